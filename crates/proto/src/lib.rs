@@ -1,0 +1,22 @@
+//! What weft's machines say to each other, and the rules that can be stated without a clock, a socket or a file.
+//!
+//! Ids, messages with their codec (`docs/wire.md`), layout arithmetic, and pure state machines. Nothing here is
+//! async, reads a clock, names a socket or a file, or depends on the order of a hash map.
+
+pub mod auth;
+pub mod code;
+pub mod ids;
+pub mod layout;
+pub mod limits;
+pub mod name;
+pub mod session;
+pub mod time;
+pub mod types;
+pub mod wire;
+
+pub use code::Code;
+pub use ids::{ClientId, Fid, Ino, Nid, ObjectId, TargetId, TargetKind, Transno, Xid};
+pub use layout::Layout;
+pub use name::{FsName, Name};
+pub use time::Timestamp;
+pub use types::{Attr, Cred, FileKind};

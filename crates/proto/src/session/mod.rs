@@ -1,0 +1,1 @@
+//! Sessions: slots, replay list, exactly-once; pure.

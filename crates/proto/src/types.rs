@@ -1,0 +1,121 @@
+//! What files and callers are made of: attributes, kinds, credentials.
+
+use crate::ids::Fid;
+use crate::time::Timestamp;
+
+/// Kind of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// Regular file.
+    File,
+    /// Directory.
+    Dir,
+    /// Symbolic link.
+    Symlink,
+    /// Named pipe.
+    Fifo,
+    /// Character device.
+    Char,
+    /// Block device.
+    Block,
+    /// Socket.
+    Socket,
+}
+
+/// The bits of a mode that hold the kind of file.
+pub const MODE_KIND: u32 = 0o170_000;
+/// The bits of a mode that `chmod` can set.
+pub const MODE_PERMISSIONS: u32 = 0o7777;
+/// Set user id on execution.
+pub const MODE_SETUID: u32 = 0o4000;
+/// Set group id on execution; on a directory: entries inherit the group.
+pub const MODE_SETGID: u32 = 0o2000;
+/// Sticky: only owners delete entries of a directory.
+pub const MODE_STICKY: u32 = 0o1000;
+
+impl FileKind {
+    /// The kind's bits of a mode.
+    pub fn mode_bits(self) -> u32 {
+        match self {
+            FileKind::Socket => 0o140_000,
+            FileKind::Symlink => 0o120_000,
+            FileKind::File => 0o100_000,
+            FileKind::Block => 0o060_000,
+            FileKind::Dir => 0o040_000,
+            FileKind::Char => 0o020_000,
+            FileKind::Fifo => 0o010_000,
+        }
+    }
+
+    /// The kind that a mode tells; `None` if its bits name none.
+    pub fn from_mode(mode: u32) -> Option<FileKind> {
+        Some(match mode & MODE_KIND {
+            0o140_000 => FileKind::Socket,
+            0o120_000 => FileKind::Symlink,
+            0o100_000 => FileKind::File,
+            0o060_000 => FileKind::Block,
+            0o040_000 => FileKind::Dir,
+            0o020_000 => FileKind::Char,
+            0o010_000 => FileKind::Fifo,
+            _ => return None,
+        })
+    }
+}
+
+/// Attributes of a file as a server knows them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attr {
+    /// The file.
+    pub fid: Fid,
+    /// Kind and permissions, as in `st_mode`.
+    pub mode: u32,
+    /// Links.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device file, as in `st_rdev`.
+    pub rdev: u32,
+    /// Bytes. For a regular file of an MDT this counts only with `size_known`.
+    pub size: u64,
+    /// Used space in units of 512 bytes; counts only with `size_known`.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the data.
+    pub mtime: Timestamp,
+    /// Last change of data or attributes.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub btime: Timestamp,
+    /// Whether `size` and `blocks` are the truth; otherwise the objects have to be asked (`docs/wire.md#sizes`).
+    pub size_known: bool,
+    /// Version of the inode: the transno of its last change on the MDT.
+    pub version: u64,
+}
+
+impl Attr {
+    /// Kind of the file; a mode that names none counts as a regular file.
+    pub fn kind(&self) -> FileKind {
+        FileKind::from_mode(self.mode).unwrap_or(FileKind::File)
+    }
+}
+
+/// On whose behalf a client asks.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Cred {
+    /// File system user.
+    pub uid: u32,
+    /// File system group.
+    pub gid: u32,
+    /// Supplementary groups; `None` if the client did not look them up.
+    pub groups: Option<Vec<u32>>,
+}
+
+impl Cred {
+    /// The superuser.
+    pub fn root() -> Cred {
+        Cred { uid: 0, gid: 0, groups: Some(Vec::new()) }
+    }
+}

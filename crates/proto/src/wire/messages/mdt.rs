@@ -1,0 +1,483 @@
+//! What an MDT answers.
+
+use bytes::Bytes;
+
+use crate::ids::Fid;
+use crate::layout::{Layout, LayoutHint};
+use crate::name::Name;
+use crate::time::Timestamp;
+use crate::types::{Attr, Cred};
+use crate::wire_struct;
+
+wire_struct! {
+    /// Asks for a sequence of FIDs; it belongs to this session alone.
+    pub struct GetSequence {}
+}
+
+wire_struct! {
+    /// A sequence of FIDs: oids 1 to 2^20 - 1.
+    pub struct Sequence {
+        /// The sequence.
+        pub seq: u64,
+    }
+}
+
+wire_struct! {
+    /// Asks for the attributes of a file.
+    pub struct GetAttr {
+        /// The file.
+        pub fid: Fid,
+    }
+}
+
+wire_struct! {
+    /// A file.
+    pub struct Entry {
+        /// Its attributes.
+        pub attr: Attr,
+        /// Where its data lies; for regular files.
+        pub layout: Option<Layout>,
+    }
+}
+
+wire_struct! {
+    /// Asks what a name in a directory means.
+    pub struct Lookup {
+        /// The directory.
+        pub parent: Fid,
+        /// The name; `None` asks for the parent of `parent` (`..`).
+        pub name: Option<Name>,
+        /// Who asks: search permission on the directory is needed.
+        pub cred: Cred,
+    }
+}
+
+wire_struct! {
+    /// Asks for a page of a directory.
+    pub struct ReadDir {
+        /// The directory.
+        pub fid: Fid,
+        /// Entries behind this position; 0 for the first.
+        pub cookie: u64,
+        /// Most bytes of the reply's body; at least all entries of one hash come.
+        pub bytes_max: u32,
+        /// Whether attributes are wanted too.
+        pub plus: bool,
+    }
+}
+
+wire_struct! {
+    /// A page of a directory, without `.` and `..`.
+    pub struct DirPage {
+        /// The directory above.
+        pub parent: Fid,
+        /// Entries in the order of their cookies.
+        pub entries: Vec<DirEntry>,
+        /// Whether nothing comes behind them.
+        pub end: bool,
+    }
+}
+
+wire_struct! {
+    /// One entry of a directory.
+    pub struct DirEntry {
+        /// Position: the name's hash; a page never ends inside equal ones.
+        pub cookie: u64,
+        /// The name.
+        pub name: Name,
+        /// The file.
+        pub fid: Fid,
+        /// The kind's bits of its mode.
+        pub mode: u32,
+        /// The file's attributes, if they were asked for and are at hand.
+        pub entry: Option<Entry>,
+    }
+}
+
+/// The file is opened for reading.
+pub const OPEN_READ: u32 = 1 << 0;
+/// The file is opened for writing: until its last writer closes, the MDT does not know its size.
+pub const OPEN_WRITE: u32 = 1 << 1;
+/// An existing file is an error (O_EXCL).
+pub const OPEN_EXCLUSIVE: u32 = 1 << 2;
+/// The file is opened to be executed.
+pub const OPEN_EXECUTE: u32 = 1 << 3;
+
+wire_struct! {
+    /// Makes a file of any kind and puts it in a directory; a regular file can be opened at once.
+    pub struct Create {
+        /// The directory.
+        pub parent: Fid,
+        /// The new entry.
+        pub name: Name,
+        /// The file's FID, from a sequence of this session.
+        pub fid: Fid,
+        /// Kind and permissions, the caller's umask applied.
+        pub mode: u32,
+        /// Device number of a device file.
+        pub rdev: u32,
+        /// Target of a symbolic link; empty otherwise.
+        pub target: Bytes,
+        /// `OPEN_*` bits; with none of read and write the file is made but not opened. Without
+        /// [`OPEN_EXCLUSIVE`], an existing regular file is opened instead.
+        pub open: u32,
+        /// The layout that the caller wants; `None` takes the directory's default.
+        pub hint: Option<LayoutHint>,
+        /// Who asks.
+        pub cred: Cred,
+        /// Time of the application's call.
+        pub time: Timestamp,
+    }
+}
+
+wire_struct! {
+    /// A file was made, or an existing one opened.
+    pub struct Created {
+        /// Its attributes.
+        pub attr: Attr,
+        /// Where its data lies; for regular files.
+        pub layout: Option<Layout>,
+        /// Names the open file in [`Close`]; 0 if it was not opened.
+        pub handle: u64,
+        /// Whether the file was there before.
+        pub existed: bool,
+    }
+}
+
+wire_struct! {
+    /// Opens a regular file or a directory.
+    pub struct Open {
+        /// The file.
+        pub fid: Fid,
+        /// `OPEN_*` bits.
+        pub open: u32,
+        /// Who asks.
+        pub cred: Cred,
+    }
+}
+
+wire_struct! {
+    /// A file is open.
+    pub struct Opened {
+        /// Its attributes.
+        pub attr: Attr,
+        /// Where its data lies; for regular files.
+        pub layout: Option<Layout>,
+        /// Names the open file in [`Close`].
+        pub handle: u64,
+    }
+}
+
+wire_struct! {
+    /// Size and times of a file whose data is durable on the OSTs.
+    pub struct SizeUpdate {
+        /// Bytes.
+        pub size: u64,
+        /// Used space in units of 512 bytes.
+        pub blocks: u64,
+        /// Last change of the data.
+        pub mtime: Timestamp,
+        /// Last change of data or attributes; the MDT keeps the newest.
+        pub ctime: Timestamp,
+    }
+}
+
+wire_struct! {
+    /// Ends an open file.
+    pub struct Close {
+        /// The file.
+        pub fid: Fid,
+        /// What [`Opened`] or [`Created`] named it.
+        pub handle: u64,
+        /// Last access through this handle, if it is to be kept.
+        pub atime: Option<Timestamp>,
+        /// Size and times, when this client wrote the file and has all of it durable; `None` leaves the size
+        /// unknown if there was any write.
+        pub size: Option<SizeUpdate>,
+        /// Whether anything was written through this handle.
+        pub wrote: bool,
+    }
+}
+
+wire_struct! {
+    /// Takes a name away.
+    pub struct Unlink {
+        /// The directory.
+        pub parent: Fid,
+        /// The entry.
+        pub name: Name,
+        /// Whether the entry has to be a directory (rmdir), or must not be one (unlink).
+        pub directory: bool,
+        /// Who asks.
+        pub cred: Cred,
+        /// Time of the application's call.
+        pub time: Timestamp,
+    }
+}
+
+wire_struct! {
+    /// The name is gone.
+    pub struct Unlinked {
+        /// The file that it named.
+        pub fid: Fid,
+        /// Links that the file still has.
+        pub nlink: u32,
+    }
+}
+
+/// The new name must not exist (RENAME_NOREPLACE).
+pub const RENAME_NOREPLACE: u32 = 1 << 0;
+/// The two names change places (RENAME_EXCHANGE).
+pub const RENAME_EXCHANGE: u32 = 1 << 1;
+
+wire_struct! {
+    /// Moves an entry.
+    pub struct Rename {
+        /// Directory of the old name.
+        pub parent: Fid,
+        /// The old name.
+        pub name: Name,
+        /// Directory of the new name.
+        pub new_parent: Fid,
+        /// The new name.
+        pub new_name: Name,
+        /// `RENAME_*` bits.
+        pub flags: u32,
+        /// Who asks.
+        pub cred: Cred,
+        /// Time of the application's call.
+        pub time: Timestamp,
+    }
+}
+
+wire_struct! {
+    /// The entry was moved.
+    pub struct Renamed {
+        /// The file that was moved.
+        pub fid: Fid,
+        /// The file that the new name meant before, if any.
+        pub replaced: Option<Fid>,
+    }
+}
+
+wire_struct! {
+    /// Gives a file one more name.
+    pub struct Link {
+        /// The file.
+        pub fid: Fid,
+        /// Directory of the new name.
+        pub parent: Fid,
+        /// The new name.
+        pub name: Name,
+        /// Who asks.
+        pub cred: Cred,
+        /// Time of the application's call.
+        pub time: Timestamp,
+    }
+}
+
+wire_struct! {
+    /// Sets attributes; those that are `None` stay.
+    pub struct SetAttr {
+        /// The file.
+        pub fid: Fid,
+        /// Permissions.
+        pub mode: Option<u32>,
+        /// Owner.
+        pub uid: Option<u32>,
+        /// Group.
+        pub gid: Option<u32>,
+        /// Size. The MDT checks, marks the size unknown and answers; the client then cuts the objects and sends
+        /// [`SetSize`] (`docs/wire.md#sizes`).
+        pub size: Option<u64>,
+        /// Last access.
+        pub atime: Option<TimeChange>,
+        /// Last change of the data.
+        pub mtime: Option<TimeChange>,
+        /// Handle of an open file; its open mode then permits a change of size, instead of the mode bits.
+        pub handle: Option<u64>,
+        /// Whether the caller's privilege bits (setuid, setgid) are to be dropped, as a write does.
+        pub kill_privileges: bool,
+        /// Who asks.
+        pub cred: Cred,
+        /// Time of the application's call.
+        pub time: Timestamp,
+    }
+}
+
+wire_struct! {
+    /// A new time.
+    pub struct TimeChange {
+        /// The time.
+        pub time: Timestamp,
+        /// Whether it is "now": then write permission is enough, otherwise the caller has to be the owner.
+        pub now: bool,
+    }
+}
+
+wire_struct! {
+    /// Tells the MDT the size of a file whose data is durable; taken only if no other client has it open for
+    /// writing.
+    pub struct SetSize {
+        /// The file.
+        pub fid: Fid,
+        /// Size and times.
+        pub update: SizeUpdate,
+    }
+}
+
+wire_struct! {
+    /// Asks for the target of a symbolic link.
+    pub struct ReadLink {
+        /// The link.
+        pub fid: Fid,
+    }
+}
+
+wire_struct! {
+    /// Target of a symbolic link.
+    pub struct LinkTarget {
+        /// Bytes of any value but NUL.
+        pub target: Bytes,
+    }
+}
+
+wire_struct! {
+    /// Asks for an extended attribute.
+    pub struct GetXattr {
+        /// The file.
+        pub fid: Fid,
+        /// Full name, for example `user.mime`.
+        pub name: Bytes,
+        /// Who asks.
+        pub cred: Cred,
+    }
+}
+
+wire_struct! {
+    /// Value of an extended attribute.
+    pub struct XattrValue {
+        /// Bytes of any value.
+        pub value: Bytes,
+    }
+}
+
+/// The attribute must not exist (XATTR_CREATE).
+pub const XATTR_CREATE: u32 = 1 << 0;
+/// The attribute must exist (XATTR_REPLACE).
+pub const XATTR_REPLACE: u32 = 1 << 1;
+
+wire_struct! {
+    /// Sets an extended attribute.
+    pub struct SetXattr {
+        /// The file.
+        pub fid: Fid,
+        /// Full name.
+        pub name: Bytes,
+        /// Value.
+        pub value: Bytes,
+        /// `XATTR_*` bits.
+        pub flags: u32,
+        /// Who asks.
+        pub cred: Cred,
+        /// Time of the application's call.
+        pub time: Timestamp,
+    }
+}
+
+wire_struct! {
+    /// Asks for the names of all extended attributes.
+    pub struct ListXattr {
+        /// The file.
+        pub fid: Fid,
+    }
+}
+
+wire_struct! {
+    /// Names of extended attributes.
+    pub struct XattrNames {
+        /// Full names, sorted.
+        pub names: Vec<Bytes>,
+    }
+}
+
+wire_struct! {
+    /// Takes an extended attribute away.
+    pub struct RemoveXattr {
+        /// The file.
+        pub fid: Fid,
+        /// Full name.
+        pub name: Bytes,
+        /// Who asks.
+        pub cred: Cred,
+        /// Time of the application's call.
+        pub time: Timestamp,
+    }
+}
+
+wire_struct! {
+    /// Sets a directory's default layout, or the layout of a file that has no objects yet.
+    pub struct SetLayout {
+        /// The directory or file.
+        pub fid: Fid,
+        /// The layout; `None` takes a directory's default away.
+        pub hint: Option<LayoutHint>,
+        /// Who asks.
+        pub cred: Cred,
+        /// Time of the application's call.
+        pub time: Timestamp,
+    }
+}
+
+wire_struct! {
+    /// Asks for the default layout of a directory.
+    pub struct GetDefaultLayout {
+        /// The directory.
+        pub fid: Fid,
+    }
+}
+
+wire_struct! {
+    /// Default layout of a directory.
+    pub struct DefaultLayout {
+        /// What the directory itself says, if anything.
+        pub own: Option<LayoutHint>,
+        /// What new files in it get, every field filled in.
+        pub effective: LayoutHint,
+    }
+}
+
+wire_struct! {
+    /// Asks for the paths of a file.
+    pub struct FidToPath {
+        /// The file.
+        pub fid: Fid,
+    }
+}
+
+wire_struct! {
+    /// Paths of a file, without a leading slash.
+    pub struct Paths {
+        /// One for each link, at most 1,000.
+        pub paths: Vec<Bytes>,
+    }
+}
+
+/// Permission to execute or search.
+pub const ACCESS_EXECUTE: u32 = 1;
+/// Permission to write.
+pub const ACCESS_WRITE: u32 = 2;
+/// Permission to read.
+pub const ACCESS_READ: u32 = 4;
+
+wire_struct! {
+    /// Asks whether the caller may do something to a file.
+    pub struct Access {
+        /// The file.
+        pub fid: Fid,
+        /// `ACCESS_*` bits.
+        pub mask: u32,
+        /// Who asks.
+        pub cred: Cred,
+    }
+}

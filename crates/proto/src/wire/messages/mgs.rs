@@ -1,0 +1,67 @@
+//! What the MGS answers.
+
+use crate::ids::{ClientId, Nid, TargetId};
+use crate::wire_struct;
+
+wire_struct! {
+    /// A target's process tells that it serves the target, and where. Needs the servers' key.
+    pub struct Register {
+        /// File system of the target.
+        pub fsname: String,
+        /// Kind and index.
+        pub target: TargetId,
+        /// The target's own name, made when it was formatted: tells a restart from another target that claims the
+        /// same index.
+        pub uuid: ClientId,
+        /// Where the target is served, best first.
+        pub nids: Vec<Nid>,
+        /// The server that serves it; targets of one server share its fate and its links.
+        pub server: String,
+    }
+}
+
+wire_struct! {
+    /// The target is in the table.
+    pub struct Registered {
+        /// Version of the configuration that has it.
+        pub version: u64,
+    }
+}
+
+wire_struct! {
+    /// Asks for the configuration. The reply waits until there is a newer one than `known`, or `wait_ms` is over.
+    pub struct GetConfig {
+        /// File system that is meant.
+        pub fsname: String,
+        /// Version that the asker has; 0 for none.
+        pub known: u64,
+        /// Milliseconds to wait for a newer one.
+        pub wait_ms: u32,
+    }
+}
+
+wire_struct! {
+    /// The configuration of a file system.
+    pub struct Config {
+        /// Grows with every change.
+        pub version: u64,
+        /// Name of the file system.
+        pub fsname: String,
+        /// Every target, by kind and index.
+        pub targets: Vec<TargetEntry>,
+    }
+}
+
+wire_struct! {
+    /// One target in the configuration.
+    pub struct TargetEntry {
+        /// Kind and index.
+        pub target: TargetId,
+        /// The target's own name.
+        pub uuid: ClientId,
+        /// Where it is served, best first.
+        pub nids: Vec<Nid>,
+        /// The server that serves it.
+        pub server: String,
+    }
+}

@@ -1,0 +1,129 @@
+//! Every operation: its number, its request and its reply.
+//!
+//! A number is never used again for something else. Bodies only grow at their end.
+
+pub mod common;
+pub mod mdt;
+pub mod mgs;
+pub mod ost;
+
+use bytes::Bytes;
+
+pub use common::*;
+pub use mdt::*;
+pub use mgs::*;
+pub use ost::*;
+
+use super::codec::{DecodeError, Reader, Wire};
+
+/// Declares the operations: number, name, request type, reply type, whether it changes something (and so needs a
+/// reply slot and gets a transno).
+macro_rules! operations {
+    ($($number:literal $name:ident($request:ty) -> $reply:ty, $changes:literal;)*) => {
+        /// The body of a request.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        #[allow(missing_docs)]
+        pub enum Request { $($name($request),)* }
+
+        /// The body of a reply.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        #[allow(missing_docs)]
+        pub enum Reply { $($name($reply),)* }
+
+        impl Request {
+            /// Number of the operation.
+            pub fn opcode(&self) -> u16 { match self { $(Request::$name(_) => $number,)* } }
+            /// Name of the operation, as statistics show it.
+            pub fn name(&self) -> &'static str { match self { $(Request::$name(_) => stringify!($name),)* } }
+            /// Whether the operation changes the target: then it has a reply slot and a transno.
+            pub fn changes(&self) -> bool { match self { $(Request::$name(_) => $changes,)* } }
+            /// Appends the encoded body.
+            pub fn put_body(&self, out: &mut Vec<u8>) { match self { $(Request::$name(body) => body.put(out),)* } }
+            /// Decodes the body of operation `opcode`; what a newer peer added at its end is ignored.
+            pub fn take_body(opcode: u16, body: Bytes) -> Result<Request, DecodeError> {
+                let mut from = Reader::new(body);
+                match opcode { $($number => Ok(Request::$name(from.take()?)),)* n => Err(DecodeError::UnknownOperation(n)) }
+            }
+        }
+        impl Reply {
+            /// Number of the operation.
+            pub fn opcode(&self) -> u16 { match self { $(Reply::$name(_) => $number,)* } }
+            /// Appends the encoded body.
+            pub fn put_body(&self, out: &mut Vec<u8>) { match self { $(Reply::$name(body) => body.put(out),)* } }
+            /// Decodes the body of the reply to operation `opcode`.
+            pub fn take_body(opcode: u16, body: Bytes) -> Result<Reply, DecodeError> {
+                let mut from = Reader::new(body);
+                match opcode { $($number => Ok(Reply::$name(from.take()?)),)* n => Err(DecodeError::UnknownOperation(n)) }
+            }
+        }
+        $(impl From<$request> for Request { fn from(body: $request) -> Request { Request::$name(body) } })*
+        $(impl Operation for $request {
+            type Reply = $reply;
+            fn reply_of(reply: Reply) -> Option<$reply> {
+                match reply { Reply::$name(body) => Some(body), _ => None }
+            }
+        })*
+        #[cfg(test)]
+        pub(crate) const OPCODES: &[u16] = &[$($number),*];
+    };
+}
+
+/// Ties the body of a request to the body of its reply.
+pub trait Operation: Into<Request> {
+    /// What a target answers.
+    type Reply;
+    /// The answer, if `reply` is one to this operation.
+    fn reply_of(reply: Reply) -> Option<Self::Reply>;
+}
+
+operations! {
+    1 Connect(Connect) -> Connected, false;
+    2 Disconnect(Disconnect) -> Done, false;
+    3 Sync(Sync) -> Done, false;
+    4 Statfs(Statfs) -> Space, false;
+
+    10 Register(Register) -> Registered, true;
+    11 GetConfig(GetConfig) -> Config, false;
+
+    20 GetSequence(GetSequence) -> Sequence, true;
+    21 GetAttr(GetAttr) -> Entry, false;
+    22 Lookup(Lookup) -> Entry, false;
+    23 ReadDir(ReadDir) -> DirPage, false;
+    24 Create(Create) -> Created, true;
+    25 Open(Open) -> Opened, true;
+    26 Close(Close) -> Done, true;
+    27 Unlink(Unlink) -> Unlinked, true;
+    28 Rename(Rename) -> Renamed, true;
+    29 Link(Link) -> Entry, true;
+    30 SetAttr(SetAttr) -> Entry, true;
+    31 SetSize(SetSize) -> Done, true;
+    32 ReadLink(ReadLink) -> LinkTarget, false;
+    33 GetXattr(GetXattr) -> XattrValue, false;
+    34 SetXattr(SetXattr) -> Done, true;
+    35 ListXattr(ListXattr) -> XattrNames, false;
+    36 RemoveXattr(RemoveXattr) -> Done, true;
+    37 SetLayout(SetLayout) -> Entry, true;
+    38 GetDefaultLayout(GetDefaultLayout) -> DefaultLayout, false;
+    39 FidToPath(FidToPath) -> Paths, false;
+    40 Access(Access) -> Done, false;
+
+    60 Write(Write) -> ObjectAttr, true;
+    61 Read(Read) -> ReadDone, false;
+    62 Punch(Punch) -> ObjectAttr, true;
+    63 GetObjectAttr(GetObjectAttr) -> ObjectAttr, false;
+    64 Destroy(Destroy) -> Done, true;
+    65 ListObjects(ListObjects) -> Objects, false;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opcodes_are_distinct() {
+        let mut sorted = OPCODES.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), OPCODES.len());
+    }
+}

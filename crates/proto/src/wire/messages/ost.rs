@@ -1,0 +1,99 @@
+//! What an OST answers.
+
+use crate::ids::ObjectId;
+use crate::time::Timestamp;
+use crate::wire_struct;
+
+wire_struct! {
+    /// Writes the message's bulk into an object; makes the object if it is not there.
+    pub struct Write {
+        /// The object.
+        pub object: ObjectId,
+        /// Where in the object, in bytes.
+        pub offset: u64,
+        /// Time of the application's call; becomes mtime and ctime if it is newer.
+        pub time: Timestamp,
+    }
+}
+
+wire_struct! {
+    /// What an OST knows of an object. An object that is not there has size 0 and times 0.
+    pub struct ObjectAttr {
+        /// Bytes up to the last one written.
+        pub size: u64,
+        /// Used space in units of 512 bytes.
+        pub blocks: u64,
+        /// Last change of the data.
+        pub mtime: Timestamp,
+        /// Newest ctime that came with a change.
+        pub ctime: Timestamp,
+    }
+}
+
+wire_struct! {
+    /// Reads from an object; the data comes as the message's bulk.
+    pub struct Read {
+        /// The object.
+        pub object: ObjectId,
+        /// Where in the object, in bytes.
+        pub offset: u64,
+        /// Bytes wanted.
+        pub len: u32,
+    }
+}
+
+wire_struct! {
+    /// The bulk holds what was read: short only at the end of the object, holes filled with zeros.
+    pub struct ReadDone {
+        /// Size of the object.
+        pub size: u64,
+    }
+}
+
+wire_struct! {
+    /// Cuts a range out of an object. `end` = `u64::MAX` sets the object's size to `start`, larger or smaller.
+    pub struct Punch {
+        /// The object.
+        pub object: ObjectId,
+        /// First byte, or the new size.
+        pub start: u64,
+        /// First byte behind the range.
+        pub end: u64,
+        /// Time of the application's call.
+        pub time: Timestamp,
+    }
+}
+
+wire_struct! {
+    /// Asks what the OST knows of an object.
+    pub struct GetObjectAttr {
+        /// The object.
+        pub object: ObjectId,
+    }
+}
+
+wire_struct! {
+    /// Deletes objects for ever and leaves a tombstone. Needs the servers' key.
+    pub struct Destroy {
+        /// The objects.
+        pub objects: Vec<ObjectId>,
+    }
+}
+
+wire_struct! {
+    /// Asks for the objects behind one. Needs the servers' key.
+    pub struct ListObjects {
+        /// Objects behind this one; `None` from the first.
+        pub after: Option<ObjectId>,
+        /// Most objects in the reply.
+        pub count_max: u32,
+    }
+}
+
+wire_struct! {
+    /// Some objects, in order.
+    pub struct Objects {
+        /// The objects.
+        pub objects: Vec<ObjectId>,
+    }
+}

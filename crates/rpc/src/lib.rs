@@ -1,0 +1,15 @@
+//! Sessions between clients and targets, above the runtime.
+//!
+//! A [`Service`] is what a target offers; an [`Import`] is a client's end of a session with one target. They meet
+//! in a [`Hub`]: directly, as a call on the caller's thread, when both live in one process (`lo`), and over
+//! connections otherwise (`tcp`). Servers are clients too: of the MGS, and an MDT of the OSTs.
+
+pub mod hub;
+pub mod import;
+pub mod keys;
+pub mod service;
+
+pub use hub::Hub;
+pub use import::{Answered, Import, RpcError};
+pub use keys::{Key, Keys, Role};
+pub use service::{Answer, Call, Peer, Service};

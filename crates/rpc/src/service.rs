@@ -1,0 +1,74 @@
+//! What a target offers to its peers.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proto::wire::header::JobId;
+use proto::wire::{Reply, Request};
+use proto::{Code, TargetId, Transno, Xid};
+use rt::BoxFuture;
+
+use crate::keys::Role;
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// The key that the peer proved to hold.
+    pub role: Role,
+    /// Where it is, for logs: `10.1.1.2:40112`, `0@lo`.
+    pub from: Arc<str>,
+}
+
+/// One request, with what its header said.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// Who asks.
+    pub peer: Peer,
+    /// The target that is asked.
+    pub target: TargetId,
+    /// The session, as `Connected` named it; 0 before.
+    pub session: u64,
+    /// Epoch of the session; an older one than the session's is dropped.
+    pub session_epoch: u64,
+    /// Number of the request.
+    pub xid: Xid,
+    /// Reply slot; `None` for a request that changes nothing.
+    pub slot: Option<u32>,
+    /// Whether the request was sent before without an answer.
+    pub resent: bool,
+    /// The transno that the request had before the target lost it in a restart.
+    pub replay: Option<Transno>,
+    /// Job that the request belongs to.
+    pub job: JobId,
+    /// The request.
+    pub request: Request,
+    /// The request's bulk.
+    pub bulk: Vec<Bytes>,
+}
+
+/// The answer to one request.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The reply, or why there is none.
+    pub result: Result<Reply, Code>,
+    /// The reply's bulk.
+    pub bulk: Vec<Bytes>,
+    /// Commit order number of the change; 0 for none.
+    pub transno: Transno,
+    /// Every change up to here is durable.
+    pub last_committed: Transno,
+}
+
+impl Answer {
+    /// A refusal.
+    pub fn refuse(code: Code) -> Answer {
+        Answer { result: Err(code), bulk: Vec::new(), transno: Transno(0), last_committed: Transno(0) }
+    }
+}
+
+/// A target. Its future is polled once on the thread that brought the request; if it has to wait it becomes the
+/// server's task: a caller that goes away does not stop it half way.
+pub trait Service: Send + Sync + 'static {
+    /// Answers `call`.
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer>;
+}

@@ -1,0 +1,161 @@
+//! The only door to the outside: time, chance, tasks, network and disk.
+//!
+//! Two drivers stand behind one handle. `os` is production: tokio, sockets, files. `sim` is one thread, virtual
+//! nanoseconds, everything drawn from a seed, and faults. Nothing above this crate knows which one it has, and
+//! nothing here knows what a message or a target is.
+
+pub mod buf;
+pub mod disk;
+pub mod net;
+pub mod os;
+pub mod sim;
+pub mod sync;
+pub mod time;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+pub use disk::{Dir, Disk, File};
+pub use net::{Addr, Conn, Frame, Listener, Net};
+pub use time::{Time, Wall};
+
+/// A future on the heap that any thread may poll.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// One node's door to the outside. Cheap to clone.
+#[derive(Clone)]
+pub struct Rt {
+    driver: Driver,
+}
+
+#[derive(Clone)]
+enum Driver {
+    Os(os::Node),
+    Sim(sim::Node),
+}
+
+impl Rt {
+    /// The door of this process.
+    pub fn os(node: os::Node) -> Rt {
+        Rt { driver: Driver::Os(node) }
+    }
+
+    /// The door of a node of a simulation.
+    pub fn sim(node: sim::Node) -> Rt {
+        Rt { driver: Driver::Sim(node) }
+    }
+
+    /// Time since some moment before the node started; never goes back.
+    pub fn now(&self) -> Time {
+        match &self.driver {
+            Driver::Os(node) => node.now(),
+            Driver::Sim(node) => node.now(),
+        }
+    }
+
+    /// Real time, for what users see (file times); may jump.
+    pub fn wall(&self) -> Wall {
+        match &self.driver {
+            Driver::Os(node) => node.wall(),
+            Driver::Sim(node) => node.wall(),
+        }
+    }
+
+    /// Waits until `time`.
+    pub async fn sleep_until(&self, time: Time) {
+        match &self.driver {
+            Driver::Os(node) => node.sleep_until(time).await,
+            Driver::Sim(node) => node.sleep_until(time).await,
+        }
+    }
+
+    /// Waits for `duration`.
+    pub async fn sleep(&self, duration: Duration) {
+        self.sleep_until(self.now() + duration).await;
+    }
+
+    /// What `future` gives, or `None` if it takes longer than `duration`; then it is dropped.
+    pub async fn timeout<T>(&self, duration: Duration, future: impl Future<Output = T>) -> Option<T> {
+        let mut future = std::pin::pin!(future);
+        let mut sleep = std::pin::pin!(self.sleep(duration));
+        std::future::poll_fn(|cx| {
+            if let std::task::Poll::Ready(value) = future.as_mut().poll(cx) {
+                return std::task::Poll::Ready(Some(value));
+            }
+            sleep.as_mut().poll(cx).map(|()| None)
+        })
+        .await
+    }
+
+    /// Runs `future` as a task of the node. It ends with the node.
+    pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        match &self.driver {
+            Driver::Os(node) => node.spawn(Box::pin(future)),
+            Driver::Sim(node) => node.spawn(Box::pin(future)),
+        }
+    }
+
+    /// Polls `future` once here and now; if it is not done then, it goes on as a task. The thread that brings an
+    /// operation pays no context switch for what needs no waiting.
+    pub fn run_in_place(&self, future: impl Future<Output = ()> + Send + 'static) {
+        let mut future: BoxFuture<'static, ()> = Box::pin(future);
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        if future.as_mut().poll(&mut cx).is_pending() {
+            self.spawn(future);
+        }
+    }
+
+    /// Runs work that takes the processor for long away from the threads that serve; in place in a simulation.
+    pub async fn offload<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        match &self.driver {
+            Driver::Os(node) => node.offload(work).await,
+            Driver::Sim(_) => work(),
+        }
+    }
+
+    /// A random number; in a simulation from its seed.
+    pub fn random_u64(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.random_bytes(&mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+
+    /// Fills `bytes` from a source fit for keys; in a simulation from its seed.
+    pub fn random_bytes(&self, bytes: &mut [u8]) {
+        match &self.driver {
+            Driver::Os(node) => node.random_bytes(bytes),
+            Driver::Sim(node) => node.random_bytes(bytes),
+        }
+    }
+
+    /// The node's disk.
+    pub fn disk(&self) -> Disk {
+        match &self.driver {
+            Driver::Os(node) => Disk::Os(node.disk()),
+            Driver::Sim(node) => Disk::Sim(node.disk()),
+        }
+    }
+
+    /// The node's network.
+    pub fn net(&self) -> Net {
+        match &self.driver {
+            Driver::Os(node) => Net::Os(node.net()),
+            Driver::Sim(node) => Net::Sim(node.net()),
+        }
+    }
+
+    /// Whether expensive checks are wanted: always in a simulation.
+    pub fn verify(&self) -> bool {
+        match &self.driver {
+            Driver::Os(_) => false,
+            Driver::Sim(_) => true,
+        }
+    }
+
+    /// Whether this node lives in a simulation. Only for choosing components that keep memory instead of files
+    /// (the key-value engine); behaviour above must not depend on it.
+    pub fn is_sim(&self) -> bool {
+        matches!(self.driver, Driver::Sim(_))
+    }
+}

@@ -1,0 +1,27 @@
+//! Why a store does not do what it was asked.
+
+/// What went wrong, and so what the caller has to do.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// There is no space for it; nothing was changed.
+    #[error("no space left on the target")]
+    NoSpace,
+    /// The object was destroyed before.
+    #[error("the object was destroyed")]
+    Gone,
+    /// Stored bytes do not match their checksum.
+    #[error("{what} does not match its checksum")]
+    Corrupt {
+        /// What was read.
+        what: String,
+    },
+    /// The directory holds no target, or one of another version.
+    #[error("{0}")]
+    NotATarget(String),
+    /// A write or sync failed earlier: nothing is accepted until the target has been opened again.
+    #[error("an earlier write failed, the target has to be restarted")]
+    Poisoned,
+    /// The disk failed.
+    #[error("disk: {0}")]
+    Io(#[from] std::io::Error),
+}

@@ -1,0 +1,14 @@
+//! Everything that lies on a target's disk. `docs/disk.md` is the specification.
+//!
+//! One commit log per target is the durable truth and draws the transnos; memory tables stand above it; an ordered
+//! key-value engine is filled behind it. Objects are extents in large preallocated files.
+
+pub mod error;
+pub mod label;
+pub mod object;
+pub mod target;
+
+pub use error::StoreError;
+pub use label::Label;
+pub use object::Objects;
+pub use target::{Batch, Change, Store, Value};
