@@ -1,0 +1,404 @@
+//! The client's end of a session: requests in flight, and what was answered but is not durable yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::ids::{Transno, Xid};
+use crate::limits::SLOTS_MAX;
+
+/// How much a session may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests in flight, changing ones and others.
+    pub requests_max: usize,
+    /// Changes that were answered and are not durable.
+    pub retained_count_max: usize,
+    /// Bytes of them.
+    pub retained_bytes_max: usize,
+}
+
+/// A request is not to be sent now: wait until [`ClientSession::answered`] or [`ClientSession::committed`] made room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// Every reply slot has a request in flight.
+    Slots,
+    /// Too many requests are in flight.
+    Requests,
+    /// Too much is not durable; a commit has to be asked for.
+    Retained,
+}
+
+/// Number and slot of a request that may be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Begun {
+    /// Its number.
+    pub xid: Xid,
+    /// Its reply slot, if it changes something.
+    pub slot: Option<u32>,
+}
+
+/// A request without a reply.
+#[derive(Debug)]
+pub struct Sent<M> {
+    /// Its number.
+    pub xid: Xid,
+    /// Its reply slot, if it changes something.
+    pub slot: Option<u32>,
+    /// What was sent.
+    pub message: Arc<M>,
+    bytes: usize,
+}
+
+/// A change that was answered and is not durable.
+#[derive(Debug)]
+pub struct Retained<M> {
+    /// Number of the request.
+    pub xid: Xid,
+    /// Its reply slot.
+    pub slot: Option<u32>,
+    /// Its place in the order of commits.
+    pub transno: Transno,
+    /// What was sent.
+    pub message: Arc<M>,
+    bytes: usize,
+}
+
+// Derived implementations would ask `M: Clone`, which nobody needs.
+impl<M> Clone for Sent<M> {
+    fn clone(&self) -> Sent<M> {
+        Sent { xid: self.xid, slot: self.slot, message: self.message.clone(), bytes: self.bytes }
+    }
+}
+
+impl<M> Clone for Retained<M> {
+    fn clone(&self) -> Retained<M> {
+        Retained {
+            xid: self.xid,
+            slot: self.slot,
+            transno: self.transno,
+            message: self.message.clone(),
+            bytes: self.bytes,
+        }
+    }
+}
+
+/// What a reply meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answered {
+    /// Whether the request was in flight; a repeated reply is not.
+    pub known: bool,
+    /// Whether so much is retained that the target should be asked to commit.
+    pub commit_wanted: bool,
+}
+
+/// What the target knew when the client came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Everything: only the connection was lost.
+    SameBoot,
+    /// What was durable: the target restarted, and takes the rest again.
+    Restarted,
+    /// Nothing: the session is a new one.
+    Forgotten,
+}
+
+/// What to send after a reconnect, in this order.
+#[derive(Debug)]
+pub struct Resumption<M> {
+    /// Changes that the target lost in its restart, in the order of their transnos; each waits for the reply of the
+    /// one before.
+    pub replays: Vec<Retained<M>>,
+    /// Requests without a reply, in the order of their numbers.
+    pub resends: Vec<Sent<M>>,
+    /// Requests that nobody knows whether they happened: they are over.
+    pub evicted: Vec<Xid>,
+    /// Changes that were answered and are gone for ever, if any: those in (first, second].
+    pub lost: Option<(Transno, Transno)>,
+}
+
+/// A client's end of one session. `M` is whatever the transport needs to send a request again.
+#[derive(Debug)]
+pub struct ClientSession<M> {
+    limits: Limits,
+    last_xid: u64,
+    slots: u32,
+    slots_used: BTreeSet<u32>,
+    in_flight: BTreeMap<Xid, Sent<M>>,
+    retained: BTreeMap<Transno, Retained<M>>,
+    retained_bytes: usize,
+    last_committed: Transno,
+}
+
+impl<M> ClientSession<M> {
+    /// A session without slots: [`ClientSession::resume`] gives them.
+    pub fn new(limits: Limits) -> ClientSession<M> {
+        ClientSession {
+            limits,
+            last_xid: 0,
+            slots: 0,
+            slots_used: BTreeSet::new(),
+            in_flight: BTreeMap::new(),
+            retained: BTreeMap::new(),
+            retained_bytes: 0,
+            last_committed: Transno(0),
+        }
+    }
+
+    /// Takes a request up: from now on it is in flight. `bytes` is what keeping it costs.
+    pub fn begin(&mut self, changes: bool, bytes: usize, message: Arc<M>) -> Result<Begun, Full> {
+        if self.in_flight.len() >= self.limits.requests_max {
+            return Err(Full::Requests);
+        }
+        let slot = if changes { Some(self.take_slot()?) } else { None };
+        self.last_xid += 1;
+        let xid = Xid(self.last_xid);
+        self.in_flight.insert(xid, Sent { xid, slot, message, bytes });
+        Ok(Begun { xid, slot })
+    }
+
+    fn take_slot(&mut self) -> Result<u32, Full> {
+        if self.retained.len() >= self.limits.retained_count_max
+            || self.retained_bytes >= self.limits.retained_bytes_max
+        {
+            return Err(Full::Retained);
+        }
+        // The used slots are few and sorted: the first gap is the lowest free slot.
+        let mut free = 0;
+        for used in &self.slots_used {
+            if *used != free {
+                break;
+            }
+            free += 1;
+        }
+        if free >= self.slots {
+            return Err(Full::Slots);
+        }
+        self.slots_used.insert(free);
+        Ok(free)
+    }
+
+    /// The reply to `xid` came, with the transno of its change (0 for none) and the target's commit mark.
+    pub fn answered(&mut self, xid: Xid, transno: Transno, last_committed: Transno) -> Answered {
+        self.committed(last_committed);
+        let Some(sent) = self.in_flight.remove(&xid) else {
+            return Answered { known: false, commit_wanted: false };
+        };
+        if let Some(slot) = sent.slot {
+            self.slots_used.remove(&slot);
+            if transno > self.last_committed {
+                self.retained_bytes += sent.bytes;
+                let Sent { xid, slot, message, bytes } = sent;
+                let before = self.retained.insert(transno, Retained { xid, slot, transno, message, bytes });
+                if let Some(before) = before {
+                    self.retained_bytes -= before.bytes;
+                }
+            }
+        }
+        Answered { known: true, commit_wanted: self.commit_wanted() }
+    }
+
+    /// Whether half of what may be retained is.
+    pub fn commit_wanted(&self) -> bool {
+        self.retained.len() >= self.limits.retained_count_max / 2
+            || self.retained_bytes >= self.limits.retained_bytes_max / 2
+    }
+
+    /// Every change up to `transno` is durable: what it holds is let go.
+    pub fn committed(&mut self, transno: Transno) {
+        if transno <= self.last_committed {
+            return;
+        }
+        self.last_committed = transno;
+        let rest = self.retained.split_off(&Transno(transno.0.saturating_add(1)));
+        for gone in std::mem::replace(&mut self.retained, rest).into_values() {
+            self.retained_bytes -= gone.bytes;
+        }
+    }
+
+    /// The caller of `xid` has gone. A request that changes nothing is forgotten; another one stays in flight, since
+    /// its change has to be known. Says whether it was forgotten.
+    pub fn forget(&mut self, xid: Xid) -> bool {
+        let plain = self.in_flight.get(&xid).is_some_and(|sent| sent.slot.is_none());
+        if plain {
+            self.in_flight.remove(&xid);
+        }
+        plain
+    }
+
+    /// The target is reached again, grants `slots` and has committed up to `last_committed`: what to send now.
+    pub fn resume(&mut self, outcome: Outcome, slots: u32, last_committed: Transno) -> Resumption<M> {
+        self.slots = slots.clamp(1, SLOTS_MAX);
+        let mut plan =
+            Resumption { replays: Vec::new(), resends: Vec::new(), evicted: Vec::new(), lost: None };
+        match outcome {
+            Outcome::SameBoot => self.committed(last_committed),
+            Outcome::Restarted => {
+                self.committed(last_committed);
+                plan.replays = self.retained.values().cloned().collect();
+            }
+            Outcome::Forgotten => {
+                // The commit mark of a target that forgot the client says nothing about the client's changes: its
+                // transnos may have been given out a second time. What was not known to be durable is lost.
+                if let Some(newest) = self.retained.last_key_value() {
+                    plan.lost = Some((self.last_committed, *newest.0));
+                }
+                self.retained.clear();
+                self.retained_bytes = 0;
+                self.last_committed = last_committed;
+                plan.evicted = self.in_flight.values().filter(|s| s.slot.is_some()).map(|s| s.xid).collect();
+                self.in_flight.retain(|_, sent| sent.slot.is_none());
+                self.slots_used.clear();
+            }
+        }
+        plan.resends = self.in_flight.values().cloned().collect();
+        plan
+    }
+
+    /// The target refused the replay of `transno`: the change is lost.
+    pub fn replay_refused(&mut self, transno: Transno) {
+        if let Some(gone) = self.retained.remove(&transno) {
+            self.retained_bytes -= gone.bytes;
+        }
+    }
+
+    /// The request with number `xid`, if it is in flight.
+    pub fn in_flight(&self, xid: Xid) -> Option<&Sent<M>> {
+        self.in_flight.get(&xid)
+    }
+
+    /// Requests in flight.
+    pub fn in_flight_count(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Every change up to here is durable.
+    pub fn last_committed(&self) -> Transno {
+        self.last_committed
+    }
+
+    /// Changes that are answered and not durable, and their bytes.
+    pub fn retained(&self) -> (usize, usize) {
+        (self.retained.len(), self.retained_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { requests_max: 8, retained_count_max: 6, retained_bytes_max: 1000 };
+
+    fn connected() -> ClientSession<u32> {
+        let mut session = ClientSession::new(LIMITS);
+        let plan = session.resume(Outcome::Forgotten, 4, Transno(0));
+        assert!(plan.replays.is_empty() && plan.resends.is_empty() && plan.lost.is_none());
+        session
+    }
+
+    fn change(session: &mut ClientSession<u32>, message: u32) -> Begun {
+        session.begin(true, 10, Arc::new(message)).expect("there is room")
+    }
+
+    #[test]
+    fn a_slot_is_used_again_only_after_its_reply() {
+        let mut session = connected();
+        let first = change(&mut session, 1);
+        let second = change(&mut session, 2);
+        assert_eq!((first.slot, second.slot), (Some(0), Some(1)));
+        session.answered(first.xid, Transno(1), Transno(0));
+        let third = change(&mut session, 3);
+        assert_eq!((third.slot, third.xid), (Some(0), Xid(3)));
+        change(&mut session, 4);
+        change(&mut session, 5);
+        assert_eq!(session.begin(true, 10, Arc::new(6)).err(), Some(Full::Slots));
+        assert!(session.begin(false, 10, Arc::new(7)).is_ok(), "reading needs no slot");
+    }
+
+    #[test]
+    fn answered_changes_are_kept_until_they_are_durable() {
+        let mut session = connected();
+        let xids: Vec<Xid> = (0..3).map(|n| change(&mut session, n).xid).collect();
+        // Replies overtake each other; replays follow the transnos.
+        session.answered(xids[2], Transno(12), Transno(0));
+        session.answered(xids[0], Transno(11), Transno(0));
+        session.answered(xids[1], Transno(13), Transno(11));
+        assert_eq!(session.retained(), (2, 20));
+        let plan = session.resume(Outcome::Restarted, 4, Transno(11));
+        let order: Vec<(Transno, u32)> = plan.replays.iter().map(|r| (r.transno, *r.message)).collect();
+        assert_eq!(order, [(Transno(12), 2), (Transno(13), 1)]);
+        session.committed(Transno(13));
+        assert_eq!(session.retained(), (0, 0));
+    }
+
+    #[test]
+    fn a_lost_connection_resends_and_replays_nothing() {
+        let mut session = connected();
+        let done = change(&mut session, 1);
+        let open = change(&mut session, 2);
+        session.answered(done.xid, Transno(5), Transno(0));
+        let plan = session.resume(Outcome::SameBoot, 4, Transno(0));
+        assert!(plan.replays.is_empty());
+        assert_eq!(plan.resends.iter().map(|s| s.xid).collect::<Vec<_>>(), [open.xid]);
+        assert!(session.answered(open.xid, Transno(6), Transno(0)).known);
+        assert!(!session.answered(open.xid, Transno(6), Transno(0)).known, "a repeated reply");
+    }
+
+    #[test]
+    fn a_forgotten_client_learns_what_it_lost() {
+        let mut session = connected();
+        let done = change(&mut session, 1);
+        let open = change(&mut session, 2);
+        let read = session.begin(false, 10, Arc::new(3)).expect("there is room");
+        session.answered(done.xid, Transno(5), Transno(4));
+        let plan = session.resume(Outcome::Forgotten, 4, Transno(9));
+        assert_eq!(plan.lost, Some((Transno(4), Transno(5))));
+        assert_eq!(plan.evicted, [open.xid]);
+        assert_eq!(plan.resends.iter().map(|s| s.xid).collect::<Vec<_>>(), [read.xid]);
+        assert_eq!(change(&mut session, 4).slot, Some(0), "the slots are free again");
+    }
+
+    #[test]
+    fn half_of_the_bound_asks_for_a_commit_and_all_of_it_stops() {
+        let mut session = connected();
+        let mut wanted = Vec::new();
+        for n in 1..=6 {
+            let begun = change(&mut session, 0);
+            wanted.push(session.answered(begun.xid, Transno(n), Transno(0)).commit_wanted);
+        }
+        assert_eq!(wanted, [false, false, true, true, true, true]);
+        assert_eq!(session.begin(true, 10, Arc::new(0)).err(), Some(Full::Retained));
+        session.committed(Transno(6));
+        assert!(session.begin(true, 600, Arc::new(0)).is_ok());
+        assert!(!session.commit_wanted());
+    }
+
+    #[test]
+    fn bytes_count_too() {
+        let mut session = connected();
+        let begun = session.begin(true, 600, Arc::new(0)).expect("there is room");
+        assert!(session.answered(begun.xid, Transno(1), Transno(0)).commit_wanted);
+        let begun = session.begin(true, 600, Arc::new(0)).expect("there is room");
+        session.answered(begun.xid, Transno(2), Transno(0));
+        assert_eq!(session.begin(true, 1, Arc::new(0)).err(), Some(Full::Retained));
+    }
+
+    #[test]
+    fn a_caller_that_goes_leaves_its_change_in_flight() {
+        let mut session = connected();
+        let write = change(&mut session, 1);
+        let read = session.begin(false, 10, Arc::new(2)).expect("there is room");
+        assert!(!session.forget(write.xid));
+        assert!(session.forget(read.xid));
+        assert_eq!(session.in_flight_count(), 1);
+        session.answered(write.xid, Transno(1), Transno(0));
+        assert_eq!(session.retained().0, 1);
+    }
+
+    #[test]
+    fn durable_changes_are_not_retained() {
+        let mut session = connected();
+        let begun = change(&mut session, 1);
+        session.answered(begun.xid, Transno(3), Transno(3));
+        assert_eq!(session.retained(), (0, 0));
+    }
+}
