@@ -2,10 +2,21 @@
 //!
 //! [`start`] opens the target in a directory, whatever its kind, and serves it in a hub. It is called the same way
 //! by the binary and by the simulator.
-#![allow(unused_variables, clippy::unused_async)]
 
-use proto::{Nid, TargetId};
-use rpc::Hub;
+mod mdt;
+mod mgs;
+mod ost;
+mod target;
+
+use std::sync::Arc;
+
+use proto::wire::messages::Register;
+use proto::{Code, Nid, TargetId, TargetKind};
+use rpc::{Hub, Import, Role, RpcError};
+use rt::BoxFuture;
+use store::{Label, Store, StoreError};
+
+use target::{Env, Handler, Stop, Target};
 
 /// How to serve a target.
 #[derive(Debug, Clone)]
@@ -27,7 +38,7 @@ pub enum StartError {
         /// Directory of the target.
         path: String,
         /// Why.
-        error: store::StoreError,
+        error: StoreError,
     },
     /// The MGS refused the target.
     #[error("the MGS refused {target}: {code}")]
@@ -35,7 +46,7 @@ pub enum StartError {
         /// The target.
         target: TargetId,
         /// Why.
-        code: proto::Code,
+        code: Code,
     },
     /// The target is of another file system than the hub.
     #[error("{path} belongs to file system {found}, not to {wanted}")]
@@ -50,22 +61,97 @@ pub enum StartError {
 }
 
 /// A target that is being served.
-pub struct Running {}
+pub struct Running {
+    target: TargetId,
+    stop: Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>,
+}
 
 impl Running {
     /// Which target it is.
     pub fn target(&self) -> TargetId {
-        unimplemented!()
+        self.target
     }
 
     /// Stops in order: what was acknowledged is durable afterwards.
     pub async fn stop(self) {
-        unimplemented!()
+        (self.stop)().await;
     }
 }
 
 /// Opens the target in `config.path` and serves it in `hub`: the MGS at once, others after they have registered
 /// with the MGS (which is waited for).
 pub async fn start(hub: &Hub, config: Config) -> Result<Running, StartError> {
-    unimplemented!()
+    let path = config.path.clone();
+    let failed = |error| StartError::Store { path: path.clone(), error };
+    let label = Store::read_label(hub.rt(), &config.path).await.map_err(failed)?;
+    if label.fsname != *hub.fsname() {
+        return Err(StartError::OtherFilesystem {
+            path: config.path,
+            found: label.fsname.to_string(),
+            wanted: hub.fsname().to_string(),
+        });
+    }
+    let store = Store::open(hub.rt(), &config.path).await.map_err(failed)?;
+    let mgs = match label.target.kind {
+        TargetKind::Mgs => None,
+        TargetKind::Mdt | TargetKind::Ost => {
+            Some(hub.import(TargetId::MGS, label.uuid, Role::Server, label.mgs.clone()))
+        }
+    };
+    let env = Env { rt: hub.rt().clone(), hub: hub.clone(), store, mgs, stop: Stop::default(), config };
+    match label.target.kind {
+        TargetKind::Mgs => serve::<mgs::Mgs>(env, label).await,
+        TargetKind::Mdt => serve::<mdt::Mdt>(env, label).await,
+        TargetKind::Ost => serve::<ost::Ost>(env, label).await,
+    }
+}
+
+async fn serve<H: Handler>(env: Env, label: Label) -> Result<Running, StartError> {
+    let Env { hub, store, mgs, config, .. } = env.clone();
+    let target = match Target::<H>::open(env).await {
+        Ok(target) => target,
+        Err(error) => {
+            close(&store).await;
+            return Err(StartError::Store { path: config.path, error });
+        }
+    };
+    let id = label.target;
+    hub.serve(id, target.clone());
+    if let Some(mgs) = &mgs
+        && let Err(code) = register(mgs, label, &config).await
+    {
+        hub.withdraw(id);
+        target.close().await;
+        return Err(StartError::Refused { target: id, code });
+    }
+    target.handler().started();
+    let stop = move || -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            hub.withdraw(id);
+            target.close().await;
+        })
+    };
+    Ok(Running { target: id, stop: Box::new(stop) })
+}
+
+/// Tells the MGS of the target; waits until it answers.
+async fn register(mgs: &Arc<Import>, label: Label, config: &Config) -> Result<(), Code> {
+    let register = Register {
+        fsname: label.fsname.to_string(),
+        target: label.target,
+        uuid: label.uuid,
+        nids: config.nids.clone(),
+        server: config.server.clone(),
+    };
+    match mgs.call(register).await {
+        Ok(_) => Ok(()),
+        Err(RpcError::Refused(code)) => Err(code),
+        Err(RpcError::Closed) => Err(Code::NoSession),
+    }
+}
+
+async fn close(store: &Store) {
+    if let Err(error) = store.close().await {
+        tracing::error!(%error, "the store did not close in order");
+    }
 }

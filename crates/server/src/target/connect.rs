@@ -1,0 +1,158 @@
+//! Sessions begin, go on over a new connection or a restart of the target, and end.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proto::limits::SLOTS_MAX;
+use proto::wire::Reply;
+use proto::wire::messages as msg;
+use proto::{ClientId, Code, Transno};
+use rpc::{Answer, Peer};
+use store::{Batch, Change, StoreError};
+
+use super::context::code_of;
+use super::session::{Begun, SESSIONS_MAX, Session};
+use super::{Done, Handler, Target, answered, keys};
+
+impl<H: Handler> Target<H> {
+    pub(super) fn connect(&self, peer: &Peer, connect: &msg::Connect) -> Answer {
+        match self.try_connect(peer, connect) {
+            Ok(connected) => answered(Done::unchanged(Reply::Connect(connected))),
+            Err(code) => Answer::refuse(code),
+        }
+    }
+
+    fn try_connect(&self, peer: &Peer, connect: &msg::Connect) -> Result<msg::Connected, Code> {
+        if connect.fsname != self.fsname {
+            return Err(Code::WrongFilesystem);
+        }
+        if connect.features & msg::FEATURE_BASE == 0 {
+            return Err(Code::Version);
+        }
+        let _door = self.door.lock();
+        if let Some(session) = self.sessions.of_client(connect.client) {
+            if session.role() != peer.role {
+                return Err(Code::Forbidden);
+            }
+            if connect.boot != 0 {
+                if connect.session_epoch <= session.epoch() {
+                    return Err(Code::NoSession);
+                }
+                session.set_epoch(connect.session_epoch);
+                let resumed = connect.boot == self.store.boot() || session.resumed();
+                return Ok(self.connected(&session, resumed));
+            }
+            // The client knows nothing of this session, so nothing of it can be asked for any more.
+            self.end(&session);
+        }
+        let session = self.begin(peer, connect).map_err(|error| code_of(&error))?;
+        let Some(session) = session else { return Err(Code::TryAgain) };
+        let resumed = session.resumed();
+        Ok(self.connected(&session, resumed))
+    }
+
+    /// A new session; `None` if there are too many.
+    fn begin(
+        &self,
+        peer: &Peer,
+        connect: &msg::Connect,
+    ) -> Result<Option<Arc<Session<H::Session>>>, StoreError> {
+        if self.sessions.count() >= SESSIONS_MAX {
+            return Ok(None);
+        }
+        let known = self.sessions.is_absent(connect.client);
+        let resumed = known && connect.boot != 0;
+        let mut batch = Batch::default();
+        if known && !resumed {
+            batch.changes = self.slot_changes(connect.client)?;
+        }
+        let recorded = if resumed {
+            Transno(0)
+        } else {
+            let value = Some(Bytes::from_static(&[1]));
+            batch.changes.push(Change { key: keys::client(connect.client), value });
+            self.store.commit(batch)?
+        };
+        let session = Arc::new(Session::new(Begun {
+            client: connect.client,
+            handle: self.unguessable(),
+            role: peer.role,
+            epoch: connect.session_epoch,
+            features: connect.features & msg::FEATURES_ALL,
+            resumed,
+            recorded,
+        }));
+        if resumed {
+            self.restore_slots(&session)?;
+        }
+        self.handler.began(&session);
+        self.sessions.insert(session.clone());
+        tracing::info!(target = %self.id, client = %connect.client, from = %peer.from, resumed, "a session begins");
+        Ok(Some(session))
+    }
+
+    pub(super) fn disconnect(&self, session: &Arc<Session<H::Session>>) {
+        let _door = self.door.lock();
+        self.end(session);
+    }
+
+    /// Forgets a session and all that belongs to it. The caller holds the door.
+    fn end(&self, session: &Session<H::Session>) {
+        if !self.sessions.remove(session) {
+            return;
+        }
+        self.handler.ended(session);
+        let forgotten = self.slot_changes(session.client()).and_then(|mut changes| {
+            changes.push(Change { key: keys::client(session.client()), value: None });
+            self.store.commit(Batch { changes, ..Batch::default() })
+        });
+        if let Err(error) = forgotten {
+            tracing::error!(target = %self.id, %error, "a client's record stays");
+        }
+        tracing::info!(target = %self.id, client = %session.client(), "a session ends");
+    }
+
+    fn connected(&self, session: &Session<H::Session>, resumed: bool) -> msg::Connected {
+        msg::Connected {
+            session: session.handle(),
+            features: session.features(),
+            boot: self.store.boot(),
+            slots: SLOTS_MAX,
+            last_committed: self.store.last_committed(),
+            resumed,
+        }
+    }
+
+    /// Changes that take the records of a client's slots away.
+    fn slot_changes(&self, client: ClientId) -> Result<Vec<Change>, StoreError> {
+        let slots = self.slots_of(client)?;
+        Ok(slots.into_iter().map(|(key, _)| Change { key, value: None }).collect())
+    }
+
+    fn restore_slots(&self, session: &Session<H::Session>) -> Result<(), StoreError> {
+        for (key, value) in self.slots_of(session.client())? {
+            let restored = keys::slot_of(&key)
+                .and_then(|slot| session.slots().restore(slot, value.bytes, value.version));
+            if restored.is_none() {
+                return Err(StoreError::Corrupt { what: "a reply slot".into() });
+            }
+        }
+        Ok(())
+    }
+
+    fn slots_of(&self, client: ClientId) -> Result<Vec<(Bytes, store::Value)>, StoreError> {
+        let from = keys::slot(client, 0);
+        let until = keys::slot(client, SLOTS_MAX);
+        self.store.scan(&from, &until, SLOTS_MAX as usize)
+    }
+
+    /// A name for a session that nobody can guess; never 0, which means "no session".
+    fn unguessable(&self) -> u64 {
+        loop {
+            let handle = self.rt.random_u64();
+            if handle != 0 && self.sessions.find(handle, 0).is_none() {
+                return handle;
+            }
+        }
+    }
+}

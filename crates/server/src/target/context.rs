@@ -1,0 +1,130 @@
+//! What a handler knows of a request besides its body, and what it gives back.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proto::wire::Reply;
+use proto::wire::header::JobId;
+use proto::{ClientId, Code, Transno, Xid};
+use rpc::{Peer, Role};
+use store::{Batch, Change, Store, StoreError};
+
+use super::session::Session;
+use super::{keys, slot};
+
+/// Stands in a reply for the version that the change itself makes: the transno is known only once the reply has
+/// been recorded. Replaced before the reply is sent.
+pub const VERSION_OF_THIS: u64 = u64::MAX;
+
+/// One request of one session.
+pub struct Ctx<S> {
+    /// Who asks.
+    pub peer: Peer,
+    /// Job that the request belongs to.
+    pub job: JobId,
+    /// Number of the request in its session.
+    pub xid: Xid,
+    /// The transno that the request had before a restart lost it.
+    pub replay: Option<Transno>,
+    slot: Option<u32>,
+    session: Arc<Session<S>>,
+    store: Arc<Store>,
+}
+
+impl<S> Ctx<S> {
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn new(
+        store: &Arc<Store>,
+        session: Arc<Session<S>>,
+        peer: Peer,
+        job: JobId,
+        xid: Xid,
+        slot: Option<u32>,
+        replay: Option<Transno>,
+    ) -> Ctx<S> {
+        Ctx { peer, job, xid, replay, slot, session, store: store.clone() }
+    }
+
+    /// The session.
+    pub fn session(&self) -> &Arc<Session<S>> {
+        &self.session
+    }
+
+    /// What the role keeps for the session.
+    pub fn data(&self) -> &S {
+        self.session.data()
+    }
+
+    /// Refuses peers that do not hold the servers' key.
+    pub fn only_servers(&self) -> Result<(), Code> {
+        if self.peer.role == Role::Server { Ok(()) } else { Err(Code::Forbidden) }
+    }
+
+    /// Makes the record that answers this request if it is sent again; its change goes into the batch of the
+    /// request's own changes.
+    pub fn recorder(&self) -> Recorder {
+        Recorder { client: self.session.client(), slot: self.slot, xid: self.xid }
+    }
+
+    /// Commits `batch` together with the record of `reply`: the usual end of a changing request.
+    pub fn commit(&self, mut batch: Batch, reply: Reply) -> Result<Done, Code> {
+        let record = self.recorder().record(&reply);
+        if let Some(change) = &record {
+            batch.changes.push(change.clone());
+        }
+        batch.replay = self.replay;
+        let transno = self.store.commit(batch).map_err(|error| code_of(&error))?;
+        Ok(Done { reply, bulk: Vec::new(), transno, record: record.and_then(|change| change.value) })
+    }
+}
+
+/// Makes the record of a reply; free of borrows, for stores that learn the result late.
+#[derive(Debug, Clone, Copy)]
+pub struct Recorder {
+    client: ClientId,
+    slot: Option<u32>,
+    xid: Xid,
+}
+
+impl Recorder {
+    /// The change that records `reply`; `None` for a request without a slot.
+    pub fn record(&self, reply: &Reply) -> Option<Change> {
+        let slot = self.slot?;
+        Some(Change { key: keys::slot(self.client, slot), value: Some(slot::encode(self.xid, reply)) })
+    }
+}
+
+/// A request that was carried out.
+#[derive(Debug)]
+pub struct Done {
+    /// The reply.
+    pub reply: Reply,
+    /// The reply's bulk.
+    pub bulk: Vec<Bytes>,
+    /// Commit order number of the change; 0 for none.
+    pub transno: Transno,
+    /// The reply's record, if the batch had one; saves encoding it again.
+    pub record: Option<Bytes>,
+}
+
+impl Done {
+    /// Nothing was changed.
+    pub fn unchanged(reply: Reply) -> Done {
+        Done { reply, bulk: Vec::new(), transno: Transno(0), record: None }
+    }
+
+    /// A change that was committed with its record by other means than [`Ctx::commit`].
+    pub fn changed(reply: Reply, transno: Transno) -> Done {
+        Done { reply, bulk: Vec::new(), transno, record: None }
+    }
+}
+
+/// What a peer is told when the store refuses or fails. A failure of the disk is logged by the store.
+pub fn code_of(error: &StoreError) -> Code {
+    match error {
+        StoreError::NoSpace => Code::NoSpace,
+        StoreError::Gone => Code::Gone,
+        StoreError::Corrupt { .. } => Code::Corrupt,
+        StoreError::NotATarget(_) | StoreError::Poisoned | StoreError::Io(_) => Code::Io,
+    }
+}

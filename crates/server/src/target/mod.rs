@@ -1,0 +1,251 @@
+//! What every target has: sessions, reply slots, exactly-once, order of start and stop.
+//!
+//! A role implements [`Handler`] and sees only requests of live sessions, each of them once: what was answered
+//! before is answered again from the slot's record, which the handler's batch carried to disk together with the
+//! change ([`Ctx::commit`], [`Recorder`]). The role itself lives in [`Target`], which is the [`rpc::Service`].
+
+mod connect;
+mod context;
+mod gauge;
+pub mod keys;
+mod session;
+mod slot;
+mod stop;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use proto::wire::messages as msg;
+use proto::wire::{Reply, Request};
+use proto::{ClientId, Code, TargetId, Transno};
+use rpc::{Answer, Call, Hub, Import, Service};
+use rt::{BoxFuture, Rt};
+use store::{Store, StoreError};
+
+pub use context::{Ctx, Done, Recorder, VERSION_OF_THIS, code_of};
+pub use session::Session;
+pub use stop::Stop;
+
+use crate::Config;
+use gauge::Gauge;
+use session::Sessions;
+use slot::{Begin, Saved};
+
+/// What a role is started with.
+#[derive(Clone)]
+pub struct Env {
+    /// The door to the outside.
+    pub rt: Rt,
+    /// For imports to other targets.
+    pub hub: Hub,
+    /// The target's store.
+    pub store: Arc<Store>,
+    /// The MGS; `None` in the MGS itself.
+    pub mgs: Option<Arc<Import>>,
+    /// Ends the role's tasks.
+    pub stop: Stop,
+    /// How the target is served.
+    pub config: Config,
+}
+
+/// A role: what a target does with the requests of its sessions.
+pub trait Handler: Send + Sync + Sized + 'static {
+    /// What the role keeps for each session.
+    type Session: Default + Send + Sync + 'static;
+
+    /// Makes the role out of what lies in the store.
+    fn open(env: Env) -> impl Future<Output = Result<Self, StoreError>> + Send;
+
+    /// The target is being served and registered: the place to spawn tasks, which end with [`Env::stop`].
+    fn started(self: &Arc<Self>) {
+        let _ = self;
+    }
+
+    /// Answers `request`. What needs no waiting happens in the first poll. For a changing request the store has
+    /// room already. No effect may be visible before everything that waits is over.
+    fn handle<'a>(
+        &'a self,
+        ctx: &'a Ctx<Self::Session>,
+        request: Request,
+        bulk: Vec<Bytes>,
+    ) -> impl Future<Output = Result<Done, Code>> + Send + 'a;
+
+    /// A session began: a new one, or one whose client was known before the restart.
+    fn began(&self, session: &Session<Self::Session>) {
+        let _ = session;
+    }
+
+    /// A session ended: its client holds nothing any more.
+    fn ended(&self, session: &Session<Self::Session>) {
+        let _ = session;
+    }
+
+    /// The last step before the store is closed; no request is under way.
+    fn finish(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+}
+
+/// A served target of role `H`.
+pub struct Target<H: Handler> {
+    id: TargetId,
+    fsname: String,
+    rt: Rt,
+    store: Arc<Store>,
+    stop: Stop,
+    under_way: Gauge,
+    sessions: Sessions<H::Session>,
+    /// Held through each connect and disconnect: they follow one another.
+    door: Mutex<()>,
+    handler: Arc<H>,
+}
+
+impl<H: Handler> Target<H> {
+    /// Opens the role in `env`'s store and knows the clients again that had a session before.
+    pub async fn open(env: Env) -> Result<Arc<Target<H>>, StoreError> {
+        let store = env.store.clone();
+        let (rt, stop) = (env.rt.clone(), env.stop.clone());
+        let handler = Arc::new(H::open(env).await?);
+        Ok(Arc::new(Target {
+            id: store.label().target,
+            fsname: store.label().fsname.as_str().to_owned(),
+            rt,
+            stop,
+            under_way: Gauge::default(),
+            sessions: Sessions::load(&store)?,
+            door: Mutex::new(()),
+            handler,
+            store,
+        }))
+    }
+
+    /// The role.
+    pub fn handler(&self) -> &Arc<H> {
+        &self.handler
+    }
+
+    /// Clients that were known before the restart and have not come back.
+    pub fn absent(&self) -> Vec<ClientId> {
+        self.sessions.absent()
+    }
+
+    /// Takes no more requests, waits for those under way, and closes the store.
+    pub async fn close(&self) {
+        self.stop.stop();
+        self.under_way.wait_for_none().await;
+        self.handler.finish().await;
+        if let Err(error) = self.store.close().await {
+            tracing::error!(target = %self.id, %error, "the store did not close in order");
+        }
+    }
+
+    async fn answer(&self, call: Call) -> Answer {
+        let _entered = self.under_way.enter();
+        if self.stop.is_stopped() {
+            return Answer::refuse(Code::TryAgain);
+        }
+        let mut answer = match &call.request {
+            Request::Connect(connect) => self.connect(&call.peer, connect),
+            _ => self.answer_in_session(call).await,
+        };
+        answer.last_committed = self.store.last_committed();
+        answer
+    }
+
+    async fn answer_in_session(&self, call: Call) -> Answer {
+        let session = match self.sessions.find(call.session, call.session_epoch) {
+            Some(session) if session.role() == call.peer.role => session,
+            Some(_) => return Answer::refuse(Code::Forbidden),
+            None => return Answer::refuse(Code::NoSession),
+        };
+        match call.request {
+            Request::Disconnect(msg::Disconnect {}) => {
+                self.disconnect(&session);
+                answered(Done::unchanged(Reply::Disconnect(msg::Done {})))
+            }
+            Request::Sync(msg::Sync { transno }) => self.sync(transno).await,
+            ref request if request.changes() => self.change(session, call).await,
+            request => {
+                let ctx = Ctx::new(&self.store, session, call.peer, call.job, call.xid, None, None);
+                result(self.handler.handle(&ctx, request, call.bulk).await)
+            }
+        }
+    }
+
+    async fn sync(&self, transno: Transno) -> Answer {
+        let newest = self.store.last_transno();
+        let until = if transno == Transno(0) { newest } else { transno.min(newest) };
+        result(
+            self.store
+                .committed(until)
+                .await
+                .map(|()| Done::unchanged(Reply::Sync(msg::Done {})))
+                .map_err(|error| code_of(&error)),
+        )
+    }
+
+    /// A changing request: done once, however often it comes.
+    async fn change(&self, session: Arc<Session<H::Session>>, call: Call) -> Answer {
+        let Some(slot) = call.slot else { return Answer::refuse(Code::Malformed) };
+        loop {
+            match session.slots().begin(slot, call.xid) {
+                Begin::Run => break,
+                Begin::Answered(answer) => return *answer,
+                Begin::UnderWay(finished) => {
+                    if finished.await.is_err() {
+                        return Answer::refuse(Code::NoSession);
+                    }
+                }
+                Begin::Refused(code) => return Answer::refuse(code),
+            }
+        }
+        let running = slot::Running::new(&session, slot, call.xid);
+        if let Err(error) = self.prepare(&session).await {
+            return Answer::refuse(code_of(&error));
+        }
+        let ctx =
+            Ctx::new(&self.store, session.clone(), call.peer, call.job, call.xid, Some(slot), call.replay);
+        let result = self.handler.handle(&ctx, call.request, call.bulk).await;
+        let record = match &result {
+            Ok(done) => done.record.clone(),
+            Err(_) => None,
+        };
+        let answer = self::result(result);
+        let saved = match record {
+            Some(record) => Saved::Record { record, transno: answer.transno },
+            None => Saved::Answer(Box::new(answer.clone())),
+        };
+        running.finish(saved);
+        answer
+    }
+
+    /// Waits until the client's record is durable (or a replay of what follows would find no session) and the
+    /// store has room.
+    async fn prepare(&self, session: &Session<H::Session>) -> Result<(), StoreError> {
+        if !session.is_durable() {
+            self.store.committed(session.recorded()).await?;
+            session.set_durable();
+        }
+        self.store.room().await
+    }
+}
+
+impl<H: Handler> Service for Target<H> {
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
+        Box::pin(async move { self.answer(call).await })
+    }
+}
+
+fn answered(done: Done) -> Answer {
+    let mut reply = done.reply;
+    slot::stamp(&mut reply, done.transno);
+    Answer { result: Ok(reply), bulk: done.bulk, transno: done.transno, last_committed: Transno(0) }
+}
+
+fn result(result: Result<Done, Code>) -> Answer {
+    match result {
+        Ok(done) => answered(done),
+        Err(code) => Answer::refuse(code),
+    }
+}

@@ -1,0 +1,183 @@
+//! Sessions of clients with one target (exports), and those that were known before a restart.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use proto::{ClientId, Transno};
+use rpc::Role;
+use store::{Store, StoreError};
+
+use super::keys;
+use super::slot::Slots;
+
+/// Most sessions of one target.
+pub(super) const SESSIONS_MAX: usize = 131_072;
+/// Keys that one scan of the store brings.
+const SCAN_COUNT: usize = 4096;
+
+/// One client's session.
+pub struct Session<S> {
+    client: ClientId,
+    handle: u64,
+    role: Role,
+    epoch: AtomicU64,
+    features: u64,
+    resumed: bool,
+    /// Transno of the client's record; the record is durable when the flag is set.
+    recorded: Transno,
+    durable: AtomicBool,
+    slots: Slots,
+    data: S,
+}
+
+/// What a session begins with.
+pub(super) struct Begun {
+    pub client: ClientId,
+    pub handle: u64,
+    pub role: Role,
+    pub epoch: u64,
+    pub features: u64,
+    pub resumed: bool,
+    pub recorded: Transno,
+}
+
+impl<S: Default> Session<S> {
+    pub(super) fn new(begun: Begun) -> Session<S> {
+        Session {
+            client: begun.client,
+            handle: begun.handle,
+            role: begun.role,
+            epoch: AtomicU64::new(begun.epoch),
+            features: begun.features,
+            resumed: begun.resumed,
+            recorded: begun.recorded,
+            durable: AtomicBool::new(begun.resumed),
+            slots: Slots::default(),
+            data: S::default(),
+        }
+    }
+}
+
+impl<S> Session<S> {
+    /// The client.
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// Names the session in requests.
+    pub fn handle(&self) -> u64 {
+        self.handle
+    }
+
+    /// The key that the peer holds.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Features that both sides have.
+    pub fn features(&self) -> u64 {
+        self.features
+    }
+
+    /// Whether the client was known before the target restarted.
+    pub fn resumed(&self) -> bool {
+        self.resumed
+    }
+
+    /// What the role keeps for the session.
+    pub fn data(&self) -> &S {
+        &self.data
+    }
+
+    pub(super) fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_epoch(&self, epoch: u64) {
+        self.epoch.store(epoch, Ordering::Release);
+    }
+
+    pub(super) fn recorded(&self) -> Transno {
+        self.recorded
+    }
+
+    pub(super) fn is_durable(&self) -> bool {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_durable(&self) {
+        self.durable.store(true, Ordering::Release);
+    }
+}
+
+/// Every session of a target.
+pub(super) struct Sessions<S> {
+    by_handle: RwLock<HashMap<u64, Arc<Session<S>>>>,
+    by_client: Mutex<BTreeMap<ClientId, Arc<Session<S>>>>,
+    /// Clients with a record from before the restart that have not come back.
+    absent: Mutex<BTreeSet<ClientId>>,
+}
+
+impl<S> Sessions<S> {
+    /// Reads the clients' records.
+    pub fn load(store: &Store) -> Result<Sessions<S>, StoreError> {
+        let mut absent = BTreeSet::new();
+        let mut from = vec![keys::CLIENT];
+        let until = keys::behind(&[keys::CLIENT]);
+        loop {
+            let page = store.scan(&from, &until, SCAN_COUNT)?;
+            let Some((last, _)) = page.last() else { break };
+            from = last.to_vec();
+            from.push(0);
+            absent.extend(page.iter().filter_map(|(key, _)| keys::client_of(key)));
+        }
+        Ok(Sessions {
+            by_handle: RwLock::new(HashMap::new()),
+            by_client: Mutex::new(BTreeMap::new()),
+            absent: Mutex::new(absent),
+        })
+    }
+
+    /// The session that a request names; `None` too if the request is of an older connection.
+    pub fn find(&self, handle: u64, epoch: u64) -> Option<Arc<Session<S>>> {
+        let sessions = self.by_handle.read();
+        sessions.get(&handle).filter(|session| session.epoch() == epoch).cloned()
+    }
+
+    pub fn of_client(&self, client: ClientId) -> Option<Arc<Session<S>>> {
+        self.by_client.lock().get(&client).cloned()
+    }
+
+    pub fn count(&self) -> usize {
+        self.by_client.lock().len()
+    }
+
+    pub fn insert(&self, session: Arc<Session<S>>) {
+        self.absent.lock().remove(&session.client);
+        self.by_client.lock().insert(session.client, session.clone());
+        self.by_handle.write().insert(session.handle, session);
+    }
+
+    /// Takes `session` away; false if it was gone already.
+    pub fn remove(&self, session: &Session<S>) -> bool {
+        let mut by_client = self.by_client.lock();
+        if by_client.get(&session.client).is_some_and(|known| known.handle == session.handle) {
+            by_client.remove(&session.client);
+        }
+        self.by_handle.write().remove(&session.handle).is_some()
+    }
+
+    pub fn is_absent(&self, client: ClientId) -> bool {
+        self.absent.lock().contains(&client)
+    }
+
+    pub fn absent(&self) -> Vec<ClientId> {
+        self.absent.lock().iter().copied().collect()
+    }
+}

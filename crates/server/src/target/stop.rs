@@ -1,0 +1,50 @@
+//! The sign that a target is being stopped.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+
+use rt::sync::Notify;
+
+/// Cheap to clone; all clones are stopped together, once and for good.
+#[derive(Clone, Default)]
+pub struct Stop {
+    inner: Arc<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    stopped: AtomicBool,
+    notify: Notify,
+}
+
+impl Stop {
+    /// Stops.
+    pub fn stop(&self) {
+        self.inner.stopped.store(true, Ordering::SeqCst);
+        self.inner.notify.notify_waiters();
+    }
+
+    /// Whether it was stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.inner.stopped.load(Ordering::SeqCst)
+    }
+
+    /// What `future` gives, or `None` once stopped; then it is dropped.
+    pub async fn unless<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        let mut stopped = pin!(self.inner.notify.notified());
+        stopped.as_mut().enable();
+        if self.is_stopped() {
+            return None;
+        }
+        let mut future = pin!(future);
+        std::future::poll_fn(|cx| {
+            if stopped.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            future.as_mut().poll(cx).map(Some)
+        })
+        .await
+    }
+}
