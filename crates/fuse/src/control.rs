@@ -1,0 +1,353 @@
+//! What `lfs` and a mount say to each other: JSON in extended attributes whose names no listing shows.
+//!
+//! | attribute | on | get | set | remove |
+//! |---|---|---|---|---|
+//! | `weft.layout` | file | [`FileLayout`] | | |
+//! | `weft.layout` | directory | [`DirLayout`] | [`Hint`]: new files get this | new files get what the directories above say |
+//! | `weft.create.NAME` | directory | | [`Hint`]: make the file NAME with this layout | |
+//! | `weft.create` | directory | | the same for a long name: [`Hint`], a NUL, the name | |
+//! | `weft.fid` | any | the FID as text | | |
+//! | `weft.paths.FID` | any | [`Paths`] | | |
+//! | `weft.config` | any | [`Configuration`] | | |
+//! | `weft.space` | any | [`Spaces`], one for each target; those that do not answer have none | | |
+//! | `weft.status` | any | [`Status`] | | |
+//! | `weft.sync` | any | | everything that this mount wrote is durable | |
+
+use proto::layout::{Layout, LayoutHint};
+use proto::wire::messages::{Config, DefaultLayout, Space};
+use proto::{TargetId, TargetKind};
+use serde::{Deserialize, Serialize};
+
+/// What all names of the control attributes begin with.
+pub const PREFIX: &str = "weft.";
+/// Layout of a file, default layout of a directory.
+pub const LAYOUT: &str = "weft.layout";
+/// Makes a file with a layout.
+pub const CREATE: &str = "weft.create";
+/// Makes a file with a layout; the name follows.
+pub const CREATE_NAME: &str = "weft.create.";
+/// FID of a file.
+pub const FID: &str = "weft.fid";
+/// Paths of a FID, which follows.
+pub const PATHS: &str = "weft.paths.";
+/// Targets of the file system.
+pub const CONFIG: &str = "weft.config";
+/// Space of every target.
+pub const SPACE: &str = "weft.space";
+/// What serves the mount.
+pub const STATUS: &str = "weft.status";
+/// Makes everything durable.
+pub const SYNC: &str = "weft.sync";
+
+/// Permissions of a file that `weft.create` makes, if the hint says none.
+pub const CREATE_MODE: u32 = 0o644;
+
+/// Where a file's data lies.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileLayout {
+    /// Layout id, a FID as text.
+    pub id: String,
+    /// Generation of the layout.
+    pub generation: u32,
+    /// Bytes of one stripe unit.
+    pub stripe_size: u32,
+    /// Whether stripes may share an OST.
+    pub overstriped: bool,
+    /// The OST of each stripe.
+    pub osts: Vec<u32>,
+    /// The pool that the OSTs were taken from; empty for none.
+    #[serde(default)]
+    pub pool: String,
+}
+
+/// A wish for a layout. Fields have the meaning of [`LayoutHint`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Hint {
+    /// Stripes; 0 for the default, -1 for all OSTs.
+    pub stripe_count: i32,
+    /// Bytes of one stripe unit; 0 for the default.
+    pub stripe_size: u32,
+    /// First OST; -1 for any.
+    pub start_index: i32,
+    /// The OST of each stripe; empty for any.
+    pub osts: Vec<u32>,
+    /// Whether stripes may share an OST.
+    pub overstripe: bool,
+    /// Pool to choose from; empty for none.
+    pub pool: String,
+    /// Permissions of a file to make.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<u32>,
+}
+
+impl Default for Hint {
+    fn default() -> Hint {
+        Hint::from(&LayoutHint::default())
+    }
+}
+
+/// Default layout of a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirLayout {
+    /// What the directory itself says, if anything.
+    pub own: Option<Hint>,
+    /// What new files in it get.
+    pub effective: Hint,
+}
+
+/// Answer to `weft.layout`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LayoutAnswer {
+    /// Of a regular file.
+    File(FileLayout),
+    /// Of a directory.
+    Directory(DirLayout),
+}
+
+/// Paths of a file below the root of the file system, without a leading slash.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paths {
+    /// One for each link. Bytes that are no text are replaced.
+    pub paths: Vec<String>,
+}
+
+/// Kind of a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Management.
+    Mgs,
+    /// Metadata.
+    Mdt,
+    /// Objects.
+    Ost,
+}
+
+/// A target of the file system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// Kind.
+    pub kind: Kind,
+    /// Index among its kind.
+    pub index: u32,
+    /// The target's own name.
+    pub uuid: String,
+    /// Where it is served.
+    pub nids: Vec<String>,
+    /// The server that serves it.
+    pub server: String,
+}
+
+/// The file system's targets, as the mount knows them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Configuration {
+    /// Name of the file system.
+    pub fsname: String,
+    /// Grows with every change.
+    pub version: u64,
+    /// Every target.
+    pub targets: Vec<Target>,
+}
+
+/// Space of a target.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpaceValues {
+    /// Bytes in all.
+    pub bytes_total: u64,
+    /// Bytes not used.
+    pub bytes_free: u64,
+    /// Bytes that a user can still write.
+    pub bytes_available: u64,
+    /// Files in all.
+    pub files_total: u64,
+    /// Files that can still be made.
+    pub files_free: u64,
+}
+
+/// Space of one target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetSpace {
+    /// Kind.
+    pub kind: Kind,
+    /// Index among its kind.
+    pub index: u32,
+    /// `None`: it does not answer.
+    pub space: Option<SpaceValues>,
+}
+
+/// Space of every target.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spaces {
+    /// Name of the file system.
+    pub fsname: String,
+    /// MDTs first, then OSTs, by index.
+    pub targets: Vec<TargetSpace>,
+}
+
+/// What serves a mount.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Name of the file system.
+    pub fsname: String,
+    /// Version of the program.
+    pub version: String,
+    /// The process.
+    pub pid: u32,
+    /// Where the MGS is.
+    pub mgs: Vec<String>,
+    /// Where the data of an all-in-one process lies; none for a client.
+    pub data: Option<String>,
+    /// Targets that the same process serves.
+    pub serves: Vec<String>,
+}
+
+impl From<&Layout> for FileLayout {
+    fn from(layout: &Layout) -> FileLayout {
+        FileLayout {
+            id: layout.id.to_string(),
+            generation: layout.generation,
+            stripe_size: layout.stripe_size,
+            overstriped: layout.overstriped,
+            osts: layout.osts.to_vec(),
+            pool: layout.pool.clone(),
+        }
+    }
+}
+
+impl From<&LayoutHint> for Hint {
+    fn from(hint: &LayoutHint) -> Hint {
+        Hint {
+            stripe_count: hint.stripe_count,
+            stripe_size: hint.stripe_size,
+            start_index: hint.start_index,
+            osts: hint.osts.clone(),
+            overstripe: hint.overstripe,
+            pool: hint.pool.clone(),
+            mode: None,
+        }
+    }
+}
+
+impl From<Hint> for LayoutHint {
+    fn from(hint: Hint) -> LayoutHint {
+        LayoutHint {
+            stripe_count: hint.stripe_count,
+            stripe_size: hint.stripe_size,
+            start_index: hint.start_index,
+            osts: hint.osts,
+            overstripe: hint.overstripe,
+            pool: hint.pool,
+        }
+    }
+}
+
+impl From<&DefaultLayout> for DirLayout {
+    fn from(layout: &DefaultLayout) -> DirLayout {
+        DirLayout { own: layout.own.as_ref().map(Hint::from), effective: Hint::from(&layout.effective) }
+    }
+}
+
+impl From<TargetKind> for Kind {
+    fn from(kind: TargetKind) -> Kind {
+        match kind {
+            TargetKind::Mgs => Kind::Mgs,
+            TargetKind::Mdt => Kind::Mdt,
+            TargetKind::Ost => Kind::Ost,
+        }
+    }
+}
+
+impl From<Kind> for TargetKind {
+    fn from(kind: Kind) -> TargetKind {
+        match kind {
+            Kind::Mgs => TargetKind::Mgs,
+            Kind::Mdt => TargetKind::Mdt,
+            Kind::Ost => TargetKind::Ost,
+        }
+    }
+}
+
+impl Target {
+    /// Kind and index.
+    pub fn id(&self) -> TargetId {
+        TargetId { kind: self.kind.into(), index: self.index }
+    }
+}
+
+impl TargetSpace {
+    /// Kind and index.
+    pub fn id(&self) -> TargetId {
+        TargetId { kind: self.kind.into(), index: self.index }
+    }
+}
+
+impl From<&Config> for Configuration {
+    fn from(config: &Config) -> Configuration {
+        let targets = config.targets.iter().map(|entry| Target {
+            kind: entry.target.kind.into(),
+            index: entry.target.index,
+            uuid: entry.uuid.to_string(),
+            nids: entry.nids.iter().map(ToString::to_string).collect(),
+            server: entry.server.clone(),
+        });
+        Configuration { fsname: config.fsname.clone(), version: config.version, targets: targets.collect() }
+    }
+}
+
+impl From<&Space> for SpaceValues {
+    fn from(space: &Space) -> SpaceValues {
+        SpaceValues {
+            bytes_total: space.bytes_total,
+            bytes_free: space.bytes_free,
+            bytes_available: space.bytes_available,
+            files_total: space.files_total,
+            files_free: space.files_free,
+        }
+    }
+}
+
+/// Bytes that are not a document of the wanted kind.
+#[derive(Debug, thiserror::Error)]
+#[error("not what was expected: {0}")]
+pub struct DecodeError(#[from] serde_json::Error);
+
+/// The bytes of a document.
+pub fn encode<T: Serialize>(document: &T) -> Vec<u8> {
+    serde_json::to_vec(document).expect("the documents hold only text, numbers and lists")
+}
+
+/// The document in `bytes`.
+pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
+    Ok(serde_json::from_slice(bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_may_leave_fields_out_but_not_invent_any() {
+        let hint: Hint = decode(br#"{"stripe_count":-1}"#).expect("a short hint");
+        assert_eq!(hint, Hint { stripe_count: -1, ..Hint::default() });
+        assert_eq!(hint.start_index, -1, "any OST unless said");
+        assert!(decode::<Hint>(br#"{"stripe_counts":1}"#).is_err());
+        assert_eq!(decode::<Hint>(&encode(&hint)).expect("what was encoded"), hint);
+    }
+
+    #[test]
+    fn the_layout_answer_says_what_it_is_of() {
+        let layout = FileLayout {
+            id: "[0x200000400:0x1:0x0]".into(),
+            generation: 0,
+            stripe_size: 1 << 20,
+            overstriped: false,
+            osts: vec![1],
+            pool: String::new(),
+        };
+        let bytes = encode(&LayoutAnswer::File(layout.clone()));
+        assert!(bytes.starts_with(br#"{"file":{"id":"[0x200000400:0x1:0x0]""#));
+        assert_eq!(decode::<LayoutAnswer>(&bytes).expect("what was encoded"), LayoutAnswer::File(layout));
+    }
+}

@@ -1,0 +1,442 @@
+//! What each request of the kernel means to the client. Nothing here knows how requests arrive.
+//!
+//! The kernel is told to keep neither entries nor attributes (it has no lock on them yet), so every step of a path
+//! is a lookup, and the MDT checks every permission with the caller's ids.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use client::{AttrChange, Caller, Client, Handle, OpenFlags};
+use proto::types::{MODE_SETGID, MODE_SETUID};
+use proto::wire::messages::Space;
+use proto::{Attr, Fid, FileKind, Ino};
+
+use crate::caller;
+use crate::control::Status;
+use crate::dirs::{Dirs, Item, Page};
+use crate::errno::{Errno, Result};
+use crate::opens::{OpenFile, Opens};
+use crate::virtuals;
+
+/// The node id that the kernel has for the root of a mount.
+const ROOT_NODE: u64 = 1;
+
+/// Mode bit of group execution: with it, the set-group-id bit is a privilege, without it a remnant of mandatory locks.
+const MODE_GROUP_EXECUTE: u32 = 0o010;
+
+/// The file that the kernel means with a node id.
+pub fn fid_of(node: u64) -> Fid {
+    if node == ROOT_NODE { Fid::ROOT } else { Ino(node).fid() }
+}
+
+/// A write as the kernel asks for it.
+#[derive(Debug, Clone, Copy)]
+pub struct WriteRequest {
+    /// The file.
+    pub fid: Fid,
+    /// The handle that the kernel names; a guess if `cached`.
+    pub handle: Handle,
+    /// Where, in bytes.
+    pub offset: u64,
+    /// The open flags at the time of the write.
+    pub flags: i32,
+    /// Whether the kernel writes back pages that applications changed through a mapping.
+    pub cached: bool,
+    /// Whether the set-user-id and set-group-id bits have to go.
+    pub kill_privileges: bool,
+}
+
+/// A new name and what it is to be.
+pub struct NewFile<'a> {
+    /// The directory.
+    pub parent: Fid,
+    /// The name.
+    pub name: &'a [u8],
+    /// Kind and permissions.
+    pub mode: u32,
+    /// Device number.
+    pub rdev: u32,
+    /// Target of a symbolic link.
+    pub target: Bytes,
+}
+
+/// An entry that moves.
+pub struct Move<'a> {
+    /// Directory of the old name.
+    pub parent: Fid,
+    /// The old name.
+    pub name: &'a [u8],
+    /// Directory of the new name.
+    pub new_parent: Fid,
+    /// The new name.
+    pub new_name: &'a [u8],
+    /// Flags of renameat2.
+    pub flags: u32,
+}
+
+/// The operations of one mount.
+pub struct Ops {
+    client: Arc<Client>,
+    status: Status,
+    opens: Opens,
+    dirs: Dirs,
+}
+
+impl Ops {
+    /// The operations of a mount of `client`, which says `status` of itself.
+    pub fn new(client: Arc<Client>, status: Status) -> Ops {
+        Ops { client, status, opens: Opens::default(), dirs: Dirs::default() }
+    }
+
+    /// What a name in a directory means.
+    pub async fn lookup(&self, caller: &Caller, parent: Fid, name: &[u8]) -> Result<Attr> {
+        Ok(self.client.lookup(caller, parent, name).await?)
+    }
+
+    /// Attributes.
+    pub async fn getattr(&self, fid: Fid) -> Result<Attr> {
+        Ok(self.client.getattr(fid).await?)
+    }
+
+    /// Changes attributes.
+    pub async fn setattr(
+        &self,
+        caller: &Caller,
+        fid: Fid,
+        mut change: AttrChange,
+        handle: Option<Handle>,
+    ) -> Result<Attr> {
+        if change.mode.is_some() {
+            self.opens.mode_changed(fid);
+        }
+        // No system call changes the mode together with something else. The kernel adds the mode to a change of size
+        // or owner to take privilege bits away, which the caller need not be permitted to do by itself.
+        let other_change = change.size.is_some() || change.uid.is_some() || change.gid.is_some();
+        let killed = if other_change { change.mode.take() } else { None };
+        let attr = self.client.setattr(caller, fid, change, handle).await?;
+        match killed {
+            Some(mode) if attr.mode & 0o7777 != mode & 0o7777 => {
+                let change = AttrChange { mode: Some(mode & 0o7777), ..AttrChange::default() };
+                Ok(self.client.setattr(&caller::root(), fid, change, None).await?)
+            }
+            _ => Ok(attr),
+        }
+    }
+
+    /// Target of a symbolic link.
+    pub async fn readlink(&self, fid: Fid) -> Result<Bytes> {
+        Ok(self.client.readlink(fid).await?)
+    }
+
+    /// mknod, mkdir and symlink.
+    pub async fn make(&self, caller: &Caller, new: NewFile<'_>) -> Result<Attr> {
+        Ok(self.client.make(caller, new.parent, new.name, new.mode, new.rdev, new.target).await?)
+    }
+
+    /// Makes a regular file, or finds it, and opens it.
+    pub async fn create(
+        &self,
+        caller: &Caller,
+        parent: Fid,
+        name: &[u8],
+        mode: u32,
+        flags: i32,
+    ) -> Result<(Attr, Handle)> {
+        let open = open_flags(flags);
+        let (attr, handle) = self.client.create(caller, parent, name, mode, open).await?;
+        self.opens.insert(handle, OpenFile::new(attr.fid, open.write, open.append, open.sync));
+        Ok((attr, handle))
+    }
+
+    /// Takes the name of anything but a directory away.
+    pub async fn unlink(&self, caller: &Caller, parent: Fid, name: &[u8]) -> Result<()> {
+        Ok(self.client.unlink(caller, parent, name).await?)
+    }
+
+    /// Takes a directory away.
+    pub async fn rmdir(&self, caller: &Caller, parent: Fid, name: &[u8]) -> Result<()> {
+        Ok(self.client.rmdir(caller, parent, name).await?)
+    }
+
+    /// Moves an entry.
+    pub async fn rename(&self, caller: &Caller, what: Move<'_>) -> Result<()> {
+        let known = proto::wire::messages::RENAME_NOREPLACE | proto::wire::messages::RENAME_EXCHANGE;
+        if what.flags & !known != 0 {
+            return Err(Errno::INVALID);
+        }
+        let Move { parent, name, new_parent, new_name, flags } = what;
+        Ok(self.client.rename(caller, parent, name, new_parent, new_name, flags).await?)
+    }
+
+    /// Gives a file one more name.
+    pub async fn link(&self, caller: &Caller, fid: Fid, parent: Fid, name: &[u8]) -> Result<Attr> {
+        Ok(self.client.link(caller, fid, parent, name).await?)
+    }
+
+    /// Whether the caller may do what `mask` says.
+    pub async fn access(&self, caller: &Caller, fid: Fid, mask: u32) -> Result<()> {
+        Ok(self.client.access(caller, fid, mask & 7).await?)
+    }
+
+    /// Opens a regular file.
+    pub async fn open(&self, caller: &Caller, fid: Fid, flags: i32) -> Result<Handle> {
+        let open = open_flags(flags);
+        let handle = self.client.open(caller, fid, open).await?;
+        self.opens.insert(handle, OpenFile::new(fid, open.write, open.append, open.sync));
+        if open.truncate
+            && caller.uid != 0
+            && let Err(error) = self.kill_privileges(fid).await
+        {
+            self.release(handle).await;
+            return Err(error);
+        }
+        Ok(handle)
+    }
+
+    /// Reads; short only at the end of the file.
+    pub async fn read(&self, handle: Handle, offset: u64, len: u32) -> Result<Vec<Bytes>> {
+        Ok(self.client.read(handle, offset, len).await?)
+    }
+
+    /// Writes.
+    pub async fn write(&self, request: WriteRequest, data: &[u8]) -> Result<u32> {
+        let open = self.opens.get(request.handle).filter(|open| open.write && open.fid == request.fid);
+        // Write-back of a mapping goes where the page is, and F_SETFL can take O_APPEND from an open file: neither
+        // may use a handle that writes at the end.
+        let positional = request.cached || request.flags & libc::O_APPEND == 0;
+        let Some(open) = open.filter(|open| !(positional && open.append)) else {
+            return self.write_by_spare(request, data).await;
+        };
+        if request.kill_privileges && open.may_be_privileged() {
+            self.kill_privileges(request.fid).await?;
+            open.privileges_are_off();
+        }
+        let written = self.client.write(request.handle, request.offset, data).await?;
+        if request.flags & libc::O_DSYNC != 0 && !open.sync {
+            self.client.fsync(request.handle).await?;
+        }
+        Ok(written)
+    }
+
+    /// Writes through some other handle of the same file: one that an application has, or one of our own. The right
+    /// to write was checked when the file was opened.
+    async fn write_by_spare(&self, request: WriteRequest, data: &[u8]) -> Result<u32> {
+        if !request.cached && self.opens.get(request.handle).is_none_or(|open| !open.write) {
+            return Err(client::Error::BadHandle.into());
+        }
+        if let Some(handle) = self.opens.positional_writer(request.fid) {
+            return Ok(self.client.write(handle, request.offset, data).await?);
+        }
+        let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+        let handle = self.client.open(&caller::root(), request.fid, flags).await?;
+        let written = self.client.write(handle, request.offset, data).await;
+        if let Some(unneeded) = self.opens.keep_spare(request.fid, handle) {
+            let flushed = self.client.flush(unneeded).await;
+            self.client.release(unneeded).await;
+            flushed?;
+        }
+        Ok(written?)
+    }
+
+    /// Takes the set-user-id bit, and the set-group-id bit of an executable, away.
+    async fn kill_privileges(&self, fid: Fid) -> Result<()> {
+        let mode = self.client.getattr(fid).await?.mode;
+        let mut kept = mode & !MODE_SETUID;
+        if mode & MODE_GROUP_EXECUTE != 0 {
+            kept &= !MODE_SETGID;
+        }
+        if kept != mode {
+            let change = AttrChange { mode: Some(kept & 0o7777), ..AttrChange::default() };
+            self.client.setattr(&caller::root(), fid, change, None).await?;
+        }
+        Ok(())
+    }
+
+    /// close(2) of one file descriptor.
+    pub async fn flush(&self, handle: Handle) -> Result<()> {
+        Ok(self.client.flush(handle).await?)
+    }
+
+    /// fsync of a file.
+    pub async fn fsync(&self, handle: Handle) -> Result<()> {
+        Ok(self.client.fsync(handle).await?)
+    }
+
+    /// fsync of a directory.
+    pub async fn fsync_dir(&self, fid: Fid) -> Result<()> {
+        Ok(self.client.fsync_dir(fid).await?)
+    }
+
+    /// The last descriptor of an open file is closed.
+    pub async fn release(&self, handle: Handle) {
+        if let Some(spare) = self.opens.remove(handle) {
+            if let Err(error) = self.client.flush(spare).await {
+                tracing::warn!(%error, "changes through a mapping of a closed file are lost");
+            }
+            self.client.release(spare).await;
+        }
+        self.client.release(handle).await;
+    }
+
+    /// fallocate.
+    pub async fn allocate(&self, handle: Handle, offset: u64, len: u64, mode: i32) -> Result<()> {
+        let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let punch = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => false,
+            libc::FALLOC_FL_PUNCH_HOLE if keep_size => true,
+            _ => return Err(Errno::NOT_SUPPORTED),
+        };
+        Ok(self.client.allocate(handle, offset, len, keep_size, punch).await?)
+    }
+
+    /// lseek with SEEK_DATA and SEEK_HOLE: everything below the size counts as data.
+    pub async fn seek(&self, fid: Fid, offset: i64, whence: i32) -> Result<i64> {
+        let size = i64::try_from(self.client.getattr(fid).await?.size).unwrap_or(i64::MAX);
+        if offset < 0 || offset >= size {
+            return Err(Errno::NO_DATA_HERE);
+        }
+        match whence {
+            libc::SEEK_DATA => Ok(offset),
+            libc::SEEK_HOLE => Ok(size),
+            _ => Err(Errno::INVALID),
+        }
+    }
+
+    /// Opens a directory.
+    pub async fn open_dir(&self, caller: &Caller, fid: Fid) -> Result<Handle> {
+        Ok(self.client.open_dir(caller, fid).await?)
+    }
+
+    /// Gives the entries behind `offset` to `emit`, until it says that it is full.
+    pub async fn read_dir(
+        &self,
+        fid: Fid,
+        handle: Handle,
+        offset: u64,
+        emit: &mut (dyn FnMut(Item<'_>) -> bool + Send),
+    ) -> Result<()> {
+        let (position, kept) = self.dirs.find(handle, offset);
+        let mut page = match kept {
+            Some(page) => page,
+            None => self.page(fid, position.cookie).await?,
+        };
+        while let Some(cookie) = page.next(&position) {
+            page = self.page(fid, cookie).await?;
+        }
+        self.dirs.keep(handle, &page);
+        self.dirs.emit(handle, fid.ino(), offset, &position, &page, emit);
+        Ok(())
+    }
+
+    async fn page(&self, fid: Fid, cookie: u64) -> Result<Arc<Page>> {
+        Ok(Arc::new(Page::new(cookie, self.client.read_dir(fid, cookie, false).await?)))
+    }
+
+    /// Closes a directory.
+    pub async fn release_dir(&self, handle: Handle) {
+        self.dirs.remove(handle);
+        self.client.release(handle).await;
+    }
+
+    /// Space of the file system.
+    pub async fn statfs(&self) -> Result<Space> {
+        Ok(self.client.statfs().await?)
+    }
+
+    /// Value of an extended attribute.
+    pub async fn get_xattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> Result<Bytes> {
+        if virtuals::is_virtual(name) {
+            return Ok(virtuals::get(&self.client, &self.status, fid, name).await?.into());
+        }
+        supported(name)?;
+        Ok(self.client.get_xattr(caller, fid, name).await?)
+    }
+
+    /// Sets an extended attribute.
+    pub async fn set_xattr(
+        &self,
+        caller: &Caller,
+        fid: Fid,
+        name: &[u8],
+        value: Bytes,
+        flags: u32,
+    ) -> Result<()> {
+        if virtuals::is_virtual(name) {
+            return virtuals::set(&self.client, caller, fid, name, &value).await;
+        }
+        supported(name)?;
+        Ok(self.client.set_xattr(caller, fid, name, value, flags).await?)
+    }
+
+    /// Names of the extended attributes, each with a NUL behind it.
+    pub async fn list_xattr(&self, fid: Fid) -> Result<Vec<u8>> {
+        let mut list = Vec::new();
+        for name in self.client.list_xattr(fid).await? {
+            list.extend_from_slice(&name);
+            list.push(0);
+        }
+        Ok(list)
+    }
+
+    /// Takes an extended attribute away.
+    pub async fn remove_xattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> Result<()> {
+        if virtuals::is_virtual(name) {
+            return virtuals::remove(&self.client, caller, fid, name).await;
+        }
+        supported(name)?;
+        Ok(self.client.remove_xattr(caller, fid, name).await?)
+    }
+}
+
+/// ACLs are not kept: an application has to learn that, rather than believe that there are none.
+fn supported(name: &[u8]) -> Result<()> {
+    if name.starts_with(b"system.") { Err(Errno::NOT_SUPPORTED) } else { Ok(()) }
+}
+
+/// The kernel's own flag for a file that is opened to be executed (FMODE_EXEC).
+const KERNEL_OPEN_EXECUTE: i32 = 0x20;
+
+fn open_flags(flags: i32) -> OpenFlags {
+    let access = flags & libc::O_ACCMODE;
+    OpenFlags {
+        read: access == libc::O_RDONLY || access == libc::O_RDWR,
+        write: access == libc::O_WRONLY || access == libc::O_RDWR,
+        append: flags & libc::O_APPEND != 0,
+        exclusive: flags & libc::O_EXCL != 0,
+        truncate: flags & libc::O_TRUNC != 0,
+        execute: flags & KERNEL_OPEN_EXECUTE != 0,
+        sync: flags & libc::O_DSYNC != 0,
+    }
+}
+
+/// The kinds of [`FileKind`] that `mode` of a new file can name; mkdir leaves its own out.
+pub fn mode_with_kind(mode: u32, kind: FileKind) -> u32 {
+    (mode & 0o7777) | kind.mode_bits()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_has_two_numbers() {
+        assert_eq!(fid_of(1), Fid::ROOT);
+        assert_eq!(fid_of(Fid::ROOT.ino().0), Fid::ROOT);
+    }
+
+    #[test]
+    fn open_flags_are_translated() {
+        let flags = open_flags(libc::O_RDWR | libc::O_APPEND | libc::O_SYNC);
+        assert!(flags.read && flags.write && flags.append && flags.sync);
+        assert!(!flags.truncate && !flags.exclusive && !flags.execute);
+        let flags = open_flags(libc::O_WRONLY | libc::O_TRUNC | libc::O_EXCL);
+        assert!(!flags.read && flags.write && flags.truncate && flags.exclusive);
+        assert!(open_flags(KERNEL_OPEN_EXECUTE).execute);
+    }
+
+    #[test]
+    fn acls_are_refused() {
+        assert_eq!(supported(b"system.posix_acl_access"), Err(Errno::NOT_SUPPORTED));
+        assert_eq!(supported(b"user.a"), Ok(()));
+    }
+}

@@ -1,0 +1,300 @@
+//! Mounts, serves until the file system is unmounted, and unmounts.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use fuser::{MountOption, Session, SessionACL};
+use rt::Rt;
+use rt::sync::oneshot;
+use rustix::io::Errno as OsErrno;
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use crate::bridge::Bridge;
+use crate::ops::Ops;
+
+/// Where a user permits mounts to be seen by others.
+const FUSE_CONF: &str = "/etc/fuse.conf";
+/// Where the kernel's FUSE is.
+const DEVICE: &str = "/dev/fuse";
+/// What `mount` and /proc/mounts show behind `fuse.`.
+pub const SUBTYPE: &str = "weft";
+/// Fewest threads that take requests: one that waits in a copy must not hold up all others.
+const THREADS_MIN: usize = 2;
+
+/// How to mount.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// What `mount` shows as the source: `10.1.1.2@tcp:/weft`.
+    pub source: String,
+    /// No changes.
+    pub read_only: bool,
+    /// Set-user-id bits have no effect.
+    pub no_suid: bool,
+    /// Device files have no effect.
+    pub no_dev: bool,
+    /// Nothing can be executed.
+    pub no_exec: bool,
+    /// Access times are not kept.
+    pub no_atime: bool,
+}
+
+/// Why nothing was mounted.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The kernel has no FUSE, or it is not permitted here.
+    #[error(
+        "{DEVICE} cannot be opened ({0}): load the kernel module with \"modprobe fuse\", and in a container pass the device in"
+    )]
+    NoDevice(io::Error),
+    /// There is no directory to mount on.
+    #[error("{path} is not a directory that can be mounted on: {error}")]
+    MountPoint {
+        /// Where.
+        path: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// A user without fusermount3.
+    #[error("mounting as a user needs fusermount3: install the package fuse3, or mount as root ({0})")]
+    NoHelper(io::Error),
+    /// Anything else.
+    #[error("mounting on {path} failed: {error}")]
+    Other {
+        /// Where.
+        path: String,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// A mounted file system.
+pub struct Mounted {
+    path: PathBuf,
+    ended: oneshot::Receiver<io::Result<()>>,
+}
+
+impl Mounted {
+    /// Waits until the file system was unmounted, by whomever.
+    pub async fn ended(&mut self) -> io::Result<()> {
+        (&mut self.ended).await.unwrap_or(Ok(()))
+    }
+
+    /// Takes the mount away from the tree of directories. Files that are open stay usable as long as the process
+    /// serves them.
+    pub fn unmount(&self) -> io::Result<()> {
+        match unmount(&self.path) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => detach(&self.path),
+            other => other,
+        }
+    }
+}
+
+/// Mounts `ops` on `path` and serves it on threads of its own.
+pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mounted, MountError> {
+    flush_io_first();
+    let device = File::options().read(true).write(true).open(DEVICE).map_err(MountError::NoDevice)?;
+    let bridge = Bridge::new(rt, ops);
+    let session = match mount_directly(&device, path, options)? {
+        true => serve_device(bridge, device.into(), path)?,
+        false => mount_by_helper(bridge, path, options)?,
+    };
+    let (sender, ended) = oneshot::channel();
+    let serve = move || {
+        let result = session.run();
+        // Nobody waits any more if the process is about to end.
+        let _ = sender.send(result);
+    };
+    match std::thread::Builder::new().name("weft-fuse".into()).spawn(serve) {
+        Ok(_) => Ok(Mounted { path: path.to_owned(), ended }),
+        Err(error) => Err(MountError::Other { path: path.display().to_string(), error }),
+    }
+}
+
+/// Memory that this process needs for I/O must not wait for I/O that this process has to do.
+fn flush_io_first() {
+    if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
+        tracing::debug!(%error, "this process is not treated as one that flushes I/O");
+    }
+}
+
+/// mount(2); `false` if that is not permitted.
+fn mount_directly(device: &File, path: &Path, options: &Options) -> Result<bool, MountError> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(false);
+    }
+    let flags = [
+        (options.read_only, MountFlags::RDONLY),
+        (options.no_suid, MountFlags::NOSUID),
+        (options.no_dev, MountFlags::NODEV),
+        (options.no_exec, MountFlags::NOEXEC),
+        (options.no_atime, MountFlags::NOATIME),
+    ];
+    let flags = flags.iter().filter(|(on, _)| *on).fold(MountFlags::empty(), |all, (_, flag)| all | *flag);
+    let data = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other", device.as_raw_fd());
+    let data = CString::new(data).expect("the text has no NUL");
+    let kind = format!("fuse.{SUBTYPE}");
+    match rustix::mount::mount(options.source.as_str(), path, kind, flags, Some(data.as_c_str())) {
+        Ok(()) => Ok(true),
+        // Root without the right to mount, as in a container.
+        Err(OsErrno::PERM) => Ok(false),
+        Err(error @ (OsErrno::NOENT | OsErrno::NOTDIR | OsErrno::NOTCONN)) => {
+            Err(MountError::MountPoint { path: path.display().to_string(), error: error.into() })
+        }
+        Err(error) => Err(MountError::Other { path: path.display().to_string(), error: error.into() }),
+    }
+}
+
+fn serve_device(bridge: Bridge, device: OwnedFd, path: &Path) -> Result<Session<Bridge>, MountError> {
+    Session::from_fd(bridge, device, SessionACL::All, library_config(SessionACL::All)).map_err(|error| {
+        // The kernel and this process do not understand each other: the mount would hang.
+        if let Err(error) = detach(path) {
+            tracing::warn!(%error, path = %path.display(), "the mount stays behind");
+        }
+        MountError::Other { path: path.display().to_string(), error }
+    })
+}
+
+fn mount_by_helper(bridge: Bridge, path: &Path, options: &Options) -> Result<Session<Bridge>, MountError> {
+    let acl = if others_are_permitted() { SessionACL::All } else { SessionACL::Owner };
+    let mut config = library_config(acl);
+    config.mount_options = vec![
+        MountOption::FSName(options.source.clone()),
+        MountOption::Subtype(SUBTYPE.into()),
+        if options.read_only { MountOption::RO } else { MountOption::RW },
+    ];
+    let more = [(options.no_exec, MountOption::NoExec), (options.no_atime, MountOption::NoAtime)];
+    config.mount_options.extend(more.into_iter().filter(|(on, _)| *on).map(|(_, option)| option));
+    Session::new(bridge, path, &config).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => MountError::NoHelper(error),
+        _ => MountError::Other { path: path.display().to_string(), error },
+    })
+}
+
+fn library_config(acl: SessionACL) -> fuser::Config {
+    let cores = std::thread::available_parallelism().map_or(THREADS_MIN, std::num::NonZero::get);
+    let mut config = fuser::Config::default();
+    config.acl = acl;
+    config.n_threads = Some(cores.max(THREADS_MIN));
+    config.clone_fd = true;
+    config
+}
+
+fn others_are_permitted() -> bool {
+    rustix::process::geteuid().is_root()
+        || std::fs::read_to_string(FUSE_CONF)
+            .is_ok_and(|text| text.lines().any(|line| line.trim() == "user_allow_other"))
+}
+
+/// umount(2), or fusermount3 for a user. Refused with EBUSY while something is in use.
+pub fn unmount(path: &Path) -> io::Result<()> {
+    match rustix::mount::unmount(path, UnmountFlags::empty()) {
+        Err(OsErrno::PERM) => helper_unmount(path, &["-u", "-q"]),
+        result => result.map_err(io::Error::from),
+    }
+}
+
+/// Takes the mount away at once, even if it is in use or nobody serves it any more.
+pub fn detach(path: &Path) -> io::Result<()> {
+    match rustix::mount::unmount(path, UnmountFlags::DETACH) {
+        Err(OsErrno::PERM) => helper_unmount(path, &["-u", "-q", "-z"]),
+        result => result.map_err(io::Error::from),
+    }
+}
+
+fn helper_unmount(path: &Path, arguments: &[&str]) -> io::Result<()> {
+    let output = Command::new("fusermount3").args(arguments).arg("--").arg(path).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if said.contains("busy") {
+        Err(io::Error::from_raw_os_error(libc::EBUSY))
+    } else {
+        Err(io::Error::other(said))
+    }
+}
+
+/// A line of the kernel's table of mounts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountEntry {
+    /// Source.
+    pub source: String,
+    /// Where.
+    pub path: PathBuf,
+    /// Type, `fuse.weft` for ours.
+    pub kind: String,
+    /// Options, with commas between.
+    pub options: String,
+}
+
+impl MountEntry {
+    /// Whether it is a mount of weft.
+    pub fn is_weft(&self) -> bool {
+        self.kind.strip_prefix("fuse.") == Some(SUBTYPE)
+    }
+}
+
+/// Every mount that this process sees, in the order of mounting.
+pub fn mounts() -> io::Result<Vec<MountEntry>> {
+    Ok(parse_mounts(&std::fs::read("/proc/self/mounts")?))
+}
+
+fn parse_mounts(table: &[u8]) -> Vec<MountEntry> {
+    let lines = table.split(|byte| *byte == b'\n');
+    lines
+        .filter_map(|line| {
+            let mut fields = line.split(|byte| *byte == b' ').map(unescape);
+            let (source, path, kind) = (fields.next()?, fields.next()?, fields.next()?);
+            let options = fields.next()?;
+            let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+            let path = PathBuf::from(std::ffi::OsStr::from_bytes(&path));
+            Some(MountEntry { source: text(source), path, kind: text(kind), options: text(options) })
+        })
+        .collect()
+}
+
+/// The kernel writes blanks, newlines and backslashes as three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, behind)) = rest.split_first() {
+        let code = behind.get(..3).filter(|_| first == b'\\').and_then(|digits| {
+            let digits = std::str::from_utf8(digits).ok()?;
+            u8::from_str_radix(digits, 8).ok()
+        });
+        match code {
+            Some(code) => {
+                bytes.push(code);
+                rest = &behind[3..];
+            }
+            None => {
+                bytes.push(first);
+                rest = behind;
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mount_table_is_parsed() {
+        let table = b"/dev/vda / ext4 rw 0 0\n0@lo:/weft /mnt/a\\040b fuse.weft rw,nosuid 0 0\n";
+        let mounts = parse_mounts(table);
+        assert_eq!(mounts.len(), 2);
+        assert!(!mounts[0].is_weft());
+        assert!(mounts[1].is_weft());
+        assert_eq!(mounts[1].path, PathBuf::from("/mnt/a b"));
+        assert_eq!(mounts[1].source, "0@lo:/weft");
+        assert_eq!(mounts[1].options, "rw,nosuid");
+    }
+}

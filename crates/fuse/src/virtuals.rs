@@ -1,0 +1,123 @@
+//! The control attributes, on the mount's side; [`crate::control`] says what they are.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use client::{Caller, Client};
+use proto::{Fid, FileKind, TargetKind};
+
+use crate::control::{
+    self, CREATE_MODE, Configuration, DirLayout, FileLayout, Hint, LayoutAnswer, Paths, Spaces, Status,
+    TargetSpace,
+};
+use crate::errno::{Errno, Result};
+
+/// How long a target may take to tell its space before it counts as inactive.
+const SPACE_WAIT: Duration = Duration::from_secs(3);
+
+/// Whether `name` is a control attribute.
+pub fn is_virtual(name: &[u8]) -> bool {
+    name.starts_with(control::PREFIX.as_bytes())
+}
+
+/// Value of a control attribute.
+pub async fn get(client: &Client, status: &Status, fid: Fid, name: &[u8]) -> Result<Vec<u8>> {
+    let name = std::str::from_utf8(name).map_err(|_| Errno::NO_ATTRIBUTE)?;
+    match name {
+        control::LAYOUT => layout(client, fid).await,
+        control::FID => Ok(fid.to_string().into_bytes()),
+        control::CONFIG => Ok(control::encode(&Configuration::from(&*client.config()))),
+        control::SPACE => Ok(control::encode(&spaces(client).await)),
+        control::STATUS => Ok(control::encode(status)),
+        _ => match name.strip_prefix(control::PATHS) {
+            Some(text) => paths(client, text).await,
+            None => Err(Errno::NO_ATTRIBUTE),
+        },
+    }
+}
+
+async fn layout(client: &Client, fid: Fid) -> Result<Vec<u8>> {
+    let answer = match client.getattr(fid).await?.kind() {
+        FileKind::Dir => LayoutAnswer::Directory(DirLayout::from(&client.default_layout(fid).await?)),
+        FileKind::File => {
+            let layout = client.layout(fid).await?.ok_or(Errno::NO_ATTRIBUTE)?;
+            LayoutAnswer::File(FileLayout::from(&layout))
+        }
+        _ => return Err(Errno::NO_ATTRIBUTE),
+    };
+    Ok(control::encode(&answer))
+}
+
+async fn paths(client: &Client, text: &str) -> Result<Vec<u8>> {
+    let fid: Fid = text.parse().map_err(|_| Errno::INVALID)?;
+    let paths = client.fid_to_path(fid).await?;
+    let paths = paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
+    Ok(control::encode(&Paths { paths }))
+}
+
+async fn spaces(client: &Client) -> Spaces {
+    let config = client.config();
+    let mut ids: Vec<_> =
+        config.targets.iter().map(|entry| entry.target).filter(|id| id.kind != TargetKind::Mgs).collect();
+    ids.sort_unstable();
+    let asked = ids.iter().map(|id| client.target_space(*id, SPACE_WAIT)).collect();
+    let answers = all(asked).await;
+    let targets = ids.iter().zip(answers).map(|(id, answer)| TargetSpace {
+        kind: id.kind.into(),
+        index: id.index,
+        space: answer.ok().flatten().as_ref().map(Into::into),
+    });
+    Spaces { fsname: config.fsname.clone(), targets: targets.collect() }
+}
+
+/// Waits for all of `futures` at once.
+async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    let mut futures: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
+    std::future::poll_fn(|cx| {
+        for (future, output) in futures.iter_mut().zip(&mut outputs) {
+            if output.is_none()
+                && let Poll::Ready(value) = future.as_mut().poll(cx)
+            {
+                *output = Some(value);
+            }
+        }
+        if outputs.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    outputs.into_iter().flatten().collect()
+}
+
+/// Sets a control attribute.
+pub async fn set(client: &Client, caller: &Caller, fid: Fid, name: &[u8], value: &[u8]) -> Result<()> {
+    if name == control::LAYOUT.as_bytes() {
+        let hint: Hint = control::decode(value).map_err(|_| Errno::INVALID)?;
+        return Ok(client.set_layout(caller, fid, Some(hint.into())).await?);
+    }
+    if name == control::SYNC.as_bytes() {
+        return Ok(client.sync_all().await?);
+    }
+    let (json, new_name) = if name == control::CREATE.as_bytes() {
+        let nul = value.iter().position(|byte| *byte == 0).ok_or(Errno::INVALID)?;
+        (&value[..nul], &value[nul + 1..])
+    } else {
+        (value, name.strip_prefix(control::CREATE_NAME.as_bytes()).ok_or(Errno::NOT_SUPPORTED)?)
+    };
+    let hint: Hint = control::decode(json).map_err(|_| Errno::INVALID)?;
+    let mode = FileKind::File.mode_bits() | (hint.mode.unwrap_or(CREATE_MODE) & 0o7777);
+    client.create_with_layout(caller, fid, new_name, mode, hint.into()).await?;
+    Ok(())
+}
+
+/// Takes a control attribute away.
+pub async fn remove(client: &Client, caller: &Caller, fid: Fid, name: &[u8]) -> Result<()> {
+    if name != control::LAYOUT.as_bytes() {
+        return Err(Errno::NOT_SUPPORTED);
+    }
+    if client.getattr(fid).await?.kind() != FileKind::Dir {
+        return Err(Errno::NOT_DIRECTORY);
+    }
+    Ok(client.set_layout(caller, fid, None).await?)
+}
