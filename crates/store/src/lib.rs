@@ -3,10 +3,20 @@
 //! One commit log per target is the durable truth and draws the transnos; memory tables stand above it; an ordered
 //! key-value engine is filled behind it. Objects are extents in large preallocated files.
 
+mod apply;
+mod atomic_file;
+pub mod check;
+mod engine;
 pub mod error;
 pub mod label;
+pub mod limits;
+mod log;
 pub mod object;
+mod open;
+mod shared;
+mod table;
 pub mod target;
+pub mod view;
 
 pub use error::StoreError;
 pub use label::Label;

@@ -1,101 +1,243 @@
-//! One target's store: keys and values with a commit log in front. Stub: signatures only.
-#![allow(unused_variables, clippy::unused_async, missing_docs)]
+//! One target's store: keys and values with a commit log in front.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use proto::Transno;
+use rt::sync::oneshot;
 use rt::{Dir, File, Rt};
+use smallvec::SmallVec;
 
 use crate::error::StoreError;
 use crate::label::Label;
+use crate::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX, KEY_RESERVED, Limits};
+use crate::log::record::{BEFORE_UNKNOWN, change_bytes};
+use crate::open::{self, Opened};
+use crate::shared::Shared;
+use crate::{apply, log};
 
 /// A stored value and the transno of the change that wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
+    /// The value.
     pub bytes: Bytes,
+    /// Transno of the change that wrote it.
     pub version: Transno,
 }
 
 /// One key's new value; `None` takes the key away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
+    /// The key: 1 to 65,535 bytes, the first not 0xff. Keys that are listed together share their first 17 bytes.
     pub key: Bytes,
+    /// The new value.
     pub value: Option<Bytes>,
 }
 
 /// Changes that become visible and durable together.
 #[derive(Default)]
 pub struct Batch {
+    /// In order: of several changes of one key the last counts.
     pub changes: Vec<Change>,
     /// Files with data that the changes refer to: written already, synced before the log record.
     pub data: Vec<File>,
-    /// Transno that a replayed change had before; `None` draws a new one.
+    /// Transno that a replayed change had before; `None` draws a new one. It is kept if it is larger than all that
+    /// this target has given out; otherwise a new one is drawn, and the caller tells its client.
     pub replay: Option<Transno>,
 }
 
-/// An open target. One per directory and process.
-pub struct Store {}
+/// An open target. One per directory and process. Dropping it without [`Store::close`] loses what is not committed,
+/// like a crash of the process.
+pub struct Store {
+    label: Label,
+    boot: u64,
+    dir: Dir,
+    shared: Arc<Shared>,
+    /// Told when the store's tasks have ended in order; taken by the first `close`.
+    ended: Mutex<Option<oneshot::Receiver<()>>>,
+}
 
 impl Store {
     /// Makes a target in `path`, which is made if missing and has to be empty.
     pub async fn format(rt: &Rt, path: &str, label: &Label) -> Result<(), StoreError> {
-        unimplemented!()
+        open::format(rt, path, label).await
     }
+
     /// Reads the label of the target in `path`; changes nothing.
     pub async fn read_label(rt: &Rt, path: &str) -> Result<Label, StoreError> {
-        unimplemented!()
+        let dir = rt.disk().open_dir(path).await?;
+        Label::read(&dir, path).await
     }
+
     /// Opens the target in `path`: takes its lock, counts its boot, applies the log behind the engine's position.
     pub async fn open(rt: &Rt, path: &str) -> Result<Arc<Store>, StoreError> {
-        unimplemented!()
+        Store::open_with(rt, path, Limits::default()).await
     }
+
+    pub(crate) async fn open_with(rt: &Rt, path: &str, limits: Limits) -> Result<Arc<Store>, StoreError> {
+        let Opened { label, boot, dir, shared, writer } = open::open(rt, path, limits).await?;
+        let shared = Arc::new(shared);
+        let (sender, receiver) = oneshot::channel();
+        rt.spawn(log::commit::run(shared.clone(), writer));
+        let applier = shared.clone();
+        rt.spawn(async move {
+            apply::run(applier).await;
+            // Whoever closes may have gone.
+            let _ = sender.send(());
+        });
+        Ok(Arc::new(Store { label, boot, dir, shared, ended: Mutex::new(Some(receiver)) }))
+    }
+
+    /// Who the target is.
     pub fn label(&self) -> &Label {
-        unimplemented!()
+        &self.label
     }
+
     /// How often the target was opened: the owner's epoch in file names.
     pub fn boot(&self) -> u64 {
-        unimplemented!()
+        self.boot
     }
+
+    /// The target's directory.
     pub fn dir(&self) -> &Dir {
-        unimplemented!()
+        &self.dir
     }
+
     /// The value of `key` with every change that was committed in memory, durable or not.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
-        unimplemented!()
+        self.shared.check()?;
+        self.shared.view.get(key)
     }
-    /// Up to `count_max` keys in `[from, until)` in order.
+
+    /// Up to `count_max` keys in `[from, until)` in order. Each is as it was at some moment of the call: with
+    /// changes under way the result is not a snapshot.
     pub fn scan(
         &self,
         from: &[u8],
         until: &[u8],
         count_max: usize,
     ) -> Result<Vec<(Bytes, Value)>, StoreError> {
-        unimplemented!()
+        self.shared.check()?;
+        self.shared.view.scan(from, until, count_max)
     }
+
     /// Makes `batch` visible now and durable with the next group commit. Does not wait. The caller holds whatever
-    /// guards the keys.
+    /// guards the keys. Keys and values are copied: slices of a received frame do not keep the frame.
     pub fn commit(&self, batch: Batch) -> Result<Transno, StoreError> {
-        unimplemented!()
+        let Shared { tail, limits, view, .. } = &*self.shared;
+        self.shared.check()?;
+        let bytes: usize = batch.changes.iter().map(|c| change_bytes(&c.key, c.value.as_deref())).sum();
+        assert!(bytes <= BATCH_BYTES_MAX, "a batch is bounded by the message that asked for it");
+        let values: SmallVec<[Option<Bytes>; 8]> = batch.changes.iter().map(checked_copy).collect();
+
+        let mut tail = tail.lock();
+        if tail.closing {
+            return Err(StoreError::Poisoned);
+        }
+        let (was_empty, was_full) = (tail.is_empty(), tail.bytes() >= limits.commit_bytes);
+        let wanted = batch.replay.map(|transno| transno.0);
+        let now = || self.shared.rt.now();
+        let (transno, body) = tail.begin(wanted, batch.changes.len(), bytes, now);
+        for (change, value) in batch.changes.iter().zip(values) {
+            let before = view.table.put(&change.key, value, transno);
+            body.push(&change.key, change.value.as_deref(), before.unwrap_or(BEFORE_UNKNOWN));
+        }
+        tail.sync_first(batch.data);
+        self.shared.last_transno.store(transno, Ordering::Release);
+        self.shared.unsynced.fetch_add(bytes as u64, Ordering::Relaxed);
+        let wake = was_empty || !was_full && tail.bytes() >= limits.commit_bytes;
+        drop(tail);
+        if wake {
+            self.shared.commit_wake.notify_one();
+        }
+        Ok(Transno(transno))
     }
+
     /// Every change up to here is durable.
     pub fn last_committed(&self) -> Transno {
-        unimplemented!()
+        Transno(self.shared.last_committed())
     }
+
     /// The newest change, durable or not.
     pub fn last_transno(&self) -> Transno {
-        unimplemented!()
+        Transno(self.shared.last_transno.load(Ordering::Acquire))
     }
+
     /// Waits until every change up to `transno` is durable; starts a commit at once.
     pub async fn committed(&self, transno: Transno) -> Result<(), StoreError> {
-        unimplemented!()
+        let receiver = {
+            let mut tail = self.shared.tail.lock();
+            // Nobody can wait for a change that was not made yet.
+            let transno = transno.0.min(tail.last);
+            let receiver = self.shared.wait_for(transno)?;
+            if receiver.is_some() && transno > tail.taken {
+                tail.urgent = true;
+                self.shared.commit_wake.notify_one();
+            }
+            receiver
+        };
+        match receiver {
+            None => Ok(()),
+            Some(receiver) => receiver.await.map_err(|_| StoreError::Poisoned),
+        }
     }
+
     /// Waits while so much is uncommitted or unapplied that clients have to slow down. Call before `commit`.
+    /// `NoSpace` while space for the log cannot be reserved: only changes that free space should go on then.
     pub async fn room(&self) -> Result<(), StoreError> {
-        unimplemented!()
+        let shared = &*self.shared;
+        loop {
+            let more = shared.room.notified();
+            shared.check()?;
+            if shared.short_of_space.load(Ordering::Relaxed) {
+                shared.tail.lock().reserve = true;
+                shared.commit_wake.notify_one();
+                return Err(StoreError::NoSpace);
+            }
+            let unsynced = shared.unsynced.load(Ordering::Relaxed) > shared.limits.unsynced_bytes_max;
+            let unapplied = shared.unapplied.load(Ordering::Relaxed) > shared.limits.unapplied_bytes_max;
+            let log_full =
+                shared.log_is_cut && shared.log_bytes.load(Ordering::Relaxed) > shared.limits.log_bytes_max;
+            if !unsynced && !unapplied && !log_full {
+                return Ok(());
+            }
+            if unapplied || log_full {
+                shared.flush();
+            }
+            more.await;
+        }
     }
+
     /// Commits what there is and gives the directory back.
     pub async fn close(&self) -> Result<(), StoreError> {
-        unimplemented!()
+        self.shared.tail.lock().closing = true;
+        self.shared.commit_wake.notify_one();
+        let ended = self.ended.lock().take();
+        if let Some(ended) = ended {
+            // An error means that the task ended with its node; what counts is asked next.
+            let _ = ended.await;
+        }
+        let engine = self.shared.view.close_engine();
+        // Closing the engine waits for its threads.
+        self.shared.rt.offload(move || drop(engine)).await;
+        self.shared.check()
     }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.shared.tail.lock().abandoned = true;
+        self.shared.backlog.lock().abandoned = true;
+        self.shared.commit_wake.notify_one();
+        self.shared.apply_wake.notify_one();
+    }
+}
+
+fn checked_copy(change: &Change) -> Option<Bytes> {
+    let key = &change.key;
+    assert!(!key.is_empty() && key.len() <= KEY_BYTES_MAX, "keys have 1 to 65,535 bytes");
+    assert!(key[0] != KEY_RESERVED, "keys that begin with 0xff belong to the store");
+    change.value.as_deref().map(Bytes::copy_from_slice)
 }

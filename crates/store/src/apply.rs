@@ -1,0 +1,161 @@
+//! The engine's task: gives durable records to the engine in large batches and deletes segments that it has.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::engine::{Engine, Item};
+use crate::error::StoreError;
+use crate::log::record::read_body;
+use crate::log::segment::Record;
+use crate::shared::{Shared, record_bytes};
+
+enum Step {
+    Wait,
+    Apply(Vec<Record>, u64),
+    Finish,
+    Abandon,
+}
+
+/// Runs until the store is closed, abandoned or poisoned.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    loop {
+        let step = if shared.is_poisoned() { Step::Abandon } else { next_step(&shared) };
+        let done = match step {
+            Step::Wait => {
+                shared.apply_wake.notified().await;
+                Ok(())
+            }
+            Step::Apply(records, bytes) => apply(&shared, records, bytes).await,
+            Step::Finish => match cut_log(&shared).await {
+                Ok(()) => return,
+                Err(error) => Err(error),
+            },
+            Step::Abandon => return,
+        };
+        if let Err(error) = done {
+            return shared.poison(&error);
+        }
+    }
+}
+
+fn next_step(shared: &Shared) -> Step {
+    let mut backlog = shared.backlog.lock();
+    if backlog.abandoned {
+        return Step::Abandon;
+    }
+    let enough = shared.unapplied.load(Ordering::Relaxed) >= shared.limits.apply_after_bytes;
+    if backlog.records.is_empty() {
+        backlog.flush = false;
+        return if backlog.log_ended { Step::Finish } else { Step::Wait };
+    }
+    if !enough && !backlog.flush && !backlog.log_ended {
+        return Step::Wait;
+    }
+    let mut records = Vec::new();
+    let mut bytes = 0;
+    while let Some(record) = backlog.records.front()
+        && (records.is_empty() || bytes + record_bytes(record) <= shared.limits.apply_bytes)
+    {
+        bytes += record_bytes(record);
+        records.extend(backlog.records.pop_front());
+    }
+    Step::Apply(records, bytes)
+}
+
+async fn apply(shared: &Arc<Shared>, records: Vec<Record>, bytes: u64) -> Result<(), StoreError> {
+    let engine = shared.view.engine()?;
+    let Some(position) = records.last().map(|record| record.header.last) else { return Ok(()) };
+    let worker = shared.clone();
+    shared.rt.offload(move || apply_records(&worker, engine.as_ref(), &records, position)).await?;
+    shared.unapplied.fetch_sub(bytes, Ordering::Relaxed);
+    shared.room.notify_waiters();
+    let has_old_segment = shared.backlog.lock().segments.front().is_some_and(|s| s.last <= position);
+    if has_old_segment { cut_log(shared).await } else { Ok(()) }
+}
+
+fn apply_records(
+    shared: &Shared,
+    engine: &dyn Engine,
+    records: &[Record],
+    position: u64,
+) -> Result<(), StoreError> {
+    let items = newest_changes(records)?;
+    let gone: Vec<_> =
+        items.iter().filter(|i| i.value.is_none()).map(|i| (i.key.clone(), i.version)).collect();
+    engine.apply(items, position)?;
+    shared.view.applied.store(position, Ordering::Release);
+    for (key, version) in gone {
+        shared.view.table.forget_absent(&key, version);
+    }
+    shared.view.trim();
+    Ok(())
+}
+
+/// The newest change of each key in `records`, sorted by key.
+fn newest_changes(records: &[Record]) -> Result<Vec<Item>, StoreError> {
+    let mut items = Vec::new();
+    for record in records {
+        read_body(&record.header, &record.body, |logged| {
+            items.push(Item { key: logged.key, value: logged.value, version: logged.transno });
+        })
+        .map_err(|_| StoreError::Corrupt { what: "a record of the log".into() })?;
+    }
+    // Stable, so that of several changes of one key the last made stays last; reversed, `dedup` keeps it.
+    items.reverse();
+    items.sort_by(|a, b| a.key.cmp(&b.key));
+    items.dedup_by(|later, kept| later.key == kept.key);
+    Ok(items)
+}
+
+/// Makes the engine durable and deletes the segments that it has whole. A deleted name that comes back after a
+/// crash does no harm: the scan starts at the engine's position.
+async fn cut_log(shared: &Arc<Shared>) -> Result<(), StoreError> {
+    let engine = shared.view.engine()?;
+    let durable = shared.rt.offload(move || engine.persist()).await?;
+    let mut removed = false;
+    loop {
+        let segment = {
+            let mut backlog = shared.backlog.lock();
+            match backlog.segments.front() {
+                Some(front) if front.last <= durable && shared.log_is_cut => backlog.segments.pop_front(),
+                _ => None,
+            }
+        };
+        let Some(segment) = segment else { break };
+        shared.log_dir.remove(&segment.id.name()).await?;
+        shared.log_bytes.fetch_sub(segment.file_bytes, Ordering::Relaxed);
+        removed = true;
+    }
+    if removed {
+        shared.log_dir.sync().await?;
+        shared.room.notify_waiters();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::log::record::Body;
+
+    #[test]
+    fn only_the_newest_change_of_a_key_is_applied() {
+        let mut body = Body::default();
+        body.begin_batch(1, 3);
+        body.push(b"b", Some(b"1"), 0);
+        body.push(b"a", Some(b"1"), 0);
+        body.push(b"a", Some(b"2"), 1);
+        body.begin_batch(2, 1);
+        body.push(b"b", None, 1);
+        let header = body.header(1, 0);
+        let records = [Record { header, body: Bytes::from(body.bytes) }];
+        let items = newest_changes(&records).expect("the body was just made");
+        let want = [
+            Item { key: Bytes::from("a"), value: Some(Bytes::from("2")), version: 1 },
+            Item { key: Bytes::from("b"), value: None, version: 2 },
+        ];
+        assert_eq!(items, want);
+    }
+}

@@ -1,0 +1,206 @@
+//! The checker: reads all that a stopped target has and says in sentences what does not fit.
+//!
+//! It changes none of weft's files. The key-value engine is opened as at a start, which may tidy its own journal.
+
+use std::sync::Arc;
+
+use rt::{BoxFuture, Dir, Rt};
+
+use crate::engine::Engine;
+use crate::error::StoreError;
+use crate::label::Label;
+use crate::limits::Limits;
+use crate::log::record::{BEFORE_UNKNOWN, read_body};
+use crate::log::segment::{Record, SegmentId};
+use crate::open::{BOOT_FILE, ENGINE_DIR, decode_boot, open_engine, replay};
+use crate::view::View;
+use crate::{log, log::scan};
+
+/// Keys that are read at a time.
+const KEYS_AT_A_TIME: usize = 1000;
+/// Findings after which the checker stops.
+pub const FINDINGS_MAX: usize = 1000;
+
+/// What the checker found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Report {
+    /// Who the target is, if its label can be read.
+    pub label: Option<Label>,
+    /// Records of the log that the engine does not have.
+    pub records: u64,
+    /// Keys that exist.
+    pub keys: u64,
+    /// What does not fit, each a sentence; empty if all is well.
+    pub findings: Vec<String>,
+}
+
+impl Report {
+    /// Adds a sentence.
+    pub fn find(&mut self, sentence: impl Into<String>) {
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(sentence.into());
+        }
+    }
+
+    /// Whether all is well so far.
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty()
+    }
+}
+
+/// A further check, given the target's directory and its keys.
+type Check = for<'a> fn(&'a Rt, &'a Dir, &'a View, &'a mut Report) -> BoxFuture<'a, Result<(), StoreError>>;
+
+/// Checks of what is stored under the keys, in order.
+const CHECKS: &[Check] = &[];
+
+/// Checks the target in `path`, which must not be in use. An error means that nothing could be checked.
+pub async fn check(rt: &Rt, path: &str) -> Result<Report, StoreError> {
+    let mut report = Report::default();
+    let dir = rt.disk().open_dir(path).await?;
+    match Label::read(&dir, path).await {
+        Ok(label) => report.label = Some(label),
+        Err(error) => {
+            report.find(error.to_string());
+            return Ok(report);
+        }
+    }
+    if let Err(error) = dir.lock().await {
+        report.find(format!("{path} is in use, stop its server first ({error})"));
+        return Ok(report);
+    }
+    let names = dir.list().await?;
+    let has = |name: &str| names.iter().any(|n| n == name);
+    if !has(BOOT_FILE.name) {
+        if has(log::DIR) || has(ENGINE_DIR) {
+            report.find(format!("The file {} is missing.", BOOT_FILE.name));
+        }
+        return Ok(report);
+    }
+    if let Err(error) = check_target(rt, &dir, &has, &mut report).await {
+        report.find(sentence(&error));
+    }
+    Ok(report)
+}
+
+async fn check_target(
+    rt: &Rt,
+    dir: &Dir,
+    has: &impl Fn(&str) -> bool,
+    report: &mut Report,
+) -> Result<(), StoreError> {
+    let boot = match BOOT_FILE.read(dir).await {
+        Ok(Some(body)) => decode_boot(&body)?,
+        Ok(None) => 0,
+        Err(error) => {
+            report.find(sentence(&error));
+            0
+        }
+    };
+    let engine: Arc<dyn Engine> = if has(ENGINE_DIR) || rt.is_sim() {
+        open_engine(rt, dir, Limits::default()).await?
+    } else {
+        report.find(format!("The directory {ENGINE_DIR} is missing."));
+        return Ok(());
+    };
+    let position = engine.position()?;
+    check_engine(engine.as_ref(), position, report)?;
+    let view = View::new(engine, position, Limits::default().table_bytes_max);
+    if has(log::DIR) {
+        check_log(&dir.subdir(log::DIR).await?, &view, boot, position, report).await?;
+    }
+    report.keys = count_keys(&view)?;
+    for check in CHECKS {
+        check(rt, dir, &view, report).await?;
+    }
+    let engine = view.close_engine();
+    rt.offload(move || drop(engine)).await;
+    Ok(())
+}
+
+fn check_engine(engine: &dyn Engine, position: u64, report: &mut Report) -> Result<(), StoreError> {
+    engine.scan(&[], &[crate::limits::KEY_RESERVED], &mut |key, _, version| {
+        if version > position || version == 0 {
+            let key = key.escape_ascii();
+            report.find(format!(
+                "The key-value engine has the change {version} of the key \"{key}\" but says that its last change is {position}."
+            ));
+        }
+        report.findings.len() < FINDINGS_MAX
+    })
+}
+
+/// Reads the log behind the engine's position into `view`, comparing what each change says of the state before it.
+async fn check_log(
+    dir: &Dir,
+    view: &View,
+    boot: u64,
+    position: u64,
+    report: &mut Report,
+) -> Result<(), StoreError> {
+    for name in dir.list().await? {
+        match SegmentId::parse(&name) {
+            None => report.find(format!("The log's directory holds {name}, which is none of weft's files.")),
+            Some(id) if id.boot > boot => report.find(format!(
+                "The log segment {name} is of boot {}, but the target was opened {boot} times only.",
+                id.boot
+            )),
+            Some(_) => {}
+        }
+    }
+    scan::scan(dir, position, |record| {
+        report.records += 1;
+        check_versions(view, &record, report)?;
+        replay(view, &record)
+    })
+    .await?;
+    Ok(())
+}
+
+/// A record's changes name the versions that their keys had before.
+fn check_versions(view: &View, record: &Record, report: &mut Report) -> Result<(), StoreError> {
+    let mut failed = None;
+    // Versions of keys that this record changes more than once.
+    let mut within = std::collections::BTreeMap::new();
+    let read = read_body(&record.header, &record.body, |logged| {
+        let known = match within.get(&logged.key) {
+            Some(version) => Ok(*version),
+            None => view.get(&logged.key).map(|value| value.map_or(0, |value| value.version.0)),
+        };
+        match known {
+            Ok(version) if logged.before != BEFORE_UNKNOWN && logged.before != version => report.find(format!(
+                "The change {} says that the key \"{}\" was of version {} before, but it was of version {version}.",
+                logged.transno,
+                logged.key.escape_ascii(),
+                logged.before
+            )),
+            Ok(_) => {}
+            Err(error) => failed = Some(error),
+        }
+        within.insert(logged.key, if logged.value.is_some() { logged.transno } else { 0 });
+    });
+    if read.is_err() {
+        report.find(format!("The log's record behind the change {} is damaged.", record.header.prev));
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+fn count_keys(view: &View) -> Result<u64, StoreError> {
+    let mut from = Vec::new();
+    let mut count = 0;
+    loop {
+        let keys = view.scan(&from, &[crate::limits::KEY_RESERVED], KEYS_AT_A_TIME)?;
+        count += keys.len() as u64;
+        match keys.last() {
+            Some((last, _)) if keys.len() == KEYS_AT_A_TIME => from = [last, &[0][..]].concat(),
+            _ => return Ok(count),
+        }
+    }
+}
+
+fn sentence(error: &StoreError) -> String {
+    let text = error.to_string();
+    let mut letters = text.chars();
+    let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str())
+}

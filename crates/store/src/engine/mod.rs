@@ -1,0 +1,46 @@
+//! The ordered key-value engine behind the log.
+//!
+//! It holds what the log held, up to a position that it remembers in the same batch, and no operation waits for
+//! it. It is never in the durable path: the log keeps everything that the engine has not made durable.
+
+mod fjall;
+mod memory;
+
+pub use fjall::FjallEngine;
+pub use memory::MemoryEngine;
+
+use bytes::Bytes;
+
+use crate::error::StoreError;
+
+/// One key's newest change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// The key.
+    pub key: Bytes,
+    /// Its value; `None` takes the key away.
+    pub value: Option<Bytes>,
+    /// Transno of the change.
+    pub version: u64,
+}
+
+/// Sees one key, its value and its version; says whether it wants the next.
+pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8], u64) -> bool;
+
+/// An ordered map of keys that many threads use at once.
+pub trait Engine: Send + Sync {
+    /// The value and version of `key`.
+    fn get(&self, key: &[u8]) -> Result<Option<(Bytes, u64)>, StoreError>;
+
+    /// Shows `visit` the keys in `[from, until)` in order, as of one moment, until it has enough.
+    fn scan(&self, from: &[u8], until: &[u8], visit: Visit<'_>) -> Result<(), StoreError>;
+
+    /// Takes `items`, sorted by key and each key once, and with them, atomically, `position`.
+    fn apply(&self, items: Vec<Item>, position: u64) -> Result<(), StoreError>;
+
+    /// The position as it was when the engine was opened: everything up to there is in it.
+    fn position(&self) -> Result<u64, StoreError>;
+
+    /// Makes what was applied durable and returns the position that is durable now.
+    fn persist(&self) -> Result<u64, StoreError>;
+}

@@ -1,0 +1,156 @@
+//! Appends records to segment files of this boot. One group commit is one write.
+
+use bytes::Bytes;
+use rt::buf::AlignedBuf;
+use rt::{Dir, File};
+
+use crate::limits::{BLOCK_BYTES, Limits};
+use crate::log::record::{Body, HEADER_BYTES, stride};
+use crate::log::scan::Closed;
+use crate::log::segment::{Record, SegmentId, encode_start};
+
+/// Smallest growth of a segment file, in bytes.
+const ALLOCATE_BYTES_MIN: u64 = 1 << 20;
+
+/// The open end of the log on disk.
+pub struct Writer {
+    dir: Dir,
+    limits: Limits,
+    segment: Segment,
+    /// Last transno written.
+    prev: u64,
+    /// Whether space for further records could not be reserved.
+    short_of_space: bool,
+}
+
+struct Segment {
+    file: File,
+    id: SegmentId,
+    /// Bytes written; 0 until the first group, which writes the first block too.
+    used: u64,
+    allocated: u64,
+}
+
+/// What a group commit wrote.
+pub struct Appended {
+    /// The records as they lie on disk.
+    pub records: Vec<Record>,
+    /// The segment that was full before.
+    pub closed: Option<Closed>,
+}
+
+impl Writer {
+    /// Makes the first segment of `boot`; records continue behind `prev`.
+    pub async fn create(dir: Dir, boot: u64, prev: u64, limits: Limits) -> std::io::Result<Writer> {
+        let segment = Segment::create(&dir, SegmentId { boot, number: 0 }, limits).await?;
+        Ok(Writer { dir, limits, segment, prev, short_of_space: false })
+    }
+
+    /// Whether space for further records could not be reserved.
+    pub fn short_of_space(&self) -> bool {
+        self.short_of_space
+    }
+
+    /// Bytes of the open segment's file.
+    pub fn allocated(&self) -> u64 {
+        self.segment.allocated
+    }
+
+    /// The open segment, as one that gets no further record.
+    pub fn closed(&self) -> Closed {
+        Closed { id: self.segment.id, last: self.prev, file_bytes: self.segment.allocated }
+    }
+
+    /// Writes `bodies` as records and makes them durable.
+    pub async fn append(&mut self, bodies: &[Body]) -> std::io::Result<Appended> {
+        let closed = self.next_segment().await?;
+        let start_bytes = if self.segment.used == 0 { BLOCK_BYTES } else { 0 };
+        let len = bodies.iter().fold(start_bytes, |len, body| len + stride(body.bytes.len()));
+        self.reserve(len as u64).await?;
+        let mut buf = AlignedBuf::zeroed(len);
+        if start_bytes > 0 {
+            buf.as_mut()[..BLOCK_BYTES].copy_from_slice(&encode_start(self.segment.id, self.prev));
+        }
+        let mut at = start_bytes;
+        let mut headers = Vec::with_capacity(bodies.len());
+        for body in bodies {
+            let header = body.header(self.segment.id.boot, self.prev);
+            self.prev = header.last;
+            let body_at = at + HEADER_BYTES;
+            buf.as_mut()[at..body_at].copy_from_slice(&header.encode());
+            buf.as_mut()[body_at..body_at + body.bytes.len()].copy_from_slice(&body.bytes);
+            headers.push((header, body_at));
+            at += header.stride();
+        }
+        let bytes = buf.freeze();
+        self.segment.file.write_at(self.segment.used, vec![bytes.clone()]).await?;
+        self.segment.file.sync().await?;
+        self.segment.used += len as u64;
+        let body = |at: usize, len: u32| -> Bytes { bytes.slice(at..at + len as usize) };
+        let records = headers
+            .into_iter()
+            .map(|(header, at)| Record { header, body: body(at, header.body_bytes) })
+            .collect();
+        Ok(Appended { records, closed })
+    }
+
+    /// Tries to have space for `len` bytes and some more. An error means that `len` bytes do not fit.
+    pub async fn reserve(&mut self, len: u64) -> std::io::Result<()> {
+        let needed = self.segment.used + len;
+        let step = self.segment.used.clamp(ALLOCATE_BYTES_MIN, self.limits.allocate_bytes);
+        if needed + step / 2 <= self.segment.allocated {
+            self.short_of_space = false;
+            return Ok(());
+        }
+        let grown = (needed + step).next_multiple_of(BLOCK_BYTES as u64);
+        let more = grown - self.segment.allocated;
+        match self.segment.file.allocate(self.segment.allocated, more).await {
+            Ok(()) => {
+                self.segment.allocated = grown;
+                self.short_of_space = false;
+                Ok(())
+            }
+            Err(error) if is_full(&error) && needed <= self.segment.allocated => {
+                self.short_of_space = true;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Goes on to a fresh segment if the open one is full. Without space for one the open one just grows.
+    async fn next_segment(&mut self) -> std::io::Result<Option<Closed>> {
+        if self.segment.used < self.limits.segment_bytes {
+            return Ok(None);
+        }
+        let SegmentId { boot, number } = self.segment.id;
+        let id = SegmentId { boot, number: number + 1 };
+        match Segment::create(&self.dir, id, self.limits).await {
+            Ok(segment) => {
+                let closed = self.closed();
+                self.segment = segment;
+                Ok(Some(closed))
+            }
+            Err(error) if is_full(&error) => match self.dir.remove(&id.name()).await {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+                _ => Ok(None),
+            },
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Segment {
+    /// Makes the file of `id`; its name is durable when this returns.
+    async fn create(dir: &Dir, id: SegmentId, limits: Limits) -> std::io::Result<Segment> {
+        let file = dir.create(&id.name()).await?;
+        let allocated = ALLOCATE_BYTES_MIN.min(limits.allocate_bytes);
+        file.allocate(0, allocated).await?;
+        dir.sync().await?;
+        Ok(Segment { file, id, used: 0, allocated })
+    }
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+}

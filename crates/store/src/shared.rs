@@ -1,0 +1,167 @@
+//! What a store's callers and its two tasks share.
+//!
+//! Lock order: `tail`, then a shard of the table; `tail`, then `waiters`. `backlog` is taken alone.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rt::sync::{Notify, oneshot};
+use rt::{Dir, Rt};
+
+use crate::error::StoreError;
+use crate::limits::Limits;
+use crate::log::record::stride;
+use crate::log::scan::Closed;
+use crate::log::segment::Record;
+use crate::log::tail::Tail;
+use crate::log::writer::Appended;
+use crate::view::View;
+
+/// Durable records that the engine has not got, and segments that wait to be deleted.
+#[derive(Default)]
+pub(crate) struct Backlog {
+    /// In order.
+    pub records: VecDeque<Record>,
+    /// In order; they get no further record.
+    pub segments: VecDeque<Closed>,
+    /// Apply what there is even if it is little.
+    pub flush: bool,
+    /// The commit task has ended: no record follows.
+    pub log_ended: bool,
+    /// End without applying.
+    pub abandoned: bool,
+}
+
+/// People waiting for a transno, with a number to tell those of one transno apart.
+#[derive(Default)]
+struct Waiters {
+    by_transno: BTreeMap<(u64, u64), oneshot::Sender<()>>,
+    next: u64,
+}
+
+pub(crate) struct Shared {
+    pub rt: Rt,
+    pub limits: Limits,
+    pub log_dir: Dir,
+    pub view: View,
+    pub tail: Mutex<Tail>,
+    pub commit_wake: Notify,
+    pub backlog: Mutex<Backlog>,
+    pub apply_wake: Notify,
+    /// Woken whenever there is more room.
+    pub room: Notify,
+    pub last_transno: AtomicU64,
+    last_committed: AtomicU64,
+    poisoned: AtomicBool,
+    waiters: Mutex<Waiters>,
+    /// Bytes of changes that are not durable.
+    pub unsynced: AtomicU64,
+    /// Bytes of records that the engine has not got.
+    pub unapplied: AtomicU64,
+    /// Bytes of all segment files.
+    pub log_bytes: AtomicU64,
+    /// Whether the engine keeps what it gets, so that the log can be cut.
+    pub log_is_cut: bool,
+    /// Space for the log could not be reserved.
+    pub short_of_space: AtomicBool,
+}
+
+impl Shared {
+    pub fn new(rt: &Rt, limits: Limits, log_dir: Dir, view: View, last: u64) -> Shared {
+        Shared {
+            rt: rt.clone(),
+            limits,
+            log_dir,
+            view,
+            tail: Mutex::new(Tail::new(last)),
+            commit_wake: Notify::new(),
+            backlog: Mutex::default(),
+            apply_wake: Notify::new(),
+            room: Notify::new(),
+            last_transno: AtomicU64::new(last),
+            last_committed: AtomicU64::new(last),
+            poisoned: AtomicBool::new(false),
+            waiters: Mutex::default(),
+            unsynced: AtomicU64::new(0),
+            unapplied: AtomicU64::new(0),
+            log_bytes: AtomicU64::new(0),
+            log_is_cut: !rt.is_sim(),
+            short_of_space: AtomicBool::new(false),
+        }
+    }
+
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Relaxed)
+    }
+
+    pub fn check(&self) -> Result<(), StoreError> {
+        if self.is_poisoned() { Err(StoreError::Poisoned) } else { Ok(()) }
+    }
+
+    /// Nothing is accepted from now on; everybody who waits gets an error.
+    pub fn poison(&self, error: &StoreError) {
+        tracing::error!(%error, "the store failed; the target has to be restarted");
+        self.poisoned.store(true, Ordering::SeqCst);
+        self.waiters.lock().by_transno.clear();
+        self.room.notify_waiters();
+        self.commit_wake.notify_one();
+        self.apply_wake.notify_one();
+    }
+
+    pub fn last_committed(&self) -> u64 {
+        self.last_committed.load(Ordering::Acquire)
+    }
+
+    /// Everything up to `last` is durable.
+    pub fn announce(&self, last: u64) {
+        let mut waiters = self.waiters.lock();
+        self.last_committed.store(last, Ordering::Release);
+        let later = waiters.by_transno.split_off(&(last + 1, 0));
+        let done = std::mem::replace(&mut waiters.by_transno, later);
+        drop(waiters);
+        for sender in done.into_values() {
+            // Who waited may have gone.
+            let _ = sender.send(());
+        }
+        self.room.notify_waiters();
+    }
+
+    /// A receiver that is told when `transno` is durable; `None` if it is already.
+    pub fn wait_for(&self, transno: u64) -> Result<Option<oneshot::Receiver<()>>, StoreError> {
+        let mut waiters = self.waiters.lock();
+        self.check()?;
+        if transno <= self.last_committed() {
+            return Ok(None);
+        }
+        let (sender, receiver) = oneshot::channel();
+        waiters.next += 1;
+        let key = (transno, waiters.next);
+        waiters.by_transno.insert(key, sender);
+        Ok(Some(receiver))
+    }
+
+    /// Hands durable records to the engine's task.
+    pub fn enqueue(&self, appended: Appended) {
+        let bytes: u64 = appended.records.iter().map(record_bytes).sum();
+        let total = self.unapplied.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let mut backlog = self.backlog.lock();
+        backlog.records.extend(appended.records);
+        backlog.segments.extend(appended.closed);
+        drop(backlog);
+        if total >= self.limits.apply_after_bytes {
+            self.apply_wake.notify_one();
+        }
+    }
+
+    /// Has the engine's task apply what there is.
+    pub fn flush(&self) {
+        self.backlog.lock().flush = true;
+        self.apply_wake.notify_one();
+    }
+}
+
+/// Bytes that a record counts for while it waits for the engine.
+pub(crate) fn record_bytes(record: &Record) -> u64 {
+    stride(record.header.body_bytes as usize) as u64
+}

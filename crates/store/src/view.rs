@@ -1,0 +1,160 @@
+//! Keys as readers see them: the memory tables in front of the engine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use proto::Transno;
+
+use crate::engine::Engine;
+use crate::error::StoreError;
+use crate::table::{Found, Table};
+use crate::target::Value;
+
+/// Memory tables and engine of one target.
+pub struct View {
+    pub(crate) table: Table,
+    /// `None` after the store was closed: the engine's files are given back.
+    engine: RwLock<Option<Arc<dyn Engine>>>,
+    /// The engine has every change up to here.
+    pub(crate) applied: AtomicU64,
+    table_bytes_max: u64,
+}
+
+impl View {
+    pub(crate) fn new(engine: Arc<dyn Engine>, position: u64, table_bytes_max: u64) -> View {
+        View {
+            table: Table::new(),
+            engine: RwLock::new(Some(engine)),
+            applied: AtomicU64::new(position),
+            table_bytes_max,
+        }
+    }
+
+    pub(crate) fn engine(&self) -> Result<Arc<dyn Engine>, StoreError> {
+        self.engine.read().clone().ok_or(StoreError::Poisoned)
+    }
+
+    /// Takes the engine away: from now on only what is in memory can be read.
+    pub(crate) fn close_engine(&self) -> Option<Arc<dyn Engine>> {
+        self.engine.write().take()
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        let ticket = match self.table.get(key) {
+            Found::Value(bytes, version) => return Ok(Some(Value { bytes, version: Transno(version) })),
+            Found::Absent => return Ok(None),
+            Found::Unknown(ticket) => ticket,
+        };
+        let found = self.engine()?.get(key)?;
+        self.table.trim_step(self.applied.load(Ordering::Acquire), self.table_bytes_max);
+        self.table.remember(key, found.clone(), ticket);
+        Ok(found.map(|(bytes, version)| Value { bytes, version: Transno(version) }))
+    }
+
+    /// Up to `count_max` keys in `[from, until)` in order. Each is as it was at some moment of the call: with
+    /// changes under way the result is not a snapshot.
+    pub fn scan(
+        &self,
+        from: &[u8],
+        until: &[u8],
+        count_max: usize,
+    ) -> Result<Vec<(Bytes, Value)>, StoreError> {
+        if from >= until || count_max == 0 {
+            return Ok(Vec::new());
+        }
+        // First the table, then the engine: an entry leaves the table only when the engine has it.
+        let part = self.table.range(from, until, count_max);
+        let mut merge = Merge { out: Vec::new(), count_max, table: part.entries.into_iter().peekable() };
+        let end;
+        let until = match &part.complete_to {
+            // Up to the last key that the table told, that key included.
+            Some(last) => {
+                end = [last, &[0][..]].concat();
+                &end[..]
+            }
+            None => until,
+        };
+        self.engine()?.scan(from, until, &mut |key, value, version| merge.push(key, value, version))?;
+        merge.finish();
+        Ok(merge.out)
+    }
+
+    pub(crate) fn trim(&self) {
+        self.table.trim(self.applied.load(Ordering::Acquire), self.table_bytes_max);
+    }
+}
+
+type TableEntry = (Bytes, Option<(Bytes, u64)>);
+
+/// Merges the engine's keys into the table's, which win.
+struct Merge {
+    out: Vec<(Bytes, Value)>,
+    count_max: usize,
+    table: std::iter::Peekable<std::vec::IntoIter<TableEntry>>,
+}
+
+impl Merge {
+    /// Takes the engine's next key; says whether more are wanted.
+    fn push(&mut self, key: &[u8], value: &[u8], version: u64) -> bool {
+        let mut covered = false;
+        while let Some((table_key, found)) = self.table.next_if(|(table_key, _)| table_key[..] <= *key) {
+            covered = table_key[..] == *key;
+            self.emit(table_key, found);
+        }
+        if !covered {
+            self.emit(Bytes::copy_from_slice(key), Some((Bytes::copy_from_slice(value), version)));
+        }
+        self.out.len() < self.count_max
+    }
+
+    fn finish(&mut self) {
+        while let Some((key, found)) = self.table.next() {
+            self.emit(key, found);
+        }
+    }
+
+    fn emit(&mut self, key: Bytes, found: Option<(Bytes, u64)>) {
+        if let Some((bytes, version)) = found
+            && self.out.len() < self.count_max
+        {
+            self.out.push((key, Value { bytes, version: Transno(version) }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Item, MemoryEngine};
+
+    #[test]
+    fn the_table_wins_over_the_engine() {
+        let engine = MemoryEngine::default();
+        let item = |key: &'static str, version| Item {
+            key: Bytes::from(key),
+            value: Some(Bytes::from("engine")),
+            version,
+        };
+        engine
+            .apply(vec![item("a", 1), item("b", 2), item("c", 3), item("e", 4)], 4)
+            .expect("memory takes all");
+        let view = View::new(Arc::new(engine), 4, 1 << 20);
+        view.table.put(b"b", None, 5);
+        view.table.put(b"c", Some(Bytes::from("table")), 6);
+        view.table.put(b"d", Some(Bytes::from("table")), 7);
+        let keys = |count| -> Vec<(Bytes, u64)> {
+            let found = view.scan(b"a", b"z", count).expect("memory does not fail");
+            found.into_iter().map(|(key, value)| (key, value.version.0)).collect()
+        };
+        let all: Vec<(Bytes, u64)> =
+            [("a", 1), ("c", 6), ("d", 7), ("e", 4)].map(|(key, version)| (Bytes::from(key), version)).into();
+        for count in 0..6 {
+            assert_eq!(keys(count), all[..count.min(4)], "{count}");
+        }
+        assert_eq!(view.get(b"b").expect("memory does not fail"), None);
+        assert_eq!(view.get(b"a").expect("memory does not fail").map(|v| v.version), Some(Transno(1)));
+    }
+}
