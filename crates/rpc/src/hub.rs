@@ -1,49 +1,163 @@
-//! Where services and imports of one process meet. Stub: signatures only.
-#![allow(unused_variables, clippy::unused_async, missing_docs)]
+//! Where services and imports of one process meet.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::{Mutex, RwLock};
 use proto::{ClientId, FsName, Nid, TargetId};
 use rt::{Addr, Rt};
 
+use crate::event::Ended;
 use crate::import::Import;
 use crate::keys::{Keys, Role};
+use crate::limits;
 use crate::service::Service;
+use crate::tcp::{self, Acceptance, Link, LinkError, Sessions};
 
-/// Cheap to clone.
+/// The services and imports of one process. Cheap to clone.
 #[derive(Clone)]
-pub struct Hub {}
+pub struct Hub {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    rt: Rt,
+    fsname: FsName,
+    keys: Keys,
+    ended: Ended,
+    bulk_checksum: AtomicBool,
+    services: RwLock<BTreeMap<TargetId, Arc<dyn Service>>>,
+    imports: Mutex<BTreeMap<(TargetId, ClientId), Arc<Import>>>,
+    links: tcp::Links,
+    sessions: Sessions,
+    acceptance: Acceptance,
+}
 
 impl Hub {
-    /// `verify`: encode, decode and compare each message even on `lo` (on in sim).
+    /// A hub without services. With `rt.verify()`, each message is encoded, decoded and compared even on `lo`.
     pub fn new(rt: Rt, fsname: FsName, keys: Keys) -> Hub {
-        unimplemented!()
+        let inner = Inner {
+            rt,
+            fsname,
+            keys,
+            ended: Ended::new(),
+            bulk_checksum: AtomicBool::new(true),
+            services: RwLock::new(BTreeMap::new()),
+            imports: Mutex::new(BTreeMap::new()),
+            links: tcp::Links::default(),
+            sessions: Sessions::default(),
+            acceptance: Acceptance::default(),
+        };
+        Hub { inner: Arc::new(inner) }
     }
+
+    /// The door to the outside.
     pub fn rt(&self) -> &Rt {
-        unimplemented!()
+        &self.inner.rt
     }
+
+    /// The file system that the process belongs to.
     pub fn fsname(&self) -> &FsName {
-        unimplemented!()
+        &self.inner.fsname
     }
+
+    /// Whether bulk gets a checksum on new connections and in replies. It does unless this says otherwise; the
+    /// checksum of a peer is checked always.
+    pub fn set_bulk_checksum(&self, on: bool) {
+        self.inner.bulk_checksum.store(on, Ordering::Relaxed);
+    }
+
     /// Offers `service` as `target` to this process and, through `listen`, to others.
     pub fn serve(&self, target: TargetId, service: Arc<dyn Service>) {
-        unimplemented!()
+        self.inner.services.write().insert(target, service);
     }
+
+    /// Offers `target` no more. Requests that are under way go on.
     pub fn withdraw(&self, target: TargetId) {
-        unimplemented!()
+        self.inner.services.write().remove(&target);
+        self.inner.sessions.withdrawn(target);
+        let imports: Vec<Arc<Import>> = self.inner.imports.lock().values().cloned().collect();
+        for import in imports.into_iter().filter(|import| import.target() == target) {
+            import.withdrawn();
+        }
     }
+
     /// Accepts connections of peers that hold a key; returns where it listens.
     pub async fn listen(&self, addr: &Addr) -> io::Result<Addr> {
-        unimplemented!()
+        let listener = self.inner.rt.net().listen(addr).await?;
+        let addr = listener.addr();
+        self.inner.rt.spawn(tcp::accept_loop(self.clone(), listener));
+        Ok(addr)
     }
+
     /// This process's session with `target`, as `client` with the rights of `role`; made on first use, one per
     /// (target, client). Connects lazily, reconnects and resends for ever.
     pub fn import(&self, target: TargetId, client: ClientId, role: Role, nids: Vec<Nid>) -> Arc<Import> {
-        unimplemented!()
+        let mut imports = self.inner.imports.lock();
+        let import = imports
+            .entry((target, client))
+            .or_insert_with(|| Import::new(self.clone(), target, client, role, nids))
+            .clone();
+        drop(imports);
+        if self.inner.ended.is_ended() {
+            import.close();
+        }
+        import
     }
+
     /// Tells all peers goodbye and ends every task of the hub.
     pub async fn close(&self) {
-        unimplemented!()
+        let imports = std::mem::take(&mut *self.inner.imports.lock());
+        let goodbyes = async {
+            for import in imports.values() {
+                import.disconnect().await;
+            }
+        };
+        // Peers that do not answer must not hold up the others' end for ever.
+        let _ = self.inner.rt.timeout(limits::GOODBYE_TIME_MAX * 2, goodbyes).await;
+        self.inner.ended.end();
+        for import in imports.values() {
+            import.close();
+        }
+        self.inner.links.close();
+        self.inner.services.write().clear();
+    }
+
+    pub(crate) fn forget(&self, import: &Import) {
+        let mut imports = self.inner.imports.lock();
+        let key = (import.target, import.client);
+        if imports.get(&key).is_some_and(|known| std::ptr::eq(Arc::as_ptr(known), import)) {
+            imports.remove(&key);
+        }
+    }
+
+    pub(crate) fn service(&self, target: TargetId) -> Option<Arc<dyn Service>> {
+        self.inner.services.read().get(&target).cloned()
+    }
+
+    pub(crate) async fn link(&self, addr: &Addr, role: Role) -> Result<Arc<Link>, LinkError> {
+        self.inner.links.get(self, addr, role).await
+    }
+
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.inner.keys
+    }
+
+    pub(crate) fn ended(&self) -> &Ended {
+        &self.inner.ended
+    }
+
+    pub(crate) fn bulk_checksum(&self) -> bool {
+        self.inner.bulk_checksum.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.inner.sessions
+    }
+
+    pub(crate) fn acceptance(&self) -> &Acceptance {
+        &self.inner.acceptance
     }
 }

@@ -1,9 +1,31 @@
-//! A client's end of a session with one target. Stub: signatures only.
-#![allow(unused_variables, clippy::unused_async, missing_docs)]
+//! A client's end of a session with one target.
+//!
+//! Callers see one thing: a call that comes back with the reply, over as many reconnects as it takes. Behind it the
+//! session is open in one of two ways, [`crate::lo`] or [`crate::tcp`]; [`crate::connect`] opens it again when it
+//! breaks.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
-use proto::wire::messages::Operation;
-use proto::{Code, Nid, TargetId, Transno};
+use parking_lot::{Mutex, RwLock};
+use proto::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};
+use proto::session::{ClientSession, Full, Limits};
+use proto::wire::header::{HEADER_BYTES, JobId, SLOT_NONE};
+use proto::wire::messages::{Disconnect, Operation, Sync as SyncRequest};
+use proto::wire::{Header, Reply, Request};
+use proto::{ClientId, Code, Nid, TargetId, Transno, Xid};
+use rt::sync::{Notify, oneshot};
+use rt::{Addr, Time};
+
+use crate::event::{Either, race};
+use crate::frame;
+use crate::hub::Hub;
+use crate::keys::Role;
+use crate::limits;
+use crate::lo::{Lo, Marks};
+use crate::tcp::Link;
 
 /// Why there is no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -19,44 +41,596 @@ pub enum RpcError {
 /// A reply.
 #[derive(Debug, Clone)]
 pub struct Answered<R> {
+    /// What the target answered.
     pub reply: R,
+    /// The reply's bulk.
     pub bulk: Vec<Bytes>,
     /// Commit order number of the change; 0 for none.
     pub transno: Transno,
 }
 
-pub struct Import {}
+/// How a session is open, for status displays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkState {
+    /// Nobody asked for anything yet.
+    Idle,
+    /// The target is not reached; callers wait.
+    Connecting,
+    /// The target is in this process.
+    InProcess,
+    /// The target is reached over a connection to this address.
+    Connected(Addr),
+    /// The session is over.
+    Closed,
+}
+
+/// A session as status displays show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportState {
+    /// How it is open.
+    pub link: LinkState,
+    /// Why the last attempt to reach the target failed, as a sentence; `None` while it is reached.
+    pub problem: Option<String>,
+    /// Requests sent over a connection that have no reply yet.
+    pub in_flight: usize,
+    /// Changes that are kept because they are not durable yet.
+    pub retained_count: usize,
+    /// Bytes of them.
+    pub retained_bytes: usize,
+    /// Every change up to here is durable.
+    pub last_committed: Transno,
+    /// How often the target had forgotten this client, and with it changes or requests.
+    pub evictions: u64,
+}
+
+/// What is needed to send a request, as often as it takes.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) opcode: u16,
+    pub(crate) changes: bool,
+    pub(crate) body: Bytes,
+    pub(crate) bulk: Vec<Bytes>,
+    pub(crate) job: JobId,
+    pub(crate) deadline_ms: u32,
+}
+
+impl Message {
+    fn bytes(&self) -> usize {
+        HEADER_BYTES + self.body.len() + self.bulk.iter().map(Bytes::len).sum::<usize>()
+    }
+}
+
+/// A reply as it came in.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) xid: Xid,
+    pub(crate) session_epoch: u64,
+    pub(crate) transno: Transno,
+    pub(crate) last_committed: Transno,
+    pub(crate) result: Result<Reply, Code>,
+    pub(crate) bulk: Vec<Bytes>,
+}
+
+pub(crate) type Outcome = Result<Answered<Reply>, Code>;
+
+/// A request in flight: who waits for it, and when to send it again.
+pub(crate) struct Flight {
+    pub(crate) waiter: Option<oneshot::Sender<Outcome>>,
+    pub(crate) resend_at: Time,
+    pub(crate) resend_after: Duration,
+}
+
+/// How the session is open.
+pub(crate) enum Phase {
+    Idle,
+    /// A task ([`crate::connect`]) is at work.
+    Connecting,
+    Lo(Arc<Lo>),
+    Tcp(Arc<Link>),
+    Closed,
+}
+
+/// The one Sync that may be under way.
+#[derive(Default)]
+pub(crate) struct Syncing {
+    running: bool,
+    pub(crate) wanted: Transno,
+    /// Counts failures, so that each waiter sees those that came while it waited.
+    failures: u64,
+    failure: Option<RpcError>,
+}
+
+pub(crate) struct State {
+    pub(crate) phase: Phase,
+    pub(crate) nids: Vec<Nid>,
+    pub(crate) requests: ClientSession<Message>,
+    pub(crate) flights: BTreeMap<Xid, Flight>,
+    /// The replay whose reply is awaited.
+    pub(crate) replaying: Option<(Xid, oneshot::Sender<Result<(), Code>>)>,
+    pub(crate) watching: bool,
+    pub(crate) session: u64,
+    pub(crate) session_epoch: u64,
+    /// The target's boot; 0 while there is no session.
+    pub(crate) boot: u64,
+    pub(crate) backoff: Duration,
+    pub(crate) problem: Option<String>,
+    /// Counts refusals of a connect, so that each caller sees those that came while it waited.
+    pub(crate) refusals: u64,
+    pub(crate) refusal: Option<Code>,
+    pub(crate) evictions: u64,
+    /// Grows whenever the target knew nothing of this client: transnos of before and after do not compare.
+    pub(crate) generation: u64,
+    /// Changes that were answered and are gone for ever: each range without its first, with its last.
+    pub(crate) lost: Vec<(Transno, Transno)>,
+    pub(crate) syncing: Syncing,
+}
+
+/// A client's end of a session with one target. Made by [`Hub::import`].
+pub struct Import {
+    pub(crate) me: Weak<Import>,
+    pub(crate) hub: Hub,
+    pub(crate) target: TargetId,
+    pub(crate) client: ClientId,
+    pub(crate) role: Role,
+    /// The way of every request to a target of this process; empty if the target is elsewhere.
+    pub(crate) lo: RwLock<Option<Arc<Lo>>>,
+    pub(crate) marks: Arc<Marks>,
+    pub(crate) state: Mutex<State>,
+    /// The phase changed, or there is room for requests again.
+    pub(crate) changed: Notify,
+}
+
+/// What a caller may say about a call.
+#[derive(Clone, Copy, Default)]
+struct Options {
+    job: JobId,
+    deadline_ms: u32,
+}
+
+enum Ready {
+    Lo(Arc<Lo>),
+    Tcp(Arc<Link>),
+}
 
 impl Import {
-    pub fn target(&self) -> TargetId {
-        unimplemented!()
+    pub(crate) fn new(
+        hub: Hub,
+        target: TargetId,
+        client: ClientId,
+        role: Role,
+        nids: Vec<Nid>,
+    ) -> Arc<Import> {
+        let bounds = Limits {
+            requests_max: limits::REQUESTS_MAX,
+            retained_count_max: limits::RETAINED_COUNT_MAX,
+            retained_bytes_max: limits::RETAINED_BYTES_MAX,
+        };
+        let state = State {
+            phase: Phase::Idle,
+            nids,
+            requests: ClientSession::new(bounds),
+            flights: BTreeMap::new(),
+            replaying: None,
+            watching: false,
+            session: 0,
+            session_epoch: 0,
+            boot: 0,
+            backoff: Duration::ZERO,
+            problem: None,
+            refusals: 0,
+            refusal: None,
+            evictions: 0,
+            generation: 0,
+            lost: Vec::new(),
+            syncing: Syncing::default(),
+        };
+        Arc::new_cyclic(|me| Import {
+            me: me.clone(),
+            hub,
+            target,
+            client,
+            role,
+            lo: RwLock::new(None),
+            marks: Arc::new(Marks::default()),
+            state: Mutex::new(state),
+            changed: Notify::new(),
+        })
     }
+
+    /// The target.
+    pub fn target(&self) -> TargetId {
+        self.target
+    }
+
     /// Where the target may be reached from now on, best first.
     pub fn set_nids(&self, nids: Vec<Nid>) {
-        unimplemented!()
+        self.state.lock().nids = nids;
     }
+
     /// Sends `operation` and waits for its reply, over as many reconnects as it takes.
     pub async fn call<O: Operation>(&self, operation: O) -> Result<Answered<O::Reply>, RpcError> {
-        unimplemented!()
+        self.call_bulk(operation, Vec::new()).await
     }
+
     /// The same with bulk.
     pub async fn call_bulk<O: Operation>(
         &self,
         operation: O,
         bulk: Vec<Bytes>,
     ) -> Result<Answered<O::Reply>, RpcError> {
-        unimplemented!()
+        typed::<O>(self.request(operation.into(), bulk, Options::default()).await)
     }
+
+    /// The same as part of a job.
+    pub async fn call_in_job<O: Operation>(
+        &self,
+        job: JobId,
+        operation: O,
+        bulk: Vec<Bytes>,
+    ) -> Result<Answered<O::Reply>, RpcError> {
+        typed::<O>(self.request(operation.into(), bulk, Options { job, deadline_ms: 0 }).await)
+    }
+
+    /// Like [`Import::call`], but gives up after `duration`. A change may happen nevertheless.
+    pub async fn call_within<O: Operation>(
+        &self,
+        duration: Duration,
+        operation: O,
+    ) -> Option<Result<Answered<O::Reply>, RpcError>> {
+        let deadline_ms = u32::try_from(duration.as_millis()).unwrap_or(u32::MAX);
+        let options = Options { deadline_ms, ..Options::default() };
+        let request = self.request(operation.into(), Vec::new(), options);
+        self.hub.rt().timeout(duration, request).await.map(typed::<O>)
+    }
+
     /// Every change up to here is durable, as far as replies have told.
     pub fn last_committed(&self) -> Transno {
-        unimplemented!()
+        self.marks.last_committed()
     }
-    /// Waits until every change up to `transno` is durable; asks the target to make it so.
+
+    /// Waits until every change up to `transno` is durable; asks the target to make it so. Refused with
+    /// [`Code::Evicted`] if the change is lost.
     pub async fn committed(&self, transno: Transno) -> Result<(), RpcError> {
-        unimplemented!()
+        let failures = self.state.lock().syncing.failures;
+        loop {
+            let advanced = self.marks.advanced();
+            let here = self.lo.read().is_some();
+            {
+                let mut state = self.state.lock();
+                if state.lost.iter().any(|(from, to)| *from < transno && transno <= *to) {
+                    return Err(RpcError::Refused(Code::Evicted));
+                }
+                if self.marks.last_committed() >= transno {
+                    return Ok(());
+                }
+                if let Some(failure) = state.syncing.failure.filter(|_| state.syncing.failures > failures) {
+                    return Err(failure);
+                }
+                if !here {
+                    self.want_sync(&mut state, transno);
+                }
+            }
+            match here {
+                // The target joins the requests for a commit by itself: no task is worth its switch.
+                true => self.sync(transno).await?,
+                false => advanced.await,
+            }
+        }
     }
+
+    /// How the session is.
+    pub fn state(&self) -> ImportState {
+        let state = self.state.lock();
+        let link = match &state.phase {
+            Phase::Idle => LinkState::Idle,
+            Phase::Connecting => LinkState::Connecting,
+            Phase::Lo(_) => LinkState::InProcess,
+            Phase::Tcp(link) => LinkState::Connected(link.addr().clone()),
+            Phase::Closed => LinkState::Closed,
+        };
+        let (retained_count, retained_bytes) = state.requests.retained();
+        ImportState {
+            link,
+            problem: state.problem.clone(),
+            in_flight: state.requests.in_flight_count(),
+            retained_count,
+            retained_bytes,
+            last_committed: self.marks.last_committed(),
+            evictions: state.evictions,
+        }
+    }
+
     /// Ends the session in order.
     pub async fn disconnect(&self) {
-        unimplemented!()
+        let open = matches!(self.state.lock().phase, Phase::Lo(_) | Phase::Tcp(_));
+        if open && self.call_within(limits::GOODBYE_TIME_MAX, Disconnect {}).await.is_none() {
+            tracing::debug!(target = %self.target, "no answer to the goodbye");
+        }
+        self.close();
+        self.hub.forget(self);
+    }
+
+    /// Ends the session here; whoever waits is told.
+    pub(crate) fn close(&self) {
+        let (link, flights) = {
+            let mut state = self.state.lock();
+            *self.lo.write() = None;
+            let link = match std::mem::replace(&mut state.phase, Phase::Closed) {
+                Phase::Tcp(link) => Some((link, state.session)),
+                _ => None,
+            };
+            state.replaying = None;
+            state.syncing.failures += 1;
+            state.syncing.failure = Some(RpcError::Closed);
+            (link, std::mem::take(&mut state.flights))
+        };
+        // Dropping the waiters' senders tells them.
+        drop(flights);
+        if let Some((link, session)) = link {
+            link.leave(self.target, session);
+            link.close_if_idle();
+        }
+        self.changed.notify_waiters();
+        self.marks.wake();
+    }
+
+    async fn request(
+        &self,
+        request: Request,
+        bulk: Vec<Bytes>,
+        options: Options,
+    ) -> Result<Answered<Reply>, RpcError> {
+        let mut message = None;
+        let mut pause = limits::BACKOFF_MIN;
+        loop {
+            let lo = self.lo.read().clone();
+            let ready = match lo {
+                Some(lo) => Ready::Lo(lo),
+                None => self.ready().await?,
+            };
+            let outcome = match &ready {
+                Ready::Lo(lo) => {
+                    // The copies are for the rare case that the target is not there any more.
+                    let answer = lo.call(request.clone(), bulk.clone(), options.job).await;
+                    answer.result.map(|reply| Answered { reply, bulk: answer.bulk, transno: answer.transno })
+                }
+                Ready::Tcp(link) => {
+                    let message = match &message {
+                        Some(message) => Arc::clone(message),
+                        None => message.insert(encode(&request, &bulk, options)?).clone(),
+                    };
+                    match self.call_over(link, message).await? {
+                        Some(outcome) => outcome,
+                        None => continue,
+                    }
+                }
+            };
+            match (outcome, &ready) {
+                (Ok(answered), _) => return Ok(answered),
+                (Err(Code::TryAgain), _) => {
+                    self.hub.rt().sleep(pause).await;
+                    pause = (pause * 2).min(limits::BACKOFF_MAX);
+                }
+                (Err(Code::NoSession | Code::NotHere), Ready::Lo(lo)) => self.lo_lost(lo),
+                (Err(code), _) => return Err(RpcError::Refused(code)),
+            }
+        }
+    }
+
+    /// Waits until the session is open.
+    async fn ready(&self) -> Result<Ready, RpcError> {
+        let mut refusals = None;
+        loop {
+            let changed = self.changed.notified();
+            {
+                let mut state = self.state.lock();
+                let seen = *refusals.get_or_insert(state.refusals);
+                if let Some(code) = state.refusal.filter(|_| state.refusals > seen) {
+                    return Err(RpcError::Refused(code));
+                }
+                match &state.phase {
+                    Phase::Lo(lo) => return Ok(Ready::Lo(lo.clone())),
+                    Phase::Tcp(link) => return Ok(Ready::Tcp(link.clone())),
+                    Phase::Closed => return Err(RpcError::Closed),
+                    Phase::Connecting => {}
+                    Phase::Idle => self.start_connecting(&mut state),
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// Sends a request over `link` and waits for the outcome; `None` if the session moved before it was sent.
+    async fn call_over(&self, link: &Arc<Link>, message: Arc<Message>) -> Result<Option<Outcome>, RpcError> {
+        let (reply, xid) = loop {
+            let changed = self.changed.notified();
+            {
+                let mut state = self.state.lock();
+                match &state.phase {
+                    Phase::Tcp(now) if Arc::ptr_eq(now, link) => {}
+                    _ => return Ok(None),
+                }
+                match state.requests.begin(message.changes, message.bytes(), message.clone()) {
+                    Ok(begun) => {
+                        let (waiter, reply) = oneshot::channel();
+                        let now = self.hub.rt().now();
+                        let flight = Flight {
+                            waiter: Some(waiter),
+                            resend_at: now + limits::RESEND_MIN,
+                            resend_after: limits::RESEND_MIN,
+                        };
+                        state.flights.insert(begun.xid, flight);
+                        self.watch(&mut state);
+                        let header = self.header(&state, &message, begun.xid, begun.slot);
+                        drop(state);
+                        link.send(header, &message);
+                        break (reply, begun.xid);
+                    }
+                    Err(Full::Retained) => self.want_sync(&mut state, Transno(0)),
+                    Err(Full::Slots | Full::Requests) => {}
+                }
+            }
+            changed.await;
+        };
+        let waiting = InFlight { import: self, xid };
+        let outcome = reply.await.map_err(|_| RpcError::Closed)?;
+        std::mem::forget(waiting);
+        Ok(Some(outcome))
+    }
+
+    /// The header of a request of this session.
+    pub(crate) fn header(&self, state: &State, message: &Message, xid: Xid, slot: Option<u32>) -> Header {
+        Header {
+            session: state.session,
+            session_epoch: state.session_epoch,
+            slot: slot.unwrap_or(SLOT_NONE),
+            deadline_ms: message.deadline_ms,
+            job: message.job,
+            ..frame::header(message.opcode, self.target, xid)
+        }
+    }
+
+    /// A reply came.
+    pub(crate) fn incoming(&self, incoming: Incoming) {
+        let Incoming { xid, session_epoch, transno, last_committed, result, bulk } = incoming;
+        let mut state = self.state.lock();
+        // What an older connection still delivers was sent again over the newer one, and is answered there.
+        if session_epoch != state.session_epoch {
+            return;
+        }
+        if state.replaying.as_ref().is_some_and(|(replay, _)| *replay == xid) {
+            state.requests.committed(last_committed);
+            let (_, waiter) = state.replaying.take().expect("it was there a line above");
+            drop(state);
+            self.marks.note(transno, last_committed);
+            let _ = waiter.send(result.map(drop));
+            return;
+        }
+        if matches!(result, Err(Code::NoSession | Code::NotHere)) {
+            // The request stays in flight: connecting again sends it again.
+            if let Phase::Tcp(_) = &state.phase {
+                self.start_connecting(&mut state);
+            }
+            return;
+        }
+        let before = state.requests.last_committed();
+        let answered = state.requests.answered(xid, transno, last_committed);
+        let roomier = answered.known || state.requests.last_committed() > before;
+        if answered.commit_wanted {
+            self.want_sync(&mut state, Transno(0));
+        }
+        state.backoff = Duration::ZERO;
+        let flight = state.flights.remove(&xid);
+        drop(state);
+        self.marks.note(transno, last_committed);
+        if roomier {
+            self.changed.notify_waiters();
+        }
+        if let Some(waiter) = flight.and_then(|flight| flight.waiter) {
+            // A caller that has gone does not want the outcome.
+            let _ = waiter.send(result.map(|reply| Answered { reply, bulk, transno }));
+        }
+    }
+
+    /// Asks for a commit up to `transno` (0: of everything answered so far) unless one is on its way; then another
+    /// follows it if it is not enough.
+    pub(crate) fn want_sync(&self, state: &mut State, transno: Transno) {
+        let newest = self.marks.newest();
+        let wanted = if transno == Transno(0) { newest } else { transno };
+        state.syncing.wanted = state.syncing.wanted.max(wanted);
+        if state.syncing.running {
+            return;
+        }
+        state.syncing.running = true;
+        let Some(import) = self.me.upgrade() else { return };
+        self.hub.rt().spawn(async move { import.sync_all().await });
+    }
+
+    async fn sync_all(&self) {
+        loop {
+            let wanted = {
+                let mut state = self.state.lock();
+                let wanted = state.syncing.wanted;
+                if wanted <= self.marks.last_committed() {
+                    state.syncing.running = false;
+                    return;
+                }
+                wanted
+            };
+            if let Err(error) = self.sync(wanted).await {
+                let mut state = self.state.lock();
+                let failures = state.syncing.failures + 1;
+                state.syncing =
+                    Syncing { running: false, wanted: Transno(0), failures, failure: Some(error) };
+                drop(state);
+                self.marks.wake();
+                return;
+            }
+        }
+    }
+
+    async fn sync(&self, transno: Transno) -> Result<(), RpcError> {
+        let generation = self.state.lock().generation;
+        let request = self.request(SyncRequest { transno }.into(), Vec::new(), Options::default());
+        match race(self.hub.ended().wait(), request).await {
+            Either::First(()) => return Err(RpcError::Closed),
+            Either::Second(done) => done?,
+        };
+        {
+            let mut state = self.state.lock();
+            // The reply comes when the changes are durable, but a target that forgot the client meanwhile speaks of
+            // others.
+            if state.generation == generation {
+                state.requests.committed(transno);
+                self.marks.note_committed(transno);
+            }
+        }
+        self.changed.notify_waiters();
+        Ok(())
+    }
+}
+
+fn typed<O: Operation>(outcome: Result<Answered<Reply>, RpcError>) -> Result<Answered<O::Reply>, RpcError> {
+    let Answered { reply, bulk, transno } = outcome?;
+    match O::reply_of(reply) {
+        Some(reply) => Ok(Answered { reply, bulk, transno }),
+        // The reply to another operation: the target is of another mind than this code.
+        None => Err(RpcError::Refused(Code::Malformed)),
+    }
+}
+
+fn encode(request: &Request, bulk: &[Bytes], options: Options) -> Result<Arc<Message>, RpcError> {
+    let mut body = Vec::with_capacity(256);
+    request.put_body(&mut body);
+    let bulk_bytes: usize = bulk.iter().map(Bytes::len).sum();
+    if body.len() > BODY_BYTES_MAX || bulk_bytes > BULK_BYTES_MAX {
+        return Err(RpcError::Refused(Code::TooBig));
+    }
+    Ok(Arc::new(Message {
+        opcode: request.opcode(),
+        changes: request.changes(),
+        body: Bytes::from(body),
+        bulk: bulk.to_vec(),
+        job: options.job,
+        deadline_ms: options.deadline_ms,
+    }))
+}
+
+/// A caller that waits for a reply; tells the session if it goes away.
+struct InFlight<'a> {
+    import: &'a Import,
+    xid: Xid,
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        let mut state = self.import.state.lock();
+        if state.requests.forget(self.xid) {
+            state.flights.remove(&self.xid);
+            drop(state);
+            self.import.changed.notify_waiters();
+        } else if let Some(flight) = state.flights.get_mut(&self.xid) {
+            flight.waiter = None;
+        }
     }
 }

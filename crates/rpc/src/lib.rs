@@ -7,9 +7,17 @@
 pub mod hub;
 pub mod import;
 pub mod keys;
+pub mod limits;
 pub mod service;
 
+mod connect;
+mod event;
+mod frame;
+mod lo;
+mod tcp;
+mod watch;
+
 pub use hub::Hub;
-pub use import::{Answered, Import, RpcError};
-pub use keys::{Key, Keys, Role};
+pub use import::{Answered, Import, ImportState, LinkState, RpcError};
+pub use keys::{Key, KeyParseError, Keys, Role};
 pub use service::{Answer, Call, Peer, Service};

@@ -266,6 +266,16 @@ impl<M> ClientSession<M> {
         self.in_flight.get(&xid)
     }
 
+    /// Number of the newest request.
+    pub fn last_xid(&self) -> Xid {
+        Xid(self.last_xid)
+    }
+
+    /// Later requests get numbers behind `xid`: the session went on elsewhere meanwhile.
+    pub fn skip_to(&mut self, xid: Xid) {
+        self.last_xid = self.last_xid.max(xid.0);
+    }
+
     /// Requests in flight.
     pub fn in_flight_count(&self) -> usize {
         self.in_flight.len()

@@ -1,0 +1,462 @@
+//! How a session is opened, and opened again after its connection or its target was lost.
+//!
+//! One task per import does it, while callers wait: reach the target, say who one is, replay what the target lost
+//! in a restart, send again what had no reply, let the callers go on (`docs/wire.md#sessions`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::session::{Outcome, Resumption, Retained, Sent};
+use proto::wire::header::{FLAG_REPLAY, FLAG_RESENT};
+use proto::wire::messages::{Connect, Connected, FEATURES_ALL};
+use proto::wire::{Header, Reply, Request};
+use proto::{Code, Nid, Transno, Xid};
+use rt::Addr;
+use rt::sync::oneshot;
+
+use crate::event::{Either, race};
+use crate::frame;
+use crate::import::{Import, Incoming, Message, Phase, State};
+use crate::limits;
+use crate::lo::{Lo, LoConfig};
+use crate::service::{Answer, Call, Peer, Service};
+use crate::tcp::{Link, LinkError};
+
+/// Why an attempt to open the session failed.
+enum Failure {
+    /// It is worth trying again.
+    Again(String),
+    /// Whoever waits has to know: trying again changes nothing by itself.
+    Refused(Code, String),
+    /// The import is closed.
+    Closed,
+}
+
+/// Something that brings requests to the target.
+#[derive(Clone)]
+enum Carrier {
+    Lo(Arc<dyn Service>, Peer),
+    Tcp(Arc<Link>),
+}
+
+impl Import {
+    /// Starts the task that opens the session. The caller has found it not open, or not open any more.
+    pub(crate) fn start_connecting(&self, state: &mut State) {
+        if let Phase::Tcp(link) = &state.phase {
+            link.leave(self.target, state.session);
+        }
+        state.phase = Phase::Connecting;
+        if let Some(import) = self.me.upgrade() {
+            self.hub.rt().spawn(async move { import.connect().await });
+        }
+    }
+
+    /// The target of this process, reached through `lo`, is not there any more, or forgot the session.
+    pub(crate) fn lo_lost(&self, lo: &Arc<Lo>) {
+        let mut state = self.state.lock();
+        if !matches!(&state.phase, Phase::Lo(now) if Arc::ptr_eq(now, lo)) {
+            return;
+        }
+        *self.lo.write() = None;
+        // Calls that are still under way draw no more numbers, but others may be about to.
+        state.requests.skip_to(Xid(lo.last_xid().0 + u64::from(u32::MAX)));
+        self.start_connecting(&mut state);
+    }
+
+    /// The target is not served in this process any more: the next call looks where it is.
+    pub(crate) fn withdrawn(&self) {
+        let lo = self.lo.read().clone();
+        if let Some(lo) = lo {
+            self.lo_lost(&lo);
+        }
+    }
+
+    /// The connection of the session broke.
+    pub(crate) fn link_lost(&self, link: &Arc<Link>) {
+        let mut state = self.state.lock();
+        if matches!(&state.phase, Phase::Tcp(now) if Arc::ptr_eq(now, link)) {
+            self.start_connecting(&mut state);
+        }
+    }
+
+    async fn connect(&self) {
+        let ended = self.hub.ended().clone();
+        if let Either::First(()) = race(ended.wait(), self.connect_until_open()).await {
+            self.close();
+        }
+    }
+
+    async fn connect_until_open(&self) {
+        loop {
+            let pause = self.next_pause();
+            if !pause.is_zero() {
+                self.hub.rt().sleep(pause).await;
+            }
+            match self.attempt().await {
+                Ok(()) | Err(Failure::Closed) => return,
+                Err(Failure::Again(problem)) => {
+                    let mut state = self.state.lock();
+                    if state.problem.as_ref() != Some(&problem) {
+                        tracing::info!(target = %self.target, %problem, "the target is not reached");
+                    }
+                    state.problem = Some(problem);
+                }
+                Err(Failure::Refused(code, problem)) => return self.give_up(code, problem),
+            }
+        }
+    }
+
+    /// How long to wait before the next attempt: nothing before the first, then longer and longer until a reply
+    /// comes. The random half keeps clients apart that lost the same server.
+    fn next_pause(&self) -> Duration {
+        let mut state = self.state.lock();
+        let pause = state.backoff;
+        state.backoff = (pause * 2).clamp(limits::BACKOFF_MIN, limits::BACKOFF_MAX);
+        let half = (pause / 2).as_nanos() as u64;
+        Duration::from_nanos(half + if half == 0 { 0 } else { self.hub.rt().random_u64() % half })
+    }
+
+    /// Tells everybody who waits that the target does not want this client. The next call tries again.
+    fn give_up(&self, code: Code, problem: String) {
+        tracing::warn!(target = %self.target, %problem, "the target refuses");
+        let flights = {
+            let mut state = self.state.lock();
+            if matches!(state.phase, Phase::Closed) {
+                return;
+            }
+            state.phase = Phase::Idle;
+            state.refusals += 1;
+            state.refusal = Some(code);
+            state.problem = Some(problem);
+            let waiters = state.flights.values_mut().filter_map(|flight| flight.waiter.take());
+            waiters.collect::<Vec<_>>()
+        };
+        for waiter in flights {
+            let _ = waiter.send(Err(code));
+        }
+        self.changed.notify_waiters();
+    }
+
+    async fn attempt(&self) -> Result<(), Failure> {
+        if let Some(service) = self.hub.service(self.target) {
+            let peer = Peer { role: self.role, from: "0@lo".into() };
+            return self.open(Carrier::Lo(service, peer)).await;
+        }
+        let nids: Vec<Nid> = self.state.lock().nids.iter().filter(|nid| !nid.is_lo()).cloned().collect();
+        let mut failure = Failure::Again(format!("no address of {} is known", self.target));
+        for nid in nids {
+            let addr = Addr(nid.socket_address());
+            let tried = match self.hub.link(&addr, self.role).await {
+                Ok(link) => self.open(Carrier::Tcp(link)).await,
+                Err(LinkError::Unreachable(error)) => Err(Failure::Again(format!("{addr}: {error}"))),
+                Err(LinkError::Refused(code, error)) => {
+                    Err(Failure::Refused(code, format!("{addr}: {error}")))
+                }
+            };
+            match tried {
+                Ok(()) => return Ok(()),
+                Err(Failure::Closed) => return Err(Failure::Closed),
+                Err(next) => failure = next,
+            }
+        }
+        Err(failure)
+    }
+
+    /// Opens the session through `carrier`.
+    async fn open(&self, carrier: Carrier) -> Result<(), Failure> {
+        let (connect, epoch) = self.next_connect()?;
+        let answered = match &carrier {
+            Carrier::Lo(service, peer) => service.clone().call(self.connect_call(peer, connect)).await.result,
+            Carrier::Tcp(link) => {
+                let answer = link.connect(self.target, connect);
+                match self.hub.rt().timeout(limits::CONNECT_TIME_MAX, answer).await {
+                    Some(Some(result)) => result,
+                    Some(None) => {
+                        return Err(Failure::Again(format!("{}: the connection broke", link.addr())));
+                    }
+                    None => return Err(Failure::Again(format!("{}: no answer", link.addr()))),
+                }
+            }
+        };
+        let connected = match answered {
+            Ok(Reply::Connect(connected)) => connected,
+            Ok(_) => return Err(Failure::Again(format!("{} answers nonsense", self.target))),
+            Err(code) => return Err(self.connect_refused(code)),
+        };
+        if let Carrier::Tcp(link) = &carrier {
+            link.join(self.target, connected.session, &self.me);
+        }
+        let opened = self.resume(&carrier, &connected, epoch).await;
+        if opened.is_err()
+            && let Carrier::Tcp(link) = &carrier
+        {
+            link.leave(self.target, connected.session);
+        }
+        opened
+    }
+
+    fn next_connect(&self) -> Result<(Connect, u64), Failure> {
+        let mut state = self.state.lock();
+        if matches!(state.phase, Phase::Closed) {
+            return Err(Failure::Closed);
+        }
+        state.session_epoch += 1;
+        let connect = Connect {
+            client: self.client,
+            features: FEATURES_ALL,
+            fsname: self.hub.fsname().as_str().to_owned(),
+            boot: state.boot,
+            session_epoch: state.session_epoch,
+        };
+        Ok((connect, state.session_epoch))
+    }
+
+    fn connect_call(&self, peer: &Peer, connect: Connect) -> Call {
+        Call {
+            peer: peer.clone(),
+            target: self.target,
+            session: 0,
+            session_epoch: connect.session_epoch,
+            xid: Xid(0),
+            slot: None,
+            resent: false,
+            replay: None,
+            job: [0; 32],
+            request: Request::Connect(connect),
+            bulk: Vec::new(),
+        }
+    }
+
+    fn connect_refused(&self, code: Code) -> Failure {
+        let problem = match code {
+            Code::TryAgain => format!("{} is starting or recovering", self.target),
+            Code::NotHere => format!("{} is not served there", self.target),
+            Code::Forbidden => format!("{} does not let this key do this", self.target),
+            Code::WrongFilesystem => {
+                format!("{} does not belong to file system {}", self.target, self.hub.fsname())
+            }
+            Code::Version => format!("{} speaks another version, or lacks a feature", self.target),
+            code => format!("{} refuses: {code}", self.target),
+        };
+        match code {
+            Code::Evicted => {
+                // What the client was is over; the next attempt begins something new.
+                self.state.lock().boot = 0;
+                Failure::Again(problem)
+            }
+            Code::Forbidden | Code::WrongFilesystem | Code::Version => Failure::Refused(code, problem),
+            _ => Failure::Again(problem),
+        }
+    }
+
+    /// The target has answered: both sides learn what the other one still knows.
+    async fn resume(&self, carrier: &Carrier, connected: &Connected, epoch: u64) -> Result<(), Failure> {
+        let (outcome, plan) = {
+            let mut state = self.state.lock();
+            if matches!(state.phase, Phase::Closed) {
+                return Err(Failure::Closed);
+            }
+            self.take_over(&mut state, connected)
+        };
+        tracing::info!(
+            target = %self.target, ?outcome, replays = plan.replays.len(), resends = plan.resends.len(),
+            "connected"
+        );
+        for replay in &plan.replays {
+            self.replay(carrier, replay).await?;
+        }
+        {
+            let state = self.state.lock();
+            for sent in &plan.resends {
+                // Its caller may have gone during the replays.
+                if state.requests.in_flight(sent.xid).is_some() {
+                    self.carry_again(carrier, &state, sent);
+                }
+            }
+        }
+        self.opened(carrier, connected, epoch)?;
+        if outcome == Outcome::Restarted {
+            // The first ordinary request behind the replays is the sign that there are no more; it also makes
+            // durable at once what was lost before.
+            self.want_sync_of_everything();
+        }
+        Ok(())
+    }
+
+    fn take_over(&self, state: &mut State, connected: &Connected) -> (Outcome, Resumption<Message>) {
+        let outcome = match (connected.resumed, connected.boot == state.boot) {
+            (true, true) => Outcome::SameBoot,
+            (true, false) if state.boot != 0 => Outcome::Restarted,
+            _ => Outcome::Forgotten,
+        };
+        state.boot = connected.boot;
+        state.session = connected.session;
+        let mut plan = state.requests.resume(outcome, connected.slots, connected.last_committed);
+        // Calls inside the process are not kept, but what they changed can be missed all the same.
+        let unkept = self.marks.unkept();
+        if plan.lost.is_none() && unkept > connected.last_committed {
+            plan.lost = Some((connected.last_committed.min(self.marks.last_committed()), unkept));
+        }
+        if let Some(range) = plan.lost {
+            state.remember_lost(range);
+        }
+        if plan.lost.is_some() || !plan.evicted.is_empty() {
+            state.evictions += 1;
+            tracing::error!(
+                target = %self.target, lost = ?plan.lost, unknown = plan.evicted.len(),
+                "changes are lost: the target does not know them any more"
+            );
+        }
+        if outcome != Outcome::Forgotten {
+            self.marks.note_committed(connected.last_committed);
+            return (outcome, plan);
+        }
+        state.generation += 1;
+        state.syncing.wanted = Transno(0);
+        self.marks.reset(connected.last_committed);
+        for xid in &plan.evicted {
+            if let Some(waiter) = state.flights.remove(xid).and_then(|flight| flight.waiter) {
+                let _ = waiter.send(Err(Code::Evicted));
+            }
+        }
+        (outcome, plan)
+    }
+
+    /// Replays one change and waits until the target has taken it.
+    async fn replay(&self, carrier: &Carrier, replay: &Retained<Message>) -> Result<(), Failure> {
+        let (waiter, mut taken) = oneshot::channel();
+        let header = {
+            let mut state = self.state.lock();
+            state.replaying = Some((replay.xid, waiter));
+            let mut header = self.header(&state, &replay.message, replay.xid, replay.slot);
+            header.flags |= FLAG_REPLAY;
+            header.transno = replay.transno;
+            header
+        };
+        let mut patience = limits::RESEND_MIN;
+        let result = loop {
+            self.carry(carrier, header.clone(), &replay.message);
+            let answer = self.hub.rt().timeout(patience, &mut taken);
+            match race(carrier.ended(), answer).await {
+                Either::First(()) => return Err(Failure::Again("the connection broke during replay".into())),
+                Either::Second(Some(Ok(result))) => break result,
+                Either::Second(Some(Err(_))) => return Err(Failure::Closed),
+                Either::Second(None) => patience = (patience * 2).min(limits::RESEND_MAX),
+            }
+        };
+        match result {
+            Ok(()) => Ok(()),
+            Err(code @ (Code::TryAgain | Code::NoSession | Code::NotHere)) => {
+                Err(Failure::Again(format!("{} refuses a replay: {code}", self.target)))
+            }
+            Err(code) => {
+                let transno = replay.transno;
+                tracing::error!(target = %self.target, ?transno, %code, "a change is lost: its replay was refused");
+                let mut state = self.state.lock();
+                state.requests.replay_refused(transno);
+                state.remember_lost((Transno(transno.0 - 1), transno));
+                state.evictions += 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn opened(&self, carrier: &Carrier, connected: &Connected, epoch: u64) -> Result<(), Failure> {
+        let mut state = self.state.lock();
+        if matches!(state.phase, Phase::Closed) {
+            return Err(Failure::Closed);
+        }
+        match carrier {
+            Carrier::Tcp(link) => {
+                // It may have broken while nobody was told: then the loss is this task's to repair.
+                if link.ended().is_ended() {
+                    return Err(Failure::Again(format!("{}: the connection broke", link.addr())));
+                }
+                state.phase = Phase::Tcp(link.clone());
+            }
+            Carrier::Lo(service, peer) => {
+                let lo = Arc::new(Lo::new(LoConfig {
+                    rt: self.hub.rt().clone(),
+                    service: service.clone(),
+                    marks: self.marks.clone(),
+                    session: connected.session,
+                    session_epoch: epoch,
+                    target: self.target,
+                    peer: peer.clone(),
+                    slots: connected.slots,
+                    last_xid: state.requests.last_xid(),
+                }));
+                state.phase = Phase::Lo(lo.clone());
+                *self.lo.write() = Some(lo);
+            }
+        }
+        state.problem = None;
+        drop(state);
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    fn want_sync_of_everything(&self) {
+        let newest = self.marks.newest();
+        let mut state = self.state.lock();
+        self.want_sync(&mut state, newest);
+    }
+
+    fn carry_again(&self, carrier: &Carrier, state: &State, sent: &Sent<Message>) {
+        let mut header = self.header(state, &sent.message, sent.xid, sent.slot);
+        header.flags |= FLAG_RESENT;
+        self.carry(carrier, header, &sent.message);
+    }
+
+    /// Sends a request of former times through `carrier`; the reply comes to [`Import::incoming`].
+    fn carry(&self, carrier: &Carrier, header: Header, message: &Arc<Message>) {
+        match carrier {
+            Carrier::Tcp(link) => link.send(header, message),
+            Carrier::Lo(service, peer) => {
+                let Some(import) = self.me.upgrade() else { return };
+                let request = Request::take_body(message.opcode, message.body.clone());
+                let request = request.expect("a body that this process encoded decodes");
+                let replay = (header.flags & FLAG_REPLAY != 0).then_some(header.transno);
+                let call = Call {
+                    peer: peer.clone(),
+                    target: self.target,
+                    session: header.session,
+                    session_epoch: header.session_epoch,
+                    xid: header.xid,
+                    slot: frame::slot_of(&header),
+                    resent: header.flags & FLAG_RESENT != 0,
+                    replay,
+                    job: header.job,
+                    request,
+                    bulk: message.bulk.clone(),
+                };
+                let answer = service.clone().call(call);
+                self.hub.rt().spawn(async move {
+                    let Answer { result, bulk, transno, last_committed } = answer.await;
+                    let (xid, session_epoch) = (header.xid, header.session_epoch);
+                    import.incoming(Incoming { xid, session_epoch, transno, last_committed, result, bulk });
+                });
+            }
+        }
+    }
+}
+
+impl Carrier {
+    async fn ended(&self) {
+        match self {
+            Carrier::Lo(..) => std::future::pending().await,
+            Carrier::Tcp(link) => link.ended().wait().await,
+        }
+    }
+}
+
+impl State {
+    fn remember_lost(&mut self, range: (Transno, Transno)) {
+        self.lost.push(range);
+        if self.lost.len() > limits::LOST_RANGES_MAX {
+            // Claiming too much lost costs an error; claiming too little would hide a loss.
+            let (second, first) = (self.lost.remove(1), self.lost.remove(0));
+            self.lost.insert(0, (first.0.min(second.0), first.1.max(second.1)));
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Every bound of this crate, with its name.
+
+use std::time::Duration;
+
+/// Requests that one import has under way, changing ones and others.
+pub const REQUESTS_MAX: usize = 1024;
+/// Changes of one import that were answered and are not durable.
+pub const RETAINED_COUNT_MAX: usize = 8192;
+/// Bytes of them.
+pub const RETAINED_BYTES_MAX: usize = 256 << 20;
+/// Ranges of lost changes that an import remembers; then the two oldest become one.
+pub const LOST_RANGES_MAX: usize = 16;
+
+/// First pause between two attempts to reach a target.
+pub const BACKOFF_MIN: Duration = Duration::from_millis(10);
+/// Longest pause between two attempts to reach a target.
+pub const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// Time to connect and to authenticate.
+pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
+/// Time for the answer to a Connect; then the next address is tried.
+pub const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+/// A request without a reply for this long is sent again; the time doubles with each repetition.
+pub const RESEND_MIN: Duration = Duration::from_secs(5);
+/// Longest time between two repetitions.
+pub const RESEND_MAX: Duration = Duration::from_secs(60);
+/// A connection that says nothing for this long, while requests wait, is given up.
+pub const SILENCE_MAX: Duration = Duration::from_secs(15);
+/// Time to say goodbye to a target.
+pub const GOODBYE_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Connections that one process takes.
+pub const CONNECTIONS_MAX: usize = 65_536;
+/// Connections whose peers have not proved yet that they hold a key.
+pub const STRANGERS_MAX: usize = 256;
+/// Pause after the listener failed, for example for want of descriptors.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Requests of one connection that are carried out at the same time.
+pub const RUNNING_MAX: usize = 1024;
+/// Bytes of bulk of them.
+pub const RUNNING_BYTES_MAX: usize = 128 << 20;
+/// Requests of one connection that wait for their turn; then its reading stops.
+pub const PARKED_MAX: usize = 1024;
+/// Bytes of bulk of them.
+pub const PARKED_BYTES_MAX: usize = 64 << 20;
+/// Requests beyond all others for what lets others go on: connecting, syncing, closing.
+pub const RESERVED_MAX: usize = 256;

@@ -1,0 +1,381 @@
+//! The servers' side of connections: accepts them, lets requests in, sends answers back.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use proto::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};
+use proto::wire::header::{FLAG_REPLAY, FLAG_REPLY, FLAG_RESENT};
+use proto::wire::{DecodeError, Header, Reply, Request};
+use proto::{Code, Transno};
+use rt::Frame;
+use rt::net::{Conn, Listener, Sender};
+use rt::sync::Notify;
+
+use super::admission::{Class, Load, Verdict, admit, may_unpark};
+use super::handshake;
+use super::sessions::Gate;
+use crate::event::{Either, Ended, race};
+use crate::frame::{self, FrameError};
+use crate::hub::Hub;
+use crate::keys::Role;
+use crate::limits;
+use crate::service::{Answer, Call, Peer};
+
+/// How many connections a process has taken.
+#[derive(Default)]
+pub(crate) struct Acceptance {
+    connections: AtomicUsize,
+    strangers: AtomicUsize,
+}
+
+/// One of a bounded number; gives its place back when dropped.
+struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    fn take(count: &'a AtomicUsize, max: usize) -> Option<Place<'a>> {
+        let place = Place(count);
+        (count.fetch_add(1, Ordering::SeqCst) < max).then_some(place)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Takes connections until the hub closes.
+pub(crate) async fn accept_loop(hub: Hub, mut listener: Listener) {
+    loop {
+        match race(hub.ended().wait(), listener.accept()).await {
+            Either::First(()) => return,
+            Either::Second(Ok(conn)) => hub.rt().spawn(serve(hub.clone(), conn)),
+            Either::Second(Err(error)) => {
+                tracing::warn!(%error, "cannot take connections");
+                hub.rt().sleep(limits::ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve(hub: Hub, mut conn: Conn) {
+    let acceptance = hub.acceptance();
+    let Some(_connection) = Place::take(&acceptance.connections, limits::CONNECTIONS_MAX) else {
+        tracing::warn!(peer = %conn.peer, "too many connections");
+        return;
+    };
+    let Some(stranger) = Place::take(&acceptance.strangers, limits::STRANGERS_MAX) else {
+        tracing::warn!(peer = %conn.peer, "too many strangers at the door");
+        return;
+    };
+    let greeting = hub.rt().timeout(limits::HANDSHAKE_TIME_MAX, handshake::accept(&hub, &mut conn));
+    let role = match race(hub.ended().wait(), greeting).await {
+        Either::First(()) => return,
+        Either::Second(Some(Ok(agreed))) => Role::of(agreed.key),
+        Either::Second(Some(Err(error))) => {
+            tracing::warn!(peer = %conn.peer, %error, "a peer was turned away");
+            return;
+        }
+        Either::Second(None) => {
+            tracing::warn!(peer = %conn.peer, "a peer did not say who it is");
+            return;
+        }
+    };
+    drop(stranger);
+    let connection = Arc::new(Connection {
+        hub: hub.clone(),
+        sender: conn.sender.clone(),
+        peer: Peer { role, from: conn.peer.to_string().into() },
+        ended: Ended::new(),
+        queue: Mutex::new(Queue::default()),
+        room: Notify::new(),
+    });
+    let reason = connection.read(conn).await;
+    connection.ended.end();
+    connection.sender.close();
+    let parked = std::mem::take(&mut connection.queue.lock().parked);
+    for (call, _) in parked {
+        hub.sessions().leave(call.target, call.session, call.xid);
+    }
+    hub.sessions().connection_lost(&connection);
+    tracing::info!(peer = %connection.peer.from, reason, "a connection ends");
+}
+
+/// One connection of a peer.
+pub(crate) struct Connection {
+    hub: Hub,
+    sender: Sender,
+    peer: Peer,
+    ended: Ended,
+    queue: Mutex<Queue>,
+    /// Something was done: there may be room to read on.
+    room: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    load: Load,
+    parked: VecDeque<(Call, usize)>,
+}
+
+enum Offered {
+    Run(Box<Call>),
+    Parked,
+    Full(Box<Call>),
+}
+
+impl Queue {
+    fn offer(&mut self, call: Call, class: Class, bytes: usize) -> Offered {
+        match admit(&self.load, class) {
+            Verdict::Run => {
+                self.load.enter(class);
+                Offered::Run(Box::new(call))
+            }
+            Verdict::Park => {
+                self.load.parked += 1;
+                self.load.parked_bytes += bytes;
+                self.parked.push_back((call, bytes));
+                Offered::Parked
+            }
+            Verdict::Stop => Offered::Full(Box::new(call)),
+        }
+    }
+
+    /// The next parked request, if it may run now.
+    fn unpark(&mut self) -> Option<(Call, Class)> {
+        let (_, bytes) = self.parked.front()?;
+        if !may_unpark(&self.load, *bytes) {
+            return None;
+        }
+        let (call, bytes) = self.parked.pop_front()?;
+        self.load.parked -= 1;
+        self.load.parked_bytes -= bytes;
+        let class = Class::Ordinary(bytes);
+        self.load.enter(class);
+        Some((call, class))
+    }
+}
+
+impl Connection {
+    /// Reads requests until the connection ends; says why it did.
+    async fn read(self: &Arc<Self>, mut conn: Conn) -> String {
+        loop {
+            let stop = race(self.hub.ended().wait(), self.ended.wait());
+            let frame = match race(stop, conn.receiver.recv()).await {
+                Either::First(_) => return "it was given up".into(),
+                Either::Second(Err(error)) => return error.to_string(),
+                Either::Second(Ok(frame)) => frame,
+            };
+            let call = match self.take_in(frame) {
+                Ok(Some(call)) => call,
+                Ok(None) => continue,
+                Err(error) => {
+                    tracing::warn!(peer = %self.peer.from, %error, "a peer sent nonsense");
+                    return format!("the peer sent nonsense: {error}");
+                }
+            };
+            let stop = race(self.hub.ended().wait(), self.ended.wait());
+            let (target, session, xid) = (call.target, call.session, call.xid);
+            if let Either::First(_) = race(stop, self.admitted(call)).await {
+                self.hub.sessions().leave(target, session, xid);
+                return "it was given up".into();
+            }
+        }
+    }
+
+    /// Decodes a frame; `None` if it needs nothing more.
+    fn take_in(self: &Arc<Self>, frame: Frame) -> Result<Option<Call>, FrameError> {
+        let (header, body, bulk) = frame::decode(frame)?;
+        if header.flags & FLAG_REPLY != 0 {
+            return Err(FrameError::Direction("reply"));
+        }
+        let request = match Request::take_body(header.opcode, body) {
+            Ok(request) => request,
+            Err(DecodeError::UnknownOperation(_)) => {
+                // A newer peer may know more operations; that is no nonsense.
+                self.answer(header, Answer::refuse(Code::NotSupported));
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if header.session != 0 {
+            let (target, session, epoch) = (header.target, header.session, header.session_epoch);
+            match self.hub.sessions().enter(target, session, epoch, header.xid, self) {
+                Gate::Pass => {}
+                Gate::Drop => return Ok(None),
+                Gate::Unknown => {
+                    self.answer(header, Answer::refuse(Code::NoSession));
+                    return Ok(None);
+                }
+            }
+        } else if !matches!(request, Request::Connect(_)) {
+            self.answer(header, Answer::refuse(Code::NoSession));
+            return Ok(None);
+        }
+        Ok(Some(self.call_of(&header, request, bulk)))
+    }
+
+    fn call_of(&self, header: &Header, request: Request, bulk: Vec<Bytes>) -> Call {
+        Call {
+            peer: self.peer.clone(),
+            target: header.target,
+            session: header.session,
+            session_epoch: header.session_epoch,
+            xid: header.xid,
+            slot: frame::slot_of(header),
+            resent: header.flags & FLAG_RESENT != 0,
+            replay: (header.flags & FLAG_REPLAY != 0).then_some(header.transno),
+            job: header.job,
+            request,
+            bulk,
+        }
+    }
+
+    /// Lets `call` run or wait for its turn; while neither is possible, so does the reader.
+    async fn admitted(self: &Arc<Self>, mut call: Call) {
+        let bytes = call.bulk.iter().map(Bytes::len).sum();
+        let class = Class::of(&call.request, bytes);
+        loop {
+            let room = self.room.notified();
+            match self.queue.lock().offer(call, class, bytes) {
+                Offered::Run(call) => return self.run(*call, class),
+                Offered::Parked => return,
+                Offered::Full(back) => call = *back,
+            }
+            room.await;
+        }
+    }
+
+    /// Carries `call` out: polled once here, and if it has to wait it becomes a task.
+    fn run(self: &Arc<Self>, call: Call, class: Class) {
+        let here = self.clone();
+        let header = reply_header(&call);
+        let connect_epoch = match &call.request {
+            Request::Connect(connect) => Some(connect.session_epoch),
+            _ => None,
+        };
+        let answer = match self.hub.service(call.target) {
+            Some(service) => service.call(call),
+            None => Box::pin(std::future::ready(Answer::refuse(Code::NotHere))),
+        };
+        self.hub.rt().run_in_place(async move {
+            let answer = answer.await;
+            here.finish(header, connect_epoch, answer).await;
+            here.done(class);
+        });
+    }
+
+    async fn finish(self: &Arc<Self>, mut header: Header, connect_epoch: Option<u64>, answer: Answer) {
+        let sessions = self.hub.sessions();
+        let mut way = self.clone();
+        match (&answer.result, connect_epoch) {
+            (Ok(Reply::Connect(connected)), Some(epoch)) => {
+                sessions.opened(header.target, connected.session, epoch, self);
+                if self.ended.is_ended() {
+                    sessions.connection_lost(self);
+                }
+            }
+            _ if header.session != 0 => {
+                match sessions.leave(header.target, header.session, header.xid) {
+                    Some((connection, epoch)) => {
+                        header.session_epoch = epoch;
+                        way = connection;
+                    }
+                    None => return,
+                }
+                if let Ok(Reply::Disconnect(_)) = &answer.result {
+                    sessions.closed(header.target, header.session);
+                }
+            }
+            _ => {}
+        }
+        let frame = encode_answer(header, answer, self.hub.bulk_checksum());
+        // A connection that is gone needs no answer.
+        let _ = race(way.ended.wait(), way.sender.send(frame)).await;
+    }
+
+    /// Something was done: what is parked may run.
+    fn done(self: &Arc<Self>, class: Class) {
+        self.queue.lock().load.leave(class);
+        loop {
+            let Some((mut call, class)) = self.queue.lock().unpark() else { break };
+            // The client may have come back over another connection meanwhile, and sent this again: that one was
+            // taken for this one.
+            if let Some(epoch) = self.hub.sessions().epoch(call.target, call.session) {
+                call.session_epoch = epoch;
+            }
+            // As a task: running it here could go on into ever deeper calls.
+            let here = self.clone();
+            self.hub.rt().spawn(async move { here.run(call, class) });
+        }
+        self.room.notify_waiters();
+    }
+
+    /// Answers without asking the target.
+    fn answer(self: &Arc<Self>, mut header: Header, answer: Answer) {
+        header.flags = FLAG_REPLY;
+        header.transno = Transno(0);
+        let frame = encode_answer(header, answer, false);
+        let (sender, ended) = (self.sender.clone(), self.ended.clone());
+        self.hub.rt().run_in_place(async move {
+            let _ = race(ended.wait(), sender.send(frame)).await;
+        });
+    }
+}
+
+impl Load {
+    fn enter(&mut self, class: Class) {
+        match class {
+            Class::Ordinary(bytes) => {
+                self.running += 1;
+                self.running_bytes += bytes;
+            }
+            Class::Reserved => self.reserved += 1,
+        }
+    }
+
+    fn leave(&mut self, class: Class) {
+        match class {
+            Class::Ordinary(bytes) => {
+                self.running -= 1;
+                self.running_bytes -= bytes;
+            }
+            Class::Reserved => self.reserved -= 1,
+        }
+    }
+}
+
+/// The header of the reply to `call`, still without what the answer says.
+fn reply_header(call: &Call) -> Header {
+    Header {
+        flags: FLAG_REPLY,
+        session: call.session,
+        session_epoch: call.session_epoch,
+        ..frame::header(call.request.opcode(), call.target, call.xid)
+    }
+}
+
+fn encode_answer(mut header: Header, answer: Answer, checksum: bool) -> Frame {
+    let Answer { result, mut bulk, transno, last_committed } = answer;
+    header.transno = transno;
+    header.last_committed = last_committed;
+    let mut body = Vec::with_capacity(256);
+    let mut refusal = result.as_ref().err().copied();
+    if let Ok(reply) = &result {
+        reply.put_body(&mut body);
+        let bulk_bytes: usize = bulk.iter().map(Bytes::len).sum();
+        if reply.opcode() != header.opcode || body.len() > BODY_BYTES_MAX || bulk_bytes > BULK_BYTES_MAX {
+            tracing::error!(target = %header.target, opcode = header.opcode, "an answer that cannot be sent");
+            refusal = Some(Code::TooBig);
+        }
+    }
+    if let Some(code) = refusal {
+        header.status = code.to_u32();
+        body.clear();
+        bulk.clear();
+    }
+    frame::encode(header, &body, bulk, checksum)
+}

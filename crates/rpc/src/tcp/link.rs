@@ -1,0 +1,253 @@
+//! A connection to a server process, shared by all imports of one role whose targets are there.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use proto::auth::AuthError;
+use proto::wire::header::FLAG_REPLY;
+use proto::wire::messages::Connect;
+use proto::wire::{Header, Reply, Request};
+use proto::{Code, TargetId, Xid};
+use rt::net::{Receiver, Sender};
+use rt::sync::{Semaphore, oneshot};
+use rt::{Addr, Frame, Rt, Time};
+
+use super::handshake::{self, HandshakeError};
+use crate::event::{Either, Ended, race};
+use crate::frame::{self, FrameError};
+use crate::hub::Hub;
+use crate::import::{Import, Incoming, Message};
+use crate::keys::Role;
+use crate::limits;
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LinkError {
+    /// It may be better later.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The other side does not want this process.
+    #[error("{1}")]
+    Refused(Code, String),
+}
+
+/// Connections by (address, role). Each place is made on first use and has one connection at most.
+#[derive(Default)]
+pub(crate) struct Links {
+    places: Mutex<BTreeMap<(Addr, Role), Arc<Place>>>,
+}
+
+struct Place {
+    /// Held while connecting: the others wait for the outcome.
+    door: Semaphore,
+    link: Mutex<Option<Arc<Link>>>,
+}
+
+impl Links {
+    /// The connection to `addr`, made if there is none.
+    pub(crate) async fn get(&self, hub: &Hub, addr: &Addr, role: Role) -> Result<Arc<Link>, LinkError> {
+        let place = {
+            let mut places = self.places.lock();
+            let new = || Arc::new(Place { door: Semaphore::new(1), link: Mutex::new(None) });
+            places.entry((addr.clone(), role)).or_insert_with(new).clone()
+        };
+        let _door = place.door.acquire().await.expect("the door is never closed");
+        let known = place.link.lock().clone();
+        if let Some(link) = known.filter(|link| !link.ended.is_ended()) {
+            return Ok(link);
+        }
+        let dialing = hub.rt().timeout(limits::HANDSHAKE_TIME_MAX, dial(hub, addr, role)).await;
+        let link = dialing.unwrap_or_else(|| Err(LinkError::Unreachable("no answer".into())))?;
+        *place.link.lock() = Some(link.clone());
+        Ok(link)
+    }
+
+    /// Ends all connections.
+    pub(crate) fn close(&self) {
+        for place in std::mem::take(&mut *self.places.lock()).into_values() {
+            if let Some(link) = place.link.lock().take() {
+                link.end("this process is stopping");
+            }
+        }
+    }
+}
+
+async fn dial(hub: &Hub, addr: &Addr, role: Role) -> Result<Arc<Link>, LinkError> {
+    let unreachable = |error: std::io::Error| LinkError::Unreachable(error.to_string());
+    let mut conn = hub.rt().net().connect(addr).await.map_err(unreachable)?;
+    if let Err(error) = handshake::initiate(hub, &mut conn, role).await {
+        conn.sender.close();
+        let text = error.to_string();
+        return Err(match error {
+            HandshakeError::Auth(AuthError::WrongKey { .. }) => LinkError::Refused(Code::Forbidden, text),
+            HandshakeError::Auth(AuthError::WrongFilesystem { .. }) => {
+                LinkError::Refused(Code::WrongFilesystem, text)
+            }
+            HandshakeError::Auth(AuthError::Version { .. }) => LinkError::Refused(Code::Version, text),
+            HandshakeError::Auth(AuthError::Nonsense) | HandshakeError::Io(_) => LinkError::Unreachable(text),
+        });
+    }
+    let link = Arc::new(Link {
+        rt: hub.rt().clone(),
+        addr: addr.clone(),
+        sender: conn.sender,
+        checksum: hub.bulk_checksum(),
+        ended: Ended::new(),
+        heard: AtomicU64::new(hub.rt().now().0),
+        last_connect: AtomicU64::new(0),
+        connects: Mutex::new(BTreeMap::new()),
+        routes: Mutex::new(BTreeMap::new()),
+    });
+    hub.rt().spawn(link.clone().read(conn.receiver, hub.ended().clone()));
+    Ok(link)
+}
+
+type ConnectWaiter = oneshot::Sender<Result<Reply, Code>>;
+
+/// One connection.
+pub(crate) struct Link {
+    rt: Rt,
+    addr: Addr,
+    sender: Sender,
+    checksum: bool,
+    ended: Ended,
+    /// When the other side was heard last.
+    heard: AtomicU64,
+    last_connect: AtomicU64,
+    /// Connects have no session yet and are told apart by numbers of their own.
+    connects: Mutex<BTreeMap<Xid, ConnectWaiter>>,
+    /// Who gets the replies of a session.
+    routes: Mutex<BTreeMap<(TargetId, u64), Weak<Import>>>,
+}
+
+impl Link {
+    pub(crate) fn addr(&self) -> &Addr {
+        &self.addr
+    }
+
+    pub(crate) fn ended(&self) -> &Ended {
+        &self.ended
+    }
+
+    /// When the other side was heard last.
+    pub(crate) fn heard_at(&self) -> Time {
+        Time(self.heard.load(Ordering::Relaxed))
+    }
+
+    /// Gives the connection up. Its sessions are told by the task that reads.
+    pub(crate) fn end(&self, reason: &str) {
+        if !self.ended.is_ended() {
+            tracing::info!(addr = %self.addr, reason, "a connection ends");
+        }
+        self.ended.end();
+        self.sender.close();
+    }
+
+    /// The replies of session `session` with `target` go to `import` from now on.
+    pub(crate) fn join(&self, target: TargetId, session: u64, import: &Weak<Import>) {
+        self.routes.lock().insert((target, session), import.clone());
+    }
+
+    /// The session goes on elsewhere, or not at all.
+    pub(crate) fn leave(&self, target: TargetId, session: u64) {
+        self.routes.lock().remove(&(target, session));
+    }
+
+    /// Ends the connection if no session uses it.
+    pub(crate) fn close_if_idle(&self) {
+        if self.routes.lock().is_empty() && self.connects.lock().is_empty() {
+            self.end("nobody uses it");
+        }
+    }
+
+    /// Asks for a session; `None` if the connection breaks before the answer.
+    pub(crate) async fn connect(&self, target: TargetId, connect: Connect) -> Option<Result<Reply, Code>> {
+        let xid = Xid(self.last_connect.fetch_add(1, Ordering::Relaxed) + 1);
+        let session_epoch = connect.session_epoch;
+        let request = Request::Connect(connect);
+        let mut body = Vec::new();
+        request.put_body(&mut body);
+        let header = Header { session_epoch, ..frame::header(request.opcode(), target, xid) };
+        let (waiter, answer) = oneshot::channel();
+        self.connects.lock().insert(xid, waiter);
+        let _forget = ForgetConnect { link: self, xid };
+        self.put(frame::encode(header, &body, Vec::new(), self.checksum));
+        match race(self.ended.wait(), answer).await {
+            Either::First(()) => None,
+            Either::Second(answer) => answer.ok(),
+        }
+    }
+
+    /// Sends a request. If the connection breaks, connecting again sends it again.
+    pub(crate) fn send(&self, header: Header, message: &Arc<Message>) {
+        self.put(frame::encode(header, &message.body, message.bulk.clone(), self.checksum));
+    }
+
+    fn put(&self, frame: Frame) {
+        let (sender, ended) = (self.sender.clone(), self.ended.clone());
+        // Not by the caller: one that goes away half way must not take the frame with it.
+        self.rt.run_in_place(async move {
+            if sender.send(frame).await.is_err() {
+                ended.end();
+            }
+        });
+    }
+
+    async fn read(self: Arc<Self>, mut receiver: Receiver, hub_ended: Ended) {
+        let reason = loop {
+            let stop = race(hub_ended.wait(), self.ended.wait());
+            let frame = match race(stop, receiver.recv()).await {
+                Either::First(_) => break "it was given up".to_owned(),
+                Either::Second(Err(error)) => break error.to_string(),
+                Either::Second(Ok(frame)) => frame,
+            };
+            self.heard.store(self.rt.now().0, Ordering::Relaxed);
+            if let Err(error) = self.reply(frame) {
+                break format!("the server sent nonsense: {error}");
+            }
+        };
+        self.end(&reason);
+        self.connects.lock().clear();
+        let routes = std::mem::take(&mut *self.routes.lock());
+        for import in routes.into_values().filter_map(|import| import.upgrade()) {
+            import.link_lost(&self);
+        }
+    }
+
+    fn reply(&self, frame: Frame) -> Result<(), FrameError> {
+        let (header, body, bulk) = frame::decode(frame)?;
+        if header.flags & FLAG_REPLY == 0 {
+            return Err(FrameError::Direction("request"));
+        }
+        let result = match Code::from_u32(header.status) {
+            Some(code) => Err(code),
+            None => Ok(Reply::take_body(header.opcode, body)?),
+        };
+        if header.session == 0 {
+            let waiter = self.connects.lock().remove(&header.xid);
+            if let Some(waiter) = waiter {
+                let _ = waiter.send(result);
+            }
+            return Ok(());
+        }
+        let import = self.routes.lock().get(&(header.target, header.session)).and_then(Weak::upgrade);
+        if let Some(import) = import {
+            let Header { xid, session_epoch, transno, last_committed, .. } = header;
+            import.incoming(Incoming { xid, session_epoch, transno, last_committed, result, bulk });
+        }
+        Ok(())
+    }
+}
+
+struct ForgetConnect<'a> {
+    link: &'a Link,
+    xid: Xid,
+}
+
+impl Drop for ForgetConnect<'_> {
+    fn drop(&mut self) {
+        self.link.connects.lock().remove(&self.xid);
+    }
+}
