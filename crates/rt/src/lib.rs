@@ -89,6 +89,7 @@ impl Rt {
     }
 
     /// Runs `future` as a task of the node. It ends with the node.
+    #[track_caller]
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         match &self.driver {
             Driver::Os(node) => node.spawn(Box::pin(future)),
@@ -98,6 +99,7 @@ impl Rt {
 
     /// Polls `future` once here and now; if it is not done then, it goes on as a task. The thread that brings an
     /// operation pays no context switch for what needs no waiting.
+    #[track_caller]
     pub fn run_in_place(&self, future: impl Future<Output = ()> + Send + 'static) {
         let mut future: BoxFuture<'static, ()> = Box::pin(future);
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());

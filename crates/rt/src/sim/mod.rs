@@ -1,38 +1,30 @@
-//! Stub: sim driver.
-#![allow(missing_docs, clippy::unused_async, unused_variables)]
+//! A world of simulated machines: one thread, virtual nanoseconds, everything drawn from a seed.
+//!
+//! A [`Sim`] owns the world and runs it; a [`Handle`] changes it (crash, partition, pause); a [`Node`] is one
+//! incarnation of one machine, and what [`crate::Rt::sim`] takes. Time passes only when no task can run. Nothing
+//! here is done per tick or per pair of nodes, so idle nodes cost only their memory.
+//!
+//! What is random and who controls it is written in `docs/determinism.md`.
+
 pub mod disk;
 pub mod net;
 
-use crate::BoxFuture;
-use crate::time::{Time, Wall};
+mod control;
+mod executor;
+mod node;
+mod options;
+mod rng;
+mod run;
+mod slab;
+mod trace;
+mod world;
 
-/// Handle.
-#[derive(Clone)]
-pub struct Node {}
+#[cfg(test)]
+mod tests;
 
-impl Node {
-    pub fn now(&self) -> Time {
-        unimplemented!()
-    }
-    pub fn wall(&self) -> Wall {
-        unimplemented!()
-    }
-    pub async fn sleep_until(&self, time: Time) {
-        unimplemented!()
-    }
-    pub fn spawn(&self, future: BoxFuture<'static, ()>) {
-        unimplemented!()
-    }
-    pub async fn offload<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        unimplemented!()
-    }
-    pub fn random_bytes(&self, bytes: &mut [u8]) {
-        unimplemented!()
-    }
-    pub fn disk(&self) -> disk::Disk {
-        unimplemented!()
-    }
-    pub fn net(&self) -> net::Net {
-        unimplemented!()
-    }
-}
+pub use control::Handle;
+pub use node::Node;
+pub use options::{Chance, DiskOptions, NetOptions, Options, Order, Span};
+pub use rng::Rng;
+pub use run::{Outcome, Sim};
+pub use trace::Stats;
