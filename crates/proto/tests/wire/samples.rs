@@ -1,0 +1,322 @@
+//! One message of each kind, every field with a value of its own.
+
+use bytes::Bytes;
+use proto::layout::LayoutHint;
+use proto::wire::header::Header;
+use proto::wire::messages::*;
+pub use proto::wire::{Reply, Request};
+use proto::{Attr, ClientId, Cred, Fid, Layout, Name, Nid, ObjectId, TargetId, Timestamp, Transno, Xid};
+
+fn name(text: &str) -> Name {
+    Name::new(Bytes::copy_from_slice(text.as_bytes())).expect("a plain name")
+}
+
+fn nid(text: &str) -> Nid {
+    text.parse().expect("a plain NID")
+}
+
+fn fid(oid: u32) -> Fid {
+    Fid { seq: 0x2_0000_0400, oid, ver: 0 }
+}
+
+fn time_of(n: u32) -> Timestamp {
+    Timestamp { secs: 1_700_000_000 + i64::from(n), nanos: 100_000_000 + n }
+}
+
+fn cred() -> Cred {
+    Cred { uid: 1000, gid: 1001, groups: Some(vec![4, 27]) }
+}
+
+fn cred_without_groups() -> Cred {
+    Cred { uid: 1000, gid: 1001, groups: None }
+}
+
+fn object(oid: u32, stripe: u32) -> ObjectId {
+    ObjectId { layout: fid(oid), stripe }
+}
+
+fn attr() -> Attr {
+    Attr {
+        fid: fid(1),
+        mode: 0o100_640,
+        nlink: 2,
+        uid: 1000,
+        gid: 1001,
+        rdev: 0x0801,
+        size: 0x1_0000_0001,
+        blocks: 0x80_0001,
+        atime: time_of(1),
+        mtime: time_of(2),
+        ctime: time_of(3),
+        btime: Timestamp { secs: -1, nanos: 999_999_999 },
+        size_known: true,
+        version: 77,
+    }
+}
+
+fn layout() -> Layout {
+    Layout {
+        id: fid(9),
+        generation: 3,
+        stripe_size: 1 << 20,
+        overstriped: true,
+        osts: [5, 6, 0x1f].into_iter().collect(),
+        pool: "flash".into(),
+    }
+}
+
+fn hint() -> LayoutHint {
+    LayoutHint {
+        stripe_count: -1,
+        stripe_size: 4 << 20,
+        start_index: 2,
+        osts: vec![2, 3],
+        overstripe: true,
+        pool: "flash".into(),
+    }
+}
+
+fn entry() -> Entry {
+    Entry { attr: attr(), layout: Some(layout()) }
+}
+
+fn size_update() -> SizeUpdate {
+    SizeUpdate { size: 4097, blocks: 16, mtime: time_of(4), ctime: time_of(5) }
+}
+
+fn object_attr() -> ObjectAttr {
+    ObjectAttr { size: 4097, blocks: 16, mtime: time_of(4), ctime: time_of(5) }
+}
+
+pub fn header() -> Header {
+    Header {
+        opcode: 24,
+        flags: 0x0a,
+        status: 2,
+        xid: Xid(0x0102_0304_0506_0708),
+        session: 0x1112_1314_1516_1718,
+        session_epoch: 3,
+        transno: Transno(0x2122),
+        last_committed: Transno(0x2121),
+        target: TargetId::ost(0x1f),
+        slot: 7,
+        deadline_ms: 30_000,
+        job: *b"cp.1000\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        body_len: 65_536,
+        bulk_len: 4_194_304,
+        body_crc: 0x3132_3334,
+        bulk_crc: 0x4142_4344,
+    }
+}
+
+pub fn requests() -> Vec<(&'static str, Request)> {
+    let all = [common_requests(), mdt_requests_names(), mdt_requests_files(), ost_requests()].concat();
+    all.into_iter().map(|request| (request.name(), request)).collect()
+}
+
+fn common_requests() -> Vec<Request> {
+    vec![
+        Connect {
+            client: ClientId(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10),
+            features: 3,
+            fsname: "weft".into(),
+            boot: 5,
+            session_epoch: 2,
+        }
+        .into(),
+        Disconnect {}.into(),
+        Sync { transno: Transno(0x2122) }.into(),
+        Statfs {}.into(),
+        Register {
+            fsname: "weft".into(),
+            target: TargetId::ost(0x1f),
+            uuid: ClientId(0x1112),
+            nids: vec![nid("10.1.1.2@tcp"), nid("10.1.2.2:7990@tcp")],
+            server: "oss1".into(),
+        }
+        .into(),
+        GetConfig { fsname: "weft".into(), known: 9, wait_ms: 10_000 }.into(),
+    ]
+}
+
+fn mdt_requests_names() -> Vec<Request> {
+    let (cred, time) = (cred(), time_of(6));
+    vec![
+        GetSequence {}.into(),
+        GetAttr { fid: fid(1) }.into(),
+        Lookup { parent: Fid::ROOT, name: Some(name("hello")), cred: cred_without_groups() }.into(),
+        ReadDir { fid: Fid::ROOT, cookie: 1 << 40, bytes_max: 65_536, plus: true }.into(),
+        Create {
+            parent: Fid::ROOT,
+            name: name("hello"),
+            fid: fid(1),
+            mode: 0o100_640,
+            rdev: 0x0801,
+            target: Bytes::from_static(b"../there"),
+            open: OPEN_WRITE | OPEN_EXCLUSIVE,
+            hint: Some(hint()),
+            cred: cred.clone(),
+            time,
+        }
+        .into(),
+        Open { fid: fid(1), open: OPEN_READ, cred: cred.clone() }.into(),
+        Close {
+            fid: fid(1),
+            handle: 0x5152,
+            atime: Some(time_of(1)),
+            size: Some(size_update()),
+            wrote: true,
+        }
+        .into(),
+        Unlink { parent: Fid::ROOT, name: name("hello"), directory: true, cred: cred.clone(), time }.into(),
+        Rename {
+            parent: Fid::ROOT,
+            name: name("old"),
+            new_parent: fid(2),
+            new_name: name("new"),
+            flags: RENAME_EXCHANGE,
+            cred: cred.clone(),
+            time,
+        }
+        .into(),
+        Link { fid: fid(1), parent: Fid::ROOT, name: name("again"), cred, time }.into(),
+    ]
+}
+
+fn mdt_requests_files() -> Vec<Request> {
+    let (cred, time) = (cred(), time_of(6));
+    let xattr = Bytes::from_static(b"user.mime");
+    vec![
+        SetAttr {
+            fid: fid(1),
+            mode: Some(0o600),
+            uid: Some(7),
+            gid: Some(8),
+            size: Some(1 << 33),
+            atime: Some(TimeChange { time, now: true }),
+            mtime: Some(TimeChange { time, now: false }),
+            handle: Some(0x5152),
+            kill_privileges: true,
+            cred: cred.clone(),
+            time,
+        }
+        .into(),
+        SetSize { fid: fid(1), update: size_update() }.into(),
+        ReadLink { fid: fid(1) }.into(),
+        GetXattr { fid: fid(1), name: xattr.clone(), cred: cred.clone() }.into(),
+        SetXattr {
+            fid: fid(1),
+            name: xattr.clone(),
+            value: Bytes::from_static(b"text/plain"),
+            flags: XATTR_CREATE,
+            cred: cred.clone(),
+            time,
+        }
+        .into(),
+        ListXattr { fid: fid(1) }.into(),
+        RemoveXattr { fid: fid(1), name: xattr, cred: cred.clone(), time }.into(),
+        SetLayout { fid: fid(1), hint: Some(hint()), cred: cred.clone(), time }.into(),
+        GetDefaultLayout { fid: fid(1) }.into(),
+        FidToPath { fid: fid(1) }.into(),
+        Access { fid: fid(1), mask: ACCESS_WRITE, cred }.into(),
+    ]
+}
+
+fn ost_requests() -> Vec<Request> {
+    vec![
+        Write { object: object(9, 2), offset: 1 << 33, time: time_of(7) }.into(),
+        Read { object: object(9, 2), offset: 1 << 33, len: 1 << 20 }.into(),
+        Punch { object: object(9, 2), start: 4097, end: u64::MAX, time: time_of(7) }.into(),
+        GetObjectAttr { object: object(9, 2) }.into(),
+        Destroy { objects: vec![object(9, 0), object(9, 1)] }.into(),
+        ListObjects { after: Some(object(9, 1)), count_max: 1000 }.into(),
+    ]
+}
+
+pub fn replies() -> Vec<(&'static str, Reply)> {
+    [common_replies(), mdt_replies(), ost_replies()].concat()
+}
+
+fn common_replies() -> Vec<(&'static str, Reply)> {
+    let connected = Connected {
+        session: 0x1112_1314_1516_1718,
+        features: 3,
+        boot: 6,
+        slots: 256,
+        last_committed: Transno(0x2121),
+        resumed: true,
+    };
+    let space = Space {
+        bytes_total: 1 << 50,
+        bytes_free: 1 << 49,
+        bytes_available: 1 << 48,
+        files_total: 1 << 40,
+        files_free: 1 << 39,
+    };
+    let config = Config {
+        version: 10,
+        fsname: "weft".into(),
+        targets: vec![TargetEntry {
+            target: TargetId::mdt(0),
+            uuid: ClientId(0x1112),
+            nids: vec![nid("10.1.1.2@tcp")],
+            server: "mds1".into(),
+        }],
+    };
+    vec![
+        ("Connect", Reply::Connect(connected)),
+        ("Disconnect", Reply::Disconnect(Done {})),
+        ("Sync", Reply::Sync(Done {})),
+        ("Statfs", Reply::Statfs(space)),
+        ("Register", Reply::Register(Registered { version: 10 })),
+        ("GetConfig", Reply::GetConfig(config)),
+    ]
+}
+
+fn mdt_replies() -> Vec<(&'static str, Reply)> {
+    let page = DirPage {
+        parent: Fid::ROOT,
+        entries: vec![
+            DirEntry { cookie: 17, name: name("a"), fid: fid(1), mode: 0o100_000, entry: Some(entry()) },
+            DirEntry { cookie: 18, name: name("b"), fid: fid(2), mode: 0o040_000, entry: None },
+        ],
+        end: true,
+    };
+    let created = Created { attr: attr(), layout: Some(layout()), handle: 0x5152, existed: true };
+    let opened = Opened { attr: attr(), layout: None, handle: 0x5152 };
+    let default_layout = DefaultLayout { own: Some(hint()), effective: LayoutHint::default() };
+    vec![
+        ("GetSequence", Reply::GetSequence(Sequence { seq: 0x2_0000_0400 })),
+        ("GetAttr", Reply::GetAttr(entry())),
+        ("Lookup", Reply::Lookup(entry())),
+        ("ReadDir", Reply::ReadDir(page)),
+        ("Create", Reply::Create(created)),
+        ("Open", Reply::Open(opened)),
+        ("Close", Reply::Close(Done {})),
+        ("Unlink", Reply::Unlink(Unlinked { fid: fid(1), nlink: 1 })),
+        ("Rename", Reply::Rename(Renamed { fid: fid(1), replaced: Some(fid(2)) })),
+        ("Link", Reply::Link(entry())),
+        ("SetAttr", Reply::SetAttr(Entry { attr: attr(), layout: None })),
+        ("SetSize", Reply::SetSize(Done {})),
+        ("ReadLink", Reply::ReadLink(LinkTarget { target: Bytes::from_static(b"../there") })),
+        ("GetXattr", Reply::GetXattr(XattrValue { value: Bytes::from_static(b"text/plain") })),
+        ("SetXattr", Reply::SetXattr(Done {})),
+        ("ListXattr", Reply::ListXattr(XattrNames { names: vec![Bytes::from_static(b"user.mime")] })),
+        ("RemoveXattr", Reply::RemoveXattr(Done {})),
+        ("SetLayout", Reply::SetLayout(entry())),
+        ("GetDefaultLayout", Reply::GetDefaultLayout(default_layout)),
+        ("FidToPath", Reply::FidToPath(Paths { paths: vec![Bytes::from_static(b"a/b")] })),
+        ("Access", Reply::Access(Done {})),
+    ]
+}
+
+fn ost_replies() -> Vec<(&'static str, Reply)> {
+    vec![
+        ("Write", Reply::Write(object_attr())),
+        ("Read", Reply::Read(ReadDone { size: 1 << 34 })),
+        ("Punch", Reply::Punch(object_attr())),
+        ("GetObjectAttr", Reply::GetObjectAttr(object_attr())),
+        ("Destroy", Reply::Destroy(Done {})),
+        ("ListObjects", Reply::ListObjects(Objects { objects: vec![object(9, 2)] })),
+    ]
+}
