@@ -1,0 +1,267 @@
+//! Which OSTs a new file gets (FEATURES L2, L4, L6, L7, L8, L10).
+//!
+//! Stripes follow an order of all OSTs in which neighbours belong to different servers; each file begins where the
+//! last one ended.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use proto::layout::LayoutHint;
+use proto::limits::{STRIPE_SIZE_DEFAULT, STRIPE_SIZE_UNIT, STRIPES_MAX};
+use proto::{Code, Fid, Layout};
+use smallvec::SmallVec;
+
+/// Most stripes that `-C -N` gives each OST.
+const STRIPES_PER_OST_MAX: i32 = 32;
+
+/// OSTs in the order in which stripes take them.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Order {
+    osts: Vec<u32>,
+}
+
+impl Order {
+    /// Orders `osts` (index, server) so that the OSTs of each server are spread evenly: of two servers with two
+    /// OSTs each the order is 0, 2, 1, 3.
+    pub fn new(mut osts: Vec<(u32, String)>) -> Order {
+        osts.sort();
+        let mut servers: Vec<(&str, Vec<u32>)> = Vec::new();
+        for (index, server) in &osts {
+            match servers.iter_mut().find(|(name, _)| *name == server) {
+                Some((_, indexes)) => indexes.push(*index),
+                None => servers.push((server, vec![*index])),
+            }
+        }
+        // OST k of the n of a server has its place at (2k + 1) / 2n of the whole.
+        let mut places: Vec<(u64, u64, usize, u32)> = Vec::new();
+        for (number, (_, indexes)) in servers.iter().enumerate() {
+            let count = indexes.len() as u64;
+            places.extend(
+                (0u64..).zip(indexes).map(|(k, index)| (2 * k + 1, 2 * count, number, *index)),
+            );
+        }
+        places.sort_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1)).then((a.2, a.3).cmp(&(b.2, b.3))));
+        Order { osts: places.into_iter().map(|place| place.3).collect() }
+    }
+
+    /// Whether there is no OST.
+    pub fn is_empty(&self) -> bool {
+        self.osts.is_empty()
+    }
+
+    fn has(&self, ost: u32) -> bool {
+        self.osts.contains(&ost)
+    }
+
+    fn position(&self, ost: u32) -> Option<usize> {
+        self.osts.iter().position(|&known| known == ost)
+    }
+}
+
+/// Where the next file begins.
+#[derive(Debug, Default)]
+pub struct Cursor {
+    next: AtomicUsize,
+}
+
+impl Cursor {
+    /// The start of a file of `count` stripes over `osts` OSTs.
+    fn advance(&self, count: usize, osts: usize) -> usize {
+        // A file that fills whole rounds would leave the start where it is, and so the small files' data too.
+        let step = if count.is_multiple_of(osts) { 1 } else { count };
+        self.next.fetch_add(step, Ordering::Relaxed) % osts
+    }
+}
+
+/// Checks what can be checked of `hint` without choosing OSTs.
+pub fn check(hint: &LayoutHint, order: &Order) -> Result<(), Code> {
+    let multiples = hint.overstripe && (-STRIPES_PER_OST_MAX..-1).contains(&hint.stripe_count);
+    let count = hint.stripe_count >= -1 || multiples;
+    let sane = count
+        && hint.stripe_count <= STRIPES_MAX as i32
+        && hint.stripe_size.is_multiple_of(STRIPE_SIZE_UNIT)
+        && hint.start_index >= -1;
+    if !sane {
+        return Err(Code::Invalid);
+    }
+    if !hint.pool.is_empty() {
+        return Err(Code::NotFound);
+    }
+    if !hint.osts.is_empty() {
+        return check_list(hint, order);
+    }
+    match u32::try_from(hint.start_index) {
+        Ok(index) if !order.is_empty() && !order.has(index) => Err(Code::Invalid),
+        _ => Ok(()),
+    }
+}
+
+fn check_list(hint: &LayoutHint, order: &Order) -> Result<(), Code> {
+    let list = &hint.osts;
+    let agrees = hint.stripe_count <= 0 || hint.stripe_count as usize == list.len();
+    let starts = u32::try_from(hint.start_index).map_or(true, |index| list.contains(&index));
+    let allowed = hint.overstripe || !has_twice(list);
+    let sane = agrees && starts && allowed && list.len() <= STRIPES_MAX && list.iter().all(|&ost| order.has(ost));
+    if sane { Ok(()) } else { Err(Code::Invalid) }
+}
+
+fn has_twice(list: &[u32]) -> bool {
+    let mut sorted = list.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+/// Fills what `hint` leaves open from `above`, the default of what is above it.
+pub fn inherit(hint: &LayoutHint, above: &LayoutHint) -> LayoutHint {
+    let mut filled = hint.clone();
+    if filled.stripe_count == 0 && filled.osts.is_empty() {
+        filled.stripe_count = above.stripe_count;
+        filled.overstripe |= above.overstripe;
+    }
+    if filled.stripe_size == 0 {
+        filled.stripe_size = above.stripe_size;
+    }
+    filled
+}
+
+/// What a file gets when nobody says anything.
+pub fn file_system_default() -> LayoutHint {
+    LayoutHint { stripe_count: 1, stripe_size: STRIPE_SIZE_DEFAULT, ..LayoutHint::default() }
+}
+
+/// A layout with the name `id` after `hint`, in which everything is filled in.
+pub fn allocate(id: Fid, hint: &LayoutHint, order: &Order, cursor: &Cursor) -> Result<Layout, Code> {
+    check(hint, order)?;
+    if order.is_empty() {
+        return Err(Code::NoSpace);
+    }
+    let layout = |osts: SmallVec<[u32; 4]>, overstriped| Layout {
+        id,
+        generation: 0,
+        stripe_size: if hint.stripe_size == 0 { STRIPE_SIZE_DEFAULT } else { hint.stripe_size },
+        overstriped,
+        osts,
+        pool: String::new(),
+    };
+    if !hint.osts.is_empty() {
+        return Ok(layout(hint.osts.as_slice().into(), has_twice(&hint.osts)));
+    }
+    let known = order.osts.len();
+    let count = match hint.stripe_count {
+        0 => 1,
+        wanted if wanted > 0 && hint.overstripe => wanted as usize,
+        wanted if wanted > 0 => (wanted as usize).min(known),
+        times => known * times.unsigned_abs() as usize,
+    };
+    let count = count.min(STRIPES_MAX);
+    let start = match u32::try_from(hint.start_index) {
+        Ok(index) => order.position(index).ok_or(Code::Invalid)?,
+        Err(_) => cursor.advance(count, known),
+    };
+    let osts = order.osts.iter().cycle().skip(start).take(count).copied().collect();
+    Ok(layout(osts, count > known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: Fid = Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 };
+
+    fn order(servers: &[(&str, &[u32])]) -> Order {
+        let osts = servers.iter().flat_map(|(name, osts)| osts.iter().map(|&ost| (ost, (*name).to_owned())));
+        Order::new(osts.collect())
+    }
+
+    fn two_by_two() -> Order {
+        order(&[("oss1", &[0, 1]), ("oss2", &[2, 3])])
+    }
+
+    fn hint(count: i32) -> LayoutHint {
+        LayoutHint { stripe_count: count, ..LayoutHint::default() }
+    }
+
+    fn osts(hint: &LayoutHint, order: &Order, cursor: &Cursor) -> Result<Vec<u32>, Code> {
+        allocate(ID, hint, order, cursor).map(|layout| layout.osts.to_vec())
+    }
+
+    #[test]
+    fn servers_interleave() {
+        assert_eq!(two_by_two().osts, [0, 2, 1, 3]);
+        assert_eq!(order(&[("a", &[0, 1, 2]), ("b", &[3])]).osts, [0, 1, 3, 2]);
+        assert_eq!(order(&[("a", &[0, 1]), ("b", &[2, 3]), ("c", &[4, 5])]).osts, [0, 2, 4, 1, 3, 5]);
+        assert_eq!(order(&[("b", &[4096]), ("a", &[65500, 7])]).osts, [7, 4096, 65500]);
+    }
+
+    #[test]
+    fn all_osts_are_a_rotation() {
+        let (order, cursor) = (two_by_two(), Cursor::default());
+        let starts: Vec<Vec<u32>> =
+            (0..4).map(|_| osts(&hint(-1), &order, &cursor).expect("a layout")).collect();
+        assert_eq!(starts, [[0, 2, 1, 3], [2, 1, 3, 0], [1, 3, 0, 2], [3, 0, 2, 1]]);
+    }
+
+    #[test]
+    fn single_stripes_are_balanced() {
+        let (order, cursor) = (order(&[("a", &[0, 1]), ("b", &[2])]), Cursor::default());
+        let mut counts = [0u32; 3];
+        for _ in 0..1000 {
+            counts[osts(&hint(1), &order, &cursor).expect("a layout")[0] as usize] += 1;
+        }
+        assert!(counts.iter().max().zip(counts.iter().min()).is_some_and(|(max, min)| max - min <= 1));
+    }
+
+    #[test]
+    fn overstriping_cycles() {
+        let (order, over) = (two_by_two(), |n| LayoutHint { overstripe: true, ..hint(n) });
+        let get = |hint: &LayoutHint| {
+            let layout = allocate(ID, hint, &order, &Cursor::default()).expect("a layout");
+            (layout.osts.to_vec(), layout.overstriped)
+        };
+        assert_eq!(get(&over(8)), (vec![0, 2, 1, 3, 0, 2, 1, 3], true));
+        assert_eq!(get(&over(-2)), (vec![0, 2, 1, 3, 0, 2, 1, 3], true));
+        assert_eq!(get(&over(4)), (vec![0, 2, 1, 3], false));
+        assert_eq!(get(&over(-1)), (vec![0, 2, 1, 3], false));
+        assert_eq!(get(&over(-32)).0.len(), 128);
+        assert_eq!(get(&hint(8)), (vec![0, 2, 1, 3], false));
+        assert_eq!(osts(&over(-33), &order, &Cursor::default()), Err(Code::Invalid));
+        assert_eq!(osts(&hint(-2), &order, &Cursor::default()), Err(Code::Invalid));
+        assert_eq!(osts(&over(2001), &order, &Cursor::default()), Err(Code::Invalid));
+    }
+
+    #[test]
+    fn explicit_lists_and_starts() {
+        let (order, cursor) = (order(&[("a", &[0, 4096]), ("b", &[7, 65500])]), Cursor::default());
+        let list = |osts: &[u32]| LayoutHint { osts: osts.to_vec(), ..LayoutHint::default() };
+        let get = |hint: &LayoutHint| osts(hint, &order, &cursor);
+        assert_eq!(get(&list(&[65500, 0, 7])), Ok(vec![65500, 0, 7]));
+        assert_eq!(get(&list(&[0, 1])), Err(Code::Invalid));
+        assert_eq!(get(&list(&[0, 0])), Err(Code::Invalid));
+        assert_eq!(get(&LayoutHint { overstripe: true, ..list(&[0, 0]) }), Ok(vec![0, 0]));
+        assert_eq!(get(&LayoutHint { stripe_count: 2, ..list(&[0]) }), Err(Code::Invalid));
+        assert_eq!(get(&LayoutHint { start_index: 7, ..list(&[0]) }), Err(Code::Invalid));
+        assert_eq!(get(&LayoutHint { start_index: 4096, ..hint(2) }), Ok(vec![4096, 65500]));
+        assert_eq!(get(&LayoutHint { start_index: 1, ..hint(2) }), Err(Code::Invalid));
+        assert_eq!(get(&LayoutHint { pool: "flash".into(), ..hint(2) }), Err(Code::NotFound));
+        assert_eq!(osts(&hint(1), &Order::default(), &cursor), Err(Code::NoSpace));
+    }
+
+    #[test]
+    fn stripe_sizes() {
+        let sized = |stripe_size| {
+            let hint = LayoutHint { stripe_size, ..hint(1) };
+            allocate(ID, &hint, &two_by_two(), &Cursor::default()).map(|layout| layout.stripe_size)
+        };
+        assert_eq!(sized(0), Ok(1 << 20));
+        assert_eq!(sized(65_536), Ok(65_536));
+        assert_eq!(sized(65_537), Err(Code::Invalid));
+        assert_eq!(sized(u32::MAX - 65_535), Ok(u32::MAX - 65_535));
+    }
+
+    #[test]
+    fn what_is_left_open_comes_from_above() {
+        let above = LayoutHint { stripe_count: 8, stripe_size: 65_536, overstripe: true, ..LayoutHint::default() };
+        assert_eq!(inherit(&LayoutHint::default(), &above), above);
+        let narrow = inherit(&hint(2), &above);
+        assert_eq!((narrow.stripe_count, narrow.stripe_size, narrow.overstripe), (2, 65_536, false));
+    }
+}

@@ -1,0 +1,346 @@
+//! The record of an inode. Specified in `docs/disk-mdt.md#inode`.
+
+use bytes::Bytes;
+use proto::layout::LayoutHint;
+use proto::types::{MODE_KIND, MODE_SETGID, MODE_SETUID};
+use proto::wire::messages::Entry;
+use proto::wire::{Reader, Wire};
+use proto::{Attr, Fid, FileKind, Layout, Timestamp};
+
+use crate::target::VERSION_OF_THIS;
+
+/// Version of the format.
+const FORMAT: u8 = 1;
+/// Bytes of the part that every inode has.
+const FIXED_BYTES: usize = 116;
+
+/// `size` and `blocks` are the truth.
+const FLAG_SIZE_KNOWN: u8 = 1 << 0;
+/// Something was written once: the file may have objects.
+const FLAG_WRITTEN: u8 = 1 << 1;
+/// The inode may have extended attributes.
+const FLAG_XATTRS: u8 = 1 << 2;
+
+const TAG_LAYOUT: u8 = 1;
+const TAG_HINT: u8 = 2;
+const TAG_TARGET: u8 = 3;
+
+/// Size of a directory in bytes, as `stat` shows it.
+const DIR_BYTES: u64 = 4096;
+
+/// An inode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inode {
+    /// Its name.
+    pub fid: Fid,
+    /// Kind and permissions.
+    pub mode: u32,
+    /// Links.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number.
+    pub rdev: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Used space in units of 512 bytes.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the data.
+    pub mtime: Timestamp,
+    /// Last change of anything; never goes back.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub btime: Timestamp,
+    /// Time of the call that set `mtime` to what it is: data written earlier does not change it any more.
+    pub mtime_set: Timestamp,
+    /// Directory above; of directories only.
+    pub parent: Fid,
+    /// Whether `size` and `blocks` are the truth.
+    pub size_known: bool,
+    /// Whether something was written once.
+    pub written: bool,
+    /// Whether there may be extended attributes.
+    pub xattrs: bool,
+    /// Where the data lies; of regular files.
+    pub layout: Option<Layout>,
+    /// Layout of new files; of directories that say so.
+    pub hint: Option<LayoutHint>,
+    /// Target of a symbolic link.
+    pub target: Bytes,
+    /// Transno of the last change.
+    pub version: u64,
+}
+
+impl Inode {
+    /// An inode without links, as `mode` and `time` say.
+    pub fn new(fid: Fid, mode: u32, time: Timestamp) -> Inode {
+        let is_dir = mode & MODE_KIND == FileKind::Dir.mode_bits();
+        Inode {
+            fid,
+            mode,
+            nlink: if is_dir { 2 } else { 1 },
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: if is_dir { DIR_BYTES } else { 0 },
+            blocks: if is_dir { DIR_BYTES / 512 } else { 0 },
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+            mtime_set: time,
+            parent: Fid::ZERO,
+            size_known: true,
+            written: false,
+            xattrs: false,
+            layout: None,
+            hint: None,
+            target: Bytes::new(),
+            version: VERSION_OF_THIS,
+        }
+    }
+
+    /// Kind of the file.
+    pub fn kind(&self) -> FileKind {
+        FileKind::from_mode(self.mode).unwrap_or(FileKind::File)
+    }
+
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind() == FileKind::Dir
+    }
+
+    /// Whether OSTs may hold objects of it.
+    pub fn may_have_objects(&self) -> bool {
+        self.layout.is_some() && (self.written || !self.size_known || self.size != 0)
+    }
+
+    /// The attributes.
+    pub fn attr(&self) -> Attr {
+        Attr {
+            fid: self.fid,
+            mode: self.mode,
+            nlink: self.nlink,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: self.rdev,
+            size: self.size,
+            blocks: self.blocks,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            btime: self.btime,
+            size_known: self.size_known,
+            version: self.version,
+        }
+    }
+
+    /// Attributes and layout.
+    pub fn entry(&self) -> Entry {
+        Entry { attr: self.attr(), layout: self.layout.clone() }
+    }
+
+    /// Something changed at `time`.
+    pub fn touch(&mut self, time: Timestamp) {
+        self.ctime = self.ctime.max(time);
+        self.version = VERSION_OF_THIS;
+    }
+
+    /// Data, or the entries of a directory, changed at `time`.
+    pub fn touch_data(&mut self, time: Timestamp) {
+        self.mtime = time;
+        self.mtime_set = time;
+        self.touch(time);
+    }
+
+    /// Drops the bits that give the owner's or group's rights to whoever executes the file.
+    pub fn drop_privileges(&mut self) {
+        self.mode &= !MODE_SETUID;
+        if self.mode & 0o010 != 0 {
+            self.mode &= !MODE_SETGID;
+        }
+    }
+
+    /// The record.
+    pub fn encode(&self) -> Bytes {
+        let mut out = Vec::with_capacity(FIXED_BYTES + 96);
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        out.push(FORMAT);
+        out.push(
+            flag(self.size_known, FLAG_SIZE_KNOWN)
+                | flag(self.written, FLAG_WRITTEN)
+                | flag(self.xattrs, FLAG_XATTRS),
+        );
+        out.extend_from_slice(&[0, 0]);
+        for number in [self.mode, self.nlink, self.uid, self.gid, self.rdev] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(&self.size.to_le_bytes());
+        out.extend_from_slice(&self.blocks.to_le_bytes());
+        for time in [self.atime, self.mtime, self.ctime, self.btime, self.mtime_set] {
+            out.extend_from_slice(&time.secs.to_le_bytes());
+            out.extend_from_slice(&time.nanos.to_le_bytes());
+        }
+        out.extend_from_slice(&self.parent.to_key());
+        if let Some(layout) = &self.layout {
+            put_tagged(&mut out, TAG_LAYOUT, |out| layout.put(out));
+        }
+        if let Some(hint) = &self.hint {
+            put_tagged(&mut out, TAG_HINT, |out| hint.put(out));
+        }
+        if !self.target.is_empty() {
+            put_tagged(&mut out, TAG_TARGET, |out| out.extend_from_slice(&self.target));
+        }
+        out.into()
+    }
+
+    /// The inode in a record; `None` if it is none of this format.
+    pub fn decode(fid: Fid, record: &Bytes, version: u64) -> Option<Inode> {
+        let fixed = record.first_chunk::<FIXED_BYTES>()?;
+        if fixed[0] != FORMAT || fixed[2..4] != [0, 0] {
+            return None;
+        }
+        let mut from = Fixed { rest: &fixed[4..] };
+        let mut inode = Inode {
+            fid,
+            mode: from.number(),
+            nlink: from.number(),
+            uid: from.number(),
+            gid: from.number(),
+            rdev: from.number(),
+            size: from.long(),
+            blocks: from.long(),
+            atime: from.time(),
+            mtime: from.time(),
+            ctime: from.time(),
+            btime: from.time(),
+            mtime_set: from.time(),
+            parent: Fid::from_key(from.rest)?,
+            size_known: fixed[1] & FLAG_SIZE_KNOWN != 0,
+            written: fixed[1] & FLAG_WRITTEN != 0,
+            xattrs: fixed[1] & FLAG_XATTRS != 0,
+            layout: None,
+            hint: None,
+            target: Bytes::new(),
+            version,
+        };
+        if record.len() > FIXED_BYTES {
+            inode.decode_tagged(record.slice(FIXED_BYTES..))?;
+        }
+        Some(inode)
+    }
+
+    fn decode_tagged(&mut self, tagged: Bytes) -> Option<()> {
+        let mut from = Reader::new(tagged);
+        while from.remaining() > 0 {
+            let tag: u8 = from.take().ok()?;
+            let len: u32 = from.take().ok()?;
+            let body = from.take_bytes(len as usize).ok()?;
+            match tag {
+                TAG_LAYOUT => self.layout = Some(Reader::new(body).take().ok()?),
+                TAG_HINT => self.hint = Some(Reader::new(body).take().ok()?),
+                TAG_TARGET => self.target = body,
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+}
+
+fn put_tagged(out: &mut Vec<u8>, tag: u8, put: impl FnOnce(&mut Vec<u8>)) {
+    out.push(tag);
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    put(out);
+    let len = (out.len() - at - 4) as u32;
+    out[at..at + 4].copy_from_slice(&len.to_le_bytes());
+}
+
+/// Takes numbers from the fixed part, whose length the caller has checked.
+struct Fixed<'a> {
+    rest: &'a [u8],
+}
+
+impl Fixed<'_> {
+    fn number(&mut self) -> u32 {
+        let (number, rest) = self.rest.split_first_chunk().expect("the fixed part is long enough");
+        self.rest = rest;
+        u32::from_le_bytes(*number)
+    }
+
+    fn long(&mut self) -> u64 {
+        let (number, rest) = self.rest.split_first_chunk().expect("the fixed part is long enough");
+        self.rest = rest;
+        u64::from_le_bytes(*number)
+    }
+
+    fn time(&mut self) -> Timestamp {
+        Timestamp { secs: self.long() as i64, nanos: self.number() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use smallvec::smallvec;
+
+    fn full() -> Inode {
+        let fid = Fid { seq: 0x2_0000_0400, oid: 3, ver: 0 };
+        let time = |secs| Timestamp { secs, nanos: 7 };
+        Inode {
+            nlink: 3,
+            uid: 1,
+            gid: 2,
+            rdev: 9,
+            size: 1 << 40,
+            blocks: 12,
+            atime: time(-1),
+            mtime: time(2),
+            ctime: time(3),
+            btime: time(4),
+            mtime_set: time(5),
+            parent: Fid::ROOT,
+            size_known: false,
+            written: true,
+            xattrs: true,
+            layout: Some(Layout {
+                id: fid,
+                generation: 1,
+                stripe_size: 1 << 20,
+                overstriped: false,
+                osts: smallvec![3, 1],
+                pool: String::new(),
+            }),
+            hint: Some(LayoutHint { stripe_count: -1, ..LayoutHint::default() }),
+            target: Bytes::from_static(b"../elsewhere"),
+            version: 77,
+            ..Inode::new(fid, 0o100_644, time(0))
+        }
+    }
+
+    #[test]
+    fn a_record_gives_its_inode_back() {
+        let inode = full();
+        assert_eq!(Inode::decode(inode.fid, &inode.encode(), 77), Some(inode.clone()));
+        let plain = Inode { version: 77, ..Inode::new(inode.fid, 0o040_755, Timestamp::default()) };
+        assert_eq!(plain.encode().len(), FIXED_BYTES);
+        assert_eq!(Inode::decode(plain.fid, &plain.encode(), 77), Some(plain));
+    }
+
+    #[test]
+    fn damaged_records_are_refused() {
+        let record = full().encode();
+        for len in 0..record.len() {
+            let fid = full().fid;
+            let cut = Inode::decode(fid, &record.slice(..len), 0);
+            assert!(cut.is_none() || cut != Some(full()), "{len}");
+        }
+        let mut other = record.to_vec();
+        other[0] = 2;
+        assert_eq!(Inode::decode(full().fid, &other.into(), 0), None);
+    }
+}

@@ -1,0 +1,193 @@
+//! Keys of an MDT's store. Specified in `docs/disk-mdt.md#keys`.
+//!
+//! Numbers in keys are big endian, so that keys sort as the numbers do.
+
+use bytes::Bytes;
+use proto::{ClientId, Fid, FileKind, Name};
+
+use crate::target::keys::MDT;
+
+/// `[INODE][fid]`: an inode.
+pub const INODE: u8 = MDT;
+/// `[ENTRY][parent][hash][name]`: an entry of a directory.
+pub const ENTRY: u8 = MDT + 1;
+/// `[LINK][fid][parent][name]`: back from an inode to an entry that names it.
+pub const LINK: u8 = MDT + 2;
+/// `[XATTR][fid][name]`: an extended attribute.
+pub const XATTR: u8 = MDT + 3;
+/// `[ORPHAN][fid]`: an inode without a name that is still open.
+pub const ORPHAN: u8 = MDT + 4;
+/// `[DESTROY][ost: 4][layout id]`: stripes of a layout to be destroyed on an OST.
+pub const DESTROY: u8 = MDT + 5;
+/// `[SEQUENCE]`: first sequence that is not reserved.
+pub const SEQUENCE: u8 = MDT + 6;
+/// `[GRANT][client: 16][sequence: 8]`: the sequence belongs to the client's session.
+pub const GRANT: u8 = MDT + 7;
+
+/// Version of the format of an entry's value.
+const ENTRY_FORMAT: u8 = 1;
+/// Bytes in front of the name in an entry's key.
+pub const ENTRY_NAME_AT: usize = 1 + 16 + 8;
+/// Bytes in front of the name in a link's key.
+pub const LINK_NAME_AT: usize = 1 + 16 + 16;
+
+fn of_fid(prefix: u8, fid: Fid, room: usize) -> Vec<u8> {
+    let mut key = Vec::with_capacity(17 + room);
+    key.push(prefix);
+    key.extend_from_slice(&fid.to_key());
+    key
+}
+
+/// Key of an inode.
+pub fn inode(fid: Fid) -> Bytes {
+    of_fid(INODE, fid, 0).into()
+}
+
+/// Key of an entry.
+pub fn entry(parent: Fid, name: &Name) -> Bytes {
+    let mut key = of_fid(ENTRY, parent, 8 + name.as_bytes().len());
+    key.extend_from_slice(&name.hash().to_be_bytes());
+    key.extend_from_slice(name.as_bytes());
+    key.into()
+}
+
+/// First key that an entry of `parent` with a hash of at least `hash` can have.
+pub fn entries_from(parent: Fid, hash: u64) -> Vec<u8> {
+    let mut key = of_fid(ENTRY, parent, 8);
+    key.extend_from_slice(&hash.to_be_bytes());
+    key
+}
+
+/// First key behind the entries of `parent`: hashes have 63 bits.
+pub fn entries_end(parent: Fid) -> Vec<u8> {
+    entries_from(parent, u64::MAX)
+}
+
+/// Hash and name of an entry's key.
+pub fn entry_parts(key: &Bytes) -> Option<(u64, Name)> {
+    let hash = key.get(17..)?.first_chunk::<8>()?;
+    let name = Name::new(key.slice(ENTRY_NAME_AT..)).ok()?;
+    Some((u64::from_be_bytes(*hash), name))
+}
+
+/// Value of an entry: format, FID, kind.
+pub fn entry_value(fid: Fid, kind: FileKind) -> Bytes {
+    let mut value = of_fid(ENTRY_FORMAT, fid, 1);
+    value.push((kind.mode_bits() >> 12) as u8);
+    value.into()
+}
+
+/// The inverse of [`entry_value`].
+pub fn entry_of(value: &[u8]) -> Option<(Fid, FileKind)> {
+    let (&format, rest) = value.split_first()?;
+    let kind = u32::from(*rest.get(16)?) << 12;
+    match (format, value.len()) {
+        (ENTRY_FORMAT, 18) => Some((Fid::from_key(rest)?, FileKind::from_mode(kind)?)),
+        _ => None,
+    }
+}
+
+/// Key of a link.
+pub fn link(fid: Fid, parent: Fid, name: &Name) -> Bytes {
+    let mut key = of_fid(LINK, fid, 16 + name.as_bytes().len());
+    key.extend_from_slice(&parent.to_key());
+    key.extend_from_slice(name.as_bytes());
+    key.into()
+}
+
+/// Parent and name of a link's key.
+pub fn link_parts(key: &Bytes) -> Option<(Fid, Name)> {
+    let parent = Fid::from_key(key.get(17..)?)?;
+    let name = Name::new(key.slice(LINK_NAME_AT..)).ok()?;
+    Some((parent, name))
+}
+
+/// What the keys of `fid` under `prefix` start with.
+pub fn of(prefix: u8, fid: Fid) -> Vec<u8> {
+    of_fid(prefix, fid, 1)
+}
+
+/// Key of an extended attribute.
+pub fn xattr(fid: Fid, name: &[u8]) -> Bytes {
+    let mut key = of_fid(XATTR, fid, name.len());
+    key.extend_from_slice(name);
+    key.into()
+}
+
+/// Name of an extended attribute's key.
+pub fn xattr_name(key: &Bytes) -> Bytes {
+    key.slice(17.min(key.len())..)
+}
+
+/// Key of an orphan.
+pub fn orphan(fid: Fid) -> Bytes {
+    of_fid(ORPHAN, fid, 0).into()
+}
+
+/// The FID behind a key's prefix.
+pub fn fid_of(key: &[u8]) -> Option<Fid> {
+    Fid::from_key(key.get(1..)?)
+}
+
+/// What the keys of an OST's destroy list start with.
+pub fn destroys_of(ost: u32) -> Vec<u8> {
+    let mut key = Vec::with_capacity(21);
+    key.push(DESTROY);
+    key.extend_from_slice(&ost.to_be_bytes());
+    key
+}
+
+/// Key of the stripes of `layout` to be destroyed on `ost`.
+pub fn destroy(ost: u32, layout: Fid) -> Bytes {
+    let mut key = destroys_of(ost);
+    key.extend_from_slice(&layout.to_key());
+    key.into()
+}
+
+/// OST and layout id of a destroy key.
+pub fn destroy_parts(key: &[u8]) -> Option<(u32, Fid)> {
+    let (ost, rest) = key.get(1..)?.split_first_chunk::<4>()?;
+    Some((u32::from_be_bytes(*ost), Fid::from_key(rest)?))
+}
+
+/// What the keys of a client's sequences start with.
+pub fn grants_of(client: ClientId) -> Vec<u8> {
+    let mut key = Vec::with_capacity(25);
+    key.push(GRANT);
+    key.extend_from_slice(&client.0.to_be_bytes());
+    key
+}
+
+/// Key of a granted sequence.
+pub fn grant(client: ClientId, sequence: u64) -> Bytes {
+    let mut key = grants_of(client);
+    key.extend_from_slice(&sequence.to_be_bytes());
+    key.into()
+}
+
+/// The sequence of a grant's key.
+pub fn granted(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(*key.get(17..)?.first_chunk::<8>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FID: Fid = Fid { seq: 0x2_0000_0400, oid: 5, ver: 0 };
+
+    #[test]
+    fn keys_round_trip() {
+        let name = Name::new(&b"hello"[..]).expect("a plain name");
+        assert_eq!(entry_parts(&entry(FID, &name)), Some((name.hash(), name.clone())));
+        assert_eq!(link_parts(&link(FID, Fid::ROOT, &name)), Some((Fid::ROOT, name.clone())));
+        assert_eq!(entry_of(&entry_value(FID, FileKind::Dir)), Some((FID, FileKind::Dir)));
+        assert_eq!(entry_of(&[1, 2, 3]), None);
+        assert_eq!(xattr_name(&xattr(FID, b"user.a")), &b"user.a"[..]);
+        assert_eq!(destroy_parts(&destroy(7, FID)), Some((7, FID)));
+        assert_eq!(granted(&grant(ClientId(1), 99)), Some(99));
+        assert_eq!(fid_of(&orphan(FID)), Some(FID));
+        let first = entries_from(FID, name.hash());
+        assert!(first.as_slice() <= &entry(FID, &name)[..] && entry(FID, &name)[..] < entries_end(FID)[..]);
+    }
+}

@@ -1,0 +1,280 @@
+//! Files that are open: who has them, and whether their size can be known.
+//!
+//! While a file is open for writing the MDT does not know its size (`docs/wire.md#sizes`). When its last writer
+//! closes, the size is known again if nobody wrote, or if everybody who wrote told it. All of it is memory: after
+//! a restart the size of a file that was open for writing stays unknown until somebody tells it.
+
+use std::collections::HashMap;
+
+use parking_lot::{Mutex, MutexGuard};
+use proto::Fid;
+use proto::wire::messages::SizeUpdate;
+use smallvec::SmallVec;
+
+/// Parts of the table that are locked apart; a power of two.
+const SHARDS: usize = 64;
+
+/// Whose open file it is: session and handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opener {
+    /// Handle of the session.
+    pub session: u64,
+    /// Handle of the open file, unique in the session.
+    pub handle: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Handle {
+    opener: Opener,
+    write: bool,
+}
+
+/// One open file.
+#[derive(Debug, Default)]
+struct OpenFile {
+    handles: SmallVec<[Handle; 2]>,
+    size: SizeState,
+}
+
+/// What is known of the size of a file since it was opened for writing.
+#[derive(Debug, Default)]
+enum SizeState {
+    /// Nobody wrote: what the inode says is true.
+    #[default]
+    Unchanged,
+    /// Everybody who closed told the size.
+    Told(SizeUpdate),
+    /// It cannot be known from the closes alone.
+    Unknown,
+}
+
+/// What a close means.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// Nobody has the file open any more.
+    pub last: bool,
+    /// What becomes of the size.
+    pub size: ClosedSize,
+}
+
+/// What becomes of the size of a file when somebody closes it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ClosedSize {
+    /// Nothing: others still write, or it was open for reading.
+    Stays,
+    /// Nobody wrote: the old size is true again.
+    AsBefore,
+    /// This is it.
+    Told(SizeUpdate),
+    /// Somebody wrote and did not tell.
+    Unknown,
+}
+
+/// Every open file of an MDT. The caller holds the lock of the inode that it asks for.
+pub struct Opens {
+    shards: Box<[Mutex<HashMap<Fid, OpenFile>>]>,
+}
+
+impl Default for Opens {
+    fn default() -> Opens {
+        Opens { shards: (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect() }
+    }
+}
+
+impl Opens {
+    fn shard(&self, fid: Fid) -> MutexGuard<'_, HashMap<Fid, OpenFile>> {
+        self.shards[(fid.oid as usize ^ fid.seq as usize) & (SHARDS - 1)].lock()
+    }
+
+    /// `opener` has the file open. `size_known` is what the inode said before.
+    pub fn open(&self, fid: Fid, opener: Opener, write: bool, size_known: bool) {
+        let mut shard = self.shard(fid);
+        let file = shard.entry(fid).or_default();
+        if file.handles.iter().any(|handle| handle.opener == opener) {
+            return;
+        }
+        if write && !file.is_written() {
+            file.size = if size_known { SizeState::Unchanged } else { SizeState::Unknown };
+        }
+        file.handles.push(Handle { opener, write });
+    }
+
+    /// `opener` has the file open no more; `None` if it had not.
+    pub fn close(&self, fid: Fid, opener: Opener, wrote: bool, size: Option<SizeUpdate>) -> Option<Closed> {
+        let mut shard = self.shard(fid);
+        let file = shard.get_mut(&fid)?;
+        let at = file.handles.iter().position(|handle| handle.opener == opener)?;
+        let Handle { write, .. } = file.handles.swap_remove(at);
+        if write {
+            file.add(wrote, size);
+        }
+        let size = if !write || file.is_written() { ClosedSize::Stays } else { file.settled() };
+        let last = file.handles.is_empty();
+        if last {
+            shard.remove(&fid);
+        }
+        Some(Closed { last, size })
+    }
+
+    /// Whether `opener` has the file open, and for writing.
+    pub fn is_writer(&self, fid: Fid, opener: Opener) -> bool {
+        let shard = self.shard(fid);
+        shard.get(&fid).is_some_and(|file| file.handles.iter().any(|h| h.write && h.opener == opener))
+    }
+
+    /// Whether anybody has the file open.
+    pub fn is_open(&self, fid: Fid) -> bool {
+        self.shard(fid).contains_key(&fid)
+    }
+
+    /// The file is being truncated: what closes told is not true any more.
+    pub fn truncated(&self, fid: Fid) {
+        if let Some(file) = self.shard(fid).get_mut(&fid) {
+            file.size = SizeState::Unknown;
+        }
+    }
+
+    /// `session` says that the size is `update`. True if it can be known now: nobody has the file open for
+    /// writing. If only `session` itself has, it counts when that is closed.
+    pub fn set_size(&self, fid: Fid, session: u64, update: &SizeUpdate) -> bool {
+        let mut shard = self.shard(fid);
+        let Some(file) = shard.get_mut(&fid) else { return true };
+        let mut writers = file.handles.iter().filter(|handle| handle.write).peekable();
+        if writers.peek().is_none() {
+            return true;
+        }
+        if writers.all(|handle| handle.opener.session == session) {
+            file.size = SizeState::Told(update.clone());
+        }
+        false
+    }
+
+    /// Number of open files.
+    pub fn count(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+}
+
+impl OpenFile {
+    fn is_written(&self) -> bool {
+        self.handles.iter().any(|handle| handle.write)
+    }
+
+    /// One writer less.
+    fn add(&mut self, wrote: bool, size: Option<SizeUpdate>) {
+        let before = std::mem::take(&mut self.size);
+        self.size = match (before, size) {
+            (before, None) if !wrote => before,
+            (_, None) => SizeState::Unknown,
+            (SizeState::Told(a), Some(b)) => SizeState::Told(newest(a, b)),
+            (SizeState::Unchanged, Some(size)) => SizeState::Told(size),
+            // Who wrote before may have data on its way; the last one to write has seen all that came.
+            (SizeState::Unknown, Some(size)) if !self.is_written() => SizeState::Told(size),
+            (SizeState::Unknown, Some(_)) => SizeState::Unknown,
+        };
+    }
+
+    /// The outcome, when nobody has the file open for writing any more.
+    fn settled(&mut self) -> ClosedSize {
+        match std::mem::take(&mut self.size) {
+            SizeState::Unchanged => ClosedSize::AsBefore,
+            SizeState::Told(size) => ClosedSize::Told(size),
+            SizeState::Unknown => ClosedSize::Unknown,
+        }
+    }
+}
+
+/// Each writer may know its own writes only, so the file reaches as far as the farthest.
+fn newest(a: SizeUpdate, b: SizeUpdate) -> SizeUpdate {
+    SizeUpdate {
+        size: a.size.max(b.size),
+        blocks: a.blocks.max(b.blocks),
+        mtime: a.mtime.max(b.mtime),
+        ctime: a.ctime.max(b.ctime),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::Timestamp;
+
+    const FILE: Fid = Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 };
+    const A: Opener = Opener { session: 1, handle: 1 };
+    const B: Opener = Opener { session: 2, handle: 1 };
+
+    fn size(size: u64) -> SizeUpdate {
+        SizeUpdate { size, blocks: 0, mtime: Timestamp::default(), ctime: Timestamp::default() }
+    }
+
+    fn closed(opens: &Opens, who: Opener, wrote: bool, told: Option<u64>) -> (bool, ClosedSize) {
+        let closed = opens.close(FILE, who, wrote, told.map(size)).expect("it is open");
+        (closed.last, closed.size)
+    }
+
+    #[test]
+    fn one_writer() {
+        let opens = Opens::default();
+        for (wrote, told, expected) in [
+            (false, None, ClosedSize::AsBefore),
+            (true, Some(5), ClosedSize::Told(size(5))),
+            (true, None, ClosedSize::Unknown),
+        ] {
+            opens.open(FILE, A, true, true);
+            assert_eq!(closed(&opens, A, wrote, told), (true, expected));
+        }
+        assert_eq!(opens.close(FILE, A, false, None), None);
+        assert_eq!(opens.count(), 0);
+    }
+
+    #[test]
+    fn several_writers() {
+        let opens = Opens::default();
+        opens.open(FILE, A, true, true);
+        opens.open(FILE, B, true, false);
+        assert_eq!(closed(&opens, A, true, Some(100)), (false, ClosedSize::Stays));
+        assert_eq!(closed(&opens, B, true, Some(50)), (true, ClosedSize::Told(size(100))));
+        opens.open(FILE, A, true, true);
+        opens.open(FILE, B, true, false);
+        assert_eq!(closed(&opens, A, true, None), (false, ClosedSize::Stays));
+        assert_eq!(closed(&opens, B, false, None), (true, ClosedSize::Unknown));
+        opens.open(FILE, A, false, true);
+        opens.open(FILE, B, true, true);
+        assert_eq!(closed(&opens, B, false, None), (false, ClosedSize::AsBefore));
+        assert_eq!(closed(&opens, A, false, None), (true, ClosedSize::Stays));
+    }
+
+    #[test]
+    fn a_size_that_was_not_known_is_not_known_because_nobody_wrote() {
+        let opens = Opens::default();
+        opens.open(FILE, A, true, false);
+        assert_eq!(closed(&opens, A, false, None), (true, ClosedSize::Unknown));
+        opens.open(FILE, A, true, false);
+        assert_eq!(closed(&opens, A, false, Some(9)), (true, ClosedSize::Told(size(9))));
+    }
+
+    #[test]
+    fn truncation_and_told_sizes() {
+        let opens = Opens::default();
+        assert!(opens.set_size(FILE, 1, &size(3)));
+        opens.open(FILE, A, true, true);
+        opens.truncated(FILE);
+        assert!(!opens.set_size(FILE, 2, &size(3)));
+        assert!(!opens.set_size(FILE, 1, &size(4)));
+        assert_eq!(closed(&opens, A, false, None), (true, ClosedSize::Told(size(4))));
+        opens.open(FILE, A, true, true);
+        opens.truncated(FILE);
+        assert_eq!(closed(&opens, A, false, None), (true, ClosedSize::Unknown));
+        opens.open(FILE, A, false, true);
+        assert!(opens.set_size(FILE, 2, &size(3)));
+    }
+
+    #[test]
+    fn the_same_open_counts_once() {
+        let opens = Opens::default();
+        opens.open(FILE, A, true, true);
+        opens.open(FILE, A, true, false);
+        assert!(opens.is_writer(FILE, A) && opens.is_open(FILE) && !opens.is_writer(FILE, B));
+        assert_eq!(closed(&opens, A, false, None), (true, ClosedSize::AsBefore));
+    }
+}
