@@ -35,9 +35,7 @@ impl Order {
         let mut places: Vec<(u64, u64, usize, u32)> = Vec::new();
         for (number, (_, indexes)) in servers.iter().enumerate() {
             let count = indexes.len() as u64;
-            places.extend(
-                (0u64..).zip(indexes).map(|(k, index)| (2 * k + 1, 2 * count, number, *index)),
-            );
+            places.extend((0u64..).zip(indexes).map(|(k, index)| (2 * k + 1, 2 * count, number, *index)));
         }
         places.sort_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1)).then((a.2, a.3).cmp(&(b.2, b.3))));
         Order { osts: places.into_iter().map(|place| place.3).collect() }
@@ -100,7 +98,8 @@ fn check_list(hint: &LayoutHint, order: &Order) -> Result<(), Code> {
     let agrees = hint.stripe_count <= 0 || hint.stripe_count as usize == list.len();
     let starts = u32::try_from(hint.start_index).map_or(true, |index| list.contains(&index));
     let allowed = hint.overstripe || !has_twice(list);
-    let sane = agrees && starts && allowed && list.len() <= STRIPES_MAX && list.iter().all(|&ost| order.has(ost));
+    let sane =
+        agrees && starts && allowed && list.len() <= STRIPES_MAX && list.iter().all(|&ost| order.has(ost));
     if sane { Ok(()) } else { Err(Code::Invalid) }
 }
 
@@ -259,7 +258,8 @@ mod tests {
 
     #[test]
     fn what_is_left_open_comes_from_above() {
-        let above = LayoutHint { stripe_count: 8, stripe_size: 65_536, overstripe: true, ..LayoutHint::default() };
+        let above =
+            LayoutHint { stripe_count: 8, stripe_size: 65_536, overstripe: true, ..LayoutHint::default() };
         assert_eq!(inherit(&LayoutHint::default(), &above), above);
         let narrow = inherit(&hint(2), &above);
         assert_eq!((narrow.stripe_count, narrow.stripe_size, narrow.overstripe), (2, 65_536, false));

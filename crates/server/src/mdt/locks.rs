@@ -42,7 +42,7 @@ impl Locks {
 
     /// Locks two names.
     pub fn names(&self, a: (Fid, &Name), b: (Fid, &Name)) -> Guards<'_> {
-        lock(&self.names, [shard_of_name(a.0, a.1), shard_of_name(b.0, b.1)].into())
+        lock(&self.names, [a, b].into_iter().map(|(parent, name)| shard_of_name(parent, name)).collect())
     }
 
     /// Locks inodes: their records do not change, nor do the entries of those that are directories come or go.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::limits::SLOTS_MAX;
+use proto::session::ReplyRecord;
 use proto::wire::Reply;
 use proto::wire::messages as msg;
 use proto::{ClientId, Code, Transno};
@@ -130,12 +131,11 @@ impl<H: Handler> Target<H> {
     }
 
     fn restore_slots(&self, session: &Session<H::Session>) -> Result<(), StoreError> {
+        let damaged = || StoreError::Corrupt { what: "a reply slot".into() };
         for (key, value) in self.slots_of(session.client())? {
-            let restored = keys::slot_of(&key)
-                .and_then(|slot| session.slots().restore(slot, value.bytes, value.version));
-            if restored.is_none() {
-                return Err(StoreError::Corrupt { what: "a reply slot".into() });
-            }
+            let slot = keys::slot_of(&key).ok_or_else(damaged)?;
+            let record = ReplyRecord::decode(value.bytes).map_err(|_| damaged())?;
+            session.slots().restore(slot, ReplyRecord { transno: value.version, ..record });
         }
         Ok(())
     }

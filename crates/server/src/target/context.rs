@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use proto::session::ReplyRecord;
 use proto::wire::Reply;
 use proto::wire::header::JobId;
 use proto::{ClientId, Code, Transno, Xid};
 use rpc::{Peer, Role};
 use store::{Batch, Change, Store, StoreError};
 
+use super::keys;
 use super::session::Session;
-use super::{keys, slot};
 
 /// Stands in a reply for the version that the change itself makes: the transno is known only once the reply has
 /// been recorded. Replaced before the reply is sent.
@@ -69,12 +70,13 @@ impl<S> Ctx<S> {
     /// Commits `batch` together with the record of `reply`: the usual end of a changing request.
     pub fn commit(&self, mut batch: Batch, reply: Reply) -> Result<Done, Code> {
         let record = self.recorder().record(&reply);
-        if let Some(change) = &record {
-            batch.changes.push(change.clone());
-        }
+        let record = record.map(|(change, record)| {
+            batch.changes.push(change);
+            record
+        });
         batch.replay = self.replay;
         let transno = self.store.commit(batch).map_err(|error| code_of(&error))?;
-        Ok(Done { reply, bulk: Vec::new(), transno, record: record.and_then(|change| change.value) })
+        Ok(Done { reply, bulk: Vec::new(), transno, record })
     }
 }
 
@@ -87,10 +89,21 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// The change that records `reply`; `None` for a request without a slot.
-    pub fn record(&self, reply: &Reply) -> Option<Change> {
+    /// The change that records `reply`, and the record; `None` for a request without a slot. The stored record says
+    /// transno 0: the value's version is the transno.
+    pub fn record(&self, reply: &Reply) -> Option<(Change, ReplyRecord)> {
         let slot = self.slot?;
-        Some(Change { key: keys::slot(self.client, slot), value: Some(slot::encode(self.xid, reply)) })
+        let mut body = Vec::with_capacity(192);
+        reply.put_body(&mut body);
+        let record = ReplyRecord {
+            xid: self.xid,
+            opcode: reply.opcode(),
+            status: 0,
+            transno: Transno(0),
+            body: body.into(),
+        };
+        let change = Change { key: keys::slot(self.client, slot), value: Some(record.encode()) };
+        Some((change, record))
     }
 }
 
@@ -104,7 +117,7 @@ pub struct Done {
     /// Commit order number of the change; 0 for none.
     pub transno: Transno,
     /// The reply's record, if the batch had one; saves encoding it again.
-    pub record: Option<Bytes>,
+    pub record: Option<ReplyRecord>,
 }
 
 impl Done {

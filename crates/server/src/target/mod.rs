@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use proto::session::ReplyRecord;
 use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, TargetId, Transno};
@@ -30,7 +31,7 @@ pub use stop::Stop;
 use crate::Config;
 use gauge::Gauge;
 use session::Sessions;
-use slot::{Begin, Saved};
+use slot::Begin;
 
 /// What a role is started with.
 #[derive(Clone)]
@@ -206,17 +207,18 @@ impl<H: Handler> Target<H> {
         }
         let ctx =
             Ctx::new(&self.store, session.clone(), call.peer, call.job, call.xid, Some(slot), call.replay);
-        let result = self.handler.handle(&ctx, call.request, call.bulk).await;
-        let record = match &result {
-            Ok(done) => done.record.clone(),
-            Err(_) => None,
-        };
+        let opcode = call.request.opcode();
+        let mut result = self.handler.handle(&ctx, call.request, call.bulk).await;
+        let record = result.as_mut().ok().and_then(|done| done.record.take());
         let answer = self::result(result);
-        let saved = match record {
-            Some(record) => Saved::Record { record, transno: answer.transno },
-            None => Saved::Answer(Box::new(answer.clone())),
-        };
-        running.finish(saved);
+        if answer.result == Err(Code::TryAgain) {
+            // The client sends the same request again, and then it has to be looked at anew.
+            return answer;
+        }
+        running.finish(match record {
+            Some(record) => ReplyRecord { transno: answer.transno, ..record },
+            None => ReplyRecord::new(call.xid, opcode, &answer.result, answer.transno),
+        });
         answer
     }
 

@@ -1,0 +1,182 @@
+//! Inodes and entries as operations read and change them.
+
+use bytes::Bytes;
+use proto::{Code, Fid, FileKind, Name};
+use store::{Batch, Change, Value};
+
+use super::inode::Inode;
+use super::{Mdt, Outcome, keys};
+use crate::target::{self, code_of};
+
+/// Space that a file takes on an MDT, as `statfs` estimates it, in bytes.
+pub const BYTES_PER_FILE: u64 = 4096;
+/// Extended attributes that one scan brings when an inode goes.
+const XATTRS_PER_SCAN: usize = 4096;
+
+/// What an operation is going to commit.
+#[derive(Default)]
+pub struct Changes {
+    changes: Vec<Change>,
+    destroys: bool,
+}
+
+impl Changes {
+    fn put(&mut self, key: Bytes, value: Bytes) {
+        self.changes.push(Change { key, value: Some(value) });
+    }
+
+    /// Takes a key away.
+    pub fn remove(&mut self, key: Bytes) {
+        self.changes.push(Change { key, value: None });
+    }
+
+    /// Writes a key that is none of those below.
+    pub fn put_raw(&mut self, key: Bytes, value: Bytes) {
+        self.put(key, value);
+    }
+
+    /// Writes an inode.
+    pub fn put_inode(&mut self, inode: &Inode) {
+        self.put(keys::inode(inode.fid), inode.encode());
+    }
+
+    /// Makes `name` in `parent` mean `fid`, over what it meant before.
+    pub fn put_entry(&mut self, parent: Fid, name: &Name, fid: Fid, kind: FileKind) {
+        self.put(keys::entry(parent, name), keys::entry_value(fid, kind));
+        self.put(keys::link(fid, parent, name), Bytes::new());
+    }
+
+    /// Takes `name`, which means `fid`, out of `parent`.
+    pub fn remove_entry(&mut self, parent: Fid, name: &Name, fid: Fid) {
+        self.remove(keys::entry(parent, name));
+        self.remove_link(parent, name, fid);
+    }
+
+    /// Forgets that `fid` has `name` in `parent`; the entry itself means another file now.
+    pub fn remove_link(&mut self, parent: Fid, name: &Name, fid: Fid) {
+        self.remove(keys::link(fid, parent, name));
+    }
+
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Whether objects are to be destroyed.
+    pub fn destroys(&self) -> bool {
+        self.destroys
+    }
+
+    /// Notes that the objects of `inode` are to be destroyed once this is durable.
+    pub fn destroy_objects(&mut self, inode: &Inode) {
+        let Some(layout) = inode.layout.as_ref().filter(|_| inode.may_have_objects()) else { return };
+        for (ost, stripes) in super::destroy::stripes_by_ost(&layout.osts) {
+            self.put(keys::destroy(ost, layout.id), super::destroy::encode(&stripes));
+        }
+        self.destroys = true;
+    }
+
+    /// The changes as the store takes them.
+    pub fn into_batch(self) -> Batch {
+        Batch { changes: self.changes, ..Batch::default() }
+    }
+}
+
+impl Mdt {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>, Code> {
+        self.store.get(key).map_err(|error| code_of(&error))
+    }
+
+    /// The inode `fid`, if there is one.
+    pub(super) fn find_inode(&self, fid: Fid) -> Result<Option<Inode>, Code> {
+        let Some(value) = self.get(&keys::inode(fid))? else { return Ok(None) };
+        match Inode::decode(fid, &value.bytes, value.version.0) {
+            Some(inode) => Ok(Some(inode)),
+            None => {
+                tracing::error!(%fid, "the record of an inode is damaged");
+                Err(Code::Corrupt)
+            }
+        }
+    }
+
+    /// The inode `fid`.
+    pub(super) fn inode(&self, fid: Fid) -> Result<Inode, Code> {
+        self.find_inode(fid)?.ok_or(Code::Stale)
+    }
+
+    /// The directory `fid`.
+    pub(super) fn dir(&self, fid: Fid) -> Result<Inode, Code> {
+        let dir = self.inode(fid)?;
+        if dir.is_dir() { Ok(dir) } else { Err(Code::NotDirectory) }
+    }
+
+    /// The directory `fid`, to put an entry in: one that has no name any more takes none.
+    pub(super) fn living_dir(&self, fid: Fid) -> Result<Inode, Code> {
+        let dir = self.dir(fid)?;
+        if dir.nlink == 0 { Err(Code::NotFound) } else { Ok(dir) }
+    }
+
+    /// What `name` means in `parent`.
+    pub(super) fn find_entry(&self, parent: Fid, name: &Name) -> Result<Option<(Fid, FileKind)>, Code> {
+        let Some(value) = self.get(&keys::entry(parent, name))? else { return Ok(None) };
+        match keys::entry_of(&value.bytes) {
+            Some(entry) => Ok(Some(entry)),
+            None => {
+                tracing::error!(%parent, ?name, "an entry is damaged");
+                Err(Code::Corrupt)
+            }
+        }
+    }
+
+    /// Whether `dir` has no entries.
+    pub(super) fn is_empty(&self, dir: Fid) -> Result<bool, Code> {
+        let (from, until) = (keys::entries_from(dir, 0), keys::entries_end(dir));
+        Ok(self.store.scan(&from, &until, 1).map_err(|error| code_of(&error))?.is_empty())
+    }
+
+    /// The last name of `inode` went: it goes too, or stays nameless as long as it is open. The caller holds its
+    /// lock.
+    pub(super) fn drop_name(&self, changes: &mut Changes, inode: &mut Inode) -> Result<(), Code> {
+        inode.nlink = 0;
+        if self.opens.is_open(inode.fid) {
+            changes.put_inode(inode);
+            changes.put_raw(keys::orphan(inode.fid), Bytes::new());
+            return Ok(());
+        }
+        self.drop_inode(changes, inode)
+    }
+
+    /// Takes an inode away with everything that belongs to it.
+    fn drop_inode(&self, changes: &mut Changes, inode: &Inode) -> Result<(), Code> {
+        changes.remove(keys::inode(inode.fid));
+        changes.destroy_objects(inode);
+        if inode.xattrs {
+            let from = keys::of(keys::XATTR, inode.fid);
+            let until = target::keys::behind(&from);
+            let found = self.store.scan(&from, &until, XATTRS_PER_SCAN).map_err(|error| code_of(&error))?;
+            found.into_iter().for_each(|(key, _)| changes.remove(key));
+        }
+        Ok(())
+    }
+
+    /// Takes the inode `fid` away if it has no name; nobody has it open any more. The caller holds its lock.
+    pub(super) fn drop_if_nameless(&self, changes: &mut Changes, fid: Fid) -> Result<(), Code> {
+        match self.find_inode(fid)? {
+            Some(inode) if inode.nlink == 0 => {
+                changes.remove(keys::orphan(fid));
+                self.drop_inode(changes, &inode)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Commits the changes of a request with its reply.
+    pub(super) fn commit(&self, ctx: &super::Ctx, changes: Changes, reply: proto::wire::Reply) -> Outcome {
+        let destroys = changes.destroys();
+        let done = ctx.commit(changes.into_batch(), reply)?;
+        if destroys {
+            self.destroyer.wake();
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,19 @@
+//! The operations of an MDT, a file for each.
+
+mod access;
+mod close;
+mod create;
+mod fid_to_path;
+mod get_attr;
+mod layout;
+mod link;
+mod lookup;
+mod open;
+mod read_dir;
+mod read_link;
+mod rename;
+mod sequence;
+mod set_attr;
+mod set_size;
+mod unlink;
+mod xattr;

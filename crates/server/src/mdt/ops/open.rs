@@ -1,0 +1,72 @@
+//! Open: a file or directory is in use; for writing, its size is not known any more.
+
+use proto::types::FileKind;
+use proto::wire::Reply;
+use proto::wire::messages::{
+    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, FEATURE_OVERSTRIPING, OPEN_EXECUTE, OPEN_READ, OPEN_WRITE,
+    Open, Opened,
+};
+use proto::{Code, Cred, Fid};
+
+use crate::mdt::inode::Inode;
+use crate::mdt::opens::Opener;
+use crate::mdt::{Changes, Ctx, Mdt, Outcome, access};
+use crate::target::Done;
+
+impl Mdt {
+    pub(in crate::mdt) fn open_file(&self, ctx: &Ctx, request: &Open) -> Outcome {
+        let _inode = self.locks.inodes(&[request.fid]);
+        self.open_inode(ctx, request.fid, request.open, &request.cred, |inode, handle| {
+            Reply::Open(Opened { attr: inode.attr(), layout: inode.layout.clone(), handle })
+        })
+    }
+
+    /// Opens an inode whose lock the caller holds. The handle is the number of the request, so that a replay gives
+    /// the same one.
+    pub(super) fn open_inode(
+        &self,
+        ctx: &Ctx,
+        fid: Fid,
+        open: u32,
+        cred: &Cred,
+        reply: impl FnOnce(&Inode, u64) -> Reply,
+    ) -> Outcome {
+        let mut inode = self.inode(fid)?;
+        check(ctx, &inode, open, cred)?;
+        ctx.data().has_room()?;
+        let handle = ctx.xid.0;
+        let write = open & OPEN_WRITE != 0;
+        let known = inode.size_known;
+        let done = if write && known {
+            inode.size_known = false;
+            inode.version = crate::target::VERSION_OF_THIS;
+            let mut changes = Changes::default();
+            changes.put_inode(&inode);
+            self.commit(ctx, changes, reply(&inode, handle))?
+        } else {
+            Done::unchanged(reply(&inode, handle))
+        };
+        self.opens.open(fid, Opener { session: ctx.session().handle(), handle }, write, known);
+        ctx.data().opened(handle, fid);
+        Ok(done)
+    }
+}
+
+fn check(ctx: &Ctx, inode: &Inode, open: u32, cred: &Cred) -> Result<(), Code> {
+    match inode.kind() {
+        FileKind::File => {}
+        FileKind::Dir if open & (OPEN_WRITE | OPEN_EXECUTE) == 0 => {}
+        FileKind::Dir => return Err(Code::IsDirectory),
+        FileKind::Symlink => return Err(Code::Loop),
+        FileKind::Fifo | FileKind::Char | FileKind::Block | FileKind::Socket => {
+            return Err(Code::NotSupported);
+        }
+    }
+    let overstriped = inode.layout.as_ref().is_some_and(|layout| layout.overstriped);
+    if overstriped && ctx.session().features() & FEATURE_OVERSTRIPING == 0 {
+        return Err(Code::NotSupported);
+    }
+    let wanted = [(OPEN_READ, ACCESS_READ), (OPEN_WRITE, ACCESS_WRITE), (OPEN_EXECUTE, ACCESS_EXECUTE)];
+    let mask = wanted.iter().filter(|(bit, _)| open & bit != 0).fold(0, |mask, (_, access)| mask | access);
+    access::may(cred, inode, mask)
+}

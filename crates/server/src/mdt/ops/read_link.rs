@@ -1,0 +1,18 @@
+//! ReadLink: where a symbolic link points.
+
+use proto::wire::Reply;
+use proto::wire::messages::{LinkTarget, ReadLink};
+use proto::{Code, FileKind};
+
+use crate::mdt::{Mdt, Outcome};
+use crate::target::Done;
+
+impl Mdt {
+    pub(in crate::mdt) fn read_link(&self, request: &ReadLink) -> Outcome {
+        let inode = self.inode(request.fid)?;
+        if inode.kind() != FileKind::Symlink {
+            return Err(Code::Invalid);
+        }
+        Ok(Done::unchanged(Reply::ReadLink(LinkTarget { target: inode.target })))
+    }
+}

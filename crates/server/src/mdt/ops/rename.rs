@@ -1,0 +1,280 @@
+//! Rename: a file gets another name, atomically, perhaps in the place of another file.
+
+use proto::limits::LINKS_MAX;
+use proto::wire::Reply;
+use proto::wire::messages::{
+    ACCESS_EXECUTE, ACCESS_WRITE, RENAME_EXCHANGE, RENAME_NOREPLACE, Rename, Renamed,
+};
+use proto::{Code, Fid, FileKind, Timestamp};
+use smallvec::SmallVec;
+
+use crate::mdt::inode::Inode;
+use crate::mdt::{Changes, Ctx, Mdt, Outcome, access};
+use crate::target::Done;
+
+/// How often the entries are read again because they changed before they were locked.
+const RETRIES_MAX: usize = 100;
+/// Deepest directory of the tree.
+const DEPTH_MAX: usize = 65_536;
+
+type Entry = Option<(Fid, FileKind)>;
+
+/// The two directories; one and the same has to be changed once.
+struct Parents {
+    old: Inode,
+    /// `None` if it is the same as `old`.
+    new: Option<Inode>,
+}
+
+impl Mdt {
+    pub(in crate::mdt) fn rename(&self, ctx: &Ctx, request: &Rename) -> Outcome {
+        let exchange = request.flags & RENAME_EXCHANGE != 0;
+        let noreplace = request.flags & RENAME_NOREPLACE != 0;
+        if request.flags & !(RENAME_EXCHANGE | RENAME_NOREPLACE) != 0 || exchange && noreplace {
+            return Err(Code::Invalid);
+        }
+        for _ in 0..RETRIES_MAX {
+            let (old, new) = self.both_entries(request)?;
+            let reparents = request.parent != request.new_parent && (is_dir(old) || exchange && is_dir(new));
+            let _tree = reparents.then(|| self.locks.rename());
+            let _names =
+                self.locks.names((request.parent, &request.name), (request.new_parent, &request.new_name));
+            if self.both_entries(request)? == (old, new) {
+                return self.rename_locked(ctx, request, old, new);
+            }
+        }
+        Err(Code::TryAgain)
+    }
+
+    fn both_entries(&self, request: &Rename) -> Result<(Entry, Entry), Code> {
+        Ok((
+            self.find_entry(request.parent, &request.name)?,
+            self.find_entry(request.new_parent, &request.new_name)?,
+        ))
+    }
+
+    /// The names are locked, and the tree if a directory gets another parent.
+    fn rename_locked(&self, ctx: &Ctx, request: &Rename, old: Entry, new: Entry) -> Outcome {
+        let cred = &request.cred;
+        let fids: SmallVec<[Fid; 4]> = [Some(request.parent), Some(request.new_parent)]
+            .into_iter()
+            .chain([old.map(|entry| entry.0), new.map(|entry| entry.0)])
+            .flatten()
+            .collect();
+        let _inodes = self.locks.inodes(&fids);
+        let parents = self.parents(request)?;
+        access::may(cred, &parents.old, ACCESS_EXECUTE)?;
+        access::may(cred, parents.new(), ACCESS_EXECUTE)?;
+        let Some((source, _)) = old else { return Err(Code::NotFound) };
+        let source = self.inode(source)?;
+        let target = new.map(|(fid, _)| self.inode(fid)).transpose()?;
+        let exchange = request.flags & RENAME_EXCHANGE != 0;
+        match &target {
+            Some(_) if request.flags & RENAME_NOREPLACE != 0 => return Err(Code::Exists),
+            None if exchange => return Err(Code::NotFound),
+            _ => {}
+        }
+        self.check_tree(request, &source, target.as_ref(), exchange)?;
+        if let Some(target) = &target
+            && target.fid == source.fid
+        {
+            let renamed = Renamed { fid: source.fid, replaced: None };
+            return Ok(Done::unchanged(Reply::Rename(renamed)));
+        }
+        check_rights(request, &parents, &source, target.as_ref(), exchange)?;
+        match target {
+            Some(target) if exchange => self.exchange(ctx, request, parents, source, target),
+            target => self.replace(ctx, request, parents, source, target),
+        }
+    }
+
+    fn parents(&self, request: &Rename) -> Result<Parents, Code> {
+        let old = self.dir(request.parent)?;
+        if request.parent == request.new_parent {
+            return Ok(Parents { old, new: None });
+        }
+        Ok(Parents { old, new: Some(self.living_dir(request.new_parent)?) })
+    }
+
+    /// A directory must not come to lie below itself.
+    fn check_tree(
+        &self,
+        request: &Rename,
+        source: &Inode,
+        target: Option<&Inode>,
+        exchange: bool,
+    ) -> Result<(), Code> {
+        if request.parent == request.new_parent {
+            return Ok(());
+        }
+        if source.is_dir() && self.is_above(source.fid, request.new_parent)? {
+            return Err(Code::Invalid);
+        }
+        let Some(target) = target.filter(|target| target.is_dir()) else { return Ok(()) };
+        // Without an exchange the tree is not locked against moves above a directory that is to be replaced; it
+        // has entries then, and that is looked at under its lock.
+        if exchange && self.is_above(target.fid, request.parent)? {
+            return Err(Code::Invalid);
+        }
+        if !exchange && target.fid == request.parent {
+            return Err(Code::NotEmpty);
+        }
+        Ok(())
+    }
+
+    /// Whether `upper` is `lower` or a directory above it.
+    fn is_above(&self, upper: Fid, lower: Fid) -> Result<bool, Code> {
+        let mut at = lower;
+        for _ in 0..DEPTH_MAX {
+            if at == upper {
+                return Ok(true);
+            }
+            if at == Fid::ROOT {
+                return Ok(false);
+            }
+            at = self.dir(at)?.parent;
+        }
+        Err(Code::Corrupt)
+    }
+
+    fn replace(
+        &self,
+        ctx: &Ctx,
+        request: &Rename,
+        mut parents: Parents,
+        mut source: Inode,
+        target: Option<Inode>,
+    ) -> Outcome {
+        let mut changes = Changes::default();
+        let replaced = target.as_ref().map(|target| target.fid);
+        if let Some(mut target) = target {
+            if target.is_dir() && !self.is_empty(target.fid)? {
+                return Err(Code::NotEmpty);
+            }
+            target.touch(request.time);
+            changes.remove_link(request.new_parent, &request.new_name, target.fid);
+            if target.is_dir() {
+                parents.new_mut().nlink -= 1;
+                self.drop_name(&mut changes, &mut target)?;
+            } else if target.nlink <= 1 {
+                self.drop_name(&mut changes, &mut target)?;
+            } else {
+                target.nlink -= 1;
+                changes.put_inode(&target);
+            }
+        }
+        changes.remove_entry(request.parent, &request.name, source.fid);
+        changes.put_entry(request.new_parent, &request.new_name, source.fid, source.kind());
+        parents.moved(&mut source, request.new_parent);
+        source.touch(request.time);
+        changes.put_inode(&source);
+        parents.finish(&mut changes, request.time);
+        self.commit(ctx, changes, Reply::Rename(Renamed { fid: source.fid, replaced }))
+    }
+
+    fn exchange(
+        &self,
+        ctx: &Ctx,
+        request: &Rename,
+        mut parents: Parents,
+        mut source: Inode,
+        mut target: Inode,
+    ) -> Outcome {
+        let mut changes = Changes::default();
+        changes.remove_link(request.parent, &request.name, source.fid);
+        changes.remove_link(request.new_parent, &request.new_name, target.fid);
+        changes.put_entry(request.parent, &request.name, target.fid, target.kind());
+        changes.put_entry(request.new_parent, &request.new_name, source.fid, source.kind());
+        parents.moved(&mut source, request.new_parent);
+        parents.moved_back(&mut target, request.parent);
+        for inode in [&mut source, &mut target] {
+            inode.touch(request.time);
+            changes.put_inode(inode);
+        }
+        parents.finish(&mut changes, request.time);
+        let renamed = Renamed { fid: source.fid, replaced: Some(target.fid) };
+        self.commit(ctx, changes, Reply::Rename(renamed))
+    }
+}
+
+impl Parents {
+    fn new(&self) -> &Inode {
+        self.new.as_ref().unwrap_or(&self.old)
+    }
+
+    fn new_mut(&mut self) -> &mut Inode {
+        self.new.as_mut().unwrap_or(&mut self.old)
+    }
+
+    /// `inode` goes from the old directory to the new one.
+    fn moved(&mut self, inode: &mut Inode, to: Fid) {
+        if let Some(new) = &mut self.new
+            && inode.is_dir()
+        {
+            inode.parent = to;
+            self.old.nlink -= 1;
+            new.nlink += 1;
+        }
+    }
+
+    /// `inode` goes from the new directory to the old one.
+    fn moved_back(&mut self, inode: &mut Inode, to: Fid) {
+        if let Some(new) = &mut self.new
+            && inode.is_dir()
+        {
+            inode.parent = to;
+            self.old.nlink += 1;
+            new.nlink -= 1;
+        }
+    }
+
+    fn finish(mut self, changes: &mut Changes, time: Timestamp) {
+        for inode in [Some(&mut self.old), self.new.as_mut()].into_iter().flatten() {
+            inode.touch_data(time);
+            changes.put_inode(inode);
+        }
+    }
+}
+
+fn is_dir(entry: Entry) -> bool {
+    entry.is_some_and(|(_, kind)| kind == FileKind::Dir)
+}
+
+/// Whether the caller may do it, and whether the kinds fit; in the order in which Linux looks.
+fn check_rights(
+    request: &Rename,
+    parents: &Parents,
+    source: &Inode,
+    target: Option<&Inode>,
+    exchange: bool,
+) -> Result<(), Code> {
+    let cred = &request.cred;
+    access::may_remove(cred, &parents.old, source)?;
+    match target {
+        None => access::may_change(cred, parents.new())?,
+        Some(target) => {
+            access::may_remove(cred, parents.new(), target)?;
+            match (source.is_dir(), target.is_dir()) {
+                (true, false) if !exchange => return Err(Code::NotDirectory),
+                (false, true) if !exchange => return Err(Code::IsDirectory),
+                _ => {}
+            }
+        }
+    }
+    let Some(new_parent) = &parents.new else { return Ok(()) };
+    // Its entry ".." changes.
+    if source.is_dir() {
+        access::may(cred, source, ACCESS_WRITE)?;
+    }
+    if let Some(target) = target.filter(|target| exchange && target.is_dir()) {
+        access::may(cred, target, ACCESS_WRITE)?;
+    }
+    let gains = |comes: bool, goes: bool, parent: &Inode| comes && !goes && parent.nlink >= LINKS_MAX;
+    let target_is_dir = target.is_some_and(Inode::is_dir);
+    if gains(source.is_dir(), target_is_dir, new_parent)
+        || exchange && gains(target_is_dir, source.is_dir(), &parents.old)
+    {
+        return Err(Code::TooManyLinks);
+    }
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! SetAttr: mode, owner, size and times.
+
+use proto::types::{MODE_PERMISSIONS, MODE_SETGID};
+use proto::wire::Reply;
+use proto::wire::messages::{ACCESS_WRITE, SetAttr};
+use proto::{Code, FileKind};
+
+use crate::mdt::inode::Inode;
+use crate::mdt::opens::Opener;
+use crate::mdt::{Changes, Ctx, Mdt, Outcome, access};
+
+impl Mdt {
+    pub(in crate::mdt) fn set_attr(&self, ctx: &Ctx, request: &SetAttr) -> Outcome {
+        let _inode = self.locks.inodes(&[request.fid]);
+        let mut inode = self.inode(request.fid)?;
+        check_owner(request, &inode)?;
+        check_times(request, &inode)?;
+        if let Some(size) = request.size {
+            self.check_size(ctx, request, &inode, size)?;
+        }
+        apply_owner_and_mode(request, &mut inode)?;
+        if request.size.is_some() {
+            inode.size_known = false;
+            inode.touch_data(request.time);
+        }
+        if let Some(atime) = &request.atime {
+            inode.atime = atime.time;
+        }
+        if let Some(mtime) = &request.mtime {
+            inode.mtime = mtime.time;
+            inode.mtime_set = request.time.max(inode.mtime_set);
+        }
+        inode.touch(request.time);
+        let mut changes = Changes::default();
+        changes.put_inode(&inode);
+        let done = self.commit(ctx, changes, Reply::SetAttr(inode.entry()))?;
+        if request.size.is_some() {
+            self.opens.truncated(request.fid);
+        }
+        Ok(done)
+    }
+
+    fn check_size(&self, ctx: &Ctx, request: &SetAttr, inode: &Inode, size: u64) -> Result<(), Code> {
+        match inode.kind() {
+            FileKind::File => {}
+            FileKind::Dir => return Err(Code::IsDirectory),
+            _ => return Err(Code::Invalid),
+        }
+        if size > proto::limits::FILE_BYTES_MAX {
+            return Err(Code::TooLarge);
+        }
+        let session = ctx.session().handle();
+        let by_handle =
+            request.handle.is_some_and(|handle| self.opens.is_writer(inode.fid, Opener { session, handle }));
+        if by_handle { Ok(()) } else { access::may(&request.cred, inode, ACCESS_WRITE) }
+    }
+}
+
+/// Who may change mode, owner and group.
+fn check_owner(request: &SetAttr, inode: &Inode) -> Result<(), Code> {
+    let cred = &request.cred;
+    let owner = access::is_owner(cred, inode);
+    if let Some(uid) = request.uid
+        && !(access::is_root(cred) || owner && uid == inode.uid)
+    {
+        return Err(Code::NotPermitted);
+    }
+    if let Some(gid) = request.gid {
+        let allowed = owner && (gid == inode.gid || access::is_member(cred, gid)?);
+        if !allowed {
+            return Err(Code::NotPermitted);
+        }
+    }
+    if request.mode.is_some() && !owner && !only_drops_privileges(request, inode) {
+        return Err(Code::NotPermitted);
+    }
+    Ok(())
+}
+
+/// Whether the new mode is the old one without setuid and setgid, as it comes with a write or truncate of somebody
+/// who may write but does not own.
+fn only_drops_privileges(request: &SetAttr, inode: &Inode) -> bool {
+    let mut dropped = inode.clone();
+    dropped.drop_privileges();
+    let dropping = request.kill_privileges || request.size.is_some();
+    dropping && request.mode.is_some_and(|mode| mode & MODE_PERMISSIONS == dropped.mode & MODE_PERMISSIONS)
+}
+
+/// The owner sets any time; who may write sets the present one.
+fn check_times(request: &SetAttr, inode: &Inode) -> Result<(), Code> {
+    let times = || [&request.atime, &request.mtime].into_iter().flatten();
+    if times().next().is_none() || access::is_owner(&request.cred, inode) {
+        return Ok(());
+    }
+    // A write or truncate brings its times along; what allows it is checked there.
+    if request.size.is_some() && times().all(|time| time.now) {
+        return Ok(());
+    }
+    if times().any(|time| !time.now) {
+        return Err(Code::NotPermitted);
+    }
+    access::may(&request.cred, inode, ACCESS_WRITE)
+}
+
+fn apply_owner_and_mode(request: &SetAttr, inode: &mut Inode) -> Result<(), Code> {
+    let root = access::is_root(&request.cred);
+    if let Some(mode) = request.mode {
+        inode.mode = inode.mode & !MODE_PERMISSIONS | mode & MODE_PERMISSIONS;
+    }
+    let chown = request.uid.is_some() || request.gid.is_some();
+    inode.uid = request.uid.unwrap_or(inode.uid);
+    inode.gid = request.gid.unwrap_or(inode.gid);
+    if request.mode.is_some()
+        && inode.mode & MODE_SETGID != 0
+        && !access::is_member(&request.cred, inode.gid)?
+    {
+        inode.mode &= !MODE_SETGID;
+    }
+    let regular = inode.kind() == FileKind::File;
+    let written = regular && !root && (request.kill_privileges || request.size.is_some());
+    if chown && !inode.is_dir() || written {
+        inode.drop_privileges();
+    }
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! SetSize: a client has asked the objects and tells the size.
+
+use proto::wire::Reply;
+use proto::wire::messages::{self as msg, SetSize};
+use proto::{Code, FileKind};
+
+use super::close::{check_size, take_size};
+use crate::mdt::{Changes, Ctx, Mdt, Outcome};
+use crate::target::{Done, VERSION_OF_THIS};
+
+impl Mdt {
+    pub(in crate::mdt) fn set_size(&self, ctx: &Ctx, request: &SetSize) -> Outcome {
+        check_size(&request.update)?;
+        let reply = Reply::SetSize(msg::Done {});
+        let _inode = self.locks.inodes(&[request.fid]);
+        let mut inode = self.inode(request.fid)?;
+        if inode.kind() != FileKind::File {
+            return Err(Code::Invalid);
+        }
+        // A known size was told by whoever wrote; who asked the objects meanwhile may know less.
+        let session = ctx.session().handle();
+        if inode.size_known || !self.opens.set_size(request.fid, session, &request.update) {
+            return Ok(Done::unchanged(reply));
+        }
+        take_size(&mut inode, &request.update);
+        inode.version = VERSION_OF_THIS;
+        let mut changes = Changes::default();
+        changes.put_inode(&inode);
+        self.commit(ctx, changes, reply)
+    }
+}

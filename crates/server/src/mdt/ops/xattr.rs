@@ -1,0 +1,139 @@
+//! GetXattr, SetXattr, ListXattr, RemoveXattr: extended attributes.
+
+use bytes::Bytes;
+use proto::limits::{XATTR_BYTES_MAX, XATTR_NAME_BYTES_MAX};
+use proto::types::MODE_STICKY;
+use proto::wire::Reply;
+use proto::wire::messages::{
+    self as msg, ACCESS_READ, ACCESS_WRITE, GetXattr, ListXattr, RemoveXattr, SetXattr, XATTR_CREATE,
+    XATTR_REPLACE, XattrNames, XattrValue,
+};
+use proto::{Code, Cred, Fid, FileKind};
+use store::Value;
+
+use crate::mdt::inode::Inode;
+use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, keys};
+use crate::target::keys::behind;
+use crate::target::{Done, code_of};
+
+/// Most bytes that the names of one file's attributes have together (Linux XATTR_LIST_MAX), a terminator each.
+const NAMES_BYTES_MAX: usize = 65_536;
+/// Most attributes of one file: what fits in the list above.
+const COUNT_MAX: usize = 4096;
+
+impl Mdt {
+    pub(in crate::mdt) fn get_xattr(&self, request: &GetXattr) -> Outcome {
+        let inode = self.inode(request.fid)?;
+        check_name(&request.name)?;
+        check_read(&request.name, &inode, &request.cred)?;
+        let value = self.find_xattr(&inode, &request.name)?.ok_or(Code::NoXattr)?;
+        Ok(Done::unchanged(Reply::GetXattr(XattrValue { value: value.bytes })))
+    }
+
+    pub(in crate::mdt) fn set_xattr(&self, ctx: &Ctx, request: &SetXattr) -> Outcome {
+        let _inode = self.locks.inodes(&[request.fid]);
+        let mut inode = self.inode(request.fid)?;
+        check_name(&request.name)?;
+        check_write(&request.name, &inode, &request.cred)?;
+        if request.flags & !(XATTR_CREATE | XATTR_REPLACE) != 0 {
+            return Err(Code::Invalid);
+        }
+        if request.value.len() > XATTR_BYTES_MAX {
+            return Err(Code::TooBig);
+        }
+        match self.find_xattr(&inode, &request.name)? {
+            Some(_) if request.flags & XATTR_CREATE != 0 => return Err(Code::Exists),
+            None if request.flags & XATTR_REPLACE != 0 => return Err(Code::NoXattr),
+            Some(_) => {}
+            None => self.check_room(&inode, &request.name)?,
+        }
+        inode.xattrs = true;
+        inode.touch(request.time);
+        let mut changes = Changes::default();
+        changes.put_inode(&inode);
+        changes.put_raw(keys::xattr(inode.fid, &request.name), request.value.clone());
+        self.commit(ctx, changes, Reply::SetXattr(msg::Done {}))
+    }
+
+    pub(in crate::mdt) fn list_xattr(&self, request: &ListXattr) -> Outcome {
+        let inode = self.inode(request.fid)?;
+        let names = if inode.xattrs { self.xattr_names(inode.fid)? } else { Vec::new() };
+        Ok(Done::unchanged(Reply::ListXattr(XattrNames { names })))
+    }
+
+    pub(in crate::mdt) fn remove_xattr(&self, ctx: &Ctx, request: &RemoveXattr) -> Outcome {
+        let _inode = self.locks.inodes(&[request.fid]);
+        let mut inode = self.inode(request.fid)?;
+        check_name(&request.name)?;
+        check_write(&request.name, &inode, &request.cred)?;
+        self.find_xattr(&inode, &request.name)?.ok_or(Code::NoXattr)?;
+        inode.touch(request.time);
+        let mut changes = Changes::default();
+        changes.put_inode(&inode);
+        changes.remove(keys::xattr(inode.fid, &request.name));
+        self.commit(ctx, changes, Reply::RemoveXattr(msg::Done {}))
+    }
+
+    fn find_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Option<Value>, Code> {
+        if !inode.xattrs {
+            return Ok(None);
+        }
+        self.store.get(&keys::xattr(inode.fid, name)).map_err(|error| code_of(&error))
+    }
+
+    fn xattr_names(&self, fid: Fid) -> Result<Vec<Bytes>, Code> {
+        let from = keys::of(keys::XATTR, fid);
+        let found = self.store.scan(&from, &behind(&from), COUNT_MAX).map_err(|error| code_of(&error))?;
+        Ok(found.iter().map(|(key, _)| keys::xattr_name(key)).collect())
+    }
+
+    fn check_room(&self, inode: &Inode, name: &[u8]) -> Result<(), Code> {
+        if !inode.xattrs {
+            return Ok(());
+        }
+        let names = self.xattr_names(inode.fid)?;
+        let bytes: usize = names.iter().map(|name| name.len() + 1).sum();
+        let fits = names.len() < COUNT_MAX && bytes + name.len() < NAMES_BYTES_MAX;
+        if fits { Ok(()) } else { Err(Code::NoSpace) }
+    }
+}
+
+/// Names belong to one of the spaces that Linux has; access control lists are not kept.
+fn check_name(name: &[u8]) -> Result<(), Code> {
+    let space = name.iter().position(|&byte| byte == b'.').map(|dot| &name[..dot]);
+    match space {
+        _ if name.len() > XATTR_NAME_BYTES_MAX => Err(Code::Range),
+        _ if name.contains(&0) => Err(Code::Invalid),
+        Some(b"user" | b"trusted" | b"security") if !name.ends_with(b".") => Ok(()),
+        Some(b"user" | b"trusted" | b"security") => Err(Code::Invalid),
+        _ => Err(Code::NotSupported),
+    }
+}
+
+fn is_of(space: &[u8], name: &[u8]) -> bool {
+    name.starts_with(space)
+}
+
+fn check_read(name: &[u8], inode: &Inode, cred: &Cred) -> Result<(), Code> {
+    if is_of(b"trusted.", name) && !access::is_root(cred) {
+        return Err(Code::NoXattr);
+    }
+    if is_of(b"user.", name) {
+        if !matches!(inode.kind(), FileKind::File | FileKind::Dir) {
+            return Err(Code::NoXattr);
+        }
+        return access::may(cred, inode, ACCESS_READ);
+    }
+    Ok(())
+}
+
+fn check_write(name: &[u8], inode: &Inode, cred: &Cred) -> Result<(), Code> {
+    if !is_of(b"user.", name) {
+        return if access::is_root(cred) { Ok(()) } else { Err(Code::NotPermitted) };
+    }
+    let shared = inode.is_dir() && inode.mode & MODE_STICKY != 0 && !access::is_owner(cred, inode);
+    if shared || !matches!(inode.kind(), FileKind::File | FileKind::Dir) {
+        return Err(Code::NotPermitted);
+    }
+    access::may(cred, inode, ACCESS_WRITE)
+}

@@ -1,0 +1,128 @@
+//! The OSTs that the file system has, as the MGS tells.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use proto::wire::messages::{Config, GetConfig};
+use proto::{ClientId, Nid, TargetId, TargetKind};
+use rpc::{Hub, Import, Role, RpcError};
+use rt::Rt;
+use rt::sync::Notify;
+
+use super::allocate::Order;
+use super::destroy::Destroyer;
+use crate::target::{Env, Stop};
+
+/// How long the MGS may hold a request for a newer configuration, in milliseconds.
+const WAIT_MS: u32 = 60_000;
+/// Pause after a refusal of the MGS.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The OSTs of the file system.
+pub struct Osts {
+    rt: Rt,
+    hub: Hub,
+    stop: Stop,
+    mgs: Option<Arc<Import>>,
+    fsname: String,
+    client: ClientId,
+    table: RwLock<Arc<Table>>,
+    changed: Notify,
+}
+
+/// One state of the configuration.
+#[derive(Default)]
+pub struct Table {
+    /// In which order stripes take them.
+    pub order: Order,
+    nids: BTreeMap<u32, Vec<Nid>>,
+}
+
+impl Osts {
+    /// None as yet.
+    pub fn new(env: &Env) -> Osts {
+        let label = env.store.label();
+        Osts {
+            rt: env.rt.clone(),
+            hub: env.hub.clone(),
+            stop: env.stop.clone(),
+            mgs: env.mgs.clone(),
+            fsname: label.fsname.to_string(),
+            client: label.uuid,
+            table: RwLock::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    /// What is known now.
+    pub fn table(&self) -> Arc<Table> {
+        self.table.read().clone()
+    }
+
+    /// The session with an OST; `None` if there is no such OST.
+    pub fn import(&self, ost: u32) -> Option<Arc<Import>> {
+        let nids = self.table().nids.get(&ost)?.clone();
+        Some(self.hub.import(TargetId::ost(ost), self.client, Role::Server, nids))
+    }
+
+    /// Waits until there is an OST, at most for `duration`.
+    pub async fn wait_for_any(&self, duration: Duration) {
+        let any = async {
+            loop {
+                let mut changed = std::pin::pin!(self.changed.notified());
+                changed.as_mut().enable();
+                if !self.table().order.is_empty() {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        self.stop.unless(self.rt.timeout(duration, any)).await;
+    }
+
+    /// Takes a new configuration.
+    pub fn apply(&self, config: &Config) {
+        let osts = config.targets.iter().filter(|entry| entry.target.kind == TargetKind::Ost);
+        let table = Table {
+            order: Order::new(osts.clone().map(|e| (e.target.index, e.server.clone())).collect()),
+            nids: osts.map(|entry| (entry.target.index, entry.nids.clone())).collect(),
+        };
+        let before = std::mem::replace(&mut *self.table.write(), Arc::new(table));
+        let table = self.table();
+        for (ost, nids) in &table.nids {
+            if before.nids.get(ost).is_some_and(|known| known != nids)
+                && let Some(import) = self.import(*ost)
+            {
+                import.set_nids(nids.clone());
+            }
+        }
+        self.changed.notify_waiters();
+    }
+}
+
+/// Follows the configuration until the target is stopped.
+pub async fn watch(osts: Arc<Osts>, destroyer: Arc<Destroyer>) {
+    let Some(mgs) = osts.mgs.clone() else { return };
+    let mut known = 0;
+    loop {
+        let request = GetConfig { fsname: osts.fsname.clone(), known, wait_ms: WAIT_MS };
+        match osts.stop.unless(mgs.call(request)).await {
+            None | Some(Err(RpcError::Closed)) => return,
+            Some(Ok(answered)) => {
+                if answered.reply.version != known {
+                    known = answered.reply.version;
+                    osts.apply(&answered.reply);
+                    destroyer.wake();
+                }
+            }
+            Some(Err(RpcError::Refused(code))) => {
+                tracing::warn!(%code, "the MGS does not tell the configuration");
+                if osts.stop.unless(osts.rt.sleep(PAUSE)).await.is_none() {
+                    return;
+                }
+            }
+        }
+    }
+}
