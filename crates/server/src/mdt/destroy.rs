@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use proto::ObjectId;
 use proto::limits::STRIPES_MAX;
 use proto::wire::messages::Destroy;
-use proto::{Fid, ObjectId};
 use rpc::RpcError;
 use rt::Rt;
 use store::{Batch, Change, Store, StoreError};
@@ -39,147 +39,155 @@ pub struct Destroyer {
     store: Arc<Store>,
     stop: Stop,
     osts: Arc<Osts>,
-    /// OSTs that have a task.
-    served: Mutex<BTreeSet<u32>>,
-    /// Whether a task looks for OSTs without one; and whether it has to look again.
-    looking: Mutex<Looking>,
+    state: Mutex<State>,
 }
 
-#[derive(Default, PartialEq, Eq)]
-enum Looking {
-    #[default]
-    No,
-    Yes,
-    Again,
+#[derive(Default)]
+struct State {
+    /// OSTs that have entries and no task.
+    waiting: BTreeSet<u32>,
+    /// OSTs that have a task; true if entries came since it looked last.
+    served: BTreeMap<u32, bool>,
+    /// A task is about to look at `waiting`.
+    looking: bool,
 }
 
 /// What one look at the list of an OST found.
 struct Found {
     keys: Vec<Bytes>,
     objects: Vec<ObjectId>,
-    /// Entries that are not durable yet, or did not fit.
-    more: bool,
+    /// Where the next look goes on; `None` behind the last entry.
+    next: Option<Vec<u8>>,
+    /// Entries that are not durable yet.
+    early: bool,
+}
+
+/// Where the task of an OST is in its list.
+#[derive(Default)]
+struct Round {
+    /// Entries before this were seen in this round.
+    from: Option<Vec<u8>>,
+    /// Something was left behind.
+    left: bool,
 }
 
 impl Destroyer {
-    /// Sleeps until it is woken.
-    pub fn new(env: &Env, osts: Arc<Osts>) -> Destroyer {
-        Destroyer {
+    /// Finds the OSTs that have entries from before the restart.
+    pub fn open(env: &Env, osts: Arc<Osts>) -> Result<Destroyer, StoreError> {
+        let state = State { waiting: osts_with_entries(&env.store)?, ..State::default() };
+        Ok(Destroyer {
             rt: env.rt.clone(),
             store: env.store.clone(),
             stop: env.stop.clone(),
             osts,
-            served: Mutex::default(),
-            looking: Mutex::default(),
-        }
+            state: Mutex::new(state),
+        })
     }
 
-    /// There may be something to do.
-    pub fn wake(self: &Arc<Self>) {
-        let mut looking = self.looking.lock();
-        if *looking == Looking::No {
-            *looking = Looking::Yes;
+    /// There are new entries for `osts`, or OSTs that there were not before.
+    pub fn wake(self: &Arc<Self>, osts: &[u32]) {
+        let mut state = self.state.lock();
+        for ost in osts {
+            match state.served.get_mut(ost) {
+                Some(again) => *again = true,
+                None => drop(state.waiting.insert(*ost)),
+            }
+        }
+        if !state.looking && !state.waiting.is_empty() {
+            state.looking = true;
             self.rt.spawn(self.clone().look());
-        } else {
-            *looking = Looking::Again;
         }
     }
 
-    /// Starts a task for each OST that has entries.
+    /// Starts a task for each OST that has entries and is known.
     async fn look(self: Arc<Self>) {
-        loop {
-            if self.stop.unless(self.rt.sleep(PAUSE)).await.is_none() {
-                return;
-            }
-            for ost in self.osts_with_entries().unwrap_or_default() {
-                if self.osts.import(ost).is_some() && self.served.lock().insert(ost) {
-                    self.rt.spawn(self.clone().serve(ost));
-                }
-            }
-            let mut looking = self.looking.lock();
-            if *looking == Looking::Again {
-                *looking = Looking::Yes;
-            } else {
-                *looking = Looking::No;
-                return;
+        if self.stop.unless(self.rt.sleep(PAUSE)).await.is_none() {
+            return;
+        }
+        let waiting = {
+            let mut state = self.state.lock();
+            state.looking = false;
+            state.waiting.clone()
+        };
+        for ost in waiting.into_iter().filter(|ost| self.osts.import(*ost).is_some()) {
+            let mut state = self.state.lock();
+            if state.waiting.remove(&ost) {
+                state.served.insert(ost, false);
+                self.rt.spawn(self.clone().serve(ost));
             }
         }
     }
 
-    fn osts_with_entries(&self) -> Result<Vec<u32>, StoreError> {
-        let mut from = vec![keys::DESTROY];
-        let until = behind(&from);
-        let mut osts = Vec::new();
-        while let Some((key, _)) = self.store.scan(&from, &until, 1)?.into_iter().next() {
-            let Some((ost, _)) = keys::destroy_parts(&key) else {
-                return Err(StoreError::Corrupt { what: "the destroy list".into() });
-            };
-            osts.push(ost);
-            from = behind(&keys::destroys_of(ost));
-        }
-        Ok(osts)
-    }
-
-    /// Works off the list of one OST.
+    /// Works off the list of one OST, in rounds.
     async fn serve(self: Arc<Self>, ost: u32) {
-        while !self.stop.is_stopped() {
-            let pause = match self.send(ost).await {
-                Ok(true) => PAUSE,
-                Ok(false) => break,
+        let mut round = Round::default();
+        loop {
+            let pause = match self.send(ost, &mut round).await {
+                Ok(()) if round.from.is_some() => continue,
+                Ok(()) if self.is_finished(ost, round.left) => return,
+                Ok(()) => PAUSE,
                 Err(pause) => pause,
             };
+            round = Round::default();
             if self.stop.unless(self.rt.sleep(pause)).await.is_none() {
-                break;
+                return;
             }
-        }
-        self.served.lock().remove(&ost);
-        // An entry may have come between the last look and the line above.
-        if !self.stop.is_stopped() && self.found(ost).is_ok_and(|found| found.more || !found.keys.is_empty())
-        {
-            self.wake();
         }
     }
 
-    /// Sends what is durable; says whether there is more. The error is how long to wait before the next try.
-    async fn send(&self, ost: u32) -> Result<bool, Duration> {
-        let found = self.found(ost).map_err(|error| {
+    /// Whether a round that ended was the last one.
+    fn is_finished(&self, ost: u32, left: bool) -> bool {
+        let mut state = self.state.lock();
+        let again = state.served.insert(ost, false).unwrap_or(false);
+        if !again && !left {
+            state.served.remove(&ost);
+        }
+        !again && !left || self.stop.is_stopped()
+    }
+
+    /// Sends what is durable of the next part of the list. The error is how long to wait before the next try.
+    async fn send(&self, ost: u32, round: &mut Round) -> Result<(), Duration> {
+        let from = round.from.take();
+        let found = self.found(ost, from).map_err(|error| {
             tracing::error!(%error, "the destroy list");
             PAUSE_REFUSED
         })?;
+        round.from = found.next;
+        round.left |= found.early;
         if found.keys.is_empty() {
-            return Ok(found.more);
+            return Ok(());
         }
-        let Some(import) = self.osts.import(ost) else { return Ok(false) };
+        let import = self.osts.import(ost).ok_or(PAUSE_REFUSED)?;
         let sent = async {
             let answered = import.call(Destroy { objects: found.objects }).await?;
             import.committed(answered.transno).await
         };
         match self.stop.unless(sent).await {
-            None | Some(Err(RpcError::Closed)) => return Ok(false),
+            Some(Ok(())) => {}
+            None | Some(Err(RpcError::Closed)) => return Err(PAUSE_REFUSED),
             Some(Err(RpcError::Refused(code))) => {
                 tracing::warn!(ost, %code, "the OST does not destroy objects");
                 return Err(PAUSE_REFUSED);
             }
-            Some(Ok(())) => {}
         }
         let changes = found.keys.into_iter().map(|key| Change { key, value: None }).collect();
-        self.store.room().await.map_err(|_| PAUSE_REFUSED)?;
         self.store.commit(Batch { changes, ..Batch::default() }).map_err(|_| PAUSE_REFUSED)?;
-        Ok(true)
+        Ok(())
     }
 
-    fn found(&self, ost: u32) -> Result<Found, StoreError> {
-        let from = keys::destroys_of(ost);
-        let entries = self.store.scan(&from, &behind(&from), ENTRIES_PER_REQUEST)?;
+    fn found(&self, ost: u32, from: Option<Vec<u8>>) -> Result<Found, StoreError> {
+        let first = keys::destroys_of(ost);
+        let until = behind(&first);
+        let entries = self.store.scan(&from.unwrap_or(first), &until, ENTRIES_PER_REQUEST)?;
         let durable = self.store.last_committed();
-        let mut found =
-            Found { keys: Vec::new(), objects: Vec::new(), more: entries.len() == ENTRIES_PER_REQUEST };
+        let full = entries.len() == ENTRIES_PER_REQUEST;
+        let next = entries.last().filter(|_| full).map(|(key, _)| [&key[..], &[0]].concat());
+        let mut found = Found { keys: Vec::new(), objects: Vec::new(), next, early: false };
         for (key, value) in entries {
-            let damaged = || StoreError::Corrupt { what: "the destroy list".into() };
             let (_, layout) = keys::destroy_parts(&key).ok_or_else(damaged)?;
             let stripes = decode(&value.bytes).ok_or_else(damaged)?;
             if value.version > durable || found.objects.len() >= OBJECTS_PER_REQUEST {
-                found.more = true;
+                found.early = true;
                 continue;
             }
             found.objects.extend(stripes.into_iter().map(|stripe| ObjectId { layout, stripe }));
@@ -187,6 +195,22 @@ impl Destroyer {
         }
         Ok(found)
     }
+}
+
+fn damaged() -> StoreError {
+    StoreError::Corrupt { what: "the destroy list".into() }
+}
+
+fn osts_with_entries(store: &Store) -> Result<BTreeSet<u32>, StoreError> {
+    let mut from = vec![keys::DESTROY];
+    let until = behind(&from);
+    let mut osts = BTreeSet::new();
+    while let Some((key, _)) = store.scan(&from, &until, 1)?.into_iter().next() {
+        let (ost, _) = keys::destroy_parts(&key).ok_or_else(damaged)?;
+        osts.insert(ost);
+        from = behind(&keys::destroys_of(ost));
+    }
+    Ok(osts)
 }
 
 /// The stripes of a layout by the OST that holds them.
@@ -214,9 +238,9 @@ fn decode(value: &[u8]) -> Option<Vec<u32>> {
     sane.then(|| stripes.iter().map(|stripe| u32::from_le_bytes(*stripe)).collect())
 }
 
-/// Names of objects that [`stripes_by_ost`] and [`keys::destroy`] keep apart; for checks of the whole list.
+/// The whole list: OST, layout id, stripes.
 #[cfg(test)]
-pub(super) fn listed(store: &Store) -> Vec<(u32, Fid, Vec<u32>)> {
+pub(super) fn listed(store: &Store) -> Vec<(u32, proto::Fid, Vec<u32>)> {
     let from = vec![keys::DESTROY];
     let entries = store.scan(&from, &behind(&from), usize::MAX).expect("the store can be read");
     let parts = |(key, value): (Bytes, store::Value)| {

@@ -101,8 +101,8 @@ impl Mdt {
         }
         let destroys = changes.destroys();
         match self.store.commit(changes.into_batch()) {
-            Ok(_) if destroys => self.destroyer.wake(),
-            Ok(_) => {}
+            Ok(_) if destroys.is_empty() => {}
+            Ok(_) => self.destroyer.wake(&destroys),
             Err(error) => tracing::error!(%error, "{what}: not committed"),
         }
     }

@@ -17,7 +17,7 @@ pub const LINK: u8 = MDT + 2;
 pub const XATTR: u8 = MDT + 3;
 /// `[ORPHAN][fid]`: an inode without a name that is still open.
 pub const ORPHAN: u8 = MDT + 4;
-/// `[DESTROY][ost: 4][layout id]`: stripes of a layout to be destroyed on an OST.
+/// `[DESTROY][ost: 4][0: 12][layout id]`: stripes of a layout to be destroyed on an OST.
 pub const DESTROY: u8 = MDT + 5;
 /// `[SEQUENCE]`: first sequence that is not reserved.
 pub const SEQUENCE: u8 = MDT + 6;
@@ -131,9 +131,11 @@ pub fn fid_of(key: &[u8]) -> Option<Fid> {
 
 /// What the keys of an OST's destroy list start with.
 pub fn destroys_of(ost: u32) -> Vec<u8> {
-    let mut key = Vec::with_capacity(21);
+    let mut key = Vec::with_capacity(33);
     key.push(DESTROY);
     key.extend_from_slice(&ost.to_be_bytes());
+    // Keys that are listed together share their first 17 bytes.
+    key.extend_from_slice(&[0; 12]);
     key
 }
 
@@ -147,7 +149,7 @@ pub fn destroy(ost: u32, layout: Fid) -> Bytes {
 /// OST and layout id of a destroy key.
 pub fn destroy_parts(key: &[u8]) -> Option<(u32, Fid)> {
     let (ost, rest) = key.get(1..)?.split_first_chunk::<4>()?;
-    Some((u32::from_be_bytes(*ost), Fid::from_key(rest)?))
+    Some((u32::from_be_bytes(*ost), Fid::from_key(rest.get(12..)?)?))
 }
 
 /// What the keys of a client's sequences start with.

@@ -82,7 +82,7 @@ impl Handler for Mdt {
             sequences,
             cursor: Cursor::default(),
             root_hint: RwLock::new(root_hint),
-            destroyer: Arc::new(destroy::Destroyer::new(&env, osts.clone())),
+            destroyer: Arc::new(destroy::Destroyer::open(&env, osts.clone())?),
             osts,
             inherited_orphans: orphans::load(&store)?,
             store,

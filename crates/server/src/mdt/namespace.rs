@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use proto::{Code, Fid, FileKind, Name};
+use smallvec::SmallVec;
 use store::{Batch, Change, Value};
 
 use super::inode::Inode;
@@ -17,7 +18,7 @@ const XATTRS_PER_SCAN: usize = 4096;
 #[derive(Default)]
 pub struct Changes {
     changes: Vec<Change>,
-    destroys: bool,
+    destroys: SmallVec<[u32; 4]>,
 }
 
 impl Changes {
@@ -62,9 +63,9 @@ impl Changes {
         self.changes.is_empty()
     }
 
-    /// Whether objects are to be destroyed.
-    pub fn destroys(&self) -> bool {
-        self.destroys
+    /// The OSTs on which objects are to be destroyed.
+    pub fn destroys(&self) -> SmallVec<[u32; 4]> {
+        self.destroys.clone()
     }
 
     /// Notes that the objects of `inode` are to be destroyed once this is durable.
@@ -72,8 +73,8 @@ impl Changes {
         let Some(layout) = inode.layout.as_ref().filter(|_| inode.may_have_objects()) else { return };
         for (ost, stripes) in super::destroy::stripes_by_ost(&layout.osts) {
             self.put(keys::destroy(ost, layout.id), super::destroy::encode(&stripes));
+            self.destroys.push(ost);
         }
-        self.destroys = true;
     }
 
     /// The changes as the store takes them.
@@ -174,8 +175,8 @@ impl Mdt {
     pub(super) fn commit(&self, ctx: &super::Ctx, changes: Changes, reply: proto::wire::Reply) -> Outcome {
         let destroys = changes.destroys();
         let done = ctx.commit(changes.into_batch(), reply)?;
-        if destroys {
-            self.destroyer.wake();
+        if !destroys.is_empty() {
+            self.destroyer.wake(&destroys);
         }
         Ok(done)
     }

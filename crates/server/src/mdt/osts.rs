@@ -114,7 +114,7 @@ pub async fn watch(osts: Arc<Osts>, destroyer: Arc<Destroyer>) {
                 if answered.reply.version != known {
                     known = answered.reply.version;
                     osts.apply(&answered.reply);
-                    destroyer.wake();
+                    destroyer.wake(&[]);
                 }
             }
             Some(Err(RpcError::Refused(code))) => {

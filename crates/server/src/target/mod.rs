@@ -72,6 +72,14 @@ pub trait Handler: Send + Sync + Sized + 'static {
         bulk: Vec<Bytes>,
     ) -> impl Future<Output = Result<Done, Code>> + Send + 'a;
 
+    /// Whether `request` gives space back, and so is carried out when the store has none.
+    fn frees_space(request: &Request) -> bool {
+        matches!(
+            request,
+            Request::Unlink(_) | Request::Close(_) | Request::RemoveXattr(_) | Request::Destroy(_)
+        )
+    }
+
     /// A session began: a new one, or one whose client was known before the restart.
     fn began(&self, session: &Session<Self::Session>) {
         let _ = session;
@@ -202,8 +210,11 @@ impl<H: Handler> Target<H> {
             }
         }
         let running = slot::Running::new(&session, slot, call.xid);
-        if let Err(error) = self.prepare(&session).await {
-            return Answer::refuse(code_of(&error));
+        match self.prepare(&session).await {
+            Ok(()) => {}
+            // What gives space back has to go on when there is none.
+            Err(StoreError::NoSpace) if H::frees_space(&call.request) => {}
+            Err(error) => return Answer::refuse(code_of(&error)),
         }
         let ctx =
             Ctx::new(&self.store, session.clone(), call.peer, call.job, call.xid, Some(slot), call.replay);
