@@ -1,11 +1,27 @@
 //! Memory for I/O: aligned so that a disk can take it without a copy.
+//!
+//! Large buffers are recycled through a bounded free list of the process. Fresh memory costs a page fault every
+//! 4 KiB, which at the speed of a disk is more than the I/O itself.
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 /// Alignment of the memory, offsets and lengths that a disk can take without a copy, in bytes.
 pub const ALIGN: usize = 4096;
+/// Smallest buffer that is recycled, in bytes.
+const RECYCLED_BYTES_MIN: usize = 64 << 10;
+/// Largest buffer that is recycled, in bytes.
+const RECYCLED_BYTES_MAX: usize = 4 << 20;
+/// Sizes of recycled buffers: the powers of two from the smallest to the largest.
+const CLASSES: usize = (RECYCLED_BYTES_MAX / RECYCLED_BYTES_MIN).ilog2() as usize + 1;
+/// Most memory that waits in the free list of one size, in bytes.
+const FREE_BYTES_MAX: usize = 64 << 20;
 
-/// A zeroed, exclusively owned buffer whose start is aligned to [`ALIGN`].
+/// Free memory by size. It is part of the allocator, and like it has no owner within the process; what a buffer
+/// holds never depends on it.
+static FREE: [Mutex<Vec<Vec<u8>>>; CLASSES] = [const { Mutex::new(Vec::new()) }; CLASSES];
+
+/// An exclusively owned buffer whose start is aligned to [`ALIGN`].
 pub struct AlignedBuf {
     memory: Vec<u8>,
     start: usize,
@@ -15,22 +31,61 @@ pub struct AlignedBuf {
 impl AlignedBuf {
     /// A buffer of `len` zero bytes.
     pub fn zeroed(len: usize) -> AlignedBuf {
-        let memory = vec![0u8; len + ALIGN];
-        let start = memory.as_ptr().align_offset(ALIGN);
-        assert!(start <= ALIGN, "a byte pointer can always be aligned");
-        AlignedBuf { memory, start, len }
+        if let Some(mut buf) = AlignedBuf::recycled(len) {
+            buf.as_mut().fill(0);
+            return buf;
+        }
+        AlignedBuf::fresh(len)
+    }
+
+    /// A buffer of `len` bytes that may hold anything, data of others too: for callers that write all of it, or
+    /// [cut](AlignedBuf::truncate) what they did not write, before they share it.
+    pub fn for_overwrite(len: usize) -> AlignedBuf {
+        AlignedBuf::recycled(len).unwrap_or_else(|| AlignedBuf::fresh(len))
     }
 
     /// A buffer that holds a copy of `bytes`.
     pub fn copy_of(bytes: &[u8]) -> AlignedBuf {
-        let mut buf = AlignedBuf::zeroed(bytes.len());
+        let mut buf = AlignedBuf::for_overwrite(bytes.len());
         buf.as_mut().copy_from_slice(bytes);
         buf
+    }
+
+    /// Cuts the buffer to its first `len` bytes; does nothing if it is not longer.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
     }
 
     /// Shares the buffer; from now on nobody changes it.
     pub fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
+    }
+
+    fn fresh(len: usize) -> AlignedBuf {
+        let size = class_of(len).map_or(len, class_bytes);
+        AlignedBuf::of_memory(vec![0u8; size + ALIGN], len)
+    }
+
+    fn recycled(len: usize) -> Option<AlignedBuf> {
+        let memory = FREE[class_of(len)?].lock().pop()?;
+        Some(AlignedBuf::of_memory(memory, len))
+    }
+
+    fn of_memory(memory: Vec<u8>, len: usize) -> AlignedBuf {
+        let start = memory.as_ptr().align_offset(ALIGN);
+        assert!(start <= ALIGN, "a byte pointer can always be aligned");
+        AlignedBuf { memory, start, len }
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        let bytes = self.memory.len() - ALIGN;
+        let Some(class) = class_of(bytes) else { return };
+        let mut free = FREE[class].lock();
+        if (free.len() + 1) * bytes <= FREE_BYTES_MAX {
+            free.push(std::mem::take(&mut self.memory));
+        }
     }
 }
 
@@ -51,4 +106,73 @@ pub fn is_aligned(bytes: &[u8], offset: u64) -> bool {
     bytes.as_ptr().addr().is_multiple_of(ALIGN)
         && bytes.len().is_multiple_of(ALIGN)
         && offset.is_multiple_of(ALIGN as u64)
+}
+
+/// The size class that holds `len` bytes, if buffers of that length are recycled.
+fn class_of(len: usize) -> Option<usize> {
+    // A buffer of less than half the smallest class would waste most of its memory.
+    if len <= RECYCLED_BYTES_MIN / 2 || len > RECYCLED_BYTES_MAX {
+        return None;
+    }
+    let size = len.next_power_of_two().max(RECYCLED_BYTES_MIN);
+    Some((size / RECYCLED_BYTES_MIN).ilog2() as usize)
+}
+
+fn class_bytes(class: usize) -> usize {
+    RECYCLED_BYTES_MIN << class
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starts_are_aligned_and_zero() {
+        for len in [0, 1, 4095, 4096, 40_000, 65_536, 65_537, 1 << 20, (4 << 20) + 1] {
+            for _ in 0..3 {
+                let mut buf = AlignedBuf::zeroed(len);
+                assert_eq!(buf.as_ref().len(), len);
+                assert!(buf.as_ref().as_ptr().addr().is_multiple_of(ALIGN));
+                assert!(buf.as_ref().iter().all(|&byte| byte == 0), "{len} bytes are zero");
+                buf.as_mut().fill(0xaa);
+            }
+        }
+    }
+
+    #[test]
+    fn large_memory_comes_back() {
+        // Other tests share the list, so look for our memory among several of this size.
+        let first = AlignedBuf::zeroed(2 << 20);
+        let address = first.as_ref().as_ptr().addr();
+        drop(first.freeze());
+        let held: Vec<AlignedBuf> = (0..64).map(|_| AlignedBuf::for_overwrite((1 << 20) + 5)).collect();
+        assert!(held.iter().any(|buf| buf.as_ref().as_ptr().addr() == address));
+    }
+
+    #[test]
+    fn the_free_list_is_bounded() {
+        let held: Vec<AlignedBuf> = (0..20).map(|_| AlignedBuf::for_overwrite(4 << 20)).collect();
+        drop(held);
+        let class = class_of(4 << 20).expect("4 MiB are recycled");
+        assert!(FREE[class].lock().len() * (4 << 20) <= FREE_BYTES_MAX);
+    }
+
+    #[test]
+    fn copies_and_cuts() {
+        let mut buf = AlignedBuf::copy_of(&[7; 100_000]);
+        buf.truncate(200_000);
+        buf.truncate(99_999);
+        assert_eq!(buf.freeze().as_ref(), &[7; 99_999][..]);
+    }
+
+    #[test]
+    fn every_class_holds_its_lengths() {
+        for len in [32_769, 65_536, 65_537, 131_072, 1 << 20, (1 << 20) + 1, 4 << 20] {
+            let class = class_of(len).expect("it is recycled");
+            assert!(class < CLASSES && class_bytes(class) >= len);
+            assert_eq!(class_of(class_bytes(class)), Some(class));
+        }
+        assert_eq!(class_of(32_768), None);
+        assert_eq!(class_of((4 << 20) + 1), None);
+    }
 }

@@ -1,0 +1,157 @@
+//! The receiving half of a connection.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::net::TcpStream;
+
+use super::prefix::{PREFIX_BYTES, Prefix};
+use super::sender::Ends;
+use crate::buf::AlignedBuf;
+use crate::net::{Frame, FrameLimit};
+
+/// Bytes that are read at once while what comes is small. The start of a bulk that comes with them is copied, so it
+/// is short.
+const INPUT_BYTES: usize = 16 << 10;
+/// What a peer may send until the owner of the connection says otherwise.
+const LIMIT_DEFAULT: FrameLimit = FrameLimit { head_bytes_max: 2 << 20, bulk_bytes_max: 8 << 20 };
+
+/// Receives frames.
+pub struct Receiver {
+    ends: Arc<Ends>,
+    limit: FrameLimit,
+    input: Input,
+    /// Here and not in the future, so that a dropped future loses nothing.
+    partial: Partial,
+}
+
+/// Bytes that were read and not yet used.
+struct Input {
+    memory: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+/// The part of a frame that is there.
+enum Partial {
+    Prefix,
+    Head { prefix: Prefix, head: Vec<u8> },
+    Bulk { head: Bytes, bulk: AlignedBuf, filled: usize },
+}
+
+impl Receiver {
+    pub(super) fn new(ends: Arc<Ends>) -> Receiver {
+        let input = Input { memory: vec![0; INPUT_BYTES], start: 0, end: 0 };
+        Receiver { ends, limit: LIMIT_DEFAULT, input, partial: Partial::Prefix }
+    }
+
+    /// The next frame; an error means that the connection is gone, or that the peer sent nonsense.
+    pub async fn recv(&mut self) -> io::Result<Frame> {
+        loop {
+            if self.ends.link().is_closed() {
+                return Err(io::Error::new(io::ErrorKind::NotConnected, "the connection is closed"));
+            }
+            let step = match self.next_frame() {
+                Ok(Some(frame)) => return Ok(frame),
+                Ok(None) => self.read_more(),
+                Err(error) => Err(error),
+            };
+            match step {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.ends.link().stream().readable().await?;
+                }
+                Err(error) => {
+                    self.ends.link().close();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Sets what the peer may send from the next frame on.
+    pub fn set_limit(&mut self, limit: FrameLimit) {
+        self.limit = limit;
+    }
+
+    /// Takes what is there of the current frame; the frame if it is whole.
+    fn next_frame(&mut self) -> io::Result<Option<Frame>> {
+        loop {
+            match std::mem::replace(&mut self.partial, Partial::Prefix) {
+                Partial::Prefix => {
+                    let Some(bytes) = self.input.take_prefix() else { return Ok(None) };
+                    let prefix = Prefix::decode(&bytes, self.limit)?;
+                    let head = Vec::with_capacity(prefix.head_bytes as usize);
+                    self.partial = Partial::Head { prefix, head };
+                }
+                Partial::Head { prefix, mut head } => {
+                    let missing = prefix.head_bytes as usize - head.len();
+                    head.extend_from_slice(self.input.take(missing));
+                    if head.len() < prefix.head_bytes as usize {
+                        self.partial = Partial::Head { prefix, head };
+                        return Ok(None);
+                    }
+                    let head = Bytes::from(head);
+                    if prefix.bulk_bytes == 0 {
+                        return Ok(Some(Frame { head, bulk: Vec::new() }));
+                    }
+                    let bulk = AlignedBuf::for_overwrite(prefix.bulk_bytes as usize);
+                    self.partial = Partial::Bulk { head, bulk, filled: 0 };
+                }
+                Partial::Bulk { head, mut bulk, mut filled } => {
+                    let rest = &mut bulk.as_mut()[filled..];
+                    let bytes = self.input.take(rest.len());
+                    rest[..bytes.len()].copy_from_slice(bytes);
+                    filled += bytes.len();
+                    if filled < bulk.as_ref().len() {
+                        self.partial = Partial::Bulk { head, bulk, filled };
+                        return Ok(None);
+                    }
+                    return Ok(Some(Frame { head, bulk: vec![bulk.freeze()] }));
+                }
+            }
+        }
+    }
+
+    /// Reads once from the socket, where it is wanted.
+    fn read_more(&mut self) -> io::Result<()> {
+        let stream = self.ends.link().stream();
+        match &mut self.partial {
+            Partial::Bulk { bulk, filled, .. } => *filled += read(stream, &mut bulk.as_mut()[*filled..])?,
+            Partial::Prefix | Partial::Head { .. } => self.input.read(stream)?,
+        }
+        Ok(())
+    }
+}
+
+impl Input {
+    fn take_prefix(&mut self) -> Option<[u8; PREFIX_BYTES]> {
+        let bytes = *self.memory[self.start..self.end].first_chunk()?;
+        self.start += PREFIX_BYTES;
+        Some(bytes)
+    }
+
+    /// Up to `len` bytes.
+    fn take(&mut self, len: usize) -> &[u8] {
+        let start = self.start;
+        self.start += len.min(self.end - start);
+        &self.memory[start..self.start]
+    }
+
+    /// Reads once. What is there is less than a prefix, so there is room.
+    fn read(&mut self, stream: &TcpStream) -> io::Result<()> {
+        self.memory.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        self.end += read(stream, &mut self.memory[self.end..])?;
+        Ok(())
+    }
+}
+
+fn read(stream: &TcpStream, buf: &mut [u8]) -> io::Result<usize> {
+    match stream.try_read(buf) {
+        Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the peer closed the connection")),
+        result => result,
+    }
+}

@@ -1,0 +1,375 @@
+//! The sending half of a connection.
+//!
+//! Frames wait in a bounded queue. Whoever adds to an idle connection writes by itself, which saves waking a task
+//! for each message; if the socket is full or the frame long, the connection's task takes over.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use parking_lot::Mutex;
+use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
+
+use super::prefix::{PREFIX_BYTES, Prefix};
+use crate::net::Frame;
+
+/// Most bytes that wait in one connection.
+const QUEUE_BYTES_MAX: usize = 16 << 20;
+/// Most frames that wait in one connection.
+const QUEUE_FRAMES_MAX: usize = 4096;
+/// Frames up to this length are written by the thread that sends them, in bytes; for longer ones the copy into the
+/// kernel would keep it from what it does next.
+const IN_PLACE_BYTES_MAX: usize = 128 << 10;
+/// Frames go into one batch until it has this many bytes.
+const BATCH_BYTES: usize = 1 << 20;
+/// Slices of one system call.
+const SLICES_MAX: usize = 64;
+/// Slices up to this length are copied together: that costs less than another slice of a system call.
+const COPY_BYTES_MAX: usize = 4096;
+/// Time that the peer has for taking what was queued when the connection was closed.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Sends frames. Cheap to clone.
+#[derive(Clone)]
+pub struct Sender {
+    ends: Arc<Ends>,
+}
+
+/// Held by all senders and the receiver of a connection; closes it when the last is gone.
+pub(super) struct Ends {
+    link: Arc<Link>,
+}
+
+/// A connection's socket and what waits for it.
+pub(super) struct Link {
+    stream: TcpStream,
+    out: Mutex<Out>,
+    /// Places in the queue, in bytes.
+    places: Semaphore,
+    /// Wakes the connection's task.
+    task: Notify,
+    /// Changed only under the lock of `out`.
+    closed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Out {
+    queue: VecDeque<Frame>,
+    /// What the socket did not take of the last batch; goes before the queue.
+    rest: Batch,
+    turn: Turn,
+}
+
+/// Whose turn it is to write. Only its owner takes batches, so frames never mix.
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// Nobody's: nothing waits, and whoever sends next writes.
+    #[default]
+    Free,
+    /// A thread that sends.
+    Sender,
+    /// The connection's task.
+    Task,
+    /// Nobody's any more.
+    Broken,
+}
+
+/// Frames on their way into the kernel.
+#[derive(Default)]
+struct Batch {
+    slices: VecDeque<Bytes>,
+    /// Places of the queue that become free when it is written.
+    places: usize,
+}
+
+impl Sender {
+    pub(super) fn new(ends: Arc<Ends>) -> Sender {
+        Sender { ends }
+    }
+
+    /// Queues `frame`; waits while the queue is full.
+    pub async fn send(&self, frame: Frame) -> io::Result<()> {
+        let link = &self.ends.link;
+        Prefix::new(frame.head.len(), bulk_bytes(&frame))?;
+        let places = u32::try_from(places_of(&frame)).map_err(io::Error::other)?;
+        let Ok(permit) = link.places.acquire_many(places).await else { return Err(gone()) };
+        // Given back when the frame is written.
+        permit.forget();
+        link.push(frame)
+    }
+
+    /// Ends the connection for both directions. What was queued is still sent if the peer takes it soon.
+    pub fn close(&self) {
+        self.ends.link.close();
+    }
+}
+
+impl Ends {
+    pub(super) fn new(link: Arc<Link>) -> Ends {
+        Ends { link }
+    }
+
+    pub(super) fn link(&self) -> &Link {
+        &self.link
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.link.close();
+    }
+}
+
+impl Link {
+    pub(super) fn new(stream: TcpStream) -> Link {
+        Link {
+            stream,
+            out: Mutex::default(),
+            places: Semaphore::new(QUEUE_BYTES_MAX),
+            task: Notify::new(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Ends both directions for this side. The task writes what is queued and tells the peer.
+    pub(super) fn close(&self) {
+        let mut out = self.out.lock();
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if out.turn == Turn::Free {
+            out.turn = Turn::Task;
+        }
+        drop(out);
+        self.places.close();
+        // Wakes the receiver. An error means that there is no connection any more.
+        let _ = rustix::net::shutdown(&self.stream, Shutdown::Read);
+        self.task.notify_one();
+    }
+
+    fn push(&self, frame: Frame) -> io::Result<()> {
+        let in_place = frame.head.len() + bulk_bytes(&frame) <= IN_PLACE_BYTES_MAX;
+        let mut out = self.out.lock();
+        if self.is_closed() {
+            return Err(gone());
+        }
+        out.queue.push_back(frame);
+        if out.turn != Turn::Free {
+            return Ok(());
+        }
+        out.turn = if in_place { Turn::Sender } else { Turn::Task };
+        drop(out);
+        if in_place {
+            self.write_in_place();
+        } else {
+            self.task.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Writes one batch; what the socket does not take, and what came meanwhile, is left to the task.
+    fn write_in_place(&self) {
+        let Some(mut batch) = self.next_batch(Turn::Sender) else { return };
+        if let Err(error) = self.write_now(&mut batch) {
+            return self.break_off(&error);
+        }
+        let mut out = self.out.lock();
+        if out.turn != Turn::Sender {
+            return;
+        }
+        out.rest = batch;
+        if out.rest.slices.is_empty() && out.queue.is_empty() && !self.is_closed() {
+            out.turn = Turn::Free;
+        } else {
+            out.turn = Turn::Task;
+            drop(out);
+            self.task.notify_one();
+        }
+    }
+
+    /// The next batch, if it is `turn`'s turn; else, or if there is nothing to write, `None`.
+    fn next_batch(&self, turn: Turn) -> Option<Batch> {
+        let mut out = self.out.lock();
+        if out.turn != turn {
+            return None;
+        }
+        let mut batch = std::mem::take(&mut out.rest);
+        if batch.slices.is_empty() {
+            batch.fill(&mut out.queue);
+        }
+        if batch.slices.is_empty() {
+            if !self.is_closed() {
+                out.turn = Turn::Free;
+            }
+            return None;
+        }
+        Some(batch)
+    }
+
+    /// Writes as much of `batch` as the socket takes now.
+    fn write_now(&self, batch: &mut Batch) -> io::Result<()> {
+        while !batch.slices.is_empty() {
+            match self.stream.try_io(Interest::WRITABLE, || send_slices(&self.stream, &batch.slices)) {
+                Ok(count) => batch.advance(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        self.places.add_permits(std::mem::take(&mut batch.places));
+        Ok(())
+    }
+
+    fn break_off(&self, error: &io::Error) {
+        tracing::debug!(%error, "a connection broke while it was written");
+        let mut out = self.out.lock();
+        self.closed.store(true, Ordering::Release);
+        *out = Out { turn: Turn::Broken, ..Out::default() };
+        drop(out);
+        self.places.close();
+        let _ = rustix::net::shutdown(&self.stream, Shutdown::Both);
+        self.task.notify_one();
+    }
+}
+
+impl Batch {
+    fn fill(&mut self, queue: &mut VecDeque<Frame>) {
+        let mut bytes = 0;
+        let mut small = Vec::with_capacity(PREFIX_BYTES + 512);
+        while bytes < BATCH_BYTES && self.slices.len() < SLICES_MAX {
+            let Some(frame) = queue.pop_front() else { break };
+            let bulk_len = bulk_bytes(&frame);
+            let prefix = Prefix::new(frame.head.len(), bulk_len).expect("send has made it once");
+            bytes += PREFIX_BYTES + frame.head.len() + bulk_len;
+            self.places += places_of(&frame);
+            small.extend_from_slice(&prefix.encode());
+            for slice in std::iter::once(frame.head).chain(frame.bulk) {
+                if slice.len() <= COPY_BYTES_MAX {
+                    small.extend_from_slice(&slice);
+                    continue;
+                }
+                if !small.is_empty() {
+                    self.slices.push_back(std::mem::take(&mut small).into());
+                }
+                self.slices.push_back(slice);
+            }
+        }
+        if !small.is_empty() {
+            self.slices.push_back(small.into());
+        }
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        while let Some(first) = self.slices.front_mut() {
+            if first.len() > count {
+                return first.advance(count);
+            }
+            count -= first.len();
+            self.slices.pop_front();
+        }
+    }
+}
+
+/// The task of a connection: writes what senders leave to it, and ends the socket when it is closed.
+pub(super) async fn serve(link: Arc<Link>) {
+    let mut deadline = None;
+    loop {
+        while let Some(mut batch) = link.next_batch(Turn::Task) {
+            if let Err(error) = write_all(&link, &mut batch, &mut deadline).await {
+                link.break_off(&error);
+            }
+        }
+        if link.is_closed() && link.out.lock().turn != Turn::Sender {
+            // An error means that there is no connection any more.
+            let _ = rustix::net::shutdown(&link.stream, Shutdown::Write);
+            return;
+        }
+        link.task.notified().await;
+    }
+}
+
+/// Writes all of `batch`; within the patience for a closed connection if it is one.
+async fn write_all(link: &Link, batch: &mut Batch, deadline: &mut Option<Instant>) -> io::Result<()> {
+    loop {
+        link.write_now(batch)?;
+        if batch.slices.is_empty() {
+            return Ok(());
+        }
+        if link.is_closed() {
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + CLOSE_PATIENCE);
+            match tokio::time::timeout_at(deadline, link.stream.writable()).await {
+                Ok(result) => result?,
+                Err(_) => {
+                    // Without this the kernel would keep what the peer does not take for minutes.
+                    socket2::SockRef::from(&link.stream).set_linger(Some(Duration::ZERO))?;
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+            }
+        } else {
+            // A close must be seen here, because from then on there is a deadline.
+            either(link.stream.writable(), link.task.notified()).await?;
+        }
+    }
+}
+
+/// Waits for the first of two; `Ok` if it is the second.
+async fn either(
+    one: impl Future<Output = io::Result<()>>,
+    other: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|cx| match one.as_mut().poll(cx) {
+        Poll::Ready(result) => Poll::Ready(result),
+        Poll::Pending => other.as_mut().poll(cx).map(Ok),
+    })
+    .await
+}
+
+fn send_slices(stream: &TcpStream, slices: &VecDeque<Bytes>) -> io::Result<usize> {
+    let mut vectors = [IoSlice::new(&[]); SLICES_MAX];
+    let mut count = 0;
+    for (vector, slice) in vectors.iter_mut().zip(slices) {
+        *vector = IoSlice::new(slice);
+        count += 1;
+    }
+    // No signal: this may be a library in a process that does not ignore SIGPIPE.
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    loop {
+        match rustix::net::sendmsg(stream, &vectors[..count], &mut SendAncillaryBuffer::default(), flags) {
+            Err(rustix::io::Errno::INTR) => {}
+            result => return Ok(result?),
+        }
+    }
+}
+
+fn bulk_bytes(frame: &Frame) -> usize {
+    frame.bulk.iter().map(Bytes::len).sum()
+}
+
+/// Places that `frame` takes in the queue: its bytes, but so many at least that there are never too many frames,
+/// and no more than there are.
+fn places_of(frame: &Frame) -> usize {
+    let bytes = PREFIX_BYTES + frame.head.len() + bulk_bytes(frame);
+    bytes.clamp(QUEUE_BYTES_MAX / QUEUE_FRAMES_MAX, QUEUE_BYTES_MAX)
+}
+
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the connection is closed")
+}

@@ -1,0 +1,264 @@
+//! Two ends on this machine.
+
+use std::io::{ErrorKind, Read, Write};
+
+use bytes::Bytes;
+
+use super::*;
+use crate::net::{Frame, FrameLimit, Receiver};
+use crate::os::Node;
+use crate::os::tests::block_on_plain;
+use crate::{Net, Rt};
+
+fn node() -> (Node, Net) {
+    let node = Node::start(2).expect("a node starts");
+    let net = Rt::os(node.clone()).net();
+    (node, net)
+}
+
+async fn pair(net: &Net) -> (Conn, Conn) {
+    let mut listener = net.listen(&Addr("127.0.0.1:0".to_owned())).await.expect("it listens");
+    let client = net.connect(&listener.addr()).await.expect("it connects");
+    let server = listener.accept().await.expect("it accepts");
+    (client, server)
+}
+
+/// A connection whose other end is a plain socket.
+fn raw(node: &Node, net: &Net) -> (std::net::TcpStream, Conn) {
+    node.block_on(async {
+        let mut listener = net.listen(&Addr("127.0.0.1:0".to_owned())).await.expect("it listens");
+        let stream = std::net::TcpStream::connect(listener.addr().0).expect("it connects");
+        (stream, listener.accept().await.expect("it accepts"))
+    })
+}
+
+fn frame(seed: u8, head: usize, bulk: &[usize]) -> Frame {
+    let bytes = |len: usize| Bytes::from_iter((0..len).map(|i| (i % 249) as u8 ^ seed));
+    Frame { head: bytes(head), bulk: bulk.iter().map(|&len| bytes(len)).collect() }
+}
+
+fn same(got: &Frame, sent: &Frame) -> bool {
+    got.head == sent.head && got.bulk.concat() == sent.bulk.concat() && got.bulk.len() <= 1
+}
+
+async fn error_of(receiver: &mut Receiver) -> ErrorKind {
+    receiver.recv().await.map(|_| ()).expect_err("the connection is gone").kind()
+}
+
+#[test]
+fn frames_arrive_as_they_were_sent() {
+    let (node, net) = node();
+    node.block_on(async {
+        let (client, mut server) = pair(&net).await;
+        let frames = [
+            frame(1, 0, &[]),
+            frame(2, 100, &[]),
+            frame(3, 100, &[1 << 20]),
+            frame(4, 0, &[5]),
+            frame(5, 70_000, &[4096, 0, 1, 4097]),
+            frame(6, 16_384 - 16, &[4 << 20, 1]),
+            frame(7, 3, &[300; 1000]),
+        ];
+        for sent in &frames {
+            client.sender.send(sent.clone()).await.expect("it is open");
+            let got = server.receiver.recv().await.expect("it is open");
+            assert!(same(&got, sent));
+            assert!(got.bulk.iter().all(|bulk| bulk.as_ptr().addr().is_multiple_of(crate::buf::ALIGN)));
+        }
+        server.sender.send(frame(8, 8, &[8])).await.expect("it is open");
+        let mut receiver = client.receiver;
+        assert!(same(&receiver.recv().await.expect("it is open"), &frame(8, 8, &[8])));
+    });
+}
+
+#[test]
+fn many_senders_do_not_mix() {
+    let (node, net) = node();
+    let (client, mut server) = node.block_on(pair(&net));
+    const EACH: usize = 300;
+    std::thread::scope(|scope| {
+        for seed in 0..6u8 {
+            let sender = client.sender.clone();
+            scope.spawn(move || {
+                for i in 0..EACH {
+                    let bulk = if i % 5 == 0 { vec![i * 700] } else { vec![] };
+                    let mut sent = frame(seed, 200 + i, &bulk);
+                    sent.head = Bytes::from([&[seed][..], &sent.head].concat());
+                    block_on_plain(sender.send(sent)).expect("it is open");
+                }
+            });
+        }
+        // Received on a plain thread too, without any runtime entered.
+        let mut next = [0; 6];
+        for _ in 0..6 * EACH {
+            let got = block_on_plain(server.receiver.recv()).expect("it is open");
+            let seed = got.head[0];
+            let i = next[usize::from(seed)];
+            let bulk = if i % 5 == 0 { vec![i * 700] } else { vec![] };
+            let sent = frame(seed, 200 + i, &bulk);
+            assert!(got.head[1..] == sent.head && got.bulk.concat() == sent.bulk.concat());
+            next[usize::from(seed)] += 1;
+        }
+    });
+}
+
+#[test]
+fn everything_works_from_foreign_threads() {
+    let (_node, net) = node();
+    block_on_plain(async {
+        let (client, mut server) = pair(&net).await;
+        client.sender.send(frame(1, 10, &[2 << 20])).await.expect("it is open");
+        assert!(same(&server.receiver.recv().await.expect("it is open"), &frame(1, 10, &[2 << 20])));
+    });
+}
+
+#[test]
+fn a_full_queue_makes_senders_wait() {
+    let (node, net) = node();
+    node.block_on(async {
+        let (client, mut server) = pair(&net).await;
+        let rt = Rt::os(node.clone());
+        let sender = client.sender.clone();
+        let (done, mut count) = crate::sync::channel(1000);
+        rt.spawn(async move {
+            for _ in 0..100 {
+                sender.send(frame(1, 0, &[1 << 20])).await.expect("it is open");
+                done.send(()).await.expect("the test waits");
+            }
+        });
+        // The peer does not read: some frames fit into queue and socket, never all.
+        let mut sent = 0;
+        while rt.timeout(Duration::from_millis(300), count.recv()).await.flatten().is_some() {
+            sent += 1;
+        }
+        assert!(sent < 100, "{sent} frames are waiting");
+        for _ in 0..100 {
+            server.receiver.recv().await.expect("it is open");
+        }
+    });
+}
+
+#[test]
+fn a_dropped_receive_loses_nothing() {
+    let (node, net) = node();
+    let (mut stream, mut conn) = raw(&node, &net);
+    let rt = Rt::os(node.clone());
+    let mut bytes = prefix::Prefix::new(3, 2).expect("it is short").encode().to_vec();
+    bytes.extend_from_slice(b"abcde");
+    node.block_on(async {
+        for byte in bytes {
+            let early = rt.timeout(Duration::ZERO, conn.receiver.recv()).await;
+            assert!(early.is_none(), "the frame is not whole");
+            stream.write_all(&[byte]).expect("it is open");
+        }
+        let got = conn.receiver.recv().await.expect("it is open");
+        assert_eq!((got.head.as_ref(), got.bulk.concat().as_slice()), (&b"abc"[..], &b"de"[..]));
+    });
+}
+
+#[test]
+fn limits_are_enforced() {
+    let (node, net) = node();
+    node.block_on(async {
+        for (head, bulk, good) in [(64, 128, true), (65, 0, false), (0, 129, false)] {
+            let (client, mut server) = pair(&net).await;
+            server.receiver.set_limit(FrameLimit { head_bytes_max: 64, bulk_bytes_max: 128 });
+            client.sender.send(frame(1, head, &[bulk])).await.expect("it is open");
+            match server.receiver.recv().await {
+                Ok(_) => assert!(good, "{head} {bulk}"),
+                Err(error) => assert!(!good && error.kind() == ErrorKind::InvalidData, "{error}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn garbage_ends_the_connection() {
+    let (node, net) = node();
+    let (mut stream, mut conn) = raw(&node, &net);
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: nobody\r\n\r\n").expect("it is open");
+    assert_eq!(node.block_on(error_of(&mut conn.receiver)), ErrorKind::InvalidData);
+    assert!(node.block_on(conn.receiver.recv()).is_err(), "it stays closed");
+    assert!(node.block_on(conn.sender.send(frame(1, 1, &[]))).is_err());
+    assert_eq!(stream.read(&mut [0; 10]).expect("the peer sees the end"), 0);
+}
+
+#[test]
+fn close_ends_both_sides() {
+    let (node, net) = node();
+    node.block_on(async {
+        let (mut client, mut server) = pair(&net).await;
+        // What was sent before the close still arrives.
+        client.sender.send(frame(1, 1, &[3 << 20])).await.expect("it is open");
+        client.sender.close();
+        assert!(client.sender.send(frame(1, 1, &[])).await.is_err());
+        assert!(client.receiver.recv().await.is_err());
+        assert!(same(&server.receiver.recv().await.expect("it was sent"), &frame(1, 1, &[3 << 20])));
+        assert_eq!(error_of(&mut server.receiver).await, ErrorKind::UnexpectedEof);
+        assert!(server.sender.send(frame(1, 1, &[])).await.is_err(), "the end is known");
+    });
+}
+
+#[test]
+fn close_wakes_a_receiver_that_waits() {
+    let (node, net) = node();
+    let (client, _server) = node.block_on(pair(&net));
+    let mut receiver = client.receiver;
+    let mut recv = Box::pin(receiver.recv());
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(Future::poll(recv.as_mut(), &mut cx).is_pending());
+    client.sender.close();
+    assert!(node.block_on(recv).is_err());
+}
+
+#[test]
+fn dropping_all_ends_closes() {
+    let (node, net) = node();
+    node.block_on(async {
+        let (client, mut server) = pair(&net).await;
+        let clone = client.sender.clone();
+        drop(client.receiver);
+        drop(client.sender);
+        clone.send(frame(1, 1, &[])).await.expect("a sender is left");
+        server.receiver.recv().await.expect("it was sent");
+        drop(clone);
+        assert_eq!(error_of(&mut server.receiver).await, ErrorKind::UnexpectedEof);
+    });
+}
+
+#[test]
+fn a_peer_that_does_not_read_cannot_hold_a_closed_connection() {
+    let (node, net) = node();
+    let (mut stream, conn) = raw(&node, &net);
+    node.block_on(async {
+        for _ in 0..3 {
+            conn.sender.send(frame(1, 0, &[5 << 20])).await.expect("there is room");
+        }
+    });
+    drop(conn);
+    // Nobody reads, so the end cannot come behind the data: the connection is reset.
+    assert!(ended(&stream), "the socket ends");
+    let mut rest = Vec::new();
+    assert!(stream.read_to_end(&mut rest).is_err() && rest.len() < 15 << 20);
+}
+
+/// Whether the other side ends `stream` soon, seen without reading it.
+fn ended(stream: &std::net::TcpStream) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::new(stream, PollFlags::RDHUP)];
+    let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
+    poll(&mut fds, Some(&patience)).expect("poll works") > 0
+}
+
+#[test]
+fn nobody_listens() {
+    let (node, net) = node();
+    node.block_on(async {
+        let listener = net.listen(&Addr("127.0.0.1:0".to_owned())).await.expect("it listens");
+        let addr = listener.addr();
+        drop(listener);
+        let error = net.connect(&addr).await.map(|_| ()).expect_err("nobody is there");
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        assert!(net.connect(&Addr("no address".to_owned())).await.is_err());
+    });
+}
