@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# `make bench`: a weft mount beside a plain directory of the same disk, in one run. Raw output goes to
+# bench/results/. Usage: tools/bench.sh [options of the bench program]
+. "$(dirname "$0")/lib.sh"
+
+fsname=wb$((RANDOM % 9000 + 1000))
+leave() {
+  "$WEFT" down "$work/mnt" >/dev/null 2>&1
+  umount -l "$work/mnt" 2>/dev/null
+  rm -rf "$work" "/etc/weft/$fsname".*.key
+}
+trap leave EXIT
+
+mkdir -p "$work/mnt" "$work/plain"
+"$WEFT" up "$work/mnt" --data "$work/data" --fsname "$fsname" >/dev/null || exit 1
+out=bench/results/$(date +%Y-%m-%d)-$(git rev-parse --short HEAD).txt
+mkdir -p bench/results
+{
+  echo "weft $(git rev-parse --short HEAD), Linux $(uname -r), $(nproc) cores, $(df --output=fstype "$work" | tail -1) below"
+  "$(dirname "$WEFT")/bench" "$@" weft="$work/mnt" plain="$work/plain"
+} | tee "$out"

@@ -1,0 +1,70 @@
+# Helpers of the tests that need a real mount. Sourced, not run.
+# A test script defines functions and calls `check NAME FUNCTION...`; `finish` prints the count and sets the status.
+
+set -u
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$top" || exit 2
+
+WEFT=${WEFT:-$top/bin/weft}
+LFS=$(dirname "$WEFT")/lfs
+cache=${WEFT_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/weft-tools}
+passed=0
+failed=0
+skipped=0
+
+# A scratch directory on the disk that holds /var/tmp, removed at the end.
+work=$(mktemp -d /var/tmp/weft-test.XXXXXX)
+
+say() { printf '%s\n' "$*"; }
+
+# check NAME COMMAND...: runs the command with its output in a log, prints one line and the log's end on failure.
+check() {
+  local name=$1 log=$work/log start end
+  shift
+  start=$(date +%s.%N)
+  if ( set -e; "$@" ) >"$log" 2>&1; then
+    end=$(date +%s.%N)
+    passed=$((passed + 1))
+    printf 'ok    %-44s %6.1f s\n' "$name" "$(echo "$end - $start" | bc)"
+  else
+    failed=$((failed + 1))
+    printf 'FAIL  %s\n' "$name"
+    tail -n 40 "$log" | sed 's/^/      | /'
+  fi
+}
+
+skip() {
+  skipped=$((skipped + 1))
+  printf 'skip  %s: %s\n' "$1" "$2"
+}
+
+finish() {
+  printf '%s passed, %s failed, %s skipped\n' "$passed" "$failed" "$skipped"
+  [ "$failed" -eq 0 ]
+}
+
+# must_fail STATUS COMMAND...: the command has to end with that status and say one line on stderr.
+must_fail() {
+  local want=$1 got=0
+  shift
+  "$@" >"$work/out" 2>"$work/err" || got=$?
+  if [ "$got" != "$want" ]; then
+    echo "$*: status $got, not $want"; cat "$work/out" "$work/err"; return 1
+  fi
+  if [ ! -s "$work/err" ]; then
+    echo "$*: says nothing on stderr"; return 1
+  fi
+  if grep -q 'panicked' "$work/err"; then
+    echo "$*: panics"; cat "$work/err"; return 1
+  fi
+}
+
+# daemon_pid MOUNTPOINT: the process that serves the mount.
+daemon_pid() {
+  "$WEFT" status --json "$1" | python3 -c 'import json,sys; print(json.load(sys.stdin)["pid"])'
+}
+
+# tool NAME: builds a test suite from the registry into the cache, once.
+tool() {
+  [ -x "$cache/bin/$1" ] || cargo install --locked --quiet --root "$cache" "$1"
+}

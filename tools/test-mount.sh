@@ -1,0 +1,188 @@
+#!/usr/bin/env bash
+# Ring three: one process with every role, a real mount, and suites that nobody here wrote.
+# Usage: tools/test-mount.sh [CASE...]; needs root, bin/weft, fio, sqlite3, git, python3 (tools/deps.sh test).
+. "$(dirname "$0")/lib.sh"
+
+fsname=wt$((RANDOM % 9000 + 1000))
+mnt=$work/mnt
+data=$work/data
+mkdir -p "$mnt"
+
+up() { "$WEFT" up "$mnt" --data "$data" --fsname "$fsname" "$@"; }
+down() { "$WEFT" down "$mnt"; }
+
+leave() {
+  "$WEFT" down "$mnt" >/dev/null 2>&1
+  umount -l "$mnt" 2>/dev/null
+  [ -n "${small:-}" ] && { "$WEFT" down "$small/mnt" >/dev/null 2>&1; umount -l "$small/mnt" 2>/dev/null; umount "$small" 2>/dev/null; }
+  rm -rf "$work" "/etc/weft/$fsname".*.key "/etc/weft/${fsname}f".*.key
+}
+trap leave EXIT
+
+t_up_down() {
+  up
+  up | grep -qi already
+  mountpoint -q "$mnt"
+  echo stays > "$mnt/stays"
+  sync "$mnt/stays"
+  down
+  ! mountpoint -q "$mnt"
+  up
+  [ "$(cat "$mnt/stays")" = stays ]
+  "$WEFT" status "$mnt"
+  "$WEFT" status --json "$mnt" | python3 -m json.tool >/dev/null
+}
+
+t_transcripts() {
+  mkdir "$mnt/seed" && cd "$mnt/seed"
+  "$LFS" setstripe -c -1 shared-file
+  "$LFS" getstripe shared-file > "$work/stripes"
+  grep -q 'lmm_stripe_count:  4' "$work/stripes"
+  grep -q 'lmm_stripe_size:   1048576' "$work/stripes"
+  grep -q 'lmm_pattern:       raid0$' "$work/stripes"
+  order=$(awk '/obdidx/ {on=1; next} on && NF {printf "%s ", $1}' "$work/stripes")
+  case "$order" in "0 2 1 3 " | "2 1 3 0 " | "1 3 0 2 " | "3 0 2 1 ") ;; *) echo "order $order"; return 1 ;; esac
+  "$LFS" setstripe -C 8 shared-file-OS
+  "$LFS" getstripe shared-file-OS > "$work/stripes"
+  grep -q 'lmm_stripe_count:  8' "$work/stripes"
+  grep -q 'lmm_pattern:       raid0,overstriped$' "$work/stripes"
+  order=$(awk '/obdidx/ {on=1; next} on && NF {printf "%s ", $1}' "$work/stripes")
+  set -- $order
+  [ "$1$2$3$4" = "$5$6$7$8" ]
+  "$LFS" setstripe -c 2 -S 2M "$mnt/seed"
+  [ "$("$LFS" getstripe -c "$mnt/seed")" = 2 ]
+  touch inherits && [ "$("$LFS" getstripe -S inherits)" = 2097152 ]
+  "$LFS" setstripe -d "$mnt/seed"
+  must_fail 1 "$LFS" setstripe -c 1 shared-file-with/no/dir
+  echo data > full && must_fail 1 "$LFS" setstripe -c 1 full
+  grep -q 'File exists' "$work/err"
+  must_fail 1 "$LFS" setstripe -S 65537 odd
+  "$LFS" df "$mnt" | grep -c OST | grep -qx 4
+  "$LFS" osts "$mnt" && "$LFS" mdts "$mnt"
+  fid=$("$LFS" path2fid inherits)
+  "$LFS" fid2path "$mnt" "$fid" | grep -q 'seed/inherits'
+}
+
+t_posix_basics() {
+  python3 "$top/tests/basics.py" "$mnt"
+}
+
+t_source_tree() {
+  mkdir "$mnt/src"
+  git clone -q "$top" "$mnt/src/weft"
+  git -C "$mnt/src/weft" fsck --full
+  cp -r "$top"/. "$mnt/src/copy" 2>/dev/null || true
+  cd "$mnt/src/weft"
+  mkdir -p .cargo
+  cargo vendor -q vendor > "$work/vendor.toml"
+  cat "$work/vendor.toml" >> .cargo/config.toml
+  find vendor -type f | wc -l
+  CARGO_TARGET_DIR=$mnt/src/target cargo build --offline -q -p weft-proto
+  CARGO_TARGET_DIR=$mnt/src/target cargo test --offline -q -p weft-proto
+  tar -cf "$work/tree.tar" -C vendor . && mkdir "$work/plain" "$mnt/src/untar"
+  tar -xf "$work/tree.tar" -C "$work/plain" && tar -xf "$work/tree.tar" -C "$mnt/src/untar"
+  diff -r "$work/plain" "$mnt/src/untar"
+  rm -rf "$mnt/src" "$work/plain" "$work/tree.tar"
+}
+
+t_sqlite() {
+  python3 "$top/tests/sqlite.py" "$mnt/db"
+}
+
+t_fio_verify() {
+  fio --name=verify --directory="$mnt" --rw=randwrite --bs=4k-128k --size=128m --numjobs=2 --verify=crc32c \
+    --verify_fatal=1 --fsync=64 --randseed=7 --minimal
+  rm -f "$mnt"/verify.*
+}
+
+t_survives() {
+  "$LFS" setstripe -c 4 "$mnt/big"
+  dd if=/dev/urandom of="$work/big" bs=1M count=1024 status=none
+  dd if="$work/big" of="$mnt/big" bs=1M conv=fsync,notrunc status=none
+  sum=$(sha256sum < "$work/big")
+  [ "$(sha256sum < "$mnt/big")" = "$sum" ]
+  down && up
+  [ "$(sha256sum < "$mnt/big")" = "$sum" ]
+  dd if="$work/big" of="$mnt/big2" bs=1M count=256 conv=fsync status=none
+  kill -9 "$(daemon_pid "$mnt")"
+  up
+  [ "$(sha256sum < "$mnt/big")" = "$sum" ]
+  cmp -n $((256 * 1048576)) "$work/big" "$mnt/big2"
+  rm -f "$mnt/big" "$mnt/big2" "$work/big"
+  down
+  for dir in $(find "$data" -name label -printf '%h\n'); do "$WEFT" check "$dir"; done
+  up
+}
+
+t_fsx() {
+  tool fsx
+  for seed in 1 2 3 4; do
+    "$cache/bin/fsx" -N "${FSX_OPS:-20000}" -S $seed "$mnt/fsx.$seed" || return 1
+    rm -f "$mnt"/fsx.$seed*
+  done
+}
+
+t_pjdfstest() {
+  tool pjdfstest
+  id tests >/dev/null 2>&1 || useradd --system --no-create-home tests
+  getent group nobody >/dev/null || groupadd nobody
+  mkdir -p "$mnt/pjd" && chmod 755 "$work" "$mnt" "$mnt/pjd"
+  "$cache/bin/pjdfstest" -c "$top/tests/pjdfstest.toml" -p "$mnt/pjd" > "$work/pjd.out" 2>&1 || true
+  tail -n 3 "$work/pjd.out"
+  grep -E '^[a-z_:0-9]+ +\.* *(FAILED|failed)|FAILED' "$work/pjd.out" | awk '{print $1}' | sort -u > "$work/pjd.failed"
+  grep -v '^#' "$top/tests/pjdfstest-known.txt" | sort -u > "$work/pjd.known"
+  comm -23 "$work/pjd.failed" "$work/pjd.known" > "$work/pjd.new"
+  if [ -s "$work/pjd.new" ]; then echo "not in tests/pjdfstest-known.txt:"; cat "$work/pjd.new"; return 1; fi
+  grep -q 'Tests:' "$work/pjd.out" || { tail -n 20 "$work/pjd.out"; return 1; }
+}
+
+# An OST directory that is full: the writer learns it, and what was fsynced stays.
+t_full() {
+  small=$work/small
+  mkdir -p "$small"
+  mount -t tmpfs -o size=192m tmpfs "$small"
+  mkdir -p "$small/mnt"
+  "$WEFT" up "$small/mnt" --data "$small/data" --fsname "${fsname}f"
+  dd if=/dev/urandom of="$work/kept" bs=1M count=16 status=none
+  dd if="$work/kept" of="$small/mnt/kept" bs=1M conv=fsync status=none
+  if dd if=/dev/zero of="$small/mnt/fill" bs=1M count=400 conv=fsync 2> "$work/dd"; then
+    echo "400 MiB fit into 192"; return 1
+  fi
+  grep -q 'No space left' "$work/dd"
+  cmp "$work/kept" "$small/mnt/kept"
+  rm "$small/mnt/fill"
+  "$WEFT" down "$small/mnt"
+  "$WEFT" up "$small/mnt" --data "$small/data" --fsname "${fsname}f"
+  cmp "$work/kept" "$small/mnt/kept"
+  dd if="$work/kept" of="$small/mnt/again" bs=1M conv=fsync status=none
+  "$WEFT" down "$small/mnt"
+  umount "$small"
+  small=
+}
+
+t_bad_input() {
+  must_fail 2 "$WEFT" up
+  must_fail 2 "$WEFT" frobnicate
+  must_fail 2 "$WEFT" up "$work/x" --osts none
+  must_fail 1 "$WEFT" up "$work/nosuch/dir/x" --fsname waytoolongname
+  touch "$work/plainfile"
+  must_fail 1 "$WEFT" up "$work/plainfile" --data "$work/d2"
+  must_fail 1 "$WEFT" up "$mnt" --data "$work/d3" --fsname other
+  must_fail 1 "$WEFT" serve "$work"
+  must_fail 1 "$WEFT" check "$work"
+  must_fail 1 "$WEFT" down "$work"
+  must_fail 1 "$WEFT" mount 127.0.0.1:1@tcp:/nofs "$work/none"
+  must_fail 1 "$LFS" getstripe "$work"
+  must_fail 1 "$LFS" getstripe "$mnt/nosuch"
+  must_fail 1 "$LFS" path2fid "$work"
+}
+
+all="up_down transcripts posix_basics sqlite fio_verify source_tree survives fsx pjdfstest full bad_input"
+up >/dev/null || { echo "weft up failed"; exit 1; }
+down >/dev/null
+check up_down t_up_down
+mountpoint -q "$mnt" || up >/dev/null
+for case in ${*:-$all}; do
+  [ "$case" = up_down ] || { check "$case" "t_$case"; mountpoint -q "$mnt" || up >/dev/null; }
+done
+finish

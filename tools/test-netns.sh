@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+# Ring three: four roles and two clients in six network namespaces, connected by veth pairs and a bridge.
+# Usage: tools/test-netns.sh; needs root, bin/weft, iproute2 (tools/deps.sh test).
+. "$(dirname "$0")/lib.sh"
+
+id=$((RANDOM % 900 + 100))
+fsname=wn$id
+key=$work/keys
+pids=()
+nodes="mgs mds oss1 oss2 cl1 cl2"
+declare -A ip=([mgs]=10.99.7.1 [mds]=10.99.7.2 [oss1]=10.99.7.3 [oss2]=10.99.7.4 [cl1]=10.99.7.5 [cl2]=10.99.7.6)
+
+ns() { echo "w$id$1"; }
+on() { local node=$1; shift; ip netns exec "$(ns "$node")" "$@"; }
+
+leave() {
+  for client in cl1 cl2; do umount "$work/$client" 2>/dev/null || umount -l "$work/$client" 2>/dev/null; done
+  for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null; done
+  for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null; done
+  for node in $nodes sw; do ip netns del "$(ns "$node")" 2>/dev/null; done
+  rm -rf "$work" "/etc/weft/$fsname".*.key
+}
+trap leave EXIT
+
+# One bridge in a namespace of its own, so that nothing of the host's network is touched.
+make_net() {
+  ip netns add "$(ns sw)"
+  on sw ip link add br0 type bridge
+  on sw ip link set br0 up
+  for node in $nodes; do
+    ip netns add "$(ns "$node")"
+    ip link add "v$id$node" netns "$(ns sw)" type veth peer name eth0 netns "$(ns "$node")"
+    on sw ip link set "v$id$node" master br0 up
+    on "$node" ip address add "${ip[$node]}/24" dev eth0
+    on "$node" ip link set eth0 up
+    on "$node" ip link set lo up
+  done
+}
+
+serve() {
+  local node=$1
+  shift
+  on "$node" "$WEFT" serve "$@" --listen "${ip[$node]}@tcp" --server "$node" >"$work/$node.log" 2>&1 &
+  pids+=($!)
+}
+
+mount_on() { on "$1" "$WEFT" mount "${ip[mgs]}@tcp:/$fsname" "$work/$1"; }
+
+t_start() {
+  "$WEFT" format --mgs --fsname "$fsname" "$work/mgs"
+  "$WEFT" format --mdt --fsname "$fsname" --index 0 --mgsnode "${ip[mgs]}@tcp" "$work/mdt0"
+  for n in 0 1 2 3; do
+    "$WEFT" format --ost --fsname "$fsname" --index $n --mgsnode "${ip[mgs]}@tcp" "$work/ost$n"
+  done
+}
+
+# Bytes that crossed a node's link, both ways.
+bytes() { on "$1" cat /sys/class/net/eth0/statistics/rx_bytes /sys/class/net/eth0/statistics/tx_bytes | awk '{s+=$1} END {print s}'; }
+
+t_write_read() {
+  dd if=/dev/urandom of="$work/data" bs=1M count=256 status=none
+  "$LFS" setstripe -c 4 "$work/cl1/file"
+  local mds oss
+  mds=$(bytes mds)
+  oss=$(( $(bytes oss1) + $(bytes oss2) ))
+  dd if="$work/data" of="$work/cl1/file" bs=1M conv=fsync,notrunc status=none
+  cmp "$work/data" "$work/cl2/file"
+  mds=$(( $(bytes mds) - mds ))
+  oss=$(( $(bytes oss1) + $(bytes oss2) - oss ))
+  echo "bytes over the MDS's link: $mds; over the OSSes' links: $oss (file: $((256 << 20)), written once and read once)"
+  cp "$log" "$work/traffic" 2>/dev/null || true
+  [ "$mds" -lt 1000000 ]
+  [ "$oss" -gt $((512 << 20)) ]
+}
+
+t_names_seen_by_both() {
+  mkdir "$work/cl1/dir"
+  echo one > "$work/cl1/dir/a"
+  [ "$(cat "$work/cl2/dir/a")" = one ]
+  mv "$work/cl2/dir/a" "$work/cl2/dir/b"
+  [ ! -e "$work/cl1/dir/a" ] && [ "$(cat "$work/cl1/dir/b")" = one ]
+  echo two >> "$work/cl2/dir/b"
+  [ "$(cat "$work/cl1/dir/b")" = "$(printf 'one\ntwo')" ]
+  chmod 600 "$work/cl1/dir/b" && [ "$(stat -c %a "$work/cl2/dir/b")" = 600 ]
+  rm "$work/cl1/dir/b" && [ ! -e "$work/cl2/dir/b" ]
+}
+
+t_basics_over_tcp() { python3 "$top/tests/basics.py" "$work/cl2"; }
+
+# A stranger, a client's key in a server's place, and nonsense.
+t_security() {
+  head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' > "$work/wrong.key"
+  chmod 600 "$work/wrong.key"
+  mkdir -p "$work/stranger"
+  must_fail 1 on cl1 "$WEFT" mount "${ip[mgs]}@tcp:/$fsname" "$work/stranger" --key "$work/wrong.key"
+  for node in mgs mds oss1; do
+    for _ in 1 2 3; do
+      head -c 100000 /dev/urandom | on cl1 timeout 5 bash -c "cat > /dev/tcp/${ip[$node]}/7988" || true
+    done
+  done
+  kill -0 "${pids[@]}"
+  echo alive > "$work/cl1/alive" && [ "$(cat "$work/cl2/alive")" = alive ]
+  "$WEFT" format --ost --fsname "$fsname" --index 9 --mgsnode "${ip[mgs]}@tcp" "$work/ost9"
+  must_fail 1 timeout 30 ip netns exec "$(ns oss2)" "$WEFT" serve "$work/ost9" --listen "${ip[oss2]}:7999@tcp" \
+    --key "/etc/weft/$fsname.client.key"
+}
+
+t_used_index() {
+  "$WEFT" format --ost --fsname "$fsname" --index 1 --mgsnode "${ip[mgs]}@tcp" "$work/other"
+  must_fail 1 timeout 30 ip netns exec "$(ns oss2)" "$WEFT" serve "$work/other" --listen "${ip[oss2]}:7999@tcp"
+}
+
+t_mount_weft() {
+  umount "$work/cl1"
+  on cl1 "$(dirname "$WEFT")/mount.weft" "${ip[mgs]}@tcp:/$fsname" "$work/cl1" -o rw,_netdev
+  mountpoint -q "$work/cl1"
+  [ "$(cat "$work/cl1/alive")" = alive ]
+}
+
+# An OSS is killed and started again while a client writes: the client waits and goes on.
+t_oss_restart() {
+  dd if="$work/data" of="$work/cl1/during" bs=1M conv=fsync status=none &
+  local writer=$!
+  sleep 0.3
+  kill -9 "${pids[2]}"
+  wait "${pids[2]}" 2>/dev/null || true
+  serve oss1 "$work/ost0" "$work/ost1"
+  wait $writer
+  cmp "$work/data" "$work/cl2/during"
+}
+
+make_net || exit 1
+check format t_start
+serve mgs "$work/mgs"
+serve mds "$work/mdt0"
+serve oss1 "$work/ost0" "$work/ost1"
+serve oss2 "$work/ost2" "$work/ost3"
+mkdir -p "$work/cl1" "$work/cl2"
+check mount_cl1 mount_on cl1
+check mount_cl2 mount_on cl2
+for case in ${*:-write_read names_seen_by_both basics_over_tcp security used_index mount_weft oss_restart}; do
+  check "$case" "t_$case"
+  [ "$case" = write_read ] && grep 'bytes over' "$work/log" 
+done
+finish
