@@ -1,1 +1,13 @@
-//! Empty.
+//! Clusters of the production roles in virtual time.
+//!
+//! A seed decides everything: the faults of network and disks, the order of tasks, and what the clients do. The
+//! checkers know the system only from outside: they compare every result with a model ([`model`]), and after a
+//! crash of everything they demand what was promised ([`recovered`]).
+
+pub mod cluster;
+pub mod content;
+pub mod model;
+pub mod recovered;
+pub mod scenario;
+pub mod shared;
+pub mod workload;

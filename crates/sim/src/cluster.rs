@@ -1,0 +1,139 @@
+//! A file system on simulated nodes: one for the MGS, one for the MDT, one for each OSS, one for each client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Client, Limits};
+use proto::{ClientId, FsName, Nid, TargetId};
+use rpc::{Hub, Key, Keys};
+use rt::sim::Handle;
+use rt::{Addr, Rt};
+use store::{Label, Store};
+
+/// How many of what.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// OSTs in all.
+    pub osts: u32,
+    /// OSTs of each OSS.
+    pub osts_per_oss: u32,
+}
+
+/// The file system; cheap to clone.
+#[derive(Clone)]
+pub struct Cluster {
+    handle: Handle,
+    shape: Shape,
+}
+
+const RETRY: Duration = Duration::from_millis(50);
+
+fn keys() -> Keys {
+    Keys { server: Some(Key([1; 32])), client: Some(Key([2; 32])) }
+}
+
+fn fsname() -> FsName {
+    "sim".parse().expect("a plain name")
+}
+
+fn nid(node: &str) -> Nid {
+    Nid { address: node.to_owned(), net: "tcp".to_owned() }
+}
+
+impl Cluster {
+    /// Describes a file system in the world of `handle`; nothing is made yet.
+    pub fn new(handle: Handle, shape: Shape) -> Cluster {
+        Cluster { handle, shape }
+    }
+
+    /// The world.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Names of the server nodes.
+    pub fn servers(&self) -> Vec<String> {
+        let osses = self.shape.osts.div_ceil(self.shape.osts_per_oss);
+        let mut names = vec!["mgs".to_owned(), "mds".to_owned()];
+        names.extend((0..osses).map(|n| format!("oss{n}")));
+        names
+    }
+
+    /// The targets of a server node, with their directories.
+    pub fn targets(&self, server: &str) -> Vec<(TargetId, String)> {
+        match server.strip_prefix("oss").and_then(|n| n.parse::<u32>().ok()) {
+            Some(oss) => (oss * self.shape.osts_per_oss..((oss + 1) * self.shape.osts_per_oss).min(self.shape.osts))
+                .map(|index| (TargetId::ost(index), format!("/ost{index}")))
+                .collect(),
+            None if server == "mgs" => vec![(TargetId::MGS, "/mgs".to_owned())],
+            None => vec![(TargetId::mdt(0), "/mdt0".to_owned())],
+        }
+    }
+
+    /// Makes every target.
+    pub async fn format(&self) {
+        for server in self.servers() {
+            let rt = self.handle.rt(&server);
+            for (target, path) in self.targets(&server) {
+                let mgs = if target == TargetId::MGS { Vec::new() } else { vec![nid("mgs")] };
+                let uuid = ClientId((u128::from(target.kind.to_u8()) << 64) | u128::from(target.index) | 1 << 100);
+                let label = Label { fsname: fsname(), target, uuid, mgs };
+                Store::format(&rt, &path, &label).await.expect("an empty simulated disk can be formatted");
+            }
+        }
+    }
+
+    /// Starts every server node's process.
+    pub fn start_servers(&self) {
+        for server in self.servers() {
+            self.start_server(&server);
+        }
+    }
+
+    /// Starts the process of one server node: what `weft serve` does.
+    pub fn start_server(&self, server: &str) {
+        let rt = self.handle.rt(server);
+        let targets = self.targets(server);
+        let server = server.to_owned();
+        rt.clone().spawn(async move {
+            let hub = Hub::new(rt.clone(), fsname(), keys());
+            let addr = Addr(nid(&server).socket_address());
+            while hub.listen(&addr).await.is_err() {
+                rt.sleep(RETRY).await;
+            }
+            let mut running = Vec::new();
+            for (_, path) in targets {
+                let config = server::Config { path, nids: vec![nid(&server)], server: server.clone() };
+                running.push(loop {
+                    match server::start(&hub, config.clone()).await {
+                        Ok(target) => break target,
+                        Err(_) => rt.sleep(RETRY).await,
+                    }
+                });
+            }
+            std::future::pending::<()>().await;
+            drop(running);
+        });
+    }
+
+    /// Cuts the power of every server, and starts them all again.
+    pub fn crash_servers(&self) {
+        for server in self.servers() {
+            self.handle.crash(&server);
+        }
+        for server in self.servers() {
+            self.handle.restart(&server);
+            self.start_server(&server);
+        }
+    }
+
+    /// Mounts the file system on a node.
+    pub async fn mount(&self, node: &str) -> (Rt, Arc<Client>) {
+        let rt = self.handle.rt(node);
+        let keys = Keys { server: None, client: keys().client };
+        let hub = Hub::new(rt.clone(), fsname(), keys);
+        let limits = Limits { dirty_bytes_max: 8 << 20, rpc_bytes_max: 1 << 20, rpcs_in_flight_max: 8 };
+        let client = Client::mount(&hub, vec![nid("mgs")], limits).await.expect("a mount waits for its servers");
+        (rt, client)
+    }
+}

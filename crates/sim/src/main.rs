@@ -1,0 +1,80 @@
+//! `weft-sim`: runs seeds and says what they did.
+//!
+//! `weft-sim twice SEED` runs a seed twice and compares the traces; `weft-sim seeds FIRST COUNT [SECONDS]` runs
+//! seeds one after another, at most that long; `weft-sim one SEED` runs one and prints its report.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use weft_sim::scenario::{Report, Scale, run};
+
+const SCALE: Scale = Scale { clients: 64, osts: 8, steps: 40 };
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize| args.get(at).and_then(|text| text.parse::<u64>().ok());
+    match (args.first().map(String::as_str), number(1), number(2)) {
+        (Some("one"), Some(seed), _) => {
+            print(seed, &run(seed, SCALE));
+            ExitCode::SUCCESS
+        }
+        (Some("twice"), Some(seed), _) => twice(seed),
+        (Some("seeds"), Some(first), Some(count)) => seeds(first, count, number(3)),
+        _ => {
+            eprintln!("usage: weft-sim one SEED | twice SEED | seeds FIRST COUNT [SECONDS]");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn print(seed: u64, report: &Report) {
+    println!(
+        "seed {seed}: {} results compared in {:.3} virtual seconds, trace {:016x}; {}",
+        report.compared,
+        report.elapsed.as_secs_f64(),
+        report.trace_hash,
+        report.world
+    );
+}
+
+fn twice(seed: u64) -> ExitCode {
+    let (one, other) = (run(seed, SCALE), run(seed, SCALE));
+    print(seed, &one);
+    if one == other {
+        println!("the same seed gave the same trace twice");
+        return ExitCode::SUCCESS;
+    }
+    print(seed, &other);
+    eprintln!("the same seed gave two traces");
+    ExitCode::FAILURE
+}
+
+fn seeds(first: u64, count: u64, seconds: Option<u64>) -> ExitCode {
+    let start = Instant::now();
+    let limit = seconds.map_or(Duration::MAX, Duration::from_secs);
+    let (mut ran, mut compared, mut elapsed) = (0, 0, Duration::ZERO);
+    let mut failed = Vec::new();
+    for seed in first..first + count {
+        if start.elapsed() > limit {
+            break;
+        }
+        match std::panic::catch_unwind(|| run(seed, SCALE)) {
+            Ok(report) => {
+                compared += report.compared;
+                elapsed += report.elapsed;
+            }
+            Err(_) => {
+                eprintln!("seed {seed} failed: weft-sim one {seed}");
+                failed.push(seed);
+            }
+        }
+        ran += 1;
+    }
+    println!(
+        "{ran} seeds, {compared} results compared, {:.1} virtual seconds in {:.1} seconds, {} failed: {failed:?}",
+        elapsed.as_secs_f64(),
+        start.elapsed().as_secs_f64(),
+        failed.len()
+    );
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

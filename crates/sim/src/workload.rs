@@ -1,0 +1,403 @@
+//! What one client does in a directory of its own: random operations, each result compared with the model.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use client::{AttrChange, Caller, Client, Error, Handle, OpenFlags};
+use parking_lot::Mutex;
+use proto::{Attr, Code, Fid, FileKind};
+use rt::sim::Rng;
+
+use crate::content;
+use crate::model::{Id, Names, Node, Op, ROOT, Tree};
+
+/// What is known of a client's directory from outside; outlives the client's crash.
+#[derive(Debug, Default, Clone)]
+pub struct Record {
+    /// Added to an inode's number to make the tag of its bytes: no two clients share tags.
+    pub tag_base: u32,
+    /// The model, with the effect of an operation that was asked for but not answered yet.
+    pub tree: Tree,
+    /// The names after each operation that changed some, with its number; the oldest is at or before `floor`.
+    pub snapshots: Vec<(usize, Names)>,
+    /// Every operation up to this number is durable.
+    pub floor: usize,
+    /// Operations asked for so far.
+    pub number: usize,
+    /// Operations whose result was compared.
+    pub compared: usize,
+}
+
+impl Record {
+    /// The tag that the bytes of a file carry.
+    pub fn tag(&self, id: Id) -> u32 {
+        self.tag_base + id
+    }
+
+    fn raise_floor(&mut self, number: usize) {
+        self.floor = self.floor.max(number);
+        let keep = self.snapshots.iter().rposition(|(at, _)| *at <= self.floor).unwrap_or(0);
+        self.snapshots.drain(..keep);
+    }
+
+    /// A copy to check against while others go on.
+    pub fn take_view(&self) -> Record {
+        self.clone()
+    }
+
+    /// From now on only the newest state will do: nothing crashed.
+    pub fn only_the_last(&mut self) {
+        self.tree.all_durable();
+        self.raise_floor(self.number);
+    }
+
+    fn snapshot(&mut self) {
+        self.snapshots.push((self.number, self.tree.names.clone()));
+    }
+}
+
+/// Opens for reading and writing.
+pub const READ_WRITE: OpenFlags = OpenFlags {
+    read: true,
+    write: true,
+    append: false,
+    exclusive: false,
+    truncate: false,
+    execute: false,
+    sync: false,
+};
+
+/// The superuser.
+pub fn root() -> Caller {
+    Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new) }
+}
+
+const FILE_BYTES_MAX: u64 = 160 << 10;
+const HANDLES_MAX: usize = 3;
+
+/// One client at work.
+pub struct Player {
+    name: String,
+    client: Arc<Client>,
+    rng: Rng,
+    record: Arc<Mutex<Record>>,
+    fids: BTreeMap<Id, Fid>,
+    handles: Vec<(Id, Handle)>,
+}
+
+impl Player {
+    /// Makes the client's directory and starts with an empty model.
+    pub async fn start(name: &str, client: Arc<Client>, rng: Rng, record: Arc<Mutex<Record>>) -> Player {
+        let made = client.make(&root(), Fid::ROOT, name.as_bytes(), 0o040_755, 0, Bytes::new()).await;
+        let base = made.expect("a directory of a new name can be made").fid;
+        client.sync_all().await.expect("what is healthy can be synced");
+        {
+            let mut record = record.lock();
+            record.number = 1;
+            record.snapshot();
+            record.raise_floor(1);
+        }
+        Player { name: name.into(), client, rng, record, fids: BTreeMap::from([(ROOT, base)]), handles: Vec::new() }
+    }
+
+    /// Does `steps` random operations.
+    pub async fn play(&mut self, steps: usize) {
+        for _ in 0..steps {
+            match self.rng.below(100) {
+                0..40 => self.change_names().await,
+                40..60 => self.write().await,
+                60..70 => self.read().await,
+                70..76 => self.truncate().await,
+                76..82 => self.look().await,
+                82..88 => self.list().await,
+                88..93 => self.keep_or_drop_handle().await,
+                93..98 => self.fsync().await,
+                _ => self.sync_all().await,
+            }
+            self.record.lock().compared += 1;
+        }
+    }
+
+    /// Closes what is open.
+    pub async fn finish(&mut self) {
+        for (_, handle) in std::mem::take(&mut self.handles) {
+            self.client.flush(handle).await.expect("no write failed");
+            self.client.release(handle).await;
+        }
+    }
+
+    fn fid(&self, id: Id) -> Fid {
+        *self.fids.get(&id).expect("every inode of the model has a FID")
+    }
+
+    fn any_dir(&mut self) -> Id {
+        let dirs = self.record.lock().tree.dirs();
+        *self.rng.pick(&dirs)
+    }
+
+    fn any_file(&mut self) -> Option<Id> {
+        let files = self.record.lock().tree.files();
+        if files.is_empty() { None } else { Some(*self.rng.pick(&files)) }
+    }
+
+    fn any_name(&mut self) -> String {
+        format!("n{}", self.rng.below(7))
+    }
+
+    fn any_op(&mut self) -> Op {
+        let (dir, name) = (self.any_dir(), self.any_name());
+        match self.rng.below(20) {
+            0..3 => Op::Mkdir(dir, name),
+            3..9 => Op::Create(dir, name),
+            9 => Op::Symlink(dir, name, format!("to-{}", self.rng.below(100))),
+            10..12 => match self.any_file() {
+                Some(id) => Op::Link(id, dir, name),
+                None => Op::Create(dir, name),
+            },
+            12..14 => Op::Unlink(dir, name),
+            14 => Op::Rmdir(dir, name),
+            _ => Op::Rename(dir, name, self.any_dir(), self.any_name()),
+        }
+    }
+
+    async fn change_names(&mut self) {
+        let op = self.any_op();
+        let (number, expected) = {
+            let mut record = self.record.lock();
+            record.number += 1;
+            let number = record.number;
+            let expected = record.tree.apply(&op, number);
+            if expected.is_ok() {
+                record.snapshot();
+            }
+            (number, expected)
+        };
+        let found = self.ask(&op).await;
+        let same = match (&expected, &found) {
+            (Ok(()), Ok(_)) => true,
+            (Err(want), Err(got)) => want == got || both_refuse_a_full_place(*want, *got),
+            _ => false,
+        };
+        assert!(same, "{} op {number} {op:?}: expected {expected:?}, found {found:?}", self.name);
+        if let (Ok(Some(fid)), Op::Mkdir(dir, name) | Op::Create(dir, name) | Op::Symlink(dir, name, _)) = (found, &op) {
+            let id = self.record.lock().tree.names.find(*dir, name).expect("the model made it");
+            self.fids.insert(id, fid);
+        }
+    }
+
+    async fn ask(&mut self, op: &Op) -> Result<Option<Fid>, Code> {
+        let (client, caller) = (self.client.clone(), root());
+        let made = |result: client::Result<Attr>| result.map(|attr| Some(attr.fid));
+        let result = match op {
+            Op::Mkdir(dir, name) => {
+                made(client.make(&caller, self.fid(*dir), name.as_bytes(), 0o040_755, 0, Bytes::new()).await)
+            }
+            Op::Symlink(dir, name, target) => {
+                let target = Bytes::from(target.clone().into_bytes());
+                made(client.make(&caller, self.fid(*dir), name.as_bytes(), 0o120_777, 0, target).await)
+            }
+            Op::Create(dir, name) => {
+                let flags = OpenFlags { exclusive: true, ..READ_WRITE };
+                match client.create(&caller, self.fid(*dir), name.as_bytes(), 0o100_644, flags).await {
+                    Ok((attr, handle)) => {
+                        client.flush(handle).await.expect("an empty file can be flushed");
+                        client.release(handle).await;
+                        Ok(Some(attr.fid))
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            Op::Link(id, dir, name) => {
+                made(client.link(&caller, self.fid(*id), self.fid(*dir), name.as_bytes()).await)
+            }
+            Op::Unlink(dir, name) => client.unlink(&caller, self.fid(*dir), name.as_bytes()).await.map(|()| None),
+            Op::Rmdir(dir, name) => client.rmdir(&caller, self.fid(*dir), name.as_bytes()).await.map(|()| None),
+            Op::Rename(dir, name, to, new) => client
+                .rename(&caller, self.fid(*dir), name.as_bytes(), self.fid(*to), new.as_bytes(), 0)
+                .await
+                .map(|()| None),
+        };
+        result.map_err(|error| match error {
+            Error::Refused(code) => code,
+            other => panic!("{} {op:?}: {other}", self.name),
+        })
+    }
+
+    /// A handle for `id`: one that is open already, or a new one; and whether it has to be closed.
+    async fn handle(&mut self, id: Id) -> (Handle, bool) {
+        if let Some((_, handle)) = self.handles.iter().find(|(of, _)| *of == id) {
+            return (*handle, false);
+        }
+        let opened = self.client.open(&root(), self.fid(id), READ_WRITE).await;
+        (opened.unwrap_or_else(|error| panic!("{} open of {id}: {error}", self.name)), true)
+    }
+
+    async fn put_back(&self, handle: Handle, close: bool) {
+        if close {
+            self.client.flush(handle).await.expect("no write failed");
+            self.client.release(handle).await;
+        }
+    }
+
+    /// A file with a name, or an unlinked one that is open.
+    fn any_data_file(&mut self) -> Option<Id> {
+        if !self.handles.is_empty() && self.rng.one_in(2) {
+            let at = self.rng.below(self.handles.len() as u64) as usize;
+            return Some(self.handles[at].0);
+        }
+        self.any_file()
+    }
+
+    async fn write(&mut self) {
+        let Some(id) = self.any_data_file() else { return };
+        let offset = self.rng.below(FILE_BYTES_MAX);
+        let len = *self.rng.pick(&[1, 100, 4096, 20_000, 47_008]);
+        let (handle, close) = self.handle(id).await;
+        let data = {
+            let mut record = self.record.lock();
+            let tag = record.tag(id);
+            let model = record.tree.contents.get_mut(&id).expect("a regular file has contents");
+            model.version += 1;
+            model.durable = false;
+            let data = content::bytes(tag, model.version, offset, len);
+            let end = offset as usize + len;
+            let size = model.data.len().max(end);
+            model.data.resize(size, 0);
+            model.data[offset as usize..end].copy_from_slice(&data);
+            data
+        };
+        let written = self.client.write(handle, offset, &data).await;
+        assert_eq!(written, Ok(len as u32), "{} write to {id}", self.name);
+        self.put_back(handle, close).await;
+    }
+
+    async fn read(&mut self) {
+        let Some(id) = self.any_data_file() else { return };
+        let (handle, close) = self.handle(id).await;
+        let offset = if self.rng.one_in(2) { 0 } else { self.rng.below(FILE_BYTES_MAX) };
+        let slices = self.client.read(handle, offset, 256 << 10).await.expect("what is healthy can be read");
+        let found = slices.concat();
+        {
+            let record = self.record.lock();
+            let model = &record.tree.contents[&id].data;
+            let expected = model.get(offset as usize..).unwrap_or(&[]);
+            if found != expected {
+                let at = found.iter().zip(expected).position(|(a, b)| a != b);
+                panic!("{} read of {id} at {offset}: {} bytes, expected {}, first difference {at:?}",
+                    self.name, found.len(), expected.len());
+            }
+        }
+        self.put_back(handle, close).await;
+    }
+
+    async fn truncate(&mut self) {
+        let Some(id) = self.any_data_file() else { return };
+        let size = self.rng.below(FILE_BYTES_MAX);
+        {
+            let mut record = self.record.lock();
+            let model = record.tree.contents.get_mut(&id).expect("a regular file has contents");
+            model.durable = false;
+            model.data.resize(size as usize, 0);
+        }
+        let change = AttrChange { size: Some(size), ..AttrChange::default() };
+        let handle = self.handles.iter().find(|(of, _)| *of == id).map(|(_, handle)| *handle);
+        let attr = self.client.setattr(&root(), self.fid(id), change, handle).await.expect("root may cut a file");
+        assert_eq!(attr.size, size, "{} truncate of {id}", self.name);
+    }
+
+    async fn look(&mut self) {
+        let (dir, name) = (self.any_dir(), self.any_name());
+        let found = self.client.lookup(&root(), self.fid(dir), name.as_bytes()).await;
+        let record = self.record.lock();
+        match (record.tree.names.find(dir, &name), found) {
+            (Err(code), Err(Error::Refused(refusal))) => assert_eq!(code, refusal),
+            (Ok(id), Ok(attr)) => self.compare_attr(&record, id, &attr),
+            (expected, found) => panic!("{} lookup of {name} in {dir}: expected {expected:?}, found {found:?}", self.name),
+        }
+    }
+
+    fn compare_attr(&self, record: &Record, id: Id, attr: &Attr) {
+        assert_eq!(attr.fid, self.fid(id), "{} inode {id}", self.name);
+        match &record.tree.names.nodes[&id] {
+            Node::Dir(entries) => {
+                let subdirs = entries.values().filter(|id| matches!(record.tree.names.nodes[id], Node::Dir(_))).count();
+                assert_eq!((attr.kind(), attr.nlink), (FileKind::Dir, 2 + subdirs as u32), "{} dir {id}", self.name);
+            }
+            Node::File { nlink } => {
+                let size = record.tree.contents[&id].data.len() as u64;
+                assert_eq!((attr.kind(), attr.nlink, attr.size), (FileKind::File, *nlink, size), "{} file {id}", self.name);
+            }
+            Node::Symlink(target) => {
+                assert_eq!((attr.kind(), attr.size), (FileKind::Symlink, target.len() as u64), "{} link {id}", self.name);
+            }
+        }
+    }
+
+    async fn list(&mut self) {
+        let dir = self.any_dir();
+        let found = read_whole_dir(&self.client, self.fid(dir)).await;
+        let record = self.record.lock();
+        let entries = record.tree.names.dir(dir).expect("a directory of the model");
+        let expected: BTreeMap<String, Fid> = entries.iter().map(|(name, id)| (name.clone(), self.fid(*id))).collect();
+        assert_eq!(found, expected, "{} list of {dir}", self.name);
+    }
+
+    async fn keep_or_drop_handle(&mut self) {
+        if self.handles.len() >= HANDLES_MAX || (!self.handles.is_empty() && self.rng.one_in(3)) {
+            let at = self.rng.below(self.handles.len() as u64) as usize;
+            let (_, handle) = self.handles.swap_remove(at);
+            self.put_back(handle, true).await;
+        } else if let Some(id) = self.any_file() {
+            let (handle, new) = self.handle(id).await;
+            if new {
+                self.handles.push((id, handle));
+            }
+        }
+    }
+
+    async fn fsync(&mut self) {
+        let Some(id) = self.any_file() else { return };
+        let (handle, close) = self.handle(id).await;
+        self.client.fsync(handle).await.expect("what is healthy can be synced");
+        {
+            let mut record = self.record.lock();
+            let content = record.tree.contents.get_mut(&id).expect("a regular file has contents");
+            content.durable = true;
+            let made_by = content.made_by;
+            record.raise_floor(made_by);
+        }
+        self.put_back(handle, close).await;
+    }
+
+    async fn sync_all(&mut self) {
+        let number = self.record.lock().number;
+        self.client.sync_all().await.expect("what is healthy can be synced");
+        let mut record = self.record.lock();
+        record.tree.all_durable();
+        record.raise_floor(number);
+    }
+}
+
+/// Linux answers either when a file is moved over a directory that holds the file's own place.
+fn both_refuse_a_full_place(one: Code, other: Code) -> bool {
+    let full = |code| matches!(code, Code::NotEmpty | Code::IsDirectory);
+    full(one) && full(other)
+}
+
+/// Every entry of a directory.
+pub async fn read_whole_dir(client: &Client, dir: Fid) -> BTreeMap<String, Fid> {
+    let mut found = BTreeMap::new();
+    let mut cookie = 0;
+    loop {
+        let page = client.read_dir(dir, cookie, false).await.expect("a directory can be read");
+        for entry in &page.entries {
+            cookie = entry.cookie;
+            let name = String::from_utf8_lossy(entry.name.as_bytes()).into_owned();
+            assert!(found.insert(name.clone(), entry.fid).is_none(), "{name} came twice");
+        }
+        if page.end {
+            return found;
+        }
+    }
+}
