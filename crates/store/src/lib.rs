@@ -16,6 +16,8 @@ mod open;
 mod shared;
 mod table;
 pub mod target;
+#[cfg(test)]
+mod tests;
 pub mod view;
 
 pub use error::StoreError;

@@ -54,9 +54,9 @@ pub struct Store {
     label: Label,
     boot: u64,
     dir: Dir,
-    shared: Arc<Shared>,
-    /// Told when the store's tasks have ended in order; taken by the first `close`.
-    ended: Mutex<Option<oneshot::Receiver<()>>>,
+    pub(crate) shared: Arc<Shared>,
+    /// Told when the store's tasks have ended; taken by the first `close`.
+    ended: Mutex<Vec<oneshot::Receiver<()>>>,
 }
 
 impl Store {
@@ -79,15 +79,9 @@ impl Store {
     pub(crate) async fn open_with(rt: &Rt, path: &str, limits: Limits) -> Result<Arc<Store>, StoreError> {
         let Opened { label, boot, dir, shared, writer } = open::open(rt, path, limits).await?;
         let shared = Arc::new(shared);
-        let (sender, receiver) = oneshot::channel();
-        rt.spawn(log::commit::run(shared.clone(), writer));
-        let applier = shared.clone();
-        rt.spawn(async move {
-            apply::run(applier).await;
-            // Whoever closes may have gone.
-            let _ = sender.send(());
-        });
-        Ok(Arc::new(Store { label, boot, dir, shared, ended: Mutex::new(Some(receiver)) }))
+        let ended =
+            vec![spawn(rt, log::commit::run(shared.clone(), writer)), spawn(rt, apply::run(shared.clone()))];
+        Ok(Arc::new(Store { label, boot, dir, shared, ended: Mutex::new(ended) }))
     }
 
     /// Who the target is.
@@ -214,25 +208,54 @@ impl Store {
     pub async fn close(&self) -> Result<(), StoreError> {
         self.shared.tail.lock().closing = true;
         self.shared.commit_wake.notify_one();
-        let ended = self.ended.lock().take();
-        if let Some(ended) = ended {
-            // An error means that the task ended with its node; what counts is asked next.
-            let _ = ended.await;
+        self.give_back().await;
+        self.shared.check()
+    }
+
+    /// Gives the directory back without committing, as if the process had been killed.
+    #[cfg(test)]
+    pub(crate) async fn abandon(&self) {
+        self.end_tasks();
+        self.give_back().await;
+    }
+
+    async fn give_back(&self) {
+        let ended = std::mem::take(&mut *self.ended.lock());
+        for task in ended {
+            // An error means that the task ended with its node, which is an end too.
+            let _ = task.await;
         }
         let engine = self.shared.view.close_engine();
         // Closing the engine waits for its threads.
         self.shared.rt.offload(move || drop(engine)).await;
-        self.shared.check()
+    }
+
+    fn end_tasks(&self) {
+        let mut tail = self.shared.tail.lock();
+        tail.closing = true;
+        tail.abandoned = true;
+        drop(tail);
+        self.shared.backlog.lock().abandoned = true;
+        self.shared.commit_wake.notify_one();
+        self.shared.apply_wake.notify_one();
     }
 }
 
 impl Drop for Store {
     fn drop(&mut self) {
-        self.shared.tail.lock().abandoned = true;
-        self.shared.backlog.lock().abandoned = true;
-        self.shared.commit_wake.notify_one();
-        self.shared.apply_wake.notify_one();
+        self.end_tasks();
     }
+}
+
+/// Runs a task; the receiver is told when it has ended.
+fn spawn(rt: &Rt, task: impl Future<Output = ()> + Send + 'static) -> oneshot::Receiver<()> {
+    let (sender, receiver) = oneshot::channel();
+    rt.spawn(async move {
+        task.await;
+        // Nobody may be waiting.
+        let _ = sender.send(());
+    });
+    receiver
 }
 
 fn checked_copy(change: &Change) -> Option<Bytes> {

@@ -97,7 +97,7 @@ impl Writer {
     /// Tries to have space for `len` bytes and some more. An error means that `len` bytes do not fit.
     pub async fn reserve(&mut self, len: u64) -> std::io::Result<()> {
         let needed = self.segment.used + len;
-        let step = self.segment.used.clamp(ALLOCATE_BYTES_MIN, self.limits.allocate_bytes);
+        let step = self.segment.used.max(ALLOCATE_BYTES_MIN).min(self.limits.allocate_bytes);
         if needed + step / 2 <= self.segment.allocated {
             self.short_of_space = false;
             return Ok(());

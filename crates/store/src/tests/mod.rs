@@ -1,0 +1,97 @@
+//! The store as a whole, on files of this machine.
+
+mod basics;
+mod killed;
+mod model;
+mod torn;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use proto::{ClientId, TargetId, Transno};
+use rt::Rt;
+
+use crate::error::StoreError;
+use crate::label::Label;
+use crate::limits::Limits;
+use crate::{Batch, Change, Store};
+
+/// Runs `test` with a formatted target in a directory of its own.
+fn check<F: Future<Output = Result<(), StoreError>>>(test: impl FnOnce(Rt, String) -> F) {
+    let node = rt::os::Node::start(2).expect("a node starts");
+    let rt = Rt::os(node.clone());
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let path = temp.path().join("target").to_str().expect("temporary names are plain").to_owned();
+    let result = node.block_on(async {
+        Store::format(&rt, &path, &label()).await?;
+        test(rt.clone(), path).await
+    });
+    result.expect("no operation fails");
+    node.stop(Duration::from_secs(5));
+}
+
+fn label() -> Label {
+    Label {
+        fsname: "weft".parse().expect("a file system's name"),
+        target: TargetId::mdt(0),
+        uuid: ClientId(7),
+        mgs: vec!["10.1.1.2@tcp".parse().expect("a NID")],
+    }
+}
+
+/// Limits so small that a short test meets each of them.
+fn small() -> Limits {
+    Limits {
+        commit_bytes: 16 << 10,
+        segment_bytes: 128 << 10,
+        allocate_bytes: 64 << 10,
+        unsynced_bytes_max: 64 << 10,
+        unapplied_bytes_max: 256 << 10,
+        log_bytes_max: 1 << 20,
+        apply_after_bytes: 64 << 10,
+        apply_bytes: 32 << 10,
+        table_bytes_max: 32 << 10,
+        ..Limits::default()
+    }
+}
+
+fn put(key: &str, value: &str) -> Change {
+    Change {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        value: Some(Bytes::copy_from_slice(value.as_bytes())),
+    }
+}
+
+fn delete(key: &str) -> Change {
+    Change { key: Bytes::copy_from_slice(key.as_bytes()), value: None }
+}
+
+fn batch(changes: impl Into<Vec<Change>>) -> Batch {
+    Batch { changes: changes.into(), ..Batch::default() }
+}
+
+fn value_of(store: &Arc<Store>, key: &str) -> Option<(String, u64)> {
+    let value = store.get(key.as_bytes()).expect("reads do not fail")?;
+    Some((String::from_utf8_lossy(&value.bytes).into_owned(), value.version.0))
+}
+
+/// Random numbers from a seed (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+fn transno(n: u64) -> Transno {
+    Transno(n)
+}
