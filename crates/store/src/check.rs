@@ -91,10 +91,11 @@ async fn check_target(
 ) -> Result<(), StoreError> {
     let boot = match BOOT_FILE.read(dir).await {
         Ok(Some(body)) => decode_boot(&body)?,
-        Ok(None) => 0,
+        // Nothing is known then, so nothing can contradict it.
+        Ok(None) => u64::MAX,
         Err(error) => {
             report.find(sentence(&error));
-            0
+            u64::MAX
         }
     };
     let engine: Arc<dyn Engine> = if has(ENGINE_DIR) || rt.is_sim() {

@@ -19,14 +19,18 @@ use crate::{Batch, Change, Store};
 
 /// Runs `test` with a formatted target in a directory of its own.
 fn check<F: Future<Output = Result<(), StoreError>>>(test: impl FnOnce(Rt, String) -> F) {
-    let node = rt::os::Node::start(2).expect("a node starts");
-    let rt = Rt::os(node.clone());
     let temp = tempfile::tempdir().expect("a temporary directory");
     let path = temp.path().join("target").to_str().expect("temporary names are plain").to_owned();
-    let result = node.block_on(async {
+    with_node(async |rt| {
         Store::format(&rt, &path, &label()).await?;
-        test(rt.clone(), path).await
+        test(rt, path.clone()).await
     });
+}
+
+/// Runs `test` with a node, which gives back whatever it locked when the test is done.
+fn with_node<F: Future<Output = Result<(), StoreError>>>(test: impl FnOnce(Rt) -> F) {
+    let node = rt::os::Node::start(2).expect("a node starts");
+    let result = node.block_on(test(Rt::os(node.clone())));
     result.expect("no operation fails");
     node.stop(Duration::from_secs(5));
 }
