@@ -1,0 +1,61 @@
+//! Space, durability of everything, the configuration.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::wire::messages::{Config, Space, Statfs};
+use proto::{TargetId, TargetKind};
+
+use crate::util::join_all;
+use crate::{Client, Result, Shared};
+
+/// How long `statfs` waits for an OST; one that is slower is left out.
+const STATFS_WAIT: Duration = Duration::from_secs(2);
+
+impl Client {
+    /// Space of all OSTs together, files of the MDT.
+    pub async fn statfs(&self) -> Result<Space> {
+        let config = self.shared.targets.config();
+        let osts = config.targets.iter().map(|entry| entry.target).filter(|id| id.kind == TargetKind::Ost);
+        let asked = osts.map(|id| self.target_space(id, STATFS_WAIT));
+        let mut sum = self.shared.targets.mdt()?.call(Statfs {}).await?.reply;
+        (sum.bytes_total, sum.bytes_free, sum.bytes_available) = (0, 0, 0);
+        for space in join_all(asked).await {
+            // One that is away is missing from the sum, as `df` of Lustre shows it.
+            let Ok(Some(space)) = space else { continue };
+            sum.bytes_total = sum.bytes_total.saturating_add(space.bytes_total);
+            sum.bytes_free = sum.bytes_free.saturating_add(space.bytes_free);
+            sum.bytes_available = sum.bytes_available.saturating_add(space.bytes_available);
+        }
+        Ok(sum)
+    }
+
+    /// Space of one target; `None` if it does not answer within `wait`.
+    pub async fn target_space(&self, target: TargetId, wait: Duration) -> Result<Option<Space>> {
+        let target = self.shared.targets.get(target)?;
+        match self.shared.rt.timeout(wait, target.call(Statfs {})).await {
+            Some(answered) => Ok(Some(answered?.reply)),
+            None => Ok(None),
+        }
+    }
+
+    /// Everything this client wrote, data and names, is durable when it returns.
+    pub async fn sync_all(&self) -> Result<()> {
+        self.shared.sync_all().await
+    }
+
+    /// The configuration as the client knows it.
+    pub fn config(&self) -> Arc<Config> {
+        self.shared.targets.config()
+    }
+}
+
+impl Shared {
+    pub(crate) async fn sync_all(self: &Arc<Self>) -> Result<()> {
+        let files = self.keeper.files();
+        join_all(files.iter().map(|file| self.flush_file(file))).await;
+        let targets = self.targets.all();
+        let commits = targets.iter().map(|target| target.commit(target.newest()));
+        join_all(commits).await.into_iter().collect()
+    }
+}

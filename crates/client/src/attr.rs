@@ -1,0 +1,91 @@
+//! setattr, extended attributes.
+
+use bytes::Bytes;
+use proto::wire::messages::{GetXattr, ListXattr, RemoveXattr, SetAttr, SetXattr, TimeChange};
+use proto::{Attr, Fid, Timestamp};
+
+use crate::namespace::no_change;
+use crate::{AttrChange, Caller, Client, Handle, Result, TimeSet};
+
+impl TimeSet {
+    fn change(self, now: Timestamp) -> TimeChange {
+        match self {
+            TimeSet::Now => TimeChange { time: now, now: true },
+            TimeSet::At(time) => TimeChange { time, now: false },
+        }
+    }
+}
+
+impl Client {
+    /// Changes attributes; through an open `handle`, its open mode permits a change of size.
+    pub async fn setattr(
+        &self,
+        caller: &Caller,
+        fid: Fid,
+        change: AttrChange,
+        handle: Option<Handle>,
+    ) -> Result<Attr> {
+        let time = self.shared.time();
+        let mdt_handle = match handle {
+            Some(handle) => Some(self.shared.handles.get(handle)?.mdt_handle),
+            None => None,
+        };
+        let set = SetAttr {
+            mode: change.mode,
+            uid: change.uid,
+            gid: change.gid,
+            size: change.size,
+            atime: change.atime.map(|set| set.change(time)),
+            mtime: change.mtime.map(|set| set.change(time)),
+            handle: mdt_handle,
+            kill_privileges: change.size.is_some() && caller.uid != 0,
+            ..no_change(fid, time)
+        };
+        if let Some(size) = change.size {
+            return self.shared.truncate(caller, set, size).await;
+        }
+        let file = self.shared.files.find(fid);
+        if let Some(file) = file.as_ref().filter(|_| change.atime.is_some() || change.mtime.is_some()) {
+            // Writes from before the call must not look newer than the times that it sets.
+            self.shared.flush_file(file).await;
+        }
+        let answered = self.shared.ask(caller, |cred| SetAttr { cred, ..set.clone() }).await?;
+        if let Some(file) = &file {
+            file.note_mdt(answered.transno);
+        }
+        self.shared.complete(answered.reply).await
+    }
+
+    /// Value of an extended attribute.
+    pub async fn get_xattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> Result<Bytes> {
+        let name = Bytes::copy_from_slice(name);
+        Ok(self.shared.ask(caller, |cred| GetXattr { fid, name: name.clone(), cred }).await?.reply.value)
+    }
+
+    /// Sets an extended attribute; `flags` are `XATTR_*` bits.
+    pub async fn set_xattr(
+        &self,
+        caller: &Caller,
+        fid: Fid,
+        name: &[u8],
+        value: Bytes,
+        flags: u32,
+    ) -> Result<()> {
+        let (name, time) = (Bytes::copy_from_slice(name), self.shared.time());
+        let set = |cred| SetXattr { fid, name: name.clone(), value: value.clone(), flags, cred, time };
+        self.shared.ask(caller, set).await?;
+        Ok(())
+    }
+
+    /// Names of all extended attributes.
+    pub async fn list_xattr(&self, fid: Fid) -> Result<Vec<Bytes>> {
+        Ok(self.shared.targets.mdt()?.call(ListXattr { fid }).await?.reply.names)
+    }
+
+    /// Takes an extended attribute away.
+    pub async fn remove_xattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> Result<()> {
+        let (name, time) = (Bytes::copy_from_slice(name), self.shared.time());
+        self.shared.ask(caller, |cred| RemoveXattr { fid, name: name.clone(), cred, time }).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! FIDs for new files: from sequences that the MDT grants to this session, one at a time.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use proto::wire::messages::GetSequence;
+use proto::{Code, Fid};
+use rt::sync::Semaphore;
+
+use crate::{Error, Result, Shared};
+
+/// With so few FIDs left, the next sequence is fetched in the background.
+const LEFT_MIN: u32 = 4096;
+
+#[derive(Default)]
+struct State {
+    /// The sequence in use and its next oid.
+    current: Option<(u64, u32)>,
+    spare: Option<u64>,
+    fetching: bool,
+}
+
+pub(crate) struct Fids {
+    state: Mutex<State>,
+    /// Held by the one caller that fetches while all others wait.
+    gate: Semaphore,
+}
+
+impl Fids {
+    pub(crate) fn new() -> Fids {
+        Fids { state: Mutex::new(State::default()), gate: Semaphore::new(1) }
+    }
+
+    /// A FID that was never used, and whether it is time to fetch another sequence.
+    fn take(&self) -> Option<(Fid, bool)> {
+        let mut state = self.state.lock();
+        if state.current.is_none_or(|(_, oid)| oid > Fid::OID_MAX) {
+            state.current = state.spare.take().map(|seq| (seq, 1));
+        }
+        let (seq, oid) = state.current?;
+        state.current = Some((seq, oid + 1));
+        let low = Fid::OID_MAX - oid < LEFT_MIN && state.spare.is_none() && !state.fetching;
+        state.fetching |= low;
+        Some((Fid { seq, oid, ver: 0 }, low))
+    }
+
+    fn put(&self, seq: u64) {
+        let mut state = self.state.lock();
+        state.spare = Some(seq);
+        state.fetching = false;
+    }
+}
+
+impl Shared {
+    /// A FID for a new file.
+    pub(crate) async fn new_fid(self: &Arc<Self>) -> Result<Fid> {
+        loop {
+            if let Some((fid, low)) = self.fids.take() {
+                if low {
+                    let shared = self.clone();
+                    self.rt.spawn(async move {
+                        if shared.fetch_sequence().await.is_err() {
+                            shared.fids.state.lock().fetching = false;
+                        }
+                    });
+                }
+                return Ok(fid);
+            }
+            let _turn = self.fids.gate.acquire().await.map_err(|_| Error::Closed)?;
+            let empty = {
+                let state = self.fids.state.lock();
+                state.spare.is_none() && state.current.is_none_or(|(_, oid)| oid > Fid::OID_MAX)
+            };
+            if empty {
+                self.fetch_sequence().await?;
+            }
+        }
+    }
+
+    async fn fetch_sequence(&self) -> Result<()> {
+        let seq = self.targets.mdt()?.call(GetSequence {}).await?.reply.seq;
+        if !(Fid { seq, oid: 1, ver: 0 }).is_sane() {
+            return Err(Error::Refused(Code::Malformed));
+        }
+        self.fids.put(seq);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sequence_is_used_to_its_end_and_then_the_next() {
+        let fids = Fids::new();
+        assert!(fids.take().is_none());
+        fids.put(0x2_0000_0400);
+        let mut asked = 0;
+        for oid in 1..=Fid::OID_MAX {
+            let (fid, low) = fids.take().expect("the sequence lasts");
+            assert_eq!((fid.seq, fid.oid), (0x2_0000_0400, oid));
+            asked += u32::from(low);
+        }
+        assert_eq!(asked, 1, "the next sequence is asked for once");
+        assert!(fids.take().is_none());
+        fids.put(0x2_0000_0401);
+        assert_eq!(fids.take().map(|(fid, _)| (fid.seq, fid.oid)), Some((0x2_0000_0401, 1)));
+    }
+}

@@ -1,0 +1,229 @@
+//! The end of written files: once their data is durable on the OSTs, the MDT learns their size.
+//!
+//! close(2) does not wait for that. Closes gather for a tick of the client's timer and share the OSTs' commits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use proto::wire::messages::{Close, SetSize, SizeUpdate};
+use proto::{Fid, Timestamp, Transno};
+use rt::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::table::{FileRef, OpenFile};
+use crate::io::Sum;
+use crate::util::join_all;
+use crate::{Result, Shared};
+
+/// Closes that have not reached the MDT; more wait in [`crate::Client::release`].
+const CLOSES_MAX: u32 = 8192;
+/// So many closes do not wait for the timer.
+const BATCH_MAX: usize = 1024;
+/// How long one OST may hold up the closes of files that are not on it.
+const COMMIT_WAIT: Duration = Duration::from_secs(2);
+/// An access time older than this is renewed even if the file was not changed since (relatime).
+const ATIME_AGE_MAX_SECS: i64 = 24 * 3600;
+
+/// Something that ends with the MDT knowing the size.
+pub(crate) struct Pending {
+    file: FileRef,
+    /// The handle to close; `None` after a truncate of a file that is not open for writing here.
+    close: Option<Close>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// What waits for the OSTs' commits.
+pub(crate) struct Closer {
+    pending: Mutex<Vec<Pending>>,
+    permits: Arc<Semaphore>,
+}
+
+impl Closer {
+    pub(crate) fn new() -> Closer {
+        Closer { pending: Mutex::new(Vec::new()), permits: Arc::new(Semaphore::new(CLOSES_MAX as usize)) }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending.lock().is_empty()
+    }
+
+    async fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        self.permits.clone().acquire_owned().await.ok()
+    }
+
+    /// Waits until every close has reached the MDT.
+    pub(crate) async fn drained(&self) {
+        let _all = self.permits.acquire_many(CLOSES_MAX).await;
+    }
+}
+
+/// Whether a read at `now` is to be noted: relatime.
+fn is_atime_due(open: &OpenFile, now: Timestamp) -> bool {
+    let attr = &open.attr;
+    let old = now.secs - attr.atime.secs >= ATIME_AGE_MAX_SECS;
+    open.read.load(Ordering::Relaxed) && (old || attr.atime <= attr.mtime || attr.atime <= attr.ctime)
+}
+
+impl Shared {
+    /// Ends `open`: at once if it has nothing to tell, else when the data is durable.
+    pub(crate) async fn close(self: &Arc<Self>, open: Arc<OpenFile>) {
+        let Some(permit) = self.closer.permit().await else { return };
+        let now = self.time();
+        let close = Close {
+            fid: open.fid,
+            handle: open.mdt_handle,
+            atime: is_atime_due(&open, now).then_some(now),
+            size: None,
+            wrote: open.wrote.load(Ordering::Relaxed),
+        };
+        if open.flags.write
+            && let Some(file) = &open.file
+        {
+            let file = self.file(file.fid);
+            let last = {
+                let mut inner = file.inner.lock();
+                inner.writers -= 1;
+                inner.writers == 0 && !inner.gone && (inner.untold || close.wrote)
+            };
+            if last {
+                let pending = Pending { file, close: Some(close), _permit: permit };
+                self.close_later(pending);
+                return;
+            }
+        }
+        let shared = self.clone();
+        self.rt.run_in_place(async move {
+            if let Some(file) = &open.file {
+                // The file's state may go with the last handle: its data has to be gone before.
+                shared.flush_file(file).await;
+            }
+            shared.send_close(close).await;
+            drop((permit, open));
+        });
+    }
+
+    /// Tells the MDT the size of a file that was cut while nobody here has it open for writing.
+    pub(crate) async fn tell_size(self: &Arc<Self>, file: FileRef) {
+        if let Some(permit) = self.closer.permit().await {
+            self.close_later(Pending { file, close: None, _permit: permit });
+        }
+    }
+
+    fn close_later(self: &Arc<Self>, pending: Pending) {
+        let count = {
+            let mut list = self.closer.pending.lock();
+            list.push(pending);
+            list.len()
+        };
+        self.keeper.arm();
+        if count >= BATCH_MAX {
+            self.close_pending();
+        }
+    }
+
+    /// The last link of `fid` is gone: a close that waits need not wait for the size of a file without a name.
+    pub(crate) fn gone(self: &Arc<Self>, fid: Fid) {
+        let Some(file) = self.files.find(fid) else { return };
+        file.inner.lock().gone = true;
+        self.close_now(|pending| pending.file.fid == fid);
+    }
+
+    /// Starts every close that waits.
+    pub(crate) fn close_pending(self: &Arc<Self>) {
+        self.close_now(|_| true);
+    }
+
+    fn close_now(self: &Arc<Self>, which: impl Fn(&Pending) -> bool) {
+        let batch: Vec<Pending> =
+            self.closer.pending.lock().extract_if(.., |pending| which(pending)).collect();
+        if !batch.is_empty() {
+            let shared = self.clone();
+            self.rt.run_in_place(async move { shared.close_batch(batch).await });
+        }
+    }
+
+    /// One commit on each OST for all of them, then each on its own.
+    async fn close_batch(self: &Arc<Self>, batch: Vec<Pending>) {
+        let mut newest: BTreeMap<u32, Transno> = BTreeMap::new();
+        for pending in &batch {
+            let inner = pending.file.inner.lock();
+            for (&ost, &transno) in inner.changes.iter().filter(|_| !inner.gone) {
+                let most = newest.entry(ost).or_default();
+                *most = transno.max(*most);
+            }
+        }
+        let commits = newest
+            .into_iter()
+            .map(|(ost, transno)| async move { self.targets.ost(ost)?.commit(transno).await });
+        // What an OST says matters to the files on it only, and they ask again.
+        let _ = self.rt.timeout(COMMIT_WAIT, join_all(commits)).await;
+        for pending in batch {
+            let shared = self.clone();
+            self.rt.run_in_place(async move { shared.finish(pending).await });
+        }
+    }
+
+    async fn finish(self: &Arc<Self>, pending: Pending) {
+        let Pending { file, close, _permit } = pending;
+        self.flush_file(&file).await;
+        if let Err(error) = self.commit_objects(&file).await {
+            tracing::debug!(fid = %file.fid, %error, "the size of a file stays unknown to the MDT");
+            file.inner.lock().changes.clear();
+            if let Some(close) = close {
+                self.send_close(close).await;
+            }
+            return;
+        }
+        // No truncate may come between the question for the size and the answer to the MDT.
+        let Ok(_order) = file.shared().await else { return };
+        let size = match self.size_to_tell(&file).await {
+            Ok(size) => size,
+            Err(error) => {
+                tracing::debug!(fid = %file.fid, %error, "the size of a file stays unknown to the MDT");
+                None
+            }
+        };
+        match (close, size) {
+            (Some(close), size) => {
+                self.send_close(Close { size, ..close }).await;
+            }
+            (None, Some(update)) => {
+                if let Err(error) = self.set_size(SetSize { fid: file.fid, update }).await {
+                    tracing::debug!(fid = %file.fid, %error, "the MDT did not take a size");
+                }
+            }
+            (None, None) => {}
+        }
+    }
+
+    async fn set_size(&self, set: SetSize) -> Result<()> {
+        self.targets.mdt()?.call(set).await?;
+        Ok(())
+    }
+
+    /// What the MDT is to be told; `None` if somebody else will do that, or nobody needs to know.
+    async fn size_to_tell(self: &Arc<Self>, file: &FileRef) -> Result<Option<SizeUpdate>> {
+        let layout = {
+            let mut inner = file.inner.lock();
+            // What changed again since the commit has a close or a truncate of its own behind it.
+            if inner.gone || inner.writers > 0 || !inner.cache.is_empty() || !inner.changes.is_empty() {
+                return Ok(None);
+            }
+            inner.untold = false;
+            inner.layout.clone()
+        };
+        let Some(layout) = layout else { return Ok(None) };
+        // Other clients may have written too: the objects know.
+        let objects = self.object_attrs(&layout).await;
+        let mut inner = file.inner.lock();
+        if objects.is_err() || inner.writers > 0 {
+            inner.untold = true;
+        }
+        if inner.writers > 0 {
+            return Ok(None);
+        }
+        Ok(Some(Sum::of(&layout, &objects?).update()))
+    }
+}

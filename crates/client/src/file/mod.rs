@@ -1,0 +1,13 @@
+//! Open files.
+
+mod close;
+mod keeper;
+mod open;
+mod state;
+mod table;
+mod truncate;
+
+pub(crate) use close::Closer;
+pub(crate) use keeper::Keeper;
+pub(crate) use state::{FileState, Unsent};
+pub(crate) use table::{Files, Handles, OpenFile};

@@ -1,0 +1,199 @@
+//! open, create, flush, fsync, and the start of close.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use bytes::Bytes;
+use proto::types::Attr;
+use proto::wire::messages::{
+    Close, Create, Entry, OPEN_EXCLUSIVE, OPEN_EXECUTE, OPEN_READ, OPEN_WRITE, Open,
+};
+use proto::{Fid, FileKind, Layout, Transno};
+
+use super::state::FileState;
+use super::table::{FileRef, OpenFile};
+use crate::io::cache::Cache;
+use crate::namespace::no_change;
+use crate::{Caller, Client, Handle, OpenFlags, Result, Shared};
+
+impl OpenFlags {
+    fn bits(self) -> u32 {
+        let bit = |on, bit| if on { bit } else { 0 };
+        let bits = bit(self.read, OPEN_READ)
+            | bit(self.write, OPEN_WRITE)
+            | bit(self.exclusive, OPEN_EXCLUSIVE)
+            | bit(self.execute, OPEN_EXECUTE);
+        // A file that is opened for nothing (O_PATH and the like) is opened for reading at the MDT.
+        bits | bit(!self.read && !self.write && !self.execute, OPEN_READ)
+    }
+}
+
+/// What the MDT has told about a file that it opened.
+struct Told {
+    attr: Attr,
+    layout: Option<Layout>,
+    handle: u64,
+    transno: Transno,
+}
+
+impl Client {
+    /// Makes a regular file and opens it, or opens the one that is there.
+    pub async fn create(
+        &self,
+        caller: &Caller,
+        parent: Fid,
+        name: &[u8],
+        mode: u32,
+        flags: OpenFlags,
+    ) -> Result<(Attr, Handle)> {
+        let name = crate::name(name)?;
+        let (fid, time) = (self.shared.new_fid().await?, self.shared.time());
+        let mode = (mode & !proto::types::MODE_KIND) | FileKind::File.mode_bits();
+        let create = |cred| Create {
+            parent,
+            name: name.clone(),
+            fid,
+            mode,
+            rdev: 0,
+            target: Bytes::new(),
+            open: flags.bits(),
+            hint: None,
+            cred,
+            time,
+        };
+        let answered = self.shared.ask(caller, create).await?;
+        let (made, transno) = (answered.reply, answered.transno);
+        let told = Told { attr: made.attr, layout: made.layout, handle: made.handle, transno };
+        let entry = Entry { attr: told.attr.clone(), layout: told.layout.clone() };
+        let handle = self.shared.opened(caller, told, flags);
+        if !made.existed {
+            // Nobody can have written to it yet.
+            let attr = Attr { size: 0, blocks: 0, ..entry.attr };
+            return Ok((attr, handle));
+        }
+        let attr = match flags.truncate && flags.write {
+            true => self.shared.cut_opened(caller, handle, &entry.attr).await,
+            false => self.shared.complete(entry).await,
+        };
+        match attr {
+            Ok(attr) => Ok((attr, handle)),
+            Err(error) => {
+                self.release(handle).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens a regular file.
+    pub async fn open(&self, caller: &Caller, fid: Fid, flags: OpenFlags) -> Result<Handle> {
+        let answered = self.shared.ask(caller, |cred| Open { fid, open: flags.bits(), cred }).await?;
+        let (open, transno) = (answered.reply, answered.transno);
+        let attr = open.attr.clone();
+        let told = Told { attr: open.attr, layout: open.layout, handle: open.handle, transno };
+        let handle = self.shared.opened(caller, told, flags);
+        if flags.truncate && flags.write {
+            let cut = self.shared.cut_opened(caller, handle, &attr).await;
+            if let Err(error) = cut {
+                self.release(handle).await;
+                return Err(error);
+            }
+        }
+        Ok(handle)
+    }
+
+    /// Opens a directory.
+    pub async fn open_dir(&self, caller: &Caller, fid: Fid) -> Result<Handle> {
+        self.open(caller, fid, OpenFlags { read: true, ..OpenFlags::default() }).await
+    }
+
+    /// close(2): errors of earlier writes, once for each handle; data is on its way to the OSTs and readable by
+    /// others when it returns.
+    pub async fn flush(&self, handle: Handle) -> Result<()> {
+        let open = self.shared.handles.get(handle)?;
+        let Ok(file) = open.writable() else { return Ok(()) };
+        self.shared.flush_file(file).await;
+        file.take_failure(&open.failure_seen)
+    }
+
+    /// Durable on OSTs and MDT when it returns.
+    pub async fn fsync(&self, handle: Handle) -> Result<()> {
+        let open = self.shared.handles.get(handle)?;
+        match &open.file {
+            Some(file) => self.shared.sync_file(file, &open.failure_seen).await,
+            None => self.fsync_dir(open.fid).await,
+        }
+    }
+
+    /// fsync of a directory: everything this client changed in the name space is durable.
+    pub async fn fsync_dir(&self, _fid: Fid) -> Result<()> {
+        let mdt = self.shared.targets.mdt()?;
+        mdt.commit(mdt.newest()).await
+    }
+
+    /// Ends a handle. What it wrote becomes durable, and its size known to the MDT, in the background.
+    pub async fn release(&self, handle: Handle) {
+        if let Some(open) = self.shared.handles.take(handle) {
+            self.shared.close(open).await;
+        }
+    }
+}
+
+impl Shared {
+    /// The state of a file, made if there is none.
+    pub(crate) fn file(&self, fid: Fid) -> FileRef {
+        self.files.get(fid, || FileState::new(fid, Cache::new(self.memory.clone(), self.chunk_bytes)))
+    }
+
+    fn opened(self: &Arc<Self>, caller: &Caller, told: Told, flags: OpenFlags) -> Handle {
+        let fid = told.attr.fid;
+        let file = (told.attr.kind() == FileKind::File).then(|| self.file(fid));
+        if let Some(file) = &file {
+            file.set_layout(told.layout);
+            file.note_mdt(told.transno);
+            if flags.write {
+                file.inner.lock().writers += 1;
+            }
+        }
+        let failure_seen = AtomicU64::new(file.as_ref().map_or(0, |file| file.failures()));
+        self.handles.put(OpenFile {
+            fid,
+            mdt_handle: told.handle,
+            flags,
+            file,
+            attr: told.attr,
+            uid: caller.uid,
+            gid: caller.gid,
+            read: AtomicBool::new(false),
+            wrote: AtomicBool::new(false),
+            failure_seen,
+        })
+    }
+
+    /// O_TRUNC.
+    async fn cut_opened(self: &Arc<Self>, caller: &Caller, handle: Handle, attr: &Attr) -> Result<Attr> {
+        let open = self.handles.get(handle)?;
+        let set = proto::wire::messages::SetAttr {
+            size: Some(0),
+            handle: Some(open.mdt_handle),
+            kill_privileges: caller.uid != 0,
+            ..no_change(attr.fid, self.time())
+        };
+        self.truncate(caller, set, 0).await
+    }
+
+    /// Tells the MDT that a handle is not used any more; a refusal has no one to tell it to.
+    pub(crate) async fn send_close(&self, close: Close) -> Option<Transno> {
+        let fid = close.fid;
+        let result = match self.targets.mdt() {
+            Ok(mdt) => mdt.call(close).await,
+            Err(error) => Err(error),
+        };
+        match result {
+            Ok(answered) => Some(answered.transno),
+            Err(error) => {
+                tracing::debug!(%fid, %error, "the MDT did not take a close");
+                None
+            }
+        }
+    }
+}

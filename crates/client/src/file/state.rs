@@ -1,0 +1,167 @@
+//! What this client knows of a file that it has open, or whose data it has not got rid of yet.
+//!
+//! Nothing about other files is kept: clients have no locks between each other yet, so names and attributes are
+//! asked for every time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use proto::{Code, Fid, Layout, Timestamp, Transno};
+use rt::sync::{Notify, Semaphore};
+
+use crate::io::cache::Cache;
+use crate::{Error, Result};
+
+/// Permits of [`FileState::order`]: a write takes one, what has to be alone takes all.
+const ORDER_ALL: u32 = 1 << 16;
+
+/// A file of this client.
+pub(crate) struct FileState {
+    pub(crate) fid: Fid,
+    pub(crate) inner: Mutex<Inner>,
+    /// Told whenever an OST has answered.
+    pub(crate) answered: Notify,
+    order: Semaphore,
+}
+
+/// The part that changes.
+pub(crate) struct Inner {
+    pub(crate) layout: Option<Arc<Layout>>,
+    pub(crate) cache: Cache,
+    /// Whether the client's table of dirty files has this one.
+    pub(crate) listed: bool,
+    /// Handles of this client that are open for writing.
+    pub(crate) writers: u32,
+    /// Whether this client changed data and has not told the MDT the size since.
+    pub(crate) untold: bool,
+    /// Whether the last link is gone: nobody asks for its size any more.
+    pub(crate) gone: bool,
+    /// Writes wait for the OST's answer: an OST was full the last time.
+    pub(crate) write_through: bool,
+    /// Newest change of this client by OST, for those that may not be durable yet.
+    pub(crate) changes: BTreeMap<u32, Transno>,
+    /// Newest change of this client on the MDT that made, opened or changed this file.
+    pub(crate) mdt_change: Transno,
+    /// Last failure of a write that nobody waited for, and its number.
+    error: (u64, Option<Error>),
+}
+
+/// What the cache adds to the attributes that servers tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unsent {
+    /// File offset behind the last byte.
+    pub(crate) end: u64,
+    /// How many.
+    pub(crate) bytes: u64,
+    /// Time of the newest write.
+    pub(crate) time: Timestamp,
+}
+
+impl FileState {
+    pub(crate) fn new(fid: Fid, cache: Cache) -> FileState {
+        FileState {
+            fid,
+            inner: Mutex::new(Inner {
+                layout: None,
+                cache,
+                listed: false,
+                writers: 0,
+                untold: false,
+                gone: false,
+                write_through: false,
+                changes: BTreeMap::new(),
+                mdt_change: Transno(0),
+                error: (0, None),
+            }),
+            answered: Notify::new(),
+            order: Semaphore::new(ORDER_ALL as usize),
+        }
+    }
+
+    /// Right to write: many at a time, none while a truncate or an append is under way.
+    pub(crate) async fn shared(&self) -> Result<impl Sized + '_> {
+        self.order.acquire().await.map_err(|_| Error::Closed)
+    }
+
+    /// Right to truncate or append.
+    pub(crate) async fn alone(&self) -> Result<impl Sized + '_> {
+        self.order.acquire_many(ORDER_ALL).await.map_err(|_| Error::Closed)
+    }
+
+    /// Where the data lies. A file without a layout has no place for data.
+    pub(crate) fn layout(&self) -> Result<Arc<Layout>> {
+        self.inner.lock().layout.clone().ok_or(Error::Refused(Code::Io))
+    }
+
+    /// Takes over the layout that a server told, unless there is data for the old one.
+    pub(crate) fn set_layout(&self, layout: Option<Layout>) {
+        let mut inner = self.inner.lock();
+        let Some(layout) = layout else { return };
+        let same = inner.layout.as_deref() == Some(&layout);
+        if !same && inner.cache.is_empty() {
+            inner.layout = Some(Arc::new(layout));
+        }
+    }
+
+    /// Notes a change that the MDT numbered.
+    pub(crate) fn note_mdt(&self, transno: Transno) {
+        let mut inner = self.inner.lock();
+        inner.mdt_change = inner.mdt_change.max(transno);
+    }
+
+    /// What the servers cannot know yet.
+    pub(crate) fn unsent(&self) -> Option<Unsent> {
+        let inner = self.inner.lock();
+        let (layout, time) = (inner.layout.as_ref()?, inner.cache.newest_time()?);
+        Some(Unsent { end: inner.cache.file_end(layout), bytes: inner.cache.bytes(), time })
+    }
+
+    /// Whether data of this client may be lost with an OST: not answered, or not known to be durable.
+    pub(crate) fn is_fresh(&self) -> bool {
+        let inner = self.inner.lock();
+        !inner.cache.is_empty() || !inner.changes.is_empty()
+    }
+
+    /// Number of the last failure; a handle that is opened now has seen it.
+    pub(crate) fn failures(&self) -> u64 {
+        self.inner.lock().error.0
+    }
+
+    /// The failure that a handle has not reported yet; `seen` is the handle's mark.
+    pub(crate) fn take_failure(&self, seen: &AtomicU64) -> Result<()> {
+        let (number, error) = self.inner.lock().error;
+        match error {
+            Some(error) if seen.fetch_max(number, Ordering::Relaxed) < number => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same, but only what the next write has to report: an OST that is full.
+    pub(crate) fn take_full(&self, seen: &AtomicU64) -> Result<()> {
+        match self.inner.lock().error.1 {
+            Some(Error::Refused(Code::NoSpace | Code::Quota)) => {}
+            _ => return Ok(()),
+        }
+        self.take_failure(seen)
+    }
+}
+
+impl Inner {
+    /// Keeps a failure for those who ask later.
+    pub(crate) fn fail(&mut self, error: Error) {
+        self.error = (self.error.0 + 1, Some(error));
+        if matches!(error, Error::Refused(Code::NoSpace | Code::Quota)) {
+            self.write_through = true;
+        }
+    }
+
+    /// Notes a change that OST `ost` numbered.
+    pub(crate) fn note(&mut self, ost: u32, transno: Transno) {
+        if transno != Transno(0) {
+            let newest = self.changes.entry(ost).or_default();
+            *newest = transno.max(*newest);
+        }
+    }
+}

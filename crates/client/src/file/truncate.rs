@@ -1,0 +1,170 @@
+//! truncate and fallocate.
+
+use std::sync::Arc;
+
+use proto::limits::FILE_BYTES_MAX;
+use proto::wire::messages::{Entry, ObjectAttr, Punch, SetAttr};
+use proto::{Attr, Code, Layout, Timestamp};
+
+use super::table::{FileRef, OpenFile};
+use crate::io::{Sum, merge};
+use crate::namespace::no_change;
+use crate::util::join_all;
+use crate::{Caller, Client, Error, Handle, Result, Shared};
+
+impl Client {
+    /// fallocate: mode 0 (`keep_size` or not) and punch hole. Mode 0 reserves nothing: a later write can still
+    /// find an OST full.
+    pub async fn allocate(
+        &self,
+        handle: Handle,
+        offset: u64,
+        len: u64,
+        keep_size: bool,
+        punch: bool,
+    ) -> Result<()> {
+        let open = self.shared.handles.get(handle)?;
+        let file = open.writable()?;
+        let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
+        let end = end.ok_or(Error::Refused(Code::TooLarge))?;
+        if len == 0 {
+            return Err(Error::Refused(Code::Invalid));
+        }
+        if punch {
+            return self.shared.punch_hole(&open, file, offset, end).await;
+        }
+        let layout = file.layout()?;
+        if keep_size || self.shared.true_size(file, &layout).await? >= end {
+            return Ok(());
+        }
+        let set = SetAttr {
+            size: Some(end),
+            handle: Some(open.mdt_handle),
+            kill_privileges: open.uid != 0,
+            ..no_change(open.fid, self.shared.time())
+        };
+        self.shared.truncate(&open.caller(), set, end).await.map(|_| ())
+    }
+}
+
+impl OpenFile {
+    /// Whoever opened the file; its groups do not matter to what the handle permits.
+    pub(crate) fn caller(&self) -> Caller {
+        Caller { uid: self.uid, gid: self.gid, groups: Arc::new(Vec::new) }
+    }
+}
+
+impl Shared {
+    /// Sets the size of a file: the MDT permits it and forgets the size, the objects are cut, and the MDT learns
+    /// the size when that is durable.
+    pub(crate) async fn truncate(self: &Arc<Self>, caller: &Caller, set: SetAttr, size: u64) -> Result<Attr> {
+        if size > FILE_BYTES_MAX {
+            return Err(Error::Refused(Code::TooLarge));
+        }
+        let file = self.file(set.fid);
+        let time = set.time;
+        let attr = {
+            let _alone = file.alone().await?;
+            let answered = self.ask(caller, |cred| SetAttr { cred, ..set.clone() }).await?;
+            file.note_mdt(answered.transno);
+            let Entry { attr, layout } = answered.reply;
+            file.set_layout(layout);
+            let layout = file.layout()?;
+            self.forget(&file, |stripe| (layout.object_size(stripe, size), u64::MAX)).await;
+            file.inner.lock().untold = true;
+            let objects = self.set_object_sizes(&file, &layout, size, time).await?;
+            let sum = Sum { size, ..Sum::of(&layout, &objects) };
+            merge(attr, Some(sum), file.unsent())
+        };
+        if file.inner.lock().writers == 0 {
+            self.tell_size(file).await;
+        }
+        Ok(attr)
+    }
+
+    /// Drops what was not sent of the range that `range` gives for each stripe, and waits for what was: a write
+    /// that arrives late would undo the cut.
+    async fn forget(self: &Arc<Self>, file: &FileRef, range: impl Fn(u32) -> (u64, u64)) {
+        let refund = {
+            let mut inner = file.inner.lock();
+            let refund = inner.cache.cut(range);
+            if inner.cache.is_empty() && inner.listed {
+                inner.listed = false;
+                self.keeper.clean(file.fid);
+            }
+            refund
+        };
+        self.room.add_permits(refund as usize);
+        self.drain_file(file).await;
+    }
+
+    /// Makes the objects fit a file of `size` bytes: cuts those that are longer, and enlarges the one that holds
+    /// the last byte, so that the objects tell the file's size.
+    async fn set_object_sizes(
+        &self,
+        file: &FileRef,
+        layout: &Layout,
+        size: u64,
+        time: Timestamp,
+    ) -> Result<Vec<ObjectAttr>> {
+        let last = size.checked_sub(1).map(|last| layout.locate(last).0);
+        let single = layout.stripe_count() == 1;
+        let cut = (0..layout.stripe_count()).map(|stripe| async move {
+            let wanted = layout.object_size(stripe, size);
+            if !single {
+                let object = self.object_attr(layout, stripe).await?;
+                let short = last == Some(stripe) && object.size < wanted;
+                if object.size <= wanted && !short {
+                    return Ok(object);
+                }
+            }
+            self.punch(file, layout, stripe, (wanted, u64::MAX), time).await
+        });
+        join_all(cut).await.into_iter().collect()
+    }
+
+    async fn punch(
+        &self,
+        file: &FileRef,
+        layout: &Layout,
+        stripe: u32,
+        (start, end): (u64, u64),
+        time: Timestamp,
+    ) -> Result<ObjectAttr> {
+        let ost = layout.osts[stripe as usize];
+        let target = self.targets.ost(ost)?;
+        let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
+        let punch = Punch { object: layout.object(stripe), start, end, time };
+        match target.call(punch).await {
+            Ok(answered) => {
+                file.inner.lock().note(ost, answered.transno);
+                Ok(answered.reply)
+            }
+            Err(Error::Refused(Code::Gone)) => Err(Error::Refused(Code::Stale)),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn punch_hole(
+        self: &Arc<Self>,
+        open: &OpenFile,
+        file: &FileRef,
+        start: u64,
+        end: u64,
+    ) -> Result<()> {
+        let time = self.time();
+        let layout = file.layout()?;
+        self.drop_privileges(open, time).await?;
+        let _alone = file.alone().await?;
+        // A hole does not change the size: what only the cache has beyond the objects' end must arrive first.
+        self.flush_file(file).await;
+        file.inner.lock().untold = true;
+        let range = |stripe| (layout.object_size(stripe, start), layout.object_size(stripe, end));
+        let stripes = (0..layout.stripe_count()).map(|stripe| (stripe, range(stripe)));
+        let punches = stripes
+            .filter(|(_, (from, to))| from < to)
+            .map(|(stripe, range)| self.punch(file, &layout, stripe, range, time));
+        join_all(punches).await.into_iter().collect::<Result<Vec<ObjectAttr>>>()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,279 @@
+//! The write-behind cache of one file: chunks, aligned in the objects, that fill up and are then sent.
+//!
+//! A chunk has at most two versions: one that writers fill, and one that was handed to send and is never changed
+//! again. The next one is not sent before the OST has answered the last, so the OST sees the writes of a chunk in
+//! order. Pure state: it says what to send, and is told what was answered.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use proto::{Layout, Timestamp};
+use rt::Time;
+
+use super::memory::{Buffer, Memory};
+use super::version::{PIECE_COST, Version};
+
+/// A chunk in so many pieces is sent although it is not full.
+const PIECES_MAX: usize = 1024;
+
+/// Names a chunk of a file: the stripe, and the number of the chunk in the stripe's object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ChunkId {
+    pub(crate) stripe: u32,
+    pub(crate) number: u64,
+}
+
+/// What has to be sent for one chunk. [`Cache::answered`] has to be called when all of it was answered.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) chunk: ChunkId,
+    /// Contiguous writes: offset in the object, and the bytes.
+    pub(crate) writes: Vec<(u64, Vec<Bytes>)>,
+    /// Time of the newest application call.
+    pub(crate) time: Timestamp,
+    /// What goes back to the bound of dirty data when it was answered.
+    pub(crate) charge: u64,
+}
+
+/// One application write, or the part of it that lies in one chunk.
+pub(crate) struct Piece<'a> {
+    pub(crate) stripe: u32,
+    /// In the object; the piece does not cross the end of a chunk.
+    pub(crate) offset: u64,
+    pub(crate) data: &'a [u8],
+    /// A buffer that holds `data` already.
+    pub(crate) ready: Option<Buffer>,
+    /// Time of the application's call.
+    pub(crate) time: Timestamp,
+}
+
+/// What became of a write.
+pub(crate) struct Stored {
+    /// What it takes from the bound of dirty data; at most the length and [`Cache::COST_MAX`].
+    pub(crate) charge: u64,
+    /// What to send now.
+    pub(crate) job: Option<Job>,
+}
+
+struct Sending {
+    slices: Vec<(u64, Bytes)>,
+    bytes: u64,
+    charge: u64,
+    first_write: u64,
+    time: Timestamp,
+}
+
+#[derive(Default)]
+struct Chunk {
+    filling: Option<Version>,
+    sending: Option<Sending>,
+    /// `filling` is to be sent as soon as `sending` was answered.
+    ready: bool,
+}
+
+/// The dirty data of one file.
+pub(crate) struct Cache {
+    memory: Memory,
+    chunk_bytes: u64,
+    chunks: BTreeMap<ChunkId, Chunk>,
+    /// Number of the last write.
+    writes: u64,
+}
+
+impl Cache {
+    /// Most that a write is charged beyond its length.
+    pub(crate) const COST_MAX: u64 = PIECE_COST;
+
+    pub(crate) fn new(memory: Memory, chunk_bytes: u64) -> Cache {
+        Cache { memory, chunk_bytes, chunks: BTreeMap::new(), writes: 0 }
+    }
+
+    /// Whether every write was answered.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// Number of the last write, for [`Cache::is_pending`].
+    pub(crate) fn last_write(&self) -> u64 {
+        self.writes
+    }
+
+    /// Whether some write up to number `write` was not answered yet.
+    pub(crate) fn is_pending(&self, write: u64) -> bool {
+        self.chunks.values().any(|chunk| {
+            chunk.filling.as_ref().is_some_and(|v| v.first_write <= write)
+                || chunk.sending.as_ref().is_some_and(|s| s.first_write <= write)
+        })
+    }
+
+    /// Whether some write up to number `write` was sent and not answered yet.
+    pub(crate) fn is_sending(&self, write: u64) -> bool {
+        self.chunks.values().any(|chunk| chunk.sending.as_ref().is_some_and(|s| s.first_write <= write))
+    }
+
+    /// When the oldest byte was written that nobody has sent yet.
+    pub(crate) fn oldest(&self) -> Option<Time> {
+        self.chunks.values().filter_map(|chunk| chunk.filling.as_ref().map(|v| v.since)).min()
+    }
+
+    /// Time of the newest application call whose data was not answered yet.
+    pub(crate) fn newest_time(&self) -> Option<Timestamp> {
+        let times = |chunk: &Chunk| {
+            chunk.filling.as_ref().map(|v| v.time).max(chunk.sending.as_ref().map(|s| s.time))
+        };
+        self.chunks.values().filter_map(times).max()
+    }
+
+    /// Bytes that were not answered yet.
+    pub(crate) fn bytes(&self) -> u64 {
+        let bytes = |chunk: &Chunk| {
+            chunk.filling.as_ref().map_or(0, |v| v.bytes) + chunk.sending.as_ref().map_or(0, |s| s.bytes)
+        };
+        self.chunks.values().map(bytes).sum()
+    }
+
+    /// File offset behind the last byte that was not answered yet; 0 for none.
+    pub(crate) fn file_end(&self, layout: &Layout) -> u64 {
+        let end = |(id, chunk): (&ChunkId, &Chunk)| {
+            let sending = chunk.sending.as_ref().and_then(|s| s.slices.last());
+            let sending = sending.map_or(0, |(offset, bytes)| offset + bytes.len() as u64);
+            let end = chunk.filling.as_ref().and_then(Version::end).unwrap_or(0).max(sending);
+            if end == 0 { 0 } else { layout.file_offset(id.stripe, end - 1) + 1 }
+        };
+        self.chunks.iter().map(end).max().unwrap_or(0)
+    }
+
+    /// Takes a write; tells what to send if it made its chunk full.
+    pub(crate) fn write(&mut self, piece: Piece<'_>, now: Time) -> Stored {
+        let number = piece.offset / self.chunk_bytes;
+        let limit = (number + 1) * self.chunk_bytes;
+        assert!(!piece.data.is_empty(), "a write has bytes");
+        assert!(piece.offset + piece.data.len() as u64 <= limit, "a piece of a write lies within one chunk");
+        self.writes += 1;
+        let id = ChunkId { stripe: piece.stripe, number };
+        let chunk = self.chunks.entry(id).or_default();
+        let version = chunk.filling.get_or_insert_with(|| Version::new(self.writes, now, piece.time));
+        version.time = version.time.max(piece.time);
+        let charge = version.write(&self.memory, piece.offset, piece.data, piece.ready, limit);
+        let full = version.bytes == self.chunk_bytes || version.pieces() > PIECES_MAX;
+        let job = if full { Self::start(id, chunk) } else { None };
+        Stored { charge, job }
+    }
+
+    /// Hands what is being filled to send, or remembers that it has to go next.
+    fn start(id: ChunkId, chunk: &mut Chunk) -> Option<Job> {
+        if chunk.sending.is_some() {
+            chunk.ready = chunk.filling.is_some();
+            return None;
+        }
+        chunk.ready = false;
+        let version = chunk.filling.take()?;
+        let (bytes, charge) = (version.bytes, version.charge);
+        let (first_write, time) = (version.first_write, version.time);
+        let slices = version.freeze();
+        let mut writes: Vec<(u64, Vec<Bytes>)> = Vec::new();
+        let mut end = None;
+        for (offset, slice) in &slices {
+            match writes.last_mut() {
+                Some((_, run)) if end == Some(*offset) => run.push(slice.clone()),
+                _ => writes.push((*offset, vec![slice.clone()])),
+            }
+            end = Some(offset + slice.len() as u64);
+        }
+        chunk.sending = Some(Sending { slices, bytes, charge, first_write, time });
+        Some(Job { chunk: id, writes, time, charge })
+    }
+
+    /// Hands everything to send whose oldest byte was written at `until` or before.
+    pub(crate) fn start_older(&mut self, until: Time) -> Vec<Job> {
+        let old = |chunk: &Chunk| chunk.filling.as_ref().is_some_and(|v| v.since <= until);
+        let chunks = self.chunks.iter_mut().filter(|(_, chunk)| old(chunk));
+        chunks.filter_map(|(id, chunk)| Self::start(*id, chunk)).collect()
+    }
+
+    /// Hands everything to send.
+    pub(crate) fn start_all(&mut self) -> Vec<Job> {
+        self.start_older(Time(u64::MAX))
+    }
+
+    /// All of a job was answered or failed: returns what goes back to the bound of dirty data, and what to send
+    /// next.
+    pub(crate) fn answered(&mut self, id: ChunkId) -> (u64, Option<Job>) {
+        let Some(chunk) = self.chunks.get_mut(&id) else { return (0, None) };
+        let charge = chunk.sending.take().map_or(0, |sending| sending.charge);
+        let job = if chunk.ready { Self::start(id, chunk) } else { None };
+        if chunk.sending.is_none() && chunk.filling.is_none() {
+            self.chunks.remove(&id);
+        }
+        (charge, job)
+    }
+
+    /// Forgets what was not sent yet of the range that `range` gives for each stripe; returns what goes back to
+    /// the bound of dirty data.
+    pub(crate) fn cut(&mut self, range: impl Fn(u32) -> (u64, u64)) -> u64 {
+        let mut refund = 0;
+        for (id, chunk) in &mut self.chunks {
+            let Some(version) = &mut chunk.filling else { continue };
+            let start = id.number * self.chunk_bytes;
+            let (from, to) = range(id.stripe);
+            let (from, to) = (from.max(start), to.min(start + self.chunk_bytes));
+            if from < to {
+                let removed = version.cut(&self.memory, from, to).min(version.charge);
+                version.charge -= removed;
+                refund += removed;
+            }
+            if version.bytes == 0 {
+                refund += version.charge;
+                chunk.filling = None;
+                chunk.ready = false;
+            }
+        }
+        self.chunks.retain(|_, chunk| chunk.sending.is_some() || chunk.filling.is_some());
+        refund
+    }
+
+    /// What the cache has of `[from, to)` of the object of `stripe`: disjoint slices in order, newest writes on top.
+    pub(crate) fn overlay(&self, stripe: u32, from: u64, to: u64) -> Vec<(u64, Bytes)> {
+        let mut found = Vec::new();
+        if from >= to || self.chunks.is_empty() {
+            return found;
+        }
+        let first = ChunkId { stripe, number: from / self.chunk_bytes };
+        let last = ChunkId { stripe, number: (to - 1) / self.chunk_bytes };
+        for (_, chunk) in self.chunks.range(first..=last) {
+            let new = chunk.filling.as_ref().map_or_else(Vec::new, |version| version.copy(from, to));
+            let old = chunk.sending.as_ref().map_or(&[][..], |sending| &sending.slices);
+            put_under(old, from, to, new, &mut found);
+        }
+        found
+    }
+}
+
+/// Appends `top`, and what it leaves visible of `below` within `[from, to)`, to `out`; all in order.
+fn put_under(
+    below: &[(u64, Bytes)],
+    from: u64,
+    to: u64,
+    top: Vec<(u64, Bytes)>,
+    out: &mut Vec<(u64, Bytes)>,
+) {
+    let begin = out.len();
+    for (start, bytes) in below {
+        let end = (start + bytes.len() as u64).min(to);
+        let mut at = (*start).max(from);
+        for (top_start, top_bytes) in &top {
+            if *top_start >= end {
+                break;
+            }
+            if at < *top_start {
+                out.push((at, bytes.slice((at - start) as usize..(top_start - start) as usize)));
+            }
+            at = at.max(top_start + top_bytes.len() as u64);
+        }
+        if at < end {
+            out.push((at, bytes.slice((at - start) as usize..(end - start) as usize)));
+        }
+    }
+    out.extend(top);
+    out[begin..].sort_unstable_by_key(|(offset, _)| *offset);
+}

@@ -1,0 +1,135 @@
+//! Memory of the write-behind cache: aligned like the object it goes to, recycled when it has the size of a chunk.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rt::buf::{ALIGN, AlignedBuf};
+
+/// Free chunk buffers kept for the next write, in bytes. A fresh buffer costs a page fault every 4 KiB.
+const FREE_BYTES_MAX: usize = 64 << 20;
+
+/// Hands out buffers.
+#[derive(Clone)]
+pub(crate) struct Memory {
+    chunk_bytes: usize,
+    free: Arc<Mutex<Vec<AlignedBuf>>>,
+}
+
+impl Memory {
+    pub(crate) fn new(chunk_bytes: usize) -> Memory {
+        Memory { chunk_bytes, free: Arc::new(Mutex::new(Vec::new())) }
+    }
+
+    /// A buffer for `len` bytes that begin at `offset` in the object. Where a disk could take them directly, they
+    /// lie in memory as in the object. The contents are whatever a former user left: only what was written since
+    /// may be looked at.
+    pub(crate) fn buffer(&self, offset: u64, len: usize) -> Buffer {
+        if len < ALIGN {
+            return Buffer { head: 0, kind: Kind::Small(vec![0; len]) };
+        }
+        let head = (offset % ALIGN as u64) as usize;
+        let size = head + len;
+        if size != self.chunk_bytes {
+            return Buffer { head, kind: Kind::Own(AlignedBuf::zeroed(size)) };
+        }
+        let recycled = self.free.lock().pop();
+        let buf = recycled.unwrap_or_else(|| AlignedBuf::zeroed(size));
+        Buffer { head, kind: Kind::Chunk(Recycled { buf: Some(buf), home: self.clone() }) }
+    }
+}
+
+/// A buffer that one writer fills.
+pub(crate) struct Buffer {
+    /// Bytes in front that only align the rest.
+    head: usize,
+    kind: Kind,
+}
+
+enum Kind {
+    Small(Vec<u8>),
+    Own(AlignedBuf),
+    Chunk(Recycled),
+}
+
+struct Recycled {
+    buf: Option<AlignedBuf>,
+    home: Memory,
+}
+
+impl AsRef<[u8]> for Recycled {
+    fn as_ref(&self) -> &[u8] {
+        self.buf.as_ref().map_or(&[], |buf| buf.as_ref())
+    }
+}
+
+impl Drop for Recycled {
+    fn drop(&mut self) {
+        let Some(buf) = self.buf.take() else { return };
+        let mut free = self.home.free.lock();
+        if free.len() < FREE_BYTES_MAX / self.home.chunk_bytes {
+            free.push(buf);
+        }
+    }
+}
+
+impl Buffer {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let all = match &self.kind {
+            Kind::Small(vec) => vec,
+            Kind::Own(buf) => buf.as_ref(),
+            Kind::Chunk(recycled) => recycled.as_ref(),
+        };
+        &all[self.head..]
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        let all = match &mut self.kind {
+            Kind::Small(vec) => vec,
+            Kind::Own(buf) => buf.as_mut(),
+            Kind::Chunk(recycled) => recycled.buf.as_mut().map_or(&mut [][..], |buf| buf.as_mut()),
+        };
+        &mut all[self.head..]
+    }
+
+    /// Gives up the first `len` bytes.
+    pub(crate) fn advance(&mut self, len: usize) {
+        self.head += len;
+    }
+
+    /// Shares the buffer; from now on nobody changes it.
+    pub(crate) fn freeze(self) -> Bytes {
+        let all = match self.kind {
+            Kind::Small(vec) => Bytes::from(vec),
+            Kind::Own(buf) => buf.freeze(),
+            Kind::Chunk(recycled) => Bytes::from_owner(recycled),
+        };
+        all.slice(self.head..)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_goes_to_disk_without_a_copy_and_comes_back() {
+        let memory = Memory::new(1 << 20);
+        let bytes = memory.buffer(3 << 20, 1 << 20).freeze();
+        assert!(rt::buf::is_aligned(&bytes, 3 << 20));
+        let address = bytes.as_ptr();
+        drop(bytes.clone());
+        assert!(memory.free.lock().is_empty());
+        drop(bytes);
+        assert_eq!(memory.buffer(0, 1 << 20).bytes().as_ptr(), address);
+    }
+
+    #[test]
+    fn memory_is_aligned_like_the_object() {
+        let memory = Memory::new(1 << 20);
+        let buffer = memory.buffer(4096 + 100, 8192);
+        assert_eq!(buffer.bytes().as_ptr().addr() % ALIGN, 100);
+        assert_eq!(buffer.bytes().len(), 8192);
+        assert_eq!(memory.buffer(77, 5).freeze().len(), 5);
+    }
+}

@@ -1,0 +1,14 @@
+//! The way of the data: write-behind cache, sending, reading, sizes of objects.
+
+pub(crate) mod cache;
+mod memory;
+#[cfg(test)]
+mod model;
+mod objects;
+mod read;
+mod send;
+mod version;
+mod write;
+
+pub(crate) use memory::Memory;
+pub(crate) use objects::{Sum, merge};

@@ -1,0 +1,207 @@
+//! read(2): the own unsent data on top of what the OSTs give.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use proto::wire::messages::{ObjectAttr, Read};
+use proto::{Code, Layout};
+
+use super::objects::{NO_OBJECT, Sum};
+use crate::file::FileState;
+use crate::util::join_all;
+use crate::{Client, Error, Handle, Result, Shared};
+
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// A part of the wanted range, in file order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    /// The cache has it.
+    Own(Bytes),
+    /// `len` bytes of request number `request`.
+    Asked { request: usize, len: u64 },
+}
+
+/// What is asked of one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Ask {
+    stripe: u32,
+    offset: u64,
+    len: u64,
+}
+
+/// How a range of a file is put together.
+#[derive(Debug, Default)]
+struct Plan {
+    /// File offset at which each part ends, and the part.
+    parts: Vec<(u64, Part)>,
+    asks: Vec<Ask>,
+    /// File offset behind the last byte that the cache had when the plan was made.
+    own_end: u64,
+}
+
+/// What an OST gave for one [`Ask`].
+struct Given {
+    slices: VecDeque<Bytes>,
+    object_size: u64,
+}
+
+impl Client {
+    /// Reads up to `len` bytes at `offset`; less only at the end of the file.
+    pub async fn read(&self, handle: Handle, offset: u64, len: u32) -> Result<Vec<Bytes>> {
+        let open = self.shared.handles.get(handle)?;
+        let file = open.readable()?;
+        open.read.store(true, Ordering::Relaxed);
+        let Ok(layout) = file.layout() else { return Ok(Vec::new()) };
+        self.shared.read_file(file, &layout, offset, u64::from(len)).await
+    }
+}
+
+impl Plan {
+    fn new(file: &FileState, layout: &Layout, offset: u64, len: u64, ask_bytes_max: u64) -> Plan {
+        let mut plan = Plan::default();
+        let inner = file.inner.lock();
+        plan.own_end = inner.cache.file_end(layout);
+        for run in layout.runs(offset, len) {
+            let mut at = run.object_offset;
+            let to_file = |object_offset: u64| run.file_offset + (object_offset - run.object_offset);
+            for (start, bytes) in inner.cache.overlay(run.stripe, at, at + run.len) {
+                plan.ask(run.stripe, at, start, to_file(start), ask_bytes_max);
+                at = start + bytes.len() as u64;
+                plan.parts.push((to_file(at), Part::Own(bytes)));
+            }
+            let end = run.object_offset + run.len;
+            plan.ask(run.stripe, at, end, to_file(end), ask_bytes_max);
+        }
+        plan
+    }
+
+    /// Asks for `[from, to)` of an object; joined to the last request to the same object if that ends there.
+    fn ask(&mut self, stripe: u32, from: u64, to: u64, file_end: u64, len_max: u64) {
+        let mut at = from;
+        while at < to {
+            let last = self.asks.iter().rposition(|ask| ask.stripe == stripe);
+            let open =
+                last.filter(|&i| self.asks[i].offset + self.asks[i].len == at && self.asks[i].len < len_max);
+            let request = open.unwrap_or_else(|| {
+                self.asks.push(Ask { stripe, offset: at, len: 0 });
+                self.asks.len() - 1
+            });
+            let len = (to - at).min(len_max - self.asks[request].len);
+            self.asks[request].len += len;
+            at += len;
+            self.parts.push((file_end - (to - at), Part::Asked { request, len }));
+        }
+    }
+}
+
+impl Shared {
+    async fn read_file(
+        self: &Arc<Self>,
+        file: &FileState,
+        layout: &Layout,
+        offset: u64,
+        len: u64,
+    ) -> Result<Vec<Bytes>> {
+        let plan = Plan::new(file, layout, offset, len, self.chunk_bytes);
+        let given = join_all(plan.asks.iter().map(|ask| self.read_object(layout, ask))).await;
+        let mut given = given.into_iter().collect::<Result<Vec<Given>>>()?;
+        let short = plan.asks.iter().zip(&given).any(|(ask, given)| given.object_size < ask.offset + ask.len);
+        let size = if short { self.size_after(layout, &plan, &given, offset + len).await? } else { u64::MAX };
+        Ok(assemble(plan, &mut given, offset, size))
+    }
+
+    async fn read_object(&self, layout: &Layout, ask: &Ask) -> Result<Given> {
+        let target = self.targets.ost(layout.osts[ask.stripe as usize])?;
+        let _permit = target.reads.acquire().await.map_err(|_| Error::Closed)?;
+        let object = layout.object(ask.stripe);
+        let len = u32::try_from(ask.len).map_err(|_| Error::Refused(Code::Invalid))?;
+        match target.call(Read { object, offset: ask.offset, len }).await {
+            Ok(answered) => {
+                let given: u64 = answered.bulk.iter().map(|slice| slice.len() as u64).sum();
+                // A reply is short only at the end of the object.
+                let reached = if given < ask.len { ask.offset.saturating_add(given) } else { u64::MAX };
+                let object_size = answered.reply.size.min(reached);
+                Ok(Given { slices: answered.bulk.into(), object_size })
+            }
+            Err(Error::Refused(Code::Gone)) => Err(Error::Refused(Code::Stale)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Size of the file, as far as it matters for a read that ends at `end` and met a short object: other objects
+    /// are asked only if those that were read and the own cache do not reach so far.
+    async fn size_after(&self, layout: &Layout, plan: &Plan, given: &[Given], end: u64) -> Result<u64> {
+        let mut sizes: Vec<Option<u64>> = vec![None; layout.osts.len()];
+        for (ask, given) in plan.asks.iter().zip(given) {
+            let size = &mut sizes[ask.stripe as usize];
+            *size = Some(size.map_or(given.object_size, |size| size.max(given.object_size)));
+        }
+        let read =
+            sizes.iter().zip(0..).filter_map(|(size, stripe)| Some(layout.file_size_from(stripe, (*size)?)));
+        let known = read.max().unwrap_or(0).max(plan.own_end);
+        if known >= end || sizes.iter().all(Option::is_some) {
+            return Ok(known);
+        }
+        let others = sizes.iter().zip(0..).map(|(size, stripe)| async move {
+            match size {
+                Some(size) => Ok(ObjectAttr { size: *size, ..NO_OBJECT }),
+                None => self.object_attr(layout, stripe).await,
+            }
+        });
+        let objects = join_all(others).await.into_iter().collect::<Result<Vec<ObjectAttr>>>()?;
+        Ok(Sum::of(layout, &objects).size.max(known))
+    }
+}
+
+/// Puts the parts behind each other; what is missing within the file's `size` is a hole and reads as zeros.
+fn assemble(plan: Plan, given: &mut [Given], offset: u64, size: u64) -> Vec<Bytes> {
+    let mut out = Vec::new();
+    let mut at = offset;
+    for (end, part) in plan.parts {
+        let end = end.min(size);
+        if at >= end {
+            break;
+        }
+        match part {
+            Part::Own(mut bytes) => {
+                bytes.truncate((end - at) as usize);
+                out.push(bytes);
+            }
+            Part::Asked { request, len } => {
+                let got = take(&mut given[request].slices, len.min(end - at), &mut out);
+                zeros(end - at - got, &mut out);
+            }
+        }
+        at = end;
+    }
+    out
+}
+
+/// Moves up to `len` bytes from the front of `slices` to `out`; returns how many there were.
+fn take(slices: &mut VecDeque<Bytes>, len: u64, out: &mut Vec<Bytes>) -> u64 {
+    let mut left = len as usize;
+    while left > 0 {
+        let Some(mut slice) = slices.pop_front() else { break };
+        if slice.len() > left {
+            let rest = slice.split_off(left);
+            slices.push_front(rest);
+        }
+        left -= slice.len();
+        if !slice.is_empty() {
+            out.push(slice);
+        }
+    }
+    len - left as u64
+}
+
+fn zeros(len: u64, out: &mut Vec<Bytes>) {
+    let mut left = len as usize;
+    while left > 0 {
+        let len = left.min(ZEROS.len());
+        out.push(Bytes::from_static(&ZEROS[..len]));
+        left -= len;
+    }
+}

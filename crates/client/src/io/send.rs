@@ -1,0 +1,164 @@
+//! Sends what the cache hands out, and waits for it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use proto::wire::messages::Write;
+use proto::{Code, Layout, Timestamp, Transno};
+use rt::Time;
+
+use super::cache::Job;
+use crate::file::FileState;
+use crate::util::join_all;
+use crate::{Error, Result, Shared};
+
+impl Shared {
+    /// Sends `jobs`: what needs no waiting is done when this returns, the rest goes on by itself.
+    pub(crate) fn send(self: &Arc<Self>, file: &Arc<FileState>, jobs: impl IntoIterator<Item = Job>) {
+        for job in jobs {
+            let (shared, file) = (self.clone(), file.clone());
+            self.rt.run_in_place(async move { shared.send_chunk(&file, job).await });
+        }
+    }
+
+    /// Sends one chunk, and then what was written to it in the meantime if that has to go too.
+    async fn send_chunk(self: &Arc<Self>, file: &Arc<FileState>, mut job: Job) {
+        loop {
+            self.in_flight.fetch_add(job.charge, Ordering::Relaxed);
+            let results = match file.layout() {
+                Ok(layout) => self.write_object(&layout, &mut job).await,
+                Err(error) => vec![Err(error)],
+            };
+            let (charge, next) = self.apply_answers(file, &job, results);
+            self.in_flight.fetch_sub(job.charge, Ordering::Relaxed);
+            self.room.add_permits(charge as usize);
+            file.answered.notify_waiters();
+            match next {
+                Some(next) => job = next,
+                None => return,
+            }
+        }
+    }
+
+    async fn write_object(&self, layout: &Layout, job: &mut Job) -> Vec<Result<(u32, Transno)>> {
+        let stripe = job.chunk.stripe;
+        let ost = layout.osts[stripe as usize];
+        let (object, time) = (layout.object(stripe), job.time);
+        let target = match self.targets.ost(ost) {
+            Ok(target) => target,
+            Err(error) => return vec![Err(error)],
+        };
+        let writes = std::mem::take(&mut job.writes).into_iter().map(|(offset, bulk): (u64, Vec<Bytes>)| {
+            let target = &target;
+            async move {
+                let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
+                let answered = target.call_bulk(Write { object, offset, time }, bulk).await?;
+                Ok((ost, answered.transno))
+            }
+        });
+        join_all(writes).await
+    }
+
+    /// Takes the answers over. Data that an OST refused is dropped once the failure is on record: repeating it
+    /// would not end.
+    fn apply_answers(
+        &self,
+        file: &Arc<FileState>,
+        job: &Job,
+        results: Vec<Result<(u32, Transno)>>,
+    ) -> (u64, Option<Job>) {
+        let mut inner = file.inner.lock();
+        for result in results {
+            match result {
+                Ok((ost, transno)) => inner.note(ost, transno),
+                Err(error) => {
+                    let error =
+                        if error == Error::Refused(Code::Gone) { Error::Refused(Code::Stale) } else { error };
+                    if !inner.gone {
+                        tracing::warn!(fid = %file.fid, stripe = job.chunk.stripe, %error, "a write failed, its data is lost");
+                    }
+                    inner.fail(error);
+                }
+            }
+        }
+        let (charge, next) = inner.cache.answered(job.chunk);
+        if inner.cache.is_empty() && inner.listed {
+            inner.listed = false;
+            self.keeper.clean(file.fid);
+        }
+        (charge, next)
+    }
+
+    /// Sends everything of `file` and waits until the OSTs have answered what was written before the call.
+    pub(crate) async fn flush_file(self: &Arc<Self>, file: &Arc<FileState>) {
+        let (last, jobs) = {
+            let mut inner = file.inner.lock();
+            (inner.cache.last_write(), inner.cache.start_all())
+        };
+        self.send(file, jobs);
+        loop {
+            let answered = file.answered.notified();
+            if !file.inner.lock().cache.is_pending(last) {
+                return;
+            }
+            answered.await;
+        }
+    }
+
+    /// Waits until what was sent so far is answered.
+    pub(crate) async fn drain_file(&self, file: &FileState) {
+        let last = file.inner.lock().cache.last_write();
+        loop {
+            let answered = file.answered.notified();
+            if !file.inner.lock().cache.is_sending(last) {
+                return;
+            }
+            answered.await;
+        }
+    }
+
+    /// Sends what is older than `until`.
+    pub(crate) fn send_older(self: &Arc<Self>, file: &Arc<FileState>, until: Time) {
+        let jobs = file.inner.lock().cache.start_older(until);
+        self.send(file, jobs);
+    }
+
+    /// Waits until everything of `file` that was answered so far is durable on the OSTs.
+    pub(crate) async fn commit_objects(&self, file: &FileState) -> Result<()> {
+        let changes: Vec<(u32, Transno)> =
+            file.inner.lock().changes.iter().map(|(ost, transno)| (*ost, *transno)).collect();
+        let commits = changes
+            .clone()
+            .into_iter()
+            .map(|(ost, transno)| async move { self.targets.ost(ost)?.commit(transno).await });
+        for result in join_all(commits).await {
+            result?;
+        }
+        let mut inner = file.inner.lock();
+        for (ost, transno) in changes {
+            if inner.changes.get(&ost) == Some(&transno) {
+                inner.changes.remove(&ost);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes `file` durable, its name and attributes too; `seen` is the failure mark of the handle that asks.
+    pub(crate) async fn sync_file(self: &Arc<Self>, file: &Arc<FileState>, seen: &AtomicU64) -> Result<()> {
+        self.flush_file(file).await;
+        file.take_failure(seen)?;
+        self.commit_objects(file).await?;
+        let change = file.inner.lock().mdt_change;
+        if change != Transno(0) {
+            self.targets.mdt()?.commit(change).await?;
+        }
+        Ok(())
+    }
+
+    /// The time of an application's call that is being made now.
+    pub(crate) fn time(&self) -> Timestamp {
+        let wall = self.rt.wall();
+        Timestamp { secs: wall.secs, nanos: wall.nanos }
+    }
+}

@@ -1,0 +1,189 @@
+//! Dirty bytes of one chunk that nobody has sent yet: disjoint pieces, exact to the byte.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use proto::Timestamp;
+use rt::Time;
+use rt::buf::ALIGN;
+
+use super::memory::{Buffer, Memory};
+
+/// A piece up to this size grows in place when a write continues it; larger ones get a neighbour.
+const GROW_BYTES_MAX: usize = 64 << 10;
+/// Bytes that a piece costs besides its data, as counted against the bound of dirty data.
+pub(crate) const PIECE_COST: u64 = 512;
+
+struct Piece {
+    len: usize,
+    buffer: Buffer,
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        &self.buffer.bytes()[..self.len]
+    }
+
+    /// A copy with room up to `end`, or more if the writer is likely to go on; never beyond `limit`.
+    fn grow(&mut self, memory: &Memory, start: u64, end: u64, limit: u64) {
+        let front = start % ALIGN as u64;
+        let small = start - front + GROW_BYTES_MAX as u64;
+        let until = if end <= small { small.min(limit) } else { limit };
+        let mut buffer = memory.buffer(start, (until - start) as usize);
+        buffer.bytes_mut()[..self.len].copy_from_slice(self.bytes());
+        self.buffer = buffer;
+    }
+}
+
+/// What is being filled.
+pub(crate) struct Version {
+    /// By their offset in the object.
+    pieces: BTreeMap<u64, Piece>,
+    /// Bytes of all pieces.
+    pub(crate) bytes: u64,
+    /// What the writers took from the bound of dirty data for this version.
+    pub(crate) charge: u64,
+    /// Number of the first write that is in it.
+    pub(crate) first_write: u64,
+    /// When that was.
+    pub(crate) since: Time,
+    /// Time of the newest application call.
+    pub(crate) time: Timestamp,
+}
+
+impl Version {
+    pub(crate) fn new(first_write: u64, since: Time, time: Timestamp) -> Version {
+        Version { pieces: BTreeMap::new(), bytes: 0, charge: 0, first_write, since, time }
+    }
+
+    pub(crate) fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Offset behind the last dirty byte.
+    pub(crate) fn end(&self) -> Option<u64> {
+        self.pieces.last_key_value().map(|(start, piece)| start + piece.len as u64)
+    }
+
+    /// Puts `data` at `offset`; returns what it adds to the charge. `ready` is a buffer that holds `data` already.
+    /// `limit` is the end of the chunk.
+    pub(crate) fn write(
+        &mut self,
+        memory: &Memory,
+        offset: u64,
+        data: &[u8],
+        ready: Option<Buffer>,
+        limit: u64,
+    ) -> u64 {
+        let end = offset + data.len() as u64;
+        if let Some(added) = self.write_in_place(memory, offset, data, ready.is_some(), limit) {
+            self.charge += added;
+            return added;
+        }
+        let removed = self.cut(memory, offset, end);
+        let buffer = ready.unwrap_or_else(|| {
+            // A large write that ends within a page is continued in the same memory.
+            let goes_on = data.len() > GROW_BYTES_MAX && !end.is_multiple_of(ALIGN as u64);
+            let room = if goes_on { (limit - offset) as usize } else { data.len() };
+            let mut buffer = memory.buffer(offset, room);
+            buffer.bytes_mut()[..data.len()].copy_from_slice(data);
+            buffer
+        });
+        self.pieces.insert(offset, Piece { len: data.len(), buffer });
+        self.bytes += data.len() as u64;
+        let added = data.len() as u64 - removed + PIECE_COST;
+        self.charge += added;
+        added
+    }
+
+    /// Writes into or behind an existing piece, if there is a fit one.
+    fn write_in_place(
+        &mut self,
+        memory: &Memory,
+        offset: u64,
+        data: &[u8],
+        ready: bool,
+        limit: u64,
+    ) -> Option<u64> {
+        let end = offset + data.len() as u64;
+        let (&start, piece) = self.pieces.range_mut(..=offset).next_back()?;
+        let at = (offset - start) as usize;
+        let piece_end = start + piece.len as u64;
+        if end <= piece_end {
+            piece.buffer.bytes_mut()[at..at + data.len()].copy_from_slice(data);
+            return Some(0);
+        }
+        let fits = at + data.len() <= piece.buffer.bytes().len();
+        if offset > piece_end || ready || !(fits || piece.len <= GROW_BYTES_MAX) {
+            return None;
+        }
+        if !fits {
+            piece.grow(memory, start, end, limit);
+        }
+        piece.buffer.bytes_mut()[at..at + data.len()].copy_from_slice(data);
+        // What lay behind is cut before the piece gets its new length, so that it is not cut itself.
+        let removed = self.cut(memory, piece_end, end);
+        let grown = end - piece_end;
+        if let Some(piece) = self.pieces.get_mut(&start) {
+            piece.len += grown as usize;
+        }
+        self.bytes += grown;
+        Some(grown - removed)
+    }
+
+    /// Takes `[from, to)` out; returns how many dirty bytes that were.
+    pub(crate) fn cut(&mut self, memory: &Memory, from: u64, to: u64) -> u64 {
+        let mut removed = 0;
+        if let Some((&start, piece)) = self.pieces.range_mut(..from).next_back() {
+            let end = start + piece.len as u64;
+            if end > from {
+                let behind = (end > to).then(|| {
+                    let bytes = &piece.bytes()[(to - start) as usize..];
+                    let mut buffer = memory.buffer(to, bytes.len());
+                    buffer.bytes_mut().copy_from_slice(bytes);
+                    Piece { len: bytes.len(), buffer }
+                });
+                piece.len = (from - start) as usize;
+                removed += end.min(to) - from;
+                if let Some(behind) = behind {
+                    self.pieces.insert(to, behind);
+                }
+            }
+        }
+        while let Some((&start, _)) = self.pieces.range(from..to).next() {
+            let Some(mut piece) = self.pieces.remove(&start) else { break };
+            let end = start + piece.len as u64;
+            removed += end.min(to) - start;
+            if end > to {
+                piece.buffer.advance((to - start) as usize);
+                piece.len = (end - to) as usize;
+                self.pieces.insert(to, piece);
+            }
+        }
+        self.bytes -= removed;
+        removed
+    }
+
+    /// Copies of the dirty bytes in `[from, to)`, in order.
+    pub(crate) fn copy(&self, from: u64, to: u64) -> Vec<(u64, Bytes)> {
+        let before = self.pieces.range(..from).next_back().into_iter();
+        let mut found = Vec::new();
+        for (&start, piece) in before.chain(self.pieces.range(from..to)) {
+            let (low, high) = (start.max(from), (start + piece.len as u64).min(to));
+            if low < high {
+                let bytes = &piece.bytes()[(low - start) as usize..(high - start) as usize];
+                found.push((low, Bytes::copy_from_slice(bytes)));
+            }
+        }
+        found
+    }
+
+    /// All dirty bytes as slices that nobody changes any more, in order.
+    pub(crate) fn freeze(self) -> Vec<(u64, Bytes)> {
+        let share = |(start, piece): (u64, Piece)| {
+            let len = piece.len;
+            (start, piece.buffer.freeze().slice(..len))
+        };
+        self.pieces.into_iter().map(share).collect()
+    }
+}

@@ -1,0 +1,157 @@
+//! write(2): into the write-behind cache.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use proto::limits::FILE_BYTES_MAX;
+use proto::types::{MODE_SETGID, MODE_SETUID};
+use proto::wire::messages::SetAttr;
+use proto::{Code, Layout, Timestamp};
+
+use super::cache::{Cache, Piece};
+use super::memory::Buffer;
+use crate::file::{FileState, OpenFile};
+use crate::namespace::no_change;
+use crate::{Client, Error, Handle, Result, Shared};
+
+/// Whole pages of this size are copied before the file's state is locked; other writes are merged under it.
+const COPY_AHEAD_MIN: usize = 64 << 10;
+/// With less than this part of the bound on its way, a writer without room sends what is not full.
+const IN_FLIGHT_PART: u64 = 8;
+/// How often a writer without room looks again.
+const PRESSURE_TICK: Duration = Duration::from_millis(20);
+/// Permission of the group to execute: without it, MODE_SETGID means something else.
+const MODE_GROUP_EXECUTE: u32 = 0o010;
+
+impl Client {
+    /// Takes a copy of `data`; returns when it is in the write-behind cache (or durable, for a `sync` handle). An
+    /// append handle writes at the end whatever `offset` says.
+    pub async fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<u32> {
+        let open = self.shared.handles.get(handle)?;
+        let file = open.writable()?;
+        let len = u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
+        file.take_full(&open.failure_seen)?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let time = self.shared.time();
+        self.shared.drop_privileges(&open, time).await?;
+        let layout = file.layout()?;
+        if open.flags.append {
+            let _alone = file.alone().await?;
+            let end = self.shared.true_size(file, &layout).await?;
+            self.shared.store(file, &layout, end, data, time).await?;
+        } else {
+            let _shared = file.shared().await?;
+            self.shared.store(file, &layout, offset, data, time).await?;
+        }
+        if open.flags.sync {
+            self.shared.sync_file(file, &open.failure_seen).await?;
+        } else if file.inner.lock().write_through {
+            self.shared.flush_file(file).await;
+            file.take_failure(&open.failure_seen)?;
+            file.inner.lock().write_through = false;
+        }
+        Ok(len)
+    }
+}
+
+impl Shared {
+    /// Puts `data` into the cache of `file` at `offset`, and sends the chunks that it fills.
+    async fn store(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        layout: &Layout,
+        offset: u64,
+        data: &[u8],
+        time: Timestamp,
+    ) -> Result<()> {
+        if offset.saturating_add(data.len() as u64) > FILE_BYTES_MAX {
+            return Err(Error::Refused(Code::TooLarge));
+        }
+        let mut rest = data;
+        for run in layout.runs(offset, data.len() as u64) {
+            let (mut at, mut left) = (run.object_offset, run.len);
+            while left > 0 {
+                let len = left.min(self.chunk_bytes - at % self.chunk_bytes);
+                let (piece, behind) = rest.split_at(len as usize);
+                self.store_piece(file, (run.stripe, at), piece, time).await?;
+                (at, left, rest) = (at + len, left - len, behind);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts one part of a write into its chunk.
+    async fn store_piece(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        (stripe, offset): (u32, u64),
+        data: &[u8],
+        time: Timestamp,
+    ) -> Result<()> {
+        let reserved = data.len() as u64 + Cache::COST_MAX;
+        self.reserve(reserved as u32).await?;
+        let whole_pages = (offset | data.len() as u64).is_multiple_of(rt::buf::ALIGN as u64);
+        let ready = (whole_pages && data.len() >= COPY_AHEAD_MIN).then(|| self.copy(offset, data));
+        let now = self.rt.now();
+        let stored = {
+            let mut inner = file.inner.lock();
+            inner.untold = true;
+            let stored = inner.cache.write(Piece { stripe, offset, data, ready, time }, now);
+            if !inner.listed {
+                inner.listed = true;
+                self.keeper.dirty(file);
+            }
+            stored
+        };
+        self.room.add_permits((reserved - stored.charge) as usize);
+        self.send(file, stored.job);
+        Ok(())
+    }
+
+    fn copy(&self, offset: u64, data: &[u8]) -> Buffer {
+        let mut buffer = self.memory.buffer(offset, data.len());
+        buffer.bytes_mut().copy_from_slice(data);
+        buffer
+    }
+
+    /// Takes `bytes` from the bound of dirty data; waits while there is no room.
+    async fn reserve(self: &Arc<Self>, bytes: u32) -> Result<()> {
+        if let Ok(permit) = self.room.try_acquire_many(bytes) {
+            permit.forget();
+            return Ok(());
+        }
+        let mut room = std::pin::pin!(self.room.acquire_many(bytes));
+        loop {
+            // Chunks that are not full are sent only if too little is on its way: small writes would otherwise
+            // never be merged once the bound is reached.
+            if self.in_flight.load(Ordering::Relaxed) < self.limits.dirty_bytes_max / IN_FLIGHT_PART {
+                for file in self.keeper.files() {
+                    self.send_older(&file, rt::Time(u64::MAX));
+                }
+            }
+            if let Some(permit) = self.rt.timeout(PRESSURE_TICK, room.as_mut()).await {
+                permit.map_err(|_| Error::Closed)?.forget();
+                return Ok(());
+            }
+        }
+    }
+
+    /// The first write through a handle takes setuid and setgid away, unless the superuser writes.
+    pub(crate) async fn drop_privileges(&self, open: &OpenFile, time: Timestamp) -> Result<()> {
+        if open.wrote.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mode = open.attr.mode;
+        let setgid = mode & MODE_SETGID != 0 && mode & MODE_GROUP_EXECUTE != 0;
+        if open.uid == 0 || (mode & MODE_SETUID == 0 && !setgid) {
+            return Ok(());
+        }
+        let change =
+            SetAttr { handle: Some(open.mdt_handle), kill_privileges: true, ..no_change(open.fid, time) };
+        self.ask(&open.caller(), |cred| SetAttr { cred, ..change.clone() }).await?;
+        Ok(())
+    }
+}

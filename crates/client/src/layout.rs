@@ -1,0 +1,65 @@
+//! Layouts: `lfs getstripe`, `lfs setstripe`, and paths of FIDs.
+
+use bytes::Bytes;
+use proto::layout::LayoutHint;
+use proto::wire::messages::{
+    Create, DefaultLayout, FidToPath, GetAttr, GetDefaultLayout, OPEN_EXCLUSIVE, SetLayout,
+};
+use proto::{Attr, Fid, FileKind, Layout};
+
+use crate::{Caller, Client, Result};
+
+impl Client {
+    /// Where the data of a file lies; `None` for what has no data.
+    pub async fn layout(&self, fid: Fid) -> Result<Option<Layout>> {
+        Ok(self.shared.targets.mdt()?.call(GetAttr { fid }).await?.reply.layout)
+    }
+
+    /// What new files in a directory get.
+    pub async fn default_layout(&self, fid: Fid) -> Result<DefaultLayout> {
+        Ok(self.shared.targets.mdt()?.call(GetDefaultLayout { fid }).await?.reply)
+    }
+
+    /// `lfs setstripe` on a directory or on a file without objects.
+    pub async fn set_layout(&self, caller: &Caller, fid: Fid, hint: Option<LayoutHint>) -> Result<()> {
+        let time = self.shared.time();
+        let set = |cred| SetLayout { fid, hint: hint.clone(), cred, time };
+        let answered = self.shared.ask(caller, set).await?;
+        if let Some(file) = self.shared.files.find(fid) {
+            file.set_layout(answered.reply.layout);
+            file.note_mdt(answered.transno);
+        }
+        Ok(())
+    }
+
+    /// `lfs setstripe` on a new name.
+    pub async fn create_with_layout(
+        &self,
+        caller: &Caller,
+        parent: Fid,
+        name: &[u8],
+        mode: u32,
+        hint: LayoutHint,
+    ) -> Result<Attr> {
+        let name = crate::name(name)?;
+        let (fid, time) = (self.shared.new_fid().await?, self.shared.time());
+        let create = |cred| Create {
+            parent,
+            name: name.clone(),
+            fid,
+            mode: (mode & !proto::types::MODE_KIND) | FileKind::File.mode_bits(),
+            rdev: 0,
+            target: Bytes::new(),
+            open: OPEN_EXCLUSIVE,
+            hint: Some(hint.clone()),
+            cred,
+            time,
+        };
+        Ok(self.shared.ask(caller, create).await?.reply.attr)
+    }
+
+    /// Paths of a file, without a leading slash.
+    pub async fn fid_to_path(&self, fid: Fid) -> Result<Vec<Bytes>> {
+        Ok(self.shared.targets.mdt()?.call(FidToPath { fid }).await?.reply.paths)
+    }
+}

@@ -1,0 +1,137 @@
+//! The beginning and the end of a mount, and the configuration in between.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use proto::wire::messages::{Config, GetAttr, GetConfig};
+use proto::{ClientId, Code, Fid, Nid, TargetId};
+use rpc::Hub;
+use rt::sync::{Notify, Semaphore};
+
+use crate::fids::Fids;
+use crate::file::{Closer, Files, Handles, Keeper};
+use crate::io::Memory;
+use crate::targets::Targets;
+use crate::util::{join_all, unless};
+use crate::{Client, Error, Limits, Result, Shared};
+
+/// How long the MGS may keep a question for news.
+const CONFIG_WAIT_MS: u32 = 30_000;
+/// Waiting time after a first refusal; doubles up to the maximum.
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// Smallest chunk of the write-behind cache.
+const CHUNK_BYTES_MIN: u64 = 64 << 10;
+const CHUNK_ALIGN: u64 = 4096;
+
+impl Client {
+    /// Fetches the configuration from the MGS at `mgs` (waits for it and for the first MDT) and opens the root.
+    pub async fn mount(hub: &Hub, mgs: Vec<Nid>, limits: Limits) -> Result<Arc<Client>> {
+        let shared = Arc::new(Shared::new(hub, mgs, limits));
+        let mut backoff = BACKOFF_MIN;
+        while !shared.targets.config().targets.iter().any(|entry| entry.target == TargetId::mdt(0)) {
+            match shared.next_config().await {
+                Ok(config) => shared.targets.set_config(config),
+                Err(Error::Refused(Code::TryAgain | Code::NotHere)) => {
+                    shared.rt.sleep(backoff).await;
+                    backoff = (backoff * 2).min(BACKOFF_MAX);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        shared.targets.mdt()?.call(GetAttr { fid: Fid::ROOT }).await?;
+        shared.rt.spawn(shared.clone().watch_config());
+        shared.rt.spawn(shared.clone().keep());
+        Ok(Arc::new(Client { shared }))
+    }
+
+    /// Flushes everything, closes every session.
+    pub async fn unmount(&self) -> Result<()> {
+        let shared = &self.shared;
+        if shared.closed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let synced = shared.sync_all().await;
+        for handle in shared.handles.all() {
+            self.release(handle).await;
+        }
+        shared.close_pending();
+        shared.closer.drained().await;
+        shared.closed.store(true, Ordering::Release);
+        shared.closing.notify_waiters();
+        shared.room.close();
+        let targets = shared.targets.all();
+        join_all(targets.iter().map(|target| target.disconnect())).await;
+        shared.targets.mgs().disconnect().await;
+        synced
+    }
+}
+
+impl Shared {
+    fn new(hub: &Hub, mgs: Vec<Nid>, limits: Limits) -> Shared {
+        let rt = hub.rt().clone();
+        let mut id = [0; 16];
+        rt.random_bytes(&mut id);
+        let client = ClientId(u128::from_le_bytes(id));
+        let chunk_bytes = u64::from(limits.rpc_bytes_max)
+            .min(proto::limits::BULK_BYTES_MAX as u64)
+            .min(limits.dirty_bytes_max / 2)
+            .max(CHUNK_BYTES_MIN)
+            / CHUNK_ALIGN
+            * CHUNK_ALIGN;
+        // One write must always fit, whatever the limit says.
+        let room = limits.dirty_bytes_max.max(2 * (chunk_bytes + crate::io::cache::Cache::COST_MAX));
+        Shared {
+            targets: Targets::new(hub, client, mgs, limits.rpcs_in_flight_max),
+            rt,
+            chunk_bytes,
+            memory: Memory::new(chunk_bytes as usize),
+            room: Semaphore::new((room as usize).min(Semaphore::MAX_PERMITS)),
+            in_flight: AtomicU64::new(0),
+            limits,
+            fids: Fids::new(),
+            files: Files::new(),
+            handles: Handles::new(),
+            keeper: Keeper::new(),
+            closer: Closer::new(),
+            closed: AtomicBool::new(false),
+            closing: Notify::new(),
+        }
+    }
+
+    async fn next_config(&self) -> Result<Config> {
+        let config = self.targets.config();
+        let ask = GetConfig { fsname: config.fsname.clone(), known: config.version, wait_ms: CONFIG_WAIT_MS };
+        Ok(self.targets.mgs().call(ask).await?.reply)
+    }
+
+    /// Follows the configuration until the client is unmounted.
+    async fn watch_config(self: Arc<Self>) {
+        let mut backoff = BACKOFF_MIN;
+        loop {
+            match unless(self.ended(), self.next_config()).await {
+                Some(Ok(config)) => {
+                    backoff = BACKOFF_MIN;
+                    self.targets.set_config(config);
+                }
+                Some(Err(Error::Closed)) | None => return,
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "the MGS does not tell the configuration");
+                    if unless(self.ended(), self.rt.sleep(backoff)).await.is_none() {
+                        return;
+                    }
+                    backoff = (backoff * 2).min(BACKOFF_MAX);
+                }
+            }
+        }
+    }
+
+    /// Waits until the client is unmounted.
+    pub(crate) async fn ended(&self) {
+        let closing = self.closing.notified();
+        if !self.closed.load(Ordering::Acquire) {
+            closing.await;
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The sessions with the targets of the file system, made on first use.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use proto::wire::messages::{Config, Operation};
+use proto::{ClientId, Code, Nid, TargetId, Transno};
+use rpc::{Answered, Hub, Import, Role};
+use rt::sync::Semaphore;
+
+use crate::{Error, Result};
+
+/// A session with one target, and what this client knows of its own changes there.
+pub(crate) struct Target {
+    import: Arc<Import>,
+    /// Bound the data requests in flight; writes and reads apart, so that none of them starves.
+    pub(crate) writes: Semaphore,
+    pub(crate) reads: Semaphore,
+    /// Held by the one task that asks for a commit; the others find theirs done when they get it.
+    committing: Semaphore,
+    /// Newest transno of a reply.
+    newest: AtomicU64,
+}
+
+impl Target {
+    fn new(import: Arc<Import>, rpcs_in_flight_max: u32) -> Target {
+        let permits = rpcs_in_flight_max.max(1) as usize;
+        Target {
+            import,
+            writes: Semaphore::new(permits),
+            reads: Semaphore::new(permits),
+            committing: Semaphore::new(1),
+            newest: AtomicU64::new(0),
+        }
+    }
+
+    /// Sends `operation` and waits for the reply.
+    pub(crate) async fn call<O: Operation>(&self, operation: O) -> Result<Answered<O::Reply>> {
+        let answered = self.import.call(operation).await?;
+        self.newest.fetch_max(answered.transno.0, Ordering::Relaxed);
+        Ok(answered)
+    }
+
+    /// The same with bulk.
+    pub(crate) async fn call_bulk<O: Operation>(
+        &self,
+        operation: O,
+        bulk: Vec<Bytes>,
+    ) -> Result<Answered<O::Reply>> {
+        let answered = self.import.call_bulk(operation, bulk).await?;
+        self.newest.fetch_max(answered.transno.0, Ordering::Relaxed);
+        Ok(answered)
+    }
+
+    /// Newest change of this client on the target.
+    pub(crate) fn newest(&self) -> Transno {
+        Transno(self.newest.load(Ordering::Relaxed))
+    }
+
+    /// Waits until every change up to `transno` is durable. Those who wait at the same time share one commit.
+    pub(crate) async fn commit(&self, transno: Transno) -> Result<()> {
+        if transno <= self.import.last_committed() {
+            return Ok(());
+        }
+        let _turn = self.committing.acquire().await.map_err(|_| Error::Closed)?;
+        if transno <= self.import.last_committed() {
+            return Ok(());
+        }
+        self.import.committed(transno.max(self.newest())).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn disconnect(&self) {
+        self.import.disconnect().await;
+    }
+}
+
+/// All targets that this client has had to do with, and the table of those that there are.
+pub(crate) struct Targets {
+    hub: Hub,
+    client: ClientId,
+    rpcs_in_flight_max: u32,
+    mgs: Arc<Target>,
+    config: RwLock<Arc<Config>>,
+    made: RwLock<BTreeMap<TargetId, Arc<Target>>>,
+}
+
+impl Targets {
+    pub(crate) fn new(hub: &Hub, client: ClientId, mgs: Vec<Nid>, rpcs_in_flight_max: u32) -> Targets {
+        let import = hub.import(TargetId::MGS, client, Role::Client, mgs);
+        let config = Config { version: 0, fsname: hub.fsname().as_str().to_owned(), targets: Vec::new() };
+        Targets {
+            hub: hub.clone(),
+            client,
+            rpcs_in_flight_max,
+            mgs: Arc::new(Target::new(import, rpcs_in_flight_max)),
+            config: RwLock::new(Arc::new(config)),
+            made: RwLock::new(BTreeMap::new()),
+        }
+    }
+
+    pub(crate) fn mgs(&self) -> &Target {
+        &self.mgs
+    }
+
+    pub(crate) fn config(&self) -> Arc<Config> {
+        self.config.read().clone()
+    }
+
+    /// Takes a newer configuration over; an older one is ignored.
+    pub(crate) fn set_config(&self, config: Config) {
+        let config = Arc::new(config);
+        {
+            let mut current = self.config.write();
+            if config.version < current.version {
+                return;
+            }
+            *current = config.clone();
+        }
+        let made = self.made.read();
+        for entry in &config.targets {
+            if let Some(target) = made.get(&entry.target) {
+                target.import.set_nids(entry.nids.clone());
+            }
+        }
+    }
+
+    /// The session with `id`; an unknown target is a failure of storage, not of the caller's arguments.
+    pub(crate) fn get(&self, id: TargetId) -> Result<Arc<Target>> {
+        if let Some(target) = self.made.read().get(&id) {
+            return Ok(target.clone());
+        }
+        let config = self.config();
+        let entry = config.targets.iter().find(|entry| entry.target == id);
+        let nids = entry.ok_or(Error::Refused(Code::Io))?.nids.clone();
+        let mut made = self.made.write();
+        let target = made.entry(id).or_insert_with(|| {
+            let import = self.hub.import(id, self.client, Role::Client, nids);
+            Arc::new(Target::new(import, self.rpcs_in_flight_max))
+        });
+        Ok(target.clone())
+    }
+
+    pub(crate) fn ost(&self, index: u32) -> Result<Arc<Target>> {
+        self.get(TargetId::ost(index))
+    }
+
+    /// The one MDT of today.
+    pub(crate) fn mdt(&self) -> Result<Arc<Target>> {
+        self.get(TargetId::mdt(0))
+    }
+
+    /// Every session but the MGS's.
+    pub(crate) fn all(&self) -> Vec<Arc<Target>> {
+        self.made.read().values().cloned().collect()
+    }
+}
