@@ -16,7 +16,8 @@ impl Client {
     /// Space of all OSTs together, files of the MDT.
     pub async fn statfs(&self) -> Result<Space> {
         let config = self.shared.targets.config();
-        let osts = config.targets.iter().map(|entry| entry.target).filter(|id| id.kind == TargetKind::Ost);
+        let ids: Vec<TargetId> = config.targets.iter().map(|entry| entry.target).collect();
+        let osts = ids.into_iter().filter(|id| id.kind == TargetKind::Ost);
         let asked = osts.map(|id| self.target_space(id, STATFS_WAIT));
         let mut sum = self.shared.targets.mdt()?.call(Statfs {}).await?.reply;
         (sum.bytes_total, sum.bytes_free, sum.bytes_available) = (0, 0, 0);
@@ -53,9 +54,9 @@ impl Client {
 impl Shared {
     pub(crate) async fn sync_all(self: &Arc<Self>) -> Result<()> {
         let files = self.keeper.files();
-        join_all(files.iter().map(|file| self.flush_file(file))).await;
-        let targets = self.targets.all();
-        let commits = targets.iter().map(|target| target.commit(target.newest()));
+        join_all(files.into_iter().map(|file| async move { self.flush_file(&file).await })).await;
+        let commits =
+            self.targets.all().into_iter().map(|target| async move { target.commit(target.newest()).await });
         join_all(commits).await.into_iter().collect()
     }
 }

@@ -61,8 +61,8 @@ impl Client {
         shared.closed.store(true, Ordering::Release);
         shared.closing.notify_waiters();
         shared.room.close();
-        let targets = shared.targets.all();
-        join_all(targets.iter().map(|target| target.disconnect())).await;
+        let targets = shared.targets.all().into_iter();
+        join_all(targets.map(|target| async move { target.disconnect().await })).await;
         shared.targets.mgs().disconnect().await;
         synced
     }

@@ -19,8 +19,6 @@ pub(crate) struct Target {
     /// Bound the data requests in flight; writes and reads apart, so that none of them starves.
     pub(crate) writes: Semaphore,
     pub(crate) reads: Semaphore,
-    /// Held by the one task that asks for a commit; the others find theirs done when they get it.
-    committing: Semaphore,
     /// Newest transno of a reply.
     newest: AtomicU64,
 }
@@ -32,7 +30,6 @@ impl Target {
             import,
             writes: Semaphore::new(permits),
             reads: Semaphore::new(permits),
-            committing: Semaphore::new(1),
             newest: AtomicU64::new(0),
         }
     }
@@ -60,16 +57,12 @@ impl Target {
         Transno(self.newest.load(Ordering::Relaxed))
     }
 
-    /// Waits until every change up to `transno` is durable. Those who wait at the same time share one commit.
+    /// Waits until every change up to `transno` is durable; an error if it is lost.
     pub(crate) async fn commit(&self, transno: Transno) -> Result<()> {
-        if transno <= self.import.last_committed() {
+        if transno == Transno(0) {
             return Ok(());
         }
-        let _turn = self.committing.acquire().await.map_err(|_| Error::Closed)?;
-        if transno <= self.import.last_committed() {
-            return Ok(());
-        }
-        self.import.committed(transno.max(self.newest())).await?;
+        self.import.committed(transno).await?;
         Ok(())
     }
 

@@ -22,12 +22,23 @@ impl<F: Future> Slot<F> {
 }
 
 /// Runs all futures at the same time, on this task; their results in order.
-pub(crate) async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
-    let mut futures = futures.into_iter();
-    let Some(first) = futures.next() else { return Vec::new() };
-    let Some(second) = futures.next() else { return vec![first.await] };
-    let mut slots: Vec<Slot<F>> =
-        [first, second].into_iter().chain(futures).map(|f| Slot::Running(Box::pin(f))).collect();
+///
+/// The iterator is used up before anything waits, so that it need not be `Send`.
+pub(crate) fn join_all<F: Future>(
+    futures: impl IntoIterator<Item = F>,
+) -> impl Future<Output = Vec<F::Output>> {
+    let mut futures: Vec<F> = futures.into_iter().collect();
+    let single = if futures.len() == 1 { futures.pop() } else { None };
+    async move {
+        match single {
+            Some(future) => vec![future.await],
+            None => join_many(futures).await,
+        }
+    }
+}
+
+async fn join_many<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut slots: Vec<Slot<F>> = futures.into_iter().map(|f| Slot::Running(Box::pin(f))).collect();
     std::future::poll_fn(|cx| {
         let mut done = true;
         for slot in &mut slots {

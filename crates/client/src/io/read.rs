@@ -106,14 +106,14 @@ impl Shared {
         len: u64,
     ) -> Result<Vec<Bytes>> {
         let plan = Plan::new(file, layout, offset, len, self.chunk_bytes);
-        let given = join_all(plan.asks.iter().map(|ask| self.read_object(layout, ask))).await;
+        let given = join_all(plan.asks.clone().into_iter().map(|ask| self.read_object(layout, ask))).await;
         let mut given = given.into_iter().collect::<Result<Vec<Given>>>()?;
         let short = plan.asks.iter().zip(&given).any(|(ask, given)| given.object_size < ask.offset + ask.len);
         let size = if short { self.size_after(layout, &plan, &given, offset + len).await? } else { u64::MAX };
         Ok(assemble(plan, &mut given, offset, size))
     }
 
-    async fn read_object(&self, layout: &Layout, ask: &Ask) -> Result<Given> {
+    async fn read_object(&self, layout: &Layout, ask: Ask) -> Result<Given> {
         let target = self.targets.ost(layout.osts[ask.stripe as usize])?;
         let _permit = target.reads.acquire().await.map_err(|_| Error::Closed)?;
         let object = layout.object(ask.stripe);
@@ -145,9 +145,9 @@ impl Shared {
         if known >= end || sizes.iter().all(Option::is_some) {
             return Ok(known);
         }
-        let others = sizes.iter().zip(0..).map(|(size, stripe)| async move {
+        let others = sizes.into_iter().zip(0..).map(|(size, stripe)| async move {
             match size {
-                Some(size) => Ok(ObjectAttr { size: *size, ..NO_OBJECT }),
+                Some(size) => Ok(ObjectAttr { size, ..NO_OBJECT }),
                 None => self.object_attr(layout, stripe).await,
             }
         });
