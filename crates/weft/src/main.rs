@@ -1,2 +1,39 @@
-//! The weft binary.
-fn main() {}
+//! The weft binary: `weft`, and the same file called as `lfs`, `lctl` and `mount.weft`.
+
+mod cmd;
+mod control;
+mod daemon;
+mod failure;
+mod keys;
+mod lctl;
+mod lfs;
+mod mountpoint;
+mod nids;
+mod serving;
+mod size;
+mod table;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    // `weft lfs ...` works where nobody has made the links yet.
+    let called_by_name = program(&arguments) == "weft";
+    if called_by_name && arguments.get(1).is_some_and(|word| word == "lfs" || word == "lctl") {
+        arguments.remove(0);
+    }
+    match program(&arguments).as_str() {
+        "lfs" => lfs::main(arguments),
+        "lctl" => lctl::main(arguments),
+        "mount.weft" | "mount.fuse.weft" => cmd::mount_helper::main(arguments),
+        _ => cmd::main(arguments),
+    }
+}
+
+/// The name that the program was called by.
+fn program(arguments: &[OsString]) -> String {
+    let name = arguments.first().map(Path::new).and_then(Path::file_name);
+    name.map_or_else(|| "weft".to_owned(), |name| name.to_string_lossy().into_owned())
+}

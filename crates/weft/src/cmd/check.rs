@@ -1,0 +1,40 @@
+//! `weft check`: reads a target that nobody serves and says what is wrong with it; changes nothing.
+
+use std::path::PathBuf;
+
+use crate::cmd::format::text;
+use crate::cmd::serve::no_label;
+use crate::failure::{Failure, Outcome};
+use crate::serving;
+
+/// Check a target that is not being served. Changes nothing. Exit status 0: clean; 1: not.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Directory of the target
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let path = std::path::absolute(&arguments.directory)
+        .map_err(|error| Failure::new(format!("{}: {error}", arguments.directory.display())))?;
+    let path = text(&path)?;
+    let (node, rt) = serving::start_runtime()?;
+    let report = node.block_on(store::check::check(&rt, path)).map_err(|error| match error {
+        store::StoreError::Io(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            Failure::new(format!("{path} is being served; stop that first"))
+        }
+        other => no_label(path, other),
+    })?;
+    for finding in &report.findings {
+        println!("{finding}");
+    }
+    if report.findings.len() >= store::check::FINDINGS_MAX {
+        println!("... and more; these are the first {}", store::check::FINDINGS_MAX);
+    }
+    let name = report.label.as_ref().map_or_else(|| path.to_owned(), |label| format!("{}-{}", label.fsname, label.target));
+    let verdict = if report.is_clean() { "clean" } else { "DAMAGED" };
+    println!("{name}: {verdict}; {} log records, {} keys", report.records, report.keys);
+    Ok(u8::from(!report.is_clean()))
+}

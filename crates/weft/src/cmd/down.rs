@@ -1,0 +1,95 @@
+//! `weft down`: unmounts and waits until everything has stopped.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::failure::{Failure, Outcome};
+use crate::mountpoint::{self, State};
+
+/// Unmount a file system and stop what served it on this machine; the data stays.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Where it is mounted
+    #[arg(value_name = "MOUNTPOINT")]
+    mountpoint: PathBuf,
+}
+
+/// How long the process may take to write out what it has.
+const STOP_WAIT: Duration = Duration::from_secs(120);
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let path = mountpoint::absolute(&arguments.mountpoint)?;
+    let name = path.display();
+    match mountpoint::state(&path)? {
+        State::Free => {
+            println!("Nothing is mounted at {name}.");
+            Ok(0)
+        }
+        State::Foreign(entry) => Err(Failure::new(format!(
+            "{} ({}) is mounted at {name}, which is not weft; use umount for it",
+            entry.source, entry.kind
+        ))),
+        State::Dead => {
+            fuse::session::detach(&path)
+                .map_err(|error| Failure::new(format!("the dead mount at {name} cannot be taken away: {error}")))?;
+            println!("The process behind {name} was gone; the mount point is free again.");
+            Ok(0)
+        }
+        State::Up(status) => {
+            // Opened before the unmount, so that it is this process that is waited for and no later one.
+            let process = i32::try_from(status.pid).ok().and_then(Pid::from_raw).map(watch);
+            unmount(&path)?;
+            if let Some(process) = process {
+                wait(process?, status.pid)?;
+            }
+            match status.data {
+                Some(data) => println!("File system {} is down; its data stays in {data}.", status.fsname),
+                None => println!("File system {} is unmounted from {name}.", status.fsname),
+            }
+            Ok(0)
+        }
+    }
+}
+
+fn unmount(path: &Path) -> Result<(), Failure> {
+    let name = path.display();
+    fuse::session::unmount(path).map_err(|error| match error.raw_os_error() {
+        Some(libc::EBUSY) => {
+            Failure::new(format!("{name} is in use; end what uses it (\"fuser -vm {name}\" lists it) and try again"))
+        }
+        Some(libc::EPERM) => Failure::new(format!("you may not unmount {name}; run this as the one who mounted it")),
+        _ => Failure::new(format!("{name} cannot be unmounted: {error}")),
+    })
+}
+
+fn watch(pid: Pid) -> Result<Option<OwnedFd>, Failure> {
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(process) => Ok(Some(process)),
+        Err(rustix::io::Errno::SRCH) => Ok(None),
+        Err(error) => Err(Failure::new(format!("process {} cannot be watched: {error}", pid.as_raw_nonzero()))),
+    }
+}
+
+/// Waits until the process has ended.
+fn wait(process: Option<OwnedFd>, pid: u32) -> Result<(), Failure> {
+    let Some(process) = process else { return Ok(()) };
+    let timeout = rustix::event::Timespec { tv_sec: STOP_WAIT.as_secs().cast_signed(), tv_nsec: 0 };
+    loop {
+        match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => {
+                return Err(Failure::new(format!(
+                    "unmounted, but process {pid} has not ended within {} seconds; its log says why",
+                    STOP_WAIT.as_secs()
+                )));
+            }
+            Ok(_) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Failure::new(format!("process {pid} cannot be waited for: {error}"))),
+        }
+    }
+}

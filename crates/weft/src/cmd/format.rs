@@ -1,0 +1,121 @@
+//! `weft format`: makes a target in a directory.
+
+use std::path::{Path, PathBuf};
+
+use proto::{ClientId, FsName, Nid, TargetId};
+use rpc::Role;
+use rt::Rt;
+use store::{Label, Store, StoreError};
+
+use crate::failure::{Failure, Outcome};
+use crate::{keys, serving};
+
+/// Make a target in a directory.
+#[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("kind").required(true))]
+pub struct Arguments {
+    /// Make the management server
+    #[arg(long, group = "kind")]
+    mgs: bool,
+    /// Make a metadata target
+    #[arg(long, group = "kind")]
+    mdt: bool,
+    /// Make an object storage target
+    #[arg(long, group = "kind")]
+    ost: bool,
+    /// Name of the file system: 1 to 8 letters, digits, - or _
+    #[arg(long, value_name = "NAME")]
+    fsname: FsName,
+    /// Index among the targets of its kind; not used before
+    #[arg(long, value_name = "N")]
+    index: Option<u32>,
+    /// Where the management server is, for example 10.1.1.2@tcp; can be given several times
+    #[arg(long, value_name = "NID")]
+    mgsnode: Vec<Nid>,
+    /// With --mgs: where to make the servers' key, and the clients' key beside it [default: /etc/weft/NAME.server.key]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// Directory of the target; made if missing, has to be empty
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+/// Largest index of a target.
+const INDEX_MAX: u32 = proto::limits::TARGETS_MAX as u32 - 1;
+
+/// Runs the command.
+pub fn run(arguments: Arguments) -> Outcome {
+    let target = target(&arguments)?;
+    let directory = std::path::absolute(&arguments.directory)
+        .map_err(|error| Failure::new(format!("{}: {error}", arguments.directory.display())))?;
+    let (node, rt) = serving::start_runtime()?;
+    let Arguments { fsname, mgsnode, key, .. } = arguments;
+    node.block_on(async {
+        if target == TargetId::MGS {
+            make_keys(&rt, &fsname, key.as_deref())?;
+        }
+        format(&rt, &directory, fsname.clone(), target, mgsnode).await
+    })?;
+    let name = if target == TargetId::MGS { "the MGS of ".to_owned() } else { String::new() };
+    let of = if target == TargetId::MGS { fsname.to_string() } else { format!("{fsname}-{target}") };
+    println!("{name}{of} is in {}; serve it with \"weft serve {}\"", directory.display(), directory.display());
+    Ok(0)
+}
+
+fn target(arguments: &Arguments) -> Result<TargetId, Failure> {
+    if arguments.mgs {
+        if arguments.index.is_some_and(|index| index != 0) || !arguments.mgsnode.is_empty() {
+            return Err(Failure::usage("the MGS has no --index and no --mgsnode; leave them out"));
+        }
+        return Ok(TargetId::MGS);
+    }
+    if arguments.mgsnode.is_empty() {
+        return Err(Failure::usage("a target has to know where the MGS is; add --mgsnode NID"));
+    }
+    let index = match arguments.index {
+        Some(index) if index > INDEX_MAX => {
+            return Err(Failure::usage(format!("--index {index} is too large; the largest is {INDEX_MAX}")));
+        }
+        Some(index) => index,
+        None if arguments.mdt => 0,
+        None => return Err(Failure::usage("an OST needs an index that no other has; add --index N")),
+    };
+    match (arguments.mdt, index) {
+        (true, 0) => Ok(TargetId::mdt(0)),
+        (true, _) => Err(Failure::new("there is one MDT as yet; use --index 0")),
+        (false, index) => Ok(TargetId::ost(index)),
+    }
+}
+
+/// Makes both keys of a file system, where they are missing.
+pub fn make_keys(rt: &Rt, fsname: &FsName, server_key: Option<&Path>) -> Result<(), Failure> {
+    let server = keys::resolve(server_key, fsname, Role::Server)?;
+    let beside = server.parent().unwrap_or(Path::new("/"));
+    keys::create(rt, &server)?;
+    keys::create(rt, &keys::path(beside, fsname, Role::Client))
+}
+
+/// Makes a target in `directory`.
+pub async fn format(
+    rt: &Rt,
+    directory: &Path,
+    fsname: FsName,
+    target: TargetId,
+    mgs: Vec<Nid>,
+) -> Result<(), Failure> {
+    let text = text(directory)?;
+    let uuid = ClientId(u128::from(rt.random_u64()) << 64 | u128::from(rt.random_u64()));
+    let label = Label { fsname, target, uuid, mgs };
+    Store::format(rt, text, &label).await.map_err(|error| match error {
+        StoreError::NotATarget(why) => Failure::new(format!("{text} cannot be formatted: {why}; name an empty directory")),
+        StoreError::Io(error) => {
+            Failure::new(format!("{text} cannot be formatted: {}", crate::control::describe(&error)))
+        }
+        other => Failure::new(format!("{text} cannot be formatted: {other}")),
+    })
+}
+
+/// The path as text, which the parts below need.
+pub fn text(path: &Path) -> Result<&str, Failure> {
+    path.to_str().ok_or_else(|| Failure::new(format!("{}: a path has to be UTF-8 text here", path.display())))
+}

@@ -1,0 +1,88 @@
+//! The sub-commands of `weft`, a file for each: arguments as given, resolved, then run.
+
+mod check;
+mod down;
+mod format;
+mod mount;
+pub mod mount_helper;
+mod serve;
+mod status;
+mod sync;
+mod up;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::exit;
+
+/// A parallel file system in user space.
+#[derive(Parser)]
+#[command(name = "weft", version, about, after_help = "Start here: weft up /mnt/weft\n\nThe same program called as lfs or lctl, or \"weft lfs\" and \"weft lctl\", is those tools.")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Up(up::Arguments),
+    Down(down::Arguments),
+    Status(status::Arguments),
+    Format(format::Arguments),
+    Serve(serve::Arguments),
+    Mount(mount::Arguments),
+    Check(check::Arguments),
+    Sync(sync::Arguments),
+}
+
+/// The program called as `weft`.
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    let outcome = match Arguments::parse_from(arguments).command {
+        Command::Up(arguments) => up::run(arguments),
+        Command::Down(arguments) => down::run(&arguments),
+        Command::Status(arguments) => status::run(&arguments),
+        Command::Format(arguments) => format::run(arguments),
+        Command::Serve(arguments) => serve::run(arguments),
+        Command::Mount(arguments) => mount::run(arguments),
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Sync(arguments) => sync::run(&arguments),
+    };
+    exit("weft", outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn commands_are_parsed() {
+        for (line, fine) in [
+            ("weft up /mnt/w", true),
+            ("weft up /mnt/w --osts 8 --oss 4 --fsname scratch --data /d --listen 0.0.0.0@tcp", true),
+            ("weft up", false),
+            ("weft up /mnt/w --osts x", false),
+            ("weft up /mnt/w --unknown", false),
+            ("weft format --ost --fsname f --index 3 --mgsnode a@tcp --mgsnode b@tcp /d", true),
+            ("weft format --ost --mdt --fsname f /d", false),
+            ("weft format /d", false),
+            ("weft serve /a /b --listen 10.0.0.1:7990@tcp --server oss1", true),
+            ("weft serve", false),
+            ("weft mount a@tcp:/f /mnt -o ro,noatime --foreground", true),
+            ("weft status --json", true),
+            ("weft down /mnt", true),
+            ("weft check /d", true),
+            ("weft sync", true),
+        ] {
+            assert_eq!(Arguments::try_parse_from(line.split(' ')).is_ok(), fine, "{line}");
+        }
+    }
+}

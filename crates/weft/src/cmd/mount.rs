@@ -1,0 +1,286 @@
+//! `weft mount`: mounts a file system whose servers run elsewhere.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use client::{Client, Limits};
+use fuse::session::Options;
+use rpc::{Hub, Keys, Role};
+
+use crate::daemon::{self, Place};
+use crate::failure::{Failure, Outcome};
+use crate::mountpoint::{self, State};
+use crate::nids::Source;
+use crate::{keys, serving};
+
+/// Mount a file system.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Which one: NID:/FSNAME, for example 10.1.1.2@tcp:/weft
+    #[arg(value_name = "MGSNID:/FSNAME")]
+    source: String,
+    /// Where
+    #[arg(value_name = "MOUNTPOINT")]
+    mountpoint: PathBuf,
+    /// Mount options with commas between, as in /etc/fstab: ro, nosuid, nodev, noexec, noatime, key=FILE
+    #[arg(short, value_name = "OPTIONS", default_value = "")]
+    options: String,
+    /// The clients' key [default: /etc/weft/FSNAME.client.key]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// Stay in front, and log to standard error
+    #[arg(long)]
+    foreground: bool,
+    #[arg(long = "background-child", hide = true)]
+    child: bool,
+}
+
+/// How long the MGS may take to answer.
+const MGS_WAIT: Duration = Duration::from_secs(10);
+
+/// What is to be done.
+#[derive(Debug)]
+pub struct Request {
+    /// Which file system.
+    pub source: Source,
+    /// Where.
+    pub mountpoint: PathBuf,
+    /// How.
+    pub options: MountOptions,
+    /// In front or behind.
+    pub place: Place,
+}
+
+/// Mount options.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct MountOptions {
+    /// For the kernel.
+    pub read_only: bool,
+    no_suid: bool,
+    no_dev: bool,
+    no_exec: bool,
+    no_atime: bool,
+    /// The clients' key.
+    pub key: Option<PathBuf>,
+    /// Others, which mount(8), systemd and Lustre's users know and which mean nothing here.
+    ignored: Vec<String>,
+}
+
+/// Options that are understood and change nothing: how and when to mount, and what is so anyway.
+const IGNORED: &[&str] = &[
+    "defaults", "rw", "suid", "dev", "exec", "atime", "relatime", "norelatime", "diratime", "nodiratime", "async",
+    "auto", "noauto", "_netdev", "nofail", "user", "users", "nouser", "group", "owner", "flock", "localflock",
+    "lazystatfs", "user_xattr", "user_fid2path", "always_ping", "verbose",
+];
+
+impl MountOptions {
+    /// Parses options with commas between. `sloppy`: unknown ones are let pass.
+    pub fn parse(text: &str, sloppy: bool) -> Result<MountOptions, Failure> {
+        let mut options = MountOptions::default();
+        for option in text.split(',').filter(|option| !option.is_empty()) {
+            match option {
+                "ro" => options.read_only = true,
+                "rw" => options.read_only = false,
+                "nosuid" => options.no_suid = true,
+                "suid" => options.no_suid = false,
+                "nodev" => options.no_dev = true,
+                "dev" => options.no_dev = false,
+                "noexec" => options.no_exec = true,
+                "exec" => options.no_exec = false,
+                "noatime" => options.no_atime = true,
+                "atime" => options.no_atime = false,
+                "remount" => {
+                    return Err(Failure::new("a mount cannot be changed while it is mounted yet; unmount it first"));
+                }
+                "noflock" => return Err(Failure::usage("option noflock is not available; leave it out")),
+                _ => options.other(option, sloppy)?,
+            }
+        }
+        Ok(options)
+    }
+
+    fn other(&mut self, option: &str, sloppy: bool) -> Result<(), Failure> {
+        if let Some(file) = option.strip_prefix("key=") {
+            self.key = Some(PathBuf::from(file));
+            return Ok(());
+        }
+        let known = IGNORED.contains(&option)
+            || ["x-", "comment=", "retry=", "subtype="].iter().any(|prefix| option.starts_with(prefix));
+        if !known && !sloppy {
+            return Err(Failure::usage(format!("mount option \"{option}\" is not known; leave it out")));
+        }
+        self.ignored.push(option.to_owned());
+        Ok(())
+    }
+
+    /// As the kernel's side needs them.
+    pub fn session(&self, source: &Source) -> Options {
+        Options {
+            source: source.to_string(),
+            read_only: self.read_only,
+            no_suid: self.no_suid,
+            no_dev: self.no_dev,
+            no_exec: self.no_exec,
+            no_atime: self.no_atime,
+        }
+    }
+
+    fn to_text(&self) -> String {
+        let flags = [
+            (self.read_only, "ro"),
+            (self.no_suid, "nosuid"),
+            (self.no_dev, "nodev"),
+            (self.no_exec, "noexec"),
+            (self.no_atime, "noatime"),
+        ];
+        flags.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// Runs the command.
+pub fn run(arguments: Arguments) -> Outcome {
+    let mut options = MountOptions::parse(&arguments.options, false)?;
+    options.key = arguments.key.or(options.key);
+    mount(Request {
+        source: Source::parse(&arguments.source)?,
+        mountpoint: arguments.mountpoint,
+        options,
+        place: Place::from_flags(arguments.foreground, arguments.child),
+    })
+}
+
+/// Mounts.
+pub fn mount(mut request: Request) -> Outcome {
+    request.mountpoint = free_mountpoint(&request.mountpoint)?;
+    let key = keys::resolve(request.options.key.as_deref(), &request.source.fsname, Role::Client)?;
+    let key = std::path::absolute(&key).map_err(|error| Failure::new(format!("{}: {error}", key.display())))?;
+    if request.place == Place::Background {
+        keys::read(&key)?;
+        let mut arguments: Vec<OsString> = vec!["mount".into(), request.source.to_string().into()];
+        arguments.extend([request.mountpoint.clone().into(), "--key".into(), key.into()]);
+        arguments.extend(["-o".into(), request.options.to_text().into()]);
+        daemon::launch(&arguments, &log_file(&request.mountpoint)?)?;
+        return Ok(0);
+    }
+    request.place.enter()?;
+    let outcome = serve(&request, &key);
+    if let Err(failure) = &outcome {
+        request.place.failed(failure);
+    }
+    outcome
+}
+
+fn serve(request: &Request, key: &Path) -> Outcome {
+    let signals = rt::os::process::Signals::catch();
+    let (node, rt) = serving::start_runtime()?;
+    let keys = Keys { server: None, client: Some(keys::read(key)?) };
+    node.block_on(async {
+        let source = &request.source;
+        let hub = Hub::new(rt.clone(), source.fsname.clone(), keys);
+        let mounting = Client::mount(&hub, source.mgs.clone(), limits());
+        let client = match rt.timeout(MGS_WAIT, mounting).await {
+            Some(Ok(client)) => client,
+            Some(Err(error)) => return Err(refused(source, error)),
+            None => return Err(unanswered(source)),
+        };
+        let status = serving::status(&source.fsname, &source.mgs);
+        let options = request.options.session(source);
+        let mounted = match serving::mount(&rt, &client, &request.mountpoint, &options, status) {
+            Ok(mounted) => mounted,
+            Err(failure) => {
+                // Nothing was written, so nothing can be lost.
+                let _ = client.unmount().await;
+                return Err(failure);
+            }
+        };
+        request.place.ready(&format!("{source} is mounted at {}", request.mountpoint.display()));
+        serving::serve_mount(&rt, mounted, &client, &signals).await;
+        hub.close().await;
+        Ok(0)
+    })
+}
+
+fn refused(source: &Source, error: client::Error) -> Failure {
+    use proto::Code;
+    match error {
+        client::Error::Refused(Code::Forbidden) => {
+            Failure::new(format!("{source} does not accept the key; copy the clients' key from the server, or use --key"))
+        }
+        client::Error::Refused(Code::WrongFilesystem | Code::NotHere) => {
+            Failure::new(format!("{source} is not served there; check the name of the file system"))
+        }
+        other => Failure::new(format!("{source} cannot be mounted: {other}")),
+    }
+}
+
+fn unanswered(source: &Source) -> Failure {
+    let nids: Vec<String> = source.mgs.iter().map(ToString::to_string).collect();
+    Failure::new(format!(
+        "no answer from the MGS at {} (or from the MDT) within {} seconds; check the address, the network, the key, and that \"weft serve\" runs there",
+        nids.join(", "),
+        MGS_WAIT.as_secs()
+    ))
+}
+
+/// Limits of a mount.
+pub fn limits() -> Limits {
+    Limits { dirty_bytes_max: 256 << 20, rpc_bytes_max: proto::limits::BULK_BYTES_MAX as u32, rpcs_in_flight_max: 8 }
+}
+
+/// The mount point, if it can be mounted on. What a process left behind that is gone is cleaned up.
+fn free_mountpoint(path: &Path) -> Result<PathBuf, Failure> {
+    let path = mountpoint::absolute(path)?;
+    let name = path.display();
+    match mountpoint::state(&path)? {
+        State::Free => {}
+        State::Up(status) => {
+            return Err(Failure::new(format!(
+                "file system {} is mounted at {name} already; unmount it with \"umount {name}\" first",
+                status.fsname
+            )));
+        }
+        State::Dead => fuse::session::detach(&path).map_err(|error| {
+            Failure::new(format!("the dead mount at {name} cannot be taken away: {error}; run \"umount -l {name}\""))
+        })?,
+        State::Foreign(entry) => {
+            return Err(Failure::new(format!(
+                "{} ({}) is mounted at {name}; name another mount point",
+                entry.source, entry.kind
+            )));
+        }
+    }
+    match std::fs::metadata(&path) {
+        Ok(metadata) if metadata.is_dir() => Ok(path),
+        Ok(_) => Err(Failure::new(format!("{name} is not a directory; name a directory to mount on"))),
+        Err(error) => Err(Failure::new(format!("{name}: {}; make the directory first", crate::control::describe(&error)))),
+    }
+}
+
+/// One log for each mount point.
+fn log_file(mountpoint: &Path) -> Result<PathBuf, Failure> {
+    let directory = if rustix::process::geteuid().is_root() {
+        PathBuf::from("/var/log/weft")
+    } else {
+        keys::user_directory("XDG_STATE_HOME", ".local/state")?
+    };
+    let name = mountpoint.to_string_lossy().trim_matches('/').replace('/', "-");
+    Ok(directory.join(format!("mount-{name}.log")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_options_are_parsed() {
+        let options = MountOptions::parse("rw,_netdev,noauto,nosuid,key=/k,x-systemd.automount", false)
+            .expect("options of fstab");
+        assert_eq!(options.key, Some(PathBuf::from("/k")));
+        assert_eq!(options.to_text(), "nosuid");
+        assert_eq!(MountOptions::parse("", false).expect("none"), MountOptions::default());
+        assert_eq!(MountOptions::parse("flok", false).map_err(|failure| failure.status), Err(2));
+        assert!(MountOptions::parse("flok", true).is_ok());
+        assert!(MountOptions::parse("remount,ro", true).is_err());
+    }
+}

@@ -1,0 +1,126 @@
+//! `weft serve`: serves targets until it is told to end.
+
+use std::path::{Path, PathBuf};
+
+use proto::{FsName, Nid};
+use rpc::{Hub, Keys, Role};
+use rt::Rt;
+use store::{Label, Store, StoreError};
+
+use crate::cmd::format::text;
+use crate::daemon::Place;
+use crate::failure::{Failure, Outcome};
+use crate::{keys, serving};
+
+/// Serve targets; runs until it is stopped.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Directories of targets, all of one file system
+    #[arg(value_name = "DIR", required = true)]
+    directories: Vec<PathBuf>,
+    /// Where to listen; 0.0.0.0 stands for every address of this machine
+    #[arg(long, value_name = "ADDR@tcp", default_value = "0.0.0.0@tcp")]
+    listen: Nid,
+    /// Name of this server; targets of one server share its fate [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    server: Option<String>,
+    /// The servers' key; the clients' key lies beside it [default: /etc/weft/FSNAME.server.key]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(arguments: Arguments) -> Outcome {
+    if arguments.listen.is_lo() {
+        return Err(Failure::usage("0@lo cannot be listened at; write --listen ADDRESS@tcp"));
+    }
+    Place::Foreground.enter()?;
+    let signals = rt::os::process::Signals::catch();
+    let (node, rt) = serving::start_runtime()?;
+    node.block_on(async {
+        let labels = labels(&rt, &arguments.directories).await?;
+        let fsname = one_filesystem(&labels)?;
+        let hub = Hub::new(rt.clone(), fsname.clone(), read_keys(&fsname, arguments.key.as_deref())?);
+        let nids = serving::listen(&hub, &arguments.listen).await?;
+        let server = arguments.server.unwrap_or_else(host_name);
+        let configs = labels.iter().map(|(path, _)| server::Config {
+            path: path.clone(),
+            nids: nids.clone(),
+            server: server.clone(),
+        });
+        let names: Vec<String> = labels.iter().map(|(_, label)| format!("{fsname}-{}", label.target)).collect();
+        let at: Vec<String> = nids.iter().map(ToString::to_string).collect();
+        tracing::info!(targets = names.join(" "), nids = at.join(" "), server, "starting");
+        let running = start_unless_told(&rt, &hub, configs.collect(), &signals).await?;
+        if let Some(running) = running {
+            Place::Foreground.ready(&format!("serving {} at {}", names.join(" "), at.join(" ")));
+            signals.wait(&rt).await;
+            serving::stop(running).await;
+        }
+        hub.close().await;
+        Ok(0)
+    })
+}
+
+/// Starts targets; `None` if the process is told to end before (a target waits for its MGS for ever).
+async fn start_unless_told(
+    rt: &Rt,
+    hub: &Hub,
+    configs: Vec<server::Config>,
+    signals: &rt::os::process::Signals,
+) -> Result<Option<Vec<server::Running>>, Failure> {
+    let mut starting = std::pin::pin!(serving::start(hub, configs));
+    let mut told = std::pin::pin!(signals.wait(rt));
+    std::future::poll_fn(|cx| {
+        if let std::task::Poll::Ready(result) = starting.as_mut().poll(cx) {
+            return std::task::Poll::Ready(result.map(Some));
+        }
+        told.as_mut().poll(cx).map(|()| Ok(None))
+    })
+    .await
+}
+
+async fn labels(rt: &Rt, directories: &[PathBuf]) -> Result<Vec<(String, Label)>, Failure> {
+    let mut labels = Vec::new();
+    for directory in directories {
+        let path = std::path::absolute(directory)
+            .map_err(|error| Failure::new(format!("{}: {error}", directory.display())))?;
+        let path = text(&path)?.to_owned();
+        let label = Store::read_label(rt, &path).await.map_err(|error| no_label(&path, error))?;
+        labels.push((path, label));
+    }
+    // The MGS first: the others wait for it.
+    labels.sort_by_key(|(_, label)| label.target);
+    Ok(labels)
+}
+
+/// Why a directory cannot be used as a target.
+pub fn no_label(path: &str, error: StoreError) -> Failure {
+    match error {
+        StoreError::Io(error) => Failure::new(format!("{path}: {}", crate::control::describe(&error))),
+        other => Failure::new(format!("{path} holds no target that can be served: {other}; \"weft format\" makes targets")),
+    }
+}
+
+fn one_filesystem(labels: &[(String, Label)]) -> Result<FsName, Failure> {
+    let (first_path, first) = labels.first().ok_or_else(|| Failure::usage("name the directory of a target"))?;
+    match labels.iter().find(|(_, label)| label.fsname != first.fsname) {
+        Some((path, label)) => Err(Failure::new(format!(
+            "{first_path} belongs to file system {}, and {path} to {}; serve them with two commands",
+            first.fsname, label.fsname
+        ))),
+        None => Ok(first.fsname.clone()),
+    }
+}
+
+/// A server has both keys: it proves the one and checks the other.
+fn read_keys(fsname: &FsName, server_key: Option<&Path>) -> Result<Keys, Failure> {
+    let server = keys::resolve(server_key, fsname, Role::Server)?;
+    let client = keys::path(server.parent().unwrap_or(Path::new("/")), fsname, Role::Client);
+    Ok(Keys { server: Some(keys::read(&server)?), client: Some(keys::read(&client)?) })
+}
+
+fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if name.is_empty() { "server".to_owned() } else { name }
+}

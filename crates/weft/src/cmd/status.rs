@@ -1,0 +1,179 @@
+//! `weft status`: what is mounted here and whether all of it answers.
+
+use std::path::{Path, PathBuf};
+
+use fuse::control::{self, Configuration, Kind, SpaceValues, Spaces, Status};
+use serde::Serialize;
+
+use crate::failure::{Failure, Outcome};
+use crate::mountpoint::{self, State};
+use crate::size::cooked;
+use crate::table;
+
+/// Show file systems that are mounted here: targets, servers, space, and whether all is well. Exit status 0: all is
+/// well; 1: something is not, or nothing is mounted.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Only this one
+    #[arg(value_name = "MOUNTPOINT")]
+    mountpoint: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One mount.
+#[derive(Debug, Serialize)]
+struct Report {
+    mountpoint: PathBuf,
+    verdict: String,
+    healthy: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+    targets: Vec<TargetReport>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct TargetReport {
+    name: String,
+    #[serde(skip)]
+    kind: Kind,
+    server: String,
+    nids: Vec<String>,
+    active: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    space: Option<SpaceValues>,
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let paths = match &arguments.mountpoint {
+        Some(path) => vec![mountpoint::absolute(path)?],
+        None => mountpoint::all()?.into_iter().map(|entry| entry.path).collect(),
+    };
+    let reports: Vec<Report> = paths.iter().map(|path| report(path)).collect::<Result<_, _>>()?;
+    if arguments.json {
+        let text = serde_json::to_string_pretty(&reports)
+            .map_err(|error| Failure::new(format!("the report is no JSON: {error}")))?;
+        println!("{text}");
+    } else if reports.is_empty() {
+        println!("No weft file system is mounted here; \"weft up MOUNTPOINT\" starts one.");
+    }
+    if !arguments.json {
+        for report in &reports {
+            println!("{}", render(report));
+        }
+    }
+    let all_well = !reports.is_empty() && reports.iter().all(|report| report.healthy);
+    Ok(u8::from(!all_well))
+}
+
+fn report(path: &Path) -> Result<Report, Failure> {
+    let bad = |verdict: String| Report {
+        mountpoint: path.to_owned(),
+        verdict,
+        healthy: false,
+        status: None,
+        targets: Vec::new(),
+    };
+    let status = match mountpoint::state(path)? {
+        State::Up(status) => status,
+        State::Free => return Ok(bad("nothing is mounted here".into())),
+        State::Foreign(entry) => return Ok(bad(format!("{} is mounted here, not weft", entry.kind))),
+        State::Dead => {
+            return Ok(bad(format!("DEAD: the process is gone; \"weft up {0}\" or \"umount -l {0}\"", path.display())));
+        }
+    };
+    let ask = |error: std::io::Error| Failure::new(format!("{} does not answer: {error}", path.display()));
+    let config: Configuration = crate::control::get(path, control::CONFIG).map_err(ask)?;
+    let spaces: Spaces = crate::control::get(path, control::SPACE).map_err(ask)?;
+    let targets = target_reports(&config, &spaces);
+    let (healthy, verdict) = judge(&targets);
+    Ok(Report { mountpoint: path.to_owned(), verdict, healthy, status: Some(*status), targets })
+}
+
+fn target_reports(config: &Configuration, spaces: &Spaces) -> Vec<TargetReport> {
+    let mut targets: Vec<_> = config.targets.iter().filter(|target| target.kind != Kind::Mgs).collect();
+    targets.sort_by_key(|target| target.id());
+    let reports = targets.into_iter().map(|target| {
+        let space = spaces.targets.iter().find(|space| space.id() == target.id()).and_then(|space| space.space);
+        TargetReport {
+            name: format!("{}-{}", config.fsname, target.id()),
+            kind: target.kind,
+            server: target.server.clone(),
+            nids: target.nids.clone(),
+            active: space.is_some(),
+            space,
+        }
+    });
+    reports.collect()
+}
+
+/// One line for a person, and whether a script need not care.
+fn judge(targets: &[TargetReport]) -> (bool, String) {
+    let count = |kind: Kind| targets.iter().filter(|target| target.kind == kind).count();
+    let silent: Vec<&str> =
+        targets.iter().filter(|target| !target.active).map(|target| target.name.as_str()).collect();
+    if !silent.is_empty() {
+        return (false, format!("DEGRADED: no answer from {}; files there wait", silent.join(", ")));
+    }
+    if count(Kind::Mdt) == 0 || count(Kind::Ost) == 0 {
+        return (false, "INCOMPLETE: a file system needs an MDT and an OST".into());
+    }
+    let (mdts, osts) = (count(Kind::Mdt), count(Kind::Ost));
+    let mdts = if mdts == 1 { "1 MDT".into() } else { format!("{mdts} MDTs") };
+    let osts = if osts == 1 { "1 OST".into() } else { format!("{osts} OSTs") };
+    (true, format!("HEALTHY: {mdts} and {osts} answer"))
+}
+
+fn render(report: &Report) -> String {
+    let mut text = String::new();
+    if let Some(status) = &report.status {
+        let served = match &status.data {
+            Some(data) => format!("data in {data}"),
+            None => format!("MGS {}", status.mgs.join(", ")),
+        };
+        text = format!(
+            "File system {} at {}, process {}, {served}\n",
+            status.fsname,
+            report.mountpoint.display(),
+            status.pid
+        );
+        let rows: Vec<Vec<String>> = report.targets.iter().map(row).collect();
+        text += &table::render(&["TARGET", "STATE", "USED", "AVAILABLE", "FILES", "SERVER", "NIDS"], &rows);
+    }
+    format!("{text}{}: {}", report.mountpoint.display(), report.verdict)
+}
+
+fn row(target: &TargetReport) -> Vec<String> {
+    let human = |bytes: u64| cooked(bytes, 1024.0).trim().to_owned();
+    let (used, available, files) = match &target.space {
+        Some(space) => (
+            human(space.bytes_total.saturating_sub(space.bytes_free)),
+            human(space.bytes_available),
+            space.files_total.saturating_sub(space.files_free).to_string(),
+        ),
+        None => ("-".into(), "-".into(), "-".into()),
+    };
+    let state = if target.active { "active" } else { "SILENT" };
+    vec![target.name.clone(), state.into(), used, available, files, target.server.clone(), target.nids.join(",")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(name: &str, kind: Kind, active: bool) -> TargetReport {
+        let space = active.then(SpaceValues::default);
+        TargetReport { name: name.into(), kind, server: "oss0".into(), nids: vec!["0@lo".into()], active, space }
+    }
+
+    #[test]
+    fn verdicts() {
+        let mut targets = vec![target("w-MDT0000", Kind::Mdt, true), target("w-OST0000", Kind::Ost, true)];
+        assert_eq!(judge(&targets), (true, "HEALTHY: 1 MDT and 1 OST answer".into()));
+        targets.push(target("w-OST0001", Kind::Ost, false));
+        assert_eq!(judge(&targets), (false, "DEGRADED: no answer from w-OST0001; files there wait".into()));
+        assert!(!judge(&targets[..1]).0);
+    }
+}

@@ -1,0 +1,495 @@
+//! `weft up`: a whole file system in one process, made on first use.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use client::Client;
+use fuse::control::Status;
+use fuse::session::Options;
+use proto::{FsName, Nid, TargetId};
+use rpc::{Hub, Keys, Role};
+use rt::Rt;
+use serde::{Deserialize, Serialize};
+use store::Store;
+
+use crate::cmd::format::{self, text};
+use crate::cmd::mount::limits;
+use crate::cmd::serve::no_label;
+use crate::daemon::{self, Place};
+use crate::failure::{Failure, Outcome};
+use crate::mountpoint::{self, State};
+use crate::{keys, serving};
+
+/// Start a file system on this machine and mount it; everything that is missing is made.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Where to mount it; made if missing
+    #[arg(value_name = "MOUNTPOINT")]
+    mountpoint: PathBuf,
+    /// Where its data lies [default: /var/lib/weft/FSNAME, for a user ~/.local/share/weft/FSNAME]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Its name [default: weft]
+    #[arg(long, value_name = "NAME")]
+    fsname: Option<FsName>,
+    /// Object storage servers, over which the OSTs are spread [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=OSTS_MAX))]
+    oss: Option<u32>,
+    /// Object storage targets; may be more than before [default: 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=OSTS_MAX))]
+    osts: Option<u32>,
+    /// Let clients on other machines mount it too, at this address
+    #[arg(long, value_name = "ADDR@tcp")]
+    listen: Option<Nid>,
+    /// Stay in front, and log to standard error
+    #[arg(long)]
+    foreground: bool,
+    #[arg(long = "background-child", hide = true)]
+    child: bool,
+}
+
+/// Most OSTs of one process.
+const OSTS_MAX: i64 = 256;
+const OSS_DEFAULT: u32 = 2;
+const OSTS_DEFAULT: u32 = 4;
+const FSNAME_DEFAULT: &str = "weft";
+/// The file beside the targets that says what they are together.
+const SETTINGS_FILE: &str = "settings.json";
+/// The log beside the targets.
+const LOG_FILE: &str = "weft.log";
+
+/// What a data directory holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Settings {
+    fsname: String,
+    oss: u32,
+    osts: u32,
+}
+
+/// What is to be started.
+struct Plan {
+    mountpoint: PathBuf,
+    data: PathBuf,
+    fsname: FsName,
+    oss: u32,
+    osts: u32,
+    /// What the data directory held before; `None` for a new one.
+    before: Option<Settings>,
+    listen: Option<Nid>,
+    place: Place,
+}
+
+/// Runs the command.
+pub fn run(arguments: Arguments) -> Outcome {
+    let place = Place::from_flags(arguments.foreground, arguments.child);
+    if place == Place::Child {
+        place.enter()?;
+    }
+    let outcome = resolve(arguments, place).and_then(|plan| start(&plan));
+    if let Err(failure) = &outcome {
+        place.failed(failure);
+    }
+    outcome
+}
+
+fn resolve(arguments: Arguments, place: Place) -> Result<Plan, Failure> {
+    if arguments.listen.as_ref().is_some_and(Nid::is_lo) {
+        return Err(Failure::usage("0@lo cannot be listened at; write --listen ADDRESS@tcp"));
+    }
+    let data = match &arguments.data {
+        Some(data) => data.clone(),
+        None => default_data(arguments.fsname.as_ref())?,
+    };
+    let data = std::path::absolute(&data).map_err(|error| Failure::new(format!("{}: {error}", data.display())))?;
+    text(&data)?;
+    let before = read_settings(&data)?;
+    let (fsname, oss, osts) = reconcile(&arguments, &data, before.as_ref())?;
+    let mountpoint = mountpoint::absolute(&arguments.mountpoint)?;
+    Ok(Plan { mountpoint, data, fsname, oss, osts, before, listen: arguments.listen, place })
+}
+
+/// What the options and what is there make together; an error if they contradict each other.
+fn reconcile(
+    arguments: &Arguments,
+    data: &Path,
+    before: Option<&Settings>,
+) -> Result<(FsName, u32, u32), Failure> {
+    let data = data.display();
+    let Some(before) = before else {
+        let fsname = match &arguments.fsname {
+            Some(fsname) => fsname.clone(),
+            None => FSNAME_DEFAULT.parse().map_err(|error| Failure::new(format!("{error}")))?,
+        };
+        let osts = arguments.osts.unwrap_or(OSTS_DEFAULT);
+        return Ok((fsname, arguments.oss.unwrap_or(OSS_DEFAULT.min(osts)), osts));
+    };
+    let fsname: FsName = before
+        .fsname
+        .parse()
+        .map_err(|error| Failure::new(format!("{data}/{SETTINGS_FILE}: {error}; restore the file from a copy")))?;
+    match &arguments.fsname {
+        Some(wanted) if *wanted != fsname => {
+            return Err(Failure::new(format!(
+                "{data} holds file system {fsname}, not {wanted}; leave --fsname out, or name another directory with --data"
+            )));
+        }
+        _ => {}
+    }
+    match arguments.oss {
+        Some(wanted) if wanted != before.oss => {
+            return Err(Failure::new(format!(
+                "{data} was made with --oss {}, which cannot become {wanted}; leave --oss out, or name another directory with --data",
+                before.oss
+            )));
+        }
+        _ => {}
+    }
+    match arguments.osts {
+        Some(wanted) if wanted < before.osts => Err(Failure::new(format!(
+            "{data} has {} OSTs, which cannot become {wanted}: OSTs can be added, not taken away; leave --osts out",
+            before.osts
+        ))),
+        wanted => Ok((fsname, before.oss, wanted.unwrap_or(before.osts))),
+    }
+}
+
+fn default_data(fsname: Option<&FsName>) -> Result<PathBuf, Failure> {
+    let base = if rustix::process::geteuid().is_root() {
+        PathBuf::from("/var/lib/weft")
+    } else {
+        keys::user_directory("XDG_DATA_HOME", ".local/share")?
+    };
+    Ok(base.join(fsname.map_or(FSNAME_DEFAULT, FsName::as_str)))
+}
+
+fn read_settings(data: &Path) -> Result<Option<Settings>, Failure> {
+    let file = data.join(SETTINGS_FILE);
+    match fs::read(&file) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| {
+            Failure::new(format!("{} is damaged ({error}); restore it from a copy", file.display()))
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => new_data(data),
+        Err(error) => Err(Failure::new(format!(
+            "{} cannot be read: {}; name another directory with --data",
+            file.display(),
+            crate::control::describe(&error)
+        ))),
+    }
+}
+
+/// A directory without settings has to be empty, or not there: whatever else it holds is not ours.
+fn new_data(data: &Path) -> Result<Option<Settings>, Failure> {
+    let mut entries = match fs::read_dir(data) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            return Err(Failure::new(format!("{}: {}", data.display(), crate::control::describe(&error))));
+        }
+    };
+    // The log is opened before anything else is made.
+    match entries.find(|entry| entry.as_ref().map_or(true, |entry| entry.file_name() != LOG_FILE)) {
+        None => Ok(None),
+        Some(_) => Err(Failure::new(format!(
+            "{} holds something that is no data of weft; name an empty directory with --data",
+            data.display()
+        ))),
+    }
+}
+
+fn start(plan: &Plan) -> Outcome {
+    let name = plan.mountpoint.display();
+    match mountpoint::state(&plan.mountpoint)? {
+        State::Up(status) => return already_up(plan, &status),
+        State::Foreign(entry) => {
+            return Err(Failure::new(format!(
+                "{} ({}) is mounted at {name}; name another mount point",
+                entry.source, entry.kind
+            )));
+        }
+        State::Dead => {
+            fuse::session::detach(&plan.mountpoint).map_err(|error| {
+                Failure::new(format!("the dead mount at {name} cannot be taken away: {error}; run \"umount -l {name}\""))
+            })?;
+            tracing::info!(mountpoint = %name, "took a dead mount away");
+        }
+        State::Free => {}
+    }
+    refuse_second_use(plan)?;
+    check_device()?;
+    match fs::metadata(&plan.mountpoint) {
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => return Err(Failure::new(format!("{name} is not a directory; name a directory to mount on"))),
+        Err(_) => fs::create_dir(&plan.mountpoint).map_err(|error| {
+            Failure::new(format!("{name} cannot be made: {}; name another mount point", crate::control::describe(&error)))
+        })?,
+    }
+    match plan.place {
+        Place::Background => {
+            daemon::launch(&arguments_of(plan), &plan.data.join(LOG_FILE))?;
+            // The process says that it is ready; that the mount answers is for us to see.
+            mountpoint::status(&plan.mountpoint)
+                .map_err(|error| Failure::new(format!("{name} does not answer: {error}; see {}", plan.data.join(LOG_FILE).display())))?;
+            println!("{}", greeting(plan));
+            Ok(0)
+        }
+        Place::Foreground => {
+            plan.place.enter()?;
+            serve(plan)
+        }
+        Place::Child => serve(plan),
+    }
+}
+
+fn greeting(plan: &Plan) -> String {
+    let at = plan.mountpoint.display();
+    format!(
+        "File system {} is up at {at}: 1 MDT, {} OSTs on {} servers, data in {}.\n\
+         Look at it:  weft status; weft lfs df -h {at}\n\
+         Stop it:     weft down {at}   (the data stays; weft up {at} brings it back)",
+        plan.fsname,
+        plan.osts,
+        plan.oss,
+        plan.data.display()
+    )
+}
+
+fn already_up(plan: &Plan, status: &Status) -> Outcome {
+    let name = plan.mountpoint.display();
+    if status.data.as_deref() != plan.data.to_str() {
+        let served = status.data.as_deref().map_or_else(|| status.mgs.join(","), ToOwned::to_owned);
+        return Err(Failure::new(format!(
+            "file system {} of {served} is mounted at {name}; name another mount point, or run \"weft down {name}\" first",
+            status.fsname
+        )));
+    }
+    if plan.before.as_ref().is_some_and(|before| before.osts != plan.osts) {
+        return Err(Failure::new(format!(
+            "{name} is up already; run \"weft down {name}\" first, and then this command again adds the OSTs"
+        )));
+    }
+    println!("File system {} is up at {name} already.", status.fsname);
+    Ok(0)
+}
+
+/// One process at a time serves a data directory. The stores hold locks; this gives the better answer.
+fn refuse_second_use(plan: &Plan) -> Result<(), Failure> {
+    for entry in mountpoint::all()? {
+        match mountpoint::status(&entry.path) {
+            Ok(status) if status.data.as_deref() == plan.data.to_str() => {
+                return Err(Failure::new(format!(
+                    "{} is up at {} already; run \"weft down {}\" first, or name other data with --data",
+                    plan.data.display(),
+                    entry.path.display(),
+                    entry.path.display()
+                )));
+            }
+            // Another one, or one that does not answer: not this command's business.
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn check_device() -> Result<(), Failure> {
+    match fs::metadata("/dev/fuse") {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Failure::new(
+            "this machine has no /dev/fuse; load the kernel module with \"modprobe fuse\", and in a container pass the device in",
+        )),
+    }
+}
+
+fn arguments_of(plan: &Plan) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["up".into(), plan.mountpoint.clone().into()];
+    arguments.extend(["--data".into(), plan.data.clone().into()]);
+    arguments.extend(["--fsname".into(), plan.fsname.to_string().into()]);
+    arguments.extend(["--oss".into(), plan.oss.to_string().into()]);
+    arguments.extend(["--osts".into(), plan.osts.to_string().into()]);
+    if let Some(listen) = &plan.listen {
+        arguments.extend(["--listen".into(), listen.to_string().into()]);
+    }
+    arguments
+}
+
+fn serve(plan: &Plan) -> Outcome {
+    let signals = rt::os::process::Signals::catch();
+    let (node, rt) = serving::start_runtime()?;
+    node.block_on(async {
+        let server_key = keys::resolve(None, &plan.fsname, Role::Server)?;
+        let client_key = keys::resolve(None, &plan.fsname, Role::Client)?;
+        format::make_keys(&rt, &plan.fsname, None)?;
+        make_targets(&rt, plan).await?;
+        let keys = Keys { server: Some(keys::read(&server_key)?), client: Some(keys::read(&client_key)?) };
+        let hub = Hub::new(rt.clone(), plan.fsname.clone(), keys);
+        let mut nids = Vec::new();
+        if let Some(listen) = &plan.listen {
+            nids = serving::listen(&hub, listen).await?;
+        }
+        nids.push(Nid::lo());
+        let configs = targets(plan).map(|target| server::Config {
+            path: directory(plan, target).to_string_lossy().into_owned(),
+            nids: nids.clone(),
+            server: server_of(plan, target),
+        });
+        let running = serving::start(&hub, configs.collect()).await?;
+        let outcome = serve_mount(&rt, &hub, plan, &nids, &signals).await;
+        serving::stop(running).await;
+        hub.close().await;
+        outcome
+    })
+}
+
+async fn serve_mount(
+    rt: &Rt,
+    hub: &Hub,
+    plan: &Plan,
+    nids: &[Nid],
+    signals: &rt::os::process::Signals,
+) -> Outcome {
+    let client = Client::mount(hub, vec![Nid::lo()], limits())
+        .await
+        .map_err(|error| Failure::new(format!("the file system does not answer its own process: {error}")))?;
+    let mut status = serving::status(&plan.fsname, nids);
+    status.data = plan.data.to_str().map(ToOwned::to_owned);
+    status.serves = targets(plan).map(|target| target_name(plan, target)).collect();
+    let options = Options { source: format!("{}:/{}", nids.first().cloned().unwrap_or_else(Nid::lo), plan.fsname), ..Options::default() };
+    let mounted = match serving::mount(rt, &client, &plan.mountpoint, &options, status) {
+        Ok(mounted) => mounted,
+        Err(failure) => {
+            // Nothing was written, so nothing can be lost.
+            let _ = client.unmount().await;
+            return Err(failure);
+        }
+    };
+    plan.place.ready(&greeting(plan));
+    serving::serve_mount(rt, mounted, &client, signals).await;
+    Ok(0)
+}
+
+/// Every target, in the order of starting: the MGS first, which the others register with.
+fn targets(plan: &Plan) -> impl Iterator<Item = TargetId> {
+    [TargetId::MGS, TargetId::mdt(0)].into_iter().chain((0..plan.osts).map(TargetId::ost))
+}
+
+fn directory(plan: &Plan, target: TargetId) -> PathBuf {
+    plan.data.join(target.to_string())
+}
+
+fn target_name(plan: &Plan, target: TargetId) -> String {
+    if target == TargetId::MGS { "MGS".into() } else { format!("{}-{target}", plan.fsname) }
+}
+
+/// Neighbours share a server, as with OSTs 0 and 1 on the first of two servers and 2 and 3 on the second.
+fn server_of(plan: &Plan, target: TargetId) -> String {
+    match target.kind {
+        proto::TargetKind::Ost => {
+            let oss = u64::from(target.index) * u64::from(plan.oss.min(plan.osts)) / u64::from(plan.osts);
+            format!("oss{oss}")
+        }
+        _ => "mds0".into(),
+    }
+}
+
+/// Makes what is missing. What was begun before a crash is finished: a target is whole or the directory is empty.
+async fn make_targets(rt: &Rt, plan: &Plan) -> Result<(), Failure> {
+    let settings = Settings { fsname: plan.fsname.to_string(), oss: plan.oss, osts: plan.osts };
+    for target in targets(plan) {
+        let path = directory(plan, target);
+        let is_new = match fs::read_dir(&path) {
+            Ok(mut entries) => entries.next().is_none(),
+            Err(_) => true,
+        };
+        if is_new {
+            let mgs = if target == TargetId::MGS { Vec::new() } else { vec![Nid::lo()] };
+            format::format(rt, &path, plan.fsname.clone(), target, mgs).await?;
+            tracing::info!(target = target_name(plan, target), "formatted");
+            continue;
+        }
+        let path = text(&path)?;
+        let label = Store::read_label(rt, path).await.map_err(|error| no_label(path, error))?;
+        if label.fsname != plan.fsname || label.target != target {
+            return Err(Failure::new(format!(
+                "{path} holds {}-{}, not {}; put the right directory there",
+                label.fsname,
+                label.target,
+                target_name(plan, target)
+            )));
+        }
+    }
+    if plan.before.as_ref() != Some(&settings) {
+        write_settings(&plan.data, &settings).map_err(|error| {
+            Failure::new(format!("{}/{SETTINGS_FILE} cannot be written: {error}", plan.data.display()))
+        })?;
+    }
+    Ok(())
+}
+
+/// The settings come last and at once, so that they never promise a target that is not there.
+fn write_settings(data: &Path, settings: &Settings) -> io::Result<()> {
+    let unfinished = data.join(format!("{SETTINGS_FILE}.new"));
+    let mut file = fs::File::create(&unfinished)?;
+    serde_json::to_writer_pretty(&mut file, settings)?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    fs::rename(&unfinished, data.join(SETTINGS_FILE))?;
+    fs::File::open(data)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn check(line: &str, before: Option<(&str, u32, u32)>) -> Result<(String, u32, u32), String> {
+        let line = Line::try_parse_from(line.split(' ')).expect("a line that parses");
+        let before = before.map(|(fsname, oss, osts)| Settings { fsname: fsname.into(), oss, osts });
+        let result = reconcile(&line.arguments, Path::new("/d"), before.as_ref());
+        result.map(|(fsname, oss, osts)| (fsname.to_string(), oss, osts)).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn options_and_data_are_reconciled() {
+        assert_eq!(check("up /m", None), Ok(("weft".into(), 2, 4)));
+        assert_eq!(check("up /m --osts 1", None), Ok(("weft".into(), 1, 1)));
+        assert_eq!(check("up /m", Some(("a", 3, 9))), Ok(("a".into(), 3, 9)));
+        assert_eq!(check("up /m --osts 10", Some(("a", 3, 9))), Ok(("a".into(), 3, 10)));
+        for (line, said) in [
+            ("up /m --osts 8", "has 9 OSTs"),
+            ("up /m --oss 2", "--oss 3"),
+            ("up /m --fsname b", "holds file system a, not b"),
+        ] {
+            let message = check(line, Some(("a", 3, 9))).expect_err("a contradiction");
+            assert!(message.contains(said), "{message}");
+        }
+    }
+
+    #[test]
+    fn neighbouring_osts_share_a_server() {
+        let plan = |oss, osts| Plan {
+            mountpoint: PathBuf::new(),
+            data: PathBuf::new(),
+            fsname: "weft".parse().expect("a name"),
+            oss,
+            osts,
+            before: None,
+            listen: None,
+            place: Place::Foreground,
+        };
+        let servers = |oss, osts| {
+            let plan = plan(oss, osts);
+            (0..osts).map(|index| server_of(&plan, TargetId::ost(index))).collect::<Vec<_>>()
+        };
+        assert_eq!(servers(2, 4), ["oss0", "oss0", "oss1", "oss1"]);
+        assert_eq!(servers(2, 5), ["oss0", "oss0", "oss0", "oss1", "oss1"]);
+        assert_eq!(servers(2, 1), ["oss0"]);
+    }
+}

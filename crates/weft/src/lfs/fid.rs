@@ -1,0 +1,71 @@
+//! `lfs path2fid` and `lfs fid2path`.
+
+use std::path::{Path, PathBuf};
+
+use fuse::control::{self, Paths};
+use proto::Fid;
+
+use crate::failure::Failure;
+use crate::lfs::Outcome;
+use crate::mountpoint;
+
+/// Print the FIDs of files.
+#[derive(clap::Args)]
+pub struct PathArguments {
+    /// Files
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+}
+
+/// Print the paths of FIDs.
+#[derive(clap::Args)]
+pub struct FidArguments {
+    /// The file system: its name, or a path in it
+    #[arg(value_name = "FSNAME|PATH")]
+    filesystem: PathBuf,
+    /// FIDs, for example [0x200000400:0x1:0x0]
+    #[arg(required = true, value_name = "FID")]
+    fids: Vec<Fid>,
+}
+
+/// Runs `lfs path2fid`.
+pub fn path2fid(arguments: &PathArguments) -> Outcome {
+    let several = arguments.paths.len() > 1;
+    for path in &arguments.paths {
+        let fid = crate::control::get_text(path, control::FID).map_err(|error| {
+            let why = crate::control::describe(&error);
+            Failure::new(format!("path2fid: can't get fid for {}: {why}", path.display()))
+        })?;
+        if several {
+            println!("{}: {fid}", path.display());
+        } else {
+            println!("{fid}");
+        }
+    }
+    Ok(0)
+}
+
+/// Runs `lfs fid2path`.
+pub fn fid2path(arguments: &FidArguments) -> Outcome {
+    let mount = find(&arguments.filesystem)?;
+    for fid in &arguments.fids {
+        let found: Paths = crate::control::get(&mount, &format!("{}{fid}", control::PATHS)).map_err(|error| {
+            let why = crate::control::describe(&error);
+            Failure::new(format!("fid2path: error on FID {fid}: {why}"))
+        })?;
+        for path in found.paths {
+            println!("{}", if path.is_empty() { mount.clone() } else { mount.join(path) }.display());
+        }
+    }
+    Ok(0)
+}
+
+fn find(filesystem: &Path) -> Result<PathBuf, Failure> {
+    let by_name = mountpoint::all()?.into_iter().find(|entry| {
+        mountpoint::status(&entry.path).is_ok_and(|status| Some(status.fsname.as_str()) == filesystem.to_str())
+    });
+    match by_name {
+        Some(entry) => Ok(entry.path),
+        None => Ok(super::mounts(Some(filesystem))?.swap_remove(0)),
+    }
+}

@@ -1,0 +1,126 @@
+//! `lfs`: what users ask of a file system. Names, options and output are those of Lustre's `lfs`, because scripts
+//! read them.
+
+mod df;
+mod fid;
+mod getstripe;
+mod setstripe;
+mod targets;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::Failure;
+use crate::mountpoint;
+
+/// What a sub-command gives: exit status, or what is printed to standard error as it is.
+type Outcome = Result<u8, Failure>;
+
+/// Look at layouts, space and targets of a file system.
+#[derive(Parser)]
+#[command(name = "lfs", version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Setstripe(setstripe::Arguments),
+    Getstripe(getstripe::Arguments),
+    Df(df::Arguments),
+    Osts(targets::Arguments),
+    Mdts(targets::Arguments),
+    Check(targets::CheckArguments),
+    #[command(name = "path2fid")]
+    Path2fid(fid::PathArguments),
+    #[command(name = "fid2path")]
+    Fid2path(fid::FidArguments),
+    #[command(external_subcommand)]
+    Other(Vec<OsString>),
+}
+
+/// The program called as `lfs`.
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    let outcome = match Arguments::parse_from(arguments).command {
+        Command::Setstripe(arguments) => setstripe::run(arguments),
+        Command::Getstripe(arguments) => getstripe::run(&arguments),
+        Command::Df(arguments) => df::run(&arguments),
+        Command::Osts(arguments) => targets::osts(&arguments),
+        Command::Mdts(arguments) => targets::mdts(&arguments),
+        Command::Check(arguments) => targets::check(&arguments),
+        Command::Path2fid(arguments) => fid::path2fid(&arguments),
+        Command::Fid2path(arguments) => fid::fid2path(&arguments),
+        Command::Other(words) => {
+            let word = words.first().map_or_else(String::new, |word| word.to_string_lossy().into_owned());
+            Err(Failure::usage(format!("error: {word}: not available yet; \"lfs help\" lists what is")))
+        }
+    };
+    match outcome {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => {
+            eprintln!("{}", failure.message);
+            ExitCode::from(failure.status)
+        }
+    }
+}
+
+/// The mounts that a command without or with a path is about.
+fn mounts(path: Option<&Path>) -> Result<Vec<PathBuf>, Failure> {
+    match path {
+        None => {
+            let all: Vec<PathBuf> = mountpoint::all()?.into_iter().map(|entry| entry.path).collect();
+            if all.is_empty() { Err(Failure::new("error: no weft file system is mounted here")) } else { Ok(all) }
+        }
+        Some(path) => {
+            let invalid = |why: &str| Failure::new(format!("error: invalid path '{}': {why}", path.display()));
+            let found = path.canonicalize().map_err(|error| invalid(&crate::control::describe(&error)))?;
+            match mountpoint::containing(&found)? {
+                Some(entry) => Ok(vec![entry.path]),
+                None => Err(invalid("not in a weft file system")),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn lines_are_parsed() {
+        for (line, fine) in [
+            ("lfs setstripe -c -1 /f", true),
+            ("lfs setstripe -C 8 -S 1M -i -1 /f", true),
+            ("lfs setstripe -o 0,2,4-6 /f", true),
+            ("lfs setstripe --stripe-count=4 --stripe-size 64k /a /b", true),
+            ("lfs setstripe -d /d", true),
+            ("lfs setstripe", false),
+            ("lfs setstripe -c x /f", false),
+            ("lfs setstripe -S 65537 /f", false),
+            ("lfs setstripe -c 1 -C 2 /f", false),
+            ("lfs getstripe -c /f", true),
+            ("lfs getstripe -r -y /f /g", true),
+            ("lfs getstripe", false),
+            ("lfs df -h", true),
+            ("lfs df -i /m", true),
+            ("lfs check servers", true),
+            ("lfs check cows", false),
+            ("lfs path2fid /f", true),
+            ("lfs fid2path weft [0x200000400:0x1:0x0]", true),
+            ("lfs frobnicate", true),
+        ] {
+            assert_eq!(Arguments::try_parse_from(line.split(' ')).is_ok(), fine, "{line}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! `lfs setstripe`: makes a file with a layout, or sets the default layout of a directory.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use fuse::control::{self, Hint};
+
+use crate::failure::Failure;
+use crate::lfs::Outcome;
+use crate::size::stripe_size;
+
+/// Make a file with a layout, or set what new files in a directory get.
+#[derive(clap::Args)]
+#[command(allow_negative_numbers = true)]
+pub struct Arguments {
+    /// Stripes: 0 for the default, -1 for one on every OST
+    #[arg(short = 'c', long, value_name = "COUNT", value_parser = clap::value_parser!(i32).range(-1..=COUNT_MAX))]
+    stripe_count: Option<i32>,
+    /// Stripes, which may share OSTs; -N for N on every OST
+    #[arg(short = 'C', long, value_name = "COUNT", conflicts_with = "stripe_count", value_parser = clap::value_parser!(i32).range(-32..=COUNT_MAX))]
+    overstripe_count: Option<i32>,
+    /// Bytes in a row on one OST, a multiple of 64K; K, M and G are understood, a number below 4096 is KiB
+    #[arg(short = 'S', long, value_name = "SIZE", value_parser = stripe_size)]
+    stripe_size: Option<u32>,
+    /// First OST; -1 for any
+    #[arg(short = 'i', long, visible_alias = "stripe-offset", value_name = "INDEX", value_parser = clap::value_parser!(i32).range(-1..=INDEX_MAX))]
+    stripe_index: Option<i32>,
+    /// The OST of each stripe, for example 0,2,4-6
+    #[arg(short = 'o', long, visible_alias = "ost-list", value_name = "LIST", value_parser = ost_list)]
+    ost: Option<OstList>,
+    /// Pool to choose OSTs from
+    #[arg(short = 'p', long, value_name = "POOL")]
+    pool: Option<String>,
+    /// Take the default layout of a directory away
+    #[arg(short = 'd', long, conflicts_with_all = ["stripe_count", "overstripe_count", "stripe_size", "stripe_index", "ost", "pool"])]
+    delete: bool,
+    /// Files to make, or directories
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+}
+
+/// Most stripes.
+const COUNT_MAX: i64 = proto::limits::STRIPES_MAX as i64;
+/// Largest index of an OST.
+const INDEX_MAX: i64 = proto::limits::TARGETS_MAX as i64 - 1;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct OstList(Vec<u32>);
+
+/// Reads `1,2-4,7`; the order stays.
+fn ost_list(text: &str) -> Result<OstList, String> {
+    let mut osts = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (ost_index(first)?, ost_index(last)?);
+        if last < first || osts.len() + (last - first) as usize >= proto::limits::STRIPES_MAX {
+            return Err(format!("\"{part}\" is no range of OSTs"));
+        }
+        osts.extend(first..=last);
+    }
+    Ok(OstList(osts))
+}
+
+fn ost_index(text: &str) -> Result<u32, String> {
+    let index = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    match index {
+        Ok(index) if i64::from(index) <= INDEX_MAX => Ok(index),
+        _ => Err(format!("\"{text}\" is no index of an OST")),
+    }
+}
+
+/// Runs the command.
+pub fn run(arguments: Arguments) -> Outcome {
+    let hint = hint(&arguments)?;
+    for path in &arguments.paths {
+        if arguments.delete {
+            delete(path)?;
+        } else {
+            set(path, &hint)?;
+        }
+    }
+    Ok(0)
+}
+
+fn hint(arguments: &Arguments) -> Result<Hint, Failure> {
+    if let Some(pool) = &arguments.pool {
+        return Err(Failure::new(format!(
+            "error: setstripe: there is no pool '{pool}': pools are not available yet; use -o to choose OSTs"
+        )));
+    }
+    let osts = arguments.ost.as_ref().map(|list| list.0.clone()).unwrap_or_default();
+    let mut distinct = osts.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let repeated = distinct.len() < osts.len();
+    if repeated && arguments.overstripe_count.is_none() {
+        return Err(Failure::usage("error: setstripe: an OST is in the list twice; use -C for that"));
+    }
+    let count = arguments.stripe_count.or(arguments.overstripe_count);
+    match count {
+        Some(count) if !osts.is_empty() && usize::try_from(count).ok() != Some(osts.len()) => {
+            return Err(Failure::usage(format!(
+                "error: setstripe: stripe count '{count}' doesn't match the number of OSTs: {}",
+                osts.len()
+            )));
+        }
+        _ => {}
+    }
+    let start_index = match (arguments.stripe_index, osts.first()) {
+        (Some(index), Some(_)) if index >= 0 && !osts.contains(&index.cast_unsigned()) => {
+            return Err(Failure::usage(format!("error: setstripe: stripe offset '{index}' is not in the target list")));
+        }
+        (index, _) => index.unwrap_or(-1),
+    };
+    Ok(Hint {
+        stripe_count: count.unwrap_or(if osts.is_empty() { 0 } else { osts.len() as i32 }),
+        stripe_size: arguments.stripe_size.unwrap_or(0),
+        start_index,
+        osts,
+        overstripe: arguments.overstripe_count.is_some(),
+        ..Hint::default()
+    })
+}
+
+fn set(path: &Path, hint: &Hint) -> Result<(), Failure> {
+    match std::fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => crate::control::set(path, control::LAYOUT, &control::encode(hint))
+            .map_err(|error| failed(path, &error)),
+        Ok(metadata) if metadata.file_type().is_fifo() || metadata.file_type().is_socket() => {
+            Err(failed(path, &io::Error::from_raw_os_error(libc::EEXIST)))
+        }
+        Ok(_) => Err(failed(path, &io::Error::from_raw_os_error(libc::EEXIST))),
+        Err(_) => create(path, hint),
+    }
+}
+
+fn create(path: &Path, hint: &Hint) -> Result<(), Failure> {
+    let name = path.file_name().ok_or_else(|| failed(path, &io::Error::from_raw_os_error(libc::ENOENT)))?;
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    // The file is made for us by the mount, which does not know this process's umask.
+    let umask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(umask);
+    let hint = Hint { mode: Some(control::CREATE_MODE & !umask.bits()), ..hint.clone() };
+    crate::control::create(directory, name.as_bytes(), &hint).map_err(|error| failed(path, &error))
+}
+
+fn failed(path: &Path, error: &io::Error) -> Failure {
+    let why = crate::control::describe(error);
+    Failure::new(format!("error: setstripe: create stripe file '{}' failed: {why}", path.display()))
+}
+
+fn delete(path: &Path) -> Result<(), Failure> {
+    match crate::control::remove(path, control::LAYOUT) {
+        // There was no default.
+        Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(()),
+        result => result.map_err(|error| {
+            let why = crate::control::describe(&error);
+            Failure::new(format!("error: setstripe: delete default layout of '{}' failed: {why}", path.display()))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn check(line: &str) -> Result<Hint, String> {
+        let line = Line::try_parse_from(line.split(' ')).map_err(|error| error.to_string())?;
+        hint(&line.arguments).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn hints() {
+        assert_eq!(check("s -c -1 f"), Ok(Hint { stripe_count: -1, ..Hint::default() }));
+        assert_eq!(
+            check("s -C 8 -S 64k -i 3 f"),
+            Ok(Hint { stripe_count: 8, overstripe: true, stripe_size: 65_536, start_index: 3, ..Hint::default() })
+        );
+        assert_eq!(
+            check("s -o 5,0-2 f"),
+            Ok(Hint { stripe_count: 4, osts: vec![5, 0, 1, 2], ..Hint::default() })
+        );
+        for bad in ["s -o 1,1 f", "s -o 1,2 -c 3 f", "s -o 1,2 -i 3 f", "s -o 3-1 f", "s -o a f", "s -p x f", "s -c -2 f"] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! `lfs osts`, `lfs mdts` and `lfs check`: which targets there are and whether they answer.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use fuse::control::{self, Kind, Spaces, TargetSpace};
+
+use crate::failure::Failure;
+use crate::lfs::Outcome;
+
+/// List targets and whether they answer.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// A path in the file system [default: all that are mounted here]
+    #[arg(value_name = "PATH")]
+    path: Option<PathBuf>,
+}
+
+/// Tell whether servers answer.
+#[derive(clap::Args)]
+pub struct CheckArguments {
+    /// Which
+    which: Which,
+    /// A path in the file system [default: all that are mounted here]
+    #[arg(value_name = "PATH")]
+    path: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Which {
+    /// Object storage targets
+    Osts,
+    /// Metadata targets
+    #[value(alias = "mdts")]
+    Mds,
+    /// Both
+    Servers,
+    /// Both
+    All,
+}
+
+/// Runs `lfs osts`.
+pub fn osts(arguments: &Arguments) -> Outcome {
+    list(arguments.path.as_deref(), Kind::Ost)
+}
+
+/// Runs `lfs mdts`.
+pub fn mdts(arguments: &Arguments) -> Outcome {
+    list(arguments.path.as_deref(), Kind::Mdt)
+}
+
+fn list(path: Option<&Path>, kind: Kind) -> Outcome {
+    for mount in super::mounts(path)? {
+        print!("{}", render(&spaces(&mount)?, kind));
+    }
+    Ok(0)
+}
+
+fn spaces(mount: &Path) -> Result<Spaces, Failure> {
+    crate::control::get(mount, control::SPACE)
+        .map_err(|error| Failure::new(format!("error: {}: {}", mount.display(), crate::control::describe(&error))))
+}
+
+fn render(spaces: &Spaces, kind: Kind) -> String {
+    let mut text = String::from(if kind == Kind::Ost { "OBDS:\n" } else { "MDTS:\n" });
+    for target in spaces.targets.iter().filter(|target| target.kind == kind) {
+        let state = if target.space.is_some() { "ACTIVE" } else { "INACTIVE" };
+        text += &format!("{}: {}-{}_UUID {state}\n", target.index, spaces.fsname, target.id());
+    }
+    text
+}
+
+/// Runs `lfs check`.
+pub fn check(arguments: &CheckArguments) -> Outcome {
+    let mut all_active = true;
+    for mount in super::mounts(arguments.path.as_deref())? {
+        let spaces = spaces(&mount)?;
+        for target in spaces.targets.iter().filter(|target| is_meant(arguments.which, target)) {
+            let kind = if target.kind == Kind::Ost { "osc" } else { "mdc" };
+            let state = if target.space.is_some() { "active." } else { "inactive." };
+            println!("{}-{}-{kind} {state}", spaces.fsname, target.id());
+            all_active &= target.space.is_some();
+        }
+    }
+    Ok(u8::from(!all_active))
+}
+
+fn is_meant(which: Which, target: &TargetSpace) -> bool {
+    match which {
+        Which::Osts => target.kind == Kind::Ost,
+        Which::Mds => target.kind == Kind::Mdt,
+        Which::Servers | Which::All => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fuse::control::SpaceValues;
+
+    use super::*;
+
+    #[test]
+    fn targets_are_listed() {
+        let target = |kind, index, active: bool| TargetSpace { kind, index, space: active.then(SpaceValues::default) };
+        let spaces = Spaces {
+            fsname: "w".into(),
+            targets: vec![target(Kind::Mdt, 0, true), target(Kind::Ost, 0, true), target(Kind::Ost, 31, false)],
+        };
+        assert_eq!(render(&spaces, Kind::Ost), "OBDS:\n0: w-OST0000_UUID ACTIVE\n31: w-OST001f_UUID INACTIVE\n");
+        assert_eq!(render(&spaces, Kind::Mdt), "MDTS:\n0: w-MDT0000_UUID ACTIVE\n");
+    }
+}

@@ -1,0 +1,75 @@
+//! Network identifiers on the command line.
+
+use proto::{FsName, Nid};
+
+use crate::failure::Failure;
+
+/// What is mounted: `NID[,NID][:NID]:/FSNAME`, as with Lustre.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Where the MGS may be.
+    pub mgs: Vec<Nid>,
+    /// The file system.
+    pub fsname: FsName,
+}
+
+impl Source {
+    /// Parses what `mount` shows.
+    pub fn parse(text: &str) -> Result<Source, Failure> {
+        let form = "write NID:/FSNAME, for example 10.1.1.2@tcp:/weft";
+        let (nids, path) = text
+            .split_once(":/")
+            .ok_or_else(|| Failure::usage(format!("\"{text}\" does not name a file system; {form}")))?;
+        let path = path.trim_end_matches('/');
+        if path.contains('/') {
+            return Err(Failure::usage(format!(
+                "\"{text}\" names a directory inside a file system, which cannot be mounted by itself yet; {form}"
+            )));
+        }
+        let fsname = path.parse().map_err(|error| Failure::usage(format!("{error}; {form}")))?;
+        Ok(Source { mgs: parse_list(nids)?, fsname })
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let nids: Vec<String> = self.mgs.iter().map(ToString::to_string).collect();
+        write!(f, "{}:/{}", nids.join(","), self.fsname)
+    }
+}
+
+/// NIDs with commas or colons between. A colon within an address stands before its `@`, so it does not separate.
+pub fn parse_list(text: &str) -> Result<Vec<Nid>, Failure> {
+    let (mut nids, mut rest) = (Vec::new(), text);
+    loop {
+        let at = rest.find('@').unwrap_or(rest.len());
+        let end = rest[at..].find([',', ':']).map_or(rest.len(), |offset| at + offset);
+        nids.push(rest[..end].parse().map_err(|error| Failure::usage(format!("{error}")))?);
+        match rest.get(end + 1..) {
+            Some(behind) => rest = behind,
+            None => return Ok(nids),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, nids: &[&str]) {
+        let source = Source::parse(text).expect("a source");
+        assert_eq!(source.mgs.iter().map(ToString::to_string).collect::<Vec<_>>(), nids);
+        assert_eq!(source.fsname.as_str(), "weft");
+    }
+
+    #[test]
+    fn sources_are_parsed() {
+        check("10.1.1.2@tcp:/weft", &["10.1.1.2@tcp"]);
+        check("10.1.1.2:99@tcp:/weft/", &["10.1.1.2:99@tcp"]);
+        check("a@tcp,b:7@tcp:c@tcp:/weft", &["a@tcp", "b:7@tcp", "c@tcp"]);
+        check("[::1]:7990@tcp:/weft", &["[::1]:7990@tcp"]);
+        for bad in ["", "weft", ":/weft", "10.1.1.2:/weft", "a@tcp:/", "a@tcp:/toolongname", "a@tcp:/weft/sub"] {
+            assert_eq!(Source::parse(bad).map_err(|failure| failure.status), Err(2), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! What every process that serves targets or mounts has: a runtime, targets, and an end in order.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use client::Client;
+use fuse::control::Status;
+use fuse::ops::Ops;
+use fuse::session::{self, Mounted};
+use proto::{Code, FsName, Nid};
+use rpc::Hub;
+use rt::{Addr, Rt};
+use server::{Running, StartError};
+
+use crate::failure::Failure;
+
+/// Fewest threads of a runtime.
+const THREADS_MIN: usize = 2;
+
+/// Starts the runtime of this process.
+pub fn start_runtime() -> Result<(rt::os::Node, Rt), Failure> {
+    let threads = std::thread::available_parallelism().map_or(THREADS_MIN, std::num::NonZero::get);
+    let node = rt::os::Node::start(threads.max(THREADS_MIN))
+        .map_err(|error| Failure::new(format!("the runtime does not start: {error}")))?;
+    let rt = Rt::os(node.clone());
+    Ok((node, rt))
+}
+
+/// Starts targets in the given order; stops those that run if one does not start.
+pub async fn start(hub: &Hub, configs: Vec<server::Config>) -> Result<Vec<Running>, Failure> {
+    let mut running = Vec::new();
+    for config in configs {
+        match server::start(hub, config).await {
+            Ok(target) => {
+                tracing::info!(target = %target.target(), "serving");
+                running.push(target);
+            }
+            Err(error) => {
+                stop(running).await;
+                return Err(start_failure(error));
+            }
+        }
+    }
+    Ok(running)
+}
+
+/// Stops targets, the last started first.
+pub async fn stop(running: Vec<Running>) {
+    for target in running.into_iter().rev() {
+        let name = target.target();
+        target.stop().await;
+        tracing::info!(target = %name, "stopped");
+    }
+}
+
+fn start_failure(error: StartError) -> Failure {
+    match error {
+        StartError::Store { path, error: store::StoreError::Io(error) }
+            if error.kind() == std::io::ErrorKind::WouldBlock =>
+        {
+            Failure::new(format!("{path} is in use by another process; stop that one first"))
+        }
+        StartError::Store { path, error: store::StoreError::NotATarget(why) } => {
+            Failure::new(format!("{path} cannot be served: {why}; \"weft format\" makes targets"))
+        }
+        StartError::Refused { target, code: Code::IndexUsed } => Failure::new(format!(
+            "the MGS refused {target}: its index is used by another target; format it anew with an index that is free"
+        )),
+        StartError::Refused { target, code: Code::Forbidden } => Failure::new(format!(
+            "the MGS refused {target}: the servers' key is not the file system's; name the right one with --key"
+        )),
+        other => Failure::new(other.to_string()),
+    }
+}
+
+/// Listens at `listen` and gives the NIDs under which others reach this process.
+pub async fn listen(hub: &Hub, listen: &Nid) -> Result<Vec<Nid>, Failure> {
+    let addr = Addr(listen.socket_address());
+    let bound = hub.listen(&addr).await.map_err(|error| {
+        Failure::new(format!(
+            "{addr} cannot be listened at: {}; name an address of this machine and a free port with --listen",
+            crate::control::describe(&error)
+        ))
+    })?;
+    tracing::info!(%bound, "listening");
+    let bound: std::net::SocketAddr = match bound.0.parse() {
+        Ok(bound) => bound,
+        Err(_) => return Ok(vec![listen.clone()]),
+    };
+    let addresses = if bound.ip().is_unspecified() { own_addresses()? } else { vec![bound.ip()] };
+    Ok(addresses.into_iter().map(|ip| nid(ip, bound.port())).collect())
+}
+
+fn nid(ip: IpAddr, port: u16) -> Nid {
+    let host = match ip {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    };
+    let address = if port == proto::limits::PORT_DEFAULT && ip.is_ipv4() { host } else { format!("{host}:{port}") };
+    Nid { address, net: "tcp".into() }
+}
+
+/// The addresses that others may know this machine by; its own loopback if it has no other.
+fn own_addresses() -> Result<Vec<IpAddr>, Failure> {
+    let mut addresses: Vec<IpAddr> = rt::os::process::addresses()
+        .map_err(|error| Failure::new(format!("this machine's addresses cannot be read: {error}; use --listen")))?
+        .into_iter()
+        .filter(|ip| match ip {
+            IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),
+            // Link-local addresses mean nothing without the interface.
+            IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
+        })
+        .collect();
+    // IPv4 first: it is what most clusters route.
+    addresses.sort_by_key(IpAddr::is_ipv6);
+    addresses.dedup();
+    addresses.truncate(proto::limits::NIDS_MAX);
+    if addresses.is_empty() {
+        addresses.push(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+    }
+    Ok(addresses)
+}
+
+/// Mounts `client` at `path`.
+pub fn mount(
+    rt: &Rt,
+    client: &Arc<Client>,
+    path: &Path,
+    options: &session::Options,
+    status: Status,
+) -> Result<Mounted, Failure> {
+    let ops = Arc::new(Ops::new(client.clone(), status));
+    session::mount(rt.clone(), ops, path, options).map_err(|error| Failure::new(error.to_string()))
+}
+
+/// Waits until the mount is taken away or the process is told to end, and then ends the client.
+pub async fn serve_mount(rt: &Rt, mut mounted: Mounted, client: &Client, signals: &rt::os::process::Signals) {
+    let told = either(mounted.ended(), signals.wait(rt)).await;
+    match told {
+        Either::First(Ok(())) => tracing::info!("unmounted"),
+        Either::First(Err(error)) => tracing::error!(%error, "the kernel ended the mount"),
+        Either::Second(()) => {
+            tracing::info!("told to end");
+            if let Err(error) = mounted.unmount() {
+                tracing::warn!(%error, "the mount point stays behind");
+            }
+        }
+    }
+    if let Err(error) = client.unmount().await {
+        tracing::error!(%error, "not everything that was written has reached the servers");
+    }
+}
+
+enum Either<A, B> {
+    First(A),
+    Second(B),
+}
+
+/// What is done first.
+async fn either<A, B>(first: impl Future<Output = A>, second: impl Future<Output = B>) -> Either<A, B> {
+    let mut first = std::pin::pin!(first);
+    let mut second = std::pin::pin!(second);
+    std::future::poll_fn(|cx| {
+        if let std::task::Poll::Ready(value) = first.as_mut().poll(cx) {
+            return std::task::Poll::Ready(Either::First(value));
+        }
+        second.as_mut().poll(cx).map(Either::Second)
+    })
+    .await
+}
+
+/// What a mount says of itself.
+pub fn status(fsname: &FsName, mgs: &[Nid]) -> Status {
+    Status {
+        fsname: fsname.to_string(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        mgs: mgs.iter().map(ToString::to_string).collect(),
+        data: None,
+        serves: Vec::new(),
+    }
+}
