@@ -19,7 +19,8 @@ pub fn get<T: DeserializeOwned>(path: &Path, attribute: &str) -> io::Result<T> {
 
 /// Asks the mount for text.
 pub fn get_text(path: &Path, attribute: &str) -> io::Result<String> {
-    String::from_utf8(get_bytes(path, attribute)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    String::from_utf8(get_bytes(path, attribute)?)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 fn get_bytes(path: &Path, attribute: &str) -> io::Result<Vec<u8>> {

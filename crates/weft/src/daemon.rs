@@ -41,8 +41,9 @@ impl Place {
     /// Prepares the process for what it is to do. Call before threads are started.
     pub fn enter(self) -> Result<(), Failure> {
         if self == Place::Child {
-            rustix::process::setsid()
-                .map_err(|error| Failure::new(format!("no session of its own for the background: {error}")))?;
+            rustix::process::setsid().map_err(|error| {
+                Failure::new(format!("no session of its own for the background: {error}"))
+            })?;
         }
         start_log();
         Ok(())
@@ -77,7 +78,8 @@ fn tell(line: &str) -> io::Result<()> {
 fn start_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("WEFT_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,fuser=warn"));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false);
+    let subscriber =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false);
     // Tests start more than one.
     let _ = subscriber.try_init();
 }
@@ -94,7 +96,8 @@ pub fn launch(arguments: &[OsString], log: &Path) -> Result<(), Failure> {
         .append(true)
         .open(log)
         .map_err(|error| failed(&format!("the log {} cannot be written", log.display()), error))?;
-    let program = std::env::current_exe().map_err(|error| failed("this program does not find itself", error))?;
+    let program =
+        std::env::current_exe().map_err(|error| failed("this program does not find itself", error))?;
     let mut child = Command::new(program)
         .arg0("weft")
         .args(arguments)

@@ -26,7 +26,9 @@ pub fn user_directory(variable: &str, below_home: &str) -> Result<PathBuf, Failu
     }
     match std::env::var_os("HOME").filter(|home| !home.is_empty()) {
         Some(home) => Ok(PathBuf::from(home).join(below_home).join("weft")),
-        None => Err(Failure::new(format!("neither HOME nor {variable} is set; set HOME, or name the files yourself"))),
+        None => Err(Failure::new(format!(
+            "neither HOME nor {variable} is set; set HOME, or name the files yourself"
+        ))),
     }
 }
 
@@ -54,20 +56,26 @@ pub fn read(file: &Path) -> Result<Key, Failure> {
         io::ErrorKind::NotFound => Failure::new(format!(
             "there is no key {name}; copy it from the server where the file system was made, or name another with --key"
         )),
-        _ => Failure::new(format!("the key {name} cannot be read: {error}; run as its owner, or name another with --key")),
+        _ => Failure::new(format!(
+            "the key {name} cannot be read: {error}; run as its owner, or name another with --key"
+        )),
     };
     let metadata = fs::metadata(file).map_err(failed)?;
     if metadata.mode() & 0o077 != 0 {
         return Err(Failure::new(format!("others can read the key {name}; run \"chmod 600 {name}\"")));
     }
     let text = fs::read_to_string(file).map_err(failed)?;
-    parse(text.trim()).ok_or_else(|| Failure::new(format!("{name} is not a key; copy it again from the server")))
+    parse(text.trim())
+        .ok_or_else(|| Failure::new(format!("{name} is not a key; copy it again from the server")))
 }
 
 /// Makes a key, unless the file is there already.
 pub fn create(rt: &Rt, file: &Path) -> Result<(), Failure> {
     let failed = |error: io::Error| {
-        Failure::new(format!("the key {} cannot be made: {error}; name another file with --key", file.display()))
+        Failure::new(format!(
+            "the key {} cannot be made: {error}; name another file with --key",
+            file.display()
+        ))
     };
     if file.exists() {
         return Ok(());

@@ -41,15 +41,17 @@ pub fn absolute(path: &Path) -> Result<PathBuf, Failure> {
 
 /// Every weft mount of this machine, in the order of mounting.
 pub fn all() -> Result<Vec<MountEntry>, Failure> {
-    let mounts = session::mounts()
-        .map_err(|error| Failure::new(format!("the table of mounts cannot be read: {error}; is /proc mounted?")))?;
+    let mounts = session::mounts().map_err(|error| {
+        Failure::new(format!("the table of mounts cannot be read: {error}; is /proc mounted?"))
+    })?;
     Ok(mounts.into_iter().filter(MountEntry::is_weft).collect())
 }
 
 /// What is mounted at `path`, last.
 pub fn entry(path: &Path) -> Result<Option<MountEntry>, Failure> {
-    let mounts = session::mounts()
-        .map_err(|error| Failure::new(format!("the table of mounts cannot be read: {error}; is /proc mounted?")))?;
+    let mounts = session::mounts().map_err(|error| {
+        Failure::new(format!("the table of mounts cannot be read: {error}; is /proc mounted?"))
+    })?;
     Ok(mounts.into_iter().rfind(|entry| entry.path == path))
 }
 
@@ -85,5 +87,8 @@ pub fn is_dead(error: &io::Error) -> bool {
 pub fn containing(path: &Path) -> Result<Option<MountEntry>, Failure> {
     let path = absolute(path)?;
     let mounts = all()?;
-    Ok(mounts.into_iter().filter(|entry| path.starts_with(&entry.path)).max_by_key(|entry| entry.path.as_os_str().len()))
+    Ok(mounts
+        .into_iter()
+        .filter(|entry| path.starts_with(&entry.path))
+        .max_by_key(|entry| entry.path.as_os_str().len()))
 }

@@ -68,7 +68,9 @@ mod tests {
         check("10.1.1.2:99@tcp:/weft/", &["10.1.1.2:99@tcp"]);
         check("a@tcp,b:7@tcp:c@tcp:/weft", &["a@tcp", "b:7@tcp", "c@tcp"]);
         check("[::1]:7990@tcp:/weft", &["[::1]:7990@tcp"]);
-        for bad in ["", "weft", ":/weft", "10.1.1.2:/weft", "a@tcp:/", "a@tcp:/toolongname", "a@tcp:/weft/sub"] {
+        for bad in
+            ["", "weft", ":/weft", "10.1.1.2:/weft", "a@tcp:/", "a@tcp:/toolongname", "a@tcp:/weft/sub"]
+        {
             assert_eq!(Source::parse(bad).map_err(|failure| failure.status), Err(2), "{bad}");
         }
     }

@@ -97,14 +97,17 @@ fn nid(ip: IpAddr, port: u16) -> Nid {
         IpAddr::V4(ip) => ip.to_string(),
         IpAddr::V6(ip) => format!("[{ip}]"),
     };
-    let address = if port == proto::limits::PORT_DEFAULT && ip.is_ipv4() { host } else { format!("{host}:{port}") };
+    let address =
+        if port == proto::limits::PORT_DEFAULT && ip.is_ipv4() { host } else { format!("{host}:{port}") };
     Nid { address, net: "tcp".into() }
 }
 
 /// The addresses that others may know this machine by; its own loopback if it has no other.
 fn own_addresses() -> Result<Vec<IpAddr>, Failure> {
     let mut addresses: Vec<IpAddr> = rt::os::process::addresses()
-        .map_err(|error| Failure::new(format!("this machine's addresses cannot be read: {error}; use --listen")))?
+        .map_err(|error| {
+            Failure::new(format!("this machine's addresses cannot be read: {error}; use --listen"))
+        })?
         .into_iter()
         .filter(|ip| match ip {
             IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),

@@ -23,7 +23,8 @@ pub fn render(titles: &[&str], rows: &[Vec<String>]) -> String {
 mod tests {
     #[test]
     fn columns_line_up() {
-        let rows = vec![vec!["a".into(), "long".into(), "x".into()], vec!["bbb".into(), "s".into(), String::new()]];
+        let rows =
+            vec![vec!["a".into(), "long".into(), "x".into()], vec!["bbb".into(), "s".into(), String::new()]];
         assert_eq!(super::render(&["A", "B", "C"], &rows), "A    B     C\na    long  x\nbbb  s\n");
     }
 }

@@ -7,6 +7,7 @@
 pub mod disk;
 pub mod net;
 mod pool;
+pub mod process;
 
 use std::future::{Future, poll_fn};
 use std::io::{self, Write};

@@ -33,7 +33,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if report.findings.len() >= store::check::FINDINGS_MAX {
         println!("... and more; these are the first {}", store::check::FINDINGS_MAX);
     }
-    let name = report.label.as_ref().map_or_else(|| path.to_owned(), |label| format!("{}-{}", label.fsname, label.target));
+    let name = report
+        .label
+        .as_ref()
+        .map_or_else(|| path.to_owned(), |label| format!("{}-{}", label.fsname, label.target));
     let verdict = if report.is_clean() { "clean" } else { "DAMAGED" };
     println!("{name}: {verdict}; {} log records, {} keys", report.records, report.keys);
     Ok(u8::from(!report.is_clean()))

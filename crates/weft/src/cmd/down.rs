@@ -35,8 +35,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
             entry.source, entry.kind
         ))),
         State::Dead => {
-            fuse::session::detach(&path)
-                .map_err(|error| Failure::new(format!("the dead mount at {name} cannot be taken away: {error}")))?;
+            fuse::session::detach(&path).map_err(|error| {
+                Failure::new(format!("the dead mount at {name} cannot be taken away: {error}"))
+            })?;
             println!("The process behind {name} was gone; the mount point is free again.");
             Ok(0)
         }
@@ -59,10 +60,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
 fn unmount(path: &Path) -> Result<(), Failure> {
     let name = path.display();
     fuse::session::unmount(path).map_err(|error| match error.raw_os_error() {
-        Some(libc::EBUSY) => {
-            Failure::new(format!("{name} is in use; end what uses it (\"fuser -vm {name}\" lists it) and try again"))
+        Some(libc::EBUSY) => Failure::new(format!(
+            "{name} is in use; end what uses it (\"fuser -vm {name}\" lists it) and try again"
+        )),
+        Some(libc::EPERM) => {
+            Failure::new(format!("you may not unmount {name}; run this as the one who mounted it"))
         }
-        Some(libc::EPERM) => Failure::new(format!("you may not unmount {name}; run this as the one who mounted it")),
         _ => Failure::new(format!("{name} cannot be unmounted: {error}")),
     })
 }
@@ -71,7 +74,9 @@ fn watch(pid: Pid) -> Result<Option<OwnedFd>, Failure> {
     match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(process) => Ok(Some(process)),
         Err(rustix::io::Errno::SRCH) => Ok(None),
-        Err(error) => Err(Failure::new(format!("process {} cannot be watched: {error}", pid.as_raw_nonzero()))),
+        Err(error) => {
+            Err(Failure::new(format!("process {} cannot be watched: {error}", pid.as_raw_nonzero())))
+        }
     }
 }
 

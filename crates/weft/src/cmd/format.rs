@@ -58,7 +58,11 @@ pub fn run(arguments: Arguments) -> Outcome {
     })?;
     let name = if target == TargetId::MGS { "the MGS of ".to_owned() } else { String::new() };
     let of = if target == TargetId::MGS { fsname.to_string() } else { format!("{fsname}-{target}") };
-    println!("{name}{of} is in {}; serve it with \"weft serve {}\"", directory.display(), directory.display());
+    println!(
+        "{name}{of} is in {}; serve it with \"weft serve {}\"",
+        directory.display(),
+        directory.display()
+    );
     Ok(0)
 }
 
@@ -107,7 +111,9 @@ pub async fn format(
     let uuid = ClientId(u128::from(rt.random_u64()) << 64 | u128::from(rt.random_u64()));
     let label = Label { fsname, target, uuid, mgs };
     Store::format(rt, text, &label).await.map_err(|error| match error {
-        StoreError::NotATarget(why) => Failure::new(format!("{text} cannot be formatted: {why}; name an empty directory")),
+        StoreError::NotATarget(why) => {
+            Failure::new(format!("{text} cannot be formatted: {why}; name an empty directory"))
+        }
         StoreError::Io(error) => {
             Failure::new(format!("{text} cannot be formatted: {}", crate::control::describe(&error)))
         }

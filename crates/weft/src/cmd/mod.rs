@@ -19,7 +19,12 @@ use crate::failure::exit;
 
 /// A parallel file system in user space.
 #[derive(Parser)]
-#[command(name = "weft", version, about, after_help = "Start here: weft up /mnt/weft\n\nThe same program called as lfs or lctl, or \"weft lfs\" and \"weft lctl\", is those tools.")]
+#[command(
+    name = "weft",
+    version,
+    about,
+    after_help = "Start here: weft up /mnt/weft\n\nThe same program called as lfs or lctl, or \"weft lfs\" and \"weft lctl\", is those tools."
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

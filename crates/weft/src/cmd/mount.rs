@@ -69,9 +69,33 @@ pub struct MountOptions {
 
 /// Options that are understood and change nothing: how and when to mount, and what is so anyway.
 const IGNORED: &[&str] = &[
-    "defaults", "rw", "suid", "dev", "exec", "atime", "relatime", "norelatime", "diratime", "nodiratime", "async",
-    "auto", "noauto", "_netdev", "nofail", "user", "users", "nouser", "group", "owner", "flock", "localflock",
-    "lazystatfs", "user_xattr", "user_fid2path", "always_ping", "verbose",
+    "defaults",
+    "rw",
+    "suid",
+    "dev",
+    "exec",
+    "atime",
+    "relatime",
+    "norelatime",
+    "diratime",
+    "nodiratime",
+    "async",
+    "auto",
+    "noauto",
+    "_netdev",
+    "nofail",
+    "user",
+    "users",
+    "nouser",
+    "group",
+    "owner",
+    "flock",
+    "localflock",
+    "lazystatfs",
+    "user_xattr",
+    "user_fid2path",
+    "always_ping",
+    "verbose",
 ];
 
 impl MountOptions {
@@ -91,7 +115,9 @@ impl MountOptions {
                 "noatime" => options.no_atime = true,
                 "atime" => options.no_atime = false,
                 "remount" => {
-                    return Err(Failure::new("a mount cannot be changed while it is mounted yet; unmount it first"));
+                    return Err(Failure::new(
+                        "a mount cannot be changed while it is mounted yet; unmount it first",
+                    ));
                 }
                 "noflock" => return Err(Failure::usage("option noflock is not available; leave it out")),
                 _ => options.other(option, sloppy)?,
@@ -154,7 +180,8 @@ pub fn run(arguments: Arguments) -> Outcome {
 pub fn mount(mut request: Request) -> Outcome {
     request.mountpoint = free_mountpoint(&request.mountpoint)?;
     let key = keys::resolve(request.options.key.as_deref(), &request.source.fsname, Role::Client)?;
-    let key = std::path::absolute(&key).map_err(|error| Failure::new(format!("{}: {error}", key.display())))?;
+    let key =
+        std::path::absolute(&key).map_err(|error| Failure::new(format!("{}: {error}", key.display())))?;
     if request.place == Place::Background {
         keys::read(&key)?;
         let mut arguments: Vec<OsString> = vec!["mount".into(), request.source.to_string().into()];
@@ -204,9 +231,9 @@ fn serve(request: &Request, key: &Path) -> Outcome {
 fn refused(source: &Source, error: client::Error) -> Failure {
     use proto::Code;
     match error {
-        client::Error::Refused(Code::Forbidden) => {
-            Failure::new(format!("{source} does not accept the key; copy the clients' key from the server, or use --key"))
-        }
+        client::Error::Refused(Code::Forbidden) => Failure::new(format!(
+            "{source} does not accept the key; copy the clients' key from the server, or use --key"
+        )),
         client::Error::Refused(Code::WrongFilesystem | Code::NotHere) => {
             Failure::new(format!("{source} is not served there; check the name of the file system"))
         }
@@ -225,7 +252,11 @@ fn unanswered(source: &Source) -> Failure {
 
 /// Limits of a mount.
 pub fn limits() -> Limits {
-    Limits { dirty_bytes_max: 256 << 20, rpc_bytes_max: proto::limits::BULK_BYTES_MAX as u32, rpcs_in_flight_max: 8 }
+    Limits {
+        dirty_bytes_max: 256 << 20,
+        rpc_bytes_max: proto::limits::BULK_BYTES_MAX as u32,
+        rpcs_in_flight_max: 8,
+    }
 }
 
 /// The mount point, if it can be mounted on. What a process left behind that is gone is cleaned up.
@@ -241,7 +272,9 @@ fn free_mountpoint(path: &Path) -> Result<PathBuf, Failure> {
             )));
         }
         State::Dead => fuse::session::detach(&path).map_err(|error| {
-            Failure::new(format!("the dead mount at {name} cannot be taken away: {error}; run \"umount -l {name}\""))
+            Failure::new(format!(
+                "the dead mount at {name} cannot be taken away: {error}; run \"umount -l {name}\""
+            ))
         })?,
         State::Foreign(entry) => {
             return Err(Failure::new(format!(
@@ -253,7 +286,10 @@ fn free_mountpoint(path: &Path) -> Result<PathBuf, Failure> {
     match std::fs::metadata(&path) {
         Ok(metadata) if metadata.is_dir() => Ok(path),
         Ok(_) => Err(Failure::new(format!("{name} is not a directory; name a directory to mount on"))),
-        Err(error) => Err(Failure::new(format!("{name}: {}; make the directory first", crate::control::describe(&error)))),
+        Err(error) => Err(Failure::new(format!(
+            "{name}: {}; make the directory first",
+            crate::control::describe(&error)
+        ))),
     }
 }
 

@@ -66,7 +66,11 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Call, (Failure, u8
                     }
                     break;
                 }
-                _ => return Err(wrong(format!("option -{flag} is not known; call: mount.weft NID:/FSNAME DIR [-sfnv] [-o OPTIONS]"))),
+                _ => {
+                    return Err(wrong(format!(
+                        "option -{flag} is not known; call: mount.weft NID:/FSNAME DIR [-sfnv] [-o OPTIONS]"
+                    )));
+                }
             }
         }
     }

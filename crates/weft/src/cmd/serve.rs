@@ -48,7 +48,8 @@ pub fn run(arguments: Arguments) -> Outcome {
             nids: nids.clone(),
             server: server.clone(),
         });
-        let names: Vec<String> = labels.iter().map(|(_, label)| format!("{fsname}-{}", label.target)).collect();
+        let names: Vec<String> =
+            labels.iter().map(|(_, label)| format!("{fsname}-{}", label.target)).collect();
         let at: Vec<String> = nids.iter().map(ToString::to_string).collect();
         tracing::info!(targets = names.join(" "), nids = at.join(" "), server, "starting");
         let running = start_unless_told(&rt, &hub, configs.collect(), &signals).await?;
@@ -98,12 +99,15 @@ async fn labels(rt: &Rt, directories: &[PathBuf]) -> Result<Vec<(String, Label)>
 pub fn no_label(path: &str, error: StoreError) -> Failure {
     match error {
         StoreError::Io(error) => Failure::new(format!("{path}: {}", crate::control::describe(&error))),
-        other => Failure::new(format!("{path} holds no target that can be served: {other}; \"weft format\" makes targets")),
+        other => Failure::new(format!(
+            "{path} holds no target that can be served: {other}; \"weft format\" makes targets"
+        )),
     }
 }
 
 fn one_filesystem(labels: &[(String, Label)]) -> Result<FsName, Failure> {
-    let (first_path, first) = labels.first().ok_or_else(|| Failure::usage("name the directory of a target"))?;
+    let (first_path, first) =
+        labels.first().ok_or_else(|| Failure::usage("name the directory of a target"))?;
     match labels.iter().find(|(_, label)| label.fsname != first.fsname) {
         Some((path, label)) => Err(Failure::new(format!(
             "{first_path} belongs to file system {}, and {path} to {}; serve them with two commands",

@@ -81,7 +81,10 @@ fn report(path: &Path) -> Result<Report, Failure> {
         State::Free => return Ok(bad("nothing is mounted here".into())),
         State::Foreign(entry) => return Ok(bad(format!("{} is mounted here, not weft", entry.kind))),
         State::Dead => {
-            return Ok(bad(format!("DEAD: the process is gone; \"weft up {0}\" or \"umount -l {0}\"", path.display())));
+            return Ok(bad(format!(
+                "DEAD: the process is gone; \"weft up {0}\" or \"umount -l {0}\"",
+                path.display()
+            )));
         }
     };
     let ask = |error: std::io::Error| Failure::new(format!("{} does not answer: {error}", path.display()));
@@ -96,7 +99,8 @@ fn target_reports(config: &Configuration, spaces: &Spaces) -> Vec<TargetReport> 
     let mut targets: Vec<_> = config.targets.iter().filter(|target| target.kind != Kind::Mgs).collect();
     targets.sort_by_key(|target| target.id());
     let reports = targets.into_iter().map(|target| {
-        let space = spaces.targets.iter().find(|space| space.id() == target.id()).and_then(|space| space.space);
+        let space =
+            spaces.targets.iter().find(|space| space.id() == target.id()).and_then(|space| space.space);
         TargetReport {
             name: format!("{}-{}", config.fsname, target.id()),
             kind: target.kind,
@@ -156,7 +160,15 @@ fn row(target: &TargetReport) -> Vec<String> {
         None => ("-".into(), "-".into(), "-".into()),
     };
     let state = if target.active { "active" } else { "SILENT" };
-    vec![target.name.clone(), state.into(), used, available, files, target.server.clone(), target.nids.join(",")]
+    vec![
+        target.name.clone(),
+        state.into(),
+        used,
+        available,
+        files,
+        target.server.clone(),
+        target.nids.join(","),
+    ]
 }
 
 #[cfg(test)]
@@ -165,7 +177,14 @@ mod tests {
 
     fn target(name: &str, kind: Kind, active: bool) -> TargetReport {
         let space = active.then(SpaceValues::default);
-        TargetReport { name: name.into(), kind, server: "oss0".into(), nids: vec!["0@lo".into()], active, space }
+        TargetReport {
+            name: name.into(),
+            kind,
+            server: "oss0".into(),
+            nids: vec!["0@lo".into()],
+            active,
+            space,
+        }
     }
 
     #[test]

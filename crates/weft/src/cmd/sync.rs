@@ -25,8 +25,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return Err(Failure::new("no weft file system is mounted here; nothing is to be written"));
     }
     for path in paths {
-        crate::control::set(&path, control::SYNC, b"")
-            .map_err(|error| Failure::new(format!("{}: {}", path.display(), crate::control::describe(&error))))?;
+        crate::control::set(&path, control::SYNC, b"").map_err(|error| {
+            Failure::new(format!("{}: {}", path.display(), crate::control::describe(&error)))
+        })?;
     }
     Ok(0)
 }

@@ -102,7 +102,8 @@ fn resolve(arguments: Arguments, place: Place) -> Result<Plan, Failure> {
         Some(data) => data.clone(),
         None => default_data(arguments.fsname.as_ref())?,
     };
-    let data = std::path::absolute(&data).map_err(|error| Failure::new(format!("{}: {error}", data.display())))?;
+    let data =
+        std::path::absolute(&data).map_err(|error| Failure::new(format!("{}: {error}", data.display())))?;
     text(&data)?;
     let before = read_settings(&data)?;
     let (fsname, oss, osts) = reconcile(&arguments, &data, before.as_ref())?;
@@ -125,10 +126,9 @@ fn reconcile(
         let osts = arguments.osts.unwrap_or(OSTS_DEFAULT);
         return Ok((fsname, arguments.oss.unwrap_or(OSS_DEFAULT.min(osts)), osts));
     };
-    let fsname: FsName = before
-        .fsname
-        .parse()
-        .map_err(|error| Failure::new(format!("{data}/{SETTINGS_FILE}: {error}; restore the file from a copy")))?;
+    let fsname: FsName = before.fsname.parse().map_err(|error| {
+        Failure::new(format!("{data}/{SETTINGS_FILE}: {error}; restore the file from a copy"))
+    })?;
     match &arguments.fsname {
         Some(wanted) if *wanted != fsname => {
             return Err(Failure::new(format!(
@@ -210,7 +210,9 @@ fn start(plan: &Plan) -> Outcome {
         }
         State::Dead => {
             fuse::session::detach(&plan.mountpoint).map_err(|error| {
-                Failure::new(format!("the dead mount at {name} cannot be taken away: {error}; run \"umount -l {name}\""))
+                Failure::new(format!(
+                    "the dead mount at {name} cannot be taken away: {error}; run \"umount -l {name}\""
+                ))
             })?;
             tracing::info!(mountpoint = %name, "took a dead mount away");
         }
@@ -220,17 +222,26 @@ fn start(plan: &Plan) -> Outcome {
     check_device()?;
     match fs::metadata(&plan.mountpoint) {
         Ok(metadata) if metadata.is_dir() => {}
-        Ok(_) => return Err(Failure::new(format!("{name} is not a directory; name a directory to mount on"))),
+        Ok(_) => {
+            return Err(Failure::new(format!("{name} is not a directory; name a directory to mount on")));
+        }
         Err(_) => fs::create_dir(&plan.mountpoint).map_err(|error| {
-            Failure::new(format!("{name} cannot be made: {}; name another mount point", crate::control::describe(&error)))
+            Failure::new(format!(
+                "{name} cannot be made: {}; name another mount point",
+                crate::control::describe(&error)
+            ))
         })?,
     }
     match plan.place {
         Place::Background => {
             daemon::launch(&arguments_of(plan), &plan.data.join(LOG_FILE))?;
             // The process says that it is ready; that the mount answers is for us to see.
-            mountpoint::status(&plan.mountpoint)
-                .map_err(|error| Failure::new(format!("{name} does not answer: {error}; see {}", plan.data.join(LOG_FILE).display())))?;
+            mountpoint::status(&plan.mountpoint).map_err(|error| {
+                Failure::new(format!(
+                    "{name} does not answer: {error}; see {}",
+                    plan.data.join(LOG_FILE).display()
+                ))
+            })?;
             println!("{}", greeting(plan));
             Ok(0)
         }
@@ -354,7 +365,10 @@ async fn serve_mount(
     let mut status = serving::status(&plan.fsname, nids);
     status.data = plan.data.to_str().map(ToOwned::to_owned);
     status.serves = targets(plan).map(|target| target_name(plan, target)).collect();
-    let options = Options { source: format!("{}:/{}", nids.first().cloned().unwrap_or_else(Nid::lo), plan.fsname), ..Options::default() };
+    let options = Options {
+        source: format!("{}:/{}", nids.first().cloned().unwrap_or_else(Nid::lo), plan.fsname),
+        ..Options::default()
+    };
     let mounted = match serving::mount(rt, &client, &plan.mountpoint, &options, status) {
         Ok(mounted) => mounted,
         Err(failure) => {

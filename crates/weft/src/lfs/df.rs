@@ -53,7 +53,9 @@ struct Style {
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Outcome {
     if let Some(pool) = &arguments.pool {
-        return Err(Failure::new(format!("error: df: there is no pool '{pool}': pools are not available yet")));
+        return Err(Failure::new(format!(
+            "error: df: there is no pool '{pool}': pools are not available yet"
+        )));
     }
     let base = match (arguments.human_readable, arguments.si) {
         (true, _) => Some(1024.0),

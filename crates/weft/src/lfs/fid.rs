@@ -49,10 +49,11 @@ pub fn path2fid(arguments: &PathArguments) -> Outcome {
 pub fn fid2path(arguments: &FidArguments) -> Outcome {
     let mount = find(&arguments.filesystem)?;
     for fid in &arguments.fids {
-        let found: Paths = crate::control::get(&mount, &format!("{}{fid}", control::PATHS)).map_err(|error| {
-            let why = crate::control::describe(&error);
-            Failure::new(format!("fid2path: error on FID {fid}: {why}"))
-        })?;
+        let found: Paths =
+            crate::control::get(&mount, &format!("{}{fid}", control::PATHS)).map_err(|error| {
+                let why = crate::control::describe(&error);
+                Failure::new(format!("fid2path: error on FID {fid}: {why}"))
+            })?;
         for path in found.paths {
             println!("{}", if path.is_empty() { mount.clone() } else { mount.join(path) }.display());
         }
@@ -62,7 +63,8 @@ pub fn fid2path(arguments: &FidArguments) -> Outcome {
 
 fn find(filesystem: &Path) -> Result<PathBuf, Failure> {
     let by_name = mountpoint::all()?.into_iter().find(|entry| {
-        mountpoint::status(&entry.path).is_ok_and(|status| Some(status.fsname.as_str()) == filesystem.to_str())
+        mountpoint::status(&entry.path)
+            .is_ok_and(|status| Some(status.fsname.as_str()) == filesystem.to_str())
     });
     match by_name {
         Some(entry) => Ok(entry.path),

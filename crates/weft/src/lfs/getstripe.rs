@@ -64,12 +64,20 @@ struct Fields {
 }
 
 impl Fields {
-    const ALL: Fields =
-        Fields { count: true, size: true, pattern: true, generation: true, offset: true, pool: true, objects: true };
+    const ALL: Fields = Fields {
+        count: true,
+        size: true,
+        pattern: true,
+        generation: true,
+        offset: true,
+        pool: true,
+        objects: true,
+    };
 
     /// Whether the value stands alone, without its name.
     fn is_single(&self) -> bool {
-        let fields = [self.count, self.size, self.pattern, self.generation, self.offset, self.pool, self.objects];
+        let fields =
+            [self.count, self.size, self.pattern, self.generation, self.offset, self.pool, self.objects];
         fields.iter().filter(|field| **field).count() == 1
     }
 }
@@ -126,8 +134,15 @@ fn style(arguments: &Arguments) -> Result<Style, Failure> {
     Ok(Style { fields, yaml: arguments.yaml, deep, only })
 }
 
-const NOTHING: Fields =
-    Fields { count: false, size: false, pattern: false, generation: false, offset: false, pool: false, objects: false };
+const NOTHING: Fields = Fields {
+    count: false,
+    size: false,
+    pattern: false,
+    generation: false,
+    offset: false,
+    pool: false,
+    objects: false,
+};
 
 /// `3`, `OST0003`, `weft-OST0003_UUID`.
 fn ost_index(text: &str) -> Option<u32> {
@@ -143,7 +158,9 @@ fn show(path: &Path, style: Style, recursive: bool, is_operand: bool) -> Result<
     let error = |error: &io::Error| {
         let number = error.raw_os_error().unwrap_or(0);
         match number {
-            libc::ENOTTY => format!("cannot get the layout of {}: Inappropriate ioctl for device (25)", path.display()),
+            libc::ENOTTY => {
+                format!("cannot get the layout of {}: Inappropriate ioctl for device (25)", path.display())
+            }
             _ => format!("error opening {}: {} ({number})", path.display(), crate::control::describe(error)),
         }
     };
@@ -153,8 +170,12 @@ fn show(path: &Path, style: Style, recursive: bool, is_operand: bool) -> Result<
     }
     match crate::control::get(path, control::LAYOUT) {
         Ok(LayoutAnswer::File(layout)) => print!("{}", file(&path.to_string_lossy(), &layout, style)),
-        Ok(LayoutAnswer::Directory(layout)) => print!("{}", directory(&path.to_string_lossy(), &layout, style)),
-        Err(e) if e.raw_os_error() == Some(libc::ENODATA) => println!("{} has no stripe info", path.display()),
+        Ok(LayoutAnswer::Directory(layout)) => {
+            print!("{}", directory(&path.to_string_lossy(), &layout, style))
+        }
+        Err(e) if e.raw_os_error() == Some(libc::ENODATA) => {
+            println!("{} has no stripe info", path.display())
+        }
         Err(e) => return Err(error(&e)),
     }
     if metadata.is_dir() && style.deep && (is_operand || recursive) {
@@ -320,10 +341,7 @@ mod tests {
         let count = Style { fields: Fields { count: true, ..NOTHING }, deep: false, ..PLAIN };
         assert_eq!(file("/f", &layout(&[1, 3]), count), "2\n");
         let two = Style { fields: Fields { count: true, size: true, ..NOTHING }, deep: false, ..PLAIN };
-        assert_eq!(
-            file("/f", &layout(&[1, 3]), two),
-            "lmm_stripe_count:  2\nlmm_stripe_size:   1048576\n"
-        );
+        assert_eq!(file("/f", &layout(&[1, 3]), two), "lmm_stripe_count:  2\nlmm_stripe_size:   1048576\n");
         let yaml = file("/f", &layout(&[1]), Style { yaml: true, ..PLAIN });
         let objects = "lmm_objects:\n      - l_ost_idx: 1\n        l_fid:     0x200000401:0x3:0x0\n";
         assert!(yaml.starts_with("lmm_stripe_count:  1\n") && yaml.ends_with(objects), "{yaml}");
@@ -345,7 +363,9 @@ mod tests {
 
     #[test]
     fn osts_have_names() {
-        for (text, index) in [("3", Some(3)), ("weft-OST001f_UUID", Some(31)), ("OST0003", Some(3)), ("x", None)] {
+        for (text, index) in
+            [("3", Some(3)), ("weft-OST001f_UUID", Some(31)), ("OST0003", Some(3)), ("x", None)]
+        {
             assert_eq!(ost_index(text), index, "{text}");
         }
     }

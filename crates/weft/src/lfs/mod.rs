@@ -73,10 +73,15 @@ fn mounts(path: Option<&Path>) -> Result<Vec<PathBuf>, Failure> {
     match path {
         None => {
             let all: Vec<PathBuf> = mountpoint::all()?.into_iter().map(|entry| entry.path).collect();
-            if all.is_empty() { Err(Failure::new("error: no weft file system is mounted here")) } else { Ok(all) }
+            if all.is_empty() {
+                Err(Failure::new("error: no weft file system is mounted here"))
+            } else {
+                Ok(all)
+            }
         }
         Some(path) => {
-            let invalid = |why: &str| Failure::new(format!("error: invalid path '{}': {why}", path.display()));
+            let invalid =
+                |why: &str| Failure::new(format!("error: invalid path '{}': {why}", path.display()));
             let found = path.canonicalize().map_err(|error| invalid(&crate::control::describe(&error)))?;
             match mountpoint::containing(&found)? {
                 Some(entry) => Ok(vec![entry.path]),

@@ -113,7 +113,9 @@ fn hint(arguments: &Arguments) -> Result<Hint, Failure> {
     }
     let start_index = match (arguments.stripe_index, osts.first()) {
         (Some(index), Some(_)) if index >= 0 && !osts.contains(&index.cast_unsigned()) => {
-            return Err(Failure::usage(format!("error: setstripe: stripe offset '{index}' is not in the target list")));
+            return Err(Failure::usage(format!(
+                "error: setstripe: stripe offset '{index}' is not in the target list"
+            )));
         }
         (index, _) => index.unwrap_or(-1),
     };
@@ -129,8 +131,10 @@ fn hint(arguments: &Arguments) -> Result<Hint, Failure> {
 
 fn set(path: &Path, hint: &Hint) -> Result<(), Failure> {
     match std::fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.is_dir() => crate::control::set(path, control::LAYOUT, &control::encode(hint))
-            .map_err(|error| failed(path, &error)),
+        Ok(metadata) if metadata.is_dir() => {
+            crate::control::set(path, control::LAYOUT, &control::encode(hint))
+                .map_err(|error| failed(path, &error))
+        }
         Ok(metadata) if metadata.file_type().is_fifo() || metadata.file_type().is_socket() => {
             Err(failed(path, &io::Error::from_raw_os_error(libc::EEXIST)))
         }
@@ -163,7 +167,10 @@ fn delete(path: &Path) -> Result<(), Failure> {
         Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(()),
         result => result.map_err(|error| {
             let why = crate::control::describe(&error);
-            Failure::new(format!("error: setstripe: delete default layout of '{}' failed: {why}", path.display()))
+            Failure::new(format!(
+                "error: setstripe: delete default layout of '{}' failed: {why}",
+                path.display()
+            ))
         }),
     }
 }
@@ -190,13 +197,27 @@ mod tests {
         assert_eq!(check("s -c -1 f"), Ok(Hint { stripe_count: -1, ..Hint::default() }));
         assert_eq!(
             check("s -C 8 -S 64k -i 3 f"),
-            Ok(Hint { stripe_count: 8, overstripe: true, stripe_size: 65_536, start_index: 3, ..Hint::default() })
+            Ok(Hint {
+                stripe_count: 8,
+                overstripe: true,
+                stripe_size: 65_536,
+                start_index: 3,
+                ..Hint::default()
+            })
         );
         assert_eq!(
             check("s -o 5,0-2 f"),
             Ok(Hint { stripe_count: 4, osts: vec![5, 0, 1, 2], ..Hint::default() })
         );
-        for bad in ["s -o 1,1 f", "s -o 1,2 -c 3 f", "s -o 1,2 -i 3 f", "s -o 3-1 f", "s -o a f", "s -p x f", "s -c -2 f"] {
+        for bad in [
+            "s -o 1,1 f",
+            "s -o 1,2 -c 3 f",
+            "s -o 1,2 -i 3 f",
+            "s -o 3-1 f",
+            "s -o a f",
+            "s -p x f",
+            "s -c -2 f",
+        ] {
             assert!(check(bad).is_err(), "{bad}");
         }
     }

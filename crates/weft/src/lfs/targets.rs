@@ -57,8 +57,9 @@ fn list(path: Option<&Path>, kind: Kind) -> Outcome {
 }
 
 fn spaces(mount: &Path) -> Result<Spaces, Failure> {
-    crate::control::get(mount, control::SPACE)
-        .map_err(|error| Failure::new(format!("error: {}: {}", mount.display(), crate::control::describe(&error))))
+    crate::control::get(mount, control::SPACE).map_err(|error| {
+        Failure::new(format!("error: {}: {}", mount.display(), crate::control::describe(&error)))
+    })
 }
 
 fn render(spaces: &Spaces, kind: Kind) -> String {
@@ -101,12 +102,20 @@ mod tests {
 
     #[test]
     fn targets_are_listed() {
-        let target = |kind, index, active: bool| TargetSpace { kind, index, space: active.then(SpaceValues::default) };
+        let target =
+            |kind, index, active: bool| TargetSpace { kind, index, space: active.then(SpaceValues::default) };
         let spaces = Spaces {
             fsname: "w".into(),
-            targets: vec![target(Kind::Mdt, 0, true), target(Kind::Ost, 0, true), target(Kind::Ost, 31, false)],
+            targets: vec![
+                target(Kind::Mdt, 0, true),
+                target(Kind::Ost, 0, true),
+                target(Kind::Ost, 31, false),
+            ],
         };
-        assert_eq!(render(&spaces, Kind::Ost), "OBDS:\n0: w-OST0000_UUID ACTIVE\n31: w-OST001f_UUID INACTIVE\n");
+        assert_eq!(
+            render(&spaces, Kind::Ost),
+            "OBDS:\n0: w-OST0000_UUID ACTIVE\n31: w-OST001f_UUID INACTIVE\n"
+        );
         assert_eq!(render(&spaces, Kind::Mdt), "MDTS:\n0: w-MDT0000_UUID ACTIVE\n");
     }
 }
