@@ -1,1 +1,350 @@
+//! An MDT on a simulated disk with two clients, for the tests of the operations.
 
+use std::cell::Cell;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proto::layout::LayoutHint;
+use proto::wire::header::JobId;
+use proto::wire::messages as msg;
+use proto::wire::messages::Operation;
+use proto::{Attr, ClientId, Code, Cred, Fid, FsName, Name, TargetId, Timestamp, Transno, Xid};
+use rpc::{Answer, Call, Hub, Keys, Peer, Role, Service};
+use rt::Rt;
+use rt::sim::{Options, Sim};
+use store::{Label, Store};
+
+use super::{Mdt, destroy};
+use crate::Config;
+use crate::target::{Env, Handler, Stop, Target};
+
+const PATH: &str = "mdt";
+const NODE: &str = "server";
+
+/// A world with one MDT and the OSTs 0, 1 (server a) and 2, 3 (server b).
+pub struct World {
+    pub sim: Sim,
+    pub target: Arc<Target<Mdt>>,
+    pub store: Arc<Store>,
+}
+
+impl World {
+    pub fn new() -> World {
+        let sim = Sim::new(Options::default());
+        let rt = sim.rt(NODE);
+        let label = Label { fsname: fsname(), target: TargetId::mdt(0), uuid: ClientId(7), mgs: vec![] };
+        sim.run(Store::format(&rt, PATH, &label)).expect("an empty directory can be formatted");
+        let (target, store) = sim.run(open(rt));
+        let world = World { sim, target, store };
+        world.set_osts(&[(0, "a"), (1, "a"), (2, "b"), (3, "b")]);
+        world
+    }
+
+    /// Power fails and comes back; what was not committed is gone.
+    pub fn crash(self) -> World {
+        let World { sim, target, store } = self;
+        sim.crash(NODE);
+        drop((target, store));
+        sim.restart(NODE);
+        World::reopen(sim)
+    }
+
+    /// The target is stopped in order and started again.
+    pub fn restart(self) -> World {
+        let World { sim, target, store } = self;
+        sim.run(target.close());
+        drop((target, store));
+        World::reopen(sim)
+    }
+
+    fn reopen(sim: Sim) -> World {
+        let (target, store) = sim.run(open(sim.rt(NODE)));
+        let world = World { sim, target, store };
+        world.set_osts(&[(0, "a"), (1, "a"), (2, "b"), (3, "b")]);
+        world
+    }
+
+    pub fn set_osts(&self, osts: &[(u32, &str)]) {
+        let entry = |(index, server): &(u32, &str)| msg::TargetEntry {
+            target: TargetId::ost(*index),
+            uuid: ClientId(100 + u128::from(*index)),
+            nids: vec![],
+            server: (*server).to_owned(),
+        };
+        let targets = osts.iter().map(entry).collect();
+        self.target.handler().osts.apply(&msg::Config { version: 1, fsname: "weft".into(), targets });
+    }
+
+    /// A client with a session and a sequence.
+    pub fn client(&self, id: u128) -> Client<'_> {
+        let client = self.connect(ClientId(id), 0, 1).expect("a new client is let in");
+        let seq = client.call(msg::GetSequence {}).expect("a sequence is granted").seq;
+        client.sequence.set(seq);
+        client
+    }
+
+    pub fn connect(&self, id: ClientId, boot: u64, session_epoch: u64) -> Result<Client<'_>, Code> {
+        let connect = msg::Connect {
+            client: id,
+            features: msg::FEATURES_ALL,
+            fsname: "weft".into(),
+            boot,
+            session_epoch,
+        };
+        let client = Client {
+            world: self,
+            id,
+            session: Cell::new(0),
+            epoch: session_epoch,
+            connected: None,
+            sequence: Cell::new(0),
+            next: Cell::new(1),
+            xid: Cell::new(0),
+        };
+        let connected = client.call(connect)?;
+        client.session.set(connected.session);
+        Ok(Client { connected: Some(connected), ..client })
+    }
+
+    pub fn sync(&self) {
+        self.sim.run(self.store.committed(self.store.last_transno())).expect("the disk works");
+    }
+
+    /// The destroy list.
+    pub fn destroys(&self) -> Vec<(u32, Fid, Vec<u32>)> {
+        destroy::listed(&self.store)
+    }
+
+    /// Number of keys that the MDT has with this first byte.
+    pub fn keys(&self, prefix: u8) -> usize {
+        self.store.scan(&[prefix], &[prefix + 1], usize::MAX).expect("the store can be read").len()
+    }
+}
+
+fn fsname() -> FsName {
+    "weft".parse().expect("a plain name")
+}
+
+async fn open(rt: Rt) -> (Arc<Target<Mdt>>, Arc<Store>) {
+    let store = Store::open(&rt, PATH).await.expect("the target opens");
+    let hub = Hub::new(rt.clone(), fsname(), Keys::default());
+    let config = Config { path: PATH.into(), nids: vec![], server: "mds".into() };
+    let env = Env { rt, hub, store: store.clone(), mgs: None, stop: Stop::default(), config };
+    let target = Target::<Mdt>::open(env).await.expect("the role opens");
+    target.handler().started();
+    (target, store)
+}
+
+/// One client of a [`World`].
+pub struct Client<'a> {
+    world: &'a World,
+    pub id: ClientId,
+    session: Cell<u64>,
+    epoch: u64,
+    pub connected: Option<msg::Connected>,
+    pub sequence: Cell<u64>,
+    next: Cell<u32>,
+    xid: Cell<u64>,
+}
+
+/// Who asks in most tests.
+pub fn user(uid: u32) -> Cred {
+    Cred { uid, gid: uid, groups: Some(vec![]) }
+}
+
+pub fn name(text: &str) -> Name {
+    Name::new(Bytes::copy_from_slice(text.as_bytes())).expect("a plain name")
+}
+
+impl Client<'_> {
+    pub fn session(&self) -> u64 {
+        self.session.get()
+    }
+
+    /// Carries `operation` out, as the next request of this client.
+    pub fn call<O: Operation>(&self, operation: O) -> Result<O::Reply, Code> {
+        self.xid.set(self.xid.get() + 1);
+        let answer = self.send(self.xid.get(), operation);
+        answer.result.map(|reply| O::reply_of(reply).expect("the reply is of the operation"))
+    }
+
+    /// Number of the newest request.
+    pub fn xid(&self) -> u64 {
+        self.xid.get()
+    }
+
+    /// Goes on with this number.
+    pub fn skip_to(&self, xid: u64) {
+        self.xid.set(xid);
+    }
+
+    /// Sends a request with this number, in slot 0.
+    pub fn send(&self, xid: u64, operation: impl Operation) -> Answer {
+        self.send_call(xid, None, operation)
+    }
+
+    /// The same as a replay of what had `transno`.
+    pub fn replay(&self, xid: u64, transno: Transno, operation: impl Operation) -> Answer {
+        self.send_call(xid, Some(transno), operation)
+    }
+
+    fn send_call(&self, xid: u64, replay: Option<Transno>, operation: impl Operation) -> Answer {
+        let request = operation.into();
+        let call = Call {
+            peer: Peer { role: Role::Client, from: "test".into() },
+            target: TargetId::mdt(0),
+            session: self.session.get(),
+            session_epoch: self.epoch,
+            xid: Xid(xid),
+            slot: request.changes().then_some(0),
+            resent: false,
+            replay,
+            job: JobId::default(),
+            request,
+            bulk: vec![],
+        };
+        self.world.sim.run(self.world.target.clone().call(call))
+    }
+
+    pub fn new_fid(&self) -> Fid {
+        let oid = self.next.get();
+        self.next.set(oid + 1);
+        Fid { seq: self.sequence.get(), oid, ver: 0 }
+    }
+
+    /// A time later than all before.
+    pub fn time(&self) -> Timestamp {
+        Timestamp { secs: 1_700_000_000 + self.xid.get() as i64, nanos: 5 }
+    }
+
+    pub fn create_request(&self, parent: Fid, text: &str, mode: u32) -> msg::Create {
+        msg::Create {
+            parent,
+            name: name(text),
+            fid: self.new_fid(),
+            mode,
+            rdev: 0,
+            target: Bytes::new(),
+            open: 0,
+            hint: None,
+            cred: Cred::root(),
+            time: self.time(),
+        }
+    }
+
+    pub fn make(&self, parent: Fid, text: &str, mode: u32, cred: &Cred) -> Result<Attr, Code> {
+        let request = msg::Create { cred: cred.clone(), ..self.create_request(parent, text, mode) };
+        self.call(request).map(|created| created.attr)
+    }
+
+    pub fn mkdir(&self, parent: Fid, text: &str) -> Fid {
+        self.make(parent, text, 0o040_755, &Cred::root()).expect("the directory is made").fid
+    }
+
+    pub fn file(&self, parent: Fid, text: &str) -> Fid {
+        self.make(parent, text, 0o100_644, &Cred::root()).expect("the file is made").fid
+    }
+
+    pub fn file_with(&self, parent: Fid, text: &str, hint: LayoutHint) -> Result<msg::Created, Code> {
+        self.call(msg::Create { hint: Some(hint), ..self.create_request(parent, text, 0o100_644) })
+    }
+
+    pub fn lookup(&self, parent: Fid, text: &str) -> Result<Attr, Code> {
+        let lookup = msg::Lookup { parent, name: Some(name(text)), cred: Cred::root() };
+        self.call(lookup).map(|entry| entry.attr)
+    }
+
+    pub fn attr(&self, fid: Fid) -> Result<Attr, Code> {
+        self.call(msg::GetAttr { fid }).map(|entry| entry.attr)
+    }
+
+    pub fn remove(
+        &self,
+        parent: Fid,
+        text: &str,
+        directory: bool,
+        cred: &Cred,
+    ) -> Result<msg::Unlinked, Code> {
+        let (name, cred, time) = (name(text), cred.clone(), self.time());
+        self.call(msg::Unlink { parent, name, directory, cred, time })
+    }
+
+    pub fn unlink(&self, parent: Fid, text: &str) -> Result<msg::Unlinked, Code> {
+        self.remove(parent, text, false, &Cred::root())
+    }
+
+    pub fn rmdir(&self, parent: Fid, text: &str) -> Result<msg::Unlinked, Code> {
+        self.remove(parent, text, true, &Cred::root())
+    }
+
+    pub fn rename(
+        &self,
+        from: (Fid, &str),
+        to: (Fid, &str),
+        flags: u32,
+        cred: &Cred,
+    ) -> Result<msg::Renamed, Code> {
+        self.call(msg::Rename {
+            parent: from.0,
+            name: name(from.1),
+            new_parent: to.0,
+            new_name: name(to.1),
+            flags,
+            cred: cred.clone(),
+            time: self.time(),
+        })
+    }
+
+    pub fn open(&self, fid: Fid, open: u32, cred: &Cred) -> Result<msg::Opened, Code> {
+        self.call(msg::Open { fid, open, cred: cred.clone() })
+    }
+
+    pub fn close(&self, fid: Fid, handle: u64, wrote: bool, size: Option<u64>) {
+        let time = self.time();
+        let size =
+            size.map(|size| msg::SizeUpdate { size, blocks: size.div_ceil(512), mtime: time, ctime: time });
+        self.call(msg::Close { fid, handle, atime: None, size, wrote }).expect("a close does not fail");
+    }
+
+    pub fn set_attr(&self, fid: Fid, cred: &Cred) -> msg::SetAttr {
+        msg::SetAttr {
+            fid,
+            mode: None,
+            uid: None,
+            gid: None,
+            size: None,
+            atime: None,
+            mtime: None,
+            handle: None,
+            kill_privileges: false,
+            cred: cred.clone(),
+            time: self.time(),
+        }
+    }
+
+    pub fn chmod(&self, fid: Fid, mode: u32) {
+        let request = msg::SetAttr { mode: Some(mode), ..self.set_attr(fid, &Cred::root()) };
+        self.call(request).expect("root may");
+    }
+
+    pub fn chown(&self, fid: Fid, uid: u32, gid: u32) {
+        let request = msg::SetAttr { uid: Some(uid), gid: Some(gid), ..self.set_attr(fid, &Cred::root()) };
+        self.call(request).expect("root may");
+    }
+
+    /// Names in a directory, in their order.
+    pub fn names(&self, fid: Fid) -> Vec<String> {
+        let mut names = Vec::new();
+        let mut cookie = 0;
+        loop {
+            let page =
+                self.call(msg::ReadDir { fid, cookie, bytes_max: 200, plus: true }).expect("a directory");
+            names
+                .extend(page.entries.iter().map(|e| String::from_utf8_lossy(e.name.as_bytes()).into_owned()));
+            match page.entries.last() {
+                Some(last) if !page.end => cookie = last.cookie,
+                _ => return names,
+            }
+        }
+    }
+}

@@ -68,3 +68,85 @@ fn take_times(inode: &mut Inode, update: &SizeUpdate) {
 pub(super) fn check_size(update: &SizeUpdate) -> Result<(), Code> {
     if update.size <= proto::limits::FILE_BYTES_MAX { Ok(()) } else { Err(Code::TooLarge) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mdt::testing::World;
+    use proto::wire::messages::{OPEN_READ, OPEN_WRITE, SetSize};
+    use proto::{Cred, Fid};
+
+    #[test]
+    fn the_last_writer_tells_the_size() {
+        let world = World::new();
+        let (a, b) = (world.client(1), world.client(2));
+        let root = Cred::root();
+        let file = a.file(Fid::ROOT, "f");
+        let size = || a.attr(file).map(|attr| attr.size_known.then_some(attr.size)).expect("it exists");
+        let first = a.open(file, OPEN_WRITE, &root).expect("root may");
+        assert!(!first.attr.size_known);
+        let second = b.open(file, OPEN_WRITE, &root).expect("root may");
+        a.close(file, first.handle, true, Some(100));
+        assert_eq!(size(), None);
+        b.close(file, second.handle, true, Some(30));
+        assert_eq!(size(), Some(100));
+        let idle = b.open(file, OPEN_WRITE, &root).expect("root may");
+        assert_eq!(size(), None);
+        b.close(file, idle.handle, false, None);
+        assert_eq!(size(), Some(100), "nobody wrote");
+        let crashed = b.open(file, OPEN_WRITE, &root).expect("root may");
+        b.close(file, crashed.handle, true, None);
+        assert_eq!(size(), None);
+        b.close(file, crashed.handle, true, None);
+        let update = |size| SizeUpdate { size, blocks: 1, mtime: a.time(), ctime: a.time() };
+        a.call(SetSize { fid: file, update: update(40) }).expect("the file exists");
+        assert_eq!(size(), Some(40));
+        a.call(SetSize { fid: file, update: update(50) }).expect("the file exists");
+        assert_eq!(size(), Some(40), "a size that is known is not overwritten by whoever asks the objects");
+    }
+
+    #[test]
+    fn a_size_survives_and_an_open_file_has_none_after_a_crash() {
+        let world = World::new();
+        let client = world.client(1);
+        let (f, g) = (client.file(Fid::ROOT, "f"), client.file(Fid::ROOT, "g"));
+        let root = Cred::root();
+        let opened = client.open(f, OPEN_WRITE, &root).expect("root may");
+        client.close(f, opened.handle, true, Some(9));
+        client.open(g, OPEN_WRITE, &root).expect("root may");
+        world.sync();
+        let world = world.crash();
+        let client = world.client(2);
+        assert_eq!(client.attr(f).map(|attr| (attr.size_known, attr.size)), Ok((true, 9)));
+        assert_eq!(client.attr(g).map(|attr| attr.size_known), Ok(false));
+    }
+
+    #[test]
+    fn times_told_late_do_not_undo_what_was_set() {
+        let world = World::new();
+        let client = world.client(1);
+        let file = client.file(Fid::ROOT, "f");
+        let root = Cred::root();
+        let opened = client.open(file, OPEN_WRITE, &root).expect("root may");
+        let written = client.time();
+        client.chmod(file, 0o600);
+        let later = client.attr(file).expect("it exists").ctime;
+        let update = SizeUpdate { size: 1, blocks: 1, mtime: written, ctime: written };
+        let close =
+            |update| Close { fid: file, handle: opened.handle, atime: None, size: Some(update), wrote: true };
+        client.call(close(update)).expect("it is open");
+        let attr = client.attr(file).expect("it exists");
+        assert_eq!((attr.mtime, attr.ctime), (written, later));
+    }
+
+    #[test]
+    fn reading_changes_nothing() {
+        let world = World::new();
+        let client = world.client(1);
+        let file = client.file(Fid::ROOT, "f");
+        let before = (client.attr(file), world.store.last_transno());
+        let opened = client.open(file, OPEN_READ, &Cred::root()).expect("root may");
+        client.close(file, opened.handle, false, None);
+        assert_eq!((client.attr(file), world.store.last_transno()), before);
+    }
+}

@@ -143,3 +143,135 @@ fn check_target(target: &[u8]) -> Result<(), Code> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mdt::testing::{World, name, user};
+    use bytes::Bytes;
+    use proto::Cred;
+    use proto::layout::LayoutHint;
+    use proto::wire::messages as msg;
+
+    #[test]
+    fn a_new_file_is_found_and_its_directory_changes() {
+        let world = World::new();
+        let client = world.client(1);
+        let before = client.attr(Fid::ROOT).expect("the root exists");
+        let dir = client.mkdir(Fid::ROOT, "d");
+        let after = client.attr(Fid::ROOT).expect("the root exists");
+        assert_eq!((before.nlink, after.nlink), (2, 3));
+        assert!(after.mtime > before.mtime && after.ctime == after.mtime && after.version > before.version);
+        let file = client.file(dir, "f");
+        let found = client.lookup(dir, "f").expect("it was made");
+        assert_eq!((found.fid, found.mode, found.nlink, found.size_known), (file, 0o100_644, 1, true));
+        assert_eq!(found.version, client.attr(file).expect("it was made").version);
+        let above = client.call(msg::Lookup { parent: dir, name: None, cred: Cred::root() });
+        assert_eq!(above.expect("the root").attr.fid, Fid::ROOT);
+        assert_eq!(client.lookup(dir, "g"), Err(Code::NotFound));
+        assert_eq!(client.lookup(file, "g"), Err(Code::NotDirectory));
+    }
+
+    #[test]
+    fn refusals() {
+        let world = World::new();
+        let client = world.client(1);
+        let dir = client.mkdir(Fid::ROOT, "d");
+        let file = client.file(Fid::ROOT, "f");
+        let make =
+            |parent, text, mode, uid| client.make(parent, text, mode, &user(uid)).map(|attr| attr.mode);
+        assert_eq!(make(dir, "x", 0o100_644, 5), Err(Code::AccessDenied));
+        assert_eq!(make(Fid::ROOT, "f", 0o100_644, 5), Err(Code::Exists), "before the right to write");
+        assert_eq!(make(file, "x", 0o100_644, 0), Err(Code::NotDirectory));
+        client.chmod(dir, 0o777);
+        assert_eq!(make(dir, "x", 0o020_644, 5), Err(Code::NotPermitted));
+        assert_eq!(make(dir, "x", 0o030_644, 5), Err(Code::Invalid));
+        assert_eq!(make(dir, "x", 0o010_644, 5), Ok(0o010_644));
+        let gone = client.mkdir(Fid::ROOT, "gone");
+        client.rmdir(Fid::ROOT, "gone").expect("it is empty");
+        assert_eq!(make(gone, "x", 0o100_644, 0), Err(Code::Stale));
+        let link = |target: &[u8]| {
+            let target = Bytes::copy_from_slice(target);
+            let request = msg::Create { target, ..client.create_request(dir, "l", 0o120_777) };
+            client.call(request).map(|created| created.attr.size)
+        };
+        assert_eq!(link(b""), Err(Code::NotFound));
+        assert_eq!(link(&[b'x'; 4096]), Err(Code::NameTooLong));
+        assert_eq!(link(b"to"), Ok(2));
+    }
+
+    #[test]
+    fn names_come_from_the_sessions_sequence_and_once() {
+        let world = World::new();
+        let (client, other) = (world.client(1), world.client(2));
+        let fid = client.file(Fid::ROOT, "a");
+        let mut request = client.create_request(Fid::ROOT, "b", 0o100_644);
+        request.fid = fid;
+        assert_eq!(client.call(request.clone()), Err(Code::Invalid));
+        request.fid = other.new_fid();
+        assert_eq!(client.call(request), Err(Code::Invalid));
+    }
+
+    #[test]
+    fn create_and_open() {
+        let world = World::new();
+        let client = world.client(1);
+        let request =
+            |open| msg::Create { open, cred: user(5), ..client.create_request(Fid::ROOT, "f", 0o100_000) };
+        client.chmod(Fid::ROOT, 0o777);
+        let made = client.call(request(OPEN_WRITE)).expect("whoever makes a file may write it once");
+        assert!(!made.existed && made.handle != 0 && !made.attr.size_known);
+        assert_eq!(client.call(request(OPEN_WRITE)), Err(Code::AccessDenied));
+        assert_eq!(client.call(request(OPEN_WRITE | OPEN_EXCLUSIVE)), Err(Code::Exists));
+        assert_eq!(client.call(request(0)), Err(Code::Exists));
+        client.chmod(made.attr.fid, 0o644);
+        let again = client.call(request(OPEN_READ)).expect("its owner may read");
+        assert!(again.existed && again.attr.fid == made.attr.fid);
+        client.mkdir(Fid::ROOT, "d");
+        let over = |text: &str| msg::Create { name: name(text), ..request(OPEN_READ) };
+        assert_eq!(client.call(over("d")), Err(Code::IsDirectory));
+        client.close(made.attr.fid, made.handle, false, None);
+        assert!(client.attr(made.attr.fid).expect("it exists").size_known);
+    }
+
+    #[test]
+    fn layouts_follow_hint_directory_and_root() {
+        let world = World::new();
+        let client = world.client(1);
+        let hint = |count| LayoutHint { stripe_count: count, ..LayoutHint::default() };
+        let osts = |parent, text: &str, hint| {
+            let layout = client.file_with(parent, text, hint).expect("a layout").layout.expect("of a file");
+            layout.osts.to_vec()
+        };
+        assert_eq!(osts(Fid::ROOT, "a", hint(0)), [0]);
+        assert_eq!(osts(Fid::ROOT, "b", hint(0)), [2]);
+        assert_eq!(osts(Fid::ROOT, "c", hint(-1)), [1, 3, 0, 2]);
+        let dir = client.mkdir(Fid::ROOT, "d");
+        let set = |fid, hint| {
+            let request = msg::SetLayout { fid, hint, cred: Cred::root(), time: client.time() };
+            client.call(request).expect("root may");
+        };
+        set(Fid::ROOT, Some(LayoutHint { stripe_size: 65_536, ..hint(4) }));
+        assert_eq!(osts(dir, "a", hint(0)).len(), 4, "the root's default holds below");
+        set(dir, Some(hint(2)));
+        let sub = client.mkdir(dir, "sub");
+        set(dir, Some(hint(3)));
+        assert_eq!(osts(sub, "a", hint(0)).len(), 2, "a new directory has a copy");
+        let request = client.create_request(dir, "b", 0o100_644);
+        let layout = client.call(request).expect("a layout").layout.expect("of a file");
+        assert_eq!((layout.osts.len(), layout.stripe_size), (3, 65_536));
+        let bad = LayoutHint { stripe_size: 65_537, ..hint(1) };
+        assert_eq!(client.file_with(dir, "x", bad).map(drop), Err(Code::Invalid));
+    }
+
+    #[test]
+    fn without_osts_there_is_no_space_after_a_while() {
+        let world = World::new();
+        world.set_osts(&[]);
+        let client = world.client(1);
+        let before = world.sim.now();
+        assert_eq!(client.make(Fid::ROOT, "f", 0o100_644, &Cred::root()).map(drop), Err(Code::NoSpace));
+        assert_eq!(world.sim.now() - before, OST_WAIT);
+        client.mkdir(Fid::ROOT, "d");
+    }
+}

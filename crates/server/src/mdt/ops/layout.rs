@@ -81,3 +81,58 @@ impl Mdt {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mdt::testing::{World, user};
+    use proto::Cred;
+    use proto::wire::messages::OPEN_WRITE;
+
+    fn hint(count: i32) -> LayoutHint {
+        LayoutHint { stripe_count: count, ..LayoutHint::default() }
+    }
+
+    #[test]
+    fn files_without_objects_get_another_layout() {
+        let world = World::new();
+        let client = world.client(1);
+        let file = client.file(Fid::ROOT, "f");
+        let set = |hint| {
+            let request = SetLayout { fid: file, hint: Some(hint), cred: Cred::root(), time: client.time() };
+            client.call(request).map(|entry| entry.layout.expect("of a file"))
+        };
+        let layout = set(hint(4)).expect("it has no objects");
+        assert_eq!((layout.osts.len(), layout.generation), (4, 1));
+        assert!(layout.id != file && layout.id.is_sane());
+        let opened = client.open(file, OPEN_WRITE, &Cred::root()).expect("root may");
+        assert_eq!(set(hint(2)), Err(Code::Exists), "somebody may be writing");
+        client.close(file, opened.handle, true, Some(1));
+        assert_eq!(set(hint(2)), Err(Code::Exists));
+        client.unlink(Fid::ROOT, "f").expect("it exists");
+        assert!(world.destroys().iter().all(|(_, id, _)| *id == layout.id));
+    }
+
+    #[test]
+    fn defaults_are_told_filled_in() {
+        let world = World::new();
+        let client = world.client(1);
+        let dir = client.mkdir(Fid::ROOT, "d");
+        let get = || client.call(GetDefaultLayout { fid: dir }).expect("a directory");
+        assert_eq!(get(), DefaultLayout { own: None, effective: allocate::file_system_default() });
+        let set =
+            |fid, hint, cred: Cred| client.call(SetLayout { fid, hint, cred, time: client.time() }).map(drop);
+        assert_eq!(set(dir, Some(hint(2)), user(5)), Err(Code::NotPermitted));
+        assert_eq!(set(dir, Some(hint(-5)), Cred::root()), Err(Code::Invalid));
+        assert_eq!(set(dir, Some(hint(2)), Cred::root()), Ok(()));
+        assert_eq!((get().own, get().effective.stripe_count), (Some(hint(2)), 2));
+        assert_eq!(set(dir, None, Cred::root()), Ok(()));
+        assert_eq!(set(Fid::ROOT, Some(hint(3)), Cred::root()), Ok(()));
+        world.sync();
+        drop(client);
+        let world = world.crash();
+        let client = world.client(2);
+        let told = client.call(GetDefaultLayout { fid: dir }).expect("a directory");
+        assert_eq!((told.own, told.effective.stripe_count), (None, 3));
+    }
+}

@@ -34,3 +34,31 @@ impl Mdt {
         self.commit(ctx, changes, Reply::Link(inode.entry()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mdt::testing::{World, name, user};
+    use proto::wire::messages::FidToPath;
+    use proto::{Cred, Fid};
+
+    #[test]
+    fn links_and_refusals() {
+        let world = World::new();
+        let client = world.client(1);
+        let (dir, file) = (client.mkdir(Fid::ROOT, "d"), client.file(Fid::ROOT, "f"));
+        let link = |fid, parent, text, cred: Cred| {
+            let (name, time) = (name(text), client.time());
+            client.call(Link { fid, parent, name, cred, time }).map(|entry| entry.attr.nlink)
+        };
+        assert_eq!(link(file, dir, "g", Cred::root()), Ok(2));
+        assert_eq!(link(file, dir, "g", Cred::root()), Err(Code::Exists));
+        assert_eq!(link(dir, dir, "h", Cred::root()), Err(Code::NotPermitted));
+        assert_eq!(link(file, dir, "h", user(5)), Err(Code::AccessDenied));
+        let mut paths = client.call(FidToPath { fid: file }).expect("it exists").paths;
+        paths.sort();
+        assert_eq!(paths, ["d/g", "f"]);
+        assert_eq!(client.unlink(Fid::ROOT, "f").map(|unlinked| unlinked.nlink), Ok(1));
+        assert_eq!(client.lookup(dir, "g").map(|attr| attr.fid), Ok(file));
+    }
+}

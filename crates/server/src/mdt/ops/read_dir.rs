@@ -65,3 +65,62 @@ fn inode_bytes(inode: &Inode) -> usize {
     });
     ATTR_BYTES + layout
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mdt::testing::World;
+    use proto::Fid;
+
+    #[test]
+    fn every_entry_comes_once_while_the_directory_changes() {
+        let world = World::new();
+        let client = world.client(1);
+        let dir = client.mkdir(Fid::ROOT, "d");
+        for n in 0..200 {
+            client.file(dir, &format!("stays{n}"));
+            client.file(dir, &format!("goes{n}"));
+        }
+        let mut seen = Vec::new();
+        let mut cookie = 0;
+        for round in 0.. {
+            let page = client.call(ReadDir { fid: dir, cookie, bytes_max: 2000, plus: round % 2 == 0 });
+            let page = page.expect("a directory");
+            assert_eq!(page.parent, Fid::ROOT);
+            assert!(page.entries.is_sorted_by_key(|entry| entry.cookie));
+            assert!(page.entries.iter().all(|entry| entry.entry.is_some() == (round % 2 == 0)));
+            seen.extend(page.entries.iter().map(|e| String::from_utf8_lossy(e.name.as_bytes()).into_owned()));
+            client.file(dir, &format!("new{round}"));
+            client.unlink(dir, &format!("goes{round}")).expect("it was there");
+            match page.entries.last() {
+                Some(last) if !page.end => cookie = last.cookie,
+                _ => break,
+            }
+        }
+        let mut stays: Vec<_> = seen.iter().filter(|name| name.starts_with("stays")).collect();
+        stays.sort();
+        stays.dedup();
+        assert_eq!(stays.len(), 200);
+        let unique: std::collections::BTreeSet<_> = seen.iter().collect();
+        assert_eq!(unique.len(), seen.len());
+    }
+
+    #[test]
+    fn a_page_keeps_its_size() {
+        let world = World::new();
+        let client = world.client(1);
+        for n in 0..100 {
+            client.file(Fid::ROOT, &format!("file{n}"));
+        }
+        let page = client.call(ReadDir { fid: Fid::ROOT, cookie: 0, bytes_max: 3000, plus: true });
+        let page = page.expect("a directory");
+        let mut encoded = Vec::new();
+        page.put(&mut encoded);
+        assert!((1500..3100).contains(&encoded.len()), "{} bytes", encoded.len());
+        let all = client.call(ReadDir { fid: Fid::ROOT, cookie: 0, bytes_max: u32::MAX, plus: false });
+        assert_eq!(all.map(|page| (page.entries.len(), page.end)), Ok((100, true)));
+        let file = client.lookup(Fid::ROOT, "file1").expect("it was made").fid;
+        let refused = client.call(ReadDir { fid: file, cookie: 0, bytes_max: 1, plus: false });
+        assert_eq!(refused, Err(Code::NotDirectory));
+    }
+}

@@ -278,3 +278,125 @@ fn check_rights(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mdt::keys;
+    use crate::mdt::testing::{Client, World, user};
+    use proto::Cred;
+    use proto::wire::messages as msg;
+
+    fn nlinks(client: &Client, fids: &[Fid]) -> Vec<u32> {
+        fids.iter().map(|fid| client.attr(*fid).expect("it exists").nlink).collect()
+    }
+
+    #[test]
+    fn refusals() {
+        let world = World::new();
+        let client = world.client(1);
+        let (a, b) = (client.mkdir(Fid::ROOT, "a"), client.mkdir(Fid::ROOT, "b"));
+        let sub = client.mkdir(a, "sub");
+        client.file(sub, "x");
+        client.file(a, "f");
+        client.file(b, "g");
+        client.mkdir(b, "empty");
+        let (no, swap) = (RENAME_NOREPLACE, RENAME_EXCHANGE);
+        let root = Fid::ROOT;
+        let table: &[((Fid, &str), (Fid, &str), u32, Code)] = &[
+            ((a, "missing"), (b, "x"), 0, Code::NotFound),
+            ((a, "f"), (b, "empty"), 0, Code::IsDirectory),
+            ((b, "empty"), (a, "f"), 0, Code::NotDirectory),
+            ((b, "empty"), (a, "sub"), 0, Code::NotEmpty),
+            ((a, "sub"), (sub, "y"), 0, Code::Invalid),
+            ((root, "a"), (sub, "y"), 0, Code::Invalid),
+            ((root, "a"), (a, "y"), 0, Code::Invalid),
+            ((sub, "x"), (a, "sub"), 0, Code::NotEmpty),
+            ((a, "f"), (b, "g"), no, Code::Exists),
+            ((a, "f"), (b, "missing"), swap, Code::NotFound),
+            ((root, "a"), (a, "sub"), swap, Code::Invalid),
+            ((a, "sub"), (root, "a"), swap, Code::Invalid),
+            ((a, "f"), (b, "g"), no | swap, Code::Invalid),
+            ((a, "f"), (b, "g"), 4, Code::Invalid),
+        ];
+        for (from, to, flags, expected) in table {
+            let refused = client.rename(*from, *to, *flags, &Cred::root());
+            assert_eq!(refused, Err(*expected), "{} to {}", from.1, to.1);
+        }
+        assert_eq!(client.rename((a, "f"), (b, "z"), 0, &user(5)), Err(Code::AccessDenied));
+    }
+
+    #[test]
+    fn rights() {
+        let world = World::new();
+        let client = world.client(1);
+        let (a, b) = (client.mkdir(Fid::ROOT, "a"), client.mkdir(Fid::ROOT, "b"));
+        for dir in [a, b] {
+            client.chmod(dir, 0o777);
+        }
+        let dir = client.make(a, "d", 0o040_755, &user(6)).expect("allowed").fid;
+        client.make(a, "f", 0o100_644, &user(6)).expect("allowed");
+        client.make(b, "g", 0o100_644, &user(7)).expect("allowed");
+        let rename = |from, to, uid| client.rename(from, to, 0, &user(uid)).map(drop);
+        assert_eq!(rename((a, "d"), (b, "d"), 5), Err(Code::AccessDenied), "its \"..\" cannot be written");
+        assert_eq!(rename((a, "d"), (a, "e"), 5), Ok(()));
+        client.chmod(b, 0o1777);
+        assert_eq!(rename((a, "f"), (b, "g"), 6), Err(Code::NotPermitted), "the target is another's");
+        client.chmod(a, 0o1777);
+        assert_eq!(rename((a, "f"), (b, "h"), 7), Err(Code::NotPermitted), "the source is another's");
+        assert_eq!(rename((a, "e"), (b, "e"), 6), Ok(()));
+        assert_eq!(client.attr(dir).map(|attr| attr.nlink), Ok(2));
+    }
+
+    #[test]
+    fn directories_move_with_their_links() {
+        let world = World::new();
+        let client = world.client(1);
+        let (a, b) = (client.mkdir(Fid::ROOT, "a"), client.mkdir(Fid::ROOT, "b"));
+        let dir = client.mkdir(a, "d");
+        let root = Cred::root();
+        client.rename((a, "d"), (b, "e"), 0, &root).expect("nothing in the way");
+        assert_eq!(nlinks(&client, &[a, b, dir]), [2, 3, 2]);
+        let above = client.call(msg::Lookup { parent: dir, name: None, cred: Cred::root() });
+        assert_eq!(above.map(|entry| entry.attr.fid), Ok(b));
+        let other = client.mkdir(a, "o");
+        let renamed = client.rename((b, "e"), (a, "o"), 0, &root).expect("an empty directory gives way");
+        assert_eq!(renamed, Renamed { fid: dir, replaced: Some(other) });
+        assert_eq!(nlinks(&client, &[a, b, dir]), [3, 2, 2]);
+        assert_eq!(client.attr(other), Err(Code::Stale));
+        let paths = client.call(msg::FidToPath { fid: dir }).expect("it exists").paths;
+        assert_eq!(paths, ["a/o"]);
+        let file = client.file(b, "f");
+        client.rename((a, "o"), (b, "f"), RENAME_EXCHANGE, &root).expect("both exist");
+        assert_eq!(nlinks(&client, &[a, b, dir, file]), [2, 3, 2, 1]);
+        let paths = |fid| client.call(msg::FidToPath { fid }).expect("it exists").paths;
+        assert_eq!((paths(dir), paths(file)), (vec!["b/f".into()], vec!["a/o".into()]));
+        assert_eq!((world.keys(keys::ENTRY), world.keys(keys::LINK)), (4, 4));
+    }
+
+    #[test]
+    fn files_replace_files() {
+        let world = World::new();
+        let client = world.client(1);
+        let (f, g) = (client.file(Fid::ROOT, "f"), client.file(Fid::ROOT, "g"));
+        let link = |fid, text| {
+            let name = crate::mdt::testing::name(text);
+            let (cred, time) = (Cred::root(), client.time());
+            client.call(msg::Link { fid, parent: Fid::ROOT, name, cred, time }).expect("root may")
+        };
+        assert_eq!(link(f, "same").attr.nlink, 2);
+        let before = client.attr(Fid::ROOT).expect("the root exists");
+        let root = Cred::root();
+        let same = client.rename((Fid::ROOT, "f"), (Fid::ROOT, "same"), 0, &root);
+        assert_eq!(same, Ok(Renamed { fid: f, replaced: None }));
+        assert_eq!(client.attr(Fid::ROOT), Ok(before), "two names of one file: nothing happens");
+        link(g, "g2");
+        client.rename((Fid::ROOT, "f"), (Fid::ROOT, "g"), 0, &root).expect("root may");
+        assert_eq!(nlinks(&client, &[f, g]), [2, 1]);
+        client.rename((Fid::ROOT, "g"), (Fid::ROOT, "g2"), 0, &root).expect("root may");
+        assert_eq!(client.attr(g), Err(Code::Stale));
+        assert_eq!(client.rename((Fid::ROOT, "g2"), (Fid::ROOT, "g2"), 0, &root).map(|r| r.fid), Ok(f));
+        assert_eq!(client.names(Fid::ROOT).len(), 2);
+        assert_eq!((world.keys(keys::ENTRY), world.keys(keys::LINK)), (2, 2));
+    }
+}

@@ -123,3 +123,98 @@ fn apply_owner_and_mode(request: &SetAttr, inode: &mut Inode) -> Result<(), Code
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mdt::testing::{Client, World, user};
+    use proto::wire::messages::{OPEN_WRITE, TimeChange};
+    use proto::{Attr, Cred, Fid, Timestamp};
+
+    fn set(client: &Client, request: SetAttr) -> Result<Attr, Code> {
+        client.call(request).map(|entry| entry.attr)
+    }
+
+    fn file_of(client: &Client, uid: u32, mode: u32) -> Fid {
+        let text = format!("f{}", client.xid());
+        let fid = client.file(Fid::ROOT, &text);
+        client.chown(fid, uid, uid);
+        client.chmod(fid, mode);
+        fid
+    }
+
+    #[test]
+    fn owners() {
+        let world = World::new();
+        let client = world.client(1);
+        let fid = file_of(&client, 5, 0o644);
+        let member = Cred { groups: Some(vec![9]), ..user(5) };
+        let unknown = Cred { groups: None, ..user(5) };
+        let chown = |cred: &Cred, uid, gid| {
+            set(&client, SetAttr { uid, gid, ..client.set_attr(fid, cred) }).map(|attr| (attr.uid, attr.gid))
+        };
+        assert_eq!(chown(&user(5), Some(6), None), Err(Code::NotPermitted));
+        assert_eq!(chown(&user(5), Some(5), None), Ok((5, 5)));
+        assert_eq!(chown(&user(6), None, Some(6)), Err(Code::NotPermitted));
+        assert_eq!(chown(&user(5), None, Some(9)), Err(Code::NotPermitted));
+        assert_eq!(chown(&unknown, None, Some(9)), Err(Code::NeedGroups));
+        assert_eq!(chown(&member, None, Some(9)), Ok((5, 9)));
+        let chmod = |cred: &Cred, mode| {
+            set(&client, SetAttr { mode: Some(mode), ..client.set_attr(fid, cred) })
+                .map(|attr| attr.mode & 0o7777)
+        };
+        assert_eq!(chmod(&user(6), 0o600), Err(Code::NotPermitted));
+        assert_eq!(chmod(&user(5), 0o2755), Ok(0o755), "not in the group");
+        assert_eq!(chmod(&member, 0o2755), Ok(0o2755));
+        assert_eq!(chmod(&member, 0o6755), Ok(0o6755));
+        assert_eq!(chown(&user(0), Some(5), Some(5)), Ok((5, 5)));
+        assert_eq!(
+            client.attr(fid).map(|attr| attr.mode & 0o7777),
+            Ok(0o755),
+            "chown clears setuid and setgid"
+        );
+    }
+
+    #[test]
+    fn times() {
+        let world = World::new();
+        let client = world.client(1);
+        let fid = file_of(&client, 5, 0o662);
+        let time = Timestamp { secs: 1, nanos: 2 };
+        let touch = |uid, now| {
+            let change = Some(TimeChange { time, now });
+            set(&client, SetAttr { atime: change.clone(), mtime: change, ..client.set_attr(fid, &user(uid)) })
+        };
+        assert_eq!(touch(6, false), Err(Code::NotPermitted));
+        assert!(touch(6, true).is_ok());
+        client.chmod(fid, 0o660);
+        assert_eq!(touch(6, true), Err(Code::AccessDenied));
+        let before = client.attr(fid).expect("it exists");
+        let after = touch(5, false).expect("the owner may");
+        assert_eq!((after.atime, after.mtime), (time, time));
+        assert!(after.ctime > before.ctime);
+        let past = SetAttr { mode: Some(0o600), time, ..client.set_attr(fid, &user(5)) };
+        assert_eq!(set(&client, past).map(|attr| attr.ctime), Ok(after.ctime), "ctime never goes back");
+    }
+
+    #[test]
+    fn sizes() {
+        let world = World::new();
+        let client = world.client(1);
+        let fid = file_of(&client, 5, 0o4755);
+        let truncate = |uid, size, handle| {
+            set(&client, SetAttr { size: Some(size), handle, ..client.set_attr(fid, &user(uid)) })
+        };
+        assert_eq!(truncate(6, 0, None), Err(Code::AccessDenied));
+        let cut = truncate(5, 7, None).expect("the owner may");
+        assert!(!cut.size_known && cut.mode & 0o7777 == 0o755);
+        assert_eq!(truncate(5, u64::MAX, None), Err(Code::TooLarge));
+        let opened = client.open(fid, OPEN_WRITE, &user(5)).expect("the owner may");
+        client.chmod(fid, 0);
+        assert_eq!(truncate(5, 1, None), Err(Code::AccessDenied));
+        assert!(truncate(5, 1, Some(opened.handle)).is_ok());
+        let dir = client.mkdir(Fid::ROOT, "d");
+        let request = SetAttr { size: Some(0), ..client.set_attr(dir, &Cred::root()) };
+        assert_eq!(set(&client, request), Err(Code::IsDirectory));
+    }
+}

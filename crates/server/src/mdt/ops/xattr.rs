@@ -137,3 +137,60 @@ fn check_write(name: &[u8], inode: &Inode, cred: &Cred) -> Result<(), Code> {
     }
     access::may(cred, inode, ACCESS_WRITE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mdt::testing::{World, user};
+
+    #[test]
+    fn attributes_come_and_go() {
+        let world = World::new();
+        let client = world.client(1);
+        let fid = client.file(Fid::ROOT, "f");
+        let set = |name: &'static str, flags, cred: Cred| {
+            let (name, value) = (Bytes::from(name), Bytes::from("value"));
+            client.call(SetXattr { fid, name, value, flags, cred, time: client.time() }).map(drop)
+        };
+        let get = |name: &'static str, cred: Cred| {
+            client.call(GetXattr { fid, name: Bytes::from(name), cred }).map(|got| got.value)
+        };
+        let root = Cred::root;
+        assert_eq!(get("user.a", root()), Err(Code::NoXattr));
+        assert_eq!(set("user.a", XATTR_REPLACE, root()), Err(Code::NoXattr));
+        assert_eq!(set("user.a", XATTR_CREATE, root()), Ok(()));
+        assert_eq!(set("user.a", XATTR_CREATE, root()), Err(Code::Exists));
+        assert_eq!(set("trusted.b", 0, root()), Ok(()));
+        assert_eq!(set("user.a", 0, user(5)), Err(Code::AccessDenied));
+        assert_eq!(set("trusted.c", 0, user(5)), Err(Code::NotPermitted));
+        assert_eq!(get("trusted.b", user(5)), Err(Code::NoXattr));
+        assert_eq!(get("user.a", user(5)), Ok(Bytes::from("value")));
+        for (bad, code) in [
+            ("system.posix_acl_access", Code::NotSupported),
+            ("user.", Code::Invalid),
+            ("plain", Code::NotSupported),
+        ] {
+            assert_eq!(set(bad, 0, root()), Err(code), "{bad}");
+        }
+        let names = client.call(ListXattr { fid }).expect("it exists").names;
+        assert_eq!(names, ["trusted.b", "user.a"]);
+        let remove = |name: &'static str| {
+            let name = Bytes::from(name);
+            client.call(RemoveXattr { fid, name, cred: root(), time: client.time() }).map(drop)
+        };
+        assert_eq!(remove("user.a"), Ok(()));
+        assert_eq!(remove("user.a"), Err(Code::NoXattr));
+        client.unlink(Fid::ROOT, "f").expect("it exists");
+        assert_eq!(world.keys(keys::XATTR), 0);
+    }
+
+    #[test]
+    fn only_files_and_directories_have_attributes_of_users() {
+        let world = World::new();
+        let client = world.client(1);
+        let fid = client.make(Fid::ROOT, "p", 0o010_666, &Cred::root()).expect("root may").fid;
+        let (name, value) = (Bytes::from("user.a"), Bytes::new());
+        let request = SetXattr { fid, name, value, flags: 0, cred: Cred::root(), time: client.time() };
+        assert_eq!(client.call(request), Err(Code::NotPermitted));
+    }
+}
