@@ -240,7 +240,8 @@ impl Connection {
         let class = Class::of(&call.request, bytes);
         loop {
             let room = self.room.notified();
-            match self.queue.lock().offer(call, class, bytes) {
+            let offered = self.queue.lock().offer(call, class, bytes);
+            match offered {
                 Offered::Run(call) => return self.run(*call, class),
                 Offered::Parked => return,
                 Offered::Full(back) => call = *back,

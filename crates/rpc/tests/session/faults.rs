@@ -1,0 +1,83 @@
+//! Exactly once, whatever the network does and however often the target restarts.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use proto::wire::messages::{GetSequence, Statfs};
+use rt::sim::{Options as World, Sim};
+
+use crate::target::{Durable, Options, Server, client_hub, import};
+
+const CLIENTS: u128 = 3;
+const CALLERS: u64 = 4;
+const CALLS: u64 = 15;
+
+/// Several clients draw numbers while connections break, frames are lost, repeated and reordered, and the target
+/// crashes. Every number comes once, none is missing, and what was called durable is.
+fn run(seed: u64) -> (u64, u64) {
+    let sim = Sim::new(World { run_limit: Duration::from_secs(4 * 3600), ..World::swarm(seed) });
+    let disk = Arc::new(Mutex::new(Durable::default()));
+    let drawn = Arc::new(Mutex::new(Vec::new()));
+    let finished = Arc::new(Mutex::new(0));
+    let mut rng = sim.rng("crashes");
+    let options = Options { work: Duration::from_millis(2), ..Options::default() };
+    sim.run(async {
+        let mut server = Some(Server::start(sim.rt("server"), &disk, options.clone()).await);
+        for client in 1..=CLIENTS {
+            let hub = client_hub(sim.rt(&format!("client{client}")));
+            let import = import(&hub, client);
+            for caller in 0..CALLERS {
+                let (import, drawn, finished, disk) =
+                    (import.clone(), drawn.clone(), finished.clone(), disk.clone());
+                hub.rt().spawn(async move {
+                    for call in 0..CALLS {
+                        let answered = import.call(GetSequence {}).await.expect("nobody is evicted");
+                        drawn.lock().push(answered.reply.seq);
+                        if (call + caller) % 5 == 0 {
+                            import.committed(answered.transno).await.expect("nothing is lost");
+                            assert!(disk.lock().transno >= answered.transno.0, "it was called durable");
+                        }
+                        import.call(Statfs {}).await.expect("the target answers");
+                    }
+                    *finished.lock() += 1;
+                });
+            }
+        }
+        for _ in 0..rng.between(1, 4) {
+            sim.root().sleep(Duration::from_millis(rng.between(1, 5_000))).await;
+            if rng.one_in(2) {
+                sim.crash("server");
+            } else {
+                sim.kill("server");
+            }
+            drop(server.take());
+            sim.root().sleep(Duration::from_millis(rng.between(1, 5_000))).await;
+            server = Some(Server::start(rt::Rt::sim(sim.restart("server")), &disk, options.clone()).await);
+        }
+        sim.calm();
+        let workers = CLIENTS as u64 * CALLERS;
+        while *finished.lock() < workers {
+            sim.root().sleep(Duration::from_millis(100)).await;
+        }
+        let drawn: Vec<u64> = drawn.lock().clone();
+        let distinct: BTreeSet<u64> = drawn.iter().copied().collect();
+        let all: BTreeSet<u64> = (1..=workers * CALLS).collect();
+        assert_eq!(distinct, all, "seed {seed}");
+        assert_eq!(drawn.len(), all.len(), "seed {seed}: a number was drawn twice");
+        (sim.trace_hash(), sim.now().as_millis() as u64)
+    })
+}
+
+#[test]
+fn every_change_happens_exactly_once() {
+    for seed in 0..60 {
+        run(seed);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    assert_eq!(run(7), run(7));
+}

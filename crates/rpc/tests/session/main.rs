@@ -1,0 +1,9 @@
+//! Sessions between real hubs on simulated machines.
+
+// The other crates know this one by its short name.
+extern crate weft_rpc as rpc;
+
+mod faults;
+mod lo;
+mod target;
+mod tcp;
