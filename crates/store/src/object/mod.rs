@@ -1,72 +1,176 @@
-//! Objects of an OST. Stub: signatures only.
-#![allow(unused_variables, clippy::unused_async, missing_docs)]
+//! Objects of an OST: byte ranges that lie as extents in large preallocated files. Format: `docs/disk.md#objects`.
+//!
+//! Data never goes where committed data is: a write takes new blocks, and the commit of its extents switches.
+//! Data is written before any lock is taken; the change itself is one synchronous step under the layout's lock,
+//! so the order of two writes is the order of their commits. Freed blocks are used again only after the commit
+//! that freed them is durable and every read that began before it is over.
+//!
+//! - [`write`], [`read`], [`punch`], [`destroy`]: the operations; [`compact`] merges small extents;
+//! - [`cache`]: what is in memory, and the locks; [`tomb`]: what was destroyed;
+//! - [`files`]: the data files, and the task that makes them ahead of need; [`space`]: which blocks are free;
+//! - [`extent`], [`block`], [`keys`]: the pure parts;
+//! - [`check`]: whether all of it fits together.
+
+mod block;
+mod cache;
+pub mod check;
+mod compact;
+mod destroy;
+mod extent;
+mod files;
+mod keys;
+mod plan;
+mod punch;
+mod read;
+mod space;
+mod survey;
+#[cfg(test)]
+mod tests;
+mod tomb;
+mod write;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use proto::wire::messages::{ObjectAttr, Space};
-use proto::{ObjectId, Timestamp, Transno};
+use proto::{Fid, ObjectId};
 use rt::Rt;
+use rt::buf::AlignedBuf;
 
 use crate::error::StoreError;
 use crate::target::{Change, Store};
+use cache::{Cache, State};
+use extent::BLOCK;
+use files::Files;
+use tomb::Tombs;
 
-pub struct Objects {}
+pub use check::{Depth, Report};
+
+/// Extents are kept in memory by chunks of this many bytes of an object; none crosses a border between chunks.
+const CHUNK_BYTES: u64 = 16 << 20;
+/// Zeros that holes are made of, in bytes.
+const ZEROS_BYTES: usize = 1 << 20;
+/// Changed keys after which a long cut goes on in a further commit.
+const CUT_CHANGES_MAX: usize = 2048;
+
+/// First byte behind the chunk of byte `offset`.
+fn chunk_end(offset: u64) -> u64 {
+    (offset / CHUNK_BYTES + 1) * CHUNK_BYTES
+}
+
+/// The objects of one target.
+pub struct Objects {
+    store: Arc<Store>,
+    files: Arc<Files>,
+    cache: Cache,
+    tombs: Tombs,
+    /// Number of objects.
+    count: AtomicU64,
+    zeros: Bytes,
+}
 
 /// Keys that go into the same batch as a change of an object (reply slots), made once its result is known.
 pub type Extra = Box<dyn FnOnce(&ObjectAttr) -> Vec<Change> + Send>;
 
 impl Objects {
+    /// Opens the objects of `store`. Reads every extent once: the free space of data files is not stored.
     pub async fn open(rt: &Rt, store: Arc<Store>) -> Result<Arc<Objects>, StoreError> {
-        unimplemented!()
+        let files = Arc::new(Files::open(rt, &store).await?);
+        let surveyed = store.clone();
+        let mut found = rt.offload(move || survey::survey(&surveyed)).await?;
+        for id in files.list().await? {
+            files.adopt(id, &found.used.remove(&id).unwrap_or_default()).await?;
+        }
+        for file in found.used.keys() {
+            tracing::error!(%file, "a data file is missing: reads of what it held will fail");
+        }
+        files.start();
+        let objects = Arc::new(Objects {
+            store,
+            files,
+            cache: Cache::new(),
+            tombs: Tombs::default(),
+            count: AtomicU64::new(found.objects),
+            zeros: AlignedBuf::zeroed(ZEROS_BYTES).freeze(),
+        });
+        if !found.unfinished.is_empty() {
+            let objects = objects.clone();
+            rt.spawn(async move { objects.finish(found.unfinished).await });
+        }
+        Ok(objects)
     }
-    pub async fn write(
-        &self,
-        id: ObjectId,
-        offset: u64,
-        data: Vec<Bytes>,
-        time: Timestamp,
-        replay: Option<Transno>,
-        extra: Extra,
-    ) -> Result<(ObjectAttr, Transno), StoreError> {
-        unimplemented!()
-    }
-    /// Slices that together are `[offset, offset+len)` cut at the object's end, holes as zeros; and the size.
-    pub async fn read(&self, id: ObjectId, offset: u64, len: u32) -> Result<(Vec<Bytes>, u64), StoreError> {
-        unimplemented!()
-    }
-    /// Cuts `[start, end)`; `end == u64::MAX` sets the size to `start`.
-    pub async fn punch(
-        &self,
-        id: ObjectId,
-        start: u64,
-        end: u64,
-        time: Timestamp,
-        replay: Option<Transno>,
-        extra: Extra,
-    ) -> Result<(ObjectAttr, Transno), StoreError> {
-        unimplemented!()
-    }
+
     /// Size 0 and times 0 for an object that is not there; `Gone` for one that was destroyed.
     pub fn attr(&self, id: ObjectId) -> Result<ObjectAttr, StoreError> {
-        unimplemented!()
+        self.with(id.layout, |state| {
+            refuse_dead(state)?;
+            Ok(state.object(&self.store, id)?.record().attr())
+        })
     }
-    /// Deletes for ever and leaves tombstones.
-    pub async fn destroy(
-        &self,
-        ids: &[ObjectId],
-        replay: Option<Transno>,
-        extra: Extra,
-    ) -> Result<Transno, StoreError> {
-        unimplemented!()
-    }
+
+    /// Up to `count_max` objects behind `after` in order.
     pub fn list(&self, after: Option<ObjectId>, count_max: usize) -> Result<Vec<ObjectId>, StoreError> {
-        unimplemented!()
+        let (first, until) = keys::records();
+        let from = after.map_or(first, |id| keys::after(&keys::record_key(id)));
+        let found = self.store.scan(&from, &until, count_max)?;
+        found
+            .iter()
+            .map(|(key, _)| {
+                keys::parse_record_key(key)
+                    .ok_or_else(|| StoreError::Corrupt { what: "the key of an object".into() })
+            })
+            .collect()
     }
+
+    /// Space: what the disk has free and what is free in data files that exist.
     pub async fn space(&self) -> Result<Space, StoreError> {
-        unimplemented!()
+        let disk = self.files.disk_space().await?;
+        let free = self.files.free_bytes();
+        let objects = self.count.load(Ordering::Relaxed);
+        let files_free = (disk.available + free) / BLOCK;
+        Ok(Space {
+            bytes_total: disk.total,
+            bytes_free: (disk.free + free).min(disk.total),
+            bytes_available: (disk.available + free).min(disk.total),
+            files_total: files_free + objects,
+            files_free,
+        })
     }
+
+    /// Makes everything durable and ends the background work. The store stays open.
     pub async fn close(&self) -> Result<(), StoreError> {
-        unimplemented!()
+        let result = self.store.committed(self.store.last_transno()).await;
+        self.files.close().await;
+        result
     }
+
+    /// Runs `step` under the lock of `layout`, knowing whether it is dead.
+    fn with<T>(
+        &self,
+        layout: Fid,
+        step: impl FnOnce(&mut State) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let shared = self.cache.layout(layout);
+        let (result, cost) = {
+            let mut state = shared.state.lock();
+            let result = self.look(&mut state, layout).and_then(|()| step(&mut state));
+            (result, state.cost())
+        };
+        self.cache.account(layout, &shared, cost);
+        result
+    }
+
+    /// Learns whether `layout` is dead.
+    fn look(&self, state: &mut State, layout: Fid) -> Result<(), StoreError> {
+        if state.dead.is_none() {
+            state.dead = Some(self.tombs.is_dead(&self.store, layout)?);
+        }
+        Ok(())
+    }
+}
+
+/// Refuses what comes for destroyed objects.
+fn refuse_dead(state: &State) -> Result<(), StoreError> {
+    if state.dead == Some(true) { Err(StoreError::Gone) } else { Ok(()) }
 }

@@ -1,0 +1,269 @@
+//! Objects in memory, and the lock that orders their changes.
+//!
+//! All objects of one layout id live and die together, so they share a lock and the sign that they are dead. The
+//! lock is held only in synchronous steps: look, commit, apply. What is in memory is a copy of what the store has;
+//! dropping it is always safe when nobody uses it.
+//!
+//! Lock order: layouts by id, then [`super::tomb::Tombs`], then the store's and the files' own locks. A shard's
+//! lock is never held together with a layout's.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use proto::{Fid, ObjectId};
+
+use super::extent::{Edit, Extents};
+use super::keys::{self, Record};
+use super::{CHUNK_BYTES, chunk_end};
+use crate::error::StoreError;
+use crate::target::{Change, Store};
+
+const SHARDS: usize = 16;
+/// Memory for extents, over all shards, in bytes. What is in use may exceed it.
+const CACHE_BYTES_MAX: usize = 64 << 20;
+/// Chunks that one object keeps in memory while it is in use.
+const OBJECT_CHUNKS_MAX: usize = 256;
+/// Keys that one scan brings.
+const SCAN_COUNT: usize = 1024;
+/// Memory of a layout, of a chunk and of an extent without its checksums, about, in bytes.
+const LAYOUT_COST: usize = 512;
+const CHUNK_COST: usize = 128;
+const EXTENT_COST: usize = 128;
+
+/// Layouts with objects on this target, those used last.
+pub struct Cache {
+    shards: Vec<Mutex<Shard>>,
+    bytes_max: usize,
+}
+
+#[derive(Default)]
+struct Shard {
+    layouts: BTreeMap<Fid, Arc<Layout>>,
+    /// Layouts in the order in which they are looked at for being dropped.
+    clock: VecDeque<Fid>,
+    /// Memory of the layouts, as far as told.
+    cost: usize,
+}
+
+/// The objects of one layout id.
+pub struct Layout {
+    /// Its state; see the module's lock order.
+    pub state: Mutex<State>,
+    used: AtomicBool,
+    /// What its state costs, as last told to the shard.
+    cost: AtomicUsize,
+}
+
+/// What is known of the objects of one layout id.
+#[derive(Default)]
+pub struct State {
+    /// Whether there is a tombstone; `None` before anybody looked.
+    pub dead: Option<bool>,
+    objects: BTreeMap<u32, Object>,
+}
+
+/// What is known of one object.
+#[derive(Default)]
+pub struct Object {
+    /// `None` if there is no such object.
+    pub record: Option<Record>,
+    chunks: BTreeMap<u64, Chunk>,
+    clock: u64,
+    cost: usize,
+}
+
+#[derive(Default)]
+struct Chunk {
+    extents: Extents,
+    used: u64,
+}
+
+impl Cache {
+    /// An empty cache.
+    pub fn new() -> Cache {
+        Cache::with_bytes(CACHE_BYTES_MAX)
+    }
+
+    /// An empty cache that keeps at most about `bytes_max` bytes.
+    pub fn with_bytes(bytes_max: usize) -> Cache {
+        Cache { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), bytes_max }
+    }
+
+    fn shard(&self, layout: Fid) -> &Mutex<Shard> {
+        let hash = layout.seq.wrapping_mul(31).wrapping_add(u64::from(layout.oid));
+        &self.shards[(hash % SHARDS as u64) as usize]
+    }
+
+    /// The layout `id`, whether or not it has objects.
+    pub fn layout(&self, id: Fid) -> Arc<Layout> {
+        let mut shard = self.shard(id).lock();
+        shard.shrink(self.bytes_max / SHARDS);
+        if let Some(layout) = shard.layouts.get(&id) {
+            layout.used.store(true, Ordering::Relaxed);
+            return layout.clone();
+        }
+        let layout = Arc::new(Layout {
+            state: Mutex::default(),
+            used: AtomicBool::new(true),
+            cost: AtomicUsize::new(LAYOUT_COST),
+        });
+        shard.layouts.insert(id, layout.clone());
+        shard.clock.push_back(id);
+        shard.cost += LAYOUT_COST;
+        layout
+    }
+
+    /// Tells what the layout costs after it was used.
+    pub fn account(&self, id: Fid, layout: &Layout, cost: usize) {
+        if layout.cost.load(Ordering::Relaxed) == cost {
+            return;
+        }
+        let mut shard = self.shard(id).lock();
+        let before = layout.cost.swap(cost, Ordering::Relaxed);
+        shard.cost = (shard.cost + cost).saturating_sub(before);
+    }
+}
+
+impl Shard {
+    /// Drops layouts that nobody uses until the rest fits.
+    fn shrink(&mut self, bytes_max: usize) {
+        let mut looks = 2 * self.clock.len();
+        while self.cost > bytes_max && looks > 0 {
+            looks -= 1;
+            let Some(id) = self.clock.pop_front() else { return };
+            let Some(layout) = self.layouts.get(&id) else { continue };
+            // Others get their reference under this lock: with one reference nobody can use the layout.
+            if Arc::strong_count(layout) > 1 || layout.used.swap(false, Ordering::Relaxed) {
+                self.clock.push_back(id);
+                continue;
+            }
+            self.cost = self.cost.saturating_sub(layout.cost.load(Ordering::Relaxed));
+            self.layouts.remove(&id);
+        }
+    }
+}
+
+impl State {
+    /// The object of `id`, read from the store at first use.
+    pub fn object(&mut self, store: &Store, id: ObjectId) -> Result<&mut Object, StoreError> {
+        use std::collections::btree_map::Entry;
+        match self.objects.entry(id.stripe) {
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Vacant(entry) => Ok(entry.insert(Object::load(store, id)?)),
+        }
+    }
+
+    /// Memory that the state takes, about.
+    pub fn cost(&self) -> usize {
+        LAYOUT_COST + self.objects.values().map(|object| object.cost).sum::<usize>()
+    }
+}
+
+fn corrupt(id: ObjectId, what: &str) -> StoreError {
+    StoreError::Corrupt { what: format!("{what} of object {}:{}", id.layout, id.stripe) }
+}
+
+impl Object {
+    fn load(store: &Store, id: ObjectId) -> Result<Object, StoreError> {
+        let value = store.get(&keys::record_key(id))?;
+        let record = value
+            .map(|value| Record::decode(&value.bytes).ok_or_else(|| corrupt(id, "the record")))
+            .transpose()?;
+        Ok(Object { record, ..Object::default() })
+    }
+
+    /// The record, or that of an object that is not there.
+    pub fn record(&self) -> Record {
+        self.record.unwrap_or_default()
+    }
+
+    /// The extents of chunk `index`, read from the store at first use.
+    pub fn chunk(&mut self, store: &Store, id: ObjectId, index: u64) -> Result<&Extents, StoreError> {
+        if !self.chunks.contains_key(&index) {
+            let extents = if self.record.is_some() { load_chunk(store, id, index)? } else { Extents::new() };
+            self.cost += CHUNK_COST + extents.values().map(cost_of).sum::<usize>();
+            self.chunks.insert(index, Chunk { extents, used: 0 });
+        }
+        self.clock += 1;
+        let chunk = self.chunks.get_mut(&index).expect("it was put in if it was not there");
+        chunk.used = self.clock;
+        Ok(&chunk.extents)
+    }
+
+    /// Carries out a committed edit of chunk `index`, which is in memory.
+    pub fn apply(&mut self, index: u64, edit: &Edit) {
+        let chunk = self.chunks.get_mut(&index).expect("an edit is made from the chunk");
+        for (start, slot) in &edit.slots {
+            let old = match slot {
+                Some(extent) => {
+                    self.cost += cost_of(extent);
+                    chunk.extents.insert(*start, extent.clone())
+                }
+                None => chunk.extents.remove(start),
+            };
+            self.cost -= old.as_ref().map_or(0, cost_of);
+        }
+    }
+
+    /// Forgets everything; nothing is left of the object.
+    pub fn clear(&mut self) {
+        *self = Object::default();
+    }
+
+    /// Drops the chunks that were not used for longest, if there are many.
+    pub fn shrink(&mut self) {
+        if self.chunks.len() <= OBJECT_CHUNKS_MAX {
+            return;
+        }
+        let mut by_use: Vec<(u64, u64)> = self.chunks.iter().map(|(index, c)| (c.used, *index)).collect();
+        by_use.sort_unstable();
+        by_use.truncate(self.chunks.len() - OBJECT_CHUNKS_MAX / 2);
+        for (_, index) in by_use {
+            if let Some(chunk) = self.chunks.remove(&index) {
+                self.cost -= CHUNK_COST + chunk.extents.values().map(cost_of).sum::<usize>();
+            }
+        }
+    }
+
+    /// The first extent at or behind `from` and before `until`.
+    pub fn next_extent(store: &Store, id: ObjectId, from: u64, until: u64) -> Result<Option<u64>, StoreError> {
+        let found = store.scan(&keys::extent_key(id, from), &keys::extent_key(id, until), 1)?;
+        let Some((key, _)) = found.first() else { return Ok(None) };
+        keys::parse_extent_key(key).map(|(_, start)| Some(start)).ok_or_else(|| corrupt(id, "a key"))
+    }
+}
+
+fn cost_of(extent: &super::extent::Extent) -> usize {
+    EXTENT_COST + extent.sums.len()
+}
+
+fn load_chunk(store: &Store, id: ObjectId, index: u64) -> Result<Extents, StoreError> {
+    let first = index * CHUNK_BYTES;
+    let until = keys::extent_key(id, chunk_end(first));
+    let mut extents = Extents::new();
+    let mut from = keys::extent_key(id, first);
+    loop {
+        let page = store.scan(&from, &until, SCAN_COUNT)?;
+        for (key, value) in &page {
+            let start = keys::parse_extent_key(key).ok_or_else(|| corrupt(id, "a key"))?.1;
+            let extent = super::extent::Extent::decode(&value.bytes).ok_or_else(|| corrupt(id, "an extent"))?;
+            extents.insert(start, extent);
+        }
+        match page.last() {
+            Some((last, _)) if page.len() == SCAN_COUNT => from = keys::after(last),
+            _ => return Ok(extents),
+        }
+    }
+}
+
+/// The changes of the store that `edit` of an object comes to.
+pub fn changes_of(id: ObjectId, edit: &Edit, changes: &mut Vec<Change>) {
+    for (start, slot) in &edit.slots {
+        changes.push(Change {
+            key: keys::extent_key(id, *start),
+            value: slot.as_ref().map(super::extent::Extent::encode),
+        });
+    }
+}

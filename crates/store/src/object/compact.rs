@@ -1,0 +1,153 @@
+//! Merging small extents.
+//!
+//! Small writes make small extents. When many of them follow each other closely within a megabyte of an object,
+//! they are read and written again as one. Larger extents stay as they are: what is rewritten is bounded by the
+//! small ones, and a sequence of small appends costs its bytes a few times over, not a square.
+
+use std::ops::Range;
+
+use proto::ObjectId;
+
+use super::block::Slices;
+use super::cache::State;
+use super::extent::{BLOCK, Edit, Extent, Extents, cut};
+use super::files::Placed;
+use super::plan::{Carried, Plan};
+use super::{CHUNK_BYTES, Objects};
+use crate::error::StoreError;
+
+/// Extents are counted and merged within ranges of this many bytes of an object; divides a chunk.
+const WINDOW_BYTES: u64 = 1 << 20;
+const _: () = assert!(CHUNK_BYTES.is_multiple_of(WINDOW_BYTES));
+/// Extents from this length on are left alone, in bytes.
+const LARGE_BYTES: u32 = 64 << 10;
+/// Small extents that may follow a small neighbour within a window.
+const NEIGHBOURS_MAX: usize = 64;
+
+/// Small extents that become one.
+type Group = Vec<(u64, Extent)>;
+
+fn range_of(group: &Group) -> Range<u64> {
+    let end = group.last().map_or(0, |(start, extent)| start + u64::from(extent.len));
+    group.first().map_or(end, |(start, _)| *start)..end
+}
+
+/// Small extents of the window of `offset`, grouped with their close neighbours. A gap of less than a block is
+/// close: to fill it with zeros takes no space.
+fn groups(extents: &Extents, offset: u64) -> Vec<Group> {
+    let window = offset / WINDOW_BYTES * WINDOW_BYTES;
+    let mut groups: Vec<Group> = Vec::new();
+    let mut end = None;
+    for (start, extent) in extents.range(window..window + WINDOW_BYTES) {
+        if extent.len >= LARGE_BYTES {
+            end = None;
+            continue;
+        }
+        let close = end.is_some_and(|end| start - end < BLOCK);
+        end = Some(start + u64::from(extent.len));
+        match groups.last_mut().filter(|_| close) {
+            Some(group) => group.push((*start, extent.clone())),
+            None => groups.push(vec![(*start, extent.clone())]),
+        }
+    }
+    groups.retain(|group| group.len() > 1);
+    groups
+}
+
+fn is_crowded(groups: &[Group]) -> bool {
+    groups.iter().map(|group| group.len() - 1).sum::<usize>() > NEIGHBOURS_MAX
+}
+
+impl Objects {
+    /// Merges the small extents around a write, if there are too many.
+    pub(super) async fn compact_if_crowded(&self, id: ObjectId, offset: u64, len: u64) {
+        if len >= u64::from(LARGE_BYTES) {
+            return;
+        }
+        if let Err(error) = self.compact(id, offset).await {
+            tracing::warn!(object = %id.layout, stripe = id.stripe, %error, "small extents stay");
+        }
+    }
+
+    async fn compact(&self, id: ObjectId, offset: u64) -> Result<(), StoreError> {
+        let _reading = self.files.reading();
+        let crowd = self.with(id.layout, |state| {
+            let object = state.object(&self.store, id)?;
+            let record = object.record();
+            let groups = groups(object.chunk(&self.store, id, offset / CHUNK_BYTES)?, offset);
+            Ok((is_crowded(&groups) && record.tail == record.size).then_some(groups))
+        })?;
+        for group in crowd.unwrap_or_default() {
+            self.store.room().await?;
+            let range = range_of(&group);
+            let data = Slices(self.read_range(id, range.clone()).await?);
+            let placed = self.files.place(range.start, data).await?;
+            let merged = self.with(id.layout, |state| self.commit_merged(state, id, &group, &placed));
+            if !matches!(merged, Ok(true)) {
+                self.files.give_back(placed);
+                merged?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts `placed` in the place of `group`, unless that has changed.
+    fn commit_merged(
+        &self,
+        state: &mut State,
+        id: ObjectId,
+        group: &Group,
+        placed: &Placed,
+    ) -> Result<bool, StoreError> {
+        if state.dead == Some(true) {
+            return Ok(false);
+        }
+        let object = state.object(&self.store, id)?;
+        let Some(record) = object.record else { return Ok(false) };
+        let range = range_of(group);
+        let index = range.start / CHUNK_BYTES;
+        let extents = object.chunk(&self.store, id, index)?;
+        let now = super::extent::overlapping(extents, range.clone());
+        let same = now.eq(group.iter().map(|(start, extent)| (*start, extent)));
+        if !same || range.end > record.size {
+            return Ok(false);
+        }
+        let mut edit = Edit::default();
+        cut(extents, std::slice::from_ref(&range), &mut edit);
+        for (start, extent) in &placed.extents {
+            edit.put(*start, extent.clone());
+        }
+        let mut plan = Plan::new(record);
+        plan.push(index, edit);
+        let carried = Carried { added: placed.blocks(), files: placed.files.clone(), ..Carried::default() };
+        self.commit(object, id, plan, carried)?;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::extent::FileId;
+    use bytes::Bytes;
+
+    #[test]
+    fn neighbours_are_grouped_and_large_extents_left() {
+        let file = FileId { boot: 1, seq: 0 };
+        let extent = |len| Extent { len, file, at: 0, sums: Bytes::new() };
+        let extents = Extents::from([
+            (10, extent(10)),
+            (20, extent(10)),
+            (4000, extent(96)),
+            (20_000, extent(1)),
+            (30_000, extent(LARGE_BYTES)),
+            (30_000 + u64::from(LARGE_BYTES), extent(5)),
+            (WINDOW_BYTES, extent(5)),
+            (WINDOW_BYTES + 5, extent(5)),
+        ]);
+        let ranges = |offset| groups(&extents, offset).iter().map(range_of).collect::<Vec<_>>();
+        assert_eq!(ranges(0), [10..4096]);
+        assert_eq!(ranges(WINDOW_BYTES + 1), [WINDOW_BYTES..WINDOW_BYTES + 10]);
+        assert_eq!(ranges(2 * WINDOW_BYTES), []);
+    }
+}

@@ -1,0 +1,99 @@
+//! Destroying objects for ever.
+//!
+//! One commit marks the layout ids as dead and takes the objects away. Of objects with very many extents it leaves
+//! an empty record, and the extents go in further commits.
+
+use std::collections::BTreeSet;
+
+use parking_lot::MutexGuard;
+use proto::wire::messages::ObjectAttr;
+use proto::{Fid, ObjectId, Timestamp, Transno};
+
+use super::cache::State;
+use super::plan::Plan;
+use super::{CUT_CHANGES_MAX, Extra, Objects};
+use crate::error::StoreError;
+use crate::target::Batch;
+
+impl Objects {
+    /// Deletes for ever and leaves tombstones: all objects of the layout ids of `ids` answer `Gone` from now on.
+    pub async fn destroy(
+        &self,
+        ids: &[ObjectId],
+        replay: Option<Transno>,
+        extra: Extra,
+    ) -> Result<Transno, StoreError> {
+        self.store.room().await?;
+        let ids: BTreeSet<ObjectId> = ids.iter().copied().collect();
+        let (transno, unfinished) = self.destroy_now(&ids, replay, extra)?;
+        for id in unfinished {
+            self.trim(id).await?;
+        }
+        Ok(transno)
+    }
+
+    fn destroy_now(
+        &self,
+        ids: &BTreeSet<ObjectId>,
+        replay: Option<Transno>,
+        extra: Extra,
+    ) -> Result<(Transno, Vec<ObjectId>), StoreError> {
+        let layouts: BTreeSet<Fid> = ids.iter().map(|id| id.layout).collect();
+        let layouts: Vec<Fid> = layouts.into_iter().collect();
+        let shared: Vec<_> = layouts.iter().map(|id| self.cache.layout(*id)).collect();
+        let (result, costs) = {
+            let mut states: Vec<MutexGuard<'_, State>> = shared.iter().map(|l| l.state.lock()).collect();
+            let result = self.destroy_locked(&layouts, &mut states, ids, replay, extra);
+            (result, states.iter().map(|state| state.cost()).collect::<Vec<_>>())
+        };
+        for ((id, layout), cost) in layouts.iter().zip(&shared).zip(costs) {
+            self.cache.account(*id, layout, cost);
+        }
+        result
+    }
+
+    fn destroy_locked(
+        &self,
+        layouts: &[Fid],
+        states: &mut [MutexGuard<'_, State>],
+        ids: &BTreeSet<ObjectId>,
+        replay: Option<Transno>,
+        extra: Extra,
+    ) -> Result<(Transno, Vec<ObjectId>), StoreError> {
+        let mut plans: Vec<(usize, ObjectId, Plan)> = Vec::new();
+        let mut unfinished = Vec::new();
+        let mut left = CUT_CHANGES_MAX;
+        for id in ids {
+            let at = layouts.binary_search(&id.layout).expect("the layouts are those of the ids");
+            let object = states[at].object(&self.store, *id)?;
+            let Some(mut record) = object.record else { continue };
+            record.size = 0;
+            let mut plan = Plan::new(record);
+            if plan.cut(object, &self.store, *id, 0..record.tail, left)? {
+                plan.record = None;
+            } else {
+                unfinished.push(*id);
+            }
+            left = left.saturating_sub(plan.change_count());
+            plans.push((at, *id, plan));
+        }
+        let nothing =
+            ObjectAttr { size: 0, blocks: 0, mtime: Timestamp::default(), ctime: Timestamp::default() };
+        let transno = self.tombs.bury(&self.store, layouts, |mut changes| {
+            for (_, id, plan) in &mut plans {
+                plan.settle(*id, 0, &mut changes);
+            }
+            changes.extend(extra(&nothing));
+            self.store.commit(Batch { changes, replay, ..Batch::default() })
+        })?;
+        for state in states.iter_mut() {
+            state.dead = Some(true);
+        }
+        for (at, id, plan) in plans {
+            self.counted(true, plan.record.is_some());
+            let object = states[at].object(&self.store, id)?;
+            self.files.free(plan.apply(object));
+        }
+        Ok((transno, unfinished))
+    }
+}

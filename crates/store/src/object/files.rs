@@ -1,0 +1,430 @@
+//! The data files: made ahead of need, written, and given back.
+//!
+//! Lock order: nothing else is locked while `space` or `handles` is.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rt::sync::{Notify, Semaphore};
+use rt::{Dir, File, Rt};
+
+use super::block::Slices;
+use super::extent::{BLOCK, EXTENT_BYTES_MAX, Extent, FileId, Run};
+use super::space::Space;
+use crate::error::StoreError;
+use crate::target::Store;
+
+/// Directory of the data files within the target's.
+const DIR: &str = "data";
+/// Largest data file, in bytes.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+/// Smallest data file, in bytes. Holds the largest extent.
+const FILE_BYTES_MIN: u64 = 4 << 20;
+const _: () = assert!(FILE_BYTES_MIN >= EXTENT_BYTES_MAX && FILE_BYTES_MAX / BLOCK < u32::MAX as u64);
+/// Largest part of the disk that is left to the log and the engine, so that objects can be destroyed on a full
+/// disk, in bytes.
+const RESERVE_BYTES_MAX: u64 = 256 << 20;
+/// Data files that are kept open.
+const HANDLES_MAX: usize = 256;
+/// How long freed blocks wait at most for somebody to look at them.
+const RELEASE_AFTER: Duration = Duration::from_secs(1);
+
+/// All data files of a target.
+pub struct Files {
+    rt: Rt,
+    store: Arc<Store>,
+    dir: Dir,
+    space: Mutex<Space>,
+    handles: Mutex<Handles>,
+    /// One file is made at a time.
+    preparing: Semaphore,
+    /// Files are punched and removed by one at a time.
+    tidying: Semaphore,
+    next_seq: AtomicU32,
+    /// A file is made when fewer free blocks than this are left.
+    ahead: AtomicU32,
+    /// There is something to do in the background.
+    work: Arc<Notify>,
+    stopped: AtomicBool,
+}
+
+/// Open files, the least recently used closed first.
+#[derive(Default)]
+struct Handles {
+    open: BTreeMap<FileId, (File, u64)>,
+    clock: u64,
+}
+
+impl Handles {
+    fn get(&mut self, id: FileId) -> Option<File> {
+        self.clock += 1;
+        let (file, used) = self.open.get_mut(&id)?;
+        *used = self.clock;
+        Some(file.clone())
+    }
+
+    fn put(&mut self, id: FileId, file: File) {
+        if self.open.len() >= HANDLES_MAX {
+            let oldest = self.open.iter().min_by_key(|(_, (_, used))| *used).map(|(id, _)| *id);
+            if let Some(oldest) = oldest {
+                self.open.remove(&oldest);
+            }
+        }
+        self.clock += 1;
+        self.open.insert(id, (file, self.clock));
+    }
+}
+
+/// A promise that what a reader saw stays where it is.
+pub struct Reading {
+    files: Arc<Files>,
+    ticket: u64,
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.files.space.lock().leave(self.ticket);
+    }
+}
+
+/// Data that was written and that nothing refers to yet. Dropped while the disk may still be writing, its blocks
+/// stay taken until the target is opened again.
+pub struct Placed {
+    /// The new extents, by offset in the object.
+    pub extents: Vec<(u64, Extent)>,
+    /// The files that have to be synced before anything refers to the extents.
+    pub files: Vec<File>,
+    runs: Vec<Run>,
+}
+
+impl Placed {
+    /// Blocks that the data occupies.
+    pub fn blocks(&self) -> u64 {
+        self.runs.iter().map(|run| u64::from(run.count)).sum()
+    }
+}
+
+impl Files {
+    /// Opens the directory; the files in it are told by [`Files::list`].
+    pub async fn open(rt: &Rt, store: &Arc<Store>) -> Result<Files, StoreError> {
+        let dir = store.dir().subdir(DIR).await?;
+        Ok(Files {
+            rt: rt.clone(),
+            store: store.clone(),
+            dir,
+            space: Mutex::new(Space::default()),
+            handles: Mutex::new(Handles::default()),
+            preparing: Semaphore::new(1),
+            tidying: Semaphore::new(1),
+            next_seq: AtomicU32::new(0),
+            ahead: AtomicU32::new(1),
+            work: Arc::new(Notify::new()),
+            stopped: AtomicBool::new(false),
+        })
+    }
+
+    /// Every data file. Files that are none are left alone.
+    pub async fn list(&self) -> Result<Vec<FileId>, StoreError> {
+        Ok(self.dir.list().await?.iter().filter_map(|name| FileId::parse(name)).collect())
+    }
+
+    /// Takes over a file of a former boot; `used` are its used blocks in order.
+    pub async fn adopt(&self, id: FileId, used: &[(u32, u32)]) -> Result<(), StoreError> {
+        let blocks = if used.is_empty() {
+            0
+        } else {
+            u32::try_from(self.handle(id).await?.len().await? / BLOCK).unwrap_or(u32::MAX)
+        };
+        self.space.lock().add_former(id, blocks, used);
+        Ok(())
+    }
+
+    /// The open file `id`.
+    async fn handle(&self, id: FileId) -> Result<File, StoreError> {
+        if let Some(file) = self.handles.lock().get(id) {
+            return Ok(file);
+        }
+        let file = self.dir.open(&id.to_string()).await?;
+        self.handles.lock().put(id, file.clone());
+        Ok(file)
+    }
+
+    /// Starts the task that makes files ahead of need and gives space back. It ends with `self`.
+    pub fn start(self: &Arc<Files>) {
+        let (rt, work, files) = (self.rt.clone(), self.work.clone(), Arc::downgrade(self));
+        self.rt.spawn(async move {
+            while let Some(pending) = in_background(&files).await {
+                if pending {
+                    rt.timeout(RELEASE_AFTER, work.notified()).await;
+                } else {
+                    work.notified().await;
+                }
+            }
+        });
+    }
+
+    /// Writes `data` for the range of an object that starts at `offset`, without anything referring to it.
+    pub async fn place(&self, offset: u64, mut data: Slices) -> Result<Placed, StoreError> {
+        let mut placed = Placed { extents: Vec::new(), files: Vec::new(), runs: Vec::new() };
+        let mut at = offset;
+        while data.len() > 0 {
+            // No extent crosses a border between chunks.
+            let len = data.len().min(EXTENT_BYTES_MAX).min(super::chunk_end(at) - at);
+            let done = self.place_part(at, data.split_to(len), &mut placed).await;
+            if let Err(error) = done {
+                self.give_back(placed);
+                return Err(error);
+            }
+            at += len;
+        }
+        Ok(placed)
+    }
+
+    async fn place_part(&self, offset: u64, mut data: Slices, placed: &mut Placed) -> Result<(), StoreError> {
+        let runs = self.take(data.len().div_ceil(BLOCK) as u32).await?;
+        let mut at = offset;
+        let mut result = Ok(());
+        for run in &runs {
+            let part = data.split_to(data.len().min(u64::from(run.count) * BLOCK));
+            let len = part.len();
+            let extent =
+                Extent { len: len as u32, file: run.file, at: u64::from(run.block) * BLOCK, sums: part.checksums() };
+            match self.write_run(run, part).await {
+                Ok(file) => placed.files.push(file),
+                Err(error) => result = result.and(Err(error)),
+            }
+            placed.extents.push((at, extent));
+            at += len;
+        }
+        placed.runs.extend(runs);
+        result
+    }
+
+    async fn write_run(&self, run: &Run, data: Slices) -> Result<File, StoreError> {
+        let file = self.handle(run.file).await?;
+        file.write_at(u64::from(run.block) * BLOCK, data.pad()).await?;
+        Ok(file)
+    }
+
+    /// Gives the blocks of data back that nothing will refer to.
+    pub fn give_back(&self, placed: Placed) {
+        self.space.lock().give_back(&placed.runs);
+    }
+
+    /// Gives blocks back that a change freed. Called under the lock of the object that they belonged to.
+    pub fn free(&self, runs: Vec<Run>) {
+        if runs.is_empty() {
+            return;
+        }
+        // A replayed change has an older transno than what is durable already, but lies behind it in the log.
+        let until = self.store.last_transno();
+        let mut space = self.space.lock();
+        let first = !space.has_pending();
+        space.free(until, runs);
+        drop(space);
+        if first {
+            self.work.notify_one();
+        }
+    }
+
+    /// Takes `blocks` blocks: consecutive ones, or others if there are no consecutive ones.
+    async fn take(&self, blocks: u32) -> Result<Vec<Run>, StoreError> {
+        let mut waited = false;
+        loop {
+            if let Some(run) = self.take_now(blocks) {
+                return Ok(vec![run]);
+            }
+            match self.prepare(|space| space.fits(blocks)).await {
+                Ok(()) => continue,
+                Err(StoreError::NoSpace) => {}
+                Err(error) => return Err(error),
+            }
+            if let Some(runs) = self.space.lock().take_scattered(blocks) {
+                return Ok(runs);
+            }
+            if waited || !self.space.lock().has_pending() {
+                return Err(StoreError::NoSpace);
+            }
+            // What was freed, but not durably, may be enough.
+            waited = true;
+            self.store.committed(self.store.last_transno()).await?;
+            self.tidy().await;
+        }
+    }
+
+    fn take_now(&self, blocks: u32) -> Option<Run> {
+        let committed = self.store.last_committed();
+        let mut space = self.space.lock();
+        space.release(committed);
+        let run = space.take(blocks);
+        if space.has_work() || space.free_blocks() < self.ahead() {
+            self.work.notify_one();
+        }
+        run
+    }
+
+    fn ahead(&self) -> u64 {
+        u64::from(self.ahead.load(Ordering::Relaxed))
+    }
+
+    /// Makes a data file, unless there is `enough` room by now.
+    async fn prepare(&self, enough: impl Fn(&Space) -> bool) -> Result<(), StoreError> {
+        let Ok(_permit) = self.preparing.acquire().await else {
+            return Err(StoreError::Poisoned);
+        };
+        if enough(&self.space.lock()) {
+            return Ok(());
+        }
+        let space = self.dir.space().await?;
+        let spare = space.available.saturating_sub(reserve(space.total));
+        let bytes = (spare / 8).clamp(FILE_BYTES_MIN, FILE_BYTES_MAX) / BLOCK * BLOCK;
+        if spare < bytes {
+            return Err(StoreError::NoSpace);
+        }
+        let seq = self.next_seq.fetch_add(1, Ordering::Relaxed);
+        let id = FileId { boot: self.store.boot(), seq };
+        let name = id.to_string();
+        let file = self.dir.create(&name).await?;
+        if let Err(error) = self.make_ready(&file, bytes).await {
+            let _ = self.dir.remove(&name).await;
+            let full = error.kind() == std::io::ErrorKind::StorageFull;
+            return Err(if full { StoreError::NoSpace } else { error.into() });
+        }
+        self.handles.lock().put(id, file);
+        let blocks = (bytes / BLOCK) as u32;
+        self.ahead.store(blocks / 2, Ordering::Relaxed);
+        self.space.lock().add_current(id, blocks);
+        Ok(())
+    }
+
+    /// Everything that a later write could fail on, or a crash could undo, is done here.
+    async fn make_ready(&self, file: &File, bytes: u64) -> std::io::Result<()> {
+        file.allocate(0, bytes).await?;
+        file.sync().await?;
+        self.dir.sync().await
+    }
+
+    /// Gives back to the file system what nothing refers to.
+    async fn tidy(&self) {
+        let Ok(_permit) = self.tidying.acquire().await else {
+            return;
+        };
+        let committed = self.store.last_committed();
+        let work = {
+            let mut space = self.space.lock();
+            space.release(committed);
+            let mut work = space.take_work();
+            work.remove.extend(space.drop_unused(2 * FILE_BYTES_MAX / BLOCK));
+            work
+        };
+        for id in work.remove {
+            self.remove(id).await;
+        }
+        for hole in work.punch {
+            let done = match self.handle(hole.file).await {
+                Ok(file) => {
+                    let (at, len) = (u64::from(hole.block) * BLOCK, u64::from(hole.count) * BLOCK);
+                    file.punch(at, len).await.map_err(StoreError::from)
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = done {
+                tracing::warn!(file = %hole.file, %error, "freed space is not given back");
+            }
+        }
+    }
+
+    async fn remove(&self, id: FileId) {
+        self.handles.lock().open.remove(&id);
+        if let Err(error) = self.dir.remove(&id.to_string()).await {
+            tracing::warn!(file = %id, %error, "a data file that nothing refers to stays");
+        }
+    }
+
+    /// Reads whole blocks.
+    pub async fn read(&self, run: Run) -> Result<Bytes, StoreError> {
+        let file = match self.handle(run.file).await {
+            Err(StoreError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(StoreError::Corrupt { what: format!("data file {}, which is missing,", run.file) });
+            }
+            file => file?,
+        };
+        let len = run.count as usize * BLOCK as usize;
+        Ok(file.read_at(u64::from(run.block) * BLOCK, len).await?)
+    }
+
+    /// Keeps everything where it is that is referred to from now on, until the result is dropped.
+    pub fn reading(self: &Arc<Files>) -> Reading {
+        Reading { files: self.clone(), ticket: self.space.lock().enter() }
+    }
+
+    /// Bytes that can be written into files that exist.
+    pub fn free_bytes(&self) -> u64 {
+        let committed = self.store.last_committed();
+        let mut space = self.space.lock();
+        space.release(committed);
+        if space.has_work() {
+            self.work.notify_one();
+        }
+        space.free_blocks() * BLOCK
+    }
+
+    /// Space of the disk, without the reserve.
+    pub async fn disk_space(&self) -> Result<rt::disk::Space, StoreError> {
+        let space = self.dir.space().await?;
+        let reserve = reserve(space.total);
+        let (free, available) = (space.free.saturating_sub(reserve), space.available.saturating_sub(reserve));
+        Ok(rt::disk::Space { total: space.total, free, available })
+    }
+
+    /// Number of blocks of a file, if it is there; for the checker.
+    pub fn blocks(&self, id: FileId) -> Option<u32> {
+        self.space.lock().blocks(id)
+    }
+
+    /// Whether all of the blocks are marked as used; for the checker.
+    pub fn is_used(&self, run: Run) -> bool {
+        self.space.lock().is_used(run)
+    }
+
+    /// Ends the background task and removes files without data.
+    pub async fn close(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.work.notify_one();
+        self.tidy().await;
+        let unused = self.space.lock().drop_unused(0);
+        for id in unused {
+            self.remove(id).await;
+        }
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        self.work.notify_one();
+    }
+}
+
+/// One round of the background task: whether freed blocks still wait. `None` ends the task.
+async fn in_background(files: &Weak<Files>) -> Option<bool> {
+    let files = files.upgrade()?;
+    if files.stopped.load(Ordering::SeqCst) {
+        return None;
+    }
+    files.tidy().await;
+    let ahead = files.ahead();
+    match files.prepare(|space| space.free_blocks() >= ahead).await {
+        Ok(()) | Err(StoreError::NoSpace) => {}
+        Err(error) => tracing::warn!(%error, "no data file could be made ahead of need"),
+    }
+    Some(files.space.lock().has_pending())
+}
+
+/// What is left to the log and the engine, in bytes.
+fn reserve(total: u64) -> u64 {
+    (total / 32).min(RESERVE_BYTES_MAX)
+}

@@ -1,0 +1,202 @@
+//! Keys and records of objects. Layout: `docs/disk.md#objects`.
+
+use bytes::Bytes;
+use proto::wire::messages::ObjectAttr;
+use proto::{Fid, ObjectId, Timestamp};
+
+use super::extent::BLOCK;
+
+/// First byte of the keys of extents.
+const EXTENT: u8 = b'E';
+/// First byte of the keys of object records.
+const RECORD: u8 = b'O';
+/// First byte of the keys of tombstones.
+const TOMB: u8 = b'T';
+
+/// Bytes of an encoded object id.
+const ID_BYTES: usize = 20;
+/// Bytes of an encoded record.
+const RECORD_BYTES: usize = 48;
+
+fn with_id(prefix: u8, id: ObjectId) -> Vec<u8> {
+    let mut key = Vec::with_capacity(1 + ID_BYTES + 8);
+    key.push(prefix);
+    key.extend_from_slice(&id.layout.to_key());
+    key.extend_from_slice(&id.stripe.to_be_bytes());
+    key
+}
+
+fn id_of(key: &[u8]) -> Option<(ObjectId, &[u8])> {
+    let (id, rest) = key.split_at_checked(ID_BYTES)?;
+    let layout = Fid::from_key(id)?;
+    let stripe = u32::from_be_bytes(*id.last_chunk::<4>()?);
+    Some((ObjectId { layout, stripe }, rest))
+}
+
+/// Key of an object's record.
+pub fn record_key(id: ObjectId) -> Bytes {
+    with_id(RECORD, id).into()
+}
+
+/// Key of the extent of an object that starts at byte `offset`.
+pub fn extent_key(id: ObjectId, offset: u64) -> Bytes {
+    let mut key = with_id(EXTENT, id);
+    key.extend_from_slice(&offset.to_be_bytes());
+    key.into()
+}
+
+/// The key right behind `key`.
+pub fn after(key: &[u8]) -> Bytes {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    next.into()
+}
+
+/// First and last (exclusive) key of all records.
+pub fn records() -> (Bytes, Bytes) {
+    (Bytes::from_static(&[RECORD]), Bytes::from_static(&[RECORD + 1]))
+}
+
+/// First and last (exclusive) key of all extents.
+pub fn extents() -> (Bytes, Bytes) {
+    (Bytes::from_static(&[EXTENT]), Bytes::from_static(&[EXTENT + 1]))
+}
+
+/// The object whose record has `key`.
+pub fn parse_record_key(key: &[u8]) -> Option<ObjectId> {
+    let (id, rest) = id_of(key.strip_prefix(&[RECORD])?)?;
+    rest.is_empty().then_some(id)
+}
+
+/// The object and the offset of the extent that has `key`.
+pub fn parse_extent_key(key: &[u8]) -> Option<(ObjectId, u64)> {
+    let (id, rest) = id_of(key.strip_prefix(&[EXTENT])?)?;
+    Some((id, u64::from_be_bytes(rest.try_into().ok()?)))
+}
+
+/// Key of the tombstone of the range of layout ids that ends with `last`.
+pub fn tomb_key(last: Fid) -> Bytes {
+    // The version stands before the oid: a range runs over oids.
+    let mut key = Vec::with_capacity(17);
+    key.push(TOMB);
+    key.extend_from_slice(&last.seq.to_be_bytes());
+    key.extend_from_slice(&last.ver.to_be_bytes());
+    key.extend_from_slice(&last.oid.to_be_bytes());
+    key.into()
+}
+
+/// The last layout id of the range whose tombstone has `key`.
+pub fn parse_tomb_key(key: &[u8]) -> Option<Fid> {
+    let (seq, rest) = key.strip_prefix(&[TOMB])?.split_first_chunk::<8>()?;
+    let (ver, oid) = rest.split_first_chunk::<4>()?;
+    Some(Fid {
+        seq: u64::from_be_bytes(*seq),
+        oid: u32::from_be_bytes(oid.try_into().ok()?),
+        ver: u32::from_be_bytes(*ver),
+    })
+}
+
+/// What is stored of an object besides its extents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Record {
+    /// Bytes up to the last one written.
+    pub size: u64,
+    /// There may be extents in `[size, tail)`: cut off already, not yet taken away. Never below `size`.
+    pub tail: u64,
+    /// Blocks of data files that the extents occupy.
+    pub blocks: u64,
+    /// Last change of the data.
+    pub mtime: Timestamp,
+    /// Newest ctime that came with a change.
+    pub ctime: Timestamp,
+}
+
+fn put_time(out: &mut Vec<u8>, time: Timestamp) {
+    out.extend_from_slice(&time.secs.to_le_bytes());
+    out.extend_from_slice(&time.nanos.to_le_bytes());
+}
+
+fn take_time(from: &[u8]) -> Option<Timestamp> {
+    let (secs, nanos) = from.split_first_chunk::<8>()?;
+    Some(Timestamp { secs: i64::from_le_bytes(*secs), nanos: u32::from_le_bytes(nanos.try_into().ok()?) })
+}
+
+impl Record {
+    /// The value that is stored.
+    pub fn encode(&self) -> Bytes {
+        let mut out = Vec::with_capacity(RECORD_BYTES);
+        for number in [self.size, self.tail, self.blocks] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        put_time(&mut out, self.mtime);
+        put_time(&mut out, self.ctime);
+        out.into()
+    }
+
+    /// The inverse of [`Record::encode`]; `None` for bytes that are no record.
+    pub fn decode(bytes: &[u8]) -> Option<Record> {
+        let bytes: &[u8; RECORD_BYTES] = bytes.try_into().ok()?;
+        let number = |at: usize| Some(u64::from_le_bytes(bytes[at..at + 8].try_into().ok()?));
+        let record = Record {
+            size: number(0)?,
+            tail: number(8)?,
+            blocks: number(16)?,
+            mtime: take_time(&bytes[24..36])?,
+            ctime: take_time(&bytes[36..48])?,
+        };
+        (record.tail >= record.size).then_some(record)
+    }
+
+    /// What others learn of the object.
+    pub fn attr(&self) -> ObjectAttr {
+        ObjectAttr {
+            size: self.size,
+            blocks: self.blocks * (BLOCK / 512),
+            mtime: self.mtime,
+            ctime: self.ctime,
+        }
+    }
+
+    /// Takes over the time of a change; the newest wins.
+    pub fn touch(&mut self, time: Timestamp) {
+        self.mtime = self.mtime.max(time);
+        self.ctime = self.ctime.max(time);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: ObjectId = ObjectId { layout: Fid { seq: 0x2_0000_0400, oid: 7, ver: 0 }, stripe: 3 };
+
+    #[test]
+    fn keys_have_the_bytes_of_the_specification() {
+        let hex = |key: &[u8]| key.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        assert_eq!(hex(&record_key(ID)), "4f0000000200000400000000070000000000000003");
+        assert_eq!(hex(&extent_key(ID, 0x1000)), "4500000002000004000000000700000000000000030000000000001000");
+        assert_eq!(hex(&tomb_key(ID.layout)), "5400000002000004000000000000000007");
+    }
+
+    #[test]
+    fn keys_parse_back_and_foreign_keys_do_not() {
+        assert_eq!(parse_record_key(&record_key(ID)), Some(ID));
+        assert_eq!(parse_extent_key(&extent_key(ID, 99)), Some((ID, 99)));
+        assert_eq!(parse_tomb_key(&tomb_key(ID.layout)), Some(ID.layout));
+        assert_eq!(parse_record_key(&extent_key(ID, 99)), None);
+        assert_eq!(parse_extent_key(&record_key(ID)), None);
+        assert_eq!(parse_record_key(b"O"), None);
+        assert_eq!(parse_tomb_key(b"T123"), None);
+    }
+
+    #[test]
+    fn record_round_trips_and_refuses_other_bytes() {
+        let time = Timestamp { secs: -5, nanos: 7 };
+        let record = Record { size: 10, tail: 20, blocks: 3, mtime: time, ctime: time };
+        assert_eq!(Record::decode(&record.encode()), Some(record));
+        assert_eq!(Record::decode(&record.encode()[1..]), None);
+        let backwards = Record { size: 20, tail: 10, ..record };
+        assert_eq!(Record::decode(&backwards.encode()), None);
+    }
+}

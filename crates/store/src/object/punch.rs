@@ -1,0 +1,150 @@
+//! Cutting ranges out of objects, and setting their size.
+//!
+//! A cut may concern more extents than one commit should carry. Setting the size is one commit all the same: what
+//! lies behind the new size is out of sight at once, and goes afterwards, or before the object grows again. A hole
+//! is cut piece by piece; the commit that answers the request is the last one.
+
+use proto::limits::FILE_BYTES_MAX;
+use proto::wire::messages::ObjectAttr;
+use proto::{ObjectId, Timestamp, Transno};
+
+use super::cache::State;
+use super::plan::{Carried, Plan};
+use super::{CUT_CHANGES_MAX, Extra, Objects, refuse_dead};
+use crate::error::StoreError;
+
+/// One cut that is asked for.
+struct Cut {
+    id: ObjectId,
+    start: u64,
+    end: u64,
+    time: Timestamp,
+    replay: Option<Transno>,
+    extra: Option<Extra>,
+}
+
+/// What came of one step.
+enum Step {
+    /// The request is carried out; whether something behind the end is left to be taken away.
+    Committed(ObjectAttr, Transno, bool),
+    /// A part of the hole was cut.
+    Again,
+    /// What was cut off behind the object's end has to go first.
+    TrimFirst,
+}
+
+impl Objects {
+    /// Cuts `[start, end)`; `end == u64::MAX` sets the size to `start`.
+    pub async fn punch(
+        &self,
+        id: ObjectId,
+        start: u64,
+        end: u64,
+        time: Timestamp,
+        replay: Option<Transno>,
+        extra: Extra,
+    ) -> Result<(ObjectAttr, Transno), StoreError> {
+        if start > FILE_BYTES_MAX {
+            return Err(StoreError::Io(std::io::ErrorKind::FileTooLarge.into()));
+        }
+        let mut cut = Cut { id, start, end, time, replay, extra: Some(extra) };
+        loop {
+            self.store.room().await?;
+            let step = self.with(id.layout, |state| {
+                refuse_dead(state)?;
+                if end == u64::MAX { self.set_size(state, &mut cut) } else { self.cut_hole(state, &mut cut) }
+            })?;
+            match step {
+                Step::Committed(attr, transno, unfinished) => {
+                    if unfinished {
+                        self.trim(id).await?;
+                    }
+                    return Ok((attr, transno));
+                }
+                Step::Again => {}
+                Step::TrimFirst => self.trim(id).await?,
+            }
+        }
+    }
+
+    fn set_size(&self, state: &mut State, cut: &mut Cut) -> Result<Step, StoreError> {
+        let object = state.object(&self.store, cut.id)?;
+        if object.record.is_none() && cut.start == 0 {
+            let (attr, transno) = self.commit_nothing(object.record().attr(), cut.replay, cut.extra.take())?;
+            return Ok(Step::Committed(attr, transno, false));
+        }
+        let mut record = object.record();
+        if cut.start > record.size && record.tail > record.size {
+            return Ok(Step::TrimFirst);
+        }
+        record.size = cut.start;
+        record.tail = record.tail.max(cut.start);
+        record.touch(cut.time);
+        let mut plan = Plan::new(record);
+        let complete =
+            plan.cut(object, &self.store, cut.id, cut.start..record.tail, CUT_CHANGES_MAX)?;
+        if complete {
+            record.tail = record.size;
+            plan.record = Some(record);
+        }
+        let carried = Carried { replay: cut.replay, extra: cut.extra.take(), ..Carried::default() };
+        let (attr, transno) = self.commit(object, cut.id, plan, carried)?;
+        Ok(Step::Committed(attr, transno, !complete))
+    }
+
+    fn cut_hole(&self, state: &mut State, cut: &mut Cut) -> Result<Step, StoreError> {
+        let object = state.object(&self.store, cut.id)?;
+        let Some(mut record) = object.record else {
+            let (attr, transno) = self.commit_nothing(object.record().attr(), cut.replay, cut.extra.take())?;
+            return Ok(Step::Committed(attr, transno, false));
+        };
+        record.touch(cut.time);
+        let mut plan = Plan::new(record);
+        let range = cut.start..cut.end.min(record.size).max(cut.start);
+        if !plan.cut(object, &self.store, cut.id, range, CUT_CHANGES_MAX)? {
+            self.commit(object, cut.id, plan, Carried::default())?;
+            return Ok(Step::Again);
+        }
+        let carried = Carried { replay: cut.replay, extra: cut.extra.take(), ..Carried::default() };
+        let (attr, transno) = self.commit(object, cut.id, plan, carried)?;
+        Ok(Step::Committed(attr, transno, false))
+    }
+
+    /// Takes away what was cut off behind the object's end, and what is left of a destroyed object.
+    pub(super) async fn trim(&self, id: ObjectId) -> Result<(), StoreError> {
+        loop {
+            self.store.room().await?;
+            if self.with(id.layout, |state| self.trim_step(state, id))? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One commit of [`Objects::trim`]; says whether it was the last.
+    fn trim_step(&self, state: &mut State, id: ObjectId) -> Result<bool, StoreError> {
+        let dead = state.dead == Some(true);
+        let object = state.object(&self.store, id)?;
+        let Some(mut record) = object.record else { return Ok(true) };
+        if record.tail == record.size && !dead {
+            return Ok(true);
+        }
+        let mut plan = Plan::new(record);
+        let complete =
+            plan.cut(object, &self.store, id, record.size..record.tail, CUT_CHANGES_MAX)?;
+        if complete {
+            record.tail = record.size;
+            plan.record = (!dead).then_some(record);
+        }
+        self.commit(object, id, plan, Carried::default())?;
+        Ok(complete)
+    }
+
+    /// Goes on with what a stop of the target interrupted.
+    pub(super) async fn finish(&self, unfinished: Vec<ObjectId>) {
+        for id in unfinished {
+            if let Err(error) = self.trim(id).await {
+                tracing::warn!(object = %id.layout, stripe = id.stripe, %error, "space of cut data stays taken");
+            }
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Reading from an object.
+
+use std::ops::Range;
+use std::task::Poll;
+
+use bytes::Bytes;
+use proto::ObjectId;
+use rt::BoxFuture;
+
+use super::block::first_damaged;
+use super::cache::Object;
+use super::extent::{BLOCK, Extent, Run, overlapping};
+use super::{CHUNK_BYTES, Objects, chunk_end, refuse_dead};
+use crate::error::StoreError;
+
+/// Reads from the disk that are under way at once for one request.
+const READS_MAX: usize = 16;
+/// Blocks that are read at once.
+const READ_BLOCKS_MAX: u32 = 2048;
+
+/// A part of what is wanted: in one extent, or in none.
+struct Segment {
+    len: u64,
+    extent: Option<Extent>,
+}
+
+/// One read from the disk.
+struct DiskRead {
+    run: Run,
+    bytes: Bytes,
+}
+
+impl Objects {
+    /// Slices that together are `[offset, offset+len)` cut at the object's end, holes as zeros; and the size.
+    pub async fn read(&self, id: ObjectId, offset: u64, len: u32) -> Result<(Vec<Bytes>, u64), StoreError> {
+        let _reading = self.files.reading();
+        let (segments, size) = self.with(id.layout, |state| {
+            refuse_dead(state)?;
+            let object = state.object(&self.store, id)?;
+            let size = object.record().size;
+            let end = offset.saturating_add(u64::from(len)).min(size);
+            let segments = self.segments(object, id, offset..end)?;
+            object.shrink();
+            Ok((segments, size))
+        })?;
+        Ok((self.fetch(id, segments).await?, size))
+    }
+
+    /// The bytes of `range`, holes as zeros. The caller has told that it reads before it looked at the extents.
+    pub(super) async fn read_range(
+        &self,
+        id: ObjectId,
+        range: Range<u64>,
+    ) -> Result<Vec<Bytes>, StoreError> {
+        let segments = self.with(id.layout, |state| {
+            let object = state.object(&self.store, id)?;
+            self.segments(object, id, range)
+        })?;
+        self.fetch(id, segments).await
+    }
+
+    fn segments(
+        &self,
+        object: &mut Object,
+        id: ObjectId,
+        range: Range<u64>,
+    ) -> Result<Vec<Segment>, StoreError> {
+        let mut segments: Vec<Segment> = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let end = chunk_end(at).min(range.end);
+            let extents = object.chunk(&self.store, id, at / CHUNK_BYTES)?;
+            for (start, extent) in overlapping(extents, at..end) {
+                let from = start.max(at);
+                let to = (start + u64::from(extent.len)).min(end);
+                if from > at {
+                    segments.push(Segment { len: from - at, extent: None });
+                }
+                segments.push(Segment { len: to - from, extent: Some(extent.slice(from - start, to - start)) });
+                at = to;
+            }
+            if at < end {
+                segments.push(Segment { len: end - at, extent: None });
+                at = end;
+            }
+        }
+        Ok(segments)
+    }
+
+    async fn fetch(&self, id: ObjectId, segments: Vec<Segment>) -> Result<Vec<Bytes>, StoreError> {
+        let mut reads: Vec<DiskRead> = Vec::new();
+        for extent in segments.iter().filter_map(|segment| segment.extent.as_ref()) {
+            add_read(&mut reads, extent);
+        }
+        for group in reads.chunks_mut(READS_MAX) {
+            self.read_group(group).await?;
+        }
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut index = 0;
+        for segment in segments {
+            let Some(extent) = segment.extent else {
+                pieces.push(Piece::Zeros(segment.len));
+                continue;
+            };
+            let run = run_of(&extent);
+            // Reads are in the order of the extents.
+            while !holds(reads[index].run, run) {
+                index += 1;
+            }
+            check_sums(id, &extent, &reads[index])?;
+            let from = (extent.at - u64::from(reads[index].run.block) * BLOCK) as usize;
+            let range = from..from + extent.len as usize;
+            match pieces.last_mut() {
+                Some(Piece::Read(last, before)) if *last == index && before.end == range.start => {
+                    before.end = range.end;
+                }
+                _ => pieces.push(Piece::Read(index, range)),
+            }
+        }
+        let mut slices = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            match piece {
+                Piece::Zeros(len) => push_zeros(&self.zeros, len, &mut slices),
+                Piece::Read(index, range) => slices.push(reads[index].bytes.slice(range)),
+            }
+        }
+        Ok(slices)
+    }
+
+    async fn read_group(&self, group: &mut [DiskRead]) -> Result<(), StoreError> {
+        if let [read] = group {
+            read.bytes = self.files.read(read.run).await?;
+            return Ok(());
+        }
+        let futures: Vec<BoxFuture<'_, Result<Bytes, StoreError>>> =
+            group.iter().map(|read| Box::pin(self.files.read(read.run)) as BoxFuture<'_, _>).collect();
+        for (read, bytes) in group.iter_mut().zip(join(futures).await) {
+            read.bytes = bytes?;
+        }
+        Ok(())
+    }
+}
+
+/// A part of an answer.
+enum Piece {
+    Zeros(u64),
+    /// Which read, and which of its bytes.
+    Read(usize, Range<usize>),
+}
+
+fn push_zeros(zeros: &Bytes, len: u64, slices: &mut Vec<Bytes>) {
+    let mut left = len;
+    while left > 0 {
+        let part = left.min(zeros.len() as u64);
+        slices.push(zeros.slice(..part as usize));
+        left -= part;
+    }
+}
+
+/// Checks every block that `extent` touches.
+fn check_sums(id: ObjectId, extent: &Extent, read: &DiskRead) -> Result<(), StoreError> {
+    let run = run_of(extent);
+    let first = (run.block - read.run.block) as usize * BLOCK as usize;
+    let blocks = read.bytes.get(first..first + run.count as usize * BLOCK as usize);
+    let Some(n) = blocks.map_or(Some(0), |blocks| first_damaged(blocks, |n| extent.sum(n))) else {
+        return Ok(());
+    };
+    let block = run.block as usize + n;
+    let what = format!("block {block:#x} of data file {} (object {}:{})", run.file, id.layout, id.stripe);
+    tracing::error!("{what} does not match its checksum");
+    Err(StoreError::Corrupt { what })
+}
+
+fn run_of(extent: &Extent) -> Run {
+    let blocks = extent.blocks();
+    Run { file: extent.file, block: blocks.start as u32, count: (blocks.end - blocks.start) as u32 }
+}
+
+/// Whether `inner` lies in `outer`.
+fn holds(outer: Run, inner: Run) -> bool {
+    outer.file == inner.file
+        && outer.block <= inner.block
+        && inner.block + inner.count <= outer.block + outer.count
+}
+
+/// Adds what has to be read for `extent`: to the read before if it continues that.
+fn add_read(reads: &mut Vec<DiskRead>, extent: &Extent) {
+    let run = run_of(extent);
+    if let Some(last) = reads.last_mut() {
+        let end = last.run.block + last.run.count;
+        // Two pieces of one write may share a block.
+        let continues = last.run.file == run.file && (run.block == end || run.block + 1 == end);
+        let count = run.block + run.count - last.run.block.min(run.block);
+        if continues && run.block >= last.run.block && count <= READ_BLOCKS_MAX {
+            last.run.count = count;
+            return;
+        }
+    }
+    reads.push(DiskRead { run, bytes: Bytes::new() });
+}
+
+/// Results of all of `futures`, which run side by side.
+async fn join<T: Send>(mut futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
+    let mut results: Vec<Option<T>> = futures.iter().map(|_| None).collect();
+    std::future::poll_fn(move |cx| {
+        for (future, result) in futures.iter_mut().zip(&mut results) {
+            if result.is_none()
+                && let Poll::Ready(value) = future.as_mut().poll(cx)
+            {
+                *result = Some(value);
+            }
+        }
+        if results.iter().any(Option::is_none) {
+            return Poll::Pending;
+        }
+        Poll::Ready(results.iter_mut().filter_map(Option::take).collect())
+    })
+    .await
+}

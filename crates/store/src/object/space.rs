@@ -1,0 +1,381 @@
+//! Which blocks of the data files are free. Pure.
+//!
+//! Blocks are taken only from files of the current boot. Freed blocks are given back when the change that freed
+//! them is durable and nobody who saw the old extents still reads: those of current files can be taken again,
+//! those of former files are holes to be punched, and a former file without used blocks can be removed.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use proto::Transno;
+
+use super::extent::{FileId, Run};
+
+/// Runs of free blocks of one file: first block and count.
+#[derive(Debug, Default)]
+struct FreeMap {
+    runs: BTreeMap<u32, u32>,
+    free: u32,
+    /// Blocks of the file.
+    blocks: u32,
+    /// Where the search for free blocks starts.
+    cursor: u32,
+}
+
+impl FreeMap {
+    fn fits(&self, count: u32) -> bool {
+        self.free >= count && self.runs.values().any(|len| *len >= count)
+    }
+
+    /// Takes `count` consecutive blocks; the first that fit from the cursor on, then from the start.
+    fn take(&mut self, count: u32) -> Option<u32> {
+        let fits = |(start, len): (&u32, &u32)| (*len >= count).then_some(*start);
+        let start = self
+            .runs
+            .range(self.cursor..)
+            .find_map(fits)
+            .or_else(|| self.runs.range(..self.cursor).find_map(fits))?;
+        self.take_at(start, count);
+        Some(start)
+    }
+
+    /// Takes up to `count` consecutive blocks from the largest run.
+    fn take_some(&mut self, count: u32) -> Option<(u32, u32)> {
+        let (start, len) = self.runs.iter().max_by_key(|(start, len)| (**len, u32::MAX - **start))?;
+        let (start, taken) = (*start, count.min(*len));
+        self.take_at(start, taken);
+        Some((start, taken))
+    }
+
+    fn take_at(&mut self, start: u32, count: u32) {
+        let len = self.runs.remove(&start).expect("the caller found the run");
+        if len > count {
+            self.runs.insert(start + count, len - count);
+        }
+        self.free -= count;
+        self.cursor = start + count;
+    }
+
+    fn give(&mut self, start: u32, count: u32) {
+        let (mut from, mut len) = (start, count);
+        if let Some((before, before_len)) = self.runs.range(..=start).next_back() {
+            assert!(before + before_len <= start, "blocks are freed once");
+            if before + before_len == start {
+                (from, len) = (*before, before_len + count);
+            }
+        }
+        if let Some((next, next_len)) = self.runs.range(start + 1..).next() {
+            assert!(start + count <= *next, "blocks are freed once");
+            if start + count == *next {
+                let (next, next_len) = (*next, *next_len);
+                self.runs.remove(&next);
+                len += next_len;
+            }
+        }
+        self.runs.insert(from, len);
+        self.free += count;
+    }
+}
+
+/// A file of a former boot.
+#[derive(Debug)]
+struct Former {
+    blocks: u32,
+    used: u32,
+}
+
+/// Blocks that a change freed.
+#[derive(Debug)]
+struct Pending {
+    /// The freeing change is durable when this is.
+    until: Transno,
+    /// Readers with a smaller ticket may still read the blocks.
+    ticket: u64,
+    runs: Vec<Run>,
+}
+
+/// What has to be done to files, by someone who may wait.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Holes to punch into former files.
+    pub punch: Vec<Run>,
+    /// Files that nothing refers to.
+    pub remove: Vec<FileId>,
+}
+
+/// The blocks of all data files.
+#[derive(Debug, Default)]
+pub struct Space {
+    current: BTreeMap<FileId, FreeMap>,
+    /// Current files by their number of free blocks.
+    roomy: BTreeSet<(u32, FileId)>,
+    /// The file that blocks are taken from first.
+    active: Option<FileId>,
+    former: BTreeMap<FileId, Former>,
+    pending: VecDeque<Pending>,
+    work: Work,
+    readers: BTreeSet<u64>,
+    next_ticket: u64,
+}
+
+/// How many files are looked at for a run of free blocks before a new one is made.
+const FILES_SEARCHED_MAX: usize = 8;
+
+impl Space {
+    /// Adds a current file of `blocks` free blocks.
+    pub fn add_current(&mut self, file: FileId, blocks: u32) {
+        let map = FreeMap { runs: BTreeMap::from([(0, blocks)]), free: blocks, blocks, cursor: 0 };
+        self.roomy.insert((blocks, file));
+        self.current.insert(file, map);
+    }
+
+    /// Adds a file of a former boot whose used blocks are `used`, in order; the rest becomes holes.
+    pub fn add_former(&mut self, file: FileId, blocks: u32, used: &[(u32, u32)]) {
+        let count = used.iter().map(|(_, count)| count).sum();
+        self.former.insert(file, Former { blocks, used: count });
+        if count == 0 {
+            self.work.remove.push(file);
+            return;
+        }
+        let mut at = 0;
+        for (start, count) in used.iter().copied().chain([(blocks, 0)]) {
+            if at < start {
+                self.work.punch.push(Run { file, block: at, count: start - at });
+            }
+            at = start + count;
+        }
+    }
+
+    fn with_current<T>(&mut self, file: FileId, change: impl FnOnce(&mut FreeMap) -> T) -> Option<T> {
+        let map = self.current.get_mut(&file)?;
+        self.roomy.remove(&(map.free, file));
+        let result = change(map);
+        self.roomy.insert((map.free, file));
+        Some(result)
+    }
+
+    /// Takes `count` consecutive blocks.
+    pub fn take(&mut self, count: u32) -> Option<Run> {
+        for file in self.searched(count) {
+            if let Some(Some(block)) = self.with_current(file, |map| map.take(count)) {
+                self.active = Some(file);
+                return Some(Run { file, block, count });
+            }
+        }
+        None
+    }
+
+    /// Whether `count` consecutive blocks can be taken.
+    pub fn fits(&self, count: u32) -> bool {
+        self.searched(count).iter().any(|file| self.current[file].fits(count))
+    }
+
+    /// Files in which `count` consecutive blocks are looked for.
+    fn searched(&self, count: u32) -> Vec<FileId> {
+        let roomy = self.roomy.range((count, FileId { boot: 0, seq: 0 })..).rev().map(|(_, file)| *file);
+        self.active.into_iter().chain(roomy.take(FILES_SEARCHED_MAX)).collect()
+    }
+
+    /// Takes `count` blocks, wherever there are any.
+    pub fn take_scattered(&mut self, count: u32) -> Option<Vec<Run>> {
+        let mut runs = Vec::new();
+        let mut left = count;
+        while left > 0 {
+            let largest = self.roomy.last().map(|(_, file)| *file);
+            let found = largest.and_then(|file| Some((file, self.with_current(file, |m| m.take_some(left))??)));
+            let Some((file, (block, count))) = found else {
+                self.give_back(&runs);
+                return None;
+            };
+            left -= count;
+            runs.push(Run { file, block, count });
+        }
+        Some(runs)
+    }
+
+    /// Gives blocks back that nothing ever referred to.
+    pub fn give_back(&mut self, runs: &[Run]) {
+        for run in runs {
+            self.with_current(run.file, |map| map.give(run.block, run.count)).expect("a current file stays");
+        }
+    }
+
+    /// Blocks that a change freed which is durable when `until` is.
+    pub fn free(&mut self, until: Transno, runs: Vec<Run>) {
+        if !runs.is_empty() {
+            self.pending.push_back(Pending { until, ticket: self.next_ticket, runs });
+        }
+    }
+
+    /// Releases what was freed by changes up to `committed`, as far as nobody reads it.
+    pub fn release(&mut self, committed: Transno) {
+        let oldest = self.readers.first().copied().unwrap_or(u64::MAX);
+        while self.pending.front().is_some_and(|p| p.until <= committed && p.ticket <= oldest) {
+            let freed = self.pending.pop_front().expect("there is a front");
+            for run in freed.runs {
+                self.release_run(run);
+            }
+        }
+    }
+
+    fn release_run(&mut self, run: Run) {
+        if self.with_current(run.file, |map| map.give(run.block, run.count)).is_some() {
+            return;
+        }
+        let Some(former) = self.former.get_mut(&run.file) else {
+            return;
+        };
+        former.used = former.used.saturating_sub(run.count);
+        if former.used == 0 {
+            self.work.punch.retain(|hole| hole.file != run.file);
+            self.work.remove.push(run.file);
+        } else {
+            self.work.punch.push(run);
+        }
+    }
+
+    /// Takes what is to be done to files. Files to be removed are forgotten.
+    pub fn take_work(&mut self) -> Work {
+        let work = std::mem::take(&mut self.work);
+        for file in &work.remove {
+            self.former.remove(file);
+        }
+        work
+    }
+
+    /// Whether there is something to do to files.
+    pub fn has_work(&self) -> bool {
+        self.work != Work::default()
+    }
+
+    /// Forgets current files without used blocks, but `keep_free` free blocks; they are to be removed.
+    pub fn drop_unused(&mut self, keep_free: u64) -> Vec<FileId> {
+        let mut dropped = Vec::new();
+        let mut free = self.free_blocks();
+        let unused: Vec<(FileId, u32)> =
+            self.current.iter().filter(|(_, m)| m.free == m.blocks).map(|(file, m)| (*file, m.blocks)).collect();
+        for (file, blocks) in unused {
+            if free < keep_free + u64::from(blocks) || (self.active == Some(file) && keep_free > 0) {
+                continue;
+            }
+            free -= u64::from(blocks);
+            self.current.remove(&file);
+            self.active = self.active.filter(|active| *active != file);
+            self.roomy.remove(&(blocks, file));
+            dropped.push(file);
+        }
+        dropped
+    }
+
+    /// A reader's ticket: what is freed from now on stays until it is given to [`Space::leave`].
+    pub fn enter(&mut self) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.readers.insert(ticket);
+        ticket
+    }
+
+    /// The reader with `ticket` is done.
+    pub fn leave(&mut self, ticket: u64) {
+        self.readers.remove(&ticket);
+    }
+
+    /// Whether freed blocks wait for a commit or for a reader.
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Blocks that can be taken now.
+    pub fn free_blocks(&self) -> u64 {
+        self.roomy.iter().map(|(free, _)| u64::from(*free)).sum()
+    }
+
+    /// Number of blocks of `file`, if it is known.
+    pub fn blocks(&self, file: FileId) -> Option<u32> {
+        let current = self.current.get(&file).map(|map| map.blocks);
+        current.or_else(|| self.former.get(&file).map(|former| former.blocks))
+    }
+
+    /// Whether the blocks are all marked as used; for the checker. Of former files only the number is known.
+    pub fn is_used(&self, run: Run) -> bool {
+        let Some(map) = self.current.get(&run.file) else {
+            return self.former.contains_key(&run.file);
+        };
+        let end = run.block + run.count;
+        let before = map.runs.range(..end).next_back();
+        end <= map.blocks && before.is_none_or(|(start, len)| start + len <= run.block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: FileId = FileId { boot: 1, seq: 0 };
+    const NEW: FileId = FileId { boot: 2, seq: 0 };
+
+    fn run(file: FileId, block: u32, count: u32) -> Run {
+        Run { file, block, count }
+    }
+
+    #[test]
+    fn takes_in_order_and_gives_back() {
+        let mut space = Space::default();
+        space.add_current(NEW, 10);
+        assert_eq!(space.take(4), Some(run(NEW, 0, 4)));
+        assert_eq!(space.take(4), Some(run(NEW, 4, 4)));
+        assert_eq!(space.take(4), None);
+        assert!(space.is_used(run(NEW, 0, 8)) && !space.is_used(run(NEW, 7, 2)));
+        space.give_back(&[run(NEW, 0, 4)]);
+        assert_eq!(space.free_blocks(), 6);
+        assert_eq!(space.take_scattered(7), None);
+        assert_eq!(space.free_blocks(), 6, "a failed try keeps nothing");
+        assert_eq!(space.take_scattered(6), Some(vec![run(NEW, 0, 4), run(NEW, 8, 2)]));
+        space.give_back(&[run(NEW, 3, 1), run(NEW, 1, 1), run(NEW, 2, 1)]);
+        assert_eq!(space.take(3), Some(run(NEW, 1, 3)), "neighbours become one run");
+    }
+
+    #[test]
+    fn freed_blocks_wait_for_the_commit_and_for_readers() {
+        let mut space = Space::default();
+        space.add_current(NEW, 4);
+        let taken = space.take(4).expect("the file is empty");
+        let early = space.enter();
+        space.free(Transno(7), vec![taken]);
+        let late = space.enter();
+        space.release(Transno(6));
+        assert_eq!(space.take(1), None);
+        space.release(Transno(7));
+        assert_eq!(space.take(1), None, "a reader that saw the blocks still reads");
+        space.leave(early);
+        space.release(Transno(7));
+        assert_eq!(space.take(1), Some(run(NEW, 0, 1)), "the later reader cannot have seen them");
+        space.leave(late);
+    }
+
+    #[test]
+    fn former_files_get_holes_and_go_when_empty() {
+        let mut space = Space::default();
+        space.add_former(OLD, 10, &[(2, 3), (7, 1)]);
+        let holes = vec![run(OLD, 0, 2), run(OLD, 5, 2), run(OLD, 8, 2)];
+        assert_eq!(space.take_work(), Work { punch: holes, remove: vec![] });
+        space.free(Transno(1), vec![run(OLD, 2, 3)]);
+        space.release(Transno(1));
+        assert_eq!(space.take_work(), Work { punch: vec![run(OLD, 2, 3)], remove: vec![] });
+        space.free(Transno(2), vec![run(OLD, 7, 1)]);
+        space.release(Transno(2));
+        assert_eq!(space.take_work(), Work { punch: vec![], remove: vec![OLD] });
+        assert!(!space.has_work() && !space.has_pending());
+    }
+
+    #[test]
+    fn unused_current_files_are_dropped() {
+        let mut space = Space::default();
+        space.add_current(NEW, 10);
+        space.add_current(FileId { boot: 2, seq: 1 }, 10);
+        let taken = space.take(1).expect("there is room");
+        assert_eq!(taken.file.seq, 1);
+        assert_eq!(space.drop_unused(15), vec![]);
+        assert_eq!(space.drop_unused(5), vec![NEW]);
+        assert_eq!(space.drop_unused(0), vec![]);
+    }
+}

@@ -1,0 +1,106 @@
+//! What is found out of all objects when a target is opened.
+
+use std::collections::BTreeMap;
+
+use proto::{Fid, ObjectId};
+
+use super::extent::{Extent, FileId};
+use super::keys::{self, Record};
+use super::tomb::Tombs;
+use crate::error::StoreError;
+use crate::target::{Store, Value};
+
+/// Keys that one scan brings.
+const SCAN_COUNT: usize = 4096;
+
+/// What is found.
+#[derive(Default)]
+pub struct Survey {
+    /// Used blocks of each data file, in order: first block and count.
+    pub used: BTreeMap<FileId, Vec<(u32, u32)>>,
+    /// Number of objects.
+    pub objects: u64,
+    /// Objects with extents behind their end, and those left of destroyed ones.
+    pub unfinished: Vec<ObjectId>,
+}
+
+/// Calls `each` with every key of `[from, until)` in order.
+pub fn scan_all(
+    store: &Store,
+    (from, until): (bytes::Bytes, bytes::Bytes),
+    mut each: impl FnMut(&bytes::Bytes, &Value) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut from = from;
+    loop {
+        let page = store.scan(&from, &until, SCAN_COUNT)?;
+        for (key, value) in &page {
+            each(key, value)?;
+        }
+        match page.last() {
+            Some((last, _)) if page.len() == SCAN_COUNT => from = keys::after(last),
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Reads every record and every extent.
+pub fn survey(store: &Store) -> Result<Survey, StoreError> {
+    let mut found = Survey::default();
+    scan_all(store, keys::extents(), |key, value| {
+        let extent = Extent::decode(&value.bytes)
+            .ok_or_else(|| StoreError::Corrupt { what: format!("the extent with key {key:x}") })?;
+        let blocks = extent.blocks();
+        let (first, count) = (blocks.start as u32, (blocks.end - blocks.start) as u32);
+        let used = found.used.entry(extent.file).or_default();
+        match used.last_mut() {
+            Some((last, n)) if first >= *last && first <= *last + *n => *n = (*n).max(first + count - *last),
+            _ => used.push((first, count)),
+        }
+        Ok(())
+    })?;
+    for used in found.used.values_mut() {
+        merge(used);
+    }
+    let tombs = Tombs::default();
+    let mut known: Option<(Fid, bool)> = None;
+    scan_all(store, keys::records(), |key, value| {
+        let damaged = || StoreError::Corrupt { what: format!("the record with key {key:x}") };
+        let id = keys::parse_record_key(key).ok_or_else(damaged)?;
+        let record = Record::decode(&value.bytes).ok_or_else(damaged)?;
+        found.objects += 1;
+        let dead = match known {
+            Some((layout, dead)) if layout == id.layout => dead,
+            _ => tombs.is_dead(store, id.layout)?,
+        };
+        known = Some((id.layout, dead));
+        if dead || record.tail > record.size {
+            found.unfinished.push(id);
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Sorts runs and joins those that touch or overlap.
+fn merge(runs: &mut Vec<(u32, u32)>) {
+    runs.sort_unstable();
+    runs.dedup_by(|next, last| {
+        let joins = next.0 <= last.0 + last.1;
+        if joins {
+            last.1 = last.1.max(next.0 + next.1 - last.0);
+        }
+        joins
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_joined() {
+        let mut runs = vec![(8, 2), (0, 3), (2, 1), (3, 1), (9, 4), (20, 1)];
+        merge(&mut runs);
+        assert_eq!(runs, [(0, 4), (8, 5), (20, 1)]);
+    }
+}
