@@ -21,8 +21,6 @@ use crate::error::StoreError;
 use crate::target::{Change, Store};
 
 const SHARDS: usize = 16;
-/// Memory for extents, over all shards, in bytes. What is in use may exceed it.
-const CACHE_BYTES_MAX: usize = 64 << 20;
 /// Chunks that one object keeps in memory while it is in use.
 const OBJECT_CHUNKS_MAX: usize = 256;
 /// Keys that one scan brings.
@@ -81,13 +79,8 @@ struct Chunk {
 }
 
 impl Cache {
-    /// An empty cache.
-    pub fn new() -> Cache {
-        Cache::with_bytes(CACHE_BYTES_MAX)
-    }
-
-    /// An empty cache that keeps at most about `bytes_max` bytes.
-    pub fn with_bytes(bytes_max: usize) -> Cache {
+    /// An empty cache that keeps about `bytes_max` bytes besides what is in use.
+    pub fn new(bytes_max: usize) -> Cache {
         Cache { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), bytes_max }
     }
 

@@ -11,7 +11,7 @@ use proto::{Fid, ObjectId, Timestamp, Transno};
 
 use super::cache::State;
 use super::plan::Plan;
-use super::{CUT_CHANGES_MAX, Extra, Objects};
+use super::{Extra, Objects};
 use crate::error::StoreError;
 use crate::target::Batch;
 
@@ -23,7 +23,7 @@ impl Objects {
         replay: Option<Transno>,
         extra: Extra,
     ) -> Result<Transno, StoreError> {
-        self.store.room().await?;
+        self.room_to_free().await?;
         let ids: BTreeSet<ObjectId> = ids.iter().copied().collect();
         let (transno, unfinished) = self.destroy_now(&ids, replay, extra)?;
         for id in unfinished {
@@ -62,14 +62,14 @@ impl Objects {
     ) -> Result<(Transno, Vec<ObjectId>), StoreError> {
         let mut plans: Vec<(usize, ObjectId, Plan)> = Vec::new();
         let mut unfinished = Vec::new();
-        let mut left = CUT_CHANGES_MAX;
+        let mut left = self.limits.tail_changes_max;
         for id in ids {
             let at = layouts.binary_search(&id.layout).expect("the layouts are those of the ids");
             let object = states[at].object(&self.store, *id)?;
             let Some(mut record) = object.record else { continue };
             record.size = 0;
             let mut plan = Plan::new(record);
-            if plan.cut(object, &self.store, *id, 0..record.tail, left)? {
+            if left > 0 && plan.cut(object, &self.store, *id, 0..record.tail, left)? {
                 plan.record = None;
             } else {
                 unfinished.push(*id);

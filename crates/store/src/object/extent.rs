@@ -72,6 +72,12 @@ impl Extent {
         blocks_of(self.at, u64::from(self.len))
     }
 
+    /// The same as a run.
+    pub fn run(&self) -> Run {
+        let blocks = self.blocks();
+        Run { file: self.file, block: blocks.start as u32, count: (blocks.end - blocks.start) as u32 }
+    }
+
     /// The checksum of the `n`th block that the extent touches.
     pub fn sum(&self, n: usize) -> Option<u32> {
         let bytes = self.sums.get(n * 4..n * 4 + 4)?;

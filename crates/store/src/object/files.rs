@@ -19,7 +19,7 @@ use crate::error::StoreError;
 use crate::target::Store;
 
 /// Directory of the data files within the target's.
-const DIR: &str = "data";
+pub const DIR: &str = "data";
 /// Largest data file, in bytes.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Smallest data file, in bytes. Holds the largest extent.
@@ -379,16 +379,6 @@ impl Files {
         let reserve = reserve(space.total);
         let (free, available) = (space.free.saturating_sub(reserve), space.available.saturating_sub(reserve));
         Ok(rt::disk::Space { total: space.total, free, available })
-    }
-
-    /// Number of blocks of a file, if it is there; for the checker.
-    pub fn blocks(&self, id: FileId) -> Option<u32> {
-        self.space.lock().blocks(id)
-    }
-
-    /// Whether all of the blocks are marked as used; for the checker.
-    pub fn is_used(&self, run: Run) -> bool {
-        self.space.lock().is_used(run)
     }
 
     /// Ends the background task and removes files without data.

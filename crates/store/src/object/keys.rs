@@ -77,19 +77,32 @@ pub fn parse_extent_key(key: &[u8]) -> Option<(ObjectId, u64)> {
 
 /// Key of the tombstone of the range of layout ids that ends with `last`.
 pub fn tomb_key(last: Fid) -> Bytes {
-    // The version stands before the oid: a range runs over oids.
-    let mut key = Vec::with_capacity(17);
+    // The version stands before the oid: a range runs over oids. The store keeps keys together that have their
+    // first 17 bytes in common.
+    let mut key = Vec::with_capacity(21);
     key.push(TOMB);
     key.extend_from_slice(&last.seq.to_be_bytes());
     key.extend_from_slice(&last.ver.to_be_bytes());
+    key.extend_from_slice(&[0; 4]);
     key.extend_from_slice(&last.oid.to_be_bytes());
     key.into()
+}
+
+/// The key right behind the tombstones of the sequence of `layout`.
+pub fn tombs_end(layout: Fid) -> Bytes {
+    after(&tomb_key(Fid { oid: u32::MAX, ..layout }))
+}
+
+/// First and last (exclusive) key of all tombstones.
+pub fn tombs() -> (Bytes, Bytes) {
+    (Bytes::from_static(&[TOMB]), Bytes::from_static(&[TOMB + 1]))
 }
 
 /// The last layout id of the range whose tombstone has `key`.
 pub fn parse_tomb_key(key: &[u8]) -> Option<Fid> {
     let (seq, rest) = key.strip_prefix(&[TOMB])?.split_first_chunk::<8>()?;
-    let (ver, oid) = rest.split_first_chunk::<4>()?;
+    let (ver, rest) = rest.split_first_chunk::<4>()?;
+    let oid = rest.strip_prefix(&[0; 4])?;
     Some(Fid {
         seq: u64::from_be_bytes(*seq),
         oid: u32::from_be_bytes(oid.try_into().ok()?),
@@ -176,7 +189,7 @@ mod tests {
         let hex = |key: &[u8]| key.iter().map(|b| format!("{b:02x}")).collect::<String>();
         assert_eq!(hex(&record_key(ID)), "4f0000000200000400000000070000000000000003");
         assert_eq!(hex(&extent_key(ID, 0x1000)), "4500000002000004000000000700000000000000030000000000001000");
-        assert_eq!(hex(&tomb_key(ID.layout)), "5400000002000004000000000000000007");
+        assert_eq!(hex(&tomb_key(ID.layout)), "540000000200000400000000000000000000000007");
     }
 
     #[test]

@@ -45,14 +45,27 @@ use extent::BLOCK;
 use files::Files;
 use tomb::Tombs;
 
-pub use check::{Depth, Report};
-
 /// Extents are kept in memory by chunks of this many bytes of an object; none crosses a border between chunks.
 const CHUNK_BYTES: u64 = 16 << 20;
 /// Zeros that holes are made of, in bytes.
 const ZEROS_BYTES: usize = 1 << 20;
-/// Changed keys after which a long cut goes on in a further commit.
-const CUT_CHANGES_MAX: usize = 2048;
+
+/// Limits that tests make smaller.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// Changed keys after which what lies behind an object's end goes in a further commit.
+    tail_changes_max: usize,
+    /// Changed keys after which a hole is cut in a further commit.
+    hole_changes_max: usize,
+    /// Memory for extents that are not in use, about, in bytes.
+    cache_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { tail_changes_max: 2048, hole_changes_max: 2048, cache_bytes_max: 64 << 20 }
+    }
+}
 
 /// First byte behind the chunk of byte `offset`.
 fn chunk_end(offset: u64) -> u64 {
@@ -65,6 +78,7 @@ pub struct Objects {
     files: Arc<Files>,
     cache: Cache,
     tombs: Tombs,
+    limits: Limits,
     /// Number of objects.
     count: AtomicU64,
     zeros: Bytes,
@@ -76,6 +90,10 @@ pub type Extra = Box<dyn FnOnce(&ObjectAttr) -> Vec<Change> + Send>;
 impl Objects {
     /// Opens the objects of `store`. Reads every extent once: the free space of data files is not stored.
     pub async fn open(rt: &Rt, store: Arc<Store>) -> Result<Arc<Objects>, StoreError> {
+        Objects::open_with(rt, store, Limits::default()).await
+    }
+
+    async fn open_with(rt: &Rt, store: Arc<Store>, limits: Limits) -> Result<Arc<Objects>, StoreError> {
         let files = Arc::new(Files::open(rt, &store).await?);
         let surveyed = store.clone();
         let mut found = rt.offload(move || survey::survey(&surveyed)).await?;
@@ -89,8 +107,9 @@ impl Objects {
         let objects = Arc::new(Objects {
             store,
             files,
-            cache: Cache::new(),
+            cache: Cache::new(limits.cache_bytes_max),
             tombs: Tombs::default(),
+            limits,
             count: AtomicU64::new(found.objects),
             zeros: AlignedBuf::zeroed(ZEROS_BYTES).freeze(),
         });

@@ -10,7 +10,7 @@ use proto::{ObjectId, Timestamp, Transno};
 
 use super::cache::State;
 use super::plan::{Carried, Plan};
-use super::{CUT_CHANGES_MAX, Extra, Objects, refuse_dead};
+use super::{Extra, Objects, refuse_dead};
 use crate::error::StoreError;
 
 /// One cut that is asked for.
@@ -49,7 +49,7 @@ impl Objects {
         }
         let mut cut = Cut { id, start, end, time, replay, extra: Some(extra) };
         loop {
-            self.store.room().await?;
+            self.room_to_free().await?;
             let step = self.with(id.layout, |state| {
                 refuse_dead(state)?;
                 if end == u64::MAX { self.set_size(state, &mut cut) } else { self.cut_hole(state, &mut cut) }
@@ -64,6 +64,14 @@ impl Objects {
                 Step::Again => {}
                 Step::TrimFirst => self.trim(id).await?,
             }
+        }
+    }
+
+    /// Waits for room in the log. A change that frees space goes on when there is hardly any.
+    pub(super) async fn room_to_free(&self) -> Result<(), StoreError> {
+        match self.store.room().await {
+            Err(StoreError::NoSpace) => Ok(()),
+            other => other,
         }
     }
 
@@ -82,7 +90,7 @@ impl Objects {
         record.touch(cut.time);
         let mut plan = Plan::new(record);
         let complete =
-            plan.cut(object, &self.store, cut.id, cut.start..record.tail, CUT_CHANGES_MAX)?;
+            plan.cut(object, &self.store, cut.id, cut.start..record.tail, self.limits.tail_changes_max)?;
         if complete {
             record.tail = record.size;
             plan.record = Some(record);
@@ -101,7 +109,7 @@ impl Objects {
         record.touch(cut.time);
         let mut plan = Plan::new(record);
         let range = cut.start..cut.end.min(record.size).max(cut.start);
-        if !plan.cut(object, &self.store, cut.id, range, CUT_CHANGES_MAX)? {
+        if !plan.cut(object, &self.store, cut.id, range, self.limits.hole_changes_max)? {
             self.commit(object, cut.id, plan, Carried::default())?;
             return Ok(Step::Again);
         }
@@ -113,7 +121,7 @@ impl Objects {
     /// Takes away what was cut off behind the object's end, and what is left of a destroyed object.
     pub(super) async fn trim(&self, id: ObjectId) -> Result<(), StoreError> {
         loop {
-            self.store.room().await?;
+            self.room_to_free().await?;
             if self.with(id.layout, |state| self.trim_step(state, id))? {
                 return Ok(());
             }
@@ -130,7 +138,7 @@ impl Objects {
         }
         let mut plan = Plan::new(record);
         let complete =
-            plan.cut(object, &self.store, id, record.size..record.tail, CUT_CHANGES_MAX)?;
+            plan.cut(object, &self.store, id, record.size..record.tail, self.limits.tail_changes_max)?;
         if complete {
             record.tail = record.size;
             plan.record = (!dead).then_some(record);

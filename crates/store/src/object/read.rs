@@ -102,7 +102,7 @@ impl Objects {
                 pieces.push(Piece::Zeros(segment.len));
                 continue;
             };
-            let run = run_of(&extent);
+            let run = extent.run();
             // Reads are in the order of the extents.
             while !holds(reads[index].run, run) {
                 index += 1;
@@ -159,7 +159,7 @@ fn push_zeros(zeros: &Bytes, len: u64, slices: &mut Vec<Bytes>) {
 
 /// Checks every block that `extent` touches.
 fn check_sums(id: ObjectId, extent: &Extent, read: &DiskRead) -> Result<(), StoreError> {
-    let run = run_of(extent);
+    let run = extent.run();
     let first = (run.block - read.run.block) as usize * BLOCK as usize;
     let blocks = read.bytes.get(first..first + run.count as usize * BLOCK as usize);
     let Some(n) = blocks.map_or(Some(0), |blocks| first_damaged(blocks, |n| extent.sum(n))) else {
@@ -171,11 +171,6 @@ fn check_sums(id: ObjectId, extent: &Extent, read: &DiskRead) -> Result<(), Stor
     Err(StoreError::Corrupt { what })
 }
 
-fn run_of(extent: &Extent) -> Run {
-    let blocks = extent.blocks();
-    Run { file: extent.file, block: blocks.start as u32, count: (blocks.end - blocks.start) as u32 }
-}
-
 /// Whether `inner` lies in `outer`.
 fn holds(outer: Run, inner: Run) -> bool {
     outer.file == inner.file
@@ -185,7 +180,7 @@ fn holds(outer: Run, inner: Run) -> bool {
 
 /// Adds what has to be read for `extent`: to the read before if it continues that.
 fn add_read(reads: &mut Vec<DiskRead>, extent: &Extent) {
-    let run = run_of(extent);
+    let run = extent.run();
     if let Some(last) = reads.last_mut() {
         let end = last.run.block + last.run.count;
         // Two pieces of one write may share a block.

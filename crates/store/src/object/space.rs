@@ -76,13 +76,6 @@ impl FreeMap {
     }
 }
 
-/// A file of a former boot.
-#[derive(Debug)]
-struct Former {
-    blocks: u32,
-    used: u32,
-}
-
 /// Blocks that a change freed.
 #[derive(Debug)]
 struct Pending {
@@ -110,7 +103,8 @@ pub struct Space {
     roomy: BTreeSet<(u32, FileId)>,
     /// The file that blocks are taken from first.
     active: Option<FileId>,
-    former: BTreeMap<FileId, Former>,
+    /// Used blocks of each file of a former boot.
+    former: BTreeMap<FileId, u32>,
     pending: VecDeque<Pending>,
     work: Work,
     readers: BTreeSet<u64>,
@@ -131,7 +125,7 @@ impl Space {
     /// Adds a file of a former boot whose used blocks are `used`, in order; the rest becomes holes.
     pub fn add_former(&mut self, file: FileId, blocks: u32, used: &[(u32, u32)]) {
         let count = used.iter().map(|(_, count)| count).sum();
-        self.former.insert(file, Former { blocks, used: count });
+        self.former.insert(file, count);
         if count == 0 {
             self.work.remove.push(file);
             return;
@@ -221,11 +215,11 @@ impl Space {
         if self.with_current(run.file, |map| map.give(run.block, run.count)).is_some() {
             return;
         }
-        let Some(former) = self.former.get_mut(&run.file) else {
+        let Some(used) = self.former.get_mut(&run.file) else {
             return;
         };
-        former.used = former.used.saturating_sub(run.count);
-        if former.used == 0 {
+        *used = used.saturating_sub(run.count);
+        if *used == 0 {
             self.work.punch.retain(|hole| hole.file != run.file);
             self.work.remove.push(run.file);
         } else {
@@ -288,22 +282,6 @@ impl Space {
     pub fn free_blocks(&self) -> u64 {
         self.roomy.iter().map(|(free, _)| u64::from(*free)).sum()
     }
-
-    /// Number of blocks of `file`, if it is known.
-    pub fn blocks(&self, file: FileId) -> Option<u32> {
-        let current = self.current.get(&file).map(|map| map.blocks);
-        current.or_else(|| self.former.get(&file).map(|former| former.blocks))
-    }
-
-    /// Whether the blocks are all marked as used; for the checker. Of former files only the number is known.
-    pub fn is_used(&self, run: Run) -> bool {
-        let Some(map) = self.current.get(&run.file) else {
-            return self.former.contains_key(&run.file);
-        };
-        let end = run.block + run.count;
-        let before = map.runs.range(..end).next_back();
-        end <= map.blocks && before.is_none_or(|(start, len)| start + len <= run.block)
-    }
 }
 
 #[cfg(test)]
@@ -324,7 +302,6 @@ mod tests {
         assert_eq!(space.take(4), Some(run(NEW, 0, 4)));
         assert_eq!(space.take(4), Some(run(NEW, 4, 4)));
         assert_eq!(space.take(4), None);
-        assert!(space.is_used(run(NEW, 0, 8)) && !space.is_used(run(NEW, 7, 2)));
         space.give_back(&[run(NEW, 0, 4)]);
         assert_eq!(space.free_blocks(), 6);
         assert_eq!(space.take_scattered(7), None);

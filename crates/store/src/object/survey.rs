@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use proto::{Fid, ObjectId};
 
 use super::extent::{Extent, FileId};
 use super::keys::{self, Record};
-use super::tomb::Tombs;
+use super::tomb;
 use crate::error::StoreError;
 use crate::target::{Store, Value};
+use crate::view::View;
 
 /// Keys that one scan brings.
 const SCAN_COUNT: usize = 4096;
@@ -24,17 +26,35 @@ pub struct Survey {
     pub unfinished: Vec<ObjectId>,
 }
 
-/// Calls `each` with every key of `[from, until)` in order.
+/// Something with keys in order.
+pub trait Scan: Sync {
+    /// Up to `count_max` keys in `[from, until)` in order.
+    fn scan(&self, from: &[u8], until: &[u8], count_max: usize) -> Result<Vec<(Bytes, Value)>, StoreError>;
+}
+
+impl Scan for Store {
+    fn scan(&self, from: &[u8], until: &[u8], count_max: usize) -> Result<Vec<(Bytes, Value)>, StoreError> {
+        Store::scan(self, from, until, count_max)
+    }
+}
+
+impl Scan for View {
+    fn scan(&self, from: &[u8], until: &[u8], count_max: usize) -> Result<Vec<(Bytes, Value)>, StoreError> {
+        View::scan(self, from, until, count_max)
+    }
+}
+
+/// Calls `each` with every key of `[from, until)`, in order, and its value.
 pub fn scan_all(
-    store: &Store,
-    (from, until): (bytes::Bytes, bytes::Bytes),
-    mut each: impl FnMut(&bytes::Bytes, &Value) -> Result<(), StoreError>,
+    scan: &impl Scan,
+    (from, until): (Bytes, Bytes),
+    mut each: impl FnMut(&Bytes, &Bytes) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut from = from;
     loop {
-        let page = store.scan(&from, &until, SCAN_COUNT)?;
+        let page = scan.scan(&from, &until, SCAN_COUNT)?;
         for (key, value) in &page {
-            each(key, value)?;
+            each(key, &value.bytes)?;
         }
         match page.last() {
             Some((last, _)) if page.len() == SCAN_COUNT => from = keys::after(last),
@@ -47,7 +67,7 @@ pub fn scan_all(
 pub fn survey(store: &Store) -> Result<Survey, StoreError> {
     let mut found = Survey::default();
     scan_all(store, keys::extents(), |key, value| {
-        let extent = Extent::decode(&value.bytes)
+        let extent = Extent::decode(value)
             .ok_or_else(|| StoreError::Corrupt { what: format!("the extent with key {key:x}") })?;
         let blocks = extent.blocks();
         let (first, count) = (blocks.start as u32, (blocks.end - blocks.start) as u32);
@@ -61,16 +81,15 @@ pub fn survey(store: &Store) -> Result<Survey, StoreError> {
     for used in found.used.values_mut() {
         merge(used);
     }
-    let tombs = Tombs::default();
     let mut known: Option<(Fid, bool)> = None;
     scan_all(store, keys::records(), |key, value| {
         let damaged = || StoreError::Corrupt { what: format!("the record with key {key:x}") };
         let id = keys::parse_record_key(key).ok_or_else(damaged)?;
-        let record = Record::decode(&value.bytes).ok_or_else(damaged)?;
+        let record = Record::decode(value).ok_or_else(damaged)?;
         found.objects += 1;
         let dead = match known {
             Some((layout, dead)) if layout == id.layout => dead,
-            _ => tombs.is_dead(store, id.layout)?,
+            _ => tomb::is_dead(store, id.layout)?,
         };
         known = Some((id.layout, dead));
         if dead || record.tail > record.size {

@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 use proto::Fid;
 
 use super::keys;
+use super::survey::{Scan, scan_all};
+use crate::check::Report;
 use crate::error::StoreError;
 use crate::target::{Change, Store};
 
@@ -36,14 +38,37 @@ fn decode(key: &[u8], value: &[u8]) -> Result<Range, StoreError> {
     if first <= last { Ok(Range { first, last }) } else { Err(damaged()) }
 }
 
+/// Whether `layout` has a tombstone.
+pub fn is_dead(scan: &impl Scan, layout: Fid) -> Result<bool, StoreError> {
+    let found = scan.scan(&keys::tomb_key(layout), &keys::tombs_end(layout), 1)?;
+    let Some((key, value)) = found.first() else { return Ok(false) };
+    Ok(decode(key, &value.bytes)?.first <= layout.oid)
+}
+
+/// Checks that tombstones are ranges that neither overlap nor touch.
+pub fn check(scan: &impl Scan, report: &mut Report) -> Result<(), StoreError> {
+    let mut before: Option<Fid> = None;
+    scan_all(scan, keys::tombs(), |key, value| {
+        let Some((fid, range)) = keys::parse_tomb_key(key).zip(decode(key, value).ok()) else {
+            report.find(format!("The tombstone with key {key:x} is damaged."));
+            return Ok(());
+        };
+        let near = before.is_some_and(|b| {
+            (b.seq, b.ver) == (fid.seq, fid.ver) && u64::from(b.oid) + 1 >= u64::from(range.first)
+        });
+        if near {
+            report.find(format!("The tombstone with key {key:x} meets the one before it."));
+        }
+        before = Some(fid);
+        Ok(())
+    })
+}
+
 impl Tombs {
     /// Whether the objects of `layout` were destroyed.
     pub fn is_dead(&self, store: &Store, layout: Fid) -> Result<bool, StoreError> {
         let _lock = self.lock.lock();
-        let until = keys::after(&keys::tomb_key(Fid { oid: u32::MAX, ..layout }));
-        let found = store.scan(&keys::tomb_key(layout), &until, 1)?;
-        let Some((key, value)) = found.first() else { return Ok(false) };
-        Ok(decode(key, &value.bytes)?.first <= layout.oid)
+        is_dead(store, layout)
     }
 
     /// Commits, together with what `commit` adds, the changes that mark `layouts` (sorted) as dead.
@@ -85,9 +110,8 @@ fn absorb(
     slots: &mut BTreeMap<Bytes, Option<Bytes>>,
 ) -> Result<(), StoreError> {
     let from = keys::tomb_key(Fid { oid: layout.oid.saturating_sub(1), ..layout });
-    let until = keys::after(&keys::tomb_key(Fid { oid: u32::MAX, ..layout }));
     // At most the range before, one that holds the id, and the range behind.
-    let found = store.scan(&from, &until, 3)?;
+    let found = store.scan(&from, &keys::tombs_end(layout), 3)?;
     for (key, value) in found {
         let stored = decode(&key, &value.bytes)?;
         if u64::from(stored.first) > u64::from(range.last) + 1 {

@@ -1,1 +1,127 @@
-//! Objects as a whole.
+//! Objects as a whole, in a simulated machine.
+
+mod basics;
+mod full;
+mod model;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proto::{ClientId, Fid, ObjectId, TargetId, Timestamp, Transno};
+use rt::Rt;
+use rt::sim::{Options, Sim};
+
+use super::check;
+use super::{Extra, Limits, Objects};
+use crate::check::Report;
+use crate::error::StoreError;
+use crate::label::Label;
+use crate::target::{Change, Store};
+
+const PATH: &str = "ost";
+const NODE: &str = "oss";
+
+/// Limits so small that a short test meets each of them. A hole takes one commit still: only then is it there
+/// wholly or not at all after a crash.
+const SMALL: Limits = Limits { tail_changes_max: 1, hole_changes_max: 2048, cache_bytes_max: 4096 };
+
+/// An open target.
+#[derive(Clone)]
+struct Target {
+    store: Arc<Store>,
+    objects: Arc<Objects>,
+}
+
+/// Runs `test` with a new target.
+fn check<F: Future<Output = Result<(), StoreError>>>(test: impl FnOnce(Rt, Target) -> F) {
+    let sim = Sim::new(Options::seed(1));
+    let rt = sim.rt(NODE);
+    sim.run(async {
+        let target = Target::make(&rt).await?;
+        test(rt, target).await
+    })
+    .expect("no operation fails");
+}
+
+impl Target {
+    async fn make(rt: &Rt) -> Result<Target, StoreError> {
+        let label = Label {
+            fsname: "weft".parse().expect("a file system's name"),
+            target: TargetId::ost(0),
+            uuid: ClientId(7),
+            mgs: Vec::new(),
+        };
+        Store::format(rt, PATH, &label).await?;
+        Target::open(rt, Limits::default()).await
+    }
+
+    async fn open(rt: &Rt, limits: Limits) -> Result<Target, StoreError> {
+        let store = Store::open(rt, PATH).await?;
+        let objects = Objects::open_with(rt, store.clone(), limits).await?;
+        Ok(Target { store, objects })
+    }
+
+    async fn close(self) -> Result<(), StoreError> {
+        self.objects.close().await?;
+        self.store.close().await
+    }
+
+    async fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<Transno, StoreError> {
+        let data = vec![Bytes::copy_from_slice(data)];
+        Ok(self.objects.write(id, offset, data, at(1), None, nothing()).await?.1)
+    }
+
+    async fn punch(&self, id: ObjectId, start: u64, end: u64) -> Result<Transno, StoreError> {
+        Ok(self.objects.punch(id, start, end, at(1), None, nothing()).await?.1)
+    }
+
+    async fn destroy(&self, ids: &[ObjectId]) -> Result<Transno, StoreError> {
+        self.objects.destroy(ids, None, nothing()).await
+    }
+
+    async fn read(&self, id: ObjectId, offset: u64, len: u32) -> Result<Vec<u8>, StoreError> {
+        Ok(self.objects.read(id, offset, len).await?.0.concat())
+    }
+
+    async fn sync(&self) -> Result<(), StoreError> {
+        self.store.committed(self.store.last_transno()).await
+    }
+
+    /// What the checker finds.
+    async fn findings(&self) -> Result<Vec<String>, StoreError> {
+        let mut report = Report::default();
+        check::structure_of(self.store.dir(), &*self.store, &mut report).await?;
+        check::data_of(self.store.dir(), &*self.store, &mut report).await?;
+        Ok(report.findings)
+    }
+
+    async fn data_files(&self) -> Result<Vec<String>, StoreError> {
+        Ok(self.store.dir().subdir(super::files::DIR).await?.list().await?)
+    }
+
+    /// Number of extents of an object.
+    fn extent_count(&self, id: ObjectId) -> Result<usize, StoreError> {
+        let (from, until) = (super::keys::extent_key(id, 0), super::keys::extent_key(id, u64::MAX));
+        Ok(self.store.scan(&from, &until, usize::MAX)?.len())
+    }
+}
+
+fn id(oid: u32) -> ObjectId {
+    stripe(oid, 0)
+}
+
+fn stripe(oid: u32, stripe: u32) -> ObjectId {
+    ObjectId { layout: Fid { seq: Fid::SEQ_NORMAL_START, oid, ver: 0 }, stripe }
+}
+
+fn at(secs: i64) -> Timestamp {
+    Timestamp { secs, nanos: 0 }
+}
+
+fn nothing() -> Extra {
+    Box::new(|_| Vec::<Change>::new())
+}
+
+fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    (0..len as u64).map(|i| (i.wrapping_mul(31).wrapping_add(seed * 17) % 251) as u8).collect()
+}

@@ -1,0 +1,174 @@
+//! One operation at a time.
+
+use bytes::Bytes;
+use rt::buf::AlignedBuf;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn an_object_appears_with_its_first_write() {
+    check(async |_rt, target| {
+        let none = target.objects.attr(id(1))?;
+        assert_eq!((none.size, none.blocks, none.mtime), (0, 0, at(0)));
+        assert_eq!(target.read(id(1), 0, 100).await?, b"");
+        assert_eq!(target.objects.list(None, 10)?, []);
+        target.punch(id(1), 0, u64::MAX).await?;
+        target.punch(id(1), 5, 50).await?;
+        assert_eq!(target.objects.list(None, 10)?, [], "cutting makes no object");
+        target.write(id(1), 10, b"hello").await?;
+        let attr = target.objects.attr(id(1))?;
+        assert_eq!((attr.size, attr.blocks, attr.mtime), (15, 8, at(1)));
+        assert_eq!(target.read(id(1), 0, 100).await?, b"\0\0\0\0\0\0\0\0\0\0hello");
+        assert_eq!(target.read(id(1), 12, 2).await?, b"ll");
+        assert_eq!(target.read(id(1), 15, 2).await?, b"");
+        target.punch(id(2), 77, u64::MAX).await?;
+        assert_eq!(target.objects.attr(id(2))?.size, 77, "enlarging makes the object");
+        assert_eq!(target.read(id(2), 0, 100).await?, [0; 77]);
+        assert_eq!(target.objects.list(None, 10)?, [id(1), id(2)]);
+        assert_eq!(target.objects.list(Some(id(1)), 10)?, [id(2)]);
+        assert_eq!(target.findings().await?, Vec::<String>::new());
+        Ok(())
+    });
+}
+
+#[test]
+fn the_newest_time_wins_and_extra_keys_come_along() {
+    check(async |_rt, target| {
+        let key = Bytes::from_static(b"Pkey");
+        let extra_key = key.clone();
+        let extra: Extra = Box::new(move |attr| {
+            vec![Change { key: extra_key, value: Some(attr.size.to_le_bytes().to_vec().into()) }]
+        });
+        let data = vec![Bytes::from_static(b"abc")];
+        let (attr, transno) = target.objects.write(id(1), 0, data, at(9), None, extra).await?;
+        assert_eq!((attr.mtime, attr.ctime), (at(9), at(9)));
+        let value = target.store.get(&key)?.expect("the key was in the batch");
+        assert_eq!((value.bytes.as_ref(), value.version), (&3u64.to_le_bytes()[..], transno));
+        target.write(id(1), 0, b"x").await?;
+        assert_eq!(target.objects.attr(id(1))?.mtime, at(9));
+        Ok(())
+    });
+}
+
+#[test]
+fn destroyed_objects_stay_gone() {
+    check(async |rt, target| {
+        for oid in 1..10 {
+            target.write(id(oid), 0, b"data").await?;
+        }
+        target.write(stripe(3, 1), 0, b"data").await?;
+        for oids in [[2, 4], [3, 3], [9, 20]] {
+            target.destroy(&oids.map(id)).await?;
+        }
+        let is_gone = async |target: &Target, id| {
+            assert!(matches!(target.write(id, 0, b"x").await, Err(StoreError::Gone)), "{id:?}");
+            assert!(matches!(target.read(id, 0, 1).await, Err(StoreError::Gone)), "{id:?}");
+            assert!(matches!(target.punch(id, 5, u64::MAX).await, Err(StoreError::Gone)), "{id:?}");
+            assert!(matches!(target.objects.attr(id), Err(StoreError::Gone)), "{id:?}");
+        };
+        let (from, until) = super::super::keys::tombs();
+        assert_eq!(target.store.scan(&from, &until, 100)?.len(), 3, "2 to 4, 9, 20");
+        is_gone(&target, id(2)).await;
+        assert_eq!(target.read(id(5), 0, 9).await?, b"data");
+        // The other stripe of a dead layout is out of reach, but there until it is destroyed too.
+        is_gone(&target, stripe(3, 1)).await;
+        assert!(target.objects.list(None, 100)?.contains(&stripe(3, 1)));
+        target.destroy(&[stripe(3, 1)]).await?;
+        target.close().await?;
+        let target = Target::open(&rt, Limits::default()).await?;
+        for oid in [2, 3, 4, 9, 20] {
+            is_gone(&target, id(oid)).await;
+        }
+        assert_eq!(target.objects.list(None, 100)?, [1, 5, 6, 7, 8].map(id));
+        assert_eq!(target.findings().await?, Vec::<String>::new());
+        Ok(())
+    });
+}
+
+#[test]
+fn large_aligned_data_is_neither_copied_nor_cut() {
+    check(async |_rt, target| {
+        let data = AlignedBuf::copy_of(&pattern(4 << 20, 1)).freeze();
+        target.objects.write(id(1), 0, vec![data.clone()], at(1), None, nothing()).await?;
+        assert_eq!(target.extent_count(id(1))?, 1);
+        let (slices, size) = target.objects.read(id(1), 0, 4 << 20).await?;
+        assert_eq!((slices.len(), size), (1, 4 << 20));
+        assert!(slices[0] == data);
+        // Writes one behind the other lie one behind the other, and are read at once.
+        for n in 0..4 {
+            let part = data.slice((n * MIB) as usize..((n + 1) * MIB) as usize);
+            target.objects.write(id(2), n * MIB, vec![part], at(1), None, nothing()).await?;
+        }
+        assert_eq!(target.extent_count(id(2))?, 4);
+        assert_eq!(target.objects.read(id(2), 0, 4 << 20).await?.0, [data]);
+        Ok(())
+    });
+}
+
+#[test]
+fn small_appends_are_merged() {
+    check(async |_rt, target| {
+        let data = pattern(40_000, 3);
+        for (n, part) in data.chunks(40).enumerate() {
+            target.write(id(1), n as u64 * 40, part).await?;
+        }
+        assert_eq!(target.read(id(1), 0, 100_000).await?, data);
+        assert!(target.extent_count(id(1))? <= 66, "{}", target.extent_count(id(1))?);
+        assert!(target.objects.attr(id(1))?.blocks <= 8 * 80);
+        // The same with gaps that are too small for a block.
+        for n in 0..500 {
+            target.write(id(2), n * 100, b"x").await?;
+        }
+        assert!(target.extent_count(id(2))? <= 66, "{}", target.extent_count(id(2))?);
+        let want: Vec<u8> = (0..49_901).map(|n| if n % 100 == 0 { b'x' } else { 0 }).collect();
+        assert!(target.read(id(2), 0, 100_000).await? == want);
+        assert_eq!(target.findings().await?, Vec::<String>::new());
+        Ok(())
+    });
+}
+
+#[test]
+fn an_object_that_was_cut_shows_nothing_old_when_it_grows() {
+    check(async |rt, target| {
+        target.close().await?;
+        let target = Target::open(&rt, SMALL).await?;
+        for chunk in 0..5u64 {
+            target.write(id(1), chunk * super::super::CHUNK_BYTES + 5, b"old").await?;
+        }
+        target.punch(id(1), 3, u64::MAX).await?;
+        assert_eq!(target.extent_count(id(1))?, 0);
+        target.punch(id(1), 100_000_000, u64::MAX).await?;
+        assert_eq!(target.read(id(1), 0, 20).await?, [0; 20]);
+        for chunk in 0..5u64 {
+            target.write(id(1), chunk * super::super::CHUNK_BYTES + 5, b"new").await?;
+        }
+        target.destroy(&[id(1)]).await?;
+        assert_eq!(target.extent_count(id(1))?, 0);
+        assert_eq!(target.objects.list(None, 9)?, []);
+        assert_eq!(target.findings().await?, Vec::<String>::new());
+        Ok(())
+    });
+}
+
+#[test]
+fn damage_is_told() {
+    check(async |_rt, target| {
+        target.write(id(1), 0, &pattern(100_000, 1)).await?;
+        target.write(id(2), 0, &pattern(100, 1)).await?;
+        let dir = target.store.dir().subdir(super::super::files::DIR).await?;
+        let name = target.data_files().await?.remove(0);
+        let file = dir.open(&name).await?;
+        let byte = file.read_at(50_000, 1).await?[0];
+        file.write_at(50_000, vec![Bytes::from(vec![byte ^ 1])]).await?;
+        let read = target.objects.read(id(1), 0, 100_000).await;
+        assert!(matches!(read, Err(StoreError::Corrupt { .. })), "{read:?}");
+        assert_eq!(target.read(id(1), 0, 4096).await?, pattern(4096, 1), "other blocks are well");
+        assert_eq!(target.read(id(2), 0, 4096).await?, pattern(100, 1));
+        let found = target.findings().await?;
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("is damaged"), "{found:?}");
+        Ok(())
+    });
+}

@@ -1,0 +1,88 @@
+//! Space: what is freed comes back, and a full disk loses nothing.
+
+use std::time::Duration;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn overwriting_takes_no_more_space_than_a_commit_behind() {
+    check(async |_rt, target| {
+        for round in 0..400 {
+            target.write(id(1), 0, &pattern(4 << 20, round)).await?;
+            if round % 20 == 0 {
+                target.sync().await?;
+            }
+        }
+        assert!(target.read(id(1), 0, 4 << 20).await? == pattern(4 << 20, 399));
+        assert!(target.data_files().await?.len() <= 2, "{:?}", target.data_files().await?);
+        Ok(())
+    });
+}
+
+#[test]
+fn files_of_former_boots_go_with_their_last_object() {
+    check(async |rt, target| {
+        for oid in 1..4 {
+            target.write(id(oid), 0, &pattern(1 << 20, 1)).await?;
+        }
+        target.close().await?;
+        let target = Target::open(&rt, Limits::default()).await?;
+        let old = target.data_files().await?.remove(0);
+        target.destroy(&[id(1), id(2)]).await?;
+        target.sync().await?;
+        rt.sleep(Duration::from_secs(5)).await;
+        assert!(target.data_files().await?.contains(&old));
+        assert!(target.read(id(3), 0, 1 << 20).await? == pattern(1 << 20, 1));
+        target.destroy(&[id(3)]).await?;
+        target.sync().await?;
+        rt.sleep(Duration::from_secs(5)).await;
+        assert!(!target.data_files().await?.contains(&old), "nobody had to ask for it");
+        assert_eq!(target.findings().await?, Vec::<String>::new());
+        Ok(())
+    });
+}
+
+#[test]
+fn a_full_disk_refuses_and_frees() {
+    let sim = Sim::new(Options::seed(2));
+    let rt = sim.rt(NODE);
+    sim.set_capacity(NODE, 200 * MIB);
+    sim.run(async {
+        let target = Target::make(&rt).await?;
+        let data = pattern(1 << 20, 5);
+        let mut count = 0;
+        let full = loop {
+            match target.write(id(count + 1), 0, &data).await {
+                Ok(_) => count += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(full, StoreError::NoSpace), "{full}");
+        assert!(count > 100, "{count}");
+        let space = target.objects.space().await?;
+        assert!(space.bytes_available < 4 * MIB, "{space:?}");
+        assert_eq!(space.files_total - space.files_free, u64::from(count));
+        // A refused write changed nothing, and every one that was acknowledged is there.
+        assert_eq!(target.objects.attr(id(count + 1))?.size, 0);
+        for oid in 1..=count {
+            assert!(target.read(id(oid), 0, 1 << 20).await? == data, "{oid}");
+        }
+        assert_eq!(target.findings().await?, Vec::<String>::new());
+        // Of what is freed, a write may need at once what is not durable yet.
+        target.destroy(&[id(1), id(2)]).await?;
+        target.write(id(count + 1), 0, &data).await?;
+        target.punch(id(3), 0, u64::MAX).await?;
+        target.write(id(count + 2), 0, &data).await?;
+        target.close().await?;
+        let target = Target::open(&rt, Limits::default()).await?;
+        assert!(target.read(id(count + 2), 0, 1 << 20).await? == data);
+        // Files of the former boot are not written: their holes become free space of the disk.
+        target.destroy(&[4, 5, 6, 7, 8, 9, 10, 11, 12, 13].map(id)).await?;
+        target.write(id(count + 3), 0, &data).await?;
+        assert_eq!(target.findings().await?, Vec::<String>::new());
+        target.close().await
+    })
+    .expect("no operation fails but for want of space");
+}

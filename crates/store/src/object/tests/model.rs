@@ -1,0 +1,260 @@
+//! Random operations against a model, with stops and crashes in between.
+//!
+//! Each operation leaves a key with its number in its own batch. After a crash these keys tell which operations
+//! survived and in which order they took effect; the objects must be what exactly those operations make.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rt::sim::Rng;
+use rt::sync::channel;
+
+use super::*;
+use crate::object::CHUNK_BYTES;
+
+/// What one operation does.
+#[derive(Debug, Clone)]
+enum Op {
+    Write { id: ObjectId, offset: u64, data: Vec<u8> },
+    Punch { id: ObjectId, start: u64, end: u64 },
+    Destroy { ids: Vec<ObjectId> },
+}
+
+/// An object of the model: its bytes by pages, so that sparse ones are cheap.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+struct Bytewise {
+    size: u64,
+    bytes: BTreeMap<u64, u8>,
+}
+
+#[derive(Debug, Default, Clone)]
+struct Model {
+    objects: BTreeMap<ObjectId, Bytewise>,
+    dead: Vec<Fid>,
+}
+
+impl Model {
+    fn apply(&mut self, op: &Op) {
+        match op {
+            Op::Write { id, offset, data } => {
+                let object = self.objects.entry(*id).or_default();
+                object.size = object.size.max(offset + data.len() as u64);
+                object.bytes.extend((*offset..).zip(data.iter().copied()));
+            }
+            Op::Punch { id, start, end: u64::MAX } => {
+                if *start > 0 || self.objects.contains_key(id) {
+                    let object = self.objects.entry(*id).or_default();
+                    object.size = *start;
+                    object.bytes.split_off(start);
+                }
+            }
+            Op::Punch { id, start, end } => {
+                if let Some(object) = self.objects.get_mut(id) {
+                    object.bytes.retain(|at, _| at < start || at >= end);
+                }
+            }
+            Op::Destroy { ids } => {
+                for id in ids {
+                    self.objects.remove(id);
+                    self.dead.push(id.layout);
+                }
+            }
+        }
+    }
+}
+
+const OBJECTS: u32 = 4;
+
+/// A place near the start of an object, or near the border of its first chunks.
+fn place(rng: &mut Rng) -> u64 {
+    let near = rng.below(60_000);
+    let near = if rng.one_in(2) { near / 4096 * 4096 } else { near };
+    if rng.one_in(3) { CHUNK_BYTES - 30_000 + near } else { near }
+}
+
+fn random_op(rng: &mut Rng, round: u32) -> Op {
+    // Objects are destroyed for ever: each round has some of its own.
+    let any = |rng: &mut Rng| {
+        let oid = if rng.one_in(2) { 1 + rng.below(u64::from(OBJECTS)) as u32 } else { 100 + round };
+        stripe(oid, rng.below(2) as u32)
+    };
+    match rng.below(20) {
+        0 if round > 0 => {
+            let ids = vec![stripe(100 + round - 1, 0), stripe(100 + round - 1, 1)];
+            Op::Destroy { ids }
+        }
+        1 | 2 => Op::Punch { id: any(rng), start: place(rng), end: u64::MAX },
+        3 => Op::Punch { id: any(rng), start: 0, end: u64::MAX },
+        4..=6 => {
+            let start = place(rng);
+            Op::Punch { id: any(rng), start, end: start + rng.between(1, 20_000) }
+        }
+        _ => {
+            let len = if rng.one_in(2) { rng.between(1, 200) } else { rng.between(1, 12) * 4096 };
+            let mut data = vec![0; len as usize];
+            rng.fill(&mut data);
+            Op::Write { id: any(rng), offset: place(rng), data }
+        }
+    }
+}
+
+fn mark_key(number: u64) -> Bytes {
+    [b"P", &number.to_be_bytes()[..]].concat().into()
+}
+
+/// Leaves the operation's number in its batch.
+fn mark(number: u64) -> Extra {
+    Box::new(move |_| vec![Change { key: mark_key(number), value: Some(Bytes::from_static(b"done")) }])
+}
+
+async fn carry_out(objects: &Objects, number: u64, op: Op) -> Result<Transno, StoreError> {
+    let time = at(number as i64);
+    match op {
+        Op::Write { id, offset, data } => {
+            let middle = data.len() / 3;
+            let data = Bytes::from(data);
+            let data = vec![data.slice(..middle), data.slice(middle..)];
+            Ok(objects.write(id, offset, data, time, None, mark(number)).await?.1)
+        }
+        Op::Punch { id, start, end } => {
+            Ok(objects.punch(id, start, end, time, None, mark(number)).await?.1)
+        }
+        Op::Destroy { ids } => objects.destroy(&ids, None, mark(number)).await,
+    }
+}
+
+/// Everything that was tried, by number, and the transno of what was acknowledged.
+#[derive(Default)]
+struct History {
+    ops: Vec<Op>,
+    acknowledged: BTreeMap<u64, Transno>,
+}
+
+/// Starts `tasks` tasks that carry out random operations and waits for them; they end with the node.
+async fn work(rt: &Rt, target: &Target, history: &Arc<Mutex<History>>, rng: &mut Rng, round: u32) {
+    let (sender, mut receiver) = channel::<()>(8);
+    for _ in 0..3 {
+        let (objects, history, mut rng) = (target.objects.clone(), history.clone(), Rng::new(rng.next_u64()));
+        let sender = sender.clone();
+        rt.spawn(async move {
+            for _ in 0..25 {
+                let op = random_op(&mut rng, round);
+                let number = {
+                    let mut history = history.lock();
+                    history.ops.push(op.clone());
+                    history.ops.len() as u64 - 1
+                };
+                match carry_out(&objects, number, op).await {
+                    Ok(transno) => {
+                        history.lock().acknowledged.insert(number, transno);
+                    }
+                    Err(StoreError::Gone) => {}
+                    Err(error) => panic!("operation {number}: {error}"),
+                }
+            }
+            drop(sender);
+        });
+    }
+    drop(sender);
+    let _ = receiver.recv().await;
+}
+
+/// Compares the target with what the operations that took effect make.
+async fn compare(target: &Target, history: &History, rng: &mut Rng) -> Result<(), StoreError> {
+    let marks = target.store.scan(b"P", b"Q", usize::MAX)?;
+    let mut order: Vec<(Transno, u64)> = marks
+        .iter()
+        .map(|(key, value)| {
+            let number = key[1..].try_into().map(u64::from_be_bytes).expect("a mark has 8 bytes");
+            (value.version, number)
+        })
+        .collect();
+    order.sort_unstable();
+    let mut model = Model::default();
+    for (_, number) in &order {
+        model.apply(&history.ops[*number as usize]);
+    }
+    assert_eq!(target.objects.list(None, 1000)?, model.objects.keys().copied().collect::<Vec<_>>());
+    for (id, object) in &model.objects {
+        assert_eq!(target.objects.attr(*id)?.size, object.size, "{id:?}");
+        for start in [0, CHUNK_BYTES - 40_000, rng.below(60_000)] {
+            let read = target.read(*id, start, 110_000).await?;
+            let end = object.size.min(start + 110_000).max(start);
+            let mut want = vec![0; (end - start) as usize];
+            for (at, byte) in object.bytes.range(start..end) {
+                want[(at - start) as usize] = *byte;
+            }
+            assert!(read == want, "{id:?} at {start}");
+        }
+    }
+    for layout in &model.dead {
+        let attr = target.objects.attr(ObjectId { layout: *layout, stripe: 0 });
+        assert!(matches!(attr, Err(StoreError::Gone)), "{attr:?}");
+    }
+    assert_eq!(target.findings().await?, Vec::<String>::new());
+    Ok(())
+}
+
+fn run(seed: u64, crashes: bool) {
+    let mut options = Options::swarm(seed);
+    options.run_limit = Duration::from_secs(24 * 3600);
+    let sim = Sim::new(options);
+    let mut rng = sim.rng("workload");
+    let history = Arc::new(Mutex::new(History::default()));
+    let mut rt = sim.rt(NODE);
+    let mut target = sim.run(Target::make(&rt)).expect("a target is made");
+    for round in 0..6 {
+        let hole_changes_max = if crashes { SMALL.hole_changes_max } else { 1 };
+        let limits = if rng.one_in(2) { Limits { hole_changes_max, ..SMALL } } else { Limits::default() };
+        let crash = crashes && rng.one_in(2);
+        if crash {
+            let handle = sim.handle();
+            let limit = Duration::from_micros(rng.between(10, 400_000));
+            let _ = sim.run_timeout(work(&rt, &target, &history, &mut rng, round), limit);
+            let durable = target.store.last_committed();
+            handle.crash(NODE);
+            drop(target);
+            rt = Rt::sim(sim.restart(NODE));
+            target = sim.run(Target::open(&rt, limits)).expect("the target opens after a crash");
+            let mut history = history.lock();
+            let survived = |number: &u64| target.store.get(&mark_key(*number)).expect("keys are there").is_some();
+            let mut lost = None;
+            let mut by_transno: Vec<_> = history.acknowledged.iter().map(|(n, t)| (*t, *n)).collect();
+            by_transno.sort_unstable();
+            for (transno, number) in by_transno {
+                let here = survived(&number);
+                assert!(here || transno > durable, "operation {number} was durable");
+                assert!(!here || lost.is_none(), "operation {number} survived and {lost:?} did not");
+                if !here {
+                    lost = Some(number);
+                }
+            }
+            // What was lost is not there the next time either.
+            history.acknowledged.retain(|number, _| survived(number));
+        } else {
+            sim.run(async {
+                work(&rt, &target, &history, &mut rng, round).await;
+                target.close().await
+            })
+            .expect("a target closes");
+            target = sim.run(Target::open(&rt, limits)).expect("a target opens");
+        }
+        sim.run(compare(&target, &history.lock(), &mut rng)).expect("no operation fails");
+    }
+    sim.run(target.close()).expect("a target closes");
+}
+
+#[test]
+fn objects_are_what_the_operations_make() {
+    for seed in 0..12 {
+        run(seed, false);
+    }
+}
+
+#[test]
+fn after_a_crash_objects_are_what_the_surviving_operations_make() {
+    for seed in 100..120 {
+        run(seed, true);
+    }
+}
