@@ -119,7 +119,8 @@ mod tests {
         assert_eq!(slices.0.concat(), whole);
         let mut padded = whole.to_vec();
         padded.resize(len.next_multiple_of(BLOCK_BYTES), 0);
-        let sums: Vec<u8> = padded.chunks(BLOCK_BYTES).flat_map(|block| crc32c(block).to_le_bytes()).collect();
+        let sums: Vec<u8> =
+            padded.chunks(BLOCK_BYTES).flat_map(|block| crc32c(block).to_le_bytes()).collect();
         assert_eq!(slices.checksums(), sums);
         assert_eq!(slices.pad().concat(), padded);
     }

@@ -221,7 +221,12 @@ impl Object {
     }
 
     /// The first extent at or behind `from` and before `until`.
-    pub fn next_extent(store: &Store, id: ObjectId, from: u64, until: u64) -> Result<Option<u64>, StoreError> {
+    pub fn next_extent(
+        store: &Store,
+        id: ObjectId,
+        from: u64,
+        until: u64,
+    ) -> Result<Option<u64>, StoreError> {
         let found = store.scan(&keys::extent_key(id, from), &keys::extent_key(id, until), 1)?;
         let Some((key, _)) = found.first() else { return Ok(None) };
         keys::parse_extent_key(key).map(|(_, start)| Some(start)).ok_or_else(|| corrupt(id, "a key"))
@@ -241,7 +246,8 @@ fn load_chunk(store: &Store, id: ObjectId, index: u64) -> Result<Extents, StoreE
         let page = store.scan(&from, &until, SCAN_COUNT)?;
         for (key, value) in &page {
             let start = keys::parse_extent_key(key).ok_or_else(|| corrupt(id, "a key"))?.1;
-            let extent = super::extent::Extent::decode(&value.bytes).ok_or_else(|| corrupt(id, "an extent"))?;
+            let extent =
+                super::extent::Extent::decode(&value.bytes).ok_or_else(|| corrupt(id, "an extent"))?;
             extents.insert(start, extent);
         }
         match page.last() {

@@ -155,7 +155,11 @@ async fn check_files(dir: &Dir, owned: &[Owned], report: &mut Report) -> Result<
         match blocks.get(&run.file) {
             None => report.find(format!("Data file {} of {} is missing.", run.file, name(one.object))),
             Some(blocks) if u64::from(end) > *blocks => {
-                report.find(format!("The {} lies behind the end of data file {}.", name(one.object), run.file));
+                report.find(format!(
+                    "The {} lies behind the end of data file {}.",
+                    name(one.object),
+                    run.file
+                ));
             }
             Some(_) => {}
         }

@@ -37,7 +37,8 @@ impl FileId {
     /// The inverse of `Display`; `None` for other names.
     pub fn parse(name: &str) -> Option<FileId> {
         let (boot, seq) = name.split_once('-')?;
-        let id = FileId { boot: u64::from_str_radix(boot, 16).ok()?, seq: u32::from_str_radix(seq, 16).ok()? };
+        let id =
+            FileId { boot: u64::from_str_radix(boot, 16).ok()?, seq: u32::from_str_radix(seq, 16).ok()? };
         (id.to_string() == name).then_some(id)
     }
 }

@@ -191,8 +191,12 @@ impl Files {
         for run in &runs {
             let part = data.split_to(data.len().min(u64::from(run.count) * BLOCK));
             let len = part.len();
-            let extent =
-                Extent { len: len as u32, file: run.file, at: u64::from(run.block) * BLOCK, sums: part.checksums() };
+            let extent = Extent {
+                len: len as u32,
+                file: run.file,
+                at: u64::from(run.block) * BLOCK,
+                sums: part.checksums(),
+            };
             match self.write_run(run, part).await {
                 Ok(file) => placed.files.push(file),
                 Err(error) => result = result.and(Err(error)),
@@ -349,7 +353,9 @@ impl Files {
     pub async fn read(&self, run: Run) -> Result<Bytes, StoreError> {
         let file = match self.handle(run.file).await {
             Err(StoreError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(StoreError::Corrupt { what: format!("data file {}, which is missing,", run.file) });
+                return Err(StoreError::Corrupt {
+                    what: format!("data file {}, which is missing,", run.file),
+                });
             }
             file => file?,
         };

@@ -188,7 +188,10 @@ mod tests {
     fn keys_have_the_bytes_of_the_specification() {
         let hex = |key: &[u8]| key.iter().map(|b| format!("{b:02x}")).collect::<String>();
         assert_eq!(hex(&record_key(ID)), "4f0000000200000400000000070000000000000003");
-        assert_eq!(hex(&extent_key(ID, 0x1000)), "4500000002000004000000000700000000000000030000000000001000");
+        assert_eq!(
+            hex(&extent_key(ID, 0x1000)),
+            "4500000002000004000000000700000000000000030000000000001000"
+        );
         assert_eq!(hex(&tomb_key(ID.layout)), "540000000200000400000000000000000000000007");
     }
 

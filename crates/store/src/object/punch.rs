@@ -78,7 +78,8 @@ impl Objects {
     fn set_size(&self, state: &mut State, cut: &mut Cut) -> Result<Step, StoreError> {
         let object = state.object(&self.store, cut.id)?;
         if object.record.is_none() && cut.start == 0 {
-            let (attr, transno) = self.commit_nothing(object.record().attr(), cut.replay, cut.extra.take())?;
+            let (attr, transno) =
+                self.commit_nothing(object.record().attr(), cut.replay, cut.extra.take())?;
             return Ok(Step::Committed(attr, transno, false));
         }
         let mut record = object.record();
@@ -103,7 +104,8 @@ impl Objects {
     fn cut_hole(&self, state: &mut State, cut: &mut Cut) -> Result<Step, StoreError> {
         let object = state.object(&self.store, cut.id)?;
         let Some(mut record) = object.record else {
-            let (attr, transno) = self.commit_nothing(object.record().attr(), cut.replay, cut.extra.take())?;
+            let (attr, transno) =
+                self.commit_nothing(object.record().attr(), cut.replay, cut.extra.take())?;
             return Ok(Step::Committed(attr, transno, false));
         };
         record.touch(cut.time);

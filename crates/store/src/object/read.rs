@@ -47,11 +47,7 @@ impl Objects {
     }
 
     /// The bytes of `range`, holes as zeros. The caller has told that it reads before it looked at the extents.
-    pub(super) async fn read_range(
-        &self,
-        id: ObjectId,
-        range: Range<u64>,
-    ) -> Result<Vec<Bytes>, StoreError> {
+    pub(super) async fn read_range(&self, id: ObjectId, range: Range<u64>) -> Result<Vec<Bytes>, StoreError> {
         let segments = self.with(id.layout, |state| {
             let object = state.object(&self.store, id)?;
             self.segments(object, id, range)
@@ -76,7 +72,8 @@ impl Objects {
                 if from > at {
                     segments.push(Segment { len: from - at, extent: None });
                 }
-                segments.push(Segment { len: to - from, extent: Some(extent.slice(from - start, to - start)) });
+                segments
+                    .push(Segment { len: to - from, extent: Some(extent.slice(from - start, to - start)) });
                 at = to;
             }
             if at < end {

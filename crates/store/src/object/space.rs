@@ -175,7 +175,8 @@ impl Space {
         let mut left = count;
         while left > 0 {
             let largest = self.roomy.last().map(|(_, file)| *file);
-            let found = largest.and_then(|file| Some((file, self.with_current(file, |m| m.take_some(left))??)));
+            let found =
+                largest.and_then(|file| Some((file, self.with_current(file, |m| m.take_some(left))??)));
             let Some((file, (block, count))) = found else {
                 self.give_back(&runs);
                 return None;
@@ -245,8 +246,12 @@ impl Space {
     pub fn drop_unused(&mut self, keep_free: u64) -> Vec<FileId> {
         let mut dropped = Vec::new();
         let mut free = self.free_blocks();
-        let unused: Vec<(FileId, u32)> =
-            self.current.iter().filter(|(_, m)| m.free == m.blocks).map(|(file, m)| (*file, m.blocks)).collect();
+        let unused: Vec<(FileId, u32)> = self
+            .current
+            .iter()
+            .filter(|(_, m)| m.free == m.blocks)
+            .map(|(file, m)| (*file, m.blocks))
+            .collect();
         for (file, blocks) in unused {
             if free < keep_free + u64::from(blocks) || (self.active == Some(file) && keep_free > 0) {
                 continue;
