@@ -136,7 +136,13 @@ fn run_phase(load: &Load, work: &Path, phase: Phase) -> io::Result<f64> {
     let mut workers: Vec<(Child, ChildStdin)> = Vec::new();
     for number in 0..load.procs {
         let mut child = Command::new(&program)
-            .args(["--worker", phase.name(), &number.to_string(), &load.mib.to_string(), &load.files.to_string()])
+            .args([
+                "--worker",
+                phase.name(),
+                &number.to_string(),
+                &load.mib.to_string(),
+                &load.files.to_string(),
+            ])
             .arg(work)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,0 +1,89 @@
+# make up      build, start a file system on this machine and mount it at MNT
+# make down    stop it; the data stays
+# make test    everything that has to pass before a change is taken
+# make lint    the fast part of it
+# make nightly the same as test with more seeds and longer runs
+# make bench   a mount beside a plain directory
+# make install put the program and its units under PREFIX, for packages with DESTDIR
+
+SHELL := /bin/bash
+MNT ?= $(if $(filter 0,$(shell id -u)),/mnt/weft,$(HOME)/weft)
+PREFIX ?= /usr
+TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+BUILT := $(TARGET)/release
+# Times of the longer tests, in seconds.
+SIM_SECONDS ?= 120
+FUZZ_SECONDS ?= 60
+FUZZ_SEED ?= 1
+
+.PHONY: up down build test nightly bench install \
+  lint fmt clippy tidy test-unit test-wasm test-sim test-mount test-netns test-fuzz test-deny test-doc
+
+up:
+	@tools/deps.sh up
+	@$(MAKE) --no-print-directory build
+	@bin/weft up "$(MNT)"
+
+down:
+	@bin/weft down "$(MNT)"
+
+build:
+	cargo build --release -p weft -p xtask
+	@tools/install-bin.sh "$(BUILT)" bin
+
+test:
+	@tools/test.sh
+
+nightly:
+	@SIM_SECONDS=3600 FUZZ_SECONDS=900 FUZZ_SEED=$$(date +%Y%m%d) FIRST=$$(date +%Y%m%d00) FSX_OPS=200000 tools/test.sh
+
+bench: build
+	@tools/deps.sh test
+	@tools/bench.sh
+
+install: build
+	install -D -m 755 bin/weft "$(DESTDIR)$(PREFIX)/bin/weft"
+	ln -sfn weft "$(DESTDIR)$(PREFIX)/bin/lfs"
+	ln -sfn weft "$(DESTDIR)$(PREFIX)/bin/lctl"
+	install -d "$(DESTDIR)$(PREFIX)/sbin"
+	ln -sfn ../bin/weft "$(DESTDIR)$(PREFIX)/sbin/mount.weft"
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/lib/systemd/system" packaging/*.service
+	install -D -m 644 packaging/serve.conf "$(DESTDIR)$(PREFIX)/share/doc/weft/serve.conf"
+
+# The stages of `test`, each for itself.
+
+lint: fmt clippy tidy
+
+fmt:
+	cargo fmt --all --check
+
+clippy:
+	cargo clippy --workspace --all-targets -- -D warnings
+
+tidy:
+	cargo xtask tidy
+
+test-unit:
+	cargo test --workspace --release
+
+test-wasm:
+	cargo check -p weft-proto --target wasm32-unknown-unknown
+
+test-sim:
+	cargo build --release -p weft-sim
+	WEFT_SIM="$(BUILT)/weft-sim" tools/test-sim.sh $(SIM_SECONDS)
+
+test-mount: build
+	tools/test-mount.sh
+
+test-netns: build
+	tools/test-netns.sh
+
+test-fuzz:
+	cargo run --release -p weft-proto --example fuzz_decode -- $(FUZZ_SECONDS) $(FUZZ_SEED)
+
+test-deny:
+	tools/deny.sh
+
+test-doc:
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Checks licences, sources and bans of the dependencies; builds cargo-deny into the cache if it is not there.
+# Advisories are not checked: their database is fetched from the network at every run.
+set -eu
+cache=${WEFT_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/weft-tools}
+deny=$(command -v cargo-deny || echo "$cache/bin/cargo-deny")
+if [ ! -x "$deny" ]; then
+  echo "building cargo-deny into $cache; this takes some minutes, once"
+  cargo install cargo-deny --locked --quiet --root "$cache"
+fi
+"$deny" --offline check --hide-inclusion-graph licenses bans sources

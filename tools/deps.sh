@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Installs what is missing on Debian: `deps.sh up` for building and mounting, `deps.sh test` for the tests as well.
+# Installs nothing, and needs no rights, if everything is there.
+set -eu
+
+# Commands that have to be there, and the packages that bring them.
+up="cc:gcc ld:binutils fusermount3:fuse3"
+test="bc:bc fio:fio git:git ip:iproute2 python3:python3 sqlite3:sqlite3 unshare:util-linux"
+
+case ${1:-} in
+  up) wanted=$up ;;
+  test) wanted="$up $test" ;;
+  *) echo "usage: $0 up|test" >&2; exit 2 ;;
+esac
+
+packages=
+for pair in $wanted; do
+  # Tools for root lie where the PATH of a user does not look.
+  if ! PATH=$PATH:/usr/sbin:/sbin command -v "${pair%%:*}" >/dev/null; then
+    packages="$packages ${pair#*:}"
+  fi
+done
+[ -e /usr/include/stdlib.h ] || packages="$packages libc6-dev"
+
+if [ -n "$packages" ]; then
+  if ! command -v apt-get >/dev/null; then
+    echo "missing:$packages; there is no apt-get here, so install them by the means of this system" >&2
+    exit 1
+  fi
+  root=
+  [ "$(id -u)" = 0 ] || root=sudo
+  echo "installing$packages (apt-get${root:+ with sudo})"
+  export DEBIAN_FRONTEND=noninteractive
+  $root apt-get update -qq
+  # shellcheck disable=SC2086
+  $root apt-get install -y -qq --no-install-recommends $packages >/dev/null
+fi
+
+if ! command -v cargo >/dev/null; then
+  echo "cargo is missing; install Rust from https://rustup.rs" >&2
+  exit 1
+fi
+if [ ! -e /dev/fuse ]; then
+  # The module may just not be loaded; a container has to be given the device.
+  { [ "$(id -u)" = 0 ] && modprobe fuse 2>/dev/null; } || true
+  [ -e /dev/fuse ] || echo "warning: there is no /dev/fuse, so nothing can be mounted here" >&2
+fi

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Puts built programs where they are run from: install-bin.sh BUILT BIN. A file is replaced by a rename, because a
+# mount may be running from it.
+set -eu
+built=$1
+bin=$2
+
+put() {
+  if ! cmp -s "$built/$1" "$bin/$1"; then
+    cp "$built/$1" "$bin/.$1.new"
+    mv -f "$bin/.$1.new" "$bin/$1"
+  fi
+}
+
+mkdir -p "$bin"
+put weft
+for name in lfs lctl mount.weft; do
+  ln -sfn weft "$bin/$name"
+done
+if [ -x "$built/bench" ]; then
+  put bench
+fi

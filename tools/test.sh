@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Everything that has to pass, stage by stage; a failed stage does not keep the next from running. The last line is
+# `N passed, N failed`, counted in stages. Usage: tools/test.sh [STAGE...]
+set -u
+cd "$(dirname "$0")/.." || exit 2
+
+passed=0
+failed=0
+broken=
+wanted=" $* "
+
+chosen() { [ "$wanted" = "  " ] || [[ $wanted == *" $1 "* ]]; }
+
+# stage NAME COMMAND...: runs it and says how it went and how long it took.
+stage() {
+  local name=$1 start=$SECONDS
+  shift
+  chosen "$name" || return 0
+  printf '\n== %s\n' "$name"
+  if "$@"; then
+    passed=$((passed + 1))
+    printf '== %s: passed, %d s\n' "$name" $((SECONDS - start))
+  else
+    failed=$((failed + 1))
+    broken="$broken $name"
+    printf '== %s: FAILED, %d s\n' "$name" $((SECONDS - start))
+  fi
+}
+
+skip() {
+  chosen "$1" && printf '\n== %s: skipped: %s\n' "$1" "$2"
+  return 0
+}
+
+# rule NAME: a stage that is the rule of that name in the Makefile.
+rule() { stage "$1" make --no-print-directory "$1"; }
+
+# mounting NAME: a stage that has to be root, has to have FUSE, and whose script is tools/NAME.sh.
+mounting() {
+  if [ ! -x "tools/$1.sh" ]; then
+    skip "$1" "there is no tools/$1.sh"
+  elif [ ! -e /dev/fuse ]; then
+    skip "$1" "there is no /dev/fuse"
+  elif [ "$(id -u)" = 0 ]; then
+    rule "$1"
+  elif sudo -n true 2>/dev/null && make --no-print-directory build; then
+    stage "$1" sudo -n env PATH="$PATH" HOME="$HOME" "tools/$1.sh"
+  else
+    skip "$1" "needs root"
+  fi
+}
+
+stage deps tools/deps.sh test
+rule fmt
+rule clippy
+rule tidy
+rule test-unit
+rule test-doc
+if rustup target list --installed 2>/dev/null | grep -q wasm32-unknown-unknown; then
+  rule test-wasm
+else
+  skip test-wasm "the target wasm32-unknown-unknown is not installed (rustup target add wasm32-unknown-unknown)"
+fi
+if [ -x tools/test-sim.sh ]; then rule test-sim; else skip test-sim "there is no tools/test-sim.sh"; fi
+mounting test-mount
+mounting test-netns
+rule test-fuzz
+rule test-deny
+
+printf '\n'
+[ "$failed" = 0 ] || printf 'failed:%s\n' "$broken"
+printf '%d passed, %d failed\n' "$passed" "$failed"
+[ "$failed" = 0 ]
