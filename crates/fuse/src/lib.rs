@@ -5,6 +5,9 @@
 //! [`control`] is the language that `lfs` and a mount speak through extended attributes; [`session`] mounts, serves
 //! and unmounts.
 
+// FUSE is an edge: its library speaks of files, threads and times.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
 mod bridge;
 mod caller;
 pub mod control;

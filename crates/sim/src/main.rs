@@ -3,6 +3,9 @@
 //! `weft-sim twice SEED` runs a seed twice and compares the traces; `weft-sim seeds FIRST COUNT [SECONDS]` runs
 //! seeds one after another, at most that long; `weft-sim one SEED` runs one and prints its report.
 
+// The program measures real time.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 

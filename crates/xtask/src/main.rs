@@ -1,5 +1,8 @@
 //! The command `cargo xtask`.
 
+// A tool of the developers, never a part of weft.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -4,6 +4,9 @@
 //! `bench [--procs 4] [--rounds 3] [--mib 512] [--files 5000] LABEL=DIR LABEL=DIR ...`; the last one is what the
 //! others are divided by. Caches are dropped before the cold read, which needs root.
 
+// A tool of the developers, never a part of weft.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};

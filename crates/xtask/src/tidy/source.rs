@@ -73,7 +73,8 @@ pub(super) fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = us
     code.match_indices(word).map(|(at, _)| at).filter(move |&at| {
         let before = code[..at].chars().next_back();
         let after = code[at + word.len()..].chars().next();
-        !before.is_some_and(is_word) && !(word.ends_with(is_word) && after.is_some_and(is_word))
+        let goes_on = word.ends_with(is_word) && after.is_some_and(is_word);
+        !goes_on && !before.is_some_and(is_word)
     })
 }
 
