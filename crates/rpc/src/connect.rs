@@ -276,9 +276,7 @@ impl Import {
         }
         self.opened(carrier, connected, epoch)?;
         if outcome == Outcome::Restarted {
-            // The first ordinary request behind the replays is the sign that there are no more; it also makes
-            // durable at once what was lost before.
-            self.want_sync_of_everything();
+            self.end_of_replays();
         }
         Ok(())
     }
@@ -396,10 +394,16 @@ impl Import {
         Ok(())
     }
 
-    fn want_sync_of_everything(&self) {
-        let newest = self.marks.newest();
-        let mut state = self.state.lock();
-        self.want_sync(&mut state, newest);
+    /// The first ordinary request is the sign for the target that no replays follow; it may hold up other clients
+    /// until then. A Sync also makes durable at once what was lost before.
+    fn end_of_replays(&self) {
+        let Some(import) = self.me.upgrade() else { return };
+        self.hub.rt().spawn(async move {
+            let newest = import.marks.newest();
+            if let Err(error) = import.sync(newest).await {
+                tracing::debug!(target = %import.target, %error, "no commit behind the replays");
+            }
+        });
     }
 
     fn carry_again(&self, carrier: &Carrier, state: &State, sent: &Sent<Message>) {

@@ -213,7 +213,8 @@ impl Import {
             replaying: None,
             watching: false,
             session: 0,
-            session_epoch: 0,
+            // Epochs go on growing if the same client comes back with a new import.
+            session_epoch: hub.rt().now().0,
             boot: 0,
             backoff: Duration::ZERO,
             problem: None,
@@ -569,7 +570,8 @@ impl Import {
         }
     }
 
-    async fn sync(&self, transno: Transno) -> Result<(), RpcError> {
+    /// Asks once for a commit up to `transno` and waits for it.
+    pub(crate) async fn sync(&self, transno: Transno) -> Result<(), RpcError> {
         let generation = self.state.lock().generation;
         let request = self.request(SyncRequest { transno }.into(), Vec::new(), Options::default());
         match race(self.hub.ended().wait(), request).await {

@@ -62,7 +62,8 @@ impl Cluster {
     /// The targets of a server node, with their directories.
     pub fn targets(&self, server: &str) -> Vec<(TargetId, String)> {
         match server.strip_prefix("oss").and_then(|n| n.parse::<u32>().ok()) {
-            Some(oss) => (oss * self.shape.osts_per_oss..((oss + 1) * self.shape.osts_per_oss).min(self.shape.osts))
+            Some(oss) => (oss * self.shape.osts_per_oss
+                ..((oss + 1) * self.shape.osts_per_oss).min(self.shape.osts))
                 .map(|index| (TargetId::ost(index), format!("/ost{index}")))
                 .collect(),
             None if server == "mgs" => vec![(TargetId::MGS, "/mgs".to_owned())],
@@ -76,7 +77,8 @@ impl Cluster {
             let rt = self.handle.rt(&server);
             for (target, path) in self.targets(&server) {
                 let mgs = if target == TargetId::MGS { Vec::new() } else { vec![nid("mgs")] };
-                let uuid = ClientId((u128::from(target.kind.to_u8()) << 64) | u128::from(target.index) | 1 << 100);
+                let uuid =
+                    ClientId((u128::from(target.kind.to_u8()) << 64) | u128::from(target.index) | 1 << 100);
                 let label = Label { fsname: fsname(), target, uuid, mgs };
                 Store::format(&rt, &path, &label).await.expect("an empty simulated disk can be formatted");
             }
@@ -133,7 +135,8 @@ impl Cluster {
         let keys = Keys { server: None, client: keys().client };
         let hub = Hub::new(rt.clone(), fsname(), keys);
         let limits = Limits { dirty_bytes_max: 8 << 20, rpc_bytes_max: 1 << 20, rpcs_in_flight_max: 8 };
-        let client = Client::mount(&hub, vec![nid("mgs")], limits).await.expect("a mount waits for its servers");
+        let client =
+            Client::mount(&hub, vec![nid("mgs")], limits).await.expect("a mount waits for its servers");
         (rt, client)
     }
 }

@@ -211,7 +211,12 @@ impl Tree {
 
     /// Ids of all regular files that have a name.
     pub fn files(&self) -> Vec<Id> {
-        self.names.nodes.iter().filter(|(_, node)| matches!(node, Node::File { .. })).map(|(id, _)| *id).collect()
+        self.names
+            .nodes
+            .iter()
+            .filter(|(_, node)| matches!(node, Node::File { .. }))
+            .map(|(id, _)| *id)
+            .collect()
     }
 
     /// Notes that everything written so far is durable.
@@ -235,7 +240,11 @@ mod tests {
         let f = tree.names.find(d, "f").expect("made above");
         assert_eq!(tree.apply(&Op::Rename(ROOT, "d".into(), d, "x".into()), 3), Err(Code::Invalid));
         assert_eq!(tree.apply(&Op::Link(f, ROOT, "g".into()), 4), Ok(()));
-        assert_eq!(tree.apply(&Op::Rename(d, "f".into(), ROOT, "g".into()), 5), Ok(()), "two names of one file");
+        assert_eq!(
+            tree.apply(&Op::Rename(d, "f".into(), ROOT, "g".into()), 5),
+            Ok(()),
+            "two names of one file"
+        );
         assert_eq!(tree.names.find(d, "f"), Ok(f));
         assert_eq!(tree.apply(&Op::Rmdir(ROOT, "d".into()), 6), Err(Code::NotEmpty));
         assert_eq!(tree.apply(&Op::Unlink(d, "f".into()), 7), Ok(()));

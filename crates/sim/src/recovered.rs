@@ -36,15 +36,23 @@ pub async fn check(client: &Client, name: &str, record: &Record) {
         }
     }
     let Some((_, ids)) = matching else {
-        panic!("{name}: the names are those of no moment since operation {}: {}", record.floor, describe(&found, base, 0));
+        panic!(
+            "{name}: the names are those of no moment since operation {}: {}",
+            record.floor,
+            describe(&found, base, 0)
+        );
     };
     for (id, fid) in ids {
         let Some(Seen::File { data, .. }) = found.kinds.get(&fid) else { continue };
         let model = &record.tree.contents[&id];
         if model.durable {
             let at = data.iter().zip(&model.data).position(|(a, b)| a != b);
-            assert!(*data == model.data, "{name}: synced file {id} {fid} has {} bytes, not {}; first difference {at:?}",
-                data.len(), model.data.len());
+            assert!(
+                *data == model.data,
+                "{name}: synced file {id} {fid} has {} bytes, not {}; first difference {at:?}",
+                data.len(),
+                model.data.len()
+            );
         } else if let Some(at) = content::first_foreign(record.tag(id), data) {
             panic!("{name}: file {id} {fid} holds a foreign byte at {at}");
         }
@@ -58,7 +66,10 @@ async fn walk(client: &Client, base: Fid) -> Found {
         if kinds.contains_key(&fid) {
             continue;
         }
-        let attr = client.getattr(fid).await.unwrap_or_else(|error| panic!("{fid} has a name and no inode: {error}"));
+        let attr = client
+            .getattr(fid)
+            .await
+            .unwrap_or_else(|error| panic!("{fid} has a name and no inode: {error}"));
         let seen = match attr.kind() {
             FileKind::Dir => {
                 let entries = read_whole_dir(client, fid).await;
@@ -115,8 +126,10 @@ fn same(found: &Found, base: Fid, names: &Names) -> Option<BTreeMap<Id, Fid>> {
 fn describe(found: &Found, fid: Fid, depth: usize) -> String {
     match found.kinds.get(&fid) {
         Some(Seen::Dir(entries)) if depth < 8 => {
-            let inner: Vec<String> =
-                entries.iter().map(|(name, fid)| format!("{name}: {}", describe(found, *fid, depth + 1))).collect();
+            let inner: Vec<String> = entries
+                .iter()
+                .map(|(name, fid)| format!("{name}: {}", describe(found, *fid, depth + 1)))
+                .collect();
             format!("{{{}}}", inner.join(", "))
         }
         Some(Seen::Dir(_)) => "{..}".into(),

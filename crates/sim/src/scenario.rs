@@ -14,9 +14,9 @@ use rt::sim::{Handle, Options, Sim, Stats};
 use rt::sync::oneshot;
 
 use crate::cluster::{Cluster, Shape};
+use crate::recovered;
 use crate::shared::{self, Tally};
 use crate::workload::{Player, Record, root};
-use crate::recovered;
 
 /// How large a run is.
 #[derive(Debug, Clone, Copy)]

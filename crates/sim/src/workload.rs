@@ -98,7 +98,14 @@ impl Player {
             record.snapshot();
             record.raise_floor(1);
         }
-        Player { name: name.into(), client, rng, record, fids: BTreeMap::from([(ROOT, base)]), handles: Vec::new() }
+        Player {
+            name: name.into(),
+            client,
+            rng,
+            record,
+            fids: BTreeMap::from([(ROOT, base)]),
+            handles: Vec::new(),
+        }
     }
 
     /// Does `steps` random operations.
@@ -180,7 +187,9 @@ impl Player {
             _ => false,
         };
         assert!(same, "{} op {number} {op:?}: expected {expected:?}, found {found:?}", self.name);
-        if let (Ok(Some(fid)), Op::Mkdir(dir, name) | Op::Create(dir, name) | Op::Symlink(dir, name, _)) = (found, &op) {
+        if let (Ok(Some(fid)), Op::Mkdir(dir, name) | Op::Create(dir, name) | Op::Symlink(dir, name, _)) =
+            (found, &op)
+        {
             let id = self.record.lock().tree.names.find(*dir, name).expect("the model made it");
             self.fids.insert(id, fid);
         }
@@ -211,8 +220,12 @@ impl Player {
             Op::Link(id, dir, name) => {
                 made(client.link(&caller, self.fid(*id), self.fid(*dir), name.as_bytes()).await)
             }
-            Op::Unlink(dir, name) => client.unlink(&caller, self.fid(*dir), name.as_bytes()).await.map(|()| None),
-            Op::Rmdir(dir, name) => client.rmdir(&caller, self.fid(*dir), name.as_bytes()).await.map(|()| None),
+            Op::Unlink(dir, name) => {
+                client.unlink(&caller, self.fid(*dir), name.as_bytes()).await.map(|()| None)
+            }
+            Op::Rmdir(dir, name) => {
+                client.rmdir(&caller, self.fid(*dir), name.as_bytes()).await.map(|()| None)
+            }
             Op::Rename(dir, name, to, new) => client
                 .rename(&caller, self.fid(*dir), name.as_bytes(), self.fid(*to), new.as_bytes(), 0)
                 .await
@@ -284,8 +297,12 @@ impl Player {
             let expected = model.get(offset as usize..).unwrap_or(&[]);
             if found != expected {
                 let at = found.iter().zip(expected).position(|(a, b)| a != b);
-                panic!("{} read of {id} at {offset}: {} bytes, expected {}, first difference {at:?}",
-                    self.name, found.len(), expected.len());
+                panic!(
+                    "{} read of {id} at {offset}: {} bytes, expected {}, first difference {at:?}",
+                    self.name,
+                    found.len(),
+                    expected.len()
+                );
             }
         }
         self.put_back(handle, close).await;
@@ -302,7 +319,8 @@ impl Player {
         }
         let change = AttrChange { size: Some(size), ..AttrChange::default() };
         let handle = self.handles.iter().find(|(of, _)| *of == id).map(|(_, handle)| *handle);
-        let attr = self.client.setattr(&root(), self.fid(id), change, handle).await.expect("root may cut a file");
+        let attr =
+            self.client.setattr(&root(), self.fid(id), change, handle).await.expect("root may cut a file");
         assert_eq!(attr.size, size, "{} truncate of {id}", self.name);
     }
 
@@ -313,7 +331,9 @@ impl Player {
         match (record.tree.names.find(dir, &name), found) {
             (Err(code), Err(Error::Refused(refusal))) => assert_eq!(code, refusal),
             (Ok(id), Ok(attr)) => self.compare_attr(&record, id, &attr),
-            (expected, found) => panic!("{} lookup of {name} in {dir}: expected {expected:?}, found {found:?}", self.name),
+            (expected, found) => {
+                panic!("{} lookup of {name} in {dir}: expected {expected:?}, found {found:?}", self.name)
+            }
         }
     }
 
@@ -321,15 +341,31 @@ impl Player {
         assert_eq!(attr.fid, self.fid(id), "{} inode {id}", self.name);
         match &record.tree.names.nodes[&id] {
             Node::Dir(entries) => {
-                let subdirs = entries.values().filter(|id| matches!(record.tree.names.nodes[id], Node::Dir(_))).count();
-                assert_eq!((attr.kind(), attr.nlink), (FileKind::Dir, 2 + subdirs as u32), "{} dir {id}", self.name);
+                let subdirs =
+                    entries.values().filter(|id| matches!(record.tree.names.nodes[id], Node::Dir(_))).count();
+                assert_eq!(
+                    (attr.kind(), attr.nlink),
+                    (FileKind::Dir, 2 + subdirs as u32),
+                    "{} dir {id}",
+                    self.name
+                );
             }
             Node::File { nlink } => {
                 let size = record.tree.contents[&id].data.len() as u64;
-                assert_eq!((attr.kind(), attr.nlink, attr.size), (FileKind::File, *nlink, size), "{} file {id}", self.name);
+                assert_eq!(
+                    (attr.kind(), attr.nlink, attr.size),
+                    (FileKind::File, *nlink, size),
+                    "{} file {id}",
+                    self.name
+                );
             }
             Node::Symlink(target) => {
-                assert_eq!((attr.kind(), attr.size), (FileKind::Symlink, target.len() as u64), "{} link {id}", self.name);
+                assert_eq!(
+                    (attr.kind(), attr.size),
+                    (FileKind::Symlink, target.len() as u64),
+                    "{} link {id}",
+                    self.name
+                );
             }
         }
     }
@@ -339,7 +375,8 @@ impl Player {
         let found = read_whole_dir(&self.client, self.fid(dir)).await;
         let record = self.record.lock();
         let entries = record.tree.names.dir(dir).expect("a directory of the model");
-        let expected: BTreeMap<String, Fid> = entries.iter().map(|(name, id)| (name.clone(), self.fid(*id))).collect();
+        let expected: BTreeMap<String, Fid> =
+            entries.iter().map(|(name, id)| (name.clone(), self.fid(*id))).collect();
         assert_eq!(found, expected, "{} list of {dir}", self.name);
     }
 

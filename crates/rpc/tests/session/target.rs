@@ -160,11 +160,12 @@ impl Target {
         let mut state = self.state.lock();
         let known = state.sessions.iter().find(|(_, s)| s.client == connect.client).map(|(id, _)| *id);
         if let Some(id) = known {
+            let session = state.sessions.get_mut(&id).expect("just found");
+            // A Connect that an older connection delivers late, or twice, must not end what came after it.
+            if connect.session_epoch <= session.epoch {
+                return Err(Code::NoSession);
+            }
             if connect.boot != 0 {
-                let session = state.sessions.get_mut(&id).expect("just found");
-                if connect.session_epoch <= session.epoch {
-                    return Err(Code::NoSession);
-                }
                 session.epoch = connect.session_epoch;
                 return Ok(self.connected(&state, id, true));
             }

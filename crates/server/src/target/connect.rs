@@ -35,10 +35,11 @@ impl<H: Handler> Target<H> {
             if session.role() != peer.role {
                 return Err(Code::Forbidden);
             }
+            // A Connect that an older connection delivers late, or twice, must not end what came after it.
+            if connect.session_epoch <= session.epoch() {
+                return Err(Code::NoSession);
+            }
             if connect.boot != 0 {
-                if connect.session_epoch <= session.epoch() {
-                    return Err(Code::NoSession);
-                }
                 session.set_epoch(connect.session_epoch);
                 let resumed = connect.boot == self.store.boot() || session.resumed();
                 return Ok(self.connected(&session, resumed));
