@@ -1,9 +1,8 @@
 //! Which OSTs a new file gets (FEATURES L2, L4, L6, L7, L8, L10).
 //!
-//! Stripes follow an order of all OSTs in which neighbours belong to different servers; each file begins where the
-//! last one ended.
-
-use std::sync::atomic::{AtomicUsize, Ordering};
+//! Stripes follow an order of all OSTs in which neighbours belong to different servers. Where a file begins follows
+//! from its FID: files that a client makes one after the other begin one behind the other. No counter is kept,
+//! because a create that is replayed after a crash has to give the layout that the client has used already.
 
 use proto::layout::LayoutHint;
 use proto::limits::{STRIPE_SIZE_DEFAULT, STRIPE_SIZE_UNIT, STRIPES_MAX};
@@ -41,6 +40,16 @@ impl Order {
         Order { osts: places.into_iter().map(|place| place.3).collect() }
     }
 
+    /// An order as it was stored.
+    pub fn from_osts(osts: Vec<u32>) -> Order {
+        Order { osts }
+    }
+
+    /// The OSTs in their order.
+    pub fn osts(&self) -> &[u32] {
+        &self.osts
+    }
+
     /// Whether there is no OST.
     pub fn is_empty(&self) -> bool {
         self.osts.is_empty()
@@ -55,19 +64,16 @@ impl Order {
     }
 }
 
-/// Where the next file begins.
-#[derive(Debug, Default)]
-pub struct Cursor {
-    next: AtomicUsize,
-}
-
-impl Cursor {
-    /// The start of a file of `count` stripes over `osts` OSTs.
-    fn advance(&self, count: usize, osts: usize) -> usize {
-        // A file that fills whole rounds would leave the start where it is, and so the small files' data too.
-        let step = if count.is_multiple_of(osts) { 1 } else { count };
-        self.next.fetch_add(step, Ordering::Relaxed) % osts
-    }
+/// Where a file of `count` stripes begins among `osts` OSTs.
+///
+/// Each run of as many files as there are OSTs fills all of them evenly. The runs are turned against each other, so
+/// that no pattern of names (every second one a directory, say) leaves OSTs out.
+fn start(file: Fid, count: usize, osts: usize) -> usize {
+    let number = file.oid.saturating_sub(1) as usize;
+    let (run, place) = (number / osts, number % osts);
+    let turn = (file.seq ^ (run as u64).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+    let step = if count.is_multiple_of(osts) { 1 } else { count };
+    (place * step + turn as usize) % osts
 }
 
 /// Checks what can be checked of `hint` without choosing OSTs.
@@ -127,8 +133,9 @@ pub fn file_system_default() -> LayoutHint {
     LayoutHint { stripe_count: 1, stripe_size: STRIPE_SIZE_DEFAULT, ..LayoutHint::default() }
 }
 
-/// A layout with the name `id` after `hint`, in which everything is filled in.
-pub fn allocate(id: Fid, hint: &LayoutHint, order: &Order, cursor: &Cursor) -> Result<Layout, Code> {
+/// A layout with the name `id` after `hint`, in which everything is filled in. The same arguments give the same
+/// layout.
+pub fn allocate(id: Fid, hint: &LayoutHint, order: &Order) -> Result<Layout, Code> {
     check(hint, order)?;
     if order.is_empty() {
         return Err(Code::NoSpace);
@@ -154,7 +161,7 @@ pub fn allocate(id: Fid, hint: &LayoutHint, order: &Order, cursor: &Cursor) -> R
     let count = count.min(STRIPES_MAX);
     let start = match u32::try_from(hint.start_index) {
         Ok(index) => order.position(index).ok_or(Code::Invalid)?,
-        Err(_) => cursor.advance(count, known),
+        Err(_) => start(id, count, known),
     };
     let osts = order.osts.iter().cycle().skip(start).take(count).copied().collect();
     Ok(layout(osts, count > known))
@@ -179,8 +186,12 @@ mod tests {
         LayoutHint { stripe_count: count, ..LayoutHint::default() }
     }
 
-    fn osts(hint: &LayoutHint, order: &Order, cursor: &Cursor) -> Result<Vec<u32>, Code> {
-        allocate(ID, hint, order, cursor).map(|layout| layout.osts.to_vec())
+    fn osts_of(oid: u32, hint: &LayoutHint, order: &Order) -> Result<Vec<u32>, Code> {
+        allocate(Fid { oid, ..ID }, hint, order).map(|layout| layout.osts.to_vec())
+    }
+
+    fn osts(hint: &LayoutHint, order: &Order) -> Result<Vec<u32>, Code> {
+        osts_of(1, hint, order)
     }
 
     #[test]
@@ -193,27 +204,48 @@ mod tests {
 
     #[test]
     fn all_osts_are_a_rotation() {
-        let (order, cursor) = (two_by_two(), Cursor::default());
-        let starts: Vec<Vec<u32>> =
-            (0..4).map(|_| osts(&hint(-1), &order, &cursor).expect("a layout")).collect();
-        assert_eq!(starts, [[0, 2, 1, 3], [2, 1, 3, 0], [1, 3, 0, 2], [3, 0, 2, 1]]);
+        let order = two_by_two();
+        let mut starts = Vec::new();
+        for oid in 1..=4 {
+            let mut osts = osts_of(oid, &hint(-1), &order).expect("a layout");
+            starts.push(osts[0]);
+            let turn = osts.iter().position(|&ost| ost == 0).expect("every OST has a stripe");
+            osts.rotate_left(turn);
+            assert_eq!(osts, [0, 2, 1, 3]);
+        }
+        starts.sort_unstable();
+        assert_eq!(starts, [0, 1, 2, 3], "each of four files begins elsewhere");
+    }
+
+    fn counts(oids: impl Iterator<Item = u32>, stripes: i32, order: &Order) -> Vec<u32> {
+        let mut counts = vec![0; 4];
+        for oid in oids {
+            for ost in osts_of(oid, &hint(stripes), order).expect("a layout") {
+                counts[ost as usize] += 1;
+            }
+        }
+        counts
     }
 
     #[test]
-    fn single_stripes_are_balanced() {
-        let (order, cursor) = (order(&[("a", &[0, 1]), ("b", &[2])]), Cursor::default());
-        let mut counts = [0u32; 3];
-        for _ in 0..1000 {
-            counts[osts(&hint(1), &order, &cursor).expect("a layout")[0] as usize] += 1;
+    fn files_are_balanced() {
+        let order = two_by_two();
+        assert_eq!(counts(1..=1000, 1, &order), [250; 4]);
+        assert_eq!(counts(1..=1000, 2, &order), [500; 4]);
+        assert_eq!(counts(1..=1000, 3, &order), [750; 4]);
+        for every_second in
+            [counts((1..=2000).step_by(2), 1, &order), counts((1..=4000).step_by(4), 1, &order)]
+        {
+            assert!(every_second.iter().all(|&count| (200..=300).contains(&count)), "{every_second:?}");
         }
-        assert!(counts.iter().max().zip(counts.iter().min()).is_some_and(|(max, min)| max - min <= 1));
     }
 
     #[test]
     fn overstriping_cycles() {
         let (order, over) = (two_by_two(), |n| LayoutHint { overstripe: true, ..hint(n) });
         let get = |hint: &LayoutHint| {
-            let layout = allocate(ID, hint, &order, &Cursor::default()).expect("a layout");
+            let hint = LayoutHint { start_index: 0, ..hint.clone() };
+            let layout = allocate(ID, &hint, &order).expect("a layout");
             (layout.osts.to_vec(), layout.overstriped)
         };
         assert_eq!(get(&over(8)), (vec![0, 2, 1, 3, 0, 2, 1, 3], true));
@@ -222,16 +254,16 @@ mod tests {
         assert_eq!(get(&over(-1)), (vec![0, 2, 1, 3], false));
         assert_eq!(get(&over(-32)).0.len(), 128);
         assert_eq!(get(&hint(8)), (vec![0, 2, 1, 3], false));
-        assert_eq!(osts(&over(-33), &order, &Cursor::default()), Err(Code::Invalid));
-        assert_eq!(osts(&hint(-2), &order, &Cursor::default()), Err(Code::Invalid));
-        assert_eq!(osts(&over(2001), &order, &Cursor::default()), Err(Code::Invalid));
+        assert_eq!(osts(&over(-33), &order), Err(Code::Invalid));
+        assert_eq!(osts(&hint(-2), &order), Err(Code::Invalid));
+        assert_eq!(osts(&over(2001), &order), Err(Code::Invalid));
     }
 
     #[test]
     fn explicit_lists_and_starts() {
-        let (order, cursor) = (order(&[("a", &[0, 4096]), ("b", &[7, 65500])]), Cursor::default());
+        let order = order(&[("a", &[0, 4096]), ("b", &[7, 65500])]);
         let list = |osts: &[u32]| LayoutHint { osts: osts.to_vec(), ..LayoutHint::default() };
-        let get = |hint: &LayoutHint| osts(hint, &order, &cursor);
+        let get = |hint: &LayoutHint| osts(hint, &order);
         assert_eq!(get(&list(&[65500, 0, 7])), Ok(vec![65500, 0, 7]));
         assert_eq!(get(&list(&[0, 1])), Err(Code::Invalid));
         assert_eq!(get(&list(&[0, 0])), Err(Code::Invalid));
@@ -241,14 +273,14 @@ mod tests {
         assert_eq!(get(&LayoutHint { start_index: 4096, ..hint(2) }), Ok(vec![4096, 65500]));
         assert_eq!(get(&LayoutHint { start_index: 1, ..hint(2) }), Err(Code::Invalid));
         assert_eq!(get(&LayoutHint { pool: "flash".into(), ..hint(2) }), Err(Code::NotFound));
-        assert_eq!(osts(&hint(1), &Order::default(), &cursor), Err(Code::NoSpace));
+        assert_eq!(osts(&hint(1), &Order::default()), Err(Code::NoSpace));
     }
 
     #[test]
     fn stripe_sizes() {
         let sized = |stripe_size| {
             let hint = LayoutHint { stripe_size, ..hint(1) };
-            allocate(ID, &hint, &two_by_two(), &Cursor::default()).map(|layout| layout.stripe_size)
+            allocate(ID, &hint, &two_by_two()).map(|layout| layout.stripe_size)
         };
         assert_eq!(sized(0), Ok(1 << 20));
         assert_eq!(sized(65_536), Ok(65_536));

@@ -23,6 +23,8 @@ pub const DESTROY: u8 = MDT + 5;
 pub const SEQUENCE: u8 = MDT + 6;
 /// `[GRANT][client: 16][sequence: 8]`: the sequence belongs to the client's session.
 pub const GRANT: u8 = MDT + 7;
+/// `[OSTS]`: the order in which stripes take OSTs.
+pub const OSTS: u8 = MDT + 8;
 
 /// Version of the format of an entry's value.
 const ENTRY_FORMAT: u8 = 1;

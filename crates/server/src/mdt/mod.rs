@@ -32,7 +32,6 @@ use rt::Rt;
 use store::{Store, StoreError};
 
 use crate::target::{self, Env, Handler, Session, Stop};
-use allocate::Cursor;
 use export::Export;
 use inode::Inode;
 use locks::Locks;
@@ -58,7 +57,6 @@ pub struct Mdt {
     opens: Opens,
     sequences: Sequences,
     osts: Arc<Osts>,
-    cursor: Cursor,
     /// The root's default layout, which directories without one of their own follow.
     root_hint: RwLock<Option<LayoutHint>>,
     destroyer: Arc<destroy::Destroyer>,
@@ -71,16 +69,15 @@ impl Handler for Mdt {
 
     async fn open(env: Env) -> Result<Mdt, StoreError> {
         let store = env.store.clone();
-        let sequences = Sequences::open(&store).await?;
+        let sequences = Sequences::open(&store)?;
         let root_hint = open_root(&env.rt, &store)?;
-        let osts = Arc::new(Osts::new(&env));
+        let osts = Arc::new(Osts::open(&env)?);
         Ok(Mdt {
             rt: env.rt.clone(),
             stop: env.stop.clone(),
             locks: Locks::default(),
             opens: Opens::default(),
             sequences,
-            cursor: Cursor::default(),
             root_hint: RwLock::new(root_hint),
             destroyer: Arc::new(destroy::Destroyer::open(&env, osts.clone())?),
             osts,
@@ -116,7 +113,7 @@ impl Handler for Mdt {
             Request::SetXattr(request) => self.set_xattr(ctx, &request),
             Request::ListXattr(request) => self.list_xattr(&request),
             Request::RemoveXattr(request) => self.remove_xattr(ctx, &request),
-            Request::SetLayout(request) => self.set_layout(ctx, &request),
+            Request::SetLayout(request) => self.set_layout(ctx, &request).await,
             Request::GetDefaultLayout(request) => self.get_default_layout(&request),
             Request::FidToPath(request) => self.fid_to_path(&request),
             Request::GetSequence(_) => self.get_sequence(ctx).await,

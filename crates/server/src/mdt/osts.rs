@@ -4,19 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::RwLock;
 use proto::wire::messages::{Config, GetConfig};
-use proto::{ClientId, Nid, TargetId, TargetKind};
+use proto::{ClientId, Nid, TargetId, TargetKind, Transno};
 use rpc::{Hub, Import, Role, RpcError};
 use rt::Rt;
 use rt::sync::Notify;
+use store::{Batch, Change, Store, StoreError};
 
 use super::allocate::Order;
 use super::destroy::Destroyer;
+use super::keys;
 use crate::target::{Env, Stop};
 
 /// How long the MGS may hold a request for a newer configuration, in milliseconds.
 const WAIT_MS: u32 = 60_000;
+/// Version of the format of the stored order.
+const FORMAT: u8 = 1;
 /// Pause after a refusal of the MGS.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -28,6 +33,7 @@ pub struct Osts {
     mgs: Option<Arc<Import>>,
     fsname: String,
     client: ClientId,
+    store: Arc<Store>,
     table: RwLock<Arc<Table>>,
     changed: Notify,
 }
@@ -41,19 +47,21 @@ pub struct Table {
 }
 
 impl Osts {
-    /// None as yet.
-    pub fn new(env: &Env) -> Osts {
+    /// Those that the target knew before.
+    pub fn open(env: &Env) -> Result<Osts, StoreError> {
         let label = env.store.label();
-        Osts {
+        let order = load_order(&env.store)?;
+        Ok(Osts {
             rt: env.rt.clone(),
             hub: env.hub.clone(),
             stop: env.stop.clone(),
             mgs: env.mgs.clone(),
             fsname: label.fsname.to_string(),
             client: label.uuid,
-            table: RwLock::default(),
+            store: env.store.clone(),
+            table: RwLock::new(Arc::new(Table { order, nids: BTreeMap::new() })),
             changed: Notify::new(),
-        }
+        })
     }
 
     /// What is known now.
@@ -82,13 +90,18 @@ impl Osts {
         self.stop.unless(self.rt.timeout(duration, any)).await;
     }
 
-    /// Takes a new configuration.
-    pub fn apply(&self, config: &Config) {
+    /// Takes a new configuration. The order in which stripes take OSTs is durable before it is used: creates that
+    /// are replayed after a crash have to find the one that they were made with.
+    pub async fn apply(&self, config: &Config) -> Result<(), StoreError> {
         let osts = config.targets.iter().filter(|entry| entry.target.kind == TargetKind::Ost);
         let table = Table {
             order: Order::new(osts.clone().map(|e| (e.target.index, e.server.clone())).collect()),
             nids: osts.map(|entry| (entry.target.index, entry.nids.clone())).collect(),
         };
+        if table.order != self.table().order {
+            let transno = save_order(&self.store, &table.order)?;
+            self.store.committed(transno).await?;
+        }
         let before = std::mem::replace(&mut *self.table.write(), Arc::new(table));
         let table = self.table();
         for (ost, nids) in &table.nids {
@@ -99,7 +112,26 @@ impl Osts {
             }
         }
         self.changed.notify_waiters();
+        Ok(())
     }
+}
+
+fn load_order(store: &Store) -> Result<Order, StoreError> {
+    let Some(value) = store.get(&[keys::OSTS])? else { return Ok(Order::default()) };
+    let damaged = || StoreError::Corrupt { what: "the order of the OSTs".into() };
+    let (&format, osts) = value.bytes.split_first().ok_or_else(damaged)?;
+    let (osts, rest) = osts.as_chunks::<4>();
+    if format != FORMAT || !rest.is_empty() {
+        return Err(damaged());
+    }
+    Ok(Order::from_osts(osts.iter().map(|ost| u32::from_le_bytes(*ost)).collect()))
+}
+
+fn save_order(store: &Store, order: &Order) -> Result<Transno, StoreError> {
+    let mut value = vec![FORMAT];
+    order.osts().iter().for_each(|ost| value.extend_from_slice(&ost.to_le_bytes()));
+    let change = Change { key: Bytes::from_static(&[keys::OSTS]), value: Some(value.into()) };
+    store.commit(Batch { changes: vec![change], ..Batch::default() })
 }
 
 /// Follows the configuration until the target is stopped.
@@ -112,8 +144,11 @@ pub async fn watch(osts: Arc<Osts>, destroyer: Arc<Destroyer>) {
             None | Some(Err(RpcError::Closed)) => return,
             Some(Ok(answered)) => {
                 if answered.reply.version != known {
+                    if let Err(error) = osts.apply(&answered.reply).await {
+                        tracing::error!(%error, "the OSTs of the file system");
+                        return;
+                    }
                     known = answered.reply.version;
-                    osts.apply(&answered.reply);
                     destroyer.wake(&[]);
                 }
             }

@@ -1,5 +1,6 @@
 //! Sequences of FIDs: reserved in durable blocks, granted once and never again.
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::limits::SEQ_BITS;
 use proto::{Code, Fid, Transno};
@@ -13,9 +14,11 @@ const BLOCK: u64 = 1024;
 /// Sequences of one MDT: they begin at this multiple of its index.
 const PER_MDT: u64 = 1 << 34;
 
-/// The sequences of an MDT.
+/// The sequences of an MDT. Nothing is reserved before it is needed: while clients replay, the target draws no
+/// transno of its own.
 pub struct Sequences {
     state: Mutex<State>,
+    /// The newest FID that names a layout; of a sequence that no other boot uses.
     own: Mutex<Fid>,
     end: u64,
 }
@@ -29,27 +32,20 @@ struct State {
 }
 
 impl Sequences {
-    /// Reserves a block and takes the first sequence of it for the MDT's own use.
-    pub async fn open(store: &Store) -> Result<Sequences, StoreError> {
+    /// Goes on behind the last reservation.
+    pub fn open(store: &Store) -> Result<Sequences, StoreError> {
         let start = Fid::SEQ_NORMAL_START + PER_MDT * u64::from(store.label().target.index);
-        let end = (start + PER_MDT).min(1 << SEQ_BITS);
-        let first = match store.get(&[keys::SEQUENCE])? {
+        let next = match store.get(&[keys::SEQUENCE])? {
             None => start,
             Some(value) => match value.bytes.as_ref().try_into() {
                 Ok(bytes) => u64::from_le_bytes(bytes),
                 Err(_) => return Err(StoreError::Corrupt { what: "the sequences".into() }),
             },
         };
-        let durable = first.saturating_add(BLOCK).min(end);
-        let transno = reserve(store, durable)?;
-        store.committed(transno).await?;
-        if first >= durable {
-            return Err(StoreError::NoSpace);
-        }
         Ok(Sequences {
-            state: Mutex::new(State { next: first + 1, durable, reserved: (durable, transno) }),
-            own: Mutex::new(Fid { seq: first, oid: 0, ver: 0 }),
-            end,
+            state: Mutex::new(State { next, durable: next, reserved: (next, Transno(0)) }),
+            own: Mutex::new(Fid { seq: 0, oid: Fid::OID_MAX, ver: 0 }),
+            end: (start + PER_MDT).min(1 << SEQ_BITS),
         })
     }
 
@@ -63,12 +59,7 @@ impl Sequences {
                     return Ok(state.next - 1);
                 }
                 if state.reserved.0 == state.durable {
-                    if state.durable >= self.end {
-                        return Err(Code::NoSpace);
-                    }
-                    let until = (state.durable + BLOCK).min(self.end);
-                    let transno = reserve(store, until).map_err(|error| code_of(&error))?;
-                    state.reserved = (until, transno);
+                    state.reserved = self.reserve(store, state.durable)?;
                 }
                 state.reserved
             };
@@ -78,24 +69,60 @@ impl Sequences {
         }
     }
 
-    /// A FID that names nothing yet: a layout id. Never waits; a boot of the MDT has a sequence of its own.
+    fn reserve(&self, store: &Store, durable: u64) -> Result<(u64, Transno), Code> {
+        let until = durable.saturating_add(BLOCK).min(self.end);
+        if until <= durable {
+            return Err(Code::NoSpace);
+        }
+        let key = Bytes::from_static(&[keys::SEQUENCE]);
+        let value = Some(Bytes::copy_from_slice(&until.to_le_bytes()));
+        let batch = Batch { changes: vec![Change { key, value }], ..Batch::default() };
+        Ok((until, store.commit(batch).map_err(|error| code_of(&error))?))
+    }
+
+    /// Waits until [`Sequences::fresh`] has something to give.
+    pub async fn ready(&self, store: &Store) -> Result<(), Code> {
+        if self.own.lock().oid < Fid::OID_MAX {
+            return Ok(());
+        }
+        let seq = self.take(store).await?;
+        let mut own = self.own.lock();
+        if own.oid == Fid::OID_MAX {
+            *own = Fid { seq, oid: 0, ver: 0 };
+        }
+        Ok(())
+    }
+
+    /// A FID that names nothing yet: a layout id.
     pub fn fresh(&self) -> Result<Fid, Code> {
         let mut own = self.own.lock();
         if own.oid == Fid::OID_MAX {
-            let mut state = self.state.lock();
-            if state.next >= state.durable {
-                return Err(Code::TryAgain);
-            }
-            *own = Fid { seq: state.next, oid: 0, ver: 0 };
-            state.next += 1;
+            return Err(Code::TryAgain);
         }
         own.oid += 1;
         Ok(*own)
     }
 }
 
-fn reserve(store: &Store, until: u64) -> Result<Transno, StoreError> {
-    let key = bytes::Bytes::from_static(&[keys::SEQUENCE]);
-    let value = Some(bytes::Bytes::copy_from_slice(&until.to_le_bytes()));
-    store.commit(Batch { changes: vec![Change { key, value }], ..Batch::default() })
+#[cfg(test)]
+mod tests {
+    use crate::mdt::testing::World;
+    use proto::Fid;
+    use proto::wire::messages::GetSequence;
+
+    #[test]
+    fn no_sequence_is_granted_twice() {
+        let mut world = World::new();
+        let mut seen = std::collections::BTreeSet::new();
+        for round in 1..6 {
+            let client = world.client(round);
+            assert!(seen.insert(client.sequence.get()));
+            for _ in 0..300 {
+                let sequence = client.call(GetSequence {}).expect("there are enough").seq;
+                assert!(sequence >= Fid::SEQ_NORMAL_START && seen.insert(sequence));
+            }
+            drop(client);
+            world = if round % 2 == 0 { world.restart() } else { world.crash() };
+        }
+    }
 }

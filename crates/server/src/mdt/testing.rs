@@ -72,7 +72,8 @@ impl World {
             server: (*server).to_owned(),
         };
         let targets = osts.iter().map(entry).collect();
-        self.target.handler().osts.apply(&msg::Config { version: 1, fsname: "weft".into(), targets });
+        let config = msg::Config { version: 1, fsname: "weft".into(), targets };
+        self.sim.run(self.target.handler().osts.apply(&config)).expect("the disk works");
     }
 
     /// A client with a session and a sequence.

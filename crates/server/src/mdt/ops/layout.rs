@@ -7,10 +7,19 @@ use proto::{Code, Fid, FileKind, Layout};
 
 use crate::mdt::inode::Inode;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate};
-use crate::target::Done;
+use crate::target::{Done, code_of};
 
 impl Mdt {
-    pub(in crate::mdt) fn set_layout(&self, ctx: &Ctx, request: &SetLayout) -> Outcome {
+    /// The reply comes when the layout is durable: a replay would give the file another one than the client has
+    /// used already.
+    pub(in crate::mdt) async fn set_layout(&self, ctx: &Ctx, request: &SetLayout) -> Outcome {
+        self.sequences.ready(&self.store).await?;
+        let done = self.set_layout_now(ctx, request)?;
+        self.store.committed(done.transno).await.map_err(|error| code_of(&error))?;
+        Ok(done)
+    }
+
+    fn set_layout_now(&self, ctx: &Ctx, request: &SetLayout) -> Outcome {
         let _inode = self.locks.inodes(&[request.fid]);
         let mut inode = self.inode(request.fid)?;
         match inode.kind() {
@@ -50,7 +59,7 @@ impl Mdt {
         }
         let hint = allocate::inherit(hint, &self.followed_hint());
         let id = self.sequences.fresh()?;
-        let mut layout = allocate::allocate(id, &hint, &self.osts.table().order, &self.cursor)?;
+        let mut layout = allocate::allocate(id, &hint, &self.osts.table().order)?;
         if layout.overstriped && ctx.session().features() & FEATURE_OVERSTRIPING == 0 {
             return Err(Code::NotSupported);
         }

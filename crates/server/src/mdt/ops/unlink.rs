@@ -105,7 +105,7 @@ mod tests {
     fn written_files_go_on_the_destroy_list() {
         let world = World::new();
         let client = world.client(1);
-        let hint = proto::layout::LayoutHint { stripe_count: 2, ..Default::default() };
+        let hint = proto::layout::LayoutHint { stripe_count: 2, start_index: 0, ..Default::default() };
         let file = client.file_with(Fid::ROOT, "f", hint).expect("a file").attr.fid;
         let opened = client.open(file, OPEN_WRITE, &Cred::root()).expect("root may");
         client.close(file, opened.handle, true, Some(10));
