@@ -119,7 +119,7 @@ impl Handle {
     pub fn heal(&self, one: &str, other: &str) {
         self.shared.with(|world| {
             let (one, other) = (world.id(one), world.id(other));
-            world.net.mend(one, other);
+            world.mend(one, other);
             world.note(Kind::Heal, one, u64::from(other));
         });
     }
@@ -162,12 +162,16 @@ impl Handle {
 
     /// Changes the options of the network for all that happens from now on.
     pub fn change_net(&self, change: impl FnOnce(&mut NetOptions)) {
-        self.shared.with(|world| change(&mut world.options.net));
+        let mut net = self.shared.with(|world| world.options.net);
+        change(&mut net);
+        self.shared.with(|world| world.options.net = net);
     }
 
     /// Changes the options of the disks for all that happens from now on; capacities stay.
     pub fn change_disks(&self, change: impl FnOnce(&mut DiskOptions)) {
-        self.shared.with(|world| change(&mut world.options.disk));
+        let mut disk = self.shared.with(|world| world.options.disk);
+        change(&mut disk);
+        self.shared.with(|world| world.options.disk = disk);
     }
 
     /// Ends all faults: mends the network, resumes every node, sets every chance to never. Crashed nodes stay down.
@@ -351,7 +355,7 @@ impl World {
     }
 
     fn heal_all(&mut self) {
-        self.net.mend_all();
+        self.mend_all();
         self.note(Kind::Heal, 0, u64::MAX);
     }
 

@@ -1,7 +1,7 @@
 //! The disk of a simulated machine.
 //!
-//! Small or unaligned writes go to memory and are done at once; large aligned ones take time and go on when their
-//! future is dropped, as syncs do. What a crash leaves: of each sector written since the last sync any state since
+//! Small writes go to memory and are done at once; large ones take time and go on when their future is dropped, as
+//! syncs do. What a crash leaves: of each sector written since the last sync any state since
 //! then, and of each name changed since the last sync of its directory the change or not.
 
 mod image;
@@ -14,15 +14,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use self::image::PAGE;
 use self::state::Request;
 use super::node::Node;
 use super::slab::Key;
 use super::world::World;
 use crate::disk::Space;
 
-/// From here on an aligned write goes past the memory.
-const DIRECT_BYTES_MIN: u64 = 64 << 10;
+/// From here on a write takes time.
+const LARGE_BYTES: u64 = 64 << 10;
 
 /// A node's disk.
 #[derive(Clone)]
@@ -185,7 +184,7 @@ impl File {
         let len: u64 = slices.iter().map(|slice| slice.len() as u64).sum();
         check_range(offset, len)?;
         let (node, file) = (self.node(), self.open.number);
-        if len >= DIRECT_BYTES_MIN && offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE) {
+        if len >= LARGE_BYTES {
             return work(node, Request::Write { file, offset, slices }).await;
         }
         self.at_once(|world| world.write(node.id, file, offset, &slices))

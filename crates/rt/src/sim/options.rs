@@ -109,7 +109,7 @@ impl Default for NetOptions {
 pub struct DiskOptions {
     /// Of a read.
     pub read: Span,
-    /// Of a large aligned write. Others go to memory and take no time.
+    /// Of a large write. Small ones go to memory and take no time.
     pub write: Span,
     /// Of a sync of a file or directory.
     pub sync: Span,

@@ -48,15 +48,21 @@ impl Trace {
         Trace { hash: fold(seed, 0), lines: lines.then(VecDeque::new) }
     }
 
-    pub(super) fn note(&mut self, now: u64, node: u32, name: &str, kind: Kind, digest: u64) {
+    pub(super) fn fold(&mut self, now: u64, node: u32, kind: Kind, digest: u64) {
         self.hash = fold(fold(self.hash, now), (u64::from(node) << 8 | kind as u64) ^ digest.rotate_left(32));
-        if let Some(lines) = &mut self.lines {
-            if lines.len() == LINES_MAX {
-                lines.pop_front();
-            }
-            let (secs, nanos) = (now / 1_000_000_000, now % 1_000_000_000);
-            lines.push_back(format!("{secs}.{nanos:09} {name} {kind:?} {digest:#x}"));
+    }
+
+    pub(super) fn wants_lines(&self) -> bool {
+        self.lines.is_some()
+    }
+
+    pub(super) fn push_line(&mut self, now: u64, name: &str, kind: Kind, digest: u64) {
+        let Some(lines) = &mut self.lines else { return };
+        if lines.len() == LINES_MAX {
+            lines.pop_front();
         }
+        let (secs, nanos) = (now / 1_000_000_000, now % 1_000_000_000);
+        lines.push_back(format!("{secs}.{nanos:09} {name} {kind:?} {digest:#x}"));
     }
 
     pub(super) fn hash(&self) -> u64 {

@@ -171,7 +171,10 @@ impl World {
     }
 
     pub(super) fn note(&mut self, kind: Kind, node: u32, digest: u64) {
-        self.trace.note(self.now, node, &self.nodes[node as usize].name, kind, digest);
+        self.trace.fold(self.now, node, kind, digest);
+        if self.trace.wants_lines() {
+            self.trace.push_line(self.now, &self.nodes[node as usize].name, kind, digest);
+        }
     }
 
     pub(super) fn wake(&mut self, waker: Option<Waker>) {

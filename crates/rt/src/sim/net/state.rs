@@ -28,6 +28,10 @@ pub(in crate::sim) struct Net {
     flights: Slab<Flight>,
     listeners: BTreeMap<String, Listening>,
     listener_next: u64,
+    /// Who listened last under a host name: it is asked even while nobody listens.
+    hosts: BTreeMap<String, u32>,
+    /// Goodbyes that wait for a partition to heal, as a machine repeats them until they are heard.
+    held: Vec<Key>,
     /// Pairs that do not hear each other, the lower id first.
     cuts: BTreeSet<(u32, u32)>,
     isolated: BTreeSet<u32>,
@@ -110,6 +114,8 @@ impl Net {
             flights: Slab::new(),
             listeners: BTreeMap::new(),
             listener_next: 0,
+            hosts: BTreeMap::new(),
+            held: Vec::new(),
             cuts: BTreeSet::new(),
             isolated: BTreeSet::new(),
             latencies: BTreeMap::new(),
@@ -123,15 +129,6 @@ impl Net {
 
     pub(in crate::sim) fn isolate(&mut self, node: u32) {
         self.isolated.insert(node);
-    }
-
-    pub(in crate::sim) fn mend(&mut self, one: u32, other: u32) {
-        self.cuts.remove(&pair(one, other));
-    }
-
-    pub(in crate::sim) fn mend_all(&mut self) {
-        self.cuts.clear();
-        self.isolated.clear();
     }
 
     pub(in crate::sim) fn set_latency(&mut self, one: u32, other: u32, latency: Span) {
@@ -200,6 +197,7 @@ impl World {
         }
         let number = self.net.listener_next;
         self.net.listener_next += 1;
+        self.net.hosts.insert(host, node);
         let listening = Listening { node, number, backlog: VecDeque::new(), waker: None };
         self.net.listeners.insert(name.clone(), listening);
         Ok((Addr(name), number))
@@ -259,7 +257,7 @@ impl World {
         let host = addr.0.rsplit_once(':').map_or(addr.0.as_str(), |(host, _)| host);
         let to = match self.net.listeners.get(&addr.0) {
             Some(listening) => Some(listening.node),
-            None => self.names.get(host).copied(),
+            None => self.net.hosts.get(host).or_else(|| self.names.get(host)).copied(),
         };
         let timeout = self.options.net.connect_timeout.as_nanos() as u64;
         let mut ends =
@@ -491,7 +489,15 @@ impl World {
         let muted = connection.ends[1 - to].muted;
         self.stats(node).events += 1;
         match cargo {
-            Cargo::TimedOut => self.finish(key, to, EndState::Broken(io::ErrorKind::TimedOut)),
+            Cargo::TimedOut => {
+                self.finish(key, to, EndState::Broken(io::ErrorKind::TimedOut));
+                // The other side may have heard the question.
+                self.launch(key, 1 - to, Cargo::Reset);
+            }
+            Cargo::Close if lost => {
+                let flight = self.net.flights.insert(Flight { connection: key, to, cargo });
+                self.net.held.push(flight);
+            }
             Cargo::Connect(_) | Cargo::Connected if lost => self.connect_times_out(key),
             Cargo::Frame(frame, counts) if lost || muted => {
                 self.count_dropped(from);
@@ -584,8 +590,27 @@ impl World {
     }
 }
 
-/// Ending.
+/// Mending and ending.
 impl World {
+    pub(in crate::sim) fn mend(&mut self, one: u32, other: u32) {
+        self.net.cuts.remove(&pair(one, other));
+        self.release_held();
+    }
+
+    pub(in crate::sim) fn mend_all(&mut self) {
+        self.net.cuts.clear();
+        self.net.isolated.clear();
+        self.release_held();
+    }
+
+    /// Sends the goodbyes off again; what is still cut off is held again.
+    fn release_held(&mut self) {
+        for flight in std::mem::take(&mut self.net.held) {
+            let latency = self.options.net.latency.draw(&mut self.net.rng);
+            self.schedule(self.now + latency, Event::Flight(flight));
+        }
+    }
+
     /// Ends the connection from inside.
     pub(super) fn close(&mut self, key: Key, end: usize) {
         let Some(connection) = self.net.connections.get(key) else { return };

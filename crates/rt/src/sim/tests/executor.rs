@@ -207,3 +207,17 @@ fn work_in_place_goes_on_as_a_task() {
     });
     assert_eq!(sim.run(wait), Ok(42));
 }
+
+#[test]
+fn idle_nodes_cost_nothing() {
+    let sim = Sim::new(Options::seed(1));
+    for number in 0..5_000 {
+        let rt = sim.rt(&format!("client{number}"));
+        rt.clone().spawn(async move { rt.sleep(Duration::from_secs(1_000_000)).await });
+    }
+    sim.run_for(Duration::from_secs(1));
+    let before = sim.stats();
+    sim.run(sim.root().sleep(Duration::from_secs(3_600)));
+    let after = sim.stats();
+    assert_eq!((after.events - before.events, after.polls - before.polls), (1, 0));
+}

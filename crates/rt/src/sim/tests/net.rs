@@ -178,6 +178,38 @@ fn who_missed_the_crash_hears_of_it_when_it_sends() {
 }
 
 #[test]
+fn a_goodbye_is_heard_when_the_partition_heals() {
+    let sim = world(NetOptions::default());
+    sim.run(async {
+        let (client, mut server) = connected(&sim).await;
+        let rt = sim.root();
+        sim.partition("client", "server");
+        drop(client);
+        assert!(rt.timeout(Duration::from_secs(9), server.receiver.recv()).await.is_none());
+        sim.heal("client", "server");
+        assert!(server.receiver.recv().await.is_err());
+    });
+}
+
+#[test]
+fn a_host_name_belongs_to_who_listened_there() {
+    let sim = world(NetOptions::default());
+    sim.run(async {
+        let net = sim.rt("client").net();
+        let listener = sim.rt("server").net().listen(&addr("10.0.0.1:988")).await.expect("it is free");
+        let taken = sim.rt("other").net().listen(&addr("10.0.0.1:988")).await.map(|_| ());
+        assert_eq!(taken.expect_err("it is taken").kind(), io::ErrorKind::AddrInUse);
+        assert!(net.connect(&addr("10.0.0.1:988")).await.is_ok());
+        drop(listener);
+        let refused = net.connect(&addr("10.0.0.1:988")).await.map(|_| ()).expect_err("nobody listens");
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        sim.crash("server");
+        let silent = net.connect(&addr("10.0.0.1:988")).await.map(|_| ()).expect_err("it is down");
+        assert_eq!(silent.kind(), io::ErrorKind::TimedOut);
+    });
+}
+
+#[test]
 fn senders_wait_in_line_while_the_queue_is_full() {
     let sim = world(NetOptions { queue_frames_max: 2, ..NetOptions::default() });
     sim.run(async {
