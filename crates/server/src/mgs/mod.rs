@@ -1,25 +1,155 @@
-//! The management server.
+//! The management server: who is a target of the file system, and where.
+//!
+//! Every process learns the table by a long poll and so hears of a change at once. What is not durable yet is shown
+//! to nobody: a version never names two configurations.
+
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use proto::Code;
-use proto::wire::Request;
-use store::StoreError;
+use parking_lot::Mutex;
+use proto::limits::{NIDS_MAX, TARGETS_MAX};
+use proto::wire::messages as msg;
+use proto::wire::{Reply, Request};
+use proto::{Code, TargetKind};
+use rt::Rt;
+use rt::sync::{Notify, Semaphore};
+use store::{Batch, Store, StoreError};
 
-use crate::target::{Ctx, Done, Env, Handler};
+use crate::target::{Ctx, Done, Env, Handler, Stop, code_of};
+use table::Table;
+
+/// Most requests for a newer configuration that wait at one time.
+const WAITERS_MAX: usize = 131_072;
+/// Longest time that such a request waits.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// Longest name of a server, in bytes.
+const SERVER_BYTES_MAX: usize = 255;
 
 /// The management server.
-pub struct Mgs {}
+pub struct Mgs {
+    rt: Rt,
+    store: Arc<Store>,
+    stop: Stop,
+    fsname: String,
+    table: Mutex<Table>,
+    /// The table that others see has changed.
+    changed: Notify,
+    waiters: Semaphore,
+}
 
 impl Handler for Mgs {
     type Session = ();
 
     async fn open(env: Env) -> Result<Mgs, StoreError> {
-        let _ = env;
-        Ok(Mgs {})
+        Ok(Mgs {
+            table: Mutex::new(Table::load(&env.store)?),
+            fsname: env.store.label().fsname.as_str().to_owned(),
+            rt: env.rt,
+            store: env.store,
+            stop: env.stop,
+            changed: Notify::new(),
+            waiters: Semaphore::new(WAITERS_MAX),
+        })
     }
 
-    async fn handle(&self, ctx: &Ctx<()>, request: Request, bulk: Vec<Bytes>) -> Result<Done, Code> {
-        let _ = (ctx, request, bulk);
-        Err(Code::NotSupported)
+    async fn handle(&self, ctx: &Ctx<()>, request: Request, _bulk: Vec<Bytes>) -> Result<Done, Code> {
+        match request {
+            Request::Register(register) => self.register(ctx, register).await,
+            Request::GetConfig(get) => self.get_config(&get).await,
+            Request::Statfs(msg::Statfs {}) => self.statfs().await,
+            _ => Err(Code::NotSupported),
+        }
+    }
+}
+
+impl Mgs {
+    async fn register(&self, ctx: &Ctx<()>, register: msg::Register) -> Result<Done, Code> {
+        ctx.only_servers()?;
+        if register.fsname != self.fsname {
+            return Err(Code::WrongFilesystem);
+        }
+        let sane = register.target.kind != TargetKind::Mgs
+            && register.nids.len() <= NIDS_MAX
+            && register.server.len() <= SERVER_BYTES_MAX;
+        if !sane {
+            return Err(Code::Invalid);
+        }
+        let entry = msg::TargetEntry {
+            target: register.target,
+            uuid: register.uuid,
+            nids: register.nids,
+            server: register.server,
+        };
+        let done = {
+            let mut table = self.table.lock();
+            if table.count() >= TARGETS_MAX {
+                return Err(Code::TooBig);
+            }
+            match table.admit(&entry)? {
+                None => {
+                    let reply = Reply::Register(msg::Registered { version: table.newest() });
+                    ctx.commit(Batch::default(), reply)?
+                }
+                Some((changes, version)) => {
+                    let reply = Reply::Register(msg::Registered { version });
+                    let done = ctx.commit(Batch { changes, ..Batch::default() }, reply)?;
+                    table.put(entry, version);
+                    done
+                }
+            }
+        };
+        // Even an unchanged entry may be one that is not durable yet.
+        self.store.committed(done.transno).await.map_err(|error| code_of(&error))?;
+        let Reply::Register(msg::Registered { version }) = &done.reply else {
+            return Err(Code::Io);
+        };
+        if self.table.lock().publish(*version) {
+            self.changed.notify_waiters();
+        }
+        Ok(done)
+    }
+
+    async fn get_config(&self, get: &msg::GetConfig) -> Result<Done, Code> {
+        if get.fsname != self.fsname {
+            return Err(Code::WrongFilesystem);
+        }
+        let wait = Duration::from_millis(u64::from(get.wait_ms)).min(WAIT_MAX);
+        let until = self.rt.now() + wait;
+        if self.table.lock().version() == get.known && !wait.is_zero() {
+            let Ok(_place) = self.waiters.try_acquire() else { return Err(Code::TryAgain) };
+            self.stop.unless(self.rt.timeout(until - self.rt.now(), self.newer(get.known))).await;
+        }
+        let config = self.table.lock().config(&self.fsname);
+        Ok(Done::unchanged(Reply::GetConfig(config)))
+    }
+
+    /// Waits until the configuration is another one than `known`.
+    async fn newer(&self, known: u64) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.table.lock().version() != known {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    async fn statfs(&self) -> Result<Done, Code> {
+        let space = self.store.dir().space().await.map_err(|error| code_of(&error.into()))?;
+        let files = TARGETS_MAX as u64;
+        Ok(Done::unchanged(Reply::Statfs(msg::Space {
+            bytes_total: space.total,
+            bytes_free: space.free,
+            bytes_available: space.available,
+            files_total: files,
+            files_free: files.saturating_sub(self.table.lock().count() as u64),
+        })))
     }
 }

@@ -126,6 +126,7 @@ impl Objects {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)]
 mod tests {
     use super::*;
     use crate::object::extent::FileId;

@@ -260,6 +260,7 @@ fn is_covered(part: Range<u64>, ranges: &[Range<u64>]) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)]
 mod tests {
     use super::*;
 

@@ -1,0 +1,130 @@
+//! The table of targets. Keys: `docs/disk.md#mgs`.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use proto::wire::messages::{Config, TargetEntry};
+use proto::wire::{Reader, Wire};
+use proto::{Code, TargetId};
+use store::{Change, Store, StoreError};
+
+use crate::target::keys;
+
+/// `[MGS][kind: 1][index: 4 BE]`: a target.
+const TARGET: u8 = keys::MGS;
+/// `[MGS + 1]`: version of the configuration.
+const VERSION: u8 = keys::MGS + 1;
+/// Keys that one scan brings.
+const SCAN_COUNT: usize = 4096;
+
+/// Every target that has registered.
+#[derive(Debug, Default)]
+pub struct Table {
+    /// What others see.
+    seen: BTreeMap<TargetId, TargetEntry>,
+    /// Version of what others see.
+    version: u64,
+    /// Changes that are not durable yet, by the version that they make.
+    pending: BTreeMap<u64, TargetEntry>,
+    /// Newest version, durable or not.
+    newest: u64,
+}
+
+fn target_key(target: TargetId) -> Bytes {
+    let mut key = vec![TARGET, target.kind.to_u8()];
+    key.extend_from_slice(&target.index.to_be_bytes());
+    key.into()
+}
+
+fn damaged(what: &str) -> StoreError {
+    StoreError::Corrupt { what: what.to_owned() }
+}
+
+impl Table {
+    /// Reads the table.
+    pub fn load(store: &Store) -> Result<Table, StoreError> {
+        let mut table = Table::default();
+        if let Some(value) = store.get(&[VERSION])? {
+            let number = value.bytes.as_ref().try_into().map_err(|_| damaged("the version of the configuration"))?;
+            table.version = u64::from_le_bytes(number);
+            table.newest = table.version;
+        }
+        let (mut from, until) = (vec![TARGET], [TARGET + 1]);
+        loop {
+            let page = store.scan(&from, &until, SCAN_COUNT)?;
+            let Some((last, _)) = page.last() else { return Ok(table) };
+            from = [last, &[0][..]].concat();
+            for (_, value) in page {
+                let entry: TargetEntry =
+                    Reader::new(value.bytes).take().map_err(|_| damaged("a target of the configuration"))?;
+                table.seen.insert(entry.target, entry);
+            }
+        }
+    }
+
+    /// Number of targets.
+    pub fn count(&self) -> usize {
+        self.seen.len() + self.pending.len()
+    }
+
+    /// Version of what others see.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Newest version, durable or not.
+    pub fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    fn current(&self, target: TargetId) -> Option<&TargetEntry> {
+        let pending = self.pending.values().rev().find(|entry| entry.target == target);
+        pending.or_else(|| self.seen.get(&target))
+    }
+
+    /// Whether `entry` may be in the table: what to commit and the version that it makes, or `None` if it is there.
+    pub fn admit(&self, entry: &TargetEntry) -> Result<Option<(Vec<Change>, u64)>, Code> {
+        if let Some(known) = self.current(entry.target) {
+            if known.uuid != entry.uuid {
+                return Err(Code::IndexUsed);
+            }
+            if known == entry {
+                return Ok(None);
+            }
+        }
+        let version = self.newest + 1;
+        let mut value = Vec::new();
+        entry.put(&mut value);
+        let changes = vec![
+            Change { key: target_key(entry.target), value: Some(value.into()) },
+            Change { key: Bytes::from_static(&[VERSION]), value: Some(version.to_le_bytes().to_vec().into()) },
+        ];
+        Ok(Some((changes, version)))
+    }
+
+    /// Takes over what was committed.
+    pub fn put(&mut self, entry: TargetEntry, version: u64) {
+        assert!(version == self.newest + 1, "versions follow one another");
+        self.newest = version;
+        self.pending.insert(version, entry);
+    }
+
+    /// Everything up to `version` is durable; says whether others see something new now.
+    pub fn publish(&mut self, version: u64) -> bool {
+        let later = self.pending.split_off(&(version + 1));
+        let durable = std::mem::replace(&mut self.pending, later);
+        let changed = !durable.is_empty();
+        self.seen.extend(durable.into_values().map(|entry| (entry.target, entry)));
+        self.version = self.version.max(version);
+        changed
+    }
+
+    /// What others see.
+    pub fn config(&self, fsname: &str) -> Config {
+        Config {
+            version: self.version,
+            fsname: fsname.to_owned(),
+            targets: self.seen.values().cloned().collect(),
+        }
+    }
+}

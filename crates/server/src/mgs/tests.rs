@@ -1,0 +1,1 @@
+//! An OST as its clients see it.
