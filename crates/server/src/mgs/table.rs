@@ -45,7 +45,8 @@ impl Table {
     pub fn load(store: &Store) -> Result<Table, StoreError> {
         let mut table = Table::default();
         if let Some(value) = store.get(&[VERSION])? {
-            let number = value.bytes.as_ref().try_into().map_err(|_| damaged("the version of the configuration"))?;
+            let number =
+                value.bytes.as_ref().try_into().map_err(|_| damaged("the version of the configuration"))?;
             table.version = u64::from_le_bytes(number);
             table.newest = table.version;
         }
@@ -97,7 +98,10 @@ impl Table {
         entry.put(&mut value);
         let changes = vec![
             Change { key: target_key(entry.target), value: Some(value.into()) },
-            Change { key: Bytes::from_static(&[VERSION]), value: Some(version.to_le_bytes().to_vec().into()) },
+            Change {
+                key: Bytes::from_static(&[VERSION]),
+                value: Some(version.to_le_bytes().to_vec().into()),
+            },
         ];
         Ok(Some((changes, version)))
     }

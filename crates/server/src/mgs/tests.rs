@@ -1,1 +1,169 @@
-//! An OST as its clients see it.
+//! The MGS as targets and clients see it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::wire::messages as msg;
+use proto::{ClientId, Code, FsName, Nid, TargetId};
+use rpc::{Hub, Import, Keys, Role, RpcError};
+use rt::Rt;
+use rt::sim::{Options, Sim};
+use rt::sync::oneshot;
+use store::{Label, Store};
+
+use crate::{Config, Running, start};
+
+const NODE: &str = "server";
+const PATH: &str = "mgs";
+
+fn fsname() -> FsName {
+    "weft".parse().expect("a file system's name")
+}
+
+async fn open(rt: &Rt) -> (Hub, Running) {
+    let hub = Hub::new(rt.clone(), fsname(), Keys::default());
+    let config = Config { path: PATH.into(), nids: vec![], server: "mgs".into() };
+    let running = start(&hub, config).await.expect("the MGS starts");
+    (hub, running)
+}
+
+/// Runs `test` with an MGS.
+fn check(test: impl AsyncFnOnce(Rt, Hub, Running)) {
+    let sim = Sim::new(Options::seed(1));
+    let rt = sim.rt(NODE);
+    sim.run(async {
+        let label = Label { fsname: fsname(), target: TargetId::MGS, uuid: ClientId(1), mgs: vec![] };
+        Store::format(&rt, PATH, &label).await.expect("an empty directory can be formatted");
+        let (hub, running) = open(&rt).await;
+        test(rt, hub, running).await;
+    });
+}
+
+fn import(hub: &Hub, client: u128, role: Role) -> Arc<Import> {
+    hub.import(TargetId::MGS, ClientId(client), role, vec![Nid::lo()])
+}
+
+fn register(index: u32, uuid: u128, nid: &str) -> msg::Register {
+    msg::Register {
+        fsname: "weft".into(),
+        target: TargetId::ost(index),
+        uuid: ClientId(uuid),
+        nids: vec![nid.parse().expect("a NID")],
+        server: "oss".into(),
+    }
+}
+
+fn config(known: u64, wait_ms: u32) -> msg::GetConfig {
+    msg::GetConfig { fsname: "weft".into(), known, wait_ms }
+}
+
+fn refused<T: std::fmt::Debug>(result: Result<T, RpcError>) -> Code {
+    match result {
+        Err(RpcError::Refused(code)) => code,
+        other => panic!("refusal expected, not {other:?}"),
+    }
+}
+
+#[test]
+fn targets_register_once_per_index() {
+    check(async |rt, hub, running| {
+        let server = import(&hub, 100, Role::Server);
+        let client = import(&hub, 200, Role::Client);
+        assert_eq!(refused(client.call(register(1, 11, "10.0.0.1@tcp")).await), Code::Forbidden);
+        let other = msg::Register { fsname: "other".into(), ..register(1, 11, "10.0.0.1@tcp") };
+        assert_eq!(refused(server.call(other).await), Code::WrongFilesystem);
+        let first = server.call(register(1, 11, "10.0.0.1@tcp")).await.expect("the index is free").reply;
+        let again = server.call(register(1, 11, "10.0.0.1@tcp")).await.expect("it is the same").reply;
+        assert_eq!(again.version, first.version, "nothing is new");
+        assert_eq!(refused(server.call(register(1, 12, "10.0.0.2@tcp")).await), Code::IndexUsed);
+        let moved = server.call(register(1, 11, "10.0.0.3@tcp")).await.expect("it moved").reply;
+        assert!(moved.version > first.version);
+        server.call(register(0x1f, 13, "10.0.0.4@tcp")).await.expect("indexes may be sparse");
+        let mgs = msg::Register { target: TargetId::MGS, ..register(0, 14, "10.0.0.4@tcp") };
+        assert_eq!(refused(server.call(mgs).await), Code::Invalid);
+
+        let wrong = msg::GetConfig { fsname: "other".into(), ..config(0, 0) };
+        assert_eq!(refused(client.call(wrong).await), Code::WrongFilesystem);
+        let seen = client.call(config(0, 1000)).await.expect("everybody may ask").reply;
+        let nids = |c: &msg::Config| c.targets.iter().map(|t| t.nids[0].to_string()).collect::<Vec<_>>();
+        assert_eq!(nids(&seen), ["10.0.0.3@tcp", "10.0.0.4@tcp"]);
+        running.stop().await;
+        hub.close().await;
+
+        let (hub, running) = open(&rt).await;
+        let client = import(&hub, 201, Role::Client);
+        assert_eq!(client.call(config(0, 0)).await.expect("it starts again").reply, seen);
+        running.stop().await;
+        hub.close().await;
+    });
+}
+
+#[test]
+fn a_change_wakes_those_who_wait() {
+    check(async |rt, hub, running| {
+        let server = import(&hub, 100, Role::Server);
+        let version = server.call(register(1, 11, "10.0.0.1@tcp")).await.expect("it is free").reply.version;
+        let start = rt.now();
+        let timed_out = server.call(config(version, 500)).await.expect("time is up").reply;
+        assert_eq!(timed_out.version, version);
+        assert_eq!((rt.now() - start).as_millis(), 500);
+        let mut waiting = Vec::new();
+        for client in 200..210 {
+            let (sender, receiver) = oneshot::channel();
+            let (client, clock) = (import(&hub, client, Role::Client), rt.clone());
+            rt.spawn(async move {
+                let config = client.call(config(version, 30_000)).await.expect("it changes").reply;
+                let _ = sender.send((config, clock.now()));
+            });
+            waiting.push(receiver);
+        }
+        rt.sleep(Duration::from_secs(1)).await;
+        server.call(register(2, 12, "10.0.0.2@tcp")).await.expect("it is free");
+        let changed = rt.now();
+        for receiver in waiting {
+            let (config, when) = receiver.await.expect("the task answers");
+            assert_eq!((config.version, config.targets.len()), (version + 1, 2));
+            assert!(when - changed < Duration::from_millis(10), "it is told at once");
+        }
+        // One that waits does not hold up a stop.
+        let client = import(&hub, 300, Role::Client);
+        rt.spawn(async move {
+            let _ = client.call(config(version + 1, 60_000)).await;
+        });
+        rt.sleep(Duration::from_millis(10)).await;
+        let stopped = rt.now();
+        running.stop().await;
+        assert!(rt.now() - stopped < Duration::from_secs(1));
+        hub.close().await;
+    });
+}
+
+#[test]
+fn nobody_sees_what_a_crash_can_undo() {
+    for seed in 0..30 {
+        let sim = Sim::new(Options::seed(seed));
+        let rt = sim.rt(NODE);
+        let mut rng = sim.rng("delays");
+        let label = Label { fsname: fsname(), target: TargetId::MGS, uuid: ClientId(1), mgs: vec![] };
+        sim.run(Store::format(&rt, PATH, &label)).expect("an empty directory can be formatted");
+        let (hub, _running) = sim.run(open(&rt));
+        let seen = sim.run(async {
+            let server = import(&hub, 100, Role::Server);
+            server.call(register(1, 11, "10.0.0.1@tcp")).await.expect("it is free");
+            rt.spawn(async move {
+                let _ = server.call(register(2, 12, "10.0.0.2@tcp")).await;
+            });
+            rt.sleep(Duration::from_micros(rng.below(1000))).await;
+            let client = import(&hub, 200, Role::Client);
+            client.call(config(0, 0)).await.expect("it answers").reply
+        });
+        sim.crash(NODE);
+        let rt = Rt::sim(sim.restart(NODE));
+        let now = sim.run(async {
+            let (hub, _running) = open(&rt).await;
+            import(&hub, 201, Role::Client).call(config(0, 0)).await.expect("it answers").reply
+        });
+        assert!(now.version >= seen.version, "seed {seed}: {seen:?}, then {now:?}");
+        assert!(now.version > seen.version || now == seen, "seed {seed}: {seen:?}, then {now:?}");
+    }
+}
