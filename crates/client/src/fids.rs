@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use proto::wire::messages::GetSequence;
-use proto::{Code, Fid};
+use proto::wire::messages::{Create, Created, GetSequence};
+use proto::{Code, Cred, Fid};
+use rpc::Answered;
 use rt::sync::Semaphore;
 
-use crate::{Error, Result, Shared};
+use crate::{Caller, Error, Result, Shared};
 
 /// With so few FIDs left, the next sequence is fetched in the background.
 const LEFT_MIN: u32 = 4096;
@@ -18,6 +19,8 @@ struct State {
     current: Option<(u64, u32)>,
     spare: Option<u64>,
     fetching: bool,
+    /// How often the MDT had forgotten this client when the newest sequence was fetched.
+    evictions: u64,
 }
 
 pub(crate) struct Fids {
@@ -44,8 +47,12 @@ impl Fids {
         Some((Fid { seq, oid, ver: 0 }, low))
     }
 
-    fn put(&self, seq: u64) {
+    /// Takes a sequence over; those of a session that is over are worth nothing.
+    fn put(&self, seq: u64, evictions: u64) {
         let mut state = self.state.lock();
+        if evictions > state.evictions {
+            *state = State { evictions, ..State::default() };
+        }
         state.spare = Some(seq);
         state.fetching = false;
     }
@@ -78,12 +85,34 @@ impl Shared {
     }
 
     async fn fetch_sequence(&self) -> Result<()> {
-        let seq = self.targets.mdt()?.call(GetSequence {}).await?.reply.seq;
+        let mdt = self.targets.mdt()?;
+        let seq = mdt.call(GetSequence {}).await?.reply.seq;
+        let evictions = mdt.evictions();
         if !(Fid { seq, oid: 1, ver: 0 }).is_sane() {
             return Err(Error::Refused(Code::Malformed));
         }
-        self.fids.put(seq);
+        self.fids.put(seq, evictions);
         Ok(())
+    }
+
+    /// Makes a file with a new FID. Sequences belong to the session: if the MDT has forgotten this client, it
+    /// refuses the FID, and one of a new sequence is taken.
+    pub(crate) async fn make(
+        self: &Arc<Self>,
+        caller: &Caller,
+        create: impl Fn(Fid, Cred) -> Create,
+    ) -> Result<Answered<Created>> {
+        let fid = self.new_fid().await?;
+        let made = self.ask(caller, |cred| create(fid, cred)).await;
+        if !matches!(made, Err(Error::Refused(Code::Invalid))) {
+            return made;
+        }
+        if self.targets.mdt()?.evictions() == self.fids.state.lock().evictions {
+            return made;
+        }
+        self.fetch_sequence().await?;
+        let fid = self.new_fid().await?;
+        self.ask(caller, |cred| create(fid, cred)).await
     }
 }
 
@@ -95,7 +124,7 @@ mod tests {
     fn a_sequence_is_used_to_its_end_and_then_the_next() {
         let fids = Fids::new();
         assert!(fids.take().is_none());
-        fids.put(0x2_0000_0400);
+        fids.put(0x2_0000_0400, 0);
         let mut asked = 0;
         for oid in 1..=Fid::OID_MAX {
             let (fid, low) = fids.take().expect("the sequence lasts");
@@ -104,7 +133,9 @@ mod tests {
         }
         assert_eq!(asked, 1, "the next sequence is asked for once");
         assert!(fids.take().is_none());
-        fids.put(0x2_0000_0401);
+        fids.put(0x2_0000_0401, 0);
         assert_eq!(fids.take().map(|(fid, _)| (fid.seq, fid.oid)), Some((0x2_0000_0401, 1)));
+        fids.put(0x2_0000_0402, 1);
+        assert_eq!(fids.take().map(|(fid, _)| (fid.seq, fid.oid)), Some((0x2_0000_0402, 1)));
     }
 }

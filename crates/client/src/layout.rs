@@ -42,8 +42,8 @@ impl Client {
         hint: LayoutHint,
     ) -> Result<Attr> {
         let name = crate::name(name)?;
-        let (fid, time) = (self.shared.new_fid().await?, self.shared.time());
-        let create = |cred| Create {
+        let time = self.shared.time();
+        let create = |fid, cred| Create {
             parent,
             name: name.clone(),
             fid,
@@ -55,7 +55,7 @@ impl Client {
             cred,
             time,
         };
-        Ok(self.shared.ask(caller, create).await?.reply.attr)
+        Ok(self.shared.make(caller, create).await?.reply.attr)
     }
 
     /// Paths of a file, without a leading slash.

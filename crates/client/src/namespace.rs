@@ -84,8 +84,8 @@ impl Client {
         target: Bytes,
     ) -> Result<Attr> {
         let name = crate::name(name)?;
-        let (fid, time) = (self.shared.new_fid().await?, self.shared.time());
-        let create = |cred| Create {
+        let time = self.shared.time();
+        let create = |fid, cred| Create {
             parent,
             name: name.clone(),
             fid,
@@ -97,7 +97,7 @@ impl Client {
             cred,
             time,
         };
-        Ok(self.shared.ask(caller, create).await?.reply.attr)
+        Ok(self.shared.make(caller, create).await?.reply.attr)
     }
 
     /// Takes the name of anything but a directory away.

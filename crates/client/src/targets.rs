@@ -62,8 +62,17 @@ impl Target {
         if transno == Transno(0) {
             return Ok(());
         }
-        self.import.committed(transno).await?;
-        Ok(())
+        let committed = self.import.committed(transno).await;
+        if committed.is_err() {
+            // A change that is lost is told of once; the next commit is not to wait for it again.
+            let _ = self.newest.compare_exchange(transno.0, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        Ok(committed?)
+    }
+
+    /// How often the target forgot this client.
+    pub(crate) fn evictions(&self) -> u64 {
+        self.import.state().evictions
     }
 
     pub(crate) async fn disconnect(&self) {

@@ -93,6 +93,8 @@ pub struct Attr {
     pub size_known: bool,
     /// Version of the inode: the transno of its last change on the MDT.
     pub version: u64,
+    /// Time of the call that set `mtime` to what it is: what objects say of data written earlier does not count.
+    pub mtime_set: Timestamp,
 }
 
 impl Attr {

@@ -168,9 +168,8 @@ impl Shared {
     async fn finish(self: &Arc<Self>, pending: Pending) {
         let Pending { file, close, _permit } = pending;
         self.flush_file(&file).await;
-        if let Err(error) = self.commit_objects(&file).await {
-            tracing::debug!(fid = %file.fid, %error, "the size of a file stays unknown to the MDT");
-            file.inner.lock().changes.clear();
+        if self.commit_objects(&file).await.is_err() {
+            // What is left of the file is not what was written: the objects have to be asked.
             if let Some(close) = close {
                 self.send_close(close).await;
             }

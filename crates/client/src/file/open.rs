@@ -47,9 +47,9 @@ impl Client {
         flags: OpenFlags,
     ) -> Result<(Attr, Handle)> {
         let name = crate::name(name)?;
-        let (fid, time) = (self.shared.new_fid().await?, self.shared.time());
+        let time = self.shared.time();
         let mode = (mode & !proto::types::MODE_KIND) | FileKind::File.mode_bits();
-        let create = |cred| Create {
+        let create = |fid, cred| Create {
             parent,
             name: name.clone(),
             fid,
@@ -61,7 +61,7 @@ impl Client {
             cred,
             time,
         };
-        let answered = self.shared.ask(caller, create).await?;
+        let answered = self.shared.make(caller, create).await?;
         let (made, transno) = (answered.reply, answered.transno);
         let told = Told { attr: made.attr, layout: made.layout, handle: made.handle, transno };
         let entry = Entry { attr: told.attr.clone(), layout: told.layout.clone() };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proto::wire::messages::{Entry, GetObjectAttr, ObjectAttr, SizeUpdate};
-use proto::{Attr, Code, FileKind, Layout};
+use proto::{Attr, Code, FileKind, Layout, Timestamp};
 
 use crate::file::{FileState, Unsent};
 use crate::util::join_all;
@@ -25,8 +25,8 @@ pub(crate) struct Sum {
 pub(crate) const NO_OBJECT: ObjectAttr = ObjectAttr {
     size: 0,
     blocks: 0,
-    mtime: proto::Timestamp { secs: 0, nanos: 0 },
-    ctime: proto::Timestamp { secs: 0, nanos: 0 },
+    mtime: Timestamp { secs: 0, nanos: 0 },
+    ctime: Timestamp { secs: 0, nanos: 0 },
 };
 
 impl Sum {
@@ -53,18 +53,22 @@ impl Sum {
 pub(crate) fn merge(mut attr: Attr, objects: Option<Sum>, unsent: Option<Unsent>) -> Attr {
     if let Some(sum) = objects {
         (attr.size, attr.blocks) = (sum.size, sum.blocks);
-        if sum.newest.ctime > attr.ctime {
-            (attr.mtime, attr.ctime) = (sum.newest.mtime, sum.newest.ctime);
-        }
+        written(&mut attr, sum.newest.mtime, sum.newest.ctime);
     }
     if let Some(unsent) = unsent {
         attr.size = attr.size.max(unsent.end);
         attr.blocks = attr.blocks.saturating_add(unsent.bytes.div_ceil(BLOCK_BYTES));
-        if unsent.time > attr.ctime {
-            (attr.mtime, attr.ctime) = (unsent.time, unsent.time);
-        }
+        written(&mut attr, unsent.time, unsent.time);
     }
     attr
+}
+
+/// Data was changed at `mtime`: that counts unless the time was set later.
+fn written(attr: &mut Attr, mtime: Timestamp, ctime: Timestamp) {
+    if mtime > attr.mtime_set {
+        (attr.mtime, attr.mtime_set) = (mtime, mtime);
+    }
+    attr.ctime = attr.ctime.max(ctime);
 }
 
 impl Shared {
@@ -110,7 +114,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use proto::{Fid, Timestamp};
+    use proto::Fid;
 
     use super::*;
 
@@ -134,6 +138,7 @@ mod tests {
             btime: at(0),
             size_known: true,
             version: 1,
+            mtime_set: at(ctime - 1),
         }
     }
 
@@ -158,8 +163,11 @@ mod tests {
         assert_eq!((sum.size, sum.blocks), ((1 << 20) + 10, 2056));
         let newer = merge(attr(7, 55), Some(sum.clone()), None);
         assert_eq!((newer.size, newer.mtime, newer.ctime), ((1 << 20) + 10, at(60), at(60)));
-        let set_later = merge(attr(7, 70), Some(sum), None);
+        let set_later = merge(attr(7, 70), Some(sum.clone()), None);
         assert_eq!((set_later.mtime, set_later.ctime), (at(69), at(70)));
+        // A change of mode after the write makes ctime newer and leaves mtime alone.
+        let changed = merge(Attr { mtime_set: at(50), ..attr(7, 70) }, Some(sum), None);
+        assert_eq!((changed.mtime, changed.ctime), (at(60), at(70)));
     }
 
     #[test]

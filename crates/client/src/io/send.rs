@@ -124,36 +124,50 @@ impl Shared {
         self.send(file, jobs);
     }
 
-    /// Waits until everything of `file` that was answered so far is durable on the OSTs.
+    /// Waits until everything of `file` that was answered so far is durable on the OSTs. What is lost counts as a
+    /// failed write.
     pub(crate) async fn commit_objects(&self, file: &FileState) -> Result<()> {
         let changes: Vec<(u32, Transno)> =
             file.inner.lock().changes.iter().map(|(ost, transno)| (*ost, *transno)).collect();
-        let commits = changes
-            .clone()
-            .into_iter()
-            .map(|(ost, transno)| async move { self.targets.ost(ost)?.commit(transno).await });
-        for result in join_all(commits).await {
-            result?;
-        }
+        let commits = changes.into_iter().map(|(ost, transno)| async move {
+            let committed = match self.targets.ost(ost) {
+                Ok(target) => target.commit(transno).await,
+                Err(error) => Err(error),
+            };
+            (ost, transno, committed)
+        });
+        let committed = join_all(commits).await;
         let mut inner = file.inner.lock();
-        for (ost, transno) in changes {
+        let mut result = Ok(());
+        for (ost, transno, committed) in committed {
             if inner.changes.get(&ost) == Some(&transno) {
                 inner.changes.remove(&ost);
             }
+            if let Err(error) = committed {
+                tracing::warn!(fid = %file.fid, ost, %error, "data of a file is lost");
+                inner.fail(error);
+                result = Err(error);
+            }
         }
-        Ok(())
+        result
     }
 
     /// Makes `file` durable, its name and attributes too; `seen` is the failure mark of the handle that asks.
     pub(crate) async fn sync_file(self: &Arc<Self>, file: &Arc<FileState>, seen: &AtomicU64) -> Result<()> {
         self.flush_file(file).await;
+        let committed = self.commit_objects(file).await;
         file.take_failure(seen)?;
-        self.commit_objects(file).await?;
+        committed?;
         let change = file.inner.lock().mdt_change;
-        if change != Transno(0) {
-            self.targets.mdt()?.commit(change).await?;
+        let committed = self.targets.mdt()?.commit(change).await;
+        let mut inner = file.inner.lock();
+        if inner.mdt_change == change {
+            inner.mdt_change = Transno(0);
         }
-        Ok(())
+        let Err(error) = committed else { return Ok(()) };
+        inner.fail(error);
+        drop(inner);
+        file.take_failure(seen)
     }
 
     /// The time of an application's call that is being made now.

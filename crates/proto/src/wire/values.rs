@@ -43,7 +43,8 @@ wire_fields!(Attr {
     ctime,
     btime,
     size_known,
-    version
+    version,
+    mtime_set
 });
 
 impl Wire for Xid {

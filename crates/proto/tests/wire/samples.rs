@@ -51,6 +51,7 @@ fn attr() -> Attr {
         btime: Timestamp { secs: -1, nanos: 999_999_999 },
         size_known: true,
         version: 77,
+        mtime_set: time_of(6),
     }
 }
 

@@ -136,6 +136,7 @@ impl Inode {
             btime: self.btime,
             size_known: self.size_known,
             version: self.version,
+            mtime_set: self.mtime_set,
         }
     }
 
