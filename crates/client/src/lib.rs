@@ -6,6 +6,7 @@
 
 mod admin;
 mod attr;
+mod clock;
 mod fids;
 mod file;
 mod io;
@@ -136,6 +137,7 @@ pub struct Client {
 struct Shared {
     rt: Rt,
     limits: Limits,
+    clock: clock::Clock,
     targets: targets::Targets,
     fids: fids::Fids,
     files: Arc<file::Files>,
@@ -151,6 +153,13 @@ struct Shared {
     in_flight: AtomicU64,
     closed: AtomicBool,
     closing: Notify,
+}
+
+impl Shared {
+    /// The time of an application's call that is being made now.
+    fn time(&self) -> Timestamp {
+        self.clock.now(&self.rt)
+    }
 }
 
 /// Makes a name out of bytes that came from a caller.

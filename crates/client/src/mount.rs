@@ -9,6 +9,7 @@ use proto::{ClientId, Code, Fid, Nid, TargetId};
 use rpc::Hub;
 use rt::sync::{Notify, Semaphore};
 
+use crate::clock::Clock;
 use crate::fids::Fids;
 use crate::file::{Closer, Files, Handles, Keeper};
 use crate::io::Memory;
@@ -90,6 +91,7 @@ impl Shared {
             room: Semaphore::new((room as usize).min(Semaphore::MAX_PERMITS)),
             in_flight: AtomicU64::new(0),
             limits,
+            clock: Clock::default(),
             fids: Fids::new(),
             files: Files::new(),
             handles: Handles::new(),

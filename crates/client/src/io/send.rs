@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use proto::wire::messages::Write;
-use proto::{Code, Layout, Timestamp, Transno};
+use proto::{Code, Layout, Transno};
 use rt::Time;
 
 use super::cache::Job;
@@ -168,11 +168,5 @@ impl Shared {
         inner.fail(error);
         drop(inner);
         file.take_failure(seen)
-    }
-
-    /// The time of an application's call that is being made now.
-    pub(crate) fn time(&self) -> Timestamp {
-        let wall = self.rt.wall();
-        Timestamp { secs: wall.secs, nanos: wall.nanos }
     }
 }

@@ -1,0 +1,171 @@
+//! Write-behind: what is sent when, what is bounded, who hears of failures.
+
+use std::time::Duration;
+
+use client::{Error, Limits, OpenFlags};
+use proto::{Code, Fid};
+
+use crate::fake::Counts;
+use crate::world::{MIB, World, create, join, read_write, root};
+
+#[test]
+fn a_direct_write_of_a_chunk_is_one_request_of_one_slice() {
+    let world = World::new(1, 1);
+    let client = world.mount();
+    world.run(async {
+        let (_, handle) = create(&client, b"f").await;
+        let data = vec![7; MIB as usize];
+        for i in 0..4 {
+            client.write(handle, i * MIB, &data).await.expect("there is room");
+        }
+        client.flush(handle).await.expect("the OST takes everything");
+        assert_eq!(world.osts[0].counts(), Counts { writes: 4, slices: 4, ..Counts::default() });
+    });
+}
+
+#[test]
+fn small_writes_are_merged() {
+    for len in [4096, 47_008, 100_000] {
+        let world = World::new(1, 1);
+        let client = world.mount();
+        world.run(async {
+            let (_, handle) = create(&client, b"f").await;
+            let mut at = 0;
+            while at < 4 * MIB {
+                client.write(handle, at, &vec![7; len as usize]).await.expect("there is room");
+                at += len;
+            }
+            client.flush(handle).await.expect("the OST takes everything");
+            let counts = world.osts[0].counts();
+            assert!(counts.writes <= 5, "writes of {len}: {counts:?}");
+        });
+    }
+}
+
+#[test]
+fn dirty_data_is_bounded_and_writers_wait() {
+    let world = World::new(1, 1);
+    let limits = Limits { dirty_bytes_max: 4 * MIB, ..Limits::default() };
+    let client = world.mount_with(limits);
+    world.run(async {
+        let rt = world.hub.rt();
+        let (_, handle) = create(&client, b"f").await;
+        world.osts[0].hold();
+        let data = vec![1; 100_000];
+        let mut at = 0;
+        let write = async {
+            loop {
+                client.write(handle, at, &data).await.expect("writers wait, they do not fail");
+                at += data.len() as u64;
+            }
+        };
+        assert!(rt.timeout(Duration::from_secs(30), write).await.is_none(), "the writer waits");
+        assert!((3 * MIB..=4 * MIB).contains(&at), "{at} bytes were taken");
+        assert!(world.osts[0].held_bytes() <= 4 * MIB);
+        world.osts[0].release();
+        client.write(handle, at, &data).await.expect("there is room again");
+        client.flush(handle).await.expect("the OST takes everything");
+        let attr = client.lookup(&root(), Fid::ROOT, b"f").await.expect("it is there");
+        assert_eq!(attr.size, at + 100_000);
+    });
+}
+
+#[test]
+fn dirty_data_is_sent_when_it_is_old() {
+    let world = World::new(1, 1);
+    let client = world.mount();
+    world.run(async {
+        let rt = world.hub.rt();
+        let (_, handle) = create(&client, b"f").await;
+        client.write(handle, 0, b"hello").await.expect("there is room");
+        rt.sleep(Duration::from_secs(3)).await;
+        assert_eq!(world.osts[0].counts(), Counts::default());
+        rt.sleep(Duration::from_secs(3)).await;
+        assert_eq!(world.osts[0].counts(), Counts { writes: 1, slices: 1, ..Counts::default() });
+    });
+}
+
+#[test]
+fn a_full_ost_is_told_once_and_then_at_each_write() {
+    let world = World::new(1, 1);
+    let client = world.mount();
+    let full = Err(Error::Refused(Code::NoSpace));
+    world.run(async {
+        let (attr, handle) = create(&client, b"f").await;
+        let other = client.open(&root(), attr.fid, read_write()).await.expect("it is there");
+        world.osts[0].set_capacity(Some(MIB));
+        client.write(handle, 0, &vec![1; 3 * MIB as usize]).await.expect("nobody knows yet");
+        assert_eq!(client.flush(handle).await, full);
+        assert_eq!(client.flush(handle).await, Ok(()), "a handle reports a failure once");
+        assert_eq!(client.fsync(other).await, full, "each handle reports it");
+        assert_eq!(client.write(handle, 3 * MIB, b"x").await, Err(Error::Refused(Code::NoSpace)));
+        assert_eq!(client.flush(handle).await, Ok(()), "that was told at the write");
+        world.osts[0].set_capacity(None);
+        client.write(handle, 0, b"again").await.expect("there is space");
+        client.flush(handle).await.expect("there is space");
+        assert_eq!(join(&client.read(handle, 0, 5).await.expect("it is there")), b"again");
+    });
+}
+
+#[test]
+fn a_failure_is_told_by_the_next_write() {
+    let world = World::new(1, 1);
+    let client = world.mount();
+    world.run(async {
+        let (_, handle) = create(&client, b"f").await;
+        world.osts[0].set_capacity(Some(0));
+        client.write(handle, 0, &vec![1; MIB as usize]).await.expect("nobody knows yet");
+        world.hub.rt().sleep(Duration::from_secs(1)).await;
+        assert_eq!(client.write(handle, MIB, b"x").await, Err(Error::Refused(Code::NoSpace)));
+    });
+}
+
+#[test]
+fn sync_handles_wait_for_the_commit() {
+    let world = World::new(1, 2);
+    let client = world.mount();
+    world.run(async {
+        let flags = OpenFlags { sync: true, ..read_write() };
+        let (_, handle) = client.create(&root(), Fid::ROOT, b"f", 0o644, flags).await.expect("a new file");
+        client.write(handle, 0, b"durable").await.expect("there is room");
+        assert!(world.osts.iter().all(|ost| ost.is_committed()));
+    });
+}
+
+#[test]
+fn fsync_and_sync_make_durable() {
+    let world = World::new(1, 2);
+    let client = world.mount();
+    world.run(async {
+        let (_, handle) = create(&client, b"f").await;
+        client.write(handle, 0, b"durable").await.expect("there is room");
+        client.fsync(handle).await.expect("everything works");
+        assert!(world.osts.iter().all(|ost| ost.is_committed()));
+        client.write(handle, 0, b"more").await.expect("there is room");
+        client.sync_all().await.expect("everything works");
+        assert!(world.osts.iter().all(|ost| ost.is_committed()));
+        client.fsync_dir(Fid::ROOT).await.expect("everything works");
+        client.write(handle, 0, b"last").await.expect("there is room");
+        client.unmount().await.expect("everything works");
+        assert!(world.osts.iter().all(|ost| ost.is_committed()));
+    });
+}
+
+#[test]
+fn closes_share_commits() {
+    let world = World::new(1, 1);
+    let client = world.mount();
+    world.run(async {
+        for i in 0..200 {
+            let name = format!("f{i}");
+            let (_, handle) = create(&client, name.as_bytes()).await;
+            client.write(handle, 0, b"small").await.expect("there is room");
+            client.flush(handle).await.expect("the OST takes it");
+            client.release(handle).await;
+        }
+        world.hub.rt().sleep(Duration::from_secs(2)).await;
+        let counts = world.osts[0].counts();
+        assert_eq!((counts.writes, counts.attrs), (200, 200));
+        assert!(counts.syncs <= 2, "{counts:?}");
+    });
+}

@@ -1,0 +1,300 @@
+//! An MGS and OSTs that do what a test wants: hold answers back, be full, forget nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
+use proto::wire::messages::{self as msg, Config, ObjectAttr, TargetEntry};
+use proto::wire::{Reply, Request};
+use proto::{ClientId, Code, Nid, ObjectId, TargetId, Timestamp, Transno};
+use rpc::{Answer, Call, Service};
+use rt::sync::Notify;
+use rt::{BoxFuture, Rt};
+
+fn connected() -> Reply {
+    Reply::Connect(msg::Connected {
+        session: 1,
+        features: msg::FEATURES_ALL,
+        boot: 1,
+        slots: 64,
+        last_committed: Transno(0),
+        resumed: false,
+    })
+}
+
+/// Tells a configuration that does not change.
+pub struct Mgs {
+    pub osts: u32,
+}
+
+impl Service for Mgs {
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
+        Box::pin(async move {
+            let reply = match call.request {
+                Request::Connect(_) => connected(),
+                Request::Register(_) => Reply::Register(msg::Registered { version: 1 }),
+                Request::GetConfig(ask) if ask.known == 0 => Reply::GetConfig(self.config()),
+                Request::GetConfig(_) => std::future::pending().await,
+                _ => return Answer::refuse(Code::NotSupported),
+            };
+            Answer { result: Ok(reply), bulk: vec![], transno: Transno(0), last_committed: Transno(0) }
+        })
+    }
+}
+
+impl Mgs {
+    fn config(&self) -> Config {
+        let entry = |target: TargetId| TargetEntry {
+            target,
+            uuid: ClientId(u128::from(target.index)),
+            nids: vec![Nid::lo()],
+            server: target.to_string(),
+        };
+        let osts = (0..self.osts).map(TargetId::ost);
+        let targets = std::iter::once(TargetId::mdt(0)).chain(osts).map(entry).collect();
+        Config { version: 1, fsname: "weft".into(), targets }
+    }
+}
+
+#[derive(Default)]
+struct Object {
+    data: Vec<u8>,
+    time: Timestamp,
+}
+
+/// What an OST was asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub writes: usize,
+    pub slices: usize,
+    pub reads: usize,
+    pub attrs: usize,
+    pub punches: usize,
+    pub syncs: usize,
+}
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<ObjectId, Object>,
+    gone: BTreeSet<ObjectId>,
+    writing: Vec<(ObjectId, u64, u64)>,
+    held: bool,
+    capacity: Option<u64>,
+    latency: Duration,
+    counts: Counts,
+    transno: u64,
+    committed: u64,
+}
+
+/// One OST in memory.
+pub struct Ost {
+    rt: Rt,
+    state: Mutex<State>,
+    released: Notify,
+}
+
+impl Ost {
+    pub fn new(rt: Rt) -> Arc<Ost> {
+        Arc::new(Ost { rt, state: Mutex::default(), released: Notify::new() })
+    }
+
+    /// Writes are not answered until [`Ost::release`].
+    pub fn hold(&self) {
+        self.state.lock().held = true;
+    }
+
+    pub fn release(&self) {
+        self.state.lock().held = false;
+        self.released.notify_waiters();
+    }
+
+    /// Refuses writes beyond so many bytes of data.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.state.lock().capacity = bytes;
+    }
+
+    /// Answers take up to this long.
+    pub fn set_latency(&self, latency: Duration) {
+        self.state.lock().latency = latency;
+    }
+
+    /// What was asked since the last call.
+    pub fn counts(&self) -> Counts {
+        std::mem::take(&mut self.state.lock().counts)
+    }
+
+    /// Whether everything is durable.
+    pub fn is_committed(&self) -> bool {
+        let state = self.state.lock();
+        state.committed == state.transno
+    }
+
+    /// Number of objects.
+    pub fn objects(&self) -> usize {
+        self.state.lock().objects.len()
+    }
+
+    /// Bytes that wait for [`Ost::release`].
+    pub fn held_bytes(&self) -> u64 {
+        self.state.lock().writing.iter().map(|(_, start, end)| end - start).sum()
+    }
+
+    async fn pause(&self) {
+        let latency = self.state.lock().latency.as_nanos() as u64;
+        if latency > 0 {
+            self.rt.sleep(Duration::from_nanos(self.rt.random_u64() % latency)).await;
+        }
+    }
+
+    async fn write(&self, write: &msg::Write, bulk: &[Bytes]) -> Result<Reply, Code> {
+        let len: usize = bulk.iter().map(Bytes::len).sum();
+        let range = (write.object, write.offset, write.offset + len as u64);
+        {
+            let mut state = self.state.lock();
+            state.counts.writes += 1;
+            state.counts.slices += bulk.len();
+            let overlaps =
+                |other: &(ObjectId, u64, u64)| other.0 == range.0 && other.1 < range.2 && range.1 < other.2;
+            assert!(!state.writing.iter().any(overlaps), "two writes of the same bytes are on their way");
+            state.writing.push(range);
+        }
+        self.pause().await;
+        loop {
+            let released = self.released.notified();
+            if !self.state.lock().held {
+                break;
+            }
+            released.await;
+        }
+        let mut state = self.state.lock();
+        state.writing.retain(|other| *other != range);
+        let used: u64 = state.objects.values().map(|object| object.data.len() as u64).sum();
+        if state.capacity.is_some_and(|capacity| used + len as u64 > capacity) {
+            return Err(Code::NoSpace);
+        }
+        state.transno += 1;
+        let object = state.object(write.object)?;
+        let mut at = write.offset as usize;
+        object.data.resize(object.data.len().max(at + len), 0);
+        for slice in bulk {
+            object.data[at..at + slice.len()].copy_from_slice(slice);
+            at += slice.len();
+        }
+        object.time = object.time.max(write.time);
+        Ok(Reply::Write(object.attr()))
+    }
+
+    async fn answer(&self, request: Request, bulk: Vec<Bytes>) -> Result<(Reply, Vec<Bytes>), Code> {
+        if let Request::Write(write) = &request {
+            return Ok((self.write(write, &bulk).await?, vec![]));
+        }
+        self.pause().await;
+        let mut state = self.state.lock();
+        let reply = match request {
+            Request::Connect(_) => connected(),
+            Request::Disconnect(_) => Reply::Disconnect(msg::Done {}),
+            Request::Sync(_) => {
+                state.counts.syncs += 1;
+                state.committed = state.transno;
+                Reply::Sync(msg::Done {})
+            }
+            Request::Statfs(_) => Reply::Statfs(msg::Space {
+                bytes_total: 1 << 30,
+                bytes_free: 1 << 29,
+                bytes_available: 1 << 28,
+                files_total: 10,
+                files_free: 5,
+            }),
+            Request::GetObjectAttr(ask) => {
+                state.counts.attrs += 1;
+                Reply::GetObjectAttr(state.attr(ask.object)?)
+            }
+            Request::Read(read) => return state.read(&read),
+            Request::Punch(punch) => {
+                state.transno += 1;
+                state.counts.punches += 1;
+                Reply::Punch(state.punch(&punch)?)
+            }
+            Request::Destroy(destroy) => {
+                for object in destroy.objects {
+                    state.objects.remove(&object);
+                    state.gone.insert(object);
+                }
+                state.transno += 1;
+                state.committed = state.transno;
+                Reply::Destroy(msg::Done {})
+            }
+            _ => return Err(Code::NotSupported),
+        };
+        Ok((reply, vec![]))
+    }
+}
+
+impl Object {
+    fn attr(&self) -> ObjectAttr {
+        let size = self.data.len() as u64;
+        ObjectAttr { size, blocks: size.div_ceil(512), mtime: self.time, ctime: self.time }
+    }
+}
+
+impl State {
+    fn object(&mut self, id: ObjectId) -> Result<&mut Object, Code> {
+        if self.gone.contains(&id) { Err(Code::Gone) } else { Ok(self.objects.entry(id).or_default()) }
+    }
+
+    fn attr(&self, id: ObjectId) -> Result<ObjectAttr, Code> {
+        if self.gone.contains(&id) {
+            return Err(Code::Gone);
+        }
+        Ok(self.objects.get(&id).map_or_else(|| Object::default().attr(), Object::attr))
+    }
+
+    fn read(&mut self, read: &msg::Read) -> Result<(Reply, Vec<Bytes>), Code> {
+        self.counts.reads += 1;
+        let size = self.attr(read.object)?.size;
+        let end = (read.offset + u64::from(read.len)).min(size);
+        let mut bulk = Vec::new();
+        if let Some(object) = self.objects.get(&read.object)
+            && read.offset < end
+        {
+            let data = BytesMut::from(&object.data[read.offset as usize..end as usize]).freeze();
+            // In two slices: a reader must not count on one.
+            let middle = data.len() / 2;
+            bulk = vec![data.slice(..middle), data.slice(middle..)];
+        }
+        Ok((Reply::Read(msg::ReadDone { size }), bulk))
+    }
+
+    fn punch(&mut self, punch: &msg::Punch) -> Result<ObjectAttr, Code> {
+        if punch.start == 0 && punch.end == u64::MAX && !self.objects.contains_key(&punch.object) {
+            return self.attr(punch.object);
+        }
+        let object = self.object(punch.object)?;
+        if punch.end == u64::MAX {
+            object.data.resize(punch.start as usize, 0);
+        } else {
+            let end = (punch.end as usize).min(object.data.len());
+            let start = (punch.start as usize).min(end);
+            object.data[start..end].fill(0);
+        }
+        object.time = object.time.max(punch.time);
+        Ok(object.attr())
+    }
+}
+
+impl Service for Ost {
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
+        Box::pin(async move {
+            let answered = self.answer(call.request, call.bulk).await;
+            let state = self.state.lock();
+            let (result, bulk) = match answered {
+                Ok((reply, bulk)) => (Ok(reply), bulk),
+                Err(code) => (Err(code), vec![]),
+            };
+            let transno = if call.slot.is_some() && result.is_ok() { state.transno } else { 0 };
+            Answer { result, bulk, transno: Transno(transno), last_committed: Transno(state.committed) }
+        })
+    }
+}

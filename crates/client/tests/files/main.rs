@@ -1,0 +1,11 @@
+//! The client with a real MDT and OSTs that tests control, on one simulated machine.
+
+// The other crates know this one by its short name.
+extern crate weft_client as client;
+
+mod behind;
+mod fake;
+mod model;
+mod shared;
+mod sizes;
+mod world;

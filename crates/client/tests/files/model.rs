@@ -1,0 +1,148 @@
+//! Random operations on one file by several handles against a vector of bytes, while OSTs answer late.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{AttrChange, Client, Handle, Limits, OpenFlags};
+use proto::Fid;
+
+use crate::world::{MIB, World, join, read_write, root, striped};
+
+const FILE: u64 = 700_000;
+
+struct Model {
+    client: Arc<Client>,
+    fid: Fid,
+    handles: Vec<Handle>,
+    truth: Vec<u8>,
+    seed: u64,
+}
+
+impl Model {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.seed >> 33) % limit
+    }
+
+    fn handle(&mut self) -> Handle {
+        let n = self.below(self.handles.len() as u64) as usize;
+        self.handles[n]
+    }
+
+    async fn write(&mut self, offset: u64, len: u64) {
+        let fill = self.below(255) as u8 + 1;
+        let handle = self.handle();
+        let end = (offset + len) as usize;
+        self.truth.resize(self.truth.len().max(end), 0);
+        self.truth[offset as usize..end].fill(fill);
+        let written = self.client.write(handle, offset, &vec![fill; len as usize]).await;
+        assert_eq!(written, Ok(len as u32));
+    }
+
+    async fn append(&mut self) {
+        let flags = OpenFlags { append: true, ..read_write() };
+        let handle = self.client.open(&root(), self.fid, flags).await.expect("it is there");
+        self.client.write(handle, 0, b"appended").await.expect("there is room");
+        self.truth.extend_from_slice(b"appended");
+        self.client.release(handle).await;
+    }
+
+    async fn truncate(&mut self, size: u64) {
+        let handle = if self.below(2) == 0 { Some(self.handle()) } else { None };
+        let change = AttrChange { size: Some(size), ..AttrChange::default() };
+        let attr = self.client.setattr(&root(), self.fid, change, handle).await.expect("root may");
+        assert_eq!(attr.size, size);
+        self.truth.resize(size as usize, 0);
+    }
+
+    async fn reopen(&mut self) {
+        let n = self.below(self.handles.len() as u64) as usize;
+        let handle = self.handles.swap_remove(n);
+        if self.below(2) == 0 {
+            self.client.flush(handle).await.expect("the OSTs take everything");
+        }
+        self.client.release(handle).await;
+        let handle = self.client.open(&root(), self.fid, read_write()).await.expect("it is there");
+        self.handles.push(handle);
+    }
+
+    async fn step(&mut self, world: &World) {
+        let offset = self.below(FILE);
+        match self.below(22) {
+            0..=5 => {
+                let len = 1 + self.below(9000);
+                self.write(offset, len).await;
+            }
+            6..=9 => {
+                let len = 1 + self.below(200_000);
+                self.write(offset, len).await;
+            }
+            10..=11 => self.write(offset / 65_536 * 65_536, 131_072).await,
+            12 => self.append().await,
+            13..=14 => self.truncate(offset).await,
+            15 => self.reopen().await,
+            16 => {
+                let handle = self.handle();
+                self.client.fsync(handle).await.expect("everything works");
+            }
+            17 => world.hub.rt().sleep(Duration::from_millis(self.below(7000))).await,
+            18 => {
+                let handle = self.handle();
+                let len = 1 + self.below(100_000);
+                self.client.allocate(handle, offset, len, true, true).await.expect("a hole");
+                let end = self.truth.len().min((offset + len) as usize);
+                let start = end.min(offset as usize);
+                self.truth[start..end].fill(0);
+            }
+            _ => {
+                let handle = self.handle();
+                self.client.flush(handle).await.expect("the OSTs take everything");
+            }
+        }
+    }
+
+    async fn check(&mut self) {
+        let (offset, len) = (self.below(FILE), 1 + self.below(300_000));
+        let handle = self.handle();
+        let seen = join(&self.client.read(handle, offset, len as u32).await.expect("it can be read"));
+        let from = self.truth.len().min(offset as usize);
+        let to = self.truth.len().min((offset + len) as usize);
+        assert_eq!(seen.len(), to - from, "a read of {len} at {offset} of {}", self.truth.len());
+        assert!(seen == self.truth[from..to], "a read of {len} at {offset} differs");
+        let attr = self.client.getattr(self.fid).await.expect("it is there");
+        assert_eq!(attr.size, self.truth.len() as u64);
+    }
+}
+
+#[test]
+fn random_operations_are_those_of_a_file() {
+    for seed in 0..12 {
+        let world = World::new(seed, 3);
+        for ost in &world.osts {
+            ost.set_latency(Duration::from_millis(seed % 3 * 10));
+        }
+        let limits = Limits { dirty_bytes_max: MIB / 2, rpc_bytes_max: 128 << 10, rpcs_in_flight_max: 3 };
+        let client = world.mount_with(limits);
+        world.run(async {
+            let count = 1 + (seed % 3) as i32;
+            let fid = striped(&client, count).await;
+            let mut handles = Vec::new();
+            for _ in 0..3 {
+                handles.push(client.open(&root(), fid, read_write()).await.expect("it is there"));
+            }
+            let mut model = Model { client: client.clone(), fid, handles, truth: vec![], seed };
+            for _ in 0..150 {
+                model.step(&world).await;
+                model.check().await;
+            }
+            client.unmount().await.expect("everything works");
+            let after = Client::mount(&world.hub, vec![proto::Nid::lo()], Limits::default());
+            let after = after.await.expect("everything is there");
+            let attr = after.getattr(fid).await.expect("it is there");
+            assert_eq!((attr.size, attr.size_known), (model.truth.len() as u64, true), "seed {seed}");
+            let handle = after.open(&root(), fid, read_write()).await.expect("it is there");
+            let seen = after.read(handle, 0, 8 << 20).await.expect("it can be read");
+            assert!(join(&seen) == model.truth, "seed {seed}");
+        });
+    }
+}

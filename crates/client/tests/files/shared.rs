@@ -1,0 +1,129 @@
+//! Two clients of one file system, names, and files that are gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use client::{Caller, Error, OpenFlags};
+use proto::{Code, Fid, TargetId};
+
+use crate::world::{World, create, join, read_write, root};
+
+#[test]
+fn what_one_client_flushed_the_other_reads() {
+    let world = World::new(1, 2);
+    let (one, two) = (world.mount(), world.mount());
+    world.run(async {
+        let (attr, writer) = create(&one, b"f").await;
+        let reader = two.open(&root(), attr.fid, read_write()).await.expect("it is there");
+        one.write(writer, 0, b"from one").await.expect("there is room");
+        one.flush(writer).await.expect("the OST takes it");
+        assert_eq!(join(&two.read(reader, 0, 100).await.expect("it can be read")), b"from one");
+        assert_eq!(two.getattr(attr.fid).await.expect("it is there").size, 8);
+        let append = OpenFlags { append: true, ..read_write() };
+        let appender = two.open(&root(), attr.fid, append).await.expect("it is there");
+        two.write(appender, 0, b", from two").await.expect("there is room");
+        two.write(appender, 0, b"!").await.expect("there is room");
+        two.flush(appender).await.expect("the OST takes it");
+        assert_eq!(join(&one.read(writer, 0, 100).await.expect("it can be read")), b"from one, from two!");
+    });
+}
+
+#[test]
+fn a_file_without_a_name_lives_until_it_is_closed() {
+    let world = World::new(1, 1);
+    let client = world.mount();
+    world.run(async {
+        let rt = world.hub.rt();
+        let (attr, handle) = create(&client, b"f").await;
+        client.write(handle, 0, b"still here").await.expect("there is room");
+        client.unlink(&root(), Fid::ROOT, b"f").await.expect("it is there");
+        assert_eq!(client.lookup(&root(), Fid::ROOT, b"f").await, Err(Error::Refused(Code::NotFound)));
+        assert_eq!(join(&client.read(handle, 0, 100).await.expect("it is open")), b"still here");
+        client.flush(handle).await.expect("the OST takes it");
+        assert_eq!(client.getattr(attr.fid).await.expect("it is open").nlink, 0);
+        client.release(handle).await;
+        rt.sleep(Duration::from_secs(5)).await;
+        assert_eq!(world.osts[0].objects(), 0, "the MDT had it destroyed");
+    });
+}
+
+#[test]
+fn a_rename_over_a_file_makes_the_new_contents_durable_first() {
+    let world = World::new(1, 1);
+    let client = world.mount();
+    world.run(async {
+        for name in [b"old", b"new"] {
+            let (_, handle) = create(&client, name).await;
+            client.write(handle, 0, name).await.expect("there is room");
+            client.release(handle).await;
+        }
+        assert!(!world.osts[0].is_committed() || world.osts[0].objects() == 0);
+        client.rename(&root(), Fid::ROOT, b"new", Fid::ROOT, b"old", 0).await.expect("both are there");
+        assert!(world.osts[0].is_committed() && world.osts[0].objects() >= 1);
+    });
+}
+
+#[test]
+fn groups_are_asked_for_only_when_they_matter() {
+    let world = World::new(1, 1);
+    let client = world.mount();
+    world.run(async {
+        let asked = Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let count = asked.clone();
+        let groups = Arc::new(move || {
+            count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            vec![500]
+        });
+        let caller = Caller { uid: 1000, gid: 1000, groups };
+        let change = client::AttrChange { gid: Some(500), mode: Some(0o640), ..Default::default() };
+        let (attr, handle) = create(&client, b"f").await;
+        client.setattr(&root(), attr.fid, change, None).await.expect("root may");
+        client.lookup(&caller, Fid::ROOT, b"f").await.expect("everybody may look");
+        assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 0);
+        let read = OpenFlags { read: true, ..OpenFlags::default() };
+        let by_group = client.open(&caller, attr.fid, read).await.expect("the group may read");
+        assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 1);
+        client.release(by_group).await;
+        client.release(handle).await;
+    });
+}
+
+#[test]
+fn names_of_all_kinds() {
+    let world = World::new(1, 2);
+    let client = world.mount();
+    world.run(async {
+        let dir =
+            client.make(&root(), Fid::ROOT, b"d", 0o040_755, 0, Bytes::new()).await.expect("a directory");
+        let to = Bytes::from_static(b"../d");
+        let link = client.make(&root(), dir.fid, b"l", 0o120_777, 0, to).await.expect("a link");
+        assert_eq!(client.readlink(link.fid).await.expect("it is a link"), Bytes::from_static(b"../d"));
+        let file = client.make(&root(), dir.fid, b"f", 0o100_644, 0, Bytes::new()).await.expect("a file");
+        assert_eq!((file.size, file.size_known), (0, true));
+        client.link(&root(), file.fid, Fid::ROOT, b"hard").await.expect("a hard link");
+        assert_eq!(client.lookup(&root(), dir.fid, b"..").await.map(|attr| attr.fid), Ok(Fid::ROOT));
+        let page = client.read_dir(dir.fid, 0, true).await.expect("a page");
+        let mut names: Vec<Vec<u8>> = page.entries.iter().map(|e| e.name.as_bytes().to_vec()).collect();
+        names.sort();
+        assert_eq!((names, page.end), (vec![b"f".to_vec(), b"l".to_vec()], true));
+        client.set_xattr(&root(), file.fid, b"user.a", Bytes::from_static(b"1"), 0).await.expect("set");
+        assert_eq!(client.get_xattr(&root(), file.fid, b"user.a").await, Ok(Bytes::from_static(b"1")));
+        assert_eq!(client.list_xattr(file.fid).await.map(|names| names.len()), Ok(1));
+        client.remove_xattr(&root(), file.fid, b"user.a").await.expect("it is there");
+        assert_eq!(client.rmdir(&root(), Fid::ROOT, b"d").await, Err(Error::Refused(Code::NotEmpty)));
+        let paths = client.fid_to_path(file.fid).await.expect("two names");
+        assert_eq!(paths.len(), 2);
+        client.access(&root(), file.fid, 4).await.expect("root may read");
+        let opened = client.open_dir(&root(), dir.fid).await.expect("a directory");
+        client.fsync(opened).await.expect("it is durable");
+        client.release(opened).await;
+        let space = client.statfs().await.expect("everything answers");
+        assert_eq!(space.bytes_total, 2 << 30);
+        let one = client.target_space(TargetId::ost(1), Duration::from_secs(1)).await.expect("it answers");
+        assert_eq!(one.map(|space| space.bytes_total), Some(1 << 30));
+        assert_eq!(client.config().targets.len(), 3);
+        let bad = client.read(client::Handle(99), 0, 1).await;
+        assert_eq!(bad, Err(Error::BadHandle));
+    });
+}

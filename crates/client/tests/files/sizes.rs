@@ -1,0 +1,167 @@
+//! Sizes and times: who knows them, and when.
+
+use std::future::Future;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use client::{AttrChange, OpenFlags, TimeSet};
+use proto::{Fid, Timestamp};
+
+use crate::world::{MIB, World, create, join, read_write, root, striped, user};
+
+#[test]
+fn the_mdt_knows_the_size_after_the_last_close() {
+    let world = World::new(1, 3);
+    let client = world.mount();
+    world.run(async {
+        let rt = world.hub.rt();
+        let fid = striped(&client, 3).await;
+        let one = client.open(&root(), fid, read_write()).await.expect("it is there");
+        let two = client.open(&root(), fid, read_write()).await.expect("it is there");
+        client.write(one, 200_000, b"end").await.expect("there is room");
+        let attr = client.getattr(fid).await.expect("it is there");
+        assert_eq!((attr.size, attr.size_known), (200_003, false), "unsent data counts");
+        client.flush(one).await.expect("the OSTs take it");
+        client.release(one).await;
+        rt.sleep(Duration::from_secs(2)).await;
+        assert!(!client.getattr(fid).await.expect("it is there").size_known, "there is another writer");
+        client.release(two).await;
+        assert_eq!(client.getattr(fid).await.expect("it is there").size, 200_003, "the objects tell");
+        rt.sleep(Duration::from_secs(2)).await;
+        let attr = client.getattr(fid).await.expect("it is there");
+        assert_eq!((attr.size, attr.size_known), (200_003, true));
+        for ost in &world.osts {
+            ost.counts();
+        }
+        client.getattr(fid).await.expect("it is there");
+        assert!(world.osts.iter().all(|ost| ost.counts() == crate::fake::Counts::default()));
+    });
+}
+
+#[test]
+fn truncates_cut_and_enlarge() {
+    let world = World::new(1, 4);
+    let client = world.mount();
+    world.run(async {
+        let fid = striped(&client, 4).await;
+        let handle = client.open(&root(), fid, read_write()).await.expect("it is there");
+        client.write(handle, 0, &vec![9; MIB as usize]).await.expect("there is room");
+        for size in [300_000, 70_000, 65_536, 65_535, 1, 5 * MIB, 400_000, 0, 10] {
+            let change = AttrChange { size: Some(size), ..AttrChange::default() };
+            let set = client.setattr(&root(), fid, change, Some(handle)).await.expect("the owner may");
+            assert_eq!(set.size, size);
+            assert_eq!(client.getattr(fid).await.expect("it is there").size, size);
+            let end = join(&client.read(handle, size, 100).await.expect("it can be read"));
+            assert_eq!(end, b"", "nothing lies behind {size}");
+        }
+        assert_eq!(join(&client.read(handle, 0, 100).await.expect("it can be read")), [0; 10]);
+        client.release(handle).await;
+        let change = AttrChange { size: Some(77), ..AttrChange::default() };
+        client.setattr(&root(), fid, change, None).await.expect("the owner may");
+        world.hub.rt().sleep(Duration::from_secs(2)).await;
+        let attr = client.getattr(fid).await.expect("it is there");
+        assert_eq!((attr.size, attr.size_known), (77, true));
+        let flags = OpenFlags { truncate: true, ..read_write() };
+        let handle = client.open(&root(), fid, flags).await.expect("it is there");
+        assert_eq!(client.getattr(fid).await.expect("it is there").size, 0);
+        client.release(handle).await;
+    });
+}
+
+#[test]
+fn set_times_stay_and_write_times_count() {
+    let world = World::new(1, 1);
+    let client = world.mount();
+    world.run(async {
+        let rt = world.hub.rt();
+        let (made, handle) = create(&client, b"f").await;
+        let fid = made.fid;
+        rt.sleep(Duration::from_secs(10)).await;
+        client.write(handle, 0, b"data").await.expect("there is room");
+        let written = client.getattr(fid).await.expect("it is there");
+        assert!(written.mtime.secs >= made.mtime.secs + 10);
+        rt.sleep(Duration::from_secs(10)).await;
+        let change = AttrChange { mode: Some(0o600), ..AttrChange::default() };
+        client.setattr(&root(), fid, change, None).await.expect("the owner may");
+        let attr = client.getattr(fid).await.expect("it is there");
+        assert_eq!(attr.mtime, written.mtime, "a change of mode leaves mtime alone");
+        assert!(attr.ctime > written.ctime);
+        let old = Timestamp { secs: 1_000_000, nanos: 5 };
+        client.write(handle, 0, b"more").await.expect("there is room");
+        let change = AttrChange { mtime: Some(TimeSet::At(old)), ..AttrChange::default() };
+        client.setattr(&root(), fid, change, None).await.expect("the owner may");
+        assert_eq!(client.getattr(fid).await.expect("it is there").mtime, old);
+        client.flush(handle).await.expect("the OST takes it");
+        client.release(handle).await;
+        rt.sleep(Duration::from_secs(2)).await;
+        let attr = client.getattr(fid).await.expect("it is there");
+        assert_eq!((attr.mtime, attr.size_known, attr.size), (old, true, 4));
+    });
+}
+
+#[test]
+fn a_write_takes_setuid_away() {
+    let world = World::new(1, 1);
+    let client = world.mount();
+    world.run(async {
+        let (made, first) = create(&client, b"f").await;
+        client.release(first).await;
+        let change = AttrChange { mode: Some(0o6777), ..AttrChange::default() };
+        client.setattr(&root(), made.fid, change, None).await.expect("the owner may");
+        let flags = OpenFlags { write: true, ..OpenFlags::default() };
+        let by_root = client.open(&root(), made.fid, flags).await.expect("root may");
+        client.write(by_root, 0, b"x").await.expect("there is room");
+        assert_eq!(client.getattr(made.fid).await.expect("it is there").mode & 0o7777, 0o6777);
+        let by_user = client.open(&user(1000), made.fid, flags).await.expect("everybody may");
+        client.write(by_user, 0, b"x").await.expect("there is room");
+        assert_eq!(client.getattr(made.fid).await.expect("it is there").mode & 0o7777, 0o777);
+    });
+}
+
+#[test]
+fn holes_can_be_punched_and_space_allocated() {
+    let world = World::new(1, 3);
+    let client = world.mount();
+    world.run(async {
+        let fid = striped(&client, 3).await;
+        let handle = client.open(&root(), fid, read_write()).await.expect("it is there");
+        client.write(handle, 0, &vec![5; 500_000]).await.expect("there is room");
+        client.allocate(handle, 60_000, 200_000, true, true).await.expect("a hole");
+        let seen = join(&client.read(handle, 0, 500_000).await.expect("it can be read"));
+        let hole = |i: usize| (60_000..260_000).contains(&i);
+        assert!(seen.iter().enumerate().all(|(i, byte)| *byte == if hole(i) { 0 } else { 5 }));
+        client.allocate(handle, 0, 600_000, true, false).await.expect("nothing to do");
+        assert_eq!(client.getattr(fid).await.expect("it is there").size, 500_000);
+        client.allocate(handle, 0, 600_000, false, false).await.expect("it grows");
+        assert_eq!(client.getattr(fid).await.expect("it is there").size, 600_000);
+    });
+}
+
+fn now<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("the operation has to wait"),
+    }
+}
+
+#[test]
+fn what_needs_no_waiting_is_done_in_the_first_poll() {
+    let world = World::new(1, 1);
+    let client = world.mount();
+    world.run(async {
+        // The first file fetches a sequence and opens the sessions.
+        let (_, handle) = create(&client, b"first").await;
+        client.write(handle, 0, b"x").await.expect("there is room");
+        client.flush(handle).await.expect("the OST takes it");
+    });
+    let (attr, handle) =
+        now(client.create(&root(), Fid::ROOT, b"f", 0o644, read_write())).expect("a new file");
+    now(client.write(handle, 0, &vec![3; 3 * MIB as usize + 5])).expect("there is room");
+    now(client.flush(handle)).expect("the OST takes it");
+    assert_eq!(now(client.getattr(attr.fid)).expect("it is there").size, 3 * MIB + 5);
+    let end = now(client.read(handle, 3 * MIB, 100)).expect("it can be read");
+    assert_eq!(join(&end), [3; 5]);
+    now(client.release(handle));
+    now(client.unlink(&root(), Fid::ROOT, b"f")).expect("it is there");
+}
