@@ -114,35 +114,50 @@ impl Model {
     }
 }
 
+fn check(world: &World, seed: u64, steps: usize) {
+    for ost in &world.osts {
+        ost.set_latency(Duration::from_millis(seed % 3 * 10));
+    }
+    let limits = Limits { dirty_bytes_max: MIB / 2, rpc_bytes_max: 128 << 10, rpcs_in_flight_max: 3 };
+    let client = world.mount_with(limits);
+    world.run(async {
+        let fid = striped(&client, 1 + (seed % 3) as i32).await;
+        let mut handles = Vec::new();
+        for _ in 0..3 {
+            handles.push(client.open(&root(), fid, read_write()).await.expect("it is there"));
+        }
+        let mut model = Model { client: client.clone(), fid, handles, truth: vec![], seed };
+        for _ in 0..steps {
+            model.step(world).await;
+            model.check().await;
+        }
+        client.unmount().await.expect("everything works");
+        let after = world.mounted(Limits::default()).await;
+        let attr = after.getattr(fid).await.expect("it is there");
+        assert_eq!((attr.size, attr.size_known), (model.truth.len() as u64, true), "seed {seed}");
+        let handle = after.open(&root(), fid, read_write()).await.expect("it is there");
+        let seen = after.read(handle, 0, 8 << 20).await.expect("it can be read");
+        assert!(join(&seen) == model.truth, "seed {seed}");
+    });
+}
+
 #[test]
 fn random_operations_are_those_of_a_file() {
     for seed in 0..12 {
-        let world = World::new(seed, 3);
-        for ost in &world.osts {
-            ost.set_latency(Duration::from_millis(seed % 3 * 10));
-        }
-        let limits = Limits { dirty_bytes_max: MIB / 2, rpc_bytes_max: 128 << 10, rpcs_in_flight_max: 3 };
-        let client = world.mount_with(limits);
-        world.run(async {
-            let count = 1 + (seed % 3) as i32;
-            let fid = striped(&client, count).await;
-            let mut handles = Vec::new();
-            for _ in 0..3 {
-                handles.push(client.open(&root(), fid, read_write()).await.expect("it is there"));
-            }
-            let mut model = Model { client: client.clone(), fid, handles, truth: vec![], seed };
-            for _ in 0..150 {
-                model.step(&world).await;
-                model.check().await;
-            }
-            client.unmount().await.expect("everything works");
-            let after = Client::mount(&world.hub, vec![proto::Nid::lo()], Limits::default());
-            let after = after.await.expect("everything is there");
-            let attr = after.getattr(fid).await.expect("it is there");
-            assert_eq!((attr.size, attr.size_known), (model.truth.len() as u64, true), "seed {seed}");
-            let handle = after.open(&root(), fid, read_write()).await.expect("it is there");
-            let seen = after.read(handle, 0, 8 << 20).await.expect("it can be read");
-            assert!(join(&seen) == model.truth, "seed {seed}");
-        });
+        check(&World::new(seed, 3), seed, 150);
+    }
+}
+
+#[test]
+fn random_operations_with_real_targets_in_the_same_process() {
+    for seed in 0..6 {
+        check(&World::real(seed, 3), seed, 100);
+    }
+}
+
+#[test]
+fn random_operations_with_real_targets_over_the_network() {
+    for seed in 0..6 {
+        check(&World::remote(seed, 3), seed, 100);
     }
 }

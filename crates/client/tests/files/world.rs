@@ -8,6 +8,7 @@ use client::{Caller, Client, Handle, Limits, OpenFlags};
 use proto::layout::LayoutHint;
 use proto::{Attr, ClientId, Fid, FsName, Nid, TargetId};
 use rpc::{Hub, Key, Keys};
+use rt::Addr;
 use rt::sim::{Options, Sim};
 use store::{Label, Store};
 
@@ -18,33 +19,69 @@ pub const MIB: u64 = 1 << 20;
 pub struct World {
     pub sim: Sim,
     pub hub: Hub,
+    /// Those that the test controls.
     pub osts: Vec<Arc<Ost>>,
-    _mdt: server::Running,
+    mgs: Vec<Nid>,
+    _running: Vec<server::Running>,
 }
 
 fn fsname() -> FsName {
     "weft".parse().expect("a plain name")
 }
 
+fn keys() -> Keys {
+    Keys { server: Some(Key([1; 32])), client: Some(Key([2; 32])) }
+}
+
+/// Formats and starts real targets in one process.
+async fn start(hub: &Hub, nid: &Nid, targets: Vec<TargetId>) -> Vec<server::Running> {
+    let mut running = Vec::new();
+    for target in targets {
+        let mgs = if target == TargetId::MGS { vec![] } else { vec![nid.clone()] };
+        let uuid = ClientId(u128::from(target.index) << 8 | u128::from(target.kind.to_u8()));
+        let label = Label { fsname: fsname(), target, uuid, mgs };
+        let path = target.to_string();
+        Store::format(hub.rt(), &path, &label).await.expect("an empty disk can be formatted");
+        let config = server::Config { path, nids: vec![nid.clone()], server: "here".into() };
+        running.push(server::start(hub, config).await.expect("a fresh target starts"));
+    }
+    running
+}
+
 impl World {
+    /// A real MDT, and an MGS and OSTs that the test controls.
     pub fn new(seed: u64, osts: u32) -> World {
         let sim = Sim::new(Options { seed, ..Options::default() });
         let rt = sim.rt("all");
-        let keys = Keys { server: Some(Key([1; 32])), client: Some(Key([2; 32])) };
-        let hub = Hub::new(rt.clone(), fsname(), keys);
+        let hub = Hub::new(rt.clone(), fsname(), keys());
         hub.serve(TargetId::MGS, Arc::new(Mgs { osts }));
         let osts: Vec<Arc<Ost>> = (0..osts).map(|_| Ost::new(rt.clone())).collect();
         for (index, ost) in (0..).zip(&osts) {
             hub.serve(TargetId::ost(index), ost.clone());
         }
-        let label =
-            Label { fsname: fsname(), target: TargetId::mdt(0), uuid: ClientId(7), mgs: vec![Nid::lo()] };
-        let config = server::Config { path: "mdt".into(), nids: vec![Nid::lo()], server: "here".into() };
-        let mdt = sim.run(async {
-            Store::format(&rt, "mdt", &label).await.expect("an empty disk can be formatted");
-            server::start(&hub, config).await.expect("a fresh target starts")
+        let running = sim.run(start(&hub, &Nid::lo(), vec![TargetId::mdt(0)]));
+        World { sim, hub, osts, mgs: vec![Nid::lo()], _running: running }
+    }
+
+    /// Real targets only, in the client's process.
+    pub fn real(seed: u64, osts: u32) -> World {
+        let sim = Sim::new(Options { seed, ..Options::default() });
+        let hub = Hub::new(sim.rt("all"), fsname(), keys());
+        let running = sim.run(start(&hub, &Nid::lo(), targets(osts)));
+        World { sim, hub, osts: vec![], mgs: vec![Nid::lo()], _running: running }
+    }
+
+    /// Real targets only, on another machine than the client.
+    pub fn remote(seed: u64, osts: u32) -> World {
+        let sim = Sim::new(Options { seed, ..Options::default() });
+        let nid = Nid { address: "servers".into(), net: "tcp".into() };
+        let servers = Hub::new(sim.rt("servers"), fsname(), keys());
+        let running = sim.run(async {
+            servers.listen(&Addr(nid.socket_address())).await.expect("the port is free");
+            start(&servers, &nid, targets(osts)).await
         });
-        World { sim, hub, osts, _mdt: mdt }
+        let hub = Hub::new(sim.rt("client"), fsname(), Keys { server: None, client: keys().client });
+        World { sim, hub, osts: vec![], mgs: vec![nid], _running: running }
     }
 
     pub fn run<T>(&self, future: impl Future<Output = T>) -> T {
@@ -56,8 +93,16 @@ impl World {
     }
 
     pub fn mount_with(&self, limits: Limits) -> Arc<Client> {
-        self.run(Client::mount(&self.hub, vec![Nid::lo()], limits)).expect("everything is there")
+        self.run(self.mounted(limits))
     }
+
+    pub async fn mounted(&self, limits: Limits) -> Arc<Client> {
+        Client::mount(&self.hub, self.mgs.clone(), limits).await.expect("everything is there")
+    }
+}
+
+fn targets(osts: u32) -> Vec<TargetId> {
+    [TargetId::MGS, TargetId::mdt(0)].into_iter().chain((0..osts).map(TargetId::ost)).collect()
 }
 
 pub fn root() -> Caller {
