@@ -136,6 +136,15 @@ impl Dir {
 }
 
 impl File {
+    /// Whether `other` is a clone of this one.
+    pub fn is_same(&self, other: &File) -> bool {
+        match (self, other) {
+            (File::Os(file), File::Os(other)) => file.is_same(other),
+            (File::Sim(file), File::Sim(other)) => file.is_same(other),
+            _ => false,
+        }
+    }
+
     /// Reads up to `len` bytes at `offset`; short only at the end of the file. Large aligned reads go past the
     /// page cache.
     pub async fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {

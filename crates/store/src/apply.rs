@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::engine::{Engine, Item};
 use crate::error::StoreError;
@@ -15,6 +16,9 @@ enum Step {
     Finish,
     Abandon,
 }
+
+/// How long the engine is left alone when it is behind with its own work.
+const BEHIND_WAIT: Duration = Duration::from_millis(10);
 
 /// Runs until the store is closed, abandoned or poisoned.
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -65,6 +69,9 @@ fn next_step(shared: &Shared) -> Step {
 async fn apply(shared: &Arc<Shared>, records: Vec<Record>, bytes: u64) -> Result<(), StoreError> {
     let engine = shared.view.engine()?;
     let Some(position) = records.last().map(|record| record.header.last) else { return Ok(()) };
+    while engine.is_behind()? && !shared.is_poisoned() {
+        shared.rt.sleep(BEHIND_WAIT).await;
+    }
     let worker = shared.clone();
     shared.rt.offload(move || apply_records(&worker, engine.as_ref(), &records, position)).await?;
     shared.unapplied.fetch_sub(bytes, Ordering::Relaxed);

@@ -36,6 +36,8 @@ pub(crate) struct Limits {
     pub apply_after_bytes: u64,
     /// Bytes that the engine gets in one batch.
     pub apply_bytes: u64,
+    /// Changes of at least so many bytes become tables of the engine at once.
+    pub engine_table_bytes_min: u64,
     /// Bytes of memory tables beyond which entries that the engine has are forgotten.
     pub table_bytes_max: u64,
     /// Bytes of blocks that the engine keeps in memory.
@@ -53,7 +55,8 @@ impl Default for Limits {
             unapplied_bytes_max: 256 << 20,
             log_bytes_max: 1 << 30,
             apply_after_bytes: 32 << 20,
-            apply_bytes: 16 << 20,
+            apply_bytes: 32 << 20,
+            engine_table_bytes_min: 1 << 20,
             table_bytes_max: 256 << 20,
             engine_cache_bytes: 64 << 20,
         }

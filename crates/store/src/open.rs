@@ -89,7 +89,7 @@ pub(crate) fn decode_boot(body: &Bytes) -> Result<u64, StoreError> {
 pub(crate) async fn open_engine(rt: &Rt, dir: &Dir, limits: Limits) -> Result<Arc<dyn Engine>, StoreError> {
     let Some(path) = dir.os_path() else { return Ok(Arc::new(MemoryEngine::default())) };
     let path = path.join(ENGINE_DIR);
-    let engine = rt.offload(move || FjallEngine::open(&path, limits.engine_cache_bytes)).await?;
+    let engine = rt.offload(move || FjallEngine::open(&path, &limits)).await?;
     Ok(Arc::new(engine))
 }
 

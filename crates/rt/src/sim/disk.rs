@@ -170,6 +170,11 @@ impl File {
         })
     }
 
+    /// Whether `other` is a clone of this one.
+    pub fn is_same(&self, other: &File) -> bool {
+        Arc::ptr_eq(&self.open, &other.open)
+    }
+
     /// Reads up to `len` bytes at `offset`; short only at the end of the file.
     pub async fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
         check_range(offset, len as u64)?;

@@ -1,8 +1,10 @@
 //! The engine of production: fjall, a log-structured merge tree in files of its own.
 //!
-//! Its own journal is not synced per batch. One keyspace holds the keys and, under a reserved key that is the last
-//! of each batch, the position: both lie in the same journal batch and the same memory table, so neither a crash
-//! nor a flush separates them. Values are stored as version (8 bytes, little endian) and bytes.
+//! One keyspace holds the keys and, under a reserved key behind all others, the position. A large batch becomes
+//! sorted tables at once, without the detour over fjall's journal and memory table; they are registered together. A
+//! small one goes through the journal, which is not synced per batch; its changes and the position lie in the same
+//! journal batch and the same memory table. So neither a crash nor a flush separates them. Values are stored as
+//! version (8 bytes, little endian) and bytes.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,36 +14,72 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use super::{Engine, Item, Visit};
 use crate::error::StoreError;
-use crate::limits::KEY_RESERVED;
+use crate::limits::{KEY_RESERVED, Limits};
 
 const KEYSPACE: &str = "data";
 const POSITION_KEY: [u8; 9] = [KEY_RESERVED, b'p', b'o', b's', b'i', b't', b'i', b'o', b'n'];
 const VERSION_BYTES: usize = 8;
-/// Threads that flush and compact.
-const WORKERS: usize = 2;
+/// Threads that flush and compact. With more than one, the first does nothing but pass compactions on to the others,
+/// in a loop without rest while one runs.
+const WORKERS: usize = 1;
+/// Tables not yet merged beyond which reads get slow and no more should be added.
+const UNMERGED_TABLES_MAX: usize = 12;
 
 /// A fjall database.
-pub struct FjallEngine {
+pub(crate) struct FjallEngine {
     // Before the database: its handle has to go first.
     keys: Keyspace,
     database: Database,
     applied: AtomicU64,
+    /// Batches of at least so many bytes become tables at once.
+    table_bytes_min: u64,
 }
 
 impl FjallEngine {
     /// Opens the database in the directory `path`, or makes one.
-    pub fn open(path: &Path, cache_bytes: u64) -> Result<FjallEngine, StoreError> {
+    pub(crate) fn open(path: &Path, limits: &Limits) -> Result<FjallEngine, StoreError> {
         let database = Database::builder(path)
-            .cache_size(cache_bytes)
+            .cache_size(limits.engine_cache_bytes)
             .manual_journal_persist(true)
             .worker_threads(WORKERS)
             .open()
             .map_err(failed)?;
         let options = || KeyspaceCreateOptions::default().manual_journal_persist(true);
         let keys = database.keyspace(KEYSPACE, options).map_err(failed)?;
-        let engine = FjallEngine { keys, database, applied: AtomicU64::new(0) };
+        let table_bytes_min = limits.engine_table_bytes_min;
+        let engine = FjallEngine { keys, database, applied: AtomicU64::new(0), table_bytes_min };
         engine.applied.store(engine.position()?, Ordering::Relaxed);
         Ok(engine)
+    }
+
+    /// Writes `items` and `position` as tables of their own.
+    fn add_tables(&self, items: &[Item], position: u64) -> Result<(), StoreError> {
+        let mut tables = self.keys.start_ingestion().map_err(failed)?;
+        let mut stored = Vec::new();
+        for item in items {
+            if encode(item, &mut stored) {
+                tables.write(&item.key[..], &stored[..]).map_err(failed)?;
+            } else {
+                tables.write_tombstone(&item.key[..]).map_err(failed)?;
+            }
+        }
+        tables.write(POSITION_KEY, position.to_le_bytes()).map_err(failed)?;
+        tables.finish().map_err(failed)
+    }
+
+    /// Writes `items` and `position` through the journal.
+    fn add_batch(&self, items: &[Item], position: u64) -> Result<(), StoreError> {
+        let mut batch = self.database.batch();
+        let mut stored = Vec::new();
+        for item in items {
+            if encode(item, &mut stored) {
+                batch.insert(&self.keys, &item.key[..], &stored[..]);
+            } else {
+                batch.remove(&self.keys, &item.key[..]);
+            }
+        }
+        batch.insert(&self.keys, POSITION_KEY, position.to_le_bytes());
+        batch.commit().map_err(failed)
     }
 }
 
@@ -70,23 +108,20 @@ impl Engine for FjallEngine {
     }
 
     fn apply(&self, items: Vec<Item>, position: u64) -> Result<(), StoreError> {
-        let mut batch = self.database.batch();
-        let mut stored = Vec::new();
-        for item in items {
-            match item.value {
-                Some(value) => {
-                    stored.clear();
-                    stored.extend_from_slice(&item.version.to_le_bytes());
-                    stored.extend_from_slice(&value);
-                    batch.insert(&self.keys, &item.key[..], &stored[..]);
-                }
-                None => batch.remove(&self.keys, &item.key[..]),
-            }
+        let size = |item: &Item| (item.key.len() + item.value.as_ref().map_or(0, Bytes::len)) as u64;
+        if items.iter().map(size).sum::<u64>() >= self.table_bytes_min {
+            self.add_tables(&items, position)?;
+        } else {
+            self.add_batch(&items, position)?;
         }
-        batch.insert(&self.keys, POSITION_KEY, position.to_le_bytes());
-        batch.commit().map_err(failed)?;
         self.applied.store(position, Ordering::Release);
         Ok(())
+    }
+
+    fn is_behind(&self) -> Result<bool, StoreError> {
+        // Fails if a worker has failed; then nothing is merged any more.
+        self.database.persist(PersistMode::Buffer).map_err(failed)?;
+        Ok(self.keys.l0_table_count() > UNMERGED_TABLES_MAX)
     }
 
     fn position(&self) -> Result<u64, StoreError> {
@@ -100,6 +135,15 @@ impl Engine for FjallEngine {
         self.database.persist(PersistMode::SyncData).map_err(failed)?;
         Ok(position)
     }
+}
+
+/// Puts what is stored of the item's value into `stored`; whether it has one.
+fn encode(item: &Item, stored: &mut Vec<u8>) -> bool {
+    let Some(value) = &item.value else { return false };
+    stored.clear();
+    stored.extend_from_slice(&item.version.to_le_bytes());
+    stored.extend_from_slice(value);
+    true
 }
 
 fn split(stored: &[u8]) -> Result<(u64, &[u8]), StoreError> {

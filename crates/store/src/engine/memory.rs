@@ -10,7 +10,7 @@ use crate::error::StoreError;
 
 /// Keys in memory; nothing survives.
 #[derive(Default)]
-pub struct MemoryEngine {
+pub(crate) struct MemoryEngine {
     map: RwLock<BTreeMap<Bytes, (Bytes, u64)>>,
 }
 
@@ -46,6 +46,10 @@ impl Engine for MemoryEngine {
             };
         }
         Ok(())
+    }
+
+    fn is_behind(&self) -> Result<bool, StoreError> {
+        Ok(false)
     }
 
     fn position(&self) -> Result<u64, StoreError> {

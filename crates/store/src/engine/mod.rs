@@ -6,8 +6,8 @@
 mod fjall;
 mod memory;
 
-pub use fjall::FjallEngine;
-pub use memory::MemoryEngine;
+pub(crate) use fjall::FjallEngine;
+pub(crate) use memory::MemoryEngine;
 
 use bytes::Bytes;
 
@@ -15,7 +15,7 @@ use crate::error::StoreError;
 
 /// One key's newest change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
+pub(crate) struct Item {
     /// The key.
     pub key: Bytes,
     /// Its value; `None` takes the key away.
@@ -25,10 +25,10 @@ pub struct Item {
 }
 
 /// Sees one key, its value and its version; says whether it wants the next.
-pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8], u64) -> bool;
+pub(crate) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8], u64) -> bool;
 
 /// An ordered map of keys that many threads use at once.
-pub trait Engine: Send + Sync {
+pub(crate) trait Engine: Send + Sync {
     /// The value and version of `key`.
     fn get(&self, key: &[u8]) -> Result<Option<(Bytes, u64)>, StoreError>;
 
@@ -37,6 +37,10 @@ pub trait Engine: Send + Sync {
 
     /// Takes `items`, sorted by key and each key once, and with them, atomically, `position`.
     fn apply(&self, items: Vec<Item>, position: u64) -> Result<(), StoreError>;
+
+    /// Whether it still has to tidy up what it got, so that it should not get more for now. An error if it never
+    /// will.
+    fn is_behind(&self) -> Result<bool, StoreError>;
 
     /// The position as it was when the engine was opened: everything up to there is in it.
     fn position(&self) -> Result<u64, StoreError>;

@@ -92,9 +92,14 @@ impl Tail {
         (transno, &mut self.body)
     }
 
-    /// Adds files to sync before the record of the batch just made.
+    /// Adds files to sync before the record of the batch just made, each once however many batches name it. There
+    /// are few: a store writes to a handful of data files at a time.
     pub fn sync_first(&mut self, files: Vec<File>) {
-        self.data.extend(files);
+        for file in files {
+            if !self.data.iter().any(|known| known.is_same(&file)) {
+                self.data.push(file);
+            }
+        }
     }
 
     /// When the next group commit is due.

@@ -8,7 +8,7 @@ use super::*;
 /// The child's task: where its target is.
 const CHILD: &str = "WEFT_TEST_STORE_CHILD";
 const KEYS: u64 = 400;
-const KILLS: u64 = 4;
+const KILLS: u64 = 3;
 
 fn key(n: u64) -> String {
     format!("e{:016}{:05}", n % 7, n % KEYS)
@@ -50,7 +50,7 @@ fn nothing_announced_is_lost() {
     let mut random = Random(0x5eed);
     let mut last = 0;
     for _ in 0..KILLS {
-        let durable = run_and_kill(path, 5 + random.below(100));
+        let durable = run_and_kill(path, 5 + random.below(50));
         assert!(durable > last, "the child has made progress");
         with_node(async |rt| {
             last = verify(&rt, path, durable).await?;

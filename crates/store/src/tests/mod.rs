@@ -6,6 +6,7 @@
 mod basics;
 mod killed;
 mod model;
+mod simulated;
 mod torn;
 
 use std::sync::Arc;
@@ -58,6 +59,7 @@ fn small() -> Limits {
         log_bytes_max: 1 << 20,
         apply_after_bytes: 64 << 10,
         apply_bytes: 32 << 10,
+        engine_table_bytes_min: 16 << 10,
         table_bytes_max: 32 << 10,
         ..Limits::default()
     }

@@ -32,6 +32,11 @@ impl File {
         File { shared, inner: Arc::new(inner) }
     }
 
+    /// Whether `other` is a clone of this one.
+    pub fn is_same(&self, other: &File) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Reads up to `len` bytes at `offset`; short only at the end of the file.
     pub async fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
         if len >= LARGE_BYTES {
