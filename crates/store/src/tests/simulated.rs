@@ -46,6 +46,8 @@ async fn work(
 fn compare(store: &Arc<Store>, told: &mut Told) {
     let last = store.last_transno().0;
     assert!(last >= told.durable, "{last} >= {}", told.durable);
+    assert_eq!(store.last_committed().0, last, "what an opener finds it announces as durable");
+    told.durable = last;
     told.made.retain(|transno, _| *transno <= last);
     let mut want = BTreeMap::new();
     for (transno, (key, value)) in &told.made {
