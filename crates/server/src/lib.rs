@@ -16,7 +16,7 @@ use rpc::{Hub, Import, Role, RpcError};
 use rt::BoxFuture;
 use store::{Label, Store, StoreError};
 
-use target::{Env, Handler, Stop, Target};
+use target::{Handler, Start, Target};
 
 /// How to serve a target.
 #[derive(Debug, Clone)]
@@ -98,17 +98,18 @@ pub async fn start(hub: &Hub, config: Config) -> Result<Running, StartError> {
             Some(hub.import(TargetId::MGS, label.uuid, Role::Server, label.mgs.clone()))
         }
     };
-    let env = Env { rt: hub.rt().clone(), hub: hub.clone(), store, mgs, stop: Stop::default(), config };
+    let start = Start { rt: hub.rt().clone(), hub: hub.clone(), store, mgs, config };
     match label.target.kind {
-        TargetKind::Mgs => serve::<mgs::Mgs>(env, label).await,
-        TargetKind::Mdt => serve::<mdt::Mdt>(env, label).await,
-        TargetKind::Ost => serve::<ost::Ost>(env, label).await,
+        TargetKind::Mgs => serve::<mgs::Mgs>(start, label).await,
+        TargetKind::Mdt => serve::<mdt::Mdt>(start, label).await,
+        TargetKind::Ost => serve::<ost::Ost>(start, label).await,
     }
 }
 
-async fn serve<H: Handler>(env: Env, label: Label) -> Result<Running, StartError> {
-    let Env { hub, store, mgs, config, .. } = env.clone();
-    let target = match Target::<H>::open(env).await {
+async fn serve<H: Handler>(start: Start, label: Label) -> Result<Running, StartError> {
+    let (hub, store, mgs, config) =
+        (start.hub.clone(), start.store.clone(), start.mgs.clone(), start.config.clone());
+    let target = match Target::<H>::open(start).await {
         Ok(target) => target,
         Err(error) => {
             close(&store).await;

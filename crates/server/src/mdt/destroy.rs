@@ -20,7 +20,7 @@ use store::{Batch, Change, Store, StoreError};
 use super::keys;
 use super::osts::Osts;
 use crate::target::keys::behind;
-use crate::target::{Env, Stop};
+use crate::target::{Env, Recovery, Stop};
 
 /// Version of the format of an entry's value.
 const FORMAT: u8 = 1;
@@ -38,6 +38,7 @@ pub struct Destroyer {
     rt: Rt,
     store: Arc<Store>,
     stop: Stop,
+    recovery: Arc<Recovery>,
     osts: Arc<Osts>,
     state: Mutex<State>,
 }
@@ -79,6 +80,7 @@ impl Destroyer {
             rt: env.rt.clone(),
             store: env.store.clone(),
             stop: env.stop.clone(),
+            recovery: env.recovery.clone(),
             osts,
             state: Mutex::new(state),
         })
@@ -101,7 +103,11 @@ impl Destroyer {
 
     /// Starts a task for each OST that has entries and is known.
     async fn look(self: Arc<Self>) {
-        if self.stop.unless(self.rt.sleep(PAUSE)).await.is_none() {
+        let pause = async {
+            self.recovery.until_over().await;
+            self.rt.sleep(PAUSE).await;
+        };
+        if self.stop.unless(pause).await.is_none() {
             return;
         }
         let waiting = {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
-use proto::{Code, Fid};
+use proto::{ClientId, Code, Fid};
 
 use super::opens::Opener;
 use super::{Changes, Mdt, keys};
@@ -64,13 +64,20 @@ impl Mdt {
             Ok(found) if session.resumed() => {
                 found.iter().filter_map(|(key, _)| keys::granted(key)).for_each(|s| session.data().grant(s));
             }
-            Ok(found) => {
-                let mut changes = Changes::default();
-                found.into_iter().for_each(|(key, _)| changes.remove(key));
-                self.commit_apart(changes, "sequences of a session that is over");
-            }
+            Ok(_) => self.forget_grants(session.client()),
             Err(error) => tracing::error!(%error, "the sequences of a session are not known"),
         }
+    }
+
+    /// A client of before the restart does not come back.
+    pub(super) fn forget_grants(&self, client: ClientId) {
+        let from = keys::grants_of(client);
+        let until = crate::target::keys::behind(&from);
+        let mut changes = Changes::default();
+        for (key, _) in self.store.scan(&from, &until, SEQUENCES_MAX).unwrap_or_default() {
+            changes.remove(key);
+        }
+        self.commit_apart(changes, "sequences of a client that is gone");
     }
 
     /// A session is over: what it had open is closed. What it wrote and did not tell stays unknown.

@@ -27,7 +27,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use proto::layout::LayoutHint;
 use proto::wire::{Reply, Request};
-use proto::{Code, Fid, Timestamp};
+use proto::{ClientId, Code, Fid, Timestamp};
 use rt::Rt;
 use store::{Store, StoreError};
 
@@ -128,6 +128,10 @@ impl Handler for Mdt {
 
     fn ended(&self, session: &Session<Export>) {
         self.end_export(session);
+    }
+
+    fn forgotten(&self, client: ClientId) {
+        self.forget_grants(client);
     }
 }
 

@@ -16,7 +16,7 @@ use store::{Batch, Change, Store, StoreError};
 use super::allocate::Order;
 use super::destroy::Destroyer;
 use super::keys;
-use crate::target::{Env, Stop};
+use crate::target::{Env, Recovery, Stop};
 
 /// How long the MGS may hold a request for a newer configuration, in milliseconds.
 const WAIT_MS: u32 = 60_000;
@@ -30,6 +30,7 @@ pub struct Osts {
     rt: Rt,
     hub: Hub,
     stop: Stop,
+    recovery: Arc<Recovery>,
     mgs: Option<Arc<Import>>,
     fsname: String,
     client: ClientId,
@@ -55,6 +56,7 @@ impl Osts {
             rt: env.rt.clone(),
             hub: env.hub.clone(),
             stop: env.stop.clone(),
+            recovery: env.recovery.clone(),
             mgs: env.mgs.clone(),
             fsname: label.fsname.to_string(),
             client: label.uuid,
@@ -99,6 +101,7 @@ impl Osts {
             nids: osts.map(|entry| (entry.target.index, entry.nids.clone())).collect(),
         };
         if table.order != self.table().order {
+            self.recovery.until_over().await;
             let transno = save_order(&self.store, &table.order)?;
             self.store.committed(transno).await?;
         }
@@ -144,9 +147,13 @@ pub async fn watch(osts: Arc<Osts>, destroyer: Arc<Destroyer>) {
             None | Some(Err(RpcError::Closed)) => return,
             Some(Ok(answered)) => {
                 if answered.reply.version != known {
-                    if let Err(error) = osts.apply(&answered.reply).await {
-                        tracing::error!(%error, "the OSTs of the file system");
-                        return;
+                    match osts.stop.unless(osts.apply(&answered.reply)).await {
+                        Some(Ok(())) => {}
+                        Some(Err(error)) => {
+                            tracing::error!(%error, "the OSTs of the file system");
+                            return;
+                        }
+                        None => return,
                     }
                     known = answered.reply.version;
                     destroyer.wake(&[]);

@@ -16,7 +16,7 @@ use store::{Label, Store};
 
 use super::{Mdt, destroy};
 use crate::Config;
-use crate::target::{Env, Handler, Stop, Target};
+use crate::target::{Handler, Start, Target};
 
 const PATH: &str = "mdt";
 const NODE: &str = "server";
@@ -130,8 +130,8 @@ async fn open(rt: Rt) -> (Arc<Target<Mdt>>, Arc<Store>) {
     let store = Store::open(&rt, PATH).await.expect("the target opens");
     let hub = Hub::new(rt.clone(), fsname(), Keys::default());
     let config = Config { path: PATH.into(), nids: vec![], server: "mds".into() };
-    let env = Env { rt, hub, store: store.clone(), mgs: None, stop: Stop::default(), config };
-    let target = Target::<Mdt>::open(env).await.expect("the role opens");
+    let start = Start { rt, hub, store: store.clone(), mgs: None, config };
+    let target = Target::<Mdt>::open(start).await.expect("the role opens");
     target.handler().started();
     (target, store)
 }

@@ -45,6 +45,7 @@ pub struct Mgs {
 
 impl Handler for Mgs {
     type Session = ();
+    const ORDERED: bool = false;
 
     async fn open(env: Env) -> Result<Mgs, StoreError> {
         Ok(Mgs {

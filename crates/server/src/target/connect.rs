@@ -12,8 +12,12 @@ use rpc::{Answer, Peer};
 use store::{Batch, Change, StoreError};
 
 use super::context::code_of;
-use super::session::{Begun, SESSIONS_MAX, Session};
+use super::recovery::PATIENCE;
+use super::session::{Begun, SESSIONS_MAX, Session, Whereabouts};
 use super::{Done, Handler, Target, answered, keys};
+
+/// Where a peer of the same process is.
+const PEER_LOCAL: &str = "0@lo";
 
 impl<H: Handler> Target<H> {
     pub(super) fn connect(&self, peer: &Peer, connect: &msg::Connect) -> Answer {
@@ -47,6 +51,11 @@ impl<H: Handler> Target<H> {
             // The client knows nothing of this session, so nothing of it can be asked for any more.
             self.end(&session);
         }
+        if self.recovery.is_active() && !(connect.boot != 0 && self.sessions.is_absent(connect.client)) {
+            // A client that begins anew has nothing to replay, and its record would take a transno of those who have.
+            self.recovery.is_done(connect.client);
+            return Err(Code::TryAgain);
+        }
         let session = self.begin(peer, connect).map_err(|error| code_of(&error))?;
         let Some(session) = session else { return Err(Code::TryAgain) };
         let resumed = session.resumed();
@@ -71,7 +80,9 @@ impl<H: Handler> Target<H> {
         let recorded = if resumed {
             Transno(0)
         } else {
-            let value = Some(Bytes::from_static(&[1]));
+            let place =
+                if peer.from.as_ref() == PEER_LOCAL { Whereabouts::Local } else { Whereabouts::Remote };
+            let value = Some(place.encode());
             batch.changes.push(Change { key: keys::client(connect.client), value });
             self.store.commit(batch)?
         };
@@ -89,6 +100,9 @@ impl<H: Handler> Target<H> {
         }
         self.handler.began(&session);
         self.sessions.insert(session.clone());
+        if resumed {
+            self.recovery.is_back(connect.client);
+        }
         tracing::info!(target = %self.id, client = %connect.client, from = %peer.from, resumed, "a session begins");
         Ok(Some(session))
     }
@@ -103,15 +117,45 @@ impl<H: Handler> Target<H> {
         if !self.sessions.remove(session) {
             return;
         }
+        self.recovery.is_done(session.client());
         self.handler.ended(session);
-        let forgotten = self.slot_changes(session.client()).and_then(|mut changes| {
-            changes.push(Change { key: keys::client(session.client()), value: None });
+        self.forget_records(session.client());
+        tracing::info!(target = %self.id, client = %session.client(), "a session ends");
+    }
+
+    fn forget_records(&self, client: ClientId) {
+        let forgotten = self.slot_changes(client).and_then(|mut changes| {
+            changes.push(Change { key: keys::client(client), value: None });
             self.store.commit(Batch { changes, ..Batch::default() })
         });
         if let Err(error) = forgotten {
             tracing::error!(target = %self.id, %error, "a client's record stays");
         }
-        tracing::info!(target = %self.id, client = %session.client(), "a session ends");
+    }
+
+    /// Ends the wait for clients that do not come back, or stop replaying half way.
+    pub(super) async fn forget_the_absent(self: Arc<Self>) {
+        let end = self.rt.now() + PATIENCE;
+        while self.recovery.is_active() {
+            let Some(late) = self.stop.unless(self.recovery.late()).await else { return };
+            let _door = self.door.lock();
+            for client in late {
+                tracing::warn!(target = %self.id, %client, "the client did not replay in time");
+                if let Some(session) = self.sessions.of_client(client) {
+                    self.end(&session);
+                }
+                self.recovery.is_done(client);
+            }
+        }
+        // Clients that are not waited for (of this process, or of a role without order) may still come.
+        if self.stop.unless(self.rt.sleep_until(end)).await.is_none() {
+            return;
+        }
+        let _door = self.door.lock();
+        for client in self.sessions.take_absent() {
+            self.handler.forgotten(client);
+            self.forget_records(client);
+        }
     }
 
     fn connected(&self, session: &Session<H::Session>, resumed: bool) -> msg::Connected {

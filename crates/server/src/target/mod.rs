@@ -8,6 +8,7 @@ mod connect;
 mod context;
 mod gauge;
 pub mod keys;
+mod recovery;
 mod session;
 mod slot;
 mod stop;
@@ -25,6 +26,7 @@ use rt::{BoxFuture, Rt};
 use store::{Store, StoreError};
 
 pub use context::{Ctx, Done, Recorder, VERSION_OF_THIS, code_of};
+pub use recovery::Recovery;
 pub use session::Session;
 pub use stop::Stop;
 
@@ -46,6 +48,22 @@ pub struct Env {
     pub mgs: Option<Arc<Import>>,
     /// Ends the role's tasks.
     pub stop: Stop,
+    /// Tells when clients have replayed what a restart lost; until then the role's tasks change nothing.
+    pub recovery: Arc<Recovery>,
+    /// How the target is served.
+    pub config: Config,
+}
+
+/// What a target is started with.
+pub struct Start {
+    /// The door to the outside.
+    pub rt: Rt,
+    /// For imports to other targets.
+    pub hub: Hub,
+    /// The target's store.
+    pub store: Arc<Store>,
+    /// The MGS; `None` in the MGS itself.
+    pub mgs: Option<Arc<Import>>,
     /// How the target is served.
     pub config: Config,
 }
@@ -54,6 +72,10 @@ pub struct Env {
 pub trait Handler: Send + Sync + Sized + 'static {
     /// What the role keeps for each session.
     type Session: Default + Send + Sync + 'static;
+
+    /// Whether changes of different clients rest on each other, so that after a restart all have to be replayed
+    /// before anybody is served.
+    const ORDERED: bool = true;
 
     /// Makes the role out of what lies in the store.
     fn open(env: Env) -> impl Future<Output = Result<Self, StoreError>> + Send;
@@ -90,6 +112,11 @@ pub trait Handler: Send + Sync + Sized + 'static {
         let _ = session;
     }
 
+    /// A client of before the restart did not come back: what the store has of it can go.
+    fn forgotten(&self, client: ClientId) {
+        let _ = client;
+    }
+
     /// The last step before the store is closed; no request is under way.
     fn finish(&self) -> impl Future<Output = ()> + Send {
         async {}
@@ -103,6 +130,7 @@ pub struct Target<H: Handler> {
     rt: Rt,
     store: Arc<Store>,
     stop: Stop,
+    recovery: Arc<Recovery>,
     under_way: Gauge,
     sessions: Sessions<H::Session>,
     /// Held through each connect and disconnect: they follow one another.
@@ -111,32 +139,44 @@ pub struct Target<H: Handler> {
 }
 
 impl<H: Handler> Target<H> {
-    /// Opens the role in `env`'s store and knows the clients again that had a session before.
-    pub async fn open(env: Env) -> Result<Arc<Target<H>>, StoreError> {
-        let store = env.store.clone();
-        let (rt, stop) = (env.rt.clone(), env.stop.clone());
+    /// Opens the role in the store of `start` and knows the clients again that had a session before.
+    pub async fn open(start: Start) -> Result<Arc<Target<H>>, StoreError> {
+        let Start { rt, hub, store, mgs, config } = start;
+        let sessions = Sessions::load(&store)?;
+        let expected = if H::ORDERED { sessions.expected() } else { Vec::new() };
+        let recovery = Arc::new(Recovery::new(&rt, expected));
+        let stop = Stop::default();
+        let env = Env {
+            rt: rt.clone(),
+            hub,
+            store: store.clone(),
+            mgs,
+            stop: stop.clone(),
+            recovery: recovery.clone(),
+            config,
+        };
         let handler = Arc::new(H::open(env).await?);
-        Ok(Arc::new(Target {
+        let target = Arc::new(Target {
             id: store.label().target,
             fsname: store.label().fsname.as_str().to_owned(),
             rt,
             stop,
+            recovery,
             under_way: Gauge::default(),
-            sessions: Sessions::load(&store)?,
+            sessions,
             door: Mutex::new(()),
             handler,
             store,
-        }))
+        });
+        if target.sessions.has_absent() {
+            target.rt.spawn(target.clone().forget_the_absent());
+        }
+        Ok(target)
     }
 
     /// The role.
     pub fn handler(&self) -> &Arc<H> {
         &self.handler
-    }
-
-    /// Clients that were known before the restart and have not come back.
-    pub fn absent(&self) -> Vec<ClientId> {
-        self.sessions.absent()
     }
 
     /// Takes no more requests, waits for those under way, and closes the store.
@@ -168,6 +208,11 @@ impl<H: Handler> Target<H> {
             Some(_) => return Answer::refuse(Code::Forbidden),
             None => return Answer::refuse(Code::NoSession),
         };
+        if self.recovery.is_active()
+            && let Err(code) = self.recover(&session, &call).await
+        {
+            return Answer::refuse(code);
+        }
         match call.request {
             Request::Disconnect(msg::Disconnect {}) => {
                 self.disconnect(&session);
@@ -180,6 +225,24 @@ impl<H: Handler> Target<H> {
                 result(self.handler.handle(&ctx, request, call.bulk).await)
             }
         }
+    }
+
+    /// Lets a replay wait for its turn, and everything else until there are no more.
+    async fn recover(&self, session: &Session<H::Session>, call: &Call) -> Result<(), Code> {
+        let client = session.client();
+        let waiting = async {
+            match (call.replay, &call.request) {
+                (Some(transno), _) => self.recovery.turn(client, transno).await,
+                // Who leaves is not kept waiting.
+                (None, Request::Disconnect(_)) => Ok(()),
+                (None, _) => {
+                    self.recovery.is_done(client);
+                    self.recovery.until_over().await;
+                    Ok(())
+                }
+            }
+        };
+        self.stop.unless(waiting).await.unwrap_or(Err(Code::TryAgain))
     }
 
     async fn sync(&self, transno: Transno) -> Answer {

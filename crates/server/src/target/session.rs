@@ -1,9 +1,10 @@
 //! Sessions of clients with one target (exports), and those that were known before a restart.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use proto::{ClientId, Transno};
 use rpc::Role;
@@ -116,18 +117,45 @@ impl<S> Session<S> {
     }
 }
 
+/// Where a client lives, as its record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whereabouts {
+    /// In another process: it has kept what the target may have lost.
+    Remote,
+    /// In the target's process: it died with it, or the target was stopped in order.
+    Local,
+}
+
+impl Whereabouts {
+    /// The record's value.
+    pub fn encode(self) -> Bytes {
+        match self {
+            Whereabouts::Remote => Bytes::from_static(&[1]),
+            Whereabouts::Local => Bytes::from_static(&[2]),
+        }
+    }
+
+    fn decode(value: &[u8]) -> Result<Whereabouts, StoreError> {
+        match value {
+            [1] => Ok(Whereabouts::Remote),
+            [2] => Ok(Whereabouts::Local),
+            _ => Err(StoreError::Corrupt { what: "a client's record".into() }),
+        }
+    }
+}
+
 /// Every session of a target.
 pub(super) struct Sessions<S> {
     by_handle: RwLock<HashMap<u64, Arc<Session<S>>>>,
     by_client: Mutex<BTreeMap<ClientId, Arc<Session<S>>>>,
     /// Clients with a record from before the restart that have not come back.
-    absent: Mutex<BTreeSet<ClientId>>,
+    absent: Mutex<BTreeMap<ClientId, Whereabouts>>,
 }
 
 impl<S> Sessions<S> {
     /// Reads the clients' records.
     pub fn load(store: &Store) -> Result<Sessions<S>, StoreError> {
-        let mut absent = BTreeSet::new();
+        let mut absent = BTreeMap::new();
         let mut from = vec![keys::CLIENT];
         let until = keys::behind(&[keys::CLIENT]);
         loop {
@@ -135,7 +163,11 @@ impl<S> Sessions<S> {
             let Some((last, _)) = page.last() else { break };
             from = last.to_vec();
             from.push(0);
-            absent.extend(page.iter().filter_map(|(key, _)| keys::client_of(key)));
+            for (key, value) in &page {
+                let damaged = || StoreError::Corrupt { what: "a client's record".into() };
+                let client = keys::client_of(key).ok_or_else(damaged)?;
+                absent.insert(client, Whereabouts::decode(&value.bytes)?);
+            }
         }
         Ok(Sessions {
             by_handle: RwLock::new(HashMap::new()),
@@ -174,10 +206,21 @@ impl<S> Sessions<S> {
     }
 
     pub fn is_absent(&self, client: ClientId) -> bool {
-        self.absent.lock().contains(&client)
+        self.absent.lock().contains_key(&client)
     }
 
-    pub fn absent(&self) -> Vec<ClientId> {
-        self.absent.lock().iter().copied().collect()
+    pub fn has_absent(&self) -> bool {
+        !self.absent.lock().is_empty()
+    }
+
+    /// The clients that may come back with something to replay.
+    pub fn expected(&self) -> Vec<ClientId> {
+        let absent = self.absent.lock();
+        absent.iter().filter(|(_, place)| **place == Whereabouts::Remote).map(|(client, _)| *client).collect()
+    }
+
+    /// Nobody waits for those who have not come back any more.
+    pub fn take_absent(&self) -> Vec<ClientId> {
+        std::mem::take(&mut *self.absent.lock()).into_keys().collect()
     }
 }
