@@ -17,7 +17,7 @@ use proto::wire::messages::{Disconnect, Operation, Sync as SyncRequest};
 use proto::wire::{Header, Reply, Request};
 use proto::{ClientId, Code, Nid, TargetId, Transno, Xid};
 use rt::sync::{Notify, oneshot};
-use rt::{Addr, Time};
+use rt::{Addr, Time, Wall};
 
 use crate::event::{Either, race};
 use crate::frame;
@@ -213,8 +213,8 @@ impl Import {
             replaying: None,
             watching: false,
             session: 0,
-            // Epochs go on growing if the same client comes back with a new import.
-            session_epoch: hub.rt().now().0,
+            // Epochs go on growing if the same client comes back with a new import, after a reboot of its machine too.
+            session_epoch: first_epoch(hub.rt().wall()),
             boot: 0,
             backoff: Duration::ZERO,
             problem: None,
@@ -590,6 +590,10 @@ impl Import {
         self.changed.notify_waiters();
         Ok(())
     }
+}
+
+fn first_epoch(wall: Wall) -> u64 {
+    u64::try_from(wall.secs).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(u64::from(wall.nanos))
 }
 
 fn typed<O: Operation>(outcome: Result<Answered<Reply>, RpcError>) -> Result<Answered<O::Reply>, RpcError> {

@@ -19,7 +19,7 @@ mod osts;
 mod sequence;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use std::sync::Arc;
 

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use proto::layout::LayoutHint;
@@ -10,8 +11,9 @@ use proto::wire::messages as msg;
 use proto::wire::messages::Operation;
 use proto::{Attr, ClientId, Code, Cred, Fid, FsName, Name, TargetId, Timestamp, Transno, Xid};
 use rpc::{Answer, Call, Hub, Keys, Peer, Role, Service};
-use rt::Rt;
 use rt::sim::{Options, Sim};
+use rt::sync::oneshot;
+use rt::{BoxFuture, Rt};
 use store::{Label, Store};
 
 use super::{Mdt, destroy};
@@ -78,7 +80,14 @@ impl World {
 
     /// A client with a session and a sequence.
     pub fn client(&self, id: u128) -> Client<'_> {
-        let client = self.connect(ClientId(id), 0, 1).expect("a new client is let in");
+        let client = loop {
+            match self.connect(ClientId(id), 0, 1) {
+                Ok(client) => break client,
+                // Others have not replayed yet.
+                Err(Code::TryAgain) => self.sim.run_for(Duration::from_secs(1)),
+                Err(code) => panic!("a new client is let in, not refused: {code}"),
+            }
+        };
         let seq = client.call(msg::GetSequence {}).expect("a sequence is granted").seq;
         client.sequence.set(seq);
         client
@@ -136,6 +145,9 @@ async fn open(rt: Rt) -> (Arc<Target<Mdt>>, Arc<Store>) {
     (target, store)
 }
 
+/// An answer that is waited for.
+pub type Pending = BoxFuture<'static, Answer>;
+
 /// One client of a [`World`].
 pub struct Client<'a> {
     world: &'a World,
@@ -189,9 +201,33 @@ impl Client<'_> {
         self.send_call(xid, Some(transno), operation)
     }
 
+    /// The same without waiting for the answer.
+    pub fn start_replay(&self, xid: u64, transno: Transno, operation: impl Operation) -> Pending {
+        self.start_call(xid, Some(transno), operation)
+    }
+
+    /// Sends a request without waiting for the answer.
+    pub fn start(&self, xid: u64, operation: impl Operation) -> Pending {
+        self.start_call(xid, None, operation)
+    }
+
+    fn start_call(&self, xid: u64, replay: Option<Transno>, operation: impl Operation) -> Pending {
+        let (sender, answer) = oneshot::channel();
+        let call = self.world.target.clone().call(self.call_of(xid, replay, operation));
+        self.world.sim.rt(NODE).spawn(async move {
+            let _ = sender.send(call.await);
+        });
+        Box::pin(async move { answer.await.expect("the target answers") })
+    }
+
     fn send_call(&self, xid: u64, replay: Option<Transno>, operation: impl Operation) -> Answer {
+        let call = self.call_of(xid, replay, operation);
+        self.world.sim.run(self.world.target.clone().call(call))
+    }
+
+    fn call_of(&self, xid: u64, replay: Option<Transno>, operation: impl Operation) -> Call {
         let request = operation.into();
-        let call = Call {
+        Call {
             peer: Peer { role: Role::Client, from: "test".into() },
             target: TargetId::mdt(0),
             session: self.session.get(),
@@ -203,8 +239,7 @@ impl Client<'_> {
             job: JobId::default(),
             request,
             bulk: vec![],
-        };
-        self.world.sim.run(self.world.target.clone().call(call))
+        }
     }
 
     pub fn new_fid(&self) -> Fid {

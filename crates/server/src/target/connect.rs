@@ -45,6 +45,7 @@ impl<H: Handler> Target<H> {
             }
             if connect.boot != 0 {
                 session.set_epoch(connect.session_epoch);
+                self.recovery.is_back(connect.client);
                 let resumed = connect.boot == self.store.boot() || session.resumed();
                 return Ok(self.connected(&session, resumed));
             }

@@ -12,6 +12,8 @@ mod recovery;
 mod session;
 mod slot;
 mod stop;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
