@@ -69,6 +69,11 @@ async fn crashes(handle: &Handle, seed: u64) -> Result<(), StoreError> {
         compare(&store, &mut told);
         let count = random.below(120);
         let _ = work(&store, &mut random, &mut told, count).await;
+        // The end comes at any moment of a group commit.
+        let asker = store.clone();
+        rt.spawn(async move { drop(asker.committed(asker.last_transno()).await) });
+        handle.root().sleep(Duration::from_nanos(1 << random.below(26))).await;
+        told.durable = store.last_committed().0;
         drop(store);
         if random.below(3) == 0 {
             handle.kill(NODE);
@@ -185,4 +190,42 @@ fn a_full_disk_refuses_in_time() {
         store.close().await
     })
     .expect("no operation fails");
+}
+
+/// A killed process leaves records that were written and not synced. Who reads them announces them, so they have to
+/// survive the machine from then on.
+#[test]
+fn what_was_read_from_the_log_stays() {
+    use crate::log::scan::scan;
+    use crate::log::segment::SegmentId;
+    const RECORDS: u64 = 5;
+    for seed in 0..10 {
+        let sim = Sim::new(Options::seed(seed));
+        let handle = sim.handle();
+        let done: Result<(), StoreError> = sim.run(async {
+            let store = {
+                let rt = handle.rt(NODE);
+                Store::format(&rt, PATH, &label()).await?;
+                Store::open(&rt, PATH).await?
+            };
+            for _ in 0..RECORDS {
+                let last = store.commit(batch([put("a", "1")]))?;
+                store.committed(last).await?;
+            }
+            let name = SegmentId { boot: 1, number: 0 }.name();
+            let dir = handle.rt(NODE).disk().open_dir(&format!("{PATH}/log")).await?;
+            let file = dir.open(&name).await?;
+            let bytes = file.read_at(0, file.len().await? as usize).await?;
+            dir.remove(&name).await?;
+            dir.create(&name).await?.write_at(0, vec![bytes]).await?;
+            dir.sync().await?;
+            assert_eq!(scan(&dir, 0, |_| Ok(())).await?.last, RECORDS);
+            handle.crash(NODE);
+            handle.restart(NODE);
+            let dir = handle.rt(NODE).disk().open_dir(&format!("{PATH}/log")).await?;
+            assert_eq!(scan(&dir, 0, |_| Ok(())).await?.last, RECORDS);
+            Ok(())
+        });
+        done.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
 }
