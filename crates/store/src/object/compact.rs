@@ -21,8 +21,6 @@ const WINDOW_BYTES: u64 = 1 << 20;
 const _: () = assert!(CHUNK_BYTES.is_multiple_of(WINDOW_BYTES));
 /// Extents from this length on are left alone, in bytes.
 const LARGE_BYTES: u32 = 64 << 10;
-/// Small extents that may follow a small neighbour within a window.
-const NEIGHBOURS_MAX: usize = 64;
 
 /// Small extents that become one.
 type Group = Vec<(u64, Extent)>;
@@ -54,8 +52,9 @@ fn groups(extents: &Extents, offset: u64) -> Vec<Group> {
     groups
 }
 
-fn is_crowded(groups: &[Group]) -> bool {
-    groups.iter().map(|group| group.len() - 1).sum::<usize>() > NEIGHBOURS_MAX
+/// Extents that follow a close neighbour.
+fn neighbours(groups: &[Group]) -> usize {
+    groups.iter().map(|group| group.len() - 1).sum()
 }
 
 impl Objects {
@@ -75,7 +74,8 @@ impl Objects {
             let object = state.object(&self.store, id)?;
             let record = object.record();
             let groups = groups(object.chunk(&self.store, id, offset / CHUNK_BYTES)?, offset);
-            Ok((is_crowded(&groups) && record.tail == record.size).then_some(groups))
+            let crowded = neighbours(&groups) > self.limits.neighbours_max;
+            Ok((crowded && record.tail == record.size).then_some(groups))
         })?;
         for group in crowd.unwrap_or_default() {
             self.store.room().await?;

@@ -69,7 +69,7 @@ impl Objects {
             let Some(mut record) = object.record else { continue };
             record.size = 0;
             let mut plan = Plan::new(record);
-            if left > 0 && plan.cut(object, &self.store, *id, 0..record.tail, left)? {
+            if (left > 0 || record.tail == 0) && plan.cut(object, &self.store, *id, 0..record.tail, left)? {
                 plan.record = None;
             } else {
                 unfinished.push(*id);

@@ -29,7 +29,7 @@ const _: () = assert!(FILE_BYTES_MIN >= EXTENT_BYTES_MAX && FILE_BYTES_MAX / BLO
 /// disk, in bytes.
 const RESERVE_BYTES_MAX: u64 = 256 << 20;
 /// Data files that are kept open.
-const HANDLES_MAX: usize = 256;
+const HANDLES_MAX: usize = 128;
 /// How long freed blocks wait at most for somebody to look at them.
 const RELEASE_AFTER: Duration = Duration::from_secs(1);
 
@@ -210,7 +210,7 @@ impl Files {
 
     async fn write_run(&self, run: &Run, data: Slices) -> Result<File, StoreError> {
         let file = self.handle(run.file).await?;
-        file.write_at(u64::from(run.block) * BLOCK, data.pad()).await?;
+        file.write_at(u64::from(run.block) * BLOCK, data.pad()).await.map_err(no_space)?;
         Ok(file)
     }
 
@@ -295,8 +295,7 @@ impl Files {
         let file = self.dir.create(&name).await?;
         if let Err(error) = self.make_ready(&file, bytes).await {
             let _ = self.dir.remove(&name).await;
-            let full = error.kind() == std::io::ErrorKind::StorageFull;
-            return Err(if full { StoreError::NoSpace } else { error.into() });
+            return Err(no_space(error));
         }
         self.handles.lock().put(id, file);
         let blocks = (bytes / BLOCK) as u32;
@@ -418,6 +417,14 @@ async fn in_background(files: &Weak<Files>) -> Option<bool> {
         Err(error) => tracing::warn!(%error, "no data file could be made ahead of need"),
     }
     Some(files.space.lock().has_pending())
+}
+
+/// Space that was reserved may still be missing: where the file system copies on write, or lives on a thin device.
+fn no_space(error: std::io::Error) -> StoreError {
+    match error.kind() {
+        std::io::ErrorKind::StorageFull => StoreError::NoSpace,
+        _ => error.into(),
+    }
 }
 
 /// What is left to the log and the engine, in bytes.

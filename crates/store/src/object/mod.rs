@@ -57,13 +57,15 @@ struct Limits {
     tail_changes_max: usize,
     /// Changed keys after which a hole is cut in a further commit.
     hole_changes_max: usize,
+    /// Small extents that may follow a small neighbour within a window before they are merged.
+    neighbours_max: usize,
     /// Memory for extents that are not in use, about, in bytes.
     cache_bytes_max: usize,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { tail_changes_max: 2048, hole_changes_max: 2048, cache_bytes_max: 64 << 20 }
+Limits { tail_changes_max: 2048, hole_changes_max: 2048, neighbours_max: 64, cache_bytes_max: 64 << 20 }
     }
 }
 

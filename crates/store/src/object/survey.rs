@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use proto::{Fid, ObjectId};
+use proto::ObjectId;
 
 use super::extent::{Extent, FileId};
 use super::keys::{self, Record};
-use super::tomb;
 use crate::error::StoreError;
 use crate::target::{Store, Value};
 use crate::view::View;
@@ -22,7 +21,7 @@ pub struct Survey {
     pub used: BTreeMap<FileId, Vec<(u32, u32)>>,
     /// Number of objects.
     pub objects: u64,
-    /// Objects with extents behind their end, and those left of destroyed ones.
+    /// Objects with extents behind their end. What is left of a destroyed object is one of them.
     pub unfinished: Vec<ObjectId>,
 }
 
@@ -81,18 +80,12 @@ pub fn survey(store: &Store) -> Result<Survey, StoreError> {
     for used in found.used.values_mut() {
         merge(used);
     }
-    let mut known: Option<(Fid, bool)> = None;
     scan_all(store, keys::records(), |key, value| {
         let damaged = || StoreError::Corrupt { what: format!("the record with key {key:x}") };
         let id = keys::parse_record_key(key).ok_or_else(damaged)?;
         let record = Record::decode(value).ok_or_else(damaged)?;
         found.objects += 1;
-        let dead = match known {
-            Some((layout, dead)) if layout == id.layout => dead,
-            _ => tomb::is_dead(store, id.layout)?,
-        };
-        known = Some((id.layout, dead));
-        if dead || record.tail > record.size {
+        if record.tail > record.size {
             found.unfinished.push(id);
         }
         Ok(())

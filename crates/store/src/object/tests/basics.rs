@@ -4,6 +4,7 @@ use bytes::Bytes;
 use rt::buf::AlignedBuf;
 
 use super::*;
+use crate::target::Batch;
 
 const MIB: u64 = 1 << 20;
 
@@ -147,6 +148,40 @@ fn an_object_that_was_cut_shows_nothing_old_when_it_grows() {
         target.destroy(&[id(1)]).await?;
         assert_eq!(target.extent_count(id(1))?, 0);
         assert_eq!(target.objects.list(None, 9)?, []);
+        assert_eq!(target.findings().await?, Vec::<String>::new());
+        Ok(())
+    });
+}
+
+#[test]
+fn what_was_cut_goes_before_the_object_grows_again() {
+    check(async |rt, target| {
+        for oid in [1, 2, 3] {
+            target.write(id(oid), 0, &pattern(10_000, 1)).await?;
+        }
+        target.close().await?;
+        let target = Target::open(&rt, Limits::default()).await?;
+        // As a crash leaves it between the commit that sets the size and the one that takes the rest away.
+        for oid in [1, 2, 3] {
+            let value = target.store.get(&super::super::keys::record_key(id(oid)))?.expect("it was written");
+            let record = super::super::keys::Record::decode(&value.bytes).expect("it is a record");
+            let cut = super::super::keys::Record { size: 3, ..record };
+            let key = super::super::keys::record_key(id(oid));
+            let change = Change { key, value: Some(cut.encode()) };
+            target.store.commit(Batch { changes: vec![change], ..Batch::default() })?;
+        }
+        target.punch(id(1), 10_000, u64::MAX).await?;
+        target.write(id(2), 9_999, b"x").await?;
+        for oid in [1, 2] {
+            let read = target.read(id(oid), 0, 9_999).await?;
+            assert_eq!(&read[..3], &pattern(10_000, 1)[..3]);
+            assert!(read[3..].iter().all(|byte| *byte == 0));
+        }
+        // A start of the target goes on with it.
+        target.close().await?;
+        let target = Target::open(&rt, Limits::default()).await?;
+        rt.sleep(std::time::Duration::from_secs(1)).await;
+        assert_eq!(target.objects.attr(id(3))?.blocks, 8);
         assert_eq!(target.findings().await?, Vec::<String>::new());
         Ok(())
     });

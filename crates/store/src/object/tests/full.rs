@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use rt::sim::Span;
+use rt::sync::oneshot;
+
 use super::*;
 
 const MIB: u64 = 1 << 20;
@@ -24,6 +27,35 @@ fn overwriting_takes_no_more_space_than_a_commit_behind() {
         }
         assert!(target.read(id(1), 0, 1 << 20).await? == data);
         assert!(target.data_files().await?.len() <= 3, "{:?}", target.data_files().await?);
+        target.close().await
+    })
+    .expect("there is space enough");
+}
+
+#[test]
+fn what_somebody_reads_is_not_used_again() {
+    let mut options = Options::seed(1);
+    options.disk.read = Span::millis(60_000, 60_000);
+    let sim = Sim::new(options);
+    let rt = sim.rt(NODE);
+    sim.set_capacity(NODE, 64 * MIB);
+    sim.run(async {
+        let target = Target::make(&rt).await?;
+        let data = pattern(1 << 20, 1);
+        target.write(id(1), 0, &data).await?;
+        let (sender, receiver) = oneshot::channel();
+        let reader = target.clone();
+        rt.spawn(async move {
+            let _ = sender.send(reader.read(id(1), 0, 1 << 20).await);
+        });
+        rt.sleep(Duration::from_secs(1)).await;
+        // More than the data file holds.
+        for round in 2..20 {
+            target.write(id(1), 0, &pattern(1 << 20, round)).await?;
+            target.sync().await?;
+        }
+        let read = receiver.await.expect("the task answers")?;
+        assert!(read == data, "the read began before the writes");
         target.close().await
     })
     .expect("there is space enough");

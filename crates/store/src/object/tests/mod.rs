@@ -23,7 +23,8 @@ const NODE: &str = "oss";
 
 /// Limits so small that a short test meets each of them. A hole takes one commit still: only then is it there
 /// wholly or not at all after a crash.
-const SMALL: Limits = Limits { tail_changes_max: 1, hole_changes_max: 2048, cache_bytes_max: 4096 };
+const SMALL: Limits =
+    Limits { tail_changes_max: 1, hole_changes_max: 2048, neighbours_max: 2, cache_bytes_max: 4096 };
 
 /// An open target.
 #[derive(Clone)]
