@@ -51,11 +51,27 @@ impl Report {
 /// A further check, given the target's directory and its keys.
 type Check = for<'a> fn(&'a Rt, &'a Dir, &'a View, &'a mut Report) -> BoxFuture<'a, Result<(), StoreError>>;
 
-/// Checks of what is stored under the keys, in order.
-const CHECKS: &[Check] = &[];
+/// How much is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Depth {
+    /// Everything but the data of objects.
+    Structure,
+    /// The data of objects too, against its checksums.
+    Data,
+}
+
+/// Checks of what is stored under the keys, in order, and from which depth on they are made.
+const CHECKS: &[(Depth, Check)] =
+    &[(Depth::Structure, crate::object::check::structure), (Depth::Data, crate::object::check::data)];
+
+/// Checks the target in `path`, which must not be in use, but not the data of its objects. An error means that
+/// nothing could be checked.
+pub async fn check(rt: &Rt, path: &str) -> Result<Report, StoreError> {
+    check_to(rt, path, Depth::Structure).await
+}
 
 /// Checks the target in `path`, which must not be in use. An error means that nothing could be checked.
-pub async fn check(rt: &Rt, path: &str) -> Result<Report, StoreError> {
+pub async fn check_to(rt: &Rt, path: &str, depth: Depth) -> Result<Report, StoreError> {
     let mut report = Report::default();
     let dir = rt.disk().open_dir(path).await?;
     match Label::read(&dir, path).await {
@@ -77,7 +93,7 @@ pub async fn check(rt: &Rt, path: &str) -> Result<Report, StoreError> {
         }
         return Ok(report);
     }
-    if let Err(error) = check_target(rt, &dir, &has, &mut report).await {
+    if let Err(error) = check_target(rt, &dir, &has, depth, &mut report).await {
         report.find(sentence(&error));
     }
     Ok(report)
@@ -87,6 +103,7 @@ async fn check_target(
     rt: &Rt,
     dir: &Dir,
     has: &impl Fn(&str) -> bool,
+    depth: Depth,
     report: &mut Report,
 ) -> Result<(), StoreError> {
     let boot = match BOOT_FILE.read(dir).await {
@@ -111,7 +128,7 @@ async fn check_target(
         check_log(&dir.subdir(log::DIR).await?, &view, boot, position, report).await?;
     }
     report.keys = count_keys(&view)?;
-    for check in CHECKS {
+    for (_, check) in CHECKS.iter().filter(|(from, _)| *from <= depth) {
         check(rt, dir, &view, report).await?;
     }
     let engine = view.close_engine();

@@ -343,6 +343,22 @@ mod tests {
     }
 
     #[test]
+    fn golden() {
+        let hex: String = extent(2 * BLOCK + 5, 5000).encode().iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(
+            hex,
+            concat!(
+                "88130000",
+                "09000000", // length, number of the file
+                "0300000000000000",
+                "0520000000000000", // boot of the file, offset in it
+                "02000000",
+                "03000000", // checksums
+            )
+        );
+    }
+
+    #[test]
     fn file_names_round_trip() {
         assert_eq!(FILE.to_string(), "0000000000000003-00000009");
         assert_eq!(FileId::parse("0000000000000003-00000009"), Some(FILE));

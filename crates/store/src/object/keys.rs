@@ -210,6 +210,19 @@ mod tests {
     fn record_round_trips_and_refuses_other_bytes() {
         let time = Timestamp { secs: -5, nanos: 7 };
         let record = Record { size: 10, tail: 20, blocks: 3, mtime: time, ctime: time };
+        let hex: String = record.encode().iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(
+            hex,
+            concat!(
+                "0a00000000000000",
+                "1400000000000000",
+                "0300000000000000", // size, tail, blocks
+                "fbffffffffffffff",
+                "07000000",
+                "fbffffffffffffff",
+                "07000000", // mtime, ctime
+            )
+        );
         assert_eq!(Record::decode(&record.encode()), Some(record));
         assert_eq!(Record::decode(&record.encode()[1..]), None);
         let backwards = Record { size: 20, tail: 10, ..record };

@@ -65,7 +65,12 @@ struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-Limits { tail_changes_max: 2048, hole_changes_max: 2048, neighbours_max: 64, cache_bytes_max: 64 << 20 }
+        Limits {
+            tail_changes_max: 2048,
+            hole_changes_max: 2048,
+            neighbours_max: 64,
+            cache_bytes_max: 64 << 20,
+        }
     }
 }
 

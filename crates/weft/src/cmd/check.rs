@@ -6,6 +6,7 @@ use crate::cmd::format::text;
 use crate::cmd::serve::no_label;
 use crate::failure::{Failure, Outcome};
 use crate::serving;
+use store::check::Depth;
 
 /// Check a target that is not being served. Changes nothing. Exit status 0: clean; 1: not.
 #[derive(clap::Args)]
@@ -13,6 +14,9 @@ pub struct Arguments {
     /// Directory of the target
     #[arg(value_name = "DIR")]
     directory: PathBuf,
+    /// Read the data of all objects too and compare it with its checksums
+    #[arg(long)]
+    data: bool,
 }
 
 /// Runs the command.
@@ -20,8 +24,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let path = std::path::absolute(&arguments.directory)
         .map_err(|error| Failure::new(format!("{}: {error}", arguments.directory.display())))?;
     let path = text(&path)?;
+    let depth = if arguments.data { Depth::Data } else { Depth::Structure };
     let (node, rt) = serving::start_runtime()?;
-    let report = node.block_on(store::check::check(&rt, path)).map_err(|error| match error {
+    let report = node.block_on(store::check::check_to(&rt, path, depth)).map_err(|error| match error {
         store::StoreError::Io(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
             Failure::new(format!("{path} is being served; stop that first"))
         }

@@ -207,3 +207,23 @@ fn damage_is_told() {
         Ok(())
     });
 }
+
+#[test]
+fn the_checker_of_the_target_looks_at_objects() {
+    use crate::check::{Depth, check_to};
+    check(async |rt, target| {
+        target.write(id(1), 0, &pattern(10_000, 1)).await?;
+        let name = target.data_files().await?.remove(0);
+        let dir = target.store.dir().clone();
+        target.close().await?;
+        assert_eq!(check_to(&rt, PATH, Depth::Data).await?.findings, Vec::<String>::new());
+        let data = dir.subdir(super::super::files::DIR).await?;
+        data.open(&name).await?.write_at(5000, vec![Bytes::from_static(b"damage")]).await?;
+        assert_eq!(check_to(&rt, PATH, Depth::Structure).await?.findings, Vec::<String>::new());
+        assert_eq!(check_to(&rt, PATH, Depth::Data).await?.findings.len(), 1);
+        data.remove(&name).await?;
+        let found = check_to(&rt, PATH, Depth::Structure).await?.findings;
+        assert!(found.len() == 1 && found[0].contains("is missing"), "{found:?}");
+        Ok(())
+    });
+}
