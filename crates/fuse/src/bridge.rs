@@ -8,7 +8,9 @@ use std::future::Future;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -272,14 +274,17 @@ impl Filesystem for Bridge {
             cached: write_flags.contains(WriteFlags::FUSE_WRITE_CACHE),
             kill_privileges: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
         };
-        // The buffer belongs to the thread and is used for its next request, while the write may have to wait.
-        let data = Bytes::copy_from_slice(data);
-        self.run(|ops| async move {
-            match ops.write(request, &data).await {
-                Ok(written) => reply.written(written),
-                Err(error) => reply.error(error.into()),
+        // The buffer belongs to the thread and is used for its next request. Most writes only go into the cache and
+        // wait for nothing: those need no copy besides that one. A write that has to wait is begun again with its own.
+        if self.ops.is_repeatable(&request) {
+            let attempt = pin!(self.ops.write(request, data));
+            let mut cx = Context::from_waker(Waker::noop());
+            if let Poll::Ready(result) = attempt.poll(&mut cx) {
+                return written(reply, result);
             }
-        });
+        }
+        let data = Bytes::copy_from_slice(data);
+        self.run(|ops| async move { written(reply, ops.write(request, &data).await) });
     }
 
     fn flush(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
@@ -530,6 +535,13 @@ fn entry(reply: ReplyEntry, result: Result<Attr>) {
 fn attributes(reply: ReplyAttr, result: Result<Attr>) {
     match result {
         Ok(attr) => reply.attr(&NOT_CACHED, &file_attr(&attr)),
+        Err(error) => reply.error(error.into()),
+    }
+}
+
+fn written(reply: ReplyWrite, result: Result<u32>) {
+    match result {
+        Ok(count) => reply.written(count),
         Err(error) => reply.error(error.into()),
     }
 }

@@ -21,24 +21,25 @@ pub struct OpenFile {
     pub append: bool,
     /// Whether each write is durable before it returns.
     pub sync: bool,
-    /// Whether the set-user-id and set-group-id bits are known to be off since the last chmod of this mount.
-    unprivileged: AtomicBool,
+    /// Whether a chmod of this mount has set privilege bits since the open or the last look at them. The client
+    /// takes those away that the file was opened with.
+    privileged: AtomicBool,
 }
 
 impl OpenFile {
     /// A file that was just opened.
     pub fn new(fid: Fid, write: bool, append: bool, sync: bool) -> OpenFile {
-        OpenFile { fid, write, append, sync, unprivileged: AtomicBool::new(false) }
+        OpenFile { fid, write, append, sync, privileged: AtomicBool::new(false) }
     }
 
     /// Whether a write still has to look at the privilege bits.
     pub fn may_be_privileged(&self) -> bool {
-        !self.unprivileged.load(Ordering::Relaxed)
+        self.privileged.load(Ordering::Relaxed)
     }
 
     /// The privilege bits are off.
     pub fn privileges_are_off(&self) {
-        self.unprivileged.store(true, Ordering::Relaxed);
+        self.privileged.store(false, Ordering::Relaxed);
     }
 }
 
@@ -107,11 +108,11 @@ impl Opens {
         }
     }
 
-    /// The mode of the inode was changed: writers have to look at its privilege bits again.
-    pub fn mode_changed(&self, fid: Fid) {
+    /// Privilege bits of the inode were set: writers have to look at them.
+    pub fn privileges_are_on(&self, fid: Fid) {
         if let Some(inode) = self.by_fid.lock().get(&fid) {
             for file in inode.files.values() {
-                file.unprivileged.store(false, Ordering::Relaxed);
+                file.privileged.store(true, Ordering::Relaxed);
             }
         }
     }

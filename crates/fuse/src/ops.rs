@@ -106,8 +106,8 @@ impl Ops {
         mut change: AttrChange,
         handle: Option<Handle>,
     ) -> Result<Attr> {
-        if change.mode.is_some() {
-            self.opens.mode_changed(fid);
+        if change.mode.is_some_and(|mode| mode & (MODE_SETUID | MODE_SETGID) != 0) {
+            self.opens.privileges_are_on(fid);
         }
         // No system call changes the mode together with something else. The kernel adds the mode to a change of size
         // or owner to take privilege bits away, which the caller need not be permitted to do by itself.
@@ -183,19 +183,22 @@ impl Ops {
         let open = open_flags(flags);
         let handle = self.client.open(caller, fid, open).await?;
         self.opens.insert(handle, OpenFile::new(fid, open.write, open.append, open.sync));
-        if open.truncate
-            && caller.uid != 0
-            && let Err(error) = self.kill_privileges(fid).await
-        {
-            self.release(handle).await;
-            return Err(error);
-        }
         Ok(handle)
     }
 
     /// Reads; short only at the end of the file.
     pub async fn read(&self, handle: Handle, offset: u64, len: u32) -> Result<Vec<Bytes>> {
         Ok(self.client.read(handle, offset, len).await?)
+    }
+
+    /// Whether a write may be dropped where it first waits, and then done again from the start.
+    pub fn is_repeatable(&self, request: &WriteRequest) -> bool {
+        let plain = !request.cached && request.flags & (libc::O_APPEND | libc::O_DSYNC) == 0;
+        plain
+            && self
+                .opens
+                .get(request.handle)
+                .is_some_and(|open| open.write && !open.append && !open.sync && !open.may_be_privileged())
     }
 
     /// Writes.

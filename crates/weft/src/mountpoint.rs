@@ -24,7 +24,11 @@ pub enum State {
 /// The absolute path of a mount point, which may be one that does not answer any more.
 pub fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     let failed = |error: io::Error| {
-        Failure::new(format!("{} cannot be found: {}", path.display(), crate::control::describe(&error)))
+        let why = crate::control::describe(&error);
+        Failure::new(format!(
+            "{} cannot be reached: {why}; check the path, and make the directories above",
+            path.display()
+        ))
     };
     match path.canonicalize() {
         Ok(path) => Ok(path),

@@ -205,7 +205,7 @@ fn serve(request: &Request, key: &Path) -> Outcome {
     node.block_on(async {
         let source = &request.source;
         let hub = Hub::new(rt.clone(), source.fsname.clone(), keys);
-        let mounting = Client::mount(&hub, source.mgs.clone(), limits());
+        let mounting = Client::mount(&hub, source.mgs.clone(), Limits::default());
         let client = match rt.timeout(MGS_WAIT, mounting).await {
             Some(Ok(client)) => client,
             Some(Err(error)) => return Err(refused(source, error)),
@@ -248,15 +248,6 @@ fn unanswered(source: &Source) -> Failure {
         nids.join(", "),
         MGS_WAIT.as_secs()
     ))
-}
-
-/// Limits of a mount.
-pub fn limits() -> Limits {
-    Limits {
-        dirty_bytes_max: 256 << 20,
-        rpc_bytes_max: proto::limits::BULK_BYTES_MAX as u32,
-        rpcs_in_flight_max: 8,
-    }
 }
 
 /// The mount point, if it can be mounted on. What a process left behind that is gone is cleaned up.

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use client::Client;
+use client::{Client, Limits};
 use fuse::control::Status;
 use fuse::session::Options;
 use proto::{FsName, Nid, TargetId};
@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use store::Store;
 
 use crate::cmd::format::{self, text};
-use crate::cmd::mount::limits;
 use crate::cmd::serve::no_label;
 use crate::daemon::{self, Place};
 use crate::failure::{Failure, Outcome};
@@ -359,7 +358,7 @@ async fn serve_mount(
     nids: &[Nid],
     signals: &rt::os::process::Signals,
 ) -> Outcome {
-    let client = Client::mount(hub, vec![Nid::lo()], limits())
+    let client = Client::mount(hub, vec![Nid::lo()], Limits::default())
         .await
         .map_err(|error| Failure::new(format!("the file system does not answer its own process: {error}")))?;
     let mut status = serving::status(&plan.fsname, nids);
