@@ -8,7 +8,7 @@ use client::Client;
 use fuse::control::Status;
 use fuse::ops::Ops;
 use fuse::session::{self, Mounted};
-use proto::{Code, FsName, Nid};
+use proto::{Code, FsName, Nid, TargetKind};
 use rpc::Hub;
 use rt::{Addr, Rt};
 use server::{Running, StartError};
@@ -45,9 +45,14 @@ pub async fn start(hub: &Hub, configs: Vec<server::Config>) -> Result<Vec<Runnin
     Ok(running)
 }
 
-/// Stops targets, the last started first.
-pub async fn stop(running: Vec<Running>) {
-    for target in running.into_iter().rev() {
+/// Stops targets: the MDT while the OSTs can still be told what to destroy, the MGS last.
+pub async fn stop(mut running: Vec<Running>) {
+    running.sort_by_key(|target| match target.target().kind {
+        TargetKind::Mdt => 0,
+        TargetKind::Ost => 1,
+        TargetKind::Mgs => 2,
+    });
+    for target in running {
         let name = target.target();
         target.stop().await;
         tracing::info!(target = %name, "stopped");
