@@ -55,7 +55,7 @@ install: build
 lint: fmt clippy tidy
 
 fmt:
-	cargo fmt --all --check
+	cargo fmt --all --check -- --color never
 
 clippy:
 	cargo clippy --workspace --all-targets -- -D warnings

@@ -68,6 +68,10 @@ rule test-fuzz
 rule test-deny
 
 printf '\n'
+if [ $((passed + failed)) = 0 ]; then
+  broken=" no stage has such a name"
+  failed=1
+fi
 [ "$failed" = 0 ] || printf 'failed:%s\n' "$broken"
 printf '%d passed, %d failed\n' "$passed" "$failed"
 [ "$failed" = 0 ]
