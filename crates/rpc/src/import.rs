@@ -19,6 +19,7 @@ use proto::{ClientId, Code, Nid, TargetId, Transno, Xid};
 use rt::sync::{Notify, oneshot};
 use rt::{Addr, Time, Wall};
 
+use crate::call::{Calling, Options};
 use crate::event::{Either, race};
 use crate::frame;
 use crate::hub::Hub;
@@ -180,13 +181,6 @@ pub struct Import {
     pub(crate) changed: Notify,
 }
 
-/// What a caller may say about a call.
-#[derive(Clone, Copy, Default)]
-struct Options {
-    job: JobId,
-    deadline_ms: u32,
-}
-
 enum Ready {
     Lo(Arc<Lo>),
     Tcp(Arc<Link>),
@@ -249,27 +243,18 @@ impl Import {
     }
 
     /// Sends `operation` and waits for its reply, over as many reconnects as it takes.
-    pub async fn call<O: Operation>(&self, operation: O) -> Result<Answered<O::Reply>, RpcError> {
-        self.call_bulk(operation, Vec::new()).await
+    pub fn call<O: Operation>(&self, operation: O) -> Calling<'_, O> {
+        Calling::new(self, operation, Vec::new(), Options::default())
     }
 
     /// The same with bulk.
-    pub async fn call_bulk<O: Operation>(
-        &self,
-        operation: O,
-        bulk: Vec<Bytes>,
-    ) -> Result<Answered<O::Reply>, RpcError> {
-        typed::<O>(self.request(operation.into(), bulk, Options::default()).await)
+    pub fn call_bulk<O: Operation>(&self, operation: O, bulk: Vec<Bytes>) -> Calling<'_, O> {
+        Calling::new(self, operation, bulk, Options::default())
     }
 
     /// The same as part of a job.
-    pub async fn call_in_job<O: Operation>(
-        &self,
-        job: JobId,
-        operation: O,
-        bulk: Vec<Bytes>,
-    ) -> Result<Answered<O::Reply>, RpcError> {
-        typed::<O>(self.request(operation.into(), bulk, Options { job, deadline_ms: 0 }).await)
+    pub fn call_in_job<O: Operation>(&self, job: JobId, operation: O, bulk: Vec<Bytes>) -> Calling<'_, O> {
+        Calling::new(self, operation, bulk, Options { job, deadline_ms: 0 })
     }
 
     /// Like [`Import::call`], but gives up after `duration`. A change may happen nevertheless.
@@ -280,8 +265,8 @@ impl Import {
     ) -> Option<Result<Answered<O::Reply>, RpcError>> {
         let deadline_ms = u32::try_from(duration.as_millis()).unwrap_or(u32::MAX);
         let options = Options { deadline_ms, ..Options::default() };
-        let request = self.request(operation.into(), Vec::new(), options);
-        self.hub.rt().timeout(duration, request).await.map(typed::<O>)
+        let call = Calling::new(self, operation, Vec::new(), options);
+        self.hub.rt().timeout(duration, call).await
     }
 
     /// Every change up to here is durable, as far as replies have told.
@@ -375,7 +360,8 @@ impl Import {
         self.marks.wake();
     }
 
-    async fn request(
+    /// Every case of a call: connecting, waiting for a slot, a target elsewhere.
+    pub(crate) async fn request(
         &self,
         request: Request,
         bulk: Vec<Bytes>,
@@ -392,7 +378,7 @@ impl Import {
             let outcome = match &ready {
                 Ready::Lo(lo) => {
                     // The copies are for the rare case that the target is not there any more.
-                    let answer = lo.call(request.clone(), bulk.clone(), options.job).await;
+                    let answer = lo.clone().call(request.clone(), bulk.clone(), options.job).await;
                     answer.result.map(|reply| Answered { reply, bulk: answer.bulk, transno: answer.transno })
                 }
                 Ready::Tcp(link) => {
@@ -594,15 +580,6 @@ impl Import {
 
 fn first_epoch(wall: Wall) -> u64 {
     u64::try_from(wall.secs).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(u64::from(wall.nanos))
-}
-
-fn typed<O: Operation>(outcome: Result<Answered<Reply>, RpcError>) -> Result<Answered<O::Reply>, RpcError> {
-    let Answered { reply, bulk, transno } = outcome?;
-    match O::reply_of(reply) {
-        Some(reply) => Ok(Answered { reply, bulk, transno }),
-        // The reply to another operation: the target is of another mind than this code.
-        None => Err(RpcError::Refused(Code::Malformed)),
-    }
 }
 
 fn encode(request: &Request, bulk: &[Bytes], options: Options) -> Result<Arc<Message>, RpcError> {

@@ -10,6 +10,7 @@ pub mod keys;
 pub mod limits;
 pub mod service;
 
+mod call;
 mod connect;
 mod event;
 mod frame;
@@ -17,6 +18,7 @@ mod lo;
 mod tcp;
 mod watch;
 
+pub use call::Calling;
 pub use hub::Hub;
 pub use import::{Answered, Import, ImportState, LinkState, RpcError};
 pub use keys::{Key, KeyParseError, Keys, Role};

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use proto::limits::SLOTS_MAX;
-use proto::wire::header::{FLAG_REPLAY, FLAG_REPLY, FLAG_RESENT, HEADER_BYTES, SLOT_NONE};
+use proto::wire::header::{FLAG_REPLAY, FLAG_REPLY, FLAG_RESENT, HEADER_BYTES, JobId, SLOT_NONE};
 use proto::wire::{Header, Reply, Request};
 use proto::{Code, Transno, Xid};
 use rt::sync::Notify;
@@ -200,12 +200,31 @@ impl Lo {
         Xid(self.last_xid.load(Ordering::SeqCst))
     }
 
-    /// Calls the target. A caller that goes away leaves the call to a task of its own.
-    pub(crate) async fn call(self: &Arc<Self>, request: Request, bulk: Vec<Bytes>, job: [u8; 32]) -> Answer {
+    /// The slot that `request` needs, if it needs one; `None` if there is none now.
+    pub(crate) fn try_slot(&self, request: &Request) -> Option<Option<u32>> {
+        match request.changes() {
+            true => self.slots.try_take(self.last_xid.load(Ordering::Relaxed)).map(Some),
+            false => Some(None),
+        }
+    }
+
+    /// Calls the target as soon as there is a slot.
+    pub(crate) async fn call(self: Arc<Self>, request: Request, bulk: Vec<Bytes>, job: JobId) -> Answer {
         let slot = match request.changes() {
             true => Some(self.slots.take(self.last_xid.load(Ordering::Relaxed)).await),
             false => None,
         };
+        self.start(slot, request, bulk, job).await
+    }
+
+    /// Calls the target. A caller that goes away leaves the call to a task of its own.
+    pub(crate) fn start(
+        self: Arc<Self>,
+        slot: Option<u32>,
+        request: Request,
+        bulk: Vec<Bytes>,
+        job: JobId,
+    ) -> Pending {
         // The number is drawn after the slot: within a slot numbers only grow.
         let xid = Xid(self.last_xid.fetch_add(1, Ordering::SeqCst) + 1);
         let call = Call {
@@ -221,16 +240,13 @@ impl Lo {
             request,
             bulk,
         };
+        let mut opcode = 0;
         if self.verify {
             verify_request(&call);
+            opcode = call.request.opcode();
         }
-        let opcode = if self.verify { call.request.opcode() } else { 0 };
         let future = Some(self.config.service.clone().call(call));
-        let answer = Pending { lo: self, slot, future }.await;
-        if self.verify {
-            verify_answer(opcode, &answer);
-        }
-        answer
+        Pending { lo: self, slot, opcode, future }
     }
 
     fn finish(&self, slot: Option<u32>, answer: &Answer) {
@@ -242,13 +258,21 @@ impl Lo {
 }
 
 /// A call on its way.
-struct Pending<'a> {
-    lo: &'a Arc<Lo>,
+pub(crate) struct Pending {
+    lo: Arc<Lo>,
     slot: Option<u32>,
+    /// Of the request, for the comparison.
+    opcode: u16,
     future: Option<BoxFuture<'static, Answer>>,
 }
 
-impl Future for Pending<'_> {
+impl Pending {
+    pub(crate) fn lo(&self) -> &Arc<Lo> {
+        &self.lo
+    }
+}
+
+impl Future for Pending {
     type Output = Answer;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
@@ -257,11 +281,14 @@ impl Future for Pending<'_> {
         let Poll::Ready(answer) = future.as_mut().poll(cx) else { return Poll::Pending };
         this.future = None;
         this.lo.finish(this.slot, &answer);
+        if this.lo.verify {
+            verify_answer(this.opcode, &answer);
+        }
         Poll::Ready(answer)
     }
 }
 
-impl Drop for Pending<'_> {
+impl Drop for Pending {
     fn drop(&mut self) {
         let Some(future) = self.future.take() else { return };
         let (lo, slot) = (self.lo.clone(), self.slot);

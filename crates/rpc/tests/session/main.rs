@@ -5,5 +5,6 @@ extern crate weft_rpc as rpc;
 
 mod faults;
 mod lo;
+mod os;
 mod target;
 mod tcp;

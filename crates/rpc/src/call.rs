@@ -1,0 +1,108 @@
+//! One call as a future.
+//!
+//! Written by hand for the sake of its size: the compiler moves a future whole into the one that awaits it, and the
+//! states that a call can be in while it connects or waits for a slot are ten times those of the usual call within
+//! one process. So only the usual case lives here, and the others behind a box.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use proto::Code;
+use proto::wire::header::JobId;
+use proto::wire::messages::{Disconnect, Operation};
+use proto::wire::{Reply, Request};
+use rt::BoxFuture;
+
+use crate::import::{Answered, Import, RpcError};
+use crate::lo::Pending;
+
+/// What a caller may say about a call.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Options {
+    pub(crate) job: JobId,
+    pub(crate) deadline_ms: u32,
+}
+
+/// A call on its way. Dropping it gives the reply up; a change may happen nevertheless.
+#[must_use = "a call is not sent before it is awaited"]
+pub struct Calling<'a, O> {
+    import: &'a Import,
+    request: Request,
+    bulk: Vec<Bytes>,
+    options: Options,
+    stage: Stage<'a>,
+    operation: PhantomData<fn() -> O>,
+}
+
+enum Stage<'a> {
+    Start,
+    Here(Pending),
+    Elsewhere(BoxFuture<'a, Result<Answered<Reply>, RpcError>>),
+}
+
+impl<'a, O: Operation> Calling<'a, O> {
+    pub(crate) fn new(import: &'a Import, operation: O, bulk: Vec<Bytes>, options: Options) -> Self {
+        let request = operation.into();
+        Calling { import, request, bulk, options, stage: Stage::Start, operation: PhantomData }
+    }
+
+    fn start(&mut self) -> Stage<'a> {
+        let lo = self.import.lo.read().clone();
+        let Some(lo) = lo else { return self.elsewhere() };
+        let Some(slot) = lo.try_slot(&self.request) else { return self.elsewhere() };
+        // The copies are for the rare case that the target is not there any more.
+        Stage::Here(lo.start(slot, self.request.clone(), self.bulk.clone(), self.options.job))
+    }
+
+    fn elsewhere(&mut self) -> Stage<'a> {
+        let request = std::mem::replace(&mut self.request, Request::Disconnect(Disconnect {}));
+        let bulk = std::mem::take(&mut self.bulk);
+        Stage::Elsewhere(Box::pin(self.import.request(request, bulk, self.options)))
+    }
+}
+
+impl<O: Operation> Future for Calling<'_, O> {
+    type Output = Result<Answered<O::Reply>, RpcError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        loop {
+            match &mut this.stage {
+                Stage::Start => this.stage = this.start(),
+                Stage::Here(pending) => {
+                    let answer = ready!(Pin::new(&mut *pending).poll(cx));
+                    match answer.result {
+                        Ok(reply) => {
+                            return Poll::Ready(typed::<O>(reply, answer.bulk, answer.transno));
+                        }
+                        Err(Code::NoSession | Code::NotHere) => {
+                            this.import.lo_lost(pending.lo());
+                            this.stage = this.elsewhere();
+                        }
+                        Err(Code::TryAgain) => this.stage = this.elsewhere(),
+                        Err(code) => return Poll::Ready(Err(RpcError::Refused(code))),
+                    }
+                }
+                Stage::Elsewhere(future) => {
+                    let outcome = ready!(future.as_mut().poll(cx));
+                    return Poll::Ready(outcome.and_then(|a| typed::<O>(a.reply, a.bulk, a.transno)));
+                }
+            }
+        }
+    }
+}
+
+fn typed<O: Operation>(
+    reply: Reply,
+    bulk: Vec<Bytes>,
+    transno: proto::Transno,
+) -> Result<Answered<O::Reply>, RpcError> {
+    match O::reply_of(reply) {
+        Some(reply) => Ok(Answered { reply, bulk, transno }),
+        // The reply to another operation: the target is of another mind than this code.
+        None => Err(RpcError::Refused(Code::Malformed)),
+    }
+}

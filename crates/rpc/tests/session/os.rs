@@ -1,0 +1,109 @@
+//! The same on this machine: real threads and real connections.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use proto::wire::messages::{GetSequence, Read};
+use proto::{ClientId, Fid, Nid, ObjectId};
+use rpc::{Hub, Key, Keys, Role, RpcError};
+use rt::os::Node;
+use rt::{Addr, Rt};
+
+use crate::target::{CLIENT_KEY, Durable, Options, TARGET, Target, all_keys, fsname};
+
+struct Server {
+    rt: Rt,
+    hub: Hub,
+    target: Arc<Target>,
+    nid: Nid,
+}
+
+async fn server(node: &Node) -> Server {
+    let rt = Rt::os(node.clone());
+    let disk = Arc::new(Mutex::new(Durable::default()));
+    let hub = Hub::new(rt.clone(), fsname(), all_keys());
+    let target = Target::start(&rt, &disk, Options::default());
+    hub.serve(TARGET, target.clone());
+    let addr = hub.listen(&Addr("127.0.0.1:0".into())).await.expect("a port is free");
+    let nid = format!("{addr}@tcp").parse().expect("an address makes a NID");
+    Server { rt, hub, target, nid }
+}
+
+fn client_keys() -> Keys {
+    Keys { server: None, client: Some(CLIENT_KEY) }
+}
+
+#[test]
+fn many_threads_call_over_one_connection() {
+    let node = Node::start(2).expect("a runtime starts");
+    node.block_on(async {
+        let Server { rt, hub, target, nid } = server(&node).await;
+        let client = Hub::new(rt.clone(), fsname(), client_keys());
+        let import = client.import(TARGET, ClientId(1), Role::Client, vec![nid]);
+        let (done, mut finished) = rt::sync::channel(64);
+        for _ in 0..20 {
+            let (import, done) = (import.clone(), done.clone());
+            rt.spawn(async move {
+                for _ in 0..20 {
+                    import.call(GetSequence {}).await.expect("the target answers");
+                }
+                let object = ObjectId { layout: Fid::ROOT, stripe: 0 };
+                let read = Read { object, offset: 0, len: 1 << 20 };
+                let read = import.call(read).await.expect("the target answers");
+                assert_eq!(read.bulk.iter().map(|slice| slice.len()).sum::<usize>(), 1 << 20);
+                done.send(()).await.expect("the test waits");
+            });
+        }
+        for _ in 0..20 {
+            finished.recv().await.expect("every task ends");
+        }
+        assert_eq!(target.counter(), 400);
+        client.close().await;
+        hub.close().await;
+    });
+    node.stop(Duration::from_secs(1));
+}
+
+#[test]
+fn many_threads_call_in_one_process() {
+    let node = Node::start(2).expect("a runtime starts");
+    node.block_on(async {
+        let Server { rt, hub, target, .. } = server(&node).await;
+        let import = hub.import(TARGET, ClientId(1), Role::Client, Vec::new());
+        let (done, mut finished) = rt::sync::channel(64);
+        // More tasks than the target grants slots.
+        for _ in 0..20 {
+            let (import, done) = (import.clone(), done.clone());
+            rt.spawn(async move {
+                for _ in 0..500 {
+                    import.call(GetSequence {}).await.expect("the target answers");
+                }
+                done.send(()).await.expect("the test waits");
+            });
+        }
+        for _ in 0..20 {
+            finished.recv().await.expect("every task ends");
+        }
+        assert_eq!(target.counter(), 10_000);
+        hub.close().await;
+    });
+    node.stop(Duration::from_secs(1));
+}
+
+#[test]
+fn a_wrong_key_is_told_at_once() {
+    let node = Node::start(1).expect("a runtime starts");
+    node.block_on(async {
+        let Server { rt, hub, nid, .. } = server(&node).await;
+        let keys = Keys { server: None, client: Some(Key([9; 32])) };
+        let client = Hub::new(rt, fsname(), keys);
+        let import = client.import(TARGET, ClientId(1), Role::Client, vec![nid]);
+        let error = import.call(GetSequence {}).await.err();
+        assert_eq!(error, Some(RpcError::Refused(proto::Code::Forbidden)));
+        let problem = import.state().problem.expect("the failure is told");
+        assert!(problem.ends_with("the server of file system weft does not accept this key"), "{problem}");
+        hub.close().await;
+    });
+    node.stop(Duration::from_secs(1));
+}
