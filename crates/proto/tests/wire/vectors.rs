@@ -151,3 +151,18 @@ fn reply_records() {
         assert_eq!(ReplyRecord::decode(bytes.into()), Ok(record), "{name}");
     }
 }
+
+#[test]
+fn the_specification_lists_every_operation_and_code() {
+    let specification = include_str!("../../../../docs/wire.md");
+    for (name, request) in samples::requests() {
+        let changes = if request.changes() { "yes" } else { "no" };
+        let row = format!("\n| {} | {name} | {changes} | ", request.opcode());
+        assert!(specification.contains(&row), "docs/wire.md lacks {row}");
+    }
+    let known = (1..1000).filter_map(Code::from_u32).filter(|code| !matches!(code, Code::Unknown(_)));
+    for code in known {
+        let row = format!("\n| {} | {code} | ", code.to_u32());
+        assert!(specification.contains(&row), "docs/wire.md lacks {row}");
+    }
+}
