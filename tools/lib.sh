@@ -14,6 +14,7 @@ skipped=0
 
 # A scratch directory on the disk that holds /var/tmp, removed at the end.
 work=$(mktemp -d /var/tmp/weft-test.XXXXXX)
+chmod 755 "$work"
 
 say() { printf '%s\n' "$*"; }
 

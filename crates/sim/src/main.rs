@@ -9,11 +9,15 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use weft_sim::scenario::{Report, Scale, run};
+use weft_sim::scenario::{Faults, Report, Scale, run};
 
 const SCALE: Scale = Scale { clients: 64, osts: 8, steps: 40 };
 
 fn main() -> ExitCode {
+    // `RUST_LOG=debug weft-sim one SEED` shows what the roles log.
+    if std::env::var_os("RUST_LOG").is_some() {
+        tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).init();
+    }
     let args: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize| args.get(at).and_then(|text| text.parse::<u64>().ok());
     match (args.first().map(String::as_str), number(1), number(2)) {
@@ -36,7 +40,7 @@ fn print(seed: u64, report: &Report) {
         report.compared,
         report.elapsed.as_secs_f64(),
         report.trace_hash,
-        report.world
+        report.faults
     );
 }
 
@@ -56,6 +60,7 @@ fn seeds(first: u64, count: u64, seconds: Option<u64>) -> ExitCode {
     let start = Instant::now();
     let limit = seconds.map_or(Duration::MAX, Duration::from_secs);
     let (mut ran, mut compared, mut elapsed) = (0, 0, Duration::ZERO);
+    let mut faults = Faults::default();
     let mut failed = Vec::new();
     for seed in first..first + count {
         if start.elapsed() > limit {
@@ -65,6 +70,7 @@ fn seeds(first: u64, count: u64, seconds: Option<u64>) -> ExitCode {
             Ok(report) => {
                 compared += report.compared;
                 elapsed += report.elapsed;
+                faults.add(report.faults);
             }
             Err(_) => {
                 eprintln!("seed {seed} failed: weft-sim one {seed}");
@@ -74,7 +80,7 @@ fn seeds(first: u64, count: u64, seconds: Option<u64>) -> ExitCode {
         ran += 1;
     }
     println!(
-        "{ran} seeds, {compared} results compared, {:.1} virtual seconds in {:.1} seconds, {} failed: {failed:?}",
+        "{ran} seeds, {compared} results compared, {:.1} virtual seconds in {:.1} seconds; {faults}; {} failed: {failed:?}",
         elapsed.as_secs_f64(),
         start.elapsed().as_secs_f64(),
         failed.len()

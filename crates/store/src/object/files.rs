@@ -112,6 +112,8 @@ impl Files {
     /// Opens the directory; the files in it are told by [`Files::list`].
     pub async fn open(rt: &Rt, store: &Arc<Store>) -> Result<Files, StoreError> {
         let dir = store.dir().subdir(DIR).await?;
+        // The directory's own name has to be there after a crash, or every file in it is lost.
+        store.dir().sync().await?;
         Ok(Files {
             rt: rt.clone(),
             store: store.clone(),
