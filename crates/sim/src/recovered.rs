@@ -10,7 +10,7 @@ use proto::{Fid, FileKind};
 
 use crate::content;
 use crate::model::{Id, Names, Node, ROOT};
-use crate::workload::{READ_WRITE, Record, read_whole_dir, root};
+use crate::workload::{READ, Record, read_whole_dir, root};
 
 /// What was found of one client's directory.
 struct Found {
@@ -30,7 +30,7 @@ pub async fn check(client: &Client, name: &str, record: &Record) {
     let found = walk(client, base).await;
     let mut matching = None;
     for (number, names) in record.snapshots.iter().rev() {
-        if let Some(ids) = same(&found, base, names) {
+        if let Some(ids) = same(&found, base, names, &record.fids) {
             matching = Some((*number, ids));
             break;
         }
@@ -81,7 +81,7 @@ async fn walk(client: &Client, base: Fid) -> Found {
                 Seen::Symlink(String::from_utf8_lossy(&target).into_owned())
             }
             _ => {
-                let handle = client.open(&root(), fid, READ_WRITE).await.expect("root may open a file");
+                let handle = client.open(&root(), fid, READ).await.expect("root may open a file");
                 let data = client.read(handle, 0, 1 << 20).await.expect("a file can be read").concat();
                 client.flush(handle).await.expect("nothing was written");
                 client.release(handle).await;
@@ -95,7 +95,7 @@ async fn walk(client: &Client, base: Fid) -> Found {
 }
 
 /// Whether the found directory is the one of `names`; then which FID is which inode of the model.
-fn same(found: &Found, base: Fid, names: &Names) -> Option<BTreeMap<Id, Fid>> {
+fn same(found: &Found, base: Fid, names: &Names, fids: &BTreeMap<Id, Fid>) -> Option<BTreeMap<Id, Fid>> {
     let mut ids = BTreeMap::from([(ROOT, base)]);
     let mut open = vec![ROOT];
     while let Some(id) = open.pop() {
@@ -117,10 +117,13 @@ fn same(found: &Found, base: Fid, names: &Names) -> Option<BTreeMap<Id, Fid>> {
             _ => return None,
         }
     }
-    let mut fids: Vec<Fid> = ids.values().copied().collect();
-    fids.sort_unstable();
-    fids.dedup();
-    (fids.len() == ids.len()).then_some(ids)
+    if ids.iter().any(|(id, fid)| fids.get(id).is_some_and(|known| known != fid)) {
+        return None;
+    }
+    let mut distinct: Vec<Fid> = ids.values().copied().collect();
+    distinct.sort_unstable();
+    distinct.dedup();
+    (distinct.len() == ids.len()).then_some(ids)
 }
 
 fn describe(found: &Found, fid: Fid, depth: usize) -> String {

@@ -19,6 +19,8 @@ pub struct Record {
     pub tag_base: u32,
     /// The model, with the effect of an operation that was asked for but not answered yet.
     pub tree: Tree,
+    /// The FIDs of the model's inodes, as far as answers told them.
+    pub fids: BTreeMap<Id, Fid>,
     /// The names after each operation that changed some, with its number; the oldest is at or before `floor`.
     pub snapshots: Vec<(usize, Names)>,
     /// Every operation up to this number is durable.
@@ -68,6 +70,9 @@ pub const READ_WRITE: OpenFlags = OpenFlags {
     sync: false,
 };
 
+/// Opens for reading.
+pub const READ: OpenFlags = OpenFlags { write: false, ..READ_WRITE };
+
 /// The superuser.
 pub fn root() -> Caller {
     Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new) }
@@ -82,7 +87,6 @@ pub struct Player {
     client: Arc<Client>,
     rng: Rng,
     record: Arc<Mutex<Record>>,
-    fids: BTreeMap<Id, Fid>,
     handles: Vec<(Id, Handle)>,
 }
 
@@ -95,6 +99,7 @@ impl Player {
         {
             let mut record = record.lock();
             record.number = 1;
+            record.fids.insert(ROOT, base);
             record.snapshot();
             record.raise_floor(1);
         }
@@ -103,7 +108,6 @@ impl Player {
             client,
             rng,
             record,
-            fids: BTreeMap::from([(ROOT, base)]),
             handles: Vec::new(),
         }
     }
@@ -135,7 +139,7 @@ impl Player {
     }
 
     fn fid(&self, id: Id) -> Fid {
-        *self.fids.get(&id).expect("every inode of the model has a FID")
+        *self.record.lock().fids.get(&id).expect("every inode of the model has a FID")
     }
 
     fn any_dir(&mut self) -> Id {
@@ -190,8 +194,9 @@ impl Player {
         if let (Ok(Some(fid)), Op::Mkdir(dir, name) | Op::Create(dir, name) | Op::Symlink(dir, name, _)) =
             (found, &op)
         {
-            let id = self.record.lock().tree.names.find(*dir, name).expect("the model made it");
-            self.fids.insert(id, fid);
+            let mut record = self.record.lock();
+            let id = record.tree.names.find(*dir, name).expect("the model made it");
+            record.fids.insert(id, fid);
         }
     }
 
@@ -338,7 +343,7 @@ impl Player {
     }
 
     fn compare_attr(&self, record: &Record, id: Id, attr: &Attr) {
-        assert_eq!(attr.fid, self.fid(id), "{} inode {id}", self.name);
+        assert_eq!(Some(&attr.fid), record.fids.get(&id), "{} inode {id}", self.name);
         match &record.tree.names.nodes[&id] {
             Node::Dir(entries) => {
                 let subdirs =
@@ -376,7 +381,7 @@ impl Player {
         let record = self.record.lock();
         let entries = record.tree.names.dir(dir).expect("a directory of the model");
         let expected: BTreeMap<String, Fid> =
-            entries.iter().map(|(name, id)| (name.clone(), self.fid(*id))).collect();
+            entries.iter().map(|(name, id)| (name.clone(), record.fids[id])).collect();
         assert_eq!(found, expected, "{} list of {dir}", self.name);
     }
 
