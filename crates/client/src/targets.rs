@@ -9,9 +9,13 @@ use parking_lot::RwLock;
 use proto::wire::messages::{Config, Operation};
 use proto::{ClientId, Code, Nid, TargetId, Transno};
 use rpc::{Answered, Hub, Import, Role};
-use rt::sync::Semaphore;
+use rt::sync::{Notify, Semaphore};
+use std::time::Duration;
 
 use crate::{Error, Result};
+
+/// Time that the configuration has to bring an OST that a layout names.
+const LEARN_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A session with one target, and what this client knows of its own changes there.
 pub(crate) struct Target {
@@ -87,6 +91,8 @@ pub(crate) struct Targets {
     rpcs_in_flight_max: u32,
     mgs: Arc<Target>,
     config: RwLock<Arc<Config>>,
+    /// Told when the configuration changes.
+    changed: Notify,
     made: RwLock<BTreeMap<TargetId, Arc<Target>>>,
 }
 
@@ -100,6 +106,7 @@ impl Targets {
             rpcs_in_flight_max,
             mgs: Arc::new(Target::new(import, rpcs_in_flight_max)),
             config: RwLock::new(Arc::new(config)),
+            changed: Notify::new(),
             made: RwLock::new(BTreeMap::new()),
         }
     }
@@ -122,6 +129,7 @@ impl Targets {
             }
             *current = config.clone();
         }
+        self.changed.notify_waiters();
         let made = self.made.read();
         for entry in &config.targets {
             if let Some(target) = made.get(&entry.target) {
@@ -146,8 +154,23 @@ impl Targets {
         Ok(target.clone())
     }
 
-    pub(crate) fn ost(&self, index: u32) -> Result<Arc<Target>> {
-        self.get(TargetId::ost(index))
+    /// The session with an OST that a layout names. The MDT may know of an OST before this client does: then the
+    /// configuration that has it is on its way, and is waited for.
+    pub(crate) async fn ost(&self, index: u32) -> Result<Arc<Target>> {
+        let id = TargetId::ost(index);
+        if let Ok(target) = self.get(id) {
+            return Ok(target);
+        }
+        let learn = async {
+            loop {
+                let changed = self.changed.notified();
+                if let Ok(target) = self.get(id) {
+                    return target;
+                }
+                changed.await;
+            }
+        };
+        self.hub.rt().timeout(LEARN_PATIENCE, learn).await.ok_or(Error::Refused(Code::Io))
     }
 
     /// The one MDT of today.

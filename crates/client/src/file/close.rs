@@ -156,7 +156,7 @@ impl Shared {
         }
         let commits = newest
             .into_iter()
-            .map(|(ost, transno)| async move { self.targets.ost(ost)?.commit(transno).await });
+            .map(|(ost, transno)| async move { self.targets.ost(ost).await?.commit(transno).await });
         // What an OST says matters to the files on it only, and they ask again.
         let _ = self.rt.timeout(COMMIT_WAIT, join_all(commits)).await;
         for pending in batch {

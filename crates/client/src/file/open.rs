@@ -34,6 +34,8 @@ struct Told {
     layout: Option<Layout>,
     handle: u64,
     transno: Transno,
+    /// Whether the file was there before.
+    reopened: bool,
 }
 
 impl Client {
@@ -63,7 +65,13 @@ impl Client {
         };
         let answered = self.shared.make(caller, create).await?;
         let (made, transno) = (answered.reply, answered.transno);
-        let told = Told { attr: made.attr, layout: made.layout, handle: made.handle, transno };
+        let told = Told {
+            attr: made.attr,
+            layout: made.layout,
+            handle: made.handle,
+            transno,
+            reopened: made.existed,
+        };
         let entry = Entry { attr: told.attr.clone(), layout: told.layout.clone() };
         let handle = self.shared.opened(caller, told, flags);
         if !made.existed {
@@ -89,7 +97,8 @@ impl Client {
         let answered = self.shared.ask(caller, |cred| Open { fid, open: flags.bits(), cred }).await?;
         let (open, transno) = (answered.reply, answered.transno);
         let attr = open.attr.clone();
-        let told = Told { attr: open.attr, layout: open.layout, handle: open.handle, transno };
+        let told =
+            Told { attr: open.attr, layout: open.layout, handle: open.handle, transno, reopened: true };
         let handle = self.shared.opened(caller, told, flags);
         if flags.truncate && flags.write {
             let cut = self.shared.cut_opened(caller, handle, &attr).await;
@@ -151,7 +160,11 @@ impl Shared {
             file.set_layout(told.layout);
             file.note_mdt(told.transno);
             if flags.write {
-                file.inner.lock().writers += 1;
+                let mut inner = file.inner.lock();
+                inner.writers += 1;
+                if told.reopened {
+                    inner.reopened = inner.reopened.max(told.transno);
+                }
             }
         }
         let failure_seen = AtomicU64::new(file.as_ref().map_or(0, |file| file.failures()));

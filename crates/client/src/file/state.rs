@@ -44,6 +44,8 @@ pub(crate) struct Inner {
     pub(crate) changes: BTreeMap<u32, Transno>,
     /// Newest change of this client on the MDT that made, opened or changed this file.
     pub(crate) mdt_change: Transno,
+    /// The change of the MDT that cleared the size of a file that had one, if it may not be durable yet.
+    pub(crate) reopened: Transno,
     /// Last failure of a write that nobody waited for, and its number.
     error: (u64, Option<Error>),
 }
@@ -73,6 +75,7 @@ impl FileState {
                 write_through: false,
                 changes: BTreeMap::new(),
                 mdt_change: Transno(0),
+                reopened: Transno(0),
                 error: (0, None),
             }),
             answered: Notify::new(),

@@ -69,7 +69,12 @@ impl Shared {
             file.note_mdt(answered.transno);
             let Entry { attr, layout } = answered.reply;
             file.set_layout(layout);
-            let layout = file.layout()?;
+            if size > 0 {
+                // An object that grows tells a size that the MDT must not contradict after a crash.
+                let mut inner = file.inner.lock();
+                inner.reopened = inner.reopened.max(answered.transno);
+            }
+            let layout = self.placed(&file).await?;
             self.forget(&file, |stripe| (layout.object_size(stripe, size), u64::MAX)).await;
             file.inner.lock().untold = true;
             let objects = self.set_object_sizes(&file, &layout, size, time).await?;
@@ -132,7 +137,7 @@ impl Shared {
         time: Timestamp,
     ) -> Result<ObjectAttr> {
         let ost = layout.osts[stripe as usize];
-        let target = self.targets.ost(ost)?;
+        let target = self.targets.ost(ost).await?;
         let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
         let punch = Punch { object: layout.object(stripe), start, end, time };
         match target.call(punch).await {

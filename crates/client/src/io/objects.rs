@@ -74,7 +74,7 @@ fn written(attr: &mut Attr, mtime: Timestamp, ctime: Timestamp) {
 impl Shared {
     /// Asks one object.
     pub(crate) async fn object_attr(&self, layout: &Layout, stripe: u32) -> Result<ObjectAttr> {
-        let target = self.targets.ost(layout.osts[stripe as usize])?;
+        let target = self.targets.ost(layout.osts[stripe as usize]).await?;
         match target.call(GetObjectAttr { object: layout.object(stripe) }).await {
             Ok(answered) => Ok(answered.reply),
             Err(Error::Refused(Code::Gone)) => Ok(NO_OBJECT),

@@ -114,7 +114,7 @@ impl Shared {
     }
 
     async fn read_object(&self, layout: &Layout, ask: Ask) -> Result<Given> {
-        let target = self.targets.ost(layout.osts[ask.stripe as usize])?;
+        let target = self.targets.ost(layout.osts[ask.stripe as usize]).await?;
         let _permit = target.reads.acquire().await.map_err(|_| Error::Closed)?;
         let object = layout.object(ask.stripe);
         let len = u32::try_from(ask.len).map_err(|_| Error::Refused(Code::Invalid))?;

@@ -26,7 +26,7 @@ impl Shared {
     async fn send_chunk(self: &Arc<Self>, file: &Arc<FileState>, mut job: Job) {
         loop {
             self.in_flight.fetch_add(job.charge, Ordering::Relaxed);
-            let results = match file.layout() {
+            let results = match self.placed(file).await {
                 Ok(layout) => self.write_object(&layout, &mut job).await,
                 Err(error) => vec![Err(error)],
             };
@@ -41,11 +41,26 @@ impl Shared {
         }
     }
 
+    /// Where the data goes, once it may go there. After a crash the MDT must not know a size that was right before
+    /// data which an OST has kept: the opening that cleared the size is durable before the first byte is sent.
+    pub(crate) async fn placed(&self, file: &FileState) -> Result<Arc<Layout>> {
+        let layout = file.layout()?;
+        let reopened = file.inner.lock().reopened;
+        if reopened != Transno(0) {
+            self.targets.mdt()?.commit(reopened).await?;
+            let mut inner = file.inner.lock();
+            if inner.reopened == reopened {
+                inner.reopened = Transno(0);
+            }
+        }
+        Ok(layout)
+    }
+
     async fn write_object(&self, layout: &Layout, job: &mut Job) -> Vec<Result<(u32, Transno)>> {
         let stripe = job.chunk.stripe;
         let ost = layout.osts[stripe as usize];
         let (object, time) = (layout.object(stripe), job.time);
-        let target = match self.targets.ost(ost) {
+        let target = match self.targets.ost(ost).await {
             Ok(target) => target,
             Err(error) => return vec![Err(error)],
         };
@@ -130,7 +145,7 @@ impl Shared {
         let changes: Vec<(u32, Transno)> =
             file.inner.lock().changes.iter().map(|(ost, transno)| (*ost, *transno)).collect();
         let commits = changes.into_iter().map(|(ost, transno)| async move {
-            let committed = match self.targets.ost(ost) {
+            let committed = match self.targets.ost(ost).await {
                 Ok(target) => target.commit(transno).await,
                 Err(error) => Err(error),
             };
