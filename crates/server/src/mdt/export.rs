@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::{ClientId, Code, Fid};
+use store::Value;
 
 use super::opens::Opener;
 use super::{Changes, Mdt, keys};
@@ -56,28 +58,40 @@ impl Export {
 }
 
 impl Mdt {
-    /// A session goes on after a restart with the sequences that it had.
-    pub(super) fn load_grants(&self, session: &Session<Export>) {
-        let from = keys::grants_of(session.client());
-        let until = crate::target::keys::behind(&from);
-        match self.store.scan(&from, &until, SEQUENCES_MAX) {
-            Ok(found) if session.resumed() => {
-                found.iter().filter_map(|(key, _)| keys::granted(key)).for_each(|s| session.data().grant(s));
-            }
-            Ok(_) => self.forget_grants(session.client()),
-            Err(error) => tracing::error!(%error, "the sequences of a session are not known"),
+    /// A session goes on after a restart with the sequences and the files that it had.
+    pub(super) fn begin_export(&self, session: &Session<Export>) {
+        if !session.resumed() {
+            return self.forget_export(session.client());
+        }
+        let export = session.data();
+        for (key, _) in self.keys_of(keys::GRANT, session.client()) {
+            keys::number_of(&key).into_iter().for_each(|sequence| export.grant(sequence));
+        }
+        for (key, value) in self.keys_of(keys::OPEN, session.client()) {
+            let Some((handle, fid)) = keys::number_of(&key).zip(keys::opened(&value.bytes)) else { continue };
+            let _inode = self.locks.inodes(&[fid]);
+            // Whether it was written before the restart nobody knows.
+            self.opens.open(fid, Opener { session: session.handle(), handle }, true, false);
+            export.opened(handle, fid);
         }
     }
 
-    /// A client of before the restart does not come back.
-    pub(super) fn forget_grants(&self, client: ClientId) {
-        let from = keys::grants_of(client);
-        let until = crate::target::keys::behind(&from);
+    /// A client of before the restart does not come back, or begins anew.
+    pub(super) fn forget_export(&self, client: ClientId) {
         let mut changes = Changes::default();
-        for (key, _) in self.store.scan(&from, &until, SEQUENCES_MAX).unwrap_or_default() {
-            changes.remove(key);
+        for prefix in [keys::GRANT, keys::OPEN] {
+            self.keys_of(prefix, client).into_iter().for_each(|(key, _)| changes.remove(key));
         }
-        self.commit_apart(changes, "sequences of a client that is gone");
+        self.commit_apart(changes, "what a client had that is gone");
+    }
+
+    fn keys_of(&self, prefix: u8, client: ClientId) -> Vec<(Bytes, Value)> {
+        let from = keys::of_client(prefix, client);
+        let until = crate::target::keys::behind(&from);
+        self.store.scan(&from, &until, OPENS_MAX).unwrap_or_else(|error| {
+            tracing::error!(%error, %client, "what the client had is not known");
+            Vec::new()
+        })
     }
 
     /// A session is over: what it had open is closed. What it wrote and did not tell stays unknown.
@@ -87,11 +101,12 @@ impl Mdt {
             let _inode = self.locks.inodes(&[fid]);
             let opener = Opener { session: session.handle(), handle };
             let Some(closed) = self.opens.close(fid, opener, true, None) else { continue };
-            if closed.last {
-                let mut changes = Changes::default();
-                if self.drop_if_nameless(&mut changes, fid).is_ok() {
-                    self.commit_apart(changes, "a file that a lost session had open");
-                }
+            let mut changes = Changes::default();
+            if closed.write {
+                changes.remove(keys::open(session.client(), handle));
+            }
+            if !closed.last || self.drop_if_nameless(&mut changes, fid).is_ok() {
+                self.commit_apart(changes, "a file that a lost session had open");
             }
         }
         let mut changes = Changes::default();

@@ -25,9 +25,13 @@ pub const SEQUENCE: u8 = MDT + 6;
 pub const GRANT: u8 = MDT + 7;
 /// `[OSTS]`: the order in which stripes take OSTs.
 pub const OSTS: u8 = MDT + 8;
+/// `[OPEN][client: 16][handle: 8]`: the client has the file open for writing.
+pub const OPEN: u8 = MDT + 9;
 
 /// Version of the format of an entry's value.
 const ENTRY_FORMAT: u8 = 1;
+/// Version of the format of an open file's value.
+const OPEN_FORMAT: u8 = 1;
 /// Bytes in front of the name in an entry's key.
 pub const ENTRY_NAME_AT: usize = 1 + 16 + 8;
 /// Bytes in front of the name in a link's key.
@@ -154,23 +158,41 @@ pub fn destroy_parts(key: &[u8]) -> Option<(u32, Fid)> {
     Some((u32::from_be_bytes(*ost), Fid::from_key(rest.get(12..)?)?))
 }
 
-/// What the keys of a client's sequences start with.
-pub fn grants_of(client: ClientId) -> Vec<u8> {
+/// What the keys of a client under `prefix` start with.
+pub fn of_client(prefix: u8, client: ClientId) -> Vec<u8> {
     let mut key = Vec::with_capacity(25);
-    key.push(GRANT);
+    key.push(prefix);
     key.extend_from_slice(&client.0.to_be_bytes());
     key
 }
 
 /// Key of a granted sequence.
 pub fn grant(client: ClientId, sequence: u64) -> Bytes {
-    let mut key = grants_of(client);
+    let mut key = of_client(GRANT, client);
     key.extend_from_slice(&sequence.to_be_bytes());
     key.into()
 }
 
-/// The sequence of a grant's key.
-pub fn granted(key: &[u8]) -> Option<u64> {
+/// Key of an open file.
+pub fn open(client: ClientId, handle: u64) -> Bytes {
+    let mut key = of_client(OPEN, client);
+    key.extend_from_slice(&handle.to_be_bytes());
+    key.into()
+}
+
+/// Value of an open file.
+pub fn open_value(fid: Fid) -> Bytes {
+    of_fid(OPEN_FORMAT, fid, 0).into()
+}
+
+/// The inverse of [`open_value`].
+pub fn opened(value: &[u8]) -> Option<Fid> {
+    let (&format, fid) = value.split_first()?;
+    if format == OPEN_FORMAT && fid.len() == 16 { Fid::from_key(fid) } else { None }
+}
+
+/// The number behind the client in a [`grant`] or [`open`] key.
+pub fn number_of(key: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(*key.get(17..)?.first_chunk::<8>()?))
 }
 
@@ -189,7 +211,8 @@ mod tests {
         assert_eq!(entry_of(&[1, 2, 3]), None);
         assert_eq!(xattr_name(&xattr(FID, b"user.a")), &b"user.a"[..]);
         assert_eq!(destroy_parts(&destroy(7, FID)), Some((7, FID)));
-        assert_eq!(granted(&grant(ClientId(1), 99)), Some(99));
+        assert_eq!(number_of(&grant(ClientId(1), 99)), Some(99));
+        assert_eq!(opened(&open_value(FID)), Some(FID));
         assert_eq!(fid_of(&orphan(FID)), Some(FID));
         let first = entries_from(FID, name.hash());
         assert!(first.as_slice() <= &entry(FID, &name)[..] && entry(FID, &name)[..] < entries_end(FID)[..]);

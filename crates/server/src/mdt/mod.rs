@@ -123,7 +123,7 @@ impl Handler for Mdt {
     }
 
     fn began(&self, session: &Session<Export>) {
-        self.load_grants(session);
+        self.begin_export(session);
     }
 
     fn ended(&self, session: &Session<Export>) {
@@ -131,7 +131,7 @@ impl Handler for Mdt {
     }
 
     fn forgotten(&self, client: ClientId) {
-        self.forget_grants(client);
+        self.forget_export(client);
     }
 }
 

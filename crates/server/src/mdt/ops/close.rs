@@ -6,7 +6,7 @@ use proto::wire::messages::{self as msg, Close, SizeUpdate};
 
 use crate::mdt::inode::Inode;
 use crate::mdt::opens::{ClosedSize, Opener};
-use crate::mdt::{Changes, Ctx, Mdt, Outcome};
+use crate::mdt::{Changes, Ctx, Mdt, Outcome, keys};
 use crate::target::{Done, VERSION_OF_THIS};
 
 impl Mdt {
@@ -22,6 +22,9 @@ impl Mdt {
         let Some(closed) = closed else { return Ok(Done::unchanged(reply)) };
         let Some(mut inode) = self.find_inode(request.fid)? else { return Ok(Done::unchanged(reply)) };
         let mut changes = Changes::default();
+        if closed.write {
+            changes.remove(keys::open(ctx.session().client(), request.handle));
+        }
         if closed.last && inode.nlink == 0 {
             self.drop_if_nameless(&mut changes, inode.fid)?;
         } else if settle(&mut inode, request, closed.size) {
@@ -119,6 +122,32 @@ mod tests {
         let client = world.client(2);
         assert_eq!(client.attr(f).map(|attr| (attr.size_known, attr.size)), Ok((true, 9)));
         assert_eq!(client.attr(g).map(|attr| attr.size_known), Ok(false));
+    }
+
+    #[test]
+    fn a_file_stays_open_for_writing_over_a_restart() {
+        let world = World::new();
+        let (a, b) = (world.client(1), world.client(2));
+        let file = a.file(Fid::ROOT, "f");
+        let root = Cred::root();
+        let handles = [&a, &b].map(|client| client.open(file, OPEN_WRITE, &root).expect("root may").handle);
+        a.unlink(Fid::ROOT, "f").expect("it exists");
+        let (boot, xid) = (world.store.boot(), a.xid().max(b.xid()));
+        drop((a, b));
+        let world = world.restart();
+        let [a, b] = [1, 2].map(|id| world.connect(proto::ClientId(id), boot, 2).expect("a known client"));
+        [&a, &b].map(|client| client.skip_to(xid));
+        let sync = proto::wire::messages::Sync { transno: proto::Transno(0) };
+        let first = a.start(xid + 1, sync.clone());
+        b.call(sync).expect("nobody has anything to replay");
+        assert!(world.sim.run(first).result.is_ok());
+        [&a, &b].map(|client| client.skip_to(xid + 1));
+        world.sim.run_for(std::time::Duration::from_secs(300));
+        a.close(file, handles[0], true, Some(5));
+        assert_eq!(b.attr(file).map(|attr| attr.nlink), Ok(0), "the other client has it open");
+        b.close(file, handles[1], false, None);
+        assert_eq!(b.attr(file), Err(Code::Stale));
+        assert_eq!((world.keys(keys::OPEN), world.keys(keys::ORPHAN)), (0, 0));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use proto::{Code, Fid, FileKind};
 
 use crate::mdt::inode::Inode;
 use crate::mdt::opens::Opener;
-use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate};
+use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate, keys};
 
 /// How long a create waits for the first OST of a file system that has none yet.
 const OST_WAIT: Duration = Duration::from_secs(10);
@@ -72,6 +72,9 @@ impl Mdt {
         changes.put_entry(parent.fid, &request.name, inode.fid, inode.kind());
         changes.put_inode(&parent);
         let handle = if opens { ctx.xid.0 } else { 0 };
+        if writes {
+            changes.put_raw(keys::open(ctx.session().client(), handle), keys::open_value(inode.fid));
+        }
         let reply = Created { attr: inode.attr(), layout: inode.layout.clone(), handle, existed: false };
         let done = self.commit(ctx, changes, Reply::Create(reply))?;
         if opens {

@@ -10,7 +10,7 @@ use proto::{Code, Cred, Fid};
 
 use crate::mdt::inode::Inode;
 use crate::mdt::opens::Opener;
-use crate::mdt::{Changes, Ctx, Mdt, Outcome, access};
+use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, keys};
 use crate::target::Done;
 
 impl Mdt {
@@ -37,15 +37,18 @@ impl Mdt {
         let handle = ctx.xid.0;
         let write = open & OPEN_WRITE != 0;
         let known = inode.size_known;
-        let done = if write && known {
+        let mut changes = Changes::default();
+        if write {
+            changes.put_raw(keys::open(ctx.session().client(), handle), keys::open_value(fid));
+        }
+        if write && known {
             inode.size_known = false;
             inode.version = crate::target::VERSION_OF_THIS;
-            let mut changes = Changes::default();
             changes.put_inode(&inode);
-            self.commit(ctx, changes, reply(&inode, handle))?
-        } else {
-            Done::unchanged(reply(&inode, handle))
-        };
+        }
+        let reply = reply(&inode, handle);
+        let done =
+            if changes.is_empty() { Done::unchanged(reply) } else { self.commit(ctx, changes, reply)? };
         self.opens.open(fid, Opener { session: ctx.session().handle(), handle }, write, known);
         ctx.data().opened(handle, fid);
         Ok(done)
