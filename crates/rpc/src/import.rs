@@ -545,12 +545,16 @@ impl Import {
                 wanted
             };
             if let Err(error) = self.sync(wanted).await {
-                let mut state = self.state.lock();
-                let failures = state.syncing.failures + 1;
-                state.syncing =
-                    Syncing { running: false, wanted: Transno(0), failures, failure: Some(error) };
-                drop(state);
+                {
+                    let mut state = self.state.lock();
+                    let failures = state.syncing.failures + 1;
+                    state.syncing =
+                        Syncing { running: false, wanted: Transno(0), failures, failure: Some(error) };
+                }
                 self.marks.wake();
+                // Who waits for room to send a change asks again, in a while.
+                self.hub.rt().sleep(limits::BACKOFF_MAX).await;
+                self.changed.notify_waiters();
                 return;
             }
         }

@@ -103,13 +103,7 @@ impl Player {
             record.snapshot();
             record.raise_floor(1);
         }
-        Player {
-            name: name.into(),
-            client,
-            rng,
-            record,
-            handles: Vec::new(),
-        }
+        Player { name: name.into(), client, rng, record, handles: Vec::new() }
     }
 
     /// Does `steps` random operations.

@@ -81,6 +81,8 @@ pub struct Options {
     pub work: Duration,
     /// No commit but when asked.
     pub lazy: bool,
+    /// So many Syncs are refused first.
+    pub syncs_refused: u64,
 }
 
 /// What the target has seen.
@@ -239,7 +241,14 @@ impl Target {
                 (Ok(Reply::Disconnect(Done {})), none)
             }
             Request::Sync(_) => {
-                self.seen.lock().syncs += 1;
+                let nth = {
+                    let mut seen = self.seen.lock();
+                    seen.syncs += 1;
+                    seen.syncs
+                };
+                if nth <= self.options.syncs_refused {
+                    return (Err(Code::Io), none);
+                }
                 self.rt.sleep(Duration::from_millis(1)).await;
                 self.commit();
                 (Ok(Reply::Sync(Done {})), none)

@@ -95,6 +95,22 @@ fn half_of_the_bound_asks_for_a_commit() {
     });
 }
 
+#[test]
+fn a_refused_sync_is_told_and_tried_again_by_who_waits_for_room() {
+    let sim = Sim::new(World::seed(1));
+    sim.run(async {
+        let options = Options { lazy: true, syncs_refused: 3, ..Options::default() };
+        let _server = Server::start(sim.rt("server"), &disk(), options).await;
+        let hub = client_hub(sim.rt("client"));
+        let import = import(&hub, 1);
+        let transno = import.call(GetSequence {}).await.expect("the target answers").transno;
+        assert_eq!(import.committed(transno).await, Err(RpcError::Refused(Code::Io)));
+        for _ in 0..rpc::limits::RETAINED_COUNT_MAX + 10 {
+            import.call(GetSequence {}).await.expect("the target answers");
+        }
+    });
+}
+
 /// What a client learns that uses `keys` and `name`.
 fn greeting(keys: Keys, role: Role, name: &str) -> (Option<RpcError>, Option<String>) {
     let sim = Sim::new(World::seed(1));
