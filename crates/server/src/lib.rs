@@ -98,28 +98,27 @@ pub async fn start(hub: &Hub, config: Config) -> Result<Running, StartError> {
             Some(hub.import(TargetId::MGS, label.uuid, Role::Server, label.mgs.clone()))
         }
     };
-    let start = Start { rt: hub.rt().clone(), hub: hub.clone(), store, mgs, config };
+    let start = Start { rt: hub.rt().clone(), hub: hub.clone(), store, mgs };
     match label.target.kind {
-        TargetKind::Mgs => serve::<mgs::Mgs>(start, label).await,
-        TargetKind::Mdt => serve::<mdt::Mdt>(start, label).await,
-        TargetKind::Ost => serve::<ost::Ost>(start, label).await,
+        TargetKind::Mgs => serve::<mgs::Mgs>(start, &config, label).await,
+        TargetKind::Mdt => serve::<mdt::Mdt>(start, &config, label).await,
+        TargetKind::Ost => serve::<ost::Ost>(start, &config, label).await,
     }
 }
 
-async fn serve<H: Handler>(start: Start, label: Label) -> Result<Running, StartError> {
-    let (hub, store, mgs, config) =
-        (start.hub.clone(), start.store.clone(), start.mgs.clone(), start.config.clone());
+async fn serve<H: Handler>(start: Start, config: &Config, label: Label) -> Result<Running, StartError> {
+    let (hub, store, mgs) = (start.hub.clone(), start.store.clone(), start.mgs.clone());
     let target = match Target::<H>::open(start).await {
         Ok(target) => target,
         Err(error) => {
             close(&store).await;
-            return Err(StartError::Store { path: config.path, error });
+            return Err(StartError::Store { path: config.path.clone(), error });
         }
     };
     let id = label.target;
     hub.serve(id, target.clone());
     if let Some(mgs) = &mgs
-        && let Err(code) = register(mgs, label, &config).await
+        && let Err(code) = register(mgs, label, config).await
     {
         hub.withdraw(id);
         target.close().await;

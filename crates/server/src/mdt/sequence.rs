@@ -121,7 +121,6 @@ mod tests {
                 let sequence = client.call(GetSequence {}).expect("there are enough").seq;
                 assert!(sequence >= Fid::SEQ_NORMAL_START && seen.insert(sequence));
             }
-            drop(client);
             world = if round % 2 == 0 { world.restart() } else { world.crash() };
         }
     }

@@ -17,7 +17,6 @@ use rt::{BoxFuture, Rt};
 use store::{Label, Store};
 
 use super::{Mdt, destroy};
-use crate::Config;
 use crate::target::{Handler, Start, Target};
 
 const PATH: &str = "mdt";
@@ -103,7 +102,6 @@ impl World {
         };
         let client = Client {
             world: self,
-            id,
             session: Cell::new(0),
             epoch: session_epoch,
             connected: None,
@@ -138,8 +136,7 @@ fn fsname() -> FsName {
 async fn open(rt: Rt) -> (Arc<Target<Mdt>>, Arc<Store>) {
     let store = Store::open(&rt, PATH).await.expect("the target opens");
     let hub = Hub::new(rt.clone(), fsname(), Keys::default());
-    let config = Config { path: PATH.into(), nids: vec![], server: "mds".into() };
-    let start = Start { rt, hub, store: store.clone(), mgs: None, config };
+    let start = Start { rt, hub, store: store.clone(), mgs: None };
     let target = Target::<Mdt>::open(start).await.expect("the role opens");
     target.handler().started();
     (target, store)
@@ -151,7 +148,6 @@ pub type Pending = BoxFuture<'static, Answer>;
 /// One client of a [`World`].
 pub struct Client<'a> {
     world: &'a World,
-    pub id: ClientId,
     session: Cell<u64>,
     epoch: u64,
     pub connected: Option<msg::Connected>,

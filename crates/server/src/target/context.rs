@@ -5,7 +5,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proto::session::ReplyRecord;
 use proto::wire::Reply;
-use proto::wire::header::JobId;
 use proto::{ClientId, Code, Transno, Xid};
 use rpc::{Peer, Role};
 use store::{Batch, Change, Store, StoreError};
@@ -21,8 +20,6 @@ pub const VERSION_OF_THIS: u64 = u64::MAX;
 pub struct Ctx<S> {
     /// Who asks.
     pub peer: Peer,
-    /// Job that the request belongs to.
-    pub job: JobId,
     /// Number of the request in its session.
     pub xid: Xid,
     /// The transno that the request had before a restart lost it.
@@ -33,17 +30,15 @@ pub struct Ctx<S> {
 }
 
 impl<S> Ctx<S> {
-    #[allow(clippy::too_many_arguments)]
     pub(super) fn new(
         store: &Arc<Store>,
         session: Arc<Session<S>>,
         peer: Peer,
-        job: JobId,
         xid: Xid,
         slot: Option<u32>,
         replay: Option<Transno>,
     ) -> Ctx<S> {
-        Ctx { peer, job, xid, replay, slot, session, store: store.clone() }
+        Ctx { peer, xid, replay, slot, session, store: store.clone() }
     }
 
     /// The session.

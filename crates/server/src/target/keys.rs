@@ -9,8 +9,6 @@ pub const CLIENT: u8 = 0x01;
 pub const SLOT: u8 = 0x02;
 /// First of the prefixes that an MDT uses.
 pub const MDT: u8 = 0x10;
-/// First of the prefixes that an OST uses.
-pub const OST: u8 = 0x40;
 /// First of the prefixes that the MGS uses.
 pub const MGS: u8 = 0x60;
 

@@ -32,7 +32,6 @@ pub use recovery::Recovery;
 pub use session::Session;
 pub use stop::Stop;
 
-use crate::Config;
 use gauge::Gauge;
 use session::Sessions;
 use slot::Begin;
@@ -52,8 +51,6 @@ pub struct Env {
     pub stop: Stop,
     /// Tells when clients have replayed what a restart lost; until then the role's tasks change nothing.
     pub recovery: Arc<Recovery>,
-    /// How the target is served.
-    pub config: Config,
 }
 
 /// What a target is started with.
@@ -66,8 +63,6 @@ pub struct Start {
     pub store: Arc<Store>,
     /// The MGS; `None` in the MGS itself.
     pub mgs: Option<Arc<Import>>,
-    /// How the target is served.
-    pub config: Config,
 }
 
 /// A role: what a target does with the requests of its sessions.
@@ -143,7 +138,7 @@ pub struct Target<H: Handler> {
 impl<H: Handler> Target<H> {
     /// Opens the role in the store of `start` and knows the clients again that had a session before.
     pub async fn open(start: Start) -> Result<Arc<Target<H>>, StoreError> {
-        let Start { rt, hub, store, mgs, config } = start;
+        let Start { rt, hub, store, mgs } = start;
         let sessions = Sessions::load(&store)?;
         let expected = if H::ORDERED { sessions.expected() } else { Vec::new() };
         let recovery = Arc::new(Recovery::new(&rt, expected));
@@ -155,7 +150,6 @@ impl<H: Handler> Target<H> {
             mgs,
             stop: stop.clone(),
             recovery: recovery.clone(),
-            config,
         };
         let handler = Arc::new(H::open(env).await?);
         let target = Arc::new(Target {
@@ -223,7 +217,7 @@ impl<H: Handler> Target<H> {
             Request::Sync(msg::Sync { transno }) => self.sync(transno).await,
             ref request if request.changes() => self.change(session, call).await,
             request => {
-                let ctx = Ctx::new(&self.store, session, call.peer, call.job, call.xid, None, None);
+                let ctx = Ctx::new(&self.store, session, call.peer, call.xid, None, None);
                 result(self.handler.handle(&ctx, request, call.bulk).await)
             }
         }
@@ -281,8 +275,7 @@ impl<H: Handler> Target<H> {
             Err(StoreError::NoSpace) if H::frees_space(&call.request) => {}
             Err(error) => return Answer::refuse(code_of(&error)),
         }
-        let ctx =
-            Ctx::new(&self.store, session.clone(), call.peer, call.job, call.xid, Some(slot), call.replay);
+        let ctx = Ctx::new(&self.store, session.clone(), call.peer, call.xid, Some(slot), call.replay);
         let opcode = call.request.opcode();
         let mut result = self.handler.handle(&ctx, call.request, call.bulk).await;
         let record = result.as_mut().ok().and_then(|done| done.record.take());

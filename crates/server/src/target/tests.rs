@@ -37,7 +37,6 @@ fn a_reply_survives_a_crash_with_its_change() {
     let first = reply(client.send(xid, request.clone()));
     world.sync();
     let (boot, sequence) = (world.store.boot(), client.sequence.get());
-    drop(client);
     let world = world.crash();
     let client = world.connect(ClientId(1), boot, 2).expect("a known client");
     let connected = client.connected.clone().expect("it is connected");
@@ -63,7 +62,6 @@ fn what_a_crash_lost_is_replayed_as_it_was() {
     let file = msg::Create { open: msg::OPEN_WRITE, ..client.create_request(parent, "f", 0o100_644) };
     let before = [reply(client.send(first, dir.clone())), reply(client.send(first + 1, file.clone()))];
     let boot = world.store.boot();
-    drop(client);
     let world = world.crash();
     let client = world.connect(ClientId(1), boot, 2).expect("a known client");
     let after =
@@ -82,7 +80,6 @@ fn replays_of_two_clients_rest_on_each_other() {
     let sub = mkdir(&b, dir.fid, "sub");
     let made = [reply(a.send(a.xid() + 1, dir.clone())).1, reply(b.send(b.xid() + 1, sub.clone())).1];
     let (boot, xids) = (world.store.boot(), (a.xid() + 1, b.xid() + 1));
-    drop((a, b));
     let world = world.crash();
     let (a, b) = (world.connect(ClientId(1), boot, 2), world.connect(ClientId(2), boot, 2));
     let (a, b) = (a.expect("a known client"), b.expect("a known client"));
@@ -107,7 +104,6 @@ fn who_comes_too_late_is_not_known_any_more() {
     client.mkdir(Fid::ROOT, "d");
     world.sync();
     let boot = world.store.boot();
-    drop(client);
     let world = world.crash();
     let other = world.client(2);
     assert!(world.sim.now() >= super::recovery::PATIENCE, "the first client was waited for");
@@ -155,7 +151,6 @@ fn an_orderly_restart_keeps_everything() {
     let client = world.client(1);
     let dir = client.mkdir(Fid::ROOT, "d");
     let boot = world.store.boot();
-    drop(client);
     let world = world.restart();
     let client = world.connect(ClientId(1), boot, 2).expect("a known client");
     client.skip_to(50);

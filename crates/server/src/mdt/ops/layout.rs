@@ -138,7 +138,6 @@ mod tests {
         assert_eq!(set(dir, None, Cred::root()), Ok(()));
         assert_eq!(set(Fid::ROOT, Some(hint(3)), Cred::root()), Ok(()));
         world.sync();
-        drop(client);
         let world = world.crash();
         let client = world.client(2);
         let told = client.call(GetDefaultLayout { fid: dir }).expect("a directory");

@@ -64,7 +64,7 @@ impl Mdt {
         let _inodes = self.locks.inodes(&fids);
         let parents = self.parents(request)?;
         access::may(cred, &parents.old, ACCESS_EXECUTE)?;
-        access::may(cred, parents.new(), ACCESS_EXECUTE)?;
+        access::may(cred, parents.to(), ACCESS_EXECUTE)?;
         let Some((source, _)) = old else { return Err(Code::NotFound) };
         let source = self.inode(source)?;
         let target = new.map(|(fid, _)| self.inode(fid)).transpose()?;
@@ -154,7 +154,7 @@ impl Mdt {
             target.touch(request.time);
             changes.remove_link(request.new_parent, &request.new_name, target.fid);
             if target.is_dir() {
-                parents.new_mut().nlink -= 1;
+                parents.to_mut().nlink -= 1;
                 self.drop_name(&mut changes, &mut target)?;
             } else if target.nlink <= 1 {
                 self.drop_name(&mut changes, &mut target)?;
@@ -198,11 +198,12 @@ impl Mdt {
 }
 
 impl Parents {
-    fn new(&self) -> &Inode {
+    /// The directory of the new name.
+    fn to(&self) -> &Inode {
         self.new.as_ref().unwrap_or(&self.old)
     }
 
-    fn new_mut(&mut self) -> &mut Inode {
+    fn to_mut(&mut self) -> &mut Inode {
         self.new.as_mut().unwrap_or(&mut self.old)
     }
 
@@ -251,9 +252,9 @@ fn check_rights(
     let cred = &request.cred;
     access::may_remove(cred, &parents.old, source)?;
     match target {
-        None => access::may_change(cred, parents.new())?,
+        None => access::may_change(cred, parents.to())?,
         Some(target) => {
-            access::may_remove(cred, parents.new(), target)?;
+            access::may_remove(cred, parents.to(), target)?;
             match (source.is_dir(), target.is_dir()) {
                 (true, false) if !exchange => return Err(Code::NotDirectory),
                 (false, true) if !exchange => return Err(Code::IsDirectory),
@@ -303,7 +304,8 @@ mod tests {
         client.mkdir(b, "empty");
         let (no, swap) = (RENAME_NOREPLACE, RENAME_EXCHANGE);
         let root = Fid::ROOT;
-        let table: &[((Fid, &str), (Fid, &str), u32, Code)] = &[
+        type Place = (Fid, &'static str);
+        let table: &[(Place, Place, u32, Code)] = &[
             ((a, "missing"), (b, "x"), 0, Code::NotFound),
             ((a, "f"), (b, "empty"), 0, Code::IsDirectory),
             ((b, "empty"), (a, "f"), 0, Code::NotDirectory),
