@@ -11,7 +11,8 @@ nodes="mgs mds oss1 oss2 cl1 cl2"
 declare -A ip=([mgs]=10.99.7.1 [mds]=10.99.7.2 [oss1]=10.99.7.3 [oss2]=10.99.7.4 [cl1]=10.99.7.5 [cl2]=10.99.7.6)
 
 ns() { echo "w$id$1"; }
-on() { local node=$1; shift; ip netns exec "$(ns "$node")" "$@"; }
+# Not `ip netns exec`: that would hide the mounts from everybody else.
+on() { local node=$1; shift; nsenter --net="/run/netns/$(ns "$node")" "$@"; }
 
 leave() {
   for client in cl1 cl2; do umount "$work/$client" 2>/dev/null || umount -l "$work/$client" 2>/dev/null; done
@@ -44,7 +45,10 @@ serve() {
   pids+=($!)
 }
 
-mount_on() { on "$1" "$WEFT" mount "${ip[mgs]}@tcp:/$fsname" "$work/$1"; }
+mount_on() {
+  on "$1" "$WEFT" mount "${ip[mgs]}@tcp:/$fsname" "$work/$1"
+  mountpoint -q "$work/$1"
+}
 
 t_start() {
   "$WEFT" format --mgs --fsname "$fsname" "$work/mgs"
@@ -55,7 +59,10 @@ t_start() {
 }
 
 # Bytes that crossed a node's link, both ways.
-bytes() { on "$1" cat /sys/class/net/eth0/statistics/rx_bytes /sys/class/net/eth0/statistics/tx_bytes | awk '{s+=$1} END {print s}'; }
+bytes() {
+  on "$1" ip -s -j link show dev eth0 |
+    python3 -c 'import json,sys; s = json.load(sys.stdin)[0]["stats64"]; print(s["rx"]["bytes"] + s["tx"]["bytes"])'
+}
 
 t_write_read() {
   dd if=/dev/urandom of="$work/data" bs=1M count=256 status=none
@@ -101,13 +108,13 @@ t_security() {
   kill -0 "${pids[@]}"
   echo alive > "$work/cl1/alive" && [ "$(cat "$work/cl2/alive")" = alive ]
   "$WEFT" format --ost --fsname "$fsname" --index 9 --mgsnode "${ip[mgs]}@tcp" "$work/ost9"
-  must_fail 1 timeout 30 ip netns exec "$(ns oss2)" "$WEFT" serve "$work/ost9" --listen "${ip[oss2]}:7999@tcp" \
+  must_fail 1 timeout 30 nsenter --net="/run/netns/$(ns oss2)" "$WEFT" serve "$work/ost9" --listen "${ip[oss2]}:7999@tcp" \
     --key "/etc/weft/$fsname.client.key"
 }
 
 t_used_index() {
   "$WEFT" format --ost --fsname "$fsname" --index 1 --mgsnode "${ip[mgs]}@tcp" "$work/other"
-  must_fail 1 timeout 30 ip netns exec "$(ns oss2)" "$WEFT" serve "$work/other" --listen "${ip[oss2]}:7999@tcp"
+  must_fail 1 timeout 30 nsenter --net="/run/netns/$(ns oss2)" "$WEFT" serve "$work/other" --listen "${ip[oss2]}:7999@tcp"
 }
 
 t_mount_weft() {
