@@ -33,8 +33,10 @@ use crate::ops::{Move, NewFile, Ops, WriteRequest, fid_of, mode_with_kind};
 const WRITE_BYTES_MAX: u32 = 1 << 20;
 /// Requests that the kernel may have under way without a thread that waits for them (asynchronous I/O).
 const BACKGROUND_MAX: u16 = 256;
-/// Neither names nor attributes are cached by the kernel: no lock protects them.
-const NOT_CACHED: Duration = Duration::ZERO;
+/// How long the kernel may keep names and attributes that nobody else can change.
+const KEPT: Duration = Duration::from_secs(3600);
+/// Where other clients may change them, the kernel keeps neither: no lock protects them.
+const NOT_KEPT: Duration = Duration::ZERO;
 /// FIDs are never used twice, so one generation is enough.
 const GENERATION: Generation = Generation(0);
 /// Preferred size of an I/O, as stat tells it, in bytes.
@@ -59,12 +61,16 @@ const WANTED: InitFlags = InitFlags::FUSE_ASYNC_READ
 pub struct Bridge {
     rt: Rt,
     ops: Arc<Ops>,
+    /// How long the kernel keeps what it is told.
+    keep: Duration,
 }
 
 impl Bridge {
-    /// Serves `ops` on `rt`.
-    pub fn new(rt: Rt, ops: Arc<Ops>) -> Bridge {
-        Bridge { rt, ops }
+    /// Serves `ops` on `rt`. With `exclusive` no other client can reach the file system, so whatever changes went
+    /// through this kernel, which may keep names and attributes. That a name is missing is never kept:
+    /// `lfs setstripe` makes files past the kernel's directory cache.
+    pub fn new(rt: Rt, ops: Arc<Ops>, exclusive: bool) -> Bridge {
+        Bridge { rt, ops, keep: if exclusive { KEPT } else { NOT_KEPT } }
     }
 
     fn run<F: Future<Output = ()> + Send + 'static>(&self, operation: impl FnOnce(Arc<Ops>) -> F) {
@@ -89,11 +95,13 @@ impl Filesystem for Bridge {
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (caller, name) = (caller_of(req), owned(name));
-        self.run(|ops| async move { entry(reply, ops.lookup(&caller, fid_of(parent.0), &name).await) });
+        let keep = self.keep;
+        self.run(|ops| async move { entry(reply, keep, ops.lookup(&caller, fid_of(parent.0), &name).await) });
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        self.run(|ops| async move { attributes(reply, ops.getattr(fid_of(ino.0)).await) });
+        let keep = self.keep;
+        self.run(|ops| async move { attributes(reply, keep, ops.getattr(fid_of(ino.0)).await) });
     }
 
     fn setattr(
@@ -119,8 +127,9 @@ impl Filesystem for Bridge {
         let mode = mode.map(|mode| mode & 0o7777);
         let change = AttrChange { mode, uid, gid, size, atime, mtime };
         let handle = fh.map(|fh| Handle(fh.0));
+        let keep = self.keep;
         self.run(|ops| async move {
-            attributes(reply, ops.setattr(&caller, fid_of(ino.0), change, handle).await);
+            attributes(reply, keep, ops.setattr(&caller, fid_of(ino.0), change, handle).await);
         });
     }
 
@@ -190,8 +199,9 @@ impl Filesystem for Bridge {
 
     fn link(&self, req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let (caller, name) = (caller_of(req), owned(newname));
+        let keep = self.keep;
         self.run(|ops| async move {
-            entry(reply, ops.link(&caller, fid_of(ino.0), fid_of(newparent.0), &name).await);
+            entry(reply, keep, ops.link(&caller, fid_of(ino.0), fid_of(newparent.0), &name).await);
         });
     }
 
@@ -216,16 +226,11 @@ impl Filesystem for Bridge {
         reply: ReplyCreate,
     ) {
         let (caller, name) = (caller_of(req), owned(name));
+        let keep = self.keep;
         self.run(|ops| async move {
             match ops.create(&caller, fid_of(parent.0), &name, mode, flags).await {
                 Ok((attr, handle)) => {
-                    reply.created(
-                        &NOT_CACHED,
-                        &file_attr(&attr),
-                        GENERATION,
-                        FileHandle(handle.0),
-                        FILE_FLAGS,
-                    );
+                    reply.created(&keep, &file_attr(&attr), GENERATION, FileHandle(handle.0), FILE_FLAGS);
                 }
                 Err(error) => reply.error(error.into()),
             }
@@ -510,9 +515,10 @@ impl Bridge {
         reply: ReplyEntry,
     ) {
         let (caller, name) = (caller_of(req), owned(name));
+        let keep = self.keep;
         self.run(|ops| async move {
             let new = NewFile { parent: fid_of(parent.0), name: &name, mode, rdev, target };
-            entry(reply, ops.make(&caller, new).await);
+            entry(reply, keep, ops.make(&caller, new).await);
         });
     }
 }
@@ -525,16 +531,16 @@ fn owned(name: &OsStr) -> Bytes {
     Bytes::copy_from_slice(name.as_bytes())
 }
 
-fn entry(reply: ReplyEntry, result: Result<Attr>) {
+fn entry(reply: ReplyEntry, keep: Duration, result: Result<Attr>) {
     match result {
-        Ok(attr) => reply.entry(&NOT_CACHED, &file_attr(&attr), GENERATION),
+        Ok(attr) => reply.entry(&keep, &file_attr(&attr), GENERATION),
         Err(error) => reply.error(error.into()),
     }
 }
 
-fn attributes(reply: ReplyAttr, result: Result<Attr>) {
+fn attributes(reply: ReplyAttr, keep: Duration, result: Result<Attr>) {
     match result {
-        Ok(attr) => reply.attr(&NOT_CACHED, &file_attr(&attr)),
+        Ok(attr) => reply.attr(&keep, &file_attr(&attr)),
         Err(error) => reply.error(error.into()),
     }
 }

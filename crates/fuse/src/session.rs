@@ -42,6 +42,9 @@ pub struct Options {
     pub no_exec: bool,
     /// Access times are not kept.
     pub no_atime: bool,
+    /// No other client can reach the file system: the kernel may keep names and attributes, and checks permissions
+    /// on what it keeps.
+    pub exclusive: bool,
 }
 
 /// Why nothing was mounted.
@@ -99,7 +102,7 @@ impl Mounted {
 pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mounted, MountError> {
     flush_io_first();
     let device = File::options().read(true).write(true).open(DEVICE).map_err(MountError::NoDevice)?;
-    let bridge = Bridge::new(rt, ops);
+    let bridge = Bridge::new(rt, ops, options.exclusive);
     let session = match mount_directly(&device, path, options)? {
         true => serve_device(bridge, device.into(), path)?,
         false => mount_by_helper(bridge, path, options)?,
@@ -136,7 +139,8 @@ fn mount_directly(device: &File, path: &Path, options: &Options) -> Result<bool,
         (options.no_atime, MountFlags::NOATIME),
     ];
     let flags = flags.iter().filter(|(on, _)| *on).fold(MountFlags::empty(), |all, (_, flag)| all | *flag);
-    let data = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other", device.as_raw_fd());
+    let check = if options.exclusive { ",default_permissions" } else { "" };
+    let data = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other{check}", device.as_raw_fd());
     let data = CString::new(data).expect("the text has no NUL");
     let kind = format!("fuse.{SUBTYPE}");
     match rustix::mount::mount(options.source.as_str(), path, kind, flags, Some(data.as_c_str())) {
@@ -168,7 +172,11 @@ fn mount_by_helper(bridge: Bridge, path: &Path, options: &Options) -> Result<Ses
         MountOption::Subtype(SUBTYPE.into()),
         if options.read_only { MountOption::RO } else { MountOption::RW },
     ];
-    let more = [(options.no_exec, MountOption::NoExec), (options.no_atime, MountOption::NoAtime)];
+    let more = [
+        (options.no_exec, MountOption::NoExec),
+        (options.no_atime, MountOption::NoAtime),
+        (options.exclusive, MountOption::DefaultPermissions),
+    ];
     config.mount_options.extend(more.into_iter().filter(|(on, _)| *on).map(|(_, option)| option));
     Session::new(bridge, path, &config).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => MountError::NoHelper(error),

@@ -149,6 +149,7 @@ impl MountOptions {
             no_dev: self.no_dev,
             no_exec: self.no_exec,
             no_atime: self.no_atime,
+            exclusive: false,
         }
     }
 

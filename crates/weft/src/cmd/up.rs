@@ -366,6 +366,8 @@ async fn serve_mount(
     status.serves = targets(plan).map(|target| target_name(plan, target)).collect();
     let options = Options {
         source: format!("{}:/{}", nids.first().cloned().unwrap_or_else(Nid::lo), plan.fsname),
+        // Without a listener this mount is the only client that there can be.
+        exclusive: plan.listen.is_none(),
         ..Options::default()
     };
     let mounted = match serving::mount(rt, &client, &plan.mountpoint, &options, status) {
