@@ -78,7 +78,7 @@ impl Cluster {
             for (target, path) in self.targets(&server) {
                 let mgs = if target == TargetId::MGS { Vec::new() } else { vec![nid("mgs")] };
                 let uuid =
-                    ClientId((u128::from(target.kind.to_u8()) << 64) | u128::from(target.index) | 1 << 100);
+                    ClientId((u128::from(target.kind.to_u8()) << 64) | u128::from(target.index) | (1 << 100));
                 let label = Label { fsname: fsname(), target, uuid, mgs };
                 Store::format(&rt, &path, &label).await.expect("an empty simulated disk can be formatted");
             }

@@ -6,9 +6,9 @@ const CELL: u64 = 16;
 /// The byte at `offset` of a file with this tag, written by write number `version`.
 pub fn byte(tag: u32, version: u32, offset: u64) -> u8 {
     let mut cell = [0u8; CELL as usize];
-    cell[..4].copy_from_slice(&(tag | 1 << 31).to_le_bytes());
+    cell[..4].copy_from_slice(&(tag | (1 << 31)).to_le_bytes());
     cell[4..8].copy_from_slice(&version.to_le_bytes());
-    cell[8..].copy_from_slice(&(offset / CELL | 1 << 63).to_le_bytes());
+    cell[8..].copy_from_slice(&((offset / CELL) | (1 << 63)).to_le_bytes());
     cell[(offset % CELL) as usize]
 }
 
