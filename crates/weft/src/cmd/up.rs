@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use client::{Client, Limits};
+use client::{AttrChange, Caller, Client, Limits};
 use fuse::control::Status;
 use fuse::session::Options;
-use proto::{FsName, Nid, TargetId};
+use proto::{Fid, FsName, Nid, TargetId};
 use rpc::{Hub, Keys, Role};
 use rt::Rt;
 use serde::{Deserialize, Serialize};
@@ -361,6 +362,7 @@ async fn serve_mount(
     let client = Client::mount(hub, vec![Nid::lo()], Limits::default())
         .await
         .map_err(|error| Failure::new(format!("the file system does not answer its own process: {error}")))?;
+    own_root(&client).await?;
     let mut status = serving::status(&plan.fsname, nids);
     status.data = plan.data.to_str().map(ToOwned::to_owned);
     status.serves = targets(plan).map(|target| target_name(plan, target)).collect();
@@ -381,6 +383,19 @@ async fn serve_mount(
     plan.place.ready(&greeting(plan));
     serving::serve_mount(rt, mounted, &client, signals).await;
     Ok(0)
+}
+
+/// Gives the root directory of a new file system to the user who runs it: nobody else could write to it.
+async fn own_root(client: &Client) -> Result<(), Failure> {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let failed = |error| Failure::new(format!("the root directory cannot be given to this user: {error}"));
+    if uid == 0 || client.getattr(Fid::ROOT).await.map_err(failed)?.uid != 0 {
+        return Ok(());
+    }
+    let root = Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new) };
+    let change = AttrChange { uid: Some(uid), gid: Some(gid), ..AttrChange::default() };
+    client.setattr(&root, Fid::ROOT, change, None).await.map_err(failed)?;
+    client.sync_all().await.map_err(failed)
 }
 
 /// Every target, in the order of starting: the MGS first, which the others register with.
