@@ -6,6 +6,7 @@
 
 mod access;
 mod allocate;
+mod census;
 mod destroy;
 mod export;
 mod inode;
@@ -32,6 +33,7 @@ use rt::Rt;
 use store::{Store, StoreError};
 
 use crate::target::{self, Env, Handler, Session, Stop};
+use census::Census;
 use export::Export;
 use inode::Inode;
 use locks::Locks;
@@ -55,6 +57,7 @@ pub struct Mdt {
     stop: Stop,
     locks: Locks,
     opens: Opens,
+    census: Census,
     sequences: Sequences,
     osts: Arc<Osts>,
     /// The root's default layout, which directories without one of their own follow.
@@ -77,6 +80,7 @@ impl Handler for Mdt {
             stop: env.stop.clone(),
             locks: Locks::default(),
             opens: Opens::default(),
+            census: Census::take(&store)?,
             sequences,
             root_hint: RwLock::new(root_hint),
             destroyer: Arc::new(destroy::Destroyer::open(&env, osts.clone())?),
@@ -158,12 +162,13 @@ impl Mdt {
             tracing::error!(%error, "the space of the target is not known");
             Code::Io
         })?;
+        let files_free = space.available / namespace::BYTES_PER_FILE;
         Ok(target::Done::unchanged(Reply::Statfs(proto::wire::messages::Space {
             bytes_total: space.total,
             bytes_free: space.free,
             bytes_available: space.available,
-            files_total: space.total / namespace::BYTES_PER_FILE,
-            files_free: space.available / namespace::BYTES_PER_FILE,
+            files_total: self.census.inodes() + files_free,
+            files_free,
         })))
     }
 }

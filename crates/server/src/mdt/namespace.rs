@@ -149,6 +149,7 @@ impl Mdt {
 
     /// Takes an inode away with everything that belongs to it.
     fn drop_inode(&self, changes: &mut Changes, inode: &Inode) -> Result<(), Code> {
+        self.census.gone();
         changes.remove(keys::inode(inode.fid));
         changes.destroy_objects(inode);
         if inode.xattrs {

@@ -77,6 +77,7 @@ impl Mdt {
         }
         let reply = Created { attr: inode.attr(), layout: inode.layout.clone(), handle, existed: false };
         let done = self.commit(ctx, changes, Reply::Create(reply))?;
+        self.census.made();
         if opens {
             let opener = Opener { session: ctx.session().handle(), handle };
             self.opens.open(inode.fid, opener, writes, true);
