@@ -247,6 +247,7 @@ impl Player {
 
     async fn put_back(&self, handle: Handle, close: bool) {
         if close {
+            tracing::debug!(name = self.name, ?handle, "close");
             self.client.flush(handle).await.expect("no write failed");
             self.client.release(handle).await;
         }
@@ -279,6 +280,7 @@ impl Player {
             model.data[offset as usize..end].copy_from_slice(&data);
             data
         };
+        tracing::debug!(name = self.name, id, fid = %self.fid(id), ?handle, offset, len, "write");
         let written = self.client.write(handle, offset, &data).await;
         assert_eq!(written, Ok(len as u32), "{} write to {id}", self.name);
         self.put_back(handle, close).await;

@@ -175,6 +175,8 @@ impl Shared {
             }
             return;
         }
+        // A size that was asked for earlier must not reach the MDT later.
+        let Ok(_turn) = file.telling.acquire().await else { return };
         // No truncate may come between the question for the size and the answer to the MDT.
         let Ok(_order) = file.shared().await else { return };
         let size = match self.size_to_tell(&file).await {

@@ -197,6 +197,7 @@ impl Shared {
     /// Tells the MDT that a handle is not used any more; a refusal has no one to tell it to.
     pub(crate) async fn send_close(&self, close: Close) -> Option<Transno> {
         let fid = close.fid;
+        tracing::debug!(%fid, handle = close.handle, size = close.size.as_ref().map(|size| size.size), "close");
         let result = match self.targets.mdt() {
             Ok(mdt) => mdt.call(close).await,
             Err(error) => Err(error),

@@ -23,6 +23,8 @@ pub(crate) struct FileState {
     pub(crate) inner: Mutex<Inner>,
     /// Told whenever an OST has answered.
     pub(crate) answered: Notify,
+    /// Held from the question for the size until the MDT has answered.
+    pub(crate) telling: Semaphore,
     order: Semaphore,
 }
 
@@ -79,6 +81,7 @@ impl FileState {
                 error: (0, None),
             }),
             answered: Notify::new(),
+            telling: Semaphore::new(1),
             order: Semaphore::new(ORDER_ALL as usize),
         }
     }

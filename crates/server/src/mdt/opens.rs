@@ -34,6 +34,9 @@ struct Handle {
 struct OpenFile {
     handles: SmallVec<[Handle; 2]>,
     size: SizeState,
+    /// Several sessions had it open for writing at the same time: what each of them asked the objects may have been
+    /// answered before another one's last write.
+    shared: bool,
 }
 
 /// What is known of the size of a file since it was opened for writing.
@@ -98,6 +101,8 @@ impl Opens {
         if write && !file.is_written() {
             file.size = if size_known { SizeState::Unchanged } else { SizeState::Unknown };
         }
+        let with_others = file.handles.iter().any(|h| h.write && h.opener.session != opener.session);
+        file.shared |= write && with_others;
         file.handles.push(Handle { opener, write });
     }
 
@@ -163,8 +168,8 @@ impl OpenFile {
         self.size = match (before, size) {
             (before, None) if !wrote => before,
             (_, None) => SizeState::Unknown,
-            (SizeState::Told(a), Some(b)) => SizeState::Told(newest(a, b)),
-            (SizeState::Unchanged, Some(size)) => SizeState::Told(size),
+            // A session tells sizes in the order in which it learnt them.
+            (SizeState::Told(_) | SizeState::Unchanged, Some(size)) => SizeState::Told(size),
             // Who wrote before may have data on its way; the last one to write has seen all that came.
             (SizeState::Unknown, Some(size)) if !self.is_written() => SizeState::Told(size),
             (SizeState::Unknown, Some(_)) => SizeState::Unknown,
@@ -173,21 +178,12 @@ impl OpenFile {
 
     /// The outcome, when nobody has the file open for writing any more.
     fn settled(&mut self) -> ClosedSize {
-        match std::mem::take(&mut self.size) {
-            SizeState::Unchanged => ClosedSize::AsBefore,
-            SizeState::Told(size) => ClosedSize::Told(size),
-            SizeState::Unknown => ClosedSize::Unknown,
+        match (std::mem::take(&mut self.size), std::mem::take(&mut self.shared)) {
+            (SizeState::Told(_), true) => ClosedSize::Unknown,
+            (SizeState::Unchanged, _) => ClosedSize::AsBefore,
+            (SizeState::Told(size), false) => ClosedSize::Told(size),
+            (SizeState::Unknown, _) => ClosedSize::Unknown,
         }
-    }
-}
-
-/// Each writer may know its own writes only, so the file reaches as far as the farthest.
-fn newest(a: SizeUpdate, b: SizeUpdate) -> SizeUpdate {
-    SizeUpdate {
-        size: a.size.max(b.size),
-        blocks: a.blocks.max(b.blocks),
-        mtime: a.mtime.max(b.mtime),
-        ctime: a.ctime.max(b.ctime),
     }
 }
 
@@ -230,7 +226,13 @@ mod tests {
         opens.open(FILE, A, true, true);
         opens.open(FILE, B, true, false);
         assert_eq!(closed(&opens, A, true, Some(100)), (false, ClosedSize::Stays));
-        assert_eq!(closed(&opens, B, true, Some(50)), (true, ClosedSize::Told(size(100))));
+        // Neither knows whether the other wrote after it had asked the objects.
+        assert_eq!(closed(&opens, B, true, Some(50)), (true, ClosedSize::Unknown));
+        let again = Opener { handle: 2, ..A };
+        opens.open(FILE, A, true, true);
+        opens.open(FILE, again, true, false);
+        assert_eq!(closed(&opens, A, true, Some(100)), (false, ClosedSize::Stays));
+        assert_eq!(closed(&opens, again, true, Some(50)), (true, ClosedSize::Told(size(50))));
         opens.open(FILE, A, true, true);
         opens.open(FILE, B, true, false);
         assert_eq!(closed(&opens, A, true, None), (false, ClosedSize::Stays));

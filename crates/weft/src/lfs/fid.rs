@@ -23,7 +23,7 @@ pub struct FidArguments {
     /// The file system: its name, or a path in it
     #[arg(value_name = "FSNAME|PATH")]
     filesystem: PathBuf,
-    /// FIDs, for example [0x200000400:0x1:0x0]
+    /// FIDs, for example `[0x200000400:0x1:0x0]`
     #[arg(required = true, value_name = "FID")]
     fids: Vec<Fid>,
 }
