@@ -50,11 +50,16 @@ pub struct Options {
 /// Why nothing was mounted.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// The kernel has no FUSE, or it is not permitted here.
+    /// The kernel has no FUSE.
     #[error(
-        "{DEVICE} cannot be opened ({0}): load the kernel module with \"modprobe fuse\", and in a container pass the device in"
+        "there is no {DEVICE}: load the kernel module with \"modprobe fuse\", and in a container pass the device in"
     )]
-    NoDevice(io::Error),
+    NoDevice,
+    /// FUSE is not permitted here.
+    #[error(
+        "{DEVICE} cannot be opened ({0}): have root run \"chmod 666 {DEVICE}\", and in a container permit the device"
+    )]
+    DeviceForbidden(io::Error),
     /// There is no directory to mount on.
     #[error("{path} is not a directory that can be mounted on: {error}")]
     MountPoint {
@@ -101,7 +106,13 @@ impl Mounted {
 /// Mounts `ops` on `path` and serves it on threads of its own.
 pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mounted, MountError> {
     flush_io_first();
-    let device = File::options().read(true).write(true).open(DEVICE).map_err(MountError::NoDevice)?;
+    let device = File::options().read(true).write(true).open(DEVICE).map_err(|error| {
+        if error.kind() == io::ErrorKind::NotFound {
+            MountError::NoDevice
+        } else {
+            MountError::DeviceForbidden(error)
+        }
+    })?;
     let bridge = Bridge::new(rt, ops, options.exclusive);
     let session = match mount_directly(&device, path, options)? {
         true => serve_device(bridge, device.into(), path)?,

@@ -66,7 +66,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 
 fn list_devices() -> Outcome {
     let mut number = 0;
-    for entry in mountpoint::all()? {
+    for entry in mountpoint::usable()? {
         let path = &entry.path;
         let (Ok(status), Ok(config)) = (mountpoint::status(path), configuration(path)) else { continue };
         for line in devices(&status, &config) {
@@ -134,7 +134,7 @@ fn parameters() -> Vec<(&'static str, Value)> {
 
 /// `healthy`, or what is not.
 fn health() -> Result<String, Failure> {
-    for entry in mountpoint::all()? {
+    for entry in mountpoint::usable()? {
         let silent = match crate::control::get::<Spaces>(&entry.path, control::SPACE) {
             Ok(spaces) => spaces.targets.iter().any(|target| target.space.is_none()),
             Err(_) => true,

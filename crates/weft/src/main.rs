@@ -23,8 +23,9 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     // `weft lfs ...` works where nobody has made the links yet.
-    let called_by_name = program(&arguments) == "weft";
-    if called_by_name && arguments.get(1).is_some_and(|word| word == "lfs" || word == "lctl") {
+    let called_as_tool =
+        matches!(program(&arguments).as_str(), "lfs" | "lctl" | "mount.weft" | "mount.fuse.weft");
+    if !called_as_tool && arguments.get(1).is_some_and(|word| word == "lfs" || word == "lctl") {
         arguments.remove(0);
     }
     match program(&arguments).as_str() {

@@ -43,6 +43,15 @@ pub fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
+/// Every weft mount of this machine that this user may look into, in the order of mounting. A user's mount is for that
+/// user alone, even root is kept out.
+pub fn usable() -> Result<Vec<MountEntry>, Failure> {
+    let denied = |path: &Path| {
+        status(path).is_err_and(|error| matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)))
+    };
+    Ok(all()?.into_iter().filter(|entry| !denied(&entry.path)).collect())
+}
+
 /// Every weft mount of this machine, in the order of mounting.
 pub fn all() -> Result<Vec<MountEntry>, Failure> {
     let mounts = session::mounts().map_err(|error| {
@@ -67,6 +76,10 @@ pub fn state(path: &Path) -> Result<State, Failure> {
         Some(_) => match status(path) {
             Ok(status) => Ok(State::Up(Box::new(status))),
             Err(error) if is_dead(&error) => Ok(State::Dead),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(Failure::new(format!(
+                "the mount at {} is another user's; ask that user, or name another mount point",
+                path.display()
+            ))),
             Err(error) => Err(Failure::new(format!(
                 "the mount at {} does not say what it is: {}; take it away with \"umount -l {}\"",
                 path.display(),

@@ -10,6 +10,7 @@ use fuse::ops::Ops;
 use fuse::session::{self, Mounted};
 use proto::{Code, FsName, Nid, TargetKind};
 use rpc::Hub;
+use rt::os::process::Signals;
 use rt::{Addr, Rt};
 use server::{Running, StartError};
 
@@ -27,8 +28,13 @@ pub fn start_runtime() -> Result<(rt::os::Node, Rt), Failure> {
     Ok((node, rt))
 }
 
+/// Takes the signals that tell the process to end. Call before threads are started.
+pub fn catch_signals() -> Result<Signals, Failure> {
+    Signals::catch().map_err(|error| Failure::new(format!("signals cannot be taken: {error}")))
+}
+
 /// Starts targets in the given order; stops those that run if one does not start.
-pub async fn start(hub: &Hub, configs: Vec<server::Config>) -> Result<Vec<Running>, Failure> {
+pub async fn start(hub: &Hub, configs: Vec<server::Config>) -> Result<Vec<Running>, StartError> {
     let mut running = Vec::new();
     for config in configs {
         match server::start(hub, config).await {
@@ -38,11 +44,17 @@ pub async fn start(hub: &Hub, configs: Vec<server::Config>) -> Result<Vec<Runnin
             }
             Err(error) => {
                 stop(running).await;
-                return Err(start_failure(error));
+                return Err(error);
             }
         }
     }
     Ok(running)
+}
+
+/// Whether another process has the target.
+pub fn is_in_use(error: &StartError) -> bool {
+    matches!(error, StartError::Store { error: store::StoreError::Io(error), .. }
+        if error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
 /// Stops targets: the MDT while the OSTs can still be told what to destroy, the MGS last.
@@ -59,11 +71,11 @@ pub async fn stop(mut running: Vec<Running>) {
     }
 }
 
-fn start_failure(error: StartError) -> Failure {
+/// Why a target does not start, for a person.
+pub fn start_failure(error: StartError) -> Failure {
+    let in_use = is_in_use(&error);
     match error {
-        StartError::Store { path, error: store::StoreError::Io(error) }
-            if error.kind() == std::io::ErrorKind::WouldBlock =>
-        {
+        StartError::Store { path, .. } if in_use => {
             Failure::new(format!("{path} is in use by another process; stop that one first"))
         }
         StartError::Store { path, error: store::StoreError::NotATarget(why) } => {
@@ -143,8 +155,8 @@ pub fn mount(
 }
 
 /// Waits until the mount is taken away or the process is told to end, and then ends the client.
-pub async fn serve_mount(rt: &Rt, mut mounted: Mounted, client: &Client, signals: &rt::os::process::Signals) {
-    let told = either(mounted.ended(), signals.wait(rt)).await;
+pub async fn serve_mount(mut mounted: Mounted, client: &Client, signals: &Signals) {
+    let told = either(mounted.ended(), signals.wait()).await;
     match told {
         Either::First(Ok(())) => tracing::info!("unmounted"),
         Either::First(Err(error)) => tracing::error!(%error, "the kernel ended the mount"),

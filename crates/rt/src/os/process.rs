@@ -2,35 +2,55 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::Rt;
+use crate::sync::Notify;
 
 /// The signals that tell a process to end in order: SIGTERM and SIGINT.
 #[derive(Debug)]
-pub struct Signals(());
+pub struct Signals {
+    told: Arc<Told>,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    already: AtomicBool,
+    now: Notify,
+}
 
 impl Signals {
-    /// Takes the signals from now on, instead of ending the process at once. Call before any thread is started:
-    /// threads inherit it.
+    /// Takes the signals from now on, instead of ending the process at once. Call before any other thread is started:
+    /// threads inherit it. Takes a thread until the process ends.
     #[allow(unsafe_code)]
-    pub fn catch() -> Signals {
+    pub fn catch() -> io::Result<Signals> {
         let set = signal_set();
         // SAFETY: `set` is an initialised signal set, and no old set is asked for.
-        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
-        Signals(())
-    }
-
-    /// Waits for one of the signals. Takes a thread until the process ends.
-    #[allow(unsafe_code)]
-    pub async fn wait(&self, rt: &Rt) {
-        rt.offload(|| {
-            let set = signal_set();
+        let error = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+        if error != 0 {
+            return Err(io::Error::from_raw_os_error(error));
+        }
+        let told = Arc::new(Told::default());
+        let teller = told.clone();
+        std::thread::Builder::new().name("weft-signals".into()).spawn(move || {
             let mut signal = 0;
-            // SAFETY: both point to initialised values that live across the call. Fails only for signals that do
+            // SAFETY: both point to initialised values that live across the call. It fails only for signals that do
             // not exist.
             unsafe { libc::sigwait(&raw const set, &raw mut signal) };
-        })
-        .await;
+            teller.already.store(true, Ordering::Release);
+            teller.now.notify_waiters();
+        })?;
+        Ok(Signals { told })
+    }
+
+    /// Waits for the first of the signals; at once if it has come.
+    pub async fn wait(&self) {
+        // Listens before it looks, so that nothing is missed between.
+        let mut now = std::pin::pin!(self.told.now.notified());
+        now.as_mut().enable();
+        if !self.told.already.load(Ordering::Acquire) {
+            now.await;
+        }
     }
 }
 

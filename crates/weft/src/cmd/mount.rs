@@ -200,7 +200,7 @@ pub fn mount(mut request: Request) -> Outcome {
 }
 
 fn serve(request: &Request, key: &Path) -> Outcome {
-    let signals = rt::os::process::Signals::catch();
+    let signals = serving::catch_signals()?;
     let (node, rt) = serving::start_runtime()?;
     let keys = Keys { server: None, client: Some(keys::read(key)?) };
     node.block_on(async {
@@ -223,7 +223,7 @@ fn serve(request: &Request, key: &Path) -> Outcome {
             }
         };
         request.place.ready(&format!("{source} is mounted at {}", request.mountpoint.display()));
-        serving::serve_mount(&rt, mounted, &client, &signals).await;
+        serving::serve_mount(mounted, &client, &signals).await;
         hub.close().await;
         Ok(0)
     })

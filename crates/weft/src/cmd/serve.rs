@@ -35,7 +35,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         return Err(Failure::usage("0@lo cannot be listened at; write --listen ADDRESS@tcp"));
     }
     Place::Foreground.enter()?;
-    let signals = rt::os::process::Signals::catch();
+    let signals = serving::catch_signals()?;
     let (node, rt) = serving::start_runtime()?;
     node.block_on(async {
         let labels = labels(&rt, &arguments.directories).await?;
@@ -52,10 +52,10 @@ pub fn run(arguments: Arguments) -> Outcome {
             labels.iter().map(|(_, label)| format!("{fsname}-{}", label.target)).collect();
         let at: Vec<String> = nids.iter().map(ToString::to_string).collect();
         tracing::info!(targets = names.join(" "), nids = at.join(" "), server, "starting");
-        let running = start_unless_told(&rt, &hub, configs.collect(), &signals).await?;
+        let running = start_unless_told(&hub, configs.collect(), &signals).await?;
         if let Some(running) = running {
             Place::Foreground.ready(&format!("serving {} at {}", names.join(" "), at.join(" ")));
-            signals.wait(&rt).await;
+            signals.wait().await;
             serving::stop(running).await;
         }
         hub.close().await;
@@ -65,16 +65,15 @@ pub fn run(arguments: Arguments) -> Outcome {
 
 /// Starts targets; `None` if the process is told to end before (a target waits for its MGS for ever).
 async fn start_unless_told(
-    rt: &Rt,
     hub: &Hub,
     configs: Vec<server::Config>,
     signals: &rt::os::process::Signals,
 ) -> Result<Option<Vec<server::Running>>, Failure> {
     let mut starting = std::pin::pin!(serving::start(hub, configs));
-    let mut told = std::pin::pin!(signals.wait(rt));
+    let mut told = std::pin::pin!(signals.wait());
     std::future::poll_fn(|cx| {
         if let std::task::Poll::Ready(result) = starting.as_mut().poll(cx) {
-            return std::task::Poll::Ready(result.map(Some));
+            return std::task::Poll::Ready(result.map(Some).map_err(serving::start_failure));
         }
         told.as_mut().poll(cx).map(|()| Ok(None))
     })

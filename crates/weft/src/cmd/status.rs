@@ -49,7 +49,7 @@ struct TargetReport {
 pub fn run(arguments: &Arguments) -> Outcome {
     let paths = match &arguments.mountpoint {
         Some(path) => vec![mountpoint::absolute(path)?],
-        None => mountpoint::all()?.into_iter().map(|entry| entry.path).collect(),
+        None => mountpoint::usable()?.into_iter().map(|entry| entry.path).collect(),
     };
     let reports: Vec<Report> = paths.iter().map(|path| report(path)).collect::<Result<_, _>>()?;
     if arguments.json {

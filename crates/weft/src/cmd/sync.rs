@@ -19,7 +19,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Outcome {
     let paths = match &arguments.mountpoint {
         Some(path) => vec![mountpoint::absolute(path)?],
-        None => mountpoint::all()?.into_iter().map(|entry| entry.path).collect(),
+        None => mountpoint::usable()?.into_iter().map(|entry| entry.path).collect(),
     };
     if paths.is_empty() {
         return Err(Failure::new("no weft file system is mounted here; nothing is to be written"));

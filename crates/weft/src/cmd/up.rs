@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::{AttrChange, Caller, Client, Limits};
 use fuse::control::Status;
@@ -13,6 +14,7 @@ use proto::{Fid, FsName, Nid, TargetId};
 use rpc::{Hub, Keys, Role};
 use rt::Rt;
 use serde::{Deserialize, Serialize};
+use server::Running;
 use store::Store;
 
 use crate::cmd::format::{self, text};
@@ -55,6 +57,9 @@ const OSTS_MAX: i64 = 256;
 const OSS_DEFAULT: u32 = 2;
 const OSTS_DEFAULT: u32 = 4;
 const FSNAME_DEFAULT: &str = "weft";
+/// How long a process that is stopping may still have the targets.
+const PREDECESSOR_WAIT: Duration = Duration::from_secs(20);
+const PREDECESSOR_TICK: Duration = Duration::from_millis(50);
 /// The file beside the targets that says what they are together.
 const SETTINGS_FILE: &str = "settings.json";
 /// The log beside the targets.
@@ -325,7 +330,7 @@ fn arguments_of(plan: &Plan) -> Vec<OsString> {
 }
 
 fn serve(plan: &Plan) -> Outcome {
-    let signals = rt::os::process::Signals::catch();
+    let signals = serving::catch_signals()?;
     let (node, rt) = serving::start_runtime()?;
     node.block_on(async {
         let server_key = keys::resolve(None, &plan.fsname, Role::Server)?;
@@ -339,17 +344,30 @@ fn serve(plan: &Plan) -> Outcome {
             nids = serving::listen(&hub, listen).await?;
         }
         nids.push(Nid::lo());
-        let configs = targets(plan).map(|target| server::Config {
-            path: directory(plan, target).to_string_lossy().into_owned(),
-            nids: nids.clone(),
-            server: server_of(plan, target),
-        });
-        let running = serving::start(&hub, configs.collect()).await?;
+        let running = start_targets(&rt, &hub, plan, &nids).await?;
         let outcome = serve_mount(&rt, &hub, plan, &nids, &signals).await;
         serving::stop(running).await;
         hub.close().await;
         outcome
     })
+}
+
+/// Starts every target. The process that had them before may still be stopping: it is waited for.
+async fn start_targets(rt: &Rt, hub: &Hub, plan: &Plan, nids: &[Nid]) -> Result<Vec<Running>, Failure> {
+    let patience = rt.now() + PREDECESSOR_WAIT;
+    loop {
+        let configs = targets(plan).map(|target| server::Config {
+            path: directory(plan, target).to_string_lossy().into_owned(),
+            nids: nids.to_vec(),
+            server: server_of(plan, target),
+        });
+        match serving::start(hub, configs.collect()).await {
+            Err(error) if serving::is_in_use(&error) && rt.now() < patience => {
+                rt.sleep(PREDECESSOR_TICK).await;
+            }
+            result => return result.map_err(serving::start_failure),
+        }
+    }
 }
 
 async fn serve_mount(
@@ -381,7 +399,7 @@ async fn serve_mount(
         }
     };
     plan.place.ready(&greeting(plan));
-    serving::serve_mount(rt, mounted, &client, signals).await;
+    serving::serve_mount(mounted, &client, signals).await;
     Ok(0)
 }
 

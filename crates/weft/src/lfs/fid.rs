@@ -62,7 +62,7 @@ pub fn fid2path(arguments: &FidArguments) -> Outcome {
 }
 
 fn find(filesystem: &Path) -> Result<PathBuf, Failure> {
-    let by_name = mountpoint::all()?.into_iter().find(|entry| {
+    let by_name = mountpoint::usable()?.into_iter().find(|entry| {
         mountpoint::status(&entry.path)
             .is_ok_and(|status| Some(status.fsname.as_str()) == filesystem.to_str())
     });

@@ -72,7 +72,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 fn mounts(path: Option<&Path>) -> Result<Vec<PathBuf>, Failure> {
     match path {
         None => {
-            let all: Vec<PathBuf> = mountpoint::all()?.into_iter().map(|entry| entry.path).collect();
+            let all: Vec<PathBuf> = mountpoint::usable()?.into_iter().map(|entry| entry.path).collect();
             if all.is_empty() {
                 Err(Failure::new("error: no weft file system is mounted here"))
             } else {
