@@ -31,10 +31,17 @@ impl Source {
     }
 }
 
+impl Source {
+    /// Where the MGS may be, as text.
+    pub fn nids(&self) -> String {
+        let nids: Vec<String> = self.mgs.iter().map(ToString::to_string).collect();
+        nids.join(",")
+    }
+}
+
 impl std::fmt::Display for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let nids: Vec<String> = self.mgs.iter().map(ToString::to_string).collect();
-        write!(f, "{}:/{}", nids.join(","), self.fsname)
+        write!(f, "{}:/{}", self.nids(), self.fsname)
     }
 }
 

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use client::{Client, Limits};
 use fuse::session::Options;
+use proto::wire::messages::{Config, GetConfig};
+use proto::{ClientId, Code, TargetId, TargetKind};
 use rpc::{Hub, Keys, Role};
+use rt::Rt;
 
 use crate::daemon::{self, Place};
 use crate::failure::{Failure, Outcome};
@@ -38,6 +41,8 @@ pub struct Arguments {
 
 /// How long the MGS may take to answer.
 const MGS_WAIT: Duration = Duration::from_secs(10);
+/// How long the MDT may take then: after a restart it first waits for the clients that it had.
+const MDT_WAIT: Duration = Duration::from_secs(300);
 
 /// What is to be done.
 #[derive(Debug)]
@@ -206,11 +211,12 @@ fn serve(request: &Request, key: &Path) -> Outcome {
     node.block_on(async {
         let source = &request.source;
         let hub = Hub::new(rt.clone(), source.fsname.clone(), keys);
+        let config = ask_mgs(&rt, &hub, source).await?;
         let mounting = Client::mount(&hub, source.mgs.clone(), Limits::default());
-        let client = match rt.timeout(MGS_WAIT, mounting).await {
+        let client = match rt.timeout(MDT_WAIT, mounting).await {
             Some(Ok(client)) => client,
             Some(Err(error)) => return Err(refused(source, error)),
-            None => return Err(unanswered(source)),
+            None => return Err(mdt_unanswered(source, &config)),
         };
         let status = serving::status(&source.fsname, &source.mgs);
         let options = request.options.session(source);
@@ -229,26 +235,53 @@ fn serve(request: &Request, key: &Path) -> Outcome {
     })
 }
 
+/// Asks the MGS what there is to mount, so that it is known who does not answer.
+async fn ask_mgs(rt: &Rt, hub: &Hub, source: &Source) -> Result<Config, Failure> {
+    let asker = ClientId(u128::from(rt.random_u64()) << 64 | u128::from(rt.random_u64()));
+    let mgs = hub.import(TargetId::MGS, asker, Role::Client, source.mgs.clone());
+    let question = GetConfig { fsname: source.fsname.to_string(), known: 0, wait_ms: 0 };
+    let Some(answer) = rt.timeout(MGS_WAIT, mgs.call(question)).await else {
+        return Err(mgs_unanswered(source));
+    };
+    let config = answer.map_err(|error| refused(source, error.into()))?.reply;
+    mgs.disconnect().await;
+    Ok(config)
+}
+
 fn refused(source: &Source, error: client::Error) -> Failure {
-    use proto::Code;
     match error {
         client::Error::Refused(Code::Forbidden) => Failure::new(format!(
             "{source} does not accept the key; copy the clients' key from the server, or use --key"
         )),
-        client::Error::Refused(Code::WrongFilesystem | Code::NotHere) => {
-            Failure::new(format!("{source} is not served there; check the name of the file system"))
-        }
+        client::Error::Refused(Code::WrongFilesystem | Code::NotHere | Code::NotFound) => Failure::new(
+            format!("file system {} is not served at {}; check the name", source.fsname, source.nids()),
+        ),
         other => Failure::new(format!("{source} cannot be mounted: {other}")),
     }
 }
 
-fn unanswered(source: &Source) -> Failure {
-    let nids: Vec<String> = source.mgs.iter().map(ToString::to_string).collect();
+fn mgs_unanswered(source: &Source) -> Failure {
     Failure::new(format!(
-        "no answer from the MGS at {} (or from the MDT) within {} seconds; check the address, the network, the key, and that \"weft serve\" runs there",
-        nids.join(", "),
+        "no answer from the MGS at {} within {} seconds; check the address, the network, the key, and that \"weft serve\" runs there",
+        source.nids(),
         MGS_WAIT.as_secs()
     ))
+}
+
+fn mdt_unanswered(source: &Source, config: &Config) -> Failure {
+    let mdt = config.targets.iter().find(|entry| entry.target.kind == TargetKind::Mdt);
+    let why = match mdt {
+        None => "knows no MDT of it; start \"weft serve\" for the MDT".to_owned(),
+        Some(entry) => {
+            let nids: Vec<String> = entry.nids.iter().map(ToString::to_string).collect();
+            format!(
+                "answers, but {} at {} does not; check that \"weft serve\" runs there (its log tells whether it is recovering)",
+                entry.target,
+                nids.join(", ")
+            )
+        }
+    };
+    Failure::new(format!("{source} is not mounted within {} seconds: the MGS {why}", MDT_WAIT.as_secs()))
 }
 
 /// The mount point, if it can be mounted on. What a process left behind that is gone is cleaned up.
