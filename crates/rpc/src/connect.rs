@@ -256,7 +256,14 @@ impl Import {
             if matches!(state.phase, Phase::Closed) {
                 return Err(Failure::Closed);
             }
-            self.take_over(&mut state, connected)
+            let (outcome, plan) = self.take_over(&mut state, connected);
+            match outcome {
+                // What an attempt before this one left undone remains to be done.
+                Outcome::SameBoot => {}
+                Outcome::Restarted => state.recovering = true,
+                Outcome::Forgotten => state.recovering = false,
+            }
+            (outcome, plan)
         };
         tracing::info!(
             target = %self.target, ?outcome, replays = plan.replays.len(), resends = plan.resends.len(),
@@ -275,7 +282,7 @@ impl Import {
             }
         }
         self.opened(carrier, connected, epoch)?;
-        if outcome == Outcome::Restarted {
+        if std::mem::take(&mut self.state.lock().recovering) {
             self.end_of_replays();
         }
         Ok(())
@@ -343,7 +350,10 @@ impl Import {
             }
         };
         match result {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.state.lock().requests.replayed(replay.transno);
+                Ok(())
+            }
             Err(code @ (Code::TryAgain | Code::NoSession | Code::NotHere)) => {
                 Err(Failure::Again(format!("{} refuses a replay: {code}", self.target)))
             }

@@ -148,6 +148,8 @@ pub(crate) struct State {
     pub(crate) flights: BTreeMap<Xid, Flight>,
     /// The replay whose reply is awaited.
     pub(crate) replaying: Option<(Xid, oneshot::Sender<Result<(), Code>>)>,
+    /// The target restarted, and was not told yet that no more replays come.
+    pub(crate) recovering: bool,
     pub(crate) watching: bool,
     pub(crate) session: u64,
     pub(crate) session_epoch: u64,
@@ -205,6 +207,7 @@ impl Import {
             requests: ClientSession::new(bounds),
             flights: BTreeMap::new(),
             replaying: None,
+            recovering: false,
             watching: false,
             session: 0,
             // Epochs go on growing if the same client comes back with a new import, after a reboot of its machine too.

@@ -126,6 +126,8 @@ pub struct ClientSession<M> {
     in_flight: BTreeMap<Xid, Sent<M>>,
     retained: BTreeMap<Transno, Retained<M>>,
     retained_bytes: usize,
+    /// Those of the retained that the target lost in a restart and has not taken again yet.
+    unreplayed: BTreeSet<Transno>,
     last_committed: Transno,
 }
 
@@ -140,6 +142,7 @@ impl<M> ClientSession<M> {
             in_flight: BTreeMap::new(),
             retained: BTreeMap::new(),
             retained_bytes: 0,
+            unreplayed: BTreeSet::new(),
             last_committed: Transno(0),
         }
     }
@@ -209,7 +212,9 @@ impl<M> ClientSession<M> {
             return;
         }
         self.last_committed = transno;
-        let rest = self.retained.split_off(&Transno(transno.0.saturating_add(1)));
+        let next = Transno(transno.0.saturating_add(1));
+        self.unreplayed = self.unreplayed.split_off(&next);
+        let rest = self.retained.split_off(&next);
         for gone in std::mem::replace(&mut self.retained, rest).into_values() {
             self.retained_bytes -= gone.bytes;
         }
@@ -234,7 +239,7 @@ impl<M> ClientSession<M> {
             Outcome::SameBoot => self.committed(last_committed),
             Outcome::Restarted => {
                 self.committed(last_committed);
-                plan.replays = self.retained.values().cloned().collect();
+                self.unreplayed = self.retained.keys().copied().collect();
             }
             Outcome::Forgotten => {
                 // The commit mark of a target that forgot the client says nothing about the client's changes: its
@@ -244,18 +249,29 @@ impl<M> ClientSession<M> {
                 }
                 self.retained.clear();
                 self.retained_bytes = 0;
+                self.unreplayed.clear();
                 self.last_committed = last_committed;
                 plan.evicted = self.in_flight.values().filter(|s| s.slot.is_some()).map(|s| s.xid).collect();
                 self.in_flight.retain(|_, sent| sent.slot.is_none());
                 self.slots_used.clear();
             }
         }
+        // The connection may have broken in the middle of the replays of this same boot: the rest is still owed. What
+        // was taken must not come again, since its slot may serve a later replay by now.
+        plan.replays =
+            self.unreplayed.iter().filter_map(|transno| self.retained.get(transno)).cloned().collect();
         plan.resends = self.in_flight.values().cloned().collect();
         plan
     }
 
+    /// The target has taken the replay of `transno`.
+    pub fn replayed(&mut self, transno: Transno) {
+        self.unreplayed.remove(&transno);
+    }
+
     /// The target refused the replay of `transno`: the change is lost.
     pub fn replay_refused(&mut self, transno: Transno) {
+        self.unreplayed.remove(&transno);
         if let Some(gone) = self.retained.remove(&transno) {
             self.retained_bytes -= gone.bytes;
         }
@@ -351,6 +367,28 @@ mod tests {
         assert_eq!(plan.resends.iter().map(|s| s.xid).collect::<Vec<_>>(), [open.xid]);
         assert!(session.answered(open.xid, Transno(6), Transno(0)).known);
         assert!(!session.answered(open.xid, Transno(6), Transno(0)).known, "a repeated reply");
+    }
+
+    #[test]
+    fn replays_without_an_answer_are_still_owed_after_a_lost_connection() {
+        let mut session = connected();
+        for n in 1..=5 {
+            let xid = change(&mut session, n).xid;
+            session.answered(xid, Transno(u64::from(n)), Transno(0));
+        }
+        let order = |plan: Resumption<u32>| plan.replays.iter().map(|r| r.transno.0).collect::<Vec<_>>();
+        assert_eq!(order(session.resume(Outcome::Restarted, 4, Transno(1))), [2, 3, 4, 5]);
+        session.replayed(Transno(2));
+        session.replay_refused(Transno(3));
+        assert_eq!(order(session.resume(Outcome::SameBoot, 4, Transno(1))), [4, 5]);
+        assert_eq!(order(session.resume(Outcome::Restarted, 4, Transno(1))), [2, 4, 5], "it lost all again");
+        session.committed(Transno(2));
+        session.replayed(Transno(4));
+        session.replayed(Transno(5));
+        assert!(order(session.resume(Outcome::SameBoot, 4, Transno(2))).is_empty());
+        session.resume(Outcome::Restarted, 4, Transno(2));
+        session.resume(Outcome::Forgotten, 4, Transno(9));
+        assert!(order(session.resume(Outcome::SameBoot, 4, Transno(9))).is_empty());
     }
 
     #[test]

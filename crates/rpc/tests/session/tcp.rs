@@ -111,6 +111,38 @@ fn a_refused_sync_is_told_and_tried_again_by_who_waits_for_room() {
     });
 }
 
+/// A connection that broke in the middle of the replays took the rest of them with it: the next connect found the boot
+/// known and replayed nothing.
+#[test]
+fn replays_go_on_over_the_next_connection() {
+    for broken_after in 1..=4 {
+        let sim = Sim::new(World::seed(broken_after));
+        sim.run(async {
+            let (disk, options) = (disk(), Options { lazy: true, ..Options::default() });
+            let server = Server::start(sim.rt("server"), &disk, options.clone()).await;
+            let hub = client_hub(sim.rt("client"));
+            let import = import(&hub, 1);
+            // One after the other: all use the same slot.
+            for _ in 0..5 {
+                import.call(GetSequence {}).await.expect("the target answers");
+            }
+            sim.crash("server");
+            drop(server);
+            let server = Server::start(rt::Rt::sim(sim.restart("server")), &disk, options).await;
+            while server.target.seen.lock().replays < broken_after {
+                sim.root().sleep(Duration::from_micros(1)).await;
+            }
+            sim.disconnect("client", "server");
+            let next = import.call(GetSequence {}).await.expect("the target answers");
+            assert_eq!((next.reply.seq, next.transno), (6, Transno(6)), "broken after {broken_after}");
+            assert_eq!(server.target.seen.lock().replays, 5, "each change once");
+            assert_eq!(import.state().evictions, 0);
+            import.committed(Transno(6)).await.expect("nothing is lost");
+            assert_eq!(disk.lock().counter, 6);
+        });
+    }
+}
+
 /// What a client learns that uses `keys` and `name`.
 fn greeting(keys: Keys, role: Role, name: &str) -> (Option<RpcError>, Option<String>) {
     let sim = Sim::new(World::seed(1));
