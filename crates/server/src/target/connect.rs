@@ -16,18 +16,29 @@ use super::recovery::PATIENCE;
 use super::session::{Begun, SESSIONS_MAX, Session, Whereabouts};
 use super::{Done, Handler, Target, answered, keys};
 
+/// A session that was opened, and what its client is told.
+type Opened<S> = (Arc<Session<S>>, msg::Connected);
+
 /// Where a peer of the same process is.
 const PEER_LOCAL: &str = "0@lo";
 
 impl<H: Handler> Target<H> {
-    pub(super) fn connect(&self, peer: &Peer, connect: &msg::Connect) -> Answer {
-        match self.try_connect(peer, connect) {
-            Ok(connected) => answered(Done::unchanged(Reply::Connect(connected))),
-            Err(code) => Answer::refuse(code),
+    pub(super) async fn connect(&self, peer: &Peer, connect: &msg::Connect) -> Answer {
+        let (session, connected) = match self.try_connect(peer, connect) {
+            Ok(connected) => connected,
+            Err(code) => return Answer::refuse(code),
+        };
+        // A client that was told it has a session sends changes, and a restart that forgot it would leave nobody
+        // knowing whether they happened. One of this process dies with the target and does not have to wait.
+        if peer.from.as_ref() != PEER_LOCAL
+            && let Err(error) = self.record_durable(&session).await
+        {
+            return Answer::refuse(code_of(&error));
         }
+        answered(Done::unchanged(Reply::Connect(connected)))
     }
 
-    fn try_connect(&self, peer: &Peer, connect: &msg::Connect) -> Result<msg::Connected, Code> {
+    fn try_connect(&self, peer: &Peer, connect: &msg::Connect) -> Result<Opened<H::Session>, Code> {
         if connect.fsname != self.fsname {
             return Err(Code::WrongFilesystem);
         }
@@ -47,7 +58,8 @@ impl<H: Handler> Target<H> {
                 session.set_epoch(connect.session_epoch);
                 self.recovery.is_back(connect.client);
                 let resumed = connect.boot == self.store.boot() || session.resumed();
-                return Ok(self.connected(&session, resumed));
+                let connected = self.connected(&session, resumed);
+                return Ok((session, connected));
             }
             // The client knows nothing of this session, so nothing of it can be asked for any more.
             self.end(&session);
@@ -57,10 +69,13 @@ impl<H: Handler> Target<H> {
             self.recovery.is_done(connect.client);
             return Err(Code::TryAgain);
         }
+        // Or what an earlier session of this client left would be taken away together with the new one's.
+        self.clear_away();
         let session = self.begin(peer, connect).map_err(|error| code_of(&error))?;
         let Some(session) = session else { return Err(Code::TryAgain) };
         let resumed = session.resumed();
-        Ok(self.connected(&session, resumed))
+        let connected = self.connected(&session, resumed);
+        Ok((session, connected))
     }
 
     /// A new session; `None` if there are too many.
@@ -114,14 +129,37 @@ impl<H: Handler> Target<H> {
     }
 
     /// Forgets a session and all that belongs to it. The caller holds the door.
-    fn end(&self, session: &Session<H::Session>) {
+    fn end(&self, session: &Arc<Session<H::Session>>) {
         if !self.sessions.remove(session) {
             return;
         }
         self.recovery.is_done(session.client());
-        self.handler.ended(session);
-        self.forget_records(session.client());
+        // While others replay, nothing else may draw a transno: theirs would be taken, and a commit mark beyond them
+        // would tell their clients that what they have not replayed yet is durable.
+        self.departed.lock().push(session.clone());
+        self.clear_away();
         tracing::info!(target = %self.id, client = %session.client(), "a session ends");
+    }
+
+    /// Takes away what sessions that ended have left in the store, unless others still replay. The caller holds the
+    /// door.
+    fn clear_away(&self) {
+        if self.recovery.is_active() {
+            return;
+        }
+        let departed = std::mem::take(&mut *self.departed.lock());
+        for session in departed {
+            self.handler.ended(&session);
+            self.forget_records(session.client());
+        }
+    }
+
+    /// Clears away what had to wait for the end of the replays.
+    pub(super) async fn clear_away_after_recovery(self: Arc<Self>) {
+        if self.stop.unless(self.recovery.until_over()).await.is_some() {
+            let _door = self.door.lock();
+            self.clear_away();
+        }
     }
 
     fn forget_records(&self, client: ClientId) {

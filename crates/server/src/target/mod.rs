@@ -130,6 +130,8 @@ pub struct Target<H: Handler> {
     recovery: Arc<Recovery>,
     under_way: Gauge,
     sessions: Sessions<H::Session>,
+    /// Sessions that ended and have something left in the store.
+    departed: Mutex<Vec<Arc<Session<H::Session>>>>,
     /// Held through each connect and disconnect: they follow one another.
     door: Mutex<()>,
     handler: Arc<H>,
@@ -160,12 +162,14 @@ impl<H: Handler> Target<H> {
             recovery,
             under_way: Gauge::default(),
             sessions,
+            departed: Mutex::new(Vec::new()),
             door: Mutex::new(()),
             handler,
             store,
         });
         if target.sessions.has_absent() {
             target.rt.spawn(target.clone().forget_the_absent());
+            target.rt.spawn(target.clone().clear_away_after_recovery());
         }
         Ok(target)
     }
@@ -191,7 +195,7 @@ impl<H: Handler> Target<H> {
             return Answer::refuse(Code::TryAgain);
         }
         let mut answer = match &call.request {
-            Request::Connect(connect) => self.connect(&call.peer, connect),
+            Request::Connect(connect) => self.connect(&call.peer, connect).await,
             _ => self.answer_in_session(call).await,
         };
         answer.last_committed = self.store.last_committed();
@@ -294,11 +298,16 @@ impl<H: Handler> Target<H> {
     /// Waits until the client's record is durable (or a replay of what follows would find no session) and the
     /// store has room.
     async fn prepare(&self, session: &Session<H::Session>) -> Result<(), StoreError> {
+        self.record_durable(session).await?;
+        self.store.room().await
+    }
+
+    async fn record_durable(&self, session: &Session<H::Session>) -> Result<(), StoreError> {
         if !session.is_durable() {
             self.store.committed(session.recorded()).await?;
             session.set_durable();
         }
-        self.store.room().await
+        Ok(())
     }
 }
 

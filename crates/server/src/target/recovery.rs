@@ -73,7 +73,12 @@ impl Recovery {
     /// The client is back, perhaps over a new connection.
     pub(super) fn is_back(&self, client: ClientId) {
         if let Some(waited) = self.clients.lock().get_mut(&client) {
-            *waited = Client { place: Place::Replaying, since: self.rt.now() };
+            waited.since = self.rt.now();
+            // A replay that waits for its turn goes on waiting: its answer goes to the new connection, and the client
+            // sends no other one before.
+            if !matches!(waited.place, Place::Waiting(..)) {
+                waited.place = Place::Replaying;
+            }
         }
     }
 
@@ -171,6 +176,23 @@ mod tests {
         sim.run(recovery.until_over());
         assert_eq!(*order.lock(), [2, 3, 4, 5, 6, 9]);
         assert_eq!(sim.run(recovery.turn(a, Transno(10))), Err(Code::Evicted));
+    }
+
+    #[test]
+    fn a_replay_goes_on_waiting_when_its_client_is_back() {
+        let sim = Sim::new(Options::default());
+        let rt = sim.rt("server");
+        let [a, b] = [ClientId(1), ClientId(2)];
+        let recovery = Arc::new(Recovery::new(&rt, [a, b]));
+        let (sender, turn) = oneshot::channel();
+        let waiting = recovery.clone();
+        rt.spawn(async move {
+            let _ = sender.send(waiting.turn(b, Transno(2)).await);
+        });
+        sim.run_for(Duration::from_secs(1));
+        recovery.is_back(b);
+        recovery.is_done(a);
+        assert_eq!(sim.run(turn).expect("the task lives"), Ok(()));
     }
 
     #[test]

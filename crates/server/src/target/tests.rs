@@ -97,6 +97,40 @@ fn replays_of_two_clients_rest_on_each_other() {
     assert_eq!(b.lookup(Fid::ROOT, "d").map(|attr| attr.nlink), Ok(3));
 }
 
+/// The record of a client that left in the middle of the replays took the transno of a change that was still to be
+/// replayed, and told its client that the change was durable.
+#[test]
+fn who_leaves_during_replays_draws_no_transno() {
+    let world = World::new();
+    let (a, b) = (world.client(1), world.client(2));
+    world.sync();
+    let dir = mkdir(&a, Fid::ROOT, "d");
+    let (boot, xid, left) = (world.store.boot(), a.xid() + 1, b.xid() + 1);
+    let made = reply(a.send(xid, dir.clone()));
+    let world = world.crash();
+    let (a, b) = (world.connect(ClientId(1), boot, 2), world.connect(ClientId(2), boot, 2));
+    let (a, b) = (a.expect("a known client"), b.expect("a known client"));
+    assert!(b.send(left, msg::Disconnect {}).result.is_ok());
+    world.sync();
+    assert!(world.store.last_committed() < made.1, "nothing was made durable under this number");
+    assert_eq!(reply(a.replay(xid, made.1, dir)), made);
+    a.skip_to(xid);
+    assert!(a.call(msg::Sync { transno: Transno(0) }).is_ok());
+    world.sim.run_for(std::time::Duration::from_secs(1));
+    assert_eq!(world.keys(super::keys::CLIENT), 1, "only the first client is waited for the next time");
+}
+
+/// A client that was told of its session sends changes: a crash must not leave nobody knowing what became of them.
+#[test]
+fn who_was_told_of_a_session_is_known_after_a_crash() {
+    let world = World::new();
+    world.connect(ClientId(1), 0, 1).expect("a new client is let in");
+    let boot = world.store.boot();
+    let world = world.crash();
+    let client = world.connect(ClientId(1), boot, 2).expect("a known client");
+    assert!(client.connected.expect("it is connected").resumed);
+}
+
 #[test]
 fn who_comes_too_late_is_not_known_any_more() {
     let world = World::new();
