@@ -120,12 +120,23 @@ impl Cluster {
 
     /// Cuts the power of every server, and starts them all again.
     pub fn crash_servers(&self) {
-        for server in self.servers() {
-            self.handle.crash(&server);
+        let servers = self.servers();
+        self.cut_power(&servers);
+        self.restart(&servers);
+    }
+
+    /// Cuts the power of some servers.
+    pub fn cut_power(&self, servers: &[String]) {
+        for server in servers {
+            self.handle.crash(server);
         }
-        for server in self.servers() {
-            self.handle.restart(&server);
-            self.start_server(&server);
+    }
+
+    /// Starts servers again whose power was cut.
+    pub fn restart(&self, servers: &[String]) {
+        for server in servers {
+            self.handle.restart(server);
+            self.start_server(server);
         }
     }
 

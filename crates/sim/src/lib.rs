@@ -2,12 +2,14 @@
 //!
 //! A seed decides everything: the faults of network and disks, the order of tasks, and what the clients do. The
 //! checkers know the system only from outside: they compare every result with a model ([`model`]), and after a
-//! crash of everything they demand what was promised ([`recovered`]).
+//! crash of everything they demand what was promised ([`recovered`]). A crash of servers only may cost nothing at all
+//! ([`restart`]).
 
 pub mod cluster;
 pub mod content;
 pub mod model;
 pub mod recovered;
+pub mod restart;
 pub mod scenario;
 pub mod shared;
 pub mod workload;

@@ -1,7 +1,8 @@
 //! `weft-sim`: runs seeds and says what they did.
 //!
 //! `weft-sim twice SEED` runs a seed twice and compares the traces; `weft-sim seeds FIRST COUNT [SECONDS]` runs
-//! seeds one after another, at most that long; `weft-sim one SEED` runs one and prints its report.
+//! seeds one after another, at most that long; `weft-sim one SEED` runs one and prints its report. `weft-sim restart
+//! SEED` and `weft-sim restarts FIRST COUNT [SECONDS]` do the same where only servers lose power.
 
 // The program measures real time.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -9,9 +10,22 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use weft_sim::scenario::{Faults, Report, Scale, run};
+use weft_sim::restart;
+use weft_sim::scenario::{self, Faults, Report, Scale};
 
 const SCALE: Scale = Scale { clients: 64, osts: 8, steps: 40 };
+const RESTART_SCALE: Scale = Scale { clients: 16, osts: 4, steps: 60 };
+
+/// One seed of one scenario.
+type Run = fn(u64) -> Report;
+
+fn run(seed: u64) -> Report {
+    scenario::run(seed, SCALE)
+}
+
+fn run_restart(seed: u64) -> Report {
+    restart::run(seed, RESTART_SCALE)
+}
 
 fn main() -> ExitCode {
     // `RUST_LOG=debug weft-sim one SEED` shows what the roles log.
@@ -22,13 +36,20 @@ fn main() -> ExitCode {
     let number = |at: usize| args.get(at).and_then(|text| text.parse::<u64>().ok());
     match (args.first().map(String::as_str), number(1), number(2)) {
         (Some("one"), Some(seed), _) => {
-            print(seed, &run(seed, SCALE));
+            print(seed, &run(seed));
+            ExitCode::SUCCESS
+        }
+        (Some("restart"), Some(seed), _) => {
+            print(seed, &run_restart(seed));
             ExitCode::SUCCESS
         }
         (Some("twice"), Some(seed), _) => twice(seed),
-        (Some("seeds"), Some(first), Some(count)) => seeds(first, count, number(3)),
+        (Some("seeds"), Some(first), Some(count)) => seeds(run, "one", first, count, number(3)),
+        (Some("restarts"), Some(first), Some(count)) => {
+            seeds(run_restart, "restart", first, count, number(3))
+        }
         _ => {
-            eprintln!("usage: weft-sim one SEED | twice SEED | seeds FIRST COUNT [SECONDS]");
+            eprintln!("usage: weft-sim one|twice|restart SEED | seeds|restarts FIRST COUNT [SECONDS]");
             ExitCode::from(2)
         }
     }
@@ -45,7 +66,7 @@ fn print(seed: u64, report: &Report) {
 }
 
 fn twice(seed: u64) -> ExitCode {
-    let (one, other) = (run(seed, SCALE), run(seed, SCALE));
+    let (one, other) = (run(seed), run(seed));
     print(seed, &one);
     if one == other {
         println!("the same seed gave the same trace twice");
@@ -56,7 +77,8 @@ fn twice(seed: u64) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn seeds(first: u64, count: u64, seconds: Option<u64>) -> ExitCode {
+/// Runs seeds of one scenario; `command` runs a single one again.
+fn seeds(run: Run, command: &str, first: u64, count: u64, seconds: Option<u64>) -> ExitCode {
     let start = Instant::now();
     let limit = seconds.map_or(Duration::MAX, Duration::from_secs);
     let (mut ran, mut compared, mut elapsed) = (0, 0, Duration::ZERO);
@@ -66,14 +88,14 @@ fn seeds(first: u64, count: u64, seconds: Option<u64>) -> ExitCode {
         if start.elapsed() > limit {
             break;
         }
-        match std::panic::catch_unwind(|| run(seed, SCALE)) {
+        match std::panic::catch_unwind(|| run(seed)) {
             Ok(report) => {
                 compared += report.compared;
                 elapsed += report.elapsed;
                 faults.add(report.faults);
             }
             Err(_) => {
-                eprintln!("seed {seed} failed: weft-sim one {seed}");
+                eprintln!("seed {seed} failed: weft-sim {command} {seed}");
                 failed.push(seed);
             }
         }

@@ -78,16 +78,14 @@ impl std::fmt::Display for Faults {
     }
 }
 
-type Records = Vec<Arc<Mutex<Record>>>;
+pub(crate) type Records = Vec<Arc<Mutex<Record>>>;
 
 /// Runs one seed; panics with what went wrong.
 pub fn run(seed: u64, scale: Scale) -> Report {
     let sim = Sim::new(Options::swarm(seed));
     let handle = sim.handle();
     let cluster = Cluster::new(handle.clone(), Shape { osts: scale.osts, osts_per_oss: 2 });
-    let records: Records = (0..scale.clients)
-        .map(|n| Arc::new(Mutex::new(Record { tag_base: n << 16, ..Record::default() })))
-        .collect();
+    let records = empty_records(scale.clients);
     sim.run(async {
         cluster.format().await;
         cluster.start_servers();
@@ -96,6 +94,21 @@ pub fn run(seed: u64, scale: Scale) -> Report {
         check_promises(&cluster, &records).await;
         go_on(&cluster, scale).await;
     });
+    report(&handle, &records)
+}
+
+/// One for each client; no two clients share tags.
+pub(crate) fn empty_records(clients: u32) -> Records {
+    (0..clients).map(|n| Arc::new(Mutex::new(Record { tag_base: n << 16, ..Record::default() }))).collect()
+}
+
+/// Results of all clients that were compared so far.
+pub(crate) fn compared(records: &Records) -> usize {
+    records.iter().map(|record| record.lock().compared).sum()
+}
+
+/// What the run did until now.
+pub(crate) fn report(handle: &Handle, records: &Records) -> Report {
     let stats: Stats = handle.stats();
     let faults = Faults {
         dropped: stats.frames_dropped,
@@ -104,16 +117,26 @@ pub fn run(seed: u64, scale: Scale) -> Report {
         broken: stats.breaks,
         crashes: stats.crashes,
     };
-    let compared = records.iter().map(|record| record.lock().compared).sum();
-    Report { trace_hash: handle.trace_hash(), compared, elapsed: stats.elapsed, faults }
+    Report { trace_hash: handle.trace_hash(), compared: compared(records), elapsed: stats.elapsed, faults }
 }
 
-fn node(client: usize) -> String {
+/// Waits until the clients have compared so many results.
+pub(crate) async fn until_compared(handle: &Handle, records: &Records, count: usize) {
+    let clock = handle.rt("clock");
+    loop {
+        clock.sleep(Duration::from_millis(1)).await;
+        if compared(records) >= count {
+            break;
+        }
+    }
+}
+
+pub(crate) fn node(client: usize) -> String {
     format!("c{client}")
 }
 
 /// Runs `work` on a node and gives what it gives; the task dies with the node.
-fn on<T: Send + 'static>(
+pub(crate) fn on<T: Send + 'static>(
     handle: &Handle,
     node: &str,
     work: impl Future<Output = T> + Send + 'static,
@@ -178,15 +201,8 @@ async fn crash_in_the_middle(cluster: &Cluster, records: &Records, scale: Scale)
         }));
     }
     let enough = scale.steps * records.len() / 2;
-    let before: usize = records.iter().map(|record| record.lock().compared).sum();
-    let clock = handle.rt("clock");
-    loop {
-        clock.sleep(Duration::from_millis(1)).await;
-        let now: usize = records.iter().map(|record| record.lock().compared).sum();
-        if now - before >= enough {
-            break;
-        }
-    }
+    let before = compared(records);
+    until_compared(&handle, records, before + enough).await;
     for number in 0..records.len() {
         handle.crash(&node(number));
     }
