@@ -64,7 +64,7 @@ tidy:
 	cargo xtask tidy
 
 test-unit:
-	cargo test --workspace --release
+	cargo test --workspace --release --no-fail-fast
 
 test-wasm:
 	cargo check -p weft-proto --target wasm32-unknown-unknown
@@ -86,4 +86,4 @@ test-deny:
 	tools/deny.sh
 
 test-doc:
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --workspace --no-deps

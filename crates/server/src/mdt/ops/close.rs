@@ -92,6 +92,9 @@ mod tests {
         a.close(file, first.handle, true, Some(100));
         assert_eq!(size(), None);
         b.close(file, second.handle, true, Some(30));
+        assert_eq!(size(), None, "neither knows what the other wrote after it had asked the objects");
+        let alone = b.open(file, OPEN_WRITE, &root).expect("root may");
+        b.close(file, alone.handle, true, Some(100));
         assert_eq!(size(), Some(100));
         let idle = b.open(file, OPEN_WRITE, &root).expect("root may");
         assert_eq!(size(), None);
