@@ -1,7 +1,7 @@
 //! Measures directories beside each other: sequential write with fsync and cold read by several processes, and
 //! creating, looking at and deleting empty files. One run, the directories in turn, medians and ratios.
 //!
-//! `bench [--procs 4] [--rounds 3] [--mib 512] [--files 5000] LABEL=DIR LABEL=DIR ...`; the last one is what the
+//! `bench [--procs 4] [--rounds 3] [--mib 512] [--files 20000] LABEL=DIR LABEL=DIR ...`; the last one is what the
 //! others are divided by. Caches are dropped before the cold read, which needs root.
 
 // A tool of the developers, never a part of weft.
@@ -84,7 +84,7 @@ fn usage() -> io::Error {
 }
 
 fn parse(args: &[String]) -> io::Result<(Load, Vec<(String, PathBuf)>)> {
-    let mut load = Load { procs: 4, rounds: 3, mib: 512, files: 5000 };
+    let mut load = Load { procs: 4, rounds: 3, mib: 512, files: 20_000 };
     let mut places = Vec::new();
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
