@@ -16,8 +16,8 @@ on() { local node=$1; shift; nsenter --net="/run/netns/$(ns "$node")" "$@"; }
 
 leave() {
   for client in cl1 cl2; do umount "$work/$client" 2>/dev/null || umount -l "$work/$client" 2>/dev/null; done
-  for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null; done
-  for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null; done
+  while read -r pid; do kill "$pid" 2>/dev/null; done < "$work/pids"
+  while read -r pid; do tail --pid="$pid" -f /dev/null; done < "$work/pids"
   for node in $nodes sw; do ip netns del "$(ns "$node")" 2>/dev/null; done
   rm -rf "$work" "/etc/weft/$fsname".*.key
 }
@@ -41,8 +41,12 @@ make_net() {
 serve() {
   local node=$1
   shift
-  on "$node" "$WEFT" serve "$@" --listen "${ip[$node]}@tcp" --server "$node" >"$work/$node.log" 2>&1 &
+  # Not through `on`: the process that is remembered has to be the server's own.
+  nsenter --net="/run/netns/$(ns "$node")" "$WEFT" serve "$@" --listen "${ip[$node]}@tcp" --server "$node" \
+    >"$work/$node.log" 2>&1 &
   pids+=($!)
+  # A case runs in a subshell: what it starts is known from here only.
+  echo $! >> "$work/pids"
 }
 
 mount_on() {
