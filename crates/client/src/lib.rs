@@ -7,6 +7,7 @@
 mod admin;
 mod attr;
 mod clock;
+mod copies;
 mod fids;
 mod file;
 mod io;
@@ -18,6 +19,8 @@ mod util;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+
+pub use copies::{Copies, Forget};
 
 use bytes::Bytes;
 use proto::{Code, Name, Timestamp};

@@ -229,7 +229,12 @@ mod tests {
         while end > 0 && end < rest.len() && rest[end].cookie == rest[end - 1].cookie {
             end += 1;
         }
-        DirPage { parent: Fid::ROOT, entries: rest[..end].to_vec(), end: end == rest.len() }
+        DirPage {
+            parent: Fid::ROOT,
+            entries: rest[..end].to_vec(),
+            end: end == rest.len(),
+            lock: proto::wire::messages::Granted::default(),
+        }
     }
 
     /// Reads a directory with a buffer of `fits` entries, each reading going on at the last offset taken.

@@ -67,7 +67,7 @@ fn created(fid: Fid) -> Created {
         version: 1,
         mtime_set: now,
     };
-    Created { attr, layout: None, handle: 1, existed: false }
+    Created { attr, layout: None, handle: 1, existed: false, xattrs: false, lock: Default::default() }
 }
 
 fn create() -> Create {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use bytes::Bytes;
 use proto::types::Attr;
 use proto::wire::messages::{
-    Close, Create, Entry, OPEN_EXCLUSIVE, OPEN_EXECUTE, OPEN_READ, OPEN_WRITE, Open,
+    Close, Create, Entry, Granted, OPEN_EXCLUSIVE, OPEN_EXECUTE, OPEN_READ, OPEN_WRITE, Open,
 };
 use proto::{Fid, FileKind, Layout, Transno};
 
@@ -72,7 +72,12 @@ impl Client {
             transno,
             reopened: made.existed,
         };
-        let entry = Entry { attr: told.attr.clone(), layout: told.layout.clone() };
+        let entry = Entry {
+            attr: told.attr.clone(),
+            layout: told.layout.clone(),
+            xattrs: false,
+            lock: Granted::default(),
+        };
         let handle = self.shared.opened(caller, told, flags);
         if !made.existed {
             // Nobody can have written to it yet.

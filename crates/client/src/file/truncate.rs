@@ -67,7 +67,7 @@ impl Shared {
             let _alone = file.alone().await?;
             let answered = self.ask(caller, |cred| SetAttr { cred, ..set.clone() }).await?;
             file.note_mdt(answered.transno);
-            let Entry { attr, layout } = answered.reply;
+            let Entry { attr, layout, .. } = answered.reply;
             file.set_layout(layout);
             if size > 0 {
                 // An object that grows tells a size that the MDT must not contradict after a crash.

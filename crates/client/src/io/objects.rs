@@ -97,7 +97,7 @@ impl Shared {
 
     /// The truth about a file, from what the MDT has told.
     pub(crate) async fn complete(self: &Arc<Self>, entry: Entry) -> Result<Attr> {
-        let Entry { attr, layout } = entry;
+        let Entry { attr, layout, .. } = entry;
         if attr.kind() != FileKind::File {
             return Ok(attr);
         }

@@ -118,7 +118,7 @@ impl Shared {
         let _permit = target.reads.acquire().await.map_err(|_| Error::Closed)?;
         let object = layout.object(ask.stripe);
         let len = u32::try_from(ask.len).map_err(|_| Error::Refused(Code::Invalid))?;
-        match target.call(Read { object, offset: ask.offset, len }).await {
+        match target.call(Read { object, offset: ask.offset, len, locked: false }).await {
             Ok(answered) => {
                 let given: u64 = answered.bulk.iter().map(|slice| slice.len() as u64).sum();
                 // A reply is short only at the end of the object.

@@ -68,7 +68,7 @@ impl Shared {
             let target = &target;
             async move {
                 let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
-                let answered = target.call_bulk(Write { object, offset, time }, bulk).await?;
+                let answered = target.call_bulk(Write { object, offset, time, locked: false }, bulk).await?;
                 Ok((ost, answered.transno))
             }
         });

@@ -77,8 +77,12 @@ fn hint() -> LayoutHint {
     }
 }
 
+fn granted() -> Granted {
+    Granted { bits: LOCK_LOOKUP | LOCK_PERM, number: 0x6162 }
+}
+
 fn entry() -> Entry {
-    Entry { attr: attr(), layout: Some(layout()) }
+    Entry { attr: attr(), layout: Some(layout()), xattrs: true, lock: granted() }
 }
 
 fn size_update() -> SizeUpdate {
@@ -111,7 +115,9 @@ pub fn header() -> Header {
 }
 
 pub fn requests() -> Vec<(&'static str, Request)> {
-    let all = [common_requests(), mdt_requests_names(), mdt_requests_files(), ost_requests()].concat();
+    let all =
+        [common_requests(), mdt_requests_names(), mdt_requests_files(), ost_requests(), lock_requests()]
+            .concat();
     all.into_iter().map(|request| (request.name(), request)).collect()
 }
 
@@ -225,8 +231,8 @@ fn mdt_requests_files() -> Vec<Request> {
 
 fn ost_requests() -> Vec<Request> {
     vec![
-        Write { object: object(9, 2), offset: 1 << 33, time: time_of(7) }.into(),
-        Read { object: object(9, 2), offset: 1 << 33, len: 1 << 20 }.into(),
+        Write { object: object(9, 2), offset: 1 << 33, time: time_of(7), locked: true }.into(),
+        Read { object: object(9, 2), offset: 1 << 33, len: 1 << 20, locked: true }.into(),
         Punch { object: object(9, 2), start: 4097, end: u64::MAX, time: time_of(7) }.into(),
         GetObjectAttr { object: object(9, 2) }.into(),
         Destroy { objects: vec![object(9, 0), object(9, 1)] }.into(),
@@ -234,8 +240,20 @@ fn ost_requests() -> Vec<Request> {
     ]
 }
 
+fn lock_requests() -> Vec<Request> {
+    let (object, number) = (object(9, 2), 0x6162);
+    vec![
+        Enqueue { object, write: true, start: 47_008, end: 94_016, restate: false }.into(),
+        CancelRanges { ranges: vec![ObjectRange { object, start: 1, end: u64::MAX, number }] }.into(),
+        CancelBits { locks: vec![BitLock { fid: fid(1), bits: LOCK_ALL, number }] }.into(),
+        RevokeBits { fid: fid(1), bits: LOCK_UPDATE | LOCK_LAYOUT, number }.into(),
+        RevokeRange { object, start: 1, end: 4097, number, keep_read: true, trim: false }.into(),
+        Glimpse { object }.into(),
+    ]
+}
+
 pub fn replies() -> Vec<(&'static str, Reply)> {
-    [common_replies(), mdt_replies(), ost_replies()].concat()
+    [common_replies(), mdt_replies(), ost_replies(), lock_replies()].concat()
 }
 
 fn common_replies() -> Vec<(&'static str, Reply)> {
@@ -282,9 +300,17 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
             DirEntry { cookie: 18, name: name("b"), fid: fid(2), mode: 0o040_000, entry: None },
         ],
         end: true,
+        lock: granted(),
     };
-    let created = Created { attr: attr(), layout: Some(layout()), handle: 0x5152, existed: true };
-    let opened = Opened { attr: attr(), layout: None, handle: 0x5152 };
+    let created = Created {
+        attr: attr(),
+        layout: Some(layout()),
+        handle: 0x5152,
+        existed: true,
+        xattrs: true,
+        lock: granted(),
+    };
+    let opened = Opened { attr: attr(), layout: None, handle: 0x5152, xattrs: false, lock: granted() };
     let default_layout = DefaultLayout { own: Some(hint()), effective: LayoutHint::default() };
     vec![
         ("GetSequence", Reply::GetSequence(Sequence { seq: 0x2_0000_0400 })),
@@ -297,12 +323,21 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
         ("Unlink", Reply::Unlink(Unlinked { fid: fid(1), nlink: 1 })),
         ("Rename", Reply::Rename(Renamed { fid: fid(1), replaced: Some(fid(2)) })),
         ("Link", Reply::Link(entry())),
-        ("SetAttr", Reply::SetAttr(Entry { attr: attr(), layout: None })),
+        (
+            "SetAttr",
+            Reply::SetAttr(Entry { attr: attr(), layout: None, xattrs: false, lock: Granted::default() }),
+        ),
         ("SetSize", Reply::SetSize(Done {})),
         ("ReadLink", Reply::ReadLink(LinkTarget { target: Bytes::from_static(b"../there") })),
-        ("GetXattr", Reply::GetXattr(XattrValue { value: Bytes::from_static(b"text/plain") })),
+        (
+            "GetXattr",
+            Reply::GetXattr(XattrValue { value: Bytes::from_static(b"text/plain"), lock: granted() }),
+        ),
         ("SetXattr", Reply::SetXattr(Done {})),
-        ("ListXattr", Reply::ListXattr(XattrNames { names: vec![Bytes::from_static(b"user.mime")] })),
+        (
+            "ListXattr",
+            Reply::ListXattr(XattrNames { names: vec![Bytes::from_static(b"user.mime")], lock: granted() }),
+        ),
         ("RemoveXattr", Reply::RemoveXattr(Done {})),
         ("SetLayout", Reply::SetLayout(entry())),
         ("GetDefaultLayout", Reply::GetDefaultLayout(default_layout)),
@@ -319,5 +354,18 @@ fn ost_replies() -> Vec<(&'static str, Reply)> {
         ("GetObjectAttr", Reply::GetObjectAttr(object_attr())),
         ("Destroy", Reply::Destroy(Done {})),
         ("ListObjects", Reply::ListObjects(Objects { objects: vec![object(9, 2)] })),
+    ]
+}
+
+fn lock_replies() -> Vec<(&'static str, Reply)> {
+    let token = Token { number: 0x6162, write: true, start: 0, end: u64::MAX, contended: false };
+    let revoked = RangeRevoked { start: 0, end: 1 << 40, kept_read: true };
+    vec![
+        ("Enqueue", Reply::Enqueue(token)),
+        ("CancelRanges", Reply::CancelRanges(Done {})),
+        ("CancelBits", Reply::CancelBits(Done {})),
+        ("RevokeBits", Reply::RevokeBits(Done {})),
+        ("RevokeRange", Reply::RevokeRange(revoked)),
+        ("Glimpse", Reply::Glimpse(Glimpsed { size: 4097, time: time_of(4) })),
     ]
 }

@@ -33,7 +33,8 @@ fn calls_come_back_with_replies_refusals_and_bulk() {
         let refused = import.call(GetAttr { fid: Fid::ROOT }).await.err();
         assert_eq!(refused, Some(RpcError::Refused(Code::NotFound)));
         let object = ObjectId { layout: Fid::ROOT, stripe: 0 };
-        let read = import.call(Read { object, offset: 0, len: 3 }).await.expect("the target answers");
+        let read =
+            import.call(Read { object, offset: 0, len: 3, locked: false }).await.expect("the target answers");
         assert_eq!(read.bulk.concat(), [7, 7, 7]);
         assert!(import.last_committed() < Transno(1));
         import.committed(Transno(1)).await.expect("the target commits");

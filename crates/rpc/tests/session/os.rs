@@ -49,7 +49,7 @@ fn many_threads_call_over_one_connection() {
                     import.call(GetSequence {}).await.expect("the target answers");
                 }
                 let object = ObjectId { layout: Fid::ROOT, stripe: 0 };
-                let read = Read { object, offset: 0, len: 1 << 20 };
+                let read = Read { object, offset: 0, len: 1 << 20, locked: false };
                 let read = import.call(read).await.expect("the target answers");
                 assert_eq!(read.bulk.iter().map(|slice| slice.len()).sum::<usize>(), 1 << 20);
                 done.send(()).await.expect("the test waits");

@@ -30,7 +30,8 @@ fn calls_come_back_with_replies_refusals_and_bulk() {
         let refused = import.call(GetAttr { fid: Fid::ROOT }).await.err();
         assert_eq!(refused, Some(RpcError::Refused(Code::NotFound)));
         let object = ObjectId { layout: Fid::ROOT, stripe: 0 };
-        let read = import.call(Read { object, offset: 0, len: 3 }).await.expect("the target answers");
+        let read =
+            import.call(Read { object, offset: 0, len: 3, locked: false }).await.expect("the target answers");
         assert_eq!(read.bulk.concat(), [7, 7, 7]);
         assert_eq!(import.state().retained_count, 1);
         import.committed(Transno(1)).await.expect("the target commits");

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use proto::layout::LayoutHint;
 use proto::types::{MODE_KIND, MODE_SETGID, MODE_SETUID};
-use proto::wire::messages::Entry;
+use proto::wire::messages::{Entry, Granted};
 use proto::wire::{Reader, Wire};
 use proto::{Attr, Fid, FileKind, Layout, Timestamp};
 
@@ -142,7 +142,12 @@ impl Inode {
 
     /// Attributes and layout.
     pub fn entry(&self) -> Entry {
-        Entry { attr: self.attr(), layout: self.layout.clone() }
+        Entry {
+            attr: self.attr(),
+            layout: self.layout.clone(),
+            xattrs: self.xattrs,
+            lock: Granted::default(),
+        }
     }
 
     /// Something changed at `time`.

@@ -65,11 +65,11 @@ fn check(test: impl AsyncFnOnce(Rt, World)) {
 }
 
 fn write(oid: u32, offset: u64, time: i64) -> msg::Write {
-    msg::Write { object: id(oid), offset, time: at(time) }
+    msg::Write { object: id(oid), offset, time: at(time), locked: false }
 }
 
 fn read(oid: u32, offset: u64, len: u32) -> msg::Read {
-    msg::Read { object: id(oid), offset, len }
+    msg::Read { object: id(oid), offset, len, locked: false }
 }
 
 fn refused<T: std::fmt::Debug>(result: Result<T, RpcError>) -> Code {

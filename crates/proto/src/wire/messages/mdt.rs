@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::lock::Granted;
 use crate::ids::Fid;
 use crate::layout::{Layout, LayoutHint};
 use crate::name::Name;
@@ -37,6 +38,10 @@ wire_struct! {
         pub attr: Attr,
         /// Where its data lies; for regular files.
         pub layout: Option<Layout>,
+        /// Whether it has extended attributes.
+        pub xattrs: bool,
+        /// What of this the client may keep.
+        pub lock: Granted,
     }
 }
 
@@ -75,6 +80,8 @@ wire_struct! {
         pub entries: Vec<DirEntry>,
         /// Whether nothing comes behind them.
         pub end: bool,
+        /// What of the directory the client may keep.
+        pub lock: Granted,
     }
 }
 
@@ -141,6 +148,10 @@ wire_struct! {
         pub handle: u64,
         /// Whether the file was there before.
         pub existed: bool,
+        /// Whether it has extended attributes.
+        pub xattrs: bool,
+        /// What of this the client may keep.
+        pub lock: Granted,
     }
 }
 
@@ -165,6 +176,10 @@ wire_struct! {
         pub layout: Option<Layout>,
         /// Names the open file in [`Close`].
         pub handle: u64,
+        /// Whether it has extended attributes.
+        pub xattrs: bool,
+        /// What of this the client may keep.
+        pub lock: Granted,
     }
 }
 
@@ -359,6 +374,8 @@ wire_struct! {
     pub struct XattrValue {
         /// Bytes of any value.
         pub value: Bytes,
+        /// What of this the client may keep.
+        pub lock: Granted,
     }
 }
 
@@ -398,6 +415,8 @@ wire_struct! {
     pub struct XattrNames {
         /// Full names, sorted.
         pub names: Vec<Bytes>,
+        /// What of this the client may keep.
+        pub lock: Granted,
     }
 }
 

@@ -3,6 +3,7 @@
 //! A number is never used again for something else. Bodies only grow at their end.
 
 pub mod common;
+pub mod lock;
 pub mod mdt;
 pub mod mgs;
 pub mod ost;
@@ -10,6 +11,7 @@ pub mod ost;
 use bytes::Bytes;
 
 pub use common::*;
+pub use lock::*;
 pub use mdt::*;
 pub use mgs::*;
 pub use ost::*;
@@ -113,6 +115,14 @@ operations! {
     63 GetObjectAttr(GetObjectAttr) -> ObjectAttr, false;
     64 Destroy(Destroy) -> Done, true;
     65 ListObjects(ListObjects) -> Objects, false;
+
+    70 Enqueue(Enqueue) -> Token, false;
+    71 CancelRanges(CancelRanges) -> Done, false;
+    72 CancelBits(CancelBits) -> Done, false;
+
+    80 RevokeBits(RevokeBits) -> Done, false;
+    81 RevokeRange(RevokeRange) -> RangeRevoked, false;
+    82 Glimpse(Glimpse) -> Glimpsed, false;
 }
 
 #[cfg(test)]

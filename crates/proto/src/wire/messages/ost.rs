@@ -13,6 +13,8 @@ wire_struct! {
         pub offset: u64,
         /// Time of the application's call; becomes mtime and ctime if it is newer.
         pub time: Timestamp,
+        /// The client has no lock on the range: the OST takes one for the time of the write.
+        pub locked: bool,
     }
 }
 
@@ -39,6 +41,8 @@ wire_struct! {
         pub offset: u64,
         /// Bytes wanted.
         pub len: u32,
+        /// The client has no lock on the range: the OST takes one for the time of the read.
+        pub locked: bool,
     }
 }
 

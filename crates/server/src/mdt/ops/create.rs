@@ -6,7 +6,7 @@ use proto::limits::{LINKS_MAX, SYMLINK_BYTES_MAX};
 use proto::types::{MODE_KIND, MODE_PERMISSIONS};
 use proto::wire::Reply;
 use proto::wire::messages::{
-    ACCESS_EXECUTE, Create, Created, FEATURE_OVERSTRIPING, OPEN_EXCLUSIVE, OPEN_READ, OPEN_WRITE,
+    ACCESS_EXECUTE, Create, Created, FEATURE_OVERSTRIPING, Granted, OPEN_EXCLUSIVE, OPEN_READ, OPEN_WRITE,
 };
 use proto::{Code, Fid, FileKind};
 
@@ -47,7 +47,14 @@ impl Mdt {
         }
         let _inode = self.locks.inodes(&[fid]);
         self.open_inode(ctx, fid, request.open, &request.cred, |inode, handle| {
-            Reply::Create(Created { attr: inode.attr(), layout: inode.layout.clone(), handle, existed: true })
+            Reply::Create(Created {
+                attr: inode.attr(),
+                layout: inode.layout.clone(),
+                handle,
+                existed: true,
+                xattrs: inode.xattrs,
+                lock: Granted::default(),
+            })
         })
     }
 
@@ -75,7 +82,14 @@ impl Mdt {
         if writes {
             changes.put_raw(keys::open(ctx.session().client(), handle), keys::open_value(inode.fid));
         }
-        let reply = Created { attr: inode.attr(), layout: inode.layout.clone(), handle, existed: false };
+        let reply = Created {
+            attr: inode.attr(),
+            layout: inode.layout.clone(),
+            handle,
+            existed: false,
+            xattrs: inode.xattrs,
+            lock: Granted::default(),
+        };
         let done = self.commit(ctx, changes, Reply::Create(reply))?;
         self.census.made();
         if opens {

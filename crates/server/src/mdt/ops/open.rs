@@ -3,8 +3,8 @@
 use proto::types::FileKind;
 use proto::wire::Reply;
 use proto::wire::messages::{
-    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, FEATURE_OVERSTRIPING, OPEN_EXECUTE, OPEN_READ, OPEN_WRITE,
-    Open, Opened,
+    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, FEATURE_OVERSTRIPING, Granted, OPEN_EXECUTE, OPEN_READ,
+    OPEN_WRITE, Open, Opened,
 };
 use proto::{Code, Cred, Fid};
 
@@ -17,7 +17,13 @@ impl Mdt {
     pub(in crate::mdt) fn open_file(&self, ctx: &Ctx, request: &Open) -> Outcome {
         let _inode = self.locks.inodes(&[request.fid]);
         self.open_inode(ctx, request.fid, request.open, &request.cred, |inode, handle| {
-            Reply::Open(Opened { attr: inode.attr(), layout: inode.layout.clone(), handle })
+            Reply::Open(Opened {
+                attr: inode.attr(),
+                layout: inode.layout.clone(),
+                handle,
+                xattrs: inode.xattrs,
+                lock: Granted::default(),
+            })
         })
     }
 

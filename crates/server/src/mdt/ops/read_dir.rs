@@ -4,7 +4,7 @@
 //! meanwhile. A page ends only between different hashes.
 
 use proto::Code;
-use proto::wire::messages::{DirEntry, DirPage, ReadDir};
+use proto::wire::messages::{DirEntry, DirPage, Granted, ReadDir};
 use proto::wire::{Reply, Wire};
 
 use crate::mdt::inode::Inode;
@@ -23,7 +23,8 @@ const ATTR_BYTES: usize = 128;
 impl Mdt {
     pub(in crate::mdt) fn read_dir(&self, request: &ReadDir) -> Outcome {
         let dir = self.dir(request.fid)?;
-        let mut page = DirPage { parent: dir.parent, entries: Vec::new(), end: false };
+        let mut page =
+            DirPage { parent: dir.parent, entries: Vec::new(), end: false, lock: Granted::default() };
         self.fill(&dir, request, &mut page)?;
         Ok(Done::unchanged(Reply::ReadDir(page)))
     }

@@ -5,8 +5,8 @@ use proto::limits::{XATTR_BYTES_MAX, XATTR_NAME_BYTES_MAX};
 use proto::types::MODE_STICKY;
 use proto::wire::Reply;
 use proto::wire::messages::{
-    self as msg, ACCESS_READ, ACCESS_WRITE, GetXattr, ListXattr, RemoveXattr, SetXattr, XATTR_CREATE,
-    XATTR_REPLACE, XattrNames, XattrValue,
+    self as msg, ACCESS_READ, ACCESS_WRITE, GetXattr, Granted, ListXattr, RemoveXattr, SetXattr,
+    XATTR_CREATE, XATTR_REPLACE, XattrNames, XattrValue,
 };
 use proto::{Code, Cred, Fid, FileKind};
 use store::Value;
@@ -27,7 +27,7 @@ impl Mdt {
         check_name(&request.name)?;
         check_read(&request.name, &inode, &request.cred)?;
         let value = self.find_xattr(&inode, &request.name)?.ok_or(Code::NoXattr)?;
-        Ok(Done::unchanged(Reply::GetXattr(XattrValue { value: value.bytes })))
+        Ok(Done::unchanged(Reply::GetXattr(XattrValue { value: value.bytes, lock: Granted::default() })))
     }
 
     pub(in crate::mdt) fn set_xattr(&self, ctx: &Ctx, request: &SetXattr) -> Outcome {
@@ -58,7 +58,7 @@ impl Mdt {
     pub(in crate::mdt) fn list_xattr(&self, request: &ListXattr) -> Outcome {
         let inode = self.inode(request.fid)?;
         let names = if inode.xattrs { self.xattr_names(inode.fid)? } else { Vec::new() };
-        Ok(Done::unchanged(Reply::ListXattr(XattrNames { names })))
+        Ok(Done::unchanged(Reply::ListXattr(XattrNames { names, lock: Granted::default() })))
     }
 
     pub(in crate::mdt) fn remove_xattr(&self, ctx: &Ctx, request: &RemoveXattr) -> Outcome {

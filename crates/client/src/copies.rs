@@ -1,0 +1,24 @@
+//! Whoever keeps copies of what the client told: the kernel behind a mount.
+
+use std::ops::Range;
+
+use proto::Fid;
+use rt::BoxFuture;
+
+/// What a keeper of copies has to forget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Forget {
+    /// Every name, of every directory.
+    Names,
+    /// Attributes and ACL of a file.
+    Attributes(Fid),
+    /// Bytes of a file; what was changed through mappings is written first.
+    Data(Fid, Range<u64>),
+}
+
+/// A keeper of copies. It keeps only what the client permits, and forgets when it is told.
+pub trait Copies: Send + Sync + 'static {
+    /// Forgets `what`; done when nothing of it is used any more. It may have to write data first, which comes to
+    /// the client as a write; it never waits for anything else that the client does.
+    fn forget(&self, what: Vec<Forget>) -> BoxFuture<'static, ()>;
+}
