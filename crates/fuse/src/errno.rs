@@ -68,7 +68,10 @@ impl From<Code> for Errno {
             Code::ReadOnly => libc::EROFS,
             Code::Busy => libc::EBUSY,
             Code::CrossDevice => libc::EXDEV,
-            Code::TryAgain => libc::EAGAIN,
+            Code::TryAgain | Code::WouldBlock => libc::EAGAIN,
+            Code::Deadlock => libc::EDEADLK,
+            Code::NoLocks => libc::ENOLCK,
+            Code::Interrupted => libc::EINTR,
             Code::Io
             | Code::Corrupt
             | Code::NoSession

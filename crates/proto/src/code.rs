@@ -75,11 +75,19 @@ pub enum Code {
     Malformed,
     /// The client was evicted: its locks and uncommitted changes on this target are gone.
     Evicted,
+    /// Waiting for a lock would close a circle of owners that wait for each other.
+    Deadlock,
+    /// There are too many file locks.
+    NoLocks,
+    /// The operation was interrupted while it waited.
+    Interrupted,
+    /// Somebody else has the lock, and the caller did not want to wait.
+    WouldBlock,
     /// A number that this version does not know.
     Unknown(u32),
 }
 
-const TABLE: [(u32, Code); 35] = [
+const TABLE: [(u32, Code); 39] = [
     (1, Code::NotFound),
     (2, Code::Exists),
     (3, Code::NotPermitted),
@@ -115,6 +123,10 @@ const TABLE: [(u32, Code); 35] = [
     (33, Code::NotHere),
     (34, Code::Malformed),
     (35, Code::Evicted),
+    (36, Code::Deadlock),
+    (37, Code::NoLocks),
+    (38, Code::Interrupted),
+    (39, Code::WouldBlock),
 ];
 
 impl Code {
@@ -155,6 +167,6 @@ mod tests {
             assert_eq!(Code::from_u32(n).map(Code::to_u32), Some(n));
         }
         assert_eq!(Code::from_u32(0), None);
-        assert_eq!(Code::from_u32(36), Some(Code::Unknown(36)));
+        assert_eq!(Code::from_u32(199), Some(Code::Unknown(199)));
     }
 }

@@ -8,6 +8,7 @@ pub mod code;
 pub mod ids;
 pub mod layout;
 pub mod limits;
+pub mod lock;
 pub mod name;
 pub mod session;
 pub mod time;

@@ -115,9 +115,15 @@ pub fn header() -> Header {
 }
 
 pub fn requests() -> Vec<(&'static str, Request)> {
-    let all =
-        [common_requests(), mdt_requests_names(), mdt_requests_files(), ost_requests(), lock_requests()]
-            .concat();
+    let all = [
+        common_requests(),
+        mdt_requests_names(),
+        mdt_requests_files(),
+        flock_requests(),
+        ost_requests(),
+        lock_requests(),
+    ]
+    .concat();
     all.into_iter().map(|request| (request.name(), request)).collect()
 }
 
@@ -229,6 +235,35 @@ fn mdt_requests_files() -> Vec<Request> {
     ]
 }
 
+fn flock_requests() -> Vec<Request> {
+    vec![
+        Flock {
+            fid: fid(1),
+            owner: 0x6162_6364_6566_6768,
+            pid: 4711,
+            kind: FLOCK_POSIX,
+            mode: FLOCK_WRITE,
+            start: 4097,
+            end: u64::MAX,
+            wait: 12,
+            restate: true,
+            known: vec![10, 11],
+        }
+        .into(),
+        FlockWait { wait: 12, known: vec![11] }.into(),
+        FlockCancel { wait: 12 }.into(),
+        FlockTest {
+            fid: fid(1),
+            owner: 0x6162_6364_6566_6768,
+            kind: FLOCK_WHOLE,
+            mode: FLOCK_READ,
+            start: 0,
+            end: u64::MAX,
+        }
+        .into(),
+    ]
+}
+
 fn ost_requests() -> Vec<Request> {
     vec![
         Write { object: object(9, 2), offset: 1 << 33, time: time_of(7), locked: true }.into(),
@@ -253,7 +288,7 @@ fn lock_requests() -> Vec<Request> {
 }
 
 pub fn replies() -> Vec<(&'static str, Reply)> {
-    [common_replies(), mdt_replies(), ost_replies(), lock_replies()].concat()
+    [common_replies(), mdt_replies(), flock_replies(), ost_replies(), lock_replies()].concat()
 }
 
 fn common_replies() -> Vec<(&'static str, Reply)> {
@@ -343,6 +378,16 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
         ("GetDefaultLayout", Reply::GetDefaultLayout(default_layout)),
         ("FidToPath", Reply::FidToPath(Paths { paths: vec![Bytes::from_static(b"a/b")] })),
         ("Access", Reply::Access(Done {})),
+    ]
+}
+
+fn flock_replies() -> Vec<(&'static str, Reply)> {
+    let lock = FlockLock { start: 4097, end: 8191, mode: FLOCK_READ, pid: 4711, own: true };
+    vec![
+        ("Flock", Reply::Flock(Flocked { state: FLOCK_WAITING, change: 0x7172 })),
+        ("FlockWait", Reply::FlockWait(Flocked { state: FLOCK_GRANTED, change: 0x7173 })),
+        ("FlockCancel", Reply::FlockCancel(Flocked { state: FLOCK_CANCELLED, change: 0x7174 })),
+        ("FlockTest", Reply::FlockTest(FlockFound { lock: Some(lock) })),
     ]
 }
 

@@ -3,6 +3,7 @@
 //! A number is never used again for something else. Bodies only grow at their end.
 
 pub mod common;
+pub mod flock;
 pub mod lock;
 pub mod mdt;
 pub mod mgs;
@@ -11,6 +12,7 @@ pub mod ost;
 use bytes::Bytes;
 
 pub use common::*;
+pub use flock::*;
 pub use lock::*;
 pub use mdt::*;
 pub use mgs::*;
@@ -108,6 +110,11 @@ operations! {
     38 GetDefaultLayout(GetDefaultLayout) -> DefaultLayout, false;
     39 FidToPath(FidToPath) -> Paths, false;
     40 Access(Access) -> Done, false;
+
+    50 Flock(Flock) -> Flocked, true;
+    51 FlockWait(FlockWait) -> Flocked, false;
+    52 FlockCancel(FlockCancel) -> Flocked, true;
+    53 FlockTest(FlockTest) -> FlockFound, false;
 
     60 Write(Write) -> ObjectAttr, true;
     61 Read(Read) -> ReadDone, false;

@@ -1,0 +1,3 @@
+//! Locks as pure state machines.
+
+pub mod flock;
