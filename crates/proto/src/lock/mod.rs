@@ -1,3 +1,4 @@
 //! Locks as pure state machines.
 
+pub mod bits;
 pub mod flock;
