@@ -11,6 +11,8 @@ pub struct Errno(pub i32);
 pub type Result<T> = std::result::Result<T, Errno>;
 
 impl Errno {
+    /// What should have been done was not, for whatever reason.
+    pub const IO: Errno = Errno(libc::EIO);
     /// The name exists.
     pub const EXISTS: Errno = Errno(libc::EEXIST);
     /// An argument makes no sense.
@@ -25,7 +27,7 @@ impl Errno {
     pub const RANGE: Errno = Errno(libc::ERANGE);
     /// The value is too large.
     pub const TOO_BIG: Errno = Errno(libc::E2BIG);
-    /// The FUSE library's callback is not one that is offered.
+    /// The request is not one that is offered.
     pub const NO_SUCH_CALL: Errno = Errno(libc::ENOSYS);
     /// Not possible for a directory.
     pub const IS_DIRECTORY: Errno = Errno(libc::EISDIR);

@@ -1,19 +1,23 @@
 //! The kernel's protocol on one side, the client on the other.
 //!
-//! [`ops`] says what each request of the kernel means to the client and knows nothing of FUSE's library; `bridge`
-//! turns the library's callbacks into those operations; [`errno`] is the one place where refusals become errnos;
-//! [`control`] is the language that `lfs` and a mount speak through extended attributes; [`session`] mounts, serves
-//! and unmounts.
+//! [`kernel`] is the kernel's language, bytes to requests and answers to bytes; [`engine`] brings requests and takes
+//! answers back; `dispatch` turns a request into an operation of [`ops`], which says what it means to the client and
+//! knows nothing of FUSE. [`errno`] is the one place where refusals become errnos; [`control`] is the language that
+//! `lfs` and a mount speak through extended attributes; [`session`] mounts, serves and unmounts.
 
-// FUSE is an edge: its library speaks of files, threads and times.
+// FUSE is an edge: it has files and threads of its own.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
-mod bridge;
+pub mod session;
+
 mod caller;
 pub mod control;
 mod dirs;
+mod dispatch;
+pub mod engine;
 pub mod errno;
+mod helper;
+pub mod kernel;
 mod opens;
 pub mod ops;
-pub mod session;
 mod virtuals;

@@ -186,8 +186,11 @@ impl Ops {
         Ok(handle)
     }
 
-    /// Reads; short only at the end of the file.
-    pub async fn read(&self, handle: Handle, offset: u64, len: u32) -> Result<Vec<Bytes>> {
+    /// Reads; short only at the end of the file. `fill`: the answer goes into the kernel's page cache, where it stays
+    /// until the kernel is told to forget it.
+    pub async fn read(&self, handle: Handle, offset: u64, len: u32, fill: bool) -> Result<Vec<Bytes>> {
+        // Nothing protects what the kernel keeps yet, so both are the same.
+        let _ = fill;
         Ok(self.client.read(handle, offset, len).await?)
     }
 

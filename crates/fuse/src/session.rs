@@ -1,31 +1,25 @@
 //! Mounts, serves until the file system is unmounted, and unmounts.
 
 use std::ffi::CString;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
-use fuser::{MountOption, Session, SessionACL};
 use rt::Rt;
 use rt::sync::oneshot;
 use rustix::io::Errno as OsErrno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use crate::bridge::Bridge;
+use crate::dispatch::Dispatcher;
+use crate::engine::dev::DEVICE;
+use crate::engine::{self, dev};
+use crate::helper;
 use crate::ops::Ops;
 
-/// Where a user permits mounts to be seen by others.
-const FUSE_CONF: &str = "/etc/fuse.conf";
-/// Where the kernel's FUSE is.
-const DEVICE: &str = "/dev/fuse";
 /// What `mount` and /proc/mounts show behind `fuse.`.
 pub const SUBTYPE: &str = "weft";
-/// Fewest threads that take requests: one that waits in a copy must not hold up all others.
-const THREADS_MIN: usize = 2;
 
 /// How to mount.
 #[derive(Debug, Clone, Default)]
@@ -106,27 +100,32 @@ impl Mounted {
 /// Mounts `ops` on `path` and serves it on threads of its own.
 pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mounted, MountError> {
     flush_io_first();
-    let device = File::options().read(true).write(true).open(DEVICE).map_err(|error| {
+    let device = dev::open().map_err(|error| {
         if error.kind() == io::ErrorKind::NotFound {
             MountError::NoDevice
         } else {
             MountError::DeviceForbidden(error)
         }
     })?;
-    let bridge = Bridge::new(rt, ops, options.exclusive);
-    let session = match mount_directly(&device, path, options)? {
-        true => serve_device(bridge, device.into(), path)?,
-        false => mount_by_helper(bridge, path, options)?,
+    let device = match mount_directly(&device, path, options)? {
+        true => device,
+        false => helper::mount(path, options)?,
     };
+    let dispatcher = Dispatcher::new(rt, ops, options.exclusive);
     let (sender, ended) = oneshot::channel();
-    let serve = move || {
-        let result = session.run();
+    let on_end = move |result| {
         // Nobody waits any more if the process is about to end.
         let _ = sender.send(result);
     };
-    match std::thread::Builder::new().name("weft-fuse".into()).spawn(serve) {
-        Ok(_) => Ok(Mounted { path: path.to_owned(), ended }),
-        Err(error) => Err(MountError::Other { path: path.display().to_string(), error }),
+    match engine::start(device, Arc::new(dispatcher), on_end) {
+        Ok(()) => Ok(Mounted { path: path.to_owned(), ended }),
+        Err(error) => {
+            // The kernel and this process do not understand each other: the mount would hang.
+            if let Err(error) = detach(path) {
+                tracing::warn!(%error, path = %path.display(), "the mount stays behind");
+            }
+            Err(MountError::Other { path: path.display().to_string(), error })
+        }
     }
 }
 
@@ -138,7 +137,7 @@ fn flush_io_first() {
 }
 
 /// mount(2); `false` if that is not permitted.
-fn mount_directly(device: &File, path: &Path, options: &Options) -> Result<bool, MountError> {
+fn mount_directly(device: &OwnedFd, path: &Path, options: &Options) -> Result<bool, MountError> {
     if !rustix::process::geteuid().is_root() {
         return Ok(false);
     }
@@ -165,55 +164,10 @@ fn mount_directly(device: &File, path: &Path, options: &Options) -> Result<bool,
     }
 }
 
-fn serve_device(bridge: Bridge, device: OwnedFd, path: &Path) -> Result<Session<Bridge>, MountError> {
-    Session::from_fd(bridge, device, SessionACL::All, library_config(SessionACL::All)).map_err(|error| {
-        // The kernel and this process do not understand each other: the mount would hang.
-        if let Err(error) = detach(path) {
-            tracing::warn!(%error, path = %path.display(), "the mount stays behind");
-        }
-        MountError::Other { path: path.display().to_string(), error }
-    })
-}
-
-fn mount_by_helper(bridge: Bridge, path: &Path, options: &Options) -> Result<Session<Bridge>, MountError> {
-    let acl = if others_are_permitted() { SessionACL::All } else { SessionACL::Owner };
-    let mut config = library_config(acl);
-    config.mount_options = vec![
-        MountOption::FSName(options.source.clone()),
-        MountOption::Subtype(SUBTYPE.into()),
-        if options.read_only { MountOption::RO } else { MountOption::RW },
-    ];
-    let more = [
-        (options.no_exec, MountOption::NoExec),
-        (options.no_atime, MountOption::NoAtime),
-        (options.exclusive, MountOption::DefaultPermissions),
-    ];
-    config.mount_options.extend(more.into_iter().filter(|(on, _)| *on).map(|(_, option)| option));
-    Session::new(bridge, path, &config).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => MountError::NoHelper(error),
-        _ => MountError::Other { path: path.display().to_string(), error },
-    })
-}
-
-fn library_config(acl: SessionACL) -> fuser::Config {
-    let cores = std::thread::available_parallelism().map_or(THREADS_MIN, std::num::NonZero::get);
-    let mut config = fuser::Config::default();
-    config.acl = acl;
-    config.n_threads = Some(cores.max(THREADS_MIN));
-    config.clone_fd = true;
-    config
-}
-
-fn others_are_permitted() -> bool {
-    rustix::process::geteuid().is_root()
-        || std::fs::read_to_string(FUSE_CONF)
-            .is_ok_and(|text| text.lines().any(|line| line.trim() == "user_allow_other"))
-}
-
 /// umount(2), or fusermount3 for a user. Refused with EBUSY while something is in use.
 pub fn unmount(path: &Path) -> io::Result<()> {
     match rustix::mount::unmount(path, UnmountFlags::empty()) {
-        Err(OsErrno::PERM) => helper_unmount(path, &["-u", "-q"]),
+        Err(OsErrno::PERM) => helper::unmount(path, &["-u", "-q"]),
         result => result.map_err(io::Error::from),
     }
 }
@@ -221,21 +175,8 @@ pub fn unmount(path: &Path) -> io::Result<()> {
 /// Takes the mount away at once, even if it is in use or nobody serves it any more.
 pub fn detach(path: &Path) -> io::Result<()> {
     match rustix::mount::unmount(path, UnmountFlags::DETACH) {
-        Err(OsErrno::PERM) => helper_unmount(path, &["-u", "-q", "-z"]),
+        Err(OsErrno::PERM) => helper::unmount(path, &["-u", "-q", "-z"]),
         result => result.map_err(io::Error::from),
-    }
-}
-
-fn helper_unmount(path: &Path, arguments: &[&str]) -> io::Result<()> {
-    let output = Command::new("fusermount3").args(arguments).arg("--").arg(path).output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if said.contains("busy") {
-        Err(io::Error::from_raw_os_error(libc::EBUSY))
-    } else {
-        Err(io::Error::other(said))
     }
 }
 

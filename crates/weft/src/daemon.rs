@@ -77,7 +77,7 @@ fn tell(line: &str) -> io::Result<()> {
 
 fn start_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("WEFT_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,fuser=warn,fjall=warn,lsm_tree=warn"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,fjall=warn,lsm_tree=warn"));
     let subscriber =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false);
     // Tests start more than one.

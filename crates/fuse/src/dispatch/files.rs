@@ -1,0 +1,120 @@
+//! Open files and directories.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use client::Handle;
+
+use super::{Asked, Dispatcher, FILE_FLAGS, done, owned, told};
+use crate::kernel::abi::{Dirent, OpenOut};
+use crate::kernel::reply::{Answer, Entries};
+use crate::kernel::request::{Read, Write};
+use crate::ops::{WriteRequest, fid_of};
+
+impl Dispatcher {
+    pub(super) fn open(&self, Asked { node, caller, reply }: Asked, flags: u32) {
+        self.run(reply, |ops| async move {
+            let handle = ops.open(&caller, fid_of(node), flags.cast_signed()).await?;
+            Ok(Answer::Opened(opened(handle, FILE_FLAGS)))
+        });
+    }
+
+    pub(super) fn create(&self, Asked { node, caller, reply }: Asked, name: &[u8], mode: u32, flags: u32) {
+        let (name, keep) = (owned(name), self.keep);
+        self.run(reply, |ops| async move {
+            let (attr, handle) = ops.create(&caller, fid_of(node), &name, mode, flags.cast_signed()).await?;
+            Ok(Answer::Created(told::entry(&attr, keep), opened(handle, FILE_FLAGS)))
+        });
+    }
+
+    pub(super) fn read(&self, Asked { reply, .. }: Asked, read: Read) {
+        self.run(reply, |ops| async move {
+            ops.read(Handle(read.handle), read.offset, read.size, read.fill).await.map(Answer::Slices)
+        });
+    }
+
+    pub(super) fn write(&self, Asked { node, reply, .. }: Asked, write: Write<'_>) {
+        let request = WriteRequest {
+            fid: fid_of(node),
+            handle: Handle(write.handle),
+            offset: write.offset,
+            flags: write.flags.cast_signed(),
+            cached: write.cached,
+            kill_privileges: write.kill_privileges,
+        };
+        // The buffer belongs to the engine and is used for its next request. Most writes only go into the cache and
+        // wait for nothing: those need no copy besides that one. A write that has to wait is begun again with its own.
+        if self.ops.is_repeatable(&request) {
+            let attempt = pin!(self.ops.write(request, write.data));
+            let mut cx = Context::from_waker(Waker::noop());
+            if let Poll::Ready(result) = attempt.poll(&mut cx) {
+                return reply.send(result.map(Answer::Written));
+            }
+        }
+        let data = owned(write.data);
+        self.run(reply, |ops| async move { ops.write(request, &data).await.map(Answer::Written) });
+    }
+
+    pub(super) fn flush(&self, Asked { reply, .. }: Asked, handle: u64) {
+        self.run(reply, |ops| async move { done(ops.flush(Handle(handle)).await) });
+    }
+
+    pub(super) fn release(&self, Asked { reply, .. }: Asked, handle: u64) {
+        self.run(reply, |ops| async move {
+            ops.release(Handle(handle)).await;
+            Ok(Answer::Done)
+        });
+    }
+
+    pub(super) fn fsync(&self, Asked { reply, .. }: Asked, handle: u64) {
+        self.run(reply, |ops| async move { done(ops.fsync(Handle(handle)).await) });
+    }
+
+    pub(super) fn allocate(&self, Asked { reply, .. }: Asked, handle: u64, offset: u64, len: u64, mode: u32) {
+        self.run(reply, |ops| async move {
+            done(ops.allocate(Handle(handle), offset, len, mode.cast_signed()).await)
+        });
+    }
+
+    pub(super) fn seek(&self, Asked { node, reply, .. }: Asked, offset: u64, whence: u32) {
+        self.run(reply, |ops| async move {
+            let found = ops.seek(fid_of(node), offset.cast_signed(), whence.cast_signed()).await?;
+            Ok(Answer::Position(found.cast_unsigned()))
+        });
+    }
+
+    pub(super) fn open_dir(&self, Asked { node, caller, reply }: Asked) {
+        self.run(reply, |ops| async move {
+            Ok(Answer::Opened(opened(ops.open_dir(&caller, fid_of(node)).await?, 0)))
+        });
+    }
+
+    pub(super) fn read_dir(&self, Asked { node, reply, .. }: Asked, handle: u64, offset: u64, size: u32) {
+        self.run(reply, |ops| async move {
+            let mut entries = Entries::new(size);
+            let mut add = |item: crate::dirs::Item<'_>| {
+                let kind = told::entry_kind(item.kind);
+                let dirent = Dirent { ino: item.ino.0, off: item.offset, namelen: 0, kind };
+                entries.add(None, dirent, item.name)
+            };
+            ops.read_dir(fid_of(node), Handle(handle), offset, &mut add).await?;
+            Ok(entries.finish())
+        });
+    }
+
+    pub(super) fn release_dir(&self, Asked { reply, .. }: Asked, handle: u64) {
+        self.run(reply, |ops| async move {
+            ops.release_dir(Handle(handle)).await;
+            Ok(Answer::Done)
+        });
+    }
+
+    pub(super) fn fsync_dir(&self, Asked { node, reply, .. }: Asked) {
+        self.run(reply, |ops| async move { done(ops.fsync_dir(fid_of(node)).await) });
+    }
+}
+
+fn opened(handle: Handle, open_flags: u32) -> OpenOut {
+    OpenOut { fh: handle.0, open_flags, backing_id: 0 }
+}

@@ -1,0 +1,129 @@
+//! Requests of the kernel, each turned into one operation of [`Ops`], and its result into the answer.
+//!
+//! The operation is polled once on the thread that brought the request and becomes a task only if it has to wait.
+//! The reply goes with it.
+
+mod files;
+mod names;
+mod told;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use client::Caller;
+use rt::Rt;
+
+use crate::caller;
+use crate::engine::{Reply, Serve};
+use crate::errno::{Errno, Result};
+use crate::kernel::abi::fopen;
+use crate::kernel::reply::Answer;
+use crate::kernel::request::{Operation, Request};
+use crate::ops::Ops;
+use told::Keep;
+
+/// What regular files are opened with: past the page cache, which mappings alone use.
+const FILE_FLAGS: u32 = fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
+
+/// A mount as an engine sees it.
+pub struct Dispatcher {
+    rt: Rt,
+    ops: Arc<Ops>,
+    /// What the kernel may keep of what it is told.
+    keep: Keep,
+}
+
+/// What all requests have.
+struct Asked {
+    node: u64,
+    caller: Caller,
+    reply: Reply,
+}
+
+impl Dispatcher {
+    /// Serves `ops` on `rt`. With `exclusive` no other client can reach the file system, so whatever changes went
+    /// through this kernel, which may keep names and attributes. That a name is missing is never kept:
+    /// `lfs setstripe` makes files past the kernel's directory cache.
+    pub fn new(rt: Rt, ops: Arc<Ops>, exclusive: bool) -> Dispatcher {
+        Dispatcher { rt, ops, keep: Keep::all(exclusive) }
+    }
+
+    /// Runs an operation and answers with what it gives.
+    fn run<F>(&self, reply: Reply, operation: impl FnOnce(Arc<Ops>) -> F)
+    where
+        F: Future<Output = Result<Answer>> + Send + 'static,
+    {
+        let operation = operation(self.ops.clone());
+        self.rt.run_in_place(async move { reply.send(operation.await) });
+    }
+}
+
+impl Serve for Dispatcher {
+    fn serve(&self, request: Request<'_>, reply: Reply) {
+        let caller = caller::of_process(request.uid, request.gid, request.pid);
+        let asked = Asked { node: request.node, caller, reply };
+        match request.operation {
+            Operation::Lookup { name } => self.lookup(asked, name),
+            Operation::GetAttr { .. } => self.get_attr(asked),
+            Operation::SetAttr(change) => self.set_attr(asked, change),
+            Operation::ReadLink => self.read_link(asked),
+            Operation::Symlink { name, target } => self.symlink(asked, name, target),
+            Operation::MkNod { name, mode, rdev, umask } => self.make_node(asked, name, mode & !umask, rdev),
+            Operation::MkDir { name, mode, umask } => self.make_dir(asked, name, mode & !umask),
+            Operation::Unlink { name } => self.unlink(asked, name),
+            Operation::RmDir { name } => self.remove_dir(asked, name),
+            Operation::Rename { name, new_parent, new_name, flags } => {
+                self.rename(asked, name, new_parent, new_name, flags);
+            }
+            Operation::Link { node, name } => self.link(asked, node, name),
+            Operation::Access { mask } => self.access(asked, mask),
+            Operation::SetXattr { name, value, flags, .. } => self.set_xattr(asked, name, value, flags),
+            Operation::GetXattr { name, size } => self.get_xattr(asked, name, size),
+            Operation::ListXattr { size } => self.list_xattr(asked, size),
+            Operation::RemoveXattr { name } => self.remove_xattr(asked, name),
+            Operation::StatFs => self.stat_fs(asked),
+            Operation::Open { flags, .. } => self.open(asked, flags),
+            Operation::Create { name, mode, umask, flags } => self.create(asked, name, mode & !umask, flags),
+            Operation::Read(read) => self.read(asked, read),
+            Operation::Write(write) => self.write(asked, write),
+            Operation::Flush { handle, .. } => self.flush(asked, handle),
+            Operation::Release { handle, .. } => self.release(asked, handle),
+            Operation::Fsync { handle, .. } => self.fsync(asked, handle),
+            Operation::Allocate { handle, offset, len, mode } => {
+                self.allocate(asked, handle, offset, len, mode)
+            }
+            Operation::Seek { offset, whence, .. } => self.seek(asked, offset, whence),
+            Operation::OpenDir { .. } => self.open_dir(asked),
+            Operation::ReadDir { handle, offset, size, .. } => self.read_dir(asked, handle, offset, size),
+            Operation::ReleaseDir { handle } => self.release_dir(asked, handle),
+            Operation::FsyncDir { .. } => self.fsync_dir(asked),
+            Operation::Forget { .. }
+            | Operation::BatchForget { .. }
+            | Operation::Interrupt { .. }
+            | Operation::NotifyReply => asked.reply.none(),
+            Operation::Destroy => asked.reply.send(Ok(Answer::Done)),
+            // The kernel takes these refusals once and then does the work itself or refuses it.
+            Operation::Ioctl
+            | Operation::Poll
+            | Operation::CopyRange(_)
+            | Operation::GetLock(_)
+            | Operation::SetLock { .. }
+            | Operation::SyncFs
+            | Operation::Statx { .. }
+            | Operation::TmpFile { .. }
+            | Operation::Init(_)
+            | Operation::Unknown(_) => asked.reply.send(Err(Errno::NO_SUCH_CALL)),
+        }
+    }
+
+    fn gone(&self) {}
+}
+
+fn owned(name: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(name)
+}
+
+fn done(result: Result<()>) -> Result<Answer> {
+    result.map(|()| Answer::Done)
+}

@@ -1,0 +1,168 @@
+//! Names, attributes, extended attributes and space.
+
+use bytes::Bytes;
+use client::{AttrChange, Handle};
+use proto::FileKind;
+
+use super::told::{self, Keep};
+use super::{Asked, Dispatcher, done, owned};
+use crate::errno::{Errno, Result};
+use crate::kernel::reply::Answer;
+use crate::kernel::request::SetAttr;
+use crate::ops::{Move, NewFile, fid_of, mode_with_kind};
+
+impl Dispatcher {
+    pub(super) fn lookup(&self, Asked { node, caller, reply }: Asked, name: &[u8]) {
+        let (name, keep) = (owned(name), self.keep);
+        self.run(reply, |ops| async move { entry(keep, ops.lookup(&caller, fid_of(node), &name).await) });
+    }
+
+    pub(super) fn get_attr(&self, Asked { node, reply, .. }: Asked) {
+        let keep = self.keep;
+        self.run(reply, |ops| async move { attributes(keep, ops.getattr(fid_of(node)).await) });
+    }
+
+    pub(super) fn set_attr(&self, Asked { node, caller, reply }: Asked, given: SetAttr) {
+        let SetAttr { mode, uid, gid, size, atime, mtime, handle, .. } = given;
+        let (atime, mtime) = (atime.map(told::time), mtime.map(told::time));
+        let change = AttrChange { mode: mode.map(|mode| mode & 0o7777), uid, gid, size, atime, mtime };
+        let (handle, keep) = (handle.map(Handle), self.keep);
+        self.run(reply, |ops| async move {
+            attributes(keep, ops.setattr(&caller, fid_of(node), change, handle).await)
+        });
+    }
+
+    pub(super) fn read_link(&self, Asked { node, reply, .. }: Asked) {
+        self.run(reply, |ops| async move { ops.readlink(fid_of(node)).await.map(Answer::Block) });
+    }
+
+    pub(super) fn make_node(&self, asked: Asked, name: &[u8], mode: u32, rdev: u32) {
+        self.make(asked, name, (mode, rdev), Bytes::new());
+    }
+
+    pub(super) fn make_dir(&self, asked: Asked, name: &[u8], mode: u32) {
+        self.make(asked, name, (mode_with_kind(mode, FileKind::Dir), 0), Bytes::new());
+    }
+
+    pub(super) fn symlink(&self, asked: Asked, name: &[u8], target: &[u8]) {
+        self.make(asked, name, (mode_with_kind(0o777, FileKind::Symlink), 0), owned(target));
+    }
+
+    fn make(
+        &self,
+        Asked { node, caller, reply }: Asked,
+        name: &[u8],
+        (mode, rdev): (u32, u32),
+        target: Bytes,
+    ) {
+        let (name, keep) = (owned(name), self.keep);
+        self.run(reply, |ops| async move {
+            let new = NewFile { parent: fid_of(node), name: &name, mode, rdev, target };
+            entry(keep, ops.make(&caller, new).await)
+        });
+    }
+
+    pub(super) fn unlink(&self, Asked { node, caller, reply }: Asked, name: &[u8]) {
+        let name = owned(name);
+        self.run(reply, |ops| async move { done(ops.unlink(&caller, fid_of(node), &name).await) });
+    }
+
+    pub(super) fn remove_dir(&self, Asked { node, caller, reply }: Asked, name: &[u8]) {
+        let name = owned(name);
+        self.run(reply, |ops| async move { done(ops.rmdir(&caller, fid_of(node), &name).await) });
+    }
+
+    pub(super) fn rename(
+        &self,
+        Asked { node, caller, reply }: Asked,
+        name: &[u8],
+        new_parent: u64,
+        new_name: &[u8],
+        flags: u32,
+    ) {
+        let (name, new_name) = (owned(name), owned(new_name));
+        self.run(reply, |ops| async move {
+            let what = Move {
+                parent: fid_of(node),
+                name: &name,
+                new_parent: fid_of(new_parent),
+                new_name: &new_name,
+                flags,
+            };
+            done(ops.rename(&caller, what).await)
+        });
+    }
+
+    pub(super) fn link(&self, Asked { node: parent, caller, reply }: Asked, node: u64, name: &[u8]) {
+        let (name, keep) = (owned(name), self.keep);
+        self.run(reply, |ops| async move {
+            entry(keep, ops.link(&caller, fid_of(node), fid_of(parent), &name).await)
+        });
+    }
+
+    pub(super) fn access(&self, Asked { node, caller, reply }: Asked, mask: u32) {
+        self.run(reply, |ops| async move { done(ops.access(&caller, fid_of(node), mask).await) });
+    }
+
+    pub(super) fn stat_fs(&self, Asked { reply, .. }: Asked) {
+        self.run(reply, |ops| async move { Ok(Answer::Statfs(told::space(&ops.statfs().await?))) });
+    }
+
+    pub(super) fn set_xattr(
+        &self,
+        Asked { node, caller, reply }: Asked,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+    ) {
+        let (name, value) = (owned(name), owned(value));
+        self.run(reply, |ops| async move {
+            done(ops.set_xattr(&caller, fid_of(node), &name, value, flags).await)
+        });
+    }
+
+    pub(super) fn get_xattr(&self, Asked { node, caller, reply }: Asked, name: &[u8], size: u32) {
+        let name = owned(name);
+        self.run(reply, |ops| async move { sized(size, ops.get_xattr(&caller, fid_of(node), &name).await?) });
+    }
+
+    pub(super) fn list_xattr(&self, Asked { node, reply, .. }: Asked, size: u32) {
+        self.run(reply, |ops| async move { sized(size, ops.list_xattr(fid_of(node)).await?.into()) });
+    }
+
+    pub(super) fn remove_xattr(&self, Asked { node, caller, reply }: Asked, name: &[u8]) {
+        let name = owned(name);
+        self.run(reply, |ops| async move { done(ops.remove_xattr(&caller, fid_of(node), &name).await) });
+    }
+}
+
+fn entry(keep: Keep, result: Result<proto::Attr>) -> Result<Answer> {
+    result.map(|attr| Answer::Entry(told::entry(&attr, keep)))
+}
+
+fn attributes(keep: Keep, result: Result<proto::Attr>) -> Result<Answer> {
+    result.map(|attr| Answer::Attr(told::attributes(&attr, keep)))
+}
+
+/// A caller that offers no room asks for the size.
+fn sized(room: u32, value: Bytes) -> Result<Answer> {
+    match u32::try_from(value.len()) {
+        Ok(len) if room == 0 => Ok(Answer::Size(len)),
+        Ok(len) if len <= room => Ok(Answer::Block(value)),
+        Ok(_) => Err(Errno::RANGE),
+        Err(_) => Err(Errno::TOO_BIG),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attribute_is_given_its_size_is_told_or_it_is_refused() {
+        let value = Bytes::from_static(b"four");
+        assert!(matches!(sized(0, value.clone()), Ok(Answer::Size(4))));
+        assert!(matches!(sized(4, value.clone()), Ok(Answer::Block(_))));
+        assert_eq!(sized(3, value).map(|_| ()), Err(Errno::RANGE));
+    }
+}
