@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use proto::wire::messages::{Create, Created, GetSequence};
+use proto::wire::messages::{Created, GetSequence, Operation};
 use proto::{Code, Cred, Fid};
 use rpc::Answered;
 use rt::sync::Semaphore;
@@ -97,10 +97,10 @@ impl Shared {
 
     /// Makes a file with a new FID. Sequences belong to the session: if the MDT has forgotten this client, it
     /// refuses the FID, and one of a new sequence is taken.
-    pub(crate) async fn make(
+    pub(crate) async fn make<O: Operation<Reply = Created>>(
         self: &Arc<Self>,
         caller: &Caller,
-        create: impl Fn(Fid, Cred) -> Create,
+        create: impl Fn(Fid, Cred) -> O,
     ) -> Result<Answered<Created>> {
         let fid = self.new_fid().await?;
         let made = self.ask(caller, |cred| create(fid, cred)).await;

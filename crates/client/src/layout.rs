@@ -54,6 +54,7 @@ impl Client {
             hint: Some(hint.clone()),
             cred,
             time,
+            umask: caller.umask,
         };
         Ok(self.shared.make(caller, create).await?.reply.attr)
     }

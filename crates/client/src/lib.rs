@@ -129,6 +129,9 @@ pub struct Caller {
     pub gid: u32,
     /// Looks the supplementary groups up.
     pub groups: Arc<dyn Fn() -> Vec<u32> + Send + Sync>,
+    /// Permissions that new files do not get, unless their directory has a default ACL; 0 if they were taken off the
+    /// modes already.
+    pub umask: u32,
 }
 
 /// A mounted file system.

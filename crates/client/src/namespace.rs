@@ -96,6 +96,7 @@ impl Client {
             hint: None,
             cred,
             time,
+            umask: caller.umask,
         };
         Ok(self.shared.make(caller, create).await?.reply.attr)
     }

@@ -6,12 +6,12 @@ use client::Caller;
 
 /// The process behind a request. Its supplementary groups are read only when an answer depends on them.
 pub fn of_process(uid: u32, gid: u32, pid: u32) -> Caller {
-    Caller { uid, gid, groups: Arc::new(move || groups_of(pid)) }
+    Caller { uid, gid, groups: Arc::new(move || groups_of(pid)), umask: 0 }
 }
 
 /// The file system itself, for what an application's right was checked for before (write-back of mapped pages).
 pub fn root() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new) }
+    Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new), umask: 0 }
 }
 
 /// Supplementary groups of a process. None if it is gone or lives in a PID namespace that this one does not see

@@ -82,6 +82,7 @@ fn create() -> Create {
         hint: None,
         cred: Cred { uid: 1000, gid: 1000, groups: None },
         time: Timestamp::default(),
+        umask: 0,
     }
 }
 

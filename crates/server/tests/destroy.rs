@@ -63,6 +63,7 @@ async fn make_and_unlink(hub: &Hub) -> ObjectId {
         hint: None,
         cred: Cred::root(),
         time: TIME,
+        umask: 0,
     };
     let created = mdt.call(create).await.expect("there is an OST").reply;
     let layout = created.layout.expect("of a file");

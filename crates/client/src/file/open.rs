@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use bytes::Bytes;
 use proto::types::Attr;
 use proto::wire::messages::{
-    Close, Create, Entry, Granted, OPEN_EXCLUSIVE, OPEN_EXECUTE, OPEN_READ, OPEN_WRITE, Open,
+    Close, Create, CreateUnnamed, Entry, Granted, OPEN_EXCLUSIVE, OPEN_EXECUTE, OPEN_READ, OPEN_WRITE, Open,
 };
 use proto::{Fid, FileKind, Layout, Transno};
 
@@ -62,6 +62,7 @@ impl Client {
             hint: None,
             cred,
             time,
+            umask: caller.umask,
         };
         let answered = self.shared.make(caller, create).await?;
         let (made, transno) = (answered.reply, answered.transno);
@@ -95,6 +96,35 @@ impl Client {
                 Err(error)
             }
         }
+    }
+
+    /// Makes a regular file without a name in `dir` and opens it (O_TMPFILE). [`Client::link`] can give it a name,
+    /// unless it is opened exclusively.
+    pub async fn create_unnamed(
+        &self,
+        caller: &Caller,
+        dir: Fid,
+        mode: u32,
+        flags: OpenFlags,
+    ) -> Result<(Attr, Handle)> {
+        let time = self.shared.time();
+        let create = |fid, cred| CreateUnnamed {
+            parent: dir,
+            fid,
+            mode,
+            open: flags.bits(),
+            hint: None,
+            cred,
+            time,
+            umask: caller.umask,
+        };
+        let answered = self.shared.make(caller, create).await?;
+        let (made, transno) = (answered.reply, answered.transno);
+        let attr = made.attr.clone();
+        let told =
+            Told { attr: made.attr, layout: made.layout, handle: made.handle, transno, reopened: false };
+        // Nobody else can ever have written to it.
+        Ok((Attr { size: 0, blocks: 0, ..attr }, self.shared.opened(caller, told, flags)))
     }
 
     /// Opens a regular file.

@@ -50,7 +50,7 @@ impl Client {
 impl OpenFile {
     /// Whoever opened the file; its groups do not matter to what the handle permits.
     pub(crate) fn caller(&self) -> Caller {
-        Caller { uid: self.uid, gid: self.gid, groups: Arc::new(Vec::new) }
+        Caller { uid: self.uid, gid: self.gid, groups: Arc::new(Vec::new), umask: 0 }
     }
 }
 

@@ -110,7 +110,7 @@ pub fn root() -> Caller {
 }
 
 pub fn user(uid: u32) -> Caller {
-    Caller { uid, gid: uid, groups: Arc::new(Vec::new) }
+    Caller { uid, gid: uid, groups: Arc::new(Vec::new), umask: 0 }
 }
 
 pub fn read_write() -> OpenFlags {

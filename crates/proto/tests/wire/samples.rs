@@ -170,6 +170,7 @@ fn mdt_requests_names() -> Vec<Request> {
             hint: Some(hint()),
             cred: cred.clone(),
             time,
+            umask: 0o022,
         }
         .into(),
         Open { fid: fid(1), open: OPEN_READ, cred: cred.clone() }.into(),
@@ -231,7 +232,18 @@ fn mdt_requests_files() -> Vec<Request> {
         SetLayout { fid: fid(1), hint: Some(hint()), cred: cred.clone(), time }.into(),
         GetDefaultLayout { fid: fid(1) }.into(),
         FidToPath { fid: fid(1) }.into(),
-        Access { fid: fid(1), mask: ACCESS_WRITE, cred }.into(),
+        Access { fid: fid(1), mask: ACCESS_WRITE, cred: cred.clone() }.into(),
+        CreateUnnamed {
+            parent: Fid::ROOT,
+            fid: fid(1),
+            mode: 0o640,
+            open: OPEN_WRITE | OPEN_EXCLUSIVE,
+            hint: Some(hint()),
+            cred,
+            time,
+            umask: 0o022,
+        }
+        .into(),
     ]
 }
 
@@ -272,6 +284,17 @@ fn ost_requests() -> Vec<Request> {
         GetObjectAttr { object: object(9, 2) }.into(),
         Destroy { objects: vec![object(9, 0), object(9, 1)] }.into(),
         ListObjects { after: Some(object(9, 1)), count_max: 1000 }.into(),
+        SeekObject { object: object(9, 2), offset: 1 << 33, hole: true }.into(),
+        AllocateObject { object: object(9, 2), start: 4097, end: 1 << 33, time: time_of(7) }.into(),
+        CopyObject {
+            source: object(9, 2),
+            source_offset: 1 << 33,
+            target: object(8, 1),
+            target_offset: 4097,
+            len: 1 << 20,
+            time: time_of(7),
+        }
+        .into(),
     ]
 }
 
@@ -352,7 +375,7 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
         ("GetAttr", Reply::GetAttr(entry())),
         ("Lookup", Reply::Lookup(entry())),
         ("ReadDir", Reply::ReadDir(page)),
-        ("Create", Reply::Create(created)),
+        ("Create", Reply::Create(created.clone())),
         ("Open", Reply::Open(opened)),
         ("Close", Reply::Close(Done {})),
         ("Unlink", Reply::Unlink(Unlinked { fid: fid(1), nlink: 1 })),
@@ -378,6 +401,7 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
         ("GetDefaultLayout", Reply::GetDefaultLayout(default_layout)),
         ("FidToPath", Reply::FidToPath(Paths { paths: vec![Bytes::from_static(b"a/b")] })),
         ("Access", Reply::Access(Done {})),
+        ("CreateUnnamed", Reply::CreateUnnamed(created)),
     ]
 }
 
@@ -399,6 +423,9 @@ fn ost_replies() -> Vec<(&'static str, Reply)> {
         ("GetObjectAttr", Reply::GetObjectAttr(object_attr())),
         ("Destroy", Reply::Destroy(Done {})),
         ("ListObjects", Reply::ListObjects(Objects { objects: vec![object(9, 2)] })),
+        ("SeekObject", Reply::SeekObject(Sought { offset: Some(1 << 34), more: true })),
+        ("AllocateObject", Reply::AllocateObject(object_attr())),
+        ("CopyObject", Reply::CopyObject(object_attr())),
     ]
 }
 

@@ -15,7 +15,7 @@ pub const ENTRY: u8 = MDT + 1;
 pub const LINK: u8 = MDT + 2;
 /// `[XATTR][fid][name]`: an extended attribute.
 pub const XATTR: u8 = MDT + 3;
-/// `[ORPHAN][fid]`: an inode without a name that is still open.
+/// `[ORPHAN][fid]`: an inode without a name that is still open; whether it can get one.
 pub const ORPHAN: u8 = MDT + 4;
 /// `[DESTROY][ost: 4][0: 12][layout id]`: stripes of a layout to be destroyed on an OST.
 pub const DESTROY: u8 = MDT + 5;
@@ -128,6 +128,16 @@ pub fn xattr_name(key: &Bytes) -> Bytes {
 /// Key of an orphan.
 pub fn orphan(fid: Fid) -> Bytes {
     of_fid(ORPHAN, fid, 0).into()
+}
+
+/// Value of an orphan: empty if it lost its last name; 1 for a file that was made without one and may get one.
+pub fn orphan_value(linkable: bool) -> Bytes {
+    Bytes::from_static(if linkable { &[1] } else { &[] })
+}
+
+/// Whether an orphan with this value may get a name.
+pub fn is_linkable(value: &[u8]) -> bool {
+    value == [1]
 }
 
 /// The FID behind a key's prefix.

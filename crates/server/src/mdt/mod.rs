@@ -28,7 +28,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use proto::layout::LayoutHint;
 use proto::wire::{Reply, Request};
-use proto::{ClientId, Code, Fid, Timestamp};
+use proto::{ClientId, Code, Fid, FileKind, Timestamp};
 use rt::Rt;
 use store::{Store, StoreError};
 
@@ -101,8 +101,12 @@ impl Handler for Mdt {
             Request::Lookup(request) => self.lookup(&request),
             Request::Access(request) => self.access(&request),
             Request::Create(request) => {
-                self.wait_for_osts(&request).await;
+                self.wait_for_osts(ops::create::kind(&request).ok()).await;
                 self.create(ctx, &request)
+            }
+            Request::CreateUnnamed(request) => {
+                self.wait_for_osts(Some(FileKind::File)).await;
+                self.create_unnamed(ctx, &request)
             }
             Request::Open(request) => self.open_file(ctx, &request),
             Request::Close(request) => self.close_file(ctx, &request),

@@ -141,7 +141,7 @@ impl Mdt {
         inode.nlink = 0;
         if self.opens.is_open(inode.fid) {
             changes.put_inode(inode);
-            changes.put_raw(keys::orphan(inode.fid), Bytes::new());
+            changes.put_raw(keys::orphan(inode.fid), keys::orphan_value(false));
             return Ok(());
         }
         self.drop_inode(changes, inode)
@@ -170,6 +170,11 @@ impl Mdt {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether `fid`, which has no name, may get one: it was made without.
+    pub(super) fn is_linkable(&self, fid: Fid) -> Result<bool, Code> {
+        Ok(self.get(&keys::orphan(fid))?.is_some_and(|value| keys::is_linkable(&value.bytes)))
     }
 
     /// Commits the changes of a request with its reply.

@@ -123,6 +123,15 @@ impl World {
         destroy::listed(&self.store)
     }
 
+    /// Makes an inode say that it has so many links.
+    pub fn set_nlink(&self, fid: Fid, nlink: u32) {
+        let mut inode = self.target.handler().inode(fid).expect("it exists");
+        inode.nlink = nlink;
+        let mut changes = super::Changes::default();
+        changes.put_inode(&inode);
+        self.store.commit(changes.into_batch()).expect("the disk works");
+    }
+
     /// Number of keys that the MDT has with this first byte.
     pub fn keys(&self, prefix: u8) -> usize {
         self.store.scan(&[prefix], &[prefix + 1], usize::MAX).expect("the store can be read").len()
@@ -261,6 +270,7 @@ impl Client<'_> {
             hint: None,
             cred: Cred::root(),
             time: self.time(),
+            umask: 0,
         }
     }
 

@@ -1,5 +1,6 @@
 //! An object storage target: sessions on the one side, [`Objects`] on the other.
 
+mod copy;
 #[cfg(test)]
 mod tests;
 
@@ -11,7 +12,7 @@ use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
 use proto::{Code, ObjectId, Timestamp};
 use store::object::Extra;
-use store::{Change, Objects, StoreError};
+use store::{Change, Objects, Store, StoreError};
 
 use crate::target::{Ctx, Done, Env, Handler, Recorder, code_of};
 
@@ -23,13 +24,14 @@ const LIST_COUNT_MAX: u32 = 4096;
 /// An object storage target.
 pub struct Ost {
     objects: Arc<Objects>,
+    store: Arc<Store>,
 }
 
 impl Handler for Ost {
     type Session = ();
 
     async fn open(env: Env) -> Result<Ost, StoreError> {
-        Ok(Ost { objects: Objects::open(&env.rt, env.store.clone()).await? })
+        Ok(Ost { objects: Objects::open(&env.rt, env.store.clone()).await?, store: env.store.clone() })
     }
 
     async fn handle(&self, ctx: &Ctx<()>, request: Request, bulk: Vec<Bytes>) -> Result<Done, Code> {
@@ -42,6 +44,13 @@ impl Handler for Ost {
                 let attr = self.objects.attr(get.object).map_err(|error| code_of(&error))?;
                 Ok(Done::unchanged(Reply::GetObjectAttr(attr)))
             }
+            Request::SeekObject(seek) => {
+                check_id(seek.object)?;
+                let sought = self.objects.seek(seek.object, seek.offset, seek.hole);
+                Ok(Done::unchanged(Reply::SeekObject(sought.map_err(|error| code_of(&error))?)))
+            }
+            Request::AllocateObject(allocate) => self.allocate(ctx, allocate).await,
+            Request::CopyObject(copy) => self.copy(ctx, copy).await,
             Request::Destroy(destroy) => self.destroy(ctx, destroy).await,
             Request::ListObjects(list) => self.list(ctx, &list),
             Request::Statfs(msg::Statfs {}) => {
@@ -105,6 +114,22 @@ impl Ost {
             self.objects.punch(punch.object, punch.start, punch.end, punch.time, ctx.replay, extra).await;
         let (attr, transno) = punched.map_err(|error| code_of(&error))?;
         Ok(Done::changed(Reply::Punch(attr), transno))
+    }
+
+    async fn allocate(&self, ctx: &Ctx<()>, allocate: msg::AllocateObject) -> Result<Done, Code> {
+        check_id(allocate.object)?;
+        check_time(allocate.time)?;
+        if allocate.start > allocate.end {
+            return Err(Code::Invalid);
+        }
+        if allocate.end > FILE_BYTES_MAX {
+            return Err(Code::TooLarge);
+        }
+        let extra = record(ctx.recorder(), Reply::AllocateObject);
+        let range = allocate.start..allocate.end;
+        let allocated = self.objects.allocate(allocate.object, range, allocate.time, ctx.replay, extra).await;
+        let (attr, transno) = allocated.map_err(|error| code_of(&error))?;
+        Ok(Done::changed(Reply::AllocateObject(attr), transno))
     }
 
     async fn destroy(&self, ctx: &Ctx<()>, destroy: msg::Destroy) -> Result<Done, Code> {

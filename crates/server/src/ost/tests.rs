@@ -121,6 +121,50 @@ fn data_is_written_read_and_cut() {
 }
 
 #[test]
+fn data_is_found_reserved_and_copied() {
+    check(async |rt, world| {
+        let client = world.import(100, Role::Client);
+        let x = vec![Bytes::from(vec![7; 10_000])];
+        client.call_bulk(write(1, 1 << 20, 7), x).await.expect("it is written");
+        let seek = async |offset, hole| {
+            let sought = client.call(msg::SeekObject { object: id(1), offset, hole }).await;
+            sought.expect("it is there").reply.offset
+        };
+        assert_eq!((seek(0, false).await, seek(0, true).await), (Some(1 << 20), Some(0)));
+        let allocate = msg::AllocateObject { object: id(1), start: 0, end: 1 << 20, time: at(8) };
+        let attr = client.call(allocate.clone()).await.expect("there is space").reply;
+        assert_eq!((attr.size, attr.blocks, attr.ctime), ((1 << 20) + 10_000, 2048 + 24, at(8)));
+        assert_eq!(seek(5, false).await, Some(1 << 20), "reserved space is no data");
+        let copy = msg::CopyObject {
+            source: id(1),
+            source_offset: (1 << 20) + 9_998,
+            target: id(2),
+            target_offset: 5,
+            len: 4,
+            time: at(9),
+        };
+        let copied = client.call(copy.clone()).await.expect("it is copied");
+        assert_eq!((copied.reply.size, copied.reply.mtime), (9, at(9)));
+        let answered = rt.now();
+        client.committed(copied.transno).await.expect("it is");
+        assert_eq!(rt.now(), answered, "a copy is durable when it is answered");
+        let found = client.call(read(2, 0, 100)).await.expect("it is read").bulk.concat();
+        assert_eq!(found, [0, 0, 0, 0, 0, 7, 7, 0, 0]);
+        let backwards = msg::AllocateObject { start: 2, end: 1, ..allocate };
+        assert_eq!(refused(client.call(backwards).await), Code::Invalid);
+        let long = msg::CopyObject { len: u32::MAX, ..copy };
+        assert_eq!(refused(client.call(long).await), Code::TooBig);
+        let far = msg::CopyObject { source_offset: u64::MAX, ..copy };
+        assert_eq!(refused(client.call(far).await), Code::TooLarge);
+        world.stop().await;
+        let world = World::open(&rt).await;
+        let client = world.import(101, Role::Client);
+        assert_eq!(client.call(read(2, 5, 9)).await.expect("it is read").bulk.concat(), [7, 7, 0, 0]);
+        world.stop().await;
+    });
+}
+
+#[test]
 fn only_servers_destroy_and_list() {
     check(async |_rt, world| {
         let client = world.import(100, Role::Client);

@@ -113,7 +113,7 @@ fn answer_of(record: &ReplyRecord) -> Option<Answer> {
 /// Puts the version that the change made where the reply says [`VERSION_OF_THIS`].
 pub(super) fn stamp(reply: &mut Reply, transno: Transno) {
     let attr = match reply {
-        Reply::Create(created) => &mut created.attr,
+        Reply::Create(created) | Reply::CreateUnnamed(created) => &mut created.attr,
         Reply::Open(opened) => &mut opened.attr,
         Reply::Link(entry) | Reply::SetAttr(entry) | Reply::SetLayout(entry) => &mut entry.attr,
         _ => return,

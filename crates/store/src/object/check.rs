@@ -27,6 +27,7 @@ struct Owned {
     object: ObjectId,
     /// Offset in the file less offset in the object: the same for all pieces of one write.
     shift: i64,
+    /// Empty for reserved space.
     sums: Bytes,
 }
 
@@ -183,7 +184,7 @@ async fn check_files(dir: &Dir, owned: &[Owned], report: &mut Report) -> Result<
 async fn check_data(dir: &Dir, owned: &[Owned], report: &mut Report) -> Result<(), StoreError> {
     let dir = dir.subdir(files::DIR).await?;
     let mut open: Option<(FileId, File)> = None;
-    for one in owned {
+    for one in owned.iter().filter(|one| !one.sums.is_empty()) {
         let run = one.run;
         let file = match &open {
             Some((id, file)) if *id == run.file => file,

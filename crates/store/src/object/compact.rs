@@ -37,7 +37,7 @@ fn groups(extents: &Extents, offset: u64) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut end = None;
     for (start, extent) in extents.range(window..window + WINDOW_BYTES) {
-        if extent.len >= LARGE_BYTES {
+        if extent.len >= LARGE_BYTES || !extent.is_written() {
             end = None;
             continue;
         }
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn neighbours_are_grouped_and_large_extents_left() {
         let file = FileId { boot: 1, seq: 0 };
-        let extent = |len| Extent { len, file, at: 0, sums: Bytes::new() };
+        let extent = |len| Extent { len, file, at: 0, sums: Bytes::from_static(&[0; 4]) };
         let extents = Extents::from([
             (10, extent(10)),
             (20, extent(10)),

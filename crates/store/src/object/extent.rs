@@ -63,7 +63,8 @@ pub struct Extent {
     pub file: FileId,
     /// Offset of the first byte in the data file.
     pub at: u64,
-    /// CRC-32C of each block that the extent touches, little endian.
+    /// CRC-32C of each block that the extent touches, little endian; empty for space that is reserved and was never
+    /// written, which reads as zeros.
     pub sums: Bytes,
 }
 
@@ -77,6 +78,11 @@ impl Extent {
     pub fn run(&self) -> Run {
         let blocks = self.blocks();
         Run { file: self.file, block: blocks.start as u32, count: (blocks.end - blocks.start) as u32 }
+    }
+
+    /// Whether it holds data; otherwise its blocks are only reserved.
+    pub fn is_written(&self) -> bool {
+        !self.sums.is_empty()
     }
 
     /// The checksum of the `n`th block that the extent touches.
@@ -96,7 +102,11 @@ impl Extent {
             len: (to - from) as u32,
             file: self.file,
             at,
-            sums: self.sums.slice(first * 4..(first + count) * 4),
+            sums: if self.is_written() {
+                self.sums.slice(first * 4..(first + count) * 4)
+            } else {
+                Bytes::new()
+            },
         }
     }
 
@@ -127,7 +137,7 @@ impl Extent {
         let sane = extent.len != 0
             && u64::from(extent.len) <= EXTENT_BYTES_MAX
             && end / BLOCK < u64::from(u32::MAX)
-            && sums.len() as u64 == (extent.blocks().end - extent.blocks().start) * 4;
+            && (sums.is_empty() || sums.len() as u64 == (extent.blocks().end - extent.blocks().start) * 4);
         sane.then_some(extent)
     }
 }
@@ -340,6 +350,18 @@ mod tests {
         let mut far = good.to_vec();
         far[16..24].fill(0xff);
         assert!(Extent::decode(&far.into()).is_none());
+    }
+
+    #[test]
+    fn reserved_space_is_cut_like_data() {
+        let reserved = Extent { sums: Bytes::new(), ..extent(10 * BLOCK, 12288) };
+        assert_eq!(Extent::decode(&reserved.encode()), Some(reserved.clone()));
+        let mut extents = Extents::from([(0, reserved)]);
+        let mut edit = Edit::default();
+        cut(&extents, &[100..8192], &mut edit);
+        apply(&mut extents, &edit);
+        assert_eq!(edit.freed_blocks(), 1);
+        assert!(extents.len() == 2 && extents.values().all(|piece| !piece.is_written()));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Lock order: nothing else is locked while `space` or `handles` is.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -30,8 +31,22 @@ const _: () = assert!(FILE_BYTES_MIN >= EXTENT_BYTES_MAX && FILE_BYTES_MAX / BLO
 const RESERVE_BYTES_MAX: u64 = 256 << 20;
 /// Data files that are kept open.
 const HANDLES_MAX: usize = 128;
+/// Largest free space that only overwrites take: as much as they give back, they take for the moment of a commit. So
+/// space that is reserved or written can be written again however full the disk is. In bytes.
+const OVERWRITE_BYTES_MAX: u64 = 8 << 20;
+/// How often an overwrite waits for what others freed.
+const OVERWRITE_WAITS_MAX: u32 = 16;
 /// How long freed blocks wait at most for somebody to look at them.
 const RELEASE_AFTER: Duration = Duration::from_secs(1);
+
+/// What blocks are taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// More data than before.
+    Growth,
+    /// Data in the place of other data, whose blocks are freed.
+    Overwrite,
+}
 
 /// All data files of a target.
 pub struct Files {
@@ -47,6 +62,8 @@ pub struct Files {
     next_seq: AtomicU32,
     /// A file is made when fewer free blocks than this are left.
     ahead: AtomicU32,
+    /// Free blocks that only overwrites take.
+    overwrite_blocks: u64,
     /// There is something to do in the background.
     work: Arc<Notify>,
     stopped: AtomicBool,
@@ -114,6 +131,7 @@ impl Files {
         let dir = store.dir().subdir(DIR).await?;
         // The directory's own name has to be there after a crash, or every file in it is lost.
         store.dir().sync().await?;
+        let overwrite_bytes = (dir.space().await?.total / 64).min(OVERWRITE_BYTES_MAX);
         Ok(Files {
             rt: rt.clone(),
             store: store.clone(),
@@ -124,6 +142,7 @@ impl Files {
             tidying: Semaphore::new(1),
             next_seq: AtomicU32::new(0),
             ahead: AtomicU32::new(1),
+            overwrite_blocks: overwrite_bytes / BLOCK,
             work: Arc::new(Notify::new()),
             stopped: AtomicBool::new(false),
         })
@@ -170,13 +189,22 @@ impl Files {
     }
 
     /// Writes `data` for the range of an object that starts at `offset`, without anything referring to it.
-    pub async fn place(&self, offset: u64, mut data: Slices) -> Result<Placed, StoreError> {
+    pub async fn place(&self, offset: u64, data: Slices) -> Result<Placed, StoreError> {
+        self.place_for(Need::Growth, offset, data).await
+    }
+
+    /// The same for a range that has blocks already, which are freed when the new ones are referred to.
+    pub async fn place_over(&self, offset: u64, data: Slices) -> Result<Placed, StoreError> {
+        self.place_for(Need::Overwrite, offset, data).await
+    }
+
+    async fn place_for(&self, need: Need, offset: u64, mut data: Slices) -> Result<Placed, StoreError> {
         let mut placed = Placed { extents: Vec::new(), files: Vec::new(), runs: Vec::new() };
         let mut at = offset;
         while data.len() > 0 {
             // No extent crosses a border between chunks.
             let len = data.len().min(EXTENT_BYTES_MAX).min(super::chunk_end(at) - at);
-            let done = self.place_part(at, data.split_to(len), &mut placed).await;
+            let done = self.place_part(need, at, data.split_to(len), &mut placed).await;
             if let Err(error) = done {
                 self.give_back(placed);
                 return Err(error);
@@ -186,8 +214,38 @@ impl Files {
         Ok(placed)
     }
 
-    async fn place_part(&self, offset: u64, mut data: Slices, placed: &mut Placed) -> Result<(), StoreError> {
-        let runs = self.take(data.len().div_ceil(BLOCK) as u32).await?;
+    /// Takes blocks for `ranges` of an object, each at most an extent long, without writing to them or anything
+    /// referring to them.
+    pub async fn reserve(&self, ranges: &[Range<u64>]) -> Result<Placed, StoreError> {
+        let mut placed = Placed { extents: Vec::new(), files: Vec::new(), runs: Vec::new() };
+        for range in ranges {
+            let runs = match self.take(Need::Growth, (range.end - range.start).div_ceil(BLOCK) as u32).await {
+                Ok(runs) => runs,
+                Err(error) => {
+                    self.give_back(placed);
+                    return Err(error);
+                }
+            };
+            let mut at = range.start;
+            for run in &runs {
+                let len = (range.end - at).min(u64::from(run.count) * BLOCK);
+                let (file, first) = (run.file, u64::from(run.block) * BLOCK);
+                placed.extents.push((at, Extent { len: len as u32, file, at: first, sums: Bytes::new() }));
+                at += len;
+            }
+            placed.runs.extend(runs);
+        }
+        Ok(placed)
+    }
+
+    async fn place_part(
+        &self,
+        need: Need,
+        offset: u64,
+        mut data: Slices,
+        placed: &mut Placed,
+    ) -> Result<(), StoreError> {
+        let runs = self.take(need, data.len().div_ceil(BLOCK) as u32).await?;
         let mut at = offset;
         let mut result = Ok(());
         for run in &runs {
@@ -238,35 +296,43 @@ impl Files {
     }
 
     /// Takes `blocks` blocks: consecutive ones, or others if there are no consecutive ones.
-    async fn take(&self, blocks: u32) -> Result<Vec<Run>, StoreError> {
-        let mut waited = false;
+    async fn take(&self, need: Need, blocks: u32) -> Result<Vec<Run>, StoreError> {
+        let (left, mut waits) = match need {
+            Need::Growth => (self.overwrite_blocks, 1),
+            Need::Overwrite => (0, OVERWRITE_WAITS_MAX),
+        };
+        let leaves = |space: &Space| space.free_blocks() >= u64::from(blocks) + left;
         loop {
-            if let Some(run) = self.take_now(blocks) {
+            if let Some(run) = self.take_now(blocks, leaves) {
                 return Ok(vec![run]);
             }
-            match self.prepare(|space| space.fits(blocks)).await {
+            match self.prepare(|space| leaves(space) && space.fits(blocks)).await {
                 Ok(()) => continue,
                 Err(StoreError::NoSpace) => {}
                 Err(error) => return Err(error),
             }
-            if let Some(runs) = self.space.lock().take_scattered(blocks) {
+            let scattered = {
+                let mut space = self.space.lock();
+                if leaves(&space) { space.take_scattered(blocks) } else { None }
+            };
+            if let Some(runs) = scattered {
                 return Ok(runs);
             }
-            if waited || !self.space.lock().has_pending() {
+            if waits == 0 || !self.space.lock().has_pending() {
                 return Err(StoreError::NoSpace);
             }
             // What was freed, but not durably, may be enough.
-            waited = true;
+            waits -= 1;
             self.store.committed(self.store.last_transno()).await?;
             self.tidy().await;
         }
     }
 
-    fn take_now(&self, blocks: u32) -> Option<Run> {
+    fn take_now(&self, blocks: u32, may: impl Fn(&Space) -> bool) -> Option<Run> {
         let committed = self.store.last_committed();
         let mut space = self.space.lock();
         space.release(committed);
-        let run = space.take(blocks);
+        let run = if may(&space) { space.take(blocks) } else { None };
         if space.has_work() || space.free_blocks() < self.ahead() {
             self.work.notify_one();
         }
@@ -369,7 +435,7 @@ impl Files {
         Reading { files: self.clone(), ticket: self.space.lock().enter() }
     }
 
-    /// Bytes that can be written into files that exist.
+    /// Bytes that can be written into files that exist, but for what is left to overwrites.
     pub fn free_bytes(&self) -> u64 {
         let committed = self.store.last_committed();
         let mut space = self.space.lock();
@@ -377,7 +443,7 @@ impl Files {
         if space.has_work() {
             self.work.notify_one();
         }
-        space.free_blocks() * BLOCK
+        space.free_blocks().saturating_sub(self.overwrite_blocks) * BLOCK
     }
 
     /// Space of the disk, without the reserve.

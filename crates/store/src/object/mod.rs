@@ -5,12 +5,14 @@
 //! so the order of two writes is the order of their commits. Freed blocks are used again only after the commit
 //! that freed them is durable and every read that began before it is over.
 //!
-//! - [`write`], [`read`], [`punch`], [`destroy`]: the operations; [`compact`] merges small extents;
+//! - [`write`], [`read`], [`seek`], [`punch`], [`allocate`], [`destroy`]: the operations; [`compact`] merges small
+//!   extents;
 //! - [`cache`]: what is in memory, and the locks; [`tomb`]: what was destroyed;
 //! - [`files`]: the data files, and the task that makes them ahead of need; [`space`]: which blocks are free;
 //! - [`extent`], [`block`], [`keys`]: the pure parts;
 //! - [`check`]: whether all of it fits together.
 
+mod allocate;
 mod block;
 mod cache;
 pub mod check;
@@ -22,6 +24,7 @@ mod keys;
 mod plan;
 mod punch;
 mod read;
+mod seek;
 mod space;
 mod survey;
 #[cfg(test)]
@@ -57,6 +60,8 @@ struct Limits {
     tail_changes_max: usize,
     /// Changed keys after which a hole is cut in a further commit.
     hole_changes_max: usize,
+    /// Holes that are filled by one commit when space is reserved.
+    reserved_max: usize,
     /// Small extents that may follow a small neighbour within a window before they are merged.
     neighbours_max: usize,
     /// Memory for extents that are not in use, about, in bytes.
@@ -68,6 +73,7 @@ impl Default for Limits {
         Limits {
             tail_changes_max: 2048,
             hole_changes_max: 2048,
+            reserved_max: 1024,
             neighbours_max: 64,
             cache_bytes_max: 64 << 20,
         }

@@ -72,8 +72,8 @@ impl Objects {
                 if from > at {
                     segments.push(Segment { len: from - at, extent: None });
                 }
-                segments
-                    .push(Segment { len: to - from, extent: Some(extent.slice(from - start, to - start)) });
+                let data = extent.is_written().then(|| extent.slice(from - start, to - start));
+                segments.push(Segment { len: to - from, extent: data });
                 at = to;
             }
             if at < end {

@@ -1,5 +1,7 @@
 //! Writing into an object.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use proto::limits::FILE_BYTES_MAX;
 use proto::wire::messages::ObjectAttr;
@@ -50,7 +52,12 @@ impl Objects {
         // Before space is taken; it is asked again under the lock that the commit is made under.
         self.with(id.layout, |state| refuse_dead(state))?;
         self.store.room().await?;
-        let placed = self.files.place(offset, data).await?;
+        let placed = match self.files.place(offset, data.clone()).await {
+            Err(StoreError::NoSpace) if self.has_blocks(id, offset..offset + len)? => {
+                self.files.place_over(offset, data).await?
+            }
+            placed => placed?,
+        };
         let mut write = Written { id, offset, len, time, replay, extra: Some(extra) };
         let committed = loop {
             match self.with(id.layout, |state| self.commit_write(state, &mut write, &placed)) {
@@ -73,6 +80,14 @@ impl Objects {
                 Err(error)
             }
         }
+    }
+
+    /// Whether every byte of `range` has its place already.
+    fn has_blocks(&self, id: ObjectId, range: Range<u64>) -> Result<bool, StoreError> {
+        self.with(id.layout, |state| {
+            let object = state.object(&self.store, id)?;
+            Ok(self.holes(object, id, range, 1)?.0.is_empty())
+        })
     }
 
     fn commit_write(

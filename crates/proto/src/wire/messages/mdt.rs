@@ -119,7 +119,7 @@ wire_struct! {
         pub name: Name,
         /// The file's FID, from a sequence of this session.
         pub fid: Fid,
-        /// Kind and permissions, the caller's umask applied.
+        /// Kind and permissions; without those of `umask` they are what the file gets.
         pub mode: u32,
         /// Device number of a device file.
         pub rdev: u32,
@@ -134,6 +134,31 @@ wire_struct! {
         pub cred: Cred,
         /// Time of the application's call.
         pub time: Timestamp,
+        /// Permissions that the file does not get, unless the directory has a default ACL; 0 if the caller has taken
+        /// them off `mode`.
+        pub umask: u32,
+    }
+}
+
+wire_struct! {
+    /// Makes a regular file without a name and opens it (O_TMPFILE). It goes with its last close, unless it was linked.
+    pub struct CreateUnnamed {
+        /// The directory whose group, ACL and layout the file takes over, and in which the caller may make files.
+        pub parent: Fid,
+        /// The file's FID, from a sequence of this session.
+        pub fid: Fid,
+        /// Permissions, as in [`Create`].
+        pub mode: u32,
+        /// `OPEN_*` bits; [`OPEN_WRITE`] is among them. With [`OPEN_EXCLUSIVE`], [`Link`] never gives the file a name.
+        pub open: u32,
+        /// The layout that the caller wants; `None` takes the directory's default.
+        pub hint: Option<LayoutHint>,
+        /// Who asks.
+        pub cred: Cred,
+        /// Time of the application's call.
+        pub time: Timestamp,
+        /// As in [`Create`].
+        pub umask: u32,
     }
 }
 

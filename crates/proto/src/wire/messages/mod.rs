@@ -110,6 +110,7 @@ operations! {
     38 GetDefaultLayout(GetDefaultLayout) -> DefaultLayout, false;
     39 FidToPath(FidToPath) -> Paths, false;
     40 Access(Access) -> Done, false;
+    48 CreateUnnamed(CreateUnnamed) -> Created, true;
 
     50 Flock(Flock) -> Flocked, true;
     51 FlockWait(FlockWait) -> Flocked, false;
@@ -122,6 +123,9 @@ operations! {
     63 GetObjectAttr(GetObjectAttr) -> ObjectAttr, false;
     64 Destroy(Destroy) -> Done, true;
     65 ListObjects(ListObjects) -> Objects, false;
+    66 SeekObject(SeekObject) -> Sought, false;
+    67 AllocateObject(AllocateObject) -> ObjectAttr, true;
+    68 CopyObject(CopyObject) -> ObjectAttr, true;
 
     70 Enqueue(Enqueue) -> Token, false;
     71 CancelRanges(CancelRanges) -> Done, false;

@@ -69,6 +69,62 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// Asks where data or a hole begins in an object (SEEK_DATA, SEEK_HOLE). Space that is only reserved is a hole.
+    pub struct SeekObject {
+        /// The object.
+        pub object: ObjectId,
+        /// The first byte that counts.
+        pub offset: u64,
+        /// Whether a hole is looked for, and not data.
+        pub hole: bool,
+    }
+}
+
+wire_struct! {
+    /// How far the search came. The end of the object is a hole; behind it there is no data.
+    pub struct Sought {
+        /// First byte at or behind the question's offset that is what was looked for; if `more`, none before this is.
+        pub offset: Option<u64>,
+        /// Whether the search stopped because it took long: to be asked again from `offset`.
+        pub more: bool,
+    }
+}
+
+wire_struct! {
+    /// Reserves the space of a range of an object: holes in it take blocks and read as zeros. Never changes the size;
+    /// what lies behind it is not reserved.
+    pub struct AllocateObject {
+        /// The object.
+        pub object: ObjectId,
+        /// First byte.
+        pub start: u64,
+        /// First byte behind the range.
+        pub end: u64,
+        /// Time of the application's call.
+        pub time: Timestamp,
+    }
+}
+
+wire_struct! {
+    /// Copies bytes between two objects of one OST, or within one. The reply comes when the copy is durable, so that it
+    /// is never replayed: the source may have changed until then.
+    pub struct CopyObject {
+        /// The object that is read.
+        pub source: ObjectId,
+        /// Where in it, in bytes.
+        pub source_offset: u64,
+        /// The object that is written; made if it is not there.
+        pub target: ObjectId,
+        /// Where in it, in bytes.
+        pub target_offset: u64,
+        /// Bytes; what the source does not have is zeros. At most what a bulk may have.
+        pub len: u32,
+        /// Time of the application's call.
+        pub time: Timestamp,
+    }
+}
+
+wire_struct! {
     /// Asks what the OST knows of an object.
     pub struct GetObjectAttr {
         /// The object.

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use proto::layout::LayoutHint;
 use proto::limits::{LINKS_MAX, SYMLINK_BYTES_MAX};
 use proto::types::{MODE_KIND, MODE_PERMISSIONS};
 use proto::wire::Reply;
 use proto::wire::messages::{
     ACCESS_EXECUTE, Create, Created, FEATURE_OVERSTRIPING, Granted, OPEN_EXCLUSIVE, OPEN_READ, OPEN_WRITE,
 };
-use proto::{Code, Fid, FileKind};
+use proto::{Code, Cred, Fid, FileKind, Timestamp};
 
 use crate::mdt::inode::Inode;
 use crate::mdt::opens::Opener;
@@ -19,8 +21,8 @@ const OST_WAIT: Duration = Duration::from_secs(10);
 
 impl Mdt {
     /// Waits for an OST if the new file needs one and there is none.
-    pub(in crate::mdt) async fn wait_for_osts(&self, request: &Create) {
-        if kind(request) == Ok(FileKind::File) && self.osts.table().order.is_empty() {
+    pub(in crate::mdt) async fn wait_for_osts(&self, kind: Option<FileKind>) {
+        if kind == Some(FileKind::File) && self.osts.table().order.is_empty() {
             self.osts.wait_for_any(OST_WAIT).await;
         }
     }
@@ -61,7 +63,7 @@ impl Mdt {
     fn create_new(&self, ctx: &Ctx, request: &Create) -> Outcome {
         let _inodes = self.locks.inodes(&[request.parent, request.fid]);
         let mut parent = self.living_dir(request.parent)?;
-        let mut inode = self.new_inode(ctx, request, &parent)?;
+        let mut inode = self.new_inode(ctx, &Wanted::of(request)?, &parent)?;
         let is_dir = inode.is_dir();
         let opens = inode.kind() == FileKind::File && request.open & (OPEN_READ | OPEN_WRITE) != 0;
         let writes = opens && request.open & OPEN_WRITE != 0;
@@ -101,43 +103,42 @@ impl Mdt {
     }
 
     /// The checks, and the inode as it will be.
-    fn new_inode(&self, ctx: &Ctx, request: &Create, parent: &Inode) -> Result<Inode, Code> {
-        let cred = &request.cred;
+    pub(super) fn new_inode(&self, ctx: &Ctx, wanted: &Wanted<'_>, parent: &Inode) -> Result<Inode, Code> {
+        let cred = wanted.cred;
         access::may_change(cred, parent)?;
-        let kind = kind(request)?;
-        if matches!(kind, FileKind::Char | FileKind::Block) && !access::is_root(cred) {
+        if matches!(wanted.kind, FileKind::Char | FileKind::Block) && !access::is_root(cred) {
             return Err(Code::NotPermitted);
         }
-        if kind == FileKind::Dir && parent.nlink >= LINKS_MAX {
+        if wanted.kind == FileKind::Dir && parent.nlink >= LINKS_MAX {
             return Err(Code::TooManyLinks);
         }
-        if !ctx.data().owns(request.fid) || self.find_inode(request.fid)?.is_some() {
+        if !ctx.data().owns(wanted.fid) || self.find_inode(wanted.fid)?.is_some() {
             return Err(Code::Invalid);
         }
-        let mode = kind.mode_bits() | request.mode & MODE_PERMISSIONS;
-        let mut inode = Inode::new(request.fid, mode, request.time);
+        let mode = wanted.kind.mode_bits() | wanted.mode & MODE_PERMISSIONS & !wanted.umask;
+        let mut inode = Inode::new(wanted.fid, mode, wanted.time);
         access::inherit(cred, parent, &mut inode)?;
-        match kind {
-            FileKind::File => inode.layout = Some(self.layout_of_new(ctx, request, parent)?),
+        match wanted.kind {
+            FileKind::File => inode.layout = Some(self.layout_of_new(ctx, wanted, parent)?),
             FileKind::Dir if parent.fid != Fid::ROOT => inode.hint = parent.hint.clone(),
             FileKind::Symlink => {
-                check_target(&request.target)?;
-                inode.size = request.target.len() as u64;
-                inode.target = request.target.clone();
+                check_target(wanted.target)?;
+                inode.size = wanted.target.len() as u64;
+                inode.target = Bytes::copy_from_slice(wanted.target);
             }
-            FileKind::Char | FileKind::Block => inode.rdev = request.rdev,
+            FileKind::Char | FileKind::Block => inode.rdev = wanted.rdev,
             FileKind::Dir | FileKind::Fifo | FileKind::Socket => {}
         }
         Ok(inode)
     }
 
-    fn layout_of_new(&self, ctx: &Ctx, request: &Create, parent: &Inode) -> Result<proto::Layout, Code> {
+    fn layout_of_new(&self, ctx: &Ctx, wanted: &Wanted<'_>, parent: &Inode) -> Result<proto::Layout, Code> {
         let default = self.effective_hint(parent);
-        let hint = match &request.hint {
+        let hint = match wanted.hint {
             Some(wanted) => allocate::inherit(wanted, &default),
             None => default,
         };
-        let layout = allocate::allocate(request.fid, &hint, &self.osts.table().order)?;
+        let layout = allocate::allocate(wanted.fid, &hint, &self.osts.table().order)?;
         if layout.overstriped && ctx.session().features() & FEATURE_OVERSTRIPING == 0 {
             return Err(Code::NotSupported);
         }
@@ -145,8 +146,40 @@ impl Mdt {
     }
 }
 
+/// What a new inode is to be.
+pub(super) struct Wanted<'a> {
+    pub(super) fid: Fid,
+    pub(super) kind: FileKind,
+    /// Permissions.
+    pub(super) mode: u32,
+    /// Permissions that it does not get.
+    pub(super) umask: u32,
+    pub(super) rdev: u32,
+    /// Target of a symbolic link.
+    pub(super) target: &'a [u8],
+    pub(super) hint: Option<&'a LayoutHint>,
+    pub(super) cred: &'a Cred,
+    pub(super) time: Timestamp,
+}
+
+impl<'a> Wanted<'a> {
+    fn of(request: &'a Create) -> Result<Wanted<'a>, Code> {
+        Ok(Wanted {
+            fid: request.fid,
+            kind: kind(request)?,
+            mode: request.mode,
+            umask: request.umask,
+            rdev: request.rdev,
+            target: &request.target,
+            hint: request.hint.as_ref(),
+            cred: &request.cred,
+            time: request.time,
+        })
+    }
+}
+
 /// The kind that is to be made; a mode without one means a regular file, as for mknod(2).
-fn kind(request: &Create) -> Result<FileKind, Code> {
+pub(in crate::mdt) fn kind(request: &Create) -> Result<FileKind, Code> {
     match request.mode & MODE_KIND {
         0 => Ok(FileKind::File),
         _ => FileKind::from_mode(request.mode).ok_or(Code::Invalid),
@@ -166,9 +199,6 @@ fn check_target(target: &[u8]) -> Result<(), Code> {
 mod tests {
     use super::*;
     use crate::mdt::testing::{World, name, user};
-    use bytes::Bytes;
-    use proto::Cred;
-    use proto::layout::LayoutHint;
     use proto::wire::messages as msg;
 
     #[test]

@@ -5,7 +5,7 @@ use proto::wire::Reply;
 use proto::wire::messages::{ACCESS_EXECUTE, Link};
 use proto::{Code, FileKind};
 
-use crate::mdt::{Changes, Ctx, Mdt, Outcome, access};
+use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, keys};
 
 impl Mdt {
     pub(in crate::mdt) fn link(&self, ctx: &Ctx, request: &Link) -> Outcome {
@@ -20,14 +20,17 @@ impl Mdt {
         let mut inode = self.inode(request.fid)?;
         match inode.kind() {
             FileKind::Dir => return Err(Code::NotPermitted),
-            _ if inode.nlink == 0 => return Err(Code::NotFound),
+            _ if inode.nlink == 0 && !self.is_linkable(inode.fid)? => return Err(Code::NotFound),
             _ if inode.nlink >= LINKS_MAX => return Err(Code::TooManyLinks),
             _ => {}
+        }
+        let mut changes = Changes::default();
+        if inode.nlink == 0 {
+            changes.remove(keys::orphan(inode.fid));
         }
         inode.nlink += 1;
         inode.touch(request.time);
         parent.touch_data(request.time);
-        let mut changes = Changes::default();
         changes.put_inode(&inode);
         changes.put_entry(parent.fid, &request.name, inode.fid, inode.kind());
         changes.put_inode(&parent);

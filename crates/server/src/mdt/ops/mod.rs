@@ -2,7 +2,8 @@
 
 mod access;
 mod close;
-mod create;
+pub(super) mod create;
+mod create_unnamed;
 mod fid_to_path;
 mod get_attr;
 mod layout;

@@ -17,8 +17,8 @@ const SCAN_COUNT: usize = 512;
 const BYTES_MAX: usize = 512 << 10;
 /// Bytes that the encoding of one entry takes at most besides name and attributes.
 const ENTRY_BYTES: usize = 8 + 1 + 16 + 4 + 1;
-/// Bytes of the attributes of an entry, without a layout.
-const ATTR_BYTES: usize = 128;
+/// Bytes of the attributes and the lock of an entry, without a layout.
+const ATTR_BYTES: usize = 144;
 
 impl Mdt {
     pub(in crate::mdt) fn read_dir(&self, request: &ReadDir) -> Outcome {

@@ -377,6 +377,83 @@ mod tests {
     }
 
     #[test]
+    fn names_change_places() {
+        let world = World::new();
+        let client = world.client(1);
+        let (a, b) = (client.mkdir(Fid::ROOT, "a"), client.mkdir(Fid::ROOT, "b"));
+        let (x, y) = (client.mkdir(a, "x"), client.mkdir(b, "y"));
+        let inner = client.mkdir(x, "inner");
+        let file = client.file(a, "f");
+        let root = Cred::root();
+        let swap = |from, to| client.rename(from, to, RENAME_EXCHANGE, &root);
+        // Full directories of two parents.
+        client.file(y, "full");
+        assert_eq!(swap((a, "x"), (b, "y")), Ok(Renamed { fid: x, replaced: Some(y) }));
+        assert_eq!(nlinks(&client, &[a, b, x, y]), [3, 3, 3, 2]);
+        let above = |fid| client.call(msg::Lookup { parent: fid, name: None, cred: Cred::root() });
+        assert_eq!((above(x).map(|e| e.attr.fid), above(y).map(|e| e.attr.fid)), (Ok(b), Ok(a)));
+        assert_eq!(client.call(msg::FidToPath { fid: inner }).map(|p| p.paths), Ok(vec!["b/y/inner".into()]));
+        // A file and a directory of one parent, and of two: the count of directories moves along.
+        swap((a, "x"), (a, "f")).expect("both exist");
+        assert_eq!(nlinks(&client, &[a, b, y, file]), [3, 3, 2, 1]);
+        swap((a, "x"), (b, "y")).expect("a file and a directory");
+        assert_eq!(nlinks(&client, &[a, b, x, y, file]), [4, 2, 3, 2, 1]);
+        // Two names of one file stay as they are.
+        let (name, time) = (crate::mdt::testing::name("twin"), client.time());
+        client.call(msg::Link { fid: file, parent: a, name, cred: Cred::root(), time }).expect("root may");
+        assert_eq!(swap((b, "y"), (a, "twin")), Ok(Renamed { fid: file, replaced: None }));
+        let twin = client.rename((b, "y"), (a, "twin"), RENAME_NOREPLACE, &root);
+        assert_eq!(twin, Err(Code::Exists), "a name that exists is in the way, whatever it means");
+        client.rename((b, "y"), (b, "z"), RENAME_NOREPLACE, &root).expect("the name is free");
+        assert_eq!((client.names(a).len(), client.names(b)), (3, vec!["z".to_owned()]));
+        assert_eq!(world.keys(keys::ENTRY), world.keys(keys::LINK));
+    }
+
+    #[test]
+    fn places_change_only_with_the_right_to_take_both_names() {
+        let world = World::new();
+        let client = world.client(1);
+        let (a, b) = (client.mkdir(Fid::ROOT, "a"), client.mkdir(Fid::ROOT, "b"));
+        for dir in [a, b] {
+            client.chmod(dir, 0o1777);
+        }
+        client.make(a, "five", 0o100_644, &user(5)).expect("allowed");
+        client.make(b, "six", 0o100_644, &user(6)).expect("allowed");
+        client.make(b, "also", 0o100_644, &user(5)).expect("allowed");
+        let dir = client.make(b, "dir", 0o040_755, &user(6)).expect("allowed").fid;
+        let swap = |from, to, uid| client.rename(from, to, RENAME_EXCHANGE, &user(uid)).map(drop);
+        assert_eq!(swap((a, "five"), (b, "six"), 5), Err(Code::NotPermitted), "the other is another's");
+        assert_eq!(swap((a, "five"), (b, "six"), 6), Err(Code::NotPermitted), "the one is another's");
+        assert_eq!(swap((a, "five"), (b, "also"), 5), Ok(()));
+        client.chmod(b, 0o777);
+        assert_eq!(swap((a, "five"), (b, "dir"), 5), Err(Code::AccessDenied), "its \"..\" cannot be written");
+        client.chmod(dir, 0o777);
+        assert_eq!(swap((a, "five"), (b, "dir"), 5), Ok(()));
+        assert_eq!(nlinks(&client, &[a, b]), [3, 2]);
+    }
+
+    #[test]
+    fn a_directory_has_room_for_so_many_others() {
+        let world = World::new();
+        let client = world.client(1);
+        let (a, b) = (client.mkdir(Fid::ROOT, "a"), client.mkdir(Fid::ROOT, "b"));
+        client.mkdir(a, "d");
+        client.mkdir(b, "e");
+        client.file(b, "f");
+        world.set_nlink(b, LINKS_MAX);
+        let rename = |name, to, flags| client.rename((a, name), (b, to), flags, &Cred::root()).map(drop);
+        assert_eq!(rename("d", "g", 0), Err(Code::TooManyLinks));
+        assert_eq!(rename("d", "f", RENAME_EXCHANGE), Err(Code::TooManyLinks));
+        assert_eq!(rename("d", "e", RENAME_EXCHANGE), Ok(()), "one comes, one goes");
+        assert_eq!(client.make(b, "g", 0o040_755, &Cred::root()).map(drop), Err(Code::TooManyLinks));
+        let file = client.lookup(b, "f").expect("it was made").fid;
+        world.set_nlink(file, LINKS_MAX);
+        let (name, time) = (crate::mdt::testing::name("again"), client.time());
+        let link = msg::Link { fid: file, parent: b, name, cred: Cred::root(), time };
+        assert_eq!(client.call(link), Err(Code::TooManyLinks));
+    }
+
+    #[test]
     fn files_replace_files() {
         let world = World::new();
         let client = world.client(1);

@@ -3,6 +3,7 @@
 mod basics;
 mod full;
 mod model;
+mod reserved;
 
 use std::sync::Arc;
 
@@ -23,8 +24,13 @@ const NODE: &str = "oss";
 
 /// Limits so small that a short test meets each of them. A hole takes one commit still: only then is it there
 /// wholly or not at all after a crash.
-const SMALL: Limits =
-    Limits { tail_changes_max: 1, hole_changes_max: 2048, neighbours_max: 2, cache_bytes_max: 4096 };
+const SMALL: Limits = Limits {
+    tail_changes_max: 1,
+    hole_changes_max: 2048,
+    reserved_max: 2,
+    neighbours_max: 2,
+    cache_bytes_max: 4096,
+};
 
 /// An open target.
 #[derive(Clone)]
@@ -74,6 +80,10 @@ impl Target {
 
     async fn punch(&self, id: ObjectId, start: u64, end: u64) -> Result<Transno, StoreError> {
         Ok(self.objects.punch(id, start, end, at(1), None, nothing()).await?.1)
+    }
+
+    async fn allocate(&self, id: ObjectId, start: u64, end: u64) -> Result<Transno, StoreError> {
+        Ok(self.objects.allocate(id, start..end, at(1), None, nothing()).await?.1)
     }
 
     async fn destroy(&self, ids: &[ObjectId]) -> Result<Transno, StoreError> {

@@ -18,6 +18,7 @@ use crate::object::CHUNK_BYTES;
 enum Op {
     Write { id: ObjectId, offset: u64, data: Vec<u8> },
     Punch { id: ObjectId, start: u64, end: u64 },
+    Allocate { id: ObjectId, start: u64, end: u64 },
     Destroy { ids: Vec<ObjectId> },
 }
 
@@ -83,6 +84,8 @@ impl Model {
                     object.clear(*start, *end);
                 }
             }
+            // What is reserved reads as what was there.
+            Op::Allocate { .. } => {}
             Op::Destroy { ids } => {
                 for id in ids {
                     self.objects.remove(id);
@@ -115,6 +118,10 @@ fn random_op(rng: &mut Rng, round: u32) -> Op {
         }
         1 | 2 => Op::Punch { id: any(rng), start: place(rng), end: u64::MAX },
         3 => Op::Punch { id: any(rng), start: 0, end: u64::MAX },
+        7 => {
+            let start = place(rng);
+            Op::Allocate { id: any(rng), start, end: start + rng.between(1, 20_000) }
+        }
         4..=6 => {
             let start = place(rng);
             Op::Punch { id: any(rng), start, end: start + rng.between(1, 20_000) }
@@ -147,6 +154,9 @@ async fn carry_out(objects: &Objects, number: u64, op: Op) -> Result<Transno, St
             Ok(objects.write(id, offset, data, time, None, mark(number)).await?.1)
         }
         Op::Punch { id, start, end } => Ok(objects.punch(id, start, end, time, None, mark(number)).await?.1),
+        Op::Allocate { id, start, end } => {
+            Ok(objects.allocate(id, start..end, time, None, mark(number)).await?.1)
+        }
         Op::Destroy { ids } => objects.destroy(&ids, None, mark(number)).await,
     }
 }

@@ -1,0 +1,156 @@
+//! Reserving space: holes take blocks that nothing is written to.
+//!
+//! A range may have more holes than one commit should carry: they are filled piece by piece, and the commit that
+//! answers the request is the last one. A write into reserved space takes new blocks, as every write does, and frees
+//! those that were reserved; what it needs until then is kept for it ([`super::files`]).
+
+use std::ops::Range;
+
+use proto::limits::FILE_BYTES_MAX;
+use proto::wire::messages::ObjectAttr;
+use proto::{ObjectId, Timestamp, Transno};
+
+use super::cache::{Object, State};
+use super::extent::{BLOCK, EXTENT_BYTES_MAX, Edit, overlapping};
+use super::files::Placed;
+use super::plan::{Carried, Plan};
+use super::{CHUNK_BYTES, Extra, Objects, chunk_end, refuse_dead};
+use crate::error::StoreError;
+
+/// One range that is to be reserved.
+struct Wish {
+    id: ObjectId,
+    range: Range<u64>,
+    time: Timestamp,
+    replay: Option<Transno>,
+    extra: Option<Extra>,
+}
+
+/// What is to be done next.
+enum Step {
+    /// There are no holes any more.
+    Committed(ObjectAttr, Transno),
+    /// These are the first holes, and whether they are all.
+    Fill(Vec<Range<u64>>, bool),
+}
+
+impl Objects {
+    /// Reserves the space of `[start, end)` as far as the object goes: its size does not change.
+    pub async fn allocate(
+        &self,
+        id: ObjectId,
+        range: Range<u64>,
+        time: Timestamp,
+        replay: Option<Transno>,
+        extra: Extra,
+    ) -> Result<(ObjectAttr, Transno), StoreError> {
+        if range.end > FILE_BYTES_MAX {
+            return Err(StoreError::Io(std::io::ErrorKind::FileTooLarge.into()));
+        }
+        let mut wish = Wish { id, range, time, replay, extra: Some(extra) };
+        loop {
+            self.store.room().await?;
+            let (holes, last) = match self.with(id.layout, |state| self.next_holes(state, &mut wish))? {
+                Step::Committed(attr, transno) => return Ok((attr, transno)),
+                Step::Fill(holes, last) => (holes, last),
+            };
+            let placed = self.files.reserve(&holes).await?;
+            let filled = self.with(id.layout, |state| self.fill(state, &mut wish, (&holes, last), &placed));
+            match filled {
+                Ok(Some(answer)) if last => return Ok(answer),
+                Ok(Some(_)) => {}
+                // Somebody wrote meanwhile.
+                Ok(None) => self.files.give_back(placed),
+                Err(error) => {
+                    self.files.give_back(placed);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn next_holes(&self, state: &mut State, wish: &mut Wish) -> Result<Step, StoreError> {
+        refuse_dead(state)?;
+        let object = state.object(&self.store, wish.id)?;
+        let end = wish.range.end.min(object.record().size);
+        let (holes, all) = self.holes(object, wish.id, wish.range.start..end, self.limits.reserved_max)?;
+        object.shrink();
+        if !holes.is_empty() {
+            return Ok(Step::Fill(holes, all));
+        }
+        let (attr, transno) = self.commit_nothing(object.record().attr(), wish.replay, wish.extra.take())?;
+        Ok(Step::Committed(attr, transno))
+    }
+
+    /// The first holes of `range`, at most `count_max`, none longer than an extent can be or over the border of a
+    /// chunk; and whether these are all.
+    pub(super) fn holes(
+        &self,
+        object: &mut Object,
+        id: ObjectId,
+        range: Range<u64>,
+        count_max: usize,
+    ) -> Result<(Vec<Range<u64>>, bool), StoreError> {
+        let mut holes = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let end = chunk_end(at).min(range.end);
+            let extents = object.chunk(&self.store, id, at / CHUNK_BYTES)?;
+            let mut used = overlapping(extents, at..end);
+            while at < end {
+                let next = used.next().map(|(start, extent)| start..start + u64::from(extent.len));
+                let next = next.unwrap_or(end..end);
+                while at < next.start {
+                    if holes.len() == count_max {
+                        return Ok((holes, false));
+                    }
+                    // Pieces begin with the object's blocks, as most writes do that take their place.
+                    let max = if at.is_multiple_of(BLOCK) { EXTENT_BYTES_MAX } else { BLOCK - at % BLOCK };
+                    let until = (at + max).min(next.start);
+                    holes.push(at..until);
+                    at = until;
+                }
+                at = next.end.max(at);
+            }
+        }
+        Ok((holes, true))
+    }
+
+    /// Puts `placed` into `holes`; `None` if these are none any more.
+    fn fill(
+        &self,
+        state: &mut State,
+        wish: &mut Wish,
+        (holes, last): (&[Range<u64>], bool),
+        placed: &Placed,
+    ) -> Result<Option<(ObjectAttr, Transno)>, StoreError> {
+        refuse_dead(state)?;
+        let object = state.object(&self.store, wish.id)?;
+        let Some(mut record) = object.record else { return Ok(None) };
+        if holes.last().is_some_and(|hole| hole.end > record.size) {
+            return Ok(None);
+        }
+        record.touch(wish.time);
+        let mut plan = Plan::new(record);
+        let mut new = placed.extents.iter().peekable();
+        for holes in holes.chunk_by(|a, b| a.start / CHUNK_BYTES == b.start / CHUNK_BYTES) {
+            let Some(first) = holes.first() else { continue };
+            let (index, end) = (first.start / CHUNK_BYTES, chunk_end(first.start));
+            let extents = object.chunk(&self.store, wish.id, index)?;
+            if holes.iter().any(|hole| overlapping(extents, hole.clone()).next().is_some()) {
+                return Ok(None);
+            }
+            let mut edit = Edit::default();
+            while let Some((start, extent)) = new.next_if(|(start, _)| *start < end) {
+                edit.put(*start, extent.clone());
+            }
+            plan.push(index, edit);
+        }
+        let mut carried = Carried { added: placed.blocks(), ..Carried::default() };
+        if last {
+            carried.replay = wish.replay;
+            carried.extra = wish.extra.take();
+        }
+        self.commit(object, wish.id, plan, carried).map(Some)
+    }
+}
