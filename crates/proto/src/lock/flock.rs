@@ -219,12 +219,17 @@ impl Flocks {
         }
     }
 
-    /// Asks for a lock, and waits for it under the name `id` if others have it.
+    /// Asks for a lock, and waits for it under the name `id` if others have it. A grant is remembered under that name
+    /// too, so that it can be cancelled.
     pub fn set_or_wait(&mut self, lock: &Lock, id: WaitId) -> State {
         if self.waits.contains_key(&id) || self.waits_of(id.session) >= WAITS_PER_SESSION_MAX {
             return State::Refused(Refusal::NoLocks, self.changes);
         }
+        let before = self.owned(lock);
         if let Ok(state) = self.try_set(lock) {
+            if let State::Granted(change) = state {
+                self.remember(id, Wait { lock: *lock, stage: Stage::Granted(change, before) });
+            }
             return state;
         }
         if lock.kind == Kind::Posix {
@@ -237,8 +242,7 @@ impl Flocks {
         }
         self.tickets += 1;
         self.files.entry(lock.fid).or_default().queue.insert(self.tickets, id);
-        self.sessions.entry(id.session).or_default().waits += 1;
-        self.waits.insert(id, Wait { lock: *lock, stage: Stage::Waiting(self.tickets) });
+        self.remember(id, Wait { lock: *lock, stage: Stage::Waiting(self.tickets) });
         State::Waiting
     }
 
@@ -430,8 +434,7 @@ impl Flocks {
 
     /// Grants a request that waited; gives its range if that weakened anything.
     fn grant(&mut self, lock: &Lock, id: WaitId) -> Option<Range> {
-        let spans = self.files.get(&lock.fid).and_then(|file| file.owners(lock.kind).get(&lock.owner));
-        let before = spans.map(|spans| spans.within(lock.range).collect()).unwrap_or_default();
+        let before = self.owned(lock);
         let new = Some((lock.mode, lock.pid));
         match self.replace(lock.fid, lock.owner, lock.kind, lock.range, new) {
             Ok(weakened) => {
@@ -444,6 +447,17 @@ impl Flocks {
                 None
             }
         }
+    }
+
+    /// What the owner has in the range already.
+    fn owned(&self, lock: &Lock) -> Vec<Span> {
+        let spans = self.files.get(&lock.fid).and_then(|file| file.owners(lock.kind).get(&lock.owner));
+        spans.map(|spans| spans.within(lock.range).collect()).unwrap_or_default()
+    }
+
+    fn remember(&mut self, id: WaitId, wait: Wait) {
+        self.sessions.entry(id.session).or_default().waits += 1;
+        self.waits.insert(id, wait);
     }
 
     /// A request waits no more.

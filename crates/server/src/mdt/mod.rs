@@ -9,6 +9,7 @@ mod allocate;
 mod census;
 mod destroy;
 mod export;
+mod flocks;
 mod inode;
 mod keys;
 mod locks;
@@ -32,9 +33,10 @@ use proto::{ClientId, Code, Fid, FileKind, Timestamp};
 use rt::Rt;
 use store::{Store, StoreError};
 
-use crate::target::{self, Env, Handler, Session, Stop};
+use crate::target::{self, Env, Handler, Recovery, Session, Stop};
 use census::Census;
 use export::Export;
+use flocks::Flocks;
 use inode::Inode;
 use locks::Locks;
 use namespace::Changes;
@@ -55,8 +57,10 @@ pub struct Mdt {
     rt: Rt,
     store: Arc<Store>,
     stop: Stop,
+    recovery: Arc<Recovery>,
     locks: Locks,
     opens: Opens,
+    flocks: Flocks,
     census: Census,
     sequences: Sequences,
     osts: Arc<Osts>,
@@ -78,8 +82,10 @@ impl Handler for Mdt {
         Ok(Mdt {
             rt: env.rt.clone(),
             stop: env.stop.clone(),
+            recovery: env.recovery.clone(),
             locks: Locks::default(),
             opens: Opens::default(),
+            flocks: Flocks::new(store.boot()),
             census: Census::take(&store)?,
             sequences,
             root_hint: RwLock::new(root_hint),
@@ -124,6 +130,10 @@ impl Handler for Mdt {
             Request::SetLayout(request) => self.set_layout(ctx, &request).await,
             Request::GetDefaultLayout(request) => self.get_default_layout(&request),
             Request::FidToPath(request) => self.fid_to_path(&request),
+            Request::Flock(request) => self.flock(ctx, &request),
+            Request::FlockWait(request) => self.flock_wait(ctx, &request).await,
+            Request::FlockCancel(request) => self.flock_cancel(ctx, &request),
+            Request::FlockTest(request) => self.flock_test(ctx, &request),
             Request::GetSequence(_) => self.get_sequence(ctx).await,
             Request::Statfs(_) => self.statfs().await,
             _ => Err(Code::NotSupported),
@@ -131,10 +141,12 @@ impl Handler for Mdt {
     }
 
     fn began(&self, session: &Session<Export>) {
+        self.flocks.begin_session(session.handle());
         self.begin_export(session);
     }
 
     fn ended(&self, session: &Session<Export>) {
+        self.flocks.end_session(session.handle());
         self.end_export(session);
     }
 

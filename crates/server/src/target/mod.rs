@@ -91,11 +91,16 @@ pub trait Handler: Send + Sync + Sized + 'static {
         bulk: Vec<Bytes>,
     ) -> impl Future<Output = Result<Done, Code>> + Send + 'a;
 
-    /// Whether `request` gives space back, and so is carried out when the store has none.
+    /// Whether `request` gives space back or takes none, and so is carried out when the store has none.
     fn frees_space(request: &Request) -> bool {
         matches!(
             request,
-            Request::Unlink(_) | Request::Close(_) | Request::RemoveXattr(_) | Request::Destroy(_)
+            Request::Unlink(_)
+                | Request::Close(_)
+                | Request::RemoveXattr(_)
+                | Request::Destroy(_)
+                | Request::Flock(_)
+                | Request::FlockCancel(_)
         )
     }
 
@@ -235,6 +240,8 @@ impl<H: Handler> Target<H> {
                 (Some(transno), _) => self.recovery.turn(client, transno).await,
                 // Who leaves is not kept waiting.
                 (None, Request::Disconnect(_)) => Ok(()),
+                // What a client had before the restart it has before anybody else asks for anything.
+                (None, Request::Flock(flock)) if flock.restate => Ok(()),
                 (None, _) => {
                     self.recovery.is_done(client);
                     self.recovery.until_over().await;

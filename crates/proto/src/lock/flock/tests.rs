@@ -208,6 +208,13 @@ fn a_cancelled_grant_gives_back_what_was_there_before() {
     assert_eq!(refusal(flocks.cancel(id(2))), Some(Refusal::Cancelled));
     assert_eq!((shown(&flocks, 0).as_str(), shown(&flocks, 2).as_str()), ("R0-9", "R0-19"));
     assert_eq!(flocks.state(id(2)), None);
+    assert!(is_granted(flocks.set_or_wait(&posix(0, Write, 30, 40), id(4))));
+    assert_eq!(
+        refusal(flocks.cancel(id(4))),
+        Some(Refusal::Cancelled),
+        "granted at once, and not wanted any more"
+    );
+    assert_eq!(shown(&flocks, 0), "R0-9");
     flocks.known(id(3));
     assert_eq!((flocks.waits.len(), flocks.state(id(3))), (0, None));
 }
@@ -408,11 +415,45 @@ fn check_same(flocks: &Flocks, oracle: &Oracle) {
     }
 }
 
+/// How often requests were refused, waited, and would have closed a circle.
+#[derive(Default)]
+struct Counts {
+    refused: u32,
+    waited: u32,
+    circles: u32,
+}
+
+impl Counts {
+    fn count(&mut self, got: Result<bool, Refusal>) {
+        match got {
+            Ok(granted) => self.waited += u32::from(!granted),
+            Err(Refusal::Conflict) => self.refused += 1,
+            Err(_) => self.circles += 1,
+        }
+    }
+}
+
+/// Whoever is in the way of the first that waits lets go, or that one gives up.
+fn help_the_first(flocks: &mut Flocks, oracle: &mut Oracle, give_up: bool) {
+    let Some((id, file, lock)) = oracle.queue.first().copied() else { return };
+    if give_up {
+        assert_eq!(refusal(flocks.cancel(id)), Some(Refusal::Cancelled));
+        oracle.queue.remove(0);
+        return;
+    }
+    for other in oracle.blockers(file, &lock) {
+        let other = Lock { owner: owner(other), ..lock };
+        flocks.unlock(lock.fid, other.owner, other.kind, lock.range);
+        oracle.put(file, &other, None);
+        oracle.wake();
+    }
+}
+
 #[test]
 fn random_operations_do_what_maps_of_bytes_do() {
     let mut random = Random(7);
     let (mut flocks, mut oracle) = (Flocks::new(0), Oracle::default());
-    let (mut refused, mut waited, mut circles) = (0, 0, 0);
+    let mut counts = Counts::default();
     for step in 0..100_000u64 {
         let (file, by) = (random.below(u64::from(FILES)) as u32, random.below(OWNERS));
         let start = random.below(BYTES);
@@ -435,9 +476,10 @@ fn random_operations_do_what_maps_of_bytes_do() {
                     State::Refused(refusal, _) => Err(refusal),
                 };
                 assert_eq!(got, expected, "step {step}: {lock:?}");
-                refused += u32::from(got == Err(Refusal::Conflict));
-                waited += u32::from(got == Ok(false));
-                circles += u32::from(got == Err(Refusal::Deadlock));
+                counts.count(got);
+                if got == Ok(true) {
+                    wait.into_iter().for_each(|id| flocks.known(id));
+                }
             }
             6..=7 => {
                 flocks.unlock(lock.fid, lock.owner, lock.kind, lock.range);
@@ -450,37 +492,20 @@ fn random_operations_do_what_maps_of_bytes_do() {
                 assert_eq!(found.is_some(), !blockers.is_empty());
                 assert!(found.is_none_or(|found| blockers.contains(&found.owner.number)));
             }
-            _ => {
-                if let Some((id, file, lock)) = oracle.queue.first().copied() {
-                    if random.below(2) == 0 {
-                        assert_eq!(refusal(flocks.cancel(id)), Some(Refusal::Cancelled));
-                        oracle.queue.remove(0);
-                    } else {
-                        let of = |other: &Lock| (other.owner, other.kind) == (lock.owner, lock.kind);
-                        // Whoever is in its way lets go.
-                        for other in oracle.blockers(file, &lock) {
-                            let all = Lock { owner: owner(other), ..lock };
-                            assert!(!of(&all));
-                            flocks.unlock(lock.fid, all.owner, all.kind, lock.range);
-                            oracle.put(file, &all, None);
-                            oracle.wake();
-                        }
-                    }
-                }
-            }
+            _ => help_the_first(&mut flocks, &mut oracle, random.below(2) == 0),
         }
         let settled: BTreeSet<WaitId> = flocks.take_settled().into_iter().collect();
         assert_eq!(settled, oracle.known.keys().copied().collect(), "step {step}");
         for (id, refused) in std::mem::take(&mut oracle.known) {
             assert_eq!(flocks.state(id).and_then(refusal), refused, "step {step}");
-            circles += u32::from(refused == Some(Refusal::Deadlock));
+            counts.circles += u32::from(refused == Some(Refusal::Deadlock));
             flocks.known(id);
         }
         if step % 4 == 0 {
             check_same(&flocks, &oracle);
         }
     }
-    assert!(refused > 1000 && waited > 1000 && circles > 100, "{refused} {waited} {circles}");
+    assert!(counts.refused > 1000 && counts.waited > 1000 && counts.circles > 100);
     (1..=OWNERS).for_each(|session| flocks.end_session(session));
     assert_eq!((flocks.counts(), flocks.files.len(), flocks.sessions.len()), ((0, 0), 0, 0));
     assert!(flocks.waits.is_empty() && flocks.blocked.is_empty());

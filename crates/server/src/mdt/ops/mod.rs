@@ -5,6 +5,7 @@ mod close;
 pub(super) mod create;
 mod create_unnamed;
 mod fid_to_path;
+mod flock;
 mod get_attr;
 mod layout;
 mod link;
