@@ -201,6 +201,9 @@ pub struct Status {
     pub data: Option<String>,
     /// Targets that the same process serves.
     pub serves: Vec<String>,
+    /// How requests come from the kernel: `dev` or `uring`.
+    #[serde(default)]
+    pub fuse_engine: Option<String>,
 }
 
 impl From<&Layout> for FileLayout {

@@ -3,7 +3,7 @@
 //! The kernel is told to keep neither entries nor attributes (it has no lock on them yet), so every step of a path
 //! is a lookup, and the MDT checks every permission with the caller's ids.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use client::{AttrChange, Caller, Client, Handle, OpenFlags};
@@ -14,6 +14,7 @@ use proto::{Attr, Fid, FileKind, Ino};
 use crate::caller;
 use crate::control::Status;
 use crate::dirs::{Dirs, Item, Page};
+use crate::engine::Kind;
 use crate::errno::{Errno, Result};
 use crate::opens::{OpenFile, Opens};
 use crate::virtuals;
@@ -78,6 +79,8 @@ pub struct Move<'a> {
 pub struct Ops {
     client: Arc<Client>,
     status: Status,
+    /// What brings the kernel's requests; set once it does.
+    engine: OnceLock<Kind>,
     opens: Opens,
     dirs: Dirs,
 }
@@ -85,7 +88,19 @@ pub struct Ops {
 impl Ops {
     /// The operations of a mount of `client`, which says `status` of itself.
     pub fn new(client: Arc<Client>, status: Status) -> Ops {
-        Ops { client, status, opens: Opens::default(), dirs: Dirs::default() }
+        Ops { client, status, engine: OnceLock::new(), opens: Opens::default(), dirs: Dirs::default() }
+    }
+
+    /// Requests come from the kernel by `engine`.
+    pub fn served_by(&self, engine: Kind) {
+        // An engine is started once for each mount.
+        let _ = self.engine.set(engine);
+    }
+
+    /// What the mount says of itself.
+    fn status(&self) -> Status {
+        let fuse_engine = self.engine.get().map(|engine| engine.name().to_owned());
+        Status { fuse_engine, ..self.status.clone() }
     }
 
     /// What a name in a directory means.
@@ -352,7 +367,7 @@ impl Ops {
     /// Value of an extended attribute.
     pub async fn get_xattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> Result<Bytes> {
         if virtuals::is_virtual(name) {
-            return Ok(virtuals::get(&self.client, &self.status, fid, name).await?.into());
+            return Ok(virtuals::get(&self.client, &self.status(), fid, name).await?.into());
         }
         supported(name)?;
         Ok(self.client.get_xattr(caller, fid, name).await?)

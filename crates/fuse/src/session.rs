@@ -14,7 +14,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::dispatch::Dispatcher;
 use crate::engine::dev::DEVICE;
-use crate::engine::{self, dev};
+use crate::engine::{self, Choice, Ends, dev};
 use crate::helper;
 use crate::ops::Ops;
 
@@ -39,6 +39,8 @@ pub struct Options {
     /// No other client can reach the file system: the kernel may keep names and attributes, and checks permissions
     /// on what it keeps.
     pub exclusive: bool,
+    /// How requests come from the kernel.
+    pub engine: Choice,
 }
 
 /// Why nothing was mounted.
@@ -111,14 +113,24 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
         true => device,
         false => helper::mount(path, options)?,
     };
-    let dispatcher = Dispatcher::new(rt, ops, options.exclusive);
+    let dispatcher = Dispatcher::new(rt, ops.clone(), options.exclusive);
     let (sender, ended) = oneshot::channel();
     let on_end = move |result| {
         // Nobody waits any more if the process is about to end.
         let _ = sender.send(result);
     };
-    match engine::start(device, Arc::new(dispatcher), on_end) {
-        Ok(()) => Ok(Mounted { path: path.to_owned(), ended }),
+    let broken = path.to_owned();
+    let abort = move || {
+        if let Err(error) = rustix::mount::unmount(&broken, UnmountFlags::FORCE | UnmountFlags::DETACH) {
+            tracing::warn!(%error, path = %broken.display(), "the broken mount stays behind");
+        }
+    };
+    let ends = Ends { abort: Box::new(abort), on_end: Box::new(on_end) };
+    match engine::start(device, options.engine, Arc::new(dispatcher), ends) {
+        Ok(engine) => {
+            ops.served_by(engine);
+            Ok(Mounted { path: path.to_owned(), ended })
+        }
         Err(error) => {
             // The kernel and this process do not understand each other: the mount would hang.
             if let Err(error) = detach(path) {

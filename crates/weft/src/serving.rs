@@ -199,5 +199,6 @@ pub fn status(fsname: &FsName, mgs: &[Nid]) -> Status {
         mgs: mgs.iter().map(ToString::to_string).collect(),
         data: None,
         serves: Vec::new(),
+        fuse_engine: None,
     }
 }

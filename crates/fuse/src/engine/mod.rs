@@ -4,11 +4,13 @@
 //! thread or task may send, at once or later. Which engine serves a mount, nothing else knows.
 
 pub mod dev;
+pub mod uring;
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 
 use parking_lot::Mutex;
 
@@ -30,35 +32,173 @@ pub trait Serve: Send + Sync + 'static {
     fn gone(&self);
 }
 
-/// Agrees with the kernel and serves its requests on threads of their own. `on_end` is called once, when the connection
-/// is gone and no thread of the engine is left.
-pub fn start(
-    device: OwnedFd,
-    serve: Arc<dyn Serve>,
-    on_end: impl FnOnce(io::Result<()>) + Send + 'static,
-) -> io::Result<()> {
+/// Which engine is wanted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// io_uring where the kernel offers it and the administrator permits it.
+    #[default]
+    Auto,
+    /// io_uring or no mount.
+    Uring,
+    /// /dev/fuse.
+    Dev,
+}
+
+impl std::str::FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Choice, String> {
+        match text {
+            "auto" => Ok(Choice::Auto),
+            "uring" => Ok(Choice::Uring),
+            "dev" => Ok(Choice::Dev),
+            _ => Err(format!("\"{text}\" is none of auto, uring, dev")),
+        }
+    }
+}
+
+impl std::fmt::Display for Choice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Choice::Auto => "auto",
+            Choice::Uring => "uring",
+            Choice::Dev => "dev",
+        })
+    }
+}
+
+/// An engine that serves, as logs and `weft status` name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Threads on /dev/fuse.
+    Dev,
+    /// FUSE over io_uring.
+    Uring,
+}
+
+impl Kind {
+    /// `dev` or `uring`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Dev => "dev",
+            Kind::Uring => "uring",
+        }
+    }
+}
+
+/// What happens at the end of an engine.
+pub struct Ends {
+    /// Breaks the connection, so that every thread of the engine comes to its end: one of them failed, and a core
+    /// whose requests nobody takes would hang.
+    pub abort: Box<dyn Fn() + Send + Sync>,
+    /// Called once, when the connection is gone and no thread is left.
+    pub on_end: Box<dyn FnOnce(io::Result<()>) + Send>,
+}
+
+/// Agrees with the kernel and serves its requests on threads of their own.
+pub fn start(device: OwnedFd, choice: Choice, serve: Arc<dyn Serve>, ends: Ends) -> io::Result<Kind> {
     let device = Arc::new(device);
-    let agreed = agree(&device, Wish::default())?;
-    let cores = std::thread::available_parallelism().map_or(THREADS_MIN, std::num::NonZero::get);
-    let mut devices = vec![device.clone()];
-    for _ in 1..cores.max(THREADS_MIN) {
-        // A user who may not open the device itself has one descriptor for all.
-        devices.push(dev::clone(&device).map_or_else(|_| device.clone(), Arc::new));
-    }
-    let ending = Arc::new(Ending {
-        running: AtomicUsize::new(devices.len()),
-        serve,
-        result: Mutex::new(Ok(())),
-        on_end: Mutex::new(Some(Box::new(on_end))),
+    let usable = match choice {
+        Choice::Dev => Err("another engine is wanted".to_owned()),
+        Choice::Auto | Choice::Uring => uring::usable(),
+    };
+    let agreed = agree(&device, Wish { uring: usable.is_ok(), ..Wish::default() })?;
+    let offered = usable.and_then(|()| match agreed.has(flags::OVER_IO_URING) {
+        true => Ok(()),
+        false => Err("the kernel does not offer it".to_owned()),
     });
-    for (index, device) in devices.into_iter().enumerate() {
-        let ending = ending.clone();
-        std::thread::Builder::new().name(format!("weft-fuse-{index}")).spawn(move || {
-            let result = dev::run(device, &*ending.serve, agreed.dialect());
-            ending.thread_ends(result);
-        })?;
+    let threads = Threads { device, serve, dialect: agreed.dialect(), ending: Arc::new(Ending::new(ends)) };
+    match (offered, choice) {
+        (Ok(()), _) => threads.start_uring(choice),
+        (Err(why), Choice::Uring) => Err(io::Error::other(format!("no FUSE over io_uring: {why}"))),
+        (Err(why), _) => {
+            tracing::info!(
+                engine = Kind::Dev.name(),
+                why_not_uring = why,
+                "the kernel's requests are served"
+            );
+            let cores = std::thread::available_parallelism().map_or(THREADS_MIN, std::num::NonZero::get);
+            threads.start_dev(cores.max(THREADS_MIN), Vec::new()).map(|()| Kind::Dev)
+        }
     }
-    Ok(())
+}
+
+/// What the threads of an engine are started with.
+struct Threads {
+    device: Arc<OwnedFd>,
+    serve: Arc<dyn Serve>,
+    dialect: Dialect,
+    ending: Arc<Ending>,
+}
+
+impl Threads {
+    fn spawn(&self, name: String, run: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
+        let (ending, serve) = (self.ending.clone(), self.serve.clone());
+        ending.running.fetch_add(1, Ordering::AcqRel);
+        let body = move || ending.thread_ends(run(), &*serve);
+        std::thread::Builder::new().name(name).spawn(body).map(|_| ()).inspect_err(|_| {
+            self.ending.running.fetch_sub(1, Ordering::AcqRel);
+        })
+    }
+
+    /// Threads that read the device. When the connection is gone, they say so to `queues`.
+    fn start_dev(&self, count: usize, queues: Vec<Arc<uring::Queue>>) -> io::Result<()> {
+        for index in 0..count {
+            // A user who may not open the device itself has one descriptor for all.
+            let device = match index {
+                0 => self.device.clone(),
+                _ => dev::clone(&self.device).map_or_else(|_| self.device.clone(), Arc::new),
+            };
+            let (serve, dialect, queues) = (self.serve.clone(), self.dialect, queues.clone());
+            self.spawn(format!("weft-fuse-{index}"), move || {
+                let result = dev::run(device, &*serve, dialect);
+                queues.iter().for_each(|queue| queue.end());
+                result
+            })?;
+        }
+        Ok(())
+    }
+
+    fn start_uring(&self, choice: Choice) -> io::Result<Kind> {
+        let count = uring::queue_count()?;
+        let queues: Vec<_> =
+            (0..count).map(|number| uring::Queue::new(number).map(Arc::new)).collect::<Result<_, _>>()?;
+        self.start_dev(1, queues.clone())?;
+        let (sender, readiness) = mpsc::channel();
+        for queue in &queues {
+            let (queue, device, sender) = (queue.clone(), self.device.clone(), sender.clone());
+            let (serve, dialect) = (self.serve.clone(), self.dialect);
+            self.spawn(format!("weft-ring-{}", queue.number()), move || {
+                let worker = uring::Worker { queue, device: &device, serve: &*serve, dialect };
+                worker.run(move |ready| {
+                    // Whoever waits for it has given up if it is gone.
+                    let _ = sender.send(ready);
+                })
+            })?;
+        }
+        drop(sender);
+        match readiness.iter().collect::<io::Result<()>>() {
+            Ok(()) => {
+                tracing::info!(
+                    engine = Kind::Uring.name(),
+                    queues = count,
+                    "the kernel's requests are served"
+                );
+                Ok(Kind::Uring)
+            }
+            Err(error) if choice == Choice::Auto => {
+                // A refused registration has switched the kernel back to the device.
+                tracing::warn!(%error, "FUSE over io_uring does not start; /dev/fuse serves instead");
+                queues.iter().for_each(|queue| queue.end());
+                let cores = std::thread::available_parallelism().map_or(THREADS_MIN, std::num::NonZero::get);
+                self.start_dev(cores.max(THREADS_MIN) - 1, Vec::new()).map(|()| Kind::Dev)
+            }
+            Err(error) => {
+                queues.iter().for_each(|queue| queue.end());
+                Err(error)
+            }
+        }
+    }
 }
 
 /// Answers INIT, which comes first and alone.
@@ -89,23 +229,30 @@ fn agree(device: &Arc<OwnedFd>, wish: Wish) -> io::Result<Agreed> {
 /// What the threads of an engine do when they end: the last one tells.
 struct Ending {
     running: AtomicUsize,
-    serve: Arc<dyn Serve>,
     result: Mutex<io::Result<()>>,
+    abort: Box<dyn Fn() + Send + Sync>,
     on_end: Mutex<Option<OnEnd>>,
 }
 
 type OnEnd = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 impl Ending {
-    fn thread_ends(&self, result: io::Result<()>) {
+    fn new(ends: Ends) -> Ending {
+        let Ends { abort, on_end } = ends;
+        let running = AtomicUsize::new(0);
+        Ending { running, result: Mutex::new(Ok(())), abort, on_end: Mutex::new(Some(on_end)) }
+    }
+
+    fn thread_ends(&self, result: io::Result<()>, serve: &dyn Serve) {
         if let Err(error) = result {
             tracing::error!(%error, "a thread of the kernel's interface failed");
             *self.result.lock() = Err(error);
+            (self.abort)();
         }
         if self.running.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
-        self.serve.gone();
+        serve.gone();
         let on_end = self.on_end.lock().take();
         if let Some(on_end) = on_end {
             on_end(std::mem::replace(&mut *self.result.lock(), Ok(())));
@@ -121,12 +268,18 @@ pub struct Reply {
 
 enum To {
     Device(Arc<OwnedFd>),
+    Slot(uring::SlotReply),
 }
 
 impl Reply {
     /// A reply through the device that the request was read from.
     pub(crate) fn device(unique: u64, device: Arc<OwnedFd>) -> Reply {
         Reply { unique, to: Some(To::Device(device)) }
+    }
+
+    /// A reply through the ring entry that has the request.
+    pub(crate) fn slot(unique: u64, slot: uring::SlotReply) -> Reply {
+        Reply { unique, to: Some(To::Slot(slot)) }
     }
 
     /// Names the request.
@@ -153,6 +306,7 @@ impl Reply {
         };
         match to {
             To::Device(device) => dev::write(&device, self.unique, errno, &pieces),
+            To::Slot(slot) => slot.send(errno, &pieces),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use client::{Client, Limits};
+use fuse::engine::Choice;
 use fuse::session::Options;
 use proto::wire::messages::{Config, GetConfig};
 use proto::{ClientId, Code, TargetId, TargetKind};
@@ -26,7 +27,8 @@ pub struct Arguments {
     /// Where
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
-    /// Mount options with commas between, as in /etc/fstab: ro, nosuid, nodev, noexec, noatime, key=FILE
+    /// Mount options with commas between, as in /etc/fstab: ro, nosuid, nodev, noexec, noatime, key=FILE,
+    /// fuse_engine=auto|uring|dev
     #[arg(short, value_name = "OPTIONS", default_value = "")]
     options: String,
     /// The clients' key [default: /etc/weft/FSNAME.client.key]
@@ -39,6 +41,8 @@ pub struct Arguments {
     child: bool,
 }
 
+/// The engine of mounts whose options name none, so that a test suite can be run on each.
+const ENGINE_VARIABLE: &str = "WEFT_FUSE_ENGINE";
 /// How long the MGS may take to answer.
 const MGS_WAIT: Duration = Duration::from_secs(10);
 /// How long the MDT may take then: after a restart it first waits for the clients that it had.
@@ -68,6 +72,8 @@ pub struct MountOptions {
     no_atime: bool,
     /// The clients' key.
     pub key: Option<PathBuf>,
+    /// How requests come from the kernel.
+    engine: Option<Choice>,
     /// Others, which mount(8), systemd and Lustre's users know and which mean nothing here.
     ignored: Vec<String>,
 }
@@ -136,6 +142,11 @@ impl MountOptions {
             self.key = Some(PathBuf::from(file));
             return Ok(());
         }
+        if let Some(engine) = option.strip_prefix("fuse_engine=") {
+            let wrong = |why| Failure::usage(format!("mount option \"{option}\": {why}"));
+            self.engine = Some(engine.parse().map_err(wrong)?);
+            return Ok(());
+        }
         let known = IGNORED.contains(&option)
             || ["x-", "comment=", "retry=", "subtype="].iter().any(|prefix| option.starts_with(prefix));
         if !known && !sloppy {
@@ -146,19 +157,28 @@ impl MountOptions {
     }
 
     /// As the kernel's side needs them.
-    pub fn session(&self, source: &Source) -> Options {
-        Options {
-            source: source.to_string(),
+    pub fn session(&self, source: String) -> Result<Options, Failure> {
+        let engine = match (self.engine, std::env::var(ENGINE_VARIABLE)) {
+            (Some(engine), _) => engine,
+            (None, Ok(text)) => {
+                text.parse().map_err(|why| Failure::usage(format!("{ENGINE_VARIABLE}: {why}")))?
+            }
+            (None, Err(_)) => Choice::Auto,
+        };
+        Ok(Options {
+            source,
             read_only: self.read_only,
             no_suid: self.no_suid,
             no_dev: self.no_dev,
             no_exec: self.no_exec,
             no_atime: self.no_atime,
             exclusive: false,
-        }
+            engine,
+        })
     }
 
-    fn to_text(&self) -> String {
+    /// The same options, to be parsed again by the process in the background.
+    pub fn to_text(&self) -> String {
         let flags = [
             (self.read_only, "ro"),
             (self.no_suid, "nosuid"),
@@ -166,7 +186,9 @@ impl MountOptions {
             (self.no_exec, "noexec"),
             (self.no_atime, "noatime"),
         ];
-        flags.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect::<Vec<_>>().join(",")
+        let engine = self.engine.map(|engine| format!("fuse_engine={engine}"));
+        let flags = flags.iter().filter(|(on, _)| *on).map(|(_, name)| (*name).to_owned());
+        flags.chain(engine).collect::<Vec<_>>().join(",")
     }
 }
 
@@ -219,7 +241,7 @@ fn serve(request: &Request, key: &Path) -> Outcome {
             None => return Err(mdt_unanswered(source, &config)),
         };
         let status = serving::status(&source.fsname, &source.mgs);
-        let options = request.options.session(source);
+        let options = request.options.session(source.to_string())?;
         let mounted = match serving::mount(&rt, &client, &request.mountpoint, &options, status) {
             Ok(mounted) => mounted,
             Err(failure) => {
@@ -340,6 +362,9 @@ mod tests {
         assert_eq!(options.key, Some(PathBuf::from("/k")));
         assert_eq!(options.to_text(), "nosuid");
         assert_eq!(MountOptions::parse("", false).expect("none"), MountOptions::default());
+        let engine = MountOptions::parse("ro,fuse_engine=uring", false).expect("an engine");
+        assert_eq!(engine.to_text(), "ro,fuse_engine=uring");
+        assert_eq!(MountOptions::parse("fuse_engine=fast", true).map_err(|failure| failure.status), Err(2));
         assert_eq!(MountOptions::parse("flok", false).map_err(|failure| failure.status), Err(2));
         assert!(MountOptions::parse("flok", true).is_ok());
         assert!(MountOptions::parse("remount,ro", true).is_err());

@@ -137,8 +137,10 @@ fn render(report: &Report) -> String {
             Some(data) => format!("data in {data}"),
             None => format!("MGS {}", status.mgs.join(", ")),
         };
+        let engine =
+            status.fuse_engine.as_ref().map_or(String::new(), |engine| format!(", FUSE by {engine}"));
         text = format!(
-            "File system {} at {}, process {}, {served}\n",
+            "File system {} at {}, process {}, {served}{engine}\n",
             status.fsname,
             report.mountpoint.display(),
             status.pid

@@ -18,6 +18,7 @@ use server::Running;
 use store::Store;
 
 use crate::cmd::format::{self, text};
+use crate::cmd::mount::MountOptions;
 use crate::cmd::serve::no_label;
 use crate::daemon::{self, Place};
 use crate::failure::{Failure, Outcome};
@@ -45,6 +46,9 @@ pub struct Arguments {
     /// Let clients on other machines mount it too, at this address
     #[arg(long, value_name = "ADDR@tcp")]
     listen: Option<Nid>,
+    /// Mount options with commas between: ro, nosuid, nodev, noexec, noatime, fuse_engine=auto|uring|dev
+    #[arg(short, value_name = "OPTIONS", default_value = "")]
+    options: String,
     /// Stay in front, and log to standard error
     #[arg(long)]
     foreground: bool,
@@ -83,6 +87,7 @@ struct Plan {
     /// What the data directory held before; `None` for a new one.
     before: Option<Settings>,
     listen: Option<Nid>,
+    options: MountOptions,
     place: Place,
 }
 
@@ -103,6 +108,10 @@ fn resolve(arguments: Arguments, place: Place) -> Result<Plan, Failure> {
     if arguments.listen.as_ref().is_some_and(Nid::is_lo) {
         return Err(Failure::usage("0@lo cannot be listened at; write --listen ADDRESS@tcp"));
     }
+    let options = MountOptions::parse(&arguments.options, false)?;
+    if options.key.is_some() {
+        return Err(Failure::usage("a file system that is made here has keys of its own; leave key= out"));
+    }
     let data = match &arguments.data {
         Some(data) => data.clone(),
         None => default_data(arguments.fsname.as_ref())?,
@@ -113,7 +122,7 @@ fn resolve(arguments: Arguments, place: Place) -> Result<Plan, Failure> {
     let before = read_settings(&data)?;
     let (fsname, oss, osts) = reconcile(&arguments, &data, before.as_ref())?;
     let mountpoint = mountpoint::absolute(&arguments.mountpoint)?;
-    Ok(Plan { mountpoint, data, fsname, oss, osts, before, listen: arguments.listen, place })
+    Ok(Plan { mountpoint, data, fsname, oss, osts, before, listen: arguments.listen, options, place })
 }
 
 /// What the options and what is there make together; an error if they contradict each other.
@@ -326,6 +335,7 @@ fn arguments_of(plan: &Plan) -> Vec<OsString> {
     if let Some(listen) = &plan.listen {
         arguments.extend(["--listen".into(), listen.to_string().into()]);
     }
+    arguments.extend(["-o".into(), plan.options.to_text().into()]);
     arguments
 }
 
@@ -384,12 +394,9 @@ async fn serve_mount(
     let mut status = serving::status(&plan.fsname, nids);
     status.data = plan.data.to_str().map(ToOwned::to_owned);
     status.serves = targets(plan).map(|target| target_name(plan, target)).collect();
-    let options = Options {
-        source: format!("{}:/{}", nids.first().cloned().unwrap_or_else(Nid::lo), plan.fsname),
-        // Without a listener this mount is the only client that there can be.
-        exclusive: plan.listen.is_none(),
-        ..Options::default()
-    };
+    let source = format!("{}:/{}", nids.first().cloned().unwrap_or_else(Nid::lo), plan.fsname);
+    // Without a listener this mount is the only client that there can be.
+    let options = Options { exclusive: plan.listen.is_none(), ..plan.options.session(source)? };
     let mounted = match serving::mount(rt, &client, &plan.mountpoint, &options, status) {
         Ok(mounted) => mounted,
         Err(failure) => {
@@ -530,6 +537,7 @@ mod tests {
             osts,
             before: None,
             listen: None,
+            options: MountOptions::default(),
             place: Place::Foreground,
         };
         let servers = |oss, osts| {
