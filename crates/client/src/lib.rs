@@ -93,6 +93,32 @@ pub struct OpenFlags {
     pub sync: bool,
 }
 
+/// What fallocate does to a range of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allocation {
+    /// Reserves space (mode 0 and FALLOC_FL_KEEP_SIZE).
+    Reserve {
+        /// The file does not grow; what lies behind its end is not reserved.
+        keep_size: bool,
+    },
+    /// Makes everything zeros, with space reserved (FALLOC_FL_ZERO_RANGE).
+    Zero {
+        /// As above.
+        keep_size: bool,
+    },
+    /// Gives the space back; the range reads as zeros (FALLOC_FL_PUNCH_HOLE).
+    PunchHole,
+}
+
+/// What to look for in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seek {
+    /// Bytes that were written (SEEK_DATA).
+    Data,
+    /// Bytes that were not, or whose space was given back (SEEK_HOLE); the end of the file is one.
+    Hole,
+}
+
 /// Attributes to change; `None` stays.
 #[derive(Debug, Clone, Default)]
 pub struct AttrChange {

@@ -6,7 +6,7 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use client::{AttrChange, Caller, Client, Handle, OpenFlags};
+use client::{Allocation, AttrChange, Caller, Client, Handle, OpenFlags, Seek};
 use proto::types::{MODE_SETGID, MODE_SETUID};
 use proto::wire::messages::Space;
 use proto::{Attr, Fid, FileKind, Ino};
@@ -163,6 +163,20 @@ impl Ops {
         Ok((attr, handle))
     }
 
+    /// Makes a regular file without a name and opens it (O_TMPFILE).
+    pub async fn create_unnamed(
+        &self,
+        caller: &Caller,
+        dir: Fid,
+        mode: u32,
+        flags: i32,
+    ) -> Result<(Attr, Handle)> {
+        let open = open_flags(flags);
+        let (attr, handle) = self.client.create_unnamed(caller, dir, mode, open).await?;
+        self.opens.insert(handle, OpenFile::new(attr.fid, open.write, open.append, open.sync));
+        Ok((attr, handle))
+    }
+
     /// Takes the name of anything but a directory away.
     pub async fn unlink(&self, caller: &Caller, parent: Fid, name: &[u8]) -> Result<()> {
         Ok(self.client.unlink(caller, parent, name).await?)
@@ -302,25 +316,30 @@ impl Ops {
     /// fallocate.
     pub async fn allocate(&self, handle: Handle, offset: u64, len: u64, mode: i32) -> Result<()> {
         let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
-        let punch = match mode & !libc::FALLOC_FL_KEEP_SIZE {
-            0 => false,
-            libc::FALLOC_FL_PUNCH_HOLE if keep_size => true,
+        let what = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => Allocation::Reserve { keep_size },
+            libc::FALLOC_FL_ZERO_RANGE => Allocation::Zero { keep_size },
+            libc::FALLOC_FL_PUNCH_HOLE if keep_size => Allocation::PunchHole,
             _ => return Err(Errno::NOT_SUPPORTED),
         };
-        Ok(self.client.allocate(handle, offset, len, keep_size, punch).await?)
+        Ok(self.client.allocate(handle, offset, len, what).await?)
     }
 
-    /// lseek with SEEK_DATA and SEEK_HOLE: everything below the size counts as data.
+    /// lseek with SEEK_DATA and SEEK_HOLE.
     pub async fn seek(&self, fid: Fid, offset: i64, whence: i32) -> Result<i64> {
-        let size = i64::try_from(self.client.getattr(fid).await?.size).unwrap_or(i64::MAX);
-        if offset < 0 || offset >= size {
-            return Err(Errno::NO_DATA_HERE);
-        }
-        match whence {
-            libc::SEEK_DATA => Ok(offset),
-            libc::SEEK_HOLE => Ok(size),
-            _ => Err(Errno::INVALID),
-        }
+        let what = match whence {
+            libc::SEEK_DATA => Seek::Data,
+            libc::SEEK_HOLE => Seek::Hole,
+            _ => return Err(Errno::INVALID),
+        };
+        let offset = u64::try_from(offset).map_err(|_| Errno::NO_DATA_HERE)?;
+        let found = self.client.seek(fid, offset, what).await?.ok_or(Errno::NO_DATA_HERE)?;
+        i64::try_from(found).map_err(|_| Errno::INVALID)
+    }
+
+    /// copy_file_range: how many bytes were copied.
+    pub async fn copy_range(&self, from: (Handle, u64), to: (Handle, u64), len: u64) -> Result<u64> {
+        Ok(self.client.copy_range(from, to, len).await?)
     }
 
     /// Opens a directory.

@@ -1,5 +1,6 @@
 //! Open files.
 
+mod allocate;
 mod close;
 mod keeper;
 mod open;

@@ -1,4 +1,4 @@
-//! truncate and fallocate.
+//! truncate, and cutting objects.
 
 use std::sync::Arc;
 
@@ -8,44 +8,8 @@ use proto::{Attr, Code, Layout, Timestamp};
 
 use super::table::{FileRef, OpenFile};
 use crate::io::{Sum, merge};
-use crate::namespace::no_change;
 use crate::util::join_all;
-use crate::{Caller, Client, Error, Handle, Result, Shared};
-
-impl Client {
-    /// fallocate: mode 0 (`keep_size` or not) and punch hole. Mode 0 reserves nothing: a later write can still
-    /// find an OST full.
-    pub async fn allocate(
-        &self,
-        handle: Handle,
-        offset: u64,
-        len: u64,
-        keep_size: bool,
-        punch: bool,
-    ) -> Result<()> {
-        let open = self.shared.handles.get(handle)?;
-        let file = open.writable()?;
-        let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
-        let end = end.ok_or(Error::Refused(Code::TooLarge))?;
-        if len == 0 {
-            return Err(Error::Refused(Code::Invalid));
-        }
-        if punch {
-            return self.shared.punch_hole(&open, file, offset, end).await;
-        }
-        let layout = file.layout()?;
-        if keep_size || self.shared.true_size(file, &layout).await? >= end {
-            return Ok(());
-        }
-        let set = SetAttr {
-            size: Some(end),
-            handle: Some(open.mdt_handle),
-            kill_privileges: open.uid != 0,
-            ..no_change(open.fid, self.shared.time())
-        };
-        self.shared.truncate(&open.caller(), set, end).await.map(|_| ())
-    }
-}
+use crate::{Caller, Error, Result, Shared};
 
 impl OpenFile {
     /// Whoever opened the file; its groups do not matter to what the handle permits.
@@ -128,7 +92,7 @@ impl Shared {
         join_all(cut).await.into_iter().collect()
     }
 
-    async fn punch(
+    pub(super) async fn punch(
         &self,
         file: &FileRef,
         layout: &Layout,
@@ -148,28 +112,5 @@ impl Shared {
             Err(Error::Refused(Code::Gone)) => Err(Error::Refused(Code::Stale)),
             Err(error) => Err(error),
         }
-    }
-
-    async fn punch_hole(
-        self: &Arc<Self>,
-        open: &OpenFile,
-        file: &FileRef,
-        start: u64,
-        end: u64,
-    ) -> Result<()> {
-        let time = self.time();
-        let layout = file.layout()?;
-        self.drop_privileges(open, time).await?;
-        let _alone = file.alone().await?;
-        // A hole does not change the size: what only the cache has beyond the objects' end must arrive first.
-        self.flush_file(file).await;
-        file.inner.lock().untold = true;
-        let range = |stripe| (layout.object_size(stripe, start), layout.object_size(stripe, end));
-        let stripes = (0..layout.stripe_count()).map(|stripe| (stripe, range(stripe)));
-        let punches = stripes
-            .filter(|(_, (from, to))| from < to)
-            .map(|(stripe, range)| self.punch(file, &layout, stripe, range, time));
-        join_all(punches).await.into_iter().collect::<Result<Vec<ObjectAttr>>>()?;
-        Ok(())
     }
 }

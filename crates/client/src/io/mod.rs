@@ -1,11 +1,13 @@
 //! The way of the data: write-behind cache, sending, reading, sizes of objects.
 
 pub(crate) mod cache;
+mod copy;
 mod memory;
 #[cfg(test)]
 mod model;
 mod objects;
 mod read;
+mod seek;
 mod send;
 mod version;
 mod write;

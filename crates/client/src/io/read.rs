@@ -98,7 +98,7 @@ impl Plan {
 }
 
 impl Shared {
-    async fn read_file(
+    pub(crate) async fn read_file(
         self: &Arc<Self>,
         file: &FileState,
         layout: &Layout,

@@ -59,7 +59,7 @@ impl Client {
 
 impl Shared {
     /// Puts `data` into the cache of `file` at `offset`, and sends the chunks that it fills.
-    async fn store(
+    pub(crate) async fn store(
         self: &Arc<Self>,
         file: &Arc<FileState>,
         layout: &Layout,

@@ -72,6 +72,7 @@ pub struct Counts {
     pub reads: usize,
     pub attrs: usize,
     pub punches: usize,
+    pub copies: usize,
     pub syncs: usize,
 }
 
@@ -217,6 +218,26 @@ impl Ost {
                 state.counts.punches += 1;
                 Reply::Punch(state.punch(&punch)?)
             }
+            // Everything of an object is data here.
+            Request::SeekObject(seek) => {
+                let size = state.attr(seek.object)?.size;
+                let offset = if seek.hole {
+                    Some(seek.offset.max(size))
+                } else {
+                    Some(seek.offset).filter(|at| *at < size)
+                };
+                Reply::SeekObject(msg::Sought { offset, more: false })
+            }
+            Request::AllocateObject(allocate) => {
+                state.transno += 1;
+                Reply::AllocateObject(state.attr(allocate.object)?)
+            }
+            Request::CopyObject(copy) => {
+                state.counts.copies += 1;
+                state.transno += 1;
+                state.committed = state.transno;
+                Reply::CopyObject(state.copy(&copy)?)
+            }
             Request::Destroy(destroy) => {
                 for object in destroy.objects {
                     state.objects.remove(&object);
@@ -265,6 +286,18 @@ impl State {
             bulk = vec![data.slice(..middle), data.slice(middle..)];
         }
         Ok((Reply::Read(msg::ReadDone { size }), bulk))
+    }
+
+    fn copy(&mut self, copy: &msg::CopyObject) -> Result<ObjectAttr, Code> {
+        let (from, len) = (copy.source_offset as usize, copy.len as usize);
+        let mut data = self.objects.get(&copy.source).map(|object| object.data.clone()).unwrap_or_default();
+        data.resize(from + len, 0);
+        let object = self.object(copy.target)?;
+        let at = copy.target_offset as usize;
+        object.data.resize(object.data.len().max(at + len), 0);
+        object.data[at..at + len].copy_from_slice(&data[from..]);
+        object.time = object.time.max(copy.time);
+        Ok(object.attr())
     }
 
     fn punch(&mut self, punch: &msg::Punch) -> Result<ObjectAttr, Code> {

@@ -6,6 +6,7 @@ extern crate weft_client as client;
 mod behind;
 mod fake;
 mod model;
+mod ranges;
 mod shared;
 mod sizes;
 mod world;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{AttrChange, Client, Handle, Limits, OpenFlags};
+use client::{Allocation, AttrChange, Client, Handle, Limits, OpenFlags, Seek};
 use proto::Fid;
 
 use crate::world::{MIB, World, join, read_write, root, striped};
@@ -68,7 +68,7 @@ impl Model {
 
     async fn step(&mut self, world: &World) {
         let offset = self.below(FILE);
-        match self.below(22) {
+        match self.below(26) {
             0..=5 => {
                 let len = 1 + self.below(9000);
                 self.write(offset, len).await;
@@ -89,16 +89,74 @@ impl Model {
             18 => {
                 let handle = self.handle();
                 let len = 1 + self.below(100_000);
-                self.client.allocate(handle, offset, len, true, true).await.expect("a hole");
+                self.client.allocate(handle, offset, len, Allocation::PunchHole).await.expect("a hole");
                 let end = self.truth.len().min((offset + len) as usize);
                 let start = end.min(offset as usize);
                 self.truth[start..end].fill(0);
             }
+            19 => {
+                let handle = self.handle();
+                let (len, keep_size) = (1 + self.below(200_000), self.below(2) == 0);
+                let what = Allocation::Reserve { keep_size };
+                self.client.allocate(handle, offset, len, what).await.expect("there is room");
+                self.grow(if keep_size { 0 } else { offset + len });
+            }
+            20 => {
+                let handle = self.handle();
+                let (len, keep_size) = (1 + self.below(200_000), self.below(2) == 0);
+                let what = Allocation::Zero { keep_size };
+                self.client.allocate(handle, offset, len, what).await.expect("there is room");
+                self.grow(if keep_size { 0 } else { offset + len });
+                let end = self.truth.len().min((offset + len) as usize);
+                let start = end.min(offset as usize);
+                self.truth[start..end].fill(0);
+            }
+            21 => self.copy().await,
+            22 => self.seek(offset).await,
             _ => {
                 let handle = self.handle();
                 self.client.flush(handle).await.expect("the OSTs take everything");
             }
         }
+    }
+
+    fn grow(&mut self, size: u64) {
+        self.truth.resize(self.truth.len().max(size as usize), 0);
+    }
+
+    /// From one half of the file to the other: ranges of one file must not overlap.
+    async fn copy(&mut self) {
+        let (low, high) = (self.below(FILE / 2), FILE / 2 + self.below(FILE / 2));
+        let (from, to) = if self.below(2) == 0 { (low, high) } else { (high, low) };
+        let len = (1 + self.below(200_000)).min(high - low);
+        let (source, target) = (self.handle(), self.handle());
+        let copied = self.client.copy_range((source, from), (target, to), len).await.expect("there is room");
+        let start = self.truth.len().min(from as usize);
+        let data = self.truth[start..self.truth.len().min((from + len) as usize)].to_vec();
+        assert_eq!(copied, data.len() as u64, "a copy of {len} from {from} of {}", self.truth.len());
+        if !data.is_empty() {
+            self.grow(to + copied);
+            self.truth[to as usize..(to + copied) as usize].copy_from_slice(&data);
+        }
+    }
+
+    /// What counts as a hole is zeros; data and holes follow each other.
+    async fn seek(&mut self, offset: u64) {
+        let size = self.truth.len() as u64;
+        let data = self.client.seek(self.fid, offset, Seek::Data).await.expect("it can be asked");
+        let hole = self.client.seek(self.fid, offset, Seek::Hole).await.expect("it can be asked");
+        if offset >= size {
+            assert_eq!((data, hole), (None, None));
+            return;
+        }
+        let hole = hole.expect("the end of the file is a hole");
+        let zeros = offset..data.unwrap_or(size);
+        assert!(zeros.end < size || data.is_none());
+        assert!(self.truth[zeros.start as usize..zeros.end as usize].iter().all(|byte| *byte == 0));
+        assert!(
+            (offset..=size).contains(&hole) && (hole == offset) == (data != Some(offset)),
+            "{hole} {data:?}"
+        );
     }
 
     async fn check(&mut self) {

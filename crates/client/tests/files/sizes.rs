@@ -4,7 +4,7 @@ use std::future::Future;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use client::{AttrChange, OpenFlags, TimeSet};
+use client::{Allocation, AttrChange, OpenFlags, TimeSet};
 use proto::{Fid, Timestamp};
 
 use crate::world::{MIB, World, create, join, read_write, root, striped, user};
@@ -126,13 +126,19 @@ fn holes_can_be_punched_and_space_allocated() {
         let fid = striped(&client, 3).await;
         let handle = client.open(&root(), fid, read_write()).await.expect("it is there");
         client.write(handle, 0, &vec![5; 500_000]).await.expect("there is room");
-        client.allocate(handle, 60_000, 200_000, true, true).await.expect("a hole");
+        client.allocate(handle, 60_000, 200_000, Allocation::PunchHole).await.expect("a hole");
         let seen = join(&client.read(handle, 0, 500_000).await.expect("it can be read"));
         let hole = |i: usize| (60_000..260_000).contains(&i);
         assert!(seen.iter().enumerate().all(|(i, byte)| *byte == if hole(i) { 0 } else { 5 }));
-        client.allocate(handle, 0, 600_000, true, false).await.expect("nothing to do");
+        client
+            .allocate(handle, 0, 600_000, Allocation::Reserve { keep_size: true })
+            .await
+            .expect("nothing to do");
         assert_eq!(client.getattr(fid).await.expect("it is there").size, 500_000);
-        client.allocate(handle, 0, 600_000, false, false).await.expect("it grows");
+        client
+            .allocate(handle, 0, 600_000, Allocation::Reserve { keep_size: false })
+            .await
+            .expect("it grows");
         assert_eq!(client.getattr(fid).await.expect("it is there").size, 600_000);
     });
 }

@@ -7,9 +7,10 @@ use std::task::{Context, Poll, Waker};
 use client::Handle;
 
 use super::{Asked, Dispatcher, FILE_FLAGS, done, owned, told};
+use crate::errno::Errno;
 use crate::kernel::abi::{Dirent, OpenOut};
 use crate::kernel::reply::{Answer, Entries};
-use crate::kernel::request::{Read, Write};
+use crate::kernel::request::{CopyRange, Read, Write};
 use crate::ops::{WriteRequest, fid_of};
 
 impl Dispatcher {
@@ -24,6 +25,15 @@ impl Dispatcher {
         let (name, keep) = (owned(name), self.keep);
         self.run(reply, |ops| async move {
             let (attr, handle) = ops.create(&caller, fid_of(node), &name, mode, flags.cast_signed()).await?;
+            Ok(Answer::Created(told::entry(&attr, keep), opened(handle, FILE_FLAGS)))
+        });
+    }
+
+    pub(super) fn create_unnamed(&self, Asked { node, caller, reply }: Asked, mode: u32, flags: u32) {
+        let keep = self.keep;
+        self.run(reply, |ops| async move {
+            let made = ops.create_unnamed(&caller, fid_of(node), mode, flags.cast_signed()).await;
+            let (attr, handle) = made?;
             Ok(Answer::Created(told::entry(&attr, keep), opened(handle, FILE_FLAGS)))
         });
     }
@@ -81,6 +91,21 @@ impl Dispatcher {
         self.run(reply, |ops| async move {
             let found = ops.seek(fid_of(node), offset.cast_signed(), whence.cast_signed()).await?;
             Ok(Answer::Position(found.cast_unsigned()))
+        });
+    }
+
+    pub(super) fn copy_range(&self, Asked { reply, .. }: Asked, copy: CopyRange) {
+        let (from, to) = (Handle(copy.handle_in), Handle(copy.handle_out));
+        let (from, to) = ((from, copy.offset_in), (to, copy.offset_out));
+        // The older answer has 32 bits.
+        let len = if copy.wide { copy.len } else { copy.len.min(u64::from(u32::MAX)) };
+        self.run(reply, |ops| async move {
+            // There are no flags.
+            if copy.flags != 0 {
+                return Err(Errno::INVALID);
+            }
+            let copied = ops.copy_range(from, to, len).await?;
+            Ok(if copy.wide { Answer::Copied(copied) } else { Answer::Written(copied as u32) })
         });
     }
 

@@ -85,6 +85,7 @@ impl Serve for Dispatcher {
             Operation::StatFs => self.stat_fs(asked),
             Operation::Open { flags, .. } => self.open(asked, flags),
             Operation::Create { name, mode, umask, flags } => self.create(asked, name, mode & !umask, flags),
+            Operation::TmpFile { mode, umask, flags } => self.create_unnamed(asked, mode & !umask, flags),
             Operation::Read(read) => self.read(asked, read),
             Operation::Write(write) => self.write(asked, write),
             Operation::Flush { handle, .. } => self.flush(asked, handle),
@@ -94,6 +95,7 @@ impl Serve for Dispatcher {
                 self.allocate(asked, handle, offset, len, mode)
             }
             Operation::Seek { offset, whence, .. } => self.seek(asked, offset, whence),
+            Operation::CopyRange(copy) => self.copy_range(asked, copy),
             Operation::OpenDir { .. } => self.open_dir(asked),
             Operation::ReadDir { handle, offset, size, .. } => self.read_dir(asked, handle, offset, size),
             Operation::ReleaseDir { handle } => self.release_dir(asked, handle),
@@ -106,12 +108,10 @@ impl Serve for Dispatcher {
             // The kernel takes these refusals once and then does the work itself or refuses it.
             Operation::Ioctl
             | Operation::Poll
-            | Operation::CopyRange(_)
             | Operation::GetLock(_)
             | Operation::SetLock { .. }
             | Operation::SyncFs
             | Operation::Statx { .. }
-            | Operation::TmpFile { .. }
             | Operation::Init(_)
             | Operation::Unknown(_) => asked.reply.send(Err(Errno::NO_SUCH_CALL)),
         }

@@ -1,0 +1,138 @@
+//! fallocate.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use proto::limits::FILE_BYTES_MAX;
+use proto::wire::messages::{AllocateObject, ObjectAttr, SetAttr};
+use proto::{Code, Layout, Timestamp};
+
+use super::table::{FileRef, OpenFile};
+use crate::namespace::no_change;
+use crate::util::join_all;
+use crate::{Allocation, Client, Error, Handle, Result, Shared};
+
+impl Client {
+    /// fallocate. Space that was reserved is there for later writes to it, however full the OSTs are then; behind the
+    /// end of the file nothing is reserved.
+    pub async fn allocate(&self, handle: Handle, offset: u64, len: u64, what: Allocation) -> Result<()> {
+        let open = self.shared.handles.get(handle)?;
+        let file = open.writable()?;
+        let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
+        let end = end.ok_or(Error::Refused(Code::TooLarge))?;
+        if len == 0 {
+            return Err(Error::Refused(Code::Invalid));
+        }
+        let (zero, keep_size) = match what {
+            Allocation::PunchHole => return self.shared.punch_hole(&open, file, offset..end).await,
+            Allocation::Reserve { keep_size } => (false, keep_size),
+            Allocation::Zero { keep_size } => (true, keep_size),
+        };
+        if !keep_size {
+            self.shared.grow(&open, file, end).await?;
+        }
+        self.shared.reserve_range(&open, file, offset..end, zero).await
+    }
+}
+
+impl Shared {
+    /// Makes a file at least `size` bytes long.
+    async fn grow(self: &Arc<Self>, open: &OpenFile, file: &FileRef, size: u64) -> Result<()> {
+        let layout = file.layout()?;
+        if self.true_size(file, &layout).await? >= size {
+            return Ok(());
+        }
+        let set = SetAttr {
+            size: Some(size),
+            handle: Some(open.mdt_handle),
+            kill_privileges: open.uid != 0,
+            ..no_change(open.fid, self.time())
+        };
+        self.truncate(&open.caller(), set, size).await.map(|_| ())
+    }
+
+    async fn punch_hole(self: &Arc<Self>, open: &OpenFile, file: &FileRef, range: Range<u64>) -> Result<()> {
+        let time = self.time();
+        let layout = file.layout()?;
+        self.drop_privileges(open, time).await?;
+        let _alone = file.alone().await?;
+        // A hole does not change the size: what only the cache has beyond the objects' end must arrive first.
+        self.flush_file(file).await;
+        file.inner.lock().untold = true;
+        self.punch_stripes(file, &layout, range, time).await
+    }
+
+    async fn punch_stripes(
+        &self,
+        file: &FileRef,
+        layout: &Layout,
+        range: Range<u64>,
+        time: Timestamp,
+    ) -> Result<()> {
+        let punches = parts(layout, range)
+            .map(|(stripe, part)| self.punch(file, layout, stripe, (part.start, part.end), time));
+        join_all(punches).await.into_iter().collect::<Result<Vec<ObjectAttr>>>()?;
+        Ok(())
+    }
+
+    /// Reserves the space of `range`, as far as the file goes; with `zero`, what is there goes first.
+    async fn reserve_range(
+        self: &Arc<Self>,
+        open: &OpenFile,
+        file: &FileRef,
+        range: Range<u64>,
+        zero: bool,
+    ) -> Result<()> {
+        let time = self.time();
+        self.drop_privileges(open, time).await?;
+        let _alone = file.alone().await?;
+        self.flush_file(file).await;
+        let layout = self.placed(file).await?;
+        let size = self.true_size(file, &layout).await?;
+        let range = range.start..range.end.min(size);
+        if range.is_empty() {
+            return Ok(());
+        }
+        file.inner.lock().untold = true;
+        if zero {
+            self.punch_stripes(file, &layout, range.clone(), time).await?;
+        }
+        let layout = &layout;
+        let reserved = parts(layout, range).map(|(stripe, part)| async move {
+            // Of a sparse file an object may end before the file does: it grows, so that it can have the space.
+            if self.object_attr(layout, stripe).await?.size < part.end {
+                self.punch(file, layout, stripe, (part.end, u64::MAX), time).await?;
+            }
+            self.allocate_object(file, layout, stripe, part, time).await
+        });
+        join_all(reserved).await.into_iter().collect::<Result<Vec<ObjectAttr>>>()?;
+        Ok(())
+    }
+
+    async fn allocate_object(
+        &self,
+        file: &FileRef,
+        layout: &Layout,
+        stripe: u32,
+        Range { start, end }: Range<u64>,
+        time: Timestamp,
+    ) -> Result<ObjectAttr> {
+        let ost = layout.osts[stripe as usize];
+        let target = self.targets.ost(ost).await?;
+        let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
+        match target.call(AllocateObject { object: layout.object(stripe), start, end, time }).await {
+            Ok(answered) => {
+                file.inner.lock().note(ost, answered.transno);
+                Ok(answered.reply)
+            }
+            Err(Error::Refused(Code::Gone)) => Err(Error::Refused(Code::Stale)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The part of each object that lies in `range` of the file, for those that have one.
+fn parts(layout: &Layout, range: Range<u64>) -> impl Iterator<Item = (u32, Range<u64>)> + '_ {
+    let part = move |stripe| layout.object_size(stripe, range.start)..layout.object_size(stripe, range.end);
+    (0..layout.stripe_count()).map(move |stripe| (stripe, part(stripe))).filter(|(_, part)| !part.is_empty())
+}

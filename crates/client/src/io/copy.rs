@@ -1,0 +1,209 @@
+//! copy_file_range: what lies on one OST is copied there, the rest passes through this client.
+//!
+//! The source is sent to the OSTs first. A copy on an OST is durable when it is answered, so nothing has to be repeated
+//! after a restart of that OST; what passes through the client is a write like any other.
+
+use std::sync::Arc;
+
+use proto::limits::{BULK_BYTES_MAX, FILE_BYTES_MAX};
+use proto::wire::messages::CopyObject;
+use proto::{Code, Layout, Timestamp};
+
+use crate::file::FileState;
+use crate::util::join_all;
+use crate::{Client, Error, Handle, Result, Shared};
+
+/// Most bytes of one call: a caller that wants more asks again, and can be interrupted in between.
+const COPY_BYTES_MAX: u64 = 256 << 20;
+/// Pieces that are copied at the same time.
+const PIECES_MAX: usize = 16;
+
+/// A part of a copy that lies in one object of each file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Piece {
+    /// Where in the source file.
+    offset: u64,
+    /// Where in the target file.
+    to_offset: u64,
+    len: u64,
+    /// Stripe of the source, and where in its object.
+    from: (u32, u64),
+    /// The same of the target.
+    to: (u32, u64),
+}
+
+/// One file of a copy.
+struct Side<'a> {
+    file: &'a Arc<FileState>,
+    layout: &'a Layout,
+}
+
+impl Client {
+    /// Copies up to `len` bytes of `from` at `from_offset` to `to` at `to_offset`; says how many. Fewer at the end of
+    /// `from`, or when it takes long. Ranges of one file must not overlap.
+    pub async fn copy_range(
+        &self,
+        (from, from_offset): (Handle, u64),
+        (to, to_offset): (Handle, u64),
+        len: u64,
+    ) -> Result<u64> {
+        let shared = &self.shared;
+        let (from, to) = (shared.handles.get(from)?, shared.handles.get(to)?);
+        let (source, target) = (from.readable()?, to.writable()?);
+        if to.flags.append {
+            return Err(Error::BadHandle);
+        }
+        let len = len.min(COPY_BYTES_MAX);
+        if from_offset.max(to_offset).saturating_add(len) > FILE_BYTES_MAX {
+            return Err(Error::Refused(Code::TooLarge));
+        }
+        if source.fid == target.fid && from_offset.abs_diff(to_offset) < len {
+            return Err(Error::Refused(Code::Invalid));
+        }
+        target.take_full(&to.failure_seen)?;
+        let time = shared.time();
+        shared.drop_privileges(&to, time).await?;
+        let _alone = target.alone().await?;
+        shared.flush_file(source).await;
+        // What was written to the range before must not arrive after the copy.
+        shared.flush_file(target).await;
+        let from_layout = source.layout()?;
+        let to_layout = shared.placed(target).await?;
+        let size = shared.true_size(source, &from_layout).await?;
+        let len = len.min(size.saturating_sub(from_offset));
+        from.read.store(true, std::sync::atomic::Ordering::Relaxed);
+        if len == 0 {
+            return Ok(0);
+        }
+        target.inner.lock().untold = true;
+        let sides = (Side { file: source, layout: &from_layout }, Side { file: target, layout: &to_layout });
+        let copied = shared
+            .copy_pieces(&sides, pieces(&from_layout, &to_layout, from_offset, to_offset, len), time)
+            .await?;
+        if to.flags.sync {
+            shared.sync_file(target, &to.failure_seen).await?;
+        }
+        Ok(copied)
+    }
+}
+
+impl Shared {
+    /// Bytes that were copied in a row from the first; an error only if there are none.
+    async fn copy_pieces(
+        self: &Arc<Self>,
+        (from, to): &(Side<'_>, Side<'_>),
+        pieces: Vec<Piece>,
+        time: Timestamp,
+    ) -> Result<u64> {
+        let mut copied = 0;
+        for group in pieces.chunks(PIECES_MAX) {
+            let done = join_all(group.iter().map(|piece| self.copy_piece(from, to, *piece, time))).await;
+            for (piece, done) in group.iter().zip(done) {
+                match done {
+                    Ok(()) => copied += piece.len,
+                    Err(_) if copied > 0 => return Ok(copied),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(copied)
+    }
+
+    async fn copy_piece(
+        self: &Arc<Self>,
+        from: &Side<'_>,
+        to: &Side<'_>,
+        piece: Piece,
+        time: Timestamp,
+    ) -> Result<()> {
+        let ost = to.layout.osts[piece.to.0 as usize];
+        if from.layout.osts[piece.from.0 as usize] != ost {
+            let mut at = piece.to_offset;
+            for slice in self.read_file(from.file, from.layout, piece.offset, piece.len).await? {
+                self.store(to.file, to.layout, at, &slice, time).await?;
+                at += slice.len() as u64;
+            }
+            return Ok(());
+        }
+        let target = self.targets.ost(ost).await?;
+        let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
+        let copy = CopyObject {
+            source: from.layout.object(piece.from.0),
+            source_offset: piece.from.1,
+            target: to.layout.object(piece.to.0),
+            target_offset: piece.to.1,
+            len: piece.len as u32,
+            time,
+        };
+        match target.call(copy).await {
+            Ok(answered) => {
+                to.file.inner.lock().note(ost, answered.transno);
+                Ok(())
+            }
+            Err(Error::Refused(Code::Gone)) => Err(Error::Refused(Code::Stale)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Cuts a copy where either file goes on in another object, and where a request has enough.
+fn pieces(from: &Layout, to: &Layout, from_offset: u64, to_offset: u64, len: u64) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut done = 0;
+    while done < len {
+        let left = (len - done).min(BULK_BYTES_MAX as u64);
+        let run = |layout: &Layout, offset| layout.runs(offset, left).next();
+        let (Some(source), Some(target)) = (run(from, from_offset + done), run(to, to_offset + done)) else {
+            break;
+        };
+        let len = source.len.min(target.len);
+        pieces.push(Piece {
+            offset: source.file_offset,
+            to_offset: target.file_offset,
+            len,
+            from: (source.stripe, source.object_offset),
+            to: (target.stripe, target.object_offset),
+        });
+        done += len;
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::Fid;
+
+    fn layout(stripe_size: u32, count: u32) -> Layout {
+        Layout {
+            id: Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 },
+            generation: 0,
+            stripe_size,
+            overstriped: false,
+            osts: (0..count).collect(),
+            pool: String::new(),
+        }
+    }
+
+    #[test]
+    fn pieces_lie_in_one_object_of_each_file() {
+        for (from, to) in [(layout(65_536, 3), layout(131_072, 2)), (layout(65_536, 1), layout(65_536, 4))] {
+            let (from_offset, to_offset, len) = (1000, 70_000, 1_000_000);
+            let mut at = 0;
+            for piece in pieces(&from, &to, from_offset, to_offset, len) {
+                assert_eq!((piece.offset, piece.to_offset), (from_offset + at, to_offset + at));
+                for (layout, offset, (stripe, inside)) in
+                    [(&from, piece.offset, piece.from), (&to, piece.to_offset, piece.to)]
+                {
+                    assert_eq!(layout.locate(offset), (stripe, inside));
+                    assert_eq!(layout.locate(offset + piece.len - 1), (stripe, inside + piece.len - 1));
+                }
+                at += piece.len;
+            }
+            assert_eq!(at, len);
+        }
+        let one = layout(65_536, 1);
+        let long = pieces(&one, &one, 0, 1 << 30, 9 << 20);
+        assert_eq!(long.iter().map(|piece| piece.len).collect::<Vec<_>>(), [4 << 20, 4 << 20, 1 << 20]);
+    }
+}

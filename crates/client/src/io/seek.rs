@@ -1,0 +1,73 @@
+//! SEEK_DATA and SEEK_HOLE: the objects are asked, each for its part.
+
+use std::sync::Arc;
+
+use proto::wire::messages::{Entry, GetAttr, SeekObject, Sought};
+use proto::{Code, Fid, Layout};
+
+use crate::util::join_all;
+use crate::{Client, Error, Result, Seek, Shared};
+
+impl Client {
+    /// First offset at or behind `offset` at which what is looked for begins; `None` behind the end of the file, and
+    /// for data that does not come any more.
+    pub async fn seek(&self, fid: Fid, offset: u64, what: Seek) -> Result<Option<u64>> {
+        // What was not sent has no place in an object yet.
+        if let Some(file) = self.shared.files.find(fid) {
+            self.shared.flush_file(&file).await;
+        }
+        let entry: Entry = self.shared.targets.mdt()?.call(GetAttr { fid }).await?.reply;
+        let layout = entry.layout.clone();
+        let size = self.shared.complete(entry).await?.size;
+        if offset >= size {
+            return Ok(None);
+        }
+        match (layout, what) {
+            (Some(layout), what) => self.shared.seek_objects(&layout, offset, size, what).await,
+            (None, Seek::Data) => Ok(Some(offset)),
+            (None, Seek::Hole) => Ok(Some(size)),
+        }
+    }
+}
+
+impl Shared {
+    async fn seek_objects(
+        self: &Arc<Self>,
+        layout: &Layout,
+        offset: u64,
+        size: u64,
+        what: Seek,
+    ) -> Result<Option<u64>> {
+        let hole = what == Seek::Hole;
+        let asked = (0..layout.stripe_count()).map(|stripe| self.seek_object(layout, stripe, offset, hole));
+        let found = join_all(asked).await.into_iter().collect::<Result<Vec<_>>>()?;
+        let first = found.into_iter().flatten().min();
+        Ok(if hole { Some(first.unwrap_or(size).min(size)) } else { first.filter(|first| *first < size) })
+    }
+
+    /// The same in the object of one stripe; offsets are those of the file.
+    async fn seek_object(
+        &self,
+        layout: &Layout,
+        stripe: u32,
+        offset: u64,
+        hole: bool,
+    ) -> Result<Option<u64>> {
+        let object = layout.object(stripe);
+        let mut from = layout.object_size(stripe, offset);
+        let target = self.targets.ost(layout.osts[stripe as usize]).await?;
+        loop {
+            let Sought { offset, more } = match target.call(SeekObject { object, offset: from, hole }).await {
+                Ok(answered) => answered.reply,
+                Err(Error::Refused(Code::Gone)) => return Err(Error::Refused(Code::Stale)),
+                Err(error) => return Err(error),
+            };
+            match offset {
+                // A search that stands still would never end.
+                Some(at) if more && at > from => from = at,
+                _ if more => return Err(Error::Refused(Code::Malformed)),
+                found => return Ok(found.map(|at| layout.file_offset(stripe, at))),
+            }
+        }
+    }
+}
