@@ -18,6 +18,7 @@ use rt::BoxFuture;
 
 use crate::import::{Answered, Import, RpcError};
 use crate::lo::Pending;
+use crate::service::Answer;
 
 /// What a caller may say about a call.
 #[derive(Clone, Copy, Default)]
@@ -76,7 +77,9 @@ impl<O: Operation> Future for Calling<'_, O> {
                     let answer = ready!(Pin::new(&mut *pending).poll(cx));
                     match answer.result {
                         Ok(reply) => {
-                            return Poll::Ready(typed::<O>(reply, answer.bulk, answer.transno));
+                            let Answer { bulk, transno, .. } = answer;
+                            let session = pending.lo().session();
+                            return Poll::Ready(typed::<O>(Answered { reply, bulk, transno, session }));
                         }
                         Err(Code::NoSession | Code::NotHere) => {
                             this.import.lo_lost(pending.lo());
@@ -88,20 +91,17 @@ impl<O: Operation> Future for Calling<'_, O> {
                 }
                 Stage::Elsewhere(future) => {
                     let outcome = ready!(future.as_mut().poll(cx));
-                    return Poll::Ready(outcome.and_then(|a| typed::<O>(a.reply, a.bulk, a.transno)));
+                    return Poll::Ready(outcome.and_then(typed::<O>));
                 }
             }
         }
     }
 }
 
-fn typed<O: Operation>(
-    reply: Reply,
-    bulk: Vec<Bytes>,
-    transno: proto::Transno,
-) -> Result<Answered<O::Reply>, RpcError> {
+fn typed<O: Operation>(answered: Answered<Reply>) -> Result<Answered<O::Reply>, RpcError> {
+    let Answered { reply, bulk, transno, session } = answered;
     match O::reply_of(reply) {
-        Some(reply) => Ok(Answered { reply, bulk, transno }),
+        Some(reply) => Ok(Answered { reply, bulk, transno, session }),
         // The reply to another operation: the target is of another mind than this code.
         None => Err(RpcError::Refused(Code::Malformed)),
     }

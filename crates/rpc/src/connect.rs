@@ -4,6 +4,7 @@
 //! in a restart, send again what had no reply, let the callers go on (`docs/wire.md#sessions`).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use proto::session::{Outcome, Resumption, Retained, Sent};
@@ -14,9 +15,10 @@ use proto::{Code, Nid, Transno, Xid};
 use rt::Addr;
 use rt::sync::oneshot;
 
+use crate::callback::{Restate, Told};
 use crate::event::{Either, race};
 use crate::frame;
-use crate::import::{Import, Incoming, Message, Phase, State};
+use crate::import::{Import, Incoming, Message, Outcome as ImportOutcome, Phase, State};
 use crate::limits;
 use crate::lo::{Lo, LoConfig};
 use crate::service::{Answer, Call, Peer, Service};
@@ -34,7 +36,7 @@ enum Failure {
 
 /// Something that brings requests to the target.
 #[derive(Clone)]
-enum Carrier {
+pub(crate) enum Carrier {
     Lo(Arc<dyn Service>, Peer),
     Tcp(Arc<Link>),
 }
@@ -42,9 +44,12 @@ enum Carrier {
 impl Import {
     /// Starts the task that opens the session. The caller has found it not open, or not open any more.
     pub(crate) fn start_connecting(&self, state: &mut State) {
-        if let Phase::Tcp(link) = &state.phase {
-            link.leave(self.target, state.session);
+        match &state.phase {
+            Phase::Tcp(link) => link.leave(self.target, state.session),
+            Phase::Lo(_) => self.hub.sessions().lost_here((self.target, state.session)),
+            Phase::Idle | Phase::Connecting | Phase::Closed => {}
         }
+        self.called_no_more();
         state.phase = Phase::Connecting;
         if let Some(import) = self.me.upgrade() {
             self.hub.rt().spawn(async move { import.connect().await });
@@ -88,6 +93,7 @@ impl Import {
 
     async fn connect_until_open(&self) {
         loop {
+            self.tell_lost();
             let pause = self.next_pause();
             if !pause.is_zero() {
                 self.hub.rt().sleep(pause).await;
@@ -168,7 +174,7 @@ impl Import {
         let answered = match &carrier {
             Carrier::Lo(service, peer) => service.clone().call(self.connect_call(peer, connect)).await.result,
             Carrier::Tcp(link) => {
-                let answer = link.connect(self.target, connect);
+                let answer = link.connect(self.target, connect, &self.me);
                 match self.hub.rt().timeout(limits::CONNECT_TIME_MAX, answer).await {
                     Some(Some(result)) => result,
                     Some(None) => {
@@ -183,14 +189,17 @@ impl Import {
             Ok(_) => return Err(Failure::Again(format!("{} answers nonsense", self.target))),
             Err(code) => return Err(self.connect_refused(code)),
         };
-        if let Carrier::Tcp(link) = &carrier {
-            link.join(self.target, connected.session, &self.me);
+        if let Carrier::Lo(..) = &carrier {
+            self.called_over(None, connected.session, epoch);
+            self.hub.sessions().opened_here((self.target, connected.session), epoch, &self.me);
         }
         let opened = self.resume(&carrier, &connected, epoch).await;
-        if opened.is_err()
-            && let Carrier::Tcp(link) = &carrier
-        {
-            link.leave(self.target, connected.session);
+        if opened.is_err() {
+            match &carrier {
+                Carrier::Tcp(link) => link.leave(self.target, connected.session),
+                Carrier::Lo(..) => self.hub.sessions().lost_here((self.target, connected.session)),
+            }
+            self.called_no_more();
         }
         opened
     }
@@ -201,6 +210,7 @@ impl Import {
             return Err(Failure::Closed);
         }
         state.session_epoch += 1;
+        state.restating.clear();
         let connect = Connect {
             client: self.client,
             features: FEATURES_ALL,
@@ -251,26 +261,42 @@ impl Import {
 
     /// The target has answered: both sides learn what the other one still knows.
     async fn resume(&self, carrier: &Carrier, connected: &Connected, epoch: u64) -> Result<(), Failure> {
-        let (outcome, plan) = {
+        let (outcome, plan, evicted) = {
             let mut state = self.state.lock();
             if matches!(state.phase, Phase::Closed) {
                 return Err(Failure::Closed);
             }
-            let (outcome, plan) = self.take_over(&mut state, connected);
+            let first = state.session == 0;
+            let (outcome, plan, evicted) = self.take_over(&mut state, connected);
+            if first {
+                state.told = Told::Open;
+            }
             match outcome {
                 // What an attempt before this one left undone remains to be done.
                 Outcome::SameBoot => {}
                 Outcome::Restarted => state.recovering = true,
                 Outcome::Forgotten => state.recovering = false,
             }
-            (outcome, plan)
+            (outcome, plan, evicted)
         };
         tracing::info!(
             target = %self.target, ?outcome, replays = plan.replays.len(), resends = plan.resends.len(),
             "connected"
         );
+        if outcome == Outcome::Forgotten {
+            self.tell_session_lost();
+        }
+        // Only now may those go on whose changes nobody knows of.
+        for waiter in evicted {
+            let _ = waiter.send(Err(Code::Evicted));
+        }
         for replay in &plan.replays {
             self.replay(carrier, replay).await?;
+        }
+        let recovering = self.state.lock().recovering;
+        match recovering {
+            true => self.restated(carrier).await?,
+            false => self.tell_open(),
         }
         {
             let state = self.state.lock();
@@ -288,7 +314,12 @@ impl Import {
         Ok(())
     }
 
-    fn take_over(&self, state: &mut State, connected: &Connected) -> (Outcome, Resumption<Message>) {
+    /// Takes over what the target knows; returns also those who wait for changes that it forgot.
+    fn take_over(
+        &self,
+        state: &mut State,
+        connected: &Connected,
+    ) -> (Outcome, Resumption<Message>, Vec<oneshot::Sender<ImportOutcome>>) {
         let outcome = match (connected.resumed, connected.boot == state.boot) {
             (true, true) => Outcome::SameBoot,
             (true, false) if state.boot != 0 => Outcome::Restarted,
@@ -296,6 +327,7 @@ impl Import {
         };
         state.boot = connected.boot;
         state.session = connected.session;
+        self.session.store(connected.session, Ordering::Release);
         let mut plan = state.requests.resume(outcome, connected.slots, connected.last_committed);
         // Calls inside the process are not kept, but what they changed can be missed all the same.
         let unkept = self.marks.unkept();
@@ -314,17 +346,64 @@ impl Import {
         }
         if outcome != Outcome::Forgotten {
             self.marks.note_committed(connected.last_committed);
-            return (outcome, plan);
+            return (outcome, plan, Vec::new());
         }
         state.generation += 1;
         state.syncing.wanted = Transno(0);
         self.marks.reset(connected.last_committed);
-        for xid in &plan.evicted {
-            if let Some(waiter) = state.flights.remove(xid).and_then(|flight| flight.waiter) {
-                let _ = waiter.send(Err(Code::Evicted));
-            }
+        let flights = plan.evicted.iter().filter_map(|xid| state.flights.remove(xid));
+        let evicted = flights.filter_map(|flight| flight.waiter).collect();
+        (outcome, plan, evicted)
+    }
+
+    /// Tells the client that its connection is lost, unless it knows.
+    fn tell_lost(&self) {
+        if self.tell(Told::Open, Told::Lost)
+            && let Some(callbacks) = self.callbacks()
+        {
+            callbacks.disconnected(self.target);
         }
-        (outcome, plan)
+    }
+
+    /// Tells the client that its session goes on, unless it knows.
+    fn tell_open(&self) {
+        if self.tell(Told::Lost, Told::Open)
+            && let Some(callbacks) = self.callbacks()
+        {
+            callbacks.reconnected(self.target);
+        }
+    }
+
+    /// Tells the client that its session is another one, unless it had none before.
+    fn tell_session_lost(&self) {
+        if self.tell(Told::Lost, Told::Open)
+            && let Some(callbacks) = self.callbacks()
+        {
+            callbacks.session_lost(self.target);
+        }
+    }
+
+    fn tell(&self, from: Told, to: Told) -> bool {
+        let mut state = self.state.lock();
+        let changes = state.told == from;
+        if changes {
+            state.told = to;
+        }
+        changes
+    }
+
+    /// Lets the client state again what it holds at a target that restarted.
+    async fn restated(&self, carrier: &Carrier) -> Result<(), Failure> {
+        let (Some(callbacks), Some(import)) = (self.callbacks(), self.me.upgrade()) else { return Ok(()) };
+        let restate = Restate::new(import, carrier.clone());
+        let failed = restate.failed().clone();
+        let broken = race(carrier.ended(), failed.wait());
+        let result = match race(broken, callbacks.restarted(self.target, restate)).await {
+            Either::First(_) => Err(Failure::Again("the session broke while locks were stated again".into())),
+            Either::Second(()) => Ok(()),
+        };
+        self.tell(Told::Lost, Told::Open);
+        result
     }
 
     /// Replays one change and waits until the target has taken it.
@@ -423,7 +502,7 @@ impl Import {
     }
 
     /// Sends a request of former times through `carrier`; the reply comes to [`Import::incoming`].
-    fn carry(&self, carrier: &Carrier, header: Header, message: &Arc<Message>) {
+    pub(crate) fn carry(&self, carrier: &Carrier, header: Header, message: &Arc<Message>) {
         match carrier {
             Carrier::Tcp(link) => link.send(header, message),
             Carrier::Lo(service, peer) => {

@@ -65,6 +65,7 @@ pub(crate) fn encode(mut header: Header, body: &[u8], bulk: Vec<Bytes>, checksum
     header.body_len = body.len() as u32;
     header.bulk_len = bulk_len as u32;
     header.body_crc = crc32c(body);
+    header.bulk_crc = 0;
     if checksum && bulk_len > 0 {
         header.flags |= FLAG_BULK_CHECKSUM;
         header.bulk_crc = crc32c_slices(bulk.iter().map(Bytes::as_ref));

@@ -4,17 +4,21 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use proto::{ClientId, FsName, Nid, TargetId};
+use proto::wire::{Reply, Request};
+use proto::{ClientId, Code, FsName, Nid, TargetId};
 use rt::{Addr, Rt};
 
+use crate::callback::{self, CallbackError};
 use crate::event::Ended;
 use crate::import::Import;
 use crate::keys::{Keys, Role};
 use crate::limits;
 use crate::service::Service;
-use crate::tcp::{self, Acceptance, Link, LinkError, Sessions};
+use crate::sessions::Sessions;
+use crate::tcp::{self, Acceptance, Link, LinkError};
 
 /// The services and imports of one process. Cheap to clone.
 #[derive(Clone)]
@@ -39,6 +43,7 @@ impl Hub {
     /// A hub without services. With `rt.verify()`, each message is encoded, decoded and compared even on `lo`.
     pub fn new(rt: Rt, fsname: FsName, keys: Keys) -> Hub {
         let inner = Inner {
+            sessions: Sessions::new(rt.clone()),
             rt,
             fsname,
             keys,
@@ -47,7 +52,6 @@ impl Hub {
             services: RwLock::new(BTreeMap::new()),
             imports: Mutex::new(BTreeMap::new()),
             links: tcp::Links::default(),
-            sessions: Sessions::default(),
             acceptance: Acceptance::default(),
         };
         Hub { inner: Arc::new(inner) }
@@ -82,6 +86,26 @@ impl Hub {
         for import in imports.into_iter().filter(|import| import.target() == target) {
             import.withdrawn();
         }
+    }
+
+    /// Calls the client of `session` with `target` back ([`crate::Call::session`]) and waits for its answer, over as many
+    /// reconnects as it takes. What the client refuses is in the inner result. [`CallbackError::Unreachable`] if
+    /// the client has had no connection for `patience` in a row, counted from this call at the earliest. Dropping the
+    /// future gives the callback up; the client may carry it out nevertheless, and it may do so twice.
+    pub async fn call_back(
+        &self,
+        target: TargetId,
+        session: u64,
+        request: Request,
+        patience: Duration,
+    ) -> Result<Result<Reply, Code>, CallbackError> {
+        callback::call_back(self, (target, session), request, patience).await
+    }
+
+    /// A session is over, as its target says: callbacks to it end, and are not begun any more. Every session that a
+    /// target ends has to be told, or it stays known here.
+    pub fn session_ended(&self, target: TargetId, session: u64) {
+        self.inner.sessions.ended((target, session));
     }
 
     /// Accepts connections of peers that hold a key; returns where it listens.

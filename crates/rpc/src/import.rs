@@ -5,13 +5,14 @@
 //! breaks.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use proto::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};
-use proto::session::{ClientSession, Full, Limits};
+use proto::session::{Begun, ClientSession, Full, Limits};
 use proto::wire::header::{HEADER_BYTES, JobId, SLOT_NONE};
 use proto::wire::messages::{Disconnect, Operation, Sync as SyncRequest};
 use proto::wire::{Header, Reply, Request};
@@ -20,6 +21,7 @@ use rt::sync::{Notify, oneshot};
 use rt::{Addr, Time, Wall};
 
 use crate::call::{Calling, Options};
+use crate::callback::{Called, Told};
 use crate::event::{Either, race};
 use crate::frame;
 use crate::hub::Hub;
@@ -48,6 +50,8 @@ pub struct Answered<R> {
     pub bulk: Vec<Bytes>,
     /// Commit order number of the change; 0 for none.
     pub transno: Transno,
+    /// The session in which the target answered ([`Import::session`]): what it granted holds in this one only.
+    pub session: u64,
 }
 
 /// How a session is open, for status displays.
@@ -89,6 +93,7 @@ pub struct ImportState {
 pub(crate) struct Message {
     pub(crate) opcode: u16,
     pub(crate) changes: bool,
+    pub(crate) waits: bool,
     pub(crate) body: Bytes,
     pub(crate) bulk: Vec<Bytes>,
     pub(crate) job: JobId,
@@ -119,6 +124,17 @@ pub(crate) struct Flight {
     pub(crate) waiter: Option<oneshot::Sender<Outcome>>,
     pub(crate) resend_at: Time,
     pub(crate) resend_after: Duration,
+    /// Whether it may take as long as others like.
+    pub(crate) waits: bool,
+    /// When it was sent again last.
+    pub(crate) resent_at: Option<Time>,
+}
+
+impl Flight {
+    pub(crate) fn new(waiter: Option<oneshot::Sender<Outcome>>, waits: bool, now: Time) -> Flight {
+        let resend_after = if waits { limits::RESEND_WAITING } else { limits::RESEND_MIN };
+        Flight { waiter, resend_at: now + resend_after, resend_after, waits, resent_at: None }
+    }
 }
 
 /// How the session is open.
@@ -148,6 +164,9 @@ pub(crate) struct State {
     pub(crate) flights: BTreeMap<Xid, Flight>,
     /// The replay whose reply is awaited.
     pub(crate) replaying: Option<(Xid, oneshot::Sender<Result<(), Code>>)>,
+    /// Who waits for the answers to what is stated again.
+    pub(crate) restating: BTreeMap<Xid, oneshot::Sender<Result<Reply, Code>>>,
+    pub(crate) told: Told,
     /// The target restarted, and was not told yet that no more replays come.
     pub(crate) recovering: bool,
     pub(crate) watching: bool,
@@ -179,6 +198,9 @@ pub struct Import {
     pub(crate) lo: RwLock<Option<Arc<Lo>>>,
     pub(crate) marks: Arc<Marks>,
     pub(crate) state: Mutex<State>,
+    pub(crate) called: Mutex<Called>,
+    /// The newest session; 0 before the first.
+    pub(crate) session: AtomicU64,
     /// The phase changed, or there is room for requests again.
     pub(crate) changed: Notify,
 }
@@ -198,6 +220,7 @@ impl Import {
     ) -> Arc<Import> {
         let bounds = Limits {
             requests_max: limits::REQUESTS_MAX,
+            waiting_max: limits::WAITING_MAX,
             retained_count_max: limits::RETAINED_COUNT_MAX,
             retained_bytes_max: limits::RETAINED_BYTES_MAX,
         };
@@ -207,6 +230,8 @@ impl Import {
             requests: ClientSession::new(bounds),
             flights: BTreeMap::new(),
             replaying: None,
+            restating: BTreeMap::new(),
+            told: Told::Nothing,
             recovering: false,
             watching: false,
             session: 0,
@@ -231,6 +256,8 @@ impl Import {
             lo: RwLock::new(None),
             marks: Arc::new(Marks::default()),
             state: Mutex::new(state),
+            called: Mutex::new(Called::default()),
+            session: AtomicU64::new(0),
             changed: Notify::new(),
         })
     }
@@ -238,6 +265,12 @@ impl Import {
     /// The target.
     pub fn target(&self) -> TargetId {
         self.target
+    }
+
+    /// The session, as the target named it last; 0 before the first. Another one after the target restarted, or
+    /// forgot the client.
+    pub fn session(&self) -> u64 {
+        self.session.load(Ordering::Acquire)
     }
 
     /// Where the target may be reached from now on, best first.
@@ -332,8 +365,13 @@ impl Import {
     /// Ends the session in order.
     pub async fn disconnect(&self) {
         let open = matches!(self.state.lock().phase, Phase::Lo(_) | Phase::Tcp(_));
-        if open && self.call_within(limits::GOODBYE_TIME_MAX, Disconnect {}).await.is_none() {
-            tracing::debug!(target = %self.target, "no answer to the goodbye");
+        if open {
+            let session = self.session();
+            match self.call_within(limits::GOODBYE_TIME_MAX, Disconnect {}).await {
+                // If the target is of this process; the hub of another one sees it by itself.
+                Some(Ok(_)) => self.hub.sessions().ended((self.target, session)),
+                _ => tracing::debug!(target = %self.target, "no answer to the goodbye"),
+            }
         }
         self.close();
         self.hub.forget(self);
@@ -349,12 +387,15 @@ impl Import {
                 _ => None,
             };
             state.replaying = None;
+            state.restating.clear();
             state.syncing.failures += 1;
             state.syncing.failure = Some(RpcError::Closed);
             (link, std::mem::take(&mut state.flights))
         };
         // Dropping the waiters' senders tells them.
         drop(flights);
+        self.called_no_more();
+        self.hub.sessions().lost_here((self.target, self.session()));
         if let Some((link, session)) = link {
             link.leave(self.target, session);
             link.close_if_idle();
@@ -382,7 +423,8 @@ impl Import {
                 Ready::Lo(lo) => {
                     // The copies are for the rare case that the target is not there any more.
                     let answer = lo.clone().call(request.clone(), bulk.clone(), options.job).await;
-                    answer.result.map(|reply| Answered { reply, bulk: answer.bulk, transno: answer.transno })
+                    let (bulk, transno, session) = (answer.bulk, answer.transno, lo.session());
+                    answer.result.map(|reply| Answered { reply, bulk, transno, session })
                 }
                 Ready::Tcp(link) => {
                     let message = match &message {
@@ -440,15 +482,10 @@ impl Import {
                     Phase::Tcp(now) if Arc::ptr_eq(now, link) => {}
                     _ => return Ok(None),
                 }
-                match state.requests.begin(message.changes, message.bytes(), message.clone()) {
+                match begin(&mut state.requests, &message) {
                     Ok(begun) => {
                         let (waiter, reply) = oneshot::channel();
-                        let now = self.hub.rt().now();
-                        let flight = Flight {
-                            waiter: Some(waiter),
-                            resend_at: now + limits::RESEND_MIN,
-                            resend_after: limits::RESEND_MIN,
-                        };
+                        let flight = Flight::new(Some(waiter), message.waits, self.hub.rt().now());
                         state.flights.insert(begun.xid, flight);
                         self.watch(&mut state);
                         let header = self.header(&state, &message, begun.xid, begun.slot);
@@ -457,7 +494,7 @@ impl Import {
                         break (reply, begun.xid);
                     }
                     Err(Full::Retained) => self.want_sync(&mut state, Transno(0)),
-                    Err(Full::Slots | Full::Requests) => {}
+                    Err(Full::Slots | Full::Requests | Full::Waiting) => {}
                 }
             }
             changed.await;
@@ -496,6 +533,10 @@ impl Import {
             let _ = waiter.send(result.map(drop));
             return;
         }
+        if let Some(waiter) = state.restating.remove(&xid) {
+            let _ = waiter.send(result);
+            return;
+        }
         if matches!(result, Err(Code::NoSession | Code::NotHere)) {
             // The request stays in flight: connecting again sends it again.
             if let Phase::Tcp(_) = &state.phase {
@@ -510,7 +551,7 @@ impl Import {
             self.want_sync(&mut state, Transno(0));
         }
         state.backoff = Duration::ZERO;
-        let flight = state.flights.remove(&xid);
+        let (flight, session) = (state.flights.remove(&xid), state.session);
         drop(state);
         self.marks.note(transno, last_committed);
         if roomier {
@@ -518,7 +559,7 @@ impl Import {
         }
         if let Some(waiter) = flight.and_then(|flight| flight.waiter) {
             // A caller that has gone does not want the outcome.
-            let _ = waiter.send(result.map(|reply| Answered { reply, bulk, transno }));
+            let _ = waiter.send(result.map(|reply| Answered { reply, bulk, transno, session }));
         }
     }
 
@@ -589,7 +630,15 @@ fn first_epoch(wall: Wall) -> u64 {
     u64::try_from(wall.secs).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(u64::from(wall.nanos))
 }
 
-fn encode(request: &Request, bulk: &[Bytes], options: Options) -> Result<Arc<Message>, RpcError> {
+/// Takes a request up, by what it may do.
+fn begin(requests: &mut ClientSession<Message>, message: &Arc<Message>) -> Result<Begun, Full> {
+    match message.waits {
+        true => requests.begin_waiting(message.bytes(), message.clone()),
+        false => requests.begin(message.changes, message.bytes(), message.clone()),
+    }
+}
+
+pub(crate) fn encode(request: &Request, bulk: &[Bytes], options: Options) -> Result<Arc<Message>, RpcError> {
     let mut body = Vec::with_capacity(256);
     request.put_body(&mut body);
     let bulk_bytes: usize = bulk.iter().map(Bytes::len).sum();
@@ -599,6 +648,7 @@ fn encode(request: &Request, bulk: &[Bytes], options: Options) -> Result<Arc<Mes
     Ok(Arc::new(Message {
         opcode: request.opcode(),
         changes: request.changes(),
+        waits: request.waits(),
         body: Bytes::from(body),
         bulk: bulk.to_vec(),
         job: options.job,

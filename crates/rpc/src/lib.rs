@@ -4,6 +4,7 @@
 //! in a [`Hub`]: directly, as a call on the caller's thread, when both live in one process (`lo`), and over
 //! connections otherwise (`tcp`). Servers are clients too: of the MGS, and an MDT of the OSTs.
 
+pub mod callback;
 pub mod hub;
 pub mod import;
 pub mod keys;
@@ -15,10 +16,12 @@ mod connect;
 mod event;
 mod frame;
 mod lo;
+mod sessions;
 mod tcp;
 mod watch;
 
 pub use call::Calling;
+pub use callback::{CallbackError, Callbacks, Restate};
 pub use hub::Hub;
 pub use import::{Answered, Import, ImportState, LinkState, RpcError};
 pub use keys::{Key, KeyParseError, Keys, Role};

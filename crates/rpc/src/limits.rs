@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-/// Requests that one import has under way, changing ones and others.
+/// Requests that one import has under way, changing ones and others, but for those that wait.
 pub const REQUESTS_MAX: usize = 1024;
+/// Requests that wait until others let them go on: so many of one import, and so many of one connection.
+pub const WAITING_MAX: usize = 4096;
 /// Changes of one import that were answered and are not durable.
 pub const RETAINED_COUNT_MAX: usize = 8192;
 /// Bytes of them.
@@ -23,10 +25,17 @@ pub const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 pub const RESEND_MIN: Duration = Duration::from_secs(5);
 /// Longest time between two repetitions.
 pub const RESEND_MAX: Duration = Duration::from_secs(60);
-/// A connection that says nothing for this long, while requests wait, is given up.
+/// The same for a request that waits at its target until others let it go on.
+pub const RESEND_WAITING: Duration = Duration::from_secs(30);
+/// A connection that says nothing for this long, although something was sent again, is given up.
 pub const SILENCE_MAX: Duration = Duration::from_secs(15);
 /// Time to say goodbye to a target.
 pub const GOODBYE_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Callbacks of one session under way; more wait for their turn.
+pub const CALLBACKS_MAX: usize = 4096;
+/// Requests that restate, of one session, under way.
+pub const RESTATES_MAX: usize = 256;
 
 /// Connections that one process takes.
 pub const CONNECTIONS_MAX: usize = 65_536;

@@ -195,6 +195,11 @@ impl Lo {
         Lo { verify: config.rt.verify(), slots, last_xid, config }
     }
 
+    /// The session.
+    pub(crate) fn session(&self) -> u64 {
+        self.config.session
+    }
+
     /// The newest number that was given to a request.
     pub(crate) fn last_xid(&self) -> Xid {
         Xid(self.last_xid.load(Ordering::SeqCst))
@@ -282,7 +287,7 @@ impl Future for Pending {
         this.future = None;
         this.lo.finish(this.slot, &answer);
         if this.lo.verify {
-            verify_answer(this.opcode, &answer);
+            verify_reply(this.opcode, &answer.result, &answer.bulk);
         }
         Poll::Ready(answer)
     }
@@ -322,9 +327,13 @@ pub(crate) fn header_of(call: &Call) -> Header {
 
 /// Encodes, decodes and compares: what works in one process has to work between two.
 pub(crate) fn verify_request(call: &Call) {
+    verify_message(header_of(call), &call.request, call.bulk.clone());
+}
+
+pub(crate) fn verify_message(header: Header, original: &Request, bulk: Vec<Bytes>) {
     let mut body = Vec::new();
-    call.request.put_body(&mut body);
-    let frame = frame::encode(header_of(call), &body, call.bulk.clone(), true);
+    original.put_body(&mut body);
+    let frame = frame::encode(header, &body, bulk, true);
     let (header, body, _) = frame::decode(frame).expect("an encoded request decodes");
     assert_eq!(
         Header::decode(&header.encode()).as_ref(),
@@ -332,11 +341,11 @@ pub(crate) fn verify_request(call: &Call) {
         "headers survive {HEADER_BYTES} bytes"
     );
     let request = Request::take_body(header.opcode, body).expect("an encoded request decodes");
-    assert_eq!(request, call.request, "a request changed on the wire");
+    assert_eq!(&request, original, "a request changed on the wire");
 }
 
-pub(crate) fn verify_answer(opcode: u16, answer: &Answer) {
-    match &answer.result {
+pub(crate) fn verify_reply(opcode: u16, result: &Result<Reply, Code>, bulk: &[Bytes]) {
+    match result {
         Err(code) => assert_eq!(Code::from_u32(code.to_u32()), Some(*code), "a code changed on the wire"),
         Ok(reply) => {
             assert_eq!(reply.opcode(), opcode, "the target answers what was asked");
@@ -344,7 +353,7 @@ pub(crate) fn verify_answer(opcode: u16, answer: &Answer) {
             reply.put_body(&mut body);
             let mut header = frame::header(opcode, proto::TargetId::MGS, Xid(0));
             header.flags = FLAG_REPLY;
-            let frame = frame::encode(header, &body, answer.bulk.clone(), true);
+            let frame = frame::encode(header, &body, bulk.to_vec(), true);
             let (header, body, _) = frame::decode(frame).expect("an encoded reply decodes");
             let decoded = Reply::take_body(header.opcode, body).expect("an encoded reply decodes");
             assert_eq!(&decoded, reply, "a reply changed on the wire");

@@ -6,7 +6,7 @@ use proto::wire::header::FLAG_RESENT;
 use rt::Time;
 
 use crate::event::{Either, race};
-use crate::import::{Import, Phase, State};
+use crate::import::{Flight, Import, Phase, State};
 use crate::limits;
 
 impl Import {
@@ -39,23 +39,26 @@ impl Import {
 
     fn resend_overdue(&self, now: Time) {
         let mut state = self.state.lock();
+        // Without a connection, connecting again sends everything again.
+        let link = match &state.phase {
+            Phase::Tcp(link) => Some(link.clone()),
+            _ => None,
+        };
+        let heard = link.as_ref().map_or(now, |link| link.heard_at());
         let mut overdue = Vec::new();
-        for (xid, flight) in &mut state.flights {
-            if flight.resend_at <= now {
-                flight.resend_after = (flight.resend_after * 2).min(limits::RESEND_MAX);
-                flight.resend_at = now + flight.resend_after;
-                overdue.push(*xid);
+        for (xid, flight) in state.flights.iter_mut().filter(|(_, flight)| flight.resend_at <= now) {
+            match flight.due(now, heard) {
+                Due::Nothing => {}
+                Due::Send => overdue.push(*xid),
+                Due::Silent => {
+                    if let Some(link) = &link {
+                        link.end("the other side says nothing any more");
+                        return;
+                    }
+                }
             }
         }
-        // Without a connection, connecting again sends everything again.
-        let Phase::Tcp(link) = &state.phase else { return };
-        if overdue.is_empty() {
-            return;
-        }
-        if now - link.heard_at() > limits::SILENCE_MAX {
-            link.end("the other side says nothing any more");
-            return;
-        }
+        let Some(link) = link else { return };
         for xid in overdue {
             if let Some(sent) = state.requests.in_flight(xid) {
                 let mut header = self.header(&state, &sent.message, sent.xid, sent.slot);
@@ -63,5 +66,82 @@ impl Import {
                 link.send(header, &sent.message);
             }
         }
+    }
+}
+
+/// What to do about a request whose time has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Due {
+    Nothing,
+    Send,
+    /// The other side would have said at least that it is at work: give the connection up.
+    Silent,
+}
+
+impl Flight {
+    /// Decides what is due at `now`, on a connection that was heard last at `heard`, and when the next time comes.
+    fn due(&mut self, now: Time, heard: Time) -> Due {
+        let unheard = self.resent_at.filter(|at| heard < *at);
+        if unheard.is_some() && now - heard > limits::SILENCE_MAX {
+            self.resend_at = now + limits::RESEND_MIN;
+            return Due::Silent;
+        }
+        if self.waits {
+            // It may wait for hours without a word. So a look soon after shows whether anybody heard.
+            if let Some(at) = self.resent_at.filter(|at| heard >= *at && now < *at + limits::RESEND_WAITING) {
+                self.resend_at = at + limits::RESEND_WAITING;
+                return Due::Nothing;
+            }
+            self.resend_at = now + limits::RESEND_MIN;
+        } else {
+            self.resend_after = (self.resend_after * 2).min(limits::RESEND_MAX);
+            self.resend_at = now + self.resend_after;
+        }
+        self.resent_at = Some(now);
+        Due::Send
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn at(secs: u64) -> Time {
+        Time::default() + Duration::from_secs(secs)
+    }
+
+    /// When a flight that begins at 100 is sent again until 400, if the other side is heard at `heard`; and whether it
+    /// is given up.
+    fn sends(waits: bool, heard: impl Fn(u64) -> u64) -> (Vec<u64>, bool) {
+        let mut flight = Flight::new(None, waits, at(100));
+        let mut sends = Vec::new();
+        for now in 100..400 {
+            if flight.resend_at > at(now) {
+                continue;
+            }
+            match flight.due(at(now), at(heard(now))) {
+                Due::Nothing => {}
+                Due::Send => sends.push(now),
+                Due::Silent => return (sends, true),
+            }
+        }
+        (sends, false)
+    }
+
+    #[test]
+    fn what_waits_is_sent_again_rarely() {
+        assert_eq!(sends(false, |now| now), (vec![105, 115, 135, 175, 235, 295, 355], false));
+        assert_eq!(sends(true, |now| now), (vec![130, 160, 190, 220, 250, 280, 310, 340, 370], false));
+    }
+
+    #[test]
+    fn silence_before_something_was_sent_again_is_none() {
+        // Nobody spoke for a while, and then the other side is gone.
+        assert_eq!(sends(false, |_| 50), (vec![105], true));
+        assert_eq!(sends(true, |_| 50), (vec![130], true));
+        // The other side answers each repetition.
+        let answers = |now: u64| if now > 130 { 131 + (now - 131) / 30 * 30 } else { 50 };
+        assert!(!sends(true, answers).1);
     }
 }

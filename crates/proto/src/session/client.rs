@@ -9,8 +9,10 @@ use crate::limits::SLOTS_MAX;
 /// How much a session may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests in flight, changing ones and others.
+    /// Requests in flight, changing ones and others, but for those that wait.
     pub requests_max: usize,
+    /// Requests in flight that wait at the target until others let them go on.
+    pub waiting_max: usize,
     /// Changes that were answered and are not durable.
     pub retained_count_max: usize,
     /// Bytes of them.
@@ -24,6 +26,8 @@ pub enum Full {
     Slots,
     /// Too many requests are in flight.
     Requests,
+    /// Too many requests wait at the target.
+    Waiting,
     /// Too much is not durable; a commit has to be asked for.
     Retained,
 }
@@ -47,6 +51,7 @@ pub struct Sent<M> {
     /// What was sent.
     pub message: Arc<M>,
     bytes: usize,
+    waits: bool,
 }
 
 /// A change that was answered and is not durable.
@@ -66,7 +71,13 @@ pub struct Retained<M> {
 // Derived implementations would ask `M: Clone`, which nobody needs.
 impl<M> Clone for Sent<M> {
     fn clone(&self) -> Sent<M> {
-        Sent { xid: self.xid, slot: self.slot, message: self.message.clone(), bytes: self.bytes }
+        Sent {
+            xid: self.xid,
+            slot: self.slot,
+            message: self.message.clone(),
+            bytes: self.bytes,
+            waits: self.waits,
+        }
     }
 }
 
@@ -124,6 +135,8 @@ pub struct ClientSession<M> {
     slots: u32,
     slots_used: BTreeSet<u32>,
     in_flight: BTreeMap<Xid, Sent<M>>,
+    /// Those in flight that wait.
+    waiting: usize,
     retained: BTreeMap<Transno, Retained<M>>,
     retained_bytes: usize,
     /// Those of the retained that the target lost in a restart and has not taken again yet.
@@ -140,6 +153,7 @@ impl<M> ClientSession<M> {
             slots: 0,
             slots_used: BTreeSet::new(),
             in_flight: BTreeMap::new(),
+            waiting: 0,
             retained: BTreeMap::new(),
             retained_bytes: 0,
             unreplayed: BTreeSet::new(),
@@ -149,14 +163,37 @@ impl<M> ClientSession<M> {
 
     /// Takes a request up: from now on it is in flight. `bytes` is what keeping it costs.
     pub fn begin(&mut self, changes: bool, bytes: usize, message: Arc<M>) -> Result<Begun, Full> {
-        if self.in_flight.len() >= self.limits.requests_max {
+        if self.in_flight.len() - self.waiting >= self.limits.requests_max {
             return Err(Full::Requests);
         }
         let slot = if changes { Some(self.take_slot()?) } else { None };
-        self.last_xid += 1;
-        let xid = Xid(self.last_xid);
-        self.in_flight.insert(xid, Sent { xid, slot, message, bytes });
+        let xid = self.draw_xid();
+        self.in_flight.insert(xid, Sent { xid, slot, message, bytes, waits: false });
         Ok(Begun { xid, slot })
+    }
+
+    /// The same for a request that may wait at the target for as long as others like. It changes nothing.
+    pub fn begin_waiting(&mut self, bytes: usize, message: Arc<M>) -> Result<Begun, Full> {
+        if self.waiting >= self.limits.waiting_max {
+            return Err(Full::Waiting);
+        }
+        let xid = self.draw_xid();
+        self.waiting += 1;
+        self.in_flight.insert(xid, Sent { xid, slot: None, message, bytes, waits: true });
+        Ok(Begun { xid, slot: None })
+    }
+
+    /// A number for a request that is not kept here.
+    pub fn draw_xid(&mut self) -> Xid {
+        self.last_xid += 1;
+        Xid(self.last_xid)
+    }
+
+    /// The request is in flight no more.
+    fn take(&mut self, xid: Xid) -> Option<Sent<M>> {
+        let sent = self.in_flight.remove(&xid)?;
+        self.waiting -= usize::from(sent.waits);
+        Some(sent)
     }
 
     fn take_slot(&mut self) -> Result<u32, Full> {
@@ -183,14 +220,14 @@ impl<M> ClientSession<M> {
     /// The reply to `xid` came, with the transno of its change (0 for none) and the target's commit mark.
     pub fn answered(&mut self, xid: Xid, transno: Transno, last_committed: Transno) -> Answered {
         self.committed(last_committed);
-        let Some(sent) = self.in_flight.remove(&xid) else {
+        let Some(sent) = self.take(xid) else {
             return Answered { known: false, commit_wanted: false };
         };
         if let Some(slot) = sent.slot {
             self.slots_used.remove(&slot);
             if transno > self.last_committed {
                 self.retained_bytes += sent.bytes;
-                let Sent { xid, slot, message, bytes } = sent;
+                let Sent { xid, slot, message, bytes, .. } = sent;
                 let before = self.retained.insert(transno, Retained { xid, slot, transno, message, bytes });
                 if let Some(before) = before {
                     self.retained_bytes -= before.bytes;
@@ -225,7 +262,7 @@ impl<M> ClientSession<M> {
     pub fn forget(&mut self, xid: Xid) -> bool {
         let plain = self.in_flight.get(&xid).is_some_and(|sent| sent.slot.is_none());
         if plain {
-            self.in_flight.remove(&xid);
+            self.take(xid);
         }
         plain
     }
@@ -312,7 +349,8 @@ impl<M> ClientSession<M> {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { requests_max: 8, retained_count_max: 6, retained_bytes_max: 1000 };
+    const LIMITS: Limits =
+        Limits { requests_max: 8, waiting_max: 3, retained_count_max: 6, retained_bytes_max: 1000 };
 
     fn connected() -> ClientSession<u32> {
         let mut session = ClientSession::new(LIMITS);

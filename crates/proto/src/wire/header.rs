@@ -22,8 +22,10 @@ pub const FLAG_RESENT: u16 = 1 << 1;
 pub const FLAG_REPLAY: u16 = 1 << 2;
 /// The bulk carries a checksum.
 pub const FLAG_BULK_CHECKSUM: u16 = 1 << 3;
-/// The request comes from a server to a client (a callback).
+/// The request comes from a target to a client (a callback), or the reply answers one.
 pub const FLAG_CALLBACK: u16 = 1 << 4;
+/// A reply that is no answer yet: the request came again while it is under way.
+pub const FLAG_UNDER_WAY: u16 = 1 << 5;
 
 /// Name of the job that a request belongs to, padded with zeros.
 pub type JobId = [u8; 32];

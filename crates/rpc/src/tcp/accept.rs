@@ -2,27 +2,27 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};
-use proto::wire::header::{FLAG_REPLAY, FLAG_REPLY, FLAG_RESENT};
+use proto::wire::header::{FLAG_CALLBACK, FLAG_REPLAY, FLAG_REPLY, FLAG_RESENT, FLAG_UNDER_WAY};
 use proto::wire::{DecodeError, Header, Reply, Request};
 use proto::{Code, Transno};
-use rt::Frame;
 use rt::net::{Conn, Listener, Sender};
 use rt::sync::Notify;
+use rt::{Frame, Time};
 
 use super::admission::{Class, Load, Verdict, admit, may_unpark};
 use super::handshake;
-use super::sessions::Gate;
 use crate::event::{Either, Ended, race};
 use crate::frame::{self, FrameError};
 use crate::hub::Hub;
 use crate::keys::Role;
 use crate::limits;
 use crate::service::{Answer, Call, Peer};
+use crate::sessions::Gate;
 
 /// How many connections a process has taken.
 #[derive(Default)]
@@ -90,6 +90,7 @@ async fn serve(hub: Hub, mut conn: Conn) {
         sender: conn.sender.clone(),
         peer: Peer { role, from: conn.peer.to_string().into() },
         ended: Ended::new(),
+        heard: AtomicU64::new(hub.rt().now().0),
         queue: Mutex::new(Queue::default()),
         room: Notify::new(),
     });
@@ -98,7 +99,7 @@ async fn serve(hub: Hub, mut conn: Conn) {
     connection.sender.close();
     let parked = std::mem::take(&mut connection.queue.lock().parked);
     for (call, _) in parked {
-        hub.sessions().leave(call.target, call.session, call.xid);
+        hub.sessions().leave((call.target, call.session), call.xid);
     }
     hub.sessions().connection_lost(&connection);
     tracing::info!(peer = %connection.peer.from, reason, "a connection ends");
@@ -110,6 +111,8 @@ pub(crate) struct Connection {
     sender: Sender,
     peer: Peer,
     ended: Ended,
+    /// When the other side was heard last.
+    heard: AtomicU64,
     queue: Mutex<Queue>,
     /// Something was done: there may be room to read on.
     room: Notify,
@@ -125,6 +128,7 @@ enum Offered {
     Run(Box<Call>),
     Parked,
     Full(Box<Call>),
+    Refused,
 }
 
 impl Queue {
@@ -141,6 +145,7 @@ impl Queue {
                 Offered::Parked
             }
             Verdict::Stop => Offered::Full(Box::new(call)),
+            Verdict::Refuse => Offered::Refused,
         }
     }
 
@@ -160,6 +165,21 @@ impl Queue {
 }
 
 impl Connection {
+    /// When the other side was heard last.
+    pub(crate) fn heard_at(&self) -> Time {
+        Time(self.heard.load(Ordering::Relaxed))
+    }
+
+    /// Ends the connection: the other side says nothing any more. The task that reads clears up.
+    pub(crate) fn give_up(&self) {
+        self.ended.end();
+    }
+
+    /// Sends a frame; comes back without if the connection ends.
+    pub(crate) async fn send(&self, frame: Frame) {
+        let _ = race(self.ended.wait(), self.sender.send(frame)).await;
+    }
+
     /// Reads requests until the connection ends; says why it did.
     async fn read(self: &Arc<Self>, mut conn: Conn) -> String {
         loop {
@@ -169,6 +189,7 @@ impl Connection {
                 Either::Second(Err(error)) => return error.to_string(),
                 Either::Second(Ok(frame)) => frame,
             };
+            self.heard.store(self.hub.rt().now().0, Ordering::Relaxed);
             let call = match self.take_in(frame) {
                 Ok(Some(call)) => call,
                 Ok(None) => continue,
@@ -180,7 +201,7 @@ impl Connection {
             let stop = race(self.hub.ended().wait(), self.ended.wait());
             let (target, session, xid) = (call.target, call.session, call.xid);
             if let Either::First(_) = race(stop, self.admitted(call)).await {
-                self.hub.sessions().leave(target, session, xid);
+                self.hub.sessions().leave((target, session), xid);
                 return "it was given up".into();
             }
         }
@@ -189,6 +210,9 @@ impl Connection {
     /// Decodes a frame; `None` if it needs nothing more.
     fn take_in(self: &Arc<Self>, frame: Frame) -> Result<Option<Call>, FrameError> {
         let (header, body, bulk) = frame::decode(frame)?;
+        if header.flags & FLAG_CALLBACK != 0 {
+            return self.called_back(&header, body).map(|()| None);
+        }
         if header.flags & FLAG_REPLY != 0 {
             return Err(FrameError::Direction("reply"));
         }
@@ -202,9 +226,15 @@ impl Connection {
             Err(error) => return Err(error.into()),
         };
         if header.session != 0 {
-            let (target, session, epoch) = (header.target, header.session, header.session_epoch);
-            match self.hub.sessions().enter(target, session, epoch, header.xid, self) {
+            let (key, epoch) = ((header.target, header.session), header.session_epoch);
+            match self.hub.sessions().enter(key, epoch, header.xid, self) {
                 Gate::Pass => {}
+                Gate::UnderWay => {
+                    if header.flags & FLAG_RESENT != 0 {
+                        self.say_under_way(header);
+                    }
+                    return Ok(None);
+                }
                 Gate::Drop => return Ok(None),
                 Gate::Unknown => {
                     self.answer(header, Answer::refuse(Code::NoSession));
@@ -216,6 +246,25 @@ impl Connection {
             return Ok(None);
         }
         Ok(Some(self.call_of(&header, request, bulk)))
+    }
+
+    /// Takes the answer to a callback.
+    fn called_back(self: &Arc<Self>, header: &Header, body: Bytes) -> Result<(), FrameError> {
+        if header.flags & FLAG_REPLY == 0 {
+            return Err(FrameError::Direction("callback"));
+        }
+        let under_way = header.flags & FLAG_UNDER_WAY != 0;
+        let result = match Code::from_u32(header.status) {
+            Some(code) => Err(code),
+            None if under_way => Err(Code::TryAgain),
+            None => Ok(Reply::take_body(header.opcode, body)?),
+        };
+        let (sessions, key) = (self.hub.sessions(), (header.target, header.session));
+        let there = result != Err(Code::NoSession);
+        if sessions.heard(key, header.session_epoch, self, there) && there && !under_way {
+            sessions.answered(key, header.xid, result);
+        }
+        Ok(())
     }
 
     fn call_of(&self, header: &Header, request: Request, bulk: Vec<Bytes>) -> Call {
@@ -238,12 +287,17 @@ impl Connection {
     async fn admitted(self: &Arc<Self>, mut call: Call) {
         let bytes = call.bulk.iter().map(Bytes::len).sum();
         let class = Class::of(&call.request, bytes);
+        let header = reply_header(&call);
         loop {
             let room = self.room.notified();
             let offered = self.queue.lock().offer(call, class, bytes);
             match offered {
                 Offered::Run(call) => return self.run(*call, class),
                 Offered::Parked => return,
+                Offered::Refused => {
+                    self.hub.sessions().leave((header.target, header.session), header.xid);
+                    return self.answer(header, Answer::refuse(Code::TryAgain));
+                }
                 Offered::Full(back) => call = *back,
             }
             room.await;
@@ -272,15 +326,15 @@ impl Connection {
     async fn finish(self: &Arc<Self>, mut header: Header, connect_epoch: Option<u64>, answer: Answer) {
         let sessions = self.hub.sessions();
         let mut way = self.clone();
+        let mut opened = None;
         match (&answer.result, connect_epoch) {
             (Ok(Reply::Connect(connected)), Some(epoch)) => {
-                sessions.opened(header.target, connected.session, epoch, self);
-                if self.ended.is_ended() {
-                    sessions.connection_lost(self);
-                }
+                let key = (header.target, connected.session);
+                sessions.opened(key, epoch, self);
+                opened = Some((key, epoch));
             }
             _ if header.session != 0 => {
-                match sessions.leave(header.target, header.session, header.xid) {
+                match sessions.leave((header.target, header.session), header.xid) {
                     Some((connection, epoch)) => {
                         header.session_epoch = epoch;
                         way = connection;
@@ -288,14 +342,20 @@ impl Connection {
                     None => return,
                 }
                 if let Ok(Reply::Disconnect(_)) = &answer.result {
-                    sessions.closed(header.target, header.session);
+                    sessions.ended((header.target, header.session));
                 }
             }
             _ => {}
         }
         let frame = encode_answer(header, answer, self.hub.bulk_checksum());
         // A connection that is gone needs no answer.
-        let _ = race(way.ended.wait(), way.sender.send(frame)).await;
+        way.send(frame).await;
+        if let Some((key, epoch)) = opened {
+            sessions.told(key, epoch, self);
+            if self.ended.is_ended() {
+                sessions.connection_lost(self);
+            }
+        }
     }
 
     /// Something was done: what is parked may run.
@@ -305,7 +365,7 @@ impl Connection {
             let Some((mut call, class)) = self.queue.lock().unpark() else { break };
             // The client may have come back over another connection meanwhile, and sent this again: that one was
             // taken for this one.
-            if let Some(epoch) = self.hub.sessions().epoch(call.target, call.session) {
+            if let Some(epoch) = self.hub.sessions().epoch((call.target, call.session)) {
                 call.session_epoch = epoch;
             }
             // As a task: running it here could go on into ever deeper calls.
@@ -313,6 +373,15 @@ impl Connection {
             self.hub.rt().spawn(async move { here.run(call, class) });
         }
         self.room.notify_waiters();
+    }
+
+    /// Tells a client that asks again that its request is being carried out.
+    fn say_under_way(self: &Arc<Self>, mut header: Header) {
+        header.flags = FLAG_REPLY | FLAG_UNDER_WAY;
+        header.transno = Transno(0);
+        let frame = frame::encode(header, &[], Vec::new(), false);
+        let here = self.clone();
+        self.hub.rt().run_in_place(async move { here.send(frame).await });
     }
 
     /// Answers without asking the target.
@@ -335,6 +404,7 @@ impl Load {
                 self.running_bytes += bytes;
             }
             Class::Reserved => self.reserved += 1,
+            Class::Waiting => self.waiting += 1,
         }
     }
 
@@ -345,6 +415,7 @@ impl Load {
                 self.running_bytes -= bytes;
             }
             Class::Reserved => self.reserved -= 1,
+            Class::Waiting => self.waiting -= 1,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Which requests of a connection are carried out now, which wait, and when reading stops.
 //!
 //! One synchronous decision, from counts alone. Requests that let others go on (connecting, syncing, closing) have
-//! room of their own: a connection full of requests that wait must not keep out the one that they wait for.
+//! room of their own: a connection full of requests that wait must not keep out the one that they wait for. Requests
+//! that wait for others by their nature have room of their own too, and never stop the reading.
 
 use proto::wire::Request;
 
@@ -15,6 +16,7 @@ pub(super) struct Load {
     pub(super) parked: usize,
     pub(super) parked_bytes: usize,
     pub(super) reserved: usize,
+    pub(super) waiting: usize,
 }
 
 /// How a request counts.
@@ -23,6 +25,8 @@ pub(super) enum Class {
     /// With its bytes of bulk.
     Ordinary(usize),
     Reserved,
+    /// It may take as long as others like.
+    Waiting,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +37,8 @@ pub(super) enum Verdict {
     Park,
     /// Read nothing more before something is done.
     Stop,
+    /// The client may ask again later.
+    Refuse,
 }
 
 impl Class {
@@ -41,6 +47,8 @@ impl Class {
             Request::Connect(_) | Request::Disconnect(_) | Request::Sync(_) | Request::Close(_) => {
                 Class::Reserved
             }
+            Request::CancelRanges(_) | Request::CancelBits(_) => Class::Reserved,
+            request if request.waits() => Class::Waiting,
             _ => Class::Ordinary(bulk_bytes),
         }
     }
@@ -48,8 +56,13 @@ impl Class {
 
 /// Decides about one more request.
 pub(super) fn admit(load: &Load, class: Class) -> Verdict {
-    let Class::Ordinary(bytes) = class else {
-        return if load.reserved < limits::RESERVED_MAX { Verdict::Run } else { Verdict::Stop };
+    let bytes = match class {
+        Class::Ordinary(bytes) => bytes,
+        Class::Reserved if load.reserved < limits::RESERVED_MAX => return Verdict::Run,
+        Class::Reserved => return Verdict::Stop,
+        // Whoever they wait for may be behind them on this connection: it must be read on.
+        Class::Waiting if load.waiting < limits::WAITING_MAX => return Verdict::Run,
+        Class::Waiting => return Verdict::Refuse,
     };
     // What is parked comes first. A lone request runs whatever its size.
     let free = load.running < limits::RUNNING_MAX
@@ -83,6 +96,17 @@ mod tests {
         assert_eq!(admit(&load, Class::Reserved), Verdict::Run, "a Sync passes a full connection");
         load.reserved = limits::RESERVED_MAX;
         assert_eq!(admit(&load, Class::Reserved), Verdict::Stop);
+    }
+
+    #[test]
+    fn what_waits_takes_no_room_and_is_refused_in_the_end() {
+        let load = Load { waiting: limits::WAITING_MAX - 1, ..Load::default() };
+        assert_eq!(admit(&load, Class::Waiting), Verdict::Run);
+        let load = Load { waiting: limits::WAITING_MAX, ..Load::default() };
+        assert_eq!(admit(&load, Class::Waiting), Verdict::Refuse);
+        assert_eq!(admit(&load, Class::Ordinary(1)), Verdict::Run);
+        let load = Load { running: limits::RUNNING_MAX, parked: limits::PARKED_MAX, ..Load::default() };
+        assert_eq!(admit(&load, Class::Waiting), Verdict::Run);
     }
 
     #[test]

@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::auth::AuthError;
-use proto::wire::header::FLAG_REPLY;
+use proto::wire::header::{FLAG_CALLBACK, FLAG_REPLY, FLAG_RESENT, FLAG_UNDER_WAY};
 use proto::wire::messages::Connect;
-use proto::wire::{Header, Reply, Request};
+use proto::wire::{DecodeError, Header, Reply, Request};
 use proto::{Code, TargetId, Xid};
 use rt::net::{Receiver, Sender};
 use rt::sync::{Semaphore, oneshot};
 use rt::{Addr, Frame, Rt, Time};
 
 use super::handshake::{self, HandshakeError};
+use crate::callback;
 use crate::event::{Either, Ended, race};
 use crate::frame::{self, FrameError};
 use crate::hub::Hub;
@@ -104,7 +106,13 @@ async fn dial(hub: &Hub, addr: &Addr, role: Role) -> Result<Arc<Link>, LinkError
     Ok(link)
 }
 
-type ConnectWaiter = oneshot::Sender<Result<Reply, Code>>;
+/// A Connect without an answer, and whose it is.
+struct Connecting {
+    waiter: oneshot::Sender<Result<Reply, Code>>,
+    target: TargetId,
+    session_epoch: u64,
+    import: Weak<Import>,
+}
 
 /// One connection.
 pub(crate) struct Link {
@@ -117,7 +125,7 @@ pub(crate) struct Link {
     heard: AtomicU64,
     last_connect: AtomicU64,
     /// Connects have no session yet and are told apart by numbers of their own.
-    connects: Mutex<BTreeMap<Xid, ConnectWaiter>>,
+    connects: Mutex<BTreeMap<Xid, Connecting>>,
     /// Who gets the replies of a session.
     routes: Mutex<BTreeMap<(TargetId, u64), Weak<Import>>>,
 }
@@ -145,9 +153,12 @@ impl Link {
         self.sender.close();
     }
 
-    /// The replies of session `session` with `target` go to `import` from now on.
-    pub(crate) fn join(&self, target: TargetId, session: u64, import: &Weak<Import>) {
-        self.routes.lock().insert((target, session), import.clone());
+    /// What comes for session `session` goes to the import from now on. The reader does this itself, with the answer to
+    /// the Connect: a callback may be the next frame.
+    fn join(self: &Arc<Self>, connecting: &Connecting, session: u64) {
+        let Some(import) = connecting.import.upgrade() else { return };
+        self.routes.lock().insert((connecting.target, session), connecting.import.clone());
+        import.called_over(Some(self), session, connecting.session_epoch);
     }
 
     /// The session goes on elsewhere, or not at all.
@@ -163,7 +174,12 @@ impl Link {
     }
 
     /// Asks for a session; `None` if the connection breaks before the answer.
-    pub(crate) async fn connect(&self, target: TargetId, connect: Connect) -> Option<Result<Reply, Code>> {
+    pub(crate) async fn connect(
+        &self,
+        target: TargetId,
+        connect: Connect,
+        import: &Weak<Import>,
+    ) -> Option<Result<Reply, Code>> {
         let xid = Xid(self.last_connect.fetch_add(1, Ordering::Relaxed) + 1);
         let session_epoch = connect.session_epoch;
         let request = Request::Connect(connect);
@@ -171,7 +187,8 @@ impl Link {
         request.put_body(&mut body);
         let header = Header { session_epoch, ..frame::header(request.opcode(), target, xid) };
         let (waiter, answer) = oneshot::channel();
-        self.connects.lock().insert(xid, waiter);
+        let connecting = Connecting { waiter, target, session_epoch, import: import.clone() };
+        self.connects.lock().insert(xid, connecting);
         let _forget = ForgetConnect { link: self, xid };
         self.put(frame::encode(header, &body, Vec::new(), self.checksum));
         match race(self.ended.wait(), answer).await {
@@ -185,7 +202,8 @@ impl Link {
         self.put(frame::encode(header, &message.body, message.bulk.clone(), self.checksum));
     }
 
-    fn put(&self, frame: Frame) {
+    /// Queues a frame.
+    pub(crate) fn put(&self, frame: Frame) {
         let (sender, ended) = (self.sender.clone(), self.ended.clone());
         // Not by the caller: one that goes away half way must not take the frame with it.
         self.rt.run_in_place(async move {
@@ -204,7 +222,7 @@ impl Link {
                 Either::Second(Ok(frame)) => frame,
             };
             self.heard.store(self.rt.now().0, Ordering::Relaxed);
-            if let Err(error) = self.reply(frame) {
+            if let Err(error) = self.take_in(frame) {
                 break format!("the server sent nonsense: {error}");
             }
         };
@@ -216,19 +234,51 @@ impl Link {
         }
     }
 
-    fn reply(&self, frame: Frame) -> Result<(), FrameError> {
+    fn take_in(self: &Arc<Self>, frame: Frame) -> Result<(), FrameError> {
         let (header, body, bulk) = frame::decode(frame)?;
-        if header.flags & FLAG_REPLY == 0 {
-            return Err(FrameError::Direction("request"));
+        match (header.flags & FLAG_CALLBACK != 0, header.flags & FLAG_REPLY != 0) {
+            (true, false) => self.callback(header, body),
+            (false, true) => self.reply(header, body, bulk),
+            (true, true) => Err(FrameError::Direction("reply to a callback")),
+            (false, false) => Err(FrameError::Direction("request")),
+        }
+    }
+
+    fn callback(self: &Arc<Self>, header: Header, body: Bytes) -> Result<(), FrameError> {
+        let request = match Request::take_body(header.opcode, body) {
+            Ok(request) => request,
+            Err(DecodeError::UnknownOperation(_)) => {
+                // A newer server may know more operations; that is no nonsense.
+                self.put(callback::answer(header, Err(Code::NotSupported)));
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let import = self.routes.lock().get(&(header.target, header.session)).and_then(Weak::upgrade);
+        let resent = header.flags & FLAG_RESENT != 0;
+        match import {
+            Some(import) => import.called(self, header, request, resent),
+            None => self.put(callback::answer(header, Err(Code::NoSession))),
+        }
+        Ok(())
+    }
+
+    fn reply(self: &Arc<Self>, header: Header, body: Bytes, bulk: Vec<Bytes>) -> Result<(), FrameError> {
+        if header.flags & FLAG_UNDER_WAY != 0 {
+            // That the other side lives is all that it says.
+            return Ok(());
         }
         let result = match Code::from_u32(header.status) {
             Some(code) => Err(code),
             None => Ok(Reply::take_body(header.opcode, body)?),
         };
         if header.session == 0 {
-            let waiter = self.connects.lock().remove(&header.xid);
-            if let Some(waiter) = waiter {
-                let _ = waiter.send(result);
+            let connecting = self.connects.lock().remove(&header.xid);
+            if let Some(connecting) = connecting {
+                if let Ok(Reply::Connect(connected)) = &result {
+                    self.join(&connecting, connected.session);
+                }
+                let _ = connecting.waiter.send(result);
             }
             return Ok(());
         }

@@ -4,8 +4,6 @@ mod accept;
 mod admission;
 mod handshake;
 mod link;
-mod sessions;
 
-pub(crate) use accept::{Acceptance, accept_loop};
+pub(crate) use accept::{Acceptance, Connection, accept_loop};
 pub(crate) use link::{Link, LinkError, Links};
-pub(crate) use sessions::Sessions;

@@ -3,8 +3,11 @@
 // The other crates know this one by its short name.
 extern crate weft_rpc as rpc;
 
+mod callback;
+mod events;
 mod faults;
 mod lo;
 mod os;
 mod target;
 mod tcp;
+mod waiting;

@@ -8,7 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::session::{Decision, ReplyRecord, SlotTable};
-use proto::wire::messages::{Connect, Connected, Done, FEATURES_ALL, GetAttr, ReadDone, Sequence, Space};
+use proto::wire::messages::{
+    Connect, Connected, Done, Enqueue, FEATURES_ALL, GetAttr, ReadDone, Sequence, Space, Token,
+};
 use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, FsName, Nid, TargetId, Transno};
 use rpc::{Answer, Call, Hub, Import, Key, Keys, Role, Service};
@@ -63,6 +65,8 @@ struct State {
     next_session: u64,
     /// Clients from before the restart that may still have replays.
     recovering: BTreeSet<ClientId>,
+    released: bool,
+    waiting: usize,
 }
 
 pub struct Target {
@@ -83,6 +87,8 @@ pub struct Options {
     pub lazy: bool,
     /// So many Syncs are refused first.
     pub syncs_refused: u64,
+    /// Time that it takes to answer what is stated again.
+    pub restate: Duration,
 }
 
 /// What the target has seen.
@@ -92,6 +98,8 @@ pub struct Seen {
     pub syncs: u64,
     pub replays: u64,
     pub connects: u64,
+    /// What was stated again while the target waited for replays.
+    pub restated: Vec<u64>,
 }
 
 impl Target {
@@ -103,7 +111,7 @@ impl Target {
         };
         let recovering = now.clients.clone();
         let next_session = now.boot * 1000;
-        let state = State { now, sessions: BTreeMap::new(), next_session, recovering };
+        let state = State { now, next_session, recovering, ..State::default() };
         let target = Arc::new(Target {
             rt: rt.clone(),
             disk: disk.clone(),
@@ -144,6 +152,23 @@ impl Target {
         disk.clients.clear();
         disk.records.clear();
         state.now = disk.clone();
+    }
+
+    /// The session of a client, if it has one.
+    pub fn session_of(&self, client: u128) -> Option<u64> {
+        let state = self.state.lock();
+        state.sessions.iter().find(|(_, session)| session.client == ClientId(client)).map(|(id, _)| *id)
+    }
+
+    /// Lets the requests go on that wait for it.
+    pub fn release(&self) {
+        self.state.lock().released = true;
+        self.moved.notify_waiters();
+    }
+
+    /// Requests that wait for [`Target::release`].
+    pub fn waiting(&self) -> usize {
+        self.state.lock().waiting
     }
 
     pub fn counter(&self) -> u64 {
@@ -253,6 +278,21 @@ impl Target {
                 self.commit();
                 (Ok(Reply::Sync(Done {})), none)
             }
+            Request::Enqueue(enqueue) if enqueue.restate => {
+                assert!(call.replay.is_some(), "it comes with the replays");
+                self.rt.sleep(self.options.restate).await;
+                let recovering = self.state.lock().recovering.contains(&client);
+                assert!(recovering, "nothing is stated again after the client said that it had no more");
+                self.seen.lock().restated.push(enqueue.start);
+                (Ok(Reply::Enqueue(token(enqueue))), none)
+            }
+            Request::Enqueue(enqueue) => {
+                self.state.lock().waiting += 1;
+                self.moved.notify_waiters();
+                self.until(|state| state.released).await;
+                self.state.lock().waiting -= 1;
+                (Ok(Reply::Enqueue(token(enqueue))), none)
+            }
             Request::GetSequence(_) => self.change(call, client).await,
             Request::Read(read) => (Ok(Reply::Read(ReadDone { size: u64::from(read.len) })), none),
             Request::Write(_) => {
@@ -339,6 +379,11 @@ impl Target {
     }
 }
 
+fn token(enqueue: &Enqueue) -> Token {
+    let Enqueue { write, start, end, .. } = *enqueue;
+    Token { number: 1, write, start, end, contended: false }
+}
+
 impl Service for Target {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
         Box::pin(async move { self.answer(call).await })
@@ -347,7 +392,7 @@ impl Service for Target {
 
 /// A server process with one target.
 pub struct Server {
-    _hub: Hub,
+    pub hub: Hub,
     pub target: Arc<Target>,
 }
 
@@ -357,6 +402,6 @@ impl Server {
         let hub = Hub::new(rt, fsname(), all_keys());
         hub.serve(TARGET, target.clone());
         hub.listen(&Addr("server:988".into())).await.expect("the port is free");
-        Server { _hub: hub, target }
+        Server { hub, target }
     }
 }

@@ -136,6 +136,19 @@ operations! {
     82 Glimpse(Glimpse) -> Glimpsed, false;
 }
 
+impl Request {
+    /// Whether the operation may wait at its target for as long as others like: it has limits of its own, so that
+    /// those who wait do not take the room of those whom they wait for. It changes nothing, for its slot would be
+    /// taken all that time.
+    pub fn waits(&self) -> bool {
+        match self {
+            Request::Enqueue(enqueue) => !enqueue.restate,
+            Request::GetConfig(get) => get.wait_ms > 0,
+            _ => false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

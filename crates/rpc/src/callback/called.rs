@@ -1,0 +1,174 @@
+//! The client's side: what a target asks is run as a task, and answered over the newest connection.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+
+use proto::limits::BODY_BYTES_MAX;
+use proto::wire::header::{FLAG_CALLBACK, FLAG_REPLY, FLAG_UNDER_WAY};
+use proto::wire::{Header, Reply, Request};
+use proto::{Code, Xid};
+
+use super::Callbacks;
+use crate::frame;
+use crate::import::Import;
+use crate::limits;
+use crate::lo;
+use crate::tcp::Link;
+
+/// What an import knows of the callbacks of its target.
+#[derive(Default)]
+pub(crate) struct Called {
+    callbacks: Option<Weak<dyn Callbacks>>,
+    way: Option<Way>,
+    /// With the handle of the session that each came in.
+    under_way: BTreeSet<(u64, Xid)>,
+}
+
+/// The newest way to the target.
+#[derive(Clone)]
+struct Way {
+    session: u64,
+    session_epoch: u64,
+    /// `None` within one process.
+    link: Option<Arc<Link>>,
+}
+
+/// What a client was told last of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    Nothing,
+    Open,
+    Lost,
+}
+
+impl Import {
+    /// Sets what is done when the target calls back, and who hears of the session's fate. It has to be set before the
+    /// first call; the import does not keep it alive.
+    pub fn set_callbacks(&self, callbacks: Arc<dyn Callbacks>) {
+        self.called.lock().callbacks = Some(Arc::downgrade(&callbacks));
+    }
+
+    pub(crate) fn callbacks(&self) -> Option<Arc<dyn Callbacks>> {
+        self.called.lock().callbacks.as_ref().and_then(Weak::upgrade)
+    }
+
+    /// Session `session` lives on `link` now, or in this process.
+    pub(crate) fn called_over(&self, link: Option<&Arc<Link>>, session: u64, session_epoch: u64) {
+        let mut called = self.called.lock();
+        // The answer to a Connect that was given up may come after that to a later one.
+        if called.way.as_ref().is_none_or(|way| way.session_epoch <= session_epoch) {
+            called.way = Some(Way { session, session_epoch, link: link.cloned() });
+        }
+    }
+
+    /// The session has no way to the target for now.
+    pub(crate) fn called_no_more(&self) {
+        self.called.lock().way = None;
+    }
+
+    /// A callback came over a connection.
+    pub(crate) fn called(&self, link: &Arc<Link>, header: Header, request: Request, resent: bool) {
+        let known = {
+            let mut called = self.called.lock();
+            let newest = called.way.as_ref().is_some_and(|way| {
+                (way.session, way.session_epoch) == (header.session, header.session_epoch)
+            });
+            // The target sends again over the newest connection what came over an older one.
+            if !newest {
+                return;
+            }
+            let known = !called.under_way.insert((header.session, header.xid));
+            if called.under_way.len() > limits::CALLBACKS_MAX {
+                // Callbacks that the target has given up are still worked on; this one will come again.
+                called.under_way.remove(&(header.session, header.xid));
+                return;
+            }
+            known
+        };
+        match known {
+            false => self.carry_out(header.session, header.xid, request),
+            true if resent => link.put(under_way(header)),
+            true => {}
+        }
+    }
+
+    /// A callback came from a target of this process.
+    pub(crate) fn called_here(&self, session: u64, xid: Xid, request: Request) {
+        if self.hub.rt().verify() {
+            let header =
+                Header { flags: FLAG_CALLBACK, session, ..frame::header(request.opcode(), self.target, xid) };
+            lo::verify_message(header, &request, Vec::new());
+        }
+        if self.called.lock().under_way.insert((session, xid)) {
+            self.carry_out(session, xid, request);
+        }
+    }
+
+    fn carry_out(&self, session: u64, xid: Xid, request: Request) {
+        let Some(import) = self.me.upgrade() else { return };
+        let callbacks = self.callbacks();
+        self.hub.rt().spawn(async move {
+            let opcode = request.opcode();
+            let result = match callbacks {
+                Some(callbacks) => callbacks.called(import.target, request).await,
+                None => Err(Code::NotSupported),
+            };
+            import.carried_out(session, xid, opcode, result);
+        });
+    }
+
+    fn carried_out(&self, session: u64, xid: Xid, opcode: u16, result: Result<Reply, Code>) {
+        let way = {
+            let mut called = self.called.lock();
+            called.under_way.remove(&(session, xid));
+            // Without a connection nothing is said: the target will ask again, or does not want to know any more.
+            called.way.clone().filter(|way| way.session == session)
+        };
+        let Some(way) = way else { return };
+        let result = match result {
+            Ok(reply) if reply.opcode() != opcode => Err(Code::Malformed),
+            Err(Code::NoSession) => Err(Code::Io),
+            result => result,
+        };
+        match &way.link {
+            None => {
+                if self.hub.rt().verify() {
+                    lo::verify_reply(opcode, &result, &[]);
+                }
+                self.hub.sessions().answered((self.target, session), xid, result);
+            }
+            Some(link) => {
+                let header = Header {
+                    session,
+                    session_epoch: way.session_epoch,
+                    ..frame::header(opcode, self.target, xid)
+                };
+                link.put(answer(header, result));
+            }
+        }
+    }
+}
+
+/// The answer to the callback with `header`.
+pub(crate) fn answer(mut header: Header, result: Result<Reply, Code>) -> rt::Frame {
+    header.flags = FLAG_CALLBACK | FLAG_REPLY;
+    let mut body = Vec::new();
+    let refusal = match &result {
+        Ok(reply) => {
+            reply.put_body(&mut body);
+            (body.len() > BODY_BYTES_MAX).then_some(Code::TooBig)
+        }
+        Err(code) => Some(*code),
+    };
+    if let Some(code) = refusal {
+        header.status = code.to_u32();
+        body.clear();
+    }
+    frame::encode(header, &body, Vec::new(), false)
+}
+
+/// Says that the callback with `header` is being worked on.
+fn under_way(mut header: Header) -> rt::Frame {
+    header.flags = FLAG_CALLBACK | FLAG_REPLY | FLAG_UNDER_WAY;
+    frame::encode(header, &[], Vec::new(), false)
+}

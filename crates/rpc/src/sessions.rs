@@ -1,0 +1,329 @@
+//! Where each session of this process's targets lives: on a connection, or in this process.
+//!
+//! A request is looked at only if it came over the connection on which its session was last opened: what an older
+//! connection still delivers is dropped, and nobody speaks for another's session. A request that comes a second time
+//! while it is carried out is dropped too: its answer goes to the session's newest connection.
+//!
+//! A session stays known after its connection was lost, for its client will be back and may be called back then. It
+//! is forgotten when it ends, which its target tells ([`crate::Hub::session_ended`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use proto::wire::Reply;
+use proto::{Code, TargetId, Xid};
+use rt::sync::{Notify, Semaphore, oneshot};
+use rt::{Rt, Time};
+
+use crate::import::Import;
+use crate::limits;
+use crate::tcp::Connection;
+
+/// A session: its target, and the handle that this gave it.
+pub(crate) type Key = (TargetId, u64);
+
+/// Sessions by target and handle.
+pub(crate) struct Sessions {
+    rt: Rt,
+    entries: Mutex<BTreeMap<Key, Entry>>,
+    /// Of callbacks, over all sessions: a number is never used again while its client may still work on it.
+    last_xid: AtomicU64,
+}
+
+struct Entry {
+    session_epoch: u64,
+    /// `None` after the connection ended.
+    connection: Option<Arc<Connection>>,
+    under_way: BTreeSet<Xid>,
+    /// How the client is called back; `None` while it cannot be.
+    way: Option<Way>,
+    /// Since when the client has not been there, or has said that it is not.
+    absent_since: Option<Time>,
+    /// Made with the first callback.
+    callee: Option<Arc<Callee>>,
+    /// Who waits for the answers to callbacks.
+    waiting: BTreeMap<Xid, oneshot::Sender<Result<Reply, Code>>>,
+}
+
+/// How a client is called back.
+#[derive(Clone)]
+pub(crate) enum Way {
+    /// In this process.
+    Here(Weak<Import>),
+    /// Over a connection, with the session's epoch there.
+    There(Arc<Connection>, u64),
+}
+
+/// What the callbacks of one session share.
+pub(crate) struct Callee {
+    /// A place for each callback under way; closed when the session ends.
+    pub(crate) room: Semaphore,
+    /// The way to the client is another one.
+    pub(crate) moved: Notify,
+    /// The client is there now, or is not there any more.
+    pub(crate) presence: Notify,
+}
+
+/// What to do with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// It is under way from now on.
+    Pass,
+    /// It is under way already.
+    UnderWay,
+    /// It is of an older connection.
+    Drop,
+    /// Its session does not live on this connection.
+    Unknown,
+}
+
+impl Callee {
+    fn moved(&self) {
+        self.moved.notify_waiters();
+        self.presence.notify_waiters();
+    }
+}
+
+impl Entry {
+    fn new(now: Time) -> Entry {
+        Entry {
+            session_epoch: 0,
+            connection: None,
+            under_way: BTreeSet::new(),
+            way: None,
+            absent_since: Some(now),
+            callee: None,
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    fn lives_on(&self, connection: &Arc<Connection>) -> bool {
+        self.connection.as_ref().is_some_and(|here| Arc::ptr_eq(here, connection))
+    }
+
+    fn lost(&mut self, now: Time) -> Option<Arc<Callee>> {
+        self.connection = None;
+        self.way = None;
+        self.absent_since = Some(now);
+        self.callee.clone()
+    }
+
+    /// Tells everybody who waits for an answer that none will come.
+    fn end(self) {
+        drop(self.waiting);
+        if let Some(callee) = self.callee {
+            callee.room.close();
+            callee.moved();
+        }
+    }
+}
+
+impl Sessions {
+    pub(crate) fn new(rt: Rt) -> Sessions {
+        Sessions { rt, entries: Mutex::new(BTreeMap::new()), last_xid: AtomicU64::new(0) }
+    }
+
+    /// A session was opened over `connection`. Its client is called back only after it was told.
+    pub(crate) fn opened(&self, key: Key, session_epoch: u64, connection: &Arc<Connection>) {
+        let mut entries = self.entries.lock();
+        let entry = entries.entry(key).or_insert_with(|| Entry::new(self.rt.now()));
+        // A Connect that was late must not take the session back to an older connection.
+        if session_epoch < entry.session_epoch {
+            return;
+        }
+        entry.session_epoch = session_epoch;
+        entry.connection = Some(connection.clone());
+        if matches!(entry.way, Some(Way::Here(_))) {
+            entry.way = None;
+        }
+    }
+
+    /// The client was told that its session lives on `connection` now.
+    pub(crate) fn told(&self, key: Key, session_epoch: u64, connection: &Arc<Connection>) {
+        let callee = {
+            let mut entries = self.entries.lock();
+            let Some(entry) = entries.get_mut(&key) else { return };
+            if !entry.lives_on(connection) || entry.session_epoch != session_epoch {
+                return;
+            }
+            entry.way = Some(Way::There(connection.clone(), session_epoch));
+            entry.absent_since = None;
+            entry.callee.clone()
+        };
+        if let Some(callee) = callee {
+            callee.moved();
+        }
+    }
+
+    /// A session was opened by a client of this process.
+    pub(crate) fn opened_here(&self, key: Key, session_epoch: u64, import: &Weak<Import>) {
+        let callee = {
+            let mut entries = self.entries.lock();
+            let entry = entries.entry(key).or_insert_with(|| Entry::new(self.rt.now()));
+            if session_epoch < entry.session_epoch {
+                return;
+            }
+            entry.session_epoch = session_epoch;
+            entry.connection = None;
+            entry.way = Some(Way::Here(import.clone()));
+            entry.absent_since = None;
+            entry.callee.clone()
+        };
+        if let Some(callee) = callee {
+            callee.moved();
+        }
+    }
+
+    /// The client of this process has given its session up, or lost it.
+    pub(crate) fn lost_here(&self, key: Key) {
+        let callee = {
+            let mut entries = self.entries.lock();
+            let Some(entry) = entries.get_mut(&key) else { return };
+            match entry.way {
+                Some(Way::Here(_)) => entry.lost(self.rt.now()),
+                _ => None,
+            }
+        };
+        if let Some(callee) = callee {
+            callee.moved();
+        }
+    }
+
+    /// A request came over `connection`.
+    pub(crate) fn enter(&self, key: Key, session_epoch: u64, xid: Xid, connection: &Arc<Connection>) -> Gate {
+        let mut entries = self.entries.lock();
+        let Some(entry) = entries.get_mut(&key) else { return Gate::Unknown };
+        if session_epoch < entry.session_epoch {
+            return Gate::Drop;
+        }
+        if !entry.lives_on(connection) || session_epoch != entry.session_epoch {
+            return Gate::Unknown;
+        }
+        if entry.under_way.insert(xid) { Gate::Pass } else { Gate::UnderWay }
+    }
+
+    /// The session's epoch, if it is known.
+    pub(crate) fn epoch(&self, key: Key) -> Option<u64> {
+        self.entries.lock().get(&key).map(|entry| entry.session_epoch)
+    }
+
+    /// A request was carried out: where its answer goes now, with the session's epoch.
+    pub(crate) fn leave(&self, key: Key, xid: Xid) -> Option<(Arc<Connection>, u64)> {
+        let mut entries = self.entries.lock();
+        let entry = entries.get_mut(&key)?;
+        entry.under_way.remove(&xid);
+        entry.connection.clone().map(|connection| (connection, entry.session_epoch))
+    }
+
+    /// A session ended.
+    pub(crate) fn ended(&self, key: Key) {
+        let entry = self.entries.lock().remove(&key);
+        if let Some(entry) = entry {
+            entry.end();
+        }
+    }
+
+    /// A connection ended. Its sessions stay known: the client may be back.
+    pub(crate) fn connection_lost(&self, connection: &Arc<Connection>) {
+        let callees: Vec<_> = {
+            let mut entries = self.entries.lock();
+            let hit = entries.values_mut().filter(|entry| entry.lives_on(connection));
+            hit.filter_map(|entry| entry.lost(self.rt.now())).collect()
+        };
+        for callee in callees {
+            callee.moved();
+        }
+    }
+
+    /// A target is not served any more.
+    pub(crate) fn withdrawn(&self, target: TargetId) {
+        let ended: Vec<_> = {
+            let mut entries = self.entries.lock();
+            let keys: Vec<_> = entries.range((target, 0)..=(target, u64::MAX)).map(|(key, _)| *key).collect();
+            keys.iter().filter_map(|key| entries.remove(key)).collect()
+        };
+        for entry in ended {
+            entry.end();
+        }
+    }
+
+    /// What the callbacks of a session share; `None` if there is no such session (any more).
+    pub(crate) fn callee(&self, key: Key) -> Option<Arc<Callee>> {
+        let mut entries = self.entries.lock();
+        let new = || {
+            let room = Semaphore::new(limits::CALLBACKS_MAX);
+            Arc::new(Callee { room, moved: Notify::new(), presence: Notify::new() })
+        };
+        entries.get_mut(&key).map(|entry| entry.callee.get_or_insert_with(new).clone())
+    }
+
+    /// A callback is under way from now on: its number.
+    pub(crate) fn begin(&self, key: Key, waiter: oneshot::Sender<Result<Reply, Code>>) -> Option<Xid> {
+        let mut entries = self.entries.lock();
+        let entry = entries.get_mut(&key)?;
+        let xid = Xid(self.last_xid.fetch_add(1, Ordering::Relaxed) + 1);
+        entry.waiting.insert(xid, waiter);
+        Some(xid)
+    }
+
+    /// A callback is over, or given up.
+    pub(crate) fn forget(&self, key: Key, xid: Xid) {
+        if let Some(entry) = self.entries.lock().get_mut(&key) {
+            entry.waiting.remove(&xid);
+        }
+    }
+
+    /// How the client is called back now, if it can be; an error if the session ended.
+    pub(crate) fn way(&self, key: Key) -> Result<Option<Way>, Ended> {
+        self.entries.lock().get(&key).map(|entry| entry.way.clone()).ok_or(Ended)
+    }
+
+    /// Since when the client has not been there; an error if the session ended.
+    pub(crate) fn absent_since(&self, key: Key) -> Result<Option<Time>, Ended> {
+        self.entries.lock().get(&key).map(|entry| entry.absent_since).ok_or(Ended)
+    }
+
+    /// The client has answered a callback.
+    pub(crate) fn answered(&self, key: Key, xid: Xid, result: Result<Reply, Code>) {
+        let waiter = self.entries.lock().get_mut(&key).and_then(|entry| entry.waiting.remove(&xid));
+        if let Some(waiter) = waiter {
+            // Who asked may have given up meanwhile.
+            let _ = waiter.send(result);
+        }
+    }
+
+    /// The client has said something about a callback over `connection`: that it is at work (`there`), or that it
+    /// knows nothing of the session. The latter may be true for a moment only, while frames overtake each other. False
+    /// if the client has come back over another connection since.
+    pub(crate) fn heard(
+        &self,
+        key: Key,
+        session_epoch: u64,
+        connection: &Arc<Connection>,
+        there: bool,
+    ) -> bool {
+        let callee = {
+            let mut entries = self.entries.lock();
+            let Some(entry) = entries.get_mut(&key) else { return false };
+            if !entry.lives_on(connection) || entry.session_epoch != session_epoch {
+                return false;
+            }
+            match (there, entry.absent_since) {
+                (true, Some(_)) => entry.absent_since = None,
+                (false, None) => entry.absent_since = Some(self.rt.now()),
+                _ => return true,
+            }
+            entry.callee.clone()
+        };
+        if let Some(callee) = callee {
+            callee.presence.notify_waiters();
+        }
+        true
+    }
+}
+
+/// The session is not known any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ended;

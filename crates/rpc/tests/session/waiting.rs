@@ -1,0 +1,127 @@
+//! Requests that wait at their target for others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use proto::wire::messages::{Enqueue, GetSequence, Statfs};
+use proto::{ClientId, Fid, ObjectId};
+use rpc::{Hub, Import, Role, limits};
+use rt::sim::{Options as World, Sim};
+
+use crate::callback::disk;
+use crate::target::{Options, Server, TARGET, Target, all_keys, client_hub, fsname, import};
+
+pub fn enqueue(start: u64, restate: bool) -> Enqueue {
+    let object = ObjectId { layout: Fid::ROOT, stripe: 0 };
+    Enqueue { object, write: true, start, end: u64::MAX, restate }
+}
+
+/// Starts `count` requests that wait; the counter says how many came back.
+fn wait(hub: &Hub, import: &Arc<Import>, count: usize) -> Arc<Mutex<usize>> {
+    let done = Arc::new(Mutex::new(0));
+    for start in 0..count {
+        let (import, done) = (import.clone(), done.clone());
+        hub.rt().spawn(async move {
+            let token = import.call(enqueue(start as u64, false)).await.expect("the target answers").reply;
+            assert_eq!(token.start, start as u64);
+            *done.lock() += 1;
+        });
+    }
+    done
+}
+
+/// More requests wait than ordinary ones may be under way, in the client and on the connection; guards that they are
+/// counted apart. Beyond their own limit they wait in the client.
+#[test]
+fn requests_that_wait_leave_room_for_others() {
+    let sim = Sim::new(World::seed(1));
+    sim.run(async {
+        let server = Server::start(sim.rt("server"), &disk(), Options::default()).await;
+        let hub = client_hub(sim.rt("client"));
+        let import = import(&hub, 1);
+        let count = limits::WAITING_MAX + 10;
+        let done = wait(&hub, &import, count);
+        while server.target.waiting() < limits::WAITING_MAX {
+            sim.root().sleep(Duration::from_millis(10)).await;
+        }
+        let answered = import.call_within(Duration::from_secs(1), Statfs {}).await;
+        assert!(answered.expect("in time").is_ok());
+        let answered = import.call_within(Duration::from_secs(1), GetSequence {}).await;
+        assert!(answered.expect("in time").is_ok());
+        assert_eq!(server.target.waiting(), limits::WAITING_MAX);
+        server.target.release();
+        while *done.lock() < count {
+            sim.root().sleep(Duration::from_millis(10)).await;
+        }
+    });
+}
+
+/// Two imports share a connection: what goes beyond its limit is asked again later.
+#[test]
+fn a_connection_full_of_requests_that_wait_refuses_more_and_reads_on() {
+    let sim = Sim::new(World::seed(1));
+    sim.run(async {
+        let server = Server::start(sim.rt("server"), &disk(), Options::default()).await;
+        let hub = client_hub(sim.rt("client"));
+        let (one, two) = (import(&hub, 1), import(&hub, 2));
+        let first = wait(&hub, &one, limits::WAITING_MAX);
+        while server.target.waiting() < limits::WAITING_MAX {
+            sim.root().sleep(Duration::from_millis(10)).await;
+        }
+        let second = wait(&hub, &two, 10);
+        sim.root().sleep(Duration::from_secs(1)).await;
+        assert_eq!(server.target.waiting(), limits::WAITING_MAX);
+        assert!(two.call_within(Duration::from_secs(1), Statfs {}).await.is_some());
+        server.target.release();
+        while *first.lock() + *second.lock() < limits::WAITING_MAX + 10 {
+            sim.root().sleep(Duration::from_millis(10)).await;
+        }
+    });
+}
+
+#[test]
+fn requests_that_wait_leave_room_within_a_process() {
+    let sim = Sim::new(World::seed(1));
+    let rt = sim.rt("host");
+    let hub = Hub::new(rt.clone(), fsname(), all_keys());
+    let target = Target::start(&rt, &disk(), Options::default());
+    hub.serve(TARGET, target.clone());
+    sim.run(async {
+        let import = hub.import(TARGET, ClientId(1), Role::Client, Vec::new());
+        let done = wait(&hub, &import, 2000);
+        while target.waiting() < 2000 {
+            sim.root().sleep(Duration::from_millis(10)).await;
+        }
+        for _ in 0..100 {
+            import.call(GetSequence {}).await.expect("the target answers");
+        }
+        target.release();
+        while *done.lock() < 2000 {
+            sim.root().sleep(Duration::from_millis(10)).await;
+        }
+    });
+}
+
+/// One that waits for ten minutes is sent again a few times, and its connection is not given up meanwhile.
+#[test]
+fn a_long_wait_is_cheap() {
+    let sim = Sim::new(World::seed(1));
+    sim.run(async {
+        let server = Server::start(sim.rt("server"), &disk(), Options::default()).await;
+        let hub = client_hub(sim.rt("client"));
+        let import = import(&hub, 1);
+        let done = wait(&hub, &import, 1);
+        sim.root().sleep(Duration::from_secs(600)).await;
+        let (calls, sent) = (server.target.seen.lock().calls, sim.node_stats("client").frames_sent);
+        assert_eq!((calls, sim.node_stats("client").connects), (2, 1), "a Connect and the request, once");
+        assert!(sent <= 30, "{sent} frames");
+        // Over a new connection it is sent at once.
+        sim.disconnect("client", "server");
+        sim.root().sleep(Duration::from_secs(1)).await;
+        assert_eq!((server.target.waiting(), server.target.seen.lock().connects), (1, 2));
+        server.target.release();
+        sim.root().sleep(Duration::from_secs(1)).await;
+        assert_eq!(*done.lock(), 1);
+    });
+}
