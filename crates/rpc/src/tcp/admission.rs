@@ -47,7 +47,7 @@ impl Class {
             Request::Connect(_) | Request::Disconnect(_) | Request::Sync(_) | Request::Close(_) => {
                 Class::Reserved
             }
-            Request::CancelRanges(_) | Request::CancelBits(_) => Class::Reserved,
+            Request::CancelRanges(_) | Request::CancelBits(_) | Request::FlockCancel(_) => Class::Reserved,
             request if request.waits() => Class::Waiting,
             _ => Class::Ordinary(bulk_bytes),
         }

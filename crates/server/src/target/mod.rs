@@ -237,7 +237,12 @@ impl<H: Handler> Target<H> {
         let client = session.client();
         let waiting = async {
             match (call.replay, &call.request) {
-                (Some(transno), _) => self.recovery.turn(client, transno).await,
+                (Some(transno), request) if request.changes() => self.recovery.turn(client, transno).await,
+                // The client states again what it holds: a sign of life, and not the end of its replays.
+                (Some(_), _) => {
+                    self.recovery.is_back(client);
+                    Ok(())
+                }
                 // Who leaves is not kept waiting.
                 (None, Request::Disconnect(_)) => Ok(()),
                 // What a client had before the restart it has before anybody else asks for anything.

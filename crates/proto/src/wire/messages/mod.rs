@@ -143,6 +143,7 @@ impl Request {
     pub fn waits(&self) -> bool {
         match self {
             Request::Enqueue(enqueue) => !enqueue.restate,
+            Request::FlockWait(_) => true,
             Request::GetConfig(get) => get.wait_ms > 0,
             _ => false,
         }
