@@ -1,0 +1,504 @@
+//! Which session may use which bytes of an object: the target's side of extent locks, as byte-range tokens.
+//!
+//! Each byte of an object is held by nobody, by one session to change it, or by any number of sessions to read it. A
+//! [`Table`] grants ranges, grows them while nobody else is there, says whom to call back when somebody is, and keeps
+//! the order of those who wait. Rules: `docs/locks.md#ranges`. There are no lock handles: a range names itself, and the
+//! number of its grant tells an old callback from a new one.
+//!
+//! Nothing is done here: the caller carries out what [`Table::take_outputs`] says and tells what came of it.
+//!
+//! - [`spans`]: ranges of one mode; [`contention`]: whether clients get into each other's way;
+//! - [`object`]: the rules for one object; here: all objects of a target, and the limits.
+
+mod contention;
+mod object;
+mod spans;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::ids::ObjectId;
+use crate::wire::messages::{ObjectRange, RangeRevoked, RevokeRange, Token};
+
+pub use contention::{CONTENDED_NANOS, HOT_CONFLICTS, HOT_NANOS, HOT_WINDOW_NANOS, SMALL_BYTES};
+
+use object::{Object, Step};
+
+/// Most ranges that are held of one object; beyond, nothing more is granted.
+pub const RANGES_PER_OBJECT_MAX: usize = 16_384;
+/// Most ranges that are held in one table; beyond, nothing more is granted.
+pub const RANGES_MAX: usize = 1 << 20;
+/// Most objects of which something is held in one table; beyond, nothing more is granted.
+pub const OBJECTS_MAX: usize = 1 << 20;
+/// Most requests of one session that wait in one table; beyond, they are refused.
+pub const WAITING_PER_SESSION_MAX: usize = 1024;
+/// Most requests that wait for one object; beyond, they are refused.
+pub const WAITING_PER_OBJECT_MAX: usize = 16_384;
+/// Most objects of which nothing is held that are remembered for their contention.
+pub const FADING_MAX: usize = 4096;
+
+/// A session with the target, by its handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Holder(pub u64);
+
+/// Bytes `start..end` of an object; `end` is `u64::MAX` for no end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// First byte.
+    pub start: u64,
+    /// First byte behind it.
+    pub end: u64,
+}
+
+impl Range {
+    /// All of an object.
+    pub const ALL: Range = Range { start: 0, end: u64::MAX };
+
+    /// Bytes; all ranges have some.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// Whether a byte is in both.
+    pub fn overlaps(self, other: Range) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+
+    /// Whether every byte of `other` is in it.
+    pub fn contains(self, other: Range) -> bool {
+        self.start <= other.start && other.end <= self.end
+    }
+
+    /// The bytes in both.
+    pub fn intersection(self, other: Range) -> Option<Range> {
+        let both = Range { start: self.start.max(other.start), end: self.end.min(other.end) };
+        (both.start < both.end).then_some(both)
+    }
+
+    /// The smallest range with both in it.
+    pub fn hull(self, other: Range) -> Range {
+        Range { start: self.start.min(other.start), end: self.end.max(other.end) }
+    }
+
+    /// What lies before and behind `part`, which is in it.
+    fn without(self, part: Range) -> impl Iterator<Item = Range> {
+        [Range { start: self.start, end: part.start }, Range { start: part.end, end: self.end }]
+            .into_iter()
+            .filter(|rest| rest.start < rest.end)
+    }
+}
+
+/// The numbers of a target's grants. Each start of the target begins above all numbers of the one before, so that what
+/// was sent then takes nothing of now away.
+#[derive(Debug)]
+pub struct Numbers(AtomicU64);
+
+/// Bits of a number that count the grants of one start of a target.
+const NUMBER_BITS: u32 = 40;
+
+impl Numbers {
+    /// Numbers of the target's `boot`-th start.
+    pub fn new(boot: u64) -> Numbers {
+        Numbers(AtomicU64::new(boot << NUMBER_BITS))
+    }
+
+    /// The next one; the first is above 0.
+    pub fn draw(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+/// What somebody wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ask {
+    /// Names the request; never used again in this table.
+    pub id: u64,
+    /// Who asks.
+    pub holder: Holder,
+    /// What for.
+    pub purpose: Purpose,
+    /// Whether it is to be changed; else others may read it too.
+    pub write: bool,
+    /// Which bytes; not empty.
+    pub range: Range,
+}
+
+/// What a range is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To be held until it is called back.
+    Hold,
+    /// For one access by the target itself, in the name of a session that does not hold it.
+    Use,
+}
+
+/// What becomes of an [`Ask`] at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// It is granted.
+    Granted(Token),
+    /// Nothing is granted: the range is to be used without being held.
+    Contended,
+    /// The access may begin; [`Table::end_use`] ends it.
+    Go,
+    /// It waits; an [`Output`] will say more.
+    Wait,
+    /// Too many wait: ask again later.
+    Full,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// A request that waited is granted.
+    Granted {
+        /// The request.
+        id: u64,
+        /// Whose it is.
+        holder: Holder,
+        /// What is granted.
+        token: Token,
+        /// Who held it to change it, and has been called back for this.
+        from: Option<Holder>,
+    },
+    /// A request that waited is not granted: the range is to be used without being held.
+    Contended {
+        /// The request.
+        id: u64,
+        /// Whose it is.
+        holder: Holder,
+    },
+    /// An access that waited may begin.
+    Go {
+        /// The request.
+        id: u64,
+        /// Whose it is.
+        holder: Holder,
+    },
+    /// Somebody is to be called back.
+    Call(Call),
+}
+
+impl Output {
+    /// The request that is answered by this, and whose it is.
+    pub fn answers(&self) -> Option<(u64, Holder)> {
+        match self {
+            Output::Granted { id, holder, .. }
+            | Output::Contended { id, holder }
+            | Output::Go { id, holder } => Some((*id, *holder)),
+            Output::Call(_) => None,
+        }
+    }
+}
+
+/// A callback.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    /// Names the callback in this table.
+    pub id: u64,
+    /// The object.
+    pub object: ObjectId,
+    /// Who is called.
+    pub holder: Holder,
+    /// What somebody else needs.
+    pub range: Range,
+    /// Whatever was granted up to this number.
+    pub number: u64,
+    /// The other one only reads.
+    pub keep_read: bool,
+}
+
+impl Call {
+    /// The message. What around the range is not used is always asked for: a callback is there because a second client
+    /// is.
+    pub fn request(&self) -> RevokeRange {
+        RevokeRange {
+            object: self.object,
+            start: self.range.start,
+            end: self.range.end,
+            number: self.number,
+            keep_read: self.keep_read,
+            trim: true,
+        }
+    }
+}
+
+/// What can be switched.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Whether ranges that clients take from each other again and again are used without being held.
+    pub contended_answers: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { contended_answers: true }
+    }
+}
+
+/// What one session has in a table.
+#[derive(Debug, Default)]
+struct Session {
+    /// Objects of which it holds something.
+    objects: BTreeSet<ObjectId>,
+    /// Its requests that wait, and for which object.
+    waiting: BTreeMap<u64, ObjectId>,
+}
+
+/// The held ranges of a target's objects. An object of which nothing is held costs nothing.
+#[derive(Debug)]
+pub struct Table {
+    numbers: Arc<Numbers>,
+    settings: Settings,
+    objects: BTreeMap<ObjectId, Object>,
+    sessions: BTreeMap<Holder, Session>,
+    /// Held ranges of all objects.
+    ranges: usize,
+    next_call: u64,
+    /// Objects that are kept for their contention only, with the time when it was to end.
+    fading: VecDeque<(u64, ObjectId)>,
+    outputs: Vec<Output>,
+}
+
+impl Table {
+    /// Nothing is held.
+    pub fn new(numbers: Arc<Numbers>, settings: Settings) -> Table {
+        Table {
+            numbers,
+            settings,
+            objects: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            ranges: 0,
+            next_call: 0,
+            fading: VecDeque::new(),
+            outputs: Vec::new(),
+        }
+    }
+
+    /// Somebody asks. `now` in nanoseconds; it never goes back.
+    pub fn ask(&mut self, now: u64, object: ObjectId, ask: Ask) -> Answer {
+        assert!(ask.range.start < ask.range.end, "who asks wants something");
+        self.fade(now);
+        let waits = self.sessions.get(&ask.holder).map_or(0, |session| session.waiting.len());
+        let (known, ranges, objects) = (self.objects.contains_key(&object), self.ranges, self.objects.len());
+        let entry = self.objects.entry(object).or_default();
+        let mut answer = None;
+        if ask.purpose == Purpose::Hold {
+            let full = entry.ranges() >= RANGES_PER_OBJECT_MAX
+                || ranges >= RANGES_MAX
+                || (!known && objects >= OBJECTS_MAX);
+            if entry.is_hot(now, &ask) || full {
+                entry.used_without(now, &ask);
+                answer = Some(Answer::Contended);
+            }
+        }
+        if answer.is_none() && (waits >= WAITING_PER_SESSION_MAX || entry.waiting() >= WAITING_PER_OBJECT_MAX)
+        {
+            answer = Some(Answer::Full);
+        }
+        if answer.is_none() {
+            entry.arrive(ask);
+            self.sessions.entry(ask.holder).or_default().waiting.insert(ask.id, object);
+        }
+        self.settle(now, object);
+        answer.unwrap_or_else(|| self.answer_at_once(ask.id))
+    }
+
+    /// The answer to `id` if it is among the outputs already.
+    fn answer_at_once(&mut self, id: u64) -> Answer {
+        let is_it = |output: &Output| output.answers().is_some_and(|(of, _)| of == id);
+        let Some(index) = self.outputs.iter().position(is_it) else { return Answer::Wait };
+        match self.outputs.remove(index) {
+            Output::Granted { token, .. } => Answer::Granted(token),
+            Output::Contended { .. } => Answer::Contended,
+            Output::Go { .. } | Output::Call(_) => Answer::Go,
+        }
+    }
+
+    /// Somebody says what it held before the target restarted. `None` if another one said the same, or there is no
+    /// room: then it counts as called back.
+    pub fn restate(&mut self, object: ObjectId, ask: Ask) -> Option<Token> {
+        let full = self.ranges >= RANGES_MAX || self.objects.len() >= OBJECTS_MAX;
+        let entry = self.objects.entry(object).or_default();
+        let before = entry.ranges();
+        let token = match full || before >= RANGES_PER_OBJECT_MAX {
+            true => None,
+            false => entry.restate(&ask, &self.numbers),
+        };
+        self.ranges += entry.ranges() - before;
+        self.index(object, ask.holder);
+        self.leave(0, object);
+        token
+    }
+
+    /// The access `id` is over.
+    pub fn end_use(&mut self, now: u64, object: ObjectId, id: u64) {
+        if let Some(entry) = self.objects.get_mut(&object) {
+            entry.end_use(id);
+            self.settle(now, object);
+        }
+    }
+
+    /// A callback was answered. It may be answered twice, or late: what was granted after it stays.
+    pub fn answered(&mut self, now: u64, call: &Call, answer: RangeRevoked) {
+        let Some(entry) = self.objects.get_mut(&call.object) else { return };
+        let before = entry.ranges();
+        entry.answered(call, answer);
+        self.ranges = self.ranges + entry.ranges() - before;
+        self.index(call.object, call.holder);
+        self.settle(now, call.object);
+    }
+
+    /// A session gives a range up that nobody has asked back.
+    pub fn cancelled(&mut self, now: u64, holder: Holder, range: &ObjectRange) {
+        let Some(entry) = self.objects.get_mut(&range.object) else { return };
+        let before = entry.ranges();
+        entry.give_up(holder, Range { start: range.start, end: range.end }, range.number);
+        self.ranges = self.ranges + entry.ranges() - before;
+        self.index(range.object, holder);
+        self.settle(now, range.object);
+    }
+
+    /// Nobody waits for the answer to request `id` any more.
+    pub fn abandon(&mut self, now: u64, holder: Holder, id: u64) {
+        let Some(session) = self.sessions.get_mut(&holder) else { return };
+        let Some(object) = session.waiting.remove(&id) else { return };
+        if let Some(entry) = self.objects.get_mut(&object) {
+            entry.abandon(id);
+        }
+        self.index(object, holder);
+        self.settle(now, object);
+    }
+
+    /// The session is over: it holds nothing, and waits for nothing.
+    pub fn drop_session(&mut self, now: u64, holder: Holder) {
+        let Some(session) = self.sessions.remove(&holder) else { return };
+        let mut objects = session.objects;
+        objects.extend(session.waiting.into_values());
+        for object in objects {
+            let Some(entry) = self.objects.get_mut(&object) else { continue };
+            let before = entry.ranges();
+            entry.drop_holder(holder);
+            self.ranges = self.ranges + entry.ranges() - before;
+            self.settle(now, object);
+        }
+    }
+
+    /// The object is no more: nothing of it is held.
+    pub fn drop_object(&mut self, now: u64, object: ObjectId) {
+        let Some(entry) = self.objects.get_mut(&object) else { return };
+        self.ranges -= entry.ranges();
+        for holder in entry.drop_all() {
+            self.index(object, holder);
+        }
+        self.settle(now, object);
+    }
+
+    /// Sessions other than `except` that may have changed something of the object that it does not show yet.
+    pub fn writers(&self, object: ObjectId, except: Holder) -> Vec<Holder> {
+        self.objects.get(&object).map_or_else(Vec::new, |entry| entry.writers(except))
+    }
+
+    /// Whether `holder` holds all of `range`, to change it if `write`.
+    pub fn holds(&self, object: ObjectId, holder: Holder, write: bool, range: Range) -> bool {
+        self.objects.get(&object).is_some_and(|entry| entry.holds_all(holder, write, range))
+    }
+
+    /// What is to be done now, in this order.
+    pub fn take_outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// Held ranges.
+    pub fn ranges(&self) -> usize {
+        self.ranges
+    }
+
+    /// Objects that cost memory.
+    pub fn objects(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Lets go on who can, and calls back who stands in the way.
+    fn settle(&mut self, now: u64, object: ObjectId) {
+        let Some(entry) = self.objects.get_mut(&object) else { return };
+        let (before, from) = (entry.ranges(), self.outputs.len());
+        entry.settle(&mut Step {
+            now,
+            object,
+            numbers: &self.numbers,
+            settings: self.settings,
+            next_call: &mut self.next_call,
+            outputs: &mut self.outputs,
+        });
+        self.ranges = self.ranges + entry.ranges() - before;
+        for index in from..self.outputs.len() {
+            let Some(Some((id, holder))) = self.outputs.get(index).map(Output::answers) else { continue };
+            if let Some(session) = self.sessions.get_mut(&holder) {
+                session.waiting.remove(&id);
+            }
+            self.index(object, holder);
+        }
+        self.leave(now, object);
+    }
+
+    /// Notes whether `holder` holds something of the object.
+    fn index(&mut self, object: ObjectId, holder: Holder) {
+        let holds = self.objects.get(&object).is_some_and(|entry| entry.holds_something(holder));
+        if holds {
+            self.sessions.entry(holder).or_default().objects.insert(object);
+        } else if let Some(session) = self.sessions.get_mut(&holder) {
+            session.objects.remove(&object);
+            if session.objects.is_empty() && session.waiting.is_empty() {
+                self.sessions.remove(&holder);
+            }
+        }
+    }
+
+    /// Forgets the object if there is nothing to know of it.
+    fn leave(&mut self, now: u64, object: ObjectId) {
+        let Some(entry) = self.objects.get_mut(&object) else { return };
+        entry.calm_down(now);
+        if !entry.is_idle() {
+            return;
+        }
+        match entry.fades_at() {
+            None => {
+                self.objects.remove(&object);
+            }
+            Some(at) => {
+                if entry.begin_fading() {
+                    self.fading.push_back((at, object));
+                }
+            }
+        }
+        if self.fading.len() > FADING_MAX {
+            self.forget_oldest();
+        }
+    }
+
+    /// Forgets objects whose contention has ended.
+    fn fade(&mut self, now: u64) {
+        while self.fading.front().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, object)) = self.fading.pop_front() else { break };
+            if let Some(entry) = self.objects.get_mut(&object) {
+                entry.end_fading();
+                self.leave(now, object);
+            }
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some((_, object)) = self.fading.pop_front() else { return };
+        if let Some(entry) = self.objects.get_mut(&object) {
+            entry.end_fading();
+            if entry.is_idle() {
+                self.objects.remove(&object);
+            }
+        }
+    }
+}
