@@ -12,6 +12,7 @@ mod fids;
 mod file;
 mod io;
 mod layout;
+mod lock;
 mod mount;
 mod namespace;
 mod targets;
@@ -23,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 pub use copies::{Copies, Forget};
 
 use bytes::Bytes;
+pub use lock::flock::{FlockRequest, FoundLock};
 use proto::{Code, Name, Timestamp};
 use rt::Rt;
 use rt::sync::{Notify, Semaphore};
@@ -176,6 +178,7 @@ struct Shared {
     handles: file::Handles,
     keeper: file::Keeper,
     closer: file::Closer,
+    flocks: lock::flock::Flocks,
     memory: io::Memory,
     /// Bytes of a chunk of the write-behind cache, which are the most of one write request.
     chunk_bytes: u64,

@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::fids::Fids;
 use crate::file::{Closer, Files, Handles, Keeper};
 use crate::io::Memory;
+use crate::lock::flock::Flocks;
 use crate::targets::Targets;
 use crate::util::{join_all, unless};
 use crate::{Client, Error, Limits, Result, Shared};
@@ -97,6 +98,7 @@ impl Shared {
             handles: Handles::new(),
             keeper: Keeper::new(),
             closer: Closer::new(),
+            flocks: Flocks::default(),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
         }

@@ -177,6 +177,7 @@ impl Client {
     /// Ends a handle. What it wrote becomes durable, and its size known to the MDT, in the background.
     pub async fn release(&self, handle: Handle) {
         if let Some(open) = self.shared.handles.take(handle) {
+            self.shared.unlock_handle(open.fid, handle).await;
             self.shared.close(open).await;
         }
     }

@@ -5,6 +5,7 @@ extern crate weft_client as client;
 
 mod behind;
 mod fake;
+mod locks;
 mod model;
 mod ranges;
 mod shared;

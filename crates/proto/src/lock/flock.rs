@@ -322,6 +322,11 @@ impl Flocks {
         std::mem::take(&mut self.settled)
     }
 
+    /// Number of the last change.
+    pub fn last_change(&self) -> u64 {
+        self.changes
+    }
+
     /// Number of locks of both kinds, and of requests that wait.
     pub fn counts(&self) -> (usize, usize) {
         let waiting = self.files.values().map(|file| file.queue.len()).sum();

@@ -54,14 +54,16 @@ impl Flocks {
         });
     }
 
-    /// Sets a lock; waits for it under the name `wait`, if there is one.
-    pub fn set(&self, lock: &Lock, wait: Option<WaitId>) -> Result<State, Code> {
+    /// Sets a lock; waits for it under the name `wait`, if there is one. Gives the number of the last change too: a
+    /// flock that is to be changed goes before its change is granted or waits.
+    pub fn set(&self, lock: &Lock, wait: Option<WaitId>) -> Result<(State, u64), Code> {
         self.change(|inner| {
             inner.check_live(lock.owner.session)?;
-            Ok(match wait {
+            let state = match wait {
                 Some(id) => inner.locks.set_or_wait(lock, id),
                 None => inner.locks.set(lock),
-            })
+            };
+            Ok((state, inner.locks.last_change()))
         })
     }
 

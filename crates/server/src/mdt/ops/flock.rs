@@ -43,8 +43,8 @@ impl Mdt {
         let said = Said { fid, owner, pid, kind, start, end };
         let session = ctx.session().handle();
         self.flocks.known(session, &request.known);
-        let state = match request.mode {
-            msg::FLOCK_UNLOCK => self.flocks.unlock(&said.lock(ctx, Mode::Read)?),
+        let (state, change) = match request.mode {
+            msg::FLOCK_UNLOCK => (self.flocks.unlock(&said.lock(ctx, Mode::Read)?), 0),
             number => {
                 let lock = said.lock(ctx, mode(number)?)?;
                 match request.restate {
@@ -58,7 +58,9 @@ impl Mdt {
                 self.flocks.set(&lock, wait)?
             }
         };
-        Ok(Done::unchanged(Reply::Flock(flocked(Some(state)))))
+        let mut flocked = flocked(Some(state));
+        flocked.change = flocked.change.max(change);
+        Ok(Done::unchanged(Reply::Flock(flocked)))
     }
 
     pub(in crate::mdt) async fn flock_wait(&self, ctx: &Ctx, request: &FlockWait) -> Outcome {

@@ -1,0 +1,446 @@
+//! flock(2) and fcntl(2): the MDT grants, and this client remembers what it was granted.
+//!
+//! A request is a task of its own, so that one that was sent comes to an end whoever still waits for it. A caller that
+//! stops waiting has its request cancelled, and undone if it was granted meanwhile; what the same owner asks for next
+//! waits until that is over.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use proto::lock::flock::{Kept, KeptLock, Kind, Mode, Place, Range};
+use proto::wire::messages as msg;
+use proto::wire::messages::{Flock, FlockCancel, FlockTest, FlockWait};
+use proto::{Code, Fid};
+use rt::sync::Notify;
+
+use crate::util::unless;
+use crate::{Client, Error, Handle, Result, Shared};
+
+/// Most outcomes that one request tells the MDT to forget.
+const KNOWN_MAX: usize = 1024;
+
+/// A lock to set, change or take away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlockRequest {
+    /// fcntl(2) or flock(2).
+    pub kind: Kind,
+    /// Where; [`Range::ALL`] for flock.
+    pub range: Range,
+    /// What for; `None` unlocks.
+    pub mode: Option<Mode>,
+    /// The process that asks.
+    pub pid: u32,
+}
+
+/// A lock that stands in the way of another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FoundLock {
+    /// Where.
+    pub range: Range,
+    /// What for.
+    pub mode: Mode,
+    /// The process that set it.
+    pub pid: u32,
+    /// Whether it is a process of this client; else the number means nothing here.
+    pub own: bool,
+}
+
+/// The file locks of a client.
+#[derive(Default)]
+pub(crate) struct Flocks {
+    inner: Mutex<Inner>,
+    /// A request that nobody waits for any more is over.
+    over: Notify,
+}
+
+#[derive(Default)]
+struct Inner {
+    kept: Kept,
+    /// The open files through which locks were asked for: what is left goes with them.
+    through: BTreeMap<Place, BTreeSet<u64>>,
+    /// Requests that nobody waits for any more and that are not over.
+    undoing: BTreeMap<Place, usize>,
+    /// Number of the last request that may wait.
+    waits: u64,
+    /// Requests that the MDT need not remember any more.
+    known: Vec<u64>,
+}
+
+/// How far a request is; between its task and whoever waits for it.
+struct Ticket {
+    stage: Mutex<Stage>,
+    changed: Notify,
+}
+
+enum Stage {
+    Running,
+    Done(Outcome, Busy),
+    /// Nobody waits for it any more.
+    Abandoned,
+    Taken,
+}
+
+type Outcome = Result<Set>;
+
+/// A request that was granted.
+#[derive(Debug, Clone, Copy)]
+struct Set {
+    /// The number under which it may be cancelled; 0 for none.
+    number: u64,
+    /// When.
+    change: u64,
+}
+
+/// Whoever waits for a request.
+struct Waiting {
+    shared: Arc<Shared>,
+    place: Place,
+    request: FlockRequest,
+    ticket: Arc<Ticket>,
+}
+
+/// A request of an owner is under way.
+struct Busy {
+    shared: Arc<Shared>,
+    place: Place,
+}
+
+impl Client {
+    /// The lock that keeps `owner` from having one as `request` says (F_GETLK); `None` if there is none.
+    pub async fn get_lock(
+        &self,
+        handle: Handle,
+        owner: u64,
+        request: FlockRequest,
+    ) -> Result<Option<FoundLock>> {
+        let open = self.shared.handles.get(handle)?;
+        let FlockRequest { kind, range, mode, .. } = request;
+        let Some(mode) = mode else { return Ok(None) };
+        let test = FlockTest {
+            fid: open.fid,
+            owner,
+            kind: kind_number(kind),
+            mode: mode_number(Some(mode)),
+            start: range.start,
+            end: range.end,
+        };
+        let Some(lock) = self.shared.targets.mdt()?.call(test).await?.reply.lock else { return Ok(None) };
+        let range = Range::new(lock.start, lock.end).ok_or(Error::Refused(Code::Malformed))?;
+        let mode = if lock.mode == msg::FLOCK_WRITE { Mode::Write } else { Mode::Read };
+        Ok(Some(FoundLock { range, mode, pid: lock.pid, own: lock.own }))
+    }
+
+    /// Sets, changes or takes away a lock; refused with [`Code::WouldBlock`] if others have it.
+    pub async fn set_lock(&self, handle: Handle, owner: u64, request: FlockRequest) -> Result<()> {
+        self.lock(handle, owner, request, false).await
+    }
+
+    /// The same, but waits. Dropping the future gives the request up, as if it had not been made.
+    pub async fn set_lock_wait(&self, handle: Handle, owner: u64, request: FlockRequest) -> Result<()> {
+        self.lock(handle, owner, request, true).await
+    }
+
+    async fn lock(&self, handle: Handle, owner: u64, request: FlockRequest, wait: bool) -> Result<()> {
+        let open = self.shared.handles.get(handle)?;
+        let place = Place { fid: open.fid, kind: request.kind, owner };
+        self.shared.flocks.until_undone(place).await;
+        let busy = Busy::new(&self.shared, place, request.mode.and(Some(handle)));
+        self.shared.request_lock(busy, request, wait).await
+    }
+
+    /// A process has closed the file: its fcntl locks are gone, whatever they were set through. Costs nothing if it
+    /// has none.
+    pub async fn unlock_owner(&self, handle: Handle, owner: u64) -> Result<()> {
+        let open = self.shared.handles.get(handle)?;
+        self.shared.unlock_all(Place { fid: open.fid, kind: Kind::Posix, owner }).await
+    }
+
+    /// The locks that the client has.
+    pub fn locks(&self) -> Vec<KeptLock> {
+        self.shared.flocks.inner.lock().kept.locks()
+    }
+}
+
+impl Flocks {
+    /// Waits until what nobody waits for any more is over.
+    async fn until_undone(&self, place: Place) {
+        loop {
+            let over = self.over.notified();
+            if !self.inner.lock().undoing.contains_key(&place) {
+                return;
+            }
+            over.await;
+        }
+    }
+
+    /// Nobody waits for a request of `place` any more, and it is not over.
+    fn undoing(&self, place: Place) {
+        *self.inner.lock().undoing.entry(place).or_default() += 1;
+    }
+
+    /// It is over.
+    fn undone(&self, place: Place) {
+        {
+            let mut inner = self.inner.lock();
+            if let Some(count) = inner.undoing.get_mut(&place) {
+                *count -= 1;
+                if *count == 0 {
+                    inner.undoing.remove(&place);
+                }
+            }
+        }
+        self.over.notify_waiters();
+    }
+
+    fn take_known(&self) -> Vec<u64> {
+        let known = &mut self.inner.lock().known;
+        let count = known.len().min(KNOWN_MAX);
+        known.drain(..count).collect()
+    }
+
+    /// The MDT need not remember the request `number`; 0 means none.
+    fn known(&self, number: u64) {
+        if number != 0 {
+            self.inner.lock().known.push(number);
+        }
+    }
+
+    fn next_wait(&self) -> u64 {
+        let mut inner = self.inner.lock();
+        inner.waits += 1;
+        inner.waits
+    }
+}
+
+impl Shared {
+    /// What was locked through a handle that is gone: locks of an open file description, which no process's close
+    /// takes away.
+    pub(crate) async fn unlock_handle(self: &Arc<Self>, fid: Fid, handle: Handle) {
+        let places: Vec<Place> = {
+            let inner = self.flocks.inner.lock();
+            if inner.through.is_empty() {
+                return;
+            }
+            let from = Place { fid, kind: Kind::Posix, owner: 0 };
+            let of_file = inner.through.range(from..).take_while(|(place, _)| place.fid == fid);
+            of_file.filter(|(_, through)| through.contains(&handle.0)).map(|(place, _)| *place).collect()
+        };
+        for place in places {
+            if let Err(error) = self.unlock_all(place).await {
+                tracing::warn!(%fid, %error, "a closed file stays locked");
+            }
+        }
+    }
+
+    async fn unlock_all(self: &Arc<Self>, place: Place) -> Result<()> {
+        self.flocks.until_undone(place).await;
+        {
+            let mut inner = self.flocks.inner.lock();
+            inner.through.remove(&place);
+            if !inner.kept.has(place) {
+                return Ok(());
+            }
+        }
+        let request = FlockRequest { kind: place.kind, range: Range::ALL, mode: None, pid: 0 };
+        self.request_lock(Busy::new(self, place, None), request, false).await
+    }
+
+    /// Makes a request a task and waits for it.
+    async fn request_lock(self: &Arc<Self>, busy: Busy, request: FlockRequest, wait: bool) -> Result<()> {
+        let place = busy.place;
+        let ticket = Arc::new(Ticket { stage: Mutex::new(Stage::Running), changed: Notify::new() });
+        let (shared, task) = (self.clone(), ticket.clone());
+        self.rt.run_in_place(async move {
+            let outcome = shared.settle(place, request, wait, &task).await;
+            if let Some((outcome, busy)) = task.finish(outcome, busy) {
+                shared.undo(outcome, busy).await;
+            }
+        });
+        Waiting { shared: self.clone(), place, request, ticket }.outcome().await
+    }
+
+    /// Asks for the lock until it is granted or refused.
+    async fn settle(&self, place: Place, request: FlockRequest, wait: bool, ticket: &Ticket) -> Outcome {
+        let FlockRequest { range, mode, pid, .. } = request;
+        loop {
+            let number = if wait && mode.is_some() { self.flocks.next_wait() } else { 0 };
+            let flock = Flock {
+                fid: place.fid,
+                owner: place.owner,
+                pid,
+                kind: kind_number(place.kind),
+                mode: mode_number(mode),
+                start: range.start,
+                end: range.end,
+                wait: number,
+                restate: false,
+                known: self.flocks.take_known(),
+            };
+            let mut flocked = self.targets.mdt()?.call(flock).await?.reply;
+            if place.kind == Kind::Flock && flocked.state != msg::FLOCK_GRANTED {
+                // What was there before is gone, even if what was to come in its place is not granted.
+                self.flocks.inner.lock().kept.change(place, range, None, flocked.change);
+            }
+            while flocked.state == msg::FLOCK_WAITING {
+                let asked = FlockWait { wait: number, known: self.flocks.take_known() };
+                let mdt = self.targets.mdt()?;
+                let Some(answer) = unless(ticket.abandoned(), mdt.call(asked)).await else {
+                    self.cancel(place, number).await;
+                    return Err(Error::Refused(Code::Interrupted));
+                };
+                flocked = answer?.reply;
+            }
+            let code = match flocked.state {
+                msg::FLOCK_GRANTED => return Ok(Set { number, change: flocked.change }),
+                // The MDT has restarted since.
+                msg::FLOCK_UNKNOWN if number != 0 => continue,
+                msg::FLOCK_CONFLICT => Code::WouldBlock,
+                msg::FLOCK_DEADLOCK => Code::Deadlock,
+                msg::FLOCK_CANCELLED => Code::Interrupted,
+                msg::FLOCK_NO_LOCKS => Code::NoLocks,
+                _ => Code::Malformed,
+            };
+            self.flocks.known(number);
+            return Err(Error::Refused(code));
+        }
+    }
+
+    /// A request is over that nobody waits for.
+    async fn undo(&self, outcome: Outcome, busy: Busy) {
+        let place = busy.place;
+        match outcome {
+            Ok(Set { number, .. }) if number != 0 => self.cancel(place, number).await,
+            _ => {}
+        }
+        drop(busy);
+        self.flocks.undone(place);
+    }
+
+    /// Ends a request; the owner has what it had before.
+    async fn cancel(&self, place: Place, number: u64) {
+        let cancelled = match self.targets.mdt() {
+            Ok(mdt) => mdt.call(FlockCancel { wait: number }).await.map(drop),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = cancelled {
+            tracing::debug!(fid = %place.fid, %error, "a lock request was not cancelled");
+        }
+    }
+}
+
+impl Ticket {
+    /// The request is over; gives it back if nobody waits for it.
+    fn finish(&self, outcome: Outcome, busy: Busy) -> Option<(Outcome, Busy)> {
+        {
+            let mut stage = self.stage.lock();
+            if matches!(*stage, Stage::Abandoned) {
+                return Some((outcome, busy));
+            }
+            *stage = Stage::Done(outcome, busy);
+        }
+        self.changed.notify_waiters();
+        None
+    }
+
+    fn take(&self) -> Option<(Outcome, Busy)> {
+        let mut stage = self.stage.lock();
+        match std::mem::replace(&mut *stage, Stage::Taken) {
+            Stage::Done(outcome, busy) => Some((outcome, busy)),
+            before => {
+                *stage = before;
+                None
+            }
+        }
+    }
+
+    /// Waits until nobody waits for the request.
+    async fn abandoned(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if matches!(*self.stage.lock(), Stage::Abandoned) {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Waiting {
+    async fn outcome(self) -> Result<()> {
+        let (outcome, busy) = loop {
+            let changed = self.ticket.changed.notified();
+            if let Some(done) = self.ticket.take() {
+                break done;
+            }
+            changed.await;
+        };
+        let set = outcome?;
+        let FlockRequest { range, mode, pid, .. } = self.request;
+        let flocks = &self.shared.flocks;
+        flocks.inner.lock().kept.change(self.place, range, mode.map(|mode| (mode, pid)), set.change);
+        flocks.known(set.number);
+        drop(busy);
+        Ok(())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let done = {
+            let mut stage = self.ticket.stage.lock();
+            match std::mem::replace(&mut *stage, Stage::Abandoned) {
+                Stage::Taken => return,
+                Stage::Done(outcome, busy) => Some((outcome, busy)),
+                Stage::Running | Stage::Abandoned => None,
+            }
+        };
+        // From here on what the owner asks for waits, before its next request can come.
+        self.shared.flocks.undoing(self.place);
+        match done {
+            Some((outcome, busy)) => {
+                let shared = self.shared.clone();
+                self.shared.rt.spawn(async move { shared.undo(outcome, busy).await });
+            }
+            None => self.ticket.changed.notify_waiters(),
+        }
+    }
+}
+
+impl Busy {
+    /// A request begins, for a lock through an open file if it sets one.
+    fn new(shared: &Arc<Shared>, place: Place, through: Option<Handle>) -> Busy {
+        let mut inner = shared.flocks.inner.lock();
+        inner.kept.begin(place);
+        if let Some(handle) = through {
+            inner.through.entry(place).or_default().insert(handle.0);
+        }
+        drop(inner);
+        Busy { shared: shared.clone(), place }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let mut inner = self.shared.flocks.inner.lock();
+        inner.kept.end(self.place);
+        if !inner.kept.has(self.place) {
+            inner.through.remove(&self.place);
+        }
+    }
+}
+
+fn kind_number(kind: Kind) -> u8 {
+    match kind {
+        Kind::Posix => msg::FLOCK_POSIX,
+        Kind::Flock => msg::FLOCK_WHOLE,
+    }
+}
+
+fn mode_number(mode: Option<Mode>) -> u8 {
+    match mode {
+        None => msg::FLOCK_UNLOCK,
+        Some(Mode::Read) => msg::FLOCK_READ,
+        Some(Mode::Write) => msg::FLOCK_WRITE,
+    }
+}

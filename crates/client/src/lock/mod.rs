@@ -1,0 +1,3 @@
+//! Locks that this client has.
+
+pub(crate) mod flock;
