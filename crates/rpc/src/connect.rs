@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use proto::session::{Outcome, Resumption, Retained, Sent};
 use proto::wire::header::{FLAG_REPLAY, FLAG_RESENT};
-use proto::wire::messages::{Connect, Connected, FEATURES_ALL};
+use proto::wire::messages::{Connect, Connected, FEATURE_LOCKS, FEATURES_ALL};
 use proto::wire::{Header, Reply, Request};
 use proto::{Code, Nid, Transno, Xid};
 use rt::Addr;
@@ -213,7 +213,7 @@ impl Import {
         state.restating.clear();
         let connect = Connect {
             client: self.client,
-            features: FEATURES_ALL,
+            features: FEATURES_ALL & !FEATURE_LOCKS,
             fsname: self.hub.fsname().as_str().to_owned(),
             boot: state.boot,
             session_epoch: state.session_epoch,

@@ -11,6 +11,7 @@ use proto::{ClientId, Code, Transno};
 use rpc::{Answer, Peer};
 use store::{Batch, Change, StoreError};
 
+use super::clients::Doorman;
 use super::context::code_of;
 use super::recovery::PATIENCE;
 use super::session::{Begun, SESSIONS_MAX, Session, Whereabouts};
@@ -138,6 +139,7 @@ impl<H: Handler> Target<H> {
         // would tell their clients that what they have not replayed yet is durable.
         self.departed.lock().push(session.clone());
         self.clear_away();
+        self.clients.ended(session.handle());
         tracing::info!(target = %self.id, client = %session.client(), "a session ends");
     }
 
@@ -234,9 +236,22 @@ impl<H: Handler> Target<H> {
     fn unguessable(&self) -> u64 {
         loop {
             let handle = self.rt.random_u64();
-            if handle != 0 && self.sessions.find(handle, 0).is_none() {
+            if handle != 0 && self.sessions.of_handle(handle).is_none() {
                 return handle;
             }
         }
+    }
+}
+
+impl<H: Handler> Doorman for Target<H> {
+    fn evict(&self, handle: u64, why: &'static str) {
+        let _door = self.door.lock();
+        let Some(session) = self.sessions.of_handle(handle) else { return };
+        tracing::warn!(target = %self.id, client = %session.client(), why, "a client is evicted");
+        self.end(&session);
+    }
+
+    fn is_live(&self, handle: u64) -> bool {
+        self.sessions.of_handle(handle).is_some()
     }
 }

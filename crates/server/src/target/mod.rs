@@ -4,6 +4,7 @@
 //! before is answered again from the slot's record, which the handler's batch carried to disk together with the
 //! change ([`Ctx::commit`], [`Recorder`]). The role itself lives in [`Target`], which is the [`rpc::Service`].
 
+mod clients;
 mod connect;
 mod context;
 mod gauge;
@@ -15,7 +16,7 @@ mod stop;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -27,6 +28,7 @@ use rpc::{Answer, Call, Hub, Import, Service};
 use rt::{BoxFuture, Rt};
 use store::{Store, StoreError};
 
+pub use clients::{CallbackAnswer, Called, Callbacks, Clients, Unanswered};
 pub use context::{Ctx, Done, Recorder, VERSION_OF_THIS, code_of};
 pub use recovery::Recovery;
 pub use session::Session;
@@ -51,6 +53,8 @@ pub struct Env {
     pub stop: Stop,
     /// Tells when clients have replayed what a restart lost; until then the role's tasks change nothing.
     pub recovery: Arc<Recovery>,
+    /// Calls the clients of the target's sessions back.
+    pub clients: Arc<Clients>,
 }
 
 /// What a target is started with.
@@ -63,6 +67,8 @@ pub struct Start {
     pub store: Arc<Store>,
     /// The MGS; `None` in the MGS itself.
     pub mgs: Option<Arc<Import>>,
+    /// The way to the clients.
+    pub callbacks: Arc<dyn Callbacks>,
 }
 
 /// A role: what a target does with the requests of its sessions.
@@ -135,6 +141,7 @@ pub struct Target<H: Handler> {
     recovery: Arc<Recovery>,
     under_way: Gauge,
     sessions: Sessions<H::Session>,
+    clients: Arc<Clients>,
     /// Sessions that ended and have something left in the store.
     departed: Mutex<Vec<Arc<Session<H::Session>>>>,
     /// Held through each connect and disconnect: they follow one another.
@@ -145,11 +152,12 @@ pub struct Target<H: Handler> {
 impl<H: Handler> Target<H> {
     /// Opens the role in the store of `start` and knows the clients again that had a session before.
     pub async fn open(start: Start) -> Result<Arc<Target<H>>, StoreError> {
-        let Start { rt, hub, store, mgs } = start;
+        let Start { rt, hub, store, mgs, callbacks } = start;
         let sessions = Sessions::load(&store)?;
         let expected = if H::ORDERED { sessions.expected() } else { Vec::new() };
         let recovery = Arc::new(Recovery::new(&rt, expected));
         let stop = Stop::default();
+        let clients = Arc::new(Clients::new(store.label().target, stop.clone(), callbacks));
         let env = Env {
             rt: rt.clone(),
             hub,
@@ -157,6 +165,7 @@ impl<H: Handler> Target<H> {
             mgs,
             stop: stop.clone(),
             recovery: recovery.clone(),
+            clients: clients.clone(),
         };
         let handler = Arc::new(H::open(env).await?);
         let target = Arc::new(Target {
@@ -167,11 +176,14 @@ impl<H: Handler> Target<H> {
             recovery,
             under_way: Gauge::default(),
             sessions,
+            clients,
             departed: Mutex::new(Vec::new()),
             door: Mutex::new(()),
             handler,
             store,
         });
+        let doorman: Weak<dyn clients::Doorman> = Arc::downgrade(&(target.clone() as Arc<dyn clients::Doorman>));
+        target.clients.set_doorman(doorman);
         if target.sessions.has_absent() {
             target.rt.spawn(target.clone().forget_the_absent());
             target.rt.spawn(target.clone().clear_away_after_recovery());

@@ -182,6 +182,11 @@ impl<S> Sessions<S> {
         sessions.get(&handle).filter(|session| session.epoch() == epoch).cloned()
     }
 
+    /// The session with this handle, over whatever connection.
+    pub fn of_handle(&self, handle: u64) -> Option<Arc<Session<S>>> {
+        self.by_handle.read().get(&handle).cloned()
+    }
+
     pub fn of_client(&self, client: ClientId) -> Option<Arc<Session<S>>> {
         self.by_client.lock().get(&client).cloned()
     }

@@ -7,8 +7,10 @@ use crate::wire_struct;
 pub const FEATURE_BASE: u64 = 1 << 0;
 /// Layouts with several stripes on one OST (Lustre's OBD_CONNECT2_OVERSTRIPING).
 pub const FEATURE_OVERSTRIPING: u64 = 1 << 1;
+/// The client keeps what it is granted, and gives it back when it is called (`docs/locks.md`).
+pub const FEATURE_LOCKS: u64 = 1 << 2;
 /// Every feature that this code has.
-pub const FEATURES_ALL: u64 = FEATURE_BASE | FEATURE_OVERSTRIPING;
+pub const FEATURES_ALL: u64 = FEATURE_BASE | FEATURE_OVERSTRIPING | FEATURE_LOCKS;
 
 wire_struct! {
     /// Opens or resumes a session with a target.

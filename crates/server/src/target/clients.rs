@@ -1,0 +1,120 @@
+//! How a target reaches the clients of its sessions, and what becomes of one that cannot be reached.
+//!
+//! A client that holds what another one needs is called back. As long as it is connected it may take its time: slow is
+//! not dead. One that has no connection for [`PATIENCE`] while somebody waits for it is evicted: its session ends as
+//! if it had said goodbye, and when it comes back it learns that whatever it held is gone.
+
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use proto::wire::{Reply, Request};
+use proto::{Code, TargetId};
+use rt::BoxFuture;
+
+use super::Stop;
+
+/// How long a client that somebody waits for may be without a connection.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Why a callback has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unanswered {
+    /// The client was without a connection for too long; its session is not over.
+    Unreachable,
+    /// The session is over, or the target is not served any more.
+    Ended,
+}
+
+/// What a client says to a callback.
+pub type CallbackAnswer = Result<Result<Reply, Code>, Unanswered>;
+
+/// The way to the clients.
+pub trait Callbacks: Send + Sync + 'static {
+    /// Calls the client of `session` back and waits for its answer, over as many connections as it takes.
+    fn call_back(
+        &self,
+        session: u64,
+        request: Request,
+        patience: Duration,
+    ) -> BoxFuture<'static, CallbackAnswer>;
+
+    /// The session is over: callbacks to it end.
+    fn session_ended(&self, session: u64);
+}
+
+/// Ends sessions: the target itself.
+pub(super) trait Doorman: Send + Sync {
+    /// Ends a session against its client's will, and says why in the log.
+    fn evict(&self, session: u64, why: &'static str);
+
+    /// Whether the session goes on.
+    fn is_live(&self, session: u64) -> bool;
+}
+
+/// What became of a callback.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Called {
+    /// The client answered.
+    Answered(Reply),
+    /// The client knows no callbacks, so it holds nothing.
+    Unknown,
+    /// The session is over: it holds nothing any more.
+    Gone,
+    /// The target is being stopped; whether the client still holds something is not known.
+    Stopped,
+}
+
+/// The clients of a target's sessions.
+pub struct Clients {
+    target: TargetId,
+    stop: Stop,
+    callbacks: Arc<dyn Callbacks>,
+    doorman: OnceLock<Weak<dyn Doorman>>,
+}
+
+impl Clients {
+    pub(super) fn new(target: TargetId, stop: Stop, callbacks: Arc<dyn Callbacks>) -> Clients {
+        Clients { target, stop, callbacks, doorman: OnceLock::new() }
+    }
+
+    /// Who ends sessions; told once, when the target has been made.
+    pub(super) fn set_doorman(&self, doorman: Weak<dyn Doorman>) {
+        assert!(self.doorman.set(doorman).is_ok(), "a target is made once");
+    }
+
+    pub(super) fn ended(&self, session: u64) {
+        self.callbacks.session_ended(session);
+    }
+
+    /// Calls the client of `session` back. One that cannot be reached, or refuses, is evicted: the answer
+    /// is then [`Called::Gone`].
+    pub async fn call_back(&self, session: u64, request: Request) -> Called {
+        let name = request.name();
+        let callback = self.callbacks.call_back(session, request, PATIENCE);
+        let Some(answer) = self.stop.unless(callback).await else { return Called::Stopped };
+        let why = match answer {
+            Ok(Ok(reply)) => return Called::Answered(reply),
+            Ok(Err(Code::NotSupported)) => return Called::Unknown,
+            Ok(Err(code)) => {
+                tracing::warn!(target = %self.target, callback = name, %code, "a client refused");
+                "it refused to give back what it held"
+            }
+            Err(Unanswered::Unreachable) => "somebody waits for what it holds, and it has no connection",
+            Err(Unanswered::Ended) => {
+                return if self.is_live(session) { Called::Stopped } else { Called::Gone };
+            }
+        };
+        if let Some(doorman) = self.doorman() {
+            doorman.evict(session, why);
+        }
+        Called::Gone
+    }
+
+    fn is_live(&self, session: u64) -> bool {
+        self.doorman().is_some_and(|doorman| doorman.is_live(session))
+    }
+
+    fn doorman(&self) -> Option<Arc<dyn Doorman>> {
+        self.doorman.get().and_then(Weak::upgrade)
+    }
+}
