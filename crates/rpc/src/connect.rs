@@ -213,12 +213,20 @@ impl Import {
         state.restating.clear();
         let connect = Connect {
             client: self.client,
-            features: FEATURES_ALL & !FEATURE_LOCKS,
+            features: self.features(),
             fsname: self.hub.fsname().as_str().to_owned(),
             boot: state.boot,
             session_epoch: state.session_epoch,
         };
         Ok((connect, state.session_epoch))
+    }
+
+    /// A client that nobody can call back keeps nothing, and says so.
+    fn features(&self) -> u64 {
+        match self.callbacks() {
+            Some(_) => FEATURES_ALL,
+            None => FEATURES_ALL & !FEATURE_LOCKS,
+        }
     }
 
     fn connect_call(&self, peer: &Peer, connect: Connect) -> Call {

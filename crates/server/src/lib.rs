@@ -16,6 +16,7 @@ use rpc::{Hub, Import, Role, RpcError};
 use rt::BoxFuture;
 use store::{Label, Store, StoreError};
 
+pub use mdt::LockCounts;
 use target::{Handler, Start, Target};
 
 /// How to serve a target.
@@ -63,6 +64,7 @@ pub enum StartError {
 /// A target that is being served.
 pub struct Running {
     target: TargetId,
+    lock_counts: Box<dyn Fn() -> LockCounts + Send + Sync>,
     stop: Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>,
 }
 
@@ -70,6 +72,11 @@ impl Running {
     /// Which target it is.
     pub fn target(&self) -> TargetId {
         self.target
+    }
+
+    /// Locks of an MDT's inodes: what `ldlm.namespaces` shows. All zero for other targets.
+    pub fn lock_counts(&self) -> LockCounts {
+        (self.lock_counts)()
     }
 
     /// Stops in order: what was acknowledged is durable afterwards.
@@ -98,7 +105,8 @@ pub async fn start(hub: &Hub, config: Config) -> Result<Running, StartError> {
             Some(hub.import(TargetId::MGS, label.uuid, Role::Server, label.mgs.clone()))
         }
     };
-    let start = Start { rt: hub.rt().clone(), hub: hub.clone(), store, mgs };
+    let backchannel = Arc::new(hub.clone());
+    let start = Start { rt: hub.rt().clone(), hub: hub.clone(), store, mgs, backchannel };
     match label.target.kind {
         TargetKind::Mgs => serve::<mgs::Mgs>(start, &config, label).await,
         TargetKind::Mdt => serve::<mdt::Mdt>(start, &config, label).await,
@@ -125,13 +133,15 @@ async fn serve<H: Handler>(start: Start, config: &Config, label: Label) -> Resul
         return Err(StartError::Refused { target: id, code });
     }
     target.handler().started();
+    let handler = target.handler().clone();
     let stop = move || -> BoxFuture<'static, ()> {
         Box::pin(async move {
             hub.withdraw(id);
             target.close().await;
         })
     };
-    Ok(Running { target: id, stop: Box::new(stop) })
+    let lock_counts = Box::new(move || handler.lock_counts());
+    Ok(Running { target: id, lock_counts, stop: Box::new(stop) })
 }
 
 /// Tells the MGS of the target; waits until it answers.

@@ -36,9 +36,9 @@ impl Census {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// An inode is gone.
-    pub fn gone(&self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+    /// So many inodes are gone.
+    pub fn gone(&self, count: usize) {
+        self.0.fetch_sub(count as u64, Ordering::Relaxed);
     }
 
     /// How many there are.

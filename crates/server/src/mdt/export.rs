@@ -96,6 +96,7 @@ impl Mdt {
 
     /// A session is over: what it had open is closed. What it wrote and did not tell stays unknown.
     pub(super) fn end_export(&self, session: &Session<Export>) {
+        self.bits.drop_session(session.handle());
         let opens = std::mem::take(&mut *session.data().opens.lock());
         for (handle, fid) in opens {
             let _inode = self.locks.inodes(&[fid]);
@@ -121,10 +122,15 @@ impl Mdt {
         if changes.is_empty() {
             return;
         }
-        let destroys = changes.destroys();
+        assert!(!changes.concerns_others(), "{what}: nobody is called back");
+        let (destroys, gone) = (changes.destroys(), changes.gone());
         match self.store.commit(changes.into_batch()) {
-            Ok(_) if destroys.is_empty() => {}
-            Ok(_) => self.destroyer.wake(&destroys),
+            Ok(_) => {
+                self.census.gone(gone);
+                if !destroys.is_empty() {
+                    self.destroyer.wake(&destroys);
+                }
+            }
             Err(error) => tracing::error!(%error, "{what}: not committed"),
         }
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use proto::layout::LayoutHint;
 use proto::types::{MODE_KIND, MODE_SETGID, MODE_SETUID};
-use proto::wire::messages::{Entry, Granted};
+use proto::wire::messages::{Entry, Granted, LOCK_LAYOUT, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR};
 use proto::wire::{Reader, Wire};
 use proto::{Attr, Fid, FileKind, Layout, Timestamp};
 
@@ -140,14 +140,14 @@ impl Inode {
         }
     }
 
-    /// Attributes and layout.
+    /// Attributes and layout, of which nothing may be kept.
     pub fn entry(&self) -> Entry {
-        Entry {
-            attr: self.attr(),
-            layout: self.layout.clone(),
-            xattrs: self.xattrs,
-            lock: Granted::default(),
-        }
+        self.entry_kept(Granted::default())
+    }
+
+    /// Attributes and layout, of which `lock` may be kept.
+    pub fn entry_kept(&self, lock: Granted) -> Entry {
+        Entry { attr: self.attr(), layout: self.layout.clone(), xattrs: self.xattrs, lock }
     }
 
     /// Something changed at `time`.
@@ -169,6 +169,19 @@ impl Inode {
         if self.mode & 0o010 != 0 {
             self.mode &= !MODE_SETGID;
         }
+    }
+
+    /// What of it others see change when it becomes `after` (`LOCK_*` bits). Times of access are not worth a callback,
+    /// and that of the last change counts only together with everything else ([`docs/locks.md`]).
+    pub fn seen_changes(&self, after: &Inode) -> u32 {
+        let bit = |changed: bool, bit: u32| if changed { bit } else { 0 };
+        let (a, b) = (self, after);
+        bit((a.mode, a.uid, a.gid) != (b.mode, b.uid, b.gid), LOCK_PERM)
+            | bit((a.nlink, a.parent) != (b.nlink, b.parent), LOCK_UPDATE)
+            | bit((a.size, a.blocks, a.size_known) != (b.size, b.blocks, b.size_known), LOCK_UPDATE)
+            | bit((a.mtime, a.mtime_set, a.btime) != (b.mtime, b.mtime_set, b.btime), LOCK_UPDATE)
+            | bit(a.layout != b.layout, LOCK_LAYOUT)
+            | bit(a.xattrs != b.xattrs, LOCK_XATTR)
     }
 
     /// The record.

@@ -6,11 +6,14 @@
 
 mod access;
 mod allocate;
+mod bits;
 mod census;
+mod context;
 mod destroy;
 mod export;
 mod flocks;
 mod inode;
+mod keep;
 mod keys;
 mod locks;
 mod namespace;
@@ -18,10 +21,13 @@ mod opens;
 mod ops;
 mod orphans;
 mod osts;
+mod revoke;
 mod sequence;
 
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -34,7 +40,11 @@ use rt::Rt;
 use store::{Store, StoreError};
 
 use crate::target::{self, Env, Handler, Recovery, Session, Stop};
+pub use bits::LockCounts;
+
+use bits::BitLocks;
 use census::Census;
+use context::Ctx;
 use export::Export;
 use flocks::Flocks;
 use inode::Inode;
@@ -42,13 +52,15 @@ use locks::Locks;
 use namespace::Changes;
 use opens::Opens;
 use osts::Osts;
+use revoke::Revoker;
 use sequence::Sequences;
 
-/// What an operation knows of its request.
-type Ctx = target::Ctx<Export>;
 /// What an operation gives back.
 type Outcome = Result<target::Done, Code>;
 
+/// How often an operation is tried again because others had what it needs; each time everybody is called back, so that
+/// only names that change their meaning again and again bring it so far.
+const ROUNDS_MAX: usize = 100;
 /// Mode of the root directory when the file system is new.
 const ROOT_MODE: u32 = 0o040_755;
 
@@ -59,6 +71,8 @@ pub struct Mdt {
     stop: Stop,
     recovery: Arc<Recovery>,
     locks: Locks,
+    bits: Arc<BitLocks>,
+    revoker: Arc<Revoker>,
     opens: Opens,
     flocks: Flocks,
     census: Census,
@@ -79,11 +93,15 @@ impl Handler for Mdt {
         let sequences = Sequences::open(&store)?;
         let root_hint = open_root(&env.rt, &store)?;
         let osts = Arc::new(Osts::open(&env)?);
+        let bits = Arc::new(BitLocks::default());
+        let revoker = Arc::new(Revoker::new(&env.rt, env.clients.clone(), bits.clone()));
         Ok(Mdt {
             rt: env.rt.clone(),
             stop: env.stop.clone(),
             recovery: env.recovery.clone(),
             locks: Locks::default(),
+            bits,
+            revoker,
             opens: Opens::default(),
             flocks: Flocks::new(store.boot()),
             census: Census::take(&store)?,
@@ -101,43 +119,17 @@ impl Handler for Mdt {
         self.rt.spawn(orphans::clean(self.clone()));
     }
 
-    async fn handle(&self, ctx: &Ctx, request: Request, _bulk: Vec<Bytes>) -> Outcome {
-        match request {
-            Request::GetAttr(request) => self.get_attr(&request),
-            Request::Lookup(request) => self.lookup(&request),
-            Request::Access(request) => self.access(&request),
-            Request::Create(request) => {
-                self.wait_for_osts(ops::create::kind(&request).ok()).await;
-                self.create(ctx, &request)
+    async fn handle(&self, ctx: &target::Ctx<Export>, request: Request, _bulk: Vec<Bytes>) -> Outcome {
+        let ctx = Ctx::new(ctx, &self.bits);
+        for _ in 0..ROUNDS_MAX {
+            let outcome = self.carry_out(&ctx, &request).await;
+            let conflicts = ctx.claims.take_conflicts();
+            if conflicts.is_empty() {
+                return outcome;
             }
-            Request::CreateUnnamed(request) => {
-                self.wait_for_osts(Some(FileKind::File)).await;
-                self.create_unnamed(ctx, &request)
-            }
-            Request::Open(request) => self.open_file(ctx, &request),
-            Request::Close(request) => self.close_file(ctx, &request),
-            Request::Unlink(request) => self.unlink(ctx, &request),
-            Request::Rename(request) => self.rename(ctx, &request),
-            Request::Link(request) => self.link(ctx, &request),
-            Request::SetAttr(request) => self.set_attr(ctx, &request),
-            Request::SetSize(request) => self.set_size(ctx, &request),
-            Request::ReadDir(request) => self.read_dir(&request),
-            Request::ReadLink(request) => self.read_link(&request),
-            Request::GetXattr(request) => self.get_xattr(&request),
-            Request::SetXattr(request) => self.set_xattr(ctx, &request),
-            Request::ListXattr(request) => self.list_xattr(&request),
-            Request::RemoveXattr(request) => self.remove_xattr(ctx, &request),
-            Request::SetLayout(request) => self.set_layout(ctx, &request).await,
-            Request::GetDefaultLayout(request) => self.get_default_layout(&request),
-            Request::FidToPath(request) => self.fid_to_path(&request),
-            Request::Flock(request) => self.flock(ctx, &request),
-            Request::FlockWait(request) => self.flock_wait(ctx, &request).await,
-            Request::FlockCancel(request) => self.flock_cancel(ctx, &request),
-            Request::FlockTest(request) => self.flock_test(ctx, &request),
-            Request::GetSequence(_) => self.get_sequence(ctx).await,
-            Request::Statfs(_) => self.statfs().await,
-            _ => Err(Code::NotSupported),
+            self.revoker.revoke(conflicts).await?;
         }
+        Err(Code::TryAgain)
     }
 
     fn began(&self, session: &Session<Export>) {
@@ -153,6 +145,10 @@ impl Handler for Mdt {
     fn forgotten(&self, client: ClientId) {
         self.forget_export(client);
     }
+
+    fn lock_counts(&self) -> LockCounts {
+        self.bits.counts()
+    }
 }
 
 /// Makes the root directory if the target is new; gives its default layout.
@@ -167,12 +163,53 @@ fn open_root(rt: &Rt, store: &Store) -> Result<Option<LayoutHint>, StoreError> {
     let mut root = Inode::new(Fid::ROOT, ROOT_MODE, Timestamp { secs: now.secs, nanos: now.nanos });
     root.parent = Fid::ROOT;
     let mut changes = Changes::default();
-    changes.put_inode(&root);
+    changes.put_new_inode(&root);
     store.commit(changes.into_batch())?;
     Ok(None)
 }
 
 impl Mdt {
+    /// One attempt: an operation that meets a conflict ends without having changed anything.
+    async fn carry_out(&self, ctx: &Ctx<'_>, request: &Request) -> Outcome {
+        match request {
+            Request::GetAttr(request) => self.get_attr(ctx, request),
+            Request::Lookup(request) => self.lookup(ctx, request),
+            Request::Access(request) => self.access(request),
+            Request::Create(request) => {
+                self.wait_for_osts(ops::create::kind(request).ok()).await;
+                self.create(ctx, request)
+            }
+            Request::CreateUnnamed(request) => {
+                self.wait_for_osts(Some(FileKind::File)).await;
+                self.create_unnamed(ctx, request)
+            }
+            Request::Open(request) => self.open_file(ctx, request),
+            Request::Close(request) => self.close_file(ctx, request),
+            Request::Unlink(request) => self.unlink(ctx, request),
+            Request::Rename(request) => self.rename(ctx, request),
+            Request::Link(request) => self.link(ctx, request),
+            Request::SetAttr(request) => self.set_attr(ctx, request),
+            Request::SetSize(request) => self.set_size(ctx, request),
+            Request::ReadDir(request) => self.read_dir(ctx, request),
+            Request::ReadLink(request) => self.read_link(request),
+            Request::GetXattr(request) => self.get_xattr(ctx, request),
+            Request::SetXattr(request) => self.set_xattr(ctx, request),
+            Request::ListXattr(request) => self.list_xattr(ctx, request),
+            Request::RemoveXattr(request) => self.remove_xattr(ctx, request),
+            Request::SetLayout(request) => self.set_layout(ctx, request).await,
+            Request::GetDefaultLayout(request) => self.get_default_layout(request),
+            Request::Flock(request) => self.flock(ctx, request),
+            Request::FlockWait(request) => self.flock_wait(ctx, request).await,
+            Request::FlockCancel(request) => self.flock_cancel(ctx, request),
+            Request::FlockTest(request) => self.flock_test(ctx, request),
+            Request::CancelBits(request) => self.cancel_bits(ctx, request),
+            Request::FidToPath(request) => self.fid_to_path(request),
+            Request::GetSequence(_) => self.get_sequence(ctx).await,
+            Request::Statfs(_) => self.statfs().await,
+            _ => Err(Code::NotSupported),
+        }
+    }
+
     async fn statfs(&self) -> Outcome {
         let space = self.store.dir().space().await.map_err(|error| {
             tracing::error!(%error, "the space of the target is not known");

@@ -1,6 +1,7 @@
 //! Inodes and entries as operations read and change them.
 
 use bytes::Bytes;
+use proto::wire::messages::{BitLock, LOCK_ALL};
 use proto::{Code, Fid, FileKind, Name};
 use smallvec::SmallVec;
 use store::{Batch, Change, Value};
@@ -19,6 +20,12 @@ const XATTRS_PER_SCAN: usize = 4096;
 pub struct Changes {
     changes: Vec<Change>,
     destroys: SmallVec<[u32; 4]>,
+    /// What of which file others see change (`LOCK_*` bits).
+    affected: SmallVec<[(Fid, u32); 4]>,
+    /// Files that lose their last name.
+    nameless: SmallVec<[Fid; 1]>,
+    /// Inodes that go.
+    gone: usize,
 }
 
 impl Changes {
@@ -36,8 +43,14 @@ impl Changes {
         self.put(key, value);
     }
 
-    /// Writes an inode.
-    pub fn put_inode(&mut self, inode: &Inode) {
+    /// Writes an inode that nobody knows yet.
+    pub fn put_new_inode(&mut self, inode: &Inode) {
+        self.put(keys::inode(inode.fid), inode.encode());
+    }
+
+    /// Writes an inode of which others see `bits` (`LOCK_*`) change.
+    pub fn put_inode(&mut self, inode: &Inode, bits: u32) {
+        self.affected.push((inode.fid, bits));
         self.put(keys::inode(inode.fid), inode.encode());
     }
 
@@ -56,6 +69,16 @@ impl Changes {
     /// Forgets that `fid` has `name` in `parent`; the entry itself means another file now.
     pub fn remove_link(&mut self, parent: Fid, name: &Name, fid: Fid) {
         self.remove(keys::link(fid, parent, name));
+    }
+
+    /// Whether others see something change of files that have a name.
+    pub fn concerns_others(&self) -> bool {
+        self.affected.iter().any(|(_, bits)| *bits != 0)
+    }
+
+    /// How many inodes go.
+    pub fn gone(&self) -> usize {
+        self.gone
     }
 
     /// Whether nothing changes.
@@ -139,8 +162,11 @@ impl Mdt {
     /// lock.
     pub(super) fn drop_name(&self, changes: &mut Changes, inode: &mut Inode) -> Result<(), Code> {
         inode.nlink = 0;
+        // Whoever keeps it open without need closes it when this is called back.
+        changes.affected.push((inode.fid, LOCK_ALL));
+        changes.nameless.push(inode.fid);
         if self.opens.is_open(inode.fid) {
-            changes.put_inode(inode);
+            changes.put_new_inode(inode);
             changes.put_raw(keys::orphan(inode.fid), keys::orphan_value(false));
             return Ok(());
         }
@@ -149,7 +175,7 @@ impl Mdt {
 
     /// Takes an inode away with everything that belongs to it.
     fn drop_inode(&self, changes: &mut Changes, inode: &Inode) -> Result<(), Code> {
-        self.census.gone();
+        changes.gone += 1;
         changes.remove(keys::inode(inode.fid));
         changes.destroy_objects(inode);
         if inode.xattrs {
@@ -177,13 +203,51 @@ impl Mdt {
         Ok(self.get(&keys::orphan(fid))?.is_some_and(|value| keys::is_linkable(&value.bytes)))
     }
 
-    /// Commits the changes of a request with its reply.
-    pub(super) fn commit(&self, ctx: &super::Ctx, changes: Changes, reply: proto::wire::Reply) -> Outcome {
-        let destroys = changes.destroys();
+    /// Commits the changes of a request with its reply. Others give back what the changes concern first: as long as
+    /// they have not this fails, and the operation is carried out again.
+    pub(super) fn commit(
+        &self,
+        ctx: &super::Ctx,
+        mut changes: Changes,
+        reply: proto::wire::Reply,
+    ) -> Outcome {
+        ctx.need(&changes.affected)?;
+        if self.rt.verify() {
+            self.check_affected(&changes);
+        }
+        let (destroys, gone) = (changes.destroys(), changes.gone);
+        let nameless = std::mem::take(&mut changes.nameless);
         let done = ctx.commit(changes.into_batch(), reply)?;
+        self.census.gone(gone);
+        // The client whose operation it was forgets what it kept of them.
+        for fid in nameless {
+            let lock = BitLock { fid, bits: LOCK_ALL, number: u64::MAX };
+            self.bits.given_up(ctx.session().handle(), &lock);
+        }
         if !destroys.is_empty() {
             self.destroyer.wake(&destroys);
         }
         Ok(done)
+    }
+
+    /// Whether everything that others see change is among what was called back.
+    fn check_affected(&self, changes: &Changes) {
+        for change in &changes.changes {
+            let Some(fid) = keys::fid_of(&change.key).filter(|_| change.key.first() == Some(&keys::INODE))
+            else {
+                continue;
+            };
+            let Ok(Some(before)) = self.find_inode(fid) else { continue };
+            let after = change.value.as_ref().and_then(|record| Inode::decode(fid, record, before.version));
+            let seen = match &after {
+                Some(after) => before.seen_changes(after),
+                // Nobody has anything of a file without a name.
+                None if before.nlink == 0 => 0,
+                None => LOCK_ALL,
+            };
+            let affected = changes.affected.iter().filter(|(of, _)| *of == fid);
+            let called = affected.fold(0, |bits, (_, more)| bits | more);
+            assert!(seen & !called == 0, "{fid}: bits {seen:#x} change, {called:#x} were called back");
+        }
     }
 }

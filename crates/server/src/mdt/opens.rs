@@ -129,6 +129,14 @@ impl Opens {
         shard.get(&fid).is_some_and(|file| file.handles.iter().any(|h| h.write && h.opener == opener))
     }
 
+    /// Whether `opener` has the file open for writing, and nobody else has.
+    pub fn is_last_writer(&self, fid: Fid, opener: Opener) -> bool {
+        let shard = self.shard(fid);
+        let Some(file) = shard.get(&fid) else { return false };
+        let mut writers = file.handles.iter().filter(|handle| handle.write);
+        writers.next().is_some_and(|first| first.opener == opener) && writers.next().is_none()
+    }
+
     /// Whether anybody has the file open.
     pub fn is_open(&self, fid: Fid) -> bool {
         self.shard(fid).contains_key(&fid)

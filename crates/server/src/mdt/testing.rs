@@ -5,19 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use proto::layout::LayoutHint;
+use proto::wire::Request;
 use proto::wire::header::JobId;
 use proto::wire::messages as msg;
 use proto::wire::messages::Operation;
 use proto::{Attr, ClientId, Code, Cred, Fid, FsName, Name, TargetId, Timestamp, Transno, Xid};
-use rpc::{Answer, Call, Hub, Keys, Peer, Role, Service};
+use rpc::{Answer, Call, CallbackError, Hub, Keys, Peer, Role, Service};
 use rt::sim::{Options, Sim};
 use rt::sync::oneshot;
 use rt::{BoxFuture, Rt};
 use store::{Label, Store};
 
 use super::{Mdt, destroy};
-use crate::target::{Handler, Start, Target};
+use crate::target::{Backchannel, CallbackAnswer, Handler, PATIENCE, Start, Target};
 
 const PATH: &str = "mdt";
 const NODE: &str = "server";
@@ -27,40 +29,54 @@ pub struct World {
     pub sim: Sim,
     pub target: Arc<Target<Mdt>>,
     pub store: Arc<Store>,
+    pub called: Arc<CalledBack>,
+    /// What clients say they can.
+    features: u64,
 }
 
 impl World {
     pub fn new() -> World {
+        World::with_features(msg::FEATURES_ALL)
+    }
+
+    /// A world whose clients keep nothing: their answers carry no locks.
+    pub fn without_locks() -> World {
+        World::with_features(msg::FEATURES_ALL & !msg::FEATURE_LOCKS)
+    }
+
+    fn with_features(features: u64) -> World {
         let sim = Sim::new(Options::default());
         let rt = sim.rt(NODE);
         let label = Label { fsname: fsname(), target: TargetId::mdt(0), uuid: ClientId(7), mgs: vec![] };
         sim.run(Store::format(&rt, PATH, &label)).expect("an empty directory can be formatted");
-        let (target, store) = sim.run(open(rt));
-        let world = World { sim, target, store };
+        let called = Arc::new(CalledBack::default());
+        let (target, store) = sim.run(open(rt, called.clone()));
+        let world = World { sim, target, store, called, features };
         world.set_osts(&[(0, "a"), (1, "a"), (2, "b"), (3, "b")]);
         world
     }
 
     /// Power fails and comes back; what was not committed is gone.
     pub fn crash(self) -> World {
-        let World { sim, target, store } = self;
+        let World { sim, target, store, features, .. } = self;
         sim.crash(NODE);
         drop((target, store));
         sim.restart(NODE);
-        World::reopen(sim)
+        World::reopen(sim, features)
     }
 
     /// The target is stopped in order and started again.
     pub fn restart(self) -> World {
-        let World { sim, target, store } = self;
+        let World { sim, target, store, features, .. } = self;
         sim.run(target.close());
         drop((target, store));
-        World::reopen(sim)
+        World::reopen(sim, features)
     }
 
-    fn reopen(sim: Sim) -> World {
-        let (target, store) = sim.run(open(sim.rt(NODE)));
-        let world = World { sim, target, store };
+    fn reopen(sim: Sim, features: u64) -> World {
+        let called = Arc::new(CalledBack::default());
+        let (target, store) = sim.run(open(sim.rt(NODE), called.clone()));
+        let world = World { sim, target, store, called, features };
         world.set_osts(&[(0, "a"), (1, "a"), (2, "b"), (3, "b")]);
         world
     }
@@ -93,13 +109,8 @@ impl World {
     }
 
     pub fn connect(&self, id: ClientId, boot: u64, session_epoch: u64) -> Result<Client<'_>, Code> {
-        let connect = msg::Connect {
-            client: id,
-            features: msg::FEATURES_ALL,
-            fsname: "weft".into(),
-            boot,
-            session_epoch,
-        };
+        let connect =
+            msg::Connect { client: id, features: self.features, fsname: "weft".into(), boot, session_epoch };
         let client = Client {
             world: self,
             session: Cell::new(0),
@@ -128,7 +139,7 @@ impl World {
         let mut inode = self.target.handler().inode(fid).expect("it exists");
         inode.nlink = nlink;
         let mut changes = super::Changes::default();
-        changes.put_inode(&inode);
+        changes.put_inode(&inode, msg::LOCK_UPDATE);
         self.store.commit(changes.into_batch()).expect("the disk works");
     }
 
@@ -142,13 +153,79 @@ fn fsname() -> FsName {
     "weft".parse().expect("a plain name")
 }
 
-async fn open(rt: Rt) -> (Arc<Target<Mdt>>, Arc<Store>) {
+async fn open(rt: Rt, backchannel: Arc<CalledBack>) -> (Arc<Target<Mdt>>, Arc<Store>) {
     let store = Store::open(&rt, PATH).await.expect("the target opens");
     let hub = Hub::new(rt.clone(), fsname(), Keys::default());
-    let start = Start { rt, hub, store: store.clone(), mgs: None };
+    let start = Start { rt, hub, store: store.clone(), mgs: None, backchannel };
     let target = Target::<Mdt>::open(start).await.expect("the role opens");
     target.handler().started();
     (target, store)
+}
+
+/// What the clients of a [`World`] do when they are called back: each callback is noted, and answered at once unless
+/// the test holds it.
+#[derive(Default)]
+pub struct CalledBack {
+    state: Mutex<CalledState>,
+}
+
+#[derive(Default)]
+struct CalledState {
+    calls: Vec<(u64, msg::RevokeBits)>,
+    ended: Vec<u64>,
+    held: Option<Vec<oneshot::Sender<CallbackAnswer>>>,
+}
+
+impl CalledBack {
+    /// Everybody who was called back since this was asked last, in order.
+    pub fn take(&self) -> Vec<(u64, msg::RevokeBits)> {
+        std::mem::take(&mut self.state.lock().calls)
+    }
+
+    /// From now on no callback is answered before [`CalledBack::answer`].
+    pub fn hold(&self) {
+        self.state.lock().held = Some(Vec::new());
+    }
+
+    /// Answers what is held, and from now on everything at once.
+    pub fn answer(&self, answer: CallbackAnswer) {
+        for held in self.state.lock().held.take().into_iter().flatten() {
+            let _ = held.send(answer.clone());
+        }
+    }
+
+    /// Sessions that ended.
+    pub fn ended(&self) -> Vec<u64> {
+        self.state.lock().ended.clone()
+    }
+}
+
+/// The answer of a client that gave back what it was asked for.
+pub fn gave_back() -> CallbackAnswer {
+    Ok(Ok(proto::wire::Reply::RevokeBits(msg::Done {})))
+}
+
+impl Backchannel for CalledBack {
+    fn call_back(
+        &self,
+        _: TargetId,
+        session: u64,
+        request: Request,
+        patience: Duration,
+    ) -> BoxFuture<'static, CallbackAnswer> {
+        assert_eq!(patience, PATIENCE);
+        let Request::RevokeBits(revoke) = request else { panic!("no callback of an MDT: {request:?}") };
+        let mut state = self.state.lock();
+        state.calls.push((session, revoke));
+        let Some(held) = &mut state.held else { return Box::pin(async { gave_back() }) };
+        let (sender, answer) = oneshot::channel();
+        held.push(sender);
+        Box::pin(async move { answer.await.unwrap_or(Err(CallbackError::Ended)) })
+    }
+
+    fn session_ended(&self, _: TargetId, session: u64) {
+        self.state.lock().ended.push(session);
+    }
 }
 
 /// An answer that is waited for.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use proto::wire::{Reply, Request};
 use proto::{Code, TargetId};
+use rpc::{CallbackError, Hub};
 use rt::BoxFuture;
 
 use super::Stop;
@@ -16,30 +17,39 @@ use super::Stop;
 /// How long a client that somebody waits for may be without a connection.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Why a callback has no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unanswered {
-    /// The client was without a connection for too long; its session is not over.
-    Unreachable,
-    /// The session is over, or the target is not served any more.
-    Ended,
-}
-
 /// What a client says to a callback.
-pub type CallbackAnswer = Result<Result<Reply, Code>, Unanswered>;
+pub type CallbackAnswer = Result<Result<Reply, Code>, CallbackError>;
 
-/// The way to the clients.
-pub trait Callbacks: Send + Sync + 'static {
-    /// Calls the client of `session` back and waits for its answer, over as many connections as it takes.
+/// The way to the clients: the hub, but for tests.
+pub trait Backchannel: Send + Sync + 'static {
+    /// See [`Hub::call_back`].
     fn call_back(
         &self,
+        target: TargetId,
         session: u64,
         request: Request,
         patience: Duration,
     ) -> BoxFuture<'static, CallbackAnswer>;
 
-    /// The session is over: callbacks to it end.
-    fn session_ended(&self, session: u64);
+    /// See [`Hub::session_ended`].
+    fn session_ended(&self, target: TargetId, session: u64);
+}
+
+impl Backchannel for Hub {
+    fn call_back(
+        &self,
+        target: TargetId,
+        session: u64,
+        request: Request,
+        patience: Duration,
+    ) -> BoxFuture<'static, CallbackAnswer> {
+        let hub = self.clone();
+        Box::pin(async move { hub.call_back(target, session, request, patience).await })
+    }
+
+    fn session_ended(&self, target: TargetId, session: u64) {
+        Hub::session_ended(self, target, session);
+    }
 }
 
 /// Ends sessions: the target itself.
@@ -68,13 +78,13 @@ pub enum Called {
 pub struct Clients {
     target: TargetId,
     stop: Stop,
-    callbacks: Arc<dyn Callbacks>,
+    backchannel: Arc<dyn Backchannel>,
     doorman: OnceLock<Weak<dyn Doorman>>,
 }
 
 impl Clients {
-    pub(super) fn new(target: TargetId, stop: Stop, callbacks: Arc<dyn Callbacks>) -> Clients {
-        Clients { target, stop, callbacks, doorman: OnceLock::new() }
+    pub(super) fn new(target: TargetId, stop: Stop, backchannel: Arc<dyn Backchannel>) -> Clients {
+        Clients { target, stop, backchannel, doorman: OnceLock::new() }
     }
 
     /// Who ends sessions; told once, when the target has been made.
@@ -83,14 +93,14 @@ impl Clients {
     }
 
     pub(super) fn ended(&self, session: u64) {
-        self.callbacks.session_ended(session);
+        self.backchannel.session_ended(self.target, session);
     }
 
     /// Calls the client of `session` back. One that cannot be reached, or refuses, is evicted: the answer
     /// is then [`Called::Gone`].
     pub async fn call_back(&self, session: u64, request: Request) -> Called {
         let name = request.name();
-        let callback = self.callbacks.call_back(session, request, PATIENCE);
+        let callback = self.backchannel.call_back(self.target, session, request, PATIENCE);
         let Some(answer) = self.stop.unless(callback).await else { return Called::Stopped };
         let why = match answer {
             Ok(Ok(reply)) => return Called::Answered(reply),
@@ -99,8 +109,8 @@ impl Clients {
                 tracing::warn!(target = %self.target, callback = name, %code, "a client refused");
                 "it refused to give back what it held"
             }
-            Err(Unanswered::Unreachable) => "somebody waits for what it holds, and it has no connection",
-            Err(Unanswered::Ended) => {
+            Err(CallbackError::Unreachable) => "somebody waits for what it holds, and it has no connection",
+            Err(CallbackError::Ended) => {
                 return if self.is_live(session) { Called::Stopped } else { Called::Gone };
             }
         };

@@ -28,12 +28,15 @@ use rpc::{Answer, Call, Hub, Import, Service};
 use rt::{BoxFuture, Rt};
 use store::{Store, StoreError};
 
-pub use clients::{CallbackAnswer, Called, Callbacks, Clients, Unanswered};
+pub use clients::{Backchannel, Called, Clients};
+#[cfg(test)]
+pub use clients::{CallbackAnswer, PATIENCE};
 pub use context::{Ctx, Done, Recorder, VERSION_OF_THIS, code_of};
 pub use recovery::Recovery;
 pub use session::Session;
 pub use stop::Stop;
 
+use crate::LockCounts;
 use gauge::Gauge;
 use session::Sessions;
 use slot::Begin;
@@ -68,7 +71,7 @@ pub struct Start {
     /// The MGS; `None` in the MGS itself.
     pub mgs: Option<Arc<Import>>,
     /// The way to the clients.
-    pub callbacks: Arc<dyn Callbacks>,
+    pub backchannel: Arc<dyn Backchannel>,
 }
 
 /// A role: what a target does with the requests of its sessions.
@@ -125,6 +128,11 @@ pub trait Handler: Send + Sync + Sized + 'static {
         let _ = client;
     }
 
+    /// How many inode bits are granted, and how often.
+    fn lock_counts(&self) -> LockCounts {
+        LockCounts::default()
+    }
+
     /// The last step before the store is closed; no request is under way.
     fn finish(&self) -> impl Future<Output = ()> + Send {
         async {}
@@ -152,12 +160,12 @@ pub struct Target<H: Handler> {
 impl<H: Handler> Target<H> {
     /// Opens the role in the store of `start` and knows the clients again that had a session before.
     pub async fn open(start: Start) -> Result<Arc<Target<H>>, StoreError> {
-        let Start { rt, hub, store, mgs, callbacks } = start;
+        let Start { rt, hub, store, mgs, backchannel } = start;
         let sessions = Sessions::load(&store)?;
         let expected = if H::ORDERED { sessions.expected() } else { Vec::new() };
         let recovery = Arc::new(Recovery::new(&rt, expected));
         let stop = Stop::default();
-        let clients = Arc::new(Clients::new(store.label().target, stop.clone(), callbacks));
+        let clients = Arc::new(Clients::new(store.label().target, stop.clone(), backchannel));
         let env = Env {
             rt: rt.clone(),
             hub,
@@ -182,7 +190,8 @@ impl<H: Handler> Target<H> {
             handler,
             store,
         });
-        let doorman: Weak<dyn clients::Doorman> = Arc::downgrade(&(target.clone() as Arc<dyn clients::Doorman>));
+        let doorman: Weak<dyn clients::Doorman> =
+            Arc::downgrade(&(target.clone() as Arc<dyn clients::Doorman>));
         target.clients.set_doorman(doorman);
         if target.sessions.has_absent() {
             target.rt.spawn(target.clone().forget_the_absent());

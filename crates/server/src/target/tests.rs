@@ -17,7 +17,7 @@ fn reply(answer: rpc::Answer) -> (Result<Reply, Code>, Transno) {
 
 #[test]
 fn a_request_that_comes_again_is_answered_again() {
-    let world = World::new();
+    let world = World::without_locks();
     let client = world.client(1);
     let (request, xid) = (mkdir(&client, Fid::ROOT, "d"), client.xid() + 1);
     let first = reply(client.send(xid, request.clone()));
@@ -31,7 +31,7 @@ fn a_request_that_comes_again_is_answered_again() {
 
 #[test]
 fn a_reply_survives_a_crash_with_its_change() {
-    let world = World::new();
+    let world = World::without_locks();
     let client = world.client(1);
     let (request, xid) = (mkdir(&client, Fid::ROOT, "d"), client.xid() + 1);
     let first = reply(client.send(xid, request.clone()));
@@ -53,7 +53,7 @@ fn a_reply_survives_a_crash_with_its_change() {
 
 #[test]
 fn what_a_crash_lost_is_replayed_as_it_was() {
-    let world = World::new();
+    let world = World::without_locks();
     let client = world.client(1);
     world.sync();
     let first = client.xid() + 1;
@@ -73,7 +73,7 @@ fn what_a_crash_lost_is_replayed_as_it_was() {
 
 #[test]
 fn replays_of_two_clients_rest_on_each_other() {
-    let world = World::new();
+    let world = World::without_locks();
     let (a, b) = (world.client(1), world.client(2));
     world.sync();
     let dir = mkdir(&a, Fid::ROOT, "d");
@@ -101,7 +101,7 @@ fn replays_of_two_clients_rest_on_each_other() {
 /// replayed, and told its client that the change was durable.
 #[test]
 fn who_leaves_during_replays_draws_no_transno() {
-    let world = World::new();
+    let world = World::without_locks();
     let (a, b) = (world.client(1), world.client(2));
     world.sync();
     let dir = mkdir(&a, Fid::ROOT, "d");
@@ -123,7 +123,7 @@ fn who_leaves_during_replays_draws_no_transno() {
 /// A client that was told of its session sends changes: a crash must not leave nobody knowing what became of them.
 #[test]
 fn who_was_told_of_a_session_is_known_after_a_crash() {
-    let world = World::new();
+    let world = World::without_locks();
     world.connect(ClientId(1), 0, 1).expect("a new client is let in");
     let boot = world.store.boot();
     let world = world.crash();
@@ -133,7 +133,7 @@ fn who_was_told_of_a_session_is_known_after_a_crash() {
 
 #[test]
 fn who_comes_too_late_is_not_known_any_more() {
-    let world = World::new();
+    let world = World::without_locks();
     let client = world.client(1);
     client.mkdir(Fid::ROOT, "d");
     world.sync();
@@ -148,7 +148,7 @@ fn who_comes_too_late_is_not_known_any_more() {
 
 #[test]
 fn connections_follow_one_another() {
-    let world = World::new();
+    let world = World::without_locks();
     let client = world.client(1);
     let boot = world.store.boot();
     let newer = world.connect(ClientId(1), boot, 2).expect("the client reconnects");
@@ -168,7 +168,7 @@ fn connections_follow_one_another() {
 
 #[test]
 fn what_does_not_belong_here_is_refused() {
-    let world = World::new();
+    let world = World::without_locks();
     let client = world.client(1);
     let connect = |fsname: &str, features| {
         let (client_id, fsname) = (ClientId(9), fsname.to_owned());
@@ -181,7 +181,7 @@ fn what_does_not_belong_here_is_refused() {
 
 #[test]
 fn an_orderly_restart_keeps_everything() {
-    let world = World::new();
+    let world = World::without_locks();
     let client = world.client(1);
     let dir = client.mkdir(Fid::ROOT, "d");
     let boot = world.store.boot();

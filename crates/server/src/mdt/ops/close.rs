@@ -2,7 +2,7 @@
 
 use proto::Code;
 use proto::wire::Reply;
-use proto::wire::messages::{self as msg, Close, SizeUpdate};
+use proto::wire::messages::{self as msg, Close, LOCK_UPDATE, SizeUpdate};
 
 use crate::mdt::inode::Inode;
 use crate::mdt::opens::{ClosedSize, Opener};
@@ -13,11 +13,15 @@ impl Mdt {
     /// A handle that is not known is one of before a restart, or closed already: that is no error.
     pub(in crate::mdt) fn close_file(&self, ctx: &Ctx, request: &Close) -> Outcome {
         let reply = Reply::Close(msg::Done {});
+        let _inode = self.locks.inodes(&[request.fid]);
+        let opener = Opener { session: ctx.session().handle(), handle: request.handle };
+        // The last writer brings size and times. Others are called back before anything is changed here.
+        if self.opens.is_last_writer(request.fid, opener) {
+            ctx.need(&[(request.fid, LOCK_UPDATE)])?;
+        }
         if !ctx.data().closed(request.handle, request.fid) {
             return Ok(Done::unchanged(reply));
         }
-        let _inode = self.locks.inodes(&[request.fid]);
-        let opener = Opener { session: ctx.session().handle(), handle: request.handle };
         let closed = self.opens.close(request.fid, opener, request.wrote, request.size.clone());
         let Some(closed) = closed else { return Ok(Done::unchanged(reply)) };
         let Some(mut inode) = self.find_inode(request.fid)? else { return Ok(Done::unchanged(reply)) };
@@ -27,9 +31,12 @@ impl Mdt {
         }
         if closed.last && inode.nlink == 0 {
             self.drop_if_nameless(&mut changes, inode.fid)?;
-        } else if settle(&mut inode, request, closed.size) {
-            inode.version = VERSION_OF_THIS;
-            changes.put_inode(&inode);
+        } else {
+            let before = inode.clone();
+            if settle(&mut inode, request, closed.size) {
+                inode.version = VERSION_OF_THIS;
+                changes.put_inode(&inode, before.seen_changes(&inode));
+            }
         }
         if changes.is_empty() { Ok(Done::unchanged(reply)) } else { self.commit(ctx, changes, reply) }
     }

@@ -8,11 +8,13 @@ use proto::limits::{LINKS_MAX, SYMLINK_BYTES_MAX};
 use proto::types::{MODE_KIND, MODE_PERMISSIONS};
 use proto::wire::Reply;
 use proto::wire::messages::{
-    ACCESS_EXECUTE, Create, Created, FEATURE_OVERSTRIPING, Granted, OPEN_EXCLUSIVE, OPEN_READ, OPEN_WRITE,
+    ACCESS_EXECUTE, Create, Created, FEATURE_OVERSTRIPING, Granted, LOCK_OPEN, LOCK_UPDATE, OPEN_EXCLUSIVE,
+    OPEN_READ, OPEN_WRITE,
 };
 use proto::{Code, Cred, Fid, FileKind, Timestamp};
 
 use crate::mdt::inode::Inode;
+use crate::mdt::keep::KEEP_NAME;
 use crate::mdt::opens::Opener;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate, keys};
 
@@ -48,7 +50,7 @@ impl Mdt {
             _ => return Err(Code::Exists),
         }
         let _inode = self.locks.inodes(&[fid]);
-        self.open_inode(ctx, fid, request.open, &request.cred, |inode, handle| {
+        self.open_inode(ctx, fid, request.open, &request.cred, KEEP_NAME, |inode, handle| {
             Reply::Create(Created {
                 attr: inode.attr(),
                 layout: inode.layout.clone(),
@@ -77,9 +79,9 @@ impl Mdt {
         }
         parent.touch_data(request.time);
         let mut changes = Changes::default();
-        changes.put_inode(&inode);
+        changes.put_new_inode(&inode);
         changes.put_entry(parent.fid, &request.name, inode.fid, inode.kind());
-        changes.put_inode(&parent);
+        changes.put_inode(&parent, LOCK_UPDATE);
         let handle = if opens { ctx.xid.0 } else { 0 };
         if writes {
             changes.put_raw(keys::open(ctx.session().client(), handle), keys::open_value(inode.fid));
@@ -99,7 +101,8 @@ impl Mdt {
             self.opens.open(inode.fid, opener, writes, true);
             ctx.data().opened(handle, inode.fid);
         }
-        Ok(done)
+        let keep = if opens && !writes { KEEP_NAME | LOCK_OPEN } else { KEEP_NAME };
+        self.keep_guarded(ctx, done, &inode, keep)
     }
 
     /// The checks, and the inode as it will be.

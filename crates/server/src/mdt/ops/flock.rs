@@ -63,7 +63,7 @@ impl Mdt {
         Ok(Done::unchanged(Reply::Flock(flocked)))
     }
 
-    pub(in crate::mdt) async fn flock_wait(&self, ctx: &Ctx, request: &FlockWait) -> Outcome {
+    pub(in crate::mdt) async fn flock_wait(&self, ctx: &Ctx<'_>, request: &FlockWait) -> Outcome {
         let session = ctx.session().handle();
         self.flocks.known(session, &request.known);
         let id = WaitId { session, number: request.wait };

@@ -2,17 +2,20 @@
 
 use proto::layout::LayoutHint;
 use proto::wire::Reply;
-use proto::wire::messages::{ACCESS_WRITE, DefaultLayout, FEATURE_OVERSTRIPING, GetDefaultLayout, SetLayout};
+use proto::wire::messages::{
+    ACCESS_WRITE, DefaultLayout, FEATURE_OVERSTRIPING, GetDefaultLayout, LOCK_LAYOUT, LOCK_UPDATE, SetLayout,
+};
 use proto::{Code, Fid, FileKind, Layout};
 
 use crate::mdt::inode::Inode;
+use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate};
 use crate::target::{Done, code_of};
 
 impl Mdt {
     /// The reply comes when the layout is durable: a replay would give the file another one than the client has
     /// used already.
-    pub(in crate::mdt) async fn set_layout(&self, ctx: &Ctx, request: &SetLayout) -> Outcome {
+    pub(in crate::mdt) async fn set_layout(&self, ctx: &Ctx<'_>, request: &SetLayout) -> Outcome {
         self.sequences.ready(&self.store).await?;
         let done = self.set_layout_now(ctx, request)?;
         self.store.committed(done.transno).await.map_err(|error| code_of(&error))?;
@@ -32,12 +35,12 @@ impl Mdt {
         }
         inode.touch(request.time);
         let mut changes = Changes::default();
-        changes.put_inode(&inode);
+        changes.put_inode(&inode, LOCK_LAYOUT | LOCK_UPDATE);
         let done = self.commit(ctx, changes, Reply::SetLayout(inode.entry()))?;
         if inode.fid == Fid::ROOT {
-            *self.root_hint.write() = inode.hint;
+            *self.root_hint.write() = inode.hint.clone();
         }
-        Ok(done)
+        self.keep_guarded(ctx, done, &inode, KEEP_ATTRS)
     }
 
     fn check_default(&self, request: &SetLayout, dir: &Inode) -> Result<(), Code> {

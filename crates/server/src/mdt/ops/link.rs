@@ -2,9 +2,10 @@
 
 use proto::limits::LINKS_MAX;
 use proto::wire::Reply;
-use proto::wire::messages::{ACCESS_EXECUTE, Link};
+use proto::wire::messages::{ACCESS_EXECUTE, LOCK_UPDATE, Link};
 use proto::{Code, FileKind};
 
+use crate::mdt::keep::KEEP_NAME;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, keys};
 
 impl Mdt {
@@ -31,10 +32,11 @@ impl Mdt {
         inode.nlink += 1;
         inode.touch(request.time);
         parent.touch_data(request.time);
-        changes.put_inode(&inode);
+        changes.put_inode(&inode, LOCK_UPDATE);
         changes.put_entry(parent.fid, &request.name, inode.fid, inode.kind());
-        changes.put_inode(&parent);
-        self.commit(ctx, changes, Reply::Link(inode.entry()))
+        changes.put_inode(&parent, LOCK_UPDATE);
+        let done = self.commit(ctx, changes, Reply::Link(inode.entry()))?;
+        self.keep_guarded(ctx, done, &inode, KEEP_NAME)
     }
 }
 

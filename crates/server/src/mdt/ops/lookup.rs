@@ -4,23 +4,27 @@ use proto::Code;
 use proto::wire::Reply;
 use proto::wire::messages::{ACCESS_EXECUTE, Lookup};
 
-use crate::mdt::{Mdt, Outcome, access};
+use crate::mdt::keep::{KEEP_ATTRS, KEEP_NAME, shown};
+use crate::mdt::{Ctx, Mdt, Outcome, access};
 use crate::target::Done;
 
-/// How often a name is looked up again because its file went between entry and inode.
+/// How often a name is looked up again because its file went, or it got another meaning, between entry and inode.
 const RETRIES_MAX: usize = 100;
 
 impl Mdt {
-    pub(in crate::mdt) fn lookup(&self, request: &Lookup) -> Outcome {
+    pub(in crate::mdt) fn lookup(&self, ctx: &Ctx, request: &Lookup) -> Outcome {
         let parent = self.dir(request.parent)?;
         access::may(&request.cred, &parent, ACCESS_EXECUTE)?;
         let Some(name) = &request.name else {
-            return Ok(Done::unchanged(Reply::Lookup(self.inode(parent.parent)?.entry())));
+            let (above, lock) = self.inode_and_keep(ctx, parent.parent, KEEP_ATTRS)?;
+            return Ok(Done::unchanged(Reply::Lookup(above.entry_kept(shown(&above, lock)))));
         };
         for _ in 0..RETRIES_MAX {
             let (fid, _) = self.find_entry(parent.fid, name)?.ok_or(Code::NotFound)?;
-            if let Some(inode) = self.find_inode(fid)? {
-                return Ok(Done::unchanged(Reply::Lookup(inode.entry())));
+            let Some((inode, lock)) = self.find_and_keep(ctx, fid, KEEP_NAME)? else { continue };
+            // What the name means can be kept if it means it still: the entry was read before the grant.
+            if lock.bits == 0 || self.find_entry(parent.fid, name)?.is_some_and(|(now, _)| now == fid) {
+                return Ok(Done::unchanged(Reply::Lookup(inode.entry_kept(shown(&inode, lock)))));
             }
         }
         Err(Code::TryAgain)

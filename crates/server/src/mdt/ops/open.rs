@@ -3,12 +3,13 @@
 use proto::types::FileKind;
 use proto::wire::Reply;
 use proto::wire::messages::{
-    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, FEATURE_OVERSTRIPING, Granted, OPEN_EXECUTE, OPEN_READ,
-    OPEN_WRITE, Open, Opened,
+    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, FEATURE_OVERSTRIPING, Granted, LOCK_OPEN, LOCK_UPDATE,
+    OPEN_EXECUTE, OPEN_READ, OPEN_WRITE, Open, Opened,
 };
 use proto::{Code, Cred, Fid};
 
 use crate::mdt::inode::Inode;
+use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::opens::Opener;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, keys};
 use crate::target::Done;
@@ -16,7 +17,7 @@ use crate::target::Done;
 impl Mdt {
     pub(in crate::mdt) fn open_file(&self, ctx: &Ctx, request: &Open) -> Outcome {
         let _inode = self.locks.inodes(&[request.fid]);
-        self.open_inode(ctx, request.fid, request.open, &request.cred, |inode, handle| {
+        self.open_inode(ctx, request.fid, request.open, &request.cred, KEEP_ATTRS, |inode, handle| {
             Reply::Open(Opened {
                 attr: inode.attr(),
                 layout: inode.layout.clone(),
@@ -27,14 +28,15 @@ impl Mdt {
         })
     }
 
-    /// Opens an inode whose lock the caller holds. The handle is the number of the request, so that a replay gives
-    /// the same one.
+    /// Opens an inode whose lock the caller holds, and grants `keep` of it. The handle is the number of the request,
+    /// so that a replay gives the same one.
     pub(super) fn open_inode(
         &self,
         ctx: &Ctx,
         fid: Fid,
         open: u32,
         cred: &Cred,
+        keep: u32,
         reply: impl FnOnce(&Inode, u64) -> Reply,
     ) -> Outcome {
         let mut inode = self.inode(fid)?;
@@ -50,14 +52,15 @@ impl Mdt {
         if write && known {
             inode.size_known = false;
             inode.version = crate::target::VERSION_OF_THIS;
-            changes.put_inode(&inode);
+            changes.put_inode(&inode, LOCK_UPDATE);
         }
         let reply = reply(&inode, handle);
         let done =
             if changes.is_empty() { Done::unchanged(reply) } else { self.commit(ctx, changes, reply)? };
         self.opens.open(fid, Opener { session: ctx.session().handle(), handle }, write, known);
         ctx.data().opened(handle, fid);
-        Ok(done)
+        let keep = if write { keep } else { keep | LOCK_OPEN };
+        self.keep_guarded(ctx, done, &inode, keep)
     }
 }
 

@@ -4,11 +4,12 @@
 //! meanwhile. A page ends only between different hashes.
 
 use proto::Code;
-use proto::wire::messages::{DirEntry, DirPage, Granted, ReadDir};
+use proto::wire::messages::{DirEntry, DirPage, Granted, LOCK_LOOKUP, LOCK_UPDATE, ReadDir};
 use proto::wire::{Reply, Wire};
 
 use crate::mdt::inode::Inode;
-use crate::mdt::{Mdt, Outcome, keys};
+use crate::mdt::keep::{KEEP_NAME, shown};
+use crate::mdt::{Ctx, Mdt, Outcome, keys};
 use crate::target::{Done, code_of};
 
 /// Entries that one scan of the store brings.
@@ -21,15 +22,38 @@ const ENTRY_BYTES: usize = 8 + 1 + 16 + 4 + 1;
 const ATTR_BYTES: usize = 144;
 
 impl Mdt {
-    pub(in crate::mdt) fn read_dir(&self, request: &ReadDir) -> Outcome {
-        let dir = self.dir(request.fid)?;
-        let mut page =
-            DirPage { parent: dir.parent, entries: Vec::new(), end: false, lock: Granted::default() };
-        self.fill(&dir, request, &mut page)?;
-        Ok(Done::unchanged(Reply::ReadDir(page)))
+    pub(in crate::mdt) fn read_dir(&self, ctx: &Ctx, request: &ReadDir) -> Outcome {
+        let found = self.read_and_keep(ctx, request.fid, LOCK_UPDATE, || {
+            let Some(dir) = self.find_inode(request.fid)? else { return Ok(None) };
+            if !dir.is_dir() {
+                return Err(Code::NotDirectory);
+            }
+            let mut page =
+                DirPage { parent: dir.parent, entries: Vec::new(), end: false, lock: Granted::default() };
+            self.fill(ctx, &dir, request, &mut page)?;
+            self.check_names(&dir, &mut page)?;
+            Ok(Some((dir, page)))
+        })?;
+        let (_, page, lock) = found.ok_or(Code::Stale)?;
+        Ok(Done::unchanged(Reply::ReadDir(DirPage { lock, ..page })))
     }
 
-    fn fill(&self, dir: &Inode, request: &ReadDir, page: &mut DirPage) -> Result<(), Code> {
+    /// The entries were read before what they name was granted: names that have changed since cannot be kept.
+    fn check_names(&self, dir: &Inode, page: &mut DirPage) -> Result<(), Code> {
+        // Every change of an entry changes the directory, and last.
+        if self.find_inode(dir.fid)?.is_some_and(|now| now.version == dir.version) {
+            return Ok(());
+        }
+        for entry in &mut page.entries {
+            let Some(named) = entry.entry.as_mut().filter(|named| named.lock.bits != 0) else { continue };
+            if self.find_entry(dir.fid, &entry.name)?.is_none_or(|(now, _)| now != entry.fid) {
+                named.lock.bits &= !LOCK_LOOKUP;
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(&self, ctx: &Ctx, dir: &Inode, request: &ReadDir, page: &mut DirPage) -> Result<(), Code> {
         let bytes_max = (request.bytes_max as usize).min(BYTES_MAX);
         let mut from = keys::entries_from(dir.fid, request.cookie.saturating_add(1));
         let until = keys::entries_end(dir.fid);
@@ -45,13 +69,14 @@ impl Mdt {
             for (key, value) in &found {
                 let parts = keys::entry_parts(key).zip(keys::entry_of(&value.bytes));
                 let ((cookie, name), (fid, kind)) = parts.ok_or(Code::Corrupt)?;
-                let inode = if request.plus { self.find_inode(fid)? } else { None };
-                bytes += ENTRY_BYTES + name.as_bytes().len() + inode.as_ref().map_or(0, inode_bytes);
+                let kept = if request.plus { self.find_and_keep(ctx, fid, KEEP_NAME)? } else { None };
+                let inode = kept.as_ref().map_or(0, |(inode, _)| inode_bytes(inode));
+                bytes += ENTRY_BYTES + name.as_bytes().len() + inode;
                 let breaks = page.entries.last().is_some_and(|last| last.cookie != cookie);
                 if breaks && bytes > bytes_max {
                     return Ok(());
                 }
-                let entry = inode.map(|inode| inode.entry());
+                let entry = kept.map(|(inode, lock)| inode.entry_kept(shown(&inode, lock)));
                 page.entries.push(DirEntry { cookie, name, fid, mode: kind.mode_bits(), entry });
             }
         }

@@ -3,7 +3,8 @@
 use proto::limits::LINKS_MAX;
 use proto::wire::Reply;
 use proto::wire::messages::{
-    ACCESS_EXECUTE, ACCESS_WRITE, RENAME_EXCHANGE, RENAME_NOREPLACE, Rename, Renamed,
+    ACCESS_EXECUTE, ACCESS_WRITE, LOCK_LOOKUP, LOCK_UPDATE, RENAME_EXCHANGE, RENAME_NOREPLACE, Rename,
+    Renamed,
 };
 use proto::{Code, Fid, FileKind, Timestamp};
 use smallvec::SmallVec;
@@ -160,14 +161,14 @@ impl Mdt {
                 self.drop_name(&mut changes, &mut target)?;
             } else {
                 target.nlink -= 1;
-                changes.put_inode(&target);
+                changes.put_inode(&target, LOCK_LOOKUP | LOCK_UPDATE);
             }
         }
         changes.remove_entry(request.parent, &request.name, source.fid);
         changes.put_entry(request.new_parent, &request.new_name, source.fid, source.kind());
         parents.moved(&mut source, request.new_parent);
         source.touch(request.time);
-        changes.put_inode(&source);
+        changes.put_inode(&source, LOCK_LOOKUP | LOCK_UPDATE);
         parents.finish(&mut changes, request.time);
         self.commit(ctx, changes, Reply::Rename(Renamed { fid: source.fid, replaced }))
     }
@@ -189,7 +190,7 @@ impl Mdt {
         parents.moved_back(&mut target, request.parent);
         for inode in [&mut source, &mut target] {
             inode.touch(request.time);
-            changes.put_inode(inode);
+            changes.put_inode(inode, LOCK_LOOKUP | LOCK_UPDATE);
         }
         parents.finish(&mut changes, request.time);
         let renamed = Renamed { fid: source.fid, replaced: Some(target.fid) };
@@ -232,7 +233,7 @@ impl Parents {
     fn finish(mut self, changes: &mut Changes, time: Timestamp) {
         for inode in [Some(&mut self.old), self.new.as_mut()].into_iter().flatten() {
             inode.touch_data(time);
-            changes.put_inode(inode);
+            changes.put_inode(inode, LOCK_UPDATE);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::target::code_of;
 impl Mdt {
     /// The reply comes when the grant is durable: a replay would get another sequence than the one whose names the
     /// client's other replays use.
-    pub(in crate::mdt) async fn get_sequence(&self, ctx: &Ctx) -> Outcome {
+    pub(in crate::mdt) async fn get_sequence(&self, ctx: &Ctx<'_>) -> Outcome {
         if ctx.data().sequence_count() >= SEQUENCES_MAX {
             return Err(Code::NoSpace);
         }

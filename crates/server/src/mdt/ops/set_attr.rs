@@ -2,10 +2,11 @@
 
 use proto::types::{MODE_PERMISSIONS, MODE_SETGID};
 use proto::wire::Reply;
-use proto::wire::messages::{ACCESS_WRITE, SetAttr};
+use proto::wire::messages::{ACCESS_WRITE, LOCK_PERM, LOCK_UPDATE, SetAttr};
 use proto::{Code, FileKind};
 
 use crate::mdt::inode::Inode;
+use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::opens::Opener;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access};
 
@@ -13,6 +14,7 @@ impl Mdt {
     pub(in crate::mdt) fn set_attr(&self, ctx: &Ctx, request: &SetAttr) -> Outcome {
         let _inode = self.locks.inodes(&[request.fid]);
         let mut inode = self.inode(request.fid)?;
+        let before = inode.clone();
         check_owner(request, &inode)?;
         check_times(request, &inode)?;
         if let Some(size) = request.size {
@@ -32,12 +34,12 @@ impl Mdt {
         }
         inode.touch(request.time);
         let mut changes = Changes::default();
-        changes.put_inode(&inode);
+        changes.put_inode(&inode, affected(request, before.seen_changes(&inode)));
         let done = self.commit(ctx, changes, Reply::SetAttr(inode.entry()))?;
         if request.size.is_some() {
             self.opens.truncated(request.fid);
         }
-        Ok(done)
+        self.keep_guarded(ctx, done, &inode, KEEP_ATTRS)
     }
 
     fn check_size(&self, ctx: &Ctx, request: &SetAttr, inode: &Inode, size: u64) -> Result<(), Code> {
@@ -53,6 +55,18 @@ impl Mdt {
         let by_handle =
             request.handle.is_some_and(|handle| self.opens.is_writer(inode.fid, Opener { session, handle }));
         if by_handle { Ok(()) } else { access::may(&request.cred, inode, ACCESS_WRITE) }
+    }
+}
+
+/// What others see change besides `seen`: a time of access that is set, and the time of the change itself, which they
+/// keep only together with mode and owner.
+fn affected(request: &SetAttr, seen: u32) -> u32 {
+    let chooses = request.mode.is_some() || request.uid.is_some() || request.gid.is_some();
+    match seen {
+        _ if request.atime.is_some() => seen | LOCK_UPDATE,
+        0 if chooses => LOCK_PERM,
+        0 => LOCK_UPDATE,
+        seen => seen,
     }
 }
 

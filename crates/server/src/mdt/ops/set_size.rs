@@ -1,7 +1,7 @@
 //! SetSize: a client has asked the objects and tells the size.
 
 use proto::wire::Reply;
-use proto::wire::messages::{self as msg, SetSize};
+use proto::wire::messages::{self as msg, LOCK_UPDATE, SetSize};
 use proto::{Code, FileKind};
 
 use super::close::{check_size, take_size};
@@ -25,7 +25,7 @@ impl Mdt {
         take_size(&mut inode, &request.update);
         inode.version = VERSION_OF_THIS;
         let mut changes = Changes::default();
-        changes.put_inode(&inode);
+        changes.put_inode(&inode, LOCK_UPDATE);
         self.commit(ctx, changes, reply)
     }
 }

@@ -2,7 +2,7 @@
 
 use proto::Code;
 use proto::wire::Reply;
-use proto::wire::messages::{ACCESS_EXECUTE, Unlink, Unlinked};
+use proto::wire::messages::{ACCESS_EXECUTE, LOCK_LOOKUP, LOCK_UPDATE, Unlink, Unlinked};
 
 use crate::mdt::inode::Inode;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access};
@@ -32,9 +32,9 @@ impl Mdt {
             self.drop_name(&mut changes, &mut victim)?;
         } else {
             victim.nlink -= 1;
-            changes.put_inode(&victim);
+            changes.put_inode(&victim, LOCK_LOOKUP | LOCK_UPDATE);
         }
-        changes.put_inode(&parent);
+        changes.put_inode(&parent, LOCK_UPDATE);
         self.commit(ctx, changes, Reply::Unlink(Unlinked { fid, nlink: victim.nlink }))
     }
 

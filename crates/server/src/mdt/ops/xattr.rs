@@ -5,8 +5,8 @@ use proto::limits::{XATTR_BYTES_MAX, XATTR_NAME_BYTES_MAX};
 use proto::types::MODE_STICKY;
 use proto::wire::Reply;
 use proto::wire::messages::{
-    self as msg, ACCESS_READ, ACCESS_WRITE, GetXattr, Granted, ListXattr, RemoveXattr, SetXattr,
-    XATTR_CREATE, XATTR_REPLACE, XattrNames, XattrValue,
+    self as msg, ACCESS_READ, ACCESS_WRITE, GetXattr, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR, ListXattr,
+    RemoveXattr, SetXattr, XATTR_CREATE, XATTR_REPLACE, XattrNames, XattrValue,
 };
 use proto::{Code, Cred, Fid, FileKind};
 use store::Value;
@@ -22,12 +22,16 @@ const NAMES_BYTES_MAX: usize = 65_536;
 const COUNT_MAX: usize = 4096;
 
 impl Mdt {
-    pub(in crate::mdt) fn get_xattr(&self, request: &GetXattr) -> Outcome {
-        let inode = self.inode(request.fid)?;
-        check_name(&request.name)?;
-        check_read(&request.name, &inode, &request.cred)?;
-        let value = self.find_xattr(&inode, &request.name)?.ok_or(Code::NoXattr)?;
-        Ok(Done::unchanged(Reply::GetXattr(XattrValue { value: value.bytes, lock: Granted::default() })))
+    pub(in crate::mdt) fn get_xattr(&self, ctx: &Ctx, request: &GetXattr) -> Outcome {
+        let found = self.read_and_keep(ctx, request.fid, LOCK_XATTR, || {
+            let Some(inode) = self.find_inode(request.fid)? else { return Ok(None) };
+            check_name(&request.name)?;
+            check_read(&request.name, &inode, &request.cred)?;
+            let value = self.find_xattr(&inode, &request.name)?.ok_or(Code::NoXattr)?;
+            Ok(Some((inode, value.bytes)))
+        })?;
+        let (_, value, lock) = found.ok_or(Code::Stale)?;
+        Ok(Done::unchanged(Reply::GetXattr(XattrValue { value, lock })))
     }
 
     pub(in crate::mdt) fn set_xattr(&self, ctx: &Ctx, request: &SetXattr) -> Outcome {
@@ -50,15 +54,19 @@ impl Mdt {
         inode.xattrs = true;
         inode.touch(request.time);
         let mut changes = Changes::default();
-        changes.put_inode(&inode);
+        changes.put_inode(&inode, affected(&request.name));
         changes.put_raw(keys::xattr(inode.fid, &request.name), request.value.clone());
         self.commit(ctx, changes, Reply::SetXattr(msg::Done {}))
     }
 
-    pub(in crate::mdt) fn list_xattr(&self, request: &ListXattr) -> Outcome {
-        let inode = self.inode(request.fid)?;
-        let names = if inode.xattrs { self.xattr_names(inode.fid)? } else { Vec::new() };
-        Ok(Done::unchanged(Reply::ListXattr(XattrNames { names, lock: Granted::default() })))
+    pub(in crate::mdt) fn list_xattr(&self, ctx: &Ctx, request: &ListXattr) -> Outcome {
+        let found = self.read_and_keep(ctx, request.fid, LOCK_XATTR, || {
+            let Some(inode) = self.find_inode(request.fid)? else { return Ok(None) };
+            let names = if inode.xattrs { self.xattr_names(inode.fid)? } else { Vec::new() };
+            Ok(Some((inode, names)))
+        })?;
+        let (_, names, lock) = found.ok_or(Code::Stale)?;
+        Ok(Done::unchanged(Reply::ListXattr(XattrNames { names, lock })))
     }
 
     pub(in crate::mdt) fn remove_xattr(&self, ctx: &Ctx, request: &RemoveXattr) -> Outcome {
@@ -69,7 +77,7 @@ impl Mdt {
         self.find_xattr(&inode, &request.name)?.ok_or(Code::NoXattr)?;
         inode.touch(request.time);
         let mut changes = Changes::default();
-        changes.put_inode(&inode);
+        changes.put_inode(&inode, affected(&request.name));
         changes.remove(keys::xattr(inode.fid, &request.name));
         self.commit(ctx, changes, Reply::RemoveXattr(msg::Done {}))
     }
@@ -108,6 +116,11 @@ fn check_name(name: &[u8]) -> Result<(), Code> {
         Some(b"user" | b"trusted" | b"security") => Err(Code::Invalid),
         _ => Err(Code::NotSupported),
     }
+}
+
+/// What others see change with the attribute: an access control list decides who may do what, and every change has a time.
+fn affected(name: &[u8]) -> u32 {
+    if name.starts_with(b"system.posix_acl_") { LOCK_PERM | LOCK_XATTR } else { LOCK_XATTR | LOCK_UPDATE }
 }
 
 fn is_of(space: &[u8], name: &[u8]) -> bool {

@@ -1,0 +1,110 @@
+//! What a client may keep of an answer: inode bits are granted here and nowhere else (`docs/locks.md#inode-bits`).
+
+use proto::Code;
+use proto::Fid;
+use proto::wire::Reply;
+use proto::wire::messages::{
+    FEATURE_LOCKS, Granted, LOCK_LAYOUT, LOCK_LOOKUP, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR,
+};
+
+use super::inode::Inode;
+use super::{Ctx, Mdt, Outcome};
+use crate::target::Done;
+
+/// What an answer with the attributes of a file lets its client keep.
+pub const KEEP_ATTRS: u32 = LOCK_UPDATE | LOCK_PERM | LOCK_LAYOUT | LOCK_XATTR;
+/// The same if it says what a name means, too.
+pub const KEEP_NAME: u32 = KEEP_ATTRS | LOCK_LOOKUP;
+
+impl Ctx<'_> {
+    /// Whether the client can keep anything. Replays are answered without: what is replayed is not the newest.
+    fn keeps(&self) -> bool {
+        self.session().features() & FEATURE_LOCKS != 0 && self.replay.is_none()
+    }
+}
+
+impl Mdt {
+    /// The inode `fid`, if there is one, and which of `bits` the client may keep of it.
+    pub(super) fn find_and_keep(
+        &self,
+        ctx: &Ctx,
+        fid: Fid,
+        bits: u32,
+    ) -> Result<Option<(Inode, Granted)>, Code> {
+        self.read_and_keep(ctx, fid, bits, || Ok(self.find_inode(fid)?.map(|inode| (inode, ()))))
+            .map(|found| found.map(|(inode, (), granted)| (inode, granted)))
+    }
+
+    /// The same of an inode that has to be there.
+    pub(super) fn inode_and_keep(&self, ctx: &Ctx, fid: Fid, bits: u32) -> Result<(Inode, Granted), Code> {
+        self.find_and_keep(ctx, fid, bits)?.ok_or(Code::Stale)
+    }
+
+    /// What `read` finds of `fid` besides its inode, and which of `bits` the client may keep.
+    pub(super) fn read_and_keep<T>(
+        &self,
+        ctx: &Ctx,
+        fid: Fid,
+        bits: u32,
+        read: impl FnOnce() -> Result<Option<(Inode, T)>, Code>,
+    ) -> Result<Option<(Inode, T, Granted)>, Code> {
+        if !ctx.keeps() {
+            return Ok(read()?.map(|(inode, more)| (inode, more, Granted::default())));
+        }
+        let session = ctx.session().handle();
+        let (found, granted) = self.bits.reading(session, fid, bits, read);
+        // After an error the grant stays: the client may have had the same bits before.
+        Ok(match found? {
+            Some((inode, more)) => {
+                let granted = self.of_named(ctx, &inode, granted);
+                Some((inode, more, granted))
+            }
+            None => {
+                self.bits.take_back(session, fid, granted);
+                None
+            }
+        })
+    }
+
+    /// The answer of an operation that has held the guard of `inode` since it read or changed it: `bits` of it are
+    /// granted. What is recorded for a client that asks again carries no lock.
+    pub(super) fn keep_guarded(&self, ctx: &Ctx, mut done: Done, inode: &Inode, bits: u32) -> Outcome {
+        if !ctx.keeps() {
+            return Ok(done);
+        }
+        let granted = self.bits.grant_guarded(ctx.session().handle(), inode.fid, bits);
+        let granted = shown(inode, self.of_named(ctx, inode, granted));
+        if done.record.is_none() {
+            done.record = ctx.recorder().record(&done.reply).map(|(_, record)| record);
+        }
+        if let Some(lock) = lock_of(&mut done.reply) {
+            *lock = granted;
+        }
+        Ok(done)
+    }
+
+    /// Nothing is kept of a file without a name: what becomes of it concerns only those who have it open.
+    fn of_named(&self, ctx: &Ctx, inode: &Inode, granted: Granted) -> Granted {
+        if inode.nlink != 0 {
+            return granted;
+        }
+        self.bits.take_back(ctx.session().handle(), inode.fid, granted);
+        Granted::default()
+    }
+}
+
+/// What of `granted` an answer says that shows the inode: of extended attributes only that there are none.
+pub fn shown(inode: &Inode, granted: Granted) -> Granted {
+    let bits = if inode.xattrs { granted.bits & !LOCK_XATTR } else { granted.bits };
+    if bits == 0 { Granted::default() } else { Granted { bits, ..granted } }
+}
+
+/// Where a reply to a changing request says what its client may keep.
+fn lock_of(reply: &mut Reply) -> Option<&mut Granted> {
+    match reply {
+        Reply::Create(created) => Some(&mut created.lock),
+        Reply::Open(opened) => Some(&mut opened.lock),
+        Reply::Link(entry) | Reply::SetAttr(entry) | Reply::SetLayout(entry) => Some(&mut entry.lock),
+        _ => None,
+    }
+}

@@ -1,0 +1,100 @@
+//! Calling inode bits back: every client that has what an operation needs, all of them at the same time, and each
+//! once, however many operations wait for the same.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use proto::lock::bits::{Conflict, SessionId};
+use proto::wire::messages::{BitLock, RevokeBits};
+use proto::{Code, Fid};
+use rt::Rt;
+use rt::sync::oneshot;
+
+use super::bits::BitLocks;
+use crate::target::{Called, Clients};
+
+/// Callbacks that one operation has under way.
+const CALLBACKS_MAX: usize = 1024;
+
+/// Calls clients back.
+pub struct Revoker {
+    rt: Rt,
+    clients: Arc<Clients>,
+    locks: Arc<BitLocks>,
+    under_way: Mutex<BTreeMap<(SessionId, Fid), Vec<Callback>>>,
+}
+
+/// A callback whose answer is waited for.
+struct Callback {
+    bits: u32,
+    number: u64,
+    waiters: Vec<oneshot::Sender<()>>,
+}
+
+impl Revoker {
+    /// Nobody is being called.
+    pub fn new(rt: &Rt, clients: Arc<Clients>, locks: Arc<BitLocks>) -> Revoker {
+        Revoker { rt: rt.clone(), clients, locks, under_way: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// Waits until nobody has any more what `conflicts` says; fails if the target is being stopped.
+    pub async fn revoke(self: &Arc<Self>, conflicts: Vec<(Fid, Conflict)>) -> Result<(), Code> {
+        for some in conflicts.chunks(CALLBACKS_MAX) {
+            let answers: Vec<_> = some.iter().map(|(fid, conflict)| self.call(*fid, *conflict)).collect();
+            for answer in answers {
+                answer.await.map_err(|_| Code::TryAgain)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls a client, unless it is being called for the same already.
+    fn call(self: &Arc<Self>, fid: Fid, conflict: Conflict) -> oneshot::Receiver<()> {
+        let (waiter, answered) = oneshot::channel();
+        let Conflict { session, bits, number } = conflict;
+        let mut under_way = self.under_way.lock();
+        let callbacks = under_way.entry((session, fid)).or_default();
+        let same = callbacks.iter_mut().find(|other| bits & !other.bits == 0 && number <= other.number);
+        if let Some(same) = same {
+            same.waiters.push(waiter);
+            return answered;
+        }
+        callbacks.push(Callback { bits, number, waiters: vec![waiter] });
+        drop(under_way);
+        self.locks.called_back();
+        let revoker = self.clone();
+        self.rt.spawn(async move { revoker.carry_out(fid, conflict).await });
+        answered
+    }
+
+    async fn carry_out(&self, fid: Fid, conflict: Conflict) {
+        let Conflict { session, bits, number } = conflict;
+        let called = self.clients.call_back(session, RevokeBits { fid, bits, number }.into()).await;
+        match called {
+            Called::Answered(_) | Called::Unknown => self.given_back(session, &BitLock { fid, bits, number }),
+            Called::Gone => self.locks.drop_session(session),
+            Called::Stopped => {}
+        }
+        let mut under_way = self.under_way.lock();
+        let Some(callbacks) = under_way.get_mut(&(session, fid)) else { return };
+        let at = callbacks.iter().position(|callback| (callback.bits, callback.number) == (bits, number));
+        let done = at.map(|at| callbacks.swap_remove(at));
+        if callbacks.is_empty() {
+            under_way.remove(&(session, fid));
+        }
+        drop(under_way);
+        // Whoever waits learns of a stop by its waiter being dropped.
+        if called != Called::Stopped {
+            for waiter in done.into_iter().flat_map(|done| done.waiters) {
+                let _ = waiter.send(());
+            }
+        }
+    }
+
+    /// A client has given something back because somebody else needs it: the moment from which the other one may see
+    /// what it did.
+    fn given_back(&self, session: SessionId, lock: &BitLock) {
+        self.locks.given_up(session, lock);
+    }
+}

@@ -1,0 +1,4 @@
+//! Tests of what clients keep, over all operations.
+
+mod keeping;
+mod revoking;
