@@ -172,7 +172,7 @@ impl Inode {
     }
 
     /// What of it others see change when it becomes `after` (`LOCK_*` bits). Times of access are not worth a callback,
-    /// and that of the last change counts only together with everything else ([`docs/locks.md`]).
+    /// and that of the last change counts only together with everything else (`docs/locks.md`).
     pub fn seen_changes(&self, after: &Inode) -> u32 {
         let bit = |changed: bool, bit: u32| if changed { bit } else { 0 };
         let (a, b) = (self, after);

@@ -65,7 +65,7 @@ pub(super) trait Doorman: Send + Sync {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Called {
     /// The client answered.
-    Answered(Reply),
+    Answered(Box<Reply>),
     /// The client knows no callbacks, so it holds nothing.
     Unknown,
     /// The session is over: it holds nothing any more.
@@ -103,7 +103,7 @@ impl Clients {
         let callback = self.backchannel.call_back(self.target, session, request, PATIENCE);
         let Some(answer) = self.stop.unless(callback).await else { return Called::Stopped };
         let why = match answer {
-            Ok(Ok(reply)) => return Called::Answered(reply),
+            Ok(Ok(reply)) => return Called::Answered(Box::new(reply)),
             Ok(Err(Code::NotSupported)) => return Called::Unknown,
             Ok(Err(code)) => {
                 tracing::warn!(target = %self.target, callback = name, %code, "a client refused");
