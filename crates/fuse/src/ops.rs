@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use client::{Allocation, AttrChange, Caller, Client, Handle, OpenFlags, Seek};
+use proto::acl::{XATTR_ACCESS, XATTR_DEFAULT};
 use proto::types::{MODE_SETGID, MODE_SETUID};
 use proto::wire::messages::Space;
 use proto::{Attr, Fid, FileKind, Ino};
@@ -428,9 +429,10 @@ impl Ops {
     }
 }
 
-/// ACLs are not kept: an application has to learn that, rather than believe that there are none.
+/// Of the names of the system there are those of ACLs.
 fn supported(name: &[u8]) -> Result<()> {
-    if name.starts_with(b"system.") { Err(Errno::NOT_SUPPORTED) } else { Ok(()) }
+    let acl = name == XATTR_ACCESS || name == XATTR_DEFAULT;
+    if name.starts_with(b"system.") && !acl { Err(Errno::NOT_SUPPORTED) } else { Ok(()) }
 }
 
 /// The kernel's own flag for a file that is opened to be executed (FMODE_EXEC).
@@ -475,8 +477,9 @@ mod tests {
     }
 
     #[test]
-    fn acls_are_refused() {
-        assert_eq!(supported(b"system.posix_acl_access"), Err(Errno::NOT_SUPPORTED));
+    fn of_the_systems_attributes_there_are_acls() {
+        assert_eq!(supported(b"system.posix_acl_access"), Ok(()));
+        assert_eq!(supported(b"system.nfs4_acl"), Err(Errno::NOT_SUPPORTED));
         assert_eq!(supported(b"user.a"), Ok(()));
     }
 }

@@ -3,6 +3,7 @@
 //! Ids, messages with their codec (`docs/wire.md`), layout arithmetic, and pure state machines. Nothing here is
 //! async, reads a clock, names a socket or a file, or depends on the order of a hash map.
 
+pub mod acl;
 pub mod auth;
 pub mod code;
 pub mod ids;

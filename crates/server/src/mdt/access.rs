@@ -1,12 +1,16 @@
 //! Who may do what: the rules of Linux, with one answer more: "send me your groups".
 
+use proto::acl::Asker;
 use proto::types::{MODE_SETGID, MODE_STICKY};
 use proto::wire::messages::{ACCESS_EXECUTE, ACCESS_WRITE};
 use proto::{Code, Cred};
 
 use super::inode::Inode;
 
-/// Whether the mode bits give `cred` everything in `mask` (`ACCESS_*`).
+/// The mode bits that say who may read, write and execute.
+const MODE_ACCESS: u32 = 0o777;
+
+/// Whether ACL and mode bits give `cred` everything in `mask` (`ACCESS_*`).
 pub fn may(cred: &Cred, inode: &Inode, mask: u32) -> Result<(), Code> {
     if is_root(cred) {
         let executable = inode.is_dir() || inode.mode & 0o111 != 0;
@@ -15,6 +19,10 @@ pub fn may(cred: &Cred, inode: &Inode, mask: u32) -> Result<(), Code> {
     let given_by = |shift: u32| inode.mode >> shift & mask == mask;
     let given = if cred.uid == inode.uid {
         given_by(6)
+    } else if let Some(acl) = inode.acl.as_ref().filter(|_| inode.mode & 0o070 != 0) {
+        // With an empty mask Linux does not look at the ACL.
+        let in_group = |gid| in_group(cred, gid);
+        acl.gives(&Asker { uid: cred.uid, in_group: &in_group }, inode.gid, mask).ok_or(Code::NeedGroups)?
     } else {
         match in_group(cred, inode.gid) {
             Some(true) => given_by(3),
@@ -62,6 +70,19 @@ fn in_group(cred: &Cred, gid: u32) -> Option<bool> {
 /// Whether `cred` is in group `gid`, or the superuser.
 pub fn is_member(cred: &Cred, gid: u32) -> Result<bool, Code> {
     if is_root(cred) { Ok(true) } else { in_group(cred, gid).ok_or(Code::NeedGroups) }
+}
+
+/// Permissions and ACLs of a new file in `dir`: what its default ACL says, or what the umask leaves.
+pub fn inherit_acl(umask: u32, dir: &Inode, new: &mut Inode) {
+    let Some(default) = &dir.default_acl else {
+        new.mode &= !(umask & MODE_ACCESS);
+        return;
+    };
+    let inherited = default.inherit(new.mode);
+    new.mode = inherited.mode;
+    new.acl = inherited.access;
+    new.default_acl = new.is_dir().then(|| default.clone());
+    new.xattrs = new.acl.is_some() || new.default_acl.is_some();
 }
 
 /// Mode and group of a new file in `dir`: a directory with the setgid bit hands its group on, and to directories

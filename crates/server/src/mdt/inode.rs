@@ -1,6 +1,7 @@
 //! The record of an inode. Specified in `docs/disk-mdt.md#inode`.
 
 use bytes::Bytes;
+use proto::acl::Acl;
 use proto::layout::LayoutHint;
 use proto::types::{MODE_KIND, MODE_SETGID, MODE_SETUID};
 use proto::wire::messages::{Entry, Granted, LOCK_LAYOUT, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR};
@@ -24,6 +25,8 @@ const FLAG_XATTRS: u8 = 1 << 2;
 const TAG_LAYOUT: u8 = 1;
 const TAG_HINT: u8 = 2;
 const TAG_TARGET: u8 = 3;
+const TAG_ACL: u8 = 5;
+const TAG_DEFAULT_ACL: u8 = 6;
 
 /// Size of a directory in bytes, as `stat` shows it.
 const DIR_BYTES: u64 = 4096;
@@ -71,6 +74,10 @@ pub struct Inode {
     pub hint: Option<LayoutHint>,
     /// Target of a symbolic link.
     pub target: Bytes,
+    /// Who may do what, if that is more than the mode says. Its mode is the inode's.
+    pub acl: Option<Acl>,
+    /// What new files in it inherit; of directories.
+    pub default_acl: Option<Acl>,
     /// Transno of the last change.
     pub version: u64,
 }
@@ -100,6 +107,8 @@ impl Inode {
             layout: None,
             hint: None,
             target: Bytes::new(),
+            acl: None,
+            default_acl: None,
             version: VERSION_OF_THIS,
         }
     }
@@ -181,7 +190,8 @@ impl Inode {
             | bit((a.size, a.blocks, a.size_known) != (b.size, b.blocks, b.size_known), LOCK_UPDATE)
             | bit((a.mtime, a.mtime_set, a.btime) != (b.mtime, b.mtime_set, b.btime), LOCK_UPDATE)
             | bit(a.layout != b.layout, LOCK_LAYOUT)
-            | bit(a.xattrs != b.xattrs, LOCK_XATTR)
+            | bit(a.acl != b.acl, LOCK_PERM)
+            | bit((a.xattrs, &a.acl, &a.default_acl) != (b.xattrs, &b.acl, &b.default_acl), LOCK_XATTR)
     }
 
     /// The record.
@@ -214,6 +224,11 @@ impl Inode {
         if !self.target.is_empty() {
             put_tagged(&mut out, TAG_TARGET, |out| out.extend_from_slice(&self.target));
         }
+        for (tag, acl) in [(TAG_ACL, &self.acl), (TAG_DEFAULT_ACL, &self.default_acl)] {
+            if let Some(acl) = acl {
+                put_tagged(&mut out, tag, |out| out.extend_from_slice(&acl.encode()));
+            }
+        }
         out.into()
     }
 
@@ -245,6 +260,8 @@ impl Inode {
             layout: None,
             hint: None,
             target: Bytes::new(),
+            acl: None,
+            default_acl: None,
             version,
         };
         if record.len() > FIXED_BYTES {
@@ -263,6 +280,8 @@ impl Inode {
                 TAG_LAYOUT => self.layout = Some(Reader::new(body).take().ok()?),
                 TAG_HINT => self.hint = Some(Reader::new(body).take().ok()?),
                 TAG_TARGET => self.target = body,
+                TAG_ACL => self.acl = Acl::decode(&body).ok()?,
+                TAG_DEFAULT_ACL => self.default_acl = Acl::decode(&body).ok()?,
                 _ => return None,
             }
         }
@@ -307,6 +326,13 @@ mod tests {
     use super::*;
     use smallvec::smallvec;
 
+    fn acl() -> Acl {
+        use proto::acl::{Entry, Tag};
+        let tags = [Tag::Owner, Tag::User(7), Tag::Group, Tag::Mask, Tag::Other];
+        let entries = (1..).zip(tags).map(|(bits, tag)| Entry { tag, bits });
+        Acl::new(entries.collect()).expect("a valid ACL")
+    }
+
     fn full() -> Inode {
         let fid = Fid { seq: 0x2_0000_0400, oid: 3, ver: 0 };
         let time = |secs| Timestamp { secs, nanos: 7 };
@@ -336,6 +362,8 @@ mod tests {
             }),
             hint: Some(LayoutHint { stripe_count: -1, ..LayoutHint::default() }),
             target: Bytes::from_static(b"../elsewhere"),
+            acl: Some(acl()),
+            default_acl: Some(acl()),
             version: 77,
             ..Inode::new(fid, 0o100_644, time(0))
         }

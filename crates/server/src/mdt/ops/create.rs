@@ -118,9 +118,12 @@ impl Mdt {
         if !ctx.data().owns(wanted.fid) || self.find_inode(wanted.fid)?.is_some() {
             return Err(Code::Invalid);
         }
-        let mode = wanted.kind.mode_bits() | wanted.mode & MODE_PERMISSIONS & !wanted.umask;
+        let mode = wanted.kind.mode_bits() | wanted.mode & MODE_PERMISSIONS;
         let mut inode = Inode::new(wanted.fid, mode, wanted.time);
         access::inherit(cred, parent, &mut inode)?;
+        if wanted.kind != FileKind::Symlink {
+            access::inherit_acl(wanted.umask, parent, &mut inode);
+        }
         match wanted.kind {
             FileKind::File => inode.layout = Some(self.layout_of_new(ctx, wanted, parent)?),
             FileKind::Dir if parent.fid != Fid::ROOT => inode.hint = parent.hint.clone(),
@@ -155,7 +158,7 @@ pub(super) struct Wanted<'a> {
     pub(super) kind: FileKind,
     /// Permissions.
     pub(super) mode: u32,
-    /// Permissions that it does not get.
+    /// Permissions that it does not get, unless there is a default ACL.
     pub(super) umask: u32,
     pub(super) rdev: u32,
     /// Target of a symbolic link.

@@ -1,6 +1,7 @@
 //! The operations of an MDT, a file for each.
 
 mod access;
+mod acl;
 mod cancel_bits;
 mod close;
 pub(super) mod create;

@@ -120,6 +120,9 @@ fn apply_owner_and_mode(request: &SetAttr, inode: &mut Inode) -> Result<(), Code
     let root = access::is_root(&request.cred);
     if let Some(mode) = request.mode {
         inode.mode = inode.mode & !MODE_PERMISSIONS | mode & MODE_PERMISSIONS;
+        if let Some(acl) = &mut inode.acl {
+            acl.set_mode(mode);
+        }
     }
     let chown = request.uid.is_some() || request.gid.is_some();
     inode.uid = request.uid.unwrap_or(inode.uid);

@@ -5,12 +5,13 @@ use proto::limits::{XATTR_BYTES_MAX, XATTR_NAME_BYTES_MAX};
 use proto::types::MODE_STICKY;
 use proto::wire::Reply;
 use proto::wire::messages::{
-    self as msg, ACCESS_READ, ACCESS_WRITE, GetXattr, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR, ListXattr,
-    RemoveXattr, SetXattr, XATTR_CREATE, XATTR_REPLACE, XattrNames, XattrValue,
+    self as msg, ACCESS_READ, ACCESS_WRITE, GetXattr, LOCK_UPDATE, LOCK_XATTR, ListXattr, RemoveXattr,
+    SetXattr, XATTR_CREATE, XATTR_REPLACE, XattrNames, XattrValue,
 };
 use proto::{Code, Cred, Fid, FileKind};
 use store::Value;
 
+use super::acl;
 use crate::mdt::inode::Inode;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, keys};
 use crate::target::keys::behind;
@@ -25,10 +26,15 @@ impl Mdt {
     pub(in crate::mdt) fn get_xattr(&self, ctx: &Ctx, request: &GetXattr) -> Outcome {
         let found = self.read_and_keep(ctx, request.fid, LOCK_XATTR, || {
             let Some(inode) = self.find_inode(request.fid)? else { return Ok(None) };
-            check_name(&request.name)?;
-            check_read(&request.name, &inode, &request.cred)?;
-            let value = self.find_xattr(&inode, &request.name)?.ok_or(Code::NoXattr)?;
-            Ok(Some((inode, value.bytes)))
+            let value = match acl::kind(&request.name) {
+                Some(kind) => acl::get(&inode, kind)?,
+                None => {
+                    check_name(&request.name)?;
+                    check_read(&request.name, &inode, &request.cred)?;
+                    self.find_xattr(&inode, &request.name)?.ok_or(Code::NoXattr)?.bytes
+                }
+            };
+            Ok(Some((inode, value)))
         })?;
         let (_, value, lock) = found.ok_or(Code::Stale)?;
         Ok(Done::unchanged(Reply::GetXattr(XattrValue { value, lock })))
@@ -37,6 +43,11 @@ impl Mdt {
     pub(in crate::mdt) fn set_xattr(&self, ctx: &Ctx, request: &SetXattr) -> Outcome {
         let _inode = self.locks.inodes(&[request.fid]);
         let mut inode = self.inode(request.fid)?;
+        if let Some(kind) = acl::kind(&request.name) {
+            acl::set(&mut inode, kind, acl::parse(&request.value)?, &request.cred)?;
+            let changes = acl::changes(inode, request.time);
+            return self.commit(ctx, changes, Reply::SetXattr(msg::Done {}));
+        }
         check_name(&request.name)?;
         check_write(&request.name, &inode, &request.cred)?;
         if request.flags & !(XATTR_CREATE | XATTR_REPLACE) != 0 {
@@ -54,7 +65,7 @@ impl Mdt {
         inode.xattrs = true;
         inode.touch(request.time);
         let mut changes = Changes::default();
-        changes.put_inode(&inode, affected(&request.name));
+        changes.put_inode(&inode, AFFECTED);
         changes.put_raw(keys::xattr(inode.fid, &request.name), request.value.clone());
         self.commit(ctx, changes, Reply::SetXattr(msg::Done {}))
     }
@@ -62,7 +73,9 @@ impl Mdt {
     pub(in crate::mdt) fn list_xattr(&self, ctx: &Ctx, request: &ListXattr) -> Outcome {
         let found = self.read_and_keep(ctx, request.fid, LOCK_XATTR, || {
             let Some(inode) = self.find_inode(request.fid)? else { return Ok(None) };
-            let names = if inode.xattrs { self.xattr_names(inode.fid)? } else { Vec::new() };
+            let mut names = if inode.xattrs { self.xattr_names(inode.fid)? } else { Vec::new() };
+            names.extend(acl::names(&inode));
+            names.sort_unstable();
             Ok(Some((inode, names)))
         })?;
         let (_, names, lock) = found.ok_or(Code::Stale)?;
@@ -72,12 +85,17 @@ impl Mdt {
     pub(in crate::mdt) fn remove_xattr(&self, ctx: &Ctx, request: &RemoveXattr) -> Outcome {
         let _inode = self.locks.inodes(&[request.fid]);
         let mut inode = self.inode(request.fid)?;
+        if let Some(kind) = acl::kind(&request.name) {
+            acl::set(&mut inode, kind, None, &request.cred)?;
+            let changes = acl::changes(inode, request.time);
+            return self.commit(ctx, changes, Reply::RemoveXattr(msg::Done {}));
+        }
         check_name(&request.name)?;
         check_write(&request.name, &inode, &request.cred)?;
         self.find_xattr(&inode, &request.name)?.ok_or(Code::NoXattr)?;
         inode.touch(request.time);
         let mut changes = Changes::default();
-        changes.put_inode(&inode, affected(&request.name));
+        changes.put_inode(&inode, AFFECTED);
         changes.remove(keys::xattr(inode.fid, &request.name));
         self.commit(ctx, changes, Reply::RemoveXattr(msg::Done {}))
     }
@@ -106,7 +124,7 @@ impl Mdt {
     }
 }
 
-/// Names belong to one of the spaces that Linux has; access control lists are not kept.
+/// Names belong to one of the spaces that Linux has. Access control lists are none of these ([`super::acl`]).
 fn check_name(name: &[u8]) -> Result<(), Code> {
     let space = name.iter().position(|&byte| byte == b'.').map(|dot| &name[..dot]);
     match space {
@@ -118,10 +136,8 @@ fn check_name(name: &[u8]) -> Result<(), Code> {
     }
 }
 
-/// What others see change with the attribute: an access control list decides who may do what, and every change has a time.
-fn affected(name: &[u8]) -> u32 {
-    if name.starts_with(b"system.posix_acl_") { LOCK_PERM | LOCK_XATTR } else { LOCK_XATTR | LOCK_UPDATE }
-}
+/// What others see change with an attribute: every change has a time.
+const AFFECTED: u32 = LOCK_XATTR | LOCK_UPDATE;
 
 fn is_of(space: &[u8], name: &[u8]) -> bool {
     name.starts_with(space)
@@ -179,7 +195,7 @@ mod tests {
         assert_eq!(get("trusted.b", user(5)), Err(Code::NoXattr));
         assert_eq!(get("user.a", user(5)), Ok(Bytes::from("value")));
         for (bad, code) in [
-            ("system.posix_acl_access", Code::NotSupported),
+            ("system.posix_acl", Code::NotSupported),
             ("user.", Code::Invalid),
             ("plain", Code::NotSupported),
         ] {
