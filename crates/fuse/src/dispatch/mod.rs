@@ -62,6 +62,7 @@ impl Dispatcher {
 impl Serve for Dispatcher {
     fn serve(&self, request: Request<'_>, reply: Reply) {
         let caller = caller::of_process(request.uid, request.gid, request.pid);
+        let caller = Caller { umask: umask(&request.operation), ..caller };
         let asked = Asked { node: request.node, caller, reply };
         match request.operation {
             Operation::Lookup { name } => self.lookup(asked, name),
@@ -69,8 +70,8 @@ impl Serve for Dispatcher {
             Operation::SetAttr(change) => self.set_attr(asked, change),
             Operation::ReadLink => self.read_link(asked),
             Operation::Symlink { name, target } => self.symlink(asked, name, target),
-            Operation::MkNod { name, mode, rdev, umask } => self.make_node(asked, name, mode & !umask, rdev),
-            Operation::MkDir { name, mode, umask } => self.make_dir(asked, name, mode & !umask),
+            Operation::MkNod { name, mode, rdev, .. } => self.make_node(asked, name, mode, rdev),
+            Operation::MkDir { name, mode, .. } => self.make_dir(asked, name, mode),
             Operation::Unlink { name } => self.unlink(asked, name),
             Operation::RmDir { name } => self.remove_dir(asked, name),
             Operation::Rename { name, new_parent, new_name, flags } => {
@@ -84,8 +85,8 @@ impl Serve for Dispatcher {
             Operation::RemoveXattr { name } => self.remove_xattr(asked, name),
             Operation::StatFs => self.stat_fs(asked),
             Operation::Open { flags, .. } => self.open(asked, flags),
-            Operation::Create { name, mode, umask, flags } => self.create(asked, name, mode & !umask, flags),
-            Operation::TmpFile { mode, umask, flags } => self.create_unnamed(asked, mode & !umask, flags),
+            Operation::Create { name, mode, flags, .. } => self.create(asked, name, mode, flags),
+            Operation::TmpFile { mode, flags, .. } => self.create_unnamed(asked, mode, flags),
             Operation::Read(read) => self.read(asked, read),
             Operation::Write(write) => self.write(asked, write),
             Operation::Flush { handle, .. } => self.flush(asked, handle),
@@ -118,6 +119,17 @@ impl Serve for Dispatcher {
     }
 
     fn gone(&self) {}
+}
+
+/// The umask of the process that asks. Only the MDT knows whether it counts: not where a default ACL does.
+fn umask(operation: &Operation<'_>) -> u32 {
+    match operation {
+        Operation::MkNod { umask, .. }
+        | Operation::MkDir { umask, .. }
+        | Operation::Create { umask, .. }
+        | Operation::TmpFile { umask, .. } => *umask,
+        _ => 0,
+    }
 }
 
 fn owned(name: &[u8]) -> Bytes {

@@ -102,7 +102,7 @@ pub fn start(device: OwnedFd, choice: Choice, serve: Arc<dyn Serve>, ends: Ends)
         Choice::Dev => Err("another engine is wanted".to_owned()),
         Choice::Auto | Choice::Uring => uring::usable(),
     };
-    let agreed = agree(&device, Wish { uring: usable.is_ok(), ..Wish::default() })?;
+    let agreed = agree(&device, Wish { uring: usable.is_ok(), acl: true, ..Wish::default() })?;
     let offered = usable.and_then(|()| match agreed.has(flags::OVER_IO_URING) {
         true => Ok(()),
         false => Err("the kernel does not offer it".to_owned()),
