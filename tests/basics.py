@@ -1,11 +1,13 @@
 """What one needs to live in a file system, on a weft mount: `basics.py MOUNTPOINT`."""
 
+import ctypes
 import errno
 import hashlib
 import mmap
 import os
 import random
 import stat
+import subprocess
 import sys
 import tempfile
 import threading
@@ -249,6 +251,142 @@ def test_permissions():
     os.chmod(path("shared"), 0o2775)
     put("shared/inherits", b"")
     assert os.stat(path("shared/inherits")).st_gid == 4242
+
+
+def libc(name, *args):
+    function = getattr(ctypes.CDLL(None, use_errno=True), name)
+    if function(*args) != 0:
+        raise OSError(ctypes.get_errno(), name)
+
+
+def fallocate(fd, mode, offset, length):
+    libc("fallocate", fd, mode, ctypes.c_long(offset), ctypes.c_long(length))
+
+
+def test_space_is_reserved_and_given_back():
+    keep, punch, zero = 1, 2, 16
+    with open(path("space"), "w+b") as file:
+        fd = file.fileno()
+        fallocate(fd, 0, 0, 4 << 20)
+        info = os.fstat(fd)
+        assert info.st_size == 4 << 20 and info.st_blocks >= 8192, info
+        fallocate(fd, keep, 0, 8 << 20)
+        assert os.fstat(fd).st_size == 4 << 20
+        os.pwrite(fd, b"x" * 300_000, 1 << 20)
+        fallocate(fd, punch | keep, 1_100_000, 50_000)
+        fallocate(fd, zero, 1_200_000, 10)
+        data = os.pread(fd, 300_000, 1 << 20)
+        for at in range(300_000):
+            offset = at + (1 << 20)
+            hole = 1_100_000 <= offset < 1_150_000 or 1_200_000 <= offset < 1_200_010
+            assert data[at] == (0 if hole else 120), offset
+        fallocate(fd, zero, 4 << 20, 1 << 20)
+        assert os.fstat(fd).st_size == 5 << 20
+        fallocate(fd, punch | keep, 0, 5 << 20)
+        assert os.fstat(fd).st_blocks == 0 and os.fstat(fd).st_size == 5 << 20
+        for mode in (8, 32):
+            fails(errno.EOPNOTSUPP, fallocate, fd, mode, 0, 4096)
+
+
+def test_data_and_holes_are_found():
+    with open(path("sparse"), "w+b") as file:
+        fd = file.fileno()
+        fails(errno.ENXIO, os.lseek, fd, 0, os.SEEK_DATA)
+        os.pwrite(fd, b"x" * 5000, 1 << 20)
+        os.pwrite(fd, b"x", 3 << 20)
+        assert os.lseek(fd, 0, os.SEEK_HOLE) == 0
+        assert os.lseek(fd, 0, os.SEEK_DATA) == 1 << 20
+        assert os.lseek(fd, 1 << 20, os.SEEK_HOLE) == (1 << 20) + 5000
+        assert os.lseek(fd, (1 << 20) + 5000, os.SEEK_DATA) == 3 << 20
+        assert os.lseek(fd, 3 << 20, os.SEEK_HOLE) == (3 << 20) + 1
+        fails(errno.ENXIO, os.lseek, fd, (3 << 20) + 1, os.SEEK_HOLE)
+
+
+def test_ranges_are_copied():
+    data = random.Random(5).randbytes(3_000_000)
+    put("source", data)
+    with open(path("source"), "rb") as source, open(path("target"), "w+b") as target:
+        assert os.copy_file_range(source.fileno(), target.fileno(), 4_000_000, 0, 1000) == 3_000_000
+        assert os.copy_file_range(source.fileno(), target.fileno(), 10, 3_000_000, 0) == 0
+        assert os.copy_file_range(target.fileno(), target.fileno(), 500, 1000, 0) == 500
+        fails(errno.EINVAL, os.copy_file_range, target.fileno(), target.fileno(), 500, 0, 499)
+    assert get("target") == data[:500] + bytes(500) + data
+
+
+def test_files_without_names():
+    at, follow = -100, 0x400
+
+    def link(fd, name):
+        libc("linkat", at, f"/proc/self/fd/{fd}".encode(), at, path(name).encode(), follow)
+
+    fd = os.open(root, os.O_TMPFILE | os.O_RDWR, 0o600)
+    os.write(fd, b"no name")
+    assert os.fstat(fd).st_nlink == 0
+    link(fd, "a name")
+    assert os.fstat(fd).st_nlink == 1 and get("a name") == b"no name"
+    os.close(fd)
+    fd = os.open(root, os.O_TMPFILE | os.O_RDWR | os.O_EXCL, 0o600)
+    fails(errno.ENOENT, link, fd, "none")
+    os.close(fd)
+
+
+def test_names_change_places():
+    at, noreplace, exchange, whiteout = -100, 1, 2, 4
+
+    def rename(old, new, flags):
+        libc("renameat2", at, path(old).encode(), at, path(new).encode(), flags)
+
+    put("one", b"1")
+    os.makedirs(path("places/two"))
+    put("places/two/inner", b"2")
+    fails(errno.EEXIST, rename, "one", "places", noreplace)
+    fails(errno.EINVAL, rename, "one", "three", whiteout)
+    fails(errno.ENOENT, rename, "one", "three", exchange)
+    rename("one", "places/two", exchange)
+    assert get("places/two") == b"1" and get("one/inner") == b"2" and os.stat(path("places")).st_nlink == 2
+
+
+def test_acls():
+    def run(user, *command):
+        who = {"user": user, "group": user, "extra_groups": []} if user else {}
+        return subprocess.run(command, capture_output=True, text=True, **who)
+
+    def check(user, *command):
+        done = run(user, *command)
+        assert done.returncode == 0, done
+        return done.stdout
+
+    # Others have to get there.
+    os.chmod(root, 0o755)
+    put("listed", b"secret")
+    name = path("listed")
+    os.chmod(name, 0o600)
+    assert run(1000, "cat", name).returncode != 0
+    check(0, "setfacl", "-m", "u:1000:r,g:2000:rw", name)
+    assert os.stat(name).st_mode & 0o777 == 0o660
+    assert check(1000, "cat", name) == "secret"
+    check(2000, "sh", "-c", f"echo more >> '{name}'")
+    assert run(1000, "sh", "-c", f"echo more >> '{name}'").returncode != 0
+    os.chmod(name, 0o640)
+    assert "group:2000:rw-\t#effective:r--" in check(0, "getfacl", "-pn", name)
+    assert run(2000, "sh", "-c", f"echo more >> '{name}'").returncode != 0
+    assert run(1000, "setfacl", "-m", "u:1001:r", name).returncode != 0
+    check(0, "setfacl", "-b", name)
+    assert run(1000, "cat", name).returncode != 0
+    fails(errno.ENODATA, os.getxattr, name, "system.posix_acl_access")
+    os.mkdir(path("heirs"))
+    check(0, "setfacl", "-d", "-m", "u:1000:rwx,o::-", path("heirs"))
+    old = os.umask(0o077)
+    put("heirs/new", b"")
+    os.mkdir(path("heirs/sub"))
+    put("plain", b"")
+    os.umask(old)
+    modes = [os.stat(path(*names)).st_mode & 0o777 for names in (["heirs", "new"], ["heirs", "sub"], ["plain"])]
+    assert modes == [0o660, 0o770, 0o600], [oct(mode) for mode in modes]
+    assert "default:user:1000:rwx" in check(0, "getfacl", "-pn", path("heirs/sub"))
+    os.symlink("listed", path("link to listed"))
+    fails(errno.EOPNOTSUPP, os.setxattr, path("link to listed"), "system.posix_acl_access", b"\2\0\0\0",
+          follow_symlinks=False)
 
 
 def test_locks():

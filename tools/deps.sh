@@ -5,7 +5,7 @@ set -eu
 
 # Commands that have to be there, and the packages that bring them.
 up="cc:gcc ld:binutils fusermount3:fuse3"
-test="bc:bc fio:fio git:git ip:iproute2 python3:python3 sqlite3:sqlite3 unshare:util-linux"
+test="bc:bc setfacl:acl fio:fio git:git ip:iproute2 python3:python3 sqlite3:sqlite3 unshare:util-linux"
 
 case ${1:-} in
   up) wanted=$up ;;
