@@ -1,0 +1,1 @@
+"""Cases of coherence.py, a module for each kind."""

@@ -1,0 +1,67 @@
+# One file system with two mounts on this host, for tests of what one sees of the other. Sourced after lib.sh.
+#
+# The cluster has a network namespace of its own with nothing but `lo`, so that no port is taken and nobody else
+# reaches it. TWO=tcp (the default): an MGS, an MDS and two OSSes in four processes, two mounts over tcp.
+# TWO=up: `weft up --listen` is the first mount, with every server in its process; the second comes over tcp.
+# WEFT_MOUNT: further options of the mounts, for example fuse_engine=dev.
+
+two_id=$((RANDOM % 9000 + 1000))
+two_ns=w2$two_id
+two_fsname=w2$two_id
+two_a=$work/a
+two_b=$work/b
+
+in_two() { nsenter --net="/run/netns/$two_ns" "$@"; }
+
+# two_serve NAME PORT DIR...
+two_serve() {
+  local name=$1 port=$2
+  shift 2
+  # Not through a function: the process that is remembered has to be the server's own.
+  nsenter --net="/run/netns/$two_ns" "$WEFT" serve "$@" --listen "127.0.0.1:$port@tcp" --server "$name" \
+    >"$work/$name.log" 2>&1 &
+  echo $! >> "$work/two.pids"
+}
+
+two_mount() {
+  in_two "$WEFT" mount "127.0.0.1:7001@tcp:/$two_fsname" "$1" ${WEFT_MOUNT:+-o "$WEFT_MOUNT"} && mountpoint -q "$1"
+}
+
+two_up() {
+  mkdir -p "$two_a" "$two_b"
+  ip netns add "$two_ns" || return 1
+  in_two ip link set lo up
+  : > "$work/two.pids"
+  if [ "${TWO:-tcp}" = up ]; then
+    in_two "$WEFT" up "$two_a" --data "$work/two.data" --fsname "$two_fsname" --listen 127.0.0.1:7001@tcp || return 1
+  else
+    local n
+    "$WEFT" format --mgs --fsname "$two_fsname" "$work/two.mgs" || return 1
+    "$WEFT" format --mdt --fsname "$two_fsname" --index 0 --mgsnode 127.0.0.1:7001@tcp "$work/two.mdt" || return 1
+    for n in 0 1 2 3; do
+      "$WEFT" format --ost --fsname "$two_fsname" --index $n --mgsnode 127.0.0.1:7001@tcp "$work/two.ost$n" || return 1
+    done
+    two_serve two-mgs 7001 "$work/two.mgs"
+    two_serve two-mds 7002 "$work/two.mdt"
+    two_serve two-oss1 7003 "$work/two.ost0" "$work/two.ost1"
+    two_serve two-oss2 7004 "$work/two.ost2" "$work/two.ost3"
+    two_mount "$two_a" || return 1
+  fi
+  two_mount "$two_b" || return 1
+  chmod 755 "$work" "$two_a"
+}
+
+two_down() {
+  local mount pid
+  for mount in "$two_b" "$two_a"; do
+    mountpoint -q "$mount" || continue
+    umount "$mount" 2>/dev/null || { echo "$mount is busy"; umount -l "$mount"; }
+  done
+  if [ "${TWO:-tcp}" = up ]; then "$WEFT" down "$two_a" >/dev/null 2>&1; fi
+  if [ -e "$work/two.pids" ]; then
+    while read -r pid; do kill "$pid" 2>/dev/null; done < "$work/two.pids"
+    while read -r pid; do tail --pid="$pid" -f /dev/null; done < "$work/two.pids"
+  fi
+  ip netns del "$two_ns" 2>/dev/null
+  rm -rf "/etc/weft/$two_fsname".*.key
+}
