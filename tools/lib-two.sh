@@ -33,7 +33,8 @@ two_up() {
   in_two ip link set lo up
   : > "$work/two.pids"
   if [ "${TWO:-tcp}" = up ]; then
-    in_two "$WEFT" up "$two_a" --data "$work/two.data" --fsname "$two_fsname" --listen 127.0.0.1:7001@tcp || return 1
+    in_two "$WEFT" up "$two_a" --data "$work/two.data" --fsname "$two_fsname" --listen 127.0.0.1:7001@tcp \
+      ${WEFT_MOUNT:+-o "$WEFT_MOUNT"} || return 1
   else
     local n
     "$WEFT" format --mgs --fsname "$two_fsname" "$work/two.mgs" || return 1

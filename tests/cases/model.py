@@ -187,6 +187,22 @@ def model_disjoint_regions(a, b, run):
 NAMES = [f"{directory}{name}" for directory in ("", "d/", "e/", "d/s/") for name in ("x", "y", "z")] + ["d", "e", "d/s"]
 
 
+RENAMES = {"rename": 0, "exchange": RENAME_EXCHANGE, "noreplace": RENAME_NOREPLACE}
+
+
+def rename(old, new, flags):
+    """Renames. A rename between directories that finds a directory under a name where this mount has not seen it yet
+    is told ESTALE by the kernel itself, which cannot move its entry while it holds the rename lock."""
+    try:
+        renameat2(old, new, flags)
+    except OSError as failed:
+        if failed.errno != errno.ESTALE:
+            raise
+        for name in (old, new):
+            result(os.lstat, name)
+        renameat2(old, new, flags)
+
+
 def tree_step(request, top):
     """One operation on the tree below `top`."""
     kind, one, two, number = request
@@ -205,12 +221,8 @@ def tree_step(request, top):
         os.unlink(first)
     elif kind == "rmdir":
         os.rmdir(first)
-    elif kind == "rename":
-        os.rename(first, second)
-    elif kind == "exchange":
-        renameat2(first, second, RENAME_EXCHANGE)
-    elif kind == "noreplace":
-        renameat2(first, second, RENAME_NOREPLACE)
+    elif kind in RENAMES:
+        rename(first, second, RENAMES[kind])
     elif kind == "link":
         os.link(first, second, follow_symlinks=False)
     elif kind == "symlink":

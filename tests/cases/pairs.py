@@ -158,63 +158,54 @@ class Local:
     def outcomes(self, one, two, state):
         """What (result of one, result of two, tree) may be."""
         if (one, two, state) not in self.known:
-            self.known[one, two, state] = [self.outcome(one, two, state, order) for order in (False, True)]
+            orders = [self.outcome([one, two], state), self.outcome([two, one], state)]
+            self.known[one, two, state] = [orders[0], (orders[1][1], orders[1][0], orders[1][2])]
         return self.known[one, two, state]
 
-    def outcome(self, one, two, state, swapped):
+    def alone(self, one, state):
+        """(result, tree) of one operation."""
+        if (one, state) not in self.known:
+            self.known[one, state] = self.outcome([one], state)
+        return self.known[one, state]
+
+    def outcome(self, operations, state):
         top = tempfile.mkdtemp(prefix="coherence.", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
         try:
             prepare(top, state)
-            said = {}
-            for name, slot in ((two, 1), (one, 0)) if swapped else ((one, 0), (two, 1)):
-                said[slot] = result(OPERATIONS[name], top)
-            return said[0], said[1], tree(top)
+            return (*(result(OPERATIONS[name], top) for name in operations), tree(top))
         finally:
             shutil.rmtree(top)
 
 
 # A kernel looks up one name after the other. Where an operation has two, these results come from names as they were
-# at two moments, with the tree that the other operation alone gives. {(operation, other): its results}
-BY_TWO_LOOKUPS = {
-    # The file was found, and replaced before it got its link: a local file system says so, too.
-    ("link_from", "rename_to"): {"ENOENT"},
-    ("link_from", "noreplace"): {"ENOENT"},
-    # It was found by its old name before, and by its new one after it moved: there, too.
-    ("link_to", "rename_to"): {"EEXIST"},
-    ("link_to", "noreplace"): {"EEXIST"},
-    ("noreplace", "rename_to"): {"EEXIST"},
-    ("noreplace", "noreplace"): {"EEXIST"},
-    # The directory that is to take x was found, and has become x: there, too.
-    ("rename_into", "rename_dir_to"): {"EINVAL"},
-    # Both names are one file already: the kernel has nothing to do, and asks no file system.
-    ("rename_to", "rename_to"): {None},
-    ("rename_to", "noreplace"): {None},
-    ("rename_dir_to", "rename_dir_to"): {None},
-    ("rename_from", "rename_from"): {None},
-    ("rename_into", "rename_into"): {None},
-    ("rename_over", "rename_over"): {None},
-}
+# at two moments, with the tree that the other operation alone leaves.
+MOVES = {"rename_to", "rename_dir_to", "rename_from", "rename_into", "rename_over", "exchange", "noreplace"}
 
 
-def by_two_lookups(got, allowed, one, two):
-    """Whether an outcome is one of those."""
-    for slot, (name, other) in enumerate(((one, two), (two, one))):
-        if got[slot] in BY_TWO_LOOKUPS.get((name, other), ()):
-            if any(got[1 - slot] == want[1 - slot] and got[2] == want[2] for want in alone(allowed, slot)):
-                return True
-    return False
+def by_two_lookups(one, other):
+    """Results that `one` may have beside `other`, but for those of doing one after the other."""
+    if one in MOVES and other in MOVES:
+        # Both names are one file by then (None): the kernel has nothing to do, and asks no file system. Or the
+        # directory that is to take x was found, and has become x (EINVAL): a local file system says so, too.
+        return {None, "EEXIST"} if one == "noreplace" else {None, "EINVAL"} if one == "rename_into" else {None}
+    # The file was found, and replaced before it got its link; or it was found by its old name, and has moved to the
+    # new one: a local file system says so, too.
+    if one == "link_from" and other in MOVES:
+        return {"ENOENT"}
+    if one == "link_to" and other in MOVES:
+        return {"EEXIST"}
+    return set()
 
 
-def alone(allowed, slot):
-    """Outcomes in which the operation of a slot did nothing."""
-    return [want for want in allowed if want[slot] is not None] or allowed
-
-
-def agrees(got, allowed, one, two):
-    """Whether an outcome is one of those. A listing is no single moment: it may have both names of a rename, or
+def agrees(got, local, one, two, state):
+    """Whether an outcome is one that a local file system gives. A listing is no single moment: it may have both names of a rename, or
     none."""
-    if got in allowed or by_two_lookups(got, allowed, one, two):
+    allowed = local.outcomes(one, two, state)
+    if got in allowed:
         return True
+    for slot, (name, other) in enumerate(((one, two), (two, one))):
+        if got[slot] in by_two_lookups(name, other) and (got[1 - slot], got[2]) == local.alone(other, state):
+            return True
     if "readdir" not in (one, two):
         return False
     listed = [slot for slot, name in enumerate((one, two)) if name == "readdir"]
@@ -255,7 +246,7 @@ def race(a, b, run, pairs, rounds):
         got = (said[0], said[1], left)
         if left != tree(path(b, name)):
             failures.append(f"{one} | {two} with {state}: the mounts disagree: {left} {tree(path(b, name))}")
-        elif not agrees(got, local.outcomes(one, two, state), one, two):
+        elif not agrees(got, local, one, two, state):
             failures.append(f"{one} | {two} with {state}: {got}, but one after the other gives "
                             + " or ".join(map(str, local.outcomes(one, two, state))))
         shutil.rmtree(path(a, name))
