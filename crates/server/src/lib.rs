@@ -17,6 +17,7 @@ use rt::BoxFuture;
 use store::{Label, Store, StoreError};
 
 pub use mdt::LockCounts;
+pub use ost::TokenCounts;
 use target::{Handler, Start, Target};
 
 /// How to serve a target.
@@ -65,6 +66,7 @@ pub enum StartError {
 pub struct Running {
     target: TargetId,
     lock_counts: Box<dyn Fn() -> LockCounts + Send + Sync>,
+    token_counts: Box<dyn Fn() -> TokenCounts + Send + Sync>,
     stop: Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>,
 }
 
@@ -77,6 +79,11 @@ impl Running {
     /// Locks of an MDT's inodes: what `ldlm.namespaces` shows. All zero for other targets.
     pub fn lock_counts(&self) -> LockCounts {
         (self.lock_counts)()
+    }
+
+    /// What an OST's clients hold of its objects, and how often they were called back.
+    pub fn token_counts(&self) -> TokenCounts {
+        (self.token_counts)()
     }
 
     /// Stops in order: what was acknowledged is durable afterwards.
@@ -140,8 +147,10 @@ async fn serve<H: Handler>(start: Start, config: &Config, label: Label) -> Resul
             target.close().await;
         })
     };
+    let token_handler = handler.clone();
     let lock_counts = Box::new(move || handler.lock_counts());
-    Ok(Running { target: id, lock_counts, stop: Box::new(stop) })
+    let token_counts = Box::new(move || token_handler.token_counts());
+    Ok(Running { target: id, lock_counts, token_counts, stop: Box::new(stop) })
 }
 
 /// Tells the MGS of the target; waits until it answers.

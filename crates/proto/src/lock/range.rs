@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ids::ObjectId;
+use crate::limits::SLOTS_MAX;
 use crate::wire::messages::{ObjectRange, RangeRevoked, RevokeRange, Token};
 
 pub use contention::{CONTENDED_NANOS, HOT_CONFLICTS, HOT_NANOS, HOT_WINDOW_NANOS, SMALL_BYTES};
@@ -35,6 +36,9 @@ pub const RANGES_MAX: usize = 1 << 20;
 pub const OBJECTS_MAX: usize = 1 << 20;
 /// Most requests of one session that wait in one table; beyond, they are refused.
 pub const WAITING_PER_SESSION_MAX: usize = 1024;
+/// Most accesses of one session that wait in one table; beyond, they are refused. Fewer than a session has reply slots,
+/// or none would be left for what it has to write before it can answer a callback.
+pub const USES_WAITING_PER_SESSION_MAX: usize = SLOTS_MAX as usize / 2;
 /// Most requests that wait for one object; beyond, they are refused.
 pub const WAITING_PER_OBJECT_MAX: usize = 16_384;
 /// Most objects of which nothing is held that are remembered for their contention.
@@ -246,7 +250,18 @@ struct Session {
     /// Objects of which it holds something.
     objects: BTreeSet<ObjectId>,
     /// Its requests that wait, and for which object.
-    waiting: BTreeMap<u64, ObjectId>,
+    waiting: BTreeMap<u64, (ObjectId, Purpose)>,
+}
+
+impl Session {
+    fn has_room_for(&self, purpose: Purpose) -> bool {
+        let waits = self.waiting.len();
+        let uses = || self.waiting.values().filter(|(_, of)| *of == Purpose::Use).count();
+        match purpose {
+            Purpose::Hold => waits < WAITING_PER_SESSION_MAX,
+            Purpose::Use => waits < USES_WAITING_PER_SESSION_MAX || uses() < USES_WAITING_PER_SESSION_MAX,
+        }
+    }
 }
 
 /// The held ranges of a target's objects. An object of which nothing is held costs nothing.
@@ -279,11 +294,16 @@ impl Table {
         }
     }
 
+    /// Switches something from now on.
+    pub fn set(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
     /// Somebody asks. `now` in nanoseconds; it never goes back.
     pub fn ask(&mut self, now: u64, object: ObjectId, ask: Ask) -> Answer {
         assert!(ask.range.start < ask.range.end, "who asks wants something");
         self.fade(now);
-        let waits = self.sessions.get(&ask.holder).map_or(0, |session| session.waiting.len());
+        let room = self.sessions.get(&ask.holder).is_none_or(|session| session.has_room_for(ask.purpose));
         let (known, ranges, objects) = (self.objects.contains_key(&object), self.ranges, self.objects.len());
         let entry = self.objects.entry(object).or_default();
         let mut answer = None;
@@ -296,13 +316,12 @@ impl Table {
                 answer = Some(Answer::Contended);
             }
         }
-        if answer.is_none() && (waits >= WAITING_PER_SESSION_MAX || entry.waiting() >= WAITING_PER_OBJECT_MAX)
-        {
+        if answer.is_none() && (!room || entry.waiting() >= WAITING_PER_OBJECT_MAX) {
             answer = Some(Answer::Full);
         }
         if answer.is_none() {
             entry.arrive(ask);
-            self.sessions.entry(ask.holder).or_default().waiting.insert(ask.id, object);
+            self.sessions.entry(ask.holder).or_default().waiting.insert(ask.id, (object, ask.purpose));
         }
         self.settle(now, object);
         answer.unwrap_or_else(|| self.answer_at_once(ask.id))
@@ -366,7 +385,7 @@ impl Table {
     /// Nobody waits for the answer to request `id` any more.
     pub fn abandon(&mut self, now: u64, holder: Holder, id: u64) {
         let Some(session) = self.sessions.get_mut(&holder) else { return };
-        let Some(object) = session.waiting.remove(&id) else { return };
+        let Some((object, _)) = session.waiting.remove(&id) else { return };
         if let Some(entry) = self.objects.get_mut(&object) {
             entry.abandon(id);
         }
@@ -374,11 +393,11 @@ impl Table {
         self.settle(now, object);
     }
 
-    /// The session is over: it holds nothing, and waits for nothing.
-    pub fn drop_session(&mut self, now: u64, holder: Holder) {
-        let Some(session) = self.sessions.remove(&holder) else { return };
+    /// The session is over: it holds nothing, and waits for nothing. Gives its requests that waited.
+    pub fn drop_session(&mut self, now: u64, holder: Holder) -> Vec<u64> {
+        let Some(session) = self.sessions.remove(&holder) else { return Vec::new() };
         let mut objects = session.objects;
-        objects.extend(session.waiting.into_values());
+        objects.extend(session.waiting.values().map(|(object, _)| *object));
         for object in objects {
             let Some(entry) = self.objects.get_mut(&object) else { continue };
             let before = entry.ranges();
@@ -386,6 +405,7 @@ impl Table {
             self.ranges = self.ranges + entry.ranges() - before;
             self.settle(now, object);
         }
+        session.waiting.into_keys().collect()
     }
 
     /// The object is no more: nothing of it is held.

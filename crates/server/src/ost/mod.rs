@@ -1,20 +1,27 @@
 //! An object storage target: sessions on the one side, [`Objects`] on the other.
 
 mod copy;
+mod glimpse;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::limits::{BULK_BYTES_MAX, FILE_BYTES_MAX, STRIPES_MAX};
+use proto::lock::range::{Holder, Range, Settings};
 use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
 use proto::{Code, ObjectId, Timestamp};
 use store::object::Extra;
 use store::{Change, Objects, Store, StoreError};
 
-use crate::target::{Ctx, Done, Env, Handler, Recorder, code_of};
+use crate::target::{Ctx, Done, Env, Handler, Recorder, Recovery, Session, code_of};
+use glimpse::Glimpses;
+use tokens::{Tokens, Using};
+
+pub use tokens::TokenCounts;
 
 /// Most objects that one request destroys.
 const DESTROY_COUNT_MAX: usize = 4096;
@@ -25,24 +32,35 @@ const LIST_COUNT_MAX: u32 = 4096;
 pub struct Ost {
     objects: Arc<Objects>,
     store: Arc<Store>,
+    recovery: Arc<Recovery>,
+    tokens: Arc<Tokens>,
+    glimpses: Arc<Glimpses>,
 }
 
 impl Handler for Ost {
     type Session = ();
 
     async fn open(env: Env) -> Result<Ost, StoreError> {
-        Ok(Ost { objects: Objects::open(&env.rt, env.store.clone()).await?, store: env.store.clone() })
+        let tokens = Tokens::new(&env, Settings::default());
+        Ok(Ost {
+            objects: Objects::open(&env.rt, env.store.clone()).await?,
+            store: env.store.clone(),
+            recovery: env.recovery.clone(),
+            glimpses: Glimpses::new(&env, tokens.clone()),
+            tokens,
+        })
     }
 
     async fn handle(&self, ctx: &Ctx<()>, request: Request, bulk: Vec<Bytes>) -> Result<Done, Code> {
         match request {
             Request::Write(write) => self.write(ctx, write, bulk).await,
-            Request::Read(read) => self.read(read).await,
+            Request::Read(read) => self.read(ctx, read).await,
             Request::Punch(punch) => self.punch(ctx, punch).await,
-            Request::GetObjectAttr(get) => {
-                check_id(get.object)?;
-                let attr = self.objects.attr(get.object).map_err(|error| code_of(&error))?;
-                Ok(Done::unchanged(Reply::GetObjectAttr(attr)))
+            Request::GetObjectAttr(get) => self.get_attr(ctx, get.object).await,
+            Request::Enqueue(enqueue) => self.enqueue(ctx, &enqueue).await,
+            Request::CancelRanges(cancel) => {
+                self.tokens.cancel(holder(ctx), &cancel);
+                Ok(Done::unchanged(Reply::CancelRanges(msg::Done {})))
             }
             Request::SeekObject(seek) => {
                 check_id(seek.object)?;
@@ -65,6 +83,14 @@ impl Handler for Ost {
         matches!(request, Request::Punch(_) | Request::Destroy(_))
     }
 
+    fn ended(&self, session: &Session<()>) {
+        self.tokens.drop_session(Holder(session.handle()));
+    }
+
+    fn token_counts(&self) -> TokenCounts {
+        TokenCounts { glimpses: self.glimpses.count(), ..self.tokens.counts() }
+    }
+
     async fn finish(&self) {
         if let Err(error) = self.objects.close().await {
             tracing::error!(%error, "the objects did not close in order");
@@ -73,6 +99,49 @@ impl Handler for Ost {
 }
 
 impl Ost {
+    async fn enqueue(&self, ctx: &Ctx<()>, enqueue: &msg::Enqueue) -> Result<Done, Code> {
+        check_id(enqueue.object)?;
+        // Who cannot be called back is granted nothing.
+        if ctx.session().features() & msg::FEATURE_LOCKS == 0 {
+            return Err(Code::NotSupported);
+        }
+        let token = match enqueue.restate {
+            true if self.recovery.is_active() => self.tokens.restate(holder(ctx), enqueue)?,
+            // Others may have been granted it meanwhile.
+            true => return Err(Code::Invalid),
+            false => self.tokens.enqueue(holder(ctx), enqueue).await?,
+        };
+        Ok(Done::unchanged(Reply::Enqueue(token)))
+    }
+
+    async fn get_attr(&self, ctx: &Ctx<()>, object: ObjectId) -> Result<Done, Code> {
+        check_id(object)?;
+        // Before the object is looked at: what is sent meanwhile is in it then.
+        let unsent = self.glimpses.glimpse(object, holder(ctx)).await?;
+        let mut attr = self.objects.attr(object).map_err(|error| code_of(&error))?;
+        if let Some(unsent) = unsent {
+            attr.size = attr.size.max(unsent.size);
+            attr.mtime = attr.mtime.max(unsent.time);
+            attr.ctime = attr.ctime.max(unsent.time);
+        }
+        Ok(Done::unchanged(Reply::GetObjectAttr(attr)))
+    }
+
+    /// Locks a range for an access of a client that does not hold it.
+    async fn lock_for(
+        &self,
+        ctx: &Ctx<()>,
+        object: ObjectId,
+        write: bool,
+        range: Range,
+    ) -> Result<Option<Using<'_>>, Code> {
+        // A replay had the range when it was carried out first; those who hold it now waited for it then.
+        if ctx.replay.is_some() {
+            return Ok(None);
+        }
+        self.tokens.use_range(object, holder(ctx), write, range).await
+    }
+
     async fn write(&self, ctx: &Ctx<()>, write: msg::Write, bulk: Vec<Bytes>) -> Result<Done, Code> {
         check_id(write.object)?;
         check_time(write.time)?;
@@ -80,9 +149,12 @@ impl Ost {
         if len > BULK_BYTES_MAX {
             return Err(Code::TooBig);
         }
-        if write.offset.checked_add(len as u64).is_none_or(|end| end > FILE_BYTES_MAX) {
-            return Err(Code::TooLarge);
-        }
+        let end = write.offset.checked_add(len as u64).filter(|end| *end <= FILE_BYTES_MAX);
+        let range = Range { start: write.offset, end: end.ok_or(Code::TooLarge)? };
+        let _locked = match write.locked {
+            true => self.lock_for(ctx, write.object, true, range).await?,
+            false => None,
+        };
         let extra = record(ctx.recorder(), Reply::Write);
         let written =
             self.objects.write(write.object, write.offset, bulk, write.time, ctx.replay, extra).await;
@@ -90,11 +162,16 @@ impl Ost {
         Ok(Done::changed(Reply::Write(attr), transno))
     }
 
-    async fn read(&self, read: msg::Read) -> Result<Done, Code> {
+    async fn read(&self, ctx: &Ctx<()>, read: msg::Read) -> Result<Done, Code> {
         check_id(read.object)?;
         if read.len as usize > BULK_BYTES_MAX {
             return Err(Code::TooBig);
         }
+        let range = Range { start: read.offset, end: read.offset.saturating_add(u64::from(read.len)) };
+        let _locked = match read.locked {
+            true => self.lock_for(ctx, read.object, false, range).await?,
+            false => None,
+        };
         let found = self.objects.read(read.object, read.offset, read.len).await;
         let (bulk, size) = found.map_err(|error| code_of(&error))?;
         Ok(Done { bulk, ..Done::unchanged(Reply::Read(msg::ReadDone { size })) })
@@ -144,6 +221,7 @@ impl Ost {
             .destroy(&destroy.objects, ctx.replay, extra)
             .await
             .map_err(|error| code_of(&error))?;
+        self.tokens.drop_objects(&destroy.objects);
         Ok(Done::changed(Reply::Destroy(msg::Done {}), transno))
     }
 
@@ -160,6 +238,11 @@ fn record(recorder: Recorder, reply: impl FnOnce(msg::ObjectAttr) -> Reply + Sen
     Box::new(move |attr| -> Vec<Change> {
         recorder.record(&reply(attr.clone())).map(|(change, _)| change).into_iter().collect()
     })
+}
+
+/// The session, as one that holds ranges.
+fn holder(ctx: &Ctx<()>) -> Holder {
+    Holder(ctx.session().handle())
 }
 
 fn check_id(id: ObjectId) -> Result<(), Code> {

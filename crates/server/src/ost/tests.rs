@@ -1,5 +1,8 @@
 //! An OST as its peers see it: an MGS and an OST in one simulated process.
 
+mod fake;
+mod tokens;
+
 use bytes::Bytes;
 use proto::wire::messages as msg;
 use proto::{ClientId, Code, Fid, FsName, Nid, ObjectId, TargetId, Timestamp};

@@ -36,7 +36,7 @@ pub use recovery::Recovery;
 pub use session::Session;
 pub use stop::Stop;
 
-use crate::LockCounts;
+use crate::{LockCounts, TokenCounts};
 use gauge::Gauge;
 use session::Sessions;
 use slot::Begin;
@@ -131,6 +131,11 @@ pub trait Handler: Send + Sync + Sized + 'static {
     /// How many inode bits are granted, and how often.
     fn lock_counts(&self) -> LockCounts {
         LockCounts::default()
+    }
+
+    /// What is held of objects, and how often something happened with it.
+    fn token_counts(&self) -> TokenCounts {
+        TokenCounts::default()
     }
 
     /// The last step before the store is closed; no request is under way.

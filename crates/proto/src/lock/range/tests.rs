@@ -424,7 +424,7 @@ fn there_is_an_end_to_what_can_be_held_and_awaited() {
     }
     let id = world.write(A, 5, 6);
     assert_eq!(world.answers.get(&id), Some(&Answer::Contended));
-    for _ in 0..WAITING_PER_SESSION_MAX {
+    for _ in 0..USES_WAITING_PER_SESSION_MAX {
         let id = world.ask(C, Purpose::Use, true, range(0, 1));
         assert!(world.waits(id));
     }

@@ -1,0 +1,238 @@
+//! Ranges between real sessions, over a simulated network.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use proto::wire::messages as msg;
+use proto::{Code, ObjectId};
+use rt::sim::{Options, Sim};
+use rt::sync::oneshot;
+
+use super::fake::{Fake, SERVER, Server};
+use super::{at, id, refused};
+use crate::ost::tokens::TokenCounts;
+
+const RECORD: u64 = 47_008;
+
+/// Runs `test` with an OST and this many clients of one object, each on a machine of its own.
+fn check<const N: usize>(test: impl AsyncFnOnce(&Sim, Server, [Arc<Fake>; N])) {
+    let sim = Sim::new(Options::seed(1));
+    sim.run(async {
+        let server = Server::make(&sim).await;
+        let clients = clients(&sim);
+        test(&sim, server, clients).await;
+    });
+}
+
+fn clients<const N: usize>(sim: &Sim) -> [Arc<Fake>; N] {
+    std::array::from_fn(|n| Fake::new(sim, &format!("client{n}"), 100 + n as u128, object()))
+}
+
+fn object() -> ObjectId {
+    id(1)
+}
+
+fn counts(server: &Server) -> TokenCounts {
+    server.target.handler().tokens.counts()
+}
+
+fn record(n: u64) -> Bytes {
+    Bytes::from(vec![n as u8 + 1; RECORD as usize])
+}
+
+/// A task that says when it is done.
+fn spawn<T: Send + 'static>(
+    sim: &Sim,
+    work: impl Future<Output = T> + Send + 'static,
+) -> oneshot::Receiver<T> {
+    let (sender, receiver) = oneshot::channel();
+    sim.handle().root().spawn(async move {
+        let _ = sender.send(work.await);
+    });
+    receiver
+}
+
+#[test]
+fn interleaved_writers_call_each_other_back_once() {
+    check::<2>(async |_sim, server, clients| {
+        for n in 0..60 {
+            clients[n as usize % 2].write(n * RECORD, record(n), at(1)).await;
+        }
+        let counts = counts(&server);
+        assert_eq!((counts.revocations, counts.waits), (1, 1), "{counts:?}");
+        assert_eq!(clients[1].read(0, RECORD as u32).await, record(0));
+        for n in 0..60 {
+            let found = clients[(n as usize + 1) % 2].read(n * RECORD, RECORD as u32).await;
+            assert_eq!(found, record(n), "record {n}");
+        }
+    });
+}
+
+#[test]
+fn who_writes_the_same_has_the_last_word() {
+    check::<2>(async |_sim, server, [a, b]| {
+        a.write(0, record(1), at(1)).await;
+        b.write(0, record(2), at(2)).await;
+        assert_eq!(a.figures().writes, 1, "what was changed was sent before it was given up");
+        assert_eq!(a.read(0, RECORD as u32).await, record(2));
+        assert!(b.holds(false, 0, RECORD) && !b.holds(true, 0, RECORD), "b may go on reading");
+        assert_eq!(b.figures().revocations, 1);
+        assert_eq!(counts(&server).passed, 2);
+    });
+}
+
+#[test]
+fn a_look_at_the_size_takes_nothing_away() {
+    check::<3>(async |sim, server, [a, b, c]| {
+        a.write(5 * RECORD, record(1), at(9)).await;
+        let attr = || msg::GetObjectAttr { object: object() };
+        let found = b.import.call(attr()).await.expect("it is told").reply;
+        assert_eq!((found.size, found.mtime, found.ctime), (6 * RECORD, at(9), at(9)));
+        let found = a.import.call(attr()).await.expect("it is told").reply;
+        assert_eq!(found.size, 0, "who asks knows what it has itself");
+        a.set_slowness(Duration::from_millis(10));
+        let looks: Vec<_> = (0..200)
+            .map(|n| {
+                let import = if n % 2 == 0 { b.import.clone() } else { c.import.clone() };
+                spawn(sim, async move { import.call(attr()).await.expect("it is told").reply.size })
+            })
+            .collect();
+        for look in looks {
+            assert_eq!(look.await.expect("the task ends"), 6 * RECORD);
+        }
+        let seen = a.figures();
+        assert!(seen.glimpses <= 10, "{seen:?} for 201 looks");
+        assert_eq!((seen.revocations, seen.writes), (0, 0));
+        assert!(a.holds(true, 0, u64::MAX));
+        assert_eq!(server.target.handler().glimpses.count(), seen.glimpses);
+    });
+}
+
+#[test]
+fn a_client_that_cannot_be_reached_does_not_hold_others_up() {
+    check::<2>(async |sim, server, [a, b]| {
+        a.write(0, record(1), at(1)).await;
+        sim.handle().isolate("client0");
+        let before = sim.now();
+        b.write(0, record(2), at(2)).await;
+        let waited = sim.now() - before;
+        assert!(waited >= crate::target::PATIENCE, "{waited:?}");
+        assert!(waited < crate::target::PATIENCE * 3, "{waited:?}");
+        sim.handle().heal_all();
+        assert_eq!(a.read(0, RECORD as u32).await, record(2), "what it had not sent is lost");
+        assert_eq!((a.figures().lost, counts(&server).held), (1, 2));
+    });
+}
+
+#[test]
+fn a_client_that_takes_its_time_is_waited_for() {
+    check::<2>(async |sim, server, [a, b]| {
+        a.write(0, record(1), at(1)).await;
+        a.set_slowness(Duration::from_secs(300));
+        let before = sim.now();
+        assert_eq!(b.read(0, RECORD as u32).await, record(1));
+        assert!(sim.now() - before >= Duration::from_secs(300));
+        assert_eq!((a.figures().lost, counts(&server).revocations), (0, 1));
+    });
+}
+
+#[test]
+fn who_leaves_lets_others_go_on() {
+    check::<3>(async |sim, server, [a, b, c]| {
+        a.write(0, record(1), at(1)).await;
+        a.set_slowness(Duration::from_secs(1));
+        let waiting = b.clone();
+        let gone = spawn(sim, async move { waiting.enqueue(true, 0, 10).await });
+        let waiting = c.clone();
+        let second = spawn(sim, async move { waiting.enqueue(true, 0, 10).await });
+        while counts(&server).waits < 2 {
+            b.import.call(msg::Statfs {}).await.expect("the target answers");
+        }
+        b.leave().await;
+        assert!(gone.await.expect("the task ends").is_err());
+        assert_eq!(second.await.expect("the task ends"), Ok(true));
+        assert!(c.holds(true, 0, 10));
+        a.leave().await;
+        assert_eq!(counts(&server).held, 1);
+    });
+}
+
+#[test]
+fn a_destroyed_object_is_held_by_nobody() {
+    check::<1>(async |_sim, server, [a]| {
+        a.write(0, record(1), at(1)).await;
+        let cancel = msg::ObjectRange { object: object(), start: 0, end: 10, number: u64::MAX };
+        a.import.call(msg::CancelRanges { ranges: vec![cancel] }).await.expect("it is taken");
+        assert_eq!(counts(&server).held, 1, "the rest");
+        server.target.handler().tokens.drop_objects(&[object()]);
+        assert_eq!((counts(&server).held, a.figures().revocations), (0, 0));
+    });
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    check::<1>(async |_sim, server, [a]| {
+        let enqueue = |start, end, restate| {
+            a.import.call(msg::Enqueue { object: object(), write: true, start, end, restate })
+        };
+        assert_eq!(refused(enqueue(5, 5, false).await), Code::Invalid);
+        assert_eq!(refused(enqueue(5, 4, false).await), Code::Invalid);
+        assert_eq!(refused(enqueue(0, 9, true).await), Code::Invalid, "nothing was lost");
+        assert_eq!(counts(&server).held, 0);
+        let read = msg::Read { object: object(), offset: 0, len: 0, locked: true };
+        a.import.call(read).await.expect("nothing needs no lock");
+    });
+}
+
+/// Four clients write one page in turn. Gives the requests and callbacks between clients and OST, once it goes evenly.
+fn ping_pong(contended_answers: bool) -> u64 {
+    let sim = Sim::new(Options::seed(1));
+    sim.run(async {
+        let server = Server::make(&sim).await;
+        server.target.handler().tokens.set_contended_answers(contended_answers);
+        let clients: [Arc<Fake>; 4] = clients(&sim);
+        let messages = || {
+            let figures = clients.iter().map(|client| client.figures());
+            figures.map(|seen| seen.enqueues + seen.revocations + seen.writes).sum::<u64>()
+        };
+        let mut before = 0;
+        for round in 0..440_u64 {
+            if round == 40 {
+                before = messages();
+            }
+            let page = Bytes::from(vec![round as u8; 4096]);
+            clients[round as usize % 4].write(0, page, at(1)).await;
+        }
+        let sum = messages() - before;
+        let found = clients[1].read(0, 4096).await;
+        assert_eq!(found, vec![(439 % 256) as u8; 4096]);
+        assert!(contended_answers == (counts(&server).contended > 0));
+        sum
+    })
+}
+
+#[test]
+fn contention_costs_a_third_of_the_messages() {
+    let (with, without) = (ping_pong(true), ping_pong(false));
+    assert!(with * 3 <= without, "{with} messages, and {without} without");
+}
+
+#[test]
+fn what_was_held_is_held_after_a_restart() {
+    check::<3>(async |sim, server, [a, b, c]| {
+        a.write(0, record(1), at(1)).await;
+        b.write(RECORD, record(2), at(1)).await;
+        c.import.call(msg::Statfs {}).await.expect("the target answers");
+        let before = counts(&server).held;
+        sim.handle().crash(SERVER);
+        drop(server);
+        sim.restart(SERVER);
+        let server = Server::open(sim.rt(SERVER)).await;
+        assert_eq!(c.read(0, RECORD as u32).await, record(1), "it was called back");
+        assert_eq!((a.figures().restated, b.figures().restated, a.figures().lost), (1, 1, 0));
+        assert!(a.holds(false, 0, RECORD) && b.holds(true, RECORD, 2 * RECORD));
+        assert!(counts(&server).held > before);
+        server.close().await;
+    });
+}

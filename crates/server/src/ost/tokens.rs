@@ -1,0 +1,354 @@
+//! Ranges of objects that clients hold: carries out what [`Table`] decides. Rules: `docs/locks.md#ranges`.
+//!
+//! Everything is decided in one step under one guard; callbacks are tasks of their own, and their answers are further
+//! steps.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use proto::lock::range::{Answer, Ask, Call, Holder, Numbers, Output, Purpose, Range, Settings, Table};
+use proto::wire::Reply;
+use proto::wire::messages as msg;
+use proto::{Code, ObjectId};
+use rt::Rt;
+use rt::sync::oneshot;
+
+use crate::target::{Called, Clients, Env, Stop};
+
+/// The ranges that are held of an OST's objects.
+pub(super) struct Tokens {
+    /// For the tasks of callbacks.
+    me: Weak<Tokens>,
+    rt: Rt,
+    stop: Stop,
+    clients: Arc<Clients>,
+    state: Mutex<State>,
+    counters: Counters,
+}
+
+struct State {
+    table: Table,
+    next_ask: u64,
+    /// Who waits for the answer to which request.
+    waiters: BTreeMap<u64, oneshot::Sender<Decided>>,
+}
+
+/// What a request that waited is told.
+#[derive(Debug)]
+enum Decided {
+    Granted(msg::Token),
+    Contended,
+    Go,
+}
+
+/// What was done so far.
+#[derive(Default)]
+struct Counters {
+    enqueues: AtomicU64,
+    granted_at_once: AtomicU64,
+    waits: AtomicU64,
+    revocations: AtomicU64,
+    contended: AtomicU64,
+    passed: AtomicU64,
+}
+
+/// Figures of an OST's ranges.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TokenCounts {
+    /// Ranges that are held now.
+    pub held: usize,
+    /// Requests for ranges.
+    pub enqueues: u64,
+    /// Those that were granted without waiting.
+    pub granted_at_once: u64,
+    /// Requests for ranges, and accesses without one, that had to wait.
+    pub waits: u64,
+    /// Callbacks for ranges.
+    pub revocations: u64,
+    /// Requests that were told to go without.
+    pub contended: u64,
+    /// Grants of what another session could change until then.
+    pub passed: u64,
+    /// Callbacks that asked for what was not sent yet.
+    pub glimpses: u64,
+}
+
+/// A range that the OST itself uses in the name of a session, until this is dropped.
+pub(super) struct Using<'a> {
+    tokens: &'a Tokens,
+    object: ObjectId,
+    holder: Holder,
+    id: u64,
+}
+
+impl Drop for Using<'_> {
+    fn drop(&mut self) {
+        self.tokens.step(|table, now| {
+            table.abandon(now, self.holder, self.id);
+            table.end_use(now, self.object, self.id);
+        });
+    }
+}
+
+/// A request that may still wait. Dropped, it waits no more.
+struct Waiting<'a> {
+    tokens: &'a Tokens,
+    holder: Holder,
+    id: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.tokens.state.lock().waiters.remove(&self.id);
+        self.tokens.step(|table, now| table.abandon(now, self.holder, self.id));
+    }
+}
+
+impl Tokens {
+    /// Nothing is held.
+    pub fn new(env: &Env, settings: Settings) -> Arc<Tokens> {
+        let table = Table::new(Arc::new(Numbers::new(env.store.boot())), settings);
+        Arc::new_cyclic(|me| Tokens {
+            me: me.clone(),
+            rt: env.rt.clone(),
+            stop: env.stop.clone(),
+            clients: env.clients.clone(),
+            state: Mutex::new(State { table, next_ask: 0, waiters: BTreeMap::new() }),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Grants a range as soon as nobody else holds it.
+    pub async fn enqueue(&self, holder: Holder, enqueue: &msg::Enqueue) -> Result<msg::Token, Code> {
+        count(&self.counters.enqueues);
+        let range = range_of(enqueue.start, enqueue.end)?;
+        let (id, answer, receiver) = self.ask(enqueue.object, holder, Purpose::Hold, enqueue.write, range);
+        let decided = match answer {
+            Answer::Granted(token) => {
+                count(&self.counters.granted_at_once);
+                return Ok(token);
+            }
+            Answer::Contended => Decided::Contended,
+            Answer::Full => return Err(Code::TryAgain),
+            Answer::Wait | Answer::Go => {
+                let _waiting = Waiting { tokens: self, holder, id };
+                self.decided(receiver).await?
+            }
+        };
+        match decided {
+            Decided::Granted(token) => Ok(token),
+            Decided::Contended | Decided::Go => {
+                count(&self.counters.contended);
+                let (write, start, end) = (enqueue.write, enqueue.start, enqueue.end);
+                Ok(msg::Token { number: 0, write, start, end, contended: true })
+            }
+        }
+    }
+
+    /// Grants what the session held before the target restarted, without asking anybody.
+    pub fn restate(&self, holder: Holder, enqueue: &msg::Enqueue) -> Result<msg::Token, Code> {
+        let range = range_of(enqueue.start, enqueue.end)?;
+        let ask = Ask { id: 0, holder, purpose: Purpose::Hold, write: enqueue.write, range };
+        self.step(|table, _| table.restate(enqueue.object, ask)).ok_or(Code::Invalid)
+    }
+
+    /// Waits until the OST may use `range` in the name of a session that does not hold it. `None` if it is empty.
+    pub async fn use_range(
+        &self,
+        object: ObjectId,
+        holder: Holder,
+        write: bool,
+        range: Range,
+    ) -> Result<Option<Using<'_>>, Code> {
+        if range.start >= range.end {
+            return Ok(None);
+        }
+        let (id, answer, receiver) = self.ask(object, holder, Purpose::Use, write, range);
+        let using = Using { tokens: self, object, holder, id };
+        match answer {
+            Answer::Go => {}
+            Answer::Full => return Err(Code::TryAgain),
+            Answer::Wait | Answer::Granted(_) | Answer::Contended => {
+                let _waiting = Waiting { tokens: self, holder, id };
+                self.decided(receiver).await?;
+            }
+        }
+        Ok(Some(using))
+    }
+
+    /// A session gives ranges up of its own accord.
+    pub fn cancel(&self, holder: Holder, cancel: &msg::CancelRanges) {
+        self.step(|table, now| {
+            for range in cancel.ranges.iter().filter(|range| range.start < range.end) {
+                table.cancelled(now, holder, range);
+            }
+        });
+    }
+
+    /// A session is over.
+    pub fn drop_session(&self, holder: Holder) {
+        let waited = self.step(|table, now| table.drop_session(now, holder));
+        let mut state = self.state.lock();
+        // Whoever waits in its name learns of it by its sender being dropped.
+        let senders: Vec<_> = waited.iter().filter_map(|id| state.waiters.remove(id)).collect();
+        drop(state);
+        drop(senders);
+    }
+
+    /// Objects are no more: nobody is asked whether he agrees.
+    pub fn drop_objects(&self, objects: &[ObjectId]) {
+        self.step(|table, now| objects.iter().for_each(|object| table.drop_object(now, *object)));
+    }
+
+    /// Sessions other than `except` that may have changed what the object does not show yet.
+    pub fn writers(&self, object: ObjectId, except: Holder) -> Vec<Holder> {
+        self.state.lock().table.writers(object, except)
+    }
+
+    /// Whether clients that take a range from each other again and again are told to use it without holding it.
+    #[cfg(test)]
+    pub fn set_contended_answers(&self, on: bool) {
+        self.state.lock().table.set(Settings { contended_answers: on });
+    }
+
+    pub fn counts(&self) -> TokenCounts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        TokenCounts {
+            held: self.state.lock().table.ranges(),
+            enqueues: read(&self.counters.enqueues),
+            granted_at_once: read(&self.counters.granted_at_once),
+            waits: read(&self.counters.waits),
+            revocations: read(&self.counters.revocations),
+            contended: read(&self.counters.contended),
+            passed: read(&self.counters.passed),
+            glimpses: 0,
+        }
+    }
+
+    fn ask(
+        &self,
+        object: ObjectId,
+        holder: Holder,
+        purpose: Purpose,
+        write: bool,
+        range: Range,
+    ) -> (u64, Answer, oneshot::Receiver<Decided>) {
+        let (sender, receiver) = oneshot::channel();
+        let (id, answer, outputs) = {
+            let mut state = self.state.lock();
+            state.next_ask += 1;
+            let id = state.next_ask;
+            let now = self.rt.now().0;
+            let answer = state.table.ask(now, object, Ask { id, holder, purpose, write, range });
+            if answer == Answer::Wait {
+                count(&self.counters.waits);
+                state.waiters.insert(id, sender);
+            }
+            (id, answer, state.take_outputs())
+        };
+        self.carry_out(outputs);
+        (id, answer, receiver)
+    }
+
+    /// Waits for an answer. An error means that the session is over, or the target is being stopped.
+    async fn decided(&self, receiver: oneshot::Receiver<Decided>) -> Result<Decided, Code> {
+        match self.stop.unless(receiver).await {
+            Some(Ok(decided)) => Ok(decided),
+            Some(Err(_)) => Err(Code::NoSession),
+            None => Err(Code::TryAgain),
+        }
+    }
+
+    /// Changes the table, and carries out what follows from it.
+    fn step<T>(&self, change: impl FnOnce(&mut Table, u64) -> T) -> T {
+        let (result, outputs) = {
+            let mut state = self.state.lock();
+            let now = self.rt.now().0;
+            let result = change(&mut state.table, now);
+            (result, state.take_outputs())
+        };
+        self.carry_out(outputs);
+        result
+    }
+
+    fn carry_out(&self, outputs: Vec<(Output, Option<oneshot::Sender<Decided>>)>) {
+        for (output, sender) in outputs {
+            let decided = match output {
+                Output::Granted { holder, token, from, .. } => {
+                    if let Some(from) = from {
+                        self.passes(from, holder);
+                    }
+                    Decided::Granted(token)
+                }
+                Output::Contended { .. } => Decided::Contended,
+                Output::Go { .. } => Decided::Go,
+                Output::Call(call) => {
+                    self.call_back(call);
+                    continue;
+                }
+            };
+            // Who is not there any more has abandoned its request, or is about to.
+            if let Some(sender) = sender {
+                let _ = sender.send(decided);
+            }
+        }
+    }
+
+    /// `to` is about to see or to overwrite what `from` could change until now: the place to ask for a commit of what
+    /// `from` did, so that nobody builds on what a crash can take back.
+    fn passes(&self, from: Holder, to: Holder) {
+        count(&self.counters.passed);
+        tracing::trace!(from = from.0, to = to.0, "a range passes from one session to another");
+    }
+
+    fn answered(&self, call: &Call, reply: Reply) {
+        let answer = match reply {
+            Reply::RevokeRange(answer) => answer,
+            _ => nothing(call),
+        };
+        self.step(|table, now| table.answered(now, call, answer));
+    }
+
+    fn call_back(&self, call: Call) {
+        count(&self.counters.revocations);
+        let Some(tokens) = self.me.upgrade() else { return };
+        self.rt.spawn(async move {
+            match tokens.clients.call_back(call.holder.0, call.request().into()).await {
+                Called::Answered(reply) => tokens.answered(&call, *reply),
+                // It does not know what a range is, so it holds none.
+                Called::Unknown => tokens.answered(&call, Reply::RevokeRange(nothing(&call))),
+                Called::Gone => tokens.drop_session(call.holder),
+                Called::Stopped => {}
+            }
+        });
+    }
+}
+
+impl State {
+    /// What is to be done, and who is to be told.
+    fn take_outputs(&mut self) -> Vec<(Output, Option<oneshot::Sender<Decided>>)> {
+        let outputs = self.table.take_outputs().into_iter();
+        let waiters = &mut self.waiters;
+        outputs
+            .map(|output| {
+                let waiter = output.answers().and_then(|(id, _)| waiters.remove(&id));
+                (output, waiter)
+            })
+            .collect()
+    }
+}
+
+/// The answer of a client that holds nothing of what it was asked for.
+fn nothing(call: &Call) -> msg::RangeRevoked {
+    msg::RangeRevoked { start: call.range.start, end: call.range.end, kept_read: false }
+}
+
+fn range_of(start: u64, end: u64) -> Result<Range, Code> {
+    if start < end { Ok(Range { start, end }) } else { Err(Code::Invalid) }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
