@@ -20,10 +20,13 @@ say() { printf '%s\n' "$*"; }
 
 # check NAME COMMAND...: runs the command with its output in a log, prints one line and the log's end on failure.
 check() {
-  local name=$1 log=$work/log start end
+  local name=$1 log=$work/log start end status
   shift
   start=$(date +%s.%N)
-  if ( set -e; "$@" ) >"$log" 2>&1; then
+  # Not as a condition: there the shell takes no notice of set -e, and only the last command would count.
+  ( set -e; "$@" ) >"$log" 2>&1
+  status=$?
+  if [ "$status" = 0 ]; then
     end=$(date +%s.%N)
     passed=$((passed + 1))
     printf 'ok    %-44s %6.1f s\n' "$name" "$(echo "$end - $start" | bc)"
@@ -62,7 +65,7 @@ must_fail() {
 
 # daemon_pid MOUNTPOINT: the process that serves the mount.
 daemon_pid() {
-  "$WEFT" status --json "$1" | python3 -c 'import json,sys; print(json.load(sys.stdin)["pid"])'
+  "$WEFT" status --json "$1" | python3 -c 'import json,sys; print(json.load(sys.stdin)[0]["status"]["pid"])'
 }
 
 # tool NAME: builds a test suite from the registry into the cache, once.

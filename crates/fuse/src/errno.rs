@@ -13,6 +13,8 @@ pub type Result<T> = std::result::Result<T, Errno>;
 impl Errno {
     /// What should have been done was not, for whatever reason.
     pub const IO: Errno = Errno(libc::EIO);
+    /// A signal came first.
+    pub const INTERRUPTED: Errno = Errno(libc::EINTR);
     /// The name exists.
     pub const EXISTS: Errno = Errno(libc::EEXIST);
     /// An argument makes no sense.

@@ -31,6 +31,73 @@ pub fn fid_of(node: u64) -> Fid {
     if node == ROOT_NODE { Fid::ROOT } else { Ino(node).fid() }
 }
 
+/// The node id that the kernel has for a file.
+pub fn node_of(fid: Fid) -> u64 {
+    if fid == Fid::ROOT { ROOT_NODE } else { fid.ino().0 }
+}
+
+/// What a mount offers that not every file system does; the kernel is told at the start.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Offers {
+    /// Locks of flock(2) and fcntl(2) are those of the cluster. Without, the kernel keeps them for this mount alone.
+    pub locks: bool,
+    /// Access control lists. With them the kernel leaves the umask to the servers, and asks for the lists that it
+    /// checks.
+    pub acl: bool,
+}
+
+/// Whose lock it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockKind {
+    /// A process's, on a range (fcntl).
+    Posix,
+    /// An open file's, on the whole (flock).
+    Flock,
+}
+
+/// What a lock permits to its owner alone or to all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockMode {
+    /// Others may read too.
+    Read,
+    /// Nobody else.
+    Write,
+}
+
+/// A lock to set, to take away or to look for.
+#[derive(Debug, Clone, Copy)]
+pub struct LockRequest {
+    /// The file.
+    pub fid: Fid,
+    /// The open file.
+    pub handle: Handle,
+    /// The kernel's name for the owner.
+    pub owner: u64,
+    /// The process.
+    pub pid: u32,
+    /// fcntl or flock.
+    pub kind: LockKind,
+    /// `None` unlocks.
+    pub mode: Option<LockMode>,
+    /// First byte.
+    pub start: u64,
+    /// Last byte, `i64::MAX` for all that may ever come.
+    pub end: u64,
+}
+
+/// A lock that is in the way of another.
+#[derive(Debug, Clone, Copy)]
+pub struct FoundLock {
+    /// What it permits.
+    pub mode: LockMode,
+    /// First byte.
+    pub start: u64,
+    /// Last byte.
+    pub end: u64,
+    /// Its process, 0 for one of another mount.
+    pub pid: u32,
+}
+
 /// A write as the kernel asks for it.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteRequest {
@@ -288,8 +355,31 @@ impl Ops {
         Ok(())
     }
 
-    /// close(2) of one file descriptor.
-    pub async fn flush(&self, handle: Handle) -> Result<()> {
+    /// What this mount offers.
+    pub fn offers(&self) -> Offers {
+        Offers { acl: true, ..Offers::default() }
+    }
+
+    /// The lock that is in the way of one; `None` if there is none.
+    pub async fn get_lock(&self, _lock: LockRequest) -> Result<Option<FoundLock>> {
+        Err(Errno::NO_SUCH_CALL)
+    }
+
+    /// Sets, changes or takes away a lock. Dropped while it waits, it leaves the owner what it had.
+    pub async fn set_lock(&self, _lock: LockRequest, _wait: bool) -> Result<()> {
+        Err(Errno::NO_SUCH_CALL)
+    }
+
+    /// The open file that `owner` stands for is closed: its flock lock goes.
+    pub async fn unlock_flock(&self, _fid: Fid, _owner: u64) {}
+
+    /// Everything that this mount wrote becomes durable.
+    pub async fn sync_all(&self) -> Result<()> {
+        Ok(self.client.sync_all().await?)
+    }
+
+    /// close(2) of one file descriptor of process `_owner`.
+    pub async fn flush(&self, _fid: Fid, handle: Handle, _owner: u64) -> Result<()> {
         Ok(self.client.flush(handle).await?)
     }
 

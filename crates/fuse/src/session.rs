@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use client::Copies;
 use rt::Rt;
 use rt::sync::oneshot;
 use rustix::io::Errno as OsErrno;
@@ -16,7 +17,9 @@ use crate::dispatch::Dispatcher;
 use crate::engine::dev::DEVICE;
 use crate::engine::{self, Choice, Ends, dev};
 use crate::helper;
-use crate::ops::Ops;
+use crate::kernel::init::Wish;
+use crate::notify::{Notifier, Recent};
+use crate::ops::{Offers, Ops};
 
 /// What `mount` and /proc/mounts show behind `fuse.`.
 pub const SUBTYPE: &str = "weft";
@@ -81,9 +84,15 @@ pub enum MountError {
 pub struct Mounted {
     path: PathBuf,
     ended: oneshot::Receiver<io::Result<()>>,
+    copies: Arc<Notifier>,
 }
 
 impl Mounted {
+    /// What the kernel keeps of what it was told.
+    pub fn copies(&self) -> Arc<dyn Copies> {
+        self.copies.clone()
+    }
+
     /// Waits until the file system was unmounted, by whomever.
     pub async fn ended(&mut self) -> io::Result<()> {
         (&mut self.ended).await.unwrap_or(Ok(()))
@@ -113,7 +122,8 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
         true => device,
         false => helper::mount(path, options)?,
     };
-    let dispatcher = Dispatcher::new(rt, ops.clone(), options.exclusive);
+    let recent = Arc::new(Recent::default());
+    let dispatcher = Dispatcher::new(rt, ops.clone(), options.exclusive, recent.clone());
     let (sender, ended) = oneshot::channel();
     let on_end = move |result| {
         // Nobody waits any more if the process is about to end.
@@ -126,10 +136,16 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
         }
     };
     let ends = Ends { abort: Box::new(abort), on_end: Box::new(on_end) };
-    match engine::start(device, options.engine, Arc::new(dispatcher), ends) {
-        Ok(engine) => {
+    let Offers { locks, acl } = ops.offers();
+    let wish = Wish { locks, acl, ..Wish::default() };
+    let device = Arc::new(device);
+    let started = engine::start(&device, options.engine, wish, Arc::new(dispatcher), ends);
+    let started =
+        started.and_then(|(kind, agreed)| Ok((kind, Notifier::start(device, agreed.has_epoch(), recent)?)));
+    match started {
+        Ok((engine, notifier)) => {
             ops.served_by(engine);
-            Ok(Mounted { path: path.to_owned(), ended })
+            Ok(Mounted { path: path.to_owned(), ended, copies: Arc::new(notifier) })
         }
         Err(error) => {
             // The kernel and this process do not understand each other: the mount would hang.

@@ -2,44 +2,60 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use client::Handle;
 
 use super::{Asked, Dispatcher, FILE_FLAGS, done, owned, told};
 use crate::errno::Errno;
+use crate::interrupt::Ends;
 use crate::kernel::abi::{Dirent, OpenOut};
 use crate::kernel::reply::{Answer, Entries};
 use crate::kernel::request::{CopyRange, Read, Write};
-use crate::ops::{WriteRequest, fid_of};
+use crate::ops::{Ops, WriteRequest, fid_of};
 
 impl Dispatcher {
-    pub(super) fn open(&self, Asked { node, caller, reply }: Asked, flags: u32) {
-        self.run(reply, |ops| async move {
+    pub(super) fn open(&self, Asked { node, pid, caller, reply }: Asked, flags: u32) {
+        let open = |ops: Arc<Ops>| async move {
             let handle = ops.open(&caller, fid_of(node), flags.cast_signed()).await?;
             Ok(Answer::Opened(opened(handle, FILE_FLAGS)))
+        };
+        if flags.cast_signed() & libc::O_TRUNC != 0 {
+            return self.run(reply, open);
+        }
+        self.interruptible(reply, pid, Ends::Death, open, |ops, rest| async move {
+            if let Ok(Answer::Opened(opened)) = rest.await {
+                ops.release(Handle(opened.fh)).await;
+            }
         });
     }
 
-    pub(super) fn create(&self, Asked { node, caller, reply }: Asked, name: &[u8], mode: u32, flags: u32) {
-        let (name, keep) = (owned(name), self.keep);
+    pub(super) fn create(
+        &self,
+        Asked { node, caller, reply, .. }: Asked,
+        name: &[u8],
+        mode: u32,
+        flags: u32,
+    ) {
+        let (name, teller) = (owned(name), self.teller.clone());
         self.run(reply, |ops| async move {
             let (attr, handle) = ops.create(&caller, fid_of(node), &name, mode, flags.cast_signed()).await?;
-            Ok(Answer::Created(told::entry(&attr, keep), opened(handle, FILE_FLAGS)))
+            Ok(Answer::Created(teller.entry(&attr), opened(handle, FILE_FLAGS)))
         });
     }
 
-    pub(super) fn create_unnamed(&self, Asked { node, caller, reply }: Asked, mode: u32, flags: u32) {
-        let keep = self.keep;
+    pub(super) fn create_unnamed(&self, Asked { node, caller, reply, .. }: Asked, mode: u32, flags: u32) {
+        let teller = self.teller.clone();
         self.run(reply, |ops| async move {
             let made = ops.create_unnamed(&caller, fid_of(node), mode, flags.cast_signed()).await;
             let (attr, handle) = made?;
-            Ok(Answer::Created(told::entry(&attr, keep), opened(handle, FILE_FLAGS)))
+            Ok(Answer::Created(teller.entry(&attr), opened(handle, FILE_FLAGS)))
         });
     }
 
-    pub(super) fn read(&self, Asked { reply, .. }: Asked, read: Read) {
-        self.run(reply, |ops| async move {
+    pub(super) fn read(&self, Asked { pid, reply, .. }: Asked, read: Read) {
+        self.look(reply, pid, |ops| async move {
             ops.read(Handle(read.handle), read.offset, read.size, read.fill).await.map(Answer::Slices)
         });
     }
@@ -66,12 +82,21 @@ impl Dispatcher {
         self.run(reply, |ops| async move { ops.write(request, &data).await.map(Answer::Written) });
     }
 
-    pub(super) fn flush(&self, Asked { reply, .. }: Asked, handle: u64) {
-        self.run(reply, |ops| async move { done(ops.flush(Handle(handle)).await) });
+    pub(super) fn flush(&self, Asked { node, reply, .. }: Asked, handle: u64, owner: u64) {
+        self.run(reply, |ops| async move { done(ops.flush(fid_of(node), Handle(handle), owner).await) });
     }
 
-    pub(super) fn release(&self, Asked { reply, .. }: Asked, handle: u64) {
+    /// `unlock`: the flock locks of `owner` go with the open file.
+    pub(super) fn release(
+        &self,
+        Asked { node, reply, .. }: Asked,
+        handle: u64,
+        (owner, unlock): (u64, bool),
+    ) {
         self.run(reply, |ops| async move {
+            if unlock {
+                ops.unlock_flock(fid_of(node), owner).await;
+            }
             ops.release(Handle(handle)).await;
             Ok(Answer::Done)
         });
@@ -87,8 +112,8 @@ impl Dispatcher {
         });
     }
 
-    pub(super) fn seek(&self, Asked { node, reply, .. }: Asked, offset: u64, whence: u32) {
-        self.run(reply, |ops| async move {
+    pub(super) fn seek(&self, Asked { node, pid, reply, .. }: Asked, offset: u64, whence: u32) {
+        self.look(reply, pid, |ops| async move {
             let found = ops.seek(fid_of(node), offset.cast_signed(), whence.cast_signed()).await?;
             Ok(Answer::Position(found.cast_unsigned()))
         });
@@ -109,14 +134,25 @@ impl Dispatcher {
         });
     }
 
-    pub(super) fn open_dir(&self, Asked { node, caller, reply }: Asked) {
-        self.run(reply, |ops| async move {
+    pub(super) fn open_dir(&self, Asked { node, pid, caller, reply }: Asked) {
+        let open = |ops: Arc<Ops>| async move {
             Ok(Answer::Opened(opened(ops.open_dir(&caller, fid_of(node)).await?, 0)))
+        };
+        self.interruptible(reply, pid, Ends::Death, open, |ops, rest| async move {
+            if let Ok(Answer::Opened(opened)) = rest.await {
+                ops.release_dir(Handle(opened.fh)).await;
+            }
         });
     }
 
-    pub(super) fn read_dir(&self, Asked { node, reply, .. }: Asked, handle: u64, offset: u64, size: u32) {
-        self.run(reply, |ops| async move {
+    pub(super) fn read_dir(
+        &self,
+        Asked { node, pid, reply, .. }: Asked,
+        handle: u64,
+        offset: u64,
+        size: u32,
+    ) {
+        self.look(reply, pid, |ops| async move {
             let mut entries = Entries::new(size);
             let mut add = |item: crate::dirs::Item<'_>| {
                 let kind = told::entry_kind(item.kind);

@@ -4,11 +4,15 @@
 //! The reply goes with it.
 
 mod files;
+mod locks;
 mod names;
 mod told;
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use client::Caller;
@@ -17,26 +21,32 @@ use rt::Rt;
 use crate::caller;
 use crate::engine::{Reply, Serve};
 use crate::errno::{Errno, Result};
+use crate::interrupt::{Ends, Interrupts, Outcome, Told};
 use crate::kernel::abi::fopen;
 use crate::kernel::reply::Answer;
 use crate::kernel::request::{Operation, Request};
+use crate::notify::Recent;
 use crate::ops::Ops;
-use told::Keep;
+use told::{Keep, Teller};
 
 /// What regular files are opened with: past the page cache, which mappings alone use.
 const FILE_FLAGS: u32 = fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
+
+/// How often an operation is looked after whose process got a signal and lives on.
+const WATCH_TICK: Duration = Duration::from_millis(250);
 
 /// A mount as an engine sees it.
 pub struct Dispatcher {
     rt: Rt,
     ops: Arc<Ops>,
-    /// What the kernel may keep of what it is told.
-    keep: Keep,
+    teller: Arc<Teller>,
+    interrupts: Arc<Interrupts>,
 }
 
 /// What all requests have.
 struct Asked {
     node: u64,
+    pid: u32,
     caller: Caller,
     reply: Reply,
 }
@@ -45,11 +55,12 @@ impl Dispatcher {
     /// Serves `ops` on `rt`. With `exclusive` no other client can reach the file system, so whatever changes went
     /// through this kernel, which may keep names and attributes. That a name is missing is never kept:
     /// `lfs setstripe` makes files past the kernel's directory cache.
-    pub fn new(rt: Rt, ops: Arc<Ops>, exclusive: bool) -> Dispatcher {
-        Dispatcher { rt, ops, keep: Keep::all(exclusive) }
+    pub fn new(rt: Rt, ops: Arc<Ops>, exclusive: bool, recent: Arc<Recent>) -> Dispatcher {
+        let teller = Arc::new(Teller::new(Keep::all(exclusive), recent));
+        Dispatcher { rt, ops, teller, interrupts: Arc::default() }
     }
 
-    /// Runs an operation and answers with what it gives.
+    /// Runs an operation that changes something, to its end, and answers with what it gives.
     fn run<F>(&self, reply: Reply, operation: impl FnOnce(Arc<Ops>) -> F)
     where
         F: Future<Output = Result<Answer>> + Send + 'static,
@@ -57,13 +68,64 @@ impl Dispatcher {
         let operation = operation(self.ops.clone());
         self.rt.run_in_place(async move { reply.send(operation.await) });
     }
+
+    /// Runs an operation that only reads: it is abandoned if the process dies.
+    fn look<F>(&self, reply: Reply, pid: u32, operation: impl FnOnce(Arc<Ops>) -> F)
+    where
+        F: Future<Output = Result<Answer>> + Send + 'static,
+    {
+        self.interruptible(reply, pid, Ends::Death, operation, |_, _| std::future::ready(()));
+    }
+
+    /// Runs an operation; if it has to wait and is interrupted, the answer is EINTR, and `rest` has to bring the
+    /// operation to its end or drops it.
+    fn interruptible<F, R>(
+        &self,
+        reply: Reply,
+        pid: u32,
+        ends: Ends,
+        operation: impl FnOnce(Arc<Ops>) -> F,
+        rest: impl FnOnce(Arc<Ops>, Pin<Box<F>>) -> R + Send + 'static,
+    ) where
+        F: Future<Output = Result<Answer>> + Send + 'static,
+        R: Future<Output = ()> + Send + 'static,
+    {
+        let mut operation = Box::pin(operation(self.ops.clone()));
+        let mut cx = Context::from_waker(Waker::noop());
+        if let Poll::Ready(result) = operation.as_mut().poll(&mut cx) {
+            return reply.send(result);
+        }
+        let (waiting, told) = self.interrupts.wait(reply.unique(), pid, ends, operation);
+        self.watch(told);
+        let ops = self.ops.clone();
+        self.rt.spawn(async move {
+            match waiting.await {
+                Outcome::Done(result) => reply.send(result),
+                Outcome::Interrupted(operation) => {
+                    reply.send(Err(Errno::INTERRUPTED));
+                    rest(ops, operation).await;
+                }
+            }
+        });
+    }
+
+    /// Looks after an operation whose process got a signal that did not kill it: the next one is not told of.
+    fn watch(&self, told: Told) {
+        let Told::Watch(waiter) = told else { return };
+        let rt = self.rt.clone();
+        self.rt.spawn(async move {
+            while !waiter.is_over() && !waiter.end_if_dying() {
+                rt.sleep(WATCH_TICK).await;
+            }
+        });
+    }
 }
 
 impl Serve for Dispatcher {
     fn serve(&self, request: Request<'_>, reply: Reply) {
         let caller = caller::of_process(request.uid, request.gid, request.pid);
         let caller = Caller { umask: umask(&request.operation), ..caller };
-        let asked = Asked { node: request.node, caller, reply };
+        let asked = Asked { node: request.node, pid: request.pid, caller, reply };
         match request.operation {
             Operation::Lookup { name } => self.lookup(asked, name),
             Operation::GetAttr { .. } => self.get_attr(asked),
@@ -89,8 +151,8 @@ impl Serve for Dispatcher {
             Operation::TmpFile { mode, flags, .. } => self.create_unnamed(asked, mode, flags),
             Operation::Read(read) => self.read(asked, read),
             Operation::Write(write) => self.write(asked, write),
-            Operation::Flush { handle, .. } => self.flush(asked, handle),
-            Operation::Release { handle, .. } => self.release(asked, handle),
+            Operation::Flush { handle, owner } => self.flush(asked, handle, owner),
+            Operation::Release { handle, owner, unlock, .. } => self.release(asked, handle, (owner, unlock)),
             Operation::Fsync { handle, .. } => self.fsync(asked, handle),
             Operation::Allocate { handle, offset, len, mode } => {
                 self.allocate(asked, handle, offset, len, mode)
@@ -101,24 +163,28 @@ impl Serve for Dispatcher {
             Operation::ReadDir { handle, offset, size, .. } => self.read_dir(asked, handle, offset, size),
             Operation::ReleaseDir { handle } => self.release_dir(asked, handle),
             Operation::FsyncDir { .. } => self.fsync_dir(asked),
-            Operation::Forget { .. }
-            | Operation::BatchForget { .. }
-            | Operation::Interrupt { .. }
-            | Operation::NotifyReply => asked.reply.none(),
+            Operation::GetLock(lock) => self.get_lock(asked, lock),
+            Operation::SetLock { lock, wait } => self.set_lock(asked, lock, wait),
+            Operation::Statx { .. } => self.statx(asked),
+            Operation::SyncFs => self.sync_fs(asked),
+            Operation::Interrupt { unique } => {
+                asked.reply.none();
+                self.watch(self.interrupts.interrupt(unique));
+            }
+            Operation::Forget { .. } | Operation::BatchForget { .. } | Operation::NotifyReply => {
+                asked.reply.none();
+            }
             Operation::Destroy => asked.reply.send(Ok(Answer::Done)),
             // The kernel takes these refusals once and then does the work itself or refuses it.
-            Operation::Ioctl
-            | Operation::Poll
-            | Operation::GetLock(_)
-            | Operation::SetLock { .. }
-            | Operation::SyncFs
-            | Operation::Statx { .. }
-            | Operation::Init(_)
-            | Operation::Unknown(_) => asked.reply.send(Err(Errno::NO_SUCH_CALL)),
+            Operation::Ioctl | Operation::Poll | Operation::Init(_) | Operation::Unknown(_) => {
+                asked.reply.send(Err(Errno::NO_SUCH_CALL));
+            }
         }
     }
 
-    fn gone(&self) {}
+    fn gone(&self) {
+        self.interrupts.end_all();
+    }
 }
 
 /// The umask of the process that asks. Only the MDT knows whether it counts: not where a default ACL does.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use client::{AttrChange, Handle};
 use proto::FileKind;
 
-use super::told::{self, Keep};
+use super::told::{self, Teller};
 use super::{Asked, Dispatcher, done, owned};
 use crate::errno::{Errno, Result};
 use crate::kernel::reply::Answer;
@@ -12,28 +12,44 @@ use crate::kernel::request::SetAttr;
 use crate::ops::{Move, NewFile, fid_of, mode_with_kind};
 
 impl Dispatcher {
-    pub(super) fn lookup(&self, Asked { node, caller, reply }: Asked, name: &[u8]) {
-        let (name, keep) = (owned(name), self.keep);
-        self.run(reply, |ops| async move { entry(keep, ops.lookup(&caller, fid_of(node), &name).await) });
+    pub(super) fn lookup(&self, Asked { node, pid, caller, reply }: Asked, name: &[u8]) {
+        let (name, teller) = (owned(name), self.teller.clone());
+        self.look(
+            reply,
+            pid,
+            |ops| async move { entry(&teller, ops.lookup(&caller, fid_of(node), &name).await) },
+        );
     }
 
-    pub(super) fn get_attr(&self, Asked { node, reply, .. }: Asked) {
-        let keep = self.keep;
-        self.run(reply, |ops| async move { attributes(keep, ops.getattr(fid_of(node)).await) });
+    pub(super) fn get_attr(&self, Asked { node, pid, reply, .. }: Asked) {
+        let teller = self.teller.clone();
+        self.look(reply, pid, |ops| async move { attributes(&teller, ops.getattr(fid_of(node)).await) });
     }
 
-    pub(super) fn set_attr(&self, Asked { node, caller, reply }: Asked, given: SetAttr) {
-        let SetAttr { mode, uid, gid, size, atime, mtime, handle, .. } = given;
-        let (atime, mtime) = (atime.map(told::time), mtime.map(told::time));
-        let change = AttrChange { mode: mode.map(|mode| mode & 0o7777), uid, gid, size, atime, mtime };
-        let (handle, keep) = (handle.map(Handle), self.keep);
-        self.run(reply, |ops| async move {
-            attributes(keep, ops.setattr(&caller, fid_of(node), change, handle).await)
+    pub(super) fn statx(&self, Asked { node, pid, reply, .. }: Asked) {
+        let teller = self.teller.clone();
+        self.look(reply, pid, |ops| async move {
+            Ok(Answer::Statx(Box::new(teller.statx(&ops.getattr(fid_of(node)).await?))))
         });
     }
 
-    pub(super) fn read_link(&self, Asked { node, reply, .. }: Asked) {
-        self.run(reply, |ops| async move { ops.readlink(fid_of(node)).await.map(Answer::Block) });
+    /// sync(2) and syncfs(2), where the kernel passes them on.
+    pub(super) fn sync_fs(&self, Asked { reply, .. }: Asked) {
+        self.run(reply, |ops| async move { done(ops.sync_all().await) });
+    }
+
+    pub(super) fn set_attr(&self, Asked { node, caller, reply, .. }: Asked, given: SetAttr) {
+        let SetAttr { mode, uid, gid, size, atime, mtime, handle, .. } = given;
+        let (atime, mtime) = (atime.map(told::time), mtime.map(told::time));
+        let change = AttrChange { mode: mode.map(|mode| mode & 0o7777), uid, gid, size, atime, mtime };
+        let (handle, teller) = (handle.map(Handle), self.teller.clone());
+        self.run(reply, |ops| async move {
+            attributes(&teller, ops.setattr(&caller, fid_of(node), change, handle).await)
+        });
+    }
+
+    pub(super) fn read_link(&self, Asked { node, pid, reply, .. }: Asked) {
+        self.look(reply, pid, |ops| async move { ops.readlink(fid_of(node)).await.map(Answer::Block) });
     }
 
     pub(super) fn make_node(&self, asked: Asked, name: &[u8], mode: u32, rdev: u32) {
@@ -50,31 +66,31 @@ impl Dispatcher {
 
     fn make(
         &self,
-        Asked { node, caller, reply }: Asked,
+        Asked { node, caller, reply, .. }: Asked,
         name: &[u8],
         (mode, rdev): (u32, u32),
         target: Bytes,
     ) {
-        let (name, keep) = (owned(name), self.keep);
+        let (name, teller) = (owned(name), self.teller.clone());
         self.run(reply, |ops| async move {
             let new = NewFile { parent: fid_of(node), name: &name, mode, rdev, target };
-            entry(keep, ops.make(&caller, new).await)
+            entry(&teller, ops.make(&caller, new).await)
         });
     }
 
-    pub(super) fn unlink(&self, Asked { node, caller, reply }: Asked, name: &[u8]) {
+    pub(super) fn unlink(&self, Asked { node, caller, reply, .. }: Asked, name: &[u8]) {
         let name = owned(name);
         self.run(reply, |ops| async move { done(ops.unlink(&caller, fid_of(node), &name).await) });
     }
 
-    pub(super) fn remove_dir(&self, Asked { node, caller, reply }: Asked, name: &[u8]) {
+    pub(super) fn remove_dir(&self, Asked { node, caller, reply, .. }: Asked, name: &[u8]) {
         let name = owned(name);
         self.run(reply, |ops| async move { done(ops.rmdir(&caller, fid_of(node), &name).await) });
     }
 
     pub(super) fn rename(
         &self,
-        Asked { node, caller, reply }: Asked,
+        Asked { node, caller, reply, .. }: Asked,
         name: &[u8],
         new_parent: u64,
         new_name: &[u8],
@@ -93,24 +109,24 @@ impl Dispatcher {
         });
     }
 
-    pub(super) fn link(&self, Asked { node: parent, caller, reply }: Asked, node: u64, name: &[u8]) {
-        let (name, keep) = (owned(name), self.keep);
+    pub(super) fn link(&self, Asked { node: parent, caller, reply, .. }: Asked, node: u64, name: &[u8]) {
+        let (name, teller) = (owned(name), self.teller.clone());
         self.run(reply, |ops| async move {
-            entry(keep, ops.link(&caller, fid_of(node), fid_of(parent), &name).await)
+            entry(&teller, ops.link(&caller, fid_of(node), fid_of(parent), &name).await)
         });
     }
 
-    pub(super) fn access(&self, Asked { node, caller, reply }: Asked, mask: u32) {
-        self.run(reply, |ops| async move { done(ops.access(&caller, fid_of(node), mask).await) });
+    pub(super) fn access(&self, Asked { node, pid, caller, reply }: Asked, mask: u32) {
+        self.look(reply, pid, |ops| async move { done(ops.access(&caller, fid_of(node), mask).await) });
     }
 
-    pub(super) fn stat_fs(&self, Asked { reply, .. }: Asked) {
-        self.run(reply, |ops| async move { Ok(Answer::Statfs(told::space(&ops.statfs().await?))) });
+    pub(super) fn stat_fs(&self, Asked { pid, reply, .. }: Asked) {
+        self.look(reply, pid, |ops| async move { Ok(Answer::Statfs(told::space(&ops.statfs().await?))) });
     }
 
     pub(super) fn set_xattr(
         &self,
-        Asked { node, caller, reply }: Asked,
+        Asked { node, caller, reply, .. }: Asked,
         name: &[u8],
         value: &[u8],
         flags: u32,
@@ -121,27 +137,29 @@ impl Dispatcher {
         });
     }
 
-    pub(super) fn get_xattr(&self, Asked { node, caller, reply }: Asked, name: &[u8], size: u32) {
+    pub(super) fn get_xattr(&self, Asked { node, pid, caller, reply }: Asked, name: &[u8], size: u32) {
         let name = owned(name);
-        self.run(reply, |ops| async move { sized(size, ops.get_xattr(&caller, fid_of(node), &name).await?) });
+        self.look(reply, pid, |ops| async move {
+            sized(size, ops.get_xattr(&caller, fid_of(node), &name).await?)
+        });
     }
 
-    pub(super) fn list_xattr(&self, Asked { node, reply, .. }: Asked, size: u32) {
-        self.run(reply, |ops| async move { sized(size, ops.list_xattr(fid_of(node)).await?.into()) });
+    pub(super) fn list_xattr(&self, Asked { node, pid, reply, .. }: Asked, size: u32) {
+        self.look(reply, pid, |ops| async move { sized(size, ops.list_xattr(fid_of(node)).await?.into()) });
     }
 
-    pub(super) fn remove_xattr(&self, Asked { node, caller, reply }: Asked, name: &[u8]) {
+    pub(super) fn remove_xattr(&self, Asked { node, caller, reply, .. }: Asked, name: &[u8]) {
         let name = owned(name);
         self.run(reply, |ops| async move { done(ops.remove_xattr(&caller, fid_of(node), &name).await) });
     }
 }
 
-fn entry(keep: Keep, result: Result<proto::Attr>) -> Result<Answer> {
-    result.map(|attr| Answer::Entry(told::entry(&attr, keep)))
+fn entry(teller: &Teller, result: Result<proto::Attr>) -> Result<Answer> {
+    result.map(|attr| Answer::Entry(teller.entry(&attr)))
 }
 
-fn attributes(keep: Keep, result: Result<proto::Attr>) -> Result<Answer> {
-    result.map(|attr| Answer::Attr(told::attributes(&attr, keep)))
+fn attributes(teller: &Teller, result: Result<proto::Attr>) -> Result<Answer> {
+    result.map(|attr| Answer::Attr(teller.attributes(&attr)))
 }
 
 /// A caller that offers no room asks for the size.

@@ -1,10 +1,13 @@
 //! What the kernel is told of a file, in its own structures, and times on the way back.
 
+use std::sync::Arc;
+
 use client::TimeSet;
 use proto::{Attr, FileKind, Timestamp};
 
-use crate::kernel::abi::{AttrOut, EntryOut, FileAttr, StatfsOut};
+use crate::kernel::abi::{AttrOut, EntryOut, FileAttr, StatfsOut, Statx, StatxOut, SxTime};
 use crate::kernel::request::SetTime;
+use crate::notify::Recent;
 
 /// Preferred size of an I/O, as stat tells it, in bytes.
 const IO_BYTES: u32 = 1 << 20;
@@ -33,12 +36,49 @@ impl Keep {
     }
 }
 
+/// Turns attributes into answers, and remembers which of them the kernel keeps.
+pub struct Teller {
+    keep: Keep,
+    recent: Arc<Recent>,
+}
+
+impl Teller {
+    /// Lets the kernel keep what `keep` says.
+    pub fn new(keep: Keep, recent: Arc<Recent>) -> Teller {
+        Teller { keep, recent }
+    }
+
+    /// What a name means.
+    pub fn entry(&self, attr: &Attr) -> EntryOut {
+        self.kept(attr);
+        entry(attr, self.keep)
+    }
+
+    /// Attributes.
+    pub fn attributes(&self, attr: &Attr) -> AttrOut {
+        self.kept(attr);
+        attributes(attr, self.keep)
+    }
+
+    /// Attributes with the time of birth.
+    pub fn statx(&self, attr: &Attr) -> StatxOut {
+        self.kept(attr);
+        statx(attr, self.keep)
+    }
+
+    fn kept(&self, attr: &Attr) {
+        if self.keep.attr {
+            self.recent.told(attr.fid);
+        }
+    }
+}
+
 fn secs(keep: bool) -> u64 {
     if keep { KEPT_SECS } else { 0 }
 }
 
 /// What a name means.
-pub fn entry(attr: &Attr, keep: Keep) -> EntryOut {
+fn entry(attr: &Attr, keep: Keep) -> EntryOut {
     EntryOut {
         nodeid: attr.fid.ino().0,
         generation: GENERATION,
@@ -50,7 +90,7 @@ pub fn entry(attr: &Attr, keep: Keep) -> EntryOut {
 }
 
 /// Attributes.
-pub fn attributes(attr: &Attr, keep: Keep) -> AttrOut {
+fn attributes(attr: &Attr, keep: Keep) -> AttrOut {
     AttrOut { attr_valid: secs(keep.attr), attr: file_attr(attr), ..AttrOut::default() }
 }
 
@@ -73,6 +113,32 @@ fn file_attr(attr: &Attr) -> FileAttr {
         blksize: IO_BYTES,
         flags: 0,
     }
+}
+
+/// Attributes with the time of birth.
+fn statx(attr: &Attr, keep: Keep) -> StatxOut {
+    let time = |time: Timestamp| SxTime { sec: time.secs, nsec: time.nanos, reserved: 0 };
+    let rdev = u64::from(attr.rdev);
+    let stat = Statx {
+        mask: libc::STATX_BASIC_STATS | libc::STATX_BTIME,
+        blksize: IO_BYTES,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        // Every kind and every permission is in the lower half.
+        mode: attr.mode as u16,
+        ino: attr.fid.ino().0,
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: time(attr.atime),
+        btime: time(attr.btime),
+        ctime: time(attr.ctime),
+        mtime: time(attr.mtime),
+        rdev_major: libc::major(rdev),
+        rdev_minor: libc::minor(rdev),
+        ..Statx::default()
+    };
+    StatxOut { attr_valid: secs(keep.attr), stat, ..StatxOut::default() }
 }
 
 /// A kind as an entry of a directory has it.

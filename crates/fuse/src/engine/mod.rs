@@ -96,19 +96,25 @@ pub struct Ends {
 }
 
 /// Agrees with the kernel and serves its requests on threads of their own.
-pub fn start(device: OwnedFd, choice: Choice, serve: Arc<dyn Serve>, ends: Ends) -> io::Result<Kind> {
-    let device = Arc::new(device);
+pub fn start(
+    device: &Arc<OwnedFd>,
+    choice: Choice,
+    wish: Wish,
+    serve: Arc<dyn Serve>,
+    ends: Ends,
+) -> io::Result<(Kind, Agreed)> {
     let usable = match choice {
         Choice::Dev => Err("another engine is wanted".to_owned()),
         Choice::Auto | Choice::Uring => uring::usable(),
     };
-    let agreed = agree(&device, Wish { uring: usable.is_ok(), acl: true, ..Wish::default() })?;
+    let agreed = agree(device, Wish { uring: usable.is_ok(), ..wish })?;
     let offered = usable.and_then(|()| match agreed.has(flags::OVER_IO_URING) {
         true => Ok(()),
         false => Err("the kernel does not offer it".to_owned()),
     });
-    let threads = Threads { device, serve, dialect: agreed.dialect(), ending: Arc::new(Ending::new(ends)) };
-    match (offered, choice) {
+    let ending = Arc::new(Ending::new(ends));
+    let threads = Threads { device: device.clone(), serve, dialect: agreed.dialect(), ending };
+    let kind = match (offered, choice) {
         (Ok(()), _) => threads.start_uring(choice),
         (Err(why), Choice::Uring) => Err(io::Error::other(format!("no FUSE over io_uring: {why}"))),
         (Err(why), _) => {
@@ -120,7 +126,8 @@ pub fn start(device: OwnedFd, choice: Choice, serve: Arc<dyn Serve>, ends: Ends)
             let cores = std::thread::available_parallelism().map_or(THREADS_MIN, std::num::NonZero::get);
             threads.start_dev(cores.max(THREADS_MIN), Vec::new()).map(|()| Kind::Dev)
         }
-    }
+    }?;
+    Ok((kind, agreed))
 }
 
 /// What the threads of an engine are started with.
@@ -306,7 +313,7 @@ impl Reply {
         };
         match to {
             To::Device(device) => dev::write(&device, self.unique, errno, &pieces),
-            To::Slot(slot) => slot.send(errno, &pieces),
+            To::Slot(slot) => slot.send(errno, &pieces, result.as_ref().ok().and_then(Answer::held)),
         }
     }
 }

@@ -1,5 +1,8 @@
 //! Typed answers to bytes.
 
+use std::any::Any;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
@@ -39,7 +42,13 @@ pub enum Answer {
     Block(Bytes),
     /// The answer to INIT.
     Init(abi::InitOut),
+    /// An answer, and what is kept until it has reached the kernel.
+    Holding(Box<Answer>, Held),
 }
+
+/// Kept until an answer has reached the kernel, which may believe it for a while: whoever wants to tell it otherwise
+/// waits for that.
+pub type Held = Arc<dyn Any + Send + Sync>;
 
 /// The bytes of an answer behind its header, in pieces.
 pub type Pieces<'a> = SmallVec<[&'a [u8]; 4]>;
@@ -54,6 +63,14 @@ pub struct Scratch {
 }
 
 impl Answer {
+    /// What has to be kept until the answer has reached the kernel.
+    pub fn held(&self) -> Option<Held> {
+        match self {
+            Answer::Holding(_, held) => Some(held.clone()),
+            _ => None,
+        }
+    }
+
     /// The bytes behind the header, partly in `scratch`.
     pub fn pieces<'a>(&'a self, scratch: &'a mut Scratch) -> Pieces<'a> {
         let mut pieces = Pieces::new();
@@ -85,6 +102,7 @@ impl Answer {
             Answer::Slices(slices) => pieces.extend(slices.iter().map(|slice| &slice[..])),
             Answer::Block(block) => pieces.push(block),
             Answer::Init(init) => pieces.push(init.as_bytes()),
+            Answer::Holding(answer, _) => return answer.pieces(scratch),
         }
         pieces
     }

@@ -24,6 +24,7 @@ use super::{Reply, Serve};
 use crate::errno::Errno;
 use crate::kernel::abi::{self, UringCmdReq};
 use crate::kernel::init::WRITE_BYTES_MAX;
+use crate::kernel::reply::Held;
 use crate::kernel::request::{Dialect, Request};
 
 /// Where the administrator permits FUSE over io_uring.
@@ -82,11 +83,18 @@ fn ring() -> io::Result<Ring> {
         .build(SUBMISSIONS)
 }
 
+/// An answered entry.
+struct Commit {
+    index: u32,
+    commit_id: u64,
+    /// Kept until the kernel has the answer.
+    held: Option<Held>,
+}
+
 /// What the thread of a queue shares with those who answer its requests.
 pub struct Queue {
     number: u16,
-    /// Number and commit id of answered entries.
-    answered: Mutex<Vec<(u32, u64)>>,
+    answered: Mutex<Vec<Commit>>,
     wake: OwnedFd,
     thread: OnceLock<ThreadId>,
     ended: AtomicBool,
@@ -116,11 +124,11 @@ impl Queue {
         self.wake();
     }
 
-    /// The entry `index` holds an answer.
-    fn commit(&self, index: u32, commit_id: u64) {
+    /// An entry holds an answer.
+    fn commit(&self, commit: Commit) {
         let mut answered = self.answered.lock();
         let is_first = answered.is_empty();
-        answered.push((index, commit_id));
+        answered.push(commit);
         drop(answered);
         if is_first && self.thread.get() != Some(&std::thread::current().id()) {
             self.wake();
@@ -128,7 +136,7 @@ impl Queue {
     }
 
     /// Moves what was answered into `taken`, which is empty.
-    fn take_answered(&self, taken: &mut Vec<(u32, u64)>) {
+    fn take_answered(&self, taken: &mut Vec<Commit>) {
         std::mem::swap(&mut *self.answered.lock(), taken);
     }
 
@@ -136,7 +144,7 @@ impl Queue {
     fn take_commits(&self) -> Vec<(u32, u64)> {
         let mut taken = Vec::new();
         self.take_answered(&mut taken);
-        taken
+        taken.iter().map(|commit| (commit.index, commit.commit_id)).collect()
     }
 
     fn wake(&self) {
@@ -150,8 +158,8 @@ pub struct SlotReply(Arc<Slot>);
 
 impl SlotReply {
     /// Answers.
-    pub fn send(&self, errno: i32, pieces: &[&[u8]]) {
-        self.0.answer(errno, pieces);
+    pub fn send(&self, errno: i32, pieces: &[&[u8]], held: Option<Held>) {
+        self.0.answer(errno, pieces, held);
     }
 }
 
@@ -176,7 +184,7 @@ struct Entries {
     /// Completions that were seen and not yet looked at.
     completions: Vec<(u64, i32)>,
     /// Answered entries that are being committed.
-    commits: Vec<(u32, u64)>,
+    commits: Vec<Commit>,
 }
 
 impl Entries {
@@ -268,11 +276,17 @@ impl Worker<'_> {
     fn push_commits(&self, entries: &mut Entries) -> io::Result<()> {
         let mut commits = std::mem::take(&mut entries.commits);
         self.queue.take_answered(&mut commits);
-        for (index, commit_id) in commits.drain(..) {
+        for Commit { index, commit_id, .. } in &commits {
+            let (index, commit_id) = (*index, *commit_id);
             let command = self.command(abi::URING_CMD_COMMIT_AND_FETCH, commit_id);
             push(&mut entries.ring, &command.build().user_data(index.into()))?;
             entries.held = entries.held.saturating_sub(1);
         }
+        let is_held = commits.iter().any(|commit| commit.held.is_some());
+        if is_held {
+            entries.ring.submit()?;
+        }
+        commits.clear();
         entries.commits = commits;
         Ok(())
     }
@@ -374,18 +388,22 @@ mod tests {
         assert_eq!(format!("{:?}", squeue::Entry128::from(plain)), format!("{with:?}"));
     }
 
+    fn commit(index: u32) -> Commit {
+        Commit { index, commit_id: index.into(), held: None }
+    }
+
     #[test]
     fn only_the_first_answer_of_another_thread_wakes() {
         let queue = Arc::new(Queue::new(0).expect("a queue"));
         queue.thread.set(std::thread::current().id()).expect("a new queue");
-        queue.commit(1, 1);
+        queue.commit(commit(1));
         let mut count = [0; 8];
         assert!(rustix::io::read(&queue.wake, &mut count).is_err(), "the queue's own thread looks by itself");
         queue.take_commits();
         let other = queue.clone();
         let thread = std::thread::spawn(move || {
-            other.commit(2, 2);
-            other.commit(3, 3);
+            other.commit(commit(2));
+            other.commit(commit(3));
         });
         thread.join().expect("a thread that ends");
         assert_eq!(rustix::io::read(&queue.wake, &mut count), Ok(8));

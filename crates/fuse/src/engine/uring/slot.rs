@@ -15,8 +15,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::Queue;
+use super::{Commit, Queue};
 use crate::kernel::abi::{InHeader, OutHeader, URING_HEADER_PART_BYTES, UringEntInOut, UringReqHeader};
+use crate::kernel::reply::Held;
 
 /// Room for the header of an entry, a page of its own in front of the payload.
 const HEADER_BYTES: usize = 4096;
@@ -83,6 +84,7 @@ struct State {
 struct Aside {
     errno: i32,
     bytes: Vec<u8>,
+    held: Option<Held>,
 }
 
 /// A request as the kernel left it in an entry.
@@ -132,22 +134,22 @@ impl Slot {
         use_it(unsafe { std::slice::from_raw_parts(self.memory.payload(), fetched.payload_bytes) });
         let mut state = self.state.lock();
         state.lent = false;
-        if let Some(Aside { errno, bytes }) = state.aside.take() {
-            self.fill(&state, errno, &[&bytes]);
+        if let Some(Aside { errno, bytes, held }) = state.aside.take() {
+            self.fill(&state, errno, &[&bytes], held);
         }
     }
 
     /// Answers the request of this entry. Only for the holder of the request's reply.
-    pub fn answer(&self, errno: i32, pieces: &[&[u8]]) {
+    pub fn answer(&self, errno: i32, pieces: &[&[u8]], held: Option<Held>) {
         let mut state = self.state.lock();
         if state.lent {
-            state.aside = Some(Aside { errno, bytes: pieces.concat() });
+            state.aside = Some(Aside { errno, bytes: pieces.concat(), held });
         } else {
-            self.fill(&state, errno, pieces);
+            self.fill(&state, errno, pieces, held);
         }
     }
 
-    fn fill(&self, state: &State, errno: i32, pieces: &[&[u8]]) {
+    fn fill(&self, state: &State, errno: i32, pieces: &[&[u8]], held: Option<Held>) {
         let len: usize = pieces.iter().map(|piece| piece.len()).sum();
         let (errno, pieces, len) =
             if len <= self.memory.payload_bytes { (errno, pieces, len) } else { (libc::EIO, &[][..], 0) };
@@ -173,7 +175,7 @@ impl Slot {
             );
             ptr::write(&raw mut (*self.memory.header()).entry, entry);
         }
-        self.queue.commit(self.index, commit_id);
+        self.queue.commit(Commit { index: self.index, commit_id, held });
     }
 }
 
@@ -212,7 +214,7 @@ mod tests {
         request(&slot, 9, b"a name");
         let fetched = slot.fetch();
         slot.lend(&fetched, |payload| {
-            slot.answer(0, &[b"ANS", b"WER"]);
+            slot.answer(0, &[b"ANS", b"WER"], None);
             assert_eq!(payload, b"a name", "what is lent does not change");
             assert!(slot.queue.take_commits().is_empty());
         });
@@ -226,7 +228,7 @@ mod tests {
         request(&slot, 10, b"");
         let fetched = slot.fetch();
         slot.lend(&fetched, |_| {
-            slot.answer(libc::ENOENT, &[]);
+            slot.answer(libc::ENOENT, &[], None);
             assert_eq!(slot.queue.take_commits(), [(5, 10)]);
         });
         assert_eq!(answered(&slot).0.error, -libc::ENOENT);
@@ -237,7 +239,7 @@ mod tests {
         let slot = slot();
         request(&slot, 11, b"");
         slot.fetch();
-        slot.answer(0, &[&[1; 8000], &[2; 193]]);
+        slot.answer(0, &[&[1; 8000], &[2; 193]], None);
         assert_eq!(answered(&slot), (OutHeader { len: 16, error: -libc::EIO, unique: 11 }, Vec::new()));
     }
 }

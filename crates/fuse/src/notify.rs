@@ -1,0 +1,288 @@
+//! Tells the kernel to forget what it keeps.
+//!
+//! The kernel takes its own page and inode locks when it is told, and it calls us while it holds them: so no thread
+//! that serves requests may tell it anything, and nobody may who holds a lock of ours. Two threads do nothing else: one
+//! for names and attributes, which never waits for a page, and one for data, which does.
+//!
+//! Names are dropped all at once, by epoch (Linux 6.17 and later; older kernels are never permitted to keep any).
+//! FUSE_NOTIFY_INVAL_ENTRY is not used: it takes the lock of the directory, which a request may hold that waits for the
+//! very answer that this notification is to make possible.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use client::{Copies, Forget};
+use proto::Fid;
+use rt::BoxFuture;
+use rt::sync::oneshot;
+use rustix::io::Errno as OsErrno;
+use zerocopy::IntoBytes;
+
+use crate::kernel::abi::{self, NotifyInvalInodeOut, OutHeader};
+use crate::ops::node_of;
+
+/// How long after an answer the kernel may still be about to make the inode that it tells of, which it cannot be told
+/// to forget before. It is a matter of the application's thread being scheduled.
+const SETTLING: Duration = Duration::from_millis(20);
+/// Files whose last answer is remembered; those that share a place are taken for each other.
+const RECENT: usize = 4096;
+
+/// When an answer told of an inode that the kernel may keep.
+pub struct Recent {
+    start: Instant,
+    /// Milliseconds since the start, and one.
+    at: Box<[AtomicU64]>,
+}
+
+impl Default for Recent {
+    fn default() -> Recent {
+        Recent { start: Instant::now(), at: (0..RECENT).map(|_| AtomicU64::new(0)).collect() }
+    }
+}
+
+impl Recent {
+    fn place(&self, fid: Fid) -> Option<&AtomicU64> {
+        let mixed = (fid.seq ^ u64::from(fid.oid)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.at.get((mixed >> 40) as usize % RECENT)
+    }
+
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64 + 1
+    }
+
+    /// An answer that lets the kernel keep attributes of `fid` is sent.
+    pub fn told(&self, fid: Fid) {
+        if let Some(place) = self.place(fid) {
+            place.store(self.now(), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the kernel may be making the inode right now.
+    fn is_settling(&self, fid: Fid) -> bool {
+        let at = self.place(fid).map_or(0, |place| place.load(Ordering::Relaxed));
+        at != 0 && self.now().saturating_sub(at) <= SETTLING.as_millis() as u64
+    }
+}
+
+/// Something to forget, and whom to tell that it is forgotten.
+struct Job<T> {
+    what: T,
+    done: oneshot::Sender<()>,
+}
+
+#[derive(Default)]
+struct Names {
+    names: bool,
+    attributes: BTreeSet<Fid>,
+}
+
+type Data = Vec<(Fid, Range<u64>)>;
+
+/// The threads that tell the kernel. Each job has somebody who waits for it, which bounds their number.
+pub struct Notifier {
+    names: mpsc::Sender<Job<Names>>,
+    data: mpsc::Sender<Job<Data>>,
+}
+
+impl Notifier {
+    /// Starts the threads. They end with this value.
+    pub fn start(device: Arc<OwnedFd>, has_epoch: bool, recent: Arc<Recent>) -> io::Result<Notifier> {
+        let (names, name_jobs) = mpsc::channel();
+        let (data, data_jobs) = mpsc::channel();
+        let device_of_data = device.clone();
+        let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        thread("weft-forget").spawn(move || {
+            let kernel = Kernel { device, has_epoch };
+            while let Ok(job) = name_jobs.recv() {
+                // What came meanwhile goes along: of many names the epoch drops all at once.
+                let jobs: Vec<Job<Names>> = std::iter::once(job).chain(name_jobs.try_iter()).collect();
+                forget_names(&kernel, &recent, jobs);
+            }
+        })?;
+        thread("weft-forget-data").spawn(move || {
+            let kernel = Kernel { device: device_of_data, has_epoch };
+            while let Ok(Job { what, done }) = data_jobs.recv() {
+                for (fid, range) in what {
+                    kernel.forget_data(fid, &range);
+                }
+                // Nobody waits if the client is gone.
+                let _ = done.send(());
+            }
+        })?;
+        Ok(Notifier { names, data })
+    }
+}
+
+fn forget_names(kernel: &Kernel, recent: &Recent, jobs: Vec<Job<Names>>) {
+    let names = jobs.iter().any(|job| job.what.names);
+    let attributes: BTreeSet<Fid> = jobs.iter().flat_map(|job| job.what.attributes.iter().copied()).collect();
+    if names {
+        kernel.forget_names();
+    }
+    let mut unknown: Vec<Fid> =
+        attributes.into_iter().filter(|fid| !kernel.forget_attributes(*fid)).collect();
+    // An inode that the kernel does not know is forgotten, unless an answer made just now is about to bring it in.
+    loop {
+        unknown.retain(|fid| recent.is_settling(*fid));
+        if unknown.is_empty() {
+            break;
+        }
+        std::thread::sleep(SETTLING / 4);
+        unknown.retain(|fid| !kernel.forget_attributes(*fid));
+    }
+    for job in jobs {
+        let _ = job.done.send(());
+    }
+}
+
+impl Copies for Notifier {
+    fn forget(&self, what: Vec<Forget>) -> BoxFuture<'static, ()> {
+        let (mut names, mut data) = (Names::default(), Data::new());
+        for forget in what {
+            match forget {
+                Forget::Names => names.names = true,
+                Forget::Attributes(fid) => {
+                    names.attributes.insert(fid);
+                }
+                Forget::Data(fid, range) => data.push((fid, range)),
+            }
+        }
+        let mut waits = Vec::new();
+        if names.names || !names.attributes.is_empty() {
+            waits.extend(give(&self.names, names));
+        }
+        if !data.is_empty() {
+            waits.extend(give(&self.data, data));
+        }
+        Box::pin(async move {
+            for wait in waits {
+                // A thread that is gone tells nothing any more: the connection is gone, and all copies with it.
+                let _ = wait.await;
+            }
+        })
+    }
+}
+
+fn give<T>(jobs: &mpsc::Sender<Job<T>>, what: T) -> Option<oneshot::Receiver<()>> {
+    let (done, wait) = oneshot::channel();
+    jobs.send(Job { what, done }).ok().map(|()| wait)
+}
+
+/// The notifications.
+struct Kernel {
+    device: Arc<OwnedFd>,
+    has_epoch: bool,
+}
+
+impl Kernel {
+    fn forget_names(&self) {
+        if self.has_epoch {
+            self.notify(abi::notify::INC_EPOCH, &[]);
+        }
+    }
+
+    /// `false` if the kernel does not know the inode.
+    fn forget_attributes(&self, fid: Fid) -> bool {
+        self.forget_inode(fid, -1, 0)
+    }
+
+    fn forget_data(&self, fid: Fid, range: &Range<u64>) {
+        let off = i64::try_from(range.start).unwrap_or(i64::MAX);
+        // 0 stands for all that follows.
+        let len = i64::try_from(range.end).map_or(0, |end| end.saturating_sub(off));
+        if range.start < range.end {
+            self.forget_inode(fid, off, len);
+        }
+    }
+
+    fn forget_inode(&self, fid: Fid, off: i64, len: i64) -> bool {
+        let out = NotifyInvalInodeOut { ino: node_of(fid), off, len };
+        self.notify(abi::notify::INVAL_INODE, out.as_bytes())
+    }
+
+    /// `false` if the kernel does not know what is named.
+    fn notify(&self, code: i32, body: &[u8]) -> bool {
+        let len = (size_of::<OutHeader>() + body.len()) as u32;
+        let message = [OutHeader { len, error: code, unique: 0 }.as_bytes(), body].concat();
+        match rustix::io::retry_on_intr(|| rustix::io::write(&self.device, &message)) {
+            Ok(_) => true,
+            Err(OsErrno::NOENT) => false,
+            // The connection is gone, and all that the kernel kept with it.
+            Err(OsErrno::NODEV | OsErrno::NOTCONN | OsErrno::CONNABORTED | OsErrno::PERM) => true,
+            Err(error) => {
+                tracing::error!(%error, code, "the kernel does not forget what it is told to");
+                true
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    const FID: Fid = Fid { seq: 0x2_0000_0400, oid: 7, ver: 0 };
+
+    /// A kernel that takes every notification and lets them be read.
+    fn kernel() -> (Kernel, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        (Kernel { device: Arc::new(ours.into()), has_epoch: true }, theirs)
+    }
+
+    fn sent(stream: &mut UnixStream, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        stream.read_exact(&mut bytes).expect("a notification");
+        bytes
+    }
+
+    #[test]
+    fn notifications_have_the_layout_of_the_kernels() {
+        let (kernel, mut stream) = kernel();
+        kernel.forget_names();
+        let header = |len: u32, code: i32| OutHeader { len, error: code, unique: 0 };
+        assert_eq!(sent(&mut stream, 16), header(16, 8).as_bytes());
+        kernel.forget_data(FID, &(4096..8192));
+        let body = NotifyInvalInodeOut { ino: FID.ino().0, off: 4096, len: 4096 };
+        assert_eq!(sent(&mut stream, 40), [header(40, 2).as_bytes(), body.as_bytes()].concat());
+        kernel.forget_data(Fid::ROOT, &(0..u64::MAX));
+        let body = NotifyInvalInodeOut { ino: 1, off: 0, len: 0 };
+        assert_eq!(sent(&mut stream, 40)[16..], *body.as_bytes(), "the root has the kernel's number");
+        kernel.forget_attributes(FID);
+        let body = NotifyInvalInodeOut { ino: FID.ino().0, off: -1, len: 0 };
+        assert_eq!(sent(&mut stream, 40)[16..], *body.as_bytes());
+    }
+
+    #[test]
+    fn jobs_are_done_and_said_to_be() {
+        let (kernel, mut stream) = kernel();
+        let recent = Arc::new(Recent::default());
+        let notifier = Notifier::start(kernel.device.clone(), true, recent).expect("threads");
+        let done = notifier.forget(vec![Forget::Names, Forget::Attributes(FID), Forget::Names]);
+        assert_eq!(sent(&mut stream, 16)[4], 8);
+        assert_eq!(sent(&mut stream, 40)[4], 2);
+        let mut done = done;
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        while done.as_mut().poll(&mut cx).is_pending() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn an_inode_settles_for_a_while() {
+        let recent = Recent::default();
+        assert!(!recent.is_settling(FID));
+        recent.told(FID);
+        assert!(recent.is_settling(FID));
+        let early = Recent { start: recent.start - 2 * SETTLING, at: recent.at };
+        assert!(!early.is_settling(FID));
+    }
+}
