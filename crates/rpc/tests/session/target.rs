@@ -288,7 +288,6 @@ impl Target {
             }
             Request::Enqueue(enqueue) => {
                 self.state.lock().waiting += 1;
-                self.moved.notify_waiters();
                 self.until(|state| state.released).await;
                 self.state.lock().waiting -= 1;
                 (Ok(Reply::Enqueue(token(enqueue))), none)
