@@ -94,6 +94,7 @@ pub(crate) struct Message {
     pub(crate) opcode: u16,
     pub(crate) changes: bool,
     pub(crate) waits: bool,
+    pub(crate) contends: bool,
     pub(crate) body: Bytes,
     pub(crate) bulk: Vec<Bytes>,
     pub(crate) job: JobId,
@@ -632,9 +633,11 @@ fn first_epoch(wall: Wall) -> u64 {
 
 /// Takes a request up, by what it may do.
 fn begin(requests: &mut ClientSession<Message>, message: &Arc<Message>) -> Result<Begun, Full> {
-    match message.waits {
-        true => requests.begin_waiting(message.bytes(), message.clone()),
-        false => requests.begin(message.changes, message.bytes(), message.clone()),
+    let (bytes, kept) = (message.bytes(), message.clone());
+    match (message.waits, message.contends) {
+        (true, _) => requests.begin_waiting(bytes, kept),
+        (false, true) => requests.begin_contending(message.changes, bytes, kept),
+        (false, false) => requests.begin(message.changes, bytes, kept),
     }
 }
 
@@ -649,6 +652,7 @@ pub(crate) fn encode(request: &Request, bulk: &[Bytes], options: Options) -> Res
         opcode: request.opcode(),
         changes: request.changes(),
         waits: request.waits(),
+        contends: request.contends(),
         body: Bytes::from(body),
         bulk: bulk.to_vec(),
         job: options.job,

@@ -44,7 +44,8 @@ pub const STRANGERS_MAX: usize = 256;
 /// Pause after the listener failed, for example for want of descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Requests of one connection that are carried out at the same time.
+/// Requests of one connection that are carried out at the same time: so many of those that go on by themselves, and so
+/// many of those that may have to wait for other clients. The same holds for the three bounds below.
 pub const RUNNING_MAX: usize = 1024;
 /// Bytes of bulk of them.
 pub const RUNNING_BYTES_MAX: usize = 128 << 20;

@@ -46,10 +46,12 @@ impl Slots {
         }
     }
 
-    /// A free slot; the search starts in another word for each `hint`, so that threads do not meet.
-    fn try_take(&self, hint: u64) -> Option<u32> {
-        for n in 0..WORDS {
-            let index = (hint as usize + n) % WORDS;
+    /// A free slot; the search starts in another word for each `hint`, so that threads do not meet. The last quarter is
+    /// kept for what never waits for other clients, as a session over a connection does.
+    fn try_take(&self, contends: bool, hint: u64) -> Option<u32> {
+        let words = if contends { WORDS - WORDS / 4 } else { WORDS };
+        for n in 0..words {
+            let index = (hint as usize + n) % words;
             let word = &self.words[index];
             let mut used = word.load(Ordering::Relaxed);
             while used != u64::MAX {
@@ -63,15 +65,15 @@ impl Slots {
         None
     }
 
-    async fn take(&self, hint: u64) -> u32 {
-        if let Some(slot) = self.try_take(hint) {
+    async fn take(&self, contends: bool, hint: u64) -> u32 {
+        if let Some(slot) = self.try_take(contends, hint) {
             return slot;
         }
         let _waiting = Waiting::new(&self.waiting);
         loop {
             // Listening and counted as waiting before this look: whoever frees a slot behind it wakes this task.
             let freed = self.freed.notified();
-            if let Some(slot) = self.try_take(hint) {
+            if let Some(slot) = self.try_take(contends, hint) {
                 return slot;
             }
             freed.await;
@@ -208,7 +210,7 @@ impl Lo {
     /// The slot that `request` needs, if it needs one; `None` if there is none now.
     pub(crate) fn try_slot(&self, request: &Request) -> Option<Option<u32>> {
         match request.changes() {
-            true => self.slots.try_take(self.last_xid.load(Ordering::Relaxed)).map(Some),
+            true => self.slots.try_take(request.contends(), self.last_xid.load(Ordering::Relaxed)).map(Some),
             false => Some(None),
         }
     }
@@ -216,7 +218,7 @@ impl Lo {
     /// Calls the target as soon as there is a slot.
     pub(crate) async fn call(self: Arc<Self>, request: Request, bulk: Vec<Bytes>, job: JobId) -> Answer {
         let slot = match request.changes() {
-            true => Some(self.slots.take(self.last_xid.load(Ordering::Relaxed)).await),
+            true => Some(self.slots.take(request.contends(), self.last_xid.load(Ordering::Relaxed)).await),
             false => None,
         };
         self.start(slot, request, bulk, job).await
@@ -369,12 +371,20 @@ mod tests {
     fn slots_are_as_many_as_were_granted() {
         for count in [1, 63, 64, 65, 130, SLOTS_MAX] {
             let slots = Slots::new(count);
-            let mut taken: Vec<u32> = std::iter::from_fn(|| slots.try_take(3)).collect();
+            let mut taken: Vec<u32> = std::iter::from_fn(|| slots.try_take(false, 3)).collect();
             taken.sort_unstable();
             assert_eq!(taken, (0..count).collect::<Vec<_>>());
             slots.free(count / 2);
-            assert_eq!(slots.try_take(0), Some(count / 2));
+            assert_eq!(slots.try_take(false, 0), Some(count / 2));
         }
+    }
+
+    #[test]
+    fn what_waits_for_others_leaves_slots_for_those_who_do_not() {
+        let slots = Slots::new(SLOTS_MAX);
+        let taken = std::iter::from_fn(|| slots.try_take(true, 3)).count();
+        assert_eq!(taken, SLOTS_MAX as usize * 3 / 4);
+        assert!(slots.try_take(false, 0).is_some());
     }
 
     #[test]

@@ -51,7 +51,18 @@ pub struct Sent<M> {
     /// What was sent.
     pub message: Arc<M>,
     bytes: usize,
-    waits: bool,
+    room: Room,
+}
+
+/// What a request in flight takes room from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// All that there is.
+    Plain,
+    /// All but what is kept for those that never wait for other clients.
+    Contending,
+    /// Its own.
+    Waiting,
 }
 
 /// A change that was answered and is not durable.
@@ -76,7 +87,7 @@ impl<M> Clone for Sent<M> {
             slot: self.slot,
             message: self.message.clone(),
             bytes: self.bytes,
-            waits: self.waits,
+            room: self.room,
         }
     }
 }
@@ -135,7 +146,11 @@ pub struct ClientSession<M> {
     slots: u32,
     slots_used: BTreeSet<u32>,
     in_flight: BTreeMap<Xid, Sent<M>>,
-    /// Those in flight that wait.
+    /// Those in flight that never wait for other clients.
+    plain: usize,
+    /// Those in flight that may have to wait for other clients.
+    contending: usize,
+    /// Those in flight that wait by their nature.
     waiting: usize,
     retained: BTreeMap<Transno, Retained<M>>,
     retained_bytes: usize,
@@ -153,6 +168,8 @@ impl<M> ClientSession<M> {
             slots: 0,
             slots_used: BTreeSet::new(),
             in_flight: BTreeMap::new(),
+            plain: 0,
+            contending: 0,
             waiting: 0,
             retained: BTreeMap::new(),
             retained_bytes: 0,
@@ -163,13 +180,17 @@ impl<M> ClientSession<M> {
 
     /// Takes a request up: from now on it is in flight. `bytes` is what keeping it costs.
     pub fn begin(&mut self, changes: bool, bytes: usize, message: Arc<M>) -> Result<Begun, Full> {
-        if self.in_flight.len() - self.waiting >= self.limits.requests_max {
+        self.begin_in(Room::Plain, changes, bytes, message)
+    }
+
+    /// The same for a request that may have to wait until other clients have done something: a quarter of the requests
+    /// and slots is not for it, or these clients could not do it.
+    pub fn begin_contending(&mut self, changes: bool, bytes: usize, message: Arc<M>) -> Result<Begun, Full> {
+        let all = self.limits.requests_max;
+        if self.contending >= all - all / 4 {
             return Err(Full::Requests);
         }
-        let slot = if changes { Some(self.take_slot()?) } else { None };
-        let xid = self.draw_xid();
-        self.in_flight.insert(xid, Sent { xid, slot, message, bytes, waits: false });
-        Ok(Begun { xid, slot })
+        self.begin_in(Room::Contending, changes, bytes, message)
     }
 
     /// The same for a request that may wait at the target for as long as others like. It changes nothing.
@@ -177,10 +198,34 @@ impl<M> ClientSession<M> {
         if self.waiting >= self.limits.waiting_max {
             return Err(Full::Waiting);
         }
+        Ok(self.insert(Room::Waiting, None, bytes, message))
+    }
+
+    fn begin_in(&mut self, room: Room, changes: bool, bytes: usize, message: Arc<M>) -> Result<Begun, Full> {
+        if self.plain + self.contending >= self.limits.requests_max {
+            return Err(Full::Requests);
+        }
+        let slots = match room {
+            Room::Contending => self.slots - self.slots / 4,
+            Room::Plain | Room::Waiting => self.slots,
+        };
+        let slot = if changes { Some(self.take_slot(slots)?) } else { None };
+        Ok(self.insert(room, slot, bytes, message))
+    }
+
+    fn insert(&mut self, room: Room, slot: Option<u32>, bytes: usize, message: Arc<M>) -> Begun {
         let xid = self.draw_xid();
-        self.waiting += 1;
-        self.in_flight.insert(xid, Sent { xid, slot: None, message, bytes, waits: true });
-        Ok(Begun { xid, slot: None })
+        *self.count(room) += 1;
+        self.in_flight.insert(xid, Sent { xid, slot, message, bytes, room });
+        Begun { xid, slot }
+    }
+
+    fn count(&mut self, room: Room) -> &mut usize {
+        match room {
+            Room::Plain => &mut self.plain,
+            Room::Contending => &mut self.contending,
+            Room::Waiting => &mut self.waiting,
+        }
     }
 
     /// A number for a request that is not kept here.
@@ -192,11 +237,11 @@ impl<M> ClientSession<M> {
     /// The request is in flight no more.
     fn take(&mut self, xid: Xid) -> Option<Sent<M>> {
         let sent = self.in_flight.remove(&xid)?;
-        self.waiting -= usize::from(sent.waits);
+        *self.count(sent.room) -= 1;
         Some(sent)
     }
 
-    fn take_slot(&mut self) -> Result<u32, Full> {
+    fn take_slot(&mut self, slots: u32) -> Result<u32, Full> {
         if self.retained.len() >= self.limits.retained_count_max
             || self.retained_bytes >= self.limits.retained_bytes_max
         {
@@ -210,7 +255,7 @@ impl<M> ClientSession<M> {
             }
             free += 1;
         }
-        if free >= self.slots {
+        if free >= slots {
             return Err(Full::Slots);
         }
         self.slots_used.insert(free);
@@ -289,7 +334,9 @@ impl<M> ClientSession<M> {
                 self.unreplayed.clear();
                 self.last_committed = last_committed;
                 plan.evicted = self.in_flight.values().filter(|s| s.slot.is_some()).map(|s| s.xid).collect();
-                self.in_flight.retain(|_, sent| sent.slot.is_none());
+                for xid in &plan.evicted {
+                    self.take(*xid);
+                }
                 self.slots_used.clear();
             }
         }
@@ -456,6 +503,41 @@ mod tests {
         session.committed(Transno(6));
         assert!(session.begin(true, 600, Arc::new(0)).is_ok());
         assert!(!session.commit_wanted());
+    }
+
+    #[test]
+    fn what_waits_for_others_leaves_room_for_those_who_do_not() {
+        let mut session = connected();
+        let message = || Arc::new(0);
+        // Three of four slots.
+        let first = session.begin_contending(true, 10, message()).expect("there is room");
+        for _ in 0..2 {
+            assert!(session.begin_contending(true, 10, message()).is_ok());
+        }
+        assert_eq!(session.begin_contending(true, 10, message()).err(), Some(Full::Slots));
+        assert_eq!(change(&mut session, 0).slot, Some(3));
+        // Six of eight requests.
+        for _ in 0..3 {
+            assert!(session.begin_contending(false, 10, message()).is_ok());
+        }
+        assert_eq!(session.begin_contending(false, 10, message()).err(), Some(Full::Requests));
+        assert!(session.begin(false, 10, message()).is_ok());
+        assert_eq!(session.begin(false, 10, message()).err(), Some(Full::Requests));
+        // Three that wait by their nature.
+        let waiting: Vec<Begun> =
+            (0..3).map(|_| session.begin_waiting(10, message()).expect("there is room")).collect();
+        assert_eq!(session.begin_waiting(10, message()).err(), Some(Full::Waiting));
+        assert!(session.forget(waiting[0].xid));
+        session.answered(waiting[1].xid, Transno(0), Transno(0));
+        assert!(session.begin_waiting(10, message()).is_ok());
+        assert_eq!(session.begin(false, 10, message()).err(), Some(Full::Requests));
+        session.answered(first.xid, Transno(1), Transno(0));
+        assert!(session.begin_contending(true, 10, message()).is_ok());
+        // Whoever is evicted takes no room any more.
+        session.resume(Outcome::Forgotten, 4, Transno(0));
+        for _ in 0..3 {
+            assert!(session.begin_contending(true, 10, message()).is_ok());
+        }
     }
 
     #[test]

@@ -72,6 +72,13 @@ fn requests() {
 }
 
 #[test]
+fn what_waits_by_its_nature_has_no_slot() {
+    let waiting: Vec<_> = samples::requests().into_iter().filter(|(_, request)| request.waits()).collect();
+    assert!(waiting.len() >= 3, "{waiting:?}");
+    assert!(waiting.iter().all(|(_, request)| !request.changes()), "{waiting:?}");
+}
+
+#[test]
 fn replies() {
     let body = |reply: &Reply| {
         let mut out = Vec::new();

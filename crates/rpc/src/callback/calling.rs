@@ -16,7 +16,7 @@ use crate::frame;
 use crate::hub::Hub;
 use crate::limits;
 use crate::sessions::{Callee, Key, Way};
-use crate::tcp::Connection;
+use crate::tcp::{Calling, Connection};
 
 type Answer = Result<Result<Reply, Code>, CallbackError>;
 
@@ -82,6 +82,8 @@ struct Callback<'a> {
     /// The connection over which it was sent last, and when it was sent again there: then it deserves at least "under
     /// way".
     sent: Option<(Arc<Connection>, Option<Time>)>,
+    /// Keeps that connection reading.
+    calling: Option<Calling>,
 }
 
 impl Drop for Callback<'_> {
@@ -92,7 +94,7 @@ impl Drop for Callback<'_> {
 
 impl<'a> Callback<'a> {
     fn new(hub: &'a Hub, key: Key, xid: Xid, request: Request) -> Callback<'a> {
-        Callback { hub, key, xid, request, body: None, sent: None }
+        Callback { hub, key, xid, request, body: None, sent: None, calling: None }
     }
 
     /// Sends it by `way` and comes back when it is time to do so again.
@@ -117,6 +119,9 @@ impl<'a> Callback<'a> {
     async fn send_over(&mut self, connection: Arc<Connection>, session_epoch: u64) {
         let now = self.hub.rt().now();
         let heard = connection.heard_at();
+        if !self.sent.as_ref().is_some_and(|(before, _)| Arc::ptr_eq(before, &connection)) {
+            self.calling = Some(connection.calling());
+        }
         let again = self.sent.is_some();
         let before = self.sent.replace((connection.clone(), again.then_some(now)));
         if let Some((before, Some(at))) = &before

@@ -14,7 +14,7 @@ use rt::net::{Conn, Listener, Sender};
 use rt::sync::Notify;
 use rt::{Frame, Time};
 
-use super::admission::{Class, Load, Verdict, admit, may_unpark};
+use super::admission::{Class, Lane, Load, Verdict};
 use super::handshake;
 use crate::event::{Either, Ended, race};
 use crate::frame::{self, FrameError};
@@ -92,13 +92,14 @@ async fn serve(hub: Hub, mut conn: Conn) {
         ended: Ended::new(),
         heard: AtomicU64::new(hub.rt().now().0),
         queue: Mutex::new(Queue::default()),
+        calling: AtomicUsize::new(0),
         room: Notify::new(),
     });
     let reason = connection.read(conn).await;
     connection.ended.end();
     connection.sender.close();
-    let parked = std::mem::take(&mut connection.queue.lock().parked);
-    for (call, _) in parked {
+    let parked = connection.queue.lock().take_parked();
+    for call in parked {
         hub.sessions().leave((call.target, call.session), call.xid);
     }
     hub.sessions().connection_lost(&connection);
@@ -114,6 +115,8 @@ pub(crate) struct Connection {
     /// When the other side was heard last.
     heard: AtomicU64,
     queue: Mutex<Queue>,
+    /// Callbacks to sessions on this connection.
+    calling: AtomicUsize,
     /// Something was done: there may be room to read on.
     room: Notify,
 }
@@ -121,7 +124,8 @@ pub(crate) struct Connection {
 #[derive(Default)]
 struct Queue {
     load: Load,
-    parked: VecDeque<(Call, usize)>,
+    plain: VecDeque<(Call, usize)>,
+    contending: VecDeque<(Call, usize)>,
 }
 
 enum Offered {
@@ -132,35 +136,61 @@ enum Offered {
 }
 
 impl Queue {
-    fn offer(&mut self, call: Call, class: Class, bytes: usize) -> Offered {
-        match admit(&self.load, class) {
+    fn offer(&mut self, call: Call, class: Class, calling: bool) -> Offered {
+        match self.load.admit(class, calling) {
             Verdict::Run => {
                 self.load.enter(class);
-                Offered::Run(Box::new(call))
+                return Offered::Run(Box::new(call));
             }
-            Verdict::Park => {
-                self.load.parked += 1;
-                self.load.parked_bytes += bytes;
-                self.parked.push_back((call, bytes));
-                Offered::Parked
-            }
-            Verdict::Stop => Offered::Full(Box::new(call)),
-            Verdict::Refuse => Offered::Refused,
+            Verdict::Park => {}
+            Verdict::Stop => return Offered::Full(Box::new(call)),
+            Verdict::Refuse => return Offered::Refused,
         }
+        let (parked, lane, bytes) = match class {
+            Class::Plain(bytes) => (&mut self.plain, &mut self.load.plain, bytes),
+            Class::Contending(bytes) => (&mut self.contending, &mut self.load.contending, bytes),
+            Class::Reserved | Class::Waiting => return Offered::Full(Box::new(call)),
+        };
+        lane.park(bytes);
+        parked.push_back((call, bytes));
+        Offered::Parked
     }
 
-    /// The next parked request, if it may run now.
+    /// The next parked request, if one may run now.
     fn unpark(&mut self) -> Option<(Call, Class)> {
-        let (_, bytes) = self.parked.front()?;
-        if !may_unpark(&self.load, *bytes) {
-            return None;
-        }
-        let (call, bytes) = self.parked.pop_front()?;
-        self.load.parked -= 1;
-        self.load.parked_bytes -= bytes;
-        let class = Class::Ordinary(bytes);
+        let Load { plain, contending, .. } = &mut self.load;
+        let (call, class) = unpark_from(plain, &mut self.plain)
+            .map(|(call, bytes)| (call, Class::Plain(bytes)))
+            .or_else(|| {
+                let (call, bytes) = unpark_from(contending, &mut self.contending)?;
+                Some((call, Class::Contending(bytes)))
+            })?;
         self.load.enter(class);
         Some((call, class))
+    }
+
+    fn take_parked(&mut self) -> impl Iterator<Item = Call> + use<> {
+        let (plain, contending) = (std::mem::take(&mut self.plain), std::mem::take(&mut self.contending));
+        plain.into_iter().chain(contending).map(|(call, _)| call)
+    }
+}
+
+fn unpark_from(lane: &mut Lane, parked: &mut VecDeque<(Call, usize)>) -> Option<(Call, usize)> {
+    let (_, bytes) = parked.front()?;
+    if !lane.may_unpark(*bytes) {
+        return None;
+    }
+    let (call, bytes) = parked.pop_front()?;
+    lane.unpark(bytes);
+    Some((call, bytes))
+}
+
+/// A callback over a connection; while there is one, reading does not stop.
+pub(crate) struct Calling(Arc<Connection>);
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        self.0.calling.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -168,6 +198,13 @@ impl Connection {
     /// When the other side was heard last.
     pub(crate) fn heard_at(&self) -> Time {
         Time(self.heard.load(Ordering::Relaxed))
+    }
+
+    /// A callback is under way over this connection as long as the result lives: its answer has to be read.
+    pub(crate) fn calling(self: &Arc<Self>) -> Calling {
+        self.calling.fetch_add(1, Ordering::SeqCst);
+        self.room.notify_waiters();
+        Calling(self.clone())
     }
 
     /// Ends the connection: the other side says nothing any more. The task that reads clears up.
@@ -290,7 +327,8 @@ impl Connection {
         let header = reply_header(&call);
         loop {
             let room = self.room.notified();
-            let offered = self.queue.lock().offer(call, class, bytes);
+            let calling = self.calling.load(Ordering::SeqCst) > 0;
+            let offered = self.queue.lock().offer(call, class, calling);
             match offered {
                 Offered::Run(call) => return self.run(*call, class),
                 Offered::Parked => return,
@@ -393,30 +431,6 @@ impl Connection {
         self.hub.rt().run_in_place(async move {
             let _ = race(ended.wait(), sender.send(frame)).await;
         });
-    }
-}
-
-impl Load {
-    fn enter(&mut self, class: Class) {
-        match class {
-            Class::Ordinary(bytes) => {
-                self.running += 1;
-                self.running_bytes += bytes;
-            }
-            Class::Reserved => self.reserved += 1,
-            Class::Waiting => self.waiting += 1,
-        }
-    }
-
-    fn leave(&mut self, class: Class) {
-        match class {
-            Class::Ordinary(bytes) => {
-                self.running -= 1;
-                self.running_bytes -= bytes;
-            }
-            Class::Reserved => self.reserved -= 1,
-            Class::Waiting => self.waiting -= 1,
-        }
     }
 }
 

@@ -5,5 +5,5 @@ mod admission;
 mod handshake;
 mod link;
 
-pub(crate) use accept::{Acceptance, Connection, accept_loop};
+pub(crate) use accept::{Acceptance, Calling, Connection, accept_loop};
 pub(crate) use link::{Link, LinkError, Links};

@@ -252,6 +252,30 @@ fn a_client_that_comes_back_in_time_answers() {
     });
 }
 
+/// A client process whose connection lives may have given the session up without saying so.
+#[test]
+fn a_client_that_knows_nothing_of_the_session_is_away() {
+    let sim = Sim::new(World::seed(1));
+    sim.run(async {
+        let server = server(&sim).await;
+        let hub = client_hub(sim.rt("client"));
+        let (one, two) = (import(&hub, 1), import(&hub, 2));
+        let _client = Client::new(&one, hub.rt(), Duration::ZERO);
+        for import in [&one, &two] {
+            import.call(Statfs {}).await.expect("the target answers");
+        }
+        let session = session(&server, 1);
+        sim.partition("client", "server");
+        one.disconnect().await;
+        sim.heal("client", "server");
+        let (start, patience) = (sim.now(), Duration::from_secs(30));
+        let answer = server.hub.call_back(TARGET, session, revoke(7), patience).await;
+        assert_eq!(answer, Err(CallbackError::Unreachable));
+        assert!(sim.now() - start <= patience + Duration::from_secs(1));
+        assert_eq!(sim.node_stats("client").connects, 1);
+    });
+}
+
 #[test]
 fn the_end_of_a_session_ends_its_callbacks() {
     for way in 0..3 {
@@ -291,7 +315,7 @@ fn callbacks_of_one_session_are_bounded() {
         import.call(Statfs {}).await.expect("the target answers");
         let session = session(&server, 1);
         let done = Arc::new(Mutex::new(0));
-        let all = rpc::limits::CALLBACKS_MAX as u64 + 10;
+        let (start, all) = (sim.now(), rpc::limits::CALLBACKS_MAX as u64 + 10);
         for _ in 0..all {
             let (hub, done) = (server.hub.clone(), done.clone());
             server.hub.rt().spawn(async move {
@@ -302,7 +326,8 @@ fn callbacks_of_one_session_are_bounded() {
         while *done.lock() < all {
             sim.root().sleep(Duration::from_millis(10)).await;
         }
-        let count = client.count(7);
+        let (count, taken) = (client.count(7), sim.now() - start);
+        assert!(taken < Duration::from_secs(3), "{taken:?}: the rest is sent as soon as there is room");
         assert_eq!((u64::from(count.done), count.running_max as usize), (all, rpc::limits::CALLBACKS_MAX));
     });
 }

@@ -10,6 +10,7 @@ use rpc::{Hub, Key, Keys, Role, RpcError};
 use rt::os::Node;
 use rt::{Addr, Rt};
 
+use crate::callback::{Client, revoke};
 use crate::target::{CLIENT_KEY, Durable, Options, TARGET, Target, all_keys, fsname};
 
 struct Server {
@@ -86,6 +87,46 @@ fn many_threads_call_in_one_process() {
             finished.recv().await.expect("every task ends");
         }
         assert_eq!(target.counter(), 10_000);
+        hub.close().await;
+    });
+    node.stop(Duration::from_secs(1));
+}
+
+/// Thousands of callbacks from two threads, to a client elsewhere and to one of the same process.
+#[test]
+fn many_threads_call_clients_back() {
+    let node = Node::start(2).expect("a runtime starts");
+    node.block_on(async {
+        let Server { rt, hub, target, nid } = server(&node).await;
+        let elsewhere = Hub::new(rt.clone(), fsname(), client_keys());
+        let imports = [
+            elsewhere.import(TARGET, ClientId(1), Role::Client, vec![nid]),
+            hub.import(TARGET, ClientId(2), Role::Client, Vec::new()),
+        ];
+        let clients = imports.each_ref().map(|import| Client::new(import, &rt, Duration::ZERO));
+        for import in &imports {
+            import.call(GetSequence {}).await.expect("the target answers");
+        }
+        let (done, mut finished) = rt::sync::channel(64);
+        for task in 0..20_u64 {
+            let (hub, done) = (hub.clone(), done.clone());
+            let session = target.session_of(1 + u128::from(task % 2)).expect("the client has a session");
+            rt.spawn(async move {
+                for call in 0..200 {
+                    let callback =
+                        hub.call_back(TARGET, session, revoke(task * 1000 + call), Duration::from_secs(5));
+                    assert!(callback.await.is_ok_and(|answer| answer.is_ok()));
+                }
+                done.send(()).await.expect("the test waits");
+            });
+        }
+        for _ in 0..20 {
+            finished.recv().await.expect("every task ends");
+        }
+        for client in clients {
+            assert_eq!(client.counts.lock().values().filter(|count| count.done == 1).count(), 2000);
+        }
+        elsewhere.close().await;
         hub.close().await;
     });
     node.stop(Duration::from_secs(1));

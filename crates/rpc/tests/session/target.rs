@@ -87,6 +87,8 @@ pub struct Options {
     pub lazy: bool,
     /// So many Syncs are refused first.
     pub syncs_refused: u64,
+    /// GetAttr waits for [`Target::release`].
+    pub stuck: bool,
     /// Time that it takes to answer what is stated again.
     pub restate: Duration,
 }
@@ -312,7 +314,13 @@ impl Target {
                     none,
                 )
             }
-            Request::GetAttr(GetAttr { .. }) => (Err(Code::NotFound), none),
+            Request::GetAttr(GetAttr { .. }) => {
+                if self.options.stuck {
+                    self.state.lock().waiting += 1;
+                    self.until(|state| state.released).await;
+                }
+                (Err(Code::NotFound), none)
+            }
             _ => (Err(Code::NotSupported), none),
         }
     }

@@ -113,7 +113,8 @@ fn a_refused_sync_is_told_and_tried_again_by_who_waits_for_room() {
 }
 
 /// A connection that broke in the middle of the replays took the rest of them with it: the next connect found the boot
-/// known and replayed nothing.
+/// known and replayed nothing. Guards what a session remembers about its replays: it fails if only the connect that
+/// finds another boot replays, and also if a replay that was taken comes again.
 #[test]
 fn replays_go_on_over_the_next_connection() {
     for broken_after in 1..=4 {

@@ -150,6 +150,21 @@ impl Request {
     }
 }
 
+impl Request {
+    /// Whether the operation may have to wait until its target has called other clients back. Those may need the same
+    /// room to answer, so a part of it is kept for operations that never do: data under a lock above all.
+    pub fn contends(&self) -> bool {
+        match self {
+            Request::Connect(_) | Request::Disconnect(_) | Request::Sync(_) | Request::Statfs(_) => false,
+            Request::Register(_) | Request::GetConfig(_) | Request::GetSequence(_) => false,
+            Request::Write(write) => write.locked,
+            Request::Read(read) => read.locked,
+            Request::ListObjects(_) | Request::CancelRanges(_) | Request::CancelBits(_) => false,
+            _ => true,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
