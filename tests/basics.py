@@ -389,6 +389,134 @@ def test_acls():
           follow_symlinks=False)
 
 
+def as_user(user, function, *args):
+    """Calls a function as another user; the errno of its failure, 0 for none."""
+    child = os.fork()
+    if child == 0:
+        code = 255
+        try:
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+            function(*args)
+            code = 0
+        except OSError as error:
+            code = error.errno
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_privileges_go():
+    os.chmod(root, 0o755)
+    name = path("privileged")
+    put("privileged", b"x")
+    mode = lambda: stat.S_IMODE(os.stat(name).st_mode)
+    uses = [lambda: os.write(os.open(name, os.O_WRONLY), b"y"), lambda: os.truncate(name, 0),
+            lambda: os.open(name, os.O_WRONLY | os.O_TRUNC),
+            lambda: os.posix_fallocate(os.open(name, os.O_WRONLY), 0, 100)]
+    for number, use in enumerate(uses):
+        os.chown(name, 7, 7)
+        os.chmod(name, 0o6777)
+        assert as_user(1000, use) == 0
+        assert mode() == 0o777, (number, oct(mode()))
+    os.chmod(name, 0o6777)
+    os.chown(name, 1000, 1000)
+    assert mode() == 0o777
+    os.chmod(name, 0o6777)
+    assert as_user(1000, os.chown, name, -1, 1000) == 0
+    assert mode() == 0o777
+    os.chmod(name, 0o6777)
+    put("privileged", b"by root")
+    assert mode() == 0o6777, "the superuser's writes take nothing"
+    rights = bytes.fromhex("0000000201000000000000000000000000000000")
+    for use in [lambda: put("privileged", b"caps"), lambda: os.chown(name, 1, 1), lambda: os.truncate(name, 1)]:
+        os.setxattr(name, "security.capability", rights)
+        assert os.getxattr(name, "security.capability") == rights
+        use()
+        fails(errno.ENODATA, os.getxattr, name, "security.capability")
+
+
+def test_access_times():
+    def read(flags=0):
+        fd = os.open(path("read"), os.O_RDONLY | flags)
+        os.read(fd, 10)
+        os.close(fd)
+        return os.stat(path("read")).st_atime_ns
+
+    put("read", b"data")
+    os.utime(path("read"), ns=(10**18, 10**18 + 1))
+    assert read(os.O_NOATIME) == 10**18
+    now = read()
+    assert now > 10**18, "older than the last change"
+    assert read() == now, "not older than a day, nothing changed since"
+    os.mkdir(path("listing"))
+    os.utime(path("listing"), ns=(10**18, 10**18 + 1))
+    os.listdir(path("listing"))
+    assert os.stat(path("listing")).st_atime_ns > 10**18
+
+
+def test_numbers_of_inodes():
+    os.mkdir(path("numbered"))
+    for name in "abc":
+        put(f"numbered/{name}", b"")
+    os.mkdir(path("numbered/d"))
+    os.symlink("a", path("numbered/s"))
+    with os.scandir(path("numbered")) as entries:
+        found = {entry.name: (entry.inode(), entry.is_dir(follow_symlinks=False)) for entry in entries}
+    for name, (ino, is_dir) in found.items():
+        info = os.lstat(path("numbered", name))
+        assert ino == info.st_ino and is_dir == stat.S_ISDIR(info.st_mode), name
+    assert len({ino for ino, _ in found.values()}) == 5
+
+
+def test_long_names_and_paths():
+    every = bytes(set(range(1, 256)) - {ord("/")})
+    for name in [every, b"\xff" * 255, every[::-1][:200]]:
+        where = os.path.join(root.encode(), name)
+        with open(where, "wb") as file:
+            file.write(name)
+        assert name in os.listdir(root.encode())
+        os.rename(where, where[:-1] + b"!")
+        os.unlink(where[:-1] + b"!")
+    # The longest path there can be, with its terminator, and one byte more.
+    longest = 4095
+    at = root
+    while len(at) + 201 < longest:
+        at = os.path.join(at, "p" * 200)
+        os.mkdir(at)
+    last = os.path.join(at, "f" * (longest - len(at) - 1))
+    assert len(last) == longest
+    with open(last, "wb") as file:
+        file.write(b"deep")
+    assert os.stat(last).st_size == 4
+    fails(errno.ENAMETOOLONG, os.stat, last + "x")
+    here = os.getcwd()
+    os.chdir(at)
+    for _ in range(5):
+        os.mkdir("q" * 255)
+        os.chdir("q" * 255)
+    with open("beyond", "wb") as file:
+        file.write(b"x")
+    assert os.listdir(".") == ["beyond"]
+    os.chdir(here)
+
+
+def test_sticky_directories():
+    os.chmod(root, 0o755)
+    os.mkdir(path("sticky"))
+    os.chmod(path("sticky"), 0o1777)
+    for user, name in [(1000, "mine"), (2000, "yours")]:
+        put(f"sticky/{name}", b"")
+        os.chown(path("sticky", name), user, user)
+    mine, yours, new = (path("sticky", name) for name in ("mine", "yours", "new"))
+    assert as_user(1000, os.unlink, yours) == errno.EPERM
+    assert as_user(1000, os.rename, yours, new) == errno.EPERM
+    assert as_user(1000, os.rename, mine, yours) == errno.EPERM
+    assert as_user(1000, os.rename, mine, new) == 0
+    assert as_user(1000, os.unlink, new) == 0
+
+
 def test_locks():
     import fcntl
     with open(path("lock"), "wb") as one, open(path("lock"), "wb") as two:

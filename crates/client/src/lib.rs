@@ -93,6 +93,8 @@ pub struct OpenFlags {
     pub execute: bool,
     /// O_SYNC or O_DSYNC: every write is durable before it returns.
     pub sync: bool,
+    /// Reading leaves the access time as it is (O_NOATIME).
+    pub no_atime: bool,
 }
 
 /// What fallocate does to a range of a file.

@@ -446,6 +446,7 @@ impl Ops {
         offset: u64,
         emit: &mut (dyn FnMut(Item<'_>) -> bool + Send),
     ) -> Result<()> {
+        self.client.accessed(handle);
         let (position, kept) = self.dirs.find(handle, offset);
         let mut page = match kept {
             Some(page) => page,
@@ -538,6 +539,7 @@ fn open_flags(flags: i32) -> OpenFlags {
         truncate: flags & libc::O_TRUNC != 0,
         execute: flags & KERNEL_OPEN_EXECUTE != 0,
         sync: flags & libc::O_DSYNC != 0,
+        no_atime: flags & libc::O_NOATIME != 0,
     }
 }
 

@@ -68,6 +68,7 @@ pub const READ_WRITE: OpenFlags = OpenFlags {
     truncate: false,
     execute: false,
     sync: false,
+    no_atime: false,
 };
 
 /// Opens for reading.

@@ -63,7 +63,8 @@ impl Closer {
 fn is_atime_due(open: &OpenFile, now: Timestamp) -> bool {
     let attr = &open.attr;
     let old = now.secs - attr.atime.secs >= ATIME_AGE_MAX_SECS;
-    open.read.load(Ordering::Relaxed) && (old || attr.atime <= attr.mtime || attr.atime <= attr.ctime)
+    let read = open.read.load(Ordering::Relaxed) && !open.flags.no_atime;
+    read && (old || attr.atime <= attr.mtime || attr.atime <= attr.ctime)
 }
 
 impl Shared {

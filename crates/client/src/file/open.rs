@@ -34,6 +34,8 @@ struct Told {
     layout: Option<Layout>,
     handle: u64,
     transno: Transno,
+    /// Whether it may have capabilities: these are an extended attribute.
+    xattrs: bool,
     /// Whether the file was there before.
     reopened: bool,
 }
@@ -71,6 +73,8 @@ impl Client {
             layout: made.layout,
             handle: made.handle,
             transno,
+            // A new file has no capabilities that a write would have to take away.
+            xattrs: made.existed && made.xattrs,
             reopened: made.existed,
         };
         let entry = Entry {
@@ -121,8 +125,14 @@ impl Client {
         let answered = self.shared.make(caller, create).await?;
         let (made, transno) = (answered.reply, answered.transno);
         let attr = made.attr.clone();
-        let told =
-            Told { attr: made.attr, layout: made.layout, handle: made.handle, transno, reopened: false };
+        let told = Told {
+            attr: made.attr,
+            layout: made.layout,
+            handle: made.handle,
+            transno,
+            xattrs: false,
+            reopened: false,
+        };
         // Nobody else can ever have written to it.
         Ok((Attr { size: 0, blocks: 0, ..attr }, self.shared.opened(caller, told, flags)))
     }
@@ -132,8 +142,14 @@ impl Client {
         let answered = self.shared.ask(caller, |cred| Open { fid, open: flags.bits(), cred }).await?;
         let (open, transno) = (answered.reply, answered.transno);
         let attr = open.attr.clone();
-        let told =
-            Told { attr: open.attr, layout: open.layout, handle: open.handle, transno, reopened: true };
+        let told = Told {
+            attr: open.attr,
+            layout: open.layout,
+            handle: open.handle,
+            transno,
+            xattrs: open.xattrs,
+            reopened: true,
+        };
         let handle = self.shared.opened(caller, told, flags);
         if flags.truncate && flags.write {
             let cut = self.shared.cut_opened(caller, handle, &attr).await;
@@ -148,6 +164,13 @@ impl Client {
     /// Opens a directory.
     pub async fn open_dir(&self, caller: &Caller, fid: Fid) -> Result<Handle> {
         self.open(caller, fid, OpenFlags { read: true, ..OpenFlags::default() }).await
+    }
+
+    /// Notes that a directory was read through `handle`: its access time follows at the close.
+    pub fn accessed(&self, handle: Handle) {
+        if let Ok(open) = self.shared.handles.get(handle) {
+            open.read.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
     }
 
     /// close(2): errors of earlier writes, once for each handle; data is on its way to the OSTs and readable by
@@ -210,6 +233,7 @@ impl Shared {
             flags,
             file,
             attr: told.attr,
+            xattrs: told.xattrs,
             uid: caller.uid,
             gid: caller.gid,
             read: AtomicBool::new(false),

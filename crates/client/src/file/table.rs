@@ -87,6 +87,8 @@ pub(crate) struct OpenFile {
     pub(crate) file: Option<FileRef>,
     /// Attributes as they were at open: for access times and privilege bits.
     pub(crate) attr: Attr,
+    /// Whether there were extended attributes at open: one may hold capabilities.
+    pub(crate) xattrs: bool,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) read: AtomicBool,

@@ -155,12 +155,16 @@ impl Shared {
         let mut inner = file.inner.lock();
         let mut result = Ok(());
         for (ost, transno, committed) in committed {
+            // Whoever waited for the same has told of it.
+            let known = !inner.changes.contains_key(&ost);
             if inner.changes.get(&ost) == Some(&transno) {
                 inner.changes.remove(&ost);
             }
             if let Err(error) = committed {
-                tracing::warn!(fid = %file.fid, ost, %error, "data of a file is lost");
-                inner.fail(error);
+                if !known {
+                    tracing::warn!(fid = %file.fid, ost, %error, "data of a file is lost");
+                    inner.fail(error);
+                }
                 result = Err(error);
             }
         }

@@ -139,14 +139,15 @@ impl Shared {
         }
     }
 
-    /// The first write through a handle takes setuid and setgid away, unless the superuser writes.
+    /// The first write through a handle takes setuid and setgid away, unless the superuser writes, and capabilities.
     pub(crate) async fn drop_privileges(&self, open: &OpenFile, time: Timestamp) -> Result<()> {
         if open.wrote.load(Ordering::Relaxed) {
             return Ok(());
         }
         let mode = open.attr.mode;
         let setgid = mode & MODE_SETGID != 0 && mode & MODE_GROUP_EXECUTE != 0;
-        if open.uid != 0 && (mode & MODE_SETUID != 0 || setgid) {
+        // Capabilities go with the superuser's writes too.
+        if open.xattrs || open.uid != 0 && (mode & MODE_SETUID != 0 || setgid) {
             let change =
                 SetAttr { handle: Some(open.mdt_handle), kill_privileges: true, ..no_change(open.fid, time) };
             self.ask(&open.caller(), |cred| SetAttr { cred, ..change.clone() }).await?;

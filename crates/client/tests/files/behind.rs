@@ -108,6 +108,54 @@ fn a_full_ost_is_told_once_and_then_at_each_write() {
 }
 
 #[test]
+fn a_lost_commit_is_told_once_to_each_handle_that_was_open() {
+    let world = World::new(1, 1);
+    let client = world.mount();
+    let lost = Err(Error::Refused(Code::Io));
+    world.run(async {
+        let (attr, first) = create(&client, b"f").await;
+        let second = client.open(&root(), attr.fid, read_write()).await.expect("it is there");
+        let reads = OpenFlags { read: true, ..OpenFlags::default() };
+        let reader = client.open(&root(), attr.fid, reads).await.expect("it is there");
+        let closer = client.open(&root(), attr.fid, read_write()).await.expect("it is there");
+        client.write(first, 0, b"data").await.expect("there is room");
+        world.osts[0].set_latency(Duration::from_millis(10));
+        world.osts[0].set_loses(true);
+        // Both wait for the same commit.
+        let mut both = [Box::pin(client.fsync(first)), Box::pin(client.fsync(second))];
+        let mut told = [None, None];
+        std::future::poll_fn(|cx| {
+            for (fsync, told) in both.iter_mut().zip(&mut told) {
+                if told.is_none()
+                    && let std::task::Poll::Ready(result) = fsync.as_mut().poll(cx)
+                {
+                    *told = Some(result);
+                }
+            }
+            if told.iter().all(Option::is_some) {
+                std::task::Poll::Ready(())
+            } else {
+                std::task::Poll::Pending
+            }
+        })
+        .await;
+        assert_eq!(told, [Some(lost), Some(lost)]);
+        let late = client.open(&root(), attr.fid, read_write()).await.expect("it is there");
+        for handle in [first, second, late] {
+            assert_eq!(client.fsync(handle).await, Ok(()), "it knows, or was not there");
+        }
+        assert_eq!(client.fsync(reader).await, lost);
+        assert_eq!(client.fsync(reader).await, Ok(()));
+        assert_eq!(client.flush(closer).await, lost);
+        assert_eq!(client.flush(closer).await, Ok(()));
+        assert_eq!(client.flush(late).await, Ok(()));
+        world.osts[0].set_loses(false);
+        client.write(first, 0, b"again").await.expect("there is room");
+        assert_eq!(client.fsync(first).await, Ok(()));
+    });
+}
+
+#[test]
 fn a_failure_is_told_by_the_next_write() {
     let world = World::new(1, 1);
     let client = world.mount();

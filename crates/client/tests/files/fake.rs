@@ -82,6 +82,7 @@ struct State {
     gone: BTreeSet<ObjectId>,
     writing: Vec<(ObjectId, u64, u64)>,
     held: bool,
+    loses: bool,
     capacity: Option<u64>,
     latency: Duration,
     counts: Counts,
@@ -119,6 +120,11 @@ impl Ost {
     /// Answers take up to this long.
     pub fn set_latency(&self, latency: Duration) {
         self.state.lock().latency = latency;
+    }
+
+    /// Nothing becomes durable.
+    pub fn set_loses(&self, loses: bool) {
+        self.state.lock().loses = loses;
     }
 
     /// What was asked since the last call.
@@ -198,6 +204,9 @@ impl Ost {
             Request::Disconnect(_) => Reply::Disconnect(msg::Done {}),
             Request::Sync(_) => {
                 state.counts.syncs += 1;
+                if state.loses {
+                    return Err(Code::Io);
+                }
                 state.committed = state.transno;
                 Reply::Sync(msg::Done {})
             }

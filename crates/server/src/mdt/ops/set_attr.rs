@@ -2,13 +2,16 @@
 
 use proto::types::{MODE_PERMISSIONS, MODE_SETGID};
 use proto::wire::Reply;
-use proto::wire::messages::{ACCESS_WRITE, LOCK_PERM, LOCK_UPDATE, SetAttr};
+use proto::wire::messages::{ACCESS_WRITE, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR, SetAttr};
 use proto::{Code, FileKind};
 
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::opens::Opener;
-use crate::mdt::{Changes, Ctx, Mdt, Outcome, access};
+use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, keys};
+
+/// The attribute that holds a file's capabilities.
+const XATTR_CAPABILITY: &[u8] = b"security.capability";
 
 impl Mdt {
     pub(in crate::mdt) fn set_attr(&self, ctx: &Ctx, request: &SetAttr) -> Outcome {
@@ -17,8 +20,10 @@ impl Mdt {
         let before = inode.clone();
         check_owner(request, &inode)?;
         check_times(request, &inode)?;
-        if let Some(size) = request.size {
-            self.check_size(ctx, request, &inode, size)?;
+        match request.size {
+            Some(size) => self.check_size(ctx, request, &inode, size)?,
+            None if request.kill_privileges => self.check_writer(ctx, request, &inode)?,
+            None => {}
         }
         apply_owner_and_mode(request, &mut inode)?;
         if request.size.is_some() {
@@ -34,12 +39,25 @@ impl Mdt {
         }
         inode.touch(request.time);
         let mut changes = Changes::default();
-        changes.put_inode(&inode, affected(request, before.seen_changes(&inode)));
+        let mut seen = affected(request, before.seen_changes(&inode));
+        if strips(request, &inode) && self.strip_capability(&mut changes, &inode)? {
+            seen |= LOCK_XATTR;
+        }
+        changes.put_inode(&inode, seen);
         let done = self.commit(ctx, changes, Reply::SetAttr(inode.entry()))?;
         if request.size.is_some() {
             self.opens.truncated(request.fid);
         }
         self.keep_guarded(ctx, done, &inode, KEEP_ATTRS)
+    }
+
+    /// Takes the attribute away that gives rights to whoever executes the file; says whether there was one.
+    fn strip_capability(&self, changes: &mut Changes, inode: &Inode) -> Result<bool, Code> {
+        let found = self.find_xattr(inode, XATTR_CAPABILITY)?.is_some();
+        if found {
+            changes.remove(keys::xattr(inode.fid, XATTR_CAPABILITY));
+        }
+        Ok(found)
     }
 
     fn check_size(&self, ctx: &Ctx, request: &SetAttr, inode: &Inode, size: u64) -> Result<(), Code> {
@@ -51,11 +69,22 @@ impl Mdt {
         if size > proto::limits::FILE_BYTES_MAX {
             return Err(Code::TooLarge);
         }
+        self.check_writer(ctx, request, inode)
+    }
+
+    /// Whoever has the file open for writing may write, and otherwise whom its mode permits.
+    fn check_writer(&self, ctx: &Ctx, request: &SetAttr, inode: &Inode) -> Result<(), Code> {
         let session = ctx.session().handle();
         let by_handle =
             request.handle.is_some_and(|handle| self.opens.is_writer(inode.fid, Opener { session, handle }));
         if by_handle { Ok(()) } else { access::may(&request.cred, inode, ACCESS_WRITE) }
     }
+}
+
+/// Whether a file loses its capabilities: whoever writes to it or gives it away takes them, the superuser too.
+fn strips(request: &SetAttr, inode: &Inode) -> bool {
+    let changes_owner = request.uid.is_some() || request.gid.is_some();
+    inode.kind() == FileKind::File && (request.kill_privileges || request.size.is_some() || changes_owner)
 }
 
 /// What others see change besides `seen`: a time of access that is set, and the time of the change itself, which they
@@ -145,7 +174,8 @@ fn apply_owner_and_mode(request: &SetAttr, inode: &mut Inode) -> Result<(), Code
 mod tests {
     use super::*;
     use crate::mdt::testing::{Client, World, user};
-    use proto::wire::messages::{OPEN_WRITE, TimeChange};
+    use bytes::Bytes;
+    use proto::wire::messages::{GetXattr, OPEN_WRITE, SetXattr, TimeChange};
     use proto::{Attr, Cred, Fid, Timestamp};
 
     fn set(client: &Client, request: SetAttr) -> Result<Attr, Code> {
@@ -212,6 +242,37 @@ mod tests {
         assert!(after.ctime > before.ctime);
         let past = SetAttr { mode: Some(0o600), time, ..client.set_attr(fid, &user(5)) };
         assert_eq!(set(&client, past).map(|attr| attr.ctime), Ok(after.ctime), "ctime never goes back");
+    }
+
+    #[test]
+    fn privileges_go_with_a_write() {
+        let world = World::new();
+        let client = world.client(1);
+        let fid = file_of(&client, 5, 0o6772);
+        let kill = |uid, handle| {
+            let kill = SetAttr { kill_privileges: true, handle, ..client.set_attr(fid, &user(uid)) };
+            set(&client, kill).map(|attr| attr.mode & 0o7777)
+        };
+        let name = Bytes::from_static(XATTR_CAPABILITY);
+        let give = || {
+            let (name, value) = (name.clone(), Bytes::from_static(b"rights"));
+            let give = SetXattr { fid, name, value, flags: 0, cred: Cred::root(), time: client.time() };
+            client.call(give).expect("root may");
+        };
+        let has = || client.call(GetXattr { fid, name: name.clone(), cred: Cred::root() }).is_ok();
+        give();
+        assert_eq!(kill(0, None), Ok(0o6772), "the superuser's writes leave setuid and setgid");
+        assert!(!has(), "but not the capabilities");
+        give();
+        assert_eq!(kill(6, None), Ok(0o772));
+        assert!(!has());
+        give();
+        client.chown(fid, 5, 5);
+        assert!(!has(), "who gets the file does not get its capabilities");
+        client.chmod(fid, 0o4700);
+        assert_eq!(kill(6, None), Err(Code::AccessDenied), "only a writer drops them");
+        let opened = client.open(fid, OPEN_WRITE, &user(5)).expect("the owner may");
+        assert_eq!(kill(6, Some(opened.handle)), Ok(0o700));
     }
 
     #[test]

@@ -100,7 +100,7 @@ impl Mdt {
         self.commit(ctx, changes, Reply::RemoveXattr(msg::Done {}))
     }
 
-    fn find_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Option<Value>, Code> {
+    pub(super) fn find_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Option<Value>, Code> {
         if !inode.xattrs {
             return Ok(None);
         }
