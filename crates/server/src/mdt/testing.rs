@@ -22,7 +22,7 @@ use super::{Mdt, destroy};
 use crate::target::{Backchannel, CallbackAnswer, Handler, PATIENCE, Start, Target};
 
 const PATH: &str = "mdt";
-const NODE: &str = "server";
+pub const NODE: &str = "server";
 
 /// A world with one MDT and the OSTs 0, 1 (server a) and 2, 3 (server b).
 pub struct World {
@@ -174,7 +174,11 @@ struct CalledState {
     calls: Vec<(u64, msg::RevokeBits)>,
     ended: Vec<u64>,
     held: Option<Vec<oneshot::Sender<CallbackAnswer>>>,
+    client: Option<Arc<CalledClient>>,
 }
+
+/// What a client does when it is called back: session, and what for.
+pub type CalledClient = dyn Fn(u64, msg::RevokeBits) -> BoxFuture<'static, CallbackAnswer> + Send + Sync;
 
 impl CalledBack {
     /// Everybody who was called back since this was asked last, in order.
@@ -192,6 +196,11 @@ impl CalledBack {
         for held in self.state.lock().held.take().into_iter().flatten() {
             let _ = held.send(answer.clone());
         }
+    }
+
+    /// From now on this answers.
+    pub fn answer_by(&self, client: Arc<CalledClient>) {
+        self.state.lock().client = Some(client);
     }
 
     /// Sessions that ended.
@@ -216,7 +225,11 @@ impl Backchannel for CalledBack {
         assert_eq!(patience, PATIENCE);
         let Request::RevokeBits(revoke) = request else { panic!("no callback of an MDT: {request:?}") };
         let mut state = self.state.lock();
-        state.calls.push((session, revoke));
+        state.calls.push((session, revoke.clone()));
+        if let Some(client) = state.client.clone() {
+            drop(state);
+            return client(session, revoke);
+        }
         let Some(held) = &mut state.held else { return Box::pin(async { gave_back() }) };
         let (sender, answer) = oneshot::channel();
         held.push(sender);

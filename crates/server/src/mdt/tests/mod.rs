@@ -1,4 +1,6 @@
 //! Tests of what clients keep, over all operations.
 
+mod coherence;
 mod keeping;
+mod model;
 mod revoking;
