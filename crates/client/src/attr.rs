@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use proto::wire::messages::{GetXattr, ListXattr, RemoveXattr, SetAttr, SetXattr, TimeChange};
-use proto::{Attr, Fid, Timestamp};
+use proto::{Code, Fid, Timestamp};
 
 use crate::namespace::no_change;
-use crate::{AttrChange, Caller, Client, Handle, Result, TimeSet};
+use crate::{AttrChange, Caller, Client, Error, Handle, Result, TimeSet, Told};
 
 impl TimeSet {
     fn change(self, now: Timestamp) -> TimeChange {
@@ -24,7 +24,7 @@ impl Client {
         fid: Fid,
         change: AttrChange,
         handle: Option<Handle>,
-    ) -> Result<Attr> {
+    ) -> Result<Told> {
         let time = self.shared.time();
         let mdt_handle = match handle {
             Some(handle) => Some(self.shared.handles.get(handle)?.mdt_handle),
@@ -42,24 +42,38 @@ impl Client {
             ..no_change(fid, time)
         };
         if let Some(size) = change.size {
-            return self.shared.truncate(caller, set, size).await;
+            return Ok(Told::once(self.shared.truncate(caller, set, size).await?));
         }
         let file = self.shared.files.find(fid);
         if let Some(file) = file.as_ref().filter(|_| change.atime.is_some() || change.mtime.is_some()) {
             // Writes from before the call must not look newer than the times that it sets.
             self.shared.flush_file(file).await;
         }
+        let changing = self.shared.inodes.change(&[fid], &[]);
         let answered = self.shared.ask(caller, |cred| SetAttr { cred, ..set.clone() }).await?;
         if let Some(file) = &file {
             file.note_mdt(answered.transno);
         }
-        self.shared.complete(answered.reply).await
+        if let Some(asked) = changing.done(&[]) {
+            self.shared.learn(&asked, &answered.reply);
+        }
+        let attr = self.shared.complete(answered.reply).await?;
+        Ok(self.shared.told(attr, None))
     }
 
     /// Value of an extended attribute.
     pub async fn get_xattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> Result<Bytes> {
+        let known = self.shared.known_xattr(caller, fid, name);
+        if let Some(known) = known {
+            return known.ok_or(Error::Refused(Code::NoXattr));
+        }
         let name = Bytes::copy_from_slice(name);
-        Ok(self.shared.ask(caller, |cred| GetXattr { fid, name: name.clone(), cred }).await?.reply.value)
+        let asked = self.shared.inodes.ask();
+        let got = self.shared.ask(caller, |cred| GetXattr { fid, name: name.clone(), cred }).await?.reply;
+        self.shared.learn_of(&asked, fid, got.lock, |inode| {
+            inode.learn_xattr(got.lock, name.clone(), Some(got.value.clone()));
+        });
+        Ok(got.value)
     }
 
     /// Sets an extended attribute; `flags` are `XATTR_*` bits.
@@ -73,18 +87,29 @@ impl Client {
     ) -> Result<()> {
         let (name, time) = (Bytes::copy_from_slice(name), self.shared.time());
         let set = |cred| SetXattr { fid, name: name.clone(), value: value.clone(), flags, cred, time };
+        let _changing = self.shared.inodes.change(&[fid], &[]);
         self.shared.ask(caller, set).await?;
         Ok(())
     }
 
     /// Names of all extended attributes.
     pub async fn list_xattr(&self, fid: Fid) -> Result<Vec<Bytes>> {
-        Ok(self.shared.targets.mdt()?.call(ListXattr { fid }).await?.reply.names)
+        if let Some(names) = self.shared.known_xattr_names(fid) {
+            return Ok(names);
+        }
+        let asked = self.shared.inodes.ask();
+        let got = self.shared.targets.mdt()?.call(ListXattr { fid }).await?.reply;
+        self.shared.learn_of(&asked, fid, got.lock, |inode| {
+            inode.grant(got.lock);
+            inode.learn_xattr_names(&got.names);
+        });
+        Ok(got.names)
     }
 
     /// Takes an extended attribute away.
     pub async fn remove_xattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> Result<()> {
         let (name, time) = (Bytes::copy_from_slice(name), self.shared.time());
+        let _changing = self.shared.inodes.change(&[fid], &[]);
         self.shared.ask(caller, |cred| RemoveXattr { fid, name: name.clone(), cred, time }).await?;
         Ok(())
     }

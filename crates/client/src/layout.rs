@@ -24,6 +24,7 @@ impl Client {
     pub async fn set_layout(&self, caller: &Caller, fid: Fid, hint: Option<LayoutHint>) -> Result<()> {
         let time = self.shared.time();
         let set = |cred| SetLayout { fid, hint: hint.clone(), cred, time };
+        let _changing = self.shared.inodes.change(&[fid], &[]);
         let answered = self.shared.ask(caller, set).await?;
         if let Some(file) = self.shared.files.find(fid) {
             file.set_layout(answered.reply.layout);
@@ -56,7 +57,9 @@ impl Client {
             time,
             umask: caller.umask,
         };
-        Ok(self.shared.make(caller, create).await?.reply.attr)
+        let changing = self.shared.inodes.change(&[parent], &[(parent, &name)]);
+        let made = self.shared.make(caller, create).await?.reply;
+        Ok(self.shared.keep_new(changing, parent, &name, &made).attr)
     }
 
     /// Paths of a file, without a leading slash.

@@ -6,6 +6,7 @@
 
 mod admin;
 mod attr;
+mod cache;
 mod clock;
 mod copies;
 mod fids;
@@ -21,10 +22,14 @@ mod util;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+pub use cache::{Fill, Told};
 pub use copies::{Copies, Forget};
+pub use io::Pages;
+pub use namespace::{Page, PageEntry};
 
 use bytes::Bytes;
 pub use lock::flock::{FlockRequest, FoundLock};
+use parking_lot::{Mutex, RwLock};
 use proto::{Code, Name, Timestamp};
 use rt::Rt;
 use rt::sync::{Notify, Semaphore};
@@ -188,11 +193,25 @@ struct Shared {
     room: Semaphore,
     /// Bytes on their way to OSTs.
     in_flight: AtomicU64,
+    /// Ranges of objects that this client may use.
+    locks: lock::Locks,
+    /// What the MDT lets this client keep.
+    inodes: cache::Inodes,
+    /// Whoever keeps copies of what this client told.
+    copies: RwLock<Option<Arc<dyn Copies>>>,
+    /// What was lost with a session and has to be forgotten still.
+    lost_bits: Mutex<Vec<cache::Lost>>,
+    bits_called_back: AtomicU64,
     closed: AtomicBool,
     closing: Notify,
 }
 
 impl Shared {
+    /// Whoever keeps copies.
+    fn copies(&self) -> Option<Arc<dyn Copies>> {
+        self.copies.read().clone()
+    }
+
     /// The time of an application's call that is being made now.
     fn time(&self) -> Timestamp {
         self.clock.now(&self.rt)

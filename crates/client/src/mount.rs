@@ -4,19 +4,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::{Mutex, RwLock};
 use proto::wire::messages::{Config, GetAttr, GetConfig};
 use proto::{ClientId, Code, Fid, Nid, TargetId};
 use rpc::Hub;
 use rt::sync::{Notify, Semaphore};
 
+use crate::cache::Inodes;
 use crate::clock::Clock;
 use crate::fids::Fids;
 use crate::file::{Closer, Files, Handles, Keeper};
 use crate::io::Memory;
 use crate::lock::flock::Flocks;
+use crate::lock::{CalledBack, Locks};
 use crate::targets::Targets;
 use crate::util::{join_all, unless};
-use crate::{Client, Error, Limits, Result, Shared};
+use crate::{Client, Copies, Error, Limits, Result, Shared};
 
 /// How long the MGS may keep a question for news.
 const CONFIG_WAIT_MS: u32 = 30_000;
@@ -31,6 +34,7 @@ impl Client {
     /// Fetches the configuration from the MGS at `mgs` (waits for it and for the first MDT) and opens the root.
     pub async fn mount(hub: &Hub, mgs: Vec<Nid>, limits: Limits) -> Result<Arc<Client>> {
         let shared = Arc::new(Shared::new(hub, mgs, limits));
+        shared.targets.set_called_back(CalledBack::new(&shared));
         let mut backoff = BACKOFF_MIN;
         while !shared.targets.config().targets.iter().any(|entry| entry.target == TargetId::mdt(0)) {
             match shared.next_config().await {
@@ -46,6 +50,11 @@ impl Client {
         shared.rt.spawn(shared.clone().watch_config());
         shared.rt.spawn(shared.clone().keep());
         Ok(Arc::new(Client { shared }))
+    }
+
+    /// Says who keeps copies of what the client tells; they are kept coherent by [`Copies::forget`].
+    pub fn set_copies(&self, copies: Arc<dyn Copies>) {
+        *self.shared.copies.write() = Some(copies);
     }
 
     /// Flushes everything, closes every session.
@@ -99,6 +108,11 @@ impl Shared {
             keeper: Keeper::new(),
             closer: Closer::new(),
             flocks: Flocks::default(),
+            locks: Locks::new(),
+            inodes: Inodes::new(),
+            copies: RwLock::new(None),
+            lost_bits: Mutex::default(),
+            bits_called_back: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
         }

@@ -1,13 +1,16 @@
-//! Names: each operation is one request to the MDT.
+//! Names: from what is kept, or by one request to the MDT.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::wire::messages::{
-    Access, Create, DirPage, GetAttr, Link, Lookup, OPEN_EXCLUSIVE, Operation, ReadDir, ReadLink, Rename,
-    SetAttr, Unlink,
+    Access, Create, Created, DirEntry, DirPage, Entry, GetAttr, Granted, Link, Lookup, OPEN_EXCLUSIVE,
+    Operation, ReadDir, ReadLink, Rename, SetAttr, Unlink,
 };
-use proto::{Attr, Code, Cred, Fid, FileKind, Timestamp};
+use proto::{Attr, Code, Cred, Fid, FileKind, Name, Timestamp};
 use rpc::Answered;
 
+use crate::cache::{Changing, Known, Told};
 use crate::{Caller, Client, Error, Result, Shared, name};
 
 /// Bytes of a page of a directory.
@@ -52,25 +55,36 @@ impl Shared {
 
 impl Client {
     /// The file that `name` means in `parent`; `..` is the directory above.
-    pub async fn lookup(&self, caller: &Caller, parent: Fid, name: &[u8]) -> Result<Attr> {
-        let name = match name {
-            b"." => return self.getattr(parent).await,
-            b".." => None,
-            name => Some(crate::name(name)?),
-        };
-        let asked = self.shared.ask(caller, |cred| Lookup { parent, name: name.clone(), cred }).await?;
-        self.shared.complete(asked.reply).await
+    pub async fn lookup(&self, caller: &Caller, parent: Fid, name: &[u8]) -> Result<Told> {
+        match name {
+            b"." => self.getattr(parent).await,
+            b".." => {
+                let asked = self.shared.ask(caller, |cred| Lookup { parent, name: None, cred }).await?;
+                Ok(Told::once(self.shared.complete(asked.reply).await?))
+            }
+            name => self.shared.find(caller, parent, &crate::name(name)?).await,
+        }
     }
 
     /// Attributes with the true size and times, own unflushed writes included.
-    pub async fn getattr(&self, fid: Fid) -> Result<Attr> {
-        let entry = self.shared.targets.mdt()?.call(GetAttr { fid }).await?.reply;
-        self.shared.complete(entry).await
+    pub async fn getattr(&self, fid: Fid) -> Result<Told> {
+        if let Some(entry) = self.shared.known_entry(fid) {
+            let attr = self.shared.complete(Entry::clone(&entry)).await?;
+            return Ok(self.shared.told(attr, None));
+        }
+        let attr = self.shared.fetch(fid).await?;
+        Ok(self.shared.told(attr, None))
     }
 
     /// Target of a symbolic link.
     pub async fn readlink(&self, fid: Fid) -> Result<Bytes> {
-        Ok(self.shared.targets.mdt()?.call(ReadLink { fid }).await?.reply.target)
+        if let Some(target) = self.shared.known_target(fid) {
+            return Ok(target);
+        }
+        let asked = self.shared.inodes.ask();
+        let target = self.shared.targets.mdt()?.call(ReadLink { fid }).await?.reply.target;
+        self.shared.learn_of(&asked, fid, Granted::default(), |inode| inode.target = Some(target.clone()));
+        Ok(target)
     }
 
     /// mknod, mkdir, symlink (`target`), and a plain file that is not opened.
@@ -82,7 +96,7 @@ impl Client {
         mode: u32,
         rdev: u32,
         target: Bytes,
-    ) -> Result<Attr> {
+    ) -> Result<Told> {
         let name = crate::name(name)?;
         let time = self.shared.time();
         let create = |fid, cred| Create {
@@ -98,7 +112,9 @@ impl Client {
             time,
             umask: caller.umask,
         };
-        Ok(self.shared.make(caller, create).await?.reply.attr)
+        let changing = self.shared.inodes.change(&[parent], &[(parent, &name)]);
+        let made = self.shared.make(caller, create).await?.reply;
+        Ok(self.shared.keep_new(changing, parent, &name, &made))
     }
 
     /// Takes the name of anything but a directory away.
@@ -114,7 +130,15 @@ impl Client {
     async fn remove(&self, caller: &Caller, parent: Fid, name: &[u8], directory: bool) -> Result<()> {
         let (name, time) = (crate::name(name)?, self.shared.time());
         let unlink = |cred| Unlink { parent, name: name.clone(), directory, cred, time };
+        let kept = self.shared.keeps_entries(parent);
+        let changing = self.shared.inodes.change(&[parent], &[(parent, &name)]);
         let unlinked = self.shared.ask(caller, unlink).await?.reply;
+        if let Some(asked) = changing.done(&[unlinked.fid]) {
+            self.shared.learn_absence(&asked, parent, &name, kept);
+        }
+        if unlinked.nlink == 0 {
+            self.shared.drop_kept_open(unlinked.fid);
+        }
         if unlinked.nlink == 0 && !directory {
             self.shared.gone(unlinked.fid);
         }
@@ -154,16 +178,31 @@ impl Client {
             cred,
             time,
         };
-        self.shared.ask(caller, rename).await?;
+        let names = [(parent, &old_name), (new_parent, &new_name)];
+        let changing = self.shared.inodes.change(&[parent, new_parent], &names);
+        let renamed = self.shared.ask(caller, rename).await?.reply;
+        let replaced = renamed.replaced.unwrap_or(Fid::ZERO);
+        if let Some(asked) = changing.done(&[renamed.fid, replaced]) {
+            self.shared.learn_name(&asked, new_parent, &new_name, renamed.fid);
+        }
+        if replaced != Fid::ZERO {
+            self.shared.drop_kept_open(replaced);
+        }
         Ok(())
     }
 
     /// Gives a file one more name.
-    pub async fn link(&self, caller: &Caller, fid: Fid, parent: Fid, name: &[u8]) -> Result<Attr> {
+    pub async fn link(&self, caller: &Caller, fid: Fid, parent: Fid, name: &[u8]) -> Result<Told> {
         let (name, time) = (crate::name(name)?, self.shared.time());
         let link = |cred| Link { fid, parent, name: name.clone(), cred, time };
+        let changing = self.shared.inodes.change(&[parent, fid], &[(parent, &name)]);
         let entry = self.shared.ask(caller, link).await?.reply;
-        self.shared.complete(entry).await
+        if let Some(asked) = changing.done(&[]) {
+            self.shared.learn(&asked, &entry);
+            self.shared.learn_name(&asked, parent, &name, fid);
+        }
+        let attr = self.shared.complete(entry).await?;
+        Ok(self.shared.told(attr, Some((parent, &name))))
     }
 
     /// Whether the caller may do what `mask` (`ACCESS_*` bits) says.
@@ -173,14 +212,141 @@ impl Client {
     }
 
     /// A page of a directory, behind `cookie`. With `plus`, entries carry attributes where these are the truth.
-    pub async fn read_dir(&self, fid: Fid, cookie: u64, plus: bool) -> Result<DirPage> {
-        let asked = ReadDir { fid, cookie, bytes_max: PAGE_BYTES_MAX, plus };
-        let mut page = self.shared.targets.mdt()?.call(asked).await?.reply;
-        for entry in &mut page.entries {
-            let open = self.shared.files.find(entry.fid).is_some();
-            let told = |attr: &Attr| attr.kind() != FileKind::File || (attr.size_known && !open);
-            entry.entry = entry.entry.take().filter(|entry| told(&entry.attr));
+    pub async fn read_dir(&self, fid: Fid, cookie: u64, plus: bool) -> Result<Page> {
+        if let Some(kept) = self.shared.known_page(fid, cookie) {
+            let page = self.shared.page(fid, &kept, plus);
+            let known = page.entries.iter().filter(|entry| entry.told.is_some()).count();
+            // If most attributes were called back meanwhile, one request brings them all again.
+            if !plus || known * 2 >= page.entries.len() {
+                return Ok(page);
+            }
         }
-        Ok(page)
+        let asked = self.shared.inodes.ask();
+        let read = ReadDir { fid, cookie, bytes_max: PAGE_BYTES_MAX, plus };
+        let page = Arc::new(self.shared.targets.mdt()?.call(read).await?.reply);
+        for DirEntry { name, entry, .. } in &page.entries {
+            let Some(entry) = entry else { continue };
+            self.shared.learn(&asked, entry);
+            self.shared.learn_name(&asked, fid, name, entry.attr.fid);
+        }
+        self.shared.learn_page(&asked, fid, cookie, &page);
+        Ok(self.shared.page(fid, &page, plus))
+    }
+}
+
+/// A page of a directory, without `.` and `..`.
+#[derive(Debug, Clone)]
+pub struct Page {
+    /// The directory above.
+    pub parent: Fid,
+    /// Entries in the order of their cookies.
+    pub entries: Vec<PageEntry>,
+    /// Whether nothing comes behind them.
+    pub end: bool,
+}
+
+/// One entry of a directory.
+#[derive(Debug, Clone)]
+pub struct PageEntry {
+    /// Position: a page may be asked for behind it.
+    pub cookie: u64,
+    /// The name.
+    pub name: Name,
+    /// The file.
+    pub fid: Fid,
+    /// The kind's bits of its mode.
+    pub mode: u32,
+    /// The file, if that was asked for and is known.
+    pub told: Option<Told>,
+}
+
+impl Shared {
+    /// What a name means.
+    async fn find(self: &Arc<Self>, caller: &Caller, parent: Fid, name: &Name) -> Result<Told> {
+        match self.known_name(caller, parent, name) {
+            Known::Nothing => return Err(Error::Refused(Code::NotFound)),
+            Known::File(fid) => {
+                if let Some(entry) = self.known_entry(fid) {
+                    let attr = self.complete(Entry::clone(&entry)).await?;
+                    return Ok(self.told(attr, Some((parent, name))));
+                }
+            }
+            Known::Unknown => {}
+        }
+        let kept = self.keeps_entries(parent);
+        let asked = self.inodes.ask();
+        match self.ask(caller, |cred| Lookup { parent, name: Some(name.clone()), cred }).await {
+            Ok(answered) => {
+                let entry = answered.reply;
+                self.learn(&asked, &entry);
+                self.learn_name(&asked, parent, name, entry.attr.fid);
+                drop(asked);
+                let attr = self.complete(entry).await?;
+                Ok(self.told(attr, Some((parent, name))))
+            }
+            Err(error @ Error::Refused(Code::NotFound)) => {
+                if kept {
+                    self.learn_absence(&asked, parent, name, kept);
+                } else {
+                    // The next name that is not there will be known not to be there.
+                    drop(asked);
+                    let _ = self.fetch(parent).await;
+                }
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks for the attributes of a file.
+    async fn fetch(self: &Arc<Self>, fid: Fid) -> Result<Attr> {
+        let asked = self.inodes.ask();
+        let entry = self.targets.mdt()?.call(GetAttr { fid }).await?.reply;
+        self.learn(&asked, &entry);
+        drop(asked);
+        self.complete(entry).await
+    }
+
+    /// Keeps a file that was just made.
+    pub(crate) fn keep_new(
+        self: &Arc<Self>,
+        changing: Changing<'_>,
+        parent: Fid,
+        name: &Name,
+        made: &Created,
+    ) -> Told {
+        let entry = Entry {
+            attr: made.attr.clone(),
+            layout: made.layout.clone(),
+            xattrs: made.xattrs,
+            lock: made.lock,
+        };
+        if let Some(asked) = changing.done(&[entry.attr.fid]) {
+            self.learn(&asked, &entry);
+            self.learn_name(&asked, parent, name, entry.attr.fid);
+        }
+        self.told(entry.attr, Some((parent, name)))
+    }
+
+    /// A page as it is told: with what is known of the files now.
+    fn page(&self, dir: Fid, page: &DirPage, plus: bool) -> Page {
+        let told = |entry: &DirEntry| {
+            if !plus {
+                return None;
+            }
+            let known = self.known_entry(entry.fid).or_else(|| entry.entry.clone().map(Arc::new))?;
+            let attr = known.attr.clone();
+            let exact =
+                attr.kind() != FileKind::File || attr.size_known && self.files.find(entry.fid).is_none();
+            exact.then(|| self.told(attr, Some((dir, &entry.name))))
+        };
+        let entries = page.entries.iter().map(|entry| PageEntry {
+            cookie: entry.cookie,
+            name: entry.name.clone(),
+            fid: entry.fid,
+            mode: entry.mode,
+            told: told(entry),
+        });
+        Page { parent: page.parent, entries: entries.collect(), end: page.end }
     }
 }

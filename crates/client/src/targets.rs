@@ -1,14 +1,14 @@
 //! The sessions with the targets of the file system, made on first use.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::RwLock;
 use proto::wire::messages::{Config, Operation};
 use proto::{ClientId, Code, Nid, TargetId, Transno};
-use rpc::{Answered, Hub, Import, Role};
+use rpc::{Answered, Callbacks, Hub, Import, Role};
 use rt::sync::{Notify, Semaphore};
 use std::time::Duration;
 
@@ -94,6 +94,8 @@ pub(crate) struct Targets {
     /// Told when the configuration changes.
     changed: Notify,
     made: RwLock<BTreeMap<TargetId, Arc<Target>>>,
+    /// Whom targets call back.
+    called_back: OnceLock<Arc<dyn Callbacks>>,
 }
 
 impl Targets {
@@ -108,7 +110,13 @@ impl Targets {
             config: RwLock::new(Arc::new(config)),
             changed: Notify::new(),
             made: RwLock::new(BTreeMap::new()),
+            called_back: OnceLock::new(),
         }
+    }
+
+    /// Says whom targets call back; once, before the first of them is made.
+    pub(crate) fn set_called_back(&self, called_back: Arc<dyn Callbacks>) {
+        assert!(self.called_back.set(called_back).is_ok(), "a client is mounted once");
     }
 
     pub(crate) fn mgs(&self) -> &Target {
@@ -149,6 +157,9 @@ impl Targets {
         let mut made = self.made.write();
         let target = made.entry(id).or_insert_with(|| {
             let import = self.hub.import(id, self.client, Role::Client, nids);
+            if let Some(called_back) = self.called_back.get() {
+                import.set_callbacks(called_back.clone());
+            }
             Arc::new(Target::new(import, self.rpcs_in_flight_max))
         });
         Ok(target.clone())

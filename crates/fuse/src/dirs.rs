@@ -14,9 +14,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use client::Handle;
+use client::{Handle, Page as DirPage, PageEntry as DirEntry};
 use parking_lot::Mutex;
-use proto::wire::messages::{DirEntry, DirPage};
 use proto::{FileKind, Ino};
 
 /// Most remembered positions within entries of equal hash, per open directory.
@@ -218,7 +217,7 @@ mod tests {
             name: Name::new(name.as_bytes().to_vec()).expect("a plain name"),
             fid: Fid { seq: 0x2_0000_0400, oid, ver: 0 },
             mode: 0o100_000,
-            entry: None,
+            told: None,
         }
     }
 
@@ -229,12 +228,7 @@ mod tests {
         while end > 0 && end < rest.len() && rest[end].cookie == rest[end - 1].cookie {
             end += 1;
         }
-        DirPage {
-            parent: Fid::ROOT,
-            entries: rest[..end].to_vec(),
-            end: end == rest.len(),
-            lock: proto::wire::messages::Granted::default(),
-        }
+        DirPage { parent: Fid::ROOT, entries: rest[..end].to_vec(), end: end == rest.len() }
     }
 
     /// Reads a directory with a buffer of `fits` entries, each reading going on at the last offset taken.

@@ -6,7 +6,7 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use client::{Allocation, AttrChange, Caller, Client, Handle, OpenFlags, Seek};
+use client::{Allocation, AttrChange, Caller, Client, Handle, OpenFlags, Seek, Told};
 use proto::acl::{XATTR_ACCESS, XATTR_DEFAULT};
 use proto::types::{MODE_SETGID, MODE_SETUID};
 use proto::wire::messages::Space;
@@ -172,12 +172,12 @@ impl Ops {
     }
 
     /// What a name in a directory means.
-    pub async fn lookup(&self, caller: &Caller, parent: Fid, name: &[u8]) -> Result<Attr> {
+    pub async fn lookup(&self, caller: &Caller, parent: Fid, name: &[u8]) -> Result<Told> {
         Ok(self.client.lookup(caller, parent, name).await?)
     }
 
     /// Attributes.
-    pub async fn getattr(&self, fid: Fid) -> Result<Attr> {
+    pub async fn getattr(&self, fid: Fid) -> Result<Told> {
         Ok(self.client.getattr(fid).await?)
     }
 
@@ -188,7 +188,7 @@ impl Ops {
         fid: Fid,
         mut change: AttrChange,
         handle: Option<Handle>,
-    ) -> Result<Attr> {
+    ) -> Result<Told> {
         if change.mode.is_some_and(|mode| mode & (MODE_SETUID | MODE_SETGID) != 0) {
             self.opens.privileges_are_on(fid);
         }
@@ -212,7 +212,7 @@ impl Ops {
     }
 
     /// mknod, mkdir and symlink.
-    pub async fn make(&self, caller: &Caller, new: NewFile<'_>) -> Result<Attr> {
+    pub async fn make(&self, caller: &Caller, new: NewFile<'_>) -> Result<Told> {
         Ok(self.client.make(caller, new.parent, new.name, new.mode, new.rdev, new.target).await?)
     }
 
@@ -224,7 +224,7 @@ impl Ops {
         name: &[u8],
         mode: u32,
         flags: i32,
-    ) -> Result<(Attr, Handle)> {
+    ) -> Result<(Told, Handle)> {
         let open = open_flags(flags);
         let (attr, handle) = self.client.create(caller, parent, name, mode, open).await?;
         self.opens.insert(handle, OpenFile::new(attr.fid, open.write, open.append, open.sync));
@@ -266,7 +266,7 @@ impl Ops {
     }
 
     /// Gives a file one more name.
-    pub async fn link(&self, caller: &Caller, fid: Fid, parent: Fid, name: &[u8]) -> Result<Attr> {
+    pub async fn link(&self, caller: &Caller, fid: Fid, parent: Fid, name: &[u8]) -> Result<Told> {
         Ok(self.client.link(caller, fid, parent, name).await?)
     }
 

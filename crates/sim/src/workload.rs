@@ -197,7 +197,7 @@ impl Player {
 
     async fn ask(&mut self, op: &Op) -> Result<Option<Fid>, Code> {
         let (client, caller) = (self.client.clone(), root());
-        let made = |result: client::Result<Attr>| result.map(|attr| Some(attr.fid));
+        let made = |result: client::Result<client::Told>| result.map(|told| Some(told.fid));
         let result = match op {
             Op::Mkdir(dir, name) => {
                 made(client.make(&caller, self.fid(*dir), name.as_bytes(), 0o040_755, 0, Bytes::new()).await)

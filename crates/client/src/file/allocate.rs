@@ -8,6 +8,7 @@ use proto::wire::messages::{AllocateObject, ObjectAttr, SetAttr};
 use proto::{Code, Layout, Timestamp};
 
 use super::table::{FileRef, OpenFile};
+use crate::lock::{needs_of, surely};
 use crate::namespace::no_change;
 use crate::util::join_all;
 use crate::{Allocation, Client, Error, Handle, Result, Shared};
@@ -56,6 +57,8 @@ impl Shared {
         let layout = file.layout()?;
         self.drop_privileges(open, time).await?;
         let _alone = file.alone().await?;
+        let needs = surely(needs_of(&layout, range.start, range.end - range.start));
+        let _pins = self.pin(file.fid, &layout, &needs, true, false).await?;
         // A hole does not change the size: what only the cache has beyond the objects' end must arrive first.
         self.flush_file(file).await;
         file.inner.lock().untold = true;
@@ -86,8 +89,10 @@ impl Shared {
         let time = self.time();
         self.drop_privileges(open, time).await?;
         let _alone = file.alone().await?;
-        self.flush_file(file).await;
         let layout = self.placed(file).await?;
+        let needs = surely(needs_of(&layout, range.start, range.end - range.start));
+        let _pins = self.pin(file.fid, &layout, &needs, true, false).await?;
+        self.flush_file(file).await;
         let size = self.true_size(file, &layout).await?;
         let range = range.start..range.end.min(size);
         if range.is_empty() {

@@ -72,10 +72,14 @@ impl Shared {
     pub(crate) async fn close(self: &Arc<Self>, open: Arc<OpenFile>) {
         let Some(permit) = self.closer.permit().await else { return };
         let now = self.time();
+        let atime = is_atime_due(&open, now).then_some(now);
+        if self.stays_open(&open, atime.is_some()) {
+            return;
+        }
         let close = Close {
             fid: open.fid,
             handle: open.mdt_handle,
-            atime: is_atime_due(&open, now).then_some(now),
+            atime,
             size: None,
             wrote: open.wrote.load(Ordering::Relaxed),
         };
@@ -86,6 +90,7 @@ impl Shared {
             let last = {
                 let mut inner = file.inner.lock();
                 inner.writers -= 1;
+                inner.mapped_writers -= u32::from(open.flags.read);
                 inner.writers == 0 && !inner.gone && (inner.untold || close.wrote)
             };
             if last {
@@ -201,6 +206,7 @@ impl Shared {
     }
 
     async fn set_size(&self, set: SetSize) -> Result<()> {
+        let _changing = self.inodes.change(&[set.fid], &[]);
         self.targets.mdt()?.call(set).await?;
         Ok(())
     }

@@ -3,6 +3,7 @@
 mod allocate;
 mod close;
 mod keeper;
+mod kept;
 mod open;
 mod state;
 mod table;

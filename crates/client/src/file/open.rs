@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use bytes::Bytes;
 use proto::types::Attr;
 use proto::wire::messages::{
-    Close, Create, CreateUnnamed, Entry, Granted, OPEN_EXCLUSIVE, OPEN_EXECUTE, OPEN_READ, OPEN_WRITE, Open,
+    Close, Create, CreateUnnamed, Entry, OPEN_EXCLUSIVE, OPEN_EXECUTE, OPEN_READ, OPEN_WRITE, Open,
 };
 use proto::{Fid, FileKind, Layout, Transno};
 
 use super::state::FileState;
 use super::table::{FileRef, OpenFile};
+use crate::cache::Told as Answer;
 use crate::io::cache::Cache;
 use crate::namespace::no_change;
 use crate::{Caller, Client, Handle, OpenFlags, Result, Shared};
@@ -29,15 +30,15 @@ impl OpenFlags {
 }
 
 /// What the MDT has told about a file that it opened.
-struct Told {
-    attr: Attr,
-    layout: Option<Layout>,
-    handle: u64,
-    transno: Transno,
+pub(super) struct Told {
+    pub(super) attr: Attr,
+    pub(super) layout: Option<Layout>,
+    pub(super) handle: u64,
+    pub(super) transno: Transno,
     /// Whether it may have capabilities: these are an extended attribute.
-    xattrs: bool,
+    pub(super) xattrs: bool,
     /// Whether the file was there before.
-    reopened: bool,
+    pub(super) reopened: bool,
 }
 
 impl Client {
@@ -49,7 +50,7 @@ impl Client {
         name: &[u8],
         mode: u32,
         flags: OpenFlags,
-    ) -> Result<(Attr, Handle)> {
+    ) -> Result<(Answer, Handle)> {
         let name = crate::name(name)?;
         let time = self.shared.time();
         let mode = (mode & !proto::types::MODE_KIND) | FileKind::File.mode_bits();
@@ -66,35 +67,33 @@ impl Client {
             time,
             umask: caller.umask,
         };
+        let changing = self.shared.inodes.change(&[parent], &[(parent, &name)]);
         let answered = self.shared.make(caller, create).await?;
         let (made, transno) = (answered.reply, answered.transno);
-        let told = Told {
+        let answer = self.shared.keep_new(changing, parent, &name, &made);
+        let opened = Told {
             attr: made.attr,
-            layout: made.layout,
+            layout: made.layout.clone(),
             handle: made.handle,
             transno,
             // A new file has no capabilities that a write would have to take away.
             xattrs: made.existed && made.xattrs,
             reopened: made.existed,
         };
-        let entry = Entry {
-            attr: told.attr.clone(),
-            layout: told.layout.clone(),
-            xattrs: false,
-            lock: Granted::default(),
-        };
-        let handle = self.shared.opened(caller, told, flags);
+        let handle = self.shared.opened(caller, opened, flags);
         if !made.existed {
             // Nobody can have written to it yet.
-            let attr = Attr { size: 0, blocks: 0, ..entry.attr };
-            return Ok((attr, handle));
+            let attr = Attr { size: 0, blocks: 0, ..answer.attr };
+            return Ok((Answer { attr, keep_attr: false, ..answer }, handle));
         }
+        let entry =
+            Entry { attr: answer.attr.clone(), layout: made.layout, xattrs: made.xattrs, lock: made.lock };
         let attr = match flags.truncate && flags.write {
             true => self.shared.cut_opened(caller, handle, &entry.attr).await,
             false => self.shared.complete(entry).await,
         };
         match attr {
-            Ok(attr) => Ok((attr, handle)),
+            Ok(attr) => Ok((Answer { keep_attr: false, attr, ..answer }, handle)),
             Err(error) => {
                 self.release(handle).await;
                 Err(error)
@@ -139,8 +138,20 @@ impl Client {
 
     /// Opens a regular file.
     pub async fn open(&self, caller: &Caller, fid: Fid, flags: OpenFlags) -> Result<Handle> {
+        if let Some(handle) = self.shared.open_again(caller, fid, flags) {
+            return Ok(handle);
+        }
+        // Who opens to write changes what the MDT says of the size.
+        let changing = self.shared.inodes.change(&[if flags.write { fid } else { Fid::ZERO }], &[]);
         let answered = self.shared.ask(caller, |cred| Open { fid, open: flags.bits(), cred }).await?;
         let (open, transno) = (answered.reply, answered.transno);
+        if let Some(asked) = changing.done(&[]) {
+            let (attr, layout) = (open.attr.clone(), open.layout.clone());
+            self.shared.learn(&asked, &Entry { attr, layout, xattrs: open.xattrs, lock: open.lock });
+            if !flags.write {
+                self.shared.keep_open(fid, open.handle);
+            }
+        }
         let attr = open.attr.clone();
         let told = Told {
             attr: open.attr,
@@ -212,7 +223,7 @@ impl Shared {
         self.files.get(fid, || FileState::new(fid, Cache::new(self.memory.clone(), self.chunk_bytes)))
     }
 
-    fn opened(self: &Arc<Self>, caller: &Caller, told: Told, flags: OpenFlags) -> Handle {
+    pub(super) fn opened(self: &Arc<Self>, caller: &Caller, told: Told, flags: OpenFlags) -> Handle {
         let fid = told.attr.fid;
         let file = (told.attr.kind() == FileKind::File).then(|| self.file(fid));
         if let Some(file) = &file {
@@ -221,6 +232,7 @@ impl Shared {
             if flags.write {
                 let mut inner = file.inner.lock();
                 inner.writers += 1;
+                inner.mapped_writers += u32::from(flags.read);
                 if told.reopened {
                     inner.reopened = inner.reopened.max(told.transno);
                 }
@@ -257,6 +269,8 @@ impl Shared {
     /// Tells the MDT that a handle is not used any more; a refusal has no one to tell it to.
     pub(crate) async fn send_close(&self, close: Close) -> Option<Transno> {
         let fid = close.fid;
+        let changes = close.size.is_some() || close.wrote || close.atime.is_some();
+        let _changing = self.inodes.change(&[if changes { fid } else { Fid::ZERO }], &[]);
         tracing::debug!(%fid, handle = close.handle, size = close.size.as_ref().map(|size| size.size), "close");
         let result = match self.targets.mdt() {
             Ok(mdt) => mdt.call(close).await,

@@ -36,6 +36,8 @@ pub(crate) struct Inner {
     pub(crate) listed: bool,
     /// Handles of this client that are open for writing.
     pub(crate) writers: u32,
+    /// Those of them that are open for reading too: through them pages can be mapped and changed unseen.
+    pub(crate) mapped_writers: u32,
     /// Whether this client changed data and has not told the MDT the size since.
     pub(crate) untold: bool,
     /// Whether the last link is gone: nobody asks for its size any more.
@@ -72,6 +74,7 @@ impl FileState {
                 cache,
                 listed: false,
                 writers: 0,
+                mapped_writers: 0,
                 untold: false,
                 gone: false,
                 write_through: false,

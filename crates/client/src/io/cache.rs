@@ -71,6 +71,15 @@ struct Chunk {
     ready: bool,
 }
 
+impl Chunk {
+    /// Offset in the object behind the last byte.
+    fn end(&self) -> u64 {
+        let sending = self.sending.as_ref().and_then(|sending| sending.slices.last());
+        let sending = sending.map_or(0, |(offset, bytes)| offset + bytes.len() as u64);
+        self.filling.as_ref().and_then(Version::end).unwrap_or(0).max(sending)
+    }
+}
+
 /// The dirty data of one file.
 pub(crate) struct Cache {
     memory: Memory,
@@ -135,9 +144,7 @@ impl Cache {
     /// File offset behind the last byte that was not answered yet; 0 for none.
     pub(crate) fn file_end(&self, layout: &Layout) -> u64 {
         let end = |(id, chunk): (&ChunkId, &Chunk)| {
-            let sending = chunk.sending.as_ref().and_then(|s| s.slices.last());
-            let sending = sending.map_or(0, |(offset, bytes)| offset + bytes.len() as u64);
-            let end = chunk.filling.as_ref().and_then(Version::end).unwrap_or(0).max(sending);
+            let end = chunk.end();
             if end == 0 { 0 } else { layout.file_offset(id.stripe, end - 1) + 1 }
         };
         self.chunks.iter().map(end).max().unwrap_or(0)
@@ -194,6 +201,35 @@ impl Cache {
     /// Hands everything to send.
     pub(crate) fn start_all(&mut self) -> Vec<Job> {
         self.start_older(Time(u64::MAX))
+    }
+
+    /// Hands everything to send that has bytes of `[from, to)` of the object of `stripe`.
+    pub(crate) fn start_range(&mut self, stripe: u32, from: u64, to: u64) -> Vec<Job> {
+        self.chunks_of(stripe, from, to)
+            .into_iter()
+            .filter_map(|id| self.chunks.get_mut(&id).and_then(|chunk| Self::start(id, chunk)))
+            .collect()
+    }
+
+    /// Whether any chunk with bytes of `[from, to)` of the object of `stripe` was not answered yet.
+    pub(crate) fn has_range(&self, stripe: u32, from: u64, to: u64) -> bool {
+        !self.chunks_of(stripe, from, to).is_empty()
+    }
+
+    fn chunks_of(&self, stripe: u32, from: u64, to: u64) -> Vec<ChunkId> {
+        if from >= to || self.chunks.is_empty() {
+            return Vec::new();
+        }
+        let first = ChunkId { stripe, number: from / self.chunk_bytes };
+        let last = ChunkId { stripe, number: (to - 1) / self.chunk_bytes };
+        self.chunks.range(first..=last).map(|(id, _)| *id).collect()
+    }
+
+    /// Offset in the object of `stripe` behind the last byte that was not answered yet; 0 for none.
+    pub(crate) fn object_end(&self, stripe: u32) -> u64 {
+        let first = ChunkId { stripe, number: 0 };
+        let last = ChunkId { stripe, number: u64::MAX };
+        self.chunks.range(first..=last).map(|(_, chunk)| chunk.end()).max().unwrap_or(0)
     }
 
     /// All of a job was answered or failed: returns what goes back to the bound of dirty data, and what to send

@@ -10,6 +10,7 @@ use proto::wire::messages::CopyObject;
 use proto::{Code, Layout, Timestamp};
 
 use crate::file::FileState;
+use crate::lock::{Pins, needs_of, surely};
 use crate::util::join_all;
 use crate::{Client, Error, Handle, Result, Shared};
 
@@ -35,7 +36,7 @@ struct Piece {
 /// One file of a copy.
 struct Side<'a> {
     file: &'a Arc<FileState>,
-    layout: &'a Layout,
+    layout: &'a Arc<Layout>,
 }
 
 impl Client {
@@ -64,11 +65,13 @@ impl Client {
         let time = shared.time();
         shared.drop_privileges(&to, time).await?;
         let _alone = target.alone().await?;
+        let from_layout = source.layout()?;
+        let to_layout = shared.placed(target).await?;
+        let sides = (Side { file: source, layout: &from_layout }, Side { file: target, layout: &to_layout });
+        let pins = shared.pin_copy(&sides, (from_offset, to_offset), len).await?;
         shared.flush_file(source).await;
         // What was written to the range before must not arrive after the copy.
         shared.flush_file(target).await;
-        let from_layout = source.layout()?;
-        let to_layout = shared.placed(target).await?;
         let size = shared.true_size(source, &from_layout).await?;
         let len = len.min(size.saturating_sub(from_offset));
         from.read.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -76,10 +79,10 @@ impl Client {
             return Ok(0);
         }
         target.inner.lock().untold = true;
-        let sides = (Side { file: source, layout: &from_layout }, Side { file: target, layout: &to_layout });
         let copied = shared
             .copy_pieces(&sides, pieces(&from_layout, &to_layout, from_offset, to_offset, len), time)
             .await?;
+        drop(pins);
         if to.flags.sync {
             shared.sync_file(target, &to.failure_seen).await?;
         }
@@ -88,6 +91,32 @@ impl Client {
 }
 
 impl Shared {
+    /// Locks both ranges, that of the smaller layout id first: everybody does it in this order.
+    async fn pin_copy(
+        self: &Arc<Self>,
+        (from, to): &(Side<'_>, Side<'_>),
+        (from_offset, to_offset): (u64, u64),
+        len: u64,
+    ) -> Result<[Pins; 2]> {
+        if from.file.fid == to.file.fid {
+            let start = from_offset.min(to_offset);
+            let end = from_offset.max(to_offset).saturating_add(len);
+            let needs = surely(needs_of(to.layout, start, end - start));
+            let pins = self.pin(to.file.fid, to.layout, &needs, true, false).await?;
+            return Ok([pins, Pins::default()]);
+        }
+        let source = surely(needs_of(from.layout, from_offset, len));
+        let target = surely(needs_of(to.layout, to_offset, len));
+        let read = || self.pin(from.file.fid, from.layout, &source, false, false);
+        let write = || self.pin(to.file.fid, to.layout, &target, true, false);
+        if from.layout.id < to.layout.id {
+            let first = read().await?;
+            return Ok([first, write().await?]);
+        }
+        let first = write().await?;
+        Ok([first, read().await?])
+    }
+
     /// Bytes that were copied in a row from the first; an error only if there are none.
     async fn copy_pieces(
         self: &Arc<Self>,
@@ -119,8 +148,10 @@ impl Shared {
         let ost = to.layout.osts[piece.to.0 as usize];
         if from.layout.osts[piece.from.0 as usize] != ost {
             let mut at = piece.to_offset;
-            for slice in self.read_file(from.file, from.layout, piece.offset, piece.len).await? {
-                self.store(to.file, to.layout, at, &slice, time).await?;
+            let locked = Pins::default();
+            let range = (piece.offset, piece.len);
+            for slice in self.read_file(from.file, from.layout, range, &locked).await? {
+                self.store(to.file, to.layout, (at, &slice), time, &locked).await?;
                 at += slice.len() as u64;
             }
             return Ok(());

@@ -14,3 +14,4 @@ mod write;
 
 pub(crate) use memory::Memory;
 pub(crate) use objects::{Sum, merge};
+pub use read::Pages;

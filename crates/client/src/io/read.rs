@@ -10,8 +10,9 @@ use proto::{Code, Layout};
 
 use super::objects::{NO_OBJECT, Sum};
 use crate::file::FileState;
+use crate::lock::{Pins, needs_of};
 use crate::util::join_all;
-use crate::{Client, Error, Handle, Result, Shared};
+use crate::{Client, Error, Forget, Handle, Result, Shared};
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -55,7 +56,50 @@ impl Client {
         let file = open.readable()?;
         open.read.store(true, Ordering::Relaxed);
         let Ok(layout) = file.layout() else { return Ok(Vec::new()) };
-        self.shared.read_file(file, &layout, offset, u64::from(len)).await
+        let needs = needs_of(&layout, offset, u64::from(len));
+        let pins = self.shared.pin(file.fid, &layout, &needs, false, false).await?;
+        self.shared.read_file(file, &layout, (offset, u64::from(len)), &pins).await
+    }
+
+    /// The same for the kernel's page cache, which holds the pages locked until it has the answer.
+    pub async fn read_pages(&self, handle: Handle, offset: u64, len: u32) -> Result<Pages> {
+        let open = self.shared.handles.get(handle)?;
+        let file = open.file()?;
+        open.read.store(true, Ordering::Relaxed);
+        let Ok(layout) = file.layout() else { return Ok(Pages::default()) };
+        let needs = needs_of(&layout, offset, u64::from(len));
+        // A write to a mapped page makes no call: where one may come, the page is filled to be written.
+        let write = file.inner.lock().mapped_writers > 0;
+        let pins = self.shared.pin(file.fid, &layout, &needs, write, true).await?;
+        let slices = self.shared.read_file(file, &layout, (offset, u64::from(len)), &pins).await?;
+        let again = (!pins.is_complete()).then(|| Again {
+            shared: self.shared.clone(),
+            forget: Forget::Data(file.fid, offset..offset.saturating_add(u64::from(len))),
+        });
+        Ok(Pages { slices, _pins: pins, _again: again })
+    }
+}
+
+/// What the kernel's page cache is filled with. To be held until the kernel has it.
+#[derive(Default)]
+pub struct Pages {
+    /// The bytes; short only at the end of the file.
+    pub slices: Vec<Bytes>,
+    // In this order: the lock may go as soon as the kernel has the pages, and then they may have to be forgotten.
+    _pins: Pins,
+    _again: Option<Again>,
+}
+
+/// Pages that no lock protects: the kernel has to forget them as soon as it has them.
+struct Again {
+    shared: Arc<Shared>,
+    forget: Forget,
+}
+
+impl Drop for Again {
+    fn drop(&mut self) {
+        let Some(copies) = self.shared.copies() else { return };
+        self.shared.rt.spawn(copies.forget(vec![self.forget.clone()]));
     }
 }
 
@@ -102,23 +146,27 @@ impl Shared {
         self: &Arc<Self>,
         file: &FileState,
         layout: &Layout,
-        offset: u64,
-        len: u64,
+        (offset, len): (u64, u64),
+        pins: &Pins,
     ) -> Result<Vec<Bytes>> {
         let plan = Plan::new(file, layout, offset, len, self.chunk_bytes);
-        let given = join_all(plan.asks.clone().into_iter().map(|ask| self.read_object(layout, ask))).await;
+        let given = join_all(plan.asks.clone().into_iter().map(|ask| {
+            let locked = pins.is_contended(ask.stripe);
+            self.read_object(layout, ask, locked)
+        }))
+        .await;
         let mut given = given.into_iter().collect::<Result<Vec<Given>>>()?;
         let short = plan.asks.iter().zip(&given).any(|(ask, given)| given.object_size < ask.offset + ask.len);
         let size = if short { self.size_after(layout, &plan, &given, offset + len).await? } else { u64::MAX };
         Ok(assemble(plan, &mut given, offset, size))
     }
 
-    async fn read_object(&self, layout: &Layout, ask: Ask) -> Result<Given> {
+    async fn read_object(&self, layout: &Layout, ask: Ask, locked: bool) -> Result<Given> {
         let target = self.targets.ost(layout.osts[ask.stripe as usize]).await?;
         let _permit = target.reads.acquire().await.map_err(|_| Error::Closed)?;
         let object = layout.object(ask.stripe);
         let len = u32::try_from(ask.len).map_err(|_| Error::Refused(Code::Invalid))?;
-        match target.call(Read { object, offset: ask.offset, len, locked: false }).await {
+        match target.call(Read { object, offset: ask.offset, len, locked }).await {
             Ok(answered) => {
                 let given: u64 = answered.bulk.iter().map(|slice| slice.len() as u64).sum();
                 // A reply is short only at the end of the object.

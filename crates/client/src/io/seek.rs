@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proto::wire::messages::{Entry, GetAttr, SeekObject, Sought};
 use proto::{Code, Fid, Layout};
 
+use crate::lock::beyond;
 use crate::util::join_all;
 use crate::{Client, Error, Result, Seek, Shared};
 
@@ -23,7 +24,12 @@ impl Client {
             return Ok(None);
         }
         match (layout, what) {
-            (Some(layout), what) => self.shared.seek_objects(&layout, offset, size, what).await,
+            (Some(layout), what) => {
+                let layout = Arc::new(layout);
+                // What other clients have not written yet has no place in an object either.
+                let _pins = self.shared.pin(fid, &layout, &beyond(&layout, offset), false, false).await?;
+                self.shared.seek_objects(&layout, offset, size, what).await
+            }
             (None, Seek::Data) => Ok(Some(offset)),
             (None, Seek::Hole) => Ok(Some(size)),
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use proto::wire::messages::Write;
-use proto::{Code, Layout, Transno};
+use proto::{Code, Fid, Layout, Timestamp, Transno};
 use rt::Time;
 
 use super::cache::Job;
@@ -75,6 +75,29 @@ impl Shared {
         join_all(writes).await
     }
 
+    /// Writes one piece under a lock that the OST takes for it: several clients want the same bytes.
+    pub(crate) async fn write_now(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        layout: &Layout,
+        (stripe, offset): (u32, u64),
+        data: &[u8],
+        time: Timestamp,
+    ) -> Result<()> {
+        // What was written before must not arrive later.
+        self.flush_range(file.fid, stripe, offset, offset.saturating_add(data.len() as u64)).await;
+        self.placed(file).await?;
+        let ost = *layout.osts.get(stripe as usize).ok_or(Error::Refused(Code::Io))?;
+        let target = self.targets.ost(ost).await?;
+        let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
+        let write = Write { object: layout.object(stripe), offset, time, locked: true };
+        let answered = target.call_bulk(write, vec![Bytes::copy_from_slice(data)]).await?;
+        let mut inner = file.inner.lock();
+        inner.untold = true;
+        inner.note(ost, answered.transno);
+        Ok(())
+    }
+
     /// Takes the answers over. Data that an OST refused is dropped once the failure is on record: repeating it
     /// would not end.
     fn apply_answers(
@@ -115,6 +138,26 @@ impl Shared {
         loop {
             let answered = file.answered.notified();
             if !file.inner.lock().cache.is_pending(last) {
+                return;
+            }
+            answered.await;
+        }
+    }
+
+    /// Sends what a file has of `[from, to)` of the object of `stripe`, and waits until the OST has answered.
+    pub(crate) async fn flush_range(self: &Arc<Self>, fid: Fid, stripe: u32, from: u64, to: u64) {
+        let Some(file) = self.files.find(fid) else { return };
+        loop {
+            let answered = file.answered.notified();
+            let jobs = {
+                let mut inner = file.inner.lock();
+                if !inner.cache.has_range(stripe, from, to) {
+                    return;
+                }
+                inner.cache.start_range(stripe, from, to)
+            };
+            self.send(&file, jobs);
+            if !file.inner.lock().cache.has_range(stripe, from, to) {
                 return;
             }
             answered.await;

@@ -12,8 +12,9 @@ use proto::{Code, Layout, Timestamp};
 use super::cache::{Cache, Piece};
 use super::memory::Buffer;
 use crate::file::{FileState, OpenFile};
+use crate::lock::{Pins, needs_of, whole};
 use crate::namespace::no_change;
-use crate::{Client, Error, Handle, Result, Shared};
+use crate::{Client, Error, Forget, Handle, Result, Shared};
 
 /// Whole pages of this size are copied before the file's state is locked; other writes are merged under it.
 const COPY_AHEAD_MIN: usize = 64 << 10;
@@ -40,11 +41,14 @@ impl Client {
         let layout = file.layout()?;
         if open.flags.append {
             let _alone = file.alone().await?;
+            let pins = self.shared.pin(file.fid, &layout, &whole(&layout), true, false).await?;
             let end = self.shared.true_size(file, &layout).await?;
-            self.shared.store(file, &layout, end, data, time).await?;
+            self.shared.store_direct(file, &layout, (end, data), time, &pins).await?;
         } else {
             let _shared = file.shared().await?;
-            self.shared.store(file, &layout, offset, data, time).await?;
+            let needs = needs_of(&layout, offset, u64::from(len));
+            let pins = self.shared.pin(file.fid, &layout, &needs, true, false).await?;
+            self.shared.store_direct(file, &layout, (offset, data), time, &pins).await?;
         }
         if open.flags.sync {
             self.shared.sync_file(file, &open.failure_seen).await?;
@@ -55,17 +59,50 @@ impl Client {
         }
         Ok(len)
     }
+
+    /// The kernel writes pages back that were changed through a mapping. It holds them locked, and a truncate or a
+    /// callback may be waiting for just that: this waits for neither.
+    pub async fn write_pages(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<u32> {
+        let open = self.shared.handles.get(handle)?;
+        let file = open.writable()?;
+        let len = u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
+        let time = self.shared.time();
+        let layout = file.layout()?;
+        let needs = needs_of(&layout, offset, u64::from(len));
+        let pins = self.shared.pin(file.fid, &layout, &needs, true, true).await?;
+        self.shared.store(file, &layout, (offset, data), time, &pins).await?;
+        Ok(len)
+    }
 }
 
 impl Shared {
+    /// A write past the kernel's page cache: what that has of the range is old afterwards.
+    async fn store_direct(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        layout: &Arc<Layout>,
+        (offset, data): (u64, &[u8]),
+        time: Timestamp,
+        pins: &Pins,
+    ) -> Result<()> {
+        self.store(file, layout, (offset, data), time, pins).await?;
+        let end = offset.saturating_add(data.len() as u64);
+        if self.kernel_has(layout, &needs_of(layout, offset, data.len() as u64))
+            && let Some(copies) = self.copies()
+        {
+            copies.forget(vec![Forget::Data(file.fid, offset..end)]).await;
+        }
+        Ok(())
+    }
+
     /// Puts `data` into the cache of `file` at `offset`, and sends the chunks that it fills.
     pub(crate) async fn store(
         self: &Arc<Self>,
         file: &Arc<FileState>,
         layout: &Layout,
-        offset: u64,
-        data: &[u8],
+        (offset, data): (u64, &[u8]),
         time: Timestamp,
+        pins: &Pins,
     ) -> Result<()> {
         if offset.saturating_add(data.len() as u64) > FILE_BYTES_MAX {
             return Err(Error::Refused(Code::TooLarge));
@@ -76,7 +113,11 @@ impl Shared {
             while left > 0 {
                 let len = left.min(self.chunk_bytes - at % self.chunk_bytes);
                 let (piece, behind) = rest.split_at(len as usize);
-                self.store_piece(file, (run.stripe, at), piece, time).await?;
+                if pins.is_contended(run.stripe) {
+                    self.write_now(file, layout, (run.stripe, at), piece, time).await?;
+                } else {
+                    self.store_piece(file, (run.stripe, at), piece, time).await?;
+                }
                 (at, left, rest) = (at + len, left - len, behind);
             }
         }
@@ -150,6 +191,7 @@ impl Shared {
         if open.xattrs || open.uid != 0 && (mode & MODE_SETUID != 0 || setgid) {
             let change =
                 SetAttr { handle: Some(open.mdt_handle), kill_privileges: true, ..no_change(open.fid, time) };
+            let _changing = self.inodes.change(&[open.fid], &[]);
             self.ask(&open.caller(), |cred| SetAttr { cred, ..change.clone() }).await?;
         }
         // Only now: a write that is dropped while it waits is done again.

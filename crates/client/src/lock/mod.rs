@@ -1,3 +1,16 @@
 //! Locks that this client has.
+//!
+//! *Extent locks*: ranges of objects that it may read or change until it is called back (`docs/locks.md`). [`held`]
+//! is the state of one object, pure; [`tokens`] asks, pins and gives back; [`callbacks`] is what targets call.
+//! *File locks* of applications are [`flock`]. What the MDT lets the client keep is [`crate::cache`].
 
+mod callbacks;
 pub(crate) mod flock;
+mod held;
+mod needs;
+mod ranges;
+mod tokens;
+
+pub(crate) use callbacks::CalledBack;
+pub(crate) use needs::{beyond, needs_of, surely, whole};
+pub(crate) use tokens::{Locks, Pins};

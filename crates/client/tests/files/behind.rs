@@ -162,7 +162,9 @@ fn a_failure_is_told_by_the_next_write() {
     world.run(async {
         let (_, handle) = create(&client, b"f").await;
         world.osts[0].set_capacity(Some(0));
+        world.osts[0].hold();
         client.write(handle, 0, &vec![1; MIB as usize]).await.expect("nobody knows yet");
+        world.osts[0].release();
         world.hub.rt().sleep(Duration::from_secs(1)).await;
         assert_eq!(client.write(handle, MIB, b"x").await, Err(Error::Refused(Code::NoSpace)));
     });

@@ -119,7 +119,9 @@ pub fn read_write() -> OpenFlags {
 
 /// A new file of everybody, open.
 pub async fn create(client: &Client, name: &[u8]) -> (Attr, Handle) {
-    client.create(&root(), Fid::ROOT, name, 0o666, read_write()).await.expect("a new file")
+    let (told, handle) =
+        client.create(&root(), Fid::ROOT, name, 0o666, read_write()).await.expect("a new file");
+    (told.attr, handle)
 }
 
 /// A new file of stripes of 64 KiB, which is not open.

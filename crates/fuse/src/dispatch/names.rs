@@ -29,7 +29,7 @@ impl Dispatcher {
     pub(super) fn statx(&self, Asked { node, pid, reply, .. }: Asked) {
         let teller = self.teller.clone();
         self.look(reply, pid, |ops| async move {
-            Ok(Answer::Statx(Box::new(teller.statx(&ops.getattr(fid_of(node)).await?))))
+            Ok(Answer::Statx(Box::new(teller.statx(&ops.getattr(fid_of(node)).await?.attr))))
         });
     }
 
@@ -154,11 +154,11 @@ impl Dispatcher {
     }
 }
 
-fn entry(teller: &Teller, result: Result<proto::Attr>) -> Result<Answer> {
+fn entry(teller: &Teller, result: Result<client::Told>) -> Result<Answer> {
     result.map(|attr| Answer::Entry(teller.entry(&attr)))
 }
 
-fn attributes(teller: &Teller, result: Result<proto::Attr>) -> Result<Answer> {
+fn attributes(teller: &Teller, result: Result<client::Told>) -> Result<Answer> {
     result.map(|attr| Answer::Attr(teller.attributes(&attr)))
 }
 

@@ -1,0 +1,186 @@
+//! Answers from what is kept, and what is kept of answers.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proto::wire::messages::{DirPage, Entry, Granted, LOCK_UPDATE};
+use proto::{Attr, Fid, FileKind, Name};
+
+use super::inode::{ATTR_BITS, Inode};
+use super::table::Asked;
+use super::told::{Fill, Told};
+use crate::{Caller, Shared};
+
+/// Permission to read in each of the three classes.
+const MODE_READ: u32 = 0o444;
+/// Permission to execute, and so to search a directory, in each of the three classes.
+const MODE_EXECUTE: u32 = 0o111;
+
+/// What is known of a name.
+pub(crate) enum Known {
+    /// It means this file.
+    File(Fid),
+    /// There is no such name.
+    Nothing,
+    /// The MDT has to be asked.
+    Unknown,
+}
+
+impl Shared {
+    /// What is kept of a name, if the caller may know it.
+    pub(crate) fn known_name(&self, caller: &Caller, parent: Fid, name: &Name) -> Known {
+        let (fid, stamp) = {
+            let mut part = self.inodes.part(parent);
+            let Some(dir) = part.inodes.get_mut(&parent) else { return Known::Unknown };
+            if !may_search(caller, dir) {
+                return Known::Unknown;
+            }
+            dir.recent = true;
+            match dir.names.get(name) {
+                Some(Some(known)) => *known,
+                Some(None) if dir.has(LOCK_UPDATE) => return Known::Nothing,
+                _ => return Known::Unknown,
+            }
+        };
+        let part = self.inodes.part(fid);
+        let valid = part.inodes.get(&fid).is_some_and(|file| file.stamp == stamp && file.keeps_names());
+        if valid { Known::File(fid) } else { Known::Unknown }
+    }
+
+    /// The entry of a file, if all of it is kept.
+    pub(crate) fn known_entry(&self, fid: Fid) -> Option<Arc<Entry>> {
+        let mut part = self.inodes.part(fid);
+        let inode = part.inodes.get_mut(&fid)?;
+        inode.recent = true;
+        inode.entry.clone().filter(|_| inode.has(ATTR_BITS))
+    }
+
+    /// Whether an absent name would be kept: the directory's entries cannot change unseen.
+    pub(crate) fn keeps_entries(&self, dir: Fid) -> bool {
+        self.inodes.part(dir).inodes.get(&dir).is_some_and(|dir| dir.has(LOCK_UPDATE))
+    }
+
+    /// Keeps what a server told of a file.
+    pub(crate) fn learn(self: &Arc<Self>, asked: &Asked<'_>, entry: &Entry) {
+        self.learn_of(asked, entry.attr.fid, entry.lock, |inode| inode.learn(entry));
+    }
+
+    /// Keeps something of a file that came with `granted`.
+    pub(crate) fn learn_of(
+        self: &Arc<Self>,
+        asked: &Asked<'_>,
+        fid: Fid,
+        granted: Granted,
+        learn: impl FnOnce(&mut Inode),
+    ) {
+        if granted.bits == 0 && self.inodes.part(fid).inodes.get(&fid).is_none() {
+            return;
+        }
+        if let Some(leaver) = self.inodes.learn(asked, fid, granted.number, learn) {
+            self.evict_inode(leaver);
+        }
+    }
+
+    /// Keeps a name of a file that was learnt before.
+    pub(crate) fn learn_name(self: &Arc<Self>, asked: &Asked<'_>, parent: Fid, name: &Name, fid: Fid) {
+        let stamp = {
+            let part = self.inodes.part(fid);
+            part.inodes.get(&fid).filter(|file| file.keeps_names()).map(|file| file.stamp)
+        };
+        let Some(stamp) = stamp else { return };
+        let leaver = self.inodes.learn(asked, parent, u64::MAX, |dir| {
+            dir.names.insert(name.clone(), Some((fid, stamp)));
+        });
+        if let Some(leaver) = leaver {
+            self.evict_inode(leaver);
+        }
+    }
+
+    /// Keeps that a name is not there; `kept` is [`Shared::keeps_entries`] from before the question.
+    pub(crate) fn learn_absence(self: &Arc<Self>, asked: &Asked<'_>, parent: Fid, name: &Name, kept: bool) {
+        if !kept {
+            return;
+        }
+        self.learn_of(asked, parent, Granted { bits: LOCK_UPDATE, number: 0 }, |dir| {
+            if dir.has(LOCK_UPDATE) {
+                dir.names.insert(name.clone(), None);
+            }
+        });
+    }
+
+    /// Keeps a page of a directory.
+    pub(crate) fn learn_page(
+        self: &Arc<Self>,
+        asked: &Asked<'_>,
+        fid: Fid,
+        cookie: u64,
+        page: &Arc<DirPage>,
+    ) {
+        self.learn_of(asked, fid, page.lock, |dir| {
+            dir.grant(page.lock);
+            if dir.has(LOCK_UPDATE) {
+                dir.pages.insert(cookie, page.clone());
+            }
+        });
+    }
+
+    /// A page of a directory, if it is kept.
+    pub(crate) fn known_page(&self, fid: Fid, cookie: u64) -> Option<Arc<DirPage>> {
+        let part = self.inodes.part(fid);
+        let dir = part.inodes.get(&fid)?;
+        dir.pages.get(&cookie).filter(|_| dir.has(LOCK_UPDATE)).cloned()
+    }
+
+    /// Target of a symbolic link, if it is kept.
+    pub(crate) fn known_target(&self, fid: Fid) -> Option<Bytes> {
+        self.inodes.part(fid).inodes.get(&fid)?.target.clone()
+    }
+
+    /// The value of an extended attribute if that is known; `Some(None)`: there is none. Values are told to the
+    /// superuser and to everybody who may read the file.
+    pub(crate) fn known_xattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> Option<Option<Bytes>> {
+        let part = self.inodes.part(fid);
+        let inode = part.inodes.get(&fid)?;
+        let readable = |entry: &Arc<Entry>| entry.attr.mode & MODE_READ == MODE_READ && !entry.xattrs;
+        let permitted = caller.uid == 0 || inode.entry.as_ref().is_some_and(readable);
+        inode.xattr(name).filter(|known| known.is_none() || permitted)
+    }
+
+    /// Names of the extended attributes, if they are known.
+    pub(crate) fn known_xattr_names(&self, fid: Fid) -> Option<Vec<Bytes>> {
+        self.inodes.part(fid).inodes.get(&fid)?.xattr_names.clone()
+    }
+
+    /// An answer about a file, with what of it may be kept: attributes only if they are those that are kept here,
+    /// and complete; the name only if it is kept here.
+    pub(crate) fn told(&self, attr: Attr, name: Option<(Fid, &Name)>) -> Told {
+        let named = name.map(|(parent, name)| {
+            let part = self.inodes.part(parent);
+            part.inodes.get(&parent).and_then(|dir| dir.names.get(name).copied().flatten())
+        });
+        let complete = attr.kind() != FileKind::File || attr.size_known && !self.is_being_written(attr.fid);
+        let part = self.inodes.part(attr.fid);
+        let Some(inode) = part.inodes.get(&attr.fid) else { return Told::once(attr) };
+        let known = inode.entry.as_ref().filter(|_| inode.has(ATTR_BITS));
+        let keep_attr = complete && known.is_some_and(|known| known.attr.version == attr.version);
+        let keep_name = inode.keeps_names() && named.flatten() == Some((attr.fid, inode.stamp));
+        Told { keep_name, keep_attr, fill: Fill::new(part.filling()), attr }
+    }
+
+    /// Whether this client has data of the file that the servers may not know.
+    fn is_being_written(&self, fid: Fid) -> bool {
+        self.files.find(fid).is_some_and(|file| {
+            let inner = file.inner.lock();
+            inner.writers > 0 || inner.untold || !inner.cache.is_empty()
+        })
+    }
+}
+
+/// Whether the caller may search the directory for certain: in doubt the MDT decides.
+fn may_search(caller: &Caller, dir: &Inode) -> bool {
+    if caller.uid == 0 {
+        return true;
+    }
+    let known = dir.entry.as_ref().filter(|_| dir.has(ATTR_BITS));
+    known.is_some_and(|entry| entry.attr.mode & MODE_EXECUTE == MODE_EXECUTE && !entry.xattrs)
+}

@@ -1,0 +1,237 @@
+//! What is kept of one file. Pure state.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proto::wire::messages::{
+    DirPage, Entry, Granted, LOCK_ALL, LOCK_LAYOUT, LOCK_LOOKUP, LOCK_OPEN, LOCK_PERM, LOCK_UPDATE,
+    LOCK_XATTR,
+};
+use proto::{Fid, Name};
+
+/// Number of lock bits.
+const BITS: usize = LOCK_ALL.count_ones() as usize;
+/// Extended attributes that are kept of one file.
+const XATTRS_MAX: usize = 64;
+/// What the attributes are kept under.
+pub(crate) const ATTR_BITS: u32 = LOCK_PERM | LOCK_UPDATE | LOCK_LAYOUT;
+
+/// A file that is open at the MDT for whoever opens it here to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OpenKept {
+    /// The MDT's name for it.
+    pub(crate) handle: u64,
+    /// Handles of this client that use it.
+    pub(crate) users: u32,
+}
+
+/// What is kept of one file.
+#[derive(Debug, Default)]
+pub(crate) struct Inode {
+    bits: u32,
+    /// Number of the newest grant of each bit.
+    numbers: [u64; BITS],
+    pub(crate) entry: Option<Arc<Entry>>,
+    /// Target of a symbolic link: it never changes.
+    pub(crate) target: Option<Bytes>,
+    /// Names of the file that were told under its present [`LOCK_LOOKUP`] carry this.
+    pub(crate) stamp: u64,
+    /// Entries of a directory, with the stamp that the file had; `None`: there is no such name.
+    pub(crate) names: BTreeMap<Name, Option<(Fid, u64)>>,
+    /// Pages of a directory by the cookie that they begin behind.
+    pub(crate) pages: BTreeMap<u64, Arc<DirPage>>,
+    pub(crate) xattrs: BTreeMap<Bytes, Option<Bytes>>,
+    pub(crate) xattr_names: Option<Vec<Bytes>>,
+    pub(crate) open: Option<OpenKept>,
+    /// Looked at since somebody last searched for one that can go.
+    pub(crate) recent: bool,
+}
+
+impl Inode {
+    /// Nothing is known yet of the file.
+    pub(crate) fn new(stamp: u64) -> Inode {
+        Inode { stamp, ..Inode::default() }
+    }
+
+    /// Whether all of `bits` are held.
+    pub(crate) fn has(&self, bits: u32) -> bool {
+        self.bits & bits == bits
+    }
+
+    /// Whether nothing is held.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.bits == 0 && self.open.is_none()
+    }
+
+    /// Units of the table's bound that it takes.
+    pub(crate) fn cost(&self) -> usize {
+        let pages: usize = self.pages.values().map(|page| page.entries.len()).sum();
+        1 + self.names.len() + self.xattrs.len() + pages
+    }
+
+    /// Bits were granted.
+    pub(crate) fn grant(&mut self, granted: Granted) {
+        for (at, number) in self.numbers.iter_mut().enumerate() {
+            if granted.bits & 1 << at != 0 {
+                *number = granted.number.max(*number);
+            }
+        }
+        self.bits |= granted.bits & LOCK_ALL;
+    }
+
+    /// Keeps what a server told of the file, unless something newer is known.
+    pub(crate) fn learn(&mut self, entry: &Entry) {
+        self.grant(entry.lock);
+        let newer = self.entry.as_ref().is_none_or(|known| known.attr.version <= entry.attr.version);
+        if newer && self.has(ATTR_BITS) {
+            self.entry = Some(Arc::new(entry.clone()));
+        }
+        if !entry.xattrs && self.has(LOCK_XATTR) {
+            self.xattr_names = Some(Vec::new());
+        }
+    }
+
+    /// Keeps an extended attribute; `None`: there is no such.
+    pub(crate) fn learn_xattr(&mut self, granted: Granted, name: Bytes, value: Option<Bytes>) {
+        self.grant(granted);
+        if self.has(LOCK_XATTR) && self.xattrs.len() < XATTRS_MAX {
+            self.xattrs.insert(name, value);
+        }
+    }
+
+    /// The value of an extended attribute if that is known; `Some(None)`: there is no such.
+    pub(crate) fn xattr(&self, name: &[u8]) -> Option<Option<Bytes>> {
+        if !self.has(LOCK_XATTR) {
+            return None;
+        }
+        if let Some(known) = self.xattrs.get(name) {
+            return Some(known.clone());
+        }
+        let absent = self.xattr_names.as_ref().is_some_and(|names| !names.iter().any(|known| known == name));
+        absent.then_some(None)
+    }
+
+    /// Keeps the names of all extended attributes.
+    pub(crate) fn learn_xattr_names(&mut self, names: &[Bytes]) {
+        if self.has(LOCK_XATTR) {
+            self.xattr_names = Some(names.to_vec());
+        }
+    }
+
+    /// This client changed the file: what it knows of attributes and entries is not true any more.
+    pub(crate) fn changed(&mut self) {
+        self.entry = None;
+        self.pages.clear();
+        self.xattrs.clear();
+        self.xattr_names = None;
+    }
+
+    /// Takes `bits` away that were granted up to `number`; returns those that were really held.
+    pub(crate) fn revoke(&mut self, bits: u32, number: u64) -> u32 {
+        let mut gone = 0;
+        for (at, newest) in self.numbers.iter().enumerate() {
+            if bits & self.bits & 1 << at != 0 && *newest <= number {
+                gone |= 1 << at;
+            }
+        }
+        self.bits &= !gone;
+        self.drop_unprotected();
+        gone
+    }
+
+    fn drop_unprotected(&mut self) {
+        if !self.has(ATTR_BITS) {
+            self.entry = None;
+        }
+        if !self.has(LOCK_UPDATE) {
+            self.pages.clear();
+            self.names.retain(|_, known| known.is_some());
+        }
+        if !self.has(LOCK_XATTR) {
+            self.xattrs.clear();
+            self.xattr_names = None;
+        }
+    }
+
+    /// Takes everything away; returns the open file that nobody uses.
+    pub(crate) fn revoke_all(&mut self) -> Option<OpenKept> {
+        self.revoke(LOCK_ALL, u64::MAX);
+        self.names.clear();
+        self.unused_open()
+    }
+
+    /// The kept open file, if nobody uses it and it may not be kept any more.
+    pub(crate) fn unused_open(&mut self) -> Option<OpenKept> {
+        let unused = self.open.is_some_and(|open| open.users == 0) && !self.has(LOCK_OPEN);
+        if unused { self.open.take() } else { None }
+    }
+
+    /// The bits with the newest number, for giving them up.
+    pub(crate) fn held(&self) -> Granted {
+        Granted { bits: self.bits, number: self.numbers.iter().copied().max().unwrap_or(0) }
+    }
+
+    /// Whether a positive name of the file may be kept.
+    pub(crate) fn keeps_names(&self) -> bool {
+        self.has(LOCK_LOOKUP)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn granted(bits: u32, number: u64) -> Granted {
+        Granted { bits, number }
+    }
+
+    #[test]
+    fn each_bit_has_its_own_number() {
+        let mut inode = Inode::default();
+        inode.grant(granted(LOCK_UPDATE, 5));
+        inode.grant(granted(LOCK_LOOKUP, 9));
+        assert_eq!(inode.revoke(LOCK_UPDATE | LOCK_LOOKUP, 5), LOCK_UPDATE, "the other was granted later");
+        assert!(inode.has(LOCK_LOOKUP) && !inode.has(LOCK_UPDATE));
+        assert_eq!(inode.revoke(LOCK_LOOKUP, 8), 0, "a late copy of an old callback");
+        assert_eq!(inode.revoke(LOCK_ALL, 9), LOCK_LOOKUP);
+        assert!(inode.is_bare());
+    }
+
+    #[test]
+    fn a_file_without_attributes_of_its_own_needs_no_question() {
+        let mut inode = Inode::default();
+        assert_eq!(inode.xattr(b"user.a"), None);
+        inode.grant(granted(LOCK_XATTR, 1));
+        assert_eq!(inode.xattr(b"user.a"), None);
+        inode.xattr_names = Some(vec![Bytes::from_static(b"user.b")]);
+        assert_eq!(inode.xattr(b"user.a"), Some(None));
+        assert_eq!(inode.xattr(b"user.b"), None, "it is there, its value is not known");
+        inode.learn_xattr(granted(0, 0), Bytes::from_static(b"user.b"), Some(Bytes::from_static(b"v")));
+        assert_eq!(inode.xattr(b"user.b"), Some(Some(Bytes::from_static(b"v"))));
+        inode.revoke(LOCK_XATTR, 1);
+        assert_eq!(inode.xattr(b"user.b"), None);
+    }
+
+    #[test]
+    fn negative_names_go_with_the_directory() {
+        let mut inode = Inode::default();
+        inode.grant(granted(LOCK_UPDATE, 1));
+        let name = |text: &'static str| Name::new(text.as_bytes()).expect("a plain name");
+        inode.names.insert(name("here"), Some((Fid::ROOT, 1)));
+        inode.names.insert(name("not"), None);
+        inode.revoke(LOCK_UPDATE, 1);
+        assert_eq!(inode.names.len(), 1, "a positive name is the other file's");
+    }
+
+    #[test]
+    fn an_unused_open_file_goes_with_its_lock() {
+        let mut inode = Inode { open: Some(OpenKept { handle: 3, users: 0 }), ..Inode::default() };
+        inode.grant(granted(LOCK_OPEN, 1));
+        assert_eq!(inode.unused_open(), None);
+        inode.revoke(LOCK_OPEN, 1);
+        assert_eq!(inode.unused_open().map(|open| open.handle), Some(3));
+        let mut used = Inode { open: Some(OpenKept { handle: 4, users: 1 }), ..Inode::default() };
+        assert_eq!(used.unused_open(), None);
+    }
+}

@@ -1,0 +1,179 @@
+//! What was kept is called back, or lost.
+
+use std::sync::Arc;
+
+use proto::Fid;
+use proto::wire::messages::{
+    BitLock, CancelBits, Close, LOCK_LAYOUT, LOCK_LOOKUP, LOCK_OPEN, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR,
+    RevokeBits,
+};
+
+use super::inode::OpenKept;
+use crate::{Forget, Shared};
+use rt::sync::oneshot;
+
+/// A file with what was kept of it, and what it has to wait for.
+pub(crate) type Lost = (Fid, u32, Option<oneshot::Receiver<()>>);
+
+impl Shared {
+    /// The MDT wants bits back: nothing of them is used any more when this is done.
+    pub(crate) async fn revoke_bits(self: &Arc<Self>, asked: RevokeBits) {
+        let RevokeBits { fid, bits, number } = asked;
+        self.bits_called_back.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let (gone, unused, filled) = {
+            let mut part = self.inodes.part(fid);
+            let (gone, unused) = match part.inodes.get_mut(&fid) {
+                Some(inode) => {
+                    let gone = inode.revoke(bits, number);
+                    if gone & LOCK_LOOKUP != 0 {
+                        inode.stamp = self.inodes.new_stamp();
+                    }
+                    (gone, inode.unused_open())
+                }
+                None => (0, None),
+            };
+            self.inodes.bury(&mut part, fid, bits, number);
+            (gone, unused, part.close_gate())
+        };
+        // It ends when the last answer has arrived that was made before.
+        let _ = filled.await;
+        self.forget_kept(fid, gone).await;
+        if let Some(open) = unused {
+            self.close_kept(fid, open).await;
+        }
+        self.forget_bare(fid);
+    }
+
+    /// Has the kernel forget what was kept under `bits`.
+    async fn forget_kept(&self, fid: Fid, bits: u32) {
+        let Some(copies) = self.copies() else { return };
+        let mut forget = Vec::new();
+        // That a name is not there is protected by its directory.
+        if bits & (LOCK_LOOKUP | LOCK_UPDATE) != 0 {
+            forget.push(Forget::Names);
+        }
+        if bits & (LOCK_PERM | LOCK_UPDATE | LOCK_LAYOUT | LOCK_XATTR) != 0 {
+            forget.push(Forget::Attributes(fid));
+        }
+        if !forget.is_empty() {
+            copies.forget(forget).await;
+        }
+    }
+
+    async fn close_kept(&self, fid: Fid, open: OpenKept) {
+        self.send_close(Close { fid, handle: open.handle, atime: None, size: None, wrote: false }).await;
+    }
+
+    fn forget_bare(&self, fid: Fid) {
+        let bare = self
+            .inodes
+            .part(fid)
+            .inodes
+            .get(&fid)
+            .is_some_and(|inode| inode.is_bare() && inode.names.is_empty() && inode.target.is_none());
+        if bare {
+            self.inodes.remove(fid);
+        }
+    }
+
+    /// The last name of a file is gone: it is not kept open for nothing.
+    pub(crate) fn drop_kept_open(self: &Arc<Self>, fid: Fid) {
+        let unused = {
+            let mut part = self.inodes.part(fid);
+            let Some(inode) = part.inodes.get_mut(&fid) else { return };
+            inode.revoke(LOCK_OPEN, u64::MAX);
+            inode.unused_open()
+        };
+        if let Some(open) = unused {
+            let shared = self.clone();
+            self.rt.run_in_place(async move { shared.close_kept(fid, open).await });
+        }
+    }
+
+    /// Gives up everything of a file, to make room.
+    pub(crate) fn evict_inode(self: &Arc<Self>, fid: Fid) {
+        let shared = self.clone();
+        self.rt.spawn(async move {
+            let (held, unused, filled) = {
+                let mut part = shared.inodes.part(fid);
+                let Some(inode) = part.inodes.get_mut(&fid) else { return };
+                let held = inode.held();
+                let unused = inode.revoke_all();
+                inode.stamp = shared.inodes.new_stamp();
+                (held, unused, part.close_gate())
+            };
+            let _ = filled.await;
+            shared.forget_kept(fid, held.bits).await;
+            if let Some(open) = unused {
+                shared.close_kept(fid, open).await;
+            }
+            shared.forget_evicted(fid);
+            if held.bits == 0 {
+                return;
+            }
+            let locks = vec![BitLock { fid, bits: held.bits, number: held.number }];
+            let Ok(mdt) = shared.targets.mdt() else { return };
+            if let Err(error) = mdt.call(CancelBits { locks }).await {
+                tracing::debug!(%error, "the MDT did not take a lock back");
+            }
+        });
+    }
+
+    fn forget_evicted(&self, fid: Fid) {
+        let free = self.inodes.part(fid).inodes.get(&fid).is_some_and(|inode| inode.is_bare());
+        if free {
+            self.inodes.remove(fid);
+        }
+    }
+
+    /// The MDT knows nothing of what it granted: nothing may be kept any more.
+    pub(crate) fn bits_lost(self: &Arc<Self>) {
+        self.drop_all_bits(true);
+        let shared = self.clone();
+        self.rt.spawn(async move { shared.forget_lost().await });
+    }
+
+    /// The same, done when the kernel keeps nothing either. Open files go on: the MDT knows them.
+    pub(crate) async fn bits_lost_now(self: &Arc<Self>) {
+        self.drop_all_bits(false);
+        self.forget_lost().await;
+    }
+
+    fn drop_all_bits(&self, opens_too: bool) {
+        let mut lost = self.lost_bits.lock();
+        for part in self.inodes.parts() {
+            let mut part = part.lock();
+            let mut filled = Some(part.close_gate());
+            let fids: Vec<Fid> = part.inodes.keys().copied().collect();
+            for fid in fids {
+                // Answers of before, which are still on their way to whoever asked, are not kept either.
+                self.inodes.bury(&mut part, fid, u32::MAX, u64::MAX);
+                let Some(inode) = part.inodes.get_mut(&fid) else { continue };
+                let bits = inode.held().bits;
+                inode.revoke(u32::MAX, u64::MAX);
+                inode.names.clear();
+                inode.stamp = self.inodes.new_stamp();
+                if opens_too || inode.open.is_some_and(|open| open.users == 0) {
+                    inode.open = None;
+                }
+                lost.push((fid, bits, filled.take()));
+            }
+        }
+    }
+
+    async fn forget_lost(self: &Arc<Self>) {
+        let lost = std::mem::take(&mut *self.lost_bits.lock());
+        let mut forget = vec![Forget::Names];
+        for (fid, bits, filled) in lost {
+            if let Some(filled) = filled {
+                let _ = filled.await;
+            }
+            if bits != 0 {
+                forget.push(Forget::Attributes(fid));
+            }
+        }
+        if let Some(copies) = self.copies() {
+            copies.forget(forget).await;
+        }
+    }
+}

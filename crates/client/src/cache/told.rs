@@ -1,0 +1,64 @@
+//! An answer, and what of it the kernel may keep.
+
+use std::sync::Arc;
+
+use proto::Attr;
+use rt::sync::oneshot;
+
+/// Has to be held until the answer has reached the kernel: a callback for what it says waits for it.
+#[derive(Clone, Default)]
+pub struct Fill(#[allow(dead_code)] Option<Arc<oneshot::Sender<()>>>);
+
+impl Fill {
+    pub(super) fn new(gate: Arc<oneshot::Sender<()>>) -> Fill {
+        Fill(Some(gate))
+    }
+}
+
+/// A guard says nothing of its own.
+impl PartialEq for Fill {
+    fn eq(&self, _other: &Fill) -> bool {
+        true
+    }
+}
+
+impl Eq for Fill {}
+
+impl std::fmt::Debug for Fill {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Fill")
+    }
+}
+
+/// What a name means, or what a file is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// Attributes, with the true size.
+    pub attr: Attr,
+    /// Whether the name may be kept until [`crate::Forget::Names`].
+    pub keep_name: bool,
+    /// Whether the attributes may be kept until [`crate::Forget::Attributes`].
+    pub keep_attr: bool,
+    /// To be held until the answer has reached its keeper.
+    pub fill: Fill,
+}
+
+impl Told {
+    /// An answer of which nothing may be kept.
+    pub(crate) fn once(attr: Attr) -> Told {
+        Told { attr, keep_name: false, keep_attr: false, fill: Fill::default() }
+    }
+}
+
+impl std::ops::Deref for Told {
+    type Target = Attr;
+    fn deref(&self) -> &Attr {
+        &self.attr
+    }
+}
+
+impl From<Told> for Attr {
+    fn from(told: Told) -> Attr {
+        told.attr
+    }
+}

@@ -1,0 +1,153 @@
+//! What targets call this client for.
+
+use std::sync::{Arc, Weak};
+
+use proto::wire::messages::{Enqueue, Glimpse, Glimpsed};
+use proto::wire::{Reply, Request};
+use proto::{Code, TargetId, TargetKind};
+use rpc::{Callbacks, Restate};
+use rt::BoxFuture;
+
+use super::tokens::ObjectLocks;
+use crate::{Error, Shared};
+
+/// The end of a client that targets call.
+pub(crate) struct CalledBack {
+    shared: Weak<Shared>,
+}
+
+impl CalledBack {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Arc<CalledBack> {
+        Arc::new(CalledBack { shared: Arc::downgrade(shared) })
+    }
+}
+
+impl Callbacks for CalledBack {
+    fn called(
+        self: Arc<Self>,
+        target: TargetId,
+        request: Request,
+    ) -> BoxFuture<'static, Result<Reply, Code>> {
+        Box::pin(async move {
+            let shared = self.shared.upgrade().ok_or(Code::NoSession)?;
+            match (target.kind, request) {
+                (TargetKind::Ost, Request::RevokeRange(asked)) => {
+                    Ok(Reply::RevokeRange(shared.revoke_range(asked).await))
+                }
+                (TargetKind::Ost, Request::Glimpse(asked)) => Ok(Reply::Glimpse(shared.glimpse(&asked))),
+                (TargetKind::Mdt, Request::RevokeBits(asked)) => {
+                    shared.revoke_bits(asked).await;
+                    Ok(Reply::RevokeBits(proto::wire::messages::Done {}))
+                }
+                _ => Err(Code::NotSupported),
+            }
+        })
+    }
+
+    fn session_lost(&self, target: TargetId) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        match target.kind {
+            TargetKind::Ost => shared.ranges_lost(target.index),
+            TargetKind::Mdt => shared.bits_lost(),
+            TargetKind::Mgs => {}
+        }
+    }
+
+    fn restarted(self: Arc<Self>, target: TargetId, restate: Restate) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let Some(shared) = self.shared.upgrade() else { return };
+            match target.kind {
+                TargetKind::Ost => shared.restate_ranges(target.index, &restate).await,
+                TargetKind::Mdt => shared.bits_lost_now().await,
+                TargetKind::Mgs => {}
+            }
+        })
+    }
+
+    fn disconnected(&self, _target: TargetId) {}
+
+    fn reconnected(&self, _target: TargetId) {}
+}
+
+impl Shared {
+    /// What this client has written to an object and not sent yet.
+    fn glimpse(self: &Arc<Self>, asked: &Glimpse) -> Glimpsed {
+        let nothing = Glimpsed { size: 0, time: proto::Timestamp::default() };
+        let Some(object) = self.locks.find(asked.object) else { return nothing };
+        let Some(file) = self.files.find(object.fid) else { return nothing };
+        let inner = file.inner.lock();
+        let size = inner.cache.object_end(asked.object.stripe);
+        let time = inner.cache.newest_time().filter(|_| size > 0).unwrap_or_default();
+        Glimpsed { size, time }
+    }
+
+    fn objects_on(&self, ost: u32) -> Vec<Arc<ObjectLocks>> {
+        let mut objects = self.locks.all();
+        objects.retain(|object| object.ost() == Ok(ost));
+        objects
+    }
+
+    /// An OST has forgotten this client: others may have what it held. What was not sent under the old locks must
+    /// not be written over what others wrote since: it is lost, and the files say so.
+    fn ranges_lost(self: &Arc<Self>, ost: u32) {
+        self.locks.forgotten();
+        for object in self.objects_on(ost) {
+            let dirty = {
+                let mut held = object.held.lock();
+                let dirty = held.all().iter().any(|(_, _, write)| *write);
+                held.lost();
+                dirty
+            };
+            if dirty {
+                self.discard(&object);
+            }
+            object.changed.notify_waiters();
+            let shared = self.clone();
+            self.rt.spawn(async move { shared.forget_all_pages(&object).await });
+        }
+    }
+
+    /// Drops what a file has for an object and did not send.
+    fn discard(self: &Arc<Self>, object: &ObjectLocks) {
+        let Some(file) = self.files.find(object.fid) else { return };
+        let stripe = object.id.stripe;
+        let refund = {
+            let mut inner = file.inner.lock();
+            if inner.cache.object_end(stripe) == 0 {
+                return;
+            }
+            let refund = inner.cache.cut(|of| if of == stripe { (0, u64::MAX) } else { (0, 0) });
+            inner.fail(Error::Refused(Code::Evicted));
+            if inner.cache.is_empty() && inner.listed {
+                inner.listed = false;
+                self.keeper.clean(file.fid);
+            }
+            refund
+        };
+        tracing::error!(
+            fid = %object.fid, stripe, bytes = refund,
+            "an OST has given this client up: data that was not written yet is lost, and fsync or close of the file \
+             says so"
+        );
+        self.room.add_permits(refund as usize);
+    }
+
+    /// States what is held again to an OST that restarted.
+    async fn restate_ranges(self: &Arc<Self>, ost: u32, restate: &Restate) {
+        for object in self.objects_on(ost) {
+            let ranges = object.held.lock().all();
+            let mut tokens = Vec::with_capacity(ranges.len());
+            for (start, end, write) in ranges {
+                let asked = Enqueue { object: object.id, write, start, end, restate: true };
+                match restate.call(asked).await {
+                    Ok(token) => tokens.push(token),
+                    Err(error) => {
+                        tracing::warn!(%ost, %error, "a lock that was held before a restart is not taken again");
+                    }
+                }
+            }
+            object.held.lock().restated(&tokens);
+            object.changed.notify_waiters();
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! What this client holds of one object: its ranges, who uses them now, and what is being called back. Pure state.
+//!
+//! An operation registers what it needs ([`Held::want`]) and may go on once that is *pinned*: held, and not being
+//! called back. A range that is called back is given up when nobody has it pinned. A grant is pinned for those who
+//! wait for it in the same step in which it arrives, so a callback on its heels does not take it away unused.
+//!
+//! Fills of the kernel's page cache, and what it writes back, are pinned even while their range is called back: the
+//! kernel holds the page's lock meanwhile, and the callback waits for that (DESIGN section 7).
+
+use std::collections::BTreeMap;
+
+use proto::wire::messages::Token;
+
+use super::ranges::Ranges;
+use crate::Error;
+
+/// Separate used parts that are remembered; beyond it neighbours are joined.
+const USED_PARTS_MAX: usize = 256;
+
+/// What an operation needs of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Want {
+    /// First byte.
+    pub(super) start: u64,
+    /// First byte behind it.
+    pub(super) end: u64,
+    /// Whether it will be changed.
+    pub(super) write: bool,
+    /// Whether the kernel holds pages locked for it.
+    pub(super) kernel: bool,
+}
+
+/// How far an operation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// It may go on.
+    Pinned,
+    /// The range has to be asked for.
+    Ask,
+    /// It waits for an answer, or for the end of a callback.
+    Wait,
+    /// The target wants this I/O to be done under a lock of its own.
+    Contended,
+    /// The kernel holds pages that a callback waits for: it is answered without a lock, and has to forget the pages.
+    Unlocked,
+    /// The range cannot be had.
+    Failed(Error),
+}
+
+impl Progress {
+    fn is_over(self) -> bool {
+        !matches!(self, Progress::Ask | Progress::Wait)
+    }
+}
+
+#[derive(Debug)]
+struct User {
+    want: Want,
+    state: Progress,
+}
+
+/// A range that is being given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Leaving {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) keep_read: bool,
+}
+
+/// The state of one object.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    ranges: Ranges,
+    users: BTreeMap<u64, User>,
+    next_user: u64,
+    leaving: Vec<Leaving>,
+    /// Ranges that were used since they were granted: what the kernel or the cache may have something of.
+    used: BTreeMap<u64, u64>,
+    /// Requests for ranges that were not answered yet.
+    asking: Vec<(u64, Want)>,
+    next_ask: u64,
+    /// Fills and write-backs of the kernel's cache so far.
+    by_kernel: u64,
+}
+
+fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
+    a.0 < b.1 && b.0 < a.1
+}
+
+impl Held {
+    /// Whether nothing is held, used, or asked for.
+    pub(super) fn is_idle(&self) -> bool {
+        self.users.is_empty() && self.leaving.is_empty() && self.asking.is_empty()
+    }
+
+    /// Whether no range is held.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Number of separate ranges.
+    pub(super) fn range_count(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Registers an operation; it has to call [`Held::done`] in the end.
+    pub(super) fn want(&mut self, want: Want) -> u64 {
+        self.next_user += 1;
+        let state = self.progress(&want);
+        self.users.insert(self.next_user, User { want, state });
+        self.next_user
+    }
+
+    /// How far the operation is now.
+    pub(super) fn look(&mut self, user: u64) -> Progress {
+        let Some(found) = self.users.get(&user) else { return Progress::Wait };
+        if found.state.is_over() {
+            return found.state;
+        }
+        let state = self.progress(&found.want.clone());
+        if let Some(found) = self.users.get_mut(&user) {
+            found.state = state;
+        }
+        state
+    }
+
+    fn progress(&self, want: &Want) -> Progress {
+        let range = (want.start, want.end);
+        let blocked = |leaving: &Leaving| {
+            overlap(range, (leaving.start, leaving.end)) && (want.write || !leaving.keep_read)
+        };
+        if self.ranges.covers(want.start, want.end, want.write) {
+            let waits = !want.kernel && self.leaving.iter().any(blocked);
+            return if waits { Progress::Wait } else { Progress::Pinned };
+        }
+        if self.leaving.iter().any(|leaving| overlap(range, (leaving.start, leaving.end))) {
+            // A range must not be asked for again before it was given back: the two would not be told apart.
+            return if want.kernel { Progress::Unlocked } else { Progress::Wait };
+        }
+        let asked = |ask: &Want| ask.start <= want.start && ask.end >= want.end && (ask.write || !want.write);
+        if self.asking.iter().any(|(_, ask)| asked(ask)) { Progress::Wait } else { Progress::Ask }
+    }
+
+    /// The range is being asked for; the number is for [`Held::granted`].
+    pub(super) fn ask(&mut self, want: Want) -> u64 {
+        self.next_ask += 1;
+        self.asking.push((self.next_ask, want));
+        self.next_ask
+    }
+
+    /// The answer to an ask: a range with its number. Whoever waited for it has it pinned afterwards.
+    pub(super) fn granted(&mut self, ask: u64, (start, end): (u64, u64), write: bool, number: u64) {
+        self.asking.retain(|(known, _)| *known != ask);
+        self.ranges.grant(start, end, write, number);
+        self.settle();
+    }
+
+    /// The target would rather not grant: those who waited for just this go on without a lock.
+    pub(super) fn contended(&mut self, ask: u64) {
+        let Some(at) = self.asking.iter().position(|(known, _)| *known == ask) else { return };
+        let (_, asked) = self.asking.swap_remove(at);
+        for user in self.users.values_mut() {
+            let within = asked.start <= user.want.start && user.want.end <= asked.end;
+            if within && !user.state.is_over() && asked.write == user.want.write {
+                user.state = Progress::Contended;
+            }
+        }
+    }
+
+    /// The request failed; whoever waited for it is told. Without an error it is to be asked for again.
+    pub(super) fn refused(&mut self, ask: u64, error: Option<Error>) {
+        let Some(at) = self.asking.iter().position(|(known, _)| *known == ask) else { return };
+        let (_, asked) = self.asking.swap_remove(at);
+        let Some(error) = error else { return };
+        for user in self.users.values_mut() {
+            if asked.start <= user.want.start && user.want.end <= asked.end && !user.state.is_over() {
+                user.state = Progress::Failed(error);
+            }
+        }
+    }
+
+    /// Pins what waits and can go on.
+    fn settle(&mut self) {
+        let waiting: Vec<u64> =
+            self.users.iter().filter(|(_, user)| !user.state.is_over()).map(|(id, _)| *id).collect();
+        for id in waiting {
+            self.look(id);
+        }
+    }
+
+    /// The operation is over.
+    pub(super) fn done(&mut self, user: u64) {
+        let Some(user) = self.users.remove(&user) else { return };
+        if user.state == Progress::Pinned {
+            self.note_used(user.want.start, user.want.end);
+        }
+        self.by_kernel += u64::from(user.want.kernel);
+    }
+
+    /// How often the kernel filled its cache or wrote back so far.
+    pub(super) fn by_kernel(&self) -> u64 {
+        self.by_kernel
+    }
+
+    fn note_used(&mut self, mut start: u64, mut end: u64) {
+        if let Some((from, until)) = self.used.range_mut(..=start).next_back()
+            && *until >= start
+        {
+            if *until >= end {
+                return;
+            }
+            (start, end) = (*from, end.max(*until));
+        }
+        let swallowed: Vec<(u64, u64)> =
+            self.used.range(start..=end).map(|(from, until)| (*from, *until)).collect();
+        for (from, until) in swallowed {
+            self.used.remove(&from);
+            end = end.max(until);
+        }
+        self.used.insert(start, end);
+        if self.used.len() > USED_PARTS_MAX
+            && let Some((first, _)) = self.used.pop_first()
+            && let Some(next) = self.used.first_entry()
+        {
+            let until = *next.get();
+            next.remove();
+            self.used.insert(first, until);
+        }
+    }
+
+    /// A callback for `[start, end)` came. `None`: nothing of it is held, and nothing on its way; otherwise what will
+    /// be given back. Empty-handed but asked for: `Some(None)`, look again when something has changed.
+    pub(super) fn call_back(&mut self, asked: Leaving, number: u64, trim: bool) -> Option<Option<Leaving>> {
+        if !self.ranges.touches(asked.start, asked.end, number) {
+            let coming = |(_, want): &(u64, Want)| overlap((want.start, want.end), (asked.start, asked.end));
+            return self.asking.iter().any(coming).then_some(None);
+        }
+        let mut leaving = asked;
+        if trim {
+            let pinned = self.users.values().filter(|user| user.state == Progress::Pinned);
+            let used: Vec<(u64, u64)> = pinned
+                .map(|user| (user.want.start, user.want.end))
+                .chain(self.used.iter().map(|(from, until)| (*from, *until)))
+                .collect();
+            let below = used.iter().filter(|(_, until)| *until <= asked.start).map(|(_, until)| *until);
+            leaving.start = below.max().unwrap_or(0);
+            let above = used.iter().filter(|(from, _)| *from >= asked.end).map(|(from, _)| *from);
+            leaving.end = above.min().unwrap_or(u64::MAX);
+            // What is used on both sides of a border stays out of it.
+            let crosses = |at: u64| used.iter().any(|(from, until)| *from < at && at < *until);
+            if crosses(asked.start) {
+                leaving.start = asked.start;
+            }
+            if crosses(asked.end) {
+                leaving.end = asked.end;
+            }
+        }
+        self.leaving.push(leaving);
+        Some(Some(leaving))
+    }
+
+    /// Whether somebody still uses what is to be given back.
+    pub(super) fn is_used(&self, leaving: &Leaving, kernel_too: bool) -> bool {
+        self.users.values().any(|user| {
+            user.state == Progress::Pinned
+                && (kernel_too || !user.want.kernel)
+                && (user.want.write || !leaving.keep_read)
+                && overlap((user.want.start, user.want.end), (leaving.start, leaving.end))
+        })
+    }
+
+    /// Whether any of it may have been changed.
+    pub(super) fn may_be_dirty(&self, leaving: &Leaving) -> bool {
+        self.ranges.writes(leaving.start, leaving.end)
+    }
+
+    /// The range is given back.
+    pub(super) fn gave_back(&mut self, leaving: &Leaving) {
+        self.ranges.give_up(leaving.start, leaving.end, leaving.keep_read);
+        if !leaving.keep_read {
+            self.forget_used(leaving.start, leaving.end);
+        }
+        if let Some(at) = self.leaving.iter().position(|known| known == leaving) {
+            self.leaving.swap_remove(at);
+        }
+        self.settle();
+    }
+
+    fn forget_used(&mut self, start: u64, end: u64) {
+        let old: Vec<(u64, u64)> = self.used.iter().map(|(from, until)| (*from, *until)).collect();
+        for (from, until) in old.into_iter().filter(|(from, until)| overlap((*from, *until), (start, end))) {
+            self.used.remove(&from);
+            if from < start {
+                self.used.insert(from, start);
+            }
+            if until > end {
+                self.used.insert(end, until);
+            }
+        }
+    }
+
+    /// Everything that is held, if nobody uses any of it: to be given up unasked. The caller tells the target.
+    pub(super) fn leave_all(&mut self) -> Option<(Leaving, u64)> {
+        if !self.is_idle() || self.ranges.is_empty() {
+            return None;
+        }
+        let leaving = Leaving { start: 0, end: u64::MAX, keep_read: false };
+        self.leaving.push(leaving);
+        Some((leaving, self.ranges.number()))
+    }
+
+    /// The target restarted, and knows again what was stated to it: that is all that is held now.
+    pub(super) fn restated(&mut self, tokens: &[Token]) {
+        self.ranges.clear();
+        for token in tokens {
+            self.ranges.grant(token.start, token.end, token.write, token.number);
+        }
+    }
+
+    /// The target knows nothing of what was held.
+    pub(super) fn lost(&mut self) {
+        self.ranges.clear();
+        self.used.clear();
+    }
+
+    /// Every range: start, end, whether it may be changed.
+    pub(super) fn all(&self) -> Vec<(u64, u64, bool)> {
+        self.ranges.all().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start(held: &mut Held, want: Want) -> (u64, Progress) {
+        let user = held.want(want);
+        (user, held.look(user))
+    }
+
+    fn want(start: u64, end: u64, write: bool) -> Want {
+        Want { start, end, write, kernel: false }
+    }
+
+    fn leaving(start: u64, end: u64) -> Leaving {
+        Leaving { start, end, keep_read: false }
+    }
+
+    #[test]
+    fn a_grant_is_used_before_it_is_called_back() {
+        let mut held = Held::default();
+        let (user, progress) = start(&mut held, want(0, 10, true));
+        assert_eq!(progress, Progress::Ask);
+        let ask = held.ask(want(0, 10, true));
+        assert_eq!(start(&mut held, want(5, 6, false)).1, Progress::Wait, "the same answer will do");
+        assert_eq!(held.call_back(leaving(3, 4), 1, false), Some(None), "it may be on its way");
+        held.granted(ask, (0, u64::MAX), true, 1);
+        let back = held.call_back(leaving(3, 4), 1, false).flatten().expect("it is held");
+        assert_eq!(back, leaving(3, 4));
+        assert!(held.is_used(&back, true) && held.look(user) == Progress::Pinned);
+        assert_eq!(start(&mut held, want(3, 4, false)).1, Progress::Wait);
+        assert_eq!(
+            start(&mut held, want(20, 30, true)).1,
+            Progress::Pinned,
+            "only what is called back waits"
+        );
+        held.done(user);
+        assert!(!held.is_used(&back, true));
+        held.gave_back(&back);
+        assert_eq!(start(&mut held, want(3, 4, false)).1, Progress::Ask);
+        assert_eq!(held.call_back(leaving(3, 4), 1, false), None, "a late copy of the callback");
+    }
+
+    #[test]
+    fn readers_stay_while_only_the_right_to_change_is_wanted() {
+        let mut held = Held::default();
+        let ask = held.ask(want(0, 10, true));
+        held.granted(ask, (0, 10), true, 4);
+        let (reader, _) = start(&mut held, want(0, 10, false));
+        let asked = Leaving { keep_read: true, ..leaving(0, 10) };
+        let back = held.call_back(asked, 9, false).flatten().expect("it is held");
+        assert!(!held.is_used(&back, true));
+        assert_eq!(start(&mut held, want(0, 1, true)).1, Progress::Wait);
+        held.gave_back(&back);
+        assert_eq!(held.look(reader), Progress::Pinned);
+        assert_eq!(start(&mut held, want(0, 1, false)).1, Progress::Pinned);
+        assert_eq!(start(&mut held, want(0, 1, true)).1, Progress::Ask);
+    }
+
+    #[test]
+    fn the_kernel_passes_a_callback() {
+        let mut held = Held::default();
+        let ask = held.ask(want(0, 4096, false));
+        held.granted(ask, (0, 4096), false, 1);
+        let back = held.call_back(leaving(0, 4096), 1, false).flatten().expect("it is held");
+        let fill = Want { kernel: true, ..want(0, 4096, false) };
+        let (user, progress) = start(&mut held, fill);
+        assert_eq!(progress, Progress::Pinned);
+        assert!(held.is_used(&back, true) && !held.is_used(&back, false));
+        held.done(user);
+        held.gave_back(&back);
+        assert_eq!(start(&mut held, fill).1, Progress::Ask);
+    }
+
+    #[test]
+    fn what_was_not_used_is_trimmed() {
+        let mut held = Held::default();
+        let ask = held.ask(want(0, 100, true));
+        held.granted(ask, (0, u64::MAX), true, 1);
+        for from in [0, 200] {
+            let (user, _) = start(&mut held, want(from, from + 100, true));
+            held.done(user);
+        }
+        let back = held.call_back(leaving(120, 130), 1, true).flatten().expect("it is held");
+        assert_eq!(back, leaving(100, 200));
+        held.gave_back(&back);
+        let back = held.call_back(leaving(350, 360), 1, true).flatten().expect("it is held");
+        assert_eq!(back, leaving(300, u64::MAX));
+        held.gave_back(&back);
+        let back = held.call_back(leaving(50, 60), 1, true).flatten().expect("it is held");
+        assert_eq!(back, leaving(50, 60), "what was used around it stays");
+    }
+
+    #[test]
+    fn used_parts_are_joined() {
+        let mut held = Held::default();
+        for part in [(0, 10), (20, 30), (10, 20), (5, 25)] {
+            held.note_used(part.0, part.1);
+        }
+        assert_eq!(held.used, BTreeMap::from([(0, 30)]));
+        for n in 0..1000 {
+            held.note_used(100 + n * 10, 105 + n * 10);
+        }
+        assert!(held.used.len() <= USED_PARTS_MAX);
+        held.forget_used(0, u64::MAX);
+        assert!(held.used.is_empty());
+    }
+
+    #[test]
+    fn contended_users_go_without() {
+        let mut held = Held::default();
+        let (user, _) = start(&mut held, want(0, 10, true));
+        let (reader, _) = start(&mut held, want(0, 10, false));
+        let ask = held.ask(want(0, 10, true));
+        held.contended(ask);
+        assert_eq!(held.look(user), Progress::Contended);
+        assert_eq!(held.look(reader), Progress::Ask);
+    }
+}

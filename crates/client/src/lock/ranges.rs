@@ -1,0 +1,193 @@
+//! An interval map: which bytes of an object this client may read, and which it may change.
+
+use std::collections::BTreeMap;
+
+/// The right to a range that begins at the map's key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Right {
+    end: u64,
+    write: bool,
+    number: u64,
+}
+
+/// Disjoint ranges of one object.
+#[derive(Debug, Default)]
+pub(super) struct Ranges {
+    rights: BTreeMap<u64, Right>,
+}
+
+impl Ranges {
+    /// Whether nothing is held.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rights.is_empty()
+    }
+
+    /// Number of separate ranges.
+    pub(super) fn len(&self) -> usize {
+        self.rights.len()
+    }
+
+    /// The highest number of all grants; 0 for none.
+    pub(super) fn number(&self) -> u64 {
+        self.rights.values().map(|right| right.number).max().unwrap_or(0)
+    }
+
+    /// Whether all of `[start, end)` is held, to change it if `write`.
+    pub(super) fn covers(&self, start: u64, end: u64, write: bool) -> bool {
+        let mut at = start;
+        while at < end {
+            let Some((_, right)) = self.rights.range(..=at).next_back() else { return false };
+            if right.end <= at || (write && !right.write) {
+                return false;
+            }
+            at = right.end;
+        }
+        true
+    }
+
+    /// Whether any byte of `[start, end)` is held by a grant up to `number`.
+    pub(super) fn touches(&self, start: u64, end: u64, number: u64) -> bool {
+        self.overlapping(start, end).any(|(_, _, right)| right.number <= number)
+    }
+
+    /// Whether any byte of `[start, end)` may be changed.
+    pub(super) fn writes(&self, start: u64, end: u64) -> bool {
+        self.overlapping(start, end).any(|(_, _, right)| right.write)
+    }
+
+    /// Every range: start, end, whether it may be changed.
+    pub(super) fn all(&self) -> impl Iterator<Item = (u64, u64, bool)> + '_ {
+        self.rights.iter().map(|(start, right)| (*start, right.end, right.write))
+    }
+
+    fn overlapping(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64, Right)> + '_ {
+        let first = self.rights.range(..=start).next_back().map_or(start, |(at, _)| *at);
+        let found = self.rights.range(first..end.max(first)).filter(move |(_, right)| right.end > start);
+        found.map(|(at, right)| (*at, right.end, *right))
+    }
+
+    /// A grant came. What may be changed stays so; the newer number counts.
+    pub(super) fn grant(&mut self, start: u64, end: u64, write: bool, number: u64) {
+        let old: Vec<(u64, u64, Right)> = self.overlapping(start, end).collect();
+        let mut at = start;
+        let mut new = Vec::with_capacity(old.len() * 2 + 1);
+        for (from, until, right) in old {
+            self.rights.remove(&from);
+            if from < start {
+                new.push((from, start, right));
+            }
+            let (inner, outer) = (from.max(start), until.min(end));
+            if at < inner {
+                new.push((at, inner, Right { end: inner, write, number }));
+            }
+            let both = Right { end: outer, write: write || right.write, number: number.max(right.number) };
+            new.push((inner, outer, both));
+            if until > end {
+                new.push((end, until, right));
+            }
+            at = outer;
+        }
+        if at < end {
+            new.push((at, end, Right { end, write, number }));
+        }
+        for (from, until, right) in new {
+            self.put(from, Right { end: until, ..right });
+        }
+    }
+
+    /// Inserts a range that nothing overlaps, joined to its left neighbour if that is alike. Grants of different
+    /// numbers stay apart: the target may ask for one of them alone.
+    fn put(&mut self, start: u64, right: Right) {
+        if let Some((_, left)) = self.rights.range_mut(..start).next_back()
+            && left.end == start
+            && left.write == right.write
+            && left.number == right.number
+        {
+            left.end = right.end;
+            return;
+        }
+        self.rights.insert(start, right);
+    }
+
+    /// Gives up `[start, end)`, or with `keep_read` only the right to change it.
+    pub(super) fn give_up(&mut self, start: u64, end: u64, keep_read: bool) {
+        let old: Vec<(u64, u64, Right)> = self.overlapping(start, end).collect();
+        for (from, until, right) in old {
+            self.rights.remove(&from);
+            if from < start {
+                self.put(from, Right { end: start, ..right });
+            }
+            if keep_read {
+                let (inner, outer) = (from.max(start), until.min(end));
+                self.put(inner, Right { end: outer, write: false, ..right });
+            }
+            if until > end {
+                self.put(end, Right { end: until, ..right });
+            }
+        }
+    }
+
+    /// Nothing is held any more.
+    pub(super) fn clear(&mut self) {
+        self.rights.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every byte on its own: 0 nothing, 1 read, 2 write.
+    fn model(ranges: &Ranges, bytes: u64) -> Vec<u8> {
+        let state = |at| match (ranges.covers(at, at + 1, false), ranges.covers(at, at + 1, true)) {
+            (_, true) => 2,
+            (true, false) => 1,
+            (false, false) => 0,
+        };
+        (0..bytes).map(state).collect()
+    }
+
+    #[test]
+    fn random_grants_agree_with_bytes() {
+        let mut seed = 7u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        let mut ranges = Ranges::default();
+        let mut bytes = vec![0u8; 64];
+        for number in 1..5000 {
+            let (a, b) = (random(64), random(64));
+            let (start, end) = (a.min(b), a.max(b) + 1);
+            let part = start as usize..end as usize;
+            match random(4) {
+                0 => {
+                    ranges.grant(start, end, false, number);
+                    bytes[part].iter_mut().for_each(|byte| *byte = (*byte).max(1));
+                }
+                1 => {
+                    ranges.grant(start, end, true, number);
+                    bytes[part].fill(2);
+                }
+                2 => {
+                    ranges.give_up(start, end, false);
+                    bytes[part].fill(0);
+                }
+                _ => {
+                    ranges.give_up(start, end, true);
+                    bytes[part].iter_mut().for_each(|byte| *byte = (*byte).min(1));
+                }
+            }
+            assert_eq!(model(&ranges, 64), bytes);
+            let (c, d) = (random(64), random(64));
+            let (from, until) = (c.min(d), c.max(d) + 1);
+            let held = &bytes[from as usize..until as usize];
+            assert_eq!(ranges.covers(from, until, false), held.iter().all(|byte| *byte >= 1));
+            assert_eq!(ranges.covers(from, until, true), held.iter().all(|byte| *byte == 2));
+            assert_eq!(ranges.writes(from, until), held.contains(&2));
+            assert_eq!(ranges.touches(from, until, u64::MAX), held.iter().any(|byte| *byte > 0));
+        }
+        ranges.give_up(0, u64::MAX, false);
+        assert!(ranges.is_empty() && ranges.number() == 0);
+    }
+}

@@ -1,0 +1,402 @@
+//! Asks OSTs for ranges, pins them for operations, and gives them back.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use proto::wire::messages::{CancelRanges, Enqueue, ObjectRange, RangeRevoked, RevokeRange, Token};
+use proto::{Code, Fid, Layout, ObjectId};
+use rt::sync::Notify;
+
+use super::held::{Held, Leaving, Progress, Want};
+use super::needs::Need;
+use crate::{Error, Forget, Result, Shared};
+
+/// Parts of the table that are locked apart.
+const SHARDS: usize = 16;
+/// Objects of which ranges are kept; beyond it those go that were not used lately.
+const OBJECTS_MAX: usize = 1 << 16;
+/// Separate ranges of one object; beyond it all of them go as soon as nobody uses them.
+const RANGES_MAX: usize = 1024;
+/// Objects that are looked at to find one that can go.
+const LOOKED_AT_MAX: usize = 8;
+
+/// What this client holds of one object.
+pub(crate) struct ObjectLocks {
+    pub(super) id: ObjectId,
+    pub(super) fid: Fid,
+    pub(super) layout: Arc<Layout>,
+    pub(super) held: Mutex<Held>,
+    pub(super) changed: Notify,
+    /// Used since somebody last looked for one that can go.
+    recent: AtomicBool,
+    /// End of what the kernel's page cache may have, as an offset in the object.
+    kernel_end: AtomicU64,
+}
+
+#[derive(Default)]
+struct Shard {
+    objects: BTreeMap<ObjectId, Arc<ObjectLocks>>,
+    order: VecDeque<ObjectId>,
+}
+
+/// Everything that this client holds of objects.
+pub(crate) struct Locks {
+    shards: [Mutex<Shard>; SHARDS],
+    /// Grows when an OST has forgotten what it granted: a grant of before counts no more.
+    generation: AtomicU64,
+    counters: Counters,
+}
+
+/// How often what happened, for statistics.
+#[derive(Default)]
+struct Counters {
+    asked: AtomicU64,
+    called_back: AtomicU64,
+    cancelled: AtomicU64,
+}
+
+/// What one operation holds; given back when dropped.
+#[derive(Default)]
+pub(crate) struct Pins {
+    pins: Vec<Pin>,
+    /// Stripes that are to be read and written under a lock of the OST.
+    contended: Vec<u32>,
+    /// Some page of the kernel is filled without a lock.
+    pub(crate) unlocked: bool,
+}
+
+struct Pin {
+    object: Arc<ObjectLocks>,
+    user: u64,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.object.held.lock().done(self.user);
+        self.object.changed.notify_waiters();
+    }
+}
+
+impl Pins {
+    /// Whether the OST has to lock what is done to this stripe.
+    pub(crate) fn is_contended(&self, stripe: u32) -> bool {
+        self.contended.contains(&stripe)
+    }
+
+    /// Whether everything is held.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.contended.is_empty() && !self.unlocked
+    }
+}
+
+impl ObjectLocks {
+    pub(super) fn ost(&self) -> Result<u32> {
+        self.layout.osts.get(self.id.stripe as usize).copied().ok_or(Error::Refused(Code::Io))
+    }
+}
+
+impl Locks {
+    pub(crate) fn new() -> Locks {
+        Locks {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            generation: AtomicU64::new(0),
+            counters: Counters::default(),
+        }
+    }
+
+    fn shard(&self, id: ObjectId) -> &Mutex<Shard> {
+        let mixed = (id.layout.seq ^ u64::from(id.layout.oid) << 3 ^ u64::from(id.stripe))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.shards[(mixed >> 60) as usize % SHARDS]
+    }
+
+    pub(super) fn find(&self, id: ObjectId) -> Option<Arc<ObjectLocks>> {
+        self.shard(id).lock().objects.get(&id).cloned()
+    }
+
+    /// The object's state, made if there is none; and one that should go to make room.
+    fn get(
+        &self,
+        id: ObjectId,
+        fid: Fid,
+        layout: &Arc<Layout>,
+    ) -> (Arc<ObjectLocks>, Option<Arc<ObjectLocks>>) {
+        let mut shard = self.shard(id).lock();
+        if let Some(found) = shard.objects.get(&id) {
+            found.recent.store(true, Ordering::Relaxed);
+            return (found.clone(), None);
+        }
+        let object = Arc::new(ObjectLocks {
+            id,
+            fid,
+            layout: layout.clone(),
+            held: Mutex::default(),
+            changed: Notify::new(),
+            recent: AtomicBool::new(false),
+            kernel_end: AtomicU64::new(0),
+        });
+        shard.objects.insert(id, object.clone());
+        shard.order.push_back(id);
+        let leaver = if shard.objects.len() > OBJECTS_MAX / SHARDS { shard.oldest() } else { None };
+        (object, leaver)
+    }
+
+    /// Every object with its state.
+    pub(super) fn all(&self) -> Vec<Arc<ObjectLocks>> {
+        self.shards
+            .iter()
+            .flat_map(|shard| shard.lock().objects.values().cloned().collect::<Vec<_>>())
+            .collect()
+    }
+
+    /// Forgets the object if nothing of it is held.
+    fn forget_if_empty(&self, object: &Arc<ObjectLocks>) {
+        let mut shard = self.shard(object.id).lock();
+        let empty = {
+            let held = object.held.lock();
+            held.is_idle() && held.is_empty()
+        };
+        // The table and the caller: nobody else is about to use it, for that takes the shard's lock.
+        if empty && Arc::strong_count(object) <= 2 {
+            shard.objects.remove(&object.id);
+        }
+    }
+
+    /// Number of objects of which anything is held, ranges asked for, callbacks, and ranges given up unasked.
+    pub(crate) fn counts(&self) -> [u64; 4] {
+        let objects: usize = self.shards.iter().map(|shard| shard.lock().objects.len()).sum();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counters { asked, called_back, cancelled } = &self.counters;
+        [objects as u64, count(asked), count(called_back), count(cancelled)]
+    }
+
+    /// An OST has forgotten what it granted.
+    pub(super) fn forgotten(&self) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Shard {
+    fn oldest(&mut self) -> Option<Arc<ObjectLocks>> {
+        for _ in 0..LOOKED_AT_MAX.min(self.order.len()) {
+            let id = self.order.pop_front()?;
+            let Some(object) = self.objects.get(&id) else { continue };
+            self.order.push_back(id);
+            if !object.recent.swap(false, Ordering::Relaxed) {
+                return Some(object.clone());
+            }
+        }
+        None
+    }
+}
+
+impl Shared {
+    /// Pins `needs` of a file, which are in the order of their stripes: everybody takes them in one order, so that
+    /// nobody waits in a circle. `kernel`: the kernel holds the pages locked meanwhile.
+    pub(crate) async fn pin(
+        self: &Arc<Self>,
+        fid: Fid,
+        layout: &Arc<Layout>,
+        needs: &[Need],
+        write: bool,
+        kernel: bool,
+    ) -> Result<Pins> {
+        let mut pins = Pins::default();
+        for need in needs {
+            let want = Want { start: need.start, end: need.end, write, kernel };
+            let (object, leaver) = self.locks.get(layout.object(need.stripe), fid, layout);
+            if let Some(leaver) = leaver {
+                self.leave(leaver);
+            }
+            if kernel && !write {
+                object.kernel_end.fetch_max(need.end, Ordering::Relaxed);
+            }
+            let user = object.held.lock().want(want);
+            let pin = Pin { object, user };
+            match self.pinned(&pin, want).await {
+                Progress::Pinned => pins.pins.push(pin),
+                Progress::Contended => pins.contended.push(need.stripe),
+                Progress::Unlocked => pins.unlocked = true,
+                Progress::Failed(error) => return Err(error),
+                Progress::Ask | Progress::Wait => return Err(Error::Closed),
+            }
+        }
+        Ok(pins)
+    }
+
+    /// Waits until the operation may go on, one way or the other.
+    async fn pinned(self: &Arc<Self>, pin: &Pin, want: Want) -> Progress {
+        let object = &pin.object;
+        loop {
+            let changed = object.changed.notified();
+            let ask = {
+                let mut held = object.held.lock();
+                match held.look(pin.user) {
+                    Progress::Ask => Some(held.ask(want)),
+                    Progress::Wait => None,
+                    over => return over,
+                }
+            };
+            match ask {
+                Some(ask) => {
+                    let (shared, object) = (self.clone(), object.clone());
+                    self.rt.run_in_place(async move { shared.enqueue(&object, ask, want).await });
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    /// Asks for a range. It goes on even if nobody waits for it any more: what is granted has to be known.
+    async fn enqueue(self: &Arc<Self>, object: &Arc<ObjectLocks>, ask: u64, want: Want) {
+        let Want { start, end, write, .. } = want;
+        let generation = self.locks.generation.load(Ordering::Relaxed);
+        self.locks.counters.asked.fetch_add(1, Ordering::Relaxed);
+        let asked = async {
+            let target = self.targets.ost(object.ost()?).await?;
+            target.call(Enqueue { object: object.id, write, start, end, restate: false }).await
+        };
+        let answered = asked.await.map(|answered| answered.reply);
+        let full = {
+            let mut held = object.held.lock();
+            match answered {
+                _ if generation != self.locks.generation.load(Ordering::Relaxed) => held.refused(ask, None),
+                Ok(token) if token.contended => held.contended(ask),
+                Ok(Token { start: from, end: until, write: writes, number, .. })
+                    if from <= start && until >= end && (writes || !write) =>
+                {
+                    held.granted(ask, (from, until), writes, number);
+                }
+                Ok(_) => held.refused(ask, Some(Error::Refused(Code::Malformed))),
+                Err(Error::Refused(Code::Gone)) => held.refused(ask, Some(Error::Refused(Code::Stale))),
+                Err(error) => held.refused(ask, Some(error)),
+            }
+            held.range_count() > RANGES_MAX
+        };
+        object.changed.notify_waiters();
+        if full {
+            self.leave(object.clone());
+        }
+    }
+
+    /// Gives everything of an object up that nobody uses.
+    pub(crate) fn leave(self: &Arc<Self>, object: Arc<ObjectLocks>) {
+        let Some((leaving, number)) = object.held.lock().leave_all() else { return };
+        let shared = self.clone();
+        self.rt.spawn(async move {
+            shared.give_back(&object, &leaving).await;
+            shared.locks.counters.cancelled.fetch_add(1, Ordering::Relaxed);
+            let (start, end) = (leaving.start, leaving.end);
+            let ranges = vec![ObjectRange { object: object.id, start, end, number }];
+            let Ok(ost) = object.ost() else { return };
+            let Ok(target) = shared.targets.ost(ost).await else { return };
+            if let Err(error) = target.call(CancelRanges { ranges }).await {
+                tracing::debug!(%error, "an OST did not take a range back");
+            }
+            shared.locks.forget_if_empty(&object);
+        });
+    }
+
+    /// An OST wants a range back.
+    pub(super) async fn revoke_range(self: &Arc<Self>, asked: RevokeRange) -> RangeRevoked {
+        self.locks.counters.called_back.fetch_add(1, Ordering::Relaxed);
+        let RevokeRange { object, start, end, number, keep_read, trim } = asked;
+        let nothing = RangeRevoked { start, end, kept_read: false };
+        let Some(object) = self.locks.find(object) else { return nothing };
+        let asked = Leaving { start, end, keep_read };
+        let leaving = loop {
+            let changed = object.changed.notified();
+            let found = object.held.lock().call_back(asked, number, trim);
+            match found {
+                None => return nothing,
+                Some(Some(leaving)) => break leaving,
+                Some(None) => changed.await,
+            }
+        };
+        self.give_back(&object, &leaving).await;
+        self.locks.forget_if_empty(&object);
+        RangeRevoked { start: leaving.start, end: leaving.end, kept_read: leaving.keep_read }
+    }
+
+    /// Waits until nobody uses the range, writes what was changed in it, has the kernel forget it, and lets it go.
+    async fn give_back(self: &Arc<Self>, object: &Arc<ObjectLocks>, leaving: &Leaving) {
+        loop {
+            self.until_unused(object, leaving, false).await;
+            let (by_kernel, dirty) = {
+                let held = object.held.lock();
+                (held.by_kernel(), held.may_be_dirty(leaving))
+            };
+            if dirty {
+                self.flush_range(object.fid, object.id.stripe, leaving.start, leaving.end).await;
+            }
+            if dirty || !leaving.keep_read {
+                self.forget_pages(object, leaving).await;
+            }
+            if dirty {
+                self.flush_range(object.fid, object.id.stripe, leaving.start, leaving.end).await;
+            }
+            {
+                let mut held = object.held.lock();
+                if held.by_kernel() == by_kernel && !held.is_used(leaving, true) {
+                    held.gave_back(leaving);
+                    break;
+                }
+            }
+            // The kernel came in between: whatever it has now has to go too.
+            self.until_unused(object, leaving, true).await;
+        }
+        object.changed.notify_waiters();
+    }
+
+    async fn until_unused(&self, object: &ObjectLocks, leaving: &Leaving, kernel_too: bool) {
+        loop {
+            let changed = object.changed.notified();
+            if !object.held.lock().is_used(leaving, kernel_too) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Has the kernel forget its pages of a range of an object. Ranges of other objects of the file are left alone:
+    /// their pages may be locked for a read that waits for another client.
+    async fn forget_pages(&self, object: &ObjectLocks, leaving: &Leaving) {
+        let Some(copies) = self.copies() else { return };
+        let end = leaving.end.min(object.kernel_end.load(Ordering::Relaxed));
+        if leaving.start >= end {
+            return;
+        }
+        let (layout, stripe) = (&object.layout, object.id.stripe);
+        let unit = u64::from(layout.stripe_size);
+        let single = layout.stripe_count() == 1;
+        let mut forget = Vec::new();
+        let mut at = leaving.start;
+        while at < end {
+            let until = if single { end } else { end.min((at / unit + 1) * unit) };
+            let from = layout.file_offset(stripe, at);
+            forget.push(Forget::Data(object.fid, from..from + (until - at)));
+            at = until;
+        }
+        copies.forget(forget).await;
+        if leaving.start == 0 && leaving.end == u64::MAX {
+            // A fill that comes in between notes its end again, and is noticed by its count.
+            let _ = object.kernel_end.compare_exchange(end, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Has the kernel forget every page of an object.
+    pub(super) async fn forget_all_pages(&self, object: &ObjectLocks) {
+        let everything = Leaving { start: 0, end: u64::MAX, keep_read: false };
+        self.forget_pages(object, &everything).await;
+    }
+
+    /// Whether the kernel may have pages of a range of a file, which a direct write has to take from it.
+    pub(crate) fn kernel_has(&self, layout: &Layout, needs: &[Need]) -> bool {
+        needs.iter().any(|need| {
+            let object = self.locks.find(layout.object(need.stripe));
+            object.is_some_and(|object| object.kernel_end.load(Ordering::Relaxed) > need.start)
+        })
+    }
+}
