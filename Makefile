@@ -81,6 +81,7 @@ test-netns: build
 
 test-fuzz:
 	cargo run --release -p weft-proto --example fuzz_decode -- $(FUZZ_SECONDS) $(FUZZ_SEED)
+	cargo run --release -p weft-fuse --example fuzz_requests -- $(FUZZ_SECONDS) $(FUZZ_SEED)
 
 test-deny:
 	tools/deny.sh
