@@ -17,7 +17,8 @@ FUZZ_SECONDS ?= 60
 FUZZ_SEED ?= 1
 
 .PHONY: up down build test nightly bench install \
-  lint fmt clippy tidy test-unit test-wasm test-sim test-mount test-netns test-fuzz test-deny test-doc
+  lint fmt clippy tidy test-unit test-wasm test-sim test-mount test-netns test-coherence test-suites test-storm \
+  test-fuzz test-deny test-doc
 
 up:
 	@tools/deps.sh up
@@ -35,7 +36,7 @@ test:
 	@tools/test.sh
 
 nightly:
-	@SIM_SECONDS=3600 SIM_SEEDS=1000000 SIM_RESTARTS=1000000 FUZZ_SECONDS=900 FUZZ_SEED=$$(date +%Y%m%d) FIRST=$$(date +%Y%m%d00) FSX_OPS=200000 tools/test.sh
+	@SIM_SECONDS=3600 SIM_SEEDS=1000000 SIM_RESTARTS=1000000 FUZZ_SECONDS=900 FUZZ_SEED=$$(date +%Y%m%d) FIRST=$$(date +%Y%m%d00) LONG=1 tools/test.sh
 
 bench: build
 	@tools/deps.sh test
@@ -78,6 +79,15 @@ test-mount: build
 
 test-netns: build
 	tools/test-netns.sh
+
+test-coherence: build
+	tools/test-coherence.sh
+
+test-suites: build
+	tools/test-suites.sh
+
+test-storm: build
+	tools/test-storm.sh
 
 test-fuzz:
 	cargo run --release -p weft-proto --example fuzz_decode -- $(FUZZ_SECONDS) $(FUZZ_SEED)

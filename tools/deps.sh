@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing on Debian: `deps.sh up` for building and mounting, `deps.sh test` for the tests as well.
+# Installs what is missing on Debian: `deps.sh up` for building and mounting, `deps.sh test` for the tests as well,
+# `deps.sh test suites` for all foreign suites too (without, those that are not there are skipped).
 # Installs nothing, and needs no rights, if everything is there.
 set -eu
 
@@ -7,10 +8,13 @@ set -eu
 up="cc:gcc ld:binutils fusermount3:fuse3"
 test="bc:bc setfacl:acl fio:fio git:git ip:iproute2 python3:python3 sqlite3:sqlite3 unshare:util-linux"
 
-case ${1:-} in
+suites="stress-ng:stress-ng psql:postgresql go:golang-go"
+
+case "$*" in
   up) wanted=$up ;;
   test) wanted="$up $test" ;;
-  *) echo "usage: $0 up|test" >&2; exit 2 ;;
+  "test suites") wanted="$up $test $suites" ;;
+  *) echo "usage: $0 up|test [suites]" >&2; exit 2 ;;
 esac
 
 packages=

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Ring three: one process with every role, a real mount, and suites that nobody here wrote.
+# Ring three: one process with every role, a real mount, and tools that nobody here wrote.
 # Usage: tools/test-mount.sh [CASE...]; needs root, bin/weft, fio, sqlite3, git, python3 (tools/deps.sh test).
 # WEFT_FUSE_ENGINE=dev or uring: run the cases on that engine; the case `engines` looks at both.
 . "$(dirname "$0")/lib.sh"
@@ -117,27 +117,6 @@ t_survives() {
   up
 }
 
-t_fsx() {
-  tool fsx
-  for seed in 1 2 3 4; do
-    "$cache/bin/fsx" -N "${FSX_OPS:-20000}" -S $seed "$mnt/fsx.$seed" || return 1
-    rm -f "$mnt"/fsx.$seed*
-  done
-}
-
-t_pjdfstest() {
-  tool pjdfstest
-  id tests >/dev/null 2>&1 || useradd --system --no-create-home tests
-  mkdir -p "$mnt/pjd" && chmod 755 "$work" "$mnt" "$mnt/pjd"
-  "$cache/bin/pjdfstest" -c "$top/tests/pjdfstest.toml" -p "$mnt/pjd" > "$work/pjd.out" 2>&1 || true
-  tail -n 3 "$work/pjd.out"
-  awk 'NF == 2 && tolower($2) == "failed" {print $1}' "$work/pjd.out" | sort -u > "$work/pjd.failed"
-  grep -v '^#' "$top/tests/pjdfstest-known.txt" | sort -u > "$work/pjd.known"
-  comm -23 "$work/pjd.failed" "$work/pjd.known" > "$work/pjd.new"
-  if [ -s "$work/pjd.new" ]; then echo "not in tests/pjdfstest-known.txt:"; cat "$work/pjd.new"; return 1; fi
-  grep -q "^Summary: $(wc -l < "$work/pjd.failed") failed" "$work/pjd.out" || { tail -n 20 "$work/pjd.out"; return 1; }
-}
-
 # An OST directory that is full: the writer learns it, and what was fsynced stays.
 t_full() {
   small=$work/small
@@ -206,7 +185,7 @@ t_bad_input() {
   must_fail 1 "$LFS" path2fid "$work"
 }
 
-all="up_down transcripts posix_basics sqlite fio_verify source_tree survives fsx pjdfstest full engines bad_input"
+all="up_down transcripts posix_basics sqlite fio_verify source_tree survives full engines bad_input"
 up >/dev/null || { echo "weft up failed"; exit 1; }
 down >/dev/null
 check up_down t_up_down

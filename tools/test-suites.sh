@@ -116,7 +116,9 @@ t_golang() {
 # A rollback journal and a write-ahead log, a process on each of two mounts.
 t_sqlite() {
   mkdir "$dir/sqlite"
-  python3 "$top/tests/sqlite.py" "$dir/sqlite/db" "$other/sqlite/db"
+  local failed=
+  python3 "$top/tests/sqlite.py" "$dir/sqlite/db" "$other/sqlite/db" || failed=two_mounts
+  printf '%s' "$failed" | judge sqlite
   rm -rf "$dir/sqlite"
 }
 

@@ -44,13 +44,13 @@ mounting() {
   elif [ "$(id -u)" = 0 ]; then
     rule "$1"
   elif sudo -n true 2>/dev/null && make --no-print-directory build; then
-    stage "$1" sudo -n env PATH="$PATH" HOME="$HOME" "tools/$1.sh"
+    stage "$1" sudo -n env PATH="$PATH" HOME="$HOME" LONG="${LONG:-}" "tools/$1.sh"
   else
     skip "$1" "needs root"
   fi
 }
 
-stage deps tools/deps.sh test
+stage deps tools/deps.sh test ${LONG:+suites}
 rule fmt
 rule clippy
 rule tidy
@@ -64,6 +64,9 @@ fi
 if [ -x tools/test-sim.sh ]; then rule test-sim; else skip test-sim "there is no tools/test-sim.sh"; fi
 mounting test-mount
 mounting test-netns
+mounting test-coherence
+mounting test-suites
+mounting test-storm
 rule test-fuzz
 rule test-deny
 
