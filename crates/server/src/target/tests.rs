@@ -97,6 +97,30 @@ fn replays_of_two_clients_rest_on_each_other() {
     assert_eq!(b.lookup(Fid::ROOT, "d").map(|attr| attr.nlink), Ok(3));
 }
 
+/// A client that states again what it holds is answered while others are waited for, and that is no sign that it has no
+/// more replays.
+#[test]
+fn what_is_stated_again_passes_and_does_not_end_the_replays() {
+    let world = World::without_locks();
+    let (a, _b) = (world.client(1), world.client(2));
+    world.sync();
+    let dir = mkdir(&a, Fid::ROOT, "d");
+    let (boot, xid) = (world.store.boot(), a.xid() + 1);
+    let made = reply(a.send(xid, dir.clone()));
+    let world = world.crash();
+    let (a, b) = (world.connect(ClientId(1), boot, 2), world.connect(ClientId(2), boot, 2));
+    let (a, b) = (a.expect("a known client"), b.expect("a known client"));
+    let stated = a.replay(xid + 1, Transno(0), msg::GetAttr { fid: Fid::ROOT });
+    assert!(stated.result.is_ok(), "{stated:?}");
+    let mut waiting = b.start(b.xid() + 1, msg::Sync { transno: Transno(0) });
+    let early = world.sim.run(world.target.rt.timeout(std::time::Duration::from_secs(1), &mut waiting));
+    assert!(early.is_none(), "the first client may still have replays");
+    assert_eq!(reply(a.replay(xid, made.1, dir)), made);
+    a.skip_to(xid + 1);
+    assert!(a.call(msg::Sync { transno: Transno(0) }).is_ok());
+    assert!(world.sim.run(waiting).result.is_ok());
+}
+
 /// The record of a client that left in the middle of the replays took the transno of a change that was still to be
 /// replayed, and told its client that the change was durable.
 #[test]
