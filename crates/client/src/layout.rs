@@ -7,7 +7,7 @@ use proto::wire::messages::{
 };
 use proto::{Attr, Fid, FileKind, Layout};
 
-use crate::{Caller, Client, Result};
+use crate::{Caller, Client, Forget, Result, Shared};
 
 impl Client {
     /// Where the data of a file lies; `None` for what has no data.
@@ -30,6 +30,7 @@ impl Client {
             file.set_layout(answered.reply.layout);
             file.note_mdt(answered.transno);
         }
+        self.shared.forget_past_kernel(fid).await;
         Ok(())
     }
 
@@ -59,11 +60,22 @@ impl Client {
         };
         let changing = self.shared.inodes.change(&[parent], &[(parent, &name)]);
         let made = self.shared.make(caller, create).await?.reply;
-        Ok(self.shared.keep_new(changing, parent, &name, &made).attr)
+        let told = self.shared.keep_new(changing, parent, &name, &made);
+        self.shared.forget_past_kernel(parent).await;
+        Ok(told.attr)
     }
 
     /// Paths of a file, without a leading slash.
     pub async fn fid_to_path(&self, fid: Fid) -> Result<Vec<Bytes>> {
         Ok(self.shared.targets.mdt()?.call(FidToPath { fid }).await?.reply.paths)
+    }
+}
+
+impl Shared {
+    /// A file was changed in a way that the kernel does not know of.
+    async fn forget_past_kernel(&self, fid: Fid) {
+        if let Some(copies) = self.copies() {
+            copies.forget(vec![Forget::Names, Forget::Attributes(fid)]).await;
+        }
     }
 }

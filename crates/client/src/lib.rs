@@ -16,6 +16,7 @@ mod layout;
 mod lock;
 mod mount;
 mod namespace;
+mod stats;
 mod targets;
 mod util;
 

@@ -12,6 +12,7 @@ use rpc::{Answered, Callbacks, Hub, Import, Role};
 use rt::sync::{Notify, Semaphore};
 use std::time::Duration;
 
+use crate::stats::Requests;
 use crate::{Error, Result};
 
 /// Time that the configuration has to bring an OST that a layout names.
@@ -20,6 +21,7 @@ const LEARN_PATIENCE: Duration = Duration::from_secs(30);
 /// A session with one target, and what this client knows of its own changes there.
 pub(crate) struct Target {
     import: Arc<Import>,
+    requests: Arc<Requests>,
     /// Bound the data requests in flight; writes and reads apart, so that none of them starves.
     pub(crate) writes: Semaphore,
     pub(crate) reads: Semaphore,
@@ -28,10 +30,11 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    fn new(import: Arc<Import>, rpcs_in_flight_max: u32) -> Target {
+    fn new(import: Arc<Import>, requests: Arc<Requests>, rpcs_in_flight_max: u32) -> Target {
         let permits = rpcs_in_flight_max.max(1) as usize;
         Target {
             import,
+            requests,
             writes: Semaphore::new(permits),
             reads: Semaphore::new(permits),
             newest: AtomicU64::new(0),
@@ -40,6 +43,7 @@ impl Target {
 
     /// Sends `operation` and waits for the reply.
     pub(crate) async fn call<O: Operation>(&self, operation: O) -> Result<Answered<O::Reply>> {
+        self.requests.count::<O>();
         let answered = self.import.call(operation).await?;
         self.newest.fetch_max(answered.transno.0, Ordering::Relaxed);
         Ok(answered)
@@ -51,6 +55,7 @@ impl Target {
         operation: O,
         bulk: Vec<Bytes>,
     ) -> Result<Answered<O::Reply>> {
+        self.requests.count::<O>();
         let answered = self.import.call_bulk(operation, bulk).await?;
         self.newest.fetch_max(answered.transno.0, Ordering::Relaxed);
         Ok(answered)
@@ -89,6 +94,7 @@ pub(crate) struct Targets {
     hub: Hub,
     client: ClientId,
     rpcs_in_flight_max: u32,
+    requests: Arc<Requests>,
     mgs: Arc<Target>,
     config: RwLock<Arc<Config>>,
     /// Told when the configuration changes.
@@ -101,12 +107,14 @@ pub(crate) struct Targets {
 impl Targets {
     pub(crate) fn new(hub: &Hub, client: ClientId, mgs: Vec<Nid>, rpcs_in_flight_max: u32) -> Targets {
         let import = hub.import(TargetId::MGS, client, Role::Client, mgs);
+        let requests = Arc::new(Requests::new());
         let config = Config { version: 0, fsname: hub.fsname().as_str().to_owned(), targets: Vec::new() };
         Targets {
             hub: hub.clone(),
             client,
             rpcs_in_flight_max,
-            mgs: Arc::new(Target::new(import, rpcs_in_flight_max)),
+            mgs: Arc::new(Target::new(import, requests.clone(), rpcs_in_flight_max)),
+            requests,
             config: RwLock::new(Arc::new(config)),
             changed: Notify::new(),
             made: RwLock::new(BTreeMap::new()),
@@ -117,6 +125,11 @@ impl Targets {
     /// Says whom targets call back; once, before the first of them is made.
     pub(crate) fn set_called_back(&self, called_back: Arc<dyn Callbacks>) {
         assert!(self.called_back.set(called_back).is_ok(), "a client is mounted once");
+    }
+
+    /// Requests by operation.
+    pub(crate) fn requests(&self) -> &Requests {
+        &self.requests
     }
 
     pub(crate) fn mgs(&self) -> &Target {
@@ -160,7 +173,7 @@ impl Targets {
             if let Some(called_back) = self.called_back.get() {
                 import.set_callbacks(called_back.clone());
             }
-            Arc::new(Target::new(import, self.rpcs_in_flight_max))
+            Arc::new(Target::new(import, self.requests.clone(), self.rpcs_in_flight_max))
         });
         Ok(target.clone())
     }

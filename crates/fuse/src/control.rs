@@ -11,6 +11,7 @@
 //! | `weft.config` | any | [`Configuration`] | | |
 //! | `weft.space` | any | [`Spaces`], one for each target; those that do not answer have none | | |
 //! | `weft.status` | any | [`Status`] | | |
+//! | `weft.counters` | any | an object of counters since the mount: requests by operation, locks | | |
 //! | `weft.sync` | any | | everything that this mount wrote is durable | |
 
 use proto::layout::{Layout, LayoutHint};
@@ -36,6 +37,8 @@ pub const CONFIG: &str = "weft.config";
 pub const SPACE: &str = "weft.space";
 /// What serves the mount.
 pub const STATUS: &str = "weft.status";
+/// How often what happened since the mount.
+pub const COUNTERS: &str = "weft.counters";
 /// Makes everything durable.
 pub const SYNC: &str = "weft.sync";
 

@@ -31,6 +31,7 @@ pub async fn get(client: &Client, status: &Status, fid: Fid, name: &[u8]) -> Res
         control::CONFIG => Ok(control::encode(&Configuration::from(&*client.config()))),
         control::SPACE => Ok(control::encode(&spaces(client).await)),
         control::STATUS => Ok(control::encode(status)),
+        control::COUNTERS => Ok(control::encode(&client.counters())),
         _ => match name.strip_prefix(control::PATHS) {
             Some(text) => paths(client, text).await,
             None => Err(Errno::NO_ATTRIBUTE),

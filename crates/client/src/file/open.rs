@@ -14,8 +14,9 @@ use super::state::FileState;
 use super::table::{FileRef, OpenFile};
 use crate::cache::Told as Answer;
 use crate::io::cache::Cache;
+use crate::lock::whole;
 use crate::namespace::no_change;
-use crate::{Caller, Client, Handle, OpenFlags, Result, Shared};
+use crate::{Caller, Client, Forget, Handle, OpenFlags, Result, Shared};
 
 impl OpenFlags {
     fn bits(self) -> u32 {
@@ -81,6 +82,9 @@ impl Client {
             reopened: made.existed,
         };
         let handle = self.shared.opened(caller, opened, flags);
+        if made.existed {
+            self.shared.prepare_mapping(handle, flags).await?;
+        }
         if !made.existed {
             // Nobody can have written to it yet.
             let attr = Attr { size: 0, blocks: 0, ..answer.attr };
@@ -162,6 +166,7 @@ impl Client {
             reopened: true,
         };
         let handle = self.shared.opened(caller, told, flags);
+        self.shared.prepare_mapping(handle, flags).await?;
         if flags.truncate && flags.write {
             let cut = self.shared.cut_opened(caller, handle, &attr).await;
             if let Err(error) = cut {
@@ -252,6 +257,22 @@ impl Shared {
             wrote: AtomicBool::new(false),
             failure_seen,
         })
+    }
+
+    /// Pages of the file may be mapped and changed from now on without a call: those that the kernel filled under a
+    /// right to read have to be filled again.
+    async fn prepare_mapping(&self, handle: Handle, flags: OpenFlags) -> Result<()> {
+        if !(flags.read && flags.write) {
+            return Ok(());
+        }
+        let open = self.handles.get(handle)?;
+        if let (Some(file), Some(copies)) = (&open.file, self.copies())
+            && let Ok(layout) = file.layout()
+            && self.kernel_has(&layout, &whole(&layout))
+        {
+            copies.forget(vec![Forget::Data(open.fid, 0..u64::MAX)]).await;
+        }
+        Ok(())
     }
 
     /// O_TRUNC.

@@ -63,6 +63,8 @@ macro_rules! operations {
         $(impl From<$request> for Request { fn from(body: $request) -> Request { Request::$name(body) } })*
         $(impl Operation for $request {
             type Reply = $reply;
+            const OPCODE: u16 = $number;
+            const NAME: &'static str = stringify!($name);
             fn reply_of(reply: Reply) -> Option<$reply> {
                 match reply { Reply::$name(body) => Some(body), _ => None }
             }
@@ -76,6 +78,10 @@ macro_rules! operations {
 pub trait Operation: Into<Request> {
     /// What a target answers.
     type Reply;
+    /// Number of the operation.
+    const OPCODE: u16;
+    /// Name of the operation, as statistics show it.
+    const NAME: &'static str;
     /// The answer, if `reply` is one to this operation.
     fn reply_of(reply: Reply) -> Option<Self::Reply>;
 }
