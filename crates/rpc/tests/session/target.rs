@@ -280,19 +280,10 @@ impl Target {
                 self.commit();
                 (Ok(Reply::Sync(Done {})), none)
             }
-            Request::Enqueue(enqueue) if enqueue.restate => {
-                assert!(call.replay.is_some(), "it comes with the replays");
-                self.rt.sleep(self.options.restate).await;
-                let recovering = self.state.lock().recovering.contains(&client);
-                assert!(recovering, "nothing is stated again after the client said that it had no more");
-                self.seen.lock().restated.push(enqueue.start);
-                (Ok(Reply::Enqueue(token(enqueue))), none)
-            }
             Request::Enqueue(enqueue) => {
-                self.state.lock().waiting += 1;
-                self.until(|state| state.released).await;
-                self.state.lock().waiting -= 1;
-                (Ok(Reply::Enqueue(token(enqueue))), none)
+                self.enqueue(call, client, enqueue).await;
+                let Enqueue { write, start, end, .. } = *enqueue;
+                (Ok(Reply::Enqueue(Token { number: 1, write, start, end, contended: false })), none)
             }
             Request::GetSequence(_) => self.change(call, client).await,
             Request::Read(read) => (Ok(Reply::Read(ReadDone { size: u64::from(read.len) })), none),
@@ -323,6 +314,21 @@ impl Target {
             }
             _ => (Err(Code::NotSupported), none),
         }
+    }
+
+    /// Takes what is stated again, and lets everything else wait.
+    async fn enqueue(&self, call: &Call, client: ClientId, enqueue: &Enqueue) {
+        if enqueue.restate {
+            assert!(call.replay.is_some(), "it comes with the replays");
+            self.rt.sleep(self.options.restate).await;
+            let recovering = self.state.lock().recovering.contains(&client);
+            assert!(recovering, "nothing is stated again after the client said that it had no more");
+            self.seen.lock().restated.push(enqueue.start);
+            return;
+        }
+        self.state.lock().waiting += 1;
+        self.until(|state| state.released).await;
+        self.state.lock().waiting -= 1;
     }
 
     async fn change(&self, call: &Call, client: ClientId) -> (Result<Reply, Code>, Transno) {
@@ -384,11 +390,6 @@ impl Target {
             moved.await;
         }
     }
-}
-
-fn token(enqueue: &Enqueue) -> Token {
-    let Enqueue { write, start, end, .. } = *enqueue;
-    Token { number: 1, write, start, end, contended: false }
 }
 
 impl Service for Target {
