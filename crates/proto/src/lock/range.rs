@@ -348,7 +348,7 @@ impl Table {
             true => None,
             false => entry.restate(&ask, &self.numbers),
         };
-        self.ranges += entry.ranges() - before;
+        self.ranges = self.ranges + entry.ranges() - before;
         self.index(object, ask.holder);
         self.leave(0, object);
         token

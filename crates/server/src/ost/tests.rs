@@ -1,6 +1,7 @@
 //! An OST as its peers see it: an MGS and an OST in one simulated process.
 
 mod fake;
+mod random;
 mod tokens;
 
 use bytes::Bytes;

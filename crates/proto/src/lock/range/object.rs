@@ -432,14 +432,13 @@ impl Object {
         let mut needed: Vec<Call> = Vec::new();
         for (span, _) in self.conflicts(ask) {
             let Some(range) = span.range.intersection(ask.range) else { continue };
-            let answers = |call: &Call| {
+            // One callback at a time for a byte: its holder need not tell which of two was answered by what. The answer
+            // to one for some of a grown range will say what else of it is not used.
+            let comes = |call: &Call| {
                 call.holder == span.holder
-                    && call.number >= span.number
-                    && (call.range.contains(range) && (!call.keep_read || !ask.write)
-                        // The answer to a callback for some of a grown range will say what of it is used.
-                        || span.grown && call.range.overlaps(span.range))
+                    && (call.range.overlaps(ask.range) || span.grown && call.range.overlaps(span.range))
             };
-            if calls.iter().any(answers) {
+            if calls.iter().any(comes) {
                 continue;
             }
             // Spans come in order by holder and place, but for writes, which come first.

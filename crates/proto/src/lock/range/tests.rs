@@ -204,6 +204,21 @@ fn callbacks_to_one_grown_range_wait_for_what_the_first_brings() {
 }
 
 #[test]
+fn a_byte_is_called_back_once_at_a_time() {
+    let mut world = World::new();
+    world.write(A, 0, 10);
+    world.write(B, 20, 30);
+    world.answer(10, u64::MAX, false);
+    let ids = [world.read(B, 0, 6), world.read(C, 4, 10)];
+    assert_eq!(world.calls.len(), 1);
+    world.answer(0, 6, true);
+    assert!(world.granted(ids[0]).is_some());
+    assert_eq!(world.called(), Some((A, 6, 10, true)), "what is left of it");
+    world.answer(6, 10, true);
+    assert!(world.granted(ids[1]).is_some());
+}
+
+#[test]
 fn who_waits_is_served_in_order() {
     let mut world = World::new();
     world.read(A, 0, 100);
@@ -247,6 +262,27 @@ fn what_is_granted_during_a_callback_is_called_back_too() {
     let again = world.write(A, 0, 5);
     assert!(world.granted(again).is_some_and(|(_, end, _)| end == 5), "not over the range that B waits for");
     assert_eq!(world.calls, [first]);
+}
+
+/// Or the holder could keep what it is asked for by asking for it again and again.
+#[test]
+fn who_is_called_back_gets_no_new_number_for_it() {
+    let mut world = World::new();
+    world.write(A, 0, 10);
+    let b = world.read(B, 0, 5);
+    let again = world.read(A, 0, 10);
+    assert!(world.waits(again));
+    world.answer(0, 5, false);
+    assert!(world.granted(b).is_some() && world.granted(again).is_some());
+}
+
+#[test]
+fn nothing_is_kept_that_a_writer_needs() {
+    let mut world = World::new();
+    world.read(A, 0, 10);
+    let b = world.write(B, 0, 5);
+    world.answer(0, 5, true);
+    assert!(world.granted(b).is_some(), "whatever the client says");
 }
 
 #[test]

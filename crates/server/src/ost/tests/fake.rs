@@ -11,6 +11,7 @@ use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, FsName, Nid, ObjectId, TargetId, Timestamp};
 use rpc::{Callbacks, Hub, Import, Key, Keys, Restate, Role};
 use rt::sim::Sim;
+use rt::sync::Semaphore;
 use rt::{Addr, BoxFuture, Rt};
 use store::{Label, Store};
 
@@ -65,6 +66,8 @@ impl Server {
 #[derive(Default)]
 struct State {
     tokens: Vec<msg::Token>,
+    /// What is being given up, and may still have something on its way.
+    leaving: Vec<msg::Token>,
     /// Callbacks that count for grants which are still on their way: range, number, whether reading goes on.
     answered: Vec<(u64, u64, u64, bool)>,
     used: Vec<(u64, u64)>,
@@ -94,6 +97,8 @@ pub struct Fake {
     /// How long it takes to answer a callback.
     slowness: Mutex<Duration>,
     state: Mutex<State>,
+    /// Held while something is given up: what it sends then comes before whatever it does next.
+    giving_up: Semaphore,
 }
 
 impl Fake {
@@ -102,9 +107,14 @@ impl Fake {
         let hub = Hub::new(rt.clone(), fsname(), Keys { server: None, ..KEYS });
         let import = hub.import(OST, ClientId(client), Role::Client, vec![nid()]);
         let (slowness, state) = (Mutex::default(), Mutex::default());
-        let fake = Arc::new(Fake { rt, hub, import: import.clone(), object, slowness, state });
+        let giving_up = Semaphore::new(1);
+        let fake = Arc::new(Fake { rt, hub, import: import.clone(), object, slowness, state, giving_up });
         import.set_callbacks(fake.clone());
         fake
+    }
+
+    pub fn rt(&self) -> &Rt {
+        &self.rt
     }
 
     pub fn set_slowness(&self, slowness: Duration) {
@@ -171,7 +181,14 @@ impl Fake {
                 self.state.lock().contended_until = self.rt.now().0 + 1_000_000_000;
                 continue;
             }
-            let number = self.state.lock().newest();
+            self.settled().await;
+            // What is sent while the target is asked is perhaps not in its answer, and not here any more.
+            let mut own = BTreeMap::new();
+            let number = {
+                let state = self.state.lock();
+                own.clone_from(&state.dirty);
+                state.newest()
+            };
             let read = msg::Read { object: self.object, offset, len, locked };
             let found = self.import.call(read).await.expect("it is read");
             let state = self.state.lock();
@@ -181,12 +198,21 @@ impl Fake {
             }
             let mut found = found.bulk.concat();
             found.resize(len as usize, 0);
-            state.overlay(offset, &mut found);
+            overlay(&own, offset, &mut found);
+            overlay(&state.dirty, offset, &mut found);
             return found;
         }
     }
 
+    /// Nothing of what was given up is still on its way.
+    async fn settled(&self) {
+        drop(self.giving_up.acquire().await);
+    }
+
     async fn send(&self, offset: u64, data: Bytes, time: Timestamp, locked: bool) {
+        if locked {
+            self.settled().await;
+        }
         self.state.lock().figures.writes += 1;
         let write = msg::Write { object: self.object, offset, time, locked };
         // A client that was evicted has lost what it wrote.
@@ -196,15 +222,18 @@ impl Fake {
     async fn revoked(&self, revoke: msg::RevokeRange) -> msg::RangeRevoked {
         let slowness = *self.slowness.lock();
         self.rt.sleep(slowness).await;
+        let _alone = self.giving_up.acquire().await.expect("it is never closed");
         let (answer, unsent) = {
             let mut state = self.state.lock();
             state.figures.revocations += 1;
+            state.leaving = state.tokens.clone();
             let answer = state.give_up(&revoke);
             (answer.clone(), state.take_dirty(answer.start, answer.end))
         };
         for (offset, (data, time)) in unsent {
             self.send(offset, data, time, false).await;
         }
+        self.state.lock().leaving.clear();
         answer
     }
 }
@@ -258,15 +287,6 @@ impl State {
         overlap.into_iter().filter_map(|offset| self.dirty.remove_entry(&offset)).collect()
     }
 
-    fn overlay(&self, offset: u64, found: &mut [u8]) {
-        for (at, (data, _)) in &self.dirty {
-            if *at >= offset && *at + data.len() as u64 <= offset + found.len() as u64 {
-                let from = (*at - offset) as usize;
-                found[from..from + data.len()].copy_from_slice(data);
-            }
-        }
-    }
-
     fn give_up(&mut self, revoke: &msg::RevokeRange) -> msg::RangeRevoked {
         let (mut start, mut end) = (revoke.start, revoke.end);
         if revoke.trim {
@@ -289,6 +309,15 @@ impl State {
             .collect();
         self.answered.push((start, end, revoke.number, revoke.keep_read));
         msg::RangeRevoked { start, end, kept_read: revoke.keep_read }
+    }
+}
+
+fn overlay(dirty: &BTreeMap<u64, (Bytes, Timestamp)>, offset: u64, found: &mut [u8]) {
+    for (at, (data, _)) in dirty {
+        if *at >= offset && *at + data.len() as u64 <= offset + found.len() as u64 {
+            let from = (*at - offset) as usize;
+            found[from..from + data.len()].copy_from_slice(data);
+        }
     }
 }
 
@@ -333,14 +362,20 @@ impl Callbacks for Fake {
 
     fn restarted(self: Arc<Self>, _: TargetId, restate: Restate) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let held = std::mem::take(&mut self.state.lock().tokens);
-            for token in held {
+            let (held, leaving) = {
+                let state = self.state.lock();
+                (state.tokens.clone(), state.leaving.clone())
+            };
+            for token in held.iter().chain(&leaving) {
                 let (write, start, end) = (token.write, token.start, token.end);
                 let enqueue = msg::Enqueue { object: self.object, write, start, end, restate: true };
-                if let Ok(token) = restate.call(enqueue).await {
-                    let mut state = self.state.lock();
-                    state.figures.restated += 1;
-                    state.granted(token);
+                let again = restate.call(enqueue).await.expect("nobody else holds it");
+                let mut state = self.state.lock();
+                state.figures.restated += 1;
+                // What was given up meanwhile stays so: the target will hear of it when it asks.
+                if let Some(at) = state.tokens.iter().position(|known| known == token) {
+                    state.tokens.remove(at);
+                    state.granted(again);
                 }
             }
         })

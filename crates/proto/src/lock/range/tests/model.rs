@@ -108,6 +108,8 @@ struct Model {
     table: Table,
     clients: Vec<Client>,
     messages: Vec<Message>,
+    /// Callbacks without an answer.
+    open: Vec<Call>,
     now: u64,
     next: u64,
     next_holder: u64,
@@ -120,7 +122,7 @@ impl Model {
         let table = Table::new(Arc::new(Numbers::new(1)), settings);
         let clients = (1..=CLIENTS as u64).map(|holder| Client { holder, ..Client::default() }).collect();
         let next_holder = CLIENTS as u64;
-        Model { random, table, clients, messages: Vec::new(), now: 0, next: 0, next_holder }
+        Model { random, table, clients, messages: Vec::new(), open: Vec::new(), now: 0, next: 0, next_holder }
     }
 
     fn step(&mut self) {
@@ -192,7 +194,12 @@ impl Model {
                     self.forget(id, holder);
                 }
                 Output::Go { id, holder } => self.go(id, holder),
-                Output::Call(call) => self.messages.push(Message::Call(call)),
+                Output::Call(call) => {
+                    let twice = |open: &Call| open.holder == call.holder && open.range.overlaps(call.range);
+                    assert!(!self.open.iter().any(twice), "one callback at a time for a byte");
+                    self.open.push(call);
+                    self.messages.push(Message::Call(call));
+                }
             }
         }
     }
@@ -222,6 +229,7 @@ impl Model {
         for (id, ..) in old.using {
             self.table.end_use(self.now, object(1), id);
         }
+        self.open.retain(|open| open.holder.0 != old.holder);
         self.table.drop_session(self.now, Holder(old.holder));
     }
 
@@ -241,7 +249,10 @@ impl Model {
                 }
             }
             Message::Call(call) => self.call(call),
-            Message::Answer(call, answer) => self.table.answered(self.now, &call, answer),
+            Message::Answer(call, answer) => {
+                self.open.retain(|open| open.id != call.id);
+                self.table.answered(self.now, &call, answer);
+            }
             Message::Cancel(holder, range) => self.table.cancelled(self.now, Holder(holder), &range),
         }
     }
