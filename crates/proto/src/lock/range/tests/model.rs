@@ -9,7 +9,7 @@ use super::object;
 /// Bytes that are told apart; what lies behind counts as one more.
 const BYTES: usize = 24;
 const CLIENTS: usize = 4;
-const STEPS: usize = 1500;
+const STEPS: usize = 800;
 
 struct Random(u64);
 
@@ -313,7 +313,7 @@ impl Model {
 
 #[test]
 fn rights_go_together_and_nobody_waits_for_ever() {
-    for seed in 0..10 {
+    for seed in 0..8 {
         let mut model = Model::new(seed);
         for _ in 0..STEPS {
             model.step();
