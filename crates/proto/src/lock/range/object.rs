@@ -464,11 +464,13 @@ impl Object {
         // Who may change all of it already gets that again: it may read it too.
         let write = ask.write || self.holds_all(ask.holder, true, ask.range);
         let ask = Ask { write, ..*ask };
-        let room = self.room(&ask);
         let contended = self.busy.as_ref().is_some_and(|busy| busy.contention.is_contended(now));
         let (range, grown) = match contended {
-            true => self.joined(&ask, room),
-            false => (room, room != ask.range),
+            true => self.joined(&ask),
+            false => {
+                let room = self.room(&ask);
+                (room, room != ask.range)
+            }
         };
         let number = numbers.draw();
         let write = self.put_grant(&ask, range, number, grown);
@@ -503,35 +505,32 @@ impl Object {
     /// The largest range around what is asked for that conflicts with nobody who holds or waits.
     fn room(&self, ask: &Ask) -> Range {
         let (asked, holder, write) = (ask.range, ask.holder, ask.write);
-        let mut room = Range::ALL;
-        let mut narrow = |other: Range| {
-            if other.start < asked.start {
-                room.start = room.start.max(other.end.min(asked.start));
-            }
-            if other.end > asked.end {
-                room.end = room.end.min(other.start.max(asked.end));
-            }
-        };
+        let mut room = self.room_beside_waiting(ask);
+        let mut narrow = |span: &Span| room = narrowed(room, asked, span.range);
         // A grant to read does not reach into what the same session may change.
         let other = |span: &&Span| span.holder != holder || !write;
-        self.writes.until(asked.start).find(other).into_iter().for_each(|span| narrow(span.range));
-        self.writes.from(asked.end).find(other).into_iter().for_each(|span| narrow(span.range));
-        self.writes.overlapping(asked).filter(other).for_each(|span| narrow(span.range));
+        self.writes.until(asked.start).find(other).into_iter().for_each(&mut narrow);
+        self.writes.from(asked.end).find(other).into_iter().for_each(&mut narrow);
+        self.writes.overlapping(asked).filter(other).for_each(&mut narrow);
         for of in self.holders.iter().filter(|of| write && of.holder != holder) {
-            of.reads.last_before(asked.start).into_iter().for_each(|span| narrow(span.range));
-            of.reads.from(asked.end).next().into_iter().for_each(|span| narrow(span.range));
-        }
-        if let Some(busy) = &self.busy {
-            let waiting = busy.waiting.iter().filter(|waiting| !waiting.done).map(|waiting| &waiting.ask);
-            let others = waiting.chain(&busy.uses).filter(|ask| ask.holder != holder);
-            others.filter(|ask| ask.write || write).for_each(|ask| narrow(ask.range));
+            of.reads.last_before(asked.start).into_iter().for_each(&mut narrow);
+            of.reads.from(asked.end).next().into_iter().for_each(&mut narrow);
         }
         room
     }
 
+    /// The largest range around what is asked for that conflicts with nobody who waits, or whose access is under way.
+    fn room_beside_waiting(&self, ask: &Ask) -> Range {
+        let Some(busy) = &self.busy else { return Range::ALL };
+        let waiting = busy.waiting.iter().filter(|waiting| !waiting.done).map(|waiting| &waiting.ask);
+        let others = waiting.chain(&busy.uses).filter(|other| other.holder != ask.holder);
+        let conflicting = others.filter(|other| other.write || ask.write);
+        conflicting.fold(Range::ALL, |room, other| narrowed(room, ask.range, other.range))
+    }
+
     /// What is asked for with what the session holds beside it, and whether that was grown.
-    fn joined(&self, ask: &Ask, room: Range) -> (Range, bool) {
-        let asked = ask.range;
+    fn joined(&self, ask: &Ask) -> (Range, bool) {
+        let (asked, room) = (ask.range, self.room_beside_waiting(ask));
         let around = Range { start: asked.start.saturating_sub(1), end: asked.end.saturating_add(1) };
         let (mut joined, mut grown) = (asked, false);
         let mut join = |span: &Span| {
@@ -549,6 +548,17 @@ impl Object {
         }
         (joined, grown)
     }
+}
+
+/// What of `room`, which has `asked` in it, is left beside `other`.
+fn narrowed(mut room: Range, asked: Range, other: Range) -> Range {
+    if other.start < asked.start {
+        room.start = room.start.max(other.end.min(asked.start));
+    }
+    if other.end > asked.end {
+        room.end = room.end.min(other.start.max(asked.end));
+    }
+    room
 }
 
 fn token(range: Range, write: bool, number: u64) -> Token {

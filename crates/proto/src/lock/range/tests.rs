@@ -476,6 +476,7 @@ fn forgotten_contention_is_bounded() {
             world.next += 1;
             let ask = Ask { id: world.next, holder, purpose: Purpose::Hold, write: true, range: range(0, 1) };
             world.table.ask(0, object(oid), ask);
+            world.table.take_outputs();
         }
         world.table.drop_object(0, object(oid));
         world.table.drop_object(0, object(oid));
