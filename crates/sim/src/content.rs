@@ -17,11 +17,12 @@ pub fn bytes(tag: u32, version: u32, offset: u64, len: usize) -> Vec<u8> {
     (offset..offset + len as u64).map(|at| byte(tag, version, at)).collect()
 }
 
-/// The first offset where `data` holds neither zero nor a byte of this file, whatever the version.
-pub fn first_foreign(tag: u32, data: &[u8]) -> Option<u64> {
+/// The first offset where `data` holds neither zero nor a byte of one of these files, whatever the version.
+pub fn first_foreign(tags: &[u32], data: &[u8]) -> Option<u64> {
     data.iter().enumerate().map(|(at, found)| (at as u64, *found)).find_map(|(at, found)| {
         let of_version = (4..8).contains(&(at % CELL));
-        (!of_version && found != 0 && found != byte(tag, 0, at)).then_some(at)
+        let own = tags.iter().any(|tag| found == byte(*tag, 0, at));
+        (!of_version && found != 0 && !own).then_some(at)
     })
 }
 
@@ -34,8 +35,9 @@ mod tests {
         let mut data = bytes(7, 3, 0, 100);
         data[40..50].copy_from_slice(&bytes(7, 4, 40, 10));
         data[60..70].fill(0);
-        assert_eq!(first_foreign(7, &data), None);
+        assert_eq!(first_foreign(&[7], &data), None);
         data[80..84].copy_from_slice(&bytes(8, 3, 80, 4));
-        assert_eq!(first_foreign(7, &data), Some(80));
+        assert_eq!(first_foreign(&[7], &data), Some(80));
+        assert_eq!(first_foreign(&[7, 8], &data), None);
     }
 }

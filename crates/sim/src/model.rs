@@ -1,6 +1,6 @@
 //! The model: what a file system with one user does, in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proto::Code;
 
@@ -31,6 +31,8 @@ pub struct Content {
     pub data: Vec<u8>,
     /// Number of the last write.
     pub version: u32,
+    /// Files whose bytes may have been copied here, besides its own.
+    pub copied_from: BTreeSet<Id>,
     /// The bytes that were there when the last fsync or sync returned, if nothing was changed since.
     pub durable: bool,
     /// Number of the operation that made the file: it is durable once the file was fsynced.
@@ -71,6 +73,8 @@ pub enum Op {
     Rmdir(Id, String),
     /// Moves an entry.
     Rename(Id, String, Id, String),
+    /// Two entries change places.
+    Exchange(Id, String, Id, String),
 }
 
 impl Default for Tree {
@@ -153,7 +157,19 @@ impl Tree {
                 self.names.drop_name(*dir, name)
             }
             Op::Rename(dir, name, to, new) => self.rename(*dir, name, *to, new),
+            Op::Exchange(dir, name, to, new) => self.exchange(*dir, name, *to, new),
         }
+    }
+
+    fn exchange(&mut self, dir: Id, name: &str, to: Id, new: &str) -> Result<(), Code> {
+        let (one, other) = (self.names.find(dir, name)?, self.names.find(to, new)?);
+        let below = |id, dir| self.names.is_dir(id) && self.names.holds(id, dir);
+        if below(one, to) || below(other, dir) {
+            return Err(Code::Invalid);
+        }
+        self.names.dir_mut(dir)?.insert(name.to_owned(), other);
+        self.names.dir_mut(to)?.insert(new.to_owned(), one);
+        Ok(())
     }
 
     fn make(&mut self, dir: Id, name: &str, node: Node) -> Result<Id, Code> {
@@ -230,6 +246,23 @@ impl Tree {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn exchanges_follow_the_rules() {
+        let mut tree = Tree::default();
+        for (number, op) in [Op::Mkdir(ROOT, "d".into()), Op::Create(ROOT, "f".into())].iter().enumerate() {
+            assert_eq!(tree.apply(op, number), Ok(()));
+        }
+        let (d, f) = (tree.names.find(ROOT, "d"), tree.names.find(ROOT, "f"));
+        let swap = |one: &str, other: &str| Op::Exchange(ROOT, one.into(), ROOT, other.into());
+        assert_eq!(tree.apply(&swap("d", "f"), 3), Ok(()));
+        assert_eq!((tree.names.find(ROOT, "f"), tree.names.find(ROOT, "d")), (d, f));
+        assert_eq!(tree.apply(&swap("d", "none"), 4), Err(Code::NotFound));
+        let d = d.expect("made above");
+        assert_eq!(tree.apply(&Op::Create(d, "x".into()), 5), Ok(()));
+        assert_eq!(tree.apply(&Op::Exchange(ROOT, "f".into(), d, "x".into()), 6), Err(Code::Invalid));
+        assert_eq!(tree.apply(&Op::Exchange(d, "x".into(), ROOT, "f".into()), 7), Err(Code::Invalid));
+    }
 
     #[test]
     fn renames_follow_the_rules() {

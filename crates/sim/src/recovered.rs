@@ -53,7 +53,7 @@ pub async fn check(client: &Client, name: &str, record: &Record) {
                 data.len(),
                 model.data.len()
             );
-        } else if let Some(at) = content::first_foreign(record.tag(id), data) {
+        } else if let Some(at) = content::first_foreign(&record.tags(id), data) {
             panic!("{name}: file {id} {fid} holds a foreign byte at {at}");
         }
     }

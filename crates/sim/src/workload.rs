@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use client::{AttrChange, Caller, Client, Error, Handle, OpenFlags};
+use client::{Allocation, AttrChange, Caller, Client, Error, Handle, OpenFlags};
 use parking_lot::Mutex;
+use proto::wire::messages::RENAME_EXCHANGE;
 use proto::{Attr, Code, Fid, FileKind};
 use rt::sim::Rng;
 
@@ -35,6 +36,12 @@ impl Record {
     /// The tag that the bytes of a file carry.
     pub fn tag(&self, id: Id) -> u32 {
         self.tag_base + id
+    }
+
+    /// The tags of every file whose bytes a file may hold.
+    pub fn tags(&self, id: Id) -> Vec<u32> {
+        let copied = self.tree.contents.get(&id).into_iter().flat_map(|content| &content.copied_from);
+        std::iter::once(&id).chain(copied).map(|id| self.tag(*id)).collect()
     }
 
     fn raise_floor(&mut self, number: usize) {
@@ -112,7 +119,9 @@ impl Player {
         for _ in 0..steps {
             match self.rng.below(100) {
                 0..40 => self.change_names().await,
-                40..60 => self.write().await,
+                40..54 => self.write().await,
+                54..57 => self.copy().await,
+                57..60 => self.allocate().await,
                 60..70 => self.read().await,
                 70..76 => self.truncate().await,
                 76..82 => self.look().await,
@@ -163,6 +172,7 @@ impl Player {
             },
             12..14 => Op::Unlink(dir, name),
             14 => Op::Rmdir(dir, name),
+            15 => Op::Exchange(dir, name, self.any_dir(), self.any_name()),
             _ => Op::Rename(dir, name, self.any_dir(), self.any_name()),
         }
     }
@@ -226,6 +236,17 @@ impl Player {
             Op::Rmdir(dir, name) => {
                 client.rmdir(&caller, self.fid(*dir), name.as_bytes()).await.map(|()| None)
             }
+            Op::Exchange(dir, name, to, new) => client
+                .rename(
+                    &caller,
+                    self.fid(*dir),
+                    name.as_bytes(),
+                    self.fid(*to),
+                    new.as_bytes(),
+                    RENAME_EXCHANGE,
+                )
+                .await
+                .map(|()| None),
             Op::Rename(dir, name, to, new) => client
                 .rename(&caller, self.fid(*dir), name.as_bytes(), self.fid(*to), new.as_bytes(), 0)
                 .await
@@ -284,6 +305,69 @@ impl Player {
         tracing::debug!(name = self.name, id, fid = %self.fid(id), ?handle, offset, len, "write");
         let written = self.client.write(handle, offset, &data).await;
         assert_eq!(written, Ok(len as u32), "{} write to {id}", self.name);
+        self.put_back(handle, close).await;
+    }
+
+    /// Between two files, at the same place: so the bytes tell where they are from.
+    async fn copy(&mut self) {
+        let (Some(from), Some(to)) = (self.any_data_file(), self.any_data_file()) else { return };
+        if from == to {
+            return;
+        }
+        let offset = self.rng.below(FILE_BYTES_MAX);
+        let len = *self.rng.pick(&[1, 4096, 47_008, 200_000]);
+        let (source, close_source) = self.handle(from).await;
+        let (target, close_target) = self.handle(to).await;
+        let copied = {
+            let mut record = self.record.lock();
+            let content = &record.tree.contents[&from];
+            let start = content.data.len().min(offset as usize);
+            let data = content.data[start..content.data.len().min(offset as usize + len)].to_vec();
+            let sources: Vec<Id> = content.copied_from.iter().copied().chain([from]).collect();
+            let model = record.tree.contents.get_mut(&to).expect("a regular file has contents");
+            if !data.is_empty() {
+                model.durable = false;
+                model.copied_from.extend(sources);
+                model.data.resize(model.data.len().max(start + data.len()), 0);
+                model.data[start..start + data.len()].copy_from_slice(&data);
+            }
+            data.len() as u64
+        };
+        tracing::debug!(name = self.name, from, to, offset, len, "copy");
+        let done = self.client.copy_range((source, offset), (target, offset), len as u64).await;
+        assert_eq!(done, Ok(copied), "{} copy from {from} to {to}", self.name);
+        self.put_back(source, close_source).await;
+        self.put_back(target, close_target).await;
+    }
+
+    /// Reserves, zeroes or cuts out a range.
+    async fn allocate(&mut self) {
+        let Some(id) = self.any_data_file() else { return };
+        let offset = self.rng.below(FILE_BYTES_MAX);
+        let len = *self.rng.pick(&[1, 4096, 47_008]);
+        let keep_size = self.rng.one_in(2);
+        let what = *self.rng.pick(&[
+            Allocation::Reserve { keep_size },
+            Allocation::Zero { keep_size },
+            Allocation::PunchHole,
+        ]);
+        let (handle, close) = self.handle(id).await;
+        {
+            let mut record = self.record.lock();
+            let model = record.tree.contents.get_mut(&id).expect("a regular file has contents");
+            model.durable = false;
+            let end = offset as usize + len as usize;
+            if !keep_size && what != Allocation::PunchHole {
+                model.data.resize(model.data.len().max(end), 0);
+            }
+            if !matches!(what, Allocation::Reserve { .. }) {
+                let end = model.data.len().min(end);
+                model.data[end.min(offset as usize)..end].fill(0);
+            }
+        }
+        tracing::debug!(name = self.name, id, offset, len, ?what, "allocate");
+        let done = self.client.allocate(handle, offset, len, what).await;
+        assert_eq!(done, Ok(()), "{} {what:?} of {id}", self.name);
         self.put_back(handle, close).await;
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::RwLock;
 use proto::wire::messages::{Config, GetConfig};
-use proto::{ClientId, Nid, TargetId, TargetKind, Transno};
+use proto::{ClientId, Code, Nid, TargetId, TargetKind, Transno};
 use rpc::{Hub, Import, Role, RpcError};
 use rt::Rt;
 use rt::sync::Notify;
@@ -36,6 +36,8 @@ pub struct Osts {
     client: ClientId,
     store: Arc<Store>,
     table: RwLock<Arc<Table>>,
+    /// Whether another order is being made durable. Who makes a layout holds this until its commit.
+    reordering: RwLock<bool>,
     changed: Notify,
 }
 
@@ -62,6 +64,7 @@ impl Osts {
             client: label.uuid,
             store: env.store.clone(),
             table: RwLock::new(Arc::new(Table { order, nids: BTreeMap::new() })),
+            reordering: RwLock::new(false),
             changed: Notify::new(),
         })
     }
@@ -69,6 +72,12 @@ impl Osts {
     /// What is known now.
     pub fn table(&self) -> Arc<Table> {
         self.table.read().clone()
+    }
+
+    /// The order stays as it is until the result is dropped; refused for the moment in which it changes.
+    pub fn ordered(&self) -> Result<impl Sized + '_, Code> {
+        let reordering = self.reordering.read();
+        if *reordering { Err(Code::TryAgain) } else { Ok(reordering) }
     }
 
     /// The session with an OST; `None` if there is no such OST.
@@ -102,10 +111,14 @@ impl Osts {
         };
         if table.order != self.table().order {
             self.recovery.until_over().await;
+            // A create with the old order must not come behind the new one in the log: if it were lost in a crash that
+            // the new order survives, it would be replayed with that.
+            *self.reordering.write() = true;
             let transno = save_order(&self.store, &table.order)?;
             self.store.committed(transno).await?;
         }
         let before = std::mem::replace(&mut *self.table.write(), Arc::new(table));
+        *self.reordering.write() = false;
         let table = self.table();
         for (ost, nids) in &table.nids {
             if before.nids.get(ost).is_some_and(|known| known != nids)

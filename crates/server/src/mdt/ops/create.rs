@@ -63,6 +63,7 @@ impl Mdt {
     }
 
     fn create_new(&self, ctx: &Ctx, request: &Create) -> Outcome {
+        let _order = self.osts.ordered()?;
         let _inodes = self.locks.inodes(&[request.parent, request.fid]);
         let mut parent = self.living_dir(request.parent)?;
         let mut inode = self.new_inode(ctx, &Wanted::of(request)?, &parent)?;
