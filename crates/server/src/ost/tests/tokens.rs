@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use proto::wire::messages as msg;
 use proto::{Code, ObjectId};
-use rt::sim::{Options, Sim};
+use rt::sim::{Options, Sim, Span};
 use rt::sync::oneshot;
 
 use super::fake::{Fake, SERVER, Server};
@@ -233,6 +233,31 @@ fn what_was_held_is_held_after_a_restart() {
         assert_eq!((a.figures().restated, b.figures().restated, a.figures().lost), (1, 1, 0));
         assert!(a.holds(false, 0, RECORD) && b.holds(true, RECORD, 2 * RECORD));
         assert!(counts(&server).held > before);
+        server.close().await;
+    });
+}
+
+/// The target forgets that it called the client back; what the client is sending because of it must come before what
+/// the other one is granted.
+#[test]
+fn what_is_being_given_up_is_held_over_a_restart_too() {
+    check::<2>(async |sim, server, [a, b]| {
+        a.write(0, record(1), at(1)).await;
+        a.write(RECORD, record(2), at(1)).await;
+        b.import.call(msg::Statfs {}).await.expect("the target answers");
+        sim.handle().set_latency("client0", SERVER, Span::millis(300, 300));
+        let reader = b.clone();
+        let both = spawn(sim, async move { reader.read(0, 2 * RECORD as u32).await });
+        while a.figures().writes == 0 {
+            b.import.call(msg::Statfs {}).await.expect("the target answers");
+        }
+        sim.handle().crash(SERVER);
+        drop(server);
+        sim.restart(SERVER);
+        let server = Server::open(sim.rt(SERVER)).await;
+        let found = both.await.expect("the task ends");
+        assert_eq!(found, [record(1), record(2)].concat());
+        assert!(a.figures().restated > 0 && a.figures().lost == 0);
         server.close().await;
     });
 }
