@@ -9,15 +9,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use proto::lock::bits::{Bits, Conflict, OperationId, SessionId};
+use proto::lock::bits::{Bits, Conflict, Limits, OperationId, SessionId};
 use proto::wire::messages::{BitLock, Granted};
 use proto::{Code, Fid};
 use smallvec::SmallVec;
 
 /// Parts of the table; a power of two.
 const SHARDS: usize = 64;
-/// Files that one session may have bits of.
+/// Files that one session may have bits of. Each takes about 120 bytes.
 const LOCKS_PER_SESSION_MAX: usize = 1_000_000;
+/// The same of all sessions together.
+const LOCKS_MAX: usize = 10_000_000;
 
 /// How often something happened since the MDT was started, and what there is now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,8 +48,9 @@ pub struct BitLocks {
 
 impl Default for BitLocks {
     fn default() -> BitLocks {
+        let limits = Limits { per_session: LOCKS_PER_SESSION_MAX / SHARDS, total: LOCKS_MAX / SHARDS };
         BitLocks {
-            shards: (0..SHARDS).map(|_| Mutex::new(Bits::new(LOCKS_PER_SESSION_MAX / SHARDS))).collect(),
+            shards: (0..SHARDS).map(|_| Mutex::new(Bits::new(limits))).collect(),
             number: AtomicU64::new(0),
             operation: AtomicU64::new(0),
             grants: AtomicU64::new(0),

@@ -55,7 +55,7 @@ impl Backchannel for Hub {
 /// Ends sessions: the target itself.
 pub(super) trait Doorman: Send + Sync {
     /// Ends a session against its client's will, and says why in the log.
-    fn evict(&self, session: u64, why: &'static str);
+    fn evict(&self, session: u64, why: &str);
 
     /// Whether the session goes on.
     fn is_live(&self, session: u64) -> bool;
@@ -105,17 +105,16 @@ impl Clients {
         let why = match answer {
             Ok(Ok(reply)) => return Called::Answered(Box::new(reply)),
             Ok(Err(Code::NotSupported)) => return Called::Unknown,
-            Ok(Err(code)) => {
-                tracing::warn!(target = %self.target, callback = name, %code, "a client refused");
-                "it refused to give back what it held"
+            Ok(Err(code)) => format!("it refused {name}: {code}"),
+            Err(CallbackError::Unreachable) => {
+                format!("somebody waits for what it holds, and it has had no connection for {PATIENCE:?}")
             }
-            Err(CallbackError::Unreachable) => "somebody waits for what it holds, and it has no connection",
             Err(CallbackError::Ended) => {
                 return if self.is_live(session) { Called::Stopped } else { Called::Gone };
             }
         };
         if let Some(doorman) = self.doorman() {
-            doorman.evict(session, why);
+            doorman.evict(session, &why);
         }
         Called::Gone
     }

@@ -244,7 +244,7 @@ impl<H: Handler> Target<H> {
 }
 
 impl<H: Handler> Doorman for Target<H> {
-    fn evict(&self, handle: u64, why: &'static str) {
+    fn evict(&self, handle: u64, why: &str) {
         let _door = self.door.lock();
         let Some(session) = self.sessions.of_handle(handle) else { return };
         tracing::warn!(target = %self.id, client = %session.client(), why, "a client is evicted");

@@ -509,7 +509,7 @@ fn run(sim: &Sim, world: &World, actors: &[Actor]) -> (u64, u64) {
 #[test]
 fn what_clients_keep_is_what_the_mdt_has() {
     let (mut checked, mut callbacks) = (0, 0);
-    for seed in 1..=12u64 {
+    for seed in 1..=6u64 {
         let chance = Chance(Arc::new(Mutex::new(seed * 0x9e37_79b9)));
         let world = World::new();
         let actors = actors(&world, &chance);
@@ -530,5 +530,5 @@ fn what_clients_keep_is_what_the_mdt_has() {
         );
     }
     println!("{checked} things kept were true, {callbacks} callbacks");
-    assert!(checked > 100_000 && callbacks > 1000, "{checked} {callbacks}");
+    assert!(checked > 100_000 && callbacks > 500, "{checked} {callbacks}");
 }
