@@ -31,6 +31,8 @@ impl Errno {
     pub const TOO_BIG: Errno = Errno(libc::E2BIG);
     /// The request is not one that is offered.
     pub const NO_SUCH_CALL: Errno = Errno(libc::ENOSYS);
+    /// Too many locks.
+    pub const NO_LOCKS: Errno = Errno(libc::ENOLCK);
     /// Not possible for a directory.
     pub const IS_DIRECTORY: Errno = Errno(libc::EISDIR);
     /// Only possible for a directory.

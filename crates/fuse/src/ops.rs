@@ -6,7 +6,9 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use client::{Allocation, AttrChange, Caller, Client, Handle, OpenFlags, Seek, Told};
+use client::{
+    Allocation, AttrChange, Caller, Client, FlockRequest, FoundLock, Handle, OpenFlags, Seek, Told,
+};
 use proto::acl::{XATTR_ACCESS, XATTR_DEFAULT};
 use proto::types::{MODE_SETGID, MODE_SETUID};
 use proto::wire::messages::Space;
@@ -44,58 +46,6 @@ pub struct Offers {
     /// Access control lists. With them the kernel leaves the umask to the servers, and asks for the lists that it
     /// checks.
     pub acl: bool,
-}
-
-/// Whose lock it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockKind {
-    /// A process's, on a range (fcntl).
-    Posix,
-    /// An open file's, on the whole (flock).
-    Flock,
-}
-
-/// What a lock permits to its owner alone or to all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockMode {
-    /// Others may read too.
-    Read,
-    /// Nobody else.
-    Write,
-}
-
-/// A lock to set, to take away or to look for.
-#[derive(Debug, Clone, Copy)]
-pub struct LockRequest {
-    /// The file.
-    pub fid: Fid,
-    /// The open file.
-    pub handle: Handle,
-    /// The kernel's name for the owner.
-    pub owner: u64,
-    /// The process.
-    pub pid: u32,
-    /// fcntl or flock.
-    pub kind: LockKind,
-    /// `None` unlocks.
-    pub mode: Option<LockMode>,
-    /// First byte.
-    pub start: u64,
-    /// Last byte, `i64::MAX` for all that may ever come.
-    pub end: u64,
-}
-
-/// A lock that is in the way of another.
-#[derive(Debug, Clone, Copy)]
-pub struct FoundLock {
-    /// What it permits.
-    pub mode: LockMode,
-    /// First byte.
-    pub start: u64,
-    /// Last byte.
-    pub end: u64,
-    /// Its process, 0 for one of another mount.
-    pub pid: u32,
 }
 
 /// A write as the kernel asks for it.
@@ -357,30 +307,40 @@ impl Ops {
 
     /// What this mount offers.
     pub fn offers(&self) -> Offers {
-        Offers { acl: true, ..Offers::default() }
+        Offers { locks: true, acl: true }
     }
 
-    /// The lock that is in the way of one; `None` if there is none.
-    pub async fn get_lock(&self, _lock: LockRequest) -> Result<Option<FoundLock>> {
-        Err(Errno::NO_SUCH_CALL)
+    /// The lock that is in the way of one that `owner` wants; `None` if there is none.
+    pub async fn get_lock(
+        &self,
+        handle: Handle,
+        owner: u64,
+        request: FlockRequest,
+    ) -> Result<Option<FoundLock>> {
+        Ok(self.client.get_lock(handle, owner, request).await?)
     }
 
-    /// Sets, changes or takes away a lock. Dropped while it waits, it leaves the owner what it had.
-    pub async fn set_lock(&self, _lock: LockRequest, _wait: bool) -> Result<()> {
-        Err(Errno::NO_SUCH_CALL)
+    /// Sets, changes or takes away a lock.
+    pub async fn set_lock(&self, handle: Handle, owner: u64, request: FlockRequest) -> Result<()> {
+        Ok(self.client.set_lock(handle, owner, request).await?)
     }
 
-    /// The open file that `owner` stands for is closed: its flock lock goes.
-    pub async fn unlock_flock(&self, _fid: Fid, _owner: u64) {}
+    /// Sets a lock, and waits for it. Dropped while it waits, it leaves the owner what it had.
+    pub async fn set_lock_wait(&self, handle: Handle, owner: u64, request: FlockRequest) -> Result<()> {
+        Ok(self.client.set_lock_wait(handle, owner, request).await?)
+    }
 
     /// Everything that this mount wrote becomes durable.
     pub async fn sync_all(&self) -> Result<()> {
         Ok(self.client.sync_all().await?)
     }
 
-    /// close(2) of one file descriptor of process `_owner`.
-    pub async fn flush(&self, _fid: Fid, handle: Handle, _owner: u64) -> Result<()> {
-        Ok(self.client.flush(handle).await?)
+    /// close(2) of one file descriptor of process `owner`.
+    pub async fn flush(&self, handle: Handle, owner: u64) -> Result<()> {
+        let flushed = self.client.flush(handle).await;
+        // Any close of a file takes the process's fcntl locks on it away, whatever became of its data.
+        self.client.unlock_owner(handle, owner).await?;
+        Ok(flushed?)
     }
 
     /// fsync of a file.

@@ -21,6 +21,8 @@ use crate::kernel::init::Wish;
 use crate::notify::{Notifier, Recent};
 use crate::ops::{Offers, Ops};
 
+pub use crate::dispatch::Locking;
+
 /// What `mount` and /proc/mounts show behind `fuse.`.
 pub const SUBTYPE: &str = "weft";
 
@@ -44,6 +46,8 @@ pub struct Options {
     pub exclusive: bool,
     /// How requests come from the kernel.
     pub engine: Choice,
+    /// Where file locks are.
+    pub locking: Locking,
 }
 
 /// Why nothing was mounted.
@@ -123,7 +127,10 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
         false => helper::mount(path, options)?,
     };
     let recent = Arc::new(Recent::default());
-    let dispatcher = Dispatcher::new(rt, ops.clone(), options.exclusive, recent.clone());
+    // The kernel's own locks are enough where nobody else can have any.
+    let alone = options.exclusive && options.locking == Locking::Shared;
+    let locking = if alone { Locking::Local } else { options.locking };
+    let dispatcher = Dispatcher::new(rt, ops.clone(), options.exclusive, recent.clone(), locking);
     let (sender, ended) = oneshot::channel();
     let on_end = move |result| {
         // Nobody waits any more if the process is about to end.
@@ -137,6 +144,7 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
     };
     let ends = Ends { abort: Box::new(abort), on_end: Box::new(on_end) };
     let Offers { locks, acl } = ops.offers();
+    let locks = locks && locking != Locking::Local;
     let wish = Wish { locks, acl, ..Wish::default() };
     let device = Arc::new(device);
     let started = engine::start(&device, options.engine, wish, Arc::new(dispatcher), ends);

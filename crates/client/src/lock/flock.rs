@@ -50,7 +50,7 @@ pub struct FoundLock {
 #[derive(Default)]
 pub(crate) struct Flocks {
     inner: Mutex<Inner>,
-    /// A request that nobody waits for any more is over.
+    /// A request that nobody waits for any more is over, or a release.
     over: Notify,
 }
 
@@ -61,6 +61,9 @@ struct Inner {
     through: BTreeMap<Place, BTreeSet<u64>>,
     /// Requests that nobody waits for any more and that are not over.
     undoing: BTreeMap<Place, usize>,
+    /// Files of which handles are being released: the kernel does not wait for that, but whoever locks a file after
+    /// its last close expects it unlocked.
+    releasing: BTreeMap<Fid, usize>,
     /// Number of the last request that may wait.
     waits: u64,
     /// Requests that the MDT need not remember any more.
@@ -98,6 +101,12 @@ struct Waiting {
     place: Place,
     request: FlockRequest,
     ticket: Arc<Ticket>,
+}
+
+/// A handle is being released.
+struct Releasing<'a> {
+    flocks: &'a Flocks,
+    fid: Fid,
 }
 
 /// A request of an owner is under way.
@@ -144,6 +153,7 @@ impl Client {
     async fn lock(&self, handle: Handle, owner: u64, request: FlockRequest, wait: bool) -> Result<()> {
         let open = self.shared.handles.get(handle)?;
         let place = Place { fid: open.fid, kind: request.kind, owner };
+        self.shared.flocks.until_released(place.fid).await;
         self.shared.flocks.until_undone(place).await;
         let busy = Busy::new(&self.shared, place, request.mode.and(Some(handle)));
         self.shared.request_lock(busy, request, wait).await
@@ -168,6 +178,17 @@ impl Flocks {
         loop {
             let over = self.over.notified();
             if !self.inner.lock().undoing.contains_key(&place) {
+                return;
+            }
+            over.await;
+        }
+    }
+
+    /// Waits until files that were closed before are unlocked.
+    async fn until_released(&self, fid: Fid) {
+        loop {
+            let over = self.over.notified();
+            if !self.inner.lock().releasing.contains_key(&fid) {
                 return;
             }
             over.await;
@@ -218,14 +239,18 @@ impl Shared {
     /// takes away.
     pub(crate) async fn unlock_handle(self: &Arc<Self>, fid: Fid, handle: Handle) {
         let places: Vec<Place> = {
-            let inner = self.flocks.inner.lock();
-            if inner.through.is_empty() {
-                return;
-            }
+            let mut inner = self.flocks.inner.lock();
             let from = Place { fid, kind: Kind::Posix, owner: 0 };
             let of_file = inner.through.range(from..).take_while(|(place, _)| place.fid == fid);
-            of_file.filter(|(_, through)| through.contains(&handle.0)).map(|(place, _)| *place).collect()
+            let places: Vec<Place> =
+                of_file.filter(|(_, through)| through.contains(&handle.0)).map(|(place, _)| *place).collect();
+            if places.is_empty() {
+                return;
+            }
+            *inner.releasing.entry(fid).or_default() += 1;
+            places
         };
+        let _releasing = Releasing { flocks: &self.flocks, fid };
         for place in places {
             if let Err(error) = self.unlock_all(place).await {
                 tracing::warn!(%fid, %error, "a closed file stays locked");
@@ -404,6 +429,21 @@ impl Drop for Waiting {
             }
             None => self.ticket.changed.notify_waiters(),
         }
+    }
+}
+
+impl Drop for Releasing<'_> {
+    fn drop(&mut self) {
+        {
+            let mut inner = self.flocks.inner.lock();
+            if let Some(count) = inner.releasing.get_mut(&self.fid) {
+                *count -= 1;
+                if *count == 0 {
+                    inner.releasing.remove(&self.fid);
+                }
+            }
+        }
+        self.flocks.over.notify_waiters();
     }
 }
 

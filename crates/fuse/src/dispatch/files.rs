@@ -82,21 +82,12 @@ impl Dispatcher {
         self.run(reply, |ops| async move { ops.write(request, &data).await.map(Answer::Written) });
     }
 
-    pub(super) fn flush(&self, Asked { node, reply, .. }: Asked, handle: u64, owner: u64) {
-        self.run(reply, |ops| async move { done(ops.flush(fid_of(node), Handle(handle), owner).await) });
+    pub(super) fn flush(&self, Asked { reply, .. }: Asked, handle: u64, owner: u64) {
+        self.run(reply, |ops| async move { done(ops.flush(Handle(handle), owner).await) });
     }
 
-    /// `unlock`: the flock locks of `owner` go with the open file.
-    pub(super) fn release(
-        &self,
-        Asked { node, reply, .. }: Asked,
-        handle: u64,
-        (owner, unlock): (u64, bool),
-    ) {
+    pub(super) fn release(&self, Asked { reply, .. }: Asked, handle: u64) {
         self.run(reply, |ops| async move {
-            if unlock {
-                ops.unlock_flock(fid_of(node), owner).await;
-            }
             ops.release(Handle(handle)).await;
             Ok(Answer::Done)
         });

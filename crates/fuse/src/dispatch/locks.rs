@@ -1,6 +1,9 @@
 //! Locks of flock(2) and fcntl(2).
 
-use client::Handle;
+use std::sync::Arc;
+
+use client::{FlockRequest, Handle};
+use proto::lock::flock::{Kind, Mode, Range};
 
 use super::{Asked, Dispatcher, done};
 use crate::errno::{Errno, Result};
@@ -8,69 +11,93 @@ use crate::interrupt::Ends;
 use crate::kernel::abi::{FileLock, LkOut};
 use crate::kernel::reply::Answer;
 use crate::kernel::request::Lock;
-use crate::ops::{LockKind, LockMode, LockRequest, fid_of};
+use crate::ops::Ops;
+
+/// The kernel's last byte of a lock without an end (OFFSET_MAX).
+const NO_END: u64 = i64::MAX as u64;
+/// Most requests of a mount that wait for locks: each keeps an entry of a ring, and an unlock needs one too.
+pub(super) const WAITS_MAX: usize = 2048;
+
+/// Where file locks are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Locking {
+    /// With the MDT: between all clients (`-o flock`).
+    #[default]
+    Shared,
+    /// With the kernel: between processes of this mount (`-o localflock`).
+    Local,
+    /// Nowhere: ENOSYS (`-o noflock`).
+    Off,
+}
 
 impl Dispatcher {
-    pub(super) fn get_lock(&self, Asked { node, pid, reply, .. }: Asked, lock: Lock) {
+    pub(super) fn get_lock(&self, Asked { pid, reply, .. }: Asked, lock: Lock) {
+        if self.locking == Locking::Off {
+            return reply.send(Err(Errno::NO_SUCH_CALL));
+        }
         self.look(reply, pid, |ops| async move {
-            let found = ops.get_lock(request(node, lock)?).await?;
-            let lk = match found {
-                Some(found) => FileLock {
-                    start: found.start,
-                    end: found.end,
-                    kind: number(Some(found.mode)).cast_unsigned(),
-                    pid: found.pid,
+            let found = ops.get_lock(Handle(lock.handle), lock.owner, request(lock)?).await?;
+            let free = FileLock { start: lock.start, end: lock.end, kind: number(libc::F_UNLCK), pid: 0 };
+            let lk = found.map_or(free, |found| FileLock {
+                start: found.range.start,
+                end: found.range.end.min(NO_END),
+                kind: match found.mode {
+                    Mode::Read => number(libc::F_RDLCK),
+                    Mode::Write => number(libc::F_WRLCK),
                 },
-                None => {
-                    FileLock { start: lock.start, end: lock.end, kind: number(None).cast_unsigned(), pid: 0 }
-                }
-            };
+                pid: found.pid,
+            });
             Ok(Answer::Lock(LkOut { lk }))
         });
     }
 
     /// A request that waits ends with any signal; one that does not wait runs to its end, as do all that unlock.
-    pub(super) fn set_lock(&self, Asked { node, pid, reply, .. }: Asked, lock: Lock, wait: bool) {
-        let request = match request(node, lock) {
+    pub(super) fn set_lock(&self, Asked { pid, reply, .. }: Asked, lock: Lock, wait: bool) {
+        if self.locking == Locking::Off {
+            return reply.send(Err(Errno::NO_SUCH_CALL));
+        }
+        let request = match request(lock) {
             Ok(request) => request,
             Err(error) => return reply.send(Err(error)),
         };
-        if wait && request.mode.is_some() {
-            let set =
-                |ops: std::sync::Arc<crate::ops::Ops>| async move { done(ops.set_lock(request, true).await) };
-            self.interruptible(reply, pid, Ends::AnySignal, set, |_, _| std::future::ready(()));
-        } else {
-            self.run(reply, |ops| async move { done(ops.set_lock(request, false).await) });
+        let handle = Handle(lock.handle);
+        if !wait || request.mode.is_none() {
+            return self
+                .run(reply, |ops| async move { done(ops.set_lock(handle, lock.owner, request).await) });
         }
+        let Ok(permit) = self.lock_waits.clone().try_acquire_owned() else {
+            return reply.send(Err(Errno::NO_LOCKS));
+        };
+        let set = |ops: Arc<Ops>| async move {
+            let _permit = permit;
+            done(ops.set_lock_wait(handle, lock.owner, request).await)
+        };
+        // Dropped before the answer: what the process asks for next must not come before that.
+        let rest = |_, waiting| {
+            drop(waiting);
+            std::future::ready(())
+        };
+        self.interruptible(reply, pid, Ends::AnySignal, set, rest);
     }
 }
 
-fn request(node: u64, lock: Lock) -> Result<LockRequest> {
+fn number(kind: libc::c_int) -> u32 {
+    kind.cast_unsigned()
+}
+
+fn request(lock: Lock) -> Result<FlockRequest> {
     let mode = match lock.kind.cast_signed() {
-        kind if kind == number(None) => None,
-        kind if kind == number(Some(LockMode::Read)) => Some(LockMode::Read),
-        kind if kind == number(Some(LockMode::Write)) => Some(LockMode::Write),
+        libc::F_RDLCK => Some(Mode::Read),
+        libc::F_WRLCK => Some(Mode::Write),
+        libc::F_UNLCK => None,
         _ => return Err(Errno::INVALID),
     };
-    Ok(LockRequest {
-        fid: fid_of(node),
-        handle: Handle(lock.handle),
-        owner: lock.owner,
-        pid: lock.pid,
-        kind: if lock.flock { LockKind::Flock } else { LockKind::Posix },
-        mode,
-        start: lock.start,
-        end: lock.end,
-    })
-}
-
-/// The number of fcntl.h.
-fn number(mode: Option<LockMode>) -> i32 {
-    match mode {
-        None => libc::F_UNLCK,
-        Some(LockMode::Read) => libc::F_RDLCK,
-        Some(LockMode::Write) => libc::F_WRLCK,
-    }
+    let end = if lock.end >= NO_END { u64::MAX } else { lock.end };
+    let (kind, range) = match lock.flock {
+        true => (Kind::Flock, Some(Range::ALL)),
+        false => (Kind::Posix, Range::new(lock.start, end)),
+    };
+    Ok(FlockRequest { kind, range: range.ok_or(Errno::INVALID)?, mode, pid: lock.pid })
 }
 
 #[cfg(test)]
@@ -78,12 +105,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_and_modes_are_told_apart() {
-        let lock = Lock { handle: 3, owner: 9, start: 1, end: 2, kind: 1, pid: 4, flock: false };
-        let asked = request(1, lock).expect("a write lock");
-        assert_eq!((asked.kind, asked.mode), (LockKind::Posix, Some(LockMode::Write)));
-        let asked = request(1, Lock { kind: 2, flock: true, ..lock }).expect("an unlock");
-        assert_eq!((asked.kind, asked.mode), (LockKind::Flock, None));
-        assert_eq!(request(1, Lock { kind: 7, ..lock }).map(|_| ()), Err(Errno::INVALID));
+    fn the_kernel_s_locks_are_ours() {
+        let lock = Lock { handle: 1, owner: 2, start: 5, end: NO_END, kind: 1, pid: 7, flock: false };
+        let all = Range { start: 5, end: u64::MAX };
+        let asked = FlockRequest { kind: Kind::Posix, range: all, mode: Some(Mode::Write), pid: 7 };
+        assert_eq!(request(lock), Ok(asked));
+        let whole = FlockRequest { kind: Kind::Flock, range: Range::ALL, mode: None, pid: 7 };
+        assert_eq!(request(Lock { flock: true, kind: 2, ..lock }), Ok(whole));
+        assert_eq!(request(Lock { end: 4, ..lock }), Err(Errno::INVALID));
+        assert_eq!(request(Lock { kind: 3, ..lock }), Err(Errno::INVALID));
     }
 }

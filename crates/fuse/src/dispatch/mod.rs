@@ -17,6 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use client::Caller;
 use rt::Rt;
+use rt::sync::Semaphore;
 
 use crate::caller;
 use crate::engine::{Reply, Serve};
@@ -28,6 +29,8 @@ use crate::kernel::request::{Operation, Request};
 use crate::notify::Recent;
 use crate::ops::Ops;
 use told::{Keep, Teller};
+
+pub use locks::Locking;
 
 /// What regular files are opened with: past the page cache, which mappings alone use.
 const FILE_FLAGS: u32 = fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
@@ -41,6 +44,9 @@ pub struct Dispatcher {
     ops: Arc<Ops>,
     teller: Arc<Teller>,
     interrupts: Arc<Interrupts>,
+    locking: Locking,
+    /// Permits to wait for a lock.
+    lock_waits: Arc<Semaphore>,
 }
 
 /// What all requests have.
@@ -55,9 +61,10 @@ impl Dispatcher {
     /// Serves `ops` on `rt`. With `exclusive` no other client can reach the file system, so whatever changes went
     /// through this kernel, which may keep names and attributes. That a name is missing is never kept:
     /// `lfs setstripe` makes files past the kernel's directory cache.
-    pub fn new(rt: Rt, ops: Arc<Ops>, exclusive: bool, recent: Arc<Recent>) -> Dispatcher {
+    pub fn new(rt: Rt, ops: Arc<Ops>, exclusive: bool, recent: Arc<Recent>, locking: Locking) -> Dispatcher {
         let teller = Arc::new(Teller::new(Keep::all(exclusive), recent));
-        Dispatcher { rt, ops, teller, interrupts: Arc::default() }
+        let lock_waits = Arc::new(Semaphore::new(locks::WAITS_MAX));
+        Dispatcher { rt, ops, teller, interrupts: Arc::default(), locking, lock_waits }
     }
 
     /// Runs an operation that changes something, to its end, and answers with what it gives.
@@ -102,8 +109,9 @@ impl Dispatcher {
             match waiting.await {
                 Outcome::Done(result) => reply.send(result),
                 Outcome::Interrupted(operation) => {
+                    let rest = rest(ops, operation);
                     reply.send(Err(Errno::INTERRUPTED));
-                    rest(ops, operation).await;
+                    rest.await;
                 }
             }
         });
@@ -152,7 +160,7 @@ impl Serve for Dispatcher {
             Operation::Read(read) => self.read(asked, read),
             Operation::Write(write) => self.write(asked, write),
             Operation::Flush { handle, owner } => self.flush(asked, handle, owner),
-            Operation::Release { handle, owner, unlock, .. } => self.release(asked, handle, (owner, unlock)),
+            Operation::Release { handle, .. } => self.release(asked, handle),
             Operation::Fsync { handle, .. } => self.fsync(asked, handle),
             Operation::Allocate { handle, offset, len, mode } => {
                 self.allocate(asked, handle, offset, len, mode)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use client::{Client, Limits};
 use fuse::engine::Choice;
-use fuse::session::Options;
+use fuse::session::{Locking, Options};
 use proto::wire::messages::{Config, GetConfig};
 use proto::{ClientId, Code, TargetId, TargetKind};
 use rpc::{Hub, Keys, Role};
@@ -28,7 +28,7 @@ pub struct Arguments {
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
     /// Mount options with commas between, as in /etc/fstab: ro, nosuid, nodev, noexec, noatime, key=FILE,
-    /// fuse_engine=auto|uring|dev
+    /// flock, localflock, noflock, fuse_engine=auto|uring|dev
     #[arg(short, value_name = "OPTIONS", default_value = "")]
     options: String,
     /// The clients' key [default: /etc/weft/FSNAME.client.key]
@@ -74,6 +74,8 @@ pub struct MountOptions {
     pub key: Option<PathBuf>,
     /// How requests come from the kernel.
     engine: Option<Choice>,
+    /// Where file locks are.
+    locking: Locking,
     /// Others, which mount(8), systemd and Lustre's users know and which mean nothing here.
     ignored: Vec<String>,
 }
@@ -100,8 +102,6 @@ const IGNORED: &[&str] = &[
     "nouser",
     "group",
     "owner",
-    "flock",
-    "localflock",
     "lazystatfs",
     "user_xattr",
     "user_fid2path",
@@ -130,7 +130,9 @@ impl MountOptions {
                         "a mount cannot be changed while it is mounted yet; unmount it first",
                     ));
                 }
-                "noflock" => return Err(Failure::usage("option noflock is not available; leave it out")),
+                "flock" => options.locking = Locking::Shared,
+                "localflock" => options.locking = Locking::Local,
+                "noflock" => options.locking = Locking::Off,
                 _ => options.other(option, sloppy)?,
             }
         }
@@ -174,6 +176,7 @@ impl MountOptions {
             no_atime: self.no_atime,
             exclusive: false,
             engine,
+            locking: self.locking,
         })
     }
 
@@ -185,6 +188,8 @@ impl MountOptions {
             (self.no_dev, "nodev"),
             (self.no_exec, "noexec"),
             (self.no_atime, "noatime"),
+            (self.locking == Locking::Local, "localflock"),
+            (self.locking == Locking::Off, "noflock"),
         ];
         let engine = self.engine.map(|engine| format!("fuse_engine={engine}"));
         let flags = flags.iter().filter(|(on, _)| *on).map(|(_, name)| (*name).to_owned());
@@ -364,6 +369,9 @@ mod tests {
         assert_eq!(MountOptions::parse("", false).expect("none"), MountOptions::default());
         let engine = MountOptions::parse("ro,fuse_engine=uring", false).expect("an engine");
         assert_eq!(engine.to_text(), "ro,fuse_engine=uring");
+        let locking = |text| MountOptions::parse(text, false).expect("options").to_text();
+        assert_eq!((locking("flock").as_str(), locking("flock,localflock").as_str()), ("", "localflock"));
+        assert_eq!(locking("ro,noflock"), "ro,noflock");
         assert_eq!(MountOptions::parse("fuse_engine=fast", true).map_err(|failure| failure.status), Err(2));
         assert_eq!(MountOptions::parse("flok", false).map_err(|failure| failure.status), Err(2));
         assert!(MountOptions::parse("flok", true).is_ok());
