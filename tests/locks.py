@@ -17,6 +17,7 @@ import time
 
 F_GETLK, F_SETLK, F_SETLKW = 5, 6, 7
 F_OFD_SETLK = 37
+PR_SET_PDEATHSIG = 1
 R, W, U = 0, 1, 2
 LOCK_SH, LOCK_EX, LOCK_NB, LOCK_UN = 1, 2, 4, 8
 FLOCK = struct.Struct("hhxxxxqqixxxx")
@@ -91,6 +92,7 @@ class Worker:
         self.answers, answers = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             os.close(self.commands)
             os.close(self.answers)
             try:
@@ -224,7 +226,7 @@ class Side:
 
 
 def settled(worker):
-    """On a local file system: the answer, or None when it waits for good."""
+    """The answer, or None when it is asleep in the call; on a local file system it waits for good then."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         answer = worker.poll(0.0005)
@@ -525,8 +527,11 @@ class Random:
 
     def interrupt(self, who, on_mounts="EINTR"):
         for worker, wanted in ((self.local[who], "EINTR"), (self.weft[who], on_mounts)):
-            worker.signal(signal.SIGUSR1)
-            told = worker.poll(PATIENCE)
+            # A signal before the call would be none to the call.
+            told = settled(worker)
+            if told is None:
+                worker.signal(signal.SIGUSR1)
+                told = worker.poll(PATIENCE)
             assert told == wanted, f"a signal: {told}, not {wanted}"
 
     def closes_circle(self, who, command):

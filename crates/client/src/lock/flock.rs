@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use proto::lock::flock::{Kept, KeptLock, Kind, Mode, Place, Range};
@@ -19,6 +20,10 @@ use crate::{Client, Error, Handle, Result, Shared};
 
 /// Most outcomes that one request tells the MDT to forget.
 const KNOWN_MAX: usize = 1024;
+
+/// Time for the kernel to tell of the last close of a file, which it does after close(2) has returned. Who then finds
+/// the file locked by this mount itself looks again after it.
+const RELEASE_TIME: Duration = Duration::from_millis(2);
 
 /// A lock to set, change or take away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,10 +158,18 @@ impl Client {
     async fn lock(&self, handle: Handle, owner: u64, request: FlockRequest, wait: bool) -> Result<()> {
         let open = self.shared.handles.get(handle)?;
         let place = Place { fid: open.fid, kind: request.kind, owner };
-        self.shared.flocks.until_released(place.fid).await;
-        self.shared.flocks.until_undone(place).await;
-        let busy = Busy::new(&self.shared, place, request.mode.and(Some(handle)));
-        self.shared.request_lock(busy, request, wait).await
+        let ask = async || {
+            self.shared.flocks.until_released(place.fid).await;
+            self.shared.flocks.until_undone(place).await;
+            let busy = Busy::new(&self.shared, place, request.mode.and(Some(handle)));
+            self.shared.request_lock(busy, request, wait).await
+        };
+        let answer = ask().await;
+        if answer == Err(Error::Refused(Code::WouldBlock)) && self.shared.flocks.has_other(place) {
+            self.shared.rt.sleep(RELEASE_TIME).await;
+            return ask().await;
+        }
+        answer
     }
 
     /// A process has closed the file: its fcntl locks are gone, whatever they were set through. Costs nothing if it
@@ -212,6 +225,12 @@ impl Flocks {
             }
         }
         self.over.notify_waiters();
+    }
+
+    /// Whether another open file of this client has a flock on the file.
+    fn has_other(&self, place: Place) -> bool {
+        let all = Place { owner: 0, ..place }..=Place { owner: u64::MAX, ..place };
+        place.kind == Kind::Flock && self.inner.lock().through.range(all).any(|(other, _)| *other != place)
     }
 
     fn take_known(&self) -> Vec<u64> {
