@@ -48,7 +48,10 @@ impl Callbacks for CalledBack {
         let Some(shared) = self.shared.upgrade() else { return };
         match target.kind {
             TargetKind::Ost => shared.ranges_lost(target.index),
-            TargetKind::Mdt => shared.bits_lost(),
+            TargetKind::Mdt => {
+                shared.bits_lost();
+                shared.flocks_lost();
+            }
             TargetKind::Mgs => {}
         }
     }
@@ -58,7 +61,10 @@ impl Callbacks for CalledBack {
             let Some(shared) = self.shared.upgrade() else { return };
             match target.kind {
                 TargetKind::Ost => shared.restate_ranges(target.index, &restate).await,
-                TargetKind::Mdt => shared.bits_lost_now().await,
+                TargetKind::Mdt => {
+                    shared.restate_flocks(&restate).await;
+                    shared.bits_lost_now().await;
+                }
                 TargetKind::Mgs => {}
             }
         })

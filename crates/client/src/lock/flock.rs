@@ -11,8 +11,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use proto::lock::flock::{Kept, KeptLock, Kind, Mode, Place, Range};
 use proto::wire::messages as msg;
-use proto::wire::messages::{Flock, FlockCancel, FlockTest, FlockWait};
+use proto::wire::messages::{Flock, FlockCancel, FlockHeld, FlockTest, FlockWait, RestateFlocks};
 use proto::{Code, Fid};
+use rpc::Restate;
 use rt::sync::Notify;
 
 use crate::util::unless;
@@ -21,6 +22,8 @@ use crate::{Client, Error, Handle, Result, Shared};
 /// Most outcomes that one request tells the MDT to forget.
 const KNOWN_MAX: usize = 1024;
 
+/// Most locks of one message.
+const RESTATED_AT_ONCE: usize = 1024;
 /// Time for the kernel to tell of the last close of a file, which it does after close(2) has returned. Who then finds
 /// the file locked by this mount itself looks again after it.
 const RELEASE_TIME: Duration = Duration::from_millis(2);
@@ -277,6 +280,36 @@ impl Shared {
         }
     }
 
+    /// States the locks that this client has to an MDT that restarted.
+    pub(crate) async fn restate_flocks(&self, restate: &Restate) {
+        let held = self.flocks.inner.lock().kept.locks();
+        for some in held.chunks(RESTATED_AT_ONCE) {
+            let held = |lock: &KeptLock| FlockHeld {
+                fid: lock.place.fid,
+                owner: lock.place.owner,
+                pid: lock.pid,
+                kind: kind_number(lock.place.kind),
+                mode: mode_number(Some(lock.mode)),
+                start: lock.range.start,
+                end: lock.range.end,
+            };
+            let locks = some.iter().map(held).collect();
+            if let Err(error) = restate.call(RestateFlocks { locks }).await {
+                tracing::error!(%error, count = some.len(), "file locks are lost: the restarted MDT does not take them");
+            }
+        }
+    }
+
+    /// The MDT has forgotten this client.
+    pub(crate) fn flocks_lost(&self) {
+        let mut inner = self.flocks.inner.lock();
+        let count = inner.kept.locks().len();
+        inner.kept.clear();
+        if count > 0 {
+            tracing::error!(count, "file locks are lost: the MDT has given this client up");
+        }
+    }
+
     async fn unlock_all(self: &Arc<Self>, place: Place) -> Result<()> {
         self.flocks.until_undone(place).await;
         {
@@ -318,7 +351,6 @@ impl Shared {
                 start: range.start,
                 end: range.end,
                 wait: number,
-                restate: false,
                 known: self.flocks.take_known(),
             };
             let mut flocked = self.targets.mdt()?.call(flock).await?.reply;

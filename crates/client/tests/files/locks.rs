@@ -196,6 +196,42 @@ fn an_interrupted_wait_leaves_nothing() {
     assert!((10..50).contains(&granted), "{granted} of 58 came before the signal");
 }
 
+#[test]
+fn locks_outlive_a_restart_of_the_mdt() {
+    for seed in 0..8 {
+        let mut world = World::remote(seed, 1);
+        let (one, two) = (world.mount(), world.mount());
+        let (attr, a) = world.run(create(&one, b"f"));
+        let b = world.run(open(&two, &attr));
+        let (posix_wait, flock_wait) = world.run(async {
+            one.fsync(a).await.expect("the file is there after the crash");
+            one.set_lock(a, 1, posix(Some(Write), 0, 10)).await.expect("nobody has it");
+            one.set_lock(a, 1, posix(Some(Read), 3, 5)).await.expect("nobody has it");
+            one.set_lock(a, 2, whole(Some(Read))).await.expect("nobody has it");
+            two.set_lock(b, 1, posix(Some(Write), 20, 30)).await.expect("nobody has it");
+            let waits = (
+                wait(&world, &two, b, 1, posix(Some(Write), 0, 1)),
+                wait(&world, &two, b, 2, whole(Some(Write))),
+            );
+            world.hub.rt().sleep(SOON).await;
+            waits
+        });
+        world.restart_servers(1);
+        world.run(async {
+            let rt = world.hub.rt();
+            assert_eq!(two.set_lock(b, 3, posix(Some(Read), 0, 1)).await, BUSY);
+            two.set_lock(b, 3, posix(Some(Read), 3, 5)).await.expect("it is a lock to read");
+            assert_eq!(one.set_lock(a, 3, posix(Some(Read), 25, 26)).await, BUSY);
+            assert_eq!(two.set_lock(b, 3, whole(Some(Write))).await, BUSY);
+            rt.sleep(SOON).await;
+            one.set_lock(a, 1, posix(None, 0, 10)).await.expect("an unlock is not refused");
+            assert_eq!(rt.timeout(SOON, posix_wait).await, Some(Ok(Ok(()))), "who waited goes on waiting");
+            one.set_lock(a, 2, whole(None)).await.expect("an unlock is not refused");
+            assert_eq!(rt.timeout(SOON, flock_wait).await, Some(Ok(Ok(()))));
+        });
+    }
+}
+
 const BYTES: u64 = 16;
 
 /// Who has what, as the callers were told.

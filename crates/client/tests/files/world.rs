@@ -84,6 +84,28 @@ impl World {
         World { sim, hub, osts: vec![], mgs: vec![nid], _running: running }
     }
 
+    /// The power of the servers of [`World::remote`] fails and comes back.
+    pub fn restart_servers(&mut self, osts: u32) {
+        self.sim.crash("servers");
+        self._running.clear();
+        self.sim.restart("servers");
+        let servers = Hub::new(self.sim.rt("servers"), fsname(), keys());
+        let nid = self.mgs[0].clone();
+        self._running = self.sim.run(async {
+            servers.listen(&Addr(nid.socket_address())).await.expect("the port is free");
+            let mut running = Vec::new();
+            for target in targets(osts) {
+                let config = server::Config {
+                    path: target.to_string(),
+                    nids: vec![nid.clone()],
+                    server: "here".into(),
+                };
+                running.push(server::start(&servers, config).await.expect("a target starts again"));
+            }
+            running
+        });
+    }
+
     pub fn run<T>(&self, future: impl Future<Output = T>) -> T {
         self.sim.run(future)
     }

@@ -258,7 +258,6 @@ fn flock_requests() -> Vec<Request> {
             start: 4097,
             end: u64::MAX,
             wait: 12,
-            restate: true,
             known: vec![10, 11],
         }
         .into(),
@@ -271,6 +270,18 @@ fn flock_requests() -> Vec<Request> {
             mode: FLOCK_READ,
             start: 0,
             end: u64::MAX,
+        }
+        .into(),
+        RestateFlocks {
+            locks: vec![FlockHeld {
+                fid: fid(1),
+                owner: 0x6162_6364_6566_6768,
+                pid: 4711,
+                kind: FLOCK_POSIX,
+                mode: FLOCK_WRITE,
+                start: 4097,
+                end: u64::MAX,
+            }],
         }
         .into(),
     ]
@@ -412,6 +423,7 @@ fn flock_replies() -> Vec<(&'static str, Reply)> {
         ("FlockWait", Reply::FlockWait(Flocked { state: FLOCK_GRANTED, change: 0x7173 })),
         ("FlockCancel", Reply::FlockCancel(Flocked { state: FLOCK_CANCELLED, change: 0x7174 })),
         ("FlockTest", Reply::FlockTest(FlockFound { lock: Some(lock) })),
+        ("RestateFlocks", Reply::RestateFlocks(Done {})),
     ]
 }
 

@@ -202,6 +202,7 @@ impl Mdt {
             Request::FlockWait(request) => self.flock_wait(ctx, request).await,
             Request::FlockCancel(request) => self.flock_cancel(ctx, request),
             Request::FlockTest(request) => self.flock_test(ctx, request),
+            Request::RestateFlocks(request) => self.restate_flocks(ctx, request),
             Request::CancelBits(request) => self.cancel_bits(ctx, request),
             Request::FidToPath(request) => self.fid_to_path(request),
             Request::GetSequence(_) => self.get_sequence(ctx).await,

@@ -21,7 +21,7 @@ use super::{Done, Handler, Target, answered, keys};
 type Opened<S> = (Arc<Session<S>>, msg::Connected);
 
 /// Where a peer of the same process is.
-const PEER_LOCAL: &str = "0@lo";
+pub const PEER_LOCAL: &str = "0@lo";
 
 impl<H: Handler> Target<H> {
     pub(super) async fn connect(&self, peer: &Peer, connect: &msg::Connect) -> Answer {

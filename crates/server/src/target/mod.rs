@@ -31,6 +31,7 @@ use store::{Store, StoreError};
 pub use clients::{Backchannel, Called, Clients};
 #[cfg(test)]
 pub use clients::{CallbackAnswer, PATIENCE};
+pub use connect::PEER_LOCAL;
 pub use context::{Ctx, Done, Recorder, VERSION_OF_THIS, code_of};
 pub use recovery::Recovery;
 pub use session::Session;
@@ -271,8 +272,6 @@ impl<H: Handler> Target<H> {
                 }
                 // Who leaves is not kept waiting.
                 (None, Request::Disconnect(_)) => Ok(()),
-                // What a client had before the restart it has before anybody else asks for anything.
-                (None, Request::Flock(flock)) if flock.restate => Ok(()),
                 (None, _) => {
                     self.recovery.is_done(client);
                     self.recovery.until_over().await;

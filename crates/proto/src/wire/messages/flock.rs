@@ -52,8 +52,6 @@ wire_struct! {
         pub end: u64,
         /// Number under which the request waits if others are in its way, used once in the session; 0 for not at all.
         pub wait: u64,
-        /// The client had the lock before the target restarted; taken only while clients replay.
-        pub restate: bool,
         /// Requests whose outcome the client knows: the target need not remember them.
         pub known: Vec<u64>,
     }
@@ -127,5 +125,34 @@ wire_struct! {
         pub pid: u32,
         /// Whether it is a process of this client.
         pub own: bool,
+    }
+}
+
+wire_struct! {
+    /// States the locks again that the client had before the target restarted. Each is set unless somebody else has a
+    /// lock that does not allow it. Taken only while clients replay; stating twice does no harm.
+    pub struct RestateFlocks {
+        /// The locks.
+        pub locks: Vec<FlockHeld>,
+    }
+}
+
+wire_struct! {
+    /// A lock that a client has.
+    pub struct FlockHeld {
+        /// The file.
+        pub fid: Fid,
+        /// The client's name for the owner.
+        pub owner: u64,
+        /// The process that set it.
+        pub pid: u32,
+        /// [`FLOCK_POSIX`] or [`FLOCK_WHOLE`].
+        pub kind: u8,
+        /// [`FLOCK_READ`] or [`FLOCK_WRITE`].
+        pub mode: u8,
+        /// First byte.
+        pub start: u64,
+        /// Last byte.
+        pub end: u64,
     }
 }

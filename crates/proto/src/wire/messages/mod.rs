@@ -122,6 +122,7 @@ operations! {
     51 FlockWait(FlockWait) -> Flocked, false;
     52 FlockCancel(FlockCancel) -> Flocked, true;
     53 FlockTest(FlockTest) -> FlockFound, false;
+    54 RestateFlocks(RestateFlocks) -> Done, false;
 
     60 Write(Write) -> ObjectAttr, true;
     61 Read(Read) -> ReadDone, false;

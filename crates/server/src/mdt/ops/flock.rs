@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use proto::lock::flock::{Lock, Mode, Owner, Range, Refusal, State, WaitId};
 use proto::wire::Reply;
-use proto::wire::messages::{self as msg, Flock, FlockCancel, FlockTest, FlockWait, Flocked};
+use proto::wire::messages::{
+    self as msg, Flock, FlockCancel, FlockHeld, FlockTest, FlockWait, Flocked, RestateFlocks,
+};
 use proto::{Code, Fid};
 
 use crate::mdt::flocks::{Asked, kind};
 use crate::mdt::{Ctx, Mdt, Outcome};
-use crate::target::Done;
+use crate::target::{Done, PEER_LOCAL};
 
 /// How long a FlockWait is kept: a connection that says nothing for longer is taken for dead.
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -47,20 +49,32 @@ impl Mdt {
             msg::FLOCK_UNLOCK => (self.flocks.unlock(&said.lock(ctx, Mode::Read)?), 0),
             number => {
                 let lock = said.lock(ctx, mode(number)?)?;
-                match request.restate {
-                    // What was granted once is granted again before anybody else asks for anything.
-                    true if self.recovery.is_active() => {}
-                    true => return Err(Code::Invalid),
-                    false => drop(self.inode(fid)?),
-                }
+                self.inode(fid)?;
                 let number = request.wait;
-                let wait = (number != 0 && !request.restate).then_some(WaitId { session, number });
+                let wait = (number != 0).then_some(WaitId { session, number });
                 self.flocks.set(&lock, wait)?
             }
         };
         let mut flocked = flocked(Some(state));
         flocked.change = flocked.change.max(change);
         Ok(Done::unchanged(Reply::Flock(flocked)))
+    }
+
+    /// What was granted before a restart is granted again before anybody else asks for anything. A client of this
+    /// process is not waited for by others, and nothing of it comes late.
+    pub(in crate::mdt) fn restate_flocks(&self, ctx: &Ctx, request: &RestateFlocks) -> Outcome {
+        let local = ctx.session().resumed() && ctx.peer.from.as_ref() == PEER_LOCAL;
+        if !self.recovery.is_active() && !local {
+            return Err(Code::Invalid);
+        }
+        for held in &request.locks {
+            let FlockHeld { fid, owner, pid, kind, mode: number, start, end } = *held;
+            let lock = Said { fid, owner, pid, kind, start, end }.lock(ctx, mode(number)?)?;
+            if let (State::Refused(..), _) = self.flocks.set(&lock, None)? {
+                tracing::error!(%fid, client = %ctx.session().client(), "a file lock is lost: another client has it");
+            }
+        }
+        Ok(Done::unchanged(Reply::RestateFlocks(msg::Done {})))
     }
 
     pub(in crate::mdt) async fn flock_wait(&self, ctx: &Ctx<'_>, request: &FlockWait) -> Outcome {
@@ -136,7 +150,7 @@ mod tests {
     fn posix(fid: Fid, owner: u64, mode: u8, start: u64, end: u64) -> Flock {
         let pid = 100 + owner as u32;
         let end = end - 1;
-        Flock { fid, owner, pid, kind: FLOCK_POSIX, mode, start, end, wait: 0, restate: false, known: vec![] }
+        Flock { fid, owner, pid, kind: FLOCK_POSIX, mode, start, end, wait: 0, known: vec![] }
     }
 
     fn whole(fid: Fid, owner: u64, mode: u8) -> Flock {
@@ -316,11 +330,13 @@ mod tests {
             Flock { mode: 9, ..lock.clone() },
             Flock { end: 4, ..lock.clone() },
             Flock { kind: FLOCK_WHOLE, ..lock.clone() },
-            Flock { restate: true, ..lock.clone() },
         ];
         for request in nonsense {
             assert_eq!(a.call(request).err(), Some(Code::Invalid));
         }
+        let Flock { fid, owner, pid, kind, mode, start, end, .. } = lock;
+        let restated = RestateFlocks { locks: vec![FlockHeld { fid, owner, pid, kind, mode, start, end }] };
+        assert_eq!(a.call(restated).err(), Some(Code::Invalid), "the target has not restarted");
         assert!(a.call(Flock { fid: a.new_fid(), ..lock }).is_err(), "no such file");
         assert_eq!(world.target.handler().flocks.counts(), (0, 0));
     }
