@@ -101,6 +101,12 @@ impl Object {
         self.writes.len() + self.holders.iter().map(|of| of.reads.len()).sum::<usize>()
     }
 
+    /// Whether it has memory beside its own.
+    #[cfg(test)]
+    pub fn has_heap(&self) -> bool {
+        self.busy.is_some() || self.writes.has_heap() || self.holders.spilled()
+    }
+
     pub fn waiting(&self) -> usize {
         self.busy.as_ref().map_or(0, |busy| busy.waiting.len())
     }

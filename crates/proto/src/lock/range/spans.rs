@@ -28,6 +28,11 @@ impl Spans {
         self.spans.len()
     }
 
+    #[cfg(test)]
+    pub fn has_heap(&self) -> bool {
+        self.spans.spilled()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }

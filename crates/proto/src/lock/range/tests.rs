@@ -485,3 +485,12 @@ fn forgotten_contention_is_bounded() {
     world.table.fade(10 * SECOND);
     assert_eq!((world.table.objects(), world.table.ranges()), (0, 0));
 }
+
+#[test]
+fn what_one_client_holds_is_small() {
+    // An object that one client uses has no memory but its place in the table.
+    let mut world = World::new();
+    world.write(A, 0, 10);
+    assert!(world.table.objects.values().all(|object| !object.has_heap()));
+    assert!(size_of::<Object>() <= 256, "{} bytes", size_of::<Object>());
+}
