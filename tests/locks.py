@@ -532,7 +532,8 @@ class Random:
             if told is None:
                 worker.signal(signal.SIGUSR1)
                 told = worker.poll(PATIENCE)
-            assert told == wanted, f"a signal: {told}, not {wanted}"
+            where = worker.directory
+            assert told == wanted, f"a signal to {who} on {where}: {told}, not {wanted}"
 
     def closes_circle(self, who, command):
         """Whether the one that waits would wait for `who`, and `who` for it. The local kernel follows one of the locks in

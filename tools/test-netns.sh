@@ -98,6 +98,12 @@ t_names_seen_by_both() {
 
 t_basics_over_tcp() { python3 "$top/tests/basics.py" "$work/cl2"; }
 
+# flock and fcntl between the two mounts, against the local file system.
+t_locks() {
+  mkdir -p "$work/plain"
+  python3 "$top/tests/locks.py" "$work/cl1" "$work/cl2" "$work/plain" "${LOCK_OPS:-10000}"
+}
+
 # A stranger, a client's key in a server's place, and nonsense.
 t_security() {
   head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' > "$work/wrong.key"
@@ -149,7 +155,7 @@ serve oss2 "$work/ost2" "$work/ost3"
 mkdir -p "$work/cl1" "$work/cl2"
 check mount_cl1 mount_on cl1
 check mount_cl2 mount_on cl2
-for case in ${*:-write_read names_seen_by_both basics_over_tcp security used_index mount_weft oss_restart}; do
+for case in ${*:-write_read names_seen_by_both basics_over_tcp locks security used_index mount_weft oss_restart}; do
   check "$case" "t_$case"
   [ "$case" = write_read ] && grep 'bytes over' "$work/log" 
 done
