@@ -176,12 +176,11 @@ impl Mdt {
             Request::Lookup(request) => self.lookup(ctx, request),
             Request::Access(request) => self.access(request),
             Request::Create(request) => {
-                self.wait_for_osts(ops::create::kind(request).ok()).await;
-                self.create(ctx, request)
+                let kind = ops::create::kind(request).ok();
+                self.with_osts(kind, || self.create(ctx, request)).await
             }
             Request::CreateUnnamed(request) => {
-                self.wait_for_osts(Some(FileKind::File)).await;
-                self.create_unnamed(ctx, request)
+                self.with_osts(Some(FileKind::File), || self.create_unnamed(ctx, request)).await
             }
             Request::Open(request) => self.open_file(ctx, request),
             Request::Close(request) => self.close_file(ctx, request),

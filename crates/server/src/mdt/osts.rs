@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::RwLock;
 use proto::wire::messages::{Config, GetConfig};
-use proto::{ClientId, Code, Nid, TargetId, TargetKind, Transno};
+use proto::{ClientId, Nid, TargetId, TargetKind, Transno};
 use rpc::{Hub, Import, Role, RpcError};
 use rt::Rt;
 use rt::sync::Notify;
@@ -74,10 +74,21 @@ impl Osts {
         self.table.read().clone()
     }
 
-    /// The order stays as it is until the result is dropped; refused for the moment in which it changes.
-    pub fn ordered(&self) -> Result<impl Sized + '_, Code> {
-        let reordering = self.reordering.read();
-        if *reordering { Err(Code::TryAgain) } else { Ok(reordering) }
+    /// The order stays as it is until the result is dropped; `None` while it changes.
+    pub fn ordered(&self) -> Option<impl Sized + '_> {
+        Some(self.reordering.read()).filter(|reordering| !**reordering)
+    }
+
+    /// Waits until the order does not change any more.
+    pub async fn until_ordered(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if !*self.reordering.read() {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// The session with an OST; `None` if there is no such OST.
@@ -114,8 +125,12 @@ impl Osts {
             // A create with the old order must not come behind the new one in the log: if it were lost in a crash that
             // the new order survives, it would be replayed with that.
             *self.reordering.write() = true;
-            let transno = save_order(&self.store, &table.order)?;
-            self.store.committed(transno).await?;
+            let saved = self.make_durable(&table.order).await;
+            if saved.is_err() {
+                *self.reordering.write() = false;
+                self.changed.notify_waiters();
+            }
+            saved?;
         }
         let before = std::mem::replace(&mut *self.table.write(), Arc::new(table));
         *self.reordering.write() = false;
@@ -129,6 +144,11 @@ impl Osts {
         }
         self.changed.notify_waiters();
         Ok(())
+    }
+
+    async fn make_durable(&self, order: &Order) -> Result<(), StoreError> {
+        let transno = save_order(&self.store, order)?;
+        self.store.committed(transno).await
     }
 }
 

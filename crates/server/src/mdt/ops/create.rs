@@ -18,13 +18,31 @@ use crate::mdt::keep::KEEP_NAME;
 use crate::mdt::opens::Opener;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate, keys};
 
-/// How long a create waits for the first OST of a file system that has none yet.
-const OST_WAIT: Duration = Duration::from_secs(10);
+/// How long a create waits for the first OST of a file system that has none yet. On a bad network it takes a repetition or
+/// two until an OST is registered and the MDT knows.
+const OST_WAIT: Duration = Duration::from_secs(60);
 
 impl Mdt {
-    /// Waits for an OST if the new file needs one and there is none.
-    pub(in crate::mdt) async fn wait_for_osts(&self, kind: Option<FileKind>) {
-        if kind == Some(FileKind::File) && self.osts.table().order.is_empty() {
+    /// Makes a file of this kind. Whoever needs a layout waits for an OST if there is none, and while their order changes.
+    pub(in crate::mdt) async fn with_osts(
+        &self,
+        kind: Option<FileKind>,
+        make: impl FnOnce() -> Outcome,
+    ) -> Outcome {
+        if kind != Some(FileKind::File) {
+            return make();
+        }
+        self.wait_for_osts().await;
+        loop {
+            if let Some(_order) = self.osts.ordered() {
+                return make();
+            }
+            self.osts.until_ordered().await;
+        }
+    }
+
+    async fn wait_for_osts(&self) {
+        if self.osts.table().order.is_empty() {
             self.osts.wait_for_any(OST_WAIT).await;
         }
     }
@@ -63,7 +81,6 @@ impl Mdt {
     }
 
     fn create_new(&self, ctx: &Ctx, request: &Create) -> Outcome {
-        let _order = self.osts.ordered()?;
         let _inodes = self.locks.inodes(&[request.parent, request.fid]);
         let mut parent = self.living_dir(request.parent)?;
         let mut inode = self.new_inode(ctx, &Wanted::of(request)?, &parent)?;

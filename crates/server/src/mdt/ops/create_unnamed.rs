@@ -17,7 +17,6 @@ impl Mdt {
         if request.open & OPEN_WRITE == 0 {
             return Err(Code::Invalid);
         }
-        let _order = self.osts.ordered()?;
         let _inodes = self.locks.inodes(&[request.parent, request.fid]);
         let parent = self.living_dir(request.parent)?;
         let wanted = Wanted {
