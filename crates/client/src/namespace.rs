@@ -211,14 +211,14 @@ impl Client {
         Ok(())
     }
 
-    /// A page of a directory, behind `cookie`. With `plus`, entries carry attributes where these are the truth.
+    /// A page of a directory, behind `cookie`. With `plus`, the attributes of its files are fetched with it, for
+    /// [`Client::entry`].
     pub async fn read_dir(&self, fid: Fid, cookie: u64, plus: bool) -> Result<Page> {
         if let Some(kept) = self.shared.known_page(fid, cookie) {
-            let page = self.shared.page(fid, &kept, plus);
-            let known = page.entries.iter().filter(|entry| entry.told.is_some()).count();
+            let known = |entry: &&DirEntry| self.shared.known_entry(entry.fid).is_some();
             // If most attributes were called back meanwhile, one request brings them all again.
-            if !plus || known * 2 >= page.entries.len() {
-                return Ok(page);
+            if !plus || kept.entries.iter().filter(known).count() * 2 >= kept.entries.len() {
+                return Ok(Page::of(&kept));
             }
         }
         let asked = self.shared.inodes.ask();
@@ -230,7 +230,16 @@ impl Client {
             self.shared.learn_name(&asked, fid, name, entry.attr.fid);
         }
         self.shared.learn_page(&asked, fid, cookie, &page);
-        Ok(self.shared.page(fid, &page, plus))
+        Ok(Page::of(&page))
+    }
+
+    /// The file of an entry of `dir`, if it is known without asking anybody.
+    pub fn entry(&self, dir: Fid, entry: &PageEntry) -> Option<Told> {
+        let known = self.shared.known_entry(entry.fid)?;
+        let attr = known.attr.clone();
+        let exact =
+            attr.kind() != FileKind::File || attr.size_known && self.shared.files.find(entry.fid).is_none();
+        exact.then(|| self.shared.told(attr, Some((dir, &entry.name))))
     }
 }
 
@@ -256,8 +265,18 @@ pub struct PageEntry {
     pub fid: Fid,
     /// The kind's bits of its mode.
     pub mode: u32,
-    /// The file, if that was asked for and is known.
-    pub told: Option<Told>,
+}
+
+impl Page {
+    fn of(page: &DirPage) -> Page {
+        let entries = page.entries.iter().map(|entry| PageEntry {
+            cookie: entry.cookie,
+            name: entry.name.clone(),
+            fid: entry.fid,
+            mode: entry.mode,
+        });
+        Page { parent: page.parent, entries: entries.collect(), end: page.end }
+    }
 }
 
 impl Shared {
@@ -326,27 +345,5 @@ impl Shared {
             self.learn_name(&asked, parent, name, entry.attr.fid);
         }
         self.told(entry.attr, Some((parent, name)))
-    }
-
-    /// A page as it is told: with what is known of the files now.
-    fn page(&self, dir: Fid, page: &DirPage, plus: bool) -> Page {
-        let told = |entry: &DirEntry| {
-            if !plus {
-                return None;
-            }
-            let known = self.known_entry(entry.fid).or_else(|| entry.entry.clone().map(Arc::new))?;
-            let attr = known.attr.clone();
-            let exact =
-                attr.kind() != FileKind::File || attr.size_known && self.files.find(entry.fid).is_none();
-            exact.then(|| self.told(attr, Some((dir, &entry.name))))
-        };
-        let entries = page.entries.iter().map(|entry| PageEntry {
-            cookie: entry.cookie,
-            name: entry.name.clone(),
-            fid: entry.fid,
-            mode: entry.mode,
-            told: told(entry),
-        });
-        Page { parent: page.parent, entries: entries.collect(), end: page.end }
     }
 }

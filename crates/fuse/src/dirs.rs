@@ -36,6 +36,8 @@ pub struct Item<'a> {
     pub kind: FileKind,
     /// Name.
     pub name: &'a [u8],
+    /// The entry as the client knows it; none for `.` and `..`.
+    pub entry: Option<&'a DirEntry>,
 }
 
 /// Where to go on.
@@ -147,12 +149,13 @@ impl Dirs {
         page: &Page,
         emit: &mut dyn FnMut(Item<'_>) -> bool,
     ) {
-        let dot = Item { ino: this, offset: BEHIND_DOT, kind: FileKind::Dir, name: b"." };
+        let dot = Item { ino: this, offset: BEHIND_DOT, kind: FileKind::Dir, name: b".", entry: None };
         if offset < BEHIND_DOT && emit(dot) {
             return;
         }
         let above = page.page.parent.ino();
-        let dotdot = Item { ino: above, offset: BEHIND_DOTDOT, kind: FileKind::Dir, name: b".." };
+        let dotdot =
+            Item { ino: above, offset: BEHIND_DOTDOT, kind: FileKind::Dir, name: b"..", entry: None };
         if offset < BEHIND_DOTDOT && emit(dotdot) {
             return;
         }
@@ -169,6 +172,7 @@ impl Dirs {
                     offset,
                     kind: FileKind::from_mode(entry.mode).unwrap_or(FileKind::File),
                     name: entry.name.as_bytes(),
+                    entry: Some(entry),
                 };
                 if emit(item) {
                     return;
@@ -217,7 +221,6 @@ mod tests {
             name: Name::new(name.as_bytes().to_vec()).expect("a plain name"),
             fid: Fid { seq: 0x2_0000_0400, oid, ver: 0 },
             mode: 0o100_000,
-            told: None,
         }
     }
 

@@ -50,7 +50,7 @@ fn option_text(options: &Options) -> String {
         (true, if options.read_only { "ro" } else { "rw" }),
         (options.no_exec, "noexec"),
         (options.no_atime, "noatime"),
-        (options.exclusive, "default_permissions"),
+        (true, "default_permissions"),
         (others_are_permitted(), "allow_other"),
     ];
     let flags = flags.iter().filter(|(on, _)| *on).map(|(_, name)| (*name).to_owned());

@@ -30,6 +30,8 @@ use crate::ops::node_of;
 /// How long after an answer the kernel may still be about to make the inode that it tells of, which it cannot be told
 /// to forget before. It is a matter of the application's thread being scheduled.
 const SETTLING: Duration = Duration::from_millis(20);
+/// How often it is tried meanwhile.
+const SETTLING_TICK: Duration = Duration::from_micros(200);
 /// Files whose last answer is remembered; those that share a place are taken for each other.
 const RECENT: usize = 4096;
 
@@ -60,6 +62,13 @@ impl Recent {
     pub fn told(&self, fid: Fid) {
         if let Some(place) = self.place(fid) {
             place.store(self.now(), Ordering::Relaxed);
+        }
+    }
+
+    /// The kernel has dropped the inode: it is not about to make it.
+    pub fn dropped(&self, fid: Fid) {
+        if let Some(place) = self.place(fid) {
+            place.store(0, Ordering::Relaxed);
         }
     }
 
@@ -133,7 +142,7 @@ fn forget_names(kernel: &Kernel, recent: &Recent, jobs: Vec<Job<Names>>) {
         if unknown.is_empty() {
             break;
         }
-        std::thread::sleep(SETTLING / 4);
+        std::thread::sleep(SETTLING_TICK);
         unknown.retain(|fid| !kernel.forget_attributes(*fid));
     }
     for job in jobs {

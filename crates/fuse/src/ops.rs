@@ -7,12 +7,13 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use client::{
-    Allocation, AttrChange, Caller, Client, FlockRequest, FoundLock, Handle, OpenFlags, Seek, Told,
+    Allocation, AttrChange, Caller, Client, FlockRequest, FoundLock, Handle, OpenFlags, PageEntry, Pages,
+    Seek, Told,
 };
 use proto::acl::{XATTR_ACCESS, XATTR_DEFAULT};
 use proto::types::{MODE_SETGID, MODE_SETUID};
 use proto::wire::messages::Space;
-use proto::{Attr, Fid, FileKind, Ino};
+use proto::{Code, Fid, FileKind, Ino};
 
 use crate::caller;
 use crate::control::Status;
@@ -109,6 +110,11 @@ impl Ops {
         Ops { client, status, engine: OnceLock::new(), opens: Opens::default(), dirs: Dirs::default() }
     }
 
+    /// The kernel keeps copies, and `copies` has it forget them.
+    pub fn set_copies(&self, copies: Arc<dyn client::Copies>) {
+        self.client.set_copies(copies);
+    }
+
     /// Requests come from the kernel by `engine`.
     pub fn served_by(&self, engine: Kind) {
         // An engine is started once for each mount.
@@ -176,7 +182,12 @@ impl Ops {
         flags: i32,
     ) -> Result<(Told, Handle)> {
         let open = open_flags(flags);
-        let (attr, handle) = self.client.create(caller, parent, name, mode, open).await?;
+        let made = self.client.create(caller, parent, name, mode, open).await;
+        let (attr, handle) = match made {
+            // Somebody else made something that cannot be opened so, a symbolic link perhaps: the kernel looks again.
+            Err(client::Error::Refused(Code::Exists)) if !open.exclusive => return Err(Code::Stale.into()),
+            made => made?,
+        };
         self.opens.insert(handle, OpenFile::new(attr.fid, open.write, open.append, open.sync));
         Ok((attr, handle))
     }
@@ -188,7 +199,7 @@ impl Ops {
         dir: Fid,
         mode: u32,
         flags: i32,
-    ) -> Result<(Attr, Handle)> {
+    ) -> Result<(Told, Handle)> {
         let open = open_flags(flags);
         let (attr, handle) = self.client.create_unnamed(caller, dir, mode, open).await?;
         self.opens.insert(handle, OpenFile::new(attr.fid, open.write, open.append, open.sync));
@@ -235,10 +246,13 @@ impl Ops {
 
     /// Reads; short only at the end of the file. `fill`: the answer goes into the kernel's page cache, where it stays
     /// until the kernel is told to forget it.
-    pub async fn read(&self, handle: Handle, offset: u64, len: u32, fill: bool) -> Result<Vec<Bytes>> {
-        // Nothing protects what the kernel keeps yet, so both are the same.
-        let _ = fill;
+    pub async fn read(&self, handle: Handle, offset: u64, len: u32) -> Result<Vec<Bytes>> {
         Ok(self.client.read(handle, offset, len).await?)
+    }
+
+    /// Reads for the kernel's page cache.
+    pub async fn read_pages(&self, handle: Handle, offset: u64, len: u32) -> Result<Pages> {
+        Ok(self.client.read_pages(handle, offset, len).await?)
     }
 
     /// Whether a write may be dropped where it first waits, and then done again from the start.
@@ -264,6 +278,9 @@ impl Ops {
             self.kill_privileges(request.fid).await?;
             open.privileges_are_off();
         }
+        if request.cached {
+            return Ok(self.client.write_pages(request.handle, request.offset, data).await?);
+        }
         let written = self.client.write(request.handle, request.offset, data).await?;
         if request.flags & libc::O_DSYNC != 0 && !open.sync {
             self.client.fsync(request.handle).await?;
@@ -278,17 +295,24 @@ impl Ops {
             return Err(client::Error::BadHandle.into());
         }
         if let Some(handle) = self.opens.positional_writer(request.fid) {
-            return Ok(self.client.write(handle, request.offset, data).await?);
+            return self.write_through(handle, &request, data).await;
         }
-        let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+        let flags = OpenFlags { write: true, ..OpenFlags::default() };
         let handle = self.client.open(&caller::root(), request.fid, flags).await?;
-        let written = self.client.write(handle, request.offset, data).await;
+        let written = self.write_through(handle, &request, data).await;
         if let Some(unneeded) = self.opens.keep_spare(request.fid, handle) {
             let flushed = self.client.flush(unneeded).await;
             self.client.release(unneeded).await;
             flushed?;
         }
-        Ok(written?)
+        written
+    }
+
+    async fn write_through(&self, handle: Handle, request: &WriteRequest, data: &[u8]) -> Result<u32> {
+        Ok(match request.cached {
+            true => self.client.write_pages(handle, request.offset, data).await?,
+            false => self.client.write(handle, request.offset, data).await?,
+        })
     }
 
     /// Takes the set-user-id bit, and the set-group-id bit of an executable, away.
@@ -403,25 +427,30 @@ impl Ops {
         &self,
         fid: Fid,
         handle: Handle,
-        offset: u64,
+        (offset, plus): (u64, bool),
         emit: &mut (dyn FnMut(Item<'_>) -> bool + Send),
     ) -> Result<()> {
         self.client.accessed(handle);
         let (position, kept) = self.dirs.find(handle, offset);
         let mut page = match kept {
             Some(page) => page,
-            None => self.page(fid, position.cookie).await?,
+            None => self.page(fid, position.cookie, plus).await?,
         };
         while let Some(cookie) = page.next(&position) {
-            page = self.page(fid, cookie).await?;
+            page = self.page(fid, cookie, plus).await?;
         }
         self.dirs.keep(handle, &page);
         self.dirs.emit(handle, fid.ino(), offset, &position, &page, emit);
         Ok(())
     }
 
-    async fn page(&self, fid: Fid, cookie: u64) -> Result<Arc<Page>> {
-        Ok(Arc::new(Page::new(cookie, self.client.read_dir(fid, cookie, false).await?)))
+    /// The file of an entry, if it is known without asking anybody.
+    pub fn entry(&self, dir: Fid, entry: &PageEntry) -> Option<Told> {
+        self.client.entry(dir, entry)
+    }
+
+    async fn page(&self, fid: Fid, cookie: u64, plus: bool) -> Result<Arc<Page>> {
+        Ok(Arc::new(Page::new(cookie, self.client.read_dir(fid, cookie, plus).await?)))
     }
 
     /// Closes a directory.

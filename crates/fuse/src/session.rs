@@ -7,7 +7,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use client::Copies;
 use rt::Rt;
 use rt::sync::oneshot;
 use rustix::io::Errno as OsErrno;
@@ -41,9 +40,6 @@ pub struct Options {
     pub no_exec: bool,
     /// Access times are not kept.
     pub no_atime: bool,
-    /// No other client can reach the file system: the kernel may keep names and attributes, and checks permissions
-    /// on what it keeps.
-    pub exclusive: bool,
     /// How requests come from the kernel.
     pub engine: Choice,
     /// Where file locks are.
@@ -88,15 +84,9 @@ pub enum MountError {
 pub struct Mounted {
     path: PathBuf,
     ended: oneshot::Receiver<io::Result<()>>,
-    copies: Arc<Notifier>,
 }
 
 impl Mounted {
-    /// What the kernel keeps of what it was told.
-    pub fn copies(&self) -> Arc<dyn Copies> {
-        self.copies.clone()
-    }
-
     /// Waits until the file system was unmounted, by whomever.
     pub async fn ended(&mut self) -> io::Result<()> {
         (&mut self.ended).await.unwrap_or(Ok(()))
@@ -127,10 +117,8 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
         false => helper::mount(path, options)?,
     };
     let recent = Arc::new(Recent::default());
-    // The kernel's own locks are enough where nobody else can have any.
-    let alone = options.exclusive && options.locking == Locking::Shared;
-    let locking = if alone { Locking::Local } else { options.locking };
-    let dispatcher = Dispatcher::new(rt, ops.clone(), options.exclusive, recent.clone(), locking);
+    let locking = options.locking;
+    let dispatcher = Arc::new(Dispatcher::new(rt, ops.clone(), recent.clone(), locking));
     let (sender, ended) = oneshot::channel();
     let on_end = move |result| {
         // Nobody waits any more if the process is about to end.
@@ -145,15 +133,19 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
     let ends = Ends { abort: Box::new(abort), on_end: Box::new(on_end) };
     let Offers { locks, acl } = ops.offers();
     let locks = locks && locking != Locking::Local;
-    let wish = Wish { locks, acl, ..Wish::default() };
+    let wish = Wish { locks, acl, readdirplus: true, ..Wish::default() };
     let device = Arc::new(device);
-    let started = engine::start(&device, options.engine, wish, Arc::new(dispatcher), ends);
-    let started =
-        started.and_then(|(kind, agreed)| Ok((kind, Notifier::start(device, agreed.has_epoch(), recent)?)));
+    let started = engine::start(&device, options.engine, wish, dispatcher.clone(), ends);
+    let started = started.and_then(|(kind, agreed)| {
+        let names = agreed.has_epoch();
+        Ok((kind, names, Notifier::start(device, names, recent)?))
+    });
     match started {
-        Ok((engine, notifier)) => {
+        Ok((engine, names, notifier)) => {
             ops.served_by(engine);
-            Ok(Mounted { path: path.to_owned(), ended, copies: Arc::new(notifier) })
+            ops.set_copies(Arc::new(notifier));
+            dispatcher.may_keep(names);
+            Ok(Mounted { path: path.to_owned(), ended })
         }
         Err(error) => {
             // The kernel and this process do not understand each other: the mount would hang.
@@ -185,8 +177,10 @@ fn mount_directly(device: &OwnedFd, path: &Path, options: &Options) -> Result<bo
         (options.no_atime, MountFlags::NOATIME),
     ];
     let flags = flags.iter().filter(|(on, _)| *on).fold(MountFlags::empty(), |all, (_, flag)| all | *flag);
-    let check = if options.exclusive { ",default_permissions" } else { "" };
-    let data = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other{check}", device.as_raw_fd());
+    let data = format!(
+        "fd={},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions",
+        device.as_raw_fd()
+    );
     let data = CString::new(data).expect("the text has no NUL");
     let kind = format!("fuse.{SUBTYPE}");
     match rustix::mount::mount(options.source.as_str(), path, kind, flags, Some(data.as_c_str())) {

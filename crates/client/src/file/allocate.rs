@@ -8,7 +8,7 @@ use proto::wire::messages::{AllocateObject, ObjectAttr, SetAttr};
 use proto::{Code, Layout, Timestamp};
 
 use super::table::{FileRef, OpenFile};
-use crate::lock::{needs_of, surely};
+use crate::lock::{Pages as Locking, needs_of, surely};
 use crate::namespace::no_change;
 use crate::util::join_all;
 use crate::{Allocation, Client, Error, Handle, Result, Shared};
@@ -58,7 +58,7 @@ impl Shared {
         self.drop_privileges(open, time).await?;
         let _alone = file.alone().await?;
         let needs = surely(needs_of(&layout, range.start, range.end - range.start));
-        let _pins = self.pin(file.fid, &layout, &needs, true, false).await?;
+        let _pins = self.pin(file.fid, &layout, &needs, true, Locking::No).await?;
         // A hole does not change the size: what only the cache has beyond the objects' end must arrive first.
         self.flush_file(file).await;
         file.inner.lock().untold = true;
@@ -91,7 +91,7 @@ impl Shared {
         let _alone = file.alone().await?;
         let layout = self.placed(file).await?;
         let needs = surely(needs_of(&layout, range.start, range.end - range.start));
-        let _pins = self.pin(file.fid, &layout, &needs, true, false).await?;
+        let _pins = self.pin(file.fid, &layout, &needs, true, Locking::No).await?;
         self.flush_file(file).await;
         let size = self.true_size(file, &layout).await?;
         let range = range.start..range.end.min(size);

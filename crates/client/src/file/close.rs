@@ -14,6 +14,7 @@ use rt::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::table::{FileRef, OpenFile};
 use crate::io::Sum;
+use crate::lock::whole;
 use crate::util::join_all;
 use crate::{Result, Shared};
 
@@ -60,10 +61,10 @@ impl Closer {
 }
 
 /// Whether a read at `now` is to be noted: relatime.
-fn is_atime_due(open: &OpenFile, now: Timestamp) -> bool {
+fn is_atime_due(open: &OpenFile, cached: bool, now: Timestamp) -> bool {
     let attr = &open.attr;
     let old = now.secs - attr.atime.secs >= ATIME_AGE_MAX_SECS;
-    let read = open.read.load(Ordering::Relaxed) && !open.flags.no_atime;
+    let read = (open.read.load(Ordering::Relaxed) || cached) && !open.flags.no_atime;
     read && (old || attr.atime <= attr.mtime || attr.atime <= attr.ctime)
 }
 
@@ -72,7 +73,10 @@ impl Shared {
     pub(crate) async fn close(self: &Arc<Self>, open: Arc<OpenFile>) {
         let Some(permit) = self.closer.permit().await else { return };
         let now = self.time();
-        let atime = is_atime_due(&open, now).then_some(now);
+        // What the kernel's page cache gives is read without a call.
+        let layout = open.file.as_ref().filter(|_| !open.flags.write).and_then(|file| file.layout().ok());
+        let cached = layout.is_some_and(|layout| self.kernel_has(&layout, &whole(&layout)));
+        let atime = is_atime_due(&open, cached, now).then_some(now);
         if self.stays_open(&open, atime.is_some()) {
             return;
         }

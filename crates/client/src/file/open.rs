@@ -113,7 +113,7 @@ impl Client {
         dir: Fid,
         mode: u32,
         flags: OpenFlags,
-    ) -> Result<(Attr, Handle)> {
+    ) -> Result<(Answer, Handle)> {
         let time = self.shared.time();
         let create = |fid, cred| CreateUnnamed {
             parent: dir,
@@ -137,7 +137,7 @@ impl Client {
             reopened: false,
         };
         // Nobody else can ever have written to it.
-        Ok((Attr { size: 0, blocks: 0, ..attr }, self.shared.opened(caller, told, flags)))
+        Ok((Answer::once(Attr { size: 0, blocks: 0, ..attr }), self.shared.opened(caller, told, flags)))
     }
 
     /// Opens a regular file.

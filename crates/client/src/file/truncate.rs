@@ -8,6 +8,7 @@ use proto::{Attr, Code, Layout, Timestamp};
 
 use super::table::{FileRef, OpenFile};
 use crate::io::{Sum, merge};
+use crate::lock::Pages as Locking;
 use crate::lock::beyond;
 use crate::util::join_all;
 use crate::{Caller, Error, Result, Shared};
@@ -41,7 +42,7 @@ impl Shared {
                 inner.reopened = inner.reopened.max(answered.transno);
             }
             let layout = self.placed(&file).await?;
-            let _pins = self.pin(file.fid, &layout, &beyond(&layout, size), true, false).await?;
+            let _pins = self.pin(file.fid, &layout, &beyond(&layout, size), true, Locking::No).await?;
             self.forget(&file, |stripe| (layout.object_size(stripe, size), u64::MAX)).await;
             file.inner.lock().untold = true;
             let objects = self.set_object_sizes(&file, &layout, size, time).await?;

@@ -10,7 +10,7 @@ use proto::wire::messages::CopyObject;
 use proto::{Code, Layout, Timestamp};
 
 use crate::file::FileState;
-use crate::lock::{Pins, needs_of, surely};
+use crate::lock::{Pages as Locking, Pins, needs_of, surely};
 use crate::util::join_all;
 use crate::{Client, Error, Handle, Result, Shared};
 
@@ -102,13 +102,13 @@ impl Shared {
             let start = from_offset.min(to_offset);
             let end = from_offset.max(to_offset).saturating_add(len);
             let needs = surely(needs_of(to.layout, start, end - start));
-            let pins = self.pin(to.file.fid, to.layout, &needs, true, false).await?;
+            let pins = self.pin(to.file.fid, to.layout, &needs, true, Locking::No).await?;
             return Ok([pins, Pins::default()]);
         }
         let source = surely(needs_of(from.layout, from_offset, len));
         let target = surely(needs_of(to.layout, to_offset, len));
-        let read = || self.pin(from.file.fid, from.layout, &source, false, false);
-        let write = || self.pin(to.file.fid, to.layout, &target, true, false);
+        let read = || self.pin(from.file.fid, from.layout, &source, false, Locking::No);
+        let write = || self.pin(to.file.fid, to.layout, &target, true, Locking::No);
         if from.layout.id < to.layout.id {
             let first = read().await?;
             return Ok([first, write().await?]);

@@ -10,7 +10,7 @@ use proto::{Code, Layout};
 
 use super::objects::{NO_OBJECT, Sum};
 use crate::file::FileState;
-use crate::lock::{Pins, needs_of};
+use crate::lock::{Pages as Locking, Pins, needs_of, surely};
 use crate::util::join_all;
 use crate::{Client, Error, Forget, Handle, Result, Shared};
 
@@ -57,7 +57,7 @@ impl Client {
         open.read.store(true, Ordering::Relaxed);
         let Ok(layout) = file.layout() else { return Ok(Vec::new()) };
         let needs = needs_of(&layout, offset, u64::from(len));
-        let pins = self.shared.pin(file.fid, &layout, &needs, false, false).await?;
+        let pins = self.shared.pin(file.fid, &layout, &needs, false, Locking::No).await?;
         self.shared.read_file(file, &layout, (offset, u64::from(len)), &pins).await
     }
 
@@ -67,10 +67,11 @@ impl Client {
         let file = open.file()?;
         open.read.store(true, Ordering::Relaxed);
         let Ok(layout) = file.layout() else { return Ok(Pages::default()) };
-        let needs = needs_of(&layout, offset, u64::from(len));
+        // What the kernel keeps has to be protected: so it asks for more than an OST would leave without a lock.
+        let needs = surely(needs_of(&layout, offset, u64::from(len)));
         // A write to a mapped page makes no call: where one may come, the page is filled to be written.
         let write = file.inner.lock().mapped_writers > 0;
-        let pins = self.shared.pin(file.fid, &layout, &needs, write, true).await?;
+        let pins = self.shared.pin(file.fid, &layout, &needs, write, Locking::Fill).await?;
         let slices = self.shared.read_file(file, &layout, (offset, u64::from(len)), &pins).await?;
         let again = (!pins.is_complete()).then(|| Again {
             shared: self.shared.clone(),
@@ -163,7 +164,11 @@ impl Shared {
 
     async fn read_object(&self, layout: &Layout, ask: Ask, locked: bool) -> Result<Given> {
         let target = self.targets.ost(layout.osts[ask.stripe as usize]).await?;
-        let _permit = target.reads.acquire().await.map_err(|_| Error::Closed)?;
+        // What the OST locks waits for others, and must not keep out what does not.
+        let _permit = match locked {
+            true => None,
+            false => Some(target.reads.acquire().await.map_err(|_| Error::Closed)?),
+        };
         let object = layout.object(ask.stripe);
         let len = u32::try_from(ask.len).map_err(|_| Error::Refused(Code::Invalid))?;
         match target.call(Read { object, offset: ask.offset, len, locked }).await {

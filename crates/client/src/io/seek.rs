@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proto::wire::messages::{Entry, GetAttr, SeekObject, Sought};
 use proto::{Code, Fid, Layout};
 
+use crate::lock::Pages as Locking;
 use crate::lock::beyond;
 use crate::util::join_all;
 use crate::{Client, Error, Result, Seek, Shared};
@@ -27,7 +28,8 @@ impl Client {
             (Some(layout), what) => {
                 let layout = Arc::new(layout);
                 // What other clients have not written yet has no place in an object either.
-                let _pins = self.shared.pin(fid, &layout, &beyond(&layout, offset), false, false).await?;
+                let _pins =
+                    self.shared.pin(fid, &layout, &beyond(&layout, offset), false, Locking::No).await?;
                 self.shared.seek_objects(&layout, offset, size, what).await
             }
             (None, Seek::Data) => Ok(Some(offset)),

@@ -75,22 +75,23 @@ impl Shared {
         join_all(writes).await
     }
 
-    /// Writes one piece under a lock that the OST takes for it: several clients want the same bytes.
+    /// Writes one piece past the cache; `locked`: under a lock that the OST takes for it, for several clients want the
+    /// same bytes.
     pub(crate) async fn write_now(
         self: &Arc<Self>,
         file: &Arc<FileState>,
         layout: &Layout,
         (stripe, offset): (u32, u64),
         data: &[u8],
-        time: Timestamp,
+        (time, locked): (Timestamp, bool),
     ) -> Result<()> {
         // What was written before must not arrive later.
         self.flush_range(file.fid, stripe, offset, offset.saturating_add(data.len() as u64)).await;
         self.placed(file).await?;
         let ost = *layout.osts.get(stripe as usize).ok_or(Error::Refused(Code::Io))?;
         let target = self.targets.ost(ost).await?;
-        let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
-        let write = Write { object: layout.object(stripe), offset, time, locked: true };
+        // Without a permit: it waits for others, who may wait for a write of ours that needs one.
+        let write = Write { object: layout.object(stripe), offset, time, locked };
         let answered = target.call_bulk(write, vec![Bytes::copy_from_slice(data)]).await?;
         let mut inner = file.inner.lock();
         inner.untold = true;

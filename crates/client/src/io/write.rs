@@ -12,7 +12,7 @@ use proto::{Code, Layout, Timestamp};
 use super::cache::{Cache, Piece};
 use super::memory::Buffer;
 use crate::file::{FileState, OpenFile};
-use crate::lock::{Pins, needs_of, whole};
+use crate::lock::{Pages as Locking, Pins, needs_of, whole};
 use crate::namespace::no_change;
 use crate::{Client, Error, Forget, Handle, Result, Shared};
 
@@ -41,13 +41,13 @@ impl Client {
         let layout = file.layout()?;
         if open.flags.append {
             let _alone = file.alone().await?;
-            let pins = self.shared.pin(file.fid, &layout, &whole(&layout), true, false).await?;
+            let pins = self.shared.pin(file.fid, &layout, &whole(&layout), true, Locking::No).await?;
             let end = self.shared.true_size(file, &layout).await?;
             self.shared.store_direct(file, &layout, (end, data), time, &pins).await?;
         } else {
             let _shared = file.shared().await?;
             let needs = needs_of(&layout, offset, u64::from(len));
-            let pins = self.shared.pin(file.fid, &layout, &needs, true, false).await?;
+            let pins = self.shared.pin(file.fid, &layout, &needs, true, Locking::No).await?;
             self.shared.store_direct(file, &layout, (offset, data), time, &pins).await?;
         }
         if open.flags.sync {
@@ -69,8 +69,13 @@ impl Client {
         let time = self.shared.time();
         let layout = file.layout()?;
         let needs = needs_of(&layout, offset, u64::from(len));
-        let pins = self.shared.pin(file.fid, &layout, &needs, true, true).await?;
-        self.shared.store(file, &layout, (offset, data), time, &pins).await?;
+        let pins = self.shared.pin(file.fid, &layout, &needs, true, Locking::WriteBack).await?;
+        if pins.unlocked {
+            // Never, but for a mapping that outlived what its pages were filled under: it must not be lost.
+            self.shared.write_unlocked(file, &layout, (offset, data), time).await?;
+        } else {
+            self.shared.store(file, &layout, (offset, data), time, &pins).await?;
+        }
         Ok(len)
     }
 }
@@ -95,6 +100,24 @@ impl Shared {
         Ok(())
     }
 
+    /// Writes pages that no lock covers any more, at once and past the cache.
+    async fn write_unlocked(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        layout: &Layout,
+        (offset, data): (u64, &[u8]),
+        time: Timestamp,
+    ) -> Result<()> {
+        let mut rest = data;
+        for run in layout.runs(offset, data.len() as u64) {
+            let (piece, behind) = rest.split_at(run.len as usize);
+            let place = (run.stripe, run.object_offset);
+            self.write_now(file, layout, place, piece, (time, false)).await?;
+            rest = behind;
+        }
+        Ok(())
+    }
+
     /// Puts `data` into the cache of `file` at `offset`, and sends the chunks that it fills.
     pub(crate) async fn store(
         self: &Arc<Self>,
@@ -114,7 +137,7 @@ impl Shared {
                 let len = left.min(self.chunk_bytes - at % self.chunk_bytes);
                 let (piece, behind) = rest.split_at(len as usize);
                 if pins.is_contended(run.stripe) {
-                    self.write_now(file, layout, (run.stripe, at), piece, time).await?;
+                    self.write_now(file, layout, (run.stripe, at), piece, (time, true)).await?;
                 } else {
                     self.store_piece(file, (run.stripe, at), piece, time).await?;
                 }

@@ -27,7 +27,25 @@ pub(super) struct Want {
     /// Whether it will be changed.
     pub(super) write: bool,
     /// Whether the kernel holds pages locked for it.
-    pub(super) kernel: bool,
+    pub(super) pages: Pages,
+}
+
+/// Whether an operation is one of the kernel's page cache, which holds its pages locked until it has the answer. A
+/// callback may be waiting for just those pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pages {
+    /// It is an application's.
+    No,
+    /// Pages are filled.
+    Fill,
+    /// Pages that were changed through a mapping are written back: they were filled under a lock that covers them.
+    WriteBack,
+}
+
+impl Want {
+    fn is_kernel(&self) -> bool {
+        self.pages != Pages::No
+    }
 }
 
 /// How far an operation is.
@@ -130,12 +148,15 @@ impl Held {
             overlap(range, (leaving.start, leaving.end)) && (want.write || !leaving.keep_read)
         };
         if self.ranges.covers(want.start, want.end, want.write) {
-            let waits = !want.kernel && self.leaving.iter().any(blocked);
+            let waits = !want.is_kernel() && self.leaving.iter().any(blocked);
             return if waits { Progress::Wait } else { Progress::Pinned };
+        }
+        if want.pages == Pages::WriteBack {
+            return Progress::Unlocked;
         }
         if self.leaving.iter().any(|leaving| overlap(range, (leaving.start, leaving.end))) {
             // A range must not be asked for again before it was given back: the two would not be told apart.
-            return if want.kernel { Progress::Unlocked } else { Progress::Wait };
+            return if want.is_kernel() { Progress::Unlocked } else { Progress::Wait };
         }
         let asked = |ask: &Want| ask.start <= want.start && ask.end >= want.end && (ask.write || !want.write);
         if self.asking.iter().any(|(_, ask)| asked(ask)) { Progress::Wait } else { Progress::Ask }
@@ -194,7 +215,7 @@ impl Held {
         if user.state == Progress::Pinned {
             self.note_used(user.want.start, user.want.end);
         }
-        self.by_kernel += u64::from(user.want.kernel);
+        self.by_kernel += u64::from(user.want.is_kernel());
     }
 
     /// How often the kernel filled its cache or wrote back so far.
@@ -256,6 +277,8 @@ impl Held {
             }
         }
         self.leaving.push(leaving);
+        // Whoever waits and holds pages locked that this callback waits for has to go on without a lock.
+        self.settle();
         Some(Some(leaving))
     }
 
@@ -263,7 +286,7 @@ impl Held {
     pub(super) fn is_used(&self, leaving: &Leaving, kernel_too: bool) -> bool {
         self.users.values().any(|user| {
             user.state == Progress::Pinned
-                && (kernel_too || !user.want.kernel)
+                && (kernel_too || !user.want.is_kernel())
                 && (user.want.write || !leaving.keep_read)
                 && overlap((user.want.start, user.want.end), (leaving.start, leaving.end))
         })
@@ -339,7 +362,7 @@ mod tests {
     }
 
     fn want(start: u64, end: u64, write: bool) -> Want {
-        Want { start, end, write, kernel: false }
+        Want { start, end, write, pages: Pages::No }
     }
 
     fn leaving(start: u64, end: u64) -> Leaving {
@@ -393,13 +416,24 @@ mod tests {
         let ask = held.ask(want(0, 4096, false));
         held.granted(ask, (0, 4096), false, 1);
         let back = held.call_back(leaving(0, 4096), 1, false).flatten().expect("it is held");
-        let fill = Want { kernel: true, ..want(0, 4096, false) };
+        let fill = Want { pages: Pages::Fill, ..want(0, 4096, false) };
         let (user, progress) = start(&mut held, fill);
         assert_eq!(progress, Progress::Pinned);
         assert!(held.is_used(&back, true) && !held.is_used(&back, false));
+        // One that waits for more than is held cannot wait any longer: its pages are what the callback waits for.
+        let wide = Want { end: 8192, ..fill };
+        assert_eq!(start(&mut held, wide).1, Progress::Unlocked);
         held.done(user);
         held.gave_back(&back);
         assert_eq!(start(&mut held, fill).1, Progress::Ask);
+        let ask = held.ask(want(0, 4096, false));
+        held.granted(ask, (0, 4096), false, 2);
+        let (waiting, progress) = start(&mut held, wide);
+        assert_eq!(progress, Progress::Ask);
+        held.call_back(leaving(0, 4096), 2, false).flatten().expect("it is held");
+        assert_eq!(held.look(waiting), Progress::Unlocked);
+        let back = Want { pages: Pages::WriteBack, ..want(8192, 12288, true) };
+        assert_eq!(start(&mut held, back).1, Progress::Unlocked, "a write-back waits for nobody");
     }
 
     #[test]

@@ -12,5 +12,6 @@ mod ranges;
 mod tokens;
 
 pub(crate) use callbacks::CalledBack;
+pub(crate) use held::Pages;
 pub(crate) use needs::{beyond, needs_of, surely, whole};
 pub(crate) use tokens::{Locks, Pins};

@@ -9,7 +9,7 @@ use proto::wire::messages::{CancelRanges, Enqueue, ObjectRange, RangeRevoked, Re
 use proto::{Code, Fid, Layout, ObjectId};
 use rt::sync::Notify;
 
-use super::held::{Held, Leaving, Progress, Want};
+use super::held::{Held, Leaving, Pages, Progress, Want};
 use super::needs::Need;
 use crate::{Error, Forget, Result, Shared};
 
@@ -194,23 +194,23 @@ impl Shard {
 
 impl Shared {
     /// Pins `needs` of a file, which are in the order of their stripes: everybody takes them in one order, so that
-    /// nobody waits in a circle. `kernel`: the kernel holds the pages locked meanwhile.
+    /// nobody waits in a circle.
     pub(crate) async fn pin(
         self: &Arc<Self>,
         fid: Fid,
         layout: &Arc<Layout>,
         needs: &[Need],
         write: bool,
-        kernel: bool,
+        pages: Pages,
     ) -> Result<Pins> {
         let mut pins = Pins::default();
         for need in needs {
-            let want = Want { start: need.start, end: need.end, write, kernel };
+            let want = Want { start: need.start, end: need.end, write, pages };
             let (object, leaver) = self.locks.get(layout.object(need.stripe), fid, layout);
             if let Some(leaver) = leaver {
                 self.leave(leaver);
             }
-            if kernel && !write {
+            if pages == Pages::Fill {
                 object.kernel_end.fetch_max(need.end, Ordering::Relaxed);
             }
             let user = object.held.lock().want(want);
@@ -309,6 +309,7 @@ impl Shared {
         let leaving = loop {
             let changed = object.changed.notified();
             let found = object.held.lock().call_back(asked, number, trim);
+            object.changed.notify_waiters();
             match found {
                 None => return nothing,
                 Some(Some(leaving)) => break leaving,

@@ -5,12 +5,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use client::Handle;
+use client::{Fill, Handle};
 
-use super::{Asked, Dispatcher, FILE_FLAGS, done, owned, told};
+use super::{Asked, Dispatcher, done, owned, told};
 use crate::errno::Errno;
 use crate::interrupt::Ends;
-use crate::kernel::abi::{Dirent, OpenOut};
+use crate::kernel::abi::{Dirent, OpenOut, fopen};
 use crate::kernel::reply::{Answer, Entries};
 use crate::kernel::request::{CopyRange, Read, Write};
 use crate::ops::{Ops, WriteRequest, fid_of};
@@ -19,7 +19,7 @@ impl Dispatcher {
     pub(super) fn open(&self, Asked { node, pid, caller, reply }: Asked, flags: u32) {
         let open = |ops: Arc<Ops>| async move {
             let handle = ops.open(&caller, fid_of(node), flags.cast_signed()).await?;
-            Ok(Answer::Opened(opened(handle, FILE_FLAGS)))
+            Ok(Answer::Opened(opened(handle, file_flags(flags))))
         };
         if flags.cast_signed() & libc::O_TRUNC != 0 {
             return self.run(reply, open);
@@ -40,8 +40,8 @@ impl Dispatcher {
     ) {
         let (name, teller) = (owned(name), self.teller.clone());
         self.run(reply, |ops| async move {
-            let (attr, handle) = ops.create(&caller, fid_of(node), &name, mode, flags.cast_signed()).await?;
-            Ok(Answer::Created(teller.entry(&attr), opened(handle, FILE_FLAGS)))
+            let (told, handle) = ops.create(&caller, fid_of(node), &name, mode, flags.cast_signed()).await?;
+            Ok(teller.created(told, opened(handle, file_flags(flags))))
         });
     }
 
@@ -49,14 +49,20 @@ impl Dispatcher {
         let teller = self.teller.clone();
         self.run(reply, |ops| async move {
             let made = ops.create_unnamed(&caller, fid_of(node), mode, flags.cast_signed()).await;
-            let (attr, handle) = made?;
-            Ok(Answer::Created(teller.entry(&attr), opened(handle, FILE_FLAGS)))
+            let (told, handle) = made?;
+            Ok(teller.created(told, opened(handle, file_flags(flags))))
         });
     }
 
     pub(super) fn read(&self, Asked { pid, reply, .. }: Asked, read: Read) {
         self.look(reply, pid, |ops| async move {
-            ops.read(Handle(read.handle), read.offset, read.size, read.fill).await.map(Answer::Slices)
+            let handle = Handle(read.handle);
+            if !read.fill {
+                return ops.read(handle, read.offset, read.size).await.map(Answer::Slices);
+            }
+            let mut pages = ops.read_pages(handle, read.offset, read.size).await?;
+            let slices = std::mem::take(&mut pages.slices);
+            Ok(Answer::Holding(Box::new(Answer::Slices(slices)), Arc::new(pages)))
         });
     }
 
@@ -140,18 +146,28 @@ impl Dispatcher {
         &self,
         Asked { node, pid, reply, .. }: Asked,
         handle: u64,
-        offset: u64,
-        size: u32,
+        (offset, size, plus): (u64, u32, bool),
     ) {
+        let teller = self.teller.clone();
         self.look(reply, pid, |ops| async move {
             let mut entries = Entries::new(size);
+            let (mut held, dir, known) = (Vec::<Fill>::new(), fid_of(node), ops.clone());
             let mut add = |item: crate::dirs::Item<'_>| {
                 let kind = told::entry_kind(item.kind);
                 let dirent = Dirent { ino: item.ino.0, off: item.offset, namelen: 0, kind };
-                entries.add(None, dirent, item.name)
+                if !plus {
+                    return entries.add(None, dirent, item.name);
+                }
+                // An entry without attributes is looked up when somebody asks for it.
+                let told = item.entry.and_then(|entry| known.entry(dir, entry));
+                let (entry, fill) = told.map_or_else(Default::default, |told| teller.in_directory(told));
+                let full = entries.add(Some(&entry), dirent, item.name);
+                held.extend(fill.filter(|_| !full));
+                full
             };
-            ops.read_dir(fid_of(node), Handle(handle), offset, &mut add).await?;
-            Ok(entries.finish())
+            ops.read_dir(dir, Handle(handle), (offset, plus), &mut add).await?;
+            let answer = entries.finish();
+            Ok(if held.is_empty() { answer } else { Answer::Holding(Box::new(answer), Arc::new(held)) })
         });
     }
 
@@ -165,6 +181,14 @@ impl Dispatcher {
     pub(super) fn fsync_dir(&self, Asked { node, reply, .. }: Asked) {
         self.run(reply, |ops| async move { done(ops.fsync_dir(fid_of(node)).await) });
     }
+}
+
+/// How a regular file is opened. Who only reads does so through the kernel's page cache, which keeps what it has as
+/// long as the client does not tell it to forget; everybody else goes past it, and only mappings use it.
+fn file_flags(flags: u32) -> u32 {
+    let flags = flags.cast_signed();
+    let reads = flags & libc::O_ACCMODE == libc::O_RDONLY && flags & libc::O_DIRECT == 0;
+    if reads { fopen::KEEP_CACHE } else { fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES }
 }
 
 fn opened(handle: Handle, open_flags: u32) -> OpenOut {

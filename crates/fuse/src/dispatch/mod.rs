@@ -23,17 +23,13 @@ use crate::caller;
 use crate::engine::{Reply, Serve};
 use crate::errno::{Errno, Result};
 use crate::interrupt::{Ends, Interrupts, Outcome, Told};
-use crate::kernel::abi::fopen;
 use crate::kernel::reply::Answer;
 use crate::kernel::request::{Operation, Request};
 use crate::notify::Recent;
-use crate::ops::Ops;
-use told::{Keep, Teller};
+use crate::ops::{Ops, fid_of};
+use told::Teller;
 
 pub use locks::Locking;
-
-/// What regular files are opened with: past the page cache, which mappings alone use.
-const FILE_FLAGS: u32 = fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
 
 /// How often an operation is looked after whose process got a signal and lives on.
 const WATCH_TICK: Duration = Duration::from_millis(250);
@@ -58,13 +54,16 @@ struct Asked {
 }
 
 impl Dispatcher {
-    /// Serves `ops` on `rt`. With `exclusive` no other client can reach the file system, so whatever changes went
-    /// through this kernel, which may keep names and attributes. That a name is missing is never kept:
-    /// `lfs setstripe` makes files past the kernel's directory cache.
-    pub fn new(rt: Rt, ops: Arc<Ops>, exclusive: bool, recent: Arc<Recent>, locking: Locking) -> Dispatcher {
-        let teller = Arc::new(Teller::new(Keep::all(exclusive), recent));
+    /// Serves `ops` on `rt`. The kernel keeps nothing yet.
+    pub fn new(rt: Rt, ops: Arc<Ops>, recent: Arc<Recent>, locking: Locking) -> Dispatcher {
+        let teller = Arc::new(Teller::new(recent));
         let lock_waits = Arc::new(Semaphore::new(locks::WAITS_MAX));
         Dispatcher { rt, ops, teller, interrupts: Arc::default(), locking, lock_waits }
+    }
+
+    /// From now on the kernel can be told to forget what it keeps: names too, or attributes and data alone.
+    pub fn may_keep(&self, names: bool) {
+        self.teller.may_keep(names);
     }
 
     /// Runs an operation that changes something, to its end, and answers with what it gives.
@@ -168,7 +167,9 @@ impl Serve for Dispatcher {
             Operation::Seek { offset, whence, .. } => self.seek(asked, offset, whence),
             Operation::CopyRange(copy) => self.copy_range(asked, copy),
             Operation::OpenDir { .. } => self.open_dir(asked),
-            Operation::ReadDir { handle, offset, size, .. } => self.read_dir(asked, handle, offset, size),
+            Operation::ReadDir { handle, offset, size, plus } => {
+                self.read_dir(asked, handle, (offset, size, plus));
+            }
             Operation::ReleaseDir { handle } => self.release_dir(asked, handle),
             Operation::FsyncDir { .. } => self.fsync_dir(asked),
             Operation::GetLock(lock) => self.get_lock(asked, lock),
@@ -179,9 +180,15 @@ impl Serve for Dispatcher {
                 asked.reply.none();
                 self.watch(self.interrupts.interrupt(unique));
             }
-            Operation::Forget { .. } | Operation::BatchForget { .. } | Operation::NotifyReply => {
+            Operation::Forget { .. } => {
+                self.teller.dropped(fid_of(asked.node));
                 asked.reply.none();
             }
+            Operation::BatchForget { forgets } => {
+                forgets.iter().for_each(|(node, _)| self.teller.dropped(fid_of(node)));
+                asked.reply.none();
+            }
+            Operation::NotifyReply => asked.reply.none(),
             Operation::Destroy => asked.reply.send(Ok(Answer::Done)),
             // The kernel takes these refusals once and then does the work itself or refuses it.
             Operation::Ioctl | Operation::Poll | Operation::Init(_) | Operation::Unknown(_) => {

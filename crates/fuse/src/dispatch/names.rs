@@ -28,9 +28,7 @@ impl Dispatcher {
 
     pub(super) fn statx(&self, Asked { node, pid, reply, .. }: Asked) {
         let teller = self.teller.clone();
-        self.look(reply, pid, |ops| async move {
-            Ok(Answer::Statx(Box::new(teller.statx(&ops.getattr(fid_of(node)).await?.attr))))
-        });
+        self.look(reply, pid, |ops| async move { Ok(teller.statx(ops.getattr(fid_of(node)).await?)) });
     }
 
     /// sync(2) and syncfs(2), where the kernel passes them on.
@@ -155,11 +153,11 @@ impl Dispatcher {
 }
 
 fn entry(teller: &Teller, result: Result<client::Told>) -> Result<Answer> {
-    result.map(|attr| Answer::Entry(teller.entry(&attr)))
+    result.map(|told| teller.entry(told))
 }
 
 fn attributes(teller: &Teller, result: Result<client::Told>) -> Result<Answer> {
-    result.map(|attr| Answer::Attr(teller.attributes(&attr)))
+    result.map(|told| teller.attributes(told))
 }
 
 /// A caller that offers no room asks for the size.

@@ -1,11 +1,13 @@
 //! What the kernel is told of a file, in its own structures, and times on the way back.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use client::TimeSet;
-use proto::{Attr, FileKind, Timestamp};
+use client::{Fill, TimeSet, Told};
+use proto::{Attr, Fid, FileKind, Timestamp};
 
-use crate::kernel::abi::{AttrOut, EntryOut, FileAttr, StatfsOut, Statx, StatxOut, SxTime};
+use crate::kernel::abi::{AttrOut, EntryOut, FileAttr, OpenOut, StatfsOut, Statx, StatxOut, SxTime};
+use crate::kernel::reply::Answer;
 use crate::kernel::request::SetTime;
 use crate::notify::Recent;
 
@@ -29,47 +31,73 @@ pub struct Keep {
     pub attr: bool,
 }
 
-impl Keep {
-    /// Both, or neither.
-    pub fn all(keep: bool) -> Keep {
-        Keep { name: keep, attr: keep }
-    }
-}
-
-/// Turns attributes into answers, and remembers which of them the kernel keeps.
+/// Turns what the client tells into answers, and remembers what of them the kernel keeps.
 pub struct Teller {
-    keep: Keep,
+    /// Somebody tells the kernel to forget attributes, and so it may keep some.
+    attrs: AtomicBool,
+    /// The same of names.
+    names: AtomicBool,
     recent: Arc<Recent>,
 }
 
 impl Teller {
-    /// Lets the kernel keep what `keep` says.
-    pub fn new(keep: Keep, recent: Arc<Recent>) -> Teller {
-        Teller { keep, recent }
+    /// Lets the kernel keep nothing yet.
+    pub fn new(recent: Arc<Recent>) -> Teller {
+        Teller { attrs: AtomicBool::new(false), names: AtomicBool::new(false), recent }
+    }
+
+    /// From now on the kernel can be told to forget: it may keep what locks protect. Names only if it can forget them.
+    pub fn may_keep(&self, names: bool) {
+        self.names.store(names, Ordering::Release);
+        self.attrs.store(true, Ordering::Release);
+    }
+
+    /// The kernel has dropped an inode.
+    pub fn dropped(&self, fid: Fid) {
+        self.recent.dropped(fid);
     }
 
     /// What a name means.
-    pub fn entry(&self, attr: &Attr) -> EntryOut {
-        self.kept(attr);
-        entry(attr, self.keep)
+    pub fn entry(&self, told: Told) -> Answer {
+        self.answer(told, |attr, keep| Answer::Entry(entry(attr, keep)))
+    }
+
+    /// What the name of a file means that was just opened.
+    pub fn created(&self, told: Told, open: OpenOut) -> Answer {
+        self.answer(told, |attr, keep| Answer::Created(entry(attr, keep), open))
     }
 
     /// Attributes.
-    pub fn attributes(&self, attr: &Attr) -> AttrOut {
-        self.kept(attr);
-        attributes(attr, self.keep)
+    pub fn attributes(&self, told: Told) -> Answer {
+        self.answer(told, |attr, keep| Answer::Attr(attributes(attr, keep)))
     }
 
     /// Attributes with the time of birth.
-    pub fn statx(&self, attr: &Attr) -> StatxOut {
-        self.kept(attr);
-        statx(attr, self.keep)
+    pub fn statx(&self, told: Told) -> Answer {
+        self.answer(told, |attr, keep| Answer::Statx(Box::new(statx(attr, keep))))
     }
 
-    fn kept(&self, attr: &Attr) {
-        if self.keep.attr {
-            self.recent.told(attr.fid);
+    /// An entry of a directory with its attributes, and what has to be held until the kernel has it.
+    pub fn in_directory(&self, told: Told) -> (EntryOut, Option<Fill>) {
+        let keep = self.keep(&told);
+        (entry(&told.attr, keep), (keep != Keep::default()).then_some(told.fill))
+    }
+
+    fn keep(&self, told: &Told) -> Keep {
+        let keep = Keep {
+            name: told.keep_name && self.names.load(Ordering::Acquire),
+            attr: told.keep_attr && self.attrs.load(Ordering::Acquire),
+        };
+        if keep.attr {
+            self.recent.told(told.attr.fid);
         }
+        keep
+    }
+
+    fn answer(&self, told: Told, make: impl FnOnce(&Attr, Keep) -> Answer) -> Answer {
+        let keep = self.keep(&told);
+        let answer = make(&told.attr, keep);
+        if keep == Keep::default() { answer } else { Answer::Holding(Box::new(answer), Arc::new(told.fill)) }
     }
 }
 

@@ -174,7 +174,6 @@ impl MountOptions {
             no_dev: self.no_dev,
             no_exec: self.no_exec,
             no_atime: self.no_atime,
-            exclusive: false,
             engine,
             locking: self.locking,
         })

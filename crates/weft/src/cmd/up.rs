@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use client::{AttrChange, Caller, Client, Limits};
 use fuse::control::Status;
-use fuse::session::Options;
+use fuse::session::Locking;
 use proto::{Fid, FsName, Nid, TargetId};
 use rpc::{Hub, Keys, Role};
 use rt::Rt;
@@ -395,8 +395,11 @@ async fn serve_mount(
     status.data = plan.data.to_str().map(ToOwned::to_owned);
     status.serves = targets(plan).map(|target| target_name(plan, target)).collect();
     let source = format!("{}:/{}", nids.first().cloned().unwrap_or_else(Nid::lo), plan.fsname);
-    // Without a listener this mount is the only client that there can be.
-    let options = Options { exclusive: plan.listen.is_none(), ..plan.options.session(source)? };
+    let mut options = plan.options.session(source)?;
+    if plan.listen.is_none() && options.locking == Locking::Shared {
+        // Nobody else can have a lock: the kernel's own are enough.
+        options.locking = Locking::Local;
+    }
     let mounted = match serving::mount(rt, &client, &plan.mountpoint, &options, status) {
         Ok(mounted) => mounted,
         Err(failure) => {
