@@ -16,6 +16,8 @@ use crate::Error;
 
 /// Separate used parts that are remembered; beyond it neighbours are joined.
 const USED_PARTS_MAX: usize = 256;
+/// Callbacks that are remembered for grants behind them; beyond it they count as one for all that lies between.
+const TAKEN_MAX: usize = 256;
 
 /// What an operation needs of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,8 +99,23 @@ pub(super) struct Held {
     /// Requests for ranges that were not answered yet.
     asking: Vec<(u64, Want)>,
     next_ask: u64,
+    /// The highest number of all grants that came.
+    newest: u64,
+    /// Callbacks that came while ranges were asked for, each with its number: a grant that was made before one, and comes
+    /// behind it, is without what that took.
+    taken: Vec<Taken>,
     /// Fills and write-backs of the kernel's cache so far.
     by_kernel: u64,
+}
+
+/// A callback that counts for grants which come behind it.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    range: Leaving,
+    /// Grants up to this number.
+    number: u64,
+    /// Requests up to this one.
+    ask: u64,
 }
 
 fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
@@ -171,15 +188,47 @@ impl Held {
 
     /// The answer to an ask: a range with its number. Whoever waited for it has it pinned afterwards.
     pub(super) fn granted(&mut self, ask: u64, (start, end): (u64, u64), write: bool, number: u64) {
+        for (from, until, write) in self.not_taken((start, end, write), number) {
+            self.ranges.grant(from, until, write, number);
+        }
+        self.newest = self.newest.max(number);
         self.asking.retain(|(known, _)| *known != ask);
-        self.ranges.grant(start, end, write, number);
+        self.nothing_comes();
         self.settle();
+    }
+
+    /// What callbacks have left of a grant that they overtook.
+    fn not_taken(&self, granted: (u64, u64, bool), number: u64) -> Vec<(u64, u64, bool)> {
+        let mut parts = vec![granted];
+        for taken in self.taken.iter().filter(|taken| number <= taken.number).map(|taken| taken.range) {
+            let cut = |(start, end, write): (u64, u64, bool)| {
+                let (from, until) = (start.max(taken.start), end.min(taken.end));
+                if from >= until {
+                    return vec![(start, end, write)];
+                }
+                let mut left = vec![(start, from, write), (until, end, write)];
+                if taken.keep_read {
+                    left.push((from, until, false));
+                }
+                left.retain(|(start, end, _)| start < end);
+                left
+            };
+            parts = parts.into_iter().flat_map(cut).collect();
+        }
+        parts
+    }
+
+    /// Callbacks are remembered only as long as the answer to an earlier request may be behind them.
+    fn nothing_comes(&mut self) {
+        let first = self.asking.iter().map(|(ask, _)| *ask).min().unwrap_or(u64::MAX);
+        self.taken.retain(|taken| first <= taken.ask);
     }
 
     /// The target would rather not grant: those who waited for just this go on without a lock.
     pub(super) fn contended(&mut self, ask: u64) {
         let Some(at) = self.asking.iter().position(|(known, _)| *known == ask) else { return };
         let (_, asked) = self.asking.swap_remove(at);
+        self.nothing_comes();
         for user in self.users.values_mut() {
             let within = asked.start <= user.want.start && user.want.end <= asked.end;
             if within && !user.state.is_over() && asked.write == user.want.write {
@@ -192,6 +241,7 @@ impl Held {
     pub(super) fn refused(&mut self, ask: u64, error: Option<Error>) {
         let Some(at) = self.asking.iter().position(|(known, _)| *known == ask) else { return };
         let (_, asked) = self.asking.swap_remove(at);
+        self.nothing_comes();
         let Some(error) = error else { return };
         for user in self.users.values_mut() {
             if asked.start <= user.want.start && user.want.end <= asked.end && !user.state.is_over() {
@@ -249,12 +299,23 @@ impl Held {
         }
     }
 
-    /// A callback for `[start, end)` came. `None`: nothing of it is held, and nothing on its way; otherwise what will
-    /// be given back. Empty-handed but asked for: `Some(None)`, look again when something has changed.
-    pub(super) fn call_back(&mut self, asked: Leaving, number: u64, trim: bool) -> Option<Option<Leaving>> {
+    /// A callback for `[start, end)` came. `None`: nothing of it is held; otherwise what will be given back. `Some(None)`:
+    /// a grant that somebody here waits for is on its way, and is better used first; look again when something has
+    /// changed, and not for long: the answer may be lost, and what is asked for again waits for this callback.
+    pub(super) fn call_back(
+        &mut self,
+        asked: Leaving,
+        number: u64,
+        trim: bool,
+        may_wait: bool,
+    ) -> Option<Option<Leaving>> {
+        let coming = |(_, want): &(u64, Want)| overlap((want.start, want.end), (asked.start, asked.end));
+        if may_wait && number > self.newest && self.asking.iter().any(coming) {
+            return Some(None);
+        }
         if !self.ranges.touches(asked.start, asked.end, number) {
-            let coming = |(_, want): &(u64, Want)| overlap((want.start, want.end), (asked.start, asked.end));
-            return self.asking.iter().any(coming).then_some(None);
+            self.take(asked, number);
+            return None;
         }
         let mut leaving = asked;
         if trim {
@@ -276,10 +337,28 @@ impl Held {
                 leaving.end = asked.end;
             }
         }
+        self.take(leaving, number);
         self.leaving.push(leaving);
         // Whoever waits and holds pages locked that this callback waits for has to go on without a lock.
         self.settle();
         Some(Some(leaving))
+    }
+
+    fn take(&mut self, range: Leaving, number: u64) {
+        if self.asking.is_empty() {
+            return;
+        }
+        let mut taken = Taken { range, number, ask: self.next_ask };
+        if self.taken.len() >= TAKEN_MAX {
+            // More is taken than was asked for: the target will find out.
+            for old in self.taken.drain(..) {
+                let (start, end) =
+                    (taken.range.start.min(old.range.start), taken.range.end.max(old.range.end));
+                taken.range = Leaving { start, end, keep_read: taken.range.keep_read && old.range.keep_read };
+                taken.number = taken.number.max(old.number);
+            }
+        }
+        self.taken.push(taken);
     }
 
     /// Whether somebody still uses what is to be given back.
@@ -336,6 +415,7 @@ impl Held {
     pub(super) fn restated(&mut self, tokens: &[Token]) {
         self.ranges.clear();
         for token in tokens {
+            self.newest = self.newest.max(token.number);
             self.ranges.grant(token.start, token.end, token.write, token.number);
         }
     }
@@ -376,9 +456,9 @@ mod tests {
         assert_eq!(progress, Progress::Ask);
         let ask = held.ask(want(0, 10, true));
         assert_eq!(start(&mut held, want(5, 6, false)).1, Progress::Wait, "the same answer will do");
-        assert_eq!(held.call_back(leaving(3, 4), 1, false), Some(None), "it may be on its way");
+        assert_eq!(held.call_back(leaving(3, 4), 1, false, true), Some(None), "it may be on its way");
         held.granted(ask, (0, u64::MAX), true, 1);
-        let back = held.call_back(leaving(3, 4), 1, false).flatten().expect("it is held");
+        let back = held.call_back(leaving(3, 4), 1, false, true).flatten().expect("it is held");
         assert_eq!(back, leaving(3, 4));
         assert!(held.is_used(&back, true) && held.look(user) == Progress::Pinned);
         assert_eq!(start(&mut held, want(3, 4, false)).1, Progress::Wait);
@@ -391,7 +471,7 @@ mod tests {
         assert!(!held.is_used(&back, true));
         held.gave_back(&back);
         assert_eq!(start(&mut held, want(3, 4, false)).1, Progress::Ask);
-        assert_eq!(held.call_back(leaving(3, 4), 1, false), None, "a late copy of the callback");
+        assert_eq!(held.call_back(leaving(3, 4), 1, false, true), None, "a late copy of the callback");
     }
 
     #[test]
@@ -401,7 +481,7 @@ mod tests {
         held.granted(ask, (0, 10), true, 4);
         let (reader, _) = start(&mut held, want(0, 10, false));
         let asked = Leaving { keep_read: true, ..leaving(0, 10) };
-        let back = held.call_back(asked, 9, false).flatten().expect("it is held");
+        let back = held.call_back(asked, 9, false, true).flatten().expect("it is held");
         assert!(!held.is_used(&back, true));
         assert_eq!(start(&mut held, want(0, 1, true)).1, Progress::Wait);
         held.gave_back(&back);
@@ -415,7 +495,7 @@ mod tests {
         let mut held = Held::default();
         let ask = held.ask(want(0, 4096, false));
         held.granted(ask, (0, 4096), false, 1);
-        let back = held.call_back(leaving(0, 4096), 1, false).flatten().expect("it is held");
+        let back = held.call_back(leaving(0, 4096), 1, false, true).flatten().expect("it is held");
         let fill = Want { pages: Pages::Fill, ..want(0, 4096, false) };
         let (user, progress) = start(&mut held, fill);
         assert_eq!(progress, Progress::Pinned);
@@ -430,7 +510,7 @@ mod tests {
         held.granted(ask, (0, 4096), false, 2);
         let (waiting, progress) = start(&mut held, wide);
         assert_eq!(progress, Progress::Ask);
-        held.call_back(leaving(0, 4096), 2, false).flatten().expect("it is held");
+        held.call_back(leaving(0, 4096), 2, false, true).flatten().expect("it is held");
         assert_eq!(held.look(waiting), Progress::Unlocked);
         let back = Want { pages: Pages::WriteBack, ..want(8192, 12288, true) };
         assert_eq!(start(&mut held, back).1, Progress::Unlocked, "a write-back waits for nobody");
@@ -445,13 +525,13 @@ mod tests {
             let (user, _) = start(&mut held, want(from, from + 100, true));
             held.done(user);
         }
-        let back = held.call_back(leaving(120, 130), 1, true).flatten().expect("it is held");
+        let back = held.call_back(leaving(120, 130), 1, true, true).flatten().expect("it is held");
         assert_eq!(back, leaving(100, 200));
         held.gave_back(&back);
-        let back = held.call_back(leaving(350, 360), 1, true).flatten().expect("it is held");
+        let back = held.call_back(leaving(350, 360), 1, true, true).flatten().expect("it is held");
         assert_eq!(back, leaving(300, u64::MAX));
         held.gave_back(&back);
-        let back = held.call_back(leaving(50, 60), 1, true).flatten().expect("it is held");
+        let back = held.call_back(leaving(50, 60), 1, true, true).flatten().expect("it is held");
         assert_eq!(back, leaving(50, 60), "what was used around it stays");
     }
 
@@ -479,5 +559,45 @@ mod tests {
         held.contended(ask);
         assert_eq!(held.look(user), Progress::Contended);
         assert_eq!(held.look(reader), Progress::Ask);
+    }
+
+    /// Two clients begin a file at the same time: the first one was granted all of it, and the callback for the
+    /// second one came before it knew.
+    #[test]
+    fn a_grant_comes_without_what_a_callback_took_before_it() {
+        let mut held = Held::default();
+        let (user, _) = start(&mut held, want(100, 110, true));
+        let ask = held.ask(want(100, 110, true));
+        assert_eq!(held.call_back(leaving(0, 10), 7, true, true), None, "nothing of it is wanted here");
+        let keep = Leaving { keep_read: true, ..leaving(20, 30) };
+        assert_eq!(held.call_back(keep, 7, true, true), None);
+        held.granted(ask, (0, u64::MAX), true, 7);
+        assert_eq!(held.look(user), Progress::Pinned);
+        assert_eq!(start(&mut held, want(0, 10, false)).1, Progress::Ask);
+        assert_eq!(start(&mut held, want(20, 30, false)).1, Progress::Pinned);
+        assert_eq!(start(&mut held, want(20, 30, true)).1, Progress::Ask);
+        let ask = held.ask(want(0, 10, true));
+        held.granted(ask, (0, 10), true, 8);
+        assert_eq!(start(&mut held, want(0, 10, true)).1, Progress::Pinned, "it was granted after that");
+    }
+
+    /// The answer was lost, and what is asked for again waits for who called back: somebody has to go first.
+    #[test]
+    fn a_callback_does_not_wait_for_ever() {
+        let mut held = Held::default();
+        let (user, _) = start(&mut held, want(0, 10, true));
+        let ask = held.ask(want(0, 10, true));
+        assert_eq!(held.call_back(leaving(0, 10), 7, true, true), Some(None));
+        assert_eq!(held.call_back(leaving(0, 10), 7, true, false), None);
+        held.granted(ask, (0, 10), true, 7);
+        assert_eq!(held.look(user), Progress::Ask, "that grant was given back");
+        let ask = held.ask(want(0, 10, true));
+        held.granted(ask, (0, 10), true, 9);
+        assert_eq!(held.look(user), Progress::Pinned);
+        assert!(held.taken.is_empty());
+        let ask = held.ask(want(20, 30, true));
+        let back = held.call_back(leaving(25, 26), 9, false, true);
+        assert_eq!(back, None, "all grants up to this number have come");
+        held.refused(ask, None);
     }
 }

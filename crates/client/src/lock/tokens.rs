@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use proto::wire::messages::{CancelRanges, Enqueue, ObjectRange, RangeRevoked, RevokeRange, Token};
@@ -19,6 +20,8 @@ const SHARDS: usize = 16;
 const OBJECTS_MAX: usize = 1 << 16;
 /// Separate ranges of one object; beyond it all of them go as soon as nobody uses them.
 const RANGES_MAX: usize = 1024;
+/// How long a callback waits for a grant that it overtook, so that it is used before it is given back.
+const GRANT_WAIT: Duration = Duration::from_millis(200);
 /// Objects that are looked at to find one that can go.
 const LOOKED_AT_MAX: usize = 8;
 
@@ -223,6 +226,11 @@ impl Shared {
                 Progress::Ask | Progress::Wait => return Err(Error::Closed),
             }
         }
+        if !pins.contended.is_empty() {
+            // Whoever holds one range and waits for the OST to lock another one could wait in a circle.
+            pins.pins.clear();
+            pins.contended = needs.iter().map(|need| need.stripe).collect();
+        }
         Ok(pins)
     }
 
@@ -306,16 +314,21 @@ impl Shared {
         let nothing = RangeRevoked { start, end, kept_read: false };
         let Some(object) = self.locks.find(object) else { return nothing };
         let asked = Leaving { start, end, keep_read };
+        let until = self.rt.now() + GRANT_WAIT;
         let leaving = loop {
             let changed = object.changed.notified();
-            let found = object.held.lock().call_back(asked, number, trim);
-            object.changed.notify_waiters();
+            let may_wait = self.rt.now() < until;
+            let found = object.held.lock().call_back(asked, number, trim, may_wait);
             match found {
                 None => return nothing,
                 Some(Some(leaving)) => break leaving,
-                Some(None) => changed.await,
+                Some(None) => {
+                    self.rt.timeout(GRANT_WAIT, changed).await;
+                }
             }
         };
+        // The callback may have sent somebody on who waited.
+        object.changed.notify_waiters();
         self.give_back(&object, &leaving).await;
         self.locks.forget_if_empty(&object);
         RangeRevoked { start: leaving.start, end: leaving.end, kept_read: leaving.keep_read }
