@@ -22,16 +22,14 @@ impl Shared {
         self.bits_called_back.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let (gone, unused, filled) = {
             let mut part = self.inodes.part(fid);
-            let (gone, unused) = match part.inodes.get_mut(&fid) {
-                Some(inode) => {
-                    let gone = inode.revoke(bits, number);
-                    if gone & LOCK_LOOKUP != 0 {
-                        inode.stamp = self.inodes.new_stamp();
-                    }
-                    (gone, inode.unused_open())
+            let taken = part.change(fid, |inode| {
+                let gone = inode.revoke(bits, number);
+                if gone & LOCK_LOOKUP != 0 {
+                    inode.stamp = self.inodes.new_stamp();
                 }
-                None => (0, None),
-            };
+                (gone, inode.unused_open())
+            });
+            let (gone, unused) = taken.unwrap_or_default();
             self.inodes.bury(&mut part, fid, bits, number);
             (gone, unused, part.close_gate())
         };
@@ -94,14 +92,7 @@ impl Shared {
     pub(crate) fn evict_inode(self: &Arc<Self>, fid: Fid) {
         let shared = self.clone();
         self.rt.spawn(async move {
-            let (held, unused, filled) = {
-                let mut part = shared.inodes.part(fid);
-                let Some(inode) = part.inodes.get_mut(&fid) else { return };
-                let held = inode.held();
-                let unused = inode.revoke_all();
-                inode.stamp = shared.inodes.new_stamp();
-                (held, unused, part.close_gate())
-            };
+            let Some((held, unused, filled)) = shared.inodes.give_up(fid) else { return };
             let _ = filled.await;
             shared.forget_kept(fid, held.bits).await;
             if let Some(open) = unused {
@@ -148,15 +139,17 @@ impl Shared {
             for fid in fids {
                 // Answers of before, which are still on their way to whoever asked, are not kept either.
                 self.inodes.bury(&mut part, fid, u32::MAX, u64::MAX);
-                let Some(inode) = part.inodes.get_mut(&fid) else { continue };
-                let bits = inode.held().bits;
-                inode.revoke(u32::MAX, u64::MAX);
-                inode.names.clear();
-                inode.stamp = self.inodes.new_stamp();
-                if opens_too || inode.open.is_some_and(|open| open.users == 0) {
-                    inode.open = None;
-                }
-                lost.push((fid, bits, filled.take()));
+                let bits = part.change(fid, |inode| {
+                    let bits = inode.held().bits;
+                    inode.revoke(u32::MAX, u64::MAX);
+                    inode.names.clear();
+                    inode.stamp = self.inodes.new_stamp();
+                    if opens_too || inode.open.is_some_and(|open| open.users == 0) {
+                        inode.open = None;
+                    }
+                    bits
+                });
+                lost.push((fid, bits.unwrap_or_default(), filled.take()));
             }
         }
     }

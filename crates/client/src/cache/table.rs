@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
+use proto::wire::messages::Granted;
 use proto::{Fid, Name};
 use rt::sync::oneshot;
 use smallvec::SmallVec;
 
-use super::inode::Inode;
+use super::inode::{Inode, OpenKept};
 
 /// Parts of the table that are locked apart.
 const SHARDS: usize = 16;
@@ -89,6 +90,9 @@ impl Requests {
 pub(crate) struct Asked<'a> {
     inodes: &'a Inodes,
     number: u64,
+    /// Changes by this client from this number on are later than the answer. What is called back is compared with
+    /// `number`: it may pass an answer that has been on its way since then.
+    changes_from: u64,
 }
 
 impl Drop for Asked<'_> {
@@ -101,7 +105,7 @@ impl Asked<'_> {
     /// Whether this client changed the file since the question was asked.
     fn is_outdated(&self, fid: Fid) -> bool {
         let requests = self.inodes.requests.lock();
-        requests.changed.get(&fid).is_some_and(|number| *number >= self.number)
+        requests.changed.get(&fid).is_some_and(|number| *number >= self.changes_from)
     }
 }
 
@@ -119,32 +123,27 @@ impl<'a> Changing<'a> {
     /// change of this client passed it.
     pub(crate) fn done(mut self, more: &[Fid]) -> Option<Asked<'a>> {
         self.fids.extend_from_slice(more);
-        let asked = self.asked.take()?;
-        let (number, passed) = {
+        let mut asked = self.asked.take()?;
+        let passed = {
             let mut requests = self.inodes.requests.lock();
-            let passed = |fid: &Fid| requests.changed.get(fid).is_some_and(|number| *number >= asked.number);
+            let passed =
+                |fid: &Fid| requests.changed.get(fid).is_some_and(|number| *number >= asked.changes_from);
             let passed = self.fids.iter().any(passed);
             self.fids.iter().for_each(|fid| requests.note_change(*fid));
             requests.next += 1;
-            let number = requests.next;
-            requests.open.insert(number);
-            (number, passed)
+            asked.changes_from = requests.next;
+            passed
         };
-        let renewed = Asked { inodes: self.inodes, number };
         self.forget();
-        if passed { None } else { Some(renewed) }
+        if passed { None } else { Some(asked) }
     }
 
     fn forget(&self) {
         for fid in &self.fids {
-            if let Some(inode) = self.inodes.part(*fid).inodes.get_mut(fid) {
-                inode.changed();
-            }
+            self.inodes.part(*fid).change(*fid, Inode::changed);
         }
         for (parent, name) in &self.names {
-            if let Some(inode) = self.inodes.part(*parent).inodes.get_mut(parent) {
-                inode.names.remove(name);
-            }
+            self.inodes.part(*parent).change(*parent, |inode| inode.names.remove(name));
         }
     }
 }
@@ -210,7 +209,7 @@ impl Inodes {
         requests.next += 1;
         let number = requests.next;
         requests.open.insert(number);
-        Asked { inodes: self, number }
+        Asked { inodes: self, number, changes_from: number }
     }
 
     /// A change of files and of names in directories is being asked for.
@@ -234,16 +233,13 @@ impl Inodes {
         if asked.is_outdated(fid) || part.tombstones.get(&fid).is_some_and(buried) {
             return None;
         }
-        let part = &mut *part;
-        let inode = part.inodes.entry(fid).or_insert_with(|| {
-            part.order.push_back(fid);
-            part.cost += 1;
-            Inode::new(self.stamps.fetch_add(1, Ordering::Relaxed))
+        if !part.inodes.contains_key(&fid) {
+            part.add(fid, Inode::new(self.new_stamp()));
+        }
+        part.change(fid, |inode| {
+            inode.recent = true;
+            learn(inode);
         });
-        inode.recent = true;
-        let before = inode.cost();
-        learn(inode);
-        part.cost = part.cost + inode.cost() - before;
         if part.cost > COST_MAX / SHARDS { part.oldest() } else { None }
     }
 
@@ -266,6 +262,20 @@ impl Inodes {
         }
     }
 
+    /// Takes everything of a file away, to make room: what was held, the open file that nobody uses, and what is done
+    /// when the answers have arrived that were made before. Answers that are on their way and were granted before are
+    /// not kept any more: what is held is given up with their grants.
+    pub(super) fn give_up(&self, fid: Fid) -> Option<(Granted, Option<OpenKept>, oneshot::Receiver<()>)> {
+        let mut part = self.part(fid);
+        let stamp = self.new_stamp();
+        let (held, unused) = part.change(fid, |inode| {
+            inode.stamp = stamp;
+            (inode.held(), inode.revoke_all())
+        })?;
+        self.bury(&mut part, fid, held.bits, held.number);
+        Some((held, unused, part.close_gate()))
+    }
+
     /// Forgets a file of which nothing is held.
     pub(super) fn remove(&self, fid: Fid) -> Option<Inode> {
         let mut part = self.part(fid);
@@ -281,6 +291,26 @@ impl Inodes {
 }
 
 impl Part {
+    /// Changes what is kept of a file, if anything is.
+    pub(super) fn change<T>(&mut self, fid: Fid, change: impl FnOnce(&mut Inode) -> T) -> Option<T> {
+        let inode = self.inodes.get_mut(&fid)?;
+        let before = inode.cost();
+        let result = change(inode);
+        self.cost = (self.cost + inode.cost()).saturating_sub(before);
+        Some(result)
+    }
+
+    fn add(&mut self, fid: Fid, inode: Inode) {
+        // Files that are gone, and those that came again, stand in the order until somebody comes across them.
+        if self.order.len() > 2 * self.inodes.len() + LOOKED_AT_MAX {
+            let mut seen = BTreeSet::new();
+            self.order.retain(|fid| self.inodes.contains_key(fid) && seen.insert(*fid));
+        }
+        self.order.push_back(fid);
+        self.cost += inode.cost();
+        self.inodes.insert(fid, inode);
+    }
+
     /// A file that was not looked at lately.
     fn oldest(&mut self) -> Option<Fid> {
         for _ in 0..LOOKED_AT_MAX.min(self.order.len()) {
@@ -293,5 +323,87 @@ impl Part {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::wire::messages::{LOCK_ALL, LOCK_UPDATE};
+
+    use super::*;
+
+    const DIR: Fid = Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 };
+
+    /// What an answer with a grant and some names does.
+    fn told(number: u64, names: usize) -> impl FnOnce(&mut Inode) {
+        move |inode| {
+            inode.grant(Granted { bits: LOCK_UPDATE, number });
+            for n in 0..names {
+                inode.names.insert(Name::new(format!("n{n}").into_bytes()).expect("a plain name"), None);
+            }
+        }
+    }
+
+    /// A directory that was called back again and again was taken for a large one, and given up all the time.
+    #[test]
+    fn what_was_called_back_takes_no_room() {
+        let inodes = Inodes::new();
+        for number in 1..200 {
+            let asked = inodes.ask();
+            assert_eq!(inodes.learn(&asked, DIR, number, told(number, 1000)), None, "there is room");
+            drop(asked);
+            let gone = inodes.part(DIR).change(DIR, |inode| inode.revoke(LOCK_ALL, number));
+            assert_eq!(gone, Some(LOCK_UPDATE));
+        }
+        assert_eq!(inodes.part(DIR).cost, 1);
+    }
+
+    /// An answer that was under way when the file was given up brought a lock that the MDT was then told to forget: the
+    /// client kept what nobody would call back.
+    #[test]
+    fn an_answer_from_before_is_not_kept_when_the_file_is_given_up() {
+        let inodes = Inodes::new();
+        let (early, late) = (inodes.ask(), inodes.ask());
+        assert_eq!(inodes.learn(&late, DIR, 7, told(7, 1)), None);
+        let (held, _, _) = inodes.give_up(DIR).expect("it is kept");
+        assert_eq!(held, Granted { bits: LOCK_UPDATE, number: 7 });
+        inodes.learn(&early, DIR, 6, told(6, 1));
+        assert!(!inodes.part(DIR).inodes.get(&DIR).is_some_and(|inode| inode.has(LOCK_UPDATE)));
+        inodes.learn(&early, DIR, 8, told(8, 1));
+        assert!(
+            inodes.part(DIR).inodes.get(&DIR).is_some_and(|inode| inode.has(LOCK_UPDATE)),
+            "granted after that"
+        );
+    }
+
+    /// A callback that passed the answer to an open was forgotten: the client kept a directory that nobody would call
+    /// back, and listed it as it had been.
+    #[test]
+    fn a_callback_that_passes_the_answer_to_a_change_counts() {
+        let inodes = Inodes::new();
+        let changing = inodes.change(&[DIR], &[]);
+        inodes.bury(&mut inodes.part(DIR), DIR, LOCK_ALL, 5);
+        let asked = changing.done(&[]).expect("no other change of this client");
+        inodes.learn(&asked, DIR, 5, told(5, 1));
+        assert!(inodes.part(DIR).inodes.is_empty(), "called back before it came");
+        inodes.learn(&asked, DIR, 6, told(6, 1));
+        assert!(inodes.part(DIR).inodes.get(&DIR).is_some_and(|inode| inode.has(LOCK_UPDATE)));
+    }
+
+    #[test]
+    fn files_that_come_and_go_leave_nothing() {
+        let inodes = Inodes::new();
+        for number in 1..10_000 {
+            let asked = inodes.ask();
+            inodes.learn(&asked, DIR, number, told(number, 0));
+            inodes.remove(DIR);
+        }
+        let part = inodes.part(DIR);
+        assert!(
+            part.order.len() <= 2 * LOOKED_AT_MAX && part.cost == 0,
+            "{} {}",
+            part.order.len(),
+            part.cost
+        );
     }
 }
