@@ -7,12 +7,16 @@
 fsname=wt$((RANDOM % 9000 + 1000))
 mnt=$work/mnt
 data=$work/data
+# Where root permits FUSE over io_uring.
+uring_switch=/sys/module/fuse/parameters/enable_uring
+uring_before=$(cat "$uring_switch" 2>/dev/null || true)
 mkdir -p "$mnt"
 
 up() { "$WEFT" up "$mnt" --data "$data" --fsname "$fsname" "$@"; }
 down() { "$WEFT" down "$mnt"; }
 
 leave() {
+  [ -z "$uring_before" ] || echo "$uring_before" > "$uring_switch"
   "$WEFT" down "$mnt" >/dev/null 2>&1
   umount -l "$mnt" "$work/second" 2>/dev/null
   [ -n "${small:-}" ] && { "$WEFT" down "$small/mnt" >/dev/null 2>&1; umount -l "$small/mnt" 2>/dev/null; umount "$small" 2>/dev/null; }
@@ -149,7 +153,7 @@ engine_of() {
 # Basics, waits that are interrupted and a forced unmount, on every engine that there is here.
 t_engines() {
   local engines=dev engine nid second=$work/second
-  grep -qx Y /sys/module/fuse/parameters/enable_uring 2>/dev/null && engines="dev uring"
+  [ -n "$uring_before" ] && echo Y > "$uring_switch" && engines="dev uring"
   mkdir -p "$second"
   for engine in $engines; do
     down

@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Reply, Serve};
 use crate::errno::Errno;
-use crate::kernel::abi::{self, InHeader, OutHeader};
+use crate::kernel::abi::{self, InHeader, OutHeader, WriteIn};
 use crate::kernel::init::WRITE_BYTES_MAX;
 use crate::kernel::request::{Dialect, Request};
 
@@ -22,6 +22,8 @@ const HEADER_BYTES_MAX: usize = 4096;
 /// A read gets the largest request into this many bytes.
 const BUFFER_BYTES: usize = WRITE_BYTES_MAX as usize + HEADER_BYTES_MAX;
 const _: () = assert!(BUFFER_BYTES >= abi::READ_BUFFER_BYTES_MIN);
+/// Bytes of a page of memory.
+const PAGE_BYTES: usize = 4096;
 /// Pieces that one writev takes (IOV_MAX, the header being one).
 const PIECES_MAX: usize = 1023;
 /// Pieces of an answer that need no room on the heap.
@@ -43,16 +45,28 @@ pub fn clone(device: &OwnedFd) -> io::Result<OwnedFd> {
     if result == 0 { Ok(new) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A buffer for [`next`].
-pub fn buffer() -> Vec<u8> {
-    vec![0; BUFFER_BYTES]
+/// Room for one message, placed so that the data of a WRITE begins with a page: the kernel copies page by page, and a page
+/// that comes to lie on two costs two copies.
+pub struct Buffer {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Default for Buffer {
+    fn default() -> Buffer {
+        let bytes = vec![0; BUFFER_BYTES + 2 * PAGE_BYTES];
+        let data = size_of::<InHeader>() + size_of::<WriteIn>();
+        let start = (bytes.as_ptr().addr() + data).next_multiple_of(PAGE_BYTES) - data - bytes.as_ptr().addr();
+        Buffer { bytes, start }
+    }
 }
 
 /// Reads the next message into `buffer`; `None` when the connection is gone.
-pub fn next<'a>(device: &OwnedFd, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
+pub fn next<'a>(device: &OwnedFd, buffer: &'a mut Buffer) -> io::Result<Option<&'a [u8]>> {
+    let room = &mut buffer.bytes[buffer.start..];
     loop {
-        match rustix::io::read(device, &mut *buffer) {
-            Ok(len) => return Ok(Some(&buffer[..len])),
+        match rustix::io::read(device, &mut *room) {
+            Ok(len) => return Ok(Some(&room[..len])),
             // ENOENT: the request was taken back while it was read.
             Err(OsErrno::NOENT | OsErrno::INTR | OsErrno::AGAIN) => {}
             // Unmounted, or aborted.
@@ -64,7 +78,7 @@ pub fn next<'a>(device: &OwnedFd, buffer: &'a mut [u8]) -> io::Result<Option<&'a
 
 /// Gives requests of `device` to `serve` until the connection is gone.
 pub fn run(device: Arc<OwnedFd>, serve: &dyn Serve, dialect: Dialect) -> io::Result<()> {
-    let mut buffer = buffer();
+    let mut buffer = Buffer::default();
     while let Some(message) = next(&device, &mut buffer)? {
         hand_over(&device, message, serve, dialect);
     }

@@ -211,7 +211,7 @@ impl Threads {
 /// Answers INIT, which comes first and alone.
 fn agree(device: &Arc<OwnedFd>, wish: Wish) -> io::Result<Agreed> {
     let refused = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-    let mut buffer = dev::buffer();
+    let mut buffer = dev::Buffer::default();
     let message = dev::next(device, &mut buffer)?.ok_or_else(|| refused("unmounted at once".into()))?;
     let request = Request::parse(message, Dialect::default()).map_err(|error| refused(error.to_string()))?;
     let reply = Reply::device(request.unique, device.clone());
