@@ -187,14 +187,16 @@ impl Shared {
     /// Size of the file, as far as it matters for a read that ends at `end` and met a short object: other objects
     /// are asked only if those that were read and the own cache do not reach so far.
     async fn size_after(&self, layout: &Layout, plan: &Plan, given: &[Given], end: u64) -> Result<u64> {
+        // What an object says of its size while it is read is true only if nobody else can have more for it.
         let mut sizes: Vec<Option<u64>> = vec![None; layout.osts.len()];
+        let mut known = plan.own_end;
         for (ask, given) in plan.asks.iter().zip(given) {
-            let size = &mut sizes[ask.stripe as usize];
-            *size = Some(size.map_or(given.object_size, |size| size.max(given.object_size)));
+            known = known.max(layout.file_size_from(ask.stripe, given.object_size));
+            if self.locks.has_rest(layout.object(ask.stripe), ask.offset) {
+                let size = &mut sizes[ask.stripe as usize];
+                *size = Some(size.map_or(given.object_size, |size| size.max(given.object_size)));
+            }
         }
-        let read =
-            sizes.iter().zip(0..).filter_map(|(size, stripe)| Some(layout.file_size_from(stripe, (*size)?)));
-        let known = read.max().unwrap_or(0).max(plan.own_end);
         if known >= end || sizes.iter().all(Option::is_some) {
             return Ok(known);
         }

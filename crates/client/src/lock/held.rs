@@ -133,6 +133,11 @@ impl Held {
         self.ranges.is_empty()
     }
 
+    /// Whether all of `[start, end)` may be read.
+    pub(super) fn covers(&self, start: u64, end: u64) -> bool {
+        self.ranges.covers(start, end, false)
+    }
+
     /// Number of separate ranges.
     pub(super) fn range_count(&self) -> usize {
         self.ranges.len()

@@ -146,6 +146,11 @@ impl Locks {
         (object, leaver)
     }
 
+    /// Whether this client holds everything of an object from `start` on: nobody else can change how long it is.
+    pub(crate) fn has_rest(&self, id: ObjectId, start: u64) -> bool {
+        self.find(id).is_some_and(|object| object.held.lock().covers(start, u64::MAX))
+    }
+
     /// Every object with its state.
     pub(super) fn all(&self) -> Vec<Arc<ObjectLocks>> {
         self.shards

@@ -56,7 +56,8 @@ impl Default for Buffer {
     fn default() -> Buffer {
         let bytes = vec![0; BUFFER_BYTES + 2 * PAGE_BYTES];
         let data = size_of::<InHeader>() + size_of::<WriteIn>();
-        let start = (bytes.as_ptr().addr() + data).next_multiple_of(PAGE_BYTES) - data - bytes.as_ptr().addr();
+        let start =
+            (bytes.as_ptr().addr() + data).next_multiple_of(PAGE_BYTES) - data - bytes.as_ptr().addr();
         Buffer { bytes, start }
     }
 }
