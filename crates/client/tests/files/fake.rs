@@ -236,26 +236,6 @@ impl Ost {
                 contended: false,
             }),
             Request::CancelRanges(_) => Reply::CancelRanges(msg::Done {}),
-            // Everything of an object is data here.
-            Request::SeekObject(seek) => {
-                let size = state.attr(seek.object)?.size;
-                let offset = if seek.hole {
-                    Some(seek.offset.max(size))
-                } else {
-                    Some(seek.offset).filter(|at| *at < size)
-                };
-                Reply::SeekObject(msg::Sought { offset, more: false })
-            }
-            Request::AllocateObject(allocate) => {
-                state.transno += 1;
-                Reply::AllocateObject(state.attr(allocate.object)?)
-            }
-            Request::CopyObject(copy) => {
-                state.counts.copies += 1;
-                state.transno += 1;
-                state.committed = state.transno;
-                Reply::CopyObject(state.copy(&copy)?)
-            }
             Request::Destroy(destroy) => {
                 for object in destroy.objects {
                     state.objects.remove(&object);
@@ -265,7 +245,7 @@ impl Ost {
                 state.committed = state.transno;
                 Reply::Destroy(msg::Done {})
             }
-            _ => return Err(Code::NotSupported),
+            request => state.range(request)?,
         };
         Ok((reply, vec![]))
     }
@@ -304,6 +284,33 @@ impl State {
             bulk = vec![data.slice(..middle), data.slice(middle..)];
         }
         Ok((Reply::Read(msg::ReadDone { size }), bulk))
+    }
+
+    /// What is asked of ranges besides their bytes.
+    fn range(&mut self, request: Request) -> Result<Reply, Code> {
+        Ok(match request {
+            // Everything of an object is data here.
+            Request::SeekObject(seek) => {
+                let size = self.attr(seek.object)?.size;
+                let offset = if seek.hole {
+                    Some(seek.offset.max(size))
+                } else {
+                    Some(seek.offset).filter(|at| *at < size)
+                };
+                Reply::SeekObject(msg::Sought { offset, more: false })
+            }
+            Request::AllocateObject(allocate) => {
+                self.transno += 1;
+                Reply::AllocateObject(self.attr(allocate.object)?)
+            }
+            Request::CopyObject(copy) => {
+                self.counts.copies += 1;
+                self.transno += 1;
+                self.committed = self.transno;
+                Reply::CopyObject(self.copy(&copy)?)
+            }
+            _ => return Err(Code::NotSupported),
+        })
     }
 
     fn copy(&mut self, copy: &msg::CopyObject) -> Result<ObjectAttr, Code> {
