@@ -15,6 +15,9 @@ pub enum Decision {
     InProgress,
     /// It came before and was answered: give this answer again, change nothing.
     Answered(ReplyRecord),
+    /// It came before and was turned away: the client asks again with a new number, and this one must never be carried
+    /// out.
+    TurnedAway,
     /// A newer request of its slot came before: the client has the answer already. Drop it.
     Stale,
     /// The slot is none that the client may use, or still has an older request in progress: the client broke the
@@ -26,6 +29,7 @@ pub enum Decision {
 enum Slot {
     InProgress(Xid),
     Answered(ReplyRecord),
+    TurnedAway(Xid),
 }
 
 /// Reply slots of one session. Memory grows with the slots that are used.
@@ -50,6 +54,8 @@ impl SlotTable {
             Some(Slot::InProgress(known)) if *known < xid => return Decision::Broken,
             Some(Slot::Answered(record)) if record.xid == xid => return Decision::Answered(record.clone()),
             Some(Slot::Answered(record)) if record.xid < xid => {}
+            Some(Slot::TurnedAway(known)) if *known == xid => return Decision::TurnedAway,
+            Some(Slot::TurnedAway(known)) if *known < xid => {}
             Some(_) => return Decision::Stale,
             None => {}
         }
@@ -64,6 +70,13 @@ impl SlotTable {
         }
     }
 
+    /// Request `xid` was answered by "try again": whatever of it is still on its way comes too late.
+    pub fn turn_away(&mut self, slot: u32, xid: Xid) {
+        if matches!(self.slots.get(&slot), Some(Slot::InProgress(known)) if *known == xid) {
+            self.slots.insert(slot, Slot::TurnedAway(xid));
+        }
+    }
+
     /// Request `xid` was given up without a change or an answer: it is new if it comes again.
     pub fn abandon(&mut self, slot: u32, xid: Xid) {
         if matches!(self.slots.get(&slot), Some(Slot::InProgress(known)) if *known == xid) {
@@ -75,7 +88,7 @@ impl SlotTable {
     pub fn restore(&mut self, slot: u32, record: ReplyRecord) {
         let newer = match self.slots.get(&slot) {
             None => true,
-            Some(Slot::InProgress(xid)) => *xid <= record.xid,
+            Some(Slot::InProgress(xid) | Slot::TurnedAway(xid)) => *xid <= record.xid,
             Some(Slot::Answered(known)) => known.xid <= record.xid,
         };
         if newer && slot < SLOTS_MAX {
@@ -87,7 +100,7 @@ impl SlotTable {
     pub fn records(&self) -> impl Iterator<Item = (u32, &ReplyRecord)> {
         self.slots.iter().filter_map(|(slot, state)| match state {
             Slot::Answered(record) => Some((*slot, record)),
-            Slot::InProgress(_) => None,
+            Slot::InProgress(_) | Slot::TurnedAway(_) => None,
         })
     }
 }
@@ -100,6 +113,21 @@ mod tests {
 
     fn record(xid: u64) -> ReplyRecord {
         ReplyRecord::new(Xid(xid), 24, &Err(Code::Exists), Transno(0))
+    }
+
+    /// A request was answered by "try again", and the network delivered it once more after that: carried out then, it made
+    /// the client's next attempt fail (mkdir of a new name: "exists").
+    #[test]
+    fn a_request_that_was_turned_away_is_never_carried_out() {
+        let mut table = SlotTable::new();
+        table.answered(3, record(9));
+        assert_eq!(table.begin(3, Xid(10)), Decision::New);
+        table.turn_away(3, Xid(10));
+        assert_eq!(table.begin(3, Xid(10)), Decision::TurnedAway);
+        assert_eq!(table.begin(3, Xid(9)), Decision::Stale);
+        assert_eq!(table.begin(3, Xid(11)), Decision::New);
+        table.turn_away(3, Xid(10));
+        assert_eq!(table.begin(3, Xid(11)), Decision::InProgress);
     }
 
     #[test]

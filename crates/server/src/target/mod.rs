@@ -314,7 +314,11 @@ impl<H: Handler> Target<H> {
             Ok(()) => {}
             // What gives space back has to go on when there is none.
             Err(StoreError::NoSpace) if H::frees_space(&call.request) => {}
-            Err(error) => return Answer::refuse(code_of(&error)),
+            Err(error) => {
+                let refused = Err(code_of(&error));
+                running.finish(ReplyRecord::new(call.xid, call.request.opcode(), &refused, Transno(0)));
+                return self::result(refused.map(Done::unchanged));
+            }
         }
         let ctx = Ctx::new(&self.store, session.clone(), call.peer, call.xid, Some(slot), call.replay);
         let opcode = call.request.opcode();
@@ -322,7 +326,9 @@ impl<H: Handler> Target<H> {
         let record = result.as_mut().ok().and_then(|done| done.record.take());
         let answer = self::result(result);
         if answer.result == Err(Code::TryAgain) {
-            // The client sends the same request again, and then it has to be looked at anew.
+            // The client asks the same again with a new number. What comes with this one again must not be carried out:
+            // the client knows only of one.
+            running.turn_away();
             return answer;
         }
         running.finish(match record {

@@ -52,6 +52,7 @@ impl Slots {
                 drop(state);
                 answer_of(&record).map_or(Begin::Refused(Code::Corrupt), |a| Begin::Answered(Box::new(a)))
             }
+            Decision::TurnedAway => Begin::Refused(Code::TryAgain),
             Decision::Stale => Begin::Refused(Code::Invalid),
             Decision::Broken => Begin::Refused(Code::Malformed),
         }
@@ -62,17 +63,27 @@ impl Slots {
         self.state.lock().table.restore(slot, record);
     }
 
-    fn end(&self, slot: u32, xid: Xid, record: Option<ReplyRecord>) {
+    fn end(&self, slot: u32, xid: Xid, end: End) {
         let mut state = self.state.lock();
-        match record {
-            Some(record) => state.table.answered(slot, record),
-            None => state.table.abandon(slot, xid),
+        match end {
+            End::Answered(record) => state.table.answered(slot, record),
+            End::TurnedAway => state.table.turn_away(slot, xid),
+            End::Abandoned => state.table.abandon(slot, xid),
         }
         // The waiter asks again, and finds the answer or carries the request out itself.
         if let Some(waiter) = state.waiters.remove(&slot) {
             let _ = waiter.send(());
         }
     }
+}
+
+/// How a change ended.
+enum End {
+    Answered(ReplyRecord),
+    /// Its client asks again.
+    TurnedAway,
+    /// It got no answer.
+    Abandoned,
 }
 
 /// A change that is being carried out. Dropped before it finished, it leaves the slot as if it had not come.
@@ -90,14 +101,20 @@ impl<S> Running<S> {
 
     pub(super) fn finish(mut self, record: ReplyRecord) {
         self.finished = true;
-        self.session.slots().end(self.slot, self.xid, Some(record));
+        self.session.slots().end(self.slot, self.xid, End::Answered(record));
+    }
+
+    /// The client is told to ask again, with a new number.
+    pub(super) fn turn_away(mut self) {
+        self.finished = true;
+        self.session.slots().end(self.slot, self.xid, End::TurnedAway);
     }
 }
 
 impl<S> Drop for Running<S> {
     fn drop(&mut self) {
         if !self.finished {
-            self.session.slots().end(self.slot, self.xid, None);
+            self.session.slots().end(self.slot, self.xid, End::Abandoned);
         }
     }
 }
@@ -137,13 +154,15 @@ mod tests {
         let slots = Slots::default();
         assert!(matches!(slots.begin(3, Xid(5)), Begin::Run));
         let Begin::UnderWay(mut again) = slots.begin(3, Xid(5)) else { panic!("the request is under way") };
-        slots.end(3, Xid(5), Some(record(5)));
+        slots.end(3, Xid(5), End::Answered(record(5)));
         assert!(again.try_recv().is_ok());
         let Begin::Answered(answer) = slots.begin(3, Xid(5)) else { panic!("the request was answered") };
         assert_eq!((answer.result, answer.transno), (Ok(Reply::Close(msg::Done {})), Transno(8)));
         assert!(matches!(slots.begin(3, Xid(4)), Begin::Refused(Code::Invalid)));
         assert!(matches!(slots.begin(3, Xid(6)), Begin::Run));
-        slots.end(3, Xid(6), None);
+        slots.end(3, Xid(6), End::Abandoned);
         assert!(matches!(slots.begin(3, Xid(6)), Begin::Run));
+        slots.end(3, Xid(6), End::TurnedAway);
+        assert!(matches!(slots.begin(3, Xid(6)), Begin::Refused(Code::TryAgain)));
     }
 }
