@@ -351,6 +351,7 @@ impl Target {
                 Decision::Answered(record) => return known(record),
                 Decision::InProgress => moved.await,
                 Decision::Stale => return (Err(Code::Malformed), Transno(0)),
+                Decision::TurnedAway => panic!("this target turns nobody away"),
                 Decision::Broken => panic!("the client broke the rules: slot {slot}, {:?}", call.xid),
             }
         }
