@@ -467,7 +467,7 @@ def same_host(side):
     name = side.file()
     for _ in range(200):
         side.workers[0].open("again", name)
-        side.workers[0].call("flock", "again", LOCK_EX | LOCK_NB)
+        side.do(0, "flock", "again", LOCK_EX | LOCK_NB)
         side.workers[0].call("close", "again")
         side.do(1, "flock", "f", LOCK_EX | LOCK_NB)
         side.workers[1].call("flock", "f", LOCK_UN)

@@ -5,6 +5,7 @@
 //! waits until that is over.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use proto::wire::messages::{Flock, FlockCancel, FlockHeld, FlockTest, FlockWait,
 use proto::{Code, Fid};
 use rpc::Restate;
 use rt::sync::Notify;
+use rt::{Rt, Time};
 
 use crate::util::unless;
 use crate::{Client, Error, Handle, Result, Shared};
@@ -24,9 +26,10 @@ const KNOWN_MAX: usize = 1024;
 
 /// Most locks of one message.
 const RESTATED_AT_ONCE: usize = 1024;
-/// Time for the kernel to tell of the last close of a file, which it does after close(2) has returned. Who then finds
-/// the file locked by this mount itself looks again after it.
-const RELEASE_TIME: Duration = Duration::from_millis(2);
+/// How often a flock that is not to wait is asked for again because this mount was giving it up.
+const ASKED_AGAIN_MAX: usize = 3;
+/// Time for the kernel to tell of the last close of a file, which it does after close(2) has returned.
+const CLOSE_TIME: Duration = Duration::from_millis(100);
 
 /// A lock to set, change or take away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +72,10 @@ struct Inner {
     through: BTreeMap<Place, BTreeSet<u64>>,
     /// Requests that nobody waits for any more and that are not over.
     undoing: BTreeMap<Place, usize>,
+    /// Open files with a flock of which a descriptor was closed, and when.
+    closing: BTreeMap<u64, Time>,
+    /// Counts handles that were released and had locks.
+    releases: u64,
     /// Files of which handles are being released: the kernel does not wait for that, but whoever locks a file after
     /// its last close expects it unlocked.
     releasing: BTreeMap<Fid, usize>,
@@ -167,18 +174,27 @@ impl Client {
             let busy = Busy::new(&self.shared, place, request.mode.and(Some(handle)));
             self.shared.request_lock(busy, request, wait).await
         };
-        let answer = ask().await;
-        if answer == Err(Error::Refused(Code::WouldBlock)) && self.shared.flocks.has_other(place) {
-            self.shared.rt.sleep(RELEASE_TIME).await;
-            return ask().await;
+        let (rt, flocks) = (&self.shared.rt, &self.shared.flocks);
+        for _ in 0..ASKED_AGAIN_MAX {
+            let releases = flocks.inner.lock().releases;
+            let answer = ask().await;
+            if place.kind != Kind::Flock || answer != Err(Error::Refused(Code::WouldBlock)) {
+                return answer;
+            }
+            if flocks.is_closing(place, rt.now()) {
+                let _ = rt.timeout(CLOSE_TIME, flocks.until_closed(place, rt)).await;
+            } else if flocks.inner.lock().releases == releases {
+                return answer;
+            }
         }
-        answer
+        ask().await
     }
 
     /// A process has closed the file: its fcntl locks are gone, whatever they were set through. Costs nothing if it
     /// has none.
     pub async fn unlock_owner(&self, handle: Handle, owner: u64) -> Result<()> {
         let open = self.shared.handles.get(handle)?;
+        self.shared.flocks.closes(open.fid, handle, self.shared.rt.now());
         self.shared.unlock_all(Place { fid: open.fid, kind: Kind::Posix, owner }).await
     }
 
@@ -230,10 +246,32 @@ impl Flocks {
         self.over.notify_waiters();
     }
 
-    /// Whether another open file of this client has a flock on the file.
-    fn has_other(&self, place: Place) -> bool {
-        let all = Place { owner: 0, ..place }..=Place { owner: u64::MAX, ..place };
-        place.kind == Kind::Flock && self.inner.lock().through.range(all).any(|(other, _)| *other != place)
+    /// A descriptor of an open file is closed; if it is the last one, the file's flock goes soon.
+    fn closes(&self, fid: Fid, handle: Handle, now: Time) {
+        let mut inner = self.inner.lock();
+        let mut flocks = inner.through.range(flocks_of(fid));
+        if flocks.any(|(_, through)| through.contains(&handle.0)) {
+            inner.closing.insert(handle.0, now);
+        }
+    }
+
+    /// Whether an open file of this client, another one than that of `place`, has a flock and was just closed.
+    fn is_closing(&self, place: Place, now: Time) -> bool {
+        let inner = self.inner.lock();
+        let closing = |handle| inner.closing.get(handle).is_some_and(|since| now < *since + CLOSE_TIME);
+        let mut others = inner.through.range(flocks_of(place.fid)).filter(|(other, _)| **other != place);
+        others.any(|(_, through)| through.iter().any(closing))
+    }
+
+    /// Waits until that is not so any more.
+    async fn until_closed(&self, place: Place, rt: &Rt) {
+        loop {
+            let over = self.over.notified();
+            if !self.is_closing(place, rt.now()) {
+                return;
+            }
+            over.await;
+        }
     }
 
     fn take_known(&self) -> Vec<u64> {
@@ -262,6 +300,7 @@ impl Shared {
     pub(crate) async fn unlock_handle(self: &Arc<Self>, fid: Fid, handle: Handle) {
         let places: Vec<Place> = {
             let mut inner = self.flocks.inner.lock();
+            inner.closing.remove(&handle.0);
             let from = Place { fid, kind: Kind::Posix, owner: 0 };
             let of_file = inner.through.range(from..).take_while(|(place, _)| place.fid == fid);
             let places: Vec<Place> =
@@ -270,6 +309,7 @@ impl Shared {
                 return;
             }
             *inner.releasing.entry(fid).or_default() += 1;
+            inner.releases += 1;
             places
         };
         let _releasing = Releasing { flocks: &self.flocks, fid };
@@ -519,6 +559,12 @@ impl Drop for Busy {
             inner.through.remove(&self.place);
         }
     }
+}
+
+/// Every flock of a file.
+fn flocks_of(fid: Fid) -> RangeInclusive<Place> {
+    let place = |owner| Place { fid, kind: Kind::Flock, owner };
+    place(0)..=place(u64::MAX)
 }
 
 fn kind_number(kind: Kind) -> u8 {

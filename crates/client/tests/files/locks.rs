@@ -142,6 +142,33 @@ fn locks_go_with_the_close_the_last_close_and_the_client() {
 }
 
 #[test]
+fn a_flock_of_a_file_that_is_being_closed_is_waited_for() {
+    let world = World::remote(1, 1);
+    let client = world.mount();
+    world.run(async {
+        let rt = world.hub.rt();
+        let (attr, first) = create(&client, b"f").await;
+        let second = open(&client, &attr).await;
+        client.set_lock(first, 1, whole(Some(Write))).await.expect("nobody has it");
+        let begun = rt.now();
+        assert_eq!(client.set_lock(second, 2, whole(Some(Write))).await, BUSY);
+        assert!(rt.now() - begun < Duration::from_millis(2), "nobody closes anything");
+        // close(2): the kernel tells of the last close a moment later.
+        client.unlock_owner(first, 7).await.expect("an unlock is not refused");
+        let (closer, pause) = (client.clone(), rt.clone());
+        rt.spawn(async move {
+            pause.sleep(Duration::from_millis(30)).await;
+            closer.release(first).await;
+        });
+        client.set_lock(second, 2, whole(Some(Write))).await.expect("the other one is closed");
+        // A copy of the descriptor is open still.
+        let third = open(&client, &attr).await;
+        client.unlock_owner(second, 7).await.expect("an unlock is not refused");
+        assert_eq!(client.set_lock(third, 3, whole(Some(Read))).await, BUSY);
+    });
+}
+
+#[test]
 fn what_a_client_has_it_knows() {
     let world = World::remote(1, 1);
     let client = world.mount();
