@@ -525,15 +525,25 @@ class Random:
         weft = self.weft[self.waiter].poll(0)
         assert weft is None, f"who has to wait was told {weft}"
 
-    def interrupt(self, who, on_mounts="EINTR"):
-        for worker, wanted in ((self.local[who], "EINTR"), (self.weft[who], on_mounts)):
+    def let_arrive(self, who, file):
+        """The request that waits reaches the server before anything else does: one more that goes the same way is behind
+        it."""
+        answer = settled(self.weft[who]) or self.weft[who].poll(0.01)
+        assert answer is None, f"who has to wait was told {answer}"
+        self.weft[who ^ 1].call("posix", file, F_GETLK, R, 0, 1)
+
+    def interrupt(self, who, circle=False):
+        """A signal ends a wait on both. On the mounts it may have ended already, because it closes a circle."""
+        told = []
+        for worker in (self.local[who], self.weft[who]):
             # A signal before the call would be none to the call.
-            told = settled(worker)
-            if told is None:
+            answer = settled(worker)
+            if answer is None:
                 worker.signal(signal.SIGUSR1)
-                told = worker.poll(PATIENCE)
-            where = worker.directory
-            assert told == wanted, f"a signal to {who} on {where}: {told}, not {wanted}"
+                answer = worker.poll(PATIENCE)
+            told.append(answer)
+        expected = "EDEADLOCK" if circle else "EINTR"
+        assert told == ["EINTR", expected], f"a signal to {who}: {told}, not EINTR and {expected}"
 
     def closes_circle(self, who, command):
         """Whether the one that waits would wait for `who`, and `who` for it. The local kernel follows one of the locks in
@@ -574,10 +584,10 @@ class Random:
                 command = ["flock", file, draw.choice((LOCK_SH, LOCK_EX))]
             if self.both(who, command) is None:
                 if self.waiter is not None:
-                    circle = self.closes_circle(who, command)
-                    self.interrupt(who, "EDEADLOCK" if circle else "EINTR")
+                    self.interrupt(who, self.closes_circle(who, command))
                 else:
                     self.waiter, self.wanted = who, command
+                    self.let_arrive(who, file)
         elif choice < 83 and self.waiter is not None:
             self.see_waiter()
             if self.waiter is not None:

@@ -354,6 +354,11 @@ impl Ops {
         Ok(self.client.set_lock_wait(handle, owner, request).await?)
     }
 
+    /// Waits until a lock request whose future was dropped is in nobody's way any more.
+    pub async fn given_up(&self, handle: Handle, owner: u64, kind: proto::lock::flock::Kind) {
+        self.client.given_up(handle, owner, kind).await;
+    }
+
     /// Everything that this mount wrote becomes durable.
     pub async fn sync_all(&self) -> Result<()> {
         Ok(self.client.sync_all().await?)

@@ -26,6 +26,8 @@ const KNOWN_MAX: usize = 1024;
 
 /// Most locks of one message.
 const RESTATED_AT_ONCE: usize = 1024;
+/// How long a signal may wait for the MDT to forget the request that it ended.
+const GIVE_UP_TIME: Duration = Duration::from_secs(1);
 /// How often a flock that is not to wait is asked for again because this mount was giving it up.
 const ASKED_AGAIN_MAX: usize = 3;
 /// Time for the kernel to tell of the last close of a file, which it does after close(2) has returned.
@@ -163,6 +165,14 @@ impl Client {
     /// The same, but waits. Dropping the future gives the request up, as if it had not been made.
     pub async fn set_lock_wait(&self, handle: Handle, owner: u64, request: FlockRequest) -> Result<()> {
         self.lock(handle, owner, request, true).await
+    }
+
+    /// Waits until a request whose future was dropped is in nobody's way any more; not for long if the MDT is not
+    /// reached.
+    pub async fn given_up(&self, handle: Handle, owner: u64, kind: Kind) {
+        let Ok(open) = self.shared.handles.get(handle) else { return };
+        let undone = self.shared.flocks.until_undone(Place { fid: open.fid, kind, owner });
+        let _ = self.shared.rt.timeout(GIVE_UP_TIME, undone).await;
     }
 
     async fn lock(&self, handle: Handle, owner: u64, request: FlockRequest, wait: bool) -> Result<()> {

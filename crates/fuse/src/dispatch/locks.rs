@@ -72,10 +72,9 @@ impl Dispatcher {
             let _permit = permit;
             done(ops.set_lock_wait(handle, lock.owner, request).await)
         };
-        // Dropped before the answer: what the process asks for next must not come before that.
-        let rest = |_, waiting| {
+        let rest = move |ops: Arc<Ops>, waiting| {
             drop(waiting);
-            std::future::ready(())
+            async move { ops.given_up(handle, lock.owner, request.kind).await }
         };
         self.interruptible(reply, pid, Ends::AnySignal, set, rest);
     }

@@ -109,6 +109,11 @@ impl Dispatcher {
                 Outcome::Done(result) => reply.send(result),
                 Outcome::Interrupted(operation) => {
                     let rest = rest(ops, operation);
+                    // A request for a lock that was given up is in nobody's way when the process goes on.
+                    if ends == Ends::AnySignal {
+                        rest.await;
+                        return reply.send(Err(Errno::INTERRUPTED));
+                    }
                     reply.send(Err(Errno::INTERRUPTED));
                     rest.await;
                 }
