@@ -425,6 +425,34 @@ impl Held {
         }
     }
 
+    /// Gives up every part of what is held that was never used: several clients use the object, and each would have to
+    /// be asked back by itself. Gives the parts, and the highest number of all grants.
+    pub(super) fn give_up_unused(&mut self) -> (Vec<(u64, u64)>, u64) {
+        let number = self.ranges.number();
+        let users = self.users.values().map(|user| (user.want.start, user.want.end));
+        let back = self.leaving.iter().map(|leaving| (leaving.start, leaving.end));
+        let mut kept: Vec<(u64, u64)> =
+            self.used.iter().map(|(from, until)| (*from, *until)).chain(users).chain(back).collect();
+        kept.sort_unstable();
+        let mut unused = Vec::new();
+        for (start, end, _) in self.ranges.all() {
+            let mut at = start;
+            for (from, until) in kept.iter().filter(|kept| overlap(**kept, (start, end))) {
+                if at < *from {
+                    unused.push((at, *from));
+                }
+                at = at.max(*until);
+            }
+            if at < end {
+                unused.push((at, end));
+            }
+        }
+        for (start, end) in &unused {
+            self.ranges.give_up(*start, *end, false);
+        }
+        (unused, number)
+    }
+
     /// The target knows nothing of what was held.
     pub(super) fn lost(&mut self) {
         self.ranges.clear();
@@ -538,6 +566,24 @@ mod tests {
         held.gave_back(&back);
         let back = held.call_back(leaving(50, 60), 1, true, true).flatten().expect("it is held");
         assert_eq!(back, leaving(50, 60), "what was used around it stays");
+    }
+
+    #[test]
+    fn holes_between_used_parts_are_given_up_together() {
+        let mut held = Held::default();
+        let ask = held.ask(want(0, 10, true));
+        held.granted(ask, (0, u64::MAX), true, 7);
+        for from in [0, 20, 40] {
+            let (user, _) = start(&mut held, want(from, from + 10, true));
+            held.done(user);
+        }
+        let (user, _) = start(&mut held, want(60, 70, false));
+        let (unused, number) = held.give_up_unused();
+        assert_eq!((unused, number), (vec![(10, 20), (30, 40), (50, 60), (70, u64::MAX)], 7));
+        assert_eq!(start(&mut held, want(45, 50, true)).1, Progress::Pinned);
+        assert_eq!(start(&mut held, want(10, 11, true)).1, Progress::Ask);
+        assert_eq!(held.look(user), Progress::Pinned);
+        assert_eq!(held.give_up_unused().0, []);
     }
 
     #[test]

@@ -300,16 +300,31 @@ impl Shared {
         let shared = self.clone();
         self.rt.spawn(async move {
             shared.give_back(&object, &leaving).await;
-            shared.locks.counters.cancelled.fetch_add(1, Ordering::Relaxed);
             let (start, end) = (leaving.start, leaving.end);
-            let ranges = vec![ObjectRange { object: object.id, start, end, number }];
-            let Ok(ost) = object.ost() else { return };
-            let Ok(target) = shared.targets.ost(ost).await else { return };
-            if let Err(error) = target.call(CancelRanges { ranges }).await {
-                tracing::debug!(%error, "an OST did not take a range back");
-            }
+            shared.cancel_ranges(&object, vec![ObjectRange { object: object.id, start, end, number }]).await;
             shared.locks.forget_if_empty(&object);
         });
+    }
+
+    /// Gives up what was never used of an object that others use too.
+    fn leave_unused(self: &Arc<Self>, object: &Arc<ObjectLocks>) {
+        let (unused, number) = object.held.lock().give_up_unused();
+        if unused.is_empty() {
+            return;
+        }
+        let ranges =
+            unused.into_iter().map(|(start, end)| ObjectRange { object: object.id, start, end, number });
+        let (shared, object, ranges) = (self.clone(), object.clone(), ranges.collect());
+        self.rt.spawn(async move { shared.cancel_ranges(&object, ranges).await });
+    }
+
+    async fn cancel_ranges(&self, object: &ObjectLocks, ranges: Vec<ObjectRange>) {
+        self.locks.counters.cancelled.fetch_add(ranges.len() as u64, Ordering::Relaxed);
+        let Ok(ost) = object.ost() else { return };
+        let Ok(target) = self.targets.ost(ost).await else { return };
+        if let Err(error) = target.call(CancelRanges { ranges }).await {
+            tracing::debug!(%error, "an OST did not take a range back");
+        }
     }
 
     /// An OST wants a range back.
@@ -335,6 +350,9 @@ impl Shared {
         // The callback may have sent somebody on who waited.
         object.changed.notify_waiters();
         self.give_back(&object, &leaving).await;
+        if trim {
+            self.leave_unused(&object);
+        }
         self.locks.forget_if_empty(&object);
         RangeRevoked { start: leaving.start, end: leaving.end, kept_read: leaving.keep_read }
     }

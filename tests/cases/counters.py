@@ -1,0 +1,130 @@
+"""What agreement costs: requests and callbacks, as the mounts count them (`weft.counters`)."""
+
+import json
+import os
+import subprocess
+import time
+
+from .support import Skip, at_once, case, path, put
+
+# Bytes of IO500's ior-hard records: no page ends where a record does.
+RECORD = 47008
+
+
+def counters(mount):
+    """The counters of a mount."""
+    try:
+        return json.loads(os.getxattr(mount, "weft.counters"))
+    except OSError as failed:
+        raise Skip("this is no mount of weft") from failed
+
+
+def requests(before, after, but=()):
+    """Requests between two counts. Asking for the configuration is no answer to anybody's operation."""
+    names = {name for name in after if name.startswith("rpc.")} - {f"rpc.{name}" for name in ("GetConfig", *but)}
+    return {name: after[name] - before.get(name, 0) for name in names if after[name] != before.get(name, 0)}
+
+
+def quiet(mount, but=()):
+    """Waits until what is sent behind the operations (closes, sizes) has been sent."""
+    last = counters(mount)
+    for _ in range(40):
+        time.sleep(0.5)
+        now = counters(mount)
+        if not requests(last, now, but):
+            return now
+        last = now
+    raise AssertionError("the mount does not come to rest")
+
+
+def listed(directory):
+    subprocess.run(["ls", "-lR", directory], stdout=subprocess.DEVNULL, check=True)
+
+
+@case
+def second_listing_asks_nobody(a, b, run):
+    """`ls -lR` of a tree that nobody changes sends no request the second time (10,000 files at night)."""
+    counters(b)
+    count = run.rounds(1000, 10000)
+    for n in range(count):
+        if n % 100 == 0:
+            os.mkdir(path(a, f"d{n // 100}"))
+        put(path(a, f"d{n // 100}/f{n}"), b"x" * (n % 50))
+    quiet(a)
+    # The first one may meet sizes that only the objects know, which are told to the MDT soon.
+    for _ in range(2):
+        listed(b)
+        before = quiet(b)
+    listed(b)
+    sent = requests(before, counters(b))
+    assert not sent, f"{count} files: {sent}"
+
+
+@case
+def unchanged_file_is_read_for_nothing(a, b, run):
+    """open, fstat, read and close of a file that nobody changes send no request once they did."""
+    put(path(a, "f"), b"data" * 5000)
+    quiet(a)
+
+    def look():
+        with open(path(b, "f"), "rb") as file:
+            os.fstat(file.fileno())
+            assert file.read() == b"data" * 5000
+        os.stat(path(b, "f"))
+    for _ in range(3):
+        look()
+    before = quiet(b)
+    for _ in range(run.rounds(100, 1000)):
+        look()
+    sent = requests(before, counters(b))
+    assert not sent, f"{sent}"
+
+
+@case
+def looks_at_the_size_leave_the_writer_alone(a, b, run):
+    """A storm of stat on one mount while the other writes: the size grows, and the writer keeps its lock."""
+    before = counters(a)
+
+    def write():
+        with open(path(a, "f"), "wb", buffering=0) as file:
+            for _ in range(run.rounds(400, 4000)):
+                file.write(b"x" * 10000)
+
+    def look():
+        last = 0
+        for _ in range(run.rounds(400, 4000)):
+            try:
+                size = os.stat(path(b, "f")).st_size
+            except FileNotFoundError:
+                continue
+            assert size >= last, f"the size went from {last} to {size}"
+            last = size
+    at_once(write, look)
+    called = counters(a)["lock.ranges_called_back"] - before["lock.ranges_called_back"]
+    assert called == 0, f"the writer was called back {called} times"
+
+
+@case
+def interleaved_records_call_nobody_back(a, b, run):
+    """Two mounts write every second record of 47,008 bytes of one file: after the first few nobody is called back."""
+    records = run.rounds(200, 2000)
+    put(path(a, "f"))
+
+    def callbacks():
+        return sum(counters(mount)["lock.ranges_called_back"] for mount in (a, b))
+
+    def writer(mount, first):
+        def write():
+            fd = os.open(path(mount, "f"), os.O_WRONLY)
+            for n in range(first, records, 2):
+                assert os.pwrite(fd, bytes([n % 251]) * RECORD, n * RECORD) == RECORD
+            os.close(fd)
+        return write
+    before = callbacks()
+    at_once(writer(a, 0), writer(b, 1))
+    called = callbacks() - before
+    with open(path(a, "f"), "rb") as file:
+        for n in range(records):
+            assert file.read(RECORD) == bytes([n % 251]) * RECORD, f"record {n}"
+    print(f"      | {called} callbacks for {records} records")
+    assert called * 20 <= records, f"{called} callbacks for {records} records"
