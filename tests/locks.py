@@ -533,11 +533,11 @@ class Random:
         self.weft[who ^ 1].call("posix", file, F_GETLK, R, 0, 1)
 
     def interrupt(self, who, circle=False):
-        """A signal ends a wait on both. On the mounts it may have ended already, because it closes a circle."""
+        """A signal ends a wait on both; on the mounts one that closes a circle ends by itself."""
         told = []
         for worker in (self.local[who], self.weft[who]):
             # A signal before the call would be none to the call.
-            answer = settled(worker)
+            answer = worker.poll(PATIENCE) if circle and told else settled(worker)
             if answer is None:
                 worker.signal(signal.SIGUSR1)
                 answer = worker.poll(PATIENCE)
