@@ -36,7 +36,7 @@ test:
 	@tools/test.sh
 
 nightly:
-	@SIM_SECONDS=3600 SIM_SEEDS=1000000 SIM_RESTARTS=1000000 FUZZ_SECONDS=900 FUZZ_SEED=$$(date +%Y%m%d) FIRST=$$(date +%Y%m%d00) LONG=1 tools/test.sh
+	@SIM_SECONDS=3600 SIM_SEEDS=1000000 SIM_RESTARTS=1000000 FUZZ_SECONDS=900 FUZZ_SEED=$$(date +%Y%m%d) FIRST=$$(date +%Y%m%d00) LONG=1 LOCK_OPS=100000 tools/test.sh
 
 bench: build
 	@tools/deps.sh test
