@@ -73,7 +73,7 @@ impl Shared {
         granted: Granted,
         learn: impl FnOnce(&mut Inode),
     ) {
-        if granted.bits == 0 && self.inodes.part(fid).inodes.get(&fid).is_none() {
+        if granted.bits == 0 && !self.inodes.part(fid).inodes.contains_key(&fid) {
             return;
         }
         if let Some(leaver) = self.inodes.learn(asked, fid, granted.number, learn) {

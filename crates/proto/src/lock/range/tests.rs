@@ -311,7 +311,7 @@ fn a_destroyed_object_is_held_by_nobody() {
     world.collect();
     assert!(world.granted(b).is_some());
     assert!(!world.table.holds(object(1), A, false, range(0, 1)));
-    assert!(world.table.sessions.get(&A).is_none());
+    assert!(!world.table.sessions.contains_key(&A));
 }
 
 /// Clients take one page from each other. Gives the messages, one for each request and callback.
