@@ -53,11 +53,16 @@ two_up() {
 }
 
 two_down() {
-  local mount pid
+  local mount pid mounts=()
   for mount in "$two_b" "$two_a"; do
     mountpoint -q "$mount" || continue
+    pid=$(daemon_pid "$mount") && mounts+=("$pid")
     umount "$mount" 2>/dev/null || { echo "$mount is busy"; umount -l "$mount"; }
   done
+  # What a mount still has to tell it tells after umount: the servers have to be there.
+  if [ "${TWO:-tcp}" != up ]; then
+    for pid in "${mounts[@]}"; do timeout 20 tail --pid="$pid" -f /dev/null || kill -9 "$pid"; done
+  fi
   if [ "${TWO:-tcp}" = up ]; then "$WEFT" down "$two_a" >/dev/null 2>&1; fi
   if [ -e "$work/two.pids" ]; then
     while read -r pid; do kill "$pid" 2>/dev/null; done < "$work/two.pids"
