@@ -381,15 +381,19 @@ def large_write_seen(a, b, run):
 @case
 @both_ways
 def copy_range_seen(a, b, run):
-    """copy_file_range() takes what the other mount has just written, and its result is seen there at once."""
+    """copy_file_range() takes what the other mount has just written, and its result is seen there at once. (The kernel
+    goes by the size that it knows, so the source is looked at first, as cp does.)"""
     put(path(a, "to"))
     with Open() as files:
         source, held = files.fd(path(b, "from"), os.O_RDWR | os.O_CREAT), files.fd(path(b, "to"))
         one, two = files.fd(path(a, "from")), files.fd(path(a, "to"))
+        before = 0
         for n in range(run.rounds(10, 100)):
             length = 1 + (n * 77_777) % 500_000
             os.pwrite(source, pattern(n, length), 0)
             os.pread(held, length, 0)
+            same(os.fstat(one).st_size, max(length, before), "size of the source")
+            before = max(length, before)
             done = 0
             while done < length:
                 got = os.copy_file_range(one, two, length - done, done, done)
