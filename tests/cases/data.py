@@ -35,6 +35,22 @@ def write_seen(a, b, run):
 
 @case
 @both_ways
+def write_far_behind(a, b, run):
+    """A write far behind the end makes a hole, which the other mount reads as zeroes up to the new end, although it
+    has read nothing of what was written."""
+    with Open() as files:
+        one = files.fd(path(a, "f"), os.O_RDWR | os.O_CREAT)
+        two = files.fd(path(b, "f"), os.O_RDONLY)
+        for n in range(1, run.rounds(10, 100)):
+            end = n * 700_000
+            same(os.pread(two, 1000, end - 650_000), b"", "before")
+            os.pwrite(one, b"x", end)
+            same_bytes(os.pread(two, 1000, end - 650_000), bytes(1000), f"in the hole before {end}")
+            same_bytes(os.pread(two, 1000, end - 10), bytes(10) + b"x", "at the end")
+
+
+@case
+@both_ways
 def write_seen_by_name(a, b, run):
     """The same for opens: open, read, close on one mount after write (not closed) on the other."""
     with Open() as files:

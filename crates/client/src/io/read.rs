@@ -184,8 +184,8 @@ impl Shared {
         }
     }
 
-    /// Size of the file, as far as it matters for a read that ends at `end` and met a short object: other objects
-    /// are asked only if those that were read and the own cache do not reach so far.
+    /// Size of the file, as far as it matters for a read that ends at `end` and met a short object. Objects are asked
+    /// only if those that were read and the own cache do not reach so far, and if their ends are not held.
     async fn size_after(&self, layout: &Layout, plan: &Plan, given: &[Given], end: u64) -> Result<u64> {
         // What an object says of its size while it is read is true only if nobody else can have more for it.
         let mut sizes: Vec<Option<u64>> = vec![None; layout.osts.len()];
@@ -197,7 +197,14 @@ impl Shared {
                 *size = Some(size.map_or(given.object_size, |size| size.max(given.object_size)));
             }
         }
-        if known >= end || sizes.iter().all(Option::is_some) {
+        if known >= end {
+            return Ok(known);
+        }
+        // Behind what was read others may have written, and not sent it yet: only who asks for the size hears of it.
+        for (size, stripe) in sizes.iter_mut().zip(0..) {
+            *size = size.filter(|size| self.holds_end(layout.object(stripe), *size));
+        }
+        if sizes.iter().all(Option::is_some) {
             return Ok(known);
         }
         let others = sizes.into_iter().zip(0..).map(|(size, stripe)| async move {

@@ -138,6 +138,11 @@ impl Held {
         self.ranges.covers(start, end, false)
     }
 
+    /// Whether all of `[start, end)` may be read.
+    pub(super) fn holds(&self, start: u64, end: u64) -> bool {
+        self.ranges.covers(start, end, false)
+    }
+
     /// Number of separate ranges.
     pub(super) fn range_count(&self) -> usize {
         self.ranges.len()

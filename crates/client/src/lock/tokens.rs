@@ -429,6 +429,11 @@ impl Shared {
         self.forget_pages(object, &everything).await;
     }
 
+    /// Whether this client holds an object from `start` to its end: nobody else has written there.
+    pub(crate) fn holds_end(&self, object: ObjectId, start: u64) -> bool {
+        self.locks.find(object).is_some_and(|object| object.held.lock().holds(start, u64::MAX))
+    }
+
     /// Whether the kernel may have pages of a range of a file, which a direct write has to take from it.
     pub(crate) fn kernel_has(&self, layout: &Layout, needs: &[Need]) -> bool {
         needs.iter().any(|need| {
