@@ -15,8 +15,9 @@ use std::time::Duration;
 use crate::stats::Requests;
 use crate::{Error, Result};
 
-/// Time that the configuration has to bring an OST that a layout names.
-const LEARN_PATIENCE: Duration = Duration::from_secs(30);
+/// Time that the configuration has to bring an OST that a layout names. A question for news that was lost is asked again
+/// after 30 s.
+const LEARN_PATIENCE: Duration = Duration::from_secs(120);
 
 /// A session with one target, and what this client knows of its own changes there.
 pub(crate) struct Target {
