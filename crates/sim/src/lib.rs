@@ -3,10 +3,12 @@
 //! A seed decides everything: the faults of network and disks, the order of tasks, and what the clients do. The
 //! checkers know the system only from outside: they compare every result with a model ([`model`]), and after a
 //! crash of everything they demand what was promised ([`recovered`]). A crash of servers only may cost nothing at all
-//! ([`restart`]).
+//! ([`restart`]). What many clients see of the same few files and names has to fit into one order ([`coherence`]).
 
 pub mod cluster;
+pub mod coherence;
 pub mod content;
+pub mod history;
 pub mod model;
 pub mod recovered;
 pub mod restart;

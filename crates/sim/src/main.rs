@@ -2,7 +2,8 @@
 //!
 //! `weft-sim twice SEED` runs a seed twice and compares the traces; `weft-sim seeds FIRST COUNT [SECONDS]` runs
 //! seeds one after another, at most that long; `weft-sim one SEED` runs one and prints its report. `weft-sim restart
-//! SEED` and `weft-sim restarts FIRST COUNT [SECONDS]` do the same where only servers lose power.
+//! SEED` and `weft-sim restarts FIRST COUNT [SECONDS]` do the same where only servers lose power, `weft-sim coherence
+//! SEED` and `weft-sim coherences FIRST COUNT [SECONDS]` where many clients share a few files and names.
 
 // The program measures real time.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -10,8 +11,8 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use weft_sim::restart;
 use weft_sim::scenario::{self, Faults, Report, Scale};
+use weft_sim::{coherence, restart};
 
 const SCALE: Scale = Scale { clients: 64, osts: 8, steps: 40 };
 const RESTART_SCALE: Scale = Scale { clients: 16, osts: 4, steps: 60 };
@@ -43,13 +44,19 @@ fn main() -> ExitCode {
             print(seed, &run_restart(seed));
             ExitCode::SUCCESS
         }
-        (Some("twice"), Some(seed), _) => twice(seed),
+        (Some("coherence"), Some(seed), _) => twice(coherence::run, seed),
+        (Some("twice"), Some(seed), _) => twice(run, seed),
         (Some("seeds"), Some(first), Some(count)) => seeds(run, "one", first, count, number(3)),
         (Some("restarts"), Some(first), Some(count)) => {
             seeds(run_restart, "restart", first, count, number(3))
         }
+        (Some("coherences"), Some(first), Some(count)) => {
+            seeds(coherence::run, "coherence", first, count, number(3))
+        }
         _ => {
-            eprintln!("usage: weft-sim one|twice|restart SEED | seeds|restarts FIRST COUNT [SECONDS]");
+            eprintln!(
+                "usage: weft-sim one|twice|restart|coherence SEED | seeds|restarts|coherences FIRST COUNT [SECONDS]"
+            );
             ExitCode::from(2)
         }
     }
@@ -65,7 +72,7 @@ fn print(seed: u64, report: &Report) {
     );
 }
 
-fn twice(seed: u64) -> ExitCode {
+fn twice(run: Run, seed: u64) -> ExitCode {
     let (one, other) = (run(seed), run(seed));
     print(seed, &one);
     if one == other {

@@ -1,0 +1,503 @@
+//! One seed in which many clients fight over a few files and names, and all that they saw has to fit into one order.
+//!
+//! Clients keep names, attributes and data under locks (docs/locks.md); this is what shows a copy that should have
+//! been given up. The network has faults and no server loses power. [`crate::history`] judges.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use client::{AttrChange, Client, Error, Handle, OpenFlags};
+use parking_lot::Mutex;
+use proto::layout::LayoutHint;
+use proto::{Code, Fid};
+use rt::Rt;
+use rt::sim::{Options, Rng, Sim};
+
+use crate::cluster::{Cluster, Shape};
+use crate::history::{Effect, NAME_OPS_MAX, NameHistory, Register, Span};
+use crate::scenario::{Report, node, on, report};
+use crate::workload::{READ_WRITE, Record, root};
+
+const OSTS: u32 = 4;
+const DIRS: usize = 2;
+const NAMES: u64 = 4;
+const FILES: usize = 3;
+const STRIPE_BYTES: u64 = 64 << 10;
+const FILE_BYTES: u64 = 200_000;
+/// Offset and length: neighbours share pages, and two of them cross the border of a stripe.
+const RANGES: [(u64, u64); 6] =
+    [(7, 1), (12_345, 4_096), (16_441, 100), (17_001, 47_008), (65_499, 100), (101_111, 47_008)];
+const RECORD_BYTES: usize = 64;
+const RECORD_BYTES_U64: u64 = RECORD_BYTES as u64;
+/// Values of a register that one byte can tell apart.
+const BYTE_VALUES: usize = 255;
+/// Modes that one file can be given, each once: the permissions are nine bits.
+const MODES: usize = 511;
+const APPEND: OpenFlags = OpenFlags { append: true, ..READ_WRITE };
+
+/// A part of a range that lies in one stripe: file, range, and the part's place in the range.
+type PieceKey = (usize, usize, u64);
+
+#[derive(Debug, Default)]
+struct History {
+    moment: u64,
+    compared: usize,
+    pieces: BTreeMap<PieceKey, Register>,
+    /// Values handed out for each range, and modes for each file.
+    tags: BTreeMap<(usize, usize), usize>,
+    mode_tags: BTreeMap<usize, usize>,
+    modes: BTreeMap<usize, Register>,
+    names: BTreeMap<(usize, u64), NameHistory>,
+    /// Operations begun for each name.
+    begun: BTreeMap<(usize, u64), usize>,
+    appends: BTreeMap<(u32, u32), Span>,
+    sizes: Vec<(u64, Span)>,
+}
+
+impl History {
+    fn now(&mut self) -> u64 {
+        self.moment += 1;
+        self.moment
+    }
+
+    fn end(&mut self, start: u64) -> Span {
+        self.compared += 1;
+        start..=self.now()
+    }
+}
+
+/// What all clients work on.
+#[derive(Clone)]
+struct World {
+    dirs: Vec<Fid>,
+    files: Vec<Fid>,
+    log: Fid,
+    links: bool,
+    history: Arc<Mutex<History>>,
+}
+
+/// Runs one seed; panics with what went wrong.
+pub fn run(seed: u64) -> Report {
+    let sim = Sim::new(Options::swarm(seed));
+    let handle = sim.handle();
+    let cluster = Cluster::new(handle.clone(), Shape { osts: OSTS, osts_per_oss: 2 });
+    let mut rng = handle.rng("coherence");
+    let clients = if rng.one_in(10) { 100 } else { rng.between(8, 24) as usize };
+    let steps = rng.between(40, 80) as usize;
+    let history = Arc::new(Mutex::new(History::default()));
+    sim.run(async {
+        cluster.format().await;
+        cluster.start_servers();
+        let world = make_world(&cluster, rng.one_in(2), history.clone()).await;
+        let mut finished = Vec::new();
+        for number in 0..clients {
+            let (cluster, world) = (cluster.clone(), world.clone());
+            finished.push(on(&handle, &node(number), async move {
+                let rng = cluster.handle().rng(&node(number));
+                let (rt, client) = cluster.mount(&node(number)).await;
+                let mut player = Player::start(number as u32, rt, client, world, rng).await;
+                for _ in 0..steps {
+                    player.step().await;
+                }
+                player.client.unmount().await.expect("a healthy client unmounts");
+            }));
+        }
+        for client in finished {
+            client.await.expect("no client died");
+        }
+        look_at_the_end(&cluster, &world).await;
+    });
+    check(&history.lock());
+    let compared = history.lock().compared;
+    report(&handle, &vec![Arc::new(Mutex::new(Record { compared, ..Record::default() }))])
+}
+
+async fn make_world(cluster: &Cluster, links: bool, history: Arc<Mutex<History>>) -> World {
+    let (_, client) = cluster.mount("first").await;
+    let (mut dirs, mut files) = (Vec::new(), Vec::new());
+    for number in 0..DIRS {
+        let name = format!("d{number}");
+        let made = client.make(&root(), Fid::ROOT, name.as_bytes(), 0o040_777, 0, Bytes::new()).await;
+        dirs.push(made.expect("a new directory can be made").fid);
+    }
+    for name in ["f0", "f1", "f2", "log"] {
+        let hint = LayoutHint {
+            stripe_count: OSTS as i32,
+            stripe_size: STRIPE_BYTES as u32,
+
+            ..LayoutHint::default()
+        };
+        let made = client.create_with_layout(&root(), Fid::ROOT, name.as_bytes(), 0o100_000, hint).await;
+        files.push(made.expect("a new file can be made").fid);
+    }
+    let log = files.pop().expect("the log was made last");
+    for file in &files {
+        let change = AttrChange { size: Some(FILE_BYTES), ..AttrChange::default() };
+        client.setattr(&root(), *file, change, None).await.expect("root may change a size");
+    }
+    client.unmount().await.expect("a healthy client unmounts");
+    World { dirs, files, log, links, history }
+}
+
+/// One client at work.
+struct Player {
+    number: u32,
+    rt: Rt,
+    client: Arc<Client>,
+    world: World,
+    rng: Rng,
+    handles: Vec<Handle>,
+    log: Handle,
+    appended: u32,
+    size_seen: u64,
+}
+
+impl Player {
+    async fn start(number: u32, rt: Rt, client: Arc<Client>, world: World, rng: Rng) -> Player {
+        let mut handles = Vec::new();
+        for file in &world.files {
+            handles.push(client.open(&root(), *file, READ_WRITE).await.expect("root may open"));
+        }
+        let log = client.open(&root(), world.log, APPEND).await.expect("root may open");
+        Player { number, rt, client, world, rng, handles, log, appended: 0, size_seen: 0 }
+    }
+
+    async fn step(&mut self) {
+        if self.rng.one_in(3) {
+            self.rt.sleep(Duration::from_nanos(self.rng.below(20_000_000))).await;
+        }
+        match self.rng.below(100) {
+            0..15 => self.write().await,
+            15..35 => self.read().await,
+            35..38 => self.reopen().await,
+            38..41 => self.client.sync_all().await.expect("what is healthy can be synced"),
+            41..46 => self.append().await,
+            46..50 => self.look_at_log().await,
+            50..56 => self.chmod().await,
+            56..66 => self.look_at_mode().await,
+            _ => self.name().await,
+        }
+    }
+
+    fn start_op(&self) -> u64 {
+        self.world.history.lock().now()
+    }
+
+    async fn write(&mut self) {
+        let (file, range) = (self.any_file(), self.rng.below(RANGES.len() as u64) as usize);
+        let (offset, len) = RANGES[range];
+        let (tag, start) = {
+            let mut history = self.world.history.lock();
+            let tag = history.tags.entry((file, range)).or_default();
+            if len == 1 && *tag == BYTE_VALUES {
+                return;
+            }
+            *tag += 1;
+            (*tag as u64, history.now())
+        };
+        let data = fill(tag, len);
+        let written = self.client.write(self.handles[file], offset, &data).await;
+        assert_eq!(written, Ok(len as u32), "write of {offset} to {len} bytes");
+        let mut history = self.world.history.lock();
+        let span = history.end(start);
+        for (at, _) in pieces(range) {
+            history.pieces.entry((file, range, at)).or_default().writes.insert(tag, span.clone());
+        }
+    }
+
+    async fn read(&mut self) {
+        let (file, range) = (self.any_file(), self.rng.below(RANGES.len() as u64) as usize);
+        read_range(&self.client, &self.world, self.handles[file], file, range).await;
+    }
+
+    async fn reopen(&mut self) {
+        let file = self.any_file();
+        self.client.flush(self.handles[file]).await.expect("what is healthy can be flushed");
+        self.client.release(self.handles[file]).await;
+        self.handles[file] =
+            self.client.open(&root(), self.world.files[file], READ_WRITE).await.expect("root may open");
+    }
+
+    async fn append(&mut self) {
+        let key = (self.number, self.appended);
+        self.appended += 1;
+        let start = self.start_op();
+        let done = self.client.write(self.log, 0, &log_record(key)).await;
+        assert_eq!(done, Ok(RECORD_BYTES as u32), "append {key:?}");
+        let mut history = self.world.history.lock();
+        let span = history.end(start);
+        history.appends.insert(key, span);
+    }
+
+    async fn look_at_log(&mut self) {
+        let start = self.start_op();
+        let size = self.client.getattr(self.world.log).await.expect("the log is there").size;
+        assert!(
+            size >= self.size_seen,
+            "client {}: the log shrank from {} to {size}",
+            self.number,
+            self.size_seen
+        );
+        self.size_seen = size;
+        let mut history = self.world.history.lock();
+        let span = history.end(start);
+        history.sizes.push((size, span));
+    }
+
+    async fn chmod(&mut self) {
+        let file = self.any_file();
+        let (mode, start) = {
+            let mut history = self.world.history.lock();
+            let mode = history.mode_tags.entry(file).or_default();
+            if *mode == MODES {
+                return;
+            }
+            *mode += 1;
+            (*mode as u32, history.now())
+        };
+        let change = AttrChange { mode: Some(mode), ..AttrChange::default() };
+        self.client.setattr(&root(), self.world.files[file], change, None).await.expect("root may chmod");
+        let mut history = self.world.history.lock();
+        let span = history.end(start);
+        history.modes.entry(file).or_default().writes.insert(u64::from(mode), span);
+    }
+
+    async fn look_at_mode(&mut self) {
+        let (file, by_name) = (self.any_file(), self.rng.one_in(2));
+        look_at_mode(&self.client, &self.world, file, by_name).await;
+    }
+
+    fn any_file(&mut self) -> usize {
+        self.rng.below(FILES as u64) as usize
+    }
+
+    /// A name that is not used up, with one more operation counted.
+    fn any_name(&mut self) -> Option<(usize, u64)> {
+        let name = (self.rng.below(DIRS as u64) as usize, self.rng.below(NAMES));
+        let mut history = self.world.history.lock();
+        let begun = history.begun.entry(name).or_default();
+        // The last place is for the look at the end.
+        (*begun + 1 < NAME_OPS_MAX).then(|| {
+            *begun += 1;
+            name
+        })
+    }
+
+    async fn name(&mut self) {
+        let Some(name) = self.any_name() else { return };
+        match self.rng.below(100) {
+            0..20 => self.create(name).await,
+            20..35 => self.unlink(name).await,
+            35..45 => self.rename(name).await,
+            45..52 if self.world.links => self.link(name).await,
+            _ => look_up(&self.client, &self.world, name).await,
+        }
+    }
+
+    fn note(&self, name: (usize, u64), effect: Effect, span: Span) {
+        self.world.history.lock().names.entry(name).or_default().ops.push((effect, span));
+    }
+
+    async fn create(&mut self, (dir, name): (usize, u64)) {
+        let flags = OpenFlags { exclusive: true, ..READ_WRITE };
+        let start = self.start_op();
+        let text = format!("n{name}");
+        let made = self.client.create(&root(), self.world.dirs[dir], text.as_bytes(), 0o100_644, flags).await;
+        let span = self.world.history.lock().end(start);
+        match made {
+            Ok((told, handle)) => {
+                self.note((dir, name), Effect::Made(told.fid), span);
+                self.client.release(handle).await;
+            }
+            Err(error) => {
+                assert_eq!(error, Error::Refused(Code::Exists), "create of {text}");
+                self.note((dir, name), Effect::Present, span);
+            }
+        }
+    }
+
+    async fn unlink(&mut self, (dir, name): (usize, u64)) {
+        let start = self.start_op();
+        let text = format!("n{name}");
+        let done = self.client.unlink(&root(), self.world.dirs[dir], text.as_bytes()).await;
+        let span = self.world.history.lock().end(start);
+        let effect = match done {
+            Ok(()) => Effect::Removed,
+            Err(error) => {
+                assert_eq!(error, Error::Refused(Code::NotFound), "unlink of {text}");
+                Effect::Seen(None)
+            }
+        };
+        self.note((dir, name), effect, span);
+    }
+
+    async fn rename(&mut self, from: (usize, u64)) {
+        let Some(to) = self.any_name().filter(|to| *to != from) else { return };
+        let start = self.start_op();
+        let (old, new) = (format!("n{}", from.1), format!("n{}", to.1));
+        let (old_dir, new_dir) = (self.world.dirs[from.0], self.world.dirs[to.0]);
+        let done = self.client.rename(&root(), old_dir, old.as_bytes(), new_dir, new.as_bytes(), 0).await;
+        let span = self.world.history.lock().end(start);
+        match done {
+            Ok(()) => {
+                self.note(from, Effect::MovedAway, span.clone());
+                self.note(to, Effect::MovedHere, span);
+            }
+            Err(error) => {
+                assert_eq!(error, Error::Refused(Code::NotFound), "rename of {old} to {new}");
+                self.note(from, Effect::Seen(None), span);
+            }
+        }
+    }
+
+    async fn link(&mut self, from: (usize, u64)) {
+        let (old, old_dir) = (format!("n{}", from.1), self.world.dirs[from.0]);
+        let Ok(told) = self.client.lookup(&root(), old_dir, old.as_bytes()).await else { return };
+        let Some(to) = self.any_name() else { return };
+        let (new, new_dir) = (format!("n{}", to.1), self.world.dirs[to.0]);
+        let start = self.start_op();
+        let done = self.client.link(&root(), told.fid, new_dir, new.as_bytes()).await;
+        let span = self.world.history.lock().end(start);
+        match done {
+            Ok(linked) => {
+                assert_eq!(linked.fid, told.fid, "a link means the file");
+                self.note(to, Effect::Made(told.fid), span);
+            }
+            Err(Error::Refused(Code::Exists)) => self.note(to, Effect::Present, span),
+            // The file went meanwhile, or its name and then its inode.
+            Err(error) => assert!(
+                matches!(error, Error::Refused(Code::NotFound | Code::Stale)),
+                "link to {new}: {error}"
+            ),
+        }
+    }
+}
+
+async fn look_up(client: &Client, world: &World, (dir, name): (usize, u64)) {
+    let start = world.history.lock().now();
+    let text = format!("n{name}");
+    let found = client.lookup(&root(), world.dirs[dir], text.as_bytes()).await;
+    let seen = match found {
+        Ok(told) => Some(told.fid),
+        Err(error) => {
+            assert_eq!(error, Error::Refused(Code::NotFound), "lookup of {text}");
+            None
+        }
+    };
+    let mut history = world.history.lock();
+    let span = history.end(start);
+    history.names.entry((dir, name)).or_default().ops.push((Effect::Seen(seen), span));
+}
+
+async fn look_at_mode(client: &Client, world: &World, file: usize, by_name: bool) {
+    let start = world.history.lock().now();
+    let name = format!("f{file}");
+    let told = match by_name {
+        true => client.lookup(&root(), Fid::ROOT, name.as_bytes()).await,
+        false => client.getattr(world.files[file]).await,
+    };
+    let told = told.expect("the file is there");
+    assert_eq!((told.fid, told.nlink, told.size), (world.files[file], 1, FILE_BYTES), "{name}");
+    let mut history = world.history.lock();
+    let span = history.end(start);
+    let read = (u64::from(told.mode & 0o777), span);
+    history.modes.entry(file).or_default().reads.push(read);
+}
+
+async fn read_range(client: &Client, world: &World, handle: Handle, file: usize, range: usize) {
+    let (offset, len) = RANGES[range];
+    let start = world.history.lock().now();
+    let data = client.read(handle, offset, len as u32).await.expect("what is healthy can be read").concat();
+    assert_eq!(data.len() as u64, len, "read of f{file} at {offset}: the file is longer");
+    let mut history = world.history.lock();
+    let span = history.end(start);
+    for (at, end) in pieces(range) {
+        let piece = &data[at as usize..end as usize];
+        let tag = tag_of(piece, at).unwrap_or_else(|place| {
+            panic!("read of f{file}: range {offset} is a mixture from {place} in {span:?}, {:?}", &piece[..8])
+        });
+        history.pieces.entry((file, range, at)).or_default().reads.push((tag, span.clone()));
+    }
+}
+
+/// The parts of a range that lie in one stripe each, as places in the range.
+fn pieces(range: usize) -> Vec<(u64, u64)> {
+    let (offset, len) = RANGES[range];
+    let border = (offset / STRIPE_BYTES + 1) * STRIPE_BYTES - offset;
+    if border >= len { vec![(0, len)] } else { vec![(0, border), (border, len)] }
+}
+
+fn fill(tag: u64, len: u64) -> Vec<u8> {
+    let tag = (tag as u32).to_le_bytes();
+    (0..len as usize).map(|at| tag[at % 4]).collect()
+}
+
+/// The tag that all of a piece has, or where that ends.
+fn tag_of(piece: &[u8], at: u64) -> Result<u64, usize> {
+    let mut tag = [0; 4];
+    let place = |index: usize| (at as usize + index) % 4;
+    for (index, byte) in piece.iter().take(4).enumerate() {
+        tag[place(index)] = *byte;
+    }
+    match piece.iter().enumerate().position(|(index, byte)| *byte != tag[place(index)]) {
+        Some(index) => Err(index),
+        None => Ok(u64::from(u32::from_le_bytes(tag))),
+    }
+}
+
+fn log_record((client, number): (u32, u32)) -> Vec<u8> {
+    let one = [(client + 1).to_le_bytes(), number.to_le_bytes()].concat();
+    one.iter().copied().cycle().take(RECORD_BYTES).collect()
+}
+
+/// With nobody at work a client that kept nothing looks at everything once more.
+async fn look_at_the_end(cluster: &Cluster, world: &World) {
+    let (_, client) = cluster.mount("checker").await;
+    for (file, fid) in world.files.iter().enumerate() {
+        look_at_mode(&client, world, file, true).await;
+        let handle = client.open(&root(), *fid, READ_WRITE).await.expect("root may open");
+        for range in 0..RANGES.len() {
+            read_range(&client, world, handle, file, range).await;
+        }
+        client.release(handle).await;
+    }
+    for dir in 0..DIRS {
+        for name in 0..NAMES {
+            look_up(&client, world, (dir, name)).await;
+        }
+    }
+    let handle = client.open(&root(), world.log, READ_WRITE).await.expect("root may open");
+    let appends = world.history.lock().appends.clone();
+    let size = client.getattr(world.log).await.expect("the log is there").size;
+    assert_eq!(size, appends.len() as u64 * RECORD_BYTES_U64, "size of the log");
+    let log = client.read(handle, 0, size as u32 + 1).await.expect("what is healthy can be read").concat();
+    let mut found: Vec<&[u8]> = log.chunks(RECORD_BYTES).collect();
+    let mut expected: Vec<Vec<u8>> = appends.keys().map(|key| log_record(*key)).collect();
+    found.sort_unstable();
+    expected.sort_unstable();
+    assert!(found == expected, "the log does not have each record once");
+    client.unmount().await.expect("a healthy client unmounts");
+    for history in world.history.lock().names.values_mut() {
+        history.links = world.links;
+    }
+}
+
+fn check(history: &History) {
+    for ((file, range, at), register) in &history.pieces {
+        register.check().unwrap_or_else(|what| panic!("f{file} at {} + {at}: {what}", RANGES[*range].0));
+    }
+    for (file, register) in &history.modes {
+        register.check().unwrap_or_else(|what| panic!("mode of f{file}: {what}"));
+    }
+    for ((dir, name), ops) in &history.names {
+        ops.check().unwrap_or_else(|what| panic!("d{dir}/n{name}: {what}"));
+    }
+    for (size, look) in &history.sizes {
+        let done = history.appends.values().filter(|append| append.end() < look.start()).count() as u64;
+        let begun = history.appends.values().filter(|append| append.start() < look.end()).count() as u64;
+        let possible = done * RECORD_BYTES_U64..=begun * RECORD_BYTES_U64;
+        assert!(possible.contains(size), "size {size} of the log seen in {look:?}, possible is {possible:?}");
+    }
+}
