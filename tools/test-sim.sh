@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Ring two: clusters in virtual time. Determinism first, then seeds in which everything loses power, then seeds in which
-# only servers do.
-# Usage: tools/test-sim.sh [SECONDS]; FIRST=n starts at another seed, SIM_SEEDS=n and SIM_RESTARTS=n run that many
-# at most.
+# only servers do, then seeds in which many clients share a few files and names.
+# Usage: tools/test-sim.sh [SECONDS]; FIRST=n starts at another seed, SIM_SEEDS=n, SIM_RESTARTS=n and
+# SIM_COHERENCES=n run that many at most, the last for SIM_COHERENCE_SECONDS=n at most.
 set -eu
 cd "$(dirname "$0")/.."
 sim=${WEFT_SIM:-${CARGO_TARGET_DIR:-target}/release/weft-sim}
@@ -10,3 +10,4 @@ sim=${WEFT_SIM:-${CARGO_TARGET_DIR:-target}/release/weft-sim}
 "$sim" twice 2
 "$sim" seeds "${FIRST:-100}" "${SIM_SEEDS:-300}" "${1:-120}"
 "$sim" restarts 1 "${SIM_RESTARTS:-60}" "${1:-120}"
+"$sim" coherences 1 "${SIM_COHERENCES:-60}" "${SIM_COHERENCE_SECONDS:-20}"
