@@ -101,7 +101,7 @@ t_basics_over_tcp() { python3 "$top/tests/basics.py" "$work/cl2"; }
 # flock and fcntl between the two mounts, against the local file system.
 t_locks() {
   mkdir -p "$work/plain"
-  python3 "$top/tests/locks.py" "$work/cl1" "$work/cl2" "$work/plain" "${LOCK_OPS:-10000}"
+  python3 "$top/tests/locks.py" "$work/cl1" "$work/cl2" "$work/plain" "${LOCK_OPS:-4000}" ${LOCK_SEED:-1}
 }
 
 # A stranger, a client's key in a server's place, and nonsense.

@@ -202,6 +202,8 @@ struct Shared {
     copies: RwLock<Option<Arc<dyn Copies>>>,
     /// What was lost with a session and has to be forgotten still.
     lost_bits: Mutex<Vec<cache::Lost>>,
+    /// Accesses that the MDT is told of at close.
+    accesses: file::Accesses,
     bits_called_back: AtomicU64,
     closed: AtomicBool,
     closing: Notify,

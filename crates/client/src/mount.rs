@@ -13,7 +13,7 @@ use rt::sync::{Notify, Semaphore};
 use crate::cache::Inodes;
 use crate::clock::Clock;
 use crate::fids::Fids;
-use crate::file::{Closer, Files, Handles, Keeper};
+use crate::file::{Accesses, Closer, Files, Handles, Keeper};
 use crate::io::Memory;
 use crate::lock::flock::Flocks;
 use crate::lock::{CalledBack, Locks};
@@ -112,6 +112,7 @@ impl Shared {
             inodes: Inodes::new(),
             copies: RwLock::new(None),
             lost_bits: Mutex::default(),
+            accesses: Accesses::default(),
             bits_called_back: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             closing: Notify::new(),

@@ -153,7 +153,8 @@ impl Shared {
 
     /// An answer about a file, with what of it may be kept: attributes only if they are those that are kept here,
     /// and complete; the name only if it is kept here.
-    pub(crate) fn told(&self, attr: Attr, name: Option<(Fid, &Name)>) -> Told {
+    pub(crate) fn told(&self, mut attr: Attr, name: Option<(Fid, &Name)>) -> Told {
+        let accessed = self.note_access(&mut attr);
         let named = name.map(|(parent, name)| {
             let part = self.inodes.part(parent);
             part.inodes.get(&parent).and_then(|dir| dir.names.get(name).copied().flatten())
@@ -162,7 +163,8 @@ impl Shared {
         let part = self.inodes.part(attr.fid);
         let Some(inode) = part.inodes.get(&attr.fid) else { return Told::once(attr) };
         let known = inode.entry.as_ref().filter(|_| inode.has(ATTR_BITS));
-        let keep_attr = complete && known.is_some_and(|known| known.attr.version == attr.version);
+        let keep_attr =
+            complete && !accessed && known.is_some_and(|known| known.attr.version == attr.version);
         let keep_name = inode.keeps_names() && named.flatten() == Some((attr.fid, inode.stamp));
         Told { keep_name, keep_attr, fill: Fill::new(part.filling()), attr }
     }

@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use proto::wire::messages::{Close, SetSize, SizeUpdate};
-use proto::{Fid, Timestamp, Transno};
+use proto::{Fid, Transno};
 use rt::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::table::{FileRef, OpenFile};
 use crate::io::Sum;
-use crate::lock::whole;
 use crate::util::join_all;
 use crate::{Result, Shared};
 
@@ -24,8 +23,6 @@ const CLOSES_MAX: u32 = 8192;
 const BATCH_MAX: usize = 1024;
 /// How long one OST may hold up the closes of files that are not on it.
 const COMMIT_WAIT: Duration = Duration::from_secs(2);
-/// An access time older than this is renewed even if the file was not changed since (relatime).
-const ATIME_AGE_MAX_SECS: i64 = 24 * 3600;
 
 /// Something that ends with the MDT knowing the size.
 pub(crate) struct Pending {
@@ -60,23 +57,11 @@ impl Closer {
     }
 }
 
-/// Whether a read at `now` is to be noted: relatime.
-fn is_atime_due(open: &OpenFile, cached: bool, now: Timestamp) -> bool {
-    let attr = &open.attr;
-    let old = now.secs - attr.atime.secs >= ATIME_AGE_MAX_SECS;
-    let read = (open.read.load(Ordering::Relaxed) || cached) && !open.flags.no_atime;
-    read && (old || attr.atime <= attr.mtime || attr.atime <= attr.ctime)
-}
-
 impl Shared {
     /// Ends `open`: at once if it has nothing to tell, else when the data is durable.
     pub(crate) async fn close(self: &Arc<Self>, open: Arc<OpenFile>) {
         let Some(permit) = self.closer.permit().await else { return };
-        let now = self.time();
-        // What the kernel's page cache gives is read without a call.
-        let layout = open.file.as_ref().filter(|_| !open.flags.write).and_then(|file| file.layout().ok());
-        let cached = layout.is_some_and(|layout| self.kernel_has(&layout, &whole(&layout)));
-        let atime = is_atime_due(&open, cached, now).then_some(now);
+        let atime = self.pending_access(open.fid);
         if self.stays_open(&open, atime.is_some()) {
             return;
         }

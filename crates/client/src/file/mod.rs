@@ -1,5 +1,6 @@
 //! Open files.
 
+mod access;
 mod allocate;
 mod close;
 mod keeper;
@@ -9,6 +10,7 @@ mod state;
 mod table;
 mod truncate;
 
+pub(crate) use access::Accesses;
 pub(crate) use close::Closer;
 pub(crate) use keeper::Keeper;
 pub(crate) use state::{FileState, Unsent};

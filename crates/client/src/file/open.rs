@@ -83,7 +83,7 @@ impl Client {
         };
         let handle = self.shared.opened(caller, opened, flags);
         if made.existed {
-            self.shared.prepare_mapping(handle, flags).await?;
+            self.shared.prepare_pages(handle, flags).await?;
         }
         if !made.existed {
             // Nobody can have written to it yet.
@@ -143,6 +143,7 @@ impl Client {
     /// Opens a regular file.
     pub async fn open(&self, caller: &Caller, fid: Fid, flags: OpenFlags) -> Result<Handle> {
         if let Some(handle) = self.shared.open_again(caller, fid, flags) {
+            self.shared.prepare_pages(handle, flags).await?;
             return Ok(handle);
         }
         // Who opens to write changes what the MDT says of the size.
@@ -166,7 +167,7 @@ impl Client {
             reopened: true,
         };
         let handle = self.shared.opened(caller, told, flags);
-        self.shared.prepare_mapping(handle, flags).await?;
+        self.shared.prepare_pages(handle, flags).await?;
         if flags.truncate && flags.write {
             let cut = self.shared.cut_opened(caller, handle, &attr).await;
             if let Err(error) = cut {
@@ -185,7 +186,7 @@ impl Client {
     /// Notes that a directory was read through `handle`: its access time follows at the close.
     pub fn accessed(&self, handle: Handle) {
         if let Ok(open) = self.shared.handles.get(handle) {
-            open.read.store(true, std::sync::atomic::Ordering::Relaxed);
+            self.shared.accessed(&open);
         }
     }
 
@@ -259,18 +260,20 @@ impl Shared {
         })
     }
 
-    /// Pages of the file may be mapped and changed from now on without a call: those that the kernel filled under a
-    /// right to read have to be filled again.
-    async fn prepare_mapping(&self, handle: Handle, flags: OpenFlags) -> Result<()> {
-        if !(flags.read && flags.write) {
+    /// What the kernel has in its page cache needs care. Through a handle that reads and writes pages may be mapped and
+    /// changed without a call: those that were filled under a right to read have to be filled again. Through one that
+    /// only reads they are read without a call: that counts as an access from now on.
+    async fn prepare_pages(&self, handle: Handle, flags: OpenFlags) -> Result<()> {
+        let open = self.handles.get(handle)?;
+        let (Some(file), Some(copies)) = (&open.file, self.copies()) else { return Ok(()) };
+        let Ok(layout) = file.layout() else { return Ok(()) };
+        if !flags.read || !self.kernel_has(&layout, &whole(&layout)) {
             return Ok(());
         }
-        let open = self.handles.get(handle)?;
-        if let (Some(file), Some(copies)) = (&open.file, self.copies())
-            && let Ok(layout) = file.layout()
-            && self.kernel_has(&layout, &whole(&layout))
-        {
+        if flags.write {
             copies.forget(vec![Forget::Data(open.fid, 0..u64::MAX)]).await;
+        } else if self.access_if_due(&open) {
+            copies.forget(vec![Forget::Attributes(open.fid)]).await;
         }
         Ok(())
     }
@@ -289,7 +292,7 @@ impl Shared {
 
     /// Tells the MDT that a handle is not used any more; a refusal has no one to tell it to.
     pub(crate) async fn send_close(&self, close: Close) -> Option<Transno> {
-        let fid = close.fid;
+        let (fid, atime) = (close.fid, close.atime);
         let changes = close.size.is_some() || close.wrote || close.atime.is_some();
         let _changing = self.inodes.change(&[if changes { fid } else { Fid::ZERO }], &[]);
         tracing::debug!(%fid, handle = close.handle, size = close.size.as_ref().map(|size| size.size), "close");
@@ -298,7 +301,12 @@ impl Shared {
             Err(error) => Err(error),
         };
         match result {
-            Ok(answered) => Some(answered.transno),
+            Ok(answered) => {
+                if let Some(atime) = atime {
+                    self.access_told(fid, atime);
+                }
+                Some(answered.transno)
+            }
             Err(error) => {
                 tracing::debug!(%fid, %error, "the MDT did not take a close");
                 None

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use proto::wire::messages::{ObjectAttr, Read};
@@ -54,7 +53,7 @@ impl Client {
     pub async fn read(&self, handle: Handle, offset: u64, len: u32) -> Result<Vec<Bytes>> {
         let open = self.shared.handles.get(handle)?;
         let file = open.readable()?;
-        open.read.store(true, Ordering::Relaxed);
+        self.shared.accessed(&open);
         let Ok(layout) = file.layout() else { return Ok(Vec::new()) };
         let needs = needs_of(&layout, offset, u64::from(len));
         let pins = self.shared.pin(file.fid, &layout, &needs, false, Locking::No).await?;
@@ -65,7 +64,7 @@ impl Client {
     pub async fn read_pages(&self, handle: Handle, offset: u64, len: u32) -> Result<Pages> {
         let open = self.shared.handles.get(handle)?;
         let file = open.file()?;
-        open.read.store(true, Ordering::Relaxed);
+        self.shared.accessed(&open);
         let Ok(layout) = file.layout() else { return Ok(Pages::default()) };
         // What the kernel keeps has to be protected: so it asks for more than an OST would leave without a lock.
         let needs = surely(needs_of(&layout, offset, u64::from(len)));

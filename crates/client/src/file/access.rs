@@ -1,0 +1,68 @@
+//! Times of access that the MDT does not know yet: it is told when the file is closed, and an application that looks
+//! before sees them all the same.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use proto::{Attr, Fid, Timestamp};
+
+use super::table::OpenFile;
+use crate::Shared;
+
+/// An access time older than this is renewed even if the file was not changed since (relatime).
+const ATIME_AGE_MAX_SECS: i64 = 24 * 3600;
+
+/// The newest access of each file that is open, or is just being closed.
+#[derive(Default)]
+pub(crate) struct Accesses {
+    pending: Mutex<BTreeMap<Fid, Timestamp>>,
+}
+
+/// Whether an access at `now` is to be noted: relatime.
+pub(super) fn is_due(open: &OpenFile, now: Timestamp) -> bool {
+    let attr = &open.attr;
+    let old = now.secs - attr.atime.secs >= ATIME_AGE_MAX_SECS;
+    !open.flags.no_atime && (old || attr.atime <= attr.mtime || attr.atime <= attr.ctime)
+}
+
+impl Shared {
+    /// Something was read through `open`.
+    pub(crate) fn accessed(&self, open: &OpenFile) {
+        if !open.read.swap(true, Ordering::Relaxed) {
+            self.access_if_due(open);
+        }
+    }
+
+    /// Notes an access, if it is to be noted at all; says whether it is.
+    pub(super) fn access_if_due(&self, open: &OpenFile) -> bool {
+        let now = self.time();
+        let due = is_due(open, now);
+        if due {
+            let mut pending = self.accesses.pending.lock();
+            let newest = pending.entry(open.fid).or_insert(now);
+            *newest = now.max(*newest);
+        }
+        due
+    }
+
+    /// The access of a file that the MDT does not know of.
+    pub(super) fn pending_access(&self, fid: Fid) -> Option<Timestamp> {
+        self.accesses.pending.lock().get(&fid).copied()
+    }
+
+    /// The MDT was told of accesses up to `time`.
+    pub(super) fn access_told(&self, fid: Fid, time: Timestamp) {
+        let mut pending = self.accesses.pending.lock();
+        if pending.get(&fid).is_some_and(|newest| *newest <= time) {
+            pending.remove(&fid);
+        }
+    }
+
+    /// Whether there is an access of the file that the MDT does not know of; then `attr` tells it.
+    pub(crate) fn note_access(&self, attr: &mut Attr) -> bool {
+        let Some(time) = self.pending_access(attr.fid) else { return false };
+        attr.atime = attr.atime.max(time);
+        true
+    }
+}
