@@ -68,11 +68,13 @@ impl Client {
 
     /// Attributes with the true size and times, own unflushed writes included.
     pub async fn getattr(&self, fid: Fid) -> Result<Told> {
-        if let Some(entry) = self.shared.known_entry(fid) {
-            let attr = self.shared.complete(Entry::clone(&entry)).await?;
-            return Ok(self.shared.told(attr, None));
-        }
-        let attr = self.shared.fetch(fid).await?;
+        // The MDT may learn of an access while this waits for an answer from before.
+        let accessed = self.shared.pending_access(fid);
+        let mut attr = match self.shared.known_entry(fid) {
+            Some(entry) => self.shared.complete(Entry::clone(&entry)).await?,
+            None => self.shared.fetch(fid).await?,
+        };
+        attr.atime = attr.atime.max(accessed.unwrap_or_default());
         Ok(self.shared.told(attr, None))
     }
 
@@ -285,8 +287,10 @@ impl Shared {
         match self.known_name(caller, parent, name) {
             Known::Nothing => return Err(Error::Refused(Code::NotFound)),
             Known::File(fid) => {
+                let accessed = self.pending_access(fid);
                 if let Some(entry) = self.known_entry(fid) {
-                    let attr = self.complete(Entry::clone(&entry)).await?;
+                    let mut attr = self.complete(Entry::clone(&entry)).await?;
+                    attr.atime = attr.atime.max(accessed.unwrap_or_default());
                     return Ok(self.told(attr, Some((parent, name))));
                 }
             }

@@ -47,7 +47,7 @@ impl Shared {
     }
 
     /// The access of a file that the MDT does not know of.
-    pub(super) fn pending_access(&self, fid: Fid) -> Option<Timestamp> {
+    pub(crate) fn pending_access(&self, fid: Fid) -> Option<Timestamp> {
         self.accesses.pending.lock().get(&fid).copied()
     }
 

@@ -294,12 +294,14 @@ impl Shared {
     pub(crate) async fn send_close(&self, close: Close) -> Option<Transno> {
         let (fid, atime) = (close.fid, close.atime);
         let changes = close.size.is_some() || close.wrote || close.atime.is_some();
-        let _changing = self.inodes.change(&[if changes { fid } else { Fid::ZERO }], &[]);
+        let changing = self.inodes.change(&[if changes { fid } else { Fid::ZERO }], &[]);
         tracing::debug!(%fid, handle = close.handle, size = close.size.as_ref().map(|size| size.size), "close");
         let result = match self.targets.mdt() {
             Ok(mdt) => mdt.call(close).await,
             Err(error) => Err(error),
         };
+        // First this: what is kept from now on has the new time of access.
+        drop(changing);
         match result {
             Ok(answered) => {
                 if let Some(atime) = atime {
