@@ -1,8 +1,9 @@
 //! The file system as a library: name space, data, layouts. FUSE, tests and later bindings are its users.
 //!
 //! An operation whose answer needs no waiting is done in its first poll: a target of the same process is called on
-//! the caller's thread. Nothing about names and attributes is kept between calls; only files that are open here, or
-//! have data that is not durable yet, have state ([`file`]). Data goes through a write-behind cache ([`io`]).
+//! the caller's thread. What the MDT told is kept as long as its locks permit ([`cache`]); data is read and written under
+//! locks of the OSTs ([`lock`]) and goes through a write-behind cache ([`io`]). Files that are open here, or have data that
+//! is not durable yet, have state ([`file`]).
 
 mod admin;
 mod attr;

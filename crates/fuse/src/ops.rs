@@ -1,7 +1,7 @@
 //! What each request of the kernel means to the client. Nothing here knows how requests arrive.
 //!
-//! The kernel is told to keep neither entries nor attributes (it has no lock on them yet), so every step of a path
-//! is a lookup, and the MDT checks every permission with the caller's ids.
+//! What the kernel may keep of an answer the client says with it; the kernel checks permissions on that, and the MDT
+//! checks every one again with the caller's ids.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,7 +1,6 @@
 //! What this client knows of a file that it has open, or whose data it has not got rid of yet.
 //!
-//! Nothing about other files is kept: clients have no locks between each other yet, so names and attributes are
-//! asked for every time.
+//! What the MDT lets a client keep of other files is [`crate::cache`]'s.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
