@@ -60,9 +60,11 @@ impl Client {
         };
         let changing = self.shared.inodes.change(&[parent], &[(parent, &name)]);
         let made = self.shared.make(caller, create).await?.reply;
-        let told = self.shared.keep_new(changing, parent, &name, &made);
+        self.shared.keep_new(changing, parent, &name, &made);
         self.shared.forget_past_kernel(parent).await;
-        Ok(told.attr)
+        let mut attr = made.attr;
+        self.shared.note_access(&mut attr);
+        Ok(attr)
     }
 
     /// Paths of a file, without a leading slash.

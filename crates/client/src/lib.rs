@@ -24,7 +24,7 @@ mod util;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-pub use cache::{Fill, Told};
+pub use cache::{Fill, OnItsWay, Told};
 pub use copies::{Copies, Forget};
 pub use io::Pages;
 pub use namespace::{Page, PageEntry};

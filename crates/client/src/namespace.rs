@@ -116,7 +116,8 @@ impl Client {
         };
         let changing = self.shared.inodes.change(&[parent], &[(parent, &name)]);
         let made = self.shared.make(caller, create).await?.reply;
-        Ok(self.shared.keep_new(changing, parent, &name, &made))
+        self.shared.keep_new(changing, parent, &name, &made);
+        Ok(self.shared.told(made.attr, Some((parent, &name))))
     }
 
     /// Takes the name of anything but a directory away.
@@ -337,7 +338,7 @@ impl Shared {
         parent: Fid,
         name: &Name,
         made: &Created,
-    ) -> Told {
+    ) {
         let entry = Entry {
             attr: made.attr.clone(),
             layout: made.layout.clone(),
@@ -348,6 +349,5 @@ impl Shared {
             self.learn(&asked, &entry);
             self.learn_name(&asked, parent, name, entry.attr.fid);
         }
-        self.told(entry.attr, Some((parent, name)))
     }
 }

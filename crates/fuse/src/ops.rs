@@ -152,14 +152,15 @@ impl Ops {
         // or owner to take privilege bits away, which the caller need not be permitted to do by itself.
         let other_change = change.size.is_some() || change.uid.is_some() || change.gid.is_some();
         let killed = if other_change { change.mode.take() } else { None };
-        let attr = self.client.setattr(caller, fid, change, handle).await?;
-        match killed {
-            Some(mode) if attr.mode & 0o7777 != mode & 0o7777 => {
-                let change = AttrChange { mode: Some(mode & 0o7777), ..AttrChange::default() };
-                Ok(self.client.setattr(&caller::root(), fid, change, None).await?)
+        let Some(mode) = killed else { return Ok(self.client.setattr(caller, fid, change, handle).await?) };
+        {
+            let told = self.client.setattr(caller, fid, change, handle).await?;
+            if told.mode & 0o7777 == mode & 0o7777 {
+                return Ok(told);
             }
-            _ => Ok(attr),
         }
+        let change = AttrChange { mode: Some(mode & 0o7777), ..AttrChange::default() };
+        Ok(self.client.setattr(&caller::root(), fid, change, None).await?)
     }
 
     /// Target of a symbolic link.

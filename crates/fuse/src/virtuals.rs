@@ -40,7 +40,8 @@ pub async fn get(client: &Client, status: &Status, fid: Fid, name: &[u8]) -> Res
 }
 
 async fn layout(client: &Client, fid: Fid) -> Result<Vec<u8>> {
-    let answer = match client.getattr(fid).await?.kind() {
+    let kind = client.getattr(fid).await?.kind();
+    let answer = match kind {
         FileKind::Dir => LayoutAnswer::Directory(DirLayout::from(&client.default_layout(fid).await?)),
         FileKind::File => {
             let layout = client.layout(fid).await?.ok_or(Errno::NO_ATTRIBUTE)?;

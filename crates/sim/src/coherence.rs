@@ -306,9 +306,9 @@ impl Player {
         let text = format!("n{name}");
         let made = self.client.create(&root(), self.world.dirs[dir], text.as_bytes(), 0o100_644, flags).await;
         let span = self.world.history.lock().end(start);
-        match made {
-            Ok((told, handle)) => {
-                self.note((dir, name), Effect::Made(told.fid), span);
+        match made.map(|(told, handle)| (told.fid, handle)) {
+            Ok((fid, handle)) => {
+                self.note((dir, name), Effect::Made(fid), span);
                 self.client.release(handle).await;
             }
             Err(error) => {
@@ -354,16 +354,17 @@ impl Player {
 
     async fn link(&mut self, from: (usize, u64)) {
         let (old, old_dir) = (format!("n{}", from.1), self.world.dirs[from.0]);
-        let Ok(told) = self.client.lookup(&root(), old_dir, old.as_bytes()).await else { return };
+        let found = self.client.lookup(&root(), old_dir, old.as_bytes()).await.map(|told| told.fid);
+        let Ok(fid) = found else { return };
         let Some(to) = self.any_name() else { return };
         let (new, new_dir) = (format!("n{}", to.1), self.world.dirs[to.0]);
         let start = self.start_op();
-        let done = self.client.link(&root(), told.fid, new_dir, new.as_bytes()).await;
+        let done = self.client.link(&root(), fid, new_dir, new.as_bytes()).await;
         let span = self.world.history.lock().end(start);
         match done {
             Ok(linked) => {
-                assert_eq!(linked.fid, told.fid, "a link means the file");
-                self.note(to, Effect::Made(told.fid), span);
+                assert_eq!(linked.fid, fid, "a link means the file");
+                self.note(to, Effect::Made(fid), span);
             }
             Err(Error::Refused(Code::Exists)) => self.note(to, Effect::Present, span),
             // The file went meanwhile, or its name and then its inode.

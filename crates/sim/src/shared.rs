@@ -22,8 +22,9 @@ pub async fn fight(client: &Client, dir: Fid, mut rng: Rng, tally: Tally, steps:
         let name = format!("s{}", rng.below(NAMES));
         if rng.one_in(2) {
             let flags = OpenFlags { exclusive: true, ..READ_WRITE };
-            match client.create(&root(), dir, name.as_bytes(), 0o100_644, flags).await {
-                Ok((_, handle)) => {
+            let made = client.create(&root(), dir, name.as_bytes(), 0o100_644, flags).await;
+            match made.map(|(_, handle)| handle) {
+                Ok(handle) => {
                     *tally.lock().entry(name).or_default() += 1;
                     client.flush(handle).await.expect("an empty file can be flushed");
                     client.release(handle).await;

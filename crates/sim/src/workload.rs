@@ -218,11 +218,12 @@ impl Player {
             }
             Op::Create(dir, name) => {
                 let flags = OpenFlags { exclusive: true, ..READ_WRITE };
-                match client.create(&caller, self.fid(*dir), name.as_bytes(), 0o100_644, flags).await {
-                    Ok((attr, handle)) => {
+                let made = client.create(&caller, self.fid(*dir), name.as_bytes(), 0o100_644, flags).await;
+                match made.map(|(told, handle)| (told.fid, handle)) {
+                    Ok((fid, handle)) => {
                         client.flush(handle).await.expect("an empty file can be flushed");
                         client.release(handle).await;
-                        Ok(Some(attr.fid))
+                        Ok(Some(fid))
                     }
                     Err(error) => Err(error),
                 }

@@ -14,4 +14,4 @@ pub(crate) use answer::Known;
 pub(crate) use inode::OpenKept;
 pub(crate) use recall::Lost;
 pub(crate) use table::{Changing, Inodes};
-pub use told::{Fill, Told};
+pub use told::{Fill, OnItsWay, Told};

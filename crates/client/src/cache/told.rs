@@ -1,17 +1,36 @@
 //! An answer, and what of it the kernel may keep.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use proto::Attr;
 use rt::sync::oneshot;
 
 /// Has to be held until the answer has reached the kernel: a callback for what it says waits for it.
+///
+/// Whoever holds it must not wait for a server: that may wait for just this callback (two clients that each hold an
+/// answer and wait for the other one would wait for ever). So it is not `Send`, which keeps it out of what a task has
+/// in hand across an `.await`; [`Fill::send`] is the last step.
+///
+/// ```compile_fail,E0277
+/// fn may_cross_an_await<T: Send>() {}
+/// may_cross_an_await::<weft_client::Told>();
+/// ```
 #[derive(Clone, Default)]
-pub struct Fill(#[allow(dead_code)] Option<Arc<oneshot::Sender<()>>>);
+pub struct Fill(Option<Arc<oneshot::Sender<()>>>, PhantomData<*const ()>);
+
+/// An answer on its way to its keeper, to be dropped when it has arrived.
+#[derive(Clone)]
+pub struct OnItsWay(#[allow(dead_code)] Option<Arc<oneshot::Sender<()>>>);
 
 impl Fill {
     pub(super) fn new(gate: Arc<oneshot::Sender<()>>) -> Fill {
-        Fill(Some(gate))
+        Fill(Some(gate), PhantomData)
+    }
+
+    /// The answer is sent to its keeper now: nothing is waited for any more but its arrival.
+    pub fn send(self) -> OnItsWay {
+        OnItsWay(self.0)
     }
 }
 

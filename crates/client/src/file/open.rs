@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use bytes::Bytes;
 use proto::types::Attr;
 use proto::wire::messages::{
-    Close, Create, CreateUnnamed, Entry, OPEN_EXCLUSIVE, OPEN_EXECUTE, OPEN_READ, OPEN_WRITE, Open,
+    Close, Create, CreateUnnamed, Created, Entry, OPEN_EXCLUSIVE, OPEN_EXECUTE, OPEN_READ, OPEN_WRITE, Open,
 };
 use proto::{Fid, FileKind, Layout, Transno};
 
@@ -71,9 +71,9 @@ impl Client {
         let changing = self.shared.inodes.change(&[parent], &[(parent, &name)]);
         let answered = self.shared.make(caller, create).await?;
         let (made, transno) = (answered.reply, answered.transno);
-        let answer = self.shared.keep_new(changing, parent, &name, &made);
+        self.shared.keep_new(changing, parent, &name, &made);
         let opened = Told {
-            attr: made.attr,
+            attr: made.attr.clone(),
             layout: made.layout.clone(),
             handle: made.handle,
             transno,
@@ -82,26 +82,37 @@ impl Client {
             reopened: made.existed,
         };
         let handle = self.shared.opened(caller, opened, flags);
-        if made.existed {
-            self.shared.prepare_pages(handle, flags).await?;
-        }
-        if !made.existed {
+        let attr = match made.existed {
             // Nobody can have written to it yet.
-            let attr = Attr { size: 0, blocks: 0, ..answer.attr };
-            return Ok((Answer { attr, keep_attr: false, ..answer }, handle));
-        }
-        let entry =
-            Entry { attr: answer.attr.clone(), layout: made.layout, xattrs: made.xattrs, lock: made.lock };
-        let attr = match flags.truncate && flags.write {
-            true => self.shared.cut_opened(caller, handle, &entry.attr).await,
-            false => self.shared.complete(entry).await,
+            false => Ok(Attr { size: 0, blocks: 0, ..made.attr }),
+            true => self.opened_existing(caller, handle, flags, made).await,
         };
         match attr {
-            Ok(attr) => Ok((Answer { keep_attr: false, attr, ..answer }, handle)),
+            // That the name means this file is told after everything that had to be waited for.
+            Ok(attr) => {
+                let told = self.shared.told(attr, Some((parent, &name)));
+                Ok((Answer { keep_attr: false, ..told }, handle))
+            }
             Err(error) => {
                 self.release(handle).await;
                 Err(error)
             }
+        }
+    }
+
+    /// What is left to do if the file was there: it is emptied if that is asked for. Gives its true attributes.
+    async fn opened_existing(
+        &self,
+        caller: &Caller,
+        handle: Handle,
+        flags: OpenFlags,
+        made: Created,
+    ) -> Result<Attr> {
+        self.shared.prepare_pages(handle, flags).await?;
+        let entry = Entry { attr: made.attr, layout: made.layout, xattrs: made.xattrs, lock: made.lock };
+        match flags.truncate && flags.write {
+            true => self.shared.cut_opened(caller, handle, &entry.attr).await,
+            false => self.shared.complete(entry).await,
         }
     }
 

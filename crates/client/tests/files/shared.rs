@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use client::{Caller, Error, OpenFlags};
 use proto::{Code, Fid, TargetId};
+use rt::sync::oneshot;
 
 use crate::world::{World, create, join, read_write, root};
 
@@ -26,6 +27,37 @@ fn what_one_client_flushed_the_other_reads() {
         two.write(appender, 0, b"!").await.expect("there is room");
         two.flush(appender).await.expect("the OST takes it");
         assert_eq!(join(&one.read(writer, 0, 100).await.expect("it can be read")), b"from one, from two!");
+    });
+}
+
+/// Each had its answer in hand, which a callback waits for, while it cut the file, which waits for the other one's
+/// callback: neither ever ended.
+#[test]
+fn two_that_empty_a_file_at_the_same_time_do_not_wait_for_each_other() {
+    let world = World::remote(1, 2);
+    let clients = [world.mount(), world.mount()];
+    let (attr, handle) = world.run(create(&clients[0], b"f"));
+    world.run(async {
+        let flags = OpenFlags { truncate: true, ..read_write() };
+        for _ in 0..20 {
+            let opened = clients.clone().map(|client| {
+                let (sender, opened) = oneshot::channel();
+                world.hub.rt().spawn(async move {
+                    let made = client.create(&root(), Fid::ROOT, b"f", 0o644, flags).await;
+                    let made = made.map(|(told, handle)| (told.fid, told.size, handle));
+                    if let Ok((_, _, handle)) = made {
+                        client.release(handle).await;
+                    }
+                    let _ = sender.send(made.map(|(fid, size, _)| (fid, size)));
+                });
+                opened
+            });
+            for opened in opened {
+                let made = world.hub.rt().timeout(Duration::from_secs(60), opened).await;
+                assert_eq!(made, Some(Ok(Ok((attr.fid, 0)))));
+            }
+        }
+        clients[0].release(handle).await;
     });
 }
 

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use client::{Fill, Handle};
+use client::{Handle, OnItsWay};
 
 use super::{Asked, Dispatcher, done, owned, told};
 use crate::errno::Errno;
@@ -151,7 +151,7 @@ impl Dispatcher {
         let teller = self.teller.clone();
         self.look(reply, pid, |ops| async move {
             let mut entries = Entries::new(size);
-            let (mut held, dir, known) = (Vec::<Fill>::new(), fid_of(node), ops.clone());
+            let (mut held, dir, known) = (Vec::<OnItsWay>::new(), fid_of(node), ops.clone());
             let mut add = |item: crate::dirs::Item<'_>| {
                 let kind = told::entry_kind(item.kind);
                 let dirent = Dirent { ino: item.ino.0, off: item.offset, namelen: 0, kind };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use client::{Fill, TimeSet, Told};
+use client::{OnItsWay, TimeSet, Told};
 use proto::{Attr, Fid, FileKind, Timestamp};
 
 use crate::kernel::abi::{AttrOut, EntryOut, FileAttr, OpenOut, StatfsOut, Statx, StatxOut, SxTime};
@@ -78,9 +78,9 @@ impl Teller {
     }
 
     /// An entry of a directory with its attributes, and what has to be held until the kernel has it.
-    pub fn in_directory(&self, told: Told) -> (EntryOut, Option<Fill>) {
+    pub fn in_directory(&self, told: Told) -> (EntryOut, Option<OnItsWay>) {
         let keep = self.keep(&told);
-        (entry(&told.attr, keep), (keep != Keep::default()).then_some(told.fill))
+        (entry(&told.attr, keep), (keep != Keep::default()).then(|| told.fill.send()))
     }
 
     fn keep(&self, told: &Told) -> Keep {
@@ -97,7 +97,10 @@ impl Teller {
     fn answer(&self, told: Told, make: impl FnOnce(&Attr, Keep) -> Answer) -> Answer {
         let keep = self.keep(&told);
         let answer = make(&told.attr, keep);
-        if keep == Keep::default() { answer } else { Answer::Holding(Box::new(answer), Arc::new(told.fill)) }
+        if keep == Keep::default() {
+            return answer;
+        }
+        Answer::Holding(Box::new(answer), Arc::new(told.fill.send()))
     }
 }
 
