@@ -20,6 +20,7 @@ mod namespace;
 mod stats;
 mod targets;
 mod util;
+mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -28,6 +29,7 @@ pub use cache::{Fill, OnItsWay, Told};
 pub use copies::{Copies, Forget};
 pub use io::Pages;
 pub use namespace::{Page, PageEntry};
+pub use watch::{Held, HeldRange};
 
 use bytes::Bytes;
 pub use lock::flock::{FlockRequest, FoundLock};
@@ -203,6 +205,8 @@ struct Shared {
     copies: RwLock<Option<Arc<dyn Copies>>>,
     /// What was lost with a session and has to be forgotten still.
     lost_bits: Mutex<Vec<cache::Lost>>,
+    /// Callbacks for bits that are being worked on.
+    recalls: Mutex<cache::Recalls>,
     /// Accesses that the MDT is told of at close.
     accesses: file::Accesses,
     bits_called_back: AtomicU64,

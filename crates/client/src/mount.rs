@@ -112,6 +112,7 @@ impl Shared {
             inodes: Inodes::new(),
             copies: RwLock::new(None),
             lost_bits: Mutex::default(),
+            recalls: Mutex::default(),
             accesses: Accesses::default(),
             bits_called_back: AtomicU64::new(0),
             closed: AtomicBool::new(false),

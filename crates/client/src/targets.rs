@@ -85,6 +85,11 @@ impl Target {
         self.import.state().evictions
     }
 
+    /// What is waited for in the session.
+    fn waits(&self) -> Vec<String> {
+        self.import.waits()
+    }
+
     pub(crate) async fn disconnect(&self) {
         self.import.disconnect().await;
     }
@@ -201,6 +206,16 @@ impl Targets {
     /// The one MDT of today.
     pub(crate) fn mdt(&self) -> Result<Arc<Target>> {
         self.get(TargetId::mdt(0))
+    }
+
+    /// The name of each session but the MGS's.
+    pub(crate) fn sessions(&self) -> BTreeMap<TargetId, u64> {
+        self.made.read().iter().map(|(id, target)| (*id, target.import.session())).collect()
+    }
+
+    /// What is waited for in any session but the MGS's.
+    pub(crate) fn waits(&self) -> Vec<String> {
+        self.made.read().values().flat_map(|target| target.waits()).collect()
     }
 
     /// Every session but the MGS's.

@@ -102,6 +102,11 @@ impl Hub {
         callback::call_back(self, (target, session), request, patience).await
     }
 
+    /// What is waited for in the sessions of a target of this process, for diagnoses: a line for each.
+    pub fn waits(&self, target: TargetId) -> Vec<String> {
+        self.inner.sessions.waits(target)
+    }
+
     /// A session is over, as its target says: callbacks to it end, and are not begun any more. Every session that a
     /// target ends has to be told, or it stays known here.
     pub fn session_ended(&self, target: TargetId, session: u64) {

@@ -129,12 +129,14 @@ pub(crate) struct Flight {
     pub(crate) waits: bool,
     /// When it was sent again last.
     pub(crate) resent_at: Option<Time>,
+    /// When it was sent first.
+    since: Time,
 }
 
 impl Flight {
     pub(crate) fn new(waiter: Option<oneshot::Sender<Outcome>>, waits: bool, now: Time) -> Flight {
         let resend_after = if waits { limits::RESEND_WAITING } else { limits::RESEND_MIN };
-        Flight { waiter, resend_at: now + resend_after, resend_after, waits, resent_at: None }
+        Flight { waiter, resend_at: now + resend_after, resend_after, waits, resent_at: None, since: now }
     }
 }
 
@@ -361,6 +363,30 @@ impl Import {
             last_committed: self.marks.last_committed(),
             evictions: state.evictions,
         }
+    }
+
+    /// What is waited for in this session, a line for each: requests over a connection that have no reply yet, and
+    /// callbacks that are not answered yet.
+    pub fn waits(&self) -> Vec<String> {
+        let (target, now) = (self.target, self.hub.rt().now());
+        let mut lines = Vec::new();
+        {
+            let state = self.state.lock();
+            if let Some(problem) = &state.problem {
+                lines.push(format!("{target} is not reached: {problem}"));
+            }
+            for sent in state.requests.sent() {
+                let since = state.flights.get(&sent.xid).map_or(Duration::ZERO, |flight| now - flight.since);
+                let what = match Request::take_body(sent.message.opcode, sent.message.body.clone()) {
+                    Ok(request) => format!("{request:?}"),
+                    Err(_) => format!("operation {}", sent.message.opcode),
+                };
+                lines.push(format!("{target} has not answered request {} for {since:?}: {what}", sent.xid.0));
+            }
+        }
+        let called = self.under_way().into_iter();
+        lines.extend(called.map(|request| format!("{target} called back and has no answer: {request:?}")));
+        lines
     }
 
     /// Ends the session in order.

@@ -285,6 +285,25 @@ impl Sessions {
         self.entries.lock().get(&key).map(|entry| entry.absent_since).ok_or(Ended)
     }
 
+    /// What is waited for in the sessions of `target`, a line for each with something: requests that are carried out,
+    /// callbacks without an answer.
+    pub(crate) fn waits(&self, target: TargetId) -> Vec<String> {
+        let entries = self.entries.lock();
+        let busy = entries.range((target, 0)..=(target, u64::MAX)).filter(|(_, entry)| {
+            !entry.under_way.is_empty() || !entry.waiting.is_empty() || entry.absent_since.is_some()
+        });
+        let line = |((_, session), entry): (&Key, &Entry)| {
+            let absent = entry.absent_since.map(|since| self.rt.now() - since);
+            let numbers = |xids: &mut dyn Iterator<Item = &Xid>| xids.map(|xid| xid.0).collect::<Vec<_>>();
+            format!(
+                "session {session:#x}: requests {:?} are carried out, callbacks {:?} not answered, absent for {absent:?}",
+                numbers(&mut entry.under_way.iter()),
+                numbers(&mut entry.waiting.keys()),
+            )
+        };
+        busy.map(line).collect()
+    }
+
     /// The client has answered a callback.
     pub(crate) fn answered(&self, key: Key, xid: Xid, result: Result<Reply, Code>) {
         let waiter = self.entries.lock().get_mut(&key).and_then(|entry| entry.waiting.remove(&xid));

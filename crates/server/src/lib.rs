@@ -7,6 +7,7 @@ mod mdt;
 mod mgs;
 mod ost;
 mod target;
+mod watch;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use store::{Label, Store, StoreError};
 pub use mdt::LockCounts;
 pub use ost::TokenCounts;
 use target::{Handler, Start, Target};
+pub use watch::{Held, Holding};
 
 /// How to serve a target.
 #[derive(Debug, Clone)]
@@ -67,6 +69,7 @@ pub struct Running {
     target: TargetId,
     lock_counts: Box<dyn Fn() -> LockCounts + Send + Sync>,
     token_counts: Box<dyn Fn() -> TokenCounts + Send + Sync>,
+    watch: Arc<dyn target::Watch>,
     stop: Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>,
 }
 
@@ -84,6 +87,16 @@ impl Running {
     /// What an OST's clients hold of its objects, and how often they were called back.
     pub fn token_counts(&self) -> TokenCounts {
         (self.token_counts)()
+    }
+
+    /// What sessions hold now, as the target believes.
+    pub fn held(&self) -> Vec<Held> {
+        self.watch.held()
+    }
+
+    /// Who waits for what, a line for each; sessions and what was granted besides, as far as they matter to that.
+    pub fn waits(&self) -> Vec<String> {
+        self.watch.waits()
     }
 
     /// Stops in order: what was acknowledged is durable afterwards.
@@ -141,6 +154,7 @@ async fn serve<H: Handler>(start: Start, config: &Config, label: Label) -> Resul
     }
     target.handler().started();
     let handler = target.handler().clone();
+    let watch = target.clone();
     let stop = move || -> BoxFuture<'static, ()> {
         Box::pin(async move {
             hub.withdraw(id);
@@ -150,7 +164,7 @@ async fn serve<H: Handler>(start: Start, config: &Config, label: Label) -> Resul
     let token_handler = handler.clone();
     let lock_counts = Box::new(move || handler.lock_counts());
     let token_counts = Box::new(move || token_handler.token_counts());
-    Ok(Running { target: id, lock_counts, token_counts, stop: Box::new(stop) })
+    Ok(Running { target: id, lock_counts, token_counts, watch, stop: Box::new(stop) })
 }
 
 /// Tells the MGS of the target; waits until it answers.

@@ -1,13 +1,16 @@
 //! A file system on simulated nodes: one for the MGS, one for the MDT, one for each OSS, one for each client.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Client, Limits};
+use parking_lot::Mutex;
 use proto::{ClientId, FsName, Nid, TargetId};
 use rpc::{Hub, Key, Keys};
 use rt::sim::Handle;
 use rt::{Addr, Rt};
+use server::Running;
 use store::{Label, Store};
 
 /// How many of what.
@@ -24,6 +27,8 @@ pub struct Shape {
 pub struct Cluster {
     handle: Handle,
     shape: Shape,
+    /// The targets that are served now, by server node.
+    running: Arc<Mutex<BTreeMap<String, Vec<Running>>>>,
 }
 
 const RETRY: Duration = Duration::from_millis(50);
@@ -43,7 +48,7 @@ fn nid(node: &str) -> Nid {
 impl Cluster {
     /// Describes a file system in the world of `handle`; nothing is made yet.
     pub fn new(handle: Handle, shape: Shape) -> Cluster {
-        Cluster { handle, shape }
+        Cluster { handle, shape, running: Arc::default() }
     }
 
     /// The world.
@@ -96,25 +101,25 @@ impl Cluster {
     pub fn start_server(&self, server: &str) {
         let rt = self.handle.rt(server);
         let targets = self.targets(server);
-        let server = server.to_owned();
+        let (server, started) = (server.to_owned(), self.running.clone());
         rt.clone().spawn(async move {
             let hub = Hub::new(rt.clone(), fsname(), keys());
             let addr = Addr(nid(&server).socket_address());
             while hub.listen(&addr).await.is_err() {
                 rt.sleep(RETRY).await;
             }
-            let mut running = Vec::new();
             for (_, path) in targets {
                 let config = server::Config { path, nids: vec![nid(&server)], server: server.clone() };
-                running.push(loop {
+                let target = loop {
                     match server::start(&hub, config.clone()).await {
                         Ok(target) => break target,
                         Err(_) => rt.sleep(RETRY).await,
                     }
-                });
+                };
+                started.lock().entry(server.clone()).or_default().push(target);
             }
             std::future::pending::<()>().await;
-            drop(running);
+            drop(hub);
         });
     }
 
@@ -129,6 +134,8 @@ impl Cluster {
     pub fn cut_power(&self, servers: &[String]) {
         for server in servers {
             self.handle.crash(server);
+            let gone = self.running.lock().remove(server);
+            drop(gone);
         }
     }
 
@@ -138,6 +145,12 @@ impl Cluster {
             self.handle.restart(server);
             self.start_server(server);
         }
+    }
+
+    /// What each target that is served waits for.
+    pub fn waits(&self) -> Vec<(TargetId, Vec<String>)> {
+        let running = self.running.lock();
+        running.values().flatten().map(|target| (target.target(), target.waits())).collect()
     }
 
     /// Mounts the file system on a node.

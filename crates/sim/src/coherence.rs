@@ -17,6 +17,7 @@ use rt::sim::{Options, Rng, Sim};
 
 use crate::cluster::{Cluster, Shape};
 use crate::history::{Effect, NAME_OPS_MAX, NameHistory, Register, Span};
+use crate::progress::{Doing, Progress};
 use crate::scenario::{Report, node, on, report};
 use crate::workload::{READ_WRITE, Record, root};
 
@@ -76,6 +77,7 @@ struct World {
     log: Fid,
     links: bool,
     history: Arc<Mutex<History>>,
+    progress: Progress,
 }
 
 /// Runs one seed; panics with what went wrong.
@@ -87,34 +89,51 @@ pub fn run(seed: u64) -> Report {
     let clients = if rng.one_in(10) { 100 } else { rng.between(8, 24) as usize };
     let steps = rng.between(40, 80) as usize;
     let history = Arc::new(Mutex::new(History::default()));
-    sim.run(async {
+    let progress = Progress::new(handle.clone());
+    let work = async {
         cluster.format().await;
         cluster.start_servers();
-        let world = make_world(&cluster, rng.one_in(2), history.clone()).await;
+        let world = make_world(&cluster, &progress, rng.one_in(2), history.clone()).await;
         let mut finished = Vec::new();
         for number in 0..clients {
             let (cluster, world) = (cluster.clone(), world.clone());
-            finished.push(on(&handle, &node(number), async move {
-                let rng = cluster.handle().rng(&node(number));
-                let (rt, client) = cluster.mount(&node(number)).await;
-                let mut player = Player::start(number as u32, rt, client, world, rng).await;
-                for _ in 0..steps {
-                    player.step().await;
-                }
-                player.client.unmount().await.expect("a healthy client unmounts");
-            }));
+            finished.push(on(&handle, &node(number), play(cluster, world, number, steps)));
         }
         for client in finished {
             client.await.expect("no client died");
         }
         look_at_the_end(&cluster, &world).await;
-    });
+    };
+    sim.run(progress.watch(&cluster, work));
     check(&history.lock());
     let compared = history.lock().compared;
     report(&handle, &vec![Arc::new(Mutex::new(Record { compared, ..Record::default() }))])
 }
 
-async fn make_world(cluster: &Cluster, links: bool, history: Arc<Mutex<History>>) -> World {
+/// The life of one client.
+async fn play(cluster: Cluster, world: World, number: usize, steps: usize) {
+    let (node, progress) = (node(number), world.progress.clone());
+    let rng = cluster.handle().rng(&node);
+    let mounting = progress.begin(&node, "mount".into());
+    let (rt, client) = cluster.mount(&node).await;
+    progress.mounted(&node, &client);
+    drop(mounting);
+    let mut player = Player::start(number as u32, rt, client, world, rng).await;
+    for _ in 0..steps {
+        player.step().await;
+    }
+    let unmounting = player.doing("unmount".into());
+    player.client.unmount().await.expect("a healthy client unmounts");
+    drop(unmounting);
+    progress.unmounted(&node);
+}
+
+async fn make_world(
+    cluster: &Cluster,
+    progress: &Progress,
+    links: bool,
+    history: Arc<Mutex<History>>,
+) -> World {
     let (_, client) = cluster.mount("first").await;
     let (mut dirs, mut files) = (Vec::new(), Vec::new());
     for number in 0..DIRS {
@@ -138,7 +157,7 @@ async fn make_world(cluster: &Cluster, links: bool, history: Arc<Mutex<History>>
         client.setattr(&root(), *file, change, None).await.expect("root may change a size");
     }
     client.unmount().await.expect("a healthy client unmounts");
-    World { dirs, files, log, links, history }
+    World { dirs, files, log, links, history, progress: progress.clone() }
 }
 
 /// One client at work.
@@ -156,6 +175,7 @@ struct Player {
 
 impl Player {
     async fn start(number: u32, rt: Rt, client: Arc<Client>, world: World, rng: Rng) -> Player {
+        let _doing = world.progress.begin(&node(number as usize), "open every file".into());
         let mut handles = Vec::new();
         for file in &world.files {
             handles.push(client.open(&root(), *file, READ_WRITE).await.expect("root may open"));
@@ -172,13 +192,20 @@ impl Player {
             0..15 => self.write().await,
             15..35 => self.read().await,
             35..38 => self.reopen().await,
-            38..41 => self.client.sync_all().await.expect("what is healthy can be synced"),
+            38..41 => {
+                let _doing = self.doing("sync everything".into());
+                self.client.sync_all().await.expect("what is healthy can be synced");
+            }
             41..46 => self.append().await,
             46..50 => self.look_at_log().await,
             50..56 => self.chmod().await,
             56..66 => self.look_at_mode().await,
             _ => self.name().await,
         }
+    }
+
+    fn doing(&self, what: String) -> Doing {
+        self.world.progress.begin(&node(self.number as usize), what)
     }
 
     fn start_op(&self) -> u64 {
@@ -198,6 +225,7 @@ impl Player {
             (*tag as u64, history.now())
         };
         let data = fill(tag, len);
+        let _doing = self.doing(format!("write f{file} {}: {len} bytes at {offset}", self.world.files[file]));
         let written = self.client.write(self.handles[file], offset, &data).await;
         assert_eq!(written, Ok(len as u32), "write of {offset} to {len} bytes");
         let mut history = self.world.history.lock();
@@ -209,11 +237,14 @@ impl Player {
 
     async fn read(&mut self) {
         let (file, range) = (self.any_file(), self.rng.below(RANGES.len() as u64) as usize);
+        let (offset, len) = RANGES[range];
+        let _doing = self.doing(format!("read f{file} {}: {len} bytes at {offset}", self.world.files[file]));
         read_range(&self.client, &self.world, self.handles[file], file, range).await;
     }
 
     async fn reopen(&mut self) {
         let file = self.any_file();
+        let _doing = self.doing(format!("close and open f{file} {}", self.world.files[file]));
         self.client.flush(self.handles[file]).await.expect("what is healthy can be flushed");
         self.client.release(self.handles[file]).await;
         self.handles[file] =
@@ -223,6 +254,7 @@ impl Player {
     async fn append(&mut self) {
         let key = (self.number, self.appended);
         self.appended += 1;
+        let _doing = self.doing(format!("append to the log {}", self.world.log));
         let start = self.start_op();
         let done = self.client.write(self.log, 0, &log_record(key)).await;
         assert_eq!(done, Ok(RECORD_BYTES as u32), "append {key:?}");
@@ -232,6 +264,7 @@ impl Player {
     }
 
     async fn look_at_log(&mut self) {
+        let _doing = self.doing(format!("stat the log {}", self.world.log));
         let start = self.start_op();
         let size = self.client.getattr(self.world.log).await.expect("the log is there").size;
         assert!(
@@ -258,6 +291,7 @@ impl Player {
             (*mode as u32, history.now())
         };
         let change = AttrChange { mode: Some(mode), ..AttrChange::default() };
+        let _doing = self.doing(format!("chmod f{file} {}", self.world.files[file]));
         self.client.setattr(&root(), self.world.files[file], change, None).await.expect("root may chmod");
         let mut history = self.world.history.lock();
         let span = history.end(start);
@@ -266,6 +300,7 @@ impl Player {
 
     async fn look_at_mode(&mut self) {
         let (file, by_name) = (self.any_file(), self.rng.one_in(2));
+        let _doing = self.doing(format!("stat f{file} {}, by name: {by_name}", self.world.files[file]));
         look_at_mode(&self.client, &self.world, file, by_name).await;
     }
 
@@ -292,7 +327,10 @@ impl Player {
             20..35 => self.unlink(name).await,
             35..45 => self.rename(name).await,
             45..52 if self.world.links => self.link(name).await,
-            _ => look_up(&self.client, &self.world, name).await,
+            _ => {
+                let _doing = self.doing(format!("look up d{}/n{}", name.0, name.1));
+                look_up(&self.client, &self.world, name).await;
+            }
         }
     }
 
@@ -302,6 +340,7 @@ impl Player {
 
     async fn create(&mut self, (dir, name): (usize, u64)) {
         let flags = OpenFlags { exclusive: true, ..READ_WRITE };
+        let _doing = self.doing(format!("create d{dir}/n{name}"));
         let start = self.start_op();
         let text = format!("n{name}");
         let made = self.client.create(&root(), self.world.dirs[dir], text.as_bytes(), 0o100_644, flags).await;
@@ -319,6 +358,7 @@ impl Player {
     }
 
     async fn unlink(&mut self, (dir, name): (usize, u64)) {
+        let _doing = self.doing(format!("unlink d{dir}/n{name}"));
         let start = self.start_op();
         let text = format!("n{name}");
         let done = self.client.unlink(&root(), self.world.dirs[dir], text.as_bytes()).await;
@@ -335,6 +375,7 @@ impl Player {
 
     async fn rename(&mut self, from: (usize, u64)) {
         let Some(to) = self.any_name().filter(|to| *to != from) else { return };
+        let _doing = self.doing(format!("rename d{}/n{} to d{}/n{}", from.0, from.1, to.0, to.1));
         let start = self.start_op();
         let (old, new) = (format!("n{}", from.1), format!("n{}", to.1));
         let (old_dir, new_dir) = (self.world.dirs[from.0], self.world.dirs[to.0]);
@@ -354,10 +395,13 @@ impl Player {
 
     async fn link(&mut self, from: (usize, u64)) {
         let (old, old_dir) = (format!("n{}", from.1), self.world.dirs[from.0]);
+        let looking = self.doing(format!("look up d{}/n{}", from.0, from.1));
         let found = self.client.lookup(&root(), old_dir, old.as_bytes()).await.map(|told| told.fid);
+        drop(looking);
         let Ok(fid) = found else { return };
         let Some(to) = self.any_name() else { return };
         let (new, new_dir) = (format!("n{}", to.1), self.world.dirs[to.0]);
+        let _doing = self.doing(format!("link {fid} to d{}/n{}", to.0, to.1));
         let start = self.start_op();
         let done = self.client.link(&root(), fid, new_dir, new.as_bytes()).await;
         let span = self.world.history.lock().end(start);
@@ -456,6 +500,8 @@ fn log_record((client, number): (u32, u32)) -> Vec<u8> {
 /// With nobody at work a client that kept nothing looks at everything once more.
 async fn look_at_the_end(cluster: &Cluster, world: &World) {
     let (_, client) = cluster.mount("checker").await;
+    world.progress.mounted("checker", &client);
+    let _doing = world.progress.begin("checker", "look at everything".into());
     for (file, fid) in world.files.iter().enumerate() {
         look_at_mode(&client, world, file, true).await;
         let handle = client.open(&root(), *fid, READ_WRITE).await.expect("root may open");

@@ -12,6 +12,6 @@ mod told;
 
 pub(crate) use answer::Known;
 pub(crate) use inode::OpenKept;
-pub(crate) use recall::Lost;
+pub(crate) use recall::{Lost, Recalls};
 pub(crate) use table::{Changing, Inodes};
 pub use told::{Fill, OnItsWay, Told};

@@ -1,7 +1,9 @@
 //! What was kept is called back, or lost.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use proto::Fid;
 use proto::wire::messages::{
     BitLock, CancelBits, Close, LOCK_LAYOUT, LOCK_LOOKUP, LOCK_OPEN, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR,
@@ -12,12 +14,66 @@ use super::inode::OpenKept;
 use crate::{Forget, Shared};
 use rt::sync::oneshot;
 
+/// Callbacks that are being worked on, in the order in which they came, and what each waits for.
+#[derive(Default)]
+pub(crate) struct Recalls {
+    next: u64,
+    under_way: BTreeMap<u64, (RevokeBits, Stage)>,
+}
+
+/// What a callback waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Answers of before have to reach the kernel.
+    Filling,
+    /// The kernel has to forget.
+    Forgetting,
+    /// The MDT has to close what was kept open.
+    Closing,
+}
+
+impl Recalls {
+    /// A line for each.
+    pub(crate) fn waits(&self) -> Vec<String> {
+        self.under_way.values().map(|(asked, stage)| format!("{asked:?} is at {stage:?}")).collect()
+    }
+}
+
+/// A callback that is being worked on.
+struct Recall<'a> {
+    recalls: &'a Mutex<Recalls>,
+    number: u64,
+}
+
+impl<'a> Recall<'a> {
+    fn new(recalls: &'a Mutex<Recalls>, asked: &RevokeBits) -> Recall<'a> {
+        let mut inner = recalls.lock();
+        inner.next += 1;
+        let number = inner.next;
+        inner.under_way.insert(number, (asked.clone(), Stage::Filling));
+        Recall { recalls, number }
+    }
+
+    fn is_at(&self, stage: Stage) {
+        if let Some((_, at)) = self.recalls.lock().under_way.get_mut(&self.number) {
+            *at = stage;
+        }
+    }
+}
+
+impl Drop for Recall<'_> {
+    fn drop(&mut self) {
+        self.recalls.lock().under_way.remove(&self.number);
+    }
+}
+
 /// A file with what was kept of it, and what it has to wait for.
 pub(crate) type Lost = (Fid, u32, Option<oneshot::Receiver<()>>);
 
 impl Shared {
     /// The MDT wants bits back: nothing of them is used any more when this is done.
     pub(crate) async fn revoke_bits(self: &Arc<Self>, asked: RevokeBits) {
+        let recall = Recall::new(&self.recalls, &asked);
         let RevokeBits { fid, bits, number } = asked;
         self.bits_called_back.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let (gone, unused, filled) = {
@@ -35,8 +91,10 @@ impl Shared {
         };
         // It ends when the last answer has arrived that was made before.
         let _ = filled.await;
+        recall.is_at(Stage::Forgetting);
         self.forget_kept(fid, gone).await;
         if let Some(open) = unused {
+            recall.is_at(Stage::Closing);
             self.close_kept(fid, open).await;
         }
         self.forget_bare(fid);

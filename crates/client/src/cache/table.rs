@@ -284,6 +284,15 @@ impl Inodes {
         Some(inode)
     }
 
+    /// The bits that are held of each file.
+    pub(crate) fn held(&self) -> Vec<(Fid, u32)> {
+        let of_part = |part: &Mutex<Part>| -> Vec<(Fid, u32)> {
+            let part = part.lock();
+            part.inodes.iter().map(|(fid, inode)| (*fid, inode.held().bits)).collect()
+        };
+        self.parts.iter().flat_map(of_part).filter(|(_, bits)| *bits != 0).collect()
+    }
+
     /// Number of files of which something is kept.
     pub(crate) fn count(&self) -> usize {
         self.parts.iter().map(|part| part.lock().inodes.len()).sum()

@@ -12,7 +12,7 @@ use rt::sync::Notify;
 
 use super::held::{Held, Leaving, Pages, Progress, Want};
 use super::needs::Need;
-use crate::{Error, Forget, Result, Shared};
+use crate::{Error, Forget, HeldRange, Result, Shared};
 
 /// Parts of the table that are locked apart.
 const SHARDS: usize = 16;
@@ -157,6 +157,30 @@ impl Locks {
             .iter()
             .flat_map(|shard| shard.lock().objects.values().cloned().collect::<Vec<_>>())
             .collect()
+    }
+
+    /// Every range that is held.
+    pub(crate) fn held(&self) -> Vec<HeldRange> {
+        let mut held = Vec::new();
+        for object in self.all() {
+            let Ok(ost) = object.ost() else { continue };
+            let (id, ranges) = (object.id, object.held.lock().all());
+            let of = |(start, end, write)| HeldRange { ost, object: id, start, end, write };
+            held.extend(ranges.into_iter().map(of));
+        }
+        held
+    }
+
+    /// The state of each object that somebody uses, asks for or gives back: a line for each.
+    pub(crate) fn waits(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for object in self.all() {
+            let held = object.held.lock();
+            if !held.is_idle() {
+                lines.push(format!("{:?} of {}: {held:?}", object.id, object.fid));
+            }
+        }
+        lines
     }
 
     /// Forgets the object if nothing of it is held.

@@ -135,6 +135,17 @@ impl Bits {
         self.held.get(&(fid, session)).map_or(0, |held| held.iter().fold(0, |bits, part| bits | part.bits))
     }
 
+    /// Who has which bits of which file.
+    pub fn held(&self) -> impl Iterator<Item = (SessionId, Fid, u32)> {
+        let bits = |held: &Held| held.iter().fold(0, |bits, part| bits | part.bits);
+        self.held.iter().map(move |((fid, session), held)| (*session, *fid, bits(held)))
+    }
+
+    /// Which operation of which session claims which bits of which file.
+    pub fn claims(&self) -> impl Iterator<Item = (OperationId, SessionId, Fid, u32)> {
+        self.claims.iter().map(|((fid, operation), claim)| (*operation, claim.session, *fid, claim.bits))
+    }
+
     /// Pairs of a session and a file that it has bits of.
     pub fn lock_count(&self) -> usize {
         self.held.len()

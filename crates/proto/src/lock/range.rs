@@ -231,6 +231,19 @@ impl Call {
     }
 }
 
+/// A range that a session holds, for those who look on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// The object.
+    pub object: ObjectId,
+    /// Who holds it.
+    pub holder: Holder,
+    /// Which bytes.
+    pub range: Range,
+    /// Whether it may be changed.
+    pub write: bool,
+}
+
 /// What can be switched.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
@@ -436,6 +449,28 @@ impl Table {
     /// Held ranges.
     pub fn ranges(&self) -> usize {
         self.ranges
+    }
+
+    /// Everything that is held.
+    pub fn held(&self) -> impl Iterator<Item = Held> {
+        self.objects.iter().flat_map(|(object, entry)| {
+            entry.held().map(|(span, write)| Held {
+                object: *object,
+                holder: span.holder,
+                range: span.range,
+                write,
+            })
+        })
+    }
+
+    /// Requests that wait, and in whose name the target itself accesses something now.
+    pub fn asks(&self) -> impl Iterator<Item = (ObjectId, Ask)> {
+        self.objects.iter().flat_map(|(object, entry)| entry.asks().map(|ask| (*object, ask)))
+    }
+
+    /// Callbacks that were not answered yet.
+    pub fn calls(&self) -> impl Iterator<Item = Call> {
+        self.objects.values().flat_map(Object::calls)
     }
 
     /// Objects that cost memory.

@@ -178,6 +178,11 @@ impl<M> ClientSession<M> {
         }
     }
 
+    /// Requests in flight, in the order of their numbers.
+    pub fn sent(&self) -> impl Iterator<Item = &Sent<M>> {
+        self.in_flight.values()
+    }
+
     /// Takes a request up: from now on it is in flight. `bytes` is what keeping it costs.
     pub fn begin(&mut self, changes: bool, bytes: usize, message: Arc<M>) -> Result<Begun, Full> {
         self.begin_in(Room::Plain, changes, bytes, message)

@@ -1,6 +1,6 @@
 //! The client's side: what a target asks is run as a task, and answered over the newest connection.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use proto::limits::BODY_BYTES_MAX;
@@ -20,8 +20,8 @@ use crate::tcp::Link;
 pub(crate) struct Called {
     callbacks: Option<Weak<dyn Callbacks>>,
     way: Option<Way>,
-    /// With the handle of the session that each came in.
-    under_way: BTreeSet<(u64, Xid)>,
+    /// By the handle of the session that each came in.
+    under_way: BTreeMap<(u64, Xid), Request>,
 }
 
 /// The newest way to the target.
@@ -46,6 +46,11 @@ impl Import {
     /// first call; the import does not keep it alive.
     pub fn set_callbacks(&self, callbacks: Arc<dyn Callbacks>) {
         self.called.lock().callbacks = Some(Arc::downgrade(&callbacks));
+    }
+
+    /// Callbacks that are being worked on.
+    pub(crate) fn under_way(&self) -> Vec<Request> {
+        self.called.lock().under_way.values().cloned().collect()
     }
 
     pub(crate) fn callbacks(&self) -> Option<Arc<dyn Callbacks>> {
@@ -77,7 +82,7 @@ impl Import {
             if !newest {
                 return;
             }
-            let known = !called.under_way.insert((header.session, header.xid));
+            let known = called.under_way.insert((header.session, header.xid), request.clone()).is_some();
             if called.under_way.len() > limits::CALLBACKS_MAX {
                 // Callbacks that the target has given up are still worked on; this one will come again.
                 called.under_way.remove(&(header.session, header.xid));
@@ -99,7 +104,7 @@ impl Import {
                 Header { flags: FLAG_CALLBACK, session, ..frame::header(request.opcode(), self.target, xid) };
             lo::verify_message(header, &request, Vec::new());
         }
-        if self.called.lock().under_way.insert((session, xid)) {
+        if self.called.lock().under_way.insert((session, xid), request.clone()).is_none() {
             self.carry_out(session, xid, request);
         }
     }

@@ -14,6 +14,8 @@ use proto::wire::messages::{BitLock, Granted};
 use proto::{Code, Fid};
 use smallvec::SmallVec;
 
+use crate::{Held, Holding};
+
 /// Parts of the table; a power of two.
 const SHARDS: usize = 64;
 /// Files that one session may have bits of. Each takes about 120 bytes.
@@ -128,6 +130,35 @@ impl BitLocks {
     #[cfg(test)]
     pub fn held_by(&self, session: SessionId, fid: Fid) -> u32 {
         self.shard(fid).held_by(session, fid)
+    }
+
+    /// Who has which bits of which file.
+    pub fn held(&self) -> Vec<Held> {
+        let all = |shard: &Mutex<Bits>| -> Vec<Held> {
+            let held = |(session, fid, bits)| Held { session, what: Holding::Bits { fid, bits } };
+            shard.lock().held().map(held).collect()
+        };
+        self.shards.iter().flat_map(all).collect()
+    }
+
+    /// What operations claim, and who has some of it still: a line for each.
+    pub fn waits(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            for (operation, session, fid, bits) in shard.claims() {
+                let others = shard
+                    .held()
+                    .filter(|(other, of, had)| *other != session && *of == fid && had & bits != 0);
+                let others: Vec<String> = others
+                    .map(|(other, _, had)| format!("{:#x} of session {other:#x}", had & bits))
+                    .collect();
+                lines.push(format!(
+                    "operation {operation} of session {session:#x} claims bits {bits:#x} of {fid}; in its way: {others:?}"
+                ));
+            }
+        }
+        lines
     }
 
     /// The counters.

@@ -39,6 +39,7 @@ use proto::{ClientId, Code, Fid, FileKind, Timestamp};
 use rt::Rt;
 use store::{Store, StoreError};
 
+use crate::Held;
 use crate::target::{self, Env, Handler, Recovery, Session, Stop};
 pub use bits::LockCounts;
 
@@ -148,6 +149,16 @@ impl Handler for Mdt {
 
     fn lock_counts(&self) -> LockCounts {
         self.bits.counts()
+    }
+
+    fn held(&self) -> Vec<Held> {
+        self.bits.held()
+    }
+
+    fn waits(&self) -> Vec<String> {
+        let mut lines = self.bits.waits();
+        lines.extend(self.revoker.waits());
+        lines
     }
 }
 

@@ -49,6 +49,19 @@ impl Revoker {
         Ok(())
     }
 
+    /// Callbacks that are not answered yet, a line for each.
+    pub fn waits(&self) -> Vec<String> {
+        let under_way = self.under_way.lock();
+        let all = under_way.iter().flat_map(|(key, callbacks)| callbacks.iter().map(move |one| (key, one)));
+        all.map(|((session, fid), Callback { bits, number, waiters })| {
+            format!(
+                "session {session:#x} is called back for bits {bits:#x} of {fid} up to grant {number}; {} wait for it",
+                waiters.len()
+            )
+        })
+        .collect()
+    }
+
     /// Calls a client, unless it is being called for the same already.
     fn call(self: &Arc<Self>, fid: Fid, conflict: Conflict) -> oneshot::Receiver<()> {
         let (waiter, answered) = oneshot::channel();

@@ -69,6 +69,18 @@ impl Glimpses {
         self.count.load(Ordering::Relaxed)
     }
 
+    /// Who is asked now, a line for each.
+    pub fn waits(&self) -> Vec<String> {
+        let line = |((writer, object), next): (&(Holder, ObjectId), &Vec<Asker>)| {
+            format!(
+                "session {:#x} is asked what it has of {object:?}; {} wait for the next question",
+                writer.0,
+                next.len()
+            )
+        };
+        self.under_way.lock().iter().map(line).collect()
+    }
+
     fn ask(&self, writer: Holder, object: ObjectId) -> oneshot::Receiver<Option<Glimpsed>> {
         let (asker, answer) = oneshot::channel();
         let mut under_way = self.under_way.lock();

@@ -17,6 +17,7 @@ use proto::{Code, ObjectId, Timestamp};
 use store::object::Extra;
 use store::{Change, Objects, Store, StoreError};
 
+use crate::Held;
 use crate::target::{Ctx, Done, Env, Handler, Recorder, Recovery, Session, code_of};
 use glimpse::Glimpses;
 use tokens::{Tokens, Using};
@@ -89,6 +90,16 @@ impl Handler for Ost {
 
     fn token_counts(&self) -> TokenCounts {
         TokenCounts { glimpses: self.glimpses.count(), ..self.tokens.counts() }
+    }
+
+    fn held(&self) -> Vec<Held> {
+        self.tokens.held()
+    }
+
+    fn waits(&self) -> Vec<String> {
+        let mut lines = self.tokens.waits();
+        lines.extend(self.glimpses.waits());
+        lines
     }
 
     async fn finish(&self) {

@@ -3,12 +3,12 @@
 //! Everything is decided in one step under one guard; callbacks are tasks of their own, and their answers are further
 //! steps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use proto::lock::range::{Answer, Ask, Call, Holder, Numbers, Output, Purpose, Range, Settings, Table};
+use proto::lock::range::{self, Answer, Ask, Call, Holder, Numbers, Output, Purpose, Range, Settings, Table};
 use proto::wire::Reply;
 use proto::wire::messages as msg;
 use proto::{Code, ObjectId};
@@ -16,6 +16,7 @@ use rt::Rt;
 use rt::sync::oneshot;
 
 use crate::target::{Called, Clients, Env, Stop};
+use crate::{Held, Holding};
 
 /// The ranges that are held of an OST's objects.
 pub(super) struct Tokens {
@@ -211,6 +212,44 @@ impl Tokens {
     #[cfg(test)]
     pub fn set_contended_answers(&self, on: bool) {
         self.state.lock().table.set(Settings { contended_answers: on });
+    }
+
+    /// What sessions hold.
+    pub fn held(&self) -> Vec<Held> {
+        let held = |held: range::Held| {
+            let range::Held { object, holder, range: Range { start, end }, write } = held;
+            Held { session: holder.0, what: Holding::Range { object, start, end, write } }
+        };
+        self.state.lock().table.held().map(held).collect()
+    }
+
+    /// Who waits for a range, who uses one without holding it, who is called back, and what is held of objects with
+    /// any of these: a line for each.
+    pub fn waits(&self) -> Vec<String> {
+        let state = self.state.lock();
+        let mut busy = BTreeSet::new();
+        let mut lines = Vec::new();
+        for (object, Ask { id, holder, purpose, write, range }) in state.table.asks() {
+            busy.insert(object);
+            lines.push(format!(
+                "request {id} of session {:#x} for {object:?}: {purpose:?} {} to {}, write {write}",
+                holder.0, range.start, range.end
+            ));
+        }
+        for Call { object, holder, range, number, keep_read, .. } in state.table.calls() {
+            busy.insert(object);
+            lines.push(format!(
+                "session {:#x} is called back for {object:?}: {} to {} up to grant {number}, keep_read {keep_read}",
+                holder.0, range.start, range.end
+            ));
+        }
+        for held in state.table.held().filter(|held| busy.contains(&held.object)) {
+            lines.push(format!(
+                "session {:#x} holds {:?}: {} to {}, write {}",
+                held.holder.0, held.object, held.range.start, held.range.end, held.write
+            ));
+        }
+        lines
     }
 
     pub fn counts(&self) -> TokenCounts {

@@ -33,6 +33,12 @@ pub trait Backchannel: Send + Sync + 'static {
 
     /// See [`Hub::session_ended`].
     fn session_ended(&self, target: TargetId, session: u64);
+
+    /// See [`Hub::waits`].
+    fn waits(&self, target: TargetId) -> Vec<String> {
+        let _ = target;
+        Vec::new()
+    }
 }
 
 impl Backchannel for Hub {
@@ -49,6 +55,10 @@ impl Backchannel for Hub {
 
     fn session_ended(&self, target: TargetId, session: u64) {
         Hub::session_ended(self, target, session);
+    }
+
+    fn waits(&self, target: TargetId) -> Vec<String> {
+        Hub::waits(self, target)
     }
 }
 
@@ -94,6 +104,11 @@ impl Clients {
 
     pub(super) fn ended(&self, session: u64) {
         self.backchannel.session_ended(self.target, session);
+    }
+
+    /// What is waited for in the sessions, a line for each.
+    pub(super) fn waits(&self) -> Vec<String> {
+        self.backchannel.waits(self.target)
     }
 
     /// Calls the client of `session` back. One that cannot be reached, or refuses, is evicted: the answer

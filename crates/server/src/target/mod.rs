@@ -37,7 +37,7 @@ pub use recovery::Recovery;
 pub use session::Session;
 pub use stop::Stop;
 
-use crate::{LockCounts, TokenCounts};
+use crate::{Held, LockCounts, TokenCounts};
 use gauge::Gauge;
 use session::Sessions;
 use slot::Begin;
@@ -139,10 +139,29 @@ pub trait Handler: Send + Sync + Sized + 'static {
         TokenCounts::default()
     }
 
+    /// What sessions hold.
+    fn held(&self) -> Vec<Held> {
+        Vec::new()
+    }
+
+    /// Who waits for what, a line for each.
+    fn waits(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The last step before the store is closed; no request is under way.
     fn finish(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
+}
+
+/// A target to look at.
+pub trait Watch: Send + Sync {
+    /// What sessions hold.
+    fn held(&self) -> Vec<Held>;
+
+    /// Who waits for what, a line for each.
+    fn waits(&self) -> Vec<String>;
 }
 
 /// A served target of role `H`.
@@ -351,6 +370,25 @@ impl<H: Handler> Target<H> {
             session.set_durable();
         }
         Ok(())
+    }
+}
+
+impl<H: Handler> Watch for Target<H> {
+    fn held(&self) -> Vec<Held> {
+        self.handler.held()
+    }
+
+    fn waits(&self) -> Vec<String> {
+        let mut lines = self.recovery.waits();
+        lines.extend(self.clients.waits());
+        lines.extend(self.handler.waits());
+        let live = self.sessions.all().into_iter();
+        let named =
+            live.filter(|(handle, _)| lines.iter().any(|line| line.contains(&format!("{handle:#x}"))));
+        let named: Vec<String> =
+            named.map(|(handle, client)| format!("session {handle:#x} is client {client}")).collect();
+        lines.extend(named);
+        lines
     }
 }
 

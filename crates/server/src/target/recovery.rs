@@ -59,6 +59,20 @@ impl Recovery {
         self.active.load(Ordering::Acquire)
     }
 
+    /// Who is waited for, a line for each.
+    pub(super) fn waits(&self) -> Vec<String> {
+        let now = self.rt.now();
+        let line = |(client, waited): (&ClientId, &Client)| {
+            let place = match &waited.place {
+                Place::Absent => "has not come back".to_owned(),
+                Place::Replaying => "is back, and its next request awaited".to_owned(),
+                Place::Waiting(transno, _) => format!("waits to replay {}", transno.0),
+            };
+            format!("recovery: client {client} {place}, for {:?}", now - waited.since)
+        };
+        self.clients.lock().iter().map(line).collect()
+    }
+
     /// Waits until it is over.
     pub async fn until_over(&self) {
         while self.is_active() {

@@ -191,6 +191,11 @@ impl<S> Sessions<S> {
         self.by_client.lock().get(&client).cloned()
     }
 
+    /// Handle and client of each.
+    pub fn all(&self) -> Vec<(u64, ClientId)> {
+        self.by_client.lock().values().map(|session| (session.handle, session.client)).collect()
+    }
+
     pub fn count(&self) -> usize {
         self.by_client.lock().len()
     }

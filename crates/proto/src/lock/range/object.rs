@@ -111,6 +111,24 @@ impl Object {
         self.busy.as_ref().map_or(0, |busy| busy.waiting.len())
     }
 
+    /// Every span, and whether its bytes may be changed.
+    pub fn held(&self) -> impl Iterator<Item = (&Span, bool)> {
+        let reads = self.holders.iter().flat_map(|of| of.reads.overlapping(Range::ALL));
+        self.writes.overlapping(Range::ALL).map(|span| (span, true)).chain(reads.map(|span| (span, false)))
+    }
+
+    /// Who waits, and accesses under way.
+    pub fn asks(&self) -> impl Iterator<Item = Ask> {
+        self.busy
+            .iter()
+            .flat_map(|busy| busy.waiting.iter().map(|waiting| waiting.ask).chain(busy.uses.iter().copied()))
+    }
+
+    /// Callbacks that were not answered yet.
+    pub fn calls(&self) -> impl Iterator<Item = Call> {
+        self.busy.iter().flat_map(|busy| busy.calls.iter().copied())
+    }
+
     pub fn is_hot(&self, now: u64, ask: &Ask) -> bool {
         self.busy.as_ref().is_some_and(|busy| busy.contention.is_hot(now, ask.range))
     }

@@ -1,0 +1,60 @@
+//! What those see who look on: what this client holds, and what it waits for. For diagnoses and for checkers.
+
+use std::collections::BTreeMap;
+
+use proto::{Fid, ObjectId, TargetId};
+
+use crate::Client;
+
+/// Most characters of a line; what does not fit is cut off.
+const LINE_CHARS_MAX: usize = 400;
+
+/// What a client holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Held {
+    /// The session with each target that the client has had to do with; 0 before the first.
+    pub sessions: BTreeMap<TargetId, u64>,
+    /// Inode bits (`LOCK_*`) of files.
+    pub bits: Vec<(Fid, u32)>,
+    /// Ranges of objects.
+    pub ranges: Vec<HeldRange>,
+}
+
+/// Bytes `start..end` of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldRange {
+    /// The OST with the object.
+    pub ost: u32,
+    /// The object.
+    pub object: ObjectId,
+    /// First byte.
+    pub start: u64,
+    /// First byte behind it.
+    pub end: u64,
+    /// Whether they may be changed.
+    pub write: bool,
+}
+
+impl Client {
+    /// What the client holds now.
+    pub fn held(&self) -> Held {
+        let shared = &self.shared;
+        let (sessions, bits) = (shared.targets.sessions(), shared.inodes.held());
+        Held { sessions, bits, ranges: shared.locks.held() }
+    }
+
+    /// What the client waits for, a line for each: requests without a reply, callbacks without an answer, and what
+    /// it knows of objects that somebody uses, asks for or gives back.
+    pub fn waits(&self) -> Vec<String> {
+        let shared = &self.shared;
+        let mut lines = shared.targets.waits();
+        lines.extend(shared.recalls.lock().waits());
+        lines.extend(shared.locks.waits());
+        for line in &mut lines {
+            if let Some((cut, _)) = line.char_indices().nth(LINE_CHARS_MAX) {
+                line.truncate(cut);
+            }
+        }
+        lines
+    }
+}
