@@ -154,6 +154,19 @@ impl Hub {
         self.inner.services.write().clear();
     }
 
+    /// Lets everything go at once, as the end of a process does, and tells nobody. Services and imports know their hub,
+    /// so that a simulated process that is not closed would never be freed.
+    pub fn abandon(&self) {
+        self.inner.ended.end();
+        let services = std::mem::take(&mut *self.inner.services.write());
+        let imports = std::mem::take(&mut *self.inner.imports.lock());
+        for import in imports.values() {
+            import.close();
+        }
+        self.inner.links.close();
+        drop((services, imports));
+    }
+
     pub(crate) fn forget(&self, import: &Import) {
         let mut imports = self.inner.imports.lock();
         let key = (import.target, import.client);

@@ -27,8 +27,34 @@ pub struct Shape {
 pub struct Cluster {
     handle: Handle,
     shape: Shape,
-    /// The targets that are served now, by server node.
-    running: Arc<Mutex<BTreeMap<String, Vec<Running>>>>,
+    processes: Arc<Processes>,
+}
+
+/// The processes of servers and clients.
+#[derive(Default)]
+struct Processes {
+    /// By server node, those that run.
+    servers: Mutex<BTreeMap<String, Server>>,
+    clients: Mutex<Vec<Hub>>,
+}
+
+/// The process of a server node, with the targets that it serves already.
+struct Server {
+    hub: Hub,
+    targets: Vec<Running>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.targets.clear();
+        self.hub.abandon();
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        self.clients.get_mut().iter().for_each(Hub::abandon);
+    }
 }
 
 const RETRY: Duration = Duration::from_millis(50);
@@ -48,7 +74,7 @@ fn nid(node: &str) -> Nid {
 impl Cluster {
     /// Describes a file system in the world of `handle`; nothing is made yet.
     pub fn new(handle: Handle, shape: Shape) -> Cluster {
-        Cluster { handle, shape, running: Arc::default() }
+        Cluster { handle, shape, processes: Arc::default() }
     }
 
     /// The world.
@@ -101,9 +127,11 @@ impl Cluster {
     pub fn start_server(&self, server: &str) {
         let rt = self.handle.rt(server);
         let targets = self.targets(server);
-        let (server, started) = (server.to_owned(), self.running.clone());
+        let hub = Hub::new(rt.clone(), fsname(), keys());
+        let process = Server { hub: hub.clone(), targets: Vec::new() };
+        self.processes.servers.lock().insert(server.to_owned(), process);
+        let (server, processes) = (server.to_owned(), Arc::downgrade(&self.processes));
         rt.clone().spawn(async move {
-            let hub = Hub::new(rt.clone(), fsname(), keys());
             let addr = Addr(nid(&server).socket_address());
             while hub.listen(&addr).await.is_err() {
                 rt.sleep(RETRY).await;
@@ -116,10 +144,11 @@ impl Cluster {
                         Err(_) => rt.sleep(RETRY).await,
                     }
                 };
-                started.lock().entry(server.clone()).or_default().push(target);
+                let Some(processes) = processes.upgrade() else { return };
+                if let Some(process) = processes.servers.lock().get_mut(&server) {
+                    process.targets.push(target);
+                }
             }
-            std::future::pending::<()>().await;
-            drop(hub);
         });
     }
 
@@ -134,7 +163,7 @@ impl Cluster {
     pub fn cut_power(&self, servers: &[String]) {
         for server in servers {
             self.handle.crash(server);
-            let gone = self.running.lock().remove(server);
+            let gone = self.processes.servers.lock().remove(server);
             drop(gone);
         }
     }
@@ -149,8 +178,9 @@ impl Cluster {
 
     /// What each target that is served waits for.
     pub fn waits(&self) -> Vec<(TargetId, Vec<String>)> {
-        let running = self.running.lock();
-        running.values().flatten().map(|target| (target.target(), target.waits())).collect()
+        let servers = self.processes.servers.lock();
+        let targets = servers.values().flat_map(|server| &server.targets);
+        targets.map(|target| (target.target(), target.waits())).collect()
     }
 
     /// Mounts the file system on a node.
@@ -158,6 +188,7 @@ impl Cluster {
         let rt = self.handle.rt(node);
         let keys = Keys { server: None, client: keys().client };
         let hub = Hub::new(rt.clone(), fsname(), keys);
+        self.processes.clients.lock().push(hub.clone());
         let limits = Limits { dirty_bytes_max: 8 << 20, rpc_bytes_max: 1 << 20, rpcs_in_flight_max: 8 };
         let client =
             Client::mount(&hub, vec![nid("mgs")], limits).await.expect("a mount waits for its servers");

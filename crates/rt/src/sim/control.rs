@@ -245,12 +245,23 @@ impl Handle {
     }
 
     pub(super) fn end(&self) {
-        self.shared.with(|world| {
+        // What is on the disks is let go too, for handles that somebody has kept keep the world.
+        let disks = self.shared.with(|world| {
             for id in 0..world.nodes.len() as u32 {
                 world.nodes[id as usize].power = Power::Down;
                 world.take_tasks(id);
             }
+            let empty = || Disk::new(0, "", 0);
+            world
+                .nodes
+                .iter_mut()
+                .map(|node| {
+                    node.incarnation += 1;
+                    std::mem::replace(&mut node.disk, empty())
+                })
+                .collect::<Vec<Disk>>()
         });
+        drop(disks);
     }
 
     fn stop(&self, name: &str, power: Power) {
