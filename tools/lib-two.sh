@@ -4,6 +4,7 @@
 # reaches it. TWO=tcp (the default): an MGS, an MDS and two OSSes in four processes, two mounts over tcp.
 # TWO=up: `weft up --listen` is the first mount, with every server in its process; the second comes over tcp.
 # WEFT_MOUNT: further options of the mounts, for example fuse_engine=dev.
+# TWO_LOG: what mounts and servers are to log, for example weft_client::io=trace; the logs are kept in TWO_LOG_DIR.
 
 two_id=$((RANDOM % 9000 + 1000))
 two_ns=w2$two_id
@@ -24,10 +25,17 @@ two_serve() {
 }
 
 two_mount() {
+  if [ -n "${TWO_LOG:-}" ]; then
+    nsenter --net="/run/netns/$two_ns" "$WEFT" mount "127.0.0.1:7001@tcp:/$two_fsname" "$1" --foreground \
+      ${WEFT_MOUNT:+-o "$WEFT_MOUNT"} >"$work/two-mount-$(basename "$1").log" 2>&1 &
+    timeout 20 bash -c "until mountpoint -q '$1'; do sleep 0.1; done"
+    return
+  fi
   in_two "$WEFT" mount "127.0.0.1:7001@tcp:/$two_fsname" "$1" ${WEFT_MOUNT:+-o "$WEFT_MOUNT"} && mountpoint -q "$1"
 }
 
 two_up() {
+  [ -z "${TWO_LOG:-}" ] || export WEFT_LOG=$TWO_LOG
   mkdir -p "$two_a" "$two_b"
   ip netns add "$two_ns" || return 1
   in_two ip link set lo up
@@ -69,5 +77,6 @@ two_down() {
     while read -r pid; do tail --pid="$pid" -f /dev/null; done < "$work/two.pids"
   fi
   ip netns del "$two_ns" 2>/dev/null
+  if [ -n "${TWO_LOG_DIR:-}" ]; then mkdir -p "$TWO_LOG_DIR" && cp "$work"/two-*.log "$TWO_LOG_DIR"; fi
   rm -rf "/etc/weft/$two_fsname".*.key
 }

@@ -13,6 +13,8 @@ from .support import (FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, Open, Peer, at_once, 
 # Sizes of requests and of the file: no multiples of anything, several stripes, several chunks.
 LENGTHS = (1, 13, 100, 4096, 5000, 47008, 70_000, 300_000)
 FILE_BYTES_MAX = 5 << 20
+# Writes that are remembered, to tell where wrong bytes come from.
+WRITES_KEPT = 1000
 
 
 class OneFile:
@@ -67,8 +69,12 @@ class Model:
 
     def __init__(self):
         self.data = bytearray()
+        # Newest last: where, and what.
+        self.writes = []
 
     def write(self, at, data):
+        self.writes.append((at, data))
+        del self.writes[:-WRITES_KEPT]
         self.data.extend(bytes(max(0, at - len(self.data))))
         self.data[at:at + len(data)] = data
 
@@ -80,9 +86,31 @@ class Model:
         if at < end:
             self.data[at:end] = bytes(end - at)
 
+    def origin(self, at, got):
+        """Which write wrong bytes at a place come from."""
+        probe = bytes(got[:16])
+        if not any(probe):
+            return "zeros"
+        for back, (start, data) in enumerate(reversed(self.writes)):
+            if start <= at and data[at - start:at - start + len(probe)] == probe:
+                return f"write {back + 1} before, {start}+{len(data)}"
+        return "unknown"
 
-def shared_step(rng, model, peer, step):
+
+def explain(model, peers, at, length, why):
+    """Adds to `why` where wrong bytes come from, and what each mount reads now."""
+    want = bytes(model.data[at:at + length])
+    for which, peer in enumerate(peers):
+        got = peer.ask(("read", at, length))
+        wrong = next((n for n in range(min(len(got), len(want))) if got[n] != want[n]), None)
+        told = "right" if wrong is None else f"{differs(got, want)}, from {model.origin(at + wrong, got[wrong:])}"
+        why += f"; again on {'ab'[which]}: {told}"
+    return why
+
+
+def shared_step(rng, model, peers, which, step):
     """One operation of one of the mounts, checked; says what it was."""
+    peer = peers[which]
     at, length = rng.randrange(FILE_BYTES_MAX), rng.choice(LENGTHS)
     if rng.random() < 0.5:
         # Half of them near the end of the file or near what was touched before: conflicts are what is wanted.
@@ -97,7 +125,9 @@ def shared_step(rng, model, peer, step):
         same(peer.ask(("append", data)), length, f"step {step}: bytes appended")
         model.write(len(model.data), data)
     elif kind == "read":
-        same_bytes(peer.ask(("read", at, length)), bytes(model.data[at:at + length]), f"step {step}: {kind} {at}+{length}")
+        got = peer.ask(("read", at, length))
+        why = differs(got, bytes(model.data[at:at + length]))
+        assert not why, explain(model, peers, at, length, f"step {step}: read {at}+{length}: {why}")
     elif kind in ("truncate", "truncate_by_name"):
         same(peer.ask((kind, at)), None, f"step {step}: {kind}")
         model.truncate(at)
@@ -124,7 +154,7 @@ def model_shared_regions(a, b, run):
         try:
             for step in range(run.rounds(600, 5000)):
                 which = rng.randrange(2)
-                last.append(f"{'ab'[which]}: {shared_step(rng, model, peers[which], step)}")
+                last.append(f"{'ab'[which]}: {shared_step(rng, model, peers, which, step)}")
         except AssertionError as failed:
             raise AssertionError(f"seed {seed}, mount {'ab'[which]}: {failed}\nbefore: " + "; ".join(last[-12:])) \
                 from failed

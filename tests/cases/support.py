@@ -93,7 +93,8 @@ def differs(got, want):
     if len(got) != len(want):
         return f"{len(got)} bytes, not {len(want)}"
     at = next(n for n in range(len(got)) if got[n] != want[n])
-    return f"byte {at} is {got[at]:#x}, not {want[at]:#x} (of {len(want)})"
+    last = next(n for n in range(len(got) - 1, -1, -1) if got[n] != want[n])
+    return f"byte {at} is {got[at]:#x}, not {want[at]:#x} (of {len(want)}, the last wrong one is {last})"
 
 
 def same_bytes(got, want, what):

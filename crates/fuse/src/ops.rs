@@ -256,14 +256,17 @@ impl Ops {
         Ok(self.client.read_pages(handle, offset, len).await?)
     }
 
-    /// Whether a write may be dropped where it first waits, and then done again from the start.
-    pub fn is_repeatable(&self, request: &WriteRequest) -> bool {
+    /// Writes if there is nothing to wait for; `None`: nothing was done.
+    pub fn write_at_once(&self, request: &WriteRequest, data: &[u8]) -> Result<Option<u32>> {
         let plain = !request.cached && request.flags & (libc::O_APPEND | libc::O_DSYNC) == 0;
-        plain
-            && self
-                .opens
-                .get(request.handle)
-                .is_some_and(|open| open.write && !open.append && !open.sync && !open.may_be_privileged())
+        let open = self.opens.get(request.handle).filter(|open| {
+            let privileged = request.kill_privileges && open.may_be_privileged();
+            plain && open.fid == request.fid && open.write && !open.append && !open.sync && !privileged
+        });
+        if open.is_none() {
+            return Ok(None);
+        }
+        Ok(self.client.write_at_once(request.handle, request.offset, data)?)
     }
 
     /// Writes.

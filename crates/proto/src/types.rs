@@ -97,6 +97,14 @@ pub struct Attr {
     pub mtime_set: Timestamp,
 }
 
+/// An access time older than this is renewed even if the file was not changed since, in seconds.
+const ATIME_AGE_MAX_SECS: i64 = 24 * 3600;
+
+/// Whether an access at `now` is worth being noted (relatime): once after each change, and once a day.
+pub fn access_counts(atime: Timestamp, mtime: Timestamp, ctime: Timestamp, now: Timestamp) -> bool {
+    atime <= mtime || atime <= ctime || now.secs.saturating_sub(atime.secs) >= ATIME_AGE_MAX_SECS
+}
+
 impl Attr {
     /// Kind of the file; a mode that names none counts as a regular file.
     pub fn kind(&self) -> FileKind {

@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
+use proto::types::access_counts;
 use proto::{Attr, Fid, Timestamp};
 
 use super::table::OpenFile;
 use crate::Shared;
-
-/// An access time older than this is renewed even if the file was not changed since (relatime).
-const ATIME_AGE_MAX_SECS: i64 = 24 * 3600;
 
 /// The newest access of each file that is open, or is just being closed.
 #[derive(Default)]
@@ -19,11 +17,10 @@ pub(crate) struct Accesses {
     pending: Mutex<BTreeMap<Fid, Timestamp>>,
 }
 
-/// Whether an access at `now` is to be noted: relatime.
+/// Whether an access at `now` is to be noted.
 pub(super) fn is_due(open: &OpenFile, now: Timestamp) -> bool {
     let attr = &open.attr;
-    let old = now.secs - attr.atime.secs >= ATIME_AGE_MAX_SECS;
-    !open.flags.no_atime && (old || attr.atime <= attr.mtime || attr.atime <= attr.ctime)
+    !open.flags.no_atime && access_counts(attr.atime, attr.mtime, attr.ctime, now)
 }
 
 impl Shared {

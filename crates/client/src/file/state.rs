@@ -93,6 +93,11 @@ impl FileState {
         self.order.acquire().await.map_err(|_| Error::Closed)
     }
 
+    /// The same, if there is nothing to wait for.
+    pub(crate) fn shared_at_once(&self) -> Option<impl Sized + '_> {
+        self.order.try_acquire().ok()
+    }
+
     /// Right to truncate or append.
     pub(crate) async fn alone(&self) -> Result<impl Sized + '_> {
         self.order.acquire_many(ORDER_ALL).await.map_err(|_| Error::Closed)

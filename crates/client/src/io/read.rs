@@ -169,6 +169,7 @@ impl Shared {
             false => Some(target.reads.acquire().await.map_err(|_| Error::Closed)?),
         };
         let object = layout.object(ask.stripe);
+        tracing::trace!(?object, ask.offset, ask.len, locked, "read");
         let len = u32::try_from(ask.len).map_err(|_| Error::Refused(Code::Invalid))?;
         match target.call(Read { object, offset: ask.offset, len, locked }).await {
             Ok(answered) => {

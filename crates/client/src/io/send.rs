@@ -68,6 +68,7 @@ impl Shared {
             let target = &target;
             async move {
                 let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
+                tracing::trace!(?object, offset, len = bulk.iter().map(Bytes::len).sum::<usize>(), "write");
                 let answered = target.call_bulk(Write { object, offset, time, locked: false }, bulk).await?;
                 Ok((ost, answered.transno))
             }
@@ -85,6 +86,7 @@ impl Shared {
         data: &[u8],
         (time, locked): (Timestamp, bool),
     ) -> Result<()> {
+        tracing::trace!(fid = %file.fid, stripe, offset, len = data.len(), locked, "write past the cache");
         // What was written before must not arrive later.
         self.flush_range(file.fid, stripe, offset, offset.saturating_add(data.len() as u64)).await;
         self.placed(file).await?;

@@ -8,6 +8,7 @@ use proto::limits::FILE_BYTES_MAX;
 use proto::types::{MODE_SETGID, MODE_SETUID};
 use proto::wire::messages::SetAttr;
 use proto::{Code, Layout, Timestamp};
+use smallvec::SmallVec;
 
 use super::cache::{Cache, Piece};
 use super::memory::Buffer;
@@ -26,6 +27,30 @@ const PRESSURE_TICK: Duration = Duration::from_millis(20);
 const MODE_GROUP_EXECUTE: u32 = 0o010;
 
 impl Client {
+    /// Writes if there is nothing to wait for; `None`: nothing was done. For callers who have `data` for a moment only.
+    pub fn write_at_once(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<Option<u32>> {
+        let open = self.shared.handles.get(handle)?;
+        let file = open.writable()?;
+        let len = u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
+        file.take_full(&open.failure_seen)?;
+        let waits = open.flags.append || open.flags.sync || open.drops_privileges();
+        if waits || len == 0 || file.inner.lock().write_through {
+            return Ok(None);
+        }
+        let layout = file.layout()?;
+        let needs = needs_of(&layout, offset, u64::from(len));
+        let Some(_shared) = file.shared_at_once() else { return Ok(None) };
+        if self.shared.kernel_has(&layout, &needs) {
+            return Ok(None);
+        }
+        let Some(_pins) = self.shared.pin_at_once(file.fid, &layout, &needs, true) else { return Ok(None) };
+        let written = self.shared.store_at_once(file, &layout, (offset, data))?;
+        if written {
+            open.wrote.store(true, Ordering::Relaxed);
+        }
+        Ok(written.then_some(len))
+    }
+
     /// Takes a copy of `data`; returns when it is in the write-behind cache (or durable, for a `sync` handle). An
     /// append handle writes at the end whatever `offset` says.
     pub async fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<u32> {
@@ -80,6 +105,25 @@ impl Client {
     }
 }
 
+/// Parts of a write: stripe, offset in its object, bytes.
+type Pieces<'a> = SmallVec<[(u32, u64, &'a [u8]); 4]>;
+
+/// What a part of a write takes from the bound of dirty data until it is known what it costs.
+fn reserved_for(piece: &[u8]) -> u64 {
+    piece.len() as u64 + Cache::COST_MAX
+}
+
+impl OpenFile {
+    /// Whether the next write is the first one, and has privileges of the file to take away.
+    fn drops_privileges(&self) -> bool {
+        let mode = self.attr.mode;
+        let setgid = mode & MODE_SETGID != 0 && mode & MODE_GROUP_EXECUTE != 0;
+        // Capabilities go with the superuser's writes too.
+        let privileged = self.xattrs || self.uid != 0 && (mode & MODE_SETUID != 0 || setgid);
+        privileged && !self.wrote.load(Ordering::Relaxed)
+    }
+}
+
 impl Shared {
     /// A write past the kernel's page cache: what that has of the range is old afterwards.
     async fn store_direct(
@@ -127,36 +171,63 @@ impl Shared {
         time: Timestamp,
         pins: &Pins,
     ) -> Result<()> {
+        for (stripe, at, piece) in self.pieces(layout, offset, data)? {
+            if pins.is_contended(stripe) {
+                self.write_now(file, layout, (stripe, at), piece, (time, true)).await?;
+                continue;
+            }
+            let reserved = reserved_for(piece);
+            self.reserve(reserved as u32).await?;
+            self.store_piece(file, (stripe, at), piece, (time, reserved));
+        }
+        Ok(())
+    }
+
+    /// The same if there is room at once; false: nothing was stored.
+    fn store_at_once(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        layout: &Layout,
+        (offset, data): (u64, &[u8]),
+    ) -> Result<bool> {
+        let pieces = self.pieces(layout, offset, data)?;
+        let reserved: u64 = pieces.iter().map(|(_, _, piece)| reserved_for(piece)).sum();
+        let Ok(room) = self.room.try_acquire_many(reserved as u32) else { return Ok(false) };
+        room.forget();
+        let time = self.time();
+        for (stripe, at, piece) in pieces {
+            self.store_piece(file, (stripe, at), piece, (time, reserved_for(piece)));
+        }
+        Ok(true)
+    }
+
+    /// `data` cut at the borders of chunks: stripe, offset in its object, bytes.
+    fn pieces<'a>(&self, layout: &Layout, offset: u64, data: &'a [u8]) -> Result<Pieces<'a>> {
         if offset.saturating_add(data.len() as u64) > FILE_BYTES_MAX {
             return Err(Error::Refused(Code::TooLarge));
         }
+        let mut pieces = Pieces::new();
         let mut rest = data;
         for run in layout.runs(offset, data.len() as u64) {
             let (mut at, mut left) = (run.object_offset, run.len);
             while left > 0 {
                 let len = left.min(self.chunk_bytes - at % self.chunk_bytes);
                 let (piece, behind) = rest.split_at(len as usize);
-                if pins.is_contended(run.stripe) {
-                    self.write_now(file, layout, (run.stripe, at), piece, (time, true)).await?;
-                } else {
-                    self.store_piece(file, (run.stripe, at), piece, time).await?;
-                }
+                pieces.push((run.stripe, at, piece));
                 (at, left, rest) = (at + len, left - len, behind);
             }
         }
-        Ok(())
+        Ok(pieces)
     }
 
-    /// Puts one part of a write into its chunk.
-    async fn store_piece(
+    /// Puts one part of a write into its chunk; `reserved` bytes of the bound of dirty data were taken for it.
+    fn store_piece(
         self: &Arc<Self>,
         file: &Arc<FileState>,
         (stripe, offset): (u32, u64),
         data: &[u8],
-        time: Timestamp,
-    ) -> Result<()> {
-        let reserved = data.len() as u64 + Cache::COST_MAX;
-        self.reserve(reserved as u32).await?;
+        (time, reserved): (Timestamp, u64),
+    ) {
         let whole_pages = (offset | data.len() as u64).is_multiple_of(rt::buf::ALIGN as u64);
         let ready = (whole_pages && data.len() >= COPY_AHEAD_MIN).then(|| self.copy(offset, data));
         let now = self.rt.now();
@@ -172,7 +243,6 @@ impl Shared {
         };
         self.room.add_permits((reserved - stored.charge) as usize);
         self.send(file, stored.job);
-        Ok(())
     }
 
     fn copy(&self, offset: u64, data: &[u8]) -> Buffer {
@@ -205,19 +275,12 @@ impl Shared {
 
     /// The first write through a handle takes setuid and setgid away, unless the superuser writes, and capabilities.
     pub(crate) async fn drop_privileges(&self, open: &OpenFile, time: Timestamp) -> Result<()> {
-        if open.wrote.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let mode = open.attr.mode;
-        let setgid = mode & MODE_SETGID != 0 && mode & MODE_GROUP_EXECUTE != 0;
-        // Capabilities go with the superuser's writes too.
-        if open.xattrs || open.uid != 0 && (mode & MODE_SETUID != 0 || setgid) {
+        if open.drops_privileges() {
             let change =
                 SetAttr { handle: Some(open.mdt_handle), kill_privileges: true, ..no_change(open.fid, time) };
             let _changing = self.inodes.change(&[open.fid], &[]);
             self.ask(&open.caller(), |cred| SetAttr { cred, ..change.clone() }).await?;
         }
-        // Only now: a write that is dropped while it waits is done again.
         open.wrote.store(true, Ordering::Relaxed);
         Ok(())
     }

@@ -156,6 +156,11 @@ impl Held {
         self.next_user
     }
 
+    /// The same, if it can go on at once.
+    pub(super) fn want_at_once(&mut self, want: Want) -> Option<u64> {
+        (self.progress(&want) == Progress::Pinned).then(|| self.want(want))
+    }
+
     /// How far the operation is now.
     pub(super) fn look(&mut self, user: u64) -> Progress {
         let Some(found) = self.users.get(&user) else { return Progress::Wait };
@@ -452,8 +457,10 @@ impl Held {
                 unused.push((at, end));
             }
         }
-        for (start, end) in &unused {
-            self.ranges.give_up(*start, *end, false);
+        for &(start, end) in &unused {
+            self.ranges.give_up(start, end, false);
+            // A grant that is on its way may be older than the newest that is here: it is without this too.
+            self.take(Leaving { start, end, keep_read: false }, number);
         }
         (unused, number)
     }
@@ -510,6 +517,25 @@ mod tests {
         held.gave_back(&back);
         assert_eq!(start(&mut held, want(3, 4, false)).1, Progress::Ask);
         assert_eq!(held.call_back(leaving(3, 4), 1, false, true), None, "a late copy of the callback");
+    }
+
+    #[test]
+    fn a_grant_that_was_overtaken_is_without_what_was_given_up() {
+        let mut held = Held::default();
+        let (first, _) = start(&mut held, want(0, 10, false));
+        let ask = held.ask(want(0, 10, false));
+        held.granted(ask, (0, 100), false, 3);
+        held.done(first);
+        // The target answers the first with 5, the second with 7; the answers come the other way round.
+        let (_, progress) = start(&mut held, want(50, 60, true));
+        assert_eq!(progress, Progress::Ask);
+        let late = held.ask(want(50, 60, true));
+        start(&mut held, want(500, 600, true));
+        let early = held.ask(want(500, 600, true));
+        held.granted(early, (400, 1000), true, 7);
+        assert_eq!(held.give_up_unused(), (vec![(10, 50), (60, 100), (400, 500), (600, 1000)], 7));
+        held.granted(late, (0, 200), true, 5);
+        assert_eq!(held.all(), [(0, 10, true), (50, 60, true), (100, 200, true), (500, 600, true)]);
     }
 
     #[test]

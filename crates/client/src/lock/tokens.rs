@@ -263,6 +263,19 @@ impl Shared {
         Ok(pins)
     }
 
+    /// The same, if everything is held.
+    pub(crate) fn pin_at_once(&self, fid: Fid, layout: &Layout, needs: &[Need], write: bool) -> Option<Pins> {
+        let mut pins = Pins::default();
+        for need in needs {
+            let object = self.locks.find(layout.object(need.stripe)).filter(|object| object.fid == fid)?;
+            object.recent.store(true, Ordering::Relaxed);
+            let want = Want { start: need.start, end: need.end, write, pages: Pages::No };
+            let user = object.held.lock().want_at_once(want)?;
+            pins.pins.push(Pin { object, user });
+        }
+        Some(pins)
+    }
+
     /// Waits until the operation may go on, one way or the other.
     async fn pinned(self: &Arc<Self>, pin: &Pin, want: Want) -> Progress {
         let object = &pin.object;
@@ -296,6 +309,7 @@ impl Shared {
             target.call(Enqueue { object: object.id, write, start, end, restate: false }).await
         };
         let answered = asked.await.map(|answered| answered.reply);
+        tracing::trace!(object = ?object.id, ?want, ?answered, "asked for a range");
         let full = {
             let mut held = object.held.lock();
             match answered {
@@ -336,6 +350,7 @@ impl Shared {
         if unused.is_empty() {
             return;
         }
+        tracing::trace!(object = ?object.id, ?unused, number, "what is not used is given up");
         let ranges =
             unused.into_iter().map(|(start, end)| ObjectRange { object: object.id, start, end, number });
         let (shared, object, ranges) = (self.clone(), object.clone(), ranges.collect());
@@ -371,6 +386,7 @@ impl Shared {
                 }
             }
         };
+        tracing::trace!(object = ?object.id, ?asked, number, ?leaving, "a range is called back");
         // The callback may have sent somebody on who waited.
         object.changed.notify_waiters();
         self.give_back(&object, &leaving).await;

@@ -1,9 +1,6 @@
 //! Open files and directories.
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 use client::{Handle, OnItsWay};
 
@@ -76,13 +73,9 @@ impl Dispatcher {
             kill_privileges: write.kill_privileges,
         };
         // The buffer belongs to the engine and is used for its next request. Most writes only go into the cache and
-        // wait for nothing: those need no copy besides that one. A write that has to wait is begun again with its own.
-        if self.ops.is_repeatable(&request) {
-            let attempt = pin!(self.ops.write(request, write.data));
-            let mut cx = Context::from_waker(Waker::noop());
-            if let Poll::Ready(result) = attempt.poll(&mut cx) {
-                return reply.send(result.map(Answer::Written));
-            }
+        // wait for nothing: those need no copy besides that one.
+        if let Some(result) = self.ops.write_at_once(&request, write.data).transpose() {
+            return reply.send(result.map(Answer::Written));
         }
         let data = owned(write.data);
         self.run(reply, |ops| async move { ops.write(request, &data).await.map(Answer::Written) });

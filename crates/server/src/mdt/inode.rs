@@ -180,8 +180,8 @@ impl Inode {
         }
     }
 
-    /// What of it others see change when it becomes `after` (`LOCK_*` bits). Times of access are not worth a callback,
-    /// and that of the last change counts only together with everything else (`docs/locks.md`).
+    /// What of it others see change when it becomes `after` (`LOCK_*` bits). The time of the last change counts only
+    /// together with everything else (`docs/locks.md`).
     pub fn seen_changes(&self, after: &Inode) -> u32 {
         let bit = |changed: bool, bit: u32| if changed { bit } else { 0 };
         let (a, b) = (self, after);
@@ -189,6 +189,7 @@ impl Inode {
             | bit((a.nlink, a.parent) != (b.nlink, b.parent), LOCK_UPDATE)
             | bit((a.size, a.blocks, a.size_known) != (b.size, b.blocks, b.size_known), LOCK_UPDATE)
             | bit((a.mtime, a.mtime_set, a.btime) != (b.mtime, b.mtime_set, b.btime), LOCK_UPDATE)
+            | bit(a.atime != b.atime, LOCK_UPDATE)
             | bit(a.layout != b.layout, LOCK_LAYOUT)
             | bit(a.acl != b.acl, LOCK_PERM)
             | bit((a.xattrs, &a.acl, &a.default_acl) != (b.xattrs, &b.acl, &b.default_acl), LOCK_XATTR)

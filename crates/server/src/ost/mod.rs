@@ -166,6 +166,7 @@ impl Ost {
             true => self.lock_for(ctx, write.object, true, range).await?,
             false => None,
         };
+        tracing::trace!(object = ?write.object, ?range, write.locked, holder = ?holder(ctx), "write");
         let extra = record(ctx.recorder(), Reply::Write);
         let written =
             self.objects.write(write.object, write.offset, bulk, write.time, ctx.replay, extra).await;
@@ -183,6 +184,7 @@ impl Ost {
             true => self.lock_for(ctx, read.object, false, range).await?,
             false => None,
         };
+        tracing::trace!(object = ?read.object, ?range, read.locked, holder = ?holder(ctx), "read");
         let found = self.objects.read(read.object, read.offset, read.len).await;
         let (bulk, size) = found.map_err(|error| code_of(&error))?;
         Ok(Done { bulk, ..Done::unchanged(Reply::Read(msg::ReadDone { size })) })

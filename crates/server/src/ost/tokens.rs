@@ -181,6 +181,7 @@ impl Tokens {
 
     /// A session gives ranges up of its own accord.
     pub fn cancel(&self, holder: Holder, cancel: &msg::CancelRanges) {
+        tracing::trace!(?holder, ?cancel, "ranges are given up");
         self.step(|table, now| {
             for range in cancel.ranges.iter().filter(|range| range.start < range.end) {
                 table.cancelled(now, holder, range);
@@ -287,6 +288,7 @@ impl Tokens {
             }
             (id, answer, state.take_outputs())
         };
+        tracing::trace!(?object, id, ?holder, ?purpose, write, ?range, ?answer, "a range is asked for");
         self.carry_out(outputs);
         (id, answer, receiver)
     }
@@ -314,6 +316,7 @@ impl Tokens {
 
     fn carry_out(&self, outputs: Vec<(Output, Option<oneshot::Sender<Decided>>)>) {
         for (output, sender) in outputs {
+            tracing::trace!(?output, "a range");
             let decided = match output {
                 Output::Granted { holder, token, from, .. } => {
                     if let Some(from) = from {
@@ -347,6 +350,7 @@ impl Tokens {
             Reply::RevokeRange(answer) => answer,
             _ => nothing(call),
         };
+        tracing::trace!(?call, ?answer, "a callback is answered");
         self.step(|table, now| table.answered(now, call, answer));
     }
 

@@ -1,8 +1,9 @@
 //! Close: the file is in use no more; the last writer tells its size.
 
-use proto::Code;
+use proto::types::access_counts;
 use proto::wire::Reply;
 use proto::wire::messages::{self as msg, Close, LOCK_UPDATE, SizeUpdate};
+use proto::{Code, Timestamp};
 
 use crate::mdt::inode::Inode;
 use crate::mdt::opens::{ClosedSize, Opener};
@@ -15,8 +16,11 @@ impl Mdt {
         let reply = Reply::Close(msg::Done {});
         let _inode = self.locks.inodes(&[request.fid]);
         let opener = Opener { session: ctx.session().handle(), handle: request.handle };
-        // The last writer brings size and times. Others are called back before anything is changed here.
-        if self.opens.is_last_writer(request.fid, opener) {
+        // The last writer brings size and times, a reader perhaps the time of its access. Others are called back before
+        // anything is changed here.
+        let accessed =
+            || Ok(self.find_inode(request.fid)?.and_then(|inode| new_atime(&inode, request)).is_some());
+        if self.opens.is_last_writer(request.fid, opener) || accessed()? {
             ctx.need(&[(request.fid, LOCK_UPDATE)])?;
         }
         if !ctx.data().closed(request.handle, request.fid) {
@@ -42,12 +46,18 @@ impl Mdt {
     }
 }
 
+/// The time of access that the close brings, if it counts. Of several readers after a change the first one's does: the
+/// others would call each other's attributes back for nothing that anybody asks for.
+fn new_atime(inode: &Inode, request: &Close) -> Option<Timestamp> {
+    request
+        .atime
+        .filter(|atime| *atime > inode.atime && access_counts(inode.atime, inode.mtime, inode.ctime, *atime))
+}
+
 /// What the close says goes into the inode; says whether that changed it.
 fn settle(inode: &mut Inode, request: &Close, size: ClosedSize) -> bool {
     let before = inode.clone();
-    if let Some(atime) = request.atime {
-        inode.atime = inode.atime.max(atime);
-    }
+    inode.atime = new_atime(inode, request).unwrap_or(inode.atime);
     inode.written |= request.wrote;
     match size {
         ClosedSize::Stays | ClosedSize::Unknown => {}

@@ -212,8 +212,15 @@ impl Actor {
         }
     }
 
+    /// Sometimes with the time of an access, for which others are called back.
     async fn close(&self, slot: u32, fid: Fid, handle: u64) {
         let atime = (self.chance.below(2) == 0).then(|| self.time());
+        let _asked = self.begin();
+        self.close_with(slot, fid, handle, atime).await;
+        self.model.lock().end(&[fid], None, &[]);
+    }
+
+    async fn close_with(&self, slot: u32, fid: Fid, handle: u64, atime: Option<Timestamp>) {
         let close = msg::Close { fid, handle, atime, size: None, wrote: false };
         self.call(slot, close).await.expect("a close does not fail");
     }
@@ -429,7 +436,8 @@ impl Actor {
             self.pause().await;
             let handle = self.model.lock().revoke(&revoke);
             if let Some(handle) = handle {
-                self.close(slot, revoke.fid, handle).await;
+                // Others wait for the answer: it must not wait for them.
+                self.close_with(slot, revoke.fid, handle, None).await;
             }
         }
     }
