@@ -7,6 +7,7 @@ errno comes that a local file system would not give, or if what is left is not w
 """
 
 import errno
+import json
 import multiprocessing
 import os
 import random
@@ -186,15 +187,36 @@ def report(answers, seconds):
     return slowest[0][0] * 1000 if slowest else 0
 
 
+def counters(top):
+    """What a mount has counted, in sums: requests sent, and times its locks were called back. Empty elsewhere."""
+    try:
+        counted = json.loads(os.getxattr(top, "weft.counters"))
+    except OSError:
+        return {}
+    return {"requests": sum(count for name, count in counted.items() if name.startswith("rpc.")),
+            "inode locks called back": counted["lock.bits_called_back"],
+            "ranges called back": counted["lock.ranges_called_back"]}
+
+
+def report_counters(tops, before):
+    """Prints what the mounts have counted since."""
+    for top, old in zip(tops, before):
+        if old:
+            now = counters(top)
+            print(f"  {os.path.basename(top)}: " + ", ".join(f"{now[name] - old[name]} {name}" for name in now))
+
+
 def main():
     a, b, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3]) / 2
     stall = float(sys.argv[4]) if len(sys.argv) > 4 else STALL_MS
     wrong, longest = [], 0
     for name, works in (("extract", (extracting, extracting)), ("create-remove", (creating, removing))):
         os.mkdir(os.path.join(a, name))
+        before = [counters(top) for top in (a, b)]
         answers = half(name, [(work, os.path.join(top, name)) for work, top in zip(works, (a, b))], seconds)
         print(f"{name}: {' and '.join(str(done) for _, done, _ in answers)} rounds or files")
         longest = max(longest, report(answers, seconds))
+        report_counters((a, b), before)
         wrong += [failed for _, _, failed in answers if failed]
         if name == "extract" and not wrong:
             wrong += [f"not as in the archive: {path}" for path in check_archive(*(os.path.join(t, name) for t in (a, b)))]

@@ -54,17 +54,17 @@ t_pjdfstest() {
   rm -rf "$dir/pjd"
 }
 
-# All seeds at once: most of the time goes into waiting for msync.
+# All seeds at once: most of the time goes into waiting for msync (SCRATCH in lib.sh spares that).
 t_fsx() {
   tool fsx
   local seed jobs=() status=0
-  for seed in 1 2 3 4 5 6 7 8; do
+  for seed in ${FSX_SEEDS:-1 2 3 4 5 6 7 8}; do
     "$cache/bin/fsx" -N "${FSX_OPS:-$(pick 10000 1000000)}" -S $seed -P "$work" "$dir/fsx.$seed" \
       > "$work/fsx.$seed" 2>&1 &
-    jobs+=($!)
+    jobs[seed]=$!
   done
-  for seed in 1 2 3 4 5 6 7 8; do
-    wait "${jobs[$((seed - 1))]}" || { status=1; echo "seed $seed"; tail -n 30 "$work/fsx.$seed"; }
+  for seed in "${!jobs[@]}"; do
+    wait "${jobs[seed]}" || { status=1; echo "seed $seed"; tail -n 30 "$work/fsx.$seed"; }
   done
   rm -f "$dir"/fsx.*
   return $status
@@ -108,9 +108,11 @@ t_cpython() {
 }
 
 t_golang() {
+  local length=-short
+  [ -z "$long" ] || length=
   mkdir -p "$dir/go"
   # -count=1: never a remembered result.
-  TMPDIR=$dir/go GOTMPDIR=$dir/go GOFLAGS=-mod=mod go test -count=1 ${long:--short} -v os io/fs path/filepath \
+  TMPDIR=$dir/go GOTMPDIR=$dir/go GOFLAGS=-mod=mod go test -count=1 $length -v os io/fs path/filepath \
     > "$work/go.out" 2>&1 || true
   [ "$(grep -c '^\(ok\|FAIL\)[[:space:]].*\(os\|io/fs\|path/filepath\)[[:space:]]' "$work/go.out")" = 3 ] ||
     { tail -n 30 "$work/go.out"; return 1; }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Everything that has to pass, stage by stage; a failed stage does not keep the next from running. The last line is
 # `N passed, N failed`, counted in stages. Usage: tools/test.sh [STAGE...]
+# LONG=1 runs whole what is else cut to fit CI, and what mounts on both FUSE engines where the kernel has both.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 
@@ -8,6 +9,16 @@ passed=0
 failed=0
 broken=
 wanted=" $* "
+# Where root permits FUSE over io_uring.
+uring_switch=/sys/module/fuse/parameters/enable_uring
+uring_before=$(cat "$uring_switch" 2>/dev/null)
+
+root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
+
+leave() {
+  [ "$uring_before" = "$(cat "$uring_switch" 2>/dev/null)" ] || echo "$uring_before" | root tee "$uring_switch" >/dev/null
+}
+trap leave EXIT
 
 chosen() { [ "$wanted" = "  " ] || [[ $wanted == *" $1 "* ]]; }
 
@@ -35,6 +46,26 @@ skip() {
 # rule NAME: a stage that is the rule of that name in the Makefile.
 rule() { stage "$1" make --no-print-directory "$1"; }
 
+# on_engines COMMAND...: runs it, at night once on each engine that there is.
+on_engines() {
+  local engine engines=dev status=0
+  if [ -z "${LONG:-}" ]; then
+    "$@"
+    return
+  fi
+  [ -n "$uring_before" ] && echo Y | root tee "$uring_switch" >/dev/null && engines="dev uring"
+  for engine in $engines; do
+    echo "-- on the engine $engine"
+    WEFT_FUSE_ENGINE=$engine "$@" || status=1
+  done
+  return $status
+}
+
+as_root() {
+  sudo -n env PATH="$PATH" HOME="$HOME" LONG="${LONG:-}" LOCK_OPS="${LOCK_OPS:-}" SCRATCH="${SCRATCH:-}" \
+    WEFT_FUSE_ENGINE="${WEFT_FUSE_ENGINE:-auto}" "$@"
+}
+
 # mounting NAME: a stage that has to be root, has to have FUSE, and whose script is tools/NAME.sh.
 mounting() {
   if [ ! -x "tools/$1.sh" ]; then
@@ -42,9 +73,9 @@ mounting() {
   elif [ ! -e /dev/fuse ]; then
     skip "$1" "there is no /dev/fuse"
   elif [ "$(id -u)" = 0 ]; then
-    rule "$1"
+    stage "$1" on_engines make --no-print-directory "$1"
   elif sudo -n true 2>/dev/null && make --no-print-directory build; then
-    stage "$1" sudo -n env PATH="$PATH" HOME="$HOME" LONG="${LONG:-}" "tools/$1.sh"
+    stage "$1" on_engines as_root "tools/$1.sh"
   else
     skip "$1" "needs root"
   fi
