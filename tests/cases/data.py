@@ -175,7 +175,7 @@ def truncate_against_read(a, b, run):
 def truncate_zeroes(a, b, run):
     """What was cut off does not come back when the file grows, whoever cut and whoever grows it."""
     for n in range(run.rounds(10, 200)):
-        cut, grown = 100 + n * 333, 60_000 + n * 10
+        cut, grown = 100 + n * 333 % 55_000, 60_000 + n * 10
         with Open() as files:
             one, two = files.fd(path(a, "f"), os.O_RDWR | os.O_CREAT | os.O_TRUNC), files.fd(path(b, "f"))
             os.pwrite(one, b"x" * 50_000, 0)
