@@ -61,6 +61,34 @@ def second_listing_asks_nobody(a, b, run):
 
 
 @case
+def blocks_are_read_again_for_nothing(a, b, run):
+    """A process that reads and writes (a database) reads blocks again that nobody changed: no request, until another
+    mount writes to one; then that one is asked for, and has the new bytes."""
+    block, count = 8192, 40
+    put(path(a, "f"), os.urandom(block * count))
+    fd = os.open(path(b, "f"), os.O_RDWR)
+    try:
+        first = [os.pread(fd, block, n * block) for n in range(count)]
+        before = quiet(b)
+        for _ in range(2):
+            assert [os.pread(fd, block, n * block) for n in range(count)] == first
+        assert os.pread(fd, 3 * block, block // 2) == b"".join(first)[block // 2:block // 2 + 3 * block]
+        sent = requests(before, counters(b))
+        assert not sent, sent
+        with open(path(a, "f"), "r+b") as file:
+            file.seek(7 * block + 5)
+            file.write(b"new")
+        first[7] = first[7][:5] + b"new" + first[7][8:]
+        assert [os.pread(fd, block, n * block) for n in range(count)] == first
+        os.pwrite(fd, b"own", 9 * block)
+        first[9] = b"own" + first[9][3:]
+        os.fsync(fd)
+        assert [os.pread(fd, block, n * block) for n in range(count)] == first
+    finally:
+        os.close(fd)
+
+
+@case
 def unchanged_file_is_read_for_nothing(a, b, run):
     """open, fstat, read and close of a file that nobody changes send no request once they did."""
     put(path(a, "f"), b"data" * 5000)

@@ -73,11 +73,18 @@ pub struct Limits {
     pub rpc_bytes_max: u32,
     /// Write and read requests in flight per OST.
     pub rpcs_in_flight_max: u32,
+    /// Bytes that were read and are kept, besides what the kernel keeps.
+    pub clean_bytes_max: u64,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { dirty_bytes_max: 256 << 20, rpc_bytes_max: 1 << 20, rpcs_in_flight_max: 16 }
+        Limits {
+            dirty_bytes_max: 256 << 20,
+            rpc_bytes_max: 1 << 20,
+            rpcs_in_flight_max: 16,
+            clean_bytes_max: 128 << 20,
+        }
     }
 }
 
@@ -197,6 +204,8 @@ struct Shared {
     room: Semaphore,
     /// Bytes on their way to OSTs.
     in_flight: AtomicU64,
+    /// What was read and is still true.
+    clean: io::Clean,
     /// Ranges of objects that this client may use.
     locks: lock::Locks,
     /// What the MDT lets this client keep.

@@ -14,7 +14,7 @@ use crate::cache::Inodes;
 use crate::clock::Clock;
 use crate::fids::Fids;
 use crate::file::{Accesses, Closer, Files, Handles, Keeper};
-use crate::io::Memory;
+use crate::io::{Clean, Memory};
 use crate::lock::flock::Flocks;
 use crate::lock::{CalledBack, Locks};
 use crate::targets::Targets;
@@ -100,6 +100,7 @@ impl Shared {
             memory: Memory::new(chunk_bytes as usize),
             room: Semaphore::new((room as usize).min(Semaphore::MAX_PERMITS)),
             in_flight: AtomicU64::new(0),
+            clean: Clean::new(limits.clean_bytes_max),
             limits,
             clock: Clock::default(),
             fids: Fids::new(),

@@ -189,7 +189,12 @@ impl Cluster {
         let keys = Keys { server: None, client: keys().client };
         let hub = Hub::new(rt.clone(), fsname(), keys);
         self.processes.clients.lock().push(hub.clone());
-        let limits = Limits { dirty_bytes_max: 8 << 20, rpc_bytes_max: 1 << 20, rpcs_in_flight_max: 8 };
+        let limits = Limits {
+            dirty_bytes_max: 8 << 20,
+            rpc_bytes_max: 1 << 20,
+            rpcs_in_flight_max: 8,
+            clean_bytes_max: 1 << 20,
+        };
         let client =
             Client::mount(&hub, vec![nid("mgs")], limits).await.expect("a mount waits for its servers");
         (rt, client)

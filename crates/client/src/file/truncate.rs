@@ -107,8 +107,12 @@ impl Shared {
         let ost = layout.osts[stripe as usize];
         let target = self.targets.ost(ost).await?;
         let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
-        let punch = Punch { object: layout.object(stripe), start, end, time };
-        match target.call(punch).await {
+        let object = layout.object(stripe);
+        self.clean.drop_range(object, start, end);
+        let answered = target.call(Punch { object, start, end, time }).await;
+        // Who read meanwhile may have the bytes of before.
+        self.clean.drop_range(object, start, end);
+        match answered {
             Ok(answered) => {
                 file.inner.lock().note(ost, answered.transno);
                 Ok(answered.reply)

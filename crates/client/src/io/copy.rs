@@ -166,7 +166,15 @@ impl Shared {
             len: piece.len as u32,
             time,
         };
-        match target.call(copy).await {
+        let drop_target = || {
+            let (object, start) = (to.layout.object(piece.to.0), piece.to.1);
+            self.clean.drop_range(object, start, start + piece.len);
+        };
+        drop_target();
+        let answered = target.call(copy).await;
+        // Who read meanwhile may have the bytes of before.
+        drop_target();
+        match answered {
             Ok(answered) => {
                 to.file.inner.lock().note(ost, answered.transno);
                 Ok(())

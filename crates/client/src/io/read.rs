@@ -1,4 +1,4 @@
-//! read(2): the own unsent data on top of what the OSTs give.
+//! read(2): the own unsent data on top of what was read before, and that on top of what the OSTs give.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use bytes::Bytes;
 use proto::wire::messages::{ObjectAttr, Read};
 use proto::{Code, Layout};
 
+use super::clean::{Clean, KEPT_READ_BYTES_MAX, Reading};
 use super::objects::{NO_OBJECT, Sum};
 use crate::file::FileState;
 use crate::lock::{Pages as Locking, Pins, needs_of, surely};
@@ -18,7 +19,7 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// A part of the wanted range, in file order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
-    /// The cache has it.
+    /// It is here: not sent yet, or read before.
     Own(Bytes),
     /// `len` bytes of request number `request`.
     Asked { request: usize, len: u64 },
@@ -57,7 +58,10 @@ impl Client {
         let Ok(layout) = file.layout() else { return Ok(Vec::new()) };
         let needs = needs_of(&layout, offset, u64::from(len));
         let pins = self.shared.pin(file.fid, &layout, &needs, false, Locking::No).await?;
-        self.shared.read_file(file, &layout, (offset, u64::from(len)), &pins).await
+        // Only what is held stays true.
+        let keeps = pins.is_complete() && u64::from(len) <= KEPT_READ_BYTES_MAX;
+        let clean = keeps.then_some(&self.shared.clean);
+        self.shared.read_over(clean, file, &layout, (offset, u64::from(len)), &pins).await
     }
 
     /// The same for the kernel's page cache, which holds the pages locked until it has the answer.
@@ -104,22 +108,40 @@ impl Drop for Again {
 }
 
 impl Plan {
-    fn new(file: &FileState, layout: &Layout, offset: u64, len: u64, ask_bytes_max: u64) -> Plan {
+    /// With a reading for each request, if what comes may be kept. Both are made in one step: whatever is written later
+    /// than the plan is known to the readings.
+    fn new<'a>(
+        file: &FileState,
+        clean: Option<&'a Clean>,
+        layout: &Layout,
+        (offset, len): (u64, u64),
+        ask_bytes_max: u64,
+    ) -> (Plan, Vec<Option<Reading<'a>>>) {
         let mut plan = Plan::default();
         let inner = file.inner.lock();
         plan.own_end = inner.cache.file_end(layout);
         for run in layout.runs(offset, len) {
             let mut at = run.object_offset;
+            let end = run.object_offset + run.len;
             let to_file = |object_offset: u64| run.file_offset + (object_offset - run.object_offset);
-            for (start, bytes) in inner.cache.overlay(run.stripe, at, at + run.len) {
+            let nothing = (end, Bytes::new());
+            for (start, bytes) in inner.cache.overlay(run.stripe, at, end).into_iter().chain([nothing]) {
+                let known = clean.map(|clean| clean.get(layout.object(run.stripe), at, start));
+                for (from, read) in known.into_iter().flatten() {
+                    plan.ask(run.stripe, at, from, to_file(from), ask_bytes_max);
+                    at = from + read.len() as u64;
+                    plan.parts.push((to_file(at), Part::Own(read)));
+                }
                 plan.ask(run.stripe, at, start, to_file(start), ask_bytes_max);
                 at = start + bytes.len() as u64;
-                plan.parts.push((to_file(at), Part::Own(bytes)));
+                if !bytes.is_empty() {
+                    plan.parts.push((to_file(at), Part::Own(bytes)));
+                }
             }
-            let end = run.object_offset + run.len;
-            plan.ask(run.stripe, at, end, to_file(end), ask_bytes_max);
         }
-        plan
+        let reading = |ask: &Ask| clean.map(|clean| clean.reading(layout.object(ask.stripe)));
+        let readings = plan.asks.iter().map(reading).collect();
+        (plan, readings)
     }
 
     /// Asks for `[from, to)` of an object; joined to the last request to the same object if that ends there.
@@ -142,6 +164,7 @@ impl Plan {
 }
 
 impl Shared {
+    /// What the file has in a range that is held: the bytes, short only at the end of the file.
     pub(crate) async fn read_file(
         self: &Arc<Self>,
         file: &FileState,
@@ -149,10 +172,26 @@ impl Shared {
         (offset, len): (u64, u64),
         pins: &Pins,
     ) -> Result<Vec<Bytes>> {
-        let plan = Plan::new(file, layout, offset, len, self.chunk_bytes);
-        let given = join_all(plan.asks.clone().into_iter().map(|ask| {
+        self.read_over(None, file, layout, (offset, len), pins).await
+    }
+
+    /// The same on top of what was read before, `clean`, which may keep what is read now.
+    async fn read_over(
+        self: &Arc<Self>,
+        clean: Option<&Clean>,
+        file: &FileState,
+        layout: &Layout,
+        (offset, len): (u64, u64),
+        pins: &Pins,
+    ) -> Result<Vec<Bytes>> {
+        let (plan, mut readings) = Plan::new(file, clean, layout, (offset, len), self.chunk_bytes);
+        // What an OST forgets from now on, the readings know of.
+        if !self.locks.still_counts(pins) {
+            readings.fill_with(|| None);
+        }
+        let given = join_all(plan.asks.clone().into_iter().zip(readings).map(|(ask, reading)| {
             let locked = pins.is_contended(ask.stripe);
-            self.read_object(layout, ask, locked)
+            self.read_object(layout, ask, locked, reading)
         }))
         .await;
         let mut given = given.into_iter().collect::<Result<Vec<Given>>>()?;
@@ -161,7 +200,13 @@ impl Shared {
         Ok(assemble(plan, &mut given, offset, size))
     }
 
-    async fn read_object(&self, layout: &Layout, ask: Ask, locked: bool) -> Result<Given> {
+    async fn read_object(
+        &self,
+        layout: &Layout,
+        ask: Ask,
+        locked: bool,
+        reading: Option<Reading<'_>>,
+    ) -> Result<Given> {
         let target = self.targets.ost(layout.osts[ask.stripe as usize]).await?;
         // What the OST locks waits for others, and must not keep out what does not.
         let _permit = match locked {
@@ -177,6 +222,9 @@ impl Shared {
                 // A reply is short only at the end of the object.
                 let reached = if given < ask.len { ask.offset.saturating_add(given) } else { u64::MAX };
                 let object_size = answered.reply.size.min(reached);
+                if let Some(reading) = reading {
+                    reading.keep(ask.offset, &answered.bulk);
+                }
                 Ok(Given { slices: answered.bulk.into(), object_size })
             }
             Err(Error::Refused(Code::Gone)) => Err(Error::Refused(Code::Stale)),

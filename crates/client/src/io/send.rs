@@ -90,11 +90,17 @@ impl Shared {
         // What was written before must not arrive later.
         self.flush_range(file.fid, stripe, offset, offset.saturating_add(data.len() as u64)).await;
         self.placed(file).await?;
+        let object = layout.object(stripe);
+        let dropped = || self.clean.drop_range(object, offset, offset.saturating_add(data.len() as u64));
+        dropped();
         let ost = *layout.osts.get(stripe as usize).ok_or(Error::Refused(Code::Io))?;
         let target = self.targets.ost(ost).await?;
         // Without a permit: it waits for others, who may wait for a write of ours that needs one.
-        let write = Write { object: layout.object(stripe), offset, time, locked };
-        let answered = target.call_bulk(write, vec![Bytes::copy_from_slice(data)]).await?;
+        let write = Write { object, offset, time, locked };
+        let answered = target.call_bulk(write, vec![Bytes::copy_from_slice(data)]).await;
+        // Who read meanwhile may have the bytes of before.
+        dropped();
+        let answered = answered?;
         let mut inner = file.inner.lock();
         inner.untold = true;
         inner.note(ost, answered.transno);

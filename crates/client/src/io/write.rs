@@ -234,6 +234,9 @@ impl Shared {
         let stored = {
             let mut inner = file.inner.lock();
             inner.untold = true;
+            if let Some(layout) = &inner.layout {
+                self.clean.drop_range(layout.object(stripe), offset, offset + data.len() as u64);
+            }
             let stored = inner.cache.write(Piece { stripe, offset, data, ready, time }, now);
             if !inner.listed {
                 inner.listed = true;

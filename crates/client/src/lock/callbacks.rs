@@ -104,6 +104,7 @@ impl Shared {
                 held.lost();
                 dirty
             };
+            self.clean.drop_range(object.id, 0, u64::MAX);
             if dirty {
                 self.discard(&object);
             }
@@ -152,6 +153,9 @@ impl Shared {
                     }
                 }
             }
+            // What the OST had not made durable may be gone, and some of what was held may be held no more.
+            self.locks.forgotten();
+            self.clean.drop_range(object.id, 0, u64::MAX);
             object.held.lock().restated(&tokens);
             object.changed.notify_waiters();
         }

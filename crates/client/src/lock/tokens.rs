@@ -68,6 +68,8 @@ pub(crate) struct Pins {
     contended: Vec<u32>,
     /// Some page of the kernel is filled without a lock.
     pub(crate) unlocked: bool,
+    /// [`Locks::generation`] when the operation began.
+    generation: u64,
 }
 
 struct Pin {
@@ -204,9 +206,18 @@ impl Locks {
         [objects as u64, count(asked), count(called_back), count(cancelled)]
     }
 
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Whether no OST has forgotten anything since `pins` were taken.
+    pub(crate) fn still_counts(&self, pins: &Pins) -> bool {
+        self.generation() == pins.generation
+    }
+
     /// An OST has forgotten what it granted.
     pub(super) fn forgotten(&self) {
-        self.generation.fetch_add(1, Ordering::Relaxed);
+        self.generation.fetch_add(1, Ordering::AcqRel);
     }
 }
 
@@ -235,7 +246,7 @@ impl Shared {
         write: bool,
         pages: Pages,
     ) -> Result<Pins> {
-        let mut pins = Pins::default();
+        let mut pins = Pins { generation: self.locks.generation(), ..Pins::default() };
         for need in needs {
             let want = Want { start: need.start, end: need.end, write, pages };
             let (object, leaver) = self.locks.get(layout.object(need.stripe), fid, layout);
@@ -302,7 +313,7 @@ impl Shared {
     /// Asks for a range. It goes on even if nobody waits for it any more: what is granted has to be known.
     async fn enqueue(self: &Arc<Self>, object: &Arc<ObjectLocks>, ask: u64, want: Want) {
         let Want { start, end, write, .. } = want;
-        let generation = self.locks.generation.load(Ordering::Relaxed);
+        let generation = self.locks.generation();
         self.locks.counters.asked.fetch_add(1, Ordering::Relaxed);
         let asked = async {
             let target = self.targets.ost(object.ost()?).await?;
@@ -313,7 +324,7 @@ impl Shared {
         let full = {
             let mut held = object.held.lock();
             match answered {
-                _ if generation != self.locks.generation.load(Ordering::Relaxed) => held.refused(ask, None),
+                _ if generation != self.locks.generation() => held.refused(ask, None),
                 Ok(token) if token.contended => held.contended(ask),
                 Ok(Token { start: from, end: until, write: writes, number, .. })
                     if from <= start && until >= end && (writes || !write) =>
@@ -413,6 +424,9 @@ impl Shared {
             }
             if dirty {
                 self.flush_range(object.fid, object.id.stripe, leaving.start, leaving.end).await;
+            }
+            if !leaving.keep_read {
+                self.clean.drop_range(object.id, leaving.start, leaving.end);
             }
             {
                 let mut held = object.held.lock();

@@ -176,7 +176,12 @@ fn check(world: &World, seed: u64, steps: usize) {
     for ost in &world.osts {
         ost.set_latency(Duration::from_millis(seed % 3 * 10));
     }
-    let limits = Limits { dirty_bytes_max: MIB / 2, rpc_bytes_max: 128 << 10, rpcs_in_flight_max: 3 };
+    let limits = Limits {
+        dirty_bytes_max: MIB / 2,
+        rpc_bytes_max: 128 << 10,
+        rpcs_in_flight_max: 3,
+        clean_bytes_max: MIB / 4,
+    };
     let client = world.mount_with(limits);
     world.run(async {
         let fid = striped(&client, 1 + (seed % 3) as i32).await;

@@ -28,7 +28,7 @@ pub struct Arguments {
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
     /// Mount options with commas between, as in /etc/fstab: ro, nosuid, nodev, noexec, noatime, key=FILE,
-    /// flock, localflock, noflock, fuse_engine=auto|uring|dev
+    /// flock, localflock, noflock, fuse_engine=auto|uring|dev, max_cached_mb=N, max_dirty_mb=N
     #[arg(short, value_name = "OPTIONS", default_value = "")]
     options: String,
     /// The clients' key [default: /etc/weft/FSNAME.client.key]
@@ -43,6 +43,8 @@ pub struct Arguments {
 
 /// The engine of mounts whose options name none, so that a test suite can be run on each.
 const ENGINE_VARIABLE: &str = "WEFT_FUSE_ENGINE";
+/// Largest limit of a mount's memory, in MiB.
+const MB_MAX: u32 = 1 << 20;
 /// How long the MGS may take to answer.
 const MGS_WAIT: Duration = Duration::from_secs(10);
 /// How long the MDT may take then: after a restart it first waits for the clients that it had.
@@ -76,6 +78,10 @@ pub struct MountOptions {
     engine: Option<Choice>,
     /// Where file locks are.
     locking: Locking,
+    /// MiB of data that was read and is kept besides the kernel's page cache.
+    max_cached_mb: Option<u32>,
+    /// MiB of data that was written and not sent yet.
+    max_dirty_mb: Option<u32>,
     /// Others, which mount(8), systemd and Lustre's users know and which mean nothing here.
     ignored: Vec<String>,
 }
@@ -149,6 +155,19 @@ impl MountOptions {
             self.engine = Some(engine.parse().map_err(wrong)?);
             return Ok(());
         }
+        let number = |text: &str| {
+            let wrong =
+                || Failure::usage(format!("mount option \"{option}\": give a number of MiB, 1 to {MB_MAX}"));
+            text.parse().ok().filter(|mb| (1..=MB_MAX).contains(mb)).map(Some).ok_or_else(wrong)
+        };
+        if let Some(text) = option.strip_prefix("max_cached_mb=") {
+            self.max_cached_mb = number(text)?;
+            return Ok(());
+        }
+        if let Some(text) = option.strip_prefix("max_dirty_mb=") {
+            self.max_dirty_mb = number(text)?;
+            return Ok(());
+        }
         let known = IGNORED.contains(&option)
             || ["x-", "comment=", "retry=", "subtype="].iter().any(|prefix| option.starts_with(prefix));
         if !known && !sloppy {
@@ -156,6 +175,17 @@ impl MountOptions {
         }
         self.ignored.push(option.to_owned());
         Ok(())
+    }
+
+    /// As the client needs them.
+    pub fn limits(&self) -> Limits {
+        let bytes = |mb: Option<u32>, default| mb.map_or(default, |mb| u64::from(mb) << 20);
+        let default = Limits::default();
+        Limits {
+            clean_bytes_max: bytes(self.max_cached_mb, default.clean_bytes_max),
+            dirty_bytes_max: bytes(self.max_dirty_mb, default.dirty_bytes_max),
+            ..default
+        }
     }
 
     /// As the kernel's side needs them.
@@ -192,7 +222,9 @@ impl MountOptions {
         ];
         let engine = self.engine.map(|engine| format!("fuse_engine={engine}"));
         let flags = flags.iter().filter(|(on, _)| *on).map(|(_, name)| (*name).to_owned());
-        flags.chain(engine).collect::<Vec<_>>().join(",")
+        let cached = self.max_cached_mb.map(|mb| format!("max_cached_mb={mb}"));
+        let dirty = self.max_dirty_mb.map(|mb| format!("max_dirty_mb={mb}"));
+        flags.chain(engine).chain(cached).chain(dirty).collect::<Vec<_>>().join(",")
     }
 }
 
@@ -238,7 +270,7 @@ fn serve(request: &Request, key: &Path) -> Outcome {
         let source = &request.source;
         let hub = Hub::new(rt.clone(), source.fsname.clone(), keys);
         let config = ask_mgs(&rt, &hub, source).await?;
-        let mounting = Client::mount(&hub, source.mgs.clone(), Limits::default());
+        let mounting = Client::mount(&hub, source.mgs.clone(), request.options.limits());
         let client = match rt.timeout(MDT_WAIT, mounting).await {
             Some(Ok(client)) => client,
             Some(Err(error)) => return Err(refused(source, error)),
@@ -368,6 +400,10 @@ mod tests {
         assert_eq!(MountOptions::parse("", false).expect("none"), MountOptions::default());
         let engine = MountOptions::parse("ro,fuse_engine=uring", false).expect("an engine");
         assert_eq!(engine.to_text(), "ro,fuse_engine=uring");
+        let small = MountOptions::parse("max_dirty_mb=8,max_cached_mb=1", false).expect("limits");
+        assert_eq!(small.to_text(), "max_cached_mb=1,max_dirty_mb=8");
+        assert_eq!((small.limits().clean_bytes_max, small.limits().dirty_bytes_max), (1 << 20, 8 << 20));
+        assert_eq!(MountOptions::parse("max_cached_mb=0", true).map_err(|failure| failure.status), Err(2));
         let locking = |text| MountOptions::parse(text, false).expect("options").to_text();
         assert_eq!((locking("flock").as_str(), locking("flock,localflock").as_str()), ("", "localflock"));
         assert_eq!(locking("ro,noflock"), "ro,noflock");

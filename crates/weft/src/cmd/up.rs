@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{AttrChange, Caller, Client, Limits};
+use client::{AttrChange, Caller, Client};
 use fuse::control::Status;
 use fuse::session::Locking;
 use proto::{Fid, FsName, Nid, TargetId};
@@ -46,7 +46,8 @@ pub struct Arguments {
     /// Let clients on other machines mount it too, at this address
     #[arg(long, value_name = "ADDR@tcp")]
     listen: Option<Nid>,
-    /// Mount options with commas between: ro, nosuid, nodev, noexec, noatime, fuse_engine=auto|uring|dev
+    /// Mount options with commas between: ro, nosuid, nodev, noexec, noatime, fuse_engine=auto|uring|dev,
+    /// max_cached_mb=N, max_dirty_mb=N
     #[arg(short, value_name = "OPTIONS", default_value = "")]
     options: String,
     /// Stay in front, and log to standard error
@@ -387,7 +388,7 @@ async fn serve_mount(
     nids: &[Nid],
     signals: &rt::os::process::Signals,
 ) -> Outcome {
-    let client = Client::mount(hub, vec![Nid::lo()], Limits::default())
+    let client = Client::mount(hub, vec![Nid::lo()], plan.options.limits())
         .await
         .map_err(|error| Failure::new(format!("the file system does not answer its own process: {error}")))?;
     own_root(&client).await?;

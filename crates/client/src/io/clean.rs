@@ -1,0 +1,317 @@
+//! Data of objects that was read and that locks of this client protect: who reads it again asks nobody.
+//!
+//! Pieces are exact to the byte, because locks are: a page that two clients share is not kept by one of them. Whoever
+//! gives a range up, or changes it, drops it here first. A read that was under way meanwhile keeps nothing
+//! ([`Reading`]): what it brings may be older.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use proto::ObjectId;
+
+/// Parts of the cache that are locked apart.
+const SHARDS: usize = 16;
+/// Names of dropped pieces that a part may have besides as many as it has pieces.
+const STALE_MAX: usize = 64;
+/// Bytes that a piece costs besides its data.
+const PIECE_COST: u64 = 256;
+/// Largest read that is kept, in bytes: larger ones are streams, which read nothing twice.
+pub(super) const KEPT_READ_BYTES_MAX: u64 = 128 << 10;
+
+/// What was read and is still true.
+pub(crate) struct Clean {
+    shards: [Mutex<Shard>; SHARDS],
+    bytes_max: u64,
+    hits: AtomicU64,
+}
+
+#[derive(Default)]
+struct Shard {
+    objects: BTreeMap<ObjectId, Object>,
+    /// Pieces in the order in which they are looked at for being dropped.
+    order: VecDeque<(ObjectId, u64, u64)>,
+    /// Pieces, and what they cost.
+    count: usize,
+    cost: u64,
+    next: u64,
+}
+
+/// Pieces of one object by their first byte; they do not overlap.
+#[derive(Default)]
+struct Object {
+    pieces: BTreeMap<u64, Piece>,
+    /// Reads under way, and how often something was dropped since the first of them began.
+    reading: u32,
+    drops: u64,
+}
+
+struct Piece {
+    bytes: Bytes,
+    number: u64,
+    /// Used since somebody last looked for one that can go.
+    recent: bool,
+}
+
+impl Piece {
+    fn cost(&self) -> u64 {
+        PIECE_COST + self.bytes.len() as u64
+    }
+
+    fn end(&self, start: u64) -> u64 {
+        start + self.bytes.len() as u64
+    }
+}
+
+/// A read that is under way; [`Reading::keep`] keeps what it brought.
+pub(super) struct Reading<'a> {
+    clean: &'a Clean,
+    object: ObjectId,
+    drops: u64,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let mut shard = self.clean.shard(self.object).lock();
+        let Some(object) = shard.objects.get_mut(&self.object) else { return };
+        object.reading -= 1;
+        shard.forget_if_empty(self.object);
+    }
+}
+
+impl Reading<'_> {
+    /// Keeps what the OST gave for `start` on, unless something of the object was dropped since the read began.
+    pub(super) fn keep(&self, start: u64, slices: &[Bytes]) {
+        let len: usize = slices.iter().map(Bytes::len).sum();
+        if len == 0 {
+            return;
+        }
+        // A copy: what came may be a small part of a large buffer.
+        let bytes = Bytes::from(slices.concat());
+        let mut shard = self.clean.shard(self.object).lock();
+        let current = shard.objects.get(&self.object).is_some_and(|object| object.drops == self.drops);
+        if current {
+            shard.put(self.object, start, bytes);
+            shard.shrink(self.clean.bytes_max / SHARDS as u64);
+        }
+    }
+}
+
+impl Clean {
+    /// Nothing is kept yet; at most about `bytes_max` bytes will be.
+    pub(crate) fn new(bytes_max: u64) -> Clean {
+        Clean { shards: std::array::from_fn(|_| Mutex::default()), bytes_max, hits: AtomicU64::new(0) }
+    }
+
+    fn shard(&self, id: ObjectId) -> &Mutex<Shard> {
+        let mixed = (id.layout.seq ^ u64::from(id.layout.oid) << 3 ^ u64::from(id.stripe))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.shards[(mixed >> 60) as usize % SHARDS]
+    }
+
+    /// A read of an object begins. The caller holds what it reads until the result is dropped.
+    pub(super) fn reading(&self, id: ObjectId) -> Reading<'_> {
+        let mut shard = self.shard(id).lock();
+        let object = shard.objects.entry(id).or_default();
+        object.reading += 1;
+        Reading { clean: self, object: id, drops: object.drops }
+    }
+
+    /// What is kept of `[from, to)`: disjoint slices in order. The caller holds the range.
+    pub(super) fn get(&self, id: ObjectId, from: u64, to: u64) -> Vec<(u64, Bytes)> {
+        let mut found = Vec::new();
+        let mut shard = self.shard(id).lock();
+        let Some(object) = shard.objects.get_mut(&id) else { return found };
+        let first = object.first(from);
+        for (start, piece) in object.pieces.range_mut(first..to.max(first)) {
+            let (low, high) = ((*start).max(from), piece.end(*start).min(to));
+            if low < high {
+                piece.recent = true;
+                found.push((low, piece.bytes.slice((low - start) as usize..(high - start) as usize)));
+            }
+        }
+        drop(shard);
+        self.hits.fetch_add(found.len() as u64, Ordering::Relaxed);
+        found
+    }
+
+    /// `[from, to)` is given up, or changed.
+    pub(crate) fn drop_range(&self, id: ObjectId, from: u64, to: u64) {
+        let mut shard = self.shard(id).lock();
+        let Some(object) = shard.objects.get_mut(&id) else { return };
+        object.drops += 1;
+        shard.cut(id, from, to);
+        shard.forget_if_empty(id);
+    }
+
+    /// Pieces that were used, and bytes that are kept now.
+    pub(crate) fn counts(&self) -> [u64; 2] {
+        let cost = self.shards.iter().map(|shard| shard.lock().cost).sum();
+        [self.hits.load(Ordering::Relaxed), cost]
+    }
+}
+
+impl Object {
+    /// Where the first piece begins that may reach behind `from`.
+    fn first(&self, from: u64) -> u64 {
+        self.pieces.range(..=from).next_back().map_or(from, |(start, _)| *start)
+    }
+}
+
+impl Shard {
+    /// Puts a piece in the place of whatever is there.
+    fn put(&mut self, id: ObjectId, start: u64, bytes: Bytes) {
+        self.cut(id, start, start + bytes.len() as u64);
+        self.insert(id, start, bytes, false);
+    }
+
+    fn insert(&mut self, id: ObjectId, start: u64, bytes: Bytes, recent: bool) {
+        self.next += 1;
+        let piece = Piece { bytes, number: self.next, recent };
+        self.cost += piece.cost();
+        self.count += 1;
+        self.order.push_back((id, start, piece.number));
+        self.objects.entry(id).or_default().pieces.insert(start, piece);
+    }
+
+    /// Takes `[from, to)` out. What is left of a piece is copied, or its whole buffer would stay.
+    fn cut(&mut self, id: ObjectId, from: u64, to: u64) {
+        let Some(object) = self.objects.get_mut(&id) else { return };
+        let first = object.first(from);
+        let touched: Vec<u64> = object
+            .pieces
+            .range(first..to.max(first))
+            .filter(|(start, piece)| **start < to && piece.end(**start) > from)
+            .map(|(start, _)| *start)
+            .collect();
+        let mut left = Vec::new();
+        for start in touched {
+            let Some(piece) = object.pieces.remove(&start) else { continue };
+            self.cost -= piece.cost();
+            self.count -= 1;
+            let part = |low: u64, high: u64| {
+                Bytes::copy_from_slice(&piece.bytes[(low - start) as usize..(high - start) as usize])
+            };
+            if start < from {
+                left.push((start, part(start, from), piece.recent));
+            }
+            let end = piece.end(start);
+            if end > to {
+                left.push((to, part(to, end), piece.recent));
+            }
+        }
+        for (start, bytes, recent) in left {
+            self.insert(id, start, bytes, recent);
+        }
+    }
+
+    /// Drops those pieces that were not used lately until the rest fits.
+    fn shrink(&mut self, cost_max: u64) {
+        for _ in 0..2 * self.order.len() {
+            // Names of pieces that are gone must not fill the memory either.
+            if self.cost <= cost_max && self.order.len() <= 2 * self.count + STALE_MAX {
+                return;
+            }
+            let Some((id, start, number)) = self.order.pop_front() else { return };
+            let Some(object) = self.objects.get_mut(&id) else { continue };
+            let Some(piece) = object.pieces.get_mut(&start).filter(|piece| piece.number == number) else {
+                continue;
+            };
+            if std::mem::take(&mut piece.recent) || self.cost <= cost_max {
+                self.order.push_back((id, start, number));
+                continue;
+            }
+            self.cost -= piece.cost();
+            self.count -= 1;
+            object.pieces.remove(&start);
+            self.forget_if_empty(id);
+        }
+    }
+
+    fn forget_if_empty(&mut self, id: ObjectId) {
+        if self.objects.get(&id).is_some_and(|object| object.pieces.is_empty() && object.reading == 0) {
+            self.objects.remove(&id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::Fid;
+
+    fn object(stripe: u32) -> ObjectId {
+        ObjectId { layout: Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 }, stripe }
+    }
+
+    fn kept(clean: &Clean, id: ObjectId, from: u64, to: u64) -> u64 {
+        clean.get(id, from, to).iter().map(|(_, bytes)| bytes.len() as u64).sum()
+    }
+
+    #[test]
+    fn what_is_kept_is_what_the_object_has() {
+        const BYTES: u64 = 4096;
+        let clean = Clean::new(1 << 20);
+        let id = object(0);
+        let mut truth = vec![0u8; BYTES as usize];
+        let mut seed = 11u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        let mut hits = 0;
+        for round in 0..20_000 {
+            let from = random(BYTES - 1);
+            let to = (from + 1 + random(300)).min(BYTES);
+            let part = from as usize..to as usize;
+            if random(3) == 0 {
+                clean.drop_range(id, from, to);
+                truth[part].fill(round as u8);
+                continue;
+            }
+            let reading = clean.reading(id);
+            for (start, bytes) in clean.get(id, from, to) {
+                assert_eq!(bytes, truth[start as usize..start as usize + bytes.len()]);
+                hits += 1;
+            }
+            let came = Bytes::copy_from_slice(&truth[part.clone()]);
+            if random(4) == 0 {
+                // Somebody writes while the answer is on its way.
+                clean.drop_range(id, from, from + 1);
+                truth[part.start] = round as u8 ^ 0x55;
+            }
+            reading.keep(from, &[came.slice(..1), came.slice(1..)]);
+        }
+        assert!(hits > 1000);
+        clean.drop_range(id, 0, u64::MAX);
+        let shard = clean.shard(id).lock();
+        assert!(shard.objects.is_empty() && shard.cost == 0 && shard.count == 0);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_used_stays() {
+        let clean = Clean::new(SHARDS as u64 * (64 << 10));
+        let id = object(0);
+        for n in 0..10_000u64 {
+            clean.reading(id).keep(n * 1000, &[Bytes::from(vec![1; 1000])]);
+            assert_eq!(kept(&clean, id, 0, 1000), 1000, "it was used just now");
+        }
+        assert!(kept(&clean, id, 1000, 2000) == 0 && clean.counts()[1] <= 64 << 10);
+        for n in 0..10_000u64 {
+            clean.drop_range(id, n, n + 1);
+            clean.reading(id).keep(n, &[Bytes::from_static(b"x")]);
+        }
+        let shard = clean.shard(id).lock();
+        assert!(shard.order.len() <= 2 * shard.count + STALE_MAX + 2, "{}", shard.order.len());
+    }
+
+    #[test]
+    fn objects_are_apart() {
+        let clean = Clean::new(1 << 20);
+        clean.reading(object(0)).keep(0, &[Bytes::from_static(b"abc")]);
+        clean.drop_range(object(1), 0, u64::MAX);
+        assert_eq!(clean.get(object(0), 1, 9), [(1, Bytes::from_static(b"bc"))]);
+        assert!(clean.get(object(1), 0, 9).is_empty());
+    }
+}
