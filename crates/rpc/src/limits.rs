@@ -15,6 +15,8 @@ pub const LOST_RANGES_MAX: usize = 16;
 
 /// First pause between two attempts to reach a target.
 pub const BACKOFF_MIN: Duration = Duration::from_millis(10);
+/// A client that lives comes back within this time when its target can be reached again.
+pub const RETURN_TIME: Duration = Duration::from_secs(5);
 /// Longest pause between two attempts to reach a target.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Time to connect and to authenticate.

@@ -31,8 +31,9 @@ pub(crate) async fn call_back(hub: &Hub, key: Key, request: Request, patience: D
     }
 }
 
-/// Waits until the client is given up: it has been away for `patience`, counted from the call at the earliest, so that
-/// a server that was stopped for a while itself does not take all its clients for dead.
+/// Waits until the client is given up: it has been away for `patience`, and for a while since the call, so that a server
+/// that was stopped itself does not take all its clients for dead. Not for all of `patience` since the call: who needs
+/// something of several targets asks one after the other, and would wait as often.
 async fn gone(hub: &Hub, key: Key, callee: &Callee, patience: Duration) -> CallbackError {
     let (rt, start) = (hub.rt(), hub.rt().now());
     loop {
@@ -43,12 +44,13 @@ async fn gone(hub: &Hub, key: Key, callee: &Callee, patience: Duration) -> Callb
                 changed.await;
                 continue;
             }
-            Ok(Some(since)) => since.max(start),
+            Ok(Some(since)) => since,
         };
-        if rt.now() >= since + patience {
+        let end = (since + patience).max(start + patience.min(limits::RETURN_TIME));
+        if rt.now() >= end {
             return CallbackError::Unreachable;
         }
-        race(changed, rt.sleep_until(since + patience)).await;
+        race(changed, rt.sleep_until(end)).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! How a target reaches the clients of its sessions, and what becomes of one that cannot be reached.
 //!
 //! A client that holds what another one needs is called back. As long as it is connected it may take its time: slow is
-//! not dead. One that has no connection for [`PATIENCE`] while somebody waits for it is evicted: its session ends as
+//! not dead. One that has no connection for [`PATIENCE`] and that somebody waits for is evicted: its session ends as
 //! if it had said goodbye, and when it comes back it learns that whatever it held is gone.
 
 use std::sync::{Arc, OnceLock, Weak};
