@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 pub use cache::{Fill, OnItsWay, Told};
 pub use copies::{Copies, Forget};
 pub use io::Pages;
+pub use mount::Lost;
 pub use namespace::{Page, PageEntry};
 pub use watch::{Held, HeldRange};
 
@@ -208,6 +209,8 @@ struct Shared {
     clean: io::Clean,
     /// Ranges of objects that this client may use.
     locks: lock::Locks,
+    /// What is under way of the kernel's pages.
+    filling: lock::Filling,
     /// What the MDT lets this client keep.
     inodes: cache::Inodes,
     /// Whoever keeps copies of what this client told.

@@ -1,12 +1,13 @@
 //! The beginning and the end of a mount, and the configuration in between.
 
+use std::iter::once;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use proto::wire::messages::{Config, GetAttr, GetConfig};
-use proto::{ClientId, Code, Fid, Nid, TargetId};
+use proto::{ClientId, Code, Fid, Nid, TargetId, Transno};
 use rpc::Hub;
 use rt::sync::{Notify, Semaphore};
 
@@ -16,7 +17,7 @@ use crate::fids::Fids;
 use crate::file::{Accesses, Closer, Files, Handles, Keeper};
 use crate::io::{Clean, Memory};
 use crate::lock::flock::Flocks;
-use crate::lock::{CalledBack, Locks};
+use crate::lock::{CalledBack, Filling, Locks};
 use crate::targets::Targets;
 use crate::util::{join_all, unless};
 use crate::{Client, Copies, Error, Limits, Result, Shared};
@@ -26,6 +27,8 @@ const CONFIG_WAIT_MS: u32 = 30_000;
 /// Waiting time after a first refusal; doubles up to the maximum.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// How often it is looked whether an unmount gets on.
+const LOOK_TICK: Duration = Duration::from_millis(250);
 /// Smallest chunk of the write-behind cache.
 const CHUNK_BYTES_MIN: u64 = 64 << 10;
 const CHUNK_ALIGN: u64 = 4096;
@@ -57,6 +60,41 @@ impl Client {
         *self.shared.copies.write() = Some(copies);
     }
 
+    /// The same as [`Client::unmount`], as long as `goes_on` says so, which is told now and then for how long nothing has
+    /// moved. Then what is left is lost, and the servers throw this client out when somebody waits for what it has.
+    pub async fn unmount_while(
+        &self,
+        mut goes_on: impl FnMut(Duration) -> bool,
+    ) -> std::result::Result<Result<()>, Lost> {
+        let shared = &self.shared;
+        let mut unmounting = std::pin::pin!(self.unmount());
+        let (mut moved, mut before) = (shared.rt.now(), shared.left());
+        loop {
+            if let Some(done) = shared.rt.timeout(LOOK_TICK, unmounting.as_mut()).await {
+                return Ok(done);
+            }
+            let (now, left) = (shared.rt.now(), shared.left());
+            if left != before {
+                (moved, before) = (now, left);
+            }
+            if !goes_on(now - moved) {
+                return Err(shared.lost());
+            }
+        }
+    }
+
+    /// Has the kernel write back what was changed through mappings.
+    pub async fn write_mappings_back(&self) {
+        let shared = &self.shared;
+        let files = shared.handles.all().into_iter().filter_map(|handle| {
+            let open = shared.handles.get(handle).ok()?;
+            let is_mapped = open.file().ok()?.inner.lock().mapped_writers > 0;
+            is_mapped.then_some(open.fid)
+        });
+        let files: std::collections::BTreeSet<Fid> = files.collect();
+        join_all(files.into_iter().map(|fid| shared.forget_data(fid, once(0..u64::MAX)))).await;
+    }
+
     /// Flushes everything, closes every session.
     pub async fn unmount(&self) -> Result<()> {
         let shared = &self.shared;
@@ -79,7 +117,56 @@ impl Client {
     }
 }
 
+/// What a client has left to tell; it changes whenever something moves.
+#[derive(PartialEq, Eq)]
+struct Left {
+    room: usize,
+    closes: usize,
+    targets: Vec<(usize, usize, Transno)>,
+}
+
+/// What has not reached the servers, or is not durable there, when a client gives up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Bytes that were written and not sent.
+    pub bytes: u64,
+    /// Files that they belong to.
+    pub files: usize,
+    /// Requests that were not answered, or whose effect may not be durable.
+    pub requests: usize,
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Lost { bytes, files, requests } = self;
+        write!(
+            f,
+            "{bytes} bytes of {files} files were not written to the servers and are lost, and of {requests} requests it is \
+             not known whether the servers have done them or will remember it"
+        )
+    }
+}
+
 impl Shared {
+    fn left(&self) -> Left {
+        let state = |target: &Arc<crate::targets::Target>| {
+            let state = target.state();
+            (state.in_flight, state.retained_count, state.last_committed)
+        };
+        Left {
+            room: self.room.available_permits(),
+            closes: self.closer.room(),
+            targets: self.targets.all().iter().map(state).collect(),
+        }
+    }
+
+    fn lost(&self) -> Lost {
+        let files = self.keeper.files();
+        let requests = self.targets.all().iter().map(|target| target.state().retained_count).sum();
+        let bytes = files.iter().map(|file| file.inner.lock().cache.bytes()).sum();
+        Lost { bytes, files: files.len(), requests }
+    }
+
     fn new(hub: &Hub, mgs: Vec<Nid>, limits: Limits) -> Shared {
         let rt = hub.rt().clone();
         let mut id = [0; 16];
@@ -110,6 +197,7 @@ impl Shared {
             closer: Closer::new(),
             flocks: Flocks::default(),
             locks: Locks::new(),
+            filling: Filling::default(),
             inodes: Inodes::new(),
             copies: RwLock::new(None),
             lost_bits: Mutex::default(),

@@ -80,6 +80,11 @@ impl Target {
         Ok(committed?)
     }
 
+    /// How the session is.
+    pub(crate) fn state(&self) -> rpc::ImportState {
+        self.import.state()
+    }
+
     /// How often the target forgot this client.
     pub(crate) fn evictions(&self) -> u64 {
         self.import.state().evictions

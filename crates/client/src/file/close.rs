@@ -47,6 +47,11 @@ impl Closer {
         self.pending.lock().is_empty()
     }
 
+    /// How many more closes may wait.
+    pub(crate) fn room(&self) -> usize {
+        self.permits.available_permits()
+    }
+
     async fn permit(&self) -> Option<OwnedSemaphorePermit> {
         self.permits.clone().acquire_owned().await.ok()
     }

@@ -1,5 +1,6 @@
 //! open, create, flush, fsync, and the start of close.
 
+use std::iter::once;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -274,16 +275,18 @@ impl Shared {
     /// What the kernel has in its page cache needs care. Through a handle that reads and writes pages may be mapped and
     /// changed without a call: those that were filled under a right to read have to be filled again. Through one that
     /// only reads they are read without a call: that counts as an access from now on.
-    async fn prepare_pages(&self, handle: Handle, flags: OpenFlags) -> Result<()> {
+    async fn prepare_pages(self: &Arc<Self>, handle: Handle, flags: OpenFlags) -> Result<()> {
         let open = self.handles.get(handle)?;
-        let (Some(file), Some(copies)) = (&open.file, self.copies()) else { return Ok(()) };
+        let Some(file) = &open.file else { return Ok(()) };
         let Ok(layout) = file.layout() else { return Ok(()) };
         if !flags.read || !self.kernel_has(&layout, &whole(&layout)) {
             return Ok(());
         }
         if flags.write {
-            copies.forget(vec![Forget::Data(open.fid, 0..u64::MAX)]).await;
-        } else if self.access_if_due(&open) {
+            self.forget_data(open.fid, once(0..u64::MAX)).await;
+        } else if let Some(copies) = self.copies()
+            && self.access_if_due(&open)
+        {
             copies.forget(vec![Forget::Attributes(open.fid)]).await;
         }
         Ok(())

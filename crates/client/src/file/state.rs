@@ -37,6 +37,8 @@ pub(crate) struct Inner {
     pub(crate) writers: u32,
     /// Those of them that are open for reading too: through them pages can be mapped and changed unseen.
     pub(crate) mapped_writers: u32,
+    /// Truncates that applications wait for.
+    pub(crate) cuts: u32,
     /// Whether this client changed data and has not told the MDT the size since.
     pub(crate) untold: bool,
     /// Whether the last link is gone: nobody asks for its size any more.
@@ -74,6 +76,7 @@ impl FileState {
                 listed: false,
                 writers: 0,
                 mapped_writers: 0,
+                cuts: 0,
                 untold: false,
                 gone: false,
                 write_through: false,

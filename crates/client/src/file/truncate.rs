@@ -6,6 +6,7 @@ use proto::limits::FILE_BYTES_MAX;
 use proto::wire::messages::{Entry, ObjectAttr, Punch, SetAttr};
 use proto::{Attr, Code, Layout, Timestamp};
 
+use super::state::FileState;
 use super::table::{FileRef, OpenFile};
 use crate::io::{Sum, merge};
 use crate::lock::Pages as Locking;
@@ -20,6 +21,22 @@ impl OpenFile {
     }
 }
 
+/// A truncate that an application waits for: meanwhile the kernel writes none of the file's pages back.
+struct Cut<'a>(&'a FileState);
+
+impl Cut<'_> {
+    fn of(file: &FileState) -> Cut<'_> {
+        file.inner.lock().cuts += 1;
+        Cut(file)
+    }
+}
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        self.0.inner.lock().cuts -= 1;
+    }
+}
+
 impl Shared {
     /// Sets the size of a file: the MDT permits it and forgets the size, the objects are cut, and the MDT learns
     /// the size when that is durable.
@@ -29,6 +46,7 @@ impl Shared {
         }
         let file = self.file(set.fid);
         let time = set.time;
+        let cut = Cut::of(&file);
         let attr = {
             let _alone = file.alone().await?;
             let _changing = self.inodes.change(&[set.fid], &[]);
@@ -49,6 +67,7 @@ impl Shared {
             let sum = Sum { size, ..Sum::of(&layout, &objects) };
             merge(attr, Some(sum), file.unsent())
         };
+        drop(cut);
         if file.inner.lock().writers == 0 {
             self.tell_size(file).await;
         }

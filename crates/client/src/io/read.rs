@@ -1,18 +1,20 @@
 //! read(2): the own unsent data on top of what was read before, and that on top of what the OSTs give.
 
 use std::collections::VecDeque;
+use std::iter::once;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::wire::messages::{ObjectAttr, Read};
-use proto::{Code, Layout};
+use proto::{Code, Fid, Layout};
 
 use super::clean::{Clean, KEPT_READ_BYTES_MAX, Reading};
 use super::objects::{NO_OBJECT, Sum};
 use crate::file::FileState;
 use crate::lock::{Pages as Locking, Pins, needs_of, surely};
 use crate::util::join_all;
-use crate::{Client, Error, Forget, Handle, Result, Shared};
+use crate::{Client, Error, Handle, Result, Shared};
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -72,14 +74,19 @@ impl Client {
         let Ok(layout) = file.layout() else { return Ok(Pages::default()) };
         // What the kernel keeps has to be protected: so it asks for more than an OST would leave without a lock.
         let needs = surely(needs_of(&layout, offset, u64::from(len)));
-        // A write to a mapped page makes no call: where one may come, the page is filled to be written.
-        let write = file.inner.lock().mapped_writers > 0;
-        let pins = self.shared.pin(file.fid, &layout, &needs, write, Locking::Fill).await?;
+        let range = offset..offset.saturating_add(u64::from(len));
+        // A write to a mapped page makes no call: where one may come, the page is filled to be written. Who opens the
+        // file for that has the kernel forget what was filled before, but not what waits to be filled.
+        let pins = loop {
+            let write = file.inner.lock().mapped_writers > 0;
+            let pins = self.shared.pin_fill((file.fid, range.clone()), &layout, &needs, write).await?;
+            if write || file.inner.lock().mapped_writers == 0 {
+                break pins;
+            }
+        };
         let slices = self.shared.read_file(file, &layout, (offset, u64::from(len)), &pins).await?;
-        let again = (!pins.is_complete()).then(|| Again {
-            shared: self.shared.clone(),
-            forget: Forget::Data(file.fid, offset..offset.saturating_add(u64::from(len))),
-        });
+        let again =
+            (!pins.is_complete()).then(|| Again { shared: self.shared.clone(), forget: (file.fid, range) });
         Ok(Pages { slices, _pins: pins, _again: again })
     }
 }
@@ -97,13 +104,13 @@ pub struct Pages {
 /// Pages that no lock protects: the kernel has to forget them as soon as it has them.
 struct Again {
     shared: Arc<Shared>,
-    forget: Forget,
+    forget: (Fid, Range<u64>),
 }
 
 impl Drop for Again {
     fn drop(&mut self) {
-        let Some(copies) = self.shared.copies() else { return };
-        self.shared.rt.spawn(copies.forget(vec![self.forget.clone()]));
+        let (shared, (fid, range)) = (self.shared.clone(), self.forget.clone());
+        self.shared.rt.spawn(async move { shared.forget_data(fid, once(range)).await });
     }
 }
 

@@ -1,5 +1,6 @@
 //! write(2): into the write-behind cache.
 
+use std::iter::once;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use super::memory::Buffer;
 use crate::file::{FileState, OpenFile};
 use crate::lock::{Pages as Locking, Pins, needs_of, whole};
 use crate::namespace::no_change;
-use crate::{Client, Error, Forget, Handle, Result, Shared};
+use crate::{Client, Error, Handle, Result, Shared};
 
 /// Whole pages of this size are copied before the file's state is locked; other writes are merged under it.
 const COPY_AHEAD_MIN: usize = 64 << 10;
@@ -136,10 +137,8 @@ impl Shared {
     ) -> Result<()> {
         self.store(file, layout, (offset, data), time, pins).await?;
         let end = offset.saturating_add(data.len() as u64);
-        if self.kernel_has(layout, &needs_of(layout, offset, data.len() as u64))
-            && let Some(copies) = self.copies()
-        {
-            copies.forget(vec![Forget::Data(file.fid, offset..end)]).await;
+        if self.kernel_has(layout, &needs_of(layout, offset, data.len() as u64)) {
+            self.forget_data(file.fid, once(offset..end)).await;
         }
         Ok(())
     }

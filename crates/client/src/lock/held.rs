@@ -5,7 +5,8 @@
 //! wait for it in the same step in which it arrives, so a callback on its heels does not take it away unused.
 //!
 //! Fills of the kernel's page cache, and what it writes back, are pinned even while their range is called back: the
-//! kernel holds the page's lock meanwhile, and the callback waits for that (DESIGN section 7).
+//! kernel holds the page's lock meanwhile, and the callback waits for that. A fill of what is not held waits, and the
+//! callback leaves its pages alone ([`super::filling`]).
 
 use std::collections::BTreeMap;
 
@@ -61,7 +62,7 @@ pub(super) enum Progress {
     Wait,
     /// The target wants this I/O to be done under a lock of its own.
     Contended,
-    /// The kernel holds pages that a callback waits for: it is answered without a lock, and has to forget the pages.
+    /// The kernel writes back what is not held any more: that waits for nobody.
     Unlocked,
     /// The range cannot be had.
     Failed(Error),
@@ -188,7 +189,7 @@ impl Held {
         }
         if self.leaving.iter().any(|leaving| overlap(range, (leaving.start, leaving.end))) {
             // A range must not be asked for again before it was given back: the two would not be told apart.
-            return if want.is_kernel() { Progress::Unlocked } else { Progress::Wait };
+            return Progress::Wait;
         }
         let asked = |ask: &Want| ask.start <= want.start && ask.end >= want.end && (ask.write || !want.write);
         if self.asking.iter().any(|(_, ask)| asked(ask)) { Progress::Wait } else { Progress::Ask }
@@ -354,8 +355,6 @@ impl Held {
         }
         self.take(leaving, number);
         self.leaving.push(leaving);
-        // Whoever waits and holds pages locked that this callback waits for has to go on without a lock.
-        self.settle();
         Some(Some(leaving))
     }
 
@@ -564,9 +563,9 @@ mod tests {
         let (user, progress) = start(&mut held, fill);
         assert_eq!(progress, Progress::Pinned);
         assert!(held.is_used(&back, true) && !held.is_used(&back, false));
-        // One that waits for more than is held cannot wait any longer: its pages are what the callback waits for.
+        // One that needs more than is held waits: its pages are left alone by the callback.
         let wide = Want { end: 8192, ..fill };
-        assert_eq!(start(&mut held, wide).1, Progress::Unlocked);
+        assert_eq!(start(&mut held, wide).1, Progress::Wait);
         held.done(user);
         held.gave_back(&back);
         assert_eq!(start(&mut held, fill).1, Progress::Ask);
@@ -575,7 +574,7 @@ mod tests {
         let (waiting, progress) = start(&mut held, wide);
         assert_eq!(progress, Progress::Ask);
         held.call_back(leaving(0, 4096), 2, false, true).flatten().expect("it is held");
-        assert_eq!(held.look(waiting), Progress::Unlocked);
+        assert_eq!(held.look(waiting), Progress::Wait);
         let back = Want { pages: Pages::WriteBack, ..want(8192, 12288, true) };
         assert_eq!(start(&mut held, back).1, Progress::Unlocked, "a write-back waits for nobody");
     }

@@ -1,10 +1,12 @@
 //! Locks that this client has.
 //!
 //! *Extent locks*: ranges of objects that it may read or change until it is called back (`docs/locks.md`). [`held`]
-//! is the state of one object, pure; [`tokens`] asks, pins and gives back; [`callbacks`] is what targets call.
+//! is the state of one object, pure; [`tokens`] asks, pins and gives back; [`filling`] keeps that from waiting for the
+//! kernel's page cache; [`callbacks`] is what targets call.
 //! *File locks* of applications are [`flock`]. What the MDT lets the client keep is [`crate::cache`].
 
 mod callbacks;
+mod filling;
 pub(crate) mod flock;
 mod held;
 mod needs;
@@ -12,6 +14,7 @@ mod ranges;
 mod tokens;
 
 pub(crate) use callbacks::CalledBack;
+pub(crate) use filling::Filling;
 pub(crate) use held::Pages;
 pub(crate) use needs::{beyond, needs_of, surely, whole};
 pub(crate) use tokens::{Locks, Pins};

@@ -12,7 +12,7 @@ use rt::sync::Notify;
 
 use super::held::{Held, Leaving, Pages, Progress, Want};
 use super::needs::Need;
-use crate::{Error, Forget, HeldRange, Result, Shared};
+use crate::{Error, HeldRange, Result, Shared};
 
 /// Parts of the table that are locked apart.
 const SHARDS: usize = 16;
@@ -72,9 +72,16 @@ pub(crate) struct Pins {
     generation: u64,
 }
 
-struct Pin {
+pub(super) struct Pin {
     object: Arc<ObjectLocks>,
     user: u64,
+}
+
+impl Pin {
+    /// How far the operation is.
+    pub(super) fn look(&self) -> Progress {
+        self.object.held.lock().look(self.user)
+    }
 }
 
 impl Drop for Pin {
@@ -88,6 +95,15 @@ impl Pins {
     /// Whether the OST has to lock what is done to this stripe.
     pub(crate) fn is_contended(&self, stripe: u32) -> bool {
         self.contended.contains(&stripe)
+    }
+
+    /// Of a fill that is answered without a lock.
+    pub(super) fn none() -> Pins {
+        Pins { unlocked: true, ..Pins::default() }
+    }
+
+    pub(super) fn add(&mut self, pin: Pin) {
+        self.pins.push(pin);
     }
 
     /// Whether everything is held.
@@ -248,16 +264,7 @@ impl Shared {
     ) -> Result<Pins> {
         let mut pins = Pins { generation: self.locks.generation(), ..Pins::default() };
         for need in needs {
-            let want = Want { start: need.start, end: need.end, write, pages };
-            let (object, leaver) = self.locks.get(layout.object(need.stripe), fid, layout);
-            if let Some(leaver) = leaver {
-                self.leave(leaver);
-            }
-            if pages == Pages::Fill {
-                object.kernel_end.fetch_max(need.end, Ordering::Relaxed);
-            }
-            let user = object.held.lock().want(want);
-            let pin = Pin { object, user };
+            let (pin, want) = self.register(fid, layout, need, write, pages);
             match self.pinned(&pin, want).await {
                 Progress::Pinned => pins.pins.push(pin),
                 Progress::Contended => pins.contended.push(need.stripe),
@@ -287,8 +294,29 @@ impl Shared {
         Some(pins)
     }
 
+    /// Makes an operation known that needs a range.
+    pub(super) fn register(
+        self: &Arc<Self>,
+        fid: Fid,
+        layout: &Arc<Layout>,
+        need: &Need,
+        write: bool,
+        pages: Pages,
+    ) -> (Pin, Want) {
+        let want = Want { start: need.start, end: need.end, write, pages };
+        let (object, leaver) = self.locks.get(layout.object(need.stripe), fid, layout);
+        if let Some(leaver) = leaver {
+            self.leave(leaver);
+        }
+        if pages == Pages::Fill {
+            object.kernel_end.fetch_max(need.end, Ordering::Relaxed);
+        }
+        let user = object.held.lock().want(want);
+        (Pin { object, user }, want)
+    }
+
     /// Waits until the operation may go on, one way or the other.
-    async fn pinned(self: &Arc<Self>, pin: &Pin, want: Want) -> Progress {
+    pub(super) async fn pinned(self: &Arc<Self>, pin: &Pin, want: Want) -> Progress {
         let object = &pin.object;
         loop {
             let changed = object.changed.notified();
@@ -453,8 +481,7 @@ impl Shared {
 
     /// Has the kernel forget its pages of a range of an object. Ranges of other objects of the file are left alone:
     /// their pages may be locked for a read that waits for another client.
-    async fn forget_pages(&self, object: &ObjectLocks, leaving: &Leaving) {
-        let Some(copies) = self.copies() else { return };
+    async fn forget_pages(self: &Arc<Self>, object: &ObjectLocks, leaving: &Leaving) {
         let end = leaving.end.min(object.kernel_end.load(Ordering::Relaxed));
         if leaving.start >= end {
             return;
@@ -467,10 +494,10 @@ impl Shared {
         while at < end {
             let until = if single { end } else { end.min((at / unit + 1) * unit) };
             let from = layout.file_offset(stripe, at);
-            forget.push(Forget::Data(object.fid, from..from + (until - at)));
+            forget.push(from..from + (until - at));
             at = until;
         }
-        copies.forget(forget).await;
+        self.forget_data(object.fid, forget).await;
         if leaving.start == 0 && leaving.end == u64::MAX {
             // A fill that comes in between notes its end again, and is noticed by its count.
             let _ = object.kernel_end.compare_exchange(end, 0, Ordering::Relaxed, Ordering::Relaxed);
@@ -478,7 +505,7 @@ impl Shared {
     }
 
     /// Has the kernel forget every page of an object.
-    pub(super) async fn forget_all_pages(&self, object: &ObjectLocks) {
+    pub(super) async fn forget_all_pages(self: &Arc<Self>, object: &ObjectLocks) {
         let everything = Leaving { start: 0, end: u64::MAX, keep_read: false };
         self.forget_pages(object, &everything).await;
     }
