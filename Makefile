@@ -18,7 +18,7 @@ FUZZ_SEED ?= 1
 
 .PHONY: up down build test nightly bench install \
   lint fmt clippy tidy test-unit test-wasm test-sim test-mount test-netns test-coherence test-suites test-storm \
-  test-fuzz test-deny test-doc
+  test-unmounts test-fuzz test-deny test-doc
 
 up:
 	@tools/deps.sh up
@@ -88,6 +88,9 @@ test-suites: build
 
 test-storm: build
 	tools/test-storm.sh
+
+test-unmounts: build
+	tools/test-unmounts.sh
 
 test-fuzz:
 	cargo run --release -p weft-proto --example fuzz_decode -- $(FUZZ_SECONDS) $(FUZZ_SEED)

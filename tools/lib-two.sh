@@ -22,6 +22,16 @@ two_serve() {
   nsenter --net="/run/netns/$two_ns" "$WEFT" serve "$@" --listen "127.0.0.1:$port@tcp" --server "$name" \
     >"$work/$name.log" 2>&1 &
   echo $! >> "$work/two.pids"
+  # The shell says nothing when a test kills it.
+  disown
+}
+
+# Starts the four servers of formatted targets.
+two_servers() {
+  two_serve two-mgs 7001 "$work/two.mgs"
+  two_serve two-mds 7002 "$work/two.mdt"
+  two_serve two-oss1 7003 "$work/two.ost0" "$work/two.ost1"
+  two_serve two-oss2 7004 "$work/two.ost2" "$work/two.ost3"
 }
 
 two_mount() {
@@ -50,10 +60,7 @@ two_up() {
     for n in 0 1 2 3; do
       "$WEFT" format --ost --fsname "$two_fsname" --index $n --mgsnode 127.0.0.1:7001@tcp "$work/two.ost$n" || return 1
     done
-    two_serve two-mgs 7001 "$work/two.mgs"
-    two_serve two-mds 7002 "$work/two.mdt"
-    two_serve two-oss1 7003 "$work/two.ost0" "$work/two.ost1"
-    two_serve two-oss2 7004 "$work/two.ost2" "$work/two.ost3"
+    two_servers
     two_mount "$two_a" || return 1
   fi
   two_mount "$two_b" || return 1
@@ -63,7 +70,8 @@ two_up() {
 two_down() {
   local mount pid mounts=()
   for mount in "$two_b" "$two_a"; do
-    mountpoint -q "$mount" || continue
+    # One that nobody serves any more does not say that it is one.
+    mountpoint -q "$mount" || { umount -l "$mount" 2>/dev/null; continue; }
     pid=$(daemon_pid "$mount") && mounts+=("$pid")
     umount "$mount" 2>/dev/null || { echo "$mount is busy"; umount -l "$mount"; }
   done

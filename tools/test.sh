@@ -98,6 +98,7 @@ mounting test-netns
 mounting test-coherence
 mounting test-suites
 mounting test-storm
+mounting test-unmounts
 rule test-fuzz
 rule test-deny
 

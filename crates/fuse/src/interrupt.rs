@@ -182,13 +182,14 @@ impl Interrupts {
         (Waiting { unique, future: Some(future), waiter, interrupts: self.clone() }, told)
     }
 
-    /// The connection is gone: whoever can be abandoned is.
-    pub fn end_all(&self) {
+    /// The connection is gone: whoever can be abandoned is. Whether there was anybody.
+    pub fn end_all(&self) -> bool {
         let mut table = self.table.lock();
         table.over = true;
         let waiting: Vec<_> = table.waiting.values().cloned().collect();
         drop(table);
         waiting.iter().for_each(|waiter| waiter.end());
+        !waiting.is_empty()
     }
 }
 
@@ -304,7 +305,7 @@ mod tests {
     fn the_end_ends_all_and_what_comes_later() {
         let interrupts = Arc::new(Interrupts::default());
         let (mut waiting, _) = interrupts.wait(1, 1, Ends::Death, pending::<()>());
-        interrupts.end_all();
+        assert!(interrupts.end_all());
         assert!(matches!(poll(&mut waiting), Poll::Ready(Outcome::Interrupted(_))));
         let (mut late, _) = interrupts.wait(2, 1, Ends::Death, pending::<()>());
         assert!(matches!(poll(&mut late), Poll::Ready(Outcome::Interrupted(_))));

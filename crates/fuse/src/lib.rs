@@ -10,6 +10,7 @@
 
 pub mod session;
 
+pub mod abort;
 mod caller;
 pub mod control;
 mod dirs;

@@ -1,14 +1,15 @@
 //! Tells the kernel to forget what it keeps.
 //!
 //! The kernel takes its own page and inode locks when it is told, and it calls us while it holds them: so no thread
-//! that serves requests may tell it anything, and nobody may who holds a lock of ours. Two threads do nothing else: one
-//! for names and attributes, which never waits for a page, and one for data, which does.
+//! that serves requests may tell it anything, and nobody may who holds a lock of ours. A few threads do nothing else: one
+//! for names and attributes, which never waits for a page, and some for data, which do: a file that waits for a server
+//! that does not answer holds up only those that share its thread.
 //!
 //! Names are dropped all at once, by epoch (Linux 6.17 and later; older kernels are never permitted to keep any).
 //! FUSE_NOTIFY_INVAL_ENTRY is not used: it takes the lock of the directory, which a request may hold that waits for the
 //! very answer that this notification is to make possible.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -79,6 +80,9 @@ impl Recent {
     }
 }
 
+/// Threads that have data forgotten.
+const DATA_THREADS: u64 = 4;
+
 /// Something to forget, and whom to tell that it is forgotten.
 struct Job<T> {
     what: T,
@@ -96,32 +100,35 @@ type Data = Vec<(Fid, Range<u64>)>;
 /// The threads that tell the kernel. Each job has somebody who waits for it, which bounds their number.
 pub struct Notifier {
     names: mpsc::Sender<Job<Names>>,
-    data: mpsc::Sender<Job<Data>>,
+    data: Vec<mpsc::Sender<Job<Data>>>,
 }
 
 impl Notifier {
     /// Starts the threads. They end with this value.
     pub fn start(device: Arc<OwnedFd>, has_epoch: bool, recent: Arc<Recent>) -> io::Result<Notifier> {
         let (names, name_jobs) = mpsc::channel();
-        let (data, data_jobs) = mpsc::channel();
-        let device_of_data = device.clone();
+        let mut data = Vec::new();
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        for number in 0..DATA_THREADS {
+            let (sender, jobs) = mpsc::channel::<Job<Data>>();
+            let kernel = Kernel { device: device.clone(), has_epoch };
+            thread(&format!("weft-data-{number}")).spawn(move || {
+                while let Ok(Job { what, done }) = jobs.recv() {
+                    for (fid, range) in what {
+                        kernel.forget_data(fid, &range);
+                    }
+                    // Nobody waits if the client is gone.
+                    let _ = done.send(());
+                }
+            })?;
+            data.push(sender);
+        }
         thread("weft-forget").spawn(move || {
             let kernel = Kernel { device, has_epoch };
             while let Ok(job) = name_jobs.recv() {
                 // What came meanwhile goes along: of many names the epoch drops all at once.
                 let jobs: Vec<Job<Names>> = std::iter::once(job).chain(name_jobs.try_iter()).collect();
                 forget_names(&kernel, &recent, jobs);
-            }
-        })?;
-        thread("weft-forget-data").spawn(move || {
-            let kernel = Kernel { device: device_of_data, has_epoch };
-            while let Ok(Job { what, done }) = data_jobs.recv() {
-                for (fid, range) in what {
-                    kernel.forget_data(fid, &range);
-                }
-                // Nobody waits if the client is gone.
-                let _ = done.send(());
             }
         })?;
         Ok(Notifier { names, data })
@@ -152,22 +159,24 @@ fn forget_names(kernel: &Kernel, recent: &Recent, jobs: Vec<Job<Names>>) {
 
 impl Copies for Notifier {
     fn forget(&self, what: Vec<Forget>) -> BoxFuture<'static, ()> {
-        let (mut names, mut data) = (Names::default(), Data::new());
+        let (mut names, mut data) = (Names::default(), BTreeMap::<u64, Data>::new());
         for forget in what {
             match forget {
                 Forget::Names => names.names = true,
                 Forget::Attributes(fid) => {
                     names.attributes.insert(fid);
                 }
-                Forget::Data(fid, range) => data.push((fid, range)),
+                Forget::Data(fid, range) => {
+                    data.entry(node_of(fid) % DATA_THREADS).or_default().push((fid, range));
+                }
             }
         }
         let mut waits = Vec::new();
         if names.names || !names.attributes.is_empty() {
             waits.extend(give(&self.names, names));
         }
-        if !data.is_empty() {
-            waits.extend(give(&self.data, data));
+        for (thread, what) in data {
+            waits.extend(self.data.get(thread as usize).and_then(|jobs| give(jobs, what)));
         }
         Box::pin(async move {
             for wait in waits {

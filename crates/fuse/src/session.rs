@@ -12,6 +12,7 @@ use rt::sync::oneshot;
 use rustix::io::Errno as OsErrno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
+use crate::abort::Abort;
 use crate::dispatch::Dispatcher;
 use crate::engine::dev::DEVICE;
 use crate::engine::{self, Choice, Ends, dev};
@@ -84,12 +85,37 @@ pub enum MountError {
 pub struct Mounted {
     path: PathBuf,
     ended: oneshot::Receiver<io::Result<()>>,
+    abort: Option<Arc<Abort>>,
+    dispatcher: Arc<Dispatcher>,
 }
 
 impl Mounted {
     /// Waits until the file system was unmounted, by whomever.
     pub async fn ended(&mut self) -> io::Result<()> {
         (&mut self.ended).await.unwrap_or(Ok(()))
+    }
+
+    /// Whether somebody waited for an answer when the connection ended: then it was ended by force.
+    pub fn was_forced(&self) -> bool {
+        self.dispatcher.was_busy()
+    }
+
+    /// Breaks the connection: everybody who still uses the mount gets an error.
+    pub fn abort(&self) {
+        if let Some(abort) = &self.abort
+            && let Err(error) = abort.abort()
+        {
+            tracing::warn!(%error, "the connection to the kernel is not broken");
+        }
+    }
+
+    /// Starts a process that breaks the connection when the calling thread, the main one, has ended. This program has to
+    /// call [`crate::abort::guard`] for [`crate::abort::GUARD_COMMAND`].
+    pub fn guard(&self) {
+        let Some(abort) = &self.abort else { return };
+        if let Err(error) = abort.guard() {
+            tracing::warn!(%error, "nobody breaks the connection to the kernel if this process is killed");
+        }
     }
 
     /// Takes the mount away from the tree of directories. Files that are open stay usable as long as the process
@@ -116,6 +142,9 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
         true => device,
         false => helper::mount(path, options)?,
     };
+    let abort = Abort::of(&device, path).map(Arc::new);
+    let abort =
+        abort.inspect_err(|error| tracing::debug!(%error, "the connection cannot be broken from here")).ok();
     let recent = Arc::new(Recent::default());
     let locking = options.locking;
     let dispatcher = Arc::new(Dispatcher::new(rt, ops.clone(), recent.clone(), locking));
@@ -124,13 +153,14 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
         // Nobody waits any more if the process is about to end.
         let _ = sender.send(result);
     };
-    let broken = path.to_owned();
-    let abort = move || {
+    let (broken, breaks) = (path.to_owned(), abort.clone());
+    let break_off = move || {
+        let _ = breaks.as_ref().map(|abort| abort.abort());
         if let Err(error) = rustix::mount::unmount(&broken, UnmountFlags::FORCE | UnmountFlags::DETACH) {
             tracing::warn!(%error, path = %broken.display(), "the broken mount stays behind");
         }
     };
-    let ends = Ends { abort: Box::new(abort), on_end: Box::new(on_end) };
+    let ends = Ends { abort: Box::new(break_off), on_end: Box::new(on_end) };
     let Offers { locks, acl } = ops.offers();
     let locks = locks && locking != Locking::Local;
     let wish = Wish { locks, acl, readdirplus: true, ..Wish::default() };
@@ -145,7 +175,7 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
             ops.served_by(engine);
             ops.set_copies(Arc::new(notifier));
             dispatcher.may_keep(names);
-            Ok(Mounted { path: path.to_owned(), ended })
+            Ok(Mounted { path: path.to_owned(), ended, abort, dispatcher })
         }
         Err(error) => {
             // The kernel and this process do not understand each other: the mount would hang.
@@ -250,7 +280,7 @@ fn parse_mounts(table: &[u8]) -> Vec<MountEntry> {
 }
 
 /// The kernel writes blanks, newlines and backslashes as three octal digits.
-fn unescape(field: &[u8]) -> Vec<u8> {
+pub(crate) fn unescape(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&first, behind)) = rest.split_first() {

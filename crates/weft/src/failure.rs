@@ -13,6 +13,8 @@ pub struct Failure {
 
 /// The command was understood and could not be done.
 const FAILED: u8 = 1;
+/// What was written through a mount has not reached the servers.
+pub const LOST: u8 = 3;
 /// The command was not understood.
 const USAGE: u8 = 2;
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::Client;
 use fuse::control::Status;
@@ -14,8 +15,13 @@ use rt::os::process::Signals;
 use rt::{Addr, Rt};
 use server::{Running, StartError};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, LOST, Outcome};
 
+/// How long a process whose mount was taken away by force, or that is told to end a second time, tries to tell the servers
+/// what it has, while nothing moves.
+const FORCED_WAIT: Duration = Duration::from_secs(5);
+/// How long the kernel may take to write back what was changed through mappings, when the process is told to end.
+const WRITE_BACK_WAIT: Duration = Duration::from_secs(2);
 /// Fewest threads of a runtime.
 const THREADS_MIN: usize = 2;
 
@@ -154,22 +160,45 @@ pub fn mount(
     session::mount(rt.clone(), ops, path, options).map_err(|error| Failure::new(error.to_string()))
 }
 
-/// Waits until the mount is taken away or the process is told to end, and then ends the client.
-pub async fn serve_mount(mut mounted: Mounted, client: &Client, signals: &Signals) {
+/// Waits until the mount is taken away or the process is told to end, and then ends the client. It tries to tell the servers
+/// what it still has, until nothing has moved for `patience`. Gives the exit status: 0 if all of it has reached them.
+pub async fn serve_mount(
+    rt: &Rt,
+    mut mounted: Mounted,
+    client: &Client,
+    signals: &Signals,
+    patience: Duration,
+) -> Outcome {
+    mounted.guard();
     let told = either(mounted.ended(), signals.wait()).await;
+    let mut forced = false;
     match told {
-        Either::First(Ok(())) => tracing::info!("unmounted"),
+        Either::First(Ok(())) => {
+            forced = mounted.was_forced();
+            tracing::info!(forced, "unmounted");
+        }
         Either::First(Err(error)) => tracing::error!(%error, "the kernel ended the mount"),
         Either::Second(()) => {
             tracing::info!("told to end");
             if let Err(error) = mounted.unmount() {
                 tracing::warn!(%error, "the mount point stays behind");
             }
+            let _ = rt.timeout(WRITE_BACK_WAIT, client.write_mappings_back()).await;
+            // Nothing is taken from now on that could not be written any more. Who still uses the mount gets an error.
+            mounted.abort();
         }
     }
-    if let Err(error) = client.unmount().await {
-        tracing::error!(%error, "not everything that was written has reached the servers");
+    let before = signals.count();
+    let goes_on = |idle: Duration| {
+        let hurried = forced || signals.count() > before;
+        idle < if hurried { patience.min(FORCED_WAIT) } else { patience }
+    };
+    match client.unmount_while(goes_on).await {
+        Ok(Ok(())) => return Ok(0),
+        Ok(Err(error)) => tracing::error!(%error, "not everything that was written has reached the servers"),
+        Err(lost) => tracing::error!("the servers do not answer: {lost}"),
     }
+    Ok(LOST)
 }
 
 enum Either<A, B> {

@@ -86,10 +86,7 @@ impl Dispatcher {
     }
 
     pub(super) fn release(&self, Asked { reply, .. }: Asked, handle: u64) {
-        self.run(reply, |ops| async move {
-            ops.release(Handle(handle)).await;
-            Ok(Answer::Done)
-        });
+        self.run_unawaited(reply, |ops| async move { ops.release(Handle(handle)).await });
     }
 
     pub(super) fn fsync(&self, Asked { reply, .. }: Asked, handle: u64) {
@@ -165,10 +162,7 @@ impl Dispatcher {
     }
 
     pub(super) fn release_dir(&self, Asked { reply, .. }: Asked, handle: u64) {
-        self.run(reply, |ops| async move {
-            ops.release_dir(Handle(handle)).await;
-            Ok(Answer::Done)
-        });
+        self.run_unawaited(reply, |ops| async move { ops.release_dir(Handle(handle)).await });
     }
 
     pub(super) fn fsync_dir(&self, Asked { node, reply, .. }: Asked) {

@@ -8,9 +8,10 @@ mod locks;
 mod names;
 mod told;
 
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -43,6 +44,9 @@ pub struct Dispatcher {
     locking: Locking,
     /// Permits to wait for a lock.
     lock_waits: Arc<Semaphore>,
+    /// Changes that somebody waits for.
+    changes: Arc<AtomicUsize>,
+    was_busy: AtomicBool,
 }
 
 /// What all requests have.
@@ -58,7 +62,16 @@ impl Dispatcher {
     pub fn new(rt: Rt, ops: Arc<Ops>, recent: Arc<Recent>, locking: Locking) -> Dispatcher {
         let teller = Arc::new(Teller::new(recent));
         let lock_waits = Arc::new(Semaphore::new(locks::WAITS_MAX));
-        Dispatcher { rt, ops, teller, interrupts: Arc::default(), locking, lock_waits }
+        Dispatcher {
+            rt,
+            ops,
+            teller,
+            interrupts: Arc::default(),
+            locking,
+            lock_waits,
+            changes: Arc::default(),
+            was_busy: AtomicBool::new(false),
+        }
     }
 
     /// From now on the kernel can be told to forget what it keeps: names too, or attributes and data alone.
@@ -71,8 +84,25 @@ impl Dispatcher {
     where
         F: Future<Output = Result<Answer>> + Send + 'static,
     {
-        let operation = operation(self.ops.clone());
+        let operation = counted(operation(self.ops.clone()), self.changes.clone());
         self.rt.run_in_place(async move { reply.send(operation.await) });
+    }
+
+    /// The same for what nobody waits for: closing.
+    fn run_unawaited<F>(&self, reply: Reply, operation: impl FnOnce(Arc<Ops>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let operation = operation(self.ops.clone());
+        self.rt.run_in_place(async move {
+            operation.await;
+            reply.send(Ok(Answer::Done));
+        });
+    }
+
+    /// Whether somebody waited for an answer when the connection ended.
+    pub fn was_busy(&self) -> bool {
+        self.was_busy.load(Ordering::Acquire)
     }
 
     /// Runs an operation that only reads: it is abandoned if the process dies.
@@ -203,7 +233,32 @@ impl Serve for Dispatcher {
     }
 
     fn gone(&self) {
-        self.interrupts.end_all();
+        let interrupted = self.interrupts.end_all();
+        self.was_busy.store(interrupted || self.changes.load(Ordering::Relaxed) > 0, Ordering::Release);
+    }
+}
+
+/// Carries an operation out, and counts it as long as it waits.
+async fn counted<T>(operation: impl Future<Output = T>, count: Arc<AtomicUsize>) -> T {
+    let mut operation = pin!(operation);
+    let mut waits = None;
+    poll_fn(|cx| {
+        let polled = operation.as_mut().poll(cx);
+        if polled.is_pending() && waits.is_none() {
+            count.fetch_add(1, Ordering::Relaxed);
+            waits = Some(Waits(count.clone()));
+        }
+        polled
+    })
+    .await
+}
+
+/// An operation that waits.
+struct Waits(Arc<AtomicUsize>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

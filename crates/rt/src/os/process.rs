@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::sync::Notify;
 
@@ -15,7 +15,7 @@ pub struct Signals {
 
 #[derive(Debug, Default)]
 struct Told {
-    already: AtomicBool,
+    count: AtomicU64,
     now: Notify,
 }
 
@@ -24,7 +24,7 @@ impl Signals {
     /// threads inherit it. Takes a thread until the process ends.
     #[allow(unsafe_code)]
     pub fn catch() -> io::Result<Signals> {
-        let set = signal_set();
+        let set = signal_set(&[libc::SIGTERM, libc::SIGINT]);
         // SAFETY: `set` is an initialised signal set, and no old set is asked for.
         let error = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
         if error != 0 {
@@ -33,12 +33,14 @@ impl Signals {
         let told = Arc::new(Told::default());
         let teller = told.clone();
         std::thread::Builder::new().name("weft-signals".into()).spawn(move || {
-            let mut signal = 0;
-            // SAFETY: both point to initialised values that live across the call. It fails only for signals that do
-            // not exist.
-            unsafe { libc::sigwait(&raw const set, &raw mut signal) };
-            teller.already.store(true, Ordering::Release);
-            teller.now.notify_waiters();
+            loop {
+                let mut signal = 0;
+                // SAFETY: both point to initialised values that live across the call. It fails only for signals that
+                // do not exist.
+                unsafe { libc::sigwait(&raw const set, &raw mut signal) };
+                teller.count.fetch_add(1, Ordering::AcqRel);
+                teller.now.notify_waiters();
+            }
         })?;
         Ok(Signals { told })
     }
@@ -48,22 +50,66 @@ impl Signals {
         // Listens before it looks, so that nothing is missed between.
         let mut now = std::pin::pin!(self.told.now.notified());
         now.as_mut().enable();
-        if !self.told.already.load(Ordering::Acquire) {
+        if self.count() == 0 {
             now.await;
         }
+    }
+
+    /// How many have come.
+    pub fn count(&self) -> u64 {
+        self.told.count.load(Ordering::Acquire)
     }
 }
 
 #[allow(unsafe_code)]
-fn signal_set() -> libc::sigset_t {
+fn signal_set(signals: &[libc::c_int]) -> libc::sigset_t {
     // SAFETY: a signal set is plain memory for which zeros are a value; sigemptyset and sigaddset only write into it.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, libc::SIGTERM);
-        libc::sigaddset(&raw mut set, libc::SIGINT);
+        for signal in signals {
+            libc::sigaddset(&raw mut set, *signal);
+        }
         set
     }
+}
+
+/// Waits until the thread of process `parent` that started this process has ended: even if the others of that process have not,
+/// which may wait in the kernel for what this process is there to do. Takes no notice of signals that end programs. To be
+/// called by the only thread.
+#[allow(unsafe_code)]
+pub fn until_parent_ends(parent: u32) -> io::Result<()> {
+    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+    let death = Signal::USR1;
+    let told = signal_set(&[death.as_raw(), libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT]);
+    // SAFETY: `told` is an initialised signal set, and no old set is asked for.
+    let error = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const told, std::ptr::null_mut()) };
+    if error != 0 {
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    // Not one of the terminal's or the service's group, whose signals are for the parent. It has a group already if it leads it.
+    let _ = rustix::process::setsid();
+    set_parent_process_death_signal(Some(death))?;
+    let is_there = || getppid().is_some_and(|pid| pid.as_raw_nonzero().get().cast_unsigned() == parent);
+    if !is_there() || is_zombie(parent) {
+        return Ok(());
+    }
+    loop {
+        let mut signal = 0;
+        // SAFETY: both point to initialised values that live across the call.
+        unsafe { libc::sigwait(&raw const told, &raw mut signal) };
+        if signal == death.as_raw() || !is_there() {
+            return Ok(());
+        }
+    }
+}
+
+/// Whether the first thread of a process has ended.
+fn is_zombie(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')')
+        .next()
+        .is_none_or(|rest| matches!(rest.split_whitespace().next(), None | Some("Z" | "X")))
 }
 
 /// Addresses of this machine's interfaces that are up, in the order of the interfaces.

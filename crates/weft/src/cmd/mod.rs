@@ -3,6 +3,7 @@
 mod check;
 mod down;
 mod format;
+mod guard_mount;
 mod mount;
 pub mod mount_helper;
 mod serve;
@@ -40,6 +41,8 @@ enum Command {
     Mount(mount::Arguments),
     Check(check::Arguments),
     Sync(sync::Arguments),
+    #[command(name = fuse::abort::GUARD_COMMAND, hide = true)]
+    GuardMount(guard_mount::Arguments),
 }
 
 /// The program called as `weft`.
@@ -53,6 +56,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Mount(arguments) => mount::run(arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Sync(arguments) => sync::run(&arguments),
+        Command::GuardMount(arguments) => guard_mount::run(&arguments),
     };
     exit("weft", outcome)
 }

@@ -28,7 +28,7 @@ pub struct Arguments {
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
     /// Mount options with commas between, as in /etc/fstab: ro, nosuid, nodev, noexec, noatime, key=FILE,
-    /// flock, localflock, noflock, fuse_engine=auto|uring|dev, max_cached_mb=N, max_dirty_mb=N
+    /// flock, localflock, noflock, fuse_engine=auto|uring|dev, max_cached_mb=N, max_dirty_mb=N, unmount_wait=SECONDS
     #[arg(short, value_name = "OPTIONS", default_value = "")]
     options: String,
     /// The clients' key [default: /etc/weft/FSNAME.client.key]
@@ -49,6 +49,10 @@ const MB_MAX: u32 = 1 << 20;
 const MGS_WAIT: Duration = Duration::from_secs(10);
 /// How long the MDT may take then: after a restart it first waits for the clients that it had.
 const MDT_WAIT: Duration = Duration::from_secs(300);
+
+/// How long the process tries to tell the servers what it has after an unmount, while nothing moves: a server that restarts
+/// first waits for the clients that it had.
+const UNMOUNT_WAIT: Duration = Duration::from_secs(300);
 
 /// What is to be done.
 #[derive(Debug)]
@@ -82,6 +86,8 @@ pub struct MountOptions {
     max_cached_mb: Option<u32>,
     /// MiB of data that was written and not sent yet.
     max_dirty_mb: Option<u32>,
+    /// How long the process tries to tell the servers what it has after an unmount while nothing moves, in seconds.
+    unmount_wait: Option<u32>,
     /// Others, which mount(8), systemd and Lustre's users know and which mean nothing here.
     ignored: Vec<String>,
 }
@@ -168,6 +174,12 @@ impl MountOptions {
             self.max_dirty_mb = number(text)?;
             return Ok(());
         }
+        if let Some(seconds) = option.strip_prefix("unmount_wait=") {
+            let wrong =
+                |_| Failure::usage(format!("mount option \"{option}\": it takes a number of seconds"));
+            self.unmount_wait = Some(seconds.parse().map_err(wrong)?);
+            return Ok(());
+        }
         let known = IGNORED.contains(&option)
             || ["x-", "comment=", "retry=", "subtype="].iter().any(|prefix| option.starts_with(prefix));
         if !known && !sloppy {
@@ -209,6 +221,11 @@ impl MountOptions {
         })
     }
 
+    /// How long the process tries to tell the servers what it has after an unmount, while nothing moves.
+    pub fn unmount_wait(&self) -> Duration {
+        self.unmount_wait.map_or(UNMOUNT_WAIT, |seconds| Duration::from_secs(seconds.into()))
+    }
+
     /// The same options, to be parsed again by the process in the background.
     pub fn to_text(&self) -> String {
         let flags = [
@@ -224,7 +241,8 @@ impl MountOptions {
         let flags = flags.iter().filter(|(on, _)| *on).map(|(_, name)| (*name).to_owned());
         let cached = self.max_cached_mb.map(|mb| format!("max_cached_mb={mb}"));
         let dirty = self.max_dirty_mb.map(|mb| format!("max_dirty_mb={mb}"));
-        flags.chain(engine).chain(cached).chain(dirty).collect::<Vec<_>>().join(",")
+        let wait = self.unmount_wait.map(|seconds| format!("unmount_wait={seconds}"));
+        flags.chain(engine).chain(cached).chain(dirty).chain(wait).collect::<Vec<_>>().join(",")
     }
 }
 
@@ -287,9 +305,10 @@ fn serve(request: &Request, key: &Path) -> Outcome {
             }
         };
         request.place.ready(&format!("{source} is mounted at {}", request.mountpoint.display()));
-        serving::serve_mount(mounted, &client, &signals).await;
+        let patience = request.options.unmount_wait();
+        let outcome = serving::serve_mount(&rt, mounted, &client, &signals, patience).await;
         hub.close().await;
-        Ok(0)
+        outcome
     })
 }
 
@@ -404,6 +423,12 @@ mod tests {
         assert_eq!(small.to_text(), "max_cached_mb=1,max_dirty_mb=8");
         assert_eq!((small.limits().clean_bytes_max, small.limits().dirty_bytes_max), (1 << 20, 8 << 20));
         assert_eq!(MountOptions::parse("max_cached_mb=0", true).map_err(|failure| failure.status), Err(2));
+        let wait = MountOptions::parse("unmount_wait=7", false).expect("seconds");
+        assert_eq!(
+            (wait.to_text().as_str(), wait.unmount_wait()),
+            ("unmount_wait=7", Duration::from_secs(7))
+        );
+        assert_eq!(MountOptions::parse("unmount_wait=soon", true).map_err(|failure| failure.status), Err(2));
         let locking = |text| MountOptions::parse(text, false).expect("options").to_text();
         assert_eq!((locking("flock").as_str(), locking("flock,localflock").as_str()), ("", "localflock"));
         assert_eq!(locking("ro,noflock"), "ro,noflock");

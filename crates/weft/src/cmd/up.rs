@@ -410,8 +410,7 @@ async fn serve_mount(
         }
     };
     plan.place.ready(&greeting(plan));
-    serving::serve_mount(mounted, &client, signals).await;
-    Ok(0)
+    serving::serve_mount(rt, mounted, &client, signals, plan.options.unmount_wait()).await
 }
 
 /// Gives the root directory of a new file system to the user who runs it: nobody else could write to it.
