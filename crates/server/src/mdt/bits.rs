@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use proto::lock::bits::{Bits, Conflict, Limits, OperationId, SessionId};
+use proto::lock::range::Numbers;
 use proto::wire::messages::{BitLock, Granted};
 use proto::{Code, Fid};
 use smallvec::SmallVec;
@@ -39,8 +40,7 @@ pub struct LockCounts {
 /// Every inode bit that is granted, and what is claimed.
 pub struct BitLocks {
     shards: Box<[Mutex<Bits>]>,
-    /// Number of the newest grant.
-    number: AtomicU64,
+    numbers: Numbers,
     /// The newest operation that claimed something.
     operation: AtomicU64,
     grants: AtomicU64,
@@ -48,21 +48,20 @@ pub struct BitLocks {
     cancels: AtomicU64,
 }
 
-impl Default for BitLocks {
-    fn default() -> BitLocks {
+impl BitLocks {
+    /// Nobody has anything, at the target's `boot`-th start.
+    pub fn new(boot: u64) -> BitLocks {
         let limits = Limits { per_session: LOCKS_PER_SESSION_MAX / SHARDS, total: LOCKS_MAX / SHARDS };
         BitLocks {
             shards: (0..SHARDS).map(|_| Mutex::new(Bits::new(limits))).collect(),
-            number: AtomicU64::new(0),
+            numbers: Numbers::new(boot),
             operation: AtomicU64::new(0),
             grants: AtomicU64::new(0),
             callbacks: AtomicU64::new(0),
             cancels: AtomicU64::new(0),
         }
     }
-}
 
-impl BitLocks {
     fn shard(&self, fid: Fid) -> MutexGuard<'_, Bits> {
         self.shards[(fid.oid as usize ^ fid.seq as usize) & (SHARDS - 1)].lock()
     }
@@ -70,7 +69,7 @@ impl BitLocks {
     fn grant(&self, session: SessionId, fid: Fid, bits: u32) -> Granted {
         let mut shard = self.shard(fid);
         // Drawn under the shard's lock: the numbers of a file's grants are in the order of the grants.
-        let number = self.number.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = self.numbers.draw();
         let granted = shard.grant(session, fid, bits, number);
         drop(shard);
         if granted.bits != 0 {

@@ -94,7 +94,7 @@ impl Handler for Mdt {
         let sequences = Sequences::open(&store)?;
         let root_hint = open_root(&env.rt, &store)?;
         let osts = Arc::new(Osts::open(&env)?);
-        let bits = Arc::new(BitLocks::default());
+        let bits = Arc::new(BitLocks::new(store.boot()));
         let revoker = Arc::new(Revoker::new(&env.rt, env.clients.clone(), bits.clone()));
         Ok(Mdt {
             rt: env.rt.clone(),
