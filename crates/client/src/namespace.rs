@@ -140,7 +140,7 @@ impl Client {
             self.shared.learn_absence(&asked, parent, &name, kept);
         }
         if unlinked.nlink == 0 {
-            self.shared.drop_kept_open(unlinked.fid);
+            self.shared.forget_nameless(unlinked.fid);
         }
         if unlinked.nlink == 0 && !directory {
             self.shared.gone(unlinked.fid);
@@ -189,7 +189,7 @@ impl Client {
             self.shared.learn_name(&asked, new_parent, &new_name, renamed.fid);
         }
         if replaced != Fid::ZERO {
-            self.shared.drop_kept_open(replaced);
+            self.shared.forget_nameless(replaced);
         }
         Ok(())
     }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use proto::Fid;
 use proto::wire::messages::{
-    BitLock, CancelBits, Close, LOCK_LAYOUT, LOCK_LOOKUP, LOCK_OPEN, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR,
-    RevokeBits,
+    BitLock, CancelBits, Close, LOCK_LAYOUT, LOCK_LOOKUP, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR, RevokeBits,
 };
 
 use super::inode::OpenKept;
@@ -132,15 +131,15 @@ impl Shared {
         }
     }
 
-    /// The last name of a file is gone: it is not kept open for nothing.
-    pub(crate) fn drop_kept_open(self: &Arc<Self>, fid: Fid) {
-        let unused = {
-            let mut part = self.inodes.part(fid);
-            let Some(inode) = part.inodes.get_mut(&fid) else { return };
-            inode.revoke(LOCK_OPEN, u64::MAX);
-            inode.unused_open()
-        };
-        if let Some(open) = unused {
+    /// The last name of a file is gone by a change of this client: the MDT has forgotten what it granted of the file, and
+    /// calls nothing back any more. It is not kept open for nothing, either.
+    pub(crate) fn forget_nameless(self: &Arc<Self>, fid: Fid) {
+        let unused = self.inodes.part(fid).change(fid, |inode| {
+            inode.stamp = self.inodes.new_stamp();
+            inode.revoke_all()
+        });
+        self.forget_bare(fid);
+        if let Some(open) = unused.flatten() {
             let shared = self.clone();
             self.rt.run_in_place(async move { shared.close_kept(fid, open).await });
         }

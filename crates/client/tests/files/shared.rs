@@ -61,6 +61,59 @@ fn two_that_empty_a_file_at_the_same_time_do_not_wait_for_each_other() {
     });
 }
 
+/// Who took the last name went on keeping what the MDT did not call back any more.
+#[test]
+fn what_becomes_of_a_file_without_a_name_is_seen() {
+    let world = World::new(1, 1);
+    let (one, two) = (world.mount(), world.mount());
+    world.run(async {
+        for take_away in ["unlink", "rename"] {
+            let (attr, mine) = create(&one, b"f").await;
+            let others = two.open(&root(), attr.fid, read_write()).await.expect("it is there");
+            if take_away == "unlink" {
+                one.unlink(&root(), Fid::ROOT, b"f").await.expect("it is there");
+            } else {
+                let (_, new) = create(&one, b"new").await;
+                one.release(new).await;
+                one.rename(&root(), Fid::ROOT, b"new", Fid::ROOT, b"f", 0).await.expect("both are there");
+            }
+            assert_eq!(one.getattr(attr.fid).await.expect("it is open").mode & 0o777, 0o666);
+            let change = client::AttrChange { mode: Some(0o600), ..Default::default() };
+            two.setattr(&root(), attr.fid, change, Some(others)).await.expect("root may");
+            assert_eq!(one.getattr(attr.fid).await.expect("it is open").mode & 0o777, 0o600, "{take_away}");
+            one.release(mine).await;
+            two.release(others).await;
+        }
+    });
+}
+
+/// The numbers of grants began again with each start of the MDT: what was granted then looked older than what it called
+/// back, and the client kept it.
+#[test]
+fn what_was_granted_after_a_restart_is_called_back() {
+    let mut world = World::remote(1, 1);
+    let (one, two) = (world.mount(), world.mount());
+    let attr = world.run(async {
+        let (attr, handle) = create(&one, b"f").await;
+        for mode in 0..100 {
+            let change = client::AttrChange { mode: Some(mode), ..Default::default() };
+            one.setattr(&root(), attr.fid, change, None).await.expect("root may");
+        }
+        one.fsync(handle).await.expect("it is durable");
+        one.release(handle).await;
+        attr
+    });
+    world.restart_servers(1);
+    world.run(async {
+        for mode in 0..10 {
+            one.getattr(attr.fid).await.expect("it is there");
+            let change = client::AttrChange { mode: Some(mode), ..Default::default() };
+            two.setattr(&root(), attr.fid, change, None).await.expect("root may");
+            assert_eq!(one.getattr(attr.fid).await.expect("it is there").mode & 0o777, mode);
+        }
+    });
+}
+
 #[test]
 fn a_file_without_a_name_lives_until_it_is_closed() {
     let world = World::new(1, 1);
