@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Ring two: clusters in virtual time. Determinism first, then seeds in which everything loses power, then seeds in which
-# only servers do, then seeds in which many clients share a few files and names.
+# only servers do, then seeds in which many clients share a few files and names, without and with failing servers.
 # Usage: tools/test-sim.sh [SECONDS]; FIRST=n starts at another seed, SIM_SEEDS=n, SIM_RESTARTS=n and
-# SIM_COHERENCES=n run that many at most, the last for SIM_COHERENCE_SECONDS=n at most.
+# SIM_COHERENCES=n run that many at most, the last two for SIM_COHERENCE_SECONDS=n each at most.
 set -eu
 cd "$(dirname "$0")/.."
 sim=${WEFT_SIM:-${CARGO_TARGET_DIR:-target}/release/weft-sim}
@@ -11,6 +11,7 @@ sim=${WEFT_SIM:-${CARGO_TARGET_DIR:-target}/release/weft-sim}
 "$sim" seeds "${FIRST:-100}" "${SIM_SEEDS:-300}" "${1:-120}"
 "$sim" restarts 1 "${SIM_RESTARTS:-60}" "${1:-120}"
 "$sim" coherences 1 "${SIM_COHERENCES:-60}" "${SIM_COHERENCE_SECONDS:-20}"
+"$sim" coherence-restarts 1 "${SIM_COHERENCES:-60}" "${SIM_COHERENCE_SECONDS:-20}"
 # Seeds that have failed once: two clients waited for each other for ever.
 for seed in 147; do
   "$sim" coherence "$seed"

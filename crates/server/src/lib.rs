@@ -89,6 +89,11 @@ impl Running {
         (self.token_counts)()
     }
 
+    /// Names of the target's sessions; `None` while it waits for what clients replay and state again.
+    pub fn sessions(&self) -> Option<Vec<u64>> {
+        self.watch.sessions()
+    }
+
     /// What sessions hold now, as the target believes.
     pub fn held(&self) -> Vec<Held> {
         self.watch.held()

@@ -13,6 +13,8 @@ use rt::{Addr, Rt};
 use server::Running;
 use store::{Label, Store};
 
+use crate::invariants::Granted;
+
 /// How many of what.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
@@ -174,6 +176,17 @@ impl Cluster {
             self.handle.restart(server);
             self.start_server(server);
         }
+    }
+
+    /// What each target that is served has granted.
+    pub fn granted(&self) -> BTreeMap<TargetId, Granted> {
+        let servers = self.processes.servers.lock();
+        let granted = |target: &Running| {
+            let mut sessions = target.sessions().unwrap_or_default();
+            sessions.sort_unstable();
+            (target.target(), Granted { sessions, held: target.held() })
+        };
+        servers.values().flat_map(|server| &server.targets).map(granted).collect()
     }
 
     /// What each target that is served waits for.

@@ -1,7 +1,8 @@
 //! One seed in which many clients fight over a few files and names, and all that they saw has to fit into one order.
 //!
 //! Clients keep names, attributes and data under locks (docs/locks.md); this is what shows a copy that should have
-//! been given up. The network has faults and no server loses power. [`crate::history`] judges.
+//! been given up. The network has faults; in a second flavour servers lose power too, and clients live on.
+//! [`crate::history`] judges what was seen, [`crate::invariants`] what was granted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,9 @@ use rt::sim::{Options, Rng, Sim};
 
 use crate::cluster::{Cluster, Shape};
 use crate::history::{Effect, NAME_OPS_MAX, NameHistory, Register, Span};
+use crate::invariants;
 use crate::progress::{Doing, Progress};
+use crate::restart::crash_some;
 use crate::scenario::{Report, node, on, report};
 use crate::workload::{READ_WRITE, Record, root};
 
@@ -80,8 +83,24 @@ struct World {
     progress: Progress,
 }
 
+/// What befalls the servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Power {
+    Stays,
+    Fails,
+}
+
 /// Runs one seed; panics with what went wrong.
 pub fn run(seed: u64) -> Report {
+    run_with(seed, Power::Stays)
+}
+
+/// Runs one seed in which the power of servers fails once or twice; no client may notice more than a pause.
+pub fn run_with_restarts(seed: u64) -> Report {
+    run_with(seed, Power::Fails)
+}
+
+fn run_with(seed: u64, power: Power) -> Report {
     let sim = Sim::new(Options::swarm(seed));
     let handle = sim.handle();
     let cluster = Cluster::new(handle.clone(), Shape { osts: OSTS, osts_per_oss: 2 });
@@ -99,6 +118,9 @@ pub fn run(seed: u64) -> Report {
             let (cluster, world) = (cluster.clone(), world.clone());
             finished.push(on(&handle, &node(number), play(cluster, world, number, steps)));
         }
+        if power == Power::Fails {
+            cut_power(&cluster, &progress, (clients * steps) as u64).await;
+        }
         for client in finished {
             client.await.expect("no client died");
         }
@@ -110,6 +132,17 @@ pub fn run(seed: u64) -> Report {
     report(&handle, &vec![Arc::new(Mutex::new(Record { compared, ..Record::default() }))])
 }
 
+/// Crashes servers once or twice in the first half of the clients' `steps`: not every step is an operation.
+async fn cut_power(cluster: &Cluster, progress: &Progress, steps: u64) {
+    let mut rng = cluster.handle().rng("power");
+    let mut moments: Vec<u64> = (0..rng.between(1, 2)).map(|_| rng.below(steps / 2)).collect();
+    moments.sort_unstable();
+    for moment in moments {
+        progress.until_finished(moment).await;
+        crash_some(cluster, &mut rng).await;
+    }
+}
+
 /// The life of one client.
 async fn play(cluster: Cluster, world: World, number: usize, steps: usize) {
     let (node, progress) = (node(number), world.progress.clone());
@@ -118,9 +151,11 @@ async fn play(cluster: Cluster, world: World, number: usize, steps: usize) {
     let (rt, client) = cluster.mount(&node).await;
     progress.mounted(&node, &client);
     drop(mounting);
+    let files = [world.files.clone(), vec![world.log]].concat();
     let mut player = Player::start(number as u32, rt, client, world, rng).await;
     for _ in 0..steps {
         player.step().await;
+        invariants::check(&cluster, &node, &player.client, &files);
     }
     let unmounting = player.doing("unmount".into());
     player.client.unmount().await.expect("a healthy client unmounts");
@@ -323,7 +358,8 @@ impl Player {
     async fn name(&mut self) {
         let Some(name) = self.any_name() else { return };
         match self.rng.below(100) {
-            0..20 => self.create(name).await,
+            0..15 => self.create(name).await,
+            15..20 => self.open_empty(name).await,
             20..35 => self.unlink(name).await,
             35..45 => self.rename(name).await,
             45..52 if self.world.links => self.link(name).await,
@@ -355,6 +391,21 @@ impl Player {
                 self.note((dir, name), Effect::Present, span);
             }
         }
+    }
+
+    /// Opens what has the name, emptied, or makes it.
+    async fn open_empty(&mut self, (dir, name): (usize, u64)) {
+        let flags = OpenFlags { truncate: true, ..READ_WRITE };
+        let _doing = self.doing(format!("open and empty d{dir}/n{name}"));
+        let start = self.start_op();
+        let text = format!("n{name}");
+        let made = self.client.create(&root(), self.world.dirs[dir], text.as_bytes(), 0o100_644, flags).await;
+        let span = self.world.history.lock().end(start);
+        let (fid, size, handle) =
+            made.map(|(told, handle)| (told.fid, told.size, handle)).expect("root may open or make");
+        assert_eq!(size, 0, "{text} was emptied");
+        self.note((dir, name), Effect::Opened(fid), span);
+        self.client.release(handle).await;
     }
 
     async fn unlink(&mut self, (dir, name): (usize, u64)) {

@@ -69,6 +69,8 @@ pub enum Effect {
     Present,
     /// It meant nothing and means this now.
     Made(Fid),
+    /// It meant this, or nothing and means this now.
+    Opened(Fid),
     /// It meant something and means nothing now.
     Removed,
     /// It meant something, which was moved to another name.
@@ -93,7 +95,9 @@ impl Meaning {
             (Effect::Seen(Some(fid)), Meaning::File(is)) if fid == is => Some(self),
             (Effect::Seen(Some(fid)), Meaning::Something) => Some(Meaning::File(fid)),
             (Effect::Present, Meaning::File(_) | Meaning::Something) => Some(self),
-            (Effect::Made(fid), Meaning::Nothing) => Some(Meaning::File(fid)),
+            (Effect::Made(fid) | Effect::Opened(fid), Meaning::Nothing) => Some(Meaning::File(fid)),
+            (Effect::Opened(fid), Meaning::File(is)) if fid == is => Some(self),
+            (Effect::Opened(fid), Meaning::Something) => Some(Meaning::File(fid)),
             (Effect::Removed | Effect::MovedAway, Meaning::File(_) | Meaning::Something) => {
                 Some(Meaning::Nothing)
             }
@@ -200,6 +204,9 @@ mod tests {
         assert!(name(&[made.clone(), removed.clone(), seen(1, 6..=7), (Effect::Seen(None), 10..=11)], false));
         assert!(!name(&[made.clone(), removed.clone(), seen(1, 10..=11)], false), "removed");
         assert!(!name(&[made.clone(), (Effect::Seen(None), 5..=6)], false), "made");
+        let opened = |oid, span| (Effect::Opened(fid(oid)), span);
+        assert!(name(&[opened(1, 1..=2), opened(1, 3..=4), removed.clone(), opened(2, 10..=11)], false));
+        assert!(!name(&[made.clone(), opened(2, 5..=6)], false), "it meant another one");
         let moved = (Effect::MovedHere, 5..=6);
         assert!(name(&[made.clone(), moved.clone(), seen(2, 7..=8), seen(2, 9..=10)], false));
         assert!(!name(&[made.clone(), moved, seen(2, 7..=8), seen(1, 9..=10)], false), "two meanings");

@@ -3,7 +3,8 @@
 //! `weft-sim twice SEED` runs a seed twice and compares the traces; `weft-sim seeds FIRST COUNT [SECONDS]` runs
 //! seeds one after another, at most that long; `weft-sim one SEED` runs one and prints its report. `weft-sim restart
 //! SEED` and `weft-sim restarts FIRST COUNT [SECONDS]` do the same where only servers lose power, `weft-sim coherence
-//! SEED` and `weft-sim coherences FIRST COUNT [SECONDS]` where many clients share a few files and names.
+//! SEED` and `weft-sim coherences FIRST COUNT [SECONDS]` where many clients share a few files and names, and `weft-sim
+//! coherence-restart SEED` and `weft-sim coherence-restarts FIRST COUNT [SECONDS]` where servers lose power meanwhile.
 
 // The program measures real time.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         (Some("coherence"), Some(seed), _) => twice(coherence::run, seed),
+        (Some("coherence-restart"), Some(seed), _) => twice(coherence::run_with_restarts, seed),
         (Some("twice"), Some(seed), _) => twice(run, seed),
         (Some("seeds"), Some(first), Some(count)) => seeds(run, "one", first, count, number(3)),
         (Some("restarts"), Some(first), Some(count)) => {
@@ -53,9 +55,13 @@ fn main() -> ExitCode {
         (Some("coherences"), Some(first), Some(count)) => {
             seeds(coherence::run, "coherence", first, count, number(3))
         }
+        (Some("coherence-restarts"), Some(first), Some(count)) => {
+            seeds(coherence::run_with_restarts, "coherence-restart", first, count, number(3))
+        }
         _ => {
             eprintln!(
-                "usage: weft-sim one|twice|restart|coherence SEED | seeds|restarts|coherences FIRST COUNT [SECONDS]"
+                "usage: weft-sim one|twice|restart|coherence|coherence-restart SEED | \
+                 seeds|restarts|coherences|coherence-restarts FIRST COUNT [SECONDS]"
             );
             ExitCode::from(2)
         }

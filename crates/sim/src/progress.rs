@@ -31,6 +31,7 @@ pub struct Progress {
 
 #[derive(Default)]
 struct Inner {
+    finished: u64,
     /// When an operation was finished last.
     finished_at: Duration,
     /// By node: the operation, and since when.
@@ -48,6 +49,7 @@ impl Drop for Doing {
     fn drop(&mut self) {
         let mut inner = self.progress.inner.lock();
         inner.doing.remove(&self.node);
+        inner.finished += 1;
         inner.finished_at = self.progress.handle.now();
     }
 }
@@ -71,6 +73,14 @@ impl Progress {
     /// The clients that are at work, by node.
     pub fn clients(&self) -> Vec<(String, Arc<Client>)> {
         self.inner.lock().clients.iter().map(|(node, client)| (node.clone(), client.clone())).collect()
+    }
+
+    /// Waits until so many operations were finished.
+    pub async fn until_finished(&self, count: u64) {
+        let clock = self.handle.rt("clock");
+        while self.inner.lock().finished < count {
+            clock.sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// The client of `node` begins an operation: one at a time.

@@ -66,12 +66,17 @@ async fn cut_power(cluster: &Cluster, records: &Records, scale: Scale) {
     moments.sort_unstable();
     for moment in moments {
         until_compared(cluster.handle(), records, moment as usize).await;
-        let victims = victims(cluster, &mut rng);
-        cluster.cut_power(&victims);
-        let outage = Duration::from_nanos(rng.below(OUTAGE_MAX.as_nanos() as u64));
-        cluster.handle().rt("clock").sleep(outage).await;
-        cluster.restart(&victims);
+        crash_some(cluster, &mut rng).await;
     }
+}
+
+/// Cuts the power of all servers or of one, and switches it on again after a while.
+pub(crate) async fn crash_some(cluster: &Cluster, rng: &mut Rng) {
+    let victims = victims(cluster, rng);
+    cluster.cut_power(&victims);
+    let outage = Duration::from_nanos(rng.below(OUTAGE_MAX.as_nanos() as u64));
+    cluster.handle().rt("clock").sleep(outage).await;
+    cluster.restart(&victims);
 }
 
 fn victims(cluster: &Cluster, rng: &mut Rng) -> Vec<String> {

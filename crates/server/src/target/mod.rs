@@ -157,6 +157,9 @@ pub trait Handler: Send + Sync + Sized + 'static {
 
 /// A target to look at.
 pub trait Watch: Send + Sync {
+    /// Names of its sessions; `None` while it waits for what clients replay and state again.
+    fn sessions(&self) -> Option<Vec<u64>>;
+
     /// What sessions hold.
     fn held(&self) -> Vec<Held>;
 
@@ -374,6 +377,11 @@ impl<H: Handler> Target<H> {
 }
 
 impl<H: Handler> Watch for Target<H> {
+    fn sessions(&self) -> Option<Vec<u64>> {
+        let all = || self.sessions.all().into_iter().map(|(handle, _)| handle).collect();
+        (!self.recovery.is_active()).then(all)
+    }
+
     fn held(&self) -> Vec<Held> {
         self.handler.held()
     }
