@@ -123,6 +123,28 @@ fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
     a.0 < b.1 && b.0 < a.1
 }
 
+/// The parts of `ranges` that lie in none of `kept`. Both are sorted, and are gone through once: there may be thousands
+/// of each, and this is done for each callback.
+fn without(ranges: impl Iterator<Item = (u64, u64, bool)>, kept: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut left = Vec::new();
+    let mut kept = kept.iter().copied().peekable();
+    // No byte below is of interest any more: it belongs to a range before, or is kept.
+    let mut at = 0;
+    for (start, end, _) in ranges {
+        at = start.max(at);
+        while let Some((from, until)) = kept.next_if(|(from, _)| *from < end) {
+            if at < from {
+                left.push((at, from));
+            }
+            at = at.max(until);
+        }
+        if at < end {
+            left.push((at, end));
+        }
+    }
+    left
+}
+
 impl Held {
     /// Whether nothing is held, used, or asked for.
     pub(super) fn is_idle(&self) -> bool {
@@ -443,19 +465,7 @@ impl Held {
         let mut kept: Vec<(u64, u64)> =
             self.used.iter().map(|(from, until)| (*from, *until)).chain(users).chain(back).collect();
         kept.sort_unstable();
-        let mut unused = Vec::new();
-        for (start, end, _) in self.ranges.all() {
-            let mut at = start;
-            for (from, until) in kept.iter().filter(|kept| overlap(**kept, (start, end))) {
-                if at < *from {
-                    unused.push((at, *from));
-                }
-                at = at.max(*until);
-            }
-            if at < end {
-                unused.push((at, end));
-            }
-        }
+        let unused = without(self.ranges.all(), &kept);
         for &(start, end) in &unused {
             self.ranges.give_up(start, end, false);
             // A grant that is on its way may be older than the newest that is here: it is without this too.
@@ -614,6 +624,35 @@ mod tests {
         assert_eq!(start(&mut held, want(10, 11, true)).1, Progress::Ask);
         assert_eq!(held.look(user), Progress::Pinned);
         assert_eq!(held.give_up_unused().0, []);
+    }
+
+    #[test]
+    fn without_agrees_with_bytes() {
+        let mut seed = 11u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        for _ in 0..5000 {
+            let mut ranges = Vec::new();
+            let mut at = random(4);
+            for _ in 0..random(5) {
+                let end = at + 1 + random(12);
+                ranges.push((at, end, true));
+                at = end + random(3);
+            }
+            let mut kept: Vec<(u64, u64)> =
+                (0..random(6)).map(|_| random(50)).map(|at| (at, at + 1 + at % 10)).collect();
+            kept.sort_unstable();
+            let left = without(ranges.iter().copied(), &kept);
+            for byte in 0..80 {
+                let held = ranges.iter().any(|(from, until, _)| (*from..*until).contains(&byte));
+                let keeps = kept.iter().any(|(from, until)| (*from..*until).contains(&byte));
+                let gone = left.iter().filter(|(from, until)| (*from..*until).contains(&byte)).count();
+                assert_eq!(gone, usize::from(held && !keeps), "byte {byte}: {ranges:?}, {kept:?}, {left:?}");
+            }
+            assert!(left.iter().all(|(from, until)| from < until));
+        }
     }
 
     #[test]
