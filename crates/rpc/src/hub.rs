@@ -113,6 +113,17 @@ impl Hub {
         self.inner.sessions.ended((target, session));
     }
 
+    /// A session was ended against its client's will. As [`Hub::session_ended`]; a client that is connected learns of it at
+    /// once: its connection is closed, and it finds out when it connects again.
+    pub fn session_evicted(&self, target: TargetId, session: u64) {
+        self.inner.sessions.evicted((target, session));
+    }
+
+    /// Whether this process has the key of `role`.
+    pub fn has_key(&self, role: Role) -> bool {
+        self.inner.keys.of(role).is_some()
+    }
+
     /// Accepts connections of peers that hold a key; returns where it listens.
     pub async fn listen(&self, addr: &Addr) -> io::Result<Addr> {
         let listener = self.inner.rt.net().listen(addr).await?;

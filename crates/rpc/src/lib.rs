@@ -11,6 +11,7 @@ pub mod keys;
 pub mod limits;
 pub mod service;
 
+mod ask;
 mod call;
 mod connect;
 mod event;
@@ -20,6 +21,7 @@ mod sessions;
 mod tcp;
 mod watch;
 
+pub use ask::AskError;
 pub use call::Calling;
 pub use callback::{CallbackError, Callbacks, Restate};
 pub use hub::Hub;

@@ -225,6 +225,24 @@ impl Sessions {
         }
     }
 
+    /// A session was ended against its client's will: a client that is there is made to connect again, and learns of it.
+    pub(crate) fn evicted(&self, key: Key) {
+        let Some(mut entry) = self.entries.lock().remove(&key) else { return };
+        let (connection, way) = (entry.connection.take(), entry.way.take());
+        entry.end();
+        // As a task: the caller holds guards of its own.
+        self.rt.spawn(async move {
+            if let Some(connection) = connection {
+                connection.give_up();
+            }
+            if let Some(Way::Here(import)) = way
+                && let Some(import) = import.upgrade()
+            {
+                import.withdrawn();
+            }
+        });
+    }
+
     /// A connection ended. Its sessions stay known: the client may be back.
     pub(crate) fn connection_lost(&self, connection: &Arc<Connection>) {
         let callees: Vec<_> = {

@@ -140,6 +140,10 @@ fn common_requests() -> Vec<Request> {
         Disconnect {}.into(),
         Sync { transno: Transno(0x2122) }.into(),
         Statfs {}.into(),
+        GetState {}.into(),
+        AbortRecovery {}.into(),
+        Evict { client: ClientId(0x1314), nid: "10.1.1.2@tcp".into() }.into(),
+        ListExports { after: ClientId(0x1516) }.into(),
         Register {
             fsname: "weft".into(),
             target: TargetId::ost(0x1f),
@@ -356,9 +360,40 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         ("Disconnect", Reply::Disconnect(Done {})),
         ("Sync", Reply::Sync(Done {})),
         ("Statfs", Reply::Statfs(space)),
+        ("GetState", Reply::GetState(target_state())),
+        ("AbortRecovery", Reply::AbortRecovery(Done {})),
+        ("Evict", Reply::Evict(Evicted { count: 3 })),
+        ("ListExports", Reply::ListExports(exports())),
         ("Register", Reply::Register(Registered { version: 10 })),
         ("GetConfig", Reply::GetConfig(config)),
     ]
+}
+
+fn target_state() -> TargetState {
+    TargetState {
+        recovery: RecoveryReport {
+            state: RECOVERY_RUNNING,
+            began_s: 1_620_919_072,
+            duration_s: 31,
+            remaining_s: 29,
+            expected: 8,
+            connected: 5,
+            replaying: 2,
+            unfinished: 3,
+            completed: 4,
+            evicted: 1,
+            replayed: 0x1_0000_0003,
+            queued: 6,
+            next_transno: Transno(0x2_0000_0001),
+        },
+        sessions: 9,
+        problems: vec!["a write to the disk failed".into()],
+    }
+}
+
+fn exports() -> ExportPage {
+    let export = Export { client: ClientId(0x1718), nid: "10.1.1.2@tcp".into(), server: true };
+    ExportPage { exports: vec![export], end: true }
 }
 
 fn mdt_replies() -> Vec<(&'static str, Reply)> {

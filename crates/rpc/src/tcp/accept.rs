@@ -278,7 +278,7 @@ impl Connection {
                     return Ok(None);
                 }
             }
-        } else if !matches!(request, Request::Connect(_)) {
+        } else if !request.needs_no_session() {
             self.answer(header, Answer::refuse(Code::NoSession));
             return Ok(None);
         }

@@ -59,6 +59,8 @@ impl Class {
             Request::Connect(_) | Request::Disconnect(_) | Request::Sync(_) | Request::Close(_) => {
                 Class::Reserved
             }
+            Request::GetState(_) | Request::AbortRecovery(_) => Class::Reserved,
+            Request::Evict(_) | Request::ListExports(_) => Class::Reserved,
             Request::CancelRanges(_) | Request::CancelBits(_) | Request::FlockCancel(_) => Class::Reserved,
             request if request.waits() => Class::Waiting,
             request if request.contends() => Class::Contending(bulk_bytes),

@@ -106,7 +106,7 @@ async fn dial(hub: &Hub, addr: &Addr, role: Role) -> Result<Arc<Link>, LinkError
     Ok(link)
 }
 
-/// A Connect without an answer, and whose it is.
+/// A Connect, or something else outside a session, without an answer, and whose it is.
 struct Connecting {
     waiter: oneshot::Sender<Result<Reply, Code>>,
     target: TargetId,
@@ -124,7 +124,7 @@ pub(crate) struct Link {
     /// When the other side was heard last.
     heard: AtomicU64,
     last_connect: AtomicU64,
-    /// Connects have no session yet and are told apart by numbers of their own.
+    /// What has no session is told apart by numbers of its own.
     connects: Mutex<BTreeMap<Xid, Connecting>>,
     /// Who gets the replies of a session.
     routes: Mutex<BTreeMap<(TargetId, u64), Weak<Import>>>,
@@ -180,9 +180,23 @@ impl Link {
         connect: Connect,
         import: &Weak<Import>,
     ) -> Option<Result<Reply, Code>> {
-        let xid = Xid(self.last_connect.fetch_add(1, Ordering::Relaxed) + 1);
         let session_epoch = connect.session_epoch;
-        let request = Request::Connect(connect);
+        self.without_session(target, session_epoch, &Request::Connect(connect), import).await
+    }
+
+    /// Asks what needs no session; `None` if the connection breaks before the answer.
+    pub(crate) async fn ask(&self, target: TargetId, request: &Request) -> Option<Result<Reply, Code>> {
+        self.without_session(target, 0, request, &Weak::new()).await
+    }
+
+    async fn without_session(
+        &self,
+        target: TargetId,
+        session_epoch: u64,
+        request: &Request,
+        import: &Weak<Import>,
+    ) -> Option<Result<Reply, Code>> {
+        let xid = Xid(self.last_connect.fetch_add(1, Ordering::Relaxed) + 1);
         let mut body = Vec::new();
         request.put_body(&mut body);
         let header = Header { session_epoch, ..frame::header(request.opcode(), target, xid) };

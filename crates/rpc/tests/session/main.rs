@@ -3,6 +3,7 @@
 // The other crates know this one by its short name.
 extern crate weft_rpc as rpc;
 
+mod asked;
 mod callback;
 mod events;
 mod faults;

@@ -2,6 +2,7 @@
 //!
 //! A number is never used again for something else. Bodies only grow at their end.
 
+pub mod admin;
 pub mod common;
 pub mod flock;
 pub mod lock;
@@ -11,6 +12,7 @@ pub mod ost;
 
 use bytes::Bytes;
 
+pub use admin::*;
 pub use common::*;
 pub use flock::*;
 pub use lock::*;
@@ -39,6 +41,10 @@ macro_rules! operations {
             pub fn opcode(&self) -> u16 { match self { $(Request::$name(_) => $number,)* } }
             /// Name of the operation, as statistics show it.
             pub fn name(&self) -> &'static str { match self { $(Request::$name(_) => stringify!($name),)* } }
+            /// Name of operation `opcode`, if there is one.
+            pub fn name_of(opcode: u16) -> Option<&'static str> {
+                match opcode { $($number => Some(stringify!($name)),)* _ => None }
+            }
             /// Whether the operation changes the target: then it has a reply slot and a transno.
             pub fn changes(&self) -> bool { match self { $(Request::$name(_) => $changes,)* } }
             /// Appends the encoded body.
@@ -91,6 +97,10 @@ operations! {
     2 Disconnect(Disconnect) -> Done, false;
     3 Sync(Sync) -> Done, false;
     4 Statfs(Statfs) -> Space, false;
+    5 GetState(GetState) -> TargetState, false;
+    6 AbortRecovery(AbortRecovery) -> Done, false;
+    7 Evict(Evict) -> Evicted, false;
+    8 ListExports(ListExports) -> ExportPage, false;
 
     10 Register(Register) -> Registered, true;
     11 GetConfig(GetConfig) -> Config, false;
@@ -163,12 +173,28 @@ impl Request {
     pub fn contends(&self) -> bool {
         match self {
             Request::Connect(_) | Request::Disconnect(_) | Request::Sync(_) | Request::Statfs(_) => false,
+            Request::GetState(_) | Request::AbortRecovery(_) => false,
+            Request::Evict(_) | Request::ListExports(_) => false,
             Request::Register(_) | Request::GetConfig(_) | Request::GetSequence(_) => false,
             Request::Write(write) => write.locked,
             Request::Read(read) => read.locked,
             Request::ListObjects(_) | Request::CancelRanges(_) | Request::CancelBits(_) => false,
             _ => true,
         }
+    }
+}
+
+impl Request {
+    /// Whether the operation is asked for outside any session.
+    pub fn needs_no_session(&self) -> bool {
+        matches!(
+            self,
+            Request::Connect(_)
+                | Request::GetState(_)
+                | Request::AbortRecovery(_)
+                | Request::Evict(_)
+                | Request::ListExports(_)
+        )
     }
 }
 

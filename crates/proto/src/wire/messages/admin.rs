@@ -1,0 +1,122 @@
+//! What every target answers outside any session: how it is, and what an operator orders.
+//!
+//! No session is needed because none may begin while others replay, and that is when an operator asks. The orders need
+//! the servers' key.
+
+use crate::ids::{ClientId, Transno};
+use crate::wire_struct;
+
+/// [`RecoveryReport::state`]: nobody had a session when the target started.
+pub const RECOVERY_INACTIVE: u8 = 0;
+/// [`RecoveryReport::state`]: nobody has come back yet.
+pub const RECOVERY_WAITING: u8 = 1;
+/// [`RecoveryReport::state`]: clients replay.
+pub const RECOVERY_RUNNING: u8 = 2;
+/// [`RecoveryReport::state`]: it is over.
+pub const RECOVERY_COMPLETE: u8 = 3;
+
+/// Most sessions that one [`ExportPage`] lists.
+pub const EXPORTS_PAGE_MAX: usize = 1024;
+
+wire_struct! {
+    /// Asks how the target is.
+    pub struct GetState {}
+}
+
+wire_struct! {
+    /// How a target is.
+    pub struct TargetState {
+        /// The recovery after its start.
+        pub recovery: RecoveryReport,
+        /// Sessions.
+        pub sessions: u32,
+        /// What is wrong with it, a sentence for each; empty if all is well.
+        pub problems: Vec<String>,
+    }
+}
+
+wire_struct! {
+    /// How far the recovery after a target's start is, or was when it ended.
+    pub struct RecoveryReport {
+        /// One of `RECOVERY_*`.
+        pub state: u8,
+        /// When it began, in seconds since 1970 (UTC).
+        pub began_s: u64,
+        /// Seconds that it took, or has taken so far.
+        pub duration_s: u32,
+        /// Seconds after which those who do nothing are given up; 0 when it is over.
+        pub remaining_s: u32,
+        /// Clients that had a session before the start.
+        pub expected: u32,
+        /// Those of them that came back.
+        pub connected: u32,
+        /// Those that are back and replay changes.
+        pub replaying: u32,
+        /// Those that are back and not done.
+        pub unfinished: u32,
+        /// Those that are done.
+        pub completed: u32,
+        /// Those that were given up.
+        pub evicted: u32,
+        /// Changes that were replayed.
+        pub replayed: u64,
+        /// Replays that wait for their turn.
+        pub queued: u32,
+        /// The change that is expected next.
+        pub next_transno: Transno,
+    }
+}
+
+wire_struct! {
+    /// Orders a target to wait no more for clients that have not come back. Answered when the recovery is over. Needs the
+    /// servers' key.
+    pub struct AbortRecovery {}
+}
+
+wire_struct! {
+    /// Orders a target to end the sessions of a client, or of all clients at an address. Needs the servers' key.
+    pub struct Evict {
+        /// The client; 0 if an address is named.
+        pub client: ClientId,
+        /// The address as sessions have it, `10.1.1.2@tcp`; empty if a client is named.
+        pub nid: String,
+    }
+}
+
+wire_struct! {
+    /// How many sessions were ended.
+    pub struct Evicted {
+        /// Sessions.
+        pub count: u32,
+    }
+}
+
+wire_struct! {
+    /// Asks for the sessions of a target.
+    pub struct ListExports {
+        /// The last client that is known already; 0 to begin.
+        pub after: ClientId,
+    }
+}
+
+wire_struct! {
+    /// Sessions of a target, by client.
+    pub struct ExportPage {
+        /// At most `EXPORTS_PAGE_MAX`.
+        pub exports: Vec<Export>,
+        /// Whether these are the last ones.
+        pub end: bool,
+    }
+}
+
+wire_struct! {
+    /// One session.
+    pub struct Export {
+        /// The client.
+        pub client: ClientId,
+        /// Its address, `10.1.1.2@tcp`.
+        pub nid: String,
+        /// Whether it holds the servers' key.
+        pub server: bool,
+    }
+}
