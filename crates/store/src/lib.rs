@@ -11,6 +11,7 @@ pub mod error;
 pub mod label;
 pub mod limits;
 mod log;
+mod note;
 pub mod object;
 mod open;
 mod shared;

@@ -16,7 +16,7 @@ use crate::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX, KEY_RESERVED, Limits};
 use crate::log::record::{BEFORE_UNKNOWN, change_bytes};
 use crate::open::{self, Opened};
 use crate::shared::Shared;
-use crate::{apply, log};
+use crate::{apply, log, note};
 
 /// A stored value and the transno of the change that wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,6 +97,23 @@ impl Store {
     /// The target's directory.
     pub fn dir(&self) -> &Dir {
         &self.dir
+    }
+
+    /// Whether a read or a write failed: nothing is accepted any more.
+    pub fn has_failed(&self) -> bool {
+        self.shared.is_poisoned()
+    }
+
+    /// Keeps `text` as the file `name` in the directory `directory` of the target's: for people, no part of what is stored.
+    /// Of the names there, the last `count_max` stay.
+    pub async fn keep_note(
+        &self,
+        directory: &str,
+        name: &str,
+        text: Bytes,
+        count_max: usize,
+    ) -> std::io::Result<()> {
+        note::keep(&self.dir.subdir(directory).await?, name, text, count_max).await
     }
 
     /// The value of `key` with every change that was committed in memory, durable or not.

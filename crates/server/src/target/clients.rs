@@ -34,6 +34,11 @@ pub trait Backchannel: Send + Sync + 'static {
     /// See [`Hub::session_ended`].
     fn session_ended(&self, target: TargetId, session: u64);
 
+    /// See [`Hub::session_evicted`]. [`Backchannel::session_ended`] follows.
+    fn session_evicted(&self, target: TargetId, session: u64) {
+        let _ = (target, session);
+    }
+
     /// See [`Hub::waits`].
     fn waits(&self, target: TargetId) -> Vec<String> {
         let _ = target;
@@ -55,6 +60,10 @@ impl Backchannel for Hub {
 
     fn session_ended(&self, target: TargetId, session: u64) {
         Hub::session_ended(self, target, session);
+    }
+
+    fn session_evicted(&self, target: TargetId, session: u64) {
+        Hub::session_evicted(self, target, session);
     }
 
     fn waits(&self, target: TargetId) -> Vec<String> {
@@ -104,6 +113,10 @@ impl Clients {
 
     pub(super) fn ended(&self, session: u64) {
         self.backchannel.session_ended(self.target, session);
+    }
+
+    pub(super) fn evicted(&self, session: u64) {
+        self.backchannel.session_evicted(self.target, session);
     }
 
     /// What is waited for in the sessions, a line for each.

@@ -57,6 +57,7 @@ impl<H: Handler> Target<H> {
             }
             if connect.boot != 0 {
                 session.set_epoch(connect.session_epoch);
+                session.set_from(&peer.from);
                 self.recovery.is_back(connect.client);
                 let resumed = connect.boot == self.store.boot() || session.resumed();
                 let connected = self.connected(&session, resumed);
@@ -111,6 +112,8 @@ impl<H: Handler> Target<H> {
             features: connect.features & msg::FEATURES_ALL,
             resumed,
             recorded,
+            from: peer.from.clone(),
+            now: self.rt.now(),
         }));
         if resumed {
             self.restore_slots(&session)?;
@@ -130,7 +133,7 @@ impl<H: Handler> Target<H> {
     }
 
     /// Forgets a session and all that belongs to it. The caller holds the door.
-    fn end(&self, session: &Arc<Session<H::Session>>) {
+    pub(super) fn end(&self, session: &Arc<Session<H::Session>>) {
         if !self.sessions.remove(session) {
             return;
         }
@@ -181,15 +184,17 @@ impl<H: Handler> Target<H> {
             let Some(late) = self.stop.unless(self.recovery.late()).await else { return };
             let _door = self.door.lock();
             for client in late {
-                tracing::warn!(target = %self.id, %client, "the client did not replay in time");
-                if let Some(session) = self.sessions.of_client(client) {
-                    self.end(&session);
+                match self.sessions.of_client(client) {
+                    Some(session) => self.evict_session(&session, "it stopped replaying half way"),
+                    None => {
+                        self.trace(client, "unknown", "it did not come back after the target's start", None)
+                    }
                 }
-                self.recovery.is_done(client);
+                self.recovery.give_up(client);
             }
         }
         // Clients that are not waited for (of this process, or of a role without order) may still come.
-        if self.stop.unless(self.rt.sleep_until(end)).await.is_none() {
+        if self.stop.unless(self.recovery.until(end)).await.is_none() {
             return;
         }
         let _door = self.door.lock();
@@ -247,8 +252,7 @@ impl<H: Handler> Doorman for Target<H> {
     fn evict(&self, handle: u64, why: &str) {
         let _door = self.door.lock();
         let Some(session) = self.sessions.of_handle(handle) else { return };
-        tracing::warn!(target = %self.id, client = %session.client(), why, "a client is evicted");
-        self.end(&session);
+        self.evict_session(&session, why);
     }
 
     fn is_live(&self, handle: u64) -> bool {

@@ -4,11 +4,14 @@
 //! before is answered again from the slot's record, which the handler's batch carried to disk together with the
 //! change ([`Ctx::commit`], [`Recorder`]). The role itself lives in [`Target`], which is the [`rpc::Service`].
 
+mod admin;
 mod clients;
 mod connect;
 mod context;
+mod eviction;
 mod gauge;
 pub mod keys;
+mod recent;
 mod recovery;
 mod session;
 mod slot;
@@ -38,6 +41,7 @@ pub use session::Session;
 pub use stop::Stop;
 
 use crate::{Held, LockCounts, TokenCounts};
+use eviction::Tracer;
 use gauge::Gauge;
 use session::Sessions;
 use slot::Begin;
@@ -178,6 +182,7 @@ pub struct Target<H: Handler> {
     under_way: Gauge,
     sessions: Sessions<H::Session>,
     clients: Arc<Clients>,
+    tracer: Arc<Tracer>,
     /// Sessions that ended and have something left in the store.
     departed: Mutex<Vec<Arc<Session<H::Session>>>>,
     /// Held through each connect and disconnect: they follow one another.
@@ -191,7 +196,8 @@ impl<H: Handler> Target<H> {
         let Start { rt, hub, store, mgs, backchannel } = start;
         let sessions = Sessions::load(&store)?;
         let expected = if H::ORDERED { sessions.expected() } else { Vec::new() };
-        let recovery = Arc::new(Recovery::new(&rt, expected));
+        let next = Transno(store.last_transno().0 + 1);
+        let recovery = Arc::new(Recovery::new(&rt, expected, next));
         let stop = Stop::default();
         let clients = Arc::new(Clients::new(store.label().target, stop.clone(), backchannel));
         let env = Env {
@@ -204,6 +210,7 @@ impl<H: Handler> Target<H> {
             clients: clients.clone(),
         };
         let handler = Arc::new(H::open(env).await?);
+        let tracer = Tracer::new(rt.clone(), store.clone());
         let target = Arc::new(Target {
             id: store.label().target,
             fsname: store.label().fsname.as_str().to_owned(),
@@ -213,6 +220,7 @@ impl<H: Handler> Target<H> {
             under_way: Gauge::default(),
             sessions,
             clients,
+            tracer,
             departed: Mutex::new(Vec::new()),
             door: Mutex::new(()),
             handler,
@@ -244,6 +252,11 @@ impl<H: Handler> Target<H> {
     }
 
     async fn answer(&self, call: Call) -> Answer {
+        if call.session == 0
+            && let Some(answer) = Box::pin(self.administer(&call.peer, &call.request)).await
+        {
+            return answer;
+        }
         let _entered = self.under_way.enter();
         if self.stop.is_stopped() {
             return Answer::refuse(Code::TryAgain);
@@ -262,6 +275,7 @@ impl<H: Handler> Target<H> {
             Some(_) => return Answer::refuse(Code::Forbidden),
             None => return Answer::refuse(Code::NoSession),
         };
+        session.recent().note(self.rt.now(), call.xid, call.request.opcode());
         if self.recovery.is_active()
             && let Err(code) = self.recover(&session, &call).await
         {
@@ -289,7 +303,7 @@ impl<H: Handler> Target<H> {
                 (Some(transno), request) if request.changes() => self.recovery.turn(client, transno).await,
                 // The client states again what it holds: a sign of life, and not the end of its replays.
                 (Some(_), _) => {
-                    self.recovery.is_back(client);
+                    self.recovery.restates(client);
                     Ok(())
                 }
                 // Who leaves is not kept waiting.

@@ -11,19 +11,43 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use proto::wire::messages as msg;
 use proto::{ClientId, Code, Transno};
 use rt::sync::{Notify, oneshot};
-use rt::{Rt, Time};
+use rt::{Rt, Time, Wall};
 
 /// How long a client may take to come back, and between two of its replays.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client that is back may take for its next step after an operator has cut the wait short. Who is not back
+/// is not waited for at all then.
+const PATIENCE_HURRIED: Duration = Duration::from_secs(2);
 
 /// What a target waits for after a restart.
 pub struct Recovery {
     rt: Rt,
     active: AtomicBool,
-    clients: Mutex<BTreeMap<ClientId, Client>>,
+    waited: Mutex<Waited>,
     over: Notify,
+    /// Somebody has cut the wait short.
+    hurried: AtomicBool,
+    hurry: Notify,
+}
+
+struct Waited {
+    clients: BTreeMap<ClientId, Client>,
+    record: Record,
+}
+
+/// What an operator is told.
+struct Record {
+    began: Time,
+    began_wall: Wall,
+    ended: Option<Time>,
+    expected: u32,
+    completed: u32,
+    evicted: u32,
+    replayed: u64,
+    next: Transno,
 }
 
 struct Client {
@@ -38,19 +62,33 @@ enum Place {
     Replaying,
     /// Its next replay waits for its turn.
     Waiting(Transno, oneshot::Sender<()>),
+    /// Its changes are replayed, and it states again what it holds.
+    Restating,
 }
 
 impl Recovery {
-    /// Waits for `clients`.
-    pub(super) fn new(rt: &Rt, clients: impl IntoIterator<Item = ClientId>) -> Recovery {
+    /// Waits for `clients`; the first change that they may have to replay is `next`.
+    pub(super) fn new(rt: &Rt, clients: impl IntoIterator<Item = ClientId>, next: Transno) -> Recovery {
         let since = rt.now();
         let clients: BTreeMap<_, _> =
             clients.into_iter().map(|client| (client, Client { place: Place::Absent, since })).collect();
+        let record = Record {
+            began: since,
+            began_wall: rt.wall(),
+            ended: None,
+            expected: count(clients.len()),
+            completed: 0,
+            evicted: 0,
+            replayed: 0,
+            next,
+        };
         Recovery {
             rt: rt.clone(),
             active: AtomicBool::new(!clients.is_empty()),
-            clients: Mutex::new(clients),
+            waited: Mutex::new(Waited { clients, record }),
             over: Notify::new(),
+            hurried: AtomicBool::new(false),
+            hurry: Notify::new(),
         }
     }
 
@@ -67,10 +105,43 @@ impl Recovery {
                 Place::Absent => "has not come back".to_owned(),
                 Place::Replaying => "is back, and its next request awaited".to_owned(),
                 Place::Waiting(transno, _) => format!("waits to replay {}", transno.0),
+                Place::Restating => "states again what it holds".to_owned(),
             };
             format!("recovery: client {client} {place}, for {:?}", now - waited.since)
         };
-        self.clients.lock().iter().map(line).collect()
+        self.waited.lock().clients.iter().map(line).collect()
+    }
+
+    /// How far it is, or was when it ended.
+    pub(super) fn report(&self) -> msg::RecoveryReport {
+        let now = self.rt.now();
+        let waited = self.waited.lock();
+        let Waited { clients, record } = &*waited;
+        let those = |wanted: fn(&Place) -> bool| count(clients.values().filter(|c| wanted(&c.place)).count());
+        let unfinished = those(|place| !matches!(place, Place::Absent));
+        let waiting = clients.values().filter_map(Client::waiting).min();
+        let state = match (record.expected, record.ended) {
+            (0, _) => msg::RECOVERY_INACTIVE,
+            (_, Some(_)) => msg::RECOVERY_COMPLETE,
+            (_, None) if unfinished + record.completed + record.evicted == 0 => msg::RECOVERY_WAITING,
+            (_, None) => msg::RECOVERY_RUNNING,
+        };
+        let remaining = clients.values().filter_map(|client| self.deadline(client)).max();
+        msg::RecoveryReport {
+            state,
+            began_s: u64::try_from(record.began_wall.secs).unwrap_or(0),
+            duration_s: seconds(record.ended.unwrap_or(now) - record.began),
+            remaining_s: seconds(remaining.unwrap_or(now) - now),
+            expected: record.expected,
+            connected: unfinished + record.completed,
+            replaying: those(|place| matches!(place, Place::Replaying | Place::Waiting(..))),
+            unfinished,
+            completed: record.completed,
+            evicted: record.evicted,
+            replayed: record.replayed,
+            queued: those(|place| matches!(place, Place::Waiting(..))),
+            next_transno: waiting.unwrap_or(record.next),
+        }
     }
 
     /// Waits until it is over.
@@ -84,82 +155,163 @@ impl Recovery {
         }
     }
 
+    /// From now on nobody is waited for who is not back, and those who are back have little time for each step. What
+    /// they have to replay is replayed.
+    pub(super) fn hurry(&self) {
+        {
+            let mut waited = self.waited.lock();
+            if self.hurried.swap(true, Ordering::SeqCst) {
+                return;
+            }
+            let now = self.rt.now();
+            for client in waited.clients.values_mut() {
+                client.since = now;
+            }
+        }
+        self.hurry.notify_waiters();
+    }
+
+    /// Waits until `end`, or until somebody hurries.
+    pub(super) async fn until(&self, end: Time) {
+        let mut hurry = std::pin::pin!(self.hurry.notified());
+        hurry.as_mut().enable();
+        let now = self.rt.now();
+        if now < end && !self.hurried.load(Ordering::SeqCst) {
+            // `None` is the end of the time.
+            let _ = self.rt.timeout(end - now, hurry).await;
+        }
+    }
+
     /// The client is back, perhaps over a new connection.
     pub(super) fn is_back(&self, client: ClientId) {
-        if let Some(waited) = self.clients.lock().get_mut(&client) {
+        self.moves(client, Place::Replaying);
+    }
+
+    /// The client states again what it holds: a sign of life, and not the end of what it has to say.
+    pub(super) fn restates(&self, client: ClientId) {
+        self.moves(client, Place::Restating);
+    }
+
+    fn moves(&self, client: ClientId, place: Place) {
+        if let Some(waited) = self.waited.lock().clients.get_mut(&client) {
             waited.since = self.rt.now();
             // A replay that waits for its turn goes on waiting: its answer goes to the new connection, and the client
             // sends no other one before.
             if !matches!(waited.place, Place::Waiting(..)) {
-                waited.place = Place::Replaying;
+                waited.place = place;
             }
         }
     }
 
-    /// The client has nothing to replay any more, or is gone for good.
+    /// The client has nothing to replay any more, or has left by itself.
     pub(super) fn is_done(&self, client: ClientId) {
+        self.leaves(client, |record| record.completed += 1);
+    }
+
+    /// The client is not waited for any more. Whether it was.
+    pub(super) fn give_up(&self, client: ClientId) -> bool {
+        self.leaves(client, |record| record.evicted += 1)
+    }
+
+    fn leaves(&self, client: ClientId, note: impl FnOnce(&mut Record)) -> bool {
         if !self.is_active() {
-            return;
+            return false;
         }
-        let mut clients = self.clients.lock();
-        clients.remove(&client);
-        self.release(&mut clients);
+        let mut waited = self.waited.lock();
+        let was_there = waited.clients.remove(&client).is_some();
+        if was_there {
+            note(&mut waited.record);
+        }
+        self.release(&mut waited);
+        was_there
     }
 
     /// Waits until a replay of the client has its turn. An error means that it came too late.
     pub(super) async fn turn(&self, client: ClientId, transno: Transno) -> Result<(), Code> {
         let turn = {
-            let mut clients = self.clients.lock();
-            let waited = clients.get_mut(&client).ok_or(Code::Evicted)?;
+            let mut waited = self.waited.lock();
+            let waiting = waited.clients.get_mut(&client).ok_or(Code::Evicted)?;
             let (sender, turn) = oneshot::channel();
-            *waited = Client { place: Place::Waiting(transno, sender), since: self.rt.now() };
-            self.release(&mut clients);
+            *waiting = Client { place: Place::Waiting(transno, sender), since: self.rt.now() };
+            self.release(&mut waited);
             turn
         };
         turn.await.map_err(|_| Code::NoSession)
     }
 
     /// Lets the next replay go, or everybody if there are no more.
-    fn release(&self, clients: &mut BTreeMap<ClientId, Client>) {
+    fn release(&self, waited: &mut Waited) {
+        let Waited { clients, record } = waited;
         if clients.is_empty() {
+            if record.ended.is_none() {
+                record.ended = Some(self.rt.now());
+            }
             self.active.store(false, Ordering::Release);
             self.over.notify_waiters();
             return;
         }
-        let waiting = |client: &Client| match client.place {
-            Place::Waiting(transno, _) => Some(transno),
-            Place::Absent | Place::Replaying => None,
-        };
-        if !clients.values().all(|client| waiting(client).is_some()) {
+        if !clients.values().all(|client| client.waiting().is_some()) {
             return;
         }
-        let Some(next) = clients.values_mut().min_by_key(|client| waiting(client)) else { return };
+        let Some(next) = clients.values_mut().min_by_key(|client| client.waiting()) else { return };
         next.since = self.rt.now();
-        if let Place::Waiting(_, turn) = std::mem::replace(&mut next.place, Place::Replaying) {
+        if let Place::Waiting(transno, turn) = std::mem::replace(&mut next.place, Place::Replaying) {
+            record.replayed += 1;
+            record.next = Transno(transno.0 + 1).max(record.next);
             // Whoever asked may have gone; its client sends the replay again or is given up later.
             let _ = turn.send(());
         }
     }
 
+    /// When the client is given up if it does nothing; `None` if it is not its turn to do anything.
+    fn deadline(&self, client: &Client) -> Option<Time> {
+        let patience = match (self.hurried.load(Ordering::SeqCst), &client.place) {
+            (_, Place::Waiting(..)) => return None,
+            (false, _) => PATIENCE,
+            (true, Place::Absent) => Duration::ZERO,
+            (true, _) => PATIENCE_HURRIED,
+        };
+        Some(client.since + patience)
+    }
+
     /// Waits until somebody has taken too long, and says who; nobody once it is over.
     pub(super) async fn late(&self) -> Vec<ClientId> {
         loop {
+            let mut hurry = std::pin::pin!(self.hurry.notified());
+            hurry.as_mut().enable();
             let now = self.rt.now();
             let next = {
-                let clients = self.clients.lock();
-                let blocking =
-                    clients.iter().filter(|(_, client)| !matches!(client.place, Place::Waiting(..)));
-                let (late, in_time): (Vec<_>, Vec<_>) =
-                    blocking.partition(|(_, client)| client.since + PATIENCE <= now);
-                if !late.is_empty() || clients.is_empty() {
-                    return late.into_iter().map(|(client, _)| *client).collect();
+                let waited = self.waited.lock();
+                let deadlines =
+                    waited.clients.iter().filter_map(|(id, client)| Some((*id, self.deadline(client)?)));
+                let (late, in_time): (Vec<_>, Vec<_>) = deadlines.partition(|(_, deadline)| *deadline <= now);
+                if !late.is_empty() || waited.clients.is_empty() {
+                    return late.into_iter().map(|(client, _)| client).collect();
                 }
-                in_time.iter().map(|(_, client)| client.since + PATIENCE).min()
+                in_time.iter().map(|(_, deadline)| *deadline).min()
             };
-            let pause = next.unwrap_or(now + PATIENCE);
-            self.rt.sleep_until(pause).await;
+            let pause = next.unwrap_or(now + PATIENCE) - now;
+            // Somebody may hurry meanwhile: then all deadlines are others.
+            let _ = self.rt.timeout(pause, hurry).await;
         }
     }
+}
+
+impl Client {
+    fn waiting(&self) -> Option<Transno> {
+        match self.place {
+            Place::Waiting(transno, _) => Some(transno),
+            Place::Absent | Place::Replaying | Place::Restating => None,
+        }
+    }
+}
+
+fn count(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+fn seconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -173,7 +325,7 @@ mod tests {
         let sim = Sim::new(Options::default());
         let rt = sim.rt("server");
         let [a, b] = [ClientId(1), ClientId(2)];
-        let recovery = Arc::new(Recovery::new(&rt, [a, b]));
+        let recovery = Arc::new(Recovery::new(&rt, [a, b], Transno(2)));
         let order = Arc::new(Mutex::new(Vec::new()));
         for (client, transnos) in [(a, [3, 4, 9]), (b, [2, 5, 6])] {
             let (recovery, order, task) = (recovery.clone(), order.clone(), rt.clone());
@@ -197,7 +349,7 @@ mod tests {
         let sim = Sim::new(Options::default());
         let rt = sim.rt("server");
         let [a, b] = [ClientId(1), ClientId(2)];
-        let recovery = Arc::new(Recovery::new(&rt, [a, b]));
+        let recovery = Arc::new(Recovery::new(&rt, [a, b], Transno(2)));
         let (sender, turn) = oneshot::channel();
         let waiting = recovery.clone();
         rt.spawn(async move {
@@ -214,7 +366,7 @@ mod tests {
         let sim = Sim::new(Options::default());
         let rt = sim.rt("server");
         let [a, b] = [ClientId(1), ClientId(2)];
-        let recovery = Arc::new(Recovery::new(&rt, [a, b]));
+        let recovery = Arc::new(Recovery::new(&rt, [a, b], Transno(2)));
         recovery.is_back(a);
         recovery.is_done(a);
         assert!(recovery.is_active());
@@ -223,5 +375,59 @@ mod tests {
         recovery.is_done(b);
         assert!(!recovery.is_active());
         assert!(sim.run(recovery.late()).is_empty());
+    }
+
+    #[test]
+    fn the_report_follows_the_clients() {
+        let sim = Sim::new(Options::default());
+        let rt = sim.rt("server");
+        assert_eq!(Recovery::new(&rt, [], Transno(2)).report().state, msg::RECOVERY_INACTIVE);
+        let [a, b, c] = [ClientId(1), ClientId(2), ClientId(3)];
+        let recovery = Arc::new(Recovery::new(&rt, [a, b, c], Transno(2)));
+        let report = recovery.report();
+        assert_eq!((report.state, report.connected, report.expected), (msg::RECOVERY_WAITING, 0, 3));
+        sim.run(rt.sleep(Duration::from_secs(5)));
+        recovery.is_back(a);
+        recovery.is_back(b);
+        recovery.restates(b);
+        let waiting = recovery.clone();
+        rt.spawn(async move {
+            let _ = waiting.turn(a, Transno(7)).await;
+        });
+        sim.run(rt.sleep(Duration::from_secs(1)));
+        let report = recovery.report();
+        assert_eq!((report.state, report.connected, report.replaying), (msg::RECOVERY_RUNNING, 2, 1));
+        assert_eq!((report.unfinished, report.queued, report.next_transno), (2, 1, Transno(7)));
+        assert_eq!((report.duration_s, report.remaining_s), (6, 29), "b came later than c was expected");
+        recovery.is_done(b);
+        assert!(recovery.give_up(c) && !recovery.give_up(c));
+        sim.run(rt.sleep(Duration::from_secs(1)));
+        recovery.is_done(a);
+        sim.run(rt.sleep(Duration::from_secs(9)));
+        let report = recovery.report();
+        assert_eq!((report.state, report.completed, report.evicted), (msg::RECOVERY_COMPLETE, 2, 1));
+        assert_eq!((report.replayed, report.next_transno, report.duration_s), (1, Transno(8), 7));
+    }
+
+    #[test]
+    fn who_is_not_back_is_given_up_at_once_in_a_hurry_and_who_is_back_replays() {
+        let sim = Sim::new(Options::default());
+        let rt = sim.rt("server");
+        let [a, b] = [ClientId(1), ClientId(2)];
+        let recovery = Arc::new(Recovery::new(&rt, [a, b], Transno(2)));
+        recovery.is_back(a);
+        let (late, hurried) = (recovery.clone(), recovery.clone());
+        let (sender, who) = oneshot::channel();
+        rt.spawn(async move {
+            let _ = sender.send(late.late().await);
+        });
+        sim.run_for(Duration::from_secs(1));
+        hurried.hurry();
+        assert_eq!(sim.run(who).expect("the task lives"), [b]);
+        assert_eq!(sim.now(), Duration::from_secs(1), "at once");
+        recovery.give_up(b);
+        assert_eq!(sim.run(recovery.turn(a, Transno(3))), Ok(()), "it has its turn still");
+        assert_eq!(sim.run(recovery.late()), [a]);
+        assert_eq!(sim.now(), Duration::from_secs(1) + PATIENCE_HURRIED);
     }
 }

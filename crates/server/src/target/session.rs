@@ -1,6 +1,7 @@
 //! Sessions of clients with one target (exports), and those that were known before a restart.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -8,9 +9,12 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use proto::{ClientId, Transno};
 use rpc::Role;
+use rt::Time;
 use store::{Store, StoreError};
 
+use super::connect::PEER_LOCAL;
 use super::keys;
+use super::recent::Recent;
 use super::slot::Slots;
 
 /// Most sessions of one target.
@@ -30,6 +34,10 @@ pub struct Session<S> {
     recorded: Transno,
     durable: AtomicBool,
     slots: Slots,
+    /// Where the client is, as its newest connection says.
+    from: Mutex<Arc<str>>,
+    began: Time,
+    recent: Recent,
     data: S,
 }
 
@@ -42,6 +50,8 @@ pub(super) struct Begun {
     pub features: u64,
     pub resumed: bool,
     pub recorded: Transno,
+    pub from: Arc<str>,
+    pub now: Time,
 }
 
 impl<S: Default> Session<S> {
@@ -56,6 +66,9 @@ impl<S: Default> Session<S> {
             recorded: begun.recorded,
             durable: AtomicBool::new(begun.resumed),
             slots: Slots::default(),
+            from: Mutex::new(begun.from),
+            began: begun.now,
+            recent: Recent::default(),
             data: S::default(),
         }
     }
@@ -92,6 +105,23 @@ impl<S> Session<S> {
         &self.data
     }
 
+    /// The client's address, `10.1.1.2@tcp`.
+    pub(super) fn nid(&self) -> String {
+        nid_of(&self.from.lock())
+    }
+
+    pub(super) fn set_from(&self, from: &Arc<str>) {
+        *self.from.lock() = from.clone();
+    }
+
+    pub(super) fn began(&self) -> Time {
+        self.began
+    }
+
+    pub(super) fn recent(&self) -> &Recent {
+        &self.recent
+    }
+
     pub(super) fn slots(&self) -> &Slots {
         &self.slots
     }
@@ -115,6 +145,15 @@ impl<S> Session<S> {
     pub(super) fn set_durable(&self) {
         self.durable.store(true, Ordering::Release);
     }
+}
+
+/// The NID of a peer: its address without the port, which is another one for each connection.
+fn nid_of(from: &str) -> String {
+    if from == PEER_LOCAL {
+        return from.to_owned();
+    }
+    let host = from.rsplit_once(':').map_or(from, |(host, _)| host);
+    format!("{host}@tcp")
 }
 
 /// Where a client lives, as its record says.
@@ -196,6 +235,19 @@ impl<S> Sessions<S> {
         self.by_client.lock().values().map(|session| (session.handle, session.client)).collect()
     }
 
+    /// Those for which `wanted` holds.
+    pub fn matching(&self, wanted: impl Fn(&Session<S>) -> bool) -> Vec<Arc<Session<S>>> {
+        self.by_client.lock().values().filter(|session| wanted(session)).cloned().collect()
+    }
+
+    /// At most `count_max` of them behind the client `after`, and whether these are the last.
+    pub fn page(&self, after: ClientId, count_max: usize) -> (Vec<Arc<Session<S>>>, bool) {
+        let by_client = self.by_client.lock();
+        let mut behind = by_client.range((Bound::Excluded(after), Bound::Unbounded));
+        let page = behind.by_ref().take(count_max).map(|(_, session)| session.clone()).collect();
+        (page, behind.next().is_none())
+    }
+
     pub fn count(&self) -> usize {
         self.by_client.lock().len()
     }
@@ -232,5 +284,17 @@ impl<S> Sessions<S> {
     /// Nobody waits for those who have not come back any more.
     pub fn take_absent(&self) -> Vec<ClientId> {
         std::mem::take(&mut *self.absent.lock()).into_keys().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nid_has_no_port() {
+        assert_eq!(nid_of("10.1.1.2:40112"), "10.1.1.2@tcp");
+        assert_eq!(nid_of("[fd00::2]:40112"), "[fd00::2]@tcp");
+        assert_eq!(nid_of(PEER_LOCAL), PEER_LOCAL);
     }
 }

@@ -1,0 +1,239 @@
+//! What is written down when a client is evicted: a file for each, in the target's directory.
+//!
+//! An eviction is what this project exists to avoid, so each one that happens has to be explained afterwards: who it was,
+//! why, how long it had been silent, what it held, who waited for it, and what it did last.
+
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use proto::ClientId;
+use proto::wire::Request;
+use rt::{Rt, Time, Wall};
+use store::Store;
+
+use super::recent::Past;
+use crate::{Held, Holding};
+
+/// Directory of the traces in a target's directory.
+pub(super) const DIRECTORY: &str = "evictions";
+/// Traces that a target keeps; the oldest go.
+const TRACES_MAX: usize = 64;
+/// Lines of a trace that say what was held, and as many that say who waited.
+const LINES_MAX: usize = 200;
+
+/// What is known of an eviction.
+pub(super) struct Trace {
+    pub target: String,
+    pub client: ClientId,
+    pub why: String,
+    /// `None` if the client has not come back since the target's start.
+    pub session: Option<PastSession>,
+    pub waits: Vec<String>,
+}
+
+/// What is known of the session that ends.
+pub(super) struct PastSession {
+    pub handle: u64,
+    pub nid: String,
+    pub server: bool,
+    pub began: Time,
+    pub requests: u64,
+    pub recent: Vec<Past>,
+    pub held: Vec<Held>,
+}
+
+/// Writes traces, one after the other, in the background.
+pub(super) struct Tracer {
+    rt: Rt,
+    store: Arc<Store>,
+    number: AtomicU64,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    traces: VecDeque<(String, String)>,
+    busy: bool,
+}
+
+impl Tracer {
+    pub fn new(rt: Rt, store: Arc<Store>) -> Arc<Tracer> {
+        Arc::new(Tracer { rt, store, number: AtomicU64::new(0), queue: Mutex::default() })
+    }
+
+    /// Has the trace written; gives the file's path, for the log.
+    pub fn write(self: &Arc<Self>, trace: &Trace) -> String {
+        let (now, wall) = (self.rt.now(), self.rt.wall());
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let name = name(wall, self.store.boot(), number);
+        let path = match self.store.dir().os_path() {
+            Some(directory) => directory.join(DIRECTORY).join(&name).display().to_string(),
+            None => format!("{DIRECTORY}/{name}"),
+        };
+        let text = trace.text(now, wall);
+        let starts = {
+            let mut queue = self.queue.lock();
+            // Of more than are kept, the oldest need not be written.
+            if queue.traces.len() == TRACES_MAX {
+                queue.traces.pop_front();
+            }
+            queue.traces.push_back((name, text));
+            !std::mem::replace(&mut queue.busy, true)
+        };
+        if starts {
+            self.rt.spawn(self.clone().run());
+        }
+        path
+    }
+
+    async fn run(self: Arc<Self>) {
+        loop {
+            let next = {
+                let mut queue = self.queue.lock();
+                let next = queue.traces.pop_front();
+                queue.busy = next.is_some();
+                next
+            };
+            let Some((name, text)) = next else { return };
+            if let Err(error) = self.store.keep_note(DIRECTORY, &name, Bytes::from(text), TRACES_MAX).await {
+                tracing::warn!(%error, name, "the trace of an eviction is not written");
+            }
+        }
+    }
+}
+
+/// Names sort by age: a digit more is 2286.
+fn name(wall: Wall, boot: u64, number: u64) -> String {
+    format!("{:010}-{boot:08}-{number:06}.txt", wall.secs)
+}
+
+impl Trace {
+    fn text(&self, now: Time, wall: Wall) -> String {
+        let mut text = String::new();
+        let ago = |time: Time| in_seconds(now - time);
+        // Writing into a string cannot fail.
+        let _ = writeln!(text, "eviction from: {}", self.target);
+        let _ = writeln!(text, "time: {}.{:03}", wall.secs, wall.nanos / 1_000_000);
+        let _ = writeln!(text, "client: {}", self.client);
+        let _ = writeln!(text, "why: {}", self.why);
+        match &self.session {
+            None => text.push_str("session: none since the target's start\n"),
+            Some(session) => {
+                let _ = writeln!(text, "nid: {}", session.nid);
+                let _ = writeln!(text, "key: {}", if session.server { "servers'" } else { "clients'" });
+                let _ = writeln!(text, "session: {:#x}, for {} s", session.handle, ago(session.began));
+                let last = session.recent.last().map_or(session.began, |past| past.time);
+                let _ = writeln!(text, "silent: {} s", ago(last));
+                let _ = writeln!(text, "requests: {}", session.requests);
+                let held: Vec<String> = session.held.iter().map(|held| holding(&held.what)).collect();
+                list(&mut text, "held", &held);
+            }
+        }
+        list(&mut text, "waiting", &self.waits);
+        if let Some(session) = &self.session {
+            let last = session.recent.iter().map(|past| {
+                let name = Request::name_of(past.opcode).unwrap_or("?");
+                format!("{} s before: {name}, xid {}", ago(past.time), past.xid.0)
+            });
+            list(&mut text, "last requests", &last.collect::<Vec<_>>());
+        }
+        text
+    }
+}
+
+fn list(text: &mut String, title: &str, lines: &[String]) {
+    let _ = writeln!(text, "{title}: {}", lines.len());
+    for line in lines.iter().take(LINES_MAX) {
+        let _ = writeln!(text, "  {line}");
+    }
+    if let Some(more @ 1..) = lines.len().checked_sub(LINES_MAX) {
+        let _ = writeln!(text, "  and {more} more");
+    }
+}
+
+fn holding(what: &Holding) -> String {
+    match what {
+        Holding::Bits { fid, bits } => format!("inode bits {bits:#x} of {fid}"),
+        Holding::Range { object, start, end, write } => {
+            let end = if *end == u64::MAX { "EOF".to_owned() } else { end.to_string() };
+            let mode = if *write { "write" } else { "read" };
+            format!("bytes {start}..{end} of {}.{}, to {mode}", object.layout, object.stripe)
+        }
+    }
+}
+
+fn in_seconds(duration: Duration) -> String {
+    format!("{}.{}", duration.as_secs(), duration.subsec_millis() / 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::{Fid, ObjectId, Xid};
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_trace_says_what_happened() {
+        let fid = Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 };
+        let object = ObjectId { layout: fid, stripe: 2 };
+        let what = Holding::Range { object, start: 0, end: u64::MAX, write: true };
+        let session = PastSession {
+            handle: 0x77,
+            nid: "10.1.1.2@tcp".into(),
+            server: false,
+            began: Time(10 * SECOND),
+            requests: 3,
+            recent: vec![Past { time: Time(40 * SECOND), xid: Xid(3), opcode: 60 }],
+            held: vec![
+                Held { session: 0x77, what },
+                Held { session: 0x77, what: Holding::Bits { fid, bits: 3 } },
+            ],
+        };
+        let mut trace = Trace {
+            target: "w-OST0000".into(),
+            client: ClientId(5),
+            why: "it has had no connection for 20s".into(),
+            session: Some(session),
+            waits: vec!["session 0x78 waits".into()],
+        };
+        let wall = Wall { secs: 1_620_919_072, nanos: 5_000_000 };
+        let expected = "\
+eviction from: w-OST0000
+time: 1620919072.005
+client: 00000000-0000-0000-0000-000000000005
+why: it has had no connection for 20s
+nid: 10.1.1.2@tcp
+key: clients'
+session: 0x77, for 50.0 s
+silent: 20.0 s
+requests: 3
+held: 2
+  bytes 0..EOF of [0x200000400:0x1:0x0].2, to write
+  inode bits 0x3 of [0x200000400:0x1:0x0]
+waiting: 1
+  session 0x78 waits
+last requests: 1
+  20.0 s before: Write, xid 3
+";
+        assert_eq!(trace.text(Time(60 * SECOND), wall), expected);
+        trace.session = None;
+        trace.waits = (0..LINES_MAX + 2).map(|n| n.to_string()).collect();
+        let text = trace.text(Time(60 * SECOND), wall);
+        assert!(text.contains("session: none since") && text.ends_with("  199\n  and 2 more\n"), "{text}");
+    }
+
+    #[test]
+    fn names_sort_by_age() {
+        let at = |secs, boot, number| name(Wall { secs, nanos: 0 }, boot, number);
+        let names = [at(999_999_999, 9, 9), at(1_620_919_072, 1, 9), at(1_620_919_072, 2, 0)];
+        assert!(names.is_sorted());
+        assert_eq!(at(1_620_919_072, 2, 10), "1620919072-00000002-000010.txt");
+    }
+}
