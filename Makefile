@@ -17,8 +17,8 @@ FUZZ_SECONDS ?= 60
 FUZZ_SEED ?= 1
 
 .PHONY: up down build test nightly bench install \
-  lint fmt clippy tidy test-unit test-wasm test-sim test-mount test-netns test-coherence test-suites test-storm \
-  test-unmounts test-fuzz test-deny test-doc
+  lint fmt clippy tidy test-unit test-wasm test-sim test-mount test-netns test-operators test-coherence test-suites \
+  test-storm test-unmounts test-fuzz test-deny test-doc
 
 up:
 	@tools/deps.sh up
@@ -79,6 +79,9 @@ test-mount: build
 
 test-netns: build
 	tools/test-netns.sh
+
+test-operators: build
+	tools/test-operators.sh
 
 test-coherence: build
 	tools/test-coherence.sh

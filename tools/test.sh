@@ -95,6 +95,7 @@ fi
 if [ -x tools/test-sim.sh ]; then rule test-sim; else skip test-sim "there is no tools/test-sim.sh"; fi
 mounting test-mount
 mounting test-netns
+mounting test-operators
 mounting test-coherence
 mounting test-suites
 mounting test-storm

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::wire::messages::{Config, Space, Statfs};
+use proto::wire::messages::{Config, GetState, Operation, Space, Statfs, TargetState};
 use proto::{TargetId, TargetKind};
+use rpc::{AskError, Role};
 
 use crate::util::join_all;
 use crate::{Client, Result, Shared};
@@ -38,6 +39,27 @@ impl Client {
             Some(answered) => Ok(Some(answered?.reply)),
             None => Ok(None),
         }
+    }
+
+    /// How a target is, even one that recovers; `None` if it does not answer within `wait`.
+    pub async fn target_state(&self, target: TargetId, wait: Duration) -> Option<TargetState> {
+        self.order(target, GetState {}, wait).await.ok()
+    }
+
+    /// Asks a target something outside any session, with all rights that this process has: those of the servers if it
+    /// serves targets itself.
+    pub async fn order<O: Operation>(
+        &self,
+        target: TargetId,
+        order: O,
+        wait: Duration,
+    ) -> std::result::Result<O::Reply, AskError> {
+        let hub = self.shared.targets.hub();
+        let role = if hub.has_key(Role::Server) { Role::Server } else { Role::Client };
+        let config = self.shared.targets.config();
+        let entry = config.targets.iter().find(|entry| entry.target == target);
+        let nids = entry.map_or(&[][..], |entry| &entry.nids);
+        hub.ask(target, role, nids, order, wait).await
     }
 
     /// Everything this client wrote, data and names, is durable when it returns.

@@ -133,6 +133,11 @@ impl Targets {
         }
     }
 
+    /// Where targets are reached.
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
     /// Says whom targets call back; once, before the first of them is made.
     pub(crate) fn set_called_back(&self, called_back: Arc<dyn Callbacks>) {
         assert!(self.called_back.set(called_back).is_ok(), "a client is mounted once");

@@ -10,6 +10,7 @@
 //! | `weft.paths.FID` | any | [`Paths`] | | |
 //! | `weft.config` | any | [`Configuration`] | | |
 //! | `weft.space` | any | [`Spaces`], one for each target; those that do not answer have none | | |
+//! | `weft.states` | any | [`crate::states::States`]: recovery and health of each target | | |
 //! | `weft.status` | any | [`Status`] | | |
 //! | `weft.counters` | any | an object of counters since the mount: requests by operation, locks | | |
 //! | `weft.sync` | any | | everything that this mount wrote is durable | |

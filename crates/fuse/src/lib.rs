@@ -23,4 +23,5 @@ pub mod kernel;
 mod notify;
 mod opens;
 pub mod ops;
+pub mod states;
 mod virtuals;

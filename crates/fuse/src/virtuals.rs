@@ -6,13 +6,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use client::{Caller, Client};
-use proto::{Fid, FileKind, TargetKind};
+use proto::{Fid, FileKind, TargetId, TargetKind};
 
 use crate::control::{
     self, CREATE_MODE, Configuration, DirLayout, FileLayout, Hint, LayoutAnswer, Paths, Spaces, Status,
     TargetSpace,
 };
 use crate::errno::{Errno, Result};
+use crate::states::{self, States, TargetState};
 
 /// How long a target may take to tell its space before it counts as inactive.
 const SPACE_WAIT: Duration = Duration::from_secs(3);
@@ -30,6 +31,7 @@ pub async fn get(client: &Client, status: &Status, fid: Fid, name: &[u8]) -> Res
         control::FID => Ok(fid.to_string().into_bytes()),
         control::CONFIG => Ok(control::encode(&Configuration::from(&*client.config()))),
         control::SPACE => Ok(control::encode(&spaces(client).await)),
+        states::STATES => Ok(control::encode(&target_states(client).await)),
         control::STATUS => Ok(control::encode(status)),
         control::COUNTERS => Ok(control::encode(&client.counters())),
         _ => match name.strip_prefix(control::PATHS) {
@@ -59,11 +61,28 @@ async fn paths(client: &Client, text: &str) -> Result<Vec<u8>> {
     Ok(control::encode(&Paths { paths }))
 }
 
-async fn spaces(client: &Client) -> Spaces {
+/// Every target but the MGS, in order.
+fn targets(client: &Client) -> Vec<TargetId> {
     let config = client.config();
-    let mut ids: Vec<_> =
-        config.targets.iter().map(|entry| entry.target).filter(|id| id.kind != TargetKind::Mgs).collect();
+    let ids = config.targets.iter().map(|entry| entry.target);
+    let mut ids: Vec<_> = ids.filter(|id| id.kind != TargetKind::Mgs).collect();
     ids.sort_unstable();
+    ids
+}
+
+async fn target_states(client: &Client) -> States {
+    let ids = targets(client);
+    let answers = all(ids.iter().map(|id| client.target_state(*id, SPACE_WAIT)).collect()).await;
+    let targets = ids.iter().zip(answers).map(|(id, answer)| TargetState {
+        kind: id.kind.into(),
+        index: id.index,
+        state: answer.as_ref().map(Into::into),
+    });
+    States { fsname: client.config().fsname.clone(), targets: targets.collect() }
+}
+
+async fn spaces(client: &Client) -> Spaces {
+    let ids = targets(client);
     let asked = ids.iter().map(|id| client.target_space(*id, SPACE_WAIT)).collect();
     let answers = all(asked).await;
     let targets = ids.iter().zip(answers).map(|(id, answer)| TargetSpace {
@@ -71,7 +90,7 @@ async fn spaces(client: &Client) -> Spaces {
         index: id.index,
         space: answer.ok().flatten().as_ref().map(Into::into),
     });
-    Spaces { fsname: config.fsname.clone(), targets: targets.collect() }
+    Spaces { fsname: client.config().fsname.clone(), targets: targets.collect() }
 }
 
 /// Waits for all of `futures` at once.

@@ -49,6 +49,11 @@ pub fn resolve(named: Option<&Path>, fsname: &FsName, role: Role) -> Result<Path
     }
 }
 
+/// The same file, for processes elsewhere.
+pub fn absolute(file: PathBuf) -> Result<PathBuf, Failure> {
+    std::path::absolute(&file).map_err(|error| Failure::new(format!("{}: {error}", file.display())))
+}
+
 /// Reads a key.
 pub fn read(file: &Path) -> Result<Key, Failure> {
     let name = file.display();

@@ -12,6 +12,7 @@ mod lctl;
 mod lfs;
 mod mountpoint;
 mod nids;
+mod servers;
 mod serving;
 mod size;
 mod table;

@@ -10,6 +10,7 @@ use store::{Label, Store, StoreError};
 use crate::cmd::format::text;
 use crate::daemon::Place;
 use crate::failure::{Failure, Outcome};
+use crate::servers::{self, Server};
 use crate::{keys, serving};
 
 /// Serve targets; runs until it is stopped.
@@ -52,6 +53,14 @@ pub fn run(arguments: Arguments) -> Outcome {
             labels.iter().map(|(_, label)| format!("{fsname}-{}", label.target)).collect();
         let at: Vec<String> = nids.iter().map(ToString::to_string).collect();
         tracing::info!(targets = names.join(" "), nids = at.join(" "), server, "starting");
+        // Before the targets start: an operator may ask while they wait for their MGS or for clients.
+        let _announced = servers::announce(&Server {
+            fsname: fsname.to_string(),
+            pid: std::process::id(),
+            nids: at.clone(),
+            key: keys::resolve(arguments.key.as_deref(), &fsname, Role::Server).and_then(keys::absolute)?,
+            targets: labels.iter().map(|(_, label)| label.target.into()).collect(),
+        });
         let running = start_unless_told(&hub, configs.collect(), &signals).await?;
         if let Some(running) = running {
             Place::Foreground.ready(&format!("serving {} at {}", names.join(" "), at.join(" ")));

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use fuse::control::{self, Configuration, Kind, SpaceValues, Spaces, Status};
+use fuse::states::{Recovery, STATES, Stage, State as TargetState, States};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
@@ -43,6 +44,9 @@ struct TargetReport {
     active: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     space: Option<SpaceValues>,
+    /// What the target says of itself, which it does while it recovers, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<TargetState>,
 }
 
 /// Runs the command.
@@ -90,17 +94,19 @@ fn report(path: &Path) -> Result<Report, Failure> {
     let ask = |error: std::io::Error| Failure::new(format!("{} does not answer: {error}", path.display()));
     let config: Configuration = crate::control::get(path, control::CONFIG).map_err(ask)?;
     let spaces: Spaces = crate::control::get(path, control::SPACE).map_err(ask)?;
-    let targets = target_reports(&config, &spaces);
+    let states: States = crate::control::get(path, STATES).map_err(ask)?;
+    let targets = target_reports(&config, &spaces, &states);
     let (healthy, verdict) = judge(&targets);
     Ok(Report { mountpoint: path.to_owned(), verdict, healthy, status: Some(*status), targets })
 }
 
-fn target_reports(config: &Configuration, spaces: &Spaces) -> Vec<TargetReport> {
+fn target_reports(config: &Configuration, spaces: &Spaces, states: &States) -> Vec<TargetReport> {
     let mut targets: Vec<_> = config.targets.iter().filter(|target| target.kind != Kind::Mgs).collect();
     targets.sort_by_key(|target| target.id());
     let reports = targets.into_iter().map(|target| {
         let space =
             spaces.targets.iter().find(|space| space.id() == target.id()).and_then(|space| space.space);
+        let state = states.targets.iter().find(|state| state.id() == target.id());
         TargetReport {
             name: format!("{}-{}", config.fsname, target.id()),
             kind: target.kind,
@@ -108,6 +114,7 @@ fn target_reports(config: &Configuration, spaces: &Spaces) -> Vec<TargetReport> 
             nids: target.nids.clone(),
             active: space.is_some(),
             space,
+            state: state.and_then(|state| state.state.clone()),
         }
     });
     reports.collect()
@@ -116,8 +123,22 @@ fn target_reports(config: &Configuration, spaces: &Spaces) -> Vec<TargetReport> 
 /// One line for a person, and whether a script need not care.
 fn judge(targets: &[TargetReport]) -> (bool, String) {
     let count = |kind: Kind| targets.iter().filter(|target| target.kind == kind).count();
-    let silent: Vec<&str> =
-        targets.iter().filter(|target| !target.active).map(|target| target.name.as_str()).collect();
+    let ill: Vec<String> = targets.iter().filter_map(TargetReport::problem).collect();
+    if !ill.is_empty() {
+        return (false, format!("FAILED: {}", ill.join("; ")));
+    }
+    let recovering: Vec<String> = targets
+        .iter()
+        .filter_map(|target| Some(format!("{} ({})", target.name, progress(target.recovering()?))))
+        .collect();
+    let silent: Vec<&str> = targets
+        .iter()
+        .filter(|target| !target.active && target.recovering().is_none())
+        .map(|target| target.name.as_str())
+        .collect();
+    if !recovering.is_empty() && silent.is_empty() {
+        return (false, format!("RECOVERING: {}; files there wait", recovering.join(", ")));
+    }
     if !silent.is_empty() {
         return (false, format!("DEGRADED: no answer from {}; files there wait", silent.join(", ")));
     }
@@ -128,6 +149,29 @@ fn judge(targets: &[TargetReport]) -> (bool, String) {
     let mdts = if mdts == 1 { "1 MDT".into() } else { format!("{mdts} MDTs") };
     let osts = if osts == 1 { "1 OST".into() } else { format!("{osts} OSTs") };
     (true, format!("HEALTHY: {mdts} and {osts} answer"))
+}
+
+impl TargetReport {
+    /// The recovery that the target is in.
+    fn recovering(&self) -> Option<&Recovery> {
+        let recovery = self.state.as_ref().map(|state| &state.recovery);
+        recovery.filter(|recovery| matches!(recovery.stage, Stage::Waiting | Stage::Recovering))
+    }
+
+    /// What is wrong with it, as it says itself.
+    fn problem(&self) -> Option<String> {
+        let problems = &self.state.as_ref()?.problems;
+        (!problems.is_empty()).then(|| format!("{}: {}", self.name, problems.join(", ")))
+    }
+}
+
+/// How far a recovery is.
+fn progress(recovery: &Recovery) -> String {
+    let Recovery { connected, expected, completed, evicted, replayed, remaining_s, .. } = recovery;
+    let given_up = if *evicted == 0 { String::new() } else { format!(", {evicted} given up") };
+    format!(
+        "{connected} of {expected} clients are back, {completed} done{given_up}, {replayed} changes replayed, at most {remaining_s} s more without a step"
+    )
 }
 
 fn render(report: &Report) -> String {
@@ -161,16 +205,13 @@ fn row(target: &TargetReport) -> Vec<String> {
         ),
         None => ("-".into(), "-".into(), "-".into()),
     };
-    let state = if target.active { "active" } else { "SILENT" };
-    vec![
-        target.name.clone(),
-        state.into(),
-        used,
-        available,
-        files,
-        target.server.clone(),
-        target.nids.join(","),
-    ]
+    let state = match target.recovering() {
+        _ if target.problem().is_some() => "FAILED".to_owned(),
+        Some(recovery) => format!("RECOVERING {}/{}", recovery.completed, recovery.expected),
+        None if target.active => "active".to_owned(),
+        None => "SILENT".to_owned(),
+    };
+    vec![target.name.clone(), state, used, available, files, target.server.clone(), target.nids.join(",")]
 }
 
 #[cfg(test)]
@@ -186,7 +227,36 @@ mod tests {
             nids: vec!["0@lo".into()],
             active,
             space,
+            state: None,
         }
+    }
+
+    #[test]
+    fn a_recovery_and_a_failure_are_told() {
+        let recovery = Recovery {
+            stage: Stage::Recovering,
+            connected: 2,
+            expected: 3,
+            completed: 1,
+            replayed: 7,
+            remaining_s: 20,
+            ..Recovery::default()
+        };
+        let mut state = TargetState { recovery, sessions: 2, problems: Vec::new() };
+        let waits = TargetReport { state: Some(state.clone()), ..target("w-OST0000", Kind::Ost, false) };
+        let mut targets = vec![target("w-MDT0000", Kind::Mdt, true), waits];
+        assert_eq!(
+            judge(&targets),
+            (
+                false,
+                "RECOVERING: w-OST0000 (2 of 3 clients are back, 1 done, 7 changes replayed, at most 20 s more without a step); files there wait"
+                    .into()
+            )
+        );
+        assert_eq!(row(&targets[1])[1], "RECOVERING 1/3");
+        state.problems = vec!["its disk is gone".into()];
+        targets[1].state = Some(state);
+        assert_eq!(judge(&targets), (false, "FAILED: w-OST0000: its disk is gone".into()));
     }
 
     #[test]

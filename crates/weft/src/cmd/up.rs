@@ -23,6 +23,7 @@ use crate::cmd::serve::no_label;
 use crate::daemon::{self, Place};
 use crate::failure::{Failure, Outcome};
 use crate::mountpoint::{self, State};
+use crate::servers::{self, Announced, Server};
 use crate::{keys, serving};
 
 /// Start a file system on this machine and mount it; everything that is missing is made.
@@ -354,12 +355,27 @@ fn serve(plan: &Plan) -> Outcome {
         if let Some(listen) = &plan.listen {
             nids = serving::listen(&hub, listen).await?;
         }
+        let _announced = announce(plan, &nids, server_key);
         nids.push(Nid::lo());
         let running = start_targets(&rt, &hub, plan, &nids).await?;
         let outcome = serve_mount(&rt, &hub, plan, &nids, &signals).await;
         serving::stop(running).await;
         hub.close().await;
         outcome
+    })
+}
+
+/// Lets `lctl` find the targets, if others can have sessions with them: the mount answers for the rest.
+fn announce(plan: &Plan, nids: &[Nid], key: PathBuf) -> Option<Announced> {
+    if nids.is_empty() {
+        return None;
+    }
+    servers::announce(&Server {
+        fsname: plan.fsname.to_string(),
+        pid: std::process::id(),
+        nids: nids.iter().map(ToString::to_string).collect(),
+        key,
+        targets: targets(plan).map(Into::into).collect(),
     })
 }
 

@@ -1,0 +1,132 @@
+//! How targets are, as the control attribute `weft.states` and the tools say it.
+
+use proto::TargetId;
+use proto::wire::messages as msg;
+use serde::{Deserialize, Serialize};
+
+use crate::control::Kind;
+
+/// The attribute: [`States`] on any file of a mount.
+pub const STATES: &str = "weft.states";
+
+/// How every target is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct States {
+    /// Name of the file system.
+    pub fsname: String,
+    /// MDTs first, then OSTs, by index.
+    pub targets: Vec<TargetState>,
+}
+
+/// How one target is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetState {
+    /// Kind.
+    pub kind: Kind,
+    /// Index among its kind.
+    pub index: u32,
+    /// `None`: it does not answer.
+    pub state: Option<State>,
+}
+
+/// What a target says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// The recovery after its start.
+    pub recovery: Recovery,
+    /// Sessions.
+    pub sessions: u32,
+    /// What is wrong with it; empty if all is well.
+    pub problems: Vec<String>,
+}
+
+/// Stage of a recovery.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// Nobody had a session when the target started.
+    #[default]
+    Inactive,
+    /// Nobody has come back.
+    Waiting,
+    /// Clients replay.
+    Recovering,
+    /// It is over.
+    Complete,
+    /// Something that a newer server knows.
+    Unknown,
+}
+
+/// How far a recovery is, or was when it ended. Fields as in [`msg::RecoveryReport`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovery {
+    /// Stage.
+    pub stage: Stage,
+    /// When it began, in seconds since 1970.
+    pub began_s: u64,
+    /// Seconds that it took, or has taken.
+    pub duration_s: u32,
+    /// Seconds after which those who do nothing are given up.
+    pub remaining_s: u32,
+    /// Clients that had a session before.
+    pub expected: u32,
+    /// Clients that came back.
+    pub connected: u32,
+    /// Clients that replay changes.
+    pub replaying: u32,
+    /// Clients that are back and not done.
+    pub unfinished: u32,
+    /// Clients that are done.
+    pub completed: u32,
+    /// Clients that were given up.
+    pub evicted: u32,
+    /// Changes that were replayed.
+    pub replayed: u64,
+    /// Replays that wait for their turn.
+    pub queued: u32,
+    /// The change that is expected next.
+    pub next_transno: u64,
+}
+
+impl TargetState {
+    /// Kind and index.
+    pub fn id(&self) -> TargetId {
+        TargetId { kind: self.kind.into(), index: self.index }
+    }
+}
+
+impl From<&msg::TargetState> for State {
+    fn from(state: &msg::TargetState) -> State {
+        State {
+            recovery: Recovery::from(&state.recovery),
+            sessions: state.sessions,
+            problems: state.problems.clone(),
+        }
+    }
+}
+
+impl From<&msg::RecoveryReport> for Recovery {
+    fn from(report: &msg::RecoveryReport) -> Recovery {
+        Recovery {
+            stage: match report.state {
+                msg::RECOVERY_INACTIVE => Stage::Inactive,
+                msg::RECOVERY_WAITING => Stage::Waiting,
+                msg::RECOVERY_RUNNING => Stage::Recovering,
+                msg::RECOVERY_COMPLETE => Stage::Complete,
+                _ => Stage::Unknown,
+            },
+            began_s: report.began_s,
+            duration_s: report.duration_s,
+            remaining_s: report.remaining_s,
+            expected: report.expected,
+            connected: report.connected,
+            replaying: report.replaying,
+            unfinished: report.unfinished,
+            completed: report.completed,
+            evicted: report.evicted,
+            replayed: report.replayed,
+            queued: report.queued,
+            next_transno: report.next_transno.0,
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! `lctl`: what an administrator asks of a node. Most of Lustre's sub-commands are not available yet and say so.
+
+mod orders;
+mod params;
+mod reach;
+mod recovery;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use fuse::control::{self, Configuration, Kind, Status};
+
+use crate::failure::{Failure, Outcome, exit};
+use crate::mountpoint;
+use params::Shown;
+use reach::{Device, Reach};
+
+/// Look at the file systems of this machine, and give orders to its servers.
+#[derive(Parser)]
+#[command(name = "lctl", version, about)]
+struct Arguments {
+    /// The device that a command is for: its name, or its number in "lctl dl"
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+    /// The servers' key: reach the servers of every file system that is mounted here, too
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List devices: number, state, type, name, uuid, references
+    #[command(visible_alias = "device_list")]
+    Dl,
+    /// Print parameters
+    #[command(name = "get_param")]
+    GetParam {
+        /// Print the value only
+        #[arg(short = 'n')]
+        value_only: bool,
+        /// Print the name only
+        #[arg(short = 'N', conflicts_with = "value_only")]
+        name_only: bool,
+        /// Names; * stands for anything
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    /// List names of parameters
+    #[command(name = "list_param")]
+    ListParam {
+        /// List what is below as well
+        #[arg(short = 'R')]
+        recursive: bool,
+        /// Put = behind those that can be set
+        #[arg(short = 'F')]
+        classify: bool,
+        /// Names; * stands for anything
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    /// Set parameters
+    #[command(name = "set_param")]
+    SetParam {
+        /// Do not print the names
+        #[arg(short = 'n')]
+        value_only: bool,
+        /// Names, * standing for anything, and values
+        #[arg(required = true, value_name = "NAME=VALUE")]
+        settings: Vec<String>,
+    },
+    /// End the recovery of a target: clients that have not come back are evicted
+    #[command(name = "abort_recovery")]
+    AbortRecovery {
+        /// The target [default: the one that --device names]
+        #[arg(value_name = "DEVICE")]
+        device: Option<String>,
+    },
+    #[command(external_subcommand)]
+    Other(Vec<OsString>),
+}
+
+/// The program called as `lctl`.
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    exit("lctl", run(Arguments::parse_from(arguments)))
+}
+
+fn run(arguments: Arguments) -> Outcome {
+    let reach = || Reach::new(arguments.key.as_deref());
+    match arguments.command {
+        Command::Dl => list_devices(&reach()?),
+        Command::GetParam { value_only, name_only, names } => {
+            let shown = match (value_only, name_only) {
+                (true, _) => Shown::Value,
+                (_, true) => Shown::Name,
+                _ => Shown::Both,
+            };
+            params::get(&mut reach()?, &names, shown)
+        }
+        Command::ListParam { classify, names, .. } => {
+            params::get(&mut reach()?, &names, if classify { Shown::Classified } else { Shown::Name })
+        }
+        Command::SetParam { value_only, settings } => params::set(&mut reach()?, &settings, value_only),
+        Command::AbortRecovery { device } => {
+            let named = device.or(arguments.device);
+            let named = named
+                .ok_or_else(|| Failure::usage("name the target: lctl --device w-MDT0000 abort_recovery"))?;
+            let mut reach = reach()?;
+            let device = find_device(&reach, &named)?;
+            orders::abort_recovery(&mut reach, &device).map(|()| 0)
+        }
+        Command::Other(words) => {
+            let word = words.first().map_or_else(String::new, |word| word.to_string_lossy().into_owned());
+            Err(Failure::usage(format!("{word}: not available yet; \"lctl help\" lists what is")))
+        }
+    }
+}
+
+fn list_devices(reach: &Reach) -> Outcome {
+    for (number, line) in device_lines(reach)?.iter().enumerate() {
+        println!("{number:3} {line}");
+    }
+    Ok(0)
+}
+
+/// What there is here: what servers without a mount serve, then, for each mount, what its process serves and what its
+/// client uses.
+fn device_lines(reach: &Reach) -> Result<Vec<String>, Failure> {
+    let mut mounted = Vec::new();
+    let mut served = Vec::new();
+    for entry in mountpoint::usable()? {
+        let path = &entry.path;
+        let (Ok(status), Ok(config)) = (mountpoint::status(path), configuration(path)) else { continue };
+        mounted.extend(devices(&status, &config));
+        served.extend(status.serves.iter().map(|name| (config.fsname.clone(), name.clone())));
+    }
+    let alone = reach.devices.iter().filter(|device| {
+        let named = (device.fsname.clone(), device.name.clone());
+        !served.contains(&named)
+    });
+    let mut lines: Vec<String> = alone.map(|device| line(device.kind(), &device.name)).collect();
+    lines.extend(mounted);
+    Ok(lines)
+}
+
+fn line(kind: &str, name: &str) -> String {
+    format!("UP {kind} {name} {name}_UUID 1")
+}
+
+/// The target that is meant: by its name, with or without Lustre's `%` or `$` before it, or by its number.
+fn find_device(reach: &Reach, named: &str) -> Result<Device, Failure> {
+    let plain = named.trim_start_matches(['%', '$']);
+    let by_number = match named.parse::<usize>() {
+        Ok(number) => {
+            device_lines(reach)?.get(number).and_then(|line| line.split(' ').nth(2).map(ToOwned::to_owned))
+        }
+        Err(_) => None,
+    };
+    let name = by_number.as_deref().unwrap_or(plain);
+    let found = reach.devices.iter().find(|device| device.name == name);
+    found.cloned().ok_or_else(|| {
+        Failure::new(format!(
+            "No device found for name {named}: no server of this machine serves it; run this where it is served, or add --key"
+        ))
+    })
+}
+
+fn configuration(path: &Path) -> std::io::Result<Configuration> {
+    crate::control::get(path, control::CONFIG)
+}
+
+/// The devices of one mount: what its process serves, then what its client uses. The format is Lustre's:
+/// state, type, name, uuid, references.
+fn devices(status: &Status, config: &Configuration) -> Vec<String> {
+    let fsname = &config.fsname;
+    let mut lines = Vec::new();
+    for served in &status.serves {
+        let kind = match served.rsplit('-').next() {
+            Some(target) if target.starts_with("OST") => "obdfilter",
+            Some(target) if target.starts_with("MDT") => "mdt",
+            _ => "mgs",
+        };
+        lines.push(line(kind, served));
+    }
+    let mut targets: Vec<_> = config.targets.iter().collect();
+    targets.sort_by_key(|target| target.id());
+    for target in targets {
+        let kind = match target.kind {
+            Kind::Mgs => continue,
+            Kind::Mdt => "mdc",
+            Kind::Ost => "osc",
+        };
+        lines.push(format!("UP {kind} {fsname}-{}-{kind} {fsname}-{}_UUID 1", target.id(), target.id()));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn commands_are_parsed() {
+        for (line, fine) in [
+            ("lctl --device w-MDT0000 abort_recovery", true),
+            ("lctl abort_recovery w-MDT0000", true),
+            ("lctl get_param -n mdt.*.recovery_status obdfilter.*.recovery_status", true),
+            ("lctl list_param -F -R mdt.*", true),
+            ("lctl --key /k set_param mdt.*.evict_client=nid:10.0.0.7@tcp", true),
+            ("lctl set_param", false),
+            ("lctl --devic 1 dl", false),
+        ] {
+            assert_eq!(Arguments::try_parse_from(line.split(' ')).is_ok(), fine, "{line}");
+        }
+    }
+
+    #[test]
+    fn devices_have_lustres_columns() {
+        let status = Status { serves: vec!["MGS".into(), "w-OST0001".into()], ..Status::default() };
+        let target = control::Target {
+            kind: Kind::Ost,
+            index: 1,
+            uuid: "u".into(),
+            nids: Vec::new(),
+            server: "oss0".into(),
+        };
+        let config = Configuration { fsname: "w".into(), version: 1, targets: vec![target] };
+        assert_eq!(
+            devices(&status, &config),
+            [
+                "UP mgs MGS MGS_UUID 1",
+                "UP obdfilter w-OST0001 w-OST0001_UUID 1",
+                "UP osc w-OST0001-osc w-OST0001_UUID 1"
+            ]
+        );
+    }
+}

@@ -1,0 +1,196 @@
+//! The targets that an administrator reaches from here, and the way to each.
+//!
+//! Those that processes of this machine serve, over the network with the servers' key; with `--key` also those of the
+//! file systems that are mounted here. What `weft up` serves without listening is asked through its mount, and takes no
+//! orders.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use fuse::control::{self, Configuration};
+use fuse::states::{STATES, State, States};
+use proto::wire::messages::{GetState, Operation};
+use proto::{Code, FsName, Nid, TargetId, TargetKind};
+use rpc::{AskError, Hub, Keys, Role};
+
+use crate::failure::Failure;
+use crate::{keys, mountpoint, servers, serving};
+
+/// How long a target may take to say how it is.
+const STATE_WAIT: Duration = Duration::from_secs(3);
+
+/// A target that is reached from here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// `w-OST0000`, or `MGS`.
+    pub name: String,
+    /// File system.
+    pub fsname: String,
+    /// Kind and index.
+    pub target: TargetId,
+    way: Way,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Way {
+    Network { nids: Vec<Nid>, key: PathBuf },
+    Mount(PathBuf),
+}
+
+impl Device {
+    /// Lustre's name of what serves it.
+    pub fn kind(&self) -> &'static str {
+        match self.target.kind {
+            TargetKind::Mgs => "mgs",
+            TargetKind::Mdt => "mdt",
+            TargetKind::Ost => "obdfilter",
+        }
+    }
+
+    /// Whether it is asked through a mount, which says nothing of its MGS.
+    pub fn is_mounted(&self) -> bool {
+        matches!(self.way, Way::Mount(_))
+    }
+}
+
+/// What targets are called.
+pub fn name(fsname: &str, target: TargetId) -> String {
+    if target == TargetId::MGS { "MGS".to_owned() } else { format!("{fsname}-{target}") }
+}
+
+/// Everybody who is reached.
+pub struct Reach {
+    /// The targets, by file system, kind and index.
+    pub devices: Vec<Device>,
+    runtime: Option<(rt::os::Node, rt::Rt)>,
+    hubs: BTreeMap<(String, PathBuf), Hub>,
+}
+
+impl Reach {
+    /// Looks around. `key`: the servers' key, to reach all targets of the file systems that are mounted here.
+    pub fn new(key: Option<&Path>) -> Result<Reach, Failure> {
+        let mut devices = Vec::new();
+        for server in servers::all()? {
+            let nids: Vec<Nid> = server.nids.iter().filter_map(|nid| nid.parse().ok()).collect();
+            for served in &server.targets {
+                let way = Way::Network { nids: nids.clone(), key: server.key.clone() };
+                devices.push(device(&server.fsname, served.id(), way));
+            }
+        }
+        for entry in mountpoint::usable()? {
+            let Ok(config) = crate::control::get::<Configuration>(&entry.path, control::CONFIG) else {
+                continue;
+            };
+            let serves = mountpoint::status(&entry.path).map(|status| status.serves).unwrap_or_default();
+            for target in &config.targets {
+                let new = device(&config.fsname, target.id(), Way::Mount(entry.path.clone()));
+                let nids: Vec<Nid> = target.nids.iter().filter_map(|nid| nid.parse().ok()).collect();
+                match key {
+                    _ if serves.contains(&new.name) => devices.push(new),
+                    Some(key) => {
+                        devices.push(Device { way: Way::Network { nids, key: key.to_owned() }, ..new })
+                    }
+                    None => {}
+                }
+            }
+        }
+        // A target that is known twice is reached over the network.
+        devices.sort_by_key(|device| {
+            (device.fsname.clone(), device.target, matches!(device.way, Way::Mount(_)))
+        });
+        devices.dedup_by(|later, first| (&later.fsname, later.target) == (&first.fsname, first.target));
+        Ok(Reach { devices, runtime: None, hubs: BTreeMap::new() })
+    }
+
+    /// Gives a target an order, or asks it something.
+    pub fn ask<O: Operation>(
+        &mut self,
+        device: &Device,
+        order: O,
+        wait: Duration,
+    ) -> Result<Result<O::Reply, AskError>, Failure> {
+        let Way::Network { nids, key } = &device.way else {
+            return Ok(Err(AskError::Refused(Code::NotSupported)));
+        };
+        let hub = self.hub(&device.fsname, key)?;
+        let node = &self.runtime()?.0;
+        Ok(node.block_on(hub.ask(device.target, Role::Server, nids, order, wait)))
+    }
+
+    /// How each of `devices` is, in their order; `None` for one that does not answer.
+    pub fn states(&mut self, devices: &[Device]) -> Result<Vec<Option<State>>, Failure> {
+        let mut asked = Vec::new();
+        for (index, device) in devices.iter().enumerate() {
+            if let Way::Network { nids, key } = &device.way {
+                let hub = self.hub(&device.fsname, key)?;
+                asked.push(async move {
+                    let answer = hub.ask(device.target, Role::Server, nids, GetState {}, STATE_WAIT).await;
+                    (index, answer.ok().as_ref().map(State::from))
+                });
+            }
+        }
+        let mut states = vec![None; devices.len()];
+        if !asked.is_empty() {
+            for (index, state) in self.runtime()?.0.block_on(all(asked)) {
+                if let Some(place) = states.get_mut(index) {
+                    *place = state;
+                }
+            }
+        }
+        let mut mounts = BTreeMap::new();
+        for (device, state) in devices.iter().zip(&mut states) {
+            let Way::Mount(path) = &device.way else { continue };
+            let told = mounts
+                .entry(path.clone())
+                .or_insert_with(|| crate::control::get::<States>(path, STATES).ok().map(|told| told.targets));
+            let target = told.iter().flatten().find(|target| target.id() == device.target);
+            *state = target.and_then(|target| target.state.clone());
+        }
+        Ok(states)
+    }
+
+    fn runtime(&mut self) -> Result<&(rt::os::Node, rt::Rt), Failure> {
+        if self.runtime.is_none() {
+            self.runtime = Some(serving::start_runtime()?);
+        }
+        self.runtime.as_ref().ok_or_else(|| Failure::new("the runtime does not start"))
+    }
+
+    fn hub(&mut self, fsname: &str, key: &Path) -> Result<Hub, Failure> {
+        let place = (fsname.to_owned(), key.to_owned());
+        if let Some(hub) = self.hubs.get(&place) {
+            return Ok(hub.clone());
+        }
+        let name: FsName = fsname.parse().map_err(|error| Failure::new(format!("{error}")))?;
+        let keys = Keys { server: Some(keys::read(key)?), client: None };
+        let hub = Hub::new(self.runtime()?.1.clone(), name, keys);
+        self.hubs.insert(place, hub.clone());
+        Ok(hub)
+    }
+}
+
+fn device(fsname: &str, target: TargetId, way: Way) -> Device {
+    Device { name: name(fsname, target), fsname: fsname.to_owned(), target, way }
+}
+
+/// Waits for all of `futures` at once.
+async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    let mut futures: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
+    std::future::poll_fn(|cx| {
+        for (future, output) in futures.iter_mut().zip(&mut outputs) {
+            if output.is_none()
+                && let Poll::Ready(value) = future.as_mut().poll(cx)
+            {
+                *output = Some(value);
+            }
+        }
+        if outputs.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    outputs.into_iter().flatten().collect()
+}
