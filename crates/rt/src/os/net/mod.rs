@@ -4,6 +4,7 @@
 //! takes it; a task per connection does the rest. Receiving reads the bulk straight into aligned memory, so that
 //! it can go to a disk without a copy.
 
+mod patience;
 mod prefix;
 mod receiver;
 mod sender;
@@ -124,6 +125,7 @@ fn open(handle: &Handle, stream: TcpStream) -> io::Result<Conn> {
         .with_interval(KEEPALIVE_INTERVAL)
         .with_retries(KEEPALIVE_RETRIES);
     SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+    patience::limit(&stream);
     let peer = Addr(stream.peer_addr()?.to_string());
     let link = Arc::new(sender::Link::new(stream));
     handle.spawn(sender::serve(link.clone()));

@@ -50,7 +50,7 @@ impl Receiver {
     pub async fn recv(&mut self) -> io::Result<Frame> {
         loop {
             if self.ends.link().is_closed() {
-                return Err(io::Error::new(io::ErrorKind::NotConnected, "the connection is closed"));
+                return Err(self.ends.link().ending());
             }
             let step = match self.next_frame() {
                 Ok(Some(frame)) => return Ok(frame),

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -60,6 +60,8 @@ pub(super) struct Link {
     task: Notify,
     /// Changed only under the lock of `out`.
     closed: AtomicBool,
+    /// The error of a write that failed.
+    broke: OnceLock<io::ErrorKind>,
 }
 
 #[derive(Default)]
@@ -138,6 +140,7 @@ impl Link {
             places: Semaphore::new(QUEUE_BYTES_MAX),
             task: Notify::new(),
             closed: AtomicBool::new(false),
+            broke: OnceLock::new(),
         }
     }
 
@@ -147,6 +150,14 @@ impl Link {
 
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    /// Why nothing can be received from a closed connection.
+    pub(super) fn ending(&self) -> io::Error {
+        match self.broke.get() {
+            Some(kind) => io::Error::new(*kind, "the connection broke while it was written"),
+            None => io::Error::new(io::ErrorKind::NotConnected, "the connection is closed"),
+        }
     }
 
     /// Ends both directions for this side. The task writes what is queued and tells the peer.
@@ -239,6 +250,8 @@ impl Link {
 
     fn break_off(&self, error: &io::Error) {
         tracing::debug!(%error, "a connection broke while it was written");
+        // Of an error the kernel tells once, and whoever reads wants to know it as well.
+        let _ = self.broke.set(error.kind());
         let mut out = self.out.lock();
         self.closed.store(true, Ordering::Release);
         *out = Out { turn: Turn::Broken, ..Out::default() };
