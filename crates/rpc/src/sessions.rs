@@ -40,7 +40,7 @@ struct Entry {
     /// How the client is called back; `None` while it cannot be.
     way: Option<Way>,
     /// Since when the client has not been there, or has said that it is not.
-    absent_since: Option<Time>,
+    absent: Option<Absence>,
     /// Made with the first callback.
     callee: Option<Arc<Callee>>,
     /// Who waits for the answers to callbacks.
@@ -64,6 +64,14 @@ pub(crate) struct Callee {
     pub(crate) moved: Notify,
     /// The client is there now, or is not there any more.
     pub(crate) presence: Notify,
+}
+
+/// A client that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Absence {
+    pub(crate) since: Time,
+    /// Nobody closed its connection: it went silent.
+    pub(crate) silent: bool,
 }
 
 /// What to do with a request.
@@ -93,7 +101,7 @@ impl Entry {
             connection: None,
             under_way: BTreeSet::new(),
             way: None,
-            absent_since: Some(now),
+            absent: Some(Absence { since: now, silent: false }),
             callee: None,
             waiting: BTreeMap::new(),
         }
@@ -103,10 +111,10 @@ impl Entry {
         self.connection.as_ref().is_some_and(|here| Arc::ptr_eq(here, connection))
     }
 
-    fn lost(&mut self, now: Time) -> Option<Arc<Callee>> {
+    fn lost(&mut self, since: Time, silent: bool) -> Option<Arc<Callee>> {
         self.connection = None;
         self.way = None;
-        self.absent_since = Some(now);
+        self.absent = Some(Absence { since, silent });
         self.callee.clone()
     }
 
@@ -149,7 +157,7 @@ impl Sessions {
                 return;
             }
             entry.way = Some(Way::There(connection.clone(), session_epoch));
-            entry.absent_since = None;
+            entry.absent = None;
             entry.callee.clone()
         };
         if let Some(callee) = callee {
@@ -168,7 +176,7 @@ impl Sessions {
             entry.session_epoch = session_epoch;
             entry.connection = None;
             entry.way = Some(Way::Here(import.clone()));
-            entry.absent_since = None;
+            entry.absent = None;
             entry.callee.clone()
         };
         if let Some(callee) = callee {
@@ -182,7 +190,7 @@ impl Sessions {
             let mut entries = self.entries.lock();
             let Some(entry) = entries.get_mut(&key) else { return };
             match entry.way {
-                Some(Way::Here(_)) => entry.lost(self.rt.now()),
+                Some(Way::Here(_)) => entry.lost(self.rt.now(), false),
                 _ => None,
             }
         };
@@ -248,7 +256,7 @@ impl Sessions {
         let callees: Vec<_> = {
             let mut entries = self.entries.lock();
             let hit = entries.values_mut().filter(|entry| entry.lives_on(connection));
-            hit.filter_map(|entry| entry.lost(self.rt.now())).collect()
+            hit.filter_map(|entry| entry.lost(self.rt.now(), connection.was_silent())).collect()
         };
         for callee in callees {
             callee.moved();
@@ -298,9 +306,9 @@ impl Sessions {
         self.entries.lock().get(&key).map(|entry| entry.way.clone()).ok_or(Ended)
     }
 
-    /// Since when the client has not been there; an error if the session ended.
-    pub(crate) fn absent_since(&self, key: Key) -> Result<Option<Time>, Ended> {
-        self.entries.lock().get(&key).map(|entry| entry.absent_since).ok_or(Ended)
+    /// Since when the client has not been there, and how it went; an error if the session ended.
+    pub(crate) fn absence(&self, key: Key) -> Result<Option<Absence>, Ended> {
+        self.entries.lock().get(&key).map(|entry| entry.absent).ok_or(Ended)
     }
 
     /// What is waited for in the sessions of `target`, a line for each with something: requests that are carried out,
@@ -308,10 +316,10 @@ impl Sessions {
     pub(crate) fn waits(&self, target: TargetId) -> Vec<String> {
         let entries = self.entries.lock();
         let busy = entries.range((target, 0)..=(target, u64::MAX)).filter(|(_, entry)| {
-            !entry.under_way.is_empty() || !entry.waiting.is_empty() || entry.absent_since.is_some()
+            !entry.under_way.is_empty() || !entry.waiting.is_empty() || entry.absent.is_some()
         });
         let line = |((_, session), entry): (&Key, &Entry)| {
-            let absent = entry.absent_since.map(|since| self.rt.now() - since);
+            let absent = entry.absent.map(|absence| self.rt.now() - absence.since);
             let numbers = |xids: &mut dyn Iterator<Item = &Xid>| xids.map(|xid| xid.0).collect::<Vec<_>>();
             format!(
                 "session {session:#x}: requests {:?} are carried out, callbacks {:?} not answered, absent for {absent:?}",
@@ -347,9 +355,9 @@ impl Sessions {
             if !entry.lives_on(connection) || entry.session_epoch != session_epoch {
                 return false;
             }
-            match (there, entry.absent_since) {
-                (true, Some(_)) => entry.absent_since = None,
-                (false, None) => entry.absent_since = Some(self.rt.now()),
+            match (there, entry.absent) {
+                (true, Some(_)) => entry.absent = None,
+                (false, None) => entry.absent = Some(Absence { since: self.rt.now(), silent: false }),
                 _ => return true,
             }
             entry.callee.clone()

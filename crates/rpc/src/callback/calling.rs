@@ -15,7 +15,7 @@ use crate::event::{Either, race};
 use crate::frame;
 use crate::hub::Hub;
 use crate::limits;
-use crate::sessions::{Callee, Key, Way};
+use crate::sessions::{Absence, Callee, Key, Way};
 use crate::tcp::{Calling, Connection};
 
 type Answer = Result<Result<Reply, Code>, CallbackError>;
@@ -33,18 +33,19 @@ pub(crate) async fn call_back(hub: &Hub, key: Key, request: Request, patience: D
 
 /// Waits until the client is given up: it has been away for `patience`, and for a while since the call, so that a server
 /// that was stopped itself does not take all its clients for dead. Not for all of `patience` since the call: who needs
-/// something of several targets asks one after the other, and would wait as often.
+/// something of several targets asks one after the other, and would wait as often. One that went silent has longer.
 async fn gone(hub: &Hub, key: Key, callee: &Callee, patience: Duration) -> CallbackError {
     let (rt, start) = (hub.rt(), hub.rt().now());
     loop {
         let changed = callee.presence.notified();
-        let since = match hub.sessions().absent_since(key) {
+        let (since, patience) = match hub.sessions().absence(key) {
             Err(_) => return CallbackError::Ended,
             Ok(None) => {
                 changed.await;
                 continue;
             }
-            Ok(Some(since)) => since,
+            Ok(Some(Absence { since, silent: false })) => (since, patience),
+            Ok(Some(Absence { since, silent: true })) => (since, patience + limits::SILENT_GRACE),
         };
         let end = (since + patience).max(start + patience.min(limits::RETURN_TIME));
         if rt.now() >= end {

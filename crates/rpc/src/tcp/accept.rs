@@ -1,8 +1,9 @@
 //! The servers' side of connections: accepts them, lets requests in, sends answers back.
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -91,6 +92,7 @@ async fn serve(hub: Hub, mut conn: Conn) {
         peer: Peer { role, from: conn.peer.to_string().into() },
         ended: Ended::new(),
         heard: AtomicU64::new(hub.rt().now().0),
+        silent: AtomicBool::new(false),
         queue: Mutex::new(Queue::default()),
         calling: AtomicUsize::new(0),
         room: Notify::new(),
@@ -114,6 +116,8 @@ pub(crate) struct Connection {
     ended: Ended,
     /// When the other side was heard last.
     heard: AtomicU64,
+    /// It ended because the other side said nothing any more.
+    silent: AtomicBool,
     queue: Mutex<Queue>,
     /// Callbacks to sessions on this connection.
     calling: AtomicUsize,
@@ -185,6 +189,12 @@ fn unpark_from(lane: &mut Lane, parked: &mut VecDeque<(Call, usize)>) -> Option<
     Some((call, bytes))
 }
 
+/// Whether a connection that ended with such an error was not closed by anybody.
+fn is_silence(kind: ErrorKind) -> bool {
+    use ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable, TimedOut};
+    matches!(kind, HostUnreachable | NetworkDown | NetworkUnreachable | TimedOut)
+}
+
 /// A callback over a connection; while there is one, reading does not stop.
 pub(crate) struct Calling(Arc<Connection>);
 
@@ -209,7 +219,13 @@ impl Connection {
 
     /// Ends the connection: the other side says nothing any more. The task that reads clears up.
     pub(crate) fn give_up(&self) {
+        self.silent.store(true, Ordering::Relaxed);
         self.ended.end();
+    }
+
+    /// Whether it ended without a word from the other side's machine: the peer may be there, and not reach us.
+    pub(crate) fn was_silent(&self) -> bool {
+        self.silent.load(Ordering::Relaxed)
     }
 
     /// Sends a frame; comes back without if the connection ends.
@@ -223,7 +239,10 @@ impl Connection {
             let stop = race(self.hub.ended().wait(), self.ended.wait());
             let frame = match race(stop, conn.receiver.recv()).await {
                 Either::First(_) => return "it was given up".into(),
-                Either::Second(Err(error)) => return error.to_string(),
+                Either::Second(Err(error)) => {
+                    self.silent.fetch_or(is_silence(error.kind()), Ordering::Relaxed);
+                    return error.to_string();
+                }
                 Either::Second(Ok(frame)) => frame,
             };
             self.heard.store(self.hub.rt().now().0, Ordering::Relaxed);

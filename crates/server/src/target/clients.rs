@@ -1,8 +1,9 @@
 //! How a target reaches the clients of its sessions, and what becomes of one that cannot be reached.
 //!
 //! A client that holds what another one needs is called back. As long as it is connected it may take its time: slow is
-//! not dead. One that has no connection for [`PATIENCE`] and that somebody waits for is evicted: its session ends as
-//! if it had said goodbye, and when it comes back it learns that whatever it held is gone.
+//! not dead. One that has no connection for [`PATIENCE`] and that somebody waits for is evicted (one that only went silent
+//! has [`rpc::limits::SILENT_GRACE`] more): its session ends as if it had said goodbye, and when it comes back it learns that
+//! whatever it held is gone.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use rt::BoxFuture;
 
 use super::Stop;
 
-/// How long a client that somebody waits for may be without a connection.
+/// How long a client that somebody waits for may be without a connection that was closed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a client says to a callback.
@@ -135,7 +136,7 @@ impl Clients {
             Ok(Err(Code::NotSupported)) => return Called::Unknown,
             Ok(Err(code)) => format!("it refused {name}: {code}"),
             Err(CallbackError::Unreachable) => {
-                format!("somebody waits for what it holds, and it has had no connection for {PATIENCE:?}")
+                format!("somebody waits for what it holds, and it has had no connection for {PATIENCE:?} or more")
             }
             Err(CallbackError::Ended) => {
                 return if self.is_live(session) { Called::Stopped } else { Called::Gone };
