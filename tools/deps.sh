@@ -6,7 +6,7 @@ set -eu
 
 # Commands that have to be there, and the packages that bring them.
 up="cc:gcc ld:binutils fusermount3:fuse3"
-test="bc:bc setfacl:acl fio:fio git:git ip:iproute2 python3:python3 sqlite3:sqlite3 unshare:util-linux"
+test="bc:bc setfacl:acl fio:fio git:git ip:iproute2 mkfs.ext4:e2fsprogs nft:nftables python3:python3 sqlite3:sqlite3 unshare:util-linux"
 
 suites="stress-ng:stress-ng psql:postgresql go:golang-go"
 

@@ -100,6 +100,7 @@ mounting test-coherence
 mounting test-suites
 mounting test-storm
 mounting test-unmounts
+mounting test-faults
 rule test-fuzz
 rule test-deny
 

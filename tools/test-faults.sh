@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Ring three: four servers and two clients in network namespaces; one fault at a time under a load that checks every
+# byte, and a table of what applications saw of each (tests/faults.py).
+# Usage: tools/test-faults.sh [FAULT...]: all that CI takes, with LONG=1 all, or those whose names begin so.
+# ROUNDS=N makes each fault so often; SEED chooses what the load does.
+# MARKDOWN=1 prints the table for docs/recovery.md; FAULT_LOGS=DIR keeps the logs of servers and mounts.
+# Needs root, bin/weft, iproute2, nft (tools/deps.sh test).
+. "$(dirname "$0")/lib.sh"
+
+id=$((RANDOM % 900 + 100))
+: > "$work/pids"
+
+# What is left if the test itself was killed; otherwise nothing.
+leave() {
+  for client in cla clb clc; do umount -l "$work/$client" 2>/dev/null; done
+  while read -r pid; do kill -9 "$pid" 2>/dev/null; done < "$work/pids"
+  umount -l "$work/small" 2>/dev/null
+  for node in sw mgs mds oss1 oss2 cla clb clc; do ip netns del "wf$id$node" 2>/dev/null; done
+  rm -rf "$work" "/etc/weft/wf$id".*.key
+}
+trap leave EXIT
+
+python3 "$top/tests/faults.py" ${LONG:+--long} ${MARKDOWN:+--markdown} --rounds "${ROUNDS:-1}" --seed "${SEED:-$RANDOM}" \
+  "$WEFT" "$work" "$id" "$@"
