@@ -252,7 +252,7 @@ fn a_client_that_is_cut_off_is_evicted_and_told() {
     let start = sim.now();
     sim.run(a.chown(*fid, 5));
     let took = sim.now() - start;
-    assert!((Duration::from_secs(20)..Duration::from_secs(60)).contains(&took), "{took:?}");
+    assert!((Duration::from_secs(170)..Duration::from_secs(210)).contains(&took), "{took:?}");
     sim.heal_all();
     sim.run(b.look(*fid));
     assert_eq!((b.lost.load(Ordering::Relaxed), b.kept()), (1, Some(5)));
@@ -262,7 +262,7 @@ fn a_client_that_is_cut_off_is_evicted_and_told() {
 }
 
 #[test]
-fn a_client_that_is_cut_off_for_a_moment_keeps_its_session() {
+fn a_client_that_is_cut_off_for_two_minutes_keeps_its_session() {
     let world = world();
     let World { sim, clients: [a, b], fid, .. } = &world;
     sim.run(b.look(*fid));
@@ -274,7 +274,7 @@ fn a_client_that_is_cut_off_for_a_moment_keeps_its_session() {
         a.chown(fid, 5).await;
         told.store(true, Ordering::Relaxed);
     });
-    sim.run_for(Duration::from_secs(10));
+    sim.run_for(Duration::from_secs(120));
     assert!(!done.load(Ordering::Relaxed));
     sim.heal_all();
     sim.run_for(Duration::from_secs(60));

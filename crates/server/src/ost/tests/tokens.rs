@@ -117,8 +117,10 @@ fn a_client_that_cannot_be_reached_does_not_hold_others_up() {
         let before = sim.now();
         b.write(0, record(2), at(2)).await;
         let waited = sim.now() - before;
-        assert!(waited >= crate::target::PATIENCE, "{waited:?}");
-        assert!(waited < crate::target::PATIENCE * 3, "{waited:?}");
+        // Nobody closed its connection: it only went silent.
+        let patience = crate::target::PATIENCE + rpc::limits::SILENT_GRACE;
+        assert!(waited >= patience, "{waited:?}");
+        assert!(waited < patience + crate::target::PATIENCE * 2, "{waited:?}");
         sim.handle().heal_all();
         assert_eq!(a.read(0, RECORD as u32).await, record(2), "what it had not sent is lost");
         assert_eq!((a.figures().lost, counts(&server).held), (1, 2));
