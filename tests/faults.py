@@ -341,7 +341,7 @@ FAULTS = [
     Fault("none", none, (), 2),
     *(Fault(f"kill {'+'.join(n)}, restart at once", kill, n) for n in (("mgs",), ("mds",), ("oss1",))),
     *(Fault(f"kill {'+'.join(n)}, restart after 5 s", kill, n, 5, always=n != ("mgs",)) for n in (("mgs",), ("mds",), ("oss1",))),
-    Fault("kill mds+oss1, restart at once", kill, ("mds", "oss1"), known="the OST waits for the MDT"),
+    Fault("kill mds+oss1, restart at once", kill, ("mds", "oss1"), always=False, known="the OST waits for the MDT"),
     Fault("kill oss1+oss2, restart at once", kill, ("oss1", "oss2")),
     Fault("kill mgs+mds, restart after 5 s", kill, ("mgs", "mds"), 5, always=False),
     *(Fault(f"link of {n} down 1 s", link, (n,), 1) for n in ("cla", "oss1", "mds")),
