@@ -458,6 +458,9 @@ def session(arguments, cluster):
             good = good and not wrong
             if not alive:
                 print("    the load hangs; the rest is left out")
+                # Nothing that hangs can be ended before, and no mount unmounted.
+                for node in ("cla", "clb"):
+                    cluster.kill(node)
                 return False
     finally:
         load.stop()
