@@ -136,7 +136,9 @@ impl Clients {
             Ok(Err(Code::NotSupported)) => return Called::Unknown,
             Ok(Err(code)) => format!("it refused {name}: {code}"),
             Err(CallbackError::Unreachable) => {
-                format!("somebody waits for what it holds, and it has had no connection for {PATIENCE:?} or more")
+                format!(
+                    "somebody waits for what it holds, and it has had no connection for {PATIENCE:?} or more"
+                )
             }
             Err(CallbackError::Ended) => {
                 return if self.is_live(session) { Called::Stopped } else { Called::Gone };
