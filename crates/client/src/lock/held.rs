@@ -352,7 +352,8 @@ impl Held {
             return Some(None);
         }
         if !self.ranges.touches(asked.start, asked.end, number) {
-            self.take(asked, number);
+            // The answer says that nothing is kept, reading neither: so the target frees it.
+            self.take(Leaving { keep_read: false, ..asked }, number);
             return None;
         }
         let mut leaving = asked;
@@ -690,12 +691,12 @@ mod tests {
         let ask = held.ask(want(100, 110, true));
         assert_eq!(held.call_back(leaving(0, 10), 7, true, true), None, "nothing of it is wanted here");
         let keep = Leaving { keep_read: true, ..leaving(20, 30) };
-        assert_eq!(held.call_back(keep, 7, true, true), None);
+        assert_eq!(held.call_back(keep, 7, true, true), None, "so the answer is that nothing is kept");
         held.granted(ask, (0, u64::MAX), true, 7);
         assert_eq!(held.look(user), Progress::Pinned);
         assert_eq!(start(&mut held, want(0, 10, false)).1, Progress::Ask);
-        assert_eq!(start(&mut held, want(20, 30, false)).1, Progress::Pinned);
-        assert_eq!(start(&mut held, want(20, 30, true)).1, Progress::Ask);
+        assert_eq!(start(&mut held, want(20, 30, false)).1, Progress::Ask, "the target freed it");
+        assert_eq!(start(&mut held, want(30, 40, true)).1, Progress::Pinned);
         let ask = held.ask(want(0, 10, true));
         held.granted(ask, (0, 10), true, 8);
         assert_eq!(start(&mut held, want(0, 10, true)).1, Progress::Pinned, "it was granted after that");
