@@ -47,6 +47,12 @@ pub fn is_dying(pid: u32) -> bool {
     }
 }
 
+/// Whether the thread `pid` can be seen to be about to die of a signal.
+fn is_seen_dying(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+    pid != 0 && status.is_ok_and(|status| has_fatal_signal(&status))
+}
+
 /// Whether the thread `pid` has a signal to take. Over io_uring, Linux (6.18 and before) does not tell of a signal that
 /// came before the request was handed over: the thread would wait for its lock as if nobody had called it.
 fn is_signalled(pid: u32) -> bool {
@@ -105,6 +111,8 @@ pub struct Waiter {
     ends: Ends,
     pid: u32,
     ended: AtomicBool,
+    /// It waited already when somebody looked after everybody.
+    seen: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
@@ -168,7 +176,13 @@ impl Interrupts {
         ends: Ends,
         future: F,
     ) -> (Waiting<F>, Told) {
-        let waiter = Arc::new(Waiter { ends, pid, ended: AtomicBool::new(false), waker: Mutex::new(None) });
+        let waiter = Arc::new(Waiter {
+            ends,
+            pid,
+            ended: AtomicBool::new(false),
+            seen: AtomicBool::new(false),
+            waker: Mutex::new(None),
+        });
         let mut table = self.table.lock();
         let was_early = table.early.remove(&unique);
         let is_over = table.over;
@@ -180,6 +194,28 @@ impl Interrupts {
         let was_early = was_early || (ends == Ends::AnySignal && is_signalled(pid));
         let told = if was_early { signalled(waiter.clone()) } else { Told::Done };
         (Waiting { unique, future: Some(future), waiter, interrupts: self.clone() }, told)
+    }
+
+    /// Ends the waits of those who waited at the last look already, and whose signal was not told of: over io_uring that
+    /// happens to one that comes before the request is handed over. False once the connection is gone.
+    pub fn look_after_all(&self) -> bool {
+        let table = self.table.lock();
+        if table.over {
+            return false;
+        }
+        let seen = table.waiting.values().filter(|waiter| waiter.seen.swap(true, Ordering::Relaxed));
+        let seen: Vec<_> = seen.cloned().collect();
+        drop(table);
+        for waiter in seen {
+            match waiter.ends {
+                Ends::AnySignal if is_signalled(waiter.pid) => waiter.end(),
+                Ends::AnySignal => {}
+                // Nobody has told of a signal: a process that cannot be seen from here may be well.
+                Ends::Death if is_seen_dying(waiter.pid) => waiter.end(),
+                Ends::Death => {}
+            }
+        }
+        true
     }
 
     /// The connection is gone: whoever can be abandoned is. Whether there was anybody.
@@ -266,6 +302,19 @@ mod tests {
         interrupts.interrupt(1);
         assert!(matches!(poll(&mut first), Poll::Ready(Outcome::Interrupted(_))));
         assert!(poll(&mut second).is_pending(), "another request is not concerned");
+    }
+
+    #[test]
+    fn who_waits_for_long_is_looked_after_and_left_alone_if_well() {
+        let interrupts = Arc::new(Interrupts::default());
+        let (mut well, _) = interrupts.wait(1, std::process::id(), Ends::Death, pending::<()>());
+        let (mut unseen, _) = interrupts.wait(2, 0, Ends::Death, pending::<()>());
+        for _ in 0..3 {
+            assert!(interrupts.look_after_all());
+            assert!(poll(&mut well).is_pending() && poll(&mut unseen).is_pending());
+        }
+        interrupts.end_all();
+        assert!(!interrupts.look_after_all());
     }
 
     #[test]

@@ -10,8 +10,8 @@ mod told;
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ pub use locks::Locking;
 
 /// How often an operation is looked after whose process got a signal and lives on.
 const WATCH_TICK: Duration = Duration::from_millis(250);
+/// How often operations that wait for long are looked after although nobody told of a signal.
+const LOOK_TICK: Duration = Duration::from_secs(1);
 
 /// A mount as an engine sees it.
 pub struct Dispatcher {
@@ -62,11 +64,13 @@ impl Dispatcher {
     pub fn new(rt: Rt, ops: Arc<Ops>, recent: Arc<Recent>, locking: Locking) -> Dispatcher {
         let teller = Arc::new(Teller::new(recent));
         let lock_waits = Arc::new(Semaphore::new(locks::WAITS_MAX));
+        let interrupts = Arc::new(Interrupts::default());
+        rt.spawn(look_after_all(rt.clone(), Arc::downgrade(&interrupts)));
         Dispatcher {
             rt,
             ops,
             teller,
-            interrupts: Arc::default(),
+            interrupts,
             locking,
             lock_waits,
             changes: Arc::default(),
@@ -160,6 +164,13 @@ impl Dispatcher {
                 rt.sleep(WATCH_TICK).await;
             }
         });
+    }
+}
+
+/// Looks after whoever waits, until the connection is gone.
+async fn look_after_all(rt: Rt, interrupts: Weak<Interrupts>) {
+    while interrupts.upgrade().is_some_and(|interrupts| interrupts.look_after_all()) {
+        rt.sleep(LOOK_TICK).await;
     }
 }
 
