@@ -33,7 +33,9 @@ def waits_for_answer(pid):
 
 def start(*command):
     """Starts a command and waits until it waits for the kernel's FUSE."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    # A shell gives what it starts in the background SIGINT ignored: then it would end nothing.
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     wait_until(f"{command} waits", lambda: waits_for_answer(process.pid))
     return process
 

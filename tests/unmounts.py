@@ -24,7 +24,7 @@ PATIENCE = 10
 # asked, after 5 s at least (docs/locks.md).
 EVICTION = 20 + 5 * 5
 # What an operation on the other mount may take besides, on a machine that has other things to do.
-STALL = 6
+STALL = 12
 UNIT = 65536
 MAPPED = 6 * UNIT
 
