@@ -257,7 +257,8 @@ impl Ops {
     }
 
     /// Writes if there is nothing to wait for; `None`: nothing was done.
-    pub fn write_at_once(&self, request: &WriteRequest, data: &[u8]) -> Result<Option<u32>> {
+    /// With `true`, [`Ops::forget_written`] comes before the answer.
+    pub fn write_at_once(&self, request: &WriteRequest, data: &[u8]) -> Result<Option<(u32, bool)>> {
         let plain = !request.cached && request.flags & (libc::O_APPEND | libc::O_DSYNC) == 0;
         let open = self.opens.get(request.handle).filter(|open| {
             let privileged = request.kill_privileges && open.may_be_privileged();
@@ -267,6 +268,11 @@ impl Ops {
             return Ok(None);
         }
         Ok(self.client.write_at_once(request.handle, request.offset, data)?)
+    }
+
+    /// Has the kernel forget its pages of what was just written past them.
+    pub async fn forget_written(&self, request: &WriteRequest, len: u32) {
+        self.client.forget_written(request.fid, request.offset, len).await;
     }
 
     /// Writes.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use proto::limits::FILE_BYTES_MAX;
 use proto::types::{MODE_SETGID, MODE_SETUID};
 use proto::wire::messages::SetAttr;
-use proto::{Code, Layout, Timestamp};
+use proto::{Code, Fid, Layout, Timestamp};
 use smallvec::SmallVec;
 
 use super::cache::{Cache, Piece};
@@ -29,7 +29,8 @@ const MODE_GROUP_EXECUTE: u32 = 0o010;
 
 impl Client {
     /// Writes if there is nothing to wait for; `None`: nothing was done. For callers who have `data` for a moment only.
-    pub fn write_at_once(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<Option<u32>> {
+    /// With `true` the kernel may have pages of before: [`Client::forget_written`] comes before the answer.
+    pub fn write_at_once(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<Option<(u32, bool)>> {
         let open = self.shared.handles.get(handle)?;
         let file = open.writable()?;
         let len = u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
@@ -41,15 +42,18 @@ impl Client {
         let layout = file.layout()?;
         let needs = needs_of(&layout, offset, u64::from(len));
         let Some(_shared) = file.shared_at_once() else { return Ok(None) };
-        if self.shared.kernel_has(&layout, &needs) {
-            return Ok(None);
-        }
         let Some(_pins) = self.shared.pin_at_once(file.fid, &layout, &needs, true) else { return Ok(None) };
         let written = self.shared.store_at_once(file, &layout, (offset, data))?;
         if written {
             open.wrote.store(true, Ordering::Relaxed);
         }
-        Ok(written.then_some(len))
+        // Only now: a page that was filled meanwhile may have the bytes of before.
+        Ok(written.then(|| (len, self.shared.kernel_has(&layout, &needs))))
+    }
+
+    /// Has the kernel forget its pages of what was just written past them.
+    pub async fn forget_written(&self, fid: Fid, offset: u64, len: u32) {
+        self.shared.forget_data(fid, once(offset..offset.saturating_add(u64::from(len)))).await;
     }
 
     /// Takes a copy of `data`; returns when it is in the write-behind cache (or durable, for a `sync` handle). An

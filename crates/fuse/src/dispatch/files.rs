@@ -74,8 +74,16 @@ impl Dispatcher {
         };
         // The buffer belongs to the engine and is used for its next request. Most writes only go into the cache and
         // wait for nothing: those need no copy besides that one.
-        if let Some(result) = self.ops.write_at_once(&request, write.data).transpose() {
-            return reply.send(result.map(Answer::Written));
+        match self.ops.write_at_once(&request, write.data) {
+            Ok(None) => {}
+            Ok(Some((len, false))) => return reply.send(Ok(Answer::Written(len))),
+            Ok(Some((len, true))) => {
+                return self.run(reply, |ops| async move {
+                    ops.forget_written(&request, len).await;
+                    Ok(Answer::Written(len))
+                });
+            }
+            Err(error) => return reply.send(Err(error)),
         }
         let data = owned(write.data);
         self.run(reply, |ops| async move { ops.write(request, &data).await.map(Answer::Written) });
