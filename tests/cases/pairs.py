@@ -193,7 +193,7 @@ def by_two_lookups(one, other):
     if one == "link_from" and other in MOVES:
         return {"ENOENT"}
     if one == "link_to" and other in MOVES:
-        return {"EEXIST"}
+        return {"EEXIST", "ENOENT"} if other == "rename_over" else {"EEXIST"}
     return set()
 
 
