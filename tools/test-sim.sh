@@ -12,7 +12,10 @@ sim=${WEFT_SIM:-${CARGO_TARGET_DIR:-target}/release/weft-sim}
 "$sim" restarts 1 "${SIM_RESTARTS:-60}" "${1:-120}"
 "$sim" coherences 1 "${SIM_COHERENCES:-60}" "${SIM_COHERENCE_SECONDS:-20}"
 "$sim" coherence-restarts 1 "${SIM_COHERENCES:-60}" "${SIM_COHERENCE_SECONDS:-20}"
-# Seeds that have failed once: two clients waited for each other for ever; clients kept a right to read that was freed.
-for seed in 147 2061; do
+# Seeds that have failed once: two clients waited for each other for ever; clients kept a right to read that was freed; pages
+# were filled without a lock, and written back whole.
+for seed in 147 2061 4 71; do
   "$sim" coherence "$seed"
 done
+# An answer to a replay was lost, and asked for again too late.
+"$sim" coherence-restart 150

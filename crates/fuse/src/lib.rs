@@ -24,4 +24,5 @@ mod notify;
 mod opens;
 pub mod ops;
 pub mod states;
+mod threads;
 mod virtuals;

@@ -2,14 +2,14 @@
 //!
 //! The kernel takes its own page and inode locks when it is told, and it calls us while it holds them: so no thread
 //! that serves requests may tell it anything, and nobody may who holds a lock of ours. A few threads do nothing else: one
-//! for names and attributes, which never waits for a page, and some for data, which do: a file that waits for a server
-//! that does not answer holds up only those that share its thread.
+//! for names and attributes, which never waits for a page, and some for data, which do: as long as a page is being filled,
+//! the thread that has it forgotten waits, so there are as many as have to wait at the same time ([`crate::threads`]).
 //!
 //! Names are dropped all at once, by epoch (Linux 6.17 and later; older kernels are never permitted to keep any).
 //! FUSE_NOTIFY_INVAL_ENTRY is not used: it takes the lock of the directory, which a request may hold that waits for the
 //! very answer that this notification is to make possible.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -27,6 +27,7 @@ use zerocopy::IntoBytes;
 
 use crate::kernel::abi::{self, NotifyInvalInodeOut, OutHeader};
 use crate::ops::node_of;
+use crate::threads::Threads;
 
 /// How long after an answer the kernel may still be about to make the inode that it tells of, which it cannot be told
 /// to forget before. It is a matter of the application's thread being scheduled.
@@ -80,8 +81,8 @@ impl Recent {
     }
 }
 
-/// Threads that have data forgotten.
-const DATA_THREADS: u64 = 4;
+/// Threads that have data forgotten, at most: each may wait for a page that is being filled.
+const DATA_THREADS_MAX: usize = 256;
 
 /// Something to forget, and whom to tell that it is forgotten.
 struct Job<T> {
@@ -100,30 +101,22 @@ type Data = Vec<(Fid, Range<u64>)>;
 /// The threads that tell the kernel. Each job has somebody who waits for it, which bounds their number.
 pub struct Notifier {
     names: mpsc::Sender<Job<Names>>,
-    data: Vec<mpsc::Sender<Job<Data>>>,
+    data: Threads<Job<Data>>,
 }
 
 impl Notifier {
     /// Starts the threads. They end with this value.
     pub fn start(device: Arc<OwnedFd>, has_epoch: bool, recent: Arc<Recent>) -> io::Result<Notifier> {
         let (names, name_jobs) = mpsc::channel();
-        let mut data = Vec::new();
-        let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        for number in 0..DATA_THREADS {
-            let (sender, jobs) = mpsc::channel::<Job<Data>>();
-            let kernel = Kernel { device: device.clone(), has_epoch };
-            thread(&format!("weft-data-{number}")).spawn(move || {
-                while let Ok(Job { what, done }) = jobs.recv() {
-                    for (fid, range) in what {
-                        kernel.forget_data(fid, &range);
-                    }
-                    // Nobody waits if the client is gone.
-                    let _ = done.send(());
-                }
-            })?;
-            data.push(sender);
-        }
-        thread("weft-forget").spawn(move || {
+        let kernel = Kernel { device: device.clone(), has_epoch };
+        let data = Threads::start("weft-data", DATA_THREADS_MAX, move |Job { what, done }: Job<Data>| {
+            for (fid, range) in what {
+                kernel.forget_data(fid, &range);
+            }
+            // Nobody waits if the client is gone.
+            let _ = done.send(());
+        })?;
+        std::thread::Builder::new().name("weft-forget".into()).spawn(move || {
             let kernel = Kernel { device, has_epoch };
             while let Ok(job) = name_jobs.recv() {
                 // What came meanwhile goes along: of many names the epoch drops all at once.
@@ -159,24 +152,25 @@ fn forget_names(kernel: &Kernel, recent: &Recent, jobs: Vec<Job<Names>>) {
 
 impl Copies for Notifier {
     fn forget(&self, what: Vec<Forget>) -> BoxFuture<'static, ()> {
-        let (mut names, mut data) = (Names::default(), BTreeMap::<u64, Data>::new());
+        let (mut names, mut data) = (Names::default(), Data::new());
         for forget in what {
             match forget {
                 Forget::Names => names.names = true,
                 Forget::Attributes(fid) => {
                     names.attributes.insert(fid);
                 }
-                Forget::Data(fid, range) => {
-                    data.entry(node_of(fid) % DATA_THREADS).or_default().push((fid, range));
-                }
+                Forget::Data(fid, range) => data.push((fid, range)),
             }
         }
         let mut waits = Vec::new();
         if names.names || !names.attributes.is_empty() {
-            waits.extend(give(&self.names, names));
+            let (done, wait) = oneshot::channel();
+            waits.extend(self.names.send(Job { what: names, done }).ok().map(|()| wait));
         }
-        for (thread, what) in data {
-            waits.extend(self.data.get(thread as usize).and_then(|jobs| give(jobs, what)));
+        if !data.is_empty() {
+            let (done, wait) = oneshot::channel();
+            self.data.give(Job { what: data, done });
+            waits.push(wait);
         }
         Box::pin(async move {
             for wait in waits {
@@ -185,11 +179,6 @@ impl Copies for Notifier {
             }
         })
     }
-}
-
-fn give<T>(jobs: &mpsc::Sender<Job<T>>, what: T) -> Option<oneshot::Receiver<()>> {
-    let (done, wait) = oneshot::channel();
-    jobs.send(Job { what, done }).ok().map(|()| wait)
 }
 
 /// The notifications.

@@ -433,7 +433,7 @@ impl Import {
                 Either::First(()) => return Err(Failure::Again("the connection broke during replay".into())),
                 Either::Second(Some(Ok(result))) => break result,
                 Either::Second(Some(Err(_))) => return Err(Failure::Closed),
-                Either::Second(None) => patience = (patience * 2).min(limits::RESEND_MAX),
+                Either::Second(None) => patience = (patience * 2).min(limits::REPLAY_RESEND_MAX),
             }
         };
         match result {

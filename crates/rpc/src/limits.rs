@@ -27,7 +27,10 @@ pub const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 pub const RESEND_MIN: Duration = Duration::from_secs(5);
 /// Longest time between two repetitions.
 pub const RESEND_MAX: Duration = Duration::from_secs(60);
-/// The same for a request that waits at its target until others let it go on.
+/// Longest time between two repetitions of a replay: a recovering target gives up on a client that does nothing for 30 s,
+/// and knows nothing of an answer that was lost.
+pub const REPLAY_RESEND_MAX: Duration = Duration::from_secs(10);
+/// First pause of a request that waits at its target until others let it go on.
 pub const RESEND_WAITING: Duration = Duration::from_secs(30);
 /// A connection that says nothing for this long, although something was sent again, is given up.
 pub const SILENCE_MAX: Duration = Duration::from_secs(15);

@@ -5,6 +5,7 @@
 //! [`crate::history`] judges what was seen, [`crate::invariants`] what was granted.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use rt::sim::{Options, Rng, Sim};
 use crate::cluster::{Cluster, Shape};
 use crate::history::{Effect, NAME_OPS_MAX, NameHistory, Register, Span};
 use crate::invariants;
+use crate::kernel::{Kernel, PAGE_BYTES};
 use crate::progress::{Doing, Progress};
 use crate::restart::crash_some;
 use crate::scenario::{Report, node, on, report};
@@ -158,6 +160,7 @@ async fn play(cluster: Cluster, world: World, number: usize, steps: usize) {
         invariants::check(&cluster, &node, &player.client, &files);
     }
     let unmounting = player.doing("unmount".into());
+    player.close_mappings().await;
     player.client.unmount().await.expect("a healthy client unmounts");
     drop(unmounting);
     progress.unmounted(&node);
@@ -200,6 +203,8 @@ struct Player {
     number: u32,
     rt: Rt,
     client: Arc<Client>,
+    /// Half of the clients have files mapped.
+    kernel: Option<Arc<Kernel>>,
     world: World,
     rng: Rng,
     handles: Vec<Handle>,
@@ -209,14 +214,15 @@ struct Player {
 }
 
 impl Player {
-    async fn start(number: u32, rt: Rt, client: Arc<Client>, world: World, rng: Rng) -> Player {
+    async fn start(number: u32, rt: Rt, client: Arc<Client>, world: World, mut rng: Rng) -> Player {
+        let kernel = rng.one_in(2).then(|| Kernel::above(&client));
         let _doing = world.progress.begin(&node(number as usize), "open every file".into());
         let mut handles = Vec::new();
         for file in &world.files {
             handles.push(client.open(&root(), *file, READ_WRITE).await.expect("root may open"));
         }
         let log = client.open(&root(), world.log, APPEND).await.expect("root may open");
-        Player { number, rt, client, world, rng, handles, log, appended: 0, size_seen: 0 }
+        Player { number, rt, client, kernel, world, rng, handles, log, appended: 0, size_seen: 0 }
     }
 
     async fn step(&mut self) {
@@ -261,8 +267,7 @@ impl Player {
         };
         let data = fill(tag, len);
         let _doing = self.doing(format!("write f{file} {}: {len} bytes at {offset}", self.world.files[file]));
-        let written = self.client.write(self.handles[file], offset, &data).await;
-        assert_eq!(written, Ok(len as u32), "write of {offset} to {len} bytes");
+        self.write_bytes(file, offset, &data).await;
         let mut history = self.world.history.lock();
         let span = history.end(start);
         for (at, _) in pieces(range) {
@@ -274,12 +279,50 @@ impl Player {
         let (file, range) = (self.any_file(), self.rng.below(RANGES.len() as u64) as usize);
         let (offset, len) = RANGES[range];
         let _doing = self.doing(format!("read f{file} {}: {len} bytes at {offset}", self.world.files[file]));
-        read_range(&self.client, &self.world, self.handles[file], file, range).await;
+        let start = self.start_op();
+        let data = self.read_bytes(file, offset, len).await;
+        note_read(&self.world, (file, range), start, &data);
+    }
+
+    /// Through a mapping, if the client has one and each part of the range can be used in one moment; else past it.
+    async fn write_bytes(&mut self, file: usize, offset: u64, data: &[u8]) {
+        let (fid, handle, end) = (self.world.files[file], self.handles[file], offset + data.len() as u64);
+        if let Some(kernel) = &self.kernel {
+            if let Some(parts) = in_pages(offset, end).filter(|_| self.rng.one_in(2)) {
+                for part in parts {
+                    let bytes = &data[(part.start - offset) as usize..(part.end - offset) as usize];
+                    kernel.map((fid, handle), &part, |page| page.copy_from_slice(bytes), true).await;
+                }
+                return;
+            }
+            kernel.drop_pages(fid, offset..end).await;
+        }
+        let written = self.client.write(handle, offset, data).await;
+        assert_eq!(written, Ok(data.len() as u32), "write of {offset} to {end}");
+    }
+
+    async fn read_bytes(&mut self, file: usize, offset: u64, len: u64) -> Vec<u8> {
+        let (fid, handle, end) = (self.world.files[file], self.handles[file], offset + len);
+        if let Some(kernel) = &self.kernel {
+            if let Some(parts) = in_pages(offset, end).filter(|_| self.rng.one_in(2)) {
+                let mut data = Vec::new();
+                for part in parts {
+                    data.extend(kernel.map((fid, handle), &part, |page| page.to_vec(), false).await);
+                }
+                return data;
+            }
+            kernel.write_back(fid, offset..end).await;
+        }
+        self.client.read(handle, offset, len as u32).await.expect("what is healthy can be read").concat()
     }
 
     async fn reopen(&mut self) {
         let file = self.any_file();
         let _doing = self.doing(format!("close and open f{file} {}", self.world.files[file]));
+        if let Some(kernel) = &self.kernel {
+            // A mapping keeps the file open: it is gone by now, and its pages are written back.
+            kernel.write_back(self.world.files[file], 0..FILE_BYTES).await;
+        }
         self.client.flush(self.handles[file]).await.expect("what is healthy can be flushed");
         self.client.release(self.handles[file]).await;
         self.handles[file] =
@@ -337,6 +380,13 @@ impl Player {
         let (file, by_name) = (self.any_file(), self.rng.one_in(2));
         let _doing = self.doing(format!("stat f{file} {}, by name: {by_name}", self.world.files[file]));
         look_at_mode(&self.client, &self.world, file, by_name).await;
+    }
+
+    async fn close_mappings(&self) {
+        let Some(kernel) = &self.kernel else { return };
+        for file in &self.world.files {
+            kernel.drop_pages(*file, 0..FILE_BYTES).await;
+        }
     }
 
     fn any_file(&mut self) -> usize {
@@ -506,6 +556,11 @@ async fn read_range(client: &Client, world: &World, handle: Handle, file: usize,
     let (offset, len) = RANGES[range];
     let start = world.history.lock().now();
     let data = client.read(handle, offset, len as u32).await.expect("what is healthy can be read").concat();
+    note_read(world, (file, range), start, &data);
+}
+
+fn note_read(world: &World, (file, range): (usize, usize), start: u64, data: &[u8]) {
+    let (offset, len) = RANGES[range];
     assert_eq!(data.len() as u64, len, "read of f{file} at {offset}: the file is longer");
     let mut history = world.history.lock();
     let span = history.end(start);
@@ -516,6 +571,13 @@ async fn read_range(client: &Client, world: &World, handle: Handle, file: usize,
         });
         history.pieces.entry((file, range, at)).or_default().reads.push((tag, span.clone()));
     }
+}
+
+/// The pages that a range lies in, if each of its pieces lies in one: a mapping shows no more in one moment.
+fn in_pages(start: u64, end: u64) -> Option<Vec<Range<u64>>> {
+    let border = end.min((start / PAGE_BYTES + 1) * PAGE_BYTES);
+    let fits = border == end || border.is_multiple_of(STRIPE_BYTES) && end - border <= PAGE_BYTES;
+    fits.then(|| [start..border, border..end].into_iter().filter(|part| !part.is_empty()).collect())
 }
 
 /// The parts of a range that lie in one stripe each, as places in the range.

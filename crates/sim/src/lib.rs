@@ -4,6 +4,7 @@
 //! checkers know the system only from outside: they compare every result with a model ([`model`]), and after a
 //! crash of everything they demand what was promised ([`recovered`]). A crash of servers only may cost nothing at all
 //! ([`restart`]). What many clients see of the same few files and names has to fit into one order ([`coherence`]).
+//! Some of them read and write through mappings, with the page cache of a kernel ([`kernel`]).
 //! While they work, what targets granted has to fit what clients hold ([`invariants`]).
 //! A run in which nobody gets on any more says who waits for what ([`progress`]).
 
@@ -12,6 +13,7 @@ pub mod coherence;
 pub mod content;
 pub mod history;
 pub mod invariants;
+pub mod kernel;
 pub mod model;
 pub mod progress;
 pub mod recovered;

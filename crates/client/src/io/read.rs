@@ -1,13 +1,11 @@
 //! read(2): the own unsent data on top of what was read before, and that on top of what the OSTs give.
 
 use std::collections::VecDeque;
-use std::iter::once;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::wire::messages::{ObjectAttr, Read};
-use proto::{Code, Fid, Layout};
+use proto::{Code, Layout};
 
 use super::clean::{Clean, KEPT_READ_BYTES_MAX, Reading};
 use super::objects::{NO_OBJECT, Sum};
@@ -85,9 +83,7 @@ impl Client {
             }
         };
         let slices = self.shared.read_file(file, &layout, (offset, u64::from(len)), &pins).await?;
-        let again =
-            (!pins.is_complete()).then(|| Again { shared: self.shared.clone(), forget: (file.fid, range) });
-        Ok(Pages { slices, _pins: pins, _again: again })
+        Ok(Pages { slices, _pins: pins })
     }
 }
 
@@ -96,22 +92,8 @@ impl Client {
 pub struct Pages {
     /// The bytes; short only at the end of the file.
     pub slices: Vec<Bytes>,
-    // In this order: the lock may go as soon as the kernel has the pages, and then they may have to be forgotten.
+    // The lock may go as soon as the kernel has the pages.
     _pins: Pins,
-    _again: Option<Again>,
-}
-
-/// Pages that no lock protects: the kernel has to forget them as soon as it has them.
-struct Again {
-    shared: Arc<Shared>,
-    forget: (Fid, Range<u64>),
-}
-
-impl Drop for Again {
-    fn drop(&mut self) {
-        let (shared, (fid, range)) = (self.shared.clone(), self.forget.clone());
-        self.shared.rt.spawn(async move { shared.forget_data(fid, once(range)).await });
-    }
 }
 
 impl Plan {

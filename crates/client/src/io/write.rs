@@ -102,6 +102,7 @@ impl Client {
         let pins = self.shared.pin(file.fid, &layout, &needs, true, Locking::WriteBack).await?;
         if pins.unlocked {
             // Never, but for a mapping that outlived what its pages were filled under: it must not be lost.
+            tracing::debug!(fid = %file.fid, offset, len, "pages are written back without a lock");
             self.shared.write_unlocked(file, &layout, (offset, data), time).await?;
         } else {
             self.shared.store(file, &layout, (offset, data), time, &pins).await?;

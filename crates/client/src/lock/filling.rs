@@ -5,33 +5,33 @@
 //! range of ours whose pages have to be forgotten first. So nothing that forgets waits for a fill that waits:
 //!
 //! - A page whose fill waits has no content: there is nothing to forget in it, and it is left out.
-//! - A fill holds no range while it waits for another one ([`Shared::pin_fill`]).
-//! - A fill that comes while its pages are being forgotten already waits for a moment only, and then goes without a lock.
+//! - When a fill begins to wait for whose pages the kernel was told to forget them, what is left to forget is told once
+//!   more, without them; the first call ends when it can.
 //! - The kernel writes no page of a file back as long as it waits for a truncate of it, and forgets none that was
 //!   changed: so a truncate that goes on for long is not waited for.
+//!
+//! No page is filled without a lock: what is changed in it through a mapping is written back as a whole.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use proto::{Fid, Layout};
+use proto::{Code, Fid, Layout};
+use rt::BoxFuture;
+use rt::sync::Notify;
 
 use super::held::{Pages, Progress};
 use super::needs::Need;
-use super::tokens::{Pin, Pins};
+use super::tokens::Pins;
+use crate::util::unless;
 use crate::{Error, Forget, Result, Shared};
 
 /// Bytes of the smallest page.
 const PAGE_BYTES: u64 = 4096;
-/// How long a fill waits whose pages are being forgotten.
-const FORGOTTEN_WAIT: Duration = Duration::from_millis(100);
 /// How long pages are waited for that a truncate of their file may keep from being written back.
 const CUT_WAIT: Duration = Duration::from_millis(500);
-/// How often a fill of several objects tries to have all of them at once.
-const ROUNDS_MAX: u32 = 8;
 
 /// What is under way of the kernel's pages.
 #[derive(Default)]
@@ -39,14 +39,13 @@ pub(crate) struct Filling {
     table: Mutex<Table>,
 }
 
-/// Numbers grow: of a fill and a forgetting, the lower one was first.
 #[derive(Default)]
 struct Table {
     last: u64,
     /// Fills that wait.
     fills: BTreeMap<u64, (Fid, Range<u64>)>,
-    /// What is being forgotten.
-    forgotten: BTreeMap<u64, (Fid, Range<u64>)>,
+    /// What is being forgotten, and whom to tell of fills that wait for pages of it.
+    forgotten: BTreeMap<u64, (Fid, Vec<Range<u64>>, Arc<Notify>)>,
 }
 
 impl Table {
@@ -69,16 +68,14 @@ fn rounded(range: &Range<u64>) -> Range<u64> {
 /// An entry of the table, for as long as it lives.
 struct Entry {
     shared: Arc<Shared>,
-    numbers: Vec<u64>,
+    number: u64,
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
         let mut table = self.shared.filling.table.lock();
-        for number in &self.numbers {
-            table.fills.remove(number);
-            table.forgotten.remove(number);
-        }
+        table.fills.remove(&self.number);
+        table.forgotten.remove(&self.number);
     }
 }
 
@@ -86,33 +83,31 @@ impl Filling {
     /// A fill of these pages waits.
     fn fill_waits(&self, fid: Fid, range: &Range<u64>) -> u64 {
         let mut table = self.table.lock();
-        let number = table.next();
-        table.fills.insert(number, (fid, rounded(range)));
+        let (number, pages) = (table.next(), rounded(range));
+        for (of, parts, overtaken) in table.forgotten.values() {
+            if *of == fid && parts.iter().any(|part| overlap(part, &pages)) {
+                overtaken.notify_one();
+            }
+        }
+        table.fills.insert(number, (fid, pages));
         number
     }
 
-    /// Whether its pages are being forgotten since before it came.
-    fn is_forgotten(&self, fill: u64) -> bool {
-        let table = self.table.lock();
-        let Some((fid, pages)) = table.fills.get(&fill) else { return false };
-        table.forgotten.range(..fill).any(|(_, (other, range))| other == fid && overlap(range, pages))
-    }
-
-    /// What of `range` is to be forgotten: all but pages whose fill waits. Each part has its number.
-    fn forget(&self, fid: Fid, range: Range<u64>) -> Vec<(u64, Range<u64>)> {
+    /// What of `ranges` is to be forgotten: all but pages whose fill waits. With the number of the entry, and what tells
+    /// of a fill that begins to wait for pages of it.
+    fn forget(&self, fid: Fid, ranges: &[Range<u64>]) -> Option<(u64, Vec<Range<u64>>, Arc<Notify>)> {
         let mut table = self.table.lock();
         let mut holes: Vec<Range<u64>> =
             table.fills.values().filter(|(other, _)| *other == fid).map(|(_, pages)| pages.clone()).collect();
         holes.sort_unstable_by_key(|hole| hole.start);
-        let parts = without(range, &holes);
-        parts
-            .into_iter()
-            .map(|part| {
-                let number = table.next();
-                table.forgotten.insert(number, (fid, rounded(&part)));
-                (number, part)
-            })
-            .collect()
+        let parts: Vec<Range<u64>> = ranges.iter().flat_map(|range| without(range.clone(), &holes)).collect();
+        if parts.is_empty() {
+            return None;
+        }
+        let (number, overtaken) = (table.next(), Arc::new(Notify::new()));
+        let pages = parts.iter().map(rounded).collect();
+        table.forgotten.insert(number, (fid, pages, overtaken.clone()));
+        Some((number, parts, overtaken))
     }
 }
 
@@ -139,35 +134,37 @@ impl Shared {
         ranges: impl IntoIterator<Item = Range<u64>>,
     ) {
         let Some(copies) = self.copies() else { return };
-        let mut entry = Entry { shared: self.clone(), numbers: Vec::new() };
-        let mut forget = Vec::new();
-        for range in ranges {
-            for (number, part) in self.filling.forget(fid, range) {
-                entry.numbers.push(number);
-                forget.push(Forget::Data(fid, part));
+        let ranges: Vec<Range<u64>> = ranges.into_iter().collect();
+        while let Some((number, parts, overtaken)) = self.filling.forget(fid, &ranges) {
+            let _entry = Entry { shared: self.clone(), number };
+            let what = parts.into_iter().map(|part| Forget::Data(fid, part)).collect();
+            let mut forgetting = copies.forget(what);
+            let is_done = unless(overtaken.notified(), self.unless_cut(fid, &mut forgetting)).await;
+            match is_done {
+                Some(true) => return,
+                Some(false) => tracing::debug!(%fid, "pages are given up while a truncate keeps them"),
+                None => tracing::trace!(%fid, "a fill waits for pages that are being forgotten"),
             }
-        }
-        if forget.is_empty() {
-            return;
-        }
-        let mut forgetting = copies.forget(forget);
-        while self.rt.timeout(CUT_WAIT, forgetting.as_mut()).await.is_none() {
-            if self.is_being_cut(fid) {
-                tracing::debug!(%fid, "pages are given up while a truncate keeps them");
-                self.rt.spawn(async move {
-                    forgetting.await;
-                    drop(entry);
-                });
+            // It is the kernel's to end it.
+            self.rt.spawn(forgetting);
+            if is_done.is_some() {
                 return;
             }
         }
     }
 
-    fn is_being_cut(&self, fid: Fid) -> bool {
-        self.files.find(fid).is_some_and(|file| file.inner.lock().cuts > 0)
+    /// Waits until the kernel has forgotten; false: a truncate keeps it from that.
+    async fn unless_cut(&self, fid: Fid, forgetting: &mut BoxFuture<'static, ()>) -> bool {
+        while self.rt.timeout(CUT_WAIT, forgetting.as_mut()).await.is_none() {
+            if self.files.find(fid).is_some_and(|file| file.inner.lock().cuts > 0) {
+                return false;
+            }
+        }
+        true
     }
 
-    /// Pins what a fill of the kernel's pages `range` needs. It holds nothing while it waits.
+    /// Pins what a fill of the kernel's pages `range` needs: `needs`, in the order of their stripes. It holds some while
+    /// it waits for others, in the order in which everybody takes them.
     pub(crate) async fn pin_fill(
         self: &Arc<Self>,
         (fid, range): (Fid, Range<u64>),
@@ -175,81 +172,42 @@ impl Shared {
         needs: &[Need],
         write: bool,
     ) -> Result<Pins> {
+        let mut pins = Pins::default();
         let mut waits: Option<Entry> = None;
-        let mut kept: Option<(u32, Pin)> = None;
-        for _ in 0..ROUNDS_MAX {
-            let mut pins = Pins::default();
-            let mut missing = None;
-            for need in needs {
-                if kept.as_ref().is_some_and(|(stripe, _)| *stripe == need.stripe) {
-                    continue;
-                }
-                let (pin, want) = self.register(fid, layout, need, write, Pages::Fill);
-                let progress = pin.look();
-                match progress {
-                    Progress::Pinned => pins.add(pin),
-                    Progress::Ask | Progress::Wait => {
-                        missing = Some((need.stripe, pin, want));
-                        break;
-                    }
-                    Progress::Contended | Progress::Unlocked => pins.unlocked = true,
-                    Progress::Failed(error) => return Err(error),
-                }
+        for need in needs {
+            let (pin, want) = self.register(fid, layout, need, write, Pages::Fill);
+            let mut progress = pin.look();
+            if matches!(progress, Progress::Ask | Progress::Wait) {
+                waits.get_or_insert_with(|| {
+                    let number = self.filling.fill_waits(fid, &range);
+                    Entry { shared: self.clone(), number }
+                });
+                progress = self.pinned(&pin, want).await;
             }
-            let Some((stripe, pin, want)) = missing else {
-                if let Some((_, pin)) = kept {
-                    pins.add(pin);
-                }
-                return Ok(pins);
-            };
-            drop((pins, kept.take()));
-            let number = *waits
-                .get_or_insert_with(|| {
-                    let numbers = vec![self.filling.fill_waits(fid, &range)];
-                    Entry { shared: self.clone(), numbers }
-                })
-                .numbers
-                .first()
-                .ok_or(Error::Closed)?;
-            let progress = {
-                let pinned = std::pin::pin!(self.pinned(&pin, want));
-                self.unless_forgotten(number, pinned).await
-            };
             match progress {
-                Some(Progress::Pinned) => kept = Some((stripe, pin)),
-                Some(Progress::Failed(error)) => return Err(error),
-                _ => break,
+                Progress::Pinned => pins.add(pin),
+                Progress::Failed(error) => return Err(error),
+                // So much is never refused a lock.
+                _ => return Err(Error::Refused(Code::Malformed)),
             }
         }
-        Ok(Pins::none())
-    }
-
-    /// What the fill waits for; `None` if its pages are being forgotten, and that may wait for it.
-    async fn unless_forgotten<F: Future<Output = Progress> + Unpin>(
-        &self,
-        fill: u64,
-        mut pinned: F,
-    ) -> Option<Progress> {
-        if !self.filling.is_forgotten(fill) {
-            return Some(pinned.await);
-        }
-        match self.rt.timeout(FORGOTTEN_WAIT, &mut pinned).await {
-            Some(progress) => Some(progress),
-            None if self.filling.is_forgotten(fill) => None,
-            None => Some(pinned.await),
-        }
+        self.kernel_gets(layout, needs);
+        Ok(pins)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
+
     use super::*;
 
     const FID: Fid = Fid { seq: 0x2_0000_0400, oid: 7, ver: 0 };
     const OTHER: Fid = Fid { seq: 0x2_0000_0400, oid: 8, ver: 0 };
 
     fn parts(filling: &Filling, fid: Fid, range: Range<u64>) -> Vec<(u64, u64)> {
-        filling.forget(fid, range).into_iter().map(|(_, part)| (part.start, part.end)).collect()
+        let found = filling.forget(fid, &[range]);
+        found.into_iter().flat_map(|(_, parts, _)| parts).map(|part| (part.start, part.end)).collect()
     }
 
     #[test]
@@ -265,16 +223,19 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_forgotten_before_stands_in_the_way_of_a_fill() {
+    fn who_forgets_is_told_of_a_fill_that_begins_to_wait() {
         let filling = Filling::default();
-        let fill = filling.fill_waits(FID, &(0..4096));
-        let [(early, _)] = filling.forget(FID, 100..9000)[..] else { panic!("one part") };
-        assert!(!filling.is_forgotten(fill), "it was left out");
-        let beside = filling.fill_waits(FID, &(12_288..16_384));
-        assert!(!filling.is_forgotten(beside));
-        let late = filling.fill_waits(FID, &(8192..16_384));
-        assert!(filling.is_forgotten(late), "the page of a border counts");
-        filling.table.lock().forgotten.remove(&early);
-        assert!(!filling.is_forgotten(late));
+        let overtaken = |range| filling.forget(FID, &[range]).expect("something is to be forgotten").2;
+        let (one, beside) = (overtaken(100..9000), overtaken(12_288..16_384));
+        let is_told = |notify: &Notify| {
+            let mut waits = std::pin::pin!(notify.notified());
+            let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+            waits.as_mut().poll(&mut cx).is_ready()
+        };
+        filling.fill_waits(OTHER, &(0..4096));
+        assert!(!is_told(&one));
+        filling.fill_waits(FID, &(8192..12_288));
+        assert!(is_told(&one), "the page of a border counts");
+        assert!(!is_told(&beside));
     }
 }

@@ -66,7 +66,7 @@ pub(crate) struct Pins {
     pins: Vec<Pin>,
     /// Stripes that are to be read and written under a lock of the OST.
     contended: Vec<u32>,
-    /// Some page of the kernel is filled without a lock.
+    /// A page that the kernel writes back is not held any more.
     pub(crate) unlocked: bool,
     /// [`Locks::generation`] when the operation began.
     generation: u64,
@@ -95,11 +95,6 @@ impl Pins {
     /// Whether the OST has to lock what is done to this stripe.
     pub(crate) fn is_contended(&self, stripe: u32) -> bool {
         self.contended.contains(&stripe)
-    }
-
-    /// Of a fill that is answered without a lock.
-    pub(super) fn none() -> Pins {
-        Pins { unlocked: true, ..Pins::default() }
     }
 
     pub(super) fn add(&mut self, pin: Pin) {
@@ -308,9 +303,6 @@ impl Shared {
         if let Some(leaver) = leaver {
             self.leave(leaver);
         }
-        if pages == Pages::Fill {
-            object.kernel_end.fetch_max(need.end, Ordering::Relaxed);
-        }
         let user = object.held.lock().want(want);
         (Pin { object, user }, want)
     }
@@ -460,6 +452,10 @@ impl Shared {
                 let mut held = object.held.lock();
                 if held.by_kernel() == by_kernel && !held.is_used(leaving, true) {
                     held.gave_back(leaving);
+                    if leaving.start == 0 && leaving.end == u64::MAX && !leaving.keep_read {
+                        // Nothing is left in the kernel; fills that wait note their end when they go on.
+                        object.kernel_end.store(0, Ordering::Relaxed);
+                    }
                     break;
                 }
             }
@@ -498,10 +494,6 @@ impl Shared {
             at = until;
         }
         self.forget_data(object.fid, forget).await;
-        if leaving.start == 0 && leaving.end == u64::MAX {
-            // A fill that comes in between notes its end again, and is noticed by its count.
-            let _ = object.kernel_end.compare_exchange(end, 0, Ordering::Relaxed, Ordering::Relaxed);
-        }
     }
 
     /// Has the kernel forget every page of an object.
@@ -513,6 +505,16 @@ impl Shared {
     /// Whether this client holds an object from `start` to its end: nobody else has written there.
     pub(crate) fn holds_end(&self, object: ObjectId, start: u64) -> bool {
         self.locks.find(object).is_some_and(|object| object.held.lock().holds(start, u64::MAX))
+    }
+
+    /// The kernel is about to have pages of a file. Not said before their fill goes on: who has all pages forgotten while
+    /// it waits leaves them out, and would take them for forgotten.
+    pub(super) fn kernel_gets(&self, layout: &Layout, needs: &[Need]) {
+        for need in needs {
+            if let Some(object) = self.locks.find(layout.object(need.stripe)) {
+                object.kernel_end.fetch_max(need.end, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Whether the kernel may have pages of a range of a file, which a direct write has to take from it.
