@@ -44,8 +44,15 @@ struct Table {
     last: u64,
     /// Fills that wait.
     fills: BTreeMap<u64, (Fid, Range<u64>)>,
-    /// What is being forgotten, and whom to tell of fills that wait for pages of it.
-    forgotten: BTreeMap<u64, (Fid, Vec<Range<u64>>, Arc<Notify>)>,
+    /// What is being forgotten.
+    forgotten: BTreeMap<u64, Forgotten>,
+}
+
+struct Forgotten {
+    fid: Fid,
+    pages: Vec<Range<u64>>,
+    /// Told of a fill that begins to wait for some of them.
+    overtaken: Arc<Notify>,
 }
 
 impl Table {
@@ -84,9 +91,9 @@ impl Filling {
     fn fill_waits(&self, fid: Fid, range: &Range<u64>) -> u64 {
         let mut table = self.table.lock();
         let (number, pages) = (table.next(), rounded(range));
-        for (of, parts, overtaken) in table.forgotten.values() {
-            if *of == fid && parts.iter().any(|part| overlap(part, &pages)) {
-                overtaken.notify_one();
+        for forgotten in table.forgotten.values().filter(|forgotten| forgotten.fid == fid) {
+            if forgotten.pages.iter().any(|part| overlap(part, &pages)) {
+                forgotten.overtaken.notify_one();
             }
         }
         table.fills.insert(number, (fid, pages));
@@ -106,7 +113,7 @@ impl Filling {
         }
         let (number, overtaken) = (table.next(), Arc::new(Notify::new()));
         let pages = parts.iter().map(rounded).collect();
-        table.forgotten.insert(number, (fid, pages, overtaken.clone()));
+        table.forgotten.insert(number, Forgotten { fid, pages, overtaken: overtaken.clone() });
         Some((number, parts, overtaken))
     }
 }
