@@ -14,6 +14,7 @@ mod fids;
 mod file;
 mod io;
 mod layout;
+mod lease;
 mod lock;
 mod mount;
 mod namespace;
@@ -28,6 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 pub use cache::{Fill, OnItsWay, Told};
 pub use copies::{Copies, Forget};
 pub use io::Pages;
+pub use lease::LeaseState;
 pub use mount::Lost;
 pub use namespace::{Page, PageEntry};
 pub use watch::{Held, HeldRange};
@@ -192,6 +194,8 @@ struct Shared {
     limits: Limits,
     clock: clock::Clock,
     targets: targets::Targets,
+    /// The right to use what is kept.
+    lease: Arc<lease::Lease>,
     fids: fids::Fids,
     files: Arc<file::Files>,
     handles: file::Handles,

@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::fids::Fids;
 use crate::file::{Accesses, Closer, Files, Handles, Keeper};
 use crate::io::{Clean, Memory};
+use crate::lease::Lease;
 use crate::lock::flock::Flocks;
 use crate::lock::{CalledBack, Filling, Locks};
 use crate::targets::Targets;
@@ -49,6 +50,7 @@ impl Client {
                 Err(error) => return Err(error),
             }
         }
+        shared.rt.spawn(shared.clone().keep_lease());
         shared.targets.mdt()?.call(GetAttr { fid: Fid::ROOT }).await?;
         shared.rt.spawn(shared.clone().watch_config());
         shared.rt.spawn(shared.clone().keep());
@@ -109,9 +111,11 @@ impl Client {
         shared.closer.drained().await;
         shared.closed.store(true, Ordering::Release);
         shared.closing.notify_waiters();
+        shared.lease.close();
         shared.room.close();
         let targets = shared.targets.all().into_iter();
         join_all(targets.map(|target| async move { target.disconnect().await })).await;
+        shared.say_goodbye().await;
         shared.targets.mgs().disconnect().await;
         synced
     }
@@ -180,8 +184,10 @@ impl Shared {
             * CHUNK_ALIGN;
         // One write must always fit, whatever the limit says.
         let room = limits.dirty_bytes_max.max(2 * (chunk_bytes + crate::io::cache::Cache::COST_MAX));
+        let lease = Arc::new(Lease::default());
         Shared {
-            targets: Targets::new(hub, client, mgs, limits.rpcs_in_flight_max),
+            targets: Targets::new(hub, client, mgs, limits.rpcs_in_flight_max, lease.clone()),
+            lease,
             rt,
             chunk_bytes,
             memory: Memory::new(chunk_bytes as usize),
@@ -215,17 +221,22 @@ impl Shared {
         Ok(self.targets.mgs().call(ask).await?.reply)
     }
 
-    /// Follows the configuration until the client is unmounted.
+    /// Follows the configuration until the client is unmounted. One that holds nothing does not: it asks for news when it
+    /// begins to hold something again.
     async fn watch_config(self: Arc<Self>) {
         let mut backoff = BACKOFF_MIN;
         loop {
-            match unless(self.ended(), self.next_config()).await {
-                Some(Ok(config)) => {
+            if unless(self.ended(), self.until_leased(true)).await.is_none() {
+                return;
+            }
+            match unless(self.ended(), unless(self.until_leased(false), self.next_config())).await {
+                Some(None) => {}
+                Some(Some(Ok(config))) => {
                     backoff = BACKOFF_MIN;
                     self.targets.set_config(config);
                 }
-                Some(Err(Error::Closed)) | None => return,
-                Some(Err(error)) => {
+                Some(Some(Err(Error::Closed))) | None => return,
+                Some(Some(Err(error))) => {
                     tracing::warn!(%error, "the MGS does not tell the configuration");
                     if unless(self.ended(), self.rt.sleep(backoff)).await.is_none() {
                         return;

@@ -6,12 +6,13 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::RwLock;
-use proto::wire::messages::{Config, Operation};
+use proto::wire::messages::{Config, DropOrder, Operation};
 use proto::{ClientId, Code, Nid, TargetId, Transno};
 use rpc::{Answered, Callbacks, Hub, Import, Role};
 use rt::sync::{Notify, Semaphore};
 use std::time::Duration;
 
+use crate::lease::Lease;
 use crate::stats::Requests;
 use crate::{Error, Result};
 
@@ -23,6 +24,8 @@ const LEARN_PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) struct Target {
     import: Arc<Import>,
     requests: Arc<Requests>,
+    /// What is held of the target needs a lease; `None` for the MGS.
+    lease: Option<Arc<Lease>>,
     /// Bound the data requests in flight; writes and reads apart, so that none of them starves.
     pub(crate) writes: Semaphore,
     pub(crate) reads: Semaphore,
@@ -31,11 +34,17 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    fn new(import: Arc<Import>, requests: Arc<Requests>, rpcs_in_flight_max: u32) -> Target {
+    fn new(
+        import: Arc<Import>,
+        requests: Arc<Requests>,
+        lease: Option<Arc<Lease>>,
+        rpcs_in_flight_max: u32,
+    ) -> Target {
         let permits = rpcs_in_flight_max.max(1) as usize;
         Target {
             import,
             requests,
+            lease,
             writes: Semaphore::new(permits),
             reads: Semaphore::new(permits),
             newest: AtomicU64::new(0),
@@ -45,8 +54,11 @@ impl Target {
     /// Sends `operation` and waits for the reply.
     pub(crate) async fn call<O: Operation>(&self, operation: O) -> Result<Answered<O::Reply>> {
         self.requests.count::<O>();
+        self.touch();
         let answered = self.import.call(operation).await?;
         self.newest.fetch_max(answered.transno.0, Ordering::Relaxed);
+        // It may have brought something to hold.
+        self.touch();
         Ok(answered)
     }
 
@@ -57,9 +69,38 @@ impl Target {
         bulk: Vec<Bytes>,
     ) -> Result<Answered<O::Reply>> {
         self.requests.count::<O>();
+        self.touch();
         let answered = self.import.call_bulk(operation, bulk).await?;
         self.newest.fetch_max(answered.transno.0, Ordering::Relaxed);
+        self.touch();
         Ok(answered)
+    }
+
+    fn touch(&self) {
+        if let Some(lease) = &self.lease {
+            lease.touch();
+        }
+    }
+
+    /// Whether an order is about the session as it is.
+    pub(crate) fn is_meant(&self, order: &DropOrder) -> bool {
+        let boot = self.import.boot();
+        match order.session {
+            0 => boot != 0 && boot < order.boot,
+            session => self.import.session() == session,
+        }
+    }
+
+    /// The session is over.
+    pub(crate) fn forget_session(&self) {
+        self.import.forget_session();
+    }
+
+    /// Finds out whether the target still knows this client; what was lost has been told then.
+    pub(crate) async fn look(&self) {
+        if let Err(error) = self.import.look().await {
+            tracing::debug!(target = %self.import.target(), %error, "the session is not there again");
+        }
     }
 
     /// Newest change of this client on the target.
@@ -106,6 +147,7 @@ pub(crate) struct Targets {
     client: ClientId,
     rpcs_in_flight_max: u32,
     requests: Arc<Requests>,
+    lease: Arc<Lease>,
     mgs: Arc<Target>,
     config: RwLock<Arc<Config>>,
     /// Told when the configuration changes.
@@ -116,7 +158,13 @@ pub(crate) struct Targets {
 }
 
 impl Targets {
-    pub(crate) fn new(hub: &Hub, client: ClientId, mgs: Vec<Nid>, rpcs_in_flight_max: u32) -> Targets {
+    pub(crate) fn new(
+        hub: &Hub,
+        client: ClientId,
+        mgs: Vec<Nid>,
+        rpcs_in_flight_max: u32,
+        lease: Arc<Lease>,
+    ) -> Targets {
         let import = hub.import(TargetId::MGS, client, Role::Client, mgs);
         let requests = Arc::new(Requests::new());
         let config = Config { version: 0, fsname: hub.fsname().as_str().to_owned(), targets: Vec::new() };
@@ -124,8 +172,9 @@ impl Targets {
             hub: hub.clone(),
             client,
             rpcs_in_flight_max,
-            mgs: Arc::new(Target::new(import, requests.clone(), rpcs_in_flight_max)),
+            mgs: Arc::new(Target::new(import, requests.clone(), None, rpcs_in_flight_max)),
             requests,
+            lease,
             config: RwLock::new(Arc::new(config)),
             changed: Notify::new(),
             made: RwLock::new(BTreeMap::new()),
@@ -189,7 +238,8 @@ impl Targets {
             if let Some(called_back) = self.called_back.get() {
                 import.set_callbacks(called_back.clone());
             }
-            Arc::new(Target::new(import, self.requests.clone(), self.rpcs_in_flight_max))
+            let lease = Some(self.lease.clone());
+            Arc::new(Target::new(import, self.requests.clone(), lease, self.rpcs_in_flight_max))
         });
         Ok(target.clone())
     }
@@ -211,6 +261,11 @@ impl Targets {
             }
         };
         self.hub.rt().timeout(LEARN_PATIENCE, learn).await.ok_or(Error::Refused(Code::Io))
+    }
+
+    /// The session with `id`, if there has been one.
+    pub(crate) fn made(&self, id: TargetId) -> Option<Arc<Target>> {
+        self.made.read().get(&id).cloned()
     }
 
     /// The one MDT of today.

@@ -8,6 +8,7 @@ pub mod auth;
 pub mod code;
 pub mod ids;
 pub mod layout;
+pub mod lease;
 pub mod limits;
 pub mod lock;
 pub mod name;

@@ -18,7 +18,7 @@ use rt::sync::oneshot;
 use crate::callback::{Restate, Told};
 use crate::event::{Either, race};
 use crate::frame;
-use crate::import::{Import, Incoming, Message, Outcome as ImportOutcome, Phase, State};
+use crate::import::{Import, Incoming, Message, Outcome as ImportOutcome, Phase, RpcError, State};
 use crate::limits;
 use crate::lo::{Lo, LoConfig};
 use crate::service::{Answer, Call, Peer, Service};
@@ -62,10 +62,7 @@ impl Import {
         if !matches!(&state.phase, Phase::Lo(now) if Arc::ptr_eq(now, lo)) {
             return;
         }
-        *self.lo.write() = None;
-        // Calls that are still under way draw no more numbers, but others may be about to.
-        state.requests.skip_to(Xid(lo.last_xid().0 + u64::from(u32::MAX)));
-        self.start_connecting(&mut state);
+        self.break_off(&mut state);
     }
 
     /// The target is not served in this process any more: the next call looks where it is.
@@ -73,6 +70,43 @@ impl Import {
         let lo = self.lo.read().clone();
         if let Some(lo) = lo {
             self.lo_lost(&lo);
+        }
+    }
+
+    /// Opens the session anew, and comes back when that is done: whether the target knows the client still has been told
+    /// ([`crate::Callbacks`]) by then. Nothing happens if there has been no session.
+    pub async fn look(&self) -> Result<(), RpcError> {
+        {
+            let mut state = self.state.lock();
+            if state.session == 0 {
+                return Ok(());
+            }
+            self.break_off(&mut state);
+        }
+        self.ready().await.map(drop)
+    }
+
+    /// The session is over, as somebody else than the target has said: what the target granted counts no more, and what
+    /// was sent and has no answer is given up as soon as the target is reached.
+    pub fn forget_session(&self) {
+        let mut state = self.state.lock();
+        state.boot = 0;
+        self.session.store(0, Ordering::Release);
+        self.break_off(&mut state);
+    }
+
+    /// Opens the session again if it is open.
+    fn break_off(&self, state: &mut State) {
+        match &state.phase {
+            Phase::Lo(lo) => {
+                let last = lo.last_xid();
+                *self.lo.write() = None;
+                // Calls that are still under way draw no more numbers, but others may be about to.
+                state.requests.skip_to(Xid(last.0 + u64::from(u32::MAX)));
+                self.start_connecting(state);
+            }
+            Phase::Tcp(_) => self.start_connecting(state),
+            Phase::Idle | Phase::Connecting | Phase::Closed => {}
         }
     }
 
@@ -273,6 +307,10 @@ impl Import {
             let mut state = self.state.lock();
             if matches!(state.phase, Phase::Closed) {
                 return Err(Failure::Closed);
+            }
+            if connected.resumed && state.boot == 0 {
+                // It was asked before the session was forgotten here.
+                return Err(Failure::Again(format!("the session with {} is over", self.target)));
             }
             let first = state.session == 0;
             let (outcome, plan, evicted) = self.take_over(&mut state, connected);

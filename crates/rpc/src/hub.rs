@@ -102,6 +102,12 @@ impl Hub {
         callback::call_back(self, (target, session), request, patience).await
     }
 
+    /// How long the client of a session has not been there; `None` if it is, or the session is over.
+    pub fn absent_for(&self, target: TargetId, session: u64) -> Option<Duration> {
+        let absence = self.inner.sessions.absence((target, session)).ok()??;
+        Some(self.inner.rt.now() - absence.since)
+    }
+
     /// What is waited for in the sessions of a target of this process, for diagnoses: a line for each.
     pub fn waits(&self, target: TargetId) -> Vec<String> {
         self.inner.sessions.waits(target)

@@ -208,7 +208,7 @@ pub struct Import {
     pub(crate) changed: Notify,
 }
 
-enum Ready {
+pub(crate) enum Ready {
     Lo(Arc<Lo>),
     Tcp(Arc<Link>),
 }
@@ -274,6 +274,11 @@ impl Import {
     /// forgot the client.
     pub fn session(&self) -> u64 {
         self.session.load(Ordering::Acquire)
+    }
+
+    /// The target's boot in which the session was opened last; 0 if there is no session.
+    pub fn boot(&self) -> u64 {
+        self.state.lock().boot
     }
 
     /// Where the target may be reached from now on, best first.
@@ -477,7 +482,7 @@ impl Import {
     }
 
     /// Waits until the session is open.
-    async fn ready(&self) -> Result<Ready, RpcError> {
+    pub(crate) async fn ready(&self) -> Result<Ready, RpcError> {
         let mut refusals = None;
         loop {
             let changed = self.changed.notified();

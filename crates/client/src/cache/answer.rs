@@ -29,6 +29,9 @@ pub(crate) enum Known {
 impl Shared {
     /// What is kept of a name, if the caller may know it.
     pub(crate) fn known_name(&self, caller: &Caller, parent: Fid, name: &Name) -> Known {
+        if !self.may_use() {
+            return Known::Unknown;
+        }
         let (fid, stamp) = {
             let mut part = self.inodes.part(parent);
             let Some(dir) = part.inodes.get_mut(&parent) else { return Known::Unknown };
@@ -52,12 +55,12 @@ impl Shared {
         let mut part = self.inodes.part(fid);
         let inode = part.inodes.get_mut(&fid)?;
         inode.recent = true;
-        inode.entry.clone().filter(|_| inode.has(ATTR_BITS))
+        inode.entry.clone().filter(|_| inode.has(ATTR_BITS) && self.may_use())
     }
 
     /// Whether an absent name would be kept: the directory's entries cannot change unseen.
     pub(crate) fn keeps_entries(&self, dir: Fid) -> bool {
-        self.inodes.part(dir).inodes.get(&dir).is_some_and(|dir| dir.has(LOCK_UPDATE))
+        self.may_use() && self.inodes.part(dir).inodes.get(&dir).is_some_and(|dir| dir.has(LOCK_UPDATE))
     }
 
     /// Keeps what a server told of a file.
@@ -128,7 +131,7 @@ impl Shared {
     pub(crate) fn known_page(&self, fid: Fid, cookie: u64) -> Option<Arc<DirPage>> {
         let part = self.inodes.part(fid);
         let dir = part.inodes.get(&fid)?;
-        dir.pages.get(&cookie).filter(|_| dir.has(LOCK_UPDATE)).cloned()
+        dir.pages.get(&cookie).filter(|_| dir.has(LOCK_UPDATE) && self.may_use()).cloned()
     }
 
     /// Target of a symbolic link, if it is kept.
@@ -139,6 +142,9 @@ impl Shared {
     /// The value of an extended attribute if that is known; `Some(None)`: there is none. Values are told to the
     /// superuser and to everybody who may read the file.
     pub(crate) fn known_xattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> Option<Option<Bytes>> {
+        if !self.may_use() {
+            return None;
+        }
         let part = self.inodes.part(fid);
         let inode = part.inodes.get(&fid)?;
         let readable = |entry: &Arc<Entry>| entry.attr.mode & MODE_READ == MODE_READ && !entry.xattrs;
@@ -148,7 +154,7 @@ impl Shared {
 
     /// Names of the extended attributes, if they are known.
     pub(crate) fn known_xattr_names(&self, fid: Fid) -> Option<Vec<Bytes>> {
-        self.inodes.part(fid).inodes.get(&fid)?.xattr_names.clone()
+        self.inodes.part(fid).inodes.get(&fid)?.xattr_names.clone().filter(|_| self.may_use())
     }
 
     /// An answer about a file, with what of it may be kept: attributes only if they are those that are kept here,
@@ -161,7 +167,9 @@ impl Shared {
         });
         let complete = attr.kind() != FileKind::File || attr.size_known && !self.is_being_written(attr.fid);
         let part = self.inodes.part(attr.fid);
-        let Some(inode) = part.inodes.get(&attr.fid) else { return Told::once(attr) };
+        let Some(inode) = part.inodes.get(&attr.fid).filter(|_| self.may_use()) else {
+            return Told::once(attr);
+        };
         let known = inode.entry.as_ref().filter(|_| inode.has(ATTR_BITS));
         let keep_attr =
             complete && !accessed && known.is_some_and(|known| known.attr.version == attr.version);

@@ -176,9 +176,26 @@ impl Shared {
 
     /// The MDT knows nothing of what it granted: nothing may be kept any more.
     pub(crate) fn bits_lost(self: &Arc<Self>) {
-        self.drop_all_bits(true);
+        self.drop_bits();
         let shared = self.clone();
         self.rt.spawn(async move { shared.forget_lost().await });
+    }
+
+    /// The same, but for what the kernel keeps: [`Shared::forget_lost`].
+    pub(crate) fn drop_bits(&self) {
+        self.drop_all_bits(true);
+    }
+
+    /// Files of which the kernel may keep something, and what has to arrive before it can forget.
+    pub(crate) fn kept_by_kernel(&self) -> Vec<(Fid, Option<oneshot::Receiver<()>>)> {
+        let mut kept = Vec::new();
+        for part in self.inodes.parts() {
+            let mut part = part.lock();
+            kept.push((Fid::ZERO, Some(part.close_gate())));
+            let held = part.inodes.iter().filter(|(_, inode)| inode.held().bits != 0);
+            kept.extend(held.map(|(fid, _)| (*fid, None)));
+        }
+        kept
     }
 
     /// The same, done when the kernel keeps nothing either. Open files go on: the MDT knows them.
@@ -211,7 +228,7 @@ impl Shared {
         }
     }
 
-    async fn forget_lost(self: &Arc<Self>) {
+    pub(crate) async fn forget_lost(self: &Arc<Self>) {
         let lost = std::mem::take(&mut *self.lost_bits.lock());
         let mut forget = vec![Forget::Names];
         for (fid, bits, filled) in lost {

@@ -293,6 +293,11 @@ impl Inodes {
         self.parts.iter().flat_map(of_part).filter(|(_, bits)| *bits != 0).collect()
     }
 
+    /// Whether any bits are held.
+    pub(crate) fn holds_any(&self) -> bool {
+        self.parts.iter().any(|part| part.lock().inodes.values().any(|inode| inode.held().bits != 0))
+    }
+
     /// Number of files of which something is kept.
     pub(crate) fn count(&self) -> usize {
         self.parts.iter().map(|part| part.lock().inodes.len()).sum()

@@ -229,7 +229,7 @@ impl Shared {
         let mut known = plan.own_end;
         for (ask, given) in plan.asks.iter().zip(given) {
             known = known.max(layout.file_size_from(ask.stripe, given.object_size));
-            if self.locks.has_rest(layout.object(ask.stripe), ask.offset) {
+            if self.may_use() && self.locks.has_rest(layout.object(ask.stripe), ask.offset) {
                 let size = &mut sizes[ask.stripe as usize];
                 *size = Some(size.map_or(given.object_size, |size| size.max(given.object_size)));
             }

@@ -96,8 +96,17 @@ impl Shared {
     /// An OST has forgotten this client: others may have what it held. What was not sent under the old locks must
     /// not be written over what others wrote since: it is lost, and the files say so.
     fn ranges_lost(self: &Arc<Self>, ost: u32) {
+        for object in self.drop_ranges(ost) {
+            let shared = self.clone();
+            self.rt.spawn(async move { shared.forget_all_pages(&object).await });
+        }
+    }
+
+    /// The same, but for the kernel's pages: gives the objects whose pages have to be forgotten.
+    pub(crate) fn drop_ranges(self: &Arc<Self>, ost: u32) -> Vec<Arc<ObjectLocks>> {
         self.locks.forgotten();
-        for object in self.objects_on(ost) {
+        let objects = self.objects_on(ost);
+        for object in &objects {
             let dirty = {
                 let mut held = object.held.lock();
                 let dirty = held.all().iter().any(|(_, _, write)| *write);
@@ -106,12 +115,11 @@ impl Shared {
             };
             self.clean.drop_range(object.id, 0, u64::MAX);
             if dirty {
-                self.discard(&object);
+                self.discard(object);
             }
             object.changed.notify_waiters();
-            let shared = self.clone();
-            self.rt.spawn(async move { shared.forget_all_pages(&object).await });
         }
+        objects
     }
 
     /// Drops what a file has for an object and did not send.

@@ -179,27 +179,36 @@ impl Shared {
         needs: &[Need],
         write: bool,
     ) -> Result<Pins> {
-        let mut pins = Pins::default();
         let mut waits: Option<Entry> = None;
-        for need in needs {
-            let (pin, want) = self.register(fid, layout, need, write, Pages::Fill);
-            let mut progress = pin.look();
-            if matches!(progress, Progress::Ask | Progress::Wait) {
-                waits.get_or_insert_with(|| {
-                    let number = self.filling.fill_waits(fid, &range);
-                    Entry { shared: self.clone(), number }
-                });
-                progress = self.pinned(&pin, want).await;
+        let waiting = || {
+            let number = self.filling.fill_waits(fid, &range);
+            Entry { shared: self.clone(), number }
+        };
+        loop {
+            if !self.may_use() {
+                waits.get_or_insert_with(waiting);
+                self.until_may_use().await;
             }
-            match progress {
-                Progress::Pinned => pins.add(pin),
-                Progress::Failed(error) => return Err(error),
-                // So much is never refused a lock.
-                _ => return Err(Error::Refused(Code::Malformed)),
+            let mut pins = Pins::default();
+            for need in needs {
+                let (pin, want) = self.register(fid, layout, need, write, Pages::Fill);
+                let mut progress = pin.look();
+                if matches!(progress, Progress::Ask | Progress::Wait) {
+                    waits.get_or_insert_with(waiting);
+                    progress = self.pinned(&pin, want).await;
+                }
+                match progress {
+                    Progress::Pinned => pins.add(pin),
+                    Progress::Failed(error) => return Err(error),
+                    // So much is never refused a lock.
+                    _ => return Err(Error::Refused(Code::Malformed)),
+                }
+            }
+            if self.may_use() || self.is_closed() {
+                self.kernel_gets(layout, needs);
+                return Ok(pins);
             }
         }
-        self.kernel_gets(layout, needs);
-        Ok(pins)
     }
 }
 

@@ -12,6 +12,7 @@ use rt::sync::Notify;
 
 use super::held::{Held, Leaving, Pages, Progress, Want};
 use super::needs::Need;
+use crate::util::join_all;
 use crate::{Error, HeldRange, Result, Shared};
 
 /// Parts of the table that are locked apart.
@@ -172,6 +173,15 @@ impl Locks {
             .collect()
     }
 
+    /// Whether any range is held or asked for.
+    pub(crate) fn holds_any(&self) -> bool {
+        let holds = |object: &Arc<ObjectLocks>| {
+            let held = object.held.lock();
+            !held.is_empty() || !held.is_idle()
+        };
+        self.shards.iter().any(|shard| shard.lock().objects.values().any(holds))
+    }
+
     /// Every range that is held.
     pub(crate) fn held(&self) -> Vec<HeldRange> {
         let mut held = Vec::new();
@@ -257,6 +267,26 @@ impl Shared {
         write: bool,
         pages: Pages,
     ) -> Result<Pins> {
+        loop {
+            // What the kernel writes back waits for nobody.
+            if pages != Pages::WriteBack {
+                self.until_may_use().await;
+            }
+            let pins = self.pin_needs(fid, layout, needs, write, pages).await?;
+            if pages == Pages::WriteBack || self.may_use() || self.is_closed() {
+                return Ok(pins);
+            }
+        }
+    }
+
+    async fn pin_needs(
+        self: &Arc<Self>,
+        fid: Fid,
+        layout: &Arc<Layout>,
+        needs: &[Need],
+        write: bool,
+        pages: Pages,
+    ) -> Result<Pins> {
         let mut pins = Pins { generation: self.locks.generation(), ..Pins::default() };
         for need in needs {
             let (pin, want) = self.register(fid, layout, need, write, pages);
@@ -278,6 +308,9 @@ impl Shared {
 
     /// The same, if everything is held.
     pub(crate) fn pin_at_once(&self, fid: Fid, layout: &Layout, needs: &[Need], write: bool) -> Option<Pins> {
+        if !self.may_use() {
+            return None;
+        }
         let mut pins = Pins::default();
         for need in needs {
             let object = self.locks.find(layout.object(need.stripe)).filter(|object| object.fid == fid)?;
@@ -497,14 +530,21 @@ impl Shared {
     }
 
     /// Has the kernel forget every page of an object.
-    pub(super) async fn forget_all_pages(self: &Arc<Self>, object: &ObjectLocks) {
+    pub(crate) async fn forget_all_pages(self: &Arc<Self>, object: &ObjectLocks) {
         let everything = Leaving { start: 0, end: u64::MAX, keep_read: false };
         self.forget_pages(object, &everything).await;
     }
 
+    /// Has the kernel forget every page of every object.
+    pub(crate) async fn forget_pages_of_all(self: &Arc<Self>) {
+        let objects = self.locks.all();
+        join_all(objects.iter().map(|object| self.forget_all_pages(object))).await;
+    }
+
     /// Whether this client holds an object from `start` to its end: nobody else has written there.
     pub(crate) fn holds_end(&self, object: ObjectId, start: u64) -> bool {
-        self.locks.find(object).is_some_and(|object| object.held.lock().holds(start, u64::MAX))
+        self.may_use()
+            && self.locks.find(object).is_some_and(|object| object.held.lock().holds(start, u64::MAX))
     }
 
     /// The kernel is about to have pages of a file. Not said before their fill goes on: who has all pages forgotten while

@@ -37,6 +37,10 @@ impl Service for Mgs {
                 Request::Register(_) => Reply::Register(msg::Registered { version: 1 }),
                 Request::GetConfig(ask) if ask.known == 0 => Reply::GetConfig(self.config()),
                 Request::GetConfig(_) => std::future::pending().await,
+                Request::RenewLease(_) => {
+                    let (lease, known, ttl_ms, orders) = (7, true, 15_000, vec![]);
+                    Reply::RenewLease(msg::LeaseRenewed { lease, known, ttl_ms, orders })
+                }
                 _ => return Answer::refuse(Code::NotSupported),
             };
             Answer { result: Ok(reply), bulk: vec![], transno: Transno(0), last_committed: Transno(0) }

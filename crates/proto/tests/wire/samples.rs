@@ -153,6 +153,13 @@ fn common_requests() -> Vec<Request> {
         }
         .into(),
         GetConfig { fsname: "weft".into(), known: 9, wait_ms: 10_000 }.into(),
+        RenewLease { lease: 0x1718, release: false, dropped: vec![3, 1 << 40] }.into(),
+        AskLeases {
+            target: TargetId::ost(0x1f),
+            boot: 6,
+            clients: vec![LeaseAsked { client: ClientId(0x1920), session: 0x2122, fence: true }],
+        }
+        .into(),
     ]
 }
 
@@ -366,7 +373,17 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         ("ListExports", Reply::ListExports(exports())),
         ("Register", Reply::Register(Registered { version: 10 })),
         ("GetConfig", Reply::GetConfig(config)),
+        ("RenewLease", Reply::RenewLease(lease_renewed())),
+        (
+            "AskLeases",
+            Reply::AskLeases(LeaseStates { states: vec![LEASE_LIVES, LEASE_OVER, LEASE_NOT_KNOWN] }),
+        ),
     ]
+}
+
+fn lease_renewed() -> LeaseRenewed {
+    let order = DropOrder { number: 7, target: TargetId::ost(0x1f), session: 0x2122, boot: 6 };
+    LeaseRenewed { lease: 0x1718, known: true, ttl_ms: 15_000, orders: vec![order] }
 }
 
 fn target_state() -> TargetState {

@@ -61,6 +61,7 @@ impl Class {
             }
             Request::GetState(_) | Request::AbortRecovery(_) => Class::Reserved,
             Request::Evict(_) | Request::ListExports(_) => Class::Reserved,
+            Request::RenewLease(_) | Request::AskLeases(_) => Class::Reserved,
             Request::CancelRanges(_) | Request::CancelBits(_) | Request::FlockCancel(_) => Class::Reserved,
             request if request.waits() => Class::Waiting,
             request if request.contends() => Class::Contending(bulk_bytes),

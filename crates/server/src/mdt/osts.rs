@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::RwLock;
-use proto::wire::messages::{Config, GetConfig};
+use proto::wire::messages::{Config, GetConfig, Statfs};
 use proto::{ClientId, Nid, TargetId, TargetKind, Transno};
 use rpc::{Hub, Import, Role, RpcError};
 use rt::Rt;
@@ -141,9 +141,24 @@ impl Osts {
             {
                 import.set_nids(nids.clone());
             }
+            if !before.nids.contains_key(ost) {
+                self.show_up(*ost);
+            }
         }
         self.changed.notify_waiters();
         Ok(())
+    }
+
+    /// Lets an OST know that this MDT began anew: if it restarted too, it may be waiting for what the MDT of before had to
+    /// say.
+    fn show_up(&self, ost: u32) {
+        let Some(import) = self.import(ost) else { return };
+        let stop = self.stop.clone();
+        self.rt.spawn(async move {
+            if let Some(Err(error)) = stop.unless(import.call(Statfs {})).await {
+                tracing::debug!(ost, %error, "an OST does not say how it is");
+            }
+        });
     }
 
     async fn make_durable(&self, order: &Order) -> Result<(), StoreError> {

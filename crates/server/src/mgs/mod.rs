@@ -1,7 +1,7 @@
-//! The management server: who is a target of the file system, and where.
+//! The management server: who is a target of the file system, and where; and which clients live.
 //!
 //! Every process learns the table by a long poll and so hears of a change at once. What is not durable yet is shown
-//! to nobody: a version never names two configurations.
+//! to nobody: a version never names two configurations. Leases of clients are [`proto::lease`], in memory only.
 
 mod table;
 #[cfg(test)]
@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use proto::lease::Leases;
 use proto::limits::{NIDS_MAX, TARGETS_MAX};
 use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
@@ -28,6 +29,8 @@ use table::Table;
 const WAITERS_MAX: usize = 131_072;
 /// Longest time that such a request waits.
 const WAIT_MAX: Duration = Duration::from_secs(60);
+/// How often the leases are told that time goes on.
+const LEASE_TICK: Duration = Duration::from_secs(1);
 /// Longest name of a server, in bytes.
 const SERVER_BYTES_MAX: usize = 255;
 
@@ -41,6 +44,7 @@ pub struct Mgs {
     /// The table that others see has changed.
     changed: Notify,
     waiters: Semaphore,
+    leases: Mutex<Leases>,
 }
 
 impl Handler for Mgs {
@@ -51,6 +55,7 @@ impl Handler for Mgs {
         Ok(Mgs {
             table: Mutex::new(Table::load(&env.store)?),
             fsname: env.store.label().fsname.as_str().to_owned(),
+            leases: Mutex::new(Leases::new(env.rt.now().0, env.store.boot() as u32)),
             rt: env.rt,
             store: env.store,
             stop: env.stop,
@@ -59,10 +64,16 @@ impl Handler for Mgs {
         })
     }
 
+    fn started(self: &Arc<Self>) {
+        self.rt.spawn(self.clone().tick());
+    }
+
     async fn handle(&self, ctx: &Ctx<()>, request: Request, _bulk: Vec<Bytes>) -> Result<Done, Code> {
         match request {
             Request::Register(register) => self.register(ctx, register).await,
             Request::GetConfig(get) => self.get_config(&get).await,
+            Request::RenewLease(renewal) => self.renew_lease(ctx, &renewal),
+            Request::AskLeases(asked) => self.ask_leases(ctx, &asked),
             Request::Statfs(msg::Statfs {}) => self.statfs().await,
             _ => Err(Code::NotSupported),
         }
@@ -140,6 +151,28 @@ impl Mgs {
             }
             changed.await;
         }
+    }
+
+    /// Lets the leases know that this process is at work.
+    async fn tick(self: Arc<Self>) {
+        while self.stop.unless(self.rt.sleep(LEASE_TICK)).await.is_some() {
+            self.leases.lock().tick(self.rt.now().0);
+        }
+    }
+
+    fn renew_lease(&self, ctx: &Ctx<()>, renewal: &msg::RenewLease) -> Result<Done, Code> {
+        let client = ctx.session().client();
+        let renewed = self.leases.lock().renew(self.rt.now().0, client, renewal);
+        renewed.map(|renewed| Done::unchanged(Reply::RenewLease(renewed))).ok_or(Code::TryAgain)
+    }
+
+    fn ask_leases(&self, ctx: &Ctx<()>, asked: &msg::AskLeases) -> Result<Done, Code> {
+        ctx.only_servers()?;
+        if asked.clients.len() > msg::LEASES_ASKED_MAX {
+            return Err(Code::TooBig);
+        }
+        let states = self.leases.lock().ask(self.rt.now().0, asked);
+        Ok(Done::unchanged(Reply::AskLeases(states)))
     }
 
     async fn statfs(&self) -> Result<Done, Code> {

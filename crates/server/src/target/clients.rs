@@ -1,22 +1,30 @@
 //! How a target reaches the clients of its sessions, and what becomes of one that cannot be reached.
 //!
-//! A client that holds what another one needs is called back. As long as it is connected it may take its time: slow is
-//! not dead. One that has no connection for [`PATIENCE`] and that somebody waits for is evicted (one that only went silent
-//! has [`rpc::limits::SILENT_GRACE`] more): its session ends as if it had said goodbye, and when it comes back it learns that
-//! whatever it held is gone.
+//! A client that holds what another one needs is called back. As long as it gets on it may take its time: slow is not
+//! dead. One that has no connection for [`PATIENCE`] and that somebody waits for (one that only went silent has
+//! [`rpc::limits::SILENT_GRACE`] more) is evicted, if its lease with the MGS is over: its session ends as if it had said goodbye,
+//! and when it comes back it learns that whatever it held is gone. One whose lease lives is *fenced*, and only when it has not
+//! been reached, or has got nothing done, for [`DEADLINE`]: the MGS has it drop what it holds of this target, and nobody else
+//! gets anything before it has.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use proto::wire::messages::{LEASE_NONE, LEASE_OVER, LeaseAsked};
 use proto::wire::{Reply, Request};
-use proto::{Code, TargetId};
+use proto::{ClientId, Code, TargetId};
 use rpc::{CallbackError, Hub};
-use rt::BoxFuture;
+use rt::{BoxFuture, Rt, Time};
 
 use super::Stop;
+use super::lives::Lives;
 
 /// How long a client that somebody waits for may be without a connection that was closed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a client that lives and that somebody waits for may be out of reach, or get nothing done.
+pub const DEADLINE: Duration = PATIENCE.saturating_add(rpc::limits::SILENT_GRACE);
+/// Pause before it is looked again whether a client is given up.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a client says to a callback.
 pub type CallbackAnswer = Result<Result<Reply, Code>, CallbackError>;
@@ -34,6 +42,12 @@ pub trait Backchannel: Send + Sync + 'static {
 
     /// See [`Hub::session_ended`].
     fn session_ended(&self, target: TargetId, session: u64);
+
+    /// See [`Hub::absent_for`].
+    fn absent_for(&self, target: TargetId, session: u64) -> Option<Duration> {
+        let _ = (target, session);
+        None
+    }
 
     /// See [`Hub::session_evicted`]. [`Backchannel::session_ended`] follows.
     fn session_evicted(&self, target: TargetId, session: u64) {
@@ -63,6 +77,10 @@ impl Backchannel for Hub {
         Hub::session_ended(self, target, session);
     }
 
+    fn absent_for(&self, target: TargetId, session: u64) -> Option<Duration> {
+        Hub::absent_for(self, target, session)
+    }
+
     fn session_evicted(&self, target: TargetId, session: u64) {
         Hub::session_evicted(self, target, session);
     }
@@ -77,8 +95,11 @@ pub(super) trait Doorman: Send + Sync {
     /// Ends a session against its client's will, and says why in the log.
     fn evict(&self, session: u64, why: &str);
 
-    /// Whether the session goes on.
-    fn is_live(&self, session: u64) -> bool;
+    /// Whose session it is; `None` if it is over.
+    fn client(&self, session: u64) -> Option<ClientId>;
+
+    /// When the session's last request came; `None` if it is over.
+    fn heard(&self, session: u64) -> Option<Time>;
 }
 
 /// What became of a callback.
@@ -96,15 +117,32 @@ pub enum Called {
 
 /// The clients of a target's sessions.
 pub struct Clients {
+    rt: Rt,
     target: TargetId,
     stop: Stop,
     backchannel: Arc<dyn Backchannel>,
+    lives: Arc<Lives>,
     doorman: OnceLock<Weak<dyn Doorman>>,
 }
 
+/// Why a client did not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    /// It has no connection.
+    Unreachable,
+    /// It has one, and has got nothing done for [`DEADLINE`].
+    Stalled,
+}
+
 impl Clients {
-    pub(super) fn new(target: TargetId, stop: Stop, backchannel: Arc<dyn Backchannel>) -> Clients {
-        Clients { target, stop, backchannel, doorman: OnceLock::new() }
+    pub(super) fn new(
+        rt: &Rt,
+        target: TargetId,
+        stop: Stop,
+        backchannel: Arc<dyn Backchannel>,
+        lives: Arc<Lives>,
+    ) -> Clients {
+        Clients { rt: rt.clone(), target, stop, backchannel, lives, doorman: OnceLock::new() }
     }
 
     /// Who ends sessions; told once, when the target has been made.
@@ -125,24 +163,35 @@ impl Clients {
         self.backchannel.waits(self.target)
     }
 
-    /// Calls the client of `session` back. One that cannot be reached, or refuses, is evicted: the answer
-    /// is then [`Called::Gone`].
+    /// Calls the client of `session` back. One that refuses is evicted, and so is one that is dead, or was told in vain to
+    /// drop what it holds: the answer is then [`Called::Gone`].
     pub async fn call_back(&self, session: u64, request: Request) -> Called {
-        let name = request.name();
-        let callback = self.backchannel.call_back(self.target, session, request, PATIENCE);
-        let Some(answer) = self.stop.unless(callback).await else { return Called::Stopped };
-        let why = match answer {
-            Ok(Ok(reply)) => return Called::Answered(Box::new(reply)),
-            Ok(Err(Code::NotSupported)) => return Called::Unknown,
-            Ok(Err(code)) => format!("it refused {name}: {code}"),
-            Err(CallbackError::Unreachable) => {
-                format!(
-                    "somebody waits for what it holds, and it has had no connection for {PATIENCE:?} or more"
-                )
+        let mut fencing = false;
+        let called = self.stop.unless(self.called(session, &request, &mut fencing)).await;
+        let called = called.unwrap_or(Called::Stopped);
+        if fencing && !matches!(called, Called::Gone | Called::Stopped) {
+            self.take_fence_back(session).await;
+        }
+        called
+    }
+
+    async fn called(&self, session: u64, request: &Request, fencing: &mut bool) -> Called {
+        let (name, start) = (request.name(), self.rt.now());
+        let why = loop {
+            let trouble = match self.attempt(session, request, start).await {
+                Ok(Ok(reply)) => return Called::Answered(Box::new(reply)),
+                Ok(Err(Code::NotSupported)) => return Called::Unknown,
+                Ok(Err(code)) => break format!("it refused {name}: {code}"),
+                Err(Some(trouble)) => trouble,
+                Err(None) => {
+                    let over = self.client_of(session).is_none();
+                    return if over { Called::Gone } else { Called::Stopped };
+                }
+            };
+            if let Some(why) = self.verdict(session, trouble, fencing).await {
+                break why;
             }
-            Err(CallbackError::Ended) => {
-                return if self.is_live(session) { Called::Stopped } else { Called::Gone };
-            }
+            self.rt.sleep(LOOK_PAUSE).await;
         };
         if let Some(doorman) = self.doorman() {
             doorman.evict(session, &why);
@@ -150,8 +199,63 @@ impl Clients {
         Called::Gone
     }
 
-    fn is_live(&self, session: u64) -> bool {
-        self.doorman().is_some_and(|doorman| doorman.is_live(session))
+    /// Calls once; an error if the client is not reached or gets nothing done, and an empty one if its session is over.
+    async fn attempt(
+        &self,
+        session: u64,
+        request: &Request,
+        start: Time,
+    ) -> Result<Result<Reply, Code>, Option<Trouble>> {
+        let mut answer = self.backchannel.call_back(self.target, session, request.clone(), PATIENCE);
+        loop {
+            let heard = self.doorman().and_then(|doorman| doorman.heard(session)).unwrap_or(start);
+            let end = heard.max(start) + DEADLINE;
+            let now = self.rt.now();
+            if now >= end && self.lives.has_mgs() {
+                return Err(Some(Trouble::Stalled));
+            }
+            let pause = if now >= end { DEADLINE } else { end - now };
+            match self.rt.timeout(pause, &mut answer).await {
+                Some(Ok(answer)) => return Ok(answer),
+                Some(Err(CallbackError::Unreachable)) => return Err(Some(Trouble::Unreachable)),
+                Some(Err(CallbackError::Ended)) => return Err(None),
+                // Perhaps it has got on meanwhile.
+                None => {}
+            }
+        }
+    }
+
+    /// Why the client is to be evicted, if it is.
+    async fn verdict(&self, session: u64, trouble: Trouble, fencing: &mut bool) -> Option<String> {
+        let absent = self.backchannel.absent_for(self.target, session);
+        let fence = trouble == Trouble::Stalled || absent.is_some_and(|absent| absent >= DEADLINE);
+        let what = match trouble {
+            Trouble::Unreachable => format!("it has had no connection for {PATIENCE:?} or more"),
+            Trouble::Stalled => format!("it has got nothing done for {DEADLINE:?}"),
+        };
+        let why = format!("somebody waits for what it holds, and {what}");
+        if !self.lives.has_mgs() {
+            return Some(why);
+        }
+        let client = self.client_of(session)?;
+        *fencing |= fence;
+        match self.lives.ask_one(LeaseAsked { client, session, fence }).await? {
+            LEASE_OVER | LEASE_NONE => {
+                Some(format!("{why}; its lease is over, or it has dropped what it held"))
+            }
+            _ => None,
+        }
+    }
+
+    /// The client is not to drop what it holds any more, if it has not heard of it yet.
+    async fn take_fence_back(&self, session: u64) {
+        if let Some(client) = self.client_of(session) {
+            self.lives.ask_one(LeaseAsked { client, session, fence: false }).await;
+        }
+    }
+
+    fn client_of(&self, session: u64) -> Option<ClientId> {
+        self.doorman()?.client(session)
     }
 
     fn doorman(&self) -> Option<Arc<dyn Doorman>> {

@@ -8,12 +8,12 @@ use proto::session::ReplyRecord;
 use proto::wire::Reply;
 use proto::wire::messages as msg;
 use proto::{ClientId, Code, Transno};
-use rpc::{Answer, Peer};
+use rpc::{Answer, Peer, Role};
+use rt::Time;
 use store::{Batch, Change, StoreError};
 
 use super::clients::Doorman;
 use super::context::code_of;
-use super::recovery::PATIENCE;
 use super::session::{Begun, SESSIONS_MAX, Session, Whereabouts};
 use super::{Done, Handler, Target, answered, keys};
 
@@ -98,8 +98,11 @@ impl<H: Handler> Target<H> {
         let recorded = if resumed {
             Transno(0)
         } else {
-            let place =
-                if peer.from.as_ref() == PEER_LOCAL { Whereabouts::Local } else { Whereabouts::Remote };
+            let place = match peer.role {
+                _ if peer.from.as_ref() == PEER_LOCAL => Whereabouts::Local,
+                Role::Server => Whereabouts::Server,
+                Role::Client => Whereabouts::Remote,
+            };
             let value = Some(place.encode());
             batch.changes.push(Change { key: keys::client(connect.client), value });
             self.store.commit(batch)?
@@ -152,6 +155,10 @@ impl<H: Handler> Target<H> {
         if self.recovery.is_active() {
             return;
         }
+        for client in self.sessions.take_given_up() {
+            self.handler.forgotten(client);
+            self.forget_records(client);
+        }
         let departed = std::mem::take(&mut *self.departed.lock());
         for session in departed {
             self.handler.ended(&session);
@@ -167,40 +174,13 @@ impl<H: Handler> Target<H> {
         }
     }
 
-    fn forget_records(&self, client: ClientId) {
+    pub(super) fn forget_records(&self, client: ClientId) {
         let forgotten = self.slot_changes(client).and_then(|mut changes| {
             changes.push(Change { key: keys::client(client), value: None });
             self.store.commit(Batch { changes, ..Batch::default() })
         });
         if let Err(error) = forgotten {
             tracing::error!(target = %self.id, %error, "a client's record stays");
-        }
-    }
-
-    /// Ends the wait for clients that do not come back, or stop replaying half way.
-    pub(super) async fn forget_the_absent(self: Arc<Self>) {
-        let end = self.rt.now() + PATIENCE;
-        while self.recovery.is_active() {
-            let Some(late) = self.stop.unless(self.recovery.late()).await else { return };
-            let _door = self.door.lock();
-            for client in late {
-                match self.sessions.of_client(client) {
-                    Some(session) => self.evict_session(&session, "it stopped replaying half way"),
-                    None => {
-                        self.trace(client, "unknown", "it did not come back after the target's start", None)
-                    }
-                }
-                self.recovery.give_up(client);
-            }
-        }
-        // Clients that are not waited for (of this process, or of a role without order) may still come.
-        if self.stop.unless(self.recovery.until(end)).await.is_none() {
-            return;
-        }
-        let _door = self.door.lock();
-        for client in self.sessions.take_absent() {
-            self.handler.forgotten(client);
-            self.forget_records(client);
         }
     }
 
@@ -255,7 +235,12 @@ impl<H: Handler> Doorman for Target<H> {
         self.evict_session(&session, why);
     }
 
-    fn is_live(&self, handle: u64) -> bool {
-        self.sessions.of_handle(handle).is_some()
+    fn client(&self, handle: u64) -> Option<ClientId> {
+        self.sessions.of_handle(handle).map(|session| session.client())
+    }
+
+    fn heard(&self, handle: u64) -> Option<Time> {
+        let session = self.sessions.of_handle(handle)?;
+        Some(session.recent().last().unwrap_or(session.began()))
     }
 }

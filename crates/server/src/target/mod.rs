@@ -4,6 +4,7 @@
 //! before is answered again from the slot's record, which the handler's batch carried to disk together with the
 //! change ([`Ctx::commit`], [`Recorder`]). The role itself lives in [`Target`], which is the [`rpc::Service`].
 
+mod absent;
 mod admin;
 mod clients;
 mod connect;
@@ -11,6 +12,7 @@ mod context;
 mod eviction;
 mod gauge;
 pub mod keys;
+mod lives;
 mod recent;
 mod recovery;
 mod session;
@@ -43,6 +45,7 @@ pub use stop::Stop;
 use crate::{Held, LockCounts, TokenCounts};
 use eviction::Tracer;
 use gauge::Gauge;
+use lives::Lives;
 use session::Sessions;
 use slot::Begin;
 
@@ -182,6 +185,7 @@ pub struct Target<H: Handler> {
     under_way: Gauge,
     sessions: Sessions<H::Session>,
     clients: Arc<Clients>,
+    lives: Arc<Lives>,
     tracer: Arc<Tracer>,
     /// Sessions that ended and have something left in the store.
     departed: Mutex<Vec<Arc<Session<H::Session>>>>,
@@ -199,7 +203,9 @@ impl<H: Handler> Target<H> {
         let next = Transno(store.last_transno().0 + 1);
         let recovery = Arc::new(Recovery::new(&rt, expected, next));
         let stop = Stop::default();
-        let clients = Arc::new(Clients::new(store.label().target, stop.clone(), backchannel));
+        let id = store.label().target;
+        let lives = Arc::new(Lives::new(&rt, mgs.clone(), id, store.boot()));
+        let clients = Arc::new(Clients::new(&rt, id, stop.clone(), backchannel, lives.clone()));
         let env = Env {
             rt: rt.clone(),
             hub,
@@ -212,7 +218,7 @@ impl<H: Handler> Target<H> {
         let handler = Arc::new(H::open(env).await?);
         let tracer = Tracer::new(rt.clone(), store.clone());
         let target = Arc::new(Target {
-            id: store.label().target,
+            id,
             fsname: store.label().fsname.as_str().to_owned(),
             rt,
             stop,
@@ -220,6 +226,7 @@ impl<H: Handler> Target<H> {
             under_way: Gauge::default(),
             sessions,
             clients,
+            lives,
             tracer,
             departed: Mutex::new(Vec::new()),
             door: Mutex::new(()),
@@ -231,6 +238,7 @@ impl<H: Handler> Target<H> {
         target.clients.set_doorman(doorman);
         if target.sessions.has_absent() {
             target.rt.spawn(target.clone().forget_the_absent());
+            target.rt.spawn(target.clone().ask_about_the_absent());
             target.rt.spawn(target.clone().clear_away_after_recovery());
         }
         Ok(target)

@@ -47,6 +47,11 @@ impl Recent {
         self.count.load(Ordering::Relaxed)
     }
 
+    /// When the newest one came.
+    pub fn last(&self) -> Option<Time> {
+        self.list().last().map(|past| past.time)
+    }
+
     /// The newest ones, oldest first.
     pub fn list(&self) -> Vec<Past> {
         let count = self.count();

@@ -4,7 +4,8 @@
 //! order of their transnos, over all clients: the next one is the smallest that waits, once every client that is
 //! expected has one waiting or is done. A client is done with its first ordinary request. Until all are done, nobody
 //! else is served: who looked now would see a state that never was. Who does not come in time is not waited for, and
-//! forgotten; the target's own tasks change nothing meanwhile, so that the replays keep their transnos.
+//! forgotten; nor is who has no lease with the MGS any more, while one that lives has as long as it takes
+//! ([`super::absent`]). The target's own tasks change nothing meanwhile, so that the replays keep their transnos.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +22,10 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a client that is back may take for its next step after an operator has cut the wait short. Who is not back
 /// is not waited for at all then.
 const PATIENCE_HURRIED: Duration = Duration::from_secs(2);
+/// A client of which the MGS said that it lives is waited for so much longer.
+const LIFE_SIGN: Duration = Duration::from_secs(10);
+/// A client that is back and has done nothing for so long is asked about, too.
+const QUIET: Duration = Duration::from_secs(15);
 
 /// What a target waits for after a restart.
 pub struct Recovery {
@@ -53,6 +58,20 @@ struct Record {
 struct Client {
     place: Place,
     since: Time,
+    /// Whether it keeps a lease with the MGS: servers do not.
+    leases: bool,
+    /// When the MGS said last that it lives.
+    lives: Option<Time>,
+}
+
+/// A client that is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Missing {
+    pub client: ClientId,
+    /// It has not come back at all.
+    pub absent: bool,
+    /// For how long it has done nothing.
+    pub quiet: Duration,
 }
 
 enum Place {
@@ -67,11 +86,15 @@ enum Place {
 }
 
 impl Recovery {
-    /// Waits for `clients`; the first change that they may have to replay is `next`.
-    pub(super) fn new(rt: &Rt, clients: impl IntoIterator<Item = ClientId>, next: Transno) -> Recovery {
+    /// Waits for `clients`, each with whether it keeps a lease; the first change that they may have to replay is `next`.
+    pub(super) fn new(
+        rt: &Rt,
+        clients: impl IntoIterator<Item = (ClientId, bool)>,
+        next: Transno,
+    ) -> Recovery {
         let since = rt.now();
-        let clients: BTreeMap<_, _> =
-            clients.into_iter().map(|client| (client, Client { place: Place::Absent, since })).collect();
+        let client = |leases| Client { place: Place::Absent, since, leases, lives: None };
+        let clients: BTreeMap<_, _> = clients.into_iter().map(|(id, leases)| (id, client(leases))).collect();
         let record = Record {
             began: since,
             began_wall: rt.wall(),
@@ -232,7 +255,7 @@ impl Recovery {
             let mut waited = self.waited.lock();
             let waiting = waited.clients.get_mut(&client).ok_or(Code::Evicted)?;
             let (sender, turn) = oneshot::channel();
-            *waiting = Client { place: Place::Waiting(transno, sender), since: self.rt.now() };
+            (waiting.place, waiting.since) = (Place::Waiting(transno, sender), self.rt.now());
             self.release(&mut waited);
             turn
         };
@@ -271,7 +294,29 @@ impl Recovery {
             (true, Place::Absent) => Duration::ZERO,
             (true, _) => PATIENCE_HURRIED,
         };
-        Some(client.since + patience)
+        let patient = client.since + patience;
+        let lives = client.lives.filter(|_| !self.hurried.load(Ordering::SeqCst));
+        Some(lives.map_or(patient, |at| patient.max(at + LIFE_SIGN)))
+    }
+
+    /// Those about whom the MGS is to be asked.
+    pub(super) fn missing(&self) -> Vec<Missing> {
+        let now = self.rt.now();
+        let waited = self.waited.lock();
+        let missing = waited.clients.iter().filter_map(|(id, client)| {
+            let (absent, quiet) = (matches!(client.place, Place::Absent), now - client.since);
+            let asked = client.leases && client.waiting().is_none() && (absent || quiet >= QUIET);
+            asked.then_some(Missing { client: *id, absent, quiet })
+        });
+        missing.collect()
+    }
+
+    /// The MGS says that the client lives.
+    pub(super) fn lives(&self, client: ClientId) {
+        let now = self.rt.now();
+        if let Some(waited) = self.waited.lock().clients.get_mut(&client) {
+            waited.lives = Some(now);
+        }
     }
 
     /// Waits until somebody has taken too long, and says who; nobody once it is over.
@@ -325,7 +370,7 @@ mod tests {
         let sim = Sim::new(Options::default());
         let rt = sim.rt("server");
         let [a, b] = [ClientId(1), ClientId(2)];
-        let recovery = Arc::new(Recovery::new(&rt, [a, b], Transno(2)));
+        let recovery = Arc::new(Recovery::new(&rt, [(a, true), (b, true)], Transno(2)));
         let order = Arc::new(Mutex::new(Vec::new()));
         for (client, transnos) in [(a, [3, 4, 9]), (b, [2, 5, 6])] {
             let (recovery, order, task) = (recovery.clone(), order.clone(), rt.clone());
@@ -349,7 +394,7 @@ mod tests {
         let sim = Sim::new(Options::default());
         let rt = sim.rt("server");
         let [a, b] = [ClientId(1), ClientId(2)];
-        let recovery = Arc::new(Recovery::new(&rt, [a, b], Transno(2)));
+        let recovery = Arc::new(Recovery::new(&rt, [(a, true), (b, true)], Transno(2)));
         let (sender, turn) = oneshot::channel();
         let waiting = recovery.clone();
         rt.spawn(async move {
@@ -366,7 +411,7 @@ mod tests {
         let sim = Sim::new(Options::default());
         let rt = sim.rt("server");
         let [a, b] = [ClientId(1), ClientId(2)];
-        let recovery = Arc::new(Recovery::new(&rt, [a, b], Transno(2)));
+        let recovery = Arc::new(Recovery::new(&rt, [(a, true), (b, true)], Transno(2)));
         recovery.is_back(a);
         recovery.is_done(a);
         assert!(recovery.is_active());
@@ -378,12 +423,34 @@ mod tests {
     }
 
     #[test]
+    fn who_lives_has_as_long_as_it_takes() {
+        let sim = Sim::new(Options::default());
+        let rt = sim.rt("server");
+        let [a, b] = [ClientId(1), ClientId(2)];
+        let recovery = Arc::new(Recovery::new(&rt, [(a, true), (b, false)], Transno(2)));
+        let quiet = Duration::from_secs(25);
+        sim.run(rt.sleep(quiet));
+        let missing = Missing { client: a, absent: true, quiet };
+        assert_eq!(recovery.missing(), [missing], "a server keeps no lease");
+        recovery.lives(a);
+        assert_eq!(sim.run(recovery.late()), [b]);
+        assert_eq!(sim.now(), PATIENCE);
+        recovery.give_up(b);
+        assert_eq!(sim.run(recovery.late()), [a]);
+        assert_eq!(sim.now(), quiet + LIFE_SIGN, "it is not waited for blindly");
+        recovery.is_back(a);
+        assert_eq!(recovery.missing(), []);
+        sim.run(rt.sleep(QUIET));
+        assert!(matches!(recovery.missing()[..], [Missing { absent: false, .. }]));
+    }
+
+    #[test]
     fn the_report_follows_the_clients() {
         let sim = Sim::new(Options::default());
         let rt = sim.rt("server");
         assert_eq!(Recovery::new(&rt, [], Transno(2)).report().state, msg::RECOVERY_INACTIVE);
         let [a, b, c] = [ClientId(1), ClientId(2), ClientId(3)];
-        let recovery = Arc::new(Recovery::new(&rt, [a, b, c], Transno(2)));
+        let recovery = Arc::new(Recovery::new(&rt, [(a, true), (b, true), (c, true)], Transno(2)));
         let report = recovery.report();
         assert_eq!((report.state, report.connected, report.expected), (msg::RECOVERY_WAITING, 0, 3));
         sim.run(rt.sleep(Duration::from_secs(5)));
@@ -414,7 +481,7 @@ mod tests {
         let sim = Sim::new(Options::default());
         let rt = sim.rt("server");
         let [a, b] = [ClientId(1), ClientId(2)];
-        let recovery = Arc::new(Recovery::new(&rt, [a, b], Transno(2)));
+        let recovery = Arc::new(Recovery::new(&rt, [(a, true), (b, true)], Transno(2)));
         recovery.is_back(a);
         let (late, hurried) = (recovery.clone(), recovery.clone());
         let (sender, who) = oneshot::channel();

@@ -163,6 +163,8 @@ pub(super) enum Whereabouts {
     Remote,
     /// In the target's process: it died with it, or the target was stopped in order.
     Local,
+    /// A server in another process. It has no lease.
+    Server,
 }
 
 impl Whereabouts {
@@ -171,6 +173,7 @@ impl Whereabouts {
         match self {
             Whereabouts::Remote => Bytes::from_static(&[1]),
             Whereabouts::Local => Bytes::from_static(&[2]),
+            Whereabouts::Server => Bytes::from_static(&[3]),
         }
     }
 
@@ -178,6 +181,7 @@ impl Whereabouts {
         match value {
             [1] => Ok(Whereabouts::Remote),
             [2] => Ok(Whereabouts::Local),
+            [3] => Ok(Whereabouts::Server),
             _ => Err(StoreError::Corrupt { what: "a client's record".into() }),
         }
     }
@@ -189,6 +193,8 @@ pub(super) struct Sessions<S> {
     by_client: Mutex<BTreeMap<ClientId, Arc<Session<S>>>>,
     /// Clients with a record from before the restart that have not come back.
     absent: Mutex<BTreeMap<ClientId, Whereabouts>>,
+    /// Those of them that are not waited for any more, until their records go.
+    given_up: Mutex<Vec<ClientId>>,
 }
 
 impl<S> Sessions<S> {
@@ -212,6 +218,7 @@ impl<S> Sessions<S> {
             by_handle: RwLock::new(HashMap::new()),
             by_client: Mutex::new(BTreeMap::new()),
             absent: Mutex::new(absent),
+            given_up: Mutex::default(),
         })
     }
 
@@ -275,10 +282,25 @@ impl<S> Sessions<S> {
         !self.absent.lock().is_empty()
     }
 
-    /// The clients that may come back with something to replay.
-    pub fn expected(&self) -> Vec<ClientId> {
+    /// The clients that may come back with something to replay, and whether each keeps a lease.
+    pub fn expected(&self) -> Vec<(ClientId, bool)> {
         let absent = self.absent.lock();
-        absent.iter().filter(|(_, place)| **place == Whereabouts::Remote).map(|(client, _)| *client).collect()
+        let others = absent.iter().filter(|(_, place)| **place != Whereabouts::Local);
+        others.map(|(client, place)| (*client, *place == Whereabouts::Remote)).collect()
+    }
+
+    /// The client does not come back as who it was. False if it has not been absent.
+    pub fn give_up(&self, client: ClientId) -> bool {
+        let was_absent = self.absent.lock().remove(&client).is_some();
+        if was_absent {
+            self.given_up.lock().push(client);
+        }
+        was_absent
+    }
+
+    /// Those of whom the store still has something.
+    pub fn take_given_up(&self) -> Vec<ClientId> {
+        std::mem::take(&mut *self.given_up.lock())
     }
 
     /// Nobody waits for those who have not come back any more.

@@ -5,6 +5,7 @@
 pub mod admin;
 pub mod common;
 pub mod flock;
+pub mod lease;
 pub mod lock;
 pub mod mdt;
 pub mod mgs;
@@ -15,6 +16,7 @@ use bytes::Bytes;
 pub use admin::*;
 pub use common::*;
 pub use flock::*;
+pub use lease::*;
 pub use lock::*;
 pub use mdt::*;
 pub use mgs::*;
@@ -104,6 +106,8 @@ operations! {
 
     10 Register(Register) -> Registered, true;
     11 GetConfig(GetConfig) -> Config, false;
+    16 RenewLease(RenewLease) -> LeaseRenewed, false;
+    17 AskLeases(AskLeases) -> LeaseStates, false;
 
     20 GetSequence(GetSequence) -> Sequence, true;
     21 GetAttr(GetAttr) -> Entry, false;
@@ -176,6 +180,7 @@ impl Request {
             Request::GetState(_) | Request::AbortRecovery(_) => false,
             Request::Evict(_) | Request::ListExports(_) => false,
             Request::Register(_) | Request::GetConfig(_) | Request::GetSequence(_) => false,
+            Request::RenewLease(_) | Request::AskLeases(_) => false,
             Request::Write(write) => write.locked,
             Request::Read(read) => read.locked,
             Request::ListObjects(_) | Request::CancelRanges(_) | Request::CancelBits(_) => false,

@@ -1,0 +1,96 @@
+//! What becomes of clients that were known before a restart and do not come back.
+//!
+//! One whose lease with the MGS is over is not waited for. One that lives is waited for until it has been missing for
+//! [`DEADLINE`]: then it is told through the MGS that it has to drop what it holds here, and is given up when it has. Without
+//! the MGS's word there is [`PATIENCE`] for each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::ClientId;
+use proto::wire::messages::{LEASE_LIVES, LEASE_NONE, LEASE_OVER, LeaseAsked};
+
+use super::clients::DEADLINE;
+use super::recovery::{Missing, PATIENCE};
+use super::{Handler, Target};
+
+/// How often the MGS is asked.
+const ASK_PAUSE: Duration = Duration::from_secs(1);
+
+impl<H: Handler> Target<H> {
+    /// Ends the wait for clients that do not come back, or stop replaying half way.
+    pub(super) async fn forget_the_absent(self: Arc<Self>) {
+        let end = self.rt.now() + PATIENCE;
+        while self.recovery.is_active() {
+            let Some(late) = self.stop.unless(self.recovery.late()).await else { return };
+            let _door = self.door.lock();
+            for client in late {
+                self.do_without(client, "it did not come back after the target's start");
+            }
+        }
+        // Clients that are not waited for (of this process, or of a role without order) may still come.
+        if self.stop.unless(self.recovery.until(end)).await.is_none() {
+            return;
+        }
+        let _door = self.door.lock();
+        for client in self.sessions.take_absent() {
+            self.handler.forgotten(client);
+            self.forget_records(client);
+        }
+    }
+
+    /// Asks the MGS about those who are missing, as long as somebody is.
+    pub(super) async fn ask_about_the_absent(self: Arc<Self>) {
+        if !self.lives.has_mgs() {
+            return;
+        }
+        while self.recovery.is_active() {
+            let missing = self.recovery.missing();
+            if !missing.is_empty() {
+                let asked: Vec<LeaseAsked> = missing.iter().map(|missing| self.question(missing)).collect();
+                let Some(states) = self.stop.unless(self.lives.ask(&asked)).await else { return };
+                let _door = self.door.lock();
+                for (missing, state) in missing.iter().zip(states.unwrap_or_default()) {
+                    self.heard_of(missing, state);
+                }
+            }
+            if self.stop.unless(self.rt.sleep(ASK_PAUSE)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    fn question(&self, missing: &Missing) -> LeaseAsked {
+        let session = self.sessions.of_client(missing.client).map_or(0, |session| session.handle());
+        LeaseAsked { client: missing.client, session, fence: missing.quiet >= DEADLINE }
+    }
+
+    /// The MGS has said how a client is. The caller holds the door.
+    fn heard_of(&self, missing: &Missing, state: u8) {
+        let (client, fenced) = (missing.client, missing.quiet >= DEADLINE);
+        // Who has come back while the MGS was asked gets on with it.
+        let came_back = missing.absent && !self.sessions.is_absent(client);
+        match state {
+            LEASE_LIVES => self.recovery.lives(client),
+            LEASE_OVER | LEASE_NONE if came_back || !missing.absent && !fenced => {}
+            LEASE_NONE if missing.absent => {
+                tracing::info!(target = %self.id, %client, "a client that held nothing is not waited for");
+                self.sessions.give_up(client);
+                self.recovery.give_up(client);
+            }
+            LEASE_OVER | LEASE_NONE => self.do_without(client, "it did not come back, and its lease is over"),
+            // The MGS does not know yet.
+            _ => {}
+        }
+    }
+
+    /// The client is not waited for any more. The caller holds the door.
+    fn do_without(&self, client: ClientId, why: &str) {
+        match self.sessions.of_client(client) {
+            Some(session) => self.evict_session(&session, "it stopped replaying half way"),
+            None => self.trace(client, "unknown", why, None),
+        }
+        self.sessions.give_up(client);
+        self.recovery.give_up(client);
+    }
+}
