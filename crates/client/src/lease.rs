@@ -14,7 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use proto::TargetKind;
 use proto::lease::{ClientLease, Due, Told};
-use proto::wire::messages::{DropOrder, LeaseRenewed, RenewLease};
+use proto::wire::messages::{Awaited, DropOrder, LeaseRenewed, RenewLease};
 use rpc::LinkState;
 use rt::sync::Notify;
 use rt::{Rt, Time};
@@ -238,6 +238,9 @@ impl Shared {
         for order in renewed.orders {
             self.obey(order);
         }
+        for awaited in &answer.awaited {
+            self.come_back(awaited);
+        }
         match renewed.told {
             Told::Goes => {
                 let until = {
@@ -319,6 +322,14 @@ impl Shared {
                 });
             }
             TargetKind::Mgs => self.lease.obeyed(number),
+        }
+    }
+
+    /// A target waits for this client, which may not have noticed that it started again.
+    fn come_back(&self, awaited: &Awaited) {
+        let target = self.targets.made(awaited.target);
+        if let Some(target) = target.filter(|target| target.is_older_than(awaited.boot)) {
+            self.rt.spawn(async move { target.look().await });
         }
     }
 

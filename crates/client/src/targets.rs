@@ -84,11 +84,16 @@ impl Target {
 
     /// Whether an order is about the session as it is.
     pub(crate) fn is_meant(&self, order: &DropOrder) -> bool {
-        let boot = self.import.boot();
         match order.session {
-            0 => boot != 0 && boot < order.boot,
+            0 => self.is_older_than(order.boot),
             session => self.import.session() == session,
         }
+    }
+
+    /// Whether the session is of a boot before `boot`.
+    pub(crate) fn is_older_than(&self, boot: u64) -> bool {
+        let of_session = self.import.boot();
+        of_session != 0 && of_session < boot
     }
 
     /// The session is over.

@@ -38,8 +38,8 @@ impl Service for Mgs {
                 Request::GetConfig(ask) if ask.known == 0 => Reply::GetConfig(self.config()),
                 Request::GetConfig(_) => std::future::pending().await,
                 Request::RenewLease(_) => {
-                    let (lease, known, ttl_ms, orders) = (7, true, 15_000, vec![]);
-                    Reply::RenewLease(msg::LeaseRenewed { lease, known, ttl_ms, orders })
+                    let (lease, known, ttl_ms, orders, awaited) = (7, true, 15_000, vec![], vec![]);
+                    Reply::RenewLease(msg::LeaseRenewed { lease, known, ttl_ms, orders, awaited })
                 }
                 _ => return Answer::refuse(Code::NotSupported),
             };

@@ -150,7 +150,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn answer(lease: u64, known: bool) -> LeaseRenewed {
-        LeaseRenewed { lease, known, ttl_ms: super::super::TTL_MS, orders: vec![] }
+        LeaseRenewed { lease, known, ttl_ms: super::super::TTL_MS, orders: vec![], awaited: vec![] }
     }
 
     /// Renews at `at`, with an answer after `took`.

@@ -9,8 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::wire::messages::{
-    AskLeases, DROP_ORDERS_MAX, DropOrder, LEASE_LIVES, LEASE_NONE, LEASE_NOT_KNOWN, LEASE_OVER, LeaseAsked,
-    LeaseRenewed, LeaseStates, RenewLease,
+    AskLeases, Awaited, DROP_ORDERS_MAX, DropOrder, LEASE_LIVES, LEASE_NONE, LEASE_NOT_KNOWN, LEASE_OVER,
+    LeaseAsked, LeaseRenewed, LeaseStates, RenewLease,
 };
 use crate::{ClientId, TargetId};
 
@@ -49,6 +49,8 @@ struct Record {
     lease: u64,
     ends: u64,
     orders: BTreeMap<(TargetId, u64), Order>,
+    /// Targets that wait for the client to come back, with their boots.
+    awaited: BTreeMap<TargetId, u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -123,7 +125,9 @@ impl Leases {
         record.ends = now.saturating_add(TTL_NANOS);
         self.ends.insert((record.ends, client));
         let orders = record.open_orders();
-        Some(LeaseRenewed { lease: record.lease, known, ttl_ms: TTL_MS, orders })
+        let awaited = std::mem::take(&mut record.awaited).into_iter();
+        let awaited = awaited.map(|(target, boot)| Awaited { target, boot }).collect();
+        Some(LeaseRenewed { lease: record.lease, known, ttl_ms: TTL_MS, orders, awaited })
     }
 
     fn release(&mut self, client: ClientId, renewal: &RenewLease) -> LeaseRenewed {
@@ -131,7 +135,7 @@ impl Leases {
         if known && let Some(record) = self.clients.remove(&client) {
             self.ends.remove(&(record.ends, client));
         }
-        LeaseRenewed { lease: 0, known, ttl_ms: 0, orders: Vec::new() }
+        LeaseRenewed { lease: 0, known, ttl_ms: 0, orders: Vec::new(), awaited: Vec::new() }
     }
 
     /// A target asks about clients.
@@ -147,6 +151,9 @@ impl Leases {
         let lives = record.is_some_and(|record| record.ends > now);
         if lives && !asked.fence {
             self.take_back(asked.client, key);
+            if asked.session == 0 {
+                self.is_awaited(asked.client, target, boot);
+            }
             return LEASE_LIVES;
         }
         if !lives && now < self.since.saturating_add(TTL_NANOS) {
@@ -170,6 +177,13 @@ impl Leases {
             (true, _) if order.dropped.is_none() => LEASE_LIVES,
             (false, 0) => LEASE_NONE,
             _ => LEASE_OVER,
+        }
+    }
+
+    /// A target waits for a client that lives. It asks again and again, so what does not get through is told later.
+    fn is_awaited(&mut self, client: ClientId, target: TargetId, boot: u64) {
+        if let Some(record) = self.clients.get_mut(&client) {
+            record.awaited.insert(target, boot);
         }
     }
 
@@ -278,6 +292,18 @@ mod tests {
         let back = renew(&mut leases, 121, first.lease, &[]);
         let order = DropOrder { number: 2, target: TargetId::ost(3), session: 0, boot: 5 };
         assert!(back.known && back.orders == [order], "{back:?}");
+    }
+
+    #[test]
+    fn who_lives_is_told_who_waits_for_it() {
+        let mut leases = leases();
+        let lease = renew(&mut leases, 100, 0, &[]).lease;
+        assert_eq!(ask(&mut leases, 101, A, 8, false), LEASE_LIVES);
+        assert_eq!(renew(&mut leases, 102, lease, &[]).awaited, [], "it has a session");
+        assert_eq!(ask(&mut leases, 103, A, 0, false), LEASE_LIVES);
+        let awaited = Awaited { target: TargetId::ost(3), boot: 5 };
+        assert_eq!(renew(&mut leases, 104, lease, &[]).awaited, [awaited]);
+        assert_eq!(renew(&mut leases, 105, lease, &[]).awaited, []);
     }
 
     #[test]

@@ -383,7 +383,8 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
 
 fn lease_renewed() -> LeaseRenewed {
     let order = DropOrder { number: 7, target: TargetId::ost(0x1f), session: 0x2122, boot: 6 };
-    LeaseRenewed { lease: 0x1718, known: true, ttl_ms: 15_000, orders: vec![order] }
+    let awaited = Awaited { target: TargetId::mdt(0), boot: 9 };
+    LeaseRenewed { lease: 0x1718, known: true, ttl_ms: 15_000, orders: vec![order], awaited: vec![awaited] }
 }
 
 fn target_state() -> TargetState {

@@ -18,6 +18,9 @@ const FRESH: Duration = Duration::from_secs(1);
 /// Answers that are remembered.
 const REMEMBERED_MAX: usize = 1024;
 
+/// Client, session, whether it is to be fenced.
+type Question = (ClientId, u64, bool);
+
 /// Asks the MGS about clients.
 pub struct Lives {
     rt: Rt,
@@ -27,7 +30,7 @@ pub struct Lives {
     boot: u64,
     /// One question about single clients at a time.
     turn: Semaphore,
-    known: Mutex<BTreeMap<(ClientId, u64, bool), (Time, u8)>>,
+    known: Mutex<BTreeMap<Question, (Time, u8)>>,
 }
 
 impl Lives {
@@ -65,19 +68,19 @@ impl Lives {
     /// How one client is. Those who ask at the same time share the answer.
     pub(super) async fn ask_one(&self, asked: LeaseAsked) -> Option<u8> {
         let _turn = self.turn.acquire().await.ok()?;
-        let key = (asked.client, asked.session, asked.fence);
+        let question = (asked.client, asked.session, asked.fence);
         let now = self.rt.now();
         {
             let mut known = self.known.lock();
             if known.len() >= REMEMBERED_MAX {
                 known.retain(|_, (at, _)| now - *at < FRESH);
             }
-            if let Some((_, state)) = known.get(&key).filter(|(at, _)| now - *at < FRESH) {
+            if let Some((_, state)) = known.get(&question).filter(|(at, _)| now - *at < FRESH) {
                 return Some(*state);
             }
         }
-        let state = self.ask(&[asked]).await?.first().copied()?;
-        self.known.lock().insert(key, (self.rt.now(), state));
+        let state = self.ask(std::slice::from_ref(&asked)).await?.first().copied()?;
+        self.known.lock().insert(question, (self.rt.now(), state));
         Some(state)
     }
 }

@@ -40,6 +40,18 @@ wire_struct! {
         pub ttl_ms: u32,
         /// What the client has to drop.
         pub orders: Vec<DropOrder>,
+        /// Targets that started again and wait for the client, which may not have noticed.
+        pub awaited: Vec<Awaited>,
+    }
+}
+
+wire_struct! {
+    /// A target that waits for a client to come back.
+    pub struct Awaited {
+        /// The target.
+        pub target: TargetId,
+        /// Its boot.
+        pub boot: u64,
     }
 }
 
