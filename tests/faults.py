@@ -33,6 +33,8 @@ PANICKED = re.compile(r"panicked at|assertion .* failed")
 OPERATIONS = 40
 # Nobody may take longer to go on, with any fault.
 SETTLE_SECONDS = 150
+# How long a server may believe that a client lives which does not.
+LEASE_SECONDS = 15
 POLL = 0.005
 FULL_DISK_BYTES = 192 << 20
 
@@ -319,7 +321,7 @@ def full(cluster, load, fault):
 
 
 def gone(cluster, _load, fault):
-    """A client with open files, locks and unwritten data is killed for good, and then servers are, and started again."""
+    """A client with open files, locks and unwritten data is killed for good; after a while servers are, and started again."""
     cluster.mount("clc")
     top = cluster.top("clc")
     fds = [os.open(f"{top}/gone{n}", os.O_RDWR | os.O_CREAT) for n in range(4)]
@@ -333,7 +335,8 @@ def gone(cluster, _load, fault):
         except OSError:
             pass
     run("umount", "-l", top)
-    return kill(cluster, None, fault)
+    time.sleep(fault.seconds)
+    return kill(cluster, None, dataclasses.replace(fault, seconds=0))
 
 
 # CI takes those that are `always`; all with --long. Limits are of the pause after the fault, in seconds.
@@ -341,7 +344,7 @@ FAULTS = [
     Fault("none", none, (), 2),
     *(Fault(f"kill {'+'.join(n)}, restart at once", kill, n) for n in (("mgs",), ("mds",), ("oss1",))),
     *(Fault(f"kill {'+'.join(n)}, restart after 5 s", kill, n, 5, always=n != ("mgs",)) for n in (("mgs",), ("mds",), ("oss1",))),
-    Fault("kill mds+oss1, restart at once", kill, ("mds", "oss1"), always=False, known="the OST waits for the MDT"),
+    Fault("kill mds+oss1, restart at once", kill, ("mds", "oss1")),
     Fault("kill oss1+oss2, restart at once", kill, ("oss1", "oss2")),
     Fault("kill mgs+mds, restart after 5 s", kill, ("mgs", "mds"), 5, always=False),
     *(Fault(f"link of {n} down 1 s", link, (n,), 1) for n in ("cla", "oss1", "mds")),
@@ -354,7 +357,8 @@ FAULTS = [
     Fault("mds and mgs cut 5 s", cut, ("mds", "mgs"), 5),
     Fault("mds and mgs cut 60 s", cut, ("mds", "mgs"), 60, always=False),
     Fault("full disk of an OST", full, (), 1),
-    *(Fault(f"client gone, kill {n}", gone, (n,), always=False, known="waits for the dead client") for n in ("mds", "oss1")),
+    *(Fault(f"client gone, kill {n}", gone, (n,), LEASE_SECONDS + 1, always=False) for n in ("mds", "oss1")),
+    *(Fault(f"client and {n} killed at once", gone, (n,), 0, LEASE_SECONDS + 2, always=False) for n in ("mds", "oss1")),
 ]
 
 COLUMNS = ("fault", "errors", "longest A", "longest B", "pause", "limit", "evictions", "bytes", "stale", "verdict")

@@ -102,10 +102,11 @@ impl Hub {
         callback::call_back(self, (target, session), request, patience).await
     }
 
-    /// How long the client of a session has not been there; `None` if it is, or the session is over.
-    pub fn absent_for(&self, target: TargetId, session: u64) -> Option<Duration> {
+    /// How long the client of a session has not been there, and whether it only went silent: nobody closed its
+    /// connection. `None` if it is there, or the session is over.
+    pub fn absent_for(&self, target: TargetId, session: u64) -> Option<(Duration, bool)> {
         let absence = self.inner.sessions.absence((target, session)).ok()??;
-        Some(self.inner.rt.now() - absence.since)
+        Some((self.inner.rt.now() - absence.since, absence.silent))
     }
 
     /// What is waited for in the sessions of a target of this process, for diagnoses: a line for each.

@@ -216,6 +216,15 @@ fn who_died_just_before_a_restart_is_waited_for_as_long_as_its_lease() {
     assert!((LEASE - RENEW..LEASE + Duration::from_secs(2)).contains(&took), "{took:?}");
 }
 
+/// Its machine closes its connections; nothing is known of its lease before that is over.
+#[test]
+fn who_was_killed_holds_others_up_as_long_as_its_lease() {
+    let World { sim, a, .. } = world();
+    sim.handle().crash("b");
+    let took = timed(&sim, a.touch());
+    assert!((LEASE - RENEW..LEASE + Duration::from_secs(7)).contains(&took), "{took:?}");
+}
+
 #[test]
 fn who_lives_is_waited_for_after_a_restart() {
     let World { sim, mds, a, b, .. } = world();

@@ -1,11 +1,11 @@
 //! How a target reaches the clients of its sessions, and what becomes of one that cannot be reached.
 //!
 //! A client that holds what another one needs is called back. As long as it gets on it may take its time: slow is not
-//! dead. One that has no connection for [`PATIENCE`] and that somebody waits for (one that only went silent has
-//! [`rpc::limits::SILENT_GRACE`] more) is evicted, if its lease with the MGS is over: its session ends as if it had said goodbye,
-//! and when it comes back it learns that whatever it held is gone. One whose lease lives is *fenced*, and only when it has not
-//! been reached, or has got nothing done, for [`DEADLINE`]: the MGS has it drop what it holds of this target, and nobody else
-//! gets anything before it has.
+//! dead. One that somebody waits for and whose connection was closed is evicted when its lease with the MGS is over, and one
+//! that only went silent when it has been so for [`DEADLINE`], too: its session ends as if it had said goodbye, and when it
+//! comes back it learns that whatever it held is gone. One whose lease lives is *fenced*, and only when it has not been
+//! reached, or has got nothing done, for [`DEADLINE`]: the MGS has it drop what it holds of this target, and nobody else gets
+//! anything before it has. Without an MGS ([`Lives`]) there is [`PATIENCE`], and as much more for the silent.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub trait Backchannel: Send + Sync + 'static {
     fn session_ended(&self, target: TargetId, session: u64);
 
     /// See [`Hub::absent_for`].
-    fn absent_for(&self, target: TargetId, session: u64) -> Option<Duration> {
+    fn absent_for(&self, target: TargetId, session: u64) -> Option<(Duration, bool)> {
         let _ = (target, session);
         None
     }
@@ -77,7 +77,7 @@ impl Backchannel for Hub {
         Hub::session_ended(self, target, session);
     }
 
-    fn absent_for(&self, target: TargetId, session: u64) -> Option<Duration> {
+    fn absent_for(&self, target: TargetId, session: u64) -> Option<(Duration, bool)> {
         Hub::absent_for(self, target, session)
     }
 
@@ -206,7 +206,9 @@ impl Clients {
         request: &Request,
         start: Time,
     ) -> Result<Result<Reply, Code>, Option<Trouble>> {
-        let mut answer = self.backchannel.call_back(self.target, session, request.clone(), PATIENCE);
+        // The MGS may know earlier than the clock that it is dead.
+        let patience = if self.lives.has_mgs() { rpc::limits::RETURN_TIME } else { PATIENCE };
+        let mut answer = self.backchannel.call_back(self.target, session, request.clone(), patience);
         loop {
             let heard = self.doorman().and_then(|doorman| doorman.heard(session)).unwrap_or(start);
             let end = heard.max(start) + DEADLINE;
@@ -227,24 +229,31 @@ impl Clients {
 
     /// Why the client is to be evicted, if it is.
     async fn verdict(&self, session: u64, trouble: Trouble, fencing: &mut bool) -> Option<String> {
-        let absent = self.backchannel.absent_for(self.target, session);
-        let fence = trouble == Trouble::Stalled || absent.is_some_and(|absent| absent >= DEADLINE);
-        let what = match trouble {
-            Trouble::Unreachable => format!("it has had no connection for {PATIENCE:?} or more"),
-            Trouble::Stalled => format!("it has got nothing done for {DEADLINE:?}"),
-        };
-        let why = format!("somebody waits for what it holds, and {what}");
         if !self.lives.has_mgs() {
-            return Some(why);
+            return Some(format!(
+                "somebody waits for what it holds, and it has had no connection for {PATIENCE:?} or more"
+            ));
         }
+        let (why, late, fence) = match trouble {
+            Trouble::Stalled => (format!("it has got nothing done for {DEADLINE:?}"), true, true),
+            Trouble::Unreachable => {
+                let (absent, silent) = self.backchannel.absent_for(self.target, session)?;
+                // Whose machine went silent may be back, with all that it holds.
+                if silent && absent < DEADLINE {
+                    return None;
+                }
+                (format!("it has had no connection for {absent:?}"), absent >= PATIENCE, absent >= DEADLINE)
+            }
+        };
         let client = self.client_of(session)?;
         *fencing |= fence;
-        match self.lives.ask_one(LeaseAsked { client, session, fence }).await? {
-            LEASE_OVER | LEASE_NONE => {
-                Some(format!("{why}; its lease is over, or it has dropped what it held"))
-            }
-            _ => None,
-        }
+        let lease = match self.lives.ask_one(LeaseAsked { client, session, fence }).await? {
+            LEASE_OVER if fence => "its lease is over, or it has dropped what it held",
+            LEASE_OVER => "its lease is over",
+            LEASE_NONE if late => "it has no lease",
+            _ => return None,
+        };
+        Some(format!("somebody waits for what it holds, {why}, and {lease}"))
     }
 
     /// The client is not to drop what it holds any more, if it has not heard of it yet.
