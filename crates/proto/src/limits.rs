@@ -22,6 +22,8 @@ pub const GROUPS_MAX: usize = 65_536;
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 /// Largest bulk of a message, in bytes.
 pub const BULK_BYTES_MAX: usize = 4 << 20;
+/// Parts of one WriteParts.
+pub const WRITE_PARTS_MAX: usize = 1024;
 /// Largest body before a peer has proved that it holds a key, in bytes.
 pub const BODY_BYTES_MAX_STRANGER: usize = 1024;
 /// Most targets of one file system.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use proto::wire::messages::Write;
+use proto::limits::{BULK_BYTES_MAX, WRITE_PARTS_MAX};
+use proto::wire::messages::{Write, WritePart, WriteParts};
 use proto::{Code, Fid, Layout, Timestamp, Transno};
 use rt::Time;
 
@@ -12,6 +13,31 @@ use super::cache::Job;
 use crate::file::FileState;
 use crate::util::join_all;
 use crate::{Error, Result, Shared};
+
+/// Puts writes, which are in the order of their offsets, into as few requests as they fit in.
+fn in_requests(writes: Vec<(u64, Vec<Bytes>)>) -> Vec<(Vec<WritePart>, Vec<Bytes>)> {
+    let mut requests: Vec<(Vec<WritePart>, Vec<Bytes>)> = Vec::new();
+    let mut bytes = 0;
+    for (offset, slices) in writes {
+        let len: usize = slices.iter().map(Bytes::len).sum();
+        let part = WritePart { offset, len: len as u32 };
+        bytes += len;
+        match requests
+            .last_mut()
+            .filter(|(parts, _)| parts.len() < WRITE_PARTS_MAX && bytes <= BULK_BYTES_MAX)
+        {
+            Some((parts, bulk)) => {
+                parts.push(part);
+                bulk.extend(slices);
+            }
+            None => {
+                bytes = len;
+                requests.push((vec![part], slices));
+            }
+        }
+    }
+    requests
+}
 
 impl Shared {
     /// Sends `jobs`: what needs no waiting is done when this returns, the rest goes on by itself.
@@ -64,13 +90,22 @@ impl Shared {
             Ok(target) => target,
             Err(error) => return vec![Err(error)],
         };
-        let writes = std::mem::take(&mut job.writes).into_iter().map(|(offset, bulk): (u64, Vec<Bytes>)| {
+        let requests = in_requests(std::mem::take(&mut job.writes));
+        let writes = requests.into_iter().map(|(parts, bulk)| {
             let target = &target;
             async move {
                 let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
-                tracing::trace!(?object, offset, len = bulk.iter().map(Bytes::len).sum::<usize>(), "write");
-                let answered = target.call_bulk(Write { object, offset, time, locked: false }, bulk).await?;
-                Ok((ost, answered.transno))
+                let transno = match parts[..] {
+                    [WritePart { offset, len }] => {
+                        tracing::trace!(?object, offset, len, "write");
+                        target.call_bulk(Write { object, offset, time, locked: false }, bulk).await?.transno
+                    }
+                    _ => {
+                        tracing::trace!(?object, parts = parts.len(), "write parts");
+                        target.call_bulk(WriteParts { object, parts, time }, bulk).await?.transno
+                    }
+                };
+                Ok((ost, transno))
             }
         });
         join_all(writes).await

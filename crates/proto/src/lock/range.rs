@@ -321,10 +321,15 @@ impl Table {
         let entry = self.objects.entry(object).or_default();
         let mut answer = None;
         if ask.purpose == Purpose::Hold {
-            let full = entry.ranges() >= RANGES_PER_OBJECT_MAX
-                || ranges >= RANGES_MAX
-                || (!known && objects >= OBJECTS_MAX);
-            if entry.is_hot(now, &ask) || full {
+            // What is not small cannot do without; mostly it takes the place of others.
+            let is_small = ask.range.len() < SMALL_BYTES;
+            let room = if is_small { 1 } else { 2 };
+            let full = entry.ranges() >= room * RANGES_PER_OBJECT_MAX
+                || ranges >= room * RANGES_MAX
+                || (!known && objects >= room * OBJECTS_MAX);
+            if full && !is_small {
+                answer = Some(Answer::Full);
+            } else if full || entry.is_hot(now, &ask) {
                 entry.used_without(now, &ask);
                 answer = Some(Answer::Contended);
             }

@@ -317,6 +317,12 @@ fn ost_requests() -> Vec<Request> {
             time: time_of(7),
         }
         .into(),
+        WriteParts {
+            object: object(5, 3),
+            parts: vec![WritePart { offset: 13, len: 7 }, WritePart { offset: 1 << 33, len: 4096 }],
+            time: time_of(9),
+        }
+        .into(),
     ]
 }
 
@@ -491,6 +497,7 @@ fn ost_replies() -> Vec<(&'static str, Reply)> {
         ("SeekObject", Reply::SeekObject(Sought { offset: Some(1 << 34), more: true })),
         ("AllocateObject", Reply::AllocateObject(object_attr())),
         ("CopyObject", Reply::CopyObject(object_attr())),
+        ("WriteParts", Reply::WriteParts(object_attr())),
     ]
 }
 

@@ -6,10 +6,11 @@ mod glimpse;
 mod tests;
 mod tokens;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use proto::limits::{BULK_BYTES_MAX, FILE_BYTES_MAX, STRIPES_MAX};
+use proto::limits::{BULK_BYTES_MAX, FILE_BYTES_MAX, STRIPES_MAX, WRITE_PARTS_MAX};
 use proto::lock::range::{Holder, Range, Settings};
 use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
@@ -55,6 +56,7 @@ impl Handler for Ost {
     async fn handle(&self, ctx: &Ctx<()>, request: Request, bulk: Vec<Bytes>) -> Result<Done, Code> {
         match request {
             Request::Write(write) => self.write(ctx, write, bulk).await,
+            Request::WriteParts(write) => self.write_parts(ctx, write, bulk).await,
             Request::Read(read) => self.read(ctx, read).await,
             Request::Punch(punch) => self.punch(ctx, punch).await,
             Request::GetObjectAttr(get) => self.get_attr(ctx, get.object).await,
@@ -174,6 +176,22 @@ impl Ost {
         Ok(Done::changed(Reply::Write(attr), transno))
     }
 
+    async fn write_parts(
+        &self,
+        ctx: &Ctx<()>,
+        write: msg::WriteParts,
+        bulk: Vec<Bytes>,
+    ) -> Result<Done, Code> {
+        check_id(write.object)?;
+        check_time(write.time)?;
+        let parts = parts_of(&write.parts, bulk)?;
+        tracing::trace!(object = ?write.object, parts = parts.len(), holder = ?holder(ctx), "write parts");
+        let extra = record(ctx.recorder(), Reply::WriteParts);
+        let written = self.objects.write_parts(write.object, parts, write.time, ctx.replay, extra).await;
+        let (attr, transno) = written.map_err(|error| code_of(&error))?;
+        Ok(Done::changed(Reply::WriteParts(attr), transno))
+    }
+
     async fn read(&self, ctx: &Ctx<()>, read: msg::Read) -> Result<Done, Code> {
         check_id(read.object)?;
         if read.len as usize > BULK_BYTES_MAX {
@@ -251,6 +269,36 @@ fn record(recorder: Recorder, reply: impl FnOnce(msg::ObjectAttr) -> Reply + Sen
     Box::new(move |attr| -> Vec<Change> {
         recorder.record(&reply(attr.clone())).map(|(change, _)| change).into_iter().collect()
     })
+}
+
+/// Gives each part its bytes; parts are in order and apart from each other.
+fn parts_of(parts: &[msg::WritePart], bulk: Vec<Bytes>) -> Result<Vec<(u64, Vec<Bytes>)>, Code> {
+    if parts.len() > WRITE_PARTS_MAX {
+        return Err(Code::TooBig);
+    }
+    let (mut bulk, mut end, mut found) = (VecDeque::from(bulk), 0, Vec::with_capacity(parts.len()));
+    for part in parts {
+        if part.len == 0 || part.offset < end {
+            return Err(Code::Invalid);
+        }
+        end = part.offset.checked_add(u64::from(part.len)).ok_or(Code::TooLarge)?;
+        let (mut left, mut slices) = (part.len as usize, Vec::new());
+        while left > 0 {
+            let mut slice = bulk.pop_front().ok_or(Code::Invalid)?;
+            if slice.len() > left {
+                bulk.push_front(slice.split_off(left));
+            }
+            left -= slice.len();
+            slices.push(slice);
+        }
+        found.push((part.offset, slices));
+    }
+    match end {
+        0 => Err(Code::Invalid),
+        _ if end > FILE_BYTES_MAX => Err(Code::TooLarge),
+        _ if bulk.iter().any(|slice| !slice.is_empty()) => Err(Code::Invalid),
+        _ => Ok(found),
+    }
 }
 
 /// The session, as one that holds ranges.

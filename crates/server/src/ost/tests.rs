@@ -125,6 +125,35 @@ fn data_is_written_read_and_cut() {
 }
 
 #[test]
+fn several_parts_are_written_as_one_change() {
+    check(async |_rt, world| {
+        let client = world.import(100, Role::Client);
+        client.call_bulk(write(1, 0, 7), vec![Bytes::from(vec![b'.'; 12])]).await.expect("it is written");
+        let part = |offset, len| msg::WritePart { offset, len };
+        let parts =
+            |parts: &[msg::WritePart]| msg::WriteParts { object: id(1), parts: parts.to_vec(), time: at(9) };
+        let bulk = || vec![Bytes::from_static(b"on"), Bytes::from_static(b"etwothree")];
+        let three = [part(1, 3), part(6, 3), part(9000, 5)];
+        let written = client.call_bulk(parts(&three), bulk()).await.expect("it is written");
+        assert_eq!((written.reply.size, written.reply.mtime), (9005, at(9)));
+        let found = client.call(read(1, 0, 10_000)).await.expect("it is read").bulk.concat();
+        assert_eq!((&found[..14], &found[8998..]), (&b".one..two...\0\0"[..], &b"\0\0three"[..]));
+        for (wrong, code) in [
+            (vec![part(1, 3), part(3, 8)], Code::Invalid),
+            (vec![part(1, 3), part(6, 7)], Code::Invalid),
+            (vec![part(1, 3), part(6, 9)], Code::Invalid),
+            (vec![part(1, 11), part(20, 0)], Code::Invalid),
+            (vec![part(u64::MAX - 5, 11)], Code::TooLarge),
+            (vec![part(i64::MAX as u64, 11)], Code::TooLarge),
+            (vec![part(0, 1); 2000], Code::TooBig),
+        ] {
+            assert_eq!(refused(client.call_bulk(parts(&wrong), bulk()).await), code, "{wrong:?}");
+        }
+        world.stop().await;
+    });
+}
+
+#[test]
 fn data_is_found_reserved_and_copied() {
     check(async |rt, world| {
         let client = world.import(100, Role::Client);

@@ -17,7 +17,7 @@ use super::{CHUNK_BYTES, Objects};
 use crate::error::StoreError;
 
 /// Extents are counted and merged within ranges of this many bytes of an object; divides a chunk.
-const WINDOW_BYTES: u64 = 1 << 20;
+pub(super) const WINDOW_BYTES: u64 = 1 << 20;
 const _: () = assert!(CHUNK_BYTES.is_multiple_of(WINDOW_BYTES));
 /// Extents from this length on are left alone, in bytes.
 const LARGE_BYTES: u32 = 64 << 10;

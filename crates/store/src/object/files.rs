@@ -110,6 +110,7 @@ impl Drop for Reading {
 
 /// Data that was written and that nothing refers to yet. Dropped while the disk may still be writing, its blocks
 /// stay taken until the target is opened again.
+#[derive(Default)]
 pub struct Placed {
     /// The new extents, by offset in the object.
     pub extents: Vec<(u64, Extent)>,
@@ -119,6 +120,13 @@ pub struct Placed {
 }
 
 impl Placed {
+    /// Adds what was written behind it in the object.
+    pub fn add(&mut self, other: Placed) {
+        self.extents.extend(other.extents);
+        self.files.extend(other.files);
+        self.runs.extend(other.runs);
+    }
+
     /// Blocks that the data occupies.
     pub fn blocks(&self) -> u64 {
         self.runs.iter().map(|run| u64::from(run.count)).sum()

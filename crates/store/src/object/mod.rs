@@ -21,6 +21,7 @@ mod destroy;
 mod extent;
 mod files;
 mod keys;
+mod parts;
 mod plan;
 mod punch;
 mod read;

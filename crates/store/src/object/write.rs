@@ -6,20 +6,28 @@ use bytes::Bytes;
 use proto::limits::FILE_BYTES_MAX;
 use proto::wire::messages::ObjectAttr;
 use proto::{ObjectId, Timestamp, Transno};
+use rt::buf::AlignedBuf;
 
 use super::block::Slices;
 use super::cache::State;
+use super::compact::WINDOW_BYTES;
 use super::extent::{Edit, cut};
 use super::files::Placed;
+use super::parts::{Gap, Group, Part, apart, by_chunk, extents_in, joined, lay_over};
 use super::plan::{Carried, Plan};
-use super::{CHUNK_BYTES, Extra, Objects, chunk_end, refuse_dead};
+use super::{CHUNK_BYTES, Extra, Objects, refuse_dead};
 use crate::error::StoreError;
 
-/// One write whose data has its place.
+/// How often parts are joined; if gaps between them are always written meanwhile, they are not.
+const JOIN_ROUNDS: u32 = 3;
+
+/// What is written, and has its place.
 struct Written {
     id: ObjectId,
-    offset: u64,
-    len: u64,
+    /// In order, and apart from each other.
+    ranges: Vec<Range<u64>>,
+    /// What filled the gaps between parts that were joined; it has to be there still.
+    gaps: Vec<Gap>,
     time: Timestamp,
     replay: Option<Transno>,
     extra: Option<Extra>,
@@ -30,6 +38,8 @@ enum Outcome {
     Committed(ObjectAttr, Transno),
     /// What was cut off behind the object's end has to go first.
     TrimFirst,
+    /// A gap between joined parts was written meanwhile.
+    Changed,
 }
 
 impl Objects {
@@ -44,40 +54,117 @@ impl Objects {
         replay: Option<Transno>,
         extra: Extra,
     ) -> Result<(ObjectAttr, Transno), StoreError> {
-        let data = Slices(data);
-        let len = data.len();
-        if offset.checked_add(len).is_none_or(|end| end > FILE_BYTES_MAX) {
+        self.write_parts(id, vec![(offset, data)], time, replay, extra).await
+    }
+
+    /// The same for several parts, which are in order and do not overlap, as one change: all or nothing. Parts with less
+    /// than a block between them become one extent.
+    pub async fn write_parts(
+        &self,
+        id: ObjectId,
+        parts: Vec<(u64, Vec<Bytes>)>,
+        time: Timestamp,
+        replay: Option<Transno>,
+        extra: Extra,
+    ) -> Result<(ObjectAttr, Transno), StoreError> {
+        let parts: Vec<Part> =
+            parts.into_iter().map(|(start, data)| Part { start, data: Slices(data) }).collect();
+        let too_far =
+            |part: &Part| part.start.checked_add(part.data.len()).is_none_or(|end| end > FILE_BYTES_MAX);
+        if parts.iter().any(too_far) {
             return Err(StoreError::Io(std::io::ErrorKind::FileTooLarge.into()));
         }
         // Before space is taken; it is asked again under the lock that the commit is made under.
         self.with(id.layout, |state| refuse_dead(state))?;
-        self.store.room().await?;
-        let placed = match self.files.place(offset, data.clone()).await {
-            Err(StoreError::NoSpace) if self.has_blocks(id, offset..offset + len)? => {
-                self.files.place_over(offset, data).await?
-            }
-            placed => placed?,
-        };
-        let mut write = Written { id, offset, len, time, replay, extra: Some(extra) };
-        let committed = loop {
-            match self.with(id.layout, |state| self.commit_write(state, &mut write, &placed)) {
-                Ok(Outcome::Committed(attr, transno)) => break Ok((attr, transno)),
-                Ok(Outcome::TrimFirst) => {
-                    if let Err(error) = self.trim(id).await {
-                        break Err(error);
-                    }
+        let mut extra = Some(extra);
+        let mut rounds = 0;
+        loop {
+            self.store.room().await?;
+            rounds += 1;
+            let groups = if rounds > JOIN_ROUNDS { apart(&parts) } else { joined(&parts) };
+            let ranges = groups.iter().map(Group::range).collect();
+            let mut write = Written { id, ranges, gaps: Vec::new(), time, replay, extra: extra.take() };
+            let mut placed = Placed::default();
+            let outcome = match self.place_groups(&mut write, groups, &mut placed).await {
+                Ok(()) => self.commit_trimmed(&mut write, &placed).await,
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Ok(Outcome::Committed(attr, transno)) => {
+                    self.compact_around(id, &write.ranges).await;
+                    return Ok((attr, transno));
                 }
-                Err(error) => break Err(error),
+                Ok(_) => {
+                    self.files.give_back(placed);
+                    extra = write.extra;
+                }
+                Err(error) => {
+                    self.files.give_back(placed);
+                    return Err(error);
+                }
             }
-        };
-        match committed {
-            Ok(done) => {
-                self.compact_if_crowded(id, offset, len).await;
-                Ok(done)
+        }
+    }
+
+    /// Writes each group to where nothing refers to it yet.
+    async fn place_groups(
+        &self,
+        write: &mut Written,
+        groups: Vec<Group>,
+        placed: &mut Placed,
+    ) -> Result<(), StoreError> {
+        for group in groups {
+            let (range, data) = (group.range(), self.data_of(write, group).await?);
+            let new = match self.files.place(range.start, data.clone()).await {
+                Err(StoreError::NoSpace) if self.has_blocks(write.id, range.clone())? => {
+                    self.files.place_over(range.start, data).await?
+                }
+                new => new?,
+            };
+            placed.add(new);
+        }
+        Ok(())
+    }
+
+    /// The bytes of a group. Gaps between its parts are read.
+    async fn data_of(&self, write: &mut Written, mut group: Group) -> Result<Slices, StoreError> {
+        if let [_] = group.parts[..] {
+            return Ok(group.parts.remove(0).data);
+        }
+        let range = group.range();
+        let _reading = self.files.reading();
+        for gap in group.gaps() {
+            let extents = self.with(write.id.layout, |state| {
+                let object = state.object(&self.store, write.id)?;
+                extents_in(object, &self.store, write.id, &gap)
+            })?;
+            write.gaps.push(Gap { range: gap, extents });
+        }
+        let before = self.read_range(write.id, range.clone()).await?;
+        let mut bytes = AlignedBuf::zeroed((range.end - range.start) as usize);
+        lay_over(bytes.as_mut(), 0, &before);
+        for part in &group.parts {
+            lay_over(bytes.as_mut(), (part.start - range.start) as usize, &part.data.0);
+        }
+        Ok(Slices(vec![bytes.freeze()]))
+    }
+
+    async fn commit_trimmed(&self, write: &mut Written, placed: &Placed) -> Result<Outcome, StoreError> {
+        loop {
+            match self.with(write.id.layout, |state| self.commit_write(state, write, placed))? {
+                Outcome::TrimFirst => self.trim(write.id).await?,
+                outcome => return Ok(outcome),
             }
-            Err(error) => {
-                self.files.give_back(placed);
-                Err(error)
+        }
+    }
+
+    async fn compact_around(&self, id: ObjectId, ranges: &[Range<u64>]) {
+        let mut at = 0;
+        for range in ranges {
+            // Once for each window.
+            if range.start >= at {
+                self.compact_if_crowded(id, range.start, range.end - range.start).await;
+                at = (range.start / WINDOW_BYTES + 1) * WINDOW_BYTES;
             }
         }
     }
@@ -98,12 +185,17 @@ impl Objects {
     ) -> Result<Outcome, StoreError> {
         refuse_dead(state)?;
         let object = state.object(&self.store, write.id)?;
+        for gap in &write.gaps {
+            if extents_in(object, &self.store, write.id, &gap.range)? != gap.extents {
+                return Ok(Outcome::Changed);
+            }
+        }
         let mut record = object.record();
-        let end = write.offset + write.len;
+        let end = write.ranges.last().map_or(0, |range| range.end);
         if end > record.size && record.tail > record.size {
             return Ok(Outcome::TrimFirst);
         }
-        if write.len == 0 {
+        if write.ranges.iter().all(Range::is_empty) {
             let (attr, transno) = self.commit_nothing(record.attr(), write.replay, write.extra.take())?;
             return Ok(Outcome::Committed(attr, transno));
         }
@@ -112,18 +204,13 @@ impl Objects {
         record.touch(write.time);
         let mut plan = Plan::new(record);
         let mut new = placed.extents.iter().peekable();
-        let mut at = write.offset;
-        while at < end {
-            let index = at / CHUNK_BYTES;
-            let until = chunk_end(at).min(end);
+        for (index, ranges) in by_chunk(&write.ranges) {
             let mut edit = Edit::default();
-            #[allow(clippy::single_range_in_vec_init)]
-            cut(object.chunk(&self.store, write.id, index)?, &[at..until], &mut edit);
-            while let Some((start, extent)) = new.next_if(|(start, _)| *start < until) {
+            cut(object.chunk(&self.store, write.id, index)?, &ranges, &mut edit);
+            while let Some((start, extent)) = new.next_if(|(start, _)| *start / CHUNK_BYTES == index) {
                 edit.put(*start, extent.clone());
             }
             plan.push(index, edit);
-            at = until;
         }
         let carried = Carried {
             added: placed.blocks(),

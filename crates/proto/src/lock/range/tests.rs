@@ -460,6 +460,8 @@ fn there_is_an_end_to_what_can_be_held_and_awaited() {
     }
     let id = world.write(A, 5, 6);
     assert_eq!(world.answers.get(&id), Some(&Answer::Contended));
+    let id = world.write(A, 1 << 30, (1 << 30) + SMALL_BYTES);
+    assert!(world.granted(id).is_some(), "what cannot do without has some room left");
     for _ in 0..USES_WAITING_PER_SESSION_MAX {
         let id = world.ask(C, Purpose::Use, true, range(0, 1));
         assert!(world.waits(id));

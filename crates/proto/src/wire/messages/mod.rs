@@ -147,6 +147,7 @@ operations! {
     66 SeekObject(SeekObject) -> Sought, false;
     67 AllocateObject(AllocateObject) -> ObjectAttr, true;
     68 CopyObject(CopyObject) -> ObjectAttr, true;
+    69 WriteParts(WriteParts) -> ObjectAttr, true;
 
     70 Enqueue(Enqueue) -> Token, false;
     71 CancelRanges(CancelRanges) -> Done, false;
@@ -182,6 +183,7 @@ impl Request {
             Request::Register(_) | Request::GetConfig(_) | Request::GetSequence(_) => false,
             Request::RenewLease(_) | Request::AskLeases(_) => false,
             Request::Write(write) => write.locked,
+            Request::WriteParts(_) => false,
             Request::Read(read) => read.locked,
             Request::ListObjects(_) | Request::CancelRanges(_) | Request::CancelBits(_) => false,
             _ => true,

@@ -19,6 +19,29 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// One part of a [`WriteParts`].
+    pub struct WritePart {
+        /// Where in the object, in bytes.
+        pub offset: u64,
+        /// Bytes of the bulk that belong there; not 0.
+        pub len: u32,
+    }
+}
+
+wire_struct! {
+    /// Writes the message's bulk into an object in several parts, as one change; makes the object if it is not there. The
+    /// client holds all ranges.
+    pub struct WriteParts {
+        /// The object.
+        pub object: ObjectId,
+        /// In order, and apart from each other; the bulk has their bytes one behind the other.
+        pub parts: Vec<WritePart>,
+        /// Time of the newest of the application's calls; becomes mtime and ctime if it is newer.
+        pub time: Timestamp,
+    }
+}
+
+wire_struct! {
     /// What an OST knows of an object. An object that is not there has size 0 and times 0.
     pub struct ObjectAttr {
         /// Bytes up to the last one written.

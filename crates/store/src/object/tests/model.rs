@@ -16,7 +16,7 @@ use crate::object::CHUNK_BYTES;
 /// What one operation does.
 #[derive(Debug, Clone)]
 enum Op {
-    Write { id: ObjectId, offset: u64, data: Vec<u8> },
+    Write { id: ObjectId, parts: Vec<(u64, Vec<u8>)> },
     Punch { id: ObjectId, start: u64, end: u64 },
     Allocate { id: ObjectId, start: u64, end: u64 },
     Destroy { ids: Vec<ObjectId> },
@@ -63,13 +63,15 @@ struct Model {
 impl Model {
     fn apply(&mut self, op: &Op) {
         match op {
-            Op::Write { id, offset, data } => {
+            Op::Write { id, parts } => {
                 let object = self.objects.entry(*id).or_default();
-                let end = offset + data.len() as u64;
-                object.size = object.size.max(end);
-                for (from, bytes) in object.within(*offset, end) {
-                    let from = (from - offset) as usize;
-                    bytes.copy_from_slice(&data[from..from + bytes.len()]);
+                for (offset, data) in parts {
+                    let end = offset + data.len() as u64;
+                    object.size = object.size.max(end);
+                    for (from, bytes) in object.within(*offset, end) {
+                        let from = (from - offset) as usize;
+                        bytes.copy_from_slice(&data[from..from + bytes.len()]);
+                    }
                 }
             }
             Op::Punch { id, start, end: u64::MAX } => {
@@ -105,6 +107,12 @@ fn place(rng: &mut Rng) -> u64 {
     near + PLACES[usize::from(rng.one_in(3))]
 }
 
+fn random_bytes(rng: &mut Rng, len: u64) -> Vec<u8> {
+    let mut data = vec![0; len as usize];
+    rng.fill(&mut data);
+    data
+}
+
 fn random_op(rng: &mut Rng, round: u32) -> Op {
     // Objects are destroyed for ever: each round has some of its own.
     let any = |rng: &mut Rng| {
@@ -126,11 +134,21 @@ fn random_op(rng: &mut Rng, round: u32) -> Op {
             let start = place(rng);
             Op::Punch { id: any(rng), start, end: start + rng.between(1, 20_000) }
         }
+        7..=9 => {
+            let (mut at, mut parts) = (place(rng), Vec::new());
+            for _ in 0..rng.between(2, 12) {
+                let len = rng.between(1, 50);
+                let data = random_bytes(rng, len);
+                let end = at + data.len() as u64;
+                parts.push((at, data));
+                at = end + if rng.one_in(5) { 4096 } else { rng.below(100) };
+            }
+            Op::Write { id: any(rng), parts }
+        }
         _ => {
             let len = if rng.one_in(2) { rng.between(1, 200) } else { rng.between(1, 12) * 4096 };
-            let mut data = vec![0; len as usize];
-            rng.fill(&mut data);
-            Op::Write { id: any(rng), offset: place(rng), data }
+            let data = random_bytes(rng, len);
+            Op::Write { id: any(rng), parts: vec![(place(rng), data)] }
         }
     }
 }
@@ -147,11 +165,13 @@ fn mark(number: u64) -> Extra {
 async fn carry_out(objects: &Objects, number: u64, op: Op) -> Result<Transno, StoreError> {
     let time = at(number as i64);
     match op {
-        Op::Write { id, offset, data } => {
-            let middle = data.len() / 3;
-            let data = Bytes::from(data);
-            let data = vec![data.slice(..middle), data.slice(middle..)];
-            Ok(objects.write(id, offset, data, time, None, mark(number)).await?.1)
+        Op::Write { id, parts } => {
+            let slices = |(offset, data): (u64, Vec<u8>)| {
+                let (middle, data) = (data.len() / 3, Bytes::from(data));
+                (offset, vec![data.slice(..middle), data.slice(middle..)])
+            };
+            let parts = parts.into_iter().map(slices).collect();
+            Ok(objects.write_parts(id, parts, time, None, mark(number)).await?.1)
         }
         Op::Punch { id, start, end } => Ok(objects.punch(id, start, end, time, None, mark(number)).await?.1),
         Op::Allocate { id, start, end } => {
