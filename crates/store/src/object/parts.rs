@@ -122,6 +122,7 @@ pub(super) fn lay_over(bytes: &mut [u8], mut at: usize, slices: &[Bytes]) {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)]
 mod tests {
     use super::*;
 
@@ -142,7 +143,6 @@ mod tests {
     #[test]
     fn ranges_are_cut_at_chunks() {
         let border = CHUNK_BYTES;
-        #[allow(clippy::single_range_in_vec_init)]
         let expected = vec![(0, vec![5..6, border - 1..border]), (1, vec![border..border + 2])];
         assert_eq!(by_chunk(&[5..6, border - 1..border + 2, border + 9..border + 9]), expected);
     }

@@ -134,7 +134,7 @@ fn random_op(rng: &mut Rng, round: u32) -> Op {
             let start = place(rng);
             Op::Punch { id: any(rng), start, end: start + rng.between(1, 20_000) }
         }
-        7..=9 => {
+        8..=10 => {
             let (mut at, mut parts) = (place(rng), Vec::new());
             for _ in 0..rng.between(2, 12) {
                 let len = rng.between(1, 50);
