@@ -2,6 +2,7 @@
 
 mod copy;
 mod glimpse;
+mod sharing;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -21,6 +22,7 @@ use store::{Change, Objects, Store, StoreError};
 use crate::Held;
 use crate::target::{Ctx, Done, Env, Handler, Recorder, Recovery, Session, code_of};
 use glimpse::Glimpses;
+use sharing::Sharing;
 use tokens::{Tokens, Using};
 
 pub use tokens::TokenCounts;
@@ -37,6 +39,7 @@ pub struct Ost {
     recovery: Arc<Recovery>,
     tokens: Arc<Tokens>,
     glimpses: Arc<Glimpses>,
+    sharing: Sharing,
 }
 
 impl Handler for Ost {
@@ -49,6 +52,7 @@ impl Handler for Ost {
             store: env.store.clone(),
             recovery: env.recovery.clone(),
             glimpses: Glimpses::new(&env, tokens.clone()),
+            sharing: Sharing::new(env.store.clone()),
             tokens,
         })
     }
@@ -91,7 +95,7 @@ impl Handler for Ost {
     }
 
     fn token_counts(&self) -> TokenCounts {
-        TokenCounts { glimpses: self.glimpses.count(), ..self.tokens.counts() }
+        TokenCounts { glimpses: self.glimpses.count(), shared: self.sharing.waits(), ..self.tokens.counts() }
     }
 
     fn held(&self) -> Vec<Held> {
@@ -124,6 +128,10 @@ impl Ost {
             true => return Err(Code::Invalid),
             false => self.tokens.enqueue(holder(ctx), enqueue).await?,
         };
+        if !enqueue.restate && !token.contended {
+            let range = Range { start: token.start, end: token.end };
+            self.sharing.settle(enqueue.object, range, holder(ctx)).await?;
+        }
         Ok(Done::unchanged(Reply::Enqueue(token)))
     }
 
@@ -152,7 +160,9 @@ impl Ost {
         if ctx.replay.is_some() {
             return Ok(None);
         }
-        self.tokens.use_range(object, holder(ctx), write, range).await
+        let using = self.tokens.use_range(object, holder(ctx), write, range).await?;
+        self.sharing.settle(object, range, holder(ctx)).await?;
+        Ok(using)
     }
 
     async fn write(&self, ctx: &Ctx<()>, write: msg::Write, bulk: Vec<Bytes>) -> Result<Done, Code> {
@@ -173,6 +183,7 @@ impl Ost {
         let written =
             self.objects.write(write.object, write.offset, bulk, write.time, ctx.replay, extra).await;
         let (attr, transno) = written.map_err(|error| code_of(&error))?;
+        self.sharing.changed(write.object, range, holder(ctx), transno);
         Ok(Done::changed(Reply::Write(attr), transno))
     }
 
@@ -185,10 +196,14 @@ impl Ost {
         check_id(write.object)?;
         check_time(write.time)?;
         let parts = parts_of(&write.parts, bulk)?;
+        let ranges: Vec<Range> = write.parts.iter().map(range_of).collect();
         tracing::trace!(object = ?write.object, parts = parts.len(), holder = ?holder(ctx), "write parts");
         let extra = record(ctx.recorder(), Reply::WriteParts);
         let written = self.objects.write_parts(write.object, parts, write.time, ctx.replay, extra).await;
         let (attr, transno) = written.map_err(|error| code_of(&error))?;
+        for range in ranges {
+            self.sharing.changed(write.object, range, holder(ctx), transno);
+        }
         Ok(Done::changed(Reply::WriteParts(attr), transno))
     }
 
@@ -221,6 +236,12 @@ impl Ost {
         let punched =
             self.objects.punch(punch.object, punch.start, punch.end, punch.time, ctx.replay, extra).await;
         let (attr, transno) = punched.map_err(|error| code_of(&error))?;
+        self.sharing.changed(
+            punch.object,
+            Range { start: punch.start, end: punch.end },
+            holder(ctx),
+            transno,
+        );
         Ok(Done::changed(Reply::Punch(attr), transno))
     }
 
@@ -269,6 +290,10 @@ fn record(recorder: Recorder, reply: impl FnOnce(msg::ObjectAttr) -> Reply + Sen
     Box::new(move |attr| -> Vec<Change> {
         recorder.record(&reply(attr.clone())).map(|(change, _)| change).into_iter().collect()
     })
+}
+
+fn range_of(part: &msg::WritePart) -> Range {
+    Range { start: part.offset, end: part.offset.saturating_add(u64::from(part.len)) }
 }
 
 /// Gives each part its bytes; parts are in order and apart from each other.

@@ -74,6 +74,8 @@ pub struct TokenCounts {
     pub passed: u64,
     /// Callbacks that asked for what was not sent yet.
     pub glimpses: u64,
+    /// Accesses that waited for the commit of what another session had changed.
+    pub shared: u64,
 }
 
 /// A range that the OST itself uses in the name of a session, until this is dropped.
@@ -264,6 +266,7 @@ impl Tokens {
             contended: read(&self.counters.contended),
             passed: read(&self.counters.passed),
             glimpses: 0,
+            shared: 0,
         }
     }
 
@@ -338,8 +341,7 @@ impl Tokens {
         }
     }
 
-    /// `to` is about to see or to overwrite what `from` could change until now: the place to ask for a commit of what
-    /// `from` did, so that nobody builds on what a crash can take back.
+    /// `to` is about to see or to overwrite what `from` could change until now.
     fn passes(&self, from: Holder, to: Holder) {
         count(&self.counters.passed);
         tracing::trace!(from = from.0, to = to.0, "a range passes from one session to another");

@@ -12,6 +12,7 @@ use rt::sync::oneshot;
 use super::fake::{Fake, SERVER, Server};
 use super::{at, id, refused};
 use crate::ost::tokens::TokenCounts;
+use crate::target::Handler;
 
 const RECORD: u64 = 47_008;
 
@@ -34,7 +35,7 @@ fn object() -> ObjectId {
 }
 
 fn counts(server: &Server) -> TokenCounts {
-    server.target.handler().tokens.counts()
+    server.target.handler().token_counts()
 }
 
 fn record(n: u64) -> Bytes {
@@ -236,6 +237,43 @@ fn what_was_held_is_held_after_a_restart() {
         assert!(a.holds(false, 0, RECORD) && b.holds(true, RECORD, 2 * RECORD));
         assert!(counts(&server).held > before);
         server.close().await;
+    });
+}
+
+/// One client has seen what another one wrote; then that one and the OST lose power. Gives what is there afterwards.
+fn seen_before_its_author_was_lost(commits_on_share: bool) -> Vec<u8> {
+    let sim = Sim::new(Options::seed(1));
+    sim.run(async {
+        let server = Server::make(&sim).await;
+        server.target.handler().sharing.set_on(commits_on_share);
+        let [a, b]: [Arc<Fake>; 2] = clients(&sim);
+        a.write(0, record(1), at(1)).await;
+        assert_eq!(b.read(0, RECORD as u32).await, record(1));
+        assert_eq!(counts(&server).shared, u64::from(commits_on_share));
+        sim.handle().crash(SERVER);
+        sim.handle().crash("client0");
+        drop((server, a));
+        sim.restart(SERVER);
+        let server = Server::open(sim.rt(SERVER)).await;
+        let found = b.read(0, RECORD as u32).await;
+        server.close().await;
+        found
+    })
+}
+
+#[test]
+fn what_was_shared_outlives_its_author() {
+    assert_eq!(seen_before_its_author_was_lost(true), record(1));
+    assert!(seen_before_its_author_was_lost(false) != record(1), "without the commit it is lost");
+}
+
+#[test]
+fn who_works_beside_others_waits_for_no_commit() {
+    check::<2>(async |_sim, server, clients| {
+        for n in 0..60 {
+            clients[n as usize % 2].write(n * RECORD, record(n), at(1)).await;
+        }
+        assert_eq!(counts(&server).shared, 0);
     });
 }
 

@@ -1,0 +1,176 @@
+//! Commit on share: what one client changed becomes durable before another one sees it or writes over it.
+//!
+//! A change that is answered and not durable yet survives a restart of the OST because its client repeats it. If the client is
+//! lost with the OST, the change is lost, and whatever somebody else has built on it must not be: so who is about to get a
+//! range waits for the commit of what others did there (`docs/recovery.md#sharing`; Lustre's `sync_lock_cancel`). Who works
+//! alone, or beside others, waits for nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use proto::lock::range::{Holder, Range};
+use proto::{Code, ObjectId, Transno};
+use store::Store;
+
+use crate::target::code_of;
+
+/// Parts of the table that are locked apart.
+const SHARDS: usize = 16;
+/// Objects of a part that are remembered; beyond, everybody waits for what they had.
+const OBJECTS_MAX: usize = 4096;
+/// Changes that are remembered of an object; beyond, they count as one, by nobody.
+const CHANGES_MAX: usize = 64;
+
+/// Changes of a range by one session, the newest of them with `transno`.
+#[derive(Debug, Clone, Copy)]
+struct Change {
+    range: Range,
+    /// `None`: of several sessions.
+    by: Option<Holder>,
+    transno: Transno,
+}
+
+type Changes = BTreeMap<ObjectId, Vec<Change>>;
+
+/// The changes that are not durable yet.
+pub(super) struct Sharing {
+    store: Arc<Store>,
+    shards: [Mutex<Changes>; SHARDS],
+    /// Everything up to this transno counts as changed by others.
+    floor: AtomicU64,
+    is_on: AtomicBool,
+    waits: AtomicU64,
+}
+
+impl Sharing {
+    pub fn new(store: Arc<Store>) -> Sharing {
+        Sharing {
+            store,
+            shards: std::array::from_fn(|_| Mutex::default()),
+            floor: AtomicU64::new(0),
+            is_on: AtomicBool::new(true),
+            waits: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether anybody waits at all; for comparisons.
+    #[cfg(test)]
+    pub fn set_on(&self, on: bool) {
+        self.is_on.store(on, Ordering::Relaxed);
+    }
+
+    /// How often somebody waited.
+    pub fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
+    }
+
+    fn shard(&self, object: ObjectId) -> &Mutex<Changes> {
+        let mixed = (object.layout.seq ^ u64::from(object.layout.oid) << 3 ^ u64::from(object.stripe))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.shards[(mixed >> 60) as usize % SHARDS]
+    }
+
+    /// A session has changed a range.
+    pub fn changed(&self, object: ObjectId, range: Range, by: Holder, transno: Transno) {
+        let committed = self.store.last_committed();
+        if transno <= committed || range.start >= range.end {
+            return;
+        }
+        let mut shard = self.shard(object).lock();
+        if shard.len() >= OBJECTS_MAX && !shard.contains_key(&object) {
+            self.make_room(&mut shard, committed);
+        }
+        let changes = shard.entry(object).or_default();
+        changes.retain(|change| change.transno > committed);
+        note(changes, Change { range, by: Some(by), transno });
+    }
+
+    /// Drops what is durable; if that is not enough, everybody waits for the rest.
+    fn make_room(&self, shard: &mut Changes, committed: Transno) {
+        shard.retain(|_, changes| {
+            changes.retain(|change| change.transno > committed);
+            !changes.is_empty()
+        });
+        if shard.len() >= OBJECTS_MAX {
+            let newest = shard.values().flatten().map(|change| change.transno.0).max().unwrap_or(0);
+            self.floor.fetch_max(newest, Ordering::AcqRel);
+            shard.clear();
+        }
+    }
+
+    /// Waits until what others did in a range is durable: `who` is about to use it.
+    ///
+    /// # Errors
+    /// The commit failed: the target stops.
+    pub async fn settle(&self, object: ObjectId, range: Range, who: Holder) -> Result<(), Code> {
+        let committed = self.store.last_committed();
+        let foreign = |change: &&Change| change.by != Some(who) && change.range.overlaps(range);
+        let newest = {
+            let shard = self.shard(object).lock();
+            shard
+                .get(&object)
+                .and_then(|changes| changes.iter().filter(foreign).map(|change| change.transno).max())
+        };
+        let newest = newest.unwrap_or_default().max(Transno(self.floor.load(Ordering::Acquire)));
+        if newest <= committed || !self.is_on.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        self.store.committed(newest).await.map_err(|error| code_of(&error))
+    }
+}
+
+/// Adds a change, to the last one of the same session if they touch.
+fn note(changes: &mut Vec<Change>, new: Change) {
+    let touches = |old: &&mut Change| {
+        old.by == new.by && old.range.start <= new.range.end && new.range.start <= old.range.end
+    };
+    if let Some(old) = changes.iter_mut().rev().find(touches) {
+        old.range = old.range.hull(new.range);
+        old.transno = old.transno.max(new.transno);
+        return;
+    }
+    changes.push(new);
+    if changes.len() > CHANGES_MAX {
+        let all = changes.drain(..).reduce(|all, change| Change {
+            range: all.range.hull(change.range),
+            by: all.by.filter(|by| Some(*by) == change.by),
+            transno: all.transno.max(change.transno),
+        });
+        changes.extend(all);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(start: u64, end: u64, by: u64, transno: u64) -> Change {
+        Change { range: Range { start, end }, by: Some(Holder(by)), transno: Transno(transno) }
+    }
+
+    #[test]
+    fn what_touches_is_one_change() {
+        let mut changes = Vec::new();
+        for new in [change(0, 10, 1, 5), change(10, 20, 2, 6), change(10, 30, 1, 7), change(40, 50, 1, 8)] {
+            note(&mut changes, new);
+        }
+        let shown: Vec<_> = changes
+            .iter()
+            .map(|of| (of.range.start, of.range.end, of.by.map(|by| by.0), of.transno.0))
+            .collect();
+        assert_eq!(shown, [(0, 30, Some(1), 7), (10, 20, Some(2), 6), (40, 50, Some(1), 8)]);
+    }
+
+    #[test]
+    fn many_changes_count_as_one() {
+        let mut changes = Vec::new();
+        for n in 0..=CHANGES_MAX as u64 {
+            note(&mut changes, change(n * 10, n * 10 + 5, n % 2, n));
+        }
+        let [all] = changes[..] else { panic!("one is left, not {changes:?}") };
+        assert_eq!((all.range.start, all.by, all.transno.0), (0, None, CHANGES_MAX as u64));
+    }
+}
