@@ -36,7 +36,7 @@ test:
 	@tools/test.sh
 
 nightly:
-	@SIM_SECONDS=3600 SIM_SEEDS=1000000 SIM_RESTARTS=1000000 SIM_COHERENCES=2000 SIM_COHERENCE_SECONDS=3600 FUZZ_SECONDS=900 FUZZ_SEED=$$(date +%Y%m%d) FIRST=$$(date +%Y%m%d00) LONG=1 LOCK_OPS=100000 tools/test.sh
+	@SIM_SECONDS=3600 SIM_SEEDS=1000000 SIM_RESTARTS=1000000 SIM_COHERENCES=5000 SIM_COHERENCE_SECONDS=3600 FUZZ_SECONDS=900 FUZZ_SEED=$$(date +%Y%m%d) FIRST=$$(date +%Y%m%d00) LONG=1 LOCK_OPS=100000 tools/test.sh
 
 bench: build
 	@tools/deps.sh test
@@ -48,6 +48,7 @@ install: build
 	ln -sfn weft "$(DESTDIR)$(PREFIX)/bin/lctl"
 	install -d "$(DESTDIR)$(PREFIX)/sbin"
 	ln -sfn ../bin/weft "$(DESTDIR)$(PREFIX)/sbin/mount.weft"
+	ln -sfn ../bin/weft "$(DESTDIR)$(PREFIX)/sbin/umount.fuse.weft"
 	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/lib/systemd/system" packaging/*.service
 	install -D -m 644 packaging/serve.conf "$(DESTDIR)$(PREFIX)/share/doc/weft/serve.conf"
 

@@ -14,7 +14,7 @@ put() {
 
 mkdir -p "$bin"
 put weft
-for name in lfs lctl mount.weft; do
+for name in lfs lctl mount.weft umount.fuse.weft; do
   ln -sfn weft "$bin/$name"
 done
 if [ -x "$built/bench" ]; then

@@ -132,6 +132,15 @@ t_mount_weft() {
   on cl1 "$(dirname "$WEFT")/mount.weft" "${ip[mgs]}@tcp:/$fsname" "$work/cl1" -o rw,_netdev
   mountpoint -q "$work/cl1"
   [ "$(cat "$work/cl1/alive")" = alive ]
+  # umount(8) calls the other helper: it ends when everything is written.
+  local pid
+  pid=$(daemon_pid "$work/cl1")
+  head -c 64M /dev/urandom > "$work/cl1/late"
+  on cl1 "$(dirname "$WEFT")/umount.fuse.weft" "$work/cl1"
+  # A dead process that nobody has asked about yet has no program.
+  if readlink -q "/proc/$pid/exe"; then echo "process $pid has not ended"; return 1; fi
+  [ "$(stat -c %s "$work/cl2/late")" = $((64 << 20)) ]
+  on cl1 "$(dirname "$WEFT")/mount.weft" "${ip[mgs]}@tcp:/$fsname" "$work/cl1"
 }
 
 # An OSS is killed and started again while a client writes: the client waits and goes on.

@@ -10,8 +10,8 @@ sim=${WEFT_SIM:-${CARGO_TARGET_DIR:-target}/release/weft-sim}
 "$sim" twice 2
 "$sim" seeds "${FIRST:-100}" "${SIM_SEEDS:-300}" "${1:-120}"
 "$sim" restarts 1 "${SIM_RESTARTS:-60}" "${1:-120}"
-"$sim" coherences 1 "${SIM_COHERENCES:-60}" "${SIM_COHERENCE_SECONDS:-20}"
-"$sim" coherence-restarts 1 "${SIM_COHERENCES:-60}" "${SIM_COHERENCE_SECONDS:-20}"
+"$sim" coherences 1 "${SIM_COHERENCES:-1000}" "${SIM_COHERENCE_SECONDS:-100}"
+"$sim" coherence-restarts 1 "${SIM_COHERENCES:-1000}" "${SIM_COHERENCE_SECONDS:-100}"
 # Seeds that have failed once: two clients waited for each other for ever; clients kept a right to read that was freed; pages
 # were filled without a lock, and written back whole.
 for seed in 147 2061 4 71; do

@@ -1,4 +1,4 @@
-//! The weft binary: `weft`, and the same file called as `lfs`, `lctl` and `mount.weft`.
+//! The weft binary: `weft`, and the same file called as `lfs`, `lctl`, `mount.weft` and `umount.fuse.weft`.
 
 // The program is an edge: it starts processes and reads files of its user.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -24,8 +24,10 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     // `weft lfs ...` works where nobody has made the links yet.
-    let called_as_tool =
-        matches!(program(&arguments).as_str(), "lfs" | "lctl" | "mount.weft" | "mount.fuse.weft");
+    let called_as_tool = matches!(
+        program(&arguments).as_str(),
+        "lfs" | "lctl" | "mount.weft" | "mount.fuse.weft" | "umount.weft" | "umount.fuse.weft"
+    );
     if !called_as_tool && arguments.get(1).is_some_and(|word| word == "lfs" || word == "lctl") {
         arguments.remove(0);
     }
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         "lfs" => lfs::main(arguments),
         "lctl" => lctl::main(arguments),
         "mount.weft" | "mount.fuse.weft" => cmd::mount_helper::main(arguments),
+        "umount.weft" | "umount.fuse.weft" => cmd::umount_helper::main(arguments),
         _ => cmd::main(arguments),
     }
 }

@@ -42,18 +42,31 @@ pub fn run(arguments: &Arguments) -> Outcome {
             Ok(0)
         }
         State::Up(status) => {
-            // Opened before the unmount, so that it is this process that is waited for and no later one.
-            let process = i32::try_from(status.pid).ok().and_then(Pid::from_raw).map(watch);
-            unmount(&path)?;
-            if let Some(process) = process {
-                wait(process?, status.pid)?;
-            }
+            stop_process(&path, status.pid)?;
             match status.data {
                 Some(data) => println!("File system {} is down; its data stays in {data}.", status.fsname),
                 None => println!("File system {} is unmounted from {name}.", status.fsname),
             }
             Ok(0)
         }
+    }
+}
+
+/// Unmounts what is mounted at `path`; a process of weft behind it has ended when this returns.
+pub fn stop(path: &Path) -> Result<(), Failure> {
+    match mountpoint::state(path)? {
+        State::Up(status) => stop_process(path, status.pid),
+        State::Free | State::Foreign(_) | State::Dead => unmount(path),
+    }
+}
+
+fn stop_process(path: &Path, pid: u32) -> Result<(), Failure> {
+    // Opened before the unmount, so that it is this process that is waited for and no later one.
+    let process = i32::try_from(pid).ok().and_then(Pid::from_raw).map(watch);
+    unmount(path)?;
+    match process {
+        Some(process) => wait(process?, pid),
+        None => Ok(()),
     }
 }
 

@@ -9,6 +9,7 @@ pub mod mount_helper;
 mod serve;
 mod status;
 mod sync;
+pub mod umount_helper;
 mod up;
 
 use std::ffi::OsString;
