@@ -1,10 +1,12 @@
 """Mapped memory: what one mount maps, the other writes, and the other way round."""
 
+import fcntl
 import mmap
 import os
 import signal
+import struct
 
-from .support import Open, both_ways, case, fork, get, path, put, same, same_bytes
+from .support import Open, at_once, both_ways, case, fork, get, path, put, same, same_bytes
 
 PAGE = mmap.PAGESIZE
 
@@ -80,6 +82,38 @@ def mmap_against_write(a, b, run):
                 want[at:at + 10], want[at + 32:at + 42] = b"m%09d" % n, b"w%09d" % n
                 same_bytes(view[:], bytes(want), f"the mapping, step {n}")
                 same_bytes(os.pread(two, 2 * PAGE, 0), bytes(want), f"the other mount, step {n}")
+
+
+@case
+def mmap_counters(a, b, run):
+    """Processes on both mounts, two on each, add to counters in shared mappings under a file lock, and look at them without: none is
+    lost, and none goes back."""
+    pages, rounds = 8, run.rounds(100, 3000)
+    put(path(a, "f"), bytes(pages * PAGE))
+    numbers = struct.Struct("Q")
+
+    def worker(top):
+        def work():
+            with Open() as files:
+                fd = files.fd(path(top, "f"), os.O_RDWR)
+                with mapped(fd, pages * PAGE) as view:
+                    seen = [0] * pages
+                    for n in range(rounds):
+                        fcntl.lockf(fd, fcntl.LOCK_EX, 1, pages * PAGE)
+                        for page in (0, 1 + n % (pages - 1)):
+                            numbers.pack_into(view, page * PAGE, numbers.unpack_from(view, page * PAGE)[0] + 1)
+                        fcntl.lockf(fd, fcntl.LOCK_UN, 1, pages * PAGE)
+                        for page in range(pages):
+                            now = numbers.unpack_from(view, page * PAGE)[0]
+                            assert now >= seen[page], f"page {page} went back from {seen[page]} to {now}"
+                            seen[page] = now
+        return work
+
+    at_once(worker(a), worker(b), worker(a), worker(b))
+    for top in (a, b):
+        data = get(path(top, "f"))
+        found = [numbers.unpack_from(data, page * PAGE)[0] for page in range(pages)]
+        same((found[0], sum(found[1:])), (4 * rounds, 4 * rounds), "counters")
 
 
 @case
