@@ -8,7 +8,12 @@ cd "$(dirname "$0")/.." || exit 2
 passed=0
 failed=0
 broken=
+# What the stage that runs has printed, and what is told again at the end.
+said=$(mktemp) || exit 2
+told=$(mktemp) || exit 2
 wanted=" $* "
+# Lines of a failed case that are told again.
+TOLD_LINES=8
 # Where root permits FUSE over io_uring.
 uring_switch=/sys/module/fuse/parameters/enable_uring
 uring_before=$(cat "$uring_switch" 2>/dev/null)
@@ -16,6 +21,7 @@ uring_before=$(cat "$uring_switch" 2>/dev/null)
 root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
 
 leave() {
+  rm -f "$said" "$told"
   [ "$uring_before" = "$(cat "$uring_switch" 2>/dev/null)" ] || echo "$uring_before" | root tee "$uring_switch" >/dev/null
 }
 trap leave EXIT
@@ -28,13 +34,18 @@ stage() {
   shift
   chosen "$name" || return 0
   printf '\n== %s\n' "$name"
-  if "$@"; then
+  "$@" 2>&1 | tee "$said"
+  if [ "${PIPESTATUS[0]}" = 0 ]; then
     passed=$((passed + 1))
     printf '== %s: passed, %d s\n' "$name" $((SECONDS - start))
   else
     failed=$((failed + 1))
     broken="$broken $name"
     printf '== %s: FAILED, %d s\n' "$name" $((SECONDS - start))
+    # Behind the logs of servers nobody finds them.
+    printf '\n== %s\n' "$name" >> "$told"
+    grep -A "$TOLD_LINES" -E '^(fail|FAIL) |^error(\[|:)|^thread .* panicked|^test .* FAILED|^seed .* failed' "$said" \
+      | grep -v ' INFO ' | cut -c 1-300 | head -n 60 >> "$told"
   fi
 }
 
@@ -109,6 +120,9 @@ if [ $((passed + failed)) = 0 ]; then
   broken=" no stage has such a name"
   failed=1
 fi
-[ "$failed" = 0 ] || printf 'failed:%s\n' "$broken"
+if [ "$failed" != 0 ]; then
+  cat "$told"
+  printf '\nfailed:%s\n' "$broken"
+fi
 printf '%d passed, %d failed\n' "$passed" "$failed"
 [ "$failed" = 0 ]
