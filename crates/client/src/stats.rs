@@ -52,6 +52,9 @@ impl Client {
             ("lock.inodes", shared.inodes.count() as u64),
             ("lock.bits_called_back", bits),
         ];
+        let lease = self.lease();
+        counters.insert("lease.renewals".to_owned(), lease.renewals);
+        counters.insert("lease.lapses".to_owned(), lease.lapses);
         counters.extend(locks.map(|(name, count)| (name.to_owned(), count)));
         counters
     }

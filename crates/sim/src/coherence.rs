@@ -1,12 +1,14 @@
 //! One seed in which many clients fight over a few files and names, and all that they saw has to fit into one order.
 //!
 //! Clients keep names, attributes and data under locks (docs/locks.md); this is what shows a copy that should have
-//! been given up. The network has faults; in a second flavour servers lose power too, and clients live on.
+//! been given up. The network has faults; in a second flavour servers lose power too, and clients live on; in a third some
+//! clients only look, and are cut off from servers again and again ([`crate::cut_off`]).
 //! [`crate::history`] judges what was seen, [`crate::invariants`] what was granted.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,6 +20,7 @@ use rt::Rt;
 use rt::sim::{Options, Rng, Sim};
 
 use crate::cluster::{Cluster, Shape};
+use crate::cut_off;
 use crate::history::{Effect, NAME_OPS_MAX, NameHistory, Register, Span};
 use crate::invariants;
 use crate::kernel::{Kernel, PAGE_BYTES};
@@ -41,6 +44,10 @@ const RECORD_BYTES_U64: u64 = RECORD_BYTES as u64;
 const BYTE_VALUES: usize = 255;
 /// Modes that one file can be given, each once: the permissions are nine bits.
 const MODES: usize = 511;
+/// Clients that are cut off, and how many names each of them looks up: there is room for so many operations of a name.
+const VICTIMS: usize = 4;
+const NAME_LOOKS_MAX: u32 = 60;
+const READ_ONLY: OpenFlags = OpenFlags { write: false, ..READ_WRITE };
 const APPEND: OpenFlags = OpenFlags { append: true, ..READ_WRITE };
 
 /// A part of a range that lies in one stripe: file, range, and the part's place in the range.
@@ -83,26 +90,45 @@ struct World {
     links: bool,
     history: Arc<Mutex<History>>,
     progress: Progress,
+    /// All who change something are done.
+    over: Arc<AtomicBool>,
 }
 
-/// What befalls the servers.
+/// What befalls servers and clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Power {
-    Stays,
-    Fails,
+enum Fate {
+    Peace,
+    PowerFails,
+    CutOff,
+    PowerFailsAndCutOff,
+}
+
+impl Fate {
+    fn power_fails(self) -> bool {
+        matches!(self, Fate::PowerFails | Fate::PowerFailsAndCutOff)
+    }
+
+    fn victims(self) -> usize {
+        if matches!(self, Fate::CutOff | Fate::PowerFailsAndCutOff) { VICTIMS } else { 0 }
+    }
 }
 
 /// Runs one seed; panics with what went wrong.
 pub fn run(seed: u64) -> Report {
-    run_with(seed, Power::Stays)
+    run_with(seed, Fate::Peace)
 }
 
 /// Runs one seed in which the power of servers fails once or twice; no client may notice more than a pause.
 pub fn run_with_restarts(seed: u64) -> Report {
-    run_with(seed, Power::Fails)
+    run_with(seed, Fate::PowerFails)
 }
 
-fn run_with(seed: u64, power: Power) -> Report {
+/// Runs one seed in which some clients only look, and are cut off or die; in every second one servers lose power, too.
+pub fn run_with_cut_off_clients(seed: u64) -> Report {
+    run_with(seed, if seed.is_multiple_of(2) { Fate::PowerFailsAndCutOff } else { Fate::CutOff })
+}
+
+fn run_with(seed: u64, fate: Fate) -> Report {
     let sim = Sim::new(Options::swarm(seed));
     let handle = sim.handle();
     let cluster = Cluster::new(handle.clone(), Shape { osts: OSTS, osts_per_oss: 2 });
@@ -120,12 +146,28 @@ fn run_with(seed: u64, power: Power) -> Report {
             let (cluster, world) = (cluster.clone(), world.clone());
             finished.push(on(&handle, &node(number), play(cluster, world, number, steps)));
         }
-        if power == Power::Fails {
+        let victims: Vec<String> = (clients..clients + fate.victims()).map(node).collect();
+        let mut looking = Vec::new();
+        for number in clients..clients + fate.victims() {
+            looking.push(on(&handle, &node(number), look_on(cluster.clone(), world.clone(), number)));
+        }
+        let (harassed, over, harassing) = (cluster.clone(), world.over.clone(), victims.clone());
+        let harassing = on(&handle, "harasser", async move {
+            cut_off::harass(&harassed, harassing, &over).await;
+        });
+        if fate.power_fails() {
             cut_power(&cluster, &progress, (clients * steps) as u64).await;
         }
         for client in finished {
             client.await.expect("no client died");
         }
+        world.over.store(true, Ordering::Relaxed);
+        harassing.await.expect("its node is up");
+        for client in looking {
+            // Some have died.
+            let _ = client.await;
+        }
+        victims.iter().for_each(|victim| progress.unmounted(victim));
         look_at_the_end(&cluster, &world).await;
     };
     sim.run(progress.watch(&cluster, work));
@@ -154,7 +196,7 @@ async fn play(cluster: Cluster, world: World, number: usize, steps: usize) {
     progress.mounted(&node, &client);
     drop(mounting);
     let files = [world.files.clone(), vec![world.log]].concat();
-    let mut player = Player::start(number as u32, rt, client, world, rng).await;
+    let mut player = Player::start(number as u32, rt, client, world, rng, READ_WRITE).await;
     for _ in 0..steps {
         player.step().await;
         invariants::check(&cluster, &node, &player.client, &files);
@@ -163,6 +205,21 @@ async fn play(cluster: Cluster, world: World, number: usize, steps: usize) {
     player.close_mappings().await;
     player.client.unmount().await.expect("a healthy client unmounts");
     drop(unmounting);
+    progress.unmounted(&node);
+}
+
+/// The life of a client that only looks, until all others are done.
+async fn look_on(cluster: Cluster, world: World, number: usize) {
+    let (node, progress, over) = (node(number), world.progress.clone(), world.over.clone());
+    let rng = cluster.handle().rng(&node);
+    let (rt, client) = cluster.mount(&node).await;
+    progress.mounted(&node, &client);
+    let mut player = Player::start(number as u32, rt, client, world, rng, READ_ONLY).await;
+    while !over.load(Ordering::Relaxed) {
+        player.look().await;
+    }
+    player.close_mappings().await;
+    player.client.unmount().await.expect("it has nothing to lose");
     progress.unmounted(&node);
 }
 
@@ -195,7 +252,7 @@ async fn make_world(
         client.setattr(&root(), *file, change, None).await.expect("root may change a size");
     }
     client.unmount().await.expect("a healthy client unmounts");
-    World { dirs, files, log, links, history, progress: progress.clone() }
+    World { dirs, files, log, links, history, progress: progress.clone(), over: Arc::default() }
 }
 
 /// One client at work.
@@ -210,19 +267,42 @@ struct Player {
     handles: Vec<Handle>,
     log: Handle,
     appended: u32,
+    looked_up: u32,
     size_seen: u64,
 }
 
 impl Player {
-    async fn start(number: u32, rt: Rt, client: Arc<Client>, world: World, mut rng: Rng) -> Player {
+    async fn start(
+        number: u32,
+        rt: Rt,
+        client: Arc<Client>,
+        world: World,
+        mut rng: Rng,
+        flags: OpenFlags,
+    ) -> Player {
         let kernel = rng.one_in(2).then(|| Kernel::above(&client));
         let _doing = world.progress.begin(&node(number as usize), "open every file".into());
         let mut handles = Vec::new();
         for file in &world.files {
-            handles.push(client.open(&root(), *file, READ_WRITE).await.expect("root may open"));
+            handles.push(client.open(&root(), *file, flags).await.expect("root may open"));
         }
-        let log = client.open(&root(), world.log, APPEND).await.expect("root may open");
-        Player { number, rt, client, kernel, world, rng, handles, log, appended: 0, size_seen: 0 }
+        let log = client
+            .open(&root(), world.log, if flags.write { APPEND } else { flags })
+            .await
+            .expect("root may open");
+        Player {
+            number,
+            rt,
+            client,
+            kernel,
+            world,
+            rng,
+            handles,
+            log,
+            appended: 0,
+            looked_up: 0,
+            size_seen: 0,
+        }
     }
 
     async fn step(&mut self) {
@@ -242,6 +322,22 @@ impl Player {
             50..56 => self.chmod().await,
             56..66 => self.look_at_mode().await,
             _ => self.name().await,
+        }
+    }
+
+    /// A step of one who only looks.
+    async fn look(&mut self) {
+        self.rt.sleep(Duration::from_nanos(self.rng.below(2_000_000_000))).await;
+        match self.rng.below(10) {
+            0..4 => self.read().await,
+            4..6 => self.look_at_log().await,
+            6..8 => self.look_at_mode().await,
+            _ if self.looked_up < NAME_LOOKS_MAX => {
+                let Some(name) = self.any_name() else { return };
+                self.looked_up += 1;
+                look_up(&self.client, &self.world, name).await;
+            }
+            _ => {}
         }
     }
 

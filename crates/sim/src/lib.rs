@@ -11,6 +11,8 @@
 pub mod cluster;
 pub mod coherence;
 pub mod content;
+pub mod cut_off;
+pub mod dead;
 pub mod history;
 pub mod invariants;
 pub mod kernel;

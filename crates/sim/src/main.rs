@@ -4,7 +4,9 @@
 //! seeds one after another, at most that long; `weft-sim one SEED` runs one and prints its report. `weft-sim restart
 //! SEED` and `weft-sim restarts FIRST COUNT [SECONDS]` do the same where only servers lose power, `weft-sim coherence
 //! SEED` and `weft-sim coherences FIRST COUNT [SECONDS]` where many clients share a few files and names, and `weft-sim
-//! coherence-restart SEED` and `weft-sim coherence-restarts FIRST COUNT [SECONDS]` where servers lose power meanwhile.
+//! coherence-restart SEED` and `weft-sim coherence-restarts FIRST COUNT [SECONDS]` where servers lose power meanwhile, and
+//! `weft-sim cut-off SEED` and `weft-sim cut-offs FIRST COUNT [SECONDS]` where clients lose their way to servers. `weft-sim
+//! dead SEED` and `weft-sim deads FIRST COUNT [SECONDS]` have some die, and restart servers afterwards.
 
 // The program measures real time.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -13,9 +15,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use weft_sim::scenario::{self, Faults, Report, Scale};
-use weft_sim::{coherence, restart};
+use weft_sim::{coherence, dead, restart};
 
 const SCALE: Scale = Scale { clients: 64, osts: 8, steps: 40 };
+const DEAD_SCALE: Scale = Scale { clients: 100, osts: 8, steps: 10 };
 const RESTART_SCALE: Scale = Scale { clients: 16, osts: 4, steps: 60 };
 
 /// One seed of one scenario.
@@ -27,6 +30,10 @@ fn run(seed: u64) -> Report {
 
 fn run_restart(seed: u64) -> Report {
     restart::run(seed, RESTART_SCALE)
+}
+
+fn run_dead(seed: u64) -> Report {
+    dead::run(seed, DEAD_SCALE)
 }
 
 fn main() -> ExitCode {
@@ -47,6 +54,12 @@ fn main() -> ExitCode {
         }
         (Some("coherence"), Some(seed), _) => twice(coherence::run, seed),
         (Some("coherence-restart"), Some(seed), _) => twice(coherence::run_with_restarts, seed),
+        (Some("cut-off"), Some(seed), _) => twice(coherence::run_with_cut_off_clients, seed),
+        (Some("dead"), Some(seed), _) => twice(run_dead, seed),
+        (Some("cut-offs"), Some(first), Some(count)) => {
+            seeds(coherence::run_with_cut_off_clients, "cut-off", first, count, number(3))
+        }
+        (Some("deads"), Some(first), Some(count)) => seeds(run_dead, "dead", first, count, number(3)),
         (Some("twice"), Some(seed), _) => twice(run, seed),
         (Some("seeds"), Some(first), Some(count)) => seeds(run, "one", first, count, number(3)),
         (Some("restarts"), Some(first), Some(count)) => {
@@ -60,8 +73,8 @@ fn main() -> ExitCode {
         }
         _ => {
             eprintln!(
-                "usage: weft-sim one|twice|restart|coherence|coherence-restart SEED | \
-                 seeds|restarts|coherences|coherence-restarts FIRST COUNT [SECONDS]"
+                "usage: weft-sim one|twice|restart|coherence|coherence-restart|cut-off|dead SEED | \
+                 seeds|restarts|coherences|coherence-restarts|cut-offs|deads FIRST COUNT [SECONDS]"
             );
             ExitCode::from(2)
         }
