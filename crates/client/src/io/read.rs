@@ -57,11 +57,17 @@ impl Client {
         self.shared.accessed(&open);
         let Ok(layout) = file.layout() else { return Ok(Vec::new()) };
         let needs = needs_of(&layout, offset, u64::from(len));
-        let pins = self.shared.pin(file.fid, &layout, &needs, false, Locking::No).await?;
-        // Only what is held stays true.
-        let keeps = pins.is_complete() && u64::from(len) <= KEPT_READ_BYTES_MAX;
-        let clean = keeps.then_some(&self.shared.clean);
-        self.shared.read_over(clean, file, &layout, (offset, u64::from(len)), &pins).await
+        loop {
+            let pins = self.shared.pin(file.fid, &layout, &needs, false, Locking::No).await?;
+            // Only what is held stays true.
+            let keeps = pins.is_complete() && u64::from(len) <= KEPT_READ_BYTES_MAX;
+            let clean = keeps.then_some(&self.shared.clean);
+            let read = self.shared.read_over(clean, file, &layout, (offset, u64::from(len)), &pins).await;
+            // What was lost meanwhile others may have changed, so that one part of the bytes is older than another one.
+            if read.is_err() || self.shared.locks.still_counts(&pins) {
+                return read;
+            }
+        }
     }
 
     /// The same for the kernel's page cache, which holds the pages locked until it has the answer.
@@ -75,15 +81,17 @@ impl Client {
         let range = offset..offset.saturating_add(u64::from(len));
         // A write to a mapped page makes no call: where one may come, the page is filled to be written. Who opens the
         // file for that has the kernel forget what was filled before, but not what waits to be filled.
-        let pins = loop {
+        loop {
             let write = file.inner.lock().mapped_writers > 0;
             let pins = self.shared.pin_fill((file.fid, range.clone()), &layout, &needs, write).await?;
-            if write || file.inner.lock().mapped_writers == 0 {
-                break pins;
+            if !write && file.inner.lock().mapped_writers > 0 {
+                continue;
             }
-        };
-        let slices = self.shared.read_file(file, &layout, (offset, u64::from(len)), &pins).await?;
-        Ok(Pages { slices, _pins: pins })
+            let slices = self.shared.read_file(file, &layout, (offset, u64::from(len)), &pins).await?;
+            if self.shared.locks.still_counts(&pins) {
+                return Ok(Pages { slices, _pins: pins });
+            }
+        }
     }
 }
 

@@ -189,7 +189,7 @@ impl Shared {
                 waits.get_or_insert_with(waiting);
                 self.until_may_use().await;
             }
-            let mut pins = Pins::default();
+            let mut pins = self.locks.no_pins();
             for need in needs {
                 let (pin, want) = self.register(fid, layout, need, write, Pages::Fill);
                 let mut progress = pin.look();

@@ -231,6 +231,11 @@ impl Locks {
         self.generation.load(Ordering::Acquire)
     }
 
+    /// Of an operation that begins.
+    pub(super) fn no_pins(&self) -> Pins {
+        Pins { generation: self.generation(), ..Pins::default() }
+    }
+
     /// Whether no OST has forgotten anything since `pins` were taken.
     pub(crate) fn still_counts(&self, pins: &Pins) -> bool {
         self.generation() == pins.generation
@@ -287,7 +292,7 @@ impl Shared {
         write: bool,
         pages: Pages,
     ) -> Result<Pins> {
-        let mut pins = Pins { generation: self.locks.generation(), ..Pins::default() };
+        let mut pins = self.locks.no_pins();
         for need in needs {
             let (pin, want) = self.register(fid, layout, need, write, pages);
             match self.pinned(&pin, want).await {
