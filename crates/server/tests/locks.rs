@@ -235,17 +235,17 @@ fn slow_is_not_dead() {
     let world = world();
     let World { sim, clients: [a, b], fid, .. } = &world;
     sim.run(b.look(*fid));
-    *b.work.lock() = Duration::from_secs(500);
+    *b.work.lock() = Duration::from_secs(700);
     let start = sim.now();
     let (rt, working) = (sim.rt("b"), b.clone());
     rt.clone().spawn(async move {
-        for _ in 0..4 {
-            rt.sleep(Duration::from_secs(100)).await;
+        for _ in 0..2 {
+            rt.sleep(Duration::from_secs(300)).await;
             working.import.call(msg::GetAttr { fid: Fid::ROOT }).await.expect("it has a session");
         }
     });
     sim.run(a.chown(*fid, 5));
-    assert!(sim.now() - start >= Duration::from_secs(500), "the change waits for the answer");
+    assert!(sim.now() - start >= Duration::from_secs(700), "the change waits for the answer");
     assert_eq!((b.kept(), b.calls(), b.lost.load(Ordering::Relaxed)), (None, 1, 0));
     world.end();
 }
@@ -260,7 +260,7 @@ fn who_refuses_all_progress_is_not_waited_for() {
     let start = sim.now();
     sim.run(a.chown(*fid, 5));
     let took = sim.now() - start;
-    assert!((Duration::from_secs(170)..Duration::from_secs(190)).contains(&took), "{took:?}");
+    assert!((Duration::from_secs(510)..Duration::from_secs(530)).contains(&took), "{took:?}");
     sim.run(b.import.call(msg::GetAttr { fid: Fid::ROOT })).expect("it begins a new session");
     assert_eq!((b.kept(), b.lost.load(Ordering::Relaxed)), (None, 1));
     world.end();

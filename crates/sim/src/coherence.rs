@@ -325,19 +325,28 @@ impl Player {
         }
     }
 
-    /// A step of one who only looks.
+    /// A step of one who only looks, nearly always at one thing: so it need not ask anybody for long, wherever it is.
     async fn look(&mut self) {
-        self.rt.sleep(Duration::from_nanos(self.rng.below(2_000_000_000))).await;
-        match self.rng.below(10) {
-            0..4 => self.read().await,
-            4..6 => self.look_at_log().await,
-            6..8 => self.look_at_mode().await,
+        self.rt.sleep(Duration::from_nanos(self.rng.below(4_000_000_000))).await;
+        if self.rng.one_in(50) {
+            return self.read().await;
+        }
+        match self.number % 4 {
+            0 => self.read_range_of(0, self.number as usize / 4 % RANGES.len()).await,
+            1 => self.look_at_log().await,
+            2 => {
+                let _doing = self.doing(format!("stat f1 {}", self.world.files[1]));
+                look_at_mode(&self.client, &self.world, 1, false).await;
+            }
             _ if self.looked_up < NAME_LOOKS_MAX => {
-                let Some(name) = self.any_name() else { return };
+                let name = (0, 0);
+                if !self.begin_name(name) {
+                    return;
+                }
                 self.looked_up += 1;
                 look_up(&self.client, &self.world, name).await;
             }
-            _ => {}
+            _ => self.look_at_mode().await,
         }
     }
 
@@ -373,6 +382,10 @@ impl Player {
 
     async fn read(&mut self) {
         let (file, range) = (self.any_file(), self.rng.below(RANGES.len() as u64) as usize);
+        self.read_range_of(file, range).await;
+    }
+
+    async fn read_range_of(&mut self, file: usize, range: usize) {
         let (offset, len) = RANGES[range];
         let _doing = self.doing(format!("read f{file} {}: {len} bytes at {offset}", self.world.files[file]));
         let start = self.start_op();
@@ -492,13 +505,17 @@ impl Player {
     /// A name that is not used up, with one more operation counted.
     fn any_name(&mut self) -> Option<(usize, u64)> {
         let name = (self.rng.below(DIRS as u64) as usize, self.rng.below(NAMES));
+        self.begin_name(name).then_some(name)
+    }
+
+    /// Counts one more operation of a name, if that is not used up.
+    fn begin_name(&self, name: (usize, u64)) -> bool {
         let mut history = self.world.history.lock();
         let begun = history.begun.entry(name).or_default();
         // The last place is for the look at the end.
-        (*begun + 1 < NAME_OPS_MAX).then(|| {
-            *begun += 1;
-            name
-        })
+        let has_room = *begun + 1 < NAME_OPS_MAX;
+        *begun += usize::from(has_room);
+        has_room
     }
 
     async fn name(&mut self) {

@@ -1,8 +1,8 @@
 //! Clients that lose their way to servers, for moments or for good.
 //!
 //! Somebody who is cut off must show nothing that others have changed meanwhile, whomever he can still reach; and nobody
-//! else may notice more than a pause. One in four rounds cuts a client off for so long that it is given up: it was only
-//! looking, so it must not see an error either.
+//! else may notice more than a pause. Every second round cuts clients off for so long that they are given up: they were only
+//! looking, so they must not see an error either.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +13,10 @@ use rt::sim::Rng;
 use crate::cluster::Cluster;
 
 /// Longer than anybody waits for a client that is out of reach.
-const LONG: std::ops::Range<u64> = 150..300;
+const LONG: std::ops::Range<u64> = 160..260;
 const SHORT: std::ops::Range<u64> = 1..40;
+/// Most rounds.
+const ROUNDS_MAX: u64 = 5;
 /// One client in so many dies for good.
 const DEATHS: u64 = 8;
 
@@ -33,7 +35,10 @@ fn lost(cluster: &Cluster, rng: &mut Rng) -> Vec<String> {
 pub async fn harass(cluster: &Cluster, mut victims: Vec<String>, over: &Arc<AtomicBool>) {
     let handle = cluster.handle();
     let (clock, mut rng) = (handle.rt("clock"), handle.rng("cut off"));
-    while !over.load(Ordering::Relaxed) && !victims.is_empty() {
+    for _ in 0..ROUNDS_MAX {
+        if over.load(Ordering::Relaxed) || victims.is_empty() {
+            return;
+        }
         clock.sleep(Duration::from_millis(rng.below(5_000))).await;
         let mut cuts = Vec::new();
         for _ in 0..rng.between(1, 3) {
@@ -45,7 +50,7 @@ pub async fn harass(cluster: &Cluster, mut victims: Vec<String>, over: &Arc<Atom
             let victim = victims.swap_remove(rng.below(victims.len() as u64) as usize);
             handle.crash(&victim);
         }
-        let seconds = if rng.one_in(4) { LONG } else { SHORT };
+        let seconds = if rng.one_in(2) { LONG } else { SHORT };
         clock.sleep(Duration::from_secs(rng.between(seconds.start, seconds.end))).await;
         cuts.iter().for_each(|(victim, server)| handle.heal(victim, server));
     }

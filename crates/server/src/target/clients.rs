@@ -4,8 +4,8 @@
 //! dead. One that somebody waits for and whose connection was closed is evicted when its lease with the MGS is over, and one
 //! that only went silent when it has been so for [`DEADLINE`], too: its session ends as if it had said goodbye, and when it
 //! comes back it learns that whatever it held is gone. One whose lease lives is *fenced*, and only when it has not been
-//! reached, or has got nothing done, for [`DEADLINE`]: the MGS has it drop what it holds of this target, and nobody else gets
-//! anything before it has. Without an MGS ([`Lives`]) there is [`PATIENCE`], and as much more for the silent.
+//! reached for [`DEADLINE`], or has got nothing done for [`STALL_MAX`]: the MGS has it drop what it holds of this target, and
+//! nobody else gets anything before it has. Without an MGS ([`Lives`]) there is [`PATIENCE`], and as much more for the silent.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -21,8 +21,11 @@ use super::lives::Lives;
 
 /// How long a client that somebody waits for may be without a connection that was closed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a client that lives and that somebody waits for may be out of reach, or get nothing done.
+/// How long a client that lives and that somebody waits for may be out of reach.
 pub const DEADLINE: Duration = PATIENCE.saturating_add(rpc::limits::SILENT_GRACE);
+/// How long one that is connected may get nothing done. It may itself be waiting for one that is out of reach, and for another
+/// one after that.
+pub const STALL_MAX: Duration = DEADLINE.saturating_mul(3);
 /// Pause before it is looked again whether a client is given up.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
@@ -130,7 +133,7 @@ pub struct Clients {
 enum Trouble {
     /// It has no connection.
     Unreachable,
-    /// It has one, and has got nothing done for [`DEADLINE`].
+    /// It has one, and has got nothing done for [`STALL_MAX`].
     Stalled,
 }
 
@@ -211,12 +214,12 @@ impl Clients {
         let mut answer = self.backchannel.call_back(self.target, session, request.clone(), patience);
         loop {
             let heard = self.doorman().and_then(|doorman| doorman.heard(session)).unwrap_or(start);
-            let end = heard.max(start) + DEADLINE;
+            let end = heard.max(start) + STALL_MAX;
             let now = self.rt.now();
             if now >= end && self.lives.has_mgs() {
                 return Err(Some(Trouble::Stalled));
             }
-            let pause = if now >= end { DEADLINE } else { end - now };
+            let pause = if now >= end { STALL_MAX } else { end - now };
             match self.rt.timeout(pause, &mut answer).await {
                 Some(Ok(answer)) => return Ok(answer),
                 Some(Err(CallbackError::Unreachable)) => return Err(Some(Trouble::Unreachable)),
@@ -235,7 +238,7 @@ impl Clients {
             ));
         }
         let (why, late, fence) = match trouble {
-            Trouble::Stalled => (format!("it has got nothing done for {DEADLINE:?}"), true, true),
+            Trouble::Stalled => (format!("it has got nothing done for {STALL_MAX:?}"), true, true),
             Trouble::Unreachable => {
                 let (absent, silent) = self.backchannel.absent_for(self.target, session)?;
                 // Whose machine went silent may be back, with all that it holds.

@@ -1,0 +1,151 @@
+//! Clients and their leases: who is cut off shows nothing old, who holds nothing says nothing.
+
+use std::time::Duration;
+
+use client::{AttrChange, Client, Handle};
+use proto::Fid;
+use rt::sim::{Handle as World, Options, Sim};
+use rt::sync::oneshot;
+use weft_sim::cluster::{Cluster, Shape};
+use weft_sim::workload::{READ_WRITE, root};
+
+/// Longer than it takes to give a client up that is out of reach.
+const GIVEN_UP: Duration = Duration::from_secs(230);
+/// A lease is over by then.
+const LEASE: Duration = Duration::from_secs(16);
+
+fn check(test: impl AsyncFnOnce(&Cluster, &World)) {
+    let sim = Sim::new(Options::seed(1));
+    let handle = sim.handle();
+    let cluster = Cluster::new(handle.clone(), Shape { osts: 2, osts_per_oss: 1 });
+    sim.run(async {
+        cluster.format().await;
+        cluster.start_servers();
+        test(&cluster, &handle).await;
+    });
+}
+
+async fn sleep(world: &World, duration: Duration) {
+    world.rt("clock").sleep(duration).await;
+}
+
+async fn make(client: &Client, name: &str) -> (Fid, Handle) {
+    let made = client.create(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, READ_WRITE).await;
+    let (told, handle) = made.expect("a new name can be made");
+    (told.fid, handle)
+}
+
+async fn read(client: &Client, handle: Handle) -> Vec<u8> {
+    client.read(handle, 0, 100).await.expect("what is healthy can be read").concat()
+}
+
+async fn mode(client: &Client, fid: Fid) -> u32 {
+    client.getattr(fid).await.expect("it is there").mode & 0o777
+}
+
+/// Runs `work` on a node; its result comes when it comes.
+fn on<T: Send + 'static>(
+    world: &World,
+    node: &str,
+    work: impl Future<Output = T> + Send + 'static,
+) -> oneshot::Receiver<T> {
+    let (done, result) = oneshot::channel();
+    world.rt(node).spawn(async move {
+        let _ = done.send(work.await);
+    });
+    result
+}
+
+/// A reader that keeps bytes, attributes and a name is cut off from `servers`, and all of it is changed when it has been
+/// given up. It must not show the old ones while it is cut off, and not after that either.
+fn check_cut_off(servers: &'static [&'static str]) {
+    check(async |cluster, world| {
+        let (_, writer) = cluster.mount("w").await;
+        let (_, reader) = cluster.mount("r").await;
+        let (fid, handle) = make(&writer, "f").await;
+        writer.write(handle, 0, b"old").await.expect("there is room");
+        writer.flush(handle).await.expect("it is written");
+        let own = reader.open(&root(), fid, READ_WRITE).await.expect("root may open");
+        assert_eq!((read(&reader, own).await, mode(&reader, fid).await), (b"old".to_vec(), 0o644));
+        reader.lookup(&root(), Fid::ROOT, b"f").await.expect("it is there");
+        servers.iter().for_each(|server| world.partition("r", server));
+        let changing = writer.clone();
+        let changed = on(world, "w", async move {
+            changing.write(handle, 0, b"new").await.expect("there is room");
+            let change = AttrChange { mode: Some(0o600), ..AttrChange::default() };
+            changing.setattr(&root(), fid, change, None).await.expect("root may");
+            changing.unlink(&root(), Fid::ROOT, b"f").await.expect("it is there");
+        });
+        sleep(world, GIVEN_UP * 2).await;
+        changed.await.expect("nobody waits for who is given up");
+        let (one, two, three) = (reader.clone(), reader.clone(), reader.clone());
+        let bytes = on(world, "r", async move { read(&one, own).await });
+        let attributes = on(world, "r", async move { mode(&two, fid).await });
+        let name =
+            on(world, "r", async move { three.lookup(&root(), Fid::ROOT, b"f").await.map(|told| told.fid) });
+        sleep(world, Duration::from_secs(1)).await;
+        servers.iter().for_each(|server| world.heal("r", server));
+        assert_eq!(bytes.await.expect("it goes on"), b"new");
+        assert_eq!(attributes.await.expect("it goes on"), 0o600);
+        assert!(name.await.expect("it goes on").is_err(), "the name is gone");
+    });
+}
+
+#[test]
+fn who_is_cut_off_from_everybody_shows_nothing_old() {
+    check_cut_off(&["mgs", "mds", "oss0", "oss1"]);
+}
+
+#[test]
+fn who_reaches_the_mgs_alone_is_told_what_to_drop() {
+    check_cut_off(&["mds", "oss0", "oss1"]);
+}
+
+/// It goes on as before when the MGS is there again: nobody was told that it is dead.
+#[test]
+fn who_is_cut_off_from_the_mgs_alone_loses_nothing() {
+    check(async |cluster, world| {
+        let (_, client) = cluster.mount("c").await;
+        let (_, handle) = make(&client, "f").await;
+        client.write(handle, 0, b"mine").await.expect("there is room");
+        world.partition("c", "mgs");
+        sleep(world, LEASE).await;
+        let reading = client.clone();
+        let mut bytes = on(world, "c", async move { read(&reading, handle).await });
+        sleep(world, Duration::from_secs(60)).await;
+        assert!(bytes.try_recv().is_err(), "nothing is used without a lease");
+        assert_eq!(client.lease().lapses, 1);
+        world.heal("c", "mgs");
+        assert_eq!(bytes.await.expect("it goes on"), b"mine");
+        client.sync_all().await.expect("nothing is lost");
+    });
+}
+
+#[test]
+fn who_holds_nothing_says_nothing() {
+    check(async |cluster, world| {
+        let (_, client) = cluster.mount("c").await;
+        sleep(world, Duration::from_secs(40)).await;
+        let frames = || world.node_stats("c").frames_sent;
+        let before = frames();
+        sleep(world, Duration::from_secs(600)).await;
+        assert_eq!(frames(), before, "it holds nothing");
+        let mut handles = Vec::new();
+        for n in 0..8 {
+            let (_, handle) = make(&client, &format!("f{n}")).await;
+            client.write(handle, 0, b"data").await.expect("there is room");
+            handles.push(handle);
+        }
+        client.sync_all().await.expect("what is healthy can be synced");
+        sleep(world, Duration::from_secs(40)).await;
+        let (before, renewals) = (frames(), client.lease().renewals);
+        sleep(world, Duration::from_secs(600)).await;
+        let (sent, renewed) = (frames() - before, client.lease().renewals - renewals);
+        assert!(
+            (119..=121).contains(&renewed),
+            "{renewed} in ten minutes, whatever it holds, of however many"
+        );
+        // The question for news of the configuration comes on top.
+        assert!(sent <= renewed + 60, "{sent} messages in ten minutes");
+    });
+}
