@@ -26,6 +26,9 @@ use crate::{Error, Forget, Shared};
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 /// Time for the goodbye.
 const RELEASE_TIME_MAX: Duration = Duration::from_secs(1);
+/// Who has asked nothing of anybody for so long gives back what it keeps, so that it need not be waited for, and has
+/// no lease to renew (Lustre's `lru_max_age` and `idle_timeout`). What the kernel answers by itself does not count.
+const IDLE: Duration = Duration::from_secs(600);
 /// The MGS is in this process, and lives as long as the client.
 const FOR_EVER: u64 = u64::MAX;
 
@@ -176,6 +179,7 @@ impl Shared {
 
     /// Renews the lease until nothing is held any more.
     async fn hold_lease(self: &Arc<Self>) {
+        let mut used = self.rt.now();
         loop {
             self.lapse_if_over();
             let now = self.rt.now();
@@ -187,8 +191,14 @@ impl Shared {
                     self.rt.timeout(next - now, wake).await;
                 }
                 Due::Renew => {
-                    if !self.lease.used.swap(false, Ordering::SeqCst) && self.release_lease().await {
+                    if self.lease.used.swap(false, Ordering::SeqCst) {
+                        used = self.rt.now();
+                    } else if self.release_lease().await {
                         return;
+                    } else if self.rt.now() - used >= IDLE && self.may_use() {
+                        used = self.rt.now();
+                        let shared = self.clone();
+                        self.rt.spawn(async move { shared.give_back_unused().await });
                     }
                     self.renew_lease().await;
                 }
@@ -373,6 +383,12 @@ impl Shared {
             // Without an answer the lease ends by itself.
             let _ = self.rt.timeout(RELEASE_TIME_MAX, self.targets.mgs().call(release)).await;
         }
+    }
+
+    async fn give_back_unused(self: &Arc<Self>) {
+        tracing::debug!("nothing was asked for long: what is kept is given back");
+        self.leave_all();
+        self.give_up_inodes().await;
     }
 
     fn holds_something(&self) -> bool {

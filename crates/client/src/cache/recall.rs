@@ -13,6 +13,9 @@ use super::inode::OpenKept;
 use crate::{Forget, Shared};
 use rt::sync::oneshot;
 
+/// Files whose bits one request gives back.
+const CANCELLED_MAX: usize = 1024;
+
 /// Callbacks that are being worked on, in the order in which they came, and what each waits for.
 #[derive(Default)]
 pub(crate) struct Recalls {
@@ -149,22 +152,43 @@ impl Shared {
     pub(crate) fn evict_inode(self: &Arc<Self>, fid: Fid) {
         let shared = self.clone();
         self.rt.spawn(async move {
-            let Some((held, unused, filled)) = shared.inodes.give_up(fid) else { return };
-            let _ = filled.await;
-            shared.forget_kept(fid, held.bits).await;
-            if let Some(open) = unused {
-                shared.close_kept(fid, open).await;
-            }
-            shared.forget_evicted(fid);
-            if held.bits == 0 {
-                return;
-            }
-            let locks = vec![BitLock { fid, bits: held.bits, number: held.number }];
-            let Ok(mdt) = shared.targets.mdt() else { return };
-            if let Err(error) = mdt.call(CancelBits { locks }).await {
-                tracing::debug!(%error, "the MDT did not take a lock back");
-            }
+            let lock = shared.give_up_inode(fid).await;
+            shared.cancel_bits(lock.into_iter().collect()).await;
         });
+    }
+
+    /// Gives up everything of every file.
+    pub(crate) async fn give_up_inodes(self: &Arc<Self>) {
+        let mut locks = Vec::new();
+        for (fid, _) in self.inodes.held() {
+            locks.extend(self.give_up_inode(fid).await);
+            if locks.len() == CANCELLED_MAX {
+                self.cancel_bits(std::mem::take(&mut locks)).await;
+            }
+        }
+        self.cancel_bits(locks).await;
+    }
+
+    /// Drops everything of a file; what the MDT is to be told.
+    async fn give_up_inode(self: &Arc<Self>, fid: Fid) -> Option<BitLock> {
+        let (held, unused, filled) = self.inodes.give_up(fid)?;
+        let _ = filled.await;
+        self.forget_kept(fid, held.bits).await;
+        if let Some(open) = unused {
+            self.close_kept(fid, open).await;
+        }
+        self.forget_evicted(fid);
+        (held.bits != 0).then_some(BitLock { fid, bits: held.bits, number: held.number })
+    }
+
+    async fn cancel_bits(&self, locks: Vec<BitLock>) {
+        if locks.is_empty() {
+            return;
+        }
+        let Ok(mdt) = self.targets.mdt() else { return };
+        if let Err(error) = mdt.call(CancelBits { locks }).await {
+            tracing::debug!(%error, "the MDT did not take a lock back");
+        }
     }
 
     fn forget_evicted(&self, fid: Fid) {

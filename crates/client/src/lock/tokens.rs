@@ -413,6 +413,11 @@ impl Shared {
         });
     }
 
+    /// Gives everything of every object up that nobody uses.
+    pub(crate) fn leave_all(self: &Arc<Self>) {
+        self.locks.all().into_iter().for_each(|object| self.leave(object));
+    }
+
     /// Gives up what was never used of an object that others use too.
     fn leave_unused(self: &Arc<Self>, object: &Arc<ObjectLocks>) {
         let (unused, number) = object.held.lock().give_up_unused();
