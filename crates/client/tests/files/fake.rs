@@ -159,17 +159,26 @@ impl Ost {
         }
     }
 
-    async fn write(&self, write: &msg::Write, bulk: &[Bytes]) -> Result<Reply, Code> {
-        let len: usize = bulk.iter().map(Bytes::len).sum();
-        let range = (write.object, write.offset, write.offset + len as u64);
+    /// Writes parts, each with its offset and its length; the bytes lie one behind the other in `bulk`.
+    async fn write(
+        &self,
+        id: ObjectId,
+        parts: &[(u64, usize)],
+        time: Timestamp,
+        bulk: &[Bytes],
+    ) -> Result<msg::ObjectAttr, Code> {
+        let ranges: Vec<_> = parts.iter().map(|(offset, len)| (id, *offset, offset + *len as u64)).collect();
         {
             let mut state = self.state.lock();
             state.counts.writes += 1;
             state.counts.slices += bulk.len();
-            let overlaps =
-                |other: &(ObjectId, u64, u64)| other.0 == range.0 && other.1 < range.2 && range.1 < other.2;
-            assert!(!state.writing.iter().any(overlaps), "two writes of the same bytes are on their way");
-            state.writing.push(range);
+            for range in &ranges {
+                let overlaps = |other: &(ObjectId, u64, u64)| {
+                    other.0 == range.0 && other.1 < range.2 && range.1 < other.2
+                };
+                assert!(!state.writing.iter().any(overlaps), "two writes of the same bytes are on their way");
+                state.writing.push(*range);
+            }
         }
         self.pause().await;
         loop {
@@ -180,26 +189,35 @@ impl Ost {
             released.await;
         }
         let mut state = self.state.lock();
-        state.writing.retain(|other| *other != range);
+        state.writing.retain(|other| !ranges.contains(other));
         let used: u64 = state.objects.values().map(|object| object.data.len() as u64).sum();
+        let len: usize = parts.iter().map(|(_, len)| len).sum();
         if state.capacity.is_some_and(|capacity| used + len as u64 > capacity) {
             return Err(Code::NoSpace);
         }
         state.transno += 1;
-        let object = state.object(write.object)?;
-        let mut at = write.offset as usize;
-        object.data.resize(object.data.len().max(at + len), 0);
-        for slice in bulk {
-            object.data[at..at + slice.len()].copy_from_slice(slice);
-            at += slice.len();
+        let object = state.object(id)?;
+        let (bytes, mut from) = (bulk.concat(), 0);
+        for (offset, len) in parts {
+            let at = *offset as usize;
+            object.data.resize(object.data.len().max(at + len), 0);
+            object.data[at..at + len].copy_from_slice(&bytes[from..from + len]);
+            from += len;
         }
-        object.time = object.time.max(write.time);
-        Ok(Reply::Write(object.attr()))
+        object.time = object.time.max(time);
+        Ok(object.attr())
     }
 
     async fn answer(&self, request: Request, bulk: Vec<Bytes>) -> Result<(Reply, Vec<Bytes>), Code> {
         if let Request::Write(write) = &request {
-            return Ok((self.write(write, &bulk).await?, vec![]));
+            let part = (write.offset, bulk.iter().map(Bytes::len).sum());
+            let attr = self.write(write.object, &[part], write.time, &bulk).await?;
+            return Ok((Reply::Write(attr), vec![]));
+        }
+        if let Request::WriteParts(write) = &request {
+            let parts: Vec<_> = write.parts.iter().map(|part| (part.offset, part.len as usize)).collect();
+            let attr = self.write(write.object, &parts, write.time, &bulk).await?;
+            return Ok((Reply::WriteParts(attr), vec![]));
         }
         self.pause().await;
         let mut state = self.state.lock();
