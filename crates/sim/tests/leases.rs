@@ -149,3 +149,25 @@ fn who_holds_nothing_says_nothing() {
         assert!(sent <= renewed + 60, "{sent} messages in ten minutes");
     });
 }
+
+#[test]
+fn who_does_nothing_for_long_gives_back_what_it_keeps() {
+    check(async |cluster, world| {
+        let (_, client) = cluster.mount("c").await;
+        let (fid, handle) = make(&client, "f").await;
+        client.write(handle, 0, b"data").await.expect("there is room");
+        client.fsync(handle).await.expect("it is durable");
+        client.release(handle).await;
+        client.getattr(fid).await.expect("it is there");
+        sleep(world, Duration::from_secs(500)).await;
+        assert!(client.lease().number != 0 && !client.held().ranges.is_empty(), "it may come in useful");
+        sleep(world, Duration::from_secs(200)).await;
+        assert_eq!((client.lease().number, client.held().ranges.len()), (0, 0));
+        let before = world.node_stats("c").frames_sent;
+        sleep(world, Duration::from_secs(3600)).await;
+        assert_eq!(world.node_stats("c").frames_sent, before, "it holds nothing");
+        let handle = client.open(&root(), fid, READ_WRITE).await.expect("it is there");
+        assert_eq!(read(&client, handle).await, b"data");
+        assert!(client.lease().number != 0);
+    });
+}
