@@ -172,7 +172,8 @@ impl Targets {
     ) -> Targets {
         let import = hub.import(TargetId::MGS, client, Role::Client, mgs);
         let requests = Arc::new(Requests::new());
-        let config = Config { version: 0, fsname: hub.fsname().as_str().to_owned(), targets: Vec::new() };
+        let fsname = hub.fsname().as_str().to_owned();
+        let config = Config { version: 0, fsname, targets: Vec::new(), owners: Vec::new() };
         Targets {
             hub: hub.clone(),
             client,
@@ -226,6 +227,9 @@ impl Targets {
             if let Some(target) = made.get(&entry.target) {
                 target.import.set_nids(entry.nids.clone());
             }
+        }
+        for owner in &config.owners {
+            self.hub.owned_by(owner.target, owner.epoch);
         }
     }
 

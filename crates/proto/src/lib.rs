@@ -12,6 +12,7 @@ pub mod lease;
 pub mod limits;
 pub mod lock;
 pub mod name;
+pub mod owner;
 pub mod session;
 pub mod time;
 pub mod types;

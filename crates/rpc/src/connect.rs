@@ -128,9 +128,10 @@ impl Import {
     async fn connect_until_open(&self) {
         loop {
             self.tell_lost();
+            let moved = self.moved.notified();
             let pause = self.next_pause();
             if !pause.is_zero() {
-                self.hub.rt().sleep(pause).await;
+                let _ = race(moved, self.hub.rt().sleep(pause)).await;
             }
             match self.attempt().await {
                 Ok(()) | Err(Failure::Closed) => return,
@@ -182,11 +183,18 @@ impl Import {
             let peer = Peer { role: self.role, from: "0@lo".into() };
             return self.open(Carrier::Lo(service, peer)).await;
         }
+        let moved = self.moved.notified();
         let nids: Vec<Nid> = self.state.lock().nids.iter().filter(|nid| !nid.is_lo()).cloned().collect();
+        let mut moved = std::pin::pin!(moved);
         let mut failure = Failure::Again(format!("no address of {} is known", self.target));
         for nid in nids {
             let addr = Addr(nid.socket_address());
-            let tried = match self.hub.link(&addr, self.role).await {
+            // One that says nothing must not hold up the news that the target is elsewhere.
+            let linked = match race(moved.as_mut(), self.hub.link(&addr, self.role)).await {
+                Either::First(()) => return Err(Failure::Again(format!("{} has moved", self.target))),
+                Either::Second(linked) => linked,
+            };
+            let tried = match linked {
                 Ok(link) => self.open(Carrier::Tcp(link)).await,
                 Err(LinkError::Unreachable(error)) => Err(Failure::Again(format!("{addr}: {error}"))),
                 Err(LinkError::Refused(code, error)) => {
@@ -209,10 +217,17 @@ impl Import {
             Carrier::Lo(service, peer) => service.clone().call(self.connect_call(peer, connect)).await.result,
             Carrier::Tcp(link) => {
                 let answer = link.connect(self.target, connect, &self.me);
+                let answer = race(self.moved.notified(), answer);
+                let answer = async {
+                    match answer.await {
+                        Either::First(()) => None,
+                        Either::Second(answer) => answer,
+                    }
+                };
                 match self.hub.rt().timeout(limits::CONNECT_TIME_MAX, answer).await {
                     Some(Some(result)) => result,
                     Some(None) => {
-                        return Err(Failure::Again(format!("{}: the connection broke", link.addr())));
+                        return Err(Failure::Again(format!("{}: no answer any more", link.addr())));
                     }
                     None => return Err(Failure::Again(format!("{}: no answer", link.addr()))),
                 }
@@ -443,13 +458,18 @@ impl Import {
         let (Some(callbacks), Some(import)) = (self.callbacks(), self.me.upgrade()) else { return Ok(()) };
         let restate = Restate::new(import, carrier.clone());
         let failed = restate.failed().clone();
-        let broken = race(carrier.ended(), failed.wait());
+        let broken = race(self.over(carrier), failed.wait());
         let result = match race(broken, callbacks.restarted(self.target, restate)).await {
             Either::First(_) => Err(Failure::Again("the session broke while locks were stated again".into())),
             Either::Second(()) => Ok(()),
         };
         self.tell(Told::Lost, Told::Open);
         result
+    }
+
+    /// Waits until there is no use any more in what was begun over `carrier`.
+    async fn over(&self, carrier: &Carrier) {
+        let _ = race(self.moved.notified(), carrier.ended()).await;
     }
 
     /// Replays one change and waits until the target has taken it.
@@ -464,10 +484,11 @@ impl Import {
             header
         };
         let mut patience = limits::RESEND_MIN;
+        let mut over = std::pin::pin!(self.over(carrier));
         let result = loop {
             self.carry(carrier, header.clone(), &replay.message);
             let answer = self.hub.rt().timeout(patience, &mut taken);
-            match race(carrier.ended(), answer).await {
+            match race(over.as_mut(), answer).await {
                 Either::First(()) => return Err(Failure::Again("the connection broke during replay".into())),
                 Either::Second(Some(Ok(result))) => break result,
                 Either::Second(Some(Err(_))) => return Err(Failure::Closed),

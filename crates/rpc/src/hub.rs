@@ -154,6 +154,15 @@ impl Hub {
         import
     }
 
+    /// `target` has an owner of this epoch: sessions of this process with one of before are over.
+    pub fn owned_by(&self, target: TargetId, epoch: u64) {
+        let imports = self.inner.imports.lock();
+        let all = imports.range((target, ClientId(0))..=(target, ClientId(u128::MAX)));
+        let all: Vec<Arc<Import>> = all.map(|(_, import)| import.clone()).collect();
+        drop(imports);
+        all.iter().for_each(|import| import.owned_by(epoch));
+    }
+
     /// Tells all peers goodbye and ends every task of the hub.
     pub async fn close(&self) {
         let imports = std::mem::take(&mut *self.inner.imports.lock());

@@ -206,6 +206,8 @@ pub struct Import {
     pub(crate) session: AtomicU64,
     /// The phase changed, or there is room for requests again.
     pub(crate) changed: Notify,
+    /// The target may be reached elsewhere than before.
+    pub(crate) moved: Notify,
 }
 
 pub(crate) enum Ready {
@@ -262,6 +264,7 @@ impl Import {
             called: Mutex::new(Called::default()),
             session: AtomicU64::new(0),
             changed: Notify::new(),
+            moved: Notify::new(),
         })
     }
 
@@ -283,7 +286,26 @@ impl Import {
 
     /// Where the target may be reached from now on, best first.
     pub fn set_nids(&self, nids: Vec<Nid>) {
-        self.state.lock().nids = nids;
+        let mut state = self.state.lock();
+        if state.nids != nids {
+            state.nids = nids;
+            self.look_again(&mut state);
+        }
+    }
+
+    /// The target has an owner of this epoch: a session with one of before is over, even if that one still says something.
+    pub(crate) fn owned_by(&self, epoch: u64) {
+        let mut state = self.state.lock();
+        if state.boot != 0 && state.boot < epoch && matches!(state.phase, Phase::Tcp(_)) {
+            tracing::info!(target = %self.target, epoch, "the target has moved");
+            self.start_connecting(&mut state);
+        }
+    }
+
+    /// Whoever tries to reach the target begins anew, at once.
+    fn look_again(&self, state: &mut State) {
+        state.backoff = Duration::ZERO;
+        self.moved.notify_waiters();
     }
 
     /// Sends `operation` and waits for its reply, over as many reconnects as it takes.

@@ -121,6 +121,11 @@ impl Dir {
         forward!(self, Dir, dir => dir.lock().await)
     }
 
+    /// Gives the directory back that [`Dir::lock`] took.
+    pub async fn unlock(&self) -> io::Result<()> {
+        forward!(self, Dir, dir => dir.unlock().await)
+    }
+
     /// Space of the file system that holds the directory.
     pub async fn space(&self) -> io::Result<Space> {
         forward!(self, Dir, dir => dir.space().await)

@@ -6,16 +6,18 @@
 mod mdt;
 mod mgs;
 mod ost;
+pub mod owner;
 mod target;
 mod watch;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use proto::limits::NIDS_MAX;
 use proto::wire::messages::Register;
 use proto::{Code, Nid, TargetId, TargetKind};
 use rpc::{Hub, Import, Role, RpcError};
-use rt::BoxFuture;
-use store::{Label, Store, StoreError};
+use store::{Label, Owned, Store, StoreError};
 
 pub use mdt::LockCounts;
 pub use ost::TokenCounts;
@@ -70,7 +72,17 @@ pub struct Running {
     lock_counts: Box<dyn Fn() -> LockCounts + Send + Sync>,
     token_counts: Box<dyn Fn() -> TokenCounts + Send + Sync>,
     watch: Arc<dyn target::Watch>,
-    stop: Box<dyn FnOnce() -> BoxFuture<'static, ()> + Send>,
+    hub: Hub,
+}
+
+/// How a target is started that is started again when it fails.
+pub(crate) struct Supervision {
+    /// The right to serve it, if others may have that too.
+    pub owned: Option<Owned>,
+    /// Whether others may have it.
+    pub shared: bool,
+    /// What an operator orders.
+    pub orders: Arc<owner::Orders>,
 }
 
 impl Running {
@@ -106,13 +118,49 @@ impl Running {
 
     /// Stops in order: what was acknowledged is durable afterwards.
     pub async fn stop(self) {
-        (self.stop)().await;
+        self.close().await;
+    }
+
+    /// The same.
+    pub(crate) async fn close(&self) {
+        self.watch.refuse().await;
+        self.hub.withdraw(self.target);
+        self.watch.close().await;
+    }
+
+    /// Stops as if the process had been killed.
+    pub(crate) async fn abandon(&self) {
+        // Those who wait learn that they have to look elsewhere.
+        self.hub.rt().timeout(ABANDON_TIME_MAX, self.watch.refuse()).await;
+        self.hub.withdraw(self.target);
+        self.watch.abandon().await;
+    }
+
+    /// Waits until reading or writing its directory has failed.
+    pub(crate) async fn failed(&self) {
+        self.watch.failed().await;
     }
 }
+
+/// How long requests that are under way may take to notice that their target is gone.
+const ABANDON_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Opens the target in `config.path` and serves it in `hub`: the MGS at once, others after they have registered
 /// with the MGS (which is waited for).
 pub async fn start(hub: &Hub, config: Config) -> Result<Running, StartError> {
+    open(hub, config, None).await
+}
+
+/// The same for a target that is started again when it fails.
+pub(crate) async fn start_supervised(
+    hub: &Hub,
+    config: Config,
+    supervision: Supervision,
+) -> Result<Running, StartError> {
+    open(hub, config, Some(supervision)).await
+}
+
+async fn open(hub: &Hub, config: Config, supervision: Option<Supervision>) -> Result<Running, StartError> {
     let path = config.path.clone();
     let failed = |error| StartError::Store { path: path.clone(), error };
     let label = Store::read_label(hub.rt(), &config.path).await.map_err(failed)?;
@@ -123,7 +171,12 @@ pub async fn start(hub: &Hub, config: Config) -> Result<Running, StartError> {
             wanted: hub.fsname().to_string(),
         });
     }
-    let store = Store::open(hub.rt(), &config.path).await.map_err(failed)?;
+    let store = match supervision.as_ref().and_then(|supervision| supervision.owned.clone()) {
+        Some(owned) => Store::open_owned(hub.rt(), &config.path, owned).await,
+        None if label.service.is_empty() => Store::open(hub.rt(), &config.path).await,
+        None => Err(StoreError::NotOwner),
+    };
+    let store = store.map_err(failed)?;
     let mgs = match label.target.kind {
         TargetKind::Mgs => None,
         TargetKind::Mdt | TargetKind::Ost => {
@@ -131,7 +184,7 @@ pub async fn start(hub: &Hub, config: Config) -> Result<Running, StartError> {
         }
     };
     let backchannel = Arc::new(hub.clone());
-    let start = Start { rt: hub.rt().clone(), hub: hub.clone(), store, mgs, backchannel };
+    let start = Start { rt: hub.rt().clone(), hub: hub.clone(), store, mgs, backchannel, supervision };
     match label.target.kind {
         TargetKind::Mgs => serve::<mgs::Mgs>(start, &config, label).await,
         TargetKind::Mdt => serve::<mdt::Mdt>(start, &config, label).await,
@@ -151,7 +204,7 @@ async fn serve<H: Handler>(start: Start, config: &Config, label: Label) -> Resul
     let id = label.target;
     hub.serve(id, target.clone());
     if let Some(mgs) = &mgs
-        && let Err(code) = register(mgs, label, config).await
+        && let Err(code) = register(mgs, &label, config, &store).await
     {
         hub.withdraw(id);
         target.close().await;
@@ -159,27 +212,26 @@ async fn serve<H: Handler>(start: Start, config: &Config, label: Label) -> Resul
     }
     target.handler().started();
     let handler = target.handler().clone();
-    let watch = target.clone();
-    let stop = move || -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            hub.withdraw(id);
-            target.close().await;
-        })
-    };
     let token_handler = handler.clone();
     let lock_counts = Box::new(move || handler.lock_counts());
     let token_counts = Box::new(move || token_handler.token_counts());
-    Ok(Running { target: id, lock_counts, token_counts, watch, stop: Box::new(stop) })
+    Ok(Running { target: id, lock_counts, token_counts, watch: target, hub })
 }
 
 /// Tells the MGS of the target; waits until it answers.
-async fn register(mgs: &Arc<Import>, label: Label, config: &Config) -> Result<(), Code> {
+async fn register(mgs: &Arc<Import>, label: &Label, config: &Config, store: &Store) -> Result<(), Code> {
+    let mut nids = config.nids.clone();
+    // Where it is, and then where else it may be.
+    nids.extend(label.service.iter().filter(|nid| !config.nids.contains(nid)).cloned());
+    nids.truncate(NIDS_MAX);
     let register = Register {
         fsname: label.fsname.to_string(),
         target: label.target,
         uuid: label.uuid,
-        nids: config.nids.clone(),
+        nids,
         server: config.server.clone(),
+        epoch: if label.service.is_empty() { 0 } else { store.boot() },
+        stands_in: label.service.first().is_some_and(|first| !config.nids.contains(first)),
     };
     match mgs.call(register).await {
         Ok(_) => Ok(()),

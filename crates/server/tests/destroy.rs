@@ -23,7 +23,8 @@ fn fsname() -> FsName {
 
 async fn format(rt: &Rt) {
     for (number, (target, path)) in (1..).zip(TARGETS) {
-        let label = Label { fsname: fsname(), target, uuid: ClientId(number), mgs: vec![Nid::lo()] };
+        let label =
+            Label { fsname: fsname(), target, uuid: ClientId(number), mgs: vec![Nid::lo()], service: vec![] };
         Store::format(rt, path, &label).await.expect("an empty disk can be formatted");
     }
 }

@@ -38,7 +38,8 @@ async fn serve(rt: &Rt, path: &str) -> (Hub, Vec<Running>) {
     let mut running = Vec::new();
     for (number, (target, dir)) in (1..).zip(TARGETS) {
         let path = format!("{path}{dir}");
-        let label = Label { fsname: fsname(), target, uuid: ClientId(number), mgs: vec![Nid::lo()] };
+        let label =
+            Label { fsname: fsname(), target, uuid: ClientId(number), mgs: vec![Nid::lo()], service: vec![] };
         Store::format(rt, &path, &label).await.expect("an empty directory can be formatted");
         let config = Config { path, nids: vec![Nid::lo()], server: "here".into() };
         running.push(start(&hub, config).await.expect("the target starts"));

@@ -112,7 +112,7 @@ impl Cluster {
                 let mgs = if target == TargetId::MGS { Vec::new() } else { vec![nid("mgs")] };
                 let uuid =
                     ClientId((u128::from(target.kind.to_u8()) << 64) | u128::from(target.index) | (1 << 100));
-                let label = Label { fsname: fsname(), target, uuid, mgs };
+                let label = Label { fsname: fsname(), target, uuid, mgs, service: vec![] };
                 Store::format(&rt, &path, &label).await.expect("an empty simulated disk can be formatted");
             }
         }

@@ -29,7 +29,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 shared.apply_wake.notified().await;
                 Ok(())
             }
-            Step::Apply(records, bytes) => apply(&shared, records, bytes).await,
+            Step::Apply(records, bytes) => match shared.confirmed().await {
+                Ok(()) => apply(&shared, records, bytes).await,
+                Err(error) => Err(error),
+            },
             Step::Finish => match cut_log(&shared).await {
                 Ok(()) => return,
                 Err(error) => Err(error),

@@ -19,7 +19,7 @@ pub(crate) struct Kind {
     pub name: &'static str,
     /// First bytes.
     pub magic: [u8; 8],
-    /// Version of the body.
+    /// Version of the body; readers take older ones too.
     pub version: u32,
 }
 
@@ -60,9 +60,9 @@ impl Kind {
         if word(16) != crc_fast::crc32_iscsi(&file[..16]) {
             return Err(bad("has a header that does not match its checksum"));
         }
-        if word(8) != self.version {
+        if word(8) == 0 || word(8) > self.version {
             return Err(bad(&format!(
-                "has version {}, this program reads version {}",
+                "has version {}, this program reads versions up to {}",
                 word(8),
                 self.version
             )));

@@ -12,7 +12,7 @@ use crate::label::Label;
 use crate::limits::Limits;
 use crate::log::record::{BEFORE_UNKNOWN, read_body};
 use crate::log::segment::{Record, SegmentId};
-use crate::open::{BOOT_FILE, ENGINE_DIR, decode_boot, open_engine, replay};
+use crate::open::{BOOT_FILE, ENGINE_DIR, decode_boot, engine_name, open_engine, replay};
 use crate::view::View;
 use crate::{log, log::scan};
 
@@ -115,10 +115,15 @@ async fn check_target(
             u64::MAX
         }
     };
-    let engine: Arc<dyn Engine> = if has(ENGINE_DIR) || rt.is_sim() {
-        open_engine(rt, dir, Limits::default()).await?
+    let name = if has(log::DIR) {
+        engine_name(dir, &dir.subdir(log::DIR).await?).await?
     } else {
-        report.find(format!("The directory {ENGINE_DIR} is missing."));
+        ENGINE_DIR.to_owned()
+    };
+    let engine: Arc<dyn Engine> = if has(&name) || rt.is_sim() {
+        open_engine(rt, dir, &name, Limits::default()).await?
+    } else {
+        report.find(format!("The directory {name} is missing."));
         return Ok(());
     };
     let position = engine.position()?;

@@ -21,6 +21,9 @@ pub enum StoreError {
     /// A write or sync failed earlier: nothing is accepted until the target has been opened again.
     #[error("an earlier write failed, the target has to be restarted")]
     Poisoned,
+    /// Another server owns the target: nothing is accepted any more.
+    #[error("the target has another owner")]
+    NotOwner,
     /// The disk failed.
     #[error("disk: {0}")]
     Io(#[from] std::io::Error),

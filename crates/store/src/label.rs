@@ -9,6 +9,8 @@ use crate::atomic_file::Kind;
 use crate::error::StoreError;
 
 pub(crate) const FILE: Kind = Kind { name: "label", magic: *b"WEFTLABL", version: 1 };
+/// The same with service nodes: a program that does not know them must not serve the target.
+const FILE_WITH_SERVICE: Kind = Kind { version: 2, ..FILE };
 
 /// The label in a target's directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +23,8 @@ pub struct Label {
     pub uuid: ClientId,
     /// Where the MGS is; empty for the MGS itself.
     pub mgs: Vec<Nid>,
+    /// Where the target may be served, best first; empty if only wherever its directory is.
+    pub service: Vec<Nid>,
 }
 
 impl Label {
@@ -31,8 +35,17 @@ impl Label {
         self.target.kind.to_u8().put(&mut out);
         self.target.index.put(&mut out);
         self.uuid.0.put(&mut out);
-        self.mgs.iter().map(Nid::to_string).collect::<Vec<String>>().put(&mut out);
+        texts(&self.mgs).put(&mut out);
+        if !self.service.is_empty() {
+            texts(&self.service).put(&mut out);
+        }
         out
+    }
+
+    /// Writes the label into `dir`; durable when this returns. Without service nodes it is one that older programs read.
+    pub(crate) async fn write(&self, dir: &Dir) -> Result<(), StoreError> {
+        let kind = if self.service.is_empty() { FILE } else { FILE_WITH_SERVICE };
+        kind.write(dir, &self.encode()).await
     }
 
     pub(crate) fn decode(body: Bytes) -> Result<Label, DecodeError> {
@@ -41,25 +54,30 @@ impl Label {
         let kind = TargetKind::from_u8(from.take()?).ok_or(DecodeError::BadValue)?;
         let target = TargetId { kind, index: from.take()? };
         let uuid = ClientId(from.take()?);
-        let nids: Vec<String> = from.take()?;
-        let mgs = nids
-            .iter()
-            .map(|text| text.parse().map_err(|_| DecodeError::BadValue))
-            .collect::<Result<Vec<Nid>, DecodeError>>()?;
+        let mgs = nids(from.take()?)?;
+        let service = nids(from.take_or_default()?)?;
         if from.remaining() != 0 {
             return Err(DecodeError::BadValue);
         }
-        Ok(Label { fsname, target, uuid, mgs })
+        Ok(Label { fsname, target, uuid, mgs, service })
     }
 
     /// The label in `dir`.
     pub(crate) async fn read(dir: &Dir, path: &str) -> Result<Label, StoreError> {
-        let body = FILE.read(dir).await?.ok_or_else(|| {
+        let body = FILE_WITH_SERVICE.read(dir).await?.ok_or_else(|| {
             StoreError::NotATarget(format!("{path} holds no target (no file {})", FILE.name))
         })?;
         Label::decode(body)
             .map_err(|error| StoreError::NotATarget(format!("{path}: the label is damaged: {error}")))
     }
+}
+
+fn texts(nids: &[Nid]) -> Vec<String> {
+    nids.iter().map(Nid::to_string).collect()
+}
+
+fn nids(texts: Vec<String>) -> Result<Vec<Nid>, DecodeError> {
+    texts.iter().map(|text| text.parse().map_err(|_| DecodeError::BadValue)).collect()
 }
 
 #[cfg(test)]
@@ -72,7 +90,12 @@ mod tests {
             target: TargetId::ost(0x1f),
             uuid: ClientId(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff),
             mgs: vec!["10.1.1.2@tcp".parse().expect("a NID")],
+            service: vec![],
         }
+    }
+
+    fn shared() -> Label {
+        Label { service: vec!["10.1.1.3@tcp".parse().expect("a NID")], ..label() }
     }
 
     #[test]
@@ -89,9 +112,11 @@ mod tests {
 
     #[test]
     fn round_trip_and_cuts() {
-        let body = label().encode();
-        assert_eq!(Label::decode(Bytes::from(body.clone())), Ok(label()));
-        for at in 0..body.len() {
+        assert_eq!(Label::decode(Bytes::from(label().encode())), Ok(label()));
+        let body = shared().encode();
+        assert_eq!(Label::decode(Bytes::from(body.clone())), Ok(shared()));
+        assert_eq!(body[label().encode().len()..], *b"\x01\0\0\0\x0c\0\0\010.1.1.3@tcp");
+        for at in (0..body.len()).filter(|at| *at != label().encode().len()) {
             assert!(Label::decode(Bytes::from(body[..at].to_vec())).is_err(), "cut at {at}");
         }
     }

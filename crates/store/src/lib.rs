@@ -14,8 +14,10 @@ mod log;
 mod note;
 pub mod object;
 mod open;
+mod right;
 mod shared;
 mod table;
+mod takeover;
 pub mod target;
 #[cfg(test)]
 mod tests;
@@ -24,4 +26,5 @@ pub mod view;
 pub use error::StoreError;
 pub use label::Label;
 pub use object::Objects;
+pub use right::{Owned, Right};
 pub use target::{Batch, Change, Store, Value};

@@ -1,9 +1,11 @@
 //! Making and opening a target's directory.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::Transno;
+use rt::os::disk::tree::remove_tree;
 use rt::{Dir, Rt};
 
 use crate::atomic_file::Kind;
@@ -16,12 +18,14 @@ use crate::log::record::read_body;
 use crate::log::scan::{Scanned, scan};
 use crate::log::segment::Record;
 use crate::log::writer::Writer;
+use crate::right::Owned;
 use crate::shared::{Shared, record_bytes};
+use crate::takeover;
 use crate::view::View;
 
 /// How often the target was opened.
 pub(crate) const BOOT_FILE: Kind = Kind { name: "boot", magic: *b"WEFTBOOT", version: 1 };
-/// Directory of the key-value engine's files.
+/// Directory of the key-value engine's files, unless an owner made itself another one.
 pub(crate) const ENGINE_DIR: &str = "kv";
 /// What a fresh file system may hold in its root directory.
 const LOST_AND_FOUND: &str = "lost+found";
@@ -43,31 +47,64 @@ pub(crate) async fn format(rt: &Rt, path: &str, label: &Label) -> Result<(), Sto
         let what = if name == label::FILE.name { "holds a target already" } else { "is not empty" };
         return Err(StoreError::NotATarget(format!("{path} {what} (there is {name})")));
     }
-    label::FILE.write(&dir, &label.encode()).await
+    label.write(&dir).await
 }
 
-pub(crate) async fn open(rt: &Rt, path: &str, limits: Limits) -> Result<Opened, StoreError> {
+pub(crate) async fn open(
+    rt: &Rt,
+    path: &str,
+    limits: Limits,
+    owned: Option<Owned>,
+) -> Result<Opened, StoreError> {
     let dir = rt.disk().open_dir(path).await?;
     let label = Label::read(&dir, path).await?;
-    dir.lock().await?;
+    let locked = dir.lock().await;
     let log_dir = dir.subdir(log::DIR).await?;
+    let known = last_boot(&dir, &log_dir).await?;
+    let (boot, in_place) = match &owned {
+        None => {
+            locked?;
+            (known + 1, true)
+        }
+        // Whoever wrote that has the target now.
+        Some(owned) if known >= owned.epoch => return Err(StoreError::NotOwner),
+        Some(owned) => (owned.epoch, locked.is_ok() && owned.follows(newest_segment(&log_dir).await?)),
+    };
     // Nothing else is written before the boot is durable: its number is in the names of all files made from now on.
-    let boot = last_boot(&dir, &log_dir).await? + 1;
     BOOT_FILE.write(&dir, &boot.to_le_bytes()).await?;
-    let engine = open_engine(rt, &dir, limits).await?;
+    let engine = if in_place {
+        let name = engine_name(&dir, &log_dir).await?;
+        open_engine(rt, &dir, &name, limits).await?
+    } else {
+        takeover::own_engine(rt, &dir, &log_dir, boot, limits).await?
+    };
     let position = engine.position()?;
     let view = View::new(engine, position, limits.table_bytes_max);
     let mut records = Vec::new();
-    let scanned = scan(&log_dir, position, |record| {
+    let mut scanned = scan(&log_dir, position, |record| {
         replay(&view, &record)?;
         records.push(record);
         Ok(())
     })
     .await?;
-    let writer = Writer::create(log_dir.clone(), boot, scanned.last, limits).await?;
-    let shared = Shared::new(rt, limits, log_dir, view, scanned.last);
+    let last = scanned.last;
+    let from = if in_place { last } else { position };
+    let mut writer = Writer::create(log_dir.clone(), boot, from, limits).await?;
+    if !in_place {
+        takeover::copy_log(&mut writer, &mut records, &mut scanned).await?;
+    }
+    tidy_engines(rt, &dir, &log_dir).await?;
+    let right = owned.map(|owned| owned.right);
+    let shared = Shared::new(rt, limits, log_dir, view, last, right);
     fill_backlog(&shared, records, scanned, writer.allocated());
     Ok(Opened { label, boot, dir, shared, writer })
+}
+
+/// Gives the directory back after it could not be opened.
+pub(crate) async fn let_go(rt: &Rt, path: &str) {
+    if let Ok(dir) = rt.disk().open_dir(path).await {
+        let _ = dir.unlock().await;
+    }
 }
 
 /// The boot of the newest owner; 0 if there was none.
@@ -76,8 +113,12 @@ pub(crate) async fn last_boot(dir: &Dir, log_dir: &Dir) -> Result<u64, StoreErro
         None => 0,
         Some(body) => decode_boot(&body)?,
     };
-    let newest = log::scan::list(log_dir).await?.last().map_or(0, |id| id.boot);
-    Ok(counted.max(newest))
+    Ok(counted.max(newest_segment(log_dir).await?))
+}
+
+/// The newest boot that has a segment: whoever made one had read the log before it.
+async fn newest_segment(log_dir: &Dir) -> Result<u64, StoreError> {
+    Ok(log::scan::list(log_dir).await?.last().map_or(0, |id| id.boot))
 }
 
 pub(crate) fn decode_boot(body: &Bytes) -> Result<u64, StoreError> {
@@ -86,9 +127,56 @@ pub(crate) fn decode_boot(body: &Bytes) -> Result<u64, StoreError> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-pub(crate) async fn open_engine(rt: &Rt, dir: &Dir, limits: Limits) -> Result<Arc<dyn Engine>, StoreError> {
+/// Name of the directory of the engine's files: that of the newest owner that made itself a new one and read the log.
+pub(crate) async fn engine_name(dir: &Dir, log_dir: &Dir) -> Result<String, StoreError> {
+    let newest = newest_segment(log_dir).await?;
+    let made = engines(dir).await?;
+    let of = made.into_iter().filter(|(boot, _)| *boot <= newest).max();
+    Ok(of.map_or_else(|| ENGINE_DIR.to_owned(), |(_, name)| name))
+}
+
+/// The directories of engines that there are, each with the boot that made it.
+async fn engines(dir: &Dir) -> Result<Vec<(u64, String)>, StoreError> {
+    let parse = |name: String| {
+        let boot = match name.strip_prefix(ENGINE_DIR)? {
+            "" => 0,
+            suffix => u64::from_str_radix(suffix.strip_prefix('.')?, 16).ok()?,
+        };
+        Some((boot, name))
+    };
+    Ok(dir.list().await?.into_iter().filter_map(parse).collect())
+}
+
+/// Name of the engine's directory that the owner `boot` makes.
+pub(crate) fn engine_name_of(boot: u64) -> String {
+    format!("{ENGINE_DIR}.{boot:016x}")
+}
+
+/// Takes the engines away that nobody uses: of former owners, and of such that did not come to use theirs.
+async fn tidy_engines(rt: &Rt, dir: &Dir, log_dir: &Dir) -> Result<(), StoreError> {
+    let Some(path) = dir.os_path().map(Path::to_owned) else { return Ok(()) };
+    let used = engine_name(dir, log_dir).await?;
+    let made = engines(dir).await?;
+    rt.offload(move || {
+        for (_, name) in made.into_iter().filter(|(_, name)| *name != used) {
+            // Of a former owner that may be alive still, and making files there.
+            if let Err(error) = remove_tree(&path.join(&name)) {
+                tracing::info!(%error, name, "a former engine's files stay until the next start");
+            }
+        }
+    })
+    .await;
+    Ok(())
+}
+
+pub(crate) async fn open_engine(
+    rt: &Rt,
+    dir: &Dir,
+    name: &str,
+    limits: Limits,
+) -> Result<Arc<dyn Engine>, StoreError> {
     let Some(path) = dir.os_path() else { return Ok(Arc::new(MemoryEngine::default())) };
-    let path = path.join(ENGINE_DIR);
+    let path = path.join(name);
     let engine = rt.offload(move || FjallEngine::open(&path, &limits)).await?;
     Ok(Arc::new(engine))
 }

@@ -3,6 +3,7 @@
 //! Lock order: `tail`, then a shard of the table; `tail`, then `waiters`. `backlog` is taken alone.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -16,6 +17,7 @@ use crate::log::scan::Closed;
 use crate::log::segment::Record;
 use crate::log::tail::Tail;
 use crate::log::writer::Appended;
+use crate::right::Right;
 use crate::view::View;
 
 /// Durable records that the engine has not got, and segments that wait to be deleted.
@@ -54,6 +56,8 @@ pub(crate) struct Shared {
     pub last_transno: AtomicU64,
     last_committed: AtomicU64,
     poisoned: AtomicBool,
+    /// It is poisoned.
+    failure: Notify,
     waiters: Mutex<Waiters>,
     /// Bytes of changes that are not durable.
     pub unsynced: AtomicU64,
@@ -65,10 +69,19 @@ pub(crate) struct Shared {
     pub log_is_cut: bool,
     /// Space for the log could not be reserved.
     pub short_of_space: AtomicBool,
+    /// The right to write, where others may have it too.
+    pub right: Option<Arc<dyn Right>>,
 }
 
 impl Shared {
-    pub fn new(rt: &Rt, limits: Limits, log_dir: Dir, view: View, last: u64) -> Shared {
+    pub fn new(
+        rt: &Rt,
+        limits: Limits,
+        log_dir: Dir,
+        view: View,
+        last: u64,
+        right: Option<Arc<dyn Right>>,
+    ) -> Shared {
         Shared {
             rt: rt.clone(),
             limits,
@@ -82,12 +95,14 @@ impl Shared {
             last_transno: AtomicU64::new(last),
             last_committed: AtomicU64::new(last),
             poisoned: AtomicBool::new(false),
+            failure: Notify::new(),
             waiters: Mutex::default(),
             unsynced: AtomicU64::new(0),
             unapplied: AtomicU64::new(0),
             log_bytes: AtomicU64::new(0),
             log_is_cut: !rt.is_sim(),
             short_of_space: AtomicBool::new(false),
+            right,
         }
     }
 
@@ -99,14 +114,38 @@ impl Shared {
         if self.is_poisoned() { Err(StoreError::Poisoned) } else { Ok(()) }
     }
 
+    /// Waits until it is sure that nobody else had the target until now.
+    pub async fn confirmed(&self) -> Result<(), StoreError> {
+        match &self.right {
+            Some(right) if !right.confirmed().await => Err(StoreError::NotOwner),
+            _ => Ok(()),
+        }
+    }
+
     /// Nothing is accepted from now on; everybody who waits gets an error.
     pub fn poison(&self, error: &StoreError) {
-        tracing::error!(%error, "the store failed; the target has to be restarted");
+        match error {
+            StoreError::NotOwner => tracing::warn!("the target has another owner and is given up"),
+            error => tracing::error!(%error, "the store failed; the target has to be restarted"),
+        }
         self.poisoned.store(true, Ordering::SeqCst);
+        self.failure.notify_waiters();
         self.waiters.lock().by_transno.clear();
         self.room.notify_waiters();
         self.commit_wake.notify_one();
         self.apply_wake.notify_one();
+    }
+
+    /// Waits until nothing is accepted any more.
+    pub async fn failed(&self) {
+        loop {
+            let mut failure = std::pin::pin!(self.failure.notified());
+            failure.as_mut().enable();
+            if self.is_poisoned() {
+                return;
+            }
+            failure.await;
+        }
     }
 
     pub fn last_committed(&self) -> u64 {

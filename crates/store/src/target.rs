@@ -15,6 +15,7 @@ use crate::label::Label;
 use crate::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX, KEY_RESERVED, Limits};
 use crate::log::record::{BEFORE_UNKNOWN, change_bytes};
 use crate::open::{self, Opened};
+use crate::right::Owned;
 use crate::shared::Shared;
 use crate::{apply, log, note};
 
@@ -71,13 +72,41 @@ impl Store {
         Label::read(&dir, path).await
     }
 
+    /// How often the target in `path` was opened so far; changes nothing.
+    pub async fn newest_boot(rt: &Rt, path: &str) -> Result<u64, StoreError> {
+        let dir = rt.disk().open_dir(path).await?;
+        Label::read(&dir, path).await?;
+        open::last_boot(&dir, &dir.subdir(log::DIR).await?).await
+    }
+
     /// Opens the target in `path`: takes its lock, counts its boot, applies the log behind the engine's position.
     pub async fn open(rt: &Rt, path: &str) -> Result<Arc<Store>, StoreError> {
         Store::open_with(rt, path, Limits::default()).await
     }
 
+    /// Opens the target in `path` by a right that others may have had before, and may get.
+    pub async fn open_owned(rt: &Rt, path: &str, owned: Owned) -> Result<Arc<Store>, StoreError> {
+        Store::start(rt, path, Limits::default(), Some(owned)).await
+    }
+
     pub(crate) async fn open_with(rt: &Rt, path: &str, limits: Limits) -> Result<Arc<Store>, StoreError> {
-        let Opened { label, boot, dir, shared, writer } = open::open(rt, path, limits).await?;
+        Store::start(rt, path, limits, None).await
+    }
+
+    pub(crate) async fn start(
+        rt: &Rt,
+        path: &str,
+        limits: Limits,
+        owned: Option<Owned>,
+    ) -> Result<Arc<Store>, StoreError> {
+        let opened = open::open(rt, path, limits, owned).await;
+        let Opened { label, boot, dir, shared, writer } = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                open::let_go(rt, path).await;
+                return Err(error);
+            }
+        };
         let shared = Arc::new(shared);
         let ended =
             vec![spawn(rt, log::commit::run(shared.clone(), writer)), spawn(rt, apply::run(shared.clone()))];
@@ -99,9 +128,26 @@ impl Store {
         &self.dir
     }
 
+    /// Whether nobody else had the target until now.
+    pub fn is_owner(&self) -> bool {
+        self.shared.right.as_ref().is_none_or(|right| right.is_valid())
+    }
+
+    /// Waits until it is sure that nobody else had the target until some moment of the call; an error if it is not any
+    /// more, or does not work.
+    pub async fn confirmed(&self) -> Result<(), StoreError> {
+        self.shared.check()?;
+        self.shared.confirmed().await
+    }
+
     /// Whether a read or a write failed: nothing is accepted any more.
     pub fn has_failed(&self) -> bool {
         self.shared.is_poisoned()
+    }
+
+    /// Waits until it has.
+    pub async fn failed(&self) {
+        self.shared.failed().await;
     }
 
     /// Keeps `text` as the file `name` in the directory `directory` of the target's: for people, no part of what is stored.
@@ -230,8 +276,7 @@ impl Store {
     }
 
     /// Gives the directory back without committing, as if the process had been killed.
-    #[cfg(test)]
-    pub(crate) async fn abandon(&self) {
+    pub async fn abandon(&self) {
         self.end_tasks();
         self.give_back().await;
     }
@@ -245,6 +290,9 @@ impl Store {
         let engine = self.shared.view.close_engine();
         // Closing the engine waits for its threads.
         self.shared.rt.offload(move || drop(engine)).await;
+        if let Err(error) = self.dir.unlock().await {
+            tracing::warn!(%error, "the directory stays locked");
+        }
     }
 
     fn end_tasks(&self) {

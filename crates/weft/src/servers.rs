@@ -32,8 +32,11 @@ pub struct Server {
     pub nids: Vec<String>,
     /// File of the servers' key.
     pub key: PathBuf,
-    /// What it serves.
+    /// What it serves, or may serve.
     pub targets: Vec<Served>,
+    /// Where its MGS is.
+    #[serde(default)]
+    pub mgs: Vec<String>,
 }
 
 /// One target that is served.
@@ -147,6 +150,7 @@ mod tests {
             nids: vec!["10.1.1.2@tcp".into()],
             key: "/etc/weft/w.server.key".into(),
             targets: vec![TargetId::ost(3).into()],
+            mgs: vec!["10.1.1.1@tcp".into()],
         };
         let announced = announce_in(directory.path(), &server).expect("it can be written");
         assert_eq!(all_in(directory.path()), [server]);

@@ -13,6 +13,7 @@ use proto::{Code, FsName, Nid, TargetKind};
 use rpc::Hub;
 use rt::os::process::Signals;
 use rt::{Addr, Rt};
+use server::owner::Supervised;
 use server::{Running, StartError};
 
 use crate::failure::{Failure, LOST, Outcome};
@@ -65,15 +66,28 @@ pub fn is_in_use(error: &StartError) -> bool {
 
 /// Stops targets: the MDT while the OSTs can still be told what to destroy, the MGS last.
 pub async fn stop(mut running: Vec<Running>) {
-    running.sort_by_key(|target| match target.target().kind {
-        TargetKind::Mdt => 0,
-        TargetKind::Ost => 1,
-        TargetKind::Mgs => 2,
-    });
+    running.sort_by_key(|target| stop_order(target.target().kind));
     for target in running {
         let name = target.target();
         target.stop().await;
         tracing::info!(target = %name, "stopped");
+    }
+}
+
+/// Stops targets, in the same order.
+pub async fn stop_supervised(mut supervised: Vec<Arc<Supervised>>) {
+    supervised.sort_by_key(|target| stop_order(target.target().kind));
+    for target in supervised {
+        target.stop().await;
+        tracing::info!(target = %target.target(), "stopped");
+    }
+}
+
+fn stop_order(kind: TargetKind) -> u8 {
+    match kind {
+        TargetKind::Mdt => 0,
+        TargetKind::Ost => 1,
+        TargetKind::Mgs => 2,
     }
 }
 

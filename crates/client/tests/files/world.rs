@@ -39,7 +39,7 @@ async fn start(hub: &Hub, nid: &Nid, targets: Vec<TargetId>) -> Vec<server::Runn
     for target in targets {
         let mgs = if target == TargetId::MGS { vec![] } else { vec![nid.clone()] };
         let uuid = ClientId(u128::from(target.index) << 8 | u128::from(target.kind.to_u8()));
-        let label = Label { fsname: fsname(), target, uuid, mgs };
+        let label = Label { fsname: fsname(), target, uuid, mgs, service: vec![] };
         let path = target.to_string();
         Store::format(hub.rt(), &path, &label).await.expect("an empty disk can be formatted");
         let config = server::Config { path, nids: vec![nid.clone()], server: "here".into() };

@@ -150,6 +150,8 @@ fn common_requests() -> Vec<Request> {
             uuid: ClientId(0x1112),
             nids: vec![nid("10.1.1.2@tcp"), nid("10.1.2.2:7990@tcp")],
             server: "oss1".into(),
+            epoch: 7,
+            stands_in: true,
         }
         .into(),
         GetConfig { fsname: "weft".into(), known: 9, wait_ms: 10_000 }.into(),
@@ -160,6 +162,17 @@ fn common_requests() -> Vec<Request> {
             clients: vec![LeaseAsked { client: ClientId(0x1920), session: 0x2122, fence: true }],
         }
         .into(),
+        RenewTargets { server: "oss1".into(), instance: 0x1234, holds: vec![tenure()] }.into(),
+        TakeTargets {
+            server: "oss1".into(),
+            instance: 0x1234,
+            nids: vec![nid("10.1.1.3@tcp")],
+            wanted: vec![Wanted { target: TargetId::ost(2), seen: 8, preferred: true }],
+            wait_ms: 5000,
+        }
+        .into(),
+        ReleaseTarget { server: "oss1".into(), instance: 0x1234, tenure: tenure(), to: "oss2".into() }.into(),
+        HandOver { to: "10.1.1.4@tcp".into() }.into(),
     ]
 }
 
@@ -367,6 +380,7 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
             nids: vec![nid("10.1.1.2@tcp")],
             server: "mds1".into(),
         }],
+        owners: vec![TargetOwner { target: TargetId::mdt(0), server: "mds2".into(), epoch: 7 }],
     };
     vec![
         ("Connect", Reply::Connect(connected)),
@@ -384,6 +398,16 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
             "AskLeases",
             Reply::AskLeases(LeaseStates { states: vec![LEASE_LIVES, LEASE_OVER, LEASE_NOT_KNOWN] }),
         ),
+        ("RenewTargets", Reply::RenewTargets(TargetsRenewed { ttl_ms: 3000, lost: vec![TargetId::ost(3)] })),
+        (
+            "TakeTargets",
+            Reply::TakeTargets(TargetsTaken {
+                ttl_ms: 3000,
+                taken: vec![Taken { target: TargetId::ost(2), epoch: 9, before: 8, in_place: true }],
+            }),
+        ),
+        ("ReleaseTarget", Reply::ReleaseTarget(Done {})),
+        ("HandOver", Reply::HandOver(Done {})),
     ]
 }
 
@@ -391,6 +415,10 @@ fn lease_renewed() -> LeaseRenewed {
     let order = DropOrder { number: 7, target: TargetId::ost(0x1f), session: 0x2122, boot: 6 };
     let awaited = Awaited { target: TargetId::mdt(0), boot: 9 };
     LeaseRenewed { lease: 0x1718, known: true, ttl_ms: 15_000, orders: vec![order], awaited: vec![awaited] }
+}
+
+fn tenure() -> Tenure {
+    Tenure { target: TargetId::ost(2), epoch: 9 }
 }
 
 fn target_state() -> TargetState {

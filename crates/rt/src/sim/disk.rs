@@ -150,6 +150,12 @@ impl Dir {
         name_operation(&self.node, |disk| disk.lock(self.number, incarnation)).await
     }
 
+    /// Gives the directory back.
+    pub async fn unlock(&self) -> io::Result<()> {
+        let incarnation = self.node.incarnation;
+        name_operation(&self.node, |disk| disk.unlock(self.number, incarnation)).await
+    }
+
     /// Space of the disk.
     pub async fn space(&self) -> io::Result<Space> {
         name_operation(&self.node, |disk| Ok(disk.space())).await

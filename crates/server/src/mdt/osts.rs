@@ -145,6 +145,9 @@ impl Osts {
                 self.show_up(*ost);
             }
         }
+        for owner in &config.owners {
+            self.hub.owned_by(owner.target, owner.epoch);
+        }
         self.changed.notify_waiters();
         Ok(())
     }

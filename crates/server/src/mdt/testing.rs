@@ -47,7 +47,13 @@ impl World {
     fn with_features(features: u64) -> World {
         let sim = Sim::new(Options::default());
         let rt = sim.rt(NODE);
-        let label = Label { fsname: fsname(), target: TargetId::mdt(0), uuid: ClientId(7), mgs: vec![] };
+        let label = Label {
+            fsname: fsname(),
+            target: TargetId::mdt(0),
+            uuid: ClientId(7),
+            mgs: vec![],
+            service: vec![],
+        };
         sim.run(Store::format(&rt, PATH, &label)).expect("an empty directory can be formatted");
         let called = Arc::new(CalledBack::default());
         let (target, store) = sim.run(open(rt, called.clone()));
@@ -89,7 +95,7 @@ impl World {
             server: (*server).to_owned(),
         };
         let targets = osts.iter().map(entry).collect();
-        let config = msg::Config { version: 1, fsname: "weft".into(), targets };
+        let config = msg::Config { version: 1, fsname: "weft".into(), targets, owners: vec![] };
         self.sim.run(self.target.handler().osts.apply(&config)).expect("the disk works");
     }
 
@@ -156,7 +162,7 @@ fn fsname() -> FsName {
 async fn open(rt: Rt, backchannel: Arc<CalledBack>) -> (Arc<Target<Mdt>>, Arc<Store>) {
     let store = Store::open(&rt, PATH).await.expect("the target opens");
     let hub = Hub::new(rt.clone(), fsname(), Keys::default());
-    let start = Start { rt, hub, store: store.clone(), mgs: None, backchannel };
+    let start = Start { rt, hub, store: store.clone(), mgs: None, backchannel, supervision: None };
     let target = Target::<Mdt>::open(start).await.expect("the role opens");
     target.handler().started();
     (target, store)

@@ -3,6 +3,7 @@
 //! Every process learns the table by a long poll and so hears of a change at once. What is not durable yet is shown
 //! to nobody: a version never names two configurations. Leases of clients are [`proto::lease`], in memory only.
 
+mod owners;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -18,11 +19,13 @@ use proto::limits::{NIDS_MAX, TARGETS_MAX};
 use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
 use proto::{Code, TargetKind};
+use rpc::{Peer, Role};
 use rt::Rt;
 use rt::sync::{Notify, Semaphore};
 use store::{Batch, Store, StoreError};
 
 use crate::target::{Ctx, Done, Env, Handler, Stop, code_of};
+use owners::OwnerTable;
 use table::Table;
 
 /// Most requests for a newer configuration that wait at one time.
@@ -41,6 +44,7 @@ pub struct Mgs {
     stop: Stop,
     fsname: String,
     table: Mutex<Table>,
+    owners: OwnerTable,
     /// The table that others see has changed.
     changed: Notify,
     waiters: Semaphore,
@@ -54,6 +58,7 @@ impl Handler for Mgs {
     async fn open(env: Env) -> Result<Mgs, StoreError> {
         Ok(Mgs {
             table: Mutex::new(Table::load(&env.store)?),
+            owners: OwnerTable::load(&env.rt, &env.store, &env.stop)?,
             fsname: env.store.label().fsname.as_str().to_owned(),
             leases: Mutex::new(Leases::new(env.rt.now().0, env.store.boot() as u32)),
             rt: env.rt,
@@ -78,6 +83,21 @@ impl Handler for Mgs {
             _ => Err(Code::NotSupported),
         }
     }
+
+    async fn outside(&self, peer: &Peer, request: &Request) -> Option<Result<Reply, Code>> {
+        let allowed = if peer.role == Role::Server { Ok(()) } else { Err(Code::Forbidden) };
+        Some(match (request, allowed) {
+            (Request::RenewTargets(renew), Ok(())) => self.owners.renew(renew).map(Reply::RenewTargets),
+            (Request::TakeTargets(take), Ok(())) => self.owners.take(take).await.map(Reply::TakeTargets),
+            (Request::ReleaseTarget(release), Ok(())) => {
+                self.owners.release(release).await.map(Reply::ReleaseTarget)
+            }
+            (Request::RenewTargets(_) | Request::TakeTargets(_) | Request::ReleaseTarget(_), Err(code)) => {
+                Err(code)
+            }
+            _ => return None,
+        })
+    }
 }
 
 impl Mgs {
@@ -92,14 +112,19 @@ impl Mgs {
         if !sane {
             return Err(Code::Invalid);
         }
-        let entry = msg::TargetEntry {
-            target: register.target,
-            uuid: register.uuid,
-            nids: register.nids,
-            server: register.server,
-        };
+        if !self.owners.is_owner(register.target, register.epoch) {
+            return Err(Code::Stale);
+        }
         let done = {
             let mut table = self.table.lock();
+            // Which server a target is counted to does not change with who stands in for it.
+            let stays = table.server(register.target).filter(|_| register.stands_in);
+            let entry = msg::TargetEntry {
+                target: register.target,
+                uuid: register.uuid,
+                nids: register.nids,
+                server: stays.unwrap_or(register.server),
+            };
             if table.count() >= TARGETS_MAX {
                 return Err(Code::TooBig);
             }
@@ -137,7 +162,7 @@ impl Mgs {
             let Ok(_place) = self.waiters.try_acquire() else { return Err(Code::TryAgain) };
             self.stop.unless(self.rt.timeout(until - self.rt.now(), self.newer(get.known))).await;
         }
-        let config = self.table.lock().config(&self.fsname);
+        let config = self.table.lock().config(&self.fsname, self.owners.list());
         Ok(Done::unchanged(Reply::GetConfig(config)))
     }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use proto::wire::messages::{Config, TargetEntry};
+use proto::wire::messages::{Config, TargetEntry, TargetOwner};
 use proto::wire::{Reader, Wire};
-use proto::{Code, TargetId};
+use proto::{Code, TargetId, TargetKind};
 use store::{Change, Store, StoreError};
 
 use crate::target::keys;
@@ -30,10 +30,35 @@ pub struct Table {
     newest: u64,
 }
 
-fn target_key(target: TargetId) -> Bytes {
-    let mut key = vec![TARGET, target.kind.to_u8()];
+/// The key of something of a target.
+pub fn key(prefix: u8, target: TargetId) -> Bytes {
+    let mut key = vec![prefix, target.kind.to_u8()];
     key.extend_from_slice(&target.index.to_be_bytes());
     key.into()
+}
+
+/// The target that a [`key`] names.
+pub fn target_of(key: &[u8]) -> Option<TargetId> {
+    let [_, kind, index @ ..] = key else { return None };
+    let index = u32::from_be_bytes(index.try_into().ok()?);
+    Some(TargetId { kind: TargetKind::from_u8(*kind)?, index })
+}
+
+/// Calls `each` with every key that begins with `prefix`, and its value.
+pub fn scan(
+    store: &Store,
+    prefix: u8,
+    mut each: impl FnMut(&[u8], Bytes) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let (mut from, until) = (vec![prefix], [prefix + 1]);
+    loop {
+        let page = store.scan(&from, &until, SCAN_COUNT)?;
+        let Some((last, _)) = page.last() else { return Ok(()) };
+        from = [last, &[0][..]].concat();
+        for (key, value) in page {
+            each(&key, value.bytes)?;
+        }
+    }
 }
 
 fn damaged(what: &str) -> StoreError {
@@ -50,17 +75,18 @@ impl Table {
             table.version = u64::from_le_bytes(number);
             table.newest = table.version;
         }
-        let (mut from, until) = (vec![TARGET], [TARGET + 1]);
-        loop {
-            let page = store.scan(&from, &until, SCAN_COUNT)?;
-            let Some((last, _)) = page.last() else { return Ok(table) };
-            from = [last, &[0][..]].concat();
-            for (_, value) in page {
-                let entry: TargetEntry =
-                    Reader::new(value.bytes).take().map_err(|_| damaged("a target of the configuration"))?;
-                table.seen.insert(entry.target, entry);
-            }
-        }
+        scan(store, TARGET, |_, value| {
+            let entry: TargetEntry =
+                Reader::new(value).take().map_err(|_| damaged("a target of the configuration"))?;
+            table.seen.insert(entry.target, entry);
+            Ok(())
+        })?;
+        Ok(table)
+    }
+
+    /// The server of `target`, as it is known.
+    pub fn server(&self, target: TargetId) -> Option<String> {
+        self.current(target).map(|entry| entry.server.clone())
     }
 
     /// Number of targets.
@@ -97,7 +123,7 @@ impl Table {
         let mut value = Vec::new();
         entry.put(&mut value);
         let changes = vec![
-            Change { key: target_key(entry.target), value: Some(value.into()) },
+            Change { key: key(TARGET, entry.target), value: Some(value.into()) },
             Change {
                 key: Bytes::from_static(&[VERSION]),
                 value: Some(version.to_le_bytes().to_vec().into()),
@@ -124,11 +150,12 @@ impl Table {
     }
 
     /// What others see.
-    pub fn config(&self, fsname: &str) -> Config {
+    pub fn config(&self, fsname: &str, owners: Vec<TargetOwner>) -> Config {
         Config {
             version: self.version,
             fsname: fsname.to_owned(),
             targets: self.seen.values().cloned().collect(),
+            owners,
         }
     }
 }

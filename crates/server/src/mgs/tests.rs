@@ -32,7 +32,13 @@ fn check(test: impl AsyncFnOnce(Rt, Hub, Running)) {
     let sim = Sim::new(Options::seed(1));
     let rt = sim.rt(NODE);
     sim.run(async {
-        let label = Label { fsname: fsname(), target: TargetId::MGS, uuid: ClientId(1), mgs: vec![] };
+        let label = Label {
+            fsname: fsname(),
+            target: TargetId::MGS,
+            uuid: ClientId(1),
+            mgs: vec![],
+            service: vec![],
+        };
         Store::format(&rt, PATH, &label).await.expect("an empty directory can be formatted");
         let (hub, running) = open(&rt).await;
         test(rt, hub, running).await;
@@ -50,6 +56,8 @@ fn register(index: u32, uuid: u128, nid: &str) -> msg::Register {
         uuid: ClientId(uuid),
         nids: vec![nid.parse().expect("a NID")],
         server: "oss".into(),
+        epoch: 0,
+        stands_in: false,
     }
 }
 
@@ -144,7 +152,13 @@ fn nobody_sees_what_a_crash_can_undo() {
         let sim = Sim::new(Options::seed(seed));
         let rt = sim.rt(NODE);
         let mut rng = sim.rng("delays");
-        let label = Label { fsname: fsname(), target: TargetId::MGS, uuid: ClientId(1), mgs: vec![] };
+        let label = Label {
+            fsname: fsname(),
+            target: TargetId::MGS,
+            uuid: ClientId(1),
+            mgs: vec![],
+            service: vec![],
+        };
         sim.run(Store::format(&rt, PATH, &label)).expect("an empty directory can be formatted");
         let (hub, _running) = sim.run(open(&rt));
         let seen = sim.run(async {

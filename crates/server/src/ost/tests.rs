@@ -29,7 +29,7 @@ impl World {
         for (path, target) in [(MGS, TargetId::MGS), (OST, TargetId::ost(3))] {
             let uuid = ClientId(u128::from(target.index) + 1);
             let mgs = if path == MGS { vec![] } else { vec![Nid::lo()] };
-            let label = Label { fsname: fsname(), target, uuid, mgs };
+            let label = Label { fsname: fsname(), target, uuid, mgs, service: vec![] };
             Store::format(rt, path, &label).await.expect("an empty directory can be formatted");
         }
         World::open(rt).await

@@ -23,7 +23,8 @@ impl<H: Handler> Target<H> {
             Request::ListExports(list) => ordered(Ok(Reply::ListExports(self.exports(list.after)))),
             Request::AbortRecovery(msg::AbortRecovery {}) => ordered(self.abort_recovery(peer).await),
             Request::Evict(evict) => ordered(self.evict_clients(peer, evict)),
-            _ => return None,
+            Request::HandOver(order) => ordered(self.hand_over(peer, order)),
+            request => ordered(self.handler.outside(peer, request).await?),
         })
     }
 
@@ -55,6 +56,15 @@ impl<H: Handler> Target<H> {
         self.recovery.hurry();
         self.stop.unless(self.recovery.until_over()).await.ok_or(Code::TryAgain)?;
         Ok(Reply::AbortRecovery(msg::Done {}))
+    }
+
+    fn hand_over(&self, peer: &Peer, order: &msg::HandOver) -> Result<Reply, Code> {
+        only_servers(peer)?;
+        let supervision = self.supervision.as_ref().filter(|supervision| supervision.shared);
+        let supervision = supervision.ok_or(Code::NotSupported)?;
+        tracing::info!(target = %self.id, from = %peer.from, to = order.to, "an operator hands the target over");
+        supervision.orders.hand_over(&order.to);
+        Ok(Reply::HandOver(msg::Done {}))
     }
 
     fn evict_clients(&self, peer: &Peer, evict: &msg::Evict) -> Result<Reply, Code> {

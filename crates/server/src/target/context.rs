@@ -133,6 +133,8 @@ pub fn code_of(error: &StoreError) -> Code {
         StoreError::NoSpace => Code::NoSpace,
         StoreError::Gone => Code::Gone,
         StoreError::Corrupt { .. } => Code::Corrupt,
-        StoreError::NotATarget(_) | StoreError::Poisoned | StoreError::Io(_) => Code::Io,
+        StoreError::NotATarget(_) | StoreError::Poisoned | StoreError::NotOwner | StoreError::Io(_) => {
+            Code::Io
+        }
     }
 }

@@ -29,7 +29,7 @@ use proto::session::ReplyRecord;
 use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, TargetId, Transno};
-use rpc::{Answer, Call, Hub, Import, Service};
+use rpc::{Answer, Call, Hub, Import, Peer, Service};
 use rt::{BoxFuture, Rt};
 use store::{Store, StoreError};
 
@@ -42,7 +42,7 @@ pub use recovery::Recovery;
 pub use session::Session;
 pub use stop::Stop;
 
-use crate::{Held, LockCounts, TokenCounts};
+use crate::{Held, LockCounts, Supervision, TokenCounts};
 use eviction::Tracer;
 use gauge::Gauge;
 use lives::Lives;
@@ -80,6 +80,8 @@ pub struct Start {
     pub mgs: Option<Arc<Import>>,
     /// The way to the clients.
     pub backchannel: Arc<dyn Backchannel>,
+    /// What there is if it is started again when it fails.
+    pub supervision: Option<Supervision>,
 }
 
 /// A role: what a target does with the requests of its sessions.
@@ -107,6 +109,16 @@ pub trait Handler: Send + Sync + Sized + 'static {
         request: Request,
         bulk: Vec<Bytes>,
     ) -> impl Future<Output = Result<Done, Code>> + Send + 'a;
+
+    /// Answers what the role offers outside any session; `None` if it does not.
+    fn outside<'a>(
+        &'a self,
+        peer: &'a Peer,
+        request: &'a Request,
+    ) -> impl Future<Output = Option<Result<Reply, Code>>> + Send + 'a {
+        let _ = (peer, request);
+        async { None }
+    }
 
     /// Whether `request` gives space back or takes none, and so is carried out when the store has none.
     fn frees_space(request: &Request) -> bool {
@@ -162,7 +174,7 @@ pub trait Handler: Send + Sync + Sized + 'static {
     }
 }
 
-/// A target to look at.
+/// A target to look at, and to end.
 pub trait Watch: Send + Sync {
     /// Names of its sessions; `None` while it waits for what clients replay and state again.
     fn sessions(&self) -> Option<Vec<u64>>;
@@ -172,6 +184,18 @@ pub trait Watch: Send + Sync {
 
     /// Who waits for what, a line for each.
     fn waits(&self) -> Vec<String>;
+
+    /// Takes no more requests, and waits for those under way.
+    fn refuse(&self) -> BoxFuture<'_, ()>;
+
+    /// Closes the store after that.
+    fn close(&self) -> BoxFuture<'_, ()>;
+
+    /// Lets the store go instead, as if the process had been killed.
+    fn abandon(&self) -> BoxFuture<'_, ()>;
+
+    /// Waits until the store fails.
+    fn failed(&self) -> BoxFuture<'_, ()>;
 }
 
 /// A served target of role `H`.
@@ -192,12 +216,13 @@ pub struct Target<H: Handler> {
     /// Held through each connect and disconnect: they follow one another.
     door: Mutex<()>,
     handler: Arc<H>,
+    supervision: Option<Supervision>,
 }
 
 impl<H: Handler> Target<H> {
     /// Opens the role in the store of `start` and knows the clients again that had a session before.
     pub async fn open(start: Start) -> Result<Arc<Target<H>>, StoreError> {
-        let Start { rt, hub, store, mgs, backchannel } = start;
+        let Start { rt, hub, store, mgs, backchannel, supervision } = start;
         let sessions = Sessions::load(&store)?;
         let expected = if H::ORDERED { sessions.expected() } else { Vec::new() };
         let next = Transno(store.last_transno().0 + 1);
@@ -232,6 +257,7 @@ impl<H: Handler> Target<H> {
             door: Mutex::new(()),
             handler,
             store,
+            supervision,
         });
         let doorman: Weak<dyn clients::Doorman> =
             Arc::downgrade(&(target.clone() as Arc<dyn clients::Doorman>));
@@ -267,14 +293,25 @@ impl<H: Handler> Target<H> {
         }
         let _entered = self.under_way.enter();
         if self.stop.is_stopped() {
-            return Answer::refuse(Code::TryAgain);
+            return Answer::refuse(if self.supervision.is_some() { Code::NotHere } else { Code::TryAgain });
         }
         let mut answer = match &call.request {
             Request::Connect(connect) => self.connect(&call.peer, connect).await,
             _ => self.answer_in_session(call).await,
         };
         answer.last_committed = self.store.last_committed();
+        if self.supervision.is_some() && (!self.store.is_owner() || self.store.has_failed()) {
+            return self.confirm(answer).await;
+        }
         answer
+    }
+
+    /// The answer, once it is sure that no other owner may have given another one by now.
+    async fn confirm(&self, answer: Answer) -> Answer {
+        match self.stop.unless(self.store.confirmed()).await {
+            Some(Ok(())) => answer,
+            _ => Answer::refuse(Code::NotHere),
+        }
     }
 
     async fn answer_in_session(&self, call: Call) -> Answer {
@@ -419,6 +456,25 @@ impl<H: Handler> Watch for Target<H> {
             named.map(|(handle, client)| format!("session {handle:#x} is client {client}")).collect();
         lines.extend(named);
         lines
+    }
+
+    fn refuse(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.stop.stop();
+            self.under_way.wait_for_none().await;
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Target::close(self))
+    }
+
+    fn abandon(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.store.abandon())
+    }
+
+    fn failed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.store.failed())
     }
 }
 

@@ -31,6 +31,11 @@ impl Stop {
         self.inner.stopped.load(Ordering::SeqCst)
     }
 
+    /// Waits until it is stopped.
+    pub async fn until(&self) {
+        self.unless(std::future::pending::<()>()).await;
+    }
+
     /// What `future` gives, or `None` once stopped; then it is dropped.
     pub async fn unless<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         let mut stopped = pin!(self.inner.notify.notified());

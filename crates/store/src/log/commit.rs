@@ -59,6 +59,8 @@ async fn commit(shared: &Shared, writer: &mut Writer, group: Group) -> Result<()
     };
     shared.log_bytes.fetch_add(grown, Ordering::Relaxed);
     shared.short_of_space.store(writer.short_of_space(), Ordering::Relaxed);
+    // What another owner may not have read must not be announced, nor have any effect.
+    shared.confirmed().await?;
     shared.enqueue(appended);
     shared.unsynced.fetch_sub(group.bytes, Ordering::Relaxed);
     shared.announce(group.last);

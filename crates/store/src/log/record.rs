@@ -104,6 +104,12 @@ pub struct Body {
 }
 
 impl Body {
+    /// The body of a record that was read, to be written again.
+    pub fn of(record: &super::segment::Record) -> Body {
+        let Header { batches, first, last, .. } = record.header;
+        Body { bytes: record.body.to_vec(), batches, first, last }
+    }
+
     /// Starts a batch; `count` changes have to follow.
     pub fn begin_batch(&mut self, transno: u64, count: u32) {
         assert!(transno > self.last, "transnos only grow");

@@ -45,6 +45,7 @@ fn label() -> Label {
         target: TargetId::mdt(0),
         uuid: ClientId(7),
         mgs: vec!["10.1.1.2@tcp".parse().expect("a NID")],
+        service: Vec::new(),
     }
 }
 

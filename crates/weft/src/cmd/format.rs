@@ -32,6 +32,10 @@ pub struct Arguments {
     /// Where the management server is, for example 10.1.1.2@tcp; can be given several times
     #[arg(long, value_name = "NID")]
     mgsnode: Vec<Nid>,
+    /// An address of a server that may serve the target, the first one before the others; given several times if several
+    /// servers reach the directory
+    #[arg(long, value_name = "NID[,NID]")]
+    servicenode: Vec<String>,
     /// With --mgs: where to make the servers' key, and the clients' key beside it [default: /etc/weft/NAME.server.key]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
@@ -49,12 +53,13 @@ pub fn run(arguments: Arguments) -> Outcome {
     let directory = std::path::absolute(&arguments.directory)
         .map_err(|error| Failure::new(format!("{}: {error}", arguments.directory.display())))?;
     let (node, rt) = serving::start_runtime()?;
+    let service = service_nodes(&arguments)?;
     let Arguments { fsname, mgsnode, key, .. } = arguments;
     node.block_on(async {
         if target == TargetId::MGS {
             make_keys(&rt, &fsname, key.as_deref())?;
         }
-        format(&rt, &directory, fsname.clone(), target, mgsnode).await
+        format(&rt, &directory, fsname.clone(), target, mgsnode, service).await
     })?;
     let name = if target == TargetId::MGS { "the MGS of ".to_owned() } else { String::new() };
     let of = if target == TargetId::MGS { fsname.to_string() } else { format!("{fsname}-{target}") };
@@ -91,6 +96,26 @@ fn target(arguments: &Arguments) -> Result<TargetId, Failure> {
     }
 }
 
+fn service_nodes(arguments: &Arguments) -> Result<Vec<Nid>, Failure> {
+    let mut service = Vec::new();
+    for node in &arguments.servicenode {
+        service.extend(crate::nids::parse_list(node)?);
+    }
+    if service.iter().any(Nid::is_lo) {
+        return Err(Failure::usage("0@lo is no address that others reach; write --servicenode ADDRESS@tcp"));
+    }
+    if service.len() > proto::limits::NIDS_MAX {
+        let max = proto::limits::NIDS_MAX;
+        return Err(Failure::usage(format!("a target has at most {max} addresses of service nodes")));
+    }
+    if arguments.mgs && !service.is_empty() {
+        return Err(Failure::usage(
+            "the MGS says who serves what, and so has no service nodes itself; leave --servicenode out",
+        ));
+    }
+    Ok(service)
+}
+
 /// Makes both keys of a file system, where they are missing.
 pub fn make_keys(rt: &Rt, fsname: &FsName, server_key: Option<&Path>) -> Result<(), Failure> {
     let server = keys::resolve(server_key, fsname, Role::Server)?;
@@ -106,10 +131,11 @@ pub async fn format(
     fsname: FsName,
     target: TargetId,
     mgs: Vec<Nid>,
+    service: Vec<Nid>,
 ) -> Result<(), Failure> {
     let text = text(directory)?;
     let uuid = ClientId(u128::from(rt.random_u64()) << 64 | u128::from(rt.random_u64()));
-    let label = Label { fsname, target, uuid, mgs };
+    let label = Label { fsname, target, uuid, mgs, service };
     Store::format(rt, text, &label).await.map_err(|error| match error {
         StoreError::NotATarget(why) => {
             Failure::new(format!("{text} cannot be formatted: {why}; name an empty directory"))

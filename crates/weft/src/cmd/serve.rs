@@ -1,10 +1,12 @@
 //! `weft serve`: serves targets until it is told to end.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use proto::{FsName, Nid};
 use rpc::{Hub, Keys, Role};
 use rt::Rt;
+use server::owner::{Claims, Me, MgsOwners, Supervised, supervise};
 use store::{Label, Store, StoreError};
 
 use crate::cmd::format::text;
@@ -16,7 +18,8 @@ use crate::{keys, serving};
 /// Serve targets; runs until it is stopped.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Directories of targets, all of one file system
+    /// Directories of targets, all of one file system. Those that other servers may serve too ("weft format
+    /// --servicenode") are served as long as they are this server's
     #[arg(value_name = "DIR", required = true)]
     directories: Vec<PathBuf>,
     /// Where to listen; 0.0.0.0 stands for every address of this machine
@@ -44,11 +47,6 @@ pub fn run(arguments: Arguments) -> Outcome {
         let hub = Hub::new(rt.clone(), fsname.clone(), read_keys(&fsname, arguments.key.as_deref())?);
         let nids = serving::listen(&hub, &arguments.listen).await?;
         let server = arguments.server.unwrap_or_else(host_name);
-        let configs = labels.iter().map(|(path, _)| server::Config {
-            path: path.clone(),
-            nids: nids.clone(),
-            server: server.clone(),
-        });
         let names: Vec<String> =
             labels.iter().map(|(_, label)| format!("{fsname}-{}", label.target)).collect();
         let at: Vec<String> = nids.iter().map(ToString::to_string).collect();
@@ -60,29 +58,89 @@ pub fn run(arguments: Arguments) -> Outcome {
             nids: at.clone(),
             key: keys::resolve(arguments.key.as_deref(), &fsname, Role::Server).and_then(keys::absolute)?,
             targets: labels.iter().map(|(_, label)| label.target.into()).collect(),
+            mgs: mgs_of(&labels, &nids).iter().map(ToString::to_string).collect(),
         });
-        let running = start_unless_told(&hub, configs.collect(), &signals).await?;
-        if let Some(running) = running {
+        let node = Node { hub: hub.clone(), nids, server };
+        if let Some(supervised) = start_unless_told(&node, &labels, &signals).await? {
             Place::Foreground.ready(&format!("serving {} at {}", names.join(" "), at.join(" ")));
             signals.wait().await;
-            serving::stop(running).await;
+            serving::stop_supervised(supervised).await;
         }
         hub.close().await;
         Ok(0)
     })
 }
 
+/// This server.
+struct Node {
+    hub: Hub,
+    nids: Vec<Nid>,
+    server: String,
+}
+
+impl Node {
+    /// Starts all targets; those that others may serve too stand by until it is their turn.
+    async fn start(&self, labels: &[(String, Label)]) -> Result<Vec<Arc<Supervised>>, Failure> {
+        for (path, label) in labels {
+            self.check(path, label)?;
+        }
+        let shared = labels.iter().find(|(_, label)| !label.service.is_empty());
+        let claims = shared.map(|(_, label)| {
+            let store = Arc::new(MgsOwners::new(&self.hub, label.mgs.clone()));
+            let me = Me {
+                server: self.server.clone(),
+                instance: self.hub.rt().random_u64(),
+                nids: self.nids.clone(),
+            };
+            Claims::start(self.hub.rt(), me, store)
+        });
+        let mut supervised = Vec::new();
+        for (path, label) in labels {
+            let config =
+                server::Config { path: path.clone(), nids: self.nids.clone(), server: self.server.clone() };
+            let claims = claims.clone().filter(|_| !label.service.is_empty());
+            match supervise(&self.hub, config, label, claims).await {
+                Ok(target) => supervised.push(target),
+                Err(error) => {
+                    serving::stop_supervised(supervised).await;
+                    return Err(serving::start_failure(error));
+                }
+            }
+        }
+        Ok(supervised)
+    }
+
+    /// A target may be served here.
+    fn check(&self, path: &str, label: &Label) -> Result<(), Failure> {
+        if label.service.is_empty() || label.service.iter().any(|nid| self.nids.contains(nid)) {
+            return Ok(());
+        }
+        let text = |nids: &[Nid]| nids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        Err(Failure::new(format!(
+            "{path} may be served at {}, and this server is at {}; name its address with --listen",
+            text(&label.service),
+            text(&self.nids)
+        )))
+    }
+}
+
+/// Where the MGS is, as far as the targets know.
+fn mgs_of(labels: &[(String, Label)], nids: &[Nid]) -> Vec<Nid> {
+    let told = labels.iter().find(|(_, label)| !label.mgs.is_empty());
+    told.map_or_else(|| nids.to_vec(), |(_, label)| label.mgs.clone())
+}
+
 /// Starts targets; `None` if the process is told to end before (a target waits for its MGS for ever).
 async fn start_unless_told(
-    hub: &Hub,
-    configs: Vec<server::Config>,
+    node: &Node,
+    labels: &[(String, Label)],
     signals: &rt::os::process::Signals,
-) -> Result<Option<Vec<server::Running>>, Failure> {
-    let mut starting = std::pin::pin!(serving::start(hub, configs));
+) -> Result<Option<Vec<Arc<Supervised>>>, Failure> {
+    let mut starting = std::pin::pin!(node.start(labels));
     let mut told = std::pin::pin!(signals.wait());
     std::future::poll_fn(|cx| {
         if let std::task::Poll::Ready(result) = starting.as_mut().poll(cx) {
-            return std::task::Poll::Ready(result.map(Some).map_err(serving::start_failure));
+            return std::task::Poll::Ready(result.map(Some));
         }
         told.as_mut().poll(cx).map(|()| Ok(None))
     })

@@ -376,6 +376,7 @@ fn announce(plan: &Plan, nids: &[Nid], key: PathBuf) -> Option<Announced> {
         nids: nids.iter().map(ToString::to_string).collect(),
         key,
         targets: targets(plan).map(Into::into).collect(),
+        mgs: nids.iter().map(ToString::to_string).collect(),
     })
 }
 
@@ -477,7 +478,7 @@ async fn make_targets(rt: &Rt, plan: &Plan) -> Result<(), Failure> {
         };
         if is_new {
             let mgs = if target == TargetId::MGS { Vec::new() } else { vec![Nid::lo()] };
-            format::format(rt, &path, plan.fsname.clone(), target, mgs).await?;
+            format::format(rt, &path, plan.fsname.clone(), target, mgs, Vec::new()).await?;
             tracing::info!(target = target_name(plan, target), "formatted");
             continue;
         }

@@ -3,6 +3,8 @@
 use crate::ids::{ClientId, Nid, TargetId};
 use crate::wire_struct;
 
+use super::owner::TargetOwner;
+
 wire_struct! {
     /// A target's process tells that it serves the target, and where. Needs the servers' key.
     pub struct Register {
@@ -17,6 +19,11 @@ wire_struct! {
         pub nids: Vec<Nid>,
         /// The server that serves it; targets of one server share its fate and its links.
         pub server: String,
+        ;
+        /// Epoch of the owner, for a target that several servers may serve; 0 for others.
+        pub epoch: u64,
+        /// Whether the server is not the first of the target's service nodes, and so only stands in for that.
+        pub stands_in: bool,
     }
 }
 
@@ -49,6 +56,9 @@ wire_struct! {
         pub fsname: String,
         /// Every target, by kind and index.
         pub targets: Vec<TargetEntry>,
+        ;
+        /// Who owns those that several servers may serve.
+        pub owners: Vec<TargetOwner>,
     }
 }
 
@@ -59,9 +69,9 @@ wire_struct! {
         pub target: TargetId,
         /// The target's own name.
         pub uuid: ClientId,
-        /// Where it is served, best first.
+        /// Where it is served, best first: then, where else it may be.
         pub nids: Vec<Nid>,
-        /// The server that serves it.
+        /// The server that serves it, or the first of those that may.
         pub server: String,
     }
 }

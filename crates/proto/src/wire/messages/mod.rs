@@ -10,6 +10,7 @@ pub mod lock;
 pub mod mdt;
 pub mod mgs;
 pub mod ost;
+pub mod owner;
 
 use bytes::Bytes;
 
@@ -21,6 +22,7 @@ pub use lock::*;
 pub use mdt::*;
 pub use mgs::*;
 pub use ost::*;
+pub use owner::*;
 
 use super::codec::{DecodeError, Reader, Wire};
 
@@ -106,6 +108,10 @@ operations! {
 
     10 Register(Register) -> Registered, true;
     11 GetConfig(GetConfig) -> Config, false;
+    12 RenewTargets(RenewTargets) -> TargetsRenewed, false;
+    13 TakeTargets(TakeTargets) -> TargetsTaken, false;
+    14 ReleaseTarget(ReleaseTarget) -> Done, false;
+    15 HandOver(HandOver) -> Done, false;
     16 RenewLease(RenewLease) -> LeaseRenewed, false;
     17 AskLeases(AskLeases) -> LeaseStates, false;
 
@@ -167,6 +173,7 @@ impl Request {
             Request::Enqueue(enqueue) => !enqueue.restate,
             Request::FlockWait(_) => true,
             Request::GetConfig(get) => get.wait_ms > 0,
+            Request::TakeTargets(take) => take.wait_ms > 0,
             _ => false,
         }
     }
@@ -180,6 +187,8 @@ impl Request {
             Request::Connect(_) | Request::Disconnect(_) | Request::Sync(_) | Request::Statfs(_) => false,
             Request::GetState(_) | Request::AbortRecovery(_) => false,
             Request::Evict(_) | Request::ListExports(_) => false,
+            Request::RenewTargets(_) | Request::TakeTargets(_) => false,
+            Request::ReleaseTarget(_) | Request::HandOver(_) => false,
             Request::Register(_) | Request::GetConfig(_) | Request::GetSequence(_) => false,
             Request::RenewLease(_) | Request::AskLeases(_) => false,
             Request::Write(write) => write.locked,
@@ -201,6 +210,10 @@ impl Request {
                 | Request::AbortRecovery(_)
                 | Request::Evict(_)
                 | Request::ListExports(_)
+                | Request::RenewTargets(_)
+                | Request::TakeTargets(_)
+                | Request::ReleaseTarget(_)
+                | Request::HandOver(_)
         )
     }
 }

@@ -103,6 +103,18 @@ impl Dir {
         .await
     }
 
+    /// Gives the directory back before this node ends.
+    pub async fn unlock(&self) -> io::Result<()> {
+        let shared = self.shared.clone();
+        self.run(move |inner| {
+            let stat = rustix::fs::fstat(&inner.fd)?;
+            // Closing the descriptor ends the lock.
+            drop(shared.locks.lock().remove(&(stat.st_dev, stat.st_ino)));
+            Ok(())
+        })
+        .await
+    }
+
     /// Space of the file system that holds the directory.
     pub async fn space(&self) -> io::Result<Space> {
         self.run(|inner| {
@@ -225,8 +237,11 @@ mod tests {
             let other = Node::start(1)?;
             let theirs = other.disk().open_dir(text(&temp)).await?;
             assert_eq!(theirs.lock().await.err().map(|error| error.kind()), Some(ErrorKind::WouldBlock));
-            node.disk().open_dir(text(&temp)).await?.lock().await?;
-            drop(node);
+            let ours = node.disk().open_dir(text(&temp)).await?;
+            ours.lock().await?;
+            ours.unlock().await?;
+            theirs.lock().await?;
+            assert_eq!(ours.lock().await.err().map(|error| error.kind()), Some(ErrorKind::WouldBlock));
             Ok(())
         });
     }

@@ -6,6 +6,7 @@
 mod dir;
 mod direct;
 mod file;
+pub mod tree;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -233,6 +233,12 @@ impl Disk {
         }
     }
 
+    pub(super) fn unlock(&mut self, dir: u64, incarnation: u32) -> io::Result<()> {
+        let names = self.dir(dir)?;
+        names.locked_by = names.locked_by.filter(|owner| *owner != incarnation);
+        Ok(())
+    }
+
     pub(super) fn space(&self) -> Space {
         let free = self.capacity_bytes.saturating_sub(self.used_bytes);
         Space { total: self.capacity_bytes, free, available: free }

@@ -40,7 +40,7 @@ pub struct Server {
 impl Server {
     pub async fn make(sim: &Sim) -> Server {
         let rt = sim.rt(SERVER);
-        let label = Label { fsname: fsname(), target: OST, uuid: ClientId(7), mgs: vec![] };
+        let label = Label { fsname: fsname(), target: OST, uuid: ClientId(7), mgs: vec![], service: vec![] };
         Store::format(&rt, PATH, &label).await.expect("an empty directory can be formatted");
         Server::open(rt).await
     }
@@ -48,7 +48,14 @@ impl Server {
     pub async fn open(rt: Rt) -> Server {
         let hub = Hub::new(rt.clone(), fsname(), KEYS);
         let store = Store::open(&rt, PATH).await.expect("the target opens");
-        let start = Start { rt, hub: hub.clone(), store, mgs: None, backchannel: Arc::new(hub.clone()) };
+        let start = Start {
+            rt,
+            hub: hub.clone(),
+            store,
+            mgs: None,
+            backchannel: Arc::new(hub.clone()),
+            supervision: None,
+        };
         let target = Target::<Ost>::open(start).await.expect("the role opens");
         hub.serve(OST, target.clone());
         hub.listen(&Addr("server:988".into())).await.expect("the port is free");

@@ -57,6 +57,7 @@ impl Target {
             target: TargetId::ost(0),
             uuid: ClientId(7),
             mgs: Vec::new(),
+            service: Vec::new(),
         };
         Store::format(rt, PATH, &label).await?;
         Target::open(rt, Limits::default()).await

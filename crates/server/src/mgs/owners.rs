@@ -1,0 +1,212 @@
+//! Who owns targets that several servers may serve: `proto::owner` with a clock and a disk.
+//!
+//! A grant is durable before it is told. Renewals are not: an owner of before a restart is believed to have renewed just
+//! before it. Keys: `docs/disk.md#mgs`.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use proto::limits::NIDS_MAX;
+use proto::owner::{Owners, Record, Server, TTL, Verdict};
+use proto::wire::messages as msg;
+use proto::wire::{DecodeError, Reader, Wire};
+use proto::{Code, TargetId, TargetKind};
+use rt::sync::Notify;
+use rt::{Rt, Time};
+use store::{Batch, Change, Store, StoreError};
+
+use super::{SERVER_BYTES_MAX, table};
+use crate::target::{Stop, code_of, keys};
+
+/// `[MGS + 4][kind: 1][index: 4 BE]`: the newest owner of a target.
+const OWNER: u8 = keys::MGS + 4;
+/// Version of the format of an owner.
+const FORMAT: u8 = 1;
+/// Longest time that a server waits for a target.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// The owners, as an MGS keeps them.
+pub struct OwnerTable {
+    rt: Rt,
+    store: Arc<Store>,
+    stop: Stop,
+    owners: Mutex<Owners>,
+    /// Something was released, or expires sooner than before.
+    changed: Notify,
+}
+
+impl OwnerTable {
+    /// What was remembered.
+    pub fn load(rt: &Rt, store: &Arc<Store>, stop: &Stop) -> Result<OwnerTable, StoreError> {
+        let damaged = || StoreError::Corrupt { what: "an owner of a target".into() };
+        let mut records = Vec::new();
+        table::scan(store, OWNER, |key, value| {
+            let target = table::target_of(key).ok_or_else(damaged)?;
+            records.push((target, decode(value).map_err(|_| damaged())?));
+            Ok(())
+        })?;
+        Ok(OwnerTable {
+            rt: rt.clone(),
+            store: store.clone(),
+            stop: stop.clone(),
+            owners: Mutex::new(Owners::new(rt.now().0, records)),
+            changed: Notify::new(),
+        })
+    }
+
+    /// Goes on with what a server holds.
+    pub fn renew(&self, renew: &msg::RenewTargets) -> Result<msg::TargetsRenewed, Code> {
+        check_lengths(&renew.server, renew.holds.len())?;
+        let mut owners = self.owners.lock();
+        let lost = owners.renew(self.rt.now().0, &renew.server, renew.instance, &renew.holds);
+        Ok(msg::TargetsRenewed { ttl_ms: ttl_ms(), lost })
+    }
+
+    /// Gives a server what it wants, if that is free or will be in time.
+    pub async fn take(&self, take: &msg::TakeTargets) -> Result<msg::TargetsTaken, Code> {
+        check_lengths(&take.server, take.wanted.len())?;
+        if take.nids.len() > NIDS_MAX || take.wanted.iter().any(|wanted| wanted.target == TargetId::MGS) {
+            return Err(Code::Invalid);
+        }
+        let wait = Duration::from_millis(u64::from(take.wait_ms)).min(WAIT_MAX);
+        let until = self.rt.now() + wait;
+        let server = Server { name: take.server.clone(), instance: take.instance, nids: take.nids.clone() };
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let (taken, changes, next) = self.try_take(&server, &take.wanted, until);
+            if !taken.is_empty() {
+                let transno = self.store.commit(Batch { changes, ..Batch::default() });
+                let transno = transno.map_err(|error| code_of(&error))?;
+                self.store.committed(transno).await.map_err(|error| code_of(&error))?;
+                return Ok(msg::TargetsTaken { ttl_ms: ttl_ms(), taken });
+            }
+            let now = self.rt.now();
+            if now >= until {
+                return Ok(msg::TargetsTaken { ttl_ms: ttl_ms(), taken });
+            }
+            let waiting = self.rt.timeout(next - now, changed);
+            self.stop.unless(waiting).await.ok_or(Code::TryAgain)?;
+        }
+    }
+
+    /// What `server` gets now, with what has to be made durable for it; and when to look again.
+    fn try_take(
+        &self,
+        server: &Server,
+        wanted: &[msg::Wanted],
+        until: Time,
+    ) -> (Vec<msg::Taken>, Vec<Change>, Time) {
+        let now = self.rt.now().0;
+        let (mut given, mut changes, mut next) = (Vec::new(), Vec::new(), until);
+        let mut owners = self.owners.lock();
+        for wanted in wanted {
+            match owners.take(now, server, wanted) {
+                Verdict::Granted(taken, record) => {
+                    tracing::info!(target = %taken.target, server = server.name, epoch = taken.epoch, "owned");
+                    given.push(taken);
+                    changes.push(change(wanted.target, &record));
+                }
+                Verdict::Wait(time) => next = next.min(Time(time)),
+            }
+        }
+        (given, changes, next)
+    }
+
+    /// A server has stopped a target.
+    pub async fn release(&self, release: &msg::ReleaseTarget) -> Result<msg::Done, Code> {
+        check_lengths(&release.server, 1)?;
+        if release.to.len() > SERVER_BYTES_MAX {
+            return Err(Code::Invalid);
+        }
+        let msg::ReleaseTarget { server, instance, tenure, to } = release;
+        let now = self.rt.now().0;
+        let record = self.owners.lock().release(now, server, *instance, tenure, to);
+        // It is nobody's wish to release what is somebody else's by now.
+        let Some(record) = record else { return Ok(msg::Done {}) };
+        tracing::info!(target = %tenure.target, server, to, "released");
+        // Who gets it next makes its own grant durable, and this with it: the log keeps the order.
+        let batch = Batch { changes: vec![change(tenure.target, &record)], ..Batch::default() };
+        self.store.commit(batch).map_err(|error| code_of(&error))?;
+        self.changed.notify_waiters();
+        Ok(msg::Done {})
+    }
+
+    /// Whether `epoch` is the one of the owner of `target`; 0 of one that nobody else may serve.
+    pub fn is_owner(&self, target: TargetId, epoch: u64) -> bool {
+        epoch == 0 || self.owners.lock().is_owner(target, epoch)
+    }
+
+    /// Every owner.
+    pub fn list(&self) -> Vec<msg::TargetOwner> {
+        let owners = self.owners.lock();
+        let owned = owners.records().filter(|(_, record)| !record.released);
+        let owner = |(target, record): (TargetId, &Record)| msg::TargetOwner {
+            target,
+            server: record.server.name.clone(),
+            epoch: record.epoch,
+        };
+        owned.map(owner).collect()
+    }
+}
+
+fn ttl_ms() -> u32 {
+    u32::try_from(TTL.as_millis()).unwrap_or(u32::MAX)
+}
+
+fn check_lengths(server: &str, targets: usize) -> Result<(), Code> {
+    let sane = !server.is_empty() && server.len() <= SERVER_BYTES_MAX && targets <= msg::OWNED_MAX;
+    if sane { Ok(()) } else { Err(Code::Invalid) }
+}
+
+fn change(target: TargetId, record: &Record) -> Change {
+    assert!(target.kind != TargetKind::Mgs, "the MGS does not give itself away");
+    let mut value = Vec::new();
+    FORMAT.put(&mut value);
+    record.epoch.put(&mut value);
+    record.released.put(&mut value);
+    record.server.instance.put(&mut value);
+    record.server.name.put(&mut value);
+    record.reserved.put(&mut value);
+    record.server.nids.put(&mut value);
+    Change { key: table::key(OWNER, target), value: Some(value.into()) }
+}
+
+fn decode(value: Bytes) -> Result<Record, DecodeError> {
+    let mut from = Reader::new(value);
+    if from.take::<u8>()? != FORMAT {
+        return Err(DecodeError::BadValue);
+    }
+    let (epoch, released, instance) = (from.take()?, from.take()?, from.take()?);
+    let (name, reserved, nids) = (from.take()?, from.take()?, from.take()?);
+    Ok(Record { epoch, server: Server { name, instance, nids }, released, reserved })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_reads_as_it_was_written() {
+        let record = Record {
+            epoch: 7,
+            server: Server {
+                name: "oss1".into(),
+                instance: 9,
+                nids: vec!["10.0.0.1@tcp".parse().expect("a NID")],
+            },
+            released: true,
+            reserved: "oss2".into(),
+        };
+        let Change { key, value } = change(TargetId::ost(3), &record);
+        assert_eq!(table::target_of(&key), Some(TargetId::ost(3)));
+        let value = value.expect("it has a value");
+        assert_eq!(decode(value.clone()), Ok(record));
+        for at in 0..value.len() {
+            assert!(decode(value.slice(..at)).is_err(), "cut at {at}");
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! What a process owns and wants to own.
+//!
+//! Two tasks, whatever the number of targets: one renews all that is owned with one question, the other waits with one
+//! question for all that is wanted. An owner that cannot reach the store holds still when its time is over: it says
+//! nothing any more that another owner might contradict, and goes on when it learns that there was none.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use proto::TargetId;
+use proto::owner::{RENEW_AFTER, TTL, valid_until};
+use proto::wire::messages::{OWNED_MAX, Taken, Tenure, Wanted};
+use rt::sync::{Notify, oneshot};
+use rt::{BoxFuture, Rt, Time};
+
+use super::store::{Me, OwnerStore};
+use crate::target::Stop;
+
+/// Longest time that one question for what is wanted waits.
+const TAKE_WAIT: Duration = Duration::from_secs(20);
+/// Pause after the store did not answer.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// One target that this process owns.
+pub struct Claim {
+    rt: Rt,
+    tenure: Tenure,
+    /// Until when it is sure that nobody else has it, in nanoseconds of the clock.
+    valid_until: AtomicU64,
+    lost: AtomicBool,
+    /// It was renewed, or lost.
+    changed: Notify,
+}
+
+impl Claim {
+    /// What is owned.
+    pub fn tenure(&self) -> &Tenure {
+        &self.tenure
+    }
+
+    /// Waits until it is lost.
+    pub async fn until_lost(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if store::Right::is_lost(self) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn renew(&self, until: u64) {
+        self.valid_until.fetch_max(until, Ordering::SeqCst);
+        self.changed.notify_waiters();
+    }
+
+    fn lose(&self) {
+        self.lost.store(true, Ordering::SeqCst);
+        self.changed.notify_waiters();
+    }
+}
+
+impl store::Right for Claim {
+    fn is_valid(&self) -> bool {
+        // Once somebody else may have had it, what was valid before proves nothing.
+        !self.is_lost() && self.rt.now().0 < self.valid_until.load(Ordering::SeqCst)
+    }
+
+    fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::SeqCst)
+    }
+
+    fn confirmed(&self) -> BoxFuture<'_, bool> {
+        Box::pin(async move {
+            loop {
+                let mut changed = std::pin::pin!(self.changed.notified());
+                changed.as_mut().enable();
+                if self.is_lost() {
+                    return false;
+                }
+                if self.is_valid() {
+                    return true;
+                }
+                changed.await;
+            }
+        })
+    }
+}
+
+/// Somebody who waits for a target.
+struct Wish {
+    wanted: Wanted,
+    granted: oneshot::Sender<Taken>,
+}
+
+#[derive(Default)]
+struct Lists {
+    held: BTreeMap<TargetId, Arc<Claim>>,
+    wishes: BTreeMap<TargetId, Wish>,
+}
+
+/// What this process owns and wants to own.
+pub struct Claims {
+    rt: Rt,
+    me: Me,
+    store: Arc<dyn OwnerStore>,
+    lists: Mutex<Lists>,
+    stop: Stop,
+    /// Something new is owned.
+    claimed: Notify,
+    /// Something new is wanted.
+    wished: Notify,
+}
+
+impl Claims {
+    /// Starts without any; its tasks end with it.
+    pub fn start(rt: &Rt, me: Me, store: Arc<dyn OwnerStore>) -> Arc<Claims> {
+        let claims = Arc::new(Claims {
+            rt: rt.clone(),
+            me,
+            store,
+            lists: Mutex::default(),
+            stop: Stop::default(),
+            claimed: Notify::new(),
+            wished: Notify::new(),
+        });
+        rt.spawn(keep_renewing(Arc::downgrade(&claims), claims.stop.clone()));
+        rt.spawn(keep_taking(Arc::downgrade(&claims), claims.stop.clone()));
+        claims
+    }
+
+    /// The process that owns.
+    pub fn me(&self) -> &Me {
+        &self.me
+    }
+
+    /// Renews nothing any more, and takes nothing.
+    pub fn end(&self) {
+        self.stop.stop();
+    }
+
+    /// Waits until this process owns the target, and is sure of it. Gives how it got it.
+    pub async fn claim(&self, wanted: &Wanted) -> (Arc<Claim>, Taken) {
+        loop {
+            let (granted, taken) = oneshot::channel();
+            {
+                let mut lists = self.lists.lock();
+                assert!(lists.wishes.len() < OWNED_MAX, "a process has a directory for each target");
+                lists.wishes.insert(wanted.target, Wish { wanted: wanted.clone(), granted });
+            }
+            self.wished.notify_one();
+            // Another one who wants the same took this one's place.
+            let Ok(taken) = taken.await else { continue };
+            let tenure = Tenure { target: taken.target, epoch: taken.epoch };
+            let claim = Arc::new(Claim {
+                rt: self.rt.clone(),
+                tenure,
+                valid_until: AtomicU64::new(0),
+                lost: AtomicBool::new(false),
+                changed: Notify::new(),
+            });
+            self.lists.lock().held.insert(taken.target, claim.clone());
+            self.claimed.notify_one();
+            if store::Right::confirmed(claim.as_ref()).await {
+                return (claim, taken);
+            }
+        }
+    }
+
+    /// Owns a target no more, which is closed; `to` as in [`OwnerStore::release`]. Tries for as long as the store would
+    /// wait for this process.
+    pub async fn release(&self, claim: &Arc<Claim>, to: &str) {
+        let asked = async {
+            loop {
+                match self.store.release(&self.me, claim.tenure.clone(), to).await {
+                    Ok(()) => return,
+                    Err(error) => tracing::debug!(target = %claim.tenure.target, %error, "not released"),
+                }
+                self.rt.sleep(PAUSE).await;
+            }
+        };
+        self.rt.timeout(TTL, asked).await;
+        self.forget(claim);
+    }
+
+    /// Has lost the target.
+    pub fn forget(&self, claim: &Arc<Claim>) {
+        claim.lose();
+        let mut lists = self.lists.lock();
+        let target = claim.tenure.target;
+        if lists.held.get(&target).is_some_and(|held| Arc::ptr_eq(held, claim)) {
+            lists.held.remove(&target);
+        }
+    }
+
+    async fn renew(&self, asked: Time) -> Result<(), Duration> {
+        let held: Vec<Arc<Claim>> = self.lists.lock().held.values().cloned().collect();
+        if held.is_empty() {
+            return Ok(());
+        }
+        let holds = held.iter().map(|claim| claim.tenure.clone()).collect();
+        match self.store.renew(&self.me, holds).await {
+            Ok(renewed) => {
+                let until = valid_until(asked.0, renewed.ttl);
+                for claim in held {
+                    if renewed.lost.contains(&claim.tenure.target) {
+                        tracing::warn!(target = %claim.tenure.target, "it has another owner");
+                        self.forget(&claim);
+                    } else {
+                        claim.renew(until);
+                    }
+                }
+                Ok(())
+            }
+            Err(error) => {
+                tracing::warn!(%error, "ownership of targets is not renewed");
+                Err(PAUSE)
+            }
+        }
+    }
+
+    async fn take(&self) {
+        let wanted: Vec<Wanted> = self.lists.lock().wishes.values().map(|wish| wish.wanted.clone()).collect();
+        if wanted.is_empty() {
+            return self.wished.notified().await;
+        }
+        let asked = self.store.take(&self.me, wanted, TAKE_WAIT);
+        let mut asked = std::pin::pin!(asked);
+        let mut wished = std::pin::pin!(self.wished.notified());
+        // A new wish joins the others in the next question. What this one may bring in vain is free again when it is
+        // not renewed.
+        let taken = std::future::poll_fn(|cx| {
+            if let std::task::Poll::Ready(taken) = asked.as_mut().poll(cx) {
+                return std::task::Poll::Ready(Some(taken));
+            }
+            wished.as_mut().poll(cx).map(|()| None)
+        })
+        .await;
+        match taken {
+            None => {}
+            Some(Ok(taken)) => {
+                for taken in taken {
+                    let wish = self.lists.lock().wishes.remove(&taken.target);
+                    if let Some(wish) = wish {
+                        let _ = wish.granted.send(taken);
+                    }
+                }
+            }
+            Some(Err(error)) => {
+                tracing::debug!(%error, "no target is taken");
+                self.rt.sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+impl Drop for Claims {
+    fn drop(&mut self) {
+        self.stop.stop();
+    }
+}
+
+async fn keep_renewing(claims: Weak<Claims>, stop: Stop) {
+    loop {
+        let step = async {
+            let claims = claims.upgrade()?;
+            let asked = claims.rt.now();
+            let pause = match claims.renew(asked).await {
+                Ok(()) => RENEW_AFTER.saturating_sub(claims.rt.now() - asked),
+                Err(pause) => pause,
+            };
+            claims.rt.timeout(pause, claims.claimed.notified()).await;
+            Some(())
+        };
+        if stop.unless(step).await.flatten().is_none() {
+            return;
+        }
+    }
+}
+
+async fn keep_taking(claims: Weak<Claims>, stop: Stop) {
+    loop {
+        let step = async {
+            claims.upgrade()?.take().await;
+            Some(())
+        };
+        if stop.unless(step).await.flatten().is_none() {
+            return;
+        }
+    }
+}

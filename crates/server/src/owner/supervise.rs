@@ -1,0 +1,344 @@
+//! Serves one target for as long as this process may and lives: again after a failure of the disk, and after it had another
+//! owner.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use proto::TargetId;
+use proto::wire::messages::Wanted;
+use rpc::Hub;
+use rt::Rt;
+use rt::sync::{Notify, Semaphore};
+use store::{Label, Owned, Store};
+
+use super::claims::{Claim, Claims};
+use crate::target::Stop;
+use crate::{Config, Running, StartError, Supervision, start_supervised};
+
+/// First pause after a target that was served before, or may be, did not start; it doubles.
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+/// Longest such pause.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Time for a target to stop in order. It takes longer only if the disk hangs, or nobody says whether it may write.
+const STOP_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// What an operator has ordered.
+#[derive(Default)]
+pub struct Orders {
+    hand_over: Mutex<Option<String>>,
+    given: Notify,
+}
+
+impl Orders {
+    /// The target is to be stopped and left to the server with this name or NID.
+    pub fn hand_over(&self, to: &str) {
+        *self.hand_over.lock() = Some(to.to_owned());
+        self.given.notify_waiters();
+    }
+
+    async fn wait(&self) -> String {
+        loop {
+            let mut given = pin!(self.given.notified());
+            given.as_mut().enable();
+            if let Some(to) = self.hand_over.lock().take() {
+                return to;
+            }
+            given.await;
+        }
+    }
+}
+
+/// How far a target is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Another server may serve it.
+    StandingBy,
+    /// It is being opened.
+    Starting,
+    /// It is served.
+    Serving,
+    /// It was stopped.
+    Stopped,
+}
+
+/// A target that this process serves whenever it can.
+pub struct Supervised {
+    target: TargetId,
+    state: Mutex<(State, Option<Arc<Running>>)>,
+    changed: Notify,
+    stop: Stop,
+    /// Closed at the end.
+    ended: Semaphore,
+}
+
+/// What ends a time of service.
+enum End {
+    Stopped,
+    Ordered(String),
+    Lost,
+    Failed,
+}
+
+impl Supervised {
+    fn new(target: TargetId) -> Arc<Supervised> {
+        Arc::new(Supervised {
+            target,
+            state: Mutex::new((State::StandingBy, None)),
+            changed: Notify::new(),
+            stop: Stop::default(),
+            ended: Semaphore::new(0),
+        })
+    }
+
+    /// Which target it is.
+    pub fn target(&self) -> TargetId {
+        self.target
+    }
+
+    /// How far it is.
+    pub fn state(&self) -> State {
+        self.state.lock().0
+    }
+
+    /// The target, while it is served.
+    pub fn running(&self) -> Option<Arc<Running>> {
+        self.state.lock().1.clone()
+    }
+
+    /// Waits until `reached` is true of its state.
+    pub async fn until(&self, reached: impl Fn(State) -> bool) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if reached(self.state()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Stops in order, and leaves it to other servers.
+    pub async fn stop(&self) {
+        self.stop.stop();
+        // There is never a permit: the wait ends when the semaphore is closed.
+        let _ = self.ended.acquire().await;
+    }
+
+    fn set(&self, state: State, running: Option<Arc<Running>>) {
+        *self.state.lock() = (state, running);
+        self.changed.notify_waiters();
+    }
+}
+
+/// Serves the target in `config.path`. One that others may serve too (`claims`) as soon as it is this process's turn; another
+/// one at once: an error says that it did not start.
+pub async fn supervise(
+    hub: &Hub,
+    config: Config,
+    label: &Label,
+    claims: Option<Arc<Claims>>,
+) -> Result<Arc<Supervised>, StartError> {
+    let supervised = Supervised::new(label.target);
+    match claims {
+        Some(claims) => {
+            let preferred = label.service.first().is_some_and(|first| config.nids.contains(first));
+            let service = Shared { hub: hub.clone(), config, claims, preferred };
+            hub.rt().spawn(service.run(supervised.clone()));
+        }
+        None => {
+            let (supervision, orders) = supervision(None);
+            supervised.set(State::Starting, None);
+            let running = start_supervised(hub, config.clone(), supervision).await?;
+            let service = Sole { hub: hub.clone(), config };
+            hub.rt().spawn(service.run(supervised.clone(), running, orders));
+        }
+    }
+    Ok(supervised)
+}
+
+fn supervision(owned: Option<Owned>) -> (Supervision, Arc<Orders>) {
+    let orders = Arc::new(Orders::default());
+    (Supervision { shared: owned.is_some(), owned, orders: orders.clone() }, orders)
+}
+
+/// A target that other servers reach too.
+struct Shared {
+    hub: Hub,
+    config: Config,
+    claims: Arc<Claims>,
+    preferred: bool,
+}
+
+impl Shared {
+    async fn run(self, supervised: Arc<Supervised>) {
+        let mut pause = PAUSE_MIN;
+        loop {
+            supervised.set(State::StandingBy, None);
+            let Some((claim, taken)) = supervised.stop.unless(self.claim(supervised.target)).await else {
+                break;
+            };
+            supervised.set(State::Starting, None);
+            let target = supervised.target;
+            tracing::info!(%target, epoch = taken.epoch, in_place = taken.in_place, "the target is this server's");
+            let owned = Owned {
+                right: claim.clone(),
+                epoch: taken.epoch,
+                before: taken.before,
+                in_place: taken.in_place,
+            };
+            let (supervision, orders) = supervision(Some(owned));
+            match start_supervised(&self.hub, self.config.clone(), supervision).await {
+                Err(error) => {
+                    tracing::error!(%target, %error, "the target does not start here");
+                    self.claims.release(&claim, "").await;
+                    self.hub.rt().sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+                Ok(running) => {
+                    pause = PAUSE_MIN;
+                    let running = Arc::new(running);
+                    supervised.set(State::Serving, Some(running.clone()));
+                    let end = self.until_end(&supervised, &running, &orders, &claim).await;
+                    let stopped = matches!(end, End::Stopped);
+                    self.leave(&running, &claim, end).await;
+                    if stopped {
+                        break;
+                    }
+                }
+            }
+        }
+        supervised.set(State::Stopped, None);
+        supervised.ended.close();
+    }
+
+    /// Waits for this process's turn.
+    async fn claim(&self, target: TargetId) -> (Arc<Claim>, proto::wire::messages::Taken) {
+        let mut pause = PAUSE_MIN;
+        let seen = loop {
+            match Store::newest_boot(self.hub.rt(), &self.config.path).await {
+                Ok(seen) => break seen,
+                Err(error) => tracing::warn!(%target, %error, "the target's directory cannot be read"),
+            }
+            self.hub.rt().sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        };
+        self.claims.claim(&Wanted { target, seen, preferred: self.preferred }).await
+    }
+
+    async fn until_end(
+        &self,
+        supervised: &Supervised,
+        running: &Running,
+        orders: &Orders,
+        claim: &Claim,
+    ) -> End {
+        let others = either(claim.until_lost(), orders.wait());
+        let ends = either(supervised.stop.until(), either(running.failed(), others));
+        match ends.await {
+            Either::First(()) => End::Stopped,
+            Either::Second(Either::First(())) => End::Failed,
+            Either::Second(Either::Second(Either::First(()))) => End::Lost,
+            Either::Second(Either::Second(Either::Second(to))) => End::Ordered(to),
+        }
+    }
+
+    async fn leave(&self, running: &Running, claim: &Arc<Claim>, end: End) {
+        let rt = self.hub.rt();
+        let target = running.target();
+        let to = match end {
+            End::Lost => {
+                tracing::warn!(%target, "the target belongs to another server: it is stopped here");
+                running.abandon().await;
+                return self.claims.forget(claim);
+            }
+            End::Failed => {
+                tracing::error!(%target, "the target failed: it is opened again");
+                running.abandon().await;
+                self.claims.me().server.clone()
+            }
+            End::Ordered(to) => {
+                tracing::info!(%target, to, "the target is handed over");
+                match rt.timeout(STOP_TIME_MAX, running.close()).await {
+                    Some(()) => to,
+                    None => return self.claims.forget(claim),
+                }
+            }
+            End::Stopped => match rt.timeout(STOP_TIME_MAX, running.close()).await {
+                Some(()) => String::new(),
+                None => return self.claims.forget(claim),
+            },
+        };
+        self.claims.release(claim, &to).await;
+    }
+}
+
+/// A target that is served only here.
+struct Sole {
+    hub: Hub,
+    config: Config,
+}
+
+impl Sole {
+    async fn run(self, supervised: Arc<Supervised>, first: Running, orders: Arc<Orders>) {
+        let (mut next, mut orders) = (Some(first), orders);
+        let mut pause = PAUSE_MIN;
+        loop {
+            let Some(running) = next.take() else {
+                let (supervision, new) = supervision(None);
+                match start_supervised(&self.hub, self.config.clone(), supervision).await {
+                    Ok(running) => (next, orders) = (Some(running), new),
+                    Err(error) => {
+                        tracing::error!(target = %supervised.target, %error, "the target does not start again");
+                        if supervised.stop.unless(self.hub.rt().sleep(pause)).await.is_none() {
+                            break;
+                        }
+                        pause = (pause * 2).min(PAUSE_MAX);
+                    }
+                }
+                continue;
+            };
+            let running = Arc::new(running);
+            supervised.set(State::Serving, Some(running.clone()));
+            let ends = either(supervised.stop.until(), either(running.failed(), orders.wait()));
+            match ends.await {
+                Either::First(()) => {
+                    running.close().await;
+                    break;
+                }
+                Either::Second(_) => {
+                    tracing::error!(target = %supervised.target, "the target failed: it is opened again");
+                    supervised.set(State::Starting, None);
+                    running.abandon().await;
+                }
+            }
+            rest(self.hub.rt(), &supervised, pause).await;
+        }
+        supervised.set(State::Stopped, None);
+        supervised.ended.close();
+    }
+}
+
+/// A disk that fails at once again must not keep everybody busy.
+async fn rest(rt: &Rt, supervised: &Supervised, pause: Duration) {
+    let _ = supervised.stop.unless(rt.sleep(pause)).await;
+}
+
+enum Either<A, B> {
+    First(A),
+    Second(B),
+}
+
+/// What is done first; the other is dropped.
+async fn either<A, B>(first: impl Future<Output = A>, second: impl Future<Output = B>) -> Either<A, B> {
+    let (mut first, mut second) = (pin!(first), pin!(second));
+    std::future::poll_fn(|cx| {
+        if let Poll::Ready(value) = first.as_mut().poll(cx) {
+            return Poll::Ready(Either::First(value));
+        }
+        second.as_mut().poll(cx).map(Either::Second)
+    })
+    .await
+}
