@@ -16,7 +16,7 @@
 //! | `weft.sync` | any | | everything that this mount wrote is durable | |
 
 use proto::layout::{Layout, LayoutHint};
-use proto::wire::messages::{Config, DefaultLayout, Space};
+use proto::wire::messages::{Config, DefaultLayout, Space, TargetEntry};
 use proto::{TargetId, TargetKind};
 use serde::{Deserialize, Serialize};
 
@@ -297,10 +297,16 @@ impl From<&Config> for Configuration {
             index: entry.target.index,
             uuid: entry.uuid.to_string(),
             nids: entry.nids.iter().map(ToString::to_string).collect(),
-            server: entry.server.clone(),
+            server: server_of(config, entry),
         });
         Configuration { fsname: config.fsname.clone(), version: config.version, targets: targets.collect() }
     }
+}
+
+/// Who serves a target: its owner, where several servers may.
+fn server_of(config: &Config, entry: &TargetEntry) -> String {
+    let owner = config.owners.iter().find(|owner| owner.target == entry.target);
+    owner.map_or(&entry.server, |owner| &owner.server).clone()
 }
 
 impl From<&Space> for SpaceValues {

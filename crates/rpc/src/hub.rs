@@ -34,6 +34,8 @@ struct Inner {
     bulk_checksum: AtomicBool,
     services: RwLock<BTreeMap<TargetId, Arc<dyn Service>>>,
     imports: Mutex<BTreeMap<(TargetId, ClientId), Arc<Import>>>,
+    /// The incarnations of clients that have several, on several machines even.
+    incarnations: Mutex<BTreeMap<ClientId, u64>>,
     links: tcp::Links,
     sessions: Sessions,
     acceptance: Acceptance,
@@ -51,6 +53,7 @@ impl Hub {
             bulk_checksum: AtomicBool::new(true),
             services: RwLock::new(BTreeMap::new()),
             imports: Mutex::new(BTreeMap::new()),
+            incarnations: Mutex::new(BTreeMap::new()),
             links: tcp::Links::default(),
             acceptance: Acceptance::default(),
         };
@@ -161,6 +164,37 @@ impl Hub {
         let all: Vec<Arc<Import>> = all.map(|(_, import)| import.clone()).collect();
         drop(imports);
         all.iter().for_each(|import| import.owned_by(epoch));
+    }
+
+    /// What `client` asks from now on it asks as its incarnation of this number: after all that it was, and did not end,
+    /// with a smaller one. A target is a client of others, wherever it is served.
+    pub fn incarnate(&self, client: ClientId, incarnation: u64) {
+        self.inner.incarnations.lock().insert(client, incarnation);
+    }
+
+    /// Ends every session of `client`, and with `goodbye` tells those with whom it has them, as far as they answer.
+    pub async fn end_client(&self, client: ClientId, goodbye: bool) {
+        let imports: Vec<Arc<Import>> = {
+            let mut imports = self.inner.imports.lock();
+            let keys: Vec<_> = imports.keys().filter(|(_, of)| *of == client).copied().collect();
+            keys.iter().filter_map(|key| imports.remove(key)).collect()
+        };
+        if goodbye {
+            let goodbyes = async {
+                for import in &imports {
+                    import.disconnect().await;
+                }
+            };
+            let _ = self.inner.rt.timeout(limits::GOODBYE_TIME_MAX, goodbyes).await;
+        }
+        for import in imports {
+            import.close();
+        }
+        self.inner.incarnations.lock().remove(&client);
+    }
+
+    pub(crate) fn incarnation(&self, client: ClientId) -> Option<u64> {
+        self.inner.incarnations.lock().get(&client).copied()
     }
 
     /// Tells all peers goodbye and ends every task of the hub.

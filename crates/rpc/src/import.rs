@@ -241,7 +241,7 @@ impl Import {
             watching: false,
             session: 0,
             // Epochs go on growing if the same client comes back with a new import, after a reboot of its machine too.
-            session_epoch: first_epoch(hub.rt().wall()),
+            session_epoch: first_epoch(hub.incarnation(client), hub.rt().wall()),
             boot: 0,
             backoff: Duration::ZERO,
             problem: None,
@@ -680,7 +680,16 @@ impl Import {
     }
 }
 
-fn first_epoch(wall: Wall) -> u64 {
+/// From here on are epochs of clients that count their incarnations; what clocks give is below for another 200 years.
+const INCARNATIONS: u64 = 1 << 63;
+/// Epochs of one incarnation.
+const EPOCHS_BITS: u32 = 24;
+
+fn first_epoch(incarnation: Option<u64>, wall: Wall) -> u64 {
+    if let Some(incarnation) = incarnation {
+        // Clocks of several machines may differ.
+        return INCARNATIONS | (incarnation << EPOCHS_BITS);
+    }
     u64::try_from(wall.secs).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(u64::from(wall.nanos))
 }
 

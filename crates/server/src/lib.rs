@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use proto::limits::NIDS_MAX;
 use proto::wire::messages::Register;
-use proto::{Code, Nid, TargetId, TargetKind};
+use proto::{ClientId, Code, Nid, TargetId, TargetKind};
 use rpc::{Hub, Import, Role, RpcError};
 use store::{Label, Owned, Store, StoreError};
 
@@ -73,6 +73,8 @@ pub struct Running {
     token_counts: Box<dyn Fn() -> TokenCounts + Send + Sync>,
     watch: Arc<dyn target::Watch>,
     hub: Hub,
+    /// As whom the target asks others.
+    client: ClientId,
 }
 
 /// How a target is started that is started again when it fails.
@@ -126,6 +128,7 @@ impl Running {
         self.watch.refuse().await;
         self.hub.withdraw(self.target);
         self.watch.close().await;
+        self.hub.end_client(self.client, true).await;
     }
 
     /// Stops as if the process had been killed.
@@ -133,6 +136,7 @@ impl Running {
         // Those who wait learn that they have to look elsewhere.
         self.hub.rt().timeout(ABANDON_TIME_MAX, self.watch.refuse()).await;
         self.hub.withdraw(self.target);
+        self.hub.end_client(self.client, false).await;
         self.watch.abandon().await;
     }
 
@@ -177,6 +181,8 @@ async fn open(hub: &Hub, config: Config, supervision: Option<Supervision>) -> Re
         None => Err(StoreError::NotOwner),
     };
     let store = store.map_err(failed)?;
+    // Former owners may not know yet that they are.
+    hub.incarnate(label.uuid, store.boot());
     let mgs = match label.target.kind {
         TargetKind::Mgs => None,
         TargetKind::Mdt | TargetKind::Ost => {
@@ -198,6 +204,7 @@ async fn serve<H: Handler>(start: Start, config: &Config, label: Label) -> Resul
         Ok(target) => target,
         Err(error) => {
             close(&store).await;
+            hub.end_client(label.uuid, true).await;
             return Err(StartError::Store { path: config.path.clone(), error });
         }
     };
@@ -208,6 +215,7 @@ async fn serve<H: Handler>(start: Start, config: &Config, label: Label) -> Resul
     {
         hub.withdraw(id);
         target.close().await;
+        hub.end_client(label.uuid, true).await;
         return Err(StartError::Refused { target: id, code });
     }
     target.handler().started();
@@ -215,7 +223,7 @@ async fn serve<H: Handler>(start: Start, config: &Config, label: Label) -> Resul
     let token_handler = handler.clone();
     let lock_counts = Box::new(move || handler.lock_counts());
     let token_counts = Box::new(move || token_handler.token_counts());
-    Ok(Running { target: id, lock_counts, token_counts, watch: target, hub })
+    Ok(Running { target: id, lock_counts, token_counts, watch: target, hub, client: label.uuid })
 }
 
 /// Tells the MGS of the target; waits until it answers.

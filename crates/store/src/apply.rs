@@ -126,8 +126,12 @@ async fn cut_log(shared: &Arc<Shared>) -> Result<(), StoreError> {
     loop {
         let segment = {
             let mut backlog = shared.backlog.lock();
+            // The newest one shows which owner was the last, even when there is nothing in it.
+            let is_newest = backlog.log_ended && backlog.segments.len() == 1;
             match backlog.segments.front() {
-                Some(front) if front.last <= durable && shared.log_is_cut => backlog.segments.pop_front(),
+                Some(front) if front.last <= durable && shared.log_is_cut && !is_newest => {
+                    backlog.segments.pop_front()
+                }
                 _ => None,
             }
         };

@@ -131,8 +131,14 @@ pub(crate) fn decode_boot(body: &Bytes) -> Result<u64, StoreError> {
 pub(crate) async fn engine_name(dir: &Dir, log_dir: &Dir) -> Result<String, StoreError> {
     let newest = newest_segment(log_dir).await?;
     let made = engines(dir).await?;
-    let of = made.into_iter().filter(|(boot, _)| *boot <= newest).max();
-    Ok(of.map_or_else(|| ENGINE_DIR.to_owned(), |(_, name)| name))
+    let unused = !made.is_empty();
+    match made.into_iter().filter(|(boot, _)| *boot <= newest).max() {
+        Some((_, name)) => Ok(name),
+        None if unused => {
+            Err(StoreError::Corrupt { what: "the log (no segment of the owner of the engine)".into() })
+        }
+        None => Ok(ENGINE_DIR.to_owned()),
+    }
 }
 
 /// The directories of engines that there are, each with the boot that made it.

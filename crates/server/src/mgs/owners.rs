@@ -3,6 +3,7 @@
 //! A grant is durable before it is told. Renewals are not: an owner of before a restart is believed to have renewed just
 //! before it. Keys: `docs/disk.md#mgs`.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,8 @@ use crate::target::{Stop, code_of, keys};
 const OWNER: u8 = keys::MGS + 4;
 /// Version of the format of an owner.
 const FORMAT: u8 = 1;
+/// Most names of servers.
+const SERVERS_MAX: usize = 16_384;
 /// Longest time that a server waits for a target.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -34,6 +37,8 @@ pub struct OwnerTable {
     store: Arc<Store>,
     stop: Stop,
     owners: Mutex<Owners>,
+    /// The newest question of each server that waits: it has given the ones before up.
+    newest: Mutex<BTreeMap<String, u64>>,
     /// Something was released, or expires sooner than before.
     changed: Notify,
 }
@@ -53,6 +58,7 @@ impl OwnerTable {
             store: store.clone(),
             stop: stop.clone(),
             owners: Mutex::new(Owners::new(rt.now().0, records)),
+            newest: Mutex::default(),
             changed: Notify::new(),
         })
     }
@@ -73,10 +79,14 @@ impl OwnerTable {
         }
         let wait = Duration::from_millis(u64::from(take.wait_ms)).min(WAIT_MAX);
         let until = self.rt.now() + wait;
+        let question = self.ask(&take.server)?;
         let server = Server { name: take.server.clone(), instance: take.instance, nids: take.nids.clone() };
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
+            if !self.is_newest(&take.server, question) {
+                return Ok(msg::TargetsTaken { ttl_ms: ttl_ms(), taken: Vec::new() });
+            }
             let (taken, changes, next) = self.try_take(&server, &take.wanted, until);
             if !taken.is_empty() {
                 let transno = self.store.commit(Batch { changes, ..Batch::default() });
@@ -91,6 +101,24 @@ impl OwnerTable {
             let waiting = self.rt.timeout(next - now, changed);
             self.stop.unless(waiting).await.ok_or(Code::TryAgain)?;
         }
+    }
+
+    /// A server asks once more: its questions of before end.
+    fn ask(&self, server: &str) -> Result<u64, Code> {
+        let mut newest = self.newest.lock();
+        if newest.len() >= SERVERS_MAX && !newest.contains_key(server) {
+            return Err(Code::TooBig);
+        }
+        let question = newest.entry(server.to_owned()).or_default();
+        *question += 1;
+        let question = *question;
+        drop(newest);
+        self.changed.notify_waiters();
+        Ok(question)
+    }
+
+    fn is_newest(&self, server: &str, question: u64) -> bool {
+        self.newest.lock().get(server) == Some(&question)
     }
 
     /// What `server` gets now, with what has to be made durable for it; and when to look again.

@@ -110,6 +110,8 @@ pub struct Claims {
     store: Arc<dyn OwnerStore>,
     lists: Mutex<Lists>,
     stop: Stop,
+    /// The store did not answer the last question.
+    unreachable: AtomicBool,
     /// Something new is owned.
     claimed: Notify,
     /// Something new is wanted.
@@ -125,6 +127,7 @@ impl Claims {
             store,
             lists: Mutex::default(),
             stop: Stop::default(),
+            unreachable: AtomicBool::new(false),
             claimed: Notify::new(),
             wished: Notify::new(),
         });
@@ -205,6 +208,9 @@ impl Claims {
         let holds = held.iter().map(|claim| claim.tenure.clone()).collect();
         match self.store.renew(&self.me, holds).await {
             Ok(renewed) => {
+                if self.unreachable.swap(false, Ordering::Relaxed) {
+                    tracing::info!("ownership of targets is renewed again");
+                }
                 let until = valid_until(asked.0, renewed.ttl);
                 for claim in held {
                     if renewed.lost.contains(&claim.tenure.target) {
@@ -217,7 +223,9 @@ impl Claims {
                 Ok(())
             }
             Err(error) => {
-                tracing::warn!(%error, "ownership of targets is not renewed");
+                if !self.unreachable.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "ownership of targets is not renewed; without that they hold still in a while");
+                }
                 Err(PAUSE)
             }
         }

@@ -235,12 +235,13 @@ impl Shared {
         orders: &Orders,
         claim: &Claim,
     ) -> End {
-        let others = either(claim.until_lost(), orders.wait());
-        let ends = either(supervised.stop.until(), either(running.failed(), others));
+        // What is lost fails, too.
+        let others = either(running.failed(), orders.wait());
+        let ends = either(claim.until_lost(), either(supervised.stop.until(), others));
         match ends.await {
-            Either::First(()) => End::Stopped,
-            Either::Second(Either::First(())) => End::Failed,
-            Either::Second(Either::Second(Either::First(()))) => End::Lost,
+            Either::First(()) => End::Lost,
+            Either::Second(Either::First(())) => End::Stopped,
+            Either::Second(Either::Second(Either::First(()))) => End::Failed,
             Either::Second(Either::Second(Either::Second(to))) => End::Ordered(to),
         }
     }

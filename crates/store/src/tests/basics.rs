@@ -23,12 +23,15 @@ fn format_open_close_open() {
 }
 
 #[test]
-fn a_closed_target_has_no_log_left() {
+fn a_closed_target_has_no_log_left_but_its_newest_segment() {
     check(async |rt, path| {
-        let store = Store::open(&rt, &path).await?;
-        store.commit(batch([put("a", "1")]))?;
-        store.close().await?;
-        assert_eq!(store.dir().subdir("log").await?.list().await?, Vec::<String>::new());
+        for boot in 1..4 {
+            let store = Store::open(&rt, &path).await?;
+            store.commit(batch([put("a", "1")]))?;
+            store.close().await?;
+            let newest = crate::log::segment::SegmentId { boot, number: 0 }.name();
+            assert_eq!(store.dir().subdir("log").await?.list().await?, [newest], "it names the last owner");
+        }
         Ok(())
     });
 }

@@ -6,6 +6,7 @@
 mod basics;
 mod killed;
 mod model;
+mod owned;
 mod simulated;
 mod torn;
 

@@ -2,6 +2,7 @@
 
 mod check;
 mod down;
+mod failover;
 mod format;
 mod guard_mount;
 mod mount;
@@ -39,6 +40,7 @@ enum Command {
     Status(status::Arguments),
     Format(format::Arguments),
     Serve(serve::Arguments),
+    Failover(failover::Arguments),
     Mount(mount::Arguments),
     Check(check::Arguments),
     Sync(sync::Arguments),
@@ -54,6 +56,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Status(arguments) => status::run(&arguments),
         Command::Format(arguments) => format::run(arguments),
         Command::Serve(arguments) => serve::run(arguments),
+        Command::Failover(arguments) => failover::run(&arguments),
         Command::Mount(arguments) => mount::run(arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Sync(arguments) => sync::run(&arguments),
@@ -86,6 +89,12 @@ mod tests {
             ("weft format /d", false),
             ("weft serve /a /b --listen 10.0.0.1:7990@tcp --server oss1", true),
             ("weft serve", false),
+            (
+                "weft format --ost --fsname f --index 3 --mgsnode a@tcp --servicenode b@tcp --servicenode c@tcp,d@tcp /d",
+                true,
+            ),
+            ("weft failover f-OST0003 --to oss2", true),
+            ("weft failover", false),
             ("weft mount a@tcp:/f /mnt -o ro,noatime --foreground", true),
             ("weft status --json", true),
             ("weft down /mnt", true),
