@@ -18,7 +18,7 @@ FUZZ_SEED ?= 1
 
 .PHONY: up down build test nightly bench install \
   lint fmt clippy tidy test-unit test-wasm test-sim test-mount test-netns test-operators test-coherence test-suites \
-  test-storm test-unmounts test-faults test-fuzz test-deny test-doc
+  test-storm test-unmounts test-faults test-failover test-fuzz test-deny test-doc
 
 up:
 	@tools/deps.sh up
@@ -98,6 +98,9 @@ test-unmounts: build
 
 test-faults: build
 	tools/test-faults.sh
+
+test-failover: build
+	tools/test-failover.sh
 
 test-fuzz:
 	cargo run --release -p weft-proto --example fuzz_decode -- $(FUZZ_SECONDS) $(FUZZ_SEED)

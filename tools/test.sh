@@ -112,6 +112,7 @@ mounting test-suites
 mounting test-storm
 mounting test-unmounts
 mounting test-faults
+mounting test-failover
 rule test-fuzz
 rule test-deny
 

@@ -45,6 +45,7 @@ impl Server {
             target,
             uuid: ClientId(7 + target.index as u128),
             mgs: vec![nid("mgs")],
+            service: vec![],
         };
         Store::format(&sim.rt(node), "/target", &label).await.expect("an empty directory can be formatted");
     }

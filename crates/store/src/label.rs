@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(Label::decode(Bytes::from(label().encode())), Ok(label()));
         let body = shared().encode();
         assert_eq!(Label::decode(Bytes::from(body.clone())), Ok(shared()));
-        assert_eq!(body[label().encode().len()..], *b"\x01\0\0\0\x0c\0\0\010.1.1.3@tcp");
+        assert_eq!(body[label().encode().len()..], *b"\x01\0\0\0\x0c\0\0\x0010.1.1.3@tcp");
         for at in (0..body.len()).filter(|at| *at != label().encode().len()) {
             assert!(Label::decode(Bytes::from(body[..at].to_vec())).is_err(), "cut at {at}");
         }

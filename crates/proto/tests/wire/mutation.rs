@@ -38,6 +38,9 @@ fn damaged_bodies_never_panic() {
     assert!(read > 1000, "mutations that nothing survives test only the first check");
 }
 
+/// Where bodies of older senders end: bytes before the end of today's.
+const LATER: &[(&str, usize)] = &[("Register", 9), ("Register", 1)];
+
 #[test]
 fn truncated_bodies_are_refused() {
     for ((_, bytes), (name, request)) in
@@ -45,7 +48,12 @@ fn truncated_bodies_are_refused() {
     {
         for len in 0..bytes.len() {
             let cut = Bytes::copy_from_slice(&bytes[..len]);
-            assert!(Request::take_body(request.opcode(), cut).is_err(), "{name}, {len} bytes");
+            let read = Request::take_body(request.opcode(), cut);
+            if LATER.contains(&(name, bytes.len() - len)) {
+                assert!(read.is_ok_and(|read| read != request), "{name} of an older sender");
+                continue;
+            }
+            assert!(read.is_err(), "{name}, {len} bytes");
         }
     }
 }
