@@ -113,3 +113,192 @@ fn what_was_owned_before_a_restart_of_the_store_is_not_given_away() {
     let mut owners = Owners::new(100 * SECOND, [(OST, Record { released: true, ..record })]);
     assert_eq!(take(&mut owners, 100 * SECOND, &b, false), Err(110 * SECOND), "a may be starting too");
 }
+
+/// A store and servers that want one target, with messages that are late or lost, clocks that go wrong, pauses, and restarts
+/// of the store and of servers.
+struct World {
+    random: u64,
+    now: u64,
+    owners: Owners,
+    durable: BTreeMap<TargetId, Record>,
+    servers: Vec<Party>,
+    messages: Vec<(u64, usize, Message)>,
+    /// Whether owners wrongly count from when the answer comes.
+    hopeful: bool,
+    owned: u64,
+}
+
+struct Party {
+    server: Server,
+    /// Thousandths by which its clock is too fast.
+    skew: i64,
+    /// What it owns, as it believes, and until when it may act by its own clock.
+    holds: Option<(u64, u64)>,
+    paused_until: u64,
+    next_step: u64,
+}
+
+enum Message {
+    Take(Server),
+    Taken(u64, u64),
+    Renew(Server, u64, u64),
+    Renewed(u64, u64, bool),
+    Release(Server, u64),
+}
+
+const MILLISECOND: u64 = 1_000_000;
+
+impl World {
+    fn new(seed: u64, hopeful: bool) -> World {
+        let party = |n: i64| Party {
+            server: server(&format!("s{n}"), 1),
+            skew: (n - 1) * 50,
+            holds: None,
+            paused_until: 0,
+            next_step: 0,
+        };
+        World {
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            now: 0,
+            owners: Owners::new(0, []),
+            durable: BTreeMap::new(),
+            servers: (0..3).map(party).collect(),
+            messages: Vec::new(),
+            hopeful,
+            owned: 0,
+        }
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % bound
+    }
+
+    fn clock(&self, party: usize) -> u64 {
+        let millis = (self.now / MILLISECOND) as i64;
+        (millis * (1000 + self.servers[party].skew) / 1000) as u64 * MILLISECOND
+    }
+
+    /// Most come soon, some late, some never.
+    fn send(&mut self, party: usize, message: Message) {
+        let delay = match self.below(20) {
+            0 => return,
+            1..4 => self.below(4000),
+            _ => self.below(50),
+        };
+        self.messages.push((self.now + delay * MILLISECOND, party, message));
+    }
+
+    fn may_act(&self, party: usize) -> bool {
+        self.servers[party].holds.is_some_and(|(_, until)| self.clock(party) < until)
+    }
+
+    fn step(&mut self) {
+        self.now += 10 * MILLISECOND;
+        if self.below(1000) == 0 {
+            let records = self.durable.clone();
+            self.owners = Owners::new(self.now, records);
+        }
+        for party in 0..self.servers.len() {
+            match self.below(3000) {
+                0 => self.servers[party].paused_until = self.now + self.below(9000) * MILLISECOND,
+                1 => {
+                    self.servers[party].holds = None;
+                    self.servers[party].server.instance += 1;
+                }
+                _ => {}
+            }
+            if self.now >= self.servers[party].paused_until.max(self.servers[party].next_step) {
+                self.act(party);
+            }
+        }
+        let (due, later) = std::mem::take(&mut self.messages).into_iter().partition(|m| m.0 <= self.now);
+        self.messages = later;
+        for (at, party, message) in due {
+            self.deliver(at, party, message);
+        }
+        let acting = (0..self.servers.len()).filter(|party| self.may_act(*party)).count();
+        assert!(acting <= 1, "{acting} servers believe that they own the target");
+        self.owned += acting as u64;
+    }
+
+    fn act(&mut self, party: usize) {
+        self.servers[party].next_step = self.now + 300 * MILLISECOND;
+        let (server, asked) = (self.servers[party].server.clone(), self.clock(party));
+        let leaves = self.below(100) == 0;
+        match self.servers[party].holds {
+            None => self.send(party, Message::Take(server)),
+            Some((epoch, _)) if leaves => {
+                self.servers[party].holds = None;
+                self.send(party, Message::Release(server, epoch));
+            }
+            Some((epoch, _)) => self.send(party, Message::Renew(server, epoch, asked)),
+        }
+    }
+
+    fn deliver(&mut self, at: u64, party: usize, message: Message) {
+        let now = self.now;
+        match message {
+            Message::Take(server) => {
+                if let Verdict::Granted(taken, record) = self.owners.take(now, &server, &wanted(party == 0)) {
+                    self.durable.insert(OST, record);
+                    self.send(party, Message::Taken(server.instance, taken.epoch));
+                }
+            }
+            Message::Renew(server, epoch, asked) => {
+                let hold = Tenure { target: OST, epoch };
+                let lost = !self.owners.renew(now, &server.name, server.instance, &[hold]).is_empty();
+                self.send(party, Message::Renewed(epoch, asked, lost));
+            }
+            Message::Release(server, epoch) => {
+                let tenure = Tenure { target: OST, epoch };
+                if let Some(record) = self.owners.release(now, &server.name, server.instance, &tenure, "") {
+                    self.durable.insert(OST, record);
+                }
+            }
+            // Who is paused reads it later.
+            answer if now < self.servers[party].paused_until => self.messages.push((at, party, answer)),
+            Message::Taken(instance, epoch) => {
+                let party = &mut self.servers[party];
+                if party.server.instance == instance && party.holds.is_none() {
+                    party.holds = Some((epoch, 0));
+                }
+            }
+            Message::Renewed(epoch, asked, lost) => {
+                let from = if self.hopeful { self.clock(party) } else { asked };
+                let holds = &mut self.servers[party].holds;
+                if let Some((held, until)) = holds
+                    && *held == epoch
+                {
+                    *until = (*until).max(valid_until(from, TTL));
+                    *holds = holds.filter(|_| !lost);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn two_servers_never_act_at_the_same_time() {
+    let mut owned = 0;
+    for seed in 0..40 {
+        let mut world = World::new(seed, false);
+        (0..20_000).for_each(|_| world.step());
+        owned += world.owned;
+    }
+    assert!(owned > 40 * 20_000 / 4, "somebody acts most of the time: {owned}");
+}
+
+#[test]
+fn whoever_counts_from_the_answer_is_found_out() {
+    let found = (0..40).any(|seed| {
+        std::panic::catch_unwind(|| {
+            let mut world = World::new(seed, true);
+            (0..20_000).for_each(|_| world.step());
+        })
+        .is_err()
+    });
+    assert!(found, "the test above can fail");
+}

@@ -14,7 +14,7 @@ use rt::Rt;
 use rt::sync::{Notify, Semaphore};
 use store::{Label, Owned, Store};
 
-use super::claims::{Claim, Claims};
+use super::ownerships::{Ownership, Ownerships};
 use crate::target::Stop;
 use crate::{Config, Running, StartError, Supervision, start_supervised};
 
@@ -133,19 +133,19 @@ impl Supervised {
     }
 }
 
-/// Serves the target in `config.path`. One that others may serve too (`claims`) as soon as it is this process's turn; another
+/// Serves the target in `config.path`. One that others may serve too (`ownerships`) as soon as it is this process's turn; another
 /// one at once: an error says that it did not start.
 pub async fn supervise(
     hub: &Hub,
     config: Config,
     label: &Label,
-    claims: Option<Arc<Claims>>,
+    ownerships: Option<Arc<Ownerships>>,
 ) -> Result<Arc<Supervised>, StartError> {
     let supervised = Supervised::new(label.target);
-    match claims {
-        Some(claims) => {
+    match ownerships {
+        Some(ownerships) => {
             let preferred = label.service.first().is_some_and(|first| config.nids.contains(first));
-            let service = Shared { hub: hub.clone(), config, claims, preferred };
+            let service = Shared { hub: hub.clone(), config, ownerships, preferred };
             hub.rt().spawn(service.run(supervised.clone()));
         }
         None => {
@@ -168,7 +168,7 @@ fn supervision(owned: Option<Owned>) -> (Supervision, Arc<Orders>) {
 struct Shared {
     hub: Hub,
     config: Config,
-    claims: Arc<Claims>,
+    ownerships: Arc<Ownerships>,
     preferred: bool,
 }
 
@@ -177,14 +177,14 @@ impl Shared {
         let mut pause = PAUSE_MIN;
         loop {
             supervised.set(State::StandingBy, None);
-            let Some((claim, taken)) = supervised.stop.unless(self.claim(supervised.target)).await else {
+            let Some((ownership, taken)) = supervised.stop.unless(self.own(supervised.target)).await else {
                 break;
             };
             supervised.set(State::Starting, None);
             let target = supervised.target;
             tracing::info!(%target, epoch = taken.epoch, in_place = taken.in_place, "the target is this server's");
             let owned = Owned {
-                right: claim.clone(),
+                right: ownership.clone(),
                 epoch: taken.epoch,
                 before: taken.before,
                 in_place: taken.in_place,
@@ -193,7 +193,7 @@ impl Shared {
             match start_supervised(&self.hub, self.config.clone(), supervision).await {
                 Err(error) => {
                     tracing::error!(%target, %error, "the target does not start here");
-                    self.claims.release(&claim, "").await;
+                    self.ownerships.release(&ownership, "").await;
                     self.hub.rt().sleep(pause).await;
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
@@ -201,9 +201,9 @@ impl Shared {
                     pause = PAUSE_MIN;
                     let running = Arc::new(running);
                     supervised.set(State::Serving, Some(running.clone()));
-                    let end = self.until_end(&supervised, &running, &orders, &claim).await;
+                    let end = self.until_end(&supervised, &running, &orders, &ownership).await;
                     let stopped = matches!(end, End::Stopped);
-                    self.leave(&running, &claim, end).await;
+                    self.leave(&running, &ownership, end).await;
                     if stopped {
                         break;
                     }
@@ -215,7 +215,7 @@ impl Shared {
     }
 
     /// Waits for this process's turn.
-    async fn claim(&self, target: TargetId) -> (Arc<Claim>, proto::wire::messages::Taken) {
+    async fn own(&self, target: TargetId) -> (Arc<Ownership>, proto::wire::messages::Taken) {
         let mut pause = PAUSE_MIN;
         let seen = loop {
             match Store::newest_boot(self.hub.rt(), &self.config.path).await {
@@ -225,7 +225,7 @@ impl Shared {
             self.hub.rt().sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         };
-        self.claims.claim(&Wanted { target, seen, preferred: self.preferred }).await
+        self.ownerships.own(&Wanted { target, seen, preferred: self.preferred }).await
     }
 
     async fn until_end(
@@ -233,11 +233,11 @@ impl Shared {
         supervised: &Supervised,
         running: &Running,
         orders: &Orders,
-        claim: &Claim,
+        ownership: &Ownership,
     ) -> End {
         // What is lost fails, too.
         let others = either(running.failed(), orders.wait());
-        let ends = either(claim.until_lost(), either(supervised.stop.until(), others));
+        let ends = either(ownership.until_lost(), either(supervised.stop.until(), others));
         match ends.await {
             Either::First(()) => End::Lost,
             Either::Second(Either::First(())) => End::Stopped,
@@ -246,33 +246,33 @@ impl Shared {
         }
     }
 
-    async fn leave(&self, running: &Running, claim: &Arc<Claim>, end: End) {
+    async fn leave(&self, running: &Running, ownership: &Arc<Ownership>, end: End) {
         let rt = self.hub.rt();
         let target = running.target();
         let to = match end {
             End::Lost => {
                 tracing::warn!(%target, "the target belongs to another server: it is stopped here");
                 running.abandon().await;
-                return self.claims.forget(claim);
+                return self.ownerships.forget(ownership);
             }
             End::Failed => {
                 tracing::error!(%target, "the target failed: it is opened again");
                 running.abandon().await;
-                self.claims.me().server.clone()
+                self.ownerships.me().server.clone()
             }
             End::Ordered(to) => {
                 tracing::info!(%target, to, "the target is handed over");
                 match rt.timeout(STOP_TIME_MAX, running.close()).await {
                     Some(()) => to,
-                    None => return self.claims.forget(claim),
+                    None => return self.ownerships.forget(ownership),
                 }
             }
             End::Stopped => match rt.timeout(STOP_TIME_MAX, running.close()).await {
                 Some(()) => String::new(),
-                None => return self.claims.forget(claim),
+                None => return self.ownerships.forget(ownership),
             },
         };
-        self.claims.release(claim, &to).await;
+        self.ownerships.release(ownership, &to).await;
     }
 }
 

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use proto::{FsName, Nid};
 use rpc::{Hub, Keys, Role};
 use rt::Rt;
-use server::owner::{Claims, Me, MgsOwners, Supervised, supervise};
+use server::owner::{Me, MgsOwners, Ownerships, Supervised, supervise};
 use store::{Label, Store, StoreError};
 
 use crate::cmd::format::text;
 use crate::daemon::Place;
 use crate::failure::{Failure, Outcome};
 use crate::servers::{self, Server};
-use crate::{keys, serving};
+use crate::{keys, mountpoint, serving};
 
 /// Serve targets; runs until it is stopped.
 #[derive(clap::Args)]
@@ -85,21 +85,21 @@ impl Node {
             self.check(path, label)?;
         }
         let shared = labels.iter().find(|(_, label)| !label.service.is_empty());
-        let claims = shared.map(|(_, label)| {
+        let ownerships = shared.map(|(_, label)| {
             let store = Arc::new(MgsOwners::new(&self.hub, label.mgs.clone()));
             let me = Me {
                 server: self.server.clone(),
                 instance: self.hub.rt().random_u64(),
                 nids: self.nids.clone(),
             };
-            Claims::start(self.hub.rt(), me, store)
+            Ownerships::start(self.hub.rt(), me, store)
         });
         let mut supervised = Vec::new();
         for (path, label) in labels {
             let config =
                 server::Config { path: path.clone(), nids: self.nids.clone(), server: self.server.clone() };
-            let claims = claims.clone().filter(|_| !label.service.is_empty());
-            match supervise(&self.hub, config, label, claims).await {
+            let ownerships = ownerships.clone().filter(|_| !label.service.is_empty());
+            match supervise(&self.hub, config, label, ownerships).await {
                 Ok(target) => supervised.push(target),
                 Err(error) => {
                     serving::stop_supervised(supervised).await;
@@ -112,8 +112,17 @@ impl Node {
 
     /// A target may be served here.
     fn check(&self, path: &str, label: &Label) -> Result<(), Failure> {
-        if label.service.is_empty() || label.service.iter().any(|nid| self.nids.contains(nid)) {
+        if label.service.is_empty() {
             return Ok(());
+        }
+        if label.service.iter().any(|nid| self.nids.contains(nid)) {
+            return match mountpoint::entry(Path::new(path))? {
+                Some(entry) if mounts_once(&entry.kind, &entry.source) => Err(Failure::new(format!(
+                    "{path} is a file system of its own ({} on {}), which only one machine may mount at a time, and has several service nodes; weft does not see to that: use a file system that all of them may mount, or format the target without --servicenode",
+                    entry.kind, entry.source
+                ))),
+                _ => Ok(()),
+            };
         }
         let text = |nids: &[Nid]| nids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         Err(Failure::new(format!(
@@ -122,6 +131,11 @@ impl Node {
             text(&self.nids)
         )))
     }
+}
+
+/// Whether a file system is on a block device and not made for several machines.
+fn mounts_once(kind: &str, source: &str) -> bool {
+    source.starts_with("/dev/") && !["gfs2", "ocfs2"].contains(&kind)
 }
 
 /// Where the MGS is, as far as the targets know.
@@ -193,4 +207,16 @@ fn read_keys(fsname: &FsName, server_key: Option<&Path>) -> Result<Keys, Failure
 fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() { "server".to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_one_machine_may_mount() {
+        assert!(mounts_once("ext4", "/dev/sdb1") && mounts_once("xfs", "/dev/mapper/ost0"));
+        assert!(!mounts_once("nfs4", "10.0.0.9:/ost0") && !mounts_once("gfs2", "/dev/sdb1"));
+        assert!(!mounts_once("tmpfs", "tmpfs"));
+    }
 }

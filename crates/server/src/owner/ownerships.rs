@@ -25,7 +25,7 @@ const TAKE_WAIT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// One target that this process owns.
-pub struct Claim {
+pub struct Ownership {
     rt: Rt,
     tenure: Tenure,
     /// Until when it is sure that nobody else has it, in nanoseconds of the clock.
@@ -35,7 +35,7 @@ pub struct Claim {
     changed: Notify,
 }
 
-impl Claim {
+impl Ownership {
     /// What is owned.
     pub fn tenure(&self) -> &Tenure {
         &self.tenure
@@ -64,7 +64,7 @@ impl Claim {
     }
 }
 
-impl store::Right for Claim {
+impl store::Right for Ownership {
     fn is_valid(&self) -> bool {
         // Once somebody else may have had it, what was valid before proves nothing.
         !self.is_lost() && self.rt.now().0 < self.valid_until.load(Ordering::SeqCst)
@@ -99,12 +99,12 @@ struct Wish {
 
 #[derive(Default)]
 struct Lists {
-    held: BTreeMap<TargetId, Arc<Claim>>,
+    held: BTreeMap<TargetId, Arc<Ownership>>,
     wishes: BTreeMap<TargetId, Wish>,
 }
 
 /// What this process owns and wants to own.
-pub struct Claims {
+pub struct Ownerships {
     rt: Rt,
     me: Me,
     store: Arc<dyn OwnerStore>,
@@ -113,27 +113,27 @@ pub struct Claims {
     /// The store did not answer the last question.
     unreachable: AtomicBool,
     /// Something new is owned.
-    claimed: Notify,
+    gained: Notify,
     /// Something new is wanted.
     wished: Notify,
 }
 
-impl Claims {
+impl Ownerships {
     /// Starts without any; its tasks end with it.
-    pub fn start(rt: &Rt, me: Me, store: Arc<dyn OwnerStore>) -> Arc<Claims> {
-        let claims = Arc::new(Claims {
+    pub fn start(rt: &Rt, me: Me, store: Arc<dyn OwnerStore>) -> Arc<Ownerships> {
+        let ownerships = Arc::new(Ownerships {
             rt: rt.clone(),
             me,
             store,
             lists: Mutex::default(),
             stop: Stop::default(),
             unreachable: AtomicBool::new(false),
-            claimed: Notify::new(),
+            gained: Notify::new(),
             wished: Notify::new(),
         });
-        rt.spawn(keep_renewing(Arc::downgrade(&claims), claims.stop.clone()));
-        rt.spawn(keep_taking(Arc::downgrade(&claims), claims.stop.clone()));
-        claims
+        rt.spawn(keep_renewing(Arc::downgrade(&ownerships), ownerships.stop.clone()));
+        rt.spawn(keep_taking(Arc::downgrade(&ownerships), ownerships.stop.clone()));
+        ownerships
     }
 
     /// The process that owns.
@@ -147,7 +147,7 @@ impl Claims {
     }
 
     /// Waits until this process owns the target, and is sure of it. Gives how it got it.
-    pub async fn claim(&self, wanted: &Wanted) -> (Arc<Claim>, Taken) {
+    pub async fn own(&self, wanted: &Wanted) -> (Arc<Ownership>, Taken) {
         loop {
             let (granted, taken) = oneshot::channel();
             {
@@ -159,65 +159,65 @@ impl Claims {
             // Another one who wants the same took this one's place.
             let Ok(taken) = taken.await else { continue };
             let tenure = Tenure { target: taken.target, epoch: taken.epoch };
-            let claim = Arc::new(Claim {
+            let ownership = Arc::new(Ownership {
                 rt: self.rt.clone(),
                 tenure,
                 valid_until: AtomicU64::new(0),
                 lost: AtomicBool::new(false),
                 changed: Notify::new(),
             });
-            self.lists.lock().held.insert(taken.target, claim.clone());
-            self.claimed.notify_one();
-            if store::Right::confirmed(claim.as_ref()).await {
-                return (claim, taken);
+            self.lists.lock().held.insert(taken.target, ownership.clone());
+            self.gained.notify_one();
+            if store::Right::confirmed(ownership.as_ref()).await {
+                return (ownership, taken);
             }
         }
     }
 
     /// Owns a target no more, which is closed; `to` as in [`OwnerStore::release`]. Tries for as long as the store would
     /// wait for this process.
-    pub async fn release(&self, claim: &Arc<Claim>, to: &str) {
+    pub async fn release(&self, ownership: &Arc<Ownership>, to: &str) {
         let asked = async {
             loop {
-                match self.store.release(&self.me, claim.tenure.clone(), to).await {
+                match self.store.release(&self.me, ownership.tenure.clone(), to).await {
                     Ok(()) => return,
-                    Err(error) => tracing::debug!(target = %claim.tenure.target, %error, "not released"),
+                    Err(error) => tracing::debug!(target = %ownership.tenure.target, %error, "not released"),
                 }
                 self.rt.sleep(PAUSE).await;
             }
         };
         self.rt.timeout(TTL, asked).await;
-        self.forget(claim);
+        self.forget(ownership);
     }
 
     /// Has lost the target.
-    pub fn forget(&self, claim: &Arc<Claim>) {
-        claim.lose();
+    pub fn forget(&self, ownership: &Arc<Ownership>) {
+        ownership.lose();
         let mut lists = self.lists.lock();
-        let target = claim.tenure.target;
-        if lists.held.get(&target).is_some_and(|held| Arc::ptr_eq(held, claim)) {
+        let target = ownership.tenure.target;
+        if lists.held.get(&target).is_some_and(|held| Arc::ptr_eq(held, ownership)) {
             lists.held.remove(&target);
         }
     }
 
     async fn renew(&self, asked: Time) -> Result<(), Duration> {
-        let held: Vec<Arc<Claim>> = self.lists.lock().held.values().cloned().collect();
+        let held: Vec<Arc<Ownership>> = self.lists.lock().held.values().cloned().collect();
         if held.is_empty() {
             return Ok(());
         }
-        let holds = held.iter().map(|claim| claim.tenure.clone()).collect();
+        let holds = held.iter().map(|ownership| ownership.tenure.clone()).collect();
         match self.store.renew(&self.me, holds).await {
             Ok(renewed) => {
                 if self.unreachable.swap(false, Ordering::Relaxed) {
                     tracing::info!("ownership of targets is renewed again");
                 }
                 let until = valid_until(asked.0, renewed.ttl);
-                for claim in held {
-                    if renewed.lost.contains(&claim.tenure.target) {
-                        tracing::warn!(target = %claim.tenure.target, "it has another owner");
-                        self.forget(&claim);
+                for ownership in held {
+                    if renewed.lost.contains(&ownership.tenure.target) {
+                        tracing::warn!(target = %ownership.tenure.target, "it has another owner");
+                        self.forget(&ownership);
                     } else {
-                        claim.renew(until);
+                        ownership.renew(until);
                     }
                 }
                 Ok(())
@@ -266,22 +266,22 @@ impl Claims {
     }
 }
 
-impl Drop for Claims {
+impl Drop for Ownerships {
     fn drop(&mut self) {
         self.stop.stop();
     }
 }
 
-async fn keep_renewing(claims: Weak<Claims>, stop: Stop) {
+async fn keep_renewing(ownerships: Weak<Ownerships>, stop: Stop) {
     loop {
         let step = async {
-            let claims = claims.upgrade()?;
-            let asked = claims.rt.now();
-            let pause = match claims.renew(asked).await {
-                Ok(()) => RENEW_AFTER.saturating_sub(claims.rt.now() - asked),
+            let ownerships = ownerships.upgrade()?;
+            let asked = ownerships.rt.now();
+            let pause = match ownerships.renew(asked).await {
+                Ok(()) => RENEW_AFTER.saturating_sub(ownerships.rt.now() - asked),
                 Err(pause) => pause,
             };
-            claims.rt.timeout(pause, claims.claimed.notified()).await;
+            ownerships.rt.timeout(pause, ownerships.gained.notified()).await;
             Some(())
         };
         if stop.unless(step).await.flatten().is_none() {
@@ -290,10 +290,10 @@ async fn keep_renewing(claims: Weak<Claims>, stop: Stop) {
     }
 }
 
-async fn keep_taking(claims: Weak<Claims>, stop: Stop) {
+async fn keep_taking(ownerships: Weak<Ownerships>, stop: Stop) {
     loop {
         let step = async {
-            claims.upgrade()?.take().await;
+            ownerships.upgrade()?.take().await;
             Some(())
         };
         if stop.unless(step).await.flatten().is_none() {
