@@ -339,6 +339,32 @@ def gone(cluster, _load, fault):
     return kill(cluster, None, dataclasses.replace(fault, seconds=0))
 
 
+def silent(cluster, load, fault):
+    """A client's link is cut for good, and another one wants what it holds. The time is that of the cut."""
+    cluster.mount("clc")
+    paths = [f"{cluster.top(node)}/silent" for node in ("clc", "cla")]
+    fd = os.open(paths[0], os.O_RDWR | os.O_CREAT)
+    os.write(fd, bytes(300_000))
+    cluster.net.link("clc", "down")
+    back = time.monotonic()
+    other = os.open(paths[1], os.O_RDWR)
+    os.write(other, bytes(300_000))
+    os.fsync(other)
+    os.close(other)
+    waited = time.monotonic() - back
+    load.shared.say(f"what a client held that went silent for good was waited for {waited:.1f} s")
+    cluster.kill("clc")
+    try:
+        os.close(fd)
+    except OSError:
+        pass
+    run("umount", "-l", cluster.top("clc"))
+    cluster.net.link("clc", "up")
+    if waited > fault.limit:
+        raise TimeoutError(f"the silent client was waited for {waited:.1f} s")
+    return back
+
+
 # CI takes those that are `always`; all with --long. Limits are of the pause after the fault, in seconds.
 FAULTS = [
     Fault("none", none, (), 2),
@@ -358,6 +384,7 @@ FAULTS = [
     Fault("mds and mgs cut 60 s", cut, ("mds", "mgs"), 60, always=False),
     Fault("full disk of an OST", full, (), 1),
     *(Fault(f"client gone, kill {n}", gone, (n,), LEASE_SECONDS + 1, always=False) for n in ("mds", "oss1")),
+    Fault("client silent for good", silent, (), 0, 200, always=False),
     *(Fault(f"client and {n} killed at once", gone, (n,), 0, LEASE_SECONDS + 2, always=False) for n in ("mds", "oss1")),
 ]
 

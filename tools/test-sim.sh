@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Ring two: clusters in virtual time. Determinism first, then seeds in which everything loses power, then seeds in which
-# only servers do, then seeds in which many clients share a few files and names, without and with failing servers.
+# only servers do, then seeds in which many clients share a few files and names, without and with failing servers, and with
+# clients that are cut off; at last clients that die before servers are started again.
 # Usage: tools/test-sim.sh [SECONDS]; FIRST=n starts at another seed, SIM_SEEDS=n, SIM_RESTARTS=n and
 # SIM_COHERENCES=n run that many at most, the last two for SIM_COHERENCE_SECONDS=n each at most.
 set -eu
@@ -12,6 +13,8 @@ sim=${WEFT_SIM:-${CARGO_TARGET_DIR:-target}/release/weft-sim}
 "$sim" restarts 1 "${SIM_RESTARTS:-60}" "${1:-120}"
 "$sim" coherences 1 "${SIM_COHERENCES:-1000}" "${SIM_COHERENCE_SECONDS:-100}"
 "$sim" coherence-restarts 1 "${SIM_COHERENCES:-1000}" "${SIM_COHERENCE_SECONDS:-100}"
+"$sim" cut-offs 1 "${SIM_CUT_OFFS:-40}" "${SIM_COHERENCE_SECONDS:-100}"
+"$sim" deads 1 5
 # Seeds that have failed once: two clients waited for each other for ever; clients kept a right to read that was freed; pages
 # were filled without a lock, and written back whole.
 for seed in 147 2061 4 71; do
