@@ -3,7 +3,8 @@
 # only servers do, then seeds in which many clients share a few files and names, without and with failing servers, and with
 # clients that are cut off; at last clients that die before servers are started again.
 # Usage: tools/test-sim.sh [SECONDS]; FIRST=n starts at another seed, SIM_SEEDS=n, SIM_RESTARTS=n and
-# SIM_COHERENCES=n run that many at most, the last two for SIM_COHERENCE_SECONDS=n each at most.
+# SIM_COHERENCES=n and SIM_RESTARTED_COHERENCES=n run that many at most, the last two for SIM_COHERENCE_SECONDS=n each at
+# most.
 set -eu
 cd "$(dirname "$0")/.."
 sim=${WEFT_SIM:-${CARGO_TARGET_DIR:-target}/release/weft-sim}
@@ -11,8 +12,8 @@ sim=${WEFT_SIM:-${CARGO_TARGET_DIR:-target}/release/weft-sim}
 "$sim" twice 2
 "$sim" seeds "${FIRST:-100}" "${SIM_SEEDS:-300}" "${1:-120}"
 "$sim" restarts 1 "${SIM_RESTARTS:-60}" "${1:-120}"
-"$sim" coherences 1 "${SIM_COHERENCES:-1000}" "${SIM_COHERENCE_SECONDS:-100}"
-"$sim" coherence-restarts 1 "${SIM_COHERENCES:-1000}" "${SIM_COHERENCE_SECONDS:-100}"
+"$sim" coherences 1 "${SIM_COHERENCES:-400}" "${SIM_COHERENCE_SECONDS:-100}"
+"$sim" coherence-restarts 1 "${SIM_RESTARTED_COHERENCES:-120}" "${SIM_COHERENCE_SECONDS:-100}"
 "$sim" cut-offs 1 "${SIM_CUT_OFFS:-40}" "${SIM_COHERENCE_SECONDS:-100}"
 "$sim" deads 1 5
 # Seeds that have failed once: two clients waited for each other for ever; clients kept a right to read that was freed; pages

@@ -403,7 +403,13 @@ impl<H: Handler> Target<H> {
         }
         let ctx = Ctx::new(&self.store, session.clone(), call.peer, call.xid, Some(slot), call.replay);
         let opcode = call.request.opcode();
+        let asked = tracing::enabled!(tracing::Level::TRACE).then(|| format!("{:?}", call.request));
         let mut result = self.handler.handle(&ctx, call.request, call.bulk).await;
+        if let Some(asked) = asked {
+            let client = session.client();
+            let transno = result.as_ref().map(|done| done.transno);
+            tracing::trace!(target = %self.id, %client, xid = call.xid.0, replay = ?call.replay, ?transno, asked, "changed");
+        }
         let record = result.as_mut().ok().and_then(|done| done.record.take());
         let answer = self::result(result);
         if answer.result == Err(Code::TryAgain) {
