@@ -16,12 +16,16 @@ use proto::TargetKind;
 use proto::lease::{ClientLease, Due, Told};
 use proto::wire::messages::{Awaited, DropOrder, LeaseRenewed, RenewLease};
 use rpc::LinkState;
-use rt::sync::Notify;
+use rt::sync::{Notify, Semaphore, oneshot};
 use rt::{Rt, Time};
 
 use crate::util::{join_all, unless};
 use crate::{Error, Forget, Shared};
 
+/// An answer that takes longer may be lost: the next renewal is sent.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+/// Renewals without an answer.
+const ATTEMPTS_MAX: usize = 4;
 /// Pause after the MGS refused.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 /// Time for the goodbye.
@@ -33,7 +37,6 @@ const IDLE: Duration = Duration::from_secs(600);
 const FOR_EVER: u64 = u64::MAX;
 
 /// The lease of a client.
-#[derive(Default)]
 pub(crate) struct Lease {
     /// Until when what is kept may be used, in nanoseconds of the clock; 0 for not at all.
     until: AtomicU64,
@@ -41,6 +44,12 @@ pub(crate) struct Lease {
     used: AtomicBool,
     /// There is a lease, or is to be one.
     on: AtomicBool,
+    /// The MGS knows of it. Nothing is asked of a target before.
+    begun: AtomicBool,
+    closed: AtomicBool,
+    /// Grows with each release: late answers to renewals of before count no more.
+    era: AtomicU64,
+    attempts: Semaphore,
     machine: Mutex<ClientLease>,
     /// Orders that are being carried out.
     obeying: Mutex<BTreeSet<u64>>,
@@ -68,6 +77,44 @@ pub struct LeaseState {
 }
 
 impl Lease {
+    pub(crate) fn new() -> Lease {
+        Lease {
+            until: AtomicU64::new(0),
+            used: AtomicBool::new(false),
+            on: AtomicBool::new(false),
+            begun: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            era: AtomicU64::new(0),
+            attempts: Semaphore::new(ATTEMPTS_MAX),
+            machine: Mutex::default(),
+            obeying: Mutex::default(),
+            looking: AtomicBool::new(false),
+            wake: Notify::new(),
+            changed: Notify::new(),
+            renewals: AtomicU64::new(0),
+            lapses: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether the MGS knows that this client lives: a target that restarts does not wait for others.
+    #[inline]
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Waits until it does.
+    pub(crate) async fn until_begun(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.begun.load(Ordering::SeqCst) || self.closed.load(Ordering::SeqCst) {
+                return;
+            }
+            self.touch();
+            changed.await;
+        }
+    }
+
     /// Something is asked of a target: from now on there is something to hold.
     #[inline]
     pub(crate) fn touch(&self) {
@@ -97,6 +144,7 @@ impl Lease {
 
     /// Nobody waits for it any more.
     pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
         self.changed.notify_waiters();
     }
 
@@ -214,28 +262,35 @@ impl Shared {
         }
     }
 
+    /// Sends a renewal, and waits for its answer for a while: one that comes later counts too, but the next one is sent.
     async fn renew_lease(self: &Arc<Self>) {
-        let (renewal, sent) = (self.lease.machine.lock().renewal(), self.rt.now());
-        let mut answer = std::pin::pin!(self.targets.mgs().call(renewal.clone()));
-        let answer = loop {
-            let end = self.end_of_use();
-            let now = self.rt.now();
-            let pause = if end == FOR_EVER { Duration::MAX } else { Time(end.max(now.0)) - now };
-            let answered = match end {
-                FOR_EVER => Some(answer.as_mut().await),
-                _ => self.rt.timeout(pause, answer.as_mut()).await,
-            };
-            match answered {
-                Some(answer) => break answer,
-                None => self.lapse_if_over(),
+        let (shared, era) = (self.clone(), self.lease.era.load(Ordering::SeqCst));
+        let (done, answered) = oneshot::channel();
+        let attempt = async move {
+            let Ok(_place) = shared.lease.attempts.acquire().await else { return };
+            let (renewal, sent) = (shared.lease.machine.lock().renewal(), shared.rt.now());
+            let answer = shared.targets.mgs().call(renewal.clone());
+            match unless(shared.ended(), answer).await {
+                Some(Ok(answered)) if shared.lease.era.load(Ordering::SeqCst) == era => {
+                    shared.lease_answered(&renewal, sent, &answered.reply);
+                }
+                Some(Ok(_) | Err(Error::Closed)) | None => {}
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "the MGS does not renew the lease");
+                    shared.rt.sleep(REFUSED_PAUSE).await;
+                }
             }
+            let _ = done.send(());
         };
-        match answer {
-            Ok(answered) => self.lease_answered(&renewal, sent, &answered.reply),
-            Err(Error::Closed) => std::future::pending().await,
-            Err(error) => {
-                tracing::warn!(%error, "the MGS does not renew the lease");
-                self.rt.sleep(REFUSED_PAUSE).await;
+        let now = self.rt.now();
+        let end = Time(self.end_of_use().min((now + ANSWER_TIME_MAX).0));
+        let pause = if end > now { end - now } else { Duration::ZERO };
+        match self.lease.attempts.available_permits() {
+            // What is under way is sent again by itself.
+            0 => self.rt.sleep(pause).await,
+            _ => {
+                self.rt.spawn(attempt);
+                self.rt.timeout(pause, answered).await;
             }
         }
     }
@@ -245,6 +300,9 @@ impl Shared {
         // What the clock says counts, and not who has noticed already.
         self.lapse_if_over();
         let renewed = lease.machine.lock().answered(renewal, sent.0, self.rt.now().0, answer);
+        if renewed.told != Told::TooLate && !lease.begun.swap(true, Ordering::SeqCst) {
+            lease.changed.notify_waiters();
+        }
         for order in renewed.orders {
             self.obey(order);
         }
@@ -365,12 +423,15 @@ impl Shared {
         if self.holds_something() {
             return false;
         }
+        self.lease.begun.store(false, Ordering::SeqCst);
         self.lease.set_on(false);
         // Who asks for something from now on wakes this task; who did before is seen here.
         if self.lease.used.load(Ordering::SeqCst) || self.holds_something() {
+            self.lease.begun.store(true, Ordering::SeqCst);
             self.lease.set_on(true);
             return false;
         }
+        self.lease.era.fetch_add(1, Ordering::SeqCst);
         self.lease.until.store(0, Ordering::SeqCst);
         self.say_goodbye().await;
         true

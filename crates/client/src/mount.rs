@@ -184,7 +184,7 @@ impl Shared {
             * CHUNK_ALIGN;
         // One write must always fit, whatever the limit says.
         let room = limits.dirty_bytes_max.max(2 * (chunk_bytes + crate::io::cache::Cache::COST_MAX));
-        let lease = Arc::new(Lease::default());
+        let lease = Arc::new(Lease::new());
         Shared {
             targets: Targets::new(hub, client, mgs, limits.rpcs_in_flight_max, lease.clone()),
             lease,

@@ -54,7 +54,7 @@ impl Target {
     /// Sends `operation` and waits for the reply.
     pub(crate) async fn call<O: Operation>(&self, operation: O) -> Result<Answered<O::Reply>> {
         self.requests.count::<O>();
-        self.touch();
+        self.begin().await;
         let answered = self.import.call(operation).await?;
         self.newest.fetch_max(answered.transno.0, Ordering::Relaxed);
         // It may have brought something to hold.
@@ -69,11 +69,21 @@ impl Target {
         bulk: Vec<Bytes>,
     ) -> Result<Answered<O::Reply>> {
         self.requests.count::<O>();
-        self.touch();
+        self.begin().await;
         let answered = self.import.call_bulk(operation, bulk).await?;
         self.newest.fetch_max(answered.transno.0, Ordering::Relaxed);
         self.touch();
         Ok(answered)
+    }
+
+    /// What a request brings needs a lease: the MGS has to know of it before the request is sent.
+    async fn begin(&self) {
+        if let Some(lease) = &self.lease {
+            lease.touch();
+            if !lease.has_begun() {
+                lease.until_begun().await;
+            }
+        }
     }
 
     fn touch(&self) {

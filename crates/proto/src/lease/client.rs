@@ -107,9 +107,10 @@ impl ClientLease {
             self.renewed = None;
             return Renewed { orders: Vec::new(), told: Told::TooLate };
         }
-        self.renewed = Some(sent);
+        // Answers may come in another order than the renewals were sent in.
+        self.renewed = self.renewed.max(Some(sent));
         if !lapsed {
-            self.until = until;
+            self.until = self.until.max(until);
         }
         let told = if self.suspect { Told::LookAtAll } else { Told::Goes };
         Renewed { orders: answer.orders.clone(), told }
