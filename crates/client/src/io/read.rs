@@ -106,13 +106,13 @@ pub struct Pages {
 
 impl Plan {
     /// With a reading for each request, if what comes may be kept. Both are made in one step: whatever is written later
-    /// than the plan is known to the readings.
+    /// than the plan is known to the readings. `own` says of a stripe whether unsent data counts.
     fn new<'a>(
         file: &FileState,
         clean: Option<&'a Clean>,
         layout: &Layout,
         (offset, len): (u64, u64),
-        ask_bytes_max: u64,
+        (ask_bytes_max, own): (u64, impl Fn(u32) -> bool),
     ) -> (Plan, Vec<Option<Reading<'a>>>) {
         let mut plan = Plan::default();
         let inner = file.inner.lock();
@@ -122,7 +122,8 @@ impl Plan {
             let end = run.object_offset + run.len;
             let to_file = |object_offset: u64| run.file_offset + (object_offset - run.object_offset);
             let nothing = (end, Bytes::new());
-            for (start, bytes) in inner.cache.overlay(run.stripe, at, end).into_iter().chain([nothing]) {
+            let unsent = if own(run.stripe) { inner.cache.overlay(run.stripe, at, end) } else { Vec::new() };
+            for (start, bytes) in unsent.into_iter().chain([nothing]) {
                 let known = clean.map(|clean| clean.get(layout.object(run.stripe), at, start));
                 for (from, read) in known.into_iter().flatten() {
                     plan.ask(run.stripe, at, from, to_file(from), ask_bytes_max);
@@ -181,7 +182,12 @@ impl Shared {
         (offset, len): (u64, u64),
         pins: &Pins,
     ) -> Result<Vec<Bytes>> {
-        let (plan, mut readings) = Plan::new(file, clean, layout, (offset, len), self.chunk_bytes);
+        // What the OST locks for this is seen in one moment there. Own data on top of it would be of another one.
+        for need in needs_of(layout, offset, len).iter().filter(|need| pins.is_contended(need.stripe)) {
+            self.flush_range(file.fid, need.stripe, need.start, need.end).await;
+        }
+        let own = |stripe| !pins.is_contended(stripe);
+        let (plan, mut readings) = Plan::new(file, clean, layout, (offset, len), (self.chunk_bytes, own));
         // What an OST forgets from now on, the readings know of.
         if !self.locks.still_counts(pins) {
             readings.fill_with(|| None);
