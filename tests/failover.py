@@ -4,7 +4,6 @@ As faults.py, with an MDS and its standby, and two OSSes of which each is given 
 one file system on this machine, which plays the shared storage. For each fault the same row.
 """
 
-import argparse
 import os
 import re
 import signal
@@ -238,33 +237,5 @@ def chosen(arguments):
     return arguments.rounds * [fault for fault in FAULTS if fault.always or arguments.long]
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("weft")
-    parser.add_argument("work")
-    parser.add_argument("ident")
-    parser.add_argument("--long", action="store_true")
-    parser.add_argument("--markdown", action="store_true")
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("fault", nargs="*")
-    arguments = parser.parse_args()
-    start = time.monotonic()
-    net = faults.Net(arguments.ident)
-    cluster = Cluster(os.path.abspath(arguments.weft), arguments.work, net)
-    try:
-        net.make()
-        good = session(arguments, cluster)
-    finally:
-        cluster.stop()
-        net.remove()
-        if keep := os.environ.get("FAULT_LOGS"):
-            os.makedirs(keep, exist_ok=True)
-            for node in cluster.processes:
-                run("cp", cluster.log(node), keep)
-    print(f"{'ok' if good else 'FAIL'} after {time.monotonic() - start:.0f} s")
-    return good
-
-
 if __name__ == "__main__":
-    sys.exit(0 if main() else 1)
+    sys.exit(0 if faults.main(Cluster, session) else 1)

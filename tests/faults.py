@@ -502,7 +502,8 @@ def session(arguments, cluster):
     return good and not lost
 
 
-def main():
+def main(make_cluster=Cluster, run_session=session):
+    """Runs the rows that are asked for; tests/failover.py has a cluster and rows of its own."""
     parser = argparse.ArgumentParser()
     parser.add_argument("weft")
     parser.add_argument("work")
@@ -515,10 +516,10 @@ def main():
     arguments = parser.parse_args()
     start = time.monotonic()
     net = Net(arguments.ident)
-    cluster = Cluster(os.path.abspath(arguments.weft), arguments.work, net)
+    cluster = make_cluster(os.path.abspath(arguments.weft), arguments.work, net)
     try:
         net.make()
-        good = session(arguments, cluster)
+        good = run_session(arguments, cluster)
     finally:
         cluster.stop()
         net.remove()
