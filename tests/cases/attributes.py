@@ -6,7 +6,8 @@ import struct
 import subprocess
 import time
 
-from .support import (Open, Skip, as_root, as_user, at_once, both_ways, case, elsewhere, get, path, put, result, same)
+from .support import (
+    Open, Skip, as_root, as_user, at_once, both_ways, case, elsewhere, fork, get, path, put, result, same)
 
 NOBODY = 65534
 # close() does not wait until the access time is told.
@@ -68,6 +69,34 @@ def chmod_against_open(a, b, run):
             os.chmod(path(a, name), wide)
             same(elsewhere(user), b"x", f"{name} is {wide:o} again")
             os.chmod(path(a, "d"), 0o755)
+
+
+@case
+@as_root
+@both_ways
+def chmod_against_open_and_times(a, b, run):
+    """The same while the times of the file change all the time: what is taken back from the kernel in the middle of its
+    question for the mode must not make it decide by the mode of before."""
+    os.chmod(a, 0o755)
+    put(path(a, "f"), b"x")
+    over = fork.Event()
+
+    def times():
+        n = 0
+        while not over.is_set():
+            n += 1
+            os.utime(path(a, "f"), ns=(n, n))
+
+    def modes():
+        try:
+            for _ in range(run.rounds(60, 1000)):
+                os.chmod(path(a, "f"), 0o600)
+                same(as_user(NOBODY, lambda: get(path(b, "f"))), "EACCES", "f is 600")
+                os.chmod(path(a, "f"), 0o644)
+                same(as_user(NOBODY, lambda: get(path(b, "f"))), b"x", "f is 644 again")
+        finally:
+            over.set()
+    at_once(times, modes)
 
 
 @case

@@ -11,7 +11,12 @@ pub enum Forget {
     /// Every name, of every directory.
     Names,
     /// Attributes and ACL of a file.
-    Attributes(Fid),
+    Attributes {
+        /// The file.
+        fid: Fid,
+        /// Whether mode, owner or ACL may be among what changes.
+        rights: bool,
+    },
     /// Bytes of a file; what was changed through mappings is written first.
     Data(Fid, Range<u64>),
 }

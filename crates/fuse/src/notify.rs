@@ -9,14 +9,13 @@
 //! FUSE_NOTIFY_INVAL_ENTRY is not used: it takes the lock of the directory, which a request may hold that waits for the
 //! very answer that this notification is to make possible.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use client::{Copies, Forget};
 use proto::Fid;
@@ -25,62 +24,14 @@ use rt::sync::oneshot;
 use rustix::io::Errno as OsErrno;
 use zerocopy::IntoBytes;
 
+use crate::deciding::Deciding;
 use crate::kernel::abi::{self, NotifyInvalInodeOut, OutHeader};
 use crate::ops::node_of;
+use crate::settling::Settling;
 use crate::threads::Threads;
 
-/// How long after an answer the kernel may still be about to make the inode that it tells of, which it cannot be told
-/// to forget before. It is a matter of the application's thread being scheduled.
-const SETTLING: Duration = Duration::from_millis(20);
-/// How often it is tried meanwhile.
+/// How often it is tried again to tell what the kernel cannot be told yet.
 const SETTLING_TICK: Duration = Duration::from_micros(200);
-/// Files whose last answer is remembered; those that share a place are taken for each other.
-const RECENT: usize = 4096;
-
-/// When an answer told of an inode that the kernel may keep.
-pub struct Recent {
-    start: Instant,
-    /// Milliseconds since the start, and one.
-    at: Box<[AtomicU64]>,
-}
-
-impl Default for Recent {
-    fn default() -> Recent {
-        Recent { start: Instant::now(), at: (0..RECENT).map(|_| AtomicU64::new(0)).collect() }
-    }
-}
-
-impl Recent {
-    fn place(&self, fid: Fid) -> Option<&AtomicU64> {
-        let mixed = (fid.seq ^ u64::from(fid.oid)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.at.get((mixed >> 40) as usize % RECENT)
-    }
-
-    fn now(&self) -> u64 {
-        self.start.elapsed().as_millis() as u64 + 1
-    }
-
-    /// An answer that lets the kernel keep attributes of `fid` is sent.
-    pub fn told(&self, fid: Fid) {
-        if let Some(place) = self.place(fid) {
-            place.store(self.now(), Ordering::Relaxed);
-        }
-    }
-
-    /// The kernel has dropped the inode: it is not about to make it.
-    pub fn dropped(&self, fid: Fid) {
-        if let Some(place) = self.place(fid) {
-            place.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether the kernel may be making the inode right now.
-    fn is_settling(&self, fid: Fid) -> bool {
-        let at = self.place(fid).map_or(0, |place| place.load(Ordering::Relaxed));
-        at != 0 && self.now().saturating_sub(at) <= SETTLING.as_millis() as u64
-    }
-}
-
 /// Threads that have data forgotten, at most: each may wait for a page that is being filled.
 const DATA_THREADS_MAX: usize = 256;
 
@@ -93,7 +44,8 @@ struct Job<T> {
 #[derive(Default)]
 struct Names {
     names: bool,
-    attributes: BTreeSet<Fid>,
+    /// Whose, and whether mode or owner change.
+    attributes: BTreeMap<Fid, bool>,
 }
 
 type Data = Vec<(Fid, Range<u64>)>;
@@ -106,7 +58,12 @@ pub struct Notifier {
 
 impl Notifier {
     /// Starts the threads. They end with this value.
-    pub fn start(device: Arc<OwnedFd>, has_epoch: bool, recent: Arc<Recent>) -> io::Result<Notifier> {
+    pub fn start(
+        device: Arc<OwnedFd>,
+        has_epoch: bool,
+        settling: Arc<Settling>,
+        deciding: Arc<Deciding>,
+    ) -> io::Result<Notifier> {
         let (names, name_jobs) = mpsc::channel();
         let kernel = Kernel { device: device.clone(), has_epoch };
         let data = Threads::start("weft-data", DATA_THREADS_MAX, move |Job { what, done }: Job<Data>| {
@@ -121,29 +78,34 @@ impl Notifier {
             while let Ok(job) = name_jobs.recv() {
                 // What came meanwhile goes along: of many names the epoch drops all at once.
                 let jobs: Vec<Job<Names>> = std::iter::once(job).chain(name_jobs.try_iter()).collect();
-                forget_names(&kernel, &recent, jobs);
+                forget_names(&kernel, &settling, &deciding, jobs);
             }
         })?;
         Ok(Notifier { names, data })
     }
 }
 
-fn forget_names(kernel: &Kernel, recent: &Recent, jobs: Vec<Job<Names>>) {
-    let names = jobs.iter().any(|job| job.what.names);
-    let attributes: BTreeSet<Fid> = jobs.iter().flat_map(|job| job.what.attributes.iter().copied()).collect();
-    if names {
+fn forget_names(kernel: &Kernel, settling: &Settling, deciding: &Deciding, jobs: Vec<Job<Names>>) {
+    if jobs.iter().any(|job| job.what.names) {
         kernel.forget_names();
     }
-    let mut unknown: Vec<Fid> =
-        attributes.into_iter().filter(|fid| !kernel.forget_attributes(*fid)).collect();
-    // An inode that the kernel does not know is forgotten, unless an answer made just now is about to bring it in.
+    let mut left = BTreeMap::new();
+    for (fid, rights) in jobs.iter().flat_map(|job| &job.what.attributes) {
+        *left.entry(*fid).or_insert(false) |= rights;
+    }
     loop {
-        unknown.retain(|fid| recent.is_settling(*fid));
-        if unknown.is_empty() {
+        left.retain(|fid, rights| {
+            if deciding.is_waited_for(*fid) {
+                return true;
+            }
+            deciding.forgets(*fid, *rights);
+            // An inode that the kernel does not know is forgotten, unless an answer made just now is about to bring it in.
+            !kernel.forget_attributes(*fid) && settling.is_making(*fid)
+        });
+        if left.is_empty() {
             break;
         }
         std::thread::sleep(SETTLING_TICK);
-        unknown.retain(|fid| !kernel.forget_attributes(*fid));
     }
     for job in jobs {
         let _ = job.done.send(());
@@ -156,9 +118,7 @@ impl Copies for Notifier {
         for forget in what {
             match forget {
                 Forget::Names => names.names = true,
-                Forget::Attributes(fid) => {
-                    names.attributes.insert(fid);
-                }
+                Forget::Attributes { fid, rights } => *names.attributes.entry(fid).or_default() |= rights,
                 Forget::Data(fid, range) => data.push((fid, range)),
             }
         }
@@ -271,9 +231,10 @@ mod tests {
     #[test]
     fn jobs_are_done_and_said_to_be() {
         let (kernel, mut stream) = kernel();
-        let recent = Arc::new(Recent::default());
-        let notifier = Notifier::start(kernel.device.clone(), true, recent).expect("threads");
-        let done = notifier.forget(vec![Forget::Names, Forget::Attributes(FID), Forget::Names]);
+        let notifier =
+            Notifier::start(kernel.device.clone(), true, Arc::default(), Arc::default()).expect("threads");
+        let attributes = Forget::Attributes { fid: FID, rights: false };
+        let done = notifier.forget(vec![Forget::Names, attributes, Forget::Names]);
         assert_eq!(sent(&mut stream, 16)[4], 8);
         assert_eq!(sent(&mut stream, 40)[4], 2);
         let mut done = done;
@@ -281,15 +242,5 @@ mod tests {
         while done.as_mut().poll(&mut cx).is_pending() {
             std::thread::yield_now();
         }
-    }
-
-    #[test]
-    fn an_inode_settles_for_a_while() {
-        let recent = Recent::default();
-        assert!(!recent.is_settling(FID));
-        recent.told(FID);
-        assert!(recent.is_settling(FID));
-        let early = Recent { start: recent.start - 2 * SETTLING, at: recent.at };
-        assert!(!early.is_settling(FID));
     }
 }

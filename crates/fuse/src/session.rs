@@ -13,13 +13,15 @@ use rustix::io::Errno as OsErrno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::abort::Abort;
-use crate::dispatch::Dispatcher;
+use crate::deciding::Deciding;
+use crate::dispatch::{Dispatcher, Teller};
 use crate::engine::dev::DEVICE;
 use crate::engine::{self, Choice, Ends, dev};
 use crate::helper;
 use crate::kernel::init::Wish;
-use crate::notify::{Notifier, Recent};
+use crate::notify::Notifier;
 use crate::ops::{Offers, Ops};
+use crate::settling::Settling;
 
 pub use crate::dispatch::Locking;
 
@@ -145,9 +147,10 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
     let abort = Abort::of(&device, path).map(Arc::new);
     let abort =
         abort.inspect_err(|error| tracing::debug!(%error, "the connection cannot be broken from here")).ok();
-    let recent = Arc::new(Recent::default());
+    let (settling, deciding) = (Arc::new(Settling::default()), Arc::new(Deciding::default()));
+    let teller = Teller::new(settling.clone(), deciding.clone());
     let locking = options.locking;
-    let dispatcher = Arc::new(Dispatcher::new(rt, ops.clone(), recent.clone(), locking));
+    let dispatcher = Arc::new(Dispatcher::new(rt, ops.clone(), teller, locking));
     let (sender, ended) = oneshot::channel();
     let on_end = move |result| {
         // Nobody waits any more if the process is about to end.
@@ -168,7 +171,7 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
     let started = engine::start(&device, options.engine, wish, dispatcher.clone(), ends);
     let started = started.and_then(|(kind, agreed)| {
         let names = agreed.has_epoch();
-        Ok((kind, names, Notifier::start(device, names, recent)?))
+        Ok((kind, names, Notifier::start(device, names, settling, deciding)?))
     });
     match started {
         Ok((engine, names, notifier)) => {

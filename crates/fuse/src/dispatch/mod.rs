@@ -26,9 +26,8 @@ use crate::errno::{Errno, Result};
 use crate::interrupt::{Ends, Interrupts, Outcome, Told};
 use crate::kernel::reply::Answer;
 use crate::kernel::request::{Operation, Request};
-use crate::notify::Recent;
 use crate::ops::{Ops, fid_of};
-use told::Teller;
+pub use told::Teller;
 
 pub use locks::Locking;
 
@@ -61,8 +60,8 @@ struct Asked {
 
 impl Dispatcher {
     /// Serves `ops` on `rt`. The kernel keeps nothing yet.
-    pub fn new(rt: Rt, ops: Arc<Ops>, recent: Arc<Recent>, locking: Locking) -> Dispatcher {
-        let teller = Arc::new(Teller::new(recent));
+    pub fn new(rt: Rt, ops: Arc<Ops>, teller: Teller, locking: Locking) -> Dispatcher {
+        let teller = Arc::new(teller);
         let lock_waits = Arc::new(Semaphore::new(locks::WAITS_MAX));
         let interrupts = Arc::new(Interrupts::default());
         rt.spawn(look_after_all(rt.clone(), Arc::downgrade(&interrupts)));

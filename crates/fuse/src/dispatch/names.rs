@@ -23,7 +23,12 @@ impl Dispatcher {
 
     pub(super) fn get_attr(&self, Asked { node, pid, reply, .. }: Asked) {
         let teller = self.teller.clone();
-        self.look(reply, pid, |ops| async move { attributes(&teller, ops.getattr(fid_of(node)).await) });
+        teller.asked(fid_of(node), pid);
+        self.look(reply, pid, |ops| async move {
+            let result = ops.getattr(fid_of(node)).await;
+            teller.answers(fid_of(node), pid);
+            attributes(&teller, result)
+        });
     }
 
     pub(super) fn statx(&self, Asked { node, pid, reply, .. }: Asked) {

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use client::{OnItsWay, TimeSet, Told};
 use proto::{Attr, Fid, FileKind, Timestamp};
 
+use crate::deciding::Deciding;
 use crate::kernel::abi::{AttrOut, EntryOut, FileAttr, OpenOut, StatfsOut, Statx, StatxOut, SxTime};
 use crate::kernel::reply::Answer;
 use crate::kernel::request::SetTime;
-use crate::notify::Recent;
+use crate::settling::Settling;
 
 /// Preferred size of an I/O, as stat tells it, in bytes.
 const IO_BYTES: u32 = 1 << 20;
@@ -37,13 +38,14 @@ pub struct Teller {
     attrs: AtomicBool,
     /// The same of names.
     names: AtomicBool,
-    recent: Arc<Recent>,
+    settling: Arc<Settling>,
+    deciding: Arc<Deciding>,
 }
 
 impl Teller {
     /// Lets the kernel keep nothing yet.
-    pub fn new(recent: Arc<Recent>) -> Teller {
-        Teller { attrs: AtomicBool::new(false), names: AtomicBool::new(false), recent }
+    pub fn new(settling: Arc<Settling>, deciding: Arc<Deciding>) -> Teller {
+        Teller { attrs: AtomicBool::new(false), names: AtomicBool::new(false), settling, deciding }
     }
 
     /// From now on the kernel can be told to forget: it may keep what locks protect. Names only if it can forget them.
@@ -54,7 +56,17 @@ impl Teller {
 
     /// The kernel has dropped an inode.
     pub fn dropped(&self, fid: Fid) {
-        self.recent.dropped(fid);
+        self.settling.dropped(fid);
+    }
+
+    /// A thread asks for attributes, perhaps to decide by them.
+    pub fn asked(&self, fid: Fid, thread: u32) {
+        self.deciding.asked(fid, thread);
+    }
+
+    /// It is about to be answered.
+    pub fn answers(&self, fid: Fid, thread: u32) {
+        self.deciding.answers(fid, thread);
     }
 
     /// What a name means.
@@ -89,7 +101,10 @@ impl Teller {
             attr: told.keep_attr && self.attrs.load(Ordering::Acquire),
         };
         if keep.attr {
-            self.recent.told(told.attr.fid);
+            self.settling.told(told.attr.fid);
+        }
+        if self.attrs.load(Ordering::Relaxed) {
+            self.deciding.told(told.attr.fid, keep.attr);
         }
         keep
     }

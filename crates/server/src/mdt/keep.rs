@@ -31,7 +31,7 @@ impl Mdt {
         fid: Fid,
         bits: u32,
     ) -> Result<Option<(Inode, Granted)>, Code> {
-        self.read_and_keep(ctx, fid, bits, || Ok(self.find_inode(fid)?.map(|inode| (inode, ()))))
+        self.read_and_keep(ctx, fid, bits, || Ok(self.find_inode(ctx, fid)?.map(|inode| (inode, ()))))
             .map(|found| found.map(|(inode, (), granted)| (inode, granted)))
     }
 

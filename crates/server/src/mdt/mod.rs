@@ -23,6 +23,7 @@ mod orphans;
 mod osts;
 mod revoke;
 mod sequence;
+mod sharing;
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -55,6 +56,7 @@ use opens::Opens;
 use osts::Osts;
 use revoke::Revoker;
 use sequence::Sequences;
+use sharing::Sharing;
 
 /// What an operation gives back.
 type Outcome = Result<target::Done, Code>;
@@ -73,6 +75,7 @@ pub struct Mdt {
     recovery: Arc<Recovery>,
     locks: Locks,
     bits: Arc<BitLocks>,
+    sharing: Sharing,
     revoker: Arc<Revoker>,
     opens: Opens,
     flocks: Flocks,
@@ -102,6 +105,7 @@ impl Handler for Mdt {
             recovery: env.recovery.clone(),
             locks: Locks::default(),
             bits,
+            sharing: Sharing::new(store.clone()),
             revoker,
             opens: Opens::default(),
             flocks: Flocks::new(store.boot()),
@@ -121,11 +125,12 @@ impl Handler for Mdt {
     }
 
     async fn handle(&self, ctx: &target::Ctx<Export>, request: Request, _bulk: Vec<Bytes>) -> Outcome {
-        let ctx = Ctx::new(ctx, &self.bits);
+        let ctx = Ctx::new(ctx, &self.bits, &self.sharing);
         for _ in 0..ROUNDS_MAX {
             let outcome = self.carry_out(&ctx, &request).await;
             let conflicts = ctx.claims.take_conflicts();
             if conflicts.is_empty() {
+                self.sharing.settle(ctx.seen()).await?;
                 return outcome;
             }
             self.revoker.revoke(conflicts).await?;
@@ -185,7 +190,7 @@ impl Mdt {
         match request {
             Request::GetAttr(request) => self.get_attr(ctx, request),
             Request::Lookup(request) => self.lookup(ctx, request),
-            Request::Access(request) => self.access(request),
+            Request::Access(request) => self.access(ctx, request),
             Request::Create(request) => {
                 let kind = ops::create::kind(request).ok();
                 self.with_osts(kind, || self.create(ctx, request)).await
@@ -201,20 +206,20 @@ impl Mdt {
             Request::SetAttr(request) => self.set_attr(ctx, request),
             Request::SetSize(request) => self.set_size(ctx, request),
             Request::ReadDir(request) => self.read_dir(ctx, request),
-            Request::ReadLink(request) => self.read_link(request),
+            Request::ReadLink(request) => self.read_link(ctx, request),
             Request::GetXattr(request) => self.get_xattr(ctx, request),
             Request::SetXattr(request) => self.set_xattr(ctx, request),
             Request::ListXattr(request) => self.list_xattr(ctx, request),
             Request::RemoveXattr(request) => self.remove_xattr(ctx, request),
             Request::SetLayout(request) => self.set_layout(ctx, request).await,
-            Request::GetDefaultLayout(request) => self.get_default_layout(request),
+            Request::GetDefaultLayout(request) => self.get_default_layout(ctx, request),
             Request::Flock(request) => self.flock(ctx, request),
             Request::FlockWait(request) => self.flock_wait(ctx, request).await,
             Request::FlockCancel(request) => self.flock_cancel(ctx, request),
             Request::FlockTest(request) => self.flock_test(ctx, request),
             Request::RestateFlocks(request) => self.restate_flocks(ctx, request),
             Request::CancelBits(request) => self.cancel_bits(ctx, request),
-            Request::FidToPath(request) => self.fid_to_path(request),
+            Request::FidToPath(request) => self.fid_to_path(ctx, request),
             Request::GetSequence(_) => self.get_sequence(ctx).await,
             Request::Statfs(_) => self.statfs().await,
             _ => Err(Code::NotSupported),

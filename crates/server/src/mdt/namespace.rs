@@ -1,13 +1,14 @@
 //! Inodes and entries as operations read and change them.
 
 use bytes::Bytes;
-use proto::wire::messages::{BitLock, LOCK_ALL};
+use proto::wire::messages::{BitLock, LOCK_ALL, LOCK_UPDATE};
 use proto::{Code, Fid, FileKind, Name};
 use smallvec::SmallVec;
 use store::{Batch, Change, Value};
 
 use super::inode::Inode;
-use super::{Mdt, Outcome, keys};
+use super::sharing::Key;
+use super::{Ctx, Mdt, Outcome, keys};
 use crate::target::{self, code_of};
 
 /// Space that a file takes on an MDT, as `statfs` estimates it, in bytes.
@@ -24,6 +25,8 @@ pub struct Changes {
     affected: SmallVec<[(Fid, u32); 4]>,
     /// Files that lose their last name.
     nameless: SmallVec<[Fid; 1]>,
+    /// What others may build on.
+    shared: SmallVec<[Key; 8]>,
     /// Inodes that go.
     gone: usize,
 }
@@ -45,23 +48,29 @@ impl Changes {
 
     /// Writes an inode that nobody knows yet.
     pub fn put_new_inode(&mut self, inode: &Inode) {
+        self.shared.push(Key::inode(inode.fid));
         self.put(keys::inode(inode.fid), inode.encode());
     }
 
     /// Writes an inode of which others see `bits` (`LOCK_*`) change.
     pub fn put_inode(&mut self, inode: &Inode, bits: u32) {
         self.affected.push((inode.fid, bits));
+        if !inode.is_dir() || bits & !LOCK_UPDATE != 0 {
+            self.shared.push(Key::inode(inode.fid));
+        }
         self.put(keys::inode(inode.fid), inode.encode());
     }
 
     /// Makes `name` in `parent` mean `fid`, over what it meant before.
     pub fn put_entry(&mut self, parent: Fid, name: &Name, fid: Fid, kind: FileKind) {
+        self.shared.extend([Key::entry(parent, name), Key::entries(parent)]);
         self.put(keys::entry(parent, name), keys::entry_value(fid, kind));
         self.put(keys::link(fid, parent, name), Bytes::new());
     }
 
     /// Takes `name`, which means `fid`, out of `parent`.
     pub fn remove_entry(&mut self, parent: Fid, name: &Name, fid: Fid) {
+        self.shared.extend([Key::entry(parent, name), Key::entries(parent)]);
         self.remove(keys::entry(parent, name));
         self.remove_link(parent, name, fid);
     }
@@ -111,8 +120,15 @@ impl Mdt {
         self.store.get(key).map_err(|error| code_of(&error))
     }
 
-    /// The inode `fid`, if there is one.
-    pub(super) fn find_inode(&self, fid: Fid) -> Result<Option<Inode>, Code> {
+    /// The inode `fid`, if there is one, for a request.
+    pub(super) fn find_inode(&self, ctx: &Ctx, fid: Fid) -> Result<Option<Inode>, Code> {
+        let found = self.read_inode(fid);
+        ctx.saw(Key::inode(fid));
+        found
+    }
+
+    /// The inode `fid`, if there is one, for nobody to be told of.
+    pub(super) fn read_inode(&self, fid: Fid) -> Result<Option<Inode>, Code> {
         let Some(value) = self.get(&keys::inode(fid))? else { return Ok(None) };
         match Inode::decode(fid, &value.bytes, value.version.0) {
             Some(inode) => Ok(Some(inode)),
@@ -124,24 +140,36 @@ impl Mdt {
     }
 
     /// The inode `fid`.
-    pub(super) fn inode(&self, fid: Fid) -> Result<Inode, Code> {
-        self.find_inode(fid)?.ok_or(Code::Stale)
+    pub(super) fn inode(&self, ctx: &Ctx, fid: Fid) -> Result<Inode, Code> {
+        self.find_inode(ctx, fid)?.ok_or(Code::Stale)
     }
 
     /// The directory `fid`.
-    pub(super) fn dir(&self, fid: Fid) -> Result<Inode, Code> {
-        let dir = self.inode(fid)?;
+    pub(super) fn dir(&self, ctx: &Ctx, fid: Fid) -> Result<Inode, Code> {
+        let dir = self.inode(ctx, fid)?;
         if dir.is_dir() { Ok(dir) } else { Err(Code::NotDirectory) }
     }
 
     /// The directory `fid`, to put an entry in: one that has no name any more takes none.
-    pub(super) fn living_dir(&self, fid: Fid) -> Result<Inode, Code> {
-        let dir = self.dir(fid)?;
+    pub(super) fn living_dir(&self, ctx: &Ctx, fid: Fid) -> Result<Inode, Code> {
+        let dir = self.dir(ctx, fid)?;
         if dir.nlink == 0 { Err(Code::NotFound) } else { Ok(dir) }
     }
 
     /// What `name` means in `parent`.
-    pub(super) fn find_entry(&self, parent: Fid, name: &Name) -> Result<Option<(Fid, FileKind)>, Code> {
+    pub(super) fn find_entry(
+        &self,
+        ctx: &Ctx,
+        parent: Fid,
+        name: &Name,
+    ) -> Result<Option<(Fid, FileKind)>, Code> {
+        let found = self.read_entry(parent, name);
+        ctx.saw(Key::entry(parent, name));
+        found
+    }
+
+    /// The same for nobody to be told of.
+    pub(super) fn read_entry(&self, parent: Fid, name: &Name) -> Result<Option<(Fid, FileKind)>, Code> {
         let Some(value) = self.get(&keys::entry(parent, name))? else { return Ok(None) };
         match keys::entry_of(&value.bytes) {
             Some(entry) => Ok(Some(entry)),
@@ -153,9 +181,11 @@ impl Mdt {
     }
 
     /// Whether `dir` has no entries.
-    pub(super) fn is_empty(&self, dir: Fid) -> Result<bool, Code> {
+    pub(super) fn is_empty(&self, ctx: &Ctx, dir: Fid) -> Result<bool, Code> {
         let (from, until) = (keys::entries_from(dir, 0), keys::entries_end(dir));
-        Ok(self.store.scan(&from, &until, 1).map_err(|error| code_of(&error))?.is_empty())
+        let found = self.store.scan(&from, &until, 1).map_err(|error| code_of(&error))?;
+        ctx.saw(Key::entries(dir));
+        Ok(found.is_empty())
     }
 
     /// The last name of `inode` went: it goes too, or stays nameless as long as it is open. The caller holds its
@@ -176,6 +206,7 @@ impl Mdt {
     /// Takes an inode away with everything that belongs to it.
     fn drop_inode(&self, changes: &mut Changes, inode: &Inode) -> Result<(), Code> {
         changes.gone += 1;
+        changes.shared.push(Key::inode(inode.fid));
         changes.remove(keys::inode(inode.fid));
         changes.destroy_objects(inode);
         if inode.xattrs {
@@ -189,7 +220,7 @@ impl Mdt {
 
     /// Takes the inode `fid` away if it has no name; nobody has it open any more. The caller holds its lock.
     pub(super) fn drop_if_nameless(&self, changes: &mut Changes, fid: Fid) -> Result<(), Code> {
-        match self.find_inode(fid)? {
+        match self.read_inode(fid)? {
             Some(inode) if inode.nlink == 0 => {
                 changes.remove(keys::orphan(fid));
                 self.drop_inode(changes, &inode)
@@ -205,19 +236,15 @@ impl Mdt {
 
     /// Commits the changes of a request with its reply. Others give back what the changes concern first: as long as
     /// they have not this fails, and the operation is carried out again.
-    pub(super) fn commit(
-        &self,
-        ctx: &super::Ctx,
-        mut changes: Changes,
-        reply: proto::wire::Reply,
-    ) -> Outcome {
+    pub(super) fn commit(&self, ctx: &Ctx, mut changes: Changes, reply: proto::wire::Reply) -> Outcome {
         ctx.need(&changes.affected)?;
         if self.rt.verify() {
             self.check_affected(&changes);
         }
         let (destroys, gone) = (changes.destroys(), changes.gone);
         let nameless = std::mem::take(&mut changes.nameless);
-        let done = ctx.commit(changes.into_batch(), reply)?;
+        let shared = std::mem::take(&mut changes.shared);
+        let done = ctx.changing(&shared, || ctx.commit(changes.into_batch(), reply))?;
         self.census.gone(gone);
         // The client whose operation it was forgets what it kept of them.
         for fid in nameless {
@@ -237,7 +264,7 @@ impl Mdt {
             else {
                 continue;
             };
-            let Ok(Some(before)) = self.find_inode(fid) else { continue };
+            let Ok(Some(before)) = self.read_inode(fid) else { continue };
             let after = change.value.as_ref().and_then(|record| Inode::decode(fid, record, before.version));
             let seen = match &after {
                 Some(after) => before.seen_changes(after),

@@ -142,7 +142,7 @@ impl World {
 
     /// Makes an inode say that it has so many links.
     pub fn set_nlink(&self, fid: Fid, nlink: u32) {
-        let mut inode = self.target.handler().inode(fid).expect("it exists");
+        let mut inode = self.target.handler().read_inode(fid).expect("the store works").expect("it exists");
         inode.nlink = nlink;
         let mut changes = super::Changes::default();
         changes.put_inode(&inode, msg::LOCK_UPDATE);

@@ -4,15 +4,15 @@ use proto::Code;
 use proto::wire::Reply;
 use proto::wire::messages::{self as msg, ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, Access};
 
-use crate::mdt::{Mdt, Outcome, access};
+use crate::mdt::{Ctx, Mdt, Outcome, access};
 use crate::target::Done;
 
 impl Mdt {
-    pub(in crate::mdt) fn access(&self, request: &Access) -> Outcome {
+    pub(in crate::mdt) fn access(&self, ctx: &Ctx, request: &Access) -> Outcome {
         if request.mask & !(ACCESS_EXECUTE | ACCESS_READ | ACCESS_WRITE) != 0 {
             return Err(Code::Invalid);
         }
-        access::may(&request.cred, &self.inode(request.fid)?, request.mask)?;
+        access::may(&request.cred, &self.inode(ctx, request.fid)?, request.mask)?;
         Ok(Done::unchanged(Reply::Access(msg::Done {})))
     }
 }

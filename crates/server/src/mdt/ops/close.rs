@@ -19,7 +19,7 @@ impl Mdt {
         // The last writer brings size and times, a reader perhaps the time of its access. Others are called back before
         // anything is changed here.
         let accessed =
-            || Ok(self.find_inode(request.fid)?.and_then(|inode| new_atime(&inode, request)).is_some());
+            || Ok(self.find_inode(ctx, request.fid)?.and_then(|inode| new_atime(&inode, request)).is_some());
         if self.opens.is_last_writer(request.fid, opener) || accessed()? {
             ctx.need(&[(request.fid, LOCK_UPDATE)])?;
         }
@@ -28,7 +28,7 @@ impl Mdt {
         }
         let closed = self.opens.close(request.fid, opener, request.wrote, request.size.clone());
         let Some(closed) = closed else { return Ok(Done::unchanged(reply)) };
-        let Some(mut inode) = self.find_inode(request.fid)? else { return Ok(Done::unchanged(reply)) };
+        let Some(mut inode) = self.find_inode(ctx, request.fid)? else { return Ok(Done::unchanged(reply)) };
         let mut changes = Changes::default();
         if closed.write {
             changes.remove(keys::open(ctx.session().client(), request.handle));

@@ -49,7 +49,7 @@ impl Mdt {
 
     pub(in crate::mdt) fn create(&self, ctx: &Ctx, request: &Create) -> Outcome {
         let _name = self.locks.name(request.parent, &request.name);
-        match self.find_entry(request.parent, &request.name)? {
+        match self.find_entry(ctx, request.parent, &request.name)? {
             Some((fid, kind)) => self.create_over(ctx, request, fid, kind),
             None => self.create_new(ctx, request),
         }
@@ -57,7 +57,7 @@ impl Mdt {
 
     /// The name exists: it can be opened at most.
     fn create_over(&self, ctx: &Ctx, request: &Create, fid: Fid, found: FileKind) -> Outcome {
-        access::may(&request.cred, &self.dir(request.parent)?, ACCESS_EXECUTE)?;
+        access::may(&request.cred, &self.dir(ctx, request.parent)?, ACCESS_EXECUTE)?;
         let opens = request.open & (OPEN_READ | OPEN_WRITE) != 0;
         if kind(request)? != FileKind::File || request.open & OPEN_EXCLUSIVE != 0 || !opens {
             return Err(Code::Exists);
@@ -82,7 +82,7 @@ impl Mdt {
 
     fn create_new(&self, ctx: &Ctx, request: &Create) -> Outcome {
         let _inodes = self.locks.inodes(&[request.parent, request.fid]);
-        let mut parent = self.living_dir(request.parent)?;
+        let mut parent = self.living_dir(ctx, request.parent)?;
         let mut inode = self.new_inode(ctx, &Wanted::of(request)?, &parent)?;
         let is_dir = inode.is_dir();
         let opens = inode.kind() == FileKind::File && request.open & (OPEN_READ | OPEN_WRITE) != 0;
@@ -133,7 +133,7 @@ impl Mdt {
         if wanted.kind == FileKind::Dir && parent.nlink >= LINKS_MAX {
             return Err(Code::TooManyLinks);
         }
-        if !ctx.data().owns(wanted.fid) || self.find_inode(wanted.fid)?.is_some() {
+        if !ctx.data().owns(wanted.fid) || self.find_inode(ctx, wanted.fid)?.is_some() {
             return Err(Code::Invalid);
         }
         let mode = wanted.kind.mode_bits() | wanted.mode & MODE_PERMISSIONS;

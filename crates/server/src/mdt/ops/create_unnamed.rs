@@ -18,7 +18,7 @@ impl Mdt {
             return Err(Code::Invalid);
         }
         let _inodes = self.locks.inodes(&[request.parent, request.fid]);
-        let parent = self.living_dir(request.parent)?;
+        let parent = self.living_dir(ctx, request.parent)?;
         let wanted = Wanted {
             fid: request.fid,
             kind: FileKind::File,

@@ -5,7 +5,7 @@ use proto::wire::Reply;
 use proto::wire::messages::{FidToPath, Paths};
 use proto::{Code, Fid, Name};
 
-use crate::mdt::{Mdt, Outcome, keys};
+use crate::mdt::{Ctx, Mdt, Outcome, keys};
 use crate::target::keys::behind;
 use crate::target::{Done, code_of};
 
@@ -16,8 +16,8 @@ const PATH_BYTES_MAX: usize = 64 << 10;
 const PATHS_BYTES_MAX: usize = 512 << 10;
 
 impl Mdt {
-    pub(in crate::mdt) fn fid_to_path(&self, request: &FidToPath) -> Outcome {
-        let inode = self.inode(request.fid)?;
+    pub(in crate::mdt) fn fid_to_path(&self, ctx: &Ctx, request: &FidToPath) -> Outcome {
+        let inode = self.inode(ctx, request.fid)?;
         let mut paths = Vec::new();
         let mut bytes = 0;
         if inode.fid == Fid::ROOT {

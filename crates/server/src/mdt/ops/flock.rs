@@ -49,7 +49,7 @@ impl Mdt {
             msg::FLOCK_UNLOCK => (self.flocks.unlock(&said.lock(ctx, Mode::Read)?), 0),
             number => {
                 let lock = said.lock(ctx, mode(number)?)?;
-                self.inode(fid)?;
+                self.inode(ctx, fid)?;
                 let number = request.wait;
                 let wait = (number != 0).then_some(WaitId { session, number });
                 self.flocks.set(&lock, wait)?

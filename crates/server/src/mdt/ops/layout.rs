@@ -24,7 +24,7 @@ impl Mdt {
 
     fn set_layout_now(&self, ctx: &Ctx, request: &SetLayout) -> Outcome {
         let _inode = self.locks.inodes(&[request.fid]);
-        let mut inode = self.inode(request.fid)?;
+        let mut inode = self.inode(ctx, request.fid)?;
         match inode.kind() {
             FileKind::Dir => self.check_default(request, &inode)?,
             FileKind::File => inode.layout = Some(self.layout_again(ctx, request, &inode)?),
@@ -70,8 +70,8 @@ impl Mdt {
         Ok(layout)
     }
 
-    pub(in crate::mdt) fn get_default_layout(&self, request: &GetDefaultLayout) -> Outcome {
-        let dir = self.dir(request.fid)?;
+    pub(in crate::mdt) fn get_default_layout(&self, ctx: &Ctx, request: &GetDefaultLayout) -> Outcome {
+        let dir = self.dir(ctx, request.fid)?;
         let effective = self.effective_hint(&dir);
         Ok(Done::unchanged(Reply::GetDefaultLayout(DefaultLayout { own: dir.hint, effective })))
     }

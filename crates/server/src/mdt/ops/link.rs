@@ -12,13 +12,13 @@ impl Mdt {
     pub(in crate::mdt) fn link(&self, ctx: &Ctx, request: &Link) -> Outcome {
         let _name = self.locks.name(request.parent, &request.name);
         let _inodes = self.locks.inodes(&[request.parent, request.fid]);
-        let mut parent = self.living_dir(request.parent)?;
+        let mut parent = self.living_dir(ctx, request.parent)?;
         access::may(&request.cred, &parent, ACCESS_EXECUTE)?;
-        if self.find_entry(request.parent, &request.name)?.is_some() {
+        if self.find_entry(ctx, request.parent, &request.name)?.is_some() {
             return Err(Code::Exists);
         }
         access::may_change(&request.cred, &parent)?;
-        let mut inode = self.inode(request.fid)?;
+        let mut inode = self.inode(ctx, request.fid)?;
         match inode.kind() {
             FileKind::Dir => return Err(Code::NotPermitted),
             _ if inode.nlink == 0 && !self.is_linkable(inode.fid)? => return Err(Code::NotFound),

@@ -13,17 +13,17 @@ const RETRIES_MAX: usize = 100;
 
 impl Mdt {
     pub(in crate::mdt) fn lookup(&self, ctx: &Ctx, request: &Lookup) -> Outcome {
-        let parent = self.dir(request.parent)?;
+        let parent = self.dir(ctx, request.parent)?;
         access::may(&request.cred, &parent, ACCESS_EXECUTE)?;
         let Some(name) = &request.name else {
             let (above, lock) = self.inode_and_keep(ctx, parent.parent, KEEP_ATTRS)?;
             return Ok(Done::unchanged(Reply::Lookup(above.entry_kept(shown(&above, lock)))));
         };
         for _ in 0..RETRIES_MAX {
-            let (fid, _) = self.find_entry(parent.fid, name)?.ok_or(Code::NotFound)?;
+            let (fid, _) = self.find_entry(ctx, parent.fid, name)?.ok_or(Code::NotFound)?;
             let Some((inode, lock)) = self.find_and_keep(ctx, fid, KEEP_NAME)? else { continue };
             // What the name means can be kept if it means it still: the entry was read before the grant.
-            if lock.bits == 0 || self.find_entry(parent.fid, name)?.is_some_and(|(now, _)| now == fid) {
+            if lock.bits == 0 || self.find_entry(ctx, parent.fid, name)?.is_some_and(|(now, _)| now == fid) {
                 return Ok(Done::unchanged(Reply::Lookup(inode.entry_kept(shown(&inode, lock)))));
             }
         }

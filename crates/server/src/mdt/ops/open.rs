@@ -39,7 +39,7 @@ impl Mdt {
         keep: u32,
         reply: impl FnOnce(&Inode, u64) -> Reply,
     ) -> Outcome {
-        let mut inode = self.inode(fid)?;
+        let mut inode = self.inode(ctx, fid)?;
         check(ctx, &inode, open, cred)?;
         ctx.data().has_room()?;
         let handle = ctx.xid.0;

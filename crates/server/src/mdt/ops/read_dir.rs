@@ -9,6 +9,7 @@ use proto::wire::{Reply, Wire};
 
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::{KEEP_NAME, shown};
+use crate::mdt::sharing::Key;
 use crate::mdt::{Ctx, Mdt, Outcome, keys};
 use crate::target::{Done, code_of};
 
@@ -24,14 +25,14 @@ const ATTR_BYTES: usize = 144;
 impl Mdt {
     pub(in crate::mdt) fn read_dir(&self, ctx: &Ctx, request: &ReadDir) -> Outcome {
         let found = self.read_and_keep(ctx, request.fid, LOCK_UPDATE, || {
-            let Some(dir) = self.find_inode(request.fid)? else { return Ok(None) };
+            let Some(dir) = self.find_inode(ctx, request.fid)? else { return Ok(None) };
             if !dir.is_dir() {
                 return Err(Code::NotDirectory);
             }
             let mut page =
                 DirPage { parent: dir.parent, entries: Vec::new(), end: false, lock: Granted::default() };
             self.fill(ctx, &dir, request, &mut page)?;
-            self.check_names(&dir, &mut page)?;
+            self.check_names(ctx, &dir, &mut page)?;
             Ok(Some((dir, page)))
         })?;
         let (_, page, lock) = found.ok_or(Code::Stale)?;
@@ -39,14 +40,14 @@ impl Mdt {
     }
 
     /// The entries were read before what they name was granted: names that have changed since cannot be kept.
-    fn check_names(&self, dir: &Inode, page: &mut DirPage) -> Result<(), Code> {
+    fn check_names(&self, ctx: &Ctx, dir: &Inode, page: &mut DirPage) -> Result<(), Code> {
         // Every change of an entry changes the directory, and last.
-        if self.find_inode(dir.fid)?.is_some_and(|now| now.version == dir.version) {
+        if self.find_inode(ctx, dir.fid)?.is_some_and(|now| now.version == dir.version) {
             return Ok(());
         }
         for entry in &mut page.entries {
             let Some(named) = entry.entry.as_mut().filter(|named| named.lock.bits != 0) else { continue };
-            if self.find_entry(dir.fid, &entry.name)?.is_none_or(|(now, _)| now != entry.fid) {
+            if self.find_entry(ctx, dir.fid, &entry.name)?.is_none_or(|(now, _)| now != entry.fid) {
                 named.lock.bits &= !LOCK_LOOKUP;
             }
         }
@@ -60,6 +61,7 @@ impl Mdt {
         let mut bytes = 0;
         loop {
             let found = self.store.scan(&from, &until, SCAN_COUNT).map_err(|error| code_of(&error))?;
+            ctx.saw(Key::entries(dir.fid));
             let Some((last, _)) = found.last() else {
                 page.end = true;
                 return Ok(());

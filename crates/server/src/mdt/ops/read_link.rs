@@ -4,12 +4,12 @@ use proto::wire::Reply;
 use proto::wire::messages::{LinkTarget, ReadLink};
 use proto::{Code, FileKind};
 
-use crate::mdt::{Mdt, Outcome};
+use crate::mdt::{Ctx, Mdt, Outcome};
 use crate::target::Done;
 
 impl Mdt {
-    pub(in crate::mdt) fn read_link(&self, request: &ReadLink) -> Outcome {
-        let inode = self.inode(request.fid)?;
+    pub(in crate::mdt) fn read_link(&self, ctx: &Ctx, request: &ReadLink) -> Outcome {
+        let inode = self.inode(ctx, request.fid)?;
         if inode.kind() != FileKind::Symlink {
             return Err(Code::Invalid);
         }

@@ -35,22 +35,22 @@ impl Mdt {
             return Err(Code::Invalid);
         }
         for _ in 0..RETRIES_MAX {
-            let (old, new) = self.both_entries(request)?;
+            let (old, new) = self.both_entries(ctx, request)?;
             let reparents = request.parent != request.new_parent && (is_dir(old) || exchange && is_dir(new));
             let _tree = reparents.then(|| self.locks.rename());
             let _names =
                 self.locks.names((request.parent, &request.name), (request.new_parent, &request.new_name));
-            if self.both_entries(request)? == (old, new) {
+            if self.both_entries(ctx, request)? == (old, new) {
                 return self.rename_locked(ctx, request, old, new);
             }
         }
         Err(Code::TryAgain)
     }
 
-    fn both_entries(&self, request: &Rename) -> Result<(Entry, Entry), Code> {
+    fn both_entries(&self, ctx: &Ctx, request: &Rename) -> Result<(Entry, Entry), Code> {
         Ok((
-            self.find_entry(request.parent, &request.name)?,
-            self.find_entry(request.new_parent, &request.new_name)?,
+            self.find_entry(ctx, request.parent, &request.name)?,
+            self.find_entry(ctx, request.new_parent, &request.new_name)?,
         ))
     }
 
@@ -63,19 +63,19 @@ impl Mdt {
             .flatten()
             .collect();
         let _inodes = self.locks.inodes(&fids);
-        let parents = self.parents(request)?;
+        let parents = self.parents(ctx, request)?;
         access::may(cred, &parents.old, ACCESS_EXECUTE)?;
         access::may(cred, parents.to(), ACCESS_EXECUTE)?;
         let Some((source, _)) = old else { return Err(Code::NotFound) };
-        let source = self.inode(source)?;
-        let target = new.map(|(fid, _)| self.inode(fid)).transpose()?;
+        let source = self.inode(ctx, source)?;
+        let target = new.map(|(fid, _)| self.inode(ctx, fid)).transpose()?;
         let exchange = request.flags & RENAME_EXCHANGE != 0;
         match &target {
             Some(_) if request.flags & RENAME_NOREPLACE != 0 => return Err(Code::Exists),
             None if exchange => return Err(Code::NotFound),
             _ => {}
         }
-        self.check_tree(request, &source, target.as_ref(), exchange)?;
+        self.check_tree(ctx, request, &source, target.as_ref(), exchange)?;
         if let Some(target) = &target
             && target.fid == source.fid
         {
@@ -89,17 +89,18 @@ impl Mdt {
         }
     }
 
-    fn parents(&self, request: &Rename) -> Result<Parents, Code> {
-        let old = self.dir(request.parent)?;
+    fn parents(&self, ctx: &Ctx, request: &Rename) -> Result<Parents, Code> {
+        let old = self.dir(ctx, request.parent)?;
         if request.parent == request.new_parent {
             return Ok(Parents { old, new: None });
         }
-        Ok(Parents { old, new: Some(self.living_dir(request.new_parent)?) })
+        Ok(Parents { old, new: Some(self.living_dir(ctx, request.new_parent)?) })
     }
 
     /// A directory must not come to lie below itself.
     fn check_tree(
         &self,
+        ctx: &Ctx,
         request: &Rename,
         source: &Inode,
         target: Option<&Inode>,
@@ -108,13 +109,13 @@ impl Mdt {
         if request.parent == request.new_parent {
             return Ok(());
         }
-        if source.is_dir() && self.is_above(source.fid, request.new_parent)? {
+        if source.is_dir() && self.is_above(ctx, source.fid, request.new_parent)? {
             return Err(Code::Invalid);
         }
         let Some(target) = target.filter(|target| target.is_dir()) else { return Ok(()) };
         // Without an exchange the tree is not locked against moves above a directory that is to be replaced; it
         // has entries then, and that is looked at under its lock.
-        if exchange && self.is_above(target.fid, request.parent)? {
+        if exchange && self.is_above(ctx, target.fid, request.parent)? {
             return Err(Code::Invalid);
         }
         if !exchange && target.fid == request.parent {
@@ -124,7 +125,7 @@ impl Mdt {
     }
 
     /// Whether `upper` is `lower` or a directory above it.
-    fn is_above(&self, upper: Fid, lower: Fid) -> Result<bool, Code> {
+    fn is_above(&self, ctx: &Ctx, upper: Fid, lower: Fid) -> Result<bool, Code> {
         let mut at = lower;
         for _ in 0..DEPTH_MAX {
             if at == upper {
@@ -133,7 +134,7 @@ impl Mdt {
             if at == Fid::ROOT {
                 return Ok(false);
             }
-            at = self.dir(at)?.parent;
+            at = self.dir(ctx, at)?.parent;
         }
         Err(Code::Corrupt)
     }
@@ -149,7 +150,7 @@ impl Mdt {
         let mut changes = Changes::default();
         let replaced = target.as_ref().map(|target| target.fid);
         if let Some(mut target) = target {
-            if target.is_dir() && !self.is_empty(target.fid)? {
+            if target.is_dir() && !self.is_empty(ctx, target.fid)? {
                 return Err(Code::NotEmpty);
             }
             target.touch(request.time);

@@ -16,7 +16,7 @@ const XATTR_CAPABILITY: &[u8] = b"security.capability";
 impl Mdt {
     pub(in crate::mdt) fn set_attr(&self, ctx: &Ctx, request: &SetAttr) -> Outcome {
         let _inode = self.locks.inodes(&[request.fid]);
-        let mut inode = self.inode(request.fid)?;
+        let mut inode = self.inode(ctx, request.fid)?;
         let before = inode.clone();
         check_owner(request, &inode)?;
         check_times(request, &inode)?;

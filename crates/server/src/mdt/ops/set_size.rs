@@ -13,7 +13,7 @@ impl Mdt {
         check_size(&request.update)?;
         let reply = Reply::SetSize(msg::Done {});
         let _inode = self.locks.inodes(&[request.fid]);
-        let mut inode = self.inode(request.fid)?;
+        let mut inode = self.inode(ctx, request.fid)?;
         if inode.kind() != FileKind::File {
             return Err(Code::Invalid);
         }

@@ -10,17 +10,17 @@ use crate::mdt::{Changes, Ctx, Mdt, Outcome, access};
 impl Mdt {
     pub(in crate::mdt) fn unlink(&self, ctx: &Ctx, request: &Unlink) -> Outcome {
         let _name = self.locks.name(request.parent, &request.name);
-        let found = self.find_entry(request.parent, &request.name)?;
+        let found = self.find_entry(ctx, request.parent, &request.name)?;
         let Some((fid, _)) = found else {
-            access::may(&request.cred, &self.dir(request.parent)?, ACCESS_EXECUTE)?;
+            access::may(&request.cred, &self.dir(ctx, request.parent)?, ACCESS_EXECUTE)?;
             return Err(Code::NotFound);
         };
         let _inodes = self.locks.inodes(&[request.parent, fid]);
-        let mut parent = self.dir(request.parent)?;
+        let mut parent = self.dir(ctx, request.parent)?;
         access::may(&request.cred, &parent, ACCESS_EXECUTE)?;
-        let mut victim = self.inode(fid)?;
+        let mut victim = self.inode(ctx, fid)?;
         access::may_remove(&request.cred, &parent, &victim)?;
-        self.check_kind(request, &victim)?;
+        self.check_kind(ctx, request, &victim)?;
         let mut changes = Changes::default();
         changes.remove_entry(parent.fid, &request.name, fid);
         victim.touch(request.time);
@@ -38,11 +38,11 @@ impl Mdt {
         self.commit(ctx, changes, Reply::Unlink(Unlinked { fid, nlink: victim.nlink }))
     }
 
-    fn check_kind(&self, request: &Unlink, victim: &Inode) -> Result<(), Code> {
+    fn check_kind(&self, ctx: &Ctx, request: &Unlink, victim: &Inode) -> Result<(), Code> {
         match (request.directory, victim.is_dir()) {
             (true, false) => Err(Code::NotDirectory),
             (false, true) => Err(Code::IsDirectory),
-            (true, true) if !self.is_empty(victim.fid)? => Err(Code::NotEmpty),
+            (true, true) if !self.is_empty(ctx, victim.fid)? => Err(Code::NotEmpty),
             _ => Ok(()),
         }
     }

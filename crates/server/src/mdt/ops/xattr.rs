@@ -25,7 +25,7 @@ const COUNT_MAX: usize = 4096;
 impl Mdt {
     pub(in crate::mdt) fn get_xattr(&self, ctx: &Ctx, request: &GetXattr) -> Outcome {
         let found = self.read_and_keep(ctx, request.fid, LOCK_XATTR, || {
-            let Some(inode) = self.find_inode(request.fid)? else { return Ok(None) };
+            let Some(inode) = self.find_inode(ctx, request.fid)? else { return Ok(None) };
             let value = match acl::kind(&request.name) {
                 Some(kind) => acl::get(&inode, kind)?,
                 None => {
@@ -42,7 +42,7 @@ impl Mdt {
 
     pub(in crate::mdt) fn set_xattr(&self, ctx: &Ctx, request: &SetXattr) -> Outcome {
         let _inode = self.locks.inodes(&[request.fid]);
-        let mut inode = self.inode(request.fid)?;
+        let mut inode = self.inode(ctx, request.fid)?;
         if let Some(kind) = acl::kind(&request.name) {
             acl::set(&mut inode, kind, acl::parse(&request.value)?, &request.cred)?;
             let changes = acl::changes(inode, request.time);
@@ -72,7 +72,7 @@ impl Mdt {
 
     pub(in crate::mdt) fn list_xattr(&self, ctx: &Ctx, request: &ListXattr) -> Outcome {
         let found = self.read_and_keep(ctx, request.fid, LOCK_XATTR, || {
-            let Some(inode) = self.find_inode(request.fid)? else { return Ok(None) };
+            let Some(inode) = self.find_inode(ctx, request.fid)? else { return Ok(None) };
             let mut names = if inode.xattrs { self.xattr_names(inode.fid)? } else { Vec::new() };
             names.extend(acl::names(&inode));
             names.sort_unstable();
@@ -84,7 +84,7 @@ impl Mdt {
 
     pub(in crate::mdt) fn remove_xattr(&self, ctx: &Ctx, request: &RemoveXattr) -> Outcome {
         let _inode = self.locks.inodes(&[request.fid]);
-        let mut inode = self.inode(request.fid)?;
+        let mut inode = self.inode(ctx, request.fid)?;
         if let Some(kind) = acl::kind(&request.name) {
             acl::set(&mut inode, kind, None, &request.cred)?;
             let changes = acl::changes(inode, request.time);

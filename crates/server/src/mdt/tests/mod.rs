@@ -4,3 +4,4 @@ mod coherence;
 mod keeping;
 mod model;
 mod revoking;
+mod sharing;

@@ -186,23 +186,27 @@ impl Model {
             assert_eq!(bits & !held, 0, "{fid}: the MDT does not know of bits");
         }
         for (fid, attr) in &self.attrs {
-            let now = mdt.inode(*fid).expect("what is kept exists").attr();
+            let now = mdt.read_inode(*fid).expect("the store works").expect("what is kept exists").attr();
             let same = Attr { version: attr.version, ..now.clone() };
             assert_eq!(*attr, same);
         }
         for (fid, layout) in &self.layouts {
-            assert_eq!(*layout, mdt.inode(*fid).expect("what is kept exists").layout, "{fid}");
+            assert_eq!(
+                *layout,
+                mdt.read_inode(*fid).expect("the store works").expect("what is kept exists").layout,
+                "{fid}"
+            );
         }
         self.check_names(mdt);
     }
 
     fn check_names(&mut self, mdt: &Mdt) {
         for ((parent, name), fid) in &self.names {
-            let now = mdt.find_entry(*parent, name).expect("the store works").map(|(fid, _)| fid);
+            let now = mdt.read_entry(*parent, name).expect("the store works").map(|(fid, _)| fid);
             assert_eq!(now, Some(*fid), "{parent} {name:?}");
         }
         for (parent, name) in &self.absent {
-            assert_eq!(mdt.find_entry(*parent, name), Ok(None), "{parent} {name:?}");
+            assert_eq!(mdt.read_entry(*parent, name), Ok(None), "{parent} {name:?}");
         }
         for (dir, entries) in &self.lists {
             let (from, until) = (keys::entries_from(*dir, 0), keys::entries_end(*dir));
@@ -220,7 +224,7 @@ impl Model {
             assert_eq!(*names, now, "{fid}");
         }
         for fid in self.opens.keys() {
-            let inode = mdt.find_inode(*fid).expect("the store works").expect("what is open exists");
+            let inode = mdt.read_inode(*fid).expect("the store works").expect("what is open exists");
             assert_ne!(inode.nlink, 0, "{fid}");
         }
         let named = self.names.len() + self.absent.len() + self.lists.len();
