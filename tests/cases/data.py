@@ -4,7 +4,7 @@ import mmap
 import os
 
 from .support import (FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, FALLOC_ZERO_RANGE, Open, at_once, both_ways, case,
-                      fallocate, get, path, put, result, same, same_bytes)
+                      fallocate, fork, get, path, put, result, same, same_bytes)
 
 MIB = 1 << 20
 # The record of a well-known code that writes many of them side by side: no multiple of anything.
@@ -151,6 +151,37 @@ def tail_follows(a, b, run):
             same(os.read(reader, 1000), b"", "at the end")
             os.write(writer, pattern(n, 1 + n % 500))
             same_bytes(os.read(reader, 1000), pattern(n, 1 + n % 500), "the new line")
+
+
+@case
+@both_ways
+def tail_follows_while_pages_change(a, b, run):
+    """The same while pages of the file are taken back from the reader's kernel all the time: what it asks for the size
+    meanwhile must not get lost."""
+    put(path(a, "log"), bytes(4096))
+    over = fork.Event()
+
+    def again(top, flags, operation):
+        with Open() as files:
+            fd = files.fd(path(top, "log"), flags)
+            while not over.is_set():
+                operation(fd)
+
+    def tail():
+        try:
+            with Open() as files:
+                writer = files.fd(path(a, "log"), os.O_WRONLY)
+                reader = files.fd(path(b, "log"), os.O_RDONLY)
+                end = 4096
+                for n in range(run.rounds(300, 5000)):
+                    data = pattern(n, 1 + n * 97 % 5000)
+                    os.pwrite(writer, data, end)
+                    same_bytes(os.pread(reader, len(data), end), data, "the new line")
+                    end += len(data)
+        finally:
+            over.set()
+    at_once(lambda: again(a, os.O_WRONLY, lambda fd: os.pwrite(fd, bytes(100), 0)),
+            lambda: again(b, os.O_RDONLY, lambda fd: os.pread(fd, 100, 0)), tail)
 
 
 @case

@@ -11,12 +11,7 @@ pub enum Forget {
     /// Every name, of every directory.
     Names,
     /// Attributes and ACL of a file.
-    Attributes {
-        /// The file.
-        fid: Fid,
-        /// Whether mode, owner or ACL may be among what changes.
-        rights: bool,
-    },
+    Attributes(Fid),
     /// Bytes of a file; what was changed through mappings is written first.
     Data(Fid, Range<u64>),
 }

@@ -350,7 +350,7 @@ impl Shared {
             match filled {
                 // It ends when the answers have arrived that were made before.
                 Some(filled) => drop(filled.await),
-                None => forget.push(Forget::Attributes { fid, rights: true }),
+                None => forget.push(Forget::Attributes(fid)),
             }
         }
         if let Some(copies) = self.copies() {

@@ -11,9 +11,9 @@
 pub mod session;
 
 pub mod abort;
+mod asking;
 mod caller;
 pub mod control;
-mod deciding;
 mod dirs;
 mod dispatch;
 pub mod engine;

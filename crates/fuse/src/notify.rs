@@ -9,7 +9,7 @@
 //! FUSE_NOTIFY_INVAL_ENTRY is not used: it takes the lock of the directory, which a request may hold that waits for the
 //! very answer that this notification is to make possible.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ use rt::sync::oneshot;
 use rustix::io::Errno as OsErrno;
 use zerocopy::IntoBytes;
 
-use crate::deciding::Deciding;
+use crate::asking::Asking;
 use crate::kernel::abi::{self, NotifyInvalInodeOut, OutHeader};
 use crate::ops::node_of;
 use crate::settling::Settling;
@@ -44,8 +44,7 @@ struct Job<T> {
 #[derive(Default)]
 struct Names {
     names: bool,
-    /// Whose, and whether mode or owner change.
-    attributes: BTreeMap<Fid, bool>,
+    attributes: BTreeSet<Fid>,
 }
 
 type Data = Vec<(Fid, Range<u64>)>;
@@ -62,12 +61,15 @@ impl Notifier {
         device: Arc<OwnedFd>,
         has_epoch: bool,
         settling: Arc<Settling>,
-        deciding: Arc<Deciding>,
+        asking: Arc<Asking>,
     ) -> io::Result<Notifier> {
         let (names, name_jobs) = mpsc::channel();
-        let kernel = Kernel { device: device.clone(), has_epoch };
+        let (kernel, asks) = (Kernel { device: device.clone(), has_epoch }, asking.clone());
         let data = Threads::start("weft-data", DATA_THREADS_MAX, move |Job { what, done }: Job<Data>| {
             for (fid, range) in what {
+                while asks.is_waited_for(fid) {
+                    std::thread::sleep(SETTLING_TICK);
+                }
                 kernel.forget_data(fid, &range);
             }
             // Nobody waits if the client is gone.
@@ -78,27 +80,24 @@ impl Notifier {
             while let Ok(job) = name_jobs.recv() {
                 // What came meanwhile goes along: of many names the epoch drops all at once.
                 let jobs: Vec<Job<Names>> = std::iter::once(job).chain(name_jobs.try_iter()).collect();
-                forget_names(&kernel, &settling, &deciding, jobs);
+                forget_names(&kernel, &settling, &asking, jobs);
             }
         })?;
         Ok(Notifier { names, data })
     }
 }
 
-fn forget_names(kernel: &Kernel, settling: &Settling, deciding: &Deciding, jobs: Vec<Job<Names>>) {
+fn forget_names(kernel: &Kernel, settling: &Settling, asking: &Asking, jobs: Vec<Job<Names>>) {
     if jobs.iter().any(|job| job.what.names) {
         kernel.forget_names();
     }
-    let mut left = BTreeMap::new();
-    for (fid, rights) in jobs.iter().flat_map(|job| &job.what.attributes) {
-        *left.entry(*fid).or_insert(false) |= rights;
-    }
+    let mut left: BTreeSet<Fid> = jobs.iter().flat_map(|job| job.what.attributes.iter().copied()).collect();
     loop {
-        left.retain(|fid, rights| {
-            if deciding.is_waited_for(*fid) {
+        left.retain(|fid| {
+            if asking.is_waited_for(*fid) {
                 return true;
             }
-            deciding.forgets(*fid, *rights);
+            asking.forgets(*fid);
             // An inode that the kernel does not know is forgotten, unless an answer made just now is about to bring it in.
             !kernel.forget_attributes(*fid) && settling.is_making(*fid)
         });
@@ -118,7 +117,9 @@ impl Copies for Notifier {
         for forget in what {
             match forget {
                 Forget::Names => names.names = true,
-                Forget::Attributes { fid, rights } => *names.attributes.entry(fid).or_default() |= rights,
+                Forget::Attributes(fid) => {
+                    names.attributes.insert(fid);
+                }
                 Forget::Data(fid, range) => data.push((fid, range)),
             }
         }
@@ -233,7 +234,7 @@ mod tests {
         let (kernel, mut stream) = kernel();
         let notifier =
             Notifier::start(kernel.device.clone(), true, Arc::default(), Arc::default()).expect("threads");
-        let attributes = Forget::Attributes { fid: FID, rights: false };
+        let attributes = Forget::Attributes(FID);
         let done = notifier.forget(vec![Forget::Names, attributes, Forget::Names]);
         assert_eq!(sent(&mut stream, 16)[4], 8);
         assert_eq!(sent(&mut stream, 40)[4], 2);

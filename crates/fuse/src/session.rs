@@ -13,7 +13,7 @@ use rustix::io::Errno as OsErrno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::abort::Abort;
-use crate::deciding::Deciding;
+use crate::asking::Asking;
 use crate::dispatch::{Dispatcher, Teller};
 use crate::engine::dev::DEVICE;
 use crate::engine::{self, Choice, Ends, dev};
@@ -147,8 +147,8 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
     let abort = Abort::of(&device, path).map(Arc::new);
     let abort =
         abort.inspect_err(|error| tracing::debug!(%error, "the connection cannot be broken from here")).ok();
-    let (settling, deciding) = (Arc::new(Settling::default()), Arc::new(Deciding::default()));
-    let teller = Teller::new(settling.clone(), deciding.clone());
+    let (settling, asking) = (Arc::new(Settling::default()), Arc::new(Asking::default()));
+    let teller = Teller::new(settling.clone(), asking.clone());
     let locking = options.locking;
     let dispatcher = Arc::new(Dispatcher::new(rt, ops.clone(), teller, locking));
     let (sender, ended) = oneshot::channel();
@@ -171,7 +171,7 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
     let started = engine::start(&device, options.engine, wish, dispatcher.clone(), ends);
     let started = started.and_then(|(kind, agreed)| {
         let names = agreed.has_epoch();
-        Ok((kind, names, Notifier::start(device, names, settling, deciding)?))
+        Ok((kind, names, Notifier::start(device, names, settling, asking)?))
     });
     match started {
         Ok((engine, names, notifier)) => {

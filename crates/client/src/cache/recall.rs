@@ -111,7 +111,7 @@ impl Shared {
             forget.push(Forget::Names);
         }
         if bits & (LOCK_PERM | LOCK_UPDATE | LOCK_LAYOUT | LOCK_XATTR) != 0 {
-            forget.push(Forget::Attributes { fid, rights: bits & LOCK_PERM != 0 });
+            forget.push(Forget::Attributes(fid));
         }
         if !forget.is_empty() {
             copies.forget(forget).await;
@@ -260,7 +260,7 @@ impl Shared {
                 let _ = filled.await;
             }
             if bits != 0 {
-                forget.push(Forget::Attributes { fid, rights: true });
+                forget.push(Forget::Attributes(fid));
             }
         }
         if let Some(copies) = self.copies() {

@@ -287,7 +287,7 @@ impl Shared {
         } else if let Some(copies) = self.copies()
             && self.access_if_due(&open)
         {
-            copies.forget(vec![Forget::Attributes { fid: open.fid, rights: false }]).await;
+            copies.forget(vec![Forget::Attributes(open.fid)]).await;
         }
         Ok(())
     }

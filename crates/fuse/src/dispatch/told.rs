@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use client::{OnItsWay, TimeSet, Told};
 use proto::{Attr, Fid, FileKind, Timestamp};
 
-use crate::deciding::Deciding;
+use crate::asking::Asking;
 use crate::kernel::abi::{AttrOut, EntryOut, FileAttr, OpenOut, StatfsOut, Statx, StatxOut, SxTime};
 use crate::kernel::reply::Answer;
 use crate::kernel::request::SetTime;
@@ -39,13 +39,13 @@ pub struct Teller {
     /// The same of names.
     names: AtomicBool,
     settling: Arc<Settling>,
-    deciding: Arc<Deciding>,
+    asking: Arc<Asking>,
 }
 
 impl Teller {
     /// Lets the kernel keep nothing yet.
-    pub fn new(settling: Arc<Settling>, deciding: Arc<Deciding>) -> Teller {
-        Teller { attrs: AtomicBool::new(false), names: AtomicBool::new(false), settling, deciding }
+    pub fn new(settling: Arc<Settling>, asking: Arc<Asking>) -> Teller {
+        Teller { attrs: AtomicBool::new(false), names: AtomicBool::new(false), settling, asking }
     }
 
     /// From now on the kernel can be told to forget: it may keep what locks protect. Names only if it can forget them.
@@ -61,12 +61,12 @@ impl Teller {
 
     /// A thread asks for attributes, perhaps to decide by them.
     pub fn asked(&self, fid: Fid, thread: u32) {
-        self.deciding.asked(fid, thread);
+        self.asking.asked(fid, thread);
     }
 
     /// It is about to be answered.
     pub fn answers(&self, fid: Fid, thread: u32) {
-        self.deciding.answers(fid, thread);
+        self.asking.answers(fid, thread);
     }
 
     /// What a name means.
@@ -104,7 +104,7 @@ impl Teller {
             self.settling.told(told.attr.fid);
         }
         if self.attrs.load(Ordering::Relaxed) {
-            self.deciding.told(told.attr.fid, keep.attr);
+            self.asking.told(told.attr.fid, keep.attr);
         }
         keep
     }
