@@ -245,6 +245,11 @@ impl Ops {
         Ok(handle)
     }
 
+    /// Whether another client may be writing to the file.
+    pub fn is_written_elsewhere(&self, handle: Handle) -> bool {
+        self.client.is_written_elsewhere(handle)
+    }
+
     /// Reads; short only at the end of the file. `fill`: the answer goes into the kernel's page cache, where it stays
     /// until the kernel is told to forget it.
     pub async fn read(&self, handle: Handle, offset: u64, len: u32) -> Result<Vec<Bytes>> {

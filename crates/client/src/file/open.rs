@@ -202,6 +202,14 @@ impl Client {
         }
     }
 
+    /// Whether another client had the file open for writing when this handle was opened, or has not told its size.
+    pub fn is_written_elsewhere(&self, handle: Handle) -> bool {
+        let Ok(open) = self.shared.handles.get(handle) else { return false };
+        let Some(file) = &open.file else { return false };
+        let inner = file.inner.lock();
+        !open.attr.size_known && inner.writers == 0 && !inner.untold
+    }
+
     /// close(2): errors of earlier writes, once for each handle; data is on its way to the OSTs and readable by
     /// others when it returns.
     pub async fn flush(&self, handle: Handle) -> Result<()> {

@@ -16,7 +16,7 @@ impl Dispatcher {
     pub(super) fn open(&self, Asked { node, pid, caller, reply }: Asked, flags: u32) {
         let open = |ops: Arc<Ops>| async move {
             let handle = ops.open(&caller, fid_of(node), flags.cast_signed()).await?;
-            Ok(Answer::Opened(opened(handle, file_flags(flags))))
+            Ok(Answer::Opened(opened(handle, file_flags(&ops, handle, flags))))
         };
         if flags.cast_signed() & libc::O_TRUNC != 0 {
             return self.run(reply, open);
@@ -38,7 +38,7 @@ impl Dispatcher {
         let (name, teller) = (owned(name), self.teller.clone());
         self.run(reply, |ops| async move {
             let (told, handle) = ops.create(&caller, fid_of(node), &name, mode, flags.cast_signed()).await?;
-            Ok(teller.created(told, opened(handle, file_flags(flags))))
+            Ok(teller.created(told, opened(handle, file_flags(&ops, handle, flags))))
         });
     }
 
@@ -47,7 +47,7 @@ impl Dispatcher {
         self.run(reply, |ops| async move {
             let made = ops.create_unnamed(&caller, fid_of(node), mode, flags.cast_signed()).await;
             let (told, handle) = made?;
-            Ok(teller.created(told, opened(handle, file_flags(flags))))
+            Ok(teller.created(told, opened(handle, file_flags(&ops, handle, flags))))
         });
     }
 
@@ -179,11 +179,17 @@ impl Dispatcher {
 }
 
 /// How a regular file is opened. Who only reads does so through the kernel's page cache, which keeps what it has as
-/// long as the client does not tell it to forget; everybody else goes past it, and only mappings use it.
-fn file_flags(flags: u32) -> u32 {
+/// long as the client does not tell it to forget; everybody else goes past it, and only mappings use it. So does who reads
+/// what another client is writing: the page cache ends where the kernel thinks that the file ends, and it may lose what it is
+/// told of that while pages are taken back from it (see [`crate::asking`]).
+fn file_flags(ops: &Ops, handle: Handle, flags: u32) -> u32 {
     let flags = flags.cast_signed();
     let reads = flags & libc::O_ACCMODE == libc::O_RDONLY && flags & libc::O_DIRECT == 0;
-    if reads { fopen::KEEP_CACHE } else { fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES }
+    if reads && !ops.is_written_elsewhere(handle) {
+        fopen::KEEP_CACHE
+    } else {
+        fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES
+    }
 }
 
 fn opened(handle: Handle, open_flags: u32) -> OpenOut {
