@@ -13,7 +13,7 @@ sim=${WEFT_SIM:-${CARGO_TARGET_DIR:-target}/release/weft-sim}
 "$sim" seeds "${FIRST:-100}" "${SIM_SEEDS:-300}" "${1:-120}"
 "$sim" restarts 1 "${SIM_RESTARTS:-60}" "${1:-120}"
 "$sim" coherences 1 "${SIM_COHERENCES:-400}" "${SIM_COHERENCE_SECONDS:-100}"
-"$sim" coherence-restarts 1 "${SIM_RESTARTED_COHERENCES:-120}" "${SIM_COHERENCE_SECONDS:-100}"
+"$sim" coherence-restarts 1 "${SIM_RESTARTED_COHERENCES:-250}" "${SIM_COHERENCE_SECONDS:-100}"
 "$sim" cut-offs 1 "${SIM_CUT_OFFS:-40}" "${SIM_COHERENCE_SECONDS:-100}"
 "$sim" deads 1 5
 # Seeds that have failed once: two clients waited for each other for ever; clients kept a right to read that was freed; pages

@@ -76,6 +76,26 @@ impl Target {
         Ok(answered)
     }
 
+    /// The same, but only in the session of `era`: for what was locked in it.
+    pub(crate) async fn call_locked<O: Operation>(
+        &self,
+        era: u64,
+        operation: O,
+        bulk: Vec<Bytes>,
+    ) -> Result<Answered<O::Reply>> {
+        self.requests.count::<O>();
+        self.begin().await;
+        let answered = self.import.call_in_era(era, operation, bulk).await?;
+        self.newest.fetch_max(answered.transno.0, Ordering::Relaxed);
+        self.touch();
+        Ok(answered)
+    }
+
+    /// See [`Import::era`].
+    pub(crate) fn era(&self) -> u64 {
+        self.import.era()
+    }
+
     /// What a request brings needs a lease: the MGS has to know of it before the request is sent.
     async fn begin(&self) {
         if let Some(lease) = &self.lease {

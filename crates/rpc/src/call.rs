@@ -25,6 +25,8 @@ use crate::service::Answer;
 pub(crate) struct Options {
     pub(crate) job: JobId,
     pub(crate) deadline_ms: u32,
+    /// The only session in which it may be sent ([`Import::era`]).
+    pub(crate) era: Option<u64>,
 }
 
 /// A call on its way. Dropping it gives the reply up; a change may happen nevertheless.
@@ -52,7 +54,7 @@ impl<'a, O: Operation> Calling<'a, O> {
 
     fn start(&mut self) -> Stage<'a> {
         let lo = self.import.lo.read().clone();
-        let Some(lo) = lo else { return self.elsewhere() };
+        let Some(lo) = lo.filter(|_| self.import.is_in(self.options.era)) else { return self.elsewhere() };
         let Some(slot) = lo.try_slot(&self.request) else { return self.elsewhere() };
         // The copies are for the rare case that the target is not there any more.
         Stage::Here(lo.start(slot, self.request.clone(), self.bulk.clone(), self.options.job))

@@ -318,7 +318,7 @@ impl Import {
 
     /// The target has answered: both sides learn what the other one still knows.
     async fn resume(&self, carrier: &Carrier, connected: &Connected, epoch: u64) -> Result<(), Failure> {
-        let (outcome, plan, evicted) = {
+        let (first, outcome, plan, evicted) = {
             let mut state = self.state.lock();
             if matches!(state.phase, Phase::Closed) {
                 return Err(Failure::Closed);
@@ -338,7 +338,7 @@ impl Import {
                 Outcome::Restarted => state.recovering = true,
                 Outcome::Forgotten => state.recovering = false,
             }
-            (outcome, plan, evicted)
+            (first, outcome, plan, evicted)
         };
         tracing::info!(
             target = %self.target, ?outcome, replays = plan.replays.len(), resends = plan.resends.len(),
@@ -346,6 +346,9 @@ impl Import {
         );
         if outcome == Outcome::Forgotten {
             self.tell_session_lost();
+            if !first {
+                self.era.fetch_add(1, Ordering::AcqRel);
+            }
         }
         // Only now may those go on whose changes nobody knows of.
         for waiter in evicted {

@@ -204,6 +204,8 @@ pub struct Import {
     pub(crate) called: Mutex<Called>,
     /// The newest session; 0 before the first.
     pub(crate) session: AtomicU64,
+    /// How often the target has forgotten the client.
+    pub(crate) era: AtomicU64,
     /// The phase changed, or there is room for requests again.
     pub(crate) changed: Notify,
     /// The target may be reached elsewhere than before.
@@ -263,6 +265,7 @@ impl Import {
             state: Mutex::new(state),
             called: Mutex::new(Called::default()),
             session: AtomicU64::new(0),
+            era: AtomicU64::new(0),
             changed: Notify::new(),
             moved: Notify::new(),
         })
@@ -320,7 +323,23 @@ impl Import {
 
     /// The same as part of a job.
     pub fn call_in_job<O: Operation>(&self, job: JobId, operation: O, bulk: Vec<Bytes>) -> Calling<'_, O> {
-        Calling::new(self, operation, bulk, Options { job, deadline_ms: 0 })
+        Calling::new(self, operation, bulk, Options { job, ..Options::default() })
+    }
+
+    /// Which session this is: it changes when the client's callbacks have heard that the target has forgotten it.
+    pub fn era(&self) -> u64 {
+        self.era.load(Ordering::Acquire)
+    }
+
+    /// Like [`Import::call_bulk`], but [`Code::Evicted`] if the session is another one by now. For what rests on something
+    /// that the target had granted in the session.
+    pub fn call_in_era<O: Operation>(&self, era: u64, operation: O, bulk: Vec<Bytes>) -> Calling<'_, O> {
+        Calling::new(self, operation, bulk, Options { era: Some(era), ..Options::default() })
+    }
+
+    /// Whether a request that belongs to a session may be sent still.
+    pub(crate) fn is_in(&self, era: Option<u64>) -> bool {
+        era.is_none_or(|era| era == self.era())
     }
 
     /// Like [`Import::call`], but gives up after `duration`. A change may happen nevertheless.
@@ -473,6 +492,9 @@ impl Import {
                 Some(lo) => Ready::Lo(lo),
                 None => self.ready().await?,
             };
+            if !self.is_in(options.era) {
+                return Err(RpcError::Refused(Code::Evicted));
+            }
             let outcome = match &ready {
                 Ready::Lo(lo) => {
                     // The copies are for the rare case that the target is not there any more.
@@ -485,7 +507,7 @@ impl Import {
                         Some(message) => Arc::clone(message),
                         None => message.insert(encode(&request, &bulk, options)?).clone(),
                     };
-                    match self.call_over(link, message).await? {
+                    match self.call_over(link, message, options.era).await? {
                         Some(outcome) => outcome,
                         None => continue,
                     }
@@ -527,13 +549,19 @@ impl Import {
     }
 
     /// Sends a request over `link` and waits for the outcome; `None` if the session moved before it was sent.
-    async fn call_over(&self, link: &Arc<Link>, message: Arc<Message>) -> Result<Option<Outcome>, RpcError> {
+    async fn call_over(
+        &self,
+        link: &Arc<Link>,
+        message: Arc<Message>,
+        era: Option<u64>,
+    ) -> Result<Option<Outcome>, RpcError> {
         let (reply, xid) = loop {
             let changed = self.changed.notified();
             {
                 let mut state = self.state.lock();
                 match &state.phase {
-                    Phase::Tcp(now) if Arc::ptr_eq(now, link) => {}
+                    // A link of another session is there only after the era has changed.
+                    Phase::Tcp(now) if Arc::ptr_eq(now, link) && self.is_in(era) => {}
                     _ => return Ok(None),
                 }
                 match begin(&mut state.requests, &message) {

@@ -61,6 +61,8 @@ struct Sending {
     charge: u64,
     first_write: u64,
     time: Timestamp,
+    /// What it was locked under is lost.
+    lost: bool,
 }
 
 #[derive(Default)]
@@ -187,7 +189,7 @@ impl Cache {
             }
             end = Some(offset + slice.len() as u64);
         }
-        chunk.sending = Some(Sending { slices, bytes, charge, first_write, time });
+        chunk.sending = Some(Sending { slices, bytes, charge, first_write, time, lost: false });
         Some(Job { chunk: id, writes, time, charge })
     }
 
@@ -266,6 +268,19 @@ impl Cache {
         }
         self.chunks.retain(|_, chunk| chunk.sending.is_some() || chunk.filling.is_some());
         refund
+    }
+
+    /// What the object of `stripe` was locked under is lost: forgets what was not sent yet, and what is being sent is not to
+    /// be sent again. Returns what goes back to the bound of dirty data.
+    pub(crate) fn lose(&mut self, stripe: u32) -> u64 {
+        let of_stripe = self.chunks.iter_mut().filter(|(id, _)| id.stripe == stripe);
+        of_stripe.filter_map(|(_, chunk)| chunk.sending.as_mut()).for_each(|sending| sending.lost = true);
+        self.cut(|of| if of == stripe { (0, u64::MAX) } else { (0, 0) })
+    }
+
+    /// Whether what is being sent of a chunk is not locked any more.
+    pub(crate) fn is_lost(&self, id: ChunkId) -> bool {
+        self.chunks.get(&id).and_then(|chunk| chunk.sending.as_ref()).is_some_and(|sending| sending.lost)
     }
 
     /// What the cache has of `[from, to)` of the object of `stripe`: disjoint slices in order, newest writes on top.

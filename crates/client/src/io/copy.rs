@@ -80,7 +80,12 @@ impl Client {
         }
         target.inner.lock().untold = true;
         let copied = shared
-            .copy_pieces(&sides, pieces(&from_layout, &to_layout, from_offset, to_offset, len), time)
+            .copy_pieces(
+                &sides,
+                pieces(&from_layout, &to_layout, from_offset, to_offset, len),
+                time,
+                &pins[0],
+            )
             .await?;
         drop(pins);
         if to.flags.sync {
@@ -123,10 +128,12 @@ impl Shared {
         (from, to): &(Side<'_>, Side<'_>),
         pieces: Vec<Piece>,
         time: Timestamp,
+        pins: &Pins,
     ) -> Result<u64> {
         let mut copied = 0;
         for group in pieces.chunks(PIECES_MAX) {
-            let done = join_all(group.iter().map(|piece| self.copy_piece(from, to, *piece, time))).await;
+            let done =
+                join_all(group.iter().map(|piece| self.copy_piece(from, to, *piece, (time, pins)))).await;
             for (piece, done) in group.iter().zip(done) {
                 match done {
                     Ok(()) => copied += piece.len,
@@ -143,16 +150,18 @@ impl Shared {
         from: &Side<'_>,
         to: &Side<'_>,
         piece: Piece,
-        time: Timestamp,
+        (time, pins): (Timestamp, &Pins),
     ) -> Result<()> {
         let ost = to.layout.osts[piece.to.0 as usize];
         if from.layout.osts[piece.from.0 as usize] != ost {
             let mut at = piece.to_offset;
-            let locked = Pins::default();
             let range = (piece.offset, piece.len);
-            for slice in self.read_file(from.file, from.layout, range, &locked).await? {
-                self.store(to.file, to.layout, (at, &slice), time, &locked).await?;
-                at += slice.len() as u64;
+            for slice in self.read_file(from.file, from.layout, range, pins).await? {
+                let len = slice.len() as u64;
+                if self.store(to.file, to.layout, (at, &slice), time, pins).await? < len {
+                    return Err(Error::Refused(Code::Evicted));
+                }
+                at += len;
             }
             return Ok(());
         }

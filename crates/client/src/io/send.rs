@@ -53,7 +53,7 @@ impl Shared {
         loop {
             self.in_flight.fetch_add(job.charge, Ordering::Relaxed);
             let results = match self.placed(file).await {
-                Ok(layout) => self.write_object(&layout, &mut job).await,
+                Ok(layout) => self.write_object(file, &layout, &mut job).await,
                 Err(error) => vec![Err(error)],
             };
             let (charge, next) = self.apply_answers(file, &job, results);
@@ -82,7 +82,12 @@ impl Shared {
         Ok(layout)
     }
 
-    async fn write_object(&self, layout: &Layout, job: &mut Job) -> Vec<Result<(u32, Transno)>> {
+    async fn write_object(
+        &self,
+        file: &FileState,
+        layout: &Layout,
+        job: &mut Job,
+    ) -> Vec<Result<(u32, Transno)>> {
         let stripe = job.chunk.stripe;
         let ost = layout.osts[stripe as usize];
         let (object, time) = (layout.object(stripe), job.time);
@@ -90,6 +95,11 @@ impl Shared {
             Ok(target) => target,
             Err(error) => return vec![Err(error)],
         };
+        // In this order: whatever was locked is lost before the era changes.
+        let era = target.era();
+        if file.inner.lock().cache.is_lost(job.chunk) {
+            return vec![Err(Error::Refused(Code::Evicted))];
+        }
         let requests = in_requests(std::mem::take(&mut job.writes));
         let writes = requests.into_iter().map(|(parts, bulk)| {
             let target = &target;
@@ -98,11 +108,12 @@ impl Shared {
                 let transno = match parts[..] {
                     [WritePart { offset, len }] => {
                         tracing::trace!(?object, offset, len, "write");
-                        target.call_bulk(Write { object, offset, time, locked: false }, bulk).await?.transno
+                        let write = Write { object, offset, time, locked: false };
+                        target.call_locked(era, write, bulk).await?.transno
                     }
                     _ => {
                         tracing::trace!(?object, parts = parts.len(), "write parts");
-                        target.call_bulk(WriteParts { object, parts, time }, bulk).await?.transno
+                        target.call_locked(era, WriteParts { object, parts, time }, bulk).await?.transno
                     }
                 };
                 Ok((ost, transno))

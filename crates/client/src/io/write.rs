@@ -42,8 +42,8 @@ impl Client {
         let layout = file.layout()?;
         let needs = needs_of(&layout, offset, u64::from(len));
         let Some(_shared) = file.shared_at_once() else { return Ok(None) };
-        let Some(_pins) = self.shared.pin_at_once(file.fid, &layout, &needs, true) else { return Ok(None) };
-        let written = self.shared.store_at_once(file, &layout, (offset, data))?;
+        let Some(pins) = self.shared.pin_at_once(file.fid, &layout, &needs, true) else { return Ok(None) };
+        let written = self.shared.store_at_once(file, &layout, (offset, data), &pins)?;
         if written {
             open.wrote.store(true, Ordering::Relaxed);
         }
@@ -61,7 +61,7 @@ impl Client {
     pub async fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<u32> {
         let open = self.shared.handles.get(handle)?;
         let file = open.writable()?;
-        let len = u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
+        u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
         file.take_full(&open.failure_seen)?;
         if data.is_empty() {
             return Ok(0);
@@ -69,17 +69,11 @@ impl Client {
         let time = self.shared.time();
         self.shared.drop_privileges(&open, time).await?;
         let layout = file.layout()?;
-        if open.flags.append {
-            let _alone = file.alone().await?;
-            let pins = self.shared.pin(file.fid, &layout, &whole(&layout), true, Locking::No).await?;
-            let end = self.shared.true_size(file, &layout).await?;
-            self.shared.store_direct(file, &layout, (end, data), time, &pins).await?;
+        let stored = if open.flags.append {
+            self.append(file, &layout, data, time).await?
         } else {
-            let _shared = file.shared().await?;
-            let needs = needs_of(&layout, offset, u64::from(len));
-            let pins = self.shared.pin(file.fid, &layout, &needs, true, Locking::No).await?;
-            self.shared.store_direct(file, &layout, (offset, data), time, &pins).await?;
-        }
+            self.write_at(file, &layout, (offset, data), time).await?
+        };
         if open.flags.sync {
             self.shared.sync_file(file, &open.failure_seen).await?;
         } else if file.inner.lock().write_through {
@@ -87,7 +81,45 @@ impl Client {
             file.take_failure(&open.failure_seen)?;
             file.inner.lock().write_through = false;
         }
-        Ok(len)
+        Ok(stored as u32)
+    }
+
+    /// Bytes written at the end. What was locked may be lost while there is no room: then it is locked anew.
+    async fn append(
+        &self,
+        file: &Arc<FileState>,
+        layout: &Arc<Layout>,
+        data: &[u8],
+        time: Timestamp,
+    ) -> Result<u64> {
+        let _alone = file.alone().await?;
+        loop {
+            let pins = self.shared.pin(file.fid, layout, &whole(layout), true, Locking::No).await?;
+            let end = self.shared.true_size(file, layout).await?;
+            let stored = self.shared.store_direct(file, layout, (end, data), time, &pins).await?;
+            if stored > 0 {
+                return Ok(stored);
+            }
+        }
+    }
+
+    /// The same at `offset`.
+    async fn write_at(
+        &self,
+        file: &Arc<FileState>,
+        layout: &Arc<Layout>,
+        (offset, data): (u64, &[u8]),
+        time: Timestamp,
+    ) -> Result<u64> {
+        let _shared = file.shared().await?;
+        let needs = needs_of(layout, offset, data.len() as u64);
+        loop {
+            let pins = self.shared.pin(file.fid, layout, &needs, true, Locking::No).await?;
+            let stored = self.shared.store_direct(file, layout, (offset, data), time, &pins).await?;
+            if stored > 0 {
+                return Ok(stored);
+            }
+        }
     }
 
     /// The kernel writes pages back that were changed through a mapping. It holds them locked, and a truncate or a
@@ -98,14 +130,18 @@ impl Client {
         let len = u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
         let time = self.shared.time();
         let layout = file.layout()?;
-        let needs = needs_of(&layout, offset, u64::from(len));
-        let pins = self.shared.pin(file.fid, &layout, &needs, true, Locking::WriteBack).await?;
-        if pins.unlocked {
-            // Never, but for a mapping that outlived what its pages were filled under: it must not be lost.
-            tracing::debug!(fid = %file.fid, offset, len, "pages are written back without a lock");
-            self.shared.write_unlocked(file, &layout, (offset, data), time).await?;
-        } else {
-            self.shared.store(file, &layout, (offset, data), time, &pins).await?;
+        let mut done = 0;
+        while done < u64::from(len) {
+            let (offset, data) = (offset + done, &data[done as usize..]);
+            let needs = needs_of(&layout, offset, data.len() as u64);
+            let pins = self.shared.pin(file.fid, &layout, &needs, true, Locking::WriteBack).await?;
+            if pins.unlocked {
+                // Never, but for a mapping that outlived what its pages were filled under: it must not be lost.
+                tracing::debug!(fid = %file.fid, offset, "pages are written back without a lock");
+                self.shared.write_unlocked(file, &layout, (offset, data), time).await?;
+                break;
+            }
+            done += self.shared.store(file, &layout, (offset, data), time, &pins).await?;
         }
         Ok(len)
     }
@@ -131,7 +167,7 @@ impl OpenFile {
 }
 
 impl Shared {
-    /// A write past the kernel's page cache: what that has of the range is old afterwards.
+    /// A write past the kernel's page cache: what that has of the range is old afterwards. As [`Shared::store`].
     async fn store_direct(
         self: &Arc<Self>,
         file: &Arc<FileState>,
@@ -139,13 +175,13 @@ impl Shared {
         (offset, data): (u64, &[u8]),
         time: Timestamp,
         pins: &Pins,
-    ) -> Result<()> {
-        self.store(file, layout, (offset, data), time, pins).await?;
+    ) -> Result<u64> {
+        let stored = self.store(file, layout, (offset, data), time, pins).await?;
         let end = offset.saturating_add(data.len() as u64);
         if self.kernel_has(layout, &needs_of(layout, offset, data.len() as u64)) {
             self.forget_data(file.fid, once(offset..end)).await;
         }
-        Ok(())
+        Ok(stored)
     }
 
     /// Writes pages that no lock covers any more, at once and past the cache.
@@ -166,7 +202,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Puts `data` into the cache of `file` at `offset`, and sends the chunks that it fills.
+    /// Puts `data` into the cache of `file` at `offset`, and sends the chunks that it fills; says how many bytes of it. It is
+    /// fewer if what `pins` stand for was lost meanwhile: what is stored then would be sent over what others have written.
     pub(crate) async fn store(
         self: &Arc<Self>,
         file: &Arc<FileState>,
@@ -174,35 +211,41 @@ impl Shared {
         (offset, data): (u64, &[u8]),
         time: Timestamp,
         pins: &Pins,
-    ) -> Result<()> {
+    ) -> Result<u64> {
+        let mut stored = 0;
         for (stripe, at, piece) in self.pieces(layout, offset, data)? {
             if pins.is_contended(stripe) {
                 self.write_now(file, layout, (stripe, at), piece, (time, true)).await?;
-                continue;
+            } else {
+                let reserved = reserved_for(piece);
+                self.reserve(reserved as u32).await?;
+                if !self.store_piece(file, (stripe, at), piece, (time, reserved), pins) {
+                    break;
+                }
             }
-            let reserved = reserved_for(piece);
-            self.reserve(reserved as u32).await?;
-            self.store_piece(file, (stripe, at), piece, (time, reserved));
+            stored += piece.len() as u64;
         }
-        Ok(())
+        Ok(stored)
     }
 
-    /// The same if there is room at once; false: nothing was stored.
+    /// The same if there is room at once, and nothing is lost; false: it is to be stored again.
     fn store_at_once(
         self: &Arc<Self>,
         file: &Arc<FileState>,
         layout: &Layout,
         (offset, data): (u64, &[u8]),
+        pins: &Pins,
     ) -> Result<bool> {
         let pieces = self.pieces(layout, offset, data)?;
         let reserved: u64 = pieces.iter().map(|(_, _, piece)| reserved_for(piece)).sum();
         let Ok(room) = self.room.try_acquire_many(reserved as u32) else { return Ok(false) };
         room.forget();
         let time = self.time();
+        let mut all = true;
         for (stripe, at, piece) in pieces {
-            self.store_piece(file, (stripe, at), piece, (time, reserved_for(piece)));
+            all &= self.store_piece(file, (stripe, at), piece, (time, reserved_for(piece)), pins);
         }
-        Ok(true)
+        Ok(all)
     }
 
     /// `data` cut at the borders of chunks: stripe, offset in its object, bytes.
@@ -224,19 +267,26 @@ impl Shared {
         Ok(pieces)
     }
 
-    /// Puts one part of a write into its chunk; `reserved` bytes of the bound of dirty data were taken for it.
+    /// Puts one part of a write into its chunk; `reserved` bytes of the bound of dirty data were taken for it. Not if what
+    /// `pins` stand for is lost.
     fn store_piece(
         self: &Arc<Self>,
         file: &Arc<FileState>,
         (stripe, offset): (u32, u64),
         data: &[u8],
         (time, reserved): (Timestamp, u64),
-    ) {
+        pins: &Pins,
+    ) -> bool {
         let whole_pages = (offset | data.len() as u64).is_multiple_of(rt::buf::ALIGN as u64);
         let ready = (whole_pages && data.len() >= COPY_AHEAD_MIN).then(|| self.copy(offset, data));
         let now = self.rt.now();
         let stored = {
             let mut inner = file.inner.lock();
+            // Under this lock: what is lost from now on is taken out of the cache again (`drop_ranges`).
+            if !self.locks.still_counts(pins) {
+                self.room.add_permits(reserved as usize);
+                return false;
+            }
             inner.untold = true;
             if let Some(layout) = &inner.layout {
                 self.clean.drop_range(layout.object(stripe), offset, offset + data.len() as u64);
@@ -250,6 +300,7 @@ impl Shared {
         };
         self.room.add_permits((reserved - stored.charge) as usize);
         self.send(file, stored.job);
+        true
     }
 
     fn copy(&self, offset: u64, data: &[u8]) -> Buffer {

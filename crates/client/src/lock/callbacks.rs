@@ -131,7 +131,7 @@ impl Shared {
             if inner.cache.object_end(stripe) == 0 {
                 return;
             }
-            let refund = inner.cache.cut(|of| if of == stripe { (0, u64::MAX) } else { (0, 0) });
+            let refund = inner.cache.lose(stripe);
             inner.fail(Error::Refused(Code::Evicted));
             if inner.cache.is_empty() && inner.listed {
                 inner.listed = false;

@@ -316,7 +316,7 @@ impl Shared {
         if !self.may_use() {
             return None;
         }
-        let mut pins = Pins::default();
+        let mut pins = self.locks.no_pins();
         for need in needs {
             let object = self.locks.find(layout.object(need.stripe)).filter(|object| object.fid == fid)?;
             object.recent.store(true, Ordering::Relaxed);

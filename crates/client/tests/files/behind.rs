@@ -71,6 +71,34 @@ fn dirty_data_is_bounded_and_writers_wait() {
 }
 
 #[test]
+fn a_writer_that_waits_while_its_session_ends_locks_anew() {
+    let world = World::new(1, 1);
+    let client = world.mount_with(Limits { dirty_bytes_max: 4 * MIB, ..Limits::default() });
+    world.run(async {
+        let rt = world.hub.rt();
+        let (_, handle) = create(&client, b"f").await;
+        world.osts[0].hold();
+        let (written, last) = (std::cell::Cell::new(0), std::cell::Cell::new(false));
+        let write = async {
+            while !last.get() {
+                let data = vec![1; 100_000];
+                written.set(written.get() + u64::from(client.write(handle, written.get(), &data).await?));
+            }
+            Ok::<_, Error>(())
+        };
+        let mut write = std::pin::pin!(write);
+        assert!(rt.timeout(Duration::from_secs(5), write.as_mut()).await.is_none(), "the writer waits");
+        last.set(true);
+        world.osts[0].evict();
+        world.osts[0].release();
+        let done = rt.timeout(Duration::from_secs(60), write.as_mut()).await.expect("there is room");
+        done.expect("it is told of the loss by fsync");
+        assert_eq!(client.fsync(handle).await, Err(Error::Refused(Code::Evicted)));
+        assert_eq!(client.fsync(handle).await, Ok(()));
+    });
+}
+
+#[test]
 fn dirty_data_is_sent_when_it_is_old() {
     let world = World::new(1, 1);
     let client = world.mount();

@@ -87,6 +87,12 @@ struct State {
     writing: Vec<(ObjectId, u64, u64)>,
     held: bool,
     loses: bool,
+    /// The client's session is over, and it has not come back.
+    evicted: bool,
+    /// How often that happened.
+    evictions: usize,
+    /// A client that was evicted has not asked for a range since.
+    is_bare: bool,
     capacity: Option<u64>,
     latency: Duration,
     counts: Counts,
@@ -114,6 +120,13 @@ impl Ost {
     pub fn release(&self) {
         self.state.lock().held = false;
         self.released.notify_waiters();
+    }
+
+    /// Gives the client up: what it holds is gone.
+    pub fn evict(&self) {
+        let mut state = self.state.lock();
+        (state.evicted, state.is_bare) = (true, true);
+        state.evictions += 1;
     }
 
     /// Refuses writes beyond so many bytes of data.
@@ -168,8 +181,11 @@ impl Ost {
         bulk: &[Bytes],
     ) -> Result<msg::ObjectAttr, Code> {
         let ranges: Vec<_> = parts.iter().map(|(offset, len)| (id, *offset, offset + *len as u64)).collect();
-        {
+        let before = {
             let mut state = self.state.lock();
+            if state.evicted {
+                return Err(Code::NoSession);
+            }
             state.counts.writes += 1;
             state.counts.slices += bulk.len();
             for range in &ranges {
@@ -179,7 +195,8 @@ impl Ost {
                 assert!(!state.writing.iter().any(overlaps), "two writes of the same bytes are on their way");
                 state.writing.push(*range);
             }
-        }
+            state.evictions
+        };
         self.pause().await;
         loop {
             let released = self.released.notified();
@@ -190,6 +207,10 @@ impl Ost {
         }
         let mut state = self.state.lock();
         state.writing.retain(|other| !ranges.contains(other));
+        if state.evictions > before {
+            return Err(Code::NoSession);
+        }
+        assert!(!state.is_bare, "something is written without a lock: {parts:?}");
         let used: u64 = state.objects.values().map(|object| object.data.len() as u64).sum();
         let len: usize = parts.iter().map(|(_, len)| len).sum();
         if state.capacity.is_some_and(|capacity| used + len as u64 > capacity) {
@@ -221,6 +242,15 @@ impl Ost {
         }
         self.pause().await;
         let mut state = self.state.lock();
+        if matches!(request, Request::Connect(_)) {
+            state.evicted = false;
+        }
+        if state.evicted {
+            return Err(Code::NoSession);
+        }
+        if matches!(request, Request::Enqueue(_)) {
+            state.is_bare = false;
+        }
         let reply = match request {
             Request::Connect(_) => connected(),
             Request::Disconnect(_) => Reply::Disconnect(msg::Done {}),
