@@ -61,6 +61,39 @@ def second_listing_asks_nobody(a, b, run):
 
 
 @case
+def first_listing_asks_once_for_many(a, b, run):
+    """`ls -l` of a directory that a mount has not seen: a page of the directory brings the attributes of what it names, and
+    whether that has extended attributes. Besides the pages at most one request for 64 files, and two for attributes."""
+    counters(b)
+    count = run.rounds(1000, 10000)
+    for n in range(count):
+        put(path(a, f"f{n}"), b"x" * (n % 50))
+    quiet(a)
+    before = quiet(b)
+    listed(b)
+    sent = requests(before, counters(b))
+    pages = sent.pop("rpc.ReadDir", 0)
+    xattrs = sent.get("rpc.GetXattr", 0) + sent.get("rpc.ListXattr", 0)
+    assert sum(sent.values()) <= count // 64 and xattrs <= 2 and pages <= count // 64, f"{pages} pages, {sent}"
+
+
+@case
+def removing_what_is_kept_is_one_request(a, b, run):
+    """unlink of a file that this mount has written, read and looked at: what it keeps of it goes along."""
+    count = run.rounds(20, 500)
+    for n in range(count):
+        put(path(a, f"f{n}"), b"data" * 1000)
+        with open(path(a, f"f{n}"), "rb") as file:
+            file.read()
+        os.stat(path(a, f"f{n}"))
+    before = quiet(a)
+    for n in range(count):
+        os.unlink(path(a, f"f{n}"))
+    sent = requests(before, quiet(a))
+    assert sent == {"rpc.Unlink": count}, f"{count} files: {sent}"
+
+
+@case
 def blocks_are_read_again_for_nothing(a, b, run):
     """A process that reads and writes (a database) reads blocks again that nobody changed: no request, until another
     mount writes to one; then that one is asked for, and has the new bytes."""

@@ -59,10 +59,10 @@ impl Client {
             umask: caller.umask,
         };
         let changing = self.shared.inodes.change(&[parent], &[(parent, &name)]);
-        let made = self.shared.make(caller, create).await?.reply;
-        self.shared.keep_new(changing, parent, &name, &made);
+        let made = self.shared.make(caller, create).await?;
+        self.shared.keep_new(changing, (parent, &name), time, &made);
         self.shared.forget_past_kernel(parent).await;
-        let mut attr = made.attr;
+        let mut attr = made.reply.attr;
         self.shared.note_access(&mut attr);
         Ok(attr)
     }

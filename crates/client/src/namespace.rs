@@ -10,7 +10,7 @@ use proto::wire::messages::{
 use proto::{Attr, Code, Cred, Fid, FileKind, Name, Timestamp};
 use rpc::Answered;
 
-use crate::cache::{Changing, Known, Told};
+use crate::cache::{Changing, Known, Told, Touch};
 use crate::{Caller, Client, Error, Result, Shared, name};
 
 /// Bytes of a page of a directory.
@@ -115,8 +115,9 @@ impl Client {
             umask: caller.umask,
         };
         let changing = self.shared.inodes.change(&[parent], &[(parent, &name)]);
-        let made = self.shared.make(caller, create).await?.reply;
-        self.shared.keep_new(changing, parent, &name, &made);
+        let answered = self.shared.make(caller, create).await?;
+        self.shared.keep_new(changing, (parent, &name), time, &answered);
+        let made = answered.reply;
         Ok(self.shared.told(made.attr, Some((parent, &name))))
     }
 
@@ -135,8 +136,10 @@ impl Client {
         let unlink = |cred| Unlink { parent, name: name.clone(), directory, cred, time };
         let kept = self.shared.keeps_entries(parent);
         let changing = self.shared.inodes.change(&[parent], &[(parent, &name)]);
-        let unlinked = self.shared.ask(caller, unlink).await?.reply;
-        if let Some(asked) = changing.done(&[unlinked.fid]) {
+        let answered = self.shared.ask(caller, unlink).await?;
+        let unlinked = answered.reply;
+        let touch = Touch { dir: parent, transno: answered.transno, time, links: -i32::from(directory) };
+        if let Some(asked) = changing.done_in(touch, &[unlinked.fid]) {
             self.shared.learn_absence(&asked, parent, &name, kept);
         }
         if unlinked.nlink == 0 {
@@ -199,8 +202,10 @@ impl Client {
         let (name, time) = (crate::name(name)?, self.shared.time());
         let link = |cred| Link { fid, parent, name: name.clone(), cred, time };
         let changing = self.shared.inodes.change(&[parent, fid], &[(parent, &name)]);
-        let entry = self.shared.ask(caller, link).await?.reply;
-        if let Some(asked) = changing.done(&[]) {
+        let answered = self.shared.ask(caller, link).await?;
+        let entry = answered.reply;
+        let touch = Touch { dir: parent, transno: answered.transno, time, links: 0 };
+        if let Some(asked) = changing.done_in(touch, &[]) {
             self.shared.learn(&asked, &entry);
             self.shared.learn_name(&asked, parent, &name, fid);
         }
@@ -335,17 +340,24 @@ impl Shared {
     pub(crate) fn keep_new(
         self: &Arc<Self>,
         changing: Changing<'_>,
-        parent: Fid,
-        name: &Name,
-        made: &Created,
+        (parent, name): (Fid, &Name),
+        time: Timestamp,
+        answered: &Answered<Created>,
     ) {
+        let made = &answered.reply;
         let entry = Entry {
             attr: made.attr.clone(),
             layout: made.layout.clone(),
             xattrs: made.xattrs,
             lock: made.lock,
         };
-        if let Some(asked) = changing.done(&[entry.attr.fid]) {
+        let links = i32::from(entry.attr.kind() == FileKind::Dir);
+        let touch = Touch { dir: parent, transno: answered.transno, time, links };
+        let done = match made.existed {
+            true => changing.done(&[entry.attr.fid]),
+            false => changing.done_in(touch, &[entry.attr.fid]),
+        };
+        if let Some(asked) = done {
             self.learn(&asked, &entry);
             self.learn_name(&asked, parent, name, entry.attr.fid);
         }

@@ -8,7 +8,7 @@ use proto::wire::messages::{
     DirPage, Entry, Granted, LOCK_ALL, LOCK_LAYOUT, LOCK_LOOKUP, LOCK_OPEN, LOCK_PERM, LOCK_UPDATE,
     LOCK_XATTR,
 };
-use proto::{Fid, Name};
+use proto::{Fid, Name, Timestamp, Transno};
 
 /// Number of lock bits.
 const BITS: usize = LOCK_ALL.count_ones() as usize;
@@ -24,6 +24,18 @@ pub(crate) struct OpenKept {
     pub(crate) handle: u64,
     /// Handles of this client that use it.
     pub(crate) users: u32,
+}
+
+/// What making or removing an entry does to the attributes of its directory, as the MDT does it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Touch {
+    pub(crate) dir: Fid,
+    /// The change.
+    pub(crate) transno: Transno,
+    /// The time that the request had.
+    pub(crate) time: Timestamp,
+    /// How many subdirectories come.
+    pub(crate) links: i32,
 }
 
 /// What is kept of one file.
@@ -127,6 +139,21 @@ impl Inode {
         self.xattr_names = None;
     }
 
+    /// This client made or removed an entry of the directory, and nothing else at the same time: its attributes are known
+    /// still. Those that were asked for later have it already.
+    pub(crate) fn entry_changed(&mut self, touch: &Touch) {
+        self.pages.clear();
+        let Some(entry) = self.entry.as_mut().filter(|entry| entry.attr.version < touch.transno.0) else {
+            return;
+        };
+        let attr = &mut Arc::make_mut(entry).attr;
+        attr.mtime = touch.time;
+        attr.mtime_set = touch.time;
+        attr.ctime = attr.ctime.max(touch.time);
+        attr.nlink = attr.nlink.saturating_add_signed(touch.links);
+        attr.version = touch.transno.0;
+    }
+
     /// Takes `bits` away that were granted up to `number`; returns those that were really held.
     pub(crate) fn revoke(&mut self, bits: u32, number: u64) -> u32 {
         let mut gone = 0;
@@ -179,11 +206,35 @@ impl Inode {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use proto::Attr;
+
     use super::*;
 
     fn granted(bits: u32, number: u64) -> Granted {
         Granted { bits, number }
+    }
+
+    /// A directory as the MDT tells of it, with all locks.
+    pub fn directory(fid: Fid, version: u64) -> Entry {
+        let attr = Attr {
+            fid,
+            mode: 0o040_755,
+            nlink: 2,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 4096,
+            blocks: 8,
+            atime: Timestamp::default(),
+            mtime: Timestamp::default(),
+            ctime: Timestamp::default(),
+            btime: Timestamp::default(),
+            size_known: true,
+            version,
+            mtime_set: Timestamp::default(),
+        };
+        Entry { attr, layout: None, xattrs: false, lock: granted(LOCK_ALL, 1) }
     }
 
     #[test]
@@ -222,6 +273,27 @@ mod tests {
         inode.names.insert(name("not"), None);
         inode.revoke(LOCK_UPDATE, 1);
         assert_eq!(inode.names.len(), 1, "a positive name is the other file's");
+    }
+
+    #[test]
+    fn a_directory_is_touched_once_by_each_change() {
+        let mut dir = Inode::default();
+        dir.learn(&directory(Fid::ROOT, 7));
+        let at = |secs| Timestamp { secs, nanos: 0 };
+        let touch =
+            |transno, secs, links| Touch { dir: Fid::ROOT, transno: Transno(transno), time: at(secs), links };
+        let shown = |dir: &Inode| {
+            dir.entry.as_ref().map(|e| (e.attr.version, e.attr.nlink, e.attr.mtime.secs, e.attr.ctime.secs))
+        };
+        dir.entry_changed(&touch(9, 50, 1));
+        assert_eq!(shown(&dir), Some((9, 3, 50, 50)));
+        dir.entry_changed(&touch(8, 60, 1));
+        assert_eq!(shown(&dir), Some((9, 3, 50, 50)), "what was told has this change");
+        dir.entry_changed(&touch(10, 40, -1));
+        assert_eq!(shown(&dir), Some((10, 2, 40, 50)), "ctime does not go back");
+        dir.revoke(LOCK_UPDATE, 1);
+        dir.entry_changed(&touch(11, 70, 0));
+        assert_eq!(shown(&dir), None);
     }
 
     #[test]

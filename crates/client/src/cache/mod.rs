@@ -11,7 +11,7 @@ mod table;
 mod told;
 
 pub(crate) use answer::Known;
-pub(crate) use inode::OpenKept;
+pub(crate) use inode::{OpenKept, Touch};
 pub(crate) use recall::{Lost, Recalls};
 pub(crate) use table::{Changing, Inodes};
 pub use told::{Fill, OnItsWay, Told};

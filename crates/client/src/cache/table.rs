@@ -13,7 +13,7 @@ use proto::{Fid, Name};
 use rt::sync::oneshot;
 use smallvec::SmallVec;
 
-use super::inode::{Inode, OpenKept};
+use super::inode::{Inode, OpenKept, Touch};
 
 /// Parts of the table that are locked apart.
 const SHARDS: usize = 16;
@@ -68,11 +68,37 @@ pub(crate) struct Inodes {
 struct Requests {
     next: u64,
     open: BTreeSet<u64>,
+    /// Files that this client is changing: by how many changes, and whether there were several at any time since there was
+    /// none.
+    changing: BTreeMap<Fid, (usize, bool)>,
     /// Files that this client changed while questions were under way, with the number of the next question.
     changed: BTreeMap<Fid, u64>,
 }
 
 impl Requests {
+    fn begin_changes(&mut self, fids: &[Fid]) {
+        for fid in fids {
+            let (count, several) = self.changing.entry(*fid).or_default();
+            *several |= *count > 0;
+            *count += 1;
+        }
+    }
+
+    fn end_changes(&mut self, fids: &[Fid]) {
+        for fid in fids {
+            let Some((count, _)) = self.changing.get_mut(fid) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                self.changing.remove(fid);
+            }
+        }
+    }
+
+    /// Whether there is one change of the file, and there was no other meanwhile.
+    fn is_alone(&self, fid: Fid) -> bool {
+        self.changing.get(&fid) == Some(&(1, false))
+    }
+
     fn note_change(&mut self, fid: Fid) {
         if self.open.is_empty() {
             self.changed.clear();
@@ -121,26 +147,40 @@ pub(crate) struct Changing<'a> {
 impl<'a> Changing<'a> {
     /// The change was made; it concerned `more` too. Gives the right to keep what its answer says, unless another
     /// change of this client passed it.
-    pub(crate) fn done(mut self, more: &[Fid]) -> Option<Asked<'a>> {
-        self.fids.extend_from_slice(more);
+    pub(crate) fn done(self, more: &[Fid]) -> Option<Asked<'a>> {
+        self.end(more, None)
+    }
+
+    /// The same if it made or removed an entry of a directory.
+    pub(crate) fn done_in(self, touch: Touch, more: &[Fid]) -> Option<Asked<'a>> {
+        self.end(more, Some(touch))
+    }
+
+    fn end(mut self, more: &[Fid], touch: Option<Touch>) -> Option<Asked<'a>> {
         let mut asked = self.asked.take()?;
-        let passed = {
+        let (passed, touch) = {
             let mut requests = self.inodes.requests.lock();
+            let touch = touch.filter(|touch| requests.is_alone(touch.dir));
+            requests.end_changes(&self.fids);
+            self.fids.extend_from_slice(more);
             let passed =
                 |fid: &Fid| requests.changed.get(fid).is_some_and(|number| *number >= asked.changes_from);
             let passed = self.fids.iter().any(passed);
             self.fids.iter().for_each(|fid| requests.note_change(*fid));
             requests.next += 1;
             asked.changes_from = requests.next;
-            passed
+            (passed, touch)
         };
-        self.forget();
+        self.forget(touch);
         if passed { None } else { Some(asked) }
     }
 
-    fn forget(&self) {
+    fn forget(&self, touch: Option<Touch>) {
         for fid in &self.fids {
-            self.inodes.part(*fid).change(*fid, Inode::changed);
+            self.inodes.part(*fid).change(*fid, |inode| match &touch {
+                Some(touch) if touch.dir == *fid => inode.entry_changed(touch),
+                _ => inode.changed(),
+            });
         }
         for (parent, name) in &self.names {
             self.inodes.part(*parent).change(*parent, |inode| inode.names.remove(name));
@@ -152,8 +192,11 @@ impl Drop for Changing<'_> {
     fn drop(&mut self) {
         if self.asked.is_some() {
             // Its outcome is not known: it may have happened.
-            self.fids.iter().for_each(|fid| self.inodes.requests.lock().note_change(*fid));
-            self.forget();
+            let mut requests = self.inodes.requests.lock();
+            requests.end_changes(&self.fids);
+            self.fids.iter().for_each(|fid| requests.note_change(*fid));
+            drop(requests);
+            self.forget(None);
         }
     }
 }
@@ -215,7 +258,8 @@ impl Inodes {
     /// A change of files and of names in directories is being asked for.
     pub(crate) fn change(&self, fids: &[Fid], names: &[(Fid, &Name)]) -> Changing<'_> {
         let names = names.iter().map(|(parent, name)| (*parent, (*name).clone())).collect();
-        let fids = fids.iter().copied().filter(|fid| *fid != Fid::ZERO).collect();
+        let fids: SmallVec<[Fid; 4]> = fids.iter().copied().filter(|fid| *fid != Fid::ZERO).collect();
+        self.requests.lock().begin_changes(&fids);
         Changing { asked: Some(self.ask()), inodes: self, fids, names }
     }
 
@@ -343,7 +387,9 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use proto::wire::messages::{LOCK_ALL, LOCK_UPDATE};
+    use proto::{Timestamp, Transno};
 
+    use super::super::inode::tests::directory;
     use super::*;
 
     const DIR: Fid = Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 };
@@ -419,5 +465,35 @@ mod tests {
             part.order.len(),
             part.cost
         );
+    }
+
+    #[test]
+    fn attributes_of_a_directory_outlive_single_changes_only() {
+        let inodes = Inodes::new();
+        let learn = || {
+            let asked = inodes.ask();
+            inodes.learn(&asked, DIR, 1, |inode| inode.learn(&directory(DIR, 1)));
+        };
+        let known =
+            || inodes.part(DIR).inodes.get(&DIR).and_then(|dir| dir.entry.clone()).map(|e| e.attr.version);
+        let touch =
+            |transno| Touch { dir: DIR, transno: Transno(transno), time: Timestamp::default(), links: 0 };
+        learn();
+        for transno in 2..4 {
+            drop(inodes.change(&[DIR], &[]).done_in(touch(transno), &[]));
+            assert_eq!(known(), Some(transno));
+        }
+        let (one, two) = (inodes.change(&[DIR], &[]), inodes.change(&[DIR], &[]));
+        drop(one.done_in(touch(4), &[]));
+        assert_eq!(known(), None, "the other one may have been carried out before");
+        learn();
+        drop(two.done_in(touch(5), &[]));
+        assert_eq!(known(), None);
+        learn();
+        drop(inodes.change(&[DIR], &[]));
+        assert_eq!(known(), None, "nobody knows what became of it");
+        learn();
+        drop(inodes.change(&[DIR], &[]).done_in(touch(6), &[]));
+        assert_eq!(known(), Some(6));
     }
 }

@@ -71,8 +71,8 @@ impl Client {
         };
         let changing = self.shared.inodes.change(&[parent], &[(parent, &name)]);
         let answered = self.shared.make(caller, create).await?;
+        self.shared.keep_new(changing, (parent, &name), time, &answered);
         let (made, transno) = (answered.reply, answered.transno);
-        self.shared.keep_new(changing, parent, &name, &made);
         let opened = Told {
             attr: made.attr.clone(),
             layout: made.layout.clone(),
@@ -315,7 +315,9 @@ impl Shared {
     /// Tells the MDT that a handle is not used any more; a refusal has no one to tell it to.
     pub(crate) async fn send_close(&self, close: Close) -> Option<Transno> {
         let (fid, atime) = (close.fid, close.atime);
-        let changes = close.size.is_some() || close.wrote || close.atime.is_some();
+        // A writer that has written nothing lets the MDT know the size again, too.
+        let unknown = self.known_entry(fid).is_some_and(|entry| !entry.attr.size_known);
+        let changes = close.size.is_some() || close.wrote || close.atime.is_some() || unknown;
         let changing = self.inodes.change(&[if changes { fid } else { Fid::ZERO }], &[]);
         tracing::debug!(%fid, handle = close.handle, size = close.size.as_ref().map(|size| size.size), "close");
         let result = match self.targets.mdt() {

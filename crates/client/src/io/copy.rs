@@ -68,27 +68,15 @@ impl Client {
         let from_layout = source.layout()?;
         let to_layout = shared.placed(target).await?;
         let sides = (Side { file: source, layout: &from_layout }, Side { file: target, layout: &to_layout });
-        let pins = shared.pin_copy(&sides, (from_offset, to_offset), len).await?;
-        shared.flush_file(source).await;
-        // What was written to the range before must not arrive after the copy.
-        shared.flush_file(target).await;
-        let size = shared.true_size(source, &from_layout).await?;
-        let len = len.min(size.saturating_sub(from_offset));
         from.read.store(true, std::sync::atomic::Ordering::Relaxed);
-        if len == 0 {
-            return Ok(0);
-        }
-        target.inner.lock().untold = true;
-        let copied = shared
-            .copy_pieces(
-                &sides,
-                pieces(&from_layout, &to_layout, from_offset, to_offset, len),
-                time,
-                &pins[0],
-            )
-            .await?;
-        drop(pins);
-        if to.flags.sync {
+        let copied = loop {
+            match shared.copy_locked(&sides, (from_offset, to_offset), len, time).await {
+                // What was locked does not count any more: an OST has restarted, or ended the session.
+                Err(Error::Refused(Code::TryAgain)) => {}
+                copied => break copied?,
+            }
+        };
+        if copied > 0 && to.flags.sync {
             shared.sync_file(target, &to.failure_seen).await?;
         }
         Ok(copied)
@@ -120,6 +108,29 @@ impl Shared {
         }
         let first = write().await?;
         Ok([first, read().await?])
+    }
+
+    /// Copies up to `len` bytes under locks; [`Code::TryAgain`] if these are lost before anything is copied.
+    async fn copy_locked(
+        self: &Arc<Self>,
+        sides: &(Side<'_>, Side<'_>),
+        (from_offset, to_offset): (u64, u64),
+        len: u64,
+        time: Timestamp,
+    ) -> Result<u64> {
+        let (from, to) = sides;
+        let pins = self.pin_copy(sides, (from_offset, to_offset), len).await?;
+        self.flush_file(from.file).await;
+        // What was written to the range before must not arrive after the copy.
+        self.flush_file(to.file).await;
+        let size = self.true_size(from.file, from.layout).await?;
+        let len = len.min(size.saturating_sub(from_offset));
+        if len == 0 {
+            return Ok(0);
+        }
+        to.file.inner.lock().untold = true;
+        let pieces = pieces(from.layout, to.layout, from_offset, to_offset, len);
+        self.copy_pieces(sides, pieces, time, &pins[0]).await
     }
 
     /// Bytes that were copied in a row from the first; an error only if there are none.
@@ -159,7 +170,7 @@ impl Shared {
             for slice in self.read_file(from.file, from.layout, range, pins).await? {
                 let len = slice.len() as u64;
                 if self.store(to.file, to.layout, (at, &slice), time, pins).await? < len {
-                    return Err(Error::Refused(Code::Evicted));
+                    return Err(Error::Refused(Code::TryAgain));
                 }
                 at += len;
             }
