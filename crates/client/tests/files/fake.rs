@@ -242,15 +242,7 @@ impl Ost {
         }
         self.pause().await;
         let mut state = self.state.lock();
-        if matches!(request, Request::Connect(_)) {
-            state.evicted = false;
-        }
-        if state.evicted {
-            return Err(Code::NoSession);
-        }
-        if matches!(request, Request::Enqueue(_)) {
-            state.is_bare = false;
-        }
+        state.admit(&request)?;
         let reply = match request {
             Request::Connect(_) => connected(),
             Request::Disconnect(_) => Reply::Disconnect(msg::Done {}),
@@ -300,6 +292,19 @@ impl Ost {
             request => state.range(request)?,
         };
         Ok((reply, vec![]))
+    }
+}
+
+impl State {
+    /// Who was evicted has to connect first.
+    fn admit(&mut self, request: &Request) -> Result<(), Code> {
+        match request {
+            Request::Connect(_) => self.evicted = false,
+            _ if self.evicted => return Err(Code::NoSession),
+            Request::Enqueue(_) => self.is_bare = false,
+            _ => {}
+        }
+        Ok(())
     }
 }
 
