@@ -19,8 +19,8 @@ struct State {
     current: Option<(u64, u32)>,
     spare: Option<u64>,
     fetching: bool,
-    /// How often the MDT had forgotten this client when the newest sequence was fetched.
-    evictions: u64,
+    /// The session that has them; 0 before the first.
+    session: u64,
 }
 
 pub(crate) struct Fids {
@@ -48,10 +48,10 @@ impl Fids {
     }
 
     /// Takes a sequence over; those of a session that is over are worth nothing.
-    fn put(&self, seq: u64, evictions: u64) {
+    fn put(&self, seq: u64, session: u64) {
         let mut state = self.state.lock();
-        if evictions > state.evictions {
-            *state = State { evictions, ..State::default() };
+        if session != state.session {
+            *state = State { session, ..State::default() };
         }
         state.spare = Some(seq);
         state.fetching = false;
@@ -86,17 +86,17 @@ impl Shared {
 
     async fn fetch_sequence(&self) -> Result<()> {
         let mdt = self.targets.mdt()?;
-        let seq = mdt.call(GetSequence {}).await?.reply.seq;
-        let evictions = mdt.evictions();
+        let answered = mdt.call(GetSequence {}).await?;
+        let (seq, session) = (answered.reply.seq, answered.session);
         if !(Fid { seq, oid: 1, ver: 0 }).is_sane() {
             return Err(Error::Refused(Code::Malformed));
         }
-        self.fids.put(seq, evictions);
+        self.fids.put(seq, session);
         Ok(())
     }
 
     /// Makes a file with a new FID. Sequences belong to the session: if the MDT has forgotten this client, it
-    /// refuses the FID, and one of a new sequence is taken.
+    /// refuses the FID, and one of a new sequence is taken, whether anything else was lost or not.
     pub(crate) async fn make<O: Operation<Reply = Created>>(
         self: &Arc<Self>,
         caller: &Caller,
@@ -107,7 +107,7 @@ impl Shared {
         if !matches!(made, Err(Error::Refused(Code::Invalid))) {
             return made;
         }
-        if self.targets.mdt()?.evictions() == self.fids.state.lock().evictions {
+        if self.targets.mdt()?.session() == self.fids.state.lock().session {
             return made;
         }
         self.fetch_sequence().await?;

@@ -23,8 +23,8 @@ use crate::targets::Targets;
 use crate::util::{join_all, unless};
 use crate::{Client, Copies, Error, Limits, Result, Shared};
 
-/// How long the MGS may keep a question for news.
-const CONFIG_WAIT_MS: u32 = 30_000;
+/// How long the MGS may keep a question for news: less than [`rpc::limits::RESEND_WAITING`], or each would be sent twice.
+const CONFIG_WAIT_MS: u32 = 29_000;
 /// Waiting time after a first refusal; doubles up to the maximum.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(10);

@@ -161,9 +161,9 @@ impl Target {
         self.import.state()
     }
 
-    /// How often the target forgot this client.
-    pub(crate) fn evictions(&self) -> u64 {
-        self.import.state().evictions
+    /// The session as it is.
+    pub(crate) fn session(&self) -> u64 {
+        self.import.session()
     }
 
     /// What is waited for in the session.

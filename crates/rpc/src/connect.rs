@@ -152,7 +152,10 @@ impl Import {
     fn next_pause(&self) -> Duration {
         let mut state = self.state.lock();
         let pause = state.backoff;
-        state.backoff = (pause * 2).clamp(limits::BACKOFF_MIN, limits::BACKOFF_MAX);
+        state.backoff = match self.hub.habits().slow_retries {
+            Some(slow) => slow.connect,
+            None => (pause * 2).clamp(limits::BACKOFF_MIN, limits::BACKOFF_MAX),
+        };
         let half = (pause / 2).as_nanos() as u64;
         Duration::from_nanos(half + if half == 0 { 0 } else { self.hub.rt().random_u64() % half })
     }

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, FsName, Nid, TargetId};
+use rt::sync::Semaphore;
 use rt::{Addr, Rt};
 
 use crate::callback::{self, CallbackError};
 use crate::event::Ended;
+use crate::habits::Habits;
 use crate::import::Import;
 use crate::keys::{Keys, Role};
 use crate::limits;
@@ -39,6 +41,7 @@ struct Inner {
     links: tcp::Links,
     sessions: Sessions,
     acceptance: Acceptance,
+    habits: OnceLock<(Habits, Option<Arc<Semaphore>>)>,
 }
 
 impl Hub {
@@ -56,6 +59,7 @@ impl Hub {
             incarnations: Mutex::new(BTreeMap::new()),
             links: tcp::Links::default(),
             acceptance: Acceptance::default(),
+            habits: OnceLock::new(),
         };
         Hub { inner: Arc::new(inner) }
     }
@@ -74,6 +78,22 @@ impl Hub {
     /// checksum of a peer is checked always.
     pub fn set_bulk_checksum(&self, on: bool) {
         self.inner.bulk_checksum.store(on, Ordering::Relaxed);
+    }
+
+    /// Switches things off, for an experiment: once, before anything else is done with the hub.
+    pub fn set_habits(&self, habits: Habits) {
+        let workers = habits.workers.map(|workers| Arc::new(Semaphore::new(workers.count)));
+        assert!(self.inner.habits.set((habits, workers)).is_ok(), "habits are set once");
+    }
+
+    /// What this process does so that nobody is evicted.
+    pub fn habits(&self) -> &Habits {
+        self.inner.habits.get().map_or(&Habits::TODAY, |(habits, _)| habits)
+    }
+
+    /// What bounds the requests that are carried out, if anything does.
+    pub(crate) fn workers(&self) -> Option<&Arc<Semaphore>> {
+        self.inner.habits.get()?.1.as_ref()
     }
 
     /// Offers `service` as `target` to this process and, through `listen`, to others.

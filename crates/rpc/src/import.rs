@@ -134,8 +134,12 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    pub(crate) fn new(waiter: Option<oneshot::Sender<Outcome>>, waits: bool, now: Time) -> Flight {
-        let resend_after = if waits { limits::RESEND_WAITING } else { limits::RESEND_MIN };
+    pub(crate) fn new(
+        waiter: Option<oneshot::Sender<Outcome>>,
+        waits: bool,
+        resend_after: Duration,
+        now: Time,
+    ) -> Flight {
         Flight { waiter, resend_at: now + resend_after, resend_after, waits, resent_at: None, since: now }
     }
 }
@@ -567,7 +571,8 @@ impl Import {
                 match begin(&mut state.requests, &message) {
                     Ok(begun) => {
                         let (waiter, reply) = oneshot::channel();
-                        let flight = Flight::new(Some(waiter), message.waits, self.hub.rt().now());
+                        let after = self.resend_after(message.waits);
+                        let flight = Flight::new(Some(waiter), message.waits, after, self.hub.rt().now());
                         state.flights.insert(begun.xid, flight);
                         self.watch(&mut state);
                         let header = self.header(&state, &message, begun.xid, begun.slot);
@@ -585,6 +590,15 @@ impl Import {
         let outcome = reply.await.map_err(|_| RpcError::Closed)?;
         std::mem::forget(waiting);
         Ok(Some(outcome))
+    }
+
+    /// When a request without a reply is sent again first.
+    fn resend_after(&self, waits: bool) -> Duration {
+        match self.hub.habits().slow_retries {
+            _ if waits => limits::RESEND_WAITING,
+            Some(slow) => slow.resend,
+            None => limits::RESEND_MIN,
+        }
     }
 
     /// The header of a request of this session.

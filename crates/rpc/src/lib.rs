@@ -5,6 +5,7 @@
 //! connections otherwise (`tcp`). Servers are clients too: of the MGS, and an MDT of the OSTs.
 
 pub mod callback;
+pub mod habits;
 pub mod hub;
 pub mod import;
 pub mod keys;
@@ -24,6 +25,7 @@ mod watch;
 pub use ask::AskError;
 pub use call::Calling;
 pub use callback::{CallbackError, Callbacks, Restate};
+pub use habits::Habits;
 pub use hub::Hub;
 pub use import::{Answered, Import, ImportState, LinkState, RpcError};
 pub use keys::{Key, KeyParseError, Keys, Role};

@@ -94,7 +94,7 @@ impl Flight {
             }
             self.resend_at = now + limits::RESEND_MIN;
         } else {
-            self.resend_after = (self.resend_after * 2).min(limits::RESEND_MAX);
+            self.resend_after = (self.resend_after * 2).min(limits::RESEND_MAX.max(self.resend_after));
             self.resend_at = now + self.resend_after;
         }
         self.resent_at = Some(now);
@@ -114,7 +114,8 @@ mod tests {
     /// When a flight that begins at 100 is sent again until 400, if the other side is heard at `heard`; and whether it
     /// is given up.
     fn sends(waits: bool, heard: impl Fn(u64) -> u64) -> (Vec<u64>, bool) {
-        let mut flight = Flight::new(None, waits, at(100));
+        let after = if waits { limits::RESEND_WAITING } else { limits::RESEND_MIN };
+        let mut flight = Flight::new(None, waits, after, at(100));
         let mut sends = Vec::new();
         for now in 100..400 {
             if flight.resend_at > at(now) {

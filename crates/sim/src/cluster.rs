@@ -7,7 +7,7 @@ use std::time::Duration;
 use client::{Client, Limits};
 use parking_lot::Mutex;
 use proto::{ClientId, FsName, Nid, TargetId};
-use rpc::{Hub, Key, Keys};
+use rpc::{Habits, Hub, Key, Keys};
 use rt::sim::Handle;
 use rt::{Addr, Rt};
 use server::Running;
@@ -29,6 +29,7 @@ pub struct Shape {
 pub struct Cluster {
     handle: Handle,
     shape: Shape,
+    habits: Habits,
     processes: Arc<Processes>,
 }
 
@@ -76,7 +77,12 @@ fn nid(node: &str) -> Nid {
 impl Cluster {
     /// Describes a file system in the world of `handle`; nothing is made yet.
     pub fn new(handle: Handle, shape: Shape) -> Cluster {
-        Cluster { handle, shape, processes: Arc::default() }
+        Cluster { handle, shape, habits: Habits::TODAY, processes: Arc::default() }
+    }
+
+    /// The same, where servers and clients have other habits.
+    pub fn with_habits(self, habits: Habits) -> Cluster {
+        Cluster { habits, ..self }
     }
 
     /// The world.
@@ -102,6 +108,11 @@ impl Cluster {
             None if server == "mgs" => vec![(TargetId::MGS, "/mgs".to_owned())],
             None => vec![(TargetId::mdt(0), "/mdt0".to_owned())],
         }
+    }
+
+    /// Servers do not do to each other what they do to clients.
+    fn server_habits(&self) -> Habits {
+        Habits { slow_retries: None, ..self.habits }
     }
 
     /// Makes every target.
@@ -130,6 +141,7 @@ impl Cluster {
         let rt = self.handle.rt(server);
         let targets = self.targets(server);
         let hub = Hub::new(rt.clone(), fsname(), keys());
+        hub.set_habits(self.server_habits());
         let process = Server { hub: hub.clone(), targets: Vec::new() };
         self.processes.servers.lock().insert(server.to_owned(), process);
         let (server, processes) = (server.to_owned(), Arc::downgrade(&self.processes));
@@ -178,6 +190,11 @@ impl Cluster {
         }
     }
 
+    /// How many targets are served.
+    pub fn served(&self) -> usize {
+        self.processes.servers.lock().values().map(|server| server.targets.len()).sum()
+    }
+
     /// What each target that is served has granted.
     pub fn granted(&self) -> BTreeMap<TargetId, Granted> {
         let servers = self.processes.servers.lock();
@@ -198,16 +215,22 @@ impl Cluster {
 
     /// Mounts the file system on a node.
     pub async fn mount(&self, node: &str) -> (Rt, Arc<Client>) {
-        let rt = self.handle.rt(node);
-        let keys = Keys { server: None, client: keys().client };
-        let hub = Hub::new(rt.clone(), fsname(), keys);
-        self.processes.clients.lock().push(hub.clone());
         let limits = Limits {
             dirty_bytes_max: 8 << 20,
             rpc_bytes_max: 1 << 20,
             rpcs_in_flight_max: 8,
             clean_bytes_max: 1 << 20,
         };
+        self.mount_within(node, limits).await
+    }
+
+    /// The same with other limits.
+    pub async fn mount_within(&self, node: &str, limits: Limits) -> (Rt, Arc<Client>) {
+        let rt = self.handle.rt(node);
+        let keys = Keys { server: None, client: keys().client };
+        let hub = Hub::new(rt.clone(), fsname(), keys);
+        hub.set_habits(self.habits);
+        self.processes.clients.lock().push(hub.clone());
         let client =
             Client::mount(&hub, vec![nid("mgs")], limits).await.expect("a mount waits for its servers");
         (rt, client)

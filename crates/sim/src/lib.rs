@@ -8,16 +8,19 @@
 //! While they work, what targets granted has to fit what clients hold ([`invariants`]).
 //! A run in which nobody gets on any more says who waits for what ([`progress`]).
 
+pub mod board;
 pub mod cluster;
 pub mod coherence;
 pub mod content;
 pub mod cut_off;
 pub mod dead;
+pub mod herd;
 pub mod history;
 pub mod invariants;
 pub mod kernel;
 pub mod model;
 pub mod progress;
+pub mod quiet;
 pub mod recovered;
 pub mod restart;
 pub mod scenario;

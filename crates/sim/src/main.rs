@@ -7,6 +7,10 @@
 //! coherence-restart SEED` and `weft-sim coherence-restarts FIRST COUNT [SECONDS]` where servers lose power meanwhile, and
 //! `weft-sim cut-off SEED` and `weft-sim cut-offs FIRST COUNT [SECONDS]` where clients lose their way to servers. `weft-sim
 //! dead SEED` and `weft-sim deads FIRST COUNT [SECONDS]` have some die, and restart servers afterwards.
+//!
+//! Experiments print tables: `weft-sim herd CLIENTS [SECONDS]` has all clients come back to an OST that was away so long,
+//! `weft-sim evictions ROUNDS [CLIENTS [VARIANT]]` cuts some off from what others want, and `weft-sim quiet OSTS` listens when
+//! nobody does anything.
 
 // The program measures real time.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -15,11 +19,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use weft_sim::scenario::{self, Faults, Report, Scale};
-use weft_sim::{coherence, dead, restart};
+use weft_sim::{board, coherence, dead, herd, quiet, restart};
 
 const SCALE: Scale = Scale { clients: 64, osts: 8, steps: 40 };
 const DEAD_SCALE: Scale = Scale { clients: 100, osts: 8, steps: 10 };
 const RESTART_SCALE: Scale = Scale { clients: 16, osts: 4, steps: 60 };
+
+/// All clients of a restarted OST are served again within this time.
+const RECOVERY_MAX: Duration = Duration::from_secs(10);
 
 /// One seed of one scenario.
 type Run = fn(u64) -> Report;
@@ -56,6 +63,11 @@ fn main() -> ExitCode {
         (Some("coherence-restart"), Some(seed), _) => twice(coherence::run_with_restarts, seed),
         (Some("cut-off"), Some(seed), _) => twice(coherence::run_with_cut_off_clients, seed),
         (Some("dead"), Some(seed), _) => twice(run_dead, seed),
+        (Some("evictions"), Some(rounds), clients) => {
+            evictions(rounds, clients.unwrap_or(96) as usize, number(3))
+        }
+        (Some("quiet"), Some(osts), _) => listen(osts),
+        (Some("herd"), Some(clients), outage) => herds(clients as usize, outage.unwrap_or(5)),
         (Some("cut-offs"), Some(first), Some(count)) => {
             seeds(coherence::run_with_cut_off_clients, "cut-off", first, count, number(3))
         }
@@ -74,11 +86,64 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "usage: weft-sim one|twice|restart|coherence|coherence-restart|cut-off|dead SEED | \
-                 seeds|restarts|coherences|coherence-restarts|cut-offs|deads FIRST COUNT [SECONDS]"
+                 seeds|restarts|coherences|coherence-restarts|cut-offs|deads FIRST COUNT [SECONDS] | \
+                 herd CLIENTS [SECONDS] | evictions ROUNDS [CLIENTS [VARIANT]] | quiet OSTS"
             );
             ExitCode::from(2)
         }
     }
+}
+
+/// Prints who is evicted when some of `clients` are cut off while all of them extract files into one directory; of one
+/// variant only if it is named.
+fn evictions(rounds: u64, clients: usize, variant: Option<u64>) -> ExitCode {
+    println!("{}", board::Tally::HEADER);
+    let mut failed = false;
+    for (number, one) in board::VARIANTS.into_iter().enumerate() {
+        if variant.is_none_or(|wanted| wanted == number as u64) {
+            let start = Instant::now();
+            let tally = board::run(one, clients, rounds);
+            println!("| {} | {tally} {:.1} s |", one.name, start.elapsed().as_secs_f64());
+            failed |= !tally.is_as_expected(one);
+        }
+    }
+    if failed {
+        eprintln!("all that is on should evict nobody, and all that is off somebody");
+    }
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Prints who says what when nobody does anything.
+fn listen(osts: u64) -> ExitCode {
+    let silence = quiet::run(u32::try_from(osts).unwrap_or(u32::MAX));
+    println!("{silence}");
+    // A renewal every 5 s, and a question for news every 29 s.
+    let (renewals, questions) = (12 * quiet::MINUTES, 60 * quiet::MINUTES / 29);
+    let is_quiet = silence.idle == 0
+        && silence.held as u64 == osts
+        && silence.renewals.abs_diff(renewals) <= 1
+        && silence.holder <= silence.renewals + questions + 1;
+    if is_quiet { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Prints what it takes until all clients of a restarted OST are served again, for growing numbers of them up to `clients`,
+/// and for as many of which some are dead.
+fn herds(clients: usize, outage_secs: u64) -> ExitCode {
+    let (outage, start) = (Duration::from_secs(outage_secs), Instant::now());
+    println!("{}", herd::Stampede::HEADER);
+    let (mut sizes, mut late) = (vec![clients], false);
+    while let Some(smaller) = sizes.last().map(|size| size / 4).filter(|size| *size >= 64 && sizes.len() < 3)
+    {
+        sizes.push(smaller);
+    }
+    for clients in sizes.into_iter().rev() {
+        for dead_percent in [0, 5] {
+            let row = herd::run(1, herd::Herd { clients, dead_percent, outage }, &|| start.elapsed());
+            println!("{row}");
+            late |= row.all > RECOVERY_MAX;
+        }
+    }
+    if late { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 fn print(seed: u64, report: &Report) {

@@ -112,6 +112,9 @@ impl<'a> Callback<'a> {
                 // Nothing is lost within a process.
                 std::future::pending().await
             }
+            Some(Way::There(..)) if self.sent.is_some() && !self.hub.habits().resend_callbacks => {
+                std::future::pending().await
+            }
             Some(Way::There(connection, session_epoch)) => {
                 self.send_over(connection, session_epoch).await;
                 self.hub.rt().sleep(patience).await;

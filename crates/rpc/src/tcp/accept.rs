@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use proto::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};
 use proto::wire::header::{FLAG_CALLBACK, FLAG_REPLAY, FLAG_REPLY, FLAG_RESENT, FLAG_UNDER_WAY};
 use proto::wire::{DecodeError, Header, Reply, Request};
-use proto::{Code, Transno};
+use proto::{Code, TargetId, TargetKind, Transno};
 use rt::net::{Conn, Listener, Sender};
 use rt::sync::Notify;
 use rt::{Frame, Time};
@@ -373,11 +373,28 @@ impl Connection {
             Some(service) => service.call(call),
             None => Box::pin(std::future::ready(Answer::refuse(Code::NotHere))),
         };
+        let workers =
+            self.hub.workers().filter(|_| self.needs_worker(header.target, class, connect_epoch.is_some()));
+        let workers = workers.cloned();
         self.hub.rt().run_in_place(async move {
+            let _worker = match &workers {
+                Some(workers) => workers.acquire().await.ok(),
+                None => None,
+            };
             let answer = answer.await;
             here.finish(header, connect_epoch, answer).await;
             here.done(class);
         });
+    }
+
+    /// Whether a request needs a worker, where there are some ([`crate::habits::Workers`]).
+    fn needs_worker(&self, target: TargetId, class: Class, connects: bool) -> bool {
+        let reserved = self.hub.habits().workers.is_none_or(|workers| workers.reserve_connects);
+        match class {
+            _ if target.kind == TargetKind::Mgs => false,
+            Class::Plain(_) | Class::Contending(_) => true,
+            Class::Reserved | Class::Waiting => connects && !reserved,
+        }
     }
 
     async fn finish(self: &Arc<Self>, mut header: Header, connect_epoch: Option<u64>, answer: Answer) {

@@ -62,6 +62,11 @@ pub trait Backchannel: Send + Sync + 'static {
         let _ = target;
         Vec::new()
     }
+
+    /// See [`rpc::Habits::callback_timeout`].
+    fn callback_timeout(&self) -> Option<Duration> {
+        None
+    }
 }
 
 impl Backchannel for Hub {
@@ -90,6 +95,10 @@ impl Backchannel for Hub {
 
     fn waits(&self, target: TargetId) -> Vec<String> {
         Hub::waits(self, target)
+    }
+
+    fn callback_timeout(&self) -> Option<Duration> {
+        self.habits().callback_timeout
     }
 }
 
@@ -170,7 +179,10 @@ impl Clients {
     /// drop what it holds: the answer is then [`Called::Gone`].
     pub async fn call_back(&self, session: u64, request: Request) -> Called {
         let mut fencing = false;
-        let called = self.stop.unless(self.called(session, &request, &mut fencing)).await;
+        let called = match self.backchannel.callback_timeout() {
+            None => self.stop.unless(self.called(session, &request, &mut fencing)).await,
+            Some(timeout) => self.stop.unless(self.called_within(timeout, session, &request)).await,
+        };
         let called = called.unwrap_or(Called::Stopped);
         if fencing && !matches!(called, Called::Gone | Called::Stopped) {
             self.take_fence_back(session).await;
@@ -195,6 +207,27 @@ impl Clients {
                 break why;
             }
             self.rt.sleep(LOOK_PAUSE).await;
+        };
+        if let Some(doorman) = self.doorman() {
+            doorman.evict(session, &why);
+        }
+        Called::Gone
+    }
+
+    /// Calls back once, with a fixed time for the answer: what was done before anything adapted.
+    async fn called_within(&self, timeout: Duration, session: u64, request: &Request) -> Called {
+        let answer = self.backchannel.call_back(self.target, session, request.clone(), timeout);
+        let why = match self.rt.timeout(timeout, answer).await {
+            Some(Ok(Ok(reply))) => return Called::Answered(Box::new(reply)),
+            Some(Ok(Err(Code::NotSupported))) => return Called::Unknown,
+            Some(Ok(Err(code))) => format!("it refused {}: {code}", request.name()),
+            Some(Err(CallbackError::Ended)) => {
+                let over = self.client_of(session).is_none();
+                return if over { Called::Gone } else { Called::Stopped };
+            }
+            Some(Err(CallbackError::Unreachable)) | None => {
+                format!("lock callback timer expired after {}s", timeout.as_secs())
+            }
         };
         if let Some(doorman) = self.doorman() {
             doorman.evict(session, &why);

@@ -7,7 +7,7 @@
 //! forgotten; nor is who has no lease with the MGS any more, while one that lives has as long as it takes
 //! ([`super::absent`]). The target's own tasks change nothing meanwhile, so that the replays keep their transnos.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ pub struct Recovery {
 
 struct Waited {
     clients: BTreeMap<ClientId, Client>,
+    /// Replays that wait for their turn, one of a client at most: of as many clients as all of them are, the first may go.
+    turns: BTreeSet<(Transno, ClientId)>,
     record: Record,
 }
 
@@ -108,7 +110,7 @@ impl Recovery {
         Recovery {
             rt: rt.clone(),
             active: AtomicBool::new(!clients.is_empty()),
-            waited: Mutex::new(Waited { clients, record }),
+            waited: Mutex::new(Waited { clients, turns: BTreeSet::new(), record }),
             over: Notify::new(),
             hurried: AtomicBool::new(false),
             hurry: Notify::new(),
@@ -139,10 +141,10 @@ impl Recovery {
     pub(super) fn report(&self) -> msg::RecoveryReport {
         let now = self.rt.now();
         let waited = self.waited.lock();
-        let Waited { clients, record } = &*waited;
+        let Waited { clients, turns, record } = &*waited;
         let those = |wanted: fn(&Place) -> bool| count(clients.values().filter(|c| wanted(&c.place)).count());
         let unfinished = those(|place| !matches!(place, Place::Absent));
-        let waiting = clients.values().filter_map(Client::waiting).min();
+        let waiting = turns.first().map(|(transno, _)| *transno);
         let state = match (record.expected, record.ended) {
             (0, _) => msg::RECOVERY_INACTIVE,
             (_, Some(_)) => msg::RECOVERY_COMPLETE,
@@ -162,7 +164,7 @@ impl Recovery {
             completed: record.completed,
             evicted: record.evicted,
             replayed: record.replayed,
-            queued: those(|place| matches!(place, Place::Waiting(..))),
+            queued: count(turns.len()),
             next_transno: waiting.unwrap_or(record.next),
         }
     }
@@ -241,20 +243,28 @@ impl Recovery {
             return false;
         }
         let mut waited = self.waited.lock();
-        let was_there = waited.clients.remove(&client).is_some();
-        if was_there {
+        let gone = waited.clients.remove(&client);
+        if let Some(gone) = &gone {
+            if let Some(transno) = gone.waiting() {
+                waited.turns.remove(&(transno, client));
+            }
             note(&mut waited.record);
         }
         self.release(&mut waited);
-        was_there
+        gone.is_some()
     }
 
     /// Waits until a replay of the client has its turn. An error means that it came too late.
     pub(super) async fn turn(&self, client: ClientId, transno: Transno) -> Result<(), Code> {
         let turn = {
             let mut waited = self.waited.lock();
-            let waiting = waited.clients.get_mut(&client).ok_or(Code::Evicted)?;
+            let Waited { clients, turns, .. } = &mut *waited;
+            let waiting = clients.get_mut(&client).ok_or(Code::Evicted)?;
             let (sender, turn) = oneshot::channel();
+            if let Some(before) = waiting.waiting() {
+                turns.remove(&(before, client));
+            }
+            turns.insert((transno, client));
             (waiting.place, waiting.since) = (Place::Waiting(transno, sender), self.rt.now());
             self.release(&mut waited);
             turn
@@ -264,7 +274,7 @@ impl Recovery {
 
     /// Lets the next replay go, or everybody if there are no more.
     fn release(&self, waited: &mut Waited) {
-        let Waited { clients, record } = waited;
+        let Waited { clients, turns, record } = waited;
         if clients.is_empty() {
             if record.ended.is_none() {
                 record.ended = Some(self.rt.now());
@@ -273,10 +283,12 @@ impl Recovery {
             self.over.notify_waiters();
             return;
         }
-        if !clients.values().all(|client| client.waiting().is_some()) {
+        assert!(turns.len() <= clients.len(), "who is not waited for does not wait for a turn");
+        if turns.len() < clients.len() {
             return;
         }
-        let Some(next) = clients.values_mut().min_by_key(|client| client.waiting()) else { return };
+        let Some((_, first)) = turns.pop_first() else { return };
+        let next = clients.get_mut(&first).expect("who waits for a turn is waited for");
         next.since = self.rt.now();
         if let Place::Waiting(transno, turn) = std::mem::replace(&mut next.place, Place::Replaying) {
             record.replayed += 1;

@@ -25,7 +25,7 @@ pub use receiver::Receiver;
 pub use sender::Sender;
 
 /// Connections that the kernel keeps for a listener that is busy.
-const BACKLOG: u32 = 1024;
+const BACKLOG: u32 = 65_535;
 /// Silence after which the kernel asks whether the peer's machine is still there.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(60);
 /// Time between such questions.

@@ -1,0 +1,51 @@
+//! What is done so that nobody is evicted who comes back in time, each with a switch, to see what it is worth.
+//!
+//! Nothing is switched off but by an experiment in the simulator ([`crate::Hub::set_habits`]). What is left then is what Lustre
+//! did when the K computer lost its clients: long timers, callbacks that are sent once, connects that wait behind
+//! everything else, and a fixed time for the answer to a callback.
+
+use std::time::Duration;
+
+/// What a process does. The default is what every process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Habits {
+    /// `None`: a client tries again after milliseconds, then seconds ([`crate::limits`]).
+    pub slow_retries: Option<SlowRetries>,
+    /// A callback is sent again until it is answered, over each new connection at once.
+    pub resend_callbacks: bool,
+    /// `None`: as many requests are carried out as there are; what waits keeps nobody else from being served.
+    pub workers: Option<Workers>,
+    /// `None`: a client that lives and gets on has as long as it takes.
+    pub callback_timeout: Option<Duration>,
+}
+
+/// Timers of a client that do not adapt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlowRetries {
+    /// Between two attempts to reach a target; the first one is made at once.
+    pub connect: Duration,
+    /// A request without a reply for this long is sent again.
+    pub resend: Duration,
+}
+
+/// A bounded number of requests is carried out by all targets but the MGS, whoever sent them; the others queue. Those that
+/// may take as long as others like, and those that let others go on, are not among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Workers {
+    /// How many.
+    pub count: usize,
+    /// A connect does not need one of them.
+    pub reserve_connects: bool,
+}
+
+impl Habits {
+    /// What every process does.
+    pub const TODAY: Habits =
+        Habits { slow_retries: None, resend_callbacks: true, workers: None, callback_timeout: None };
+}
+
+impl Default for Habits {
+    fn default() -> Habits {
+        Habits::TODAY
+    }
+}
