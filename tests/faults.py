@@ -427,6 +427,8 @@ def one(cluster, load, fault):
         wrong.append("evictions")
     if lost:
         wrong.append("bytes")
+    if shared.stale.value:
+        wrong.append("stale")
     if pause > fault.limit and not fault.known:
         wrong.append("pause")
     if panicked:
@@ -435,7 +437,7 @@ def one(cluster, load, fault):
     row = (fault.name, shown, *(f"{seconds:.2f} s" for seconds in longest), f"{pause:.2f} s", f"{fault.limit:.0f} s",
            len(evicted), lost, shared.stale.value, "FAIL: " + ", ".join(wrong) if wrong else f"known: {fault.known}" if pause > fault.limit else "ok")
     notes = [*load.said()[:40], *evicted, *panicked]
-    return row, notes if wrong or shared.stale.value else [], bool(wrong), alive
+    return row, notes if wrong else [], bool(wrong), alive
 
 
 def chosen(arguments):
