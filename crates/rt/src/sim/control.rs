@@ -293,7 +293,7 @@ impl Handle {
 }
 
 impl World {
-    fn id(&self, name: &str) -> u32 {
+    pub(super) fn id(&self, name: &str) -> u32 {
         *self.names.get(name).unwrap_or_else(|| panic!("there is no node {name}"))
     }
 
@@ -335,7 +335,7 @@ impl World {
         }
     }
 
-    fn stop(&mut self, id: u32, power: Power) {
+    pub(super) fn stop(&mut self, id: u32, power: Power) {
         let was = self.nodes[id as usize].power;
         if was == Power::Up {
             self.stats(id).crashes += 1;

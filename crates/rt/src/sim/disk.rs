@@ -4,6 +4,7 @@
 //! syncs do. What a crash leaves: of each sector written since the last sync any state since
 //! then, and of each name changed since the last sync of its directory the change or not.
 
+mod heads;
 mod image;
 mod names;
 pub(super) mod state;

@@ -10,6 +10,7 @@ pub mod disk;
 pub mod net;
 
 mod control;
+mod cut;
 mod executor;
 mod node;
 mod options;
@@ -23,6 +24,7 @@ mod world;
 mod tests;
 
 pub use control::Handle;
+pub use cut::{Moment, PowerCut};
 pub use node::Node;
 pub use options::{Chance, DiskOptions, NetOptions, Options, Order, Span};
 pub use rng::Rng;

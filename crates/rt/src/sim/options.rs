@@ -117,12 +117,17 @@ pub struct DiskOptions {
     pub name: Span,
     /// What the disk reads and writes per second; `None` for no limit.
     pub bytes_per_second: Option<u64>,
+    /// What each write costs that does not begin where the last one ended, in nanoseconds; 0 for a disk without heads.
+    /// Others wait meanwhile.
+    pub seek_ns: u64,
     /// Bytes of the disk.
     pub capacity_bytes: u64,
     /// A write, or allocation, fails and changes nothing.
     pub write_fails: Chance,
     /// A sync fails, and nothing is known of what it should have made durable.
     pub sync_fails: Chance,
+    /// A sync says that it is done and has done nothing: as disks do that keep what they were given in a cache.
+    pub sync_lies: Chance,
 }
 
 impl Default for DiskOptions {
@@ -133,9 +138,11 @@ impl Default for DiskOptions {
             sync: Span::micros(100, 500),
             name: Span::micros(5, 20),
             bytes_per_second: None,
+            seek_ns: 0,
             capacity_bytes: 1 << 40,
             write_fails: Chance::NEVER,
             sync_fails: Chance::NEVER,
+            sync_lies: Chance::NEVER,
         }
     }
 }

@@ -127,6 +127,14 @@ pub struct Stats {
     pub writes: u64,
     /// Their bytes.
     pub bytes_written: u64,
+    /// Pieces that a disk with heads wrote (`DiskOptions::seek_ns`).
+    pub pieces: u64,
+    /// Those of at most 8 KiB.
+    pub pieces_small: u64,
+    /// Bytes of all pieces.
+    pub piece_bytes: u64,
+    /// Pieces that did not begin where the one before them ended.
+    pub seeks: u64,
     /// Syncs of files and directories, failed ones too.
     pub syncs: u64,
     /// Syncs that failed.
@@ -153,6 +161,10 @@ impl Stats {
         self.bytes_read += other.bytes_read;
         self.writes += other.writes;
         self.bytes_written += other.bytes_written;
+        self.pieces += other.pieces;
+        self.pieces_small += other.pieces_small;
+        self.piece_bytes += other.piece_bytes;
+        self.seeks += other.seeks;
         self.syncs += other.syncs;
         self.syncs_failed += other.syncs_failed;
         self.sectors_lost += other.sectors_lost;

@@ -8,6 +8,7 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 
+use super::cut::Plan;
 use super::disk::state::Disk;
 use super::executor::{Body, Ready, Task};
 use super::net::state::Net;
@@ -39,6 +40,7 @@ pub(super) struct World {
     pub(super) names: BTreeMap<Arc<str>, u32>,
     pub(super) net: Net,
     pub(super) disk_operations: Slab<super::disk::state::Operation>,
+    pub(super) plan: Plan,
     pub(super) trace: Trace,
     pub(super) ready: Arc<Ready>,
     pub(super) wakes: Vec<Waker>,
@@ -153,6 +155,7 @@ impl World {
             names: BTreeMap::new(),
             net: Net::new(options.seed),
             disk_operations: Slab::new(),
+            plan: Plan::default(),
             trace: Trace::new(options.seed, options.trace),
             ready,
             wakes: Vec::new(),

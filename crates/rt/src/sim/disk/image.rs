@@ -171,6 +171,11 @@ impl Image {
         Point { change: self.change, len: self.len }
     }
 
+    /// A sync ended that has done nothing.
+    pub(super) fn forget_sync(&mut self) {
+        self.syncs -= 1;
+    }
+
     /// Everything up to `point` is durable now.
     pub(super) fn end_sync(&mut self, point: Point) {
         self.syncs -= 1;

@@ -6,10 +6,13 @@ use std::task::{Poll, Waker};
 
 use bytes::Bytes;
 
+use super::super::cut::Moment;
 use super::super::rng::Rng;
 use super::super::slab::Key;
 use super::super::trace::Kind;
 use super::super::world::{Event, Power, World};
+use super::LARGE_BYTES;
+use super::heads::{Heads, Written};
 use super::image::{Image, Point};
 use super::names::{Entry, Names};
 use crate::disk::Space;
@@ -26,11 +29,14 @@ pub(in crate::sim) struct Disk {
     pub(in crate::sim) capacity_bytes: u64,
     pub(in crate::sim) writes_fail: bool,
     pub(in crate::sim) syncs_fail: bool,
+    /// How much of the unsynced survives a crash, in parts per million; `None` draws it.
+    pub(in crate::sim) keep_in_crash: Option<u32>,
     rng: Rng,
     /// Operations under way.
     operations: BTreeSet<Key>,
     /// When the last byte that is to be read or written will have passed.
     free_at: u64,
+    heads: Heads,
 }
 
 struct FileState {
@@ -45,6 +51,8 @@ struct FileState {
 /// Something that the disk is doing; it goes on when nobody waits for it any more.
 pub(in crate::sim) struct Operation {
     node: u32,
+    /// Which sync it is of those that are counted; 0 if it is none.
+    sync: u64,
     /// `None` when it is done.
     work: Option<Work>,
     waiter: Option<Waker>,
@@ -76,9 +84,11 @@ impl Disk {
             capacity_bytes,
             writes_fail: false,
             syncs_fail: false,
+            keep_in_crash: None,
             rng: Rng::stream(seed, name, 2 << 32),
             operations: BTreeSet::new(),
             free_at: 0,
+            heads: Heads::default(),
         }
     }
 
@@ -281,6 +291,7 @@ impl Disk {
         let rng = &mut self.rng;
         let keep_data = *rng.pick(&[0, 300_000, 500_000, 950_000, 1_000_000]);
         let keep_names = *rng.pick(&[0, 500_000, 500_000, 1_000_000]);
+        let (keep_data, keep_names) = self.keep_in_crash.map_or((keep_data, keep_names), |keep| (keep, keep));
         let mut lost = 0;
         for dir in self.dirs.values_mut() {
             dir.crash(rng, keep_names);
@@ -306,6 +317,7 @@ impl Disk {
             self.used_bytes += file.image.space_bytes();
         }
         self.free_at = 0;
+        self.heads.forget();
         lost
     }
 
@@ -364,8 +376,12 @@ impl World {
         stats.bytes_written += len;
         self.note(Kind::Write, node, offset ^ len.rotate_left(40));
         self.check_write_fails(node)?;
+        let has_heads = self.options.disk.seek_ns > 0;
         let disk = &mut self.nodes[node as usize].disk;
         disk.check_space(file, offset, len)?;
+        if has_heads && len < LARGE_BYTES {
+            disk.heads.remember(file, offset, len);
+        }
         disk.change(file, |image| image.write(offset, slices))
     }
 
@@ -385,29 +401,59 @@ impl World {
         Ok(())
     }
 
+    fn count_pieces(&mut self, node: u32, written: Written) {
+        let stats = self.stats(node);
+        stats.pieces += written.pieces;
+        stats.pieces_small += written.small;
+        stats.piece_bytes += written.bytes;
+        stats.seeks += written.seeks;
+    }
+
     /// Begins something that takes time and goes on by itself.
     pub(super) fn begin_disk(&mut self, node: u32, incarnation: u32, request: Request) -> io::Result<Key> {
         self.disk(node, incarnation)?;
+        let is_sync = !matches!(request, Request::Write { .. });
+        let sync = if is_sync { self.count_sync(node) } else { 0 };
+        if self.cut_power_at(node, sync, Moment::Before) {
+            return Err(broken("the power was cut"));
+        }
         let options = self.options.disk;
         let disk = &mut self.nodes[node as usize].disk;
         let mut bytes = 0;
+        let written;
         let (work, latency) = match request {
             Request::SyncFile { file } => {
                 let point = disk.file(file)?.image.begin_sync();
+                written = disk.heads.flush(file);
                 (Work::SyncFile { file, point }, options.sync)
             }
             Request::SyncDir { dir } => {
                 let end = disk.dir(dir)?.begin_sync();
+                written = disk.heads.names();
                 (Work::SyncDir { dir, end }, options.sync)
             }
             Request::Write { file, offset, slices } => {
                 bytes = slices.iter().map(|slice| slice.len() as u64).sum();
+                written = disk.heads.write(file, offset, bytes);
                 (Work::Write { file, offset, slices }, options.write)
             }
         };
         let latency = latency.draw(&mut disk.rng);
+        let moving = if options.seek_ns > 0 {
+            bytes = written.bytes;
+            written.seeks * options.seek_ns
+        } else {
+            0
+        };
+        if moving > 0 {
+            disk.free_at = disk.free_at.max(self.now) + moving;
+        }
         let done_at = disk.done_at(self.now, latency, bytes, options.bytes_per_second);
-        let operation = Operation { node, work: Some(work), waiter: None, abandoned: false, result: None };
+        if options.seek_ns > 0 {
+            self.count_pieces(node, written);
+        }
+        let operation =
+            Operation { node, sync, work: Some(work), waiter: None, abandoned: false, result: None };
         let key = self.disk_operations.insert(operation);
         self.nodes[node as usize].disk.operations.insert(key);
         self.schedule(done_at, Event::Disk(key));
@@ -442,14 +488,21 @@ impl World {
 
     pub(in crate::sim) fn disk_done(&mut self, key: Key) {
         let Some(operation) = self.disk_operations.get_mut(key) else { return };
-        let node = operation.node;
+        let (node, sync) = (operation.node, operation.sync);
+        if self.cut_power_at(node, sync, Moment::During) {
+            return;
+        }
+        let Some(operation) = self.disk_operations.get_mut(key) else { return };
         let Some(work) = operation.work.take() else { return };
         self.stats(node).events += 1;
         self.nodes[node as usize].disk.operations.remove(&key);
         let result = match work {
             Work::Write { file, offset, slices } => self.write(node, file, offset, &slices),
-            sync => self.end_sync(node, sync),
+            work => self.end_sync(node, work),
         };
+        if self.cut_power_at(node, sync, Moment::After) {
+            return;
+        }
         let operation = self.disk_operations.get_mut(key).expect("it was just seen");
         operation.result = Some(result);
         let waiter = operation.waiter.take();
@@ -463,7 +516,14 @@ impl World {
         self.stats(node).syncs += 1;
         let disk = &mut self.nodes[node as usize].disk;
         let fails = disk.syncs_fail || self.options.disk.sync_fails.strikes(&mut disk.rng);
+        let lies = self.options.disk.sync_lies.strikes(&mut disk.rng);
         match sync {
+            Work::SyncFile { file, .. } if lies => {
+                if let Some(state) = disk.files.get_mut(&file) {
+                    state.image.forget_sync();
+                }
+            }
+            Work::SyncDir { .. } if lies => {}
             // A file may have lost its last name and handle meanwhile.
             Work::SyncFile { file, point } => {
                 if let Some(state) = disk.files.get_mut(&file) {
