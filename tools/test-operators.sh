@@ -65,6 +65,15 @@ t_names() {
   must_fail 2 lctl get_param 'mdt.*.no_such_thing'
 }
 
+t_sync_journal() {
+  grep -qx 'obdfilter.*sync_journal=0' <(lctl get_param 'obdfilter.*.sync_journal')
+  lctl set_param 'obdfilter.*.sync_journal=1' > /dev/null
+  [ "$(lctl get_param -n 'obdfilter.*.sync_journal' | grep -cx 1)" = 4 ]
+  dd if=/dev/zero of="$two_a/synced" bs=1M count=4 conv=fsync status=none
+  must_fail 22 lctl set_param 'obdfilter.*.sync_journal=2'
+  lctl set_param 'obdfilter.*.sync_journal=0' > /dev/null
+}
+
 t_health() {
   [ "$(lctl get_param health_check)" = "health_check=healthy" ]
   "$WEFT" status "$two_a" >/dev/null
@@ -146,7 +155,7 @@ t_rights() {
 }
 
 check start two_up
-for case in ${*:-names health abort_recovery evict_client rights}; do
+for case in ${*:-names sync_journal health abort_recovery evict_client rights}; do
   check "$case" "t_$case"
 done
 finish

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::limits::NIDS_MAX;
-use proto::wire::messages::Register;
+use proto::wire::messages::{Parameter, Register};
 use proto::{ClientId, Code, Nid, TargetId, TargetKind};
 use rpc::{Hub, Import, Role, RpcError};
 use store::{Label, Owned, Store, StoreError};
@@ -116,6 +116,14 @@ impl Running {
     /// Who waits for what, a line for each; sessions and what was granted besides, as far as they matter to that.
     pub fn waits(&self) -> Vec<String> {
         self.watch.waits()
+    }
+
+    /// Sets a parameter until the target is started again: what `lctl set_param` does.
+    ///
+    /// # Errors
+    /// `NotFound` for a name, and `Invalid` for a value, that is none.
+    pub fn set_parameter(&self, name: &str, value: &str) -> Result<(), Code> {
+        self.watch.set_parameter(&Parameter { name: name.to_owned(), value: value.to_owned() })
     }
 
     /// Stops in order: what was acknowledged is durable afterwards.

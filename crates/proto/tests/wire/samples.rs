@@ -144,6 +144,7 @@ fn common_requests() -> Vec<Request> {
         AbortRecovery {}.into(),
         Evict { client: ClientId(0x1314), nid: "10.1.1.2@tcp".into() }.into(),
         ListExports { after: ClientId(0x1516) }.into(),
+        SetParameters { parameters: vec![parameter()] }.into(),
         Register {
             fsname: "weft".into(),
             target: TargetId::ost(0x1f),
@@ -391,6 +392,7 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         ("AbortRecovery", Reply::AbortRecovery(Done {})),
         ("Evict", Reply::Evict(Evicted { count: 3 })),
         ("ListExports", Reply::ListExports(exports())),
+        ("SetParameters", Reply::SetParameters(Parameters { parameters: vec![parameter()] })),
         ("Register", Reply::Register(Registered { version: 10 })),
         ("GetConfig", Reply::GetConfig(config)),
         ("RenewLease", Reply::RenewLease(lease_renewed())),
@@ -441,6 +443,10 @@ fn target_state() -> TargetState {
         sessions: 9,
         problems: vec!["a write to the disk failed".into()],
     }
+}
+
+fn parameter() -> Parameter {
+    Parameter { name: "sync_journal".into(), value: "1".into() }
 }
 
 fn exports() -> ExportPage {

@@ -2,6 +2,7 @@
 
 mod copy;
 mod glimpse;
+mod journal;
 mod sharing;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use store::{Change, Objects, Store, StoreError};
 use crate::Held;
 use crate::target::{Ctx, Done, Env, Handler, Recorder, Recovery, Session, code_of};
 use glimpse::Glimpses;
+use journal::Journal;
 use sharing::Sharing;
 use tokens::{Tokens, Using};
 
@@ -40,6 +42,7 @@ pub struct Ost {
     tokens: Arc<Tokens>,
     glimpses: Arc<Glimpses>,
     sharing: Sharing,
+    journal: Journal,
 }
 
 impl Handler for Ost {
@@ -53,6 +56,7 @@ impl Handler for Ost {
             recovery: env.recovery.clone(),
             glimpses: Glimpses::new(&env, tokens.clone()),
             sharing: Sharing::new(env.store.clone()),
+            journal: Journal::new(env.store.clone()),
             tokens,
         })
     }
@@ -106,6 +110,14 @@ impl Handler for Ost {
         let mut lines = self.tokens.waits();
         lines.extend(self.glimpses.waits());
         lines
+    }
+
+    fn parameters(&self) -> Vec<msg::Parameter> {
+        self.journal.parameters()
+    }
+
+    fn set_parameter(&self, parameter: &msg::Parameter) -> Result<(), Code> {
+        self.journal.set(parameter)
     }
 
     async fn finish(&self) {
@@ -184,6 +196,7 @@ impl Ost {
             self.objects.write(write.object, write.offset, bulk, write.time, ctx.replay, extra).await;
         let (attr, transno) = written.map_err(|error| code_of(&error))?;
         self.sharing.changed(write.object, range, holder(ctx), transno);
+        self.journal.settle(transno).await?;
         Ok(Done::changed(Reply::Write(attr), transno))
     }
 
@@ -204,6 +217,7 @@ impl Ost {
         for range in ranges {
             self.sharing.changed(write.object, range, holder(ctx), transno);
         }
+        self.journal.settle(transno).await?;
         Ok(Done::changed(Reply::WriteParts(attr), transno))
     }
 
@@ -242,6 +256,7 @@ impl Ost {
             holder(ctx),
             transno,
         );
+        self.journal.settle(transno).await?;
         Ok(Done::changed(Reply::Punch(attr), transno))
     }
 
@@ -258,6 +273,7 @@ impl Ost {
         let range = allocate.start..allocate.end;
         let allocated = self.objects.allocate(allocate.object, range, allocate.time, ctx.replay, extra).await;
         let (attr, transno) = allocated.map_err(|error| code_of(&error))?;
+        self.journal.settle(transno).await?;
         Ok(Done::changed(Reply::AllocateObject(attr), transno))
     }
 

@@ -24,8 +24,24 @@ impl<H: Handler> Target<H> {
             Request::AbortRecovery(msg::AbortRecovery {}) => ordered(self.abort_recovery(peer).await),
             Request::Evict(evict) => ordered(self.evict_clients(peer, evict)),
             Request::HandOver(order) => ordered(self.hand_over(peer, order)),
+            Request::SetParameters(set) => ordered(self.set_parameters(peer, set)),
             request => ordered(self.handler.outside(peer, request).await?),
         })
+    }
+
+    fn set_parameters(&self, peer: &Peer, set: &msg::SetParameters) -> Result<Reply, Code> {
+        if !set.parameters.is_empty() {
+            only_servers(peer)?;
+        }
+        if set.parameters.len() > msg::PARAMETERS_MAX {
+            return Err(Code::TooBig);
+        }
+        for parameter in &set.parameters {
+            self.handler.set_parameter(parameter)?;
+            let (name, value) = (&parameter.name, &parameter.value);
+            tracing::info!(target = %self.id, from = %peer.from, name, value, "an operator sets a parameter");
+        }
+        Ok(Reply::SetParameters(msg::Parameters { parameters: self.handler.parameters() }))
     }
 
     fn state(&self) -> msg::TargetState {

@@ -168,6 +168,20 @@ pub trait Handler: Send + Sync + Sized + 'static {
         Vec::new()
     }
 
+    /// What can be set while it is served, with its present value, in the order of the names.
+    fn parameters(&self) -> Vec<msg::Parameter> {
+        Vec::new()
+    }
+
+    /// Sets one of them.
+    ///
+    /// # Errors
+    /// `NotFound` for a name, and `Invalid` for a value, that is none.
+    fn set_parameter(&self, parameter: &msg::Parameter) -> Result<(), Code> {
+        let _ = parameter;
+        Err(Code::NotFound)
+    }
+
     /// The last step before the store is closed; no request is under way.
     fn finish(&self) -> impl Future<Output = ()> + Send {
         async {}
@@ -184,6 +198,9 @@ pub trait Watch: Send + Sync {
 
     /// Who waits for what, a line for each.
     fn waits(&self) -> Vec<String>;
+
+    /// Sets a parameter.
+    fn set_parameter(&self, parameter: &msg::Parameter) -> Result<(), Code>;
 
     /// Takes no more requests, and waits for those under way.
     fn refuse(&self) -> BoxFuture<'_, ()>;
@@ -462,6 +479,10 @@ impl<H: Handler> Watch for Target<H> {
             named.map(|(handle, client)| format!("session {handle:#x} is client {client}")).collect();
         lines.extend(named);
         lines
+    }
+
+    fn set_parameter(&self, parameter: &msg::Parameter) -> Result<(), Code> {
+        self.handler.set_parameter(parameter)
     }
 
     fn refuse(&self) -> BoxFuture<'_, ()> {

@@ -34,6 +34,23 @@ pub fn evict(reach: &mut Reach, device: &Device, value: &str) -> Result<bool, Fa
     }
 }
 
+/// Sets a parameter of a target. False if it has none of that name, or the value is none.
+pub fn set(reach: &mut Reach, device: &Device, name: &str, value: &str) -> Result<bool, Failure> {
+    let parameter = msg::Parameter { name: name.to_owned(), value: value.to_owned() };
+    match reach.ask(device, msg::SetParameters { parameters: vec![parameter] }, ORDER_WAIT)? {
+        Ok(_) => Ok(true),
+        Err(AskError::Refused(Code::NotFound | Code::Invalid)) => Ok(false),
+        Err(error) => Err(refused(device, &error)),
+    }
+}
+
+/// The value of a parameter of a target; `None` if it does not say.
+pub fn value(reach: &mut Reach, device: &Device, name: &str) -> Result<Option<String>, Failure> {
+    let all = reach.ask(device, msg::SetParameters { parameters: Vec::new() }, ORDER_WAIT)?;
+    let found = |all: msg::Parameters| all.parameters.into_iter().find(|one| one.name == name);
+    Ok(all.ok().and_then(found).map(|parameter| parameter.value))
+}
+
 fn parse(value: &str) -> Option<msg::Evict> {
     if let Some(nid) = value.strip_prefix("nid:") {
         return (!nid.is_empty()).then(|| msg::Evict { client: ClientId(0), nid: nid.to_owned() });

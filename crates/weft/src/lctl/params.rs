@@ -42,13 +42,15 @@ enum What {
     RecoveryStatus(Device),
     NumExports(Device),
     EvictClient(Device),
+    /// One of those that the target itself has, by the last part of its name.
+    Own(Device, &'static str),
     /// The clients at one address.
     Uuids(Vec<ClientId>),
 }
 
 impl What {
     fn is_set(&self) -> bool {
-        matches!(self, What::EvictClient(_))
+        matches!(self, What::EvictClient(_) | What::Own(..))
     }
 }
 
@@ -76,9 +78,13 @@ pub fn get(reach: &mut Reach, patterns: &[String], shown: Shown) -> Outcome {
                 (Shown::Value, Some(value)) => println!("{value}"),
                 (Shown::Both, Some(value)) => println!("{}", assignment(name, &value)),
                 // What can only be set is no error among others.
-                (_, None) if what.is_set() && plain.contains('*') => {}
+                (_, None) if matches!(what, What::EvictClient(_)) && plain.contains('*') => {}
                 (_, None) => {
-                    let why = if what.is_set() { "Permission denied" } else { "No answer from the server" };
+                    let why = if matches!(what, What::EvictClient(_)) {
+                        "Permission denied"
+                    } else {
+                        "No answer from the server"
+                    };
                     eprintln!("error: get_param: reading '{name}': {why}");
                     status = libc::EIO as u8;
                 }
@@ -110,11 +116,21 @@ pub fn set(reach: &mut Reach, settings: &[String], value_only: bool) -> Outcome 
         }
         let mut done = false;
         for Parameter { name, what } in matching {
-            let What::EvictClient(device) = what else {
-                eprintln!("error: set_param: setting {name}={value}: Permission denied");
-                return Ok(libc::EACCES as u8);
+            let set = match what {
+                What::EvictClient(device) => orders::evict(reach, &device, value)?,
+                What::Own(device, of) => {
+                    if !orders::set(reach, &device, of, value)? {
+                        eprintln!("error: set_param: setting {name}={value}: Invalid argument");
+                        return Ok(libc::EINVAL as u8);
+                    }
+                    true
+                }
+                _ => {
+                    eprintln!("error: set_param: setting {name}={value}: Permission denied");
+                    return Ok(libc::EACCES as u8);
+                }
             };
-            if orders::evict(reach, &device, value)? {
+            if set {
                 done = true;
                 if value_only { println!("{value}") } else { println!("{name}={value}") }
             }
@@ -147,9 +163,21 @@ fn parameters(reach: &mut Reach, patterns: &[String]) -> Result<Vec<Parameter>, 
             }
         }
         add(format!("{prefix}.num_exports"), What::NumExports(device.clone()));
-        add(format!("{prefix}.recovery_status"), What::RecoveryStatus(device));
+        add(format!("{prefix}.recovery_status"), What::RecoveryStatus(device.clone()));
+        // Through a mount nobody gives orders.
+        for name in own(device.target.kind).iter().filter(|_| !device.is_mounted()) {
+            add(format!("{prefix}.{name}"), What::Own(device.clone(), name));
+        }
     }
     Ok(parameters)
+}
+
+/// The parameters that targets of a kind have themselves.
+fn own(kind: TargetKind) -> &'static [&'static str] {
+    match kind {
+        TargetKind::Ost => &["sync_journal"],
+        TargetKind::Mgs | TargetKind::Mdt => &[],
+    }
 }
 
 /// The clients of a target by address. A target that does not answer has none.
@@ -193,6 +221,7 @@ fn values(reach: &mut Reach, parameters: &[&Parameter]) -> Result<Vec<Option<Str
                 states.next().and_then(Option::as_ref).map(|state| state.sessions.to_string())
             }
             What::EvictClient(_) => None,
+            What::Own(device, name) => orders::value(reach, device, name)?,
             What::Uuids(clients) => {
                 Some(clients.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
             }

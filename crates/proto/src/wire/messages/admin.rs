@@ -18,6 +18,9 @@ pub const RECOVERY_COMPLETE: u8 = 3;
 /// Most sessions that one [`ExportPage`] lists.
 pub const EXPORTS_PAGE_MAX: usize = 1024;
 
+/// Most parameters that one [`SetParameters`] sets.
+pub const PARAMETERS_MAX: usize = 64;
+
 wire_struct! {
     /// Asks how the target is.
     pub struct GetState {}
@@ -118,5 +121,31 @@ wire_struct! {
         pub nid: String,
         /// Whether it holds the servers' key.
         pub server: bool,
+    }
+}
+
+wire_struct! {
+    /// Sets parameters of a target until it is started again, and asks for all that it has. Setting needs the servers' key.
+    pub struct SetParameters {
+        /// Those to set, at most `PARAMETERS_MAX`, in order; none behind one that is refused.
+        pub parameters: Vec<Parameter>,
+    }
+}
+
+wire_struct! {
+    /// The parameters of a target.
+    pub struct Parameters {
+        /// In the order of their names.
+        pub parameters: Vec<Parameter>,
+    }
+}
+
+wire_struct! {
+    /// A setting of a target that can be changed while it is served.
+    pub struct Parameter {
+        /// Its name, as the last part of Lustre's: `sync_journal`.
+        pub name: String,
+        /// Its value.
+        pub value: String,
     }
 }

@@ -105,6 +105,7 @@ operations! {
     6 AbortRecovery(AbortRecovery) -> Done, false;
     7 Evict(Evict) -> Evicted, false;
     8 ListExports(ListExports) -> ExportPage, false;
+    9 SetParameters(SetParameters) -> Parameters, false;
 
     10 Register(Register) -> Registered, true;
     11 GetConfig(GetConfig) -> Config, false;
@@ -186,7 +187,7 @@ impl Request {
         match self {
             Request::Connect(_) | Request::Disconnect(_) | Request::Sync(_) | Request::Statfs(_) => false,
             Request::GetState(_) | Request::AbortRecovery(_) => false,
-            Request::Evict(_) | Request::ListExports(_) => false,
+            Request::Evict(_) | Request::ListExports(_) | Request::SetParameters(_) => false,
             Request::RenewTargets(_) | Request::TakeTargets(_) => false,
             Request::ReleaseTarget(_) | Request::HandOver(_) => false,
             Request::Register(_) | Request::GetConfig(_) | Request::GetSequence(_) => false,
@@ -210,6 +211,7 @@ impl Request {
                 | Request::AbortRecovery(_)
                 | Request::Evict(_)
                 | Request::ListExports(_)
+                | Request::SetParameters(_)
                 | Request::RenewTargets(_)
                 | Request::TakeTargets(_)
                 | Request::ReleaseTarget(_)
