@@ -2,10 +2,11 @@
 # Ring two: clusters in virtual time. Determinism first, then seeds in which everything loses power, then seeds in which
 # only servers do, then seeds in which many clients share a few files and names, without and with failing servers, and with
 # clients that are cut off; then clients that die before servers are started again; at last many that come back to one server, some that
-# are cut off from what others want, and a file system in which nobody does anything.
+# are cut off from what others want, a file system in which nobody does anything, and power cuts at every sync.
 # Usage: tools/test-sim.sh [SECONDS]; FIRST=n starts at another seed, SIM_SEEDS=n, SIM_RESTARTS=n and
 # SIM_COHERENCES=n and SIM_RESTARTED_COHERENCES=n run that many at most, the last two for SIM_COHERENCE_SECONDS=n each at
-# most. SIM_HERD=n clients, SIM_QUIET=n OSTs, SIM_ROUNDS=n rounds with SIM_RACK=n clients in the last three.
+# most. SIM_HERD=n clients, SIM_QUIET=n OSTs, SIM_ROUNDS=n rounds with SIM_RACK=n clients in the last three, SIM_CUTS=n power cuts for
+# SIM_CUT_SECONDS=n at most.
 set -eu
 cd "$(dirname "$0")/.."
 sim=${WEFT_SIM:-${CARGO_TARGET_DIR:-target}/release/weft-sim}
@@ -23,6 +24,10 @@ sim=${WEFT_SIM:-${CARGO_TARGET_DIR:-target}/release/weft-sim}
 for variant in 0 5; do
   "$sim" evictions "${SIM_ROUNDS:-4}" "${SIM_RACK:-48}" "$variant"
 done
+# The power is cut at every sync, before, in the middle of and behind it.
+"$sim" cut 1 40 during
+"$sim" cuts 1 "${SIM_CUTS:-400}" "${SIM_CUT_SECONDS:-15}"
+"$sim" journal
 # Seeds that have failed once: two clients waited for each other for ever; clients kept a right to read that was freed; pages
 # were filled without a lock, and written back whole.
 for seed in 147 2061 4 71; do

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use client::{Client, Limits};
 use parking_lot::Mutex;
-use proto::{ClientId, FsName, Nid, TargetId};
+use proto::{ClientId, FsName, Nid, TargetId, TargetKind};
 use rpc::{Habits, Hub, Key, Keys};
 use rt::sim::Handle;
 use rt::{Addr, Rt};
@@ -195,6 +195,16 @@ impl Cluster {
         self.processes.servers.lock().values().map(|server| server.targets.len()).sum()
     }
 
+    /// Stops every server in order, the MGS last: what was acknowledged is durable afterwards.
+    pub async fn stop_servers(&self) {
+        for name in self.servers().iter().rev() {
+            let Some(mut server) = self.processes.servers.lock().remove(name) else { continue };
+            for target in server.targets.drain(..) {
+                target.stop().await;
+            }
+        }
+    }
+
     /// What each target that is served has granted.
     pub fn granted(&self) -> BTreeMap<TargetId, Granted> {
         let servers = self.processes.servers.lock();
@@ -204,6 +214,15 @@ impl Cluster {
             (target.target(), Granted { sessions, held: target.held() })
         };
         servers.values().flat_map(|server| &server.targets).map(granted).collect()
+    }
+
+    /// Sets a parameter of every OST that is served.
+    pub fn set_parameter(&self, name: &str, value: &str) {
+        let servers = self.processes.servers.lock();
+        let targets = servers.values().flat_map(|server| &server.targets);
+        for target in targets.filter(|target| target.target().kind == TargetKind::Ost) {
+            target.set_parameter(name, value).expect("an OST has this parameter");
+        }
     }
 
     /// What each target that is served waits for.

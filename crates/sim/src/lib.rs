@@ -3,9 +3,10 @@
 //! A seed decides everything: the faults of network and disks, the order of tasks, and what the clients do. The
 //! checkers know the system only from outside: they compare every result with a model ([`model`]), and after a
 //! crash of everything they demand what was promised ([`recovered`]). A crash of servers only may cost nothing at all
-//! ([`restart`]). What many clients see of the same few files and names has to fit into one order ([`coherence`]).
+//! ([`restart`]), at whichever of their syncs it comes ([`cuts`]). What many clients see of the same few files and names has to fit into one order ([`coherence`]).
 //! Some of them read and write through mappings, with the page cache of a kernel ([`kernel`]).
 //! While they work, what targets granted has to fit what clients hold ([`invariants`]).
+//! What a commit costs on disks whose heads have to move is an experiment of its own ([`journal`]).
 //! A run in which nobody gets on any more says who waits for what ([`progress`]).
 
 pub mod board;
@@ -13,10 +14,12 @@ pub mod cluster;
 pub mod coherence;
 pub mod content;
 pub mod cut_off;
+pub mod cuts;
 pub mod dead;
 pub mod herd;
 pub mod history;
 pub mod invariants;
+pub mod journal;
 pub mod kernel;
 pub mod model;
 pub mod progress;

@@ -6,11 +6,13 @@
 //! SEED` and `weft-sim coherences FIRST COUNT [SECONDS]` where many clients share a few files and names, and `weft-sim
 //! coherence-restart SEED` and `weft-sim coherence-restarts FIRST COUNT [SECONDS]` where servers lose power meanwhile, and
 //! `weft-sim cut-off SEED` and `weft-sim cut-offs FIRST COUNT [SECONDS]` where clients lose their way to servers. `weft-sim
-//! dead SEED` and `weft-sim deads FIRST COUNT [SECONDS]` have some die, and restart servers afterwards.
+//! dead SEED` and `weft-sim deads FIRST COUNT [SECONDS]` have some die, and restart servers afterwards. `weft-sim cuts FIRST
+//! COUNT [SECONDS]` cuts the power at every sync of one seed after the other, until that many runs are done, and `weft-sim cut
+//! SEED SYNC before|during|after` does one of them twice.
 //!
 //! Experiments print tables: `weft-sim herd CLIENTS [SECONDS]` has all clients come back to an OST that was away so long,
 //! `weft-sim evictions ROUNDS [CLIENTS [VARIANT]]` cuts some off from what others want, and `weft-sim quiet OSTS` listens when
-//! nobody does anything.
+//! nobody does anything. `weft-sim journal` compares synchronous with asynchronous commits on disks with heads.
 
 // The program measures real time.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -18,11 +20,13 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use weft_sim::cuts::{self, Cut, Found, MOMENTS};
 use weft_sim::scenario::{self, Faults, Report, Scale};
-use weft_sim::{board, coherence, dead, herd, quiet, restart};
+use weft_sim::{board, coherence, dead, herd, journal, quiet, restart};
 
 const SCALE: Scale = Scale { clients: 64, osts: 8, steps: 40 };
 const DEAD_SCALE: Scale = Scale { clients: 100, osts: 8, steps: 10 };
+const CUT_SCALE: Scale = Scale { clients: 2, osts: 2, steps: 40 };
 const RESTART_SCALE: Scale = Scale { clients: 16, osts: 4, steps: 60 };
 
 /// All clients of a restarted OST are served again within this time.
@@ -74,6 +78,12 @@ fn main() -> ExitCode {
         (Some("deads"), Some(first), Some(count)) => seeds(run_dead, "dead", first, count, number(3)),
         (Some("twice"), Some(seed), _) => twice(run, seed),
         (Some("seeds"), Some(first), Some(count)) => seeds(run, "one", first, count, number(3)),
+        (Some("journal"), None, None) => {
+            compare_journals();
+            ExitCode::SUCCESS
+        }
+        (Some("cut"), Some(seed), Some(sync)) => cut(seed, sync, args.get(3).map(String::as_str)),
+        (Some("cuts"), Some(first), Some(count)) => power_cuts(first, count, number(3)),
         (Some("restarts"), Some(first), Some(count)) => {
             seeds(run_restart, "restart", first, count, number(3))
         }
@@ -86,8 +96,9 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "usage: weft-sim one|twice|restart|coherence|coherence-restart|cut-off|dead SEED | \
-                 seeds|restarts|coherences|coherence-restarts|cut-offs|deads FIRST COUNT [SECONDS] | \
-                 herd CLIENTS [SECONDS] | evictions ROUNDS [CLIENTS [VARIANT]] | quiet OSTS"
+                 seeds|restarts|coherences|coherence-restarts|cut-offs|deads|cuts FIRST COUNT [SECONDS] | \
+                 herd CLIENTS [SECONDS] | evictions ROUNDS [CLIENTS [VARIANT]] | quiet OSTS | \
+                 cut SEED SYNC before|during|after | journal"
             );
             ExitCode::from(2)
         }
@@ -144,6 +155,67 @@ fn herds(clients: usize, outage_secs: u64) -> ExitCode {
         }
     }
     if late { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn world(seed: u64) -> cuts::World {
+    cuts::World { seed, scale: CUT_SCALE, sync_lies: rt::sim::Chance::NEVER }
+}
+
+fn cut(seed: u64, sync: u64, moment: Option<&str>) -> ExitCode {
+    let named = |name| MOMENTS.into_iter().find(|moment| format!("{moment:?}").eq_ignore_ascii_case(name));
+    let Some(moment) = moment.and_then(named) else {
+        eprintln!("usage: weft-sim cut SEED SYNC before|during|after");
+        return ExitCode::from(2);
+    };
+    let run = || cuts::run(world(seed), Cut { sync, moment });
+    let (one, other) = (run(), run());
+    println!("seed {seed}, sync {sync}, {moment:?}: {one}");
+    one.findings.iter().for_each(|finding| println!("  {finding}"));
+    if one != other {
+        eprintln!("the same seed gave two traces");
+    }
+    if one == other && one.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Cuts the power at every sync of one seed after the other.
+fn power_cuts(first: u64, runs_max: u64, seconds: Option<u64>) -> ExitCode {
+    let start = Instant::now();
+    let limit = seconds.map_or(Duration::MAX, Duration::from_secs);
+    let (mut runs, mut syncs, mut seeds, mut all) = (0, 0, 0, Found::default());
+    let mut failed = 0;
+    while runs < runs_max && start.elapsed() < limit {
+        let seed = first + seeds;
+        let count = cuts::count_syncs(world(seed));
+        (seeds, syncs) = (seeds + 1, syncs + count);
+        for (sync, moment) in (1..=count).flat_map(|sync| MOMENTS.map(|moment| (sync, moment))) {
+            if runs == runs_max || start.elapsed() > limit {
+                break;
+            }
+            runs += 1;
+            match std::panic::catch_unwind(|| cuts::run(world(seed), Cut { sync, moment })) {
+                Ok(found) if found.findings.is_empty() => all.add(found),
+                outcome => {
+                    failed += 1;
+                    let again = format!("{moment:?}").to_lowercase();
+                    eprintln!("it failed: weft-sim cut {seed} {sync} {again}");
+                    all.add(outcome.unwrap_or_default());
+                }
+            }
+        }
+    }
+    println!(
+        "{runs} runs at {syncs} syncs of {seeds} seeds in {:.1} seconds: {all}; {failed} runs failed",
+        start.elapsed().as_secs_f64()
+    );
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Each table with as many writes in flight as clients have had in its time.
+fn compare_journals() {
+    for (clients, in_flight) in [(1, 1), (4, 1), (1, 8), (4, 8)] {
+        let file_bytes = (512 << 20) / u64::from(clients);
+        println!("{}", journal::compare(journal::Setup { clients, file_bytes, in_flight }));
+    }
 }
 
 fn print(seed: u64, report: &Report) {

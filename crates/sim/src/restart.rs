@@ -37,7 +37,12 @@ pub fn run(seed: u64, scale: Scale) -> Report {
     report(&handle, &records)
 }
 
-fn start_players(cluster: &Cluster, records: &Records, scale: Scale) -> Vec<oneshot::Receiver<()>> {
+/// Has every client do its part in its own directory, and unmount.
+pub(crate) fn start_players(
+    cluster: &Cluster,
+    records: &Records,
+    scale: Scale,
+) -> Vec<oneshot::Receiver<()>> {
     let mut finished = Vec::new();
     for (number, record) in records.iter().enumerate() {
         let (cluster, record) = (cluster.clone(), record.clone());
@@ -54,7 +59,8 @@ fn start_players(cluster: &Cluster, records: &Records, scale: Scale) -> Vec<ones
     finished
 }
 
-fn directory(client: usize) -> String {
+/// The name of a client's directory.
+pub(crate) fn directory(client: usize) -> String {
     format!("d{client}")
 }
 
@@ -85,7 +91,7 @@ fn victims(cluster: &Cluster, rng: &mut Rng) -> Vec<String> {
 }
 
 /// Not a single acknowledged change is missing.
-async fn check_everything(cluster: &Cluster, records: &Records) {
+pub(crate) async fn check_everything(cluster: &Cluster, records: &Records) {
     let (_, client) = cluster.mount("checker").await;
     for (number, record) in records.iter().enumerate() {
         let mut now = record.lock().take_view();

@@ -88,7 +88,9 @@ pub async fn check_to(rt: &Rt, path: &str, depth: Depth) -> Result<Report, Store
     let names = dir.list().await?;
     let has = |name: &str| names.iter().any(|n| n == name);
     if !has(BOOT_FILE.name) {
-        if has(log::DIR) || has(ENGINE_DIR) {
+        // A target that lost power in its very first start has the log's directory, and nothing in it.
+        let has_log = has(log::DIR) && !dir.subdir(log::DIR).await?.list().await?.is_empty();
+        if has_log || has(ENGINE_DIR) {
             report.find(format!("The file {} is missing.", BOOT_FILE.name));
         }
         return Ok(report);
