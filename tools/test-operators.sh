@@ -65,7 +65,11 @@ t_names() {
   must_fail 2 lctl get_param 'mdt.*.no_such_thing'
 }
 
-t_sync_journal() {
+t_parameters() {
+  [ "$(lctl get_param 'mdt.*.commit_on_sharing' | sed 's/.*MDT0000.//')" = commit_on_sharing=1 ]
+  lctl set_param 'mdt.*.commit_on_sharing=0' > /dev/null
+  [ "$(lctl get_param -n 'mdt.*.commit_on_sharing')" = 0 ]
+  lctl set_param 'mdt.*.commit_on_sharing=1' > /dev/null
   grep -qx 'obdfilter.*sync_journal=0' <(lctl get_param 'obdfilter.*.sync_journal')
   lctl set_param 'obdfilter.*.sync_journal=1' > /dev/null
   [ "$(lctl get_param -n 'obdfilter.*.sync_journal' | grep -cx 1)" = 4 ]
@@ -155,7 +159,7 @@ t_rights() {
 }
 
 check start two_up
-for case in ${*:-names sync_journal health abort_recovery evict_client rights}; do
+for case in ${*:-names parameters health abort_recovery evict_client rights}; do
   check "$case" "t_$case"
 done
 finish

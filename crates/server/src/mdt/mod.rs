@@ -35,6 +35,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::RwLock;
 use proto::layout::LayoutHint;
+use proto::wire::messages::Parameter;
 use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, Fid, FileKind, Timestamp};
 use rt::Rt;
@@ -150,6 +151,14 @@ impl Handler for Mdt {
 
     fn forgotten(&self, client: ClientId) {
         self.forget_export(client);
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        self.sharing.parameters()
+    }
+
+    fn set_parameter(&self, parameter: &Parameter) -> Result<(), Code> {
+        self.sharing.set(parameter)
     }
 
     fn lock_counts(&self) -> LockCounts {

@@ -176,7 +176,8 @@ fn parameters(reach: &mut Reach, patterns: &[String]) -> Result<Vec<Parameter>, 
 fn own(kind: TargetKind) -> &'static [&'static str] {
     match kind {
         TargetKind::Ost => &["sync_journal"],
-        TargetKind::Mgs | TargetKind::Mdt => &[],
+        TargetKind::Mdt => &["commit_on_sharing"],
+        TargetKind::Mgs => &[],
     }
 }
 

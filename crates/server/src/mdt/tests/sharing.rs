@@ -158,7 +158,9 @@ fn what_was_built_on_a_change_survives_without_its_author() {
     let renamed = |commits_on_share: bool| {
         let world = World::new();
         let (a, b) = (world.client(1), world.client(2));
-        world.target.handler().sharing.set_on(commits_on_share);
+        let value = if commits_on_share { "1" } else { "0" };
+        let parameter = msg::Parameter { name: "commit_on_sharing".into(), value: value.into() };
+        world.target.handler().sharing.set(&parameter).expect("it is one");
         world.sync();
         let boot = world.store.boot();
         a.file(Fid::ROOT, "f");
