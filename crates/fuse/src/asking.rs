@@ -127,10 +127,16 @@ impl Asking {
     pub fn told(&self, fid: Fid, keeps: bool) {
         let place = self.place(fid);
         match (keeps, place.load(Ordering::Relaxed)) {
-            (true, OUTDATED | UNKNOWN) => place.store(HEARD, Ordering::Relaxed),
+            // The answer to a lookup may be dropped too; then the kernel asks again, and that counts.
+            (true, OUTDATED | UNKNOWN) if self.is_answered(fid) => place.store(HEARD, Ordering::Relaxed),
             (false, CURRENT | OUTDATED | HEARD) => place.store(UNKNOWN, Ordering::Relaxed),
             _ => {}
         }
+    }
+
+    fn is_answered(&self, fid: Fid) -> bool {
+        let files = self.askers.lock();
+        files.get(&fid).is_some_and(|askers| askers.iter().any(|asker| asker.answered.is_some()))
     }
 
     /// Whether a thread has asked for the attributes of `fid` and not used them.

@@ -168,8 +168,8 @@ fn who_holds_nothing_says_nothing() {
             (119..=121).contains(&renewed),
             "{renewed} in ten minutes, whatever it holds, of however many"
         );
-        // The question for news of the configuration comes on top.
-        assert!(sent <= renewed + 21, "{sent} messages in ten minutes");
+        // The questions for news of the configuration, one in 29 s, come on top; sent twice they would be 42.
+        assert!(sent <= renewed + 35, "{sent} messages in ten minutes");
     });
 }
 
