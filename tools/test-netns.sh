@@ -155,6 +155,19 @@ t_oss_restart() {
   cmp "$work/data" "$work/cl2/during"
 }
 
+# An MDS that is killed knows again after its restart what was open for reading, also what the other client removed meanwhile.
+t_mds_restart() {
+  mkdir "$work/cl1/held"
+  python3 "$top/tests/heldopen.py" "$work/cl1/held" "$work/cl2/held" "${OPEN_FILES:-2000}" "$work/held.step" &
+  local reader=$!
+  timeout 60 bash -c "until [ -e '$work/held.step' ]; do sleep 0.1; done" || { wait $reader; return 1; }
+  kill -9 "${pids[1]}"
+  wait "${pids[1]}" 2>/dev/null || true
+  serve mds "$work/mdt0"
+  rm "$work/held.step"
+  wait $reader
+}
+
 make_net || exit 1
 check format t_start
 serve mgs "$work/mgs"
@@ -164,7 +177,7 @@ serve oss2 "$work/ost2" "$work/ost3"
 mkdir -p "$work/cl1" "$work/cl2"
 check mount_cl1 mount_on cl1
 check mount_cl2 mount_on cl2
-for case in ${*:-write_read names_seen_by_both basics_over_tcp locks security used_index mount_weft oss_restart}; do
+for case in ${*:-write_read names_seen_by_both basics_over_tcp locks security used_index mount_weft oss_restart mds_restart}; do
   check "$case" "t_$case"
   [ "$case" = write_read ] && grep 'bytes over' "$work/log" 
 done

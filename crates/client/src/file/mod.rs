@@ -6,6 +6,7 @@ mod close;
 mod keeper;
 mod kept;
 mod open;
+mod restate;
 mod state;
 mod table;
 mod truncate;

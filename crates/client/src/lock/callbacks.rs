@@ -62,6 +62,7 @@ impl Callbacks for CalledBack {
             match target.kind {
                 TargetKind::Ost => shared.restate_ranges(target.index, &restate).await,
                 TargetKind::Mdt => {
+                    shared.restate_opens(&restate).await;
                     shared.restate_flocks(&restate).await;
                     shared.bits_lost_now().await;
                 }

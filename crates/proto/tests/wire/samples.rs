@@ -269,6 +269,7 @@ fn mdt_requests_files() -> Vec<Request> {
             umask: 0o022,
         }
         .into(),
+        RestateOpens { opens: vec![OpenHeld { fid: fid(1), handle: 0x7170 }] }.into(),
     ]
 }
 
@@ -506,6 +507,7 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
         ("FidToPath", Reply::FidToPath(Paths { paths: vec![Bytes::from_static(b"a/b")] })),
         ("Access", Reply::Access(Done {})),
         ("CreateUnnamed", Reply::CreateUnnamed(created)),
+        ("RestateOpens", Reply::RestateOpens(Done {})),
     ]
 }
 

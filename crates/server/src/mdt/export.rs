@@ -8,8 +8,8 @@ use proto::{ClientId, Code, Fid};
 use store::Value;
 
 use super::opens::Opener;
-use super::{Changes, Mdt, keys};
-use crate::target::Session;
+use super::{Changes, Ctx, Mdt, keys};
+use crate::target::{PEER_LOCAL, Session};
 
 /// Most open files of one session.
 const OPENS_MAX: usize = 1 << 20;
@@ -58,6 +58,13 @@ impl Export {
 }
 
 impl Mdt {
+    /// Whether the client may say now what it had before a restart. One of this process is not waited for by others, and nothing
+    /// of it comes late.
+    pub(super) fn takes_restatements(&self, ctx: &Ctx) -> bool {
+        let local = ctx.session().resumed() && ctx.peer.from.as_ref() == PEER_LOCAL;
+        self.recovery.is_active() || local
+    }
+
     /// A session goes on after a restart with the sequences and the files that it had.
     pub(super) fn begin_export(&self, session: &Session<Export>) {
         if !session.resumed() {
@@ -106,7 +113,7 @@ impl Mdt {
             if closed.write {
                 changes.remove(keys::open(session.client(), handle));
             }
-            if !closed.last || self.drop_if_nameless(&mut changes, fid).is_ok() {
+            if !closed.last || self.closed_last(&mut changes, fid).is_ok() {
                 self.commit_apart(changes, "a file that a lost session had open");
             }
         }

@@ -86,8 +86,6 @@ pub struct Mdt {
     /// The root's default layout, which directories without one of their own follow.
     root_hint: RwLock<Option<LayoutHint>>,
     destroyer: Arc<destroy::Destroyer>,
-    /// Nameless inodes that were open before the restart.
-    inherited_orphans: Vec<Fid>,
 }
 
 impl Handler for Mdt {
@@ -115,7 +113,6 @@ impl Handler for Mdt {
             root_hint: RwLock::new(root_hint),
             destroyer: Arc::new(destroy::Destroyer::open(&env, osts.clone())?),
             osts,
-            inherited_orphans: orphans::load(&store)?,
             store,
         })
     }
@@ -209,6 +206,7 @@ impl Mdt {
             }
             Request::Open(request) => self.open_file(ctx, request),
             Request::Close(request) => self.close_file(ctx, request),
+            Request::RestateOpens(request) => self.restate_opens(ctx, request),
             Request::Unlink(request) => self.unlink(ctx, request),
             Request::Rename(request) => self.rename(ctx, request),
             Request::Link(request) => self.link(ctx, request),

@@ -189,13 +189,13 @@ impl Mdt {
     }
 
     /// The last name of `inode` went: it goes too, or stays nameless as long as it is open. The caller holds its
-    /// lock.
+    /// lock. While clients replay nobody knows yet what is open: [`super::orphans`] looks afterwards.
     pub(super) fn drop_name(&self, changes: &mut Changes, inode: &mut Inode) -> Result<(), Code> {
         inode.nlink = 0;
         // Whoever keeps it open without need closes it when this is called back.
         changes.affected.push((inode.fid, LOCK_ALL));
         changes.nameless.push(inode.fid);
-        if self.opens.is_open(inode.fid) {
+        if self.opens.is_open(inode.fid) || self.recovery.is_active() {
             changes.put_new_inode(inode);
             changes.put_raw(keys::orphan(inode.fid), keys::orphan_value(false));
             return Ok(());
@@ -216,6 +216,11 @@ impl Mdt {
             found.into_iter().for_each(|(key, _)| changes.remove(key));
         }
         Ok(())
+    }
+
+    /// The last of those who are known to have the inode `fid` open has closed it. The caller holds its lock.
+    pub(super) fn closed_last(&self, changes: &mut Changes, fid: Fid) -> Result<(), Code> {
+        if self.recovery.is_active() { Ok(()) } else { self.drop_if_nameless(changes, fid) }
     }
 
     /// Takes the inode `fid` away if it has no name; nobody has it open any more. The caller holds its lock.

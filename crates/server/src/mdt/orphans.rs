@@ -1,46 +1,64 @@
-//! Inodes without a name that were open when the MDT went down.
+//! Inodes without a name that nobody has open after a restart.
+//!
+//! What is open for reading only clients know. So while they replay and state again what they have, every inode that loses its last name
+//! stays; then those that nobody has open go.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::Fid;
-use store::{Store, StoreError};
+use proto::{Code, Fid};
 
 use super::{Changes, Mdt, keys};
+use crate::target::code_of;
 use crate::target::keys::behind;
 
-/// How long clients have after a restart to open again what they had open.
-const GRACE: Duration = Duration::from_secs(120);
+/// A client of this process is not waited for, and comes back within this time.
+const LOCAL_GRACE: Duration = Duration::from_secs(10);
 /// Keys that one scan brings.
 const SCAN_COUNT: usize = 1024;
 
-/// The orphans that the store has.
-pub(super) fn load(store: &Store) -> Result<Vec<Fid>, StoreError> {
+/// Takes away what nobody has opened again.
+pub(super) async fn clean(mdt: Arc<Mdt>) {
+    let all_are_back = async {
+        mdt.recovery.until_over().await;
+        mdt.rt.sleep(LOCAL_GRACE).await;
+    };
+    if mdt.stop.unless(all_are_back).await.is_none() {
+        return;
+    }
     let mut from = vec![keys::ORPHAN];
-    let until = behind(&from);
-    let mut orphans = Vec::new();
     loop {
-        let page = store.scan(&from, &until, SCAN_COUNT)?;
-        let Some((last, _)) = page.last() else { return Ok(orphans) };
-        from = last.to_vec();
-        from.push(0);
-        orphans.extend(page.iter().filter_map(|(key, _)| keys::fid_of(key)));
+        let page = match mdt.nameless(&mut from) {
+            Ok(page) => page,
+            Err(code) => {
+                return tracing::error!(%code, "files that nobody has open stay until the next restart");
+            }
+        };
+        if page.is_empty() {
+            return;
+        }
+        for fid in page {
+            if mdt.store.room().await.is_err() || mdt.stop.is_stopped() {
+                return;
+            }
+            let _inode = mdt.locks.inodes(&[fid]);
+            let mut changes = Changes::default();
+            if !mdt.opens.is_open(fid) && mdt.drop_if_nameless(&mut changes, fid).is_ok() {
+                mdt.commit_apart(changes, "an orphan");
+            }
+        }
     }
 }
 
-/// Takes away what nobody has opened again after the grace time.
-pub(super) async fn clean(mdt: Arc<Mdt>) {
-    if mdt.inherited_orphans.is_empty() || mdt.stop.unless(mdt.rt.sleep(GRACE)).await.is_none() {
-        return;
-    }
-    for fid in &mdt.inherited_orphans {
-        if mdt.store.room().await.is_err() || mdt.stop.is_stopped() {
-            return;
+impl Mdt {
+    /// Some inodes without a name, and where the next ones begin.
+    fn nameless(&self, from: &mut Vec<u8>) -> Result<Vec<Fid>, Code> {
+        let page =
+            self.store.scan(from, &behind(&[keys::ORPHAN]), SCAN_COUNT).map_err(|error| code_of(&error))?;
+        if let Some((last, _)) = page.last() {
+            *from = last.to_vec();
+            from.push(0);
         }
-        let _inode = mdt.locks.inodes(&[*fid]);
-        let mut changes = Changes::default();
-        if !mdt.opens.is_open(*fid) && mdt.drop_if_nameless(&mut changes, *fid).is_ok() {
-            mdt.commit_apart(changes, "an orphan");
-        }
+        Ok(page.iter().filter_map(|(key, _)| keys::fid_of(key)).collect())
     }
 }

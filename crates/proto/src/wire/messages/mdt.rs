@@ -240,6 +240,25 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// States the files again that the client had open for reading before the target restarted: the target knows by itself
+    /// only of those that are open for writing. Taken only while clients replay; stating twice does no harm.
+    pub struct RestateOpens {
+        /// The open files and directories.
+        pub opens: Vec<OpenHeld>,
+    }
+}
+
+wire_struct! {
+    /// A file or directory that a client has open.
+    pub struct OpenHeld {
+        /// The file.
+        pub fid: Fid,
+        /// What [`Opened`] or [`Created`] named it.
+        pub handle: u64,
+    }
+}
+
+wire_struct! {
     /// Takes a name away.
     pub struct Unlink {
         /// The directory.

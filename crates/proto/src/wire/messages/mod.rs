@@ -138,6 +138,7 @@ operations! {
     39 FidToPath(FidToPath) -> Paths, false;
     40 Access(Access) -> Done, false;
     48 CreateUnnamed(CreateUnnamed) -> Created, true;
+    49 RestateOpens(RestateOpens) -> Done, false;
 
     50 Flock(Flock) -> Flocked, true;
     51 FlockWait(FlockWait) -> Flocked, false;

@@ -34,7 +34,7 @@ impl Mdt {
             changes.remove(keys::open(ctx.session().client(), request.handle));
         }
         if closed.last && inode.nlink == 0 {
-            self.drop_if_nameless(&mut changes, inode.fid)?;
+            self.closed_last(&mut changes, inode.fid)?;
         } else {
             let before = inode.clone();
             if settle(&mut inode, request, closed.size) {

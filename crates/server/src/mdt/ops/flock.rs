@@ -11,7 +11,7 @@ use proto::{Code, Fid};
 
 use crate::mdt::flocks::{Asked, kind};
 use crate::mdt::{Ctx, Mdt, Outcome};
-use crate::target::{Done, PEER_LOCAL};
+use crate::target::Done;
 
 /// How long a FlockWait is kept: a connection that says nothing for longer is taken for dead.
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -60,11 +60,9 @@ impl Mdt {
         Ok(Done::unchanged(Reply::Flock(flocked)))
     }
 
-    /// What was granted before a restart is granted again before anybody else asks for anything. A client of this
-    /// process is not waited for by others, and nothing of it comes late.
+    /// What was granted before a restart is granted again before anybody else asks for anything.
     pub(in crate::mdt) fn restate_flocks(&self, ctx: &Ctx, request: &RestateFlocks) -> Outcome {
-        let local = ctx.session().resumed() && ctx.peer.from.as_ref() == PEER_LOCAL;
-        if !self.recovery.is_active() && !local {
+        if !self.takes_restatements(ctx) {
             return Err(Code::Invalid);
         }
         for held in &request.locks {

@@ -16,6 +16,7 @@ mod open;
 mod read_dir;
 mod read_link;
 mod rename;
+mod restate_opens;
 mod sequence;
 mod set_attr;
 mod set_size;

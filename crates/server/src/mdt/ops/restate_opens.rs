@@ -1,0 +1,141 @@
+//! RestateOpens: what was open for reading before a restart is open again.
+//!
+//! An open for writing is in the store; one for reading changes nothing, and only its client knows of it. Until all have said what they have,
+//! no inode without a name goes ([`crate::mdt::orphans`]).
+
+use proto::Code;
+use proto::wire::Reply;
+use proto::wire::messages::{self as msg, OpenHeld, RestateOpens};
+
+use crate::mdt::opens::Opener;
+use crate::mdt::{Ctx, Mdt, Outcome};
+use crate::target::Done;
+
+impl Mdt {
+    /// Taken before anybody else is served. A client of this process is not waited for by others.
+    pub(in crate::mdt) fn restate_opens(&self, ctx: &Ctx, request: &RestateOpens) -> Outcome {
+        if !self.takes_restatements(ctx) {
+            return Err(Code::Invalid);
+        }
+        for &OpenHeld { fid, handle } in &request.opens {
+            ctx.data().has_room()?;
+            let _inode = self.locks.inodes(&[fid]);
+            if self.read_inode(fid)?.is_none() {
+                tracing::error!(%fid, client = %ctx.session().client(), "an open file is gone: the restarted MDT does not know it");
+                continue;
+            }
+            self.opens.open(fid, Opener { session: ctx.session().handle(), handle }, false, true);
+            ctx.data().opened(handle, fid);
+        }
+        Ok(Done::unchanged(Reply::RestateOpens(msg::Done {})))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proto::wire::messages::{GetAttr, OPEN_READ, Unlink};
+    use proto::{ClientId, Cred, Fid, Name, Transno};
+
+    use super::*;
+    use crate::mdt::keys;
+    use crate::mdt::testing::{Client, World};
+
+    fn opened(client: &Client, fid: Fid) -> OpenHeld {
+        let handle = client.open(fid, OPEN_READ, &Cred::root()).expect("root may").handle;
+        OpenHeld { fid, handle }
+    }
+
+    /// The world after a restart, and its boot before.
+    fn crashed(world: World) -> (World, u64) {
+        let boot = world.store.boot();
+        (world.crash(), boot)
+    }
+
+    fn restate(client: &Client, held: &OpenHeld) {
+        let answer = client.replay(500, Transno(0), RestateOpens { opens: vec![held.clone()] });
+        assert!(answer.result.is_ok(), "the target waits for its clients: {answer:?}");
+    }
+
+    /// The clients of before, with numbers that no request had.
+    fn back(world: &World, boot: u64) -> [Client<'_>; 2] {
+        [1, 2].map(|n| {
+            let client = world.connect(ClientId(n), boot, 2).expect("a known client");
+            client.skip_to(1000);
+            client
+        })
+    }
+
+    /// Both have nothing to replay any more.
+    fn go_on(world: &World, clients: &[Client<'_>; 2]) {
+        let pending = clients.each_ref().map(|client| client.start(600, GetAttr { fid: Fid::ROOT }));
+        for pending in pending {
+            assert!(world.sim.run(pending).result.is_ok());
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_read_survives_its_last_name_and_a_restart() {
+        let world = World::new();
+        let (a, b) = (world.client(1), world.client(2));
+        let [kept, left] = ["kept", "left"].map(|text| a.file(Fid::ROOT, text));
+        let held = opened(&a, kept);
+        opened(&a, left);
+        b.unlink(Fid::ROOT, "kept").expect("it exists");
+        b.unlink(Fid::ROOT, "left").expect("it exists");
+        world.sync();
+        let (world, boot) = crashed(world);
+        let clients = back(&world, boot);
+        let [a, b] = &clients;
+        restate(a, &held);
+        restate(a, &held);
+        go_on(&world, &clients);
+        world.sim.run_for(Duration::from_secs(60));
+        assert_eq!(b.attr(left), Err(Code::Stale), "nobody said that it is open");
+        assert_eq!(b.attr(kept).map(|attr| attr.nlink), Ok(0));
+        assert_eq!(world.keys(keys::ORPHAN), 1);
+        a.close(kept, held.handle, false, None);
+        assert_eq!(b.attr(kept), Err(Code::Stale));
+        assert_eq!(world.keys(keys::ORPHAN), 0);
+    }
+
+    #[test]
+    fn an_unlink_that_is_replayed_waits_for_those_who_have_the_file_open() {
+        let world = World::new();
+        let (a, b) = (world.client(1), world.client(2));
+        let file = a.file(Fid::ROOT, "f");
+        let held = opened(&a, file);
+        world.sync();
+        let unlink = Unlink {
+            parent: Fid::ROOT,
+            name: Name::new("f").expect("a name"),
+            directory: false,
+            cred: Cred::root(),
+            time: b.time(),
+        };
+        let xid = b.xid() + 1;
+        let lost = b.send(xid, unlink.clone()).transno;
+        let (world, boot) = crashed(world);
+        let clients = back(&world, boot);
+        let [a, b] = &clients;
+        let replayed = b.start_replay(xid, lost, unlink);
+        // The replay's turn comes once the other one has none.
+        let a_goes_on = a.start(600, GetAttr { fid: Fid::ROOT });
+        assert!(world.sim.run(replayed).result.is_ok());
+        restate(a, &held);
+        assert!(world.sim.run(b.start(600, GetAttr { fid: Fid::ROOT })).result.is_ok());
+        assert!(world.sim.run(a_goes_on).result.is_ok());
+        assert_eq!(b.attr(file).map(|attr| attr.nlink), Ok(0));
+        world.sim.run_for(Duration::from_secs(60));
+        assert_eq!(b.attr(file).map(|attr| attr.nlink), Ok(0), "it is open");
+    }
+
+    #[test]
+    fn nobody_states_anything_again_while_all_are_served() {
+        let world = World::new();
+        let client = world.client(1);
+        let held = opened(&client, client.file(Fid::ROOT, "f"));
+        assert_eq!(client.call(RestateOpens { opens: vec![held] }).err(), Some(Code::Invalid));
+    }
+}
