@@ -18,7 +18,7 @@ use rt::sync::oneshot;
 use crate::callback::{Restate, Told};
 use crate::event::{Either, race};
 use crate::frame;
-use crate::import::{Import, Incoming, Message, Outcome as ImportOutcome, Phase, RpcError, State};
+use crate::import::{Import, Incoming, Message, Outcome as ImportOutcome, Phase, Replaying, RpcError, State};
 use crate::limits;
 use crate::lo::{Lo, LoConfig};
 use crate::service::{Answer, Call, Peer, Service};
@@ -366,10 +366,15 @@ impl Import {
             false => self.tell_open(),
         }
         {
-            let state = self.state.lock();
+            let mut state = self.state.lock();
+            let now = self.hub.rt().now();
             for sent in &plan.resends {
                 // Its caller may have gone during the replays.
                 if state.requests.in_flight(sent.xid).is_some() {
+                    let patience = self.resend_after(&state, sent.message.waits, now);
+                    if let Some(flight) = state.flights.get_mut(&sent.xid) {
+                        flight.moved(now, patience);
+                    }
                     self.carry_again(carrier, &state, sent);
                 }
             }
@@ -483,22 +488,27 @@ impl Import {
         let (waiter, mut taken) = oneshot::channel();
         let header = {
             let mut state = self.state.lock();
-            state.replaying = Some((replay.xid, waiter));
             let mut header = self.header(&state, &replay.message, replay.xid, replay.slot);
             header.flags |= FLAG_REPLAY;
             header.transno = replay.transno;
+            state.replaying =
+                Some(Replaying { header: header.clone(), message: replay.message.clone(), waiter });
             header
         };
         let mut patience = limits::RESEND_MIN;
         let mut over = std::pin::pin!(self.over(carrier));
+        self.carry(carrier, header.clone(), &replay.message);
         let result = loop {
-            self.carry(carrier, header.clone(), &replay.message);
             let answer = self.hub.rt().timeout(patience, &mut taken);
             match race(over.as_mut(), answer).await {
                 Either::First(()) => return Err(Failure::Again("the connection broke during replay".into())),
                 Either::Second(Some(Ok(result))) => break result,
                 Either::Second(Some(Err(_))) => return Err(Failure::Closed),
                 Either::Second(None) => patience = (patience * 2).min(limits::REPLAY_RESEND_MAX),
+            }
+            match carrier {
+                Carrier::Tcp(link) => link.ask_or_send(header.clone(), &replay.message),
+                Carrier::Lo(..) => self.carry(carrier, header.clone(), &replay.message),
             }
         };
         match result {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use proto::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};
-use proto::session::{Begun, ClientSession, Full, Limits};
+use proto::session::{Begun, ClientSession, Estimate, Estimated, Full, Limits};
 use proto::wire::header::{HEADER_BYTES, JobId, SLOT_NONE};
 use proto::wire::messages::{Disconnect, Operation, Sync as SyncRequest};
 use proto::wire::{Header, Reply, Request};
@@ -86,6 +86,8 @@ pub struct ImportState {
     pub last_committed: Transno,
     /// How often the target had forgotten this client, and with it changes or requests.
     pub evictions: u64,
+    /// How long answers take.
+    pub answers: Estimated,
 }
 
 /// What is needed to send a request, as often as it takes.
@@ -131,6 +133,18 @@ pub(crate) struct Flight {
     pub(crate) resent_at: Option<Time>,
     /// When it was sent first.
     since: Time,
+    pub(crate) arrived: Arrived,
+}
+
+/// Whether a request has been with the target since it was sent first: then its answer says how long the target takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrived {
+    /// As far as is known.
+    Yes,
+    /// It was sent again, and the target has not said anything.
+    Perhaps,
+    /// Its connection broke, and the target may have been away.
+    No,
 }
 
 impl Flight {
@@ -140,8 +154,23 @@ impl Flight {
         resend_after: Duration,
         now: Time,
     ) -> Flight {
-        Flight { waiter, resend_at: now + resend_after, resend_after, waits, resent_at: None, since: now }
+        Flight {
+            waiter,
+            resend_at: now + resend_after,
+            resend_after,
+            waits,
+            resent_at: None,
+            since: now,
+            arrived: Arrived::Yes,
+        }
     }
+}
+
+/// A replay whose reply is awaited.
+pub(crate) struct Replaying {
+    pub(crate) header: Header,
+    pub(crate) message: Arc<Message>,
+    pub(crate) waiter: oneshot::Sender<Result<(), Code>>,
 }
 
 /// How the session is open.
@@ -170,7 +199,7 @@ pub(crate) struct State {
     pub(crate) requests: ClientSession<Message>,
     pub(crate) flights: BTreeMap<Xid, Flight>,
     /// The replay whose reply is awaited.
-    pub(crate) replaying: Option<(Xid, oneshot::Sender<Result<(), Code>>)>,
+    pub(crate) replaying: Option<Replaying>,
     /// Who waits for the answers to what is stated again.
     pub(crate) restating: BTreeMap<Xid, oneshot::Sender<Result<Reply, Code>>>,
     pub(crate) told: Told,
@@ -182,6 +211,8 @@ pub(crate) struct State {
     /// The target's boot; 0 while there is no session.
     pub(crate) boot: u64,
     pub(crate) backoff: Duration,
+    /// How long answers take.
+    pub(crate) answers: Estimate,
     pub(crate) problem: Option<String>,
     /// Counts refusals of a connect, so that each caller sees those that came while it waited.
     pub(crate) refusals: u64,
@@ -250,6 +281,7 @@ impl Import {
             session_epoch: first_epoch(hub.incarnation(client), hub.rt().wall()),
             boot: 0,
             backoff: Duration::ZERO,
+            answers: Estimate::default(),
             problem: None,
             refusals: 0,
             refusal: None,
@@ -412,6 +444,7 @@ impl Import {
             retained_bytes,
             last_committed: self.marks.last_committed(),
             evictions: state.evictions,
+            answers: state.answers.at(self.hub.rt().now() - Time::default()),
         }
     }
 
@@ -571,8 +604,9 @@ impl Import {
                 match begin(&mut state.requests, &message) {
                     Ok(begun) => {
                         let (waiter, reply) = oneshot::channel();
-                        let after = self.resend_after(message.waits);
-                        let flight = Flight::new(Some(waiter), message.waits, after, self.hub.rt().now());
+                        let now = self.hub.rt().now();
+                        let after = self.resend_after(&state, message.waits, now);
+                        let flight = Flight::new(Some(waiter), message.waits, after, now);
                         state.flights.insert(begun.xid, flight);
                         self.watch(&mut state);
                         let header = self.header(&state, &message, begun.xid, begun.slot);
@@ -593,11 +627,11 @@ impl Import {
     }
 
     /// When a request without a reply is sent again first.
-    fn resend_after(&self, waits: bool) -> Duration {
+    pub(crate) fn resend_after(&self, state: &State, waits: bool, now: Time) -> Duration {
         match self.hub.habits().slow_retries {
             _ if waits => limits::RESEND_WAITING,
             Some(slow) => slow.resend,
-            None => limits::RESEND_MIN,
+            None => state.answers.patience(now - Time::default(), limits::RESEND_MAX),
         }
     }
 
@@ -621,9 +655,9 @@ impl Import {
         if session_epoch != state.session_epoch {
             return;
         }
-        if state.replaying.as_ref().is_some_and(|(replay, _)| *replay == xid) {
+        if state.replaying.as_ref().is_some_and(|replay| replay.header.xid == xid) {
             state.requests.committed(last_committed);
-            let (_, waiter) = state.replaying.take().expect("it was there a line above");
+            let Replaying { waiter, .. } = state.replaying.take().expect("it was there a line above");
             drop(state);
             self.marks.note(transno, last_committed);
             let _ = waiter.send(result.map(drop));
@@ -648,6 +682,11 @@ impl Import {
         }
         state.backoff = Duration::ZERO;
         let (flight, session) = (state.flights.remove(&xid), state.session);
+        if let Some(flight) = flight.as_ref().filter(|flight| flight.arrived == Arrived::Yes && !flight.waits)
+        {
+            let now = self.hub.rt().now();
+            state.answers.note(now - Time::default(), now - flight.since);
+        }
         drop(state);
         self.marks.note(transno, last_committed);
         if roomier {
@@ -656,6 +695,30 @@ impl Import {
         if let Some(waiter) = flight.and_then(|flight| flight.waiter) {
             // A caller that has gone does not want the outcome.
             let _ = waiter.send(result.map(|reply| Answered { reply, bulk, transno, session }));
+        }
+    }
+
+    /// The target says that a request is under way.
+    pub(crate) fn under_way_there(&self, xid: Xid, session_epoch: u64) {
+        let mut state = self.state.lock();
+        if session_epoch == state.session_epoch
+            && let Some(flight) = state.flights.get_mut(&xid)
+            && flight.arrived == Arrived::Perhaps
+        {
+            flight.arrived = Arrived::Yes;
+        }
+    }
+
+    /// The target has not got a request, or answered it and the answer was lost.
+    pub(crate) fn send_again(&self, link: &Link, xid: Xid, session_epoch: u64) {
+        let state = self.state.lock();
+        if session_epoch != state.session_epoch {
+            return;
+        }
+        if let Some(replay) = state.replaying.as_ref().filter(|replay| replay.header.xid == xid) {
+            link.send_again(replay.header.clone(), &replay.message);
+        } else if let Some(sent) = state.requests.in_flight(xid) {
+            link.send_again(self.header(&state, &sent.message, sent.xid, sent.slot), &sent.message);
         }
     }
 

@@ -23,8 +23,13 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(1);
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Time for the answer to a Connect; then the next address is tried.
 pub const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
-/// A request without a reply for this long is sent again; the time doubles with each repetition.
+/// A request without a reply for this long is sent again, or later if answers took longer lately
+/// ([`proto::session::Estimate`]); the time doubles with each repetition.
 pub const RESEND_MIN: Duration = Duration::from_secs(5);
+/// With more bulk than this (bytes), the target is asked first whether it has the request.
+pub const RESENT_UNASKED_MAX: usize = 4096;
+/// A server that reads nothing more from a connection, because too much is under way, says so often that it lives.
+pub const EARLY_REPLY_EVERY: Duration = Duration::from_secs(5);
 /// Longest time between two repetitions.
 pub const RESEND_MAX: Duration = Duration::from_secs(60);
 /// Longest time between two repetitions of a replay: a recovering target gives up on a client that does nothing for 30 s,

@@ -107,6 +107,18 @@ impl Entry {
         }
     }
 
+    fn gate(&self, session_epoch: u64, xid: Xid, connection: &Arc<Connection>) -> Gate {
+        if session_epoch < self.session_epoch {
+            Gate::Drop
+        } else if !self.lives_on(connection) || session_epoch != self.session_epoch {
+            Gate::Unknown
+        } else if self.under_way.contains(&xid) {
+            Gate::UnderWay
+        } else {
+            Gate::Pass
+        }
+    }
+
     fn lives_on(&self, connection: &Arc<Connection>) -> bool {
         self.connection.as_ref().is_some_and(|here| Arc::ptr_eq(here, connection))
     }
@@ -203,13 +215,17 @@ impl Sessions {
     pub(crate) fn enter(&self, key: Key, session_epoch: u64, xid: Xid, connection: &Arc<Connection>) -> Gate {
         let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(&key) else { return Gate::Unknown };
-        if session_epoch < entry.session_epoch {
-            return Gate::Drop;
+        let gate = entry.gate(session_epoch, xid, connection);
+        if gate == Gate::Pass {
+            entry.under_way.insert(xid);
         }
-        if !entry.lives_on(connection) || session_epoch != entry.session_epoch {
-            return Gate::Unknown;
-        }
-        if entry.under_way.insert(xid) { Gate::Pass } else { Gate::UnderWay }
+        gate
+    }
+
+    /// The same for a question whether a request is under way: [`Gate::Pass`] if it is not.
+    pub(crate) fn ask(&self, key: Key, session_epoch: u64, xid: Xid, connection: &Arc<Connection>) -> Gate {
+        let entries = self.entries.lock();
+        entries.get(&key).map_or(Gate::Unknown, |entry| entry.gate(session_epoch, xid, connection))
     }
 
     /// The session's epoch, if it is known.

@@ -1,12 +1,12 @@
 //! Sends requests again whose replies do not come: a connection may lose a frame, or be dead without saying so.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use proto::wire::header::FLAG_RESENT;
 use rt::Time;
 
 use crate::event::{Either, race};
-use crate::import::{Flight, Import, Phase, State};
+use crate::import::{Arrived, Flight, Import, Phase, State};
 use crate::limits;
 
 impl Import {
@@ -45,9 +45,12 @@ impl Import {
             _ => None,
         };
         let heard = link.as_ref().map_or(now, |link| link.heard_at());
+        // Who is slow with answers may be slow with everything.
+        let silence_max =
+            state.answers.patience(now - Time::default(), limits::RESEND_MAX).max(limits::SILENCE_MAX);
         let mut overdue = Vec::new();
         for (xid, flight) in state.flights.iter_mut().filter(|(_, flight)| flight.resend_at <= now) {
-            match flight.due(now, heard) {
+            match flight.due(now, heard, silence_max) {
                 Due::Nothing => {}
                 Due::Send => overdue.push(*xid),
                 Due::Silent => {
@@ -61,9 +64,7 @@ impl Import {
         let Some(link) = link else { return };
         for xid in overdue {
             if let Some(sent) = state.requests.in_flight(xid) {
-                let mut header = self.header(&state, &sent.message, sent.xid, sent.slot);
-                header.flags |= FLAG_RESENT;
-                link.send(header, &sent.message);
+                link.ask_or_send(self.header(&state, &sent.message, sent.xid, sent.slot), &sent.message);
             }
         }
     }
@@ -79,10 +80,17 @@ enum Due {
 }
 
 impl Flight {
+    /// It is sent over another connection, and waits for its answer anew.
+    pub(crate) fn moved(&mut self, now: Time, resend_after: Duration) {
+        (self.resend_at, self.resend_after) = (now + resend_after, resend_after);
+        self.resent_at = None;
+        self.arrived = Arrived::No;
+    }
+
     /// Decides what is due at `now`, on a connection that was heard last at `heard`, and when the next time comes.
-    fn due(&mut self, now: Time, heard: Time) -> Due {
+    fn due(&mut self, now: Time, heard: Time, silence_max: Duration) -> Due {
         let unheard = self.resent_at.filter(|at| heard < *at);
-        if unheard.is_some() && now - heard > limits::SILENCE_MAX {
+        if unheard.is_some() && now - heard > silence_max {
             self.resend_at = now + limits::RESEND_MIN;
             return Due::Silent;
         }
@@ -98,6 +106,9 @@ impl Flight {
             self.resend_at = now + self.resend_after;
         }
         self.resent_at = Some(now);
+        if self.arrived == Arrived::Yes {
+            self.arrived = Arrived::Perhaps;
+        }
         Due::Send
     }
 }
@@ -105,7 +116,6 @@ impl Flight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn at(secs: u64) -> Time {
         Time::default() + Duration::from_secs(secs)
@@ -121,7 +131,7 @@ mod tests {
             if flight.resend_at > at(now) {
                 continue;
             }
-            match flight.due(at(now), at(heard(now))) {
+            match flight.due(at(now), at(heard(now)), limits::SILENCE_MAX) {
                 Due::Nothing => {}
                 Due::Send => sends.push(now),
                 Due::Silent => return (sends, true),

@@ -9,9 +9,11 @@
 //! what has to be done.
 
 mod client;
+mod estimate;
 mod record;
 mod slots;
 
 pub use client::{Answered, Begun, ClientSession, Full, Limits, Outcome, Resumption, Retained, Sent};
+pub use estimate::{Estimate, Estimated};
 pub use record::ReplyRecord;
 pub use slots::{Decision, SlotTable};

@@ -27,6 +27,10 @@ pub const FLAG_CALLBACK: u16 = 1 << 4;
 /// A reply that is no answer yet: the request came again while it is under way.
 pub const FLAG_UNDER_WAY: u16 = 1 << 5;
 
+/// With [`FLAG_RESENT`]: there is nothing but the header, which asks whether the request has arrived. With
+/// [`FLAG_UNDER_WAY`]: it has not, or was answered: send it.
+pub const FLAG_ARRIVED: u16 = 1 << 6;
+
 /// Name of the job that a request belongs to, padded with zeros.
 pub type JobId = [u8; 32];
 

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};
-use proto::wire::header::{FLAG_CALLBACK, FLAG_REPLAY, FLAG_REPLY, FLAG_RESENT, FLAG_UNDER_WAY};
+use proto::wire::header::{
+    FLAG_ARRIVED, FLAG_CALLBACK, FLAG_REPLAY, FLAG_REPLY, FLAG_RESENT, FLAG_UNDER_WAY,
+};
 use proto::wire::{DecodeError, Header, Reply, Request};
 use proto::{Code, TargetId, TargetKind, Transno};
 use rt::net::{Conn, Listener, Sender};
@@ -272,6 +274,10 @@ impl Connection {
         if header.flags & FLAG_REPLY != 0 {
             return Err(FrameError::Direction("reply"));
         }
+        if header.flags & FLAG_ARRIVED != 0 {
+            self.asked(header);
+            return Ok(None);
+        }
         let request = match Request::take_body(header.opcode, body) {
             Ok(request) => request,
             Err(DecodeError::UnknownOperation(_)) => {
@@ -287,7 +293,7 @@ impl Connection {
                 Gate::Pass => {}
                 Gate::UnderWay => {
                     if header.flags & FLAG_RESENT != 0 {
-                        self.say_under_way(header);
+                        self.say_under_way(header, 0);
                     }
                     return Ok(None);
                 }
@@ -357,7 +363,11 @@ impl Connection {
                 }
                 Offered::Full(back) => call = *back,
             }
-            room.await;
+            let mut room = std::pin::pin!(room);
+            while self.hub.rt().timeout(limits::EARLY_REPLY_EVERY, room.as_mut()).await.is_none() {
+                // The client's questions are not read either.
+                self.say_under_way(header.clone(), 0);
+            }
         }
     }
 
@@ -449,9 +459,20 @@ impl Connection {
         self.room.notify_waiters();
     }
 
+    /// A client asks whether a request has arrived: nothing came with the question.
+    fn asked(self: &Arc<Self>, header: Header) {
+        match self.hub.sessions().ask((header.target, header.session), header.session_epoch, header.xid, self)
+        {
+            Gate::Pass => self.say_under_way(header, FLAG_ARRIVED),
+            Gate::UnderWay => self.say_under_way(header, 0),
+            Gate::Drop => {}
+            Gate::Unknown => self.answer(header, Answer::refuse(Code::NoSession)),
+        }
+    }
+
     /// Tells a client that asks again that its request is being carried out.
-    fn say_under_way(self: &Arc<Self>, mut header: Header) {
-        header.flags = FLAG_REPLY | FLAG_UNDER_WAY;
+    fn say_under_way(self: &Arc<Self>, mut header: Header, more: u16) {
+        header.flags = FLAG_REPLY | FLAG_UNDER_WAY | more;
         header.transno = Transno(0);
         let frame = frame::encode(header, &[], Vec::new(), false);
         let here = self.clone();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::auth::AuthError;
-use proto::wire::header::{FLAG_CALLBACK, FLAG_REPLY, FLAG_RESENT, FLAG_UNDER_WAY};
+use proto::wire::header::{FLAG_ARRIVED, FLAG_CALLBACK, FLAG_REPLY, FLAG_RESENT, FLAG_UNDER_WAY};
 use proto::wire::messages::Connect;
 use proto::wire::{DecodeError, Header, Reply, Request};
 use proto::{Code, TargetId, Xid};
@@ -216,6 +216,22 @@ impl Link {
         self.put(frame::encode(header, &message.body, message.bulk.clone(), self.checksum));
     }
 
+    /// Sends a request again.
+    pub(crate) fn send_again(&self, mut header: Header, message: &Arc<Message>) {
+        header.flags |= FLAG_RESENT;
+        self.send(header, message);
+    }
+
+    /// The same for one without a reply: if there is much to send, the other side is asked first whether it has it.
+    pub(crate) fn ask_or_send(&self, mut header: Header, message: &Arc<Message>) {
+        let bulk: usize = message.bulk.iter().map(Bytes::len).sum();
+        if bulk <= limits::RESENT_UNASKED_MAX {
+            return self.send_again(header, message);
+        }
+        header.flags |= FLAG_RESENT | FLAG_ARRIVED;
+        self.put(frame::encode(header, &[], Vec::new(), false));
+    }
+
     /// Queues a frame.
     pub(crate) fn put(&self, frame: Frame) {
         let (sender, ended) = (self.sender.clone(), self.ended.clone());
@@ -258,6 +274,11 @@ impl Link {
         }
     }
 
+    /// Whose session it is.
+    fn route(&self, header: &Header) -> Option<Arc<Import>> {
+        self.routes.lock().get(&(header.target, header.session)).and_then(Weak::upgrade)
+    }
+
     fn callback(self: &Arc<Self>, header: Header, body: Bytes) -> Result<(), FrameError> {
         let request = match Request::take_body(header.opcode, body) {
             Ok(request) => request,
@@ -268,7 +289,7 @@ impl Link {
             }
             Err(error) => return Err(error.into()),
         };
-        let import = self.routes.lock().get(&(header.target, header.session)).and_then(Weak::upgrade);
+        let import = self.route(&header);
         let resent = header.flags & FLAG_RESENT != 0;
         match import {
             Some(import) => import.called(self, header, request, resent),
@@ -279,7 +300,13 @@ impl Link {
 
     fn reply(self: &Arc<Self>, header: Header, body: Bytes, bulk: Vec<Bytes>) -> Result<(), FrameError> {
         if header.flags & FLAG_UNDER_WAY != 0 {
-            // That the other side lives is all that it says.
+            // That the other side lives is all that it says, unless it wants the request.
+            if let Some(import) = self.route(&header) {
+                match header.flags & FLAG_ARRIVED != 0 {
+                    true => import.send_again(self, header.xid, header.session_epoch),
+                    false => import.under_way_there(header.xid, header.session_epoch),
+                }
+            }
             return Ok(());
         }
         let result = match Code::from_u32(header.status) {
@@ -296,8 +323,7 @@ impl Link {
             }
             return Ok(());
         }
-        let import = self.routes.lock().get(&(header.target, header.session)).and_then(Weak::upgrade);
-        if let Some(import) = import {
+        if let Some(import) = self.route(&header) {
             let Header { xid, session_epoch, transno, last_committed, .. } = header;
             import.incoming(Incoming { xid, session_epoch, transno, last_committed, result, bulk });
         }

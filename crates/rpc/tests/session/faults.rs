@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::wire::messages::{GetSequence, Statfs};
+use rpc::limits;
 use rt::sim::{Options as World, Sim};
 
 use crate::target::{Durable, Options, Server, client_hub, import};
@@ -13,6 +15,7 @@ use crate::target::{Durable, Options, Server, client_hub, import};
 const CLIENTS: u128 = 3;
 const CALLERS: u64 = 4;
 const CALLS: u64 = 15;
+static BULK: [u8; 2 * limits::RESENT_UNASKED_MAX] = [7; 2 * limits::RESENT_UNASKED_MAX];
 
 /// Several clients draw numbers while connections break, frames are lost, repeated and reordered, and the target
 /// crashes. Every number comes once, none is missing, and what was called durable is.
@@ -33,7 +36,10 @@ fn run(seed: u64) -> (u64, u64) {
                     (import.clone(), drawn.clone(), finished.clone(), disk.clone());
                 hub.rt().spawn(async move {
                     for call in 0..CALLS {
-                        let answered = import.call(GetSequence {}).await.expect("nobody is evicted");
+                        // With bulk the target is asked first whether it has what seems to be lost.
+                        let bulk = (call % 3 == 0).then(|| Bytes::from_static(&BULK)).into_iter().collect();
+                        let answered =
+                            import.call_bulk(GetSequence {}, bulk).await.expect("nobody is evicted");
                         drawn.lock().push(answered.reply.seq);
                         if (call + caller) % 5 == 0 {
                             import.committed(answered.transno).await.expect("nothing is lost");

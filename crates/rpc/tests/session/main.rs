@@ -9,6 +9,7 @@ mod events;
 mod faults;
 mod lo;
 mod os;
+mod slow;
 mod target;
 mod tcp;
 mod waiting;
