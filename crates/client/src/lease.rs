@@ -376,7 +376,7 @@ impl Shared {
             TargetKind::Ost => {
                 let objects = self.drop_ranges(order.target.index);
                 self.rt.spawn(async move {
-                    let forgotten = objects.iter().map(|object| shared.forget_all_pages(object));
+                    let forgotten = objects.iter().map(|object| shared.drop_lost_pages(object));
                     join_all(forgotten).await;
                     shared.lease.obeyed(number);
                 });

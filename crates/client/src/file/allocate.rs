@@ -8,7 +8,7 @@ use proto::wire::messages::{AllocateObject, ObjectAttr, SetAttr};
 use proto::{Code, Layout, Timestamp};
 
 use super::table::{FileRef, OpenFile};
-use crate::lock::{Pages as Locking, needs_of, surely};
+use crate::lock::{Eras, needs_of, surely};
 use crate::namespace::no_change;
 use crate::util::join_all;
 use crate::{Allocation, Client, Error, Handle, Result, Shared};
@@ -58,11 +58,11 @@ impl Shared {
         self.drop_privileges(open, time).await?;
         let _alone = file.alone().await?;
         let needs = surely(needs_of(&layout, range.start, range.end - range.start));
-        let _pins = self.pin(file.fid, &layout, &needs, true, Locking::No).await?;
+        let locked = self.lock_change(file.fid, &layout, &needs).await?;
         // A hole does not change the size: what only the cache has beyond the objects' end must arrive first.
         self.flush_file(file).await;
         file.inner.lock().untold = true;
-        self.punch_stripes(file, &layout, range, time).await
+        self.punch_stripes(file, &layout, range, (time, &locked.eras)).await
     }
 
     async fn punch_stripes(
@@ -70,10 +70,10 @@ impl Shared {
         file: &FileRef,
         layout: &Layout,
         range: Range<u64>,
-        time: Timestamp,
+        (time, eras): (Timestamp, &Eras),
     ) -> Result<()> {
         let punches = parts(layout, range)
-            .map(|(stripe, part)| self.punch(file, layout, stripe, (part.start, part.end), time));
+            .map(|(stripe, part)| self.punch(file, layout, stripe, (part.start, part.end), (time, eras)));
         join_all(punches).await.into_iter().collect::<Result<Vec<ObjectAttr>>>()?;
         Ok(())
     }
@@ -91,7 +91,7 @@ impl Shared {
         let _alone = file.alone().await?;
         let layout = self.placed(file).await?;
         let needs = surely(needs_of(&layout, range.start, range.end - range.start));
-        let _pins = self.pin(file.fid, &layout, &needs, true, Locking::No).await?;
+        let locked = self.lock_change(file.fid, &layout, &needs).await?;
         self.flush_file(file).await;
         let size = self.true_size(file, &layout).await?;
         let range = range.start..range.end.min(size);
@@ -99,16 +99,17 @@ impl Shared {
             return Ok(());
         }
         file.inner.lock().untold = true;
+        let eras = &locked.eras;
         if zero {
-            self.punch_stripes(file, &layout, range.clone(), time).await?;
+            self.punch_stripes(file, &layout, range.clone(), (time, eras)).await?;
         }
         let layout = &layout;
         let reserved = parts(layout, range).map(|(stripe, part)| async move {
             // Of a sparse file an object may end before the file does: it grows, so that it can have the space.
             if self.object_attr(layout, stripe).await?.size < part.end {
-                self.punch(file, layout, stripe, (part.end, u64::MAX), time).await?;
+                self.punch(file, layout, stripe, (part.end, u64::MAX), (time, eras)).await?;
             }
-            self.allocate_object(file, layout, stripe, part, time).await
+            self.allocate_object(file, layout, stripe, part, (time, eras)).await
         });
         join_all(reserved).await.into_iter().collect::<Result<Vec<ObjectAttr>>>()?;
         Ok(())
@@ -120,12 +121,13 @@ impl Shared {
         layout: &Layout,
         stripe: u32,
         Range { start, end }: Range<u64>,
-        time: Timestamp,
+        (time, eras): (Timestamp, &Eras),
     ) -> Result<ObjectAttr> {
         let ost = layout.osts[stripe as usize];
         let target = self.targets.ost(ost).await?;
         let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
-        match target.call(AllocateObject { object: layout.object(stripe), start, end, time }).await {
+        let allocate = AllocateObject { object: layout.object(stripe), start, end, time };
+        match target.call_locked(eras.of(stripe), allocate, Vec::new()).await {
             Ok(answered) => {
                 file.inner.lock().note(ost, answered.transno);
                 Ok(answered.reply)

@@ -9,8 +9,7 @@ use proto::{Attr, Code, Layout, Timestamp};
 use super::state::FileState;
 use super::table::{FileRef, OpenFile};
 use crate::io::{Sum, merge};
-use crate::lock::Pages as Locking;
-use crate::lock::beyond;
+use crate::lock::{Eras, beyond};
 use crate::util::join_all;
 use crate::{Caller, Error, Result, Shared};
 
@@ -60,10 +59,10 @@ impl Shared {
                 inner.reopened = inner.reopened.max(answered.transno);
             }
             let layout = self.placed(&file).await?;
-            let _pins = self.pin(file.fid, &layout, &beyond(&layout, size), true, Locking::No).await?;
+            let locked = self.lock_change(file.fid, &layout, &beyond(&layout, size)).await?;
             self.forget(&file, |stripe| (layout.object_size(stripe, size), u64::MAX)).await;
             file.inner.lock().untold = true;
-            let objects = self.set_object_sizes(&file, &layout, size, time).await?;
+            let objects = self.set_object_sizes(&file, &layout, size, (time, &locked.eras)).await?;
             let sum = Sum { size, ..Sum::of(&layout, &objects) };
             merge(attr, Some(sum), file.unsent())
         };
@@ -97,7 +96,7 @@ impl Shared {
         file: &FileRef,
         layout: &Layout,
         size: u64,
-        time: Timestamp,
+        (time, eras): (Timestamp, &Eras),
     ) -> Result<Vec<ObjectAttr>> {
         let last = size.checked_sub(1).map(|last| layout.locate(last).0);
         let single = layout.stripe_count() == 1;
@@ -110,7 +109,7 @@ impl Shared {
                     return Ok(object);
                 }
             }
-            self.punch(file, layout, stripe, (wanted, u64::MAX), time).await
+            self.punch(file, layout, stripe, (wanted, u64::MAX), (time, eras)).await
         });
         join_all(cut).await.into_iter().collect()
     }
@@ -121,14 +120,15 @@ impl Shared {
         layout: &Layout,
         stripe: u32,
         (start, end): (u64, u64),
-        time: Timestamp,
+        (time, eras): (Timestamp, &Eras),
     ) -> Result<ObjectAttr> {
         let ost = layout.osts[stripe as usize];
         let target = self.targets.ost(ost).await?;
         let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
         let object = layout.object(stripe);
         self.clean.drop_range(object, start, end);
-        let answered = target.call(Punch { object, start, end, time }).await;
+        let punch = Punch { object, start, end, time };
+        let answered = target.call_locked(eras.of(stripe), punch, Vec::new()).await;
         // Who read meanwhile may have the bytes of before.
         self.clean.drop_range(object, start, end);
         match answered {

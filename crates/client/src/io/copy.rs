@@ -10,7 +10,7 @@ use proto::wire::messages::CopyObject;
 use proto::{Code, Layout, Timestamp};
 
 use crate::file::FileState;
-use crate::lock::{Pages as Locking, Pins, needs_of, surely};
+use crate::lock::{Eras, Pages as Locking, Pins, needs_of, surely};
 use crate::util::join_all;
 use crate::{Client, Error, Handle, Result, Shared};
 
@@ -119,7 +119,12 @@ impl Shared {
         time: Timestamp,
     ) -> Result<u64> {
         let (from, to) = sides;
+        let eras = self.eras(to.layout).await?;
         let pins = self.pin_copy(sides, (from_offset, to_offset), len).await?;
+        // Whatever was locked is lost before the era changes.
+        if self.eras(to.layout).await? != eras {
+            return Err(Error::Refused(Code::TryAgain));
+        }
         self.flush_file(from.file).await;
         // What was written to the range before must not arrive after the copy.
         self.flush_file(to.file).await;
@@ -130,7 +135,7 @@ impl Shared {
         }
         to.file.inner.lock().untold = true;
         let pieces = pieces(from.layout, to.layout, from_offset, to_offset, len);
-        self.copy_pieces(sides, pieces, time, &pins[0]).await
+        self.copy_pieces(sides, pieces, (time, &eras), &pins[0]).await
     }
 
     /// Bytes that were copied in a row from the first; an error only if there are none.
@@ -138,13 +143,14 @@ impl Shared {
         self: &Arc<Self>,
         (from, to): &(Side<'_>, Side<'_>),
         pieces: Vec<Piece>,
-        time: Timestamp,
+        (time, eras): (Timestamp, &Eras),
         pins: &Pins,
     ) -> Result<u64> {
         let mut copied = 0;
         for group in pieces.chunks(PIECES_MAX) {
             let done =
-                join_all(group.iter().map(|piece| self.copy_piece(from, to, *piece, (time, pins)))).await;
+                join_all(group.iter().map(|piece| self.copy_piece(from, to, *piece, (time, eras, pins))))
+                    .await;
             for (piece, done) in group.iter().zip(done) {
                 match done {
                     Ok(()) => copied += piece.len,
@@ -161,7 +167,7 @@ impl Shared {
         from: &Side<'_>,
         to: &Side<'_>,
         piece: Piece,
-        (time, pins): (Timestamp, &Pins),
+        (time, eras, pins): (Timestamp, &Eras, &Pins),
     ) -> Result<()> {
         let ost = to.layout.osts[piece.to.0 as usize];
         if from.layout.osts[piece.from.0 as usize] != ost {
@@ -191,7 +197,7 @@ impl Shared {
             self.clean.drop_range(object, start, start + piece.len);
         };
         drop_target();
-        let answered = target.call(copy).await;
+        let answered = target.call_locked(eras.of(piece.to.0), copy, Vec::new()).await;
         // Who read meanwhile may have the bytes of before.
         drop_target();
         match answered {

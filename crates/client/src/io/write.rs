@@ -135,6 +135,14 @@ impl Client {
             let (offset, data) = (offset + done, &data[done as usize..]);
             let needs = needs_of(&layout, offset, data.len() as u64);
             let pins = self.shared.pin(file.fid, &layout, &needs, true, Locking::WriteBack).await?;
+            if pins.unlocked && self.shared.is_lost(&layout, &needs) {
+                tracing::error!(
+                    fid = %file.fid, offset, bytes = data.len(),
+                    "an OST has given this client up: what was changed in a mapping is lost, and msync, fsync or close \
+                     of the file says so"
+                );
+                return Err(Error::Refused(Code::Evicted));
+            }
             if pins.unlocked {
                 // Never, but for a mapping that outlived what its pages were filled under: it must not be lost.
                 tracing::debug!(fid = %file.fid, offset, "pages are written back without a lock");

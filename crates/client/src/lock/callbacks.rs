@@ -99,11 +99,12 @@ impl Shared {
     fn ranges_lost(self: &Arc<Self>, ost: u32) {
         for object in self.drop_ranges(ost) {
             let shared = self.clone();
-            self.rt.spawn(async move { shared.forget_all_pages(&object).await });
+            self.rt.spawn(async move { shared.drop_lost_pages(&object).await });
         }
     }
 
-    /// The same, but for the kernel's pages: gives the objects whose pages have to be forgotten.
+    /// The same, but for the kernel's pages: gives the objects whose pages have to be dropped
+    /// ([`Shared::drop_lost_pages`]).
     pub(crate) fn drop_ranges(self: &Arc<Self>, ost: u32) -> Vec<Arc<ObjectLocks>> {
         self.locks.forgotten();
         let objects = self.objects_on(ost);
@@ -114,6 +115,7 @@ impl Shared {
                 held.lost();
                 dirty
             };
+            Shared::lose(object);
             self.clean.drop_range(object.id, 0, u64::MAX);
             if dirty {
                 self.discard(object);

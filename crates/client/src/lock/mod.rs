@@ -2,10 +2,12 @@
 //!
 //! *Extent locks*: ranges of objects that it may read or change until it is called back (`docs/locks.md`). [`held`]
 //! is the state of one object, pure; [`tokens`] asks, pins and gives back; [`filling`] keeps that from waiting for the
-//! kernel's page cache; [`callbacks`] is what targets call.
+//! kernel's page cache; [`change`] is for
+//! what is not sent as data; [`callbacks`] is what targets call.
 //! *File locks* of applications are [`flock`]. What the MDT lets the client keep is [`crate::cache`].
 
 mod callbacks;
+mod change;
 mod filling;
 pub(crate) mod flock;
 mod held;
@@ -14,6 +16,7 @@ mod ranges;
 mod tokens;
 
 pub(crate) use callbacks::CalledBack;
+pub(crate) use change::Eras;
 pub(crate) use filling::Filling;
 pub(crate) use held::Pages;
 pub(crate) use needs::{beyond, needs_of, surely, whole};

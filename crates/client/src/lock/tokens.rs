@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -37,6 +37,8 @@ pub(crate) struct ObjectLocks {
     recent: AtomicBool,
     /// End of what the kernel's page cache may have, as an offset in the object.
     kernel_end: AtomicU64,
+    /// How often the OST has forgotten it, and the kernel has not dropped its pages yet.
+    lost: AtomicU32,
 }
 
 #[derive(Default)]
@@ -153,6 +155,7 @@ impl Locks {
             changed: Notify::new(),
             recent: AtomicBool::new(false),
             kernel_end: AtomicU64::new(0),
+            lost: AtomicU32::new(0),
         });
         shard.objects.insert(id, object.clone());
         shard.order.push_back(id);
@@ -543,6 +546,27 @@ impl Shared {
     pub(crate) async fn forget_all_pages(self: &Arc<Self>, object: &ObjectLocks) {
         let everything = Leaving { start: 0, end: u64::MAX, keep_read: false };
         self.forget_pages(object, &everything).await;
+    }
+
+    /// What this client held of an object is lost, and no page that was filled or changed under it may be written any more
+    /// ([`Shared::is_lost`]).
+    pub(super) fn lose(object: &ObjectLocks) {
+        object.lost.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Has the kernel drop the pages of an object that is lost.
+    pub(crate) async fn drop_lost_pages(self: &Arc<Self>, object: &ObjectLocks) {
+        self.forget_all_pages(object).await;
+        object.lost.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether pages of these ranges, which the kernel writes back, were changed under locks that are lost: others may have
+    /// written since.
+    pub(crate) fn is_lost(&self, layout: &Layout, needs: &[Need]) -> bool {
+        needs.iter().any(|need| {
+            let object = self.locks.find(layout.object(need.stripe));
+            object.is_some_and(|object| object.lost.load(Ordering::Acquire) > 0)
+        })
     }
 
     /// Has the kernel forget every page of every object.

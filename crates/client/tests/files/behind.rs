@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::{Error, Limits, OpenFlags};
+use client::{Allocation, AttrChange, Error, Limits, OpenFlags};
 use proto::{Code, Fid};
 
 use crate::fake::Counts;
@@ -95,6 +95,40 @@ fn a_writer_that_waits_while_its_session_ends_locks_anew() {
         done.expect("it is told of the loss by fsync");
         assert_eq!(client.fsync(handle).await, Err(Error::Refused(Code::Evicted)));
         assert_eq!(client.fsync(handle).await, Ok(()));
+    });
+}
+
+/// Others may have written since.
+#[test]
+fn what_was_locked_before_a_session_ended_is_not_done_after_it() {
+    let world = World::new(1, 1);
+    let client = world.mount_with(Limits { rpcs_in_flight_max: 2, ..Limits::default() });
+    world.run(async {
+        let rt = world.hub.rt();
+        let (attr, handle) = create(&client, b"f").await;
+        client.write(handle, 0, b"content").await.expect("there is room");
+        client.fsync(handle).await.expect("the OST takes everything");
+        let (_, other) = create(&client, b"other").await;
+        world.osts[0].hold();
+        for n in 0..2 {
+            // They take all the room that there is for requests that write.
+            client.write(other, n * MIB, &vec![1; MIB as usize]).await.expect("there is room");
+        }
+        world.osts[0].counts();
+        let change = AttrChange { size: Some(3), ..AttrChange::default() };
+        let caller = root();
+        let mut cut = std::pin::pin!(client.setattr(&caller, attr.fid, change, Some(handle)));
+        let mut hole = std::pin::pin!(client.allocate(handle, 1, 3, Allocation::PunchHole));
+        assert!(rt.timeout(Duration::from_secs(5), cut.as_mut()).await.is_none(), "it waits for room");
+        world.osts[0].evict();
+        world.osts[0].release();
+        let lost = Err(Error::Refused(Code::Evicted));
+        let cut = rt.timeout(Duration::from_secs(60), cut).await.expect("there is room");
+        assert_eq!(cut.map(|_| ()), lost);
+        assert_eq!(world.osts[0].counts().punches, 0);
+        hole.as_mut().await.expect("it is locked anew");
+        assert_eq!(world.osts[0].counts().punches, 1);
+        assert_eq!(join(&client.read(handle, 0, 10).await.expect("it is there")), b"c\0\0\0ent");
     });
 }
 

@@ -1,0 +1,59 @@
+//! Locks of changes that go to OSTs at once: cuts, reservations, copies.
+//!
+//! An OST that has given the client up gives its locks to others. What was locked before must not be carried out in the session that
+//! follows: others may have written since.
+
+use std::sync::Arc;
+
+use proto::{Fid, Layout};
+
+use super::held::Pages;
+use super::needs::Need;
+use super::tokens::Pins;
+use crate::{Result, Shared};
+
+/// The sessions in which something was locked, for each stripe of a file ([`rpc::Import::era`]).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Eras(Vec<u64>);
+
+impl Eras {
+    /// That of one stripe.
+    pub(crate) fn of(&self, stripe: u32) -> u64 {
+        // Nothing is sent in a session that nobody knows.
+        self.0.get(stripe as usize).copied().unwrap_or(u64::MAX)
+    }
+}
+
+/// Ranges of a file that are locked for a change.
+pub(crate) struct Locked {
+    pub(crate) eras: Eras,
+    _pins: Pins,
+}
+
+impl Shared {
+    /// The sessions with the OSTs of a file as they are.
+    pub(crate) async fn eras(&self, layout: &Layout) -> Result<Eras> {
+        let mut eras = Vec::with_capacity(layout.osts.len());
+        for ost in &layout.osts {
+            eras.push(self.targets.ost(*ost).await?.era());
+        }
+        Ok(Eras(eras))
+    }
+
+    /// Locks `needs` of a file for a change.
+    pub(crate) async fn lock_change(
+        self: &Arc<Self>,
+        fid: Fid,
+        layout: &Arc<Layout>,
+        needs: &[Need],
+    ) -> Result<Locked> {
+        loop {
+            let eras = self.eras(layout).await?;
+            let pins = self.pin(fid, layout, needs, true, Pages::No).await?;
+            // Whatever was locked is lost before the era changes.
+            if self.eras(layout).await? == eras {
+                return Ok(Locked { eras, _pins: pins });
+            }
+        }
+    }
+}
