@@ -2,6 +2,7 @@
 
 mod coherence;
 mod keeping;
+mod missing;
 mod model;
 mod revoking;
 mod sharing;
