@@ -19,6 +19,7 @@ use rpc::LinkState;
 use rt::sync::{Notify, Semaphore, oneshot};
 use rt::{Rt, Time};
 
+use crate::rest::Idle;
 use crate::util::{join_all, unless};
 use crate::{Error, Forget, Shared};
 
@@ -133,7 +134,7 @@ impl Lease {
         until == FOR_EVER || rt.now().0 < until
     }
 
-    fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::SeqCst)
     }
 
@@ -228,6 +229,7 @@ impl Shared {
     /// Renews the lease until nothing is held any more.
     async fn hold_lease(self: &Arc<Self>) {
         let mut used = self.rt.now();
+        let mut idle = Idle::default();
         loop {
             self.lapse_if_over();
             let now = self.rt.now();
@@ -242,12 +244,13 @@ impl Shared {
                     if self.lease.used.swap(false, Ordering::SeqCst) {
                         used = self.rt.now();
                     } else if self.release_lease().await {
-                        return;
+                        return self.rest_all();
                     } else if self.rt.now() - used >= IDLE && self.may_use() {
                         used = self.rt.now();
                         let shared = self.clone();
                         self.rt.spawn(async move { shared.give_back_unused().await });
                     }
+                    self.rest_unused(&mut idle);
                     self.renew_lease().await;
                 }
             }

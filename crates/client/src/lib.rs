@@ -18,6 +18,7 @@ mod lease;
 mod lock;
 mod mount;
 mod namespace;
+mod rest;
 mod stats;
 mod targets;
 mod util;

@@ -1,13 +1,13 @@
 //! The sessions with the targets of the file system, made on first use.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::RwLock;
 use proto::wire::messages::{Config, DropOrder, Operation};
-use proto::{ClientId, Code, Nid, TargetId, Transno};
+use proto::{ClientId, Code, Nid, TargetId, TargetKind, Transno};
 use rpc::{Answered, Callbacks, Hub, Import, Role};
 use rt::sync::{Notify, Semaphore};
 use std::time::Duration;
@@ -31,6 +31,8 @@ pub(crate) struct Target {
     pub(crate) reads: Semaphore,
     /// Newest transno of a reply.
     newest: AtomicU64,
+    /// Something was asked since this was last looked at.
+    used: AtomicBool,
 }
 
 impl Target {
@@ -48,6 +50,7 @@ impl Target {
             writes: Semaphore::new(permits),
             reads: Semaphore::new(permits),
             newest: AtomicU64::new(0),
+            used: AtomicBool::new(false),
         }
     }
 
@@ -107,6 +110,9 @@ impl Target {
     }
 
     fn touch(&self) {
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
         if let Some(lease) = &self.lease {
             lease.touch();
         }
@@ -154,6 +160,23 @@ impl Target {
             let _ = self.newest.compare_exchange(transno.0, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
         Ok(committed?)
+    }
+
+    /// Whether something was asked since this was called last.
+    pub(crate) fn was_used(&self) -> bool {
+        self.used.swap(false, Ordering::Relaxed)
+    }
+
+    /// Asks for a commit of everything; a failure is told to whoever waits for what it concerns.
+    pub(crate) async fn make_durable(&self) {
+        if let Err(error) = self.import.committed(self.newest()).await {
+            tracing::debug!(target = %self.import.target(), %error, "no commit before the session rests");
+        }
+    }
+
+    /// See [`Import::rest`].
+    pub(crate) async fn rest(&self, holds_nothing: impl FnOnce() -> bool) -> bool {
+        self.import.rest(holds_nothing).await
     }
 
     /// How the session is.
@@ -320,6 +343,13 @@ impl Targets {
     /// What is waited for in any session but the MGS's.
     pub(crate) fn waits(&self) -> Vec<String> {
         self.made.read().values().flat_map(|target| target.waits()).collect()
+    }
+
+    /// Every session with an OST that there has been, by index.
+    pub(crate) fn osts(&self) -> Vec<(u32, Arc<Target>)> {
+        let made = self.made.read();
+        let osts = made.iter().filter(|(id, _)| id.kind == TargetKind::Ost);
+        osts.map(|(id, target)| (id.index, target.clone())).collect()
     }
 
     /// Every session but the MGS's.

@@ -47,7 +47,7 @@ impl Import {
         match &state.phase {
             Phase::Tcp(link) => link.leave(self.target, state.session),
             Phase::Lo(_) => self.hub.sessions().lost_here((self.target, state.session)),
-            Phase::Idle | Phase::Connecting | Phase::Closed => {}
+            Phase::Idle | Phase::Connecting | Phase::Resting | Phase::Closed => {}
         }
         self.called_no_more();
         state.phase = Phase::Connecting;
@@ -106,7 +106,7 @@ impl Import {
                 self.start_connecting(state);
             }
             Phase::Tcp(_) => self.start_connecting(state),
-            Phase::Idle | Phase::Connecting | Phase::Closed => {}
+            Phase::Idle | Phase::Connecting | Phase::Resting | Phase::Closed => {}
         }
     }
 

@@ -180,6 +180,8 @@ pub(crate) enum Phase {
     Connecting,
     Lo(Arc<Lo>),
     Tcp(Arc<Link>),
+    /// It is being ended, because nobody needs it ([`crate::rest`]).
+    Resting,
     Closed,
 }
 
@@ -429,7 +431,7 @@ impl Import {
     pub fn state(&self) -> ImportState {
         let state = self.state.lock();
         let link = match &state.phase {
-            Phase::Idle => LinkState::Idle,
+            Phase::Idle | Phase::Resting => LinkState::Idle,
             Phase::Connecting => LinkState::Connecting,
             Phase::Lo(_) => LinkState::InProcess,
             Phase::Tcp(link) => LinkState::Connected(link.addr().clone()),
@@ -577,7 +579,7 @@ impl Import {
                     Phase::Lo(lo) => return Ok(Ready::Lo(lo.clone())),
                     Phase::Tcp(link) => return Ok(Ready::Tcp(link.clone())),
                     Phase::Closed => return Err(RpcError::Closed),
-                    Phase::Connecting => {}
+                    Phase::Connecting | Phase::Resting => {}
                     Phase::Idle => self.start_connecting(&mut state),
                 }
             }
@@ -799,7 +801,7 @@ fn first_epoch(incarnation: Option<u64>, wall: Wall) -> u64 {
 }
 
 /// Takes a request up, by what it may do.
-fn begin(requests: &mut ClientSession<Message>, message: &Arc<Message>) -> Result<Begun, Full> {
+pub(crate) fn begin(requests: &mut ClientSession<Message>, message: &Arc<Message>) -> Result<Begun, Full> {
     let (bytes, kept) = (message.bytes(), message.clone());
     match (message.waits, message.contends) {
         (true, _) => requests.begin_waiting(bytes, kept),

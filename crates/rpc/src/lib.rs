@@ -18,6 +18,7 @@ mod connect;
 mod event;
 mod frame;
 mod lo;
+mod rest;
 mod sessions;
 mod tcp;
 mod watch;

@@ -88,7 +88,7 @@ impl Shared {
         Glimpsed { size, time }
     }
 
-    fn objects_on(&self, ost: u32) -> Vec<Arc<ObjectLocks>> {
+    pub(crate) fn objects_on(&self, ost: u32) -> Vec<Arc<ObjectLocks>> {
         let mut objects = self.locks.all();
         objects.retain(|object| object.ost() == Ok(ost));
         objects

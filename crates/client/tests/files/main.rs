@@ -8,6 +8,7 @@ mod fake;
 mod locks;
 mod model;
 mod ranges;
+mod resting;
 mod shared;
 mod sizes;
 mod world;

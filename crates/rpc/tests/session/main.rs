@@ -9,6 +9,7 @@ mod events;
 mod faults;
 mod lo;
 mod os;
+mod resting;
 mod slow;
 mod target;
 mod tcp;
