@@ -33,6 +33,9 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Instance of a server that another store has chosen.
+const ELSEWHERE: u64 = 0;
+
 /// A process that serves targets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
@@ -47,6 +50,11 @@ pub struct Server {
 impl Server {
     fn is(&self, name: &str, instance: u64) -> bool {
         self.name == name && self.instance == instance
+    }
+
+    /// Whether only one of the two can be running: they have the same name and the same addresses.
+    fn is_place_of(&self, other: &Server) -> bool {
+        self.name == other.name && self.nids == other.nids
     }
 
     /// Whether `who`, the name or a NID, means this server. Nobody means anybody.
@@ -66,6 +74,55 @@ pub struct Record {
     pub released: bool,
     /// Whom it left the target to; empty for anybody.
     pub reserved: String,
+    /// The last owner that used the target's directory and of which nobody has said that it stopped: as long as it is named
+    /// here, the newest owner has not begun to use it.
+    pub former: Option<Server>,
+}
+
+impl Record {
+    /// From when on `server` may have the target, and whether it is known that the newest owner does not use its directory.
+    /// `at`: until when nobody else gets it (not released), or since when it is free (released). `cold`: it may have been
+    /// free for long, and all servers may be starting.
+    pub fn free_for(&self, at: u64, cold: bool, server: &Server, preferred: bool) -> (u64, bool) {
+        if !self.released {
+            // A process that was started again in the place of another one, which therefore is gone.
+            let follows = self.server.is_place_of(server);
+            return (if follows { 0 } else { at }, follows);
+        }
+        let may_go_first = match self.reserved.as_str() {
+            "" => preferred,
+            _ => server.is_meant(&self.reserved),
+        };
+        // Whoever was to have it may not be there.
+        let grace = if cold { COLD_GRACE } else { RESTART_GRACE };
+        (if may_go_first { 0 } else { at + nanos(grace) }, true)
+    }
+
+    /// The record of the next owner; `in_place` as [`Record::free_for`] says of the record `before`.
+    pub fn next(before: Option<&Record>, server: &Server, seen: u64, in_place: bool) -> Record {
+        let former = before.and_then(|before| match &before.former {
+            // The newest owner never used the directory.
+            Some(former) => Some(former.clone()),
+            None => (!in_place).then(|| before.server.clone()),
+        });
+        Record {
+            epoch: before.map_or(0, |before| before.epoch).max(seen) + 1,
+            server: server.clone(),
+            released: false,
+            reserved: String::new(),
+            former: former.filter(|former| !former.is_place_of(server)),
+        }
+    }
+
+    /// What the owner is told of the target that it has got.
+    pub fn taken(&self, target: TargetId, before: u64, in_place: bool) -> Taken {
+        Taken { target, epoch: self.epoch, before, in_place }
+    }
+
+    /// Whether this is a time of `server`'s with that epoch, which is not over.
+    pub fn is_of(&self, server: &str, instance: u64, epoch: u64) -> bool {
+        !self.released && self.epoch == epoch && self.server.is(server, instance)
+    }
 }
 
 struct Owned {
@@ -108,7 +165,7 @@ impl Owners {
         for hold in holds {
             match self.targets.get_mut(&hold.target) {
                 // It may be late: as long as nobody else has the target, nothing has happened.
-                Some(owned) if owned.is(server, instance, hold.epoch) => {
+                Some(owned) if owned.record.is_of(server, instance, hold.epoch) => {
                     owned.at = owned.at.max(now + nanos(TTL));
                 }
                 _ => lost.push(hold.target),
@@ -128,17 +185,44 @@ impl Owners {
                 Verdict::Wait(free_at)
             };
         };
-        let (free_at, in_place) = owned.free_for(now, self.started, server, wanted.preferred);
+        let cold = owned.at <= self.started;
+        let (free_at, in_place) = owned.record.free_for(owned.at, cold, server, wanted.preferred);
         if free_at > now { Verdict::Wait(free_at) } else { self.grant(now, server, wanted, in_place) }
     }
 
     fn grant(&mut self, now: u64, server: &Server, wanted: &Wanted, in_place: bool) -> Verdict {
-        let before = self.targets.get(&wanted.target).map_or(0, |owned| owned.record.epoch);
-        let epoch = before.max(wanted.seen) + 1;
-        let record = Record { epoch, server: server.clone(), released: false, reserved: String::new() };
+        let before = self.targets.get(&wanted.target).map(|owned| &owned.record);
+        let record = Record::next(before, server, wanted.seen, in_place);
+        let taken = record.taken(wanted.target, before.map_or(0, |before| before.epoch), in_place);
         self.targets.insert(wanted.target, Owned { record: record.clone(), at: now + nanos(TTL) });
         self.wanted_since.remove(&wanted.target);
-        Verdict::Granted(Taken { target: wanted.target, epoch, before, in_place }, record)
+        Verdict::Granted(taken, record)
+    }
+
+    /// `server` begins to use a target's directory: no former owner does any more, as far as it cares. Gives what is to be
+    /// remembered; `None` if the target was not its any more.
+    pub fn settle(&mut self, server: &str, instance: u64, tenure: &Tenure) -> Option<Record> {
+        let owned = self.targets.get_mut(&tenure.target)?;
+        if !owned.record.is_of(server, instance, tenure.epoch) {
+            return None;
+        }
+        owned.record.former = None;
+        Some(owned.record.clone())
+    }
+
+    /// Takes note of an owner that another store has chosen. Gives what is to be remembered; `None` if the target has an
+    /// owner here, or had a later one.
+    pub fn adopt(&mut self, now: u64, target: TargetId, epoch: u64, server: Server) -> Option<Record> {
+        if let Some(owned) = self.targets.get(&target) {
+            let owned_here = !owned.record.released && owned.record.server.instance != ELSEWHERE && owned.at > now;
+            if owned_here || owned.record.epoch >= epoch {
+                return None;
+            }
+        }
+        let server = Server { instance: ELSEWHERE, ..server };
+        let record = Record { epoch, server, released: false, reserved: String::new(), former: None };
+        self.targets.insert(target, Owned { record: record.clone(), at: now + nanos(TTL) });
+        Some(record)
     }
 
     /// `server` has stopped a target and leaves it `to` somebody. Gives what is to be remembered; `None` if it was not its
@@ -152,7 +236,7 @@ impl Owners {
         to: &str,
     ) -> Option<Record> {
         let owned = self.targets.get_mut(&tenure.target)?;
-        if !owned.is(server, instance, tenure.epoch) {
+        if !owned.record.is_of(server, instance, tenure.epoch) {
             return None;
         }
         owned.record.released = true;
@@ -169,29 +253,6 @@ impl Owners {
     /// Every target that somebody owns, or owned last.
     pub fn records(&self) -> impl Iterator<Item = (TargetId, &Record)> {
         self.targets.iter().map(|(target, owned)| (*target, &owned.record))
-    }
-}
-
-impl Owned {
-    fn is(&self, server: &str, instance: u64, epoch: u64) -> bool {
-        !self.record.released && self.record.epoch == epoch && self.record.server.is(server, instance)
-    }
-
-    /// From when on `server` may have the target, and whether it is known that nobody uses its directory.
-    fn free_for(&self, now: u64, started: u64, server: &Server, preferred: bool) -> (u64, bool) {
-        let record = &self.record;
-        // A process that was started again in the place of another one, which therefore is gone.
-        let follows = record.server.name == server.name && record.server.nids == server.nids;
-        if !record.released {
-            return (if follows { now } else { self.at }, follows);
-        }
-        let grace = if self.at <= started { COLD_GRACE } else { RESTART_GRACE };
-        let may_go_first = match record.reserved.as_str() {
-            "" => preferred,
-            _ => server.is_meant(&record.reserved),
-        };
-        // Whoever was to have it may not be there.
-        (if may_go_first { now } else { self.at + nanos(grace) }, true)
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod apply;
 mod atomic_file;
+mod binding;
 pub mod check;
 mod engine;
 pub mod error;

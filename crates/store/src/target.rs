@@ -79,6 +79,15 @@ impl Store {
         open::last_boot(&dir, &dir.subdir(log::DIR).await?).await
     }
 
+    /// Binds the target in `path` to a store of owners, by name, unless it is bound to it already.
+    ///
+    /// # Errors
+    /// It is bound to another one: whoever asks that may serve the target.
+    pub async fn bind_owners(rt: &Rt, path: &str, identity: &str) -> Result<(), StoreError> {
+        let dir = rt.disk().open_dir(path).await?;
+        crate::binding::bind(&dir, path, identity).await
+    }
+
     /// Opens the target in `path`: takes its lock, counts its boot, applies the log behind the engine's position.
     pub async fn open(rt: &Rt, path: &str) -> Result<Arc<Store>, StoreError> {
         Store::open_with(rt, path, Limits::default()).await

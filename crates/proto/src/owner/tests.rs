@@ -105,13 +105,56 @@ fn who_stops_in_order_may_name_its_heir() {
 #[test]
 fn what_was_owned_before_a_restart_of_the_store_is_not_given_away() {
     let (a, b) = (server("a", 1), server("b", 1));
-    let record = Record { epoch: 9, server: a.clone(), released: false, reserved: String::new() };
+    let record = Record { epoch: 9, server: a.clone(), released: false, reserved: String::new(), former: None };
     let mut owners = Owners::new(100 * SECOND, [(OST, record.clone())]);
     assert_eq!(take(&mut owners, 100 * SECOND, &b, false), Err(103 * SECOND));
     assert!(renews(&mut owners, 102 * SECOND, &a, 9));
     assert_eq!(take(&mut owners, 103 * SECOND, &b, false), Err(105 * SECOND));
     let mut owners = Owners::new(100 * SECOND, [(OST, Record { released: true, ..record })]);
     assert_eq!(take(&mut owners, 100 * SECOND, &b, false), Err(110 * SECOND), "a may be starting too");
+}
+
+#[test]
+fn a_former_owner_is_named_until_the_new_one_has_begun() {
+    let (a, b, c) = (server("a", 1), server("b", 1), server("c", 1));
+    let mut owners = Owners::new(0, []);
+    assert_eq!(take(&mut owners, 0, &a, true), Ok((5, true)));
+    assert_eq!(owners.settle("a", 1, &Tenure { target: OST, epoch: 5 }).expect("its own").former, None);
+    // b has it, and dies before it has begun; c fences a, not b.
+    assert_eq!(take(&mut owners, 4 * SECOND, &b, false), Ok((6, false)));
+    let former = |owners: &Owners| owners.records().next().and_then(|(_, record)| record.former.clone());
+    assert_eq!(former(&owners), Some(a.clone()));
+    assert_eq!(take(&mut owners, 8 * SECOND, &c, false), Ok((7, false)));
+    assert_eq!(former(&owners), Some(a.clone()));
+    // c cannot, and leaves it; that it stopped in order says nothing of a.
+    owners.release(8 * SECOND, "c", 1, &Tenure { target: OST, epoch: 7 }, "").expect("it is c's");
+    assert_eq!(take(&mut owners, 11 * SECOND, &b, false), Ok((8, true)));
+    assert_eq!(former(&owners), Some(a.clone()));
+    assert_eq!(owners.settle("c", 1, &Tenure { target: OST, epoch: 7 }), None, "it is c's no more");
+    owners.release(11 * SECOND, "b", 1, &Tenure { target: OST, epoch: 8 }, "").expect("it is b's");
+    // Nobody need be kept from what is its own.
+    assert_eq!(take(&mut owners, 11 * SECOND, &server("a", 2), true), Ok((9, true)));
+    assert_eq!(former(&owners), None);
+    // Whoever has begun is the one to be fenced.
+    assert_eq!(take(&mut owners, 15 * SECOND, &b, false), Ok((10, false)));
+    owners.settle("b", 1, &Tenure { target: OST, epoch: 10 }).expect("it is b's");
+    assert_eq!(take(&mut owners, 19 * SECOND, &c, false), Ok((11, false)));
+    assert_eq!(former(&owners), Some(b));
+}
+
+#[test]
+fn what_another_store_has_decided_is_noted_if_it_is_newer() {
+    let (a, b) = (server("a", 1), server("b", 1));
+    let mut owners = Owners::new(0, []);
+    assert!(owners.adopt(0, OST, 7, a.clone()).is_some());
+    assert!(owners.is_owner(OST, 7));
+    assert_eq!(owners.adopt(1, OST, 6, b.clone()), None, "an owner of before");
+    assert!(owners.adopt(1, OST, 8, b.clone()).is_some(), "this table does not say for how long");
+    assert!(!owners.is_owner(OST, 7));
+    // An owner that this table chose is not replaced from elsewhere while it is one.
+    assert_eq!(take(&mut owners, 4 * SECOND, &a, true), Ok((9, false)));
+    assert_eq!(owners.adopt(5 * SECOND, OST, 10, b.clone()), None);
+    assert!(owners.adopt(7 * SECOND, OST, 10, b).is_some());
 }
 
 /// A store and servers that want one target, with messages that are late or lost, clocks that go wrong, pauses, and restarts

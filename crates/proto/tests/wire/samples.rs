@@ -174,6 +174,7 @@ fn common_requests() -> Vec<Request> {
         .into(),
         ReleaseTarget { server: "oss1".into(), instance: 0x1234, tenure: tenure(), to: "oss2".into() }.into(),
         HandOver { to: "10.1.1.4@tcp".into() }.into(),
+        SettleTarget { server: "oss1".into(), instance: 0x1234, tenure: tenure() }.into(),
     ]
 }
 
@@ -407,10 +408,16 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
             Reply::TakeTargets(TargetsTaken {
                 ttl_ms: 3000,
                 taken: vec![Taken { target: TargetId::ost(2), epoch: 9, before: 8, in_place: true }],
+                former: vec![FormerOwner {
+                    target: TargetId::ost(2),
+                    server: "oss2".into(),
+                    nids: vec![nid("10.1.1.4@tcp")],
+                }],
             }),
         ),
         ("ReleaseTarget", Reply::ReleaseTarget(Done {})),
         ("HandOver", Reply::HandOver(Done {})),
+        ("SettleTarget", Reply::SettleTarget(Done {})),
     ]
 }
 

@@ -8,6 +8,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod disk;
+pub mod http;
 pub mod net;
 mod pool;
 pub mod process;

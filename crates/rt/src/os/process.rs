@@ -1,10 +1,18 @@
-//! What a program asks of its own process and machine: to be told to end, and where it can be reached.
+//! What a program asks of its own process and machine: to be told to end, where it can be reached, and to run another program.
 
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+use super::Node;
 use crate::sync::Notify;
 
 /// The signals that tell a process to end in order: SIGTERM and SIGINT.
@@ -79,7 +87,7 @@ fn signal_set(signals: &[libc::c_int]) -> libc::sigset_t {
 /// called by the only thread.
 #[allow(unsafe_code)]
 pub fn until_parent_ends(parent: u32) -> io::Result<()> {
-    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+    use rustix::process::{getppid, set_parent_process_death_signal};
     let death = Signal::USR1;
     let told = signal_set(&[death.as_raw(), libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT]);
     // SAFETY: `told` is an initialised signal set, and no old set is asked for.
@@ -156,6 +164,85 @@ unsafe fn address(address: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
+/// A program to be run. What it prints comes out where this process's log does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// Its file, or its name in the PATH.
+    pub file: String,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// What is added to the environment.
+    pub environment: Vec<(String, String)>,
+}
+
+/// Why a program has not done its work.
+#[derive(Debug)]
+pub enum RunError {
+    /// It could not be started.
+    NotStarted(io::Error),
+    /// It ended with another status than 0, or by a signal.
+    Status(ExitStatus),
+    /// It took too long and was killed, with all that it had started.
+    TooLong,
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::NotStarted(error) => write!(f, "cannot be started: {error}"),
+            RunError::Status(status) => match (status.code(), status.signal()) {
+                (Some(code), _) => write!(f, "ended with status {code}"),
+                (None, Some(signal)) => write!(f, "was ended by signal {signal}"),
+                (None, None) => write!(f, "ended in an unknown way"),
+            },
+            RunError::TooLong => write!(f, "took too long and was killed"),
+        }
+    }
+}
+
+/// A program that runs; killed with all that it has started when nobody waits for it any more.
+struct Group {
+    group: Pid,
+    /// Taken when its number may be somebody else's from then on.
+    child: Arc<Mutex<Option<Child>>>,
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if self.child.lock().is_some() {
+            // It may just have ended by itself.
+            let _ = kill_process_group(self.group, Signal::KILL);
+        }
+    }
+}
+
+/// Runs a program to its end, for at most `time_max`.
+pub async fn run(node: &Node, program: &Program, time_max: Duration) -> Result<(), RunError> {
+    let child = Command::new(&program.file)
+        .args(&program.arguments)
+        .envs(program.environment.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .map_err(RunError::NotStarted)?;
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| RunError::NotStarted(io::Error::other("it has no process id")))?;
+    let running = Group { group: pid, child: Arc::new(Mutex::new(Some(child))) };
+    let child = running.child.clone();
+    let ended = node.offload(move || {
+        // Its number stays its own until it is asked for its status.
+        let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+        child.lock().take().map(|mut child| child.wait())
+    });
+    match crate::Rt::os(node.clone()).timeout(time_max, ended).await {
+        None => Err(RunError::TooLong),
+        Some(Some(Ok(status))) if status.success() => Ok(()),
+        Some(Some(Ok(status))) => Err(RunError::Status(status)),
+        Some(Some(Err(error))) => Err(RunError::NotStarted(error)),
+        Some(None) => Err(RunError::NotStarted(io::Error::other("its status is unknown"))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,5 +251,25 @@ mod tests {
     fn this_machine_has_a_loopback() {
         let addresses = addresses().expect("the interfaces");
         assert!(addresses.iter().any(IpAddr::is_loopback), "{addresses:?}");
+    }
+
+    fn shell(script: &str) -> Program {
+        let environment = vec![("WORD".to_owned(), "seven".to_owned())];
+        Program { file: "/bin/sh".into(), arguments: vec!["-c".into(), script.into(), "x".into()], environment }
+    }
+
+    #[test]
+    fn programs_run_to_their_end_or_not() {
+        let node = Node::start(2).expect("a node");
+        let run = |program: Program, time| node.block_on(run(&node, &program, Duration::from_millis(time)));
+        run(shell("test $WORD = seven && test $0 = x"), 20_000).expect("it succeeds");
+        let failed = run(shell("exit 3"), 20_000).expect_err("it fails");
+        assert_eq!(failed.to_string(), "ended with status 3");
+        let killed = run(shell("kill -9 $$"), 20_000).expect_err("it is killed");
+        assert_eq!(killed.to_string(), "was ended by signal 9");
+        let missing = Program { file: "/nowhere/at-all".into(), ..shell("") };
+        assert!(matches!(run(missing, 20_000), Err(RunError::NotStarted(_))));
+        // It has children of its own, which end with it.
+        assert!(matches!(run(shell("sleep 600 & sleep 600"), 100), Err(RunError::TooLong)));
     }
 }

@@ -92,9 +92,16 @@ impl Handler for Mgs {
             (Request::ReleaseTarget(release), Ok(())) => {
                 self.owners.release(release).await.map(Reply::ReleaseTarget)
             }
-            (Request::RenewTargets(_) | Request::TakeTargets(_) | Request::ReleaseTarget(_), Err(code)) => {
-                Err(code)
+            (Request::SettleTarget(settle), Ok(())) => {
+                self.owners.settle(settle).await.map(Reply::SettleTarget)
             }
+            (
+                Request::RenewTargets(_)
+                | Request::TakeTargets(_)
+                | Request::ReleaseTarget(_)
+                | Request::SettleTarget(_),
+                Err(code),
+            ) => Err(code),
             _ => return None,
         })
     }
@@ -112,9 +119,7 @@ impl Mgs {
         if !sane {
             return Err(Code::Invalid);
         }
-        if !self.owners.is_owner(register.target, register.epoch) {
-            return Err(Code::Stale);
-        }
+        let noted = self.owners.check(&register)?;
         let done = {
             let mut table = self.table.lock();
             // Which server a target is counted to does not change with who stands in for it.
@@ -131,9 +136,10 @@ impl Mgs {
             match table.admit(&entry)? {
                 None => {
                     let reply = Reply::Register(msg::Registered { version: table.newest() });
-                    ctx.commit(Batch::default(), reply)?
+                    ctx.commit(Batch { changes: noted, ..Batch::default() }, reply)?
                 }
-                Some((changes, version)) => {
+                Some((mut changes, version)) => {
+                    changes.extend(noted);
                     let reply = Reply::Register(msg::Registered { version });
                     let done = ctx.commit(Batch { changes, ..Batch::default() }, reply)?;
                     table.put(entry, version);

@@ -25,11 +25,16 @@ use crate::target::{Stop, code_of, keys};
 /// `[MGS + 4][kind: 1][index: 4 BE]`: the newest owner of a target.
 const OWNER: u8 = keys::MGS + 4;
 /// Version of the format of an owner.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+/// The format without a former owner.
+const FORMAT_WITHOUT_FORMER: u8 = 1;
 /// Most names of servers.
 const SERVERS_MAX: usize = 16_384;
 /// Longest time that a server waits for a target.
 const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// What a server gets, and who may still use it.
+type Given = (msg::Taken, Option<msg::FormerOwner>);
 
 /// The owners, as an MGS keeps them.
 pub struct OwnerTable {
@@ -85,18 +90,20 @@ impl OwnerTable {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
             if !self.is_newest(&take.server, question) {
-                return Ok(msg::TargetsTaken { ttl_ms: ttl_ms(), taken: Vec::new() });
+                return Ok(nothing_taken());
             }
-            let (taken, changes, next) = self.try_take(&server, &take.wanted, until);
-            if !taken.is_empty() {
+            let (given, changes, next) = self.try_take(&server, &take.wanted, until);
+            if !given.is_empty() {
                 let transno = self.store.commit(Batch { changes, ..Batch::default() });
                 let transno = transno.map_err(|error| code_of(&error))?;
                 self.store.committed(transno).await.map_err(|error| code_of(&error))?;
-                return Ok(msg::TargetsTaken { ttl_ms: ttl_ms(), taken });
+                let former = given.iter().filter_map(|(_, former)| former.clone()).collect();
+                let taken = given.into_iter().map(|(taken, _)| taken).collect();
+                return Ok(msg::TargetsTaken { ttl_ms: ttl_ms(), taken, former });
             }
             let now = self.rt.now();
             if now >= until {
-                return Ok(msg::TargetsTaken { ttl_ms: ttl_ms(), taken });
+                return Ok(nothing_taken());
             }
             let waiting = self.rt.timeout(next - now, changed);
             self.stop.unless(waiting).await.ok_or(Code::TryAgain)?;
@@ -127,7 +134,7 @@ impl OwnerTable {
         server: &Server,
         wanted: &[msg::Wanted],
         until: Time,
-    ) -> (Vec<msg::Taken>, Vec<Change>, Time) {
+    ) -> (Vec<Given>, Vec<Change>, Time) {
         let now = self.rt.now().0;
         let (mut given, mut changes, mut next) = (Vec::new(), Vec::new(), until);
         let mut owners = self.owners.lock();
@@ -135,8 +142,13 @@ impl OwnerTable {
             match owners.take(now, server, wanted) {
                 Verdict::Granted(taken, record) => {
                     tracing::info!(target = %taken.target, server = server.name, epoch = taken.epoch, "owned");
-                    given.push(taken);
                     changes.push(change(wanted.target, &record));
+                    let former = record.former.map(|former| msg::FormerOwner {
+                        target: wanted.target,
+                        server: former.name,
+                        nids: former.nids,
+                    });
+                    given.push((taken, former));
                 }
                 Verdict::Wait(time) => next = next.min(Time(time)),
             }
@@ -163,9 +175,29 @@ impl OwnerTable {
         Ok(msg::Done {})
     }
 
-    /// Whether `epoch` is the one of the owner of `target`; 0 of one that nobody else may serve.
-    pub fn is_owner(&self, target: TargetId, epoch: u64) -> bool {
-        epoch == 0 || self.owners.lock().is_owner(target, epoch)
+    /// An owner begins to use a target's directory.
+    pub async fn settle(&self, settle: &msg::SettleTarget) -> Result<msg::Done, Code> {
+        check_lengths(&settle.server, 1)?;
+        let record = self.owners.lock().settle(&settle.server, settle.instance, &settle.tenure);
+        let record = record.ok_or(Code::Stale)?;
+        let batch = Batch { changes: vec![change(settle.tenure.target, &record)], ..Batch::default() };
+        let transno = self.store.commit(batch).map_err(|error| code_of(&error))?;
+        self.store.committed(transno).await.map_err(|error| code_of(&error))?;
+        Ok(msg::Done {})
+    }
+
+    /// Whether the server is the owner that it says it is; 0 is the epoch of one that nobody else may serve. An owner with a
+    /// larger epoch than the newest here was chosen by another store: gives what has to be durable of it.
+    pub fn check(&self, register: &msg::Register) -> Result<Vec<Change>, Code> {
+        let msg::Register { target, epoch, .. } = register;
+        let mut owners = self.owners.lock();
+        if *epoch == 0 || owners.is_owner(*target, *epoch) {
+            return Ok(Vec::new());
+        }
+        let server = Server { name: register.server.clone(), instance: 0, nids: register.nids.clone() };
+        let record = owners.adopt(self.rt.now().0, *target, *epoch, server).ok_or(Code::Stale)?;
+        tracing::info!(%target, server = register.server, epoch, "owned, as another store of owners says");
+        Ok(vec![change(*target, &record)])
     }
 
     /// Every owner.
@@ -185,6 +217,10 @@ fn ttl_ms() -> u32 {
     u32::try_from(TTL.as_millis()).unwrap_or(u32::MAX)
 }
 
+fn nothing_taken() -> msg::TargetsTaken {
+    msg::TargetsTaken { ttl_ms: ttl_ms(), taken: Vec::new(), former: Vec::new() }
+}
+
 fn check_lengths(server: &str, targets: usize) -> Result<(), Code> {
     let sane = !server.is_empty() && server.len() <= SERVER_BYTES_MAX && targets <= msg::OWNED_MAX;
     if sane { Ok(()) } else { Err(Code::Invalid) }
@@ -200,17 +236,30 @@ fn change(target: TargetId, record: &Record) -> Change {
     record.server.name.put(&mut value);
     record.reserved.put(&mut value);
     record.server.nids.put(&mut value);
+    record.former.is_some().put(&mut value);
+    if let Some(former) = &record.former {
+        former.instance.put(&mut value);
+        former.name.put(&mut value);
+        former.nids.put(&mut value);
+    }
     Change { key: table::key(OWNER, target), value: Some(value.into()) }
 }
 
 fn decode(value: Bytes) -> Result<Record, DecodeError> {
     let mut from = Reader::new(value);
-    if from.take::<u8>()? != FORMAT {
+    let format = from.take::<u8>()?;
+    if ![FORMAT_WITHOUT_FORMER, FORMAT].contains(&format) {
         return Err(DecodeError::BadValue);
     }
     let (epoch, released, instance) = (from.take()?, from.take()?, from.take()?);
     let (name, reserved, nids) = (from.take()?, from.take()?, from.take()?);
-    Ok(Record { epoch, server: Server { name, instance, nids }, released, reserved })
+    let former = if format == FORMAT && from.take::<bool>()? {
+        let (instance, name, nids) = (from.take()?, from.take()?, from.take()?);
+        Some(Server { name, instance, nids })
+    } else {
+        None
+    };
+    Ok(Record { epoch, server: Server { name, instance, nids }, released, reserved, former })
 }
 
 #[cfg(test)]
@@ -228,13 +277,19 @@ mod tests {
             },
             released: true,
             reserved: "oss2".into(),
+            former: Some(Server { name: "oss3".into(), instance: 4, nids: vec![] }),
         };
         let Change { key, value } = change(TargetId::ost(3), &record);
         assert_eq!(table::target_of(&key), Some(TargetId::ost(3)));
         let value = value.expect("it has a value");
-        assert_eq!(decode(value.clone()), Ok(record));
+        assert_eq!(decode(value.clone()), Ok(record.clone()));
         for at in 0..value.len() {
             assert!(decode(value.slice(..at)).is_err(), "cut at {at}");
         }
+        let record = Record { former: None, ..record };
+        let mut old = change(TargetId::ost(3), &record).value.expect("it has a value").to_vec();
+        old[0] = FORMAT_WITHOUT_FORMER;
+        old.pop();
+        assert_eq!(decode(old.into()), Ok(record), "of an older MGS");
     }
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use proto::wire::messages::{self as msg, Operation, Taken, Tenure, Wanted};
+use proto::wire::messages::{self as msg, Operation, Tenure, Wanted};
 use proto::{Nid, TargetId};
 use rpc::{Hub, Role};
 use rt::BoxFuture;
 
-use super::store::{Me, OwnerStore, Renewed, Unavailable};
+use super::store::{Grant, Me, OwnerStore, Renewed, Unavailable};
 
 /// Time for an answer that needs no waiting.
 const PATIENCE: Duration = Duration::from_millis(1000);
@@ -31,6 +31,10 @@ impl MgsOwners {
 }
 
 impl OwnerStore for MgsOwners {
+    fn identity(&self) -> BoxFuture<'_, Result<String, Unavailable>> {
+        Box::pin(async { Ok("mgs".to_owned()) })
+    }
+
     fn renew<'a>(&'a self, me: &'a Me, holds: Vec<Tenure>) -> BoxFuture<'a, Result<Renewed, Unavailable>> {
         let renew = msg::RenewTargets { server: me.server.clone(), instance: me.instance, holds };
         Box::pin(async move {
@@ -44,7 +48,7 @@ impl OwnerStore for MgsOwners {
         me: &'a Me,
         wanted: Vec<Wanted>,
         wait: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Taken>, Unavailable>> {
+    ) -> BoxFuture<'a, Result<Vec<Grant>, Unavailable>> {
         let take = msg::TakeTargets {
             server: me.server.clone(),
             instance: me.instance,
@@ -52,7 +56,19 @@ impl OwnerStore for MgsOwners {
             wanted,
             wait_ms: u32::try_from(wait.as_millis()).unwrap_or(u32::MAX),
         };
-        Box::pin(async move { Ok(self.ask(take, wait + PATIENCE).await?.taken) })
+        Box::pin(async move {
+            let msg::TargetsTaken { taken, mut former, .. } = self.ask(take, wait + PATIENCE).await?;
+            let with_former = |taken: msg::Taken| {
+                let index = former.iter().position(|former| former.target == taken.target);
+                Grant { taken, former: index.map(|index| former.swap_remove(index)) }
+            };
+            Ok(taken.into_iter().map(with_former).collect())
+        })
+    }
+
+    fn settle<'a>(&'a self, me: &'a Me, tenure: Tenure) -> BoxFuture<'a, Result<(), Unavailable>> {
+        let settle = msg::SettleTarget { server: me.server.clone(), instance: me.instance, tenure };
+        Box::pin(async move { self.ask(settle, PATIENCE).await.map(|_| ()) })
     }
 
     fn release<'a>(

@@ -12,11 +12,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use proto::TargetId;
 use proto::owner::{RENEW_AFTER, TTL, valid_until};
-use proto::wire::messages::{OWNED_MAX, Taken, Tenure, Wanted};
+use proto::wire::messages::{OWNED_MAX, Tenure, Wanted};
 use rt::sync::{Notify, oneshot};
 use rt::{BoxFuture, Rt, Time};
 
-use super::store::{Me, OwnerStore};
+use super::fence::Fence;
+use super::store::{Grant, Me, OwnerStore, Unavailable};
 use crate::target::Stop;
 
 /// Longest time that one question for what is wanted waits.
@@ -94,7 +95,7 @@ impl store::Right for Ownership {
 /// Somebody who waits for a target.
 struct Wish {
     wanted: Wanted,
-    granted: oneshot::Sender<Taken>,
+    granted: oneshot::Sender<Grant>,
 }
 
 #[derive(Default)]
@@ -108,10 +109,13 @@ pub struct Ownerships {
     rt: Rt,
     me: Me,
     store: Arc<dyn OwnerStore>,
+    fence: Option<Arc<dyn Fence>>,
     lists: Mutex<Lists>,
     stop: Stop,
-    /// The store did not answer the last question.
+    /// The store did not answer the last renewal.
     unreachable: AtomicBool,
+    /// It did not answer the last question for what is wanted.
+    silent: AtomicBool,
     /// Something new is owned.
     gained: Notify,
     /// Something new is wanted.
@@ -119,15 +123,22 @@ pub struct Ownerships {
 }
 
 impl Ownerships {
-    /// Starts without any; its tasks end with it.
-    pub fn start(rt: &Rt, me: Me, store: Arc<dyn OwnerStore>) -> Arc<Ownerships> {
+    /// Starts without any; its tasks end with it. Without a `fence`, former owners are not kept from anything.
+    pub fn start(
+        rt: &Rt,
+        me: Me,
+        store: Arc<dyn OwnerStore>,
+        fence: Option<Arc<dyn Fence>>,
+    ) -> Arc<Ownerships> {
         let ownerships = Arc::new(Ownerships {
             rt: rt.clone(),
             me,
             store,
+            fence,
             lists: Mutex::default(),
             stop: Stop::default(),
             unreachable: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
             gained: Notify::new(),
             wished: Notify::new(),
         });
@@ -141,13 +152,43 @@ impl Ownerships {
         &self.me
     }
 
+    /// What keeps former owners from what this process takes over.
+    pub fn fence(&self) -> Option<&Arc<dyn Fence>> {
+        self.fence.as_ref()
+    }
+
+    /// Which store of owners it is ([`OwnerStore::identity`]); waits until that can be known.
+    pub async fn identity(&self) -> String {
+        loop {
+            let identity = self.store.identity().await;
+            self.hear(&identity);
+            match identity {
+                Ok(identity) => return identity,
+                Err(_) => self.rt.sleep(PAUSE).await,
+            }
+        }
+    }
+
+    /// Says once that the store does not answer, and once that it does.
+    fn hear<T>(&self, answer: &Result<T, Unavailable>) {
+        match answer {
+            Ok(_) if self.silent.swap(false, Ordering::Relaxed) => {
+                tracing::info!("the store of owners answers again");
+            }
+            Err(error) if !self.silent.swap(true, Ordering::Relaxed) => {
+                tracing::warn!(%error, "the store of owners does not answer: no target with service nodes is taken before it does");
+            }
+            _ => {}
+        }
+    }
+
     /// Renews nothing any more, and takes nothing.
     pub fn end(&self) {
         self.stop.stop();
     }
 
     /// Waits until this process owns the target, and is sure of it. Gives how it got it.
-    pub async fn own(&self, wanted: &Wanted) -> (Arc<Ownership>, Taken) {
+    pub async fn own(&self, wanted: &Wanted) -> (Arc<Ownership>, Grant) {
         loop {
             let (granted, taken) = oneshot::channel();
             {
@@ -157,8 +198,8 @@ impl Ownerships {
             }
             self.wished.notify_one();
             // Another one who wants the same took this one's place.
-            let Ok(taken) = taken.await else { continue };
-            let tenure = Tenure { target: taken.target, epoch: taken.epoch };
+            let Ok(grant) = taken.await else { continue };
+            let tenure = Tenure { target: grant.taken.target, epoch: grant.taken.epoch };
             let ownership = Arc::new(Ownership {
                 rt: self.rt.clone(),
                 tenure,
@@ -166,11 +207,22 @@ impl Ownerships {
                 lost: AtomicBool::new(false),
                 changed: Notify::new(),
             });
-            self.lists.lock().held.insert(taken.target, ownership.clone());
+            self.lists.lock().held.insert(ownership.tenure.target, ownership.clone());
             self.gained.notify_one();
             if store::Right::confirmed(ownership.as_ref()).await {
-                return (ownership, taken);
+                return (ownership, grant);
             }
+        }
+    }
+
+    /// Begins to use a target's directory; waits until the store knows. Not before a former owner is known to do no harm.
+    pub async fn settle(&self, ownership: &Ownership) {
+        loop {
+            match self.store.settle(&self.me, ownership.tenure.clone()).await {
+                Ok(()) => return,
+                Err(error) => tracing::debug!(target = %ownership.tenure.target, %error, "not settled"),
+            }
+            self.rt.sleep(PAUSE).await;
         }
     }
 
@@ -250,17 +302,15 @@ impl Ownerships {
         .await;
         match taken {
             None => {}
-            Some(Ok(taken)) => {
-                for taken in taken {
-                    let wish = self.lists.lock().wishes.remove(&taken.target);
+            Some(answer) => {
+                self.hear(&answer);
+                let Ok(grants) = answer else { return self.rt.sleep(PAUSE).await };
+                for grant in grants {
+                    let wish = self.lists.lock().wishes.remove(&grant.taken.target);
                     if let Some(wish) = wish {
-                        let _ = wish.granted.send(taken);
+                        let _ = wish.granted.send(grant);
                     }
                 }
-            }
-            Some(Err(error)) => {
-                tracing::debug!(%error, "no target is taken");
-                self.rt.sleep(PAUSE).await;
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proto::wire::messages::{Taken, Tenure, Wanted};
+use proto::wire::messages::{FormerOwner, Taken, Tenure, Wanted};
 use proto::{Nid, TargetId};
 use rt::BoxFuture;
 
@@ -11,7 +11,7 @@ use rt::BoxFuture;
 pub struct Me {
     /// Name of the server.
     pub server: String,
-    /// Another number after each of its starts.
+    /// Another number after each of its starts; never 0.
     pub instance: u64,
     /// Where it serves.
     pub nids: Vec<Nid>,
@@ -26,7 +26,16 @@ pub struct Renewed {
     pub lost: Vec<TargetId>,
 }
 
-/// The store does not answer: nothing is known.
+/// A target that was given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// Which one, and how.
+    pub taken: Taken,
+    /// Who may still use it, although it does not own it any more.
+    pub former: Option<FormerOwner>,
+}
+
+/// The store does not answer, or nothing that can be used: nothing is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unavailable(pub String);
@@ -34,6 +43,9 @@ pub struct Unavailable(pub String);
 /// Where it is written down who owns what. Nothing is promised by an answer that does not come: the same may be asked
 /// again at any time.
 pub trait OwnerStore: Send + Sync + 'static {
+    /// Which store it is: two with one name are the same one. It becomes part of a file's name.
+    fn identity(&self) -> BoxFuture<'_, Result<String, Unavailable>>;
+
     /// Goes on with what `me` holds.
     fn renew<'a>(&'a self, me: &'a Me, holds: Vec<Tenure>) -> BoxFuture<'a, Result<Renewed, Unavailable>>;
 
@@ -43,7 +55,10 @@ pub trait OwnerStore: Send + Sync + 'static {
         me: &'a Me,
         wanted: Vec<Wanted>,
         wait: Duration,
-    ) -> BoxFuture<'a, Result<Vec<Taken>, Unavailable>>;
+    ) -> BoxFuture<'a, Result<Vec<Grant>, Unavailable>>;
+
+    /// `me` begins to use the target's directory: a former owner does not any more. Done when it is durable.
+    fn settle<'a>(&'a self, me: &'a Me, tenure: Tenure) -> BoxFuture<'a, Result<(), Unavailable>>;
 
     /// `me` has closed a target and leaves it `to` the server with this name or NID, or with an empty text to anybody.
     fn release<'a>(

@@ -14,7 +14,9 @@ use rt::Rt;
 use rt::sync::{Notify, Semaphore};
 use store::{Label, Owned, Store};
 
+use super::fence::{FenceOrder, Pauses};
 use super::ownerships::{Ownership, Ownerships};
+use super::store::Grant;
 use crate::target::Stop;
 use crate::{Config, Running, StartError, Supervision, start_supervised};
 
@@ -174,15 +176,38 @@ struct Shared {
 
 impl Shared {
     async fn run(self, supervised: Arc<Supervised>) {
-        let mut pause = PAUSE_MIN;
+        let (mut pause, mut fence_pauses) = (PAUSE_MIN, Pauses::default());
         loop {
             supervised.set(State::StandingBy, None);
-            let Some((ownership, taken)) = supervised.stop.unless(self.own(supervised.target)).await else {
+            let Some((ownership, grant)) = supervised.stop.unless(self.own(supervised.target)).await else {
                 break;
             };
             supervised.set(State::Starting, None);
+            let Grant { taken, .. } = &grant;
             let target = supervised.target;
             tracing::info!(%target, epoch = taken.epoch, in_place = taken.in_place, "the target is this server's");
+            let ready = either(ownership.until_lost(), supervised.stop.unless(self.ready(&ownership, &grant)));
+            let rests = match ready.await {
+                Either::First(()) => {
+                    tracing::warn!(%target, "the target belongs to another server by now");
+                    self.ownerships.forget(&ownership);
+                    continue;
+                }
+                Either::Second(None) => {
+                    self.ownerships.release(&ownership, "").await;
+                    break;
+                }
+                Either::Second(Some(Err(()))) => Some(fence_pauses.next()),
+                Either::Second(Some(Ok(()))) => None,
+            };
+            if let Some(rests) = rests {
+                // Whoever can fence it, or is the former owner itself, may have it meanwhile.
+                self.ownerships.release(&ownership, "").await;
+                supervised.set(State::StandingBy, None);
+                rest(self.hub.rt(), &supervised, rests).await;
+                continue;
+            }
+            fence_pauses = Pauses::default();
             let owned = Owned {
                 right: ownership.clone(),
                 epoch: taken.epoch,
@@ -215,17 +240,51 @@ impl Shared {
     }
 
     /// Waits for this process's turn.
-    async fn own(&self, target: TargetId) -> (Arc<Ownership>, proto::wire::messages::Taken) {
+    async fn own(&self, target: TargetId) -> (Arc<Ownership>, Grant) {
         let mut pause = PAUSE_MIN;
+        let identity = self.ownerships.identity().await;
         let seen = loop {
-            match Store::newest_boot(self.hub.rt(), &self.config.path).await {
-                Ok(seen) => break seen,
-                Err(error) => tracing::warn!(%target, %error, "the target's directory cannot be read"),
+            // Two servers that ask two stores would both get it.
+            match Store::bind_owners(self.hub.rt(), &self.config.path, &identity).await {
+                Err(error) => {
+                    tracing::error!(%target, %error, "the target is not wanted here");
+                }
+                Ok(()) => match Store::newest_boot(self.hub.rt(), &self.config.path).await {
+                    Ok(seen) => break seen,
+                    Err(error) => tracing::warn!(%target, %error, "the target's directory cannot be read"),
+                },
             }
             self.hub.rt().sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         };
         self.ownerships.own(&Wanted { target, seen, preferred: self.preferred }).await
+    }
+
+    /// Has a former owner fenced that may still use the directory, and lets the store know that it does not matter any more.
+    async fn ready(&self, ownership: &Ownership, grant: &Grant) -> Result<(), ()> {
+        let Some(former) = &grant.former else { return Ok(()) };
+        if let Some(fence) = self.ownerships.fence() {
+            let target = former.target;
+            tracing::warn!(%target, former = former.server, "the former owner of the target is fenced");
+            let order = FenceOrder {
+                fsname: self.hub.fsname().clone(),
+                target,
+                directory: self.config.path.clone(),
+                epoch: grant.taken.epoch,
+                server: former.server.clone(),
+                nids: former.nids.clone(),
+            };
+            if let Err(error) = fence.fence(order).await {
+                tracing::error!(
+                    %target, former = former.server, error,
+                    "the former owner is not fenced: the target is not served here, and it is tried again"
+                );
+                return Err(());
+            }
+            tracing::info!(%target, former = former.server, "the former owner is fenced");
+        }
+        self.ownerships.settle(ownership).await;
+        Ok(())
     }
 
     async fn until_end(

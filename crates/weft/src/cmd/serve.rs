@@ -6,14 +6,14 @@ use std::sync::Arc;
 use proto::{FsName, Nid};
 use rpc::{Hub, Keys, Role};
 use rt::Rt;
-use server::owner::{Me, MgsOwners, Ownerships, Supervised, supervise};
+use server::owner::{Fence, Me, MgsOwners, OwnerStore, Ownerships, Supervised, supervise};
 use store::{Label, Store, StoreError};
 
 use crate::cmd::format::text;
 use crate::daemon::Place;
 use crate::failure::{Failure, Outcome};
 use crate::servers::{self, Server};
-use crate::{keys, mountpoint, serving};
+use crate::{fence, keys, mountpoint, owners, serving};
 
 /// Serve targets; runs until it is stopped.
 #[derive(clap::Args)]
@@ -31,6 +31,10 @@ pub struct Arguments {
     /// The servers' key; the clients' key lies beside it [default: /etc/weft/FSNAME.server.key]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    #[command(flatten)]
+    owners: owners::Options,
+    #[command(flatten)]
+    fence: fence::Options,
 }
 
 /// Runs the command.
@@ -40,10 +44,12 @@ pub fn run(arguments: Arguments) -> Outcome {
     }
     Place::Foreground.enter()?;
     let signals = serving::catch_signals()?;
-    let (node, rt) = serving::start_runtime()?;
-    node.block_on(async {
+    let (os, rt) = serving::start_runtime()?;
+    os.block_on(async {
         let labels = labels(&rt, &arguments.directories).await?;
         let fsname = one_filesystem(&labels)?;
+        let etcd = arguments.owners.etcd(&os, &rt, &fsname)?;
+        let fence = arguments.fence.fence(&os)?;
         let hub = Hub::new(rt.clone(), fsname.clone(), read_keys(&fsname, arguments.key.as_deref())?);
         let nids = serving::listen(&hub, &arguments.listen).await?;
         let server = arguments.server.unwrap_or_else(host_name);
@@ -60,7 +66,7 @@ pub fn run(arguments: Arguments) -> Outcome {
             targets: labels.iter().map(|(_, label)| label.target.into()).collect(),
             mgs: mgs_of(&labels, &nids).iter().map(ToString::to_string).collect(),
         });
-        let node = Node { hub: hub.clone(), nids, server };
+        let node = Node { hub: hub.clone(), nids, server, etcd, fence };
         if let Some(supervised) = start_unless_told(&node, &labels, &signals).await? {
             Place::Foreground.ready(&format!("serving {} at {}", names.join(" "), at.join(" ")));
             signals.wait().await;
@@ -76,6 +82,9 @@ struct Node {
     hub: Hub,
     nids: Vec<Nid>,
     server: String,
+    /// Who keeps the owners, if not the MGS.
+    etcd: Option<Arc<dyn OwnerStore>>,
+    fence: Option<Arc<dyn Fence>>,
 }
 
 impl Node {
@@ -86,13 +95,16 @@ impl Node {
         }
         let shared = labels.iter().find(|(_, label)| !label.service.is_empty());
         let ownerships = shared.map(|(_, label)| {
-            let store = Arc::new(MgsOwners::new(&self.hub, label.mgs.clone()));
+            let store = self
+                .etcd
+                .clone()
+                .unwrap_or_else(|| Arc::new(MgsOwners::new(&self.hub, label.mgs.clone())));
             let me = Me {
                 server: self.server.clone(),
-                instance: self.hub.rt().random_u64(),
+                instance: self.hub.rt().random_u64().max(1),
                 nids: self.nids.clone(),
             };
-            Ownerships::start(self.hub.rt(), me, store)
+            Ownerships::start(self.hub.rt(), me, store, self.fence.clone())
         });
         let mut supervised = Vec::new();
         for (path, label) in labels {

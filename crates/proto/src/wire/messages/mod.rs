@@ -115,6 +115,7 @@ operations! {
     15 HandOver(HandOver) -> Done, false;
     16 RenewLease(RenewLease) -> LeaseRenewed, false;
     17 AskLeases(AskLeases) -> LeaseStates, false;
+    18 SettleTarget(SettleTarget) -> Done, false;
 
     20 GetSequence(GetSequence) -> Sequence, true;
     21 GetAttr(GetAttr) -> Entry, false;
@@ -190,7 +191,7 @@ impl Request {
             Request::GetState(_) | Request::AbortRecovery(_) => false,
             Request::Evict(_) | Request::ListExports(_) | Request::SetParameters(_) => false,
             Request::RenewTargets(_) | Request::TakeTargets(_) => false,
-            Request::ReleaseTarget(_) | Request::HandOver(_) => false,
+            Request::ReleaseTarget(_) | Request::SettleTarget(_) | Request::HandOver(_) => false,
             Request::Register(_) | Request::GetConfig(_) | Request::GetSequence(_) => false,
             Request::RenewLease(_) | Request::AskLeases(_) => false,
             Request::Write(write) => write.locked,
@@ -216,6 +217,7 @@ impl Request {
                 | Request::RenewTargets(_)
                 | Request::TakeTargets(_)
                 | Request::ReleaseTarget(_)
+                | Request::SettleTarget(_)
                 | Request::HandOver(_)
         )
     }

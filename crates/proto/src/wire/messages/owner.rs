@@ -74,6 +74,21 @@ wire_struct! {
         pub ttl_ms: u32,
         /// Each with its new epoch.
         pub taken: Vec<Taken>,
+        ;
+        /// Of those, each that a former owner may still use.
+        pub former: Vec<FormerOwner>,
+    }
+}
+
+wire_struct! {
+    /// A server that may still use a target although it does not own it any more: it has not said that it stopped.
+    pub struct FormerOwner {
+        /// The target.
+        pub target: TargetId,
+        /// Name of the server.
+        pub server: String,
+        /// Where it served.
+        pub nids: Vec<Nid>,
     }
 }
 
@@ -89,6 +104,18 @@ wire_struct! {
         /// Whether the owner before has said that it stopped, or was this server: its directory may be used as it is if
         /// it had opened it and nobody else has it open.
         pub in_place: bool,
+    }
+}
+
+wire_struct! {
+    /// Begins to use the directory of a target, which a former owner does not use any more. Needs the servers' key.
+    pub struct SettleTarget {
+        /// Name of the server.
+        pub server: String,
+        /// Its process.
+        pub instance: u64,
+        /// What it owns.
+        pub tenure: Tenure,
     }
 }
 

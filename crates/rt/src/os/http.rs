@@ -1,0 +1,177 @@
+//! Questions by HTTP/1.1 to a server of somebody else's, with TLS or without.
+//!
+//! A client has one server and keeps connections to it. What comes back is bounded and otherwise not looked at. A question
+//! that is given up (its future is dropped) takes its connection along.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::Request;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+
+use super::{Node, within};
+
+/// Most connections to one server that are kept for the next question.
+const IDLE_MAX: usize = 4;
+
+/// Whom a client trusts, and how it proves who it is. Shows nothing of a key.
+#[derive(Clone)]
+pub struct Tls(TlsConnector);
+
+impl Tls {
+    /// `authorities`: certificates of those who sign servers' certificates. `identity`: own certificates, and their key. All
+    /// as PEM. An error says in words what is wrong, and nothing of what the texts hold.
+    pub fn new(authorities: &[u8], identity: Option<(&[u8], &[u8])>) -> Result<Tls, String> {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(authorities)? {
+            roots.add(certificate).map_err(|error| format!("a certificate is no authority's: {error}"))?;
+        }
+        if roots.is_empty() {
+            return Err("there is no certificate in it".into());
+        }
+        let config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(roots);
+        let config = match identity {
+            None => config.with_no_client_auth(),
+            Some((chain, key)) => {
+                let key = PrivateKeyDer::from_pem_slice(key)
+                    .map_err(|_| "the key is no private key in PEM, or encrypted".to_owned())?;
+                config
+                    .with_client_auth_cert(certificates(chain)?, key)
+                    .map_err(|error| format!("certificate and key cannot be used: {error}"))?
+            }
+        };
+        Ok(Tls(TlsConnector::from(Arc::new(config))))
+    }
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    parsed.map_err(|_| "it holds no certificates in PEM".into())
+}
+
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Name or address, an IPv6 one without brackets.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+}
+
+impl Place {
+    fn authority(&self) -> String {
+        let Place { host, port } = self;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// HTTP's status.
+    pub status: u16,
+    /// What was said.
+    pub body: Bytes,
+}
+
+/// Asks one server.
+pub struct Client {
+    handle: Handle,
+    place: Place,
+    tls: Option<Tls>,
+    idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
+}
+
+impl Client {
+    /// For the server at `place`, which is asked with TLS if there is any.
+    pub fn new(node: &Node, place: Place, tls: Option<Tls>) -> Client {
+        Client { handle: node.inner.handle.clone(), place, tls, idle: Mutex::default() }
+    }
+
+    /// Posts JSON. `token` is a secret that goes along; an answer of more than `bytes_max` is an error. Has no deadline of
+    /// its own.
+    pub async fn post(
+        &self,
+        path: &str,
+        token: Option<&str>,
+        body: Bytes,
+        bytes_max: usize,
+    ) -> io::Result<Answer> {
+        within(&self.handle, self.post_inside(path, token, body, bytes_max)).await
+    }
+
+    async fn post_inside(
+        &self,
+        path: &str,
+        token: Option<&str>,
+        body: Bytes,
+        bytes_max: usize,
+    ) -> io::Result<Answer> {
+        let mut sender = self.sender().await?;
+        let mut request = Request::post(path)
+            .header(HOST, self.place.authority())
+            .header(CONTENT_TYPE, "application/json");
+        if let Some(token) = token {
+            let mut value = HeaderValue::from_str(token).map_err(io::Error::other)?;
+            value.set_sensitive(true);
+            request = request.header(AUTHORIZATION, value);
+        }
+        let request = request.body(Full::new(body)).map_err(io::Error::other)?;
+        let answer = sender.send_request(request).await.map_err(io::Error::other)?;
+        let status = answer.status().as_u16();
+        let body = Limited::new(answer.into_body(), bytes_max).collect().await.map_err(io::Error::other)?;
+        let mut idle = self.idle.lock();
+        if idle.len() < IDLE_MAX {
+            idle.push(sender);
+        }
+        Ok(Answer { status, body: body.to_bytes() })
+    }
+
+    /// A connection that may be used.
+    async fn sender(&self) -> io::Result<SendRequest<Full<Bytes>>> {
+        loop {
+            let Some(mut kept) = self.idle.lock().pop() else { break };
+            // One that the server has closed meanwhile is not.
+            if kept.ready().await.is_ok() {
+                return Ok(kept);
+            }
+        }
+        let stream = TcpStream::connect((self.place.host.as_str(), self.place.port)).await?;
+        stream.set_nodelay(true)?;
+        match &self.tls {
+            None => begin(stream).await,
+            Some(Tls(connector)) => {
+                let name = ServerName::try_from(self.place.host.clone()).map_err(io::Error::other)?;
+                begin(connector.connect(name, stream).await?).await
+            }
+        }
+    }
+}
+
+async fn begin(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> io::Result<SendRequest<Full<Bytes>>> {
+    let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    // It ends when the sender is gone, or the server closes it.
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::trace!(%error, "an HTTP connection ends");
+        }
+    });
+    Ok(sender)
+}
