@@ -1,7 +1,8 @@
 """Pairs of servers that take each other's targets over, under load: failover.py [--long] WEFT WORK ID [FAULT...].
 
 As faults.py, with an MDS and its standby, and two OSSes of which each is given the directories of both; the four are in
-one file system on this machine, which plays the shared storage. For each fault the same row.
+one file system on this machine, which plays the shared storage. For each fault the same row. First come the rows with the
+MGS as store of owners, then those with an etcd cluster, whose servers also fence; their names begin with `etcd`.
 """
 
 import os
@@ -12,17 +13,59 @@ import sys
 import time
 
 import faults
+from etcd import MEMBERS, Etcd
 from faultload import Load
 from faults import Fault, poll, run
 
-faults.ADDRESSES = {"mgs": 1, "mds1": 2, "mds2": 3, "oss1": 4, "oss2": 5, "cla": 6, "clb": 7}
+faults.ADDRESSES = {"mgs": 1, "mds1": 2, "mds2": 3, "oss1": 4, "oss2": 5, "cla": 6, "clb": 7,
+                    **{member: 8 + n for n, member in enumerate(MEMBERS)}}
 PAIRS = {"mds1": ("mds1", "mds2"), "mds2": ("mds1", "mds2"), "oss1": ("oss1", "oss2"), "oss2": ("oss1", "oss2")}
 HOMES = {"mdt0": "mds1", "ost0": "oss1", "ost1": "oss1", "ost2": "oss2", "ost3": "oss2"}
 SERVERS = ("mgs", "mds1", "mds2", "oss1", "oss2")
+# Said by a server that has got a target.
+TAKEN = re.compile(r"the target is this server's")
+# What fences in the test: it succeeds if there is a file that permits it, and writes down what it is told.
+FENCE = """#!/bin/sh
+echo "$WEFT_TARGET $WEFT_FORMER_SERVER $WEFT_FORMER_NIDS $#" >> {work}/fenced
+[ -e {work}/fence-may-succeed ]
+"""
 
 
 class Cluster(faults.Cluster):
     """Pairs instead of single servers."""
+
+    etcd = None
+
+    def keep_owners_in_etcd(self):
+        """From now on, in a place of its own."""
+        self.work = f"{self.work}/etcd"
+        os.mkdir(self.work)
+        os.symlink("../pids", f"{self.work}/pids")
+        self.processes.clear()
+        self.read.clear()
+        self.clients.clear()
+        self.etcd = Etcd(self.work, faults.address, self.net.within)
+        self.etcd.ready()
+        with open(f"{self.work}/fence", "w", encoding="ascii") as script:
+            script.write(FENCE.format(work=self.work))
+        os.chmod(f"{self.work}/fence", 0o755)
+        self.permit_fencing(True)
+
+    def permit_fencing(self, may):
+        """Whether the next attempt to fence succeeds."""
+        path = f"{self.work}/fence-may-succeed"
+        if may:
+            open(path, "w", encoding="ascii").close()
+        else:
+            os.unlink(path)
+
+    def fenced(self):
+        """What the program that fences was told so far."""
+        try:
+            with open(f"{self.work}/fenced", encoding="ascii") as said:
+                return said.read().splitlines()
+        except FileNotFoundError:
+            return []
 
     def format(self):
         form = [self.weft, "format", "--fsname", self.fsname]
@@ -36,8 +79,9 @@ class Cluster(faults.Cluster):
 
     def serve(self, node):
         mine = ["mgs"] if node == "mgs" else [target for target, home in HOMES.items() if node in PAIRS[home]]
+        owners = [*self.etcd.options(), "--fence", f"{self.work}/fence"] if self.etcd else []
         self.launch(node, "serve", *[f"{self.work}/{target}" for target in mine], "--listen",
-                    f"{faults.address(node)}@tcp", "--server", node)
+                    f"{faults.address(node)}@tcp", "--server", node, *owners)
 
     def where(self):
         """Which server has which target, as a client knows."""
@@ -84,6 +128,8 @@ class Cluster(faults.Cluster):
                     process.wait(30)
                 except subprocess.TimeoutExpired:
                     process.kill()
+        if self.etcd:
+            self.etcd.stop()
         if os.path.exists(f"{self.work}/pids"):
             os.truncate(f"{self.work}/pids", 0)
 
@@ -168,6 +214,94 @@ def again(cluster, load, fault):
     return began
 
 
+def nobody_takes_over(cluster, act):
+    """Does something in which every owner has to stay what it is."""
+    cluster.found(TAKEN)
+    owners = cluster.etcd.values("/weft/")
+    over = act()
+    taken = cluster.found(TAKEN)
+    now = cluster.etcd.values("/weft/")
+    changed = [key for key, value in owners.items() if "/owners/" in key and now.get(key) != value]
+    if taken or changed:
+        raise RuntimeError(f"owners have changed: {changed} {taken}")
+    return over
+
+
+def kill_leader(cluster, load, fault):
+    """kill -9 of etcd's leader; it comes back when there has been another one for a while."""
+    def act():
+        began = begin(load)
+        leader = cluster.etcd.leader()
+        cluster.etcd.kill(leader)
+        poll(lambda: cluster.etcd.leader() is not None, 20, "another leader")
+        time.sleep(fault.seconds)
+        cluster.etcd.start(leader)
+        return began
+    return nobody_takes_over(cluster, act)
+
+
+def kill_majority(cluster, load, fault):
+    """kill -9 of two of etcd's members for a while. The pause is counted from their start."""
+    def act():
+        gone = MEMBERS[:2]
+        for member in gone:
+            cluster.etcd.kill(member)
+        time.sleep(fault.seconds)
+        began = begin(load)
+        for member in gone:
+            cluster.etcd.start(member)
+        poll(lambda: cluster.etcd.leader() is not None, 20, "a leader")
+        time.sleep(4)
+        return began
+    return nobody_takes_over(cluster, act)
+
+
+def lose_mgs(cluster, load, fault):
+    """The MGS is away for a while."""
+    def act():
+        began = begin(load)
+        cluster.kill("mgs")
+        time.sleep(fault.seconds)
+        cluster.serve("mgs")
+        return began
+    return nobody_takes_over(cluster, act)
+
+
+def cut_member(cluster, load, fault):
+    """A server does not reach one of etcd's members, which falls silent, for a while."""
+    def act():
+        began = begin(load)
+        cluster.net.cut(*fault.nodes)
+        time.sleep(fault.seconds)
+        cluster.net.mend(fault.nodes[0])
+        return began
+    return nobody_takes_over(cluster, act)
+
+
+def fence(cluster, load, fault):
+    """kill -9 of a server whose peer cannot fence it at first. The pause is counted from when it can."""
+    node = fault.nodes[0]
+    gone = [target for target, home in HOMES.items() if home == node]
+    peer = next(other for other in PAIRS[node] if other != node)
+    cluster.permit_fencing(False)
+    before = len(cluster.fenced())
+    cluster.kill(node)
+    names = {f"{cluster.fsname}-{target[:3].upper()}{int(target[3:]):04x} {node} {faults.address(node)}@tcp 3" for target in gone}
+    # Each of them twice.
+    poll(lambda: len(cluster.fenced()) >= before + 2 * len(gone), 60, "attempts to fence")
+    said = set(cluster.fenced()[before:])
+    if said != names:
+        raise RuntimeError(f"the program that fences was told {said}, and not {names}")
+    where = cluster.where()
+    if any(where.get(target) == peer for target in gone):
+        raise RuntimeError(f"a target is served whose former owner was not fenced: {where}")
+    cluster.permit_fencing(True)
+    began = begin(load)
+    poll(lambda: all(cluster.where().get(target) == peer for target in gone), 60, "the take-over")
+    cluster.serve(node)
+    return began
+
+
 FAULTS = [
     Fault("none", faults.none, (), 2),
     Fault("kill oss1, the peer takes over", kill, ("oss1",), limit=5.0),
@@ -184,10 +318,33 @@ FAULTS = [
     Fault("kill mgs, restart after 5 s", faults.kill, ("mgs",), 5, limit=3.0),
     Fault("mds1 and mgs cut 5 s", faults.cut, ("mds1", "mgs"), 5, limit=5.0),
     Fault("oss1 and mgs cut 15 s", faults.cut, ("oss1", "mgs"), 15, limit=5.0, always=False),
+    Fault("etcd: kill oss1, the peer takes over", kill, ("oss1",), limit=5.0),
+    Fault("etcd: kill its leader", kill_leader, (), 1, limit=3.0),
+    Fault("etcd: kill mds1, the standby takes over", kill, ("mds1",), limit=5.0, always=False),
+    Fault("etcd: freeze oss1, the peer takes over", freeze, ("oss1",), 1, limit=5.0, always=False),
+    Fault("etcd: move the targets of oss1 and back", move, ("oss1",), limit=3.0, always=False),
+    Fault("etcd: kill oss1, restart at once", again, ("oss1",), limit=3.0, always=False),
+    Fault("etcd: kill two of three for 10 s", kill_majority, (), 10, limit=3.0, always=False),
+    Fault("etcd: kill mgs for 10 s", lose_mgs, (), 10, limit=1.0, always=False),
+    Fault("etcd: oss1 and a member cut 10 s", cut_member, ("oss1", "etcd1"), 10, limit=1.0, always=False),
+    Fault("etcd: fencing fails, then succeeds", fence, ("oss1",), limit=10.0, always=False),
 ]
 
 
 def session(arguments, cluster):
+    """The rows with each store of owners, as far as any are wanted. Returns whether all was well."""
+    with_etcd = [fault for fault in chosen(arguments) if fault.name.startswith("etcd")]
+    with_mgs = [fault for fault in chosen(arguments) if fault not in with_etcd]
+    good = True
+    if with_mgs:
+        good = rows(arguments, cluster, with_mgs)
+    if with_etcd:
+        cluster.keep_owners_in_etcd()
+        good = rows(arguments, cluster, with_etcd) and good
+    return good
+
+
+def rows(arguments, cluster, wanted):
     """Starts the cluster and makes all faults. Returns whether all was well."""
     cluster.format()
     for node in SERVERS:
@@ -206,7 +363,7 @@ def session(arguments, cluster):
         print(faults.line(faults.COLUMNS, arguments.markdown), flush=True)
         if arguments.markdown:
             print("|---" * len(faults.COLUMNS) + "|")
-        for fault in chosen(arguments):
+        for fault in wanted:
             row, notes, wrong, alive = faults.one(cluster, load, fault)
             print(faults.line(row, arguments.markdown), flush=True)
             for note in notes:

@@ -8,4 +8,6 @@ if [ ! -x "$deny" ]; then
   echo "building cargo-deny into $cache; this takes some minutes, once"
   cargo install cargo-deny --locked --quiet --root "$cache"
 fi
+# It looks at what other systems would need too, which no build here has brought.
+cargo fetch --locked --quiet
 "$deny" --offline check --hide-inclusion-graph licenses bans sources

@@ -6,7 +6,7 @@ set -eu
 
 # Commands that have to be there, and the packages that bring them.
 up="cc:gcc ld:binutils fusermount3:fuse3"
-test="bc:bc setfacl:acl fio:fio git:git ip:iproute2 mkfs.ext4:e2fsprogs nft:nftables python3:python3 sqlite3:sqlite3 unshare:util-linux"
+test="bc:bc setfacl:acl etcd:etcd-server fio:fio git:git ip:iproute2 mkfs.ext4:e2fsprogs nft:nftables openssl:openssl python3:python3 sqlite3:sqlite3 unshare:util-linux"
 
 suites="stress-ng:stress-ng psql:postgresql go:golang-go"
 
@@ -36,8 +36,23 @@ if [ -n "$packages" ]; then
   echo "installing$packages (apt-get${root:+ with sudo})"
   export DEBIAN_FRONTEND=noninteractive
   $root apt-get update -qq
+  # Of etcd only the program is wanted: its service must not start, now or after a reboot.
+  policy=
+  case "$packages" in
+    *etcd-server*)
+      $root mkdir -p /etc/systemd/system
+      $root ln -sfn /dev/null /etc/systemd/system/etcd.service
+      if [ ! -e /usr/sbin/policy-rc.d ]; then
+        policy=/usr/sbin/policy-rc.d
+        trap '$root rm -f "$policy"' EXIT
+        printf '#!/bin/sh\nexit 101\n' | $root tee "$policy" >/dev/null
+        $root chmod 755 "$policy"
+      fi
+      ;;
+  esac
   # shellcheck disable=SC2086
   $root apt-get install -y -qq --no-install-recommends $packages >/dev/null
+  [ -z "$policy" ] || $root rm -f "$policy"
 fi
 
 if ! command -v cargo >/dev/null; then

@@ -175,3 +175,80 @@ async fn begin(
     });
     Ok(sender)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Rt;
+
+    /// Answers each connection's questions with `answers`, one after the other, and closes it when there are no more; gives what it
+    /// was asked.
+    fn server(connections: Vec<Vec<&'static str>>) -> (Place, std::thread::JoinHandle<Vec<String>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let port = listener.local_addr().expect("it has an address").port();
+        let serving = std::thread::spawn(move || {
+            let mut asked = Vec::new();
+            for answers in connections {
+                let (mut stream, _) = listener.accept().expect("somebody connects");
+                for answer in answers {
+                    let mut question = vec![0; 4096];
+                    let count = stream.read(&mut question).expect("a question");
+                    asked.push(String::from_utf8_lossy(&question[..count]).into_owned());
+                    stream.write_all(answer.as_bytes()).expect("it listens");
+                }
+            }
+            asked
+        });
+        (Place { host: "127.0.0.1".into(), port }, serving)
+    }
+
+    #[test]
+    fn connections_are_kept_and_made_anew() {
+        let node = Node::start(2).expect("a node");
+        let good = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+        let (place, serving) = server(vec![vec![good, good], vec![good]]);
+        let client = Client::new(&node, place, None);
+        node.block_on(async {
+            for token in [None, Some("secret")] {
+                let answer = client.post("/v3/kv/txn", token, Bytes::from_static(b"{1}"), 100).await;
+                assert_eq!(answer.expect("it answers"), Answer { status: 200, body: Bytes::from_static(b"{}") });
+            }
+            // The server has closed the connection, or is about to.
+            let answer = loop {
+                match client.post("/x", None, Bytes::new(), 100).await {
+                    Ok(answer) => break answer,
+                    Err(_) => Rt::os(node.clone()).sleep(Duration::from_millis(1)).await,
+                }
+            };
+            assert_eq!(answer.status, 200);
+        });
+        let asked = serving.join().expect("the server ends");
+        let first = asked.first().expect("it was asked").to_lowercase();
+        assert!(first.starts_with("post /v3/kv/txn http/1.1\r\n") && first.contains("host: 127.0.0.1:"), "{first}");
+        assert!(!first.contains("authorization") && asked[1].contains("authorization: secret"), "{asked:?}");
+    }
+
+    #[test]
+    fn answers_are_bounded_and_need_not_be_http() {
+        let node = Node::start(2).expect("a node");
+        let long = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+        let (place, _serving) = server(vec![vec![long], vec!["nonsense\r\n\r\n"], vec![""]]);
+        let client = Client::new(&node, place, None);
+        node.block_on(async {
+            for _ in 0..3 {
+                client.post("/", None, Bytes::new(), 1).await.expect_err("it is no good answer");
+            }
+        });
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_said() {
+        for pem in ["", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+            assert!(Tls::new(pem.as_bytes(), None).is_err(), "{pem}");
+        }
+    }
+}

@@ -14,6 +14,8 @@ mod supervise;
 
 #[cfg(test)]
 mod conformance;
+#[cfg(test)]
+mod tests;
 
 pub use etcd::{Credentials, EtcdOwners, Transport};
 pub use fence::{Fence, FenceOrder};
