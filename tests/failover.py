@@ -325,7 +325,9 @@ FAULTS = [
     Fault("etcd: move the targets of oss1 and back", move, ("oss1",), limit=3.0, always=False),
     Fault("etcd: kill oss1, restart at once", again, ("oss1",), limit=3.0, always=False),
     Fault("etcd: kill two of three for 10 s", kill_majority, (), 10, limit=3.0, always=False),
-    Fault("etcd: kill mgs for 10 s", lose_mgs, (), 10, limit=1.0, always=False),
+    Fault("etcd: kill mgs for 6 s", lose_mgs, (), 6, limit=1.0, always=False),
+    # Longer than that, clients may use nothing of what they keep.
+    Fault("etcd: kill mgs for 10 s", lose_mgs, (), 10, limit=5.0, always=False),
     Fault("etcd: oss1 and a member cut 10 s", cut_member, ("oss1", "etcd1"), 10, limit=1.0, always=False),
     Fault("etcd: fencing fails, then succeeds", fence, ("oss1",), limit=10.0, always=False),
 ]

@@ -214,7 +214,8 @@ impl Owners {
     /// owner here, or had a later one.
     pub fn adopt(&mut self, now: u64, target: TargetId, epoch: u64, server: Server) -> Option<Record> {
         if let Some(owned) = self.targets.get(&target) {
-            let owned_here = !owned.record.released && owned.record.server.instance != ELSEWHERE && owned.at > now;
+            let owned_here =
+                !owned.record.released && owned.record.server.instance != ELSEWHERE && owned.at > now;
             if owned_here || owned.record.epoch >= epoch {
                 return None;
             }

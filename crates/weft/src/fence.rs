@@ -34,10 +34,15 @@ impl Options {
             fs::metadata(&file).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0);
         let text = file.to_str().map(str::to_owned);
         match text {
-            Some(text) if is_program => {
-                Ok(Some(Arc::new(Command { node: node.clone(), file: text, time_max: Duration::from_secs(self.fence_timeout) })))
-            }
-            _ => Err(Failure::new(format!("--fence {}: there is no such program that may be run", shown(&file)))),
+            Some(text) if is_program => Ok(Some(Arc::new(Command {
+                node: node.clone(),
+                file: text,
+                time_max: Duration::from_secs(self.fence_timeout),
+            }))),
+            _ => Err(Failure::new(format!(
+                "--fence {}: there is no such program that may be run",
+                shown(&file)
+            ))),
         }
     }
 }

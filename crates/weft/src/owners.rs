@@ -66,7 +66,8 @@ impl FromStr for Owners {
         if text == "mgs" {
             return Ok(Owners::Mgs);
         }
-        let list = text.strip_prefix("etcd:").ok_or("write mgs, or etcd:http://HOST:2379,http://HOST:2379")?;
+        let list =
+            text.strip_prefix("etcd:").ok_or("write mgs, or etcd:http://HOST:2379,http://HOST:2379")?;
         let members: Vec<Member> = list.split(',').map(member).collect::<Result<_, _>>()?;
         if members.len() > MEMBERS_MAX {
             return Err(format!("more than {MEMBERS_MAX} members"));
@@ -128,7 +129,8 @@ impl Options {
             }
             _ => None,
         };
-        let names = members.iter().map(|member| format!("{}:{}", member.place.host, member.place.port)).collect();
+        let names =
+            members.iter().map(|member| format!("{}:{}", member.place.host, member.place.port)).collect();
         let clients =
             members.iter().map(|member| Client::new(node, member.place.clone(), tls.clone())).collect();
         let credentials = match (&self.owners_user, &self.owners_password_file) {
@@ -163,13 +165,15 @@ impl Options {
             _ => None,
         };
         let identity = identity.as_ref().map(|(cert, key)| (cert.as_slice(), key.as_slice()));
-        Tls::new(&authorities, identity)
-            .map_err(|why| Failure::new(format!("TLS with etcd (--owners-ca, --owners-cert, --owners-key): {why}")))
+        Tls::new(&authorities, identity).map_err(|why| {
+            Failure::new(format!("TLS with etcd (--owners-ca, --owners-cert, --owners-key): {why}"))
+        })
     }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    let failed = |error: io::Error| Failure::new(format!("{}: {}", path.display(), crate::control::describe(&error)));
+    let failed =
+        |error: io::Error| Failure::new(format!("{}: {}", path.display(), crate::control::describe(&error)));
     let mut bytes = Vec::new();
     fs::File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes))

@@ -105,7 +105,8 @@ fn who_stops_in_order_may_name_its_heir() {
 #[test]
 fn what_was_owned_before_a_restart_of_the_store_is_not_given_away() {
     let (a, b) = (server("a", 1), server("b", 1));
-    let record = Record { epoch: 9, server: a.clone(), released: false, reserved: String::new(), former: None };
+    let record =
+        Record { epoch: 9, server: a.clone(), released: false, reserved: String::new(), former: None };
     let mut owners = Owners::new(100 * SECOND, [(OST, record.clone())]);
     assert_eq!(take(&mut owners, 100 * SECOND, &b, false), Err(103 * SECOND));
     assert!(renews(&mut owners, 102 * SECOND, &a, 9));

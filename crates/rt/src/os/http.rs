@@ -123,9 +123,8 @@ impl Client {
         bytes_max: usize,
     ) -> io::Result<Answer> {
         let mut sender = self.sender().await?;
-        let mut request = Request::post(path)
-            .header(HOST, self.place.authority())
-            .header(CONTENT_TYPE, "application/json");
+        let mut request =
+            Request::post(path).header(HOST, self.place.authority()).header(CONTENT_TYPE, "application/json");
         if let Some(token) = token {
             let mut value = HeaderValue::from_str(token).map_err(io::Error::other)?;
             value.set_sensitive(true);
@@ -215,7 +214,10 @@ mod tests {
         node.block_on(async {
             for token in [None, Some("secret")] {
                 let answer = client.post("/v3/kv/txn", token, Bytes::from_static(b"{1}"), 100).await;
-                assert_eq!(answer.expect("it answers"), Answer { status: 200, body: Bytes::from_static(b"{}") });
+                assert_eq!(
+                    answer.expect("it answers"),
+                    Answer { status: 200, body: Bytes::from_static(b"{}") }
+                );
             }
             // The server has closed the connection, or is about to.
             let answer = loop {
@@ -228,7 +230,10 @@ mod tests {
         });
         let asked = serving.join().expect("the server ends");
         let first = asked.first().expect("it was asked").to_lowercase();
-        assert!(first.starts_with("post /v3/kv/txn http/1.1\r\n") && first.contains("host: 127.0.0.1:"), "{first}");
+        assert!(
+            first.starts_with("post /v3/kv/txn http/1.1\r\n") && first.contains("host: 127.0.0.1:"),
+            "{first}"
+        );
         assert!(!first.contains("authorization") && asked[1].contains("authorization: secret"), "{asked:?}");
     }
 

@@ -255,7 +255,11 @@ mod tests {
 
     fn shell(script: &str) -> Program {
         let environment = vec![("WORD".to_owned(), "seven".to_owned())];
-        Program { file: "/bin/sh".into(), arguments: vec!["-c".into(), script.into(), "x".into()], environment }
+        Program {
+            file: "/bin/sh".into(),
+            arguments: vec!["-c".into(), script.into(), "x".into()],
+            environment,
+        }
     }
 
     #[test]

@@ -186,7 +186,8 @@ impl Shared {
             let Grant { taken, .. } = &grant;
             let target = supervised.target;
             tracing::info!(%target, epoch = taken.epoch, in_place = taken.in_place, "the target is this server's");
-            let ready = either(ownership.until_lost(), supervised.stop.unless(self.ready(&ownership, &grant)));
+            let ready =
+                either(ownership.until_lost(), supervised.stop.unless(self.ready(&ownership, &grant)));
             let rests = match ready.await {
                 Either::First(()) => {
                     tracing::warn!(%target, "the target belongs to another server by now");

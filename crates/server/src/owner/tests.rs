@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use proto::{ClientId, FsName, Nid, TargetId};
-use rpc::{Hub, Keys};
+use rpc::{Hub, Key, Keys};
 use rt::sim::{Options, Sim};
 use rt::{Addr, BoxFuture, Rt};
 use store::{Label, Store};
@@ -22,6 +22,10 @@ const TAKE_OVER: Duration = Duration::from_secs(4);
 
 fn fsname() -> FsName {
     "w".parse().expect("a file system's name")
+}
+
+fn keys() -> Keys {
+    Keys { server: Some(Key([1; 32])), client: Some(Key([2; 32])) }
 }
 
 fn nid(port: u16) -> Nid {
@@ -45,18 +49,36 @@ impl Fence for Fenced {
     }
 }
 
+/// A process that may serve the target.
+struct Server {
+    hub: Hub,
+    ownerships: Arc<Ownerships>,
+    supervised: Arc<Supervised>,
+}
+
+impl Server {
+    async fn serves(&self, rt: &Rt, within: Duration) -> bool {
+        rt.timeout(within, self.supervised.until(|state| state == State::Serving)).await.is_some()
+    }
+
+    async fn stop(self) {
+        self.supervised.stop().await;
+        self.ownerships.end();
+        self.hub.close().await;
+    }
+}
+
 /// Two servers on one node, which so reach the same directory.
 struct Pair {
     rt: Rt,
-    _mgs: Running,
+    _mgs: Option<Running>,
     etcd: Option<Model>,
     fencing: Arc<Fencing>,
 }
 
 impl Pair {
-    async fn server(&self, name: &str, port: u16) -> (Arc<Ownerships>, Arc<Supervised>) {
-        let hub = Hub::new(self.rt.clone(), fsname(), Keys::default());
-        hub.listen(&Addr(nid(port).socket_address())).await.expect("it listens");
+    async fn server(&self, name: &str, port: u16) -> Server {
+        let hub = Hub::new(self.rt.clone(), fsname(), keys());
         let store: Arc<dyn OwnerStore> = match &self.etcd {
             None => Arc::new(MgsOwners::new(&hub, vec![nid(1)])),
             Some(etcd) => Arc::new(EtcdOwners::new(&self.rt, &fsname(), Arc::new(etcd.clone()), None)),
@@ -67,7 +89,7 @@ impl Pair {
         let config = Config { path: "ost".into(), nids: vec![nid(port)], server: name.into() };
         let label = Store::read_label(&self.rt, "ost").await.expect("it was formatted");
         let supervised = supervise(&hub, config, &label, Some(ownerships.clone())).await;
-        (ownerships, supervised.expect("it stands by at least"))
+        Server { hub, ownerships, supervised: supervised.expect("it stands by at least") }
     }
 
     fn fencing_fails(&self, fails: bool) {
@@ -85,36 +107,44 @@ fn check(scenario: impl AsyncFn(&Pair)) {
         let sim = Sim::new(Options::seed(1));
         let rt = sim.rt("node");
         sim.run(async {
-            let mgs = Label { fsname: fsname(), target: TargetId::MGS, uuid: ClientId(1), mgs: vec![], service: vec![] };
+            let mgs = Label {
+                fsname: fsname(),
+                target: TargetId::MGS,
+                uuid: ClientId(1),
+                mgs: vec![],
+                service: vec![],
+            };
             Store::format(&rt, "mgs", &mgs).await.expect("an empty directory");
-            let ost = Label { target: OST, uuid: ClientId(2), mgs: vec![nid(1)], service: vec![nid(2), nid(3)], ..mgs };
+            let ost = Label {
+                target: OST,
+                uuid: ClientId(2),
+                mgs: vec![nid(1)],
+                service: vec![nid(2), nid(3)],
+                ..mgs
+            };
             Store::format(&rt, "ost", &ost).await.expect("an empty directory");
-            let hub = Hub::new(rt.clone(), fsname(), Keys::default());
+            let hub = Hub::new(rt.clone(), fsname(), keys());
             hub.listen(&Addr(nid(1).socket_address())).await.expect("it listens");
             let config = Config { path: "mgs".into(), nids: vec![nid(1)], server: "mgs".into() };
             let mgs = start(&hub, config).await.expect("the MGS starts");
             let etcd = with_etcd.then(|| Model::new(&rt, 3));
-            scenario(&Pair { rt: rt.clone(), _mgs: mgs, etcd, fencing: Arc::default() }).await;
+            scenario(&Pair { rt: rt.clone(), _mgs: Some(mgs), etcd, fencing: Arc::default() }).await;
         });
     }
-}
-
-async fn serves(rt: &Rt, supervised: &Supervised, within: Duration) -> bool {
-    rt.timeout(within, supervised.until(|state| state == State::Serving)).await.is_some()
 }
 
 #[test]
 fn nobody_serves_a_target_whose_former_owner_was_not_fenced() {
     check(async |pair| {
         let rt = &pair.rt;
-        let (a_owns, a) = pair.server("a", 2).await;
-        assert!(serves(rt, &a, TAKE_OVER).await);
-        let (_b_owns, b) = pair.server("b", 3).await;
-        assert!(!serves(rt, &b, TAKE_OVER).await);
+        let a = pair.server("a", 2).await;
+        assert!(a.serves(rt, TAKE_OVER).await);
+        let b = pair.server("b", 3).await;
+        assert!(!b.serves(rt, TAKE_OVER).await);
         pair.fencing_fails(true);
         // It renews nothing any more, and nobody knows what else it does.
-        a_owns.end();
-        assert!(!serves(rt, &b, Duration::from_secs(40)).await);
+        a.ownerships.end();
+        assert!(!b.serves(rt, Duration::from_secs(40)).await);
         {
             let asked = pair.fencing.asked.lock();
             let (_, order) = asked.first().expect("it was tried");
@@ -125,7 +155,7 @@ fn nobody_serves_a_target_whose_former_owner_was_not_fenced() {
             assert!(pauses.windows(2).skip(1).all(|pair| pair[1] > pair[0]), "pauses grow: {pauses:?}");
         }
         pair.fencing_fails(false);
-        assert!(serves(rt, &b, Duration::from_secs(70)).await);
+        assert!(b.serves(rt, Duration::from_secs(70)).await);
     });
 }
 
@@ -133,12 +163,12 @@ fn nobody_serves_a_target_whose_former_owner_was_not_fenced() {
 fn who_stops_in_order_is_not_fenced() {
     check(async |pair| {
         let rt = &pair.rt;
-        let (_a_owns, a) = pair.server("a", 2).await;
-        assert!(serves(rt, &a, TAKE_OVER).await);
-        let (_b_owns, b) = pair.server("b", 3).await;
+        let a = pair.server("a", 2).await;
+        assert!(a.serves(rt, TAKE_OVER).await);
+        let b = pair.server("b", 3).await;
         pair.fencing_fails(true);
         a.stop().await;
-        assert!(serves(rt, &b, TAKE_OVER).await);
+        assert!(b.serves(rt, TAKE_OVER).await);
         assert_eq!(pair.asked(), 0);
     });
 }
@@ -147,18 +177,18 @@ fn who_stops_in_order_is_not_fenced() {
 fn a_former_owner_that_comes_back_fences_nobody() {
     check(async |pair| {
         let rt = &pair.rt;
-        let (a_owns, a) = pair.server("a", 2).await;
-        assert!(serves(rt, &a, TAKE_OVER).await);
-        let (_b_owns, b) = pair.server("b", 3).await;
+        let a = pair.server("a", 2).await;
+        assert!(a.serves(rt, TAKE_OVER).await);
+        let b = pair.server("b", 3).await;
         pair.fencing_fails(true);
-        a_owns.end();
-        assert!(!serves(rt, &b, TAKE_OVER).await);
+        a.ownerships.end();
+        assert!(!b.serves(rt, TAKE_OVER).await);
         let tried = pair.asked();
         assert!(tried > 0);
         // What b could not fence may serve the target itself: it finds out that it has lost it, and wants it again.
         a.stop().await;
-        let (_again, a) = pair.server("a", 2).await;
-        assert!(serves(rt, &a, Duration::from_secs(40)).await);
+        let a = pair.server("a", 2).await;
+        assert!(a.serves(rt, Duration::from_secs(40)).await);
         assert!(pair.fencing.asked.lock().iter().all(|(_, order)| order.server == "a"));
     });
 }
@@ -167,27 +197,13 @@ fn a_former_owner_that_comes_back_fences_nobody() {
 fn two_stores_of_owners_are_not_asked_for_one_target() {
     check(async |pair| {
         let rt = &pair.rt;
-        let (_a_owns, a) = pair.server("a", 2).await;
-        assert!(serves(rt, &a, TAKE_OVER).await);
-        let other = Pair {
-            rt: rt.clone(),
-            _mgs: start_other(rt).await,
-            etcd: Some(Model::new(rt, 3)),
-            fencing: Arc::default(),
-        };
-        if let Some(etcd) = &other.etcd {
-            (0..3).for_each(|member| etcd.set_cluster(member, 0xc9));
-        }
-        let (_b_owns, b) = other.server("b", 3).await;
-        assert!(!serves(rt, &b, Duration::from_secs(60)).await, "it would be free for b");
-        assert_eq!(a.state(), State::Serving);
+        let a = pair.server("a", 2).await;
+        assert!(a.serves(rt, TAKE_OVER).await);
+        let etcd = Model::new(rt, 3);
+        (0..3).for_each(|member| etcd.set_cluster(member, 0xc9));
+        let other = Pair { rt: rt.clone(), _mgs: None, etcd: Some(etcd), fencing: Arc::default() };
+        let b = other.server("b", 3).await;
+        assert!(!b.serves(rt, Duration::from_secs(60)).await, "it would be free for b");
+        assert_eq!(a.supervised.state(), State::Serving);
     });
-}
-
-/// An MGS that nobody uses.
-async fn start_other(rt: &Rt) -> Running {
-    let label = Label { fsname: fsname(), target: TargetId::MGS, uuid: ClientId(9), mgs: vec![], service: vec![] };
-    Store::format(rt, "other", &label).await.expect("an empty directory");
-    let hub = Hub::new(rt.clone(), fsname(), Keys::default());
-    start(&hub, Config { path: "other".into(), nids: vec![], server: "other".into() }).await.expect("it starts")
 }

@@ -95,10 +95,8 @@ impl Node {
         }
         let shared = labels.iter().find(|(_, label)| !label.service.is_empty());
         let ownerships = shared.map(|(_, label)| {
-            let store = self
-                .etcd
-                .clone()
-                .unwrap_or_else(|| Arc::new(MgsOwners::new(&self.hub, label.mgs.clone())));
+            let store =
+                self.etcd.clone().unwrap_or_else(|| Arc::new(MgsOwners::new(&self.hub, label.mgs.clone())));
             let me = Me {
                 server: self.server.clone(),
                 instance: self.hub.rt().random_u64().max(1),

@@ -143,8 +143,7 @@ impl Client {
             return Ok(Some(token));
         }
         let question = authenticate(user, password);
-        let posted =
-            self.transport.post(member, AUTHENTICATE_PATH, None, question, ANSWER_BYTES_MAX).await;
+        let posted = self.transport.post(member, AUTHENTICATE_PATH, None, question, ANSWER_BYTES_MAX).await;
         let (status, said) = posted.map_err(|error| Failed::Member(cause(&error)))?;
         if status != OK {
             return Err(match self.refused(status, &said) {

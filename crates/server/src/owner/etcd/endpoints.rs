@@ -38,7 +38,8 @@ impl Rotation {
         let count = self.members.len();
         let order = (0..count).map(|step| (self.current + step) % count);
         // The first of those that do not rest; if all do, the one that has rested longest.
-        let rest = |index: &usize| self.members.get(*index).map_or(u64::MAX, |member| member.rests_until.max(now));
+        let rest =
+            |index: &usize| self.members.get(*index).map_or(u64::MAX, |member| member.rests_until.max(now));
         self.current = order.min_by_key(rest).unwrap_or(0);
         self.current
     }

@@ -61,7 +61,8 @@ impl Txn {
         };
         let all = |steps: &[Step]| steps.iter().map(step).collect::<Vec<Value>>();
         let conditions: Vec<Value> = self.conditions.iter().map(condition).collect();
-        let body = json!({"compare": conditions, "success": all(&self.then), "failure": all(&self.otherwise)});
+        let body =
+            json!({"compare": conditions, "success": all(&self.then), "failure": all(&self.otherwise)});
         Bytes::from(body.to_string())
     }
 }
@@ -156,10 +157,11 @@ impl KeyValue {
 
 /// Why etcd refuses: its text, bounded and without anything that could confuse a log.
 pub(super) fn refusal(status: u16, body: &[u8]) -> String {
-    let said: Option<String> = serde_json::from_slice::<Value>(body)
-        .ok()
-        .and_then(|said| ["error", "message"].iter().find_map(|key| Some(said.get(key)?.as_str()?.to_owned())));
-    let text: String = said.unwrap_or_default().chars().filter(|c| !c.is_control()).take(ERROR_BYTES_MAX).collect();
+    let said: Option<String> = serde_json::from_slice::<Value>(body).ok().and_then(|said| {
+        ["error", "message"].iter().find_map(|key| Some(said.get(key)?.as_str()?.to_owned()))
+    });
+    let text: String =
+        said.unwrap_or_default().chars().filter(|c| !c.is_control()).take(ERROR_BYTES_MAX).collect();
     if text.is_empty() { format!("HTTP status {status}") } else { text }
 }
 
@@ -263,7 +265,10 @@ mod tests {
     fn an_owner_reads_as_it_was_written() {
         let text = encode_record(&record());
         assert_eq!(decode_record(text.as_bytes()), Ok(record()));
-        assert!(text.contains(r#""epoch":7"#) && text.contains(r#""server":"oss1""#), "a person can read it: {text}");
+        assert!(
+            text.contains(r#""epoch":7"#) && text.contains(r#""server":"oss1""#),
+            "a person can read it: {text}"
+        );
         for at in 0..text.len() {
             assert!(decode_record(&text.as_bytes()[..at]).is_err(), "cut at {at}");
         }

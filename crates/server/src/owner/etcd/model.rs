@@ -113,7 +113,13 @@ impl Model {
         state.random % bound
     }
 
-    async fn answer(&self, member: usize, path: &str, token: Option<String>, body: Bytes) -> io::Result<(u16, Bytes)> {
+    async fn answer(
+        &self,
+        member: usize,
+        path: &str,
+        token: Option<String>,
+        body: Bytes,
+    ) -> io::Result<(u16, Bytes)> {
         let mood = {
             let mut state = self.state.lock();
             state.asked[member] += 1;

@@ -40,7 +40,7 @@ struct Held {
 
 /// What a look shows of one target.
 struct Seen {
-    record: Option<Record>,
+    record: Result<Option<Record>, Unavailable>,
     sight: Sight,
 }
 
@@ -90,7 +90,9 @@ impl EtcdOwners {
         let Some(found) = found else { return Ok(None) };
         decode_record(&found.value).map(Some).map_err(|why| {
             let key = self.owner_key(target);
-            Unavailable(format!("the key {key} in etcd names no owner ({why}); remove it if nobody serves the target"))
+            Unavailable(format!(
+                "the key {key} in etcd names no owner ({why}); remove it if nobody serves the target"
+            ))
         })
     }
 
@@ -120,9 +122,10 @@ impl EtcdOwners {
             // A revision that is not known, or one of several targets that is lost.
             let mut still = Vec::new();
             for (hold, found) in holds.into_iter().zip(&outcome.found) {
-                let record = self.record(hold.target, found.as_ref())?;
+                // What names no owner any more does not name this one.
+                let record = self.record(hold.target, found.as_ref());
                 match (record, found) {
-                    (Some(record), Some(found)) if record.is_of(&me.server, me.instance, hold.epoch) => {
+                    (Ok(Some(record)), Some(found)) if record.is_of(&me.server, me.instance, hold.epoch) => {
                         self.hold(hold.target, &record, found.revision);
                         still.push(hold);
                     }
@@ -147,7 +150,7 @@ impl EtcdOwners {
             };
             let revision = |found: &Option<Found>| found.as_ref().map_or(0, |found| found.revision);
             let sight = Sight { owner: revision(owner), beat: revision(beat) };
-            seen.push(Seen { record: self.record(wanted.target, owner.as_ref())?, sight });
+            seen.push(Seen { record: self.record(wanted.target, owner.as_ref()), sight });
         }
         Ok((seen, now))
     }
@@ -155,38 +158,58 @@ impl EtcdOwners {
     /// Takes what is free of some targets; gives also when to look again.
     async fn take_some(&self, server: &Server, wanted: &[Wanted]) -> Result<(Vec<Grant>, u64), Unavailable> {
         let (seen, now) = self.look(wanted).await?;
-        let (mut grants, mut next) = (Vec::new(), u64::MAX);
-        for (wanted, seen) in wanted.iter().zip(seen) {
-            if let Some(grant) = self.recognised(wanted.target, &seen) {
+        let (mut grants, mut next, mut failed) = (Vec::new(), u64::MAX, None);
+        for (wanted, Seen { record, sight }) in wanted.iter().zip(seen) {
+            let record = match record {
+                Ok(record) => record,
+                // The others have nothing to do with it.
+                Err(error) => {
+                    failed = Some(error);
+                    continue;
+                }
+            };
+            if let Some(grant) = self.recognised(wanted.target, record.as_ref(), sight) {
                 grants.push(grant);
                 continue;
             }
-            let since = self.quiet.lock().see(now.0, wanted.target, seen.sight);
-            let (free_at, in_place) = free_for(seen.record.as_ref(), since, server, wanted);
+            let since = self.quiet.lock().see(now.0, wanted.target, sight);
+            let (free_at, in_place) = free_for(record.as_ref(), since, server, wanted);
             if free_at > now.0 {
                 next = next.min(free_at);
-            } else if let Some(grant) = self.swap(server, wanted, &seen, in_place).await? {
-                grants.push(grant);
+                continue;
+            }
+            match self.swap(server, wanted, record.as_ref(), sight, in_place).await {
+                Ok(grant) => grants.extend(grant),
+                // etcd is away: it would be for each of the others, too.
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
             }
         }
-        Ok((grants, next))
+        match failed {
+            // What is given is told.
+            Some(error) if grants.is_empty() => Err(error),
+            _ => Ok((grants, next)),
+        }
     }
 
     /// A swap of before whose answer was lost, or came too late.
-    fn recognised(&self, target: TargetId, seen: &Seen) -> Option<Grant> {
+    fn recognised(&self, target: TargetId, record: Option<&Record>, sight: Sight) -> Option<Grant> {
         let mut attempts = self.attempts.lock();
         let attempt = attempts.get(&target)?;
-        if seen.record.as_ref() != Some(&attempt.record) {
+        if record != Some(&attempt.record) {
             return None;
         }
         let attempt = attempts.remove(&target)?;
         drop(attempts);
-        Some(self.granted(target, attempt, seen.sight.owner))
+        Some(self.granted(target, attempt, sight.owner))
     }
 
     fn granted(&self, target: TargetId, attempt: Attempt, revision: u64) -> Grant {
         self.hold(target, &attempt.record, revision);
-        self.quiet.lock().forget(target);
+        // When it is free again, that is news.
+        self.quiet.lock().see(self.rt.now().0, target, Sight { owner: revision, beat: 0 });
         let Attempt { record, before, in_place } = attempt;
         let former = record.former.clone().map(|former| FormerOwner {
             target,
@@ -200,17 +223,18 @@ impl EtcdOwners {
         &self,
         server: &Server,
         wanted: &Wanted,
-        seen: &Seen,
+        before: Option<&Record>,
+        sight: Sight,
         in_place: bool,
     ) -> Result<Option<Grant>, Unavailable> {
         let target = wanted.target;
-        let before = seen.record.as_ref().map_or(0, |record| record.epoch);
-        let record = Record::next(seen.record.as_ref(), server, wanted.seen, in_place);
+        let record = Record::next(before, server, wanted.seen, in_place);
+        let before = before.map_or(0, |before| before.epoch);
         let key = self.owner_key(target);
         let txn = Txn {
             conditions: vec![
-                Compare { key: key.clone(), revision: seen.sight.owner },
-                Compare { key: self.beat_key(target), revision: seen.sight.beat },
+                Compare { key: key.clone(), revision: sight.owner },
+                Compare { key: self.beat_key(target), revision: sight.beat },
             ],
             then: vec![Step::Put(key.clone(), encode_record(&record))],
             otherwise: vec![Step::Get(key)],
@@ -316,7 +340,6 @@ impl OwnerStore for EtcdOwners {
         Box::pin(async move {
             let until = self.rt.now() + wait;
             let is_wanted = |target| wanted.iter().any(|wanted| wanted.target == target);
-            self.quiet.lock().keep_only(is_wanted);
             self.attempts.lock().retain(|target, _| is_wanted(*target));
             loop {
                 let (mut grants, mut next) = (Vec::new(), u64::MAX);

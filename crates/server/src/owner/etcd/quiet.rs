@@ -34,7 +34,7 @@ struct Watched {
     last: u64,
 }
 
-/// What was seen of each target that is wanted.
+/// What was seen of each target that this process has wanted: it has a directory of each.
 #[derive(Debug, Default)]
 pub(super) struct Quiet {
     targets: BTreeMap<TargetId, Watched>,
@@ -52,16 +52,6 @@ impl Quiet {
         };
         self.targets.insert(target, Watched { sight, since, last: now });
         since
-    }
-
-    /// What was seen of a target before it was taken says nothing any more.
-    pub fn forget(&mut self, target: TargetId) {
-        self.targets.remove(&target);
-    }
-
-    /// Remembers nothing of targets that are not wanted any more.
-    pub fn keep_only(&mut self, wanted: impl Fn(TargetId) -> bool) {
-        self.targets.retain(|target, _| wanted(*target));
     }
 }
 
@@ -93,7 +83,5 @@ mod tests {
         see(&mut quiet, 0, 5, 7);
         see(&mut quiet, 1000, 5, 8);
         assert_eq!(see(&mut quiet, 9000, 5, 8), (9000, false));
-        quiet.keep_only(|_| false);
-        assert_eq!(see(&mut quiet, 9001, 5, 8), (9001, true));
     }
 }

@@ -131,7 +131,12 @@ fn a_key_that_names_no_owner_is_said() {
         model.put(OWNER_KEY, "nonsense");
         let Unavailable(why) = store.take(&a, wanted(1, true), NONE).await.expect_err("it is no owner");
         assert!(why.contains(OWNER_KEY) && why.contains("remove it"), "{why}");
-        store.renew(&a, vec![tenure(1)]).await.expect_err("nobody knows whose it is");
+        let all: Vec<_> = (1..=2).flat_map(|index| wanted(index, true)).collect();
+        let grants = store.take(&a, all, NONE).await.expect("the other one is all right");
+        assert_eq!(grants.len(), 1);
+        let other = Tenure { target: TargetId::ost(2), epoch: 1 };
+        let lost = store.renew(&a, vec![tenure(1), other]).await.expect("etcd answers").lost;
+        assert_eq!(lost, [TargetId::ost(1)], "what it was is nobody's");
     });
 }
 
