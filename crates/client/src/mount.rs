@@ -186,7 +186,7 @@ impl Shared {
         let room = limits.dirty_bytes_max.max(2 * (chunk_bytes + crate::io::cache::Cache::COST_MAX));
         let lease = Arc::new(Lease::new());
         Shared {
-            targets: Targets::new(hub, client, mgs, limits.rpcs_in_flight_max, lease.clone()),
+            targets: Targets::new(hub, client, mgs, &limits, lease.clone()),
             lease,
             rt,
             chunk_bytes,

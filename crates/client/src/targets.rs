@@ -1,7 +1,7 @@
 //! The sessions with the targets of the file system, made on first use.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::lease::Lease;
 use crate::stats::Requests;
-use crate::{Error, Result};
+use crate::{Error, Limits, Result};
 
 /// Time that the configuration has to bring an OST that a layout names. A question for news that was lost is asked again
 /// after 30 s.
@@ -33,6 +33,16 @@ pub(crate) struct Target {
     newest: AtomicU64,
     /// Something was asked since this was last looked at.
     used: AtomicBool,
+    /// It has less space than this client may have unsent.
+    short: AtomicBool,
+    shortage: Arc<Shortage>,
+}
+
+/// How many targets may have too little space for what this client may have unsent.
+pub(crate) struct Shortage {
+    /// More than that is never unsent (bytes).
+    plenty: u64,
+    count: AtomicUsize,
 }
 
 impl Target {
@@ -40,6 +50,7 @@ impl Target {
         import: Arc<Import>,
         requests: Arc<Requests>,
         lease: Option<Arc<Lease>>,
+        shortage: Arc<Shortage>,
         rpcs_in_flight_max: u32,
     ) -> Target {
         let permits = rpcs_in_flight_max.max(1) as usize;
@@ -51,6 +62,8 @@ impl Target {
             reads: Semaphore::new(permits),
             newest: AtomicU64::new(0),
             used: AtomicBool::new(false),
+            short: AtomicBool::new(false),
+            shortage,
         }
     }
 
@@ -59,7 +72,7 @@ impl Target {
         self.requests.count::<O>();
         self.begin().await;
         let answered = self.import.call(operation).await?;
-        self.newest.fetch_max(answered.transno.0, Ordering::Relaxed);
+        self.note(answered.transno);
         // It may have brought something to hold.
         self.touch();
         Ok(answered)
@@ -74,7 +87,7 @@ impl Target {
         self.requests.count::<O>();
         self.begin().await;
         let answered = self.import.call_bulk(operation, bulk).await?;
-        self.newest.fetch_max(answered.transno.0, Ordering::Relaxed);
+        self.note(answered.transno);
         self.touch();
         Ok(answered)
     }
@@ -89,9 +102,25 @@ impl Target {
         self.requests.count::<O>();
         self.begin().await;
         let answered = self.import.call_in_era(era, operation, bulk).await?;
-        self.newest.fetch_max(answered.transno.0, Ordering::Relaxed);
+        self.note(answered.transno);
         self.touch();
         Ok(answered)
+    }
+
+    fn note(&self, transno: Transno) {
+        self.newest.fetch_max(transno.0, Ordering::Relaxed);
+        let short = self.import.room().is_some_and(|room| room < self.shortage.plenty);
+        if short != self.short.load(Ordering::Relaxed) && short != self.short.swap(short, Ordering::AcqRel) {
+            match short {
+                true => self.shortage.count.fetch_add(1, Ordering::AcqRel),
+                false => self.shortage.count.fetch_sub(1, Ordering::AcqRel),
+            };
+        }
+    }
+
+    /// See [`Import::room`].
+    pub(crate) fn room(&self) -> Option<u64> {
+        self.import.room()
     }
 
     /// See [`Import::era`].
@@ -204,6 +233,7 @@ pub(crate) struct Targets {
     hub: Hub,
     client: ClientId,
     rpcs_in_flight_max: u32,
+    shortage: Arc<Shortage>,
     requests: Arc<Requests>,
     lease: Arc<Lease>,
     mgs: Arc<Target>,
@@ -220,18 +250,21 @@ impl Targets {
         hub: &Hub,
         client: ClientId,
         mgs: Vec<Nid>,
-        rpcs_in_flight_max: u32,
+        limits: &Limits,
         lease: Arc<Lease>,
     ) -> Targets {
         let import = hub.import(TargetId::MGS, client, Role::Client, mgs);
         let requests = Arc::new(Requests::new());
         let fsname = hub.fsname().as_str().to_owned();
+        let rpcs_in_flight_max = limits.rpcs_in_flight_max;
+        let shortage = Arc::new(Shortage { plenty: limits.dirty_bytes_max, count: AtomicUsize::new(0) });
         let config = Config { version: 0, fsname, targets: Vec::new(), owners: Vec::new() };
         Targets {
             hub: hub.clone(),
             client,
             rpcs_in_flight_max,
-            mgs: Arc::new(Target::new(import, requests.clone(), None, rpcs_in_flight_max)),
+            shortage: shortage.clone(),
+            mgs: Arc::new(Target::new(import, requests.clone(), None, shortage.clone(), rpcs_in_flight_max)),
             requests,
             lease,
             config: RwLock::new(Arc::new(config)),
@@ -301,7 +334,8 @@ impl Targets {
                 import.set_callbacks(called_back.clone());
             }
             let lease = Some(self.lease.clone());
-            Arc::new(Target::new(import, self.requests.clone(), lease, self.rpcs_in_flight_max))
+            let shortage = self.shortage.clone();
+            Arc::new(Target::new(import, self.requests.clone(), lease, shortage, self.rpcs_in_flight_max))
         });
         Ok(target.clone())
     }
@@ -323,6 +357,11 @@ impl Targets {
             }
         };
         self.hub.rt().timeout(LEARN_PATIENCE, learn).await.ok_or(Error::Refused(Code::Io))
+    }
+
+    /// Whether an OST may have too little space for what this client may have unsent.
+    pub(crate) fn any_short(&self) -> bool {
+        self.shortage.count.load(Ordering::Relaxed) > 0
     }
 
     /// The session with `id`, if there has been one.

@@ -43,7 +43,13 @@ impl Service for Nothing {
         Box::pin(async move {
             // A commit now and then, as targets make them.
             let last_committed = Transno(changed.0 & !0xfff);
-            Answer { result: Ok(reply), bulk: Vec::new(), transno: changed, last_committed }
+            Answer {
+                result: Ok(reply),
+                bulk: Vec::new(),
+                transno: changed,
+                last_committed,
+                room: proto::wire::header::Room::default(),
+            }
         })
     }
 }

@@ -608,7 +608,8 @@ impl Import {
                 };
                 let answer = service.clone().call(call);
                 self.hub.rt().spawn(async move {
-                    let Answer { result, bulk, transno, last_committed } = answer.await;
+                    let Answer { result, bulk, transno, last_committed, room } = answer.await;
+                    import.note_room(room);
                     let (xid, session_epoch) = (header.xid, header.session_epoch);
                     import.incoming(Incoming { xid, session_epoch, transno, last_committed, result, bulk });
                 });

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use proto::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};
-use proto::wire::header::{FLAG_BULK_CHECKSUM, HEADER_BYTES, SLOT_NONE, crc32c, crc32c_slices};
+use proto::wire::header::{FLAG_BULK_CHECKSUM, HEADER_BYTES, Room, SLOT_NONE, crc32c, crc32c_slices};
 use proto::wire::{DecodeError, Header};
 use proto::{TargetId, Transno, Xid};
 use rt::Frame;
@@ -50,6 +50,7 @@ pub(crate) fn header(opcode: u16, target: TargetId, xid: Xid) -> Header {
         bulk_len: 0,
         body_crc: 0,
         bulk_crc: 0,
+        room: Room::default(),
     }
 }
 

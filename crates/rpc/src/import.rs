@@ -13,7 +13,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use proto::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};
 use proto::session::{Begun, ClientSession, Estimate, Estimated, Full, Limits};
-use proto::wire::header::{HEADER_BYTES, JobId, SLOT_NONE};
+use proto::wire::header::{HEADER_BYTES, JobId, Room, SLOT_NONE};
 use proto::wire::messages::{Disconnect, Operation, Sync as SyncRequest};
 use proto::wire::{Header, Reply, Request};
 use proto::{ClientId, Code, Nid, TargetId, Transno, Xid};
@@ -390,6 +390,15 @@ impl Import {
         let options = Options { deadline_ms, ..Options::default() };
         let call = Calling::new(self, operation, Vec::new(), options);
         self.hub.rt().timeout(duration, call).await
+    }
+
+    /// How many bytes may be written before they are sent, so that the target has space for them; `None` if it did not say.
+    pub fn room(&self) -> Option<u64> {
+        self.marks.room().bytes()
+    }
+
+    pub(crate) fn note_room(&self, room: Room) {
+        self.marks.note_room(room);
     }
 
     /// Every change up to here is durable, as far as replies have told.

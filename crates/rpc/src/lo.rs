@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use proto::limits::SLOTS_MAX;
-use proto::wire::header::{FLAG_REPLAY, FLAG_REPLY, FLAG_RESENT, HEADER_BYTES, JobId, SLOT_NONE};
+use proto::wire::header::{FLAG_REPLAY, FLAG_REPLY, FLAG_RESENT, HEADER_BYTES, JobId, Room, SLOT_NONE};
 use proto::wire::{Header, Reply, Request};
 use proto::{Code, Transno, Xid};
 use rt::sync::Notify;
@@ -112,6 +112,8 @@ pub(crate) struct Marks {
     /// The newest change that was answered in this process, where nothing is kept.
     unkept: AtomicU64,
     advanced: Notify,
+    /// How much may be written before it is sent, as the newest answer said.
+    room: AtomicU32,
 }
 
 impl Marks {
@@ -142,6 +144,16 @@ impl Marks {
         self.unkept.store(0, Ordering::Relaxed);
         self.last_committed.store(last_committed.0, Ordering::Release);
         self.advanced.notify_waiters();
+    }
+
+    pub(crate) fn note_room(&self, room: Room) {
+        if room.0 != 0 && room.0 != self.room.load(Ordering::Relaxed) {
+            self.room.store(room.0, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn room(&self) -> Room {
+        Room(self.room.load(Ordering::Relaxed))
     }
 
     pub(crate) fn wake(&self) {
@@ -261,6 +273,7 @@ impl Lo {
             self.slots.free(slot);
         }
         self.config.marks.note_unkept(answer.transno, answer.last_committed);
+        self.config.marks.note_room(answer.room);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use proto::wire::header::JobId;
+use proto::wire::header::{JobId, Room};
 use proto::wire::{Reply, Request};
 use proto::{Code, TargetId, Transno, Xid};
 use rt::BoxFuture;
@@ -57,12 +57,20 @@ pub struct Answer {
     pub transno: Transno,
     /// Every change up to here is durable.
     pub last_committed: Transno,
+    /// How much the client may write before it sends it.
+    pub room: Room,
 }
 
 impl Answer {
     /// A refusal.
     pub fn refuse(code: Code) -> Answer {
-        Answer { result: Err(code), bulk: Vec::new(), transno: Transno(0), last_committed: Transno(0) }
+        Answer {
+            result: Err(code),
+            bulk: Vec::new(),
+            transno: Transno(0),
+            last_committed: Transno(0),
+            room: Room::default(),
+        }
     }
 }
 

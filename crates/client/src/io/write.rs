@@ -8,7 +8,7 @@ use std::time::Duration;
 use proto::limits::FILE_BYTES_MAX;
 use proto::types::{MODE_SETGID, MODE_SETUID};
 use proto::wire::messages::SetAttr;
-use proto::{Code, Fid, Layout, Timestamp};
+use proto::{Code, Fid, Layout, TargetId, Timestamp};
 use smallvec::SmallVec;
 
 use super::cache::{Cache, Piece};
@@ -40,6 +40,9 @@ impl Client {
             return Ok(None);
         }
         let layout = file.layout()?;
+        if self.shared.lacks_room(file, &layout, u64::from(len)) {
+            return Ok(None);
+        }
         let needs = needs_of(&layout, offset, u64::from(len));
         let Some(_shared) = file.shared_at_once() else { return Ok(None) };
         let Some(pins) = self.shared.pin_at_once(file.fid, &layout, &needs, true) else { return Ok(None) };
@@ -69,6 +72,7 @@ impl Client {
         let time = self.shared.time();
         self.shared.drop_privileges(&open, time).await?;
         let layout = file.layout()?;
+        self.shared.lacks_room(file, &layout, data.len() as u64);
         let stored = if open.flags.append {
             self.append(file, &layout, data, time).await?
         } else {
@@ -190,6 +194,24 @@ impl Shared {
             self.forget_data(file.fid, once(offset..end)).await;
         }
         Ok(stored)
+    }
+
+    /// Whether an OST of a file may have too little space for what is unsent and `len` bytes more. Then the write is sent before it
+    /// is answered, and says so itself if there is no space.
+    fn lacks_room(&self, file: &FileState, layout: &Layout, len: u64) -> bool {
+        if !self.targets.any_short() {
+            return false;
+        }
+        let unsent = self.limits.dirty_bytes_max.saturating_sub(self.room.available_permits() as u64);
+        let fits = |ost: &u32| {
+            let target = self.targets.made(TargetId::ost(*ost));
+            target.and_then(|target| target.room()).is_none_or(|room| unsent + len <= room)
+        };
+        let lacks = !layout.osts.iter().all(fits);
+        if lacks {
+            file.inner.lock().write_through = true;
+        }
+        lacks
     }
 
     /// Writes pages that no lock covers any more, at once and past the cache.

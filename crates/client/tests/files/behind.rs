@@ -147,6 +147,36 @@ fn dirty_data_is_sent_when_it_is_old() {
     });
 }
 
+/// Of an OST that says how much it has left, the end is told by the write that has no space.
+#[test]
+fn a_full_ost_is_told_by_write() {
+    let world = World::new(1, 1);
+    let client = world.mount();
+    let full = Err(Error::Refused(Code::NoSpace));
+    world.run(async {
+        let (_, handle) = create(&client, b"f").await;
+        world.osts[0].say_room();
+        world.osts[0].set_capacity(Some(40 * MIB));
+        let data = vec![1; MIB as usize];
+        let mut written = 0;
+        let refused = loop {
+            match client.write(handle, written, &data).await {
+                Ok(len) => written += u64::from(len),
+                refused => break refused,
+            }
+            assert!(written <= 40 * MIB);
+        };
+        assert_eq!((refused, written), (full, 40 * MIB));
+        let counts = world.osts[0].counts();
+        assert!((40..60).contains(&counts.writes), "{counts:?}: most of it is sent behind the writer");
+        client.fsync(handle).await.expect("what was taken is there");
+        assert_eq!(client.write(handle, written, &data).await, full);
+        world.osts[0].set_capacity(None);
+        client.write(handle, written, &data).await.expect("there is space");
+        client.fsync(handle).await.expect("there is space");
+    });
+}
+
 #[test]
 fn a_full_ost_is_told_once_and_then_at_each_write() {
     let world = World::new(1, 1);

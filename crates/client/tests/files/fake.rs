@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
+use proto::wire::header::Room;
 use proto::wire::messages::{self as msg, Config, ObjectAttr, TargetEntry};
 use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, Nid, ObjectId, TargetId, Timestamp, Transno};
@@ -43,7 +44,13 @@ impl Service for Mgs {
                 }
                 _ => return Answer::refuse(Code::NotSupported),
             };
-            Answer { result: Ok(reply), bulk: vec![], transno: Transno(0), last_committed: Transno(0) }
+            Answer {
+                result: Ok(reply),
+                bulk: vec![],
+                transno: Transno(0),
+                last_committed: Transno(0),
+                room: Room::default(),
+            }
         })
     }
 }
@@ -94,6 +101,8 @@ struct State {
     /// A client that was evicted has not asked for a range since.
     is_bare: bool,
     capacity: Option<u64>,
+    /// Answers tell what is left.
+    says_room: bool,
     latency: Duration,
     counts: Counts,
     transno: u64,
@@ -132,6 +141,11 @@ impl Ost {
     /// Refuses writes beyond so many bytes of data.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state.lock().capacity = bytes;
+    }
+
+    /// From now on answers tell what is left.
+    pub fn say_room(&self) {
+        self.state.lock().says_room = true;
     }
 
     /// Answers take up to this long.
@@ -296,6 +310,13 @@ impl Ost {
 }
 
 impl State {
+    /// What is left, if that is to be said.
+    fn room(&self) -> Room {
+        let used: u64 = self.objects.values().map(|object| object.data.len() as u64).sum();
+        let left = self.capacity.filter(|_| self.says_room).map(|capacity| capacity.saturating_sub(used));
+        left.map_or(Room::default(), Room::of)
+    }
+
     /// Who was evicted has to connect first.
     fn admit(&mut self, request: &Request) -> Result<(), Code> {
         match request {
@@ -409,7 +430,13 @@ impl Service for Ost {
                 Err(code) => (Err(code), vec![]),
             };
             let transno = if call.slot.is_some() && result.is_ok() { state.transno } else { 0 };
-            Answer { result, bulk, transno: Transno(transno), last_committed: Transno(state.committed) }
+            Answer {
+                result,
+                bulk,
+                transno: Transno(transno),
+                last_committed: Transno(state.committed),
+                room: state.room(),
+            }
         })
     }
 }

@@ -70,6 +70,25 @@ pub struct Header {
     pub body_crc: u32,
     /// CRC-32C of the bulk, if `FLAG_BULK_CHECKSUM` is set.
     pub bulk_crc: u32,
+    /// In a reply: how much the client may write before it sends it.
+    pub room: Room,
+}
+
+/// How much a client may have written and not sent yet, so that the target has space for it: MiB, plus 1; 0 for nothing said.
+/// Nothing is kept free for it (Lustre's grants are): a target that fills up says less and less.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Room(pub u32);
+
+impl Room {
+    /// Room for so many bytes.
+    pub fn of(bytes: u64) -> Room {
+        Room(u32::try_from(bytes >> 20).map_or(u32::MAX, |mib| mib.saturating_add(1)))
+    }
+
+    /// How many bytes; `None` if nothing was said.
+    pub fn bytes(self) -> Option<u64> {
+        self.0.checked_sub(1).map(|mib| u64::from(mib) << 20)
+    }
 }
 
 /// The slot of a request that changes nothing.
@@ -100,7 +119,7 @@ struct Raw {
     body_crc: U32,
     bulk_crc: U32,
     mac: [u8; 16],
-    reserved_b: U32,
+    room: U32,
     header_crc: U32,
 }
 
@@ -146,7 +165,7 @@ impl Header {
             body_crc: self.body_crc.into(),
             bulk_crc: self.bulk_crc.into(),
             mac: [0; 16],
-            reserved_b: 0.into(),
+            room: self.room.0.into(),
             header_crc: 0.into(),
         };
         raw.header_crc = crc32c(&raw.as_bytes()[..HEADER_BYTES - 4]).into();
@@ -164,7 +183,7 @@ impl Header {
         if raw.header_crc.get() != crc32c(&raw.as_bytes()[..HEADER_BYTES - 4]) {
             return Err(DecodeError::BadChecksum);
         }
-        let reserved_clear = raw.reserved_a == [0; 3] && raw.reserved_b.get() == 0 && raw.mac == [0; 16];
+        let reserved_clear = raw.reserved_a == [0; 3] && raw.mac == [0; 16];
         let shape = raw.version.get() == VERSION && usize::from(raw.header_len.get()) == HEADER_BYTES;
         if !reserved_clear || !shape {
             return Err(DecodeError::BadValue);
@@ -192,6 +211,7 @@ impl Header {
             bulk_len: raw.bulk_len.get(),
             body_crc: raw.body_crc.get(),
             bulk_crc: raw.bulk_crc.get(),
+            room: Room(raw.room.get()),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use proto::layout::LayoutHint;
-use proto::wire::header::Header;
+use proto::wire::header::{Header, Room};
 use proto::wire::messages::*;
 pub use proto::wire::{Reply, Request};
 use proto::{Attr, ClientId, Cred, Fid, Layout, Name, Nid, ObjectId, TargetId, Timestamp, Transno, Xid};
@@ -111,6 +111,7 @@ pub fn header() -> Header {
         bulk_len: 4_194_304,
         body_crc: 0x3132_3334,
         bulk_crc: 0x4142_4344,
+        room: Room(0x5152_5354),
     }
 }
 

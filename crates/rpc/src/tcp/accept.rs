@@ -502,9 +502,10 @@ fn reply_header(call: &Call) -> Header {
 }
 
 fn encode_answer(mut header: Header, answer: Answer, checksum: bool) -> Frame {
-    let Answer { result, mut bulk, transno, last_committed } = answer;
+    let Answer { result, mut bulk, transno, last_committed, room } = answer;
     header.transno = transno;
     header.last_committed = last_committed;
+    header.room = room;
     let mut body = Vec::with_capacity(256);
     let mut refusal = result.as_ref().err().copied();
     if let Ok(reply) = &result {

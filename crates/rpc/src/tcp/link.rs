@@ -324,6 +324,7 @@ impl Link {
             return Ok(());
         }
         if let Some(import) = self.route(&header) {
+            import.note_room(header.room);
             let Header { xid, session_epoch, transno, last_committed, .. } = header;
             import.incoming(Incoming { xid, session_epoch, transno, last_committed, result, bulk });
         }

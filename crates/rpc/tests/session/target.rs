@@ -243,7 +243,7 @@ impl Target {
             (Ok(_), Request::Read(read)) => vec![Bytes::from(vec![7; read.len as usize])],
             _ => Vec::new(),
         };
-        Answer { result, bulk, transno, last_committed: self.last_committed() }
+        Answer { result, bulk, transno, last_committed: self.last_committed(), room: Default::default() }
     }
 
     async fn answer_in_session(&self, call: &Call) -> (Result<Reply, Code>, Transno) {

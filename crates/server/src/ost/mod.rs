@@ -3,6 +3,7 @@
 mod copy;
 mod glimpse;
 mod journal;
+mod room;
 mod sharing;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proto::limits::{BULK_BYTES_MAX, FILE_BYTES_MAX, STRIPES_MAX, WRITE_PARTS_MAX};
 use proto::lock::range::{Holder, Range, Settings};
+use proto::wire::header::Room;
 use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
 use proto::{Code, ObjectId, Timestamp};
@@ -24,6 +26,7 @@ use crate::Held;
 use crate::target::{Ctx, Done, Env, Handler, Recorder, Recovery, Session, code_of};
 use glimpse::Glimpses;
 use journal::Journal;
+use room::Left;
 use sharing::Sharing;
 use tokens::{Tokens, Using};
 
@@ -43,6 +46,7 @@ pub struct Ost {
     glimpses: Arc<Glimpses>,
     sharing: Sharing,
     journal: Journal,
+    left: Left,
 }
 
 impl Handler for Ost {
@@ -57,6 +61,7 @@ impl Handler for Ost {
             glimpses: Glimpses::new(&env, tokens.clone()),
             sharing: Sharing::new(env.store.clone()),
             journal: Journal::new(env.store.clone()),
+            left: Left::new(&env.rt, &env.store),
             tokens,
         })
     }
@@ -110,6 +115,10 @@ impl Handler for Ost {
         let mut lines = self.tokens.waits();
         lines.extend(self.glimpses.waits());
         lines
+    }
+
+    fn room(&self, sessions: impl FnOnce() -> usize) -> Room {
+        self.left.room(sessions)
     }
 
     fn parameters(&self) -> Vec<msg::Parameter> {

@@ -26,6 +26,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::session::ReplyRecord;
+use proto::wire::header::Room;
 use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, TargetId, Transno};
@@ -182,6 +183,12 @@ pub trait Handler: Send + Sync + Sized + 'static {
         Err(Code::NotFound)
     }
 
+    /// How much each client may write before it sends it; `sessions` counts them.
+    fn room(&self, sessions: impl FnOnce() -> usize) -> Room {
+        let _ = sessions;
+        Room::default()
+    }
+
     /// The last step before the store is closed; no request is under way.
     fn finish(&self) -> impl Future<Output = ()> + Send {
         async {}
@@ -317,6 +324,7 @@ impl<H: Handler> Target<H> {
             _ => self.answer_in_session(call).await,
         };
         answer.last_committed = self.store.last_committed();
+        answer.room = self.handler.room(|| self.sessions.count());
         if self.supervision.is_some() && (!self.store.is_owner() || self.store.has_failed()) {
             return self.confirm(answer).await;
         }
@@ -514,7 +522,13 @@ impl<H: Handler> Service for Target<H> {
 fn answered(done: Done) -> Answer {
     let mut reply = done.reply;
     slot::stamp(&mut reply, done.transno);
-    Answer { result: Ok(reply), bulk: done.bulk, transno: done.transno, last_committed: Transno(0) }
+    Answer {
+        result: Ok(reply),
+        bulk: done.bulk,
+        transno: done.transno,
+        last_committed: Transno(0),
+        room: Room::default(),
+    }
 }
 
 fn result(result: Result<Done, Code>) -> Answer {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use proto::session::{Decision, ReplyRecord, SlotTable};
 use proto::wire::Reply;
+use proto::wire::header::Room;
 use proto::{Code, Transno, Xid};
 use rpc::Answer;
 use rt::sync::oneshot;
@@ -124,7 +125,13 @@ fn answer_of(record: &ReplyRecord) -> Option<Answer> {
     if let Ok(reply) = &mut result {
         stamp(reply, record.transno);
     }
-    Some(Answer { result, bulk: Vec::new(), transno: record.transno, last_committed: Transno(0) })
+    Some(Answer {
+        result,
+        bulk: Vec::new(),
+        transno: record.transno,
+        last_committed: Transno(0),
+        room: Room::default(),
+    })
 }
 
 /// Puts the version that the change made where the reply says [`VERSION_OF_THIS`].
