@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What an operator sees and orders: recovery_status, abort_recovery, evict_client, health_check, weft status, and the
-# traces of evictions, with real processes. Usage: tools/test-operators.sh [CASE...]; needs root, bin/weft, iproute2.
+# What an operator sees and orders: recovery_status, abort_recovery, evict_client, health_check (with a disk that fails), weft
+# status, drain, brw_stats, imperative recovery, and the traces of evictions, with real processes. Usage: tools/test-operators.sh [CASE...]; needs root, bin/weft, iproute2.
 
 # Tools look at every mount of the machine; here that is to be the test's own ones.
 if [ -z "${OPERATORS_ALONE:-}" ]; then
@@ -16,13 +16,14 @@ export WEFT_RUN=$work/run
 # Nothing that is asked may hang.
 lctl_seconds=60
 mdt=$two_fsname-MDT0000
-trap 'two_down; rm -rf "$work"' EXIT
+trap 'two_down; umount -l "$disk"; rm -rf "$work"' EXIT
 
 lctl() { in_two timeout "$lctl_seconds" "$LCTL" "$@"; }
 # The same on a host that has servers only: what is asked through a mount may have to wait for the MDT.
-lctl_alone() {
+lctl_alone() { alone "$LCTL" "$@"; }
+alone() {
   in_two unshare --mount --propagation private timeout "$lctl_seconds" \
-    bash -c 'umount -l "$1" "$2"; shift 2; exec "$@"' - "$two_a" "$two_b" "$LCTL" "$@" 2>>"$work/alone"
+    bash -c 'umount -l "$1" "$2"; shift 2; exec "$@"' - "$two_a" "$two_b" "$@" 2>>"$work/alone"
 }
 server_pid() { sed -n "$1p" "$work/two.pids"; }
 
@@ -58,6 +59,9 @@ t_names() {
   grep -qx "mdt.$mdt.evict_client" "$work/names"
   [ "$(grep -c '^obdfilter.*recovery_status$' "$work/names")" = 4 ]
   mdt_is INACTIVE
+  [ "$(lctl get_param -n 'mdt.*.recovery_time_soft' 'mdt.*.recovery_time_hard' 'mdt.*.ldlm_timeout' | xargs)" = "30 170 170" ]
+  [ "$(lctl get_param -n 'mgs.MGS.lease_time')" = 15 ]
+  must_fail 13 lctl set_param 'mdt.*.recovery_time_soft=1'
   lctl get_param 'mdt.*.recovery_status' 'obdfilter.*.recovery_status' > "$work/statuses"
   grep -qx "mdt.$mdt.recovery_status=status: INACTIVE" "$work/statuses"
   lctl dl | grep -q "UP mdt $mdt ${mdt}_UUID"
@@ -93,6 +97,133 @@ END
   [ "$(lctl get_param -n health_check)" = healthy ]
 }
 
+# The disk of an OST fails: the target stops, is opened again in vain, and goes on when the disk is back.
+t_disk_fails() {
+  "$LFS" setstripe -i 3 -c 1 "$two_a/on-disk"
+  echo before > "$two_a/on-disk"
+  "$WEFT" sync "$two_a"
+  python3 - "$disk" <<'END'
+import fcntl, os, struct, sys
+# EXT4_IOC_SHUTDOWN without flushing: from now on every access is an I/O error.
+fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack("I", 2))
+END
+  dd if=/dev/zero of="$two_a/on-disk" bs=1M count=2 conv=fsync,notrunc status=none & local writer=$!
+  until_true 20 bash -c "nsenter --net=/run/netns/$two_ns $LCTL get_param -n health_check 2>$work/why | grep -qx 'NOT HEALTHY'"
+  grep -q "OST0003: " "$work/why"
+  # Without its directory it is no better.
+  umount -l "$disk"
+  [ "$(lctl get_param -n health_check)" = "$(printf 'device %s-OST0003 reported unhealthy\nNOT HEALTHY' "$two_fsname")" ]
+  mount -o loop "$work/disk.image" "$disk"
+  until_true 40 bash -c "[ \"\$(nsenter --net=/run/netns/$two_ns $LCTL get_param -n health_check)\" = healthy ]"
+  wait $writer
+  [ "$(stat -c %s "$two_a/on-disk")" = $((2 << 20)) ]
+}
+
+# Bytes that were written to disks in pieces of at most 8 KiB: how many of them there are.
+small_writes() {
+  lctl get_param -n "obdfilter.*.brw_stats" | awk '
+    /^disk I\/O size/ { on = 1; next }
+    /^[a-z]/ { on = 0 }
+    on && /^(1|2|4|8|16|32|64|128|256|512|1K|2K|4K|8K):/ { sub(/.*\|/, ""); small += $1 }
+    END { print small + 0 }'
+}
+
+# written SYNC_JOURNAL: prints the small writes that 64 MiB cost.
+written() {
+  lctl set_param "obdfilter.*.sync_journal=$1" > /dev/null
+  lctl set_param "obdfilter.*.brw_stats=clear" > /dev/null
+  dd if=/dev/zero of="$two_a/brw-$1" bs=1M count=64 conv=fsync status=none
+  small_writes
+}
+
+t_brw_stats() {
+  local async sync
+  lctl get_param "obdfilter.*OST0000.brw_stats" > "$work/brw"
+  grep -qx "obdfilter.$two_fsname-OST0000.brw_stats=" "$work/brw"
+  grep -Eqx "snapshot_time: {12}[0-9]+\.[0-9]{9} secs\.nsecs" "$work/brw"
+  grep -qx "pages per bulk r/w     rpcs  % cum % |  rpcs        % cum %" "$work/brw"
+  "$LFS" setstripe -c 4 "$two_a/brw-0" && "$LFS" setstripe -c 4 "$two_a/brw-1"
+  async=$(written 0)
+  lctl get_param -n "obdfilter.*.brw_stats" | grep -Eqx "1M:.* [1-9][0-9]* +[0-9]+ +[0-9]+"
+  sync=$(written 1)
+  lctl set_param "obdfilter.*.sync_journal=0" > /dev/null
+  echo "small writes for 64 MiB: $async with sync_journal=0, $sync with 1"
+  [ "$async" -lt 20 ] && [ "$sync" -ge 32 ]
+}
+
+# lock_counts: the sum of all locks that servers have given.
+lock_counts() { lctl get_param -n "ldlm.namespaces.*.lock_count" | awk '{ sum += $1 } END { print sum + 0 }'; }
+
+t_drain() {
+  local uuid
+  echo data > "$two_a/drained" && cat "$two_b/drained" && ls "$two_b"
+  [ "$(lock_counts)" -gt 0 ]
+  lctl drain 127.0.0.1@tcp > "$work/drained"
+  cat "$work/drained"
+  [ "$(grep -c ' at 127.0.0.1@tcp: nothing is held any more$' "$work/drained")" = 2 ]
+  [ "$(lock_counts)" = 0 ]
+  # What is in use is told, and the rest is given back.
+  exec 9> "$two_a/drained"
+  echo more >&9
+  must_fail_quietly 1 lctl drain 127.0.0.1@tcp
+  grep -q "1 open files: $("$LFS" path2fid "$two_a/drained" | sed 's/[][]/\\&/g')" "$work/out"
+  must_fail_quietly 1 "$WEFT" drain "$two_a"
+  exec 9>&-
+  "$WEFT" drain "$two_a"
+  "$WEFT" drain "$two_b"
+  [ "$(lock_counts)" = 0 ]
+  must_fail 2 lctl drain 10.9.9.9@tcp
+  must_fail 1 lctl drain somebody
+  ! grep -q "a client is evicted" "$work"/two-*.log
+  [ "$(cat "$two_b/drained")" = more ] && echo again > "$two_a/drained" && [ "$(cat "$two_b/drained")" = again ]
+}
+
+# must_fail_quietly STATUS COMMAND...: as must_fail, but what there is to say is on stdout.
+must_fail_quietly() {
+  local want=$1 got=0
+  shift
+  "$@" > "$work/out" 2>&1 || got=$?
+  cat "$work/out"
+  [ "$got" = "$want" ]
+}
+
+live() { lctl get_param -n "mgs.MGS.live.$two_fsname" | sed -n "s/^ *$1: //p"; }
+
+# A new OST: every client hears of it at once, and how long that took is told.
+t_imperative_recovery() {
+  local count version
+  until_true 20 bash -c "[ \"\$(nsenter --net=/run/netns/$two_ns $LCTL get_param -n mgs.MGS.live.$two_fsname | sed -n 's/^ *state: //p')\" = FULL ]"
+  # Who holds nothing asks for no news.
+  exec 9> "$two_a/held"
+  count=$(live notify_count)
+  version=$(live nidtbl_version)
+  [ "$(lctl get_param -n 'mgc.*.ir_state' | grep -c "client: $two_fsname-client, nidtbl_version: $version }")" -ge 1 ]
+  "$WEFT" format --ost --fsname "$two_fsname" --index 4 --mgsnode 127.0.0.1:7001@tcp "$work/two.ost4"
+  two_serve two-oss3 7005 "$work/two.ost4"
+  until_true 20 bash -c "grep -q ' serving ' $work/two-oss3.log"
+  until_true 20 bash -c "nsenter --net=/run/netns/$two_ns $LCTL get_param -n 'mgc.*.ir_state' | grep -q 'nidtbl_version: $((version + 1)) }'"
+  [ "$(live notify_count)" = $((count + 1)) ]
+  live notify_duration_total | grep -Eqx "0\.[0-9]{9}"
+  [ "$(live notify_duation_max)" != 0.000000000 ]
+  exec 9>&-
+  lctl set_param "mgs.MGS.live.$two_fsname=0" > /dev/null
+  [ "$(live notify_count)" = 0 ]
+}
+
+# What can be read on the hosts of servers can be read through weft up, too.
+t_up() {
+  local up=$work/up
+  mkdir "$up"
+  in_two "$WEFT" up "$up" --data "$work/up.data" --fsname up1 --osts 1
+  echo data > "$up/file" && "$WEFT" sync "$up"
+  lctl get_param "obdfilter.up1-OST0000.*" "mgs.MGS.live.up1" "mdt.up1-MDT0000.*" > "$work/up.parameters"
+  in_two "$WEFT" down "$up"
+  grep -qx "obdfilter.up1-OST0000.sync_journal=0" "$work/up.parameters"
+  grep -qx "obdfilter.up1-OST0000.brw_stats=" "$work/up.parameters"
+  grep -qx "mdt.up1-MDT0000.recovery_time_hard=170" "$work/up.parameters"
+  grep -qx "fsname: up1" "$work/up.parameters"
+}
+
 # The MDS is killed, and one of two clients does not come back: the operator looks on, and ends the wait.
 t_abort_recovery() {
   local away started
@@ -107,6 +238,14 @@ t_abort_recovery() {
   mdt_is RECOVERING
   mdt_says "connected_clients: 1/2"
   mdt_says "time_remaining: [1-9][0-9]*"
+  # On a host without a mount weft status tells of the targets that it serves; nothing is mounted, so it is no success.
+  alone "$WEFT" status > "$work/progress" && return 1
+  grep -q "^$mdt: 1 of 2 clients are back, 1 done, [0-9]* changes replayed; waits for 127.0.0.1@tcp (not back for" \
+    "$work/progress"
+  lctl_alone get_param -n "mdt.*.recovery_reconnect_histogram" > "$work/histogram"
+  grep -qx "reconnect_delay_seconds_samples: 1" "$work/histogram"
+  grep -Eqx -- "- \{ delay_sec:  *[0-9]+, clients:    1, pct: 100, cum_pct: 100 \}" "$work/histogram"
+  lctl_alone get_param -n "mdt.*.recovery_reconnect_top" | grep -q 'nid:         "127.0.0.1@tcp", delay_sec:'
   started=$SECONDS
   lctl_alone --device "$mdt" abort_recovery
   [ $((SECONDS - started)) -le 5 ]
@@ -117,6 +256,10 @@ t_abort_recovery() {
   trace=$(grep -o 'trace="[^"]*"' "$work/two-mds.log" | tail -n 1 | cut -d'"' -f2)
   until_true 5 test -s "$trace"
   grep -q "why: it did not come back" "$trace"
+  grep -qx "nid: 127.0.0.1@tcp" "$trace"
+  lctl_alone get_param -n "mdt.*.recovery_reconnect_histogram" | grep -q "^recovery_finish: [1-9]"
+  lctl_alone set_param "mdt.*.recovery_reconnect_histogram=clear" > /dev/null
+  lctl_alone get_param -n "mdt.*.recovery_reconnect_histogram" | grep -qx "reconnect_delay_seconds_samples: 0"
   two_mount "$two_b"
   echo after > "$two_b/file" && [ "$(cat "$two_a/file")" = after ]
 }
@@ -188,8 +331,19 @@ t_rights() {
   kill $holder
 }
 
+# One OST has a disk of its own, which can fail.
+disk=$work/disk
+make_disk() {
+  mkdir "$disk"
+  truncate -s 1G "$work/disk.image"
+  mkfs.ext4 -q -F "$work/disk.image"
+  mount -o loop "$work/disk.image" "$disk"
+  ln -s "$disk/ost" "$work/two.ost3"
+}
+
+check disk make_disk
 check start two_up
-for case in ${*:-names parameters health abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-names parameters health drain brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   check "$case" "t_$case"
 done
 finish

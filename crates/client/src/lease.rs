@@ -56,6 +56,8 @@ pub(crate) struct Lease {
     obeying: Mutex<BTreeSet<u64>>,
     /// Sessions are being looked at.
     looking: AtomicBool,
+    /// It is to end as soon as nothing is held.
+    ending: AtomicBool,
     /// There is something to do before its time.
     wake: Notify,
     /// What is kept may be used again; or `on` changed.
@@ -90,6 +92,7 @@ impl Lease {
             machine: Mutex::default(),
             obeying: Mutex::default(),
             looking: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
             wake: Notify::new(),
             changed: Notify::new(),
             renewals: AtomicU64::new(0),
@@ -233,7 +236,10 @@ impl Shared {
         loop {
             self.lapse_if_over();
             let now = self.rt.now();
-            let due = self.lease.machine.lock().due(now.0);
+            let due = match self.lease.ending.swap(false, Ordering::SeqCst) {
+                true => Due::Renew,
+                false => self.lease.machine.lock().due(now.0),
+            };
             match due {
                 Due::At(time) => {
                     let next = Time(time.min(self.end_of_use()));
@@ -447,6 +453,18 @@ impl Shared {
             // Without an answer the lease ends by itself.
             let _ = self.rt.timeout(RELEASE_TIME_MAX, self.targets.mgs().call(release)).await;
         }
+    }
+
+    /// Ends the lease now and not with its next renewal, if nothing is held; waits for that no longer than `wait`.
+    pub(crate) async fn end_lease(&self, wait: Duration) {
+        if self.holds_something() {
+            return;
+        }
+        self.lease.used.store(false, Ordering::SeqCst);
+        self.lease.ending.store(true, Ordering::SeqCst);
+        self.lease.wake.notify_one();
+        // A lease that goes on for now ends by itself.
+        let _ = self.rt.timeout(wait, self.until_leased(false)).await;
     }
 
     async fn give_back_unused(self: &Arc<Self>) {

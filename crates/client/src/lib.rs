@@ -10,6 +10,7 @@ mod attr;
 mod cache;
 mod clock;
 mod copies;
+mod drain;
 mod fids;
 mod file;
 mod io;
@@ -227,6 +228,8 @@ struct Shared {
     /// Accesses that the MDT is told of at close.
     accesses: file::Accesses,
     bits_called_back: AtomicU64,
+    /// One drain goes on at a time.
+    draining: Semaphore,
     closed: AtomicBool,
     closing: Notify,
 }

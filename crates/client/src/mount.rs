@@ -164,7 +164,8 @@ impl Shared {
         }
     }
 
-    fn lost(&self) -> Lost {
+    /// What is not on its way to be durable.
+    pub(crate) fn lost(&self) -> Lost {
         let files = self.keeper.files();
         let requests = self.targets.all().iter().map(|target| target.state().retained_count).sum();
         let bytes = files.iter().map(|file| file.inner.lock().cache.bytes()).sum();
@@ -210,6 +211,7 @@ impl Shared {
             recalls: Mutex::default(),
             accesses: Accesses::default(),
             bits_called_back: AtomicU64::new(0),
+            draining: Semaphore::new(1),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
         }

@@ -42,6 +42,9 @@ pub const STATUS: &str = "weft.status";
 pub const COUNTERS: &str = "weft.counters";
 /// Makes everything durable.
 pub const SYNC: &str = "weft.sync";
+/// Set: everything is written, and given back to the servers; EBUSY if something is in use. For root, and for whom the mount
+/// belongs to.
+pub const DRAIN: &str = "weft.drain";
 
 /// Permissions of a file that `weft.create` makes, if the hint says none.
 pub const CREATE_MODE: u32 = 0o644;

@@ -9,6 +9,11 @@ use crate::control::Kind;
 /// The attribute: [`States`] on any file of a mount.
 pub const STATES: &str = "weft.states";
 
+/// The attribute: a parameter of a target, as text; target and name follow, `weft.parameter.OST0001.brw_stats`.
+pub const PARAMETER: &str = "weft.parameter.";
+/// Clients that are waited for and that are named, of each target.
+const MISSING_MAX: usize = 4;
+
 /// How every target is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct States {
@@ -30,7 +35,8 @@ pub struct TargetState {
 }
 
 /// What a target says of itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct State {
     /// The recovery after its start.
     pub recovery: Recovery,
@@ -38,6 +44,43 @@ pub struct State {
     pub sessions: u32,
     /// What is wrong with it; empty if all is well.
     pub problems: Vec<String>,
+    /// Whom its recovery waits for; who has done nothing for longest comes first. Not all of them.
+    pub missing: Vec<Missing>,
+    /// How many it waits for.
+    pub missing_count: u32,
+    /// The MGS has told clients of its start.
+    pub told: bool,
+    /// Replays went on past a gap that a missing client left.
+    pub versions: bool,
+}
+
+/// A client that a recovery waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    /// The client.
+    pub client: String,
+    /// Its address when it was seen last; empty if that is not known.
+    pub nid: String,
+    /// What is awaited of it.
+    pub place: Place,
+    /// For how many seconds it has done nothing.
+    pub quiet_s: u32,
+    /// Whether the MGS says that it lives.
+    pub lives: bool,
+}
+
+/// What is awaited of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// That it comes back.
+    Absent,
+    /// Its next replay.
+    Silent,
+    /// That it has stated again all that it holds.
+    Restating,
+    /// Something that a newer server knows.
+    Unknown,
 }
 
 /// Stage of a recovery.
@@ -101,6 +144,27 @@ impl From<&msg::TargetState> for State {
             recovery: Recovery::from(&state.recovery),
             sessions: state.sessions,
             problems: state.problems.clone(),
+            missing: state.missing.iter().take(MISSING_MAX).map(Missing::from).collect(),
+            missing_count: state.missing_count,
+            told: state.flags & msg::STATE_TOLD != 0,
+            versions: state.flags & msg::STATE_VERSIONS != 0,
+        }
+    }
+}
+
+impl From<&msg::MissingClient> for Missing {
+    fn from(missing: &msg::MissingClient) -> Missing {
+        Missing {
+            client: missing.client.to_string(),
+            nid: missing.nid.clone(),
+            place: match missing.place {
+                msg::MISSING_ABSENT => Place::Absent,
+                msg::MISSING_SILENT => Place::Silent,
+                msg::MISSING_RESTATING => Place::Restating,
+                _ => Place::Unknown,
+            },
+            quiet_s: missing.quiet_s,
+            lives: missing.lives,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use client::{Caller, Client};
-use proto::{Fid, FileKind, TargetId, TargetKind};
+use proto::{Code, Fid, FileKind, TargetId, TargetKind};
 
 use crate::control::{
     self, CREATE_MODE, Configuration, DirLayout, FileLayout, Hint, LayoutAnswer, Paths, Spaces, Status,
@@ -34,11 +34,22 @@ pub async fn get(client: &Client, status: &Status, fid: Fid, name: &[u8]) -> Res
         states::STATES => Ok(control::encode(&target_states(client).await)),
         control::STATUS => Ok(control::encode(status)),
         control::COUNTERS => Ok(control::encode(&client.counters())),
-        _ => match name.strip_prefix(control::PATHS) {
-            Some(text) => paths(client, text).await,
-            None => Err(Errno::NO_ATTRIBUTE),
+        _ => match (name.strip_prefix(control::PATHS), name.strip_prefix(states::PARAMETER)) {
+            (Some(text), _) => paths(client, text).await,
+            (_, Some(of)) => parameter(client, of).await.ok_or(Errno::NO_ATTRIBUTE),
+            (None, None) => Err(Errno::NO_ATTRIBUTE),
         },
     }
+}
+
+/// The value of a parameter of a target, named as in `OST0001.brw_stats`.
+async fn parameter(client: &Client, of: &str) -> Option<Vec<u8>> {
+    let (target, name) = of.split_once('.')?;
+    let mut known = targets(client);
+    known.push(TargetId::MGS);
+    let target = known.into_iter().find(|known| known.to_string() == target)?;
+    let value = client.target_parameter(target, name, SPACE_WAIT).await;
+    value.map(String::into_bytes)
 }
 
 async fn layout(client: &Client, fid: Fid) -> Result<Vec<u8>> {
@@ -119,6 +130,14 @@ pub async fn set(client: &Client, caller: &Caller, fid: Fid, name: &[u8], value:
     }
     if name == control::SYNC.as_bytes() {
         return Ok(client.sync_all().await?);
+    }
+    if name == control::DRAIN.as_bytes() {
+        if caller.uid != 0 && caller.uid != rustix::process::geteuid().as_raw() {
+            return Err(Code::NotPermitted.into());
+        }
+        let left = client.drain().await?;
+        let is_empty = (left.open_count, left.locks, left.unsent_bytes) == (0, 0, 0);
+        return if is_empty { Ok(()) } else { Err(Code::Busy.into()) };
     }
     let (json, new_name) = if name == control::CREATE.as_bytes() {
         let nul = value.iter().position(|byte| *byte == 0).ok_or(Errno::INVALID)?;

@@ -218,13 +218,17 @@ async fn serve<H: Handler>(start: Start, config: &Config, label: Label) -> Resul
     };
     let id = label.target;
     hub.serve(id, target.clone());
-    if let Some(mgs) = &mgs
-        && let Err(code) = register(mgs, &label, config, &store).await
-    {
-        hub.withdraw(id);
-        target.close().await;
-        hub.end_client(label.uuid, true).await;
-        return Err(StartError::Refused { target: id, code });
+    if let Some(mgs) = &mgs {
+        match register(mgs, &label, config, &store).await {
+            Ok(true) => target.set_told(),
+            Ok(false) => {}
+            Err(code) => {
+                hub.withdraw(id);
+                target.close().await;
+                hub.end_client(label.uuid, true).await;
+                return Err(StartError::Refused { target: id, code });
+            }
+        }
     }
     target.handler().started();
     let handler = target.handler().clone();
@@ -234,8 +238,8 @@ async fn serve<H: Handler>(start: Start, config: &Config, label: Label) -> Resul
     Ok(Running { target: id, lock_counts, token_counts, watch: target, hub, client: label.uuid })
 }
 
-/// Tells the MGS of the target; waits until it answers.
-async fn register(mgs: &Arc<Import>, label: &Label, config: &Config, store: &Store) -> Result<(), Code> {
+/// Tells the MGS of the target; waits until it answers, and says whether clients hear of it.
+async fn register(mgs: &Arc<Import>, label: &Label, config: &Config, store: &Store) -> Result<bool, Code> {
     let mut nids = config.nids.clone();
     // Where it is, and then where else it may be.
     nids.extend(label.service.iter().filter(|nid| !config.nids.contains(nid)).cloned());
@@ -250,7 +254,7 @@ async fn register(mgs: &Arc<Import>, label: &Label, config: &Config, store: &Sto
         stands_in: label.service.first().is_some_and(|first| !config.nids.contains(first)),
     };
     match mgs.call(register).await {
-        Ok(_) => Ok(()),
+        Ok(registered) => Ok(registered.reply.told),
         Err(RpcError::Refused(code)) => Err(code),
         Err(RpcError::Closed) => Err(Code::NoSession),
     }

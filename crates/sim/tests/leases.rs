@@ -194,3 +194,31 @@ fn who_does_nothing_for_long_gives_back_what_it_keeps() {
         assert!(client.lease().number != 0);
     });
 }
+
+#[test]
+fn who_is_drained_holds_nothing_and_can_go_on() {
+    check(async |cluster, _| {
+        let (_, client) = cluster.mount("c").await;
+        let (fid, handle) = make(&client, "f").await;
+        client.write(handle, 0, b"data").await.expect("there is room");
+        let held = || {
+            let granted = cluster.granted();
+            granted.values().map(|target| target.held.len()).sum::<usize>()
+        };
+        let left = client.drain().await.expect("what is healthy can be drained");
+        assert_eq!((left.open_count, left.open_files, left.unsent_bytes), (1, vec![fid], 0), "it is open");
+        assert_eq!(held(), 0, "with the file open, too");
+        assert!(client.lease().number != 0, "an open file is held");
+        client.release(handle).await;
+        client.getattr(fid).await.expect("it is there");
+        let before = client.held();
+        assert!(held() > 0 && !before.bits.is_empty(), "what is used again is held again");
+        let left = client.drain().await.expect("what is healthy can be drained");
+        assert_eq!((left.open_count, left.locks, left.unsent_bytes), (0, 0, 0));
+        assert_eq!((held(), client.lease().number), (0, 0));
+        let handle = client.open(&root(), fid, READ_WRITE).await.expect("it is there");
+        assert_eq!(read(&client, handle).await, b"data");
+        client.write(handle, 0, b"more").await.expect("there is room");
+        client.fsync(handle).await.expect("it is durable");
+    });
+}

@@ -7,6 +7,7 @@ mod apply;
 mod atomic_file;
 mod binding;
 pub mod check;
+mod counts;
 mod engine;
 pub mod error;
 pub mod label;
@@ -24,6 +25,7 @@ pub mod target;
 mod tests;
 pub mod view;
 
+pub use counts::{CLASSES, DiskCounts, Histogram, Side};
 pub use error::StoreError;
 pub use label::Label;
 pub use object::Objects;

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use rt::sync::{Notify, oneshot};
 use rt::{Dir, Rt};
 
+use crate::counts::DiskCounts;
 use crate::error::StoreError;
 use crate::limits::Limits;
 use crate::log::record::stride;
@@ -71,6 +72,7 @@ pub(crate) struct Shared {
     pub short_of_space: AtomicBool,
     /// The right to write, where others may have it too.
     pub right: Option<Arc<dyn Right>>,
+    pub counts: DiskCounts,
 }
 
 impl Shared {
@@ -103,6 +105,7 @@ impl Shared {
             log_is_cut: !rt.is_sim(),
             short_of_space: AtomicBool::new(false),
             right,
+            counts: DiskCounts::default(),
         }
     }
 

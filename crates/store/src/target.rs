@@ -10,6 +10,7 @@ use rt::sync::oneshot;
 use rt::{Dir, File, Rt};
 use smallvec::SmallVec;
 
+use crate::counts::DiskCounts;
 use crate::error::StoreError;
 use crate::label::Label;
 use crate::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX, KEY_RESERVED, Limits};
@@ -147,6 +148,11 @@ impl Store {
     pub async fn confirmed(&self) -> Result<(), StoreError> {
         self.shared.check()?;
         self.shared.confirmed().await
+    }
+
+    /// How large and how slow the disk's reads and writes are.
+    pub fn counts(&self) -> &DiskCounts {
+        &self.shared.counts
     }
 
     /// Whether a read or a write failed: nothing is accepted any more.

@@ -46,6 +46,9 @@ pub struct Served {
     pub kind: Kind,
     /// Index among its kind.
     pub index: u32,
+    /// Where else it may be served.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub elsewhere: Vec<String>,
 }
 
 impl Served {
@@ -57,7 +60,7 @@ impl Served {
 
 impl From<TargetId> for Served {
     fn from(target: TargetId) -> Served {
-        Served { kind: target.kind.into(), index: target.index }
+        Served { kind: target.kind.into(), index: target.index, elsewhere: Vec::new() }
     }
 }
 

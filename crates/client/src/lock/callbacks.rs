@@ -39,6 +39,11 @@ impl Callbacks for CalledBack {
                     shared.revoke_bits(asked).await;
                     Ok(Reply::RevokeBits(proto::wire::messages::Done {}))
                 }
+                (_, Request::Drain(_)) => match shared.drain().await {
+                    Ok(done) => Ok(Reply::Drain(done)),
+                    Err(Error::Refused(code)) => Err(code),
+                    Err(_) => Err(Code::Io),
+                },
                 _ => Err(Code::NotSupported),
             }
         })

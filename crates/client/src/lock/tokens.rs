@@ -169,7 +169,7 @@ impl Locks {
     }
 
     /// Every object with its state.
-    pub(super) fn all(&self) -> Vec<Arc<ObjectLocks>> {
+    pub(crate) fn all(&self) -> Vec<Arc<ObjectLocks>> {
         self.shards
             .iter()
             .flat_map(|shard| shard.lock().objects.values().cloned().collect::<Vec<_>>())
@@ -406,14 +406,24 @@ impl Shared {
 
     /// Gives everything of an object up that nobody uses.
     pub(crate) fn leave(self: &Arc<Self>, object: Arc<ObjectLocks>) {
-        let Some((leaving, number)) = object.held.lock().leave_all() else { return };
+        let Some(leaving) = object.held.lock().leave_all() else { return };
         let shared = self.clone();
-        self.rt.spawn(async move {
-            shared.give_back(&object, &leaving).await;
-            let (start, end) = (leaving.start, leaving.end);
-            shared.cancel_ranges(&object, vec![ObjectRange { object: object.id, start, end, number }]).await;
-            shared.locks.forget_if_empty(&object);
-        });
+        self.rt.spawn(async move { shared.leave_object(&object, leaving).await });
+    }
+
+    /// The same, and waits until the OST has been told.
+    pub(crate) async fn leave_now(self: &Arc<Self>, object: Arc<ObjectLocks>) {
+        let leaving = object.held.lock().leave_all();
+        if let Some(leaving) = leaving {
+            self.leave_object(&object, leaving).await;
+        }
+    }
+
+    async fn leave_object(self: &Arc<Self>, object: &Arc<ObjectLocks>, (leaving, number): (Leaving, u64)) {
+        self.give_back(object, &leaving).await;
+        let (start, end) = (leaving.start, leaving.end);
+        self.cancel_ranges(object, vec![ObjectRange { object: object.id, start, end, number }]).await;
+        self.locks.forget_if_empty(object);
     }
 
     /// Gives everything of every object up that nobody uses.

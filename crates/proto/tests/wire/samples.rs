@@ -146,6 +146,9 @@ fn common_requests() -> Vec<Request> {
         Evict { client: ClientId(0x1314), nid: "10.1.1.2@tcp".into() }.into(),
         ListExports { after: ClientId(0x1516) }.into(),
         SetParameters { parameters: vec![parameter()] }.into(),
+        ReadParameters { names: vec!["brw_stats".into()] }.into(),
+        DrainClient { client: ClientId(0x1314), nid: "10.1.1.2@tcp".into() }.into(),
+        Drain {}.into(),
         Register {
             fsname: "weft".into(),
             target: TargetId::ost(0x1f),
@@ -396,7 +399,10 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         ("Evict", Reply::Evict(Evicted { count: 3 })),
         ("ListExports", Reply::ListExports(exports())),
         ("SetParameters", Reply::SetParameters(Parameters { parameters: vec![parameter()] })),
-        ("Register", Reply::Register(Registered { version: 10 })),
+        ("ReadParameters", Reply::ReadParameters(Parameters { parameters: vec![parameter()] })),
+        ("DrainClient", Reply::DrainClient(Drained { clients: vec![drained()] })),
+        ("Drain", Reply::Drain(drained().left)),
+        ("Register", Reply::Register(Registered { version: 10, told: true })),
         ("GetConfig", Reply::GetConfig(config)),
         ("RenewLease", Reply::RenewLease(lease_renewed())),
         (
@@ -451,6 +457,25 @@ fn target_state() -> TargetState {
         },
         sessions: 9,
         problems: vec!["a write to the disk failed".into()],
+        missing: vec![MissingClient {
+            client: ClientId(0x1718),
+            nid: "10.1.1.2@tcp".into(),
+            place: MISSING_RESTATING,
+            quiet_s: 12,
+            lives: true,
+        }],
+        missing_count: 17,
+        flags: STATE_TOLD | STATE_VERSIONS,
+    }
+}
+
+fn drained() -> DrainedClient {
+    DrainedClient {
+        client: ClientId(0x1718),
+        nid: "10.1.1.2@tcp".into(),
+        answered: true,
+        locks: 5,
+        left: DrainDone { unsent_bytes: 0x1_0000_0007, locks: 6, open_count: 8, open_files: vec![fid(9)] },
     }
 }
 

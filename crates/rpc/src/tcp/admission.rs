@@ -60,7 +60,8 @@ impl Class {
                 Class::Reserved
             }
             Request::GetState(_) | Request::AbortRecovery(_) => Class::Reserved,
-            Request::Evict(_) | Request::ListExports(_) | Request::SetParameters(_) => Class::Reserved,
+            Request::Evict(_) | Request::ListExports(_) => Class::Reserved,
+            Request::SetParameters(_) | Request::ReadParameters(_) => Class::Reserved,
             Request::RenewLease(_) | Request::AskLeases(_) => Class::Reserved,
             Request::CancelRanges(_) | Request::CancelBits(_) | Request::FlockCancel(_) => Class::Reserved,
             request if request.waits() => Class::Waiting,

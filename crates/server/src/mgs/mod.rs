@@ -3,6 +3,7 @@
 //! Every process learns the table by a long poll and so hears of a change at once. What is not durable yet is shown
 //! to nobody: a version never names two configurations. Leases of clients are [`proto::lease`], in memory only.
 
+mod live;
 mod owners;
 mod table;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use rt::sync::{Notify, Semaphore};
 use store::{Batch, Store, StoreError};
 
 use crate::target::{Ctx, Done, Env, Handler, Stop, code_of};
+use live::Notices;
 use owners::OwnerTable;
 use table::Table;
 
@@ -34,6 +36,10 @@ const WAITERS_MAX: usize = 131_072;
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// How often the leases are told that time goes on.
 const LEASE_TICK: Duration = Duration::from_secs(1);
+/// Name of the statistic of a file system; its name follows.
+const LIVE: &str = "live.";
+/// Name: seconds that a lease lasts.
+const LEASE_TIME: &str = "lease_time";
 /// Longest name of a server, in bytes.
 const SERVER_BYTES_MAX: usize = 255;
 
@@ -48,6 +54,7 @@ pub struct Mgs {
     /// The table that others see has changed.
     changed: Notify,
     waiters: Semaphore,
+    notices: Notices,
     leases: Mutex<Leases>,
 }
 
@@ -59,6 +66,7 @@ impl Handler for Mgs {
         Ok(Mgs {
             table: Mutex::new(Table::load(&env.store)?),
             owners: OwnerTable::load(&env.rt, &env.store, &env.stop)?,
+            notices: Notices::new(&env.rt),
             fsname: env.store.label().fsname.as_str().to_owned(),
             leases: Mutex::new(Leases::new(env.rt.now().0, env.store.boot() as u32)),
             rt: env.rt,
@@ -82,6 +90,24 @@ impl Handler for Mgs {
             Request::Statfs(msg::Statfs {}) => self.statfs().await,
             _ => Err(Code::NotSupported),
         }
+    }
+
+    /// As in Lustre, 0 clears the times.
+    fn set_parameter(&self, parameter: &msg::Parameter) -> Result<(), Code> {
+        match (parameter.name.strip_prefix(LIVE), parameter.value.as_str()) {
+            (Some(fsname), "0" | "clear") if fsname == self.fsname => self.notices.clear(),
+            (Some(fsname), _) if fsname == self.fsname => return Err(Code::Invalid),
+            _ => return Err(Code::NotFound),
+        }
+        Ok(())
+    }
+
+    fn statistic(&self, name: &str) -> Option<String> {
+        match name {
+            LEASE_TIME => return Some((proto::lease::TTL_MS / 1000).to_string()),
+            _ => name.strip_prefix(LIVE).filter(|fsname| *fsname == self.fsname)?,
+        };
+        Some(self.notices.text(&self.table.lock().config(&self.fsname, Vec::new())))
     }
 
     async fn outside(&self, peer: &Peer, request: &Request) -> Option<Result<Reply, Code>> {
@@ -135,12 +161,12 @@ impl Mgs {
             }
             match table.admit(&entry)? {
                 None => {
-                    let reply = Reply::Register(msg::Registered { version: table.newest() });
+                    let reply = Reply::Register(msg::Registered { version: table.newest(), told: false });
                     ctx.commit(Batch { changes: noted, ..Batch::default() }, reply)?
                 }
                 Some((mut changes, version)) => {
                     changes.extend(noted);
-                    let reply = Reply::Register(msg::Registered { version });
+                    let reply = Reply::Register(msg::Registered { version, told: true });
                     let done = ctx.commit(Batch { changes, ..Batch::default() }, reply)?;
                     table.put(entry, version);
                     done
@@ -149,10 +175,11 @@ impl Mgs {
         };
         // Even an unchanged entry may be one that is not durable yet.
         self.store.committed(done.transno).await.map_err(|error| code_of(&error))?;
-        let Reply::Register(msg::Registered { version }) = &done.reply else {
+        let Reply::Register(msg::Registered { version, .. }) = &done.reply else {
             return Err(Code::Io);
         };
         if self.table.lock().publish(*version) {
+            self.notices.news();
             self.changed.notify_waiters();
         }
         Ok(done)
@@ -166,6 +193,7 @@ impl Mgs {
         let until = self.rt.now() + wait;
         if self.table.lock().version() == get.known && !wait.is_zero() {
             let Ok(_place) = self.waiters.try_acquire() else { return Err(Code::TryAgain) };
+            let _waiting = self.notices.wait();
             self.stop.unless(self.rt.timeout(until - self.rt.now(), self.newer(get.known))).await;
         }
         let config = self.table.lock().config(&self.fsname, self.owners.list());

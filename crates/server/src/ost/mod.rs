@@ -1,5 +1,6 @@
 //! An object storage target: sessions on the one side, [`Objects`] on the other.
 
+mod brw;
 mod copy;
 mod glimpse;
 mod journal;
@@ -24,6 +25,7 @@ use store::{Change, Objects, Store, StoreError};
 
 use crate::Held;
 use crate::target::{Ctx, Done, Env, Handler, Recorder, Recovery, Session, code_of};
+use brw::BrwStats;
 use glimpse::Glimpses;
 use journal::Journal;
 use room::Left;
@@ -34,6 +36,8 @@ pub use tokens::TokenCounts;
 
 /// Most objects that one request destroys.
 const DESTROY_COUNT_MAX: usize = 4096;
+/// Name of the statistic of reads and writes.
+const BRW_STATS: &str = "brw_stats";
 /// Most objects that one reply lists.
 const LIST_COUNT_MAX: u32 = 4096;
 
@@ -47,6 +51,7 @@ pub struct Ost {
     sharing: Sharing,
     journal: Journal,
     left: Left,
+    brw: BrwStats,
 }
 
 impl Handler for Ost {
@@ -62,6 +67,7 @@ impl Handler for Ost {
             sharing: Sharing::new(env.store.clone()),
             journal: Journal::new(env.store.clone()),
             left: Left::new(&env.rt, &env.store),
+            brw: BrwStats::new(&env.rt, env.store.clone()),
             tokens,
         })
     }
@@ -126,7 +132,16 @@ impl Handler for Ost {
     }
 
     fn set_parameter(&self, parameter: &msg::Parameter) -> Result<(), Code> {
+        // As in Lustre, whatever is written clears it.
+        if parameter.name == BRW_STATS {
+            self.brw.clear();
+            return Ok(());
+        }
         self.journal.set(parameter)
+    }
+
+    fn statistic(&self, name: &str) -> Option<String> {
+        (name == BRW_STATS).then(|| self.brw.text())
     }
 
     async fn finish(&self) {
@@ -204,6 +219,7 @@ impl Ost {
         let written =
             self.objects.write(write.object, write.offset, bulk, write.time, ctx.replay, extra).await;
         let (attr, transno) = written.map_err(|error| code_of(&error))?;
+        self.brw.written(len as u64);
         self.sharing.changed(write.object, range, holder(ctx), transno);
         self.journal.settle(transno).await?;
         Ok(Done::changed(Reply::Write(attr), transno))
@@ -220,9 +236,11 @@ impl Ost {
         let parts = parts_of(&write.parts, bulk)?;
         let ranges: Vec<Range> = write.parts.iter().map(range_of).collect();
         tracing::trace!(object = ?write.object, parts = parts.len(), holder = ?holder(ctx), "write parts");
+        let bytes: u64 = write.parts.iter().map(|part| u64::from(part.len)).sum();
         let extra = record(ctx.recorder(), Reply::WriteParts);
         let written = self.objects.write_parts(write.object, parts, write.time, ctx.replay, extra).await;
         let (attr, transno) = written.map_err(|error| code_of(&error))?;
+        self.brw.written(bytes);
         for range in ranges {
             self.sharing.changed(write.object, range, holder(ctx), transno);
         }
@@ -243,6 +261,7 @@ impl Ost {
         tracing::trace!(object = ?read.object, ?range, read.locked, holder = ?holder(ctx), "read");
         let found = self.objects.read(read.object, read.offset, read.len).await;
         let (bulk, size) = found.map_err(|error| code_of(&error))?;
+        self.brw.read(bulk.iter().map(|part| part.len() as u64).sum());
         Ok(Done { bulk, ..Done::unchanged(Reply::Read(msg::ReadDone { size })) })
     }
 

@@ -88,7 +88,10 @@ impl<H: Handler> Target<H> {
     fn do_without(&self, client: ClientId, why: &str) {
         match self.sessions.of_client(client) {
             Some(session) => self.evict_session(&session, "it stopped replaying half way"),
-            None => self.trace(client, "unknown", why, None),
+            None => {
+                let nid = self.sessions.nid_of_absent(client);
+                self.trace(client, nid.as_deref().unwrap_or("unknown"), why, None);
+            }
         }
         self.sessions.give_up(client);
         self.recovery.give_up(client);

@@ -1,6 +1,7 @@
 //! What a target answers outside any session: how it is, and what an operator orders.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
@@ -23,25 +24,12 @@ impl<H: Handler> Target<H> {
             Request::ListExports(list) => ordered(Ok(Reply::ListExports(self.exports(list.after)))),
             Request::AbortRecovery(msg::AbortRecovery {}) => ordered(self.abort_recovery(peer).await),
             Request::Evict(evict) => ordered(self.evict_clients(peer, evict)),
+            Request::DrainClient(drain) => ordered(self.drain_clients(peer, drain).await),
             Request::HandOver(order) => ordered(self.hand_over(peer, order)),
             Request::SetParameters(set) => ordered(self.set_parameters(peer, set)),
+            Request::ReadParameters(read) => ordered(self.read_parameters(read)),
             request => ordered(self.handler.outside(peer, request).await?),
         })
-    }
-
-    fn set_parameters(&self, peer: &Peer, set: &msg::SetParameters) -> Result<Reply, Code> {
-        if !set.parameters.is_empty() {
-            only_servers(peer)?;
-        }
-        if set.parameters.len() > msg::PARAMETERS_MAX {
-            return Err(Code::TooBig);
-        }
-        for parameter in &set.parameters {
-            self.handler.set_parameter(parameter)?;
-            let (name, value) = (&parameter.name, &parameter.value);
-            tracing::info!(target = %self.id, from = %peer.from, name, value, "an operator sets a parameter");
-        }
-        Ok(Reply::SetParameters(msg::Parameters { parameters: self.handler.parameters() }))
     }
 
     fn state(&self) -> msg::TargetState {
@@ -53,7 +41,10 @@ impl<H: Handler> Target<H> {
             problems.push("it is being stopped".to_owned());
         }
         let sessions = u32::try_from(self.sessions.count()).unwrap_or(u32::MAX);
-        msg::TargetState { recovery: self.recovery.report(), sessions, problems }
+        let (missing, missing_count) = self.recovery.waits_for();
+        let flags = if self.told.load(Ordering::Relaxed) { msg::STATE_TOLD } else { 0 };
+        let recovery = self.recovery.report();
+        msg::TargetState { recovery, sessions, problems, missing, missing_count, flags }
     }
 
     fn exports(&self, after: ClientId) -> msg::ExportPage {
@@ -85,15 +76,8 @@ impl<H: Handler> Target<H> {
 
     fn evict_clients(&self, peer: &Peer, evict: &msg::Evict) -> Result<Reply, Code> {
         only_servers(peer)?;
-        if (evict.client == ClientId(0)) == evict.nid.is_empty() {
-            return Err(Code::Invalid);
-        }
         let _door = self.door.lock();
-        let meant = |session: &Session<H::Session>| {
-            session.client() == evict.client || !evict.nid.is_empty() && is_at(&session.nid(), &evict.nid)
-        };
-        // A server's session is not an operator's to end: its server would be taken for a stranger's.
-        let hit = self.sessions.matching(|session| session.role() == Role::Client && meant(session));
+        let hit = self.named(evict.client, &evict.nid)?;
         let why = format!("an operator at {} ordered it", peer.from);
         for session in &hit {
             self.evict_session(session, &why);
@@ -102,13 +86,48 @@ impl<H: Handler> Target<H> {
         if count == 0 { Err(Code::NotFound) } else { Ok(Reply::Evict(msg::Evicted { count })) }
     }
 
+    /// The sessions of a client, or of all clients at an address: one of the two is named.
+    fn named(&self, client: ClientId, nid: &str) -> Result<Vec<Arc<Session<H::Session>>>, Code> {
+        if (client == ClientId(0)) == nid.is_empty() {
+            return Err(Code::Invalid);
+        }
+        let meant = |session: &Session<H::Session>| {
+            session.client() == client || !nid.is_empty() && is_at(&session.nid(), nid)
+        };
+        // A server's session is not an operator's to end: its server would be taken for a stranger's.
+        Ok(self.sessions.matching(|session| session.role() == Role::Client && meant(session)))
+    }
+
+    /// Has clients give back what they keep, and says what they have left.
+    async fn drain_clients(&self, peer: &Peer, drain: &msg::DrainClient) -> Result<Reply, Code> {
+        only_servers(peer)?;
+        let hit = self.named(drain.client, &drain.nid)?;
+        if hit.is_empty() {
+            return Err(Code::NotFound);
+        }
+        if hit.len() > msg::DRAINED_MAX {
+            return Err(Code::TooBig);
+        }
+        let mut clients = Vec::with_capacity(hit.len());
+        for session in &hit {
+            let (client, nid) = (session.client(), session.nid());
+            tracing::info!(target = %self.id, from = %peer.from, %client, nid, "an operator has a client drained");
+            let left = self.clients.drain(session.handle()).await;
+            let held = self.handler.held().iter().filter(|held| held.session == session.handle()).count();
+            let locks = u32::try_from(held).unwrap_or(u32::MAX);
+            let nothing = msg::DrainDone { unsent_bytes: 0, locks: 0, open_count: 0, open_files: Vec::new() };
+            let (answered, left) = (left.is_some(), left.unwrap_or(nothing));
+            clients.push(msg::DrainedClient { client, nid, answered, locks, left });
+        }
+        Ok(Reply::DrainClient(msg::Drained { clients }))
+    }
+
     /// Ends a session against its client's will. The caller holds the door.
     pub(super) fn evict_session(&self, session: &Arc<Session<H::Session>>, why: &str) {
         let nid = session.nid();
         let held = self.handler.held().into_iter().filter(|held| held.session == session.handle());
         let past = PastSession {
             handle: session.handle(),
-            nid: nid.clone(),
             server: session.role() == Role::Server,
             began: session.began(),
             requests: session.recent().count(),
@@ -126,6 +145,7 @@ impl<H: Handler> Target<H> {
         let trace = Trace {
             target: format!("{}-{}", self.fsname, self.id),
             client,
+            nid: nid.to_owned(),
             why: why.to_owned(),
             session,
             waits: super::Watch::waits(self),
@@ -135,7 +155,7 @@ impl<H: Handler> Target<H> {
     }
 }
 
-fn only_servers(peer: &Peer) -> Result<(), Code> {
+pub(super) fn only_servers(peer: &Peer) -> Result<(), Code> {
     if peer.role == Role::Server { Ok(()) } else { Err(Code::Forbidden) }
 }
 

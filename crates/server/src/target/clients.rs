@@ -10,7 +10,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use proto::wire::messages::{LEASE_NONE, LEASE_OVER, LeaseAsked};
+use proto::wire::messages::{Drain, DrainDone, LEASE_NONE, LEASE_OVER, LeaseAsked};
 use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, TargetId};
 use rpc::{CallbackError, Hub};
@@ -188,6 +188,17 @@ impl Clients {
             self.take_fence_back(session).await;
         }
         called
+    }
+
+    /// Has the client of `session` give back what it keeps; `None` if it does not answer. It is not evicted for that.
+    pub(super) async fn drain(&self, session: u64) -> Option<DrainDone> {
+        let request = Request::Drain(Drain {});
+        let patience = rpc::limits::RETURN_TIME;
+        let answer = self.backchannel.call_back(self.target, session, request, patience);
+        match self.stop.unless(answer).await? {
+            Ok(Ok(Reply::Drain(done))) => Some(done),
+            _ => None,
+        }
     }
 
     async fn called(&self, session: u64, request: &Request, fencing: &mut bool) -> Called {

@@ -14,7 +14,7 @@ use store::{Batch, Change, StoreError};
 
 use super::clients::Doorman;
 use super::context::code_of;
-use super::session::{Begun, SESSIONS_MAX, Session, Whereabouts};
+use super::session::{Begun, ClientRecord, SESSIONS_MAX, Session, Whereabouts};
 use super::{Done, Handler, Target, answered, keys};
 
 /// A session that was opened, and what its client is told.
@@ -103,7 +103,7 @@ impl<H: Handler> Target<H> {
                 Role::Server => Whereabouts::Server,
                 Role::Client => Whereabouts::Remote,
             };
-            let value = Some(place.encode());
+            let value = Some(ClientRecord::new(place, &peer.from).encode());
             batch.changes.push(Change { key: keys::client(connect.client), value });
             self.store.commit(batch)?
         };

@@ -30,6 +30,7 @@ const LINES_MAX: usize = 200;
 pub(super) struct Trace {
     pub target: String,
     pub client: ClientId,
+    pub nid: String,
     pub why: String,
     /// `None` if the client has not come back since the target's start.
     pub session: Option<PastSession>,
@@ -39,7 +40,6 @@ pub(super) struct Trace {
 /// What is known of the session that ends.
 pub(super) struct PastSession {
     pub handle: u64,
-    pub nid: String,
     pub server: bool,
     pub began: Time,
     pub requests: u64,
@@ -121,10 +121,10 @@ impl Trace {
         let _ = writeln!(text, "time: {}.{:03}", wall.secs, wall.nanos / 1_000_000);
         let _ = writeln!(text, "client: {}", self.client);
         let _ = writeln!(text, "why: {}", self.why);
+        let _ = writeln!(text, "nid: {}", self.nid);
         match &self.session {
             None => text.push_str("session: none since the target's start\n"),
             Some(session) => {
-                let _ = writeln!(text, "nid: {}", session.nid);
                 let _ = writeln!(text, "key: {}", if session.server { "servers'" } else { "clients'" });
                 let _ = writeln!(text, "session: {:#x}, for {} s", session.handle, ago(session.began));
                 let last = session.recent.last().map_or(session.began, |past| past.time);
@@ -186,7 +186,6 @@ mod tests {
         let what = Holding::Range { object, start: 0, end: u64::MAX, write: true };
         let session = PastSession {
             handle: 0x77,
-            nid: "10.1.1.2@tcp".into(),
             server: false,
             began: Time(10 * SECOND),
             requests: 3,
@@ -199,6 +198,7 @@ mod tests {
         let mut trace = Trace {
             target: "w-OST0000".into(),
             client: ClientId(5),
+            nid: "10.1.1.2@tcp".into(),
             why: "it has had no connection for 20s".into(),
             session: Some(session),
             waits: vec!["session 0x78 waits".into()],
@@ -226,7 +226,11 @@ last requests: 1
         trace.session = None;
         trace.waits = (0..LINES_MAX + 2).map(|n| n.to_string()).collect();
         let text = trace.text(Time(60 * SECOND), wall);
-        assert!(text.contains("session: none since") && text.ends_with("  199\n  and 2 more\n"), "{text}");
+        assert!(
+            text.contains("nid: 10.1.1.2@tcp\nsession: none since")
+                && text.ends_with("  199\n  and 2 more\n"),
+            "{text}"
+        );
     }
 
     #[test]

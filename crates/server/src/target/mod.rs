@@ -13,14 +13,17 @@ mod eviction;
 mod gauge;
 pub mod keys;
 mod lives;
+mod parameters;
 mod recent;
 mod recovery;
+mod returns;
 mod session;
 mod slot;
 mod stop;
 #[cfg(test)]
 mod tests;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -189,6 +192,12 @@ pub trait Handler: Send + Sync + Sized + 'static {
         Room::default()
     }
 
+    /// What can only be read, or cleared, by name.
+    fn statistic(&self, name: &str) -> Option<String> {
+        let _ = name;
+        None
+    }
+
     /// The last step before the store is closed; no request is under way.
     fn finish(&self) -> impl Future<Output = ()> + Send {
         async {}
@@ -241,6 +250,8 @@ pub struct Target<H: Handler> {
     door: Mutex<()>,
     handler: Arc<H>,
     supervision: Option<Supervision>,
+    /// The MGS has told clients of this start.
+    told: AtomicBool,
 }
 
 impl<H: Handler> Target<H> {
@@ -282,6 +293,7 @@ impl<H: Handler> Target<H> {
             handler,
             store,
             supervision,
+            told: AtomicBool::new(false),
         });
         let doorman: Weak<dyn clients::Doorman> =
             Arc::downgrade(&(target.clone() as Arc<dyn clients::Doorman>));
@@ -297,6 +309,11 @@ impl<H: Handler> Target<H> {
     /// The role.
     pub fn handler(&self) -> &Arc<H> {
         &self.handler
+    }
+
+    /// The MGS has told clients of this start.
+    pub fn set_told(&self) {
+        self.told.store(true, Ordering::Relaxed);
     }
 
     /// Takes no more requests, waits for those under way, and closes the store.

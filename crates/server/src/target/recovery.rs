@@ -8,6 +8,7 @@
 //! ([`super::absent`]). The target's own tasks change nothing meanwhile, so that the replays keep their transnos.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use proto::wire::messages as msg;
 use proto::{ClientId, Code, Transno};
 use rt::sync::{Notify, oneshot};
 use rt::{Rt, Time, Wall};
+
+use super::returns::Returns;
 
 /// How long a client may take to come back, and between two of its replays.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -45,6 +48,16 @@ struct Waited {
     record: Record,
 }
 
+/// A client that had a session before the start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Expected {
+    pub client: ClientId,
+    /// Whether it keeps a lease with the MGS: servers do not.
+    pub leases: bool,
+    /// Where it was; empty if that is not known.
+    pub nid: Arc<str>,
+}
+
 /// What an operator is told.
 struct Record {
     began: Time,
@@ -55,13 +68,14 @@ struct Record {
     evicted: u32,
     replayed: u64,
     next: Transno,
+    returns: Returns,
 }
 
 struct Client {
     place: Place,
     since: Time,
-    /// Whether it keeps a lease with the MGS: servers do not.
     leases: bool,
+    nid: Arc<str>,
     /// When the MGS said last that it lives.
     lives: Option<Time>,
 }
@@ -88,15 +102,14 @@ enum Place {
 }
 
 impl Recovery {
-    /// Waits for `clients`, each with whether it keeps a lease; the first change that they may have to replay is `next`.
-    pub(super) fn new(
-        rt: &Rt,
-        clients: impl IntoIterator<Item = (ClientId, bool)>,
-        next: Transno,
-    ) -> Recovery {
+    /// Waits for `clients`; the first change that they may have to replay is `next`.
+    pub(super) fn new(rt: &Rt, clients: impl IntoIterator<Item = Expected>, next: Transno) -> Recovery {
         let since = rt.now();
-        let client = |leases| Client { place: Place::Absent, since, leases, lives: None };
-        let clients: BTreeMap<_, _> = clients.into_iter().map(|(id, leases)| (id, client(leases))).collect();
+        let client = |of: Expected| {
+            let Expected { client, leases, nid } = of;
+            (client, Client { place: Place::Absent, since, leases, nid, lives: None })
+        };
+        let clients: BTreeMap<_, _> = clients.into_iter().map(client).collect();
         let record = Record {
             began: since,
             began_wall: rt.wall(),
@@ -106,6 +119,7 @@ impl Recovery {
             evicted: 0,
             replayed: 0,
             next,
+            returns: Returns::default(),
         };
         Recovery {
             rt: rt.clone(),
@@ -169,6 +183,42 @@ impl Recovery {
         }
     }
 
+    /// Whom it waits for, at most [`msg::MISSING_MAX`] of them, and how many they are.
+    pub(super) fn waits_for(&self) -> (Vec<msg::MissingClient>, u32) {
+        let now = self.rt.now();
+        let waited = self.waited.lock();
+        let mut missing: Vec<(&ClientId, &Client)> =
+            waited.clients.iter().filter(|(_, client)| client.waiting().is_none()).collect();
+        let all = count(missing.len());
+        missing.sort_by_key(|(id, client)| (client.since, **id));
+        let told = missing.into_iter().take(msg::MISSING_MAX).map(|(id, client)| msg::MissingClient {
+            client: *id,
+            nid: client.nid.to_string(),
+            place: match client.place {
+                Place::Absent => msg::MISSING_ABSENT,
+                Place::Replaying | Place::Waiting(..) => msg::MISSING_SILENT,
+                Place::Restating => msg::MISSING_RESTATING,
+            },
+            quiet_s: seconds(now - client.since),
+            lives: client.lives.is_some_and(|at| now < at + LIFE_SIGN),
+        });
+        (told.collect(), all)
+    }
+
+    /// When it began, when it ended if it has, and how clients came back.
+    pub(super) fn returns(&self) -> (u64, Option<u64>, Returns) {
+        let waited = self.waited.lock();
+        let record = &waited.record;
+        let began = u64::try_from(record.began_wall.secs).unwrap_or(0);
+        let ended = record.ended.map(|ended| began + (ended - record.began).as_secs());
+        (began, ended.filter(|_| record.expected > 0), record.returns.clone())
+    }
+
+    /// Forgets how clients came back.
+    pub(super) fn clear_returns(&self, what: fn(&mut Returns)) {
+        what(&mut self.waited.lock().record.returns);
+    }
+
     /// Waits until it is over.
     pub async fn until_over(&self) {
         while self.is_active() {
@@ -218,8 +268,13 @@ impl Recovery {
     }
 
     fn moves(&self, client: ClientId, place: Place) {
-        if let Some(waited) = self.waited.lock().clients.get_mut(&client) {
+        let mut waited = self.waited.lock();
+        let Waited { clients, record, .. } = &mut *waited;
+        if let Some(waited) = clients.get_mut(&client) {
             waited.since = self.rt.now();
+            if matches!(waited.place, Place::Absent) {
+                record.returns.note(waited.nid.clone(), waited.since - record.began);
+            }
             // A replay that waits for its turn goes on waiting: its answer goes to the new connection, and the client
             // sends no other one before.
             if !matches!(waited.place, Place::Waiting(..)) {
@@ -375,14 +430,17 @@ fn seconds(duration: Duration) -> u32 {
 mod tests {
     use super::*;
     use rt::sim::{Options, Sim};
-    use std::sync::Arc;
+
+    fn expected(client: ClientId, leases: bool) -> Expected {
+        Expected { client, leases, nid: "10.1.1.2@tcp".into() }
+    }
 
     #[test]
     fn replays_go_in_the_order_of_their_transnos() {
         let sim = Sim::new(Options::default());
         let rt = sim.rt("server");
         let [a, b] = [ClientId(1), ClientId(2)];
-        let recovery = Arc::new(Recovery::new(&rt, [(a, true), (b, true)], Transno(2)));
+        let recovery = Arc::new(Recovery::new(&rt, [a, b].map(|id| expected(id, true)), Transno(2)));
         let order = Arc::new(Mutex::new(Vec::new()));
         for (client, transnos) in [(a, [3, 4, 9]), (b, [2, 5, 6])] {
             let (recovery, order, task) = (recovery.clone(), order.clone(), rt.clone());
@@ -406,7 +464,7 @@ mod tests {
         let sim = Sim::new(Options::default());
         let rt = sim.rt("server");
         let [a, b] = [ClientId(1), ClientId(2)];
-        let recovery = Arc::new(Recovery::new(&rt, [(a, true), (b, true)], Transno(2)));
+        let recovery = Arc::new(Recovery::new(&rt, [a, b].map(|id| expected(id, true)), Transno(2)));
         let (sender, turn) = oneshot::channel();
         let waiting = recovery.clone();
         rt.spawn(async move {
@@ -423,7 +481,7 @@ mod tests {
         let sim = Sim::new(Options::default());
         let rt = sim.rt("server");
         let [a, b] = [ClientId(1), ClientId(2)];
-        let recovery = Arc::new(Recovery::new(&rt, [(a, true), (b, true)], Transno(2)));
+        let recovery = Arc::new(Recovery::new(&rt, [a, b].map(|id| expected(id, true)), Transno(2)));
         recovery.is_back(a);
         recovery.is_done(a);
         assert!(recovery.is_active());
@@ -439,7 +497,7 @@ mod tests {
         let sim = Sim::new(Options::default());
         let rt = sim.rt("server");
         let [a, b] = [ClientId(1), ClientId(2)];
-        let recovery = Arc::new(Recovery::new(&rt, [(a, true), (b, false)], Transno(2)));
+        let recovery = Arc::new(Recovery::new(&rt, [expected(a, true), expected(b, false)], Transno(2)));
         let quiet = Duration::from_secs(25);
         sim.run(rt.sleep(quiet));
         let missing = Missing { client: a, absent: true, quiet };
@@ -462,7 +520,7 @@ mod tests {
         let rt = sim.rt("server");
         assert_eq!(Recovery::new(&rt, [], Transno(2)).report().state, msg::RECOVERY_INACTIVE);
         let [a, b, c] = [ClientId(1), ClientId(2), ClientId(3)];
-        let recovery = Arc::new(Recovery::new(&rt, [(a, true), (b, true), (c, true)], Transno(2)));
+        let recovery = Arc::new(Recovery::new(&rt, [a, b, c].map(|id| expected(id, true)), Transno(2)));
         let report = recovery.report();
         assert_eq!((report.state, report.connected, report.expected), (msg::RECOVERY_WAITING, 0, 3));
         sim.run(rt.sleep(Duration::from_secs(5)));
@@ -493,7 +551,7 @@ mod tests {
         let sim = Sim::new(Options::default());
         let rt = sim.rt("server");
         let [a, b] = [ClientId(1), ClientId(2)];
-        let recovery = Arc::new(Recovery::new(&rt, [(a, true), (b, true)], Transno(2)));
+        let recovery = Arc::new(Recovery::new(&rt, [a, b].map(|id| expected(id, true)), Transno(2)));
         recovery.is_back(a);
         let (late, hurried) = (recovery.clone(), recovery.clone());
         let (sender, who) = oneshot::channel();

@@ -15,6 +15,7 @@ use store::{Store, StoreError};
 use super::connect::PEER_LOCAL;
 use super::keys;
 use super::recent::Recent;
+use super::recovery::Expected;
 use super::slot::Slots;
 
 /// Most sessions of one target.
@@ -156,6 +157,38 @@ fn nid_of(from: &str) -> String {
     format!("{host}@tcp")
 }
 
+/// Longest address in a client's record, in bytes.
+const NID_BYTES_MAX: usize = 255;
+
+/// A client's record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ClientRecord {
+    pub place: Whereabouts,
+    /// Where it was when the session began; empty in records of before this was kept.
+    pub nid: Arc<str>,
+}
+
+impl ClientRecord {
+    /// The record of a client at `place`, whose connection comes from `from`.
+    pub fn new(place: Whereabouts, from: &str) -> ClientRecord {
+        ClientRecord { place, nid: nid_of(from).into() }
+    }
+
+    /// The record's value.
+    pub fn encode(&self) -> Bytes {
+        let nid = self.nid.as_bytes();
+        let nid = nid.get(..NID_BYTES_MAX).unwrap_or(nid);
+        [&[self.place.encode()], nid].concat().into()
+    }
+
+    fn decode(value: &[u8]) -> Result<ClientRecord, StoreError> {
+        let damaged = || StoreError::Corrupt { what: "a client's record".into() };
+        let (place, nid) = value.split_first().ok_or_else(damaged)?;
+        let place = Whereabouts::decode(*place).ok_or_else(damaged)?;
+        Ok(ClientRecord { place, nid: String::from_utf8_lossy(nid).into() })
+    }
+}
+
 /// Where a client lives, as its record says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Whereabouts {
@@ -168,21 +201,20 @@ pub(super) enum Whereabouts {
 }
 
 impl Whereabouts {
-    /// The record's value.
-    pub fn encode(self) -> Bytes {
+    fn encode(self) -> u8 {
         match self {
-            Whereabouts::Remote => Bytes::from_static(&[1]),
-            Whereabouts::Local => Bytes::from_static(&[2]),
-            Whereabouts::Server => Bytes::from_static(&[3]),
+            Whereabouts::Remote => 1,
+            Whereabouts::Local => 2,
+            Whereabouts::Server => 3,
         }
     }
 
-    fn decode(value: &[u8]) -> Result<Whereabouts, StoreError> {
+    fn decode(value: u8) -> Option<Whereabouts> {
         match value {
-            [1] => Ok(Whereabouts::Remote),
-            [2] => Ok(Whereabouts::Local),
-            [3] => Ok(Whereabouts::Server),
-            _ => Err(StoreError::Corrupt { what: "a client's record".into() }),
+            1 => Some(Whereabouts::Remote),
+            2 => Some(Whereabouts::Local),
+            3 => Some(Whereabouts::Server),
+            _ => None,
         }
     }
 }
@@ -192,7 +224,7 @@ pub(super) struct Sessions<S> {
     by_handle: RwLock<HashMap<u64, Arc<Session<S>>>>,
     by_client: Mutex<BTreeMap<ClientId, Arc<Session<S>>>>,
     /// Clients with a record from before the restart that have not come back.
-    absent: Mutex<BTreeMap<ClientId, Whereabouts>>,
+    absent: Mutex<BTreeMap<ClientId, ClientRecord>>,
     /// Those of them that are not waited for any more, until their records go.
     given_up: Mutex<Vec<ClientId>>,
 }
@@ -211,7 +243,7 @@ impl<S> Sessions<S> {
             for (key, value) in &page {
                 let damaged = || StoreError::Corrupt { what: "a client's record".into() };
                 let client = keys::client_of(key).ok_or_else(damaged)?;
-                absent.insert(client, Whereabouts::decode(&value.bytes)?);
+                absent.insert(client, ClientRecord::decode(&value.bytes)?);
             }
         }
         Ok(Sessions {
@@ -282,11 +314,22 @@ impl<S> Sessions<S> {
         !self.absent.lock().is_empty()
     }
 
-    /// The clients that may come back with something to replay, and whether each keeps a lease.
-    pub fn expected(&self) -> Vec<(ClientId, bool)> {
+    /// The clients that may come back with something to replay.
+    pub fn expected(&self) -> Vec<Expected> {
         let absent = self.absent.lock();
-        let others = absent.iter().filter(|(_, place)| **place != Whereabouts::Local);
-        others.map(|(client, place)| (*client, *place == Whereabouts::Remote)).collect()
+        let others = absent.iter().filter(|(_, record)| record.place != Whereabouts::Local);
+        let expected = others.map(|(client, record)| Expected {
+            client: *client,
+            leases: record.place == Whereabouts::Remote,
+            nid: record.nid.clone(),
+        });
+        expected.collect()
+    }
+
+    /// Where a client was that has not come back; `None` if it has, or that is not known.
+    pub fn nid_of_absent(&self, client: ClientId) -> Option<Arc<str>> {
+        let absent = self.absent.lock();
+        absent.get(&client).map(|record| record.nid.clone()).filter(|nid| !nid.is_empty())
     }
 
     /// The client does not come back as who it was. False if it has not been absent.
@@ -318,5 +361,17 @@ mod tests {
         assert_eq!(nid_of("10.1.1.2:40112"), "10.1.1.2@tcp");
         assert_eq!(nid_of("[fd00::2]:40112"), "[fd00::2]@tcp");
         assert_eq!(nid_of(PEER_LOCAL), PEER_LOCAL);
+    }
+
+    #[test]
+    fn records_say_where_a_client_was() {
+        for place in [Whereabouts::Remote, Whereabouts::Local, Whereabouts::Server] {
+            let record = ClientRecord::new(place, "10.1.1.2:40112");
+            assert_eq!(record.nid.as_ref(), "10.1.1.2@tcp");
+            assert_eq!(ClientRecord::decode(&record.encode()).expect("its own"), record);
+        }
+        let old = ClientRecord::decode(&[1]).expect("of before addresses were kept");
+        assert_eq!(old, ClientRecord { place: Whereabouts::Remote, nid: "".into() });
+        assert!(ClientRecord::decode(&[]).is_err() && ClientRecord::decode(&[4]).is_err());
     }
 }

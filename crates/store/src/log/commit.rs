@@ -52,7 +52,9 @@ pub async fn run(shared: Arc<Shared>, mut writer: Writer) {
 async fn commit(shared: &Shared, writer: &mut Writer, group: Group) -> Result<(), StoreError> {
     sync_all(&group.data).await?;
     let allocated_before = writer.allocated();
+    let under = shared.counts.writes.begin(&shared.rt);
     let appended = writer.append(&group.bodies).await?;
+    under.done(&shared.rt, appended.bytes);
     let grown = match &appended.closed {
         None => writer.allocated() - allocated_before,
         Some(closed) => writer.allocated() + closed.file_bytes - allocated_before,

@@ -35,6 +35,8 @@ struct Segment {
 pub struct Appended {
     /// The records as they lie on disk.
     pub records: Vec<Record>,
+    /// Bytes that were written.
+    pub bytes: usize,
     /// The segment that was full before.
     pub closed: Option<Closed>,
 }
@@ -91,7 +93,7 @@ impl Writer {
             .into_iter()
             .map(|(header, at)| Record { header, body: body(at, header.body_bytes) })
             .collect();
-        Ok(Appended { records, closed })
+        Ok(Appended { records, bytes: len, closed })
     }
 
     /// Tries to have space for `len` bytes and some more. An error means that `len` bytes do not fit.

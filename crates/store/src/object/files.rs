@@ -278,7 +278,10 @@ impl Files {
 
     async fn write_run(&self, run: &Run, data: Slices) -> Result<File, StoreError> {
         let file = self.handle(run.file).await?;
+        let bytes = data.len().next_multiple_of(BLOCK) as usize;
+        let under = self.store.counts().writes.begin(&self.rt);
         file.write_at(u64::from(run.block) * BLOCK, data.pad()).await.map_err(no_space)?;
+        under.done(&self.rt, bytes);
         Ok(file)
     }
 
@@ -435,7 +438,10 @@ impl Files {
             file => file?,
         };
         let len = run.count as usize * BLOCK as usize;
-        Ok(file.read_at(u64::from(run.block) * BLOCK, len).await?)
+        let under = self.store.counts().reads.begin(&self.rt);
+        let bytes = file.read_at(u64::from(run.block) * BLOCK, len).await?;
+        under.done(&self.rt, len);
+        Ok(bytes)
     }
 
     /// Keeps everything where it is that is referred to from now on, until the result is dropped.

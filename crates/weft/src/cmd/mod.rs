@@ -2,6 +2,7 @@
 
 mod check;
 mod down;
+mod drain;
 mod failover;
 mod format;
 mod guard_mount;
@@ -44,6 +45,7 @@ enum Command {
     Mount(mount::Arguments),
     Check(check::Arguments),
     Sync(sync::Arguments),
+    Drain(drain::Arguments),
     #[command(name = fuse::abort::GUARD_COMMAND, hide = true)]
     GuardMount(guard_mount::Arguments),
 }
@@ -60,6 +62,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Mount(arguments) => mount::run(arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Sync(arguments) => sync::run(&arguments),
+        Command::Drain(arguments) => drain::run(&arguments),
         Command::GuardMount(arguments) => guard_mount::run(&arguments),
     };
     exit("weft", outcome)
@@ -100,6 +103,7 @@ mod tests {
             ("weft down /mnt", true),
             ("weft check /d", true),
             ("weft sync", true),
+            ("weft drain /mnt", true),
         ] {
             assert_eq!(Arguments::try_parse_from(line.split(' ')).is_ok(), fine, "{line}");
         }

@@ -12,7 +12,7 @@ use store::{Label, Store, StoreError};
 use crate::cmd::format::text;
 use crate::daemon::Place;
 use crate::failure::{Failure, Outcome};
-use crate::servers::{self, Server};
+use crate::servers::{self, Served, Server};
 use crate::{fence, keys, mountpoint, owners, serving};
 
 /// Serve targets; runs until it is stopped.
@@ -63,7 +63,7 @@ pub fn run(arguments: Arguments) -> Outcome {
             pid: std::process::id(),
             nids: at.clone(),
             key: keys::resolve(arguments.key.as_deref(), &fsname, Role::Server).and_then(keys::absolute)?,
-            targets: labels.iter().map(|(_, label)| label.target.into()).collect(),
+            targets: labels.iter().map(|(_, label)| served(label, &nids)).collect(),
             mgs: mgs_of(&labels, &nids).iter().map(ToString::to_string).collect(),
         });
         let node = Node { hub: hub.clone(), nids, server, etcd, fence };
@@ -75,6 +75,12 @@ pub fn run(arguments: Arguments) -> Outcome {
         hub.close().await;
         Ok(0)
     })
+}
+
+/// A target as the tools of this host are to know it.
+fn served(label: &Label, nids: &[Nid]) -> Served {
+    let elsewhere = label.service.iter().filter(|nid| !nids.contains(nid)).map(ToString::to_string);
+    Served { elsewhere: elsewhere.collect(), ..label.target.into() }
 }
 
 /// This server.

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use fuse::control::{self, Configuration, Kind, SpaceValues, Spaces, Status};
-use fuse::states::{Recovery, STATES, Stage, State as TargetState, States};
+use fuse::states::{Missing, Place, Recovery, STATES, Stage, State as TargetState, States};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
+use crate::lctl::reach::{Device, Reach};
 use crate::mountpoint::{self, State};
 use crate::size::cooked;
 use crate::table;
@@ -69,7 +70,31 @@ pub fn run(arguments: &Arguments) -> Outcome {
         }
     }
     let all_well = !reports.is_empty() && reports.iter().all(|report| report.healthy);
+    // On a host of servers only there is something to say all the same.
+    if reports.is_empty() && !arguments.json {
+        for line in served_here()? {
+            println!("{line}");
+        }
+    }
     Ok(u8::from(!all_well))
+}
+
+/// A line for each target that processes of this host serve.
+fn served_here() -> Result<Vec<String>, Failure> {
+    let mut reach = Reach::new(None)?;
+    let devices: Vec<_> = std::mem::take(&mut reach.devices);
+    let states = reach.states(&devices)?;
+    let line = |(device, state): (&Device, &Result<TargetState, String>)| match state {
+        Err(why) => format!("{}: {why}", device.name),
+        Ok(state) if !state.problems.is_empty() => {
+            format!("{}: FAILED: {}", device.name, state.problems.join(", "))
+        }
+        Ok(state) if matches!(state.recovery.stage, Stage::Waiting | Stage::Recovering) => {
+            progress(&device.name, state)
+        }
+        Ok(state) => format!("{}: served here, {} sessions", device.name, state.sessions),
+    };
+    Ok(devices.iter().zip(&states).map(line).collect())
 }
 
 fn report(path: &Path) -> Result<Report, Failure> {
@@ -127,9 +152,10 @@ fn judge(targets: &[TargetReport]) -> (bool, String) {
     if !ill.is_empty() {
         return (false, format!("FAILED: {}", ill.join("; ")));
     }
-    let recovering: Vec<String> = targets
+    let recovering: Vec<&str> = targets
         .iter()
-        .filter_map(|target| Some(format!("{} ({})", target.name, progress(target.recovering()?))))
+        .filter(|target| target.recovering().is_some())
+        .map(|target| target.name.as_str())
         .collect();
     let silent: Vec<&str> = targets
         .iter()
@@ -165,13 +191,40 @@ impl TargetReport {
     }
 }
 
-/// How far a recovery is.
-fn progress(recovery: &Recovery) -> String {
-    let Recovery { connected, expected, completed, evicted, replayed, remaining_s, .. } = recovery;
+/// A line about a recovery: how far it is, for whom it waits, and for how long.
+fn progress(name: &str, state: &TargetState) -> String {
+    let Recovery { connected, expected, completed, evicted, replayed, queued, remaining_s, .. } =
+        &state.recovery;
     let given_up = if *evicted == 0 { String::new() } else { format!(", {evicted} given up") };
-    format!(
-        "{connected} of {expected} clients are back, {completed} done{given_up}, {replayed} changes replayed, at most {remaining_s} s more without a step"
-    )
+    let back = format!("{connected} of {expected} clients are back, {completed} done{given_up}");
+    let turns = if *queued == 0 { String::new() } else { format!(", {queued} wait for their turn") };
+    let named: Vec<String> = state.missing.iter().map(awaited).collect();
+    let others = (state.missing_count as usize).saturating_sub(named.len());
+    let others = if others == 0 { String::new() } else { format!(" and {others} more") };
+    let waits = match named.as_slice() {
+        [] => String::new(),
+        named => format!("; waits for {}{others}, at most {remaining_s} s without a step", named.join(", ")),
+    };
+    format!("{name}: {back}, {replayed} changes replayed{turns}{waits}")
+}
+
+/// Who is waited for, and with what.
+fn awaited(missing: &Missing) -> String {
+    let who = if missing.nid.is_empty() { &missing.client } else { &missing.nid };
+    let what = match missing.place {
+        Place::Absent => "not back",
+        Place::Silent => "replays nothing",
+        Place::Restating => "states its locks",
+        Place::Unknown => "does nothing",
+    };
+    let lives = if missing.lives { ", but lives" } else { "" };
+    format!("{who} ({what} for {} s{lives})", missing.quiet_s)
+}
+
+/// A line for each recovery that goes on.
+fn recoveries(targets: &[TargetReport]) -> Vec<String> {
+    let recovering = targets.iter().filter(|target| target.recovering().is_some());
+    recovering.filter_map(|target| Some(progress(&target.name, target.state.as_ref()?))).collect()
 }
 
 fn render(report: &Report) -> String {
@@ -191,6 +244,10 @@ fn render(report: &Report) -> String {
         );
         let rows: Vec<Vec<String>> = report.targets.iter().map(row).collect();
         text += &table::render(&["TARGET", "STATE", "USED", "AVAILABLE", "FILES", "SERVER", "NIDS"], &rows);
+        for line in recoveries(&report.targets) {
+            text += &line;
+            text.push('\n');
+        }
     }
     format!("{text}{}: {}", report.mountpoint.display(), report.verdict)
 }
@@ -242,16 +299,33 @@ mod tests {
             remaining_s: 20,
             ..Recovery::default()
         };
-        let mut state = TargetState { recovery, sessions: 2, problems: Vec::new() };
+        let missing = |nid: &str, place, lives| Missing {
+            client: "35ebff4e-39c7-4c5a-a3a4-7b2d3b0f0c11".into(),
+            nid: nid.into(),
+            place,
+            quiet_s: 12,
+            lives,
+        };
+        let missing =
+            vec![missing("10.0.0.7@tcp", Place::Absent, true), missing("", Place::Restating, false)];
+        let mut state =
+            TargetState { recovery, sessions: 2, missing, missing_count: 5, ..TargetState::default() };
         let waits = TargetReport { state: Some(state.clone()), ..target("w-OST0000", Kind::Ost, false) };
         let mut targets = vec![target("w-MDT0000", Kind::Mdt, true), waits];
+        assert_eq!(judge(&targets), (false, "RECOVERING: w-OST0000; files there wait".into()));
         assert_eq!(
-            judge(&targets),
-            (
-                false,
-                "RECOVERING: w-OST0000 (2 of 3 clients are back, 1 done, 7 changes replayed, at most 20 s more without a step); files there wait"
-                    .into()
-            )
+            recoveries(&targets),
+            [concat!(
+                "w-OST0000: 2 of 3 clients are back, 1 done, 7 changes replayed; waits for 10.0.0.7@tcp (not back for 12 s, ",
+                "but lives), 35ebff4e-39c7-4c5a-a3a4-7b2d3b0f0c11 (states its locks for 12 s) and 3 more, at most 20 s ",
+                "without a step"
+            )]
+        );
+        let all_wait = Recovery { queued: 2, remaining_s: 0, evicted: 1, ..state.recovery.clone() };
+        let all_wait = TargetState { recovery: all_wait, ..TargetState::default() };
+        assert_eq!(
+            progress("w-MDT0000", &all_wait),
+            "w-MDT0000: 2 of 3 clients are back, 1 done, 1 given up, 7 changes replayed, 2 wait for their turn"
         );
         assert_eq!(row(&targets[1])[1], "RECOVERING 1/3");
         state.problems = vec!["its disk is gone".into()];

@@ -1,8 +1,9 @@
 //! `lctl`: what an administrator asks of a node. Most of Lustre's sub-commands are not available yet and say so.
 
+mod drain;
 mod orders;
 mod params;
-mod reach;
+pub mod reach;
 mod recovery;
 
 use std::ffi::OsString;
@@ -79,6 +80,12 @@ enum Command {
         #[arg(value_name = "DEVICE")]
         device: Option<String>,
     },
+    /// Have a client write everything and give back all that it holds, before its machine is turned off
+    Drain {
+        /// The client: its UUID, or the address of a machine, as in 10.0.0.7@tcp
+        #[arg(value_name = "CLIENT")]
+        client: String,
+    },
     #[command(external_subcommand)]
     Other(Vec<OsString>),
 }
@@ -112,6 +119,7 @@ fn run(arguments: Arguments) -> Outcome {
             let device = find_device(&reach, &named)?;
             orders::abort_recovery(&mut reach, &device).map(|()| 0)
         }
+        Command::Drain { client } => drain::run(&mut reach()?, &client),
         Command::Other(words) => {
             let word = words.first().map_or_else(String::new, |word| word.to_string_lossy().into_owned());
             Err(Failure::usage(format!("{word}: not available yet; \"lctl help\" lists what is")))
@@ -217,6 +225,8 @@ mod tests {
             ("lctl get_param -n mdt.*.recovery_status obdfilter.*.recovery_status", true),
             ("lctl list_param -F -R mdt.*", true),
             ("lctl --key /k set_param mdt.*.evict_client=nid:10.0.0.7@tcp", true),
+            ("lctl drain 10.0.0.7@tcp", true),
+            ("lctl drain", false),
             ("lctl set_param", false),
             ("lctl --devic 1 dl", false),
         ] {

@@ -11,6 +11,8 @@ use crate::failure::Failure;
 
 /// How long a target may take for an order that it carries out at once.
 const ORDER_WAIT: Duration = Duration::from_secs(10);
+/// How long a client may take to write what it has not written, for each target that asks it.
+pub const DRAIN_WAIT: Duration = Duration::from_secs(600);
 /// How long those who are back may replay after a recovery was cut short.
 const ABORT_WAIT: Duration = Duration::from_secs(300);
 
@@ -44,11 +46,14 @@ pub fn set(reach: &mut Reach, device: &Device, name: &str, value: &str) -> Resul
     }
 }
 
-/// The value of a parameter of a target; `None` if it does not say.
-pub fn value(reach: &mut Reach, device: &Device, name: &str) -> Result<Option<String>, Failure> {
-    let all = reach.ask(device, msg::SetParameters { parameters: Vec::new() }, ORDER_WAIT)?;
-    let found = |all: msg::Parameters| all.parameters.into_iter().find(|one| one.name == name);
-    Ok(all.ok().and_then(found).map(|parameter| parameter.value))
+/// The client, or the address, that `named` names: a UUID, or an address with or without `nid:` before it.
+pub fn named_client(named: &str) -> Result<(ClientId, String), Failure> {
+    let address = || named.contains('@').then(|| format!("nid:{named}"));
+    let found = parse(named).or_else(|| parse(&address()?));
+    let found = found.map(|order| (order.client, order.nid));
+    found.ok_or_else(|| {
+        Failure::usage(format!("{named} names no client: write its UUID, or its address as in 10.0.0.7@tcp"))
+    })
 }
 
 fn parse(value: &str) -> Option<msg::Evict> {
@@ -60,7 +65,7 @@ fn parse(value: &str) -> Option<msg::Evict> {
     (client != 0).then(|| msg::Evict { client: ClientId(client), nid: String::new() })
 }
 
-fn refused(device: &Device, error: &AskError) -> Failure {
+pub fn refused(device: &Device, error: &AskError) -> Failure {
     let name = &device.name;
     Failure::new(match error {
         AskError::Refused(Code::Forbidden) => {
@@ -86,6 +91,11 @@ mod tests {
         assert_eq!(parse("nid:10.0.0.7@tcp"), by_nid("10.0.0.7@tcp"));
         assert_eq!(parse(&client.to_string()), by_uuid);
         assert_eq!(parse(&format!("uuid:{client}")), by_uuid);
+        let address = (ClientId(0), "10.0.0.7@tcp".to_owned());
+        assert_eq!(named_client("10.0.0.7@tcp").ok(), Some(address.clone()));
+        assert_eq!(named_client("nid:10.0.0.7@tcp").ok(), Some(address));
+        assert_eq!(named_client(&client.to_string()).ok(), Some((client, String::new())));
+        assert!(named_client("somebody").is_err());
         for bad in ["", "nid:", "uuid:", "10.0.0.7@tcp", "1234", &ClientId(0).to_string()] {
             assert_eq!(parse(bad), None, "{bad}");
         }

@@ -1,5 +1,6 @@
 //! The tree of parameters: names as in Lustre, values that are asked for when they are shown.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -42,15 +43,28 @@ enum What {
     RecoveryStatus(Device),
     NumExports(Device),
     EvictClient(Device),
-    /// One of those that the target itself has, by the last part of its name.
-    Own(Device, &'static str),
+    /// One of those that the target itself has, by its name for it.
+    Own(Device, Own),
+    /// One that is known already.
+    Text(String),
     /// The clients at one address.
     Uuids(Vec<ClientId>),
 }
 
+/// A parameter that targets have themselves: the last part of its name, and whether it can be set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Own {
+    name: Cow<'static, str>,
+    is_set: bool,
+}
+
 impl What {
     fn is_set(&self) -> bool {
-        matches!(self, What::EvictClient(_) | What::Own(..))
+        match self {
+            What::EvictClient(_) => true,
+            What::Own(device, own) => own.is_set && !device.is_mounted(),
+            _ => false,
+        }
     }
 }
 
@@ -118,8 +132,8 @@ pub fn set(reach: &mut Reach, settings: &[String], value_only: bool) -> Outcome 
         for Parameter { name, what } in matching {
             let set = match what {
                 What::EvictClient(device) => orders::evict(reach, &device, value)?,
-                What::Own(device, of) => {
-                    if !orders::set(reach, &device, of, value)? {
+                What::Own(device, own) if own.is_set && !device.is_mounted() => {
+                    if !orders::set(reach, &device, &own.name, value)? {
                         eprintln!("error: set_param: setting {name}={value}: Invalid argument");
                         return Ok(libc::EINVAL as u8);
                     }
@@ -149,13 +163,25 @@ fn parameters(reach: &mut Reach, patterns: &[String]) -> Result<Vec<Parameter>, 
         Parameter { name: "health_check".into(), what: What::Health },
         Parameter { name: "version".into(), what: What::Version },
     ];
+    let clients = patterns.iter().any(|pattern| pattern.starts_with("mgc") || pattern.starts_with('*'));
+    for entry in mountpoint::usable()?.iter().filter(|_| clients) {
+        let told = mountpoint::status(&entry.path).ok().zip(super::configuration(&entry.path).ok());
+        if let Some((status, config)) = told {
+            let mgs = status.mgs.first().map_or("0@lo", String::as_str);
+            let name = format!("mgc.MGC{mgs}.ir_state");
+            parameters.push(Parameter { name, what: What::Text(recovery::ir_state(&config)) });
+        }
+    }
     let sessions = patterns.iter().any(|pattern| pattern.contains("exports."));
     for device in reach.devices.clone() {
-        if device.target.kind == TargetKind::Mgs {
-            continue;
-        }
         let prefix = format!("{}.{}", device.kind(), device.name);
         let mut add = |name: String, what| parameters.push(Parameter { name, what });
+        if device.target.kind == TargetKind::Mgs {
+            add(format!("{prefix}.lease_time"), What::Own(device.clone(), readable("lease_time")));
+            let live = format!("live.{}", device.fsname);
+            add(format!("{prefix}.{live}"), What::Own(device.clone(), settable(live)));
+            continue;
+        }
         add(format!("{prefix}.evict_client"), What::EvictClient(device.clone()));
         if sessions {
             for (nid, clients) in exports(reach, &device)? {
@@ -164,21 +190,37 @@ fn parameters(reach: &mut Reach, patterns: &[String]) -> Result<Vec<Parameter>, 
         }
         add(format!("{prefix}.num_exports"), What::NumExports(device.clone()));
         add(format!("{prefix}.recovery_status"), What::RecoveryStatus(device.clone()));
-        // Through a mount nobody gives orders.
-        for name in own(device.target.kind).iter().filter(|_| !device.is_mounted()) {
-            add(format!("{prefix}.{name}"), What::Own(device.clone(), name));
+        let namespace = match device.target.kind {
+            TargetKind::Mdt => "mdt",
+            _ => "filter",
+        };
+        let locks = format!("ldlm.namespaces.{namespace}-{}_UUID.lock_count", device.name);
+        add(locks, What::Own(device.clone(), readable("lock_count")));
+        for own in own(device.target.kind) {
+            add(format!("{prefix}.{}", own.name), What::Own(device.clone(), own));
         }
     }
     Ok(parameters)
 }
 
+fn settable(name: impl Into<Cow<'static, str>>) -> Own {
+    Own { name: name.into(), is_set: true }
+}
+
+fn readable(name: impl Into<Cow<'static, str>>) -> Own {
+    Own { name: name.into(), is_set: false }
+}
+
 /// The parameters that targets of a kind have themselves.
-fn own(kind: TargetKind) -> &'static [&'static str] {
-    match kind {
-        TargetKind::Ost => &["sync_journal"],
-        TargetKind::Mdt => &["commit_on_sharing"],
-        TargetKind::Mgs => &[],
-    }
+fn own(kind: TargetKind) -> Vec<Own> {
+    let mut own = match kind {
+        TargetKind::Ost => vec![settable("brw_stats"), settable("sync_journal")],
+        TargetKind::Mdt => vec![settable("commit_on_sharing")],
+        TargetKind::Mgs => Vec::new(),
+    };
+    own.extend(["recovery_reconnect_histogram", "recovery_reconnect_top"].map(settable));
+    own.extend(["ldlm_timeout", "recovery_time_hard", "recovery_time_soft"].map(readable));
+    own
 }
 
 /// The clients of a target by address. A target that does not answer has none.
@@ -216,13 +258,14 @@ fn values(reach: &mut Reach, parameters: &[&Parameter]) -> Result<Vec<Option<Str
             What::Health => Some(health(reach)?),
             What::Version => Some(env!("CARGO_PKG_VERSION").to_owned()),
             What::RecoveryStatus(_) => {
-                states.next().and_then(Option::as_ref).map(|state| recovery::status(&state.recovery))
+                states.next().and_then(|state| state.as_ref().ok()).map(recovery::status)
             }
             What::NumExports(_) => {
-                states.next().and_then(Option::as_ref).map(|state| state.sessions.to_string())
+                states.next().and_then(|state| state.as_ref().ok()).map(|state| state.sessions.to_string())
             }
             What::EvictClient(_) => None,
-            What::Own(device, name) => orders::value(reach, device, name)?,
+            What::Text(text) => Some(text.clone()),
+            What::Own(device, own) => reach.parameter(device, &own.name)?,
             What::Uuids(clients) => {
                 Some(clients.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
             }
@@ -237,29 +280,29 @@ fn health(reach: &mut Reach) -> Result<String, Failure> {
     let states = reach.states(&devices)?;
     let mut seen = BTreeSet::new();
     let mut ill = Vec::new();
-    let mut look = |name: String, state: Option<&State>| {
+    let mut look = |name: String, state: Result<&State, &str>| {
         if !seen.insert(name.clone()) {
             return;
         }
         match state {
-            None => ill.push((name, vec!["it does not answer".to_owned()])),
-            Some(state) if !state.problems.is_empty() => ill.push((name, state.problems.clone())),
-            Some(_) => {}
+            Err(why) => ill.push((name, vec![why.to_owned()])),
+            Ok(state) if !state.problems.is_empty() => ill.push((name, state.problems.clone())),
+            Ok(_) => {}
         }
     };
     for (device, state) in devices.iter().zip(&states) {
         if !(device.is_mounted() && device.target.kind == TargetKind::Mgs) {
-            look(device.name.clone(), state.as_ref());
+            look(device.name.clone(), state.as_ref().map_err(String::as_str));
         }
     }
     for entry in mountpoint::usable()? {
         match crate::control::get::<States>(&entry.path, STATES) {
             Ok(told) => {
                 for target in &told.targets {
-                    look(reach::name(&told.fsname, target.id()), target.state.as_ref());
+                    look(reach::name(&told.fsname, target.id()), target.state.as_ref().ok_or(reach::SILENT));
                 }
             }
-            Err(_) => look(entry.path.display().to_string(), None),
+            Err(_) => look(entry.path.display().to_string(), Err(reach::SILENT)),
         }
     }
     for (name, problems) in &ill {

@@ -12,14 +12,16 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fuse::control::{self, Configuration};
-use fuse::states::{STATES, State, States};
-use proto::wire::messages::{GetState, Operation};
+use fuse::states::{PARAMETER, STATES, State, States};
+use proto::wire::messages::{GetState, Operation, ReadParameters};
 use proto::{Code, FsName, Nid, TargetId, TargetKind};
 use rpc::{AskError, Hub, Keys, Role};
 
 use crate::failure::Failure;
 use crate::{keys, mountpoint, servers, serving};
 
+/// A target does not say how it is.
+pub const SILENT: &str = "it does not answer";
 /// How long a target may take to say how it is.
 const STATE_WAIT: Duration = Duration::from_secs(3);
 
@@ -77,7 +79,9 @@ impl Reach {
         for server in servers::all()? {
             let nids: Vec<Nid> = server.nids.iter().filter_map(|nid| nid.parse().ok()).collect();
             for served in &server.targets {
-                let way = Way::Network { nids: nids.clone(), key: server.key.clone() };
+                let elsewhere = served.elsewhere.iter().filter_map(|nid| nid.parse().ok());
+                let nids = nids.iter().cloned().chain(elsewhere).collect();
+                let way = Way::Network { nids, key: server.key.clone() };
                 devices.push(device(&server.fsname, served.id(), way));
             }
         }
@@ -86,6 +90,9 @@ impl Reach {
                 continue;
             };
             let serves = mountpoint::status(&entry.path).map(|status| status.serves).unwrap_or_default();
+            if serves.iter().any(|name| name == "MGS") {
+                devices.push(device(&config.fsname, TargetId::MGS, Way::Mount(entry.path.clone())));
+            }
             for target in &config.targets {
                 let new = device(&config.fsname, target.id(), Way::Mount(entry.path.clone()));
                 let nids: Vec<Nid> = target.nids.iter().filter_map(|nid| nid.parse().ok()).collect();
@@ -121,19 +128,19 @@ impl Reach {
         Ok(node.block_on(hub.ask(device.target, Role::Server, nids, order, wait)))
     }
 
-    /// How each of `devices` is, in their order; `None` for one that does not answer.
-    pub fn states(&mut self, devices: &[Device]) -> Result<Vec<Option<State>>, Failure> {
+    /// How each of `devices` is, in their order; why not for one that does not answer.
+    pub fn states(&mut self, devices: &[Device]) -> Result<Vec<Result<State, String>>, Failure> {
         let mut asked = Vec::new();
         for (index, device) in devices.iter().enumerate() {
             if let Way::Network { nids, key } = &device.way {
                 let hub = self.hub(&device.fsname, key)?;
                 asked.push(async move {
                     let answer = hub.ask(device.target, Role::Server, nids, GetState {}, STATE_WAIT).await;
-                    (index, answer.ok().as_ref().map(State::from))
+                    (index, answer.as_ref().map(State::from).map_err(silence))
                 });
             }
         }
-        let mut states = vec![None; devices.len()];
+        let mut states = vec![Err(SILENT.to_owned()); devices.len()];
         if !asked.is_empty() {
             for (index, state) in self.runtime()?.0.block_on(all(asked)) {
                 if let Some(place) = states.get_mut(index) {
@@ -148,9 +155,21 @@ impl Reach {
                 .entry(path.clone())
                 .or_insert_with(|| crate::control::get::<States>(path, STATES).ok().map(|told| told.targets));
             let target = told.iter().flatten().find(|target| target.id() == device.target);
-            *state = target.and_then(|target| target.state.clone());
+            *state = target.and_then(|target| target.state.clone()).ok_or_else(|| SILENT.to_owned());
         }
         Ok(states)
+    }
+
+    /// The value of a parameter of a target; `None` if it does not say.
+    pub fn parameter(&mut self, device: &Device, name: &str) -> Result<Option<String>, Failure> {
+        if let Way::Mount(path) = &device.way {
+            let attribute = format!("{PARAMETER}{}.{name}", device.target);
+            return Ok(crate::control::get_text(path, &attribute).ok());
+        }
+        let asked = ReadParameters { names: vec![name.to_owned()] };
+        let told = self.ask(device, asked, STATE_WAIT)?;
+        let found = told.ok().and_then(|told| told.parameters.into_iter().find(|one| one.name == name));
+        Ok(found.map(|one| one.value))
     }
 
     fn runtime(&mut self) -> Result<&(rt::os::Node, rt::Rt), Failure> {
@@ -170,6 +189,17 @@ impl Reach {
         let hub = Hub::new(self.runtime()?.1.clone(), name, keys);
         self.hubs.insert(place, hub.clone());
         Ok(hub)
+    }
+}
+
+/// Why a target does not say how it is.
+fn silence(error: &AskError) -> String {
+    match error {
+        AskError::Refused(Code::NotHere) => {
+            "its server runs, but does not serve it now: its directory does not open, or it stands by; the server's log says why"
+                .to_owned()
+        }
+        error => format!("{SILENT} ({error})"),
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::fmt::Write;
 
-use fuse::states::{Recovery, Stage};
+use fuse::control::Configuration;
+use fuse::states::{Stage, State};
 
 /// The text of `recovery_status`: Lustre's keys in Lustre's order, `lock_repay_clients` spelt as scripts know it.
-pub fn status(recovery: &Recovery) -> String {
+pub fn status(state: &State) -> String {
+    let recovery = &state.recovery;
     let mut text = String::new();
     let stage = match recovery.stage {
         Stage::Inactive => "INACTIVE",
@@ -39,22 +41,36 @@ pub fn status(recovery: &Recovery) -> String {
             line("completed_clients", &format!("{}/{}", recovery.completed, recovery.expected));
             line("replayed_requests", &recovery.replayed);
             line("last_transno", &recovery.next_transno.saturating_sub(1));
-            // Nothing is replayed past a gap that a missing client left.
-            line("VBR", &"DISABLED");
-            // Nobody tells clients of a start in place: they find out by trying.
-            line("IR", &"DISABLED");
+            line("VBR", &enabled(state.versions));
+            // Of a start in place nobody tells clients: they find out by trying.
+            line("IR", &enabled(state.told));
         }
     }
     text.truncate(text.trim_end().len());
     text
 }
 
+/// `ir_state` of a client: which configuration it knows. Every client hears of a newer one at once
+/// (`lprocfs_mgc_rd_ir_state`).
+pub fn ir_state(config: &Configuration) -> String {
+    let Configuration { fsname, version, .. } = config;
+    format!(
+        "imperative_recovery: ENABLED\nclient_state:\n    - {{ client: {fsname}-client, nidtbl_version: {version} }}"
+    )
+}
+
+fn enabled(is: bool) -> &'static str {
+    if is { "ENABLED" } else { "DISABLED" }
+}
+
 #[cfg(test)]
 mod tests {
+    use fuse::states::Recovery;
+
     use super::*;
 
-    fn sample(stage: Stage) -> Recovery {
-        Recovery {
+    fn sample(stage: Stage) -> State {
+        let recovery = Recovery {
             stage,
             began_s: 1_620_919_072,
             duration_s: 31,
@@ -68,7 +84,20 @@ mod tests {
             replayed: 3,
             queued: 0,
             next_transno: 4_294_967_297,
-        }
+        };
+        State { recovery, sessions: 8, ..State::default() }
+    }
+
+    #[test]
+    fn ir_state_is_lustres() {
+        let config = Configuration { fsname: "w".into(), version: 9, targets: Vec::new() };
+        assert_eq!(
+            ir_state(&config),
+            "\
+imperative_recovery: ENABLED
+client_state:
+    - { client: w-client, nidtbl_version: 9 }"
+        );
     }
 
     /// `lprocfs_recovery_status_seq_show` of Lustre 2.15 and later.
@@ -91,7 +120,8 @@ replayed_requests: 3
 queued_requests: 0
 next_transno: 4294967297"
         );
-        let complete = Recovery { completed: 8, replayed: 0, ..sample(Stage::Complete) };
+        let mut complete = sample(Stage::Complete);
+        (complete.recovery.completed, complete.recovery.replayed) = (8, 0);
         assert_eq!(
             status(&complete),
             "\
@@ -104,5 +134,7 @@ last_transno: 4294967296
 VBR: DISABLED
 IR: DISABLED"
         );
+        (complete.told, complete.versions) = (true, true);
+        assert!(status(&complete).ends_with("\nVBR: ENABLED\nIR: ENABLED"));
     }
 }

@@ -3,7 +3,7 @@
 //! No session is needed because none may begin while others replay, and that is when an operator asks. The orders need
 //! the servers' key.
 
-use crate::ids::{ClientId, Transno};
+use crate::ids::{ClientId, Fid, Transno};
 use crate::wire_struct;
 
 /// [`RecoveryReport::state`]: nobody had a session when the target started.
@@ -15,8 +15,28 @@ pub const RECOVERY_RUNNING: u8 = 2;
 /// [`RecoveryReport::state`]: it is over.
 pub const RECOVERY_COMPLETE: u8 = 3;
 
+/// [`TargetState::flags`]: the MGS has told clients of this start.
+pub const STATE_TOLD: u8 = 1;
+/// [`TargetState::flags`]: replays went on past a gap that a missing client left.
+pub const STATE_VERSIONS: u8 = 2;
+
+/// [`MissingClient::place`]: not back yet.
+pub const MISSING_ABSENT: u8 = 0;
+/// [`MissingClient::place`]: back, and its next replay is awaited.
+pub const MISSING_SILENT: u8 = 1;
+/// [`MissingClient::place`]: it states again what it holds.
+pub const MISSING_RESTATING: u8 = 2;
+
+/// Most clients that a [`TargetState`] names.
+pub const MISSING_MAX: usize = 16;
+
 /// Most sessions that one [`ExportPage`] lists.
 pub const EXPORTS_PAGE_MAX: usize = 1024;
+
+/// Most clients that one [`DrainClient`] is for.
+pub const DRAINED_MAX: usize = 64;
+/// Most files that a [`DrainDone`] names.
+pub const DRAIN_FILES_MAX: usize = 16;
 
 /// Most parameters that one [`SetParameters`] sets.
 pub const PARAMETERS_MAX: usize = 64;
@@ -35,6 +55,29 @@ wire_struct! {
         pub sessions: u32,
         /// What is wrong with it, a sentence for each; empty if all is well.
         pub problems: Vec<String>,
+        ;
+        /// Whom the recovery waits for: who has done nothing for longest comes first. At most `MISSING_MAX`.
+        pub missing: Vec<MissingClient>,
+        /// How many it waits for in all.
+        pub missing_count: u32,
+        /// `STATE_*`.
+        pub flags: u8,
+    }
+}
+
+wire_struct! {
+    /// A client that a recovery waits for.
+    pub struct MissingClient {
+        /// The client.
+        pub client: ClientId,
+        /// Its address when it was seen last, `10.1.1.2@tcp`; empty if that is not known.
+        pub nid: String,
+        /// One of `MISSING_*`.
+        pub place: u8,
+        /// For how many seconds it has done nothing.
+        pub quiet_s: u32,
+        /// Whether the MGS says that it lives.
+        pub lives: bool,
     }
 }
 
@@ -147,5 +190,68 @@ wire_struct! {
         pub name: String,
         /// Its value.
         pub value: String,
+    }
+}
+
+wire_struct! {
+    /// Asks for parameters of a target, those that nobody can set too. Needs no key of the servers.
+    pub struct ReadParameters {
+        /// Their names, at most `PARAMETERS_MAX`.
+        pub names: Vec<String>,
+    }
+}
+
+wire_struct! {
+    /// Orders a target to have a client, or all clients at an address, give back all that they keep, of every target. Answered
+    /// when they have. Needs the servers' key.
+    pub struct DrainClient {
+        /// The client; 0 if an address is named.
+        pub client: ClientId,
+        /// The address as sessions have it, `10.1.1.2@tcp`; empty if a client is named.
+        pub nid: String,
+    }
+}
+
+wire_struct! {
+    /// What the clients have left.
+    pub struct Drained {
+        /// At most `DRAINED_MAX`.
+        pub clients: Vec<DrainedClient>,
+    }
+}
+
+wire_struct! {
+    /// What a client has left.
+    pub struct DrainedClient {
+        /// The client.
+        pub client: ClientId,
+        /// Its address.
+        pub nid: String,
+        /// Whether it has answered.
+        pub answered: bool,
+        /// Locks of this target that it holds still, as the target believes.
+        pub locks: u32,
+        /// What it says itself.
+        pub left: DrainDone,
+    }
+}
+
+wire_struct! {
+    /// Asks a client to write what it has not written, to wait until all that it changed is durable, and to give back what it
+    /// keeps, of every target.
+    pub struct Drain {}
+}
+
+wire_struct! {
+    /// What a client has left.
+    pub struct DrainDone {
+        /// Bytes that were written and not sent.
+        pub unsent_bytes: u64,
+        /// Locks that are in use.
+        pub locks: u32,
+        /// Handles of files that applications have open.
+        pub open_count: u32,
+        /// Those files, at most `DRAIN_FILES_MAX`.
+        pub open_files: Vec<Fid>,
     }
 }

@@ -32,6 +32,9 @@ wire_struct! {
     pub struct Registered {
         /// Version of the configuration that has it.
         pub version: u64,
+        ;
+        /// Whether clients are told of it now, because something is new.
+        pub told: bool,
     }
 }
 

@@ -165,6 +165,10 @@ operations! {
     80 RevokeBits(RevokeBits) -> Done, false;
     81 RevokeRange(RevokeRange) -> RangeRevoked, false;
     82 Glimpse(Glimpse) -> Glimpsed, false;
+    83 Drain(Drain) -> DrainDone, false;
+
+    90 ReadParameters(ReadParameters) -> Parameters, false;
+    91 DrainClient(DrainClient) -> Drained, false;
 }
 
 impl Request {
@@ -177,6 +181,7 @@ impl Request {
             Request::FlockWait(_) => true,
             Request::GetConfig(get) => get.wait_ms > 0,
             Request::TakeTargets(take) => take.wait_ms > 0,
+            Request::DrainClient(_) => true,
             _ => false,
         }
     }
@@ -189,7 +194,8 @@ impl Request {
         match self {
             Request::Connect(_) | Request::Disconnect(_) | Request::Sync(_) | Request::Statfs(_) => false,
             Request::GetState(_) | Request::AbortRecovery(_) => false,
-            Request::Evict(_) | Request::ListExports(_) | Request::SetParameters(_) => false,
+            Request::Evict(_) | Request::ListExports(_) => false,
+            Request::SetParameters(_) | Request::ReadParameters(_) => false,
             Request::RenewTargets(_) | Request::TakeTargets(_) => false,
             Request::ReleaseTarget(_) | Request::SettleTarget(_) | Request::HandOver(_) => false,
             Request::Register(_) | Request::GetConfig(_) | Request::GetSequence(_) => false,
@@ -214,6 +220,8 @@ impl Request {
                 | Request::Evict(_)
                 | Request::ListExports(_)
                 | Request::SetParameters(_)
+                | Request::ReadParameters(_)
+                | Request::DrainClient(_)
                 | Request::RenewTargets(_)
                 | Request::TakeTargets(_)
                 | Request::ReleaseTarget(_)

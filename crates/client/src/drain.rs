@@ -1,0 +1,58 @@
+//! Before maintenance: the client gives back everything that it keeps, so that nobody ever waits for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::Fid;
+use proto::wire::messages::{DRAIN_FILES_MAX, DrainDone};
+
+use crate::util::join_all;
+use crate::{Client, Result, Shared};
+
+/// How long the end of the lease may take: it is told to the MGS, who may be away.
+const RELEASE_TIME_MAX: Duration = Duration::from_secs(2);
+/// Objects whose locks are given back at the same time.
+const OBJECTS_AT_ONCE: usize = 64;
+
+impl Client {
+    /// Writes what was not written, waits until all changes are durable, and gives back every lock that is not in use; says
+    /// what is left. Whatever is asked for later locks again.
+    pub async fn drain(&self) -> Result<DrainDone> {
+        self.shared.drain().await
+    }
+}
+
+impl Shared {
+    pub(crate) async fn drain(self: &Arc<Self>) -> Result<DrainDone> {
+        // One at a time: the targets ask each for itself.
+        let Ok(_turn) = self.draining.acquire().await else { return Err(crate::Error::Closed) };
+        tracing::info!("an operator has this client drained: what it keeps is given back");
+        self.sync_all().await?;
+        self.close_pending();
+        self.closer.drained().await;
+        for objects in self.locks.all().chunks(OBJECTS_AT_ONCE) {
+            join_all(objects.iter().map(|object| self.leave_now(object.clone()))).await;
+        }
+        self.give_up_inodes().await;
+        // The closes were changes, too.
+        self.sync_all().await?;
+        self.end_lease(RELEASE_TIME_MAX).await;
+        Ok(self.left_after_drain())
+    }
+
+    fn left_after_drain(&self) -> DrainDone {
+        let handles = self.handles.all();
+        let mut files: Vec<Fid> =
+            handles.iter().filter_map(|handle| Some(self.handles.get(*handle).ok()?.fid)).collect();
+        files.sort_unstable();
+        files.dedup();
+        files.truncate(DRAIN_FILES_MAX);
+        let locks = self.locks.held().len() + self.inodes.held().len();
+        DrainDone {
+            unsent_bytes: self.lost().bytes,
+            locks: u32::try_from(locks).unwrap_or(u32::MAX),
+            open_count: u32::try_from(handles.len()).unwrap_or(u32::MAX),
+            open_files: files,
+        }
+    }
+}
