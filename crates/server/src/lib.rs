@@ -143,6 +143,10 @@ impl Running {
     pub(crate) async fn abandon(&self) {
         // Those who wait learn that they have to look elsewhere.
         self.hub.rt().timeout(ABANDON_TIME_MAX, self.watch.refuse()).await;
+        // Those who ask nothing just now would notice nothing, and the next start would wait for them.
+        for session in self.watch.sessions().unwrap_or_default() {
+            self.hub.session_evicted(self.target, session);
+        }
         self.hub.withdraw(self.target);
         self.hub.end_client(self.client, false).await;
         self.watch.abandon().await;

@@ -160,6 +160,11 @@ impl Store {
         self.shared.is_poisoned()
     }
 
+    /// A write failed: nothing is accepted any more.
+    pub(crate) fn fail(&self, error: &StoreError) {
+        self.shared.poison(error);
+    }
+
     /// Waits until it has.
     pub async fn failed(&self) {
         self.shared.failed().await;

@@ -12,6 +12,7 @@ mod tokens;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use proto::limits::{BULK_BYTES_MAX, FILE_BYTES_MAX, STRIPES_MAX, WRITE_PARTS_MAX};
@@ -52,6 +53,8 @@ pub struct Ost {
     journal: Journal,
     left: Left,
     brw: BrwStats,
+    /// Reads that the disk failed.
+    unreadable: AtomicU64,
 }
 
 impl Handler for Ost {
@@ -68,6 +71,7 @@ impl Handler for Ost {
             journal: Journal::new(env.store.clone()),
             left: Left::new(&env.rt, &env.store),
             brw: BrwStats::new(&env.rt, env.store.clone()),
+            unreadable: AtomicU64::new(0),
             tokens,
         })
     }
@@ -138,6 +142,15 @@ impl Handler for Ost {
             return Ok(());
         }
         self.journal.set(parameter)
+    }
+
+    fn problems(&self) -> Vec<String> {
+        match self.unreadable.load(Ordering::Relaxed) {
+            0 => Vec::new(),
+            count => {
+                vec![format!("data could not be read {count} times since its start; its log says which")]
+            }
+        }
     }
 
     fn statistic(&self, name: &str) -> Option<String> {
@@ -260,9 +273,18 @@ impl Ost {
         };
         tracing::trace!(object = ?read.object, ?range, read.locked, holder = ?holder(ctx), "read");
         let found = self.objects.read(read.object, read.offset, read.len).await;
-        let (bulk, size) = found.map_err(|error| code_of(&error))?;
+        let (bulk, size) = found.map_err(|error| self.unreadable(&error))?;
         self.brw.read(bulk.iter().map(|part| part.len() as u64).sum());
         Ok(Done { bulk, ..Done::unchanged(Reply::Read(msg::ReadDone { size })) })
+    }
+
+    /// What a reader is told whom the disk failed. An operator hears of it, too.
+    fn unreadable(&self, error: &StoreError) -> Code {
+        if matches!(error, StoreError::Io(_) | StoreError::Corrupt { .. }) {
+            tracing::error!(%error, "data cannot be read");
+            self.unreadable.fetch_add(1, Ordering::Relaxed);
+        }
+        code_of(error)
     }
 
     async fn punch(&self, ctx: &Ctx<()>, punch: msg::Punch) -> Result<Done, Code> {

@@ -33,7 +33,7 @@ impl<H: Handler> Target<H> {
     }
 
     fn state(&self) -> msg::TargetState {
-        let mut problems = Vec::new();
+        let mut problems = self.handler.problems();
         if self.store.has_failed() {
             problems.push("reading or writing its directory failed; restart its server".to_owned());
         }

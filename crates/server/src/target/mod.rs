@@ -192,6 +192,11 @@ pub trait Handler: Send + Sync + Sized + 'static {
         Room::default()
     }
 
+    /// What is wrong with it, a sentence for each.
+    fn problems(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// What can only be read, or cleared, by name.
     fn statistic(&self, name: &str) -> Option<String> {
         let _ = name;

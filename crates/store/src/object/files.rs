@@ -277,12 +277,22 @@ impl Files {
     }
 
     async fn write_run(&self, run: &Run, data: Slices) -> Result<File, StoreError> {
-        let file = self.handle(run.file).await?;
+        let file = self.handle(run.file).await.map_err(|error| self.write_failed(error))?;
         let bytes = data.len().next_multiple_of(BLOCK) as usize;
         let under = self.store.counts().writes.begin(&self.rt);
-        file.write_at(u64::from(run.block) * BLOCK, data.pad()).await.map_err(no_space)?;
+        let written = file.write_at(u64::from(run.block) * BLOCK, data.pad()).await;
+        written.map_err(|error| self.write_failed(no_space(error)))?;
         under.done(&self.rt, bytes);
         Ok(file)
+    }
+
+    /// After a failed write the target stops, as after a failed sync: it is opened again, and clients repeat what was not
+    /// durable. That there is no space is no failure.
+    fn write_failed(&self, error: StoreError) -> StoreError {
+        if matches!(error, StoreError::Io(_)) {
+            self.store.fail(&error);
+        }
+        error
     }
 
     /// Gives the blocks of data back that nothing will refer to.
@@ -371,10 +381,10 @@ impl Files {
         let seq = self.next_seq.fetch_add(1, Ordering::Relaxed);
         let id = FileId { boot: self.store.boot(), seq };
         let name = id.to_string();
-        let file = self.dir.create(&name).await?;
+        let file = self.dir.create(&name).await.map_err(|error| self.write_failed(no_space(error)))?;
         if let Err(error) = self.make_ready(&file, bytes).await {
             let _ = self.dir.remove(&name).await;
-            return Err(no_space(error));
+            return Err(self.write_failed(no_space(error)));
         }
         self.handles.lock().put(id, file);
         let blocks = (bytes / BLOCK) as u32;

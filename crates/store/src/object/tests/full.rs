@@ -126,3 +126,28 @@ fn a_full_disk_refuses_and_frees() {
     })
     .expect("no operation fails but for want of space");
 }
+
+/// A failed write of data was told to the client, which told the application, while the target went on.
+#[test]
+fn a_failed_write_stops_the_target_and_loses_nothing() {
+    let sim = Sim::new(Options::seed(1));
+    let rt = sim.rt(NODE);
+    sim.run(async {
+        let target = Target::make(&rt).await?;
+        let data = pattern(1 << 20, 1);
+        target.write(id(1), 0, &data).await?;
+        target.sync().await?;
+        sim.fail_writes(NODE, true);
+        let failed = target.write(id(1), 0, &pattern(1 << 20, 2)).await;
+        assert!(matches!(failed, Err(StoreError::Io(_))), "{failed:?}");
+        assert!(target.store.has_failed(), "what is durable is not known any more");
+        target.store.failed().await;
+        assert!(matches!(target.write(id(2), 0, b"more").await, Err(StoreError::Poisoned)));
+        sim.fail_writes(NODE, false);
+        target.store.abandon().await;
+        let target = Target::open(&rt, Limits::default()).await?;
+        assert!(target.read(id(1), 0, 1 << 20).await? == data);
+        target.close().await
+    })
+    .expect("the disk works again");
+}
