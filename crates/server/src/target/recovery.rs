@@ -547,6 +547,49 @@ mod tests {
     }
 
     #[test]
+    fn who_is_waited_for_is_named_who_did_nothing_for_longest_first() {
+        let sim = Sim::new(Options::default());
+        let rt = sim.rt("server");
+        let all: Vec<ClientId> = (1..=msg::MISSING_MAX as u128 + 4).map(ClientId).collect();
+        let (a, b, c) = (all[0], all[1], all[2]);
+        let recovery = Arc::new(Recovery::new(&rt, all.iter().map(|id| expected(*id, true)), Transno(2)));
+        sim.run(rt.sleep(Duration::from_secs(5)));
+        recovery.is_back(a);
+        recovery.is_back(b);
+        recovery.restates(b);
+        recovery.lives(all[3]);
+        let waiting = recovery.clone();
+        rt.spawn(async move {
+            let _ = waiting.turn(a, Transno(7)).await;
+        });
+        sim.run(rt.sleep(Duration::from_secs(2)));
+        let (missing, count) = recovery.waits_for();
+        assert_eq!(
+            (missing.len(), count),
+            (msg::MISSING_MAX, 19),
+            "whose turn has not come is not waited for"
+        );
+        let nid = "10.1.1.2@tcp".to_owned();
+        let first =
+            msg::MissingClient { client: c, nid, place: msg::MISSING_ABSENT, quiet_s: 7, lives: false };
+        assert_eq!(missing[0], first);
+        assert!(missing[1].lives && missing.iter().all(|one| one.quiet_s == 7), "{missing:?}");
+        all.iter().skip(2).for_each(|id| assert!(recovery.give_up(*id)));
+        let (missing, count) = recovery.waits_for();
+        assert_eq!((missing[0].client, missing[0].place, missing[0].quiet_s), (b, msg::MISSING_RESTATING, 2));
+        assert_eq!(count, 1);
+        let (began, ended, returns) = recovery.returns();
+        assert_eq!(ended, None);
+        assert!(returns.histogram(began, ended).contains("- { delay_sec:   8, clients:    2, pct: 100,"));
+        assert_eq!(returns.top().lines().count(), 3);
+        recovery.is_done(b);
+        recovery.is_done(a);
+        assert_eq!(recovery.returns().1, Some(began + 7));
+        recovery.clear_returns(Returns::clear_classes);
+        assert!(recovery.returns().2.histogram(began, None).ends_with("samples: 0"));
+    }
+
+    #[test]
     fn who_is_not_back_is_given_up_at_once_in_a_hurry_and_who_is_back_replays() {
         let sim = Sim::new(Options::default());
         let rt = sim.rt("server");
