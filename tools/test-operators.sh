@@ -62,6 +62,7 @@ t_names() {
   [ "$(grep -c '^obdfilter.*recovery_status$' "$work/names")" = 4 ]
   mdt_is INACTIVE
   [ "$(lctl get_param -n 'mdt.*.recovery_time_soft' 'mdt.*.recovery_time_hard' 'mdt.*.ldlm_timeout' | xargs)" = "30 170 170" ]
+  [ "$(lctl get_param -n at_min at_max | xargs)" = "5 60" ]
   [ "$(lctl get_param -n 'mgs.MGS.lease_time')" = 15 ]
   must_fail 13 lctl set_param 'mdt.*.recovery_time_soft=1'
   lctl get_param 'mdt.*.recovery_status' 'obdfilter.*.recovery_status' > "$work/statuses"
@@ -346,7 +347,8 @@ make_disk() {
   mkdir "$disk"
   truncate -s 1G "$work/disk.image"
   mkfs.ext4 -q -F "$work/disk.image"
-  mount -o loop "$work/disk.image" "$disk"
+  # Without it one case is left out.
+  mount -o loop "$work/disk.image" "$disk" || true
   mkdir "$disk/ost"
   ln -s "$disk/ost" "$work/two.ost3"
 }
@@ -354,6 +356,10 @@ make_disk() {
 check disk make_disk
 check start two_up
 for case in ${*:-names parameters health drain brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+  if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
+    skip "$case" "no file system in a file can be mounted here"
+    continue
+  fi
   check "$case" "t_$case"
 done
 finish

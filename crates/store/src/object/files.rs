@@ -514,7 +514,7 @@ async fn in_background(files: &Weak<Files>) -> Option<bool> {
 /// Space that was reserved may still be missing: where the file system copies on write, or lives on a thin device.
 fn no_space(error: std::io::Error) -> StoreError {
     match error.kind() {
-        std::io::ErrorKind::StorageFull => StoreError::NoSpace,
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => StoreError::NoSpace,
         _ => error.into(),
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use fuse::states::{STATES, State, States};
+use proto::session::Estimate;
 use proto::wire::messages as msg;
 use proto::{ClientId, TargetKind};
 
@@ -159,7 +160,12 @@ pub fn set(reach: &mut Reach, settings: &[String], value_only: bool) -> Outcome 
 
 /// Everything that there is. The sessions are asked for only if one of `patterns` may mean them.
 fn parameters(reach: &mut Reach, patterns: &[String]) -> Result<Vec<Parameter>, Failure> {
+    let longest = rpc::limits::RESEND_MAX;
+    let shortest = Estimate::default().patience(Duration::ZERO, longest);
+    let seconds = |time: Duration| What::Text(time.as_secs().to_string());
     let mut parameters = vec![
+        Parameter { name: "at_max".into(), what: seconds(longest) },
+        Parameter { name: "at_min".into(), what: seconds(shortest) },
         Parameter { name: "health_check".into(), what: What::Health },
         Parameter { name: "version".into(), what: What::Version },
     ];
