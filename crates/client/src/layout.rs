@@ -2,9 +2,7 @@
 
 use bytes::Bytes;
 use proto::layout::LayoutHint;
-use proto::wire::messages::{
-    Create, DefaultLayout, FidToPath, GetAttr, GetDefaultLayout, OPEN_EXCLUSIVE, SetLayout,
-};
+use proto::wire::messages::{Create, DefaultLayout, FidToPath, GetDefaultLayout, OPEN_EXCLUSIVE, SetLayout};
 use proto::{Attr, Fid, FileKind, Layout};
 
 use crate::{Caller, Client, Forget, Result, Shared};
@@ -12,7 +10,7 @@ use crate::{Caller, Client, Forget, Result, Shared};
 impl Client {
     /// Where the data of a file lies; `None` for what has no data.
     pub async fn layout(&self, fid: Fid) -> Result<Option<Layout>> {
-        Ok(self.shared.targets.mdt()?.call(GetAttr { fid }).await?.reply.layout)
+        Ok(self.shared.fetch_entry(fid).await?.layout)
     }
 
     /// What new files in a directory get.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use proto::wire::messages::{Config, GetAttr, GetConfig};
+use proto::wire::messages::{Config, GetConfig, Statfs};
 use proto::{ClientId, Code, Fid, Nid, TargetId, Transno};
 use rpc::Hub;
 use rt::sync::{Notify, Semaphore};
@@ -51,7 +51,8 @@ impl Client {
             }
         }
         shared.rt.spawn(shared.clone().keep_lease());
-        shared.targets.mdt()?.call(GetAttr { fid: Fid::ROOT }).await?;
+        // Not the attributes of the root: those come with a lock, and who has only mounted holds nothing.
+        shared.targets.mdt()?.call(Statfs {}).await?;
         shared.rt.spawn(shared.clone().watch_config());
         shared.rt.spawn(shared.clone().keep());
         Ok(Arc::new(Client { shared }))

@@ -329,11 +329,16 @@ impl Shared {
 
     /// Asks for the attributes of a file.
     async fn fetch(self: &Arc<Self>, fid: Fid) -> Result<Attr> {
+        let entry = self.fetch_entry(fid).await?;
+        self.complete(entry).await
+    }
+
+    /// What the MDT says of a file. What it grants with it is kept: otherwise the MDT would believe so for good.
+    pub(crate) async fn fetch_entry(self: &Arc<Self>, fid: Fid) -> Result<Entry> {
         let asked = self.inodes.ask();
         let entry = self.targets.mdt()?.call(GetAttr { fid }).await?.reply;
         self.learn(&asked, &entry);
-        drop(asked);
-        self.complete(entry).await
+        Ok(entry)
     }
 
     /// Keeps a file that was just made.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use proto::wire::messages::{Entry, GetAttr, SeekObject, Sought};
+use proto::wire::messages::{SeekObject, Sought};
 use proto::{Code, Fid, Layout};
 
 use crate::lock::Pages as Locking;
@@ -18,7 +18,7 @@ impl Client {
         if let Some(file) = self.shared.files.find(fid) {
             self.shared.flush_file(&file).await;
         }
-        let entry: Entry = self.shared.targets.mdt()?.call(GetAttr { fid }).await?.reply;
+        let entry = self.shared.fetch_entry(fid).await?;
         let layout = entry.layout.clone();
         let size = self.shared.complete(entry).await?.size;
         if offset >= size {

@@ -138,7 +138,7 @@ impl Shown {
 }
 
 fn percent(part: u64, all: u64) -> u64 {
-    if all == 0 { 0 } else { part * 100 / all }
+    (part * 100).checked_div(all).unwrap_or(0)
 }
 
 #[cfg(test)]
