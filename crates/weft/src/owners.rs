@@ -27,7 +27,7 @@ pub struct Options {
     /// Who keeps which server owns a target that several may serve: the MGS, or an etcd cluster, as
     /// etcd:http://HOST:2379,http://HOST:2379,... (or https). All servers of a target have to be told the same
     #[arg(long, value_name = "mgs|etcd:URL,...", default_value = "mgs")]
-    owners: Owners,
+    owners: String,
     /// Certificates of the authorities that sign those of etcd's members (PEM); needed for https
     #[arg(long, value_name = "FILE")]
     owners_ca: Option<PathBuf>,
@@ -116,7 +116,9 @@ impl Options {
         rt: &Rt,
         fsname: &FsName,
     ) -> Result<Option<Arc<dyn OwnerStore>>, Failure> {
-        let Owners::Etcd(members) = &self.owners else {
+        // Not by clap, which would repeat what may hold a password.
+        let owners: Owners = self.owners.parse().map_err(|why| Failure::usage(format!("--owners: {why}")))?;
+        let Owners::Etcd(members) = &owners else {
             return match self.first_of_etcd() {
                 Some(option) => Err(Failure::usage(format!("{option} is for --owners etcd:..."))),
                 None => Ok(None),

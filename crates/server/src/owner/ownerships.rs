@@ -176,7 +176,7 @@ impl Ownerships {
                 tracing::info!("the store of owners answers again");
             }
             Err(error) if !self.silent.swap(true, Ordering::Relaxed) => {
-                tracing::warn!(%error, "the store of owners does not answer: no target with service nodes is taken before it does");
+                tracing::warn!(%error, "the store of owners does not answer: no target with service nodes is taken before it does, and it is asked again and again");
             }
             _ => {}
         }
