@@ -355,6 +355,8 @@ make_disk() {
 
 check disk make_disk
 check start two_up
+# Nothing else could be seen then.
+[ "$failed" = 0 ] || { finish; exit 1; }
 for case in ${*:-names parameters health drain brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"

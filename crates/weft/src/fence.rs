@@ -14,6 +14,7 @@ use crate::failure::Failure;
 
 /// Options about fencing.
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Options {
     /// Program that keeps a former owner from a target (switches its machine off, takes its disk away) before this server
     /// takes over what that one did not give up in order. It is given TARGET SERVER NID... as arguments, and only its exit

@@ -23,6 +23,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Options about the store of owners.
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Options {
     /// Who keeps which server owns a target that several may serve: the MGS, or an etcd cluster, as
     /// etcd:http://HOST:2379,http://HOST:2379,... (or https). All servers of a target have to be told the same
