@@ -85,6 +85,14 @@ t_parameters() {
   lctl set_param 'obdfilter.*.sync_journal=0' > /dev/null
 }
 
+# How long answers took, on the client's side.
+t_timeouts() {
+  echo data > "$two_a/timed" && "$WEFT" sync "$two_a"
+  lctl get_param "mdc.*.timeouts" "osc.*.timeouts" > "$work/timeouts"
+  grep -qE "^mdc.$mdt-mdc.timeouts=service    : cur +[0-9]+  worst +[0-9]+ \(at [1-9][0-9]+, 0d0h[0-9]+m[0-9]+s ago\)( +[0-9]+){4}$" "$work/timeouts"
+  grep -q "^osc.$two_fsname-OST000[0-3]-osc.timeouts=service" "$work/timeouts"
+}
+
 t_health() {
   [ "$(lctl get_param health_check)" = "health_check=healthy" ]
   "$WEFT" status "$two_a" >/dev/null
@@ -357,7 +365,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-names parameters health drain brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-names parameters timeouts health drain brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::session::Estimated;
 use proto::wire::messages::{Config, GetState, Operation, ReadParameters, Space, Statfs, TargetState};
 use proto::{TargetId, TargetKind};
 use rpc::{AskError, Role};
@@ -51,6 +52,11 @@ impl Client {
         let names = vec![name.to_owned()];
         let parameters = self.order(target, ReadParameters { names }, wait).await.ok()?.parameters;
         parameters.into_iter().find(|one| one.name == name).map(|one| one.value)
+    }
+
+    /// How long answers take in each session that there has been, but the MGS's.
+    pub fn answers(&self) -> Vec<(TargetId, Estimated)> {
+        self.shared.targets.answers()
     }
 
     /// Asks a target something outside any session, with all rights that this process has: those of the servers if it

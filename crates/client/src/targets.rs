@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::RwLock;
+use proto::session::Estimated;
 use proto::wire::messages::{Config, DropOrder, Operation};
 use proto::{ClientId, Code, Nid, TargetId, TargetKind, Transno};
 use rpc::{Answered, Callbacks, Hub, Import, Role};
@@ -377,6 +378,11 @@ impl Targets {
     /// The name of each session but the MGS's.
     pub(crate) fn sessions(&self) -> BTreeMap<TargetId, u64> {
         self.made.read().iter().map(|(id, target)| (*id, target.import.session())).collect()
+    }
+
+    /// How long answers take in each session but the MGS's.
+    pub(crate) fn answers(&self) -> Vec<(TargetId, Estimated)> {
+        self.made.read().iter().map(|(id, target)| (*id, target.state().answers)).collect()
     }
 
     /// What is waited for in any session but the MGS's.

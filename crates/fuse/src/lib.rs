@@ -19,6 +19,7 @@ mod dispatch;
 pub mod engine;
 pub mod errno;
 mod helper;
+pub mod imports;
 mod interrupt;
 pub mod kernel;
 mod notify;

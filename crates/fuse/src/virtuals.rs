@@ -13,6 +13,7 @@ use crate::control::{
     TargetSpace,
 };
 use crate::errno::{Errno, Result};
+use crate::imports;
 use crate::states::{self, States, TargetState};
 
 /// How long a target may take to tell its space before it counts as inactive.
@@ -32,6 +33,7 @@ pub async fn get(client: &Client, status: &Status, fid: Fid, name: &[u8]) -> Res
         control::CONFIG => Ok(control::encode(&Configuration::from(&*client.config()))),
         control::SPACE => Ok(control::encode(&spaces(client).await)),
         states::STATES => Ok(control::encode(&target_states(client).await)),
+        imports::IMPORTS => Ok(control::encode(&imports::told(client))),
         control::STATUS => Ok(control::encode(status)),
         control::COUNTERS => Ok(control::encode(&client.counters())),
         _ => match (name.strip_prefix(control::PATHS), name.strip_prefix(states::PARAMETER)) {

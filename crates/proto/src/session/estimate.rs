@@ -27,8 +27,8 @@ pub struct Estimated {
     pub current: Duration,
     /// The longest of all.
     pub worst: Duration,
-    /// When that was.
-    pub worst_at: Duration,
+    /// How long ago that was; 0 if there was none.
+    pub worst_ago: Duration,
     /// The longest of each 150 s, the newest first.
     pub parts: [Duration; PARTS],
 }
@@ -55,7 +55,11 @@ impl Estimate {
         let mut then = *self;
         then.turn(now);
         let current = then.parts.into_iter().max().unwrap_or_default();
-        Estimated { current, worst: self.worst, worst_at: self.worst_at, parts: then.parts }
+        let worst_ago = match self.worst.is_zero() {
+            true => Duration::ZERO,
+            false => now.saturating_sub(self.worst_at),
+        };
+        Estimated { current, worst: self.worst, worst_ago, parts: then.parts }
     }
 
     /// Lets parts go that are too old.
@@ -96,7 +100,7 @@ mod tests {
         assert_eq!(estimate.at(s(1400)).current, s(20));
         assert_eq!(estimate.at(s(1500)).current, s(2), "the part from 900 to 1050 is over for ten minutes");
         assert_eq!(estimate.at(s(1500)).worst, s(20));
-        assert_eq!(estimate.at(s(1500)).worst_at, s(1000));
+        assert_eq!(estimate.at(s(1500)).worst_ago, s(500));
         assert_eq!(estimate.patience(s(90_000), MINUTE), MARGIN);
     }
 

@@ -5,6 +5,7 @@ mod orders;
 mod params;
 pub mod reach;
 mod recovery;
+mod timeouts;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -2,15 +2,16 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use fuse::imports::{IMPORTS, Imports};
 use fuse::states::{STATES, State, States};
 use proto::session::Estimate;
 use proto::wire::messages as msg;
 use proto::{ClientId, TargetKind};
 
 use super::reach::{self, Device, Reach};
-use super::{orders, recovery};
+use super::{orders, recovery, timeouts};
 use crate::failure::{Failure, Outcome};
 use crate::mountpoint;
 
@@ -169,7 +170,12 @@ fn parameters(reach: &mut Reach, patterns: &[String]) -> Result<Vec<Parameter>, 
         Parameter { name: "health_check".into(), what: What::Health },
         Parameter { name: "version".into(), what: What::Version },
     ];
-    let clients = patterns.iter().any(|pattern| pattern.starts_with("mgc") || pattern.starts_with('*'));
+    let any =
+        |kinds: &[&str]| patterns.iter().any(|pattern| kinds.iter().any(|kind| pattern.starts_with(kind)));
+    if any(&["osc", "mdc", "*"]) {
+        parameters.extend(timeouts()?);
+    }
+    let clients = any(&["mgc", "*"]);
     for entry in mountpoint::usable()?.iter().filter(|_| clients) {
         let told = mountpoint::status(&entry.path).ok().zip(super::configuration(&entry.path).ok());
         if let Some((status, config)) = told {
@@ -204,6 +210,22 @@ fn parameters(reach: &mut Reach, patterns: &[String]) -> Result<Vec<Parameter>, 
         add(locks, What::Own(device.clone(), readable("lock_count")));
         for own in own(device.target.kind) {
             add(format!("{prefix}.{}", own.name), What::Own(device.clone(), own));
+        }
+    }
+    Ok(parameters)
+}
+
+/// Those of the sessions of each mount.
+fn timeouts() -> Result<Vec<Parameter>, Failure> {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut parameters = Vec::new();
+    for entry in mountpoint::usable()? {
+        let Ok(told) = crate::control::get::<Imports>(&entry.path, IMPORTS) else { continue };
+        for import in &told.imports {
+            let id = import.id();
+            let role = if id.kind == TargetKind::Mdt { "mdc" } else { "osc" };
+            let name = format!("{role}.{}-{role}.timeouts", reach::name(&told.fsname, id));
+            parameters.push(Parameter { name, what: What::Text(timeouts::of(import, now_s)) });
         }
     }
     Ok(parameters)
