@@ -226,16 +226,17 @@ t_imperative_recovery() {
 
 # What can be read on the hosts of servers can be read through weft up, too.
 t_up() {
-  local up=$work/up
+  local up=$work/up name=u$two_id
   mkdir "$up"
-  in_two "$WEFT" up "$up" --data "$work/up.data" --fsname up1 --osts 1
+  in_two "$WEFT" up "$up" --data "$work/up.data" --fsname "$name" --osts 1
   echo data > "$up/file" && "$WEFT" sync "$up"
-  lctl get_param "obdfilter.up1-OST0000.*" "mgs.MGS.live.up1" "mdt.up1-MDT0000.*" > "$work/up.parameters"
+  lctl get_param "obdfilter.$name-OST0000.*" "mgs.MGS.live.$name" "mdt.$name-MDT0000.*" > "$work/up.parameters"
   in_two "$WEFT" down "$up"
-  grep -qx "obdfilter.up1-OST0000.sync_journal=0" "$work/up.parameters"
-  grep -qx "obdfilter.up1-OST0000.brw_stats=" "$work/up.parameters"
-  grep -qx "mdt.up1-MDT0000.recovery_time_hard=170" "$work/up.parameters"
-  grep -qx "fsname: up1" "$work/up.parameters"
+  rm -f "/etc/weft/$name".*.key
+  grep -qx "obdfilter.$name-OST0000.sync_journal=0" "$work/up.parameters"
+  grep -qx "obdfilter.$name-OST0000.brw_stats=" "$work/up.parameters"
+  grep -qx "mdt.$name-MDT0000.recovery_time_hard=170" "$work/up.parameters"
+  grep -qx "fsname: $name" "$work/up.parameters"
 }
 
 # The MDS is killed, and one of two clients does not come back: the operator looks on, and ends the wait.
