@@ -15,8 +15,11 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use proto::Fid;
 
-/// How long a thread is waited for; then it may go on with what the kernel had before.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a thread is waited for that has no answer yet: the answer may be waiting for the notification in its turn. Then it may go
+/// on with what the kernel had before.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// The same for one that was answered, and needs nothing but a processor.
+const PATIENCE_TO_RUN: Duration = Duration::from_secs(30);
 /// Files whose attributes may be known to have changed; those that share a place are taken for each other.
 const PLACES: usize = 4096;
 /// Files with threads that ask, at most; more are not looked after.
@@ -44,10 +47,8 @@ struct Asker {
 
 impl Asker {
     fn is_done(&self) -> bool {
-        if self.asked.elapsed() > PATIENCE {
-            return true;
-        }
-        self.answered.is_some_and(|before| scheduled(self.thread) != Some(before))
+        let Some(before) = self.answered else { return self.asked.elapsed() > PATIENCE };
+        scheduled(self.thread) != Some(before) || self.asked.elapsed() > PATIENCE_TO_RUN
     }
 }
 

@@ -78,7 +78,7 @@ impl Mdt {
             let Some((handle, fid)) = keys::number_of(&key).zip(keys::opened(&value.bytes)) else { continue };
             let _inode = self.locks.inodes(&[fid]);
             // Whether it was written before the restart nobody knows.
-            self.opens.open(fid, Opener { session: session.handle(), handle }, true, false);
+            self.opens.restore(fid, Opener { session: session.handle(), handle });
             export.opened(handle, fid);
         }
     }

@@ -13,6 +13,8 @@ use smallvec::SmallVec;
 
 /// Parts of the table that are locked apart; a power of two.
 const SHARDS: usize = 64;
+/// Files of one part of which it is remembered who cut them last. Beyond that sizes stay unknown.
+const CUTS_MAX: usize = 4096;
 
 /// Whose open file it is: session and handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +29,17 @@ pub struct Opener {
 struct Handle {
     opener: Opener,
     write: bool,
+    /// Another session has cut the file since: a size that comes with the close may be one of before, and arrive late.
+    outdated: bool,
+}
+
+/// Files that are open, and those that were cut.
+#[derive(Debug, Default)]
+struct Shard {
+    open: HashMap<Fid, OpenFile>,
+    /// Which session cut a file last, until somebody else opens it for writing: its size counts, and no other one's, which may
+    /// have asked the objects before.
+    cut_by: HashMap<Fid, u64>,
 }
 
 /// One open file.
@@ -77,24 +90,38 @@ pub enum ClosedSize {
 
 /// Every open file of an MDT. The caller holds the lock of the inode that it asks for.
 pub struct Opens {
-    shards: Box<[Mutex<HashMap<Fid, OpenFile>>]>,
+    shards: Box<[Mutex<Shard>]>,
 }
 
 impl Default for Opens {
     fn default() -> Opens {
-        Opens { shards: (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect() }
+        Opens { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
     }
 }
 
 impl Opens {
-    fn shard(&self, fid: Fid) -> MutexGuard<'_, HashMap<Fid, OpenFile>> {
+    fn shard(&self, fid: Fid) -> MutexGuard<'_, Shard> {
         self.shards[(fid.oid as usize ^ fid.seq as usize) & (SHARDS - 1)].lock()
     }
 
     /// `opener` has the file open. `size_known` is what the inode said before.
     pub fn open(&self, fid: Fid, opener: Opener, write: bool, size_known: bool) {
+        self.add(fid, Handle { opener, write, outdated: false }, size_known);
+    }
+
+    /// `opener` had the file open for writing before the target restarted. What happened to it since it was opened is not known any
+    /// more.
+    pub fn restore(&self, fid: Fid, opener: Opener) {
+        self.add(fid, Handle { opener, write: true, outdated: true }, false);
+    }
+
+    fn add(&self, fid: Fid, handle: Handle, size_known: bool) {
+        let Handle { opener, write, .. } = handle;
         let mut shard = self.shard(fid);
-        let file = shard.entry(fid).or_default();
+        if write && shard.cut_by.get(&fid).is_some_and(|session| *session != opener.session) {
+            shard.cut_by.remove(&fid);
+        }
+        let file = shard.open.entry(fid).or_default();
         if file.handles.iter().any(|handle| handle.opener == opener) {
             return;
         }
@@ -103,22 +130,23 @@ impl Opens {
         }
         let with_others = file.handles.iter().any(|h| h.write && h.opener.session != opener.session);
         file.shared |= write && with_others;
-        file.handles.push(Handle { opener, write });
+        file.handles.push(handle);
     }
 
     /// `opener` has the file open no more; `None` if it had not.
     pub fn close(&self, fid: Fid, opener: Opener, wrote: bool, size: Option<SizeUpdate>) -> Option<Closed> {
         let mut shard = self.shard(fid);
-        let file = shard.get_mut(&fid)?;
+        let file = shard.open.get_mut(&fid)?;
         let at = file.handles.iter().position(|handle| handle.opener == opener)?;
-        let Handle { write, .. } = file.handles.swap_remove(at);
+        let Handle { write, outdated, .. } = file.handles.swap_remove(at);
         if write {
-            file.add(wrote, size);
+            let size = size.filter(|_| !outdated);
+            file.add(wrote || outdated, size);
         }
         let size = if !write || file.is_written() { ClosedSize::Stays } else { file.settled() };
         let last = file.handles.is_empty();
         if last {
-            shard.remove(&fid);
+            shard.open.remove(&fid);
         }
         Some(Closed { write, last, size })
     }
@@ -126,34 +154,43 @@ impl Opens {
     /// Whether `opener` has the file open, and for writing.
     pub fn is_writer(&self, fid: Fid, opener: Opener) -> bool {
         let shard = self.shard(fid);
-        shard.get(&fid).is_some_and(|file| file.handles.iter().any(|h| h.write && h.opener == opener))
+        shard.open.get(&fid).is_some_and(|file| file.handles.iter().any(|h| h.write && h.opener == opener))
     }
 
     /// Whether `opener` has the file open for writing, and nobody else has.
     pub fn is_last_writer(&self, fid: Fid, opener: Opener) -> bool {
         let shard = self.shard(fid);
-        let Some(file) = shard.get(&fid) else { return false };
+        let Some(file) = shard.open.get(&fid) else { return false };
         let mut writers = file.handles.iter().filter(|handle| handle.write);
         writers.next().is_some_and(|first| first.opener == opener) && writers.next().is_none()
     }
 
     /// Whether anybody has the file open.
     pub fn is_open(&self, fid: Fid) -> bool {
-        self.shard(fid).contains_key(&fid)
+        self.shard(fid).open.contains_key(&fid)
     }
 
-    /// The file is being truncated: what closes told is not true any more.
-    pub fn truncated(&self, fid: Fid) {
-        if let Some(file) = self.shard(fid).get_mut(&fid) {
+    /// `session` cuts the file: what closes told is not true any more, nor what others may be about to tell.
+    pub fn truncated(&self, fid: Fid, session: u64) {
+        let mut shard = self.shard(fid);
+        if shard.cut_by.len() >= CUTS_MAX {
+            shard.cut_by.clear();
+        }
+        shard.cut_by.insert(fid, session);
+        if let Some(file) = shard.open.get_mut(&fid) {
             file.size = SizeState::Unknown;
+            file.handles.iter_mut().for_each(|handle| handle.outdated |= handle.opener.session != session);
         }
     }
 
-    /// `session` says that the size is `update`. True if it can be known now: nobody has the file open for
-    /// writing. If only `session` itself has, it counts when that is closed.
+    /// `session`, which has cut the file, says that the size is `update`. True if it can be known now: nobody has the file open
+    /// for writing, and nobody else has changed it since. If only `session` itself has it open, the size counts when that is closed.
     pub fn set_size(&self, fid: Fid, session: u64, update: &SizeUpdate) -> bool {
         let mut shard = self.shard(fid);
-        let Some(file) = shard.get_mut(&fid) else { return true };
+        if shard.cut_by.get(&fid) != Some(&session) {
+            return false;
+        }
+        let Some(file) = shard.open.get_mut(&fid) else { return true };
         let mut writers = file.handles.iter().filter(|handle| handle.write).peekable();
         if writers.peek().is_none() {
             return true;
@@ -261,19 +298,42 @@ mod tests {
     }
 
     #[test]
-    fn truncation_and_told_sizes() {
+    fn who_cut_the_file_tells_its_size() {
         let opens = Opens::default();
-        assert!(opens.set_size(FILE, 1, &size(3)));
+        assert!(!opens.set_size(FILE, 1, &size(3)), "it has not cut it");
         opens.open(FILE, A, true, true);
-        opens.truncated(FILE);
+        opens.truncated(FILE, 1);
         assert!(!opens.set_size(FILE, 2, &size(3)));
         assert!(!opens.set_size(FILE, 1, &size(4)));
         assert_eq!(closed(&opens, A, false, None), (true, ClosedSize::Told(size(4))));
         opens.open(FILE, A, true, true);
-        opens.truncated(FILE);
+        opens.truncated(FILE, 1);
         assert_eq!(closed(&opens, A, false, None), (true, ClosedSize::Unknown));
         opens.open(FILE, A, false, true);
-        assert!(opens.set_size(FILE, 2, &size(3)));
+        assert!(opens.set_size(FILE, 1, &size(3)));
+    }
+
+    /// A asks the objects for the size, B cuts the file, and what A tells comes after that.
+    #[test]
+    fn a_size_of_before_a_cut_does_not_count() {
+        let opens = Opens::default();
+        opens.open(FILE, A, true, true);
+        opens.truncated(FILE, B.session);
+        assert_eq!(closed(&opens, A, true, Some(634)), (true, ClosedSize::Unknown));
+        opens.truncated(FILE, A.session);
+        opens.truncated(FILE, B.session);
+        assert!(!opens.set_size(FILE, A.session, &size(634)), "B has cut it since");
+        assert!(opens.set_size(FILE, B.session, &size(231)));
+        opens.truncated(FILE, A.session);
+        opens.open(FILE, B, true, false);
+        assert_eq!(closed(&opens, B, true, Some(700)), (true, ClosedSize::Told(size(700))));
+        assert!(!opens.set_size(FILE, A.session, &size(634)), "B has written since");
+        opens.restore(FILE, A);
+        assert_eq!(
+            closed(&opens, A, true, Some(634)),
+            (true, ClosedSize::Unknown),
+            "cut before the restart, perhaps"
+        );
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Mdt {
         changes.put_inode(&inode, seen);
         let done = self.commit(ctx, changes, Reply::SetAttr(inode.entry()))?;
         if request.size.is_some() {
-            self.opens.truncated(request.fid);
+            self.opens.truncated(request.fid, ctx.session().handle());
         }
         self.keep_guarded(ctx, done, &inode, KEEP_ATTRS)
     }
