@@ -73,6 +73,7 @@ impl Handle {
         self.shared.with(|world| {
             let id = world.id(name);
             world.nodes[id as usize].power = Power::Up;
+            world.disk_start(id);
             let incarnation = world.nodes[id as usize].incarnation;
             world.set_incarnation(id);
             world.note(Kind::Restart, id, u64::from(incarnation));
@@ -112,6 +113,25 @@ impl Handle {
             let id = world.id(name);
             world.net.isolate(id);
             world.note(Kind::Partition, id, u64::MAX);
+        });
+    }
+
+    /// Cuts the way from one node to another, and not the way back.
+    pub fn partition_one_way(&self, from: &str, to: &str) {
+        self.shared.with(|world| {
+            let (from, to) = (world.id(from), world.id(to));
+            world.net.cut_one_way(from, to);
+            world.note(Kind::Partition, from, u64::from(to) | 1 << 32);
+        });
+    }
+
+    /// Has `node` use the disk of `owner`, as machines do that share storage. What one of them writes the others see; with one
+    /// that loses power goes what it has not synced and nobody else has looked at, and what it was writing may arrive later. Nothing
+    /// may be on its own disk.
+    pub fn share_disk(&self, node: &str, owner: &str) {
+        self.shared.with(|world| {
+            let (node, owner) = (world.id(node), world.id(owner));
+            world.share_disk(node, owner);
         });
     }
 
@@ -188,7 +208,7 @@ impl Handle {
             world.options.disk.sync_fails = Chance::NEVER;
             for id in 0..world.nodes.len() as u32 {
                 world.resume(id);
-                let disk = &mut world.nodes[id as usize].disk;
+                let disk = world.disk_of(id);
                 disk.writes_fail = false;
                 disk.syncs_fail = false;
             }
@@ -275,7 +295,7 @@ impl Handle {
     fn change_disk(&self, name: &str, change: impl FnOnce(&mut Disk)) {
         self.shared.with(|world| {
             let id = world.id(name);
-            change(&mut world.nodes[id as usize].disk);
+            change(world.disk_of(id));
         });
     }
 
@@ -303,6 +323,8 @@ impl World {
         self.names.insert(name.clone(), id);
         self.nodes.push(NodeState {
             disk: Disk::new(self.options.seed, &name, self.options.disk.capacity_bytes),
+            disk_at: id,
+            doom: None,
             name,
             incarnation: 0,
             power: Power::Up,
@@ -348,6 +370,7 @@ impl World {
         let node = &mut self.nodes[id as usize];
         node.power = power;
         node.paused = false;
+        node.doom = None;
         node.incarnation += u32::from(was == Power::Up);
         self.net_stop(id, power);
         self.disk_stop(id, power);

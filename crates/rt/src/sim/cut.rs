@@ -43,7 +43,28 @@ pub(super) struct Plan {
     struck: Option<u32>,
 }
 
+/// Something that a node does, at which it may lose power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// It is about to send a message.
+    Send,
+    /// It has got a message.
+    Receive,
+    /// It has written to its disk, or reserved space.
+    DiskWrite,
+    /// It asks for a sync.
+    Sync,
+}
+
 impl Handle {
+    /// Has the node lose power at the `count`th of such steps from now on, from 1. A crash or a restart before ends the plan.
+    pub fn crash_at(&self, name: &str, step: Step, count: u64) {
+        self.shared().with(|world| {
+            let id = world.id(name);
+            world.nodes[id as usize].doom = Some((step, count));
+        });
+    }
+
     /// Cuts the power at a sync to come, in place of what was planned before. Syncs are counted from now on.
     pub fn plan_power_cut(&self, cut: &PowerCut) {
         self.shared().with(|world| {
@@ -74,6 +95,20 @@ impl Handle {
 }
 
 impl World {
+    /// A node does something; true if it loses power by that.
+    pub(super) fn count_step(&mut self, node: u32, step: Step) -> bool {
+        let doom = &mut self.nodes[node as usize].doom;
+        let Some((at, count)) = doom.as_mut().filter(|(at, _)| *at == step) else { return false };
+        let _ = at;
+        *count = count.saturating_sub(1);
+        if *count > 0 {
+            return false;
+        }
+        *doom = None;
+        self.stop(node, Power::Down);
+        true
+    }
+
     /// A node asks for a sync; gives its number, or 0 if nobody counts.
     pub(super) fn count_sync(&mut self, node: u32) -> u64 {
         if self.plan.struck.is_some() || !self.plan.watched.contains(&node) {
@@ -100,9 +135,9 @@ impl World {
             Moment::After => None,
         };
         for victim in std::iter::once(node).chain(victims) {
-            self.nodes[victim as usize].disk.keep_in_crash = keep;
+            self.disk_of(victim).keep_in_crash = keep;
             self.stop(victim, Power::Down);
-            self.nodes[victim as usize].disk.keep_in_crash = None;
+            self.disk_of(victim).keep_in_crash = None;
         }
         true
     }

@@ -101,7 +101,7 @@ impl Disk {
 
     /// Makes the directory at `path` and those above it, durably, and opens it.
     pub async fn create_dir(&self, path: &str) -> io::Result<Dir> {
-        let number = name_operation(&self.node, |disk| disk.make_dirs(path)).await?;
+        let number = name_operation(&self.node, |disk| disk.make_dirs(self.node.id, path)).await?;
         Ok(Dir { node: self.node.clone(), number })
     }
 }
@@ -110,28 +110,28 @@ impl Dir {
     /// Makes a file that must not exist.
     pub async fn create(&self, name: &str) -> io::Result<File> {
         let open = |number| File { open: Arc::new(Open { node: self.node.clone(), number }) };
-        name_operation(&self.node, |disk| disk.create(self.number, name).map(open)).await
+        name_operation(&self.node, |disk| disk.create(self.node.id, self.number, name).map(open)).await
     }
 
     /// Opens an existing file.
     pub async fn open(&self, name: &str) -> io::Result<File> {
         let open = |number| File { open: Arc::new(Open { node: self.node.clone(), number }) };
-        name_operation(&self.node, |disk| disk.open(self.number, name).map(open)).await
+        name_operation(&self.node, |disk| disk.open(self.node.id, self.number, name).map(open)).await
     }
 
     /// Names of all files and directories, sorted.
     pub async fn list(&self) -> io::Result<Vec<String>> {
-        name_operation(&self.node, |disk| disk.list(self.number)).await
+        name_operation(&self.node, |disk| disk.list(self.node.id, self.number)).await
     }
 
     /// Takes a file's name away.
     pub async fn remove(&self, name: &str) -> io::Result<()> {
-        name_operation(&self.node, |disk| disk.remove(self.number, name)).await
+        name_operation(&self.node, |disk| disk.remove(self.node.id, self.number, name)).await
     }
 
     /// Renames a file over another.
     pub async fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        name_operation(&self.node, |disk| disk.rename(self.number, from, to)).await
+        name_operation(&self.node, |disk| disk.rename(self.node.id, self.number, from, to)).await
     }
 
     /// Makes the names in the directory durable.
@@ -141,20 +141,20 @@ impl Dir {
 
     /// Makes a directory inside this one, if it is not there, and opens it.
     pub async fn subdir(&self, name: &str) -> io::Result<Dir> {
-        let number = name_operation(&self.node, |disk| disk.subdir(self.number, name)).await?;
+        let number = name_operation(&self.node, |disk| disk.subdir(self.node.id, self.number, name)).await?;
         Ok(Dir { node: self.node.clone(), number })
     }
 
     /// Takes the directory for this incarnation of the node.
     pub async fn lock(&self) -> io::Result<()> {
-        let incarnation = self.node.incarnation;
-        name_operation(&self.node, |disk| disk.lock(self.number, incarnation)).await
+        let by = (self.node.id, self.node.incarnation);
+        name_operation(&self.node, |disk| disk.lock(self.number, by)).await
     }
 
     /// Gives the directory back.
     pub async fn unlock(&self) -> io::Result<()> {
-        let incarnation = self.node.incarnation;
-        name_operation(&self.node, |disk| disk.unlock(self.number, incarnation)).await
+        let by = (self.node.id, self.node.incarnation);
+        name_operation(&self.node, |disk| disk.unlock(self.number, by)).await
     }
 
     /// Space of the disk.
@@ -188,7 +188,9 @@ impl File {
         let node = self.node();
         let done_at = self.at_once(|world| Ok(world.read_done_at(node.id, offset, len)))?;
         node.sleep_until_ns(done_at).await;
-        self.at_once(|world| world.disk(node.id, node.incarnation)?.read(self.open.number, offset, len))
+        self.at_once(|world| {
+            world.disk(node.id, node.incarnation)?.read(node.id, self.open.number, offset, len)
+        })
     }
 
     /// Writes all of `slices`, one behind the other, at `offset`.
@@ -196,7 +198,9 @@ impl File {
         let len: u64 = slices.iter().map(|slice| slice.len() as u64).sum();
         check_range(offset, len)?;
         let (node, file) = (self.node(), self.open.number);
-        if len >= LARGE_BYTES {
+        // What others could see late, does.
+        let is_shared = || node.shared.with(|world| world.disk_of(node.id).is_shared);
+        if len >= LARGE_BYTES || is_shared() {
             return work(node, Request::Write { file, offset, slices }).await;
         }
         self.at_once(|world| world.write(node.id, file, offset, &slices))
@@ -223,7 +227,7 @@ impl File {
     pub async fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         check_range(offset, len)?;
         let node = self.node();
-        name_operation(node, |disk| disk.punch(self.open.number, offset, len)).await
+        name_operation(node, |disk| disk.punch(node.id, self.open.number, offset, len)).await
     }
 
     /// Bytes of the file.

@@ -24,7 +24,7 @@ mod world;
 mod tests;
 
 pub use control::Handle;
-pub use cut::{Moment, PowerCut};
+pub use cut::{Moment, PowerCut, Step};
 pub use node::Node;
 pub use options::{Chance, DiskOptions, NetOptions, Options, Order, Span};
 pub use rng::Rng;

@@ -141,6 +141,8 @@ pub struct Stats {
     pub syncs_failed: u64,
     /// Sectors of unsynced writes that crashes took away or mixed.
     pub sectors_lost: u64,
+    /// Writes that arrived, or will, after their node had lost power.
+    pub writes_late: u64,
 }
 
 impl Stats {
@@ -168,5 +170,6 @@ impl Stats {
         self.syncs += other.syncs;
         self.syncs_failed += other.syncs_failed;
         self.sectors_lost += other.sectors_lost;
+        self.writes_late += other.writes_late;
     }
 }

@@ -8,7 +8,7 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 
-use super::cut::Plan;
+use super::cut::{Plan, Step};
 use super::disk::state::Disk;
 use super::executor::{Body, Ready, Task};
 use super::net::state::Net;
@@ -66,6 +66,10 @@ pub(super) struct NodeState {
     pub(super) send_free_at: u64,
     pub(super) receive_free_at: u64,
     pub(super) disk: Disk,
+    /// The node whose disk it uses: itself, but for shared disks.
+    pub(super) disk_at: u32,
+    /// At which of its steps it loses power.
+    pub(super) doom: Option<(Step, u64)>,
     pub(super) stats: Stats,
 }
 

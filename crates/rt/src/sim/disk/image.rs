@@ -173,14 +173,15 @@ impl Image {
 
     /// A sync ended that has done nothing.
     pub(super) fn forget_sync(&mut self) {
-        self.syncs -= 1;
+        self.syncs = self.syncs.saturating_sub(1);
     }
 
     /// Everything up to `point` is durable now.
     pub(super) fn end_sync(&mut self, point: Point) {
-        self.syncs -= 1;
+        // A writer may have failed meanwhile, and taken what it wrote along.
+        self.syncs = self.syncs.saturating_sub(1);
         let Point { change, len } = point;
-        self.durable_len = self.durable_len.max(len);
+        self.durable_len = self.durable_len.max(len).min(self.len);
         self.dirty.retain(|_, dirty| {
             if dirty.forgotten {
                 return true;
@@ -199,7 +200,7 @@ impl Image {
     /// A sync failed: each sector up to `point` is durable or will never be, unless it is written again. What a
     /// reader sees is the one or the other.
     pub(super) fn fail_sync(&mut self, point: Point, rng: &mut Rng) {
-        self.syncs -= 1;
+        self.syncs = self.syncs.saturating_sub(1);
         for (page, dirty) in &mut self.dirty {
             if dirty.change > point.change || dirty.forgotten {
                 continue;

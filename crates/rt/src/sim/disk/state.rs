@@ -6,7 +6,8 @@ use std::task::{Poll, Waker};
 
 use bytes::Bytes;
 
-use super::super::cut::Moment;
+use super::super::cut::{Moment, Step};
+use super::super::options::Span;
 use super::super::rng::Rng;
 use super::super::slab::Key;
 use super::super::trace::Kind;
@@ -16,6 +17,9 @@ use super::heads::{Heads, Written};
 use super::image::{Image, Point};
 use super::names::{Entry, Names};
 use crate::disk::Space;
+
+/// When a write arrives that was under way when its node lost power.
+const LATE: Span = Span::millis(0, 20_000);
 
 /// The directory that all paths start from.
 const ROOT: u64 = 0;
@@ -34,6 +38,8 @@ pub(in crate::sim) struct Disk {
     rng: Rng,
     /// Operations under way.
     operations: BTreeSet<Key>,
+    /// Several nodes use it.
+    pub(super) is_shared: bool,
     /// When the last byte that is to be read or written will have passed.
     free_at: u64,
     heads: Heads,
@@ -42,8 +48,10 @@ pub(in crate::sim) struct Disk {
 struct FileState {
     image: Image,
     dir: u64,
-    /// Handles of the present incarnation.
-    opens: u32,
+    /// The node that wrote last, if no other one has looked since: what it did not sync is lost with it.
+    writer: Option<u32>,
+    /// Handles of the present incarnations, by node.
+    opens: BTreeMap<u32, u32>,
     /// Whether it has a name now.
     linked: bool,
 }
@@ -87,6 +95,7 @@ impl Disk {
             keep_in_crash: None,
             rng: Rng::stream(seed, name, 2 << 32),
             operations: BTreeSet::new(),
+            is_shared: false,
             free_at: 0,
             heads: Heads::default(),
         }
@@ -105,9 +114,28 @@ impl Disk {
         self.next - 1
     }
 
+    /// The same, of a directory that `node` looks at.
+    fn dir_seen(&mut self, node: u32, dir: u64) -> io::Result<&mut Names> {
+        let is_shared = self.is_shared;
+        let names = self.dir(dir)?;
+        if is_shared {
+            names.seen_by(node);
+        }
+        Ok(names)
+    }
+
+    /// The same, of a file that `node` looks at.
+    fn file_seen(&mut self, node: u32, file: u64) -> io::Result<&mut FileState> {
+        let state = self.file(file)?;
+        state.writer = state.writer.filter(|writer| *writer == node);
+        Ok(state)
+    }
+
     /// Changes a file's content and keeps count of the space.
-    fn change<R>(&mut self, file: u64, change: impl FnOnce(&mut Image) -> R) -> io::Result<R> {
-        let image = &mut self.file(file)?.image;
+    fn change<R>(&mut self, node: u32, file: u64, change: impl FnOnce(&mut Image) -> R) -> io::Result<R> {
+        let state = self.file(file)?;
+        state.writer = Some(node);
+        let image = &mut state.image;
         let before = image.space_bytes();
         let result = change(image);
         let after = image.space_bytes();
@@ -126,7 +154,7 @@ impl Disk {
     /// Throws a file away that has neither name nor user; if a crash may bring it back, only its space.
     fn settle(&mut self, number: u64) {
         let Some(file) = self.files.get(&number) else { return };
-        if file.linked || file.opens > 0 {
+        if file.linked || !file.opens.is_empty() {
             return;
         }
         let returns = self.dirs.get(&file.dir).is_some_and(|dir| dir.may_return(Entry::File(number)));
@@ -148,44 +176,46 @@ impl Disk {
         Ok(dir)
     }
 
-    pub(super) fn make_dirs(&mut self, path: &str) -> io::Result<u64> {
+    pub(super) fn make_dirs(&mut self, node: u32, path: &str) -> io::Result<u64> {
         let mut dir = ROOT;
         for name in path.split('/').filter(|name| !matches!(*name, "" | ".")) {
-            let next = self.subdir(dir, name)?;
+            let next = self.subdir(node, dir, name)?;
             self.dir(dir)?.put_durably(name, Entry::Dir(next));
             dir = next;
         }
         Ok(dir)
     }
 
-    pub(super) fn subdir(&mut self, dir: u64, name: &str) -> io::Result<u64> {
+    pub(super) fn subdir(&mut self, node: u32, dir: u64, name: &str) -> io::Result<u64> {
         check_name(name)?;
-        match self.dir(dir)?.get(name) {
+        match self.dir_seen(node, dir)?.get(name) {
             Some(Entry::Dir(found)) => return Ok(found),
             Some(Entry::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
             None => {}
         }
         let number = self.number();
         self.dirs.insert(number, Names::default());
-        self.dir(dir)?.put(name, Entry::Dir(number));
+        self.dir(dir)?.put(node, name, Entry::Dir(number));
         Ok(number)
     }
 
-    pub(super) fn create(&mut self, dir: u64, name: &str) -> io::Result<u64> {
+    pub(super) fn create(&mut self, node: u32, dir: u64, name: &str) -> io::Result<u64> {
         check_name(name)?;
-        if self.dir(dir)?.get(name).is_some() {
+        if self.dir_seen(node, dir)?.get(name).is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let number = self.number();
-        self.dir(dir)?.put(name, Entry::File(number));
-        self.files.insert(number, FileState { image: Image::default(), dir, opens: 1, linked: true });
+        self.dir(dir)?.put(node, name, Entry::File(number));
+        let opens = BTreeMap::from([(node, 1)]);
+        let state = FileState { image: Image::default(), dir, writer: None, opens, linked: true };
+        self.files.insert(number, state);
         Ok(number)
     }
 
-    pub(super) fn open(&mut self, dir: u64, name: &str) -> io::Result<u64> {
-        match self.dir(dir)?.get(name) {
+    pub(super) fn open(&mut self, node: u32, dir: u64, name: &str) -> io::Result<u64> {
+        match self.dir_seen(node, dir)?.get(name) {
             Some(Entry::File(number)) => {
-                self.file(number)?.opens += 1;
+                *self.file_seen(node, number)?.opens.entry(node).or_default() += 1;
                 Ok(number)
             }
             Some(Entry::Dir(_)) => Err(io::ErrorKind::IsADirectory.into()),
@@ -193,14 +223,14 @@ impl Disk {
         }
     }
 
-    pub(super) fn list(&mut self, dir: u64) -> io::Result<Vec<String>> {
-        Ok(self.dir(dir)?.list())
+    pub(super) fn list(&mut self, node: u32, dir: u64) -> io::Result<Vec<String>> {
+        Ok(self.dir_seen(node, dir)?.list())
     }
 
-    pub(super) fn remove(&mut self, dir: u64, name: &str) -> io::Result<()> {
-        match self.dir(dir)?.get(name) {
+    pub(super) fn remove(&mut self, node: u32, dir: u64, name: &str) -> io::Result<()> {
+        match self.dir_seen(node, dir)?.get(name) {
             Some(Entry::File(number)) => {
-                self.dir(dir)?.take(name);
+                self.dir(dir)?.take(node, name);
                 self.unlink(number);
                 Ok(())
             }
@@ -209,9 +239,9 @@ impl Disk {
         }
     }
 
-    pub(super) fn rename(&mut self, dir: u64, from: &str, to: &str) -> io::Result<()> {
+    pub(super) fn rename(&mut self, node: u32, dir: u64, from: &str, to: &str) -> io::Result<()> {
         check_name(to)?;
-        let names = self.dir(dir)?;
+        let names = self.dir_seen(node, dir)?;
         match (names.get(from), names.get(to)) {
             (None, _) => return Err(io::ErrorKind::NotFound.into()),
             (_, Some(Entry::Dir(_))) => return Err(io::ErrorKind::IsADirectory.into()),
@@ -219,7 +249,7 @@ impl Disk {
             _ if from == to => return Ok(()),
             _ => {}
         }
-        if let Some(Entry::File(replaced)) = names.rename(from, to) {
+        if let Some(Entry::File(replaced)) = names.rename(node, from, to) {
             self.unlink(replaced);
         }
         Ok(())
@@ -232,20 +262,21 @@ impl Disk {
         self.settle(number);
     }
 
-    pub(super) fn lock(&mut self, dir: u64, incarnation: u32) -> io::Result<()> {
+    /// A lock is seen by the processes of one machine only: so the code above must not rest on more.
+    pub(super) fn lock(&mut self, dir: u64, by: (u32, u32)) -> io::Result<()> {
         let names = self.dir(dir)?;
         match names.locked_by {
-            Some(owner) if owner != incarnation => Err(io::ErrorKind::WouldBlock.into()),
+            Some(owner) if owner.0 == by.0 && owner != by => Err(io::ErrorKind::WouldBlock.into()),
             _ => {
-                names.locked_by = Some(incarnation);
+                names.locked_by = Some(by);
                 Ok(())
             }
         }
     }
 
-    pub(super) fn unlock(&mut self, dir: u64, incarnation: u32) -> io::Result<()> {
+    pub(super) fn unlock(&mut self, dir: u64, by: (u32, u32)) -> io::Result<()> {
         let names = self.dir(dir)?;
-        names.locked_by = names.locked_by.filter(|owner| *owner != incarnation);
+        names.locked_by = names.locked_by.filter(|owner| *owner != by);
         Ok(())
     }
 
@@ -254,48 +285,70 @@ impl Disk {
         Space { total: self.capacity_bytes, free, available: free }
     }
 
-    pub(super) fn read(&mut self, file: u64, offset: u64, len: usize) -> io::Result<Bytes> {
-        Ok(self.file(file)?.image.read(offset, len))
+    pub(super) fn read(&mut self, node: u32, file: u64, offset: u64, len: usize) -> io::Result<Bytes> {
+        Ok(self.file_seen(node, file)?.image.read(offset, len))
     }
 
     pub(super) fn len(&mut self, file: u64) -> io::Result<u64> {
         Ok(self.file(file)?.image.len())
     }
 
-    pub(super) fn punch(&mut self, file: u64, offset: u64, len: u64) -> io::Result<()> {
-        self.change(file, |image| image.punch(offset, len))
+    pub(super) fn punch(&mut self, node: u32, file: u64, offset: u64, len: u64) -> io::Result<()> {
+        self.change(node, file, |image| image.punch(offset, len))
     }
 
-    pub(super) fn close(&mut self, number: u64) {
+    pub(super) fn close(&mut self, node: u32, number: u64) {
         if let Some(file) = self.files.get_mut(&number) {
-            file.opens = file.opens.saturating_sub(1);
+            if let Some(opens) = file.opens.get_mut(&node) {
+                *opens -= 1;
+                file.opens.retain(|_, opens| *opens > 0);
+            }
             self.settle(number);
         }
     }
 
-    /// All handles are gone at once.
-    fn close_all(&mut self) {
+    /// All handles of a node are gone at once.
+    fn close_all(&mut self, node: u32) {
         for dir in self.dirs.values_mut() {
-            dir.locked_by = None;
+            dir.locked_by = dir.locked_by.filter(|(by, _)| *by != node);
         }
         for file in self.files.values_mut() {
-            file.opens = 0;
+            file.opens.remove(&node);
         }
         for number in self.files.keys().copied().collect::<Vec<_>>() {
             self.settle(number);
         }
     }
 
-    /// Power fails. How much of the unsynced survives is drawn for each crash: nothing, everything, or a part.
-    fn crash(&mut self) -> u64 {
+    /// How much of the unsynced survives a crash, of data and of names: nothing, everything, or a part.
+    fn draw_keep(&mut self) -> (u32, u32) {
         let rng = &mut self.rng;
         let keep_data = *rng.pick(&[0, 300_000, 500_000, 950_000, 1_000_000]);
         let keep_names = *rng.pick(&[0, 500_000, 500_000, 1_000_000]);
-        let (keep_data, keep_names) = self.keep_in_crash.map_or((keep_data, keep_names), |keep| (keep, keep));
+        self.keep_in_crash.map_or((keep_data, keep_names), |keep| (keep, keep))
+    }
+
+    /// One of several nodes loses power: with it goes what it has not synced and nobody else has seen.
+    fn crash_of(&mut self, node: u32) -> u64 {
+        let (keep_data, keep_names) = self.draw_keep();
+        self.dirs.values_mut().for_each(|dir| dir.crash_of(node, &mut self.rng, keep_names));
+        let (_, named) = self.reachable();
         let mut lost = 0;
-        for dir in self.dirs.values_mut() {
-            dir.crash(rng, keep_names);
+        for (number, file) in &mut self.files {
+            file.linked = named.contains(number);
+            if file.writer == Some(node) {
+                let before = file.image.space_bytes();
+                lost += file.image.crash(&mut self.rng, keep_data);
+                self.used_bytes = self.used_bytes + file.image.space_bytes() - before;
+                file.writer = None;
+            }
         }
+        self.close_all(node);
+        lost
+    }
+
+    /// The directories and the files that have names.
+    fn reachable(&self) -> (BTreeSet<u64>, BTreeSet<u64>) {
         let (mut dirs, mut files) = (BTreeSet::from([ROOT]), BTreeSet::new());
         let mut unseen = vec![ROOT];
         while let Some(dir) = unseen.pop() {
@@ -307,12 +360,26 @@ impl Disk {
                 }
             }
         }
+        (dirs, files)
+    }
+
+    /// Power fails for all who use the disk.
+    fn crash(&mut self) -> u64 {
+        let (keep_data, keep_names) = self.draw_keep();
+        let rng = &mut self.rng;
+        let mut lost = 0;
+        for dir in self.dirs.values_mut() {
+            dir.crash(rng, keep_names);
+        }
+        let (dirs, files) = self.reachable();
+        let rng = &mut self.rng;
         self.dirs.retain(|number, _| dirs.contains(number));
         self.files.retain(|number, _| files.contains(number));
         self.used_bytes = 0;
         for file in self.files.values_mut() {
             lost += file.image.crash(rng, keep_data);
-            file.opens = 0;
+            file.opens.clear();
+            file.writer = None;
             file.linked = true;
             self.used_bytes += file.image.space_bytes();
         }
@@ -347,13 +414,34 @@ impl World {
         if !self.lives(node, incarnation) {
             return Err(io::Error::new(io::ErrorKind::NotConnected, "the node has crashed"));
         }
-        Ok(&mut self.nodes[node as usize].disk)
+        Ok(self.disk_of(node))
+    }
+
+    /// The disk that a node uses: its own, or another one's.
+    pub(in crate::sim) fn disk_of(&mut self, node: u32) -> &mut Disk {
+        let at = self.nodes[node as usize].disk_at;
+        &mut self.nodes[at as usize].disk
+    }
+
+    /// From now on `node` uses the disk of `owner`.
+    pub(in crate::sim) fn share_disk(&mut self, node: u32, owner: u32) {
+        let at = self.nodes[owner as usize].disk_at;
+        self.nodes[node as usize].disk_at = at;
+        self.nodes[at as usize].disk.is_shared = true;
+    }
+
+    /// Whether another node that is up uses the same disk.
+    fn is_disk_used_besides(&self, node: u32) -> bool {
+        let at = self.nodes[node as usize].disk_at;
+        let others = self.nodes.iter().enumerate().filter(|(other, _)| *other != node as usize);
+        others.into_iter().any(|(_, other)| other.disk_at == at && other.power == Power::Up)
     }
 
     /// When an operation on names that begins now is done.
     pub(super) fn name_done_at(&mut self, node: u32) -> u64 {
         self.note(Kind::Name, node, 0);
-        self.now + self.options.disk.name.draw(&mut self.nodes[node as usize].disk.rng)
+        let name = self.options.disk.name;
+        self.now + name.draw(&mut self.disk_of(node).rng)
     }
 
     /// When a read of `len` bytes that begins now is done.
@@ -362,10 +450,10 @@ impl World {
         stats.reads += 1;
         stats.bytes_read += len as u64;
         self.note(Kind::Read, node, offset ^ (len as u64).rotate_left(40));
-        let options = self.options.disk;
-        let disk = &mut self.nodes[node as usize].disk;
+        let (options, now) = (self.options.disk, self.now);
+        let disk = self.disk_of(node);
         let latency = options.read.draw(&mut disk.rng);
-        disk.done_at(self.now, latency, len as u64, options.bytes_per_second)
+        disk.done_at(now, latency, len as u64, options.bytes_per_second)
     }
 
     /// Writes here and now; whether it fails is decided here.
@@ -377,24 +465,27 @@ impl World {
         self.note(Kind::Write, node, offset ^ len.rotate_left(40));
         self.check_write_fails(node)?;
         let has_heads = self.options.disk.seek_ns > 0;
-        let disk = &mut self.nodes[node as usize].disk;
+        let disk = self.disk_of(node);
         disk.check_space(file, offset, len)?;
         if has_heads && len < LARGE_BYTES {
             disk.heads.remember(file, offset, len);
         }
-        disk.change(file, |image| image.write(offset, slices))
+        disk.change(node, file, |image| image.write(offset, slices))?;
+        self.count_step(node, Step::DiskWrite);
+        Ok(())
     }
 
     pub(super) fn allocate(&mut self, node: u32, file: u64, offset: u64, len: u64) -> io::Result<()> {
         self.check_write_fails(node)?;
-        let disk = &mut self.nodes[node as usize].disk;
+        let disk = self.disk_of(node);
         disk.check_space(file, offset, len)?;
-        disk.change(file, |image| image.allocate(offset, len))
+        disk.change(node, file, |image| image.allocate(offset, len))
     }
 
     fn check_write_fails(&mut self, node: u32) -> io::Result<()> {
-        let disk = &mut self.nodes[node as usize].disk;
-        if disk.writes_fail || self.options.disk.write_fails.strikes(&mut disk.rng) {
+        let write_fails = self.options.disk.write_fails;
+        let disk = self.disk_of(node);
+        if disk.writes_fail || write_fails.strikes(&mut disk.rng) {
             self.note(Kind::WriteFailed, node, 0);
             return Err(broken("the write failed"));
         }
@@ -414,21 +505,21 @@ impl World {
         self.disk(node, incarnation)?;
         let is_sync = !matches!(request, Request::Write { .. });
         let sync = if is_sync { self.count_sync(node) } else { 0 };
-        if self.cut_power_at(node, sync, Moment::Before) {
+        if self.cut_power_at(node, sync, Moment::Before) || is_sync && self.count_step(node, Step::Sync) {
             return Err(broken("the power was cut"));
         }
-        let options = self.options.disk;
-        let disk = &mut self.nodes[node as usize].disk;
+        let (options, now) = (self.options.disk, self.now);
+        let disk = self.disk_of(node);
         let mut bytes = 0;
         let written;
         let (work, latency) = match request {
             Request::SyncFile { file } => {
-                let point = disk.file(file)?.image.begin_sync();
+                let point = disk.file_seen(node, file)?.image.begin_sync();
                 written = disk.heads.flush(file);
                 (Work::SyncFile { file, point }, options.sync)
             }
             Request::SyncDir { dir } => {
-                let end = disk.dir(dir)?.begin_sync();
+                let end = disk.dir_seen(node, dir)?.begin_sync();
                 written = disk.heads.names();
                 (Work::SyncDir { dir, end }, options.sync)
             }
@@ -446,16 +537,16 @@ impl World {
             0
         };
         if moving > 0 {
-            disk.free_at = disk.free_at.max(self.now) + moving;
+            disk.free_at = disk.free_at.max(now) + moving;
         }
-        let done_at = disk.done_at(self.now, latency, bytes, options.bytes_per_second);
+        let done_at = disk.done_at(now, latency, bytes, options.bytes_per_second);
         if options.seek_ns > 0 {
             self.count_pieces(node, written);
         }
         let operation =
             Operation { node, sync, work: Some(work), waiter: None, abandoned: false, result: None };
         let key = self.disk_operations.insert(operation);
-        self.nodes[node as usize].disk.operations.insert(key);
+        self.disk_of(node).operations.insert(key);
         self.schedule(done_at, Event::Disk(key));
         Ok(key)
     }
@@ -495,7 +586,7 @@ impl World {
         let Some(operation) = self.disk_operations.get_mut(key) else { return };
         let Some(work) = operation.work.take() else { return };
         self.stats(node).events += 1;
-        self.nodes[node as usize].disk.operations.remove(&key);
+        self.disk_of(node).operations.remove(&key);
         let result = match work {
             Work::Write { file, offset, slices } => self.write(node, file, offset, &slices),
             work => self.end_sync(node, work),
@@ -503,7 +594,8 @@ impl World {
         if self.cut_power_at(node, sync, Moment::After) {
             return;
         }
-        let operation = self.disk_operations.get_mut(key).expect("it was just seen");
+        // The node may have stopped with this very write.
+        let Some(operation) = self.disk_operations.get_mut(key) else { return };
         operation.result = Some(result);
         let waiter = operation.waiter.take();
         if operation.abandoned {
@@ -514,9 +606,10 @@ impl World {
 
     fn end_sync(&mut self, node: u32, sync: Work) -> io::Result<()> {
         self.stats(node).syncs += 1;
-        let disk = &mut self.nodes[node as usize].disk;
-        let fails = disk.syncs_fail || self.options.disk.sync_fails.strikes(&mut disk.rng);
-        let lies = self.options.disk.sync_lies.strikes(&mut disk.rng);
+        let options = self.options.disk;
+        let disk = self.disk_of(node);
+        let fails = disk.syncs_fail || options.sync_fails.strikes(&mut disk.rng);
+        let lies = options.sync_lies.strikes(&mut disk.rng);
         match sync {
             Work::SyncFile { file, .. } if lies => {
                 if let Some(state) = disk.files.get_mut(&file) {
@@ -554,31 +647,70 @@ impl World {
 
     /// A handle of a file is gone.
     pub(super) fn close_file(&mut self, node: u32, incarnation: u32, file: u64) {
-        let state = &mut self.nodes[node as usize];
-        if state.incarnation == incarnation {
-            state.disk.close(file);
+        if self.nodes[node as usize].incarnation == incarnation {
+            self.disk_of(node).close(node, file);
         }
     }
 
-    /// The node stops. When power fails, writes under way are done in part.
+    /// The node stops. When power fails, writes under way are done in part; on a disk that others use they may also come
+    /// later, as those do that a network or a storage array still has.
     pub(in crate::sim) fn disk_stop(&mut self, node: u32, power: Power) {
-        let disk = &mut self.nodes[node as usize].disk;
         if power != Power::Down {
-            return disk.close_all();
+            return self.disk_of(node).close_all(node);
         }
-        for key in std::mem::take(&mut disk.operations) {
-            let Some(operation) = self.disk_operations.remove(key) else { continue };
+        let is_shared = self.is_disk_used_besides(node);
+        for key in std::mem::take(&mut self.disk_of(node).operations) {
+            let Some(operation) = self.disk_operations.get_mut(key) else { continue };
+            if is_shared && operation.node != node {
+                self.disk_of(node).operations.insert(key);
+                continue;
+            }
+            let operation = self.disk_operations.remove(key).expect("it was just seen");
             if let Some(Work::Write { file, offset, slices }) = operation.work {
-                let disk = &mut self.nodes[node as usize].disk;
-                let len = slices.iter().map(|slice| slice.len() as u64).sum();
-                if disk.check_space(file, offset, len).is_ok() {
-                    // The file is there: it has the space.
-                    let _ = disk.change(file, |image| image.write(offset, &slices));
+                if is_shared && self.disk_of(node).rng.one_in(2) {
+                    self.write_late(node, Work::Write { file, offset, slices });
+                } else {
+                    self.land(node, file, offset, &slices);
                 }
             }
         }
-        let lost = self.nodes[node as usize].disk.crash();
+        let disk = self.disk_of(node);
+        let lost = if is_shared { disk.crash_of(node) } else { disk.crash() };
         self.stats(node).sectors_lost += lost;
         self.note(Kind::DiskCrash, node, lost);
+    }
+
+    /// A write that nobody waits for any more arrives.
+    fn land(&mut self, node: u32, file: u64, offset: u64, slices: &[Bytes]) {
+        let disk = self.disk_of(node);
+        let len = slices.iter().map(|slice| slice.len() as u64).sum();
+        if disk.check_space(file, offset, len).is_ok() {
+            // The file is there: it has the space.
+            let _ = disk.change(node, file, |image| image.write(offset, slices));
+        }
+    }
+
+    fn write_late(&mut self, node: u32, work: Work) {
+        let delay = LATE.draw(&mut self.disk_of(node).rng);
+        let operation =
+            Operation { node, sync: 0, work: Some(work), waiter: None, abandoned: true, result: None };
+        let key = self.disk_operations.insert(operation);
+        self.disk_of(node).operations.insert(key);
+        self.schedule(self.now + delay, Event::Disk(key));
+        self.stats(node).writes_late += 1;
+    }
+
+    /// The node starts again: what its former incarnation wrote has arrived by then.
+    pub(in crate::sim) fn disk_start(&mut self, node: u32) {
+        for key in self.disk_of(node).operations.clone() {
+            let Some(operation) = self.disk_operations.get(key) else { continue };
+            if operation.node == node && operation.abandoned {
+                let operation = self.disk_operations.remove(key).expect("it was just seen");
+                self.disk_of(node).operations.remove(&key);
+                if let Some(Work::Write { file, offset, slices }) = operation.work {
+                    self.land(node, file, offset, &slices);
+                }
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::task::{Poll, Waker};
 
+use super::super::cut::Step;
 use super::super::options::Span;
 use super::super::rng::Rng;
 use super::super::slab::{Key, Slab};
@@ -35,6 +36,8 @@ pub(in crate::sim) struct Net {
     /// Pairs that do not hear each other, the lower id first.
     cuts: BTreeSet<(u32, u32)>,
     isolated: BTreeSet<u32>,
+    /// From whom nothing comes to whom.
+    one_way: BTreeSet<(u32, u32)>,
     latencies: BTreeMap<(u32, u32), Span>,
     rng: Rng,
 }
@@ -118,6 +121,7 @@ impl Net {
             held: Vec::new(),
             cuts: BTreeSet::new(),
             isolated: BTreeSet::new(),
+            one_way: BTreeSet::new(),
             latencies: BTreeMap::new(),
             rng: Rng::stream(seed, "net", 0),
         }
@@ -125,6 +129,10 @@ impl Net {
 
     pub(in crate::sim) fn cut(&mut self, one: u32, other: u32) {
         self.cuts.insert(pair(one, other));
+    }
+
+    pub(in crate::sim) fn cut_one_way(&mut self, from: u32, to: u32) {
+        self.one_way.insert((from, to));
     }
 
     pub(in crate::sim) fn isolate(&mut self, node: u32) {
@@ -135,11 +143,12 @@ impl Net {
         self.latencies.insert(pair(one, other), latency);
     }
 
-    fn is_cut(&self, one: u32, other: u32) -> bool {
-        one != other
-            && (self.isolated.contains(&one)
-                || self.isolated.contains(&other)
-                || self.cuts.contains(&pair(one, other)))
+    fn is_cut(&self, from: u32, to: u32) -> bool {
+        from != to
+            && (self.isolated.contains(&from)
+                || self.isolated.contains(&to)
+                || self.cuts.contains(&pair(from, to))
+                || self.one_way.contains(&(from, to)))
     }
 }
 
@@ -351,6 +360,9 @@ impl World {
     fn transmit(&mut self, key: Key, end: usize, frame: Frame, bytes: u64) {
         let Some(connection) = self.net.connections.get(key) else { return };
         let (from, to) = (connection.ends[end].node, connection.ends[1 - end].node);
+        if self.count_step(from, Step::Send) {
+            return;
+        }
         let stats = self.stats(from);
         stats.frames_sent += 1;
         stats.bytes_sent += bytes;
@@ -485,7 +497,7 @@ impl World {
         let Flight { connection: key, to, cargo } = flight;
         let Some(connection) = self.net.connections.get(key) else { return };
         let (node, from) = (connection.ends[to].node, connection.ends[1 - to].node);
-        let lost = self.net.is_cut(node, from);
+        let lost = self.net.is_cut(from, node);
         let muted = connection.ends[1 - to].muted;
         self.stats(node).events += 1;
         match cargo {
@@ -561,7 +573,9 @@ impl World {
             let waker = end.waker.take();
             self.wake(waker);
             self.stats(node).frames_delivered += 1;
-            return self.note(Kind::Deliver, node, bytes);
+            self.note(Kind::Deliver, node, bytes);
+            self.count_step(node, Step::Receive);
+            return;
         }
         self.count_dropped(node);
         if counts {
@@ -594,12 +608,15 @@ impl World {
 impl World {
     pub(in crate::sim) fn mend(&mut self, one: u32, other: u32) {
         self.net.cuts.remove(&pair(one, other));
+        self.net.one_way.remove(&(one, other));
+        self.net.one_way.remove(&(other, one));
         self.release_held();
     }
 
     pub(in crate::sim) fn mend_all(&mut self) {
         self.net.cuts.clear();
         self.net.isolated.clear();
+        self.net.one_way.clear();
         self.release_held();
     }
 
