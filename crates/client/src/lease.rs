@@ -326,7 +326,8 @@ impl Shared {
                     machine.until()
                 };
                 let is_here = self.targets.mgs().state().link == LinkState::InProcess;
-                let until = if is_here { FOR_EVER } else { until };
+                let is_heeded = self.targets.hub().habits().safeguards.client_leases;
+                let until = if is_here || !is_heeded { FOR_EVER } else { until };
                 lease.renewals.fetch_add(1, Ordering::Relaxed);
                 if lease.until.swap(until, Ordering::SeqCst) == 0 {
                     lease.changed.notify_waiters();
@@ -404,9 +405,12 @@ impl Shared {
 
     /// A target waits for this client, which may not have noticed that it started again.
     fn come_back(&self, awaited: &Awaited) {
-        let target = self.targets.made(awaited.target);
-        if let Some(target) = target.filter(|target| target.is_older_than(awaited.boot)) {
+        let Some(target) = self.targets.made(awaited.target) else { return };
+        if target.is_older_than(awaited.boot) {
             self.rt.spawn(async move { target.look().await });
+        } else if target.rests() {
+            // It has not heard the goodbye.
+            self.rt.spawn(async move { target.show_up().await });
         }
     }
 

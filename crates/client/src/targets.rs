@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use parking_lot::RwLock;
 use proto::session::Estimated;
-use proto::wire::messages::{Config, DropOrder, Operation};
+use proto::wire::messages::{Config, DropOrder, Operation, Statfs};
 use proto::{ClientId, Code, Nid, TargetId, TargetKind, Transno};
-use rpc::{Answered, Callbacks, Hub, Import, Role};
+use rpc::{Answered, Callbacks, Hub, Import, LinkState, Role};
 use rt::sync::{Notify, Semaphore};
 use std::time::Duration;
 
@@ -160,6 +160,18 @@ impl Target {
     pub(crate) fn is_older_than(&self, boot: u64) -> bool {
         let of_session = self.import.boot();
         of_session != 0 && of_session < boot
+    }
+
+    /// Whether there is no session, and none is being opened.
+    pub(crate) fn rests(&self) -> bool {
+        self.import.state().link == LinkState::Idle
+    }
+
+    /// Opens a session, and shows that there is nothing to repeat.
+    pub(crate) async fn show_up(&self) {
+        if let Err(error) = self.call(Statfs {}).await {
+            tracing::debug!(target = %self.import.target(), %error, "it waits for this client");
+        }
     }
 
     /// The session is over.
@@ -318,6 +330,11 @@ impl Targets {
         for owner in &config.owners {
             self.hub.owned_by(owner.target, owner.epoch);
         }
+    }
+
+    /// As whom the sessions are.
+    pub(crate) fn client(&self) -> ClientId {
+        self.client
     }
 
     /// The session with `id`; an unknown target is a failure of storage, not of the caller's arguments.
