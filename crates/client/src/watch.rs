@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::{Fid, ObjectId, TargetId};
+use proto::{ClientId, Fid, ObjectId, TargetId};
 
 use crate::Client;
 
@@ -36,6 +36,11 @@ pub struct HeldRange {
 }
 
 impl Client {
+    /// As whom the client has its sessions.
+    pub fn id(&self) -> ClientId {
+        self.shared.targets.client()
+    }
+
     /// What the client holds now.
     pub fn held(&self) -> Held {
         let shared = &self.shared;

@@ -357,10 +357,11 @@ impl Import {
         for waiter in evicted {
             let _ = waiter.send(Err(Code::Evicted));
         }
-        for replay in &plan.replays {
+        let safeguards = self.hub.habits().safeguards;
+        for replay in plan.replays.iter().filter(|_| safeguards.replay) {
             self.replay(carrier, replay).await?;
         }
-        let recovering = self.state.lock().recovering;
+        let recovering = self.state.lock().recovering && safeguards.restating;
         match recovering {
             true => self.restated(carrier).await?,
             false => self.tell_open(),

@@ -1,4 +1,4 @@
-//! What is done so that nobody is evicted who comes back in time, each with a switch, to see what it is worth.
+//! What is done so that nobody is evicted who comes back in time, and nothing is lost, each with a switch, to see what it is worth.
 //!
 //! Nothing is switched off but by an experiment in the simulator ([`crate::Hub::set_habits`]). What is left then is what Lustre
 //! did when the K computer lost its clients: long timers, callbacks that are sent once, connects that wait behind
@@ -17,6 +17,37 @@ pub struct Habits {
     pub workers: Option<Workers>,
     /// `None`: a client that lives and gets on has as long as it takes.
     pub callback_timeout: Option<Duration>,
+    /// What recovery consists of.
+    pub safeguards: Safeguards,
+}
+
+/// The mechanisms of recovery that can be left out, to show that something is lost without each (`docs/recovery.md#switches`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Safeguards {
+    /// A client repeats what a target lost in a restart.
+    pub replay: bool,
+    /// A target that restarts knows again what it has answered, and answers the same when it is asked again.
+    pub reply_slots: bool,
+    /// A client states again to a target that restarted what it holds.
+    pub restating: bool,
+    /// A client uses nothing of what it keeps without a lease.
+    pub client_leases: bool,
+    /// An MDT that restarts knows again which objects are to be destroyed.
+    pub destroy_list: bool,
+    /// A target that recovers asks the MGS who lives.
+    pub asking_who_lives: bool,
+}
+
+impl Safeguards {
+    /// As it has to be.
+    pub const ALL: Safeguards = Safeguards {
+        replay: true,
+        reply_slots: true,
+        restating: true,
+        client_leases: true,
+        destroy_list: true,
+        asking_who_lives: true,
+    };
 }
 
 /// Timers of a client that do not adapt.
@@ -40,8 +71,13 @@ pub struct Workers {
 
 impl Habits {
     /// What every process does.
-    pub const TODAY: Habits =
-        Habits { slow_retries: None, resend_callbacks: true, workers: None, callback_timeout: None };
+    pub const TODAY: Habits = Habits {
+        slow_retries: None,
+        resend_callbacks: true,
+        workers: None,
+        callback_timeout: None,
+        safeguards: Safeguards::ALL,
+    };
 }
 
 impl Default for Habits {

@@ -26,7 +26,7 @@ mod watch;
 pub use ask::AskError;
 pub use call::Calling;
 pub use callback::{CallbackError, Callbacks, Restate};
-pub use habits::Habits;
+pub use habits::{Habits, Safeguards};
 pub use hub::Hub;
 pub use import::{Answered, Import, ImportState, LinkState, RpcError};
 pub use keys::{Key, KeyParseError, Keys, Role};

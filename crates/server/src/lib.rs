@@ -10,7 +10,9 @@ pub mod owner;
 mod target;
 mod watch;
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use proto::limits::NIDS_MAX;
@@ -118,6 +120,11 @@ impl Running {
         self.watch.waits()
     }
 
+    /// Whether the target may answer: it works, and no other server can have had it until now.
+    pub fn is_owner(&self) -> bool {
+        self.watch.is_owner()
+    }
+
     /// Sets a parameter until the target is started again: what `lctl set_param` does.
     ///
     /// # Errors
@@ -160,6 +167,8 @@ impl Running {
 
 /// How long requests that are under way may take to notice that their target is gone.
 const ABANDON_TIME_MAX: Duration = Duration::from_secs(2);
+/// How often a target that waits for the MGS looks whether it has another owner.
+const LOSS_PAUSE: Duration = Duration::from_millis(500);
 
 /// Opens the target in `config.path` and serves it in `hub`: the MGS at once, others after they have registered
 /// with the MGS (which is waited for).
@@ -223,14 +232,14 @@ async fn serve<H: Handler>(start: Start, config: &Config, label: Label) -> Resul
     let id = label.target;
     hub.serve(id, target.clone());
     if let Some(mgs) = &mgs {
-        match register(mgs, &label, config, &store).await {
+        match register_as_owner(mgs, &label, config, &store, &hub).await {
             Ok(true) => target.set_told(),
             Ok(false) => {}
-            Err(code) => {
+            Err(error) => {
                 hub.withdraw(id);
                 target.close().await;
                 hub.end_client(label.uuid, true).await;
-                return Err(StartError::Refused { target: id, code });
+                return Err(error);
             }
         }
     }
@@ -240,6 +249,34 @@ async fn serve<H: Handler>(start: Start, config: &Config, label: Label) -> Resul
     let lock_counts = Box::new(move || handler.lock_counts());
     let token_counts = Box::new(move || token_handler.token_counts());
     Ok(Running { target: id, lock_counts, token_counts, watch: target, hub, client: label.uuid })
+}
+
+/// Tells the MGS of the target. It does not answer one that has another owner by now: that is the end, too.
+async fn register_as_owner(
+    mgs: &Arc<Import>,
+    label: &Label,
+    config: &Config,
+    store: &Store,
+    hub: &Hub,
+) -> Result<bool, StartError> {
+    let lost = async {
+        loop {
+            if let Err(error) = store.confirmed().await {
+                return error;
+            }
+            hub.rt().sleep(LOSS_PAUSE).await;
+        }
+    };
+    let (mut lost, mut registered) = (pin!(lost), pin!(register(mgs, label, config, store)));
+    std::future::poll_fn(|cx| {
+        if let Poll::Ready(registered) = registered.as_mut().poll(cx) {
+            let refused = |code| StartError::Refused { target: label.target, code };
+            return Poll::Ready(registered.map_err(refused));
+        }
+        let failed = |error| StartError::Store { path: config.path.clone(), error };
+        lost.as_mut().poll(cx).map(|error| Err(failed(error)))
+    })
+    .await
 }
 
 /// Tells the MGS of the target; waits until it answers, and says whether clients hear of it.

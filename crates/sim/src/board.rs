@@ -58,6 +58,7 @@ const BEFORE: Habits = Habits {
     resend_callbacks: false,
     workers: Some(Workers { count: THREADS, reserve_connects: false }),
     callback_timeout: Some(CALLBACK_TIMEOUT),
+    ..Habits::TODAY
 };
 const RESENT: Habits = Habits { resend_callbacks: true, ..BEFORE };
 const RESERVED: Habits =

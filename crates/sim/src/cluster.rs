@@ -1,4 +1,5 @@
-//! A file system on simulated nodes: one for the MGS, one for the MDT, one for each OSS, one for each client.
+//! A file system on simulated nodes: one for the MGS, one for the MDT, one for each OSS, one for each client. With service nodes, two
+//! for the MDT and two for each OSS's OSTs, which share a disk, as `weft serve` does on machines with shared storage.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,13 +7,16 @@ use std::time::Duration;
 
 use client::{Client, Limits};
 use parking_lot::Mutex;
+use proto::wire::messages::HandOver;
 use proto::{ClientId, FsName, Nid, TargetId, TargetKind};
-use rpc::{Habits, Hub, Key, Keys};
+use rpc::{Habits, Hub, Key, Keys, Role};
 use rt::sim::Handle;
 use rt::{Addr, Rt};
 use server::Running;
+use server::owner::{Me, MgsOwners, Ownerships, State, Supervised, supervise};
 use store::{Label, Store};
 
+use crate::credulous::{Credulous, Flaws};
 use crate::invariants::Granted;
 
 /// How many of what.
@@ -30,6 +34,8 @@ pub struct Cluster {
     handle: Handle,
     shape: Shape,
     habits: Habits,
+    service_nodes: bool,
+    flaws: Flaws,
     processes: Arc<Processes>,
 }
 
@@ -45,11 +51,27 @@ struct Processes {
 struct Server {
     hub: Hub,
     targets: Vec<Running>,
+    /// Targets that another server may serve, too.
+    shared: Vec<Arc<Supervised>>,
+    ownerships: Option<Arc<Ownerships>>,
+}
+
+impl Server {
+    /// Those that are served now.
+    fn served<R>(&self, mut look: impl FnMut(&Running) -> R) -> Vec<R> {
+        let mut seen: Vec<R> = self.targets.iter().map(&mut look).collect();
+        seen.extend(self.shared.iter().filter_map(|target| target.running()).map(|running| look(&running)));
+        seen
+    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.targets.clear();
+        self.shared.clear();
+        if let Some(ownerships) = self.ownerships.take() {
+            ownerships.end();
+        }
         self.hub.abandon();
     }
 }
@@ -60,6 +82,10 @@ impl Drop for Processes {
     }
 }
 
+/// What the second of two service nodes is called besides.
+const PEER: &str = "-peer";
+/// How long an operator waits for an answer.
+const ORDER_WAIT: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(50);
 
 fn keys() -> Keys {
@@ -77,12 +103,29 @@ fn nid(node: &str) -> Nid {
 impl Cluster {
     /// Describes a file system in the world of `handle`; nothing is made yet.
     pub fn new(handle: Handle, shape: Shape) -> Cluster {
-        Cluster { handle, shape, habits: Habits::TODAY, processes: Arc::default() }
+        Cluster {
+            handle,
+            shape,
+            habits: Habits::TODAY,
+            service_nodes: false,
+            flaws: Flaws::NONE,
+            processes: Arc::default(),
+        }
     }
 
     /// The same, where servers and clients have other habits.
     pub fn with_habits(self, habits: Habits) -> Cluster {
         Cluster { habits, ..self }
+    }
+
+    /// The same, where all targets but the MGS have two service nodes.
+    pub fn with_service_nodes(self) -> Cluster {
+        Cluster { service_nodes: true, ..self }
+    }
+
+    /// The same, where a store of owners that is not to be trusted says who owns what.
+    pub fn with_flaws(self, flaws: Flaws) -> Cluster {
+        Cluster { flaws, ..self }
     }
 
     /// The world.
@@ -93,13 +136,29 @@ impl Cluster {
     /// Names of the server nodes.
     pub fn servers(&self) -> Vec<String> {
         let osses = self.shape.osts.div_ceil(self.shape.osts_per_oss);
-        let mut names = vec!["mgs".to_owned(), "mds".to_owned()];
-        names.extend((0..osses).map(|n| format!("oss{n}")));
+        let primary = std::iter::once("mds".to_owned()).chain((0..osses).map(|n| format!("oss{n}")));
+        let mut names = vec!["mgs".to_owned()];
+        for name in primary {
+            names.push(name.clone());
+            names.extend(self.service_nodes.then(|| name + PEER));
+        }
         names
+    }
+
+    /// The server that shares its disk with `server`, and is named first in the labels of half of its targets.
+    pub fn peer(&self, server: &str) -> Option<String> {
+        let has_peer = self.service_nodes && server != "mgs";
+        has_peer.then(|| server.strip_suffix(PEER).map_or_else(|| format!("{server}{PEER}"), str::to_owned))
+    }
+
+    /// The servers with disks of their own: on them all disks can be read.
+    pub fn disks(&self) -> Vec<String> {
+        self.servers().into_iter().filter(|server| !server.ends_with(PEER)).collect()
     }
 
     /// The targets of a server node, with their directories.
     pub fn targets(&self, server: &str) -> Vec<(TargetId, String)> {
+        let server = server.strip_suffix(PEER).unwrap_or(server);
         match server.strip_prefix("oss").and_then(|n| n.parse::<u32>().ok()) {
             Some(oss) => (oss * self.shape.osts_per_oss
                 ..((oss + 1) * self.shape.osts_per_oss).min(self.shape.osts))
@@ -117,14 +176,22 @@ impl Cluster {
 
     /// Makes every target.
     pub async fn format(&self) {
-        for server in self.servers() {
+        for server in self.disks() {
             let rt = self.handle.rt(&server);
+            let mut service = Vec::new();
+            if let Some(peer) = self.peer(&server) {
+                drop(self.handle.node(&peer));
+                self.handle.share_disk(&peer, &server);
+                service = vec![nid(&server), nid(&peer)];
+            }
             for (target, path) in self.targets(&server) {
                 let mgs = if target == TargetId::MGS { Vec::new() } else { vec![nid("mgs")] };
                 let uuid =
                     ClientId((u128::from(target.kind.to_u8()) << 64) | u128::from(target.index) | (1 << 100));
-                let label = Label { fsname: fsname(), target, uuid, mgs, service: vec![] };
+                let label = Label { fsname: fsname(), target, uuid, mgs, service: service.clone() };
                 Store::format(&rt, &path, &label).await.expect("an empty simulated disk can be formatted");
+                // Each of the two goes first with half of the targets.
+                service.reverse();
             }
         }
     }
@@ -142,7 +209,14 @@ impl Cluster {
         let targets = self.targets(server);
         let hub = Hub::new(rt.clone(), fsname(), keys());
         hub.set_habits(self.server_habits());
-        let process = Server { hub: hub.clone(), targets: Vec::new() };
+        let ownerships = self.peer(server).map(|_| {
+            let store = Arc::new(Credulous::new(MgsOwners::new(&hub, vec![nid("mgs")]), self.flaws));
+            let me =
+                Me { server: server.to_owned(), instance: rt.random_u64().max(1), nids: vec![nid(server)] };
+            Ownerships::start(&rt, me, store, None)
+        });
+        let shared = ownerships.clone();
+        let process = Server { hub: hub.clone(), targets: Vec::new(), shared: Vec::new(), ownerships };
         self.processes.servers.lock().insert(server.to_owned(), process);
         let (server, processes) = (server.to_owned(), Arc::downgrade(&self.processes));
         rt.clone().spawn(async move {
@@ -152,6 +226,14 @@ impl Cluster {
             }
             for (_, path) in targets {
                 let config = server::Config { path, nids: vec![nid(&server)], server: server.clone() };
+                if let Some(ownerships) = &shared {
+                    let target = stand_by(&hub, config, ownerships).await;
+                    let Some(processes) = processes.upgrade() else { return };
+                    if let Some(process) = processes.servers.lock().get_mut(&server) {
+                        process.shared.push(target);
+                    }
+                    continue;
+                }
                 let target = loop {
                     match server::start(&hub, config.clone()).await {
                         Ok(target) => break target,
@@ -177,9 +259,19 @@ impl Cluster {
     pub fn cut_power(&self, servers: &[String]) {
         for server in servers {
             self.handle.crash(server);
-            let gone = self.processes.servers.lock().remove(server);
-            drop(gone);
+            self.forget(server);
         }
+    }
+
+    /// Kills the process of a server: its machine keeps what it has written.
+    pub fn kill(&self, server: &str) {
+        self.handle.kill(server);
+        self.forget(server);
+    }
+
+    fn forget(&self, server: &str) {
+        let gone = self.processes.servers.lock().remove(server);
+        drop(gone);
     }
 
     /// Starts servers again whose power was cut.
@@ -190,9 +282,21 @@ impl Cluster {
         }
     }
 
+    /// Orders `target` to be left to `server`, as `weft failover` does; an order that reaches nobody is forgotten.
+    pub async fn hand_over(&self, target: TargetId, server: &str) {
+        let hub = Hub::new(self.handle.rt("operator"), fsname(), keys());
+        let nids = [Some(server.to_owned()), self.peer(server)].into_iter().flatten().map(|node| nid(&node));
+        for nid in nids {
+            let order = HandOver { to: server.to_owned() };
+            let answer = hub.ask(target, Role::Server, &[nid], order, ORDER_WAIT).await;
+            tracing::debug!(%target, server, ?answer, "ordered");
+        }
+        hub.abandon();
+    }
+
     /// How many targets are served.
     pub fn served(&self) -> usize {
-        self.processes.servers.lock().values().map(|server| server.targets.len()).sum()
+        self.processes.servers.lock().values().map(|server| server.served(|_| ()).len()).sum()
     }
 
     /// Stops every server in order, the MGS last: what was acknowledged is durable afterwards.
@@ -202,34 +306,65 @@ impl Cluster {
             for target in server.targets.drain(..) {
                 target.stop().await;
             }
+            for target in server.shared.drain(..) {
+                target.stop().await;
+            }
         }
     }
 
     /// What each target that is served has granted.
     pub fn granted(&self) -> BTreeMap<TargetId, Granted> {
-        let servers = self.processes.servers.lock();
         let granted = |target: &Running| {
             let mut sessions = target.sessions().unwrap_or_default();
             sessions.sort_unstable();
             (target.target(), Granted { sessions, held: target.held() })
         };
-        servers.values().flat_map(|server| &server.targets).map(granted).collect()
+        self.look_at_owned(|_, target| granted(target)).into_iter().collect()
+    }
+
+    /// Which server may answer for each target.
+    pub fn owners(&self) -> Vec<(TargetId, String)> {
+        self.look_at_owned(|server, target| (target.target(), server.to_owned()))
+    }
+
+    /// Looks at the targets of servers that live, where they may answer.
+    fn look_at_owned<R>(&self, look: impl Fn(&str, &Running) -> R) -> Vec<R> {
+        let servers = self.processes.servers.lock();
+        let living = servers.iter().filter(|(name, _)| self.handle.node(name).is_alive());
+        let seen = living
+            .flat_map(|(name, server)| server.served(|target| target.is_owner().then(|| look(name, target))));
+        seen.flatten().collect()
     }
 
     /// Sets a parameter of every OST that is served.
     pub fn set_parameter(&self, name: &str, value: &str) {
-        let servers = self.processes.servers.lock();
-        let targets = servers.values().flat_map(|server| &server.targets);
-        for target in targets.filter(|target| target.target().kind == TargetKind::Ost) {
-            target.set_parameter(name, value).expect("an OST has this parameter");
+        for server in self.processes.servers.lock().values() {
+            server.served(|target| {
+                if target.target().kind == TargetKind::Ost {
+                    target.set_parameter(name, value).expect("an OST has this parameter");
+                }
+            });
         }
     }
 
     /// What each target that is served waits for.
     pub fn waits(&self) -> Vec<(TargetId, Vec<String>)> {
         let servers = self.processes.servers.lock();
-        let targets = servers.values().flat_map(|server| &server.targets);
-        targets.map(|target| (target.target(), target.waits())).collect()
+        servers
+            .values()
+            .flat_map(|server| server.served(|target| (target.target(), target.waits())))
+            .collect()
+    }
+
+    /// What targets with service nodes are doing, a line for each server.
+    pub fn service(&self) -> Vec<String> {
+        let servers = self.processes.servers.lock();
+        let line = |(name, server): (&String, &Server)| {
+            let states: Vec<(TargetId, State)> =
+                server.shared.iter().map(|target| (target.target(), target.state())).collect();
+            format!("{name}: {states:?}")
+        };
+        servers.iter().map(line).collect()
     }
 
     /// Mounts the file system on a node.
@@ -253,5 +388,17 @@ impl Cluster {
         let client =
             Client::mount(&hub, vec![nid("mgs")], limits).await.expect("a mount waits for its servers");
         (rt, client)
+    }
+}
+
+/// Serves a target whenever it is the server's turn.
+async fn stand_by(hub: &Hub, config: server::Config, ownerships: &Arc<Ownerships>) -> Arc<Supervised> {
+    loop {
+        if let Ok(label) = Store::read_label(hub.rt(), &config.path).await
+            && let Ok(target) = supervise(hub, config.clone(), &label, Some(ownerships.clone())).await
+        {
+            return target;
+        }
+        hub.rt().sleep(RETRY).await;
     }
 }

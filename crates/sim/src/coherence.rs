@@ -16,8 +16,10 @@ use client::{AttrChange, Client, Error, Handle, OpenFlags};
 use parking_lot::Mutex;
 use proto::layout::LayoutHint;
 use proto::{Code, Fid};
+use rpc::Habits;
 use rt::Rt;
 use rt::sim::{Options, Rng, Sim};
+use rt::sync::oneshot;
 
 use crate::cluster::{Cluster, Shape};
 use crate::cut_off;
@@ -26,6 +28,7 @@ use crate::invariants;
 use crate::kernel::{Kernel, PAGE_BYTES};
 use crate::progress::{Doing, Progress};
 use crate::restart::crash_some;
+use crate::rounds::Rounds;
 use crate::scenario::{Report, node, on, report};
 use crate::workload::{READ_WRITE, Record, root};
 
@@ -92,14 +95,20 @@ struct World {
     progress: Progress,
     /// All who change something are done.
     over: Arc<AtomicBool>,
+    /// Operations are done in rounds.
+    rounds: Option<Rounds>,
 }
 
 /// What befalls servers and clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+pub enum Fate {
+    /// Nothing but what the network does.
     Peace,
+    /// Servers lose power once or twice.
     PowerFails,
+    /// Clients that only look lose their way to servers.
     CutOff,
+    /// Both.
     PowerFailsAndCutOff,
 }
 
@@ -115,65 +124,104 @@ impl Fate {
 
 /// Runs one seed; panics with what went wrong.
 pub fn run(seed: u64) -> Report {
-    run_with(seed, Fate::Peace)
+    run_with(seed, Fate::Peace, Habits::TODAY)
 }
 
 /// Runs one seed in which the power of servers fails once or twice; no client may notice more than a pause.
 pub fn run_with_restarts(seed: u64) -> Report {
-    run_with(seed, Fate::PowerFails)
+    run_with(seed, Fate::PowerFails, Habits::TODAY)
 }
 
 /// Runs one seed in which some clients only look, and are cut off or die; in every second one servers lose power, too.
 pub fn run_with_cut_off_clients(seed: u64) -> Report {
-    run_with(seed, if seed.is_multiple_of(2) { Fate::PowerFailsAndCutOff } else { Fate::CutOff })
+    let fate = if seed.is_multiple_of(2) { Fate::PowerFailsAndCutOff } else { Fate::CutOff };
+    run_with(seed, fate, Habits::TODAY)
 }
 
-fn run_with(seed: u64, fate: Fate) -> Report {
+/// Runs one seed with a fate, where servers and clients have other habits than they should.
+pub fn run_with(seed: u64, fate: Fate, habits: Habits) -> Report {
     let sim = Sim::new(Options::swarm(seed));
     let handle = sim.handle();
-    let cluster = Cluster::new(handle.clone(), Shape { osts: OSTS, osts_per_oss: 2 });
+    let cluster = Cluster::new(handle.clone(), Shape { osts: OSTS, osts_per_oss: 2 }).with_habits(habits);
     let mut rng = handle.rng("coherence");
     let clients = if rng.one_in(10) { 100 } else { rng.between(8, 24) as usize };
     let steps = rng.between(40, 80) as usize;
-    let history = Arc::new(Mutex::new(History::default()));
     let progress = Progress::new(handle.clone());
     let work = async {
         cluster.format().await;
         cluster.start_servers();
-        let world = make_world(&cluster, &progress, rng.one_in(2), history.clone()).await;
-        let mut finished = Vec::new();
-        for number in 0..clients {
-            let (cluster, world) = (cluster.clone(), world.clone());
-            finished.push(on(&handle, &node(number), play(cluster, world, number, steps)));
-        }
-        let victims: Vec<String> = (clients..clients + fate.victims()).map(node).collect();
-        let mut looking = Vec::new();
-        for number in clients..clients + fate.victims() {
-            looking.push(on(&handle, &node(number), look_on(cluster.clone(), world.clone(), number)));
-        }
-        let (harassed, over, harassing) = (cluster.clone(), world.over.clone(), victims.clone());
+        let crowd = Crowd { workers: clients, lookers: fate.victims(), steps, links: rng.one_in(2) };
+        let game = Game::start(&cluster, &progress, crowd, None).await;
+        let (harassed, over, harassing) = (cluster.clone(), game.world.over.clone(), game.lookers.clone());
         let harassing = on(&handle, "harasser", async move {
             cut_off::harass(&harassed, harassing, &over).await;
         });
         if fate.power_fails() {
             cut_power(&cluster, &progress, (clients * steps) as u64).await;
         }
-        for client in finished {
+        game.finish(&cluster, Some(harassing)).await
+    };
+    let compared = sim.run(progress.watch(&cluster, work));
+    report(&handle, &vec![Arc::new(Mutex::new(Record { compared, ..Record::default() }))])
+}
+
+/// How many do what.
+pub(crate) struct Crowd {
+    /// Clients that change things.
+    pub workers: usize,
+    /// Clients that only look.
+    pub lookers: usize,
+    /// Operations of each worker.
+    pub steps: usize,
+    /// Whether files get second names.
+    pub links: bool,
+}
+
+/// All clients at work.
+pub(crate) struct Game {
+    world: World,
+    finished: Vec<oneshot::Receiver<()>>,
+    looking: Vec<oneshot::Receiver<()>>,
+    lookers: Vec<String>,
+}
+
+impl Game {
+    /// Makes what they work on, and lets them begin; in rounds if there are some.
+    pub async fn start(cluster: &Cluster, progress: &Progress, crowd: Crowd, rounds: Option<Rounds>) -> Game {
+        let handle = cluster.handle();
+        let history = Arc::new(Mutex::new(History::default()));
+        let world = World { rounds, ..make_world(cluster, progress, crowd.links, history).await };
+        let (mut finished, mut looking) = (Vec::new(), Vec::new());
+        for number in 0..crowd.workers {
+            let (cluster, world) = (cluster.clone(), world.clone());
+            finished.push(on(handle, &node(number), play(cluster, world, number, crowd.steps)));
+        }
+        let lookers = crowd.workers..crowd.workers + crowd.lookers;
+        for number in lookers.clone() {
+            looking.push(on(handle, &node(number), look_on(cluster.clone(), world.clone(), number)));
+        }
+        Game { world, finished, looking, lookers: lookers.map(node).collect() }
+    }
+
+    /// Waits for all, compares everything, and gives how many results that were. `besides` ends when all are done.
+    pub async fn finish(self, cluster: &Cluster, besides: Option<oneshot::Receiver<()>>) -> usize {
+        for client in self.finished {
             client.await.expect("no client died");
         }
-        world.over.store(true, Ordering::Relaxed);
-        harassing.await.expect("its node is up");
-        for client in looking {
+        self.world.over.store(true, Ordering::Relaxed);
+        if let Some(besides) = besides {
+            besides.await.expect("its node is up");
+        }
+        for client in self.looking {
             // Some have died.
             let _ = client.await;
         }
-        victims.iter().for_each(|victim| progress.unmounted(victim));
-        look_at_the_end(&cluster, &world).await;
-    };
-    sim.run(progress.watch(&cluster, work));
-    check(&history.lock());
-    let compared = history.lock().compared;
-    report(&handle, &vec![Arc::new(Mutex::new(Record { compared, ..Record::default() }))])
+        self.lookers.iter().for_each(|looker| self.world.progress.unmounted(looker));
+        look_at_the_end(cluster, &self.world).await;
+        let history = self.world.history.lock();
+        check(&history);
+        history.compared
+    }
 }
 
 /// Crashes servers once or twice in the first half of the clients' `steps`: not every step is an operation.
@@ -197,15 +245,18 @@ async fn play(cluster: Cluster, world: World, number: usize, steps: usize) {
     drop(mounting);
     let files = [world.files.clone(), vec![world.log]].concat();
     let mut player = Player::start(number as u32, rt, client, world, rng, READ_WRITE).await;
-    for _ in 0..steps {
+    for step in 0..steps {
+        if let Some(rounds) = &player.world.rounds {
+            rounds.until_due(step).await;
+        }
         player.step().await;
         invariants::check(&cluster, &node, &player.client, &files);
     }
     let unmounting = player.doing("unmount".into());
     player.close_mappings().await;
+    progress.unmounted(&node);
     player.client.unmount().await.expect("a healthy client unmounts");
     drop(unmounting);
-    progress.unmounted(&node);
 }
 
 /// The life of a client that only looks, until all others are done.
@@ -252,7 +303,8 @@ async fn make_world(
         client.setattr(&root(), *file, change, None).await.expect("root may change a size");
     }
     client.unmount().await.expect("a healthy client unmounts");
-    World { dirs, files, log, links, history, progress: progress.clone(), over: Arc::default() }
+    let (progress, over) = (progress.clone(), Arc::default());
+    World { dirs, files, log, links, history, progress, over, rounds: None }
 }
 
 /// One client at work.
@@ -284,12 +336,9 @@ impl Player {
         let _doing = world.progress.begin(&node(number as usize), "open every file".into());
         let mut handles = Vec::new();
         for file in &world.files {
-            handles.push(client.open(&root(), *file, flags).await.expect("root may open"));
+            handles.push(open(&client, *file, flags).await);
         }
-        let log = client
-            .open(&root(), world.log, if flags.write { APPEND } else { flags })
-            .await
-            .expect("root may open");
+        let log = open(&client, world.log, if flags.write { APPEND } else { flags }).await;
         Player {
             number,
             rt,
@@ -630,6 +679,16 @@ impl Player {
                 matches!(error, Error::Refused(Code::NotFound | Code::Stale)),
                 "link to {new}: {error}"
             ),
+        }
+    }
+}
+
+/// Who only looks may be given up while it opens, and opens again.
+async fn open(client: &Client, file: Fid, flags: OpenFlags) -> Handle {
+    loop {
+        match client.open(&root(), file, flags).await {
+            Err(Error::Refused(Code::Evicted)) if !flags.write => {}
+            opened => return opened.expect("root may open"),
         }
     }
 }

@@ -194,7 +194,7 @@ impl Run {
         (0..self.records.len()).for_each(|client| drop(self.handle.node(&node(client))));
         self.plan(cut, &self.victims(victims));
         self.cluster.start_servers();
-        start_players(&self.cluster, &self.records, world.scale)
+        start_players(&self.cluster, &self.records, world.scale, None)
     }
 
     fn victims(&self, victims: Victims) -> Vec<String> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rpc::Habits;
 use rt::sim::{Options, Sim};
 
 use crate::cluster::{Cluster, Shape};
@@ -19,9 +20,15 @@ const PAUSE_MAX: Duration = Duration::from_secs(3);
 /// MGS lose power. Panics if
 /// the others are not all served again within 3 s.
 pub fn run(seed: u64, scale: Scale) -> Report {
+    run_with(seed, scale, Habits::TODAY)
+}
+
+/// The same, where servers and clients have other habits than they should.
+pub fn run_with(seed: u64, scale: Scale, habits: Habits) -> Report {
     let sim = Sim::new(Options::seed(seed));
     let handle = sim.handle();
-    let cluster = Cluster::new(handle.clone(), Shape { osts: scale.osts, osts_per_oss: 2 });
+    let cluster =
+        Cluster::new(handle.clone(), Shape { osts: scale.osts, osts_per_oss: 2 }).with_habits(habits);
     let dead = (scale.clients / 20).max(1);
     let compared = sim.run(async {
         cluster.format().await;

@@ -8,7 +8,9 @@
 //! `weft-sim cut-off SEED` and `weft-sim cut-offs FIRST COUNT [SECONDS]` where clients lose their way to servers. `weft-sim
 //! dead SEED` and `weft-sim deads FIRST COUNT [SECONDS]` have some die, and restart servers afterwards. `weft-sim cuts FIRST
 //! COUNT [SECONDS]` cuts the power at every sync of one seed after the other, until that many runs are done, and `weft-sim cut
-//! SEED SYNC before|during|after` does one of them twice.
+//! SEED SYNC before|during|after` does one of them twice. `weft-sim failover SEED` and `weft-sim failovers FIRST COUNT [SECONDS]` have
+//! everything fail in clusters in which servers take each other's targets over. `weft-sim switches` leaves out one mechanism of recovery
+//! after the other, and `weft-sim without MECHANISM FIRST [COUNT]` looks for seeds that fail without it.
 //!
 //! Experiments print tables: `weft-sim herd CLIENTS [SECONDS]` has all clients come back to an OST that was away so long,
 //! `weft-sim evictions ROUNDS [CLIENTS [VARIANT]]` cuts some off from what others want, and `weft-sim quiet OSTS` listens when
@@ -22,7 +24,8 @@ use std::time::{Duration, Instant};
 
 use weft_sim::cuts::{self, Cut, Found, MOMENTS};
 use weft_sim::scenario::{self, Faults, Report, Scale};
-use weft_sim::{board, coherence, dead, herd, journal, quiet, restart};
+use weft_sim::storm::Injected;
+use weft_sim::{board, coherence, dead, failover, herd, journal, quiet, restart, switches};
 
 const SCALE: Scale = Scale { clients: 64, osts: 8, steps: 40 };
 const DEAD_SCALE: Scale = Scale { clients: 100, osts: 8, steps: 10 };
@@ -82,6 +85,10 @@ fn main() -> ExitCode {
             compare_journals();
             ExitCode::SUCCESS
         }
+        (Some("switches"), None, None) => show_switches(),
+        (Some("without"), None, Some(first)) => without(&args[1], first, number(3).unwrap_or(1)),
+        (Some("failover"), Some(seed), None) => fail_over_twice(seed),
+        (Some("failovers"), Some(first), Some(count)) => fail_over(first, count, number(3)),
         (Some("cut"), Some(seed), Some(sync)) => cut(seed, sync, args.get(3).map(String::as_str)),
         (Some("cuts"), Some(first), Some(count)) => power_cuts(first, count, number(3)),
         (Some("restarts"), Some(first), Some(count)) => {
@@ -95,10 +102,10 @@ fn main() -> ExitCode {
         }
         _ => {
             eprintln!(
-                "usage: weft-sim one|twice|restart|coherence|coherence-restart|cut-off|dead SEED | \
-                 seeds|restarts|coherences|coherence-restarts|cut-offs|deads|cuts FIRST COUNT [SECONDS] | \
+                "usage: weft-sim one|twice|restart|coherence|coherence-restart|cut-off|dead|failover SEED | \
+                 seeds|restarts|coherences|coherence-restarts|cut-offs|deads|failovers|cuts FIRST COUNT [SECONDS] | \
                  herd CLIENTS [SECONDS] | evictions ROUNDS [CLIENTS [VARIANT]] | quiet OSTS | \
-                 cut SEED SYNC before|during|after | journal"
+                 cut SEED SYNC before|during|after | journal | switches | without MECHANISM FIRST [COUNT]"
             );
             ExitCode::from(2)
         }
@@ -208,6 +215,99 @@ fn power_cuts(first: u64, runs_max: u64, seconds: Option<u64>) -> ExitCode {
         start.elapsed().as_secs_f64()
     );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs for each mechanism of recovery a seed with it and without.
+fn show_switches() -> ExitCode {
+    std::panic::set_hook(Box::new(|_| {}));
+    println!("| without | what is left out | seed | with it | without it |\n|---|---|---|---|---|");
+    let mut failed = false;
+    for mechanism in switches::MECHANISMS {
+        let Some(shown) = mechanism.show() else {
+            failed = true;
+            println!("| `{}` | {} | | | nothing fails |", mechanism.name, mechanism.without);
+            continue;
+        };
+        failed |= shown.with.is_err();
+        println!(
+            "| `{}` | {} | `{} {}` | {} | {} |",
+            mechanism.name,
+            mechanism.without,
+            mechanism.command(),
+            shown.seed,
+            shown.with.err().unwrap_or_else(|| "passes".to_owned()),
+            shown.without
+        );
+    }
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Looks for seeds that fail without a mechanism.
+fn without(name: &str, first: u64, count: u64) -> ExitCode {
+    let Some(mechanism) = switches::MECHANISMS.into_iter().find(|mechanism| mechanism.name == name) else {
+        let names: Vec<&str> = switches::MECHANISMS.iter().map(|mechanism| mechanism.name).collect();
+        eprintln!("mechanisms: {}", names.join(", "));
+        return ExitCode::from(2);
+    };
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut failed = 0;
+    for seed in first..first + count {
+        if let Err(why) = mechanism.run_without(seed) {
+            println!("{} {seed} fails: {why}", mechanism.command());
+            failed += 1;
+        }
+    }
+    println!("{failed} of {count} seeds fail without {name}");
+    ExitCode::SUCCESS
+}
+
+fn fail_over_twice(seed: u64) -> ExitCode {
+    let (one, other) = (failover::run(seed), failover::run(seed));
+    print(seed, &one.report);
+    println!("{}; {} late writes; all went on within {:?}", one.injected, one.writes_late, one.go_on);
+    if one == other {
+        println!("the same seed gave the same trace twice");
+        return ExitCode::SUCCESS;
+    }
+    print(seed, &other.report);
+    eprintln!("the same seed gave two traces");
+    ExitCode::FAILURE
+}
+
+/// Everything that may fail fails, one seed after the other.
+fn fail_over(first: u64, count: u64, seconds: Option<u64>) -> ExitCode {
+    let start = Instant::now();
+    let limit = seconds.map_or(Duration::MAX, Duration::from_secs);
+    let (mut ran, mut compared, mut elapsed, mut late) = (0, 0, Duration::ZERO, 0);
+    let (mut faults, mut injected, mut failed) = (Faults::default(), Injected::default(), Vec::new());
+    let (mut go_on, mut slowest) = (Duration::ZERO, 0);
+    for seed in first..first + count {
+        if start.elapsed() > limit {
+            break;
+        }
+        ran += 1;
+        let Ok(outcome) = std::panic::catch_unwind(|| failover::run(seed)) else {
+            eprintln!("seed {seed} failed: weft-sim failover {seed}");
+            failed.push(seed);
+            continue;
+        };
+        compared += outcome.report.compared;
+        elapsed += outcome.report.elapsed;
+        late += outcome.writes_late;
+        faults.add(outcome.report.faults);
+        injected.add(&outcome.injected);
+        if outcome.go_on > go_on {
+            (go_on, slowest) = (outcome.go_on, seed);
+        }
+    }
+    println!(
+        "{ran} seeds, {:.1} virtual hours in {:.0} seconds; {injected}; {faults}; {late} writes arrived late; {compared} results \
+         compared; longest time to go on {go_on:?} (seed {slowest}); {} failed: {failed:?}",
+        elapsed.as_secs_f64() / 3600.0,
+        start.elapsed().as_secs_f64(),
+        failed.len()
+    );
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Each table with as many writes in flight as clients have had in its time.

@@ -83,6 +83,11 @@ impl Progress {
         }
     }
 
+    /// The operations under way now.
+    pub fn doing(&self) -> BTreeMap<String, (String, Duration)> {
+        self.inner.lock().doing.clone()
+    }
+
     /// The client of `node` begins an operation: one at a time.
     pub fn begin(&self, node: &str, what: String) -> Doing {
         let now = self.handle.now();
@@ -117,7 +122,7 @@ impl Progress {
     }
 
     /// Who waits for what: every client that is in an operation, then every target.
-    fn describe(&self, cluster: &Cluster) -> String {
+    pub(crate) fn describe(&self, cluster: &Cluster) -> String {
         let mut text = format!("no operation was finished for {STALL_MAX:?}\n");
         let now = self.handle.now();
         let doing = self.inner.lock().doing.clone();

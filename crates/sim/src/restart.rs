@@ -7,11 +7,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rpc::Habits;
 use rt::sim::{Options, Rng, Sim};
 use rt::sync::oneshot;
 
 use crate::cluster::{Cluster, Shape};
+use crate::progress::Progress;
 use crate::recovered;
+use crate::rounds::Rounds;
 use crate::scenario::{Records, Report, Scale, empty_records, node, on, report, until_compared};
 use crate::workload::Player;
 
@@ -20,14 +23,20 @@ const OUTAGE_MAX: Duration = Duration::from_secs(3);
 
 /// Runs one seed; panics with what went wrong.
 pub fn run(seed: u64, scale: Scale) -> Report {
+    run_with(seed, scale, Habits::TODAY)
+}
+
+/// The same, where servers and clients have other habits than they should.
+pub fn run_with(seed: u64, scale: Scale, habits: Habits) -> Report {
     let sim = Sim::new(Options::swarm(seed));
     let handle = sim.handle();
-    let cluster = Cluster::new(handle.clone(), Shape { osts: scale.osts, osts_per_oss: 2 });
+    let cluster =
+        Cluster::new(handle.clone(), Shape { osts: scale.osts, osts_per_oss: 2 }).with_habits(habits);
     let records = empty_records(scale.clients);
     sim.run(async {
         cluster.format().await;
         cluster.start_servers();
-        let finished = start_players(&cluster, &records, scale);
+        let finished = start_players(&cluster, &records, scale, None);
         cut_power(&cluster, &records, scale).await;
         for client in finished {
             client.await.expect("no client died");
@@ -37,22 +46,49 @@ pub fn run(seed: u64, scale: Scale) -> Report {
     report(&handle, &records)
 }
 
+/// Does operations in rounds, and tells of each.
+#[derive(Clone)]
+pub(crate) struct Pace {
+    pub progress: Progress,
+    pub rounds: Rounds,
+}
+
+impl Pace {
+    async fn play(&self, player: &mut Player, client: usize, steps: usize) {
+        for step in 0..steps {
+            self.rounds.until_due(step).await;
+            let _doing = self.progress.begin(&node(client), format!("operation {step}"));
+            player.play(1).await;
+        }
+    }
+}
+
 /// Has every client do its part in its own directory, and unmount.
 pub(crate) fn start_players(
     cluster: &Cluster,
     records: &Records,
     scale: Scale,
+    pace: Option<&Pace>,
 ) -> Vec<oneshot::Receiver<()>> {
     let mut finished = Vec::new();
     for (number, record) in records.iter().enumerate() {
         let (cluster, record) = (cluster.clone(), record.clone());
         let handle = cluster.handle().clone();
-        let rng = handle.rng(&node(number));
+        let (rng, pace) = (handle.rng(&node(number)), pace.cloned());
         finished.push(on(&handle, &node(number), async move {
             let (_, client) = cluster.mount(&node(number)).await;
+            if let Some(pace) = &pace {
+                pace.progress.mounted(&node(number), &client);
+            }
             let mut player = Player::start(&directory(number), Arc::clone(&client), rng, record).await;
-            player.play(scale.steps).await;
+            match pace {
+                None => player.play(scale.steps).await,
+                Some(ref pace) => pace.play(&mut player, number, scale.steps).await,
+            }
             player.finish().await;
+            if let Some(pace) = &pace {
+                pace.progress.unmounted(&node(number));
+            }
             client.unmount().await.expect("a healthy client unmounts");
         }));
     }

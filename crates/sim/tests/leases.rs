@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use client::{AttrChange, Client, Handle};
 use proto::Fid;
+use rpc::Habits;
 use rt::sim::{Handle as World, Options, Sim};
 use rt::sync::oneshot;
 use weft_sim::cluster::{Cluster, Shape};
+use weft_sim::scripted;
 use weft_sim::workload::{READ_WRITE, root};
 
-/// Longer than it takes to give a client up that is out of reach.
-const GIVEN_UP: Duration = Duration::from_secs(230);
 /// A lease is over by then.
 const LEASE: Duration = Duration::from_secs(16);
 
@@ -56,49 +56,14 @@ fn on<T: Send + 'static>(
     result
 }
 
-/// A reader that keeps bytes, attributes and a name is cut off from `servers`, and all of it is changed when it has been
-/// given up. It must not show the old ones while it is cut off, and not after that either.
-fn check_cut_off(servers: &'static [&'static str]) {
-    check(async |cluster, world| {
-        let (_, writer) = cluster.mount("w").await;
-        let (_, reader) = cluster.mount("r").await;
-        let (fid, handle) = make(&writer, "f").await;
-        writer.write(handle, 0, b"old").await.expect("there is room");
-        writer.flush(handle).await.expect("it is written");
-        let own = reader.open(&root(), fid, READ_WRITE).await.expect("root may open");
-        assert_eq!((read(&reader, own).await, mode(&reader, fid).await), (b"old".to_vec(), 0o644));
-        reader.lookup(&root(), Fid::ROOT, b"f").await.expect("it is there");
-        servers.iter().for_each(|server| world.partition("r", server));
-        let changing = writer.clone();
-        let changed = on(world, "w", async move {
-            changing.write(handle, 0, b"new").await.expect("there is room");
-            let change = AttrChange { mode: Some(0o600), ..AttrChange::default() };
-            changing.setattr(&root(), fid, change, None).await.expect("root may");
-            changing.unlink(&root(), Fid::ROOT, b"f").await.expect("it is there");
-        });
-        sleep(world, GIVEN_UP * 2).await;
-        changed.await.expect("nobody waits for who is given up");
-        let (one, two, three) = (reader.clone(), reader.clone(), reader.clone());
-        let bytes = on(world, "r", async move { read(&one, own).await });
-        let attributes = on(world, "r", async move { mode(&two, fid).await });
-        let name =
-            on(world, "r", async move { three.lookup(&root(), Fid::ROOT, b"f").await.map(|told| told.fid) });
-        sleep(world, Duration::from_secs(1)).await;
-        servers.iter().for_each(|server| world.heal("r", server));
-        assert_eq!(bytes.await.expect("it goes on"), b"new");
-        assert_eq!(attributes.await.expect("it goes on"), 0o600);
-        assert!(name.await.expect("it goes on").is_err(), "the name is gone");
-    });
-}
-
 #[test]
 fn who_is_cut_off_from_everybody_shows_nothing_old() {
-    check_cut_off(&["mgs", "mds", "oss0", "oss1"]);
+    scripted::cut_off_reader(Habits::TODAY, &["mgs", "mds", "oss0", "oss1"]);
 }
 
 #[test]
 fn who_reaches_the_mgs_alone_is_told_what_to_drop() {
-    check_cut_off(&["mds", "oss0", "oss1"]);
+    scripted::cut_off_reader(Habits::TODAY, &["mds", "oss0", "oss1"]);
 }
 
 /// Every create of such a client was refused, for ever: it went on with FIDs of a session that was over, because nothing else

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use proto::ObjectId;
 use proto::limits::STRIPES_MAX;
 use proto::wire::messages::Destroy;
+use proto::{ObjectId, Transno};
 use rpc::RpcError;
 use rt::Rt;
 use store::{Batch, Change, Store, StoreError};
@@ -40,6 +40,8 @@ pub struct Destroyer {
     stop: Stop,
     recovery: Arc<Recovery>,
     osts: Arc<Osts>,
+    /// Entries up to here are left alone: none, but in an experiment.
+    forgotten: Transno,
     state: Mutex<State>,
 }
 
@@ -75,6 +77,8 @@ struct Round {
 impl Destroyer {
     /// Finds the OSTs that have entries from before the restart.
     pub fn open(env: &Env, osts: Arc<Osts>) -> Result<Destroyer, StoreError> {
+        let is_remembered = env.hub.habits().safeguards.destroy_list;
+        let forgotten = if is_remembered { Transno(0) } else { env.store.last_transno() };
         let state = State { waiting: osts_with_entries(&env.store)?, ..State::default() };
         Ok(Destroyer {
             rt: env.rt.clone(),
@@ -82,6 +86,7 @@ impl Destroyer {
             stop: env.stop.clone(),
             recovery: env.recovery.clone(),
             osts,
+            forgotten,
             state: Mutex::new(state),
         })
     }
@@ -192,6 +197,9 @@ impl Destroyer {
         for (key, value) in entries {
             let (_, layout) = keys::destroy_parts(&key).ok_or_else(damaged)?;
             let stripes = decode(&value.bytes).ok_or_else(damaged)?;
+            if value.version <= self.forgotten {
+                continue;
+            }
             if value.version > durable || found.objects.len() >= OBJECTS_PER_REQUEST {
                 found.early = true;
                 continue;

@@ -202,6 +202,9 @@ impl<H: Handler> Target<H> {
     }
 
     fn restore_slots(&self, session: &Session<H::Session>) -> Result<(), StoreError> {
+        if !self.safeguards.reply_slots {
+            return Ok(());
+        }
         let damaged = || StoreError::Corrupt { what: "a reply slot".into() };
         for (key, value) in self.slots_of(session.client())? {
             let slot = keys::slot_of(&key).ok_or_else(damaged)?;

@@ -33,7 +33,7 @@ use proto::wire::header::Room;
 use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, TargetId, Transno};
-use rpc::{Answer, Call, Hub, Import, Peer, Service};
+use rpc::{Answer, Call, Hub, Import, Peer, Safeguards, Service};
 use rt::{BoxFuture, Rt};
 use store::{Store, StoreError};
 
@@ -220,6 +220,9 @@ pub trait Watch: Send + Sync {
     /// Who waits for what, a line for each.
     fn waits(&self) -> Vec<String>;
 
+    /// Whether it may answer now: it works, and nobody else had the target until now.
+    fn is_owner(&self) -> bool;
+
     /// Sets a parameter.
     fn set_parameter(&self, parameter: &msg::Parameter) -> Result<(), Code>;
 
@@ -257,6 +260,8 @@ pub struct Target<H: Handler> {
     supervision: Option<Supervision>,
     /// The MGS has told clients of this start.
     told: AtomicBool,
+    /// What is not left out in an experiment.
+    safeguards: Safeguards,
 }
 
 impl<H: Handler> Target<H> {
@@ -269,7 +274,9 @@ impl<H: Handler> Target<H> {
         let recovery = Arc::new(Recovery::new(&rt, expected, next));
         let stop = Stop::default();
         let id = store.label().target;
-        let lives = Arc::new(Lives::new(&rt, mgs.clone(), id, store.boot()));
+        let safeguards = hub.habits().safeguards;
+        let asked = mgs.clone().filter(|_| safeguards.asking_who_lives);
+        let lives = Arc::new(Lives::new(&rt, asked, id, store.boot()));
         let clients = Arc::new(Clients::new(&rt, id, stop.clone(), backchannel, lives.clone()));
         let env = Env {
             rt: rt.clone(),
@@ -299,6 +306,7 @@ impl<H: Handler> Target<H> {
             store,
             supervision,
             told: AtomicBool::new(false),
+            safeguards,
         });
         let doorman: Weak<dyn clients::Doorman> =
             Arc::downgrade(&(target.clone() as Arc<dyn clients::Doorman>));
@@ -509,6 +517,10 @@ impl<H: Handler> Watch for Target<H> {
             named.map(|(handle, client)| format!("session {handle:#x} is client {client}")).collect();
         lines.extend(named);
         lines
+    }
+
+    fn is_owner(&self) -> bool {
+        !self.stop.is_stopped() && !self.store.has_failed() && self.store.is_owner()
     }
 
     fn set_parameter(&self, parameter: &msg::Parameter) -> Result<(), Code> {

@@ -30,6 +30,11 @@ const LIFE_SIGN: Duration = Duration::from_secs(10);
 /// A client that is back and has done nothing for so long is asked about, too.
 const QUIET: Duration = Duration::from_secs(15);
 
+/// How often the time is looked at while clients are waited for.
+const TICK: Duration = Duration::from_secs(1);
+/// A process that sees a moment so much later than it should was stopped: what clients said meanwhile waits in its sockets.
+const STOPPED: Duration = Duration::from_secs(1);
+
 /// What a target waits for after a restart.
 pub struct Recovery {
     rt: Rt,
@@ -402,9 +407,23 @@ impl Recovery {
                 }
                 in_time.iter().map(|(_, deadline)| *deadline).min()
             };
-            let pause = next.unwrap_or(now + PATIENCE) - now;
+            let pause = TICK.min(next.unwrap_or(now + PATIENCE) - now);
             // Somebody may hurry meanwhile: then all deadlines are others.
             let _ = self.rt.timeout(pause, hurry).await;
+            let slept = self.rt.now() - now;
+            if slept >= pause + STOPPED {
+                self.excuse(slept - pause);
+            }
+        }
+    }
+
+    /// The time in which this process was stopped is not held against anybody.
+    fn excuse(&self, stopped: Duration) {
+        let now = self.rt.now();
+        tracing::warn!(?stopped, "the recovery was stopped, and has heard nobody meanwhile");
+        for client in self.waited.lock().clients.values_mut() {
+            client.since = now.min(client.since + stopped);
+            client.lives = client.lives.map(|at| now.min(at + stopped));
         }
     }
 }
@@ -457,6 +476,31 @@ mod tests {
         sim.run(recovery.until_over());
         assert_eq!(*order.lock(), [2, 3, 4, 5, 6, 9]);
         assert_eq!(sim.run(recovery.turn(a, Transno(10))), Err(Code::Evicted));
+    }
+
+    /// A server that was stopped in the middle of its recovery gave up all who had not come back before, when it went on.
+    #[test]
+    fn who_could_not_be_heard_is_not_late() {
+        let sim = Sim::new(Options::default());
+        let rt = sim.rt("server");
+        let recovery = Arc::new(Recovery::new(&rt, [expected(ClientId(1), true)], Transno(2)));
+        let (sender, mut late) = oneshot::channel();
+        let waiting = recovery.clone();
+        rt.spawn(async move {
+            let _ = sender.send(waiting.late().await);
+        });
+        sim.run_for(Duration::from_secs(10));
+        sim.pause("server");
+        sim.run_for(Duration::from_secs(60));
+        sim.resume("server");
+        sim.run_for(Duration::from_secs(15));
+        assert_eq!(
+            late.try_recv(),
+            Err(oneshot::error::TryRecvError::Empty),
+            "it had 10 s before and 15 s after"
+        );
+        sim.run_for(Duration::from_secs(10));
+        assert_eq!(late.try_recv(), Ok(vec![ClientId(1)]));
     }
 
     #[test]
