@@ -4,7 +4,7 @@ import fcntl
 import mmap
 import os
 import signal
-import struct
+import sys
 
 from .support import Open, at_once, both_ways, case, fork, get, path, put, same, same_bytes
 
@@ -90,21 +90,22 @@ def mmap_counters(a, b, run):
     lost, and none goes back."""
     pages, rounds = 8, run.rounds(100, 3000)
     put(path(a, "f"), bytes(pages * PAGE))
-    numbers = struct.Struct("Q")
+    # Not struct.pack_into: it writes zeros first, which others may see.
+    each = PAGE // 8
 
     def worker(top):
         def work():
             with Open() as files:
                 fd = files.fd(path(top, "f"), os.O_RDWR)
-                with mapped(fd, pages * PAGE) as view:
+                with mapped(fd, pages * PAGE) as view, memoryview(view) as bytes_of, bytes_of.cast("Q") as numbers:
                     seen = [0] * pages
                     for n in range(rounds):
                         fcntl.lockf(fd, fcntl.LOCK_EX, 1, pages * PAGE)
                         for page in (0, 1 + n % (pages - 1)):
-                            numbers.pack_into(view, page * PAGE, numbers.unpack_from(view, page * PAGE)[0] + 1)
+                            numbers[page * each] += 1
                         fcntl.lockf(fd, fcntl.LOCK_UN, 1, pages * PAGE)
                         for page in range(pages):
-                            now = numbers.unpack_from(view, page * PAGE)[0]
+                            now = numbers[page * each]
                             assert now >= seen[page], f"page {page} went back from {seen[page]} to {now}"
                             seen[page] = now
         return work
@@ -112,7 +113,7 @@ def mmap_counters(a, b, run):
     at_once(worker(a), worker(b), worker(a), worker(b))
     for top in (a, b):
         data = get(path(top, "f"))
-        found = [numbers.unpack_from(data, page * PAGE)[0] for page in range(pages)]
+        found = [int.from_bytes(data[page * PAGE:page * PAGE + 8], sys.byteorder) for page in range(pages)]
         same((found[0], sum(found[1:])), (4 * rounds, 4 * rounds), "counters")
 
 
