@@ -20,8 +20,9 @@ def counters(mount):
 
 
 def requests(before, after, but=()):
-    """Requests between two counts. Asking for the configuration is no answer to anybody's operation."""
-    names = {name for name in after if name.startswith("rpc.")} - {f"rpc.{name}" for name in ("GetConfig", *but)}
+    """Requests between two counts. Asking for the configuration and renewing the lease belong to nobody's operation."""
+    names = {name for name in after if name.startswith("rpc.")}
+    names -= {f"rpc.{name}" for name in ("GetConfig", "RenewLease", *but)}
     return {name: after[name] - before.get(name, 0) for name in names if after[name] != before.get(name, 0)}
 
 
