@@ -162,7 +162,8 @@ t_brw_stats() {
   sync=$(written 1)
   lctl set_param "obdfilter.*.sync_journal=0" > /dev/null
   echo "small writes for 64 MiB: $async with sync_journal=0, $sync with 1"
-  [ "$async" -lt 20 ] && [ "$sync" -ge 32 ]
+  # One for each write, but of several that are under way some share a commit.
+  [ "$async" -lt 20 ] && [ "$sync" -gt $((2 * async + 8)) ]
 }
 
 # lock_counts: the sum of all locks that servers have given.
