@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use proto::Fid;
 
-/// How long a thread is waited for that has no answer yet: the answer may be waiting for the notification in its turn. Then it may go
-/// on with what the kernel had before.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a thread is waited for that has no answer yet: the answer may be waiting for the notification in its turn, as it does while
+/// an MDT restarts. Then it may go on with what the kernel had before.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// The same for one that was answered, and needs nothing but a processor.
 const PATIENCE_TO_RUN: Duration = Duration::from_secs(30);
 /// Files whose attributes may be known to have changed; those that share a place are taken for each other.
