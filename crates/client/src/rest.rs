@@ -1,7 +1,7 @@
 //! Sessions with OSTs that this client does not use any more: their locks are given back, and they end. They begin again with the next
 //! use (Lustre's `lru_max_age` and `osc.*.idle_timeout`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,14 +62,29 @@ impl Shared {
     /// Looks after sessions with OSTs; called every few seconds while this client holds anything.
     pub(crate) fn rest_unused(self: &Arc<Self>, idle: &mut Idle) {
         let now = self.rt.now();
+        let (mut resting, mut giving_back) = (Vec::new(), BTreeSet::new());
         for (ost, target) in self.targets.osts() {
             let used = target.was_used();
             match idle.due(ost, used, now) {
                 Due::Nothing => {}
-                Due::Rest => self.rest_session(ost, target),
-                Due::GiveBack => self.objects_on(ost).into_iter().for_each(|object| self.leave(object)),
+                Due::Rest => resting.push((ost, target)),
+                Due::GiveBack => drop(giving_back.insert(ost)),
             }
         }
+        if resting.is_empty() && giving_back.is_empty() {
+            return;
+        }
+        // One look at all objects, however many OSTs there are.
+        let mut in_use = BTreeSet::new();
+        for object in self.locks.all() {
+            let Ok(ost) = object.ost() else { continue };
+            in_use.insert(ost);
+            if giving_back.contains(&ost) {
+                self.leave(object);
+            }
+        }
+        resting.retain(|(ost, _)| !in_use.contains(ost));
+        resting.into_iter().for_each(|(ost, target)| self.rest_session(ost, target));
     }
 
     /// The same at the end, when nothing is held any more and nobody looks.

@@ -111,7 +111,7 @@ impl Pins {
 }
 
 impl ObjectLocks {
-    pub(super) fn ost(&self) -> Result<u32> {
+    pub(crate) fn ost(&self) -> Result<u32> {
         self.layout.osts.get(self.id.stripe as usize).copied().ok_or(Error::Refused(Code::Io))
     }
 }
