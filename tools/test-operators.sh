@@ -83,6 +83,11 @@ t_parameters() {
   dd if=/dev/zero of="$two_a/synced" bs=1M count=4 conv=fsync status=none
   must_fail 22 lctl set_param 'obdfilter.*.sync_journal=2'
   lctl set_param 'obdfilter.*.sync_journal=0' > /dev/null
+  grep -qx 'obdfilter.*sync_lock_cancel=blocking' <(lctl get_param 'obdfilter.*.sync_lock_cancel')
+  lctl set_param 'obdfilter.*.sync_lock_cancel=always' > /dev/null
+  [ "$(lctl get_param -n 'obdfilter.*.sync_lock_cancel' | grep -cx always)" = 4 ]
+  must_fail 22 lctl set_param 'obdfilter.*.sync_lock_cancel=sometimes'
+  lctl set_param 'obdfilter.*.sync_lock_cancel=blocking' > /dev/null
 }
 
 # How long answers took, on the client's side.

@@ -71,7 +71,7 @@ async fn make_and_unlink(hub: &Hub) -> ObjectId {
     assert_eq!(layout.osts.as_slice(), [OST.index]);
     let object = layout.object(0);
     let data = vec![Bytes::from_static(b"data")];
-    ost.call_bulk(msg::Write { object, offset: 0, time: TIME, locked: false }, data)
+    ost.call_bulk(msg::Write { object, offset: 0, time: TIME, locked: false, sync: false }, data)
         .await
         .expect("there is space");
     ost.call(msg::Sync { transno: Transno(0) }).await.expect("the disk works");

@@ -33,6 +33,8 @@ pub(crate) struct Job {
     pub(crate) time: Timestamp,
     /// What goes back to the bound of dirty data when it was answered.
     pub(crate) charge: u64,
+    /// To be answered when it is durable.
+    pub(crate) sync: bool,
 }
 
 /// One application write, or the part of it that lies in one chunk.
@@ -45,6 +47,8 @@ pub(crate) struct Piece<'a> {
     pub(crate) ready: Option<Buffer>,
     /// Time of the application's call.
     pub(crate) time: Timestamp,
+    /// A chunk that becomes full is not handed out: everything is asked for at once.
+    pub(crate) hold: bool,
 }
 
 /// What became of a write.
@@ -165,7 +169,7 @@ impl Cache {
         version.time = version.time.max(piece.time);
         let charge = version.write(&self.memory, piece.offset, piece.data, piece.ready, limit);
         let full = version.bytes == self.chunk_bytes || version.pieces() > PIECES_MAX;
-        let job = if full { Self::start(id, chunk) } else { None };
+        let job = if full && !piece.hold { Self::start(id, chunk) } else { None };
         Stored { charge, job }
     }
 
@@ -190,7 +194,7 @@ impl Cache {
             end = Some(offset + slice.len() as u64);
         }
         chunk.sending = Some(Sending { slices, bytes, charge, first_write, time, lost: false });
-        Some(Job { chunk: id, writes, time, charge })
+        Some(Job { chunk: id, writes, time, charge, sync: false })
     }
 
     /// Hands everything to send whose oldest byte was written at `until` or before.
@@ -203,6 +207,20 @@ impl Cache {
     /// Hands everything to send.
     pub(crate) fn start_all(&mut self) -> Vec<Job> {
         self.start_older(Time(u64::MAX))
+    }
+
+    /// Hands everything to send that is to be durable. What is all that is under way to its object is to be answered when it is:
+    /// that saves the question behind it. Several share one commit, and one question.
+    pub(crate) fn start_durably(&mut self) -> Vec<Job> {
+        let mut jobs = self.start_all();
+        let mut under_way: BTreeMap<u32, usize> = BTreeMap::new();
+        for (id, _) in self.chunks.iter().filter(|(_, chunk)| chunk.sending.is_some()) {
+            *under_way.entry(id.stripe).or_default() += 1;
+        }
+        for job in &mut jobs {
+            job.sync = under_way.get(&job.chunk.stripe) == Some(&1);
+        }
+        jobs
     }
 
     /// Hands everything to send that has bytes of `[from, to)` of the object of `stripe`.

@@ -9,6 +9,7 @@ use proto::limits::{BULK_BYTES_MAX, FILE_BYTES_MAX};
 use proto::wire::messages::CopyObject;
 use proto::{Code, Layout, Timestamp};
 
+use super::Call;
 use crate::file::FileState;
 use crate::lock::{Eras, Pages as Locking, Pins, needs_of, surely};
 use crate::util::join_all;
@@ -171,11 +172,11 @@ impl Shared {
     ) -> Result<()> {
         let ost = to.layout.osts[piece.to.0 as usize];
         if from.layout.osts[piece.from.0 as usize] != ost {
-            let mut at = piece.to_offset;
+            let (mut at, call) = (piece.to_offset, Call { time, sync: false });
             let range = (piece.offset, piece.len);
             for slice in self.read_file(from.file, from.layout, range, pins).await? {
                 let len = slice.len() as u64;
-                if self.store(to.file, to.layout, (at, &slice), time, pins).await? < len {
+                if self.store(to.file, to.layout, (at, &slice), call, pins).await? < len {
                     return Err(Error::Refused(Code::TryAgain));
                 }
                 at += len;

@@ -13,7 +13,18 @@ mod send;
 mod version;
 mod write;
 
+use proto::Timestamp;
+
 pub(crate) use clean::Clean;
 pub(crate) use memory::Memory;
 pub(crate) use objects::{Sum, merge};
 pub use read::Pages;
+
+/// An application's call that writes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call {
+    /// When it was made.
+    time: Timestamp,
+    /// It is durable when it returns: whoever sends it asks for that at once.
+    sync: bool,
+}

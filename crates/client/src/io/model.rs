@@ -98,7 +98,8 @@ impl Model {
             buffer
         });
         let time = Timestamp { secs: self.clock as i64, nanos: 0 };
-        let stored = self.cache.write(Piece { stripe, offset, data, ready, time }, Time(self.clock));
+        let stored =
+            self.cache.write(Piece { stripe, offset, data, ready, time, hold: false }, Time(self.clock));
         assert!(stored.charge <= data.len() as u64 + Cache::COST_MAX, "no more than a writer reserves");
         self.charged += stored.charge;
         self.take_jobs(stored.job);

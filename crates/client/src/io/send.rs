@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use proto::limits::{BULK_BYTES_MAX, WRITE_PARTS_MAX};
 use proto::wire::messages::{Write, WritePart, WriteParts};
-use proto::{Code, Fid, Layout, Timestamp, Transno};
+use proto::{Code, Fid, Layout, Transno};
 use rt::Time;
 
-use super::cache::Job;
+use super::Call;
+use super::cache::{Cache, Job};
 use crate::file::FileState;
 use crate::util::join_all;
 use crate::{Error, Result, Shared};
@@ -101,6 +102,7 @@ impl Shared {
             return vec![Err(Error::Refused(Code::Evicted))];
         }
         let requests = in_requests(std::mem::take(&mut job.writes));
+        let sync = job.sync && requests.len() == 1;
         let writes = requests.into_iter().map(|(parts, bulk)| {
             let target = &target;
             async move {
@@ -108,12 +110,13 @@ impl Shared {
                 let transno = match parts[..] {
                     [WritePart { offset, len }] => {
                         tracing::trace!(?object, offset, len, "write");
-                        let write = Write { object, offset, time, locked: false };
+                        let write = Write { object, offset, time, locked: false, sync };
                         target.call_locked(era, write, bulk).await?.transno
                     }
                     _ => {
                         tracing::trace!(?object, parts = parts.len(), "write parts");
-                        target.call_locked(era, WriteParts { object, parts, time }, bulk).await?.transno
+                        let write = WriteParts { object, parts, time, sync };
+                        target.call_locked(era, write, bulk).await?.transno
                     }
                 };
                 Ok((ost, transno))
@@ -130,7 +133,7 @@ impl Shared {
         layout: &Layout,
         (stripe, offset): (u32, u64),
         data: &[u8],
-        (time, locked): (Timestamp, bool),
+        (Call { time, sync }, locked): (Call, bool),
     ) -> Result<()> {
         tracing::trace!(fid = %file.fid, stripe, offset, len = data.len(), locked, "write past the cache");
         // What was written before must not arrive later.
@@ -142,7 +145,7 @@ impl Shared {
         let ost = *layout.osts.get(stripe as usize).ok_or(Error::Refused(Code::Io))?;
         let target = self.targets.ost(ost).await?;
         // Without a permit: it waits for others, who may wait for a write of ours that needs one.
-        let write = Write { object, offset, time, locked };
+        let write = Write { object, offset, time, locked, sync };
         let answered = target.call_bulk(write, vec![Bytes::copy_from_slice(data)]).await;
         // Who read meanwhile may have the bytes of before.
         dropped();
@@ -185,9 +188,14 @@ impl Shared {
 
     /// Sends everything of `file` and waits until the OSTs have answered what was written before the call.
     pub(crate) async fn flush_file(self: &Arc<Self>, file: &Arc<FileState>) {
+        self.flush_started(file, Cache::start_all).await;
+    }
+
+    /// Sends what `start` hands out, and waits as [`Shared::flush_file`] does.
+    async fn flush_started(self: &Arc<Self>, file: &Arc<FileState>, start: fn(&mut Cache) -> Vec<Job>) {
         let (last, jobs) = {
             let mut inner = file.inner.lock();
-            (inner.cache.last_write(), inner.cache.start_all())
+            (inner.cache.last_write(), start(&mut inner.cache))
         };
         self.send(file, jobs);
         loop {
@@ -271,7 +279,7 @@ impl Shared {
 
     /// Makes `file` durable, its name and attributes too; `seen` is the failure mark of the handle that asks.
     pub(crate) async fn sync_file(self: &Arc<Self>, file: &Arc<FileState>, seen: &AtomicU64) -> Result<()> {
-        self.flush_file(file).await;
+        self.flush_started(file, Cache::start_durably).await;
         let committed = self.commit_objects(file).await;
         file.take_failure(seen)?;
         committed?;

@@ -11,6 +11,7 @@ use proto::wire::messages::SetAttr;
 use proto::{Code, Fid, Layout, TargetId, Timestamp};
 use smallvec::SmallVec;
 
+use super::Call;
 use super::cache::{Cache, Piece};
 use super::memory::Buffer;
 use crate::file::{FileState, OpenFile};
@@ -73,10 +74,11 @@ impl Client {
         self.shared.drop_privileges(&open, time).await?;
         let layout = file.layout()?;
         self.shared.lacks_room(file, &layout, data.len() as u64);
+        let call = Call { time, sync: open.flags.sync };
         let stored = if open.flags.append {
-            self.append(file, &layout, data, time).await?
+            self.append(file, &layout, data, call).await?
         } else {
-            self.write_at(file, &layout, (offset, data), time).await?
+            self.write_at(file, &layout, (offset, data), call).await?
         };
         if open.flags.sync {
             self.shared.sync_file(file, &open.failure_seen).await?;
@@ -94,13 +96,13 @@ impl Client {
         file: &Arc<FileState>,
         layout: &Arc<Layout>,
         data: &[u8],
-        time: Timestamp,
+        call: Call,
     ) -> Result<u64> {
         let _alone = file.alone().await?;
         loop {
             let pins = self.shared.pin(file.fid, layout, &whole(layout), true, Locking::No).await?;
             let end = self.shared.true_size(file, layout).await?;
-            let stored = self.shared.store_direct(file, layout, (end, data), time, &pins).await?;
+            let stored = self.shared.store_direct(file, layout, (end, data), call, &pins).await?;
             if stored > 0 {
                 return Ok(stored);
             }
@@ -113,13 +115,13 @@ impl Client {
         file: &Arc<FileState>,
         layout: &Arc<Layout>,
         (offset, data): (u64, &[u8]),
-        time: Timestamp,
+        call: Call,
     ) -> Result<u64> {
         let _shared = file.shared().await?;
         let needs = needs_of(layout, offset, data.len() as u64);
         loop {
             let pins = self.shared.pin(file.fid, layout, &needs, true, Locking::No).await?;
-            let stored = self.shared.store_direct(file, layout, (offset, data), time, &pins).await?;
+            let stored = self.shared.store_direct(file, layout, (offset, data), call, &pins).await?;
             if stored > 0 {
                 return Ok(stored);
             }
@@ -132,7 +134,7 @@ impl Client {
         let open = self.shared.handles.get(handle)?;
         let file = open.writable()?;
         let len = u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
-        let time = self.shared.time();
+        let call = Call { time: self.shared.time(), sync: false };
         let layout = file.layout()?;
         let mut done = 0;
         while done < u64::from(len) {
@@ -150,10 +152,10 @@ impl Client {
             if pins.unlocked {
                 // Never, but for a mapping that outlived what its pages were filled under: it must not be lost.
                 tracing::debug!(fid = %file.fid, offset, "pages are written back without a lock");
-                self.shared.write_unlocked(file, &layout, (offset, data), time).await?;
+                self.shared.write_unlocked(file, &layout, (offset, data), call).await?;
                 break;
             }
-            done += self.shared.store(file, &layout, (offset, data), time, &pins).await?;
+            done += self.shared.store(file, &layout, (offset, data), call, &pins).await?;
         }
         Ok(len)
     }
@@ -165,6 +167,13 @@ type Pieces<'a> = SmallVec<[(u32, u64, &'a [u8]); 4]>;
 /// What a part of a write takes from the bound of dirty data until it is known what it costs.
 fn reserved_for(piece: &[u8]) -> u64 {
     piece.len() as u64 + Cache::COST_MAX
+}
+
+/// Whether no object gets more than one part: each of them can then be one request that is answered when it is durable.
+fn is_one_each(pieces: &Pieces<'_>) -> bool {
+    let mut stripes: SmallVec<[u32; 4]> = pieces.iter().map(|(stripe, _, _)| *stripe).collect();
+    stripes.sort_unstable();
+    stripes.windows(2).all(|pair| pair.first() != pair.last())
 }
 
 impl OpenFile {
@@ -185,10 +194,10 @@ impl Shared {
         file: &Arc<FileState>,
         layout: &Arc<Layout>,
         (offset, data): (u64, &[u8]),
-        time: Timestamp,
+        call: Call,
         pins: &Pins,
     ) -> Result<u64> {
-        let stored = self.store(file, layout, (offset, data), time, pins).await?;
+        let stored = self.store(file, layout, (offset, data), call, pins).await?;
         let end = offset.saturating_add(data.len() as u64);
         if self.kernel_has(layout, &needs_of(layout, offset, data.len() as u64)) {
             self.forget_data(file.fid, once(offset..end)).await;
@@ -220,13 +229,13 @@ impl Shared {
         file: &Arc<FileState>,
         layout: &Layout,
         (offset, data): (u64, &[u8]),
-        time: Timestamp,
+        call: Call,
     ) -> Result<()> {
         let mut rest = data;
         for run in layout.runs(offset, data.len() as u64) {
             let (piece, behind) = rest.split_at(run.len as usize);
             let place = (run.stripe, run.object_offset);
-            self.write_now(file, layout, place, piece, (time, false)).await?;
+            self.write_now(file, layout, place, piece, (call, false)).await?;
             rest = behind;
         }
         Ok(())
@@ -239,17 +248,21 @@ impl Shared {
         file: &Arc<FileState>,
         layout: &Layout,
         (offset, data): (u64, &[u8]),
-        time: Timestamp,
+        call: Call,
         pins: &Pins,
     ) -> Result<u64> {
         let mut stored = 0;
-        for (stripe, at, piece) in self.pieces(layout, offset, data)? {
+        let pieces = self.pieces(layout, offset, data)?;
+        // Several would wait for a commit one after the other.
+        let alone = Call { sync: call.sync && pieces.len() == 1, ..call };
+        let call = Call { sync: call.sync && is_one_each(&pieces), ..call };
+        for (stripe, at, piece) in pieces {
             if pins.is_contended(stripe) {
-                self.write_now(file, layout, (stripe, at), piece, (time, true)).await?;
+                self.write_now(file, layout, (stripe, at), piece, (alone, true)).await?;
             } else {
                 let reserved = reserved_for(piece);
                 self.reserve(reserved as u32).await?;
-                if !self.store_piece(file, (stripe, at), piece, (time, reserved), pins) {
+                if !self.store_piece(file, (stripe, at), piece, (call, reserved), pins) {
                     break;
                 }
             }
@@ -270,10 +283,10 @@ impl Shared {
         let reserved: u64 = pieces.iter().map(|(_, _, piece)| reserved_for(piece)).sum();
         let Ok(room) = self.room.try_acquire_many(reserved as u32) else { return Ok(false) };
         room.forget();
-        let time = self.time();
+        let call = Call { time: self.time(), sync: false };
         let mut all = true;
         for (stripe, at, piece) in pieces {
-            all &= self.store_piece(file, (stripe, at), piece, (time, reserved_for(piece)), pins);
+            all &= self.store_piece(file, (stripe, at), piece, (call, reserved_for(piece)), pins);
         }
         Ok(all)
     }
@@ -304,7 +317,7 @@ impl Shared {
         file: &Arc<FileState>,
         (stripe, offset): (u32, u64),
         data: &[u8],
-        (time, reserved): (Timestamp, u64),
+        (Call { time, sync }, reserved): (Call, u64),
         pins: &Pins,
     ) -> bool {
         let whole_pages = (offset | data.len() as u64).is_multiple_of(rt::buf::ALIGN as u64);
@@ -321,7 +334,7 @@ impl Shared {
             if let Some(layout) = &inner.layout {
                 self.clean.drop_range(layout.object(stripe), offset, offset + data.len() as u64);
             }
-            let stored = inner.cache.write(Piece { stripe, offset, data, ready, time }, now);
+            let stored = inner.cache.write(Piece { stripe, offset, data, ready, time, hold: sync }, now);
             if !inner.listed {
                 inner.listed = true;
                 self.keeper.dirty(file);

@@ -6,7 +6,7 @@ use client::{Allocation, AttrChange, Error, Limits, OpenFlags};
 use proto::{Code, Fid};
 
 use crate::fake::Counts;
-use crate::world::{MIB, World, create, join, read_write, root};
+use crate::world::{MIB, World, create, join, read_write, root, striped};
 
 #[test]
 fn a_direct_write_of_a_chunk_is_one_request_of_one_slice() {
@@ -271,6 +271,39 @@ fn sync_handles_wait_for_the_commit() {
         let (_, handle) = client.create(&root(), Fid::ROOT, b"f", 0o644, flags).await.expect("a new file");
         client.write(handle, 0, b"durable").await.expect("there is room");
         assert!(world.osts.iter().all(|ost| ost.is_committed()));
+    });
+}
+
+/// A write through an O_SYNC handle, or one that is fsynced, costs one request for each object it is in; more than a chunk of
+/// one object is one commit for all.
+#[test]
+fn a_durable_write_is_one_request() {
+    let world = World::new(1, 2);
+    let client = world.mount();
+    world.run(async {
+        let flags = OpenFlags { sync: true, ..read_write() };
+        let fid = striped(&client, 2).await;
+        let handle = client.open(&root(), fid, flags).await.expect("it is there");
+        let cost = async |handle, offset, len: u64, fsync| {
+            world.osts.iter().for_each(|ost| _ = ost.counts());
+            client.write(handle, offset, &vec![7; len as usize]).await.expect("there is room");
+            if fsync {
+                client.fsync(handle).await.expect("everything works");
+            }
+            assert!(world.osts.iter().all(|ost| ost.is_committed()));
+            let counts = world.osts.iter().map(|ost| ost.counts());
+            counts.fold((0, 0, 0), |sum, of| (sum.0 + of.writes, sum.1 + of.sync_writes, sum.2 + of.syncs))
+        };
+        assert_eq!(cost(handle, 0, 100, false).await, (1, 1, 0));
+        assert_eq!(cost(handle, (64 << 10) - 10, 20, false).await, (2, 2, 0), "two objects");
+        let (writes, sync_writes, syncs) = cost(handle, 8 * MIB, 8 * MIB, false).await;
+        assert_eq!((writes, sync_writes, syncs), (8, 0, 2), "four chunks of each of two objects");
+        let (attr, handle) = create(&client, b"g").await;
+        let durable = client.open(&root(), attr.fid, flags).await.expect("it is there");
+        assert_eq!(cost(durable, 3 * MIB, MIB, false).await, (1, 1, 0), "a whole chunk");
+        assert_eq!(cost(handle, 0, 100, true).await, (1, 1, 0));
+        client.write(handle, 0, &vec![7; MIB as usize]).await.expect("there is room");
+        assert_eq!(cost(handle, MIB, 100, true).await.2, 0, "what was answered before is durable with it");
     });
 }
 

@@ -85,6 +85,8 @@ pub struct Counts {
     pub punches: usize,
     pub copies: usize,
     pub syncs: usize,
+    /// Those of the writes that were answered when they were durable.
+    pub sync_writes: usize,
 }
 
 #[derive(Default)]
@@ -243,15 +245,31 @@ impl Ost {
         Ok(object.attr())
     }
 
+    /// A write is durable before it is answered, if it asks for that.
+    fn commit_if(&self, sync: bool) -> Result<(), Code> {
+        let mut state = self.state.lock();
+        if !sync {
+            return Ok(());
+        }
+        state.counts.sync_writes += 1;
+        if state.loses {
+            return Err(Code::Io);
+        }
+        state.committed = state.transno;
+        Ok(())
+    }
+
     async fn answer(&self, request: Request, bulk: Vec<Bytes>) -> Result<(Reply, Vec<Bytes>), Code> {
         if let Request::Write(write) = &request {
             let part = (write.offset, bulk.iter().map(Bytes::len).sum());
             let attr = self.write(write.object, &[part], write.time, &bulk).await?;
+            self.commit_if(write.sync)?;
             return Ok((Reply::Write(attr), vec![]));
         }
         if let Request::WriteParts(write) = &request {
             let parts: Vec<_> = write.parts.iter().map(|part| (part.offset, part.len as usize)).collect();
             let attr = self.write(write.object, &parts, write.time, &bulk).await?;
+            self.commit_if(write.sync)?;
             return Ok((Reply::WriteParts(attr), vec![]));
         }
         self.pause().await;

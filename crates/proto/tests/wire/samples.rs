@@ -320,7 +320,7 @@ fn flock_requests() -> Vec<Request> {
 
 fn ost_requests() -> Vec<Request> {
     vec![
-        Write { object: object(9, 2), offset: 1 << 33, time: time_of(7), locked: true }.into(),
+        Write { object: object(9, 2), offset: 1 << 33, time: time_of(7), locked: true, sync: true }.into(),
         Read { object: object(9, 2), offset: 1 << 33, len: 1 << 20, locked: true }.into(),
         Punch { object: object(9, 2), start: 4097, end: u64::MAX, time: time_of(7) }.into(),
         GetObjectAttr { object: object(9, 2) }.into(),
@@ -341,6 +341,7 @@ fn ost_requests() -> Vec<Request> {
             object: object(5, 3),
             parts: vec![WritePart { offset: 13, len: 7 }, WritePart { offset: 1 << 33, len: 4096 }],
             time: time_of(9),
+            sync: true,
         }
         .into(),
     ]

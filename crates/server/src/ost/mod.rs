@@ -28,9 +28,9 @@ use crate::Held;
 use crate::target::{Ctx, Done, Env, Handler, Recorder, Recovery, Session, code_of};
 use brw::BrwStats;
 use glimpse::Glimpses;
-use journal::Journal;
+use journal::{Journal, SYNC_JOURNAL};
 use room::Left;
-use sharing::Sharing;
+use sharing::{SYNC_LOCK_CANCEL, Sharing};
 use tokens::{Tokens, Using};
 
 pub use tokens::TokenCounts;
@@ -49,7 +49,7 @@ pub struct Ost {
     recovery: Arc<Recovery>,
     tokens: Arc<Tokens>,
     glimpses: Arc<Glimpses>,
-    sharing: Sharing,
+    sharing: Arc<Sharing>,
     journal: Journal,
     left: Left,
     brw: BrwStats,
@@ -61,13 +61,14 @@ impl Handler for Ost {
     type Session = ();
 
     async fn open(env: Env) -> Result<Ost, StoreError> {
-        let tokens = Tokens::new(&env, Settings::default());
+        let sharing = Arc::new(Sharing::new(env.store.clone()));
+        let tokens = Tokens::new(&env, sharing.clone(), Settings::default());
         Ok(Ost {
             objects: Objects::open(&env.rt, env.store.clone()).await?,
             store: env.store.clone(),
             recovery: env.recovery.clone(),
             glimpses: Glimpses::new(&env, tokens.clone()),
-            sharing: Sharing::new(env.store.clone()),
+            sharing,
             journal: Journal::new(env.store.clone()),
             left: Left::new(&env.rt, &env.store),
             brw: BrwStats::new(&env.rt, env.store.clone()),
@@ -84,10 +85,7 @@ impl Handler for Ost {
             Request::Punch(punch) => self.punch(ctx, punch).await,
             Request::GetObjectAttr(get) => self.get_attr(ctx, get.object).await,
             Request::Enqueue(enqueue) => self.enqueue(ctx, &enqueue).await,
-            Request::CancelRanges(cancel) => {
-                self.tokens.cancel(holder(ctx), &cancel);
-                Ok(Done::unchanged(Reply::CancelRanges(msg::Done {})))
-            }
+            Request::CancelRanges(cancel) => self.cancel(ctx, &cancel).await,
             Request::SeekObject(seek) => {
                 check_id(seek.object)?;
                 let sought = self.objects.seek(seek.object, seek.offset, seek.hole);
@@ -132,16 +130,18 @@ impl Handler for Ost {
     }
 
     fn parameters(&self) -> Vec<msg::Parameter> {
-        self.journal.parameters()
+        vec![self.journal.parameter(), self.sharing.parameter()]
     }
 
     fn set_parameter(&self, parameter: &msg::Parameter) -> Result<(), Code> {
-        // As in Lustre, whatever is written clears it.
-        if parameter.name == BRW_STATS {
-            self.brw.clear();
-            return Ok(());
+        match parameter.name.as_str() {
+            // As in Lustre, whatever is written clears it.
+            BRW_STATS => self.brw.clear(),
+            SYNC_JOURNAL => self.journal.set(&parameter.value)?,
+            SYNC_LOCK_CANCEL => self.sharing.set(&parameter.value)?,
+            _ => return Err(Code::NotFound),
         }
-        self.journal.set(parameter)
+        Ok(())
     }
 
     fn problems(&self) -> Vec<String> {
@@ -182,6 +182,16 @@ impl Ost {
             self.sharing.settle(enqueue.object, range, holder(ctx)).await?;
         }
         Ok(Done::unchanged(Reply::Enqueue(token)))
+    }
+
+    /// A session gives ranges up of its own accord.
+    async fn cancel(&self, ctx: &Ctx<()>, cancel: &msg::CancelRanges) -> Result<Done, Code> {
+        for range in cancel.ranges.iter().filter(|range| range.start < range.end) {
+            let given_up = Range { start: range.start, end: range.end };
+            self.sharing.give_up(range.object, given_up, holder(ctx)).await?;
+        }
+        self.tokens.cancel(holder(ctx), cancel);
+        Ok(Done::unchanged(Reply::CancelRanges(msg::Done {})))
     }
 
     async fn get_attr(&self, ctx: &Ctx<()>, object: ObjectId) -> Result<Done, Code> {
@@ -234,7 +244,7 @@ impl Ost {
         let (attr, transno) = written.map_err(|error| code_of(&error))?;
         self.brw.written(len as u64);
         self.sharing.changed(write.object, range, holder(ctx), transno);
-        self.journal.settle(transno).await?;
+        self.journal.settle(transno, write.sync).await?;
         Ok(Done::changed(Reply::Write(attr), transno))
     }
 
@@ -257,7 +267,7 @@ impl Ost {
         for range in ranges {
             self.sharing.changed(write.object, range, holder(ctx), transno);
         }
-        self.journal.settle(transno).await?;
+        self.journal.settle(transno, write.sync).await?;
         Ok(Done::changed(Reply::WriteParts(attr), transno))
     }
 
@@ -306,7 +316,7 @@ impl Ost {
             holder(ctx),
             transno,
         );
-        self.journal.settle(transno).await?;
+        self.journal.settle(transno, false).await?;
         Ok(Done::changed(Reply::Punch(attr), transno))
     }
 
@@ -323,7 +333,7 @@ impl Ost {
         let range = allocate.start..allocate.end;
         let allocated = self.objects.allocate(allocate.object, range, allocate.time, ctx.replay, extra).await;
         let (attr, transno) = allocated.map_err(|error| code_of(&error))?;
-        self.journal.settle(transno).await?;
+        self.journal.settle(transno, false).await?;
         Ok(Done::changed(Reply::AllocateObject(attr), transno))
     }
 

@@ -4,24 +4,50 @@
 //! lost with the OST, the change is lost, and whatever somebody else has built on it must not be: so who is about to get a
 //! range waits for the commit of what others did there (`docs/recovery.md#sharing`; Lustre's `sync_lock_cancel`). Who works
 //! alone, or beside others, waits for nothing.
+//!
+//! The parameter `sync_lock_cancel` says when: `blocking`, as above; `always`, which has each session wait that gives up what it has
+//! changed, whether somebody wants it or not; `never`, which has nobody wait, and is there to compare.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use proto::lock::range::{Holder, Range};
+use proto::wire::messages::Parameter;
 use proto::{Code, ObjectId, Transno};
 use store::Store;
 
 use crate::target::code_of;
 
+/// Its name, as in Lustre's `obdfilter.*.sync_lock_cancel`.
+pub(super) const SYNC_LOCK_CANCEL: &str = "sync_lock_cancel";
 /// Parts of the table that are locked apart.
 const SHARDS: usize = 16;
 /// Objects of a part that are remembered; beyond, everybody waits for what they had.
 const OBJECTS_MAX: usize = 4096;
 /// Changes that are remembered of an object; beyond, they count as one, by nobody.
 const CHANGES_MAX: usize = 64;
+
+/// When the commit of what a session has changed is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// Never: what another session has seen may be lost.
+    Never = 0,
+    /// Before another session gets it.
+    Blocking = 1,
+    /// Before it is given up, and before another session gets it.
+    Always = 2,
+}
+
+impl When {
+    const ALL: [(When, &str); 3] =
+        [(When::Never, "never"), (When::Blocking, "blocking"), (When::Always, "always")];
+
+    fn name(self) -> &'static str {
+        When::ALL.iter().find(|(when, _)| *when == self).map_or("", |(_, name)| name)
+    }
+}
 
 /// Changes of a range by one session, the newest of them with `transno`.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +66,8 @@ pub(super) struct Sharing {
     shards: [Mutex<Changes>; SHARDS],
     /// Everything up to this transno counts as changed by others.
     floor: AtomicU64,
-    is_on: AtomicBool,
+    /// A [`When`].
+    when: AtomicU8,
     waits: AtomicU64,
 }
 
@@ -50,15 +77,29 @@ impl Sharing {
             store,
             shards: std::array::from_fn(|_| Mutex::default()),
             floor: AtomicU64::new(0),
-            is_on: AtomicBool::new(true),
+            when: AtomicU8::new(When::Blocking as u8),
             waits: AtomicU64::new(0),
         }
     }
 
-    /// Whether anybody waits at all; for comparisons.
-    #[cfg(test)]
-    pub fn set_on(&self, on: bool) {
-        self.is_on.store(on, Ordering::Relaxed);
+    fn when(&self) -> When {
+        match self.when.load(Ordering::Relaxed) {
+            0 => When::Never,
+            1 => When::Blocking,
+            _ => When::Always,
+        }
+    }
+
+    pub fn parameter(&self) -> Parameter {
+        Parameter { name: SYNC_LOCK_CANCEL.to_owned(), value: self.when().name().to_owned() }
+    }
+
+    /// # Errors
+    /// There is no such value.
+    pub fn set(&self, value: &str) -> Result<(), Code> {
+        let (when, _) = When::ALL.iter().find(|(_, name)| *name == value).ok_or(Code::Invalid)?;
+        self.when.store(*when as u8, Ordering::Relaxed);
+        Ok(())
     }
 
     /// How often somebody waited.
@@ -105,16 +146,36 @@ impl Sharing {
     /// # Errors
     /// The commit failed: the target stops.
     pub async fn settle(&self, object: ObjectId, range: Range, who: Holder) -> Result<(), Code> {
-        let committed = self.store.last_committed();
-        let foreign = |change: &&Change| change.by != Some(who) && change.range.overlaps(range);
-        let newest = {
-            let shard = self.shard(object).lock();
-            shard
-                .get(&object)
-                .and_then(|changes| changes.iter().filter(foreign).map(|change| change.transno).max())
-        };
-        let newest = newest.unwrap_or_default().max(Transno(self.floor.load(Ordering::Acquire)));
-        if newest <= committed || !self.is_on.load(Ordering::Relaxed) {
+        if self.when() == When::Never {
+            return Ok(());
+        }
+        let floor = Transno(self.floor.load(Ordering::Acquire));
+        self.wait(self.newest(object, range, |by| by != Some(who)).max(floor)).await
+    }
+
+    /// Waits until what `who` did in a range is durable, if that is wanted: it gives it up.
+    ///
+    /// # Errors
+    /// The commit failed: the target stops.
+    pub async fn give_up(&self, object: ObjectId, range: Range, who: Holder) -> Result<(), Code> {
+        if self.when() != When::Always {
+            return Ok(());
+        }
+        // Changes by several sessions that count as one may be its own.
+        let floor = Transno(self.floor.load(Ordering::Acquire));
+        self.wait(self.newest(object, range, |by| by.is_none_or(|by| by == who)).max(floor)).await
+    }
+
+    /// The newest change of a range by those whom `counts` names; 0 if there is none.
+    fn newest(&self, object: ObjectId, range: Range, counts: impl Fn(Option<Holder>) -> bool) -> Transno {
+        let shard = self.shard(object).lock();
+        let changes = shard.get(&object).into_iter().flatten();
+        let counted = changes.filter(|change| change.range.overlaps(range) && counts(change.by));
+        counted.map(|change| change.transno).max().unwrap_or_default()
+    }
+
+    async fn wait(&self, newest: Transno) -> Result<(), Code> {
+        if newest <= self.store.last_committed() {
             return Ok(());
         }
         self.waits.fetch_add(1, Ordering::Relaxed);

@@ -2,6 +2,7 @@
 
 mod fake;
 mod random;
+mod steps;
 mod tokens;
 
 use bytes::Bytes;
@@ -69,7 +70,7 @@ fn check(test: impl AsyncFnOnce(Rt, World)) {
 }
 
 fn write(oid: u32, offset: u64, time: i64) -> msg::Write {
-    msg::Write { object: id(oid), offset, time: at(time), locked: false }
+    msg::Write { object: id(oid), offset, time: at(time), locked: false, sync: false }
 }
 
 fn read(oid: u32, offset: u64, len: u32) -> msg::Read {
@@ -130,8 +131,12 @@ fn several_parts_are_written_as_one_change() {
         let client = world.import(100, Role::Client);
         client.call_bulk(write(1, 0, 7), vec![Bytes::from(vec![b'.'; 12])]).await.expect("it is written");
         let part = |offset, len| msg::WritePart { offset, len };
-        let parts =
-            |parts: &[msg::WritePart]| msg::WriteParts { object: id(1), parts: parts.to_vec(), time: at(9) };
+        let parts = |parts: &[msg::WritePart]| msg::WriteParts {
+            object: id(1),
+            parts: parts.to_vec(),
+            time: at(9),
+            sync: false,
+        };
         let bulk = || vec![Bytes::from_static(b"on"), Bytes::from_static(b"etwothree")];
         let three = [part(1, 3), part(6, 3), part(9000, 5)];
         let written = client.call_bulk(parts(&three), bulk()).await.expect("it is written");

@@ -15,6 +15,7 @@ use proto::{Code, ObjectId};
 use rt::Rt;
 use rt::sync::oneshot;
 
+use super::sharing::Sharing;
 use crate::target::{Called, Clients, Env, Stop};
 use crate::{Held, Holding};
 
@@ -25,6 +26,7 @@ pub(super) struct Tokens {
     rt: Rt,
     stop: Stop,
     clients: Arc<Clients>,
+    sharing: Arc<Sharing>,
     state: Mutex<State>,
     counters: Counters,
 }
@@ -111,13 +113,14 @@ impl Drop for Waiting<'_> {
 
 impl Tokens {
     /// Nothing is held.
-    pub fn new(env: &Env, settings: Settings) -> Arc<Tokens> {
+    pub fn new(env: &Env, sharing: Arc<Sharing>, settings: Settings) -> Arc<Tokens> {
         let table = Table::new(Arc::new(Numbers::new(env.store.boot())), settings);
         Arc::new_cyclic(|me| Tokens {
             me: me.clone(),
             rt: env.rt.clone(),
             stop: env.stop.clone(),
             clients: env.clients.clone(),
+            sharing,
             state: Mutex::new(State { table, next_ask: 0, waiters: BTreeMap::new() }),
             counters: Counters::default(),
         })
@@ -347,11 +350,7 @@ impl Tokens {
         tracing::trace!(from = from.0, to = to.0, "a range passes from one session to another");
     }
 
-    fn answered(&self, call: &Call, reply: Reply) {
-        let answer = match reply {
-            Reply::RevokeRange(answer) => answer,
-            _ => nothing(call),
-        };
+    fn answered(&self, call: &Call, answer: msg::RangeRevoked) {
         tracing::trace!(?call, ?answer, "a callback is answered");
         self.step(|table, now| table.answered(now, call, answer));
     }
@@ -361,9 +360,19 @@ impl Tokens {
         let Some(tokens) = self.me.upgrade() else { return };
         self.rt.spawn(async move {
             match tokens.clients.call_back(call.holder.0, call.request().into()).await {
-                Called::Answered(reply) => tokens.answered(&call, *reply),
+                Called::Answered(reply) => {
+                    let answer = match *reply {
+                        Reply::RevokeRange(answer) => answer,
+                        _ => nothing(&call),
+                    };
+                    let range = Range { start: answer.start, end: answer.end };
+                    // A failure stops the target: nobody is granted anything any more.
+                    if tokens.sharing.give_up(call.object, range, call.holder).await.is_ok() {
+                        tokens.answered(&call, answer);
+                    }
+                }
                 // It does not know what a range is, so it holds none.
-                Called::Unknown => tokens.answered(&call, Reply::RevokeRange(nothing(&call))),
+                Called::Unknown => tokens.answered(&call, nothing(&call)),
                 Called::Gone => tokens.drop_session(call.holder),
                 Called::Stopped => {}
             }

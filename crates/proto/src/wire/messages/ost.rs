@@ -15,6 +15,9 @@ wire_struct! {
         pub time: Timestamp,
         /// The client has no lock on the range: the OST takes one for the time of the write.
         pub locked: bool,
+        ;
+        /// Answered when it is durable. Other changes are not waited for, but those that share its commit.
+        pub sync: bool,
     }
 }
 
@@ -38,6 +41,9 @@ wire_struct! {
         pub parts: Vec<WritePart>,
         /// Time of the newest of the application's calls; becomes mtime and ctime if it is newer.
         pub time: Timestamp,
+        ;
+        /// Answered when it is durable. Other changes are not waited for, but those that share its commit.
+        pub sync: bool,
     }
 }
 

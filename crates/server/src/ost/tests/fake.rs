@@ -221,7 +221,7 @@ impl Fake {
             self.settled().await;
         }
         self.state.lock().figures.writes += 1;
-        let write = msg::Write { object: self.object, offset, time, locked };
+        let write = msg::Write { object: self.object, offset, time, locked, sync: false };
         // A client that was evicted has lost what it wrote.
         let _ = self.import.call_bulk(write, vec![data]).await;
     }

@@ -241,15 +241,54 @@ fn what_was_held_is_held_after_a_restart() {
 }
 
 /// One client has seen what another one wrote; then that one and the OST lose power. Gives what is there afterwards.
-fn seen_before_its_author_was_lost(commits_on_share: bool) -> Vec<u8> {
+fn seen_before_its_author_was_lost(sync_lock_cancel: &str) -> Vec<u8> {
     let sim = Sim::new(Options::seed(1));
     sim.run(async {
         let server = Server::make(&sim).await;
-        server.target.handler().sharing.set_on(commits_on_share);
+        set_sync_lock_cancel(&server, sync_lock_cancel);
         let [a, b]: [Arc<Fake>; 2] = clients(&sim);
         a.write(0, record(1), at(1)).await;
         assert_eq!(b.read(0, RECORD as u32).await, record(1));
-        assert_eq!(counts(&server).shared, u64::from(commits_on_share));
+        assert_eq!(counts(&server).shared, u64::from(sync_lock_cancel != "never"));
+        sim.handle().crash(SERVER);
+        sim.handle().crash("client0");
+        drop((server, a));
+        sim.restart(SERVER);
+        let server = Server::open(sim.rt(SERVER)).await;
+        let found = b.read(0, RECORD as u32).await;
+        server.close().await;
+        found
+    })
+}
+
+fn set_sync_lock_cancel(server: &Server, value: &str) {
+    let parameter = msg::Parameter { name: "sync_lock_cancel".into(), value: value.into() };
+    let handler = server.target.handler();
+    handler.set_parameter(&parameter).expect("a value that there is");
+    assert!(handler.parameters().contains(&parameter));
+    let wrong = msg::Parameter { value: "sometimes".into(), ..parameter };
+    assert_eq!(handler.set_parameter(&wrong), Err(Code::Invalid));
+}
+
+#[test]
+fn what_was_shared_outlives_its_author() {
+    for kept in ["blocking", "always"] {
+        assert_eq!(seen_before_its_author_was_lost(kept), record(1), "{kept}");
+    }
+    assert!(seen_before_its_author_was_lost("never") != record(1), "without the commit it is lost");
+}
+
+/// A client gives up what it has written, and nobody has asked for it; then it and the OST lose power. Gives what is there.
+fn given_up_unasked(sync_lock_cancel: &str) -> Vec<u8> {
+    let sim = Sim::new(Options::seed(1));
+    sim.run(async {
+        let server = Server::make(&sim).await;
+        set_sync_lock_cancel(&server, sync_lock_cancel);
+        let [a, b]: [Arc<Fake>; 2] = clients(&sim);
+        let write = msg::Write { object: object(), offset: 0, time: at(1), locked: true, sync: false };
+        a.import.call_bulk(write, vec![record(1)]).await.expect("it is written");
+        let range = msg::ObjectRange { object: object(), start: 0, end: u64::MAX, number: u64::MAX };
+        a.import.call(msg::CancelRanges { ranges: vec![range] }).await.expect("it is taken");
         sim.handle().crash(SERVER);
         sim.handle().crash("client0");
         drop((server, a));
@@ -262,9 +301,9 @@ fn seen_before_its_author_was_lost(commits_on_share: bool) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_shared_outlives_its_author() {
-    assert_eq!(seen_before_its_author_was_lost(true), record(1));
-    assert!(seen_before_its_author_was_lost(false) != record(1), "without the commit it is lost");
+fn what_is_given_up_is_durable_always() {
+    assert_eq!(given_up_unasked("always"), record(1));
+    assert!(given_up_unasked("blocking") != record(1), "nobody wanted it");
 }
 
 #[test]
