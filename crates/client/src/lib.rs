@@ -22,6 +22,7 @@ mod namespace;
 mod rest;
 mod stats;
 mod targets;
+mod tune;
 mod util;
 mod watch;
 
@@ -34,6 +35,7 @@ pub use io::Pages;
 pub use lease::LeaseState;
 pub use mount::Lost;
 pub use namespace::{Page, PageEntry};
+pub use tune::{CACHED_BYTES_MIN, CacheUse, OstUse};
 pub use watch::{Held, HeldRange};
 
 use bytes::Bytes;
@@ -74,21 +76,24 @@ impl From<rpc::RpcError> for Error {
 pub struct Limits {
     /// Bytes written by applications and not yet taken by an OST, of all files together.
     pub dirty_bytes_max: u64,
+    /// The same of one OST.
+    pub ost_dirty_bytes_max: u64,
     /// Bytes of one write request.
     pub rpc_bytes_max: u32,
     /// Write and read requests in flight per OST.
     pub rpcs_in_flight_max: u32,
-    /// Bytes that were read and are kept, besides what the kernel keeps.
-    pub clean_bytes_max: u64,
+    /// Bytes that are kept besides what the kernel keeps: what was written and is not durable, and what was read.
+    pub cached_bytes_max: u64,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
             dirty_bytes_max: 256 << 20,
+            ost_dirty_bytes_max: 64 << 20,
             rpc_bytes_max: 1 << 20,
             rpcs_in_flight_max: 16,
-            clean_bytes_max: 128 << 20,
+            cached_bytes_max: 512 << 20,
         }
     }
 }
@@ -193,7 +198,6 @@ pub struct Client {
 /// What the operations and the background tasks of a client share.
 struct Shared {
     rt: Rt,
-    limits: Limits,
     clock: clock::Clock,
     targets: targets::Targets,
     /// The right to use what is kept.
@@ -207,10 +211,8 @@ struct Shared {
     memory: io::Memory,
     /// Bytes of a chunk of the write-behind cache, which are the most of one write request.
     chunk_bytes: u64,
-    /// Permits are bytes that may still become dirty.
-    room: Semaphore,
-    /// Bytes on their way to OSTs.
-    in_flight: AtomicU64,
+    /// Bounds of what is written.
+    rooms: Arc<io::Rooms>,
     /// What was read and is still true.
     clean: io::Clean,
     /// Ranges of objects that this client may use.

@@ -15,7 +15,7 @@ use crate::cache::Inodes;
 use crate::clock::Clock;
 use crate::fids::Fids;
 use crate::file::{Accesses, Closer, Files, Handles, Keeper};
-use crate::io::{Clean, Memory};
+use crate::io::{Clean, Memory, Rooms};
 use crate::lease::Lease;
 use crate::lock::flock::Flocks;
 use crate::lock::{CalledBack, Filling, Locks};
@@ -113,7 +113,7 @@ impl Client {
         shared.closed.store(true, Ordering::Release);
         shared.closing.notify_waiters();
         shared.lease.close();
-        shared.room.close();
+        shared.rooms.close();
         let targets = shared.targets.all().into_iter();
         join_all(targets.map(|target| async move { target.disconnect().await })).await;
         shared.say_goodbye().await;
@@ -125,7 +125,7 @@ impl Client {
 /// What a client has left to tell; it changes whenever something moves.
 #[derive(PartialEq, Eq)]
 struct Left {
-    room: usize,
+    unsent: u64,
     closes: usize,
     targets: Vec<(usize, usize, Transno)>,
 }
@@ -159,7 +159,7 @@ impl Shared {
             (state.in_flight, state.retained_count, state.last_committed)
         };
         Left {
-            room: self.room.available_permits(),
+            unsent: self.rooms.dirty().used,
             closes: self.closer.room(),
             targets: self.targets.all().iter().map(state).collect(),
         }
@@ -185,18 +185,20 @@ impl Shared {
             / CHUNK_ALIGN
             * CHUNK_ALIGN;
         // One write must always fit, whatever the limit says.
-        let room = limits.dirty_bytes_max.max(2 * (chunk_bytes + crate::io::cache::Cache::COST_MAX));
+        let least = 2 * (chunk_bytes + crate::io::cache::Cache::COST_MAX);
+        let [of_ost, dirty, cached] =
+            [limits.ost_dirty_bytes_max, limits.dirty_bytes_max, limits.cached_bytes_max]
+                .map(|max| max.max(least));
+        let rooms = Arc::new(Rooms::new(of_ost, dirty, cached));
         let lease = Arc::new(Lease::new());
         Shared {
-            targets: Targets::new(hub, client, mgs, &limits, lease.clone()),
+            targets: Targets::new(hub, client, mgs, &limits, (lease.clone(), rooms.clone())),
             lease,
             rt,
             chunk_bytes,
-            memory: Memory::new(chunk_bytes as usize),
-            room: Semaphore::new((room as usize).min(Semaphore::MAX_PERMITS)),
-            in_flight: AtomicU64::new(0),
-            clean: Clean::new(limits.clean_bytes_max),
-            limits,
+            memory: Memory::new(chunk_bytes as usize, cached),
+            clean: Clean::new(rooms.clone()),
+            rooms,
             clock: Clock::default(),
             fids: Fids::new(),
             files: Files::new(),

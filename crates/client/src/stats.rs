@@ -41,7 +41,7 @@ impl Client {
             .collect();
         let [objects, asked, called_back, cancelled] = shared.locks.counts();
         let bits = shared.bits_called_back.load(std::sync::atomic::Ordering::Relaxed);
-        let [hits, kept] = shared.clean.counts();
+        let [hits, kept, _] = shared.clean.counts();
         let locks = [
             ("cache.hits", hits),
             ("cache.bytes", kept),

@@ -13,6 +13,7 @@ use rpc::{Answered, Callbacks, Hub, Import, LinkState, Role};
 use rt::sync::{Notify, Semaphore};
 use std::time::Duration;
 
+use crate::io::Rooms;
 use crate::lease::Lease;
 use crate::stats::Requests;
 use crate::{Error, Limits, Result};
@@ -42,7 +43,7 @@ pub(crate) struct Target {
 /// How many targets may have too little space for what this client may have unsent.
 pub(crate) struct Shortage {
     /// More than that is never unsent (bytes).
-    plenty: u64,
+    plenty: AtomicU64,
     count: AtomicUsize,
 }
 
@@ -110,13 +111,26 @@ impl Target {
 
     fn note(&self, transno: Transno) {
         self.newest.fetch_max(transno.0, Ordering::Relaxed);
-        let short = self.import.room().is_some_and(|room| room < self.shortage.plenty);
+        let short =
+            self.import.room().is_some_and(|room| room < self.shortage.plenty.load(Ordering::Relaxed));
         if short != self.short.load(Ordering::Relaxed) && short != self.short.swap(short, Ordering::AcqRel) {
             match short {
                 true => self.shortage.count.fetch_add(1, Ordering::AcqRel),
                 false => self.shortage.count.fetch_sub(1, Ordering::AcqRel),
             };
         }
+    }
+
+    /// See [`Import::commit_soon`].
+    pub(crate) fn commit_soon(&self) {
+        if self.import.retained_bytes() > 0 {
+            self.import.commit_soon();
+        }
+    }
+
+    /// See [`Import::retained_bytes`].
+    pub(crate) fn unstable(&self) -> u64 {
+        self.import.retained_bytes() as u64
     }
 
     /// See [`Import::room`].
@@ -249,6 +263,7 @@ pub(crate) struct Targets {
     shortage: Arc<Shortage>,
     requests: Arc<Requests>,
     lease: Arc<Lease>,
+    rooms: Arc<Rooms>,
     mgs: Arc<Target>,
     config: RwLock<Arc<Config>>,
     /// Told when the configuration changes.
@@ -264,13 +279,14 @@ impl Targets {
         client: ClientId,
         mgs: Vec<Nid>,
         limits: &Limits,
-        lease: Arc<Lease>,
+        (lease, rooms): (Arc<Lease>, Arc<Rooms>),
     ) -> Targets {
         let import = hub.import(TargetId::MGS, client, Role::Client, mgs);
         let requests = Arc::new(Requests::new());
         let fsname = hub.fsname().as_str().to_owned();
         let rpcs_in_flight_max = limits.rpcs_in_flight_max;
-        let shortage = Arc::new(Shortage { plenty: limits.dirty_bytes_max, count: AtomicUsize::new(0) });
+        let shortage =
+            Arc::new(Shortage { plenty: AtomicU64::new(limits.dirty_bytes_max), count: AtomicUsize::new(0) });
         let config = Config { version: 0, fsname, targets: Vec::new(), owners: Vec::new() };
         Targets {
             hub: hub.clone(),
@@ -280,6 +296,7 @@ impl Targets {
             mgs: Arc::new(Target::new(import, requests.clone(), None, shortage.clone(), rpcs_in_flight_max)),
             requests,
             lease,
+            rooms,
             config: RwLock::new(Arc::new(config)),
             changed: Notify::new(),
             made: RwLock::new(BTreeMap::new()),
@@ -351,6 +368,10 @@ impl Targets {
             if let Some(called_back) = self.called_back.get() {
                 import.set_callbacks(called_back.clone());
             }
+            if id.kind == TargetKind::Ost {
+                let rooms = self.rooms.clone();
+                import.set_retaining(Arc::new(move |before, now| rooms.retained(before as u64, now as u64)));
+            }
             let lease = Some(self.lease.clone());
             let shortage = self.shortage.clone();
             Arc::new(Target::new(import, self.requests.clone(), lease, shortage, self.rpcs_in_flight_max))
@@ -375,6 +396,11 @@ impl Targets {
             }
         };
         self.hub.rt().timeout(LEARN_PATIENCE, learn).await.ok_or(Error::Refused(Code::Io))
+    }
+
+    /// No more than `bytes` are unsent from now on.
+    pub(crate) fn set_unsent_max(&self, bytes: u64) {
+        self.shortage.plenty.store(bytes, Ordering::Relaxed);
     }
 
     /// Whether an OST may have too little space for what this client may have unsent.

@@ -13,6 +13,8 @@
 //! | `weft.states` | any | [`crate::states::States`]: recovery and health of each target | | |
 //! | `weft.status` | any | [`Status`] | | |
 //! | `weft.counters` | any | an object of counters since the mount: requests by operation, locks | | |
+//! | `weft.tunables` | any | [`crate::tunables::Tunables`]: memory, bounds, sessions | | |
+//! | `weft.tunable.NAME` | any | | a bound in bytes | |
 //! | `weft.sync` | any | | everything that this mount wrote is durable | |
 
 use proto::layout::{Layout, LayoutHint};

@@ -28,4 +28,5 @@ pub mod ops;
 mod settling;
 pub mod states;
 mod threads;
+pub mod tunables;
 mod virtuals;

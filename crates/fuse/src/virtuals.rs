@@ -15,6 +15,7 @@ use crate::control::{
 use crate::errno::{Errno, Result};
 use crate::imports;
 use crate::states::{self, States, TargetState};
+use crate::tunables;
 
 /// How long a target may take to tell its space before it counts as inactive.
 const SPACE_WAIT: Duration = Duration::from_secs(3);
@@ -36,12 +37,29 @@ pub async fn get(client: &Client, status: &Status, fid: Fid, name: &[u8]) -> Res
         imports::IMPORTS => Ok(control::encode(&imports::told(client))),
         control::STATUS => Ok(control::encode(status)),
         control::COUNTERS => Ok(control::encode(&client.counters())),
-        _ => match (name.strip_prefix(control::PATHS), name.strip_prefix(states::PARAMETER)) {
-            (Some(text), _) => paths(client, text).await,
-            (_, Some(of)) => parameter(client, of).await.ok_or(Errno::NO_ATTRIBUTE),
-            (None, None) => Err(Errno::NO_ATTRIBUTE),
-        },
+        _ => {
+            if let Some(text) = name.strip_prefix(control::PATHS) {
+                paths(client, text).await
+            } else if let Some(of) = name.strip_prefix(states::PARAMETER) {
+                parameter(client, of).await.ok_or(Errno::NO_ATTRIBUTE)
+            } else {
+                let after =
+                    name.strip_prefix(tunables::TUNABLES).and_then(after).ok_or(Errno::NO_ATTRIBUTE)?;
+                Ok(control::encode(&tunables::told(client, after)))
+            }
+        }
     }
+}
+
+/// The number in `.128`; 0 for nothing.
+fn after(text: &str) -> Option<usize> {
+    if text.is_empty() { Some(0) } else { text.strip_prefix('.')?.parse().ok() }
+}
+
+/// Root, and whom the mount belongs to.
+fn may_administrate(caller: &Caller) -> Result<()> {
+    let is_own = caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw();
+    if is_own { Ok(()) } else { Err(Code::NotPermitted.into()) }
 }
 
 /// The value of a parameter of a target, named as in `OST0001.brw_stats`.
@@ -134,12 +152,15 @@ pub async fn set(client: &Client, caller: &Caller, fid: Fid, name: &[u8], value:
         return Ok(client.sync_all().await?);
     }
     if name == control::DRAIN.as_bytes() {
-        if caller.uid != 0 && caller.uid != rustix::process::geteuid().as_raw() {
-            return Err(Code::NotPermitted.into());
-        }
+        may_administrate(caller)?;
         let left = client.drain().await?;
         let is_empty = (left.open_count, left.locks, left.unsent_bytes) == (0, 0, 0);
         return if is_empty { Ok(()) } else { Err(Code::Busy.into()) };
+    }
+    let tunable = std::str::from_utf8(name).ok().and_then(|name| name.strip_prefix(tunables::TUNABLE));
+    if let Some(tunable) = tunable {
+        may_administrate(caller)?;
+        return tunables::set(client, tunable, value).await;
     }
     let (json, new_name) = if name == control::CREATE.as_bytes() {
         let nul = value.iter().position(|byte| *byte == 0).ok_or(Errno::INVALID)?;

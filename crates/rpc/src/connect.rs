@@ -402,6 +402,7 @@ impl Import {
         state.session = connected.session;
         self.session.store(connected.session, Ordering::Release);
         let mut plan = state.requests.resume(outcome, connected.slots, connected.last_committed);
+        self.count_retained(state);
         // Calls inside the process are not kept, but what they changed can be missed all the same.
         let unkept = self.marks.unkept();
         if plan.lost.is_none() && unkept > connected.last_committed {
@@ -525,6 +526,7 @@ impl Import {
                 tracing::error!(target = %self.target, ?transno, %code, "a change is lost: its replay was refused");
                 let mut state = self.state.lock();
                 state.requests.replay_refused(transno);
+                self.count_retained(&state);
                 state.remember_lost((Transno(transno.0 - 1), transno));
                 state.evictions += 1;
                 Ok(())

@@ -5,8 +5,8 @@
 //! breaks.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -227,6 +227,10 @@ pub(crate) struct State {
     pub(crate) syncing: Syncing,
 }
 
+/// Is told how many bytes an import keeps of changes that are not durable: before, and now. Called with the import's state
+/// locked: it must not call the import.
+pub type Retaining = Arc<dyn Fn(usize, usize) + Send + Sync>;
+
 /// A client's end of a session with one target. Made by [`Hub::import`].
 pub struct Import {
     pub(crate) me: Weak<Import>,
@@ -243,6 +247,9 @@ pub struct Import {
     pub(crate) session: AtomicU64,
     /// How often the target has forgotten the client.
     pub(crate) era: AtomicU64,
+    /// Bytes of changes that are kept, and who is told when that changes.
+    retained: AtomicUsize,
+    retaining: OnceLock<Retaining>,
     /// The phase changed, or there is room for requests again.
     pub(crate) changed: Notify,
     /// The target may be reached elsewhere than before.
@@ -304,6 +311,8 @@ impl Import {
             called: Mutex::new(Called::default()),
             session: AtomicU64::new(0),
             era: AtomicU64::new(0),
+            retained: AtomicUsize::new(0),
+            retaining: OnceLock::new(),
             changed: Notify::new(),
             moved: Notify::new(),
         })
@@ -399,6 +408,34 @@ impl Import {
 
     pub(crate) fn note_room(&self, room: Room) {
         self.marks.note_room(room);
+    }
+
+    /// Bytes of changes that were answered and are kept until they are durable. Nothing is kept for a target of this process.
+    pub fn retained_bytes(&self) -> usize {
+        self.retained.load(Ordering::Relaxed)
+    }
+
+    /// Says who is told when [`Import::retained_bytes`] changes; once, before the first call.
+    pub fn set_retaining(&self, retaining: Retaining) {
+        assert!(self.retaining.set(retaining).is_ok(), "one is told what is retained");
+    }
+
+    /// To be called after every step that may change what is kept.
+    pub(crate) fn count_retained(&self, state: &State) {
+        let (_, now) = state.requests.retained();
+        let before = self.retained.swap(now, Ordering::Relaxed);
+        if let Some(retaining) = self.retaining.get().filter(|_| before != now) {
+            retaining(before, now);
+        }
+    }
+
+    /// Asks for a commit of what is kept, unless one is under way.
+    pub fn commit_soon(&self) {
+        let mut state = self.state.lock();
+        let is_open = matches!(state.phase, Phase::Tcp(_));
+        if is_open && state.requests.retained().0 > 0 {
+            self.want_sync(&mut state, Transno(0));
+        }
     }
 
     /// Every change up to here is durable, as far as replies have told.
@@ -668,6 +705,7 @@ impl Import {
         }
         if state.replaying.as_ref().is_some_and(|replay| replay.header.xid == xid) {
             state.requests.committed(last_committed);
+            self.count_retained(&state);
             let Replaying { waiter, .. } = state.replaying.take().expect("it was there a line above");
             drop(state);
             self.marks.note(transno, last_committed);
@@ -687,6 +725,7 @@ impl Import {
         }
         let before = state.requests.last_committed();
         let answered = state.requests.answered(xid, transno, last_committed);
+        self.count_retained(&state);
         let roomier = answered.known || state.requests.last_committed() > before;
         if answered.commit_wanted {
             self.want_sync(&mut state, Transno(0));
@@ -788,6 +827,7 @@ impl Import {
             // others.
             if state.generation == generation {
                 state.requests.committed(transno);
+                self.count_retained(&state);
                 self.marks.note_committed(transno);
             }
         }

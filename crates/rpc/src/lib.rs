@@ -28,6 +28,6 @@ pub use call::Calling;
 pub use callback::{CallbackError, Callbacks, Restate};
 pub use habits::{Habits, Safeguards};
 pub use hub::Hub;
-pub use import::{Answered, Import, ImportState, LinkState, RpcError};
+pub use import::{Answered, Import, ImportState, LinkState, Retaining, RpcError};
 pub use keys::{Key, KeyParseError, Keys, Role};
 pub use service::{Answer, Call, Peer, Service};

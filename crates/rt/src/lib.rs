@@ -116,6 +116,13 @@ impl Rt {
         }
     }
 
+    /// Gives memory that was freed back to the machine. The allocator keeps it otherwise.
+    pub async fn release_memory(&self) {
+        if let Driver::Os(node) = &self.driver {
+            node.offload(os::process::release_memory).await;
+        }
+    }
+
     /// A random number; in a simulation from its seed.
     pub fn random_u64(&self) -> u64 {
         let mut bytes = [0; 8];

@@ -174,7 +174,8 @@ async fn play(cluster: &Cluster, world: &World, clients: usize, rounds: std::ops
             dirty_bytes_max: 1 << 20,
             rpc_bytes_max: 64 << 10,
             rpcs_in_flight_max: 8,
-            clean_bytes_max: 64 << 10,
+            cached_bytes_max: 64 << 20,
+            ..Limits::default()
         };
         let (cluster, name) = (cluster.clone(), node(number));
         let mounting = on(world, &node(number), async move {

@@ -373,7 +373,8 @@ impl Cluster {
             dirty_bytes_max: 8 << 20,
             rpc_bytes_max: 1 << 20,
             rpcs_in_flight_max: 8,
-            clean_bytes_max: 1 << 20,
+            cached_bytes_max: 64 << 20,
+            ..Limits::default()
         };
         self.mount_within(node, limits).await
     }

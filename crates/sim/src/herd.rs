@@ -106,7 +106,8 @@ impl Member {
             dirty_bytes_max: 1 << 20,
             rpc_bytes_max: 64 << 10,
             rpcs_in_flight_max: 8,
-            clean_bytes_max: 64 << 10,
+            cached_bytes_max: 64 << 20,
+            ..Limits::default()
         };
         let (_, client) = cluster.mount_within(&node(number), limits).await;
         let name = format!("f{number}");

@@ -70,7 +70,8 @@ pub fn run(osts: u32) -> Silence {
             dirty_bytes_max: 1 << 20,
             rpc_bytes_max: 64 << 10,
             rpcs_in_flight_max: 8,
-            clean_bytes_max: 64 << 10,
+            cached_bytes_max: 64 << 20,
+            ..Limits::default()
         };
         let (_, idle) = cluster.mount_within("idle", limits.clone()).await;
         let (_, holder) = cluster.mount_within("holder", limits).await;

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use proto::{Code, Fid, Layout, Timestamp, Transno};
 use rt::sync::{Notify, Semaphore};
 
-use crate::io::cache::Cache;
+use crate::io::cache::{Cache, Refund};
 use crate::{Error, Result};
 
 /// Permits of [`FileState::order`]: a write takes one, what has to be alone takes all.
@@ -111,6 +111,11 @@ impl FileState {
         self.inner.lock().layout.clone().ok_or(Error::Refused(Code::Io))
     }
 
+    /// The OST of a stripe that has data.
+    pub(crate) fn ost(&self, stripe: u32) -> u32 {
+        self.inner.lock().ost(stripe)
+    }
+
     /// Takes over the layout that a server told, unless there is data for the old one.
     pub(crate) fn set_layout(&self, layout: Option<Layout>) {
         let mut inner = self.inner.lock();
@@ -165,6 +170,17 @@ impl FileState {
 }
 
 impl Inner {
+    /// The OST of a stripe that has data. The layout stays as long as there is some.
+    fn ost(&self, stripe: u32) -> u32 {
+        let layout = self.layout.as_ref();
+        layout.and_then(|layout| layout.osts.get(stripe as usize).copied()).unwrap_or(u32::MAX)
+    }
+
+    /// What goes back of stripes, by OST.
+    pub(crate) fn by_ost(&self, refund: Refund) -> Refund {
+        refund.into_iter().map(|(stripe, bytes)| (self.ost(stripe), bytes)).collect()
+    }
+
     /// Keeps a failure for those who ask later.
     pub(crate) fn fail(&mut self, error: Error) {
         self.error = (self.error.0 + 1, Some(error));

@@ -162,7 +162,7 @@ mod tests {
     fn a_file_lives_as_long_as_its_users() {
         let files = Files::new();
         let fid = Fid { seq: 0x2_0000_0400, oid: 7, ver: 0 };
-        let make = || FileState::new(fid, Cache::new(Memory::new(1 << 20), 1 << 20));
+        let make = || FileState::new(fid, Cache::new(Memory::new(1 << 20, 1 << 30), 1 << 20));
         assert!(files.find(fid).is_none());
         let first = files.get(fid, make);
         let second = files.find(fid).expect("the file has a user");

@@ -79,13 +79,14 @@ impl Shared {
         let refund = {
             let mut inner = file.inner.lock();
             let refund = inner.cache.cut(range);
+            let refund = inner.by_ost(refund);
             if inner.cache.is_empty() && inner.listed {
                 inner.listed = false;
                 self.keeper.clean(file.fid);
             }
             refund
         };
-        self.room.add_permits(refund as usize);
+        self.refund(refund);
         self.drain_file(file).await;
     }
 

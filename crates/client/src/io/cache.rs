@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use proto::{Layout, Timestamp};
 use rt::Time;
+use smallvec::SmallVec;
 
 use super::memory::{Buffer, Memory};
 use super::version::{PIECE_COST, Version};
@@ -31,7 +32,7 @@ pub(crate) struct Job {
     pub(crate) writes: Vec<(u64, Vec<Bytes>)>,
     /// Time of the newest application call.
     pub(crate) time: Timestamp,
-    /// What goes back to the bound of dirty data when it was answered.
+    /// What goes back to the bounds of dirty data when it was answered.
     pub(crate) charge: u64,
     /// To be answered when it is durable.
     pub(crate) sync: bool,
@@ -53,11 +54,14 @@ pub(crate) struct Piece<'a> {
 
 /// What became of a write.
 pub(crate) struct Stored {
-    /// What it takes from the bound of dirty data; at most the length and [`Cache::COST_MAX`].
+    /// What it takes from the bounds of dirty data; at most the length and [`Cache::COST_MAX`].
     pub(crate) charge: u64,
     /// What to send now.
     pub(crate) job: Option<Job>,
 }
+
+/// What goes back to the bounds of dirty data: stripes, and bytes of each.
+pub(crate) type Refund = SmallVec<[(u32, u64); 4]>;
 
 struct Sending {
     slices: Vec<(u64, Bytes)>,
@@ -252,7 +256,7 @@ impl Cache {
         self.chunks.range(first..=last).map(|(_, chunk)| chunk.end()).max().unwrap_or(0)
     }
 
-    /// All of a job was answered or failed: returns what goes back to the bound of dirty data, and what to send
+    /// All of a job was answered or failed: returns what goes back to the bounds of dirty data, and what to send
     /// next.
     pub(crate) fn answered(&mut self, id: ChunkId) -> (u64, Option<Job>) {
         let Some(chunk) = self.chunks.get_mut(&id) else { return (0, None) };
@@ -265,14 +269,15 @@ impl Cache {
     }
 
     /// Forgets what was not sent yet of the range that `range` gives for each stripe; returns what goes back to
-    /// the bound of dirty data.
-    pub(crate) fn cut(&mut self, range: impl Fn(u32) -> (u64, u64)) -> u64 {
-        let mut refund = 0;
+    /// the bounds of dirty data.
+    pub(crate) fn cut(&mut self, range: impl Fn(u32) -> (u64, u64)) -> Refund {
+        let mut refunds = Refund::new();
         for (id, chunk) in &mut self.chunks {
             let Some(version) = &mut chunk.filling else { continue };
             let start = id.number * self.chunk_bytes;
             let (from, to) = range(id.stripe);
             let (from, to) = (from.max(start), to.min(start + self.chunk_bytes));
+            let mut refund = 0;
             if from < to {
                 let removed = version.cut(&self.memory, from, to).min(version.charge);
                 version.charge -= removed;
@@ -283,14 +288,18 @@ impl Cache {
                 chunk.filling = None;
                 chunk.ready = false;
             }
+            match refunds.last_mut().filter(|(stripe, _)| *stripe == id.stripe) {
+                Some((_, sum)) => *sum += refund,
+                None => refunds.push((id.stripe, refund)),
+            }
         }
         self.chunks.retain(|_, chunk| chunk.sending.is_some() || chunk.filling.is_some());
-        refund
+        refunds
     }
 
     /// What the object of `stripe` was locked under is lost: forgets what was not sent yet, and what is being sent is not to
-    /// be sent again. Returns what goes back to the bound of dirty data.
-    pub(crate) fn lose(&mut self, stripe: u32) -> u64 {
+    /// be sent again. Returns what goes back to the bounds of dirty data.
+    pub(crate) fn lose(&mut self, stripe: u32) -> Refund {
         let of_stripe = self.chunks.iter_mut().filter(|(id, _)| id.stripe == stripe);
         of_stripe.filter_map(|(_, chunk)| chunk.sending.as_mut()).for_each(|sending| sending.lost = true);
         self.cut(|of| if of == stripe { (0, u64::MAX) } else { (0, 0) })

@@ -5,11 +5,14 @@
 //! ([`Reading`]): what it brings may be older.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::ObjectId;
+
+use super::room::Rooms;
 
 /// Parts of the cache that are locked apart.
 const SHARDS: usize = 16;
@@ -23,8 +26,14 @@ pub(super) const KEPT_READ_BYTES_MAX: u64 = 128 << 10;
 /// What was read and is still true.
 pub(crate) struct Clean {
     shards: [Mutex<Shard>; SHARDS],
-    bytes_max: u64,
+    /// What is written has its room first; this has what is left.
+    rooms: Arc<Rooms>,
+    cost: AtomicU64,
+    /// The part that is looked at next for what can go.
+    hand: AtomicUsize,
     hits: AtomicU64,
+    /// How often something had to go.
+    reclaims: AtomicU64,
 }
 
 #[derive(Default)]
@@ -91,17 +100,67 @@ impl Reading<'_> {
         let bytes = Bytes::from(slices.concat());
         let mut shard = self.clean.shard(self.object).lock();
         let current = shard.objects.get(&self.object).is_some_and(|object| object.drops == self.drops);
-        if current {
-            shard.put(self.object, start, bytes);
-            shard.shrink(self.clean.bytes_max / SHARDS as u64);
+        if !current {
+            return;
         }
+        let before = shard.cost;
+        shard.put(self.object, start, bytes);
+        shard.tidy();
+        self.clean.count(before, shard.cost);
+        drop(shard);
+        self.clean.fit();
     }
 }
 
 impl Clean {
-    /// Nothing is kept yet; at most about `bytes_max` bytes will be.
-    pub(crate) fn new(bytes_max: u64) -> Clean {
-        Clean { shards: std::array::from_fn(|_| Mutex::default()), bytes_max, hits: AtomicU64::new(0) }
+    /// Nothing is kept yet.
+    pub(crate) fn new(rooms: Arc<Rooms>) -> Clean {
+        Clean {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            rooms,
+            cost: AtomicU64::new(0),
+            hand: AtomicUsize::new(0),
+            hits: AtomicU64::new(0),
+            reclaims: AtomicU64::new(0),
+        }
+    }
+
+    /// A part has changed: it cost `before`, and costs `now`.
+    fn count(&self, before: u64, now: u64) {
+        match now.checked_sub(before) {
+            Some(more) => self.cost.fetch_add(more, Ordering::Relaxed),
+            None => self.cost.fetch_sub(before - now, Ordering::Relaxed),
+        };
+    }
+
+    /// Drops what was not used lately until the rest fits in what is left for it.
+    pub(crate) fn fit(&self) {
+        if self.cost.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let room = self.rooms.left();
+        let over = || self.cost.load(Ordering::Relaxed).saturating_sub(room);
+        if over() == 0 {
+            return;
+        }
+        self.reclaims.fetch_add(1, Ordering::Relaxed);
+        // The parts take turns; one that has less than its share is left alone. One has at least that. Twice, for a first
+        // look only notes what was used since the last.
+        for _ in 0..2 * SHARDS {
+            let over = over();
+            if over == 0 {
+                return;
+            }
+            let share = self.cost.load(Ordering::Relaxed) / SHARDS as u64;
+            let at = self.hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            let Some(shard) = self.shards.get(at) else { return };
+            let mut shard = shard.lock();
+            let before = shard.cost;
+            if before >= share {
+                shard.shrink(before.saturating_sub(over));
+                self.count(before, shard.cost);
+            }
+        }
     }
 
     fn shard(&self, id: ObjectId) -> &Mutex<Shard> {
@@ -141,14 +200,15 @@ impl Clean {
         let mut shard = self.shard(id).lock();
         let Some(object) = shard.objects.get_mut(&id) else { return };
         object.drops += 1;
+        let before = shard.cost;
         shard.cut(id, from, to);
         shard.forget_if_empty(id);
+        self.count(before, shard.cost);
     }
 
-    /// Pieces that were used, and bytes that are kept now.
-    pub(crate) fn counts(&self) -> [u64; 2] {
-        let cost = self.shards.iter().map(|shard| shard.lock().cost).sum();
-        [self.hits.load(Ordering::Relaxed), cost]
+    /// Pieces that were used, bytes that are kept now, and how often some had to go.
+    pub(crate) fn counts(&self) -> [u64; 3] {
+        [&self.hits, &self.cost, &self.reclaims].map(|counter| counter.load(Ordering::Relaxed))
     }
 }
 
@@ -206,10 +266,14 @@ impl Shard {
         }
     }
 
+    /// Names of pieces that are gone must not fill the memory either.
+    fn tidy(&mut self) {
+        self.shrink(u64::MAX);
+    }
+
     /// Drops those pieces that were not used lately until the rest fits.
     fn shrink(&mut self, cost_max: u64) {
         for _ in 0..2 * self.order.len() {
-            // Names of pieces that are gone must not fill the memory either.
             if self.cost <= cost_max && self.order.len() <= 2 * self.count + STALE_MAX {
                 return;
             }
@@ -241,6 +305,10 @@ mod tests {
     use super::*;
     use proto::Fid;
 
+    fn clean(bytes: u64) -> Clean {
+        Clean::new(Arc::new(Rooms::new(bytes, bytes, bytes)))
+    }
+
     fn object(stripe: u32) -> ObjectId {
         ObjectId { layout: Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 }, stripe }
     }
@@ -252,7 +320,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_what_the_object_has() {
         const BYTES: u64 = 4096;
-        let clean = Clean::new(1 << 20);
+        let clean = clean(1 << 20);
         let id = object(0);
         let mut truth = vec![0u8; BYTES as usize];
         let mut seed = 11u64;
@@ -285,13 +353,14 @@ mod tests {
         }
         assert!(hits > 1000);
         clean.drop_range(id, 0, u64::MAX);
+        assert_eq!(clean.counts()[1], 0);
         let shard = clean.shard(id).lock();
         assert!(shard.objects.is_empty() && shard.cost == 0 && shard.count == 0);
     }
 
     #[test]
     fn memory_is_bounded_and_what_is_used_stays() {
-        let clean = Clean::new(SHARDS as u64 * (64 << 10));
+        let clean = clean(64 << 10);
         let id = object(0);
         for n in 0..10_000u64 {
             clean.reading(id).keep(n * 1000, &[Bytes::from(vec![1; 1000])]);
@@ -307,8 +376,36 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_has_its_room_first() {
+        let clean = clean(1 << 20);
+        let fill = |clean: &Clean| {
+            for n in 0..2000u64 {
+                clean.reading(object(n as u32 % 3)).keep(n / 3 * 1000, &[Bytes::from(vec![1; 1000])]);
+            }
+        };
+        fill(&clean);
+        assert!(
+            (900 << 10..=1 << 20).contains(&clean.counts()[1]),
+            "one object may have it all: {:?}",
+            clean.counts()
+        );
+        let ost = clean.rooms.of(0);
+        assert!(clean.rooms.try_take(&ost, 1_000_000));
+        clean.fit();
+        assert!(clean.counts()[1] <= (1 << 20) - 1_000_000 && clean.counts()[2] > 0);
+        clean.rooms.give(0, 1_000_000);
+        fill(&clean);
+        assert!(clean.counts()[1] > 900 << 10);
+        clean.rooms.set_kept_max(64 << 10);
+        clean.fit();
+        assert!(clean.counts()[1] <= 64 << 10);
+        let shards: u64 = clean.shards.iter().map(|shard| shard.lock().cost).sum();
+        assert_eq!(clean.counts()[1], shards);
+    }
+
+    #[test]
     fn objects_are_apart() {
-        let clean = Clean::new(1 << 20);
+        let clean = clean(1 << 20);
         clean.reading(object(0)).keep(0, &[Bytes::from_static(b"abc")]);
         clean.drop_range(object(1), 0, u64::MAX);
         assert_eq!(clean.get(object(0), 1, 9), [(1, Bytes::from_static(b"bc"))]);

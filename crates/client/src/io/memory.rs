@@ -1,24 +1,42 @@
 //! Memory of the write-behind cache: aligned like the object it goes to, recycled when it has the size of a chunk.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rt::buf::{ALIGN, AlignedBuf};
 
 /// Free chunk buffers kept for the next write, in bytes. A fresh buffer costs a page fault every 4 KiB.
-const FREE_BYTES_MAX: usize = 64 << 20;
+const FREE_BYTES_MAX: u64 = 64 << 20;
+/// The same as a part of what may be cached.
+const FREE_PART: u64 = 8;
 
 /// Hands out buffers.
 #[derive(Clone)]
 pub(crate) struct Memory {
     chunk_bytes: usize,
     free: Arc<Mutex<Vec<AlignedBuf>>>,
+    /// Most free buffers that are kept.
+    free_max: Arc<AtomicUsize>,
 }
 
 impl Memory {
-    pub(crate) fn new(chunk_bytes: usize) -> Memory {
-        Memory { chunk_bytes, free: Arc::new(Mutex::new(Vec::new())) }
+    /// For a client that may cache `cached_max` bytes.
+    pub(crate) fn new(chunk_bytes: usize, cached_max: u64) -> Memory {
+        let memory = Memory { chunk_bytes, free: Arc::default(), free_max: Arc::default() };
+        memory.set_cached_max(cached_max);
+        memory
+    }
+
+    /// From now on `cached_max` bytes may be cached: free buffers that are too many for that go.
+    pub(crate) fn set_cached_max(&self, cached_max: u64) {
+        let bytes = (cached_max / FREE_PART).min(FREE_BYTES_MAX);
+        let max = bytes as usize / self.chunk_bytes;
+        self.free_max.store(max, Ordering::Relaxed);
+        let mut free = self.free.lock();
+        free.truncate(max);
+        free.shrink_to_fit();
     }
 
     /// A buffer for `len` bytes that begin at `offset` in the object. Where a disk could take them directly, they
@@ -67,7 +85,7 @@ impl Drop for Recycled {
     fn drop(&mut self) {
         let Some(buf) = self.buf.take() else { return };
         let mut free = self.home.free.lock();
-        if free.len() < FREE_BYTES_MAX / self.home.chunk_bytes {
+        if free.len() < self.home.free_max.load(Ordering::Relaxed) {
             free.push(buf);
         }
     }
@@ -114,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_chunk_goes_to_disk_without_a_copy_and_comes_back() {
-        let memory = Memory::new(1 << 20);
+        let memory = Memory::new(1 << 20, 1 << 30);
         let bytes = memory.buffer(3 << 20, 1 << 20).freeze();
         assert!(rt::buf::is_aligned(&bytes, 3 << 20));
         let address = bytes.as_ptr();
@@ -122,11 +140,14 @@ mod tests {
         assert!(memory.free.lock().is_empty());
         drop(bytes);
         assert_eq!(memory.buffer(0, 1 << 20).bytes().as_ptr(), address);
+        assert_eq!(memory.free.lock().len(), 1);
+        memory.set_cached_max(4 << 20);
+        assert!(memory.free.lock().is_empty());
     }
 
     #[test]
     fn memory_is_aligned_like_the_object() {
-        let memory = Memory::new(1 << 20);
+        let memory = Memory::new(1 << 20, 1 << 30);
         let buffer = memory.buffer(4096 + 100, 8192);
         assert_eq!(buffer.bytes().as_ptr().addr() % ALIGN, 100);
         assert_eq!(buffer.bytes().len(), 8192);

@@ -8,6 +8,7 @@ mod memory;
 mod model;
 mod objects;
 mod read;
+mod room;
 mod seek;
 mod send;
 mod version;
@@ -19,6 +20,7 @@ pub(crate) use clean::Clean;
 pub(crate) use memory::Memory;
 pub(crate) use objects::{Sum, merge};
 pub use read::Pages;
+pub(crate) use room::{Rooms, Taken};
 
 /// An application's call that writes.
 #[derive(Debug, Clone, Copy)]

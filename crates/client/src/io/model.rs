@@ -36,7 +36,7 @@ struct Model {
 
 impl Model {
     fn new(seed: u64, stripes: u32) -> Model {
-        let memory = Memory::new(CHUNK as usize);
+        let memory = Memory::new(CHUNK as usize, 1 << 30);
         let id = Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 };
         let layout = Layout {
             id,
@@ -137,7 +137,8 @@ impl Model {
 
     fn cut(&mut self, size: u64) {
         let layout = self.layout.clone();
-        self.charged -= self.cache.cut(|stripe| (layout.object_size(stripe, size), u64::MAX));
+        let refunds = self.cache.cut(|stripe| (layout.object_size(stripe, size), u64::MAX));
+        self.charged -= refunds.into_iter().map(|(_, bytes)| bytes).sum::<u64>();
         self.answer_all();
         self.truth.resize(size as usize, 0);
         for (stripe, object) in (0..).zip(&mut self.objects) {

@@ -1,16 +1,16 @@
 //! Sends what the cache hands out, and waits for it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
 use proto::limits::{BULK_BYTES_MAX, WRITE_PARTS_MAX};
 use proto::wire::messages::{Write, WritePart, WriteParts};
-use proto::{Code, Fid, Layout, Transno};
+use proto::{Code, Fid, Layout, TargetId, Transno};
 use rt::Time;
 
 use super::Call;
-use super::cache::{Cache, Job};
+use super::cache::{Cache, Job, Refund};
 use crate::file::FileState;
 use crate::util::join_all;
 use crate::{Error, Result, Shared};
@@ -52,19 +52,34 @@ impl Shared {
     /// Sends one chunk, and then what was written to it in the meantime if that has to go too.
     async fn send_chunk(self: &Arc<Self>, file: &Arc<FileState>, mut job: Job) {
         loop {
-            self.in_flight.fetch_add(job.charge, Ordering::Relaxed);
+            let ost = file.ost(job.chunk.stripe);
+            let room = self.rooms.of(ost);
+            self.rooms.sent(&room, job.charge);
             let results = match self.placed(file).await {
                 Ok(layout) => self.write_object(file, &layout, &mut job).await,
                 Err(error) => vec![Err(error)],
             };
             let (charge, next) = self.apply_answers(file, &job, results);
-            self.in_flight.fetch_sub(job.charge, Ordering::Relaxed);
-            self.room.add_permits(charge as usize);
+            self.rooms.answered(&room, job.charge);
+            self.rooms.give(ost, charge);
+            if self.rooms.wants_commit()
+                && let Some(target) = self.targets.made(TargetId::ost(ost))
+            {
+                target.commit_soon();
+            }
+            self.clean.fit();
             file.answered.notify_waiters();
             match next {
                 Some(next) => job = next,
                 None => return,
             }
+        }
+    }
+
+    /// So much, by OST, was written and is not to be sent any more.
+    pub(crate) fn refund(&self, refund: Refund) {
+        for (ost, bytes) in refund {
+            self.rooms.give(ost, bytes);
         }
     }
 
@@ -237,6 +252,17 @@ impl Shared {
             }
             answered.await;
         }
+    }
+
+    /// Sends what a file has for an OST.
+    pub(crate) fn send_to(self: &Arc<Self>, file: &Arc<FileState>, ost: u32) {
+        let jobs: Vec<Job> = {
+            let mut inner = file.inner.lock();
+            let Some(layout) = inner.layout.clone() else { return };
+            let stripes = (0..).zip(&layout.osts).filter(|(_, of)| **of == ost);
+            stripes.flat_map(|(stripe, _)| inner.cache.start_range(stripe, 0, u64::MAX)).collect()
+        };
+        self.send(file, jobs);
     }
 
     /// Sends what is older than `until`.

@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use super::Call;
 use super::cache::{Cache, Piece};
 use super::memory::Buffer;
+use super::room::OstRoom;
 use crate::file::{FileState, OpenFile};
 use crate::lock::{Pages as Locking, Pins, needs_of, whole};
 use crate::namespace::no_change;
@@ -161,10 +162,12 @@ impl Client {
     }
 }
 
-/// Parts of a write: stripe, offset in its object, bytes.
-type Pieces<'a> = SmallVec<[(u32, u64, &'a [u8]); 4]>;
+/// A part of a write: stripe, offset in its object, bytes.
+type Part<'a> = (u32, u64, &'a [u8]);
+/// Parts of a write.
+type Pieces<'a> = SmallVec<[Part<'a>; 4]>;
 
-/// What a part of a write takes from the bound of dirty data until it is known what it costs.
+/// What a part of a write takes from the bounds of dirty data until it is known what it costs.
 fn reserved_for(piece: &[u8]) -> u64 {
     piece.len() as u64 + Cache::COST_MAX
 }
@@ -211,10 +214,9 @@ impl Shared {
         if !self.targets.any_short() {
             return false;
         }
-        let unsent = self.limits.dirty_bytes_max.saturating_sub(self.room.available_permits() as u64);
         let fits = |ost: &u32| {
-            let target = self.targets.made(TargetId::ost(*ost));
-            target.and_then(|target| target.room()).is_none_or(|room| unsent + len <= room)
+            let room = self.targets.made(TargetId::ost(*ost)).and_then(|target| target.room());
+            room.is_none_or(|room| self.rooms.of(*ost).dirty.used() + len <= room)
         };
         let lacks = !layout.osts.iter().all(fits);
         if lacks {
@@ -261,8 +263,9 @@ impl Shared {
                 self.write_now(file, layout, (stripe, at), piece, (alone, true)).await?;
             } else {
                 let reserved = reserved_for(piece);
-                self.reserve(reserved as u32).await?;
-                if !self.store_piece(file, (stripe, at), piece, (call, reserved), pins) {
+                let ost = *layout.osts.get(stripe as usize).ok_or(Error::Refused(Code::Io))?;
+                self.reserve(ost, reserved as u32).await?;
+                if !self.store_piece(file, (stripe, at, ost), piece, (call, reserved), pins) {
                     break;
                 }
             }
@@ -279,14 +282,24 @@ impl Shared {
         (offset, data): (u64, &[u8]),
         pins: &Pins,
     ) -> Result<bool> {
-        let pieces = self.pieces(layout, offset, data)?;
-        let reserved: u64 = pieces.iter().map(|(_, _, piece)| reserved_for(piece)).sum();
-        let Ok(room) = self.room.try_acquire_many(reserved as u32) else { return Ok(false) };
-        room.forget();
+        let mut pieces: SmallVec<[(u32, Part<'_>); 4]> = SmallVec::new();
+        for (stripe, at, piece) in self.pieces(layout, offset, data)? {
+            let taken = layout
+                .osts
+                .get(stripe as usize)
+                .copied()
+                .filter(|ost| self.rooms.try_take(&self.rooms.of(*ost), reserved_for(piece) as u32));
+            let Some(ost) = taken else {
+                let back = pieces.iter().map(|(ost, (_, _, piece))| (*ost, reserved_for(piece)));
+                self.refund(back.collect());
+                return Ok(false);
+            };
+            pieces.push((ost, (stripe, at, piece)));
+        }
         let call = Call { time: self.time(), sync: false };
         let mut all = true;
-        for (stripe, at, piece) in pieces {
-            all &= self.store_piece(file, (stripe, at), piece, (call, reserved_for(piece)), pins);
+        for (ost, (stripe, at, piece)) in pieces {
+            all &= self.store_piece(file, (stripe, at, ost), piece, (call, reserved_for(piece)), pins);
         }
         Ok(all)
     }
@@ -310,12 +323,12 @@ impl Shared {
         Ok(pieces)
     }
 
-    /// Puts one part of a write into its chunk; `reserved` bytes of the bound of dirty data were taken for it. Not if what
+    /// Puts one part of a write into its chunk; `reserved` bytes of the bounds of dirty data were taken for it. Not if what
     /// `pins` stand for is lost.
     fn store_piece(
         self: &Arc<Self>,
         file: &Arc<FileState>,
-        (stripe, offset): (u32, u64),
+        (stripe, offset, ost): (u32, u64, u32),
         data: &[u8],
         (Call { time, sync }, reserved): (Call, u64),
         pins: &Pins,
@@ -327,7 +340,7 @@ impl Shared {
             let mut inner = file.inner.lock();
             // Under this lock: what is lost from now on is taken out of the cache again (`drop_ranges`).
             if !self.locks.still_counts(pins) {
-                self.room.add_permits(reserved as usize);
+                self.rooms.give(ost, reserved);
                 return false;
             }
             inner.untold = true;
@@ -341,7 +354,8 @@ impl Shared {
             }
             stored
         };
-        self.room.add_permits((reserved - stored.charge) as usize);
+        self.rooms.give(ost, reserved - stored.charge);
+        self.clean.fit();
         self.send(file, stored.job);
         true
     }
@@ -352,24 +366,39 @@ impl Shared {
         buffer
     }
 
-    /// Takes `bytes` from the bound of dirty data; waits while there is no room.
-    async fn reserve(self: &Arc<Self>, bytes: u32) -> Result<()> {
-        if let Ok(permit) = self.room.try_acquire_many(bytes) {
-            permit.forget();
+    /// Takes `bytes` from the bounds of dirty data for an OST; waits while there is no room.
+    async fn reserve(self: &Arc<Self>, ost: u32, bytes: u32) -> Result<()> {
+        let room = self.rooms.of(ost);
+        if self.rooms.try_take(&room, bytes) {
             return Ok(());
         }
-        let mut room = std::pin::pin!(self.room.acquire_many(bytes));
+        let mut taking = std::pin::pin!(self.rooms.take(&room, bytes));
         loop {
-            // Chunks that are not full are sent only if too little is on its way: small writes would otherwise
-            // never be merged once the bound is reached.
-            if self.in_flight.load(Ordering::Relaxed) < self.limits.dirty_bytes_max / IN_FLIGHT_PART {
-                for file in self.keeper.files() {
-                    self.send_older(&file, rt::Time(u64::MAX));
-                }
+            self.press(ost, &room, u64::from(bytes));
+            if let Some(taken) = self.rt.timeout(PRESSURE_TICK, taking.as_mut()).await {
+                return taken;
             }
-            if let Some(permit) = self.rt.timeout(PRESSURE_TICK, room.as_mut()).await {
-                permit.map_err(|_| Error::Closed)?.forget();
-                return Ok(());
+        }
+    }
+
+    /// Somebody waits to write `bytes` to an OST. Chunks that are not full are sent only if too little is on its way: small
+    /// writes would otherwise never be merged once a bound is reached. What is not durable is made so.
+    fn press(self: &Arc<Self>, ost: u32, room: &OstRoom, bytes: u64) {
+        let (all, kept) = (self.rooms.dirty(), self.rooms.kept());
+        if kept.used + bytes > kept.max {
+            for (_, target) in self.targets.osts() {
+                target.commit_soon();
+            }
+        }
+        let max = all.max.min(kept.max);
+        let is_full = all.used.max(kept.used) + bytes > max;
+        if is_full && self.rooms.in_flight() < max / IN_FLIGHT_PART {
+            for file in self.keeper.files() {
+                self.send_older(&file, rt::Time(u64::MAX));
+            }
+        } else if room.in_flight.load(Ordering::Relaxed) < room.dirty.max() / IN_FLIGHT_PART {
+            for file in self.keeper.files() {
+                self.send_to(&file, ost);
             }
         }
     }

@@ -140,6 +140,7 @@ impl Shared {
                 return;
             }
             let refund = inner.cache.lose(stripe);
+            let refund = inner.by_ost(refund);
             inner.fail(Error::Refused(Code::Evicted));
             if inner.cache.is_empty() && inner.listed {
                 inner.listed = false;
@@ -147,12 +148,13 @@ impl Shared {
             }
             refund
         };
+        let bytes: u64 = refund.iter().map(|(_, bytes)| bytes).sum();
         tracing::error!(
-            fid = %object.fid, stripe, bytes = refund,
+            fid = %object.fid, stripe, bytes,
             "an OST has given this client up: data that was not written yet is lost, and fsync or close of the file \
              says so"
         );
-        self.room.add_permits(refund as usize);
+        self.refund(refund);
     }
 
     /// States what is held again to an OST that restarted.

@@ -4,6 +4,7 @@
 extern crate weft_client as client;
 
 mod behind;
+mod bounds;
 mod fake;
 mod locks;
 mod model;

@@ -180,7 +180,8 @@ fn check(world: &World, seed: u64, steps: usize) {
         dirty_bytes_max: MIB / 2,
         rpc_bytes_max: 128 << 10,
         rpcs_in_flight_max: 3,
-        clean_bytes_max: MIB / 4,
+        cached_bytes_max: MIB,
+        ..Limits::default()
     };
     let client = world.mount_with(limits);
     world.run(async {

@@ -146,6 +146,13 @@ pub async fn create(client: &Client, name: &[u8]) -> (Attr, Handle) {
     (told.attr, handle)
 }
 
+/// A new file on one OST, open.
+pub async fn create_on(client: &Client, name: &[u8], ost: i32) -> Handle {
+    let hint = LayoutHint { stripe_count: 1, start_index: ost, ..LayoutHint::default() };
+    let made = client.create_with_layout(&root(), Fid::ROOT, name, 0o644, hint).await.expect("a new file");
+    client.open(&root(), made.fid, read_write()).await.expect("it is there")
+}
+
 /// A new file of stripes of 64 KiB, which is not open.
 pub async fn striped(client: &Client, count: i32) -> Fid {
     let hint = LayoutHint { stripe_count: count, stripe_size: 65_536, ..LayoutHint::default() };

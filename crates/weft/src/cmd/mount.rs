@@ -194,7 +194,7 @@ impl MountOptions {
         let bytes = |mb: Option<u32>, default| mb.map_or(default, |mb| u64::from(mb) << 20);
         let default = Limits::default();
         Limits {
-            clean_bytes_max: bytes(self.max_cached_mb, default.clean_bytes_max),
+            cached_bytes_max: bytes(self.max_cached_mb, default.cached_bytes_max),
             dirty_bytes_max: bytes(self.max_dirty_mb, default.dirty_bytes_max),
             ..default
         }
@@ -421,7 +421,7 @@ mod tests {
         assert_eq!(engine.to_text(), "ro,fuse_engine=uring");
         let small = MountOptions::parse("max_dirty_mb=8,max_cached_mb=1", false).expect("limits");
         assert_eq!(small.to_text(), "max_cached_mb=1,max_dirty_mb=8");
-        assert_eq!((small.limits().clean_bytes_max, small.limits().dirty_bytes_max), (1 << 20, 8 << 20));
+        assert_eq!((small.limits().cached_bytes_max, small.limits().dirty_bytes_max), (1 << 20, 8 << 20));
         assert_eq!(MountOptions::parse("max_cached_mb=0", true).map_err(|failure| failure.status), Err(2));
         let wait = MountOptions::parse("unmount_wait=7", false).expect("seconds");
         assert_eq!(

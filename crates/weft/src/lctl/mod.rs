@@ -6,6 +6,7 @@ mod params;
 pub mod reach;
 mod recovery;
 mod timeouts;
+mod tunables;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

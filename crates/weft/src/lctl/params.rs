@@ -2,16 +2,16 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use fuse::imports::{IMPORTS, Imports};
 use fuse::states::{STATES, State, States};
 use proto::session::Estimate;
 use proto::wire::messages as msg;
 use proto::{ClientId, TargetKind};
 
 use super::reach::{self, Device, Reach};
-use super::{orders, recovery, timeouts};
+use super::tunables::{self, Setting};
+use super::{orders, recovery};
 use crate::failure::{Failure, Outcome};
 use crate::mountpoint;
 
@@ -49,6 +49,8 @@ enum What {
     Own(Device, Own),
     /// One that is known already.
     Text(String),
+    /// The same of a mount, which can be set.
+    Mount(String, Setting),
     /// The clients at one address.
     Uuids(Vec<ClientId>),
 }
@@ -63,7 +65,7 @@ struct Own {
 impl What {
     fn is_set(&self) -> bool {
         match self {
-            What::EvictClient(_) => true,
+            What::EvictClient(_) | What::Mount(..) => true,
             What::Own(device, own) => own.is_set && !device.is_mounted(),
             _ => false,
         }
@@ -122,7 +124,7 @@ pub fn set(reach: &mut Reach, settings: &[String], value_only: bool) -> Outcome 
         let (pattern, value) =
             setting.split_once('=').ok_or_else(|| Failure::usage(format!("{setting}: write NAME=VALUE")))?;
         let plain = plain(pattern);
-        let parameters = parameters(reach, &[])?;
+        let parameters = parameters(reach, std::slice::from_ref(&plain))?;
         let matching: Vec<_> =
             parameters.into_iter().filter(|parameter| matches(&plain, &parameter.name)).collect();
         if matching.is_empty() {
@@ -138,6 +140,13 @@ pub fn set(reach: &mut Reach, settings: &[String], value_only: bool) -> Outcome 
                     if !orders::set(reach, &device, &own.name, value)? {
                         eprintln!("error: set_param: setting {name}={value}: Invalid argument");
                         return Ok(libc::EINVAL as u8);
+                    }
+                    true
+                }
+                What::Mount(_, setting) => {
+                    if let Err(refusal) = tunables::set(&setting, value) {
+                        eprintln!("error: set_param: setting {name}={value}: {}", refusal.why);
+                        return Ok(refusal.status);
                     }
                     true
                 }
@@ -172,8 +181,14 @@ fn parameters(reach: &mut Reach, patterns: &[String]) -> Result<Vec<Parameter>, 
     ];
     let any =
         |kinds: &[&str]| patterns.iter().any(|pattern| kinds.iter().any(|kind| pattern.starts_with(kind)));
-    if any(&["osc", "mdc", "*"]) {
-        parameters.extend(timeouts()?);
+    if any(&["llite", "osc", "mdc", "*"]) {
+        parameters.extend(tunables::all()?.into_iter().map(|one| Parameter {
+            name: one.name,
+            what: match one.setting {
+                Some(setting) => What::Mount(one.value, setting),
+                None => What::Text(one.value),
+            },
+        }));
     }
     let clients = any(&["mgc", "*"]);
     for entry in mountpoint::usable()?.iter().filter(|_| clients) {
@@ -210,22 +225,6 @@ fn parameters(reach: &mut Reach, patterns: &[String]) -> Result<Vec<Parameter>, 
         add(locks, What::Own(device.clone(), readable("lock_count")));
         for own in own(device.target.kind) {
             add(format!("{prefix}.{}", own.name), What::Own(device.clone(), own));
-        }
-    }
-    Ok(parameters)
-}
-
-/// Those of the sessions of each mount.
-fn timeouts() -> Result<Vec<Parameter>, Failure> {
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let mut parameters = Vec::new();
-    for entry in mountpoint::usable()? {
-        let Ok(told) = crate::control::get::<Imports>(&entry.path, IMPORTS) else { continue };
-        for import in &told.imports {
-            let id = import.id();
-            let role = if id.kind == TargetKind::Mdt { "mdc" } else { "osc" };
-            let name = format!("{role}.{}-{role}.timeouts", reach::name(&told.fsname, id));
-            parameters.push(Parameter { name, what: What::Text(timeouts::of(import, now_s)) });
         }
     }
     Ok(parameters)
@@ -292,7 +291,7 @@ fn values(reach: &mut Reach, parameters: &[&Parameter]) -> Result<Vec<Option<Str
                 states.next().and_then(|state| state.as_ref().ok()).map(|state| state.sessions.to_string())
             }
             What::EvictClient(_) => None,
-            What::Text(text) => Some(text.clone()),
+            What::Text(text) | What::Mount(text, _) => Some(text.clone()),
             What::Own(device, own) => reach.parameter(device, &own.name)?,
             What::Uuids(clients) => {
                 Some(clients.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
