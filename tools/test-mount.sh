@@ -171,6 +171,52 @@ t_engines() {
   down && up
 }
 
+# Eight threads look up names of one directory that nobody knows yet, over a link of 1 ms: the kernel has them ask at the same time.
+t_parallel_lookups() {
+  local engines=dev engine address net=wl$$ second=$work/second most count slow
+  [ -n "$uring_before" ] && echo Y > "$uring_switch" && engines="dev uring"
+  mkdir -p "$second" "$mnt/many"
+  down
+  up --listen 127.0.0.1:0@tcp
+  address=$("$WEFT" status --json "$mnt" |
+    python3 -c 'import json,sys; print(next(n for t in json.load(sys.stdin)[0]["targets"] for n in t["nids"] if "tcp" in n))')
+  ip netns add "$net"
+  nsenter --net="/run/netns/$net" ip link set lo up
+  for engine in $engines; do
+    mkdir "$mnt/many/$engine"
+    (cd "$mnt/many/$engine" && touch $(seq -f 'name%.0f' 160))
+    local port=${address%@*}
+    python3 "$top/tests/slowlink.py" "/run/netns/$net" "${port##*:}" 1 22 "$work/most" > "$work/slowlink" & slow=$!
+    timeout 10 bash -c "until grep -q ready '$work/slowlink'; do sleep 0.05; done"
+    nsenter --net="/run/netns/$net" "$WEFT" mount -o fuse_engine=$engine "$address:/$fsname" "$second"
+    python3 - "$second/many/$engine" <<'PY'
+import os, sys, threading
+barrier = threading.Barrier(8)
+os.stat(sys.argv[1])
+def look(first):
+    barrier.wait()
+    for n in range(first, 160, 8):
+        os.stat(f"{sys.argv[1]}/name{n + 1}")
+threads = [threading.Thread(target=look, args=(first,)) for first in range(8)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+PY
+    local daemon
+    daemon=$(daemon_pid "$second")
+    umount "$second"
+    timeout 20 tail --pid="$daemon" -f /dev/null
+    kill "$slow"
+    wait "$slow"
+    read -r most count < "$work/most"
+    echo "$engine: $most of $count lookups at the same time"
+    # Each name once, and the directories on the way.
+    [ "$most" -ge 6 ]
+    [ "$count" -ge 160 ]
+  done
+  ip netns del "$net"
+  down && up
+}
+
 t_bad_input() {
   must_fail 2 "$WEFT" up
   must_fail 2 "$WEFT" frobnicate
@@ -189,7 +235,7 @@ t_bad_input() {
   must_fail 1 "$LFS" path2fid "$work"
 }
 
-all="up_down transcripts posix_basics sqlite fio_verify source_tree survives full engines bad_input"
+all="up_down transcripts posix_basics sqlite fio_verify source_tree survives full engines parallel_lookups bad_input"
 up >/dev/null || { echo "weft up failed"; exit 1; }
 down >/dev/null
 check up_down t_up_down

@@ -94,8 +94,71 @@ t_parameters() {
 t_timeouts() {
   echo data > "$two_a/timed" && "$WEFT" sync "$two_a"
   lctl get_param "mdc.*.timeouts" "osc.*.timeouts" > "$work/timeouts"
-  grep -qE "^mdc.$mdt-mdc.timeouts=service    : cur +[0-9]+  worst +[0-9]+ \(at [1-9][0-9]+, 0d0h[0-9]+m[0-9]+s ago\)( +[0-9]+){4}$" "$work/timeouts"
-  grep -q "^osc.$two_fsname-OST000[0-3]-osc.timeouts=service" "$work/timeouts"
+  grep -qE "^mdc.$mdt-mdc-[0-9a-f]{16}.timeouts=service    : cur +[0-9]+  worst +[0-9]+ \(at [1-9][0-9]+, 0d0h[0-9]+m[0-9]+s ago\)( +[0-9]+){4}$" "$work/timeouts"
+  grep -q "^osc.$two_fsname-OST000[0-3]-osc-[0-9a-f]*.timeouts=service" "$work/timeouts"
+}
+
+# What a mount caches, and what it has written to each OST. What is written to and read is read past the kernel's cache.
+used_mb() { lctl get_param -n "llite.*.max_cached_mb" | awk '/^used_mb/ { sum += $2 } END { print sum }'; }
+t_cache() {
+  local llite="llite.$two_fsname-[0-9a-f]{16}"
+  python3 - "$two_a/cached" <<'PY'
+import os, sys
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+for mib in range(96):
+    os.pwrite(file, os.urandom(1 << 20), mib << 20)
+os.fsync(file)
+for at in range(0, 96 << 20, 128 << 10):
+    os.pread(file, 128 << 10, at)
+PY
+  lctl get_param "llite.*.max_cached_mb" > "$work/cached"
+  [ "$(grep -cEx "$llite.max_cached_mb=" "$work/cached")" = 2 ]
+  [ "$(grep -c '^[a-z_]*_mb: [0-9]*$' "$work/cached")" = 10 ]
+  [ "$(grep -c '^users: [1-5]$' "$work/cached")" = 2 ]
+  [ "$(used_mb)" -ge 96 ]
+  [ "$(lctl set_param "llite.*.max_cached_mb=32" | grep -cEx "$llite.max_cached_mb=32")" = 2 ]
+  [ "$(used_mb)" -le 64 ]
+  [ "$(used_mb)" -gt 20 ]
+  must_fail 22 lctl set_param "llite.*.max_cached_mb=much" 2> "$work/why"
+  must_fail 22 lctl set_param "llite.*.max_cached_mb=3"
+  lctl set_param "llite.*.max_cached_mb=512" "llite.*.max_dirty_mb=256" > /dev/null
+  lctl get_param "osc.*.max_dirty_mb" "osc.*.cur_dirty_bytes" "osc.*.cur_grant_bytes" > "$work/osc"
+  grep -qEx "osc.$two_fsname-OST000[0-3]-osc-[0-9a-f]{16}.max_dirty_mb=64" "$work/osc"
+  grep -qEx "osc.*.cur_dirty_bytes=0" "$work/osc"
+  grep -qEx "osc.*.cur_grant_bytes=[1-9][0-9]*" "$work/osc"
+  lctl set_param "osc.*.max_dirty_mb=16" > /dev/null
+  [ "$(lctl get_param -n "osc.*.max_dirty_mb" | sort -u)" = 16 ]
+  lctl get_param -n "llite.*.unstable_stats" | grep -qx 'unstable_mb:  *0'
+  lctl get_param -n "osc.*.unstable_stats" | grep -qx 'unstable_pages:  *0'
+  lctl set_param "osc.*.max_dirty_mb=64" > /dev/null
+}
+
+# What a mount holds of each target.
+t_namespaces() {
+  local space="ldlm.namespaces.$two_fsname-MDT0000-mdc-*" ost="ldlm.namespaces.$two_fsname-OST*"
+  count() { lctl get_param -n "$1" | awk '{ sum += $1 } END { print sum + 0 }'; }
+  mkdir "$two_a/held"
+  for n in {1..60}; do echo "$n" > "$two_a/held/$n"; done
+  "$WEFT" sync "$two_a"
+  [ "$(count "$space.lock_count")" -ge 60 ]
+  [ "$(count "$ost.lock_count")" -ge 60 ]
+  [ "$(count "$space.lock_unused_count")" -ge 60 ]
+  [ "$(count "$space.lru_size")" -ge 60 ]
+  lctl set_param "$space.lru_size=20" "$ost.lru_size=5" > /dev/null
+  [ "$(count "$space.lock_count")" -le 40 ]
+  [ "$(count "$ost.lock_count")" -le 40 ]
+  [ "$(lctl get_param -n "$space.lru_size" | sort -u)" = 20 ]
+  lctl set_param "$space.lru_size=clear" "$ost.lru_size=0" "$ost.lru_size=clear" > /dev/null
+  [ "$(count "$ost.lock_count")" = 0 ]
+  [ "$(count "$space.lock_unused_count")" -le 4 ]
+  [ "$(lctl get_param -n "$space.lru_max_age" | sort -u)" = 600000 ]
+  lctl set_param "$ost.lru_max_age=60s" "$space.lru_size=0" > /dev/null
+  [ "$(lctl get_param -n "$ost.lru_max_age" | sort -u)" = 60000 ]
+  must_fail 22 lctl set_param "$ost.lru_max_age=1h"
+  must_fail 22 lctl set_param "$ost.lru_size=-1"
+  must_fail 13 lctl set_param "$ost.lock_count=0"
+  lctl set_param "$ost.lru_max_age=600s" > /dev/null
+  [ "$(cat "$two_b/held/60")" = 60 ]
 }
 
 t_health() {
@@ -372,7 +435,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-names parameters timeouts health drain brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-names parameters timeouts cache namespaces health drain brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

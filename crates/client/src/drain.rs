@@ -6,13 +6,10 @@ use std::time::Duration;
 use proto::Fid;
 use proto::wire::messages::{DRAIN_FILES_MAX, DrainDone};
 
-use crate::util::join_all;
 use crate::{Client, Result, Shared};
 
 /// How long the end of the lease may take: it is told to the MGS, who may be away.
 const RELEASE_TIME_MAX: Duration = Duration::from_secs(2);
-/// Objects whose locks are given back at the same time.
-const OBJECTS_AT_ONCE: usize = 64;
 
 impl Client {
     /// Writes what was not written, waits until all changes are durable, and gives back every lock that is not in use; says
@@ -30,9 +27,7 @@ impl Shared {
         self.sync_all().await?;
         self.close_pending();
         self.closer.drained().await;
-        for objects in self.locks.all().chunks(OBJECTS_AT_ONCE) {
-            join_all(objects.iter().map(|object| self.leave_now(object.clone()))).await;
-        }
+        self.leave_these(self.locks.all()).await;
         self.give_up_inodes().await;
         // The closes were changes, too.
         self.sync_all().await?;

@@ -19,7 +19,6 @@ use rpc::LinkState;
 use rt::sync::{Notify, Semaphore, oneshot};
 use rt::{Rt, Time};
 
-use crate::rest::Idle;
 use crate::util::{join_all, unless};
 use crate::{Error, Forget, Shared};
 
@@ -31,9 +30,6 @@ const ATTEMPTS_MAX: usize = 4;
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 /// Time for the goodbye.
 const RELEASE_TIME_MAX: Duration = Duration::from_secs(1);
-/// Who has asked nothing of anybody for so long gives back what it keeps, so that it need not be waited for, and has
-/// no lease to renew (Lustre's `lru_max_age` and `idle_timeout`). What the kernel answers by itself does not count.
-const IDLE: Duration = Duration::from_secs(600);
 /// The MGS is in this process, and lives as long as the client.
 const FOR_EVER: u64 = u64::MAX;
 
@@ -229,10 +225,11 @@ impl Shared {
         .await;
     }
 
-    /// Renews the lease until nothing is held any more.
+    /// Renews the lease until nothing is held any more. Who has asked nothing of anybody for long gives back what it keeps, so
+    /// that it need not be waited for, and has no lease to renew (Lustre's `lru_max_age` and `idle_timeout`). What the kernel
+    /// answers by itself does not count.
     async fn hold_lease(self: &Arc<Self>) {
         let mut used = self.rt.now();
-        let mut idle = Idle::default();
         loop {
             self.lapse_if_over();
             let now = self.rt.now();
@@ -251,12 +248,12 @@ impl Shared {
                         used = self.rt.now();
                     } else if self.release_lease().await {
                         return self.rest_all();
-                    } else if self.rt.now() - used >= IDLE && self.may_use() {
+                    } else if self.rt.now() - used >= self.inodes.keep().age_max && self.may_use() {
                         used = self.rt.now();
                         let shared = self.clone();
                         self.rt.spawn(async move { shared.give_back_unused().await });
                     }
-                    self.rest_unused(&mut idle);
+                    self.rest_unused();
                     self.renew_lease().await;
                 }
             }
@@ -478,11 +475,10 @@ impl Shared {
     }
 
     fn holds_something(&self) -> bool {
-        let busy = |state: rpc::ImportState| state.in_flight > 0 || state.retained_count > 0;
-        !self.handles.all().is_empty()
-            || !self.keeper.files().is_empty()
+        !self.handles.is_empty()
+            || self.keeper.has_dirty()
             || self.locks.holds_any()
             || self.inodes.holds_any()
-            || self.targets.all().iter().any(|target| busy(target.state()))
+            || self.has_busy_session()
     }
 }

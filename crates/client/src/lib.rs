@@ -35,7 +35,7 @@ pub use io::Pages;
 pub use lease::LeaseState;
 pub use mount::Lost;
 pub use namespace::{Page, PageEntry};
-pub use tune::{CACHED_BYTES_MIN, CacheUse, OstUse};
+pub use tune::{CACHED_BYTES_MIN, CacheUse, LockUse, OstUse};
 pub use watch::{Held, HeldRange};
 
 use bytes::Bytes;
@@ -200,6 +200,8 @@ struct Shared {
     rt: Rt,
     clock: clock::Clock,
     targets: targets::Targets,
+    /// Sessions that are not used.
+    idle: Mutex<rest::Idle>,
     /// The right to use what is kept.
     lease: Arc<lease::Lease>,
     fids: fids::Fids,

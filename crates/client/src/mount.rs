@@ -193,6 +193,7 @@ impl Shared {
         let lease = Arc::new(Lease::new());
         Shared {
             targets: Targets::new(hub, client, mgs, &limits, (lease.clone(), rooms.clone())),
+            idle: Mutex::default(),
             lease,
             rt,
             chunk_bytes,

@@ -13,12 +13,17 @@ use crate::targets::Target;
 
 /// A session in which nothing is held ends after this time without a request.
 const SESSION_IDLE: Duration = Duration::from_secs(20);
-/// What is held of an OST is given back after this time without a request.
-const LOCKS_IDLE: Duration = Duration::from_secs(600);
 
-/// Since when sessions with OSTs are not used.
+/// Sessions with OSTs that may be open, and since when they are not used. Looked at are those that were used since the last
+/// look, and those that are due: what a look costs does not depend on how many sessions there are.
 #[derive(Default)]
-pub(crate) struct Idle(BTreeMap<u32, Unused>);
+pub(crate) struct Idle {
+    osts: BTreeMap<u32, Unused>,
+    /// The same, in the order in which they are due.
+    due: BTreeSet<(Time, u32)>,
+    /// How many were looked at so far.
+    looks: u64,
+}
 
 #[derive(Clone, Copy)]
 struct Unused {
@@ -27,64 +32,145 @@ struct Unused {
     look_at: Time,
 }
 
+/// How a session is that is due.
+#[derive(Debug, Clone, Copy)]
+struct State {
+    /// There is a connection, or there is to be one.
+    is_open: bool,
+    /// Something is held in it.
+    holds: bool,
+    /// What is held goes after this time.
+    age_max: Duration,
+}
+
 /// What is to be done about a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
     Nothing,
-    /// To end it, if nothing is held in it.
+    /// To end it.
     Rest,
     /// To give back what is held in it.
     GiveBack,
 }
 
 impl Idle {
-    /// What is due now for the session with `ost`, which was used or not since the last call.
-    fn due(&mut self, ost: u32, used: bool, now: Time) -> Due {
-        let fresh = Unused { since: now, look_at: now + SESSION_IDLE };
-        let unused = self.0.entry(ost).or_insert(fresh);
-        if used {
-            *unused = fresh;
+    /// The session was used since the last look. What is held goes after `age_max`.
+    fn used(&mut self, ost: u32, age_max: Duration, now: Time) {
+        self.looks += 1;
+        self.plan(ost, Unused { since: now, look_at: now + SESSION_IDLE.min(age_max) });
+    }
+
+    /// What is held in it may have to go earlier than was planned.
+    pub(crate) fn look_soon(&mut self, ost: u32, now: Time) {
+        if let Some(unused) = self.osts.get(&ost).copied() {
+            self.plan(ost, Unused { look_at: now, ..unused });
         }
-        if now < unused.look_at {
-            return Due::Nothing;
+    }
+
+    fn plan(&mut self, ost: u32, unused: Unused) {
+        if let Some(before) = self.osts.insert(ost, unused) {
+            self.due.remove(&(before.look_at, ost));
         }
-        if now - unused.since < LOCKS_IDLE {
-            unused.look_at = unused.since + LOCKS_IDLE;
-            return Due::Rest;
+        self.due.insert((unused.look_at, ost));
+    }
+
+    /// One that is due now.
+    fn next(&mut self, now: Time) -> Option<u32> {
+        let (_, ost) = self.due.first().copied().filter(|(look_at, _)| *look_at <= now)?;
+        Some(ost)
+    }
+
+    /// What is to be done about one that is due.
+    fn look(&mut self, ost: u32, state: State, now: Time) -> Due {
+        self.looks += 1;
+        let Some(unused) = self.osts.get(&ost).copied() else { return Due::Nothing };
+        let soon = now + SESSION_IDLE;
+        match state {
+            State { holds: true, age_max, .. } if now - unused.since >= age_max => {
+                // When that is done, the session rests.
+                self.plan(ost, Unused { since: now, look_at: soon });
+                Due::GiveBack
+            }
+            State { holds: true, age_max, .. } => {
+                self.plan(ost, Unused { look_at: unused.since + age_max, ..unused });
+                Due::Nothing
+            }
+            State { is_open: true, .. } => {
+                self.plan(ost, Unused { look_at: soon, ..unused });
+                Due::Rest
+            }
+            // It comes back with its next use.
+            State { is_open: false, .. } => {
+                self.osts.remove(&ost);
+                self.due.remove(&(unused.look_at, ost));
+                Due::Nothing
+            }
         }
-        // When that is done, the session rests.
-        (unused.since, unused.look_at) = (now, now + SESSION_IDLE);
-        Due::GiveBack
+    }
+
+    /// OSTs of which a session may be open.
+    pub(crate) fn osts(&self) -> impl Iterator<Item = u32> {
+        self.osts.keys().copied()
+    }
+
+    /// How many sessions were looked at so far.
+    pub(crate) fn looks(&self) -> u64 {
+        self.looks
     }
 }
 
 impl Shared {
     /// Looks after sessions with OSTs; called every few seconds while this client holds anything.
-    pub(crate) fn rest_unused(self: &Arc<Self>, idle: &mut Idle) {
+    pub(crate) fn rest_unused(self: &Arc<Self>) {
         let now = self.rt.now();
-        let (mut resting, mut giving_back) = (Vec::new(), BTreeSet::new());
-        for (ost, target) in self.targets.osts() {
-            let used = target.was_used();
-            match idle.due(ost, used, now) {
-                Due::Nothing => {}
-                Due::Rest => resting.push((ost, target)),
-                Due::GiveBack => drop(giving_back.insert(ost)),
+        let (mut resting, mut giving_back) = (Vec::new(), Vec::new());
+        let used = {
+            let mut idle = self.idle.lock();
+            let used = self.note_used(&mut idle, now);
+            while let Some(ost) = idle.next(now) {
+                let link = self.targets.made(proto::TargetId::ost(ost)).map(|target| target.state().link);
+                let state = State {
+                    is_open: matches!(link, Some(LinkState::Connected(_) | LinkState::Connecting)),
+                    holds: self.locks.spaces.count(ost) > 0,
+                    age_max: self.locks.spaces.keep(ost).age_max,
+                };
+                match idle.look(ost, state, now) {
+                    Due::Nothing => {}
+                    Due::Rest => resting.push(ost),
+                    Due::GiveBack => giving_back.push(ost),
+                }
+            }
+            used
+        };
+        self.give_back_excess(used);
+        for object in giving_back.into_iter().flat_map(|ost| self.locks.of(ost)) {
+            self.leave(object);
+        }
+        self.rest_sessions(resting);
+    }
+
+    /// OSTs that were used since the last look.
+    fn note_used(&self, idle: &mut Idle, now: Time) -> Vec<u32> {
+        let mut used = Vec::new();
+        for (ost, target) in self.targets.take_used() {
+            if target.was_used() {
+                idle.used(ost, self.locks.spaces.keep(ost).age_max, now);
+                used.push(ost);
             }
         }
-        if resting.is_empty() && giving_back.is_empty() {
-            return;
+        used
+    }
+
+    /// Gives back what is too much: some of it was in use when more came.
+    fn give_back_excess(self: &Arc<Self>, used: Vec<u32>) {
+        for object in used.into_iter().flat_map(|ost| self.locks.excess(ost)) {
+            self.leave(object);
         }
-        // One look at all objects, however many OSTs there are.
-        let mut in_use = BTreeSet::new();
-        for object in self.locks.all() {
-            let Ok(ost) = object.ost() else { continue };
-            in_use.insert(ost);
-            if giving_back.contains(&ost) {
-                self.leave(object);
-            }
+        let max = self.inodes.keep().count_max;
+        if max > 0 && self.inodes.count() > max {
+            let shared = self.clone();
+            self.rt.spawn(async move { shared.give_up_excess().await });
         }
-        resting.retain(|(ost, _)| !in_use.contains(ost));
-        resting.into_iter().for_each(|(ost, target)| self.rest_session(ost, target));
     }
 
     /// The same at the end, when nothing is held any more and nobody looks.
@@ -95,10 +181,21 @@ impl Shared {
             if crate::util::unless(shared.ended(), rested).await.is_none() || shared.lease.is_on() {
                 return;
             }
-            for (ost, target) in shared.targets.osts() {
-                shared.rest_session(ost, target);
-            }
+            let osts: Vec<u32> = {
+                let mut idle = shared.idle.lock();
+                shared.note_used(&mut idle, shared.rt.now());
+                idle.osts().collect()
+            };
+            shared.rest_sessions(osts);
         });
+    }
+
+    fn rest_sessions(self: &Arc<Self>, osts: Vec<u32>) {
+        for ost in osts {
+            if let Some(target) = self.targets.made(proto::TargetId::ost(ost)) {
+                self.rest_session(ost, target);
+            }
+        }
     }
 
     fn rest_session(self: &Arc<Self>, ost: u32, target: Arc<Target>) {
@@ -108,8 +205,24 @@ impl Shared {
         let shared = self.clone();
         self.rt.spawn(async move {
             target.make_durable().await;
-            target.rest(|| shared.objects_on(ost).is_empty()).await;
+            target.rest(|| shared.locks.spaces.count(ost) == 0).await;
         });
+    }
+
+    /// Whether a session has something under way, or something that is not durable.
+    pub(crate) fn has_busy_session(&self) -> bool {
+        let osts: Vec<u32> = {
+            let mut idle = self.idle.lock();
+            self.note_used(&mut idle, self.rt.now());
+            idle.looks += idle.osts.len() as u64;
+            idle.osts().collect()
+        };
+        let busy = |target: Arc<Target>| {
+            let state = target.state();
+            state.in_flight > 0 || state.retained_count > 0
+        };
+        self.targets.mdt().is_ok_and(busy)
+            || osts.into_iter().any(|ost| self.targets.made(proto::TargetId::ost(ost)).is_some_and(busy))
     }
 }
 
@@ -121,26 +234,65 @@ mod tests {
         Time::default() + Duration::from_secs(secs)
     }
 
+    const AGE: Duration = Duration::from_secs(600);
+
+    /// Looks at what is due every 5 s; when something is to be done about an OST.
+    fn seen(idle: &mut Idle, until: u64, mut state: impl FnMut(u64, u32) -> State) -> Vec<(u64, u32, Due)> {
+        let mut seen = Vec::new();
+        for now in (105..until).step_by(5) {
+            while let Some(ost) = idle.next(at(now)) {
+                match idle.look(ost, state(now, ost), at(now)) {
+                    Due::Nothing => {}
+                    due => seen.push((now, ost, due)),
+                }
+            }
+        }
+        seen
+    }
+
     #[test]
     fn a_session_rests_soon_and_gives_back_what_it_holds_late() {
         let mut idle = Idle::default();
-        assert_eq!(idle.due(0, true, at(100)), Due::Nothing);
-        let mut seen = Vec::new();
-        for now in (105..1500).step_by(5) {
-            match idle.due(0, now == 110, at(now)) {
-                Due::Nothing => {}
-                due => seen.push((now, due)),
+        idle.used(0, AGE, at(100));
+        idle.used(1, AGE, at(100));
+        idle.used(0, AGE, at(110));
+        // The second holds something until it is to be given back; a session that rests is open no more.
+        let mut rests = BTreeSet::new();
+        let seen = seen(&mut idle, 1500, |now, ost| {
+            let (is_open, holds) = (!rests.contains(&ost), ost == 1 && now <= 700);
+            if !holds {
+                rests.insert(ost);
             }
+            State { is_open, holds, age_max: AGE }
+        });
+        assert_eq!(seen, [(130, 0, Due::Rest), (700, 1, Due::GiveBack), (720, 1, Due::Rest)]);
+        assert!(idle.osts.is_empty() && idle.due.is_empty(), "they come back with their next use");
+    }
+
+    #[test]
+    fn what_is_held_may_have_to_go_earlier() {
+        let mut idle = Idle::default();
+        let held = |age_max| move |_, _| State { is_open: true, holds: true, age_max };
+        idle.used(0, AGE, at(100));
+        assert_eq!(seen(&mut idle, 300, held(AGE)), []);
+        idle.look_soon(0, at(105));
+        let short = Duration::from_secs(30);
+        let given = seen(&mut idle, 110, held(short));
+        assert_eq!(given, [], "it is not old enough");
+        assert_eq!(seen(&mut idle, 140, held(short)), [(130, 0, Due::GiveBack)]);
+    }
+
+    #[test]
+    fn a_look_costs_the_same_however_many_sessions_there_have_been() {
+        let mut idle = Idle::default();
+        for ost in 0..10_000 {
+            idle.used(ost, AGE, at(100));
         }
-        assert_eq!(
-            seen,
-            [
-                (130, Due::Rest),
-                (710, Due::GiveBack),
-                (730, Due::Rest),
-                (1310, Due::GiveBack),
-                (1330, Due::Rest)
-            ]
-        );
+        let one = |_, ost| State { is_open: false, holds: ost == 77, age_max: AGE };
+        seen(&mut idle, 130, one);
+        let before = idle.looks();
+        seen(&mut idle, 130 + 7200, one);
+        let looks = idle.looks() - before;
+        assert!(looks <= 60, "{looks} in 1440 looks at one session with locks");
     }
 }

@@ -45,6 +45,7 @@ impl Client {
         let locks = [
             ("cache.hits", hits),
             ("cache.bytes", kept),
+            ("idle.looks", shared.idle.lock().looks()),
             ("lock.objects", objects),
             ("lock.ranges_asked", asked),
             ("lock.ranges_called_back", called_back),

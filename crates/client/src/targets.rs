@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use proto::session::Estimated;
 use proto::wire::messages::{Config, DropOrder, Operation, Statfs};
 use proto::{ClientId, Code, Nid, TargetId, TargetKind, Transno};
@@ -35,6 +35,8 @@ pub(crate) struct Target {
     newest: AtomicU64,
     /// Something was asked since this was last looked at.
     used: AtomicBool,
+    /// Where that is noted, for an OST with its index.
+    notes: Option<(u32, Arc<Mutex<Vec<u32>>>)>,
     /// It has less space than this client may have unsent.
     short: AtomicBool,
     shortage: Arc<Shortage>,
@@ -53,7 +55,7 @@ impl Target {
         requests: Arc<Requests>,
         lease: Option<Arc<Lease>>,
         shortage: Arc<Shortage>,
-        rpcs_in_flight_max: u32,
+        (rpcs_in_flight_max, notes): (u32, Option<(u32, Arc<Mutex<Vec<u32>>>)>),
     ) -> Target {
         let permits = rpcs_in_flight_max.max(1) as usize;
         Target {
@@ -64,6 +66,7 @@ impl Target {
             reads: Semaphore::new(permits),
             newest: AtomicU64::new(0),
             used: AtomicBool::new(false),
+            notes,
             short: AtomicBool::new(false),
             shortage,
         }
@@ -145,6 +148,7 @@ impl Target {
 
     /// What a request brings needs a lease: the MGS has to know of it before the request is sent.
     async fn begin(&self) {
+        self.note_used();
         if let Some(lease) = &self.lease {
             lease.touch();
             if !lease.has_begun() {
@@ -153,10 +157,17 @@ impl Target {
         }
     }
 
-    fn touch(&self) {
-        if !self.used.load(Ordering::Relaxed) {
-            self.used.store(true, Ordering::Relaxed);
+    fn note_used(&self) {
+        if !self.used.load(Ordering::Relaxed)
+            && !self.used.swap(true, Ordering::AcqRel)
+            && let Some((ost, used)) = &self.notes
+        {
+            used.lock().push(*ost);
         }
+    }
+
+    fn touch(&self) {
+        self.note_used();
         if let Some(lease) = &self.lease {
             lease.touch();
         }
@@ -220,7 +231,7 @@ impl Target {
 
     /// Whether something was asked since this was called last.
     pub(crate) fn was_used(&self) -> bool {
-        self.used.swap(false, Ordering::Relaxed)
+        self.used.swap(false, Ordering::AcqRel)
     }
 
     /// Asks for a commit of everything; a failure is told to whoever waits for what it concerns.
@@ -264,6 +275,8 @@ pub(crate) struct Targets {
     requests: Arc<Requests>,
     lease: Arc<Lease>,
     rooms: Arc<Rooms>,
+    /// OSTs that were used since somebody looked; each is here once at most.
+    used: Arc<Mutex<Vec<u32>>>,
     mgs: Arc<Target>,
     config: RwLock<Arc<Config>>,
     /// Told when the configuration changes.
@@ -293,10 +306,17 @@ impl Targets {
             client,
             rpcs_in_flight_max,
             shortage: shortage.clone(),
-            mgs: Arc::new(Target::new(import, requests.clone(), None, shortage.clone(), rpcs_in_flight_max)),
+            mgs: Arc::new(Target::new(
+                import,
+                requests.clone(),
+                None,
+                shortage.clone(),
+                (rpcs_in_flight_max, None),
+            )),
             requests,
             lease,
             rooms,
+            used: Arc::default(),
             config: RwLock::new(Arc::new(config)),
             changed: Notify::new(),
             made: RwLock::new(BTreeMap::new()),
@@ -374,7 +394,9 @@ impl Targets {
             }
             let lease = Some(self.lease.clone());
             let shortage = self.shortage.clone();
-            Arc::new(Target::new(import, self.requests.clone(), lease, shortage, self.rpcs_in_flight_max))
+            let notes = (id.kind == TargetKind::Ost).then(|| (id.index, self.used.clone()));
+            let requests = self.requests.clone();
+            Arc::new(Target::new(import, requests, lease, shortage, (self.rpcs_in_flight_max, notes)))
         });
         Ok(target.clone())
     }
@@ -438,6 +460,12 @@ impl Targets {
         let made = self.made.read();
         let osts = made.iter().filter(|(id, _)| id.kind == TargetKind::Ost);
         osts.map(|(id, target)| (id.index, target.clone())).collect()
+    }
+
+    /// OSTs that were used since this was asked last.
+    pub(crate) fn take_used(&self) -> Vec<(u32, Arc<Target>)> {
+        let used = std::mem::take(&mut *self.used.lock());
+        used.into_iter().filter_map(|ost| Some((ost, self.made(TargetId::ost(ost))?))).collect()
     }
 
     /// Every session but the MGS's.

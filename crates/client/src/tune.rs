@@ -1,11 +1,17 @@
 //! What an administrator sees of the memory that a client takes, and the bounds that can be set while it runs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use proto::{Code, TargetId};
+use proto::{Code, TargetId, TargetKind};
 
 use crate::io::Taken;
+use crate::lock::{Keep, ObjectLocks};
+use crate::util::join_all;
 use crate::{Client, Error, Result, Shared};
+
+/// Objects whose locks are given back at the same time.
+const OBJECTS_AT_ONCE: usize = 64;
 
 /// Least that may be cached, or be unsent to an OST, in bytes: some requests have to fit.
 pub const CACHED_BYTES_MIN: u64 = 4 << 20;
@@ -44,7 +50,82 @@ pub struct OstUse {
     pub room: Option<u64>,
 }
 
+/// What a client holds of a target. All that it holds of one file, or of one object, is one lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockUse {
+    /// The target.
+    pub target: TargetId,
+    /// Locks.
+    pub count: usize,
+    /// Those that nobody uses now.
+    pub unused: usize,
+    /// Most that are kept; 0 for as many as there is room for.
+    pub max: usize,
+    /// How long they are kept when nothing is asked of an OST, or, those of an MDT, of anybody.
+    pub age_max: Duration,
+}
+
 impl Client {
+    /// What is held of each target with which there has been a session, in order.
+    pub fn lock_uses(&self) -> Vec<LockUse> {
+        let (locks, inodes) = (&self.shared.locks, &self.shared.inodes);
+        let of = |target: TargetId| {
+            let (count, unused, keep) = match target.kind {
+                TargetKind::Ost => {
+                    let ost = target.index;
+                    (locks.spaces.count(ost), locks.unused_count(ost), locks.spaces.keep(ost))
+                }
+                _ => (inodes.count(), inodes.unused_count(), inodes.keep()),
+            };
+            let Keep { count_max, age_max } = keep;
+            LockUse { target, count, unused, max: count_max, age_max }
+        };
+        self.shared.targets.sessions().into_keys().map(of).collect()
+    }
+
+    /// No more than `count` locks of a target are kept from now on, but for those that are in use; 0 for as many as there is
+    /// room for. Those that are too many are given back before this returns.
+    pub async fn set_locks_max(&self, target: TargetId, count: usize) -> Result<()> {
+        self.set_keep(target, |keep| keep.count_max = count)?;
+        let shared = &self.shared;
+        match target.kind {
+            TargetKind::Ost => shared.leave_these(shared.locks.excess(target.index)).await,
+            _ => shared.give_up_excess().await,
+        }
+        Ok(())
+    }
+
+    /// Locks of a target are given back when nothing was asked of it (of anybody, for those of an MDT) for `age`. It is looked
+    /// every few seconds.
+    pub fn set_locks_age_max(&self, target: TargetId, age: Duration) -> Result<()> {
+        self.set_keep(target, |keep| keep.age_max = age)?;
+        if target.kind == TargetKind::Ost {
+            self.shared.idle.lock().look_soon(target.index, self.shared.rt.now());
+        }
+        Ok(())
+    }
+
+    /// Gives back every lock of a target that nobody uses.
+    pub async fn clear_locks(&self, target: TargetId) -> Result<()> {
+        self.set_keep(target, |_| {})?;
+        match target.kind {
+            TargetKind::Ost => self.shared.leave_these(self.shared.locks.of(target.index)).await,
+            _ => self.shared.give_up_inodes().await,
+        }
+        Ok(())
+    }
+
+    fn set_keep(&self, target: TargetId, set: impl FnOnce(&mut Keep)) -> Result<()> {
+        if self.shared.targets.made(target).is_none() {
+            return Err(Error::Refused(Code::NotFound));
+        }
+        match target.kind {
+            TargetKind::Ost => self.shared.locks.spaces.set_keep(target.index, set),
+            _ => self.shared.inodes.set_keep(set),
+        }
+        Ok(())
+    }
+
     /// What is cached now.
     pub fn cache_use(&self) -> CacheUse {
         let shared = &self.shared;
@@ -111,6 +192,19 @@ fn at_least(bytes: u64) -> Result<()> {
 }
 
 impl Shared {
+    /// Gives back what is held of objects that nobody uses; done when the OSTs know it.
+    pub(crate) async fn leave_these(self: &Arc<Self>, objects: Vec<Arc<ObjectLocks>>) {
+        let mut objects = objects.into_iter();
+        loop {
+            // Handed over: what is empty is forgotten if nobody else has it.
+            let some: Vec<_> = objects.by_ref().take(OBJECTS_AT_ONCE).collect();
+            if some.is_empty() {
+                return;
+            }
+            join_all(some.into_iter().map(|object| self.leave_now(object))).await;
+        }
+    }
+
     /// Sends what is not sent, and has all of it made durable.
     fn relieve(self: &Arc<Self>) {
         for file in self.keeper.files() {

@@ -1,6 +1,9 @@
 //! Memory and bounds of a mount, as the control attributes `weft.tunables` and `weft.tunable.NAME` and `lctl` say them.
 
-use client::{CacheUse, Client, OstUse};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use client::{CacheUse, Client, LockUse, OstUse};
 use proto::{Code, TargetId, TargetKind};
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +13,7 @@ use crate::errno::{Errno, Result};
 /// The attribute: [`Tunables`] on any file of a mount. `weft.tunables.N` begins with the session after the first N.
 pub const TUNABLES: &str = "weft.tunables";
 /// Sets one, whose name follows: `max_cached_mb`, or one of a target as in `OST0001.max_dirty_mb`. The value is a number of
-/// bytes. For root, and for whom the mount belongs to.
+/// bytes, of locks (or `clear`), or of milliseconds. For root, and for whom the mount belongs to.
 pub const TUNABLE: &str = "weft.tunable.";
 /// Sessions in one answer: it has to fit into an attribute.
 pub const SESSIONS_MAX: usize = 128;
@@ -49,7 +52,7 @@ pub struct Cache {
     pub reclaims: u64,
 }
 
-/// What a mount has of one target, in bytes.
+/// What a mount has of one target; sizes are in bytes, and 0 for an MDT.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
     /// Kind.
@@ -64,6 +67,14 @@ pub struct Session {
     pub unstable: u64,
     /// What the mount may have unsent, as the OST said last.
     pub room: Option<u64>,
+    /// Locks that are held.
+    pub locks: usize,
+    /// Those that nobody uses now.
+    pub locks_unused: usize,
+    /// Most that are kept; 0 for as many as there is room for.
+    pub locks_max: usize,
+    /// How long they are kept when they are not used, in milliseconds.
+    pub locks_age_max_ms: u64,
 }
 
 impl Session {
@@ -80,22 +91,37 @@ impl From<CacheUse> for Cache {
     }
 }
 
-impl From<OstUse> for Session {
-    fn from(of: OstUse) -> Session {
-        let OstUse { ost, dirty, dirty_max, unstable, room } = of;
-        Session { kind: Kind::Ost, index: ost, dirty, dirty_max, unstable, room }
+impl Session {
+    fn of(locks: &LockUse, written: Option<&OstUse>) -> Session {
+        Session {
+            kind: locks.target.kind.into(),
+            index: locks.target.index,
+            dirty: written.map_or(0, |of| of.dirty),
+            dirty_max: written.map_or(0, |of| of.dirty_max),
+            unstable: written.map_or(0, |of| of.unstable),
+            room: written.and_then(|of| of.room),
+            locks: locks.count,
+            locks_unused: locks.unused,
+            locks_max: locks.max,
+            locks_age_max_ms: u64::try_from(locks.age_max.as_millis()).unwrap_or(u64::MAX),
+        }
     }
 }
 
 /// Those of `client`, from the session after the first `after`.
 pub fn told(client: &Client, after: usize) -> Tunables {
-    let uses = client.ost_uses();
+    let written: BTreeMap<u32, OstUse> = client.ost_uses().into_iter().map(|of| (of.ost, of)).collect();
+    let of = |locks: LockUse| {
+        let of_ost = written.get(&locks.target.index).filter(|_| locks.target.kind == TargetKind::Ost);
+        Session::of(&locks, of_ost)
+    };
+    let uses = client.lock_uses();
     let more = uses.len() > after.saturating_add(SESSIONS_MAX);
     Tunables {
         fsname: client.config().fsname.clone(),
         client: client.id().to_string(),
         cache: client.cache_use().into(),
-        sessions: uses.into_iter().skip(after).take(SESSIONS_MAX).map(Session::from).collect(),
+        sessions: uses.into_iter().skip(after).take(SESSIONS_MAX).map(of).collect(),
         more,
     }
 }
@@ -107,13 +133,24 @@ pub async fn set(client: &Client, name: &str, value: &[u8]) -> Result<()> {
     match name.split_once('.') {
         None if name == "max_cached_mb" => client.set_cached_max(number()?).await?,
         None if name == "max_dirty_mb" => client.set_dirty_max(number()?)?,
-        Some((target, "max_dirty_mb")) => {
+        None => return Err(Errno::NO_ATTRIBUTE),
+        Some((target, name)) => {
             let config = client.config();
             let mut ids = config.targets.iter().map(|entry| entry.target);
-            let id = ids.find(|id| id.kind == TargetKind::Ost && id.to_string() == target);
-            client.set_ost_dirty_max(id.ok_or(Errno::from(Code::NotFound))?.index, number()?)?;
+            let id = ids.find(|id| id.to_string() == target).ok_or(Errno::from(Code::NotFound))?;
+            match name {
+                "max_dirty_mb" if id.kind == TargetKind::Ost => {
+                    client.set_ost_dirty_max(id.index, number()?)?;
+                }
+                "lru_size" if text == "clear" => client.clear_locks(id).await?,
+                "lru_size" => {
+                    let count = usize::try_from(number()?).map_err(|_| Errno::INVALID)?;
+                    client.set_locks_max(id, count).await?;
+                }
+                "lru_max_age" => client.set_locks_age_max(id, Duration::from_millis(number()?))?,
+                _ => return Err(Errno::NO_ATTRIBUTE),
+            }
         }
-        _ => return Err(Errno::NO_ATTRIBUTE),
     }
     Ok(())
 }

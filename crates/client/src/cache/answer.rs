@@ -79,7 +79,8 @@ impl Shared {
         if granted.bits == 0 && !self.inodes.part(fid).inodes.contains_key(&fid) {
             return;
         }
-        if let Some(leaver) = self.inodes.learn(asked, fid, granted.number, learn) {
+        let leaver = self.inodes.learn(asked, fid, granted.number, learn);
+        for leaver in [leaver, self.inodes.excess()].into_iter().flatten() {
             self.evict_inode(leaver);
         }
     }

@@ -159,8 +159,19 @@ impl Shared {
 
     /// Gives up everything of every file.
     pub(crate) async fn give_up_inodes(self: &Arc<Self>) {
+        let fids = self.inodes.held().into_iter().map(|(fid, _)| fid).collect();
+        self.give_up_these(fids).await;
+    }
+
+    /// Gives up everything of those files that are too many.
+    pub(crate) async fn give_up_excess(self: &Arc<Self>) {
+        let fids = self.inodes.all_excess();
+        self.give_up_these(fids).await;
+    }
+
+    async fn give_up_these(self: &Arc<Self>, fids: Vec<Fid>) {
         let mut locks = Vec::new();
-        for (fid, _) in self.inodes.held() {
+        for fid in fids {
             locks.extend(self.give_up_inode(fid).await);
             if locks.len() == CANCELLED_MAX {
                 self.cancel_bits(std::mem::take(&mut locks)).await;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use proto::wire::messages::Granted;
@@ -14,6 +14,7 @@ use rt::sync::oneshot;
 use smallvec::SmallVec;
 
 use super::inode::{Inode, OpenKept, Touch};
+use crate::lock::Keep;
 
 /// Parts of the table that are locked apart.
 const SHARDS: usize = 16;
@@ -61,6 +62,12 @@ pub(crate) struct Inodes {
     requests: Mutex<Requests>,
     /// The next stamp: never drawn twice.
     stamps: AtomicU64,
+    /// How much may be kept.
+    keep: Mutex<Keep>,
+    /// [`Keep::count_max`].
+    count_max: AtomicUsize,
+    /// The part that is looked at next for what can go.
+    hand: AtomicUsize,
 }
 
 /// Questions that are under way, in the order in which they were asked.
@@ -234,7 +241,66 @@ impl Inodes {
             parts: std::array::from_fn(|_| Mutex::new(Part::new())),
             requests: Mutex::default(),
             stamps: AtomicU64::new(1),
+            keep: Mutex::default(),
+            count_max: AtomicUsize::new(0),
+            hand: AtomicUsize::new(0),
         }
+    }
+
+    /// How much may be kept.
+    pub(crate) fn keep(&self) -> Keep {
+        *self.keep.lock()
+    }
+
+    /// Sets that.
+    pub(crate) fn set_keep(&self, set: impl FnOnce(&mut Keep)) {
+        let mut keep = self.keep.lock();
+        set(&mut keep);
+        self.count_max.store(keep.count_max, Ordering::Relaxed);
+    }
+
+    /// A file that should go because there are too many, if there are; from a part that has at least its share.
+    pub(crate) fn excess(&self) -> Option<Fid> {
+        let max = self.count_max.load(Ordering::Relaxed);
+        if max == 0 {
+            return None;
+        }
+        let count = self.count();
+        if count <= max {
+            return None;
+        }
+        for _ in 0..SHARDS {
+            let at = self.hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            let mut part = self.parts.get(at)?.lock();
+            if part.inodes.len() >= count.div_ceil(SHARDS)
+                && let Some(fid) = part.oldest()
+            {
+                return Some(fid);
+            }
+        }
+        None
+    }
+
+    /// All files that should go because there are too many; the parts take turns.
+    pub(crate) fn all_excess(&self) -> Vec<Fid> {
+        let (max, count) = (self.count_max.load(Ordering::Relaxed), self.count());
+        let too_many = if max == 0 { 0 } else { count.saturating_sub(max) };
+        let mut fids = Vec::new();
+        // A first look may only note what was used since the last.
+        for turn in 0..3 * count + SHARDS {
+            if fids.len() == too_many {
+                break;
+            }
+            let part = self.parts.get(turn % SHARDS);
+            fids.extend(part.and_then(|part| part.lock().oldest()));
+        }
+        fids
+    }
+
+    /// Files of which something is held, and that nobody has open here.
+    pub(crate) fn unused_count(&self) -> usize {
+        let unused = |inode: &&Inode| inode.held().bits != 0 && inode.open.is_none_or(|open| open.users == 0);
+        self.parts.iter().map(|part| part.lock().inodes.values().filter(unused).count()).sum()
     }
 
     /// The part of the table that `fid` belongs to.

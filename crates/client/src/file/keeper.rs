@@ -53,7 +53,8 @@ impl Keeper {
         self.dirty.lock().values().cloned().collect()
     }
 
-    fn has_dirty(&self) -> bool {
+    /// Whether any file has dirty data.
+    pub(crate) fn has_dirty(&self) -> bool {
         !self.dirty.lock().is_empty()
     }
 }

@@ -143,6 +143,11 @@ impl Handles {
         self.shard(handle.0).lock().remove(&handle.0)
     }
 
+    /// Whether none is open now.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.lock().is_empty())
+    }
+
     /// Every handle that is open now.
     pub(crate) fn all(&self) -> Vec<Handle> {
         self.shards

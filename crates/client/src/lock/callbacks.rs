@@ -93,12 +93,6 @@ impl Shared {
         Glimpsed { size, time }
     }
 
-    pub(crate) fn objects_on(&self, ost: u32) -> Vec<Arc<ObjectLocks>> {
-        let mut objects = self.locks.all();
-        objects.retain(|object| object.ost() == Ok(ost));
-        objects
-    }
-
     /// An OST has forgotten this client: others may have what it held. What was not sent under the old locks must
     /// not be written over what others wrote since: it is lost, and the files say so.
     fn ranges_lost(self: &Arc<Self>, ost: u32) {
@@ -112,7 +106,7 @@ impl Shared {
     /// ([`Shared::drop_lost_pages`]).
     pub(crate) fn drop_ranges(self: &Arc<Self>, ost: u32) -> Vec<Arc<ObjectLocks>> {
         self.locks.forgotten();
-        let objects = self.objects_on(ost);
+        let objects = self.locks.of(ost);
         for object in &objects {
             let dirty = {
                 let mut held = object.held.lock();
@@ -159,7 +153,7 @@ impl Shared {
 
     /// States what is held again to an OST that restarted.
     async fn restate_ranges(self: &Arc<Self>, ost: u32, restate: &Restate) {
-        for object in self.objects_on(ost) {
+        for object in self.locks.of(ost) {
             let ranges = object.held.lock().all();
             let mut tokens = Vec::with_capacity(ranges.len());
             for (start, end, write) in ranges {

@@ -12,6 +12,7 @@ use rt::sync::Notify;
 
 use super::held::{Held, Leaving, Pages, Progress, Want};
 use super::needs::Need;
+use super::spaces::Spaces;
 use crate::util::join_all;
 use crate::{Error, HeldRange, Result, Shared};
 
@@ -25,6 +26,8 @@ const RANGES_MAX: usize = 1024;
 const GRANT_WAIT: Duration = Duration::from_millis(200);
 /// Objects that are looked at to find one that can go.
 const LOOKED_AT_MAX: usize = 8;
+/// Most that go for one that comes.
+const LEAVING_MAX: usize = 2;
 
 /// What this client holds of one object.
 pub(crate) struct ObjectLocks {
@@ -50,6 +53,8 @@ struct Shard {
 /// Everything that this client holds of objects.
 pub(crate) struct Locks {
     shards: [Mutex<Shard>; SHARDS],
+    /// The same, counted. Locked while a shard is, never the other way round.
+    pub(crate) spaces: Spaces,
     /// Grows when an OST has forgotten what it granted: a grant of before counts no more.
     generation: AtomicU64,
     counters: Counters,
@@ -120,6 +125,7 @@ impl Locks {
     pub(crate) fn new() -> Locks {
         Locks {
             shards: std::array::from_fn(|_| Mutex::default()),
+            spaces: Spaces::default(),
             generation: AtomicU64::new(0),
             counters: Counters::default(),
         }
@@ -135,17 +141,12 @@ impl Locks {
         self.shard(id).lock().objects.get(&id).cloned()
     }
 
-    /// The object's state, made if there is none; and one that should go to make room.
-    fn get(
-        &self,
-        id: ObjectId,
-        fid: Fid,
-        layout: &Arc<Layout>,
-    ) -> (Arc<ObjectLocks>, Option<Arc<ObjectLocks>>) {
+    /// The object's state, made if there is none; and those that should go to make room.
+    fn get(&self, id: ObjectId, fid: Fid, layout: &Arc<Layout>) -> (Arc<ObjectLocks>, Vec<Arc<ObjectLocks>>) {
         let mut shard = self.shard(id).lock();
         if let Some(found) = shard.objects.get(&id) {
             found.recent.store(true, Ordering::Relaxed);
-            return (found.clone(), None);
+            return (found.clone(), Vec::new());
         }
         let object = Arc::new(ObjectLocks {
             id,
@@ -159,8 +160,56 @@ impl Locks {
         });
         shard.objects.insert(id, object.clone());
         shard.order.push_back(id);
-        let leaver = if shard.objects.len() > OBJECTS_MAX / SHARDS { shard.oldest() } else { None };
-        (object, leaver)
+        let mut leavers = Vec::new();
+        if shard.objects.len() > OBJECTS_MAX / SHARDS {
+            leavers.extend(shard.oldest());
+        }
+        let Ok(ost) = object.ost() else { return (object, leavers) };
+        let too_many = self.spaces.add(ost, id);
+        drop(shard);
+        if too_many > 0 {
+            leavers.extend(self.unused(ost, too_many.min(LEAVING_MAX), LOOKED_AT_MAX));
+        }
+        (object, leavers)
+    }
+
+    /// Up to `count` objects of an OST that nobody uses, and that were not used lately if there are such among the next
+    /// `looks`.
+    fn unused(&self, ost: u32, count: usize, looks: usize) -> Vec<Arc<ObjectLocks>> {
+        let mut unused: Vec<Arc<ObjectLocks>> = Vec::new();
+        for _ in 0..looks {
+            if unused.len() == count {
+                break;
+            }
+            let Some(object) = self.spaces.next(ost).and_then(|id| self.find(id)) else { break };
+            let is_idle = {
+                let held = object.held.lock();
+                held.is_idle() && !held.is_empty()
+            };
+            if !object.recent.swap(false, Ordering::Relaxed)
+                && is_idle
+                && !unused.iter().any(|other| other.id == object.id)
+            {
+                unused.push(object);
+            }
+        }
+        unused
+    }
+
+    /// Objects of an OST that are too many, and that nobody uses.
+    pub(crate) fn excess(&self, ost: u32) -> Vec<Arc<ObjectLocks>> {
+        let too_many = self.spaces.too_many(ost);
+        self.unused(ost, too_many, 2 * self.spaces.count(ost))
+    }
+
+    /// Every object of an OST with its state.
+    pub(crate) fn of(&self, ost: u32) -> Vec<Arc<ObjectLocks>> {
+        self.spaces.objects(ost).into_iter().filter_map(|id| self.find(id)).collect()
+    }
+
+    /// How many of them nobody uses now.
+    pub(crate) fn unused_count(&self, ost: u32) -> usize {
+        self.of(ost).iter().filter(|object| object.held.lock().is_idle()).count()
     }
 
     /// Whether this client holds everything of an object from `start` on: nobody else can change how long it is.
@@ -219,6 +268,9 @@ impl Locks {
         // The table and the caller: nobody else is about to use it, for that takes the shard's lock.
         if empty && Arc::strong_count(object) <= 2 {
             shard.objects.remove(&object.id);
+            if let Ok(ost) = object.ost() {
+                self.spaces.remove(ost, object.id);
+            }
         }
     }
 
@@ -340,10 +392,8 @@ impl Shared {
         pages: Pages,
     ) -> (Pin, Want) {
         let want = Want { start: need.start, end: need.end, write, pages };
-        let (object, leaver) = self.locks.get(layout.object(need.stripe), fid, layout);
-        if let Some(leaver) = leaver {
-            self.leave(leaver);
-        }
+        let (object, leavers) = self.locks.get(layout.object(need.stripe), fid, layout);
+        leavers.into_iter().for_each(|leaver| self.leave(leaver));
         let user = object.held.lock().want(want);
         (Pin { object, user }, want)
     }

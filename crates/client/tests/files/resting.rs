@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proto::{Fid, TargetId};
 
-use crate::world::{World, create, join, root};
+use crate::world::{World, create, create_on, join, root};
 
 /// Nobody but the MDT is asked for anything: the OST's locks are given back, and its session ends until it is used again.
 #[test]
@@ -52,5 +52,99 @@ fn who_holds_nothing_has_no_sessions() {
         let sent = world.sim.node_stats("client").frames_sent;
         rt.sleep(Duration::from_secs(3600)).await;
         assert_eq!(world.sim.node_stats("client").frames_sent, sent);
+    });
+}
+
+/// A client that has had to do with ten thousand OSTs, and holds something of one, looks at that one now and then.
+#[test]
+fn looks_do_not_grow_with_the_number_of_osts() {
+    const OSTS: u32 = 10_000;
+    let world = World::new(1, OSTS);
+    let client = world.mount();
+    world.run(async {
+        let rt = world.hub.rt();
+        client.statfs().await.expect("all answer");
+        assert_eq!(client.held().sessions.len(), OSTS as usize + 1);
+        let handle = create_on(&client, b"f", 77).await;
+        client.write(handle, 0, b"data").await.expect("there is room");
+        client.fsync(handle).await.expect("it is durable");
+        rt.sleep(Duration::from_secs(60)).await;
+        let looks = || client.counters()["idle.looks"];
+        let (before, renewals) = (looks(), client.lease().renewals);
+        rt.sleep(Duration::from_secs(500)).await;
+        assert!(client.lease().renewals >= renewals + 50, "it looks with each renewal");
+        assert!(looks() - before <= 10, "{} looks in 100 renewals", looks() - before);
+        assert_eq!(client.held().ranges.len(), 1);
+    });
+}
+
+/// A thousand objects of one OST, and as many files.
+async fn thousand(client: &client::Client) {
+    for n in 0..1000 {
+        let handle = create_on(client, format!("f{n}").as_bytes(), 0).await;
+        client.write(handle, 0, b"data").await.expect("there is room");
+        client.release(handle).await;
+    }
+    client.sync_all().await.expect("it is durable");
+    for n in 0..1000 {
+        client.lookup(&root(), Fid::ROOT, format!("f{n}").as_bytes()).await.expect("it is there");
+    }
+}
+
+#[test]
+fn locks_are_counted_and_bounded() {
+    let world = World::real(1, 2);
+    let client = world.mount();
+    world.run(async {
+        let rt = world.hub.rt();
+        let (ost, mdt) = (TargetId::ost(0), TargetId::mdt(0));
+        let of = |target: TargetId| {
+            let uses = client.lock_uses();
+            *uses.iter().find(|of| of.target == target).expect("there is a session")
+        };
+        thousand(&client).await;
+        assert_eq!((of(ost).count, of(ost).unused, of(ost).max), (1000, 1000, 0));
+        assert!(of(mdt).count >= 1000 && of(mdt).unused >= 1000);
+        client.set_locks_max(ost, 100).await.expect("there is a session");
+        client.set_locks_max(mdt, 200).await.expect("there is a session");
+        assert_eq!((of(ost).count, of(mdt).count), (100, 200));
+        assert_eq!(client.held().ranges.len(), 100);
+        thousand_more(&client).await;
+        // What was in use when more came goes with the next renewal of the lease.
+        rt.sleep(Duration::from_secs(6)).await;
+        assert!(of(ost).count <= 100 && of(mdt).count <= 200, "{:?} {:?}", of(ost), of(mdt));
+        client.set_locks_max(ost, 0).await.expect("there is a session");
+        client.clear_locks(ost).await.expect("there is a session");
+        assert_eq!((of(ost).count, of(ost).max), (0, 0));
+        client.clear_locks(mdt).await.expect("there is a session");
+        assert!(of(mdt).unused == 0 && of(mdt).max == 200, "{:?}", of(mdt));
+        assert!(client.set_locks_max(TargetId::ost(7), 1).await.is_err());
+    });
+}
+
+async fn thousand_more(client: &client::Client) {
+    for n in 0..1000 {
+        let handle = create_on(client, format!("g{n}").as_bytes(), 0).await;
+        client.write(handle, 0, b"data").await.expect("there is room");
+        client.release(handle).await;
+    }
+    client.sync_all().await.expect("it is durable");
+}
+
+#[test]
+fn locks_go_when_they_are_as_old_as_was_said() {
+    let world = World::remote(1, 1);
+    let client = world.mount();
+    world.run(async {
+        let rt = world.hub.rt();
+        let (_, handle) = create(&client, b"f").await;
+        client.write(handle, 0, b"data").await.expect("there is room");
+        client.fsync(handle).await.expect("it is durable");
+        rt.sleep(Duration::from_secs(100)).await;
+        let count = || client.lock_uses().iter().find(|of| of.target == TargetId::ost(0)).map(|of| of.count);
+        assert_eq!(count(), Some(1), "ten minutes are not over");
+        client.set_locks_age_max(TargetId::ost(0), Duration::from_secs(30)).expect("there is a session");
+        rt.sleep(Duration::from_secs(6)).await;
+        assert_eq!(count(), Some(0));
     });
 }

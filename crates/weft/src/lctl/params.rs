@@ -181,7 +181,7 @@ fn parameters(reach: &mut Reach, patterns: &[String]) -> Result<Vec<Parameter>, 
     ];
     let any =
         |kinds: &[&str]| patterns.iter().any(|pattern| kinds.iter().any(|kind| pattern.starts_with(kind)));
-    if any(&["llite", "osc", "mdc", "*"]) {
+    if any(&["llite", "osc", "mdc", "ldlm", "*"]) {
         parameters.extend(tunables::all()?.into_iter().map(|one| Parameter {
             name: one.name,
             what: match one.setting {

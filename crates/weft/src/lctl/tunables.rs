@@ -1,11 +1,12 @@
-//! Parameters of mounts, by Lustre's names: what a mount caches (`llite.*`), and what it has of each target (`osc.*`).
+//! Parameters of mounts, by Lustre's names: what a mount caches (`llite.*`), what it has written to each target (`osc.*`), and
+//! what it holds of each (`ldlm.namespaces.*`).
 //! What is set holds for as long as the mount does.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use client::CACHED_BYTES_MIN;
-use fuse::imports::{IMPORTS, Imports};
+use fuse::imports::{IMPORTS, Import, Imports};
 use fuse::tunables::{Cache, SESSIONS_MAX, Session, TUNABLE, TUNABLES, Tunables};
 use proto::{TargetId, TargetKind};
 
@@ -34,6 +35,18 @@ pub struct Setting {
     mount: PathBuf,
     /// What the mount calls it.
     name: String,
+    unit: Unit,
+}
+
+/// What the value of a parameter is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    /// Memory, in MiB.
+    Memory,
+    /// A number of locks, or `clear`.
+    Locks,
+    /// Time, in milliseconds.
+    Age,
 }
 
 /// Why a parameter was not set.
@@ -49,45 +62,103 @@ pub fn all() -> Result<Vec<Parameter>, Failure> {
     let mut parameters = Vec::new();
     for entry in mountpoint::usable()? {
         let Some(told) = told(&entry.path) else { continue };
-        let digits: String = told.client.chars().filter(char::is_ascii_hexdigit).take(16).collect();
-        let of_target = |id: TargetId| {
-            let role = if id.kind == TargetKind::Mdt { "mdc" } else { "osc" };
-            format!("{}-{role}-{digits}", reach::name(&told.fsname, id))
-        };
-        let set = |name: String| Some(Setting { mount: entry.path.clone(), name });
-        let mut add = |name: String, value, setting| parameters.push(Parameter { name, value, setting });
-        let llite = format!("llite.{}-{digits}", told.fsname);
-        add(format!("{llite}.max_cached_mb"), max_cached_mb(&told.cache), set("max_cached_mb".into()));
-        let dirty = mib(told.cache.dirty_max).to_string();
-        add(format!("{llite}.max_dirty_mb"), dirty, set("max_dirty_mb".into()));
-        let check = format!(
-            "unstable_check:     {:8}\nunstable_pages: {:12}\nunstable_mb:        {:8}",
-            1,
-            told.cache.unstable / PAGE_BYTES,
-            told.cache.unstable >> 20
-        );
-        add(format!("{llite}.unstable_stats"), check, None);
+        let mount = Mount::new(&entry.path, &told);
+        parameters.extend(mount.of_cache(&told.cache));
         for session in &told.sessions {
-            let osc = format!("osc.{}", of_target(session.id()));
-            let max = mib(session.dirty_max).to_string();
-            add(format!("{osc}.cur_dirty_bytes"), session.dirty.to_string(), None);
-            add(format!("{osc}.cur_grant_bytes"), room(session).to_string(), None);
-            add(format!("{osc}.max_dirty_mb"), max, set(format!("{}.max_dirty_mb", session.id())));
-            let unstable = format!(
-                "unstable_pages: {:20}\nunstable_mb:              {:10}",
-                session.unstable / PAGE_BYTES,
-                session.unstable >> 20
-            );
-            add(format!("{osc}.unstable_stats"), unstable, None);
+            parameters.extend(mount.of_locks(session));
+            if session.id().kind == TargetKind::Ost {
+                parameters.extend(mount.of_writes(session));
+            }
         }
         let Ok(told) = crate::control::get::<Imports>(&entry.path, IMPORTS) else { continue };
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        for import in &told.imports {
-            let role = if import.id().kind == TargetKind::Mdt { "mdc" } else { "osc" };
-            add(format!("{role}.{}.timeouts", of_target(import.id())), timeouts::of(import, now_s), None);
-        }
+        parameters.extend(told.imports.iter().map(|import| mount.timeouts(import, now_s)));
     }
     Ok(parameters)
+}
+
+/// A mount, for the names of its parameters.
+struct Mount<'a> {
+    path: &'a Path,
+    fsname: &'a str,
+    /// Tells several mounts of one file system apart, as Lustre's addresses do.
+    digits: String,
+}
+
+impl<'a> Mount<'a> {
+    fn new(path: &'a Path, told: &'a Tunables) -> Mount<'a> {
+        let digits = told.client.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+        Mount { path, fsname: &told.fsname, digits }
+    }
+
+    fn readable(name: String, value: String) -> Parameter {
+        Parameter { name, value, setting: None }
+    }
+
+    fn settable(&self, name: String, value: String, unit: Unit, own: String) -> Parameter {
+        Parameter { name, value, setting: Some(Setting { mount: self.path.to_owned(), name: own, unit }) }
+    }
+
+    fn role(id: TargetId) -> &'static str {
+        if id.kind == TargetKind::Mdt { "mdc" } else { "osc" }
+    }
+
+    fn of_target(&self, id: TargetId) -> String {
+        format!("{}-{}-{}", reach::name(self.fsname, id), Mount::role(id), self.digits)
+    }
+
+    fn of_cache(&self, cache: &Cache) -> [Parameter; 3] {
+        let llite = format!("llite.{}-{}", self.fsname, self.digits);
+        let (pages, mb) = (cache.unstable / PAGE_BYTES, cache.unstable >> 20);
+        let own = |name: &str| (format!("{llite}.{name}"), name.to_owned());
+        let ((cached, cached_own), (dirty, dirty_own)) = (own("max_cached_mb"), own("max_dirty_mb"));
+        [
+            self.settable(cached, max_cached_mb(cache), Unit::Memory, cached_own),
+            self.settable(dirty, mib(cache.dirty_max).to_string(), Unit::Memory, dirty_own),
+            Mount::readable(
+                format!("{llite}.unstable_stats"),
+                format!(
+                    "unstable_check:     {:8}\nunstable_pages: {pages:12}\nunstable_mb:        {mb:8}",
+                    1
+                ),
+            ),
+        ]
+    }
+
+    fn of_locks(&self, session: &Session) -> [Parameter; 4] {
+        let (space, id) = (format!("ldlm.namespaces.{}", self.of_target(session.id())), session.id());
+        // Lustre's, too, tells how many are unused where it sizes the list itself.
+        let size = if session.locks_max == 0 { session.locks_unused } else { session.locks_max };
+        let own = |name: &str| (format!("{space}.{name}"), format!("{id}.{name}"));
+        let ((age, age_own), (max, max_own)) = (own("lru_max_age"), own("lru_size"));
+        [
+            Mount::readable(format!("{space}.lock_count"), session.locks.to_string()),
+            Mount::readable(format!("{space}.lock_unused_count"), session.locks_unused.to_string()),
+            self.settable(age, session.locks_age_max_ms.to_string(), Unit::Age, age_own),
+            self.settable(max, size.to_string(), Unit::Locks, max_own),
+        ]
+    }
+
+    fn of_writes(&self, session: &Session) -> [Parameter; 4] {
+        let osc = format!("osc.{}", self.of_target(session.id()));
+        let (pages, mb) = (session.unstable / PAGE_BYTES, session.unstable >> 20);
+        let own = format!("{}.max_dirty_mb", session.id());
+        let max = mib(session.dirty_max).to_string();
+        [
+            Mount::readable(format!("{osc}.cur_dirty_bytes"), session.dirty.to_string()),
+            Mount::readable(format!("{osc}.cur_grant_bytes"), room(session).to_string()),
+            self.settable(format!("{osc}.max_dirty_mb"), max, Unit::Memory, own),
+            Mount::readable(
+                format!("{osc}.unstable_stats"),
+                format!("unstable_pages: {pages:20}\nunstable_mb:              {mb:10}"),
+            ),
+        ]
+    }
+
+    fn timeouts(&self, import: &Import, now_s: u64) -> Parameter {
+        let name = format!("{}.{}.timeouts", Mount::role(import.id()), self.of_target(import.id()));
+        Mount::readable(name, timeouts::of(import, now_s))
+    }
 }
 
 /// All of one mount, however many sessions it has.
@@ -127,20 +198,45 @@ fn room(session: &Session) -> u64 {
 /// Sets one.
 pub fn set(setting: &Setting, value: &str) -> Result<(), Refusal> {
     let memory = memory_bytes();
-    let bytes = bytes(value, memory).filter(|bytes| (CACHED_BYTES_MIN..=memory).contains(bytes));
-    let Some(bytes) = bytes else {
-        let why = format!(
-            "write a number of MiB from {} to {}, which is this machine's memory, or a part of that, as in 10%",
-            CACHED_BYTES_MIN >> 20,
-            memory >> 20
-        );
-        return Err(Refusal { why, status: libc::EINVAL as u8 });
+    let (parsed, wanted) = match setting.unit {
+        Unit::Memory => {
+            let bytes = bytes(value, memory).filter(|bytes| (CACHED_BYTES_MIN..=memory).contains(bytes));
+            let (least, most) = (CACHED_BYTES_MIN >> 20, memory >> 20);
+            let wanted = format!(
+                "write a number of MiB from {least} to {most}, which is this machine's memory, or a part of that, as in 10%"
+            );
+            (bytes.map(|bytes| bytes.to_string()), wanted)
+        }
+        Unit::Locks => {
+            let count = if value == "clear" { Some(value.to_owned()) } else { locks(value) };
+            (count, "write how many locks are kept, 0 for as many as there is room for, or clear".to_owned())
+        }
+        Unit::Age => {
+            let wanted = "write a number of milliseconds, or of seconds as in 600s".to_owned();
+            (age_ms(value).map(|ms| ms.to_string()), wanted)
+        }
     };
+    let Some(parsed) = parsed else { return Err(Refusal { why: wanted, status: libc::EINVAL as u8 }) };
     let attribute = format!("{TUNABLE}{}", setting.name);
-    crate::control::set(&setting.mount, attribute, bytes.to_string().as_bytes()).map_err(|error| Refusal {
+    crate::control::set(&setting.mount, attribute, parsed.as_bytes()).map_err(|error| Refusal {
         why: crate::control::describe(&error),
         status: error.raw_os_error().and_then(|number| u8::try_from(number).ok()).unwrap_or(1),
     })
+}
+
+fn locks(value: &str) -> Option<String> {
+    value.parse::<u32>().ok().map(|count| count.to_string())
+}
+
+/// Milliseconds, unless a unit says seconds.
+fn age_ms(value: &str) -> Option<u64> {
+    if let Some(ms) = value.strip_suffix("ms") {
+        return ms.parse().ok();
+    }
+    match value.strip_suffix('s') {
+        Some(seconds) => seconds.parse::<u64>().ok()?.checked_mul(1000),
+        None => value.parse().ok(),
+    }
 }
 
 /// `64` is in MiB, `1G` says its unit, `10%` is a part of the memory. A name before it, as in what is printed, is left out.
@@ -187,6 +283,16 @@ mod tests {
             "users: 5\nmax_cached_mb: 64\nused_mb: 13\nunused_mb: 51\nreclaim_count: 3\nmax_read_ahead_mb: 0\n\
              used_read_ahead_mb: 0"
         );
+    }
+
+    #[test]
+    fn ages_and_numbers() {
+        for (text, wanted) in
+            [("600s", Some(600_000)), ("600", Some(600)), ("7ms", Some(7)), ("s", None), ("1h", None)]
+        {
+            assert_eq!(age_ms(text), wanted, "{text}");
+        }
+        assert_eq!((locks("10").as_deref(), locks("-1"), locks("all")), (Some("10"), None, None));
     }
 
     #[test]
