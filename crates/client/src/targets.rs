@@ -36,11 +36,14 @@ pub(crate) struct Target {
     /// Something was asked since this was last looked at.
     used: AtomicBool,
     /// Where that is noted, for an OST with its index.
-    notes: Option<(u32, Arc<Mutex<Vec<u32>>>)>,
+    notes: Option<Notes>,
     /// It has less space than this client may have unsent.
     short: AtomicBool,
     shortage: Arc<Shortage>,
 }
+
+/// An OST, and where it is noted that it was used.
+type Notes = (u32, Arc<Mutex<Vec<u32>>>);
 
 /// How many targets may have too little space for what this client may have unsent.
 pub(crate) struct Shortage {
@@ -55,7 +58,7 @@ impl Target {
         requests: Arc<Requests>,
         lease: Option<Arc<Lease>>,
         shortage: Arc<Shortage>,
-        (rpcs_in_flight_max, notes): (u32, Option<(u32, Arc<Mutex<Vec<u32>>>)>),
+        (rpcs_in_flight_max, notes): (u32, Option<Notes>),
     ) -> Target {
         let permits = rpcs_in_flight_max.max(1) as usize;
         Target {
