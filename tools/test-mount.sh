@@ -5,6 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 
 fsname=wt$((RANDOM % 9000 + 1000))
+net=n$fsname
 mnt=$work/mnt
 data=$work/data
 # Where root permits FUSE over io_uring.
@@ -19,6 +20,8 @@ leave() {
   [ -z "$uring_before" ] || echo "$uring_before" > "$uring_switch"
   "$WEFT" down "$mnt" >/dev/null 2>&1
   umount -l "$mnt" "$work/second" 2>/dev/null
+  [ ! -f "$work/slow" ] || kill "$(cat "$work/slow")" 2>/dev/null
+  ip netns del "$net" 2>/dev/null
   [ -n "${small:-}" ] && { "$WEFT" down "$small/mnt" >/dev/null 2>&1; umount -l "$small/mnt" 2>/dev/null; umount "$small" 2>/dev/null; }
   rm -rf "$work" "/etc/weft/$fsname".*.key "/etc/weft/${fsname}f".*.key
 }
@@ -173,7 +176,7 @@ t_engines() {
 
 # Eight threads look up names of one directory that nobody knows yet, over a link of 1 ms: the kernel has them ask at the same time.
 t_parallel_lookups() {
-  local engines=dev engine address net=wl$$ second=$work/second most count slow
+  local engines=dev engine address second=$work/second most count slow daemon
   [ -n "$uring_before" ] && echo Y > "$uring_switch" && engines="dev uring"
   mkdir -p "$second" "$mnt/many"
   down
@@ -187,6 +190,7 @@ t_parallel_lookups() {
     (cd "$mnt/many/$engine" && touch $(seq -f 'name%.0f' 160))
     local port=${address%@*}
     python3 "$top/tests/slowlink.py" "/run/netns/$net" "${port##*:}" 1 22 "$work/most" > "$work/slowlink" & slow=$!
+    echo "$slow" > "$work/slow"
     timeout 10 bash -c "until grep -q ready '$work/slowlink'; do sleep 0.05; done"
     nsenter --net="/run/netns/$net" "$WEFT" mount -o fuse_engine=$engine "$address:/$fsname" "$second"
     python3 - "$second/many/$engine" <<'PY'
@@ -201,10 +205,10 @@ threads = [threading.Thread(target=look, args=(first,)) for first in range(8)]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]
 PY
-    local daemon
+    # A client that has not said goodbye would be waited for by the next servers.
     daemon=$(daemon_pid "$second")
     umount "$second"
-    timeout 20 tail --pid="$daemon" -f /dev/null
+    timeout 20 tail -s 0.1 --pid="$daemon" -f /dev/null
     kill "$slow"
     wait "$slow"
     read -r most count < "$work/most"

@@ -70,6 +70,9 @@ t_names() {
   lctl dl | grep -q "UP mdt $mdt ${mdt}_UUID"
   [ "$(lctl get_param -n "mdt.*.num_exports")" = 2 ]
   must_fail 2 lctl get_param 'mdt.*.no_such_thing'
+  # Who reads no more of what is printed is no bug.
+  lctl list_param '*' 2> "$work/err" | true
+  [ ! -s "$work/err" ]
 }
 
 t_parameters() {

@@ -34,8 +34,14 @@ fn main() -> ExitCode {
         arguments.remove(0);
     }
     match program(&arguments).as_str() {
-        "lfs" => lfs::main(arguments),
-        "lctl" => lctl::main(arguments),
+        "lfs" => {
+            rt::os::process::end_with_closed_pipe();
+            lfs::main(arguments)
+        }
+        "lctl" => {
+            rt::os::process::end_with_closed_pipe();
+            lctl::main(arguments)
+        }
         "mount.weft" | "mount.fuse.weft" => cmd::mount_helper::main(arguments),
         "umount.weft" | "umount.fuse.weft" => cmd::umount_helper::main(arguments),
         _ => cmd::main(arguments),

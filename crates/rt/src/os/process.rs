@@ -25,6 +25,16 @@ pub(crate) fn release_memory() {
     }
 }
 
+/// From now on who writes to a pipe that nobody reads any more ends, as tools are expected to: `lctl get_param | head`. Rust's
+/// runtime has such writes fail, which printing takes for a bug.
+#[allow(unsafe_code)]
+pub fn end_with_closed_pipe() {
+    // SAFETY: the default action of a signal is no function that could be called at the wrong time.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+    }
+}
+
 /// The signals that tell a process to end in order: SIGTERM and SIGINT.
 #[derive(Debug)]
 pub struct Signals {
