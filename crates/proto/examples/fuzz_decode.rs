@@ -11,7 +11,7 @@ mod random;
 use bytes::Bytes;
 use proto::session::ReplyRecord;
 use proto::wire::header::{HEADER_BYTES, crc32c};
-use proto::wire::{Header, Reply, Request};
+use proto::wire::{Header, Reply, Request, batch};
 use random::{Random, mutate};
 
 /// Starting points that are kept beside the vectors.
@@ -22,6 +22,7 @@ const ROUNDS: u64 = 10_000;
 fn vectors() -> Vec<Vec<u8>> {
     let files = [
         include_str!("../vectors/header.hex"),
+        include_str!("../vectors/batches.hex"),
         include_str!("../vectors/requests.hex"),
         include_str!("../vectors/replies.hex"),
         include_str!("../vectors/records.hex"),
@@ -56,7 +57,7 @@ fn decode(opcode: u16, bytes: &[u8]) -> bool {
         assert_eq!(Reply::take_body(opcode, again.into()), Ok(reply), "what is read can be written");
         taken = true;
     }
-    if let Ok(record) = ReplyRecord::decode(shared) {
+    if let Ok(record) = ReplyRecord::decode(shared.clone()) {
         let _ = record.result();
     }
     if bytes.len() >= HEADER_BYTES {
@@ -65,6 +66,11 @@ fn decode(opcode: u16, bytes: &[u8]) -> bool {
         header[HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
         if let Ok(decoded) = Header::decode(&header) {
             assert_eq!(decoded.encode().as_slice(), header);
+            let body = shared.slice(HEADER_BYTES..);
+            if let Ok(members) = batch::decode(&decoded, body.clone()) {
+                assert_eq!(batch::encode(&members), body, "what is read can be written");
+                taken = true;
+            }
         }
     }
     taken

@@ -22,6 +22,10 @@ pub const GROUPS_MAX: usize = 65_536;
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 /// Largest bulk of a message, in bytes.
 pub const BULK_BYTES_MAX: usize = 4 << 20;
+/// Messages of one batch.
+pub const BATCH_MAX: usize = 64;
+/// Bytes of the body of one batch.
+pub const BATCH_BYTES_MAX: usize = 64 << 10;
 /// Parts of one WriteParts.
 pub const WRITE_PARTS_MAX: usize = 1024;
 /// Largest body before a peer has proved that it holds a key, in bytes.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use proto::session::{Outcome, Resumption, Retained, Sent};
+use proto::session::{Outcome, Resumption, Retained};
 use proto::wire::header::{FLAG_REPLAY, FLAG_RESENT};
-use proto::wire::messages::{Connect, Connected, FEATURE_LOCKS, FEATURES_ALL};
+use proto::wire::messages::{Connect, Connected, FEATURE_BATCH, FEATURE_LOCKS, FEATURES_ALL};
 use proto::wire::{Header, Reply, Request};
 use proto::{Code, Nid, Transno, Xid};
 use rt::Addr;
@@ -369,6 +369,7 @@ impl Import {
         {
             let mut state = self.state.lock();
             let now = self.hub.rt().now();
+            let mut resent = Vec::new();
             for sent in &plan.resends {
                 // Its caller may have gone during the replays.
                 if state.requests.in_flight(sent.xid).is_some() {
@@ -376,8 +377,14 @@ impl Import {
                     if let Some(flight) = state.flights.get_mut(&sent.xid) {
                         flight.moved(now, patience);
                     }
-                    self.carry_again(carrier, &state, sent);
+                    let mut header = self.header(&state, &sent.message, sent.xid, sent.slot);
+                    header.flags |= FLAG_RESENT;
+                    resent.push((header, sent.message.clone()));
                 }
+            }
+            match carrier {
+                Carrier::Tcp(link) if state.batches => link.send_all(resent),
+                _ => resent.into_iter().for_each(|(header, message)| self.carry(carrier, header, &message)),
             }
         }
         self.opened(carrier, connected, epoch)?;
@@ -400,6 +407,7 @@ impl Import {
         };
         state.boot = connected.boot;
         state.session = connected.session;
+        state.batches = connected.features & FEATURE_BATCH != 0;
         self.session.store(connected.session, Ordering::Release);
         let mut plan = state.requests.resume(outcome, connected.slots, connected.last_committed);
         self.count_retained(state);
@@ -581,12 +589,6 @@ impl Import {
         });
     }
 
-    fn carry_again(&self, carrier: &Carrier, state: &State, sent: &Sent<Message>) {
-        let mut header = self.header(state, &sent.message, sent.xid, sent.slot);
-        header.flags |= FLAG_RESENT;
-        self.carry(carrier, header, &sent.message);
-    }
-
     /// Sends a request of former times through `carrier`; the reply comes to [`Import::incoming`].
     pub(crate) fn carry(&self, carrier: &Carrier, header: Header, message: &Arc<Message>) {
         match carrier {
@@ -614,7 +616,7 @@ impl Import {
                     let Answer { result, bulk, transno, last_committed, room } = answer.await;
                     import.note_room(room);
                     let (xid, session_epoch) = (header.xid, header.session_epoch);
-                    import.incoming(Incoming { xid, session_epoch, transno, last_committed, result, bulk });
+                    import.incoming([Incoming { xid, session_epoch, transno, last_committed, result, bulk }]);
                 });
             }
         }

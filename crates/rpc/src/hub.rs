@@ -1,6 +1,7 @@
 //! Where services and imports of one process meet.
 
 use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -21,6 +22,7 @@ use crate::limits;
 use crate::service::Service;
 use crate::sessions::Sessions;
 use crate::tcp::{self, Acceptance, Link, LinkError};
+use crate::together::{Gathering, Together};
 
 /// The services and imports of one process. Cheap to clone.
 #[derive(Clone)]
@@ -41,6 +43,7 @@ struct Inner {
     links: tcp::Links,
     sessions: Sessions,
     acceptance: Acceptance,
+    gathering: Gathering,
     habits: OnceLock<(Habits, Option<Arc<Semaphore>>)>,
 }
 
@@ -59,6 +62,7 @@ impl Hub {
             incarnations: Mutex::new(BTreeMap::new()),
             links: tcp::Links::default(),
             acceptance: Acceptance::default(),
+            gathering: Gathering::default(),
             habits: OnceLock::new(),
         };
         Hub { inner: Arc::new(inner) }
@@ -177,6 +181,14 @@ impl Hub {
         import
     }
 
+    /// Runs futures at the same time on the caller's task; their results are in order. Calls that they begin together
+    /// go out in few frames, as far as the targets take batches, and each is answered by itself. At most
+    /// [`limits::TOGETHER_MAX`] are under way; the others begin when some of these have ended.
+    pub async fn together<F: Future>(&self, futures: Vec<F>) -> Vec<F::Output> {
+        let mut together = Together::new(futures);
+        poll_fn(|cx| together.poll(cx, &self.inner.gathering)).await
+    }
+
     /// `target` has an owner of this epoch: sessions of this process with one of before are over.
     pub fn owned_by(&self, target: TargetId, epoch: u64) {
         let imports = self.inner.imports.lock();
@@ -278,6 +290,10 @@ impl Hub {
 
     pub(crate) fn sessions(&self) -> &Sessions {
         &self.inner.sessions
+    }
+
+    pub(crate) fn gathering(&self) -> &Gathering {
+        &self.inner.gathering
     }
 
     pub(crate) fn acceptance(&self) -> &Acceptance {

@@ -122,6 +122,20 @@ pub(crate) struct Incoming {
 
 pub(crate) type Outcome = Result<Answered<Reply>, Code>;
 
+/// A reply that counts, and who waits for it.
+enum Settled {
+    Replay(oneshot::Sender<Result<(), Code>>, Result<(), Code>),
+    Restated(oneshot::Sender<Result<Reply, Code>>, Result<Reply, Code>),
+    Answer(Option<oneshot::Sender<Outcome>>, Outcome),
+}
+
+impl Settled {
+    /// Whether the reply's marks are those of the session as it is.
+    fn is_change(&self) -> bool {
+        !matches!(self, Settled::Restated(..))
+    }
+}
+
 /// A request in flight: who waits for it, and when to send it again.
 pub(crate) struct Flight {
     pub(crate) waiter: Option<oneshot::Sender<Outcome>>,
@@ -210,6 +224,8 @@ pub(crate) struct State {
     pub(crate) watching: bool,
     pub(crate) session: u64,
     pub(crate) session_epoch: u64,
+    /// The target takes several requests in one frame.
+    pub(crate) batches: bool,
     /// The target's boot; 0 while there is no session.
     pub(crate) boot: u64,
     pub(crate) backoff: Duration,
@@ -288,6 +304,7 @@ impl Import {
             session: 0,
             // Epochs go on growing if the same client comes back with a new import, after a reboot of its machine too.
             session_epoch: first_epoch(hub.incarnation(client), hub.rt().wall()),
+            batches: false,
             boot: 0,
             backoff: Duration::ZERO,
             answers: Estimate::default(),
@@ -371,6 +388,12 @@ impl Import {
     /// The same as part of a job.
     pub fn call_in_job<O: Operation>(&self, job: JobId, operation: O, bulk: Vec<Bytes>) -> Calling<'_, O> {
         Calling::new(self, operation, bulk, Options { job, ..Options::default() })
+    }
+
+    /// Sends all `operations`, which need not wait for one another, and waits for all replies; they are in order. As
+    /// [`Import::call`] for each, but in few frames ([`Hub::together`]).
+    pub async fn batch<O: Operation>(&self, operations: Vec<O>) -> Vec<Result<Answered<O::Reply>, RpcError>> {
+        self.hub.together(operations.into_iter().map(|operation| self.call(operation)).collect()).await
     }
 
     /// Which session this is: it changes when the client's callbacks have heard that the target has forgotten it.
@@ -658,8 +681,12 @@ impl Import {
                         state.flights.insert(begun.xid, flight);
                         self.watch(&mut state);
                         let header = self.header(&state, &message, begun.xid, begun.slot);
+                        let batches = state.batches;
                         drop(state);
-                        link.send(header, &message);
+                        match batches {
+                            true => self.hub.gathering().send(link, header, &message),
+                            false => link.send(header, &message),
+                        }
                         break (reply, begun.xid);
                     }
                     Err(Full::Retained) => self.want_sync(&mut state, Transno(0)),
@@ -695,40 +722,65 @@ impl Import {
         }
     }
 
-    /// A reply came.
-    pub(crate) fn incoming(&self, incoming: Incoming) {
+    /// Replies came, in one frame.
+    pub(crate) fn incoming(&self, replies: impl IntoIterator<Item = Incoming>) {
+        let mut settled = Vec::new();
+        let mut roomier = false;
+        {
+            let mut state = self.state.lock();
+            for reply in replies {
+                let (transno, last_committed) = (reply.transno, reply.last_committed);
+                if let Some(one) = self.settle(&mut state, reply, &mut roomier) {
+                    settled.push((one, transno, last_committed));
+                }
+            }
+        }
+        for (_, transno, last_committed) in settled.iter().filter(|(one, ..)| one.is_change()) {
+            self.marks.note(*transno, *last_committed);
+        }
+        if roomier {
+            self.changed.notify_waiters();
+        }
+        // A caller that has gone does not want the outcome.
+        for (one, ..) in settled {
+            match one {
+                Settled::Replay(waiter, result) => drop(waiter.send(result)),
+                Settled::Restated(waiter, result) => drop(waiter.send(result)),
+                Settled::Answer(Some(waiter), outcome) => drop(waiter.send(outcome)),
+                Settled::Answer(None, _) => {}
+            }
+        }
+    }
+
+    /// Takes note of a reply: who is to be told. `None` if it counts no more, or is no answer.
+    fn settle(&self, state: &mut State, incoming: Incoming, roomier: &mut bool) -> Option<Settled> {
         let Incoming { xid, session_epoch, transno, last_committed, result, bulk } = incoming;
-        let mut state = self.state.lock();
         // What an older connection still delivers was sent again over the newer one, and is answered there.
         if session_epoch != state.session_epoch {
-            return;
+            return None;
         }
         if state.replaying.as_ref().is_some_and(|replay| replay.header.xid == xid) {
             state.requests.committed(last_committed);
-            self.count_retained(&state);
-            let Replaying { waiter, .. } = state.replaying.take().expect("it was there a line above");
-            drop(state);
-            self.marks.note(transno, last_committed);
-            let _ = waiter.send(result.map(drop));
-            return;
+            self.count_retained(state);
+            let Replaying { waiter, .. } = state.replaying.take()?;
+            return Some(Settled::Replay(waiter, result.map(drop)));
         }
         if let Some(waiter) = state.restating.remove(&xid) {
-            let _ = waiter.send(result);
-            return;
+            return Some(Settled::Restated(waiter, result));
         }
         if matches!(result, Err(Code::NoSession | Code::NotHere)) {
             // The request stays in flight: connecting again sends it again.
             if let Phase::Tcp(_) = &state.phase {
-                self.start_connecting(&mut state);
+                self.start_connecting(state);
             }
-            return;
+            return None;
         }
         let before = state.requests.last_committed();
         let answered = state.requests.answered(xid, transno, last_committed);
-        self.count_retained(&state);
-        let roomier = answered.known || state.requests.last_committed() > before;
+        self.count_retained(state);
+        *roomier |= answered.known || state.requests.last_committed() > before;
         if answered.commit_wanted {
-            self.want_sync(&mut state, Transno(0));
+            self.want_sync(state, Transno(0));
         }
         state.backoff = Duration::ZERO;
         let (flight, session) = (state.flights.remove(&xid), state.session);
@@ -737,15 +789,8 @@ impl Import {
             let now = self.hub.rt().now();
             state.answers.note(now - Time::default(), now - flight.since);
         }
-        drop(state);
-        self.marks.note(transno, last_committed);
-        if roomier {
-            self.changed.notify_waiters();
-        }
-        if let Some(waiter) = flight.and_then(|flight| flight.waiter) {
-            // A caller that has gone does not want the outcome.
-            let _ = waiter.send(result.map(|reply| Answered { reply, bulk, transno, session }));
-        }
+        let outcome = result.map(|reply| Answered { reply, bulk, transno, session });
+        Some(Settled::Answer(flight.and_then(|flight| flight.waiter), outcome))
     }
 
     /// The target says that a request is under way.

@@ -21,6 +21,7 @@ mod lo;
 mod rest;
 mod sessions;
 mod tcp;
+mod together;
 mod watch;
 
 pub use ask::AskError;

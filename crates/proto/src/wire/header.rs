@@ -30,6 +30,8 @@ pub const FLAG_UNDER_WAY: u16 = 1 << 5;
 /// With [`FLAG_RESENT`]: there is nothing but the header, which asks whether the request has arrived. With
 /// [`FLAG_UNDER_WAY`]: it has not, or was answered: send it.
 pub const FLAG_ARRIVED: u16 = 1 << 6;
+/// The body is a [batch](super::batch) of messages.
+pub const FLAG_BATCH: u16 = 1 << 7;
 
 /// Name of the job that a request belongs to, padded with zeros.
 pub type JobId = [u8; 32];

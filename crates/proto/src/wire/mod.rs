@@ -1,5 +1,6 @@
 //! Bytes on the wire. `docs/wire.md` is the specification.
 
+pub mod batch;
 pub mod codec;
 pub mod header;
 pub mod messages;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proto::auth::{Acceptor, AcceptorConfig, Initiator, InitiatorConfig, KeyKind, Versions};
 use proto::session::ReplyRecord;
 use proto::wire::header::crc32c;
-use proto::wire::{Header, Reply, Request};
+use proto::wire::{Header, Reply, Request, batch};
 
 use crate::random::{Random, mutate};
 use crate::{samples, vectors};
@@ -75,6 +75,23 @@ fn damaged_headers_never_panic() {
             }
         }
     }
+}
+
+#[test]
+fn damaged_batches_never_panic() {
+    let mut random = Random(4);
+    let mut read = 0;
+    for _ in 0..50_000 {
+        for (_, header, members) in samples::batches() {
+            let mut body = batch::encode(&members);
+            mutate(&mut random, &mut body);
+            if let Ok(members) = batch::decode(&header, Bytes::from(body.clone())) {
+                assert_eq!(batch::encode(&members), body, "what is read can be written");
+                read += 1;
+            }
+        }
+    }
+    assert!(read > 1000, "mutations that nothing survives test only the first check");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use proto::layout::LayoutHint;
-use proto::wire::header::{Header, Room};
+use proto::wire::batch::{self, Member};
+use proto::wire::header::{FLAG_REPLY, FLAG_RESENT, Header, Room, SLOT_NONE};
 use proto::wire::messages::*;
 pub use proto::wire::{Reply, Request};
 use proto::{Attr, ClientId, Cred, Fid, Layout, Name, Nid, ObjectId, TargetId, Timestamp, Transno, Xid};
@@ -113,6 +114,35 @@ pub fn header() -> Header {
         bulk_crc: 0x4142_4344,
         room: Room(0x5152_5354),
     }
+}
+
+/// Batches, of requests and of replies: header and messages.
+pub fn batches() -> Vec<(&'static str, Header, Vec<Member>)> {
+    let of = |flags| {
+        let mut header = Header { flags, bulk_len: 0, ..header() };
+        batch::mark(&mut header);
+        header
+    };
+    let request = |xid, flags, slot, request: &Request| {
+        let mut body = Vec::new();
+        request.put_body(&mut body);
+        let (opcode, status, transno) = (request.opcode(), 0, Transno(0));
+        Member { opcode, flags, status, xid: Xid(xid), transno, slot, body: body.into() }
+    };
+    let sync: Request = Sync { transno: Transno(0x0102) }.into();
+    let unlink = requests().into_iter().find(|(name, _)| *name == "Unlink").expect("there is one").1;
+    let asked = vec![request(0x11, FLAG_RESENT, 3, &unlink), request(0x12, 0, SLOT_NONE, &sync)];
+    let reply = |xid, status, transno, body: &'static [u8]| Member {
+        opcode: unlink.opcode(),
+        flags: 0,
+        status,
+        xid: Xid(xid),
+        transno: Transno(transno),
+        slot: SLOT_NONE,
+        body: Bytes::from_static(body),
+    };
+    let answered = vec![reply(0x11, 0, 0x21, b"\x01\x02"), reply(0x12, 5, 0, b"")];
+    vec![("requests", of(0), asked), ("replies", of(FLAG_REPLY), answered)]
 }
 
 pub fn requests() -> Vec<(&'static str, Request)> {

@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use proto::auth::{Acceptor, AcceptorConfig, Initiator, InitiatorConfig, KeyKind, Versions};
 use proto::session::ReplyRecord;
-use proto::wire::{DecodeError, Header, Reply, Request};
+use proto::wire::header::HEADER_BYTES;
+use proto::wire::{DecodeError, Header, Reply, Request, batch};
 use proto::{Code, Transno, Xid};
 
 use crate::samples;
 
 pub const HEADER: &str = include_str!("../../vectors/header.hex");
+pub const BATCHES: &str = include_str!("../../vectors/batches.hex");
 pub const REQUESTS: &str = include_str!("../../vectors/requests.hex");
 pub const REPLIES: &str = include_str!("../../vectors/replies.hex");
 pub const HANDSHAKE: &str = include_str!("../../vectors/handshake.hex");
@@ -53,6 +55,25 @@ fn header() {
     check(HEADER, &[("header".into(), header.encode().to_vec())]);
     for (_, bytes) in parse(HEADER) {
         assert_eq!(Header::decode(&bytes).as_ref(), Ok(&header));
+    }
+}
+
+#[test]
+fn batches() {
+    let samples = samples::batches();
+    let whole = |header: &Header, members: &[batch::Member]| {
+        let mut bytes = header.encode().to_vec();
+        bytes.extend_from_slice(&batch::encode(members));
+        bytes
+    };
+    let now: Vec<_> =
+        samples.iter().map(|(name, h, members)| ((*name).to_owned(), whole(h, members))).collect();
+    check(BATCHES, &now);
+    for ((_, bytes), (name, header, members)) in parse(BATCHES).into_iter().zip(samples) {
+        let read = Header::decode(&bytes).expect("a header");
+        assert_eq!(read, header, "{name}");
+        let body = Bytes::copy_from_slice(&bytes[HEADER_BYTES..]);
+        assert_eq!(batch::decode(&read, body), Ok(members), "{name}");
     }
 }
 

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};
+use proto::wire::batch::{self, Member};
 use proto::wire::header::{
-    FLAG_ARRIVED, FLAG_CALLBACK, FLAG_REPLAY, FLAG_REPLY, FLAG_RESENT, FLAG_UNDER_WAY,
+    FLAG_ARRIVED, FLAG_BATCH, FLAG_CALLBACK, FLAG_REPLAY, FLAG_REPLY, FLAG_RESENT, FLAG_UNDER_WAY,
 };
 use proto::wire::{DecodeError, Header, Reply, Request};
 use proto::{Code, TargetId, TargetKind, Transno};
@@ -18,6 +19,7 @@ use rt::sync::Notify;
 use rt::{Frame, Time};
 
 use super::admission::{Class, Lane, Load, Verdict};
+use super::batch::Answers;
 use super::handshake;
 use crate::event::{Either, Ended, race};
 use crate::frame::{self, FrameError};
@@ -134,6 +136,13 @@ struct Queue {
     contending: VecDeque<(Call, usize)>,
 }
 
+/// What a frame brought.
+struct Taken {
+    calls: Vec<Call>,
+    /// Where the answers of a batch gather.
+    answers: Option<Arc<Answers>>,
+}
+
 enum Offered {
     Run(Box<Call>),
     Parked,
@@ -248,26 +257,71 @@ impl Connection {
                 Either::Second(Ok(frame)) => frame,
             };
             self.heard.store(self.hub.rt().now().0, Ordering::Relaxed);
-            let call = match self.take_in(frame) {
-                Ok(Some(call)) => call,
-                Ok(None) => continue,
+            let taken = match self.take_in(frame) {
+                Ok(taken) => taken,
                 Err(error) => {
                     tracing::warn!(peer = %self.peer.from, %error, "a peer sent nonsense");
                     return format!("the peer sent nonsense: {error}");
                 }
             };
-            let stop = race(self.hub.ended().wait(), self.ended.wait());
-            let (target, session, xid) = (call.target, call.session, call.xid);
-            if let Either::First(_) = race(stop, self.admitted(call)).await {
-                self.hub.sessions().leave((target, session), xid);
-                return "it was given up".into();
+            let Taken { calls, answers } = taken;
+            let mut calls = calls.into_iter();
+            while let Some(call) = calls.next() {
+                let stop = race(self.hub.ended().wait(), self.ended.wait());
+                let (target, session, xid) = (call.target, call.session, call.xid);
+                if let Either::First(_) = race(stop, self.admitted(call, answers.as_ref())).await {
+                    for xid in std::iter::once(xid).chain(calls.map(|call| call.xid)) {
+                        self.hub.sessions().leave((target, session), xid);
+                    }
+                    return "it was given up".into();
+                }
+            }
+            if let Some(answers) = answers {
+                self.answer_gathered(&answers);
             }
         }
     }
 
-    /// Decodes a frame; `None` if it needs nothing more.
-    fn take_in(self: &Arc<Self>, frame: Frame) -> Result<Option<Call>, FrameError> {
+    /// Decodes a frame: what is to be carried out.
+    fn take_in(self: &Arc<Self>, frame: Frame) -> Result<Taken, FrameError> {
         let (header, body, bulk) = frame::decode(frame)?;
+        if header.flags & FLAG_BATCH != 0 {
+            return self.take_in_batch(header, body);
+        }
+        let call = self.take_in_one(header, body, bulk)?;
+        Ok(Taken { calls: call.into_iter().collect(), answers: None })
+    }
+
+    fn take_in_batch(self: &Arc<Self>, header: Header, body: Bytes) -> Result<Taken, FrameError> {
+        if header.flags & FLAG_REPLY != 0 {
+            return Err(FrameError::Direction("reply"));
+        }
+        let members = batch::decode(&header, body)?;
+        let mut calls = Vec::with_capacity(members.len());
+        for member in members {
+            let Member { opcode, flags, xid, slot, body, .. } = member;
+            let header = Header { opcode, flags, xid, slot, ..header.clone() };
+            match self.take_in_one(header, body, Vec::new()) {
+                Ok(call) => calls.extend(call),
+                Err(error) => {
+                    for Call { target, session, xid, .. } in calls {
+                        self.hub.sessions().leave((target, session), xid);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        let answers = Some(Arc::new(Answers::new(&header)));
+        Ok(Taken { calls, answers })
+    }
+
+    /// Looks at one message; `None` if it needs nothing more.
+    fn take_in_one(
+        self: &Arc<Self>,
+        header: Header,
+        body: Bytes,
+        bulk: Vec<Bytes>,
+    ) -> Result<Option<Call>, FrameError> {
         if header.flags & FLAG_CALLBACK != 0 {
             return self.called_back(&header, body).map(|()| None);
         }
@@ -346,7 +400,7 @@ impl Connection {
     }
 
     /// Lets `call` run or wait for its turn; while neither is possible, so does the reader.
-    async fn admitted(self: &Arc<Self>, mut call: Call) {
+    async fn admitted(self: &Arc<Self>, mut call: Call, answers: Option<&Arc<Answers>>) {
         let bytes = call.bulk.iter().map(Bytes::len).sum();
         let class = Class::of(&call.request, bytes);
         let header = reply_header(&call);
@@ -355,13 +409,17 @@ impl Connection {
             let calling = self.calling.load(Ordering::SeqCst) > 0;
             let offered = self.queue.lock().offer(call, class, calling);
             match offered {
-                Offered::Run(call) => return self.run(*call, class),
+                Offered::Run(call) => return self.run(*call, class, answers.cloned()),
                 Offered::Parked => return,
                 Offered::Refused => {
                     self.hub.sessions().leave((header.target, header.session), header.xid);
                     return self.answer(header, Answer::refuse(Code::TryAgain));
                 }
                 Offered::Full(back) => call = *back,
+            }
+            if let Some(answers) = answers {
+                // They hold the room that is missing.
+                self.answer_gathered(answers);
             }
             let mut room = std::pin::pin!(room);
             while self.hub.rt().timeout(limits::EARLY_REPLY_EVERY, room.as_mut()).await.is_none() {
@@ -372,7 +430,7 @@ impl Connection {
     }
 
     /// Carries `call` out: polled once here, and if it has to wait it becomes a task.
-    fn run(self: &Arc<Self>, call: Call, class: Class) {
+    fn run(self: &Arc<Self>, call: Call, class: Class, answers: Option<Arc<Answers>>) {
         let here = self.clone();
         let header = reply_header(&call);
         let connect_epoch = match &call.request {
@@ -392,8 +450,19 @@ impl Connection {
                 None => None,
             };
             let answer = answer.await;
-            here.finish(header, connect_epoch, answer).await;
-            here.done(class);
+            if !here.finish(header, connect_epoch, answer, answers.map(|answers| (answers, class))).await {
+                here.done(&[class]);
+            }
+        });
+    }
+
+    /// Sends the answers to a batch that are there.
+    fn answer_gathered(self: &Arc<Self>, answers: &Answers) {
+        let Some((frame, classes)) = answers.close() else { return };
+        let here = self.clone();
+        self.hub.rt().run_in_place(async move {
+            here.send(frame).await;
+            here.done(&classes);
         });
     }
 
@@ -407,7 +476,14 @@ impl Connection {
         }
     }
 
-    async fn finish(self: &Arc<Self>, mut header: Header, connect_epoch: Option<u64>, answer: Answer) {
+    /// Sends an answer, or adds it to those of its batch: whether it did that.
+    async fn finish(
+        self: &Arc<Self>,
+        mut header: Header,
+        connect_epoch: Option<u64>,
+        answer: Answer,
+        batch: Option<(Arc<Answers>, Class)>,
+    ) -> bool {
         let sessions = self.hub.sessions();
         let mut way = self.clone();
         let mut opened = None;
@@ -423,7 +499,7 @@ impl Connection {
                         header.session_epoch = epoch;
                         way = connection;
                     }
-                    None => return,
+                    None => return false,
                 }
                 if let Ok(Reply::Disconnect(_)) = &answer.result {
                     sessions.ended((header.target, header.session));
@@ -431,20 +507,31 @@ impl Connection {
             }
             _ => {}
         }
-        let frame = encode_answer(header, answer, self.hub.bulk_checksum());
+        let (header, body, bulk) = put_answer(header, answer);
+        if let Some((answers, class)) = batch
+            && Arc::ptr_eq(&way, self)
+            && bulk.is_empty()
+            && answers.add(&header, &body, class)
+        {
+            return true;
+        }
         // A connection that is gone needs no answer.
-        way.send(frame).await;
+        way.send(frame::encode(header, &body, bulk, self.hub.bulk_checksum())).await;
         if let Some((key, epoch)) = opened {
             sessions.told(key, epoch, self);
             if self.ended.is_ended() {
                 sessions.connection_lost(self);
             }
         }
+        false
     }
 
     /// Something was done: what is parked may run.
-    fn done(self: &Arc<Self>, class: Class) {
-        self.queue.lock().load.leave(class);
+    fn done(self: &Arc<Self>, classes: &[Class]) {
+        {
+            let mut queue = self.queue.lock();
+            classes.iter().for_each(|class| queue.load.leave(*class));
+        }
         loop {
             let Some((mut call, class)) = self.queue.lock().unpark() else { break };
             // The client may have come back over another connection meanwhile, and sent this again: that one was
@@ -454,7 +541,7 @@ impl Connection {
             }
             // As a task: running it here could go on into ever deeper calls.
             let here = self.clone();
-            self.hub.rt().spawn(async move { here.run(call, class) });
+            self.hub.rt().spawn(async move { here.run(call, class, None) });
         }
         self.room.notify_waiters();
     }
@@ -483,7 +570,8 @@ impl Connection {
     fn answer(self: &Arc<Self>, mut header: Header, answer: Answer) {
         header.flags = FLAG_REPLY;
         header.transno = Transno(0);
-        let frame = encode_answer(header, answer, false);
+        let (header, body, bulk) = put_answer(header, answer);
+        let frame = frame::encode(header, &body, bulk, false);
         let (sender, ended) = (self.sender.clone(), self.ended.clone());
         self.hub.rt().run_in_place(async move {
             let _ = race(ended.wait(), sender.send(frame)).await;
@@ -501,7 +589,7 @@ fn reply_header(call: &Call) -> Header {
     }
 }
 
-fn encode_answer(mut header: Header, answer: Answer, checksum: bool) -> Frame {
+fn put_answer(mut header: Header, answer: Answer) -> (Header, Vec<u8>, Vec<Bytes>) {
     let Answer { result, mut bulk, transno, last_committed, room } = answer;
     header.transno = transno;
     header.last_committed = last_committed;
@@ -521,5 +609,5 @@ fn encode_answer(mut header: Header, answer: Answer, checksum: bool) -> Frame {
         body.clear();
         bulk.clear();
     }
-    frame::encode(header, &body, bulk, checksum)
+    (header, body, bulk)
 }

@@ -7,7 +7,8 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::auth::AuthError;
-use proto::wire::header::{FLAG_ARRIVED, FLAG_CALLBACK, FLAG_REPLY, FLAG_RESENT, FLAG_UNDER_WAY};
+use proto::wire::batch::{self, Filling, Member};
+use proto::wire::header::{FLAG_ARRIVED, FLAG_BATCH, FLAG_CALLBACK, FLAG_REPLY, FLAG_RESENT, FLAG_UNDER_WAY};
 use proto::wire::messages::Connect;
 use proto::wire::{DecodeError, Header, Reply, Request};
 use proto::{Code, TargetId, Xid};
@@ -23,6 +24,7 @@ use crate::hub::Hub;
 use crate::import::{Import, Incoming, Message};
 use crate::keys::Role;
 use crate::limits;
+use crate::together::Outgoing;
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -216,6 +218,27 @@ impl Link {
         self.put(frame::encode(header, &message.body, message.bulk.clone(), self.checksum));
     }
 
+    /// Sends requests that the other side takes in one frame: in as few as they fit into.
+    pub(crate) fn send_all(&self, mut outgoing: Vec<Outgoing>) {
+        while let Some((first, _)) = outgoing.first().cloned() {
+            let mut filling = Filling::default();
+            let together = outgoing.extract_if(.., |(header, message)| {
+                travels_with(&first, header) && message.bulk.is_empty() && filling.add(message.body.len())
+            });
+            let mut together: Vec<Outgoing> = together.collect();
+            match together.len() {
+                // The first has to travel alone.
+                0 => together.push(outgoing.remove(0)),
+                1 => {}
+                _ => {
+                    self.put(batch_of(first, &together));
+                    continue;
+                }
+            }
+            together.into_iter().for_each(|(header, message)| self.send(header, &message));
+        }
+    }
+
     /// Sends a request again.
     pub(crate) fn send_again(&self, mut header: Header, message: &Arc<Message>) {
         header.flags |= FLAG_RESENT;
@@ -266,6 +289,9 @@ impl Link {
 
     fn take_in(self: &Arc<Self>, frame: Frame) -> Result<(), FrameError> {
         let (header, body, bulk) = frame::decode(frame)?;
+        if header.flags & FLAG_BATCH != 0 {
+            return self.replies(&header, body);
+        }
         match (header.flags & FLAG_CALLBACK != 0, header.flags & FLAG_REPLY != 0) {
             (true, false) => self.callback(header, body),
             (false, true) => self.reply(header, body, bulk),
@@ -326,10 +352,55 @@ impl Link {
         if let Some(import) = self.route(&header) {
             import.note_room(header.room);
             let Header { xid, session_epoch, transno, last_committed, .. } = header;
-            import.incoming(Incoming { xid, session_epoch, transno, last_committed, result, bulk });
+            import.incoming([Incoming { xid, session_epoch, transno, last_committed, result, bulk }]);
         }
         Ok(())
     }
+
+    /// Several replies in one frame.
+    fn replies(&self, header: &Header, body: Bytes) -> Result<(), FrameError> {
+        if header.flags & FLAG_REPLY == 0 {
+            return Err(FrameError::Direction("request"));
+        }
+        let Header { session_epoch, last_committed, .. } = *header;
+        let incoming = |member: Member| {
+            let Member { xid, transno, .. } = member;
+            let result = match Code::from_u32(member.status) {
+                Some(code) => Err(code),
+                None => Ok(Reply::take_body(member.opcode, member.body)?),
+            };
+            Ok(Incoming { xid, session_epoch, transno, last_committed, result, bulk: Vec::new() })
+        };
+        let members = batch::decode(header, body)?;
+        let replies = members.into_iter().map(incoming).collect::<Result<Vec<_>, FrameError>>()?;
+        if let Some(import) = self.route(header) {
+            import.note_room(header.room);
+            import.incoming(replies);
+        }
+        Ok(())
+    }
+}
+
+/// Whether two requests differ in nothing that a batch says once for all.
+fn travels_with(one: &Header, other: &Header) -> bool {
+    let common = |header: &Header| (header.target, header.session, header.session_epoch, header.deadline_ms);
+    common(one) == common(other) && one.job == other.job
+}
+
+/// The frame of several requests; what is common to them is in `header`.
+fn batch_of(mut header: Header, requests: &[Outgoing]) -> Frame {
+    let member = |(header, message): &Outgoing| Member {
+        opcode: header.opcode,
+        flags: header.flags,
+        status: 0,
+        xid: header.xid,
+        transno: header.transno,
+        slot: header.slot,
+        body: message.body.clone(),
+    };
+    batch::mark(&mut header);
+    let members: Vec<Member> = requests.iter().map(member).collect();
+    frame::encode(header, &batch::encode(&members), Vec::new(), false)
 }
 
 struct ForgetConnect<'a> {

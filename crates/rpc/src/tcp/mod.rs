@@ -2,6 +2,7 @@
 
 mod accept;
 mod admission;
+mod batch;
 mod handshake;
 mod link;
 

@@ -4,6 +4,7 @@
 extern crate weft_rpc as rpc;
 
 mod asked;
+mod batch;
 mod callback;
 mod events;
 mod faults;

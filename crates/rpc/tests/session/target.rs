@@ -91,6 +91,12 @@ pub struct Options {
     pub stuck: bool,
     /// Time that it takes to answer what is stated again.
     pub restate: Duration,
+    /// Reply slots of a session; 8 if nothing is said.
+    pub slots: Option<u32>,
+    /// What the target cannot do.
+    pub lacks: u64,
+    /// Changes beyond this many wait for [`Target::release`].
+    pub changes_max: Option<u64>,
 }
 
 /// What the target has seen.
@@ -225,9 +231,9 @@ impl Target {
     fn connected(&self, state: &State, session: u64, resumed: bool) -> Reply {
         Reply::Connect(Connected {
             session,
-            features: FEATURES_ALL,
+            features: FEATURES_ALL & !self.options.lacks,
             boot: state.now.boot,
-            slots: 8,
+            slots: self.options.slots.unwrap_or(8),
             last_committed: self.last_committed(),
             resumed,
         })
@@ -360,6 +366,9 @@ impl Target {
             self.until(|state| state.now.transno + 1 >= transno.0).await;
         } else if !self.options.work.is_zero() {
             self.rt.sleep(self.options.work).await;
+        }
+        if let Some(max) = self.options.changes_max {
+            self.until(|state| state.released || state.now.counter < max).await;
         }
         let mut state = self.state.lock();
         state.now.transno += 1;

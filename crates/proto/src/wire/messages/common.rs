@@ -9,8 +9,10 @@ pub const FEATURE_BASE: u64 = 1 << 0;
 pub const FEATURE_OVERSTRIPING: u64 = 1 << 1;
 /// The client keeps what it is granted, and gives it back when it is called (`docs/locks.md`).
 pub const FEATURE_LOCKS: u64 = 1 << 2;
+/// Several requests may come in one frame, and their answers too ([`crate::wire::batch`]).
+pub const FEATURE_BATCH: u64 = 1 << 3;
 /// Every feature that this code has.
-pub const FEATURES_ALL: u64 = FEATURE_BASE | FEATURE_OVERSTRIPING | FEATURE_LOCKS;
+pub const FEATURES_ALL: u64 = FEATURE_BASE | FEATURE_OVERSTRIPING | FEATURE_LOCKS | FEATURE_BATCH;
 
 wire_struct! {
     /// Opens or resumes a session with a target.
