@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use proto::session::{Outcome, Resumption, Retained};
+use proto::session::{Outcome, Resumption, Retained, Sent};
 use proto::wire::header::{FLAG_REPLAY, FLAG_RESENT};
 use proto::wire::messages::{Connect, Connected, FEATURE_BATCH, FEATURE_LOCKS, FEATURES_ALL};
 use proto::wire::{Header, Reply, Request};
@@ -366,32 +366,36 @@ impl Import {
             true => self.restated(carrier).await?,
             false => self.tell_open(),
         }
-        {
-            let mut state = self.state.lock();
-            let now = self.hub.rt().now();
-            let mut resent = Vec::new();
-            for sent in &plan.resends {
-                // Its caller may have gone during the replays.
-                if state.requests.in_flight(sent.xid).is_some() {
-                    let patience = self.resend_after(&state, sent.message.waits, now);
-                    if let Some(flight) = state.flights.get_mut(&sent.xid) {
-                        flight.moved(now, patience);
-                    }
-                    let mut header = self.header(&state, &sent.message, sent.xid, sent.slot);
-                    header.flags |= FLAG_RESENT;
-                    resent.push((header, sent.message.clone()));
-                }
-            }
-            match carrier {
-                Carrier::Tcp(link) if state.batches => link.send_all(resent),
-                _ => resent.into_iter().for_each(|(header, message)| self.carry(carrier, header, &message)),
-            }
-        }
+        self.resend(carrier, &plan.resends);
         self.opened(carrier, connected, epoch)?;
         if std::mem::take(&mut self.state.lock().recovering) {
             self.end_of_replays();
         }
         Ok(())
+    }
+
+    /// Sends everything again that had no reply.
+    fn resend(&self, carrier: &Carrier, unanswered: &[Sent<Message>]) {
+        let mut state = self.state.lock();
+        let now = self.hub.rt().now();
+        let mut outgoing = Vec::new();
+        for sent in unanswered {
+            // Its caller may have gone during the replays.
+            if state.requests.in_flight(sent.xid).is_none() {
+                continue;
+            }
+            let patience = self.resend_after(&state, sent.message.waits, now);
+            if let Some(flight) = state.flights.get_mut(&sent.xid) {
+                flight.moved(now, patience);
+            }
+            let mut header = self.header(&state, &sent.message, sent.xid, sent.slot);
+            header.flags |= FLAG_RESENT;
+            outgoing.push((header, sent.message.clone()));
+        }
+        match carrier {
+            Carrier::Tcp(link) if state.batches => link.send_all(outgoing),
+            _ => outgoing.into_iter().for_each(|(header, message)| self.carry(carrier, header, &message)),
+        }
     }
 
     /// Takes over what the target knows; returns also those who wait for changes that it forgot.

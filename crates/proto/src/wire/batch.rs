@@ -231,6 +231,6 @@ mod tests {
         }
         assert_eq!(decode(&header(FLAG_REPLY), body), Err(DecodeError::BadValue), "a reply has no slot");
         let resent = Member { flags: FLAG_RESENT, ..member(1, 3) };
-        assert_eq!(decode(&header(0), encode(&[resent.clone()]).into()), Ok(vec![resent]));
+        assert_eq!(decode(&header(0), encode(std::slice::from_ref(&resent)).into()), Ok(vec![resent]));
     }
 }
