@@ -182,10 +182,15 @@ impl Hub {
     }
 
     /// Runs futures at the same time on the caller's task; their results are in order. Calls that they begin together
-    /// go out in few frames, as far as the targets take batches, and each is answered by itself. At most
-    /// [`limits::TOGETHER_MAX`] are under way; the others begin when some of these have ended.
+    /// go out in few frames, as far as the targets take batches, and each is answered by itself. How many they are is
+    /// for the caller to bound.
     pub async fn together<F: Future>(&self, futures: Vec<F>) -> Vec<F::Output> {
-        let mut together = Together::new(futures);
+        self.together_within(usize::MAX, futures).await
+    }
+
+    /// The same with at most so many under way; the others begin when some of these have ended.
+    pub(crate) async fn together_within<F: Future>(&self, max: usize, futures: Vec<F>) -> Vec<F::Output> {
+        let mut together = Together::new(futures, max);
         poll_fn(|cx| together.poll(cx, &self.inner.gathering)).await
     }
 

@@ -391,9 +391,10 @@ impl Import {
     }
 
     /// Sends all `operations`, which need not wait for one another, and waits for all replies; they are in order. As
-    /// [`Import::call`] for each, but in few frames ([`Hub::together`]).
+    /// [`Import::call`] for each, but in few frames ([`Hub::together`]); more than there are slots wait.
     pub async fn batch<O: Operation>(&self, operations: Vec<O>) -> Vec<Result<Answered<O::Reply>, RpcError>> {
-        self.hub.together(operations.into_iter().map(|operation| self.call(operation)).collect()).await
+        let calls = operations.into_iter().map(|operation| self.call(operation)).collect();
+        self.hub.together_within(limits::TOGETHER_MAX, calls).await
     }
 
     /// Which session this is: it changes when the client's callbacks have heard that the target has forgotten it.

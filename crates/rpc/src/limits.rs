@@ -10,7 +10,7 @@ pub const WAITING_MAX: usize = 4096;
 pub const RETAINED_COUNT_MAX: usize = 8192;
 /// Bytes of them.
 pub const RETAINED_BYTES_MAX: usize = 256 << 20;
-/// Calls that one task has under way together; more wait until some of these have ended. As many as there are slots.
+/// Calls of one [`crate::Import::batch`] under way; more wait until some of these have ended. As many as there are slots.
 pub const TOGETHER_MAX: usize = proto::limits::SLOTS_MAX as usize;
 /// Ranges of lost changes that an import remembers; then the two oldest become one.
 pub const LOST_RANGES_MAX: usize = 16;

@@ -14,7 +14,6 @@ use parking_lot::Mutex;
 use proto::wire::Header;
 
 use crate::import::Message;
-use crate::limits;
 use crate::tcp::Link;
 
 /// A request that is about to be sent.
@@ -70,12 +69,13 @@ impl Drop for Open<'_> {
 
 /// Runs futures at the same time on one task, so that what they send goes out together. Their results are in order.
 ///
-/// At most [`limits::TOGETHER_MAX`] are under way; only those that were woken are polled.
+/// Only those that were woken are polled.
 pub(crate) struct Together<F: Future> {
     places: Vec<Place<F>>,
     /// The first that has not begun.
     next: usize,
     under_way: usize,
+    under_way_max: usize,
     woken: Arc<Woken>,
 }
 
@@ -121,11 +121,12 @@ impl Wake for WakePlace {
 }
 
 impl<F: Future> Together<F> {
-    pub(crate) fn new(futures: Vec<F>) -> Together<F> {
+    pub(crate) fn new(futures: Vec<F>, under_way_max: usize) -> Together<F> {
         Together {
             places: futures.into_iter().map(|future| Place::Waiting(Box::pin(future))).collect(),
             next: 0,
             under_way: 0,
+            under_way_max,
             woken: Arc::new(Woken { list: Mutex::default() }),
         }
     }
@@ -154,7 +155,7 @@ impl<F: Future> Together<F> {
     }
 
     fn begin(&mut self) -> Option<usize> {
-        if self.next == self.places.len() || self.under_way == limits::TOGETHER_MAX {
+        if self.next == self.places.len() || self.under_way == self.under_way_max {
             return None;
         }
         let place = self.next;

@@ -144,7 +144,7 @@ impl Shared {
         }
     }
 
-    /// One commit on each OST for all of them, then each on its own.
+    /// One commit on each OST for all of them, then each waits for what it needs.
     async fn close_batch(self: &Arc<Self>, batch: Vec<Pending>) {
         let mut newest: BTreeMap<u32, Transno> = BTreeMap::new();
         for pending in &batch {
@@ -159,10 +159,9 @@ impl Shared {
             .map(|(ost, transno)| async move { self.targets.ost(ost).await?.commit(transno).await });
         // What an OST says matters to the files on it only, and they ask again.
         let _ = self.rt.timeout(COMMIT_WAIT, join_all(commits)).await;
-        for pending in batch {
-            let shared = self.clone();
-            self.rt.run_in_place(async move { shared.finish(pending).await });
-        }
+        // Their questions for sizes go to each OST in few frames, and their closes to the MDT.
+        let finishing = batch.into_iter().map(|pending| self.finish(pending)).collect();
+        self.targets.hub().together(finishing).await;
     }
 
     async fn finish(self: &Arc<Self>, pending: Pending) {

@@ -171,3 +171,32 @@ fn what_needs_no_waiting_is_done_in_the_first_poll() {
     now(client.release(handle));
     now(client.unlink(&root(), Fid::ROOT, b"f")).expect("it is there");
 }
+
+/// Files that were written and closed at the same time: the questions for their sizes travel together, and so do their closes
+/// (FEATURES R29).
+#[test]
+fn many_closes_are_few_frames() {
+    const FILES: usize = 200;
+    let world = World::remote(1, 1);
+    let client = world.mount();
+    world.run(async {
+        let mut open = Vec::new();
+        for n in 0..FILES {
+            let (attr, handle) = create(&client, format!("f{n}").as_bytes()).await;
+            client.write(handle, 0, &[7; 100]).await.expect("there is room");
+            client.fsync(handle).await.expect("it is durable");
+            open.push((attr.fid, handle));
+        }
+        let before = world.sim.node_stats("client").frames_sent;
+        for (_, handle) in &open {
+            client.release(*handle).await;
+        }
+        world.hub.rt().sleep(Duration::from_secs(2)).await;
+        let frames = world.sim.node_stats("client").frames_sent - before;
+        for (fid, _) in open {
+            let attr = client.getattr(fid).await.expect("it is there");
+            assert_eq!((attr.size, attr.size_known), (100, true));
+        }
+        assert!(frames <= 20, "{frames} frames for the closes of {FILES} files");
+    });
+}
