@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Ring three: four roles and two clients in six network namespaces, connected by veth pairs and a bridge.
-# Usage: tools/test-netns.sh; needs root, bin/weft, iproute2 (tools/deps.sh test).
+# Usage: tools/test-netns.sh [CASE...]; LONG=1 for more data, and a case that waits for leases; needs root, bin/weft, iproute2 (tools/deps.sh test).
 . "$(dirname "$0")/lib.sh"
 
 id=$((RANDOM % 900 + 100))
@@ -47,6 +47,7 @@ serve() {
   pids+=($!)
   # A case runs in a subshell: what it starts is known from here only.
   echo $! >> "$work/pids"
+  echo $! > "$work/$node.pid"
 }
 
 mount_on() {
@@ -168,6 +169,65 @@ t_mds_restart() {
   wait $reader
 }
 
+LCTL=$(dirname "$WEFT")/lctl
+lctl_on() { local node=$1; shift; on "$node" timeout 30 "$LCTL" "$@"; }
+
+# Random bytes that go to both OSTs of oss1: bulk_data NAME MIB.
+bulk_data() {
+  head -c "$2M" /dev/urandom > "$work/$1"
+  "$LFS" setstripe -o 0,1 "$work/cl1/$1"
+}
+
+kill_and_restart_oss1() {
+  local pid
+  pid=$(< "$work/oss1.pid")
+  kill -9 "$pid" "$@"
+  tail --pid="$pid" -f /dev/null
+  serve oss1 "$work/ost0" "$work/ost1"
+}
+
+# Writes that were answered and are not durable are lost with their server, and their client repeats them (R26).
+t_bulk_replay() {
+  local mib=${LONG:+512}
+  bulk_data bulk "${mib:-64}"
+  dd if="$work/bulk" of="$work/cl1/bulk" bs=1M conv=notrunc status=none
+  kill_and_restart_oss1
+  sha256sum < "$work/bulk" > "$work/sum"
+  for client in cl2 cl1; do sha256sum < "$work/$client/bulk" | diff - "$work/sum"; done
+  lctl_on oss1 get_param -n "obdfilter.$fsname-*.recovery_status" > "$work/statuses"
+  awk '/^replayed_requests:/ { replayed += $2 } END { print replayed " writes were replayed"; exit !replayed }' "$work/statuses"
+}
+
+# With their client killed too, what was not synced is lost: each byte of it is there, or zero, or behind the end.
+t_bulk_lost() {
+  local mib=${LONG:+256}
+  mib=${mib:-32}
+  local client
+  client=$(daemon_pid "$work/cl1")
+  bulk_data lost $((2 * mib))
+  dd if="$work/lost" of="$work/cl1/lost" bs=1M count="$mib" conv=notrunc,fsync status=none
+  dd if="$work/lost" of="$work/cl1/lost" bs=1M skip="$mib" seek="$mib" conv=notrunc status=none
+  kill_and_restart_oss1 "$client"
+  umount -l "$work/cl1"
+  # Nobody waits for a client that is known to be dead.
+  lctl_on mds set_param "mdt.$fsname-*.evict_client=nid:${ip[cl1]}@tcp"
+  lctl_on oss1 set_param "obdfilter.$fsname-*.evict_client=nid:${ip[cl1]}@tcp"
+  python3 - "$work/lost" "$work/cl2/lost" $((mib << 20)) <<'END'
+import sys
+want, have, synced = open(sys.argv[1], "rb").read(), open(sys.argv[2], "rb").read(), int(sys.argv[3])
+assert have[:synced] == want[:synced], "what was synced"
+assert len(have) <= len(want), "nobody wrote so much"
+lost = len(want) - len(have)
+for at in range(synced, len(have), 4096):
+    there, was = have[at:at + 4096], want[at:at + 4096]
+    if there != was:
+        assert not any(there), f"foreign bytes at {at}"
+        lost += len(there)
+print(f"{lost} of {len(want) - synced} bytes that were not synced are lost, none that was synced")
+END
+  mount_on cl1
+}
+
 make_net || exit 1
 check format t_start
 serve mgs "$work/mgs"
@@ -177,8 +237,8 @@ serve oss2 "$work/ost2" "$work/ost3"
 mkdir -p "$work/cl1" "$work/cl2"
 check mount_cl1 mount_on cl1
 check mount_cl2 mount_on cl2
-for case in ${*:-write_read names_seen_by_both basics_over_tcp locks security used_index mount_weft oss_restart mds_restart}; do
+for case in ${*:-write_read names_seen_by_both basics_over_tcp locks security used_index mount_weft oss_restart bulk_replay mds_restart ${LONG:+bulk_lost}}; do
   check "$case" "t_$case"
-  [ "$case" = write_read ] && grep 'bytes over' "$work/log" 
+  grep -E 'bytes over|were replayed|are lost' "$work/log"
 done
 finish

@@ -93,6 +93,21 @@ t_parameters() {
   lctl set_param 'obdfilter.*.sync_lock_cancel=blocking' > /dev/null
 }
 
+# New files keep away from an OST that is marked.
+t_degraded() {
+  lctl set_param "obdfilter.$two_fsname-OST0002.degraded=1" > /dev/null
+  "$LFS" df "$two_a" | grep -q "^$two_fsname-OST0002_UUID .*\[OST:2\] D$"
+  [ "$("$LFS" df "$two_a" | grep -c '\] D$')" = 1 ]
+  must_fail 22 lctl set_param "obdfilter.$two_fsname-OST0002.degraded=2"
+  "$WEFT" status "$two_a" | grep -q "OST0002 *degraded"
+  avoids() { rm -f "$two_a/avoids"; "$LFS" setstripe -c -1 "$two_a/avoids"; [ "$("$LFS" getstripe -c "$two_a/avoids")" = "$1" ]; }
+  until_true 5 avoids 3
+  "$LFS" setstripe -i 2 -c 1 "$two_a/named"
+  [ "$("$LFS" getstripe -i "$two_a/named")" = 2 ]
+  lctl set_param "obdfilter.$two_fsname-OST0002.degraded=0" > /dev/null
+  until_true 5 avoids 4
+}
+
 # How long answers took, on the client's side.
 t_timeouts() {
   echo data > "$two_a/timed" && "$WEFT" sync "$two_a"
@@ -438,7 +453,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-names parameters timeouts cache namespaces health drain brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-names parameters degraded timeouts cache namespaces health drain brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

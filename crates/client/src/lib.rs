@@ -19,6 +19,7 @@ mod lease;
 mod lock;
 mod mount;
 mod namespace;
+mod pace;
 mod rest;
 mod stats;
 mod targets;
@@ -35,6 +36,7 @@ pub use io::Pages;
 pub use lease::LeaseState;
 pub use mount::Lost;
 pub use namespace::{Page, PageEntry};
+pub use pace::SlowOst;
 pub use tune::{CACHED_BYTES_MIN, CacheUse, LockUse, OstUse};
 pub use watch::{Held, HeldRange};
 

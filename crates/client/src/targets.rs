@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crate::io::Rooms;
 use crate::lease::Lease;
+use crate::pace::Pace;
 use crate::stats::Requests;
 use crate::{Error, Limits, Result};
 
@@ -31,6 +32,8 @@ pub(crate) struct Target {
     /// Bound the data requests in flight; writes and reads apart, so that none of them starves.
     pub(crate) writes: Semaphore,
     pub(crate) reads: Semaphore,
+    /// How long large writes take.
+    pub(crate) pace: Pace,
     /// Newest transno of a reply.
     newest: AtomicU64,
     /// Something was asked since this was last looked at.
@@ -67,6 +70,7 @@ impl Target {
             lease,
             writes: Semaphore::new(permits),
             reads: Semaphore::new(permits),
+            pace: Pace::default(),
             newest: AtomicU64::new(0),
             used: AtomicBool::new(false),
             notes,
@@ -303,7 +307,8 @@ impl Targets {
         let rpcs_in_flight_max = limits.rpcs_in_flight_max;
         let shortage =
             Arc::new(Shortage { plenty: AtomicU64::new(limits.dirty_bytes_max), count: AtomicUsize::new(0) });
-        let config = Config { version: 0, fsname, targets: Vec::new(), owners: Vec::new() };
+        let config =
+            Config { version: 0, fsname, targets: Vec::new(), owners: Vec::new(), degraded: Vec::new() };
         Targets {
             hub: hub.clone(),
             client,

@@ -173,6 +173,9 @@ pub struct SpaceValues {
     pub files_total: u64,
     /// Files that can still be made.
     pub files_free: u64,
+    /// Bits, as in Lustre's `os_state`: 1 degraded.
+    #[serde(default)]
+    pub state: u32,
 }
 
 /// Space of one target.
@@ -322,6 +325,7 @@ impl From<&Space> for SpaceValues {
             bytes_available: space.bytes_available,
             files_total: space.files_total,
             files_free: space.files_free,
+            state: space.state,
         }
     }
 }

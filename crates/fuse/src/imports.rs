@@ -1,6 +1,6 @@
 //! A mount's sessions with targets, as the control attribute `weft.imports` and `lctl` say them.
 
-use client::Client;
+use client::{Client, SlowOst};
 use proto::TargetId;
 use proto::session::Estimated;
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,27 @@ pub struct Imports {
     pub fsname: String,
     /// The sessions.
     pub imports: Vec<Import>,
+    /// OSTs that are slower than the others, by what this mount wrote in the last minute.
+    #[serde(default)]
+    pub slow: Vec<Slow>,
+}
+
+/// An OST that is slower than the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slow {
+    /// Its index.
+    pub index: u32,
+    /// What a MiB takes, in microseconds.
+    pub takes_us: u64,
+    /// The same of all OSTs.
+    pub others_take_us: u64,
+}
+
+impl Slow {
+    fn of(slow: &SlowOst) -> Slow {
+        let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        Slow { index: slow.ost, takes_us: micros(slow.takes), others_take_us: micros(slow.others_take) }
+    }
 }
 
 /// One session.
@@ -59,5 +80,6 @@ impl Import {
 pub fn told(client: &Client) -> Imports {
     let answers = client.answers();
     let imports = answers.iter().map(|(id, answers)| Import::of(*id, answers)).collect();
-    Imports { fsname: client.config().fsname.clone(), imports }
+    let slow = client.slow_osts().iter().map(Slow::of).collect();
+    Imports { fsname: client.config().fsname.clone(), imports, slow }
 }

@@ -338,9 +338,14 @@ impl Cluster {
 
     /// Sets a parameter of every OST that is served.
     pub fn set_parameter(&self, name: &str, value: &str) {
+        self.set_parameter_of(|_| true, name, value);
+    }
+
+    /// Sets a parameter of those OSTs that are served and `chosen`.
+    pub fn set_parameter_of(&self, chosen: impl Fn(TargetId) -> bool, name: &str, value: &str) {
         for server in self.processes.servers.lock().values() {
             server.served(|target| {
-                if target.target().kind == TargetKind::Ost {
+                if target.target().kind == TargetKind::Ost && chosen(target.target()) {
                     target.set_parameter(name, value).expect("an OST has this parameter");
                 }
             });

@@ -122,6 +122,8 @@ impl Shared {
             let target = &target;
             async move {
                 let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
+                let began = self.rt.now();
+                let bytes = parts.iter().map(|part| u64::from(part.len)).sum();
                 let transno = match parts[..] {
                     [WritePart { offset, len }] => {
                         tracing::trace!(?object, offset, len, "write");
@@ -134,6 +136,11 @@ impl Shared {
                         target.call_locked(era, write, bulk).await?.transno
                     }
                 };
+                // One that waits for its commit says more of the commit.
+                if !sync {
+                    let now = self.rt.now();
+                    target.pace.note(now, bytes, now - began);
+                }
                 Ok((ost, transno))
             }
         });

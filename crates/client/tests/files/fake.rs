@@ -65,7 +65,7 @@ impl Mgs {
         };
         let osts = (0..self.osts).map(TargetId::ost);
         let targets = std::iter::once(TargetId::mdt(0)).chain(osts).map(entry).collect();
-        Config { version: 1, fsname: "weft".into(), targets, owners: vec![] }
+        Config { version: 1, fsname: "weft".into(), targets, owners: vec![], degraded: vec![] }
     }
 }
 
@@ -292,6 +292,7 @@ impl Ost {
                 bytes_available: 1 << 28,
                 files_total: 10,
                 files_free: 5,
+                state: 0,
             }),
             Request::GetObjectAttr(ask) => {
                 state.counts.attrs += 1;

@@ -190,6 +190,7 @@ fn common_requests() -> Vec<Request> {
         }
         .into(),
         GetConfig { fsname: "weft".into(), known: 9, wait_ms: 10_000 }.into(),
+        MarkTarget { target: TargetId::ost(0x1f), uuid: ClientId(0x1112), degraded: true }.into(),
         RenewLease { lease: 0x1718, release: false, dropped: vec![3, 1 << 40] }.into(),
         AskLeases {
             target: TargetId::ost(0x1f),
@@ -408,6 +409,7 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         bytes_available: 1 << 48,
         files_total: 1 << 40,
         files_free: 1 << 39,
+        state: Space::DEGRADED,
     };
     let config = Config {
         version: 10,
@@ -419,6 +421,7 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
             server: "mds1".into(),
         }],
         owners: vec![TargetOwner { target: TargetId::mdt(0), server: "mds2".into(), epoch: 7 }],
+        degraded: vec![TargetId::ost(0x1f)],
     };
     vec![
         ("Connect", Reply::Connect(connected)),
@@ -435,6 +438,7 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         ("Drain", Reply::Drain(drained().left)),
         ("Register", Reply::Register(Registered { version: 10, told: true })),
         ("GetConfig", Reply::GetConfig(config)),
+        ("MarkTarget", Reply::MarkTarget(Done {})),
         ("RenewLease", Reply::RenewLease(lease_renewed())),
         (
             "AskLeases",

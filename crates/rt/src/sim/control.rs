@@ -180,6 +180,11 @@ impl Handle {
         self.change_disk(name, |disk| disk.capacity_bytes = bytes);
     }
 
+    /// Sets how many bytes the node's disk takes each second, whatever the options say.
+    pub fn set_disk_speed(&self, name: &str, bytes_per_second: u64) {
+        self.change_disk(name, |disk| disk.bytes_per_second = Some(bytes_per_second));
+    }
+
     /// Changes the options of the network for all that happens from now on.
     pub fn change_net(&self, change: impl FnOnce(&mut NetOptions)) {
         let mut net = self.shared.with(|world| world.options.net);

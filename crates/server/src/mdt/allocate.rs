@@ -16,6 +16,8 @@ const STRIPES_PER_OST_MAX: i32 = 32;
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Order {
     osts: Vec<u32>,
+    /// Those that are left out unless they are named, or there is no other; sorted.
+    avoided: Vec<u32>,
 }
 
 impl Order {
@@ -37,12 +39,31 @@ impl Order {
             places.extend((0u64..).zip(indexes).map(|(k, index)| (2 * k + 1, 2 * count, number, *index)));
         }
         places.sort_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1)).then((a.2, a.3).cmp(&(b.2, b.3))));
-        Order { osts: places.into_iter().map(|place| place.3).collect() }
+        Order { osts: places.into_iter().map(|place| place.3).collect(), avoided: Vec::new() }
     }
 
     /// An order as it was stored.
     pub fn from_osts(osts: Vec<u32>) -> Order {
-        Order { osts }
+        Order { osts, avoided: Vec::new() }
+    }
+
+    /// The same order, in which stripes keep away from `avoided`.
+    pub fn avoiding(self, mut avoided: Vec<u32>) -> Order {
+        avoided.retain(|ost| self.osts.contains(ost));
+        avoided.sort_unstable();
+        Order { avoided, ..self }
+    }
+
+    /// Those that stripes keep away from, sorted.
+    pub fn avoided(&self) -> &[u32] {
+        &self.avoided
+    }
+
+    /// Those that stripes take when nobody names any, and `first`, in order; all if that leaves none.
+    fn usable(&self, first: Option<u32>) -> Vec<u32> {
+        let is_usable = |ost: &u32| first == Some(*ost) || self.avoided.binary_search(ost).is_err();
+        let usable: Vec<u32> = self.osts.iter().copied().filter(is_usable).collect();
+        if usable.is_empty() { self.osts.clone() } else { usable }
     }
 
     /// The OSTs in their order.
@@ -57,10 +78,6 @@ impl Order {
 
     fn has(&self, ost: u32) -> bool {
         self.osts.contains(&ost)
-    }
-
-    fn position(&self, ost: u32) -> Option<usize> {
-        self.osts.iter().position(|&known| known == ost)
     }
 }
 
@@ -151,7 +168,9 @@ pub fn allocate(id: Fid, hint: &LayoutHint, order: &Order) -> Result<Layout, Cod
     if !hint.osts.is_empty() {
         return Ok(layout(hint.osts.as_slice().into(), has_twice(&hint.osts)));
     }
-    let known = order.osts.len();
+    let first = u32::try_from(hint.start_index).ok();
+    let usable = order.usable(first);
+    let known = usable.len();
     let count = match hint.stripe_count {
         0 => 1,
         wanted if wanted > 0 && hint.overstripe => wanted as usize,
@@ -159,11 +178,11 @@ pub fn allocate(id: Fid, hint: &LayoutHint, order: &Order) -> Result<Layout, Cod
         times => known * times.unsigned_abs() as usize,
     };
     let count = count.min(STRIPES_MAX);
-    let start = match u32::try_from(hint.start_index) {
-        Ok(index) => order.position(index).ok_or(Code::Invalid)?,
-        Err(_) => start(id, count, known),
+    let start = match first {
+        Some(index) => usable.iter().position(|&ost| ost == index).ok_or(Code::Invalid)?,
+        None => start(id, count, known),
     };
-    let osts = order.osts.iter().cycle().skip(start).take(count).copied().collect();
+    let osts = usable.iter().cycle().skip(start).take(count).copied().collect();
     Ok(layout(osts, count > known))
 }
 
@@ -274,6 +293,21 @@ mod tests {
         assert_eq!(get(&LayoutHint { start_index: 1, ..hint(2) }), Err(Code::Invalid));
         assert_eq!(get(&LayoutHint { pool: "flash".into(), ..hint(2) }), Err(Code::NotFound));
         assert_eq!(osts(&hint(1), &Order::default()), Err(Code::NoSpace));
+    }
+
+    #[test]
+    fn what_is_degraded_is_avoided() {
+        let order = two_by_two().avoiding(vec![2, 9]);
+        assert_eq!(counts(1..=1000, 1, &order)[2], 0);
+        let mut all = osts(&hint(-1), &order).expect("a layout");
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 3], "all others");
+        let from = |index, count| osts(&LayoutHint { start_index: index, ..hint(count) }, &order);
+        assert_eq!((from(2, 2), from(0, 2)), (Ok(vec![2, 1]), Ok(vec![0, 1])), "but for one that is named");
+        let named = LayoutHint { osts: vec![2, 3], ..LayoutHint::default() };
+        assert_eq!(osts(&named, &order), Ok(vec![2, 3]));
+        let none = two_by_two().avoiding(vec![0, 1, 2, 3]);
+        assert_eq!(osts(&hint(-1), &none).map(|osts| osts.len()), Ok(4), "there is no other");
     }
 
     #[test]

@@ -245,6 +245,7 @@ impl Mdt {
             bytes_available: space.available,
             files_total: self.census.inodes() + files_free,
             files_free,
+            state: 0,
         })))
     }
 }

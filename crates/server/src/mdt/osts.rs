@@ -21,7 +21,9 @@ use crate::target::{Env, Recovery, Stop};
 /// How long the MGS may hold a request for a newer configuration, in milliseconds.
 const WAIT_MS: u32 = 60_000;
 /// Version of the format of the stored order.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+/// The one before: nothing of what is avoided.
+const FORMAT_PLAIN: u8 = 1;
 /// Pause after a refusal of the MGS.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -116,8 +118,10 @@ impl Osts {
     /// are replayed after a crash have to find the one that they were made with.
     pub async fn apply(&self, config: &Config) -> Result<(), StoreError> {
         let osts = config.targets.iter().filter(|entry| entry.target.kind == TargetKind::Ost);
+        let degraded = config.degraded.iter().filter(|target| target.kind == TargetKind::Ost);
+        let order = Order::new(osts.clone().map(|e| (e.target.index, e.server.clone())).collect());
         let table = Table {
-            order: Order::new(osts.clone().map(|e| (e.target.index, e.server.clone())).collect()),
+            order: order.avoiding(degraded.map(|target| target.index).collect()),
             nids: osts.map(|entry| (entry.target.index, entry.nids.clone())).collect(),
         };
         if table.order != self.table().order {
@@ -172,18 +176,27 @@ impl Osts {
 
 fn load_order(store: &Store) -> Result<Order, StoreError> {
     let Some(value) = store.get(&[keys::OSTS])? else { return Ok(Order::default()) };
-    let damaged = || StoreError::Corrupt { what: "the order of the OSTs".into() };
-    let (&format, osts) = value.bytes.split_first().ok_or_else(damaged)?;
-    let (osts, rest) = osts.as_chunks::<4>();
-    if format != FORMAT || !rest.is_empty() {
-        return Err(damaged());
-    }
-    Ok(Order::from_osts(osts.iter().map(|ost| u32::from_le_bytes(*ost)).collect()))
+    order_of(&value.bytes).ok_or_else(|| StoreError::Corrupt { what: "the order of the OSTs".into() })
+}
+
+/// An order as it was stored.
+fn order_of(value: &[u8]) -> Option<Order> {
+    let (format, rest) = value.split_first()?;
+    let (numbers, rest) = rest.as_chunks::<4>();
+    let mut numbers = numbers.iter().map(|number| u32::from_le_bytes(*number));
+    let count = match *format {
+        FORMAT => numbers.next()? as usize,
+        FORMAT_PLAIN => numbers.len(),
+        _ => return None,
+    };
+    let whole = rest.is_empty() && count <= numbers.len();
+    whole.then(|| Order::from_osts(numbers.by_ref().take(count).collect()).avoiding(numbers.collect()))
 }
 
 fn save_order(store: &Store, order: &Order) -> Result<Transno, StoreError> {
     let mut value = vec![FORMAT];
-    order.osts().iter().for_each(|ost| value.extend_from_slice(&ost.to_le_bytes()));
+    value.extend_from_slice(&(order.osts().len() as u32).to_le_bytes());
+    order.osts().iter().chain(order.avoided()).for_each(|ost| value.extend_from_slice(&ost.to_le_bytes()));
     let change = Change { key: Bytes::from_static(&[keys::OSTS]), value: Some(value.into()) };
     store.commit(Batch { changes: vec![change], ..Batch::default() })
 }
@@ -216,6 +229,22 @@ pub async fn watch(osts: Arc<Osts>, destroyer: Arc<Destroyer>) {
                     return;
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_of_the_format_before_is_read() {
+        let plain = [1, 7, 0, 0, 0, 3, 0, 0, 0];
+        assert_eq!(order_of(&plain), Some(Order::from_osts(vec![7, 3])));
+        let marked = [2, 2, 0, 0, 0, 7, 0, 0, 0, 3, 0, 0, 0, 7, 0, 0, 0];
+        assert_eq!(order_of(&marked), Some(Order::from_osts(vec![7, 3]).avoiding(vec![7])));
+        for wrong in [&[][..], &[3], &[2], &[2, 1, 0, 0, 0], &[1, 7, 0, 0]] {
+            assert_eq!(order_of(wrong), None, "{wrong:?}");
         }
     }
 }

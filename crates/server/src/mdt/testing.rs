@@ -95,7 +95,8 @@ impl World {
             server: (*server).to_owned(),
         };
         let targets = osts.iter().map(entry).collect();
-        let config = msg::Config { version: 1, fsname: "weft".into(), targets, owners: vec![] };
+        let config =
+            msg::Config { version: 1, fsname: "weft".into(), targets, owners: vec![], degraded: vec![] };
         self.sim.run(self.target.handler().osts.apply(&config)).expect("the disk works");
     }
 

@@ -28,7 +28,7 @@ use store::{Batch, Store, StoreError};
 use crate::target::{Ctx, Done, Env, Handler, Stop, code_of};
 use live::Notices;
 use owners::OwnerTable;
-use table::Table;
+use table::{Known, Table};
 
 /// Most requests for a newer configuration that wait at one time.
 const WAITERS_MAX: usize = 131_072;
@@ -84,6 +84,7 @@ impl Handler for Mgs {
     async fn handle(&self, ctx: &Ctx<()>, request: Request, _bulk: Vec<Bytes>) -> Result<Done, Code> {
         match request {
             Request::Register(register) => self.register(ctx, register).await,
+            Request::MarkTarget(mark) => self.mark(ctx, &mark).await,
             Request::GetConfig(get) => self.get_config(&get).await,
             Request::RenewLease(renewal) => self.renew_lease(ctx, &renewal),
             Request::AskLeases(asked) => self.ask_leases(ctx, &asked),
@@ -150,12 +151,12 @@ impl Mgs {
             let mut table = self.table.lock();
             // Which server a target is counted to does not change with who stands in for it.
             let stays = table.server(register.target).filter(|_| register.stands_in);
-            let entry = msg::TargetEntry {
+            let entry = Known::new(msg::TargetEntry {
                 target: register.target,
                 uuid: register.uuid,
                 nids: register.nids,
                 server: stays.unwrap_or(register.server),
-            };
+            });
             if table.count() >= TARGETS_MAX {
                 return Err(Code::TooBig);
             }
@@ -173,15 +174,40 @@ impl Mgs {
                 }
             }
         };
-        // Even an unchanged entry may be one that is not durable yet.
-        self.store.committed(done.transno).await.map_err(|error| code_of(&error))?;
-        let Reply::Register(msg::Registered { version, .. }) = &done.reply else {
+        let Reply::Register(msg::Registered { version, .. }) = done.reply else {
             return Err(Code::Io);
         };
-        if self.table.lock().publish(*version) {
+        self.publish(&done, version).await?;
+        Ok(done)
+    }
+
+    /// Shows what `done` has put into the table to others, once it is durable. Even an unchanged entry may be one that is not yet.
+    async fn publish(&self, done: &Done, version: u64) -> Result<(), Code> {
+        self.store.committed(done.transno).await.map_err(|error| code_of(&error))?;
+        if self.table.lock().publish(version) {
             self.notices.news();
             self.changed.notify_waiters();
         }
+        Ok(())
+    }
+
+    /// New files keep away from a target, or no longer.
+    async fn mark(&self, ctx: &Ctx<()>, mark: &msg::MarkTarget) -> Result<Done, Code> {
+        ctx.only_servers()?;
+        let (done, version) = {
+            let mut table = self.table.lock();
+            let known = table.marked(mark)?;
+            let reply = Reply::MarkTarget(msg::Done {});
+            match table.admit(&known)? {
+                None => (ctx.commit(Batch::default(), reply)?, table.newest()),
+                Some((changes, version)) => {
+                    let done = ctx.commit(Batch { changes, ..Batch::default() }, reply)?;
+                    table.put(known, version);
+                    (done, version)
+                }
+            }
+        };
+        self.publish(&done, version).await?;
         Ok(done)
     }
 
@@ -243,6 +269,7 @@ impl Mgs {
             bytes_available: space.available,
             files_total: files,
             files_free: files.saturating_sub(self.table.lock().count() as u64),
+            state: 0,
         })))
     }
 }

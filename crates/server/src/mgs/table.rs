@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use proto::wire::messages::{Config, TargetEntry, TargetOwner};
-use proto::wire::{Reader, Wire};
+use proto::wire::messages::{Config, MarkTarget, TargetEntry, TargetOwner};
+use proto::wire::{DecodeError, Reader, Wire};
 use proto::{Code, TargetId, TargetKind};
 use store::{Change, Store, StoreError};
 
@@ -17,15 +17,23 @@ const VERSION: u8 = keys::MGS + 1;
 /// Keys that one scan brings.
 const SCAN_COUNT: usize = 4096;
 
+/// What is known of a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    entry: TargetEntry,
+    /// New files keep away from it.
+    degraded: bool,
+}
+
 /// Every target that has registered.
 #[derive(Debug, Default)]
 pub struct Table {
     /// What others see.
-    seen: BTreeMap<TargetId, TargetEntry>,
+    seen: BTreeMap<TargetId, Known>,
     /// Version of what others see.
     version: u64,
     /// Changes that are not durable yet, by the version that they make.
-    pending: BTreeMap<u64, TargetEntry>,
+    pending: BTreeMap<u64, Known>,
     /// Newest version, durable or not.
     newest: u64,
 }
@@ -65,6 +73,29 @@ fn damaged(what: &str) -> StoreError {
     StoreError::Corrupt { what: what.to_owned() }
 }
 
+impl Known {
+    /// One that has just registered.
+    pub fn new(entry: TargetEntry) -> Known {
+        Known { entry, degraded: false }
+    }
+
+    fn value(&self) -> Bytes {
+        let mut value = Vec::new();
+        self.entry.put(&mut value);
+        if self.degraded {
+            self.degraded.put(&mut value);
+        }
+        value.into()
+    }
+
+    fn of(value: Bytes) -> Result<Known, StoreError> {
+        let mut from = Reader::new(value);
+        let mut read =
+            || Ok::<_, DecodeError>(Known { entry: from.take()?, degraded: from.take_or_default()? });
+        read().map_err(|_| damaged("a target of the configuration"))
+    }
+}
+
 impl Table {
     /// Reads the table.
     pub fn load(store: &Store) -> Result<Table, StoreError> {
@@ -76,9 +107,8 @@ impl Table {
             table.newest = table.version;
         }
         scan(store, TARGET, |_, value| {
-            let entry: TargetEntry =
-                Reader::new(value).take().map_err(|_| damaged("a target of the configuration"))?;
-            table.seen.insert(entry.target, entry);
+            let known = Known::of(value)?;
+            table.seen.insert(known.entry.target, known);
             Ok(())
         })?;
         Ok(table)
@@ -86,7 +116,7 @@ impl Table {
 
     /// The server of `target`, as it is known.
     pub fn server(&self, target: TargetId) -> Option<String> {
-        self.current(target).map(|entry| entry.server.clone())
+        self.current(target).map(|known| known.entry.server.clone())
     }
 
     /// Number of targets.
@@ -104,26 +134,31 @@ impl Table {
         self.newest
     }
 
-    fn current(&self, target: TargetId) -> Option<&TargetEntry> {
-        let pending = self.pending.values().rev().find(|entry| entry.target == target);
+    fn current(&self, target: TargetId) -> Option<&Known> {
+        let pending = self.pending.values().rev().find(|known| known.entry.target == target);
         pending.or_else(|| self.seen.get(&target))
     }
 
-    /// Whether `entry` may be in the table: what to commit and the version that it makes, or `None` if it is there.
-    pub fn admit(&self, entry: &TargetEntry) -> Result<Option<(Vec<Change>, u64)>, Code> {
-        if let Some(known) = self.current(entry.target) {
-            if known.uuid != entry.uuid {
+    /// A target with a mark, or without it.
+    pub fn marked(&self, mark: &MarkTarget) -> Result<Known, Code> {
+        let known = self.current(mark.target).filter(|known| known.entry.uuid == mark.uuid);
+        let known = known.ok_or(Code::NotFound)?;
+        Ok(Known { degraded: mark.degraded, ..known.clone() })
+    }
+
+    /// Whether `new` may be in the table: what to commit and the version that it makes, or `None` if it is there.
+    pub fn admit(&self, new: &Known) -> Result<Option<(Vec<Change>, u64)>, Code> {
+        if let Some(known) = self.current(new.entry.target) {
+            if known.entry.uuid != new.entry.uuid {
                 return Err(Code::IndexUsed);
             }
-            if known == entry {
+            if known == new {
                 return Ok(None);
             }
         }
         let version = self.newest + 1;
-        let mut value = Vec::new();
-        entry.put(&mut value);
         let changes = vec![
-            Change { key: key(TARGET, entry.target), value: Some(value.into()) },
+            Change { key: key(TARGET, new.entry.target), value: Some(new.value()) },
             Change {
                 key: Bytes::from_static(&[VERSION]),
                 value: Some(version.to_le_bytes().to_vec().into()),
@@ -133,10 +168,10 @@ impl Table {
     }
 
     /// Takes over what was committed.
-    pub fn put(&mut self, entry: TargetEntry, version: u64) {
+    pub fn put(&mut self, new: Known, version: u64) {
         assert!(version == self.newest + 1, "versions follow one another");
         self.newest = version;
-        self.pending.insert(version, entry);
+        self.pending.insert(version, new);
     }
 
     /// Everything up to `version` is durable; says whether others see something new now.
@@ -144,7 +179,7 @@ impl Table {
         let later = self.pending.split_off(&(version + 1));
         let durable = std::mem::replace(&mut self.pending, later);
         let changed = !durable.is_empty();
-        self.seen.extend(durable.into_values().map(|entry| (entry.target, entry)));
+        self.seen.extend(durable.into_values().map(|known| (known.entry.target, known)));
         self.version = self.version.max(version);
         changed
     }
@@ -154,8 +189,14 @@ impl Table {
         Config {
             version: self.version,
             fsname: fsname.to_owned(),
-            targets: self.seen.values().cloned().collect(),
+            targets: self.seen.values().map(|known| known.entry.clone()).collect(),
             owners,
+            degraded: self
+                .seen
+                .iter()
+                .filter(|(_, known)| known.degraded)
+                .map(|(target, _)| *target)
+                .collect(),
         }
     }
 }

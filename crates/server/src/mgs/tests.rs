@@ -107,6 +107,35 @@ fn targets_register_once_per_index() {
 }
 
 #[test]
+fn a_mark_is_told_and_ends_with_the_next_registration() {
+    check(async |rt, hub, running| {
+        let server = import(&hub, 100, Role::Server);
+        server.call(register(1, 11, "10.0.0.1@tcp")).await.expect("the index is free");
+        let mark =
+            |uuid, degraded| msg::MarkTarget { target: TargetId::ost(1), uuid: ClientId(uuid), degraded };
+        let client = import(&hub, 200, Role::Client);
+        assert_eq!(refused(client.call(mark(11, true)).await), Code::Forbidden);
+        assert_eq!(refused(server.call(mark(12, true)).await), Code::NotFound, "another target");
+        let before = client.call(config(0, 0)).await.expect("everybody may ask").reply;
+        server.call(mark(11, true)).await.expect("it is known");
+        let marked = client.call(config(before.version, 0)).await.expect("everybody may ask").reply;
+        assert_eq!((marked.version, &marked.degraded[..]), (before.version + 1, &[TargetId::ost(1)][..]));
+        assert_eq!(marked.targets, before.targets);
+        running.stop().await;
+        hub.close().await;
+
+        let (hub, running) = open(&rt).await;
+        let server = import(&hub, 101, Role::Server);
+        assert_eq!(server.call(config(0, 0)).await.expect("it starts again").reply, marked);
+        server.call(register(1, 11, "10.0.0.1@tcp")).await.expect("it is the same");
+        let later = server.call(config(0, 0)).await.expect("everybody may ask").reply;
+        assert_eq!((later.version, later.degraded.len()), (marked.version + 1, 0));
+        running.stop().await;
+        hub.close().await;
+    });
+}
+
+#[test]
 fn a_change_wakes_those_who_wait() {
     check(async |rt, hub, running| {
         let server = import(&hub, 100, Role::Server);

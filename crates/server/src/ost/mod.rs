@@ -2,6 +2,7 @@
 
 mod brw;
 mod copy;
+mod degraded;
 mod glimpse;
 mod journal;
 mod room;
@@ -27,6 +28,7 @@ use store::{Change, Objects, Store, StoreError};
 use crate::Held;
 use crate::target::{Ctx, Done, Env, Handler, Recorder, Recovery, Session, code_of};
 use brw::BrwStats;
+use degraded::{DEGRADED, Degraded};
 use glimpse::Glimpses;
 use journal::{Journal, SYNC_JOURNAL};
 use room::Left;
@@ -51,6 +53,7 @@ pub struct Ost {
     glimpses: Arc<Glimpses>,
     sharing: Arc<Sharing>,
     journal: Journal,
+    degraded: Degraded,
     left: Left,
     brw: BrwStats,
     /// Reads that the disk failed.
@@ -70,6 +73,7 @@ impl Handler for Ost {
             glimpses: Glimpses::new(&env, tokens.clone()),
             sharing,
             journal: Journal::new(env.store.clone()),
+            degraded: Degraded::new(&env),
             left: Left::new(&env.rt, &env.store),
             brw: BrwStats::new(&env.rt, env.store.clone()),
             unreadable: AtomicU64::new(0),
@@ -96,7 +100,8 @@ impl Handler for Ost {
             Request::Destroy(destroy) => self.destroy(ctx, destroy).await,
             Request::ListObjects(list) => self.list(ctx, &list),
             Request::Statfs(msg::Statfs {}) => {
-                let space = self.objects.space().await.map_err(|error| code_of(&error))?;
+                let mut space = self.objects.space().await.map_err(|error| code_of(&error))?;
+                space.state = if self.degraded.is_on() { msg::Space::DEGRADED } else { 0 };
                 Ok(Done::unchanged(Reply::Statfs(space)))
             }
             _ => Err(Code::NotSupported),
@@ -130,13 +135,14 @@ impl Handler for Ost {
     }
 
     fn parameters(&self) -> Vec<msg::Parameter> {
-        vec![self.journal.parameter(), self.sharing.parameter()]
+        vec![self.degraded.parameter(), self.journal.parameter(), self.sharing.parameter()]
     }
 
     fn set_parameter(&self, parameter: &msg::Parameter) -> Result<(), Code> {
         match parameter.name.as_str() {
             // As in Lustre, whatever is written clears it.
             BRW_STATS => self.brw.clear(),
+            DEGRADED => self.degraded.set(&parameter.value)?,
             SYNC_JOURNAL => self.journal.set(&parameter.value)?,
             SYNC_LOCK_CANCEL => self.sharing.set(&parameter.value)?,
             _ => return Err(Code::NotFound),

@@ -168,6 +168,7 @@ impl Objects {
             bytes_available: (disk.available + free).min(disk.total),
             files_total: files_free + objects,
             files_free,
+            state: 0,
         })
     }
 

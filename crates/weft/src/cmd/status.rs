@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use fuse::control::{self, Configuration, Kind, SpaceValues, Spaces, Status};
+use fuse::imports::{IMPORTS, Imports, Slow};
 use fuse::states::{Missing, Place, Recovery, STATES, Stage, State as TargetState, States};
+use proto::TargetId;
+use proto::wire::messages::Space;
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
@@ -33,6 +36,9 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<Status>,
     targets: Vec<TargetReport>,
+    /// OSTs that are slower than the others, as this mount finds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    slow: Vec<Slow>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -104,6 +110,7 @@ fn report(path: &Path) -> Result<Report, Failure> {
         healthy: false,
         status: None,
         targets: Vec::new(),
+        slow: Vec::new(),
     };
     let status = match mountpoint::state(path)? {
         State::Up(status) => status,
@@ -120,9 +127,10 @@ fn report(path: &Path) -> Result<Report, Failure> {
     let config: Configuration = crate::control::get(path, control::CONFIG).map_err(ask)?;
     let spaces: Spaces = crate::control::get(path, control::SPACE).map_err(ask)?;
     let states: States = crate::control::get(path, STATES).map_err(ask)?;
+    let slow = crate::control::get::<Imports>(path, IMPORTS).map_err(ask)?.slow;
     let targets = target_reports(&config, &spaces, &states);
     let (healthy, verdict) = judge(&targets);
-    Ok(Report { mountpoint: path.to_owned(), verdict, healthy, status: Some(*status), targets })
+    Ok(Report { mountpoint: path.to_owned(), verdict, healthy, status: Some(*status), targets, slow })
 }
 
 fn target_reports(config: &Configuration, spaces: &Spaces, states: &States) -> Vec<TargetReport> {
@@ -184,6 +192,11 @@ impl TargetReport {
         recovery.filter(|recovery| matches!(recovery.stage, Stage::Waiting | Stage::Recovering))
     }
 
+    /// Whether an operator has new files keep away from it.
+    fn is_degraded(&self) -> bool {
+        self.space.is_some_and(|space| space.state & Space::DEGRADED != 0)
+    }
+
     /// What is wrong with it, as it says itself.
     fn problem(&self) -> Option<String> {
         let problems = &self.state.as_ref()?.problems;
@@ -227,6 +240,17 @@ fn recoveries(targets: &[TargetReport]) -> Vec<String> {
     recovering.filter_map(|target| Some(progress(&target.name, target.state.as_ref()?))).collect()
 }
 
+/// A line about an OST that is slower than the others.
+fn slowness(fsname: &str, slow: &Slow) -> String {
+    let millis = |micros: u64| micros as f64 / 1000.0;
+    format!(
+        "{fsname}-{} is slow: it takes {:.1} ms for a MiB that is written from here, the others {:.1} ms\n",
+        TargetId::ost(slow.index),
+        millis(slow.takes_us),
+        millis(slow.others_take_us)
+    )
+}
+
 fn render(report: &Report) -> String {
     let mut text = String::new();
     if let Some(status) = &report.status {
@@ -248,6 +272,9 @@ fn render(report: &Report) -> String {
             text += &line;
             text.push('\n');
         }
+        for slow in &report.slow {
+            text += &slowness(&status.fsname, slow);
+        }
     }
     format!("{text}{}: {}", report.mountpoint.display(), report.verdict)
 }
@@ -265,6 +292,7 @@ fn row(target: &TargetReport) -> Vec<String> {
     let state = match target.recovering() {
         _ if target.problem().is_some() => "FAILED".to_owned(),
         Some(recovery) => format!("RECOVERING {}/{}", recovery.completed, recovery.expected),
+        None if target.is_degraded() => "degraded".to_owned(),
         None if target.active => "active".to_owned(),
         None => "SILENT".to_owned(),
     };
@@ -331,6 +359,19 @@ mod tests {
         state.problems = vec!["its disk is gone".into()];
         targets[1].state = Some(state);
         assert_eq!(judge(&targets), (false, "FAILED: w-OST0000: its disk is gone".into()));
+    }
+
+    #[test]
+    fn what_is_slow_or_avoided_is_shown() {
+        let slow = Slow { index: 0x1f, takes_us: 41_250, others_take_us: 9_960 };
+        assert_eq!(
+            slowness("w", &slow),
+            "w-OST001f is slow: it takes 41.2 ms for a MiB that is written from here, the others 10.0 ms\n"
+        );
+        let mut avoided = target("w-OST001f", Kind::Ost, true);
+        avoided.space = Some(SpaceValues { state: Space::DEGRADED, ..SpaceValues::default() });
+        assert_eq!(row(&avoided)[1], "degraded");
+        assert_eq!(row(&target("w-OST0000", Kind::Ost, true))[1], "active");
     }
 
     #[test]

@@ -241,7 +241,9 @@ fn readable(name: impl Into<Cow<'static, str>>) -> Own {
 /// The parameters that targets of a kind have themselves.
 fn own(kind: TargetKind) -> Vec<Own> {
     let mut own = match kind {
-        TargetKind::Ost => ["brw_stats", "sync_journal", "sync_lock_cancel"].map(settable).to_vec(),
+        TargetKind::Ost => {
+            ["brw_stats", "degraded", "sync_journal", "sync_lock_cancel"].map(settable).to_vec()
+        }
         TargetKind::Mdt => vec![settable("commit_on_sharing")],
         TargetKind::Mgs => Vec::new(),
     };

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use fuse::control::{self, Kind, SpaceValues, Spaces, TargetSpace};
+use proto::wire::messages::Space;
 
 use crate::failure::Failure;
 use crate::lfs::Outcome;
@@ -40,6 +41,9 @@ pub struct Arguments {
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
 }
+
+/// Bits of a target's state, and their letters.
+const STATES: [(u32, char); 1] = [(Space::DEGRADED, 'D')];
 
 /// How it is printed.
 #[derive(Debug, Clone, Copy)]
@@ -114,7 +118,10 @@ fn render(mount: &Path, spaces: &Spaces, style: Style) -> String {
 
 fn place(mount: &Path, target: &TargetSpace) -> String {
     let kind = if target.kind == Kind::Ost { "OST" } else { "MDT" };
-    format!("{}[{kind}:{}]", mount.display(), target.index)
+    let state = target.space.map_or(0, |space| space.state);
+    let shown: String = STATES.iter().filter(|(bit, _)| state & bit != 0).map(|(_, letter)| letter).collect();
+    let gap = if shown.is_empty() { "" } else { " " };
+    format!("{}[{kind}:{}]{gap}{shown}", mount.display(), target.index)
 }
 
 fn values(space: &SpaceValues, style: Style) -> [String; 4] {
@@ -150,14 +157,16 @@ mod tests {
             bytes_available: mib(available),
             files_total: 1000,
             files_free,
+            state: 0,
         };
+        let degraded = |space| SpaceValues { state: Space::DEGRADED, ..space };
         let target = |kind, index, space| TargetSpace { kind, index, space };
         Spaces {
             fsname: "users".into(),
             targets: vec![
                 target(Kind::Mdt, 0, Some(space(816, 813, 810, 900))),
                 target(Kind::Ost, 0, Some(space(2662, 2002, 2002, 500))),
-                target(Kind::Ost, 1, Some(space(2662, 2659, 2659, 500))),
+                target(Kind::Ost, 1, Some(degraded(space(2662, 2659, 2659, 500)))),
                 target(Kind::Ost, 31, None),
             ],
         }
@@ -174,7 +183,7 @@ mod tests {
             "UUID                       bytes        Used   Available Use% Mounted on\n\
              users-MDT0000_UUID        816.0M        3.0M      810.0M   0% /users[MDT:0]\n\
              users-OST0000_UUID          2.6G      660.0M        2.0G  25% /users[OST:0]\n\
-             users-OST0001_UUID          2.6G        3.0M        2.6G   0% /users[OST:1]\n\
+             users-OST0001_UUID          2.6G        3.0M        2.6G   0% /users[OST:1] D\n\
              users-OST001f_UUID  : inactive device\n\
              \n\
              filesystem_summary:         5.2G      663.0M        4.6G  12% /users\n\
@@ -189,7 +198,7 @@ mod tests {
             "UUID                   1K-blocks        Used   Available Use% Mounted on\n\
              users-MDT0000_UUID        835584        3072      829440   0% /users[MDT:0]\n\
              users-OST0000_UUID       2725888      675840     2050048  25% /users[OST:0]\n\
-             users-OST0001_UUID       2725888        3072     2722816   0% /users[OST:1]\n\
+             users-OST0001_UUID       2725888        3072     2722816   0% /users[OST:1] D\n\
              users-OST001f_UUID  : inactive device\n\
              \n\
              filesystem_summary:      5451776      678912     4772864  12% /users\n\
@@ -203,7 +212,7 @@ mod tests {
             Style { inodes: true, base: None, header: false },
             "users-MDT0000_UUID          1000         100         900  10% /users[MDT:0]\n\
              users-OST0000_UUID          1000         500         500  50% /users[OST:0]\n\
-             users-OST0001_UUID          1000         500         500  50% /users[OST:1]\n\
+             users-OST0001_UUID          1000         500         500  50% /users[OST:1] D\n\
              users-OST001f_UUID  : inactive device\n\
              \n\
              filesystem_summary:         1000         100         900  10% /users\n\

@@ -84,5 +84,13 @@ wire_struct! {
         pub files_total: u64,
         /// Files or objects that can still be made.
         pub files_free: u64,
+        ;
+        /// What is to be known of it besides; bits as in Lustre's `os_state`, of which there is [`Space::DEGRADED`].
+        pub state: u32,
     }
+}
+
+impl Space {
+    /// An operator has marked the target: new files keep away from it.
+    pub const DEGRADED: u32 = 1;
 }

@@ -62,6 +62,21 @@ wire_struct! {
         ;
         /// Who owns those that several servers may serve.
         pub owners: Vec<TargetOwner>,
+        /// Those that new files keep away from, in order.
+        pub degraded: Vec<TargetId>,
+    }
+}
+
+wire_struct! {
+    /// A target tells that new files are to keep away from it, or no longer. That ends with its next [`Register`], too. Needs the
+    /// servers' key.
+    pub struct MarkTarget {
+        /// Kind and index.
+        pub target: TargetId,
+        /// The target's own name.
+        pub uuid: ClientId,
+        /// Whether they are to.
+        pub degraded: bool,
     }
 }
 

@@ -116,6 +116,7 @@ operations! {
     16 RenewLease(RenewLease) -> LeaseRenewed, false;
     17 AskLeases(AskLeases) -> LeaseStates, false;
     18 SettleTarget(SettleTarget) -> Done, false;
+    19 MarkTarget(MarkTarget) -> Done, true;
 
     20 GetSequence(GetSequence) -> Sequence, true;
     21 GetAttr(GetAttr) -> Entry, false;
@@ -198,7 +199,8 @@ impl Request {
             Request::SetParameters(_) | Request::ReadParameters(_) => false,
             Request::RenewTargets(_) | Request::TakeTargets(_) => false,
             Request::ReleaseTarget(_) | Request::SettleTarget(_) | Request::HandOver(_) => false,
-            Request::Register(_) | Request::GetConfig(_) | Request::GetSequence(_) => false,
+            Request::Register(_) | Request::MarkTarget(_) => false,
+            Request::GetConfig(_) | Request::GetSequence(_) => false,
             Request::RenewLease(_) | Request::AskLeases(_) => false,
             Request::Write(write) => write.locked,
             Request::WriteParts(_) => false,

@@ -31,6 +31,8 @@ pub(in crate::sim) struct Disk {
     next: u64,
     used_bytes: u64,
     pub(in crate::sim) capacity_bytes: u64,
+    /// Of this disk, where it is another one than the options say.
+    pub(in crate::sim) bytes_per_second: Option<u64>,
     pub(in crate::sim) writes_fail: bool,
     pub(in crate::sim) syncs_fail: bool,
     /// How much of the unsynced survives a crash, in parts per million; `None` draws it.
@@ -90,6 +92,7 @@ impl Disk {
             next: ROOT + 1,
             used_bytes: 0,
             capacity_bytes,
+            bytes_per_second: None,
             writes_fail: false,
             syncs_fail: false,
             keep_in_crash: None,
@@ -390,7 +393,7 @@ impl Disk {
 
     /// When something that takes `latency` and moves `bytes` is done.
     fn done_at(&mut self, now: u64, latency: u64, bytes: u64, bytes_per_second: Option<u64>) -> u64 {
-        let Some(rate) = bytes_per_second else { return now + latency };
+        let Some(rate) = self.bytes_per_second.or(bytes_per_second) else { return now + latency };
         let passing = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
         self.free_at = now.max(self.free_at).saturating_add(u64::try_from(passing).unwrap_or(u64::MAX));
         self.free_at.saturating_add(latency)

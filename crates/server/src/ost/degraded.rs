@@ -1,0 +1,94 @@
+//! `degraded`: an operator has new files keep away from this OST, for it is slow, or its disks are being rebuilt.
+//!
+//! The MGS is told, and tells the MDTs with the configuration; nobody asks for it again and again. As in Lustre it ends when the target is
+//! started again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use proto::wire::messages::{MarkTarget, Parameter};
+use proto::{ClientId, Code, TargetId};
+use rpc::Import;
+use rt::Rt;
+
+use crate::target::{Env, Stop};
+
+/// Its name, as in Lustre's `obdfilter.*.degraded`.
+pub(super) const DEGRADED: &str = "degraded";
+
+/// The mark, and who has to know of it.
+pub(super) struct Degraded(Arc<Inner>);
+
+struct Inner {
+    rt: Rt,
+    stop: Stop,
+    mgs: Option<Arc<Import>>,
+    target: TargetId,
+    uuid: ClientId,
+    is_on: AtomicBool,
+    /// A task tells the MGS.
+    telling: AtomicBool,
+}
+
+impl Degraded {
+    pub fn new(env: &Env) -> Degraded {
+        let label = env.store.label();
+        Degraded(Arc::new(Inner {
+            rt: env.rt.clone(),
+            stop: env.stop.clone(),
+            mgs: env.mgs.clone(),
+            target: label.target,
+            uuid: label.uuid,
+            is_on: AtomicBool::new(false),
+            telling: AtomicBool::new(false),
+        }))
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.0.is_on.load(Ordering::Acquire)
+    }
+
+    pub fn parameter(&self) -> Parameter {
+        Parameter { name: DEGRADED.to_owned(), value: u8::from(self.is_on()).to_string() }
+    }
+
+    /// # Errors
+    /// There is no such value.
+    pub fn set(&self, value: &str) -> Result<(), Code> {
+        let is_on = match value {
+            "0" => false,
+            "1" => true,
+            _ => return Err(Code::Invalid),
+        };
+        self.0.is_on.store(is_on, Ordering::Release);
+        if !self.0.telling.swap(true, Ordering::AcqRel) {
+            self.0.rt.spawn(self.0.clone().tell());
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Tells the MGS, until it knows how it is now.
+    async fn tell(self: Arc<Inner>) {
+        loop {
+            let degraded = self.is_on.load(Ordering::Acquire);
+            if let Some(mgs) = &self.mgs {
+                let mark = MarkTarget { target: self.target, uuid: self.uuid, degraded };
+                match self.stop.unless(mgs.call(mark)).await {
+                    None => return,
+                    Some(Err(error)) => {
+                        tracing::warn!(target = %self.target, %error, "the MGS does not take the mark: new files come as before");
+                    }
+                    Some(Ok(_)) => {}
+                }
+            }
+            self.telling.store(false, Ordering::Release);
+            let is_old = self.is_on.load(Ordering::Acquire) != degraded;
+            // Who sets it from now on tells it itself.
+            if !is_old || self.telling.swap(true, Ordering::AcqRel) {
+                return;
+            }
+        }
+    }
+}
