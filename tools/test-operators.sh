@@ -151,6 +151,38 @@ PY
   lctl set_param "osc.*.max_dirty_mb=64" > /dev/null
 }
 
+# What the kernel asked a mount for, in Lustre's format. Each call of the test is one that the kernel cannot answer by itself.
+t_llite_stats() {
+  local llite
+  llite=$(lctl list_param "llite.*.stats" | tail -n 1)
+  mkdir "$two_b/counted"
+  lctl set_param "llite.*.stats=clear" > /dev/null
+  python3 - "$two_b/counted" <<'PY'
+import os, sys
+for n in range(30):
+    file = os.open(f"{sys.argv[1]}/{n}", os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    os.pwrite(file, b"x" * 1000, 0)
+    os.pread(file, 1000, 0)
+    os.close(file)
+    os.rename(f"{sys.argv[1]}/{n}", f"{sys.argv[1]}/new{n}")
+    os.setxattr(f"{sys.argv[1]}/new{n}", "user.a", b"b")
+for n in range(30):
+    os.unlink(f"{sys.argv[1]}/new{n}")
+PY
+  until_true 5 bash -c "[ \"\$(nsenter --net=/run/netns/$two_ns $LCTL get_param -n '$llite' | awk '/^close/ { print \$2 }')\" = 30 ]"
+  lctl get_param -n "$llite" > "$work/stats"
+  cat "$work/stats"
+  grep -qE '^snapshot_time             [0-9]+\.[0-9]{9} secs\.nsecs$' "$work/stats"
+  local name
+  for name in read write create close rename setxattr unlink; do
+    grep -qE "^$(printf %-25s $name) 30 samples \[usecs\]( [0-9]+){4}$" "$work/stats"
+  done
+  grep -qE '^write_bytes               30 samples \[bytes\] 1000 1000 30000 30000000$' "$work/stats"
+  grep -qE '^read_bytes                30 samples \[bytes\] 1000 1000 30000 30000000$' "$work/stats"
+  # Sum and sum of the squares lie within what the extremes permit.
+  awk '/usecs/ && ($7 < $2 * $5 || $7 > $2 * $6 || $8 > $7 * $6 || $8 < $7 * $5) { exit 1 }' "$work/stats"
+}
+
 # What a mount holds of each target.
 t_namespaces() {
   local space="ldlm.namespaces.$two_fsname-MDT0000-mdc-*" ost="ldlm.namespaces.$two_fsname-OST*"
@@ -453,7 +485,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-names parameters degraded timeouts cache namespaces health drain brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-names parameters degraded timeouts cache llite_stats namespaces health drain brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

@@ -15,6 +15,7 @@
 //! | `weft.counters` | any | an object of counters since the mount: requests by operation, locks | | |
 //! | `weft.tunables` | any | [`crate::tunables::Tunables`]: memory, bounds, sessions | | |
 //! | `weft.tunable.NAME` | any | | a bound in bytes | |
+//! | `weft.stats` | any | [`crate::stats::Told`]: what the kernel asked for | | |
 //! | `weft.sync` | any | | everything that this mount wrote is durable | |
 
 use proto::layout::{Layout, LayoutHint};

@@ -27,6 +27,7 @@ mod opens;
 pub mod ops;
 mod settling;
 pub mod states;
+pub mod stats;
 mod threads;
 pub mod tunables;
 mod virtuals;

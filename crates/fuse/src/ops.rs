@@ -16,11 +16,12 @@ use proto::wire::messages::Space;
 use proto::{Code, Fid, FileKind, Ino};
 
 use crate::caller;
-use crate::control::Status;
+use crate::control::{self, Status};
 use crate::dirs::{Dirs, Item, Page};
 use crate::engine::Kind;
 use crate::errno::{Errno, Result};
 use crate::opens::{OpenFile, Opens};
+use crate::stats::{self, Stats};
 use crate::virtuals;
 
 /// The node id that the kernel has for the root of a mount.
@@ -102,17 +103,24 @@ pub struct Ops {
     engine: OnceLock<Kind>,
     opens: Opens,
     dirs: Dirs,
+    stats: Arc<Stats>,
 }
 
 impl Ops {
     /// The operations of a mount of `client`, which says `status` of itself.
     pub fn new(client: Arc<Client>, status: Status) -> Ops {
-        Ops { client, status, engine: OnceLock::new(), opens: Opens::default(), dirs: Dirs::default() }
+        let (opens, dirs, stats) = (Opens::default(), Dirs::default(), Arc::new(Stats::new()));
+        Ops { client, status, engine: OnceLock::new(), opens, dirs, stats }
     }
 
     /// The kernel keeps copies, and `copies` has it forget them.
     pub fn set_copies(&self, copies: Arc<dyn client::Copies>) {
         self.client.set_copies(copies);
+    }
+
+    /// What the kernel asked for.
+    pub(crate) fn stats(&self) -> &Arc<Stats> {
+        &self.stats
     }
 
     /// Requests come from the kernel by `engine`.
@@ -486,6 +494,9 @@ impl Ops {
 
     /// Value of an extended attribute.
     pub async fn get_xattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> Result<Bytes> {
+        if name == stats::STATS.as_bytes() {
+            return Ok(control::encode(&self.stats.told()).into());
+        }
         if virtuals::is_virtual(name) {
             return Ok(virtuals::get(&self.client, &self.status(), fid, name).await?.into());
         }
@@ -502,6 +513,11 @@ impl Ops {
         value: Bytes,
         flags: u32,
     ) -> Result<()> {
+        if name == stats::CLEAR.as_bytes() {
+            virtuals::may_administrate(caller)?;
+            self.stats.clear();
+            return Ok(());
+        }
         if virtuals::is_virtual(name) {
             return virtuals::set(&self.client, caller, fid, name, &value).await;
         }

@@ -57,7 +57,7 @@ fn after(text: &str) -> Option<usize> {
 }
 
 /// Root, and whom the mount belongs to.
-fn may_administrate(caller: &Caller) -> Result<()> {
+pub(crate) fn may_administrate(caller: &Caller) -> Result<()> {
     let is_own = caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw();
     if is_own { Ok(()) } else { Err(Code::NotPermitted.into()) }
 }

@@ -177,6 +177,7 @@ impl Serve for Dispatcher {
     fn serve(&self, request: Request<'_>, reply: Reply) {
         let caller = caller::of_process(request.uid, request.gid, request.pid);
         let caller = Caller { umask: umask(&request.operation), ..caller };
+        let reply = reply.measured(self.ops.stats().begin(&request.operation));
         let asked = Asked { node: request.node, pid: request.pid, caller, reply };
         match request.operation {
             Operation::Lookup { name } => self.lookup(asked, name),

@@ -19,6 +19,7 @@ use crate::kernel::abi::init as flags;
 use crate::kernel::init::{self, Agreed, Wish};
 use crate::kernel::reply::{Answer, Scratch};
 use crate::kernel::request::{Dialect, Operation, Request};
+use crate::stats::Sample;
 
 /// Fewest threads that take requests: one that waits in a copy must not hold up all others.
 const THREADS_MIN: usize = 2;
@@ -271,6 +272,7 @@ impl Ending {
 pub struct Reply {
     unique: u64,
     to: Option<To>,
+    sample: Option<Sample>,
 }
 
 enum To {
@@ -281,17 +283,23 @@ enum To {
 impl Reply {
     /// A reply through the device that the request was read from.
     pub(crate) fn device(unique: u64, device: Arc<OwnedFd>) -> Reply {
-        Reply { unique, to: Some(To::Device(device)) }
+        Reply { unique, to: Some(To::Device(device)), sample: None }
     }
 
     /// A reply through the ring entry that has the request.
     pub(crate) fn slot(unique: u64, slot: uring::SlotReply) -> Reply {
-        Reply { unique, to: Some(To::Slot(slot)) }
+        Reply { unique, to: Some(To::Slot(slot)), sample: None }
     }
 
     /// Names the request.
     pub fn unique(&self) -> u64 {
         self.unique
+    }
+
+    /// It is counted when the answer is sent.
+    pub(crate) fn measured(mut self, sample: Option<Sample>) -> Reply {
+        self.sample = sample;
+        self
     }
 
     /// Answers.
@@ -306,6 +314,9 @@ impl Reply {
 
     fn deliver(&mut self, result: Result<Answer, Errno>) {
         let Some(to) = self.to.take() else { return };
+        if let Some(sample) = self.sample.take() {
+            sample.end(&result);
+        }
         let mut scratch = Scratch::default();
         let (errno, pieces) = match &result {
             Ok(answer) => (0, answer.pieces(&mut scratch)),

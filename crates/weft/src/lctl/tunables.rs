@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use client::CACHED_BYTES_MIN;
 use fuse::imports::{IMPORTS, Import, Imports};
+use fuse::stats::{Count, STATS, Told};
 use fuse::tunables::{Cache, SESSIONS_MAX, Session, TUNABLE, TUNABLES, Tunables};
 use proto::{TargetId, TargetKind};
 
@@ -47,6 +48,8 @@ enum Unit {
     Locks,
     /// Time, in milliseconds.
     Age,
+    /// Counts, which anything sets to zero.
+    Counts,
 }
 
 /// Why a parameter was not set.
@@ -69,6 +72,10 @@ pub fn all() -> Result<Vec<Parameter>, Failure> {
             if session.id().kind == TargetKind::Ost {
                 parameters.extend(mount.of_writes(session));
             }
+        }
+        if let Ok(told) = crate::control::get::<Told>(&entry.path, STATS) {
+            let (name, own) = (mount.llite("stats"), "stats".to_owned());
+            parameters.push(mount.settable(name, stats(&told), Unit::Counts, own));
         }
         let Ok(told) = crate::control::get::<Imports>(&entry.path, IMPORTS) else { continue };
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -99,6 +106,10 @@ impl<'a> Mount<'a> {
         Parameter { name, value, setting: Some(Setting { mount: self.path.to_owned(), name: own, unit }) }
     }
 
+    fn llite(&self, name: &str) -> String {
+        format!("llite.{}-{}.{name}", self.fsname, self.digits)
+    }
+
     fn role(id: TargetId) -> &'static str {
         if id.kind == TargetKind::Mdt { "mdc" } else { "osc" }
     }
@@ -108,15 +119,14 @@ impl<'a> Mount<'a> {
     }
 
     fn of_cache(&self, cache: &Cache) -> [Parameter; 3] {
-        let llite = format!("llite.{}-{}", self.fsname, self.digits);
         let (pages, mb) = (cache.unstable / PAGE_BYTES, cache.unstable >> 20);
-        let own = |name: &str| (format!("{llite}.{name}"), name.to_owned());
+        let own = |name: &str| (self.llite(name), name.to_owned());
         let ((cached, cached_own), (dirty, dirty_own)) = (own("max_cached_mb"), own("max_dirty_mb"));
         [
             self.settable(cached, max_cached_mb(cache), Unit::Memory, cached_own),
             self.settable(dirty, mib(cache.dirty_max).to_string(), Unit::Memory, dirty_own),
             Mount::readable(
-                format!("{llite}.unstable_stats"),
+                self.llite("unstable_stats"),
                 format!(
                     "unstable_check:     {:8}\nunstable_pages: {pages:12}\nunstable_mb:        {mb:8}",
                     1
@@ -190,6 +200,23 @@ fn max_cached_mb(cache: &Cache) -> String {
     )
 }
 
+/// As Lustre prints counts (`lprocfs_stats_seq_show`).
+fn stats(told: &Told) -> String {
+    let time = |name: &str, ns: u64| {
+        format!("{name:<25} {}.{:09} secs.nsecs", ns / 1_000_000_000, ns % 1_000_000_000)
+    };
+    let mut lines = vec![
+        time("snapshot_time", told.now_ns),
+        time("start_time", told.since_ns),
+        time("elapsed_time", told.now_ns.saturating_sub(told.since_ns)),
+    ];
+    lines.extend(told.counts.iter().map(|count| {
+        let Count { name, unit, samples, min, max, sum, sumsq } = count;
+        format!("{name:<25} {samples} samples [{unit}] {min} {max} {sum} {sumsq}")
+    }));
+    lines.join("\n")
+}
+
 /// What may still be written before the OST has to be asked for space, as its last answer says it.
 fn room(session: &Session) -> u64 {
     session.room.unwrap_or(0).saturating_sub(session.dirty)
@@ -211,6 +238,7 @@ pub fn set(setting: &Setting, value: &str) -> Result<(), Refusal> {
             let count = if value == "clear" { Some(value.to_owned()) } else { locks(value) };
             (count, "write how many locks are kept, 0 for as many as there is room for, or clear".to_owned())
         }
+        Unit::Counts => (Some("clear".to_owned()), String::new()),
         Unit::Age => {
             let wanted = "write a number of milliseconds, or of seconds as in 600s".to_owned();
             (age_ms(value).map(|ms| ms.to_string()), wanted)
@@ -282,6 +310,31 @@ mod tests {
             max_cached_mb(&cache),
             "users: 5\nmax_cached_mb: 64\nused_mb: 13\nunused_mb: 51\nreclaim_count: 3\nmax_read_ahead_mb: 0\n\
              used_read_ahead_mb: 0"
+        );
+    }
+
+    #[test]
+    fn counts_look_as_lustres() {
+        let count = Count {
+            name: "getattr".into(),
+            unit: "usecs".into(),
+            samples: 1_000_002,
+            min: 2,
+            max: 12_215,
+            sum: 10_099_392,
+            sumsq: 1_764_429_274,
+        };
+        let told = Told {
+            now_ns: 1_783_960_164_279_418_700,
+            since_ns: 1_783_705_564_331_211_471,
+            counts: vec![count],
+        };
+        assert_eq!(
+            stats(&told),
+            "snapshot_time             1783960164.279418700 secs.nsecs\n\
+             start_time                1783705564.331211471 secs.nsecs\n\
+             elapsed_time              254599.948207229 secs.nsecs\n\
+             getattr                   1000002 samples [usecs] 2 12215 10099392 1764429274"
         );
     }
 
