@@ -83,6 +83,32 @@ fsx_chain() {
   done
 }
 
+# fsx on one mount while the other one moves the same files from layout to layout: nothing changes but the generation, which grows
+# by one with each move.
+t_fsx_moved() {
+  tool fsx
+  local seed before after moves=0 jobs=()
+  for seed in 1 2; do
+    fsx_chain "$seed" "$(pick 3000 100000)" > "$work/fsx.$seed" 2>&1 &
+    jobs[seed]=$!
+  done
+  while kill -0 "${jobs[1]}" 2>/dev/null || kill -0 "${jobs[2]}" 2>/dev/null; do
+    for seed in 1 2; do
+      before=$("$lfs" getstripe -g "$other/fsx.$seed" 2>/dev/null) || continue
+      "$lfs" migrate -c $((1 + RANDOM % 2)) -S $((64 << (RANDOM % 3)))K "$other/fsx.$seed" 2>> "$work/moves" || continue
+      after=$("$lfs" getstripe -g "$other/fsx.$seed" 2>/dev/null) || continue
+      # fsx may be at its next file already.
+      [ "$after" -le "$before" ] || [ "$after" = $((before + 1)) ] || { echo "generation $before, then $after"; return 1; }
+      moves=$((moves + 1))
+    done
+  done
+  for seed in 1 2; do
+    wait "${jobs[seed]}" || { echo "seed $seed"; tail -n 30 "$work/fsx.$seed"; cat "$work/moves"; return 1; }
+  done
+  echo "$moves moves, $(wc -l < "$work/moves") refused" | tee -a "$work/notes"
+  [ "$moves" -ge 5 ]
+}
+
 # As `stress-ng --class filesystem --sequential 1 --verify`, but one by one, so that each has its own result.
 t_stress_ng() {
   local name status failed=() skipped=() seconds
@@ -187,7 +213,7 @@ needs() {
   esac >/dev/null 2>&1
 }
 
-short="pjdfstest fsx sqlite git stress_ng cpython golang postgres"
+short="pjdfstest fsx fsx_moved sqlite git stress_ng cpython golang postgres"
 if [ -n "$plain" ]; then
   mkdir -p "$plain" && chmod 755 "$plain"
   dir=$plain

@@ -17,6 +17,7 @@ mod io;
 mod layout;
 mod lease;
 mod lock;
+mod migrate;
 mod mount;
 mod namespace;
 mod pace;

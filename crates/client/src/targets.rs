@@ -285,6 +285,8 @@ pub(crate) struct Targets {
     /// OSTs that were used since somebody looked; each is here once at most.
     used: Arc<Mutex<Vec<u32>>>,
     mgs: Arc<Target>,
+    /// Where the MGS may be.
+    mgs_nids: Vec<Nid>,
     config: RwLock<Arc<Config>>,
     /// Told when the configuration changes.
     changed: Notify,
@@ -301,7 +303,7 @@ impl Targets {
         limits: &Limits,
         (lease, rooms): (Arc<Lease>, Arc<Rooms>),
     ) -> Targets {
-        let import = hub.import(TargetId::MGS, client, Role::Client, mgs);
+        let import = hub.import(TargetId::MGS, client, Role::Client, mgs.clone());
         let requests = Arc::new(Requests::new());
         let fsname = hub.fsname().as_str().to_owned();
         let rpcs_in_flight_max = limits.rpcs_in_flight_max;
@@ -314,6 +316,7 @@ impl Targets {
             client,
             rpcs_in_flight_max,
             shortage: shortage.clone(),
+            mgs_nids: mgs,
             mgs: Arc::new(Target::new(
                 import,
                 requests.clone(),
@@ -335,6 +338,11 @@ impl Targets {
     /// Where targets are reached.
     pub(crate) fn hub(&self) -> &Hub {
         &self.hub
+    }
+
+    /// What another mount of the same file system needs.
+    pub(crate) fn way_in(&self) -> (Hub, Vec<Nid>) {
+        (self.hub.clone(), self.mgs_nids.clone())
     }
 
     /// Says whom targets call back; once, before the first of them is made.

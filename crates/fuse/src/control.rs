@@ -16,6 +16,7 @@
 //! | `weft.tunables` | any | [`crate::tunables::Tunables`]: memory, bounds, sessions | | |
 //! | `weft.tunable.NAME` | any | | a bound in bytes | |
 //! | `weft.stats` | any | [`crate::stats::Told`]: what the kernel asked for | | |
+//! | `weft.migrate` | file | | the data lies where the hint says, once it is set | |
 //! | `weft.sync` | any | | everything that this mount wrote is durable | |
 
 use proto::layout::{Layout, LayoutHint};
@@ -43,6 +44,8 @@ pub const SPACE: &str = "weft.space";
 pub const STATUS: &str = "weft.status";
 /// How often what happened since the mount.
 pub const COUNTERS: &str = "weft.counters";
+/// Set: the data of a file is moved to where the hint says.
+pub const MIGRATE: &str = "weft.migrate";
 /// Makes everything durable.
 pub const SYNC: &str = "weft.sync";
 /// Set: everything is written, and given back to the servers; EBUSY if something is in use. For root, and for whom the mount

@@ -74,7 +74,7 @@ impl From<Code> for Errno {
             Code::ReadOnly => libc::EROFS,
             Code::Busy => libc::EBUSY,
             Code::CrossDevice => libc::EXDEV,
-            Code::TryAgain | Code::WouldBlock => libc::EAGAIN,
+            Code::TryAgain | Code::WouldBlock | Code::Sealed => libc::EAGAIN,
             Code::Deadlock => libc::EDEADLK,
             Code::NoLocks => libc::ENOLCK,
             Code::Interrupted => libc::EINTR,

@@ -148,6 +148,10 @@ pub async fn set(client: &Client, caller: &Caller, fid: Fid, name: &[u8], value:
         let hint: Hint = control::decode(value).map_err(|_| Errno::INVALID)?;
         return Ok(client.set_layout(caller, fid, Some(hint.into())).await?);
     }
+    if name == control::MIGRATE.as_bytes() {
+        let hint: Hint = control::decode(value).map_err(|_| Errno::INVALID)?;
+        return Ok(client.migrate(caller, fid, hint.into()).await?);
+    }
     if name == control::SYNC.as_bytes() {
         return Ok(client.sync_all().await?);
     }

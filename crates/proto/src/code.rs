@@ -83,11 +83,13 @@ pub enum Code {
     Interrupted,
     /// Somebody else has the lock, and the caller did not want to wait.
     WouldBlock,
+    /// The layout of the object is sealed: its file has another one, or is about to. Ask the MDT.
+    Sealed,
     /// A number that this version does not know.
     Unknown(u32),
 }
 
-const TABLE: [(u32, Code); 39] = [
+const TABLE: [(u32, Code); 40] = [
     (1, Code::NotFound),
     (2, Code::Exists),
     (3, Code::NotPermitted),
@@ -127,6 +129,7 @@ const TABLE: [(u32, Code); 39] = [
     (37, Code::NoLocks),
     (38, Code::Interrupted),
     (39, Code::WouldBlock),
+    (40, Code::Sealed),
 ];
 
 impl Code {

@@ -36,6 +36,8 @@ pub struct Safeguards {
     pub destroy_list: bool,
     /// A target that recovers asks the MGS who lives.
     pub asking_who_lives: bool,
+    /// An OST refuses what comes for sealed objects.
+    pub seals: bool,
 }
 
 impl Safeguards {
@@ -47,6 +49,7 @@ impl Safeguards {
         client_leases: true,
         destroy_list: true,
         asking_who_lives: true,
+        seals: true,
     };
 }
 

@@ -370,6 +370,7 @@ impl Player {
             46..50 => self.look_at_log().await,
             50..56 => self.chmod().await,
             56..66 => self.look_at_mode().await,
+            66 => self.migrate().await,
             _ => self.name().await,
         }
     }
@@ -532,6 +533,23 @@ impl Player {
         let mut history = self.world.history.lock();
         let span = history.end(start);
         history.modes.entry(file).or_default().writes.insert(u64::from(mode), span);
+    }
+
+    /// Moves the data of a file to other OSTs; or of the log.
+    async fn migrate(&mut self) {
+        let file = self.rng.below(FILES as u64 + 1) as usize;
+        let fid = self.world.files.get(file).copied().unwrap_or(self.world.log);
+        let hint = LayoutHint {
+            stripe_count: 1 + self.rng.below(u64::from(OSTS)) as i32,
+            stripe_size: STRIPE_BYTES as u32,
+            ..LayoutHint::default()
+        };
+        let _doing = self.doing(format!("migrate f{file} {fid}"));
+        match self.client.migrate(&root(), fid, hint).await {
+            // Others moved it at the same time, or power failed every time.
+            Ok(()) | Err(Error::Refused(Code::Busy | Code::TryAgain)) => {}
+            Err(error) => panic!("migrate f{file} {fid}: {error}"),
+        }
     }
 
     async fn look_at_mode(&mut self) {

@@ -136,7 +136,7 @@ pub(crate) fn node(client: usize) -> String {
 }
 
 /// Runs `work` on a node and gives what it gives; the task dies with the node.
-pub(crate) fn on<T: Send + 'static>(
+pub fn on<T: Send + 'static>(
     handle: &Handle,
     node: &str,
     work: impl Future<Output = T> + Send + 'static,

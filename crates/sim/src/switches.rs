@@ -47,7 +47,7 @@ const fn safeguards(safeguards: Safeguards) -> Habits {
 const ALL: Safeguards = Safeguards::ALL;
 
 /// All of them.
-pub const MECHANISMS: [Mechanism; 8] = [
+pub const MECHANISMS: [Mechanism; 9] = [
     Mechanism {
         name: "replay",
         without: "clients do not repeat what a server has lost",
@@ -102,6 +102,13 @@ pub const MECHANISMS: [Mechanism; 8] = [
         without: "a target that recovers does not ask who lives",
         scenario: Scenario::Dead,
         habits: safeguards(Safeguards { asking_who_lives: false, ..ALL }),
+        flaws: Flaws::NONE,
+    },
+    Mechanism {
+        name: "seals",
+        without: "an OST takes what comes with a layout that is not in force any more",
+        scenario: Scenario::Coherence(Fate::Peace),
+        habits: safeguards(Safeguards { seals: false, ..ALL }),
         flaws: Flaws::NONE,
     },
 ];

@@ -7,6 +7,7 @@ use proto::limits::FILE_BYTES_MAX;
 use proto::wire::messages::{AllocateObject, ObjectAttr, SetAttr};
 use proto::{Code, Layout, Timestamp};
 
+use super::relaid::Relaying;
 use super::table::{FileRef, OpenFile};
 use crate::lock::{Eras, needs_of, surely};
 use crate::namespace::no_change;
@@ -39,9 +40,15 @@ impl Client {
 impl Shared {
     /// Makes a file at least `size` bytes long.
     async fn grow(self: &Arc<Self>, open: &OpenFile, file: &FileRef, size: u64) -> Result<()> {
-        let layout = file.layout()?;
-        if self.true_size(file, &layout).await? >= size {
-            return Ok(());
+        let mut relaying = Relaying::default();
+        loop {
+            let layout = file.layout()?;
+            match self.true_size(file, &layout).await {
+                Ok(true_size) if true_size >= size => return Ok(()),
+                Ok(_) => break,
+                Err(error) if self.relaid(file, &layout, error, &mut relaying).await? => {}
+                Err(error) => return Err(error),
+            }
         }
         let set = SetAttr {
             size: Some(size),
@@ -54,15 +61,31 @@ impl Shared {
 
     async fn punch_hole(self: &Arc<Self>, open: &OpenFile, file: &FileRef, range: Range<u64>) -> Result<()> {
         let time = self.time();
-        let layout = file.layout()?;
         self.drop_privileges(open, time).await?;
         let _alone = file.alone().await?;
-        let needs = surely(needs_of(&layout, range.start, range.end - range.start));
-        let locked = self.lock_change(file.fid, &layout, &needs).await?;
+        let mut relaying = Relaying::default();
+        loop {
+            let layout = file.layout()?;
+            match self.punch_locked(file, &layout, range.clone(), time).await {
+                Err(error) if self.relaid(file, &layout, error, &mut relaying).await? => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn punch_locked(
+        self: &Arc<Self>,
+        file: &FileRef,
+        layout: &Arc<Layout>,
+        range: Range<u64>,
+        time: Timestamp,
+    ) -> Result<()> {
+        let needs = surely(needs_of(layout, range.start, range.end - range.start));
+        let locked = self.lock_change(file.fid, layout, &needs).await?;
         // A hole does not change the size: what only the cache has beyond the objects' end must arrive first.
         self.flush_file(file).await;
         file.inner.lock().untold = true;
-        self.punch_stripes(file, &layout, range, (time, &locked.eras)).await
+        self.punch_stripes(file, layout, range, (time, &locked.eras)).await
     }
 
     async fn punch_stripes(
@@ -89,11 +112,28 @@ impl Shared {
         let time = self.time();
         self.drop_privileges(open, time).await?;
         let _alone = file.alone().await?;
-        let layout = self.placed(file).await?;
-        let needs = surely(needs_of(&layout, range.start, range.end - range.start));
-        let locked = self.lock_change(file.fid, &layout, &needs).await?;
+        let mut relaying = Relaying::default();
+        loop {
+            let layout = self.placed(file).await?;
+            match self.reserve_locked(file, &layout, range.clone(), zero, time).await {
+                Err(error) if self.relaid(file, &layout, error, &mut relaying).await? => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn reserve_locked(
+        self: &Arc<Self>,
+        file: &FileRef,
+        layout: &Arc<Layout>,
+        range: Range<u64>,
+        zero: bool,
+        time: Timestamp,
+    ) -> Result<()> {
+        let needs = surely(needs_of(layout, range.start, range.end - range.start));
+        let locked = self.lock_change(file.fid, layout, &needs).await?;
         self.flush_file(file).await;
-        let size = self.true_size(file, &layout).await?;
+        let size = self.true_size(file, layout).await?;
         let range = range.start..range.end.min(size);
         if range.is_empty() {
             return Ok(());

@@ -12,6 +12,7 @@ use proto::wire::messages::{Close, SetSize, SizeUpdate};
 use proto::{Fid, Transno};
 use rt::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::relaid::Relaying;
 use super::table::{FileRef, OpenFile};
 use crate::io::Sum;
 use crate::util::join_all;
@@ -215,9 +216,17 @@ impl Shared {
             inner.untold = false;
             inner.layout.clone()
         };
-        let Some(layout) = layout else { return Ok(None) };
+        let Some(mut layout) = layout else { return Ok(None) };
         // Other clients may have written too: the objects know.
-        let objects = self.object_attrs(&layout).await;
+        let mut relaying = Relaying::default();
+        let objects = loop {
+            match self.object_attrs(&layout).await {
+                Err(error) if self.relaid(file, &layout, error, &mut relaying).await? => {
+                    layout = file.layout()?
+                }
+                asked => break asked,
+            }
+        };
         let mut inner = file.inner.lock();
         if objects.is_err() || inner.writers > 0 {
             inner.untold = true;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use bytes::Bytes;
+use proto::layout::LayoutHint;
 use proto::types::Attr;
 use proto::wire::messages::{
     Close, Create, CreateUnnamed, Created, Entry, OPEN_EXCLUSIVE, OPEN_EXECUTE, OPEN_READ, OPEN_WRITE, Open,
@@ -126,13 +127,25 @@ impl Client {
         mode: u32,
         flags: OpenFlags,
     ) -> Result<(Answer, Handle)> {
+        self.create_unnamed_with(caller, dir, mode, flags, None).await
+    }
+
+    /// The same with a layout after `hint`.
+    pub(crate) async fn create_unnamed_with(
+        &self,
+        caller: &Caller,
+        dir: Fid,
+        mode: u32,
+        flags: OpenFlags,
+        hint: Option<LayoutHint>,
+    ) -> Result<(Answer, Handle)> {
         let time = self.shared.time();
         let create = |fid, cred| CreateUnnamed {
             parent: dir,
             fid,
             mode,
             open: flags.bits(),
-            hint: None,
+            hint: hint.clone(),
             cred,
             time,
             umask: caller.umask,

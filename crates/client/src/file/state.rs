@@ -116,12 +116,12 @@ impl FileState {
         self.inner.lock().ost(stripe)
     }
 
-    /// Takes over the layout that a server told, unless there is data for the old one.
+    /// Takes over the layout that a server told, unless it is older or there is data for the old one.
     pub(crate) fn set_layout(&self, layout: Option<Layout>) {
         let mut inner = self.inner.lock();
         let Some(layout) = layout else { return };
-        let same = inner.layout.as_deref() == Some(&layout);
-        if !same && inner.cache.is_empty() {
+        let newer = inner.layout.as_ref().is_none_or(|known| layout.generation > known.generation);
+        if newer && inner.cache.is_empty() {
             inner.layout = Some(Arc::new(layout));
         }
     }

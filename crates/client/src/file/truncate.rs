@@ -6,6 +6,7 @@ use proto::limits::FILE_BYTES_MAX;
 use proto::wire::messages::{Entry, ObjectAttr, Punch, SetAttr};
 use proto::{Attr, Code, Layout, Timestamp};
 
+use super::relaid::Relaying;
 use super::state::FileState;
 use super::table::{FileRef, OpenFile};
 use crate::io::{Sum, merge};
@@ -58,12 +59,15 @@ impl Shared {
                 let mut inner = file.inner.lock();
                 inner.reopened = inner.reopened.max(answered.transno);
             }
-            let layout = self.placed(&file).await?;
-            let locked = self.lock_change(file.fid, &layout, &beyond(&layout, size)).await?;
-            self.forget(&file, |stripe| (layout.object_size(stripe, size), u64::MAX)).await;
-            file.inner.lock().untold = true;
-            let objects = self.set_object_sizes(&file, &layout, size, (time, &locked.eras)).await?;
-            let sum = Sum { size, ..Sum::of(&layout, &objects) };
+            let mut relaying = Relaying::default();
+            let sum = loop {
+                let layout = self.placed(&file).await?;
+                match self.cut(&file, &layout, size, time).await {
+                    Ok(sum) => break sum,
+                    Err(error) if self.relaid(&file, &layout, error, &mut relaying).await? => {}
+                    Err(error) => return Err(error),
+                }
+            };
             merge(attr, Some(sum), file.unsent())
         };
         drop(cut);
@@ -71,6 +75,21 @@ impl Shared {
             self.tell_size(file).await;
         }
         Ok(attr)
+    }
+
+    /// Makes the objects fit a file of `size` bytes; what they say then.
+    async fn cut(
+        self: &Arc<Self>,
+        file: &FileRef,
+        layout: &Arc<Layout>,
+        size: u64,
+        time: Timestamp,
+    ) -> Result<Sum> {
+        let locked = self.lock_change(file.fid, layout, &beyond(layout, size)).await?;
+        self.forget(file, |stripe| (layout.object_size(stripe, size), u64::MAX)).await;
+        file.inner.lock().untold = true;
+        let objects = self.set_object_sizes(file, layout, size, (time, &locked.eras)).await?;
+        Ok(Sum { size, ..Sum::of(layout, &objects) })
     }
 
     /// Drops what was not sent of the range that `range` gives for each stripe, and waits for what was: a write
@@ -92,9 +111,9 @@ impl Shared {
 
     /// Makes the objects fit a file of `size` bytes: cuts those that are longer, and enlarges the one that holds
     /// the last byte, so that the objects tell the file's size.
-    async fn set_object_sizes(
+    pub(crate) async fn set_object_sizes(
         &self,
-        file: &FileRef,
+        file: &Arc<FileState>,
         layout: &Layout,
         size: u64,
         (time, eras): (Timestamp, &Eras),
@@ -117,7 +136,7 @@ impl Shared {
 
     pub(super) async fn punch(
         &self,
-        file: &FileRef,
+        file: &FileState,
         layout: &Layout,
         stripe: u32,
         (start, end): (u64, u64),

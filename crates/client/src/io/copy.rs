@@ -10,7 +10,7 @@ use proto::wire::messages::CopyObject;
 use proto::{Code, Layout, Timestamp};
 
 use super::Call;
-use crate::file::FileState;
+use crate::file::{FileState, Relaying};
 use crate::lock::{Eras, Pages as Locking, Pins, needs_of, surely};
 use crate::util::join_all;
 use crate::{Client, Error, Handle, Result, Shared};
@@ -66,14 +66,18 @@ impl Client {
         let time = shared.time();
         shared.drop_privileges(&to, time).await?;
         let _alone = target.alone().await?;
-        let from_layout = source.layout()?;
-        let to_layout = shared.placed(target).await?;
-        let sides = (Side { file: source, layout: &from_layout }, Side { file: target, layout: &to_layout });
         from.read.store(true, std::sync::atomic::Ordering::Relaxed);
+        let mut relaying = [Relaying::default(), Relaying::default()];
         let copied = loop {
+            let from_layout = source.layout()?;
+            let to_layout = shared.placed(target).await?;
+            let sides =
+                (Side { file: source, layout: &from_layout }, Side { file: target, layout: &to_layout });
             match shared.copy_locked(&sides, (from_offset, to_offset), len, time).await {
                 // What was locked does not count any more: an OST has restarted, or ended the session.
                 Err(Error::Refused(Code::TryAgain)) => {}
+                Err(error) if shared.relaid(source, &from_layout, error, &mut relaying[0]).await? => {}
+                Err(error) if shared.relaid(target, &to_layout, error, &mut relaying[1]).await? => {}
                 copied => break copied?,
             }
         };

@@ -26,7 +26,7 @@ pub(crate) use room::{Rooms, Taken};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call {
     /// When it was made.
-    time: Timestamp,
+    pub(crate) time: Timestamp,
     /// It is durable when it returns: whoever sends it asks for that at once.
-    sync: bool,
+    pub(crate) sync: bool,
 }

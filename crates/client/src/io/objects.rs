@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proto::wire::messages::{Entry, GetObjectAttr, ObjectAttr, SizeUpdate};
 use proto::{Attr, Code, FileKind, Layout, Timestamp};
 
-use crate::file::{FileState, Unsent};
+use crate::file::{FileState, Relaying, Unsent, is_of_layout};
 use crate::util::join_all;
 use crate::{Error, Result, Shared};
 
@@ -77,7 +77,7 @@ impl Shared {
         let target = self.targets.ost(layout.osts[stripe as usize]).await?;
         match target.call(GetObjectAttr { object: layout.object(stripe) }).await {
             Ok(answered) => Ok(answered.reply),
-            Err(Error::Refused(Code::Gone)) => Ok(NO_OBJECT),
+            Err(Error::Refused(Code::Gone)) => Err(Error::Refused(Code::Stale)),
             Err(error) => Err(error),
         }
     }
@@ -97,18 +97,36 @@ impl Shared {
 
     /// The truth about a file, from what the MDT has told.
     pub(crate) async fn complete(self: &Arc<Self>, entry: Entry) -> Result<Attr> {
-        let Entry { attr, layout, .. } = entry;
-        if attr.kind() != FileKind::File {
-            return Ok(attr);
+        let (mut entry, mut relaying) = (entry, Relaying::default());
+        loop {
+            let Entry { attr, layout, .. } = entry;
+            if attr.kind() != FileKind::File {
+                return Ok(attr);
+            }
+            // The own cache is looked at first: what it has no more is on the OSTs.
+            let unsent = self.files.find(attr.fid).and_then(|file| file.unsent());
+            let Some(layout) = layout.filter(|_| !attr.size_known) else {
+                return Ok(merge(attr, None, unsent));
+            };
+            let refused = match self.object_attrs(&layout).await {
+                Ok(objects) => return Ok(merge(attr, Some(Sum::of(&layout, &objects)), unsent)),
+                Err(error) if is_of_layout(error) => error,
+                Err(error) => return Err(error),
+            };
+            // The data was moved, or the file is gone.
+            let told = match self.fetch_entry(attr.fid).await {
+                Ok(told) => told,
+                Err(Error::Refused(Code::Stale)) => {
+                    return Ok(merge(attr, Some(Sum::of(&layout, &[])), unsent));
+                }
+                Err(error) => return Err(error),
+            };
+            let moved = told.layout.as_ref().is_none_or(|told| told.id != layout.id);
+            if !moved && !self.still_sealed(attr.fid, &layout, refused, &mut relaying).await? {
+                return Ok(merge(attr, Some(Sum::of(&layout, &[])), unsent));
+            }
+            entry = told;
         }
-        // The own cache is looked at first: what it has no more is on the OSTs.
-        let file = self.files.find(attr.fid);
-        let unsent = file.as_ref().and_then(|file| file.unsent());
-        let sum = match &layout {
-            Some(layout) if !attr.size_known => Some(Sum::of(layout, &self.object_attrs(layout).await?)),
-            _ => None,
-        };
-        Ok(merge(attr, sum, unsent))
     }
 }
 

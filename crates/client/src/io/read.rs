@@ -9,7 +9,7 @@ use proto::{Code, Layout};
 
 use super::clean::{Clean, KEPT_READ_BYTES_MAX, Reading};
 use super::objects::{NO_OBJECT, Sum};
-use crate::file::FileState;
+use crate::file::{FileState, Relaying};
 use crate::lock::{Pages as Locking, Pins, needs_of, surely};
 use crate::util::join_all;
 use crate::{Client, Error, Handle, Result, Shared};
@@ -55,17 +55,12 @@ impl Client {
         let open = self.shared.handles.get(handle)?;
         let file = open.readable()?;
         self.shared.accessed(&open);
-        let Ok(layout) = file.layout() else { return Ok(Vec::new()) };
-        let needs = needs_of(&layout, offset, u64::from(len));
+        let mut relaying = Relaying::default();
         loop {
-            let pins = self.shared.pin(file.fid, &layout, &needs, false, Locking::No).await?;
-            // Only what is held stays true.
-            let keeps = pins.is_complete() && u64::from(len) <= KEPT_READ_BYTES_MAX;
-            let clean = keeps.then_some(&self.shared.clean);
-            let read = self.shared.read_over(clean, file, &layout, (offset, u64::from(len)), &pins).await;
-            // What was lost meanwhile others may have changed, so that one part of the bytes is older than another one.
-            if read.is_err() || self.shared.locks.still_counts(&pins) {
-                return read;
+            let Ok(layout) = file.layout() else { return Ok(Vec::new()) };
+            match self.shared.read_locked(file, &layout, (offset, u64::from(len))).await {
+                Err(error) if self.shared.relaid(file, &layout, error, &mut relaying).await? => {}
+                read => return read,
             }
         }
     }
@@ -75,20 +70,57 @@ impl Client {
         let open = self.shared.handles.get(handle)?;
         let file = open.file()?;
         self.shared.accessed(&open);
-        let Ok(layout) = file.layout() else { return Ok(Pages::default()) };
+        let mut relaying = Relaying::default();
+        loop {
+            let Ok(layout) = file.layout() else { return Ok(Pages::default()) };
+            match self.shared.fill_pages(file, &layout, (offset, len)).await {
+                Err(error) if self.shared.relaid(file, &layout, error, &mut relaying).await? => {}
+                filled => return filled,
+            }
+        }
+    }
+}
+
+impl Shared {
+    async fn read_locked(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        layout: &Arc<Layout>,
+        (offset, len): (u64, u64),
+    ) -> Result<Vec<Bytes>> {
+        let needs = needs_of(layout, offset, len);
+        loop {
+            let pins = self.pin(file.fid, layout, &needs, false, Locking::No).await?;
+            // Only what is held stays true.
+            let keeps = pins.is_complete() && len <= KEPT_READ_BYTES_MAX;
+            let clean = keeps.then_some(&self.clean);
+            let read = self.read_over(clean, file, layout, (offset, len), &pins).await;
+            // What was lost meanwhile others may have changed, so that one part of the bytes is older than another one.
+            if read.is_err() || self.locks.still_counts(&pins) {
+                return read;
+            }
+        }
+    }
+
+    async fn fill_pages(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        layout: &Arc<Layout>,
+        (offset, len): (u64, u32),
+    ) -> Result<Pages> {
         // What the kernel keeps has to be protected: so it asks for more than an OST would leave without a lock.
-        let needs = surely(needs_of(&layout, offset, u64::from(len)));
+        let needs = surely(needs_of(layout, offset, u64::from(len)));
         let range = offset..offset.saturating_add(u64::from(len));
         // A write to a mapped page makes no call: where one may come, the page is filled to be written. Who opens the
         // file for that has the kernel forget what was filled before, but not what waits to be filled.
         loop {
             let write = file.inner.lock().mapped_writers > 0;
-            let pins = self.shared.pin_fill((file.fid, range.clone()), &layout, &needs, write).await?;
+            let pins = self.pin_fill((file.fid, range.clone()), layout, &needs, write).await?;
             if !write && file.inner.lock().mapped_writers > 0 {
                 continue;
             }
-            let slices = self.shared.read_file(file, &layout, (offset, u64::from(len)), &pins).await?;
-            if self.shared.locks.still_counts(&pins) {
+            let slices = self.read_file(file, layout, (offset, u64::from(len)), &pins).await?;
+            if self.locks.still_counts(&pins) {
                 return Ok(Pages { slices, _pins: pins });
             }
         }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use proto::wire::messages::{SeekObject, Sought};
+use proto::wire::messages::{Entry, SeekObject, Sought};
 use proto::{Code, Fid, Layout};
 
+use crate::file::{Relaying, is_of_layout};
 use crate::lock::Pages as Locking;
 use crate::lock::beyond;
 use crate::util::join_all;
@@ -18,8 +19,26 @@ impl Client {
         if let Some(file) = self.shared.files.find(fid) {
             self.shared.flush_file(&file).await;
         }
-        let entry = self.shared.fetch_entry(fid).await?;
-        let layout = entry.layout.clone();
+        let mut relaying = Relaying::default();
+        loop {
+            let entry = self.shared.fetch_entry(fid).await?;
+            let layout = entry.layout.clone();
+            match (self.seek_entry(entry, offset, what).await, layout) {
+                // Told anew: the data was moved, or is being moved.
+                (Err(error), Some(layout)) if is_of_layout(error) => {
+                    let told = self.shared.fetch_entry(fid).await?.layout;
+                    let moved = told.is_some_and(|told| told.id != layout.id);
+                    if !moved && !self.shared.still_sealed(fid, &layout, error, &mut relaying).await? {
+                        return Err(error);
+                    }
+                }
+                (sought, _) => return sought,
+            }
+        }
+    }
+
+    async fn seek_entry(&self, entry: Entry, offset: u64, what: Seek) -> Result<Option<u64>> {
+        let (fid, layout) = (entry.attr.fid, entry.layout.clone());
         let size = self.shared.complete(entry).await?.size;
         if offset >= size {
             return Ok(None);
@@ -39,7 +58,7 @@ impl Client {
 }
 
 impl Shared {
-    async fn seek_objects(
+    pub(crate) async fn seek_objects(
         self: &Arc<Self>,
         layout: &Layout,
         offset: u64,

@@ -15,7 +15,7 @@ use super::Call;
 use super::cache::{Cache, Piece};
 use super::memory::Buffer;
 use super::room::OstRoom;
-use crate::file::{FileState, OpenFile};
+use crate::file::{FileState, OpenFile, Relaying};
 use crate::lock::{Pages as Locking, Pins, needs_of, whole};
 use crate::namespace::no_change;
 use crate::{Client, Error, Handle, Result, Shared};
@@ -73,14 +73,28 @@ impl Client {
         }
         let time = self.shared.time();
         self.shared.drop_privileges(&open, time).await?;
-        let layout = file.layout()?;
-        self.shared.lacks_room(file, &layout, data.len() as u64);
         let call = Call { time, sync: open.flags.sync };
-        let stored = if open.flags.append {
-            self.append(file, &layout, data, call).await?
-        } else {
-            self.write_at(file, &layout, (offset, data), call).await?
-        };
+        let mut relaying = Relaying::default();
+        let mut stored = 0;
+        while stored < data.len() as u64 {
+            let layout = file.layout()?;
+            let (at, rest) = (offset + stored, &data[stored as usize..]);
+            self.shared.lacks_room(file, &layout, rest.len() as u64);
+            let done = match open.flags.append {
+                true => self.append(file, &layout, rest, call).await,
+                false => self.write_at(file, &layout, (at, rest), call).await,
+            };
+            match done {
+                Ok(done) => stored += done,
+                Err(error) if self.shared.relaid(file, &layout, error, &mut relaying).await? => {}
+                Err(error) if stored == 0 => return Err(error),
+                Err(_) => break,
+            }
+            // What follows at the end may not be the end any more.
+            if open.flags.append && stored > 0 {
+                break;
+            }
+        }
         if open.flags.sync {
             self.shared.sync_file(file, &open.failure_seen).await?;
         } else if file.inner.lock().write_through {
@@ -136,13 +150,31 @@ impl Client {
         let file = open.writable()?;
         let len = u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
         let call = Call { time: self.shared.time(), sync: false };
-        let layout = file.layout()?;
+        let mut relaying = Relaying::default();
+        loop {
+            let layout = file.layout()?;
+            match self.shared.write_pages_back(file, &layout, (offset, data), call).await {
+                Err(error) if self.shared.relaid(file, &layout, error, &mut relaying).await? => {}
+                written => return written.map(|()| len),
+            }
+        }
+    }
+}
+
+impl Shared {
+    async fn write_pages_back(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        layout: &Arc<Layout>,
+        (offset, data): (u64, &[u8]),
+        call: Call,
+    ) -> Result<()> {
         let mut done = 0;
-        while done < u64::from(len) {
+        while done < data.len() as u64 {
             let (offset, data) = (offset + done, &data[done as usize..]);
-            let needs = needs_of(&layout, offset, data.len() as u64);
-            let pins = self.shared.pin(file.fid, &layout, &needs, true, Locking::WriteBack).await?;
-            if pins.unlocked && self.shared.is_lost(&layout, &needs) {
+            let needs = needs_of(layout, offset, data.len() as u64);
+            let pins = self.pin(file.fid, layout, &needs, true, Locking::WriteBack).await?;
+            if pins.unlocked && self.is_lost(layout, &needs) {
                 tracing::error!(
                     fid = %file.fid, offset, bytes = data.len(),
                     "an OST has given this client up: what was changed in a mapping is lost, and msync, fsync or close \
@@ -153,12 +185,12 @@ impl Client {
             if pins.unlocked {
                 // Never, but for a mapping that outlived what its pages were filled under: it must not be lost.
                 tracing::debug!(fid = %file.fid, offset, "pages are written back without a lock");
-                self.shared.write_unlocked(file, &layout, (offset, data), call).await?;
+                self.write_unlocked(file, layout, (offset, data), call).await?;
                 break;
             }
-            done += self.shared.store(file, &layout, (offset, data), call, &pins).await?;
+            done += self.store(file, layout, (offset, data), call, &pins).await?;
         }
-        Ok(len)
+        Ok(())
     }
 }
 
@@ -244,7 +276,8 @@ impl Shared {
     }
 
     /// Puts `data` into the cache of `file` at `offset`, and sends the chunks that it fills; says how many bytes of it. It is
-    /// fewer if what `pins` stand for was lost meanwhile: what is stored then would be sent over what others have written.
+    /// fewer if what `pins` stand for was lost meanwhile: what is stored then would be sent over what others have written; or if
+    /// an OST refused the rest.
     pub(crate) async fn store(
         self: &Arc<Self>,
         file: &Arc<FileState>,
@@ -260,7 +293,10 @@ impl Shared {
         let call = Call { sync: call.sync && is_one_each(&pieces), ..call };
         for (stripe, at, piece) in pieces {
             if pins.is_contended(stripe) {
-                self.write_now(file, layout, (stripe, at), piece, (alone, true)).await?;
+                match self.write_now(file, layout, (stripe, at), piece, (alone, true)).await {
+                    Err(_) if stored > 0 => break,
+                    written => written?,
+                }
             } else {
                 let reserved = reserved_for(piece);
                 let ost = *layout.osts.get(stripe as usize).ok_or(Error::Refused(Code::Io))?;

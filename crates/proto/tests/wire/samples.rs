@@ -306,6 +306,7 @@ fn mdt_requests_files() -> Vec<Request> {
         }
         .into(),
         RestateOpens { opens: vec![OpenHeld { fid: fid(1), handle: 0x7170 }] }.into(),
+        SwapLayouts { fid: fid(1), with: fid(2), generation: 3, cred: Cred::root() }.into(),
     ]
 }
 
@@ -351,6 +352,7 @@ fn flock_requests() -> Vec<Request> {
 
 fn ost_requests() -> Vec<Request> {
     vec![
+        SealLayout { layout: fid(9), stripes: vec![0, 2], generation: 3, sealed: true }.into(),
         Write { object: object(9, 2), offset: 1 << 33, time: time_of(7), locked: true, sync: true }.into(),
         Read { object: object(9, 2), offset: 1 << 33, len: 1 << 20, locked: true }.into(),
         Punch { object: object(9, 2), start: 4097, end: u64::MAX, time: time_of(7) }.into(),
@@ -576,6 +578,7 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
         ("Access", Reply::Access(Done {})),
         ("CreateUnnamed", Reply::CreateUnnamed(created)),
         ("RestateOpens", Reply::RestateOpens(Done {})),
+        ("SwapLayouts", Reply::SwapLayouts(entry())),
     ]
 }
 
@@ -592,6 +595,7 @@ fn flock_replies() -> Vec<(&'static str, Reply)> {
 
 fn ost_replies() -> Vec<(&'static str, Reply)> {
     vec![
+        ("SealLayout", Reply::SealLayout(Done {})),
         ("Write", Reply::Write(object_attr())),
         ("Read", Reply::Read(ReadDone { size: 1 << 34 })),
         ("Punch", Reply::Punch(object_attr())),

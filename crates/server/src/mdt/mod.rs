@@ -219,6 +219,7 @@ impl Mdt {
             Request::ListXattr(request) => self.list_xattr(ctx, request),
             Request::RemoveXattr(request) => self.remove_xattr(ctx, request),
             Request::SetLayout(request) => self.set_layout(ctx, request).await,
+            Request::SwapLayouts(request) => self.swap_layouts(ctx, request).await,
             Request::GetDefaultLayout(request) => self.get_default_layout(ctx, request),
             Request::Flock(request) => self.flock(ctx, request),
             Request::FlockWait(request) => self.flock_wait(ctx, request).await,

@@ -20,6 +20,8 @@ impl Ost {
         check_id(copy.source)?;
         check_id(copy.target)?;
         check_time(copy.time)?;
+        self.not_sealed(ctx, copy.source)?;
+        self.not_sealed(ctx, copy.target)?;
         if copy.len as usize > BULK_BYTES_MAX {
             return Err(Code::TooBig);
         }

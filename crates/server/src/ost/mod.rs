@@ -6,6 +6,7 @@ mod degraded;
 mod glimpse;
 mod journal;
 mod room;
+mod seal;
 mod sharing;
 #[cfg(test)]
 mod tests;
@@ -54,6 +55,8 @@ pub struct Ost {
     sharing: Arc<Sharing>,
     journal: Journal,
     degraded: Degraded,
+    /// Switch for simulations: sealed objects are refused.
+    seals: bool,
     left: Left,
     brw: BrwStats,
     /// Reads that the disk failed.
@@ -74,6 +77,7 @@ impl Handler for Ost {
             sharing,
             journal: Journal::new(env.store.clone()),
             degraded: Degraded::new(&env),
+            seals: env.hub.habits().safeguards.seals,
             left: Left::new(&env.rt, &env.store),
             brw: BrwStats::new(&env.rt, env.store.clone()),
             unreadable: AtomicU64::new(0),
@@ -90,8 +94,10 @@ impl Handler for Ost {
             Request::GetObjectAttr(get) => self.get_attr(ctx, get.object).await,
             Request::Enqueue(enqueue) => self.enqueue(ctx, &enqueue).await,
             Request::CancelRanges(cancel) => self.cancel(ctx, &cancel).await,
+            Request::SealLayout(seal) => self.seal(ctx, &seal).await,
             Request::SeekObject(seek) => {
                 check_id(seek.object)?;
+                self.not_sealed(ctx, seek.object)?;
                 let sought = self.objects.seek(seek.object, seek.offset, seek.hole);
                 Ok(Done::unchanged(Reply::SeekObject(sought.map_err(|error| code_of(&error))?)))
             }
@@ -184,6 +190,7 @@ impl Ost {
             false => self.tokens.enqueue(holder(ctx), enqueue).await?,
         };
         if !enqueue.restate && !token.contended {
+            self.granted_in_force(holder(ctx), enqueue.object, &token)?;
             let range = Range { start: token.start, end: token.end };
             self.sharing.settle(enqueue.object, range, holder(ctx)).await?;
         }
@@ -204,6 +211,7 @@ impl Ost {
         check_id(object)?;
         // Before the object is looked at: what is sent meanwhile is in it then.
         let unsent = self.glimpses.glimpse(object, holder(ctx)).await?;
+        self.not_sealed(ctx, object)?;
         let mut attr = self.objects.attr(object).map_err(|error| code_of(&error))?;
         if let Some(unsent) = unsent {
             attr.size = attr.size.max(unsent.size);
@@ -243,6 +251,7 @@ impl Ost {
             true => self.lock_for(ctx, write.object, true, range).await?,
             false => None,
         };
+        self.not_sealed(ctx, write.object)?;
         tracing::trace!(object = ?write.object, ?range, write.locked, holder = ?holder(ctx), "write");
         let extra = record(ctx.recorder(), Reply::Write);
         let written =
@@ -262,6 +271,7 @@ impl Ost {
     ) -> Result<Done, Code> {
         check_id(write.object)?;
         check_time(write.time)?;
+        self.not_sealed(ctx, write.object)?;
         let parts = parts_of(&write.parts, bulk)?;
         let ranges: Vec<Range> = write.parts.iter().map(range_of).collect();
         tracing::trace!(object = ?write.object, parts = parts.len(), holder = ?holder(ctx), "write parts");
@@ -287,6 +297,7 @@ impl Ost {
             true => self.lock_for(ctx, read.object, false, range).await?,
             false => None,
         };
+        self.not_sealed(ctx, read.object)?;
         tracing::trace!(object = ?read.object, ?range, read.locked, holder = ?holder(ctx), "read");
         let found = self.objects.read(read.object, read.offset, read.len).await;
         let (bulk, size) = found.map_err(|error| self.unreadable(&error))?;
@@ -306,6 +317,7 @@ impl Ost {
     async fn punch(&self, ctx: &Ctx<()>, punch: msg::Punch) -> Result<Done, Code> {
         check_id(punch.object)?;
         check_time(punch.time)?;
+        self.not_sealed(ctx, punch.object)?;
         if punch.start > punch.end {
             return Err(Code::Invalid);
         }
@@ -329,6 +341,7 @@ impl Ost {
     async fn allocate(&self, ctx: &Ctx<()>, allocate: msg::AllocateObject) -> Result<Done, Code> {
         check_id(allocate.object)?;
         check_time(allocate.time)?;
+        self.not_sealed(ctx, allocate.object)?;
         if allocate.start > allocate.end {
             return Err(Code::Invalid);
         }

@@ -2,6 +2,7 @@
 
 mod fake;
 mod random;
+mod sealed;
 mod steps;
 mod tokens;
 

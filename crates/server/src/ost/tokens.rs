@@ -184,6 +184,11 @@ impl Tokens {
         Ok(Some(using))
     }
 
+    /// Whether a session holds all of a range to change it.
+    pub fn holds(&self, holder: Holder, object: ObjectId, range: Range) -> bool {
+        self.state.lock().table.holds(object, holder, true, range)
+    }
+
     /// A session gives ranges up of its own accord.
     pub fn cancel(&self, holder: Holder, cancel: &msg::CancelRanges) {
         tracing::trace!(?holder, ?cancel, "ranges are given up");

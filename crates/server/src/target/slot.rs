@@ -139,7 +139,8 @@ pub(super) fn stamp(reply: &mut Reply, transno: Transno) {
     let attr = match reply {
         Reply::Create(created) | Reply::CreateUnnamed(created) => &mut created.attr,
         Reply::Open(opened) => &mut opened.attr,
-        Reply::Link(entry) | Reply::SetAttr(entry) | Reply::SetLayout(entry) => &mut entry.attr,
+        Reply::Link(entry) | Reply::SetAttr(entry) => &mut entry.attr,
+        Reply::SetLayout(entry) | Reply::SwapLayouts(entry) => &mut entry.attr,
         _ => return,
     };
     if attr.version == VERSION_OF_THIS {

@@ -12,7 +12,7 @@ use super::extent::{BLOCK, Extent, FileId, Run};
 use super::files;
 use super::keys::{self, Record};
 use super::survey::{Scan, scan_all};
-use super::tomb;
+use super::{seal, tomb};
 use crate::check::Report;
 use crate::error::StoreError;
 use crate::view::View;
@@ -98,6 +98,7 @@ fn check_keys(scan: &impl Scan, report: &mut Report) -> Result<Vec<Owned>, Store
         Ok(())
     })?;
     tomb::check(scan, report)?;
+    seal::check(scan, report)?;
     owned.sort_unstable();
     Ok(owned)
 }

@@ -6,8 +6,7 @@
 use std::collections::BTreeSet;
 
 use parking_lot::MutexGuard;
-use proto::wire::messages::ObjectAttr;
-use proto::{Fid, ObjectId, Timestamp, Transno};
+use proto::{Fid, ObjectId, Transno};
 
 use super::cache::State;
 use super::plan::Plan;
@@ -77,15 +76,15 @@ impl Objects {
             left = left.saturating_sub(plan.change_count());
             plans.push((at, *id, plan));
         }
-        let nothing =
-            ObjectAttr { size: 0, blocks: 0, mtime: Timestamp::default(), ctime: Timestamp::default() };
         let transno = self.tombs.bury(&self.store, layouts, |mut changes| {
             for (_, id, plan) in &mut plans {
                 plan.settle(*id, 0, &mut changes);
             }
-            changes.extend(extra(&nothing));
+            changes.extend(self.seals.buried(layouts));
+            changes.extend(extra(&super::nothing()));
             self.store.commit(Batch { changes, replay, ..Batch::default() })
         })?;
+        self.seals.forget(layouts);
         for state in states.iter_mut() {
             state.dead = Some(true);
         }

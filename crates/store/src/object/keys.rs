@@ -10,6 +10,8 @@ use super::extent::BLOCK;
 const EXTENT: u8 = b'E';
 /// First byte of the keys of object records.
 const RECORD: u8 = b'O';
+/// First byte of the keys of seals.
+const SEAL: u8 = b'S';
 /// First byte of the keys of tombstones.
 const TOMB: u8 = b'T';
 
@@ -73,6 +75,24 @@ pub fn parse_record_key(key: &[u8]) -> Option<ObjectId> {
 pub fn parse_extent_key(key: &[u8]) -> Option<(ObjectId, u64)> {
     let (id, rest) = id_of(key.strip_prefix(&[EXTENT])?)?;
     Some((id, u64::from_be_bytes(rest.try_into().ok()?)))
+}
+
+/// Key of the seal of a layout.
+pub fn seal_key(layout: Fid) -> Bytes {
+    let mut key = Vec::with_capacity(17);
+    key.push(SEAL);
+    key.extend_from_slice(&layout.to_key());
+    key.into()
+}
+
+/// First and last (exclusive) key of all seals.
+pub fn seals() -> (Bytes, Bytes) {
+    (Bytes::from_static(&[SEAL]), Bytes::from_static(&[SEAL + 1]))
+}
+
+/// The layout whose seal has `key`.
+pub fn parse_seal_key(key: &[u8]) -> Option<Fid> {
+    Fid::from_key(key.strip_prefix(&[SEAL])?)
 }
 
 /// Key of the tombstone of the range of layout ids that ends with `last`.

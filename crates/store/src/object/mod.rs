@@ -7,7 +7,8 @@
 //!
 //! - [`write`], [`read`], [`seek`], [`punch`], [`allocate`], [`destroy`]: the operations; [`compact`] merges small
 //!   extents;
-//! - [`cache`]: what is in memory, and the locks; [`tomb`]: what was destroyed;
+//! - [`cache`]: what is in memory, and the locks; [`tomb`]: what was destroyed; [`seal`]: what nobody
+//!   may use for the time being;
 //! - [`files`]: the data files, and the task that makes them ahead of need; [`space`]: which blocks are free;
 //! - [`extent`], [`block`], [`keys`]: the pure parts;
 //! - [`check`]: whether all of it fits together.
@@ -25,6 +26,7 @@ mod parts;
 mod plan;
 mod punch;
 mod read;
+mod seal;
 mod seek;
 mod space;
 mod survey;
@@ -38,7 +40,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use proto::wire::messages::{ObjectAttr, Space};
-use proto::{Fid, ObjectId};
+use proto::{Fid, ObjectId, Timestamp};
 use rt::Rt;
 use rt::buf::AlignedBuf;
 
@@ -47,6 +49,8 @@ use crate::target::{Change, Store};
 use cache::{Cache, State};
 use extent::BLOCK;
 use files::Files;
+pub use seal::Sealing;
+use seal::Seals;
 use tomb::Tombs;
 
 /// Extents are kept in memory by chunks of this many bytes of an object; none crosses a border between chunks.
@@ -92,6 +96,7 @@ pub struct Objects {
     files: Arc<Files>,
     cache: Cache,
     tombs: Tombs,
+    seals: Seals,
     limits: Limits,
     /// Number of objects.
     count: AtomicU64,
@@ -118,11 +123,13 @@ impl Objects {
             tracing::error!(%file, "a data file is missing: reads of what it held will fail");
         }
         files.start();
+        let seals = Seals::load(&store)?;
         let objects = Arc::new(Objects {
             store,
             files,
             cache: Cache::new(limits.cache_bytes_max),
             tombs: Tombs::default(),
+            seals,
             limits,
             count: AtomicU64::new(found.objects),
             zeros: AlignedBuf::zeroed(ZEROS_BYTES).freeze(),
@@ -202,6 +209,11 @@ impl Objects {
         }
         Ok(())
     }
+}
+
+/// What is told of an object that is not there.
+fn nothing() -> ObjectAttr {
+    ObjectAttr { size: 0, blocks: 0, mtime: Timestamp::default(), ctime: Timestamp::default() }
 }
 
 /// Refuses what comes for destroyed objects.

@@ -4,6 +4,7 @@
 mod df;
 mod fid;
 mod getstripe;
+mod migrate;
 mod setstripe;
 mod targets;
 
@@ -31,6 +32,7 @@ struct Arguments {
 enum Command {
     Setstripe(setstripe::Arguments),
     Getstripe(getstripe::Arguments),
+    Migrate(migrate::Arguments),
     Df(df::Arguments),
     Osts(targets::Arguments),
     Mdts(targets::Arguments),
@@ -48,6 +50,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let outcome = match Arguments::parse_from(arguments).command {
         Command::Setstripe(arguments) => setstripe::run(arguments),
         Command::Getstripe(arguments) => getstripe::run(&arguments),
+        Command::Migrate(arguments) => migrate::run(&arguments),
         Command::Df(arguments) => df::run(&arguments),
         Command::Osts(arguments) => targets::osts(&arguments),
         Command::Mdts(arguments) => targets::mdts(&arguments),

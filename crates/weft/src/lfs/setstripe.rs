@@ -15,6 +15,19 @@ use crate::size::stripe_size;
 #[derive(clap::Args)]
 #[command(allow_negative_numbers = true)]
 pub struct Arguments {
+    #[command(flatten)]
+    layout: LayoutArguments,
+    /// Take the default layout of a directory away
+    #[arg(short = 'd', long, conflicts_with_all = ["stripe_count", "overstripe_count", "stripe_size", "stripe_index", "ost", "pool"])]
+    delete: bool,
+    /// Files to make, or directories
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+}
+
+/// What a layout is to be like.
+#[derive(clap::Args)]
+pub struct LayoutArguments {
     /// Stripes: 0 for the default, -1 for one on every OST
     #[arg(short = 'c', long, value_name = "COUNT", value_parser = clap::value_parser!(i32).range(-1..=COUNT_MAX))]
     stripe_count: Option<i32>,
@@ -33,12 +46,6 @@ pub struct Arguments {
     /// Pool to choose OSTs from
     #[arg(short = 'p', long, value_name = "POOL")]
     pool: Option<String>,
-    /// Take the default layout of a directory away
-    #[arg(short = 'd', long, conflicts_with_all = ["stripe_count", "overstripe_count", "stripe_size", "stripe_index", "ost", "pool"])]
-    delete: bool,
-    /// Files to make, or directories
-    #[arg(required = true, value_name = "PATH")]
-    paths: Vec<PathBuf>,
 }
 
 /// Most stripes.
@@ -76,7 +83,7 @@ fn ost_index(text: &str) -> Result<u32, String> {
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> Outcome {
-    let hint = hint(&arguments)?;
+    let hint = arguments.layout.hint("setstripe")?;
     for path in &arguments.paths {
         if arguments.delete {
             delete(path)?;
@@ -87,46 +94,51 @@ pub fn run(arguments: Arguments) -> Outcome {
     Ok(0)
 }
 
-fn hint(arguments: &Arguments) -> Result<Hint, Failure> {
-    if let Some(pool) = &arguments.pool {
-        return Err(Failure::new(format!(
-            "error: setstripe: there is no pool '{pool}': pools are not available yet; use -o to choose OSTs"
-        )));
-    }
-    let osts = arguments.ost.as_ref().map(|list| list.0.clone()).unwrap_or_default();
-    let mut distinct = osts.clone();
-    distinct.sort_unstable();
-    distinct.dedup();
-    let repeated = distinct.len() < osts.len();
-    if repeated && arguments.overstripe_count.is_none() {
-        return Err(Failure::usage("error: setstripe: an OST is in the list twice; use -C for that"));
-    }
-    let count = arguments.stripe_count.or(arguments.overstripe_count);
-    match count {
-        Some(count) if !osts.is_empty() && usize::try_from(count).ok() != Some(osts.len()) => {
-            return Err(Failure::usage(format!(
-                "error: setstripe: stripe count '{count}' doesn't match the number of OSTs: {}",
-                osts.len()
+impl LayoutArguments {
+    /// What they say; `command` stands in messages.
+    pub fn hint(&self, command: &str) -> Result<Hint, Failure> {
+        if let Some(pool) = &self.pool {
+            return Err(Failure::new(format!(
+                "error: {command}: there is no pool '{pool}': pools are not available yet; use -o to choose OSTs"
             )));
         }
-        _ => {}
-    }
-    let start_index = match (arguments.stripe_index, osts.first()) {
-        (Some(index), Some(_)) if index >= 0 && !osts.contains(&index.cast_unsigned()) => {
+        let osts = self.ost.as_ref().map(|list| list.0.clone()).unwrap_or_default();
+        let mut distinct = osts.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let repeated = distinct.len() < osts.len();
+        if repeated && self.overstripe_count.is_none() {
             return Err(Failure::usage(format!(
-                "error: setstripe: stripe offset '{index}' is not in the target list"
+                "error: {command}: an OST is in the list twice; use -C for that"
             )));
         }
-        (index, _) => index.unwrap_or(-1),
-    };
-    Ok(Hint {
-        stripe_count: count.unwrap_or(if osts.is_empty() { 0 } else { osts.len() as i32 }),
-        stripe_size: arguments.stripe_size.unwrap_or(0),
-        start_index,
-        osts,
-        overstripe: arguments.overstripe_count.is_some(),
-        ..Hint::default()
-    })
+        let count = self.stripe_count.or(self.overstripe_count);
+        match count {
+            Some(count) if !osts.is_empty() && usize::try_from(count).ok() != Some(osts.len()) => {
+                return Err(Failure::usage(format!(
+                    "error: {command}: stripe count '{count}' doesn't match the number of OSTs: {}",
+                    osts.len()
+                )));
+            }
+            _ => {}
+        }
+        let start_index = match (self.stripe_index, osts.first()) {
+            (Some(index), Some(_)) if index >= 0 && !osts.contains(&index.cast_unsigned()) => {
+                return Err(Failure::usage(format!(
+                    "error: {command}: stripe offset '{index}' is not in the target list"
+                )));
+            }
+            (index, _) => index.unwrap_or(-1),
+        };
+        Ok(Hint {
+            stripe_count: count.unwrap_or(if osts.is_empty() { 0 } else { osts.len() as i32 }),
+            stripe_size: self.stripe_size.unwrap_or(0),
+            start_index,
+            osts,
+            overstripe: self.overstripe_count.is_some(),
+            ..Hint::default()
+        })
+    }
 }
 
 fn set(path: &Path, hint: &Hint) -> Result<(), Failure> {
@@ -189,7 +201,7 @@ mod tests {
 
     fn check(line: &str) -> Result<Hint, String> {
         let line = Line::try_parse_from(line.split(' ')).map_err(|error| error.to_string())?;
-        hint(&line.arguments).map_err(|failure| failure.message)
+        line.arguments.layout.hint("setstripe").map_err(|failure| failure.message)
     }
 
     #[test]

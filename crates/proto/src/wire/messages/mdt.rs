@@ -493,6 +493,22 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// Moves a file's data to where another one's lies: the two exchange their layouts, and the file's generation grows. Whoever
+    /// asks has copied the data and has sealed the layout that the file had ([`super::SealLayout`]). With no other file only
+    /// the generation grows: who may have sealed the layout and is about to ask, is refused then.
+    pub struct SwapLayouts {
+        /// The file; it has a name.
+        pub fid: Fid,
+        /// A file without a name that takes the old layout over; ZERO for none.
+        pub with: Fid,
+        /// The generation of the file's layout; refused with Busy if it has another one.
+        pub generation: u32,
+        /// Who asks: the owner, unless only the generation grows.
+        pub cred: Cred,
+    }
+}
+
+wire_struct! {
     /// Asks for the default layout of a directory.
     pub struct GetDefaultLayout {
         /// The directory.

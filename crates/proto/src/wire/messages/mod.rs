@@ -139,6 +139,7 @@ operations! {
     38 GetDefaultLayout(GetDefaultLayout) -> DefaultLayout, false;
     39 FidToPath(FidToPath) -> Paths, false;
     40 Access(Access) -> Done, false;
+    47 SwapLayouts(SwapLayouts) -> Entry, true;
     48 CreateUnnamed(CreateUnnamed) -> Created, true;
     49 RestateOpens(RestateOpens) -> Done, false;
 
@@ -148,6 +149,7 @@ operations! {
     53 FlockTest(FlockTest) -> FlockFound, false;
     54 RestateFlocks(RestateFlocks) -> Done, false;
 
+    59 SealLayout(SealLayout) -> Done, true;
     60 Write(Write) -> ObjectAttr, true;
     61 Read(Read) -> ReadDone, false;
     62 Punch(Punch) -> ObjectAttr, true;

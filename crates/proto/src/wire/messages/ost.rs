@@ -1,6 +1,6 @@
 //! What an OST answers.
 
-use crate::ids::ObjectId;
+use crate::ids::{Fid, ObjectId};
 use crate::time::Timestamp;
 use crate::wire_struct;
 
@@ -184,5 +184,20 @@ wire_struct! {
     pub struct Objects {
         /// The objects.
         pub objects: Vec<ObjectId>,
+    }
+}
+
+wire_struct! {
+    /// Seals the objects of a layout on this OST, or takes a seal away. Whatever else than Destroy comes for sealed objects is refused with
+    /// Sealed. The reply waits until it is durable.
+    pub struct SealLayout {
+        /// The layout.
+        pub layout: Fid,
+        /// Its stripes on this OST. The sender holds all of each to change it; not looked at when a seal is taken away.
+        pub stripes: Vec<u32>,
+        /// The generation of the file's layout. A seal is taken away only with a greater one than it was made with.
+        pub generation: u32,
+        /// Whether they are sealed afterwards.
+        pub sealed: bool,
     }
 }

@@ -1,16 +1,17 @@
-//! SetLayout and GetDefaultLayout: on which OSTs files lie (FEATURES L11, L18).
+//! SetLayout, GetDefaultLayout and SwapLayouts: on which OSTs files lie (FEATURES L11, L17, L18).
 
 use proto::layout::LayoutHint;
 use proto::wire::Reply;
 use proto::wire::messages::{
     ACCESS_WRITE, DefaultLayout, FEATURE_OVERSTRIPING, GetDefaultLayout, LOCK_LAYOUT, LOCK_UPDATE, SetLayout,
+    SwapLayouts,
 };
 use proto::{Code, Fid, FileKind, Layout};
 
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate};
-use crate::target::{Done, code_of};
+use crate::target::{Done, VERSION_OF_THIS, code_of};
 
 impl Mdt {
     /// The reply comes when the layout is durable: a replay would give the file another one than the client has
@@ -70,6 +71,44 @@ impl Mdt {
         Ok(layout)
     }
 
+    /// The reply comes when it is durable: whoever asked gives the objects up that the file had.
+    pub(in crate::mdt) async fn swap_layouts(&self, ctx: &Ctx<'_>, request: &SwapLayouts) -> Outcome {
+        let done = self.swap_layouts_now(ctx, request)?;
+        self.store.committed(done.transno).await.map_err(|error| code_of(&error))?;
+        Ok(done)
+    }
+
+    fn swap_layouts_now(&self, ctx: &Ctx, request: &SwapLayouts) -> Outcome {
+        let SwapLayouts { fid, with, generation, cred } = request;
+        let _inodes = self.locks.inodes(&[*fid, *with]);
+        let mut file = self.inode(ctx, *fid)?;
+        let before = file.layout.clone().ok_or(Code::Invalid)?;
+        if before.generation != *generation {
+            return Err(Code::Busy);
+        }
+        let next = before.generation.checked_add(1).ok_or(Code::TooLarge)?;
+        let mut changes = Changes::default();
+        if *with == Fid::ZERO {
+            file.layout = Some(Layout { generation: next, ..before });
+        } else {
+            if !access::is_owner(cred, &file) {
+                return Err(Code::NotPermitted);
+            }
+            let mut other = self.inode(ctx, *with)?;
+            // The layout of a file that somebody else knows of may be in use.
+            let unnamed = other.kind() == FileKind::File && other.nlink == 0 && file.nlink > 0;
+            let taken = other.layout.replace(before).filter(|_| unnamed).ok_or(Code::Invalid)?;
+            file.layout = Some(Layout { generation: next, ..taken });
+            file.written = true;
+            other.written = true;
+            other.version = VERSION_OF_THIS;
+            changes.put_inode(&other, LOCK_LAYOUT | LOCK_UPDATE);
+        }
+        file.version = VERSION_OF_THIS;
+        changes.put_inode(&file, LOCK_LAYOUT | LOCK_UPDATE);
+        self.commit(ctx, changes, Reply::SwapLayouts(file.entry()))
+    }
+
     pub(in crate::mdt) fn get_default_layout(&self, ctx: &Ctx, request: &GetDefaultLayout) -> Outcome {
         let dir = self.dir(ctx, request.fid)?;
         let effective = self.effective_hint(&dir);
@@ -99,7 +138,7 @@ mod tests {
     use super::*;
     use crate::mdt::testing::{World, user};
     use proto::Cred;
-    use proto::wire::messages::OPEN_WRITE;
+    use proto::wire::messages::{CreateUnnamed, GetAttr, OPEN_READ, OPEN_WRITE};
 
     fn hint(count: i32) -> LayoutHint {
         LayoutHint { stripe_count: count, ..LayoutHint::default() }
@@ -123,6 +162,50 @@ mod tests {
         assert_eq!(set(hint(2)), Err(Code::Exists));
         client.unlink(Fid::ROOT, "f").expect("it exists");
         assert!(world.destroys().iter().all(|(_, id, _)| *id == layout.id));
+    }
+
+    #[test]
+    fn two_files_exchange_their_layouts() {
+        let world = World::new();
+        let (client, other) = (world.client(1), world.client(2));
+        let file = client.file(Fid::ROOT, "f");
+        client.chown(file, 5, 5);
+        let (fid, time) = (client.new_fid(), client.time());
+        let unnamed = CreateUnnamed {
+            parent: Fid::ROOT,
+            fid,
+            mode: 0o100_600,
+            open: OPEN_READ | OPEN_WRITE,
+            hint: Some(hint(4)),
+            cred: Cred::root(),
+            time,
+            umask: 0,
+        };
+        let made = client.call(unnamed).expect("root may");
+        let layout = |fid| other.call(GetAttr { fid }).expect("it is there").layout.expect("of a file");
+        let (old, new) = (layout(file), layout(fid));
+        let swap = |with, generation, cred| {
+            client.call(SwapLayouts { fid: file, with, generation, cred }).map(|entry| entry.layout)
+        };
+        assert_eq!(swap(fid, 0, user(6)), Err(Code::NotPermitted));
+        assert_eq!(swap(fid, 1, user(5)), Err(Code::Busy), "another generation");
+        let named = client.file(Fid::ROOT, "g");
+        assert_eq!(swap(named, 0, user(5)), Err(Code::Invalid), "somebody may use it");
+        assert_eq!(swap(file, 0, user(5)), Err(Code::Invalid));
+        // Only the generation: whoever has copied meanwhile comes too late.
+        let grown = Layout { generation: 1, ..old.clone() };
+        assert_eq!(swap(Fid::ZERO, 0, user(6)), Ok(Some(grown)));
+        assert_eq!(swap(fid, 0, user(5)), Err(Code::Busy));
+        let moved = Layout { generation: 2, ..new };
+        assert_eq!(swap(fid, 1, user(5)), Ok(Some(moved.clone())));
+        assert_eq!(layout(file), moved);
+        client.close(fid, made.handle, true, None);
+        let destroyed: Vec<Fid> = world.destroys().into_iter().map(|(_, id, _)| id).collect();
+        assert!(!destroyed.is_empty() && destroyed.iter().all(|id| *id == old.id));
+        world.sync();
+        let world = world.crash();
+        let told = world.client(3).call(GetAttr { fid: file }).expect("it is there");
+        assert_eq!(told.layout, Some(moved));
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod basics;
 mod full;
 mod model;
 mod reserved;
+mod sealed;
 
 use std::sync::Arc;
 

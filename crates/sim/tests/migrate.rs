@@ -1,0 +1,158 @@
+//! Files whose data is moved while they are in use, and whose mover is lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{AttrChange, Client, Handle, Seek, TimeSet};
+use proto::layout::LayoutHint;
+use proto::{Fid, Layout, TargetId, Timestamp};
+use rt::sim::{Handle as World, Options, Sim};
+use weft_sim::cluster::{Cluster, Shape};
+use weft_sim::scenario::on;
+use weft_sim::workload::{READ_WRITE, root};
+
+const BYTES: usize = 300_000;
+const HOLE: u64 = 5 << 20;
+
+fn check(seed: u64, test: impl AsyncFnOnce(&Cluster, &World)) {
+    let sim = Sim::new(Options::seed(seed));
+    let handle = sim.handle();
+    let cluster = Cluster::new(handle.clone(), Shape { osts: 4, osts_per_oss: 2 });
+    sim.run(async {
+        cluster.format().await;
+        cluster.start_servers();
+        test(&cluster, &handle).await;
+    });
+}
+
+fn hint(stripe_count: i32, stripe_size: u32) -> LayoutHint {
+    LayoutHint { stripe_count, stripe_size, ..LayoutHint::default() }
+}
+
+fn bytes(seed: usize) -> Vec<u8> {
+    (0..BYTES).map(|n| (n / 7 * seed + n) as u8).collect()
+}
+
+async fn make(client: &Client, name: &[u8]) -> (Fid, Handle) {
+    let made = client.create(&root(), Fid::ROOT, name, 0o100_644, READ_WRITE).await;
+    let (told, handle) = made.expect("a new name can be made");
+    (told.fid, handle)
+}
+
+async fn read(client: &Client, handle: Handle, offset: u64) -> Vec<u8> {
+    client.read(handle, offset, BYTES as u32).await.expect("what is healthy can be read").concat()
+}
+
+async fn layout(client: &Client, fid: Fid) -> Layout {
+    client.layout(fid).await.expect("it is there").expect("of a file")
+}
+
+async fn objects(client: &Client) -> u64 {
+    let mut objects = 0;
+    for ost in (0..4).map(TargetId::ost) {
+        let space = client.target_space(ost, Duration::from_secs(10)).await.expect("it tells its space");
+        let space = space.expect("it is served");
+        objects += space.files_total - space.files_free;
+    }
+    objects
+}
+
+#[test]
+fn everything_but_the_place_stays() {
+    check(1, async |cluster, world| {
+        let (rt, user) = cluster.mount("user").await;
+        let (_, other) = cluster.mount("other").await;
+        let (fid, handle) = make(&user, b"f").await;
+        let data = bytes(3);
+        user.write(handle, 0, &data).await.expect("there is room");
+        user.write(handle, HOLE, b"behind a hole").await.expect("there is room");
+        let old = TimeSet::At(Timestamp { secs: 1_000_000, nanos: 7 });
+        let change = AttrChange { mtime: Some(old), size: Some(HOLE + 100), ..AttrChange::default() };
+        let before = user.setattr(&root(), fid, change, None).await.expect("root may");
+        let own = other.open(&root(), fid, READ_WRITE).await.expect("root may open");
+        assert_eq!(read(&other, own, 0).await, data);
+        let from = layout(&other, fid).await;
+        for (generation, hint) in [(1, hint(4, 1 << 16)), (2, hint(1, 1 << 20)), (3, hint(3, 1 << 17))] {
+            let wanted = (hint.stripe_count as u32, hint.stripe_size);
+            user.migrate(&root(), fid, hint).await.expect("the owner may");
+            let to = layout(&other, fid).await;
+            assert_eq!((to.stripe_count(), to.stripe_size), wanted);
+            assert_eq!(to.generation, from.generation + generation);
+            let after = other.getattr(fid).await.expect("it is there");
+            assert_eq!((after.size, after.mtime), (HOLE + 100, before.mtime));
+            assert_eq!(read(&other, own, 0).await, data);
+            assert_eq!(read(&user, handle, HOLE).await, [&b"behind a hole"[..], &[0; 87]].concat());
+            let hole = other.seek(fid, BYTES as u64, Seek::Data).await.expect("it can be asked");
+            assert!(hole.is_some_and(|at| at > HOLE - (1 << 20)), "holes stay holes: {hole:?}");
+        }
+        other.write(own, 5, b"new").await.expect("there is room");
+        assert_eq!(read(&user, handle, 5).await[..3], *b"new");
+        rt.sleep(Duration::from_secs(5)).await;
+        let stripes = u64::from(layout(&user, fid).await.stripe_count());
+        assert!(objects(&user).await <= stripes, "the old objects are gone");
+        let _ = world;
+    });
+}
+
+/// A mover that is lost at whichever moment leaves a file that everybody can use, with its data where it was or where it
+/// was to be.
+#[test]
+fn a_mover_may_be_lost_at_any_time() {
+    let mut moved = 0;
+    for step in 0..60 {
+        check(step, async |cluster, world| {
+            let (rt, user) = cluster.mount("user").await;
+            let (fid, handle) = make(&user, b"f").await;
+            let data = bytes(5);
+            user.write(handle, 0, &data).await.expect("there is room");
+            user.sync_all().await.expect("what is healthy can be synced");
+            let (_, mover) = cluster.mount("mover").await;
+            let moving: Arc<Client> = mover.clone();
+            let _moved = on(world, "mover", async move {
+                let _ = moving.migrate(&root(), fid, hint(3, 1 << 16)).await;
+            });
+            rt.sleep(Duration::from_micros(step * step * 100)).await;
+            world.crash("mover");
+            user.write(handle, 3, b"new").await.expect("there is room");
+            let mut wanted = data;
+            wanted[3..6].copy_from_slice(b"new");
+            assert_eq!(read(&user, handle, 0).await, wanted);
+            let (_, other) = cluster.mount("other").await;
+            let own = other.open(&root(), fid, READ_WRITE).await.expect("root may open");
+            assert_eq!(read(&other, own, 0).await, wanted);
+            moved += layout(&other, fid).await.stripe_count() / 3;
+            user.release(handle).await;
+            other.release(own).await;
+            user.unlink(&root(), Fid::ROOT, b"f").await.expect("it is there");
+            rt.sleep(Duration::from_secs(400)).await;
+            assert_eq!(objects(&other).await, 0, "nothing is left behind");
+        });
+    }
+    assert!((5..55).contains(&moved), "{moved} of 60 were moved: too early or too late each time");
+}
+
+/// A power failure of any server costs a move a pause.
+#[test]
+fn servers_may_lose_power_meanwhile() {
+    for (step, server) in (0..40).zip(["mds", "oss0", "oss1", "mgs"].into_iter().cycle()) {
+        check(step, async |cluster, world| {
+            let (rt, user) = cluster.mount("user").await;
+            let (fid, handle) = make(&user, b"f").await;
+            let data = bytes(7);
+            user.write(handle, 0, &data).await.expect("there is room");
+            let moving = user.clone();
+            let moved =
+                on(world, "user", async move { moving.migrate(&root(), fid, hint(4, 1 << 16)).await });
+            rt.sleep(Duration::from_micros(step * step * 200)).await;
+            let servers = [server.to_owned()];
+            cluster.cut_power(&servers);
+            cluster.restart(&servers);
+            moved.await.expect("it lives").expect("the owner may");
+            let (_, other) = cluster.mount("other").await;
+            let own = other.open(&root(), fid, READ_WRITE).await.expect("root may open");
+            assert_eq!(read(&other, own, 0).await, data);
+            // An MDT that has just started may not have heard of every OST yet.
+            assert!(layout(&other, fid).await.stripe_count() >= 3);
+        });
+    }
+}
