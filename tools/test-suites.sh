@@ -89,14 +89,14 @@ t_fsx_moved() {
   tool fsx
   local seed before after moves=0 jobs=()
   for seed in 1 2; do
-    fsx_chain "$seed" "$(pick 3000 100000)" > "$work/fsx.$seed" 2>&1 &
+    fsx_chain "$seed" "$(pick 15000 200000)" > "$work/fsx.$seed" 2>&1 &
     jobs[seed]=$!
   done
   while kill -0 "${jobs[1]}" 2>/dev/null || kill -0 "${jobs[2]}" 2>/dev/null; do
     for seed in 1 2; do
-      before=$("$lfs" getstripe -g "$other/fsx.$seed" 2>/dev/null) || continue
-      "$lfs" migrate -c $((1 + RANDOM % 2)) -S $((64 << (RANDOM % 3)))K "$other/fsx.$seed" 2>> "$work/moves" || continue
-      after=$("$lfs" getstripe -g "$other/fsx.$seed" 2>/dev/null) || continue
+      before=$("$LFS" getstripe -g "$other/fsx.$seed" 2>/dev/null) || continue
+      "$LFS" migrate -c $((1 + RANDOM % 2)) -S $((64 << (RANDOM % 3)))K "$other/fsx.$seed" 2>> "$work/moves" || continue
+      after=$("$LFS" getstripe -g "$other/fsx.$seed" 2>/dev/null) || continue
       # fsx may be at its next file already.
       [ "$after" -le "$before" ] || [ "$after" = $((before + 1)) ] || { echo "generation $before, then $after"; return 1; }
       moves=$((moves + 1))
