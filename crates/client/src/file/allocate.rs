@@ -141,7 +141,7 @@ impl Shared {
         file.inner.lock().untold = true;
         let eras = &locked.eras;
         if zero {
-            self.punch_stripes(file, &layout, range.clone(), (time, eras)).await?;
+            self.punch_stripes(file, layout, range.clone(), (time, eras)).await?;
         }
         let layout = &layout;
         let reserved = parts(layout, range).map(|(stripe, part)| async move {
