@@ -67,6 +67,38 @@ fn many_threads_call_over_one_connection() {
 }
 
 #[test]
+fn many_threads_send_batches_over_one_connection() {
+    let node = Node::start(2).expect("a runtime starts");
+    node.block_on(async {
+        let Server { rt, hub, target, nid } = server(&node).await;
+        let client = Hub::new(rt.clone(), fsname(), client_keys());
+        let import = client.import(TARGET, ClientId(1), Role::Client, vec![nid]);
+        let (done, mut finished) = rt::sync::channel(64);
+        for _ in 0..8 {
+            let (import, done) = (import.clone(), done.clone());
+            rt.spawn(async move {
+                let mut drawn = Vec::new();
+                for _ in 0..4 {
+                    let outcomes = import.batch(vec![GetSequence {}; 50]).await;
+                    drawn.extend(outcomes.into_iter().map(|one| one.expect("the target answers").reply.seq));
+                }
+                done.send(drawn).await.expect("the test waits");
+            });
+        }
+        let mut drawn = Vec::new();
+        for _ in 0..8 {
+            drawn.extend(finished.recv().await.expect("every task ends"));
+        }
+        drawn.sort_unstable();
+        assert_eq!(drawn, (1..=1600).collect::<Vec<u64>>());
+        assert_eq!(target.counter(), 1600);
+        client.close().await;
+        hub.close().await;
+    });
+    node.stop(Duration::from_secs(1));
+}
+
+#[test]
 fn many_threads_call_in_one_process() {
     let node = Node::start(2).expect("a runtime starts");
     node.block_on(async {
