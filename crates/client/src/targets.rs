@@ -364,7 +364,9 @@ impl Targets {
     }
 
     /// Takes a newer configuration over; an older one is ignored.
-    pub(crate) fn set_config(&self, config: Config) {
+    pub(crate) fn set_config(&self, mut config: Config) {
+        // As the MGS tells them; whoever looks for one counts on it.
+        config.targets.sort_by_key(|entry| entry.target);
         let config = Arc::new(config);
         {
             let mut current = self.config.write();
@@ -396,7 +398,8 @@ impl Targets {
             return Ok(target.clone());
         }
         let config = self.config();
-        let entry = config.targets.iter().find(|entry| entry.target == id);
+        let found = config.targets.binary_search_by_key(&id, |entry| entry.target);
+        let entry = found.ok().and_then(|at| config.targets.get(at));
         let nids = entry.ok_or(Error::Refused(Code::Io))?.nids.clone();
         let mut made = self.made.write();
         let target = made.entry(id).or_insert_with(|| {

@@ -7,6 +7,7 @@ mod behind;
 mod bounds;
 mod fake;
 mod locks;
+mod many;
 mod model;
 mod ranges;
 mod resting;

@@ -8,6 +8,7 @@ mod recovery;
 mod timeouts;
 mod tunables;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -140,7 +141,7 @@ fn list_devices(reach: &Reach) -> Outcome {
 /// client uses.
 fn device_lines(reach: &Reach) -> Result<Vec<String>, Failure> {
     let mut mounted = Vec::new();
-    let mut served = Vec::new();
+    let mut served = BTreeSet::new();
     for entry in mountpoint::usable()? {
         let path = &entry.path;
         let (Ok(status), Ok(config)) = (mountpoint::status(path), configuration(path)) else { continue };
@@ -234,6 +235,24 @@ mod tests {
         ] {
             assert_eq!(Arguments::try_parse_from(line.split(' ')).is_ok(), fine, "{line}");
         }
+    }
+
+    /// Lustre's table had room for 8,192 until 2023.
+    #[test]
+    fn there_are_as_many_devices_as_targets() {
+        let target = |index| control::Target {
+            kind: Kind::Ost,
+            index,
+            uuid: "u".into(),
+            nids: Vec::new(),
+            server: "oss0".into(),
+        };
+        let targets = (0..24_000).rev().map(target).collect();
+        let config = Configuration { fsname: "w".into(), version: 1, targets };
+        let lines = devices(&Status::default(), &config);
+        assert_eq!(lines.len(), 24_000);
+        assert_eq!(lines[0x1f], "UP osc w-OST001f-osc w-OST001f_UUID 1");
+        assert_eq!(lines[23_999], "UP osc w-OST5dbf-osc w-OST5dbf_UUID 1");
     }
 
     #[test]
