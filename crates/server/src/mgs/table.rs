@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use proto::limits::BODY_BYTES_MAX;
 use proto::wire::messages::{Config, MarkTarget, TargetEntry, TargetOwner};
 use proto::wire::{DecodeError, Reader, Wire};
 use proto::{Code, TargetId, TargetKind};
@@ -16,6 +17,10 @@ const TARGET: u8 = keys::MGS;
 const VERSION: u8 = keys::MGS + 1;
 /// Keys that one scan brings.
 const SCAN_COUNT: usize = 4096;
+/// What the list of owners and that of marks have of one target besides its server's name, in bytes.
+const LISTED_BYTES: usize = 32;
+/// A configuration travels in one message. An eighth is left for owners whose names are longer than those of the servers.
+const BYTES_MAX: usize = BODY_BYTES_MAX / 8 * 7;
 
 /// What is known of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +41,8 @@ pub struct Table {
     pending: BTreeMap<u64, Known>,
     /// Newest version, durable or not.
     newest: u64,
+    /// What a configuration with all of them takes on the wire, in bytes.
+    bytes: usize,
 }
 
 /// The key of something of a target.
@@ -88,6 +95,10 @@ impl Known {
         value.into()
     }
 
+    fn bytes(&self) -> usize {
+        self.value().len() + self.entry.server.len() + LISTED_BYTES
+    }
+
     fn of(value: Bytes) -> Result<Known, StoreError> {
         let mut from = Reader::new(value);
         let mut read =
@@ -108,6 +119,7 @@ impl Table {
         }
         scan(store, TARGET, |_, value| {
             let known = Known::of(value)?;
+            table.bytes += known.bytes();
             table.seen.insert(known.entry.target, known);
             Ok(())
         })?;
@@ -146,7 +158,8 @@ impl Table {
         Ok(Known { degraded: mark.degraded, ..known.clone() })
     }
 
-    /// Whether `new` may be in the table: what to commit and the version that it makes, or `None` if it is there.
+    /// Whether `new` may be in the table: what to commit and the version that it makes, or `None` if it is there. TooBig if the
+    /// configuration would not fit in a message any more.
     pub fn admit(&self, new: &Known) -> Result<Option<(Vec<Change>, u64)>, Code> {
         if let Some(known) = self.current(new.entry.target) {
             if known.entry.uuid != new.entry.uuid {
@@ -155,6 +168,9 @@ impl Table {
             if known == new {
                 return Ok(None);
             }
+        }
+        if self.bytes_with(new) > BYTES_MAX {
+            return Err(Code::TooBig);
         }
         let version = self.newest + 1;
         let changes = vec![
@@ -167,10 +183,16 @@ impl Table {
         Ok(Some((changes, version)))
     }
 
+    fn bytes_with(&self, new: &Known) -> usize {
+        let before = self.current(new.entry.target).map_or(0, Known::bytes);
+        self.bytes - before + new.bytes()
+    }
+
     /// Takes over what was committed.
     pub fn put(&mut self, new: Known, version: u64) {
         assert!(version == self.newest + 1, "versions follow one another");
         self.newest = version;
+        self.bytes = self.bytes_with(&new);
         self.pending.insert(version, new);
     }
 
@@ -198,5 +220,51 @@ impl Table {
                 .map(|(target, _)| *target)
                 .collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::{ClientId, Nid};
+
+    use super::*;
+
+    #[test]
+    fn what_fills_the_table_still_fits_in_a_message() {
+        let mut table = Table::default();
+        let target = |index: u32, nids: usize| {
+            let nid = |n: usize| format!("10.{}.{}.{}@tcp", n, index >> 8 & 255, index & 255);
+            let nids: Vec<Nid> = (0..nids).map(|n| nid(n).parse().expect("an address")).collect();
+            let uuid = ClientId(u128::from(index));
+            Known::new(TargetEntry {
+                target: TargetId::ost(index),
+                uuid,
+                nids,
+                server: format!("oss{index}"),
+            })
+        };
+        let mut refused = None;
+        for index in 0..65_536 {
+            match table.admit(&target(index, 1)) {
+                Ok(admitted) => table.put(target(index, 1), admitted.expect("it is new").1),
+                Err(code) => {
+                    refused = Some((index, code));
+                    break;
+                }
+            }
+            table.publish(table.newest());
+        }
+        let (count, code) = refused.expect("there is a limit");
+        assert!(code == Code::TooBig && count > 8_000, "{count} {code}");
+        assert_eq!(
+            table.admit(&target(7, 32)),
+            Err(Code::TooBig),
+            "a target that is known may not grow either"
+        );
+        assert_eq!(table.admit(&target(7, 1)), Ok(None));
+        let owner = |target| TargetOwner { target, server: format!("oss{count}"), epoch: u64::MAX };
+        let mut body = Vec::new();
+        table.config("weft", table.seen.keys().copied().map(owner).collect()).put(&mut body);
+        assert!(body.len() < BODY_BYTES_MAX, "{}", body.len());
     }
 }
