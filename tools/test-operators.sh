@@ -327,7 +327,7 @@ t_imperative_recovery() {
   local count version
   until_true 20 bash -c "[ \"\$(nsenter --net=/run/netns/$two_ns $LCTL get_param -n mgs.MGS.live.$two_fsname | sed -n 's/^ *state: //p')\" = FULL ]"
   # Who holds nothing asks for no news.
-  exec 9> "$two_a/held"
+  exec 9> "$two_a/kept-open"
   count=$(live notify_count)
   version=$(live nidtbl_version)
   [ "$(lctl get_param -n 'mgc.*.ir_state' | grep -c "client: $two_fsname-client, nidtbl_version: $version }")" -ge 1 ]

@@ -24,6 +24,12 @@ impl Shared {
         // One at a time: the targets ask each for itself.
         let Ok(_turn) = self.draining.acquire().await else { return Err(crate::Error::Closed) };
         tracing::info!("an operator has this client drained: what it keeps is given back");
+        self.give_all_back().await?;
+        Ok(self.left_after_drain())
+    }
+
+    /// The same without the figures: nobody waits for this client afterwards, even if it cannot say goodbye.
+    pub(crate) async fn give_all_back(self: &Arc<Self>) -> Result<()> {
         self.sync_all().await?;
         self.close_pending();
         self.closer.drained().await;
@@ -32,7 +38,7 @@ impl Shared {
         // The closes were changes, too.
         self.sync_all().await?;
         self.end_lease(RELEASE_TIME_MAX).await;
-        Ok(self.left_after_drain())
+        Ok(())
     }
 
     fn left_after_drain(&self) -> DrainDone {

@@ -55,7 +55,10 @@ impl Client {
                 break;
             }
         }
-        // What it leaves behind is the servers' to clear away.
+        // A goodbye may be lost: then the servers would wait for the mover, and others for what it holds.
+        if let Err(error) = mover.shared.give_all_back().await {
+            tracing::warn!(%fid, %error, "a mover leaves something to the servers to clear away");
+        }
         let _ = mover.unmount().await;
         moved
     }
@@ -72,6 +75,12 @@ impl Client {
         let target = open.file()?;
         shared.copy_all(&source, target).await?;
         shared.sync_file(target, &open.failure_seen).await?;
+        // Nobody is told its size from now on: its objects will be those that are given up.
+        target.inner.lock().gone = true;
+        // They are the file's as soon as the layouts are exchanged.
+        let made = target.layout()?;
+        let objects = (0..made.stripe_count()).filter_map(|stripe| shared.locks.find(made.object(stripe)));
+        shared.leave_these(objects.collect()).await;
         let sealed = shared.seal(&source.layout).await;
         let swapped = match sealed {
             Ok(()) => shared.swap(caller, fid, open.fid, source.layout.generation).await,

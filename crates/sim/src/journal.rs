@@ -157,7 +157,6 @@ async fn write_files(handle: &Handle, setup: Setup, way: Way) -> (Duration, Stat
             dirty_bytes_max: u64::from(setup.in_flight + 1) * WRITE_BYTES as u64,
             rpc_bytes_max: WRITE_BYTES as u32,
             rpcs_in_flight_max: setup.in_flight,
-            cached_bytes_max: 64 << 20,
             ..Limits::default()
         };
         let (_, client) = cluster.mount_within(&node(number as usize), limits).await;

@@ -137,7 +137,7 @@ impl Locks {
         &self.shards[(mixed >> 60) as usize % SHARDS]
     }
 
-    pub(super) fn find(&self, id: ObjectId) -> Option<Arc<ObjectLocks>> {
+    pub(crate) fn find(&self, id: ObjectId) -> Option<Arc<ObjectLocks>> {
         self.shard(id).lock().objects.get(&id).cloned()
     }
 

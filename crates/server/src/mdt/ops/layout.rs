@@ -97,7 +97,9 @@ impl Mdt {
             let mut other = self.inode(ctx, *with)?;
             // The layout of a file that somebody else knows of may be in use.
             let unnamed = other.kind() == FileKind::File && other.nlink == 0 && file.nlink > 0;
-            let taken = other.layout.replace(before).filter(|_| unnamed).ok_or(Code::Invalid)?;
+            // It is never in force again: nobody can grow this generation, which would take a seal away.
+            let given_up = Layout { generation: u32::MAX, ..before };
+            let taken = other.layout.replace(given_up).filter(|_| unnamed).ok_or(Code::Invalid)?;
             file.layout = Some(Layout { generation: next, ..taken });
             file.written = true;
             other.written = true;
