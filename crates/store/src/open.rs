@@ -68,7 +68,7 @@ pub(crate) async fn open(
         }
         // Whoever wrote that has the target now.
         Some(owned) if known >= owned.epoch => return Err(StoreError::NotOwner),
-        Some(owned) => (owned.epoch, locked.is_ok() && owned.follows(newest_segment(&log_dir).await?)),
+        Some(owned) => (owned.epoch, locked.is_ok() && owned.follows(log::scan::newest(&log_dir).await?)),
     };
     // Nothing else is written before the boot is durable: its number is in the names of all files made from now on.
     BOOT_FILE.write(&dir, &boot.to_le_bytes()).await?;
@@ -92,6 +92,9 @@ pub(crate) async fn open(
     let mut writer = Writer::create(log_dir.clone(), boot, from, limits).await?;
     if !in_place {
         takeover::copy_log(&mut writer, &mut records, &mut scanned).await?;
+    } else if owned.is_some() {
+        // The next owner is to see that this one had read the log.
+        writer.append(&[]).await?;
     }
     tidy_engines(rt, &dir, &log_dir).await?;
     let right = owned.map(|owned| owned.right);
@@ -116,7 +119,7 @@ pub(crate) async fn last_boot(dir: &Dir, log_dir: &Dir) -> Result<u64, StoreErro
     Ok(counted.max(newest_segment(log_dir).await?))
 }
 
-/// The newest boot that has a segment: whoever made one had read the log before it.
+/// The newest boot that has a segment.
 async fn newest_segment(log_dir: &Dir) -> Result<u64, StoreError> {
     Ok(log::scan::list(log_dir).await?.last().map_or(0, |id| id.boot))
 }
@@ -129,7 +132,7 @@ pub(crate) fn decode_boot(body: &Bytes) -> Result<u64, StoreError> {
 
 /// Name of the directory of the engine's files: that of the newest owner that made itself a new one and read the log.
 pub(crate) async fn engine_name(dir: &Dir, log_dir: &Dir) -> Result<String, StoreError> {
-    let newest = newest_segment(log_dir).await?;
+    let newest = log::scan::newest(log_dir).await?;
     let made = engines(dir).await?;
     let unused = !made.is_empty();
     match made.into_iter().filter(|(boot, _)| *boot <= newest).max() {

@@ -45,7 +45,8 @@ pub(crate) async fn own_engine(
     open_engine(rt, dir, &own, limits).await
 }
 
-/// Writes `records`, all that the log has behind the position where `writer` begins, as records of its own.
+/// Writes `records`, all that the log has behind the position where `writer` begins, as records of its own. They count when all
+/// of them are durable, and not before: the machine may fail in between.
 pub(crate) async fn copy_log(
     writer: &mut Writer,
     records: &mut Vec<Record>,
@@ -53,6 +54,7 @@ pub(crate) async fn copy_log(
 ) -> Result<(), StoreError> {
     let (mut bodies, mut bytes, mut copied) = (Vec::new(), 0, Vec::new());
     let count = records.len();
+    writer.hold_back();
     for (index, record) in std::mem::take(records).into_iter().enumerate() {
         bytes += record.body.len();
         bodies.push(Body::of(&record));
@@ -67,6 +69,7 @@ pub(crate) async fn copy_log(
     let appended = writer.append(&bodies).await?;
     copied.extend(appended.records);
     scanned.segments.extend(appended.closed);
+    writer.release().await?;
     *records = copied;
     Ok(())
 }

@@ -4,13 +4,16 @@
 //! the first bad record was never announced as committed. A boot's first segment says how much of the log before
 //! it that boot took over; whatever an older owner wrote beyond that is void.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rt::{Dir, File};
 
 use crate::error::StoreError;
 use crate::limits::BLOCK_BYTES;
 use crate::log::segment::{Record, SegmentId, SegmentReader, decode_start};
+
+/// What a disk writes as a whole, in bytes.
+const SECTOR_BYTES: usize = 512;
 
 /// A segment file that gets no further record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +41,8 @@ struct Segment {
     file_bytes: u64,
     /// Last transno before the segment; `None` if its first block was never written whole.
     prev: Option<u64>,
+    /// Its boot did not get to the end of taking the log over: nothing of it counts.
+    void: bool,
 }
 
 /// The ids of all segment files in `dir`, in order.
@@ -71,6 +76,7 @@ pub async fn scan(
                 last = read_segment(segment, last, cutoff, position, &mut each).await?;
             }
             Some(prev) => return Err(missing(last, prev)),
+            None if segment.void => {}
             None => {
                 // Made, but no group commit into it finished; a later one of the same boot shows the contrary.
                 let continued = segments[index + 1..].iter().any(|s| s.id.boot == segment.id.boot);
@@ -93,9 +99,38 @@ async fn open_all(dir: &Dir) -> Result<Vec<Segment>, StoreError> {
         let block = file.read_at(0, BLOCK_BYTES).await?;
         let prev = decode_start(id, &block);
         let file_bytes = file.len().await?;
-        segments.push(Segment { id, file, file_bytes, prev });
+        let void = prev.is_none() && is_unwritten(&block);
+        segments.push(Segment { id, file, file_bytes, prev, void });
+    }
+    let is_void = |segment: &Segment| segment.void && segment.id.number == 0;
+    let void: BTreeSet<u64> = segments.iter().filter(|s| is_void(s)).map(|s| s.id.boot).collect();
+    for segment in &mut segments {
+        segment.void = void.contains(&segment.id.boot);
+        segment.prev = segment.prev.filter(|_| !segment.void);
     }
     Ok(segments)
+}
+
+/// Whether a first block was not written, or only in part.
+fn is_unwritten(block: &[u8]) -> bool {
+    let is_zero = |sector: Option<&[u8]>| sector.is_none_or(|sector| sector.iter().all(|byte| *byte == 0));
+    is_zero(block.get(..SECTOR_BYTES)) || is_zero(block.get(BLOCK_BYTES - SECTOR_BYTES..))
+}
+
+/// The newest boot that has taken the log before it over; 0 if there was none.
+pub async fn newest(dir: &Dir) -> Result<u64, StoreError> {
+    let mut ids = list(dir).await?;
+    while let Some(SegmentId { boot, .. }) = ids.last().copied() {
+        let first = SegmentId { boot, number: 0 };
+        let was_cut = !ids.contains(&first);
+        if was_cut
+            || decode_start(first, &dir.open(&first.name()).await?.read_at(0, BLOCK_BYTES).await?).is_some()
+        {
+            return Ok(boot);
+        }
+        ids.retain(|id| id.boot != boot);
+    }
+    Ok(0)
 }
 
 /// For each boot, the last transno that the next boot took over.

@@ -21,6 +21,8 @@ pub struct Writer {
     prev: u64,
     /// Whether space for further records could not be reserved.
     short_of_space: bool,
+    /// The first segment, as long as its first block is held back, and the last transno before it.
+    held_back: Option<(File, SegmentId, u64)>,
 }
 
 struct Segment {
@@ -45,7 +47,26 @@ impl Writer {
     /// Makes the first segment of `boot`; records continue behind `prev`.
     pub async fn create(dir: Dir, boot: u64, prev: u64, limits: Limits) -> std::io::Result<Writer> {
         let segment = Segment::create(&dir, SegmentId { boot, number: 0 }, limits).await?;
-        Ok(Writer { dir, limits, segment, prev, short_of_space: false })
+        Ok(Writer { dir, limits, segment, prev, short_of_space: false, held_back: None })
+    }
+
+    /// What is appended from now on does not count until [`Writer::release`]: the block that says how much of the log before
+    /// it was taken over is not written yet.
+    pub fn hold_back(&mut self) {
+        self.held_back = Some((self.segment.file.clone(), self.segment.id, self.prev));
+    }
+
+    /// Everything that was appended since [`Writer::hold_back`] counts, and nothing of former boots behind where it begins.
+    pub async fn release(&mut self) -> std::io::Result<()> {
+        let Some((file, id, prev)) = self.held_back.take() else { return Ok(()) };
+        let mut block = AlignedBuf::zeroed(BLOCK_BYTES);
+        block.as_mut().copy_from_slice(&encode_start(id, prev));
+        file.write_at(0, vec![block.freeze()]).await?;
+        file.sync().await?;
+        if id == self.segment.id {
+            self.segment.used = self.segment.used.max(BLOCK_BYTES as u64);
+        }
+        Ok(())
     }
 
     /// Whether space for further records could not be reserved.
@@ -85,8 +106,13 @@ impl Writer {
             at += header.stride();
         }
         let bytes = buf.freeze();
-        self.segment.file.write_at(self.segment.used, vec![bytes.clone()]).await?;
-        self.segment.file.sync().await?;
+        let is_held_back = self.held_back.as_ref().is_some_and(|(_, id, _)| *id == self.segment.id);
+        let skipped = if is_held_back { start_bytes } else { 0 };
+        if skipped < len {
+            let at = self.segment.used + skipped as u64;
+            self.segment.file.write_at(at, vec![bytes.slice(skipped..)]).await?;
+            self.segment.file.sync().await?;
+        }
         self.segment.used += len as u64;
         let body = |at: usize, len: u32| -> Bytes { bytes.slice(at..at + len as usize) };
         let records = headers
