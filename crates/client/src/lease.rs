@@ -405,8 +405,8 @@ impl Shared {
         let Some(target) = self.targets.made(awaited.target) else { return };
         if target.is_older_than(awaited.boot) {
             self.rt.spawn(async move { target.look().await });
-        } else if target.rests() {
-            // It has not heard the goodbye.
+        } else if target.rests() || target.is_connected() {
+            // It has not heard the goodbye, or has lost the connection.
             self.rt.spawn(async move { target.show_up().await });
         }
     }

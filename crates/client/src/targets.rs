@@ -199,6 +199,11 @@ impl Target {
         self.import.state().link == LinkState::Idle
     }
 
+    /// Whether there is a connection as far as is known.
+    pub(crate) fn is_connected(&self) -> bool {
+        matches!(self.import.state().link, LinkState::Connected(_))
+    }
+
     /// Opens a session, and shows that there is nothing to repeat.
     pub(crate) async fn show_up(&self) {
         if let Err(error) = self.call(Statfs {}).await {

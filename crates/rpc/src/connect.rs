@@ -384,10 +384,11 @@ impl Import {
             if state.requests.in_flight(sent.xid).is_none() {
                 continue;
             }
-            let patience = self.resend_after(&state, sent.message.waits, now);
+            let patience = self.resend_after(&state, &sent.message, now);
             if let Some(flight) = state.flights.get_mut(&sent.xid) {
                 flight.moved(now, patience);
             }
+            self.watch(&mut state, now + patience);
             let mut header = self.header(&state, &sent.message, sent.xid, sent.slot);
             header.flags |= FLAG_RESENT;
             outgoing.push((header, sent.message.clone()));

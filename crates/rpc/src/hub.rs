@@ -117,7 +117,8 @@ impl Hub {
 
     /// Calls the client of `session` with `target` back ([`crate::Call::session`]) and waits for its answer, over as many
     /// reconnects as it takes. What the client refuses is in the inner result. [`CallbackError::Unreachable`] if
-    /// the client has had no connection for `patience` in a row, counted from this call at the earliest. Dropping the
+    /// the client has had no connection for `patience` in a row, counted from this call at the earliest; whether it
+    /// only went silent [`Hub::absent_for`] says. Dropping the
     /// future gives the callback up; the client may carry it out nevertheless, and it may do so twice.
     pub async fn call_back(
         &self,

@@ -96,6 +96,8 @@ pub(crate) struct Message {
     pub(crate) opcode: u16,
     pub(crate) changes: bool,
     pub(crate) waits: bool,
+    /// It tells of life: it is sent again at a steady pace, however long other answers take.
+    pub(crate) pulses: bool,
     pub(crate) contends: bool,
     pub(crate) body: Bytes,
     pub(crate) bulk: Vec<Bytes>,
@@ -143,6 +145,8 @@ pub(crate) struct Flight {
     pub(crate) resend_after: Duration,
     /// Whether it may take as long as others like.
     pub(crate) waits: bool,
+    /// See [`Message::pulses`].
+    pub(crate) pulses: bool,
     /// When it was sent again last.
     pub(crate) resent_at: Option<Time>,
     /// When it was sent first.
@@ -164,7 +168,7 @@ pub(crate) enum Arrived {
 impl Flight {
     pub(crate) fn new(
         waiter: Option<oneshot::Sender<Outcome>>,
-        waits: bool,
+        message: &Message,
         resend_after: Duration,
         now: Time,
     ) -> Flight {
@@ -172,7 +176,8 @@ impl Flight {
             waiter,
             resend_at: now + resend_after,
             resend_after,
-            waits,
+            waits: message.waits,
+            pulses: message.pulses,
             resent_at: None,
             since: now,
             arrived: Arrived::Yes,
@@ -221,7 +226,8 @@ pub(crate) struct State {
     pub(crate) told: Told,
     /// The target restarted, and was not told yet that no more replays come.
     pub(crate) recovering: bool,
-    pub(crate) watching: bool,
+    /// Until when those who watch requests sleep; `None` if nobody watches.
+    pub(crate) watched_until: Option<Time>,
     pub(crate) session: u64,
     pub(crate) session_epoch: u64,
     /// The target takes several requests in one frame.
@@ -270,6 +276,8 @@ pub struct Import {
     pub(crate) changed: Notify,
     /// The target may be reached elsewhere than before.
     pub(crate) moved: Notify,
+    /// Told when a request is to be looked at before the moment for which those who watch them wait.
+    pub(crate) earlier: Notify,
 }
 
 pub(crate) enum Ready {
@@ -300,7 +308,7 @@ impl Import {
             restating: BTreeMap::new(),
             told: Told::Nothing,
             recovering: false,
-            watching: false,
+            watched_until: None,
             session: 0,
             // Epochs go on growing if the same client comes back with a new import, after a reboot of its machine too.
             session_epoch: first_epoch(hub.incarnation(client), hub.rt().wall()),
@@ -332,6 +340,7 @@ impl Import {
             retaining: OnceLock::new(),
             changed: Notify::new(),
             moved: Notify::new(),
+            earlier: Notify::new(),
         })
     }
 
@@ -677,10 +686,10 @@ impl Import {
                     Ok(begun) => {
                         let (waiter, reply) = oneshot::channel();
                         let now = self.hub.rt().now();
-                        let after = self.resend_after(&state, message.waits, now);
-                        let flight = Flight::new(Some(waiter), message.waits, after, now);
+                        let after = self.resend_after(&state, &message, now);
+                        let flight = Flight::new(Some(waiter), &message, after, now);
+                        self.watch(&mut state, flight.resend_at);
                         state.flights.insert(begun.xid, flight);
-                        self.watch(&mut state);
                         let header = self.header(&state, &message, begun.xid, begun.slot);
                         let batches = state.batches;
                         drop(state);
@@ -703,10 +712,11 @@ impl Import {
     }
 
     /// When a request without a reply is sent again first.
-    pub(crate) fn resend_after(&self, state: &State, waits: bool, now: Time) -> Duration {
+    pub(crate) fn resend_after(&self, state: &State, message: &Message, now: Time) -> Duration {
         match self.hub.habits().slow_retries {
-            _ if waits => limits::RESEND_WAITING,
+            _ if message.waits => limits::RESEND_WAITING,
             Some(slow) => slow.resend,
+            None if message.pulses => limits::RESEND_MIN,
             None => state.answers.patience(now - Time::default(), limits::RESEND_MAX),
         }
     }
@@ -916,6 +926,7 @@ pub(crate) fn encode(request: &Request, bulk: &[Bytes], options: Options) -> Res
         opcode: request.opcode(),
         changes: request.changes(),
         waits: request.waits(),
+        pulses: matches!(request, Request::RenewLease(_)),
         contends: request.contends(),
         body: Bytes::from(body),
         bulk: bulk.to_vec(),

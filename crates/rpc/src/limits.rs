@@ -41,9 +41,6 @@ pub const REPLAY_RESEND_MAX: Duration = Duration::from_secs(10);
 pub const RESEND_WAITING: Duration = Duration::from_secs(30);
 /// A connection that says nothing for this long, although something was sent again, is given up.
 pub const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// A client whose connection went silent may be stopped, or behind a link that is down, and be back: it has this much
-/// longer than one whose machine has closed the connection.
-pub const SILENT_GRACE: Duration = Duration::from_secs(150);
 /// Time to say goodbye to a target.
 pub const GOODBYE_TIME_MAX: Duration = Duration::from_secs(1);
 

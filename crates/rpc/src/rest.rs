@@ -85,7 +85,7 @@ impl Import {
         let begun = begin(&mut state.requests, &message).ok()?;
         let header = self.header(&state, &message, begun.xid, begun.slot);
         let (waiter, goodbye) = oneshot::channel();
-        let flight = Flight::new(Some(waiter), false, limits::RESEND_MIN, self.hub.rt().now());
+        let flight = Flight::new(Some(waiter), &message, limits::RESEND_MIN, self.hub.rt().now());
         state.flights.insert(begun.xid, flight);
         self.called_no_more();
         drop(state);

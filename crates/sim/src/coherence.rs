@@ -513,6 +513,7 @@ impl Player {
         self.size_seen = size;
         let mut history = self.world.history.lock();
         let span = history.end(start);
+        tracing::debug!(size, ?span, "the log is so long");
         history.sizes.push((size, span));
     }
 

@@ -53,7 +53,11 @@ fn run_dead(seed: u64) -> Report {
 fn main() -> ExitCode {
     // `RUST_LOG=debug weft-sim one SEED` shows what the roles log.
     if std::env::var_os("RUST_LOG").is_some() {
-        tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).init();
+        tracing_subscriber::fmt()
+            .without_time()
+            .with_ansi(false)
+            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+            .init();
     }
     let args: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize| args.get(at).and_then(|text| text.parse::<u64>().ok());

@@ -187,3 +187,80 @@ fn who_is_drained_holds_nothing_and_can_go_on() {
         client.fsync(handle).await.expect("it is durable");
     });
 }
+
+/// A request that waits for long (the question for news of the configuration) is looked at late; renewals behind it are not.
+#[test]
+fn who_reaches_the_mgs_again_has_its_lease_soon() {
+    check(async |cluster, world| {
+        let (_, client) = cluster.mount("c").await;
+        let (_, handle) = make(&client, "f").await;
+        client.write(handle, 0, b"mine").await.expect("there is room");
+        for _ in 0..5 {
+            world.partition_one_way("c", "mgs");
+            sleep(world, LEASE).await;
+            world.heal_all();
+            let back = world.now();
+            assert_eq!(read(&client, handle).await, b"mine");
+            assert!(world.now() - back < Duration::from_secs(6), "{:?}", world.now() - back);
+            sleep(world, Duration::from_secs(17)).await;
+        }
+    });
+}
+
+/// Its answer to a callback was lost with the connection, and it has nothing to ask: the MGS has it show up.
+#[test]
+fn who_does_not_know_that_somebody_waits_is_told() {
+    check(async |cluster, world| {
+        let (_, one) = cluster.mount("one").await;
+        let (_, other) = cluster.mount("other").await;
+        let (fid, handle) = make(&one, "f").await;
+        one.write(handle, 0, b"mine").await.expect("there is room");
+        one.sync_all().await.expect("what is healthy can be synced");
+        let opened = other.open(&root(), fid, READ_WRITE).await.expect("root may open");
+        ["oss0", "oss1"].iter().for_each(|server| world.partition_one_way("one", server));
+        let writing = other.clone();
+        let written = on(world, "other", async move { writing.write(opened, 0, b"ours").await });
+        sleep(world, Duration::from_secs(60)).await;
+        world.heal_all();
+        let back = world.now();
+        written.await.expect("its node is up").expect("it can be written");
+        assert!(world.now() - back < Duration::from_secs(20), "{:?}", world.now() - back);
+        assert_eq!(read(&one, handle).await, b"ours");
+        one.sync_all().await.expect("nothing was lost");
+    });
+}
+
+/// What it held was given to somebody else when its goodbye came; that one could not state it again after a restart, if who had
+/// left did so, and what it had not sent yet was not seen by others.
+#[test]
+fn who_has_left_states_nothing_again() {
+    for moment in 0..40 {
+        check(async |cluster, world| {
+            let servers = ["oss0".to_owned(), "oss1".to_owned()];
+            let (_, one) = cluster.mount("one").await;
+            let (_, other) = cluster.mount("other").await;
+            let (_, third) = cluster.mount("third").await;
+            let (fid, handle) = make(&one, "f").await;
+            one.write(handle, 0, b"mine").await.expect("there is room");
+            one.release(handle).await;
+            one.sync_all().await.expect("what is healthy can be synced");
+            let opened = other.open(&root(), fid, READ_WRITE).await.expect("root may open");
+            other.write(opened, 100, b"far").await.expect("there is room");
+            other.sync_all().await.expect("what is healthy can be synced");
+            let leaving = on(world, "one", async move { one.unmount().await });
+            sleep(world, Duration::from_micros(100) * moment).await;
+            servers.iter().for_each(|server| world.partition_one_way(server, "one"));
+            sleep(world, Duration::from_millis(5)).await;
+            let writing = other.clone();
+            let written = on(world, "other", async move { writing.write(opened, 0, &[1; 200]).await });
+            sleep(world, Duration::from_millis(20)).await;
+            cluster.cut_power(&servers);
+            world.heal_all();
+            cluster.restart(&servers);
+            written.await.expect("its node is up").expect("it can be written");
+            let size = third.getattr(fid).await.expect("it is there").size;
+            assert_eq!(size, 200, "moment {moment}");
+            leaving.await.expect("its node is up").expect("it has nothing to lose");
+        });
+    }
+}

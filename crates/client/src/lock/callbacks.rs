@@ -1,5 +1,6 @@
 //! What targets call this client for.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use proto::wire::messages::{Enqueue, Glimpse, Glimpsed};
@@ -64,6 +65,10 @@ impl Callbacks for CalledBack {
     fn restarted(self: Arc<Self>, target: TargetId, restate: Restate) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let Some(shared) = self.shared.upgrade() else { return };
+            // Its goodbye may have been heard before the restart: others may have been granted what it held.
+            if shared.closed.load(Ordering::Acquire) {
+                return;
+            }
             match target.kind {
                 TargetKind::Ost => shared.restate_ranges(target.index, &restate).await,
                 TargetKind::Mdt => {

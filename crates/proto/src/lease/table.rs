@@ -2,15 +2,16 @@
 //!
 //! Whoever tells a target that a client's lease is over gives the client an order to drop what it holds there, should it
 //! ever come back. A target that wants something from a client which lives has it ordered in the same way, and is told
-//! that it is over when the client has dropped it. Nothing of it is on disk: an MGS that started less than a lease ago
+//! that it is over when the client has dropped it. A target that only wants to hear from a client has it told so, and gives
+//! no order. Nothing of it is on disk: an MGS that started less than a lease ago
 //! says that it does not know, and a client whose lease had ended, and which the MGS does not know, looks at all of its
 //! sessions itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::wire::messages::{
-    AskLeases, Awaited, DROP_ORDERS_MAX, DropOrder, LEASE_LIVES, LEASE_NONE, LEASE_NOT_KNOWN, LEASE_OVER,
-    LeaseAsked, LeaseRenewed, LeaseStates, RenewLease,
+    ASKED_TO_FENCE, ASKED_TO_RETURN, AskLeases, Awaited, DROP_ORDERS_MAX, DropOrder, LEASE_LEFT, LEASE_LIVES,
+    LEASE_NONE, LEASE_NOT_KNOWN, LEASE_OVER, LeaseAsked, LeaseRenewed, LeaseStates, RenewLease,
 };
 use crate::{ClientId, TargetId};
 
@@ -51,6 +52,8 @@ struct Record {
     orders: BTreeMap<(TargetId, u64), Order>,
     /// Targets that wait for the client to come back, with their boots.
     awaited: BTreeMap<TargetId, u64>,
+    /// It has said that it holds nothing anywhere.
+    left: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -120,6 +123,7 @@ impl Leases {
             self.last_lease += 1;
             record.lease = self.base | self.last_lease;
         }
+        record.left = false;
         record.dropped(now, &renewal.dropped);
         self.ends.remove(&(record.ends, client));
         record.ends = now.saturating_add(TTL_NANOS);
@@ -132,8 +136,12 @@ impl Leases {
 
     fn release(&mut self, client: ClientId, renewal: &RenewLease) -> LeaseRenewed {
         let known = self.clients.get(&client).is_some_and(|record| record.lease == renewal.lease);
-        if known && let Some(record) = self.clients.remove(&client) {
-            self.ends.remove(&(record.ends, client));
+        if known {
+            let left = Record { left: true, ..Record::default() };
+            if let Some(record) = self.clients.insert(client, left) {
+                self.ends.remove(&(record.ends, client));
+            }
+            self.ends.insert((0, client));
         }
         LeaseRenewed { lease: 0, known, ttl_ms: 0, orders: Vec::new(), awaited: Vec::new() }
     }
@@ -149,15 +157,21 @@ impl Leases {
         let key = (target, asked.session);
         let record = self.clients.get(&asked.client);
         let lives = record.is_some_and(|record| record.ends > now);
-        if lives && !asked.fence {
+        if lives && asked.wish != ASKED_TO_FENCE {
             self.take_back(asked.client, key);
-            if asked.session == 0 {
+            if asked.session == 0 || asked.wish == ASKED_TO_RETURN {
                 self.is_awaited(asked.client, target, boot);
             }
             return LEASE_LIVES;
         }
+        if record.is_some_and(|record| record.left) {
+            return LEASE_LEFT;
+        }
         if !lives && now < self.since.saturating_add(TTL_NANOS) {
             return LEASE_NOT_KNOWN;
+        }
+        if asked.wish == ASKED_TO_RETURN {
+            return if record.is_some_and(|record| record.lease != 0) { LEASE_OVER } else { LEASE_NONE };
         }
         if record.is_none() {
             if !self.make_room(now) {
@@ -211,12 +225,14 @@ impl Leases {
     /// How many leases there are at `now`.
     pub fn counts(&self, now: u64) -> Counts {
         let live = self.clients.values().filter(|record| record.ends > now).count();
-        Counts { live, over: self.clients.len() - live }
+        let left = self.clients.values().filter(|record| record.left).count();
+        Counts { live, over: self.clients.len() - live - left }
     }
 
     /// Every client that is known.
     pub fn overview(&self, now: u64) -> impl Iterator<Item = Overview> + '_ {
-        self.clients.iter().map(move |(client, record)| Overview {
+        let there = self.clients.iter().filter(|(_, record)| !record.left);
+        there.map(move |(client, record)| Overview {
             client: *client,
             left: record.ends.saturating_sub(now),
             orders: record.orders.values().filter(|order| order.dropped.is_none()).count(),
@@ -248,6 +264,7 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::messages::ASKED;
 
     const SECOND: u64 = 1_000_000_000;
     const A: ClientId = ClientId(1);
@@ -269,8 +286,8 @@ mod tests {
         leases.renew(at * SECOND, A, &renewal).expect("there is room")
     }
 
-    fn ask(leases: &mut Leases, at: u64, client: ClientId, session: u64, fence: bool) -> u8 {
-        let clients = vec![LeaseAsked { client, session, fence }];
+    fn ask(leases: &mut Leases, at: u64, client: ClientId, session: u64, wish: u8) -> u8 {
+        let clients = vec![LeaseAsked { client, session, wish }];
         let asked = AskLeases { target: TargetId::ost(3), boot: 5, clients };
         leases.ask(at * SECOND, &asked).states[0]
     }
@@ -281,13 +298,13 @@ mod tests {
         let first = renew(&mut leases, 100, 0, &[]);
         assert!(!first.known && first.lease != 0);
         run(&mut leases, 100, 105);
-        assert_eq!(ask(&mut leases, 105, B, 0, false), LEASE_NONE, "it was never there");
+        assert_eq!(ask(&mut leases, 105, B, 0, ASKED), LEASE_NONE, "it was never there");
         let second = renew(&mut leases, 105, first.lease, &[]);
         assert!(second.known && second.lease == first.lease);
         run(&mut leases, 105, 119);
-        assert_eq!(ask(&mut leases, 119, A, 0, false), LEASE_LIVES);
+        assert_eq!(ask(&mut leases, 119, A, 0, ASKED), LEASE_LIVES);
         run(&mut leases, 119, 120);
-        assert_eq!(ask(&mut leases, 120, A, 0, false), LEASE_OVER);
+        assert_eq!(ask(&mut leases, 120, A, 0, ASKED), LEASE_OVER);
         assert_eq!(leases.counts(120 * SECOND), Counts { live: 0, over: 2 });
         let back = renew(&mut leases, 121, first.lease, &[]);
         let order = DropOrder { number: 2, target: TargetId::ost(3), session: 0, boot: 5 };
@@ -298,9 +315,9 @@ mod tests {
     fn who_lives_is_told_who_waits_for_it() {
         let mut leases = leases();
         let lease = renew(&mut leases, 100, 0, &[]).lease;
-        assert_eq!(ask(&mut leases, 101, A, 8, false), LEASE_LIVES);
+        assert_eq!(ask(&mut leases, 101, A, 8, ASKED), LEASE_LIVES);
         assert_eq!(renew(&mut leases, 102, lease, &[]).awaited, [], "it has a session");
-        assert_eq!(ask(&mut leases, 103, A, 0, false), LEASE_LIVES);
+        assert_eq!(ask(&mut leases, 103, A, 0, ASKED), LEASE_LIVES);
         let awaited = Awaited { target: TargetId::ost(3), boot: 5 };
         assert_eq!(renew(&mut leases, 104, lease, &[]).awaited, [awaited]);
         assert_eq!(renew(&mut leases, 105, lease, &[]).awaited, []);
@@ -312,41 +329,64 @@ mod tests {
         let lease = renew(&mut leases, 100, 0, &[]).lease;
         let release = RenewLease { lease, release: true, dropped: vec![] };
         assert!(leases.renew(101 * SECOND, A, &release).is_some_and(|left| left.known));
-        assert_eq!(ask(&mut leases, 101, A, 0, false), LEASE_NONE);
+        assert_eq!(ask(&mut leases, 101, A, 0, ASKED), LEASE_LEFT);
+        assert_eq!(ask(&mut leases, 101, A, 8, ASKED_TO_RETURN), LEASE_LEFT);
+        assert_eq!(leases.counts(101 * SECOND), Counts::default());
+        let back = renew(&mut leases, 102, 0, &[]);
+        assert!(!back.known && back.orders.is_empty(), "{back:?}");
+        assert_eq!(ask(&mut leases, 103, A, 0, ASKED), LEASE_LIVES);
+    }
+
+    #[test]
+    fn who_is_asked_to_return_gets_no_order() {
+        let mut leases = leases();
+        assert_eq!(ask(&mut leases, 100, A, 8, ASKED_TO_RETURN), LEASE_NONE);
+        let lease = renew(&mut leases, 100, 0, &[]).lease;
+        assert_eq!(ask(&mut leases, 101, A, 8, ASKED_TO_RETURN), LEASE_LIVES);
+        let awaited = Awaited { target: TargetId::ost(3), boot: 5 };
+        assert_eq!(renew(&mut leases, 102, lease, &[]).awaited, [awaited], "it may have lost its session");
+        run(&mut leases, 102, 120);
+        assert_eq!(ask(&mut leases, 120, A, 8, ASKED_TO_RETURN), LEASE_OVER);
+        let back = renew(&mut leases, 121, lease, &[]);
+        assert!(back.known && back.orders.is_empty(), "{back:?}");
     }
 
     #[test]
     fn an_mgs_that_started_or_was_stopped_does_not_know_yet() {
         let mut leases = Leases::new(100 * SECOND, 9);
-        assert_eq!(ask(&mut leases, 101, A, 0, false), LEASE_NOT_KNOWN);
+        assert_eq!(ask(&mut leases, 101, A, 0, ASKED), LEASE_NOT_KNOWN);
         renew(&mut leases, 102, 77, &[]);
-        assert_eq!(ask(&mut leases, 103, A, 0, false), LEASE_LIVES);
+        assert_eq!(ask(&mut leases, 103, A, 0, ASKED), LEASE_LIVES);
         run(&mut leases, 103, 114);
-        assert_eq!(ask(&mut leases, 114, B, 0, false), LEASE_NOT_KNOWN);
-        assert_eq!(ask(&mut leases, 115, B, 0, false), LEASE_NONE);
+        assert_eq!(ask(&mut leases, 114, B, 0, ASKED), LEASE_NOT_KNOWN);
+        assert_eq!(ask(&mut leases, 115, B, 0, ASKED), LEASE_NONE);
         renew(&mut leases, 116, 77, &[]);
         // Half a minute without a tick: A's renewals of that time have not been read yet.
-        assert_eq!(ask(&mut leases, 150, A, 0, false), LEASE_NOT_KNOWN);
+        assert_eq!(ask(&mut leases, 150, A, 0, ASKED), LEASE_NOT_KNOWN);
         run(&mut leases, 150, 164);
-        assert_eq!(ask(&mut leases, 165, A, 0, false), LEASE_OVER);
+        assert_eq!(ask(&mut leases, 165, A, 0, ASKED), LEASE_OVER);
     }
 
     #[test]
     fn who_lives_is_fenced_when_it_has_dropped_what_it_held() {
         let mut leases = leases();
         let lease = renew(&mut leases, 100, 0, &[]).lease;
-        assert_eq!(ask(&mut leases, 101, A, 8, true), LEASE_LIVES);
-        assert_eq!(ask(&mut leases, 102, A, 8, true), LEASE_LIVES);
+        assert_eq!(ask(&mut leases, 101, A, 8, ASKED_TO_FENCE), LEASE_LIVES);
+        assert_eq!(ask(&mut leases, 102, A, 8, ASKED_TO_FENCE), LEASE_LIVES);
         let ordered = renew(&mut leases, 103, lease, &[]);
         let [order] = &ordered.orders[..] else { panic!("one order, asked for twice: {ordered:?}") };
         assert_eq!((order.session, order.target), (8, TargetId::ost(3)));
         assert_eq!(renew(&mut leases, 104, lease, &[]).orders, ordered.orders, "the first may be lost");
         assert_eq!(renew(&mut leases, 105, lease, &[order.number]).orders, []);
-        assert_eq!(ask(&mut leases, 105, A, 8, true), LEASE_OVER);
-        assert_eq!(ask(&mut leases, 106, A, 8, true), LEASE_OVER, "that answer may be lost too");
-        assert_eq!(ask(&mut leases, 106, A, 9, true), LEASE_LIVES, "what it dropped was another session");
+        assert_eq!(ask(&mut leases, 105, A, 8, ASKED_TO_FENCE), LEASE_OVER);
+        assert_eq!(ask(&mut leases, 106, A, 8, ASKED_TO_FENCE), LEASE_OVER, "that answer may be lost too");
+        assert_eq!(
+            ask(&mut leases, 106, A, 9, ASKED_TO_FENCE),
+            LEASE_LIVES,
+            "what it dropped was another session"
+        );
         assert_eq!(renew(&mut leases, 107, lease, &[]).orders.len(), 1);
-        assert_eq!(ask(&mut leases, 108, A, 9, false), LEASE_LIVES);
+        assert_eq!(ask(&mut leases, 108, A, 9, ASKED), LEASE_LIVES);
         assert_eq!(renew(&mut leases, 109, lease, &[]).orders, [], "nobody wants it any more");
     }
 
@@ -354,22 +394,22 @@ mod tests {
     fn a_fence_ends_with_the_lease() {
         let mut leases = leases();
         renew(&mut leases, 100, 0, &[]);
-        assert_eq!(ask(&mut leases, 101, A, 8, true), LEASE_LIVES);
+        assert_eq!(ask(&mut leases, 101, A, 8, ASKED_TO_FENCE), LEASE_LIVES);
         run(&mut leases, 101, 115);
-        assert_eq!(ask(&mut leases, 115, A, 8, true), LEASE_OVER);
+        assert_eq!(ask(&mut leases, 115, A, 8, ASKED_TO_FENCE), LEASE_OVER);
     }
 
     #[test]
     fn each_start_of_a_target_counts_by_itself() {
         let mut leases = leases();
-        assert_eq!(ask(&mut leases, 100, A, 0, false), LEASE_NONE);
+        assert_eq!(ask(&mut leases, 100, A, 0, ASKED), LEASE_NONE);
         let lease = renew(&mut leases, 100, 0, &[]);
         let lease = renew(&mut leases, 101, lease.lease, &[lease.orders[0].number]).lease;
         run(&mut leases, 101, 116);
         let again = AskLeases {
             target: TargetId::ost(3),
             boot: 6,
-            clients: vec![LeaseAsked { client: A, session: 0, fence: false }],
+            clients: vec![LeaseAsked { client: A, session: 0, wish: ASKED }],
         };
         assert_eq!(leases.ask(116 * SECOND, &again).states, [LEASE_OVER]);
         assert_eq!(renew(&mut leases, 117, lease, &[]).orders.len(), 1);
@@ -380,7 +420,7 @@ mod tests {
         let mut leases = leases();
         leases.clients_max = 3;
         for n in 0..10 {
-            ask(&mut leases, 100, ClientId(n + 10), 0, false);
+            ask(&mut leases, 100, ClientId(n + 10), 0, ASKED);
         }
         assert_eq!(leases.counts(100 * SECOND).over, 3);
         renew(&mut leases, 100, 0, &[]);
@@ -389,6 +429,6 @@ mod tests {
         assert!(leases.renew(101 * SECOND, ClientId(50), &renewal).is_some());
         assert!(leases.renew(101 * SECOND, ClientId(51), &renewal).is_some());
         assert_eq!(leases.renew(101 * SECOND, ClientId(52), &renewal), None, "nobody is dead");
-        assert_eq!(ask(&mut leases, 101, ClientId(52), 0, false), LEASE_NONE);
+        assert_eq!(ask(&mut leases, 101, ClientId(52), 0, ASKED), LEASE_NONE);
     }
 }

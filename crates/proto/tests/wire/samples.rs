@@ -195,7 +195,7 @@ fn common_requests() -> Vec<Request> {
         AskLeases {
             target: TargetId::ost(0x1f),
             boot: 6,
-            clients: vec![LeaseAsked { client: ClientId(0x1920), session: 0x2122, fence: true }],
+            clients: vec![LeaseAsked { client: ClientId(0x1920), session: 0x2122, wish: ASKED_TO_FENCE }],
         }
         .into(),
         RenewTargets { server: "oss1".into(), instance: 0x1234, holds: vec![tenure()] }.into(),

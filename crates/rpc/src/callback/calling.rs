@@ -33,19 +33,18 @@ pub(crate) async fn call_back(hub: &Hub, key: Key, request: Request, patience: D
 
 /// Waits until the client is given up: it has been away for `patience`, and for a while since the call, so that a server
 /// that was stopped itself does not take all its clients for dead. Not for all of `patience` since the call: who needs
-/// something of several targets asks one after the other, and would wait as often. One that went silent has longer.
+/// something of several targets asks one after the other, and would wait as often.
 async fn gone(hub: &Hub, key: Key, callee: &Callee, patience: Duration) -> CallbackError {
     let (rt, start) = (hub.rt(), hub.rt().now());
     loop {
         let changed = callee.presence.notified();
-        let (since, patience) = match hub.sessions().absence(key) {
+        let since = match hub.sessions().absence(key) {
             Err(_) => return CallbackError::Ended,
             Ok(None) => {
                 changed.await;
                 continue;
             }
-            Ok(Some(Absence { since, silent: false })) => (since, patience),
-            Ok(Some(Absence { since, silent: true })) => (since, patience + limits::SILENT_GRACE),
+            Ok(Some(Absence { since, .. })) => since,
         };
         let end = (since + patience).max(start + patience.min(limits::RETURN_TIME));
         if rt.now() >= end {

@@ -139,6 +139,8 @@ impl Sim {
 
     fn poll_task(&self, key: Key) {
         let Some((node, mut body)) = self.shared().with(|world| world.begin_poll(key)) else { return };
+        // Whoever logs says when and where: costs nothing while nobody listens.
+        let _moment = tracing::info_span!("", at = ?self.now(), node = %self.name_of(node)).entered();
         let mut cx = Context::from_waker(&body.waker);
         match catch_unwind(AssertUnwindSafe(|| body.future.as_mut().poll(&mut cx))) {
             Ok(Poll::Pending) => {
@@ -150,10 +152,13 @@ impl Sim {
                 drop(body);
             }
             Err(panic) => {
-                let name = self.shared().with(|world| world.nodes[node as usize].name.clone());
-                self.fail(&format!("node {name}"), panic.as_ref());
+                self.fail(&format!("node {}", self.name_of(node)), panic.as_ref());
             }
         }
+    }
+
+    fn name_of(&self, node: u32) -> String {
+        self.shared().with(|world| world.nodes[node as usize].name.to_string())
     }
 
     fn fail(&self, who: &str, panic: &(dyn Any + Send)) -> ! {

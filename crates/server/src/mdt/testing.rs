@@ -246,6 +246,10 @@ impl Backchannel for CalledBack {
     fn session_ended(&self, _: TargetId, session: u64) {
         self.state.lock().ended.push(session);
     }
+
+    fn absent_for(&self, _: TargetId, _: u64) -> Option<(Duration, bool)> {
+        Some((PATIENCE, false))
+    }
 }
 
 /// An answer that is waited for.

@@ -213,6 +213,7 @@ impl Ost {
         let unsent = self.glimpses.glimpse(object, holder(ctx)).await?;
         self.not_sealed(ctx, object)?;
         let mut attr = self.objects.attr(object).map_err(|error| code_of(&error))?;
+        tracing::trace!(?object, ?unsent, size = attr.size, "the size is asked for");
         if let Some(unsent) = unsent {
             attr.size = attr.size.max(unsent.size);
             attr.mtime = attr.mtime.max(unsent.time);

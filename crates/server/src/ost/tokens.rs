@@ -157,7 +157,9 @@ impl Tokens {
     pub fn restate(&self, holder: Holder, enqueue: &msg::Enqueue) -> Result<msg::Token, Code> {
         let range = range_of(enqueue.start, enqueue.end)?;
         let ask = Ask { id: 0, holder, purpose: Purpose::Hold, write: enqueue.write, range };
-        self.step(|table, _| table.restate(enqueue.object, ask)).ok_or(Code::Invalid)
+        let token = self.step(|table, _| table.restate(enqueue.object, ask));
+        tracing::trace!(object = ?enqueue.object, ?holder, ?range, ?token, "a range is stated again");
+        token.ok_or(Code::Invalid)
     }
 
     /// Waits until the OST may use `range` in the name of a session that does not hold it. `None` if it is empty.

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::ClientId;
-use proto::wire::messages::{LEASE_LIVES, LEASE_NONE, LEASE_OVER, LeaseAsked};
+use proto::wire::messages::{
+    ASKED, ASKED_TO_FENCE, LEASE_LEFT, LEASE_LIVES, LEASE_NONE, LEASE_OVER, LeaseAsked,
+};
 
 use super::clients::DEADLINE;
 use super::recovery::{Missing, PATIENCE};
@@ -23,6 +25,12 @@ impl<H: Handler> Target<H> {
         let end = self.rt.now() + PATIENCE;
         while self.recovery.is_active() {
             let Some(late) = self.stop.unless(self.recovery.late()).await else { return };
+            if !self.store.is_owner() {
+                // Nobody is answered meanwhile, and whoever is late here may be with the next owner already.
+                let Some(Ok(())) = self.stop.unless(self.store.confirmed()).await else { return };
+                self.recovery.start_over();
+                continue;
+            }
             let _door = self.door.lock();
             for client in late {
                 self.do_without(client, "it did not come back after the target's start");
@@ -62,7 +70,8 @@ impl<H: Handler> Target<H> {
 
     fn question(&self, missing: &Missing) -> LeaseAsked {
         let session = self.sessions.of_client(missing.client).map_or(0, |session| session.handle());
-        LeaseAsked { client: missing.client, session, fence: missing.quiet >= DEADLINE }
+        let wish = if missing.quiet >= DEADLINE { ASKED_TO_FENCE } else { ASKED };
+        LeaseAsked { client: missing.client, session, wish }
     }
 
     /// The MGS has said how a client is. The caller holds the door.
@@ -72,13 +81,17 @@ impl<H: Handler> Target<H> {
         let came_back = missing.absent && !self.sessions.is_absent(client);
         match state {
             LEASE_LIVES => self.recovery.lives(client),
-            LEASE_OVER | LEASE_NONE if came_back || !missing.absent && !fenced => {}
-            LEASE_NONE if missing.absent => {
+            LEASE_OVER | LEASE_NONE | LEASE_LEFT if came_back || !missing.absent && !fenced => {}
+            // Another owner may have heard of it.
+            LEASE_OVER | LEASE_NONE | LEASE_LEFT if !self.store.is_owner() => {}
+            LEASE_NONE | LEASE_LEFT if missing.absent => {
                 tracing::info!(target = %self.id, %client, "a client that held nothing is not waited for");
                 self.sessions.give_up(client);
                 self.recovery.give_up(client);
             }
-            LEASE_OVER | LEASE_NONE => self.do_without(client, "it did not come back, and its lease is over"),
+            LEASE_OVER | LEASE_NONE | LEASE_LEFT => {
+                self.do_without(client, "it did not come back, and its lease is over")
+            }
             // The MGS does not know yet.
             _ => {}
         }

@@ -3,14 +3,16 @@
 //! A client that holds what another one needs is called back. As long as it gets on it may take its time: slow is not
 //! dead. One that somebody waits for and whose connection was closed is evicted when its lease with the MGS is over, and one
 //! that only went silent when it has been so for [`DEADLINE`], too: its session ends as if it had said goodbye, and when it
-//! comes back it learns that whatever it held is gone. One whose lease lives is *fenced*, and only when it has not been
+//! comes back it learns that whatever it held is gone; meanwhile the MGS has it show up, if it lives. One whose lease lives is *fenced*, and only when it has not been
 //! reached for [`DEADLINE`], or has got nothing done for [`STALL_MAX`]: the MGS has it drop what it holds of this target, and
 //! nobody else gets anything before it has. Without an MGS ([`Lives`]) there is [`PATIENCE`], and as much more for the silent.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use proto::wire::messages::{Drain, DrainDone, LEASE_NONE, LEASE_OVER, LeaseAsked};
+use proto::wire::messages::{
+    ASKED, ASKED_TO_FENCE, ASKED_TO_RETURN, Drain, DrainDone, LEASE_LEFT, LEASE_NONE, LEASE_OVER, LeaseAsked,
+};
 use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, TargetId};
 use rpc::{CallbackError, Hub};
@@ -22,7 +24,10 @@ use super::lives::Lives;
 /// How long a client that somebody waits for may be without a connection that was closed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a client that lives and that somebody waits for may be out of reach.
-pub const DEADLINE: Duration = PATIENCE.saturating_add(rpc::limits::SILENT_GRACE);
+pub const DEADLINE: Duration = PATIENCE.saturating_add(SILENT_GRACE);
+/// A client whose connection went silent may be stopped, or behind a link that is down, and be back: it has this much
+/// longer than one whose machine has closed the connection.
+const SILENT_GRACE: Duration = Duration::from_secs(150);
 /// How long one that is connected may get nothing done. It may itself be waiting for one that is out of reach, and for another
 /// one after that.
 pub const STALL_MAX: Duration = DEADLINE.saturating_mul(3);
@@ -109,6 +114,9 @@ pub(super) trait Doorman: Send + Sync {
 
     /// Whose session it is; `None` if it is over.
     fn client(&self, session: u64) -> Option<ClientId>;
+
+    /// Whether the target is this server's beyond doubt: another owner may have heard of the client.
+    fn is_sure(&self) -> bool;
 
     /// When the session's last request came; `None` if it is over.
     fn heard(&self, session: u64) -> Option<Time>;
@@ -277,36 +285,49 @@ impl Clients {
     /// Why the client is to be evicted, if it is.
     async fn verdict(&self, session: u64, trouble: Trouble, fencing: &mut bool) -> Option<String> {
         if !self.lives.has_mgs() {
-            return Some(format!(
-                "somebody waits for what it holds, and it has had no connection for {PATIENCE:?} or more"
-            ));
+            let (absent, silent) = self.backchannel.absent_for(self.target, session)?;
+            let is_late = absent >= if silent { DEADLINE } else { PATIENCE };
+            return is_late.then(|| {
+                format!("somebody waits for what it holds, and it has had no connection for {absent:?}")
+            });
         }
-        let (why, late, fence) = match trouble {
-            Trouble::Stalled => (format!("it has got nothing done for {STALL_MAX:?}"), true, true),
+        if !self.doorman()?.is_sure() {
+            return None;
+        }
+        let (why, late, wish) = match trouble {
+            Trouble::Stalled => (format!("it has got nothing done for {STALL_MAX:?}"), true, ASKED_TO_FENCE),
             Trouble::Unreachable => {
                 let (absent, silent) = self.backchannel.absent_for(self.target, session)?;
-                // Whose machine went silent may be back, with all that it holds.
-                if silent && absent < DEADLINE {
-                    return None;
-                }
-                (format!("it has had no connection for {absent:?}"), absent >= PATIENCE, absent >= DEADLINE)
+                let wish = match silent {
+                    _ if absent >= DEADLINE => ASKED_TO_FENCE,
+                    // Whose machine went silent may be back, with all that it holds.
+                    true => ASKED_TO_RETURN,
+                    false => ASKED,
+                };
+                (format!("it has had no connection for {absent:?}"), absent >= PATIENCE, wish)
             }
         };
         let client = self.client_of(session)?;
-        *fencing |= fence;
-        let lease = match self.lives.ask_one(LeaseAsked { client, session, fence }).await? {
-            LEASE_OVER if fence => "its lease is over, or it has dropped what it held",
+        *fencing |= wish == ASKED_TO_FENCE;
+        let lease = match self.lives.ask_one(LeaseAsked { client, session, wish }).await? {
+            LEASE_LEFT => "it has said goodbye to the MGS",
+            _ if wish == ASKED_TO_RETURN => return None,
+            LEASE_OVER if wish == ASKED_TO_FENCE => "its lease is over, or it has dropped what it held",
             LEASE_OVER => "its lease is over",
             LEASE_NONE if late => "it has no lease",
             _ => return None,
         };
+        // It may have come back while the MGS was asked.
+        if trouble == Trouble::Unreachable && wish != ASKED_TO_FENCE {
+            self.backchannel.absent_for(self.target, session)?;
+        }
         Some(format!("somebody waits for what it holds, {why}, and {lease}"))
     }
 
     /// The client is not to drop what it holds any more, if it has not heard of it yet.
     async fn take_fence_back(&self, session: u64) {
         if let Some(client) = self.client_of(session) {
-            self.lives.ask_one(LeaseAsked { client, session, fence: false }).await;
+            self.lives.ask_one(LeaseAsked { client, session, wish: ASKED }).await;
         }
     }
 

@@ -242,6 +242,10 @@ impl<H: Handler> Doorman for Target<H> {
         self.sessions.of_handle(handle).map(|session| session.client())
     }
 
+    fn is_sure(&self) -> bool {
+        self.store.is_owner()
+    }
+
     fn heard(&self, handle: u64) -> Option<Time> {
         let session = self.sessions.of_handle(handle)?;
         Some(session.recent().last().unwrap_or(session.began()))

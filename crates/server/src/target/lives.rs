@@ -18,8 +18,8 @@ const FRESH: Duration = Duration::from_secs(1);
 /// Answers that are remembered.
 const REMEMBERED_MAX: usize = 1024;
 
-/// Client, session, whether it is to be fenced.
-type Question = (ClientId, u64, bool);
+/// Client, session, wish.
+type Question = (ClientId, u64, u8);
 
 /// Asks the MGS about clients.
 pub struct Lives {
@@ -68,7 +68,7 @@ impl Lives {
     /// How one client is. Those who ask at the same time share the answer.
     pub(super) async fn ask_one(&self, asked: LeaseAsked) -> Option<u8> {
         let _turn = self.turn.acquire().await.ok()?;
-        let question = (asked.client, asked.session, asked.fence);
+        let question = (asked.client, asked.session, asked.wish);
         let now = self.rt.now();
         {
             let mut known = self.known.lock();

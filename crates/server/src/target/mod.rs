@@ -39,7 +39,7 @@ use store::{Store, StoreError};
 
 pub use clients::{Backchannel, Called, Clients};
 #[cfg(test)]
-pub use clients::{CallbackAnswer, PATIENCE};
+pub use clients::{CallbackAnswer, DEADLINE, PATIENCE};
 pub use connect::PEER_LOCAL;
 pub use context::{Ctx, Done, Recorder, VERSION_OF_THIS, code_of};
 pub use recovery::Recovery;

@@ -417,6 +417,14 @@ impl Recovery {
         }
     }
 
+    /// Nobody was answered until now: that is not held against anybody.
+    pub(super) fn start_over(&self) {
+        let now = self.rt.now();
+        for client in self.waited.lock().clients.values_mut() {
+            client.since = now;
+        }
+    }
+
     /// The time in which this process was stopped is not held against anybody.
     fn excuse(&self, stopped: Duration) {
         let now = self.rt.now();

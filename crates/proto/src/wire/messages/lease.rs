@@ -11,6 +11,15 @@ pub const LEASE_OVER: u8 = 2;
 pub const LEASE_NOT_KNOWN: u8 = 3;
 /// A state in [`LeaseStates`]: as far as the MGS remembers the client held nothing.
 pub const LEASE_NONE: u8 = 4;
+/// A state in [`LeaseStates`]: the client has said goodbye, and that it holds nothing of anybody.
+pub const LEASE_LEFT: u8 = 5;
+
+/// A wish in [`LeaseAsked`]: only to know. Who is dead has to drop what it held, should it ever come back.
+pub const ASKED: u8 = 0;
+/// A wish in [`LeaseAsked`]: one that lives is to drop what it holds in the session.
+pub const ASKED_TO_FENCE: u8 = 1;
+/// A wish in [`LeaseAsked`]: one that lives is to show up, and nobody is to drop anything.
+pub const ASKED_TO_RETURN: u8 = 2;
 
 /// Most clients that one [`AskLeases`] names.
 pub const LEASES_ASKED_MAX: usize = 16_384;
@@ -40,7 +49,7 @@ wire_struct! {
         pub ttl_ms: u32,
         /// What the client has to drop.
         pub orders: Vec<DropOrder>,
-        /// Targets that started again and wait for the client, which may not have noticed.
+        /// Targets that started again or have lost the connection, and wait for the client, which may not have noticed.
         pub awaited: Vec<Awaited>,
     }
 }
@@ -88,8 +97,8 @@ wire_struct! {
         pub client: ClientId,
         /// Its session with the target; 0 if it has none in this boot.
         pub session: u64,
-        /// One that lives is to drop what it holds in the session.
-        pub fence: bool,
+        /// `ASKED*`.
+        pub wish: u8,
     }
 }
 

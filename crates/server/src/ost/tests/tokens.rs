@@ -119,7 +119,7 @@ fn a_client_that_cannot_be_reached_does_not_hold_others_up() {
         b.write(0, record(2), at(2)).await;
         let waited = sim.now() - before;
         // Nobody closed its connection: it only went silent.
-        let patience = crate::target::PATIENCE + rpc::limits::SILENT_GRACE;
+        let patience = crate::target::DEADLINE;
         assert!(waited >= patience, "{waited:?}");
         assert!(waited < patience + crate::target::PATIENCE * 2, "{waited:?}");
         sim.handle().heal_all();
