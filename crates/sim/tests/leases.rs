@@ -264,3 +264,18 @@ fn who_has_left_states_nothing_again() {
         });
     }
 }
+
+/// Nobody answered goodbyes, so each unmount took three seconds.
+#[test]
+fn goodbyes_are_answered() {
+    check(async |cluster, world| {
+        let (_, client) = cluster.mount("c").await;
+        let (_, handle) = make(&client, "f").await;
+        client.write(handle, 0, b"mine").await.expect("there is room");
+        client.sync_all().await.expect("what is healthy can be synced");
+        let before = world.now();
+        client.unmount().await.expect("it has nothing to lose");
+        let taken = world.now() - before;
+        assert!(taken < Duration::from_millis(100), "{taken:?}");
+    });
+}

@@ -499,6 +499,8 @@ impl Connection {
                         header.session_epoch = epoch;
                         way = connection;
                     }
+                    // The target has ended the session, as it was asked to: whoever said goodbye waits to hear that.
+                    None if matches!(answer.result, Ok(Reply::Disconnect(_))) => {}
                     None => return false,
                 }
                 if let Ok(Reply::Disconnect(_)) = &answer.result {

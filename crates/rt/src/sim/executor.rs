@@ -140,6 +140,7 @@ impl World {
         task.waking.taken();
         let body = task.body.take().expect("one thread polls a task once at a time");
         state.stats.polls += 1;
+        self.polling = true;
         self.count_poll();
         self.note(Kind::Poll, node, u64::from(key.index));
         Some((node, body))
@@ -147,6 +148,7 @@ impl World {
 
     /// Puts a task back that is not done; gives its future back if the node crashed meanwhile.
     pub(super) fn end_poll(&mut self, key: Key, body: Body) -> Option<Body> {
+        self.polling = false;
         match self.tasks.get_mut(key) {
             Some(task) => {
                 task.body = Some(body);
@@ -158,6 +160,7 @@ impl World {
 
     /// Forgets a task that is done.
     pub(super) fn end_task(&mut self, key: Key) {
+        self.polling = false;
         let Some(task) = self.tasks.remove(key) else { return };
         let list = &mut self.nodes[task.node as usize].tasks;
         list.swap_remove(task.position);

@@ -45,6 +45,9 @@ pub(super) struct World {
     pub(super) ready: Arc<Ready>,
     pub(super) wakes: Vec<Waker>,
     pub(super) garbage: Vec<Body>,
+    /// A task is being polled. It may hold guards that the futures of other tasks want when they are dropped, if its node crashes
+    /// at what it does: those wait for its end.
+    pub(super) polling: bool,
 }
 
 pub(super) struct NodeState {
@@ -127,7 +130,7 @@ impl Shared {
         let mut world = self.world.lock();
         let result = change(&mut world);
         let wakes = std::mem::take(&mut world.wakes);
-        let garbage = std::mem::take(&mut world.garbage);
+        let garbage = if world.polling { Vec::new() } else { std::mem::take(&mut world.garbage) };
         drop(world);
         for waker in wakes {
             waker.wake();
@@ -164,6 +167,7 @@ impl World {
             ready,
             wakes: Vec::new(),
             garbage: Vec::new(),
+            polling: false,
             options,
         }
     }
