@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use rt::{BoxFuture, Dir, Rt};
 
+use crate::boot::{BOOT_FILE, Boot};
 use crate::engine::Engine;
 use crate::error::StoreError;
 use crate::label::Label;
 use crate::limits::Limits;
 use crate::log::record::{BEFORE_UNKNOWN, read_body};
 use crate::log::segment::{Record, SegmentId};
-use crate::open::{BOOT_FILE, ENGINE_DIR, decode_boot, engine_name, open_engine, replay};
+use crate::open::{ENGINE_DIR, engine_name, open_engine, replay};
 use crate::view::View;
 use crate::{log, log::scan};
 
@@ -108,15 +109,12 @@ async fn check_target(
     depth: Depth,
     report: &mut Report,
 ) -> Result<(), StoreError> {
-    let boot = match BOOT_FILE.read(dir).await {
-        Ok(Some(body)) => decode_boot(&body)?,
-        // Nothing is known then, so nothing can contradict it.
-        Ok(None) => u64::MAX,
-        Err(error) => {
-            report.find(sentence(&error));
-            u64::MAX
-        }
-    };
+    // Nothing is known without the file, so nothing can contradict it.
+    let unknown = Boot { number: u64::MAX, taken: 0 };
+    let boot = Boot::read(dir).await.map(|boot| boot.unwrap_or(unknown)).unwrap_or_else(|error| {
+        report.find(sentence(&error));
+        unknown
+    });
     let name = if has(log::DIR) {
         engine_name(dir, &dir.subdir(log::DIR).await?).await?
     } else {
@@ -159,21 +157,21 @@ fn check_engine(engine: &dyn Engine, position: u64, report: &mut Report) -> Resu
 async fn check_log(
     dir: &Dir,
     view: &View,
-    boot: u64,
+    boot: Boot,
     position: u64,
     report: &mut Report,
 ) -> Result<(), StoreError> {
     for name in dir.list().await? {
         match SegmentId::parse(&name) {
             None => report.find(format!("The log's directory holds {name}, which is none of weft's files.")),
-            Some(id) if id.boot > boot => report.find(format!(
-                "The log segment {name} is of boot {}, but the target was opened {boot} times only.",
-                id.boot
+            Some(id) if id.boot > boot.number => report.find(format!(
+                "The log segment {name} is of boot {}, but the target was opened {} times only.",
+                id.boot, boot.number
             )),
             Some(_) => {}
         }
     }
-    scan::scan(dir, position, |record| {
+    scan::scan(dir, position, boot.taken, |record| {
         report.records += 1;
         check_versions(view, &record, report)?;
         replay(view, &record)

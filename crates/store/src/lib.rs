@@ -6,6 +6,7 @@
 mod apply;
 mod atomic_file;
 mod binding;
+mod boot;
 pub mod check;
 mod counts;
 mod engine;

@@ -8,7 +8,7 @@ use proto::Transno;
 use rt::os::disk::tree::remove_tree;
 use rt::{Dir, Rt};
 
-use crate::atomic_file::Kind;
+use crate::boot::Boot;
 use crate::engine::{Engine, FjallEngine, MemoryEngine};
 use crate::error::StoreError;
 use crate::label::{self, Label};
@@ -23,8 +23,6 @@ use crate::shared::{Shared, record_bytes};
 use crate::takeover;
 use crate::view::View;
 
-/// How often the target was opened.
-pub(crate) const BOOT_FILE: Kind = Kind { name: "boot", magic: *b"WEFTBOOT", version: 1 };
 /// Directory of the key-value engine's files, unless an owner made itself another one.
 pub(crate) const ENGINE_DIR: &str = "kv";
 /// What a fresh file system may hold in its root directory.
@@ -60,7 +58,8 @@ pub(crate) async fn open(
     let label = Label::read(&dir, path).await?;
     let locked = dir.lock().await;
     let log_dir = dir.subdir(log::DIR).await?;
-    let known = last_boot(&dir, &log_dir).await?;
+    let told = Boot::read(&dir).await?.unwrap_or_default();
+    let known = told.number.max(newest_segment(&log_dir).await?);
     let (boot, in_place) = match &owned {
         None => {
             locked?;
@@ -71,7 +70,8 @@ pub(crate) async fn open(
         Some(owned) => (owned.epoch, locked.is_ok() && owned.follows(log::scan::newest(&log_dir).await?)),
     };
     // Nothing else is written before the boot is durable: its number is in the names of all files made from now on.
-    BOOT_FILE.write(&dir, &boot.to_le_bytes()).await?;
+    let taken = if in_place { boot } else { told.taken };
+    Boot { number: boot, taken }.write(&dir).await?;
     let engine = if in_place {
         let name = engine_name(&dir, &log_dir).await?;
         open_engine(rt, &dir, &name, limits).await?
@@ -81,7 +81,7 @@ pub(crate) async fn open(
     let position = engine.position()?;
     let view = View::new(engine, position, limits.table_bytes_max);
     let mut records = Vec::new();
-    let mut scanned = scan(&log_dir, position, |record| {
+    let mut scanned = scan(&log_dir, position, told.taken, |record| {
         replay(&view, &record)?;
         records.push(record);
         Ok(())
@@ -92,6 +92,7 @@ pub(crate) async fn open(
     let mut writer = Writer::create(log_dir.clone(), boot, from, limits).await?;
     if !in_place {
         takeover::copy_log(&mut writer, &mut records, &mut scanned).await?;
+        Boot { number: boot, taken: boot }.write(&dir).await?;
     } else if owned.is_some() {
         // The next owner is to see that this one had read the log.
         writer.append(&[]).await?;
@@ -112,22 +113,13 @@ pub(crate) async fn let_go(rt: &Rt, path: &str) {
 
 /// The boot of the newest owner; 0 if there was none.
 pub(crate) async fn last_boot(dir: &Dir, log_dir: &Dir) -> Result<u64, StoreError> {
-    let counted = match BOOT_FILE.read(dir).await? {
-        None => 0,
-        Some(body) => decode_boot(&body)?,
-    };
-    Ok(counted.max(newest_segment(log_dir).await?))
+    let told = Boot::read(dir).await?.unwrap_or_default();
+    Ok(told.number.max(newest_segment(log_dir).await?))
 }
 
 /// The newest boot that has a segment.
 async fn newest_segment(log_dir: &Dir) -> Result<u64, StoreError> {
     Ok(log::scan::list(log_dir).await?.last().map_or(0, |id| id.boot))
-}
-
-pub(crate) fn decode_boot(body: &Bytes) -> Result<u64, StoreError> {
-    let bytes = <[u8; 8]>::try_from(&body[..])
-        .map_err(|_| StoreError::Corrupt { what: format!("the file {}", BOOT_FILE.name) })?;
-    Ok(u64::from_le_bytes(bytes))
 }
 
 /// Name of the directory of the engine's files: that of the newest owner that made itself a new one and read the log.

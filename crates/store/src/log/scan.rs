@@ -53,13 +53,14 @@ pub async fn list(dir: &Dir) -> Result<Vec<SegmentId>, StoreError> {
     Ok(ids)
 }
 
-/// Reads all records behind `position` in order.
+/// Reads all records behind `position` in order. Boots up to `taken` are known to have written the first block of their log.
 pub async fn scan(
     dir: &Dir,
     position: u64,
+    taken: u64,
     mut each: impl FnMut(Record) -> Result<(), StoreError>,
 ) -> Result<Scanned, StoreError> {
-    let segments = open_all(dir).await?;
+    let segments = open_all(dir, taken).await?;
     let cutoffs = cutoffs(&segments);
     let Some(start) = segments.iter().rposition(|s| s.prev.is_some_and(|prev| prev <= position)) else {
         if let Some(prev) = segments.iter().find_map(|s| s.prev) {
@@ -90,7 +91,7 @@ pub async fn scan(
     Ok(Scanned { last: last.max(position), segments: closed })
 }
 
-async fn open_all(dir: &Dir) -> Result<Vec<Segment>, StoreError> {
+async fn open_all(dir: &Dir, taken: u64) -> Result<Vec<Segment>, StoreError> {
     let mut segments = Vec::new();
     for id in list(dir).await? {
         let file = dir.open(&id.name()).await?;
@@ -102,7 +103,7 @@ async fn open_all(dir: &Dir) -> Result<Vec<Segment>, StoreError> {
         let void = prev.is_none() && is_unwritten(&block);
         segments.push(Segment { id, file, file_bytes, prev, void });
     }
-    let is_void = |segment: &Segment| segment.void && segment.id.number == 0;
+    let is_void = |segment: &Segment| segment.void && segment.id.number == 0 && segment.id.boot > taken;
     let void: BTreeSet<u64> = segments.iter().filter(|s| is_void(s)).map(|s| s.id.boot).collect();
     for segment in &mut segments {
         segment.void = void.contains(&segment.id.boot);

@@ -1,5 +1,6 @@
 //! Targets that have one owner after the other, not all of them gone when the next one comes.
 
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,6 +10,7 @@ use rt::{BoxFuture, Rt};
 
 use super::{label, small};
 use crate::limits::Limits;
+use crate::log::segment::SegmentId;
 use crate::{Batch, Change, Owned, Right, Store, StoreError, check};
 
 /// A right that a test takes away and gives back.
@@ -128,6 +130,25 @@ fn owners_follow_each_other_in_order() {
         }
         let stale = Owner::try_open(&path, 11, 0, true).await;
         assert!(matches!(stale.err(), Some(StoreError::NotOwner)), "that epoch was used");
+    });
+}
+
+/// A disk that loses the first block of a log that was taken over whole must not make all of it count for nothing.
+#[test]
+fn a_log_that_was_taken_over_and_lost_its_first_block_is_damaged() {
+    run(async |_, path| {
+        let former = Owner::open(&path, 1, 0, true).await;
+        former.put_durably("a", "1").await;
+        let owner = Owner::open(&path, 2, 1, false).await;
+        owner.put_durably("b", "2").await;
+        let name = SegmentId { boot: 2, number: 0 }.name();
+        let file =
+            std::fs::File::options().write(true).open(format!("{path}/log/{name}")).expect("it is there");
+        file.write_all_at(&[0; crate::limits::BLOCK_BYTES], 0).expect("it can be written");
+        let next = Owner::try_open(&path, 3, 2, false).await;
+        assert!(matches!(next.err(), Some(StoreError::Corrupt { .. })), "what was durable would be gone");
+        former.close().await;
+        owner.close().await;
     });
 }
 

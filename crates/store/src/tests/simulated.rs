@@ -219,11 +219,11 @@ fn what_was_read_from_the_log_stays() {
             dir.remove(&name).await?;
             dir.create(&name).await?.write_at(0, vec![bytes]).await?;
             dir.sync().await?;
-            assert_eq!(scan(&dir, 0, |_| Ok(())).await?.last, RECORDS);
+            assert_eq!(scan(&dir, 0, 0, |_| Ok(())).await?.last, RECORDS);
             handle.crash(NODE);
             handle.restart(NODE);
             let dir = handle.rt(NODE).disk().open_dir(&format!("{PATH}/log")).await?;
-            assert_eq!(scan(&dir, 0, |_| Ok(())).await?.last, RECORDS);
+            assert_eq!(scan(&dir, 0, 0, |_| Ok(())).await?.last, RECORDS);
             Ok(())
         });
         done.unwrap_or_else(|error| panic!("seed {seed}: {error}"));

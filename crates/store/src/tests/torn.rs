@@ -38,7 +38,7 @@ async fn append(writer: &mut Writer, transnos: impl IntoIterator<Item = u64>) ->
 /// The last transnos of the records that count, and what the scan says.
 async fn read(dir: &Dir, position: u64) -> Result<(Vec<u64>, Scanned), StoreError> {
     let mut lasts = Vec::new();
-    let scanned = scan(dir, position, |record| {
+    let scanned = scan(dir, position, 0, |record| {
         lasts.push(record.header.last);
         Ok(())
     })

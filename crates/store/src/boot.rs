@@ -1,0 +1,55 @@
+//! The file that says how often a target was opened.
+
+use bytes::Bytes;
+use rt::Dir;
+
+use crate::atomic_file::Kind;
+use crate::error::StoreError;
+
+/// The file. Version 1 had the number alone.
+pub(crate) const BOOT_FILE: Kind = Kind { name: "boot", magic: *b"WEFTBOOT", version: 2 };
+
+/// What the file says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Boot {
+    /// How often the target was opened, or the epoch of the owner that opened it last.
+    pub number: u64,
+    /// The newest boot that is known to have taken the log over, or needed not to: if the first block of its log is not there any
+    /// more, that is damage. Of a newer one it means that it did not get so far.
+    pub taken: u64,
+}
+
+impl Boot {
+    /// What the file in `dir` says; `None` if there is no such file.
+    pub async fn read(dir: &Dir) -> Result<Option<Boot>, StoreError> {
+        BOOT_FILE.read(dir).await?.map(|body| Boot::decode(&body)).transpose()
+    }
+
+    /// Replaces the file; it is durable then.
+    pub async fn write(&self, dir: &Dir) -> Result<(), StoreError> {
+        let body = [self.number.to_le_bytes(), self.taken.to_le_bytes()].concat();
+        BOOT_FILE.write(dir, &body).await
+    }
+
+    fn decode(body: &Bytes) -> Result<Boot, StoreError> {
+        let word = |at: usize| body.get(at..at + 8).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
+        match (word(0).map(u64::from_le_bytes), word(8).map(u64::from_le_bytes), body.len()) {
+            (Some(number), None, 8) => Ok(Boot { number, taken: 0 }),
+            (Some(number), Some(taken), 16) => Ok(Boot { number, taken }),
+            _ => Err(StoreError::Corrupt { what: format!("the file {}", BOOT_FILE.name) }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn older_files_are_read() {
+        let of = |bytes: &[u8]| Boot::decode(&Bytes::copy_from_slice(bytes)).ok();
+        assert_eq!(of(&[7, 0, 0, 0, 0, 0, 0, 0]), Some(Boot { number: 7, taken: 0 }));
+        assert_eq!(of(&[7, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]), Some(Boot { number: 7, taken: 6 }));
+        assert_eq!([of(&[]), of(&[7; 7]), of(&[7; 9]), of(&[7; 15]), of(&[7; 17])], [None; 5]);
+    }
+}
