@@ -111,10 +111,14 @@ async fn check_target(
 ) -> Result<(), StoreError> {
     // Nothing is known without the file, so nothing can contradict it.
     let unknown = Boot { number: u64::MAX, taken: 0 };
-    let boot = Boot::read(dir).await.map(|boot| boot.unwrap_or(unknown)).unwrap_or_else(|error| {
+    let mut boot = Boot::read(dir).await.map(|boot| boot.unwrap_or(unknown)).unwrap_or_else(|error| {
         report.find(sentence(&error));
         unknown
     });
+    if report.label.as_ref().is_some_and(|label| !label.service.is_empty()) {
+        // An owner that was stopped for long, and has a successor, may have set it back.
+        boot.number = u64::MAX;
+    }
     let name = if has(log::DIR) {
         engine_name(dir, &dir.subdir(log::DIR).await?).await?
     } else {

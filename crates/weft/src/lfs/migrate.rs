@@ -7,6 +7,7 @@ use fuse::control;
 use crate::failure::Failure;
 use crate::lfs::Outcome;
 use crate::lfs::setstripe::LayoutArguments;
+use crate::lfs::targets::missing_ost;
 
 /// Move the data of files to other OSTs; who uses them waits meanwhile.
 #[derive(clap::Args)]
@@ -21,10 +22,14 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let hint = control::encode(&arguments.layout.hint("migrate")?);
+    let hint = arguments.layout.hint("migrate")?;
+    let asked = control::encode(&hint);
     for path in &arguments.paths {
-        crate::control::set(path, control::MIGRATE, &hint).map_err(|error| {
-            let why = crate::control::describe(&error);
+        crate::control::set(path, control::MIGRATE, &asked).map_err(|error| {
+            let is_directory = path.is_dir().then(|| "it is a directory; name its files".to_owned());
+            let why = is_directory
+                .or_else(|| missing_ost(path, &hint, &error))
+                .unwrap_or_else(|| crate::control::describe(&error));
             Failure::new(format!("error: migrate: '{}' stays where it is: {why}", path.display()))
         })?;
     }

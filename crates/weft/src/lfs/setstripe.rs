@@ -9,6 +9,7 @@ use fuse::control::{self, Hint};
 
 use crate::failure::Failure;
 use crate::lfs::Outcome;
+use crate::lfs::targets::missing_ost;
 use crate::size::stripe_size;
 
 /// Make a file with a layout, or set what new files in a directory get.
@@ -145,7 +146,7 @@ fn set(path: &Path, hint: &Hint) -> Result<(), Failure> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_dir() => {
             crate::control::set(path, control::LAYOUT, &control::encode(hint))
-                .map_err(|error| failed(path, &error))
+                .map_err(|error| refused(path, path, hint, &error))
         }
         Ok(metadata) if metadata.file_type().is_fifo() || metadata.file_type().is_socket() => {
             Err(failed(path, &io::Error::from_raw_os_error(libc::EEXIST)))
@@ -165,7 +166,14 @@ fn create(path: &Path, hint: &Hint) -> Result<(), Failure> {
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(umask);
     let hint = Hint { mode: Some(control::CREATE_MODE & !umask.bits()), ..hint.clone() };
-    crate::control::create(directory, name.as_bytes(), &hint).map_err(|error| failed(path, &error))
+    crate::control::create(directory, name.as_bytes(), &hint)
+        .map_err(|error| refused(path, directory, &hint, &error))
+}
+
+/// `existing` is a path in the file system in which `path` was to be.
+fn refused(path: &Path, existing: &Path, hint: &Hint, error: &io::Error) -> Failure {
+    let why = missing_ost(existing, hint, error).unwrap_or_else(|| crate::control::describe(error));
+    Failure::new(format!("error: setstripe: create stripe file '{}' failed: {why}", path.display()))
 }
 
 fn failed(path: &Path, error: &io::Error) -> Failure {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use fuse::control::{self, Kind, Spaces, TargetSpace};
+use fuse::control::{self, Hint, Kind, Spaces, TargetSpace};
 
 use crate::failure::Failure;
 use crate::lfs::Outcome;
@@ -62,6 +62,22 @@ fn spaces(mount: &Path) -> Result<Spaces, Failure> {
     })
 }
 
+/// Why a layout that names OSTs was refused: one that the file system does not have; nothing if it has all of them, or the mount
+/// does not say. `path` is one in the file system.
+pub fn missing_ost(path: &Path, hint: &Hint, error: &std::io::Error) -> Option<String> {
+    if error.raw_os_error() != Some(libc::EINVAL) {
+        return None;
+    }
+    first_missing(&crate::control::get(path, control::SPACE).ok()?, hint)
+}
+
+fn first_missing(spaces: &Spaces, hint: &Hint) -> Option<String> {
+    let there = |index: u32| spaces.targets.iter().any(|t| t.kind == Kind::Ost && t.index == index);
+    let named = hint.osts.iter().copied().chain(u32::try_from(hint.start_index).ok());
+    let missing = named.into_iter().find(|index| !there(*index))?;
+    Some(format!("there is no OST with index {missing}, 'lfs osts' lists those that there are"))
+}
+
 fn render(spaces: &Spaces, kind: Kind) -> String {
     let mut text = String::from(if kind == Kind::Ost { "OBDS:\n" } else { "MDTS:\n" });
     for target in spaces.targets.iter().filter(|target| target.kind == kind) {
@@ -117,5 +133,11 @@ mod tests {
             "OBDS:\n0: w-OST0000_UUID ACTIVE\n31: w-OST001f_UUID INACTIVE\n"
         );
         assert_eq!(render(&spaces, Kind::Mdt), "MDTS:\n0: w-MDT0000_UUID ACTIVE\n");
+        let missing = |osts: &[u32], start_index| {
+            first_missing(&spaces, &Hint { osts: osts.to_vec(), start_index, ..Hint::default() })
+        };
+        assert_eq!(missing(&[0, 31], -1), None);
+        let text = "there is no OST with index 30, 'lfs osts' lists those that there are";
+        assert_eq!((missing(&[0, 30], -1).as_deref(), missing(&[], 30).as_deref()), (Some(text), Some(text)));
     }
 }
