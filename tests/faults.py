@@ -11,11 +11,13 @@ test. FAULT: only rows whose names begin so.
 
 import argparse
 import dataclasses
+import fcntl
 import json
 import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -320,6 +322,24 @@ def full(cluster, load, fault):
     return back
 
 
+# EXT4_IOC_SHUTDOWN, and its argument for not flushing: from then on every access is an I/O error.
+SHUTDOWN, WITHOUT_FLUSHING = 0x8004587D, struct.pack("I", 2)
+
+
+def disk(cluster, _load, fault):
+    """The disk of an OST gives nothing but I/O errors for a while. Then it is there again, without what was not synced."""
+    small, image = f"{cluster.work}/small", f"{cluster.work}/disk"
+    fd = os.open(small, os.O_RDONLY)
+    fcntl.ioctl(fd, SHUTDOWN, WITHOUT_FLUSHING)
+    os.close(fd)
+    time.sleep(fault.seconds)
+    run("umount", "-l", small)
+    # The server has it open until it has noticed.
+    poll(lambda: not subprocess.check_output(["losetup", "-j", image]), 30, "the server lets the failed disk go")
+    run("mount", "-o", "loop", image, small)
+    return time.monotonic()
+
+
 def gone(cluster, _load, fault):
     """A client with open files, locks and unwritten data is killed for good; after a while servers are, and started again."""
     cluster.mount("clc")
@@ -383,6 +403,8 @@ FAULTS = [
     Fault("mds and mgs cut 5 s", cut, ("mds", "mgs"), 5),
     Fault("mds and mgs cut 60 s", cut, ("mds", "mgs"), 60, always=False),
     Fault("full disk of an OST", full, (), 1),
+    Fault("disk of an OST fails for 5 s", disk, (), 5),
+    Fault("disk of an OST fails for 5 s more", disk, (), 5),
     *(Fault(f"client gone, kill {n}", gone, (n,), LEASE_SECONDS + 1, always=False) for n in ("mds", "oss1")),
     Fault("client silent for good", silent, (), 0, 200, always=False),
     *(Fault(f"client and {n} killed at once", gone, (n,), 0, LEASE_SECONDS + 2, always=False) for n in ("mds", "oss1")),
@@ -504,6 +526,14 @@ def session(arguments, cluster):
     return good and not lost
 
 
+def keep_logs(cluster):
+    """Copies the logs to where the environment says, if it does."""
+    if keep := os.environ.get("FAULT_LOGS"):
+        os.makedirs(keep, exist_ok=True)
+        for node in cluster.processes:
+            shutil.copy(cluster.log(node), keep)
+
+
 def main(make_cluster=Cluster, run_session=session):
     """Runs the rows that are asked for; tests/failover.py has a cluster and rows of its own."""
     parser = argparse.ArgumentParser()
@@ -525,10 +555,7 @@ def main(make_cluster=Cluster, run_session=session):
     finally:
         cluster.stop()
         net.remove()
-        if keep := os.environ.get("FAULT_LOGS"):
-            os.makedirs(keep, exist_ok=True)
-            for node in cluster.processes:
-                shutil.copy(cluster.log(node), keep)
+        keep_logs(cluster)
     print(f"{'ok' if good else 'FAIL'} after {time.monotonic() - start:.0f} s")
     return good
 

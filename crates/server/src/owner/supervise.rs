@@ -350,7 +350,8 @@ impl Sole {
             let Some(running) = next.take() else {
                 let (supervision, new) = supervision(None);
                 match start_supervised(&self.hub, self.config.clone(), supervision).await {
-                    Ok(running) => (next, orders) = (Some(running), new),
+                    // What it took this time says nothing of the next.
+                    Ok(running) => (next, orders, pause) = (Some(running), new, PAUSE_MIN),
                     Err(error) => {
                         tracing::error!(target = %supervised.target, %error, "the target does not start again");
                         if supervised.stop.unless(self.hub.rt().sleep(pause)).await.is_none() {
