@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What an operator sees and orders: recovery_status, abort_recovery, evict_client, health_check (with a disk that fails), weft
-# status, drain, brw_stats, imperative recovery, and the traces of evictions, with real processes. Usage: tools/test-operators.sh [CASE...]; needs root, bin/weft, iproute2.
+# status, drain, dk, brw_stats, imperative recovery, and the traces of evictions, with real processes. Usage: tools/test-operators.sh [CASE...]; needs root, bin/weft, iproute2.
 
 # Tools look at every mount of the machine; here that is to be the test's own ones.
 if [ -z "${OPERATORS_ALONE:-}" ]; then
@@ -310,7 +310,7 @@ t_drain() {
   [ "$(lock_counts)" = 0 ]
   must_fail 2 lctl drain 10.9.9.9@tcp
   must_fail 2 lctl drain somebody
-  ! grep -q "a client is evicted" "$work"/two-*.log
+  absent "a client is evicted" "$work"/two-*.log
   [ "$(cat "$two_b/drained")" = more ] && echo again > "$two_a/drained" && [ "$(cat "$two_b/drained")" = again ]
 }
 
@@ -405,6 +405,57 @@ t_abort_recovery() {
   echo after > "$two_b/file" && [ "$(cat "$two_a/file")" = after ]
 }
 
+# absent PATTERN FILE...: as ! grep, but noticed by set -e.
+absent() {
+  if grep "$@"; then return 1; fi
+}
+
+# The logs of all processes in memory: what is not printed too, in order of time, until it was fetched.
+t_dk() {
+  lctl clear
+  [ "$(lctl get_param debug debug_mb | xargs)" = "debug=info debug_mb=5" ]
+  lctl mark the test begins
+  lctl mark
+  lctl dk "$work/dk" > "$work/dk.said"
+  cat "$work/dk.said" "$work/dk"
+  # Four servers and two mounts.
+  [ "$(grep -c ':warn:.*) DEBUG MARKER: the test begins$' "$work/dk")" = 6 ]
+  [ "$(grep -Ec ') DEBUG MARKER: [0-9]+\.[0-9]{6}$' "$work/dk")" = 6 ]
+  [ "$(grep -c "DEBUG MARKER: the test begins" "$work/two-mds.log")" = 1 ]
+  grep -qx "Debug log: \([0-9]*\) lines, \1 kept, 0 dropped, 0 bad." "$work/dk.said"
+  absent -Ev '^[a-z_0-9]+:(error|warn|info):[0-9]+\.0:[0-9]+\.[0-9]{6}:0:[0-9]+:[0-9]+:\([a-z_]+\.rs:[0-9]+:[a-z_:0-9]*\) ' "$work/dk"
+  cut -d: -f4 "$work/dk" | sort -C -n
+  # It was forgotten.
+  lctl dk > "$work/dk"
+  absent "the test begins" "$work/dk"
+  # What is kept below what is printed; and only where it is asked for.
+  lctl set_param debug=info,weft_server=trace > /dev/null
+  echo data > "$two_a/traced" && "$WEFT" sync "$two_a"
+  lctl set_param debug=info debug_mb=1 > /dev/null
+  lctl dk > "$work/dk"
+  grep -q '^server:trace:.*) changed .*Create' "$work/dk"
+  absent '^client:trace:' "$work/dk"
+  absent TRACE "$work/two-mds.log"
+  # The ring is bounded, and says what it had no room for.
+  lctl set_param debug=trace > /dev/null
+  mkdir "$two_a/many"
+  (cd "$two_a/many" && seq 2000 | xargs touch)
+  lctl set_param debug=info debug_mb=5 > /dev/null
+  lctl dk "$work/dk" | tee "$work/dk.said"
+  grep -Eq ' [1-9][0-9]* dropped' "$work/dk.said"
+  [ "$(stat -c %s "$work/dk")" -le $((6 << 20)) ]
+  # No key, no secret of a handshake.
+  local key
+  for key in "/etc/weft/$two_fsname".*.key; do absent -F "$(head -c 32 "$key")" "$work/dk"; done
+  must_fail 22 lctl set_param debug=loud
+  must_fail 22 lctl set_param debug_mb=0
+  [ "$(lctl get_param -n debug debug_mb | xargs)" = "info 5" ]
+  lctl mark 'kept'
+  lctl clear
+  lctl dk > "$work/dk"
+  absent 'MARKER: kept' "$work/dk"
+}
+
 # Evicts every client at this address: both find out at once, and go on.
 t_evict_client() {
   local uuid trace
@@ -469,6 +520,7 @@ t_rights() {
   flock "$client/serve-1.json" sleep 60 & local holder=$!
   until_true 5 bash -c "! flock -n '$client/serve-1.json' true"
   WEFT_RUN=$client must_fail 1 lctl set_param "mdt.*.evict_client=nid:127.0.0.1@tcp"
+  WEFT_RUN=$client must_fail 13 lctl dk
   kill $holder
 }
 
@@ -488,7 +540,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-names parameters degraded timeouts cache llite_stats namespaces health drain brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

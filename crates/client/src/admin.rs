@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proto::session::Estimated;
 use proto::wire::messages::{Config, GetState, Operation, ReadParameters, Space, Statfs, TargetState};
-use proto::{TargetId, TargetKind};
+use proto::{Code, TargetId, TargetKind};
 use rpc::{AskError, Role};
 
 use crate::util::join_all;
@@ -73,6 +73,17 @@ impl Client {
         let entry = config.targets.iter().find(|entry| entry.target == target);
         let nids = entry.map_or(&[][..], |entry| &entry.nids);
         hub.ask(target, role, nids, order, wait).await
+    }
+
+    /// A value of this process, as [`rpc::Process`] names them.
+    pub fn process_value(&self, name: &str) -> Option<String> {
+        self.shared.targets.hub().process()?.value(name)
+    }
+
+    /// Sets a value of this process.
+    pub fn set_process_value(&self, name: &str, value: &str) -> Result<()> {
+        let process = self.shared.targets.hub().process().ok_or(Code::NotSupported)?;
+        Ok(process.set_value(name, value)?)
     }
 
     /// Everything this client wrote, data and names, is durable when it returns.

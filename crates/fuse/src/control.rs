@@ -16,6 +16,7 @@
 //! | `weft.tunables` | any | [`crate::tunables::Tunables`]: memory, bounds, sessions | | |
 //! | `weft.tunable.NAME` | any | | a bound in bytes | |
 //! | `weft.stats` | any | [`crate::stats::Told`]: what the kernel asked for | | |
+//! | `weft.process.NAME` | any | a value of the process ([`PROCESS`]) | the value | |
 //! | `weft.migrate` | file | | the data lies where the hint says, once it is set | |
 //! | `weft.sync` | any | | everything that this mount wrote is durable | |
 
@@ -51,6 +52,10 @@ pub const SYNC: &str = "weft.sync";
 /// Set: everything is written, and given back to the servers; EBUSY if something is in use. For root, and for whom the mount
 /// belongs to.
 pub const DRAIN: &str = "weft.drain";
+
+/// A value of the process that serves the mount, whose name follows: what it logs, and its log. For root, and for whom the
+/// mount belongs to.
+pub const PROCESS: &str = "weft.process.";
 
 /// Permissions of a file that `weft.create` makes, if the hint says none.
 pub const CREATE_MODE: u32 = 0o644;

@@ -498,7 +498,7 @@ impl Ops {
             return Ok(control::encode(&self.stats.told()).into());
         }
         if virtuals::is_virtual(name) {
-            return Ok(virtuals::get(&self.client, &self.status(), fid, name).await?.into());
+            return Ok(virtuals::get(&self.client, caller, &self.status(), fid, name).await?.into());
         }
         supported(name)?;
         Ok(self.client.get_xattr(caller, fid, name).await?)

@@ -26,7 +26,13 @@ pub fn is_virtual(name: &[u8]) -> bool {
 }
 
 /// Value of a control attribute.
-pub async fn get(client: &Client, status: &Status, fid: Fid, name: &[u8]) -> Result<Vec<u8>> {
+pub async fn get(
+    client: &Client,
+    caller: &Caller,
+    status: &Status,
+    fid: Fid,
+    name: &[u8],
+) -> Result<Vec<u8>> {
     let name = std::str::from_utf8(name).map_err(|_| Errno::NO_ATTRIBUTE)?;
     match name {
         control::LAYOUT => layout(client, fid).await,
@@ -40,6 +46,9 @@ pub async fn get(client: &Client, status: &Status, fid: Fid, name: &[u8]) -> Res
         _ => {
             if let Some(text) = name.strip_prefix(control::PATHS) {
                 paths(client, text).await
+            } else if let Some(name) = name.strip_prefix(control::PROCESS) {
+                may_administrate(caller)?;
+                client.process_value(name).map(String::into_bytes).ok_or(Errno::NO_ATTRIBUTE)
             } else if let Some(of) = name.strip_prefix(states::PARAMETER) {
                 parameter(client, of).await.ok_or(Errno::NO_ATTRIBUTE)
             } else {
@@ -160,6 +169,11 @@ pub async fn set(client: &Client, caller: &Caller, fid: Fid, name: &[u8], value:
         let left = client.drain().await?;
         let is_empty = (left.open_count, left.locks, left.unsent_bytes) == (0, 0, 0);
         return if is_empty { Ok(()) } else { Err(Code::Busy.into()) };
+    }
+    let text = |bytes| std::str::from_utf8(bytes).map_err(|_| Errno::INVALID);
+    if let Some(name) = name.strip_prefix(control::PROCESS.as_bytes()) {
+        may_administrate(caller)?;
+        return Ok(client.set_process_value(text(name)?, text(value)?)?);
     }
     let tunable = std::str::from_utf8(name).ok().and_then(|name| name.strip_prefix(tunables::TUNABLE));
     if let Some(tunable) = tunable {

@@ -19,6 +19,7 @@ use crate::habits::Habits;
 use crate::import::Import;
 use crate::keys::{Keys, Role};
 use crate::limits;
+use crate::process::Process;
 use crate::service::Service;
 use crate::sessions::Sessions;
 use crate::tcp::{self, Acceptance, Link, LinkError};
@@ -45,6 +46,7 @@ struct Inner {
     acceptance: Acceptance,
     gathering: Gathering,
     habits: OnceLock<(Habits, Option<Arc<Semaphore>>)>,
+    process: OnceLock<Arc<dyn Process>>,
 }
 
 impl Hub {
@@ -64,6 +66,7 @@ impl Hub {
             acceptance: Acceptance::default(),
             gathering: Gathering::default(),
             habits: OnceLock::new(),
+            process: OnceLock::new(),
         };
         Hub { inner: Arc::new(inner) }
     }
@@ -98,6 +101,16 @@ impl Hub {
     /// What bounds the requests that are carried out, if anything does.
     pub(crate) fn workers(&self) -> Option<&Arc<Semaphore>> {
         self.inner.habits.get()?.1.as_ref()
+    }
+
+    /// Lets operators read and set what the process itself has: once, before `listen`.
+    pub fn set_process(&self, process: Arc<dyn Process>) {
+        assert!(self.inner.process.set(process).is_ok(), "a process is what it is");
+    }
+
+    /// What the process itself has, if anything.
+    pub fn process(&self) -> Option<&Arc<dyn Process>> {
+        self.inner.process.get()
     }
 
     /// Offers `service` as `target` to this process and, through `listen`, to others.

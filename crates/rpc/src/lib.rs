@@ -10,6 +10,7 @@ pub mod hub;
 pub mod import;
 pub mod keys;
 pub mod limits;
+pub mod process;
 pub mod service;
 
 mod ask;
@@ -31,4 +32,5 @@ pub use habits::{Habits, Safeguards};
 pub use hub::Hub;
 pub use import::{Answered, Import, ImportState, LinkState, Retaining, RpcError};
 pub use keys::{Key, KeyParseError, Keys, Role};
+pub use process::Process;
 pub use service::{Answer, Call, Peer, Service};

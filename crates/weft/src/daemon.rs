@@ -45,7 +45,7 @@ impl Place {
                 Failure::new(format!("no session of its own for the background: {error}"))
             })?;
         }
-        start_log();
+        crate::log::start();
         Ok(())
     }
 
@@ -73,15 +73,6 @@ fn tell(line: &str) -> io::Result<()> {
     io::stdout().flush()?;
     let nowhere = File::options().write(true).open("/dev/null")?;
     Ok(rustix::stdio::dup2_stdout(nowhere)?)
-}
-
-fn start_log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("WEFT_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,fjall=warn,lsm_tree=warn"));
-    let subscriber =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false);
-    // Tests start more than one.
-    let _ = subscriber.try_init();
 }
 
 /// Starts this program again with `arguments` in the background and waits until it is ready.

@@ -11,6 +11,7 @@ mod fence;
 mod keys;
 mod lctl;
 mod lfs;
+mod log;
 mod mountpoint;
 mod nids;
 mod owners;

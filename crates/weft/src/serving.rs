@@ -10,13 +10,14 @@ use fuse::control::Status;
 use fuse::ops::Ops;
 use fuse::session::{self, Mounted};
 use proto::{Code, FsName, Nid, TargetKind};
-use rpc::Hub;
+use rpc::{Hub, Keys};
 use rt::os::process::Signals;
 use rt::{Addr, Rt};
 use server::owner::Supervised;
 use server::{Running, StartError};
 
 use crate::failure::{Failure, LOST, Outcome};
+use crate::log;
 
 /// How long a process whose mount was taken away by force, or that is told to end a second time, tries to tell the servers
 /// what it has, while nothing moves.
@@ -33,6 +34,15 @@ pub fn start_runtime() -> Result<(rt::os::Node, Rt), Failure> {
         .map_err(|error| Failure::new(format!("the runtime does not start: {error}")))?;
     let rt = Rt::os(node.clone());
     Ok((node, rt))
+}
+
+/// The services and imports of this process.
+pub fn hub(rt: &Rt, fsname: &FsName, keys: Keys) -> Hub {
+    let hub = Hub::new(rt.clone(), fsname.clone(), keys);
+    if let Some(log) = log::of_process() {
+        hub.set_process(log);
+    }
+    hub
 }
 
 /// Takes the signals that tell the process to end. Call before threads are started.

@@ -437,9 +437,10 @@ impl Connection {
             Request::Connect(connect) => Some(connect.session_epoch),
             _ => None,
         };
-        let answer = match self.hub.service(call.target) {
-            Some(service) => service.call(call),
-            None => Box::pin(std::future::ready(Answer::refuse(Code::NotHere))),
+        let answer = match (self.hub.process_answer(&call), self.hub.service(call.target)) {
+            (Some(answer), _) => Box::pin(std::future::ready(answer)),
+            (None, Some(service)) => service.call(call),
+            (None, None) => Box::pin(std::future::ready(Answer::refuse(Code::NotHere))),
         };
         let workers =
             self.hub.workers().filter(|_| self.needs_worker(header.target, class, connect_epoch.is_some()));

@@ -286,7 +286,7 @@ fn serve(request: &Request, key: &Path) -> Outcome {
     let keys = Keys { server: None, client: Some(keys::read(key)?) };
     node.block_on(async {
         let source = &request.source;
-        let hub = Hub::new(rt.clone(), source.fsname.clone(), keys);
+        let hub = serving::hub(&rt, &source.fsname, keys);
         let config = ask_mgs(&rt, &hub, source).await?;
         let mounting = Client::mount(&hub, source.mgs.clone(), request.options.limits());
         let client = match rt.timeout(MDT_WAIT, mounting).await {

@@ -350,7 +350,7 @@ fn serve(plan: &Plan) -> Outcome {
         format::make_keys(&rt, &plan.fsname, None)?;
         make_targets(&rt, plan).await?;
         let keys = Keys { server: Some(keys::read(&server_key)?), client: Some(keys::read(&client_key)?) };
-        let hub = Hub::new(rt.clone(), plan.fsname.clone(), keys);
+        let hub = serving::hub(&rt, &plan.fsname, keys);
         let mut nids = Vec::new();
         if let Some(listen) = &plan.listen {
             nids = serving::listen(&hub, listen).await?;

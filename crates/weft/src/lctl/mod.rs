@@ -1,8 +1,10 @@
 //! `lctl`: what an administrator asks of a node. Most of Lustre's sub-commands are not available yet and say so.
 
+mod dk;
 mod drain;
 mod orders;
 mod params;
+mod processes;
 pub mod reach;
 mod recovery;
 mod timeouts;
@@ -89,6 +91,21 @@ enum Command {
         #[arg(value_name = "CLIENT")]
         client: String,
     },
+    /// Print the last lines that the servers and mounts of this machine have logged, in order of time, and forget them
+    #[command(name = "debug_kernel", visible_alias = "dk")]
+    DebugKernel {
+        /// Write them to a file
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Forget what the servers and mounts of this machine have logged
+    Clear,
+    /// Write a line into the log of each server and mount of this machine
+    Mark {
+        /// The line [default: the time]
+        #[arg(value_name = "TEXT")]
+        text: Vec<String>,
+    },
     #[command(external_subcommand)]
     Other(Vec<OsString>),
 }
@@ -123,6 +140,9 @@ fn run(arguments: Arguments) -> Outcome {
             orders::abort_recovery(&mut reach, &device).map(|()| 0)
         }
         Command::Drain { client } => drain::run(&mut reach()?, &client),
+        Command::DebugKernel { file } => dk::fetch(&mut reach()?, file.as_deref()),
+        Command::Clear => dk::clear(&mut reach()?),
+        Command::Mark { text } => dk::mark(&mut reach()?, &text.join(" ")),
         Command::Other(words) => {
             let word = words.first().map_or_else(String::new, |word| word.to_string_lossy().into_owned());
             Err(Failure::usage(format!("{word}: not available yet; \"lctl help\" lists what is")))
@@ -230,6 +250,10 @@ mod tests {
             ("lctl --key /k set_param mdt.*.evict_client=nid:10.0.0.7@tcp", true),
             ("lctl drain 10.0.0.7@tcp", true),
             ("lctl drain", false),
+            ("lctl dk", true),
+            ("lctl debug_kernel /tmp/log", true),
+            ("lctl mark so far so good", true),
+            ("lctl clear", true),
             ("lctl set_param", false),
             ("lctl --devic 1 dl", false),
         ] {

@@ -13,7 +13,7 @@ use super::reach::{self, Device, Reach};
 use super::tunables::{self, Setting};
 use super::{orders, recovery};
 use crate::failure::{Failure, Outcome};
-use crate::mountpoint;
+use crate::{log, mountpoint};
 
 /// How long a target may take to list its sessions.
 const LIST_WAIT: Duration = Duration::from_secs(10);
@@ -51,6 +51,8 @@ enum What {
     Text(String),
     /// The same of a mount, which can be set.
     Mount(String, Setting),
+    /// One of every process of this machine.
+    Process(&'static str),
     /// The clients at one address.
     Uuids(Vec<ClientId>),
 }
@@ -65,7 +67,7 @@ struct Own {
 impl What {
     fn is_set(&self) -> bool {
         match self {
-            What::EvictClient(_) | What::Mount(..) => true,
+            What::EvictClient(_) | What::Mount(..) | What::Process(_) => true,
             What::Own(device, own) => own.is_set && !device.is_mounted(),
             _ => false,
         }
@@ -150,6 +152,13 @@ pub fn set(reach: &mut Reach, settings: &[String], value_only: bool) -> Outcome 
                     }
                     true
                 }
+                What::Process(own) => {
+                    if let Err(silence) = reach.set_value_of_all(own, value)? {
+                        eprintln!("error: set_param: setting {name}={value}: {}", silence.why);
+                        return Ok(silence.status);
+                    }
+                    true
+                }
                 _ => {
                     eprintln!("error: set_param: setting {name}={value}: Permission denied");
                     return Ok(libc::EACCES as u8);
@@ -181,6 +190,10 @@ fn parameters(reach: &mut Reach, patterns: &[String]) -> Result<Vec<Parameter>, 
     ];
     let any =
         |kinds: &[&str]| patterns.iter().any(|pattern| kinds.iter().any(|kind| pattern.starts_with(kind)));
+    if any(&["debug", "*"]) && !reach.processes()?.is_empty() {
+        let own = |name: &'static str| Parameter { name: name.into(), what: What::Process(name) };
+        parameters.extend([log::DEBUG, log::DEBUG_MB].map(own));
+    }
     if any(&["llite", "osc", "mdc", "ldlm", "*"]) {
         parameters.extend(tunables::all()?.into_iter().map(|one| Parameter {
             name: one.name,
@@ -295,6 +308,7 @@ fn values(reach: &mut Reach, parameters: &[&Parameter]) -> Result<Vec<Option<Str
             What::EvictClient(_) => None,
             What::Text(text) | What::Mount(text, _) => Some(text.clone()),
             What::Own(device, own) => reach.parameter(device, &own.name)?,
+            What::Process(name) => reach.value_of_all(name)?,
             What::Uuids(clients) => {
                 Some(clients.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
             }

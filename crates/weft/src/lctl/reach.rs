@@ -172,14 +172,14 @@ impl Reach {
         Ok(found.map(|one| one.value))
     }
 
-    fn runtime(&mut self) -> Result<&(rt::os::Node, rt::Rt), Failure> {
+    pub(super) fn runtime(&mut self) -> Result<&(rt::os::Node, rt::Rt), Failure> {
         if self.runtime.is_none() {
             self.runtime = Some(serving::start_runtime()?);
         }
         self.runtime.as_ref().ok_or_else(|| Failure::new("the runtime does not start"))
     }
 
-    fn hub(&mut self, fsname: &str, key: &Path) -> Result<Hub, Failure> {
+    pub(super) fn hub(&mut self, fsname: &str, key: &Path) -> Result<Hub, Failure> {
         let place = (fsname.to_owned(), key.to_owned());
         if let Some(hub) = self.hubs.get(&place) {
             return Ok(hub.clone());
