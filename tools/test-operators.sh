@@ -450,6 +450,18 @@ t_dk() {
   must_fail 22 lctl set_param debug=loud
   must_fail 22 lctl set_param debug_mb=0
   [ "$(lctl get_param -n debug debug_mb | xargs)" = "info 5" ]
+  # A server that waits for its MGS serves nothing, and answers.
+  "$WEFT" format --ost --fsname "$two_fsname" --index 9 --mgsnode 127.0.0.1:7999@tcp "$work/two.ost9" > /dev/null
+  two_serve two-oss9 7009 "$work/two.ost9"
+  local alone
+  alone=$(tail -n 1 "$work/two.pids")
+  until_true 10 test -s "$WEFT_RUN/serve-$alone.json"
+  lctl mark 'kept'
+  lctl dk > "$work/dk"
+  [ "$(grep -c 'MARKER: kept$' "$work/dk")" = 7 ]
+  grep -q "^weft:info:[^ ]*:$alone:([^ ]*) starting " "$work/dk"
+  kill "$alone" && tail --pid="$alone" -f /dev/null
+  sed -i '$d' "$work/two.pids"
   lctl mark 'kept'
   lctl clear
   lctl dk > "$work/dk"
