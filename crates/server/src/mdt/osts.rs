@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -38,6 +39,8 @@ pub struct Osts {
     client: ClientId,
     store: Arc<Store>,
     table: RwLock<Arc<Table>>,
+    /// The MGS has told what there is since this start.
+    told: AtomicBool,
     /// Whether another order is being made durable. Who makes a layout holds this until its commit.
     reordering: RwLock<bool>,
     changed: Notify,
@@ -66,6 +69,7 @@ impl Osts {
             client: label.uuid,
             store: env.store.clone(),
             table: RwLock::new(Arc::new(Table { order, nids: BTreeMap::new() })),
+            told: AtomicBool::new(env.mgs.is_none()),
             reordering: RwLock::new(false),
             changed: Notify::new(),
         })
@@ -99,19 +103,26 @@ impl Osts {
         Some(self.hub.import(TargetId::ost(ost), self.client, Role::Server, nids))
     }
 
-    /// Waits until there is an OST, at most for `duration`.
+    /// Waits until there is an OST, at most for `duration` since the MGS has said that there is none: before, nobody knows.
     pub async fn wait_for_any(&self, duration: Duration) {
+        let is_there = || !self.table().order.is_empty();
+        let told = || is_there() || self.told.load(Ordering::Acquire);
         let any = async {
-            loop {
-                let mut changed = std::pin::pin!(self.changed.notified());
-                changed.as_mut().enable();
-                if !self.table().order.is_empty() {
-                    return;
-                }
-                changed.await;
-            }
+            self.until(told).await;
+            self.rt.timeout(duration, self.until(is_there)).await;
         };
-        self.stop.unless(self.rt.timeout(duration, any)).await;
+        self.stop.unless(any).await;
+    }
+
+    async fn until(&self, condition: impl Fn() -> bool) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if condition() {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Takes a new configuration. The order in which stripes take OSTs is durable before it is used: creates that
@@ -137,6 +148,7 @@ impl Osts {
             saved?;
         }
         let before = std::mem::replace(&mut *self.table.write(), Arc::new(table));
+        self.told.store(true, Ordering::Release);
         *self.reordering.write() = false;
         let table = self.table();
         for (ost, nids) in &table.nids {
