@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::RwLock;
 use proto::wire::messages::{Config, GetConfig, Statfs};
-use proto::{ClientId, Nid, TargetId, TargetKind, Transno};
+use proto::{ClientId, Code, Nid, TargetId, TargetKind, Transno};
 use rpc::{Hub, Import, Role, RpcError};
 use rt::Rt;
 use rt::sync::Notify;
@@ -104,14 +104,15 @@ impl Osts {
     }
 
     /// Waits until there is an OST, at most for `duration` since the MGS has said that there is none: before, nobody knows.
-    pub async fn wait_for_any(&self, duration: Duration) {
+    /// [`Code::TryAgain`] if the target is being stopped.
+    pub async fn wait_for_any(&self, duration: Duration) -> Result<(), Code> {
         let is_there = || !self.table().order.is_empty();
         let told = || is_there() || self.told.load(Ordering::Acquire);
         let any = async {
             self.until(told).await;
             self.rt.timeout(duration, self.until(is_there)).await;
         };
-        self.stop.unless(any).await;
+        self.stop.unless(any).await.ok_or(Code::TryAgain)
     }
 
     async fn until(&self, condition: impl Fn() -> bool) {

@@ -32,7 +32,7 @@ impl Mdt {
         if kind != Some(FileKind::File) {
             return make();
         }
-        self.wait_for_osts().await;
+        self.wait_for_osts().await?;
         loop {
             if let Some(_order) = self.osts.ordered() {
                 return make();
@@ -41,10 +41,11 @@ impl Mdt {
         }
     }
 
-    async fn wait_for_osts(&self) {
+    async fn wait_for_osts(&self) -> Result<(), Code> {
         if self.osts.table().order.is_empty() {
-            self.osts.wait_for_any(OST_WAIT).await;
+            self.osts.wait_for_any(OST_WAIT).await?;
         }
+        Ok(())
     }
 
     pub(in crate::mdt) fn create(&self, ctx: &Ctx, request: &Create) -> Outcome {
