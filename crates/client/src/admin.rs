@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::session::Estimated;
-use proto::wire::messages::{Config, GetState, Operation, ReadParameters, Space, Statfs, TargetState};
-use proto::{Code, TargetId, TargetKind};
+use proto::wire::messages::{GetState, Operation, ReadParameters, Space, Statfs, TargetState};
+use proto::{Code, ConfigCopy, TargetId, TargetKind};
 use rpc::{AskError, Role};
 
 use crate::util::join_all;
@@ -17,9 +17,7 @@ const STATFS_WAIT: Duration = Duration::from_secs(2);
 impl Client {
     /// Space of all OSTs together, files of the MDT.
     pub async fn statfs(&self) -> Result<Space> {
-        let config = self.shared.targets.config();
-        let ids: Vec<TargetId> = config.targets.iter().map(|entry| entry.target).collect();
-        let osts = ids.into_iter().filter(|id| id.kind == TargetKind::Ost);
+        let osts = self.targets().into_iter().filter(|id| id.kind == TargetKind::Ost);
         let asked = osts.map(|id| self.target_space(id, STATFS_WAIT));
         let mut sum = self.shared.targets.mdt()?.call(Statfs {}).await?.reply;
         (sum.bytes_total, sum.bytes_free, sum.bytes_available) = (0, 0, 0);
@@ -69,10 +67,8 @@ impl Client {
     ) -> std::result::Result<O::Reply, AskError> {
         let hub = self.shared.targets.hub();
         let role = if hub.has_key(Role::Server) { Role::Server } else { Role::Client };
-        let config = self.shared.targets.config();
-        let entry = config.targets.iter().find(|entry| entry.target == target);
-        let nids = entry.map_or(&[][..], |entry| &entry.nids);
-        hub.ask(target, role, nids, order, wait).await
+        let nids = self.shared.targets.config().target(target).map_or(Vec::new(), |entry| entry.nids.clone());
+        hub.ask(target, role, &nids, order, wait).await
     }
 
     /// A value of this process, as [`rpc::Process`] names them.
@@ -91,9 +87,19 @@ impl Client {
         self.shared.sync_all().await
     }
 
-    /// The configuration as the client knows it.
-    pub fn config(&self) -> Arc<Config> {
-        self.shared.targets.config()
+    /// Reads the configuration as the client knows it.
+    pub fn with_config<T>(&self, read: impl FnOnce(&ConfigCopy) -> T) -> T {
+        read(&self.shared.targets.config())
+    }
+
+    /// Name of the file system.
+    pub fn fsname(&self) -> String {
+        self.with_config(|config| config.fsname().to_owned())
+    }
+
+    /// Every target that the client knows of, by kind and index.
+    pub fn targets(&self) -> Vec<TargetId> {
+        self.with_config(|config| config.targets().map(|entry| entry.target).collect())
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use proto::wire::messages::{Config, GetConfig, Statfs};
+use proto::wire::messages::{Config, Statfs};
 use proto::{ClientId, Code, Fid, Nid, TargetId, Transno};
 use rpc::Hub;
 use rt::sync::{Notify, Semaphore};
@@ -35,12 +35,12 @@ const CHUNK_BYTES_MIN: u64 = 64 << 10;
 const CHUNK_ALIGN: u64 = 4096;
 
 impl Client {
-    /// Fetches the configuration from the MGS at `mgs` (waits for it and for the first MDT) and opens the root.
+    /// Fetches the configuration from the MGS at `mgs`, all of it (waits for it and for the first MDT), and opens the root.
     pub async fn mount(hub: &Hub, mgs: Vec<Nid>, limits: Limits) -> Result<Arc<Client>> {
         let shared = Arc::new(Shared::new(hub, mgs, limits));
         shared.targets.set_called_back(CalledBack::new(&shared));
         let mut backoff = BACKOFF_MIN;
-        while !shared.targets.config().targets.iter().any(|entry| entry.target == TargetId::mdt(0)) {
+        while !shared.targets.knows(TargetId::mdt(0)) {
             match shared.next_config().await {
                 Ok(config) => shared.targets.set_config(config),
                 Err(Error::Refused(Code::TryAgain | Code::NotHere)) => {
@@ -222,9 +222,8 @@ impl Shared {
     }
 
     async fn next_config(&self) -> Result<Config> {
-        let config = self.targets.config();
-        let ask = GetConfig { fsname: config.fsname.clone(), known: config.version, wait_ms: CONFIG_WAIT_MS };
-        Ok(self.targets.mgs().call(ask).await?.reply)
+        let question = self.targets.config().question(CONFIG_WAIT_MS);
+        Ok(self.targets.mgs().call(question).await?.reply)
     }
 
     /// Follows the configuration until the client is unmounted. One that holds nothing does not: it asks for news when it

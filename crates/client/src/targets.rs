@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use proto::session::Estimated;
 use proto::wire::messages::{Config, DropOrder, Operation, Statfs};
-use proto::{ClientId, Code, Nid, TargetId, TargetKind, Transno};
+use proto::{ClientId, Code, ConfigCopy, Nid, TargetId, TargetKind, Transno};
 use rpc::{Answered, Callbacks, Hub, Import, LinkState, Role};
 use rt::sync::{Notify, Semaphore};
 use std::time::Duration;
@@ -292,7 +292,7 @@ pub(crate) struct Targets {
     mgs: Arc<Target>,
     /// Where the MGS may be.
     mgs_nids: Vec<Nid>,
-    config: RwLock<Arc<Config>>,
+    config: RwLock<ConfigCopy>,
     /// Told when the configuration changes.
     changed: Notify,
     made: RwLock<BTreeMap<TargetId, Arc<Target>>>,
@@ -314,8 +314,6 @@ impl Targets {
         let rpcs_in_flight_max = limits.rpcs_in_flight_max;
         let shortage =
             Arc::new(Shortage { plenty: AtomicU64::new(limits.dirty_bytes_max), count: AtomicUsize::new(0) });
-        let config =
-            Config { version: 0, fsname, targets: Vec::new(), owners: Vec::new(), degraded: Vec::new() };
         Targets {
             hub: hub.clone(),
             client,
@@ -333,7 +331,7 @@ impl Targets {
             lease,
             rooms,
             used: Arc::default(),
-            config: RwLock::new(Arc::new(config)),
+            config: RwLock::new(ConfigCopy::new(fsname)),
             changed: Notify::new(),
             made: RwLock::new(BTreeMap::new()),
             called_back: OnceLock::new(),
@@ -364,31 +362,35 @@ impl Targets {
         &self.mgs
     }
 
-    pub(crate) fn config(&self) -> Arc<Config> {
-        self.config.read().clone()
+    /// The configuration as far as it is known.
+    pub(crate) fn config(&self) -> RwLockReadGuard<'_, ConfigCopy> {
+        self.config.read()
     }
 
-    /// Takes a newer configuration over; an older one is ignored.
-    pub(crate) fn set_config(&self, mut config: Config) {
-        // As the MGS tells them; whoever looks for one counts on it.
-        config.targets.sort_by_key(|entry| entry.target);
-        let config = Arc::new(config);
-        {
-            let mut current = self.config.write();
-            if config.version < current.version {
-                return;
-            }
-            *current = config.clone();
+    /// Whether the whole configuration is known, and `id` is in it.
+    pub(crate) fn knows(&self, id: TargetId) -> bool {
+        let config = self.config.read();
+        config.is_whole() && config.target(id).is_some()
+    }
+
+    /// Takes news of the configuration over; what is older than what is known is ignored.
+    pub(crate) fn set_config(&self, page: Config) {
+        let told: Vec<_> = page.targets.iter().map(|entry| (entry.target, entry.nids.clone())).collect();
+        let owners: Vec<_> = page.owners.iter().map(|owner| (owner.target, owner.epoch)).collect();
+        if !self.config.write().take(page) {
+            return;
         }
         self.changed.notify_waiters();
-        let made = self.made.read();
-        for entry in &config.targets {
-            if let Some(target) = made.get(&entry.target) {
-                target.import.set_nids(entry.nids.clone());
+        {
+            let made = self.made.read();
+            for (id, nids) in told {
+                if let Some(target) = made.get(&id) {
+                    target.import.set_nids(nids);
+                }
             }
         }
-        for owner in &config.owners {
-            self.hub.owned_by(owner.target, owner.epoch);
+        for (target, epoch) in owners {
+            self.hub.owned_by(target, epoch);
         }
     }
 
@@ -402,11 +404,9 @@ impl Targets {
         if let Some(target) = self.made.read().get(&id) {
             return Ok(target.clone());
         }
-        let config = self.config();
-        let found = config.targets.binary_search_by_key(&id, |entry| entry.target);
-        let entry = found.ok().and_then(|at| config.targets.get(at));
-        let nids = entry.ok_or(Error::Refused(Code::Io))?.nids.clone();
         let mut made = self.made.write();
+        // Under this lock, or news of where the target is could come in between, and pass it by.
+        let nids = self.config.read().target(id).ok_or(Error::Refused(Code::Io))?.nids.clone();
         let target = made.entry(id).or_insert_with(|| {
             let import = self.hub.import(id, self.client, Role::Client, nids);
             if let Some(called_back) = self.called_back.get() {

@@ -8,7 +8,8 @@
 //! | `weft.create` | directory | | the same for a long name: [`Hint`], a NUL, the name | |
 //! | `weft.fid` | any | the FID as text | | |
 //! | `weft.paths.FID` | any | [`Paths`] | | |
-//! | `weft.config` | any | [`Configuration`] | | |
+//! | `weft.config` | any | the first page of [`Configuration`] | | |
+//! | `weft.config.TARGET` | any | the page behind this target | | |
 //! | `weft.space` | any | [`Spaces`], one for each target; those that do not answer have none | | |
 //! | `weft.states` | any | [`crate::states::States`]: recovery and health of each target | | |
 //! | `weft.status` | any | [`Status`] | | |
@@ -21,8 +22,8 @@
 //! | `weft.sync` | any | | everything that this mount wrote is durable | |
 
 use proto::layout::{Layout, LayoutHint};
-use proto::wire::messages::{Config, DefaultLayout, Space, TargetEntry};
-use proto::{TargetId, TargetKind};
+use proto::wire::messages::{DefaultLayout, Space};
+use proto::{ConfigCopy, TargetId, TargetKind};
 use serde::{Deserialize, Serialize};
 
 /// What all names of the control attributes begin with.
@@ -37,8 +38,10 @@ pub const CREATE_NAME: &str = "weft.create.";
 pub const FID: &str = "weft.fid";
 /// Paths of a FID, which follows.
 pub const PATHS: &str = "weft.paths.";
-/// Targets of the file system.
+/// Targets of the file system; `weft.config.OST001f` begins behind that one.
 pub const CONFIG: &str = "weft.config";
+/// What the targets of one answer take, in bytes: it has to fit into an attribute.
+const CONFIG_BYTES_MAX: usize = 48 << 10;
 /// Space of every target.
 pub const SPACE: &str = "weft.space";
 /// What serves the mount.
@@ -165,8 +168,11 @@ pub struct Configuration {
     pub fsname: String,
     /// Grows with every change.
     pub version: u64,
-    /// Every target.
+    /// The targets, by kind and index.
     pub targets: Vec<Target>,
+    /// There are more: `weft.config.OST001f` tells those behind that one.
+    #[serde(default)]
+    pub more: bool,
 }
 
 /// Space of a target.
@@ -307,23 +313,35 @@ impl TargetSpace {
     }
 }
 
-impl From<&Config> for Configuration {
-    fn from(config: &Config) -> Configuration {
-        let targets = config.targets.iter().map(|entry| Target {
-            kind: entry.target.kind.into(),
-            index: entry.target.index,
-            uuid: entry.uuid.to_string(),
-            nids: entry.nids.iter().map(ToString::to_string).collect(),
-            server: server_of(config, entry),
-        });
-        Configuration { fsname: config.fsname.clone(), version: config.version, targets: targets.collect() }
+impl Configuration {
+    /// As many targets behind `after` as an attribute has room for.
+    pub fn of(config: &ConfigCopy, after: Option<TargetId>) -> Configuration {
+        let mut page = Configuration {
+            fsname: config.fsname().to_owned(),
+            version: config.version(),
+            targets: Vec::new(),
+            more: false,
+        };
+        let mut bytes = 0;
+        for entry in config.targets_behind(after) {
+            // Who serves it: its owner, where several servers may.
+            let server = config.owner(entry.target).map_or(&entry.server, |owner| &owner.server);
+            let target = Target {
+                kind: entry.target.kind.into(),
+                index: entry.target.index,
+                uuid: entry.uuid.to_string(),
+                nids: entry.nids.iter().map(ToString::to_string).collect(),
+                server: server.clone(),
+            };
+            bytes += encode(&target).len() + 1;
+            if bytes > CONFIG_BYTES_MAX && !page.targets.is_empty() {
+                page.more = true;
+                break;
+            }
+            page.targets.push(target);
+        }
+        page
     }
-}
-
-/// Who serves a target: its owner, where several servers may.
-fn server_of(config: &Config, entry: &TargetEntry) -> String {
-    let owner = config.owners.iter().find(|owner| owner.target == entry.target);
-    owner.map_or(&entry.server, |owner| &owner.server).clone()
 }
 
 impl From<&Space> for SpaceValues {

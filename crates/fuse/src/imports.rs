@@ -81,5 +81,5 @@ pub fn told(client: &Client) -> Imports {
     let answers = client.answers();
     let imports = answers.iter().map(|(id, answers)| Import::of(*id, answers)).collect();
     let slow = client.slow_osts().iter().map(Slow::of).collect();
-    Imports { fsname: client.config().fsname.clone(), imports, slow }
+    Imports { fsname: client.fsname(), imports, slow }
 }

@@ -118,7 +118,7 @@ pub fn told(client: &Client, after: usize) -> Tunables {
     let uses = client.lock_uses();
     let more = uses.len() > after.saturating_add(SESSIONS_MAX);
     Tunables {
-        fsname: client.config().fsname.clone(),
+        fsname: client.fsname(),
         client: client.id().to_string(),
         cache: client.cache_use().into(),
         sessions: uses.into_iter().skip(after).take(SESSIONS_MAX).map(of).collect(),
@@ -135,8 +135,7 @@ pub async fn set(client: &Client, name: &str, value: &[u8]) -> Result<()> {
         None if name == "max_dirty_mb" => client.set_dirty_max(number()?)?,
         None => return Err(Errno::NO_ATTRIBUTE),
         Some((target, name)) => {
-            let config = client.config();
-            let mut ids = config.targets.iter().map(|entry| entry.target);
+            let mut ids = client.targets().into_iter();
             let id = ids.find(|id| id.to_string() == target).ok_or(Errno::from(Code::NotFound))?;
             match name {
                 "max_dirty_mb" if id.kind == TargetKind::Ost => {

@@ -37,7 +37,6 @@ pub async fn get(
     match name {
         control::LAYOUT => layout(client, fid).await,
         control::FID => Ok(fid.to_string().into_bytes()),
-        control::CONFIG => Ok(control::encode(&Configuration::from(&*client.config()))),
         control::SPACE => Ok(control::encode(&spaces(client).await)),
         states::STATES => Ok(control::encode(&target_states(client).await)),
         imports::IMPORTS => Ok(control::encode(&imports::told(client))),
@@ -51,6 +50,8 @@ pub async fn get(
                 client.process_value(name).map(String::into_bytes).ok_or(Errno::NO_ATTRIBUTE)
             } else if let Some(of) = name.strip_prefix(states::PARAMETER) {
                 parameter(client, of).await.ok_or(Errno::NO_ATTRIBUTE)
+            } else if let Some(after) = name.strip_prefix(control::CONFIG).and_then(behind) {
+                Ok(control::encode(&client.with_config(|config| Configuration::of(config, after))))
             } else {
                 let after =
                     name.strip_prefix(tunables::TUNABLES).and_then(after).ok_or(Errno::NO_ATTRIBUTE)?;
@@ -63,6 +64,11 @@ pub async fn get(
 /// The number in `.128`; 0 for nothing.
 fn after(text: &str) -> Option<usize> {
     if text.is_empty() { Some(0) } else { text.strip_prefix('.')?.parse().ok() }
+}
+
+/// The target in `.OST001f`; `None` inside for nothing.
+fn behind(text: &str) -> Option<Option<TargetId>> {
+    if text.is_empty() { Some(None) } else { text.strip_prefix('.')?.parse().ok().map(Some) }
 }
 
 /// Root, and whom the mount belongs to.
@@ -103,10 +109,8 @@ async fn paths(client: &Client, text: &str) -> Result<Vec<u8>> {
 
 /// Every target but the MGS, in order.
 fn targets(client: &Client) -> Vec<TargetId> {
-    let config = client.config();
-    let ids = config.targets.iter().map(|entry| entry.target);
-    let mut ids: Vec<_> = ids.filter(|id| id.kind != TargetKind::Mgs).collect();
-    ids.sort_unstable();
+    let mut ids = client.targets();
+    ids.retain(|id| id.kind != TargetKind::Mgs);
     ids
 }
 
@@ -118,7 +122,7 @@ async fn target_states(client: &Client) -> States {
         index: id.index,
         state: answer.as_ref().map(Into::into),
     });
-    States { fsname: client.config().fsname.clone(), targets: targets.collect() }
+    States { fsname: client.fsname(), targets: targets.collect() }
 }
 
 async fn spaces(client: &Client) -> Spaces {
@@ -130,7 +134,7 @@ async fn spaces(client: &Client) -> Spaces {
         index: id.index,
         space: answer.ok().flatten().as_ref().map(Into::into),
     });
-    Spaces { fsname: client.config().fsname.clone(), targets: targets.collect() }
+    Spaces { fsname: client.fsname(), targets: targets.collect() }
 }
 
 /// Waits for all of `futures` at once.

@@ -216,6 +216,27 @@ impl fmt::Display for TargetId {
     }
 }
 
+/// A text that names no target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a target looks like OST001f")]
+pub struct TargetIdParseError;
+
+impl FromStr for TargetId {
+    type Err = TargetIdParseError;
+
+    /// Reads what [`fmt::Display`] writes.
+    fn from_str(text: &str) -> Result<TargetId, TargetIdParseError> {
+        let (kind, index) = text.split_at_checked(3).ok_or(TargetIdParseError)?;
+        let index = || u32::from_str_radix(index, 16).map_err(|_| TargetIdParseError);
+        match kind {
+            "MGS" if text.len() == 3 => Ok(TargetId::MGS),
+            "MDT" => Ok(TargetId::mdt(index()?)),
+            "OST" => Ok(TargetId::ost(index()?)),
+            _ => Err(TargetIdParseError),
+        }
+    }
+}
+
 impl fmt::Debug for TargetId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

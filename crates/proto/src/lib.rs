@@ -6,6 +6,7 @@
 pub mod acl;
 pub mod auth;
 pub mod code;
+pub mod config;
 pub mod ids;
 pub mod layout;
 pub mod lease;
@@ -19,6 +20,7 @@ pub mod types;
 pub mod wire;
 
 pub use code::Code;
+pub use config::ConfigCopy;
 pub use ids::{ClientId, Fid, Ino, Nid, ObjectId, TargetId, TargetKind, Transno, Xid};
 pub use layout::Layout;
 pub use name::{FsName, Name};

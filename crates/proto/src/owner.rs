@@ -251,6 +251,11 @@ impl Owners {
         self.targets.get(&target).is_some_and(|owned| !owned.record.released && owned.record.epoch == epoch)
     }
 
+    /// Who owns a target, or owned it last.
+    pub fn record(&self, target: TargetId) -> Option<&Record> {
+        self.targets.get(&target).map(|owned| &owned.record)
+    }
+
     /// Every target that somebody owns, or owned last.
     pub fn records(&self) -> impl Iterator<Item = (TargetId, &Record)> {
         self.targets.iter().map(|(target, owned)| (*target, &owned.record))

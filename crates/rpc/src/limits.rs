@@ -50,7 +50,7 @@ pub const CALLBACKS_MAX: usize = 4096;
 pub const RESTATES_MAX: usize = 256;
 
 /// Connections that one process takes.
-pub const CONNECTIONS_MAX: usize = 65_536;
+pub const CONNECTIONS_MAX: usize = 262_144;
 /// Connections whose peers have not proved yet that they hold a key.
 pub const STRANGERS_MAX: usize = 256;
 /// Pause after the listener failed, for example for want of descriptors.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use fuse::control;
+use fuse::control::{self, Configuration, Target};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
@@ -15,6 +15,23 @@ pub fn get<T: DeserializeOwned>(path: &Path, attribute: &str) -> io::Result<T> {
     let bytes = get_bytes(path, attribute)?;
     let document = serde_json::from_slice(&bytes);
     document.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// All targets that the mount knows of, however many.
+pub fn configuration(path: &Path) -> io::Result<Configuration> {
+    all_targets(|attribute| get(path, attribute))
+}
+
+/// The same, page by page.
+pub(crate) fn all_targets(page: impl Fn(&str) -> io::Result<Configuration>) -> io::Result<Configuration> {
+    let mut all = page(control::CONFIG)?;
+    while let (true, Some(last)) = (all.more, all.targets.last().map(Target::id)) {
+        let next = page(&format!("{}.{last}", control::CONFIG))?;
+        // Each is behind the one before, so there is an end.
+        all.more = next.more && next.targets.first().is_some_and(|first| first.id() > last);
+        all.targets.extend(next.targets);
+    }
+    Ok(all)
 }
 
 /// Asks the mount for text.

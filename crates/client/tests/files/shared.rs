@@ -207,7 +207,7 @@ fn names_of_all_kinds() {
         assert_eq!(space.bytes_total, 2 << 30);
         let one = client.target_space(TargetId::ost(1), Duration::from_secs(1)).await.expect("it answers");
         assert_eq!(one.map(|space| space.bytes_total), Some(1 << 30));
-        assert_eq!(client.config().targets.len(), 3);
+        assert_eq!(client.targets().len(), 3);
         let bad = client.read(client::Handle(99), 0, 1).await;
         assert_eq!(bad, Err(Error::BadHandle));
     });

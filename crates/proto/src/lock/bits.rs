@@ -141,6 +141,12 @@ impl Bits {
         self.held.iter().map(move |((fid, session), held)| (*session, *fid, bits(held)))
     }
 
+    /// Which bits of which file `session` has.
+    pub fn held_by_session(&self, session: SessionId) -> impl Iterator<Item = (Fid, u32)> {
+        let files = self.files.get(&session).into_iter().flatten();
+        files.map(move |fid| (*fid, self.held_by(session, *fid)))
+    }
+
     /// Which operation of which session claims which bits of which file.
     pub fn claims(&self) -> impl Iterator<Item = (OperationId, SessionId, Fid, u32)> {
         self.claims.iter().map(|((fid, operation), claim)| (*operation, claim.session, *fid, claim.bits))

@@ -458,14 +458,18 @@ impl Table {
 
     /// Everything that is held.
     pub fn held(&self) -> impl Iterator<Item = Held> {
-        self.objects.iter().flat_map(|(object, entry)| {
-            entry.held().map(|(span, write)| Held {
-                object: *object,
-                holder: span.holder,
-                range: span.range,
-                write,
-            })
-        })
+        self.objects.keys().flat_map(|object| self.held_of(*object))
+    }
+
+    /// What one session holds.
+    pub fn held_by(&self, holder: Holder) -> impl Iterator<Item = Held> {
+        let objects = self.sessions.get(&holder).into_iter().flat_map(|session| &session.objects);
+        objects.flat_map(|object| self.held_of(*object)).filter(move |held| held.holder == holder)
+    }
+
+    fn held_of(&self, object: ObjectId) -> impl Iterator<Item = Held> {
+        let spans = self.objects.get(&object).into_iter().flat_map(Object::held);
+        spans.map(move |(span, write)| Held { object, holder: span.holder, range: span.range, write })
     }
 
     /// Requests that wait, and in whose name the target itself accesses something now.

@@ -189,7 +189,7 @@ fn common_requests() -> Vec<Request> {
             stands_in: true,
         }
         .into(),
-        GetConfig { fsname: "weft".into(), known: 9, wait_ms: 10_000 }.into(),
+        GetConfig { fsname: "weft".into(), known: 9, wait_ms: 10_000, pages: true }.into(),
         MarkTarget { target: TargetId::ost(0x1f), uuid: ClientId(0x1112), degraded: true }.into(),
         RenewLease { lease: 0x1718, release: false, dropped: vec![3, 1 << 40] }.into(),
         AskLeases {
@@ -424,6 +424,7 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         }],
         owners: vec![TargetOwner { target: TargetId::mdt(0), server: "mds2".into(), epoch: 7 }],
         degraded: vec![TargetId::ost(0x1f)],
+        newest: 11,
     };
     vec![
         ("Connect", Reply::Connect(connected)),

@@ -140,6 +140,15 @@ impl BitLocks {
         self.shards.iter().flat_map(all).collect()
     }
 
+    /// Which bits of which file one session has.
+    pub fn held_by_session(&self, session: SessionId) -> Vec<Held> {
+        let all = |shard: &Mutex<Bits>| -> Vec<Held> {
+            let held = |(fid, bits)| Held { session, what: Holding::Bits { fid, bits } };
+            shard.lock().held_by_session(session).map(held).collect()
+        };
+        self.shards.iter().flat_map(all).collect()
+    }
+
     /// What operations claim, and who has some of it still: a line for each.
     pub fn waits(&self) -> Vec<String> {
         let mut lines = Vec::new();

@@ -166,6 +166,10 @@ impl Handler for Mdt {
         self.bits.held()
     }
 
+    fn held_by(&self, session: u64) -> Vec<Held> {
+        self.bits.held_by_session(session)
+    }
+
     fn waits(&self) -> Vec<String> {
         let mut lines = self.bits.waits();
         lines.extend(self.revoker.waits());

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::RwLock;
-use proto::wire::messages::{Config, GetConfig, Statfs};
-use proto::{ClientId, Code, Nid, TargetId, TargetKind, Transno};
+use proto::wire::messages::Statfs;
+use proto::{ClientId, Code, ConfigCopy, Nid, TargetId, TargetKind, Transno};
 use rpc::{Hub, Import, Role, RpcError};
 use rt::Rt;
 use rt::sync::Notify;
@@ -128,9 +128,9 @@ impl Osts {
 
     /// Takes a new configuration. The order in which stripes take OSTs is durable before it is used: creates that
     /// are replayed after a crash have to find the one that they were made with.
-    pub async fn apply(&self, config: &Config) -> Result<(), StoreError> {
-        let osts = config.targets.iter().filter(|entry| entry.target.kind == TargetKind::Ost);
-        let degraded = config.degraded.iter().filter(|target| target.kind == TargetKind::Ost);
+    pub async fn apply(&self, config: &ConfigCopy) -> Result<(), StoreError> {
+        let osts = config.targets().filter(|entry| entry.target.kind == TargetKind::Ost);
+        let degraded = config.degraded().filter(|target| target.kind == TargetKind::Ost);
         let order = Order::new(osts.clone().map(|e| (e.target.index, e.server.clone())).collect());
         let table = Table {
             order: order.avoiding(degraded.map(|target| target.index).collect()),
@@ -162,7 +162,7 @@ impl Osts {
                 self.show_up(*ost);
             }
         }
-        for owner in &config.owners {
+        for owner in config.owners() {
             self.hub.owned_by(owner.target, owner.epoch);
         }
         self.changed.notify_waiters();
@@ -217,14 +217,15 @@ fn save_order(store: &Store, order: &Order) -> Result<Transno, StoreError> {
 /// Follows the configuration until the target is stopped.
 pub async fn watch(osts: Arc<Osts>, destroyer: Arc<Destroyer>) {
     let Some(mgs) = osts.mgs.clone() else { return };
-    let mut known = 0;
+    let mut known = ConfigCopy::new(osts.fsname.clone());
+    let mut applied = known.version();
     loop {
-        let request = GetConfig { fsname: osts.fsname.clone(), known, wait_ms: WAIT_MS };
-        match osts.stop.unless(mgs.call(request)).await {
+        match osts.stop.unless(mgs.call(known.question(WAIT_MS))).await {
             None | Some(Err(RpcError::Closed)) => return,
             Some(Ok(answered)) => {
-                if answered.reply.version != known {
-                    match osts.stop.unless(osts.apply(&answered.reply)).await {
+                // The order of the OSTs follows from all of them.
+                if known.take(answered.reply) && known.is_whole() && known.version() != applied {
+                    match osts.stop.unless(osts.apply(&known)).await {
                         Some(Ok(())) => {}
                         Some(Err(error)) => {
                             tracing::error!(%error, "the OSTs of the file system");
@@ -232,7 +233,7 @@ pub async fn watch(osts: Arc<Osts>, destroyer: Arc<Destroyer>) {
                         }
                         None => return,
                     }
-                    known = answered.reply.version;
+                    applied = known.version();
                     destroyer.wake(&[]);
                 }
             }

@@ -95,8 +95,9 @@ impl World {
             server: (*server).to_owned(),
         };
         let targets = osts.iter().map(entry).collect();
-        let config =
-            msg::Config { version: 1, fsname: "weft".into(), targets, owners: vec![], degraded: vec![] };
+        let (owners, degraded) = (vec![], vec![]);
+        let mut config = proto::ConfigCopy::new("weft");
+        config.take(msg::Config { version: 1, fsname: "weft".into(), targets, owners, degraded, newest: 1 });
         self.sim.run(self.target.handler().osts.apply(&config)).expect("the disk works");
     }
 

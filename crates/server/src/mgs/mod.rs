@@ -31,7 +31,7 @@ use owners::OwnerTable;
 use table::{Known, Table};
 
 /// Most requests for a newer configuration that wait at one time.
-const WAITERS_MAX: usize = 131_072;
+const WAITERS_MAX: usize = 262_144;
 /// Longest time that such a request waits.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// How often the leases are told that time goes on.
@@ -64,7 +64,7 @@ impl Handler for Mgs {
 
     async fn open(env: Env) -> Result<Mgs, StoreError> {
         Ok(Mgs {
-            table: Mutex::new(Table::load(&env.store)?),
+            table: Mutex::new(Table::open(&env.store).await?),
             owners: OwnerTable::load(&env.rt, &env.store, &env.stop)?,
             notices: Notices::new(&env.rt),
             fsname: env.store.label().fsname.as_str().to_owned(),
@@ -108,7 +108,7 @@ impl Handler for Mgs {
             LEASE_TIME => return Some((proto::lease::TTL_MS / 1000).to_string()),
             _ => name.strip_prefix(LIVE).filter(|fsname| *fsname == self.fsname)?,
         };
-        Some(self.notices.text(&self.table.lock().config(&self.fsname, Vec::new())))
+        Some(self.notices.text(&self.table.lock().config(&self.fsname)))
     }
 
     async fn outside(&self, peer: &Peer, request: &Request) -> Option<Result<Reply, Code>> {
@@ -157,9 +157,6 @@ impl Mgs {
                 nids: register.nids,
                 server: stays.unwrap_or(register.server),
             });
-            if table.count() >= TARGETS_MAX {
-                return Err(Code::TooBig);
-            }
             match table.admit(&entry)? {
                 None => {
                     let reply = Reply::Register(msg::Registered { version: table.newest(), told: false });
@@ -217,21 +214,25 @@ impl Mgs {
         }
         let wait = Duration::from_millis(u64::from(get.wait_ms)).min(WAIT_MAX);
         let until = self.rt.now() + wait;
-        if self.table.lock().version() == get.known && !wait.is_zero() {
+        if self.table.lock().version() <= get.known && !wait.is_zero() {
             let Ok(_place) = self.waiters.try_acquire() else { return Err(Code::TryAgain) };
             let _waiting = self.notices.wait();
             self.stop.unless(self.rt.timeout(until - self.rt.now(), self.newer(get.known))).await;
         }
-        let config = self.table.lock().config(&self.fsname, self.owners.list());
+        let mut config = {
+            let table = self.table.lock();
+            if get.pages { table.page(&self.fsname, get.known) } else { table.config(&self.fsname) }
+        };
+        config.owners = self.owners.of(config.targets.iter().map(|entry| entry.target));
         Ok(Done::unchanged(Reply::GetConfig(config)))
     }
 
-    /// Waits until the configuration is another one than `known`.
+    /// Waits until there is a newer configuration than `known`.
     async fn newer(&self, known: u64) {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if self.table.lock().version() != known {
+            if self.table.lock().version() > known {
                 return;
             }
             changed.await;

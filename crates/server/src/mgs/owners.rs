@@ -200,16 +200,14 @@ impl OwnerTable {
         Ok(vec![change(*target, &record)])
     }
 
-    /// Every owner.
-    pub fn list(&self) -> Vec<msg::TargetOwner> {
+    /// The owners of those of `targets` that have one.
+    pub fn of(&self, targets: impl Iterator<Item = TargetId>) -> Vec<msg::TargetOwner> {
         let owners = self.owners.lock();
-        let owned = owners.records().filter(|(_, record)| !record.released);
-        let owner = |(target, record): (TargetId, &Record)| msg::TargetOwner {
-            target,
-            server: record.server.name.clone(),
-            epoch: record.epoch,
+        let owner = |target| {
+            let record = owners.record(target).filter(|record| !record.released)?;
+            Some(msg::TargetOwner { target, server: record.server.name.clone(), epoch: record.epoch })
         };
-        owned.map(owner).collect()
+        targets.filter_map(owner).collect()
     }
 }
 

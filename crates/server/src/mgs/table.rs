@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use proto::limits::BODY_BYTES_MAX;
-use proto::wire::messages::{Config, MarkTarget, TargetEntry, TargetOwner};
+use proto::limits::TARGETS_MAX;
+use proto::wire::messages::{CONFIG_PAGE_BYTES, Config, MarkTarget, TargetEntry};
 use proto::wire::{DecodeError, Reader, Wire};
 use proto::{Code, TargetId, TargetKind};
-use store::{Change, Store, StoreError};
+use store::{Batch, Change, Store, StoreError};
 
+use super::SERVER_BYTES_MAX;
 use crate::target::keys;
 
 /// `[MGS][kind: 1][index: 4 BE]`: a target.
@@ -17,10 +18,10 @@ const TARGET: u8 = keys::MGS;
 const VERSION: u8 = keys::MGS + 1;
 /// Keys that one scan brings.
 const SCAN_COUNT: usize = 4096;
-/// What the list of owners and that of marks have of one target besides its server's name, in bytes.
+/// What a page has of one target besides its entry and its owner's name, in bytes.
 const LISTED_BYTES: usize = 32;
-/// A configuration travels in one message. An eighth is left for owners whose names are longer than those of the servers.
-const BYTES_MAX: usize = BODY_BYTES_MAX / 8 * 7;
+/// Targets that one batch gives their versions to.
+const NUMBERED_COUNT: usize = 1024;
 
 /// What is known of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,16 +34,18 @@ pub struct Known {
 /// Every target that has registered.
 #[derive(Debug, Default)]
 pub struct Table {
-    /// What others see.
-    seen: BTreeMap<TargetId, Known>,
+    /// What others see, with the version that it came with.
+    seen: BTreeMap<TargetId, (Known, u64)>,
+    /// The targets by that version: each is the newest change of one target.
+    order: BTreeMap<u64, TargetId>,
     /// Version of what others see.
     version: u64,
     /// Changes that are not durable yet, by the version that they make.
     pending: BTreeMap<u64, Known>,
+    /// The newest of these of each target.
+    newest_pending: BTreeMap<TargetId, u64>,
     /// Newest version, durable or not.
     newest: u64,
-    /// What a configuration with all of them takes on the wire, in bytes.
-    bytes: usize,
 }
 
 /// The key of something of a target.
@@ -86,31 +89,70 @@ impl Known {
         Known { entry, degraded: false }
     }
 
-    fn value(&self) -> Bytes {
+    /// What is stored of it, if it is of `version`.
+    fn value(&self, version: u64) -> Bytes {
         let mut value = Vec::new();
         self.entry.put(&mut value);
-        if self.degraded {
-            self.degraded.put(&mut value);
-        }
+        self.degraded.put(&mut value);
+        version.put(&mut value);
         value.into()
     }
 
-    fn bytes(&self) -> usize {
-        self.value().len() + self.entry.server.len() + LISTED_BYTES
+    fn tell(&self, config: &mut Config) {
+        config.targets.push(self.entry.clone());
+        if self.degraded {
+            config.degraded.push(self.entry.target);
+        }
     }
 
-    fn of(value: Bytes) -> Result<Known, StoreError> {
+    /// At most so many bytes of a page.
+    fn bytes(&self) -> usize {
+        self.value(0).len() + SERVER_BYTES_MAX + LISTED_BYTES
+    }
+
+    /// What was stored, with its version; 0 if an MGS of before versions were kept stored it.
+    fn of(value: Bytes) -> Result<(Known, u64), StoreError> {
         let mut from = Reader::new(value);
-        let mut read =
-            || Ok::<_, DecodeError>(Known { entry: from.take()?, degraded: from.take_or_default()? });
+        let mut read = || {
+            let known = Known { entry: from.take()?, degraded: from.take_or_default()? };
+            Ok::<_, DecodeError>((known, from.take_or_default()?))
+        };
         read().map_err(|_| damaged("a target of the configuration"))
     }
 }
 
+/// What makes `known` durable as the change of `version`.
+fn change(known: &Known, version: u64) -> Change {
+    Change { key: key(TARGET, known.entry.target), value: Some(known.value(version)) }
+}
+
+/// What makes durable that `version` is the newest.
+fn version_change(version: u64) -> Change {
+    Change { key: Bytes::from_static(&[VERSION]), value: Some(version.to_le_bytes().to_vec().into()) }
+}
+
 impl Table {
     /// Reads the table.
-    pub fn load(store: &Store) -> Result<Table, StoreError> {
-        let mut table = Table::default();
+    pub async fn open(store: &Store) -> Result<Table, StoreError> {
+        let (mut table, unnumbered) = Table::load(store)?;
+        for some in unnumbered.chunks(NUMBERED_COUNT) {
+            let mut batch = Batch::default();
+            for known in some {
+                table.newest += 1;
+                batch.changes.push(change(known, table.newest));
+                table.pending.insert(table.newest, known.clone());
+            }
+            batch.changes.push(version_change(table.newest));
+            let transno = store.commit(batch)?;
+            store.committed(transno).await?;
+        }
+        table.publish(table.newest);
+        Ok(table)
+    }
+
+    /// Reads the table, and apart from it what has no version yet.
+    fn load(store: &Store) -> Result<(Table, Vec<Known>), StoreError> {
+        let (mut table, mut unnumbered) = (Table::default(), Vec::new());
         if let Some(value) = store.get(&[VERSION])? {
             let number =
                 value.bytes.as_ref().try_into().map_err(|_| damaged("the version of the configuration"))?;
@@ -118,12 +160,23 @@ impl Table {
             table.newest = table.version;
         }
         scan(store, TARGET, |_, value| {
-            let known = Known::of(value)?;
-            table.bytes += known.bytes();
-            table.seen.insert(known.entry.target, known);
+            match Known::of(value)? {
+                (known, 0) => unnumbered.push(known),
+                (known, version) if version <= table.version => table.see(known, version),
+                _ => return Err(damaged("a target is newer than the configuration")),
+            }
             Ok(())
         })?;
-        Ok(table)
+        Ok((table, unnumbered))
+    }
+
+    /// Others see `known` from now on.
+    fn see(&mut self, known: Known, version: u64) {
+        let target = known.entry.target;
+        self.order.insert(version, target);
+        if let Some((_, before)) = self.seen.insert(target, (known, version)) {
+            self.order.remove(&before);
+        }
     }
 
     /// The server of `target`, as it is known.
@@ -133,7 +186,8 @@ impl Table {
 
     /// Number of targets.
     pub fn count(&self) -> usize {
-        self.seen.len() + self.pending.len()
+        let new = self.newest_pending.keys().filter(|target| !self.seen.contains_key(target));
+        self.seen.len() + new.count()
     }
 
     /// Version of what others see.
@@ -147,8 +201,8 @@ impl Table {
     }
 
     fn current(&self, target: TargetId) -> Option<&Known> {
-        let pending = self.pending.values().rev().find(|known| known.entry.target == target);
-        pending.or_else(|| self.seen.get(&target))
+        let pending = self.newest_pending.get(&target).and_then(|version| self.pending.get(version));
+        pending.or_else(|| self.seen.get(&target).map(|(known, _)| known))
     }
 
     /// A target with a mark, or without it.
@@ -158,41 +212,25 @@ impl Table {
         Ok(Known { degraded: mark.degraded, ..known.clone() })
     }
 
-    /// Whether `new` may be in the table: what to commit and the version that it makes, or `None` if it is there. TooBig if the
-    /// configuration would not fit in a message any more.
+    /// Whether `new` may be in the table: what to commit and the version that it makes, or `None` if it is there. TooBig if
+    /// there are [`TARGETS_MAX`] others.
     pub fn admit(&self, new: &Known) -> Result<Option<(Vec<Change>, u64)>, Code> {
-        if let Some(known) = self.current(new.entry.target) {
-            if known.entry.uuid != new.entry.uuid {
-                return Err(Code::IndexUsed);
-            }
-            if known == new {
-                return Ok(None);
-            }
-        }
-        if self.bytes_with(new) > BYTES_MAX {
-            return Err(Code::TooBig);
+        match self.current(new.entry.target) {
+            Some(known) if known.entry.uuid != new.entry.uuid => return Err(Code::IndexUsed),
+            Some(known) if known == new => return Ok(None),
+            // What is not durable yet may be counted twice.
+            None if self.seen.len() + self.newest_pending.len() >= TARGETS_MAX => return Err(Code::TooBig),
+            _ => {}
         }
         let version = self.newest + 1;
-        let changes = vec![
-            Change { key: key(TARGET, new.entry.target), value: Some(new.value()) },
-            Change {
-                key: Bytes::from_static(&[VERSION]),
-                value: Some(version.to_le_bytes().to_vec().into()),
-            },
-        ];
-        Ok(Some((changes, version)))
-    }
-
-    fn bytes_with(&self, new: &Known) -> usize {
-        let before = self.current(new.entry.target).map_or(0, Known::bytes);
-        self.bytes - before + new.bytes()
+        Ok(Some((vec![change(new, version), version_change(version)], version)))
     }
 
     /// Takes over what was committed.
     pub fn put(&mut self, new: Known, version: u64) {
         assert!(version == self.newest + 1, "versions follow one another");
         self.newest = version;
-        self.bytes = self.bytes_with(&new);
+        self.newest_pending.insert(new.entry.target, version);
         self.pending.insert(version, new);
     }
 
@@ -201,70 +239,160 @@ impl Table {
         let later = self.pending.split_off(&(version + 1));
         let durable = std::mem::replace(&mut self.pending, later);
         let changed = !durable.is_empty();
-        self.seen.extend(durable.into_values().map(|known| (known.entry.target, known)));
+        for (version, known) in durable {
+            let target = known.entry.target;
+            if self.newest_pending.get(&target) == Some(&version) {
+                self.newest_pending.remove(&target);
+            }
+            self.see(known, version);
+        }
         self.version = self.version.max(version);
         changed
     }
 
-    /// What others see.
-    pub fn config(&self, fsname: &str, owners: Vec<TargetOwner>) -> Config {
+    /// What others see, but for the owners.
+    pub fn config(&self, fsname: &str) -> Config {
+        let mut config = self.empty(fsname);
+        for (known, _) in self.seen.values() {
+            known.tell(&mut config);
+        }
+        config
+    }
+
+    /// The first page of what others see behind `known`, but for the owners.
+    pub fn page(&self, fsname: &str, known: u64) -> Config {
+        let mut page = Config { newest: self.version, ..self.empty(fsname) };
+        let (mut bytes, mut told) = (0, known);
+        for (version, target) in self.order.range(known.saturating_add(1)..) {
+            let Some((known, _)) = self.seen.get(target) else { continue };
+            bytes += known.bytes();
+            if bytes > CONFIG_PAGE_BYTES && !page.targets.is_empty() {
+                page.version = told;
+                break;
+            }
+            known.tell(&mut page);
+            told = *version;
+        }
+        page
+    }
+
+    fn empty(&self, fsname: &str) -> Config {
         Config {
             version: self.version,
             fsname: fsname.to_owned(),
-            targets: self.seen.values().map(|known| known.entry.clone()).collect(),
-            owners,
-            degraded: self
-                .seen
-                .iter()
-                .filter(|(_, known)| known.degraded)
-                .map(|(target, _)| *target)
-                .collect(),
+            targets: Vec::new(),
+            owners: Vec::new(),
+            degraded: Vec::new(),
+            newest: 0,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use proto::{ClientId, Nid};
+    use proto::limits::BODY_BYTES_MAX;
+    use proto::wire::messages::TargetOwner;
+    use proto::{ClientId, ConfigCopy, Nid};
 
     use super::*;
 
-    #[test]
-    fn what_fills_the_table_still_fits_in_a_message() {
-        let mut table = Table::default();
-        let target = |index: u32, nids: usize| {
-            let nid = |n: usize| format!("10.{}.{}.{}@tcp", n, index >> 8 & 255, index & 255);
-            let nids: Vec<Nid> = (0..nids).map(|n| nid(n).parse().expect("an address")).collect();
-            let uuid = ClientId(u128::from(index));
-            Known::new(TargetEntry {
-                target: TargetId::ost(index),
-                uuid,
-                nids,
-                server: format!("oss{index}"),
-            })
-        };
-        let mut refused = None;
-        for index in 0..65_536 {
-            match table.admit(&target(index, 1)) {
-                Ok(admitted) => table.put(target(index, 1), admitted.expect("it is new").1),
-                Err(code) => {
-                    refused = Some((index, code));
-                    break;
-                }
+    /// An OST with so many addresses, at a server whose name is as long as it may be.
+    fn ost(index: u32, nids: usize) -> Known {
+        let nid = |n: usize| format!("10.{n}.{}.{}@tcp", index >> 8 & 255, index & 255);
+        let nids: Vec<Nid> = (0..nids).map(|n| nid(n).parse().expect("an address")).collect();
+        let server = "s".repeat(SERVER_BYTES_MAX);
+        Known::new(TargetEntry {
+            target: TargetId::ost(index),
+            uuid: ClientId(u128::from(index)),
+            nids,
+            server,
+        })
+    }
+
+    fn add(table: &mut Table, known: Known) {
+        let (_, version) = table.admit(&known).expect("there is room").expect("it is new");
+        table.put(known, version);
+    }
+
+    /// Reads on until nothing is left; gives the number of pages and of targets that they told, and the largest page.
+    fn read(table: &Table, copy: &mut ConfigCopy) -> (usize, usize, usize) {
+        let (mut pages, mut targets, mut largest) = (0, 0, 0);
+        loop {
+            let mut page = table.page("weft", copy.question(0).known);
+            let owner = |entry: &TargetEntry| TargetOwner {
+                target: entry.target,
+                server: entry.server.clone(),
+                epoch: 1,
+            };
+            page.owners = page.targets.iter().map(owner).collect();
+            let mut body = Vec::new();
+            page.put(&mut body);
+            (pages, targets, largest) = (pages + 1, targets + page.targets.len(), largest.max(body.len()));
+            assert!(copy.take(page));
+            if copy.is_whole() {
+                return (pages, targets, largest);
             }
-            table.publish(table.newest());
         }
-        let (count, code) = refused.expect("there is a limit");
-        assert!(code == Code::TooBig && count > 8_000, "{count} {code}");
+    }
+
+    #[test]
+    fn a_full_table_is_told_in_pages_and_a_change_alone() {
+        let mut table = Table::default();
+        for index in 0..TARGETS_MAX as u32 {
+            add(&mut table, ost(index, if index % 1000 == 0 { 32 } else { 1 }));
+        }
+        table.publish(table.newest());
+        assert_eq!(table.admit(&ost(TARGETS_MAX as u32, 1)), Err(Code::TooBig));
+        assert_eq!(table.admit(&ost(7, 1)), Ok(None), "who is there may register again");
+        let mut copy = ConfigCopy::new("weft");
+        let (pages, targets, largest) = read(&table, &mut copy);
         assert_eq!(
-            table.admit(&target(7, 32)),
-            Err(Code::TooBig),
-            "a target that is known may not grow either"
+            (targets, copy.targets().count(), copy.version()),
+            (TARGETS_MAX, TARGETS_MAX, table.version())
         );
-        assert_eq!(table.admit(&target(7, 1)), Ok(None));
-        let owner = |target| TargetOwner { target, server: format!("oss{count}"), epoch: u64::MAX };
-        let mut body = Vec::new();
-        table.config("weft", table.seen.keys().copied().map(owner).collect()).put(&mut body);
-        assert!(body.len() < BODY_BYTES_MAX, "{}", body.len());
+        assert!(largest <= CONFIG_PAGE_BYTES + 1024 && largest < BODY_BYTES_MAX, "{largest}");
+        assert!(pages > 100, "{pages}");
+        add(&mut table, ost(9, 2));
+        table.publish(table.newest());
+        assert_eq!(read(&table, &mut copy).1, 1, "only what changed");
+        assert_eq!(copy.target(TargetId::ost(9)).map(|entry| entry.nids.len()), Some(2));
+        assert_eq!(read(&table, &mut copy).1, 0);
+    }
+
+    #[test]
+    fn who_reads_while_it_changes_has_everything_in_the_end() {
+        let mut table = Table::default();
+        let osts = 3 * (CONFIG_PAGE_BYTES / ost(0, 1).bytes()) as u32;
+        (0..osts).for_each(|index| add(&mut table, ost(index, 1)));
+        table.publish(table.newest());
+        let mut copy = ConfigCopy::new("weft");
+        assert!(copy.take(table.page("weft", 0)) && !copy.is_whole());
+        // One that was told, one that was not, and a new one; of another change it is not known yet whether it is durable.
+        for known in [ost(0, 2), ost(osts - 1, 2), ost(osts, 1)] {
+            add(&mut table, known);
+        }
+        table.publish(table.newest());
+        add(&mut table, ost(1, 2));
+        assert_eq!(table.count(), osts as usize + 1);
+        read(&table, &mut copy);
+        let nids = |index| copy.target(TargetId::ost(index)).map_or(0, |entry| entry.nids.len());
+        assert_eq!((nids(0), nids(1), nids(osts - 1), nids(osts)), (2, 1, 2, 1));
+        assert_eq!(copy.targets().count(), osts as usize + 1);
+        assert_eq!(
+            table.config("weft").targets,
+            copy.targets().cloned().collect::<Vec<_>>(),
+            "as it is told at once"
+        );
+    }
+
+    #[test]
+    fn what_an_older_mgs_stored_is_read() {
+        let known = ost(3, 1);
+        assert_eq!(Known::of(known.value(9)).expect("its own"), (known.clone(), 9));
+        let mut old = Vec::new();
+        known.entry.put(&mut old);
+        assert_eq!(Known::of(old.clone().into()).expect("of an older one"), (known.clone(), 0));
+        true.put(&mut old);
+        assert_eq!(Known::of(old.into()).expect("with a mark"), (Known { degraded: true, ..known }, 0));
     }
 }

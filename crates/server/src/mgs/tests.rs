@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::wire::Wire;
 use proto::wire::messages as msg;
 use proto::{ClientId, Code, FsName, Nid, TargetId};
 use rpc::{Hub, Import, Keys, Role, RpcError};
@@ -62,7 +63,7 @@ fn register(index: u32, uuid: u128, nid: &str) -> msg::Register {
 }
 
 fn config(known: u64, wait_ms: u32) -> msg::GetConfig {
-    msg::GetConfig { fsname: "weft".into(), known, wait_ms }
+    msg::GetConfig { fsname: "weft".into(), known, wait_ms, pages: false }
 }
 
 fn refused<T: std::fmt::Debug>(result: Result<T, RpcError>) -> Code {
@@ -171,6 +172,53 @@ fn a_change_wakes_those_who_wait() {
         let stopped = rt.now();
         running.stop().await;
         assert!(rt.now() - stopped < Duration::from_secs(1));
+        hub.close().await;
+    });
+}
+
+/// An MGS of before changes had numbers of their own left a table without them; and only what is new is told.
+#[test]
+fn a_table_without_versions_gets_them() {
+    check(async |rt, hub, running| {
+        let server = import(&hub, 100, Role::Server);
+        for index in 0..3 {
+            server.call(register(index, 10 + u128::from(index), "10.0.0.1@tcp")).await.expect("it is free");
+        }
+        let told = server.call(config(0, 0)).await.expect("everybody may ask").reply;
+        running.stop().await;
+        hub.close().await;
+
+        let store = Store::open(&rt, PATH).await.expect("it is there");
+        let changes = told.targets.iter().map(|entry| {
+            let mut value = Vec::new();
+            entry.put(&mut value);
+            store::Change {
+                key: super::table::key(crate::target::keys::MGS, entry.target),
+                value: Some(value.into()),
+            }
+        });
+        let batch = store::Batch { changes: changes.collect(), ..store::Batch::default() };
+        store.commit(batch).expect("the disk works");
+        store.close().await.expect("the disk works");
+
+        let (hub, running) = open(&rt).await;
+        let client = import(&hub, 200, Role::Client);
+        let page = |known| msg::GetConfig { pages: true, ..config(known, 0) };
+        let all = client.call(page(told.version)).await.expect("it starts again").reply;
+        assert_eq!(
+            (all.version, all.newest, &all.targets),
+            (told.version + 3, told.version + 3, &told.targets)
+        );
+        import(&hub, 101, Role::Server).call(register(1, 11, "10.0.0.9@tcp")).await.expect("it moved");
+        running.stop().await;
+        hub.close().await;
+
+        let (hub, running) = open(&rt).await;
+        let client = import(&hub, 201, Role::Client);
+        let new = client.call(page(all.version)).await.expect("it starts again").reply;
+        assert_eq!((new.version, new.targets.len()), (all.version + 1, 1));
+        assert_eq!(client.call(config(0, 0)).await.expect("it is there").reply.targets.len(), 3);
+        running.stop().await;
         hub.close().await;
     });
 }

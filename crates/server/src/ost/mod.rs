@@ -130,6 +130,10 @@ impl Handler for Ost {
         self.tokens.held()
     }
 
+    fn held_by(&self, session: u64) -> Vec<Held> {
+        self.tokens.held_by(Holder(session))
+    }
+
     fn waits(&self) -> Vec<String> {
         let mut lines = self.tokens.waits();
         lines.extend(self.glimpses.waits());

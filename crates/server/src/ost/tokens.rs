@@ -229,11 +229,12 @@ impl Tokens {
 
     /// What sessions hold.
     pub fn held(&self) -> Vec<Held> {
-        let held = |held: range::Held| {
-            let range::Held { object, holder, range: Range { start, end }, write } = held;
-            Held { session: holder.0, what: Holding::Range { object, start, end, write } }
-        };
-        self.state.lock().table.held().map(held).collect()
+        self.state.lock().table.held().map(shown).collect()
+    }
+
+    /// What this one holds.
+    pub fn held_by(&self, holder: Holder) -> Vec<Held> {
+        self.state.lock().table.held_by(holder).map(shown).collect()
     }
 
     /// Who waits for a range, who uses one without holding it, who is called back, and what is held of objects with
@@ -402,6 +403,11 @@ impl State {
 }
 
 /// The answer of a client that holds nothing of what it was asked for.
+fn shown(held: range::Held) -> Held {
+    let range::Held { object, holder, range: Range { start, end }, write } = held;
+    Held { session: holder.0, what: Holding::Range { object, start, end, write } }
+}
+
 fn nothing(call: &Call) -> msg::RangeRevoked {
     msg::RangeRevoked { start: call.range.start, end: call.range.end, kept_read: false }
 }

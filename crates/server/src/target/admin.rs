@@ -91,11 +91,13 @@ impl<H: Handler> Target<H> {
         if (client == ClientId(0)) == nid.is_empty() {
             return Err(Code::Invalid);
         }
-        let meant = |session: &Session<H::Session>| {
-            session.client() == client || !nid.is_empty() && is_at(&session.nid(), nid)
-        };
         // A server's session is not an operator's to end: its server would be taken for a stranger's.
-        Ok(self.sessions.matching(|session| session.role() == Role::Client && meant(session)))
+        let may_end = |session: &Session<H::Session>| session.role() == Role::Client;
+        if nid.is_empty() {
+            let session = self.sessions.of_client(client);
+            return Ok(session.filter(|session| may_end(session)).into_iter().collect());
+        }
+        Ok(self.sessions.matching(|session| may_end(session) && is_at(&session.nid(), nid)))
     }
 
     /// Has clients give back what they keep, and says what they have left.
@@ -113,8 +115,7 @@ impl<H: Handler> Target<H> {
             let (client, nid) = (session.client(), session.nid());
             tracing::info!(target = %self.id, from = %peer.from, %client, nid, "an operator has a client drained");
             let left = self.clients.drain(session.handle()).await;
-            let held = self.handler.held().iter().filter(|held| held.session == session.handle()).count();
-            let locks = u32::try_from(held).unwrap_or(u32::MAX);
+            let locks = u32::try_from(self.handler.held_by(session.handle()).len()).unwrap_or(u32::MAX);
             let nothing = msg::DrainDone { unsent_bytes: 0, locks: 0, open_count: 0, open_files: Vec::new() };
             let (answered, left) = (left.is_some(), left.unwrap_or(nothing));
             clients.push(msg::DrainedClient { client, nid, answered, locks, left });
@@ -125,14 +126,13 @@ impl<H: Handler> Target<H> {
     /// Ends a session against its client's will. The caller holds the door.
     pub(super) fn evict_session(&self, session: &Arc<Session<H::Session>>, why: &str) {
         let nid = session.nid();
-        let held = self.handler.held().into_iter().filter(|held| held.session == session.handle());
         let past = PastSession {
             handle: session.handle(),
             server: session.role() == Role::Server,
             began: session.began(),
             requests: session.recent().count(),
             recent: session.recent().list(),
-            held: held.collect(),
+            held: self.handler.held_by(session.handle()),
         };
         self.trace(session.client(), &nid, why, Some(past));
         self.recovery.give_up(session.client());

@@ -13,6 +13,8 @@ mod eviction;
 mod gauge;
 pub mod keys;
 mod lives;
+#[cfg(test)]
+mod many;
 mod parameters;
 mod recent;
 mod recovery;
@@ -23,6 +25,7 @@ mod stop;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -165,6 +168,11 @@ pub trait Handler: Send + Sync + Sized + 'static {
     /// What sessions hold.
     fn held(&self) -> Vec<Held> {
         Vec::new()
+    }
+
+    /// What this session holds.
+    fn held_by(&self, session: u64) -> Vec<Held> {
+        self.held().into_iter().filter(|held| held.session == session).collect()
     }
 
     /// Who waits for what, a line for each.
@@ -510,11 +518,13 @@ impl<H: Handler> Watch for Target<H> {
         let mut lines = self.recovery.waits();
         lines.extend(self.clients.waits());
         lines.extend(self.handler.waits());
-        let live = self.sessions.all().into_iter();
-        let named =
-            live.filter(|(handle, _)| lines.iter().any(|line| line.contains(&format!("{handle:#x}"))));
-        let named: Vec<String> =
-            named.map(|(handle, client)| format!("session {handle:#x} is client {client}")).collect();
+        let words = lines.iter().flat_map(|line| line.split(|letter: char| !letter.is_ascii_alphanumeric()));
+        let handles = words.filter_map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
+        let handles: BTreeSet<u64> = handles.collect();
+        let named = handles.into_iter().filter_map(|handle| self.sessions.of_handle(handle));
+        let named: Vec<String> = named
+            .map(|session| format!("session {:#x} is client {}", session.handle(), session.client()))
+            .collect();
         lines.extend(named);
         lines
     }

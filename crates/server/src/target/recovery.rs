@@ -30,6 +30,8 @@ const LIFE_SIGN: Duration = Duration::from_secs(10);
 /// A client that is back and has done nothing for so long is asked about, too.
 const QUIET: Duration = Duration::from_secs(15);
 
+/// Lines that say who is waited for.
+const WAITS_MAX: usize = 100;
 /// How often the time is looked at while clients are waited for.
 const TICK: Duration = Duration::from_secs(1);
 /// A process that sees a moment so much later than it should was stopped: what clients said meanwhile waits in its sockets.
@@ -141,7 +143,7 @@ impl Recovery {
         self.active.load(Ordering::Acquire)
     }
 
-    /// Who is waited for, a line for each.
+    /// Who is waited for, a line for each of the first ones: whenever a client is given up this is written down.
     pub(super) fn waits(&self) -> Vec<String> {
         let now = self.rt.now();
         let line = |(client, waited): (&ClientId, &Client)| {
@@ -153,7 +155,12 @@ impl Recovery {
             };
             format!("recovery: client {client} {place}, for {:?}", now - waited.since)
         };
-        self.waited.lock().clients.iter().map(line).collect()
+        let waited = self.waited.lock();
+        let mut lines: Vec<String> = waited.clients.iter().take(WAITS_MAX).map(line).collect();
+        if let Some(more @ 1..) = waited.clients.len().checked_sub(WAITS_MAX) {
+            lines.push(format!("recovery: and {more} clients more"));
+        }
+        lines
     }
 
     /// How far it is, or was when it ended.

@@ -19,7 +19,7 @@ use super::recovery::Expected;
 use super::slot::Slots;
 
 /// Most sessions of one target.
-pub(super) const SESSIONS_MAX: usize = 131_072;
+pub(super) const SESSIONS_MAX: usize = 262_144;
 /// Keys that one scan of the store brings.
 const SCAN_COUNT: usize = 4096;
 

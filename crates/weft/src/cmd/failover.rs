@@ -6,7 +6,7 @@ use std::time::Duration;
 use proto::wire::messages::{
     Config, GetConfig, GetState, HandOver, RECOVERY_RUNNING, RECOVERY_WAITING, TargetEntry,
 };
-use proto::{ClientId, Code, FsName, Nid, TargetId};
+use proto::{ClientId, Code, ConfigCopy, FsName, Nid, TargetId};
 use rpc::{AskError, Hub, Import, Keys, Role, RpcError};
 use rt::{Rt, Time};
 
@@ -67,7 +67,7 @@ struct Order {
 
 impl Order {
     async fn give(&self, to: &str) -> Outcome {
-        let before = self.config(0, ANSWER_WAIT).await?;
+        let before = self.config(None, ANSWER_WAIT).await?;
         let (entry, (server, epoch)) = self.find(&before)?;
         if !to.is_empty() && server == to {
             return Err(Failure::new(format!("{} is served by {to} already", self.name)));
@@ -76,7 +76,7 @@ impl Order {
         let order = HandOver { to: to.to_owned() };
         let answer = self.hub.ask(self.target, Role::Server, &entry.nids, order, ANSWER_WAIT).await;
         answer.map_err(|error| self.refused(&error))?;
-        let (entry, new) = self.moved(began, before.version, epoch).await?;
+        let (entry, new) = self.moved(began, before, epoch).await?;
         let at = entry.nids.first().map(ToString::to_string).unwrap_or_default();
         if new == server {
             return Err(Failure::new(format!(
@@ -98,9 +98,19 @@ impl Order {
         Ok(u8::from(!back))
     }
 
-    async fn config(&self, known: u64, wait: Duration) -> Result<Config, Failure> {
-        let wait_ms = if known == 0 { 0 } else { u32::try_from(wait.as_millis()).unwrap_or(u32::MAX) };
-        let question = GetConfig { fsname: self.fsname.to_string(), known, wait_ms };
+    /// The configuration; after `known`, waits up to `wait` for a newer one. Who owns what may change without a newer one, so
+    /// everything is asked for.
+    async fn config(&self, known: Option<&ConfigCopy>, wait: Duration) -> Result<ConfigCopy, Failure> {
+        let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+        if let Some(known) = known {
+            self.ask(known.question(wait_ms), wait).await?;
+        }
+        let mut config = ConfigCopy::new(self.fsname.as_str());
+        while config.take(self.ask(config.question(0), Duration::ZERO).await?) && !config.is_whole() {}
+        Ok(config)
+    }
+
+    async fn ask(&self, question: GetConfig, wait: Duration) -> Result<Config, Failure> {
         match self.rt.timeout(wait + ANSWER_WAIT, self.mgs.call(question)).await {
             Some(Ok(answered)) => Ok(answered.reply),
             Some(Err(RpcError::Refused(Code::Forbidden))) => Err(Failure::new(
@@ -112,10 +122,10 @@ impl Order {
     }
 
     /// The target, and who owns it in which epoch.
-    fn find(&self, config: &Config) -> Result<(TargetEntry, (String, u64)), Failure> {
-        let entry = config.targets.iter().find(|entry| entry.target == self.target);
-        let entry = entry.ok_or_else(|| Failure::new(format!("there is no {}", self.name)))?;
-        let owner = config.owners.iter().find(|owner| owner.target == self.target).ok_or_else(|| {
+    fn find(&self, config: &ConfigCopy) -> Result<(TargetEntry, (String, u64)), Failure> {
+        let entry =
+            config.target(self.target).ok_or_else(|| Failure::new(format!("there is no {}", self.name)))?;
+        let owner = config.owner(self.target).ok_or_else(|| {
             Failure::new(format!(
                 "{} is served by nobody now, or by one server only; \"weft format --servicenode\" names several",
                 self.name
@@ -125,12 +135,16 @@ impl Order {
     }
 
     /// Waits until the target has another owner; gives where it is and the owner's name.
-    async fn moved(&self, began: Time, version: u64, epoch: u64) -> Result<(TargetEntry, String), Failure> {
-        let mut known = version;
+    async fn moved(
+        &self,
+        began: Time,
+        before: ConfigCopy,
+        epoch: u64,
+    ) -> Result<(TargetEntry, String), Failure> {
+        let mut known = before;
         while self.rt.now() - began < MOVE_WAIT {
-            let config = self.config(known, TICK * 10).await?;
-            known = config.version;
-            if let Ok((entry, (server, now))) = self.find(&config)
+            known = self.config(Some(&known), TICK * 10).await?;
+            if let Ok((entry, (server, now))) = self.find(&known)
                 && now > epoch
                 && self.state(&entry).await.is_some()
             {
@@ -179,13 +193,10 @@ fn parse(text: &str) -> Result<(FsName, TargetId), Failure> {
         ))
     };
     let (fsname, target) = text.rsplit_once('-').ok_or_else(wrong)?;
-    let (kind, index) = target.split_at_checked(3).ok_or_else(wrong)?;
-    let index = u32::from_str_radix(index, 16).map_err(|_| wrong())?;
-    let target = match kind {
-        "MDT" => TargetId::mdt(index),
-        "OST" => TargetId::ost(index),
-        _ => return Err(wrong()),
-    };
+    let target = target.parse().map_err(|_| wrong())?;
+    if target == TargetId::MGS {
+        return Err(wrong());
+    }
     Ok((fsname.parse().map_err(|_| wrong())?, target))
 }
 

@@ -7,8 +7,7 @@ use std::time::Duration;
 use client::{Client, Limits};
 use fuse::engine::Choice;
 use fuse::session::{Locking, Options};
-use proto::wire::messages::{Config, GetConfig};
-use proto::{ClientId, Code, TargetId, TargetKind};
+use proto::{ClientId, Code, ConfigCopy, TargetId, TargetKind};
 use rpc::{Hub, Keys, Role};
 use rt::Rt;
 
@@ -313,14 +312,19 @@ fn serve(request: &Request, key: &Path) -> Outcome {
 }
 
 /// Asks the MGS what there is to mount, so that it is known who does not answer.
-async fn ask_mgs(rt: &Rt, hub: &Hub, source: &Source) -> Result<Config, Failure> {
+async fn ask_mgs(rt: &Rt, hub: &Hub, source: &Source) -> Result<ConfigCopy, Failure> {
     let asker = ClientId(u128::from(rt.random_u64()) << 64 | u128::from(rt.random_u64()));
     let mgs = hub.import(TargetId::MGS, asker, Role::Client, source.mgs.clone());
-    let question = GetConfig { fsname: source.fsname.to_string(), known: 0, wait_ms: 0 };
-    let Some(answer) = rt.timeout(MGS_WAIT, mgs.call(question)).await else {
-        return Err(mgs_unanswered(source));
-    };
-    let config = answer.map_err(|error| refused(source, error.into()))?.reply;
+    let mut config = ConfigCopy::new(source.fsname.as_str());
+    loop {
+        let Some(answer) = rt.timeout(MGS_WAIT, mgs.call(config.question(0))).await else {
+            return Err(mgs_unanswered(source));
+        };
+        let taken = config.take(answer.map_err(|error| refused(source, error.into()))?.reply);
+        if !taken || config.is_whole() {
+            break;
+        }
+    }
     mgs.disconnect().await;
     Ok(config)
 }
@@ -345,8 +349,8 @@ fn mgs_unanswered(source: &Source) -> Failure {
     ))
 }
 
-fn mdt_unanswered(source: &Source, config: &Config) -> Failure {
-    let mdt = config.targets.iter().find(|entry| entry.target.kind == TargetKind::Mdt);
+fn mdt_unanswered(source: &Source, config: &ConfigCopy) -> Failure {
+    let mdt = config.targets().find(|entry| entry.target.kind == TargetKind::Mdt);
     let why = match mdt {
         None => "knows no MDT of it; start \"weft serve\" for the MDT".to_owned(),
         Some(entry) => {

@@ -124,7 +124,7 @@ fn report(path: &Path) -> Result<Report, Failure> {
         }
     };
     let ask = |error: std::io::Error| Failure::new(format!("{} does not answer: {error}", path.display()));
-    let config: Configuration = crate::control::get(path, control::CONFIG).map_err(ask)?;
+    let config = crate::control::configuration(path).map_err(ask)?;
     let spaces: Spaces = crate::control::get(path, control::SPACE).map_err(ask)?;
     let states: States = crate::control::get(path, STATES).map_err(ask)?;
     let slow = crate::control::get::<Imports>(path, IMPORTS).map_err(ask)?.slow;

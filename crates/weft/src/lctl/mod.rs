@@ -12,11 +12,11 @@ mod tunables;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use fuse::control::{self, Configuration, Kind, Status};
+use fuse::control::{Configuration, Kind, Status};
 
 use crate::failure::{Failure, Outcome, exit};
 use crate::mountpoint;
@@ -164,7 +164,9 @@ fn device_lines(reach: &Reach) -> Result<Vec<String>, Failure> {
     let mut served = BTreeSet::new();
     for entry in mountpoint::usable()? {
         let path = &entry.path;
-        let (Ok(status), Ok(config)) = (mountpoint::status(path), configuration(path)) else { continue };
+        let (Ok(status), Ok(config)) = (mountpoint::status(path), crate::control::configuration(path)) else {
+            continue;
+        };
         mounted.extend(devices(&status, &config));
         served.extend(status.serves.iter().map(|name| (config.fsname.clone(), name.clone())));
     }
@@ -199,10 +201,6 @@ fn find_device(reach: &Reach, named: &str) -> Result<Device, Failure> {
     })
 }
 
-fn configuration(path: &Path) -> std::io::Result<Configuration> {
-    crate::control::get(path, control::CONFIG)
-}
-
 /// The devices of one mount: what its process serves, then what its client uses. The format is Lustre's:
 /// state, type, name, uuid, references.
 fn devices(status: &Status, config: &Configuration) -> Vec<String> {
@@ -232,6 +230,9 @@ fn devices(status: &Status, config: &Configuration) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+    use fuse::control;
+    use proto::wire::messages::{Config, TargetEntry, TargetOwner};
+    use proto::{ClientId, ConfigCopy, TargetId};
 
     use super::*;
 
@@ -261,18 +262,31 @@ mod tests {
         }
     }
 
-    /// Lustre's table had room for 8,192 until 2023.
+    /// Lustre's table had room for 8,192 until 2023. An attribute has room for some 400.
     #[test]
     fn there_are_as_many_devices_as_targets() {
-        let target = |index| control::Target {
-            kind: Kind::Ost,
-            index,
-            uuid: "u".into(),
-            nids: Vec::new(),
-            server: "oss0".into(),
+        let entry = |index: u32| TargetEntry {
+            target: TargetId::ost(index),
+            uuid: ClientId(u128::from(index)),
+            nids: vec!["10.1.1.2@tcp".parse().expect("a NID")],
+            server: format!("oss{}", index / 8),
         };
-        let targets = (0..24_000).rev().map(target).collect();
-        let config = Configuration { fsname: "w".into(), version: 1, targets };
+        let mut known = ConfigCopy::new("w");
+        let targets = (0..24_000).rev().map(entry).collect();
+        let owners = vec![TargetOwner { target: TargetId::ost(9), server: "other".into(), epoch: 1 }];
+        let all = Config { version: 1, fsname: "w".into(), targets, owners, degraded: vec![], newest: 1 };
+        assert!(known.take(all));
+        let asked = std::cell::Cell::new(0);
+        let page = |attribute: &str| {
+            asked.set(asked.get() + 1);
+            let behind = attribute.strip_prefix("weft.config.").map(|id| id.parse().expect("a target"));
+            let page = Configuration::of(&known, behind);
+            assert!(control::encode(&page).len() <= 65_536, "the kernel's limit");
+            Ok(page)
+        };
+        let config = crate::control::all_targets(page).expect("each page is told");
+        assert!(asked.get() < 100, "{asked:?}");
+        assert_eq!(config.targets[9].server, "other");
         let lines = devices(&Status::default(), &config);
         assert_eq!(lines.len(), 24_000);
         assert_eq!(lines[0x1f], "UP osc w-OST001f-osc w-OST001f_UUID 1");
@@ -289,7 +303,7 @@ mod tests {
             nids: Vec::new(),
             server: "oss0".into(),
         };
-        let config = Configuration { fsname: "w".into(), version: 1, targets: vec![target] };
+        let config = Configuration { fsname: "w".into(), version: 1, targets: vec![target], more: false };
         assert_eq!(
             devices(&status, &config),
             [

@@ -205,7 +205,7 @@ fn parameters(reach: &mut Reach, patterns: &[String]) -> Result<Vec<Parameter>, 
     }
     let clients = any(&["mgc", "*"]);
     for entry in mountpoint::usable()?.iter().filter(|_| clients) {
-        let told = mountpoint::status(&entry.path).ok().zip(super::configuration(&entry.path).ok());
+        let told = mountpoint::status(&entry.path).ok().zip(crate::control::configuration(&entry.path).ok());
         if let Some((status, config)) = told {
             let mgs = status.mgs.first().map_or("0@lo", String::as_str);
             let name = format!("mgc.MGC{mgs}.ir_state");

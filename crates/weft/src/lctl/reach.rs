@@ -11,7 +11,6 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use fuse::control::{self, Configuration};
 use fuse::states::{PARAMETER, STATES, State, States};
 use proto::wire::messages::{GetState, Operation, ReadParameters};
 use proto::{Code, FsName, Nid, TargetId, TargetKind};
@@ -86,9 +85,7 @@ impl Reach {
             }
         }
         for entry in mountpoint::usable()? {
-            let Ok(config) = crate::control::get::<Configuration>(&entry.path, control::CONFIG) else {
-                continue;
-            };
+            let Ok(config) = crate::control::configuration(&entry.path) else { continue };
             let serves = mountpoint::status(&entry.path).map(|status| status.serves).unwrap_or_default();
             if serves.iter().any(|name| name == "MGS") {
                 devices.push(device(&config.fsname, TargetId::MGS, Way::Mount(entry.path.clone())));

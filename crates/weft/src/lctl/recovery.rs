@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn ir_state_is_lustres() {
-        let config = Configuration { fsname: "w".into(), version: 9, targets: Vec::new() };
+        let config = Configuration { fsname: "w".into(), version: 9, targets: Vec::new(), more: false };
         assert_eq!(
             ir_state(&config),
             "\

@@ -5,6 +5,9 @@ use crate::wire_struct;
 
 use super::owner::TargetOwner;
 
+/// What a page of the configuration takes, in bytes, unless one target takes more.
+pub const CONFIG_PAGE_BYTES: usize = 256 << 10;
+
 wire_struct! {
     /// A target's process tells that it serves the target, and where. Needs the servers' key.
     pub struct Register {
@@ -39,7 +42,8 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Asks for the configuration. The reply waits until there is a newer one than `known`, or `wait_ms` is over.
+    /// Asks for the configuration ([`crate::config`]). The reply waits until there is a newer one than `known`, or `wait_ms`
+    /// is over.
     pub struct GetConfig {
         /// File system that is meant.
         pub fsname: String,
@@ -47,23 +51,28 @@ wire_struct! {
         pub known: u64,
         /// Milliseconds to wait for a newer one.
         pub wait_ms: u32,
+        ;
+        /// Only what changed behind `known` is wanted, and at most [`CONFIG_PAGE_BYTES`] of it; else everything, in one message.
+        pub pages: bool,
     }
 }
 
 wire_struct! {
-    /// The configuration of a file system.
+    /// The configuration of a file system, or a page of it.
     pub struct Config {
-        /// Grows with every change.
+        /// Grows with every change. What is told, with what the asker has, is of this version.
         pub version: u64,
         /// Name of the file system.
         pub fsname: String,
-        /// Every target, by kind and index.
+        /// Every target, by kind and index; of a page, those that changed, in the order in which they did.
         pub targets: Vec<TargetEntry>,
         ;
-        /// Who owns those that several servers may serve.
+        /// Who owns those of them that several servers may serve.
         pub owners: Vec<TargetOwner>,
-        /// Those that new files keep away from, in order.
+        /// Those of them that new files keep away from, in order.
         pub degraded: Vec<TargetId>,
+        /// Of a page, the newest version: there is more until `version` is that. 0 for everything in one message.
+        pub newest: u64,
     }
 }
 

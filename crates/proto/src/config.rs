@@ -1,0 +1,168 @@
+//! The configuration of a file system, as whoever follows it keeps it.
+//!
+//! It comes in pages, in the order in which targets changed last: a reader names the version that it has, and is told what
+//! changed behind that, at most as much as a message carries, and up to which version that brings it. So a reader has
+//! everything as soon as it has the newest version, whatever changes while it reads: what does is told again, at the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use crate::TargetId;
+use crate::wire::messages::{Config, GetConfig, TargetEntry, TargetOwner};
+
+/// A reader's copy of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigCopy {
+    fsname: String,
+    version: u64,
+    newest: u64,
+    targets: BTreeMap<TargetId, TargetEntry>,
+    owners: BTreeMap<TargetId, TargetOwner>,
+    degraded: BTreeSet<TargetId>,
+}
+
+impl ConfigCopy {
+    /// That of somebody who has heard nothing of `fsname` yet.
+    pub fn new(fsname: impl Into<String>) -> ConfigCopy {
+        ConfigCopy {
+            fsname: fsname.into(),
+            version: 0,
+            newest: 0,
+            targets: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            degraded: BTreeSet::new(),
+        }
+    }
+
+    /// What to ask the MGS next. The answer comes at once if there is more than this; else it may wait `wait_ms`
+    /// milliseconds for news.
+    pub fn question(&self, wait_ms: u32) -> GetConfig {
+        let wait_ms = if self.is_whole() { wait_ms } else { 0 };
+        GetConfig { fsname: self.fsname.clone(), known: self.version, wait_ms, pages: true }
+    }
+
+    /// Takes the answer over; false if it is older than what is known, and was ignored.
+    pub fn take(&mut self, page: Config) -> bool {
+        if page.version < self.version {
+            return false;
+        }
+        // An MGS that knows no pages tells everything.
+        if page.newest == 0 {
+            *self = ConfigCopy::new(std::mem::take(&mut self.fsname));
+        }
+        (self.version, self.newest) = (page.version, page.newest.max(page.version));
+        for entry in page.targets {
+            self.degraded.remove(&entry.target);
+            self.owners.remove(&entry.target);
+            self.targets.insert(entry.target, entry);
+        }
+        self.owners.extend(page.owners.into_iter().map(|owner| (owner.target, owner)));
+        self.degraded.extend(page.degraded);
+        true
+    }
+
+    /// Whether there is nothing more to be told but for what changes from now on.
+    pub fn is_whole(&self) -> bool {
+        self.version >= self.newest
+    }
+
+    /// Name of the file system.
+    pub fn fsname(&self) -> &str {
+        &self.fsname
+    }
+
+    /// Version that this is of; 0 for none.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The target with this id.
+    pub fn target(&self, id: TargetId) -> Option<&TargetEntry> {
+        self.targets.get(&id)
+    }
+
+    /// Every target, by kind and index.
+    pub fn targets(&self) -> impl DoubleEndedIterator<Item = &TargetEntry> + Clone {
+        self.targets.values()
+    }
+
+    /// Those behind `id`, or all.
+    pub fn targets_behind(&self, id: Option<TargetId>) -> impl Iterator<Item = &TargetEntry> {
+        let from = id.map_or(Bound::Unbounded, Bound::Excluded);
+        self.targets.range((from, Bound::Unbounded)).map(|(_, entry)| entry)
+    }
+
+    /// Who owns a target that several servers may serve.
+    pub fn owner(&self, id: TargetId) -> Option<&TargetOwner> {
+        self.owners.get(&id)
+    }
+
+    /// Everybody who owns such a target.
+    pub fn owners(&self) -> impl Iterator<Item = &TargetOwner> {
+        self.owners.values()
+    }
+
+    /// The targets that new files keep away from, in order.
+    pub fn degraded(&self) -> impl Iterator<Item = TargetId> {
+        self.degraded.iter().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ClientId;
+
+    fn entry(index: u32, server: &str) -> TargetEntry {
+        let target = TargetId::ost(index);
+        TargetEntry { target, uuid: ClientId(u128::from(index)), nids: Vec::new(), server: server.into() }
+    }
+
+    fn page(version: u64, newest: u64, targets: &[(u32, &str)]) -> Config {
+        let targets = targets.iter().map(|(index, server)| entry(*index, server)).collect();
+        Config { version, fsname: "w".into(), targets, owners: vec![], degraded: vec![], newest }
+    }
+
+    fn servers(copy: &ConfigCopy) -> Vec<(u32, &str)> {
+        copy.targets().map(|entry| (entry.target.index, entry.server.as_str())).collect()
+    }
+
+    #[test]
+    fn pages_add_up_and_what_changes_meanwhile_comes_again() {
+        let mut copy = ConfigCopy::new("w");
+        assert!(copy.is_whole() && copy.question(9).wait_ms == 9, "nothing is known of anything");
+        let owner = TargetOwner { target: TargetId::ost(1), server: "b".into(), epoch: 7 };
+        let first = Config {
+            degraded: vec![TargetId::ost(1)],
+            owners: vec![owner.clone()],
+            ..page(2, 4, &[(7, "a"), (1, "b")])
+        };
+        assert!(copy.take(first));
+        assert_eq!((copy.is_whole(), copy.owner(TargetId::ost(1))), (false, Some(&owner)));
+        let next = copy.question(9);
+        assert_eq!((next.known, next.wait_ms, next.pages), (2, 0, true));
+        assert!(copy.take(page(5, 5, &[(3, "c"), (7, "d")])));
+        assert_eq!(servers(&copy), [(1, "b"), (3, "c"), (7, "d")]);
+        assert_eq!(copy.degraded().collect::<Vec<_>>(), [TargetId::ost(1)]);
+        assert!(copy.is_whole() && copy.question(9).wait_ms == 9);
+        assert!(copy.take(page(6, 6, &[(1, "e")])));
+        assert_eq!(
+            (copy.degraded().count(), copy.owners().count()),
+            (0, 0),
+            "an entry ends what was said before"
+        );
+        let before = copy.clone();
+        assert!(!copy.take(page(5, 5, &[(1, "b")])) && copy == before, "an answer that is late");
+    }
+
+    #[test]
+    fn who_knows_no_pages_tells_everything() {
+        let mut copy = ConfigCopy::new("w");
+        assert!(copy.take(page(2, 4, &[(7, "a"), (1, "b")])));
+        assert!(copy.take(page(9, 0, &[(8, "c")])));
+        assert_eq!((servers(&copy), copy.version(), copy.is_whole()), (vec![(8, "c")], 9, true));
+        assert_eq!((copy.fsname(), copy.target(TargetId::ost(7))), ("w", None));
+        assert_eq!(copy.targets_behind(Some(TargetId::ost(7))).count(), 1);
+        assert_eq!(copy.targets_behind(Some(TargetId::ost(8))).count(), 0);
+    }
+}
