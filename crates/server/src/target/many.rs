@@ -21,6 +21,8 @@ const EXPORTS: u64 = 20_000;
 const VARIABLE: &str = "WEFT_EXPORTS";
 /// Requests that are under way at the same time.
 const TOGETHER: u64 = 1000;
+/// So many clients at least may keep the same file; those beyond are answered without a lock.
+const HELD: u64 = 150_000;
 /// One client in so many is thrown out in the end; the others leave.
 const EVICTED: u64 = 8;
 
@@ -176,7 +178,8 @@ fn run(clients: u64) -> Vec<(&'static str, Cost)> {
         (world, ())
     });
     costs.push(("one request", cost_of));
-    assert_eq!(Watch::held(&*world.target).len() as u64, clients, "each keeps what it was told");
+    let held = Watch::held(&*world.target).len() as u64;
+    assert!(held <= clients && held >= clients.min(HELD), "each keeps what it was told: {held}");
     let (evicted, leaving): (Vec<Export>, Vec<Export>) =
         exports.into_iter().partition(|of| of.client % EVICTED == 0);
     let (world, (), cost_of) = cost(world, |world| {
