@@ -166,6 +166,8 @@ fn who_stops_in_order_is_not_fenced() {
         let a = pair.server("a", 2).await;
         assert!(a.serves(rt, TAKE_OVER).await);
         let b = pair.server("b", 3).await;
+        // One that never saw the owner does not know how long the target has been free, and waits for others to start.
+        assert!(!b.serves(rt, TAKE_OVER).await);
         pair.fencing_fails(true);
         a.stop().await;
         assert!(b.serves(rt, TAKE_OVER).await);
