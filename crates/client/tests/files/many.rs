@@ -4,13 +4,26 @@ use std::time::Duration;
 
 use proto::TargetId;
 
-use crate::world::World;
+use crate::world::{World, create_on};
 
-/// Polls that a session with each of so many OSTs costs; all are there in the end.
-fn polls_of_sessions(osts: u32) -> u64 {
-    let world = World::new(1, osts);
+/// Polls that a mount takes, a session with each OST, and a change of the configuration.
+struct Polls {
+    mount: u64,
+    sessions: u64,
+    change: u64,
+}
+
+/// The MGS is a real one, which tells the configuration in pages; all sessions are there in the end.
+fn polls(osts: u32) -> Polls {
+    let world = World::registered(1, osts);
+    // The MDT shows up at each OST.
+    world.sim.run_for(Duration::from_secs(60));
+    let so_far = || world.sim.handle().stats().polls;
+    let before = so_far();
     let client = world.mount();
-    let before = world.sim.handle().stats().polls;
+    let mount = so_far() - before;
+    assert_eq!(client.targets().len(), osts as usize + 1, "with the MDT");
+    let before = so_far();
     world.run(async {
         for ost in 0..osts {
             let space = client.target_space(TargetId::ost(ost), Duration::from_secs(2)).await;
@@ -19,11 +32,30 @@ fn polls_of_sessions(osts: u32) -> u64 {
         // One with the MDT besides.
         assert_eq!(client.answers().len(), osts as usize + 1);
     });
-    world.sim.handle().stats().polls - before
+    let sessions = so_far() - before;
+    let held = world.run(create_on(&client, b"f", 0));
+    world.sim.run_for(Duration::from_secs(1));
+    let before = so_far();
+    let version = client.with_config(|config| config.version());
+    let moved = osts / 2;
+    world.run(world.move_ost(moved));
+    world.sim.run_for(Duration::from_millis(100));
+    let nids =
+        |ost| client.with_config(|config| config.target(TargetId::ost(ost)).map(|entry| entry.nids.len()));
+    assert_eq!((nids(moved), nids(0)), (Some(2), Some(1)), "whoever holds something hears of it at once");
+    assert!(client.with_config(|config| config.version() == version + 1 && config.is_whole()));
+    let change = so_far() - before;
+    world.run(client.release(held));
+    Polls { mount, sessions, change }
 }
 
 #[test]
 fn a_session_of_many_costs_what_one_of_few_does() {
-    let (few, many) = (polls_of_sessions(1_000), polls_of_sessions(12_000));
-    assert!(many <= few * 13, "{few} polls for 1,000, {many} for 12,000");
+    let (few, many) = (polls(6_000), polls(24_000));
+    for (osts, Polls { mount, sessions, change }) in [(6_000, &few), (24_000, &many)] {
+        println!("{osts} OSTs: polls of the mount {mount}, of sessions {sessions}, when one moves {change}");
+    }
+    assert!(many.mount <= few.mount * 5, "the configuration comes in pages");
+    assert!(many.sessions <= few.sessions * 41 / 10, "{} and {}", few.sessions, many.sessions);
+    assert!(many.change <= few.change * 2, "only what changed is told: {} and {}", few.change, many.change);
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use client::{Caller, Client, Handle, Limits, OpenFlags};
 use proto::layout::LayoutHint;
+use proto::wire::messages::Register;
 use proto::{Attr, ClientId, Fid, FsName, Nid, TargetId};
-use rpc::{Hub, Key, Keys};
+use rpc::{Hub, Key, Keys, Role};
 use rt::Addr;
 use rt::sim::{Options, Sim};
 use store::{Label, Store};
@@ -84,6 +85,32 @@ impl World {
         World { sim, hub, osts: vec![], mgs: vec![nid], _running: running }
     }
 
+    /// A real MGS where so many OSTs of the test have registered, and a real MDT, in the client's process.
+    pub fn registered(seed: u64, osts: u32) -> World {
+        let sim = Sim::new(Options { seed, ..Options::default() });
+        let rt = sim.rt("all");
+        let hub = Hub::new(rt.clone(), fsname(), keys());
+        let osts: Vec<Arc<Ost>> = (0..osts).map(|_| Ost::new(rt.clone())).collect();
+        let running = sim.run(async {
+            let mut running = start(&hub, &Nid::lo(), vec![TargetId::MGS]).await;
+            let mgs = hub.import(TargetId::MGS, ClientId(9), Role::Server, vec![Nid::lo()]);
+            for (index, ost) in (0..).zip(&osts) {
+                hub.serve(TargetId::ost(index), ost.clone());
+                mgs.call(registration(index, vec![Nid::lo()])).await.expect("there is room");
+            }
+            running.extend(start(&hub, &Nid::lo(), vec![TargetId::mdt(0)]).await);
+            running
+        });
+        World { sim, hub, osts, mgs: vec![Nid::lo()], _running: running }
+    }
+
+    /// Clients are told of one more address of an OST of [`World::registered`].
+    pub async fn move_ost(&self, ost: u32) {
+        let mgs = self.hub.import(TargetId::MGS, ClientId(9), Role::Server, self.mgs.clone());
+        let there = vec![Nid::lo(), Nid { address: "elsewhere".into(), net: "tcp".into() }];
+        mgs.call(registration(ost, there)).await.expect("it is known");
+    }
+
     /// The power of the servers of [`World::remote`] fails and comes back.
     pub fn restart_servers(&mut self, osts: u32) {
         self.sim.crash("servers");
@@ -120,6 +147,18 @@ impl World {
 
     pub async fn mounted(&self, limits: Limits) -> Arc<Client> {
         Client::mount(&self.hub, self.mgs.clone(), limits).await.expect("everything is there")
+    }
+}
+
+fn registration(ost: u32, nids: Vec<Nid>) -> Register {
+    Register {
+        fsname: fsname().to_string(),
+        target: TargetId::ost(ost),
+        uuid: ClientId(u128::from(ost)),
+        nids,
+        server: format!("oss{}", ost / 8),
+        epoch: 0,
+        stands_in: false,
     }
 }
 

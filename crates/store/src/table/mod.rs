@@ -16,6 +16,8 @@ use smallvec::SmallVec;
 /// Bytes of a key that choose its shard: one for the kind and 16 for a FID.
 pub const PREFIX_BYTES: usize = 17;
 const SHARD_COUNT: usize = 64;
+/// Entries that a range over all shards takes from each of them at least, at a time.
+const FROM_EACH_MIN: usize = 16;
 /// Entries looked at under one guard while clean ones are forgotten.
 const TRIM_ENTRIES: usize = 128;
 /// Memory of an entry besides its key and its value, in bytes: the place in the tree, the value's bookkeeping.
@@ -143,10 +145,27 @@ impl Table {
         if within_one_prefix(from, until) {
             return self.shard(from).read().range(from, until, count_max);
         }
+        // Of each shard its part and some more, again and again: with all that is wanted from each of them, most would be for
+        // nothing.
+        let from_each = (count_max / SHARD_COUNT).saturating_mul(2).max(FROM_EACH_MIN).min(count_max);
+        let (mut entries, mut live, mut start) = (Vec::new(), 0, from.to_vec());
+        loop {
+            let part = self.range_of_all(&start, until, from_each);
+            live += part.entries.iter().filter(|(_, value)| value.is_some()).count();
+            entries.extend(part.entries);
+            match part.complete_to {
+                Some(end) if live < count_max => start = [&end[..], &[0]].concat(),
+                complete_to => return Part { entries, complete_to },
+            }
+        }
+    }
+
+    /// Entries of all shards: all, or at least `from_each` that exist.
+    fn range_of_all(&self, from: &[u8], until: &[u8], from_each: usize) -> Part {
         let mut entries = Vec::new();
         let mut complete_to: Option<Bytes> = None;
         for shard in &self.shards {
-            let mut part = shard.read().range(from, until, count_max);
+            let mut part = shard.read().range(from, until, from_each);
             entries.append(&mut part.entries);
             complete_to = match (complete_to, part.complete_to) {
                 (Some(a), Some(b)) => Some(a.min(b)),
