@@ -46,7 +46,8 @@ struct Asker {
 }
 
 impl Asker {
-    fn is_done(&self) -> bool {
+    /// `scheduled` is how often a thread was scheduled.
+    fn is_done(&self, scheduled: impl FnOnce(u32) -> Option<u64>) -> bool {
         let Some(before) = self.answered else { return self.asked.elapsed() > PATIENCE };
         scheduled(self.thread) != Some(before) || self.asked.elapsed() > PATIENCE_TO_RUN
     }
@@ -59,7 +60,15 @@ fn scheduled(thread: u32) -> Option<u64> {
 }
 
 fn are_done(askers: &[Asker]) -> bool {
-    askers.iter().all(Asker::is_done)
+    askers.iter().all(|asker| asker.is_done(scheduled))
+}
+
+/// Lets go of files whose threads have all run. Each thread is looked at once: one that makes files may have asked about all of
+/// them.
+fn let_go_of_done(files: &mut BTreeMap<Fid, Vec<Asker>>) {
+    let mut seen = BTreeMap::new();
+    let mut count = |thread: u32| *seen.entry(thread).or_insert_with(|| scheduled(thread));
+    files.retain(|_, askers| !askers.iter().all(|asker| asker.is_done(&mut count)));
 }
 
 /// Whose attributes have changed, and who asks for them.
@@ -97,11 +106,11 @@ impl Asking {
             return;
         }
         if files.len() >= FILES_MAX {
-            files.retain(|_, askers| !are_done(askers));
+            let_go_of_done(&mut files);
         }
         if files.len() < FILES_MAX || files.contains_key(&fid) {
             let askers = files.entry(fid).or_default();
-            askers.retain(|asker| !asker.is_done());
+            askers.retain(|asker| !asker.is_done(scheduled));
             if askers.len() < THREADS_MAX {
                 askers.push(Asker { thread, asked: Instant::now(), answered: None });
             }

@@ -22,6 +22,8 @@ use crate::{Result, Shared};
 const CLOSES_MAX: u32 = 8192;
 /// So many closes do not wait for the timer.
 const BATCH_MAX: usize = 1024;
+/// More closes than this are not carried out by whoever comes last: he would wait for all of them, some milliseconds.
+const IN_PLACE_MAX: usize = 16;
 /// How long one OST may hold up the closes of files that are not on it.
 const COMMIT_WAIT: Duration = Duration::from_secs(2);
 
@@ -139,9 +141,12 @@ impl Shared {
     fn close_now(self: &Arc<Self>, which: impl Fn(&Pending) -> bool) {
         let batch: Vec<Pending> =
             self.closer.pending.lock().extract_if(.., |pending| which(pending)).collect();
-        if !batch.is_empty() {
-            let shared = self.clone();
-            self.rt.run_in_place(async move { shared.close_batch(batch).await });
+        let (shared, count) = (self.clone(), batch.len());
+        let closing = async move { shared.close_batch(batch).await };
+        match count {
+            0 => {}
+            1..=IN_PLACE_MAX => self.rt.run_in_place(closing),
+            _ => self.rt.spawn(closing),
         }
     }
 
