@@ -154,7 +154,11 @@ pub fn set(reach: &mut Reach, settings: &[String], value_only: bool) -> Outcome 
                 }
                 What::Process(own) => {
                     if let Err(silence) = reach.set_value_of_all(own, value)? {
-                        eprintln!("error: set_param: setting {name}={value}: {}", silence.why);
+                        let takes = match silence.status {
+                            status if i32::from(status) == libc::EINVAL => log::what_it_takes(own),
+                            _ => "",
+                        };
+                        eprintln!("error: set_param: setting {name}={value}: {}{takes}", silence.why);
                         return Ok(silence.status);
                     }
                     true

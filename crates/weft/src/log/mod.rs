@@ -129,6 +129,17 @@ impl rpc::Process for Log {
     }
 }
 
+/// What a parameter may be set to, for whoever has set it to something else.
+pub fn what_it_takes(parameter: &str) -> &'static str {
+    match parameter {
+        DEBUG => {
+            ": it is error, warn, info, debug or trace, MODULE=LEVEL with commas between, -1 for all or 0 for the least"
+        }
+        DEBUG_MB => ": it is a number of MiB from 1 to 1024",
+        _ => "",
+    }
+}
+
 /// What a level, or levels of modules as in `info,weft_server=trace`, means for the ring; `None` if it is neither.
 /// Lustre's -1 is all there is, and 0 what is always said.
 fn directives(value: &str) -> Option<String> {
