@@ -133,21 +133,23 @@ fn owners_follow_each_other_in_order() {
     });
 }
 
-/// A disk that loses the first block of a log that was taken over whole must not make all of it count for nothing.
+/// A disk that loses the first block of a log of several segments must not make all of it count for nothing. (Of one segment it
+/// cannot be told from one that was made and not written.)
 #[test]
-fn a_log_that_was_taken_over_and_lost_its_first_block_is_damaged() {
+fn a_log_that_lost_its_first_block_is_damaged() {
     run(async |_, path| {
         let former = Owner::open(&path, 1, 0, true).await;
         former.put_durably("a", "1").await;
-        let owner = Owner::open(&path, 2, 1, false).await;
-        owner.put_durably("b", "2").await;
-        let name = SegmentId { boot: 2, number: 0 }.name();
-        let file =
-            std::fs::File::options().write(true).open(format!("{path}/log/{name}")).expect("it is there");
+        former.close().await;
+        let owner = Owner::open(&path, 2, 1, true).await;
+        let segment = |number| format!("{path}/log/{}", SegmentId { boot: 2, number }.name());
+        while !std::path::Path::new(&segment(1)).exists() {
+            owner.put_durably("b", &"2".repeat(2000)).await;
+        }
+        let file = std::fs::File::options().write(true).open(segment(0)).expect("it is there");
         file.write_all_at(&[0; crate::limits::BLOCK_BYTES], 0).expect("it can be written");
         let next = Owner::try_open(&path, 3, 2, false).await;
         assert!(matches!(next.err(), Some(StoreError::Corrupt { .. })), "what was durable would be gone");
-        former.close().await;
         owner.close().await;
     });
 }
