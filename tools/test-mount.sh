@@ -71,6 +71,14 @@ t_transcripts() {
   "$LFS" fid2path "$mnt" "$fid" | grep -q 'seed/inherits'
 }
 
+# As NFS servers open files, also after the mount has been new.
+t_handles() {
+  python3 "$top/tests/handles.py" make "$mnt/handles" "$work/handles"
+  python3 "$top/tests/handles.py" open "$mnt/handles" "$work/handles"
+  down && up
+  python3 "$top/tests/handles.py" open "$mnt/handles" "$work/handles"
+}
+
 t_posix_basics() {
   python3 "$top/tests/basics.py" "$mnt"
 }
@@ -239,7 +247,7 @@ t_bad_input() {
   must_fail 1 "$LFS" path2fid "$work"
 }
 
-all="up_down transcripts posix_basics sqlite fio_verify source_tree survives full engines parallel_lookups bad_input"
+all="up_down transcripts handles posix_basics sqlite fio_verify source_tree survives full engines parallel_lookups bad_input"
 up >/dev/null || { echo "weft up failed"; exit 1; }
 down >/dev/null
 check up_down t_up_down

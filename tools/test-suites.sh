@@ -203,26 +203,59 @@ t_cargo() {
   rm -rf "$dir/cargo"
 }
 
+# What an NFS server does: files are found by handles, with nothing of them in the kernel. It reads only: the NFSv4 client of
+# Debian cannot write, to a directory of ext4 either.
+t_nfs() {
+  local url="nfs://127.0.0.1/weft/nfs" options="version=4&nfsport=22049" pid
+  mkdir -p "$dir/nfs/a" "$work/nfs"
+  head -c 3000000 /dev/urandom > "$dir/nfs/a/file"
+  cat > "$work/nfs/conf" <<CONF
+NFS_CORE_PARAM { Protocols = 4; NFS_Port = 22049; Enable_NLM = false; Enable_RQUOTA = false; }
+NFSv4 { Graceless = true; RecoveryBackend = fs; RecoveryRoot = "$work/nfs"; }
+EXPORT {
+  Export_Id = 1; Path = $dir; Pseudo = /weft; Protocols = 4; Transports = TCP; Access_Type = RW; Squash = No_Root_Squash;
+  SecType = sys; Filesystem_id = 192.168; FSAL { Name = VFS; }
+}
+CONF
+  "${in_ns[@]}" ganesha.nfsd -F -f "$work/nfs/conf" -L "$work/nfs/log" -p "$work/nfs/pid" &
+  pid=$!
+  # shellcheck disable=SC2064
+  trap "kill $pid; wait $pid" EXIT
+  timeout 60 bash -c "until ${in_ns[*]} nfs-ls '$url?$options' 2>/dev/null | grep -q ' a\$'; do sleep 0.2; done" ||
+    { tail -n 20 "$work/nfs/log"; return 1; }
+  echo 2 > /proc/sys/vm/drop_caches
+  "${in_ns[@]}" nfs-cat "$url/a/file?$options" | cmp - "$dir/nfs/a/file"
+  # A directory that moved, and a file that another mount removed.
+  mv "$dir/nfs/a" "$dir/nfs/b"
+  echo 2 > /proc/sys/vm/drop_caches
+  "${in_ns[@]}" nfs-cat "$url/b/file?$options" | cmp - "$dir/nfs/b/file"
+  rm "$other/nfs/b/file"
+  if "${in_ns[@]}" nfs-cat "$url/b/file?$options" >/dev/null 2>&1; then echo "a removed file is read"; return 1; fi
+}
+
 needs() {
   case $1 in
     stress_ng) command -v stress-ng ;;
     cpython) python3 -c 'import test.test_os' ;;
     golang) command -v go ;;
+    nfs) command -v ganesha.nfsd && command -v nfs-cat ;;
     postgres) ls /usr/lib/postgresql/*/bin/postgres && id postgres ;;
     *) true ;;
   esac >/dev/null 2>&1
 }
 
-short="pjdfstest fsx fsx_moved sqlite git stress_ng cpython golang postgres"
+short="pjdfstest fsx fsx_moved sqlite git nfs stress_ng cpython golang postgres"
 if [ -n "$plain" ]; then
   mkdir -p "$plain" && chmod 755 "$plain"
   dir=$plain
   other=$plain
+  in_ns=()
 else
   two_up > "$work/up" 2>&1 || { echo "the cluster does not start"; cat "$work/up" "$work"/*.log; exit 1; }
   mkdir "$two_a/s" && chmod 755 "$two_a/s"
   dir=$two_a/s
   other=$two_b/s
+  in_ns=(nsenter "--net=/run/netns/$two_ns")
 fi
 for case in ${*:-$short ${long:+cargo}}; do
   if ! needs "$case"; then

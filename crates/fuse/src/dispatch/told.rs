@@ -10,6 +10,7 @@ use crate::asking::Asking;
 use crate::kernel::abi::{AttrOut, EntryOut, FileAttr, OpenOut, StatfsOut, Statx, StatxOut, SxTime};
 use crate::kernel::reply::Answer;
 use crate::kernel::request::SetTime;
+use crate::ops::node_of;
 use crate::settling::Settling;
 
 /// Preferred size of an I/O, as stat tells it, in bytes.
@@ -126,7 +127,7 @@ fn secs(keep: bool) -> u64 {
 /// What a name means.
 fn entry(attr: &Attr, keep: Keep) -> EntryOut {
     EntryOut {
-        nodeid: attr.fid.ino().0,
+        nodeid: node_of(attr.fid),
         generation: GENERATION,
         entry_valid: secs(keep.name),
         attr_valid: secs(keep.attr),

@@ -22,6 +22,7 @@ const WANTED: u64 = init::ASYNC_READ
     | init::AUTO_INVAL_DATA
     | init::BIG_WRITES
     | init::DIRECT_IO_ALLOW_MMAP
+    | init::EXPORT_SUPPORT
     | init::HANDLE_KILLPRIV_V2
     | init::INIT_EXT
     | init::MAX_PAGES
