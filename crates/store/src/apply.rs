@@ -152,7 +152,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::log::record::Body;
+    use crate::log::record::{Body, Place};
 
     #[test]
     fn only_the_newest_change_of_a_key_is_applied() {
@@ -163,7 +163,7 @@ mod tests {
         body.push(b"a", Some(b"2"), 1);
         body.begin_batch(2, 1);
         body.push(b"b", None, 1);
-        let header = body.header(1, 0);
+        let header = body.header(Place { boot: 1, salt: 0, synced: 4096 }, 0);
         let records = [Record { header, body: Bytes::from(body.bytes) }];
         let items = newest_changes(&records).expect("the body was just made");
         let want = [

@@ -14,8 +14,8 @@ pub(crate) const BOOT_FILE: Kind = Kind { name: "boot", magic: *b"WEFTBOOT", ver
 pub(crate) struct Boot {
     /// How often the target was opened, or the epoch of the owner that opened it last.
     pub number: u64,
-    /// The newest boot that is known to have taken the log over, or needed not to: if the first block of its log is not there any
-    /// more, that is damage. Of a newer one it means that it did not get so far.
+    /// The newest boot that is known to have made the first block of its log durable, and so to have taken the log before it over:
+    /// if that block is not there any more, that is damage. Of a newer one it means that it did not get so far.
     pub taken: u64,
 }
 

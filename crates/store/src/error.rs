@@ -15,6 +15,9 @@ pub enum StoreError {
         /// What was read.
         what: String,
     },
+    /// Something that was durable in the log is not there any more, or was changed. What is affected is said.
+    #[error("{0}")]
+    Damaged(String),
     /// The directory holds no target, or one of another version.
     #[error("{0}")]
     NotATarget(String),

@@ -17,7 +17,7 @@ use crate::log;
 use crate::log::record::read_body;
 use crate::log::scan::{Scanned, scan};
 use crate::log::segment::Record;
-use crate::log::writer::Writer;
+use crate::log::writer::{Begin, Writer};
 use crate::right::Owned;
 use crate::shared::{Shared, record_bytes};
 use crate::takeover;
@@ -70,8 +70,7 @@ pub(crate) async fn open(
         Some(owned) => (owned.epoch, locked.is_ok() && owned.follows(log::scan::newest(&log_dir).await?)),
     };
     // Nothing else is written before the boot is durable: its number is in the names of all files made from now on.
-    let taken = if in_place { boot } else { told.taken };
-    Boot { number: boot, taken }.write(&dir).await?;
+    Boot { number: boot, taken: told.taken }.write(&dir).await?;
     let engine = if in_place {
         let name = engine_name(&dir, &log_dir).await?;
         open_engine(rt, &dir, &name, limits).await?
@@ -80,28 +79,44 @@ pub(crate) async fn open(
     };
     let position = engine.position()?;
     let view = View::new(engine, position, limits.table_bytes_max);
-    let mut records = Vec::new();
-    let mut scanned = scan(&log_dir, position, told.taken, |record| {
-        replay(&view, &record)?;
-        records.push(record);
-        Ok(())
-    })
-    .await?;
+    let (mut records, mut scanned) = match in_place {
+        true => read_log(&log_dir, &view, position, told.taken).await?,
+        false => takeover::read_log(rt, &log_dir, &view, position, told.taken).await?,
+    };
     let last = scanned.last;
-    let from = if in_place { last } else { position };
-    let mut writer = Writer::create(log_dir.clone(), boot, from, limits).await?;
-    if !in_place {
+    let begin = Begin { boot, prev: if in_place { last } else { position }, salt: rt.random_u64() };
+    let writer = if in_place {
+        Writer::create(log_dir.clone(), begin, limits).await?
+    } else {
+        let mut writer = Writer::create_held_back(log_dir.clone(), begin, limits).await?;
         takeover::copy_log(&mut writer, &mut records, &mut scanned).await?;
-        Boot { number: boot, taken: boot }.write(&dir).await?;
-    } else if owned.is_some() {
-        // The next owner is to see that this one had read the log.
-        writer.append(&[]).await?;
-    }
+        writer.release().await?;
+        writer
+    };
+    // From now on a log without that first block is damaged.
+    Boot { number: boot, taken: boot }.write(&dir).await?;
     tidy_engines(rt, &dir, &log_dir).await?;
     let right = owned.map(|owned| owned.right);
     let shared = Shared::new(rt, limits, log_dir, view, last, right);
     fill_backlog(&shared, records, scanned, writer.allocated());
     Ok(Opened { label, boot, dir, shared, writer })
+}
+
+/// Reads what the log has behind `position` into `view`.
+pub(crate) async fn read_log(
+    log_dir: &Dir,
+    view: &View,
+    position: u64,
+    taken: u64,
+) -> Result<(Vec<Record>, Scanned), StoreError> {
+    let mut records = Vec::new();
+    let scanned = scan(log_dir, position, taken, |record| {
+        replay(view, &record)?;
+        records.push(record);
+        Ok(())
+    })
+    .await?;
+    Ok((records, scanned))
 }
 
 /// Gives the directory back after it could not be opened.
@@ -130,7 +145,7 @@ pub(crate) async fn engine_name(dir: &Dir, log_dir: &Dir) -> Result<String, Stor
     match made.into_iter().filter(|(boot, _)| *boot <= newest).max() {
         Some((_, name)) => Ok(name),
         None if unused => {
-            Err(StoreError::Corrupt { what: "the log (no segment of the owner of the engine)".into() })
+            Err(StoreError::Damaged("the log is damaged: it has no file of the owner of the engine".into()))
         }
         None => Ok(ENGINE_DIR.to_owned()),
     }

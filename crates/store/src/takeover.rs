@@ -6,6 +6,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rt::os::disk::tree::copy_tree;
 use rt::{Dir, Rt};
@@ -18,9 +19,14 @@ use crate::log::scan::Scanned;
 use crate::log::segment::Record;
 use crate::log::writer::Writer;
 use crate::open::{engine_name, engine_name_of, open_engine};
+use crate::view::View;
 
 /// Directories of the engine whose files are never changed.
 const UNCHANGED: &[&str] = &["tables", "blobs"];
+/// How often a log is read again that a former owner may be writing.
+const READ_AGAIN: u32 = 5;
+/// How long after.
+const READ_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// Bytes of bodies that are written at a time.
 const COPY_BYTES: usize = 8 << 20;
 
@@ -45,8 +51,28 @@ pub(crate) async fn own_engine(
     open_engine(rt, dir, &own, limits).await
 }
 
-/// Writes `records`, all that the log has behind the position where `writer` begins, as records of its own. They count when all
-/// of them are durable, and not before: the machine may fail in between.
+/// Reads what the log has behind `position` into `view`. The former owner may be writing: then what is seen may look like damage,
+/// and is read again.
+pub(crate) async fn read_log(
+    rt: &Rt,
+    log_dir: &Dir,
+    view: &View,
+    position: u64,
+    taken: u64,
+) -> Result<(Vec<Record>, Scanned), StoreError> {
+    let mut left = READ_AGAIN;
+    loop {
+        match crate::open::read_log(log_dir, view, position, taken).await {
+            Err(StoreError::Damaged(why)) if left > 0 => tracing::info!(%why, "reading the log again"),
+            done => return done,
+        }
+        left -= 1;
+        rt.sleep(READ_AGAIN_AFTER).await;
+    }
+}
+
+/// Writes `records`, all that the log has behind the position where `writer`, which is held back, begins, as records of its own.
+/// They count when all of them are durable, and not before: the machine may fail in between.
 pub(crate) async fn copy_log(
     writer: &mut Writer,
     records: &mut Vec<Record>,
@@ -54,7 +80,6 @@ pub(crate) async fn copy_log(
 ) -> Result<(), StoreError> {
     let (mut bodies, mut bytes, mut copied) = (Vec::new(), 0, Vec::new());
     let count = records.len();
-    writer.hold_back();
     for (index, record) in std::mem::take(records).into_iter().enumerate() {
         bytes += record.body.len();
         bodies.push(Body::of(&record));
@@ -65,11 +90,9 @@ pub(crate) async fn copy_log(
             bytes = 0;
         }
     }
-    // Without any record the first block is what shows that the log was read up to here.
     let appended = writer.append(&bodies).await?;
     copied.extend(appended.records);
     scanned.segments.extend(appended.closed);
-    writer.release().await?;
     *records = copied;
     Ok(())
 }

@@ -132,7 +132,7 @@ pub fn code_of(error: &StoreError) -> Code {
     match error {
         StoreError::NoSpace => Code::NoSpace,
         StoreError::Gone => Code::Gone,
-        StoreError::Corrupt { .. } => Code::Corrupt,
+        StoreError::Corrupt { .. } | StoreError::Damaged(_) => Code::Corrupt,
         StoreError::NotATarget(_) | StoreError::Poisoned | StoreError::NotOwner | StoreError::Io(_) => {
             Code::Io
         }

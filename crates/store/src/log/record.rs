@@ -1,16 +1,17 @@
 //! The record: what one group commit (or a megabyte of it) puts into the log.
 //!
-//! `docs/disk.md#record` is the specification. A record is a header of 64 bytes and a body of batches; the next
-//! record begins at the next multiple of 4096. The reader trusts nothing: a record counts only if both checksums
-//! hold and it continues the one before.
+//! `docs/disk.md#record` is the specification. A record is a header of 80 bytes, a body of batches, and the checksums of its
+//! sectors; the next record begins at the next multiple of 4096. The reader trusts nothing: a record counts only if both
+//! checksums hold and it continues the one before.
 
 use bytes::Bytes;
 
 use crate::limits::{BLOCK_BYTES, RECORD_BYTES_MAX};
+use crate::log::sectors::{SECTOR_BYTES, seal, table_bytes};
 
 /// Bytes of a record's header.
-pub const HEADER_BYTES: usize = 64;
-const MAGIC: u32 = u32::from_le_bytes(*b"WLR1");
+pub const HEADER_BYTES: usize = 80;
+const MAGIC: u32 = u32::from_le_bytes(*b"WLR2");
 const BATCH_HEADER_BYTES: usize = 16;
 const CHANGE_HEADER_BYTES: usize = 16;
 /// Value length of a change that takes its key away.
@@ -33,8 +34,23 @@ pub struct Header {
     pub first: u64,
     /// Last transno of the record.
     pub last: u64,
+    /// Where its group begins in the segment, in bytes: everything in front of that was durable when it was written.
+    pub synced: u64,
+    /// The segment's.
+    pub salt: u64,
     /// crc32c of the body.
     pub body_crc: u32,
+}
+
+/// Where a record is written.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// Boot of the owner that writes it.
+    pub boot: u64,
+    /// The segment's salt.
+    pub salt: u64,
+    /// Where the group begins in the segment, in bytes.
+    pub synced: u64,
 }
 
 impl Header {
@@ -44,13 +60,15 @@ impl Header {
         out[0..4].copy_from_slice(&MAGIC.to_le_bytes());
         out[4..8].copy_from_slice(&self.body_bytes.to_le_bytes());
         out[8..12].copy_from_slice(&self.batches.to_le_bytes());
+        out[12..16].copy_from_slice(&self.body_crc.to_le_bytes());
         out[16..24].copy_from_slice(&self.boot.to_le_bytes());
         out[24..32].copy_from_slice(&self.prev.to_le_bytes());
         out[32..40].copy_from_slice(&self.first.to_le_bytes());
         out[40..48].copy_from_slice(&self.last.to_le_bytes());
-        out[48..52].copy_from_slice(&self.body_crc.to_le_bytes());
-        let crc = crc_fast::crc32_iscsi(&out[..60]);
-        out[60..64].copy_from_slice(&crc.to_le_bytes());
+        out[48..56].copy_from_slice(&self.synced.to_le_bytes());
+        out[56..64].copy_from_slice(&self.salt.to_le_bytes());
+        let crc = crc_fast::crc32_iscsi(&out[..HEADER_BYTES - 4]);
+        out[HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
         out
     }
 
@@ -60,15 +78,18 @@ impl Header {
         let header = Header {
             body_bytes: u32_at(bytes, 4)?,
             batches: u32_at(bytes, 8)?,
+            body_crc: u32_at(bytes, 12)?,
             boot: u64_at(bytes, 16)?,
             prev: u64_at(bytes, 24)?,
             first: u64_at(bytes, 32)?,
             last: u64_at(bytes, 40)?,
-            body_crc: u32_at(bytes, 48)?,
+            synced: u64_at(bytes, 48)?,
+            salt: u64_at(bytes, 56)?,
         };
         // Encoding again checks the magic, the reserved bytes and the checksum at once.
         let sane = header.encode() == *bytes
             && header.body_bytes as usize <= RECORD_BYTES_MAX
+            && header.synced >= BLOCK_BYTES as u64
             && header.prev < header.first
             && header.first <= header.last;
         sane.then_some(header)
@@ -78,11 +99,24 @@ impl Header {
     pub fn stride(&self) -> usize {
         stride(self.body_bytes as usize)
     }
+
+    /// Bytes of header and body.
+    pub fn covered(&self) -> usize {
+        HEADER_BYTES + self.body_bytes as usize
+    }
 }
 
 /// Bytes that a record with a body of `body_bytes` takes in a segment.
 pub fn stride(body_bytes: usize) -> usize {
-    (HEADER_BYTES + body_bytes).next_multiple_of(BLOCK_BYTES)
+    let covered = HEADER_BYTES + body_bytes;
+    (covered.next_multiple_of(SECTOR_BYTES) + table_bytes(covered)).next_multiple_of(BLOCK_BYTES)
+}
+
+/// Puts a record into `out`, which is zero and has its whole length.
+pub fn put(out: &mut [u8], header: &Header, body: &[u8]) {
+    out[..HEADER_BYTES].copy_from_slice(&header.encode());
+    out[HEADER_BYTES..header.covered()].copy_from_slice(body);
+    seal(out, header.covered());
 }
 
 /// Bytes of a change within a body.
@@ -133,14 +167,16 @@ impl Body {
     }
 
     /// The header of the body as it stands.
-    pub fn header(&self, boot: u64, prev: u64) -> Header {
+    pub fn header(&self, place: Place, prev: u64) -> Header {
         Header {
             body_bytes: self.bytes.len() as u32,
             batches: self.batches,
-            boot,
+            boot: place.boot,
             prev,
             first: self.first,
             last: self.last,
+            synced: place.synced,
+            salt: place.salt,
             body_crc: crc_fast::crc32_iscsi(&self.bytes),
         }
     }
@@ -209,6 +245,8 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 mod tests {
     use super::*;
 
+    const PLACE: Place = Place { boot: 2, salt: 0x0123_4567_89ab_cdef, synced: 8192 };
+
     fn sample() -> Body {
         let mut body = Body::default();
         body.begin_batch(5, 2);
@@ -221,23 +259,28 @@ mod tests {
     #[test]
     fn golden() {
         let body = sample();
-        let mut record = body.header(2, 4).encode().to_vec();
-        record.extend_from_slice(&body.bytes);
-        let hex: String = record.iter().map(|b| format!("{b:02x}")).collect();
+        let header = body.header(PLACE, 4);
+        let mut record = vec![0; header.stride()];
+        put(&mut record, &header, &body.bytes);
+        assert!(record[header.covered()..512].iter().chain(&record[1024..]).all(|byte| *byte == 0));
+        assert!(record[516..1020].iter().all(|byte| *byte == 0), "there is one sector");
+        let used = record[..header.covered()].iter().chain(&record[512..516]).chain(&record[1020..1024]);
+        let hex: String = used.map(|b| format!("{b:02x}")).collect();
         assert_eq!(
             hex,
             concat!(
-                "574c5231",
+                "574c5232",
                 "4c000000",
                 "02000000",
-                "00000000", // magic, body bytes, batches, reserved
+                "bef2dfa5", // magic, body bytes, batches, body crc
                 "0200000000000000",
                 "0400000000000000", // boot, prev
                 "0500000000000000",
                 "0700000000000000", // first, last
-                "bef2dfa5",
-                "0000000000000000",
-                "e00e8563", // body crc, reserved, header crc
+                "0020000000000000",
+                "efcdab8967452301", // synced, salt
+                "000000000000000000000000",
+                "79356da0", // reserved, header crc
                 "0500000000000000",
                 "02000000",
                 "00000000", // batch 5 with 2 changes
@@ -253,6 +296,8 @@ mod tests {
                 "0700000000000000",
                 "00000000",
                 "00000000", // batch 7 without changes
+                "9bd9a2a2",
+                "c66f6906", // checksums of the sector, and of the table's own
             )
         );
     }
@@ -260,7 +305,7 @@ mod tests {
     #[test]
     fn a_body_reads_as_it_was_written() {
         let body = sample();
-        let header = body.header(2, 4);
+        let header = body.header(PLACE, 4);
         assert_eq!(Header::decode(&header.encode()), Some(header));
         let mut seen = Vec::new();
         let bytes = Bytes::from(body.bytes);
@@ -273,7 +318,7 @@ mod tests {
     #[test]
     fn no_bytes_make_the_reader_panic() {
         let body = sample();
-        let header = body.header(2, 4);
+        let header = body.header(PLACE, 4);
         for at in 0..body.bytes.len() {
             for bit in 0..8 {
                 let mut bad = body.bytes.clone();

@@ -5,8 +5,9 @@ use rt::File;
 
 use crate::limits::BLOCK_BYTES;
 use crate::log::record;
+use crate::log::sectors::{SECTOR_BYTES, Verdict, is_blank, judge};
 
-const MAGIC: [u8; 8] = *b"WEFTSEG1";
+const MAGIC: [u8; 8] = *b"WEFTSEG2";
 /// Bytes read at a time: large and aligned, so that what is read lies on the disk and not only in the page cache.
 const READ_BYTES: usize = 1 << 20;
 
@@ -36,22 +37,40 @@ impl SegmentId {
     }
 }
 
-/// First block of a segment file, `prev` being the last transno before the segment.
-pub fn encode_start(id: SegmentId, prev: u64) -> [u8; BLOCK_BYTES] {
+/// What the first block of a segment file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Start {
+    /// Last transno before the segment.
+    pub prev: u64,
+    /// Drawn by its owner: no bytes that somebody else chose look like a record of the segment.
+    pub salt: u64,
+}
+
+/// First block of a segment file.
+pub fn encode_start(id: SegmentId, start: Start) -> [u8; BLOCK_BYTES] {
     let mut block = [0; BLOCK_BYTES];
     block[..8].copy_from_slice(&MAGIC);
     block[8..16].copy_from_slice(&id.boot.to_le_bytes());
     block[16..24].copy_from_slice(&id.number.to_le_bytes());
-    block[24..32].copy_from_slice(&prev.to_le_bytes());
+    block[24..32].copy_from_slice(&start.prev.to_le_bytes());
+    block[32..40].copy_from_slice(&start.salt.to_le_bytes());
     let crc = crc_fast::crc32_iscsi(&block[..BLOCK_BYTES - 4]);
     block[BLOCK_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
     block
 }
 
-/// What a first block says of the last transno before the segment; `None` if it is not the block of `id`.
-pub fn decode_start(id: SegmentId, block: &[u8]) -> Option<u64> {
-    let prev = u64::from_le_bytes(*block.get(24..)?.first_chunk()?);
-    (encode_start(id, prev)[..] == *block).then_some(prev)
+/// What a first block says; `None` if it is not the block of `id`.
+pub fn decode_start(id: SegmentId, block: &[u8]) -> Option<Start> {
+    let word = |at: usize| Some(u64::from_le_bytes(*block.get(at..)?.first_chunk()?));
+    let start = Start { prev: word(24)?, salt: word(32)? };
+    (encode_start(id, start)[..] == *block).then_some(start)
+}
+
+/// Whether a first block is one of a format that this program does not read.
+pub fn is_other_format(block: &[u8]) -> bool {
+    let name = MAGIC.len() - 1;
+    block.get(..name) == Some(&MAGIC[..name])
+        && block.get(name).is_some_and(|v| v.is_ascii_digit() && *v != MAGIC[name])
 }
 
 /// One record that was read and whose checksums hold.
@@ -63,9 +82,22 @@ pub struct Record {
     pub body: Bytes,
 }
 
+/// What comes next in a segment.
+#[derive(Debug)]
+pub enum Next {
+    /// A whole record.
+    Record(Record),
+    /// Nothing, or a record that is torn.
+    End,
+    /// Something that was written whole, and changed since.
+    Damaged,
+}
+
 /// Reads a segment file from the front.
 pub struct SegmentReader {
     file: File,
+    id: SegmentId,
+    salt: u64,
     /// What was read and not yet taken.
     ahead: BytesMut,
     /// Where the next read begins.
@@ -73,30 +105,72 @@ pub struct SegmentReader {
 }
 
 impl SegmentReader {
-    /// A reader of `file`, with what its first block says of the last transno before it; `None` if the block was
-    /// never written whole.
-    pub async fn open(file: File, id: SegmentId) -> std::io::Result<(SegmentReader, Option<u64>)> {
-        let mut reader = SegmentReader { file, ahead: BytesMut::new(), read_to: 0 };
-        reader.fill(BLOCK_BYTES).await?;
-        let prev = reader.ahead.get(..BLOCK_BYTES).and_then(|block| decode_start(id, block));
-        reader.skip(BLOCK_BYTES);
-        Ok((reader, prev))
+    /// A reader of the records of `file`.
+    pub fn new(file: File, id: SegmentId, salt: u64) -> SegmentReader {
+        SegmentReader { file, id, salt, ahead: BytesMut::new(), read_to: BLOCK_BYTES as u64 }
     }
 
-    /// The next record; `None` where no whole one follows.
-    pub async fn next(&mut self) -> std::io::Result<Option<Record>> {
+    /// Where the next record begins in the file, in bytes.
+    pub fn at(&self) -> u64 {
+        self.read_to - self.ahead.len() as u64
+    }
+
+    /// What comes next. Behind anything but a record nothing more can be asked but [`SegmentReader::beyond`].
+    pub async fn next(&mut self) -> std::io::Result<Next> {
         self.fill(BLOCK_BYTES).await?;
-        let Some(header) = record::Header::decode(&self.ahead) else { return Ok(None) };
-        self.fill(header.stride()).await?;
-        let end = record::HEADER_BYTES + header.body_bytes as usize;
-        let Some(body) = self.ahead.get(record::HEADER_BYTES..end) else { return Ok(None) };
-        if crc_fast::crc32_iscsi(body) != header.body_crc {
-            return Ok(None);
+        if is_blank(self.ahead.get(..SECTOR_BYTES).unwrap_or(&self.ahead)) {
+            return Ok(Next::End);
         }
+        let Some(header) = self.header() else { return Ok(Next::Damaged) };
+        self.fill(header.stride()).await?;
+        let body = self.ahead.get(record::HEADER_BYTES..header.covered());
+        let Some(body) = body.filter(|body| crc_fast::crc32_iscsi(body) == header.body_crc) else {
+            let there = &self.ahead[..header.stride().min(self.ahead.len())];
+            return Ok(match judge(there, header.covered()) {
+                Verdict::Torn => Next::End,
+                Verdict::Damaged => Next::Damaged,
+            });
+        };
         // A copy, so that a record kept in memory does not keep its neighbours.
         let body = Bytes::copy_from_slice(body);
         self.skip(header.stride());
-        Ok(Some(Record { header, body }))
+        Ok(Next::Record(Record { header, body }))
+    }
+
+    /// The last transno of all records behind this place that were written after it was durable; `None` if there are none.
+    pub async fn beyond(mut self) -> std::io::Result<Option<u64>> {
+        let place = self.at();
+        let mut last = None;
+        loop {
+            self.skip(BLOCK_BYTES);
+            self.fill(record::HEADER_BYTES).await?;
+            if self.ahead.is_empty() {
+                return Ok(last);
+            }
+            let later = self.header().filter(|header| header.synced > place);
+            last = last.max(later.map(|header| header.last));
+        }
+    }
+
+    /// Whether there is nothing in the rest of the file.
+    pub async fn is_blank(mut self) -> std::io::Result<bool> {
+        loop {
+            self.fill(BLOCK_BYTES).await?;
+            if self.ahead.is_empty() {
+                return Ok(true);
+            }
+            if !is_blank(&self.ahead) {
+                return Ok(false);
+            }
+            self.skip(self.ahead.len());
+        }
+    }
+
+    /// The header of a record of this segment that begins here.
+    fn header(&self) -> Option<record::Header> {
+        let header = record::Header::decode(&self.ahead)?;
+        let fits = header.boot == self.id.boot && header.salt == self.salt && header.synced <= self.at();
+        fits.then_some(header)
     }
 
     fn skip(&mut self, len: usize) {
@@ -136,10 +210,19 @@ mod tests {
     #[test]
     fn a_first_block_belongs_to_its_segment() {
         let id = SegmentId { boot: 3, number: 1 };
-        let block = encode_start(id, 99);
-        assert_eq!(decode_start(id, &block), Some(99));
+        let start = Start { prev: 99, salt: 0x0123_4567_89ab_cdef };
+        let block = encode_start(id, start);
+        assert_eq!(decode_start(id, &block), Some(start));
         assert_eq!(decode_start(SegmentId { boot: 3, number: 2 }, &block), None);
         assert_eq!(decode_start(id, &[0; BLOCK_BYTES]), None);
         assert_eq!(decode_start(id, &block[..512]), None);
+        let hex: String = block[..40].iter().chain(&block[4092..]).map(|b| format!("{b:02x}")).collect();
+        assert_eq!(
+            hex,
+            "5745465453454732030000000000000001000000000000006300000000000000efcdab89674523014473d2bd"
+        );
+        assert!(
+            !is_other_format(&block) && !is_other_format(&[0; BLOCK_BYTES]) && is_other_format(b"WEFTSEG1")
+        );
     }
 }

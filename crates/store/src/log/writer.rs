@@ -5,9 +5,9 @@ use rt::buf::AlignedBuf;
 use rt::{Dir, File};
 
 use crate::limits::{BLOCK_BYTES, Limits};
-use crate::log::record::{Body, HEADER_BYTES, stride};
+use crate::log::record::{Body, HEADER_BYTES, Place, put, stride};
 use crate::log::scan::Closed;
-use crate::log::segment::{Record, SegmentId, encode_start};
+use crate::log::segment::{Record, SegmentId, Start, encode_start};
 
 /// Smallest growth of a segment file, in bytes.
 const ALLOCATE_BYTES_MIN: u64 = 1 << 20;
@@ -19,6 +19,8 @@ pub struct Writer {
     segment: Segment,
     /// Last transno written.
     prev: u64,
+    /// Of all segments of this boot.
+    salt: u64,
     /// Whether space for further records could not be reserved.
     short_of_space: bool,
     /// The first segment, as long as its first block is held back, and the last transno before it.
@@ -28,7 +30,7 @@ pub struct Writer {
 struct Segment {
     file: File,
     id: SegmentId,
-    /// Bytes written; 0 until the first group, which writes the first block too.
+    /// Bytes written, the first block among them.
     used: u64,
     allocated: u64,
 }
@@ -43,30 +45,38 @@ pub struct Appended {
     pub closed: Option<Closed>,
 }
 
+/// What a boot's log begins with.
+#[derive(Debug, Clone, Copy)]
+pub struct Begin {
+    /// The boot.
+    pub boot: u64,
+    /// Last transno of the log before.
+    pub prev: u64,
+    /// A random number.
+    pub salt: u64,
+}
+
 impl Writer {
-    /// Makes the first segment of `boot`; records continue behind `prev`.
-    pub async fn create(dir: Dir, boot: u64, prev: u64, limits: Limits) -> std::io::Result<Writer> {
-        let segment = Segment::create(&dir, SegmentId { boot, number: 0 }, limits).await?;
-        Ok(Writer { dir, limits, segment, prev, short_of_space: false, held_back: None })
+    /// Makes the first segment of a boot; that it continues the log behind `prev` is durable when this returns.
+    pub async fn create(dir: Dir, begin: Begin, limits: Limits) -> std::io::Result<Writer> {
+        let mut writer = Writer::create_held_back(dir, begin, limits).await?;
+        writer.release().await?;
+        Ok(writer)
     }
 
-    /// What is appended from now on does not count until [`Writer::release`]: the block that says how much of the log before
+    /// The same, but what is appended does not count until [`Writer::release`]: the block that says how much of the log before
     /// it was taken over is not written yet.
-    pub fn hold_back(&mut self) {
-        self.held_back = Some((self.segment.file.clone(), self.segment.id, self.prev));
+    pub async fn create_held_back(dir: Dir, begin: Begin, limits: Limits) -> std::io::Result<Writer> {
+        let Begin { boot, prev, salt } = begin;
+        let segment = Segment::create(&dir, SegmentId { boot, number: 0 }, limits).await?;
+        let held_back = Some((segment.file.clone(), segment.id, prev));
+        Ok(Writer { dir, limits, segment, prev, salt, short_of_space: false, held_back })
     }
 
-    /// Everything that was appended since [`Writer::hold_back`] counts, and nothing of former boots behind where it begins.
+    /// Everything that was appended since [`Writer::create_held_back`] counts, and nothing of former boots behind where it begins.
     pub async fn release(&mut self) -> std::io::Result<()> {
         let Some((file, id, prev)) = self.held_back.take() else { return Ok(()) };
-        let mut block = AlignedBuf::zeroed(BLOCK_BYTES);
-        block.as_mut().copy_from_slice(&encode_start(id, prev));
-        file.write_at(0, vec![block.freeze()]).await?;
-        file.sync().await?;
-        if id == self.segment.id {
-            self.segment.used = self.segment.used.max(BLOCK_BYTES as u64);
-        }
-        Ok(())
+        write_start(&file, id, Start { prev, salt: self.salt }).await
     }
 
     /// Whether space for further records could not be reserved.
@@ -87,30 +97,23 @@ impl Writer {
     /// Writes `bodies` as records and makes them durable.
     pub async fn append(&mut self, bodies: &[Body]) -> std::io::Result<Appended> {
         let closed = self.next_segment().await?;
-        let start_bytes = if self.segment.used == 0 { BLOCK_BYTES } else { 0 };
-        let len = bodies.iter().fold(start_bytes, |len, body| len + stride(body.bytes.len()));
+        let len = bodies.iter().map(|body| stride(body.bytes.len())).sum();
         self.reserve(len as u64).await?;
         let mut buf = AlignedBuf::zeroed(len);
-        if start_bytes > 0 {
-            buf.as_mut()[..BLOCK_BYTES].copy_from_slice(&encode_start(self.segment.id, self.prev));
-        }
-        let mut at = start_bytes;
+        let Segment { id: SegmentId { boot, .. }, used: synced, .. } = self.segment;
+        let place = Place { boot, salt: self.salt, synced };
+        let mut at = 0;
         let mut headers = Vec::with_capacity(bodies.len());
         for body in bodies {
-            let header = body.header(self.segment.id.boot, self.prev);
+            let header = body.header(place, self.prev);
             self.prev = header.last;
-            let body_at = at + HEADER_BYTES;
-            buf.as_mut()[at..body_at].copy_from_slice(&header.encode());
-            buf.as_mut()[body_at..body_at + body.bytes.len()].copy_from_slice(&body.bytes);
-            headers.push((header, body_at));
+            put(&mut buf.as_mut()[at..at + header.stride()], &header, &body.bytes);
+            headers.push((header, at + HEADER_BYTES));
             at += header.stride();
         }
         let bytes = buf.freeze();
-        let is_held_back = self.held_back.as_ref().is_some_and(|(_, id, _)| *id == self.segment.id);
-        let skipped = if is_held_back { start_bytes } else { 0 };
-        if skipped < len {
-            let at = self.segment.used + skipped as u64;
-            self.segment.file.write_at(at, vec![bytes.slice(skipped..)]).await?;
+        if len > 0 {
+            self.segment.file.write_at(synced, vec![bytes.clone()]).await?;
             self.segment.file.sync().await?;
         }
         self.segment.used += len as u64;
@@ -155,6 +158,8 @@ impl Writer {
         let id = SegmentId { boot, number: number + 1 };
         match Segment::create(&self.dir, id, self.limits).await {
             Ok(segment) => {
+                // Before any record, so that one behind a first block that is not there shows that it was lost.
+                write_start(&segment.file, id, Start { prev: self.prev, salt: self.salt }).await?;
                 let closed = self.closed();
                 self.segment = segment;
                 Ok(Some(closed))
@@ -175,8 +180,16 @@ impl Segment {
         let allocated = ALLOCATE_BYTES_MIN.min(limits.allocate_bytes);
         file.allocate(0, allocated).await?;
         dir.sync().await?;
-        Ok(Segment { file, id, used: 0, allocated })
+        Ok(Segment { file, id, used: BLOCK_BYTES as u64, allocated })
     }
+}
+
+/// Writes the first block of a segment; it is durable when this returns.
+async fn write_start(file: &File, id: SegmentId, start: Start) -> std::io::Result<()> {
+    let mut block = AlignedBuf::zeroed(BLOCK_BYTES);
+    block.as_mut().copy_from_slice(&encode_start(id, start));
+    file.write_at(0, vec![block.freeze()]).await?;
+    file.sync().await
 }
 
 fn is_full(error: &std::io::Error) -> bool {

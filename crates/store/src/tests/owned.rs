@@ -149,7 +149,7 @@ fn a_log_that_lost_its_first_block_is_damaged() {
         let file = std::fs::File::options().write(true).open(segment(0)).expect("it is there");
         file.write_all_at(&[0; crate::limits::BLOCK_BYTES], 0).expect("it can be written");
         let next = Owner::try_open(&path, 3, 2, false).await;
-        assert!(matches!(next.err(), Some(StoreError::Corrupt { .. })), "what was durable would be gone");
+        assert!(matches!(next.err(), Some(StoreError::Damaged(_))), "what was durable would be gone");
         owner.close().await;
     });
 }
