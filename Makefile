@@ -3,6 +3,7 @@
 # make test    everything that has to pass before a change is taken
 # make lint    the fast part of it
 # make nightly the same as test with more seeds and longer runs
+# make attack  attacks that know weft from its documentation only; a table of what they found
 # make bench   a mount beside a plain directory
 # make install put the program and its units under PREFIX, for packages with DESTDIR
 
@@ -18,7 +19,7 @@ FUZZ_SEED ?= 1
 
 .PHONY: up down build test nightly bench install \
   lint fmt clippy tidy test-unit test-wasm test-sim test-mount test-netns test-operators test-coherence test-suites \
-  test-storm test-unmounts test-faults test-failover test-fuzz test-deny test-doc
+  test-storm test-unmounts test-faults test-failover test-fuzz test-deny test-doc attack
 
 up:
 	@tools/deps.sh up
@@ -101,6 +102,9 @@ test-faults: build
 
 test-failover: build
 	tools/test-failover.sh
+
+attack: build
+	tools/attack.sh
 
 test-fuzz:
 	cargo run --release -p weft-proto --example fuzz_decode -- $(FUZZ_SECONDS) $(FUZZ_SEED)

@@ -113,6 +113,7 @@ mounting test-storm
 mounting test-unmounts
 mounting test-faults
 mounting test-failover
+[ -z "${LONG:-}" ] || mounting attack
 rule test-fuzz
 rule test-deny
 
