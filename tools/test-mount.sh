@@ -132,6 +132,19 @@ t_survives() {
   up
 }
 
+# fsync keeps names and attributes: everything is killed in the moment in which it returns.
+t_fsync_keeps() {
+  local lost="" row
+  python3 "$top/tests/durable.py" make "$mnt/durable"
+  for row in $(python3 "$top/tests/durable.py" rows); do
+    python3 "$top/tests/durable.py" change "$mnt/durable" "$(daemon_pid "$mnt")" "$row"
+    up
+    python3 "$top/tests/durable.py" look "$mnt/durable" "$row" || lost="$lost $row"
+  done
+  rm -rf "$mnt/durable"
+  [ -z "$lost" ] || { echo "lost:$lost"; return 1; }
+}
+
 # An OST directory that is full: the writer learns it, and what was fsynced stays.
 t_full() {
   small=$work/small
@@ -292,7 +305,7 @@ t_bad_input() {
   must_fail 1 "$LFS" path2fid "$work"
 }
 
-all="up_down transcripts handles posix_basics sqlite fio_verify source_tree survives damaged_log full engines parallel_lookups bad_input"
+all="up_down transcripts handles posix_basics sqlite fio_verify source_tree survives damaged_log fsync_keeps full engines parallel_lookups bad_input"
 up >/dev/null || { echo "weft up failed"; exit 1; }
 down >/dev/null
 check up_down t_up_down

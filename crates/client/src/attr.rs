@@ -51,9 +51,7 @@ impl Client {
         }
         let changing = self.shared.inodes.change(&[fid], &[]);
         let answered = self.shared.ask(caller, |cred| SetAttr { cred, ..set.clone() }).await?;
-        if let Some(file) = &file {
-            file.note_mdt(answered.transno);
-        }
+        self.shared.changed(fid, answered.transno);
         if let Some(asked) = changing.done(&[]) {
             self.shared.learn(&asked, &answered.reply);
         }
@@ -88,7 +86,8 @@ impl Client {
         let (name, time) = (Bytes::copy_from_slice(name), self.shared.time());
         let set = |cred| SetXattr { fid, name: name.clone(), value: value.clone(), flags, cred, time };
         let _changing = self.shared.inodes.change(&[fid], &[]);
-        self.shared.ask(caller, set).await?;
+        let answered = self.shared.ask(caller, set).await?;
+        self.shared.changed(fid, answered.transno);
         Ok(())
     }
 
@@ -110,7 +109,9 @@ impl Client {
     pub async fn remove_xattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> Result<()> {
         let (name, time) = (Bytes::copy_from_slice(name), self.shared.time());
         let _changing = self.shared.inodes.change(&[fid], &[]);
-        self.shared.ask(caller, |cred| RemoveXattr { fid, name: name.clone(), cred, time }).await?;
+        let remove = |cred| RemoveXattr { fid, name: name.clone(), cred, time };
+        let answered = self.shared.ask(caller, remove).await?;
+        self.shared.changed(fid, answered.transno);
         Ok(())
     }
 }

@@ -103,7 +103,7 @@ impl Shared {
         create: impl Fn(Fid, Cred) -> O,
     ) -> Result<Answered<Created>> {
         let fid = self.new_fid().await?;
-        let made = self.ask(caller, |cred| create(fid, cred)).await;
+        let made = self.ask_made(caller, |cred| create(fid, cred)).await;
         if !matches!(made, Err(Error::Refused(Code::Invalid))) {
             return made;
         }
@@ -112,7 +112,17 @@ impl Shared {
         }
         self.fetch_sequence().await?;
         let fid = self.new_fid().await?;
-        self.ask(caller, |cred| create(fid, cred)).await
+        self.ask_made(caller, |cred| create(fid, cred)).await
+    }
+
+    async fn ask_made<O: Operation<Reply = Created>>(
+        &self,
+        caller: &Caller,
+        create: impl Fn(Cred) -> O,
+    ) -> Result<Answered<Created>> {
+        let made = self.ask(caller, create).await?;
+        self.changed(made.reply.attr.fid, made.transno);
+        Ok(made)
     }
 }
 

@@ -24,9 +24,9 @@ impl Client {
         let set = |cred| SetLayout { fid, hint: hint.clone(), cred, time };
         let _changing = self.shared.inodes.change(&[fid], &[]);
         let answered = self.shared.ask(caller, set).await?;
+        self.shared.changed(fid, answered.transno);
         if let Some(file) = self.shared.files.find(fid) {
             file.set_layout(answered.reply.layout);
-            file.note_mdt(answered.transno);
         }
         self.shared.forget_past_kernel(fid).await;
         Ok(())

@@ -8,6 +8,7 @@
 mod admin;
 mod attr;
 mod cache;
+mod changes;
 mod clock;
 mod copies;
 mod drain;
@@ -226,6 +227,8 @@ struct Shared {
     filling: lock::Filling,
     /// What the MDT lets this client keep.
     inodes: cache::Inodes,
+    /// What fsync of a file waits for on the MDT.
+    changes: changes::Changes,
     /// Whoever keeps copies of what this client told.
     copies: RwLock<Option<Arc<dyn Copies>>>,
     /// What was lost with a session and has to be forgotten still.

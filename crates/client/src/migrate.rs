@@ -168,7 +168,8 @@ impl Shared {
 
     async fn swap(self: &Arc<Self>, caller: &Caller, fid: Fid, with: Fid, generation: u32) -> Result<()> {
         let _changing = self.inodes.change(&[fid, with], &[]);
-        self.ask(caller, |cred| SwapLayouts { fid, with, generation, cred }).await?;
+        let answered = self.ask(caller, |cred| SwapLayouts { fid, with, generation, cred }).await?;
+        [fid, with].iter().for_each(|fid| self.changed(*fid, answered.transno));
         Ok(())
     }
 }

@@ -12,6 +12,7 @@ use rpc::Hub;
 use rt::sync::{Notify, Semaphore};
 
 use crate::cache::Inodes;
+use crate::changes::Changes;
 use crate::clock::Clock;
 use crate::fids::Fids;
 use crate::file::{Accesses, Closer, Files, Handles, Keeper};
@@ -210,6 +211,7 @@ impl Shared {
             locks: Locks::new(),
             filling: Filling::default(),
             inodes: Inodes::new(),
+            changes: Changes::default(),
             copies: RwLock::new(None),
             lost_bits: Mutex::default(),
             recalls: Mutex::default(),

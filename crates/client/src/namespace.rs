@@ -138,6 +138,7 @@ impl Client {
         let changing = self.shared.inodes.change(&[parent], &[(parent, &name)]);
         let answered = self.shared.ask(caller, unlink).await?;
         let unlinked = answered.reply;
+        self.shared.changed(unlinked.fid, answered.transno);
         let touch = Touch { dir: parent, transno: answered.transno, time, links: -i32::from(directory) };
         if let Some(asked) = changing.done_in(touch, &[unlinked.fid]) {
             self.shared.learn_absence(&asked, parent, &name, kept);
@@ -186,8 +187,10 @@ impl Client {
         };
         let names = [(parent, &old_name), (new_parent, &new_name)];
         let changing = self.shared.inodes.change(&[parent, new_parent], &names);
-        let renamed = self.shared.ask(caller, rename).await?.reply;
+        let answered = self.shared.ask(caller, rename).await?;
+        let renamed = answered.reply;
         let replaced = renamed.replaced.unwrap_or(Fid::ZERO);
+        [renamed.fid, replaced].iter().for_each(|fid| self.shared.changed(*fid, answered.transno));
         if let Some(asked) = changing.done(&[renamed.fid, replaced]) {
             self.shared.learn_name(&asked, new_parent, &new_name, renamed.fid);
         }
@@ -204,6 +207,7 @@ impl Client {
         let changing = self.shared.inodes.change(&[parent, fid], &[(parent, &name)]);
         let answered = self.shared.ask(caller, link).await?;
         let entry = answered.reply;
+        self.shared.changed(fid, answered.transno);
         let touch = Touch { dir: parent, transno: answered.transno, time, links: 0 };
         if let Some(asked) = changing.done_in(touch, &[]) {
             self.shared.learn(&asked, &entry);

@@ -228,6 +228,11 @@ impl Target {
         Transno(self.newest.load(Ordering::Relaxed))
     }
 
+    /// Every change up to here is durable, as far as replies have told.
+    pub(crate) fn last_committed(&self) -> Transno {
+        self.import.last_committed()
+    }
+
     /// Waits until every change up to `transno` is durable; an error if it is lost.
     pub(crate) async fn commit(&self, transno: Transno) -> Result<()> {
         if transno == Transno(0) {

@@ -206,7 +206,8 @@ impl Shared {
 
     async fn set_size(&self, set: SetSize) -> Result<()> {
         let _changing = self.inodes.change(&[set.fid], &[]);
-        self.targets.mdt()?.call(set).await?;
+        let (fid, answered) = (set.fid, self.targets.mdt()?.call(set).await?);
+        self.changed(fid, answered.transno);
         Ok(())
     }
 

@@ -175,6 +175,7 @@ impl Client {
         let changing = self.shared.inodes.change(&[if flags.write { fid } else { Fid::ZERO }], &[]);
         let answered = self.shared.ask(caller, |cred| Open { fid, open: flags.bits(), cred }).await?;
         let (open, transno) = (answered.reply, answered.transno);
+        self.shared.changed(fid, transno);
         if let Some(asked) = changing.done(&[]) {
             let (attr, layout) = (open.attr.clone(), open.layout.clone());
             self.shared.learn(&asked, &Entry { attr, layout, xattrs: open.xattrs, lock: open.lock });
@@ -267,7 +268,6 @@ impl Shared {
         let file = (told.attr.kind() == FileKind::File).then(|| self.file(fid));
         if let Some(file) = &file {
             file.set_layout(told.layout);
-            file.note_mdt(told.transno);
             if flags.write {
                 let mut inner = file.inner.lock();
                 inner.writers += 1;
@@ -341,6 +341,7 @@ impl Shared {
         drop(changing);
         match result {
             Ok(answered) => {
+                self.changed(fid, answered.transno);
                 if let Some(atime) = atime {
                     self.access_told(fid, atime);
                 }

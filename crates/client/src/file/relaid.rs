@@ -91,7 +91,10 @@ impl Shared {
         let stay = SwapLayouts { fid, with: Fid::ZERO, generation: layout.generation, cred: Cred::root() };
         let _changing = self.inodes.change(&[fid], &[]);
         let told = match self.targets.mdt()?.call(stay).await {
-            Ok(answered) => answered.reply.layout,
+            Ok(answered) => {
+                self.changed(fid, answered.transno);
+                answered.reply.layout
+            }
             // Somebody else came first, or the data was moved after all.
             Err(Error::Refused(Code::Busy)) => return Ok(()),
             Err(error) => return Err(error),

@@ -47,8 +47,6 @@ pub(crate) struct Inner {
     pub(crate) write_through: bool,
     /// Newest change of this client by OST, for those that may not be durable yet.
     pub(crate) changes: BTreeMap<u32, Transno>,
-    /// Newest change of this client on the MDT that made, opened or changed this file.
-    pub(crate) mdt_change: Transno,
     /// The change of the MDT that cleared the size of a file that had one, if it may not be durable yet.
     pub(crate) reopened: Transno,
     /// Last failure of a write that nobody waited for, and its number.
@@ -81,7 +79,6 @@ impl FileState {
                 gone: false,
                 write_through: false,
                 changes: BTreeMap::new(),
-                mdt_change: Transno(0),
                 reopened: Transno(0),
                 error: (0, None),
             }),
@@ -124,12 +121,6 @@ impl FileState {
         if newer && inner.cache.is_empty() {
             inner.layout = Some(Arc::new(layout));
         }
-    }
-
-    /// Notes a change that the MDT numbered.
-    pub(crate) fn note_mdt(&self, transno: Transno) {
-        let mut inner = self.inner.lock();
-        inner.mdt_change = inner.mdt_change.max(transno);
     }
 
     /// What the servers cannot know yet.

@@ -51,7 +51,7 @@ impl Shared {
             let _alone = file.alone().await?;
             let _changing = self.inodes.change(&[set.fid], &[]);
             let answered = self.ask(caller, |cred| SetAttr { cred, ..set.clone() }).await?;
-            file.note_mdt(answered.transno);
+            self.changed(set.fid, answered.transno);
             let Entry { attr, layout, .. } = answered.reply;
             file.set_layout(layout);
             if size > 0 {

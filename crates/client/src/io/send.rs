@@ -316,15 +316,8 @@ impl Shared {
         let committed = self.commit_objects(file).await;
         file.take_failure(seen)?;
         committed?;
-        let change = file.inner.lock().mdt_change;
-        let committed = self.targets.mdt()?.commit(change).await;
-        let mut inner = file.inner.lock();
-        if inner.mdt_change == change {
-            inner.mdt_change = Transno(0);
-        }
-        let Err(error) = committed else { return Ok(()) };
-        inner.fail(error);
-        drop(inner);
+        let Err(error) = self.commit_changes(file.fid).await else { return Ok(()) };
+        file.inner.lock().fail(error);
         file.take_failure(seen)
     }
 }

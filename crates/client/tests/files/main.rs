@@ -5,6 +5,7 @@ extern crate weft_client as client;
 
 mod behind;
 mod bounds;
+mod durable;
 mod fake;
 mod locks;
 mod many;

@@ -49,6 +49,17 @@ async fn start(hub: &Hub, nid: &Nid, targets: Vec<TargetId>) -> Vec<server::Runn
     running
 }
 
+/// Starts targets that were formatted before.
+async fn start_again(hub: &Hub, nid: &Nid, targets: Vec<TargetId>) -> Vec<server::Running> {
+    let mut running = Vec::new();
+    for target in targets {
+        let config =
+            server::Config { path: target.to_string(), nids: vec![nid.clone()], server: "here".into() };
+        running.push(server::start(hub, config).await.expect("a target starts again"));
+    }
+    running
+}
+
 impl World {
     /// A real MDT, and an MGS and OSTs that the test controls.
     pub fn new(seed: u64, osts: u32) -> World {
@@ -120,17 +131,26 @@ impl World {
         let nid = self.mgs[0].clone();
         self._running = self.sim.run(async {
             servers.listen(&Addr(nid.socket_address())).await.expect("the port is free");
-            let mut running = Vec::new();
-            for target in targets(osts) {
-                let config = server::Config {
-                    path: target.to_string(),
-                    nids: vec![nid.clone()],
-                    server: "here".into(),
-                };
-                running.push(server::start(&servers, config).await.expect("a target starts again"));
-            }
-            running
+            start_again(&servers, &nid, targets(osts)).await
         });
+    }
+
+    /// The power of every machine of [`World::real`] or [`World::remote`] fails and comes back; who was a client is gone.
+    pub fn lose_power(&mut self, osts: u32) {
+        if self.mgs != [Nid::lo()] {
+            self.sim.crash("client");
+            self.restart_servers(osts);
+            self.sim.restart("client");
+            let keys = Keys { server: None, client: keys().client };
+            self.hub = Hub::new(self.sim.rt("client"), fsname(), keys);
+            return;
+        }
+        self.sim.crash("all");
+        self._running.clear();
+        self.sim.restart("all");
+        self.hub = Hub::new(self.sim.rt("all"), fsname(), keys());
+        let hub = self.hub.clone();
+        self._running = self.sim.run(start_again(&hub, &Nid::lo(), targets(osts)));
     }
 
     pub fn run<T>(&self, future: impl Future<Output = T>) -> T {
