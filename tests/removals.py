@@ -68,6 +68,20 @@ def used(cluster):
     return counts["MDT0000"], sum(count for name, count in counts.items() if name != "MDT0000")
 
 
+def counted(cluster, right):
+    """Inodes and objects in use, as soon as every target says and they are right."""
+    seen = []
+
+    def is_so():
+        seen[:] = [used(cluster)]
+        return seen[0] is not None and right(seen[0])
+    try:
+        poll(is_so, DESTROY_SECONDS, "inodes and objects")
+    except TimeoutError as failed:
+        raise TimeoutError(f"{failed}: they are {seen[0]}") from failed
+    return seen[0]
+
+
 def stripes(path):
     """Stripes of a file, as its layout says."""
     return len(json.loads(os.getxattr(path, "weft.layout"))["file"]["osts"])
@@ -135,13 +149,12 @@ def one(cluster, name, kills):
     if not os.path.ismount(cluster.top("cla")):
         cluster.mount("cla")
     # Nothing but the root, and what a target has by itself.
-    before = used(cluster)
+    before = counted(cluster, lambda _: True)
     root, paths = make_tree(cluster.top("cla"), "tree", FILES)
     make_tree(cluster.top("cla"), "kept", KEPT)
     run(cluster.weft, "sync", cluster.top("cla"))
-    full = used(cluster)
-    if full[1] - before[1] != (FILES + KEPT) * STRIPES:
-        raise ValueError(f"{full[1] - before[1]} objects for {FILES + KEPT} files of {STRIPES} stripes")
+    # What another mount is told of the OSTs may be a moment old.
+    counted(cluster, lambda counts: counts[1] - before[1] == (FILES + KEPT) * STRIPES)
     held = [os.open(path.replace(cluster.top("cla"), cluster.top("clb")), os.O_RDONLY) for path in paths[::FILES // HELD]]
     status = removed_under(cluster, root, kills)
     if status is None:

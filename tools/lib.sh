@@ -48,6 +48,14 @@ finish() {
   [ "$failed" -eq 0 ]
 }
 
+# not COMMAND...: has to fail. `! COMMAND` would be no check: set -e takes no notice of it, nor of what stands before `&&`.
+not() {
+  if "$@"; then
+    echo "$*: succeeds"
+    return 1
+  fi
+}
+
 # must_fail STATUS COMMAND...: the command has to end with that status and say one line on stderr.
 must_fail() {
   local want=$1 got=0

@@ -34,7 +34,7 @@ t_up_down() {
   echo stays > "$mnt/stays"
   sync "$mnt/stays"
   down
-  ! mountpoint -q "$mnt"
+  not mountpoint -q "$mnt"
   up
   [ "$(cat "$mnt/stays")" = stays ]
   "$WEFT" status "$mnt"
@@ -42,7 +42,8 @@ t_up_down() {
 }
 
 t_transcripts() {
-  mkdir "$mnt/seed" && cd "$mnt/seed"
+  mkdir "$mnt/seed"
+  cd "$mnt/seed"
   "$LFS" setstripe -c -1 shared-file
   "$LFS" getstripe shared-file > "$work/stripes"
   grep -q 'lmm_stripe_count:  4' "$work/stripes"
@@ -59,14 +60,17 @@ t_transcripts() {
   [ "$1$2$3$4" = "$5$6$7$8" ]
   "$LFS" setstripe -c 2 -S 2M "$mnt/seed"
   [ "$("$LFS" getstripe -c "$mnt/seed")" = 2 ]
-  touch inherits && [ "$("$LFS" getstripe -S inherits)" = 2097152 ]
+  touch inherits
+  [ "$("$LFS" getstripe -S inherits)" = 2097152 ]
   "$LFS" setstripe -d "$mnt/seed"
   must_fail 1 "$LFS" setstripe -c 1 shared-file-with/no/dir
-  echo data > full && must_fail 1 "$LFS" setstripe -c 1 full
+  echo data > full
+  must_fail 1 "$LFS" setstripe -c 1 full
   grep -q 'File exists' "$work/err"
   must_fail 2 "$LFS" setstripe -S 65537 odd
   "$LFS" df "$mnt" | grep -c OST | grep -qx 4
-  "$LFS" osts "$mnt" && "$LFS" mdts "$mnt"
+  "$LFS" osts "$mnt"
+  "$LFS" mdts "$mnt"
   fid=$("$LFS" path2fid inherits)
   "$LFS" fid2path "$mnt" "$fid" | grep -q 'seed/inherits'
 }
@@ -75,7 +79,8 @@ t_transcripts() {
 t_handles() {
   python3 "$top/tests/handles.py" make "$mnt/handles" "$work/handles"
   python3 "$top/tests/handles.py" open "$mnt/handles" "$work/handles"
-  down && up
+  down
+  up
   python3 "$top/tests/handles.py" open "$mnt/handles" "$work/handles"
 }
 
@@ -97,8 +102,10 @@ t_source_tree() {
   local quick='profile.dev.package."*".opt-level=0'
   cargo build --offline -q -p weft-proto --config "$quick"
   cargo test --offline -q -p weft-proto --lib --config "$quick"
-  tar -cf "$work/tree.tar" -C vendor . && mkdir "$work/plain" "$mnt/src/untar"
-  tar -xf "$work/tree.tar" -C "$work/plain" && tar -xf "$work/tree.tar" -C "$mnt/src/untar"
+  tar -cf "$work/tree.tar" -C vendor .
+  mkdir "$work/plain" "$mnt/src/untar"
+  tar -xf "$work/tree.tar" -C "$work/plain"
+  tar -xf "$work/tree.tar" -C "$mnt/src/untar"
   diff -r "$work/plain" "$mnt/src/untar"
   rm -rf "$mnt/src" "$work/plain" "$work/tree.tar"
 }
@@ -119,7 +126,8 @@ t_survives() {
   dd if="$work/big" of="$mnt/big" bs=1M conv=fsync,notrunc status=none
   sum=$(sha256sum < "$work/big")
   [ "$(sha256sum < "$mnt/big")" = "$sum" ]
-  down && up
+  down
+  up
   [ "$(sha256sum < "$mnt/big")" = "$sum" ]
   dd if="$work/big" of="$mnt/big2" bs=1M count=256 conv=fsync status=none
   kill -9 "$(daemon_pid "$mnt")"
@@ -237,7 +245,8 @@ t_engines() {
     python3 "$top/tests/interrupts.py" "$second" "$(daemon_pid "$mnt")" "$(daemon_pid "$second")"
     rm -rf "$mnt/file" "$mnt/dir"
   done
-  down && up
+  down
+  up
 }
 
 # Eight threads look up names of one directory that nobody knows yet, over a link of 1 ms: the kernel has them ask at the same time.
@@ -284,7 +293,8 @@ PY
     [ "$count" -ge 160 ]
   done
   ip netns del "$net"
-  down && up
+  down
+  up
 }
 
 t_bad_input() {

@@ -90,11 +90,14 @@ t_names_seen_by_both() {
   echo one > "$work/cl1/dir/a"
   [ "$(cat "$work/cl2/dir/a")" = one ]
   mv "$work/cl2/dir/a" "$work/cl2/dir/b"
-  [ ! -e "$work/cl1/dir/a" ] && [ "$(cat "$work/cl1/dir/b")" = one ]
+  [ ! -e "$work/cl1/dir/a" ]
+  [ "$(cat "$work/cl1/dir/b")" = one ]
   echo two >> "$work/cl2/dir/b"
   [ "$(cat "$work/cl1/dir/b")" = "$(printf 'one\ntwo')" ]
-  chmod 600 "$work/cl1/dir/b" && [ "$(stat -c %a "$work/cl2/dir/b")" = 600 ]
-  rm "$work/cl1/dir/b" && [ ! -e "$work/cl2/dir/b" ]
+  chmod 600 "$work/cl1/dir/b"
+  [ "$(stat -c %a "$work/cl2/dir/b")" = 600 ]
+  rm "$work/cl1/dir/b"
+  [ ! -e "$work/cl2/dir/b" ]
 }
 
 t_basics_over_tcp() { python3 "$top/tests/basics.py" "$work/cl2"; }
@@ -117,7 +120,8 @@ t_security() {
     done
   done
   kill -0 "${pids[@]}"
-  echo alive > "$work/cl1/alive" && [ "$(cat "$work/cl2/alive")" = alive ]
+  echo alive > "$work/cl1/alive"
+  [ "$(cat "$work/cl2/alive")" = alive ]
   "$WEFT" format --ost --fsname "$fsname" --index 9 --mgsnode "${ip[mgs]}@tcp" "$work/ost9"
   must_fail 1 timeout 30 nsenter --net="/run/netns/$(ns oss2)" "$WEFT" serve "$work/ost9" --listen "${ip[oss2]}:7999@tcp" \
     --key "/etc/weft/$fsname.client.key"

@@ -45,7 +45,8 @@ judge() {
 t_pjdfstest() {
   tool pjdfstest
   id tests >/dev/null 2>&1 || useradd --system --no-create-home tests
-  mkdir -p "$dir/pjd" && chmod 755 "$dir/pjd"
+  mkdir -p "$dir/pjd"
+  chmod 755 "$dir/pjd"
   "$cache/bin/pjdfstest" -c "$top/tests/pjdfstest.toml" -p "$dir/pjd" > "$work/pjd.out" 2>&1 || true
   tail -n 1 "$work/pjd.out" | tee -a "$work/notes"
   awk 'NF == 2 && tolower($2) == "failed" {print $1}' "$work/pjd.out" | sort -u > "$work/pjd.failed"
@@ -188,8 +189,10 @@ t_git() {
   git fsck --full --strict
   [ -z "$(git -C "$other/git/two" status --porcelain)" ]
   [ "$(git rev-parse 'HEAD^{tree}')" = "$(git -C "$dir/git/one.git" rev-parse 'main^{tree}')" ]
-  git rm -q -r d1 && git commit -q -m less --author='Nobody <nobody@example.org>'
-  git checkout -q HEAD~1 && [ -z "$(git status --porcelain)" ]
+  git rm -q -r d1
+  git commit -q -m less --author='Nobody <nobody@example.org>'
+  git checkout -q HEAD~1
+  [ -z "$(git status --porcelain)" ]
   cd "$top"
   rm -rf "$dir/git"
 }

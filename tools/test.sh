@@ -8,9 +8,13 @@ cd "$(dirname "$0")/.." || exit 2
 passed=0
 failed=0
 broken=
-# What the stage that runs has printed, and what is told again at the end.
+# What the stage that runs has printed, what is told again at the end, what was skipped, and what a stage aside has printed.
 said=$(mktemp) || exit 2
 told=$(mktemp) || exit 2
+skips=$(mktemp) || exit 2
+aside=$(mktemp) || exit 2
+aside_name=
+aside_pid=
 wanted=" $* "
 # Lines of a failed case that are told again.
 TOLD_LINES=8
@@ -21,12 +25,31 @@ uring_before=$(cat "$uring_switch" 2>/dev/null)
 root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
 
 leave() {
-  rm -f "$said" "$told"
+  [ -z "$aside_pid" ] || kill -- "-$aside_pid" 2>/dev/null
+  rm -f "$said" "$told" "$skips" "$aside"
   [ "$uring_before" = "$(cat "$uring_switch" 2>/dev/null)" ] || echo "$uring_before" | root tee "$uring_switch" >/dev/null
 }
 trap leave EXIT
 
 chosen() { [ "$wanted" = "  " ] || [[ $wanted == *" $1 "* ]]; }
+
+# judge NAME SECONDS STATUS: counts a stage whose output is in $said, and says how it went.
+judge() {
+  # What cases say of themselves, and where each was left out.
+  grep -E '^skip +[^ ]' "$said" | cut -c 1-200 | sed "s/^skip */$1: /" >> "$skips"
+  if [ "$3" = 0 ]; then
+    passed=$((passed + 1))
+    printf '== %s: passed, %d s\n' "$1" "$2"
+    return
+  fi
+  failed=$((failed + 1))
+  broken="$broken $1"
+  printf '== %s: FAILED, %d s\n' "$1" "$2"
+  # Behind the logs of servers nobody finds them.
+  printf '\n== %s\n' "$1" >> "$told"
+  grep -A "$TOLD_LINES" -E '^(fail|FAIL) |^error(\[|:)|^thread .* panicked|^test .* FAILED|^seed .* failed' "$said" \
+    | grep -v ' INFO ' | cut -c 1-300 | head -n 60 >> "$told"
+}
 
 # stage NAME COMMAND...: runs it and says how it went and how long it took.
 stage() {
@@ -35,23 +58,38 @@ stage() {
   chosen "$name" || return 0
   printf '\n== %s\n' "$name"
   "$@" 2>&1 | tee "$said"
-  if [ "${PIPESTATUS[0]}" = 0 ]; then
-    passed=$((passed + 1))
-    printf '== %s: passed, %d s\n' "$name" $((SECONDS - start))
-  else
-    failed=$((failed + 1))
-    broken="$broken $name"
-    printf '== %s: FAILED, %d s\n' "$name" $((SECONDS - start))
-    # Behind the logs of servers nobody finds them.
-    printf '\n== %s\n' "$name" >> "$told"
-    grep -A "$TOLD_LINES" -E '^(fail|FAIL) |^error(\[|:)|^thread .* panicked|^test .* FAILED|^seed .* failed' "$said" \
-      | grep -v ' INFO ' | cut -c 1-300 | head -n 60 >> "$told"
-  fi
+  judge "$name" $((SECONDS - start)) "${PIPESTATUS[0]}"
+}
+
+# begin_aside NAME COMMAND...: runs it beside the stages that follow; `end_aside` tells what it said. One at a time.
+begin_aside() {
+  aside_name=$1
+  shift
+  chosen "$aside_name" || { aside_name=; return 0; }
+  aside_start=$SECONDS
+  # A process group of its own, so that all of it can be ended.
+  setsid --wait bash -c '"$@"; status=$?; echo "$SECONDS" > "$0.took"; exit $status' "$aside" "$@" > "$aside" 2>&1 &
+  aside_pid=$!
+  printf '\n== %s: runs beside what follows\n' "$aside_name"
+}
+
+end_aside() {
+  local status=0
+  [ -n "$aside_name" ] || return 0
+  wait "$aside_pid" || status=$?
+  aside_pid=
+  printf '\n== %s\n' "$aside_name"
+  cat "$aside"
+  cp "$aside" "$said"
+  judge "$aside_name" "$(cat "$aside.took" 2>/dev/null || echo $((SECONDS - aside_start)))" "$status"
+  rm -f "$aside.took"
+  aside_name=
 }
 
 skip() {
-  chosen "$1" && printf '\n== %s: skipped: %s\n' "$1" "$2"
-  return 0
+  chosen "$1" || return 0
+  printf '\n== %s: skipped: %s\n' "$1" "$2"
+  printf '%s: %s\n' "$1" "$2" >> "$skips"
 }
 
 # rule NAME: a stage that is the rule of that name in the Makefile.
@@ -92,7 +130,7 @@ mounting() {
   fi
 }
 
-stage deps tools/deps.sh test ${LONG:+suites}
+stage deps tools/deps.sh test suites
 rule fmt
 rule clippy
 rule tidy
@@ -103,7 +141,15 @@ if rustup target list --installed 2>/dev/null | grep -q wasm32-unknown-unknown; 
 else
   skip test-wasm "the target wasm32-unknown-unknown is not installed (rustup target add wasm32-unknown-unknown)"
 fi
-if [ -x tools/test-sim.sh ]; then rule test-sim; else skip test-sim "there is no tools/test-sim.sh"; fi
+# The longest one needs no mount and no time of the clock: it runs beside those that wait for disks and leases. At night, where it
+# uses every processor there is for hours, it has them alone.
+if [ ! -x tools/test-sim.sh ]; then
+  skip test-sim "there is no tools/test-sim.sh"
+elif [ -n "${LONG:-}" ]; then
+  rule test-sim
+else
+  begin_aside test-sim make --no-print-directory test-sim
+fi
 mounting test-mount
 mounting test-netns
 mounting test-operators
@@ -115,6 +161,7 @@ mounting test-faults
 mounting test-failover
 [ -z "${LONG:-}" ] || mounting attack
 rule test-fuzz
+end_aside
 rule test-deny
 
 printf '\n'
@@ -122,6 +169,8 @@ if [ $((passed + failed)) = 0 ]; then
   broken=" no stage has such a name"
   failed=1
 fi
+printf '%d skipped\n' "$(wc -l < "$skips")"
+sed 's/^/  /' "$skips"
 if [ "$failed" != 0 ]; then
   cat "$told"
   printf '\nfailed:%s\n' "$broken"

@@ -39,7 +39,12 @@ def drop_mount(path):
 
 def mount_pid(box, path):
     """The process that serves a mount."""
-    return json.loads(run(box.weft, "status", "--json", path, seconds=30))[0]["status"]["pid"]
+    # Its exit status says whether all is well, which a target that has just started may not be yet.
+    done = attempt(box.weft, "status", "--json", path, seconds=60)
+    try:
+        return json.loads(done.stdout)[0]["status"]["pid"]
+    except (ValueError, LookupError):
+        raise RuntimeError(f"weft status says nothing of {path}: status {done.returncode}: {done.stdout[-200:]}{done.stderr[-200:]}") from None
 
 
 class Up:
