@@ -19,7 +19,7 @@ FUZZ_SEED ?= 1
 
 .PHONY: up down build test nightly bench install \
   lint fmt clippy tidy test-unit test-wasm test-sim test-mount test-netns test-operators test-coherence test-suites \
-  test-storm test-unmounts test-faults test-failover test-fuzz test-deny test-doc attack
+  test-storm test-unmounts test-faults test-failover test-fuzz test-deny test-doc test-foreign attack
 
 up:
 	@tools/deps.sh up
@@ -105,6 +105,10 @@ test-failover: build
 
 attack: build
 	tools/attack.sh
+
+# xfstests and LTP, from built trees that XFSTESTS and LTP name.
+test-foreign: build
+	tools/test-foreign.sh
 
 test-fuzz:
 	cargo run --release -p weft-proto --example fuzz_decode -- $(FUZZ_SECONDS) $(FUZZ_SEED)

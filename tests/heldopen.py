@@ -12,8 +12,8 @@ import time
 
 a, b, count, step = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 PATIENCE = 60
-# Inodes that nobody has open go at once with the last close. Without it they would be found 10 s after the restart.
-GONE_WITHIN = 5
+# Inodes that nobody has open go with the last close; how soon is judged where time is virtual (weft-server, restate_opens).
+GONE_WITHIN = 60
 
 
 def wait_until(what, patience, condition):

@@ -3,7 +3,7 @@
 
 A and B are mounts of one file system, PID_A and PID_B the processes that serve them. Processes on both write, read and
 map the same pages, append, truncate, list, create, remove and ask for the space. At a random moment EVENT happens to A
-(`servers`: to both). Within PATIENCE seconds umount has returned, the mount's process has ended, and so has every
+(`servers`: to both). Within PATIENCE seconds (longer if the machine is busy) umount has returned, the mount's process has ended, and so has every
 process of the load on that mount; the other mount goes on, and no operation there takes longer than its limit.
 """
 
@@ -17,6 +17,8 @@ import signal
 import subprocess
 import sys
 import time
+
+from patience import patience
 
 fork = multiprocessing.get_context("fork")
 PATIENCE = 10
@@ -241,7 +243,7 @@ def umount(*arguments):
     """Runs umount(8); `None` if it does not come back."""
     start = time.monotonic()
     process = subprocess.Popen(("umount",) + arguments, stderr=subprocess.DEVNULL)
-    status = wait_until(f"umount {' '.join(arguments)} returns", PATIENCE, lambda: None if process.poll() is None else (process.returncode,))
+    status = wait_until(f"umount {' '.join(arguments)} returns", patience(PATIENCE), lambda: None if process.poll() is None else (process.returncode,))
     if status is None:
         threads(process.pid)
         process.kill()
@@ -264,7 +266,7 @@ def happens(event, mounts, servers):
     elif event == "kill":
         kill(mounts[0].pid, signal.SIGKILL)
         # A process that was killed has to go by itself.
-        wait_until("the killed process has ended", PATIENCE, lambda: ended(mounts[0].pid))
+        wait_until("the killed process has ended", patience(PATIENCE), lambda: ended(mounts[0].pid))
         umount("-l", mounts[0].top)
     elif event == "term":
         kill(mounts[0].pid, signal.SIGTERM)
@@ -295,12 +297,12 @@ class Mount:
 
     def check_ended(self, start):
         """Everything has ended, within what is left of the time."""
-        left = max(0.5, PATIENCE - (time.monotonic() - start))
+        left = max(0.5, patience(PATIENCE) - (time.monotonic() - start))
         if not wait_until(f"the process {self.pid} of {self.top} ends", left, lambda: ended(self.pid)):
             threads(self.pid)
         else:
             print(f"  {self.top}: its process ended {time.monotonic() - start:.2f} s later")
-        left = max(0.5, PATIENCE - (time.monotonic() - start))
+        left = max(0.5, patience(PATIENCE) - (time.monotonic() - start))
         gone = lambda: not any(worker.process.is_alive() for worker in self.workers())
         if not wait_until(f"the load on {self.top} ends", left, gone):
             for worker in self.workers():
@@ -359,7 +361,7 @@ def main():
 
 def judge_other(event, other, start):
     """The other mount goes on, and soon."""
-    prober, limit = other.prober, STALL + (EVICTION if event == "kill" else 0)
+    prober, limit = other.prober, patience(STALL) + (EVICTION if event == "kill" else 0)
     rounds = prober.count.value + 3
     if not wait_until(f"{prober} goes on", limit, lambda: prober.count.value >= rounds or not prober.process.is_alive()):
         threads(prober.process.pid)

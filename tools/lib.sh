@@ -1,6 +1,14 @@
 # Helpers of the tests that need a real mount. Sourced, not run.
 # A test script defines functions and calls `check NAME FUNCTION...`; `finish` prints the count and sets the status.
 
+# Tools and suites look at every mount of the machine; here that is to be the test's own ones.
+if [ "$(id -u)" = 0 ] && [ -z "${WEFT_ALONE:-}" ]; then
+  WEFT_ALONE=1 exec unshare --mount --propagation private "$0" "$@"
+fi
+if [ -n "${WEFT_ALONE:-}" ]; then
+  awk '$3 == "fuse.weft" { print $2 }' /proc/mounts | while read -r mount; do umount -l "$mount"; done
+fi
+
 set -u
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$top" || exit 2

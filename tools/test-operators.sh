@@ -2,12 +2,6 @@
 # What an operator sees and orders: recovery_status, abort_recovery, evict_client, health_check (with a disk that fails), weft
 # status, drain, dk, brw_stats, imperative recovery, and the traces of evictions, with real processes. Usage: tools/test-operators.sh [CASE...]; needs root, bin/weft, iproute2.
 
-# Tools look at every mount of the machine; here that is to be the test's own ones.
-if [ -z "${OPERATORS_ALONE:-}" ]; then
-  OPERATORS_ALONE=1 exec unshare --mount --propagation private "$0" "$@"
-fi
-awk '$3 == "fuse.weft" { print $2 }' /proc/mounts | while read -r mount; do umount -l "$mount"; done
-
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/lib-two.sh"
 

@@ -111,7 +111,7 @@ on_engines() {
 }
 
 as_root() {
-  sudo -n env PATH="$PATH" HOME="$HOME" LONG="${LONG:-}" LOCK_OPS="${LOCK_OPS:-}" SCRATCH="${SCRATCH:-}" \
+  sudo -n env PATH="$PATH" HOME="$HOME" LONG="${LONG:-}" LOCK_OPS="${LOCK_OPS:-}" SCRATCH="${SCRATCH:-}" XFSTESTS="${XFSTESTS:-}" LTP="${LTP:-}" \
     WEFT_FUSE_ENGINE="${WEFT_FUSE_ENGINE:-auto}" "$@"
 }
 
@@ -159,7 +159,10 @@ mounting test-storm
 mounting test-unmounts
 mounting test-faults
 mounting test-failover
-[ -z "${LONG:-}" ] || mounting attack
+if [ -n "${LONG:-}" ]; then
+  mounting attack
+  mounting test-foreign
+fi
 rule test-fuzz
 end_aside
 rule test-deny

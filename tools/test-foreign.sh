@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# xfstests and LTP's file system tests, from built trees that somebody else has made. Usage: tools/test-foreign.sh [xfstests|ltp]
+# Builds and downloads nothing. Without its variable a suite is skipped. Needs root and bin/weft.
+#
+# XFSTESTS=DIR  a checkout of xfstests in which `make` has run (DIR/check and DIR/src/ are used). XFSTESTS_GROUPS: which tests
+#               (default generic/quick,generic/auto). XFSTESTS_TESTS="generic/001 ..." runs these alone.
+# LTP=DIR       where `make install` of LTP has put it, by default /opt/ltp (DIR/runtest/ and DIR/testcases/bin/ are used).
+#               LTP_RUNTEST: which files of DIR/runtest (default: fs fs_perms_simple fcntl-locktests dio smoketest).
+#
+# A test that fails and is not in tests/xfstests-known.txt or tests/ltp-known.txt, with a reason, fails the run; one that is in there
+# and passes is told.
+export TWO=up
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib-two.sh"
+
+LTP_SECONDS=900
+trap 'two_down; rm -rf "$work"' EXIT
+
+# judge SUITE: compares the names of failed tests (file failed) with those that are known to, among those that ran (file ran).
+judge() {
+  awk '/^[^#]/ { print $1 }' "$top/tests/$1-known.txt" | sort -u > "$work/known"
+  sort -u -o "$work/failed" "$work/failed"
+  sort -u -o "$work/ran" "$work/ran"
+  echo "$(wc -l < "$work/ran") ran, $(wc -l < "$work/failed") failed, of which known: $(comm -12 "$work/failed" "$work/known" | wc -l)" | tee "$work/notes"
+  comm -12 "$work/known" "$work/ran" | comm -23 - "$work/failed" | sed 's/^/passes, although it is known to fail: /' | tee -a "$work/notes"
+  if [ -n "$(comm -23 "$work/failed" "$work/known")" ]; then
+    echo "failed, and not in tests/$1-known.txt:"
+    comm -23 "$work/failed" "$work/known"
+    return 1
+  fi
+}
+
+# `mount -t fuse.weft` looks for its helper in /sbin. In this script's own mount namespace it finds one there.
+put_helper() {
+  mkdir -p "$work/helper"
+  printf '#!/bin/sh\nexec "%s" "$@"\n' "$(dirname "$WEFT")/mount.weft" > "$work/helper/mount.fuse.weft"
+  chmod 755 "$work/helper/mount.fuse.weft"
+  local sbin
+  sbin=$(readlink -f /sbin)
+  mount -t overlay overlay -o "lowerdir=$work/helper:$sbin" "$sbin"
+}
+
+# A second file system for what xfstests calls scratch.
+scratch_fsname=x$two_id
+scratch_up() {
+  in_two "$WEFT" up "$work/scratch.first" --data "$work/scratch.data" --fsname "$scratch_fsname" --listen 127.0.0.1:7101@tcp
+}
+
+t_xfstests() {
+  local user
+  for user in fsgqa fsgqa2 123456-fsgqa; do
+    id "$user" >/dev/null 2>&1 || useradd --system --badname "$user" 2>/dev/null || useradd --system "$user"
+  done
+  put_helper
+  scratch_up
+  mkdir -p "$work/test" "$work/scratch" "$work/results"
+  cat > "$work/config" <<CONFIG
+export FSTYP=fuse
+export FUSE_SUBTYP=.weft
+export TEST_DEV=127.0.0.1:7001@tcp:/$two_fsname
+export TEST_DIR=$work/test
+export SCRATCH_DEV=127.0.0.1:7101@tcp:/$scratch_fsname
+export SCRATCH_MNT=$work/scratch
+export RESULT_BASE=$work/results
+CONFIG
+  # shellcheck disable=SC2086
+  (cd "$XFSTESTS" && in_two env HOST_OPTIONS="$work/config" ./check ${XFSTESTS_TESTS:--g ${XFSTESTS_GROUPS:-generic/quick,generic/auto}}) \
+    > "$work/check.out" 2>&1 || true
+  in_two "$WEFT" down "$work/scratch.first" || true
+  rm -rf "/etc/weft/$scratch_fsname".*.key
+  sed -n 's/^Ran: //p' "$work/check.out" | tr ' ' '\n' | sed '/^$/d' > "$work/ran"
+  sed -n 's/^Failures: //p' "$work/check.out" | tr ' ' '\n' | sed '/^$/d' > "$work/failed"
+  [ -s "$work/ran" ] || { tail -n 30 "$work/check.out"; return 1; }
+  judge xfstests || { grep -A12 'output mismatch' "$work/check.out" | head -n 200; return 1; }
+}
+
+t_ltp() {
+  local file name line status
+  mkdir -p "$two_a/ltp"
+  chmod 1777 "$two_a/ltp"
+  : > "$work/ran"
+  : > "$work/failed"
+  for file in ${LTP_RUNTEST:-fs fs_perms_simple fcntl-locktests dio smoketest}; do
+    [ -e "$LTP/runtest/$file" ] || { echo "there is no $LTP/runtest/$file"; continue; }
+    while read -r name line; do
+      [[ -n $name && $name != \#* ]] || continue
+      status=0
+      (cd "$two_a/ltp" && LTPROOT=$LTP TMPDIR=$two_a/ltp TMP=$two_a/ltp PATH=$LTP/testcases/bin:$PATH \
+        timeout -k 20 "$LTP_SECONDS" bash -c "$line") > "$work/one.out" 2>&1 < /dev/null || status=$?
+      # 32: the test cannot run here.
+      [ "$status" != 32 ] || continue
+      echo "$name" >> "$work/ran"
+      if [ "$status" != 0 ]; then
+        echo "$name" >> "$work/failed"
+        echo "== $name: status $status"
+        grep -E 'FAIL|BROK' "$work/one.out" | head -n 5
+      fi
+    done < "$LTP/runtest/$file"
+  done
+  rm -rf "$two_a/ltp"
+  [ -s "$work/ran" ] || { echo "nothing ran: is LTP=$LTP an installed LTP?"; return 1; }
+  judge ltp
+}
+
+# given SUITE: why it cannot run; nothing if it can.
+given() {
+  case $1 in
+    xfstests) [ -n "${XFSTESTS:-}" ] || echo "XFSTESTS names no built tree of xfstests"
+      [ -z "${XFSTESTS:-}" ] || [ -x "$XFSTESTS/check" ] || echo "there is no $XFSTESTS/check" ;;
+    ltp) [ -n "${LTP:-}" ] || echo "LTP names no installed LTP"
+      [ -z "${LTP:-}" ] || [ -d "$LTP/runtest" ] || echo "there is no $LTP/runtest" ;;
+    *) echo "there is no such suite" ;;
+  esac
+}
+
+started=
+for suite in ${*:-xfstests ltp}; do
+  why=$(given "$suite")
+  if [ -n "$why" ]; then
+    skip "$suite" "$why"
+    continue
+  fi
+  [ -n "$started" ] || { check start two_up; started=1; }
+  : > "$work/notes"
+  check "$suite" "t_$suite"
+  sed 's/^/      /' "$work/notes"
+done
+finish
