@@ -28,9 +28,8 @@ pub struct Abort {
 }
 
 impl Abort {
-    /// Of the connection of `device`, which is mounted at `path`.
-    pub fn of(device: &OwnedFd, path: &Path) -> io::Result<Abort> {
-        let number = number_of(device, path)?;
+    /// Of the connection with this number.
+    pub fn of(number: u32) -> io::Result<Abort> {
         Ok(Abort { file: control(number)? })
     }
 
@@ -55,8 +54,8 @@ pub fn guard(parent: u32) -> io::Result<()> {
     io::stdin().as_fd().try_clone_to_owned().map(File::from)?.write_all(b"1")
 }
 
-/// The number of a connection, which is that of its device.
-fn number_of(device: &OwnedFd, path: &Path) -> io::Result<u32> {
+/// The number of the connection of `device`, which is mounted at `path`: that of the mount's device.
+pub(crate) fn number_of(device: &OwnedFd, path: &Path) -> io::Result<u32> {
     let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", device.as_raw_fd()))?;
     let number = told.lines().find_map(|line| line.strip_prefix(NUMBER)?.trim().parse().ok());
     if let Some(number) = number {
@@ -68,19 +67,8 @@ fn number_of(device: &OwnedFd, path: &Path) -> io::Result<u32> {
 
 /// The number of what was mounted at `path` last.
 fn number_in(table: &[u8], path: &Path) -> Option<u32> {
-    /// Bits of the minor number.
-    const MINOR_BITS: u32 = 20;
-    use std::os::unix::ffi::OsStrExt;
-    let path = path.as_os_str().as_bytes();
-    let lines = table.split(|byte| *byte == b'\n');
-    let mut numbers = lines.filter_map(|line| {
-        let mut fields = line.split(|byte| *byte == b' ');
-        let device = std::str::from_utf8(fields.nth(2)?).ok()?;
-        let place = crate::session::unescape(fields.nth(1)?);
-        let (major, minor) = device.split_once(':')?;
-        (place == path).then_some(major.parse::<u32>().ok()? << MINOR_BITS | minor.parse::<u32>().ok()?)
-    });
-    numbers.next_back()
+    let mounts = crate::session::parse_mounts(table);
+    mounts.iter().rfind(|mount| mount.path == path).map(|mount| mount.device)
 }
 
 /// Opens the file of a connection; where fusectl is not mounted, on a mount of its own that nobody sees.

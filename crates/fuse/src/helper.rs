@@ -83,14 +83,40 @@ fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
 
 /// Unmounts.
 pub fn unmount(path: &Path, arguments: &[&str]) -> io::Result<()> {
-    let output = Command::new(PROGRAM).args(arguments).arg("--").arg(path).output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    // It was asked for because the kernel refused it to this user: without it that stays so.
+    let no_helper = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => io::Error::from_raw_os_error(libc::EPERM),
+        _ => error,
+    };
+    let output = Command::new(PROGRAM).args(arguments).arg("--").arg(path).env("LC_ALL", "C").output();
+    let output = output.map_err(no_helper)?;
+    if output.status.success() { Ok(()) } else { Err(refusal(&String::from_utf8_lossy(&output.stderr))) }
+}
+
+/// What the program means by what it says.
+fn refusal(said: &str) -> io::Error {
+    let said = said.trim();
     if said.contains("busy") {
-        Err(io::Error::from_raw_os_error(libc::EBUSY))
+        io::Error::from_raw_os_error(libc::EBUSY)
+    } else if said.is_empty() || said.contains("not found in") || said.contains("not permitted") {
+        // Its table has the mounts of the user who asks.
+        io::Error::from_raw_os_error(libc::EPERM)
     } else {
-        Err(io::Error::other(said))
+        io::Error::other(said.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_has_a_reason() {
+        let number = |said| refusal(said).raw_os_error();
+        assert_eq!(number("fusermount3: failed to unmount /m: Device or resource busy"), Some(libc::EBUSY));
+        assert_eq!(number("fusermount3: entry for /m not found in /etc/mtab"), Some(libc::EPERM));
+        assert_eq!(number("fusermount3: failed to unmount /m: Operation not permitted"), Some(libc::EPERM));
+        assert_eq!(number(""), Some(libc::EPERM));
+        assert_eq!(refusal("fusermount3: something\n").to_string(), "fusermount3: something");
     }
 }

@@ -3,7 +3,7 @@
 //! [`kernel`] is the kernel's language, bytes to requests and answers to bytes; [`engine`] brings requests and takes
 //! answers back; `dispatch` turns a request into an operation of [`ops`], which says what it means to the client and
 //! knows nothing of FUSE. [`errno`] is the one place where refusals become errnos; [`control`] is the language that
-//! `lfs` and a mount speak through extended attributes; [`session`] mounts, serves and unmounts.
+//! `lfs` and a mount speak through extended attributes, and through [`socket`]; [`session`] mounts, serves and unmounts.
 
 // FUSE is an edge: it has files and threads of its own.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -26,6 +26,7 @@ mod notify;
 mod opens;
 pub mod ops;
 mod settling;
+pub mod socket;
 pub mod states;
 pub mod stats;
 mod threads;

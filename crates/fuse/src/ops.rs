@@ -104,13 +104,29 @@ pub struct Ops {
     opens: Opens,
     dirs: Dirs,
     stats: Arc<Stats>,
+    access_times: AccessTimes,
+}
+
+/// Whose access times are not kept, as mount options say. The kernel leaves access times to the mount.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AccessTimes {
+    /// Nobody's: `noatime`.
+    pub none: bool,
+    /// Not directories': `nodiratime`.
+    pub no_directories: bool,
 }
 
 impl Ops {
     /// The operations of a mount of `client`, which says `status` of itself.
-    pub fn new(client: Arc<Client>, status: Status) -> Ops {
+    pub fn new(client: Arc<Client>, status: Status, access_times: AccessTimes) -> Ops {
         let (opens, dirs, stats) = (Opens::default(), Dirs::default(), Arc::new(Stats::new()));
-        Ops { client, status, engine: OnceLock::new(), opens, dirs, stats }
+        Ops { client, status, engine: OnceLock::new(), opens, dirs, stats, access_times }
+    }
+
+    /// How a file is opened with these flags on this mount.
+    fn open_flags(&self, flags: i32) -> OpenFlags {
+        let open = open_flags(flags);
+        OpenFlags { no_atime: open.no_atime || self.access_times.none, ..open }
     }
 
     /// The kernel keeps copies, and `copies` has it forget them.
@@ -190,7 +206,7 @@ impl Ops {
         mode: u32,
         flags: i32,
     ) -> Result<(Told, Handle)> {
-        let open = open_flags(flags);
+        let open = self.open_flags(flags);
         let made = self.client.create(caller, parent, name, mode, open).await;
         let (attr, handle) = match made {
             // Somebody else made something that cannot be opened so, a symbolic link perhaps: the kernel looks again.
@@ -247,7 +263,7 @@ impl Ops {
 
     /// Opens a regular file.
     pub async fn open(&self, caller: &Caller, fid: Fid, flags: i32) -> Result<Handle> {
-        let open = open_flags(flags);
+        let open = self.open_flags(flags);
         let handle = self.client.open(caller, fid, open).await?;
         self.opens.insert(handle, OpenFile::new(fid, open.write, open.append, open.sync));
         Ok(handle)
@@ -458,7 +474,9 @@ impl Ops {
         (offset, plus): (u64, bool),
         emit: &mut (dyn FnMut(Item<'_>) -> bool + Send),
     ) -> Result<()> {
-        self.client.accessed(handle);
+        if !self.access_times.none && !self.access_times.no_directories {
+            self.client.accessed(handle);
+        }
         let (position, kept) = self.dirs.find(handle, offset);
         let mut page = match kept {
             Some(page) => page,

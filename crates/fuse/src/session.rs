@@ -12,7 +12,7 @@ use rt::sync::oneshot;
 use rustix::io::Errno as OsErrno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use crate::abort::Abort;
+use crate::abort::{self, Abort};
 use crate::asking::Asking;
 use crate::dispatch::{Dispatcher, Teller};
 use crate::engine::dev::DEVICE;
@@ -20,7 +20,7 @@ use crate::engine::{self, Choice, Ends, dev};
 use crate::helper;
 use crate::kernel::init::Wish;
 use crate::notify::Notifier;
-use crate::ops::{Offers, Ops};
+use crate::ops::{AccessTimes, Offers, Ops};
 use crate::settling::Settling;
 
 pub use crate::dispatch::Locking;
@@ -43,6 +43,8 @@ pub struct Options {
     pub no_exec: bool,
     /// Access times are not kept.
     pub no_atime: bool,
+    /// Those of directories are not kept.
+    pub no_dir_atime: bool,
     /// How requests come from the kernel.
     pub engine: Choice,
     /// Where file locks are.
@@ -89,9 +91,15 @@ pub struct Mounted {
     ended: oneshot::Receiver<io::Result<()>>,
     abort: Option<Arc<Abort>>,
     dispatcher: Arc<Dispatcher>,
+    device: Option<u32>,
 }
 
 impl Mounted {
+    /// The number of the mount's device, if that could be found out.
+    pub fn device(&self) -> Option<u32> {
+        self.device
+    }
+
     /// Waits until the file system was unmounted, by whomever.
     pub async fn ended(&mut self) -> io::Result<()> {
         (&mut self.ended).await.unwrap_or(Ok(()))
@@ -144,7 +152,10 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
         true => device,
         false => helper::mount(path, options)?,
     };
-    let abort = Abort::of(&device, path).map(Arc::new);
+    let number = abort::number_of(&device, path);
+    let number = number.inspect_err(|error| tracing::debug!(%error, "the mount has no number")).ok();
+    let abort = number.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT));
+    let abort = abort.and_then(Abort::of).map(Arc::new);
     let abort =
         abort.inspect_err(|error| tracing::debug!(%error, "the connection cannot be broken from here")).ok();
     let (settling, asking) = (Arc::new(Settling::default()), Arc::new(Asking::default()));
@@ -178,7 +189,7 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
             ops.served_by(engine);
             ops.set_copies(Arc::new(notifier));
             dispatcher.may_keep(names);
-            Ok(Mounted { path: path.to_owned(), ended, abort, dispatcher })
+            Ok(Mounted { path: path.to_owned(), ended, abort, dispatcher, device: number })
         }
         Err(error) => {
             // The kernel and this process do not understand each other: the mount would hang.
@@ -208,6 +219,7 @@ fn mount_directly(device: &OwnedFd, path: &Path, options: &Options) -> Result<bo
         (options.no_dev, MountFlags::NODEV),
         (options.no_exec, MountFlags::NOEXEC),
         (options.no_atime, MountFlags::NOATIME),
+        (options.no_dir_atime, MountFlags::NODIRATIME),
     ];
     let flags = flags.iter().filter(|(on, _)| *on).fold(MountFlags::empty(), |all, (_, flag)| all | *flag);
     let data = format!(
@@ -230,7 +242,7 @@ fn mount_directly(device: &OwnedFd, path: &Path, options: &Options) -> Result<bo
 /// umount(2), or fusermount3 for a user. Refused with EBUSY while something is in use.
 pub fn unmount(path: &Path) -> io::Result<()> {
     match rustix::mount::unmount(path, UnmountFlags::empty()) {
-        Err(OsErrno::PERM) => helper::unmount(path, &["-u", "-q"]),
+        Err(OsErrno::PERM) => helper::unmount(path, &["-u"]),
         result => result.map_err(io::Error::from),
     }
 }
@@ -238,13 +250,13 @@ pub fn unmount(path: &Path) -> io::Result<()> {
 /// Takes the mount away at once, even if it is in use or nobody serves it any more.
 pub fn detach(path: &Path) -> io::Result<()> {
     match rustix::mount::unmount(path, UnmountFlags::DETACH) {
-        Err(OsErrno::PERM) => helper::unmount(path, &["-u", "-q", "-z"]),
+        Err(OsErrno::PERM) => helper::unmount(path, &["-u", "-z"]),
         result => result.map_err(io::Error::from),
     }
 }
 
 /// A line of the kernel's table of mounts.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MountEntry {
     /// Source.
     pub source: String,
@@ -252,8 +264,17 @@ pub struct MountEntry {
     pub path: PathBuf,
     /// Type, `fuse.weft` for ours.
     pub kind: String,
-    /// Options, with commas between.
+    /// Options of this mount and of the file system, with commas between.
     pub options: String,
+    /// Number of the device.
+    pub device: u32,
+}
+
+impl Options {
+    /// Whose access times are not kept.
+    pub fn access_times(&self) -> AccessTimes {
+        AccessTimes { none: self.no_atime, no_directories: self.no_dir_atime }
+    }
 }
 
 impl MountEntry {
@@ -263,23 +284,31 @@ impl MountEntry {
     }
 }
 
-/// Every mount that this process sees, in the order of mounting.
+/// Every mount that this process sees, in the order of mounting. Looks at no mount itself.
 pub fn mounts() -> io::Result<Vec<MountEntry>> {
-    Ok(parse_mounts(&std::fs::read("/proc/self/mounts")?))
+    Ok(parse_mounts(&std::fs::read("/proc/self/mountinfo")?))
 }
 
-fn parse_mounts(table: &[u8]) -> Vec<MountEntry> {
-    let lines = table.split(|byte| *byte == b'\n');
-    lines
-        .filter_map(|line| {
-            let mut fields = line.split(|byte| *byte == b' ').map(unescape);
-            let (source, path, kind) = (fields.next()?, fields.next()?, fields.next()?);
-            let options = fields.next()?;
-            let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-            let path = PathBuf::from(std::ffi::OsStr::from_bytes(&path));
-            Some(MountEntry { source: text(source), path, kind: text(kind), options: text(options) })
-        })
-        .collect()
+/// Lines of /proc/PID/mountinfo, as proc_pid_mountinfo(5) has them.
+pub(crate) fn parse_mounts(table: &[u8]) -> Vec<MountEntry> {
+    table.split(|byte| *byte == b'\n').filter_map(parse_mount).collect()
+}
+
+fn parse_mount(line: &[u8]) -> Option<MountEntry> {
+    /// Bits of the minor number.
+    const MINOR_BITS: u32 = 20;
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let mut fields = line.split(|byte| *byte == b' ');
+    let device = std::str::from_utf8(fields.nth(2)?).ok()?;
+    let (major, minor) = device.split_once(':')?;
+    let device = major.parse::<u32>().ok()? << MINOR_BITS | minor.parse::<u32>().ok()?;
+    // Behind the device comes what of the file system is mounted.
+    let path = PathBuf::from(std::ffi::OsStr::from_bytes(&unescape(fields.nth(1)?)));
+    let of_mount = text(unescape(fields.next()?));
+    let mut fields = fields.skip_while(|field| *field != b"-").skip(1).map(unescape);
+    let (kind, source) = (text(fields.next()?), text(fields.next()?));
+    let options = format!("{of_mount},{}", text(fields.next()?));
+    Some(MountEntry { source, path, kind, options, device })
 }
 
 /// The kernel writes blanks, newlines and backslashes as three octal digits.
@@ -311,13 +340,16 @@ mod tests {
 
     #[test]
     fn the_mount_table_is_parsed() {
-        let table = b"/dev/vda / ext4 rw 0 0\n0@lo:/weft /mnt/a\\040b fuse.weft rw,nosuid 0 0\n";
+        let table = b"28 1 254:1 / / rw,noatime shared:1 - ext4 /dev/vda rw\n\
+            36 28 0:39 / /mnt/a\\040b rw,nosuid shared:2 master:1 - fuse.weft 0@lo:/weft rw,user_id=0\n\
+            37 28 0:40 / /mnt/c rw - tmpfs none rw\n";
         let mounts = parse_mounts(table);
-        assert_eq!(mounts.len(), 2);
-        assert!(!mounts[0].is_weft());
-        assert!(mounts[1].is_weft());
+        assert_eq!(mounts.len(), 3);
+        assert!(!mounts[0].is_weft() && mounts[1].is_weft());
+        assert_eq!((mounts[0].device, mounts[1].device), (254 << 20 | 1, 39));
         assert_eq!(mounts[1].path, PathBuf::from("/mnt/a b"));
         assert_eq!(mounts[1].source, "0@lo:/weft");
-        assert_eq!(mounts[1].options, "rw,nosuid");
+        assert_eq!(mounts[1].options, "rw,nosuid,rw,user_id=0");
+        assert_eq!((mounts[2].kind.as_str(), mounts[2].path.as_path()), ("tmpfs", Path::new("/mnt/c")));
     }
 }

@@ -1,9 +1,9 @@
-//! Talking to the mount that a path lies in.
+//! Talking to the mount that a path lies in, about what the path names.
 
 use std::io;
 use std::path::Path;
 
-use fuse::control::{self, Configuration, Target};
+use fuse::control;
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
@@ -17,30 +17,14 @@ pub fn get<T: DeserializeOwned>(path: &Path, attribute: &str) -> io::Result<T> {
     document.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// All targets that the mount knows of, however many.
-pub fn configuration(path: &Path) -> io::Result<Configuration> {
-    all_targets(|attribute| get(path, attribute))
-}
-
-/// The same, page by page.
-pub(crate) fn all_targets(page: impl Fn(&str) -> io::Result<Configuration>) -> io::Result<Configuration> {
-    let mut all = page(control::CONFIG)?;
-    while let (true, Some(last)) = (all.more, all.targets.last().map(Target::id)) {
-        let next = page(&format!("{}.{last}", control::CONFIG))?;
-        // Each is behind the one before, so there is an end.
-        all.more = next.more && next.targets.first().is_some_and(|first| first.id() > last);
-        all.targets.extend(next.targets);
-    }
-    Ok(all)
-}
-
 /// Asks the mount for text.
 pub fn get_text(path: &Path, attribute: &str) -> io::Result<String> {
     String::from_utf8(get_bytes(path, attribute)?)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-fn get_bytes(path: &Path, attribute: &str) -> io::Result<Vec<u8>> {
+/// Asks the mount for bytes.
+pub fn get_bytes(path: &Path, attribute: impl rustix::path::Arg) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; ANSWER_BYTES_MAX];
     let len = rustix::fs::getxattr(path, attribute, &mut buffer[..]).map_err(elsewhere)?;
     buffer.truncate(len);

@@ -3,6 +3,7 @@
 // The program is an edge: it starts processes and reads files of its user.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod ask;
 mod cmd;
 mod control;
 mod daemon;
@@ -19,6 +20,7 @@ mod servers;
 mod serving;
 mod size;
 mod table;
+mod usage;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -34,7 +36,11 @@ fn main() -> ExitCode {
     if !called_as_tool && arguments.get(1).is_some_and(|word| word == "lfs" || word == "lctl") {
         arguments.remove(0);
     }
+    // What mount(8) calls where mount.weft is not in /sbin: the helper of FUSE runs "weft NID:/FSNAME DIR -o OPTIONS".
+    let called_by_mount = program(&arguments) == "weft"
+        && arguments.get(1).is_some_and(|word| nids::Source::parse(&word.to_string_lossy()).is_ok());
     match program(&arguments).as_str() {
+        _ if called_by_mount => cmd::mount_helper::main(arguments),
         "lfs" => {
             rt::os::process::end_with_closed_pipe();
             lfs::main(arguments)

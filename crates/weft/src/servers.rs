@@ -77,7 +77,8 @@ impl Drop for Announced {
     }
 }
 
-fn directory() -> Result<PathBuf, Failure> {
+/// Where processes of this user say that they are there.
+pub fn directory() -> Result<PathBuf, Failure> {
     if let Some(named) = std::env::var_os(DIRECTORY_VARIABLE) {
         return Ok(PathBuf::from(named));
     }
@@ -101,8 +102,13 @@ pub fn announce(server: &Server) -> Option<Announced> {
     }
 }
 
+/// Makes the directory, if it is missing.
+pub fn make(directory: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)
+}
+
 fn announce_in(directory: &Path, server: &Server) -> io::Result<Announced> {
-    fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
+    make(directory)?;
     let unfinished = directory.join(format!(".{}.new", server.pid));
     let path = directory.join(format!("serve-{}.json", server.pid));
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;

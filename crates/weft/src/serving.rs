@@ -9,6 +9,7 @@ use client::Client;
 use fuse::control::Status;
 use fuse::ops::Ops;
 use fuse::session::{self, Mounted};
+use fuse::socket;
 use proto::{Code, FsName, Nid, TargetKind};
 use rpc::{Hub, Keys};
 use rt::os::process::Signals;
@@ -17,7 +18,7 @@ use server::owner::Supervised;
 use server::{Running, StartError};
 
 use crate::failure::{Failure, LOST, Outcome};
-use crate::log;
+use crate::{log, servers};
 
 /// How long a process whose mount was taken away by force, or that is told to end a second time, tries to tell the servers
 /// what it has, while nothing moves.
@@ -172,6 +173,12 @@ fn own_addresses() -> Result<Vec<IpAddr>, Failure> {
     Ok(addresses)
 }
 
+/// A mount, and what answers the tools.
+pub struct Served {
+    mounted: Mounted,
+    control: Option<socket::Served>,
+}
+
 /// Mounts `client` at `path`.
 pub fn mount(
     rt: &Rt,
@@ -179,23 +186,39 @@ pub fn mount(
     path: &Path,
     options: &session::Options,
     status: Status,
-) -> Result<Mounted, Failure> {
-    let ops = Arc::new(Ops::new(client.clone(), status));
-    session::mount(rt.clone(), ops, path, options).map_err(|error| Failure::new(error.to_string()))
+) -> Result<Served, Failure> {
+    let ops = Arc::new(Ops::new(client.clone(), status, options.access_times()));
+    let mounted = session::mount(rt.clone(), ops.clone(), path, options);
+    let mounted = mounted.map_err(|error| Failure::new(error.to_string()))?;
+    let control = mounted.device().and_then(|device| listen_to_tools(rt, ops, device));
+    Ok(Served { mounted, control })
+}
+
+/// The control socket of the mount with this device. Tools do without: they ask through the mount then.
+fn listen_to_tools(rt: &Rt, ops: Arc<Ops>, device: u32) -> Option<socket::Served> {
+    let served = servers::directory().map_err(|failure| failure.message).and_then(|directory| {
+        let path = socket::path(&directory, device);
+        let served = servers::make(&directory).and_then(|()| socket::serve(rt.clone(), ops, &path));
+        served.map_err(|error| format!("{}: {error}", path.display()))
+    });
+    served.inspect_err(|error| tracing::warn!(error, "tools ask this mount through the kernel")).ok()
 }
 
 /// Waits until the mount is taken away or the process is told to end, and then ends the client. It tries to tell the servers
 /// what it still has, until nothing has moved for `patience`. Gives the exit status: 0 if all of it has reached them.
 pub async fn serve_mount(
     rt: &Rt,
-    mut mounted: Mounted,
+    served: Served,
     client: &Client,
     signals: &Signals,
     patience: Duration,
 ) -> Outcome {
+    let Served { mut mounted, control } = served;
     mounted.guard();
     let told = either(mounted.ended(), signals.wait()).await;
     let mut forced = false;
+    // From now on another mount may have the number.
+    drop(control);
     match told {
         Either::First(Ok(())) => {
             forced = mounted.was_forced();

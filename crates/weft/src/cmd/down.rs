@@ -34,6 +34,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
             "{} ({}) is mounted at {name}, which is not weft; use umount for it",
             entry.source, entry.kind
         ))),
+        State::Silent => Err(mountpoint::silent(&path)),
         State::Dead => {
             fuse::session::detach(&path).map_err(|error| {
                 Failure::new(format!("the dead mount at {name} cannot be taken away: {error}"))
@@ -56,7 +57,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
 pub fn stop(path: &Path) -> Result<(), Failure> {
     match mountpoint::state(path)? {
         State::Up(status) => stop_process(path, status.pid),
-        State::Free | State::Foreign(_) | State::Dead => unmount(path),
+        State::Free | State::Foreign(_) | State::Dead | State::Silent => unmount(path),
     }
 }
 
@@ -76,9 +77,9 @@ fn unmount(path: &Path) -> Result<(), Failure> {
         Some(libc::EBUSY) => Failure::new(format!(
             "{name} is in use; end what uses it (\"fuser -vm {name}\" lists it) and try again"
         )),
-        Some(libc::EPERM) => {
-            Failure::new(format!("you may not unmount {name}; run this as the one who mounted it"))
-        }
+        Some(libc::EPERM) => Failure::new(format!(
+            "{name} is not this user's mount; run this as the one who mounted it, or as root"
+        )),
         _ => Failure::new(format!("{name} cannot be unmounted: {error}")),
     })
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use fuse::control;
 
 use crate::failure::{Failure, Outcome};
-use crate::mountpoint;
+use crate::{ask, mountpoint};
 
 /// Write everything that was written through a mount, and give back every lock, so that nobody ever waits for this machine.
 /// Exit status 1: something is in use.
@@ -18,16 +18,14 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let paths = match &arguments.mountpoint {
-        Some(path) => vec![mountpoint::absolute(path)?],
-        None => mountpoint::usable()?.into_iter().map(|entry| entry.path).collect(),
-    };
-    if paths.is_empty() {
+    let (mounts, left_out) = mountpoint::meant(arguments.mountpoint.as_deref())?;
+    if mounts.is_empty() && !left_out {
         println!("No weft file system is mounted here; nothing is held.");
     }
-    let mut status = 0;
-    for path in paths {
-        match crate::control::set(&path, control::DRAIN, b"") {
+    let mut status = u8::from(left_out);
+    for mount in mounts {
+        let path = &mount.path;
+        match ask::order(&mount, control::DRAIN) {
             Ok(()) => println!("{}: nothing is held any more", path.display()),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
                 println!(

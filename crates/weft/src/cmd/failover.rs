@@ -214,9 +214,8 @@ fn place(arguments: &Arguments, fsname: &FsName) -> Result<(Vec<Nid>, PathBuf), 
         (Some(text), _) => nids::parse_list(text)?,
         (None, Some(server)) => known(&server.mgs),
         (None, None) => {
-            let mounts = mountpoint::usable()?;
-            let statuses = mounts.iter().filter_map(|entry| mountpoint::status(&entry.path).ok());
-            let status = statuses.into_iter().find(|status| status.fsname == fsname.as_str());
+            let mut statuses = mountpoint::usable()?.into_iter().map(|mount| mount.status);
+            let status = statuses.find(|status| status.fsname == fsname.as_str());
             known(&status.map(|status| status.mgs).unwrap_or_default())
         }
     };

@@ -55,11 +55,12 @@ pub fn run(arguments: Arguments) -> Outcome {
     let (node, rt) = serving::start_runtime()?;
     let service = service_nodes(&arguments)?;
     let Arguments { fsname, mgsnode, key, .. } = arguments;
-    node.block_on(async {
-        if target == TargetId::MGS {
-            make_keys(&rt, &fsname, key.as_deref())?;
-        }
-        format(&rt, &directory, fsname.clone(), target, mgsnode, service).await
+    let keys = node.block_on(async {
+        let keys = match target {
+            TargetId::MGS => Some(make_keys(&rt, &fsname, key.as_deref())?),
+            _ => None,
+        };
+        format(&rt, &directory, fsname.clone(), target, mgsnode, service).await.map(|()| keys)
     })?;
     let name = if target == TargetId::MGS { "the MGS of ".to_owned() } else { String::new() };
     let of = if target == TargetId::MGS { fsname.to_string() } else { format!("{fsname}-{target}") };
@@ -68,6 +69,13 @@ pub fn run(arguments: Arguments) -> Outcome {
         directory.display(),
         directory.display()
     );
+    if let Some((servers, clients)) = keys {
+        println!(
+            "the servers' key is {}, the clients' is {}; copy the first to the other servers, the second to the clients, each with mode 0600",
+            servers.display(),
+            clients.display()
+        );
+    }
     Ok(0)
 }
 
@@ -116,12 +124,14 @@ fn service_nodes(arguments: &Arguments) -> Result<Vec<Nid>, Failure> {
     Ok(service)
 }
 
-/// Makes both keys of a file system, where they are missing.
-pub fn make_keys(rt: &Rt, fsname: &FsName, server_key: Option<&Path>) -> Result<(), Failure> {
+/// Makes both keys of a file system, where they are missing: the servers' and the clients'.
+pub fn make_keys(rt: &Rt, fsname: &FsName, server_key: Option<&Path>) -> Result<(PathBuf, PathBuf), Failure> {
     let server = keys::resolve(server_key, fsname, Role::Server)?;
     let beside = server.parent().unwrap_or(Path::new("/"));
+    let client = keys::path(beside, fsname, Role::Client);
     keys::create(rt, &server)?;
-    keys::create(rt, &keys::path(beside, fsname, Role::Client))
+    keys::create(rt, &client)?;
+    Ok((server, client))
 }
 
 /// Makes a target in `directory`.

@@ -1,5 +1,6 @@
 //! The sub-commands of `weft`, a file for each: arguments as given, resolved, then run.
 
+mod ask_mount;
 mod check;
 mod down;
 mod drain;
@@ -8,6 +9,7 @@ mod format;
 mod guard_mount;
 mod mount;
 pub mod mount_helper;
+mod remount;
 mod serve;
 mod status;
 mod sync;
@@ -19,14 +21,15 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::ask;
 use crate::failure::exit;
+use crate::usage;
 
 /// A parallel file system in user space.
 #[derive(Parser)]
 #[command(
     name = "weft",
     version,
-    about,
     after_help = "Start here: weft up /mnt/weft\n\nThe same program called as lfs or lctl, or \"weft lfs\" and \"weft lctl\", is those tools."
 )]
 struct Arguments {
@@ -48,11 +51,17 @@ enum Command {
     Drain(drain::Arguments),
     #[command(name = fuse::abort::GUARD_COMMAND, hide = true)]
     GuardMount(guard_mount::Arguments),
+    #[command(name = ask::COMMAND, hide = true)]
+    AskMount(ask_mount::Arguments),
 }
 
 /// The program called as `weft`.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    let outcome = match Arguments::parse_from(arguments).command {
+    let arguments: Arguments = match usage::parse(arguments) {
+        Ok(arguments) => arguments,
+        Err(status) => return status,
+    };
+    let outcome = match arguments.command {
         Command::Up(arguments) => up::run(arguments),
         Command::Down(arguments) => down::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
@@ -64,6 +73,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Sync(arguments) => sync::run(&arguments),
         Command::Drain(arguments) => drain::run(&arguments),
         Command::GuardMount(arguments) => guard_mount::run(&arguments),
+        Command::AskMount(arguments) => ask_mount::run(&arguments),
     };
     exit("weft", outcome)
 }

@@ -26,7 +26,7 @@ pub struct Arguments {
     /// Where
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
-    /// Mount options with commas between, as in /etc/fstab: ro, nosuid, nodev, noexec, noatime, key=FILE,
+    /// Mount options with commas between, as in /etc/fstab: ro, nosuid, nodev, noexec, noatime, nodiratime, key=FILE,
     /// flock, localflock, noflock, fuse_engine=auto|uring|dev, max_cached_mb=N, max_dirty_mb=N, unmount_wait=SECONDS
     #[arg(short, value_name = "OPTIONS", default_value = "")]
     options: String,
@@ -75,6 +75,7 @@ pub struct MountOptions {
     no_dev: bool,
     no_exec: bool,
     no_atime: bool,
+    no_dir_atime: bool,
     /// The clients' key.
     pub key: Option<PathBuf>,
     /// How requests come from the kernel.
@@ -101,9 +102,10 @@ const IGNORED: &[&str] = &[
     "atime",
     "relatime",
     "norelatime",
-    "diratime",
-    "nodiratime",
+    "nostrictatime",
+    "nolazytime",
     "async",
+    "acl",
     "auto",
     "noauto",
     "_netdev",
@@ -118,6 +120,18 @@ const IGNORED: &[&str] = &[
     "user_fid2path",
     "always_ping",
     "verbose",
+];
+
+/// Options that are known and cannot be had, and why: nothing is promised that is not kept.
+const REFUSED: &[(&str, &str)] = &[
+    ("remount", "nothing is mounted there by this command; use \"mount -o remount,... MOUNTPOINT\""),
+    ("strictatime", "access times follow relatime"),
+    ("lazytime", "access times follow relatime"),
+    ("sync", "open files with O_SYNC, or call fsync"),
+    ("dirsync", "call fsync for the directory"),
+    ("mand", "there are no mandatory locks"),
+    ("noacl", "ACLs are always heeded"),
+    ("nouser_xattr", "extended attributes are always there"),
 ];
 
 impl MountOptions {
@@ -136,11 +150,8 @@ impl MountOptions {
                 "exec" => options.no_exec = false,
                 "noatime" => options.no_atime = true,
                 "atime" => options.no_atime = false,
-                "remount" => {
-                    return Err(Failure::new(
-                        "a mount cannot be changed while it is mounted yet; unmount it first",
-                    ));
-                }
+                "nodiratime" => options.no_dir_atime = true,
+                "diratime" => options.no_dir_atime = false,
                 "flock" => options.locking = Locking::Shared,
                 "localflock" => options.locking = Locking::Local,
                 "noflock" => options.locking = Locking::Off,
@@ -151,6 +162,9 @@ impl MountOptions {
     }
 
     fn other(&mut self, option: &str, sloppy: bool) -> Result<(), Failure> {
+        if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| *refused == option) {
+            return Err(Failure::usage(format!("mount option \"{option}\" is not available: {why}")));
+        }
         if let Some(file) = option.strip_prefix("key=") {
             self.key = Some(PathBuf::from(file));
             return Ok(());
@@ -215,6 +229,7 @@ impl MountOptions {
             no_dev: self.no_dev,
             no_exec: self.no_exec,
             no_atime: self.no_atime,
+            no_dir_atime: self.no_dir_atime,
             engine,
             locking: self.locking,
         })
@@ -233,6 +248,7 @@ impl MountOptions {
             (self.no_dev, "nodev"),
             (self.no_exec, "noexec"),
             (self.no_atime, "noatime"),
+            (self.no_dir_atime, "nodiratime"),
             (self.locking == Locking::Local, "localflock"),
             (self.locking == Locking::Off, "noflock"),
         ];
@@ -377,6 +393,7 @@ fn free_mountpoint(path: &Path) -> Result<PathBuf, Failure> {
                 status.fsname
             )));
         }
+        State::Silent => return Err(mountpoint::silent(&path)),
         State::Dead => fuse::session::detach(&path).map_err(|error| {
             Failure::new(format!(
                 "the dead mount at {name} cannot be taken away: {error}; run \"umount -l {name}\""
@@ -439,6 +456,11 @@ mod tests {
         assert_eq!(MountOptions::parse("fuse_engine=fast", true).map_err(|failure| failure.status), Err(2));
         assert_eq!(MountOptions::parse("flok", false).map_err(|failure| failure.status), Err(2));
         assert!(MountOptions::parse("flok", true).is_ok());
-        assert!(MountOptions::parse("remount,ro", true).is_err());
+        for option in ["remount", "strictatime", "sync", "dirsync", "noacl"] {
+            let refused = MountOptions::parse(option, true).expect_err("it cannot be had");
+            assert!(refused.message.contains(option), "{}", refused.message);
+        }
+        let fine = "relatime,acl,nodiratime,noatime,async";
+        assert_eq!(MountOptions::parse(fine, false).expect("they are so").to_text(), "noatime,nodiratime");
     }
 }

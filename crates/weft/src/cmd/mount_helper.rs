@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::cmd::mount::{self, MountOptions, Request};
+use crate::cmd::remount;
 use crate::daemon::Place;
 use crate::failure::Failure;
 use crate::nids::Source;
@@ -82,6 +83,11 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Call, (Failure, u8
 
 fn run(call: Call) -> Result<(), (Failure, u8)> {
     let wrong = |failure: Failure| (failure, WRONG_CALL);
+    if remount::is_meant(&call.options) {
+        let directory = call.operands.get(1).map(PathBuf::from).unwrap_or_default();
+        let changed = if call.fake { Ok(()) } else { remount::run(&directory, &call.options, call.sloppy) };
+        return changed.map_err(|failure| (failure, MOUNT_FAILED));
+    }
     let [source, mountpoint] = <[OsString; 2]>::try_from(call.operands)
         .map_err(|_| wrong(Failure::usage("call: mount.weft NID:/FSNAME DIR")))?;
     let source = Source::parse(&source.to_string_lossy()).map_err(wrong)?;

@@ -1,9 +1,11 @@
 //! `weft status`: what is mounted here and whether all of it answers.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
-use fuse::control::{self, Configuration, Kind, SpaceValues, Spaces, Status};
+use fuse::control::{Configuration, Kind, SPACE, SpaceValues, Spaces, Status};
 use fuse::imports::{IMPORTS, Imports, Slow};
+use fuse::session::MountEntry;
 use fuse::states::{Missing, Place, Recovery, STATES, Stage, State as TargetState, States};
 use proto::TargetId;
 use proto::wire::messages::Space;
@@ -11,9 +13,9 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
 use crate::lctl::reach::{Device, Reach};
-use crate::mountpoint::{self, State};
 use crate::size::cooked;
 use crate::table;
+use crate::{ask, control, mountpoint};
 
 /// Show file systems that are mounted here: targets, servers, space, and whether all is well. Exit status 0: all is
 /// well; 1: something is not, or nothing is mounted.
@@ -58,11 +60,14 @@ struct TargetReport {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let paths = match &arguments.mountpoint {
-        Some(path) => vec![mountpoint::absolute(path)?],
-        None => mountpoint::usable()?.into_iter().map(|entry| entry.path).collect(),
+    let reports = match &arguments.mountpoint {
+        Some(path) => vec![report_at(&mountpoint::absolute(path)?)?],
+        // Others' mounts are others' business.
+        None => mountpoint::all_asked(mountpoint::all()?, report)
+            .into_iter()
+            .filter_map(|(_, report)| report)
+            .collect(),
     };
-    let reports: Vec<Report> = paths.iter().map(|path| report(path)).collect::<Result<_, _>>()?;
     if arguments.json {
         let text = serde_json::to_string_pretty(&reports)
             .map_err(|error| Failure::new(format!("the report is no JSON: {error}")))?;
@@ -103,34 +108,51 @@ fn served_here() -> Result<Vec<String>, Failure> {
     Ok(devices.iter().zip(&states).map(line).collect())
 }
 
-fn report(path: &Path) -> Result<Report, Failure> {
-    let bad = |verdict: String| Report {
-        mountpoint: path.to_owned(),
-        verdict,
-        healthy: false,
-        status: None,
-        targets: Vec::new(),
-        slow: Vec::new(),
-    };
-    let status = match mountpoint::state(path)? {
-        State::Up(status) => status,
-        State::Free => return Ok(bad("nothing is mounted here".into())),
-        State::Foreign(entry) => return Ok(bad(format!("{} is mounted here, not weft", entry.kind))),
-        State::Dead => {
-            return Ok(bad(format!(
-                "DEAD: the process is gone; \"weft up {0}\" or \"umount -l {0}\"",
-                path.display()
-            )));
+/// A report without targets.
+fn bad(path: &Path, verdict: impl Into<String>) -> Report {
+    let (mountpoint, verdict) = (path.to_owned(), verdict.into());
+    Report { mountpoint, verdict, healthy: false, status: None, targets: Vec::new(), slow: Vec::new() }
+}
+
+/// What is to be said of a place that the user named.
+fn report_at(path: &Path) -> Result<Report, Failure> {
+    match mountpoint::entry(path)? {
+        None => Ok(bad(path, "nothing is mounted here")),
+        Some(entry) if !entry.is_weft() => Ok(bad(path, format!("{} is mounted here, not weft", entry.kind))),
+        Some(entry) => report(&entry).ok_or_else(|| {
+            Failure::new(format!("the mount at {} is another user's; ask that user", path.display()))
+        }),
+    }
+}
+
+/// What is to be said of a mount; nothing of another user's.
+fn report(mount: &MountEntry) -> Option<Report> {
+    let name = mount.path.display();
+    match mountpoint::status(mount).and_then(|status| answered(mount, status)) {
+        Ok(report) => Some(report),
+        Err(error) if mountpoint::is_denied(&error) => None,
+        Err(error) if mountpoint::is_dead(&error) => {
+            let verdict = format!("DEAD: the process is gone; \"weft up {name}\" or \"umount -l {name}\"");
+            Some(bad(&mount.path, verdict))
         }
-    };
-    let ask = |error: std::io::Error| Failure::new(format!("{} does not answer: {error}", path.display()));
-    let config = crate::control::configuration(path).map_err(ask)?;
-    let spaces: Spaces = crate::control::get(path, control::SPACE).map_err(ask)?;
-    let states: States = crate::control::get(path, STATES).map_err(ask)?;
-    let slow = crate::control::get::<Imports>(path, IMPORTS).map_err(ask)?.slow;
+        Err(error) if ask::is_silent(&error) => {
+            let why = mountpoint::silent(&mount.path).message;
+            Some(bad(&mount.path, format!("SILENT: {why}")))
+        }
+        Err(error) => {
+            Some(bad(&mount.path, format!("SILENT: it does not answer: {}", control::describe(&error))))
+        }
+    }
+}
+
+fn answered(mount: &MountEntry, status: Status) -> io::Result<Report> {
+    let config = ask::configuration(mount)?;
+    let spaces: Spaces = ask::get(mount, SPACE)?;
+    let states: States = ask::get(mount, STATES)?;
+    let slow = ask::get::<Imports>(mount, IMPORTS)?.slow;
     let targets = target_reports(&config, &spaces, &states);
     let (healthy, verdict) = judge(&targets);
-    Ok(Report { mountpoint: path.to_owned(), verdict, healthy, status: Some(*status), targets, slow })
+    Ok(Report { mountpoint: mount.path.clone(), verdict, healthy, status: Some(status), targets, slow })
 }
 
 fn target_reports(config: &Configuration, spaces: &Spaces, states: &States) -> Vec<TargetReport> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use fuse::control;
 
 use crate::failure::{Failure, Outcome};
-use crate::mountpoint;
+use crate::{ask, mountpoint};
 
 /// Make everything durable that was written through a mount.
 #[derive(clap::Args)]
@@ -17,17 +17,14 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let paths = match &arguments.mountpoint {
-        Some(path) => vec![mountpoint::absolute(path)?],
-        None => mountpoint::usable()?.into_iter().map(|entry| entry.path).collect(),
-    };
-    if paths.is_empty() {
+    let (mounts, left_out) = mountpoint::meant(arguments.mountpoint.as_deref())?;
+    if mounts.is_empty() && !left_out {
         return Err(Failure::new("no weft file system is mounted here; nothing is to be written"));
     }
-    for path in paths {
-        crate::control::set(&path, control::SYNC, b"").map_err(|error| {
-            Failure::new(format!("{}: {}", path.display(), crate::control::describe(&error)))
+    for mount in mounts {
+        ask::order(&mount, control::SYNC).map_err(|error| {
+            Failure::new(format!("{}: {}", mount.path.display(), crate::control::describe(&error)))
         })?;
     }
-    Ok(0)
+    Ok(u8::from(left_out))
 }

@@ -22,7 +22,7 @@ use crate::cmd::mount::MountOptions;
 use crate::cmd::serve::no_label;
 use crate::daemon::{self, Place};
 use crate::failure::{Failure, Outcome};
-use crate::mountpoint::{self, State};
+use crate::mountpoint::{self, Mount, State};
 use crate::servers::{self, Announced, Server};
 use crate::{keys, serving};
 
@@ -140,7 +140,13 @@ fn reconcile(
             None => FSNAME_DEFAULT.parse().map_err(|error| Failure::new(format!("{error}")))?,
         };
         let osts = arguments.osts.unwrap_or(OSTS_DEFAULT);
-        return Ok((fsname, arguments.oss.unwrap_or(OSS_DEFAULT.min(osts)), osts));
+        let oss = arguments.oss.unwrap_or(OSS_DEFAULT.min(osts));
+        if oss > osts {
+            return Err(Failure::usage(format!(
+                "--oss {oss} servers have nothing to serve with {osts} OSTs; give each an OST with --osts {oss}, or take fewer servers"
+            )));
+        }
+        return Ok((fsname, oss, osts));
     };
     let fsname: FsName = before.fsname.parse().map_err(|error| {
         Failure::new(format!("{data}/{SETTINGS_FILE}: {error}; restore the file from a copy"))
@@ -224,6 +230,7 @@ fn start(plan: &Plan) -> Outcome {
                 entry.source, entry.kind
             )));
         }
+        State::Silent => return Err(mountpoint::silent(&plan.mountpoint)),
         State::Dead => {
             fuse::session::detach(&plan.mountpoint).map_err(|error| {
                 Failure::new(format!(
@@ -252,12 +259,10 @@ fn start(plan: &Plan) -> Outcome {
         Place::Background => {
             daemon::launch(&arguments_of(plan), &plan.data.join(LOG_FILE))?;
             // The process says that it is ready; that the mount answers is for us to see.
-            mountpoint::status(&plan.mountpoint).map_err(|error| {
-                Failure::new(format!(
-                    "{name} does not answer: {error}; see {}",
-                    plan.data.join(LOG_FILE).display()
-                ))
-            })?;
+            if !matches!(mountpoint::state(&plan.mountpoint)?, State::Up(_)) {
+                let log = plan.data.join(LOG_FILE);
+                return Err(Failure::new(format!("{name} does not answer; see {}", log.display())));
+            }
             println!("{}", greeting(plan));
             Ok(0)
         }
@@ -302,21 +307,20 @@ fn already_up(plan: &Plan, status: &Status) -> Outcome {
 
 /// One process at a time serves a data directory. The stores hold locks; this gives the better answer.
 fn refuse_second_use(plan: &Plan) -> Result<(), Failure> {
-    for entry in mountpoint::all()? {
-        match mountpoint::status(&entry.path) {
-            Ok(status) if status.data.as_deref() == plan.data.to_str() => {
-                return Err(Failure::new(format!(
-                    "{} is up at {} already; run \"weft down {}\" first, or name other data with --data",
-                    plan.data.display(),
-                    entry.path.display(),
-                    entry.path.display()
-                )));
-            }
-            // Another one, or one that does not answer: not this command's business.
-            _ => {}
-        }
+    // The process that started this one has looked.
+    if plan.place == Place::Child {
+        return Ok(());
     }
-    Ok(())
+    let mounts = mountpoint::usable()?;
+    match mounts.iter().find(|mount| mount.status.data.as_deref() == plan.data.to_str()) {
+        Some(Mount { entry, .. }) => Err(Failure::new(format!(
+            "{} is up at {} already; run \"weft down {}\" first, or name other data with --data",
+            plan.data.display(),
+            entry.path.display(),
+            entry.path.display()
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn check_device() -> Result<(), Failure> {
@@ -537,6 +541,8 @@ mod tests {
         assert_eq!(check("up /m --osts 1", None), Ok(("weft".into(), 1, 1)));
         assert_eq!(check("up /m", Some(("a", 3, 9))), Ok(("a".into(), 3, 9)));
         assert_eq!(check("up /m --osts 10", Some(("a", 3, 9))), Ok(("a".into(), 3, 10)));
+        let message = check("up /m --oss 5 --osts 2", None).expect_err("three servers without an OST");
+        assert!(message.contains("--osts 5"), "{message}");
         for (line, said) in [
             ("up /m --osts 8", "has 9 OSTs"),
             ("up /m --oss 2", "--oss 3"),

@@ -29,14 +29,18 @@ struct Left {
 pub fn run(reach: &mut Reach, named: &str) -> Outcome {
     let (client, nid) = orders::named_client(named)?;
     let mut clients: BTreeMap<ClientId, Left> = BTreeMap::new();
+    let mut unanswered = false;
     for device in reach.devices.clone() {
-        if device.target.kind == TargetKind::Mgs {
+        // What is served for one mount alone has no other client; that one is drained by "weft drain".
+        if device.target.kind == TargetKind::Mgs || device.is_mounted() {
             continue;
         }
         let order = msg::DrainClient { client, nid: nid.clone() };
         match reach.ask(&device, order, orders::DRAIN_WAIT)? {
             Ok(drained) => drained.clients.into_iter().for_each(|one| note(&mut clients, &device.name, one)),
             Err(AskError::Refused(Code::NotFound)) => {}
+            // The user was told.
+            Err(AskError::Unanswered(_)) => unanswered = true,
             Err(error) => return Err(refused(&device, &error)),
         }
     }
@@ -47,7 +51,7 @@ pub fn run(reach: &mut Reach, named: &str) -> Outcome {
     for (client, left) in &clients {
         println!("{}", line(*client, left));
     }
-    Ok(u8::from(!clients.values().all(Left::is_empty)))
+    Ok(u8::from(unanswered || !clients.values().all(Left::is_empty)))
 }
 
 fn note(clients: &mut BTreeMap<ClientId, Left>, target: &str, one: msg::DrainedClient) {

@@ -18,14 +18,16 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use fuse::control::{Configuration, Kind, Status};
 
+use crate::ask;
 use crate::failure::{Failure, Outcome, exit};
-use crate::mountpoint;
+use crate::mountpoint::Mount;
+use crate::usage;
 use params::Shown;
 use reach::{Device, Reach};
 
 /// Look at the file systems of this machine, and give orders to its servers.
 #[derive(Parser)]
-#[command(name = "lctl", version, about)]
+#[command(name = "lctl", version)]
 struct Arguments {
     /// The device that a command is for: its name, or its number in "lctl dl"
     #[arg(long, value_name = "DEVICE")]
@@ -110,9 +112,77 @@ enum Command {
     Other(Vec<OsString>),
 }
 
+/// Lustre's sub-commands that are not available yet.
+const NOT_YET: &[&str] = &[
+    "activate",
+    "apply_yaml",
+    "attach",
+    "barrier_freeze",
+    "barrier_stat",
+    "barrier_thaw",
+    "blockdev_attach",
+    "blockdev_detach",
+    "changelog_deregister",
+    "changelog_register",
+    "cleanup",
+    "clear_conf",
+    "conf_param",
+    "conn_list",
+    "deactivate",
+    "debug_daemon",
+    "debug_file",
+    "debug_list",
+    "del_ost",
+    "detach",
+    "erase_lcfg",
+    "filter",
+    "fork_lcfg",
+    "lcfg_clear",
+    "lcfg_erase",
+    "lcfg_fork",
+    "lfsck_query",
+    "lfsck_start",
+    "lfsck_stop",
+    "list_nids",
+    "llog_cancel",
+    "llog_catlist",
+    "llog_info",
+    "llog_print",
+    "lock_server",
+    "modules",
+    "net",
+    "network",
+    "nodemap_activate",
+    "nodemap_add",
+    "nodemap_del",
+    "nodemap_info",
+    "nodemap_modify",
+    "panic",
+    "pcc",
+    "peer_list",
+    "ping",
+    "pool_add",
+    "pool_destroy",
+    "pool_list",
+    "pool_new",
+    "pool_remove",
+    "readonly",
+    "recover",
+    "replace_nids",
+    "route_list",
+    "setup",
+    "show_route",
+    "snapshot_create",
+    "snapshot_list",
+    "which_nid",
+];
+
 /// The program called as `lctl`.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    exit("lctl", run(Arguments::parse_from(arguments)))
+    match usage::parse(arguments) {
+        Ok(arguments) => exit("lctl", run(arguments)),
+        Err(status) => status,
+    }
 }
 
 fn run(arguments: Arguments) -> Outcome {
@@ -143,10 +213,7 @@ fn run(arguments: Arguments) -> Outcome {
         Command::DebugKernel { file } => dk::fetch(&mut reach()?, file.as_deref()),
         Command::Clear => dk::clear(&mut reach()?),
         Command::Mark { text } => dk::mark(&mut reach()?, &text.join(" ")),
-        Command::Other(words) => {
-            let word = words.first().map_or_else(String::new, |word| word.to_string_lossy().into_owned());
-            Err(Failure::usage(format!("{word}: not available yet; \"lctl help\" lists what is")))
-        }
+        Command::Other(words) => Err(usage::no_command("lctl", &words, NOT_YET)),
     }
 }
 
@@ -162,12 +229,9 @@ fn list_devices(reach: &Reach) -> Outcome {
 fn device_lines(reach: &Reach) -> Result<Vec<String>, Failure> {
     let mut mounted = Vec::new();
     let mut served = BTreeSet::new();
-    for entry in mountpoint::usable()? {
-        let path = &entry.path;
-        let (Ok(status), Ok(config)) = (mountpoint::status(path), crate::control::configuration(path)) else {
-            continue;
-        };
-        mounted.extend(devices(&status, &config));
+    for Mount { entry, status } in &reach.mounts {
+        let Ok(config) = ask::configuration(entry) else { continue };
+        mounted.extend(devices(status, &config));
         served.extend(status.serves.iter().map(|name| (config.fsname.clone(), name.clone())));
     }
     let alone = reach.devices.iter().filter(|device| {
@@ -284,7 +348,7 @@ mod tests {
             assert!(control::encode(&page).len() <= 65_536, "the kernel's limit");
             Ok(page)
         };
-        let config = crate::control::all_targets(page).expect("each page is told");
+        let config = ask::all_targets(page).expect("each page is told");
         assert!(asked.get() < 100, "{asked:?}");
         assert_eq!(config.targets[9].server, "other");
         let lines = devices(&Status::default(), &config);

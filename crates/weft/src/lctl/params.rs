@@ -13,7 +13,8 @@ use super::reach::{self, Device, Reach};
 use super::tunables::{self, Setting};
 use super::{orders, recovery};
 use crate::failure::{Failure, Outcome};
-use crate::{log, mountpoint};
+use crate::mountpoint::Mount;
+use crate::{ask, log};
 
 /// How long a target may take to list its sessions.
 const LIST_WAIT: Duration = Duration::from_secs(10);
@@ -199,7 +200,7 @@ fn parameters(reach: &mut Reach, patterns: &[String]) -> Result<Vec<Parameter>, 
         parameters.extend([log::DEBUG, log::DEBUG_MB].map(own));
     }
     if any(&["llite", "osc", "mdc", "ldlm", "*"]) {
-        parameters.extend(tunables::all()?.into_iter().map(|one| Parameter {
+        parameters.extend(tunables::all(&reach.mounts).into_iter().map(|one| Parameter {
             name: one.name,
             what: match one.setting {
                 Some(setting) => What::Mount(one.value, setting),
@@ -208,9 +209,8 @@ fn parameters(reach: &mut Reach, patterns: &[String]) -> Result<Vec<Parameter>, 
         }));
     }
     let clients = any(&["mgc", "*"]);
-    for entry in mountpoint::usable()?.iter().filter(|_| clients) {
-        let told = mountpoint::status(&entry.path).ok().zip(crate::control::configuration(&entry.path).ok());
-        if let Some((status, config)) = told {
+    for Mount { entry, status } in reach.mounts.iter().filter(|_| clients) {
+        if let Ok(config) = ask::configuration(entry) {
             let mgs = status.mgs.first().map_or("0@lo", String::as_str);
             let name = format!("mgc.MGC{mgs}.ir_state");
             parameters.push(Parameter { name, what: What::Text(recovery::ir_state(&config)) });
@@ -342,8 +342,11 @@ fn health(reach: &mut Reach) -> Result<String, Failure> {
             look(device.name.clone(), state.as_ref().map_err(String::as_str));
         }
     }
-    for entry in mountpoint::usable()? {
-        match crate::control::get::<States>(&entry.path, STATES) {
+    for path in &reach.left_out {
+        look(path.display().to_string(), Err(reach::SILENT));
+    }
+    for Mount { entry, .. } in &reach.mounts {
+        match ask::get::<States>(entry, STATES) {
             Ok(told) => {
                 for target in &told.targets {
                     look(reach::name(&told.fsname, target.id()), target.state.as_ref().ok_or(reach::SILENT));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use fuse::control;
+use fuse::session::MountEntry;
 use proto::wire::messages::{Parameter, ReadParameters, SetParameters};
 use proto::{Code, Nid, TargetId};
 use rpc::process::PREFIX;
@@ -12,7 +13,8 @@ use rpc::{AskError, Role};
 
 use super::reach::Reach;
 use crate::failure::Failure;
-use crate::{mountpoint, servers};
+use crate::mountpoint::Mount;
+use crate::{ask, servers};
 
 /// How long a process may take to answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(3);
@@ -29,8 +31,8 @@ pub struct Process {
 enum Way {
     /// Over the network, with the servers' key.
     Network { fsname: String, nids: Vec<Nid>, key: PathBuf },
-    /// Through its mount.
-    Mount(PathBuf),
+    /// By the control of its mount.
+    Mount(MountEntry),
 }
 
 /// Why a process does not do what it is asked: a sentence, and an error number.
@@ -45,10 +47,8 @@ impl Reach {
     /// Those of this machine that this user reaches, by their numbers.
     pub fn processes(&self) -> Result<Vec<Process>, Failure> {
         let mut processes = Vec::new();
-        for entry in mountpoint::usable()? {
-            if let Ok(status) = mountpoint::status(&entry.path) {
-                processes.push(Process { pid: status.pid, way: Way::Mount(entry.path) });
-            }
+        for Mount { entry, status } in &self.mounts {
+            processes.push(Process { pid: status.pid, way: Way::Mount(entry.clone()) });
         }
         for server in servers::all()? {
             let nids = server.nids.iter().filter_map(|nid| nid.parse().ok()).collect();
@@ -68,9 +68,9 @@ impl Reach {
         name: &str,
     ) -> Result<Result<String, Silence>, Failure> {
         match &process.way {
-            Way::Mount(path) => {
+            Way::Mount(mount) => {
                 let attribute = format!("{}{name}", control::PROCESS);
-                Ok(crate::control::get_text(path, &attribute).map_err(Silence::of_mount))
+                Ok(ask::text(mount, &attribute).map_err(Silence::of_mount))
             }
             Way::Network { fsname, nids, key } => {
                 let asked = ReadParameters { names: vec![format!("{PREFIX}{name}")] };
@@ -94,9 +94,9 @@ impl Reach {
         value: &str,
     ) -> Result<Result<(), Silence>, Failure> {
         match &process.way {
-            Way::Mount(path) => {
+            Way::Mount(mount) => {
                 let attribute = format!("{}{name}", control::PROCESS);
-                Ok(crate::control::set(path, attribute, value.as_bytes()).map_err(Silence::of_mount))
+                Ok(ask::set(mount, &attribute, value.as_bytes()).map_err(Silence::of_mount))
             }
             Way::Network { fsname, nids, key } => {
                 let parameter = Parameter { name: format!("{PREFIX}{name}"), value: value.to_owned() };

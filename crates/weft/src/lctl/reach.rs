@@ -11,13 +11,15 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use fuse::session::MountEntry;
 use fuse::states::{PARAMETER, STATES, State, States};
 use proto::wire::messages::{GetState, Operation, ReadParameters};
 use proto::{Code, FsName, Nid, TargetId, TargetKind};
 use rpc::{AskError, Hub, Keys, Role};
 
 use crate::failure::Failure;
-use crate::{keys, mountpoint, servers, serving};
+use crate::mountpoint::{self, Mount, Survey};
+use crate::{ask, keys, servers, serving};
 
 /// A target does not say how it is.
 pub const SILENT: &str = "it does not answer";
@@ -39,7 +41,7 @@ pub struct Device {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Way {
     Network { nids: Vec<Nid>, key: PathBuf },
-    Mount(PathBuf),
+    Mount(MountEntry),
 }
 
 impl Device {
@@ -67,6 +69,12 @@ pub fn name(fsname: &str, target: TargetId) -> String {
 pub struct Reach {
     /// The targets, by file system, kind and index.
     pub devices: Vec<Device>,
+    /// The mounts that answer.
+    pub mounts: Vec<Mount>,
+    /// Where those are that do not.
+    pub left_out: Vec<PathBuf>,
+    /// Servers that did not answer, by their addresses, and why. None is asked again.
+    silent: BTreeMap<Vec<Nid>, String>,
     runtime: Option<(rt::os::Node, rt::Rt)>,
     hubs: BTreeMap<(String, PathBuf), Hub>,
 }
@@ -84,14 +92,15 @@ impl Reach {
                 devices.push(device(&server.fsname, served.id(), way));
             }
         }
-        for entry in mountpoint::usable()? {
-            let Ok(config) = crate::control::configuration(&entry.path) else { continue };
-            let serves = mountpoint::status(&entry.path).map(|status| status.serves).unwrap_or_default();
+        let Survey { mounts, left_out } = mountpoint::survey()?;
+        for Mount { entry, status } in &mounts {
+            let Ok(config) = ask::configuration(entry) else { continue };
+            let serves = &status.serves;
             if serves.iter().any(|name| name == "MGS") {
-                devices.push(device(&config.fsname, TargetId::MGS, Way::Mount(entry.path.clone())));
+                devices.push(device(&config.fsname, TargetId::MGS, Way::Mount(entry.clone())));
             }
             for target in &config.targets {
-                let new = device(&config.fsname, target.id(), Way::Mount(entry.path.clone()));
+                let new = device(&config.fsname, target.id(), Way::Mount(entry.clone()));
                 let nids: Vec<Nid> = target.nids.iter().filter_map(|nid| nid.parse().ok()).collect();
                 match key {
                     _ if serves.contains(&new.name) => devices.push(new),
@@ -107,11 +116,27 @@ impl Reach {
             (device.fsname.clone(), device.target, matches!(device.way, Way::Mount(_)))
         });
         devices.dedup_by(|later, first| (&later.fsname, later.target) == (&first.fsname, first.target));
-        Ok(Reach { devices, runtime: None, hubs: BTreeMap::new() })
+        let (silent, hubs) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Reach { devices, mounts, left_out, silent, runtime: None, hubs })
     }
 
-    /// Gives a target an order, or asks it something.
+    /// Gives a target an order, or asks it something. Of a server that does not answer the user is told, once; then it is not
+    /// asked any more. What takes longer than an answer is asked of those only that answer.
     pub fn ask<O: Operation>(
+        &mut self,
+        device: &Device,
+        order: O,
+        wait: Duration,
+    ) -> Result<Result<O::Reply, AskError>, Failure> {
+        if wait > STATE_WAIT
+            && let Err(error @ AskError::Unanswered(_)) = self.ask_once(device, GetState {}, STATE_WAIT)?
+        {
+            return Ok(Err(error));
+        }
+        self.ask_once(device, order, wait)
+    }
+
+    fn ask_once<O: Operation>(
         &mut self,
         device: &Device,
         order: O,
@@ -120,16 +145,25 @@ impl Reach {
         let Way::Network { nids, key } = &device.way else {
             return Ok(Err(AskError::Refused(Code::NotSupported)));
         };
+        if let Some(why) = self.silent.get(nids) {
+            return Ok(Err(AskError::Unanswered(why.clone())));
+        }
         let hub = self.hub(&device.fsname, key)?;
-        let node = &self.runtime()?.0;
-        Ok(node.block_on(hub.ask(device.target, Role::Server, nids, order, wait)))
+        let answer = self.runtime()?.0.block_on(hub.ask(device.target, Role::Server, nids, order, wait));
+        if let Err(AskError::Unanswered(why)) = &answer {
+            eprintln!("{}: {SILENT} ({why})", device.name);
+            self.silent.insert(nids.clone(), why.clone());
+        }
+        Ok(answer)
     }
 
     /// How each of `devices` is, in their order; why not for one that does not answer.
     pub fn states(&mut self, devices: &[Device]) -> Result<Vec<Result<State, String>>, Failure> {
         let mut asked = Vec::new();
         for (index, device) in devices.iter().enumerate() {
-            if let Way::Network { nids, key } = &device.way {
+            if let Way::Network { nids, key } = &device.way
+                && !self.silent.contains_key(nids)
+            {
                 let hub = self.hub(&device.fsname, key)?;
                 asked.push(async move {
                     let answer = hub.ask(device.target, Role::Server, nids, GetState {}, STATE_WAIT).await;
@@ -140,6 +174,12 @@ impl Reach {
         let mut states = vec![Err(SILENT.to_owned()); devices.len()];
         if !asked.is_empty() {
             for (index, state) in self.runtime()?.0.block_on(all(asked)) {
+                if let (Err(why), Some(Device { way: Way::Network { nids, .. }, .. })) =
+                    (&state, devices.get(index))
+                    && why.starts_with(SILENT)
+                {
+                    self.silent.insert(nids.clone(), why.clone());
+                }
                 if let Some(place) = states.get_mut(index) {
                     *place = state;
                 }
@@ -147,10 +187,10 @@ impl Reach {
         }
         let mut mounts = BTreeMap::new();
         for (device, state) in devices.iter().zip(&mut states) {
-            let Way::Mount(path) = &device.way else { continue };
+            let Way::Mount(mount) = &device.way else { continue };
             let told = mounts
-                .entry(path.clone())
-                .or_insert_with(|| crate::control::get::<States>(path, STATES).ok().map(|told| told.targets));
+                .entry(mount.clone())
+                .or_insert_with(|| ask::get::<States>(mount, STATES).ok().map(|told| told.targets));
             let target = told.iter().flatten().find(|target| target.id() == device.target);
             *state = target.and_then(|target| target.state.clone()).ok_or_else(|| SILENT.to_owned());
         }
@@ -159,9 +199,9 @@ impl Reach {
 
     /// The value of a parameter of a target; `None` if it does not say.
     pub fn parameter(&mut self, device: &Device, name: &str) -> Result<Option<String>, Failure> {
-        if let Way::Mount(path) = &device.way {
+        if let Way::Mount(mount) = &device.way {
             let attribute = format!("{PARAMETER}{}.{name}", device.target);
-            return Ok(crate::control::get_text(path, &attribute).ok());
+            return Ok(ask::text(mount, &attribute).ok());
         }
         let asked = ReadParameters { names: vec![name.to_owned()] };
         let told = self.ask(device, asked, STATE_WAIT)?;

@@ -2,18 +2,17 @@
 //! what it holds of each (`ldlm.namespaces.*`).
 //! What is set holds for as long as the mount does.
 
-use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use client::CACHED_BYTES_MIN;
 use fuse::imports::{IMPORTS, Import, Imports};
+use fuse::session::MountEntry;
 use fuse::stats::{Count, STATS, Told};
 use fuse::tunables::{Cache, SESSIONS_MAX, Session, TUNABLE, TUNABLES, Tunables};
 use proto::{TargetId, TargetKind};
 
 use super::{reach, timeouts};
-use crate::failure::Failure;
-use crate::mountpoint;
+use crate::{ask, mountpoint};
 
 /// A page, as Lustre counts (bytes).
 const PAGE_BYTES: u64 = 4096;
@@ -33,7 +32,7 @@ pub struct Parameter {
 /// How a parameter of a mount is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    mount: PathBuf,
+    mount: MountEntry,
     /// What the mount calls it.
     name: String,
     unit: Unit,
@@ -60,12 +59,12 @@ pub struct Refusal {
     pub status: u8,
 }
 
-/// Those of every mount. One that does not answer has none.
-pub fn all() -> Result<Vec<Parameter>, Failure> {
+/// Those of every one of `mounts`. One that does not answer has none.
+pub fn all(mounts: &[mountpoint::Mount]) -> Vec<Parameter> {
     let mut parameters = Vec::new();
-    for entry in mountpoint::usable()? {
-        let Some(told) = told(&entry.path) else { continue };
-        let mount = Mount::new(&entry.path, &told);
+    for mountpoint::Mount { entry, .. } in mounts {
+        let Some(told) = told(entry) else { continue };
+        let mount = Mount::new(entry, &told);
         parameters.extend(mount.of_cache(&told.cache));
         for session in &told.sessions {
             parameters.extend(mount.of_locks(session));
@@ -73,29 +72,29 @@ pub fn all() -> Result<Vec<Parameter>, Failure> {
                 parameters.extend(mount.of_writes(session));
             }
         }
-        if let Ok(told) = crate::control::get::<Told>(&entry.path, STATS) {
+        if let Ok(told) = ask::get::<Told>(entry, STATS) {
             let (name, own) = (mount.llite("stats"), "stats".to_owned());
             parameters.push(mount.settable(name, stats(&told), Unit::Counts, own));
         }
-        let Ok(told) = crate::control::get::<Imports>(&entry.path, IMPORTS) else { continue };
+        let Ok(told) = ask::get::<Imports>(entry, IMPORTS) else { continue };
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         parameters.extend(told.imports.iter().map(|import| mount.timeouts(import, now_s)));
     }
-    Ok(parameters)
+    parameters
 }
 
 /// A mount, for the names of its parameters.
 struct Mount<'a> {
-    path: &'a Path,
+    entry: &'a MountEntry,
     fsname: &'a str,
     /// Tells several mounts of one file system apart, as Lustre's addresses do.
     digits: String,
 }
 
 impl<'a> Mount<'a> {
-    fn new(path: &'a Path, told: &'a Tunables) -> Mount<'a> {
+    fn new(entry: &'a MountEntry, told: &'a Tunables) -> Mount<'a> {
         let digits = told.client.chars().filter(char::is_ascii_hexdigit).take(16).collect();
-        Mount { path, fsname: &told.fsname, digits }
+        Mount { entry, fsname: &told.fsname, digits }
     }
 
     fn readable(name: String, value: String) -> Parameter {
@@ -103,7 +102,7 @@ impl<'a> Mount<'a> {
     }
 
     fn settable(&self, name: String, value: String, unit: Unit, own: String) -> Parameter {
-        Parameter { name, value, setting: Some(Setting { mount: self.path.to_owned(), name: own, unit }) }
+        Parameter { name, value, setting: Some(Setting { mount: self.entry.clone(), name: own, unit }) }
     }
 
     fn llite(&self, name: &str) -> String {
@@ -172,11 +171,11 @@ impl<'a> Mount<'a> {
 }
 
 /// All of one mount, however many sessions it has.
-fn told(path: &Path) -> Option<Tunables> {
-    let mut told: Tunables = crate::control::get(path, TUNABLES).ok()?;
+fn told(mount: &MountEntry) -> Option<Tunables> {
+    let mut told: Tunables = ask::get(mount, TUNABLES).ok()?;
     while told.more && told.sessions.len() < TARGETS_MAX {
         let next = format!("{TUNABLES}.{}", told.sessions.len());
-        let Ok(page) = crate::control::get::<Tunables>(path, &next) else { break };
+        let Ok(page) = ask::get::<Tunables>(mount, &next) else { break };
         told.more = page.more && page.sessions.len() == SESSIONS_MAX;
         told.sessions.extend(page.sessions);
     }
@@ -246,7 +245,7 @@ pub fn set(setting: &Setting, value: &str) -> Result<(), Refusal> {
     };
     let Some(parsed) = parsed else { return Err(Refusal { why: wanted, status: libc::EINVAL as u8 }) };
     let attribute = format!("{TUNABLE}{}", setting.name);
-    crate::control::set(&setting.mount, attribute, parsed.as_bytes()).map_err(|error| Refusal {
+    ask::set(&setting.mount, &attribute, parsed.as_bytes()).map_err(|error| Refusal {
         why: crate::control::describe(&error),
         status: error.raw_os_error().and_then(|number| u8::try_from(number).ok()).unwrap_or(1),
     })

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use fuse::control::{self, Kind, SpaceValues, Spaces, TargetSpace};
 use proto::wire::messages::Space;
 
+use crate::ask;
 use crate::failure::Failure;
 use crate::lfs::Outcome;
+use crate::mountpoint;
 use crate::size::cooked;
 
 /// Print the space of every target.
@@ -67,13 +69,20 @@ pub fn run(arguments: &Arguments) -> Outcome {
         _ => None,
     };
     let style = Style { inodes: arguments.inodes, base, header: !arguments.no_header };
-    for mount in super::mounts(arguments.path.as_deref())? {
-        let spaces: Spaces = crate::control::get(&mount, control::SPACE).map_err(|error| {
-            Failure::new(format!("error: df: {}: {}", mount.display(), crate::control::describe(&error)))
-        })?;
-        print!("{}", render(&mount, &spaces, style));
+    let meant = super::mounts(arguments.path.as_deref())?;
+    let mut failed = meant.left_out;
+    for (mount, spaces) in
+        mountpoint::all_asked(meant.mounts, |mount| ask::get::<Spaces>(mount, control::SPACE))
+    {
+        match spaces {
+            Ok(spaces) => print!("{}", render(&mount.path, &spaces, style)),
+            Err(error) => {
+                eprintln!("error: df: {}: {}", mount.path.display(), crate::control::describe(&error));
+                failed = true;
+            }
+        }
     }
-    Ok(0)
+    Ok(u8::from(failed))
 }
 
 fn render(mount: &Path, spaces: &Spaces, style: Style) -> String {

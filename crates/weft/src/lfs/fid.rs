@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use fuse::control::{self, Paths};
+use fuse::session::MountEntry;
 use proto::Fid;
 
+use crate::ask;
 use crate::failure::Failure;
 use crate::lfs::Outcome;
 use crate::mountpoint;
@@ -49,25 +51,28 @@ pub fn path2fid(arguments: &PathArguments) -> Outcome {
 pub fn fid2path(arguments: &FidArguments) -> Outcome {
     let mount = find(&arguments.filesystem)?;
     for fid in &arguments.fids {
-        let found: Paths =
-            crate::control::get(&mount, &format!("{}{fid}", control::PATHS)).map_err(|error| {
-                let why = crate::control::describe(&error);
-                Failure::new(format!("fid2path: error on FID {fid}: {why}"))
-            })?;
+        let found: Paths = ask::get(&mount, &format!("{}{fid}", control::PATHS)).map_err(|error| {
+            let why = crate::control::describe(&error);
+            Failure::new(format!("fid2path: error on FID {fid}: {why}"))
+        })?;
         for path in found.paths {
-            println!("{}", if path.is_empty() { mount.clone() } else { mount.join(path) }.display());
+            println!(
+                "{}",
+                if path.is_empty() { mount.path.clone() } else { mount.path.join(path) }.display()
+            );
         }
     }
     Ok(0)
 }
 
-fn find(filesystem: &Path) -> Result<PathBuf, Failure> {
-    let by_name = mountpoint::usable()?.into_iter().find(|entry| {
-        mountpoint::status(&entry.path)
-            .is_ok_and(|status| Some(status.fsname.as_str()) == filesystem.to_str())
-    });
-    match by_name {
-        Some(entry) => Ok(entry.path),
-        None => Ok(super::mounts(Some(filesystem))?.swap_remove(0)),
+fn find(filesystem: &Path) -> Result<MountEntry, Failure> {
+    // A path is no name.
+    if filesystem.components().count() == 1 {
+        let mut mounts = mountpoint::usable()?.into_iter();
+        let by_name = mounts.find(|mount| Some(mount.status.fsname.as_str()) == filesystem.to_str());
+        if let Some(mount) = by_name {
+            return Ok(mount.entry);
+        }
     }
+    Ok(super::mounts(Some(filesystem))?.mounts.swap_remove(0))
 }

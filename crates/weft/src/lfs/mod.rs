@@ -9,20 +9,21 @@ mod setstripe;
 mod targets;
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use fuse::session::MountEntry;
 
 use crate::failure::Failure;
-use crate::mountpoint;
+use crate::{mountpoint, usage};
 
 /// What a sub-command gives: exit status, or what is printed to standard error as it is.
 type Outcome = Result<u8, Failure>;
 
 /// Look at layouts, space and targets of a file system.
 #[derive(Parser)]
-#[command(name = "lfs", version, about)]
+#[command(name = "lfs", version)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -45,9 +46,57 @@ enum Command {
     Other(Vec<OsString>),
 }
 
+/// Lustre's sub-commands that are not available yet.
+const NOT_YET: &[&str] = &[
+    "changelog",
+    "changelog_clear",
+    "cp",
+    "data_version",
+    "find",
+    "flushctx",
+    "getdirstripe",
+    "getname",
+    "getsom",
+    "heat_get",
+    "heat_set",
+    "hsm_action",
+    "hsm_archive",
+    "hsm_cancel",
+    "hsm_clear",
+    "hsm_release",
+    "hsm_remove",
+    "hsm_restore",
+    "hsm_set",
+    "hsm_state",
+    "ladvise",
+    "ls",
+    "mirror",
+    "mkdir",
+    "nodemap",
+    "ostlist",
+    "path2ost",
+    "pcc",
+    "pool_list",
+    "poollist",
+    "project",
+    "quota",
+    "rm_entry",
+    "rmdir",
+    "rmfid",
+    "setdirstripe",
+    "setquota",
+    "som_sync",
+    "swap_layouts",
+    "unlink_foreign",
+];
+
 /// The program called as `lfs`.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
-    let outcome = match Arguments::parse_from(arguments).command {
+    let arguments: Arguments = match usage::parse(arguments) {
+        Ok(arguments) => arguments,
+        Err(status) => return status,
+    };
+    let outcome = match arguments.command {
         Command::Setstripe(arguments) => setstripe::run(arguments),
         Command::Getstripe(arguments) => getstripe::run(&arguments),
         Command::Migrate(arguments) => migrate::run(&arguments),
@@ -57,10 +106,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Check(arguments) => targets::check(&arguments),
         Command::Path2fid(arguments) => fid::path2fid(&arguments),
         Command::Fid2path(arguments) => fid::fid2path(&arguments),
-        Command::Other(words) => {
-            let word = words.first().map_or_else(String::new, |word| word.to_string_lossy().into_owned());
-            Err(Failure::usage(format!("error: {word}: not available yet; \"lfs help\" lists what is")))
-        }
+        Command::Other(words) => Err(usage::no_command("lfs", &words, NOT_YET)),
     };
     match outcome {
         Ok(status) => ExitCode::from(status),
@@ -71,23 +117,34 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// The mounts that a command without or with a path is about.
-fn mounts(path: Option<&Path>) -> Result<Vec<PathBuf>, Failure> {
+/// What a command is about.
+struct Meant {
+    mounts: Vec<MountEntry>,
+    /// There are others, which do not answer; the user was told.
+    left_out: bool,
+}
+
+/// The mounts that a command without or with a path is about; with a path it is one.
+fn mounts(path: Option<&Path>) -> Result<Meant, Failure> {
     match path {
         None => {
-            let all: Vec<PathBuf> = mountpoint::usable()?.into_iter().map(|entry| entry.path).collect();
-            if all.is_empty() {
+            let survey = mountpoint::survey()?;
+            let left_out = !survey.left_out.is_empty();
+            let mounts: Vec<MountEntry> = survey.mounts.into_iter().map(|mount| mount.entry).collect();
+            if mounts.is_empty() && !left_out {
                 Err(Failure::new("error: no weft file system is mounted here"))
             } else {
-                Ok(all)
+                Ok(Meant { mounts, left_out })
             }
         }
         Some(path) => {
             let invalid =
                 |why: &str| Failure::new(format!("error: invalid path '{}': {why}", path.display()));
-            let found = path.canonicalize().map_err(|error| invalid(&crate::control::describe(&error)))?;
-            match mountpoint::containing(&found)? {
-                Some(entry) => Ok(vec![entry.path]),
+            if !mountpoint::all()?.iter().any(|entry| entry.path == path) {
+                mountpoint::resolved(path).map_err(|error| invalid(&crate::control::describe(&error)))?;
+            }
+            match mountpoint::containing(path)? {
+                Some(entry) => Ok(Meant { mounts: vec![entry], left_out: false }),
                 None => Err(invalid("not in a weft file system")),
             }
         }

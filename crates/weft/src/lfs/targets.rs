@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use fuse::control::{self, Hint, Kind, Spaces, TargetSpace};
+use fuse::session::MountEntry;
 
+use crate::ask;
 use crate::failure::Failure;
 use crate::lfs::Outcome;
 
@@ -50,15 +52,16 @@ pub fn mdts(arguments: &Arguments) -> Outcome {
 }
 
 fn list(path: Option<&Path>, kind: Kind) -> Outcome {
-    for mount in super::mounts(path)? {
+    let meant = super::mounts(path)?;
+    for mount in meant.mounts {
         print!("{}", render(&spaces(&mount)?, kind));
     }
-    Ok(0)
+    Ok(u8::from(meant.left_out))
 }
 
-fn spaces(mount: &Path) -> Result<Spaces, Failure> {
-    crate::control::get(mount, control::SPACE).map_err(|error| {
-        Failure::new(format!("error: {}: {}", mount.display(), crate::control::describe(&error)))
+fn spaces(mount: &MountEntry) -> Result<Spaces, Failure> {
+    ask::get(mount, control::SPACE).map_err(|error| {
+        Failure::new(format!("error: {}: {}", mount.path.display(), crate::control::describe(&error)))
     })
 }
 
@@ -89,8 +92,9 @@ fn render(spaces: &Spaces, kind: Kind) -> String {
 
 /// Runs `lfs check`.
 pub fn check(arguments: &CheckArguments) -> Outcome {
-    let mut all_active = true;
-    for mount in super::mounts(arguments.path.as_deref())? {
+    let meant = super::mounts(arguments.path.as_deref())?;
+    let mut all_active = !meant.left_out;
+    for mount in meant.mounts {
         let spaces = spaces(&mount)?;
         for target in spaces.targets.iter().filter(|target| is_meant(arguments.which, target)) {
             let kind = if target.kind == Kind::Ost { "osc" } else { "mdc" };

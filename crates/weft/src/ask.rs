@@ -1,0 +1,212 @@
+//! Questions and orders to the process behind a mount.
+//!
+//! They go through its control socket, which that process answers alone. Whoever does not find it (another user, or somebody
+//! with other directories) asks through the mount: in a process of its own, because one that asks a mount whose process does not
+//! answer waits in the kernel where no signal reaches it. It is left behind then.
+
+use std::ffi::OsStr;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use fuse::control::{self, Configuration, Target};
+use fuse::session::MountEntry;
+use fuse::socket::{self, Question};
+use serde::de::DeserializeOwned;
+
+use crate::servers;
+
+/// How long a mount may take to answer a question. It gives each of its servers 3 s.
+pub const ANSWER_WAIT: Duration = Duration::from_secs(10);
+/// After how long it is told that an order takes its time.
+const TELL_WAIT: Duration = Duration::from_secs(5);
+/// The hidden sub-command of the process that asks through a mount.
+pub const COMMAND: &str = "ask-mount";
+/// What it is to do.
+pub const GET: &str = "get";
+/// The same.
+pub const SET: &str = "set";
+/// The same.
+pub const RESOLVE: &str = "resolve";
+
+/// How long an answer is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// As long as a question may take.
+    Question,
+    /// As long as it takes: what was ordered is under way, and the user is told so.
+    Order,
+}
+
+/// Asks for a document.
+pub fn get<T: DeserializeOwned>(mount: &MountEntry, attribute: &str) -> io::Result<T> {
+    let bytes = ask(mount, Question::Get(attribute), Patience::Question)?;
+    serde_json::from_slice(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Asks for text.
+pub fn text(mount: &MountEntry, attribute: &str) -> io::Result<String> {
+    let bytes = ask(mount, Question::Get(attribute), Patience::Question)?;
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Sets what the process sets at once.
+pub fn set(mount: &MountEntry, attribute: &str, value: &[u8]) -> io::Result<()> {
+    ask(mount, Question::Set(attribute, value), Patience::Question).map(|_| ())
+}
+
+/// Orders something that takes as long as it takes.
+pub fn order(mount: &MountEntry, attribute: &str) -> io::Result<()> {
+    ask(mount, Question::Set(attribute, b""), Patience::Order).map(|_| ())
+}
+
+/// All targets that the mount knows of, however many.
+pub fn configuration(mount: &MountEntry) -> io::Result<Configuration> {
+    all_targets(|attribute| get(mount, attribute))
+}
+
+/// The same, page by page.
+pub(crate) fn all_targets(page: impl Fn(&str) -> io::Result<Configuration>) -> io::Result<Configuration> {
+    let mut all = page(control::CONFIG)?;
+    while let (true, Some(last)) = (all.more, all.targets.last().map(Target::id)) {
+        let next = page(&format!("{}.{last}", control::CONFIG))?;
+        // Each is behind the one before, so there is an end.
+        all.more = next.more && next.targets.first().is_some_and(|first| first.id() > last);
+        all.targets.extend(next.targets);
+    }
+    Ok(all)
+}
+
+/// The absolute path of `path` without symbolic links. The parts of it may lie in mounts.
+pub fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let bytes = in_child(path, RESOLVE, OsStr::new(""), b"", Patience::Question)?;
+    Ok(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
+}
+
+fn ask(mount: &MountEntry, question: Question<'_>, patience: Patience) -> io::Result<Vec<u8>> {
+    if let Some(answer) = at_socket(mount, question, patience) {
+        return answer;
+    }
+    let (kind, name, value) = match question {
+        Question::Get(name) => (GET, name, &[][..]),
+        Question::Set(name, value) => (SET, name, value),
+    };
+    in_child(&mount.path, kind, OsStr::new(name), value, patience)
+}
+
+/// The answer of the process itself; `None` if nobody listens for this user.
+fn at_socket(mount: &MountEntry, question: Question<'_>, patience: Patience) -> Option<io::Result<Vec<u8>>> {
+    let path = socket::path(&servers::directory().ok()?, mount.device);
+    let mut asked = match socket::ask(&path, question, ANSWER_WAIT) {
+        Ok(asked) => asked,
+        // Its queue is full.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Some(Err(silent())),
+        Err(_) => return None,
+    };
+    let answer = wait(mount, patience, |wait| asked.answer(wait));
+    match answer {
+        // The process has gone, or is asked by too many.
+        Err(error) if is_cut(&error) => None,
+        answer => Some(answer),
+    }
+}
+
+fn is_cut(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+/// Waits with `look`, which gives `None` for an answer that is not there after the time that it is given.
+fn wait(
+    mount: &MountEntry,
+    patience: Patience,
+    mut look: impl FnMut(Duration) -> io::Result<Option<Vec<u8>>>,
+) -> io::Result<Vec<u8>> {
+    if patience == Patience::Question {
+        return look(ANSWER_WAIT)?.ok_or_else(silent);
+    }
+    if let Some(answer) = look(TELL_WAIT)? {
+        return Ok(answer);
+    }
+    eprintln!("{}: not done yet; waiting", mount.path.display());
+    loop {
+        if let Some(answer) = look(TELL_WAIT)? {
+            return Ok(answer);
+        }
+    }
+}
+
+/// What [`is_silent`] knows.
+fn silent() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", ANSWER_WAIT.as_secs()))
+}
+
+/// Whether there was no answer in time.
+pub fn is_silent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::TimedOut
+}
+
+/// Has a process of its own do it with `path`, and leaves it behind if it does not come back.
+fn in_child(path: &Path, kind: &str, name: &OsStr, value: &[u8], patience: Patience) -> io::Result<Vec<u8>> {
+    let mut child = Command::new("/proc/self/exe")
+        .arg0("weft")
+        .args([OsStr::new(COMMAND), OsStr::new(kind), path.as_os_str(), name])
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        // Whoever reads what this process says must not wait for that one.
+        .stderr(Stdio::null())
+        .spawn()?;
+    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let value = value.to_vec();
+    std::thread::Builder::new().spawn(move || {
+        let mut said = Vec::new();
+        let talked = stdin.map_or(Ok(()), |mut stdin| stdin.write_all(&value));
+        let read = stdout.map_or(Ok(0), |mut stdout| stdout.read_to_end(&mut said));
+        // Nobody may wait any more.
+        let _ = sender.send(talked.and(read).map(|_| said));
+    })?;
+    let look = |wait| match receiver.recv_timeout(wait) {
+        Ok(said) => said.map(Some),
+        Err(_) => Ok(None),
+    };
+    let entry = MountEntry { path: path.to_owned(), ..MountEntry::default() };
+    let said = match wait(&entry, patience, look) {
+        Ok(said) => said,
+        Err(error) => {
+            // It may be beyond the reach of signals.
+            let _ = child.kill();
+            return Err(error);
+        }
+    };
+    child.wait()?;
+    match said.split_first_chunk() {
+        Some((error, value)) => match i32::from_le_bytes(*error) {
+            0 => Ok(value.to_vec()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        },
+        None => Err(io::Error::other("the process that was to ask has ended")),
+    }
+}
+
+/// What the process in between does: its answer, an error number and the value.
+pub fn for_another(kind: &str, path: &Path, name: &OsStr) -> Vec<u8> {
+    let done = match kind {
+        GET => crate::control::get_bytes(path, name),
+        SET => {
+            let mut value = Vec::new();
+            let read = io::stdin().lock().read_to_end(&mut value);
+            read.and_then(|_| crate::control::set(path, name.as_bytes(), &value)).map(|()| Vec::new())
+        }
+        _ => path.canonicalize().map(|path| path.into_os_string().into_vec()),
+    };
+    match done {
+        Ok(value) => [&0i32.to_le_bytes()[..], &value].concat(),
+        Err(error) => error.raw_os_error().unwrap_or(libc::EIO).to_le_bytes().to_vec(),
+    }
+}
