@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # `make bench`: a weft mount beside a plain directory of the same disk, in one run. Raw output goes to
 # bench/results/. Usage: tools/bench.sh [options of the bench program]
+# What serves is what this machine is set to.
+export WEFT_FUSE_ENGINE=${WEFT_FUSE_ENGINE:-auto}
 . "$(dirname "$0")/lib.sh"
 
 fsname=wb$((RANDOM % 9000 + 1000))
@@ -12,7 +14,7 @@ leave() {
 trap leave EXIT
 
 mkdir -p "$work/mnt" "$work/plain"
-"$WEFT" up "$work/mnt" --data "$work/data" --fsname "$fsname" >/dev/null || exit 1
+"$WEFT" up "$work/mnt" --no-uring --data "$work/data" --fsname "$fsname" >/dev/null || exit 1
 out=bench/results/$(date +%Y-%m-%d)-$(git rev-parse --short HEAD).txt
 mkdir -p bench/results
 {

@@ -19,6 +19,8 @@ cache=${WEFT_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/weft-tools}
 passed=0
 failed=0
 skipped=0
+# Said for all mounts: "weft up" as root would switch FUSE over io_uring on for the whole machine.
+export WEFT_FUSE_ENGINE=${WEFT_FUSE_ENGINE:-dev}
 
 # A scratch directory, removed at the end. SCRATCH=/dev/shm has servers on disks that lose nothing by waiting: for long
 # runs of what is to be checked for its results, and syncs all the time.

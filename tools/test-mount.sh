@@ -190,7 +190,7 @@ with open(sys.argv[1], "r+b") as file:
 # One bit is changed in any record of a log, the last one too: the target is not served, and the checker says what is wrong. Nothing
 # may be missing in silence: everything was fsynced.
 t_damaged_log() {
-  local dir log at trials=0
+  local dir log ost at trials=0
   mkdir "$mnt/kept"
   "$LFS" setstripe -c 1 "$mnt/kept"
   for n in $(seq 20); do
@@ -210,12 +210,24 @@ t_damaged_log() {
       flip "$log" $((at + 90))
       trials=$((trials + 1))
     done
+    case $dir in
+      */OST*)
+        ost=$log
+        continue ;;
+    esac
     flip "$log" 4186
     if up 2> "$work/refused"; then echo "$dir is served"; return 1; fi
     grep -q 'log is damaged' "$work/refused"
     flip "$log" 4186
     "$WEFT" check "$dir" > "$work/clean"
   done
+  # An OST is left out, and the others are served.
+  flip "$ost" 4186
+  up
+  if "$WEFT" status "$mnt" > "$work/said"; then echo "nothing is said of $ost"; return 1; fi
+  grep -q 'FAILED: .*OST000[0-3] is not served: .*log is damaged' "$work/said"
+  down
+  flip "$ost" 4186
   [ "$trials" -ge 20 ] || { echo "there were $trials records only"; return 1; }
   up
   for n in $(seq 20); do [ "$(cat "$mnt/kept/$n")" = "content $n" ]; done

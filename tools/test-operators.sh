@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What an operator sees and orders: recovery_status, abort_recovery, evict_client, health_check (with a disk that fails), weft
-# status, drain, dk, brw_stats, imperative recovery, and the traces of evictions, with real processes. Usage: tools/test-operators.sh [CASE...]; needs root, bin/weft, iproute2.
+# status, drain, dk, brw_stats, imperative recovery, and the traces of evictions, with real processes; and the tools beside a mount that
+# is silent, a target that is away, and words that are wrong. Usage: tools/test-operators.sh [CASE...]; needs root, bin/weft, iproute2.
 
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/lib-two.sh"
@@ -10,7 +11,13 @@ export WEFT_RUN=$work/run
 # Nothing that is asked may hang.
 lctl_seconds=60
 mdt=$two_fsname-MDT0000
-trap 'two_down; kill $alone_pid; umount -l "$disk"; rm -rf "$work"' EXIT
+# What a case left behind when it failed.
+leave_own() {
+  awk -v work="$work/" '$3 == "fuse.weft" && index($2, work) == 1 { print $2 }' /proc/mounts | tac |
+    while read -r mount; do timeout 60 "$WEFT" down "$mount" || umount -l "$mount"; done
+  rm -f /etc/weft/[bdpqrs]"$two_id".*.key
+}
+trap 'two_down; leave_own >/dev/null; kill $alone_pid; umount -l "$disk"; rm -rf "$work"' EXIT
 
 lctl() { in_two timeout "$lctl_seconds" "$LCTL" "$@"; }
 # The same on a host that has servers only: what is asked through a mount may have to wait for the MDT, and looking at a mount
@@ -542,6 +549,223 @@ END
   [ "$(head -c 5 "$two_a/mapped")" = other ]
 }
 
+# A file system of one process beside the two, which the case takes down itself.
+# own_up NAME OPTION...: mounted at $work/NAME, with its data in $work/NAME.data.
+own_up() {
+  local name=$1
+  shift
+  mkdir -p "$work/$name"
+  in_two "$WEFT" up "$work/$name" --data "$work/$name.data" --fsname "$name" "$@"
+}
+own_down() {
+  in_two "$WEFT" down "$work/$1" && rm -rf "$work/$1.data" "/etc/weft/$1".*.key
+}
+
+# at_once NAME COMMAND...: runs it in the background; what it says, and its exit status, are in files of that name.
+at_once() {
+  local name=$work/once-$1
+  shift
+  (status=0; in_two timeout "$lctl_seconds" "$@" > "$name" 2> "$name.err" || status=$?; echo "$status" > "$name.status") &
+}
+ended() { [ "$(cat "$work/once-$1.status")" = "$2" ]; }
+
+# The process of one mount, which has the servers of another one, says nothing: each tool says so, and what there is to say of the
+# others.
+t_silent() {
+  local name=s$two_id client=$work/silent-client pid
+  own_up "$name" --osts 1 --listen 127.0.0.1:7021@tcp
+  mkdir "$client" "$work/beside"
+  in_two "$WEFT" mount "127.0.0.1:7021@tcp:/$name" "$client"
+  pid=$(daemon_pid "$work/$name")
+  kill -STOP "$pid"
+  at_once status "$WEFT" status
+  at_once named "$WEFT" status "$work/$name"
+  at_once down "$WEFT" down "$work/$name"
+  at_once up "$WEFT" up "$work/beside" --data "$work/beside.data" --fsname "b$two_id" --osts 1
+  at_once dl "$LCTL" dl
+  at_once version "$LCTL" get_param -n version
+  at_once stats "$LCTL" get_param "obdfilter.*.num_exports"
+  at_once df "$LFS" df
+  at_once inside "$LFS" df "$client/some/path"
+  wait
+  kill -CONT "$pid"
+  tail -n 50 "$work"/once-*
+  local silent="^$work/$name is left out: no answer within 10 s"
+  ended status 1
+  grep -q "^$work/$name: SILENT: the process behind $work/$name does not answer" "$work/once-status"
+  grep -q "^$client: DEGRADED: no answer from $name-MDT0000, $name-OST0000;" "$work/once-status"
+  grep -q "^$two_a: HEALTHY" "$work/once-status"
+  ended named 1 && grep -q "SILENT: the process behind" "$work/once-named"
+  ended down 1 && grep -q "does not answer within" "$work/once-down.err"
+  ended up 0 && grep -q "is up at $work/beside" "$work/once-up"
+  ended dl 0 && grep -q "$silent" "$work/once-dl.err" && grep -q "$mdt-mdc" "$work/once-dl"
+  grep -q "$name-OST0000-osc" "$work/once-dl"
+  ended version 0
+  grep -q "^obdfilter.$two_fsname-OST0000.num_exports=" "$work/once-stats"
+  grep -q "'obdfilter.$name-OST0000.num_exports': No answer" "$work/once-stats.err"
+  ended df 1 && grep -q "$silent" "$work/once-df.err" && grep -q "^$two_fsname-OST0003_UUID .*OST:3" "$work/once-df"
+  grep -q "^$name-OST0000_UUID *: inactive device" "$work/once-df"
+  ended inside 1 && [ -s "$work/once-inside.err" ]
+  in_two "$WEFT" down "$work/beside" && rm -f "/etc/weft/b$two_id".*.key
+  in_two "$WEFT" down "$client"
+  own_down "$name"
+}
+
+# What was up comes back as it was, by its mount point alone.
+t_again() {
+  local name=r$two_id
+  own_up "$name" --osts 1 --listen 127.0.0.1:7022@tcp -o nosuid > "$work/greeting"
+  cat "$work/greeting"
+  grep -q "weft up $work/$name brings it back" "$work/greeting"
+  echo stays > "$work/$name/file"
+  in_two "$WEFT" down "$work/$name" > "$work/said"
+  grep -q "\"weft up $work/$name\" brings it back" "$work/said"
+  must_fail_quietly 1 "$WEFT" status "$work/$name"
+  grep -qx "$work/$name: STOPPED: file system $name, its data in $work/$name.data; \"weft up $work/$name\" brings it back" "$work/out"
+  "$WEFT" status | grep -q "^$work/$name: STOPPED"
+  in_two "$WEFT" up "$work/$name"
+  [ "$(cat "$work/$name/file")" = stays ]
+  grep -q " $work/$name fuse.weft rw,nosuid" /proc/mounts
+  "$WEFT" status "$work/$name" | grep -q "127.0.0.1:7022@tcp"
+  in_two "$WEFT" status | grep STOPPED > "$work/stopped" || true
+  absent "$work/$name:" "$work/stopped"
+  in_two "$WEFT" down "$work/$name"
+  # A disk that is away is no reason for a new, empty file system.
+  mv "$work/$name.data" "$work/away"
+  must_fail 1 in_two "$WEFT" up "$work/$name"
+  grep -q "its data is not in $work/$name.data now" "$work/err"
+  mv "$work/away" "$work/$name.data"
+  in_two "$WEFT" up "$work/$name"
+  own_down "$name"
+}
+
+# One target that is damaged or not there stops nobody else; what cannot be checked is not called damaged.
+t_part() {
+  local name=p$two_id data pid
+  data=$work/$name.data
+  own_up "$name" --osts 2 --oss 1
+  must_fail 4 "$WEFT" check "$data/OST0000"
+  grep -q "is being served" "$work/err"
+  must_fail 5 "$WEFT" check "$work/run"
+  must_fail 5 "$WEFT" check "$work/nosuch"
+  "$LFS" setstripe -c 1 -i 0 "$work/$name/file"
+  echo there > "$work/$name/file"
+  in_two "$WEFT" down "$work/$name"
+  "$WEFT" check "$data/OST0001"
+  mv "$data/OST0001" "$work/ost1"
+  in_two "$WEFT" up "$work/$name"
+  [ "$(cat "$work/$name/file")" = there ]
+  must_fail_quietly 1 "$WEFT" status "$work/$name"
+  grep -q "FAILED: $name-OST0001 is not served: $data/OST0001 is empty or not there" "$work/out"
+  in_two "$WEFT" down "$work/$name"
+  # No empty one is put in its place.
+  [ ! -e "$data/OST0001" ]
+  mv "$work/ost1" "$data/OST0001"
+  dd if=/dev/zero of="$data/OST0001/label" bs=1 count=4 conv=notrunc status=none
+  must_fail_quietly 1 "$WEFT" check "$data/OST0001"
+  grep -q DAMAGED "$work/out"
+  in_two "$WEFT" up "$work/$name"
+  [ "$(cat "$work/$name/file")" = there ]
+  must_fail_quietly 1 "$WEFT" status "$work/$name"
+  grep -q "FAILED: $name-OST0001 is not served: $data/OST0001 holds no target that can be served" "$work/out"
+  # A server goes on too; what it cannot serve it says.
+  local other=q$two_id
+  "$WEFT" format --mgs --fsname "$other" "$work/q.mgs"
+  "$WEFT" format --mdt --fsname "$other" --mgsnode 127.0.0.1:7011@tcp "$work/q.mdt"
+  two_serve two-q 7011 "$work/nosuch" "$work/q.mdt" "$data/OST0001" "$work/q.mgs"
+  pid=$(tail -n 1 "$work/two.pids")
+  until_true 20 grep -q "^serving $other-MGS $other-MDT0000 at" "$work/two-q.log"
+  grep -q "not served.*$work/nosuch: No such file" "$work/two-q.log"
+  alone "$WEFT" status > "$work/said" || true
+  cat "$work/said"
+  grep -q "$work/nosuch: No such file" "$work/said"
+  grep -q "$data/OST0001 holds no target" "$work/said"
+  rm -f "/etc/weft/$other".*.key
+  kill "$pid" && tail --pid="$pid" -f /dev/null
+  sed -i '$d' "$work/two.pids"
+  must_fail 1 in_two timeout 20 "$WEFT" serve "$work/nosuch" "$data/OST0001" --listen 127.0.0.1:7012@tcp
+  own_down "$name"
+}
+
+# A host with servers and a file system of its own beside.
+t_drain_beside() {
+  local name=d$two_id
+  own_up "$name" --osts 1
+  echo data > "$two_a/beside"
+  # Something of it may still be in use, which is told and has the status 1.
+  lctl drain 127.0.0.1@tcp > "$work/said" 2>&1 || [ $? = 1 ]
+  cat "$work/said"
+  [ "$(grep -c ' at 127.0.0.1@tcp: ' "$work/said")" = 2 ]
+  absent "served for this machine alone" "$work/said"
+  own_down "$name"
+}
+
+# What mount(8) gives to the helper, and where mount.weft is not in /sbin to weft itself.
+t_remount() {
+  local helper source="127.0.0.1:7001@tcp:/$two_fsname" option
+  helper=$(dirname "$WEFT")/mount.weft
+  echo rw > "$two_b/remounted"
+  "$helper" "$source" "$two_b" -o rw,user_id=0,group_id=0,default_permissions,allow_other,remount,ro
+  grep -q " $two_b fuse.weft ro," /proc/mounts
+  must_fail 1 touch "$two_b/remounted"
+  [ "$(cat "$two_b/remounted")" = rw ]
+  "$WEFT" "$source" "$two_b" -o remount,rw,noexec
+  grep -q " $two_b fuse.weft rw,.*noexec" /proc/mounts
+  "$helper" "$source" "$two_b" -o remount,exec
+  echo again > "$two_b/remounted"
+  for option in sync dirsync strictatime noacl; do
+    must_fail 2 in_two "$WEFT" mount "$source" "$work/none" -o "$option"
+    grep -q "\"$option\" is not available" "$work/err"
+  done
+  for option in noatime nodiratime sync; do
+    must_fail 32 "$helper" "$source" "$two_b" -o "remount,$option"
+    grep -q "\"$option\"" "$work/err"
+  done
+  # Access times are kept, or not, as the options say.
+  local at=$work/times
+  mkdir "$at"
+  in_two "$WEFT" mount "$source" "$at" -o relatime,acl
+  mkdir "$at/dir" && touch -a -d 2001-01-01 "$at/dir" "$at/remounted"
+  in_two "$WEFT" down "$at"
+  in_two "$WEFT" mount "$source" "$at" -o noatime
+  cat "$at/remounted" && ls "$at/dir"
+  [ "$(stat -c %X "$at/remounted")" = "$(date -d 2001-01-01 +%s)" ]
+  in_two "$WEFT" down "$at"
+  in_two "$WEFT" mount "$source" "$at" -o nodiratime
+  cat "$at/remounted" && ls "$at/dir"
+  [ "$(stat -c %X "$at/dir")" = "$(date -d 2001-01-01 +%s)" ]
+  [ "$(stat -c %X "$at/remounted")" != "$(date -d 2001-01-01 +%s)" ]
+  in_two "$WEFT" down "$at"
+}
+
+# Words that are not understood.
+t_words() {
+  cd "$two_a"
+  must_fail 2 "$LFS" setstripe -E 1M -c 1 worded
+  grep -q -- "-E is not available yet" "$work/err"
+  absent -- "-- -E" "$work/err"
+  must_fail 2 "$LFS" setstripe -Q worded
+  absent -- "-- -Q" "$work/err"
+  [ ! -e worded ]
+  must_fail 2 "$LFS" quota
+  grep -q "not available yet" "$work/err"
+  must_fail 2 "$LFS" getstirpe
+  grep -q "getstirpe: no such command" "$work/err"
+  must_fail 2 "$LCTL" get_parm version
+  grep -q "get_parm: no such command" "$work/err"
+  "$LFS" --help | head -n 1 | grep -q "layouts, space and targets"
+  must_fail 2 "$WEFT" up "$work/none" --data "$work/none.data" --fsname none --oss 5 --osts 2
+  grep -q -- "--oss 5" "$work/err"
+  "$WEFT" format --mgs --fsname keyed --key "$work/keyed.server.key" "$work/keyed.mgs" > "$work/said"
+  grep -q "the servers' key is $work/keyed.server.key, the clients' is $work/keyed.client.key" "$work/said"
+  cd /
+  # Another user is told why.
+  must_fail 1 setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=/nonexistent "$WEFT" down "$two_a"
+  cat "$work/err"
+  grep -q "run this as the one who mounted it, or as root" "$work/err"
+  mountpoint -q "$two_a"
+}
+
 # Who cannot read the servers' key gives no orders; the clients' key is none.
 t_rights() {
   local client=$work/as-client
@@ -571,7 +795,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words remount silent again part drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

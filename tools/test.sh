@@ -112,7 +112,7 @@ on_engines() {
 
 as_root() {
   sudo -n env PATH="$PATH" HOME="$HOME" LONG="${LONG:-}" LOCK_OPS="${LOCK_OPS:-}" SCRATCH="${SCRATCH:-}" XFSTESTS="${XFSTESTS:-}" LTP="${LTP:-}" \
-    WEFT_FUSE_ENGINE="${WEFT_FUSE_ENGINE:-auto}" "$@"
+    WEFT_FUSE_ENGINE="${WEFT_FUSE_ENGINE:-dev}" "$@"
 }
 
 # mounting NAME: a stage that has to be root, has to have FUSE, and whose script is tools/NAME.sh.

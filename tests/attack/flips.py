@@ -175,6 +175,9 @@ def start_and_read(box, work, what, told):
             if not re.search(r"[a-z]{3,} [a-z]{2,}", up.said.split(":", 1)[1]):
                 box.fail(f"{what}: weft up does not start and says nothing: {up.said!r}")
             return "refused at the start"
+        # Files on an OST that is not served wait for it.
+        if "is not served: " in b.attempt(box.weft, "status", up.mount).stdout:
+            return "an OST refused, the others served"
         silent, said = b.Bounded(read_back, 60, "reading all back")(up.mount)
     except TimeoutError as error:
         box.fail(f"{what}: {error}")

@@ -231,6 +231,18 @@ pub struct Status {
     /// How requests come from the kernel: `dev` or `uring`.
     #[serde(default)]
     pub fuse_engine: Option<String>,
+    /// Targets that the same process should serve, and cannot.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_served: Vec<NotServed>,
+}
+
+/// A target that is not served by its process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotServed {
+    /// Its name.
+    pub target: String,
+    /// Why, in a sentence.
+    pub why: String,
 }
 
 impl From<&Layout> for FileLayout {

@@ -9,7 +9,7 @@ use rt::{BoxFuture, Dir, Rt};
 use crate::boot::{BOOT_FILE, Boot};
 use crate::engine::Engine;
 use crate::error::StoreError;
-use crate::label::Label;
+use crate::label::{self, Label};
 use crate::limits::Limits;
 use crate::log::record::{BEFORE_UNKNOWN, read_body};
 use crate::log::segment::{Record, SegmentId};
@@ -71,21 +71,22 @@ pub async fn check(rt: &Rt, path: &str) -> Result<Report, StoreError> {
     check_to(rt, path, Depth::Structure).await
 }
 
-/// Checks the target in `path`, which must not be in use. An error means that nothing could be checked.
+/// Checks the target in `path`. An error means that nothing could be checked: `WouldBlock` that it is in use, `NotATarget` that
+/// there is none.
 pub async fn check_to(rt: &Rt, path: &str, depth: Depth) -> Result<Report, StoreError> {
     let mut report = Report::default();
     let dir = rt.disk().open_dir(path).await?;
     match Label::read(&dir, path).await {
         Ok(label) => report.label = Some(label),
+        // A target without a label, or with a damaged one, is damaged; what has nothing of a target is none.
+        Err(error) if !is_target(&dir.list().await?) => return Err(error),
         Err(error) => {
             report.find(error.to_string());
             return Ok(report);
         }
     }
-    if let Err(error) = dir.lock().await {
-        report.find(format!("{path} is in use, stop its server first ({error})"));
-        return Ok(report);
-    }
+    // Its server changes it meanwhile: what would be found means nothing.
+    dir.lock().await?;
     let names = dir.list().await?;
     let has = |name: &str| names.iter().any(|n| n == name);
     if !has(BOOT_FILE.name) {
@@ -100,6 +101,11 @@ pub async fn check_to(rt: &Rt, path: &str, depth: Depth) -> Result<Report, Store
         report.find(sentence(&error));
     }
     Ok(report)
+}
+
+/// Whether a directory with these names has anything of a target.
+fn is_target(names: &[String]) -> bool {
+    names.iter().any(|name| [label::FILE.name, BOOT_FILE.name, log::DIR].contains(&name.as_str()))
 }
 
 async fn check_target(

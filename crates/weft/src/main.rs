@@ -9,6 +9,7 @@ mod control;
 mod daemon;
 mod failure;
 mod fence;
+mod instances;
 mod keys;
 mod lctl;
 mod lfs;
@@ -20,6 +21,7 @@ mod servers;
 mod serving;
 mod size;
 mod table;
+mod uring;
 mod usage;
 
 use std::ffi::OsString;

@@ -51,24 +51,6 @@ pub fn catch_signals() -> Result<Signals, Failure> {
     Signals::catch().map_err(|error| Failure::new(format!("signals cannot be taken: {error}")))
 }
 
-/// Starts targets in the given order; stops those that run if one does not start.
-pub async fn start(hub: &Hub, configs: Vec<server::Config>) -> Result<Vec<Running>, StartError> {
-    let mut running = Vec::new();
-    for config in configs {
-        match server::start(hub, config).await {
-            Ok(target) => {
-                tracing::info!(target = %target.target(), "serving");
-                running.push(target);
-            }
-            Err(error) => {
-                stop(running).await;
-                return Err(error);
-            }
-        }
-    }
-    Ok(running)
-}
-
 /// Whether another process has the target.
 pub fn is_in_use(error: &StartError) -> bool {
     matches!(error, StartError::Store { error: store::StoreError::Io(error), .. }
@@ -276,5 +258,6 @@ pub fn status(fsname: &FsName, mgs: &[Nid]) -> Status {
         data: None,
         serves: Vec::new(),
         fuse_engine: None,
+        not_served: Vec::new(),
     }
 }

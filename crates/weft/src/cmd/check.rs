@@ -8,7 +8,8 @@ use crate::failure::{Failure, Outcome};
 use crate::serving;
 use store::check::Depth;
 
-/// Check a target that is not being served. Changes nothing. Exit status 0: clean; 1: not.
+/// Check a target that is not being served. Changes nothing. Exit status 0: clean; 1: damaged; 4: it is being served, so nothing
+/// was looked at; 5: there is no target.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Directory of the target
@@ -19,6 +20,11 @@ pub struct Arguments {
     data: bool,
 }
 
+/// Exit status for a target that is being served.
+const IN_USE: u8 = 4;
+/// Exit status for a directory that is no target, or is not there.
+const NO_TARGET: u8 = 5;
+
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Outcome {
     let path = std::path::absolute(&arguments.directory)
@@ -28,7 +34,15 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let (node, rt) = serving::start_runtime()?;
     let report = node.block_on(store::check::check_to(&rt, path, depth)).map_err(|error| match error {
         store::StoreError::Io(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-            Failure::new(format!("{path} is being served; stop that first"))
+            let message = format!("{path} is being served, and was not looked at; stop its server first");
+            Failure { message, status: IN_USE }
+        }
+        store::StoreError::NotATarget(_) => {
+            let message = format!("{path} is no target: nothing of one is there; name a target's directory");
+            Failure { message, status: NO_TARGET }
+        }
+        store::StoreError::Io(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Failure { message: format!("{path} is not there; name a target's directory"), status: NO_TARGET }
         }
         other => no_label(path, other),
     })?;

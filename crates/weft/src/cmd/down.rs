@@ -8,6 +8,7 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::failure::{Failure, Outcome};
+use crate::instances;
 use crate::mountpoint::{self, State};
 
 /// Unmount a file system and stop what served it on this machine; the data stays.
@@ -45,11 +46,25 @@ pub fn run(arguments: &Arguments) -> Outcome {
         State::Up(status) => {
             stop_process(&path, status.pid)?;
             match status.data {
-                Some(data) => println!("File system {} is down; its data stays in {data}.", status.fsname),
+                Some(data) => {
+                    println!(
+                        "File system {} is down; its data stays in {data}.{}",
+                        status.fsname,
+                        again(&path)
+                    );
+                }
                 None => println!("File system {} is unmounted from {name}.", status.fsname),
             }
             Ok(0)
         }
+    }
+}
+
+/// How it is brought back.
+fn again(path: &Path) -> String {
+    match instances::find(path) {
+        Ok(Some(_)) => format!(" \"weft up {}\" brings it back.", path.display()),
+        _ => String::new(),
     }
 }
 

@@ -215,13 +215,7 @@ impl MountOptions {
 
     /// As the kernel's side needs them.
     pub fn session(&self, source: String) -> Result<Options, Failure> {
-        let engine = match (self.engine, std::env::var(ENGINE_VARIABLE)) {
-            (Some(engine), _) => engine,
-            (None, Ok(text)) => {
-                text.parse().map_err(|why| Failure::usage(format!("{ENGINE_VARIABLE}: {why}")))?
-            }
-            (None, Err(_)) => Choice::Auto,
-        };
+        let engine = self.engine()?;
         Ok(Options {
             source,
             read_only: self.read_only,
@@ -233,6 +227,17 @@ impl MountOptions {
             engine,
             locking: self.locking,
         })
+    }
+
+    /// How requests are to come from the kernel.
+    pub fn engine(&self) -> Result<Choice, Failure> {
+        match (self.engine, std::env::var(ENGINE_VARIABLE)) {
+            (Some(engine), _) => Ok(engine),
+            (None, Ok(text)) => {
+                text.parse().map_err(|why| Failure::usage(format!("{ENGINE_VARIABLE}: {why}")))
+            }
+            (None, Err(_)) => Ok(Choice::Auto),
+        }
     }
 
     /// How long the process tries to tell the servers what it has after an unmount, while nothing moves.

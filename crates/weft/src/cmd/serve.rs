@@ -46,7 +46,7 @@ pub fn run(arguments: Arguments) -> Outcome {
     let signals = serving::catch_signals()?;
     let (os, rt) = serving::start_runtime()?;
     os.block_on(async {
-        let labels = labels(&rt, &arguments.directories).await?;
+        let (labels, missing) = labels(&rt, &arguments.directories).await?;
         let fsname = one_filesystem(&labels)?;
         let etcd = arguments.owners.etcd(&os, &rt, &fsname)?;
         let fence = arguments.fence.fence(&os)?;
@@ -65,10 +65,13 @@ pub fn run(arguments: Arguments) -> Outcome {
             key: keys::resolve(arguments.key.as_deref(), &fsname, Role::Server).and_then(keys::absolute)?,
             targets: labels.iter().map(|(_, label)| served(label, &nids)).collect(),
             mgs: mgs_of(&labels, &nids).iter().map(ToString::to_string).collect(),
+            missing,
         });
         let node = Node { hub: hub.clone(), nids, server, etcd, fence };
         if let Some(supervised) = start_unless_told(&node, &labels, &signals).await? {
-            Place::Foreground.ready(&format!("serving {} at {}", names.join(" "), at.join(" ")));
+            let names = supervised.iter().map(|target| format!("{fsname}-{}", target.target()));
+            let names = names.collect::<Vec<_>>().join(" ");
+            Place::Foreground.ready(&format!("serving {names} at {}", at.join(" ")));
             signals.wait().await;
             serving::stop_supervised(supervised).await;
         }
@@ -94,7 +97,8 @@ struct Node {
 }
 
 impl Node {
-    /// Starts all targets; those that others may serve too stand by until it is their turn.
+    /// Starts all targets; those that others may serve too stand by until it is their turn. What does not start is left out, as
+    /// long as something does.
     async fn start(&self, labels: &[(String, Label)]) -> Result<Vec<Arc<Supervised>>, Failure> {
         for (path, label) in labels {
             self.check(path, label)?;
@@ -111,6 +115,7 @@ impl Node {
             Ownerships::start(self.hub.rt(), me, store, self.fence.clone())
         });
         let mut supervised = Vec::new();
+        let mut first = None;
         for (path, label) in labels {
             let config =
                 server::Config { path: path.clone(), nids: self.nids.clone(), server: self.server.clone() };
@@ -118,12 +123,16 @@ impl Node {
             match supervise(&self.hub, config, label, ownerships).await {
                 Ok(target) => supervised.push(target),
                 Err(error) => {
-                    serving::stop_supervised(supervised).await;
-                    return Err(serving::start_failure(error));
+                    let failure = serving::start_failure(error);
+                    tracing::error!(target = %label.target, why = failure.message, "not served; files there wait");
+                    first.get_or_insert(failure);
                 }
             }
         }
-        Ok(supervised)
+        match first {
+            Some(failure) if supervised.is_empty() => Err(failure),
+            _ => Ok(supervised),
+        }
     }
 
     /// A target may be served here.
@@ -177,18 +186,27 @@ async fn start_unless_told(
     .await
 }
 
-async fn labels(rt: &Rt, directories: &[PathBuf]) -> Result<Vec<(String, Label)>, Failure> {
-    let mut labels = Vec::new();
+/// The targets in `directories`, and a sentence for each that holds none. An error if there is no target at all.
+async fn labels(rt: &Rt, directories: &[PathBuf]) -> Result<(Vec<(String, Label)>, Vec<String>), Failure> {
+    let (mut labels, mut missing) = (Vec::new(), Vec::new());
     for directory in directories {
         let path = std::path::absolute(directory)
             .map_err(|error| Failure::new(format!("{}: {error}", directory.display())))?;
         let path = text(&path)?.to_owned();
-        let label = Store::read_label(rt, &path).await.map_err(|error| no_label(&path, error))?;
-        labels.push((path, label));
+        match Store::read_label(rt, &path).await.map_err(|error| no_label(&path, error)) {
+            Ok(label) => labels.push((path, label)),
+            Err(failure) => {
+                tracing::error!(why = failure.message, "not served");
+                missing.push(failure.message);
+            }
+        }
+    }
+    if let ([], [first, ..]) = (labels.as_slice(), missing.as_slice()) {
+        return Err(Failure::new(first.clone()));
     }
     // The MGS first: the others wait for it.
     labels.sort_by_key(|(_, label)| label.target);
-    Ok(labels)
+    Ok((labels, missing))
 }
 
 /// Why a directory cannot be used as a target.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use fuse::control::{Configuration, Kind, SPACE, SpaceValues, Spaces, Status};
+use fuse::control::{Configuration, Kind, NotServed, SPACE, SpaceValues, Spaces, Status};
 use fuse::imports::{IMPORTS, Imports, Slow};
 use fuse::session::MountEntry;
 use fuse::states::{Missing, Place, Recovery, STATES, Stage, State as TargetState, States};
@@ -12,10 +12,11 @@ use proto::wire::messages::Space;
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
+use crate::instances::{self, Instance};
 use crate::lctl::reach::{Device, Reach};
 use crate::size::cooked;
 use crate::table;
-use crate::{ask, control, mountpoint};
+use crate::{ask, control, mountpoint, servers};
 
 /// Show file systems that are mounted here: targets, servers, space, and whether all is well. Exit status 0: all is
 /// well; 1: something is not, or nothing is mounted.
@@ -56,10 +57,14 @@ struct TargetReport {
     /// What the target says of itself, which it does while it recovers, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<TargetState>,
+    /// Why its process, which should serve it, does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_served: Option<String>,
 }
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Outcome {
+    rt::os::process::end_with_closed_pipe();
     let reports = match &arguments.mountpoint {
         Some(path) => vec![report_at(&mountpoint::absolute(path)?)?],
         // Others' mounts are others' business.
@@ -68,15 +73,17 @@ pub fn run(arguments: &Arguments) -> Outcome {
             .filter_map(|(_, report)| report)
             .collect(),
     };
+    let stopped = if arguments.mountpoint.is_some() { Vec::new() } else { stopped()? };
     if arguments.json {
-        let text = serde_json::to_string_pretty(&reports)
+        let all: Vec<&Report> = reports.iter().chain(&stopped).collect();
+        let text = serde_json::to_string_pretty(&all)
             .map_err(|error| Failure::new(format!("the report is no JSON: {error}")))?;
         println!("{text}");
     } else if reports.is_empty() {
         println!("No weft file system is mounted here; \"weft up MOUNTPOINT\" starts one.");
     }
     if !arguments.json {
-        for report in &reports {
+        for report in reports.iter().chain(&stopped) {
             println!("{}", render(report));
         }
     }
@@ -105,7 +112,8 @@ fn served_here() -> Result<Vec<String>, Failure> {
         }
         Ok(state) => format!("{}: served here, {} sessions", device.name, state.sessions),
     };
-    Ok(devices.iter().zip(&states).map(line).collect())
+    let missing = servers::all()?.into_iter().flat_map(|server| server.missing);
+    Ok(devices.iter().zip(&states).map(line).chain(missing).collect())
 }
 
 /// A report without targets.
@@ -114,10 +122,26 @@ fn bad(path: &Path, verdict: impl Into<String>) -> Report {
     Report { mountpoint, verdict, healthy: false, status: None, targets: Vec::new(), slow: Vec::new() }
 }
 
+/// What `weft up` served here and nobody serves now.
+fn stopped() -> Result<Vec<Report>, Failure> {
+    let mounted = mountpoint::all()?;
+    let mut stopped = instances::stopped()?;
+    stopped.retain(|instance| mounted.iter().all(|entry| entry.path != instance.mountpoint));
+    Ok(stopped.iter().map(|instance| bad(&instance.mountpoint, is_stopped(instance))).collect())
+}
+
+fn is_stopped(Instance { mountpoint, fsname, data, .. }: &Instance) -> String {
+    let (at, data) = (mountpoint.display(), data.display());
+    format!("STOPPED: file system {fsname}, its data in {data}; \"weft up {at}\" brings it back")
+}
+
 /// What is to be said of a place that the user named.
 fn report_at(path: &Path) -> Result<Report, Failure> {
     match mountpoint::entry(path)? {
-        None => Ok(bad(path, "nothing is mounted here")),
+        None => match instances::find(path)? {
+            Some(instance) => Ok(bad(path, is_stopped(&instance))),
+            None => Ok(bad(path, "nothing is mounted here")),
+        },
         Some(entry) if !entry.is_weft() => Ok(bad(path, format!("{} is mounted here, not weft", entry.kind))),
         Some(entry) => report(&entry).ok_or_else(|| {
             Failure::new(format!("the mount at {} is another user's; ask that user", path.display()))
@@ -132,7 +156,11 @@ fn report(mount: &MountEntry) -> Option<Report> {
         Ok(report) => Some(report),
         Err(error) if mountpoint::is_denied(&error) => None,
         Err(error) if mountpoint::is_dead(&error) => {
-            let verdict = format!("DEAD: the process is gone; \"weft up {name}\" or \"umount -l {name}\"");
+            let again = match instances::find(&mount.path) {
+                Ok(Some(_)) => format!("weft up {name}"),
+                _ => format!("weft mount {} {name}", mount.source),
+            };
+            let verdict = format!("DEAD: the process is gone; \"{again}\" or \"umount -l {name}\"");
             Some(bad(&mount.path, verdict))
         }
         Err(error) if ask::is_silent(&error) => {
@@ -150,20 +178,27 @@ fn answered(mount: &MountEntry, status: Status) -> io::Result<Report> {
     let spaces: Spaces = ask::get(mount, SPACE)?;
     let states: States = ask::get(mount, STATES)?;
     let slow = ask::get::<Imports>(mount, IMPORTS)?.slow;
-    let targets = target_reports(&config, &spaces, &states);
+    let targets = target_reports(&config, &spaces, &states, &status.not_served);
     let (healthy, verdict) = judge(&targets);
     Ok(Report { mountpoint: mount.path.clone(), verdict, healthy, status: Some(status), targets, slow })
 }
 
-fn target_reports(config: &Configuration, spaces: &Spaces, states: &States) -> Vec<TargetReport> {
+fn target_reports(
+    config: &Configuration,
+    spaces: &Spaces,
+    states: &States,
+    not_served: &[NotServed],
+) -> Vec<TargetReport> {
     let mut targets: Vec<_> = config.targets.iter().filter(|target| target.kind != Kind::Mgs).collect();
     targets.sort_by_key(|target| target.id());
     let reports = targets.into_iter().map(|target| {
         let space =
             spaces.targets.iter().find(|space| space.id() == target.id()).and_then(|space| space.space);
         let state = states.targets.iter().find(|state| state.id() == target.id());
+        let name = format!("{}-{}", config.fsname, target.id());
         TargetReport {
-            name: format!("{}-{}", config.fsname, target.id()),
+            not_served: not_served.iter().find(|one| one.target == name).map(|one| one.why.clone()),
+            name,
             kind: target.kind,
             server: target.server.clone(),
             nids: target.nids.clone(),
@@ -221,6 +256,9 @@ impl TargetReport {
 
     /// What is wrong with it, as it says itself.
     fn problem(&self) -> Option<String> {
+        if let Some(why) = &self.not_served {
+            return Some(format!("{} is not served: {why}", self.name));
+        }
         let problems = &self.state.as_ref()?.problems;
         (!problems.is_empty()).then(|| format!("{}: {}", self.name, problems.join(", ")))
     }
@@ -335,7 +373,17 @@ mod tests {
             active,
             space,
             state: None,
+            not_served: None,
         }
+    }
+
+    #[test]
+    fn what_is_not_served_is_told_with_its_reason() {
+        let mut targets = vec![target("w-MDT0000", Kind::Mdt, true), target("w-OST0000", Kind::Ost, false)];
+        targets[1].not_served = Some("/d/OST0000 is empty or not there".into());
+        let said = "FAILED: w-OST0000 is not served: /d/OST0000 is empty or not there";
+        assert_eq!(judge(&targets), (false, said.into()));
+        assert_eq!(row(&targets[1])[1], "FAILED");
     }
 
     #[test]

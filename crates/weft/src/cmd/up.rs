@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{AttrChange, Caller, Client};
-use fuse::control::Status;
+use fuse::control::{NotServed, Status};
 use fuse::session::Locking;
-use proto::{Fid, FsName, Nid, TargetId};
+use proto::{Fid, FsName, Nid, TargetId, TargetKind};
 use rpc::{Hub, Keys, Role};
-use rt::Rt;
+use rt::{Rt, Time};
 use serde::{Deserialize, Serialize};
-use server::Running;
+use server::{Running, StartError};
 use store::Store;
 
 use crate::cmd::format::{self, text};
@@ -22,9 +22,10 @@ use crate::cmd::mount::MountOptions;
 use crate::cmd::serve::no_label;
 use crate::daemon::{self, Place};
 use crate::failure::{Failure, Outcome};
+use crate::instances::{self, Instance};
 use crate::mountpoint::{self, Mount, State};
 use crate::servers::{self, Announced, Server};
-use crate::{keys, serving};
+use crate::{keys, serving, uring};
 
 /// Start a file system on this machine and mount it; everything that is missing is made.
 #[derive(clap::Args)]
@@ -32,7 +33,8 @@ pub struct Arguments {
     /// Where to mount it; made if missing
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
-    /// Where its data lies [default: /var/lib/weft/FSNAME, for a user ~/.local/share/weft/FSNAME]
+    /// Where its data lies [default: where it lay when it was mounted there before, else /var/lib/weft/FSNAME, for a user
+    /// ~/.local/share/weft/FSNAME]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Its name [default: weft]
@@ -51,6 +53,9 @@ pub struct Arguments {
     /// max_cached_mb=N, max_dirty_mb=N
     #[arg(short, value_name = "OPTIONS", default_value = "")]
     options: String,
+    /// Leave the machine's switch of FUSE over io_uring as it is; root switches it on where the kernel has it
+    #[arg(long)]
+    no_uring: bool,
     /// Stay in front, and log to standard error
     #[arg(long)]
     foreground: bool,
@@ -90,8 +95,13 @@ struct Plan {
     before: Option<Settings>,
     listen: Option<Nid>,
     options: MountOptions,
+    /// Whether the machine may be told to use FUSE over io_uring.
+    may_permit_uring: bool,
     place: Place,
 }
+
+/// Targets that cannot be served, and why.
+type Missing = Vec<(TargetId, String)>;
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> Outcome {
@@ -107,6 +117,8 @@ pub fn run(arguments: Arguments) -> Outcome {
 }
 
 fn resolve(arguments: Arguments, place: Place) -> Result<Plan, Failure> {
+    let mountpoint = mountpoint::absolute(&arguments.mountpoint)?;
+    let arguments = recalled(arguments, instances::find(&mountpoint)?)?;
     if arguments.listen.as_ref().is_some_and(Nid::is_lo) {
         return Err(Failure::usage("0@lo cannot be listened at; write --listen ADDRESS@tcp"));
     }
@@ -123,8 +135,39 @@ fn resolve(arguments: Arguments, place: Place) -> Result<Plan, Failure> {
     text(&data)?;
     let before = read_settings(&data)?;
     let (fsname, oss, osts) = reconcile(&arguments, &data, before.as_ref())?;
-    let mountpoint = mountpoint::absolute(&arguments.mountpoint)?;
-    Ok(Plan { mountpoint, data, fsname, oss, osts, before, listen: arguments.listen, options, place })
+    let (listen, may_permit_uring) = (arguments.listen, !arguments.no_uring && place != Place::Child);
+    Ok(Plan { mountpoint, data, fsname, oss, osts, before, listen, options, may_permit_uring, place })
+}
+
+/// The arguments with what is known of the mount point, unless they name other data.
+fn recalled(arguments: Arguments, known: Option<Instance>) -> Result<Arguments, Failure> {
+    let Some(known) = known.filter(|_| arguments.data.is_none()) else { return Ok(arguments) };
+    if arguments.fsname.as_ref().is_some_and(|fsname| fsname.as_str() != known.fsname) {
+        return Ok(arguments);
+    }
+    if !known.data.join(SETTINGS_FILE).exists() {
+        return Err(Failure::new(format!(
+            "file system {} was at {} before, and its data is not in {} now; mount the disk that has it, or name its directory with --data (an empty one is made a new file system)",
+            known.fsname,
+            known.mountpoint.display(),
+            known.data.display()
+        )));
+    }
+    let listen = known.listen.as_deref().map(str::parse).transpose();
+    let listen = listen.map_err(|error| Failure::new(format!("{error}; name the address with --listen")))?;
+    let options = if arguments.options.is_empty() { known.options } else { arguments.options };
+    Ok(Arguments { data: Some(known.data), listen: arguments.listen.or(listen), options, ..arguments })
+}
+
+/// What is to be known of it later.
+fn instance(plan: &Plan) -> Instance {
+    Instance {
+        mountpoint: plan.mountpoint.clone(),
+        fsname: plan.fsname.to_string(),
+        data: plan.data.clone(),
+        listen: plan.listen.as_ref().map(ToString::to_string),
+        options: plan.options.to_text(),
+    }
 }
 
 /// What the options and what is there make together; an error if they contradict each other.
@@ -178,12 +221,7 @@ fn reconcile(
 }
 
 fn default_data(fsname: Option<&FsName>) -> Result<PathBuf, Failure> {
-    let base = if rustix::process::geteuid().is_root() {
-        PathBuf::from("/var/lib/weft")
-    } else {
-        keys::user_directory("XDG_DATA_HOME", ".local/share")?
-    };
-    Ok(base.join(fsname.map_or(FSNAME_DEFAULT, FsName::as_str)))
+    Ok(instances::base()?.join(fsname.map_or(FSNAME_DEFAULT, FsName::as_str)))
 }
 
 fn read_settings(data: &Path) -> Result<Option<Settings>, Failure> {
@@ -255,6 +293,7 @@ fn start(plan: &Plan) -> Outcome {
             ))
         })?,
     }
+    let told = if plan.may_permit_uring { uring::permit(plan.options.engine()?) } else { None };
     match plan.place {
         Place::Background => {
             daemon::launch(&arguments_of(plan), &plan.data.join(LOG_FILE))?;
@@ -264,10 +303,16 @@ fn start(plan: &Plan) -> Outcome {
                 return Err(Failure::new(format!("{name} does not answer; see {}", log.display())));
             }
             println!("{}", greeting(plan));
+            if let Some(told) = told {
+                println!("{told}");
+            }
             Ok(0)
         }
         Place::Foreground => {
             plan.place.enter()?;
+            if let Some(told) = told {
+                tracing::info!("{told}");
+            }
             serve(plan)
         }
         Place::Child => serve(plan),
@@ -276,10 +321,15 @@ fn start(plan: &Plan) -> Outcome {
 
 fn greeting(plan: &Plan) -> String {
     let at = plan.mountpoint.display();
+    let again = match instances::find(&plan.mountpoint) {
+        Ok(Some(known)) if known == instance(plan) => format!("weft up {at}"),
+        // It could not be written down.
+        _ => format!("weft up {at} --data {}", plan.data.display()),
+    };
     format!(
         "File system {} is up at {at}: 1 MDT, {} OSTs on {} servers, data in {}.\n\
          Look at it:  weft status; weft lfs df -h {at}\n\
-         Stop it:     weft down {at}   (the data stays; weft up {at} brings it back)",
+         Stop it:     weft down {at}   (the data stays; {again} brings it back)",
         plan.fsname,
         plan.osts,
         plan.oss,
@@ -352,7 +402,7 @@ fn serve(plan: &Plan) -> Outcome {
         let server_key = keys::resolve(None, &plan.fsname, Role::Server)?;
         let client_key = keys::resolve(None, &plan.fsname, Role::Client)?;
         format::make_keys(&rt, &plan.fsname, None)?;
-        make_targets(&rt, plan).await?;
+        let mut missing = make_targets(&rt, plan).await?;
         let keys = Keys { server: Some(keys::read(&server_key)?), client: Some(keys::read(&client_key)?) };
         let hub = serving::hub(&rt, &plan.fsname, keys);
         let mut nids = Vec::new();
@@ -361,8 +411,8 @@ fn serve(plan: &Plan) -> Outcome {
         }
         let _announced = announce(plan, &nids, server_key);
         nids.push(Nid::lo());
-        let running = start_targets(&rt, &hub, plan, &nids).await?;
-        let outcome = serve_mount(&rt, &hub, plan, &nids, &signals).await;
+        let running = start_targets(&rt, &hub, plan, &nids, &mut missing).await?;
+        let outcome = serve_mount(&rt, &hub, plan, &nids, missing, &signals).await;
         serving::stop(running).await;
         hub.close().await;
         outcome
@@ -381,25 +431,68 @@ fn announce(plan: &Plan, nids: &[Nid], key: PathBuf) -> Option<Announced> {
         key,
         targets: targets(plan).map(Into::into).collect(),
         mgs: nids.iter().map(ToString::to_string).collect(),
+        missing: Vec::new(),
     })
 }
 
-/// Starts every target. The process that had them before may still be stopping: it is waited for.
-async fn start_targets(rt: &Rt, hub: &Hub, plan: &Plan, nids: &[Nid]) -> Result<Vec<Running>, Failure> {
+/// Starts every target but those that are `missing`. An OST that does not start is one more of these; without the others there
+/// is no file system.
+async fn start_targets(
+    rt: &Rt,
+    hub: &Hub,
+    plan: &Plan,
+    nids: &[Nid],
+    missing: &mut Missing,
+) -> Result<Vec<Running>, Failure> {
     let patience = rt.now() + PREDECESSOR_WAIT;
-    loop {
-        let configs = targets(plan).map(|target| server::Config {
+    let mut running = Vec::new();
+    for target in targets(plan) {
+        if missing.iter().any(|(missing, _)| *missing == target) {
+            continue;
+        }
+        let config = server::Config {
             path: directory(plan, target).to_string_lossy().into_owned(),
             nids: nids.to_vec(),
             server: server_of(plan, target),
-        });
-        match serving::start(hub, configs.collect()).await {
+        };
+        match start_target(rt, hub, config, patience).await {
+            Ok(started) => {
+                tracing::info!(%target, "serving");
+                running.push(started);
+            }
+            Err(error) if target.kind == TargetKind::Ost && !serving::is_in_use(&error) => {
+                leave_out(missing, target, serving::start_failure(error));
+            }
+            Err(error) => {
+                serving::stop(running).await;
+                return Err(serving::start_failure(error));
+            }
+        }
+    }
+    Ok(running)
+}
+
+/// Starts a target. The process that had it before may still be stopping: it is waited for.
+async fn start_target(
+    rt: &Rt,
+    hub: &Hub,
+    config: server::Config,
+    patience: Time,
+) -> Result<Running, StartError> {
+    loop {
+        match server::start(hub, config.clone()).await {
             Err(error) if serving::is_in_use(&error) && rt.now() < patience => {
                 rt.sleep(PREDECESSOR_TICK).await;
             }
-            result => return result.map_err(serving::start_failure),
+            result => return result,
         }
     }
+}
+
+/// Goes on without an OST.
+fn leave_out(missing: &mut Missing, target: TargetId, failure: Failure) {
+    tracing::error!(%target, why = failure.message, "not served; files there wait");
+    missing.push((target, failure.message));
 }
 
 async fn serve_mount(
@@ -407,6 +500,7 @@ async fn serve_mount(
     hub: &Hub,
     plan: &Plan,
     nids: &[Nid],
+    missing: Missing,
     signals: &rt::os::process::Signals,
 ) -> Outcome {
     let client = Client::mount(hub, vec![Nid::lo()], plan.options.limits())
@@ -415,7 +509,10 @@ async fn serve_mount(
     own_root(&client).await?;
     let mut status = serving::status(&plan.fsname, nids);
     status.data = plan.data.to_str().map(ToOwned::to_owned);
-    status.serves = targets(plan).map(|target| target_name(plan, target)).collect();
+    let is_served = |target: &TargetId| missing.iter().all(|(missing, _)| missing != target);
+    status.serves = targets(plan).filter(is_served).map(|target| target_name(plan, target)).collect();
+    let not_served = |(target, why)| NotServed { target: target_name(plan, target), why };
+    status.not_served = missing.into_iter().map(not_served).collect();
     let source = format!("{}:/{}", nids.first().cloned().unwrap_or_else(Nid::lo), plan.fsname);
     let mut options = plan.options.session(source)?;
     if plan.listen.is_none() && options.locking == Locking::Shared {
@@ -430,6 +527,8 @@ async fn serve_mount(
             return Err(failure);
         }
     };
+    // As long as this process serves it.
+    let _registered = instances::register(&instance(plan));
     plan.place.ready(&greeting(plan));
     serving::serve_mount(rt, mounted, &client, signals, plan.options.unmount_wait()).await
 }
@@ -463,7 +562,7 @@ fn target_name(plan: &Plan, target: TargetId) -> String {
 /// Neighbours share a server, as with OSTs 0 and 1 on the first of two servers and 2 and 3 on the second.
 fn server_of(plan: &Plan, target: TargetId) -> String {
     match target.kind {
-        proto::TargetKind::Ost => {
+        TargetKind::Ost => {
             let oss = u64::from(target.index) * u64::from(plan.oss.min(plan.osts)) / u64::from(plan.osts);
             format!("oss{oss}")
         }
@@ -471,30 +570,21 @@ fn server_of(plan: &Plan, target: TargetId) -> String {
     }
 }
 
-/// Makes what is missing. What was begun before a crash is finished: a target is whole or the directory is empty.
-async fn make_targets(rt: &Rt, plan: &Plan) -> Result<(), Failure> {
+/// Makes what is missing of a new file system. What was begun before a crash is finished: a target is whole or the directory
+/// is empty. Gives the OSTs of an old one that are not there, or not what they were.
+async fn make_targets(rt: &Rt, plan: &Plan) -> Result<Missing, Failure> {
     let settings = Settings { fsname: plan.fsname.to_string(), oss: plan.oss, osts: plan.osts };
+    let mut missing = Missing::new();
     for target in targets(plan) {
-        let path = directory(plan, target);
-        let is_new = match fs::read_dir(&path) {
-            Ok(mut entries) => entries.next().is_none(),
-            Err(_) => true,
+        let made = match existed(plan, target) {
+            true => check_target(rt, plan, target).await,
+            false => make_target(rt, plan, target).await,
         };
-        if is_new {
-            let mgs = if target == TargetId::MGS { Vec::new() } else { vec![Nid::lo()] };
-            format::format(rt, &path, plan.fsname.clone(), target, mgs, Vec::new()).await?;
-            tracing::info!(target = target_name(plan, target), "formatted");
-            continue;
-        }
-        let path = text(&path)?;
-        let label = Store::read_label(rt, path).await.map_err(|error| no_label(path, error))?;
-        if label.fsname != plan.fsname || label.target != target {
-            return Err(Failure::new(format!(
-                "{path} holds {}-{}, not {}; put the right directory there",
-                label.fsname,
-                label.target,
-                target_name(plan, target)
-            )));
+        match made {
+            Err(failure) if target.kind == TargetKind::Ost && existed(plan, target) => {
+                leave_out(&mut missing, target, failure);
+            }
+            made => made?,
         }
     }
     if plan.before.as_ref() != Some(&settings) {
@@ -502,7 +592,52 @@ async fn make_targets(rt: &Rt, plan: &Plan) -> Result<(), Failure> {
             Failure::new(format!("{}/{SETTINGS_FILE} cannot be written: {error}", plan.data.display()))
         })?;
     }
+    Ok(missing)
+}
+
+/// Whether the settings promise the target: they are written when all are made.
+fn existed(plan: &Plan, target: TargetId) -> bool {
+    let before = plan.before.as_ref();
+    before.is_some_and(|before| target.kind != TargetKind::Ost || target.index < before.osts)
+}
+
+/// A target that is to be there already. A new one in its place would be empty.
+async fn check_target(rt: &Rt, plan: &Plan, target: TargetId) -> Result<(), Failure> {
+    let path = directory(plan, target);
+    if is_empty(&path) {
+        return Err(Failure::new(format!(
+            "{} is empty or not there; mount the disk that holds {}, or bring its directory back, and start again",
+            path.display(),
+            target_name(plan, target)
+        )));
+    }
+    let path = text(&path)?;
+    let label = Store::read_label(rt, path).await.map_err(|error| no_label(path, error))?;
+    if label.fsname != plan.fsname || label.target != target {
+        return Err(Failure::new(format!(
+            "{path} holds {}-{}, not {}; put the right directory there",
+            label.fsname,
+            label.target,
+            target_name(plan, target)
+        )));
+    }
     Ok(())
+}
+
+async fn make_target(rt: &Rt, plan: &Plan, target: TargetId) -> Result<(), Failure> {
+    let path = directory(plan, target);
+    if !is_empty(&path) {
+        return check_target(rt, plan, target).await;
+    }
+    let mgs = if target == TargetId::MGS { Vec::new() } else { vec![Nid::lo()] };
+    format::format(rt, &path, plan.fsname.clone(), target, mgs, Vec::new()).await?;
+    tracing::info!(target = target_name(plan, target), "formatted");
+    Ok(())
+}
+
+/// Whether nothing is in a directory, or it is not there.
+fn is_empty(path: &Path) -> bool {
+    fs::read_dir(path).map_or(true, |mut entries| entries.next().is_none())
 }
 
 /// The settings come last and at once, so that they never promise a target that is not there.
@@ -554,6 +689,37 @@ mod tests {
     }
 
     #[test]
+    fn what_was_there_before_is_recalled() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let data = directory.path().to_owned();
+        let known = Instance {
+            mountpoint: "/m".into(),
+            fsname: "x".into(),
+            data: data.clone(),
+            listen: Some("127.0.0.1:7001@tcp".into()),
+            options: "nosuid".into(),
+        };
+        let recall = |line: &str| {
+            let line = Line::try_parse_from(line.split(' ')).expect("a line that parses");
+            recalled(line.arguments, Some(known.clone())).map_err(|failure| failure.message)
+        };
+        let gone = recall("up /m").err().expect("there is no data");
+        assert!(gone.contains("file system x was at /m before"), "{gone}");
+        fs::write(data.join(SETTINGS_FILE), "{}").expect("a file");
+        for line in ["up /m", "up /m --fsname x"] {
+            let again = recall(line).expect("it is there");
+            assert_eq!((again.data.as_ref(), again.options.as_str()), (Some(&data), "nosuid"), "{line}");
+            assert_eq!(again.listen.map(|nid| nid.to_string()), known.listen, "{line}");
+        }
+        let other = recall("up /m --listen 127.0.0.1:7002@tcp -o ro").expect("it is there");
+        assert_eq!((other.data, other.options.as_str()), (Some(data), "ro"));
+        for line in ["up /m --data /elsewhere", "up /m --fsname y"] {
+            let new = recall(line).expect("it is another one");
+            assert!(new.listen.is_none() && new.options.is_empty(), "{line}");
+        }
+    }
+
+    #[test]
     fn neighbouring_osts_share_a_server() {
         let plan = |oss, osts| Plan {
             mountpoint: PathBuf::new(),
@@ -564,6 +730,7 @@ mod tests {
             before: None,
             listen: None,
             options: MountOptions::default(),
+            may_permit_uring: false,
             place: Place::Foreground,
         };
         let servers = |oss, osts| {

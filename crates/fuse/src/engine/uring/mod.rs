@@ -28,7 +28,7 @@ use crate::kernel::reply::Held;
 use crate::kernel::request::{Dialect, Request};
 
 /// Where the administrator permits FUSE over io_uring.
-const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";
+pub const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";
 /// Where the kernel says which processors there can be.
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 /// Entries of a queue at its start.
