@@ -108,7 +108,7 @@ async fn check_ends(segments: &[Segment], taken: u64) -> Result<(), StoreError> 
     }
     for segment in segments.iter().skip(newest.map_or(0, |index| index + 1)).filter(|s| !s.void) {
         let reader = SegmentReader::new(segment.file.clone(), segment.id, 0);
-        if !segment.is_unwritten || !reader.is_blank().await? {
+        if !segment.is_unwritten || !reader.rest_is_blank().await? {
             return Err(StoreError::Damaged(format!(
                 "the log is damaged: the first block of its file {} is gone, and with it changes that were durable; {HELP}",
                 segment.id.name()

@@ -153,7 +153,7 @@ impl SegmentReader {
     }
 
     /// Whether there is nothing in the rest of the file.
-    pub async fn is_blank(mut self) -> std::io::Result<bool> {
+    pub async fn rest_is_blank(mut self) -> std::io::Result<bool> {
         loop {
             self.fill(BLOCK_BYTES).await?;
             if self.ahead.is_empty() {
