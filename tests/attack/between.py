@@ -5,6 +5,7 @@ The client's machine reaches the servers' addresses only through a program that 
 Applications may wait and see no error; every byte that is read has to be right, through this client and through another one that
 nobody disturbs. When the disturbance is over, everything goes on.
 
+"handshake" cuts connections, and flips a bit in the first bytes of every second one that follows.
 "forge" changes data and puts every checksum right that docs/wire.md describes: nobody without the key may do that unnoticed.
 """
 
@@ -24,7 +25,9 @@ from promises import pattern
 
 PORT = 7988
 CHUNK = 65536
-WAYS = ("flip", "cut", "reorder", "repeat", "drop", "delay", "forge", "all")
+WAYS = ("flip", "cut", "reorder", "repeat", "drop", "delay", "handshake", "forge", "all")
+# The handshake is about as long in each direction (docs/wire.md#handshake).
+HANDSHAKE_BYTES = 200
 FRAME = struct.Struct("<4sIII")
 # Where the header has the flags, and the checksum of the bulk (docs/wire.md#header).
 FLAGS_AT, BULK_CRC_AT, HEADER_CRC_AT, HEADER_BYTES, BULK_HAS_CRC = 10, 116, 140, 144, 8
@@ -77,12 +80,13 @@ class Disturber:
         way = self.way
         if not way or self.random.random() >= self.rate:
             return None
-        return self.random.choice(WAYS[:-2]) if way == "all" else way
+        return self.random.choice(WAYS[:-3]) if way == "all" else way
 
     def forward(self, source, target):
         """One direction of a connection."""
         kept = b""
         held = b""
+        passed = 0
         try:
             while True:
                 ready, _, _ = select.select([source], [], [], 0.2 if held or kept else None)
@@ -91,7 +95,8 @@ class Disturber:
                     break
                 if self.way == "forge" or kept:
                     kept, data = self.forge(kept + data)
-                out, held = self.disturb(data, held)
+                out, held = self.disturb(data, held, passed)
+                passed += len(data)
                 if out is None:
                     break
                 target.sendall(out)
@@ -103,11 +108,15 @@ class Disturber:
             except OSError:
                 pass
 
-    def disturb(self, data, held):
+    def disturb(self, data, held, passed):
         """(what is sent now; None to cut the connection, what is held back to be sent behind the next piece)."""
         if held or not data:
             return data + held, b""
-        way = self.hit()
+        if self.way == "handshake" and passed < HANDSHAKE_BYTES:
+            way = "flip" if self.random.random() < 0.25 else None
+        else:
+            way = self.hit()
+            way = "cut" if way == "handshake" else way
         if way is None or way == "forge":
             return data, b""
         with self.lock:

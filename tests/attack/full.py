@@ -10,11 +10,14 @@ import os
 
 import box as b
 from cluster import MDS, MGS, OSS1, SERVERS, TARGETS, Disk, Servers
-from promises import sync_directory
+from promises import sync_directory, sync_file
 
 # Nobody may wait longer for an answer.
 ANSWER_SECONDS = 40
 MIB = 1 << 20
+# A disk that is not full after so long is told.
+FILL_SECONDS = 100
+BATCH = 16
 XATTR = "user.filling"
 
 
@@ -36,40 +39,40 @@ class Case:
         """Calls something that has to come back; None if it did not, or an error."""
         self.box.tried()
         try:
-            return b.Bounded(function, ANSWER_SECONDS, what)(*arguments)
+            return b.Bounded(function, ANSWER_SECONDS + (FILL_SECONDS if function == self.fill else 0), what)(*arguments)
         except TimeoutError as error:
             self.fail(str(error))
         except OSError as error:
             self.fail(f"{what}: {error}")
         return None
 
-    def keep(self, number, data):
-        """A file that is fsynced; False if there is no space."""
-        path = f"{self.root}/k{number}"
+    def keep(self, names, data):
+        """Files that are written and then fsynced; False if there is no space."""
+        paths = [f"{self.root}/k{name}" for name in names]
         try:
-            with open(path, "xb", buffering=0) as file:
-                if self.node == MDS:
-                    # What fills an MDT quickly.
-                    os.setxattr(path, XATTR, data)
-                else:
-                    file.write(data)
-                os.fsync(file.fileno())
+            for path in paths:
+                with open(path, "xb", buffering=0) as file:
+                    if self.node == MDS:
+                        # What fills an MDT quickly.
+                        os.setxattr(path, XATTR, data)
+                    elif file.write(data) != len(data):
+                        return False
+            for path in paths:
+                sync_file(path)
+                self.kept[path] = data
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 return False
             raise
-        self.kept[path] = data
         return True
 
     def fill(self, data, count):
-        """Makes files until there is no space, or `count`."""
-        number = len(self.kept)
-        refused = 0
-        end = b.time.monotonic() + ANSWER_SECONDS * 0.8
+        """Makes files until there is no space three times, or `count`."""
+        number = refused = 0
+        end = b.time.monotonic() + FILL_SECONDS
         while number < count and refused < 3 and b.time.monotonic() < end:
-            if not self.keep(f"{number}-{refused}", data):
-                refused += 1
-            number += 1
+            refused += not self.keep(range(number, number + BATCH), data)
+            number += BATCH
         return refused
 
     def read_all(self):
@@ -96,7 +99,7 @@ class Case:
         """Something is written again. Room comes back some moments after a removal."""
         end = b.time.monotonic() + ANSWER_SECONDS * 0.8
         number = 10 ** 6
-        while not self.keep(number, data):
+        while not self.keep([number], data):
             number += 1
             if b.time.monotonic() > end:
                 raise TimeoutError("nothing can be written although there is room again")
@@ -135,9 +138,9 @@ def fill_and_empty(case, data, count):
 def mgs_full(case):
     """The MGS has nothing to write for files; it starts, and clients mount, with a full disk."""
     path = ballast(case.disk, 64 << 10)
-    case.bounded("writing beside a full MGS", case.keep, 1, b"data")
+    case.bounded("writing beside a full MGS", case.keep, [1], b"data")
     case.restart()
-    case.bounded("writing after the start of a full MGS", case.keep, 2, b"data")
+    case.bounded("writing after the start of a full MGS", case.keep, [2], b"data")
     mount = case.servers.mounts["b"]
 
     def mount_again():
