@@ -118,7 +118,8 @@ class Node:
 class Servers:
     """An MGS, an MDS and two OSSes with two OSTs each, every one a process in a network namespace, and two mounts over tcp."""
 
-    def __init__(self, box, name, directory=None, clients=("a", "b")):
+    def __init__(self, box, name, directory=None, clients=("a", "b"), serve_arguments=()):
+        self.serve_arguments = list(serve_arguments)
         self.box, self.name = box, name
         self.directory = directory or (lambda target: box.path(target))
         self.clients = list(clients)
@@ -148,7 +149,7 @@ class Servers:
         with open(self.log(node), "ab") as log:
             child = subprocess.Popen(
                 self.nodes[node].on(self.box.weft, "serve", *map(self.directory, TARGETS[node]),
-                                    "--listen", f"{address(node)}@tcp", "--server", node),
+                                    "--listen", f"{address(node)}@tcp", "--server", node, *self.serve_arguments),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **named)
         self.pids[node] = child.pid
 
