@@ -119,7 +119,7 @@ pub struct OpenFlags {
     pub exclusive: bool,
     /// The file is emptied (O_TRUNC).
     pub truncate: bool,
-    /// Execution.
+    /// Execution, by the kernel: it takes the right to execute, and not the right to read.
     pub execute: bool,
     /// O_SYNC or O_DSYNC: every write is durable before it returns.
     pub sync: bool,

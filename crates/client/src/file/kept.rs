@@ -88,10 +88,7 @@ impl Shared {
 /// Whether the mode alone permits it, whatever the caller's groups are.
 fn may_open(caller: &Caller, entry: &Entry, flags: OpenFlags) -> bool {
     let Attr { mode, uid, .. } = entry.attr;
-    let mut wanted = if flags.read || !flags.execute { MODE_READ } else { 0 };
-    if flags.execute {
-        wanted |= MODE_EXECUTE;
-    }
+    let wanted = if flags.execute { MODE_EXECUTE } else { MODE_READ };
     if caller.uid == 0 {
         return !flags.execute || mode & MODE_EXECUTE != 0;
     }

@@ -23,7 +23,8 @@ use crate::{Caller, Client, Forget, Handle, OpenFlags, Result, Shared};
 impl OpenFlags {
     fn bits(self) -> u32 {
         let bit = |on, bit| if on { bit } else { 0 };
-        let bits = bit(self.read, OPEN_READ)
+        // What is executed is read by the kernel alone: the right to execute takes the place of the right to read.
+        let bits = bit(self.read && !self.execute, OPEN_READ)
             | bit(self.write, OPEN_WRITE)
             | bit(self.exclusive, OPEN_EXCLUSIVE)
             | bit(self.execute, OPEN_EXECUTE);
