@@ -27,6 +27,9 @@ use crate::virtuals;
 /// The node id that the kernel has for the root of a mount.
 const ROOT_NODE: u64 = 1;
 
+/// Capabilities of a program.
+const XATTR_CAPABILITY: &[u8] = b"security.capability";
+
 /// Mode bit of group execution: with it, the set-group-id bit is a privilege, without it a remnant of mandatory locks.
 const MODE_GROUP_EXECUTE: u32 = 0o010;
 
@@ -559,7 +562,10 @@ impl Ops {
             return virtuals::remove(&self.client, caller, fid, name).await;
         }
         supported(name)?;
-        Ok(self.client.remove_xattr(caller, fid, name).await?)
+        // The kernel asks for this when a write, a truncate or a change of owner takes capabilities away, as whoever made it. From
+        // everybody else it demands the right to give them.
+        let root = (name == XATTR_CAPABILITY).then(caller::root);
+        Ok(self.client.remove_xattr(root.as_ref().unwrap_or(caller), fid, name).await?)
     }
 }
 
