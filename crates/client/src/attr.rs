@@ -52,6 +52,9 @@ impl Client {
         let changing = self.shared.inodes.change(&[fid], &[]);
         let answered = self.shared.ask(caller, |cred| SetAttr { cred, ..set.clone() }).await?;
         self.shared.changed(fid, answered.transno);
+        if change.atime.is_some() {
+            self.shared.access_set(fid, time);
+        }
         if let Some(asked) = changing.done(&[]) {
             self.shared.learn(&asked, &answered.reply);
         }

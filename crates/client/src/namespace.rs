@@ -74,7 +74,7 @@ impl Client {
             Some(entry) => self.shared.complete(Entry::clone(&entry)).await?,
             None => self.shared.fetch(fid).await?,
         };
-        attr.atime = attr.atime.max(accessed.unwrap_or_default());
+        attr.atime = accessed.map_or(attr.atime, |accessed| attr.atime.max(accessed));
         Ok(self.shared.told(attr, None))
     }
 
@@ -300,7 +300,7 @@ impl Shared {
                 let accessed = self.pending_access(fid);
                 if let Some(entry) = self.known_entry(fid) {
                     let mut attr = self.complete(Entry::clone(&entry)).await?;
-                    attr.atime = attr.atime.max(accessed.unwrap_or_default());
+                    attr.atime = accessed.map_or(attr.atime, |accessed| attr.atime.max(accessed));
                     return Ok(self.told(attr, Some((parent, name))));
                 }
             }

@@ -56,6 +56,11 @@ impl Shared {
         }
     }
 
+    /// The time of access was set in a call of `time`: what was read before does not count any more.
+    pub(crate) fn access_set(&self, fid: Fid, time: Timestamp) {
+        self.access_told(fid, time);
+    }
+
     /// Whether there is an access of the file that the MDT does not know of; then `attr` tells it.
     pub(crate) fn note_access(&self, attr: &mut Attr) -> bool {
         let Some(time) = self.pending_access(attr.fid) else { return false };

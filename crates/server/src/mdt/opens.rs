@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use parking_lot::{Mutex, MutexGuard};
 use proto::Fid;
+use proto::{Fid, Timestamp};
 use proto::wire::messages::SizeUpdate;
 use smallvec::SmallVec;
 
@@ -49,6 +50,8 @@ struct OpenFile {
     size: SizeState,
     /// Several sessions had it open for writing at the same time: what each of them asked the objects may have been
     /// answered before another one's last write.
+    /// When the time of access was set last: a close may bring an access of before.
+    atime_set: Option<Timestamp>,
     shared: bool,
 }
 
@@ -169,6 +172,19 @@ impl Opens {
     pub fn is_open(&self, fid: Fid) -> bool {
         self.shard(fid).open.contains_key(&fid)
     }
+    /// The time of access is set by a call of `time`. Nothing is kept of a file that nobody has open: no access of before is
+    /// on its way then.
+    pub fn set_atime(&self, fid: Fid, time: Timestamp) {
+        if let Some(file) = self.shard(fid).open.get_mut(&fid) {
+            file.atime_set = file.atime_set.max(Some(time));
+        }
+    }
+
+    /// Whether the time of access was set after `time`, since the file was opened.
+    pub fn atime_was_set_after(&self, fid: Fid, time: Timestamp) -> bool {
+        self.shard(fid).open.get(&fid).is_some_and(|file| file.atime_set >= Some(time))
+    }
+
 
     /// `session` cuts the file: what closes told is not true any more, nor what others may be about to tell.
     pub fn truncated(&self, fid: Fid, session: u64) {

@@ -15,6 +15,8 @@ impl Mdt {
     pub(in crate::mdt) fn close_file(&self, ctx: &Ctx, request: &Close) -> Outcome {
         let reply = Reply::Close(msg::Done {});
         let _inode = self.locks.inodes(&[request.fid]);
+        let atime = request.atime.filter(|atime| !self.opens.atime_was_set_after(request.fid, *atime));
+        let request = &Close { atime, ..request.clone() };
         let opener = Opener { session: ctx.session().handle(), handle: request.handle };
         // The last writer brings size and times, a reader perhaps the time of its access. Others are called back before
         // anything is changed here.
@@ -130,6 +132,34 @@ mod tests {
         assert_eq!(size(), Some(40));
         a.call(SetSize { fid: file, update: update(50) }).expect("the file exists");
         assert_eq!(size(), Some(40), "a size that is known is not overwritten by whoever asks the objects");
+    }
+
+    #[test]
+    fn a_time_of_access_that_is_set_stays() {
+        let world = World::new();
+        let (a, b) = (world.client(1), world.client(2));
+        let root = Cred::root();
+        let file = a.file(Fid::ROOT, "f");
+        let open = |client: &crate::mdt::testing::Client| {
+            client.open(file, OPEN_READ, &root).expect("root may").handle
+        };
+        let close = |client: &crate::mdt::testing::Client, handle, atime| {
+            let close = Close { fid: file, handle, atime: Some(atime), size: None, wrote: false };
+            client.call(close).expect("a close does not fail");
+        };
+        let (first, second) = (open(&a), open(&b));
+        let accessed = a.time();
+        let past = Timestamp { secs: -5, nanos: 0 };
+        let time = proto::wire::messages::TimeChange { time: past, now: false };
+        let set = proto::wire::messages::SetAttr { atime: Some(time), ..a.set_attr(file, &root) };
+        a.call(set).expect("root may");
+        close(&a, first, accessed);
+        close(&b, second, accessed);
+        assert_eq!(a.attr(file).map(|attr| attr.atime), Ok(past), "both read before it was set");
+        let third = open(&b);
+        let later = b.time();
+        close(&b, third, later);
+        assert_eq!(a.attr(file).map(|attr| attr.atime), Ok(later));
     }
 
     #[test]

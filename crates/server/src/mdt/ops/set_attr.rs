@@ -45,6 +45,9 @@ impl Mdt {
         }
         changes.put_inode(&inode, seen);
         let done = self.commit(ctx, changes, Reply::SetAttr(inode.entry()))?;
+        if request.atime.is_some() {
+            self.opens.set_atime(request.fid, request.time);
+        }
         if request.size.is_some() {
             self.opens.truncated(request.fid, ctx.session().handle());
         }
