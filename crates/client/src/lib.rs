@@ -22,6 +22,7 @@ mod migrate;
 mod mount;
 mod namespace;
 mod pace;
+mod removed;
 mod rest;
 mod stats;
 mod targets;
@@ -227,6 +228,8 @@ struct Shared {
     filling: lock::Filling,
     /// What the MDT lets this client keep.
     inodes: cache::Inodes,
+    /// Directories without a name in which somebody may work.
+    removed: removed::Removed,
     /// What fsync of a file waits for on the MDT.
     changes: changes::Changes,
     /// Whoever keeps copies of what this client told.

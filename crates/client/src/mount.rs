@@ -20,6 +20,7 @@ use crate::io::{Clean, Memory, Rooms};
 use crate::lease::Lease;
 use crate::lock::flock::Flocks;
 use crate::lock::{CalledBack, Filling, Locks};
+use crate::removed::Removed;
 use crate::targets::Targets;
 use crate::util::{join_all, unless};
 use crate::{Client, Copies, Error, Limits, Result, Shared};
@@ -212,6 +213,7 @@ impl Shared {
             filling: Filling::default(),
             inodes: Inodes::new(),
             changes: Changes::default(),
+            removed: Removed::default(),
             copies: RwLock::new(None),
             lost_bits: Mutex::default(),
             recalls: Mutex::default(),

@@ -72,7 +72,13 @@ impl Client {
         let accessed = self.shared.pending_access(fid);
         let mut attr = match self.shared.known_entry(fid) {
             Some(entry) => self.shared.complete(Entry::clone(&entry)).await?,
-            None => self.shared.fetch(fid).await?,
+            None => match self.shared.fetch(fid).await {
+                Err(Error::Refused(Code::Stale)) => {
+                    let removed = self.shared.removed.get(fid);
+                    return removed.map(Told::once).ok_or(Error::Refused(Code::Stale));
+                }
+                fetched => fetched?,
+            },
         };
         attr.atime = accessed.map_or(attr.atime, |accessed| attr.atime.max(accessed));
         Ok(self.shared.told(attr, None))
@@ -139,6 +145,9 @@ impl Client {
         let answered = self.shared.ask(caller, unlink).await?;
         let unlinked = answered.reply;
         self.shared.changed(unlinked.fid, answered.transno);
+        if directory && let Some(entry) = self.shared.known_entry(unlinked.fid) {
+            self.shared.removed.put(Attr { ctime: time, ..entry.attr.clone() });
+        }
         let touch = Touch { dir: parent, transno: answered.transno, time, links: -i32::from(directory) };
         if let Some(asked) = changing.done_in(touch, &[unlinked.fid]) {
             self.shared.learn_absence(&asked, parent, &name, kept);

@@ -27,6 +27,9 @@ use crate::virtuals;
 /// The node id that the kernel has for the root of a mount.
 const ROOT_NODE: u64 = 1;
 
+/// The handle of every directory that was opened after its removal. It has no entries; the client uses no such number.
+const REMOVED_DIR: Handle = Handle(0);
+
 /// Capabilities of a program.
 const XATTR_CAPABILITY: &[u8] = b"security.capability";
 
@@ -466,7 +469,11 @@ impl Ops {
 
     /// Opens a directory.
     pub async fn open_dir(&self, caller: &Caller, fid: Fid) -> Result<Handle> {
-        Ok(self.client.open_dir(caller, fid).await?)
+        match self.client.open_dir(caller, fid).await {
+            // The kernel knows the directory, so it was there: it was removed, and somebody still works in it.
+            Err(client::Error::Refused(Code::Stale)) => Ok(REMOVED_DIR),
+            opened => Ok(opened?),
+        }
     }
 
     /// Gives the entries behind `offset` to `emit`, until it says that it is full.
@@ -477,6 +484,9 @@ impl Ops {
         (offset, plus): (u64, bool),
         emit: &mut (dyn FnMut(Item<'_>) -> bool + Send),
     ) -> Result<()> {
+        if handle == REMOVED_DIR {
+            return Ok(());
+        }
         if !self.access_times.none && !self.access_times.no_directories {
             self.client.accessed(handle);
         }
@@ -504,8 +514,10 @@ impl Ops {
 
     /// Closes a directory.
     pub async fn release_dir(&self, handle: Handle) {
-        self.dirs.remove(handle);
-        self.client.release(handle).await;
+        if handle != REMOVED_DIR {
+            self.dirs.remove(handle);
+            self.client.release(handle).await;
+        }
     }
 
     /// Space of the file system.
