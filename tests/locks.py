@@ -474,7 +474,28 @@ def same_host(side):
     side.over()
 
 
-CASES = [pairs_of_ranges, pairs_of_flocks, waits_are_over, circles, signals, closes, same_host]
+def other_host(side):
+    """Who locks a file right after its holder on the other mount has closed it, or ended, gets it: of flock and of fcntl for
+    open files, readers and writers."""
+    name = side.file()
+    asks = [["flock", LOCK_EX | LOCK_NB], ["flock", LOCK_SH | LOCK_NB]]
+    asks += [["posix", F_OFD_SETLK, W, 0, 8], ["posix", F_OFD_SETLK, R, 0, 8]]
+    for turn in range(400):
+        holder, asker = (0, 2) if turn % 2 == 0 else (2, 0)
+        first, *held = asks[0 if turn % 4 < 2 else 2]
+        second, *asked = asks[turn // 4 % 2 + (0 if turn % 4 < 2 else 2)]
+        side.workers[holder].open("again", name)
+        side.do(holder, first, "again", *held)
+        side.workers[holder].call("close", "again")
+        side.workers[asker].open("asks", name)
+        side.do(asker, second, "asks", *asked)
+        unlock = ["flock", "asks", LOCK_UN] if second == "flock" else ["posix", "asks", F_OFD_SETLK, U, 0, 8]
+        side.workers[asker].call(*unlock)
+        side.workers[asker].call("close", "asks")
+    side.over()
+
+
+CASES = [pairs_of_ranges, pairs_of_flocks, waits_are_over, circles, signals, closes, same_host, other_host]
 
 
 # ---- random operations -----------------------------------------------------------------------------------------------

@@ -36,6 +36,10 @@ impl Callbacks for CalledBack {
                     Ok(Reply::RevokeRange(shared.revoke_range(asked).await))
                 }
                 (TargetKind::Ost, Request::Glimpse(asked)) => Ok(Reply::Glimpse(shared.glimpse(&asked))),
+                (TargetKind::Mdt, Request::RevokeBits(asked)) if asked.bits == 0 => {
+                    shared.settle_closes(asked.fid).await;
+                    Ok(Reply::RevokeBits(proto::wire::messages::Done {}))
+                }
                 (TargetKind::Mdt, Request::RevokeBits(asked)) => {
                     shared.revoke_bits(asked).await;
                     Ok(Reply::RevokeBits(proto::wire::messages::Done {}))

@@ -28,7 +28,7 @@ const KNOWN_MAX: usize = 1024;
 const RESTATED_AT_ONCE: usize = 1024;
 /// How long a signal may wait for the MDT to forget the request that it ended.
 const GIVE_UP_TIME: Duration = Duration::from_secs(1);
-/// How often a flock that is not to wait is asked for again because this mount was giving it up.
+/// How often a lock that is not to wait is asked for again because this mount was giving it up.
 const ASKED_AGAIN_MAX: usize = 3;
 /// Time for the kernel to tell of the last close of a file, which it does after close(2) has returned.
 const CLOSE_TIME: Duration = Duration::from_millis(100);
@@ -74,7 +74,7 @@ struct Inner {
     through: BTreeMap<Place, BTreeSet<u64>>,
     /// Requests that nobody waits for any more and that are not over.
     undoing: BTreeMap<Place, usize>,
-    /// Open files with a flock of which a descriptor was closed, and when.
+    /// Open files with locks of which a descriptor was closed, and when.
     closing: BTreeMap<u64, Time>,
     /// Counts handles that were released and had locks.
     releases: u64,
@@ -188,11 +188,11 @@ impl Client {
         for _ in 0..ASKED_AGAIN_MAX {
             let releases = flocks.inner.lock().releases;
             let answer = ask().await;
-            if place.kind != Kind::Flock || answer != Err(Error::Refused(Code::WouldBlock)) {
+            if answer != Err(Error::Refused(Code::WouldBlock)) {
                 return answer;
             }
-            if flocks.is_closing(place, rt.now()) {
-                let _ = rt.timeout(CLOSE_TIME, flocks.until_closed(place, rt)).await;
+            if flocks.is_closing(place.fid, Some(place), rt.now()) {
+                let _ = rt.timeout(CLOSE_TIME, flocks.until_closed(place.fid, Some(place), rt)).await;
             } else if flocks.inner.lock().releases == releases {
                 return answer;
             }
@@ -256,28 +256,28 @@ impl Flocks {
         self.over.notify_waiters();
     }
 
-    /// A descriptor of an open file is closed; if it is the last one, the file's flock goes soon.
+    /// A descriptor of an open file is closed; if it is the last one, the open file's own locks go soon.
     fn closes(&self, fid: Fid, handle: Handle, now: Time) {
         let mut inner = self.inner.lock();
-        let mut flocks = inner.through.range(flocks_of(fid));
-        if flocks.any(|(_, through)| through.contains(&handle.0)) {
+        let mut locks = inner.through.range(locks_of(fid));
+        if locks.any(|(_, through)| through.contains(&handle.0)) {
             inner.closing.insert(handle.0, now);
         }
     }
 
-    /// Whether an open file of this client, another one than that of `place`, has a flock and was just closed.
-    fn is_closing(&self, place: Place, now: Time) -> bool {
+    /// Whether a descriptor of an open file that has locks on `fid`, others than those of `place`, was just closed.
+    fn is_closing(&self, fid: Fid, place: Option<Place>, now: Time) -> bool {
         let inner = self.inner.lock();
         let closing = |handle| inner.closing.get(handle).is_some_and(|since| now < *since + CLOSE_TIME);
-        let mut others = inner.through.range(flocks_of(place.fid)).filter(|(other, _)| **other != place);
+        let mut others = inner.through.range(locks_of(fid)).filter(|(other, _)| Some(**other) != place);
         others.any(|(_, through)| through.iter().any(closing))
     }
 
     /// Waits until that is not so any more.
-    async fn until_closed(&self, place: Place, rt: &Rt) {
+    async fn until_closed(&self, fid: Fid, place: Option<Place>, rt: &Rt) {
         loop {
             let over = self.over.notified();
-            if !self.is_closing(place, rt.now()) {
+            if !self.is_closing(fid, place, rt.now()) {
                 return;
             }
             over.await;
@@ -328,6 +328,15 @@ impl Shared {
                 tracing::warn!(%fid, %error, "a closed file stays locked");
             }
         }
+    }
+
+    /// Somebody else wants a lock that this client has: waits until files that were closed just now are unlocked.
+    pub(crate) async fn settle_closes(&self, fid: Fid) {
+        let closed = async {
+            self.flocks.until_closed(fid, None, &self.rt).await;
+            self.flocks.until_released(fid).await;
+        };
+        let _ = self.rt.timeout(CLOSE_TIME, closed).await;
     }
 
     /// States the locks that this client has to an MDT that restarted.
@@ -571,10 +580,9 @@ impl Drop for Busy {
     }
 }
 
-/// Every flock of a file.
-fn flocks_of(fid: Fid) -> RangeInclusive<Place> {
-    let place = |owner| Place { fid, kind: Kind::Flock, owner };
-    place(0)..=place(u64::MAX)
+/// Every lock of a file.
+fn locks_of(fid: Fid) -> RangeInclusive<Place> {
+    Place { fid, kind: Kind::Posix, owner: 0 }..=Place { fid, kind: Kind::Flock, owner: u64::MAX }
 }
 
 fn kind_number(kind: Kind) -> u8 {

@@ -225,7 +225,7 @@ impl Mdt {
             Request::SetLayout(request) => self.set_layout(ctx, request).await,
             Request::SwapLayouts(request) => self.swap_layouts(ctx, request).await,
             Request::GetDefaultLayout(request) => self.get_default_layout(ctx, request),
-            Request::Flock(request) => self.flock(ctx, request),
+            Request::Flock(request) => self.flock(ctx, request).await,
             Request::FlockWait(request) => self.flock_wait(ctx, request).await,
             Request::FlockCancel(request) => self.flock_cancel(ctx, request),
             Request::FlockTest(request) => self.flock_test(ctx, request),

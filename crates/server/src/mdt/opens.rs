@@ -7,9 +7,8 @@
 use std::collections::HashMap;
 
 use parking_lot::{Mutex, MutexGuard};
-use proto::Fid;
-use proto::{Fid, Timestamp};
 use proto::wire::messages::SizeUpdate;
+use proto::{Fid, Timestamp};
 use smallvec::SmallVec;
 
 /// Parts of the table that are locked apart; a power of two.
@@ -50,9 +49,9 @@ struct OpenFile {
     size: SizeState,
     /// Several sessions had it open for writing at the same time: what each of them asked the objects may have been
     /// answered before another one's last write.
+    shared: bool,
     /// When the time of access was set last: a close may bring an access of before.
     atime_set: Option<Timestamp>,
-    shared: bool,
 }
 
 /// What is known of the size of a file since it was opened for writing.
@@ -172,6 +171,7 @@ impl Opens {
     pub fn is_open(&self, fid: Fid) -> bool {
         self.shard(fid).open.contains_key(&fid)
     }
+
     /// The time of access is set by a call of `time`. Nothing is kept of a file that nobody has open: no access of before is
     /// on its way then.
     pub fn set_atime(&self, fid: Fid, time: Timestamp) {
@@ -184,7 +184,6 @@ impl Opens {
     pub fn atime_was_set_after(&self, fid: Fid, time: Timestamp) -> bool {
         self.shard(fid).open.get(&fid).is_some_and(|file| file.atime_set >= Some(time))
     }
-
 
     /// `session` cuts the file: what closes told is not true any more, nor what others may be about to tell.
     pub fn truncated(&self, fid: Fid, session: u64) {

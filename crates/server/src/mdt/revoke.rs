@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use proto::lock::bits::{Conflict, SessionId};
@@ -16,6 +17,9 @@ use crate::target::{Called, Clients};
 
 /// Callbacks that one operation has under way.
 const CALLBACKS_MAX: usize = 1024;
+
+/// How long a client may take to say that what was closed is unlocked. It waits a tenth of that for the kernel.
+const CLOSE_TIME: Duration = Duration::from_secs(1);
 
 /// Calls clients back.
 pub struct Revoker {
@@ -47,6 +51,12 @@ impl Revoker {
             }
         }
         Ok(())
+    }
+
+    /// Waits until the client of `session` has unlocked the files of `fid` that its applications have closed; not for long.
+    pub async fn settle_closes(&self, session: SessionId, fid: Fid) {
+        let request = RevokeBits { fid, bits: 0, number: 0 };
+        self.clients.ask(session, request.into(), CLOSE_TIME).await;
     }
 
     /// Callbacks that are not answered yet, a line for each.

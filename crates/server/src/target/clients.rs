@@ -209,6 +209,12 @@ impl Clients {
         }
     }
 
+    /// Calls the client of `session` back, and waits for its answer for `time` at most. It is not evicted, whatever it does.
+    pub async fn ask(&self, session: u64, request: Request, time: Duration) {
+        let answer = self.backchannel.call_back(self.target, session, request, PATIENCE);
+        let _ = self.stop.unless(self.rt.timeout(time, answer)).await;
+    }
+
     async fn called(&self, session: u64, request: &Request, fencing: &mut bool) -> Called {
         let (name, start) = (request.name(), self.rt.now());
         let why = loop {

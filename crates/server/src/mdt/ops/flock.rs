@@ -8,6 +8,7 @@ use proto::wire::messages::{
     self as msg, Flock, FlockCancel, FlockHeld, FlockTest, FlockWait, Flocked, RestateFlocks,
 };
 use proto::{Code, Fid};
+use smallvec::SmallVec;
 
 use crate::mdt::flocks::{Asked, kind};
 use crate::mdt::{Ctx, Mdt, Outcome};
@@ -15,6 +16,9 @@ use crate::target::Done;
 
 /// How long a FlockWait is kept: a connection that says nothing for longer is taken for dead.
 const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Clients that one request asks whether they are about to unlock what it wants.
+const HOLDERS_ASKED_MAX: usize = 16;
 
 /// What a message says about a lock.
 struct Said {
@@ -40,24 +44,42 @@ impl Said {
 }
 
 impl Mdt {
-    pub(in crate::mdt) fn flock(&self, ctx: &Ctx, request: &Flock) -> Outcome {
+    /// A lock that others have is refused only when their clients have nothing to unlock: the kernel tells of the last close
+    /// of a file after close(2) has returned.
+    pub(in crate::mdt) async fn flock(&self, ctx: &Ctx<'_>, request: &Flock) -> Outcome {
+        let mut asked: SmallVec<[u64; 4]> = SmallVec::new();
+        loop {
+            let (flocked, holder) = self.try_flock(ctx, request)?;
+            let holder = holder.filter(|holder| !asked.contains(holder) && asked.len() < HOLDERS_ASKED_MAX);
+            let Some(holder) = holder.filter(|_| flocked.state == msg::FLOCK_CONFLICT) else {
+                return Ok(Done::unchanged(Reply::Flock(flocked)));
+            };
+            asked.push(holder);
+            self.revoker.settle_closes(holder, request.fid).await;
+        }
+    }
+
+    /// The outcome, and the session of another client that has a lock which is in the way.
+    fn try_flock(&self, ctx: &Ctx<'_>, request: &Flock) -> Result<(Flocked, Option<u64>), Code> {
         let Flock { fid, owner, pid, kind, start, end, .. } = *request;
         let said = Said { fid, owner, pid, kind, start, end };
         let session = ctx.session().handle();
         self.flocks.known(session, &request.known);
-        let (state, change) = match request.mode {
-            msg::FLOCK_UNLOCK => (self.flocks.unlock(&said.lock(ctx, Mode::Read)?), 0),
+        let (state, change, holder) = match request.mode {
+            msg::FLOCK_UNLOCK => (self.flocks.unlock(&said.lock(ctx, Mode::Read)?), 0, None),
             number => {
                 let lock = said.lock(ctx, mode(number)?)?;
                 self.inode(ctx, fid)?;
                 let number = request.wait;
                 let wait = (number != 0).then_some(WaitId { session, number });
-                self.flocks.set(&lock, wait)?
+                let (state, change) = self.flocks.set(&lock, wait)?;
+                let holder = self.flocks.test(&lock).map(|found| found.owner.session);
+                (state, change, holder.filter(|holder| *holder != session))
             }
         };
         let mut flocked = flocked(Some(state));
         flocked.change = flocked.change.max(change);
-        Ok(Done::unchanged(Reply::Flock(flocked)))
+        Ok((flocked, holder))
     }
 
     /// What was granted before a restart is granted again before anybody else asks for anything.
