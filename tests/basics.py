@@ -6,7 +6,9 @@ import hashlib
 import mmap
 import os
 import random
+import shutil
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -524,6 +526,99 @@ def test_locks():
         fails(errno.EAGAIN, fcntl.flock, two, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(one, fcntl.LOCK_UN)
         fcntl.flock(two, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_programs_that_cannot_be_read():
+    if os.geteuid() != 0:
+        return
+    os.chmod(root, 0o755)
+    program = path("program")
+    shutil.copy("/bin/true", program)
+    run = lambda: subprocess.run([program], check=True)
+    read = lambda: open(program, "rb").close()
+    # Several times: the second one is answered from what the mount keeps.
+    for mode in (0o711, 0o111, 0o4711):
+        os.chmod(program, mode)
+        for _ in range(3):
+            assert as_user(65534, run) == 0, oct(mode)
+            assert as_user(65534, read) == errno.EACCES, oct(mode)
+    os.chmod(program, 0o744)
+    for _ in range(3):
+        assert as_user(65534, run) == errno.EACCES
+        assert as_user(65534, read) == 0
+    os.chown(program, 65534, 65534)
+    os.chmod(program, 0o100)
+    assert as_user(65534, run) == 0 and as_user(65534, read) == errno.EACCES
+    os.chmod(program, 0o444)
+    assert as_user(65534, run) == errno.EACCES
+    fails(errno.EACCES, run)
+
+
+def test_capabilities_go():
+    if os.geteuid() != 0:
+        return
+    os.chmod(root, 0o755)
+    # Version 2, effective: CAP_NET_RAW.
+    capability = struct.pack("<IIIII", 0x02000001, 1 << 13, 0, 0, 0)
+    name = path("capable")
+    put("capable", b"x" * 10000)
+    os.chown(name, 1000, 1000)
+    os.chmod(name, 0o755)
+
+    def opened(use):
+        fd = os.open(name, os.O_RDWR)
+        use(fd)
+        os.close(fd)
+
+    uses = {
+        "truncate": lambda: os.truncate(name, 5000),
+        "ftruncate": lambda: opened(lambda fd: os.ftruncate(fd, 4000)),
+        "fallocate": lambda: opened(lambda fd: fallocate(fd, 0, 0, 8192)),
+        "punch": lambda: opened(lambda fd: fallocate(fd, 3, 0, 4096)),
+        "write": lambda: opened(lambda fd: os.pwrite(fd, b"y", 0)),
+        "chgrp": lambda: os.chown(name, -1, 1000),
+    }
+    for what, use in uses.items():
+        os.setxattr(name, "security.capability", capability)
+        assert as_user(1000, use) == 0, what
+        fails(errno.ENODATA, os.getxattr, name, "security.capability")
+    os.setxattr(name, "security.capability", capability)
+    assert as_user(1000, os.removexattr, name, "security.capability") == errno.EPERM
+    assert as_user(1000, os.setxattr, name, "security.capability", capability) == errno.EPERM
+    assert as_user(1001, os.truncate, name, 0) == errno.EACCES
+    assert os.getxattr(name, "security.capability") == capability
+
+
+def test_a_time_of_access_that_is_set_while_a_reader_has_the_file_stays():
+    put("accessed", b"data")
+    past = 1_000_000_000
+    with open(path("accessed"), "rb") as file:
+        assert file.read() == b"data"
+        os.utime(path("accessed"), (past, past))
+        assert os.stat(path("accessed")).st_atime == past
+    assert os.stat(path("accessed")).st_atime == past
+
+
+def test_times_before_1970():
+    put("old", b"data")
+    for _ in range(2):
+        os.utime(path("old"), (-5, -86400))
+        found = os.stat(path("old"))
+        assert (found.st_atime, found.st_mtime) == (-5, -86400), found
+        assert (os.lstat(path("old")).st_atime, os.stat(path("old")).st_mtime) == (-5, -86400)
+
+
+def test_a_removed_directory_is_empty():
+    os.mkdir(path("left"))
+    put("left/file", b"")
+    script = (
+        "import os, sys\n"
+        "os.unlink('file'); os.rmdir(sys.argv[1])\n"
+        "assert os.listdir('.') == [], os.listdir('.')\n"
+        "assert os.stat('.').st_nlink == 0\n"
+        "try:\n    open('new', 'w')\nexcept FileNotFoundError:\n    pass\nelse:\n    raise AssertionError('it was made')\n"
+    )
+    subprocess.run([sys.executable, "-c", script, path("left")], cwd=path("left"), check=True)
 
 
 def test_statvfs():

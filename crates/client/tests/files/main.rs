@@ -10,6 +10,7 @@ mod fake;
 mod locks;
 mod many;
 mod model;
+mod posix;
 mod ranges;
 mod resting;
 mod shared;
