@@ -6,6 +6,7 @@
 
 pub mod buf;
 pub mod disk;
+pub mod memory;
 pub mod net;
 pub mod os;
 pub mod sim;
@@ -113,6 +114,23 @@ impl Rt {
         match &self.driver {
             Driver::Os(node) => node.offload(work).await,
             Driver::Sim(_) => work(),
+        }
+    }
+
+    /// Memory that this process may use, in bytes: the machine's, or the smallest limit of the memory groups that it is in, as
+    /// they were when the node was started. Caches take a part of it. In a simulation it is always the same.
+    pub fn memory_bytes(&self) -> u64 {
+        match &self.driver {
+            Driver::Os(node) => node.memory().bytes(),
+            Driver::Sim(_) => memory::SIM_BYTES,
+        }
+    }
+
+    /// A share of [`Rt::memory_bytes`], the same for everybody of this process who has one.
+    pub fn memory_share(&self) -> memory::Share {
+        match &self.driver {
+            Driver::Os(node) => node.memory().share(),
+            Driver::Sim(_) => memory::Share::of(memory::SIM_BYTES),
         }
     }
 

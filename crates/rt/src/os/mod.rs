@@ -9,6 +9,7 @@
 
 pub mod disk;
 pub mod http;
+mod memory;
 pub mod net;
 mod pool;
 pub mod process;
@@ -26,6 +27,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::BoxFuture;
+use crate::memory::Memory;
 use crate::time::{Time, Wall};
 
 /// Most threads that run offloaded work.
@@ -43,6 +45,9 @@ struct Inner {
     runtime: Mutex<Option<Runtime>>,
     start: Instant,
     disk: disk::Disk,
+    memory: Memory,
+    /// For what all connections receive.
+    room: Arc<net::room::Room>,
 }
 
 impl Node {
@@ -59,7 +64,9 @@ impl Node {
             .build()?;
         let handle = runtime.handle().clone();
         let runtime = Mutex::new(Some(runtime));
-        let inner = Inner { handle, runtime, start: Instant::now(), disk: disk::Disk::new() };
+        let (disk, memory) = (disk::Disk::new(), Memory::new(memory::memory_bytes()));
+        let room = Arc::new(net::room::Room::within(memory.bytes()));
+        let inner = Inner { handle, runtime, start: Instant::now(), disk, memory, room };
         Ok(Node { inner: Arc::new(inner) })
     }
 
@@ -127,6 +134,11 @@ impl Node {
         }
     }
 
+    /// Memory that this process may use, as it was when the node was started.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.inner.memory
+    }
+
     /// The machine's disk.
     pub fn disk(&self) -> disk::Disk {
         self.inner.disk.clone()
@@ -134,7 +146,7 @@ impl Node {
 
     /// The machine's network.
     pub fn net(&self) -> net::Net {
-        net::Net::new(self.inner.handle.clone())
+        net::Net::new(self.inner.handle.clone(), self.inner.room.clone())
     }
 }
 

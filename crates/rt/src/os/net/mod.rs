@@ -7,6 +7,7 @@
 mod patience;
 mod prefix;
 mod receiver;
+pub(super) mod room;
 mod sender;
 
 use std::io;
@@ -22,6 +23,7 @@ use super::within;
 use crate::net::{Addr, Conn};
 
 pub use receiver::Receiver;
+use room::Room;
 pub use sender::Sender;
 
 /// Connections that the kernel keeps for a listener that is busy.
@@ -39,18 +41,20 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub struct Net {
     handle: Handle,
+    room: Arc<Room>,
 }
 
 /// Takes connections.
 pub struct Listener {
     handle: Handle,
+    room: Arc<Room>,
     socket: TcpListener,
     addr: Addr,
 }
 
 impl Net {
-    pub(super) fn new(handle: Handle) -> Net {
-        Net { handle }
+    pub(super) fn new(handle: Handle, room: Arc<Room>) -> Net {
+        Net { handle, room }
     }
 
     /// Starts to listen at `addr`; port 0 takes a free one.
@@ -66,13 +70,13 @@ impl Net {
         )
         .await?;
         let addr = Addr(socket.local_addr()?.to_string());
-        Ok(Listener { handle: self.handle.clone(), socket, addr })
+        Ok(Listener { handle: self.handle.clone(), room: self.room.clone(), socket, addr })
     }
 
     /// Connects to the node that listens at `addr`.
     pub async fn connect(&self, addr: &Addr) -> io::Result<Conn> {
         let stream = within(&self.handle, first_of(addr, TcpStream::connect)).await?;
-        open(&self.handle, stream)
+        open(&self.handle, &self.room, stream)
     }
 }
 
@@ -81,7 +85,7 @@ impl Listener {
     pub async fn accept(&mut self) -> io::Result<Conn> {
         loop {
             match within(&self.handle, self.socket.accept()).await {
-                Ok((stream, _)) => match open(&self.handle, stream) {
+                Ok((stream, _)) => match open(&self.handle, &self.room, stream) {
                     Ok(conn) => return Ok(conn),
                     Err(error) => tracing::debug!(%error, "a connection was gone before it was taken"),
                 },
@@ -118,7 +122,7 @@ fn is_shortage(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|number| shortages.contains(&number))
 }
 
-fn open(handle: &Handle, stream: TcpStream) -> io::Result<Conn> {
+fn open(handle: &Handle, room: &Arc<Room>, stream: TcpStream) -> io::Result<Conn> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_TIME)
@@ -132,7 +136,7 @@ fn open(handle: &Handle, stream: TcpStream) -> io::Result<Conn> {
     let ends = Arc::new(sender::Ends::new(link));
     Ok(Conn {
         sender: crate::net::Sender::Os(Sender::new(ends.clone())),
-        receiver: crate::net::Receiver::Os(Receiver::new(ends)),
+        receiver: crate::net::Receiver::Os(Receiver::new(handle, ends, room.clone())),
         peer,
     })
 }

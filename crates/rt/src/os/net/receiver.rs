@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 
 use super::prefix::{PREFIX_BYTES, Prefix};
+use super::room::{Room, Taken};
 use super::sender::Ends;
+use super::within;
 use crate::buf::AlignedBuf;
 use crate::net::{Frame, FrameLimit};
 
@@ -19,7 +22,9 @@ const LIMIT_DEFAULT: FrameLimit = FrameLimit { head_bytes_max: 2 << 20, bulk_byt
 
 /// Receives frames.
 pub struct Receiver {
+    handle: Handle,
     ends: Arc<Ends>,
+    room: Arc<Room>,
     limit: FrameLimit,
     input: Input,
     /// Here and not in the future, so that a dropped future loses nothing.
@@ -36,14 +41,28 @@ struct Input {
 /// The part of a frame that is there.
 enum Partial {
     Prefix,
-    Head { prefix: Prefix, head: Vec<u8> },
-    Bulk { head: Bytes, bulk: AlignedBuf, filled: usize },
+    /// There is no room for it yet.
+    Announced {
+        prefix: Prefix,
+    },
+    Head {
+        prefix: Prefix,
+        head: Vec<u8>,
+        taken: Taken,
+    },
+    Bulk {
+        head: Bytes,
+        bulk: AlignedBuf,
+        filled: usize,
+        taken: Taken,
+    },
 }
 
 impl Receiver {
-    pub(super) fn new(ends: Arc<Ends>) -> Receiver {
+    pub(super) fn new(handle: &Handle, ends: Arc<Ends>, room: Arc<Room>) -> Receiver {
         let input = Input { memory: vec![0; INPUT_BYTES], start: 0, end: 0 };
-        Receiver { ends, limit: LIMIT_DEFAULT, input, partial: Partial::Prefix }
+        let (handle, limit) = (handle.clone(), LIMIT_DEFAULT);
+        Receiver { handle, ends, room, limit, input, partial: Partial::Prefix }
     }
 
     /// The next frame; an error means that the connection is gone, or that the peer sent nonsense.
@@ -54,18 +73,46 @@ impl Receiver {
             }
             let step = match self.next_frame() {
                 Ok(Some(frame)) => return Ok(frame),
+                Ok(None) if let Partial::Announced { prefix } = self.partial => {
+                    self.partial = begin(prefix, self.room.take(bytes_of(prefix)).await);
+                    continue;
+                }
                 Ok(None) => self.read_more(),
                 Err(error) => Err(error),
             };
             match step {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.ends.link().stream().readable().await?;
+                    if let Err(error) = self.readable().await {
+                        self.ends.link().close();
+                        return Err(error);
+                    }
                 }
                 Err(error) => {
                     self.ends.link().close();
                     return Err(error);
                 }
+            }
+        }
+    }
+
+    /// Waits until there is something to read. An error if the peer keeps room that others wait for, and sends nothing.
+    async fn readable(&self) -> io::Result<()> {
+        let stream = self.ends.link().stream();
+        if !matches!(self.partial, Partial::Head { .. } | Partial::Bulk { .. }) {
+            return stream.readable().await;
+        }
+        loop {
+            let waiting = async { tokio::time::timeout(self.room.silence_max(), stream.readable()).await };
+            match within(&self.handle, waiting).await {
+                Ok(result) => return result,
+                Err(_) if self.room.is_wanted() => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "the peer does not send the rest of a frame",
+                    ));
+                }
+                Err(_) => {}
             }
         }
     }
@@ -82,14 +129,21 @@ impl Receiver {
                 Partial::Prefix => {
                     let Some(bytes) = self.input.take_prefix() else { return Ok(None) };
                     let prefix = Prefix::decode(&bytes, self.limit)?;
-                    let head = Vec::with_capacity(prefix.head_bytes as usize);
-                    self.partial = Partial::Head { prefix, head };
+                    let Some(taken) = self.room.try_take(bytes_of(prefix)) else {
+                        self.partial = Partial::Announced { prefix };
+                        return Ok(None);
+                    };
+                    self.partial = begin(prefix, taken);
                 }
-                Partial::Head { prefix, mut head } => {
+                announced @ Partial::Announced { .. } => {
+                    self.partial = announced;
+                    return Ok(None);
+                }
+                Partial::Head { prefix, mut head, taken } => {
                     let missing = prefix.head_bytes as usize - head.len();
                     head.extend_from_slice(self.input.take(missing));
                     if head.len() < prefix.head_bytes as usize {
-                        self.partial = Partial::Head { prefix, head };
+                        self.partial = Partial::Head { prefix, head, taken };
                         return Ok(None);
                     }
                     let head = Bytes::from(head);
@@ -97,15 +151,15 @@ impl Receiver {
                         return Ok(Some(Frame { head, bulk: Vec::new() }));
                     }
                     let bulk = AlignedBuf::for_overwrite(prefix.bulk_bytes as usize);
-                    self.partial = Partial::Bulk { head, bulk, filled: 0 };
+                    self.partial = Partial::Bulk { head, bulk, filled: 0, taken };
                 }
-                Partial::Bulk { head, mut bulk, mut filled } => {
+                Partial::Bulk { head, mut bulk, mut filled, taken } => {
                     let rest = &mut bulk.as_mut()[filled..];
                     let bytes = self.input.take(rest.len());
                     rest[..bytes.len()].copy_from_slice(bytes);
                     filled += bytes.len();
                     if filled < bulk.as_ref().len() {
-                        self.partial = Partial::Bulk { head, bulk, filled };
+                        self.partial = Partial::Bulk { head, bulk, filled, taken };
                         return Ok(None);
                     }
                     return Ok(Some(Frame { head, bulk: vec![bulk.freeze()] }));
@@ -119,10 +173,20 @@ impl Receiver {
         let stream = self.ends.link().stream();
         match &mut self.partial {
             Partial::Bulk { bulk, filled, .. } => *filled += read(stream, &mut bulk.as_mut()[*filled..])?,
-            Partial::Prefix | Partial::Head { .. } => self.input.read(stream)?,
+            Partial::Prefix | Partial::Announced { .. } | Partial::Head { .. } => self.input.read(stream)?,
         }
         Ok(())
     }
+}
+
+/// Bytes that the frame takes in memory.
+fn bytes_of(prefix: Prefix) -> usize {
+    prefix.head_bytes as usize + prefix.bulk_bytes as usize
+}
+
+/// A frame for which there is room.
+fn begin(prefix: Prefix, taken: Taken) -> Partial {
+    Partial::Head { prefix, head: Vec::with_capacity(prefix.head_bytes as usize), taken }
 }
 
 impl Input {

@@ -262,3 +262,40 @@ fn nobody_listens() {
         assert!(net.connect(&Addr("no address".to_owned())).await.is_err());
     });
 }
+
+/// Hundreds of connections announced 4 MiB each and sent no more: all of that memory was taken, for ever.
+#[test]
+fn half_sent_frames_take_bounded_room_and_not_for_ever() {
+    const MIB: usize = 1 << 20;
+    let (node, _net) = node();
+    // Room for two.
+    let room = Arc::new(super::room::Room::new(8 * MIB, std::time::Duration::from_millis(50)));
+    let net = Net::Os(super::Net::new(node.inner.handle.clone(), room));
+    let mut halves: Vec<_> = (0..6).map(|_| raw(&node, &net)).collect();
+    for (stream, _) in &mut halves {
+        let prefix = super::prefix::Prefix::new(0, 4 * MIB).expect("it is short");
+        stream.write_all(&prefix.encode()).expect("it is open");
+        stream.write_all(&[7; 1000]).expect("it is open");
+    }
+    node.block_on(async {
+        let (client, mut server) = pair(&net).await;
+        let mut tasks = tokio::task::JoinSet::new();
+        for (stream, mut conn) in halves {
+            tasks.spawn(async move {
+                let error = error_of(&mut conn.receiver).await;
+                drop(stream);
+                error
+            });
+        }
+        let sent = frame(1, 10, &[3 * MIB]);
+        let (told, got) = tokio::join!(client.sender.send(sent.clone()), server.receiver.recv());
+        told.expect("it is open");
+        assert!(same(&got.expect("it gets room in the end"), &sent));
+        // Those that kept others waiting are gone.
+        for _ in 0..2 {
+            let ended = tokio::time::timeout(std::time::Duration::from_secs(60), tasks.join_next()).await;
+            let ended = ended.expect("somebody waited for room").expect("there are more").expect("it ends");
+            assert_eq!(ended, ErrorKind::TimedOut);
+        }
+    });
+}
