@@ -91,6 +91,21 @@ pub struct Limits {
     pub cached_bytes_max: u64,
 }
 
+impl Limits {
+    /// What is right for a process that may use `memory` bytes: an eighth of it for the cache, and half of that for what is not
+    /// written yet.
+    pub fn within(memory: u64) -> Limits {
+        let default = Limits::default();
+        let part = |limit: u64, parts: u64| limit.min((memory / parts).max(CACHED_BYTES_MIN));
+        Limits {
+            dirty_bytes_max: part(default.dirty_bytes_max, 16),
+            ost_dirty_bytes_max: part(default.ost_dirty_bytes_max, 32),
+            cached_bytes_max: part(default.cached_bytes_max, 8),
+            ..default
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
@@ -265,4 +280,16 @@ pub fn name(bytes: &[u8]) -> Result<Name> {
         proto::name::NameError::TooLong => Error::Refused(Code::NameTooLong),
         proto::name::NameError::Illegal => Error::Refused(Code::Invalid),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Limits;
+
+    #[test]
+    fn with_little_memory_less_is_cached() {
+        let (small, plenty) = (Limits::within(512 << 20), Limits::within(64 << 30));
+        assert_eq!((small.cached_bytes_max, small.dirty_bytes_max), (64 << 20, 32 << 20));
+        assert_eq!(plenty.cached_bytes_max, Limits::default().cached_bytes_max);
+    }
 }

@@ -177,6 +177,7 @@ impl Shared {
 
     fn new(hub: &Hub, mgs: Vec<Nid>, limits: Limits) -> Shared {
         let rt = hub.rt().clone();
+        let memory_bytes = rt.memory_bytes();
         let mut id = [0; 16];
         rt.random_bytes(&mut id);
         let client = ClientId(u128::from_le_bytes(id));
@@ -209,7 +210,7 @@ impl Shared {
             keeper: Keeper::new(),
             closer: Closer::new(),
             flocks: Flocks::default(),
-            locks: Locks::new(),
+            locks: Locks::new(memory_bytes),
             filling: Filling::default(),
             inodes: Inodes::new(),
             changes: Changes::default(),

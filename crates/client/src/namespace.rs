@@ -157,6 +157,7 @@ impl Client {
         }
         if unlinked.nlink == 0 && !directory {
             self.shared.gone(unlinked.fid);
+            self.shared.forget_dead(unlinked.fid);
         }
         Ok(())
     }

@@ -51,25 +51,41 @@ fn name() -> Name {
 
 /// Makes a file, writes an object of it, and takes its name away.
 async fn make_and_unlink(hub: &Hub) -> ObjectId {
-    let (mdt, ost) = (import(hub, MDT), import(hub, OST));
+    let mdt = import(hub, MDT);
     let seq = mdt.call(msg::GetSequence {}).await.expect("granted").reply.seq;
+    make_and_unlink_one(hub, &mdt, Fid { seq, oid: 1, ver: 0 }, msg::OPEN_WRITE).await
+}
+
+/// The same with a file `fid`, which is written if it is opened (`OPEN_WRITE`).
+async fn make_and_unlink_one(hub: &Hub, mdt: &Import, fid: Fid, open: u32) -> ObjectId {
+    let ost = import(hub, OST);
     let create = msg::Create {
         parent: Fid::ROOT,
         name: name(),
-        fid: Fid { seq, oid: 1, ver: 0 },
+        fid,
         mode: 0o100_644,
         rdev: 0,
         target: Bytes::new(),
-        open: msg::OPEN_WRITE,
+        open,
         hint: None,
         cred: Cred::root(),
         time: TIME,
         umask: 0,
     };
     let created = mdt.call(create).await.expect("there is an OST").reply;
-    let layout = created.layout.expect("of a file");
+    let layout = created.layout.clone().expect("of a file");
     assert_eq!(layout.osts.as_slice(), [OST.index]);
     let object = layout.object(0);
+    if open != 0 {
+        write_and_close(mdt, &ost, &created, object).await;
+    }
+    let unlink =
+        msg::Unlink { parent: Fid::ROOT, name: name(), directory: false, cred: Cred::root(), time: TIME };
+    mdt.call(unlink).await.expect("it exists");
+    object
+}
+
+async fn write_and_close(mdt: &Import, ost: &Import, created: &msg::Created, object: ObjectId) {
     let data = vec![Bytes::from_static(b"data")];
     ost.call_bulk(msg::Write { object, offset: 0, time: TIME, locked: false, sync: false }, data)
         .await
@@ -78,10 +94,6 @@ async fn make_and_unlink(hub: &Hub) -> ObjectId {
     let close =
         msg::Close { fid: created.attr.fid, handle: created.handle, atime: None, size: None, wrote: true };
     mdt.call(close).await.expect("it is open");
-    let unlink =
-        msg::Unlink { parent: Fid::ROOT, name: name(), directory: false, cred: Cred::root(), time: TIME };
-    mdt.call(unlink).await.expect("it exists");
-    object
 }
 
 async fn object_attr(hub: &Hub, object: ObjectId) -> Result<u64, RpcError> {
@@ -128,5 +140,36 @@ fn a_destroy_survives_the_crash_before_it_is_sent() {
         let _ost = start(&hub, config).await.expect("the target starts");
         rt.sleep(Duration::from_secs(10)).await;
         assert_eq!(object_attr(&hub, object).await, Err(RpcError::Refused(Code::Gone)));
+    });
+}
+
+/// Of the files that come and go, every third has an object on this OST: with a tombstone for each, tombstones grew with the files
+/// that ever were.
+#[test]
+fn tombstones_of_files_between_which_others_lay_elsewhere_are_one() {
+    let sim = Sim::new(Options::default());
+    let rt = sim.rt("node");
+    sim.run(async {
+        format(&rt).await;
+        let (hub, running) = serve(&rt, &TARGETS).await;
+        let mdt = import(&hub, MDT);
+        let seq = mdt.call(msg::GetSequence {}).await.expect("granted").reply.seq;
+        let mut object = None;
+        for oid in 1..=90 {
+            let open = if oid % 3 == 0 { msg::OPEN_WRITE } else { 0 };
+            object = Some(make_and_unlink_one(&hub, &mdt, Fid { seq, oid, ver: 0 }, open).await);
+            if oid % 30 == 0 {
+                rt.sleep(Duration::from_secs(3)).await;
+            }
+        }
+        let object = object.expect("there were some");
+        assert_eq!(object_attr(&hub, object).await, Err(RpcError::Refused(Code::Gone)));
+        for target in running.into_iter().rev() {
+            target.stop().await;
+        }
+        let store = Store::open(&rt, "ost").await.expect("it was closed");
+        let tombstones = store.scan(b"T", b"U", 1000).expect("it can be read");
+        assert_eq!(tombstones.len(), 1, "30 objects were destroyed");
+        store.close().await.expect("the disk works");
     });
 }

@@ -50,7 +50,8 @@ fn next_step(shared: &Shared) -> Step {
     if backlog.abandoned {
         return Step::Abandon;
     }
-    let enough = shared.unapplied.load(Ordering::Relaxed) >= shared.limits.apply_after_bytes;
+    let limits = shared.view.limits();
+    let enough = shared.unapplied.load(Ordering::Relaxed) >= limits.apply_after_bytes;
     if backlog.records.is_empty() {
         backlog.flush = false;
         return if backlog.log_ended { Step::Finish } else { Step::Wait };
@@ -61,7 +62,7 @@ fn next_step(shared: &Shared) -> Step {
     let mut records = Vec::new();
     let mut bytes = 0;
     while let Some(record) = backlog.records.front()
-        && (records.is_empty() || bytes + record_bytes(record) <= shared.limits.apply_bytes)
+        && (records.is_empty() || bytes + record_bytes(record) <= limits.apply_bytes)
     {
         bytes += record_bytes(record);
         records.extend(backlog.records.pop_front());

@@ -131,14 +131,14 @@ async fn check_target(
         ENGINE_DIR.to_owned()
     };
     let engine: Arc<dyn Engine> = if has(&name) || rt.is_sim() {
-        open_engine(rt, dir, &name, Limits::default()).await?
+        open_engine(rt, dir, &name, Limits::default().within(rt.memory_bytes())).await?
     } else {
         report.find(format!("The directory {name} is missing."));
         return Ok(());
     };
     let position = engine.position()?;
     check_engine(engine.as_ref(), position, report)?;
-    let view = View::new(engine, position, Limits::default().table_bytes_max);
+    let view = View::new(engine, position, Limits::default(), rt.memory_share());
     if has(log::DIR) {
         check_log(&dir.subdir(log::DIR).await?, &view, boot, position, report).await?;
     }

@@ -42,6 +42,40 @@ pub(crate) struct Limits {
     pub table_bytes_max: u64,
     /// Bytes of blocks that the engine keeps in memory.
     pub engine_cache_bytes: u64,
+    /// Bytes of small changes that the engine gathers in memory before they become a table.
+    pub engine_memory_bytes: u64,
+}
+
+/// Part of a process's memory that its targets may use together.
+const TARGETS_PART: u64 = 2;
+/// What is kept for the engine is set when a target is opened; others of the process may be opened later. So many are thought of.
+const TARGETS_EXPECTED: u64 = 8;
+/// Whatever the memory, a target may use so many bytes for each of its purposes.
+const PURPOSE_BYTES_MIN: u64 = 1 << 20;
+
+impl Limits {
+    /// What is set once, for a target of a process that may use `memory` bytes.
+    pub(crate) fn within(self, memory: u64) -> Limits {
+        let eighth = (memory / TARGETS_PART / TARGETS_EXPECTED / 8).max(PURPOSE_BYTES_MIN);
+        Limits {
+            engine_cache_bytes: self.engine_cache_bytes.min(eighth),
+            engine_memory_bytes: self.engine_memory_bytes.min(eighth),
+            ..self
+        }
+    }
+
+    /// What counts now, for a target whose share of its process's memory is `share` bytes.
+    pub(crate) fn scaled(&self, share: u64) -> Limits {
+        let part = |limit: u64, parts: u64| limit.min((share / TARGETS_PART / parts).max(PURPOSE_BYTES_MIN));
+        Limits {
+            unsynced_bytes_max: part(self.unsynced_bytes_max, 8),
+            unapplied_bytes_max: part(self.unapplied_bytes_max, 4),
+            apply_after_bytes: part(self.apply_after_bytes, 8),
+            apply_bytes: part(self.apply_bytes, 8),
+            table_bytes_max: part(self.table_bytes_max, 4),
+            ..*self
+        }
+    }
 }
 
 impl Default for Limits {
@@ -59,6 +93,30 @@ impl Default for Limits {
             engine_table_bytes_min: 1 << 20,
             table_bytes_max: 256 << 20,
             engine_cache_bytes: 64 << 20,
+            engine_memory_bytes: 16 << 20,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_little_memory_less_is_kept() {
+        let share = (512 << 20) / 6;
+        let limits = Limits::default().within(512 << 20).scaled(share);
+        // Besides the table and the records before the engine: the part that is being applied, and what the engine keeps.
+        let sum = limits.table_bytes_max
+            + limits.unapplied_bytes_max
+            + limits.unsynced_bytes_max
+            + limits.apply_bytes
+            + limits.engine_cache_bytes
+            + 2 * limits.engine_memory_bytes;
+        assert!(sum <= share, "{limits:?}");
+        assert!(limits.apply_after_bytes <= limits.unapplied_bytes_max, "{limits:?}");
+        let (plenty, default) = (Limits::default().within(64 << 30).scaled(8 << 30), Limits::default());
+        assert_eq!(plenty.table_bytes_max, default.table_bytes_max);
+        assert_eq!(plenty.engine_cache_bytes, default.engine_cache_bytes);
     }
 }

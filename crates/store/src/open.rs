@@ -78,7 +78,7 @@ pub(crate) async fn open(
         takeover::own_engine(rt, &dir, &log_dir, boot, limits).await?
     };
     let position = engine.position()?;
-    let view = View::new(engine, position, limits.table_bytes_max);
+    let view = View::new(engine, position, limits, rt.memory_share());
     let (mut records, mut scanned) = match in_place {
         true => read_log(&log_dir, &view, position, told.taken).await?,
         false => takeover::read_log(rt, &log_dir, &view, position, told.taken).await?,

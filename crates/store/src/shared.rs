@@ -191,7 +191,7 @@ impl Shared {
         backlog.records.extend(appended.records);
         backlog.segments.extend(appended.closed);
         drop(backlog);
-        if total >= self.limits.apply_after_bytes {
+        if total >= self.view.limits().apply_after_bytes {
             self.apply_wake.notify_one();
         }
     }

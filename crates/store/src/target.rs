@@ -91,12 +91,12 @@ impl Store {
 
     /// Opens the target in `path`: takes its lock, counts its boot, applies the log behind the engine's position.
     pub async fn open(rt: &Rt, path: &str) -> Result<Arc<Store>, StoreError> {
-        Store::open_with(rt, path, Limits::default()).await
+        Store::open_with(rt, path, Limits::default().within(rt.memory_bytes())).await
     }
 
     /// Opens the target in `path` by a right that others may have had before, and may get.
     pub async fn open_owned(rt: &Rt, path: &str, owned: Owned) -> Result<Arc<Store>, StoreError> {
-        Store::start(rt, path, Limits::default(), Some(owned)).await
+        Store::start(rt, path, Limits::default().within(rt.memory_bytes()), Some(owned)).await
     }
 
     pub(crate) async fn open_with(rt: &Rt, path: &str, limits: Limits) -> Result<Arc<Store>, StoreError> {
@@ -148,6 +148,11 @@ impl Store {
     pub async fn confirmed(&self) -> Result<(), StoreError> {
         self.shared.check()?;
         self.shared.confirmed().await
+    }
+
+    /// The target's share of the process's memory now, in bytes.
+    pub(crate) fn memory_share(&self) -> u64 {
+        self.shared.view.share_bytes()
     }
 
     /// How large and how slow the disk's reads and writes are.
@@ -273,10 +278,11 @@ impl Store {
                 shared.commit_wake.notify_one();
                 return Err(StoreError::NoSpace);
             }
-            let unsynced = shared.unsynced.load(Ordering::Relaxed) > shared.limits.unsynced_bytes_max;
-            let unapplied = shared.unapplied.load(Ordering::Relaxed) > shared.limits.unapplied_bytes_max;
+            let limits = shared.view.limits();
+            let unsynced = shared.unsynced.load(Ordering::Relaxed) > limits.unsynced_bytes_max;
+            let unapplied = shared.unapplied.load(Ordering::Relaxed) > limits.unapplied_bytes_max;
             let log_full =
-                shared.log_is_cut && shared.log_bytes.load(Ordering::Relaxed) > shared.limits.log_bytes_max;
+                shared.log_is_cut && shared.log_bytes.load(Ordering::Relaxed) > limits.log_bytes_max;
             if !unsynced && !unapplied && !log_full {
                 return Ok(());
             }

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use parking_lot::RwLock;
 use proto::Transno;
+use rt::memory::Share;
 
 use crate::engine::Engine;
 use crate::error::StoreError;
+use crate::limits::Limits;
 use crate::table::{Found, Table};
 use crate::target::Value;
 
@@ -19,17 +21,30 @@ pub struct View {
     engine: RwLock<Option<Arc<dyn Engine>>>,
     /// The engine has every change up to here.
     pub(crate) applied: AtomicU64,
-    table_bytes_max: u64,
+    limits: Limits,
+    /// The target's share of the process's memory, which bounds the tables.
+    share: Share,
 }
 
 impl View {
-    pub(crate) fn new(engine: Arc<dyn Engine>, position: u64, table_bytes_max: u64) -> View {
+    pub(crate) fn new(engine: Arc<dyn Engine>, position: u64, limits: Limits, share: Share) -> View {
         View {
             table: Table::new(),
             engine: RwLock::new(Some(engine)),
             applied: AtomicU64::new(position),
-            table_bytes_max,
+            limits,
+            share,
         }
+    }
+
+    /// The limits, as the memory allows now.
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits.scaled(self.share.bytes())
+    }
+
+    /// The target's share of the process's memory, in bytes.
+    pub(crate) fn share_bytes(&self) -> u64 {
+        self.share.bytes()
     }
 
     pub(crate) fn engine(&self) -> Result<Arc<dyn Engine>, StoreError> {
@@ -49,7 +64,7 @@ impl View {
             Found::Unknown(ticket) => ticket,
         };
         let found = self.engine()?.get(key)?;
-        self.table.trim_step(self.applied.load(Ordering::Acquire), self.table_bytes_max);
+        self.table.trim_step(self.applied.load(Ordering::Acquire), self.limits().table_bytes_max);
         self.table.remember(key, found.clone(), ticket);
         Ok(found.map(|(bytes, version)| Value { bytes, version: Transno(version) }))
     }
@@ -83,7 +98,7 @@ impl View {
     }
 
     pub(crate) fn trim(&self) {
-        self.table.trim(self.applied.load(Ordering::Acquire), self.table_bytes_max);
+        self.table.trim(self.applied.load(Ordering::Acquire), self.limits().table_bytes_max);
     }
 }
 
@@ -141,7 +156,7 @@ mod tests {
         engine
             .apply(vec![item("a", 1), item("b", 2), item("c", 3), item("e", 4)], 4)
             .expect("memory takes all");
-        let view = View::new(Arc::new(engine), 4, 1 << 20);
+        let view = View::new(Arc::new(engine), 4, Limits::default(), rt::memory::Share::of(1 << 30));
         view.table.put(b"b", None, 5);
         view.table.put(b"c", Some(Bytes::from("table")), 6);
         view.table.put(b"d", Some(Bytes::from("table")), 7);

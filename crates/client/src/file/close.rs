@@ -103,7 +103,9 @@ impl Shared {
                 shared.flush_file(file).await;
             }
             shared.send_close(close).await;
+            let dead = open.file.as_ref().filter(|file| file.inner.lock().gone).map(|file| file.fid);
             drop((permit, open));
+            dead.into_iter().for_each(|fid| shared.forget_dead(fid));
         });
     }
 
@@ -172,8 +174,15 @@ impl Shared {
 
     async fn finish(self: &Arc<Self>, pending: Pending) {
         let Pending { file, close, _permit } = pending;
-        self.flush_file(&file).await;
-        if self.commit_objects(&file).await.is_err() {
+        self.finish_file(&file, close).await;
+        let dead = file.inner.lock().gone.then_some(file.fid);
+        drop(file);
+        dead.into_iter().for_each(|fid| self.forget_dead(fid));
+    }
+
+    async fn finish_file(self: &Arc<Self>, file: &FileRef, close: Option<Close>) {
+        self.flush_file(file).await;
+        if self.commit_objects(file).await.is_err() {
             // What is left of the file is not what was written: the objects have to be asked.
             if let Some(close) = close {
                 self.send_close(close).await;
@@ -184,7 +193,7 @@ impl Shared {
         let Ok(_turn) = file.telling.acquire().await else { return };
         // No truncate may come between the question for the size and the answer to the MDT.
         let Ok(_order) = file.shared().await else { return };
-        let size = match self.size_to_tell(&file).await {
+        let size = match self.size_to_tell(file).await {
             Ok(size) => size,
             Err(error) => {
                 tracing::debug!(fid = %file.fid, %error, "the size of a file stays unknown to the MDT");

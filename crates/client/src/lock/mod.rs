@@ -3,11 +3,12 @@
 //! *Extent locks*: ranges of objects that it may read or change until it is called back (`docs/locks.md`). [`held`]
 //! is the state of one object, pure; [`spaces`] counts what is held of each OST; [`tokens`] asks, pins and gives back; [`filling`] keeps that from waiting for the
 //! kernel's page cache; [`change`] is for
-//! what is not sent as data; [`callbacks`] is what targets call.
+//! what is not sent as data; [`dead`] is for files that are gone; [`callbacks`] is what targets call.
 //! *File locks* of applications are [`flock`]. What the MDT lets the client keep is [`crate::cache`].
 
 mod callbacks;
 mod change;
+mod dead;
 mod filling;
 pub(crate) mod flock;
 mod held;

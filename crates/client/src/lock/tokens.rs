@@ -1,6 +1,6 @@
 //! Asks OSTs for ranges, pins them for operations, and gives them back.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,6 +20,14 @@ use crate::{Error, HeldRange, Result, Shared};
 const SHARDS: usize = 16;
 /// Objects of which ranges are kept; beyond it those go that were not used lately.
 const OBJECTS_MAX: usize = 1 << 16;
+/// The same, however little memory there is.
+const OBJECTS_MIN: usize = 1 << 10;
+/// Memory that what is held of an object takes, about, in bytes.
+const OBJECT_BYTES: u64 = 2048;
+/// The part of the process's memory that is for it.
+const MEMORY_PART: u64 = 16;
+/// Entries of a shard's order, beyond twice its objects, from which on those that are there for nothing are taken out.
+const ORDER_SPARE: usize = 64;
 /// Separate ranges of one object; beyond it all of them go as soon as nobody uses them.
 const RANGES_MAX: usize = 1024;
 /// How long a callback waits for a grant that it overtook, so that it is used before it is given back.
@@ -57,6 +65,8 @@ pub(crate) struct Locks {
     pub(crate) spaces: Spaces,
     /// Grows when an OST has forgotten what it granted: a grant of before counts no more.
     generation: AtomicU64,
+    /// Objects of which something is kept, at most.
+    objects_max: usize,
     counters: Counters,
 }
 
@@ -122,8 +132,11 @@ impl ObjectLocks {
 }
 
 impl Locks {
-    pub(crate) fn new() -> Locks {
+    /// Of a process that may use `memory` bytes.
+    pub(crate) fn new(memory: u64) -> Locks {
+        let fits = usize::try_from(memory / MEMORY_PART / OBJECT_BYTES).unwrap_or(OBJECTS_MAX);
         Locks {
+            objects_max: fits.clamp(OBJECTS_MIN, OBJECTS_MAX),
             shards: std::array::from_fn(|_| Mutex::default()),
             spaces: Spaces::default(),
             generation: AtomicU64::new(0),
@@ -159,9 +172,10 @@ impl Locks {
             lost: AtomicU32::new(0),
         });
         shard.objects.insert(id, object.clone());
+        shard.tidy_order();
         shard.order.push_back(id);
         let mut leavers = Vec::new();
-        if shard.objects.len() > OBJECTS_MAX / SHARDS {
+        if shard.objects.len() > self.objects_max / SHARDS {
             leavers.extend(shard.oldest());
         }
         let Ok(ost) = object.ost() else { return (object, leavers) };
@@ -259,7 +273,7 @@ impl Locks {
     }
 
     /// Forgets the object if nothing of it is held.
-    fn forget_if_empty(&self, object: &Arc<ObjectLocks>) {
+    pub(super) fn forget_if_empty(&self, object: &Arc<ObjectLocks>) {
         let mut shard = self.shard(object.id).lock();
         let empty = {
             let held = object.held.lock();
@@ -303,6 +317,16 @@ impl Locks {
 }
 
 impl Shard {
+    /// Takes out of the order what was forgotten meanwhile, when that is much.
+    fn tidy_order(&mut self) {
+        if self.order.len() <= 2 * self.objects.len() + ORDER_SPARE {
+            return;
+        }
+        let mut seen = BTreeSet::new();
+        let objects = &self.objects;
+        self.order.retain(|id| objects.contains_key(id) && seen.insert(*id));
+    }
+
     fn oldest(&mut self) -> Option<Arc<ObjectLocks>> {
         for _ in 0..LOOKED_AT_MAX.min(self.order.len()) {
             let id = self.order.pop_front()?;

@@ -357,7 +357,11 @@ fn ost_requests() -> Vec<Request> {
         Read { object: object(9, 2), offset: 1 << 33, len: 1 << 20, locked: true }.into(),
         Punch { object: object(9, 2), start: 4097, end: u64::MAX, time: time_of(7) }.into(),
         GetObjectAttr { object: object(9, 2) }.into(),
-        Destroy { objects: vec![object(9, 0), object(9, 1)] }.into(),
+        Destroy {
+            objects: vec![object(9, 0), object(9, 1)],
+            dead: vec![DeadRange { seq: 0x2_0000_0400, first: 3, last: 9 }],
+        }
+        .into(),
         ListObjects { after: Some(object(9, 1)), count_max: 1000 }.into(),
         SeekObject { object: object(9, 2), offset: 1 << 33, hole: true }.into(),
         AllocateObject { object: object(9, 2), start: 4097, end: 1 << 33, time: time_of(7) }.into(),

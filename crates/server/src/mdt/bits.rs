@@ -19,7 +19,11 @@ use crate::{Held, Holding};
 
 /// Parts of the table; a power of two.
 const SHARDS: usize = 64;
-/// Files that one session may have bits of. Each takes about 120 bytes.
+/// Memory that the bits of a session of one file take, about, in bytes.
+const LOCK_BYTES: u64 = 256;
+/// The part of the process's memory that is for them.
+const MEMORY_PART: u64 = 16;
+/// Files that one session may have bits of, if there is memory for them.
 const LOCKS_PER_SESSION_MAX: usize = 1_000_000;
 /// The same of all sessions together.
 const LOCKS_MAX: usize = 10_000_000;
@@ -49,9 +53,9 @@ pub struct BitLocks {
 }
 
 impl BitLocks {
-    /// Nobody has anything, at the target's `boot`-th start.
-    pub fn new(boot: u64) -> BitLocks {
-        let limits = Limits { per_session: LOCKS_PER_SESSION_MAX / SHARDS, total: LOCKS_MAX / SHARDS };
+    /// Nobody has anything, at the target's `boot`-th start, in a process that may use `memory` bytes.
+    pub fn new(boot: u64, memory: u64) -> BitLocks {
+        let limits = limits_within(memory);
         BitLocks {
             shards: (0..SHARDS).map(|_| Mutex::new(Bits::new(limits))).collect(),
             numbers: Numbers::new(boot),
@@ -181,6 +185,12 @@ impl BitLocks {
     }
 }
 
+/// What may be granted of one part of the table.
+fn limits_within(memory: u64) -> Limits {
+    let fit = usize::try_from(memory / MEMORY_PART / LOCK_BYTES).unwrap_or(LOCKS_MAX);
+    Limits { per_session: fit.min(LOCKS_PER_SESSION_MAX) / SHARDS, total: fit.min(LOCKS_MAX) / SHARDS }
+}
+
 /// What one request claims. Dropped, it claims nothing any more.
 pub struct Claims {
     locks: Arc<BitLocks>,
@@ -246,5 +256,19 @@ impl Drop for Claims {
         for fid in std::mem::take(&mut self.state.get_mut().fids) {
             self.locks.shard(fid).release(operation, fid);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_little_memory_fewer_locks_are_granted() {
+        let small = limits_within(512 << 20);
+        assert_eq!((small.per_session * SHARDS, small.total * SHARDS), (131_072, 131_072));
+        let plenty = limits_within(1 << 40);
+        assert_eq!(plenty.per_session, LOCKS_PER_SESSION_MAX / SHARDS);
+        assert_eq!(plenty.total, LOCKS_MAX / SHARDS);
     }
 }

@@ -11,12 +11,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::limits::STRIPES_MAX;
-use proto::wire::messages::Destroy;
-use proto::{ObjectId, Transno};
+use proto::wire::messages::{DeadRange, Destroy};
+use proto::{Fid, ObjectId, Transno};
 use rpc::RpcError;
 use rt::Rt;
 use store::{Batch, Change, Store, StoreError};
 
+use super::dead::{self, Dead};
 use super::keys;
 use super::osts::Osts;
 use crate::target::keys::behind;
@@ -28,6 +29,10 @@ const FORMAT: u8 = 1;
 const ENTRIES_PER_REQUEST: usize = 512;
 /// Objects that are sent in one request.
 const OBJECTS_PER_REQUEST: usize = 8192;
+/// Ranges of dead layout ids that are sent in one request.
+const DEAD_PER_REQUEST: usize = 512;
+/// Entries that are looked at to find those within a range that wait for a later request.
+const WAITING_SCANNED: usize = 4096;
 /// How long entries gather before they are sent: the group commit makes them durable meanwhile.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Pause after an OST refused.
@@ -42,6 +47,8 @@ pub struct Destroyer {
     osts: Arc<Osts>,
     /// Entries up to here are left alone: none, but in an experiment.
     forgotten: Transno,
+    /// What OSTs are told besides, so that their tombstones merge.
+    dead: Dead,
     state: Mutex<State>,
 }
 
@@ -59,6 +66,8 @@ struct State {
 struct Found {
     keys: Vec<Bytes>,
     objects: Vec<ObjectId>,
+    /// Layout ids around those that are dead as well.
+    dead: Vec<DeadRange>,
     /// Where the next look goes on; `None` behind the last entry.
     next: Option<Vec<u8>>,
     /// Entries that are not durable yet.
@@ -87,8 +96,14 @@ impl Destroyer {
             recovery: env.recovery.clone(),
             osts,
             forgotten,
+            dead: Dead::default(),
             state: Mutex::new(state),
         })
+    }
+
+    /// The change `transno` left nothing that `layouts` name.
+    pub fn note_dead(&self, layouts: &[Fid], transno: Transno) {
+        layouts.iter().for_each(|layout| self.dead.note(*layout, transno));
     }
 
     /// There are new entries for `osts`, or OSTs that there were not before.
@@ -170,7 +185,7 @@ impl Destroyer {
         }
         let import = self.osts.import(ost).ok_or(PAUSE_REFUSED)?;
         let sent = async {
-            let answered = import.call(Destroy { objects: found.objects }).await?;
+            let answered = import.call(Destroy { objects: found.objects, dead: found.dead }).await?;
             import.committed(answered.transno).await
         };
         match self.stop.unless(sent).await {
@@ -193,7 +208,9 @@ impl Destroyer {
         let durable = self.store.last_committed();
         let full = entries.len() == ENTRIES_PER_REQUEST;
         let next = entries.last().filter(|_| full).map(|(key, _)| [&key[..], &[0]].concat());
-        let mut found = Found { keys: Vec::new(), objects: Vec::new(), next, early: false };
+        let mut found = Found { keys: Vec::new(), objects: Vec::new(), dead: Vec::new(), next, early: false };
+        self.dead.settle(durable);
+        let mut layouts = Vec::new();
         for (key, value) in entries {
             let (_, layout) = keys::destroy_parts(&key).ok_or_else(damaged)?;
             let stripes = decode(&value.bytes).ok_or_else(damaged)?;
@@ -206,8 +223,41 @@ impl Destroyer {
             }
             found.objects.extend(stripes.into_iter().map(|stripe| ObjectId { layout, stripe }));
             found.keys.push(key);
+            layouts.push(layout);
         }
+        found.dead = self.dead_around(ost, &layouts)?;
         Ok(found)
+    }
+
+    /// The dead layout ids around `layouts`, which are in order: up to the last of them, and without those that `ost` is still to
+    /// destroy. Of these the list has an entry, which came before they were known to be dead.
+    fn dead_around(&self, ost: u32, layouts: &[Fid]) -> Result<Vec<DeadRange>, StoreError> {
+        let Some(newest) = layouts.last() else { return Ok(Vec::new()) };
+        let mut ranges: Vec<DeadRange> = Vec::new();
+        for layout in layouts {
+            let is_in = ranges.last().is_some_and(|of| of.seq == layout.seq && layout.oid <= of.last);
+            if !is_in && let Some(mut range) = self.dead.around(*layout) {
+                if range.seq == newest.seq {
+                    range.last = range.last.min(newest.oid);
+                }
+                ranges.push(range);
+            }
+        }
+        let mut dead = Vec::new();
+        for range in ranges.iter_mut().take(DEAD_PER_REQUEST) {
+            let at = |oid, ver| keys::destroy(ost, Fid { seq: range.seq, oid, ver });
+            let waiting = self.store.scan(&at(range.first, 0), &at(range.last, u32::MAX), WAITING_SCANNED)?;
+            let fids: Vec<Fid> =
+                waiting.iter().filter_map(|(key, _)| Some(keys::destroy_parts(key)?.1)).collect();
+            if fids.len() == WAITING_SCANNED {
+                range.last = fids.last().map_or(range.first, |fid| fid.oid);
+            }
+            let others = fids.iter().filter(|fid| layouts.binary_search(fid).is_err());
+            let alive: Vec<u32> = others.map(|fid| fid.oid).collect();
+            dead.extend(dead::without(range, &alive));
+        }
+        dead.truncate(DEAD_PER_REQUEST);
+        Ok(dead)
     }
 }
 

@@ -9,6 +9,7 @@ mod allocate;
 mod bits;
 mod census;
 mod context;
+mod dead;
 mod destroy;
 mod export;
 mod flocks;
@@ -96,7 +97,7 @@ impl Handler for Mdt {
         let sequences = Sequences::open(&store)?;
         let root_hint = open_root(&env.rt, &store)?;
         let osts = Arc::new(Osts::open(&env)?);
-        let bits = Arc::new(BitLocks::new(store.boot()));
+        let bits = Arc::new(BitLocks::new(store.boot(), env.rt.memory_bytes()));
         let revoker = Arc::new(Revoker::new(&env.rt, env.clients.clone(), bits.clone()));
         Ok(Mdt {
             rt: env.rt.clone(),

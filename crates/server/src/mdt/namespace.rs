@@ -29,6 +29,8 @@ pub struct Changes {
     shared: SmallVec<[Key; 8]>,
     /// Inodes that go.
     gone: usize,
+    /// Layout ids that name nothing any more then.
+    dead: SmallVec<[Fid; 1]>,
 }
 
 impl Changes {
@@ -88,6 +90,21 @@ impl Changes {
     /// How many inodes go.
     pub fn gone(&self) -> usize {
         self.gone
+    }
+
+    /// Layout ids that name nothing any more once this is durable.
+    pub fn dead(&self) -> SmallVec<[Fid; 1]> {
+        self.dead.clone()
+    }
+
+    /// Notes what dies with `inode`. A file's FID may name the layout of another one, with which it exchanged: only what its layout
+    /// has is dead. What never has a layout gave its FID to none.
+    fn note_dead(&mut self, inode: &Inode) {
+        match &inode.layout {
+            Some(layout) => self.dead.push(layout.id),
+            None if inode.kind() != FileKind::File => self.dead.push(inode.fid),
+            None => {}
+        }
     }
 
     /// Whether nothing changes.
@@ -206,6 +223,7 @@ impl Mdt {
     /// Takes an inode away with everything that belongs to it.
     fn drop_inode(&self, changes: &mut Changes, inode: &Inode) -> Result<(), Code> {
         changes.gone += 1;
+        changes.note_dead(inode);
         changes.shared.push(Key::inode(inode.fid));
         changes.remove(keys::inode(inode.fid));
         changes.destroy_objects(inode);
@@ -246,11 +264,12 @@ impl Mdt {
         if self.rt.verify() {
             self.check_affected(&changes);
         }
-        let (destroys, gone) = (changes.destroys(), changes.gone);
+        let (destroys, gone, dead) = (changes.destroys(), changes.gone, changes.dead());
         let nameless = std::mem::take(&mut changes.nameless);
         let shared = std::mem::take(&mut changes.shared);
         let done = ctx.changing(&shared, || ctx.commit(changes.into_batch(), reply))?;
         self.census.gone(gone);
+        self.destroyer.note_dead(&dead, done.transno);
         // The client whose operation it was forgets what it kept of them.
         for fid in nameless {
             let lock = BitLock { fid, bits: LOCK_ALL, number: u64::MAX };

@@ -22,7 +22,7 @@ use proto::lock::range::{Holder, Range, Settings};
 use proto::wire::header::Room;
 use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
-use proto::{Code, ObjectId, Timestamp};
+use proto::{Code, Fid, ObjectId, Timestamp};
 use store::object::Extra;
 use store::{Change, Objects, Store, StoreError};
 
@@ -39,7 +39,9 @@ use tokens::{Tokens, Using};
 pub use tokens::TokenCounts;
 
 /// Most objects that one request destroys.
-const DESTROY_COUNT_MAX: usize = 4096;
+const DESTROY_COUNT_MAX: usize = 16_384;
+/// Ranges of dead layout ids of one Destroy.
+const DEAD_COUNT_MAX: usize = 1024;
 /// Name of the statistic of reads and writes.
 const BRW_STATS: &str = "brw_stats";
 /// Most objects that one reply lists.
@@ -367,10 +369,14 @@ impl Ost {
             return Err(Code::TooBig);
         }
         destroy.objects.iter().try_for_each(|id| check_id(*id))?;
+        if destroy.dead.len() > DEAD_COUNT_MAX {
+            return Err(Code::TooBig);
+        }
+        destroy.dead.iter().try_for_each(check_dead)?;
         let extra = record(ctx.recorder(), |_| Reply::Destroy(msg::Done {}));
         let transno = self
             .objects
-            .destroy(&destroy.objects, ctx.replay, extra)
+            .destroy(&destroy.objects, &destroy.dead, ctx.replay, extra)
             .await
             .map_err(|error| code_of(&error))?;
         self.tokens.drop_objects(&destroy.objects);
@@ -434,6 +440,11 @@ fn holder(ctx: &Ctx<()>) -> Holder {
 fn check_id(id: ObjectId) -> Result<(), Code> {
     let sane = id.layout.is_sane() && (id.stripe as usize) < STRIPES_MAX;
     if sane { Ok(()) } else { Err(Code::Invalid) }
+}
+
+fn check_dead(dead: &msg::DeadRange) -> Result<(), Code> {
+    let sane = |oid| Fid { seq: dead.seq, oid, ver: 0 }.is_sane();
+    if dead.first <= dead.last && sane(dead.first) && sane(dead.last) { Ok(()) } else { Err(Code::Invalid) }
 }
 
 fn check_time(time: Timestamp) -> Result<(), Code> {

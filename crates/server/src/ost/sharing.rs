@@ -26,6 +26,8 @@ pub(super) const SYNC_LOCK_CANCEL: &str = "sync_lock_cancel";
 const SHARDS: usize = 16;
 /// Objects of a part that are remembered; beyond, everybody waits for what they had.
 const OBJECTS_MAX: usize = 4096;
+/// Objects of a part from which on those go whose changes are durable.
+const SWEPT_MIN: usize = 128;
 /// Changes that are remembered of an object; beyond, they count as one, by nobody.
 const CHANGES_MAX: usize = 64;
 
@@ -120,7 +122,9 @@ impl Sharing {
             return;
         }
         let mut shard = self.shard(object).lock();
-        if shard.len() >= OBJECTS_MAX && !shard.contains_key(&object) {
+        // Each time that there are twice as many: what is durable need not be remembered.
+        let is_due = shard.len() >= SWEPT_MIN && shard.len().is_power_of_two() || shard.len() >= OBJECTS_MAX;
+        if is_due && !shard.contains_key(&object) {
             self.make_room(&mut shard, committed);
         }
         let changes = shard.entry(object).or_default();

@@ -211,7 +211,7 @@ fn only_servers_destroy_and_list() {
         for oid in 1..4 {
             client.call_bulk(write(oid, 0, 1), vec![Bytes::from_static(b"x")]).await.expect("it is written");
         }
-        let destroy = || msg::Destroy { objects: vec![id(1), id(3)] };
+        let destroy = || msg::Destroy { objects: vec![id(1), id(3)], dead: vec![] };
         let list = || msg::ListObjects { after: None, count_max: 10 };
         assert_eq!(refused(client.call(destroy()).await), Code::Forbidden);
         assert_eq!(refused(client.call(list()).await), Code::Forbidden);

@@ -22,6 +22,8 @@ const VERSION_BYTES: usize = 8;
 /// Threads that flush and compact. With more than one, the first does nothing but pass compactions on to the others,
 /// in a loop without rest while one runs.
 const WORKERS: usize = 1;
+/// Bytes of the journal beyond which what is in memory becomes a table, so that the journal can go: the least that fjall takes.
+const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// Tables not yet merged beyond which reads get slow and no more should be added.
 const UNMERGED_TABLES_MAX: usize = 12;
 
@@ -41,10 +43,13 @@ impl FjallEngine {
         let database = Database::builder(path)
             .cache_size(limits.engine_cache_bytes)
             .manual_journal_persist(true)
+            .max_journaling_size(JOURNAL_BYTES_MAX)
             .worker_threads(WORKERS)
             .open()
             .map_err(failed)?;
-        let options = || KeyspaceCreateOptions::default().manual_journal_persist(true);
+        let memory = limits.engine_memory_bytes;
+        let options =
+            || KeyspaceCreateOptions::default().manual_journal_persist(true).max_memtable_size(memory);
         let keys = database.keyspace(KEYSPACE, options).map_err(failed)?;
         let table_bytes_min = limits.engine_table_bytes_min;
         let engine = FjallEngine { keys, database, applied: AtomicU64::new(0), table_bytes_min };

@@ -7,7 +7,7 @@
 //! Lock order: layouts by id, then [`super::tomb::Tombs`], then the store's and the files' own locks. A shard's
 //! lock is never held together with a layout's.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -25,15 +25,19 @@ const SHARDS: usize = 16;
 const OBJECT_CHUNKS_MAX: usize = 256;
 /// Keys that one scan brings.
 const SCAN_COUNT: usize = 1024;
-/// Memory of a layout, of a chunk and of an extent without its checksums, about, in bytes.
-const LAYOUT_COST: usize = 512;
-const CHUNK_COST: usize = 128;
+/// Memory of a layout, of its first object (trees take room for eleven entries at once), of a chunk and of an extent without its
+/// checksums, about, in bytes.
+const LAYOUT_COST: usize = 256;
+const OBJECT_COST: usize = 11 * size_of::<(u32, Object)>() + 64;
+const CHUNK_COST: usize = 1536;
 const EXTENT_COST: usize = 128;
+/// Entries of a shard's clock, beyond twice its layouts, from which on those that are there for nothing are taken out.
+const CLOCK_SPARE: usize = 64;
 
 /// Layouts with objects on this target, those used last.
 pub struct Cache {
     shards: Vec<Mutex<Shard>>,
-    bytes_max: usize,
+    bytes_max: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -81,7 +85,28 @@ struct Chunk {
 impl Cache {
     /// An empty cache that keeps about `bytes_max` bytes besides what is in use.
     pub fn new(bytes_max: usize) -> Cache {
-        Cache { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), bytes_max }
+        Cache {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            bytes_max: AtomicUsize::new(bytes_max),
+        }
+    }
+
+    /// From now on it keeps about `bytes_max` bytes.
+    pub fn set_bytes_max(&self, bytes_max: usize) {
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
+    }
+
+    /// What it keeps: layouts, and their memory, about, in bytes.
+    #[cfg(test)]
+    pub fn kept(&self) -> (usize, usize) {
+        self.shards.iter().fold((0, 0), |(count, cost), shard| {
+            let shard = shard.lock();
+            assert!(
+                shard.clock.len() <= 2 * shard.layouts.len() + CLOCK_SPARE,
+                "the clock has what the map has"
+            );
+            (count + shard.layouts.len(), cost + shard.cost)
+        })
     }
 
     fn shard(&self, layout: Fid) -> &Mutex<Shard> {
@@ -92,7 +117,7 @@ impl Cache {
     /// The layout `id`, whether or not it has objects.
     pub fn layout(&self, id: Fid) -> Arc<Layout> {
         let mut shard = self.shard(id).lock();
-        shard.shrink(self.bytes_max / SHARDS);
+        shard.shrink(self.bytes_max.load(Ordering::Relaxed) / SHARDS);
         if let Some(layout) = shard.layouts.get(&id) {
             layout.used.store(true, Ordering::Relaxed);
             return layout.clone();
@@ -117,9 +142,31 @@ impl Cache {
         let before = layout.cost.swap(cost, Ordering::Relaxed);
         shard.cost = (shard.cost + cost).saturating_sub(before);
     }
+
+    /// Drops a layout that was destroyed, unless somebody else is about to use it: the next one who asks for it finds its
+    /// tombstone.
+    pub fn forget(&self, id: Fid, layout: Arc<Layout>) {
+        let mut shard = self.shard(id).lock();
+        // Ours and the shard's.
+        if Arc::strong_count(&layout) > 2 || shard.layouts.remove(&id).is_none() {
+            return;
+        }
+        shard.cost = shard.cost.saturating_sub(layout.cost.load(Ordering::Relaxed));
+        shard.tidy_clock();
+    }
 }
 
 impl Shard {
+    /// Takes out of the clock what was forgotten meanwhile, when that is much.
+    fn tidy_clock(&mut self) {
+        if self.clock.len() <= 2 * self.layouts.len() + CLOCK_SPARE {
+            return;
+        }
+        let mut seen = BTreeSet::new();
+        let layouts = &self.layouts;
+        self.clock.retain(|id| layouts.contains_key(id) && seen.insert(*id));
+    }
+
     /// Drops layouts that nobody uses until the rest fits.
     fn shrink(&mut self, bytes_max: usize) {
         let mut looks = 2 * self.clock.len();
@@ -148,9 +195,15 @@ impl State {
         }
     }
 
+    /// Forgets the objects of which nothing is left.
+    pub fn drop_empty(&mut self) {
+        self.objects.retain(|_, object| object.record.is_some());
+    }
+
     /// Memory that the state takes, about.
     pub fn cost(&self) -> usize {
-        LAYOUT_COST + self.objects.values().map(|object| object.cost).sum::<usize>()
+        let of_objects = self.objects.len().div_ceil(11) * OBJECT_COST;
+        LAYOUT_COST + of_objects + self.objects.values().map(|object| object.cost).sum::<usize>()
     }
 }
 

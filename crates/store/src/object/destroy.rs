@@ -6,27 +6,34 @@
 use std::collections::BTreeSet;
 
 use parking_lot::MutexGuard;
+use proto::wire::messages::DeadRange;
 use proto::{Fid, ObjectId, Transno};
 
 use super::cache::State;
 use super::plan::Plan;
+use super::tomb::Buried;
 use super::{Extra, Objects};
 use crate::error::StoreError;
 use crate::target::Batch;
 
 impl Objects {
-    /// Deletes for ever and leaves tombstones: all objects of the layout ids of `ids` answer `Gone` from now on.
+    /// Deletes for ever and leaves tombstones: all objects of the layout ids of `ids` answer `Gone` from now on. `dead` are layout
+    /// ids that are dead too, whether or not there ever were objects of them here; of those as many are marked as fit.
     pub async fn destroy(
         &self,
         ids: &[ObjectId],
+        dead: &[DeadRange],
         replay: Option<Transno>,
         extra: Extra,
     ) -> Result<Transno, StoreError> {
         self.room_to_free().await?;
         let ids: BTreeSet<ObjectId> = ids.iter().copied().collect();
-        let (transno, unfinished) = self.destroy_now(&ids, replay, extra)?;
+        let (transno, unfinished) = self.destroy_now(&ids, dead, replay, extra)?;
         for id in unfinished {
             self.trim(id).await?;
+        }
+        for layout in ids.iter().map(|id| id.layout) {
+            self.cache.forget(layout, self.cache.layout(layout));
         }
         Ok(transno)
     }
@@ -34,6 +41,7 @@ impl Objects {
     fn destroy_now(
         &self,
         ids: &BTreeSet<ObjectId>,
+        dead: &[DeadRange],
         replay: Option<Transno>,
         extra: Extra,
     ) -> Result<(Transno, Vec<ObjectId>), StoreError> {
@@ -42,7 +50,8 @@ impl Objects {
         let shared: Vec<_> = layouts.iter().map(|id| self.cache.layout(*id)).collect();
         let (result, costs) = {
             let mut states: Vec<MutexGuard<'_, State>> = shared.iter().map(|l| l.state.lock()).collect();
-            let result = self.destroy_locked(&layouts, &mut states, ids, replay, extra);
+            let buried = Buried { layouts: &layouts, dead };
+            let result = self.destroy_locked(buried, &mut states, ids, replay, extra);
             (result, states.iter().map(|state| state.cost()).collect::<Vec<_>>())
         };
         for ((id, layout), cost) in layouts.iter().zip(&shared).zip(costs) {
@@ -53,12 +62,13 @@ impl Objects {
 
     fn destroy_locked(
         &self,
-        layouts: &[Fid],
+        buried: Buried<'_>,
         states: &mut [MutexGuard<'_, State>],
         ids: &BTreeSet<ObjectId>,
         replay: Option<Transno>,
         extra: Extra,
     ) -> Result<(Transno, Vec<ObjectId>), StoreError> {
+        let layouts = buried.layouts;
         let mut plans: Vec<(usize, ObjectId, Plan)> = Vec::new();
         let mut unfinished = Vec::new();
         let mut left = self.limits.tail_changes_max;
@@ -76,7 +86,7 @@ impl Objects {
             left = left.saturating_sub(plan.change_count());
             plans.push((at, *id, plan));
         }
-        let transno = self.tombs.bury(&self.store, layouts, |mut changes| {
+        let transno = self.tombs.bury(&self.store, buried, |mut changes| {
             for (_, id, plan) in &mut plans {
                 plan.settle(*id, 0, &mut changes);
             }
@@ -93,6 +103,7 @@ impl Objects {
             let object = states[at].object(&self.store, id)?;
             self.files.free(plan.apply(object));
         }
+        states.iter_mut().for_each(|state| state.drop_empty());
         Ok((transno, unfinished))
     }
 }

@@ -55,6 +55,8 @@ use tomb::Tombs;
 
 /// Extents are kept in memory by chunks of this many bytes of an object; none crosses a border between chunks.
 const CHUNK_BYTES: u64 = 16 << 20;
+/// The part of a target's share of the process's memory that is for objects that are not in use.
+const CACHE_PART: u64 = 16;
 /// Zeros that holes are made of, in bytes.
 const ZEROS_BYTES: usize = 1 << 20;
 
@@ -193,6 +195,7 @@ impl Objects {
         step: impl FnOnce(&mut State) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let shared = self.cache.layout(layout);
+        self.cache.set_bytes_max(self.cache_bytes_max());
         let (result, cost) = {
             let mut state = shared.state.lock();
             let result = self.look(&mut state, layout).and_then(|()| step(&mut state));
@@ -200,6 +203,12 @@ impl Objects {
         };
         self.cache.account(layout, &shared, cost);
         result
+    }
+
+    /// What may be kept of objects that are not in use, in bytes: a part of the target's share of the process's memory.
+    fn cache_bytes_max(&self) -> usize {
+        let share = usize::try_from(self.store.memory_share() / CACHE_PART).unwrap_or(usize::MAX);
+        self.limits.cache_bytes_max.min(share)
     }
 
     /// Learns whether `layout` is dead.

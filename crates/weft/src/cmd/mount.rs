@@ -202,10 +202,10 @@ impl MountOptions {
         Ok(())
     }
 
-    /// As the client needs them.
-    pub fn limits(&self) -> Limits {
+    /// As the client of a process needs them that may use `memory` bytes.
+    pub fn limits(&self, memory: u64) -> Limits {
         let bytes = |mb: Option<u32>, default| mb.map_or(default, |mb| u64::from(mb) << 20);
-        let default = Limits::default();
+        let default = Limits::within(memory);
         Limits {
             cached_bytes_max: bytes(self.max_cached_mb, default.cached_bytes_max),
             dirty_bytes_max: bytes(self.max_dirty_mb, default.dirty_bytes_max),
@@ -308,7 +308,8 @@ fn serve(request: &Request, key: &Path) -> Outcome {
         let source = &request.source;
         let hub = serving::hub(&rt, &source.fsname, keys);
         let config = ask_mgs(&rt, &hub, source).await?;
-        let mounting = Client::mount(&hub, source.mgs.clone(), request.options.limits());
+        let mounting =
+            Client::mount(&hub, source.mgs.clone(), request.options.limits(hub.rt().memory_bytes()));
         let client = match rt.timeout(MDT_WAIT, mounting).await {
             Some(Ok(client)) => client,
             Some(Err(error)) => return Err(refused(source, error)),
@@ -447,7 +448,10 @@ mod tests {
         assert_eq!(engine.to_text(), "ro,fuse_engine=uring");
         let small = MountOptions::parse("max_dirty_mb=8,max_cached_mb=1", false).expect("limits");
         assert_eq!(small.to_text(), "max_cached_mb=1,max_dirty_mb=8");
-        assert_eq!((small.limits().cached_bytes_max, small.limits().dirty_bytes_max), (1 << 20, 8 << 20));
+        assert_eq!(
+            (small.limits(64 << 30).cached_bytes_max, small.limits(64 << 30).dirty_bytes_max),
+            (1 << 20, 8 << 20)
+        );
         assert_eq!(MountOptions::parse("max_cached_mb=0", true).map_err(|failure| failure.status), Err(2));
         let wait = MountOptions::parse("unmount_wait=7", false).expect("seconds");
         assert_eq!(

@@ -503,7 +503,7 @@ async fn serve_mount(
     missing: Missing,
     signals: &rt::os::process::Signals,
 ) -> Outcome {
-    let client = Client::mount(hub, vec![Nid::lo()], plan.options.limits())
+    let client = Client::mount(hub, vec![Nid::lo()], plan.options.limits(hub.rt().memory_bytes()))
         .await
         .map_err(|error| Failure::new(format!("the file system does not answer its own process: {error}")))?;
     own_root(&client).await?;

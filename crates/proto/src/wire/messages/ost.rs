@@ -166,6 +166,22 @@ wire_struct! {
     pub struct Destroy {
         /// The objects.
         pub objects: Vec<ObjectId>,
+        ;
+        /// Layout ids that are dead as well, or have been for long. The OST need never have had an object of them: knowing them
+        /// makes one tombstone of many.
+        pub dead: Vec<DeadRange>,
+    }
+}
+
+wire_struct! {
+    /// Layout ids of version 0 of one sequence: each named a layout whose file is gone for good.
+    pub struct DeadRange {
+        /// The sequence.
+        pub seq: u64,
+        /// The first oid.
+        pub first: u32,
+        /// The last oid.
+        pub last: u32,
     }
 }
 

@@ -92,7 +92,7 @@ fn who_waits_for_what_is_destroyed_is_told() {
         let (client, _quiet) = client(&world, 100);
         let server = world.import(200, Role::Server);
         client.call_bulk(write(1, 0, 1), vec![Bytes::from_static(b"x")]).await.expect("it is written");
-        server.call(msg::Destroy { objects: vec![id(1)] }).await.expect("a server may");
+        server.call(msg::Destroy { objects: vec![id(1)], dead: vec![] }).await.expect("a server may");
         assert_eq!(refused(enqueue(&client, true).await), Code::Gone);
         world.stop().await;
     });

@@ -1,6 +1,7 @@
 //! One operation at a time.
 
 use bytes::Bytes;
+use proto::wire::messages::DeadRange;
 use rt::buf::AlignedBuf;
 
 use super::*;
@@ -84,6 +85,55 @@ fn destroyed_objects_stay_gone() {
         }
         assert_eq!(target.objects.list(None, 100)?, [1, 5, 6, 7, 8].map(id));
         assert_eq!(target.findings().await?, Vec::<String>::new());
+        Ok(())
+    });
+}
+
+/// Files lie on one of four OSTs each, in turn, so no two layout ids of an OST are neighbours: tombstones stayed one by one.
+#[test]
+fn tombstones_merge_over_what_was_never_here() {
+    check(async |rt, target| {
+        let tombs = async |target: &Target| {
+            let (from, until) = super::super::keys::tombs();
+            target.store.scan(&from, &until, 100_000).map(|found| found.len())
+        };
+        let seq = id(1).layout.seq;
+        for oid in (4..400).step_by(4) {
+            target.write(id(oid), 0, b"data").await?;
+        }
+        for oid in (4..100).step_by(4) {
+            target.destroy(&[id(oid)]).await?;
+        }
+        assert_eq!(tombs(&target).await?, 24);
+        let dead = |first, last| DeadRange { seq, first, last };
+        target.objects.destroy(&[id(100)], &[dead(2, 100)], None, nothing()).await?;
+        assert_eq!(tombs(&target).await?, 1);
+        let ids: Vec<ObjectId> = (104..200).step_by(4).map(id).collect();
+        target.objects.destroy(&ids, &[dead(101, 150), dead(140, 196)], None, nothing()).await?;
+        assert_eq!(tombs(&target).await?, 1);
+        assert!(matches!(target.write(id(103), 0, b"x").await, Err(StoreError::Gone)), "it was never here");
+        assert_eq!(target.read(id(200), 0, 9).await?, b"data");
+        target.write(id(197), 0, b"next").await?;
+        target.close().await?;
+        let target = Target::open(&rt, Limits::default()).await?;
+        assert!(matches!(target.write(id(150), 0, b"x").await, Err(StoreError::Gone)));
+        assert_eq!(target.findings().await?, Vec::<String>::new());
+        Ok(())
+    });
+}
+
+/// What was destroyed stayed in memory, as much of it as of an object that is used.
+#[test]
+fn nothing_of_a_destroyed_object_stays_in_memory() {
+    check(async |_rt, target| {
+        for oid in 1..2000 {
+            target.write(id(oid), 0, b"data").await?;
+            target.destroy(&[id(oid)]).await?;
+        }
+        assert_eq!(target.objects.cache.kept(), (0, 0));
+        // Asked for again it is found dead, and costs what something costs that has no objects.
+        assert!(matches!(target.objects.attr(id(7)), Err(StoreError::Gone)));
+        assert!(target.objects.cache.kept().1 < 512);
         Ok(())
     });
 }

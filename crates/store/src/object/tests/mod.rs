@@ -89,7 +89,7 @@ impl Target {
     }
 
     async fn destroy(&self, ids: &[ObjectId]) -> Result<Transno, StoreError> {
-        self.objects.destroy(ids, None, nothing()).await
+        self.objects.destroy(ids, &[], None, nothing()).await
     }
 
     async fn read(&self, id: ObjectId, offset: u64, len: u32) -> Result<Vec<u8>, StoreError> {

@@ -177,7 +177,7 @@ async fn carry_out(objects: &Objects, number: u64, op: Op) -> Result<Transno, St
         Op::Allocate { id, start, end } => {
             Ok(objects.allocate(id, start..end, time, None, mark(number)).await?.1)
         }
-        Op::Destroy { ids } => objects.destroy(&ids, None, mark(number)).await,
+        Op::Destroy { ids } => objects.destroy(&ids, &[], None, mark(number)).await,
     }
 }
 
