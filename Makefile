@@ -19,7 +19,7 @@ FUZZ_SEED ?= 1
 
 .PHONY: up down build test nightly bench install \
   lint fmt clippy tidy test-unit test-wasm test-sim test-mount test-netns test-operators test-coherence test-suites \
-  test-storm test-unmounts test-faults test-failover test-fuzz test-deny test-doc test-foreign attack
+  test-storm test-unmounts test-faults test-failover test-fuzz test-deny test-doc test-foreign attack test-churn
 
 up:
 	@tools/deps.sh up
@@ -90,6 +90,9 @@ test-coherence: build
 
 test-suites: build
 	tools/test-suites.sh
+
+test-churn: build
+	tools/test-churn.sh
 
 test-storm: build
 	tools/test-storm.sh

@@ -162,6 +162,7 @@ mounting test-failover
 if [ -n "${LONG:-}" ]; then
   mounting attack
   mounting test-foreign
+  mounting test-churn
 fi
 rule test-fuzz
 end_aside
