@@ -313,8 +313,7 @@ t_drain() {
   cat "$two_b/drained"
   ls "$two_b"
   [ "$(lock_counts)" -gt 0 ]
-  lctl drain 127.0.0.1@tcp > "$work/drained"
-  cat "$work/drained"
+  lctl drain 127.0.0.1@tcp > "$work/drained" || { cat "$work/drained"; return 1; }
   [ "$(grep -c ' at 127.0.0.1@tcp: nothing is held any more$' "$work/drained")" = 2 ]
   [ "$(lock_counts)" = 0 ]
   # What is in use is told, and the rest is given back.
@@ -712,7 +711,7 @@ t_remount() {
   "$WEFT" "$source" "$two_b" -o remount,rw,noexec
   grep -q " $two_b fuse.weft rw,.*noexec" /proc/mounts
   "$helper" "$source" "$two_b" -o remount,exec
-  echo again > "$two_b/remounted"
+  echo again > "$two_b/remounted-again"
   for option in sync dirsync strictatime noacl; do
     must_fail 2 in_two "$WEFT" mount "$source" "$work/none" -o "$option"
     grep -q "\"$option\" is not available" "$work/err"
