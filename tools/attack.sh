@@ -9,7 +9,7 @@ export WEFT=${WEFT:-$PWD/bin/weft}
 export PYTHONDONTWRITEBYTECODE=1
 # In this order; the numbers are seconds of a short run and of a night's.
 attacks="ledger:150:900 powercut:120:900 linear:80:600 renames:50:300 below:40:200 flips:240:900 between:70:600 strangers:80:400 hostile:60:400
-older:60:120 full:150:900 memory:90:3600"
+older:60:120 full:200:900 memory:90:3600"
 
 ATTACK_RESULTS=$(mktemp) || exit 2
 export ATTACK_RESULTS

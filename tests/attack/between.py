@@ -116,7 +116,8 @@ class Disturber:
             way = "flip" if self.random.random() < 0.25 else None
         else:
             way = self.hit()
-            way = "cut" if way == "handshake" else way
+            if self.way == "handshake":
+                way = "cut" if self.random.random() < 0.05 else None
         if way is None or way == "forge":
             return data, b""
         with self.lock:

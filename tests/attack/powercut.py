@@ -7,6 +7,9 @@ others each target of a file system with one process per role has a disk of its 
 client lives: it must not notice, and must lose nothing (docs/recovery.md, promises 1, 2 and 5).
 """
 
+import os
+import signal
+
 import box as b
 from cluster import MDS, MGS, OSS1, OSS2, SERVERS, TARGETS, Disk, Servers, Up
 from ledger import WORK_SECONDS, Crew, add
@@ -24,6 +27,7 @@ def cuts_of_up(box, kind, trials, until, ledger, sums):
         crew = Crew(box, up.mount, ledger=ledger)
         crew.start()
         b.time.sleep(box.random.uniform(0.2, WORK_SECONDS))
+        os.kill(up.pid, signal.SIGSTOP)
         disk.cut_power()
         up.kill()
         if not crew.stop():
@@ -53,6 +57,9 @@ def cuts_of_servers(box, trials, until, ledger, sums):
         b.time.sleep(box.random.uniform(0.2, WORK_SECONDS))
         victims = CUTS[done % len(CUTS)]
         with_client = victims == list(SERVERS)
+        # A machine without power answers nobody: neither that a sync has failed, nor that a read has.
+        for node in victims:
+            os.kill(servers.pids[node], signal.SIGSTOP)
         for node in victims:
             disks[node].cut_power()
         for node in victims:

@@ -236,13 +236,7 @@ class Writer:
         after.data = after.data[:offset] + data + after.data[offset + len(data):]
         after.mtime = None
         yield changes
-        file = os.open(self.at(path), os.O_RDWR)
-        try:
-            with mmap.mmap(file, len(after.data)) as mapping:
-                mapping[offset:offset + len(data)] = data
-                mapping.flush()  # msync with MS_SYNC
-        finally:
-            os.close(file)
+        in_a_child(change_mapped, self.at(path), len(after.data), offset, data)
 
     def do_copy(self):
         path, target = self.pick(), self.fresh()
@@ -556,6 +550,32 @@ class Writer:
 
 
 KINDS = [name[3:] for name in dir(Writer) if name.startswith("do_")]
+
+
+def change_mapped(path, size, offset, data):
+    """Changes a file through a mapping, and syncs it."""
+    file = os.open(path, os.O_RDWR)
+    with mmap.mmap(file, size) as mapping:
+        mapping[offset:offset + len(data)] = data
+        mapping.flush()  # msync with MS_SYNC
+    os.close(file)
+
+
+def in_a_child(function, *arguments):
+    """Calls a function in a process of its own: who touches a mapping of a mount that goes away is killed by SIGBUS."""
+    child = os.fork()
+    if child == 0:
+        try:
+            function(*arguments)
+            os._exit(0)
+        except OSError as error:
+            os._exit(min(error.errno or errno.EIO, 255))
+        finally:
+            os._exit(errno.EIO)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status != 0:
+        number = status if status > 0 else errno.EIO
+        raise OSError(number, os.strerror(number), arguments[0])
 
 
 def difference(found, wanted):
