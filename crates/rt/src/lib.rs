@@ -134,6 +134,15 @@ impl Rt {
         }
     }
 
+    /// The same as [`Rt::release_memory`], now and then: for those who have just freed much, and do so again and again.
+    pub async fn release_memory_at_times(&self) {
+        if let Driver::Os(node) = &self.driver
+            && node.may_release()
+        {
+            node.offload(os::process::release_memory).await;
+        }
+    }
+
     /// Gives memory that was freed back to the machine. The allocator keeps it otherwise.
     pub async fn release_memory(&self) {
         if let Driver::Os(node) = &self.driver {

@@ -80,6 +80,8 @@ async fn apply(shared: &Arc<Shared>, records: Vec<Record>, bytes: u64) -> Result
     shared.rt.offload(move || apply_records(&worker, engine.as_ref(), &records, position)).await?;
     shared.unapplied.fetch_sub(bytes, Ordering::Relaxed);
     shared.room.notify_waiters();
+    // Thousands of records and entries were just freed, all over the allocator's memory.
+    shared.rt.release_memory_at_times().await;
     let has_old_segment = shared.backlog.lock().segments.front().is_some_and(|s| s.last <= position);
     if has_old_segment { cut_log(shared).await } else { Ok(()) }
 }

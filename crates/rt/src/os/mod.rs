@@ -30,6 +30,8 @@ use crate::BoxFuture;
 use crate::memory::Memory;
 use crate::time::{Time, Wall};
 
+/// Pause between two times that freed memory is given back to the machine. It takes some milliseconds for each GiB.
+const RELEASE_PAUSE: Duration = Duration::from_secs(20);
 /// Most threads that run offloaded work.
 const OFFLOAD_THREADS_MAX: usize = 64;
 
@@ -46,6 +48,8 @@ struct Inner {
     start: Instant,
     disk: disk::Disk,
     memory: Memory,
+    /// When memory was given back last.
+    released: Mutex<Instant>,
     /// For what all connections receive.
     room: Arc<net::room::Room>,
 }
@@ -66,7 +70,15 @@ impl Node {
         let runtime = Mutex::new(Some(runtime));
         let (disk, memory) = (disk::Disk::new(), Memory::new(memory::memory_bytes()));
         let room = Arc::new(net::room::Room::within(memory.bytes()));
-        let inner = Inner { handle, runtime, start: Instant::now(), disk, memory, room };
+        let inner = Inner {
+            handle,
+            runtime,
+            start: Instant::now(),
+            disk,
+            memory,
+            room,
+            released: Mutex::new(Instant::now()),
+        };
         Ok(Node { inner: Arc::new(inner) })
     }
 
@@ -137,6 +149,16 @@ impl Node {
     /// Memory that this process may use, as it was when the node was started.
     pub(crate) fn memory(&self) -> &Memory {
         &self.inner.memory
+    }
+
+    /// Whether it is time to give memory back again.
+    pub(crate) fn may_release(&self) -> bool {
+        let mut released = self.inner.released.lock();
+        let may = released.elapsed() >= RELEASE_PAUSE;
+        if may {
+            *released = Instant::now();
+        }
+        may
     }
 
     /// The machine's disk.
