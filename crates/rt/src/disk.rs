@@ -42,6 +42,15 @@ pub struct Space {
     pub free: u64,
     /// Bytes that this process can still use.
     pub available: u64,
+    /// Files that this process can still make; the largest number where the file system sets no limit.
+    pub files_available: u64,
+    /// Which file system of which machine: directories with the same number share their space. Never 0.
+    pub identity: u64,
+}
+
+/// FNV-1a: for numbers that only have to differ.
+pub(crate) fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 macro_rules! forward {

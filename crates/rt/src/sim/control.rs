@@ -180,6 +180,16 @@ impl Handle {
         self.change_disk(name, |disk| disk.capacity_bytes = bytes);
     }
 
+    /// Sets a number of bytes beyond which the node's disk gives no more, without telling it of its space: a quota.
+    pub fn set_quota(&self, name: &str, bytes: u64) {
+        self.change_disk(name, |disk| disk.quota_bytes = bytes);
+    }
+
+    /// Sets how many files the node's disk says can still be made.
+    pub fn set_files_available(&self, name: &str, files: u64) {
+        self.change_disk(name, |disk| disk.files_available = files);
+    }
+
     /// Sets how many bytes the node's disk takes each second, whatever the options say.
     pub fn set_disk_speed(&self, name: &str, bytes_per_second: u64) {
         self.change_disk(name, |disk| disk.bytes_per_second = Some(bytes_per_second));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 
 use super::{File, Shared, open_dir_fd};
-use crate::disk::Space;
+use crate::disk::{Space, fnv};
 
 /// A directory that the caller owns. Cheap to clone.
 #[derive(Clone)]
@@ -124,6 +124,8 @@ impl Dir {
                 total: bytes(stat.f_blocks),
                 free: bytes(stat.f_bfree),
                 available: bytes(stat.f_bavail),
+                files_available: if stat.f_files == 0 { u64::MAX } else { stat.f_favail },
+                identity: identity(&inner.fd, stat.f_fsid)?,
             })
         })
         .await
@@ -154,6 +156,15 @@ impl Dir {
         let inner = self.inner.clone();
         self.shared.pool.run(move || work(&inner)).await
     }
+}
+
+/// What only directories of one file system of this machine have in common. Numbers of file systems may be those of devices, which
+/// other machines have too: so the machine's present boot goes in.
+fn identity(dir: &OwnedFd, fsid: u64) -> io::Result<u64> {
+    let own = if fsid == 0 { rustix::fs::fstat(dir)?.st_dev } else { fsid };
+    // Where the kernel does not tell it, there is one machine.
+    let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    Ok(fnv(boot.into_iter().chain(own.to_le_bytes())).max(1))
 }
 
 /// Refuses names that would leave the directory.
@@ -251,6 +262,11 @@ mod tests {
         check(async |node, temp| {
             let space = node.disk().open_dir(text(&temp)).await?.space().await?;
             assert!(space.total >= space.free && space.free >= space.available && space.total > 0);
+            assert!(space.files_available > 0);
+            let other = node.disk().open_dir(text(&temp)).await?.subdir("sub").await?.space().await?;
+            assert!(other.identity == space.identity && space.identity != 0, "they share it");
+            let elsewhere = node.disk().open_dir("/proc").await?.space().await?;
+            assert_ne!(elsewhere.identity, space.identity);
             Ok(())
         });
     }

@@ -16,7 +16,7 @@ use super::LARGE_BYTES;
 use super::heads::{Heads, Written};
 use super::image::{Image, Point};
 use super::names::{Entry, Names};
-use crate::disk::Space;
+use crate::disk::{Space, fnv};
 
 /// When a write arrives that was under way when its node lost power.
 const LATE: Span = Span::millis(0, 20_000);
@@ -31,6 +31,11 @@ pub(in crate::sim) struct Disk {
     next: u64,
     used_bytes: u64,
     pub(in crate::sim) capacity_bytes: u64,
+    /// Bytes beyond which nothing more is given, of which [`Disk::space`] says nothing: a quota.
+    pub(in crate::sim) quota_bytes: u64,
+    /// What is told of the number of files that can be made.
+    pub(in crate::sim) files_available: u64,
+    identity: u64,
     /// Of this disk, where it is another one than the options say.
     pub(in crate::sim) bytes_per_second: Option<u64>,
     pub(in crate::sim) writes_fail: bool,
@@ -92,6 +97,9 @@ impl Disk {
             next: ROOT + 1,
             used_bytes: 0,
             capacity_bytes,
+            quota_bytes: u64::MAX,
+            files_available: u64::MAX,
+            identity: fnv(name.bytes()).max(1),
             bytes_per_second: None,
             writes_fail: false,
             syncs_fail: false,
@@ -148,6 +156,9 @@ impl Disk {
 
     fn check_space(&mut self, file: u64, offset: u64, len: u64) -> io::Result<()> {
         let missing = self.file(file)?.image.missing_bytes(offset, len);
+        if missing > 0 && self.used_bytes + missing > self.quota_bytes {
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "the quota is used up"));
+        }
         if missing > 0 && self.used_bytes + missing > self.capacity_bytes {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "the disk is full"));
         }
@@ -285,7 +296,13 @@ impl Disk {
 
     pub(super) fn space(&self) -> Space {
         let free = self.capacity_bytes.saturating_sub(self.used_bytes);
-        Space { total: self.capacity_bytes, free, available: free }
+        Space {
+            total: self.capacity_bytes,
+            free,
+            available: free,
+            files_available: self.files_available,
+            identity: self.identity,
+        }
     }
 
     pub(super) fn read(&mut self, node: u32, file: u64, offset: u64, len: usize) -> io::Result<Bytes> {
