@@ -19,16 +19,10 @@ impl Client {
     pub async fn statfs(&self) -> Result<Space> {
         let osts = self.targets().into_iter().filter(|id| id.kind == TargetKind::Ost);
         let asked = osts.map(|id| self.target_space(id, STATFS_WAIT));
-        let mut sum = self.shared.targets.mdt()?.call(Statfs {}).await?.reply;
-        (sum.bytes_total, sum.bytes_free, sum.bytes_available) = (0, 0, 0);
-        for space in join_all(asked).await {
-            // One that is away is missing from the sum, as `df` of Lustre shows it.
-            let Ok(Some(space)) = space else { continue };
-            sum.bytes_total = sum.bytes_total.saturating_add(space.bytes_total);
-            sum.bytes_free = sum.bytes_free.saturating_add(space.bytes_free);
-            sum.bytes_available = sum.bytes_available.saturating_add(space.bytes_available);
-        }
-        Ok(sum)
+        let names = self.shared.targets.mdt()?.call(Statfs {}).await?.reply;
+        // One that is away is missing from the sum, as `df` of Lustre shows it.
+        let data = Space::sum(join_all(asked).await.into_iter().filter_map(|space| space.ok().flatten()));
+        Ok(Space { files_total: names.files_total, files_free: names.files_free, state: names.state, ..data })
     }
 
     /// Space of one target; `None` if it does not answer within `wait`.

@@ -188,9 +188,15 @@ pub struct SpaceValues {
     pub files_total: u64,
     /// Files that can still be made.
     pub files_free: u64,
-    /// Bits, as in Lustre's `os_state`: 1 degraded.
+    /// Bits, as in Lustre's `os_state`: 1 degraded, 32 full.
     #[serde(default)]
     pub state: u32,
+    /// Targets with the same number share a disk; 0 if the target does not tell.
+    #[serde(default)]
+    pub disk: u64,
+    /// Of the bytes that are not used, those that no other target can use.
+    #[serde(default)]
+    pub bytes_own: u64,
 }
 
 /// Space of one target.
@@ -365,6 +371,23 @@ impl From<&Space> for SpaceValues {
             files_total: space.files_total,
             files_free: space.files_free,
             state: space.state,
+            disk: space.disk,
+            bytes_own: space.bytes_own,
+        }
+    }
+}
+
+impl From<&SpaceValues> for Space {
+    fn from(space: &SpaceValues) -> Space {
+        Space {
+            bytes_total: space.bytes_total,
+            bytes_free: space.bytes_free,
+            bytes_available: space.bytes_available,
+            files_total: space.files_total,
+            files_free: space.files_free,
+            state: space.state,
+            disk: space.disk,
+            bytes_own: space.bytes_own,
         }
     }
 }

@@ -292,7 +292,7 @@ impl Ost {
                 bytes_available: 1 << 28,
                 files_total: 10,
                 files_free: 5,
-                state: 0,
+                ..msg::Space::default()
             }),
             Request::GetObjectAttr(ask) => {
                 state.counts.attrs += 1;

@@ -416,6 +416,8 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         files_total: 1 << 40,
         files_free: 1 << 39,
         state: Space::DEGRADED,
+        disk: 0x2122_2324_2526_2728,
+        bytes_own: 1 << 20,
     };
     let config = Config {
         version: 10,

@@ -307,7 +307,7 @@ impl Target {
                         bytes_available,
                         files_total,
                         files_free,
-                        state: 0,
+                        ..Space::default()
                     })),
                     none,
                 )

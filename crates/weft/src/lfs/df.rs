@@ -45,7 +45,7 @@ pub struct Arguments {
 }
 
 /// Bits of a target's state, and their letters.
-const STATES: [(u32, char); 1] = [(Space::DEGRADED, 'D')];
+const STATES: [(u32, char); 2] = [(Space::DEGRADED, 'D'), (Space::FULL, 'S')];
 
 /// How it is printed.
 #[derive(Debug, Clone, Copy)]
@@ -96,7 +96,7 @@ fn render(mount: &Path, spaces: &Spaces, style: Style) -> String {
         text += &row("UUID", titles.map(str::to_owned), "Mounted on");
     }
     let mut sum = SpaceValues::default();
-    let mut objects_free = 0;
+    let mut osts: Vec<Space> = Vec::new();
     for target in &spaces.targets {
         let uuid = format!("{}-{}_UUID", spaces.fsname, target.id());
         let Some(space) = &target.space else {
@@ -105,18 +105,17 @@ fn render(mount: &Path, spaces: &Spaces, style: Style) -> String {
         };
         text += &row(&uuid, values(space, style), &place(mount, target));
         match target.kind {
-            Kind::Ost => {
-                sum.bytes_total += space.bytes_total;
-                sum.bytes_free += space.bytes_free;
-                sum.bytes_available += space.bytes_available;
-                objects_free += space.files_free;
-            }
+            Kind::Ost => osts.push(space.into()),
             _ => {
                 sum.files_total += space.files_total;
                 sum.files_free += space.files_free;
             }
         }
     }
+    let data = Space::sum(osts);
+    (sum.bytes_total, sum.bytes_free, sum.bytes_available) =
+        (data.bytes_total, data.bytes_free, data.bytes_available);
+    let objects_free = data.files_free;
     // Not more files can be made than there can be objects; what is used stays what it is.
     if objects_free < sum.files_free {
         sum.files_total = sum.files_total - sum.files_free + objects_free;
@@ -166,7 +165,7 @@ mod tests {
             bytes_available: mib(available),
             files_total: 1000,
             files_free,
-            state: 0,
+            ..SpaceValues::default()
         };
         let degraded = |space| SpaceValues { state: Space::DEGRADED, ..space };
         let target = |kind, index, space| TargetSpace { kind, index, space };
@@ -198,6 +197,18 @@ mod tests {
              filesystem_summary:         5.2G      663.0M        4.6G  12% /users\n\
              \n",
         );
+    }
+
+    #[test]
+    fn a_disk_that_osts_share_is_counted_once() {
+        let mut spaces = spaces();
+        for target in &mut spaces.targets {
+            target.space = target.space.map(|space| SpaceValues { disk: 3, ..space });
+        }
+        let text =
+            render(Path::new("/users"), &spaces, Style { inodes: false, base: Some(1024.0), header: false });
+        let sum = text.lines().find(|line| line.starts_with("filesystem_summary:"));
+        assert_eq!(sum, Some("filesystem_summary:         2.6G        3.0M        2.6G   0% /users"));
     }
 
     #[test]
