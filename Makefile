@@ -19,7 +19,7 @@ FUZZ_SEED ?= 1
 
 .PHONY: up down build test nightly bench install \
   lint fmt clippy tidy test-unit test-wasm test-sim test-mount test-netns test-operators test-coherence test-suites \
-  test-storm test-unmounts test-faults test-failover test-fuzz test-deny test-doc test-foreign attack test-churn
+  test-storm test-unmounts test-full test-faults test-failover test-fuzz test-deny test-doc test-foreign attack test-churn
 
 up:
 	@tools/deps.sh up
@@ -99,6 +99,9 @@ test-storm: build
 
 test-unmounts: build
 	tools/test-unmounts.sh
+
+test-full: build
+	tools/test-full.sh
 
 test-faults: build
 	tools/test-faults.sh

@@ -157,6 +157,7 @@ mounting test-coherence
 mounting test-suites
 mounting test-storm
 mounting test-unmounts
+mounting test-full
 mounting test-faults
 mounting test-failover
 if [ -n "${LONG:-}" ]; then

@@ -22,6 +22,9 @@ const BEHIND_WAIT: Duration = Duration::from_millis(10);
 
 /// Runs until the store is closed, abandoned or poisoned.
 pub(crate) async fn run(shared: Arc<Shared>) {
+    if let Err(error) = shared.reserve.look(&shared.rt).await {
+        return shared.poison(&error.into());
+    }
     loop {
         let step = if shared.is_poisoned() { Step::Abandon } else { next_step(&shared) };
         let done = match step {
@@ -76,6 +79,8 @@ async fn apply(shared: &Arc<Shared>, records: Vec<Record>, bytes: u64) -> Result
     while engine.is_behind()? && !shared.is_poisoned() {
         shared.rt.sleep(BEHIND_WAIT).await;
     }
+    // Merging takes space, too, and does not ask for it.
+    shared.reserve.have(2 * bytes + shared.reserve.for_engine()).await?;
     let worker = shared.clone();
     shared.rt.offload(move || apply_records(&worker, engine.as_ref(), &records, position)).await?;
     shared.unapplied.fetch_sub(bytes, Ordering::Relaxed);
@@ -83,7 +88,11 @@ async fn apply(shared: &Arc<Shared>, records: Vec<Record>, bytes: u64) -> Result
     // Thousands of records and entries were just freed, all over the allocator's memory.
     shared.rt.release_memory_at_times().await;
     let has_old_segment = shared.backlog.lock().segments.front().is_some_and(|s| s.last <= position);
-    if has_old_segment { cut_log(shared).await } else { Ok(()) }
+    if has_old_segment {
+        cut_log(shared).await?;
+    }
+    shared.reserve.look_now_and_then(&shared.rt).await?;
+    Ok(())
 }
 
 fn apply_records(

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use proto::TargetKind;
+
+use crate::reserve::Sizes;
+
 /// Longest key, in bytes (what the engine can hold).
 pub const KEY_BYTES_MAX: usize = 65_535;
 /// Largest batch as it lies in the log, in bytes.
@@ -44,6 +48,15 @@ pub(crate) struct Limits {
     pub engine_cache_bytes: u64,
     /// Bytes of small changes that the engine gathers in memory before they become a table.
     pub engine_memory_bytes: u64,
+    /// Bytes of a table of the engine: the smaller, the less space it needs to merge some.
+    pub engine_target_bytes: u64,
+    /// Tables that the engine has not merged yet beyond which reads get slow, merging takes much space, and no more should be added.
+    pub engine_unmerged_max: usize,
+    /// What is kept back of the disk.
+    pub reserve: Sizes,
+    /// Bytes that objects leave on the disk. More than the reserve of an MDT that may be on the same one: space that was
+    /// allocated for objects ahead of need shall not be what it lacks.
+    pub left_by_objects: u64,
 }
 
 /// Part of a process's memory that its targets may use together.
@@ -94,6 +107,63 @@ impl Default for Limits {
             table_bytes_max: 256 << 20,
             engine_cache_bytes: 64 << 20,
             engine_memory_bytes: 16 << 20,
+            engine_target_bytes: 16 << 20,
+            engine_unmerged_max: 12,
+            reserve: Sizes { pieces: 128 << 20, margin: 256 << 20 },
+            left_by_objects: 320 << 20,
+        }
+    }
+}
+
+/// Parts of a disk that log and engine may take, as divisors. They are so small that what lies in both at once, and what merging takes
+/// for a while, fits into the reserve: one table of a level may overlap a quarter of the next one, some 25 tables.
+const LOG_PART: u64 = 32;
+const ENGINE_TABLE_PART: u64 = 1024;
+/// A part of the disk for the pieces of the reserve, and as much again for its margin, as a divisor: of an MDT, whose engine is most of what
+/// it has, and of others.
+const RESERVE_PART_MDT: u64 = 16;
+const RESERVE_PART: u64 = 64;
+/// Disks from this size on are large: parts of them mean nothing, and the engine may have a journal of its own, which takes
+/// 64 MiB and more.
+const LARGE_DISK_BYTES: u64 = 8 << 30;
+
+impl Limits {
+    /// The limits of a target of this kind on a disk of `total` bytes.
+    pub fn of_disk(total: u64, kind: TargetKind) -> Limits {
+        const MIB: u64 = 1 << 20;
+        let large = Limits::default();
+        let part = |divisor: u64, least: u64, most: u64| (total / divisor).clamp(least, most);
+        let log = part(LOG_PART, 4 * MIB, large.log_bytes_max);
+        let reserve = match kind {
+            TargetKind::Mdt => Sizes {
+                pieces: part(RESERVE_PART_MDT, 4 * MIB, large.reserve.pieces),
+                margin: part(RESERVE_PART_MDT, 4 * MIB, large.reserve.margin),
+            },
+            TargetKind::Ost => Sizes {
+                pieces: part(RESERVE_PART, 2 * MIB, 64 * MIB),
+                margin: part(RESERVE_PART, 2 * MIB, 64 * MIB),
+            },
+            TargetKind::Mgs => Sizes {
+                pieces: part(RESERVE_PART, 2 * MIB, 8 * MIB),
+                margin: part(RESERVE_PART, MIB, 8 * MIB),
+            },
+        };
+        let is_large = total >= LARGE_DISK_BYTES;
+        Limits {
+            segment_bytes: (log / 8).clamp(MIB, large.segment_bytes),
+            allocate_bytes: (log / 16).clamp(MIB / 4, large.allocate_bytes),
+            unsynced_bytes_max: (log / 4).clamp(MIB, large.unsynced_bytes_max),
+            unapplied_bytes_max: (log / 2).clamp(2 * MIB, large.unapplied_bytes_max),
+            log_bytes_max: log,
+            apply_after_bytes: (log / 8).clamp(MIB, large.apply_after_bytes),
+            apply_bytes: (log / 8).clamp(MIB, large.apply_bytes),
+            engine_table_bytes_min: if is_large { large.engine_table_bytes_min } else { MIB / 64 },
+            engine_memory_bytes: part(RESERVE_PART, MIB, large.engine_memory_bytes),
+            engine_target_bytes: part(ENGINE_TABLE_PART, MIB / 8, large.engine_target_bytes),
+            engine_unmerged_max: if is_large { large.engine_unmerged_max } else { 6 },
+            left_by_objects: (total / RESERVE_PART_MDT + total / RESERVE_PART).min(large.left_by_objects),
+            reserve,
+            ..large
         }
     }
 }
@@ -101,6 +171,26 @@ impl Default for Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What may lie in log and engine at once has to fit into what is kept back.
+    #[test]
+    fn the_reserve_is_enough_for_what_is_under_way() {
+        for kind in [TargetKind::Mdt, TargetKind::Ost, TargetKind::Mgs] {
+            for shift in 24..50 {
+                let total = 1 << shift;
+                let Limits { reserve, log_bytes_max, apply_after_bytes, segment_bytes, .. } =
+                    Limits::of_disk(total, kind);
+                assert!(
+                    apply_after_bytes + segment_bytes < log_bytes_max,
+                    "the log is cut before it is full"
+                );
+                assert!(reserve.pieces + reserve.margin <= total / 2, "{total}");
+                if shift > 40 {
+                    assert_eq!(Limits::of_disk(total, TargetKind::Mdt).log_bytes_max, 1 << 30);
+                }
+            }
+        }
+    }
 
     #[test]
     fn with_little_memory_less_is_kept() {

@@ -18,6 +18,7 @@ use crate::log::record::read_body;
 use crate::log::scan::{Scanned, scan};
 use crate::log::segment::Record;
 use crate::log::writer::{Begin, Writer};
+use crate::reserve::Reserve;
 use crate::right::Owned;
 use crate::shared::{Shared, record_bytes};
 use crate::takeover;
@@ -48,23 +49,29 @@ pub(crate) async fn format(rt: &Rt, path: &str, label: &Label) -> Result<(), Sto
     label.write(&dir).await
 }
 
+/// Opens the target in `path`, with limits for its disk if none are given.
 pub(crate) async fn open(
     rt: &Rt,
     path: &str,
-    limits: Limits,
+    limits: Option<Limits>,
     owned: Option<Owned>,
 ) -> Result<Opened, StoreError> {
     let dir = rt.disk().open_dir(path).await?;
     let label = Label::read(&dir, path).await?;
     let locked = dir.lock().await;
+    if owned.is_none() {
+        locked.as_ref().map_err(|error| std::io::Error::from(error.kind()))?;
+    }
+    let total = dir.space().await?.total;
+    let limits =
+        limits.unwrap_or_else(|| Limits::of_disk(total, label.target.kind).within(rt.memory_bytes()));
+    let reserve = Reserve::open(&dir, limits.reserve).await?;
+    reserve.have_for_start().await?;
     let log_dir = dir.subdir(log::DIR).await?;
     let told = Boot::read(&dir).await?.unwrap_or_default();
     let known = told.number.max(newest_segment(&log_dir).await?);
     let (boot, in_place) = match &owned {
-        None => {
-            locked?;
-            (known + 1, true)
-        }
+        None => (known + 1, true),
         // Whoever wrote that has the target now.
         Some(owned) if known >= owned.epoch => return Err(StoreError::NotOwner),
         Some(owned) => (owned.epoch, locked.is_ok() && owned.follows(log::scan::newest(&log_dir).await?)),
@@ -97,7 +104,7 @@ pub(crate) async fn open(
     Boot { number: boot, taken: boot }.write(&dir).await?;
     tidy_engines(rt, &dir, &log_dir).await?;
     let right = owned.map(|owned| owned.right);
-    let shared = Shared::new(rt, limits, log_dir, view, last, right);
+    let shared = Shared::new(rt, limits, log_dir, view, last, right, reserve);
     fill_backlog(&shared, records, scanned, writer.allocated());
     Ok(Opened { label, boot, dir, shared, writer })
 }

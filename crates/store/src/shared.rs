@@ -18,6 +18,7 @@ use crate::log::scan::Closed;
 use crate::log::segment::Record;
 use crate::log::tail::Tail;
 use crate::log::writer::Appended;
+use crate::reserve::Reserve;
 use crate::right::Right;
 use crate::view::View;
 
@@ -70,6 +71,8 @@ pub(crate) struct Shared {
     pub log_is_cut: bool,
     /// Space for the log could not be reserved.
     pub short_of_space: AtomicBool,
+    /// What is kept back of the disk.
+    pub reserve: Reserve,
     /// The right to write, where others may have it too.
     pub right: Option<Arc<dyn Right>>,
     pub counts: DiskCounts,
@@ -83,6 +86,7 @@ impl Shared {
         view: View,
         last: u64,
         right: Option<Arc<dyn Right>>,
+        reserve: Reserve,
     ) -> Shared {
         Shared {
             rt: rt.clone(),
@@ -104,6 +108,7 @@ impl Shared {
             log_bytes: AtomicU64::new(0),
             log_is_cut: !rt.is_sim(),
             short_of_space: AtomicBool::new(false),
+            reserve,
             right,
             counts: DiskCounts::default(),
         }
@@ -115,6 +120,11 @@ impl Shared {
 
     pub fn check(&self) -> Result<(), StoreError> {
         if self.is_poisoned() { Err(StoreError::Poisoned) } else { Ok(()) }
+    }
+
+    /// Whether there is no room for what grows.
+    pub fn is_full(&self) -> bool {
+        self.reserve.is_tight() || self.short_of_space.load(Ordering::Relaxed)
     }
 
     /// Waits until it is sure that nobody else had the target until now.

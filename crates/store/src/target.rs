@@ -50,6 +50,22 @@ pub struct Batch {
     pub replay: Option<Transno>,
 }
 
+/// What a change needs of the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// More than before.
+    Growth,
+    /// Nothing but a place in the log: it frees space, or puts something in the place of something else.
+    Release,
+}
+
+impl Need {
+    /// What a change needs that grows: nothing more than a place if it was carried out before, under the transno that is given.
+    pub fn of(replay: Option<Transno>) -> Need {
+        if replay.is_some() { Need::Release } else { Need::Growth }
+    }
+}
+
 /// An open target. One per directory and process. Dropping it without [`Store::close`] loses what is not committed,
 /// like a crash of the process.
 pub struct Store {
@@ -91,22 +107,23 @@ impl Store {
 
     /// Opens the target in `path`: takes its lock, counts its boot, applies the log behind the engine's position.
     pub async fn open(rt: &Rt, path: &str) -> Result<Arc<Store>, StoreError> {
-        Store::open_with(rt, path, Limits::default().within(rt.memory_bytes())).await
+        Store::start(rt, path, None, None).await
     }
 
     /// Opens the target in `path` by a right that others may have had before, and may get.
     pub async fn open_owned(rt: &Rt, path: &str, owned: Owned) -> Result<Arc<Store>, StoreError> {
-        Store::start(rt, path, Limits::default().within(rt.memory_bytes()), Some(owned)).await
+        Store::start(rt, path, None, Some(owned)).await
     }
 
+    #[cfg(test)]
     pub(crate) async fn open_with(rt: &Rt, path: &str, limits: Limits) -> Result<Arc<Store>, StoreError> {
-        Store::start(rt, path, limits, None).await
+        Store::start(rt, path, Some(limits), None).await
     }
 
     pub(crate) async fn start(
         rt: &Rt,
         path: &str,
-        limits: Limits,
+        limits: Option<Limits>,
         owned: Option<Owned>,
     ) -> Result<Arc<Store>, StoreError> {
         let opened = open::open(rt, path, limits, owned).await;
@@ -267,16 +284,24 @@ impl Store {
     }
 
     /// Waits while so much is uncommitted or unapplied that clients have to slow down. Call before `commit`.
-    /// `NoSpace` while space for the log cannot be reserved: only changes that free space should go on then.
-    pub async fn room(&self) -> Result<(), StoreError> {
+    ///
+    /// # Errors
+    /// `NoSpace` if the disk has no room for what grows; what frees space gets it only when the reserve is used up, too.
+    pub async fn room(&self, need: Need) -> Result<(), StoreError> {
         let shared = &*self.shared;
+        if shared.is_full() {
+            // Once, as the answer to that wakes all who wait below.
+            shared.tail.lock().reserve = true;
+            shared.commit_wake.notify_one();
+        }
         loop {
             let more = shared.room.notified();
             shared.check()?;
-            if shared.short_of_space.load(Ordering::Relaxed) {
-                shared.tail.lock().reserve = true;
-                shared.commit_wake.notify_one();
-                return Err(StoreError::NoSpace);
+            if shared.is_full() {
+                let short = shared.short_of_space.load(Ordering::Relaxed);
+                if need == Need::Growth || short && shared.reserve.is_used_up() {
+                    return Err(StoreError::NoSpace);
+                }
             }
             let limits = shared.view.limits();
             let unsynced = shared.unsynced.load(Ordering::Relaxed) > limits.unsynced_bytes_max;
@@ -291,6 +316,27 @@ impl Store {
             }
             more.await;
         }
+    }
+
+    /// Whether there is no room for what grows.
+    pub fn is_full(&self) -> bool {
+        self.shared.is_full()
+    }
+
+    /// Space of the disk, without what is kept back of it: nothing is available when what grows is refused.
+    pub async fn space(&self) -> Result<rt::disk::Space, StoreError> {
+        let space = self.dir.space().await?;
+        let margin = self.shared.reserve.margin();
+        let available = if self.is_full() { 0 } else { space.available.saturating_sub(margin) };
+        Ok(rt::disk::Space { available, ..space })
+    }
+
+    /// Bytes that objects leave to log, engine and reserve.
+    pub(crate) fn kept_from_objects(&self) -> u64 {
+        let Limits { left_by_objects, log_bytes_max, .. } = self.shared.limits;
+        let log_left = log_bytes_max.saturating_sub(self.shared.log_bytes.load(Ordering::Relaxed));
+        // Of a large disk the log takes that much only under load, and objects are given space in small parts.
+        left_by_objects + log_left.min(left_by_objects / 4)
     }
 
     /// Commits what there is and gives the directory back.

@@ -14,8 +14,9 @@ use proto::{Code, FsName, Nid, TargetKind};
 use rpc::{Hub, Keys};
 use rt::os::process::Signals;
 use rt::{Addr, Rt};
-use server::owner::Supervised;
-use server::{Running, StartError};
+use server::StartError;
+use server::owner::{Supervised, supervise};
+use store::Store;
 
 use crate::failure::{Failure, LOST, Outcome};
 use crate::{log, servers};
@@ -51,6 +52,13 @@ pub fn catch_signals() -> Result<Signals, Failure> {
     Signals::catch().map_err(|error| Failure::new(format!("signals cannot be taken: {error}")))
 }
 
+/// Starts a target, and opens it again when it fails.
+pub async fn start(rt: &Rt, hub: &Hub, config: server::Config) -> Result<Arc<Supervised>, StartError> {
+    let label = Store::read_label(rt, &config.path).await;
+    let label = label.map_err(|error| StartError::Store { path: config.path.clone(), error })?;
+    supervise(hub, config, &label, None).await
+}
+
 /// Whether another process has the target.
 pub fn is_in_use(error: &StartError) -> bool {
     matches!(error, StartError::Store { error: store::StoreError::Io(error), .. }
@@ -58,16 +66,6 @@ pub fn is_in_use(error: &StartError) -> bool {
 }
 
 /// Stops targets: the MDT while the OSTs can still be told what to destroy, the MGS last.
-pub async fn stop(mut running: Vec<Running>) {
-    running.sort_by_key(|target| stop_order(target.target().kind));
-    for target in running {
-        let name = target.target();
-        target.stop().await;
-        tracing::info!(target = %name, "stopped");
-    }
-}
-
-/// Stops targets, in the same order.
 pub async fn stop_supervised(mut supervised: Vec<Arc<Supervised>>) {
     supervised.sort_by_key(|target| stop_order(target.target().kind));
     for target in supervised {

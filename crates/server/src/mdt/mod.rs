@@ -240,7 +240,7 @@ impl Mdt {
     }
 
     async fn statfs(&self) -> Outcome {
-        let space = self.store.dir().space().await.map_err(|error| {
+        let space = self.store.space().await.map_err(|error| {
             tracing::error!(%error, "the space of the target is not known");
             Code::Io
         })?;
@@ -251,7 +251,9 @@ impl Mdt {
             bytes_available: space.available,
             files_total: self.census.inodes() + files_free,
             files_free,
-            state: 0,
+            state: target::space_state(&self.store),
+            disk: space.identity,
+            bytes_own: 0,
         })))
     }
 }

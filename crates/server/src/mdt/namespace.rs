@@ -12,7 +12,7 @@ use super::{Ctx, Mdt, Outcome, keys};
 use crate::target::{self, code_of};
 
 /// Space that a file takes on an MDT, as `statfs` estimates it, in bytes.
-pub const BYTES_PER_FILE: u64 = 4096;
+pub const BYTES_PER_FILE: u64 = 1024;
 /// Extended attributes that one scan brings when an inode goes.
 const XATTRS_PER_SCAN: usize = 4096;
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::{Code, Fid};
+use store::Need;
 
 use super::{Changes, Mdt, keys};
 use crate::target::code_of;
@@ -38,7 +39,7 @@ pub(super) async fn clean(mdt: Arc<Mdt>) {
             return;
         }
         for fid in page {
-            if mdt.store.room().await.is_err() || mdt.stop.is_stopped() {
+            if mdt.store.room(Need::Release).await.is_err() || mdt.stop.is_stopped() {
                 return;
             }
             let _inode = mdt.locks.inodes(&[fid]);

@@ -25,7 +25,7 @@ use rt::Rt;
 use rt::sync::{Notify, Semaphore};
 use store::{Batch, Store, StoreError};
 
-use crate::target::{Ctx, Done, Env, Handler, Stop, code_of};
+use crate::target::{Ctx, Done, Env, Handler, Stop, code_of, space_state};
 use live::Notices;
 use owners::OwnerTable;
 use table::{Known, Table};
@@ -262,7 +262,7 @@ impl Mgs {
     }
 
     async fn statfs(&self) -> Result<Done, Code> {
-        let space = self.store.dir().space().await.map_err(|error| code_of(&error.into()))?;
+        let space = self.store.space().await.map_err(|error| code_of(&error))?;
         let files = TARGETS_MAX as u64;
         Ok(Done::unchanged(Reply::Statfs(msg::Space {
             bytes_total: space.total,
@@ -270,7 +270,9 @@ impl Mgs {
             bytes_available: space.available,
             files_total: files,
             files_free: files.saturating_sub(self.table.lock().count() as u64),
-            state: 0,
+            state: space_state(&self.store),
+            disk: space.identity,
+            bytes_own: 0,
         })))
     }
 }

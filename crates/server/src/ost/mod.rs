@@ -27,7 +27,7 @@ use store::object::Extra;
 use store::{Change, Objects, Store, StoreError};
 
 use crate::Held;
-use crate::target::{Ctx, Done, Env, Handler, Recorder, Recovery, Session, code_of};
+use crate::target::{Ctx, Done, Env, Handler, Recorder, Recovery, Session, code_of, space_state};
 use brw::BrwStats;
 use degraded::{DEGRADED, Degraded};
 use glimpse::Glimpses;
@@ -109,7 +109,8 @@ impl Handler for Ost {
             Request::ListObjects(list) => self.list(ctx, &list),
             Request::Statfs(msg::Statfs {}) => {
                 let mut space = self.objects.space().await.map_err(|error| code_of(&error))?;
-                space.state = if self.degraded.is_on() { msg::Space::DEGRADED } else { 0 };
+                let degraded = if self.degraded.is_on() { msg::Space::DEGRADED } else { 0 };
+                space.state = degraded | space_state(&self.store);
                 Ok(Done::unchanged(Reply::Statfs(space)))
             }
             _ => Err(Code::NotSupported),

@@ -38,7 +38,7 @@ use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, TargetId, Transno};
 use rpc::{Answer, Call, Hub, Import, Peer, Safeguards, Service};
 use rt::{BoxFuture, Rt};
-use store::{Store, StoreError};
+use store::{Need, Store, StoreError};
 
 pub use clients::{Backchannel, Called, Clients};
 #[cfg(test)]
@@ -127,16 +127,15 @@ pub trait Handler: Send + Sync + Sized + 'static {
         async { None }
     }
 
-    /// Whether `request` gives space back or takes none, and so is carried out when the store has none.
+    /// Whether `request` gives space back, or leaves about as much as before, and so is carried out when the store has none.
     fn frees_space(request: &Request) -> bool {
-        matches!(
+        !matches!(
             request,
-            Request::Unlink(_)
-                | Request::Close(_)
-                | Request::RemoveXattr(_)
-                | Request::Destroy(_)
-                | Request::Flock(_)
-                | Request::FlockCancel(_)
+            Request::Create(_)
+                | Request::CreateUnnamed(_)
+                | Request::Link(_)
+                | Request::SetXattr(_)
+                | Request::SetLayout(_)
         )
     }
 
@@ -454,10 +453,11 @@ impl<H: Handler> Target<H> {
             }
         }
         let running = slot::Running::new(&session, slot, call.xid);
-        match self.prepare(&session).await {
+        // What gives space back has to go on when there is none, and what was carried out before is not refused.
+        let goes_on = call.replay.is_some() || H::frees_space(&call.request);
+        let need = if goes_on { Need::Release } else { Need::Growth };
+        match self.prepare(&session, need).await {
             Ok(()) => {}
-            // What gives space back has to go on when there is none.
-            Err(StoreError::NoSpace) if H::frees_space(&call.request) => {}
             Err(error) => {
                 let refused = Err(code_of(&error));
                 running.finish(ReplyRecord::new(call.xid, call.request.opcode(), &refused, Transno(0)));
@@ -490,9 +490,9 @@ impl<H: Handler> Target<H> {
 
     /// Waits until the client's record is durable (or a replay of what follows would find no session) and the
     /// store has room.
-    async fn prepare(&self, session: &Session<H::Session>) -> Result<(), StoreError> {
+    async fn prepare(&self, session: &Session<H::Session>, need: Need) -> Result<(), StoreError> {
         self.record_durable(session).await?;
-        self.store.room().await
+        self.store.room(need).await
     }
 
     async fn record_durable(&self, session: &Session<H::Session>) -> Result<(), StoreError> {
@@ -561,6 +561,11 @@ impl<H: Handler> Service for Target<H> {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
         Box::pin(async move { self.answer(call).await })
     }
+}
+
+/// What is to be known of a target's space besides, as [`msg::Space`] tells it.
+pub fn space_state(store: &Store) -> u32 {
+    if store.is_full() { msg::Space::FULL } else { 0 }
 }
 
 fn answered(done: Done) -> Answer {

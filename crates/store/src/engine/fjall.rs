@@ -7,9 +7,11 @@
 //! version (8 bytes, little endian) and bytes.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use fjall::compaction::Leveled;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use super::{Engine, Item, Visit};
@@ -24,8 +26,6 @@ const VERSION_BYTES: usize = 8;
 const WORKERS: usize = 1;
 /// Bytes of the journal beyond which what is in memory becomes a table, so that the journal can go: the least that fjall takes.
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
-/// Tables not yet merged beyond which reads get slow and no more should be added.
-const UNMERGED_TABLES_MAX: usize = 12;
 
 /// A fjall database.
 pub(crate) struct FjallEngine {
@@ -35,6 +35,7 @@ pub(crate) struct FjallEngine {
     applied: AtomicU64,
     /// Batches of at least so many bytes become tables at once.
     table_bytes_min: u64,
+    unmerged_max: usize,
 }
 
 impl FjallEngine {
@@ -47,12 +48,22 @@ impl FjallEngine {
             .worker_threads(WORKERS)
             .open()
             .map_err(failed)?;
-        let memory = limits.engine_memory_bytes;
-        let options =
-            || KeyspaceCreateOptions::default().manual_journal_persist(true).max_memtable_size(memory);
+        let merging = Leveled::default().with_table_target_size(limits.engine_target_bytes);
+        let merging = Arc::new(merging);
+        let options = || {
+            KeyspaceCreateOptions::default()
+                .manual_journal_persist(true)
+                .max_memtable_size(limits.engine_memory_bytes)
+                .compaction_strategy(merging)
+        };
         let keys = database.keyspace(KEYSPACE, options).map_err(failed)?;
-        let table_bytes_min = limits.engine_table_bytes_min;
-        let engine = FjallEngine { keys, database, applied: AtomicU64::new(0), table_bytes_min };
+        let engine = FjallEngine {
+            keys,
+            database,
+            applied: AtomicU64::new(0),
+            table_bytes_min: limits.engine_table_bytes_min,
+            unmerged_max: limits.engine_unmerged_max,
+        };
         engine.applied.store(engine.position()?, Ordering::Relaxed);
         Ok(engine)
     }
@@ -126,7 +137,7 @@ impl Engine for FjallEngine {
     fn is_behind(&self) -> Result<bool, StoreError> {
         // Fails if a worker has failed; then nothing is merged any more.
         self.database.persist(PersistMode::Buffer).map_err(failed)?;
-        Ok(self.keys.l0_table_count() > UNMERGED_TABLES_MAX)
+        Ok(self.keys.l0_table_count() > self.unmerged_max)
     }
 
     fn position(&self) -> Result<u64, StoreError> {
@@ -163,6 +174,8 @@ fn corrupt() -> StoreError {
 fn failed(error: fjall::Error) -> StoreError {
     match error {
         fjall::Error::Io(error) => StoreError::Io(error),
+        // A thread of the engine could not write, and has said why.
+        fjall::Error::Poisoned => StoreError::Io(std::io::Error::other("the key-value engine has failed")),
         other => StoreError::Corrupt { what: format!("the key-value engine ({other})") },
     }
 }

@@ -11,6 +11,7 @@ use rt::File;
 use crate::error::StoreError;
 use crate::log::tail::{Due, Group};
 use crate::log::writer::Writer;
+use crate::reserve::is_full;
 use crate::shared::Shared;
 
 /// Runs until the store is closed, abandoned or poisoned.
@@ -52,6 +53,7 @@ pub async fn run(shared: Arc<Shared>, mut writer: Writer) {
 async fn commit(shared: &Shared, writer: &mut Writer, group: Group) -> Result<(), StoreError> {
     sync_all(&group.data).await?;
     let allocated_before = writer.allocated();
+    prepare(shared, writer, &group).await?;
     let under = shared.counts.writes.begin(&shared.rt);
     let appended = writer.append(&group.bodies).await?;
     under.done(&shared.rt, appended.bytes);
@@ -60,22 +62,48 @@ async fn commit(shared: &Shared, writer: &mut Writer, group: Group) -> Result<()
         Some(closed) => writer.allocated() + closed.file_bytes - allocated_before,
     };
     shared.log_bytes.fetch_add(grown, Ordering::Relaxed);
-    shared.short_of_space.store(writer.short_of_space(), Ordering::Relaxed);
+    note_space(shared, writer);
     // What another owner may not have read must not be announced, nor have any effect.
     shared.confirmed().await?;
     shared.enqueue(appended);
     shared.unsynced.fetch_sub(group.bytes, Ordering::Relaxed);
     shared.announce(group.last);
+    shared.reserve.look_now_and_then(&shared.rt).await?;
     Ok(())
+}
+
+/// Sees to it that the group fits into the log, at the cost of the reserve.
+async fn prepare(shared: &Shared, writer: &mut Writer, group: &Group) -> std::io::Result<()> {
+    loop {
+        match writer.prepare(&group.bodies).await {
+            Err(error) if is_full(&error) => {
+                shared.reserve.deny();
+                let bytes = Writer::len_of(&group.bodies) as u64 + shared.limits.allocate_bytes;
+                if !shared.reserve.give_up(bytes).await? {
+                    return Err(error);
+                }
+            }
+            done => return done,
+        }
+    }
 }
 
 async fn reserve_again(shared: &Shared, writer: &mut Writer) -> std::io::Result<()> {
     let before = writer.allocated();
     writer.reserve(0).await?;
     shared.log_bytes.fetch_add(writer.allocated() - before, Ordering::Relaxed);
-    shared.short_of_space.store(writer.short_of_space(), Ordering::Relaxed);
+    note_space(shared, writer);
+    shared.reserve.look_now_and_then(&shared.rt).await?;
     shared.room.notify_waiters();
     Ok(())
+}
+
+fn note_space(shared: &Shared, writer: &Writer) {
+    let short = writer.short_of_space();
+    if short {
+        shared.reserve.deny();
+    }
+    shared.short_of_space.store(short, Ordering::Relaxed);
 }
 
 /// Syncs all of `files`, at the same time.

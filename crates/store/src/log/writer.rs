@@ -8,6 +8,7 @@ use crate::limits::{BLOCK_BYTES, Limits};
 use crate::log::record::{Body, HEADER_BYTES, Place, put, stride};
 use crate::log::scan::Closed;
 use crate::log::segment::{Record, SegmentId, Start, encode_start};
+use crate::reserve::is_full;
 
 /// Smallest growth of a segment file, in bytes.
 const ALLOCATE_BYTES_MIN: u64 = 1 << 20;
@@ -23,6 +24,8 @@ pub struct Writer {
     salt: u64,
     /// Whether space for further records could not be reserved.
     short_of_space: bool,
+    /// A segment that is full, until the next one has something.
+    closed_before: Option<Closed>,
     /// The first segment, as long as its first block is held back, and the last transno before it.
     held_back: Option<(File, SegmentId, u64)>,
 }
@@ -70,7 +73,7 @@ impl Writer {
         let Begin { boot, prev, salt } = begin;
         let segment = Segment::create(&dir, SegmentId { boot, number: 0 }, limits).await?;
         let held_back = Some((segment.file.clone(), segment.id, prev));
-        Ok(Writer { dir, limits, segment, prev, salt, short_of_space: false, held_back })
+        Ok(Writer { dir, limits, segment, prev, salt, short_of_space: false, closed_before: None, held_back })
     }
 
     /// Everything that was appended since [`Writer::create_held_back`] counts, and nothing of former boots behind where it begins.
@@ -94,11 +97,23 @@ impl Writer {
         Closed { id: self.segment.id, last: self.prev, file_bytes: self.segment.allocated }
     }
 
+    /// Makes space for `bodies`. An error means that there is none for them, and that nothing was written.
+    pub async fn prepare(&mut self, bodies: &[Body]) -> std::io::Result<()> {
+        if let Some(closed) = self.next_segment().await? {
+            self.closed_before = Some(closed);
+        }
+        self.reserve(Writer::len_of(bodies) as u64).await
+    }
+
+    /// Bytes that `bodies` take in a segment.
+    pub fn len_of(bodies: &[Body]) -> usize {
+        bodies.iter().map(|body| stride(body.bytes.len())).sum()
+    }
+
     /// Writes `bodies` as records and makes them durable.
     pub async fn append(&mut self, bodies: &[Body]) -> std::io::Result<Appended> {
-        let closed = self.next_segment().await?;
-        let len = bodies.iter().map(|body| stride(body.bytes.len())).sum();
-        self.reserve(len as u64).await?;
+        self.prepare(bodies).await?;
+        let len = Writer::len_of(bodies);
         let mut buf = AlignedBuf::zeroed(len);
         let Segment { id: SegmentId { boot, .. }, used: synced, .. } = self.segment;
         let place = Place { boot, salt: self.salt, synced };
@@ -122,7 +137,7 @@ impl Writer {
             .into_iter()
             .map(|(header, at)| Record { header, body: body(at, header.body_bytes) })
             .collect();
-        Ok(Appended { records, bytes: len, closed })
+        Ok(Appended { records, bytes: len, closed: self.closed_before.take() })
     }
 
     /// Tries to have space for `len` bytes and some more. An error means that `len` bytes do not fit.
@@ -142,6 +157,15 @@ impl Writer {
                 Ok(())
             }
             Err(error) if is_full(&error) && needed <= self.segment.allocated => {
+                self.short_of_space = true;
+                Ok(())
+            }
+            // There may be enough for this, and not for what comes.
+            Err(error) if is_full(&error) => {
+                let needed = needed.next_multiple_of(BLOCK_BYTES as u64);
+                let more = needed - self.segment.allocated;
+                self.segment.file.allocate(self.segment.allocated, more).await?;
+                self.segment.allocated = needed;
                 self.short_of_space = true;
                 Ok(())
             }
@@ -190,8 +214,4 @@ async fn write_start(file: &File, id: SegmentId, start: Start) -> std::io::Resul
     block.as_mut().copy_from_slice(&encode_start(id, start));
     file.write_at(0, vec![block.freeze()]).await?;
     file.sync().await
-}
-
-fn is_full(error: &std::io::Error) -> bool {
-    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }

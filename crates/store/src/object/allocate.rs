@@ -16,6 +16,7 @@ use super::files::Placed;
 use super::plan::{Carried, Plan};
 use super::{CHUNK_BYTES, Extra, Objects, chunk_end, refuse_dead};
 use crate::error::StoreError;
+use crate::target::Need;
 
 /// One range that is to be reserved.
 struct Wish {
@@ -47,9 +48,10 @@ impl Objects {
         if range.end > FILE_BYTES_MAX {
             return Err(StoreError::Io(std::io::ErrorKind::FileTooLarge.into()));
         }
+        let need = Need::of(replay);
         let mut wish = Wish { id, range, time, replay, extra: Some(extra) };
         loop {
-            self.store.room().await?;
+            self.store.room(need).await?;
             let (holes, last) = match self.with(id.layout, |state| self.next_holes(state, &mut wish))? {
                 Step::Committed(attr, transno) => return Ok((attr, transno)),
                 Step::Fill(holes, last) => (holes, last),

@@ -15,6 +15,7 @@ use super::files::Placed;
 use super::plan::{Carried, Plan};
 use super::{CHUNK_BYTES, Objects};
 use crate::error::StoreError;
+use crate::target::Need;
 
 /// Extents are counted and merged within ranges of this many bytes of an object; divides a chunk.
 pub(super) const WINDOW_BYTES: u64 = 1 << 20;
@@ -78,7 +79,7 @@ impl Objects {
             Ok((crowded && record.tail == record.size).then_some(groups))
         })?;
         for group in crowd.unwrap_or_default() {
-            self.store.room().await?;
+            self.store.room(Need::Growth).await?;
             let range = range_of(&group);
             let data = Slices(self.read_range(id, range.clone()).await?);
             let placed = self.files.place(range.start, data).await?;

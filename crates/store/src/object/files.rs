@@ -26,14 +26,13 @@ const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Smallest data file, in bytes. Holds the largest extent.
 const FILE_BYTES_MIN: u64 = 4 << 20;
 const _: () = assert!(FILE_BYTES_MIN >= EXTENT_BYTES_MAX && FILE_BYTES_MAX / BLOCK < u32::MAX as u64);
-/// Largest part of the disk that is left to the log and the engine, so that objects can be destroyed on a full
-/// disk, in bytes.
-const RESERVE_BYTES_MAX: u64 = 256 << 20;
 /// Data files that are kept open.
 const HANDLES_MAX: usize = 128;
 /// Largest free space that only overwrites take: as much as they give back, they take for the moment of a commit. So
 /// space that is reserved or written can be written again however full the disk is. In bytes.
 const OVERWRITE_BYTES_MAX: u64 = 8 << 20;
+/// Most space that is given back to the file system at a time, in bytes: what reads and writes meanwhile shall not wait for long.
+const GIVEN_BYTES_MAX: u64 = 128 << 20;
 /// How often an overwrite waits for what others freed.
 const OVERWRITE_WAITS_MAX: u32 = 16;
 /// How long freed blocks wait at most for somebody to look at them.
@@ -360,6 +359,11 @@ impl Files {
         run
     }
 
+    /// Free blocks that are kept for what is written next: two files like the last one.
+    fn kept_blocks(&self) -> u64 {
+        4 * self.ahead()
+    }
+
     fn ahead(&self) -> u64 {
         u64::from(self.ahead.load(Ordering::Relaxed))
     }
@@ -373,7 +377,7 @@ impl Files {
             return Ok(());
         }
         let space = self.dir.space().await?;
-        let spare = space.available.saturating_sub(reserve(space.total));
+        let spare = space.available.saturating_sub(self.store.kept_from_objects());
         let bytes = (spare / 8).clamp(FILE_BYTES_MIN, FILE_BYTES_MAX) / BLOCK * BLOCK;
         if spare < bytes {
             return Err(StoreError::NoSpace);
@@ -400,17 +404,22 @@ impl Files {
         self.dir.sync().await
     }
 
-    /// Gives back to the file system what nothing refers to.
-    async fn tidy(&self) {
+    /// Gives back to the file system what nothing refers to; whether there is more of it.
+    async fn tidy(&self) -> bool {
         let Ok(_permit) = self.tidying.acquire().await else {
-            return;
+            return false;
         };
         let committed = self.store.last_committed();
+        let more;
         let work = {
             let mut space = self.space.lock();
             space.release(committed);
             let mut work = space.take_work();
-            work.remove.extend(space.drop_unused(2 * FILE_BYTES_MAX / BLOCK));
+            let keep = self.kept_blocks();
+            work.remove.extend(space.drop_unused(keep));
+            let surplus = space.give_surplus(keep, GIVEN_BYTES_MAX / BLOCK);
+            more = surplus.iter().map(|run| u64::from(run.count)).sum::<u64>() == GIVEN_BYTES_MAX / BLOCK;
+            work.punch.extend(surplus);
             work
         };
         for id in work.remove {
@@ -428,6 +437,7 @@ impl Files {
                 tracing::warn!(file = %hole.file, %error, "freed space is not given back");
             }
         }
+        more
     }
 
     async fn remove(&self, id: FileId) {
@@ -473,9 +483,9 @@ impl Files {
     /// Space of the disk, without the reserve.
     pub async fn disk_space(&self) -> Result<rt::disk::Space, StoreError> {
         let space = self.dir.space().await?;
-        let reserve = reserve(space.total);
-        let (free, available) = (space.free.saturating_sub(reserve), space.available.saturating_sub(reserve));
-        Ok(rt::disk::Space { total: space.total, free, available })
+        let kept = self.store.kept_from_objects();
+        let (free, available) = (space.free.saturating_sub(kept), space.available.saturating_sub(kept));
+        Ok(rt::disk::Space { free, available, ..space })
     }
 
     /// Ends the background task and removes files without data.
@@ -502,13 +512,13 @@ async fn in_background(files: &Weak<Files>) -> Option<bool> {
     if files.stopped.load(Ordering::SeqCst) {
         return None;
     }
-    files.tidy().await;
+    let more = files.tidy().await;
     let ahead = files.ahead();
     match files.prepare(|space| space.free_blocks() >= ahead).await {
         Ok(()) | Err(StoreError::NoSpace) => {}
         Err(error) => tracing::warn!(%error, "no data file could be made ahead of need"),
     }
-    Some(files.space.lock().has_pending())
+    Some(more || files.space.lock().has_pending())
 }
 
 /// Space that was reserved may still be missing: where the file system copies on write, or lives on a thin device.
@@ -517,9 +527,4 @@ fn no_space(error: std::io::Error) -> StoreError {
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => StoreError::NoSpace,
         _ => error.into(),
     }
-}
-
-/// What is left to the log and the engine, in bytes.
-fn reserve(total: u64) -> u64 {
-    (total / 32).min(RESERVE_BYTES_MAX)
 }

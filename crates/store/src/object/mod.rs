@@ -178,6 +178,8 @@ impl Objects {
             files_total: files_free + objects,
             files_free,
             state: 0,
+            disk: disk.identity,
+            bytes_own: free,
         })
     }
 

@@ -12,6 +12,7 @@ use super::cache::State;
 use super::plan::{Carried, Plan};
 use super::{Extra, Objects, refuse_dead};
 use crate::error::StoreError;
+use crate::target::Need;
 
 /// One cut that is asked for.
 struct Cut {
@@ -69,10 +70,7 @@ impl Objects {
 
     /// Waits for room in the log. A change that frees space goes on when there is hardly any.
     pub(super) async fn room_to_free(&self) -> Result<(), StoreError> {
-        match self.store.room().await {
-            Err(StoreError::NoSpace) => Ok(()),
-            other => other,
-        }
+        self.store.room(Need::Release).await
     }
 
     fn set_size(&self, state: &mut State, cut: &mut Cut) -> Result<Step, StoreError> {

@@ -17,6 +17,8 @@ struct FreeMap {
     free: u32,
     /// Blocks of the file.
     blocks: u32,
+    /// Blocks that were given back to the file system: they are not taken again.
+    given: u32,
     /// Where the search for free blocks starts.
     cursor: u32,
 }
@@ -47,12 +49,21 @@ impl FreeMap {
     }
 
     fn take_at(&mut self, start: u32, count: u32) {
+        self.cut_front(start, count);
+        self.cursor = start + count;
+    }
+
+    fn cut_front(&mut self, start: u32, count: u32) {
         let len = self.runs.remove(&start).expect("the caller found the run");
         if len > count {
             self.runs.insert(start + count, len - count);
         }
         self.free -= count;
-        self.cursor = start + count;
+    }
+
+    /// Whether nothing in the file is used.
+    fn is_unused(&self) -> bool {
+        self.free + self.given == self.blocks
     }
 
     fn give(&mut self, start: u32, count: u32) {
@@ -113,11 +124,13 @@ pub struct Space {
 
 /// How many files are looked at for a run of free blocks before a new one is made.
 const FILES_SEARCHED_MAX: usize = 8;
+/// Shortest hole that is punched into a file that is written: shorter runs are used again.
+const HOLE_BLOCKS_MIN: u32 = 16;
 
 impl Space {
     /// Adds a current file of `blocks` free blocks.
     pub fn add_current(&mut self, file: FileId, blocks: u32) {
-        let map = FreeMap { runs: BTreeMap::from([(0, blocks)]), free: blocks, blocks, cursor: 0 };
+        let map = FreeMap { runs: BTreeMap::from([(0, blocks)]), free: blocks, blocks, ..FreeMap::default() };
         self.roomy.insert((blocks, file));
         self.current.insert(file, map);
     }
@@ -249,8 +262,8 @@ impl Space {
         let unused: Vec<(FileId, u32)> = self
             .current
             .iter()
-            .filter(|(_, m)| m.free == m.blocks)
-            .map(|(file, m)| (*file, m.blocks))
+            .filter(|(_, map)| map.is_unused())
+            .map(|(file, map)| (*file, map.free))
             .collect();
         for (file, blocks) in unused {
             if free < keep_free + u64::from(blocks) || (self.active == Some(file) && keep_free > 0) {
@@ -263,6 +276,32 @@ impl Space {
             dropped.push(file);
         }
         dropped
+    }
+
+    /// Takes free blocks of current files for good, but for `keep_free` of all, up to `most`: holes are to be punched there. The
+    /// longest runs first; what is short stays.
+    pub fn give_surplus(&mut self, keep_free: u64, most: u64) -> Vec<Run> {
+        let mut left = self.free_blocks().saturating_sub(keep_free).min(most);
+        let mut runs: Vec<Run> = Vec::new();
+        for (file, map) in self.current.iter().filter(|(_, map)| !map.is_unused()) {
+            let long = map.runs.iter().filter(|(_, count)| **count >= HOLE_BLOCKS_MIN);
+            runs.extend(long.map(|(block, count)| Run { file: *file, block: *block, count: *count }));
+        }
+        runs.sort_by_key(|run| (std::cmp::Reverse(run.count), run.file, run.block));
+        let mut given = Vec::new();
+        for run in runs {
+            let count = u64::from(run.count).min(left) as u32;
+            if count < HOLE_BLOCKS_MIN {
+                break;
+            }
+            self.with_current(run.file, |map| {
+                map.cut_front(run.block, count);
+                map.given += count;
+            });
+            left -= u64::from(count);
+            given.push(Run { count, ..run });
+        }
+        given
     }
 
     /// A reader's ticket: what is freed from now on stays until it is given to [`Space::leave`].
@@ -347,6 +386,30 @@ mod tests {
         space.release(Transno(2));
         assert_eq!(space.take_work(), Work { punch: vec![], remove: vec![OLD] });
         assert!(!space.has_work() && !space.has_pending());
+    }
+
+    #[test]
+    fn what_is_free_beyond_a_margin_is_given_back_for_good() {
+        let mut space = Space::default();
+        space.add_current(NEW, 200);
+        let taken = space.take(200).expect("the file is empty");
+        let part = |block, count| Run { block, count, ..taken };
+        space.free(Transno(1), vec![part(0, 100), part(110, 10), part(150, 40)]);
+        space.release(Transno(0));
+        assert_eq!(space.give_surplus(20, 1000), vec![], "the commit that freed it is not durable");
+        space.release(Transno(1));
+        assert_eq!(space.give_surplus(150, 1000), vec![]);
+        assert_eq!(space.give_surplus(20, 60), vec![part(0, 60)], "at most so much at a time");
+        assert_eq!(space.give_surplus(20, 1000), vec![part(60, 40), part(150, 30)]);
+        assert_eq!(space.give_surplus(0, 1000), vec![], "what is short is used again");
+        assert_eq!(space.free_blocks(), 20);
+        assert_eq!(space.take(21), None);
+        assert!(!space.has_pending());
+        // With its last used block the file goes.
+        space.free(Transno(2), vec![part(100, 10), part(120, 30), part(190, 10)]);
+        space.release(Transno(2));
+        assert_eq!(space.drop_unused(0), vec![NEW]);
+        assert_eq!(space.free_blocks(), 0);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::parts::{Gap, Group, Part, apart, by_chunk, extents_in, joined, lay_ov
 use super::plan::{Carried, Plan};
 use super::{CHUNK_BYTES, Extra, Objects, refuse_dead};
 use crate::error::StoreError;
+use crate::target::Need;
 
 /// How often parts are joined; if gaps between them are always written meanwhile, they are not.
 const JOIN_ROUNDS: u32 = 3;
@@ -77,9 +78,10 @@ impl Objects {
         // Before space is taken; it is asked again under the lock that the commit is made under.
         self.with(id.layout, |state| refuse_dead(state))?;
         let mut extra = Some(extra);
+        let need = Need::of(replay);
         let mut rounds = 0;
         loop {
-            self.store.room().await?;
+            self.store.room(need).await?;
             rounds += 1;
             let groups = if rounds > JOIN_ROUNDS { apart(&parts) } else { joined(&parts) };
             let ranges = groups.iter().map(Group::range).collect();

@@ -100,7 +100,7 @@ fn a_failed_sync_poisons() {
         assert!(matches!(store.committed(lost).await, Err(StoreError::Poisoned)));
         assert!(matches!(store.commit(batch([])), Err(StoreError::Poisoned)));
         assert!(matches!(store.get(b"a"), Err(StoreError::Poisoned)));
-        assert!(matches!(store.room().await, Err(StoreError::Poisoned)));
+        assert!(matches!(store.room(Need::Growth).await, Err(StoreError::Poisoned)));
         assert!(matches!(store.close().await, Err(StoreError::Poisoned)));
         let store = Store::open(&rt, &path).await?;
         assert_eq!(value_of(&store, "a"), Some(("kept".into(), kept.0)));
@@ -120,7 +120,7 @@ fn threads_commit_at_the_same_time() {
             rt.spawn(async move {
                 let mut before = 0;
                 for n in 0..COMMITS {
-                    store.room().await.expect("there is room");
+                    store.room(Need::Growth).await.expect("there is room");
                     let change = put(&format!("{thread}-{n}"), &n.to_string());
                     let drawn = store.commit(batch([change])).expect("the store takes it").0;
                     assert!(drawn > before, "transnos grow");
@@ -184,7 +184,7 @@ fn room_waits_until_there_is_room() {
         let store = Store::open_with(&rt, &path, limits).await?;
         let value = "v".repeat(10_000);
         for n in 0..500 {
-            store.room().await?;
+            store.room(Need::Growth).await?;
             assert!(store.shared.unsynced.load(std::sync::atomic::Ordering::Relaxed) <= 80 << 10);
             store.commit(batch([put(&format!("{n}"), &value)]))?;
         }

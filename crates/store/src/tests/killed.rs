@@ -30,7 +30,7 @@ fn child() {
         let store = Store::open_with(&rt, &path, limits).await.expect("the target opens");
         let mut told = 0;
         loop {
-            store.room().await.expect("there is room");
+            store.room(Need::Growth).await.expect("there is room");
             let n = store.last_transno().0 + 1;
             let drawn = store.commit(batch([put(&key(n), &value(n))])).expect("the store takes it");
             assert_eq!(drawn.0, n, "nobody else draws");

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod basics;
+mod full;
 mod killed;
 mod model;
 mod owned;
@@ -20,7 +21,8 @@ use rt::Rt;
 use crate::error::StoreError;
 use crate::label::Label;
 use crate::limits::Limits;
-use crate::{Batch, Change, Store};
+use crate::reserve::Sizes;
+use crate::{Batch, Change, Need, Store};
 
 /// Runs `test` with a formatted target in a directory of its own.
 fn check<F: Future<Output = Result<(), StoreError>>>(test: impl FnOnce(Rt, String) -> F) {
@@ -63,6 +65,8 @@ fn small() -> Limits {
         apply_bytes: 32 << 10,
         engine_table_bytes_min: 16 << 10,
         table_bytes_max: 32 << 10,
+        engine_target_bytes: 128 << 10,
+        reserve: Sizes { pieces: 256 << 10, margin: 128 << 10 },
         ..Limits::default()
     }
 }

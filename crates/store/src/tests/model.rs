@@ -100,7 +100,7 @@ fn the_store_is_a_map_whatever_happens_to_it() {
             let mut store = Store::open_with(&rt, &path, small()).await?;
             for _ in 0..6 {
                 for _ in 0..model.random.below(600) {
-                    store.room().await?;
+                    store.room(Need::Growth).await?;
                     model.change(&store);
                     model.compare_some(&store);
                     if model.random.below(200) == 0 {

@@ -68,7 +68,7 @@ impl Owner {
         let node = Node::start(1).expect("a node starts");
         let right = Arc::new(Toy::default());
         let owned = Owned { right: right.clone(), epoch, before, in_place };
-        let store = Store::start(&Rt::os(node.clone()), path, limits(epoch), Some(owned)).await?;
+        let store = Store::start(&Rt::os(node.clone()), path, Some(limits(epoch)), Some(owned)).await?;
         Ok(Owner { node, right, store })
     }
 

@@ -25,7 +25,7 @@ async fn work(
     count: u64,
 ) -> Result<(), StoreError> {
     for _ in 0..count {
-        store.room().await?;
+        store.room(Need::Growth).await?;
         let key = format!("e{:016}{}", random.below(3), random.below(40));
         let value = (random.below(4) > 0).then(|| "x".repeat(random.below(2000) as usize));
         let change = match &value {
@@ -169,7 +169,7 @@ fn a_full_disk_refuses_in_time() {
         handle.set_capacity(NODE, 1 << 20);
         let mut made = 0;
         loop {
-            match store.room().await {
+            match store.room(Need::Growth).await {
                 Ok(()) => {}
                 Err(StoreError::NoSpace) => break,
                 Err(error) => return Err(error),
@@ -183,7 +183,7 @@ fn a_full_disk_refuses_in_time() {
         store.committed(last).await?;
         handle.set_capacity(NODE, 1 << 30);
         // The first call after space came back still refuses, and has the store look again.
-        while let Err(error) = store.room().await {
+        while let Err(error) = store.room(Need::Growth).await {
             assert!(matches!(error, StoreError::NoSpace), "{error}");
             rt.sleep(Duration::from_millis(1)).await;
         }

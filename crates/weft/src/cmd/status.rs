@@ -236,6 +236,15 @@ fn judge(targets: &[TargetReport]) -> (bool, String) {
     if count(Kind::Mdt) == 0 || count(Kind::Ost) == 0 {
         return (false, "INCOMPLETE: a file system needs an MDT and an OST".into());
     }
+    let full: Vec<&str> =
+        targets.iter().filter(|target| target.is_full()).map(|target| target.name.as_str()).collect();
+    if !full.is_empty() {
+        let full = full.join(", ");
+        return (
+            false,
+            format!("FULL: {full}; only what frees space goes on: remove files, or enlarge the disk"),
+        );
+    }
     let (mdts, osts) = (count(Kind::Mdt), count(Kind::Ost));
     let mdts = if mdts == 1 { "1 MDT".into() } else { format!("{mdts} MDTs") };
     let osts = if osts == 1 { "1 OST".into() } else { format!("{osts} OSTs") };
@@ -252,6 +261,11 @@ impl TargetReport {
     /// Whether an operator has new files keep away from it.
     fn is_degraded(&self) -> bool {
         self.space.is_some_and(|space| space.state & Space::DEGRADED != 0)
+    }
+
+    /// Whether it takes nothing that needs space.
+    fn is_full(&self) -> bool {
+        self.space.is_some_and(|space| space.state & Space::FULL != 0)
     }
 
     /// What is wrong with it, as it says itself.
@@ -352,6 +366,7 @@ fn row(target: &TargetReport) -> Vec<String> {
     let state = match target.recovering() {
         _ if target.problem().is_some() => "FAILED".to_owned(),
         Some(recovery) => format!("RECOVERING {}/{}", recovery.completed, recovery.expected),
+        None if target.is_full() => "FULL".to_owned(),
         None if target.is_degraded() => "degraded".to_owned(),
         None if target.active => "active".to_owned(),
         None => "SILENT".to_owned(),
@@ -448,6 +463,12 @@ mod tests {
     fn verdicts() {
         let mut targets = vec![target("w-MDT0000", Kind::Mdt, true), target("w-OST0000", Kind::Ost, true)];
         assert_eq!(judge(&targets), (true, "HEALTHY: 1 MDT and 1 OST answer".into()));
+        let mut full = targets.clone();
+        let space = SpaceValues { state: Space::FULL, ..SpaceValues::default() };
+        full[0].space = Some(space);
+        let (well, verdict) = judge(&full);
+        assert!(!well && verdict.starts_with("FULL: ") && verdict.contains(&full[0].name), "{verdict}");
+        assert_eq!(row(&full[0])[1], "FULL");
         targets.push(target("w-OST0001", Kind::Ost, false));
         assert_eq!(judge(&targets), (false, "DEGRADED: no answer from w-OST0001; files there wait".into()));
         assert!(!judge(&targets[..1]).0);

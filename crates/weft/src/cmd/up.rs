@@ -14,7 +14,8 @@ use proto::{Fid, FsName, Nid, TargetId, TargetKind};
 use rpc::{Hub, Keys, Role};
 use rt::{Rt, Time};
 use serde::{Deserialize, Serialize};
-use server::{Running, StartError};
+use server::StartError;
+use server::owner::Supervised;
 use store::Store;
 
 use crate::cmd::format::{self, text};
@@ -413,7 +414,7 @@ fn serve(plan: &Plan) -> Outcome {
         nids.push(Nid::lo());
         let running = start_targets(&rt, &hub, plan, &nids, &mut missing).await?;
         let outcome = serve_mount(&rt, &hub, plan, &nids, missing, &signals).await;
-        serving::stop(running).await;
+        serving::stop_supervised(running).await;
         hub.close().await;
         outcome
     })
@@ -435,15 +436,15 @@ fn announce(plan: &Plan, nids: &[Nid], key: PathBuf) -> Option<Announced> {
     })
 }
 
-/// Starts every target but those that are `missing`. An OST that does not start is one more of these; without the others there
-/// is no file system.
+/// Starts every target but those that are `missing`; one that fails later is opened again. An OST that does not start is one more of
+/// these; without the others there is no file system.
 async fn start_targets(
     rt: &Rt,
     hub: &Hub,
     plan: &Plan,
     nids: &[Nid],
     missing: &mut Missing,
-) -> Result<Vec<Running>, Failure> {
+) -> Result<Vec<Arc<Supervised>>, Failure> {
     let patience = rt.now() + PREDECESSOR_WAIT;
     let mut running = Vec::new();
     for target in targets(plan) {
@@ -464,7 +465,7 @@ async fn start_targets(
                 leave_out(missing, target, serving::start_failure(error));
             }
             Err(error) => {
-                serving::stop(running).await;
+                serving::stop_supervised(running).await;
                 return Err(serving::start_failure(error));
             }
         }
@@ -478,9 +479,9 @@ async fn start_target(
     hub: &Hub,
     config: server::Config,
     patience: Time,
-) -> Result<Running, StartError> {
+) -> Result<Arc<Supervised>, StartError> {
     loop {
-        match server::start(hub, config.clone()).await {
+        match serving::start(rt, hub, config.clone()).await {
             Err(error) if serving::is_in_use(&error) && rt.now() < patience => {
                 rt.sleep(PREDECESSOR_TICK).await;
             }

@@ -84,6 +84,50 @@ fn files_of_former_boots_go_with_their_last_object() {
     });
 }
 
+/// Data files of the present boot kept all the space that they ever had, as long as anything in each of them was used.
+#[test]
+fn space_in_files_that_are_written_is_given_back() {
+    let sim = Sim::new(Options::seed(3));
+    let rt = sim.rt(NODE);
+    sim.set_capacity(NODE, 800 * MIB);
+    sim.run(async {
+        let target = Target::make(&rt).await?;
+        let data = pattern(1 << 20, 5);
+        for oid in 1..=500 {
+            target.write(id(oid), 0, &data).await?;
+        }
+        target.sync().await?;
+        let used = async || {
+            let space = target.store.dir().space().await.expect("it is told");
+            space.total - space.free
+        };
+        let full = used().await;
+        assert!(full > 500 * MIB, "{full}");
+        // One of 25 stays, so that something stays in each file.
+        let gone: Vec<_> = (1..=500).filter(|oid| oid % 25 != 0).map(id).collect();
+        target.destroy(&gone).await?;
+        target.sync().await?;
+        rt.sleep(Duration::from_secs(30)).await;
+        let left = used().await;
+        // What is kept is two files as large as the last one, of at most an eighth of what was available each.
+        assert!(left < 200 * MIB, "{} MiB", left / MIB);
+        for oid in (25..=500).step_by(25) {
+            assert!(target.read(id(oid), 0, 1 << 20).await? == data, "{oid}");
+        }
+        for oid in 501..=900 {
+            target.write(id(oid), 0, &data).await?;
+        }
+        assert_eq!(target.findings().await?, Vec::<String>::new());
+        target.close().await?;
+        let target = Target::open(&rt, Limits::default()).await?;
+        for oid in (25..=500).step_by(25).chain(501..=900) {
+            assert!(target.read(id(oid), 0, 1 << 20).await? == data, "{oid}");
+        }
+        target.close().await
+    })
+    .expect("there is space enough");
+}
+
 #[test]
 fn a_full_disk_refuses_and_frees() {
     let sim = Sim::new(Options::seed(2));

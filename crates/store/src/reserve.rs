@@ -1,0 +1,235 @@
+//! What a target keeps back of its disk, so that it starts, and goes on to free space, when there is none.
+//!
+//! Part of it are *pieces*: files of blocks that were allocated and are never written. Nobody else can use them up. They are
+//! given up one by one when the log or the engine finds no space, and made again when there is. The other part, the
+//! *margin*, is just left alone: what grows is refused when less than that is available. Rules: `docs/disk.md#room`.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rt::sync::Semaphore;
+use rt::{Dir, Rt, Time};
+
+/// Directory of the pieces within the target's.
+pub(crate) const DIR: &str = "reserve";
+/// Files that the reserve is divided into.
+pub(crate) const PIECES: u32 = 16;
+/// A file that becomes a piece, or is made to see whether there is as much space as is told.
+const PROBE: &str = "probe";
+/// Files that the host's file system must still be able to make: segments, tables of the engine, data files.
+const FILES_MIN: u64 = 256;
+/// Files that are given back with pieces if fewer than that can be made.
+const FILES_LOW: u64 = 16;
+/// How long what was found out of the disk is believed, while all is well.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
+/// The same while there is no room.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// How much is kept back, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    /// In pieces.
+    pub pieces: u64,
+    /// What only those changes use that free space.
+    pub margin: u64,
+}
+
+/// The reserve of an open target.
+pub(crate) struct Reserve {
+    dir: Dir,
+    sizes: Sizes,
+    /// Pieces that there are.
+    held: Mutex<BTreeSet<u32>>,
+    /// What grows is refused.
+    tight: AtomicBool,
+    /// Something found no space, whatever the file system tells of it: a quota.
+    denied: AtomicBool,
+    looked: AtomicU64,
+    /// One at a time changes the pieces.
+    turn: Semaphore,
+}
+
+impl Reserve {
+    /// The reserve in the target's directory, with the pieces that are there.
+    pub async fn open(target: &Dir, sizes: Sizes) -> io::Result<Reserve> {
+        let dir = target.subdir(DIR).await?;
+        let names = dir.list().await?;
+        let held = names.iter().filter_map(|name| name.parse().ok()).filter(|piece| *piece < PIECES);
+        Ok(Reserve {
+            sizes,
+            held: Mutex::new(held.collect()),
+            tight: AtomicBool::new(false),
+            denied: AtomicBool::new(false),
+            looked: AtomicU64::new(0),
+            turn: Semaphore::new(1),
+            dir,
+        })
+    }
+
+    /// Whether what grows has to be refused.
+    pub fn is_tight(&self) -> bool {
+        self.tight.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is nothing left to be given up.
+    pub fn is_used_up(&self) -> bool {
+        self.held.lock().is_empty()
+    }
+
+    /// Bytes that others must not use, apart from the pieces.
+    pub fn margin(&self) -> u64 {
+        self.sizes.margin
+    }
+
+    fn piece_bytes(&self) -> u64 {
+        (self.sizes.pieces / u64::from(PIECES)).next_multiple_of(crate::limits::BLOCK_BYTES as u64)
+    }
+
+    /// Bytes that the engine may need to merge tables, which it does without asking.
+    pub fn for_engine(&self) -> u64 {
+        self.sizes.pieces / 4 * 3
+    }
+
+    /// Something found no space. What grows is refused until a look finds some.
+    pub fn deny(&self) {
+        self.denied.store(true, Ordering::Relaxed);
+        self.set_tight(true);
+    }
+
+    fn set_tight(&self, tight: bool) {
+        if self.tight.swap(tight, Ordering::Relaxed) != tight {
+            if tight {
+                tracing::warn!("the disk is full: only what frees space is carried out");
+            } else {
+                tracing::info!("the disk has room again");
+            }
+        }
+    }
+
+    /// Gives pieces up until `bytes` have become free; whether there were any.
+    pub async fn give_up(&self, bytes: u64) -> io::Result<bool> {
+        let Ok(_turn) = self.turn.acquire().await else { return Ok(false) };
+        self.give(bytes).await
+    }
+
+    async fn give(&self, bytes: u64) -> io::Result<bool> {
+        let mut given = 0;
+        while given < bytes {
+            let Some(piece) = self.held.lock().pop_last() else { break };
+            match self.dir.remove(&piece.to_string()).await {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => given += self.piece_bytes(),
+            }
+        }
+        if given > 0 {
+            self.set_tight(true);
+            // Some file systems give freed blocks out only when their journal has the names.
+            self.dir.sync().await?;
+            tracing::info!(given, held = self.held.lock().len(), "a part of the reserve was given up");
+        }
+        Ok(given > 0)
+    }
+
+    /// Sees to it that `bytes` can be written, at the cost of pieces.
+    pub async fn have(&self, bytes: u64) -> io::Result<()> {
+        let Ok(_turn) = self.turn.acquire().await else { return Ok(()) };
+        let space = self.dir.space().await?;
+        // What a quota leaves is not known.
+        let unknown = self.denied.load(Ordering::Relaxed) || space.files_available < FILES_LOW;
+        let missing = if unknown { bytes } else { bytes.saturating_sub(space.available) };
+        self.give(missing).await?;
+        Ok(())
+    }
+
+    /// Sees to it that log and engine can be opened, at the cost of pieces. What there is is tried: a quota is not told.
+    pub async fn have_for_start(&self) -> io::Result<()> {
+        let Ok(_turn) = self.turn.acquire().await else { return Ok(()) };
+        let bytes = self.for_engine();
+        if self.is_used_up() {
+            return Ok(());
+        }
+        while !self.probe(bytes).await? && self.give(self.piece_bytes()).await? {}
+        self.remove_probe().await
+    }
+
+    /// Looks how much room there is, unless that was just done.
+    pub async fn look_now_and_then(&self, rt: &Rt) -> io::Result<()> {
+        let after = if self.is_tight() { LOOK_AGAIN_AFTER } else { LOOK_AFTER };
+        let looked = Time(self.looked.load(Ordering::Relaxed));
+        if rt.now() < looked + after {
+            return Ok(());
+        }
+        self.look(rt).await
+    }
+
+    /// Looks how much room there is: makes the pieces that are missing, and says whether what grows is refused.
+    pub async fn look(&self, rt: &Rt) -> io::Result<()> {
+        let Ok(_turn) = self.turn.acquire().await else { return Ok(()) };
+        let space = self.dir.space().await?;
+        let missing: Vec<u32> = {
+            let held = self.held.lock();
+            (0..PIECES).filter(|piece| !held.contains(piece)).collect()
+        };
+        let (piece, margin) = (self.piece_bytes(), self.sizes.margin);
+        // So that one file more or less does not change it each time.
+        let gap = if self.is_tight() { margin / 4 } else { 0 };
+        let wanted = margin + gap + missing.len() as u64 * piece;
+        let mut enough = space.available >= wanted && space.files_available >= FILES_MIN;
+        let mut left = space.available;
+        for number in missing {
+            if left < margin + piece || space.files_available < FILES_MIN {
+                break;
+            }
+            if !self.probe(piece).await? {
+                self.denied.store(true, Ordering::Relaxed);
+                enough = false;
+                break;
+            }
+            self.dir.rename(PROBE, &number.to_string()).await?;
+            self.held.lock().insert(number);
+            left -= piece;
+        }
+        if enough && self.denied.load(Ordering::Relaxed) {
+            enough = self.probe(margin + gap).await?;
+            if enough {
+                self.remove_probe().await?;
+                self.denied.store(false, Ordering::Relaxed);
+            }
+        }
+        self.set_tight(!enough);
+        self.looked.store(rt.now().0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes the file of `bytes`, or says that there is no space for it.
+    async fn probe(&self, bytes: u64) -> io::Result<bool> {
+        // Of a process that was killed in the midst of this.
+        self.remove_probe().await?;
+        let made = async { self.dir.create(PROBE).await?.allocate(0, bytes).await };
+        match made.await {
+            Ok(()) => Ok(true),
+            Err(error) if is_full(&error) => {
+                self.remove_probe().await?;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn remove_probe(&self) -> io::Result<()> {
+        match self.dir.remove(PROBE).await {
+            // As with pieces, its blocks may be given out only then.
+            Ok(()) => self.dir.sync().await,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether there is no space for it: the disk or the file system is full, or a quota is used up.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}

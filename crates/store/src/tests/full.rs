@@ -1,0 +1,127 @@
+//! A full disk, and a file system without free inodes: what grows is refused before anything fails, what
+//! frees space goes on, and the target starts. The disk was filled to its last block before, and the store failed and did not open again.
+
+use rt::sim::{Handle, Options, Sim};
+
+use super::*;
+
+const NODE: &str = "server";
+const PATH: &str = "target";
+
+/// Runs `test` on a node of its own, with a formatted target.
+fn on_a_disk<F: Future<Output = Result<(), StoreError>>>(test: impl FnOnce(Handle, Rt) -> F) {
+    let sim = Sim::new(Options::seed(1));
+    let handle = sim.handle();
+    let rt = handle.rt(NODE);
+    let run = async {
+        Store::format(&rt, PATH, &label()).await?;
+        test(handle.clone(), rt.clone()).await
+    };
+    sim.run(run).expect("no operation fails but for want of space");
+}
+
+async fn used(rt: &Rt) -> u64 {
+    let dir = rt.disk().open_dir(PATH).await.expect("it is there");
+    let space = dir.space().await.expect("it is told");
+    space.total - space.free
+}
+
+/// Waits until the store has looked at its disk.
+async fn looked(rt: &Rt, store: &Arc<Store>) -> Result<(), StoreError> {
+    for _ in 0..3 {
+        rt.sleep(Duration::from_millis(1500)).await;
+        let last = store.commit(batch([put("look", "")]))?;
+        store.committed(last).await?;
+    }
+    Ok(())
+}
+
+/// Commits changes of a kilobyte until there is no room for them, and says how many it were.
+async fn fill(store: &Arc<Store>) -> Result<u64, StoreError> {
+    for made in 0..100_000 {
+        match store.room(Need::Growth).await {
+            Ok(()) => {}
+            Err(StoreError::NoSpace) => return Ok(made),
+            Err(error) => return Err(error),
+        }
+        let last = store.commit(batch([put(&format!("{made}"), &"x".repeat(1000))]))?;
+        store.committed(last).await?;
+    }
+    panic!("the disk is not that large");
+}
+
+/// Takes away what [`fill`] has made.
+async fn empty(store: &Arc<Store>, keys: std::ops::Range<u64>) -> Result<(), StoreError> {
+    for key in keys {
+        store.room(Need::Release).await?;
+        let last = store.commit(batch([delete(&format!("{key}"))]))?;
+        store.committed(last).await?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_disk_that_others_filled_up_takes_what_frees_space_and_the_target_starts() {
+    on_a_disk(async |handle, rt| {
+        let store = Store::open_with(&rt, PATH, small()).await?;
+        rt.sleep(Duration::from_secs(1)).await;
+        for key in 0..10 {
+            store.commit(batch([put(&format!("{key}"), "x")]))?;
+        }
+        store.committed(store.last_transno()).await?;
+        // Not a block is left to anybody.
+        handle.set_capacity(NODE, used(&rt).await);
+        looked(&rt, &store).await?;
+        assert!(store.is_full());
+        assert_eq!(store.space().await?.available, 0);
+        assert!(matches!(store.room(Need::Growth).await, Err(StoreError::NoSpace)));
+        empty(&store, 0..5).await?;
+        store.abandon().await;
+        drop(store);
+        let store = Store::open_with(&rt, PATH, small()).await?;
+        empty(&store, 5..10).await?;
+        assert!(matches!(store.room(Need::Growth).await, Err(StoreError::NoSpace)));
+        handle.set_capacity(NODE, 1 << 30);
+        looked(&rt, &store).await?;
+        looked(&rt, &store).await?;
+        store.room(Need::Growth).await?;
+        assert!(!store.is_full() && !store.shared.reserve.is_used_up(), "it was made again");
+        store.close().await
+    });
+}
+
+#[test]
+fn a_disk_that_was_filled_refuses_in_time_and_what_was_made_goes() {
+    on_a_disk(async |handle, rt| {
+        handle.set_capacity(NODE, 4 << 20);
+        let store = Store::open_with(&rt, PATH, small()).await?;
+        let made = fill(&store).await?;
+        assert!(made > 200, "{made}");
+        // In a simulation the log is never cut: it is what the disk is full of.
+        empty(&store, 0..20).await?;
+        store.abandon().await;
+        drop(store);
+        let store = Store::open_with(&rt, PATH, small()).await?;
+        assert_eq!(value_of(&store, "19"), None);
+        assert!(value_of(&store, "20").is_some());
+        empty(&store, 20..30).await?;
+        store.close().await
+    });
+}
+
+#[test]
+fn without_inodes_nothing_grows() {
+    on_a_disk(async |handle, rt| {
+        let store = Store::open_with(&rt, PATH, small()).await?;
+        looked(&rt, &store).await?;
+        store.room(Need::Growth).await?;
+        handle.set_files_available(NODE, 10);
+        looked(&rt, &store).await?;
+        assert!(matches!(store.room(Need::Growth).await, Err(StoreError::NoSpace)));
+        store.room(Need::Release).await?;
+        handle.set_files_available(NODE, 1_000_000);
+        looked(&rt, &store).await?;
+        store.room(Need::Growth).await?;
+        store.close().await
+    });
+}
