@@ -400,16 +400,8 @@ pub fn replies() -> Vec<(&'static str, Reply)> {
     [common_replies(), mdt_replies(), flock_replies(), ost_replies(), lock_replies()].concat()
 }
 
-fn common_replies() -> Vec<(&'static str, Reply)> {
-    let connected = Connected {
-        session: 0x1112_1314_1516_1718,
-        features: 3,
-        boot: 6,
-        slots: 256,
-        last_committed: Transno(0x2121),
-        resumed: true,
-    };
-    let space = Space {
+fn space() -> Space {
+    Space {
         bytes_total: 1 << 50,
         bytes_free: 1 << 49,
         bytes_available: 1 << 48,
@@ -418,6 +410,17 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         state: Space::DEGRADED,
         disk: 0x2122_2324_2526_2728,
         bytes_own: 1 << 20,
+    }
+}
+
+fn common_replies() -> Vec<(&'static str, Reply)> {
+    let connected = Connected {
+        session: 0x1112_1314_1516_1718,
+        features: 3,
+        boot: 6,
+        slots: 256,
+        last_committed: Transno(0x2121),
+        resumed: true,
     };
     let config = Config {
         version: 10,
@@ -436,7 +439,7 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         ("Connect", Reply::Connect(connected)),
         ("Disconnect", Reply::Disconnect(Done {})),
         ("Sync", Reply::Sync(Done {})),
-        ("Statfs", Reply::Statfs(space)),
+        ("Statfs", Reply::Statfs(space())),
         ("GetState", Reply::GetState(target_state())),
         ("AbortRecovery", Reply::AbortRecovery(Done {})),
         ("Evict", Reply::Evict(Evicted { count: 3 })),
