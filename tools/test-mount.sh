@@ -234,6 +234,45 @@ t_damaged_log() {
   rm -r "$mnt/kept"
 }
 
+# fids DIR: the FIDs of the files there, in order.
+fids() { for file in "$1"/*; do "$LFS" path2fid "$file"; done | sort; }
+
+# One target is restored from a copy: it is refused, however often; accepted, it gives no FID again. All of them restored together start.
+t_older_copy() {
+  local n mdt whole=$work/whole
+  mkdir "$mnt/older"
+  down
+  cp -a "$data" "$whole"
+  mdt=$data/MDT0000
+  cp -a "$mdt" "$work/older.mdt"
+  up
+  for n in $(seq 12); do echo "first $n" > "$mnt/older/$n"; sync "$mnt/older/$n"; done
+  fids "$mnt/older" > "$work/first.fids"
+  kill -9 "$(daemon_pid "$mnt")"
+  umount -l "$mnt" 2>/dev/null || true
+  mv "$mdt" "$work/newer.mdt"
+  cp -a "$work/older.mdt" "$mdt"
+  for n in 1 2 3; do
+    if up 2> "$work/refused"; then echo "an older MDT is served"; return 1; fi
+    grep -q 'holds an older copy' "$work/refused"
+  done
+  "$WEFT" check --accept-older-copy "$mdt"
+  up
+  [ "$(ls "$mnt/older" | wc -l)" = 0 ]
+  for n in $(seq 12); do echo "second $n" > "$mnt/older/$n"; sync "$mnt/older/$n"; done
+  fids "$mnt/older" > "$work/second.fids"
+  [ -z "$(comm -12 "$work/first.fids" "$work/second.fids")" ]
+  down && up
+  for n in $(seq 12); do [ "$(cat "$mnt/older/$n")" = "second $n" ]; done
+  down
+  mv "$mdt" "$work/accepted.mdt" && mv "$work/newer.mdt" "$mdt"
+  if up 2> "$work/refused"; then echo "both are served"; return 1; fi
+  grep -q 'holds an older copy' "$work/refused"
+  rm -rf "$data" && mv "$whole" "$data"
+  up
+  [ -d "$mnt/older" ] && rmdir "$mnt/older"
+}
+
 # What serves the mount, and what the kernel was told to use.
 engine_of() {
   "$WEFT" status --json "$1" | python3 -c 'import json,sys; print(json.load(sys.stdin)[0]["status"]["fuse_engine"])'
@@ -327,7 +366,7 @@ t_bad_input() {
   must_fail 1 "$LFS" path2fid "$work"
 }
 
-all="up_down transcripts handles posix_basics sqlite fio_verify source_tree survives damaged_log fsync_keeps full engines parallel_lookups bad_input"
+all="up_down transcripts handles posix_basics sqlite fio_verify source_tree survives damaged_log older_copy fsync_keeps full engines parallel_lookups bad_input"
 up >/dev/null || { echo "weft up failed"; exit 1; }
 down >/dev/null
 check up_down t_up_down

@@ -87,6 +87,7 @@ impl From<Code> for Errno {
             | Code::NotHere
             | Code::Malformed
             | Code::Evicted
+            | Code::Older
             | Code::Unknown(_) => libc::EIO,
         })
     }

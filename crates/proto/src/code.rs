@@ -85,11 +85,13 @@ pub enum Code {
     WouldBlock,
     /// The layout of the object is sealed: its file has another one, or is about to. Ask the MDT.
     Sealed,
+    /// The target is an older copy of one that was further: nothing that it has can be relied on.
+    Older,
     /// A number that this version does not know.
     Unknown(u32),
 }
 
-const TABLE: [(u32, Code); 40] = [
+const TABLE: [(u32, Code); 41] = [
     (1, Code::NotFound),
     (2, Code::Exists),
     (3, Code::NotPermitted),
@@ -130,6 +132,7 @@ const TABLE: [(u32, Code); 40] = [
     (38, Code::Interrupted),
     (39, Code::WouldBlock),
     (40, Code::Sealed),
+    (41, Code::Older),
 ];
 
 impl Code {

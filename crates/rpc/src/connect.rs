@@ -269,6 +269,7 @@ impl Import {
             fsname: self.hub.fsname().as_str().to_owned(),
             boot: state.boot,
             session_epoch: state.session_epoch,
+            committed: self.marks.highest(),
         };
         Ok((connect, state.session_epoch))
     }
@@ -304,6 +305,9 @@ impl Import {
             Code::Forbidden => format!("{} does not let this key do this", self.target),
             Code::WrongFilesystem => {
                 format!("{} does not belong to file system {}", self.target, self.hub.fsname())
+            }
+            Code::Older => {
+                format!("{} is older than it was: a copy of it, or it lost what was durable", self.target)
             }
             Code::Version => format!("{} speaks another version, or lacks a feature", self.target),
             code => format!("{} refuses: {code}", self.target),

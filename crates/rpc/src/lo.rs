@@ -107,6 +107,8 @@ impl Drop for Waiting<'_> {
 #[derive(Default)]
 pub(crate) struct Marks {
     last_committed: AtomicU64,
+    /// The largest of these ever: a target that has less is not the one that it was.
+    highest: AtomicU64,
     /// The newest change that was answered over a connection, where it is kept for a replay.
     kept: AtomicU64,
     /// The newest change that was answered in this process, where nothing is kept.
@@ -134,6 +136,7 @@ impl Marks {
     pub(crate) fn note_committed(&self, last_committed: Transno) {
         if last_committed.0 > self.last_committed.load(Ordering::Relaxed) {
             self.last_committed.fetch_max(last_committed.0, Ordering::AcqRel);
+            self.highest.fetch_max(last_committed.0, Ordering::AcqRel);
             self.advanced.notify_waiters();
         }
     }
@@ -143,7 +146,13 @@ impl Marks {
         self.kept.store(0, Ordering::Relaxed);
         self.unkept.store(0, Ordering::Relaxed);
         self.last_committed.store(last_committed.0, Ordering::Release);
+        self.highest.fetch_max(last_committed.0, Ordering::AcqRel);
         self.advanced.notify_waiters();
+    }
+
+    /// The newest change of which this client was ever told that it is durable.
+    pub(crate) fn highest(&self) -> Transno {
+        Transno(self.highest.load(Ordering::Acquire))
     }
 
     pub(crate) fn note_room(&self, room: Room) {

@@ -3,6 +3,8 @@
 //! [`start`] opens the target in a directory, whatever its kind, and serves it in a hub. It is called the same way
 //! by the binary and by the simulator.
 
+mod accept;
+mod claimant;
 mod mdt;
 mod mgs;
 mod ost;
@@ -21,6 +23,8 @@ use proto::{ClientId, Code, Nid, TargetId, TargetKind};
 use rpc::{Hub, Import, Role, RpcError};
 use store::{Label, Owned, Store, StoreError};
 
+pub use accept::{Accepted, accept_older};
+use claimant::{Claimant, Unclaimed};
 pub use mdt::LockCounts;
 pub use ost::TokenCounts;
 use target::{Handler, Start, Target};
@@ -47,6 +51,16 @@ pub enum StartError {
         path: String,
         /// Why.
         error: StoreError,
+    },
+    /// The MGS remembers a later state of the target, or it is being served elsewhere.
+    #[error("{path} is not served: the MGS refused {target}: {code}")]
+    NotAccepted {
+        /// The target.
+        target: TargetId,
+        /// Its directory.
+        path: String,
+        /// Why.
+        code: Code,
     },
     /// The MGS refused the target.
     #[error("the MGS refused {target}: {code}")]
@@ -77,6 +91,7 @@ pub struct Running {
     hub: Hub,
     /// As whom the target asks others.
     client: ClientId,
+    claimant: Option<Arc<Claimant>>,
 }
 
 /// How a target is started that is started again when it fails.
@@ -143,6 +158,9 @@ impl Running {
         self.watch.refuse().await;
         self.hub.withdraw(self.target);
         self.watch.close().await;
+        if let Some(claimant) = &self.claimant {
+            claimant.note_last().await;
+        }
         self.hub.end_client(self.client, true).await;
     }
 
@@ -202,6 +220,19 @@ async fn open(hub: &Hub, config: Config, supervision: Option<Supervision>) -> Re
         None => Err(StoreError::NotOwner),
     };
     let store = store.map_err(failed)?;
+    let claimant = match label.target.kind {
+        TargetKind::Mgs => None,
+        TargetKind::Mdt | TargetKind::Ost => Some(Arc::new(Claimant::new(hub, &store, &config.nids))),
+    };
+    if let Some(claimant) = &claimant
+        && let Err(unclaimed) = accept::claim(&store, claimant).await
+    {
+        close(&store).await;
+        return Err(match unclaimed {
+            Unclaimed::Refused(code) => StartError::NotAccepted { target: label.target, path, code },
+            Unclaimed::Lost(error) => failed(error),
+        });
+    }
     // Former owners may not know yet that they are.
     hub.incarnate(label.uuid, store.boot());
     let mgs = match label.target.kind {
@@ -211,7 +242,8 @@ async fn open(hub: &Hub, config: Config, supervision: Option<Supervision>) -> Re
         }
     };
     let backchannel = Arc::new(hub.clone());
-    let start = Start { rt: hub.rt().clone(), hub: hub.clone(), store, mgs, backchannel, supervision };
+    let rt = hub.rt().clone();
+    let start = Start { rt, hub: hub.clone(), store, mgs, backchannel, supervision, claimant };
     match label.target.kind {
         TargetKind::Mgs => serve::<mgs::Mgs>(start, &config, label).await,
         TargetKind::Mdt => serve::<mdt::Mdt>(start, &config, label).await,
@@ -221,6 +253,7 @@ async fn open(hub: &Hub, config: Config, supervision: Option<Supervision>) -> Re
 
 async fn serve<H: Handler>(start: Start, config: &Config, label: Label) -> Result<Running, StartError> {
     let (hub, store, mgs) = (start.hub.clone(), start.store.clone(), start.mgs.clone());
+    let claimant = start.claimant.clone();
     let target = match Target::<H>::open(start).await {
         Ok(target) => target,
         Err(error) => {
@@ -248,7 +281,7 @@ async fn serve<H: Handler>(start: Start, config: &Config, label: Label) -> Resul
     let token_handler = handler.clone();
     let lock_counts = Box::new(move || handler.lock_counts());
     let token_counts = Box::new(move || token_handler.token_counts());
-    Ok(Running { target: id, lock_counts, token_counts, watch: target, hub, client: label.uuid })
+    Ok(Running { target: id, lock_counts, token_counts, watch: target, hub, client: label.uuid, claimant })
 }
 
 /// Tells the MGS of the target. It does not answer one that has another owner by now: that is the end, too.

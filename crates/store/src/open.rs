@@ -29,6 +29,17 @@ pub(crate) const ENGINE_DIR: &str = "kv";
 /// What a fresh file system may hold in its root directory.
 const LOST_AND_FOUND: &str = "lost+found";
 
+/// By which right a target is opened.
+pub(crate) enum Way {
+    /// Nobody else can have it. The boot is so much larger than the last one that the directory knows of.
+    Sole {
+        /// 1, but for a copy of which nobody knows how often the other one was opened meanwhile.
+        boots: u64,
+    },
+    /// Others may.
+    Owned(Owned),
+}
+
 /// A target that was read up to the end of its log.
 pub(crate) struct Opened {
     pub label: Label,
@@ -54,8 +65,12 @@ pub(crate) async fn open(
     rt: &Rt,
     path: &str,
     limits: Option<Limits>,
-    owned: Option<Owned>,
+    way: Way,
 ) -> Result<Opened, StoreError> {
+    let (boots, owned) = match way {
+        Way::Sole { boots } => (boots, None),
+        Way::Owned(owned) => (0, Some(owned)),
+    };
     let dir = rt.disk().open_dir(path).await?;
     let label = Label::read(&dir, path).await?;
     let locked = dir.lock().await;
@@ -71,7 +86,7 @@ pub(crate) async fn open(
     let told = Boot::read(&dir).await?.unwrap_or_default();
     let known = told.number.max(newest_segment(&log_dir).await?);
     let (boot, in_place) = match &owned {
-        None => (known + 1, true),
+        None => (known.saturating_add(boots), true),
         // Whoever wrote that has the target now.
         Some(owned) if known >= owned.epoch => return Err(StoreError::NotOwner),
         Some(owned) => (owned.epoch, locked.is_ok() && owned.follows(log::scan::newest(&log_dir).await?)),

@@ -15,10 +15,13 @@ use crate::error::StoreError;
 use crate::label::Label;
 use crate::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX, KEY_RESERVED, Limits};
 use crate::log::record::{BEFORE_UNKNOWN, change_bytes};
-use crate::open::{self, Opened};
+use crate::open::{self, Opened, Way};
 use crate::right::Owned;
 use crate::shared::Shared;
 use crate::{apply, log, note};
+
+/// How often a target is not opened while an older copy of it exists.
+const COPY_BOOTS: u64 = 1 << 20;
 
 /// A stored value and the transno of the change that wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,26 +110,32 @@ impl Store {
 
     /// Opens the target in `path`: takes its lock, counts its boot, applies the log behind the engine's position.
     pub async fn open(rt: &Rt, path: &str) -> Result<Arc<Store>, StoreError> {
-        Store::start(rt, path, None, None).await
+        Store::start(rt, path, None, Way::Sole { boots: 1 }).await
     }
 
     /// Opens the target in `path` by a right that others may have had before, and may get.
     pub async fn open_owned(rt: &Rt, path: &str, owned: Owned) -> Result<Arc<Store>, StoreError> {
-        Store::start(rt, path, None, Some(owned)).await
+        Store::start(rt, path, None, Way::Owned(owned)).await
+    }
+
+    /// Opens the target in `path`, a copy of one that may have been opened and changed since: its boot is behind all that the other
+    /// one can have had.
+    pub async fn open_copy(rt: &Rt, path: &str) -> Result<Arc<Store>, StoreError> {
+        Store::start(rt, path, None, Way::Sole { boots: COPY_BOOTS }).await
     }
 
     #[cfg(test)]
     pub(crate) async fn open_with(rt: &Rt, path: &str, limits: Limits) -> Result<Arc<Store>, StoreError> {
-        Store::start(rt, path, Some(limits), None).await
+        Store::start(rt, path, Some(limits), Way::Sole { boots: 1 }).await
     }
 
     pub(crate) async fn start(
         rt: &Rt,
         path: &str,
         limits: Option<Limits>,
-        owned: Option<Owned>,
+        way: Way,
     ) -> Result<Arc<Store>, StoreError> {
-        let opened = open::open(rt, path, limits, owned).await;
+        let opened = open::open(rt, path, limits, way).await;
         let Opened { label, boot, dir, shared, writer } = match opened {
             Ok(opened) => opened,
             Err(error) => {

@@ -92,6 +92,16 @@ pub fn start_failure(error: StartError) -> Failure {
         StartError::Store { path, error: store::StoreError::NotATarget(why) } => {
             Failure::new(format!("{path} cannot be served: {why}; \"weft format\" makes targets"))
         }
+        StartError::NotAccepted { target, path, code: Code::Older } => Failure::new(format!(
+            "{path} holds an older copy of {target}: the MGS has seen it at a later state. Serve the newer one; if that is lost, \
+             \"weft check --accept-older-copy {path}\" has this one served (docs/operations.md#older)"
+        )),
+        StartError::NotAccepted { target, path, code: Code::Busy } => Failure::new(format!(
+            "{path} holds a copy of {target}, which is being served at another address; stop that one first"
+        )),
+        StartError::NotAccepted { target, code: Code::Forbidden, .. } => Failure::new(format!(
+            "the MGS refused {target}: the servers' key is not the file system's; name the right one with --key"
+        )),
         StartError::Refused { target, code: Code::IndexUsed } => Failure::new(format!(
             "the MGS refused {target}: its index is used by another target; format it anew with an index that is free"
         )),

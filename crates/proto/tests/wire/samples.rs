@@ -166,6 +166,7 @@ fn common_requests() -> Vec<Request> {
             fsname: "weft".into(),
             boot: 5,
             session_epoch: 2,
+            committed: Transno(0x1f20),
         }
         .into(),
         Disconnect {}.into(),
@@ -210,6 +211,17 @@ fn common_requests() -> Vec<Request> {
         ReleaseTarget { server: "oss1".into(), instance: 0x1234, tenure: tenure(), to: "oss2".into() }.into(),
         HandOver { to: "10.1.1.4@tcp".into() }.into(),
         SettleTarget { server: "oss1".into(), instance: 0x1234, tenure: tenure() }.into(),
+        Claim {
+            fsname: "weft".into(),
+            target: TargetId::ost(0x1f),
+            uuid: ClientId(0x1112),
+            nids: vec![nid("10.1.1.2@tcp")],
+            instance: 0x1314,
+            boot: 7,
+            committed: Transno(0x1516),
+            shared: true,
+        }
+        .into(),
     ]
 }
 
@@ -472,6 +484,7 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         ("ReleaseTarget", Reply::ReleaseTarget(Done {})),
         ("HandOver", Reply::HandOver(Done {})),
         ("SettleTarget", Reply::SettleTarget(Done {})),
+        ("Claim", Reply::Claim(Done {})),
     ]
 }
 

@@ -58,6 +58,7 @@ use opens::Opens;
 use osts::Osts;
 use revoke::Revoker;
 use sequence::Sequences;
+pub use sequence::jump as sequences_jump;
 use sharing::Sharing;
 
 /// What an operation gives back.
@@ -94,7 +95,8 @@ impl Handler for Mdt {
 
     async fn open(env: Env) -> Result<Mdt, StoreError> {
         let store = env.store.clone();
-        let sequences = Sequences::open(&store)?;
+        let sequences =
+            Sequences::open(&store, env.claimant.clone().map(|claimant| (claimant, env.stop.clone())))?;
         let root_hint = open_root(&env.rt, &store)?;
         let osts = Arc::new(Osts::open(&env)?);
         let bits = Arc::new(BitLocks::new(store.boot(), env.rt.memory_bytes()));

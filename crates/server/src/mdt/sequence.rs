@@ -1,5 +1,7 @@
 //! Sequences of FIDs: reserved in durable blocks, granted once and never again.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::limits::SEQ_BITS;
@@ -7,10 +9,13 @@ use proto::{Code, Fid, Transno};
 use store::{Batch, Change, Store, StoreError};
 
 use super::keys;
-use crate::target::code_of;
+use crate::claimant::Claimant;
+use crate::target::{Stop, code_of};
 
 /// Sequences of one reservation.
 const BLOCK: u64 = 1024;
+/// Sequences that an MDT does not give while an older copy of it exists.
+const JUMP: u64 = 1 << 28;
 /// Sequences of one MDT: they begin at this multiple of its index.
 const PER_MDT: u64 = 1 << 34;
 
@@ -21,6 +26,8 @@ pub struct Sequences {
     /// The newest FID that names a layout; of a sequence that no other boot uses.
     own: Mutex<Fid>,
     end: u64,
+    /// Has it remembered that a block was taken, before anything of it is granted: an older copy of the target knows nothing of that.
+    claimant: Option<(Arc<Claimant>, Stop)>,
 }
 
 struct State {
@@ -31,9 +38,19 @@ struct State {
     reserved: (u64, Transno),
 }
 
+/// What has to be durable so that an older copy of an MDT gives no sequence that the other one may have given since.
+pub fn jump(store: &Store) -> Result<Change, StoreError> {
+    let state = Sequences::open(store, None)?;
+    let next = state.state.lock().next.saturating_add(JUMP).min(state.end);
+    Ok(Change {
+        key: Bytes::from_static(&[keys::SEQUENCE]),
+        value: Some(Bytes::copy_from_slice(&next.to_le_bytes())),
+    })
+}
+
 impl Sequences {
     /// Goes on behind the last reservation.
-    pub fn open(store: &Store) -> Result<Sequences, StoreError> {
+    pub fn open(store: &Store, claimant: Option<(Arc<Claimant>, Stop)>) -> Result<Sequences, StoreError> {
         let start = Fid::SEQ_NORMAL_START + PER_MDT * u64::from(store.label().target.index);
         let next = match store.get(&[keys::SEQUENCE])? {
             None => start,
@@ -46,6 +63,7 @@ impl Sequences {
             state: Mutex::new(State { next, durable: next, reserved: (next, Transno(0)) }),
             own: Mutex::new(Fid { seq: 0, oid: Fid::OID_MAX, ver: 0 }),
             end: (start + PER_MDT).min(1 << SEQ_BITS),
+            claimant,
         })
     }
 
@@ -64,6 +82,10 @@ impl Sequences {
                 state.reserved
             };
             store.committed(transno).await.map_err(|error| code_of(&error))?;
+            if let Some((claimant, stop)) = &self.claimant {
+                let noted = stop.unless(claimant.note()).await;
+                noted.ok_or(Code::TryAgain)?.map_err(|_| Code::TryAgain)?;
+            }
             let mut state = self.state.lock();
             state.durable = state.durable.max(until);
         }

@@ -117,8 +117,14 @@ impl World {
     }
 
     pub fn connect(&self, id: ClientId, boot: u64, session_epoch: u64) -> Result<Client<'_>, Code> {
-        let connect =
-            msg::Connect { client: id, features: self.features, fsname: "weft".into(), boot, session_epoch };
+        let connect = msg::Connect {
+            client: id,
+            features: self.features,
+            fsname: "weft".into(),
+            boot,
+            session_epoch,
+            committed: Transno(0),
+        };
         let client = Client {
             world: self,
             session: Cell::new(0),
@@ -164,7 +170,8 @@ fn fsname() -> FsName {
 async fn open(rt: Rt, backchannel: Arc<CalledBack>) -> (Arc<Target<Mdt>>, Arc<Store>) {
     let store = Store::open(&rt, PATH).await.expect("the target opens");
     let hub = Hub::new(rt.clone(), fsname(), Keys::default());
-    let start = Start { rt, hub, store: store.clone(), mgs: None, backchannel, supervision: None };
+    let start =
+        Start { rt, hub, store: store.clone(), mgs: None, backchannel, supervision: None, claimant: None };
     let target = Target::<Mdt>::open(start).await.expect("the role opens");
     target.handler().started();
     (target, store)

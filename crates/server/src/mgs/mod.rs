@@ -5,6 +5,7 @@
 
 mod live;
 mod owners;
+mod seen;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use store::{Batch, Store, StoreError};
 use crate::target::{Ctx, Done, Env, Handler, Stop, code_of, space_state};
 use live::Notices;
 use owners::OwnerTable;
+use seen::Seen;
 use table::{Known, Table};
 
 /// Most requests for a newer configuration that wait at one time.
@@ -51,6 +53,7 @@ pub struct Mgs {
     fsname: String,
     table: Mutex<Table>,
     owners: OwnerTable,
+    seen: Seen,
     /// The table that others see has changed.
     changed: Notify,
     waiters: Semaphore,
@@ -66,6 +69,7 @@ impl Handler for Mgs {
         Ok(Mgs {
             table: Mutex::new(Table::open(&env.store).await?),
             owners: OwnerTable::load(&env.rt, &env.store, &env.stop)?,
+            seen: Seen::load(&env.hub, &env.store)?,
             notices: Notices::new(&env.rt),
             fsname: env.store.label().fsname.as_str().to_owned(),
             leases: Mutex::new(Leases::new(env.rt.now().0, env.store.boot() as u32)),
@@ -122,11 +126,13 @@ impl Handler for Mgs {
             (Request::SettleTarget(settle), Ok(())) => {
                 self.owners.settle(settle).await.map(Reply::SettleTarget)
             }
+            (Request::Claim(claim), Ok(())) => self.claim(claim).await.map(Reply::Claim),
             (
                 Request::RenewTargets(_)
                 | Request::TakeTargets(_)
                 | Request::ReleaseTarget(_)
-                | Request::SettleTarget(_),
+                | Request::SettleTarget(_)
+                | Request::Claim(_),
                 Err(code),
             ) => Err(code),
             _ => return None,
@@ -176,6 +182,15 @@ impl Mgs {
         };
         self.publish(&done, version).await?;
         Ok(done)
+    }
+
+    /// A target is about to be served, or wants to be remembered as it is now.
+    async fn claim(&self, claim: &msg::Claim) -> Result<msg::Done, Code> {
+        if claim.fsname != self.fsname {
+            return Err(Code::WrongFilesystem);
+        }
+        let before = self.table.lock().nids(claim.target, claim.uuid);
+        self.seen.claim(claim, before).await
     }
 
     /// Shows what `done` has put into the table to others, once it is durable. Even an unchanged entry may be one that is not yet.

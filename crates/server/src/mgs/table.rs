@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proto::limits::TARGETS_MAX;
 use proto::wire::messages::{CONFIG_PAGE_BYTES, Config, MarkTarget, TargetEntry};
 use proto::wire::{DecodeError, Reader, Wire};
-use proto::{Code, TargetId, TargetKind};
+use proto::{ClientId, Code, Nid, TargetId, TargetKind};
 use store::{Batch, Change, Store, StoreError};
 
 use super::SERVER_BYTES_MAX;
@@ -182,6 +182,12 @@ impl Table {
     /// The server of `target`, as it is known.
     pub fn server(&self, target: TargetId) -> Option<String> {
         self.current(target).map(|known| known.entry.server.clone())
+    }
+
+    /// Where `target` is served, if it is the one with that name.
+    pub fn nids(&self, target: TargetId, uuid: ClientId) -> Option<Vec<Nid>> {
+        let known = self.current(target).filter(|known| known.entry.uuid == uuid);
+        known.map(|known| known.entry.nids.clone())
     }
 
     /// Number of targets.

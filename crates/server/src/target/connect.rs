@@ -1,6 +1,7 @@
 //! Sessions begin, go on over a new connection or a restart of the target, and end.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use proto::limits::SLOTS_MAX;
@@ -46,6 +47,10 @@ impl<H: Handler> Target<H> {
         if connect.features & msg::FEATURE_BASE == 0 {
             return Err(Code::Version);
         }
+        self.check_age(peer, connect)?;
+        // A session with what the target was before it was replaced by an older copy is over.
+        let boot = if connect.boot <= self.accepted { 0 } else { connect.boot };
+        let connect = &msg::Connect { boot, ..connect.clone() };
         let _door = self.door.lock();
         if let Some(session) = self.sessions.of_client(connect.client) {
             if session.role() != peer.role {
@@ -78,6 +83,27 @@ impl<H: Handler> Target<H> {
         let resumed = session.resumed();
         let connected = self.connected(&session, resumed);
         Ok((session, connected))
+    }
+
+    /// Whether the target is as far as it once told the peer. What it tells is durable: if it is not, the target is an older copy, or its
+    /// disk lost what it had synced. Who remembers a later state gets nothing; and if that is a server, nobody does.
+    fn check_age(&self, peer: &Peer, connect: &msg::Connect) -> Result<(), Code> {
+        let own = self.store.last_committed();
+        if connect.committed > own && self.store.is_owner() {
+            let is_news = !self.older.load(Ordering::Relaxed);
+            if peer.role == Role::Server {
+                self.older.store(true, Ordering::Relaxed);
+            }
+            if is_news {
+                tracing::error!(
+                    target = %self.id, client = %connect.client, known = connect.committed.0, own = own.0,
+                    "the target told before that more was durable than it has: it is an older copy, or its disk lost what was \
+                     synced (docs/operations.md#older)"
+                );
+            }
+            return Err(Code::Older);
+        }
+        if self.older.load(Ordering::Relaxed) { Err(Code::Older) } else { Ok(()) }
     }
 
     /// A new session; `None` if there are too many.

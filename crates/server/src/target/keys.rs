@@ -7,6 +7,10 @@ use proto::ClientId;
 pub const CLIENT: u8 = 0x01;
 /// `[SLOT][client: 16 BE][slot: 4 BE]`: the reply to the last change in that slot.
 pub const SLOT: u8 = 0x02;
+/// `[ACCEPTED]`: sessions with starts up to this one are over, for an older copy of the target was accepted then.
+pub const ACCEPTED: u8 = 0x03;
+/// `[REFUSED]`: the MGS has said that this is an older or a second copy of the target. Each start makes it look newer.
+pub const REFUSED: u8 = 0x04;
 /// First of the prefixes that an MDT uses.
 pub const MDT: u8 = 0x10;
 /// First of the prefixes that the MGS uses.

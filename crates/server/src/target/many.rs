@@ -8,7 +8,7 @@ use std::sync::Arc;
 use proto::wire::Request;
 use proto::wire::header::JobId;
 use proto::wire::messages as msg;
-use proto::{ClientId, Fid, TargetId, Xid};
+use proto::{ClientId, Fid, TargetId, Transno, Xid};
 use rpc::{Answer, Call, Peer, Role, Service};
 use rt::sync::oneshot;
 
@@ -119,6 +119,7 @@ fn connect(world: &World, clients: u64, boot: u64, epoch: u64) -> Vec<Export> {
             fsname: "weft".into(),
             boot,
             session_epoch: epoch,
+            committed: Transno(0),
         };
         call(Export { epoch: 0, ..*of }, connect.into())
     });

@@ -49,6 +49,7 @@ pub use recovery::Recovery;
 pub use session::Session;
 pub use stop::Stop;
 
+use crate::claimant::Claimant;
 use crate::{Held, LockCounts, Supervision, TokenCounts};
 use eviction::Tracer;
 use gauge::Gauge;
@@ -73,6 +74,8 @@ pub struct Env {
     pub recovery: Arc<Recovery>,
     /// Calls the clients of the target's sessions back.
     pub clients: Arc<Clients>,
+    /// Has the MGS remember how far the target is; `None` if there is none.
+    pub claimant: Option<Arc<Claimant>>,
 }
 
 /// What a target is started with.
@@ -89,6 +92,8 @@ pub struct Start {
     pub backchannel: Arc<dyn Backchannel>,
     /// What there is if it is started again when it fails.
     pub supervision: Option<Supervision>,
+    /// Has the MGS remember how far the target is; `None` if there is none.
+    pub claimant: Option<Arc<Claimant>>,
 }
 
 /// A role: what a target does with the requests of its sessions.
@@ -269,13 +274,18 @@ pub struct Target<H: Handler> {
     told: AtomicBool,
     /// What is not left out in an experiment.
     safeguards: Safeguards,
+    /// A server remembers a later state of the target: nobody is served.
+    older: AtomicBool,
+    /// Sessions with starts of the target up to this one are over.
+    accepted: u64,
 }
 
 impl<H: Handler> Target<H> {
     /// Opens the role in the store of `start` and knows the clients again that had a session before.
     pub async fn open(start: Start) -> Result<Arc<Target<H>>, StoreError> {
-        let Start { rt, hub, store, mgs, backchannel, supervision } = start;
+        let Start { rt, hub, store, mgs, backchannel, supervision, claimant } = start;
         let sessions = Sessions::load(&store)?;
+        let accepted = crate::accept::accepted(&store)?;
         let expected = if H::ORDERED { sessions.expected() } else { Vec::new() };
         let next = Transno(store.last_transno().0 + 1);
         let recovery = Arc::new(Recovery::new(&rt, expected, next));
@@ -293,6 +303,7 @@ impl<H: Handler> Target<H> {
             stop: stop.clone(),
             recovery: recovery.clone(),
             clients: clients.clone(),
+            claimant,
         };
         let handler = Arc::new(H::open(env).await?);
         let tracer = Tracer::new(rt.clone(), store.clone());
@@ -314,6 +325,8 @@ impl<H: Handler> Target<H> {
             supervision,
             told: AtomicBool::new(false),
             safeguards,
+            older: AtomicBool::new(false),
+            accepted,
         });
         let doorman: Weak<dyn clients::Doorman> =
             Arc::downgrade(&(target.clone() as Arc<dyn clients::Doorman>));

@@ -196,7 +196,16 @@ fn what_does_not_belong_here_is_refused() {
     let client = world.client(1);
     let connect = |fsname: &str, features| {
         let (client_id, fsname) = (ClientId(9), fsname.to_owned());
-        client.call(msg::Connect { client: client_id, features, fsname, boot: 0, session_epoch: 1 }).map(drop)
+        client
+            .call(msg::Connect {
+                client: client_id,
+                features,
+                fsname,
+                boot: 0,
+                session_epoch: 1,
+                committed: Transno(0),
+            })
+            .map(drop)
     };
     assert_eq!(connect("other", msg::FEATURES_ALL), Err(Code::WrongFilesystem));
     assert_eq!(connect("weft", 0), Err(Code::Version));

@@ -11,6 +11,7 @@ use rt::{BoxFuture, Rt};
 use super::{label, small};
 use crate::limits::Limits;
 use crate::log::segment::SegmentId;
+use crate::open::Way;
 use crate::{Batch, Change, Owned, Right, Store, StoreError, check};
 
 /// A right that a test takes away and gives back.
@@ -68,7 +69,7 @@ impl Owner {
         let node = Node::start(1).expect("a node starts");
         let right = Arc::new(Toy::default());
         let owned = Owned { right: right.clone(), epoch, before, in_place };
-        let store = Store::start(&Rt::os(node.clone()), path, Some(limits(epoch)), Some(owned)).await?;
+        let store = Store::start(&Rt::os(node.clone()), path, Some(limits(epoch)), Way::Owned(owned)).await?;
         Ok(Owner { node, right, store })
     }
 

@@ -18,6 +18,10 @@ pub struct Arguments {
     /// Read the data of all objects too and compare it with its checksums
     #[arg(long)]
     data: bool,
+    /// Serve the directory from now on although the target was further: what it did since is lost, and sessions with it end. No FID
+    /// is given twice. Checks nothing
+    #[arg(long, conflicts_with = "data")]
+    accept_older_copy: bool,
 }
 
 /// Exit status for a target that is being served.
@@ -32,6 +36,16 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let path = text(&path)?;
     let depth = if arguments.data { Depth::Data } else { Depth::Structure };
     let (node, rt) = serving::start_runtime()?;
+    if arguments.accept_older_copy {
+        let accepted =
+            node.block_on(server::accept_older(&rt, path)).map_err(|error| not_accepted(path, error))?;
+        let server::Accepted { label, last } = accepted;
+        println!(
+            "{}-{}: this copy is served from now on; what changed behind {} is lost",
+            label.fsname, label.target, last.0
+        );
+        return Ok(0);
+    }
     let report = node.block_on(store::check::check_to(&rt, path, depth)).map_err(|error| match error {
         store::StoreError::Io(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
             let message = format!("{path} is being served, and was not looked at; stop its server first");
@@ -59,4 +73,17 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let verdict = if report.is_clean() { "clean" } else { "DAMAGED" };
     println!("{name}: {verdict}; {} log records, {} keys", report.records, report.keys);
     Ok(u8::from(!report.is_clean()))
+}
+
+/// Why a copy is not accepted, for a person.
+fn not_accepted(path: &str, error: store::StoreError) -> Failure {
+    match error {
+        store::StoreError::Io(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            Failure::new(format!("{path} is being served; stop that first"))
+        }
+        why @ (store::StoreError::Damaged(_) | store::StoreError::NotATarget(_)) => {
+            Failure::new(format!("{path}: {why}"))
+        }
+        other => no_label(path, other),
+    }
 }

@@ -29,6 +29,8 @@ wire_struct! {
         pub boot: u64,
         /// Epoch of the session that the client asks for: one more than its last.
         pub session_epoch: u64,
+        /// The newest change of which the client was ever told that it is durable there.
+        pub committed: Transno,
     }
 }
 

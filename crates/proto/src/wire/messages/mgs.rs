@@ -1,6 +1,6 @@
 //! What the MGS answers.
 
-use crate::ids::{ClientId, Nid, TargetId};
+use crate::ids::{ClientId, Nid, TargetId, Transno};
 use crate::wire_struct;
 
 use super::owner::TargetOwner;
@@ -38,6 +38,29 @@ wire_struct! {
         ;
         /// Whether clients are told of it now, because something is new.
         pub told: bool,
+    }
+}
+
+wire_struct! {
+    /// A target's process tells how far the target is, before anybody else hears of it, and again when it has to be remembered: the
+    /// MGS refuses a target that was further before. Needs the servers' key.
+    pub struct Claim {
+        /// File system of the target.
+        pub fsname: String,
+        /// Kind and index.
+        pub target: TargetId,
+        /// The target's own name.
+        pub uuid: ClientId,
+        /// Where the target is to be served.
+        pub nids: Vec<Nid>,
+        /// Drawn at this start of the target: tells it from another copy.
+        pub instance: u64,
+        /// How often the target was opened.
+        pub boot: u64,
+        /// Its newest change that is durable.
+        pub committed: Transno,
+        /// Whether several servers may serve it: then its owner is chosen elsewhere.
+        pub shared: bool,
     }
 }
 

@@ -172,6 +172,7 @@ operations! {
 
     90 ReadParameters(ReadParameters) -> Parameters, false;
     91 DrainClient(DrainClient) -> Drained, false;
+    92 Claim(Claim) -> Done, false;
 }
 
 impl Request {
@@ -201,7 +202,7 @@ impl Request {
             Request::SetParameters(_) | Request::ReadParameters(_) => false,
             Request::RenewTargets(_) | Request::TakeTargets(_) => false,
             Request::ReleaseTarget(_) | Request::SettleTarget(_) | Request::HandOver(_) => false,
-            Request::Register(_) | Request::MarkTarget(_) => false,
+            Request::Register(_) | Request::MarkTarget(_) | Request::Claim(_) => false,
             Request::GetConfig(_) | Request::GetSequence(_) => false,
             Request::RenewLease(_) | Request::AskLeases(_) => false,
             Request::Write(write) => write.locked,
@@ -231,6 +232,7 @@ impl Request {
                 | Request::ReleaseTarget(_)
                 | Request::SettleTarget(_)
                 | Request::HandOver(_)
+                | Request::Claim(_)
         )
     }
 }

@@ -55,6 +55,7 @@ impl Server {
             mgs: None,
             backchannel: Arc::new(hub.clone()),
             supervision: None,
+            claimant: None,
         };
         let target = Target::<Ost>::open(start).await.expect("the role opens");
         hub.serve(OST, target.clone());

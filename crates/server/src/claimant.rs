@@ -1,0 +1,82 @@
+//! Has the MGS remember how far a target is, so that an older copy of it is not served (`docs/recovery.md#older`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::wire::messages as msg;
+use proto::{Code, Nid, TargetId};
+use rpc::{AskError, Hub, Role};
+use store::{Store, StoreError};
+
+/// Time for one answer of the MGS.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long the end of a target waits for it.
+const LAST_PATIENCE: Duration = Duration::from_secs(1);
+/// Pause before the MGS is asked again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Why the MGS does not know how far the target is.
+#[derive(Debug)]
+pub enum Unclaimed {
+    /// It refuses the target.
+    Refused(Code),
+    /// The target is not this process's any more, or does not work.
+    Lost(StoreError),
+}
+
+/// One start of a target.
+pub struct Claimant {
+    hub: Hub,
+    store: Arc<Store>,
+    mgs: Vec<Nid>,
+    nids: Vec<Nid>,
+    instance: u64,
+}
+
+impl Claimant {
+    /// The target in `store`, which is to be served at `nids`.
+    pub fn new(hub: &Hub, store: &Arc<Store>, nids: &[Nid]) -> Claimant {
+        Claimant {
+            hub: hub.clone(),
+            store: store.clone(),
+            mgs: store.label().mgs.clone(),
+            nids: nids.to_vec(),
+            instance: hub.rt().random_u64(),
+        }
+    }
+
+    fn claim(&self) -> msg::Claim {
+        let label = self.store.label();
+        msg::Claim {
+            fsname: label.fsname.to_string(),
+            target: label.target,
+            uuid: label.uuid,
+            nids: self.nids.clone(),
+            instance: self.instance,
+            boot: self.store.boot(),
+            committed: self.store.last_committed(),
+            shared: !label.service.is_empty(),
+        }
+    }
+
+    /// Comes back when the MGS has made durable how far the target is now; it is asked until it answers.
+    pub async fn note(&self) -> Result<(), Unclaimed> {
+        loop {
+            let asked = self.hub.ask(TargetId::MGS, Role::Server, &self.mgs, self.claim(), PATIENCE).await;
+            match asked {
+                Ok(_) => return Ok(()),
+                Err(AskError::Refused(code)) if code != Code::TryAgain && code != Code::NotHere => {
+                    return Err(Unclaimed::Refused(code));
+                }
+                Err(error) => tracing::debug!(%error, "the MGS does not answer yet"),
+            }
+            self.store.confirmed().await.map_err(Unclaimed::Lost)?;
+            self.hub.rt().sleep(PAUSE).await;
+        }
+    }
+
+    /// The same at the end, when nothing more comes; if the MGS is away, it does not matter.
+    pub async fn note_last(&self) {
+        let _ = self.hub.ask(TargetId::MGS, Role::Server, &self.mgs, self.claim(), LAST_PATIENCE).await;
+    }
+}
