@@ -15,9 +15,9 @@ import traceback
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from cases import support  # noqa: E402
-from cases import names, pairs, attributes, data, shared, counters, model  # noqa: E402, F401
+from cases import names, below, pairs, attributes, data, shared, counters, model  # noqa: E402, F401
 
-MODULES = (names, pairs, attributes, data, shared, model)
+MODULES = (names, below, pairs, attributes, data, shared, model)
 HERE = os.path.dirname(os.path.abspath(__file__))
 TABLE = os.path.join(HERE, "..", "docs", "coherence.md")
 KNOWN = os.path.join(HERE, "coherence-known.txt")

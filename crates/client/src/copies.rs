@@ -10,6 +10,8 @@ use rt::BoxFuture;
 pub enum Forget {
     /// Every name, of every directory.
     Names,
+    /// Every name of a file.
+    NamesOf(Fid),
     /// Attributes and ACL of a file.
     Attributes(Fid),
     /// Bytes of a file; what was changed through mappings is written first.

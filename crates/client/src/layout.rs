@@ -75,7 +75,7 @@ impl Shared {
     /// A file was changed in a way that the kernel does not know of.
     async fn forget_past_kernel(&self, fid: Fid) {
         if let Some(copies) = self.copies() {
-            copies.forget(vec![Forget::Names, Forget::Attributes(fid)]).await;
+            copies.forget(vec![Forget::Attributes(fid)]).await;
         }
     }
 }

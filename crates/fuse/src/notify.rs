@@ -18,6 +18,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use client::{Copies, Forget};
+use parking_lot::Mutex;
 use proto::Fid;
 use rt::BoxFuture;
 use rt::sync::oneshot;
@@ -25,7 +26,9 @@ use rustix::io::Errno as OsErrno;
 use zerocopy::IntoBytes;
 
 use crate::asking::Asking;
-use crate::kernel::abi::{self, NotifyInvalInodeOut, OutHeader};
+use crate::expire::Expirer;
+use crate::kernel::abi::{self, NotifyInvalEntryOut, NotifyInvalInodeOut, OutHeader};
+use crate::names::Names;
 use crate::ops::node_of;
 use crate::settling::Settling;
 use crate::threads::Threads;
@@ -41,30 +44,28 @@ struct Job<T> {
     done: oneshot::Sender<()>,
 }
 
-#[derive(Default)]
-struct Names {
-    names: bool,
-    attributes: BTreeSet<Fid>,
-}
-
+type Attributes = BTreeSet<Fid>;
 type Data = Vec<(Fid, Range<u64>)>;
 
 /// The threads that tell the kernel. Each job has somebody who waits for it, which bounds their number.
 pub struct Notifier {
-    names: mpsc::Sender<Job<Names>>,
+    attributes: mpsc::Sender<Job<Attributes>>,
     data: Threads<Job<Data>>,
+    names: Expirer,
 }
 
 impl Notifier {
     /// Starts the threads. They end with this value.
     pub fn start(
         device: Arc<OwnedFd>,
-        has_epoch: bool,
+        names: Arc<Mutex<Names>>,
         settling: Arc<Settling>,
         asking: Arc<Asking>,
     ) -> io::Result<Notifier> {
-        let (names, name_jobs) = mpsc::channel();
-        let (kernel, asks) = (Kernel { device: device.clone(), has_epoch }, asking.clone());
+        let (attributes, attribute_jobs) = mpsc::channel();
+        let (kernel, asks) = (Kernel { device: device.clone() }, asking.clone());
+        let expires = Kernel { device: device.clone() };
+        let names = Expirer::start(names, Box::new(move |(dir, name)| expires.expire(*dir, name)))?;
         let data = Threads::start("weft-data", DATA_THREADS_MAX, move |Job { what, done }: Job<Data>| {
             for (fid, range) in what {
                 while asks.is_waited_for(fid) {
@@ -76,22 +77,20 @@ impl Notifier {
             let _ = done.send(());
         })?;
         std::thread::Builder::new().name("weft-forget".into()).spawn(move || {
-            let kernel = Kernel { device, has_epoch };
-            while let Ok(job) = name_jobs.recv() {
-                // What came meanwhile goes along: of many names the epoch drops all at once.
-                let jobs: Vec<Job<Names>> = std::iter::once(job).chain(name_jobs.try_iter()).collect();
-                forget_names(&kernel, &settling, &asking, jobs);
+            let kernel = Kernel { device };
+            while let Ok(job) = attribute_jobs.recv() {
+                // What came meanwhile goes along: what is told twice is forgotten once.
+                let jobs: Vec<Job<Attributes>> =
+                    std::iter::once(job).chain(attribute_jobs.try_iter()).collect();
+                forget_attributes(&kernel, &settling, &asking, jobs);
             }
         })?;
-        Ok(Notifier { names, data })
+        Ok(Notifier { attributes, data, names })
     }
 }
 
-fn forget_names(kernel: &Kernel, settling: &Settling, asking: &Asking, jobs: Vec<Job<Names>>) {
-    if jobs.iter().any(|job| job.what.names) {
-        kernel.forget_names();
-    }
-    let mut left: BTreeSet<Fid> = jobs.iter().flat_map(|job| job.what.attributes.iter().copied()).collect();
+fn forget_attributes(kernel: &Kernel, settling: &Settling, asking: &Asking, jobs: Vec<Job<Attributes>>) {
+    let mut left: BTreeSet<Fid> = jobs.iter().flat_map(|job| job.what.iter().copied()).collect();
     loop {
         left.retain(|fid| {
             if asking.is_waited_for(*fid) {
@@ -113,20 +112,20 @@ fn forget_names(kernel: &Kernel, settling: &Settling, asking: &Asking, jobs: Vec
 
 impl Copies for Notifier {
     fn forget(&self, what: Vec<Forget>) -> BoxFuture<'static, ()> {
-        let (mut names, mut data) = (Names::default(), Data::new());
+        let (mut attributes, mut data, mut waits) = (Attributes::new(), Data::new(), Vec::new());
         for forget in what {
             match forget {
-                Forget::Names => names.names = true,
+                Forget::Names => waits.extend(self.names.forget(None)),
+                Forget::NamesOf(fid) => waits.extend(self.names.forget(Some(fid))),
                 Forget::Attributes(fid) => {
-                    names.attributes.insert(fid);
+                    attributes.insert(fid);
                 }
                 Forget::Data(fid, range) => data.push((fid, range)),
             }
         }
-        let mut waits = Vec::new();
-        if names.names || !names.attributes.is_empty() {
+        if !attributes.is_empty() {
             let (done, wait) = oneshot::channel();
-            waits.extend(self.names.send(Job { what: names, done }).ok().map(|()| wait));
+            waits.extend(self.attributes.send(Job { what: attributes, done }).ok().map(|()| wait));
         }
         if !data.is_empty() {
             let (done, wait) = oneshot::channel();
@@ -145,14 +144,14 @@ impl Copies for Notifier {
 /// The notifications.
 struct Kernel {
     device: Arc<OwnedFd>,
-    has_epoch: bool,
 }
 
 impl Kernel {
-    fn forget_names(&self) {
-        if self.has_epoch {
-            self.notify(abi::notify::INC_EPOCH, &[]);
-        }
+    /// Waits for the lock of the directory. A name that the kernel does not know needs nothing.
+    fn expire(&self, dir: u64, name: &[u8]) {
+        let flags = abi::notify::EXPIRE_ONLY;
+        let out = NotifyInvalEntryOut { parent: dir, namelen: name.len() as u32, flags };
+        self.notify(abi::notify::INVAL_ENTRY, &[out.as_bytes(), name, &[0]].concat());
     }
 
     /// `false` if the kernel does not know the inode.
@@ -203,7 +202,7 @@ mod tests {
     /// A kernel that takes every notification and lets them be read.
     fn kernel() -> (Kernel, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("sockets");
-        (Kernel { device: Arc::new(ours.into()), has_epoch: true }, theirs)
+        (Kernel { device: Arc::new(ours.into()) }, theirs)
     }
 
     fn sent(stream: &mut UnixStream, len: usize) -> Vec<u8> {
@@ -215,9 +214,10 @@ mod tests {
     #[test]
     fn notifications_have_the_layout_of_the_kernels() {
         let (kernel, mut stream) = kernel();
-        kernel.forget_names();
+        kernel.expire(1, b"name");
         let header = |len: u32, code: i32| OutHeader { len, error: code, unique: 0 };
-        assert_eq!(sent(&mut stream, 16), header(16, 8).as_bytes());
+        let body = NotifyInvalEntryOut { parent: 1, namelen: 4, flags: 1 };
+        assert_eq!(sent(&mut stream, 37), [header(37, 3).as_bytes(), body.as_bytes(), b"name\0"].concat());
         kernel.forget_data(FID, &(4096..8192));
         let body = NotifyInvalInodeOut { ino: FID.ino().0, off: 4096, len: 4096 };
         assert_eq!(sent(&mut stream, 40), [header(40, 2).as_bytes(), body.as_bytes()].concat());
@@ -232,12 +232,19 @@ mod tests {
     #[test]
     fn jobs_are_done_and_said_to_be() {
         let (kernel, mut stream) = kernel();
+        let names = Arc::new(Mutex::new(Names::default()));
+        let place = (1, bytes::Bytes::from_static(b"name"));
+        assert!(names.lock().keep(FID, place, std::process::id(), std::time::Instant::now()));
         let notifier =
-            Notifier::start(kernel.device.clone(), true, Arc::default(), Arc::default()).expect("threads");
+            Notifier::start(kernel.device.clone(), names, Arc::default(), Arc::default()).expect("threads");
         let attributes = Forget::Attributes(FID);
-        let done = notifier.forget(vec![Forget::Names, attributes, Forget::Names]);
-        assert_eq!(sent(&mut stream, 16)[4], 8);
-        assert_eq!(sent(&mut stream, 40)[4], 2);
+        let done = notifier.forget(vec![Forget::NamesOf(FID), attributes, Forget::Names]);
+        let mut lens = [sent(&mut stream, 16)[0], 0];
+        sent(&mut stream, usize::from(lens[0]) - 16);
+        lens[1] = sent(&mut stream, 16)[0];
+        sent(&mut stream, usize::from(lens[1]) - 16);
+        lens.sort_unstable();
+        assert_eq!(lens, [37, 40], "each once");
         let mut done = done;
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
         while done.as_mut().poll(&mut cx).is_pending() {

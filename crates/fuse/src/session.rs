@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rt::Rt;
 use rt::sync::oneshot;
 use rustix::io::Errno as OsErrno;
@@ -19,6 +20,7 @@ use crate::engine::dev::DEVICE;
 use crate::engine::{self, Choice, Ends, dev};
 use crate::helper;
 use crate::kernel::init::Wish;
+use crate::names::Names;
 use crate::notify::Notifier;
 use crate::ops::{AccessTimes, Offers, Ops};
 use crate::settling::Settling;
@@ -159,7 +161,8 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
     let abort =
         abort.inspect_err(|error| tracing::debug!(%error, "the connection cannot be broken from here")).ok();
     let (settling, asking) = (Arc::new(Settling::default()), Arc::new(Asking::default()));
-    let teller = Teller::new(settling.clone(), asking.clone());
+    let names = Arc::new(Mutex::new(Names::default()));
+    let teller = Teller::new(names.clone(), settling.clone(), asking.clone());
     let locking = options.locking;
     let dispatcher = Arc::new(Dispatcher::new(rt, ops.clone(), teller, locking));
     let (sender, ended) = oneshot::channel();
@@ -181,14 +184,17 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
     let device = Arc::new(device);
     let started = engine::start(&device, options.engine, wish, dispatcher.clone(), ends);
     let started = started.and_then(|(kind, agreed)| {
-        let names = agreed.has_epoch();
-        Ok((kind, names, Notifier::start(device, names, settling, asking)?))
+        let expires = agreed.expires_names();
+        if !expires {
+            tracing::info!("this kernel cannot be told to forget a name: it asks each time (Linux 6.2 and later keep them)");
+        }
+        Ok((kind, expires, Notifier::start(device, names, settling, asking)?))
     });
     match started {
-        Ok((engine, names, notifier)) => {
+        Ok((engine, expires, notifier)) => {
             ops.served_by(engine);
             ops.set_copies(Arc::new(notifier));
-            dispatcher.may_keep(names);
+            dispatcher.may_keep(expires);
             Ok(Mounted { path: path.to_owned(), ended, abort, dispatcher, device: number })
         }
         Err(error) => {

@@ -94,7 +94,8 @@ impl Shared {
         // It ends when the last answer has arrived that was made before.
         let _ = filled.await;
         recall.is_at(Stage::Forgetting);
-        self.forget_kept(fid, gone).await;
+        // A change of this client's own, an exchange of names perhaps, may have had it drop the bit and not the kernel the name.
+        self.forget_kept(fid, gone | bits & LOCK_LOOKUP).await;
         if let Some(open) = unused {
             recall.is_at(Stage::Closing);
             self.close_kept(fid, open).await;
@@ -106,9 +107,9 @@ impl Shared {
     async fn forget_kept(&self, fid: Fid, bits: u32) {
         let Some(copies) = self.copies() else { return };
         let mut forget = Vec::new();
-        // That a name is not there is protected by its directory.
-        if bits & (LOCK_LOOKUP | LOCK_UPDATE) != 0 {
-            forget.push(Forget::Names);
+        // Nobody is ever let keep that a name is not there.
+        if bits & LOCK_LOOKUP != 0 {
+            forget.push(Forget::NamesOf(fid));
         }
         if bits & (LOCK_PERM | LOCK_UPDATE | LOCK_LAYOUT | LOCK_XATTR) != 0 {
             forget.push(Forget::Attributes(fid));

@@ -54,7 +54,7 @@ impl std::fmt::Debug for Fill {
 pub struct Told {
     /// Attributes, with the true size.
     pub attr: Attr,
-    /// Whether the name may be kept until [`crate::Forget::Names`].
+    /// Whether the name may be kept until [`crate::Forget::NamesOf`].
     pub keep_name: bool,
     /// Whether the attributes may be kept until [`crate::Forget::Attributes`].
     pub keep_attr: bool,

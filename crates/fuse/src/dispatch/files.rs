@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use client::{Handle, OnItsWay};
 
+use super::told::Named;
 use super::{Asked, Dispatcher, done, owned, told};
 use crate::errno::Errno;
 use crate::interrupt::Ends;
@@ -30,7 +31,7 @@ impl Dispatcher {
 
     pub(super) fn create(
         &self,
-        Asked { node, caller, reply, .. }: Asked,
+        Asked { node, pid, caller, reply }: Asked,
         name: &[u8],
         mode: u32,
         flags: u32,
@@ -38,7 +39,8 @@ impl Dispatcher {
         let (name, teller) = (owned(name), self.teller.clone());
         self.run(reply, |ops| async move {
             let (told, handle) = ops.create(&caller, fid_of(node), &name, mode, flags.cast_signed()).await?;
-            Ok(teller.created(told, opened(handle, file_flags(&ops, handle, flags))))
+            let named = Named { dir: node, name: &name, thread: pid };
+            Ok(teller.created(told, Some(named), opened(handle, file_flags(&ops, handle, flags))))
         });
     }
 
@@ -47,7 +49,7 @@ impl Dispatcher {
         self.run(reply, |ops| async move {
             let made = ops.create_unnamed(&caller, fid_of(node), mode, flags.cast_signed()).await;
             let (told, handle) = made?;
-            Ok(teller.created(told, opened(handle, file_flags(&ops, handle, flags))))
+            Ok(teller.created(told, None, opened(handle, file_flags(&ops, handle, flags))))
         });
     }
 
@@ -158,7 +160,10 @@ impl Dispatcher {
                 }
                 // An entry without attributes is looked up when somebody asks for it.
                 let told = item.entry.and_then(|entry| known.entry(dir, entry));
-                let (entry, fill) = told.map_or_else(Default::default, |told| teller.in_directory(told));
+                let name = owned(item.name);
+                let named = Named { dir: node, name: &name, thread: pid };
+                let (entry, fill) =
+                    told.map_or_else(Default::default, |told| teller.in_directory(told, named));
                 let full = entries.add(Some(&entry), dirent, item.name);
                 held.extend(fill.filter(|_| !full));
                 full

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use client::{AttrChange, Handle};
 use proto::FileKind;
 
-use super::told::{self, Teller};
+use super::told::{self, Named, Teller};
 use super::{Asked, Dispatcher, done, owned};
 use crate::errno::{Errno, Result};
 use crate::kernel::reply::Answer;
@@ -14,11 +14,10 @@ use crate::ops::{Move, NewFile, fid_of, mode_with_kind};
 impl Dispatcher {
     pub(super) fn lookup(&self, Asked { node, pid, caller, reply }: Asked, name: &[u8]) {
         let (name, teller) = (owned(name), self.teller.clone());
-        self.look(
-            reply,
-            pid,
-            |ops| async move { entry(&teller, ops.lookup(&caller, fid_of(node), &name).await) },
-        );
+        self.look(reply, pid, |ops| async move {
+            let told = ops.lookup(&caller, fid_of(node), &name).await?;
+            Ok(teller.entry(told, Named { dir: node, name: &name, thread: pid }))
+        });
     }
 
     pub(super) fn get_attr(&self, Asked { node, pid, reply, .. }: Asked) {
@@ -69,7 +68,7 @@ impl Dispatcher {
 
     fn make(
         &self,
-        Asked { node, caller, reply, .. }: Asked,
+        Asked { node, pid, caller, reply }: Asked,
         name: &[u8],
         (mode, rdev): (u32, u32),
         target: Bytes,
@@ -77,7 +76,8 @@ impl Dispatcher {
         let (name, teller) = (owned(name), self.teller.clone());
         self.run(reply, |ops| async move {
             let new = NewFile { parent: fid_of(node), name: &name, mode, rdev, target };
-            entry(&teller, ops.make(&caller, new).await)
+            let told = ops.make(&caller, new).await?;
+            Ok(teller.entry(told, Named { dir: node, name: &name, thread: pid }))
         });
     }
 
@@ -99,7 +99,7 @@ impl Dispatcher {
         new_name: &[u8],
         flags: u32,
     ) {
-        let (name, new_name) = (owned(name), owned(new_name));
+        let (name, new_name, teller) = (owned(name), owned(new_name), self.teller.clone());
         self.run(reply, |ops| async move {
             let what = Move {
                 parent: fid_of(node),
@@ -108,14 +108,18 @@ impl Dispatcher {
                 new_name: &new_name,
                 flags,
             };
-            done(ops.rename(&caller, what).await)
+            ops.rename(&caller, what).await?;
+            let exchange = flags & libc::RENAME_EXCHANGE != 0;
+            teller.moved(&(node, name), &(new_parent, new_name), exchange);
+            Ok(Answer::Done)
         });
     }
 
-    pub(super) fn link(&self, Asked { node: parent, caller, reply, .. }: Asked, node: u64, name: &[u8]) {
+    pub(super) fn link(&self, Asked { node: parent, pid, caller, reply }: Asked, node: u64, name: &[u8]) {
         let (name, teller) = (owned(name), self.teller.clone());
         self.run(reply, |ops| async move {
-            entry(&teller, ops.link(&caller, fid_of(node), fid_of(parent), &name).await)
+            let told = ops.link(&caller, fid_of(node), fid_of(parent), &name).await?;
+            Ok(teller.entry(told, Named { dir: parent, name: &name, thread: pid }))
         });
     }
 
@@ -155,10 +159,6 @@ impl Dispatcher {
         let name = owned(name);
         self.run(reply, |ops| async move { done(ops.remove_xattr(&caller, fid_of(node), &name).await) });
     }
-}
-
-fn entry(teller: &Teller, result: Result<client::Told>) -> Result<Answer> {
-    result.map(|told| teller.entry(told))
 }
 
 fn attributes(teller: &Teller, result: Result<client::Told>) -> Result<Answer> {

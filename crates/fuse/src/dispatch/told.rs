@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
+use bytes::Bytes;
 use client::{OnItsWay, TimeSet, Told};
+use parking_lot::Mutex;
 use proto::{Attr, Fid, FileKind, Timestamp};
 
 use crate::asking::Asking;
 use crate::kernel::abi::{AttrOut, EntryOut, FileAttr, OpenOut, StatfsOut, Statx, StatxOut, SxTime};
 use crate::kernel::reply::Answer;
 use crate::kernel::request::SetTime;
+use crate::names::{KEPT_SECS, Names, Place};
 use crate::ops::node_of;
 use crate::settling::Settling;
 
@@ -19,8 +23,8 @@ const IO_BYTES: u32 = 1 << 20;
 const STATFS_UNIT: u32 = 4096;
 /// FIDs are never used twice, so one generation is enough.
 const GENERATION: u64 = 0;
-/// How long the kernel may keep what is protected, in seconds: it is told when that ends.
-const KEPT_SECS: u64 = 3600;
+/// How long the kernel may keep attributes that are protected, in seconds: it is told when that ends.
+const ATTRIBUTES_KEPT_SECS: u64 = 3600;
 /// Where the bits of the kind are in a mode.
 const KIND_SHIFT: u32 = 12;
 
@@ -33,25 +37,38 @@ pub struct Keep {
     pub attr: bool,
 }
 
+/// The name that an answer is about, and the thread that is to be answered.
+#[derive(Debug, Clone, Copy)]
+pub struct Named<'a> {
+    /// Node of the directory.
+    pub dir: u64,
+    /// The name in it.
+    pub name: &'a Bytes,
+    /// The kernel's number of the thread; 0 if it cannot be seen from here.
+    pub thread: u32,
+}
+
 /// Turns what the client tells into answers, and remembers what of them the kernel keeps.
 pub struct Teller {
     /// Somebody tells the kernel to forget attributes, and so it may keep some.
     attrs: AtomicBool,
     /// The same of names.
-    names: AtomicBool,
+    may_keep_names: AtomicBool,
+    names: Arc<Mutex<Names>>,
     settling: Arc<Settling>,
     asking: Arc<Asking>,
 }
 
 impl Teller {
     /// Lets the kernel keep nothing yet.
-    pub fn new(settling: Arc<Settling>, asking: Arc<Asking>) -> Teller {
-        Teller { attrs: AtomicBool::new(false), names: AtomicBool::new(false), settling, asking }
+    pub fn new(names: Arc<Mutex<Names>>, settling: Arc<Settling>, asking: Arc<Asking>) -> Teller {
+        let (attrs, may_keep_names) = (AtomicBool::new(false), AtomicBool::new(false));
+        Teller { attrs, may_keep_names, names, settling, asking }
     }
 
     /// From now on the kernel can be told to forget: it may keep what locks protect. Names only if it can forget them.
     pub fn may_keep(&self, names: bool) {
-        self.names.store(names, Ordering::Release);
+        self.may_keep_names.store(names, Ordering::Release);
         self.attrs.store(true, Ordering::Release);
     }
 
@@ -71,36 +88,42 @@ impl Teller {
     }
 
     /// What a name means.
-    pub fn entry(&self, told: Told) -> Answer {
-        self.answer(told, |attr, keep| Answer::Entry(entry(attr, keep)))
+    pub fn entry(&self, told: Told, named: Named<'_>) -> Answer {
+        self.answer(told, Some(named), |attr, keep| Answer::Entry(entry(attr, keep)))
     }
 
-    /// What the name of a file means that was just opened.
-    pub fn created(&self, told: Told, open: OpenOut) -> Answer {
-        self.answer(told, |attr, keep| Answer::Created(entry(attr, keep), open))
+    /// What the name of a file means that was just opened; none if it was opened without one.
+    pub fn created(&self, told: Told, named: Option<Named<'_>>, open: OpenOut) -> Answer {
+        self.answer(told, named, |attr, keep| Answer::Created(entry(attr, keep), open))
     }
 
     /// Attributes.
     pub fn attributes(&self, told: Told) -> Answer {
-        self.answer(told, |attr, keep| Answer::Attr(attributes(attr, keep)))
+        self.answer(told, None, |attr, keep| Answer::Attr(attributes(attr, keep)))
     }
 
     /// Attributes with the time of birth.
     pub fn statx(&self, told: Told) -> Answer {
-        self.answer(told, |attr, keep| Answer::Statx(Box::new(statx(attr, keep))))
+        self.answer(told, None, |attr, keep| Answer::Statx(Box::new(statx(attr, keep))))
     }
 
     /// An entry of a directory with its attributes, and what has to be held until the kernel has it.
-    pub fn in_directory(&self, told: Told) -> (EntryOut, Option<OnItsWay>) {
-        let keep = self.keep(&told);
+    pub fn in_directory(&self, told: Told, named: Named<'_>) -> (EntryOut, Option<OnItsWay>) {
+        let keep = self.keep(&told, Some(named));
         (entry(&told.attr, keep), (keep != Keep::default()).then(|| told.fill.send()))
     }
 
-    fn keep(&self, told: &Told) -> Keep {
-        let keep = Keep {
-            name: told.keep_name && self.names.load(Ordering::Acquire),
-            attr: told.keep_attr && self.attrs.load(Ordering::Acquire),
-        };
+    /// The kernel is about to be told that it has moved a name.
+    pub fn moved(&self, from: &Place, to: &Place, exchange: bool) {
+        self.names.lock().moved(from, to, exchange);
+    }
+
+    fn keep(&self, told: &Told, named: Option<Named<'_>>) -> Keep {
+        let named = named.filter(|_| told.keep_name && self.may_keep_names.load(Ordering::Acquire));
+        let name = named.is_some_and(|Named { dir, name, thread }| {
+            self.names.lock().keep(told.attr.fid, (dir, name.clone()), thread, Instant::now())
+        });
+        let keep = Keep { name, attr: told.keep_attr && self.attrs.load(Ordering::Acquire) };
         if keep.attr {
             self.settling.told(told.attr.fid);
         }
@@ -110,8 +133,13 @@ impl Teller {
         keep
     }
 
-    fn answer(&self, told: Told, make: impl FnOnce(&Attr, Keep) -> Answer) -> Answer {
-        let keep = self.keep(&told);
+    fn answer(
+        &self,
+        told: Told,
+        named: Option<Named<'_>>,
+        make: impl FnOnce(&Attr, Keep) -> Answer,
+    ) -> Answer {
+        let keep = self.keep(&told, named);
         let answer = make(&told.attr, keep);
         if keep == Keep::default() {
             return answer;
@@ -120,8 +148,8 @@ impl Teller {
     }
 }
 
-fn secs(keep: bool) -> u64 {
-    if keep { KEPT_SECS } else { 0 }
+fn attr_secs(keep: Keep) -> u64 {
+    if keep.attr { ATTRIBUTES_KEPT_SECS } else { 0 }
 }
 
 /// What a name means.
@@ -129,8 +157,8 @@ fn entry(attr: &Attr, keep: Keep) -> EntryOut {
     EntryOut {
         nodeid: node_of(attr.fid),
         generation: GENERATION,
-        entry_valid: secs(keep.name),
-        attr_valid: secs(keep.attr),
+        entry_valid: if keep.name { KEPT_SECS } else { 0 },
+        attr_valid: attr_secs(keep),
         attr: file_attr(attr),
         ..EntryOut::default()
     }
@@ -138,7 +166,7 @@ fn entry(attr: &Attr, keep: Keep) -> EntryOut {
 
 /// Attributes.
 fn attributes(attr: &Attr, keep: Keep) -> AttrOut {
-    AttrOut { attr_valid: secs(keep.attr), attr: file_attr(attr), ..AttrOut::default() }
+    AttrOut { attr_valid: attr_secs(keep), attr: file_attr(attr), ..AttrOut::default() }
 }
 
 fn file_attr(attr: &Attr) -> FileAttr {
@@ -185,7 +213,7 @@ fn statx(attr: &Attr, keep: Keep) -> StatxOut {
         rdev_minor: libc::minor(rdev),
         ..Statx::default()
     };
-    StatxOut { attr_valid: secs(keep.attr), stat, ..StatxOut::default() }
+    StatxOut { attr_valid: attr_secs(keep), stat, ..StatxOut::default() }
 }
 
 /// A kind as an entry of a directory has it.

@@ -155,9 +155,10 @@ pub mod notify {
     #![allow(missing_docs)]
     pub const INVAL_INODE: i32 = 2;
     pub const INVAL_ENTRY: i32 = 3;
-    pub const INC_EPOCH: i32 = 8;
-    /// The minor version since which [`INC_EPOCH`] is understood.
-    pub const INC_EPOCH_MINOR: u32 = 44;
+    /// Flag of [`INVAL_ENTRY`]: the name is asked for again when it is used next, and stays if it is still true.
+    pub const EXPIRE_ONLY: u32 = 1 << 0;
+    /// The minor version since which [`EXPIRE_ONLY`] is understood.
+    pub const EXPIRE_ONLY_MINOR: u32 = 38;
 }
 
 /// The ioctl that makes a second descriptor of the device serve the connection of a first one.
@@ -252,6 +253,8 @@ structures! {
     }
     StatxOut { attr_valid: u64, attr_valid_nsec: u32, flags: u32, spare: [u64; 2], stat: Statx }
     NotifyInvalInodeOut { ino: u64, off: i64, len: i64 }
+    /// Names to expire; the name and a NUL follow.
+    NotifyInvalEntryOut { parent: u64, namelen: u32, flags: u32 }
     /// What FUSE over io_uring says about the payload of a ring entry.
     UringEntInOut { flags: u64, commit_id: u64, payload_sz: u32, padding: u32, reserved: u64 }
     /// The command in an entry of the submission queue.

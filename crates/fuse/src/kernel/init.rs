@@ -75,9 +75,9 @@ impl Agreed {
         Dialect { setxattr_ext: self.has(init::SETXATTR_EXT) }
     }
 
-    /// Whether names can be dropped by epoch.
-    pub fn has_epoch(&self) -> bool {
-        self.minor >= abi::notify::INC_EPOCH_MINOR
+    /// Whether names can be expired one by one.
+    pub fn expires_names(&self) -> bool {
+        self.minor >= abi::notify::EXPIRE_ONLY_MINOR
     }
 }
 
@@ -157,8 +157,8 @@ mod tests {
     }
 
     #[test]
-    fn the_epoch_is_known_by_version() {
-        assert!(!Agreed { minor: 43, flags: 0 }.has_epoch());
-        assert!(Agreed { minor: 44, flags: 0 }.has_epoch());
+    fn expiring_names_is_known_by_version() {
+        assert!(!Agreed { minor: 37, flags: 0 }.expires_names());
+        assert!(Agreed { minor: 38, flags: 0 }.expires_names());
     }
 }

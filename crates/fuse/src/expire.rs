@@ -1,0 +1,279 @@
+//! Has the kernel expire names when their lock goes.
+//!
+//! The kernel takes the lock of the directory to expire a name, and a change that holds it may be waiting for us. So each
+//! name is expired by a thread of its own, and whoever waits for it waits until the time of the name is over at the longest:
+//! from then on the kernel asks by itself. See [`crate::names`].
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use proto::Fid;
+use rt::sync::oneshot;
+
+use crate::names::{Kept, Names, Place, TO_USE_MAX};
+use crate::threads::Threads;
+
+/// Threads that expire names, at most: each may wait for the lock of a directory.
+const THREADS_MAX: usize = 64;
+/// How often a thread is looked at that was told of a name and may not have used that yet.
+const TO_USE_TICK: Duration = Duration::from_micros(100);
+
+/// Expires one name in the kernel; done when the kernel does not use it any more without asking.
+pub type Expire = Box<dyn Fn(&Place) + Send + Sync>;
+
+/// Who waits until something is forgotten is told by the end of this.
+type Done = Arc<oneshot::Sender<()>>;
+
+enum Message {
+    /// The names of a file have to go.
+    Forget(Fid, Done),
+    /// One was expired.
+    Expired(Fid, u64),
+}
+
+/// The threads that expire names. They end with this value.
+pub struct Expirer {
+    names: Arc<Mutex<Names>>,
+    messages: Arc<mpsc::Sender<Message>>,
+}
+
+impl Expirer {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn start(names: Arc<Mutex<Names>>, expire: Expire) -> io::Result<Expirer> {
+        let (messages, inbox) = mpsc::channel();
+        let messages = Arc::new(messages);
+        let (told, back) = (names.clone(), Arc::downgrade(&messages));
+        let threads = Threads::start("weft-expire", THREADS_MAX, move |(fid, kept): (Fid, Kept)| {
+            until_used(&kept);
+            expire(&kept.place);
+            told.lock().expired(&kept.place, kept.number);
+            // Nobody waits if the connection is gone.
+            let _ = Weak::upgrade(&back).map(|back| back.send(Message::Expired(fid, kept.number)));
+        })?;
+        let mut waiting =
+            Waiting { names: names.clone(), threads, files: HashMap::new(), ends: BTreeSet::new() };
+        std::thread::Builder::new().name("weft-names".into()).spawn(move || waiting.run(&inbox))?;
+        Ok(Expirer { names, messages })
+    }
+
+    /// Has the kernel forget the names of `fid`, or of all files. `None`: it keeps none.
+    pub fn forget(&self, fid: Option<Fid>) -> Option<oneshot::Receiver<()>> {
+        let fids: Vec<Fid> = {
+            let (names, now) = (self.names.lock(), Instant::now());
+            let fids = fid.map_or_else(|| names.files(), |fid| vec![fid]);
+            fids.into_iter().filter(|fid| names.is_kept(*fid, now).is_some()).collect()
+        };
+        if fids.is_empty() {
+            return None;
+        }
+        let (done, wait) = oneshot::channel();
+        let done = Arc::new(done);
+        for fid in fids {
+            // A thread that is gone: the connection is, and all copies with it.
+            let _ = self.messages.send(Message::Forget(fid, done.clone()));
+        }
+        Some(wait)
+    }
+}
+
+/// What one file waits for.
+#[derive(Default)]
+struct Waiter {
+    done: Vec<Done>,
+    /// Names that threads are expiring: the number of each, and its directory.
+    under_way: HashMap<u64, u64>,
+}
+
+/// Files whose names have to go.
+struct Waiting {
+    names: Arc<Mutex<Names>>,
+    threads: Threads<(Fid, Kept)>,
+    files: HashMap<Fid, Waiter>,
+    ends: BTreeSet<(Instant, Fid)>,
+}
+
+impl Waiting {
+    fn run(&mut self, inbox: &mpsc::Receiver<Message>) {
+        loop {
+            let next = self.ends.first().map(|(end, _)| end.saturating_duration_since(Instant::now()));
+            let message = match next {
+                Some(pause) => inbox.recv_timeout(pause),
+                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match message {
+                Ok(Message::Forget(fid, done)) => {
+                    self.files.entry(fid).or_default().done.push(done);
+                    self.look_at(fid);
+                }
+                Ok(Message::Expired(fid, number)) => {
+                    if let Some(waiter) = self.files.get_mut(&fid) {
+                        waiter.under_way.remove(&number);
+                        self.look_at(fid);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Some((_, fid)) = self.ends.pop_first() {
+                        self.look_at(fid);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// Begins what is to be done for a file, or ends it.
+    fn look_at(&mut self, fid: Fid) {
+        let Some(waiter) = self.files.get_mut(&fid) else { return };
+        let now = Instant::now();
+        let mut names = self.names.lock();
+        if let Some(until) = names.is_kept(fid, now) {
+            for kept in names.expire(fid) {
+                waiter.under_way.insert(kept.number, kept.place.0);
+                self.threads.give((fid, kept));
+            }
+            self.ends.insert((until, fid));
+            return;
+        }
+        for dir in waiter.under_way.values() {
+            names.is_late(*dir, now);
+        }
+        self.files.remove(&fid);
+    }
+}
+
+/// Waits until the threads that were told of a name of late have used what they were told: the kernel counts from then on, and
+/// what is expired before is kept.
+fn until_used(kept: &Kept) {
+    for (thread, told) in &kept.threads {
+        let begun = Course::of(*thread);
+        while told.elapsed() < TO_USE_MAX && begun.is_some() && Course::of(*thread) == begun {
+            std::thread::sleep(TO_USE_TICK);
+        }
+    }
+}
+
+/// How far a thread has come that is running or about to.
+#[derive(Debug, PartialEq, Eq)]
+struct Course(String);
+
+impl Course {
+    /// `None`: it sleeps, or is gone. Who has been answered does neither before it has used the answer.
+    fn of(thread: u32) -> Option<Course> {
+        let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
+        let (_, behind) = stat.rsplit_once(") ")?;
+        let runs = behind.starts_with('R');
+        // Time on a processor, time in wait for one, and how often it got one.
+        let course = std::fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?;
+        let mut fields = course.split_whitespace();
+        let (ran, times) = (fields.next()?, fields.nth(1)?);
+        runs.then(|| Course(format!("{ran} {times}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender};
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::names::KEPT;
+
+    const FILE: Fid = Fid { seq: 0x2_0000_0400, oid: 7, ver: 0 };
+    const DIR: u64 = 1;
+
+    fn place(name: &'static str) -> Place {
+        (DIR, Bytes::from_static(name.as_bytes()))
+    }
+
+    fn names() -> Arc<Mutex<Names>> {
+        Arc::default()
+    }
+
+    /// The number of a thread that has been answered, and sleeps.
+    fn asleep() -> (u32, Sender<()>) {
+        let (go, waits) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            let _ = tell.send(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned());
+            let _ = waits.recv();
+        });
+        (told.recv().expect("its number"), go)
+    }
+
+    /// A kernel whose directories are locked until each is let go.
+    fn locked() -> (Expire, Receiver<Place>, Sender<()>) {
+        let (asked, asks) = mpsc::channel();
+        let (unlock, lock) = mpsc::channel::<()>();
+        let lock = Mutex::new(lock);
+        let expire = move |place: &Place| {
+            let _ = asked.send(place.clone());
+            let _ = lock.lock().recv();
+        };
+        (Box::new(expire), asks, unlock)
+    }
+
+    fn is_done(wait: &mut oneshot::Receiver<()>) -> bool {
+        !matches!(wait.try_recv(), Err(oneshot::error::TryRecvError::Empty))
+    }
+
+    fn until(mut holds: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it comes to that");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn who_waits_goes_on_when_each_name_is_expired() {
+        let (names, (expire, asks, unlock), (thread, _go)) = (names(), locked(), asleep());
+        let expirer = Expirer::start(names.clone(), expire).expect("threads");
+        assert!(expirer.forget(Some(FILE)).is_none(), "nothing is kept");
+        assert!(names.lock().keep(FILE, place("a"), thread, Instant::now()));
+        let mut wait = expirer.forget(Some(FILE)).expect("a name is kept");
+        assert_eq!(asks.recv().expect("it is expired"), place("a"));
+        // A change under way that had the lock moves the name meanwhile.
+        names.lock().moved(&place("a"), &place("b"), false);
+        assert!(!is_done(&mut wait));
+        unlock.send(()).expect("it waits");
+        assert_eq!(asks.recv().expect("it is expired too"), place("b"));
+        assert!(!is_done(&mut wait));
+        unlock.send(()).expect("it waits");
+        until(|| is_done(&mut wait));
+        assert!(names.lock().keep(FILE, place("a"), thread, Instant::now()), "the directory is not busy");
+    }
+
+    /// The lock of the directory is held by who waits for the answer that waits for this.
+    #[test]
+    fn nobody_waits_for_a_lock_longer_than_a_name_is_kept() {
+        let (names, (expire, asks, _unlock), (thread, _go)) = (names(), locked(), asleep());
+        let expirer = Expirer::start(names.clone(), expire).expect("threads");
+        let long_ago = Instant::now() - KEPT;
+        assert!(names.lock().keep(FILE, place("a"), thread, long_ago));
+        let mut wait = expirer.forget(None).expect("a name is kept");
+        asks.recv().expect("it is tried");
+        until(|| is_done(&mut wait));
+        assert!(long_ago.elapsed() >= KEPT + TO_USE_MAX);
+        assert!(!names.lock().keep(FILE, place("b"), thread, Instant::now()), "the directory is busy");
+    }
+
+    #[test]
+    fn a_thread_that_was_told_is_let_run_first() {
+        assert_eq!(Course::of(asleep().0), None);
+        let runs = std::thread::spawn(|| {
+            let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+            let before = Course::of(thread);
+            assert!(before.is_some(), "it runs");
+            until(|| Course::of(thread) != before);
+        });
+        runs.join().expect("it is seen to go on");
+    }
+}

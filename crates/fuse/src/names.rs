@@ -1,0 +1,280 @@
+//! Names that the kernel keeps, and until when. Pure state.
+//!
+//! The kernel keeps a name for [`KEPT`] at most, and then asks again; so there are few of them at any time, and nothing
+//! has to be known of the others. When the lock of a file goes, its names are expired one by one. The kernel takes the
+//! lock of the directory for that, which a change of this very mount may hold that waits, by way of a server, for the
+//! answer to the callback that is to expire the name. So nobody waits for the expiry for longer than until the name's
+//! time is over anyhow ([`Names::is_kept`]), and a directory where that happened is *busy*: for a while the kernel keeps
+//! none of its names (`docs/locks.md#kernel-names`).
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use proto::Fid;
+
+/// How long the kernel may keep a name, in whole seconds, as it is told.
+pub const KEPT_SECS: u64 = 1;
+/// The same.
+pub const KEPT: Duration = Duration::from_secs(KEPT_SECS);
+/// How long it may take, at most, until a thread has used the answer that woke it. From then on the kernel counts.
+pub const TO_USE_MAX: Duration = Duration::from_secs(1);
+/// Names that the kernel may keep at a time; it keeps no more.
+const NAMES_MAX: usize = 1 << 17;
+/// Threads that were told the same name of late, at most; another one may not keep it.
+const THREADS_MAX: usize = 16;
+/// For how long a directory is busy in which a name could not be expired.
+const BUSY: Duration = Duration::from_secs(10);
+/// The same if it has happened there again and again.
+const BUSY_MAX: Duration = Duration::from_secs(640);
+/// Directories that are known to be busy.
+const BUSY_DIRS_MAX: usize = 4096;
+
+/// A name: the node of its directory, and the name in it.
+pub type Place = (u64, Bytes);
+
+/// A name that the kernel keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// The name.
+    pub place: Place,
+    /// Which answer told it last.
+    pub number: u64,
+    /// When its time is over for certain.
+    pub until: Instant,
+    /// Threads that were told of it of late, and when.
+    pub threads: Vec<(u32, Instant)>,
+}
+
+#[derive(Debug)]
+struct Told {
+    fid: Fid,
+    kept: Kept,
+    is_expiring: bool,
+}
+
+/// A directory in which a name could not be expired in time.
+#[derive(Debug)]
+struct Busy {
+    until: Instant,
+    last: Duration,
+}
+
+/// All names that the kernel keeps.
+#[derive(Debug, Default)]
+pub struct Names {
+    names: HashMap<Place, Told>,
+    of_file: HashMap<Fid, HashSet<Place>>,
+    /// In the order in which they end.
+    ends: VecDeque<(Instant, u64, Place)>,
+    busy: HashMap<u64, Busy>,
+    next: u64,
+}
+
+impl Names {
+    /// `thread` is about to be told that `place` means `fid`: whether the kernel may keep it.
+    pub fn keep(&mut self, fid: Fid, place: Place, thread: u32, now: Instant) -> bool {
+        self.forget_past(now);
+        // A thread that cannot be seen cannot be waited for.
+        if thread == 0 || self.ends.len() >= NAMES_MAX || self.is_busy(place.0, now) {
+            return false;
+        }
+        let mut threads = match self.names.get(&place) {
+            Some(told) if told.fid == fid => told.kept.threads.clone(),
+            _ => Vec::new(),
+        };
+        threads.retain(|(other, at)| *other != thread && now.saturating_duration_since(*at) < TO_USE_MAX);
+        if threads.len() >= THREADS_MAX {
+            return false;
+        }
+        threads.push((thread, now));
+        self.insert(fid, place, now + KEPT + TO_USE_MAX, threads);
+        true
+    }
+
+    fn insert(&mut self, fid: Fid, place: Place, until: Instant, threads: Vec<(u32, Instant)>) {
+        self.next += 1;
+        let number = self.next;
+        self.remove(&place);
+        self.of_file.entry(fid).or_default().insert(place.clone());
+        // What was moved has the end of its old name, and stands in the order of its own end.
+        let at = self.ends.partition_point(|(end, _, _)| *end <= until);
+        self.ends.insert(at, (until, number, place.clone()));
+        let kept = Kept { place: place.clone(), number, until, threads };
+        self.names.insert(place, Told { fid, kept, is_expiring: false });
+    }
+
+    fn remove(&mut self, place: &Place) -> Option<Told> {
+        let told = self.names.remove(place)?;
+        if let Some(places) = self.of_file.get_mut(&told.fid) {
+            places.remove(place);
+            if places.is_empty() {
+                self.of_file.remove(&told.fid);
+            }
+        }
+        Some(told)
+    }
+
+    fn forget_past(&mut self, now: Instant) {
+        while self.ends.front().is_some_and(|(end, _, _)| *end <= now) {
+            let Some((_, number, place)) = self.ends.pop_front() else { return };
+            // A change that holds the directory's lock may be using what is being expired.
+            if !self.names.get(&place).is_some_and(|told| told.is_expiring) {
+                self.expired(&place, number);
+            }
+        }
+    }
+
+    /// The kernel moves a name, and what it knows of the old one goes along; with `exchange`, both ways.
+    pub fn moved(&mut self, from: &Place, to: &Place, exchange: bool) {
+        if from == to {
+            return;
+        }
+        let there = self.names.get(to).map(|told| (told.fid, told.kept.clone()));
+        if let Some((fid, kept)) = self.names.get(from).map(|told| (told.fid, told.kept.clone())) {
+            self.insert(fid, to.clone(), kept.until, kept.threads);
+        }
+        if let Some((fid, kept)) = there.filter(|_| exchange) {
+            self.insert(fid, from.clone(), kept.until, kept.threads);
+        }
+    }
+
+    /// The kernel does not keep `place` any more, if it was told of it last by answer `number`.
+    pub fn expired(&mut self, place: &Place, number: u64) {
+        if self.names.get(place).is_some_and(|told| told.kept.number == number) {
+            self.remove(place);
+        }
+    }
+
+    /// Until when the kernel may keep a name of `fid`.
+    pub fn is_kept(&self, fid: Fid, now: Instant) -> Option<Instant> {
+        self.live(fid).map(|told| told.kept.until).filter(|until| *until > now).max()
+    }
+
+    fn live(&self, fid: Fid) -> impl Iterator<Item = &Told> {
+        self.of_file.get(&fid).into_iter().flatten().filter_map(|place| self.names.get(place))
+    }
+
+    /// The names of `fid` that nobody is expiring yet; from now on the caller is.
+    pub fn expire(&mut self, fid: Fid) -> Vec<Kept> {
+        let mut kept = Vec::new();
+        for place in self.of_file.get(&fid).cloned().unwrap_or_default() {
+            let Some(told) = self.names.get_mut(&place) else { continue };
+            if !std::mem::replace(&mut told.is_expiring, true) {
+                kept.push(told.kept.clone());
+            }
+        }
+        kept
+    }
+
+    /// All files of which the kernel keeps a name.
+    pub fn files(&self) -> Vec<Fid> {
+        self.of_file.keys().copied().collect()
+    }
+
+    /// A name in `dir` was not expired before its time was over: the kernel keeps none of that directory for a while.
+    pub fn is_late(&mut self, dir: u64, now: Instant) {
+        self.busy.retain(|_, busy| busy.until + BUSY_MAX > now);
+        if self.busy.len() >= BUSY_DIRS_MAX && !self.busy.contains_key(&dir) {
+            return;
+        }
+        let busy = self.busy.entry(dir).or_insert(Busy { until: now, last: Duration::ZERO });
+        if busy.until <= now {
+            busy.last = (busy.last * 2).clamp(BUSY, BUSY_MAX);
+            busy.until = now + busy.last;
+        }
+    }
+
+    fn is_busy(&self, dir: u64, now: Instant) -> bool {
+        self.busy.get(&dir).is_some_and(|busy| busy.until > now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIR: u64 = 1;
+    const FILE: Fid = Fid { seq: 0x2_0000_0400, oid: 7, ver: 0 };
+    const OTHER: Fid = Fid { seq: 0x2_0000_0400, oid: 8, ver: 0 };
+
+    fn place(name: &'static str) -> Place {
+        (DIR, Bytes::from_static(name.as_bytes()))
+    }
+
+    fn kept(names: &Names) -> Vec<(Fid, &'static str)> {
+        let all = ["a", "b"].into_iter();
+        all.filter_map(|name| names.names.get(&place(name)).map(|told| (told.fid, name))).collect()
+    }
+
+    #[test]
+    fn a_name_is_kept_until_it_is_expired_or_its_time_is_over() {
+        let (mut names, now) = (Names::default(), Instant::now());
+        assert!(names.keep(FILE, place("a"), 5, now));
+        let until = now + KEPT + TO_USE_MAX;
+        assert_eq!(names.is_kept(FILE, now), Some(until));
+        assert_eq!(names.is_kept(FILE, until), None, "its time is over");
+        let first = names.expire(FILE);
+        assert_eq!(first.len(), 1);
+        assert!(names.expire(FILE).is_empty(), "somebody does it already");
+        assert!(names.keep(FILE, place("a"), 6, now));
+        names.expired(&first[0].place, first[0].number);
+        assert!(names.is_kept(FILE, now).is_some(), "it was told again meanwhile");
+        let again = names.expire(FILE);
+        assert_eq!(again[0].threads.len(), 2);
+        names.expired(&again[0].place, again[0].number);
+        assert_eq!(names.is_kept(FILE, now), None);
+        assert!(names.of_file.is_empty());
+    }
+
+    #[test]
+    fn a_moved_name_keeps_its_end() {
+        let (mut names, now) = (Names::default(), Instant::now());
+        assert!(names.keep(FILE, place("a"), 5, now));
+        let later = now + Duration::from_millis(300);
+        assert!(names.keep(OTHER, place("b"), 5, later));
+        names.moved(&place("a"), &place("b"), true);
+        assert_eq!(kept(&names), [(OTHER, "a"), (FILE, "b")]);
+        assert_eq!(names.is_kept(FILE, later), Some(now + KEPT + TO_USE_MAX));
+        assert_eq!(names.is_kept(OTHER, later), Some(later + KEPT + TO_USE_MAX));
+        names.moved(&place("b"), &place("a"), false);
+        assert_eq!(names.is_kept(OTHER, later), None, "it was replaced");
+        names.forget_past(now + KEPT + TO_USE_MAX);
+        assert!(names.names.is_empty() && names.of_file.is_empty());
+    }
+
+    #[test]
+    fn no_more_are_kept_than_there_is_room_for() {
+        let (mut names, now) = (Names::default(), Instant::now());
+        for n in 0..NAMES_MAX as u64 {
+            assert!(names.keep(FILE, (n, Bytes::from_static(b"a")), 5, now));
+        }
+        assert!(!names.keep(FILE, place("b"), 5, now));
+        assert!(names.keep(FILE, place("b"), 5, now + KEPT + TO_USE_MAX), "there is room again");
+        assert_eq!((names.names.len(), names.ends.len(), names.of_file[&FILE].len()), (1, 1, 1));
+    }
+
+    #[test]
+    fn nobody_keeps_names_of_a_directory_that_is_busy() {
+        let (mut names, now) = (Names::default(), Instant::now());
+        assert!(names.keep(FILE, place("a"), 5, now));
+        names.is_late(DIR, now);
+        names.is_late(DIR, now);
+        assert!(!names.keep(OTHER, place("b"), 5, now));
+        assert!(names.keep(OTHER, (2, Bytes::from_static(b"b")), 5, now), "another directory");
+        assert!(names.keep(OTHER, place("b"), 5, now + BUSY));
+        names.is_late(DIR, now + BUSY);
+        assert!(!names.keep(FILE, place("a"), 5, now + 2 * BUSY), "for twice as long");
+        assert!(names.keep(FILE, place("a"), 5, now + 3 * BUSY));
+    }
+
+    #[test]
+    fn a_name_that_many_are_told_at_once_is_not_kept() {
+        let (mut names, now) = (Names::default(), Instant::now());
+        for thread in 1..=THREADS_MAX as u32 {
+            assert!(names.keep(FILE, place("a"), thread, now));
+        }
+        assert!(!names.keep(FILE, place("a"), 99, now));
+        assert!(names.keep(FILE, place("a"), 99, now + TO_USE_MAX));
+    }
+}
