@@ -166,3 +166,40 @@ def busy_directory(a, b, run):
                 same(os.stat(path(a, name)).st_ino, os.stat(path(b, name)).st_ino, f"inode number of {name}")
     finally:
         below.end()
+
+
+@case
+def rename_won_once(a, b, run):
+    """Both mounts list a directory and rename the file N that they find to N+1: each name is won by one of them."""
+    rename_won_once_of(a, b, run.rounds(400, 20000), put)
+
+
+def rename_won_once_of(a, b, count, make):
+    """The same of what `make` makes, up to a number."""
+    os.mkdir(path(a, "q"))
+    make(path(a, "q", "0"))
+
+    def take(top):
+        def work():
+            won = []
+            while True:
+                number = max((int(name) for name in os.listdir(path(top, "q"))), default=None)
+                if number is None:
+                    continue
+                if number >= count:
+                    return won
+                try:
+                    os.rename(path(top, "q", str(number)), path(top, "q", str(number + 1)))
+                    won.append(number)
+                except FileNotFoundError:
+                    pass
+        return work
+    one, two = at_once(take(a), take(b))
+    same(sorted(set(one) & set(two)), [], "names that both have won")
+    same(sorted(one + two), list(range(count)), "names that were won")
+
+
+@case
+def rename_directory_won_once(a, b, run):
+    """The same of a directory, which the kernel knows by one name only."""
+    rename_won_once_of(a, b, run.rounds(200, 10000), os.mkdir)

@@ -23,6 +23,7 @@ mod helper;
 pub mod imports;
 mod interrupt;
 pub mod kernel;
+mod moved;
 mod names;
 mod notify;
 mod opens;

@@ -167,6 +167,12 @@ impl Names {
         kept
     }
 
+    /// Names of `fid` other than `place` that are being expired, and perhaps used until that is done.
+    pub fn expiring_but(&self, fid: Fid, place: &Place) -> Vec<Place> {
+        let expiring = self.live(fid).filter(|told| told.is_expiring && told.kept.place != *place);
+        expiring.map(|told| told.kept.place.clone()).collect()
+    }
+
     /// All files of which the kernel keeps a name.
     pub fn files(&self) -> Vec<Fid> {
         self.of_file.keys().copied().collect()
@@ -216,6 +222,9 @@ mod tests {
         assert_eq!(names.is_kept(FILE, until), None, "its time is over");
         let first = names.expire(FILE);
         assert_eq!(first.len(), 1);
+        assert!(names.expiring_but(FILE, &place("a")).is_empty());
+        names.forget_past(until);
+        assert_eq!(names.expiring_but(FILE, &place("b")), [place("a")], "its directory is locked");
         assert!(names.expire(FILE).is_empty(), "somebody does it already");
         assert!(names.keep(FILE, place("a"), 6, now));
         names.expired(&first[0].place, first[0].number);

@@ -16,7 +16,7 @@ impl Dispatcher {
         let (name, teller) = (owned(name), self.teller.clone());
         self.look(reply, pid, |ops| async move {
             let told = ops.lookup(&caller, fid_of(node), &name).await?;
-            Ok(teller.entry(told, Named { dir: node, name: &name, thread: pid }))
+            teller.looked_up(told, Named { dir: node, name: &name, thread: pid })
         });
     }
 

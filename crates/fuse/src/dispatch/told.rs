@@ -7,12 +7,14 @@ use std::time::Instant;
 use bytes::Bytes;
 use client::{OnItsWay, TimeSet, Told};
 use parking_lot::Mutex;
-use proto::{Attr, Fid, FileKind, Timestamp};
+use proto::{Attr, Code, Fid, FileKind, Timestamp};
 
 use crate::asking::Asking;
+use crate::errno::Result;
 use crate::kernel::abi::{AttrOut, EntryOut, FileAttr, OpenOut, StatfsOut, Statx, StatxOut, SxTime};
 use crate::kernel::reply::Answer;
 use crate::kernel::request::SetTime;
+use crate::moved::{Call, LastNames, Said};
 use crate::names::{KEPT_SECS, Names, Place};
 use crate::ops::node_of;
 use crate::settling::Settling;
@@ -55,6 +57,7 @@ pub struct Teller {
     /// The same of names.
     may_keep_names: AtomicBool,
     names: Arc<Mutex<Names>>,
+    last_names: Mutex<LastNames>,
     settling: Arc<Settling>,
     asking: Arc<Asking>,
 }
@@ -63,7 +66,7 @@ impl Teller {
     /// Lets the kernel keep nothing yet.
     pub fn new(names: Arc<Mutex<Names>>, settling: Arc<Settling>, asking: Arc<Asking>) -> Teller {
         let (attrs, may_keep_names) = (AtomicBool::new(false), AtomicBool::new(false));
-        Teller { attrs, may_keep_names, names, settling, asking }
+        Teller { attrs, may_keep_names, names, last_names: Mutex::default(), settling, asking }
     }
 
     /// From now on the kernel can be told to forget: it may keep what locks protect. Names only if it can forget them.
@@ -90,6 +93,26 @@ impl Teller {
     /// What a name means.
     pub fn entry(&self, told: Told, named: Named<'_>) -> Answer {
         self.answer(told, Some(named), |attr, keep| Answer::Entry(entry(attr, keep)))
+    }
+
+    /// What a name means that was looked up. Refused while the kernel must not see it ([`crate::moved`]).
+    pub fn looked_up(&self, told: Told, named: Named<'_>) -> Result<Answer> {
+        let Named { dir, name, thread } = named;
+        // How the kernel finds a file by its handle, or what is above it, and no entry that could be renamed.
+        if matches!(&name[..], b"." | b"..") {
+            return Ok(self.entry(told, named));
+        }
+        let (place, fid) = ((dir, name.clone()), told.attr.fid);
+        let leads_on = matches!(told.attr.kind(), FileKind::Dir | FileKind::Symlink);
+        let expiring = self.names.lock().expiring_but(fid, &place);
+        let call = || Call::of(thread);
+        let (now, about) = (Instant::now(), (&expiring[..], leads_on));
+        let said = self.last_names.lock().looked_up(thread, (&place, fid), about, now, call);
+        match said {
+            Said::Truth => Ok(self.entry(told, named)),
+            Said::Nothing => Err(Code::NotFound.into()),
+            Said::Again => Err(Code::Stale.into()),
+        }
     }
 
     /// What the name of a file means that was just opened; none if it was opened without one.
