@@ -3,23 +3,27 @@
 //! Four messages, specified byte by byte in `docs/wire.md#handshake`: Hello, HelloReply (with the acceptor's proof),
 //! Proof, Welcome; or a Refusal in the place of any that comes after the Hello. A proof is an HMAC-SHA256 over all
 //! that was said so far, so that neither names nor versions nor features can be changed on the way; each side has a
-//! label of its own, so that a proof cannot be sent back. Bytes in, bytes out: nothing here sends or waits.
+//! label of its own, so that a proof cannot be sent back. The Hello has one too, so that an acceptor keeps nothing for
+//! strangers; it may be a repeated one, which the Proof shows. Both sides end with the same keys for the frames that
+//! follow ([`crate::seal`]). Bytes in, bytes out: nothing here sends or waits.
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
 use crate::name::FsName;
+use crate::seal::{ConnectionKeys, Protection};
 
 /// Bytes of a key, a nonce and a proof.
 pub const KEY_BYTES: usize = 32;
 /// First four bytes of every message of the handshake.
 pub const AUTH_MAGIC: [u8; 4] = *b"WFHS";
 /// Bytes of a Hello. What a newer initiator puts behind them is covered by the proofs and otherwise ignored.
-pub const HELLO_BYTES: usize = 80;
+pub const HELLO_BYTES: usize = HELLO_PROVED_BYTES + KEY_BYTES;
 /// Most bytes of one message of the handshake.
 pub const MESSAGE_BYTES_MAX: usize = 1024;
 
+const HELLO_PROVED_BYTES: usize = 80;
 const HELLO_REPLY_BYTES: usize = 96;
 const HELLO_REPLY_PROVED_BYTES: usize = 64;
 const PROOF_BYTES: usize = 40;
@@ -33,6 +37,7 @@ const KIND_PROOF: u8 = 3;
 const KIND_WELCOME: u8 = 4;
 const KIND_REFUSAL: u8 = 5;
 
+const LABEL_HELLO: &[u8] = b"weft handshake hello 1";
 const LABEL_ACCEPTOR: &[u8] = b"weft handshake acceptor 1";
 const LABEL_INITIATOR: &[u8] = b"weft handshake initiator 1";
 
@@ -111,6 +116,8 @@ pub struct Agreed {
     pub version: u16,
     /// Features of the transport that both sides have.
     pub features: u64,
+    /// How the frames that follow are protected: as the side with the higher demands wants it.
+    pub protection: Protection,
 }
 
 /// A failed handshake: what is still to be sent to the other side, and what to tell on this one.
@@ -136,6 +143,11 @@ fn proof(key: &[u8; KEY_BYTES], label: &[u8], said: [&[u8]; 2]) -> [u8; KEY_BYTE
         mac.update(part);
     }
     mac.finalize().into_bytes().into()
+}
+
+/// The proof in a Hello, over all else of it.
+fn hello_proof(key: &[u8; KEY_BYTES], hello: &[u8]) -> [u8; KEY_BYTES] {
+    proof(key, LABEL_HELLO, [&hello[..HELLO_PROVED_BYTES], &hello[HELLO_BYTES..]])
 }
 
 fn message(kind: u8, bytes: usize) -> Vec<u8> {
@@ -201,6 +213,7 @@ pub struct Initiator {
     kind: KeyKind,
     fsname: String,
     versions: Versions,
+    protection: Protection,
     hello: Vec<u8>,
 }
 
@@ -217,6 +230,8 @@ pub struct InitiatorConfig<'a> {
     pub versions: Versions,
     /// Features of the transport that this side has.
     pub features: u64,
+    /// How frames are to be protected at least.
+    pub protection: Protection,
     /// 256 random bits, never used before.
     pub nonce: [u8; KEY_BYTES],
 }
@@ -226,6 +241,7 @@ pub struct InitiatorProved {
     fsname: String,
     versions: Versions,
     agreed: Agreed,
+    keys: ConnectionKeys,
 }
 
 impl Initiator {
@@ -239,11 +255,15 @@ impl Initiator {
         hello[16..16 + name.len()].copy_from_slice(name);
         hello[32..64].copy_from_slice(&config.nonce);
         hello[64..72].copy_from_slice(&config.features.to_le_bytes());
+        hello[10] = config.protection.to_u8();
+        let proved = hello_proof(config.key, &hello);
+        hello[HELLO_PROVED_BYTES..].copy_from_slice(&proved);
         let initiator = Initiator {
             key: *config.key,
             kind: config.kind,
             fsname: config.fsname.as_str().to_owned(),
             versions: config.versions,
+            protection: config.protection,
             hello: hello.clone(),
         };
         (initiator, hello)
@@ -265,7 +285,8 @@ impl Initiator {
         }
         let mut out = message(KIND_PROOF, PROOF_BYTES);
         out[8..].copy_from_slice(&proof(&self.key, LABEL_INITIATOR, [&self.hello, bytes]));
-        Ok((InitiatorProved { fsname: self.fsname, versions: self.versions, agreed }, out))
+        let keys = ConnectionKeys::derive(&self.key, [&self.hello, bytes], agreed.protection);
+        Ok((InitiatorProved { fsname: self.fsname, versions: self.versions, agreed, keys }, out))
     }
 
     fn check_reply(&self, bytes: &[u8]) -> Result<Agreed, AuthError> {
@@ -274,21 +295,22 @@ impl Initiator {
         let features = u64::from_le_bytes(array(bytes, 8)?);
         let offered = u64::from_le_bytes(array(&self.hello, 64)?);
         let possible = (self.versions.min..=self.versions.max).contains(&version) && features & !offered == 0;
-        if !possible {
-            return Err(AuthError::Nonsense);
+        let protection = Protection::from_u8(bytes[5]).filter(|protection| *protection >= self.protection);
+        match protection {
+            Some(protection) if possible => Ok(Agreed { key: self.kind, version, features, protection }),
+            _ => Err(AuthError::Nonsense),
         }
-        Ok(Agreed { key: self.kind, version, features })
     }
 }
 
 impl InitiatorProved {
     /// The answer to the Proof came: the connection is open, or refused.
-    pub fn finish(self, bytes: &[u8]) -> Result<Agreed, AuthError> {
+    pub fn finish(self, bytes: &[u8]) -> Result<(Agreed, ConnectionKeys), AuthError> {
         if kind_of(bytes)? == KIND_REFUSAL {
             return Err(take_refusal(bytes, &self.fsname, self.versions)?);
         }
         expect_message(bytes, KIND_WELCOME, WELCOME_BYTES)?;
-        Ok(self.agreed)
+        Ok((self.agreed, self.keys))
     }
 }
 
@@ -305,6 +327,8 @@ pub struct AcceptorConfig<'a> {
     pub versions: Versions,
     /// Features of the transport that this side has.
     pub features: u64,
+    /// How frames are to be protected at least.
+    pub protection: Protection,
     /// 256 random bits, never used before.
     pub nonce: [u8; KEY_BYTES],
 }
@@ -349,9 +373,18 @@ impl Acceptor {
         let Some(key) = key else {
             return refuse(Reason::WrongKey, AuthError::WrongKey { fsname: fsname.to_owned() });
         };
+        let given: [u8; KEY_BYTES] = array(hello, HELLO_PROVED_BYTES).map_err(Failed::silent)?;
+        if !bool::from(hello_proof(key, hello).ct_eq(&given)) {
+            return refuse(Reason::WrongKey, AuthError::WrongKey { fsname: fsname.to_owned() });
+        }
+        let Some(protection) = Protection::from_u8(hello[10]) else {
+            return refuse(Reason::Nonsense, AuthError::Nonsense);
+        };
         let offered = u64::from_le_bytes(array(hello, 64).map_err(Failed::silent)?);
-        let agreed = Agreed { key: kind, version, features: offered & config.features };
+        let protection = protection.max(config.protection);
+        let agreed = Agreed { key: kind, version, features: offered & config.features, protection };
         let mut reply = message(KIND_HELLO_REPLY, HELLO_REPLY_BYTES);
+        reply[5] = protection.to_u8();
         reply[6..8].copy_from_slice(&version.to_le_bytes());
         reply[8..16].copy_from_slice(&agreed.features.to_le_bytes());
         reply[32..64].copy_from_slice(&config.nonce);
@@ -369,7 +402,7 @@ impl Acceptor {
     }
 
     /// The Proof came; gives the Welcome to send.
-    pub fn finish(self, bytes: &[u8]) -> Result<(Agreed, Vec<u8>), Failed> {
+    pub fn finish(self, bytes: &[u8]) -> Result<(Agreed, ConnectionKeys, Vec<u8>), Failed> {
         if kind_of(bytes).map_err(Failed::silent)? == KIND_REFUSAL {
             let error = take_refusal(bytes, &self.fsname, self.versions).unwrap_or_else(|error| error);
             return Err(Failed::silent(error));
@@ -381,7 +414,8 @@ impl Acceptor {
             let error = AuthError::WrongKey { fsname: self.fsname };
             return Err(Failed { send: Some(refusal(Reason::WrongKey, self.versions)), error });
         }
-        Ok((self.agreed, message(KIND_WELCOME, WELCOME_BYTES)))
+        let keys = ConnectionKeys::derive(&self.key, [&self.hello, &self.reply], self.agreed.protection);
+        Ok((self.agreed, keys, message(KIND_WELCOME, WELCOME_BYTES)))
     }
 }
 
@@ -403,6 +437,7 @@ mod tests {
         fsname: &'static str,
         versions: Versions,
         acceptor_client_key: Option<[u8; 32]>,
+        protection: Protection,
     }
 
     const GOOD: Case = Case {
@@ -411,6 +446,7 @@ mod tests {
         fsname: "weft",
         versions: V1,
         acceptor_client_key: Some(CLIENT),
+        protection: Protection::Frames,
     };
 
     /// Runs a handshake; `bend` may change each message on its way.
@@ -425,6 +461,7 @@ mod tests {
             fsname: &name(case.fsname),
             versions: case.versions,
             features: 0b11,
+            protection: case.protection,
             nonce: [7; 32],
         };
         let (initiator, mut hello) = Initiator::start(config);
@@ -435,6 +472,7 @@ mod tests {
             fsname: &server_name,
             versions: Versions { min: 1, max: 3 },
             features: 0b10,
+            protection: Protection::Heads,
             nonce: [8; 32],
         };
         let (acceptor, mut reply) = match Acceptor::start(config, &hello) {
@@ -459,12 +497,18 @@ mod tests {
         };
         bend(2, &mut proof);
         match acceptor.finish(&proof) {
-            Ok((agreed, mut welcome)) => {
+            Ok((agreed, keys, mut welcome)) => {
                 bend(3, &mut welcome);
-                (proved.finish(&welcome), Ok(agreed))
+                let there = proved.finish(&welcome).map(|(agreed, theirs)| {
+                    assert_eq!(theirs.binding(), keys.binding(), "both have the same keys");
+                    agreed
+                });
+                (there, Ok(agreed))
             }
             Err(failed) => {
-                let there = failed.send.map_or(Err(AuthError::Nonsense), |bytes| proved.finish(&bytes));
+                let there = failed.send.map_or(Err(AuthError::Nonsense), |bytes| {
+                    proved.finish(&bytes).map(|(agreed, _)| agreed)
+                });
                 (there, Err(failed.error))
             }
         }
@@ -472,7 +516,8 @@ mod tests {
 
     #[test]
     fn the_right_key_opens_and_tells_the_role() {
-        let agreed = Agreed { key: KeyKind::Client, version: 1, features: 0b10 };
+        let protection = Protection::Frames;
+        let agreed = Agreed { key: KeyKind::Client, version: 1, features: 0b10, protection };
         assert_eq!(run(&GOOD, |_, _| {}), (Ok(agreed), Ok(agreed)));
         let server = Case { key: SERVER, kind: KeyKind::Server, ..GOOD };
         let agreed = Agreed { key: KeyKind::Server, ..agreed };
@@ -532,6 +577,7 @@ mod tests {
             fsname: &name("weft"),
             versions: V1,
             features: 0,
+            protection: Protection::Plain,
             nonce: [8; 32],
         };
         let start = InitiatorConfig {
@@ -540,12 +586,17 @@ mod tests {
             fsname: &name("weft"),
             versions: V1,
             features: 0,
+            protection: Protection::Plain,
             nonce: [7; 32],
         };
         let (_, mut hello) = Initiator::start(start);
-        hello.extend_from_slice(&[1; 100]);
         assert!(Acceptor::start(config, &hello).is_ok());
         assert!(Acceptor::start(config, &hello[..HELLO_BYTES - 1]).is_err());
+        hello.extend_from_slice(&[1; 100]);
+        assert!(Acceptor::start(config, &hello).is_err(), "nobody adds anything on the way");
+        let proved = hello_proof(&CLIENT, &hello);
+        hello[HELLO_PROVED_BYTES..HELLO_BYTES].copy_from_slice(&proved);
+        assert!(Acceptor::start(config, &hello).is_ok());
     }
 
     #[test]
@@ -556,5 +607,41 @@ mod tests {
             proof(&CLIENT, LABEL_ACCEPTOR, [b"ab", b"c"]),
             proof(&CLIENT, LABEL_ACCEPTOR, [b"a", b"bc"])
         );
+    }
+
+    #[test]
+    fn a_hello_proves_the_key_before_anything_is_kept() {
+        let wrong = Case { key: [9; 32], ..GOOD };
+        let mut messages = 0;
+        let (there, here) = run(&wrong, |_, _| messages += 1);
+        assert_eq!(messages, 1, "the acceptor made nothing but a refusal");
+        assert!(matches!((there, here), (Err(AuthError::WrongKey { .. }), Err(AuthError::WrongKey { .. }))));
+    }
+
+    #[test]
+    fn the_higher_demand_counts_and_nobody_on_the_way_lowers_it() {
+        let with = |protection| Case { protection, ..GOOD };
+        let cases = [
+            (Protection::Plain, Protection::Heads),
+            (Protection::Heads, Protection::Heads),
+            (Protection::Frames, Protection::Frames),
+            (Protection::Encrypted, Protection::Encrypted),
+        ];
+        for (wanted, agreed) in cases {
+            let (there, here) = run(&with(wanted), |_, _| {});
+            assert_eq!(there.map(|agreed| agreed.protection), Ok(agreed));
+            assert_eq!(here.map(|agreed| agreed.protection), Ok(agreed));
+        }
+        let lower = |step, at| {
+            run(&with(Protection::Frames), |n, message| {
+                if n == step {
+                    message[at] = Protection::Plain.to_u8();
+                }
+            })
+        };
+        for (step, at) in [(0, 10), (1, 5)] {
+            let (there, here) = lower(step, at);
+            assert!(there.is_err() && here.is_err());
+        }
     }
 }

@@ -14,6 +14,7 @@ pub mod limits;
 pub mod lock;
 pub mod name;
 pub mod owner;
+pub mod seal;
 pub mod session;
 pub mod time;
 pub mod types;

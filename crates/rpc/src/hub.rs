@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use proto::seal::Protection;
 use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, FsName, Nid, TargetId};
 use rt::sync::Semaphore;
@@ -20,6 +21,7 @@ use crate::import::Import;
 use crate::keys::{Keys, Role};
 use crate::limits;
 use crate::process::Process;
+use crate::protect::Protect;
 use crate::service::Service;
 use crate::sessions::Sessions;
 use crate::tcp::{self, Acceptance, Link, LinkError};
@@ -47,6 +49,7 @@ struct Inner {
     gathering: Gathering,
     habits: OnceLock<(Habits, Option<Arc<Semaphore>>)>,
     process: OnceLock<Arc<dyn Process>>,
+    protect: OnceLock<Protect>,
 }
 
 impl Hub {
@@ -67,6 +70,7 @@ impl Hub {
             gathering: Gathering::default(),
             habits: OnceLock::new(),
             process: OnceLock::new(),
+            protect: OnceLock::new(),
         };
         Hub { inner: Arc::new(inner) }
     }
@@ -81,10 +85,19 @@ impl Hub {
         &self.inner.fsname
     }
 
-    /// Whether bulk gets a checksum on new connections and in replies. It does unless this says otherwise; the
-    /// checksum of a peer is checked always.
+    /// Whether bulk gets a checksum where it is not authenticated. It does unless this says otherwise; the checksum of a
+    /// peer is checked always.
     pub fn set_bulk_checksum(&self, on: bool) {
         self.inner.bulk_checksum.store(on, Ordering::Relaxed);
+    }
+
+    /// How connections are to be protected: once, before there are any. Every frame is authenticated otherwise.
+    pub fn set_protect(&self, protect: Protect) {
+        assert!(self.inner.protect.set(protect).is_ok(), "protection is set once");
+    }
+
+    pub(crate) fn protect(&self) -> &Protect {
+        self.inner.protect.get_or_init(Protect::default)
     }
 
     /// Switches things off, for an experiment: once, before anything else is done with the hub.
@@ -303,8 +316,9 @@ impl Hub {
         &self.inner.ended
     }
 
-    pub(crate) fn bulk_checksum(&self) -> bool {
-        self.inner.bulk_checksum.load(Ordering::Relaxed)
+    /// Whether bulk gets a checksum on a connection that is protected so.
+    pub(crate) fn bulk_checksum(&self, protection: Protection) -> bool {
+        protection < Protection::Frames && self.inner.bulk_checksum.load(Ordering::Relaxed)
     }
 
     pub(crate) fn sessions(&self) -> &Sessions {

@@ -11,6 +11,7 @@ pub mod import;
 pub mod keys;
 pub mod limits;
 pub mod process;
+pub mod protect;
 pub mod service;
 
 mod ask;
@@ -33,4 +34,5 @@ pub use hub::Hub;
 pub use import::{Answered, Import, ImportState, LinkState, Retaining, RpcError};
 pub use keys::{Key, KeyParseError, Keys, Role};
 pub use process::Process;
+pub use protect::Protect;
 pub use service::{Answer, Call, Peer, Service};

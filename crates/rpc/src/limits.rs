@@ -51,8 +51,16 @@ pub const RESTATES_MAX: usize = 256;
 
 /// Connections that one process takes.
 pub const CONNECTIONS_MAX: usize = 262_144;
-/// Connections whose peers have not proved yet that they hold a key.
-pub const STRANGERS_MAX: usize = 256;
+/// Connections whose peers have not said anything yet that proves a key; the oldest goes for the next.
+pub const STRANGERS_MAX: usize = 1024;
+/// The same from one address.
+pub const STRANGERS_OF_ADDRESS_MAX: usize = 64;
+/// Connections whose peers have said a first word with a key behind it, perhaps somebody else's, and not the last one.
+pub const GREETED_MAX: usize = 4096;
+/// The same from one address.
+pub const GREETED_OF_ADDRESS_MAX: usize = 1024;
+/// A line about strangers comes into the log so often at most, with the count of those that it stands for.
+pub const STRANGERS_LOGGED_EVERY: Duration = Duration::from_secs(10);
 /// Pause after the listener failed, for example for want of descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

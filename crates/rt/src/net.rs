@@ -29,6 +29,24 @@ pub struct Frame {
     pub bulk: Vec<Bytes>,
 }
 
+/// Most bytes that a seal puts behind a head.
+pub const SEAL_BYTES_MAX: usize = 40;
+
+/// Protects what one side of a connection sends, so that the other side notices what was changed on the way.
+pub trait Seal: Send {
+    /// Protects `frame`, the next one that this side sends. Appends to `out` what travels behind the head, at most
+    /// [`SEAL_BYTES_MAX`] bytes; may exchange head and bulk for others of the same lengths. An error ends the
+    /// connection.
+    fn seal(&mut self, frame: &mut Frame, out: &mut Vec<u8>) -> io::Result<()>;
+}
+
+/// The other side of a [`Seal`].
+pub trait Unseal: Send + Sync {
+    /// Checks a frame that came with what its seal put behind the head, and gives it back as it was sent. `None`: it came
+    /// before, and is dropped. An error ends the connection.
+    fn unseal(&mut self, frame: Frame) -> io::Result<Option<Frame>>;
+}
+
 /// Most bytes that a peer may put into one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameLimit {
@@ -128,6 +146,14 @@ impl Sender {
         }
     }
 
+    /// Protects every frame that is queued from now on.
+    pub fn seal_with(&self, seal: Box<dyn Seal>) {
+        match self {
+            Sender::Os(sender) => sender.seal_with(seal),
+            Sender::Sim(sender) => sender.seal_with(seal),
+        }
+    }
+
     /// Ends the connection for both directions.
     pub fn close(&self) {
         match self {
@@ -152,5 +178,18 @@ impl Receiver {
             Receiver::Os(receiver) => receiver.set_limit(limit),
             Receiver::Sim(receiver) => receiver.set_limit(limit),
         }
+    }
+
+    /// Checks every frame from the next one on.
+    pub fn unseal_with(&mut self, unseal: Box<dyn Unseal>) {
+        match self {
+            Receiver::Os(receiver) => receiver.unseal_with(unseal),
+            Receiver::Sim(receiver) => receiver.unseal_with(unseal),
+        }
+    }
+
+    /// Whether frames arrive in the order in which they were sent, each once, as long as nobody meddles.
+    pub fn keeps_order(&self) -> bool {
+        matches!(self, Receiver::Os(_))
     }
 }

@@ -11,7 +11,7 @@ use fuse::ops::Ops;
 use fuse::session::{self, Mounted};
 use fuse::socket;
 use proto::{Code, FsName, Nid, TargetKind};
-use rpc::{Hub, Keys};
+use rpc::{Hub, Keys, Protect};
 use rt::os::process::Signals;
 use rt::{Addr, Rt};
 use server::StartError;
@@ -38,9 +38,28 @@ pub fn start_runtime() -> Result<(rt::os::Node, Rt), Failure> {
     Ok((node, rt))
 }
 
+/// How connections to other machines are protected.
+#[derive(Debug, Default, clap::Args)]
+pub struct Protection {
+    /// How connections are protected: mac (every frame is authenticated), mac-crc (bulk data by a checksum only) or
+    /// encrypt; then +ADDRESS/BITS=WAY for others with some addresses, where it may be none too [default: mac]
+    #[arg(long, value_name = "WAY")]
+    protect: Option<Protect>,
+}
+
+impl Protection {
+    /// As a mount option says.
+    pub fn of(protect: Option<Protect>) -> Protection {
+        Protection { protect }
+    }
+}
+
 /// The services and imports of this process.
-pub fn hub(rt: &Rt, fsname: &FsName, keys: Keys) -> Hub {
+pub fn hub(rt: &Rt, fsname: &FsName, keys: Keys, protection: Protection) -> Hub {
     let hub = Hub::new(rt.clone(), fsname.clone(), keys);
+    if let Some(protect) = protection.protect {
+        hub.set_protect(protect);
+    }
     if let Some(log) = log::of_process() {
         hub.set_process(log);
     }

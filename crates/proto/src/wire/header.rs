@@ -120,7 +120,7 @@ struct Raw {
     bulk_len: U32,
     body_crc: U32,
     bulk_crc: U32,
-    mac: [u8; 16],
+    reserved_b: [u8; 16],
     room: U32,
     header_crc: U32,
 }
@@ -166,7 +166,7 @@ impl Header {
             bulk_len: self.bulk_len.into(),
             body_crc: self.body_crc.into(),
             bulk_crc: self.bulk_crc.into(),
-            mac: [0; 16],
+            reserved_b: [0; 16],
             room: self.room.0.into(),
             header_crc: 0.into(),
         };
@@ -185,7 +185,7 @@ impl Header {
         if raw.header_crc.get() != crc32c(&raw.as_bytes()[..HEADER_BYTES - 4]) {
             return Err(DecodeError::BadChecksum);
         }
-        let reserved_clear = raw.reserved_a == [0; 3] && raw.mac == [0; 16];
+        let reserved_clear = raw.reserved_a == [0; 3] && raw.reserved_b == [0; 16];
         let shape = raw.version.get() == VERSION && usize::from(raw.header_len.get()) == HEADER_BYTES;
         if !reserved_clear || !shape {
             return Err(DecodeError::BadValue);

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use proto::auth::{Acceptor, AcceptorConfig, Initiator, InitiatorConfig, KeyKind, Versions};
+use proto::seal::Protection;
 use proto::session::ReplyRecord;
 use proto::wire::header::crc32c;
 use proto::wire::{Header, Reply, Request, batch};
@@ -109,10 +110,18 @@ fn damaged_records_and_handshakes_never_panic() {
         fsname: &fsname,
         versions,
         features: 0,
+        protection: Protection::Frames,
         nonce,
     };
-    let start =
-        InitiatorConfig { key: &key, kind: KeyKind::Client, fsname: &fsname, versions, features: 0, nonce };
+    let start = InitiatorConfig {
+        key: &key,
+        kind: KeyKind::Client,
+        fsname: &fsname,
+        versions,
+        features: 0,
+        protection: Protection::Frames,
+        nonce,
+    };
     for _ in 0..20_000 {
         let mut record = records[random.below(records.len())].1.clone();
         mutate(&mut random, &mut record);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use proto::auth::{Acceptor, AcceptorConfig, Initiator, InitiatorConfig, KeyKind, Versions};
+use proto::seal::Protection;
 use proto::session::ReplyRecord;
 use proto::wire::header::HEADER_BYTES;
 use proto::wire::{DecodeError, Header, Reply, Request, batch};
@@ -138,6 +139,7 @@ fn handshake() {
         fsname: &fsname,
         versions,
         features: 0,
+        protection: Protection::Frames,
         nonce: [0x22; 32],
     });
     let config = AcceptorConfig {
@@ -146,11 +148,12 @@ fn handshake() {
         fsname: &fsname,
         versions,
         features: 0,
+        protection: Protection::Heads,
         nonce: [0x33; 32],
     };
     let (acceptor, reply) = Acceptor::start(config, &hello).expect("the handshake is in order");
     let (proved, proof) = initiator.reply(&reply).expect("the handshake is in order");
-    let (_, welcome) = acceptor.finish(&proof).expect("the handshake is in order");
+    let (_, _, welcome) = acceptor.finish(&proof).expect("the handshake is in order");
     proved.finish(&welcome).expect("the handshake is in order");
     let other = "other".parse().expect("a file system name");
     let refused = Acceptor::start(AcceptorConfig { fsname: &other, ..config }, &hello);

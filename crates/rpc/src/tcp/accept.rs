@@ -20,7 +20,8 @@ use rt::{Frame, Time};
 
 use super::admission::{Class, Lane, Load, Verdict};
 use super::batch::Answers;
-use super::handshake;
+use super::door::{Door, Seldom};
+use super::handshake::{self, Opened};
 use crate::event::{Either, Ended, race};
 use crate::frame::{self, FrameError};
 use crate::hub::Hub;
@@ -29,11 +30,32 @@ use crate::limits;
 use crate::service::{Answer, Call, Peer};
 use crate::sessions::Gate;
 
-/// How many connections a process has taken.
-#[derive(Default)]
+/// How many connections a process has taken, and who waits to become one.
 pub(crate) struct Acceptance {
     connections: AtomicUsize,
-    strangers: AtomicUsize,
+    strangers: Door,
+    greeted: Door,
+    log: DoorLog,
+}
+
+/// Lines that strangers can cause.
+#[derive(Default)]
+struct DoorLog {
+    too_many: Seldom,
+    crowd: Seldom,
+    turned_away: Seldom,
+    silent: Seldom,
+}
+
+impl Default for Acceptance {
+    fn default() -> Acceptance {
+        Acceptance {
+            connections: AtomicUsize::new(0),
+            strangers: Door::new(limits::STRANGERS_MAX, limits::STRANGERS_OF_ADDRESS_MAX),
+            greeted: Door::new(limits::GREETED_MAX, limits::GREETED_OF_ADDRESS_MAX),
+            log: DoorLog::default(),
+        }
+    }
 }
 
 /// One of a bounded number; gives its place back when dropped.
@@ -66,33 +88,63 @@ pub(crate) async fn accept_loop(hub: Hub, mut listener: Listener) {
     }
 }
 
+/// Lets a peer prove that it holds a key. Whoever says nothing gives its place to the next who comes.
+async fn greet(hub: &Hub, conn: &mut Conn) -> Option<Opened> {
+    let Acceptance { strangers, greeted, log, .. } = hub.acceptance();
+    let (peer, now) = (conn.peer.clone(), || hub.rt().now());
+    let handshake = async {
+        let (place, crowded) = strangers.enter(&peer);
+        if crowded && let Some(times) = log.crowd.due(now()) {
+            tracing::warn!(%peer, times, "too many strangers at the door: the oldest had to go");
+        }
+        let heard = match race(place.sent_away.wait(), handshake::hear(hub, conn)).await {
+            Either::First(()) => return None,
+            Either::Second(heard) => heard,
+        };
+        drop(place);
+        let acceptor = match heard {
+            Ok(acceptor) => acceptor,
+            Err(error) => return Some(Err(error)),
+        };
+        let (place, _) = greeted.enter(&peer);
+        match race(place.sent_away.wait(), handshake::accept(conn, acceptor)).await {
+            Either::First(()) => None,
+            Either::Second(opened) => Some(opened),
+        }
+    };
+    match race(hub.ended().wait(), hub.rt().timeout(limits::HANDSHAKE_TIME_MAX, handshake)).await {
+        Either::First(()) | Either::Second(Some(None)) => None,
+        Either::Second(Some(Some(Ok(opened)))) => Some(opened),
+        Either::Second(Some(Some(Err(error)))) => {
+            if let Some(times) = log.turned_away.due(now()) {
+                tracing::warn!(%peer, %error, times, "a peer was turned away");
+            }
+            None
+        }
+        Either::Second(None) => {
+            if let Some(times) = log.silent.due(now()) {
+                tracing::warn!(%peer, times, "a peer did not say who it is");
+            }
+            None
+        }
+    }
+}
+
 async fn serve(hub: Hub, mut conn: Conn) {
     let acceptance = hub.acceptance();
     let Some(_connection) = Place::take(&acceptance.connections, limits::CONNECTIONS_MAX) else {
-        tracing::warn!(peer = %conn.peer, "too many connections");
+        if let Some(times) = acceptance.log.too_many.due(hub.rt().now()) {
+            tracing::warn!(peer = %conn.peer, times, "too many connections");
+        }
         return;
     };
-    let Some(stranger) = Place::take(&acceptance.strangers, limits::STRANGERS_MAX) else {
-        tracing::warn!(peer = %conn.peer, "too many strangers at the door");
-        return;
-    };
-    let greeting = hub.rt().timeout(limits::HANDSHAKE_TIME_MAX, handshake::accept(&hub, &mut conn));
-    let role = match race(hub.ended().wait(), greeting).await {
-        Either::First(()) => return,
-        Either::Second(Some(Ok(agreed))) => Role::of(agreed.key),
-        Either::Second(Some(Err(error))) => {
-            tracing::warn!(peer = %conn.peer, %error, "a peer was turned away");
-            return;
-        }
-        Either::Second(None) => {
-            tracing::warn!(peer = %conn.peer, "a peer did not say who it is");
-            return;
-        }
-    };
-    drop(stranger);
+    let Some(Opened { agreed, binding }) = greet(&hub, &mut conn).await else { return };
+    let role = Role::of(agreed.key);
     let connection = Arc::new(Connection {
         hub: hub.clone(),
         sender: conn.sender.clone(),
+        checksum: hub.bulk_checksum(agreed.protection),
+        binding,
         peer: Peer { role, from: conn.peer.to_string().into() },
         ended: Ended::new(),
         heard: AtomicU64::new(hub.rt().now().0),
@@ -116,6 +168,10 @@ async fn serve(hub: Hub, mut conn: Conn) {
 pub(crate) struct Connection {
     hub: Hub,
     sender: Sender,
+    /// Whether bulk that goes out gets a checksum.
+    checksum: bool,
+    /// A number that only this connection has, known to both sides.
+    binding: [u8; 32],
     peer: Peer,
     ended: Ended,
     /// When the other side was heard last.
@@ -252,6 +308,9 @@ impl Connection {
                 Either::First(_) => return "it was given up".into(),
                 Either::Second(Err(error)) => {
                     self.silent.fetch_or(is_silence(error.kind()), Ordering::Relaxed);
+                    if error.kind() == ErrorKind::InvalidData {
+                        tracing::warn!(peer = %self.peer.from, %error, "a frame was refused");
+                    }
                     return error.to_string();
                 }
                 Either::Second(Ok(frame)) => frame,
@@ -519,7 +578,8 @@ impl Connection {
             return true;
         }
         // A connection that is gone needs no answer.
-        way.send(frame::encode(header, &body, bulk, self.hub.bulk_checksum())).await;
+        let checksum = way.checksum;
+        way.send(frame::encode(header, &body, bulk, checksum)).await;
         if let Some((key, epoch)) = opened {
             sessions.told(key, epoch, self);
             if self.ended.is_ended() {

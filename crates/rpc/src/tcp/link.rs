@@ -81,23 +81,24 @@ impl Links {
 async fn dial(hub: &Hub, addr: &Addr, role: Role) -> Result<Arc<Link>, LinkError> {
     let unreachable = |error: std::io::Error| LinkError::Unreachable(error.to_string());
     let mut conn = hub.rt().net().connect(addr).await.map_err(unreachable)?;
-    if let Err(error) = handshake::initiate(hub, &mut conn, role).await {
+    let opened = handshake::initiate(hub, &mut conn, role).await.map_err(|error| {
         conn.sender.close();
         let text = error.to_string();
-        return Err(match error {
+        match error {
             HandshakeError::Auth(AuthError::WrongKey { .. }) => LinkError::Refused(Code::Forbidden, text),
             HandshakeError::Auth(AuthError::WrongFilesystem { .. }) => {
                 LinkError::Refused(Code::WrongFilesystem, text)
             }
             HandshakeError::Auth(AuthError::Version { .. }) => LinkError::Refused(Code::Version, text),
             HandshakeError::Auth(AuthError::Nonsense) | HandshakeError::Io(_) => LinkError::Unreachable(text),
-        });
-    }
+        }
+    })?;
     let link = Arc::new(Link {
         rt: hub.rt().clone(),
         addr: addr.clone(),
         sender: conn.sender,
-        checksum: hub.bulk_checksum(),
+        checksum: hub.bulk_checksum(opened.agreed.protection),
+        binding: opened.binding,
         ended: Ended::new(),
         heard: AtomicU64::new(hub.rt().now().0),
         last_connect: AtomicU64::new(0),
@@ -122,6 +123,8 @@ pub(crate) struct Link {
     addr: Addr,
     sender: Sender,
     checksum: bool,
+    /// A number that only this connection has, known to both sides.
+    binding: [u8; 32],
     ended: Ended,
     /// When the other side was heard last.
     heard: AtomicU64,

@@ -3,8 +3,10 @@
 mod accept;
 mod admission;
 mod batch;
+mod door;
 mod handshake;
 mod link;
+mod sealed;
 
 pub(crate) use accept::{Acceptance, Calling, Connection, accept_loop};
 pub(crate) use link::{Link, LinkError, Links};

@@ -11,10 +11,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
+use parking_lot::Mutex;
+
 use self::state::{ACCEPTOR, CONNECTOR};
 use super::node::Node;
 use super::slab::Key;
-use crate::net::{Addr, Conn, Frame, FrameLimit};
+use crate::net::{Addr, Conn, Frame, FrameLimit, SEAL_BYTES_MAX, Seal, Unseal};
 
 /// What a peer may send before [`Receiver::set_limit`].
 const LIMIT_AT_START: FrameLimit = FrameLimit { head_bytes_max: 1 << 20, bulk_bytes_max: 64 << 20 };
@@ -39,6 +42,7 @@ pub struct Sender {
     half: Arc<Half>,
     /// From the same end.
     node: Node,
+    seal: Arc<Mutex<Option<Box<dyn Seal>>>>,
 }
 
 /// Receives frames.
@@ -46,6 +50,7 @@ pub struct Receiver {
     node: Node,
     half: Half,
     limit: FrameLimit,
+    unseal: Option<Box<dyn Unseal>>,
 }
 
 /// One of the two handles of one end; the end is gone when both are.
@@ -87,8 +92,8 @@ impl Net {
 
 fn conn(node: &Node, connection: Key, end: usize, peer: Addr) -> Conn {
     let half = || Half { node: node.clone(), connection, end };
-    let sender = Sender { half: Arc::new(half()), node: node.clone() };
-    let receiver = Receiver { node: node.clone(), half: half(), limit: LIMIT_AT_START };
+    let sender = Sender { half: Arc::new(half()), node: node.clone(), seal: Arc::default() };
+    let receiver = Receiver { node: node.clone(), half: half(), limit: LIMIT_AT_START, unseal: None };
     Conn { sender: crate::net::Sender::Sim(sender), receiver: crate::net::Receiver::Sim(receiver), peer }
 }
 
@@ -116,8 +121,18 @@ impl Drop for Listener {
 
 impl Sender {
     /// Queues `frame`; waits while too much lies untaken at the other side.
-    pub async fn send(&self, frame: Frame) -> io::Result<()> {
+    pub async fn send(&self, mut frame: Frame) -> io::Result<()> {
+        if let Some(seal) = self.seal.lock().as_mut() {
+            let mut behind = Vec::new();
+            seal.seal(&mut frame, &mut behind)?;
+            frame.head = Bytes::from([&frame.head[..], &behind].concat());
+        }
         Sending { sender: self, frame: Some(frame), ticket: None }.await
+    }
+
+    /// Protects every frame that is sent from now on.
+    pub fn seal_with(&self, seal: Box<dyn Seal>) {
+        *self.seal.lock() = Some(seal);
     }
 
     /// Ends the connection for both directions. What was sent before may still arrive.
@@ -164,13 +179,38 @@ impl Receiver {
     /// The next frame.
     pub async fn recv(&mut self) -> io::Result<Frame> {
         let Half { connection, end, .. } = self.half;
-        let frame =
-            poll_fn(|cx| self.node.shared.with(|world| world.poll_recv(connection, end, cx.waker()))).await?;
-        if frame.head.len() > self.limit.head_bytes_max || bulk_bytes(&frame) > self.limit.bulk_bytes_max {
-            self.node.shared.with(|world| world.close(connection, end));
+        loop {
+            let frame =
+                poll_fn(|cx| self.node.shared.with(|world| world.poll_recv(connection, end, cx.waker())))
+                    .await?;
+            match self.checked(frame) {
+                Ok(Some(frame)) => return Ok(frame),
+                Ok(None) => {}
+                Err(error) => {
+                    self.node.shared.with(|world| world.close(connection, end));
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// A frame as its sender meant it; `None` if it is to be dropped.
+    fn checked(&mut self, frame: Frame) -> io::Result<Option<Frame>> {
+        let behind = if self.unseal.is_some() { SEAL_BYTES_MAX } else { 0 };
+        if frame.head.len() > self.limit.head_bytes_max + behind
+            || bulk_bytes(&frame) > self.limit.bulk_bytes_max
+        {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the peer sent a frame above the limit"));
         }
-        Ok(frame)
+        match &mut self.unseal {
+            Some(unseal) => unseal.unseal(frame),
+            None => Ok(Some(frame)),
+        }
+    }
+
+    /// Checks every frame from the next one on.
+    pub fn unseal_with(&mut self, unseal: Box<dyn Unseal>) {
+        self.unseal = Some(unseal);
     }
 
     /// Sets what the peer may send from the next frame on.

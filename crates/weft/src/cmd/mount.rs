@@ -8,7 +8,7 @@ use client::{Client, Limits};
 use fuse::engine::Choice;
 use fuse::session::{Locking, Options};
 use proto::{ClientId, Code, ConfigCopy, TargetId, TargetKind};
-use rpc::{Hub, Keys, Role};
+use rpc::{Hub, Keys, Protect, Role};
 use rt::Rt;
 
 use crate::daemon::{self, Place};
@@ -27,7 +27,8 @@ pub struct Arguments {
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
     /// Mount options with commas between, as in /etc/fstab: ro, nosuid, nodev, noexec, noatime, nodiratime, key=FILE,
-    /// flock, localflock, noflock, fuse_engine=auto|uring|dev, max_cached_mb=N, max_dirty_mb=N, unmount_wait=SECONDS
+    /// flock, localflock, noflock, fuse_engine=auto|uring|dev, max_cached_mb=N, max_dirty_mb=N, unmount_wait=SECONDS,
+    /// protect=mac|mac-crc|encrypt[+ADDRESS/BITS=WAY]...
     #[arg(short, value_name = "OPTIONS", default_value = "")]
     options: String,
     /// The clients' key [default: /etc/weft/FSNAME.client.key]
@@ -88,6 +89,8 @@ pub struct MountOptions {
     max_dirty_mb: Option<u32>,
     /// How long the process tries to tell the servers what it has after an unmount while nothing moves, in seconds.
     unmount_wait: Option<u32>,
+    /// How connections are protected.
+    protect: Option<Protect>,
     /// Others, which mount(8), systemd and Lustre's users know and which mean nothing here.
     ignored: Vec<String>,
 }
@@ -193,6 +196,11 @@ impl MountOptions {
             self.unmount_wait = Some(seconds.parse().map_err(wrong)?);
             return Ok(());
         }
+        if let Some(protect) = option.strip_prefix("protect=") {
+            let wrong = |why| Failure::usage(format!("mount option \"{option}\": {why}"));
+            self.protect = Some(protect.parse().map_err(wrong)?);
+            return Ok(());
+        }
         let known = IGNORED.contains(&option)
             || ["x-", "comment=", "retry=", "subtype="].iter().any(|prefix| option.starts_with(prefix));
         if !known && !sloppy {
@@ -245,6 +253,11 @@ impl MountOptions {
         self.unmount_wait.map_or(UNMOUNT_WAIT, |seconds| Duration::from_secs(seconds.into()))
     }
 
+    /// How connections are protected.
+    pub fn protection(&self) -> serving::Protection {
+        serving::Protection::of(self.protect.clone())
+    }
+
     /// The same options, to be parsed again by the process in the background.
     pub fn to_text(&self) -> String {
         let flags = [
@@ -262,7 +275,15 @@ impl MountOptions {
         let cached = self.max_cached_mb.map(|mb| format!("max_cached_mb={mb}"));
         let dirty = self.max_dirty_mb.map(|mb| format!("max_dirty_mb={mb}"));
         let wait = self.unmount_wait.map(|seconds| format!("unmount_wait={seconds}"));
-        flags.chain(engine).chain(cached).chain(dirty).chain(wait).collect::<Vec<_>>().join(",")
+        let protect = self.protect.as_ref().map(|protect| format!("protect={protect}"));
+        flags
+            .chain(engine)
+            .chain(cached)
+            .chain(dirty)
+            .chain(wait)
+            .chain(protect)
+            .collect::<Vec<_>>()
+            .join(",")
     }
 }
 
@@ -306,7 +327,7 @@ fn serve(request: &Request, key: &Path) -> Outcome {
     let keys = Keys { server: None, client: Some(keys::read(key)?) };
     node.block_on(async {
         let source = &request.source;
-        let hub = serving::hub(&rt, &source.fsname, keys);
+        let hub = serving::hub(&rt, &source.fsname, keys, request.options.protection());
         let config = ask_mgs(&rt, &hub, source).await?;
         let mounting =
             Client::mount(&hub, source.mgs.clone(), request.options.limits(hub.rt().memory_bytes()));
@@ -448,6 +469,9 @@ mod tests {
         assert_eq!(engine.to_text(), "ro,fuse_engine=uring");
         let small = MountOptions::parse("max_dirty_mb=8,max_cached_mb=1", false).expect("limits");
         assert_eq!(small.to_text(), "max_cached_mb=1,max_dirty_mb=8");
+        let protect = MountOptions::parse("protect=encrypt+10.0.0.0/8=none", false).expect("a way");
+        assert_eq!(protect.to_text(), "protect=encrypt+10.0.0.0/8=none");
+        assert!(MountOptions::parse("protect=none", false).is_err());
         assert_eq!(
             (small.limits(64 << 30).cached_bytes_max, small.limits(64 << 30).dirty_bytes_max),
             (1 << 20, 8 << 20)

@@ -32,6 +32,8 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     #[command(flatten)]
+    protection: serving::Protection,
+    #[command(flatten)]
     owners: owners::Options,
     #[command(flatten)]
     fence: fence::Options,
@@ -50,7 +52,8 @@ pub fn run(arguments: Arguments) -> Outcome {
         let fsname = one_filesystem(&labels)?;
         let etcd = arguments.owners.etcd(&os, &rt, &fsname)?;
         let fence = arguments.fence.fence(&os)?;
-        let hub = serving::hub(&rt, &fsname, read_keys(&fsname, arguments.key.as_deref())?);
+        let hub =
+            serving::hub(&rt, &fsname, read_keys(&fsname, arguments.key.as_deref())?, arguments.protection);
         let nids = serving::listen(&hub, &arguments.listen).await?;
         let server = arguments.server.unwrap_or_else(host_name);
         let names: Vec<String> =

@@ -51,7 +51,7 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDR@tcp")]
     listen: Option<Nid>,
     /// Mount options with commas between: ro, nosuid, nodev, noexec, noatime, fuse_engine=auto|uring|dev,
-    /// max_cached_mb=N, max_dirty_mb=N
+    /// max_cached_mb=N, max_dirty_mb=N, protect=WAY
     #[arg(short, value_name = "OPTIONS", default_value = "")]
     options: String,
     /// Leave the machine's switch of FUSE over io_uring as it is; root switches it on where the kernel has it
@@ -405,7 +405,7 @@ fn serve(plan: &Plan) -> Outcome {
         format::make_keys(&rt, &plan.fsname, None)?;
         let mut missing = make_targets(&rt, plan).await?;
         let keys = Keys { server: Some(keys::read(&server_key)?), client: Some(keys::read(&client_key)?) };
-        let hub = serving::hub(&rt, &plan.fsname, keys);
+        let hub = serving::hub(&rt, &plan.fsname, keys, plan.options.protection());
         let mut nids = Vec::new();
         if let Some(listen) = &plan.listen {
             nids = serving::listen(&hub, listen).await?;

@@ -12,7 +12,7 @@ use super::room::{Room, Taken};
 use super::sender::Ends;
 use super::within;
 use crate::buf::AlignedBuf;
-use crate::net::{Frame, FrameLimit};
+use crate::net::{Frame, FrameLimit, SEAL_BYTES_MAX, Unseal};
 
 /// Bytes that are read at once while what comes is small. The start of a bulk that comes with them is copied, so it
 /// is short.
@@ -29,6 +29,7 @@ pub struct Receiver {
     input: Input,
     /// Here and not in the future, so that a dropped future loses nothing.
     partial: Partial,
+    unseal: Option<Box<dyn Unseal>>,
 }
 
 /// Bytes that were read and not yet used.
@@ -62,7 +63,7 @@ impl Receiver {
     pub(super) fn new(handle: &Handle, ends: Arc<Ends>, room: Arc<Room>) -> Receiver {
         let input = Input { memory: vec![0; INPUT_BYTES], start: 0, end: 0 };
         let (handle, limit) = (handle.clone(), LIMIT_DEFAULT);
-        Receiver { handle, ends, room, limit, input, partial: Partial::Prefix }
+        Receiver { handle, ends, room, limit, input, partial: Partial::Prefix, unseal: None }
     }
 
     /// The next frame; an error means that the connection is gone, or that the peer sent nonsense.
@@ -71,8 +72,9 @@ impl Receiver {
             if self.ends.link().is_closed() {
                 return Err(self.ends.link().ending());
             }
-            let step = match self.next_frame() {
-                Ok(Some(frame)) => return Ok(frame),
+            let step = match self.next_frame().and_then(|frame| self.unsealed(frame)) {
+                Ok(Some(Some(frame))) => return Ok(frame),
+                Ok(Some(None)) => Ok(()),
                 Ok(None) if let Partial::Announced { prefix } = self.partial => {
                     self.partial = begin(prefix, self.room.take(bytes_of(prefix)).await);
                     continue;
@@ -120,6 +122,23 @@ impl Receiver {
     /// Sets what the peer may send from the next frame on.
     pub fn set_limit(&mut self, limit: FrameLimit) {
         self.limit = limit;
+        if self.unseal.is_some() {
+            self.limit.head_bytes_max += SEAL_BYTES_MAX;
+        }
+    }
+
+    /// Checks every frame from the next one on.
+    pub fn unseal_with(&mut self, unseal: Box<dyn Unseal>) {
+        self.limit.head_bytes_max += if self.unseal.is_some() { 0 } else { SEAL_BYTES_MAX };
+        self.unseal = Some(unseal);
+    }
+
+    /// A whole frame as its sender meant it; `Some(None)` if it is to be dropped.
+    fn unsealed(&mut self, frame: Option<Frame>) -> io::Result<Option<Option<Frame>>> {
+        match (frame, &mut self.unseal) {
+            (Some(frame), Some(unseal)) => unseal.unseal(frame).map(Some),
+            (frame, _) => Ok(frame.map(Some)),
+        }
     }
 
     /// Takes what is there of the current frame; the frame if it is whole.

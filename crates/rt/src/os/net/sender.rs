@@ -21,7 +21,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 use super::prefix::{PREFIX_BYTES, Prefix};
-use crate::net::Frame;
+use crate::net::{Frame, Seal};
 
 /// Most bytes that wait in one connection.
 const QUEUE_BYTES_MAX: usize = 16 << 20;
@@ -54,6 +54,8 @@ pub(super) struct Ends {
 pub(super) struct Link {
     stream: TcpStream,
     out: Mutex<Out>,
+    /// Taken by the owner of the turn only, so frames are sealed in the order in which they are written.
+    seal: Mutex<Option<Box<dyn Seal>>>,
     /// Places in the queue, in bytes.
     places: Semaphore,
     /// Wakes the connection's task.
@@ -66,7 +68,9 @@ pub(super) struct Link {
 
 #[derive(Default)]
 struct Out {
-    queue: VecDeque<Frame>,
+    queue: VecDeque<Queued>,
+    /// Whether what is queued from now on is sealed.
+    sealing: bool,
     /// What the socket did not take of the last batch; goes before the queue.
     rest: Batch,
     turn: Turn,
@@ -84,6 +88,12 @@ enum Turn {
     Task,
     /// Nobody's any more.
     Broken,
+}
+
+/// A frame that waits for its turn.
+struct Queued {
+    frame: Frame,
+    sealed: bool,
 }
 
 /// Frames on their way into the kernel.
@@ -108,6 +118,13 @@ impl Sender {
         // Given back when the frame is written.
         permit.forget();
         link.push(frame)
+    }
+
+    /// Protects every frame that is queued from now on.
+    pub fn seal_with(&self, seal: Box<dyn Seal>) {
+        let link = &self.ends.link;
+        *link.seal.lock() = Some(seal);
+        link.out.lock().sealing = true;
     }
 
     /// Ends the connection for both directions. What was queued is still sent if the peer takes it soon.
@@ -137,6 +154,7 @@ impl Link {
         Link {
             stream,
             out: Mutex::default(),
+            seal: Mutex::new(None),
             places: Semaphore::new(QUEUE_BYTES_MAX),
             task: Notify::new(),
             closed: AtomicBool::new(false),
@@ -182,7 +200,8 @@ impl Link {
         if self.is_closed() {
             return Err(gone());
         }
-        out.queue.push_back(frame);
+        let sealed = out.sealing;
+        out.queue.push_back(Queued { frame, sealed });
         if out.turn != Turn::Free {
             return Ok(());
         }
@@ -198,10 +217,15 @@ impl Link {
 
     /// Writes one batch; what the socket does not take, and what came meanwhile, is left to the task.
     fn write_in_place(&self) {
-        let Some(mut batch) = self.next_batch(Turn::Sender) else { return };
-        if let Err(error) = self.write_now(&mut batch) {
-            return self.break_off(&error);
-        }
+        let written = self.next_batch(Turn::Sender).and_then(|batch| match batch {
+            Some(mut batch) => self.write_now(&mut batch).map(|()| Some(batch)),
+            None => Ok(None),
+        });
+        let batch = match written {
+            Ok(Some(batch)) => batch,
+            Ok(None) => return,
+            Err(error) => return self.break_off(&error),
+        };
         let mut out = self.out.lock();
         if out.turn != Turn::Sender {
             return;
@@ -217,22 +241,26 @@ impl Link {
     }
 
     /// The next batch, if it is `turn`'s turn; else, or if there is nothing to write, `None`.
-    fn next_batch(&self, turn: Turn) -> Option<Batch> {
+    fn next_batch(&self, turn: Turn) -> io::Result<Option<Batch>> {
         let mut out = self.out.lock();
         if out.turn != turn {
-            return None;
+            return Ok(None);
         }
         let mut batch = std::mem::take(&mut out.rest);
-        if batch.slices.is_empty() {
-            batch.fill(&mut out.queue);
+        if !batch.slices.is_empty() {
+            return Ok(Some(batch));
         }
-        if batch.slices.is_empty() {
+        let frames = take_frames(&mut out.queue);
+        if frames.is_empty() {
             if !self.is_closed() {
                 out.turn = Turn::Free;
             }
-            return None;
+            return Ok(None);
         }
-        Some(batch)
+        // Whoever has the turn is the only one who does this, and nobody else has to wait for it.
+        drop(out);
+        batch.fill(frames, &mut self.seal.lock())?;
+        Ok(Some(batch))
     }
 
     /// Writes as much of `batch` as the socket takes now.
@@ -263,30 +291,39 @@ impl Link {
 }
 
 impl Batch {
-    fn fill(&mut self, queue: &mut VecDeque<Frame>) {
-        let mut bytes = 0;
+    fn fill(&mut self, frames: Vec<Queued>, seal: &mut Option<Box<dyn Seal>>) -> io::Result<()> {
         let mut small = Vec::with_capacity(PREFIX_BYTES + 512);
-        while bytes < BATCH_BYTES && self.slices.len() < SLICES_MAX {
-            let Some(frame) = queue.pop_front() else { break };
-            let bulk_len = bulk_bytes(&frame);
-            let prefix = Prefix::new(frame.head.len(), bulk_len).expect("send has made it once");
-            bytes += PREFIX_BYTES + frame.head.len() + bulk_len;
+        let mut behind = Vec::new();
+        for Queued { mut frame, sealed } in frames {
             self.places += places_of(&frame);
+            behind.clear();
+            if let (true, Some(seal)) = (sealed, seal.as_mut()) {
+                seal.seal(&mut frame, &mut behind)?;
+            }
+            let prefix = Prefix::new(frame.head.len() + behind.len(), bulk_bytes(&frame))?;
             small.extend_from_slice(&prefix.encode());
-            for slice in std::iter::once(frame.head).chain(frame.bulk) {
-                if slice.len() <= COPY_BYTES_MAX {
-                    small.extend_from_slice(&slice);
-                    continue;
-                }
-                if !small.is_empty() {
-                    self.slices.push_back(std::mem::take(&mut small).into());
-                }
-                self.slices.push_back(slice);
+            self.add(&mut small, frame.head);
+            small.extend_from_slice(&behind);
+            for slice in frame.bulk {
+                self.add(&mut small, slice);
             }
         }
         if !small.is_empty() {
             self.slices.push_back(small.into());
         }
+        Ok(())
+    }
+
+    /// Adds a slice behind those before, which `small` ends.
+    fn add(&mut self, small: &mut Vec<u8>, slice: Bytes) {
+        if slice.len() <= COPY_BYTES_MAX {
+            small.extend_from_slice(&slice);
+            return;
+        }
+        if !small.is_empty() {
+            self.slices.push_back(std::mem::take(small).into());
+        }
+        self.slices.push_back(slice);
     }
 
     fn advance(&mut self, mut count: usize) {
@@ -304,8 +341,13 @@ impl Batch {
 pub(super) async fn serve(link: Arc<Link>) {
     let mut deadline = None;
     loop {
-        while let Some(mut batch) = link.next_batch(Turn::Task) {
-            if let Err(error) = write_all(&link, &mut batch, &mut deadline).await {
+        loop {
+            let written = match link.next_batch(Turn::Task) {
+                Ok(Some(mut batch)) => write_all(&link, &mut batch, &mut deadline).await,
+                Ok(None) => break,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = written {
                 link.break_off(&error);
             }
         }
@@ -370,6 +412,20 @@ fn send_slices(stream: &TcpStream, slices: &VecDeque<Bytes>) -> io::Result<usize
             result => return Ok(result?),
         }
     }
+}
+
+/// The frames of the next batch.
+fn take_frames(queue: &mut VecDeque<Queued>) -> Vec<Queued> {
+    let (mut frames, mut bytes, mut slices) = (Vec::new(), 0, 0);
+    while bytes < BATCH_BYTES && slices < SLICES_MAX {
+        let Some(queued) = queue.pop_front() else { break };
+        bytes += PREFIX_BYTES + queued.frame.head.len() + bulk_bytes(&queued.frame);
+        // With what stands before it.
+        let large = queued.frame.bulk.iter().filter(|slice| slice.len() > COPY_BYTES_MAX).count();
+        slices += 2 * large + usize::from(queued.frame.head.len() > COPY_BYTES_MAX);
+        frames.push(queued);
+    }
+    frames
 }
 
 fn bulk_bytes(frame: &Frame) -> usize {
