@@ -65,9 +65,9 @@ impl Client {
         Ok(attr)
     }
 
-    /// Paths of a file, without a leading slash.
-    pub async fn fid_to_path(&self, fid: Fid) -> Result<Vec<Bytes>> {
-        Ok(self.shared.targets.mdt()?.call(FidToPath { fid }).await?.reply.paths)
+    /// Paths of a file, without a leading slash: those along which `caller` may search every directory.
+    pub async fn fid_to_path(&self, caller: &Caller, fid: Fid) -> Result<Vec<Bytes>> {
+        Ok(self.shared.ask(caller, |cred| FidToPath { fid, cred }).await?.reply.paths)
     }
 }
 

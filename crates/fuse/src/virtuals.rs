@@ -44,7 +44,7 @@ pub async fn get(
         control::COUNTERS => Ok(control::encode(&client.counters())),
         _ => {
             if let Some(text) = name.strip_prefix(control::PATHS) {
-                paths(client, text).await
+                paths(client, caller, text).await
             } else if let Some(name) = name.strip_prefix(control::PROCESS) {
                 may_administrate(caller)?;
                 client.process_value(name).map(String::into_bytes).ok_or(Errno::NO_ATTRIBUTE)
@@ -100,9 +100,9 @@ async fn layout(client: &Client, fid: Fid) -> Result<Vec<u8>> {
     Ok(control::encode(&answer))
 }
 
-async fn paths(client: &Client, text: &str) -> Result<Vec<u8>> {
+async fn paths(client: &Client, caller: &Caller, text: &str) -> Result<Vec<u8>> {
     let fid: Fid = text.parse().map_err(|_| Errno::INVALID)?;
-    let paths = client.fid_to_path(fid).await?;
+    let paths = client.fid_to_path(caller, fid).await?;
     let paths = paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
     Ok(control::encode(&Paths { paths }))
 }

@@ -197,7 +197,7 @@ fn names_of_all_kinds() {
         assert_eq!(client.list_xattr(file.fid).await.map(|names| names.len()), Ok(1));
         client.remove_xattr(&root(), file.fid, b"user.a").await.expect("it is there");
         assert_eq!(client.rmdir(&root(), Fid::ROOT, b"d").await, Err(Error::Refused(Code::NotEmpty)));
-        let paths = client.fid_to_path(file.fid).await.expect("two names");
+        let paths = client.fid_to_path(&root(), file.fid).await.expect("two names");
         assert_eq!(paths.len(), 2);
         client.access(&root(), file.fid, 4).await.expect("root may read");
         let opened = client.open_dir(&root(), dir.fid).await.expect("a directory");

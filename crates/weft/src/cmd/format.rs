@@ -1,5 +1,7 @@
 //! `weft format`: makes a target in a directory.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use proto::{ClientId, FsName, Nid, TargetId};
@@ -144,6 +146,7 @@ pub async fn format(
     service: Vec<Nid>,
 ) -> Result<(), Failure> {
     let text = text(directory)?;
+    make_private(directory)?;
     let uuid = ClientId(u128::from(rt.random_u64()) << 64 | u128::from(rt.random_u64()));
     let label = Label { fsname, target, uuid, mgs, service };
     Store::format(rt, text, &label).await.map_err(|error| match error {
@@ -157,7 +160,50 @@ pub async fn format(
     })
 }
 
+/// Takes the rights of others away from a directory that is there already, and empty: what comes into it is for the
+/// servers only. One that is not empty is not touched, since it is not going to be a target.
+fn make_private(directory: &Path) -> Result<(), Failure> {
+    let Ok(mut entries) = fs::read_dir(directory) else { return Ok(()) };
+    if entries.next().is_some() {
+        return Ok(());
+    }
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).map_err(|error| {
+        let name = directory.display();
+        Failure::new(format!(
+            "others can read {name}, and its mode cannot be changed: {error}; run \"chmod 700 {name}\""
+        ))
+    })
+}
+
 /// The path as text, which the parts below need.
 pub fn text(path: &Path) -> Result<&str, Failure> {
     path.to_str().ok_or_else(|| Failure::new(format!("{}: a path has to be UTF-8 text here", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_for_nobody_else_and_no_other_directory_is_touched() {
+        let temp = tempfile::tempdir().expect("a directory for tests");
+        let made = |name: &str| {
+            let path = temp.path().join(name);
+            fs::create_dir(&path).expect("it can be made");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+            path
+        };
+        let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+        let (empty, full) = (made("empty"), made("full"));
+        fs::write(full.join("file"), "something").expect("it can be written");
+        let (node, rt) = serving::start_runtime().expect("a runtime starts");
+        let format_at = |path: &Path| {
+            let fsname = "weft".parse().expect("a file system name");
+            node.block_on(format(&rt, path, fsname, TargetId::ost(0), vec![Nid::lo()], Vec::new()))
+        };
+        format_at(&empty).expect("it is empty");
+        assert_eq!(mode(&empty), 0o700);
+        assert!(format_at(&full).is_err());
+        assert_eq!(mode(&full), 0o755);
+    }
 }

@@ -531,6 +531,8 @@ wire_struct! {
     pub struct FidToPath {
         /// The file.
         pub fid: Fid,
+        /// Who asks: is told paths of directories only that it may search.
+        pub cred: Cred,
     }
 }
 

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use proto::wire::Reply;
-use proto::wire::messages::{FidToPath, Paths};
-use proto::{Code, Fid, Name};
+use proto::wire::messages::{ACCESS_EXECUTE, FidToPath, Paths};
+use proto::{Code, Cred, Fid, Name};
 
-use crate::mdt::{Ctx, Mdt, Outcome, keys};
+use crate::mdt::{Ctx, Mdt, Outcome, access, keys};
 use crate::target::keys::behind;
 use crate::target::{Done, code_of};
 
@@ -20,17 +20,28 @@ impl Mdt {
         let inode = self.inode(ctx, request.fid)?;
         let mut paths = Vec::new();
         let mut bytes = 0;
+        let mut hidden = false;
         if inode.fid == Fid::ROOT {
             paths.push(Bytes::new());
         } else {
             for (parent, name) in self.links(inode.fid, PATHS_MAX)? {
-                let path = self.path(parent, &name)?;
+                let path = match self.path(ctx, &request.cred, parent, &name) {
+                    Ok(path) => path,
+                    Err(Code::AccessDenied) => {
+                        hidden = true;
+                        continue;
+                    }
+                    Err(code) => return Err(code),
+                };
                 bytes += path.len() + 4;
                 if bytes > PATHS_BYTES_MAX {
                     break;
                 }
                 paths.push(path);
             }
+        }
+        if paths.is_empty() && hidden {
+            return Err(Code::AccessDenied);
         }
         Ok(Done::unchanged(Reply::FidToPath(Paths { paths })))
     }
@@ -41,12 +52,15 @@ impl Mdt {
         found.iter().map(|(key, _)| keys::link_parts(key).ok_or(Code::Corrupt)).collect()
     }
 
-    fn path(&self, parent: Fid, name: &Name) -> Result<Bytes, Code> {
+    /// One path, if `cred` could walk along it: somebody who may not search a directory learns no name in it.
+    fn path(&self, ctx: &Ctx, cred: &Cred, parent: Fid, name: &Name) -> Result<Bytes, Code> {
+        access::may(cred, &self.dir(ctx, parent)?, ACCESS_EXECUTE)?;
         let mut names = vec![name.clone()];
         let mut bytes = name.as_bytes().len();
         let mut at = parent;
         while at != Fid::ROOT {
             let (above, name) = self.links(at, 1)?.pop().ok_or(Code::TryAgain)?;
+            access::may(cred, &self.dir(ctx, above)?, ACCESS_EXECUTE)?;
             bytes += name.as_bytes().len() + 1;
             if bytes > PATH_BYTES_MAX {
                 return Err(Code::NameTooLong);
@@ -62,5 +76,34 @@ impl Mdt {
             path.extend_from_slice(name.as_bytes());
         }
         Ok(path.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mdt::testing::World;
+
+    #[test]
+    fn names_in_directories_that_the_caller_may_not_search_are_not_told() {
+        let world = World::new();
+        let client = world.client(1);
+        let closed = client.make(Fid::ROOT, "closed", 0o040_700, &Cred::root()).expect("root may");
+        let inner = client.make(closed.fid, "inner", 0o040_755, &Cred::root()).expect("root may");
+        let file = client.make(inner.fid, "secret", 0o100_644, &Cred::root()).expect("root may");
+        let paths = |cred: Cred| client.call(FidToPath { fid: file.fid, cred }).map(|answer| answer.paths);
+        let user = |uid| Cred { uid, gid: uid, groups: Some(Vec::new()) };
+        assert_eq!(paths(Cred::root()), Ok(vec![Bytes::from_static(b"closed/inner/secret")]));
+        assert_eq!(paths(user(5)), Err(Code::AccessDenied), "the directory above its directory is closed");
+        let link = proto::wire::messages::Link {
+            fid: file.fid,
+            parent: Fid::ROOT,
+            name: Name::new("open".as_bytes().to_vec()).expect("a plain name"),
+            cred: Cred::root(),
+            time: client.time(),
+        };
+        client.call(link).expect("root may");
+        assert_eq!(paths(user(5)), Ok(vec![Bytes::from_static(b"open")]), "one name is for everybody");
+        assert_eq!(paths(Cred::root()).map(|paths| paths.len()), Ok(2));
     }
 }

@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(link(file, dir, "g", Cred::root()), Err(Code::Exists));
         assert_eq!(link(dir, dir, "h", Cred::root()), Err(Code::NotPermitted));
         assert_eq!(link(file, dir, "h", user(5)), Err(Code::AccessDenied));
-        let mut paths = client.call(FidToPath { fid: file }).expect("it exists").paths;
+        let mut paths = client.call(FidToPath { fid: file, cred: Cred::root() }).expect("it exists").paths;
         paths.sort();
         assert_eq!(paths, ["d/g", "f"]);
         assert_eq!(client.unlink(Fid::ROOT, "f").map(|unlinked| unlinked.nlink), Ok(1));

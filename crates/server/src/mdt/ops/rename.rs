@@ -368,12 +368,12 @@ mod tests {
         assert_eq!(renamed, Renamed { fid: dir, replaced: Some(other) });
         assert_eq!(nlinks(&client, &[a, b, dir]), [3, 2, 2]);
         assert_eq!(client.attr(other), Err(Code::Stale));
-        let paths = client.call(msg::FidToPath { fid: dir }).expect("it exists").paths;
+        let paths = client.call(msg::FidToPath { fid: dir, cred: Cred::root() }).expect("it exists").paths;
         assert_eq!(paths, ["a/o"]);
         let file = client.file(b, "f");
         client.rename((a, "o"), (b, "f"), RENAME_EXCHANGE, &root).expect("both exist");
         assert_eq!(nlinks(&client, &[a, b, dir, file]), [2, 3, 2, 1]);
-        let paths = |fid| client.call(msg::FidToPath { fid }).expect("it exists").paths;
+        let paths = |fid| client.call(msg::FidToPath { fid, cred: Cred::root() }).expect("it exists").paths;
         assert_eq!((paths(dir), paths(file)), (vec!["b/f".into()], vec!["a/o".into()]));
         assert_eq!((world.keys(keys::ENTRY), world.keys(keys::LINK)), (4, 4));
     }
@@ -394,7 +394,10 @@ mod tests {
         assert_eq!(nlinks(&client, &[a, b, x, y]), [3, 3, 3, 2]);
         let above = |fid| client.call(msg::Lookup { parent: fid, name: None, cred: Cred::root() });
         assert_eq!((above(x).map(|e| e.attr.fid), above(y).map(|e| e.attr.fid)), (Ok(b), Ok(a)));
-        assert_eq!(client.call(msg::FidToPath { fid: inner }).map(|p| p.paths), Ok(vec!["b/y/inner".into()]));
+        assert_eq!(
+            client.call(msg::FidToPath { fid: inner, cred: Cred::root() }).map(|p| p.paths),
+            Ok(vec!["b/y/inner".into()])
+        );
         // A file and a directory of one parent, and of two: the count of directories moves along.
         swap((a, "x"), (a, "f")).expect("both exist");
         assert_eq!(nlinks(&client, &[a, b, y, file]), [3, 3, 2, 1]);
