@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use proto::wire::messages::{Config, Statfs};
-use proto::{ClientId, Code, Fid, Nid, TargetId, Transno};
+use proto::{Code, Fid, Nid, TargetId, Transno};
 use rpc::Hub;
 use rt::sync::{Notify, Semaphore};
 
@@ -178,9 +178,7 @@ impl Shared {
     fn new(hub: &Hub, mgs: Vec<Nid>, limits: Limits) -> Shared {
         let rt = hub.rt().clone();
         let memory_bytes = rt.memory_bytes();
-        let mut id = [0; 16];
-        rt.random_bytes(&mut id);
-        let client = ClientId(u128::from_le_bytes(id));
+        let client = hub.new_client();
         let chunk_bytes = u64::from(limits.rpc_bytes_max)
             .min(proto::limits::BULK_BYTES_MAX as u64)
             .min(limits.dirty_bytes_max / 2)

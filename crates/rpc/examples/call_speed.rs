@@ -133,7 +133,7 @@ fn main() {
         let addr = hub.listen(&Addr("127.0.0.1:0".into())).await.expect("a port is free");
         let nid = format!("{addr}@tcp").parse().expect("an address makes a NID");
         let client = Hub::new(rt.clone(), fsname, keys);
-        let import = client.import(TARGET, ClientId(2), Role::Client, vec![nid]);
+        let import = client.import(TARGET, client.new_client(), Role::Client, vec![nid]);
         println!("over loopback, one at a time: {:?}", creates(&rt, &import, 20_000).await);
     });
     node.stop(Duration::from_secs(1));

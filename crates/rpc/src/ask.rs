@@ -82,7 +82,11 @@ impl Hub {
             LinkError::Refused(code, _) => AskError::Refused(code),
             LinkError::Unreachable(problem) => AskError::Unanswered(format!("{nid}: {problem}")),
         })?;
-        match link.ask(target, request).await {
+        let mut request = request.clone();
+        if let Request::Connect(connect) = &mut request {
+            connect.proof = self.prove(connect.client, link.binding());
+        }
+        match link.ask(target, &request).await {
             Some(answer) => answer.map_err(AskError::Refused),
             None => Err(AskError::Unanswered(format!("{nid}: the connection broke"))),
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use proto::session::{Outcome, Resumption, Retained, Sent};
 use proto::wire::header::{FLAG_REPLAY, FLAG_RESENT};
 use proto::wire::messages::{Connect, Connected, FEATURE_BATCH, FEATURE_LOCKS, FEATURES_ALL};
@@ -23,6 +24,9 @@ use crate::limits;
 use crate::lo::{Lo, LoConfig};
 use crate::service::{Answer, Call, Peer, Service};
 use crate::tcp::{Link, LinkError};
+
+/// Each refused epoch is followed by one that is larger by twice as much as before, up to this power of two.
+const OUTGROW_MAX: u32 = 56;
 
 /// Why an attempt to open the session failed.
 enum Failure {
@@ -215,10 +219,11 @@ impl Import {
 
     /// Opens the session through `carrier`.
     async fn open(&self, carrier: Carrier) -> Result<(), Failure> {
-        let (connect, epoch) = self.next_connect()?;
+        let (mut connect, epoch) = self.next_connect()?;
         let answered = match &carrier {
             Carrier::Lo(service, peer) => service.clone().call(self.connect_call(peer, connect)).await.result,
             Carrier::Tcp(link) => {
+                connect.proof = self.hub.prove(self.client, link.binding());
                 let answer = link.connect(self.target, connect, &self.me);
                 let answer = race(self.moved.notified(), answer);
                 let answer = async {
@@ -270,6 +275,7 @@ impl Import {
             boot: state.boot,
             session_epoch: state.session_epoch,
             committed: self.marks.highest(),
+            proof: Bytes::new(),
         };
         Ok((connect, state.session_epoch))
     }
@@ -318,6 +324,13 @@ impl Import {
                 self.state.lock().boot = 0;
                 Failure::Again(problem)
             }
+            Code::NoSession => {
+                // Whoever has a larger epoch came later under this name; it is outgrown in a few attempts.
+                let mut state = self.state.lock();
+                state.outgrown = (state.outgrown + 1).min(OUTGROW_MAX);
+                state.session_epoch += (1 << state.outgrown) - 1;
+                Failure::Again(problem)
+            }
             Code::Forbidden | Code::WrongFilesystem | Code::Version => Failure::Refused(code, problem),
             _ => Failure::Again(problem),
         }
@@ -334,6 +347,15 @@ impl Import {
                 // It was asked before the session was forgotten here.
                 return Err(Failure::Again(format!("the session with {} is over", self.target)));
             }
+            let same_boot = connected.resumed && connected.boot == state.boot;
+            if same_boot && state.session != 0 && connected.session != state.session {
+                // What this process had there is over; the next attempt begins anew, and tells what is lost.
+                state.boot = 0;
+                let problem = format!("somebody else has taken the session with {} over", self.target);
+                tracing::error!(target = %self.target, client = %self.client, problem);
+                return Err(Failure::Again(problem));
+            }
+            state.outgrown = 0;
             let first = state.session == 0;
             let (outcome, plan, evicted) = self.take_over(&mut state, connected);
             if first {

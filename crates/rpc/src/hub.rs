@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
+use proto::identity::Identity;
 use proto::seal::Protection;
 use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, FsName, Nid, TargetId};
@@ -50,6 +52,8 @@ struct Inner {
     habits: OnceLock<(Habits, Option<Arc<Semaphore>>)>,
     process: OnceLock<Arc<dyn Process>>,
     protect: OnceLock<Protect>,
+    /// Of the clients of this process, by name.
+    identities: Mutex<BTreeMap<ClientId, Arc<Identity>>>,
 }
 
 impl Hub {
@@ -71,6 +75,7 @@ impl Hub {
             habits: OnceLock::new(),
             process: OnceLock::new(),
             protect: OnceLock::new(),
+            identities: Mutex::new(BTreeMap::new()),
         };
         Hub { inner: Arc::new(inner) }
     }
@@ -193,6 +198,27 @@ impl Hub {
         Ok(addr)
     }
 
+    /// A new client of this process: a name that is shown to others, and a secret behind it that never leaves the process.
+    pub fn new_client(&self) -> ClientId {
+        let mut secret = [0; proto::identity::SECRET_BYTES];
+        self.inner.rt.random_bytes(&mut secret);
+        self.identify(&secret)
+    }
+
+    /// The client with this secret; sessions of this hub may be made in its name.
+    pub fn identify(&self, secret: &[u8; proto::identity::SECRET_BYTES]) -> ClientId {
+        let identity = Identity::from_secret(secret);
+        let client = identity.client();
+        self.inner.identities.lock().insert(client, Arc::new(identity));
+        client
+    }
+
+    /// What shows on a connection with this binding that `client` is of this process; empty if it is not known to be.
+    pub(crate) fn prove(&self, client: ClientId, binding: &[u8; 32]) -> Bytes {
+        let identity = self.inner.identities.lock().get(&client).cloned();
+        identity.map_or_else(Bytes::new, |identity| Bytes::copy_from_slice(&identity.prove(binding)))
+    }
+
     /// This process's session with `target`, as `client` with the rights of `role`; made on first use, one per
     /// (target, client). Connects lazily, reconnects and resends for ever.
     pub fn import(&self, target: TargetId, client: ClientId, role: Role, nids: Vec<Nid>) -> Arc<Import> {
@@ -255,6 +281,7 @@ impl Hub {
             import.close();
         }
         self.inner.incarnations.lock().remove(&client);
+        self.inner.identities.lock().remove(&client);
     }
 
     pub(crate) fn incarnation(&self, client: ClientId) -> Option<u64> {

@@ -230,6 +230,8 @@ pub(crate) struct State {
     pub(crate) watched_until: Option<Time>,
     pub(crate) session: u64,
     pub(crate) session_epoch: u64,
+    /// How often in a row the target knew a larger epoch.
+    pub(crate) outgrown: u32,
     /// The target takes several requests in one frame.
     pub(crate) batches: bool,
     /// The target's boot; 0 while there is no session.
@@ -312,6 +314,7 @@ impl Import {
             session: 0,
             // Epochs go on growing if the same client comes back with a new import, after a reboot of its machine too.
             session_epoch: first_epoch(hub.incarnation(client), hub.rt().wall()),
+            outgrown: 0,
             batches: false,
             boot: 0,
             backoff: Duration::ZERO,

@@ -15,6 +15,8 @@ pub const TOGETHER_MAX: usize = proto::limits::SLOTS_MAX as usize;
 /// Ranges of lost changes that an import remembers; then the two oldest become one.
 pub const LOST_RANGES_MAX: usize = 16;
 
+/// Largest epoch of a client's session. Those of servers are larger.
+pub const CLIENT_EPOCH_MAX: u64 = 1 << 62;
 /// First pause between two attempts to reach a target.
 pub const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// A client that lives comes back within this time when its target can be reached again.

@@ -51,7 +51,7 @@ async fn serve(rt: &Rt) -> (Hub, Vec<Running>) {
 
 fn import(hub: &Hub) -> Arc<Import> {
     let nid = format!("{ADDR}@tcp").parse().expect("a plain NID");
-    hub.import(MDT, ClientId(99), Role::Client, vec![nid])
+    hub.import(MDT, hub.new_client(), Role::Client, vec![nid])
 }
 
 fn create(seq: u64, oid: u32) -> msg::Create {

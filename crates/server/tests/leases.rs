@@ -100,10 +100,11 @@ impl Callbacks for Client {
 }
 
 impl Client {
-    fn new(sim: &Sim, node: &str, id: u128) -> Arc<Client> {
+    fn new(sim: &Sim, node: &str, id: u8) -> Arc<Client> {
         let rt = sim.rt(node);
         let hub = Hub::new(rt.clone(), fsname(), keys(false));
-        let import = |target, node| hub.import(target, ClientId(id), Role::Client, vec![nid(node)]);
+        let client = hub.identify(&[id; 32]);
+        let import = |target, node| hub.import(target, client, Role::Client, vec![nid(node)]);
         let client = Arc::new(Client {
             rt,
             mgs: import(TargetId::MGS, "mgs"),

@@ -191,13 +191,13 @@ fn world() -> World {
     let (hub, running) = sim.run(serve(&rt, ""));
     let addr = sim.run(hub.listen(&Addr("server:1".into()))).expect("it listens");
     let nid: Nid = format!("{addr}@tcp").parse().expect("an address makes a NID");
-    let client = |node: &str, id| {
+    let client = |node: &str| {
         let rt = sim.rt(node);
         let hub = Hub::new(rt.clone(), fsname(), keys(false));
-        let import = hub.import(MDT, ClientId(id), Role::Client, vec![nid.clone()]);
+        let import = hub.import(MDT, hub.new_client(), Role::Client, vec![nid.clone()]);
         Client::new(&rt, import)
     };
-    let clients = [client("a", 101), client("b", 102)];
+    let clients = [client("a"), client("b")];
     let fid = sim.run(clients[0].make());
     World { sim, hub, running, clients, fid }
 }

@@ -65,7 +65,7 @@ impl Clients<'_> {
         let name = format!("client{}", self.count);
         let keys = Keys { server: None, client: Some(Key([2; 32])) };
         let hub = Hub::new(self.sim.rt(&name), fsname(), keys);
-        let mdt = hub.import(MDT, ClientId(1000 + self.count), Role::Client, vec![nid(node)]);
+        let mdt = hub.import(MDT, hub.new_client(), Role::Client, vec![nid(node)]);
         let granted = mdt.call(msg::GetSequence {}).await.expect("there are enough").reply.seq;
         assert!(self.granted.insert(granted), "{granted:x} was granted before");
         hub.close().await;
@@ -185,11 +185,12 @@ fn a_target_that_lost_what_it_told_is_not_served() {
         for (role, node) in [(Role::Client, 1), (Role::Server, 2), (Role::Client, 3)] {
             let epoch = node;
             let connect = msg::Connect {
-                client: ClientId(node.into()),
+                client: hub.new_client(),
                 features: msg::FEATURES_ALL,
                 fsname: "weft".into(),
                 boot: 0,
                 session_epoch: epoch,
+                proof: Default::default(),
                 committed: if node == 3 { proto::Transno(0) } else { proto::Transno(1 << 30) },
             };
             let asked = hub.ask(MDT, role, &[nid("mds")], connect, std::time::Duration::from_secs(1)).await;

@@ -167,6 +167,7 @@ fn common_requests() -> Vec<Request> {
             boot: 5,
             session_epoch: 2,
             committed: Transno(0x1f20),
+            proof: Bytes::from_static(&[9; 96]),
         }
         .into(),
         Disconnect {}.into(),
@@ -304,7 +305,7 @@ fn mdt_requests_files() -> Vec<Request> {
         RemoveXattr { fid: fid(1), name: xattr, cred: cred.clone(), time }.into(),
         SetLayout { fid: fid(1), hint: Some(hint()), cred: cred.clone(), time }.into(),
         GetDefaultLayout { fid: fid(1) }.into(),
-        FidToPath { fid: fid(1) }.into(),
+        FidToPath { fid: fid(1), cred: cred.clone() }.into(),
         Access { fid: fid(1), mask: ACCESS_WRITE, cred: cred.clone() }.into(),
         CreateUnnamed {
             parent: Fid::ROOT,

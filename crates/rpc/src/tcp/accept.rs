@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use proto::identity;
 use proto::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};
 use proto::wire::batch::{self, Member};
 use proto::wire::header::{
     FLAG_ARRIVED, FLAG_BATCH, FLAG_CALLBACK, FLAG_REPLAY, FLAG_REPLY, FLAG_RESENT, FLAG_UNDER_WAY,
 };
+use proto::wire::messages::Connect;
 use proto::wire::{DecodeError, Header, Reply, Request};
 use proto::{Code, TargetId, TargetKind, Transno};
 use rt::net::{Conn, Listener, Sender};
@@ -416,11 +418,24 @@ impl Connection {
                     return Ok(None);
                 }
             }
+        } else if let Request::Connect(connect) = &request
+            && !self.may_be(connect)
+        {
+            tracing::warn!(peer = %self.peer.from, client = %connect.client, "a peer asks for another's session");
+            self.answer(header, Answer::refuse(Code::Forbidden));
+            return Ok(None);
         } else if !request.needs_no_session() {
             self.answer(header, Answer::refuse(Code::NoSession));
             return Ok(None);
         }
         Ok(Some(self.call_of(&header, request, bulk)))
+    }
+
+    /// Whether the peer is the client that it says. Servers are believed: their key ends any session.
+    fn may_be(&self, connect: &Connect) -> bool {
+        self.peer.role == Role::Server
+            || (connect.session_epoch <= limits::CLIENT_EPOCH_MAX
+                && identity::is_proof(&connect.proof, connect.client, &self.binding))
     }
 
     /// Takes the answer to a callback.

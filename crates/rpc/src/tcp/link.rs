@@ -123,7 +123,6 @@ pub(crate) struct Link {
     addr: Addr,
     sender: Sender,
     checksum: bool,
-    /// A number that only this connection has, known to both sides.
     binding: [u8; 32],
     ended: Ended,
     /// When the other side was heard last.
@@ -138,6 +137,11 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) fn addr(&self) -> &Addr {
         &self.addr
+    }
+
+    /// A number that only this connection has, known to both sides.
+    pub(crate) fn binding(&self) -> &[u8; 32] {
+        &self.binding
     }
 
     pub(crate) fn ended(&self) -> &Ended {

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use proto::wire::messages::{GetState, Statfs};
-use proto::{ClientId, Code, TargetId};
+use proto::{Code, TargetId};
 use rpc::{AskError, Hub, Role};
 use rt::sim::{Options as World, Sim};
 
 use crate::callback::{Client, disk};
-use crate::target::{Options, Server, TARGET, Target, all_keys, client_hub, fsname, import, nid};
+use crate::target::{Options, Server, TARGET, Target, all_keys, client_hub, fsname, identify, import, nid};
 
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -69,7 +69,7 @@ fn who_is_evicted_in_the_same_process_connects_again_too() {
     let target = Target::start(&rt, &disk(), Options::default());
     hub.serve(TARGET, target.clone());
     sim.run(async {
-        let import = hub.import(TARGET, ClientId(1), Role::Client, Vec::new());
+        let import = hub.import(TARGET, identify(&hub, 1), Role::Client, Vec::new());
         let _client = Client::new(&import, hub.rt(), Duration::ZERO);
         import.call(Statfs {}).await.expect("the target answers");
         let session = target.session_of(1).expect("the client has a session");

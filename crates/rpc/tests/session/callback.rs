@@ -7,12 +7,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use proto::wire::messages::{Done, GetSequence, RevokeBits, Statfs};
 use proto::wire::{Reply, Request};
-use proto::{ClientId, Code, Fid, TargetId};
+use proto::{Code, Fid, TargetId};
 use rpc::{CallbackError, Callbacks, Hub, Import, Restate, Role};
 use rt::sim::{Options as World, Sim};
 use rt::{BoxFuture, Rt};
 
-use crate::target::{Durable, Options, Server, TARGET, Target, all_keys, client_hub, fsname, import};
+use crate::target::{
+    Durable, Options, Server, TARGET, Target, all_keys, client_hub, fsname, identify, import,
+};
 
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -135,7 +137,7 @@ fn a_client_of_the_same_process_answers_in_a_task_of_its_own() {
     let sim = Sim::new(World::seed(1));
     let (hub, target) = process(&sim);
     sim.run(async {
-        let import = hub.import(TARGET, ClientId(1), Role::Client, Vec::new());
+        let import = hub.import(TARGET, identify(&hub, 1), Role::Client, Vec::new());
         let client = Client::new(&import, hub.rt(), Duration::from_millis(1));
         import.call(Statfs {}).await.expect("the target answers");
         let session = target.session_of(1).expect("the client has a session");

@@ -16,4 +16,5 @@ mod slow;
 mod strangers;
 mod target;
 mod tcp;
+mod thief;
 mod waiting;

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use proto::wire::header::{FLAG_BULK_CHECKSUM, HEADER_BYTES, crc32c};
 use proto::wire::messages::{GetSequence, Read};
-use proto::{ClientId, Fid, ObjectId};
+use proto::{Fid, ObjectId};
 use rpc::{Hub, Key, Keys, Protect, Role};
 use rt::net::{Conn, Receiver, Sender};
 use rt::os::Node;
@@ -97,7 +97,7 @@ async fn through(server: Rt, middle: Rt, client: Rt, ats: [&str; 2], protect: Pr
     let client = client_hub(client);
     client.set_protect(protect);
     let nid = format!("{at}@tcp").parse().expect("an address makes a NID");
-    let import = client.import(TARGET, ClientId(1), Role::Client, vec![nid]);
+    let import = client.import(TARGET, client.new_client(), Role::Client, vec![nid]);
     let (drawn, mut draws) = rt::sync::channel(3);
     for _ in 0..3 {
         let (import, drawn) = (import.clone(), drawn.clone());
@@ -322,7 +322,7 @@ fn the_side_that_demands_more_decides() {
             let hub_there = Hub::new(rt.clone(), fsname(), keys);
             hub_there.set_protect(client.parse().expect("it says how"));
             let nid = format!("{at}@tcp").parse().expect("an address makes a NID");
-            let import = hub_there.import(TARGET, ClientId(1), Role::Client, vec![nid]);
+            let import = hub_there.import(TARGET, hub_there.new_client(), Role::Client, vec![nid]);
             import.call(GetSequence {}).await.expect("the target answers");
             hub_there.close().await;
             hub.close().await;

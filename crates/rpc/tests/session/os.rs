@@ -11,7 +11,7 @@ use rt::os::Node;
 use rt::{Addr, Rt};
 
 use crate::callback::{Client, revoke};
-use crate::target::{CLIENT_KEY, Durable, Options, TARGET, Target, all_keys, fsname};
+use crate::target::{CLIENT_KEY, Durable, Options, TARGET, Target, all_keys, fsname, identify};
 
 struct Server {
     rt: Rt,
@@ -41,7 +41,7 @@ fn many_threads_call_over_one_connection() {
     node.block_on(async {
         let Server { rt, hub, target, nid } = server(&node).await;
         let client = Hub::new(rt.clone(), fsname(), client_keys());
-        let import = client.import(TARGET, ClientId(1), Role::Client, vec![nid]);
+        let import = client.import(TARGET, client.new_client(), Role::Client, vec![nid]);
         let (done, mut finished) = rt::sync::channel(64);
         for _ in 0..20 {
             let (import, done) = (import.clone(), done.clone());
@@ -72,7 +72,7 @@ fn many_threads_send_batches_over_one_connection() {
     node.block_on(async {
         let Server { rt, hub, target, nid } = server(&node).await;
         let client = Hub::new(rt.clone(), fsname(), client_keys());
-        let import = client.import(TARGET, ClientId(1), Role::Client, vec![nid]);
+        let import = client.import(TARGET, client.new_client(), Role::Client, vec![nid]);
         let (done, mut finished) = rt::sync::channel(64);
         for _ in 0..8 {
             let (import, done) = (import.clone(), done.clone());
@@ -132,8 +132,8 @@ fn many_threads_call_clients_back() {
         let Server { rt, hub, target, nid } = server(&node).await;
         let elsewhere = Hub::new(rt.clone(), fsname(), client_keys());
         let imports = [
-            elsewhere.import(TARGET, ClientId(1), Role::Client, vec![nid]),
-            hub.import(TARGET, ClientId(2), Role::Client, Vec::new()),
+            elsewhere.import(TARGET, identify(&elsewhere, 1), Role::Client, vec![nid]),
+            hub.import(TARGET, identify(&hub, 2), Role::Client, Vec::new()),
         ];
         let clients = imports.each_ref().map(|import| Client::new(import, &rt, Duration::ZERO));
         for import in &imports {
@@ -171,7 +171,7 @@ fn a_wrong_key_is_told_at_once() {
         let Server { rt, hub, nid, .. } = server(&node).await;
         let keys = Keys { server: None, client: Some(Key([9; 32])) };
         let client = Hub::new(rt, fsname(), keys);
-        let import = client.import(TARGET, ClientId(1), Role::Client, vec![nid]);
+        let import = client.import(TARGET, client.new_client(), Role::Client, vec![nid]);
         let error = import.call(GetSequence {}).await.err();
         assert_eq!(error, Some(RpcError::Refused(proto::Code::Forbidden)));
         let problem = import.state().problem.expect("the failure is told");

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use proto::identity::Identity;
 use proto::session::{Decision, ReplyRecord, SlotTable};
 use proto::wire::messages::{
     Connect, Connected, Done, Enqueue, FEATURES_ALL, GetAttr, ReadDone, Sequence, Space, Token,
@@ -35,7 +36,18 @@ pub fn client_hub(rt: Rt) -> Hub {
 }
 
 pub fn import(hub: &Hub, client: u128) -> Arc<Import> {
-    hub.import(TARGET, ClientId(client), Role::Client, vec![nid()])
+    hub.import(TARGET, identify(hub, client), Role::Client, vec![nid()])
+}
+
+/// The name of a client that is known by a number here.
+pub fn identify(hub: &Hub, client: u128) -> ClientId {
+    hub.identify(&secret(client))
+}
+
+fn secret(client: u128) -> [u8; 32] {
+    let mut secret = [0; 32];
+    secret[..16].copy_from_slice(&client.to_le_bytes());
+    secret
 }
 
 pub fn nid() -> Nid {
@@ -164,8 +176,9 @@ impl Target {
 
     /// The session of a client, if it has one.
     pub fn session_of(&self, client: u128) -> Option<u64> {
+        let client = Identity::from_secret(&secret(client)).client();
         let state = self.state.lock();
-        state.sessions.iter().find(|(_, session)| session.client == ClientId(client)).map(|(id, _)| *id)
+        state.sessions.iter().find(|(_, session)| session.client == client).map(|(id, _)| *id)
     }
 
     /// Lets the requests go on that wait for it.

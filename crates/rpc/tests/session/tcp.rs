@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::wire::messages::{GetAttr, GetSequence, Read, Statfs};
-use proto::{ClientId, Code, Fid, ObjectId, Transno};
+use proto::{Code, Fid, ObjectId, Transno};
 use rpc::{Hub, Key, Keys, LinkState, Role, RpcError};
 use rt::sim::{Options as World, Sim};
 use rt::{Addr, Frame};
@@ -151,7 +151,7 @@ fn greeting(keys: Keys, role: Role, name: &str) -> (Option<RpcError>, Option<Str
     sim.run(async {
         let _server = Server::start(sim.rt("server"), &disk(), Options::default()).await;
         let hub = Hub::new(sim.rt("client"), name.parse().expect("a file system name"), keys);
-        let import = hub.import(TARGET, ClientId(1), role, vec![nid()]);
+        let import = hub.import(TARGET, hub.new_client(), role, vec![nid()]);
         let error = import.call(Statfs {}).await.err();
         (error, import.state().problem)
     })

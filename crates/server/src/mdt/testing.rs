@@ -124,6 +124,7 @@ impl World {
             boot,
             session_epoch,
             committed: Transno(0),
+            proof: Default::default(),
         };
         let client = Client {
             world: self,

@@ -21,7 +21,7 @@ impl<H: Handler> Target<H> {
         };
         Some(match request {
             Request::GetState(msg::GetState {}) => ordered(Ok(Reply::GetState(self.state()))),
-            Request::ListExports(list) => ordered(Ok(Reply::ListExports(self.exports(list.after)))),
+            Request::ListExports(list) => ordered(self.exports(peer, list.after)),
             Request::AbortRecovery(msg::AbortRecovery {}) => ordered(self.abort_recovery(peer).await),
             Request::Evict(evict) => ordered(self.evict_clients(peer, evict)),
             Request::DrainClient(drain) => ordered(self.drain_clients(peer, drain).await),
@@ -47,14 +47,15 @@ impl<H: Handler> Target<H> {
         msg::TargetState { recovery, sessions, problems, missing, missing_count, flags }
     }
 
-    fn exports(&self, after: ClientId) -> msg::ExportPage {
+    fn exports(&self, peer: &Peer, after: ClientId) -> Result<Reply, Code> {
+        only_servers(peer)?;
         let (sessions, end) = self.sessions.page(after, msg::EXPORTS_PAGE_MAX);
         let exports = sessions.iter().map(|session| msg::Export {
             client: session.client(),
             nid: session.nid(),
             server: session.role() == Role::Server,
         });
-        msg::ExportPage { exports: exports.collect(), end }
+        Ok(Reply::ListExports(msg::ExportPage { exports: exports.collect(), end }))
     }
 
     async fn abort_recovery(&self, peer: &Peer) -> Result<Reply, Code> {
@@ -239,6 +240,8 @@ mod tests {
         let evict = msg::Evict { client: ClientId(1), nid: String::new() };
         assert_eq!(ask(&world, Role::Client, evict), Err(Code::Forbidden));
         assert_eq!(ask(&world, Role::Client, msg::AbortRecovery {}), Err(Code::Forbidden));
+        let list = msg::ListExports { after: ClientId(0) };
+        assert_eq!(ask(&world, Role::Client, list), Err(Code::Forbidden), "names of clients are for servers");
         assert!(client.attr(Fid::ROOT).is_ok());
         assert!(traces(&world).is_empty());
     }

@@ -120,6 +120,7 @@ fn connect(world: &World, clients: u64, boot: u64, epoch: u64) -> Vec<Export> {
             boot,
             session_epoch: epoch,
             committed: Transno(0),
+            proof: Default::default(),
         };
         call(Export { epoch: 0, ..*of }, connect.into())
     });

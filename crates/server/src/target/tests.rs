@@ -204,6 +204,7 @@ fn what_does_not_belong_here_is_refused() {
                 boot: 0,
                 session_epoch: 1,
                 committed: Transno(0),
+                proof: Default::default(),
             })
             .map(drop)
     };

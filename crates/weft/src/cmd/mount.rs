@@ -7,7 +7,7 @@ use std::time::Duration;
 use client::{Client, Limits};
 use fuse::engine::Choice;
 use fuse::session::{Locking, Options};
-use proto::{ClientId, Code, ConfigCopy, TargetId, TargetKind};
+use proto::{Code, ConfigCopy, TargetId, TargetKind};
 use rpc::{Hub, Keys, Protect, Role};
 use rt::Rt;
 
@@ -356,8 +356,7 @@ fn serve(request: &Request, key: &Path) -> Outcome {
 
 /// Asks the MGS what there is to mount, so that it is known who does not answer.
 async fn ask_mgs(rt: &Rt, hub: &Hub, source: &Source) -> Result<ConfigCopy, Failure> {
-    let asker = ClientId(u128::from(rt.random_u64()) << 64 | u128::from(rt.random_u64()));
-    let mgs = hub.import(TargetId::MGS, asker, Role::Client, source.mgs.clone());
+    let mgs = hub.import(TargetId::MGS, hub.new_client(), Role::Client, source.mgs.clone());
     let mut config = ConfigCopy::new(source.fsname.as_str());
     loop {
         let Some(answer) = rt.timeout(MGS_WAIT, mgs.call(config.question(0))).await else {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
+
 use crate::ids::{ClientId, Transno};
 use crate::wire_struct;
 
@@ -31,6 +33,8 @@ wire_struct! {
         pub session_epoch: u64,
         /// The newest change of which the client was ever told that it is durable there.
         pub committed: Transno,
+        /// Shows that the name is the sender's own ([`crate::identity`]). Those with the servers' key need none.
+        pub proof: Bytes,
     }
 }
 

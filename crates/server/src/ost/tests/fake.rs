@@ -110,10 +110,11 @@ pub struct Fake {
 }
 
 impl Fake {
-    pub fn new(sim: &Sim, name: &str, client: u128, object: ObjectId) -> Arc<Fake> {
+    pub fn new(sim: &Sim, name: &str, client: u8, object: ObjectId) -> Arc<Fake> {
         let rt = sim.rt(name);
         let hub = Hub::new(rt.clone(), fsname(), Keys { server: None, ..KEYS });
-        let import = hub.import(OST, ClientId(client), Role::Client, vec![nid()]);
+        let client = hub.identify(&[client; 32]);
+        let import = hub.import(OST, client, Role::Client, vec![nid()]);
         let (slowness, state) = (Mutex::default(), Mutex::default());
         let giving_up = Semaphore::new(1);
         let fake = Arc::new(Fake { rt, hub, import: import.clone(), object, slowness, state, giving_up });

@@ -98,7 +98,7 @@ fn run(seed: u64, crashes: usize) -> u64 {
         server.target.handler().tokens.set_contended_answers(seed.is_multiple_of(2));
         let history = Arc::new(Mutex::new(History::default()));
         let clients: [Arc<Fake>; CLIENTS] =
-            std::array::from_fn(|n| Fake::new(&sim, &format!("client{n}"), 100 + n as u128, id(1)));
+            std::array::from_fn(|n| Fake::new(&sim, &format!("client{n}"), 100 + n as u8, id(1)));
         let mut tasks = Vec::new();
         for (n, fake) in clients.iter().enumerate() {
             let (sender, done) = oneshot::channel();

@@ -27,7 +27,7 @@ fn check<const N: usize>(test: impl AsyncFnOnce(&Sim, Server, [Arc<Fake>; N])) {
 }
 
 fn clients<const N: usize>(sim: &Sim) -> [Arc<Fake>; N] {
-    std::array::from_fn(|n| Fake::new(sim, &format!("client{n}"), 100 + n as u128, object()))
+    std::array::from_fn(|n| Fake::new(sim, &format!("client{n}"), 100 + n as u8, object()))
 }
 
 fn object() -> ObjectId {
