@@ -1,6 +1,6 @@
 //! A connection to a server process, shared by all imports of one role whose targets are there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -41,6 +41,8 @@ pub(crate) enum LinkError {
 #[derive(Default)]
 pub(crate) struct Links {
     places: Mutex<BTreeMap<(Addr, Role), Arc<Place>>>,
+    /// Keys of this process that some server has accepted.
+    accepted: Mutex<BTreeSet<Role>>,
 }
 
 struct Place {
@@ -63,9 +65,22 @@ impl Links {
             return Ok(link);
         }
         let dialing = hub.rt().timeout(limits::HANDSHAKE_TIME_MAX, dial(hub, addr, role)).await;
-        let link = dialing.unwrap_or_else(|| Err(LinkError::Unreachable("no answer".into())))?;
+        let dialed = dialing.unwrap_or_else(|| Err(LinkError::Unreachable("no answer".into())));
+        let link = dialed.map_err(|error| self.judge(role, error))?;
+        self.accepted.lock().insert(role);
         *place.link.lock() = Some(link.clone());
         Ok(link)
+    }
+
+    /// A refusal is not authenticated: a damaged bit brings one about, and so does anybody on the path. It counts as long as
+    /// no server has ever accepted the key; from then on it is tried again (`docs/wire.md#handshake`).
+    fn judge(&self, role: Role, error: LinkError) -> LinkError {
+        match error {
+            LinkError::Refused(_, text) if self.accepted.lock().contains(&role) => {
+                LinkError::Unreachable(text)
+            }
+            error => error,
+        }
     }
 
     /// Ends all connections.

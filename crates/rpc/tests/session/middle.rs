@@ -256,6 +256,36 @@ fn whoever_meddles_with_frames_gets_the_connection_ended_and_nothing_else() {
 }
 
 #[test]
+fn a_handshake_that_is_refused_on_the_way_is_tried_again() {
+    // The key was accepted: what says later that it is not comes from a damaged bit, or from whoever bends frames.
+    for run in [on_this_machine, simulated] {
+        let bend = |_: &()| -> Bend {
+            Box::new(|connection, way, number, mut frame| {
+                let mut head = BytesMut::from(&frame.head[..]);
+                match (connection, way, number) {
+                    // An answer, so that the first connection ends.
+                    (0, Way::Down, 3) => head[16] ^= 1,
+                    // A bit of the nonce of the Hello.
+                    (1, Way::Up, 0) => head[40] ^= 1,
+                    // The Proof.
+                    (2, Way::Up, 1) => head[20] ^= 1,
+                    // A Refusal for the HelloReply: the key is not accepted.
+                    (3, Way::Down, 0) => {
+                        head = BytesMut::from(&b"WFHS\x05\x03\x01\x00\x01\x00\0\0\0\0\0\0"[..]);
+                    }
+                    _ => {}
+                }
+                frame.head = head.freeze();
+                vec![(way, frame)]
+            })
+        };
+        let seen = run(Protect::default(), bend(&()));
+        assert_eq!((&seen.sequences[..], &seen.data[..]), (&[1, 2, 3][..], &[7, 7, 7][..]));
+        assert_eq!(seen.connections, 5, "each was refused, and another followed");
+    }
+}
+
+#[test]
 fn frames_of_one_connection_mean_nothing_on_another() {
     // The first connection is cut when a number was drawn; the request for it goes into the second once more.
     let mut kept = None;
