@@ -36,20 +36,22 @@ if [ -n "$packages" ]; then
   echo "installing$packages (apt-get${root:+ with sudo})"
   export DEBIAN_FRONTEND=noninteractive
   $root apt-get update -qq
-  # Of etcd only the program is wanted: its service must not start, now or after a reboot.
+  # Only programs are wanted: no service may start, now or after a reboot.
   policy=
-  case "$packages" in
-    *etcd-server*)
-      $root mkdir -p /etc/systemd/system
-      $root ln -sfn /dev/null /etc/systemd/system/etcd.service
-      if [ ! -e /usr/sbin/policy-rc.d ]; then
-        policy=/usr/sbin/policy-rc.d
-        trap '$root rm -f "$policy"' EXIT
-        printf '#!/bin/sh\nexit 101\n' | $root tee "$policy" >/dev/null
-        $root chmod 755 "$policy"
-      fi
-      ;;
-  esac
+  for service in etcd nfs-ganesha postgresql; do
+    case "$packages" in
+      *"$service"*)
+        $root mkdir -p /etc/systemd/system
+        [ -e "/etc/systemd/system/$service.service" ] || $root ln -sfn /dev/null "/etc/systemd/system/$service.service"
+        ;;
+    esac
+  done
+  if [ ! -e /usr/sbin/policy-rc.d ]; then
+    policy=/usr/sbin/policy-rc.d
+    trap '$root rm -f "$policy"' EXIT
+    printf '#!/bin/sh\nexit 101\n' | $root tee "$policy" >/dev/null
+    $root chmod 755 "$policy"
+  fi
   # shellcheck disable=SC2086
   $root apt-get install -y -qq --no-install-recommends $packages >/dev/null
   [ -z "$policy" ] || $root rm -f "$policy"
