@@ -198,8 +198,10 @@ enum Left {
 #[test]
 fn a_crash_in_the_middle_of_batches_of_creates_makes_each_once() {
     let mut seen = BTreeSet::new();
-    let moments = (0..8).map(|n| Duration::from_micros(n * n * 25)).chain([Duration::from_secs(1)]);
-    for moment in moments {
+    // How long the commit has had when the second batch is sent, and how long that has had when the power goes.
+    let later = (0..8).map(|n| Duration::from_micros(n * n * 25)).chain([Duration::from_secs(1)]);
+    let moments = later.map(|moment| (Duration::from_micros(40), moment));
+    for moment in moments.chain([(Duration::ZERO, Duration::ZERO)]) {
         for answered in [false, true] {
             let sim = Sim::new(Options::default());
             seen.insert((answered, sim.run(crash_at(&sim, moment, answered))));
@@ -214,8 +216,8 @@ fn a_crash_in_the_middle_of_batches_of_creates_makes_each_once() {
     }
 }
 
-async fn crash_at(sim: &Sim, moment: Duration, answered: bool) -> Left {
-    let what = format!("{moment:?}, answered {answered}");
+async fn crash_at(sim: &Sim, (pause, moment): (Duration, Duration), answered: bool) -> Left {
+    let what = format!("{pause:?} and {moment:?}, answered {answered}");
     format(&sim.rt("server")).await;
     let server = serve(&sim.rt("server")).await;
     let rt = sim.rt("client");
@@ -234,7 +236,7 @@ async fn crash_at(sim: &Sim, moment: Duration, answered: bool) -> Left {
     rt.spawn(async move {
         let _ = again.timeout(Duration::from_secs(1), sync.call(msg::Sync { transno: Transno(0) })).await;
     });
-    sim.root().sleep(Duration::from_micros(40)).await;
+    sim.root().sleep(pause).await;
     let rest = batch(&rt, &import, rest);
     sim.root().sleep(moment).await;
     sim.crash("server");
