@@ -116,9 +116,9 @@ impl Default for Limits {
 }
 
 /// Parts of a disk that log and engine may take, as divisors. They are so small that what lies in both at once, and what merging takes
-/// for a while, fits into the reserve: one table of a level may overlap a quarter of the next one, some 25 tables.
+/// for a while, fits into the reserve: one table of a level may overlap a quarter of the next one, some 25 tables. A level that takes less than
+/// a few batches of the log's would be merged on at each of them.
 const LOG_PART: u64 = 32;
-const ENGINE_TABLE_PART: u64 = 1024;
 /// A part of the disk for the pieces of the reserve, and as much again for its margin, as a divisor: of an MDT, whose engine is most of what
 /// it has, and of others.
 const RESERVE_PART_MDT: u64 = 16;
@@ -148,6 +148,7 @@ impl Limits {
                 margin: part(RESERVE_PART, MIB, 8 * MIB),
             },
         };
+        let apply_bytes = (log / 8).clamp(MIB, large.apply_bytes);
         let is_large = total >= LARGE_DISK_BYTES;
         Limits {
             segment_bytes: (log / 8).clamp(MIB, large.segment_bytes),
@@ -156,10 +157,10 @@ impl Limits {
             unapplied_bytes_max: (log / 2).clamp(2 * MIB, large.unapplied_bytes_max),
             log_bytes_max: log,
             apply_after_bytes: (log / 8).clamp(MIB, large.apply_after_bytes),
-            apply_bytes: (log / 8).clamp(MIB, large.apply_bytes),
+            apply_bytes,
             engine_table_bytes_min: if is_large { large.engine_table_bytes_min } else { MIB / 64 },
             engine_memory_bytes: part(RESERVE_PART, MIB, large.engine_memory_bytes),
-            engine_target_bytes: part(ENGINE_TABLE_PART, MIB / 8, large.engine_target_bytes),
+            engine_target_bytes: apply_bytes / 2,
             engine_unmerged_max: if is_large { large.engine_unmerged_max } else { 6 },
             left_by_objects: (total / RESERVE_PART_MDT + total / RESERVE_PART).min(large.left_by_objects),
             reserve,
