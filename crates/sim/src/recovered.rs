@@ -116,7 +116,13 @@ fn same(found: &Found, base: Fid, names: &Names, fids: &BTreeMap<Id, Fid>) -> Op
             _ => return None,
         }
     }
-    if ids.iter().any(|(id, fid)| fids.get(id).is_some_and(|known| known != fid)) {
+    // A file whose making was never answered has no FID that is known, but not that of another one either: a name may
+    // still be that of the file which it was to replace.
+    let owners: BTreeMap<Fid, Id> = fids.iter().map(|(id, fid)| (*fid, *id)).collect();
+    let is_other = |(id, fid): (&Id, &Fid)| {
+        fids.get(id).is_some_and(|known| known != fid) || owners.get(fid).is_some_and(|owner| owner != id)
+    };
+    if ids.iter().any(is_other) {
         return None;
     }
     let mut distinct: Vec<Fid> = ids.values().copied().collect();
