@@ -205,7 +205,9 @@ mod tests {
             let _ = tell.send(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned());
             let _ = waits.recv();
         });
-        (told.recv().expect("its number"), go)
+        let thread = told.recv().expect("its number");
+        until(|| Course::of(thread).is_none());
+        (thread, go)
     }
 
     /// A kernel whose directories are locked until each is let go.
@@ -267,7 +269,8 @@ mod tests {
 
     #[test]
     fn a_thread_that_was_told_is_let_run_first() {
-        assert_eq!(Course::of(asleep().0), None);
+        let (sleeps, _go) = asleep();
+        assert_eq!(Course::of(sleeps), None);
         let runs = std::thread::spawn(|| {
             let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
             let before = Course::of(thread);
