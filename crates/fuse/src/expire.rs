@@ -134,7 +134,7 @@ impl Waiting {
         let now = Instant::now();
         let mut names = self.names.lock();
         if let Some(until) = names.is_kept(fid, now) {
-            for kept in names.expire(fid) {
+            for kept in names.expire(fid, now) {
                 waiter.under_way.insert(kept.number, kept.place.0);
                 self.threads.give((fid, kept));
             }

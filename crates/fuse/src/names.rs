@@ -27,8 +27,13 @@ const THREADS_MAX: usize = 16;
 const BUSY: Duration = Duration::from_secs(10);
 /// The same if it has happened there again and again.
 const BUSY_MAX: Duration = Duration::from_secs(640);
-/// Directories that are known to be busy.
+/// Directories that are known to be busy, or of which it is counted how often their names are called back.
 const BUSY_DIRS_MAX: usize = 4096;
+/// Names of one directory that are called back within [`CALLED_BACK_IN`] before the directory is busy: to expire a name costs
+/// more than to be asked for it again.
+const CALLED_BACK_MAX: u32 = 16;
+/// The time for [`CALLED_BACK_MAX`].
+const CALLED_BACK_IN: Duration = Duration::from_secs(1);
 
 /// A name: the node of its directory, and the name in it.
 pub type Place = (u64, Bytes);
@@ -53,7 +58,7 @@ struct Told {
     is_expiring: bool,
 }
 
-/// A directory in which a name could not be expired in time.
+/// A directory in which a name could not be expired in time, or in which others change many names.
 #[derive(Debug)]
 struct Busy {
     until: Instant,
@@ -68,6 +73,8 @@ pub struct Names {
     /// In the order in which they end.
     ends: VecDeque<(Instant, u64, Place)>,
     busy: HashMap<u64, Busy>,
+    /// How many names of a directory were called back since when.
+    called_back: HashMap<u64, (Instant, u32)>,
     next: u64,
 }
 
@@ -156,7 +163,7 @@ impl Names {
     }
 
     /// The names of `fid` that nobody is expiring yet; from now on the caller is.
-    pub fn expire(&mut self, fid: Fid) -> Vec<Kept> {
+    pub fn expire(&mut self, fid: Fid, now: Instant) -> Vec<Kept> {
         let mut kept = Vec::new();
         for place in self.of_file.get(&fid).cloned().unwrap_or_default() {
             let Some(told) = self.names.get_mut(&place) else { continue };
@@ -164,7 +171,39 @@ impl Names {
                 kept.push(told.kept.clone());
             }
         }
+        for name in &kept {
+            self.is_called_back(name.place.0, now);
+        }
         kept
+    }
+
+    /// Somebody else changes a name in `dir`. If that happens again and again, the kernel keeps none of them for a while.
+    fn is_called_back(&mut self, dir: u64, now: Instant) {
+        if self.called_back.len() >= BUSY_DIRS_MAX {
+            self.called_back.retain(|_, (since, _)| *since + CALLED_BACK_IN > now);
+            if self.called_back.len() >= BUSY_DIRS_MAX {
+                return;
+            }
+        }
+        let (since, count) = self.called_back.entry(dir).or_insert((now, 0));
+        if *since + CALLED_BACK_IN <= now {
+            (*since, *count) = (now, 0);
+        }
+        *count += 1;
+        if *count >= CALLED_BACK_MAX {
+            self.called_back.remove(&dir);
+            if let Some(busy) = self.make_busy(dir, now) {
+                busy.until = busy.until.max(now + BUSY);
+            }
+        }
+    }
+
+    fn make_busy(&mut self, dir: u64, now: Instant) -> Option<&mut Busy> {
+        self.busy.retain(|_, busy| busy.until + BUSY_MAX > now);
+        if self.busy.len() >= BUSY_DIRS_MAX && !self.busy.contains_key(&dir) {
+            return None;
+        }
+        Some(self.busy.entry(dir).or_insert(Busy { until: now, last: Duration::ZERO }))
     }
 
     /// Names of `fid` other than `place` that are being expired, and perhaps used until that is done.
@@ -180,11 +219,7 @@ impl Names {
 
     /// A name in `dir` was not expired before its time was over: the kernel keeps none of that directory for a while.
     pub fn is_late(&mut self, dir: u64, now: Instant) {
-        self.busy.retain(|_, busy| busy.until + BUSY_MAX > now);
-        if self.busy.len() >= BUSY_DIRS_MAX && !self.busy.contains_key(&dir) {
-            return;
-        }
-        let busy = self.busy.entry(dir).or_insert(Busy { until: now, last: Duration::ZERO });
+        let Some(busy) = self.make_busy(dir, now) else { return };
         if busy.until <= now {
             busy.last = (busy.last * 2).clamp(BUSY, BUSY_MAX);
             busy.until = now + busy.last;
@@ -220,16 +255,16 @@ mod tests {
         let until = now + KEPT + TO_USE_MAX;
         assert_eq!(names.is_kept(FILE, now), Some(until));
         assert_eq!(names.is_kept(FILE, until), None, "its time is over");
-        let first = names.expire(FILE);
+        let first = names.expire(FILE, now);
         assert_eq!(first.len(), 1);
         assert!(names.expiring_but(FILE, &place("a")).is_empty());
         names.forget_past(until);
         assert_eq!(names.expiring_but(FILE, &place("b")), [place("a")], "its directory is locked");
-        assert!(names.expire(FILE).is_empty(), "somebody does it already");
+        assert!(names.expire(FILE, now).is_empty(), "somebody does it already");
         assert!(names.keep(FILE, place("a"), 6, now));
         names.expired(&first[0].place, first[0].number);
         assert!(names.is_kept(FILE, now).is_some(), "it was told again meanwhile");
-        let again = names.expire(FILE);
+        let again = names.expire(FILE, now);
         assert_eq!(again[0].threads.len(), 2);
         names.expired(&again[0].place, again[0].number);
         assert_eq!(names.is_kept(FILE, now), None);
@@ -275,6 +310,25 @@ mod tests {
         names.is_late(DIR, now + BUSY);
         assert!(!names.keep(FILE, place("a"), 5, now + 2 * BUSY), "for twice as long");
         assert!(names.keep(FILE, place("a"), 5, now + 3 * BUSY));
+    }
+
+    #[test]
+    fn a_directory_whose_names_others_change_again_and_again_is_busy() {
+        let (mut names, now) = (Names::default(), Instant::now());
+        let mut change = |times: u32, now: Instant| {
+            (0..times).all(|_| {
+                let is_kept = names.keep(FILE, place("a"), 5, now);
+                for kept in names.expire(FILE, now) {
+                    names.expired(&kept.place, kept.number);
+                }
+                is_kept
+            })
+        };
+        assert!(change(CALLED_BACK_MAX - 1, now));
+        let later = now + CALLED_BACK_IN;
+        assert!(change(CALLED_BACK_MAX, later), "they were not within the time");
+        assert!(!change(1, later));
+        assert!(change(1, later + BUSY));
     }
 
     #[test]
