@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use client::{Client, Copies, Forget, Handle};
 use parking_lot::Mutex;
@@ -71,7 +72,15 @@ impl Kernel {
         self.client.upgrade().expect("a kernel is used while its mount is there")
     }
 
+    /// Whether the client's lease is over, and it may not have noticed: a machine that was stopped goes on.
+    fn is_outdated(&self) -> bool {
+        self.client().lease().left == Some(Duration::ZERO)
+    }
+
     /// What a mapping shows of `range`, which lies in one page; `use_page` sees it in one moment.
+    ///
+    /// A machine that goes on after it was stopped may show an old page until the mount has run (`docs/recovery.md#leases`). Here the
+    /// mount always runs first, as histories cannot tell the difference from a fault.
     pub async fn map<T>(
         &self,
         (fid, handle): (Fid, Handle),
@@ -82,6 +91,9 @@ impl Kernel {
         let number = range.start / PAGE_BYTES;
         let within = (range.start % PAGE_BYTES) as usize..(range.end - number * PAGE_BYTES) as usize;
         loop {
+            if self.is_outdated() {
+                self.leave_page((fid, number), true).await;
+            }
             let changed = self.changed.notified();
             let absent = {
                 let mut pages = self.pages.lock();
