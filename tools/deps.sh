@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing on Debian: `deps.sh up` for building and mounting, `deps.sh test` for the tests as well,
-# `deps.sh test suites` for all foreign suites too (without, those that are not there are skipped).
+# `deps.sh test suites` for all foreign suites too (without, those that are not there are skipped), `deps.sh foreign` for what xfstests
+# and LTP are built with.
 # Installs nothing, and needs no rights, if everything is there.
 set -eu
 
@@ -10,11 +11,18 @@ test="bc:bc setfacl:acl etcd:etcd-server fio:fio git:git ip:iproute2 mkfs.ext4:e
 
 suites="stress-ng:stress-ng psql:postgresql go:golang-go ganesha.nfsd:nfs-ganesha-vfs nfs-cat:libnfs-utils"
 
+foreign="make:make autoconf:autoconf automake:automake libtoolize:libtool pkg-config:pkg-config m4:m4 bison:bison flex:flex
+msgfmt:gettext attr:attr setfacl:acl bc:bc quota:quota fio:fio perl:perl"
+# Headers have no command; these are asked for by their files.
+headers="xfs/xfs.h:xfslibs-dev uuid/uuid.h:uuid-dev sys/acl.h:libacl1-dev attr/attributes.h:libattr1-dev libaio.h:libaio-dev gdbm.h:libgdbm-dev
+sys/capability.h:libcap-dev"
+
 case "$*" in
   up) wanted=$up ;;
+  foreign) wanted="$up $test $foreign" ;;
   test) wanted="$up $test" ;;
   "test suites") wanted="$up $test $suites" ;;
-  *) echo "usage: $0 up|test [suites]" >&2; exit 2 ;;
+  *) echo "usage: $0 up|test [suites]|foreign" >&2; exit 2 ;;
 esac
 
 packages=
@@ -25,6 +33,10 @@ for pair in $wanted; do
   fi
 done
 [ -e /usr/include/stdlib.h ] || packages="$packages libc6-dev"
+[ "$*" = foreign ] || headers=
+for pair in $headers; do
+  [ -e "/usr/include/${pair%%:*}" ] || packages="$packages ${pair#*:}"
+done
 
 if [ -n "$packages" ]; then
   if ! command -v apt-get >/dev/null; then

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# xfstests and LTP's file system tests, from built trees that somebody else has made. Usage: tools/test-foreign.sh [xfstests|ltp]
-# Builds and downloads nothing. Without its variable a suite is skipped. Needs root and bin/weft.
+# xfstests and LTP's file system tests, from copies of their public source. Usage: tools/test-foreign.sh [xfstests|ltp]
+# Downloads nothing but what tools/deps.sh installs to build them. Without its variable a suite is skipped. Needs root and bin/weft.
 #
-# XFSTESTS=DIR  a checkout of xfstests in which `make` has run (DIR/check and DIR/src/ are used). XFSTESTS_GROUPS: which tests
-#               (default generic/quick,generic/auto). XFSTESTS_TESTS="generic/001 ..." runs these alone.
-# LTP=DIR       where `make install` of LTP has put it, by default /opt/ltp (DIR/runtest/ and DIR/testcases/bin/ are used).
-#               LTP_RUNTEST: which files of DIR/runtest (default: fs fs_perms_simple fcntl-locktests dio smoketest).
+# XFSTESTS=DIR  the source of xfstests. It is built in a copy, which the cache keeps, unless `make` has run in DIR itself.
+#               XFSTESTS_GROUPS: which tests (default generic/quick,generic/auto). XFSTESTS_TESTS="generic/001 ..." runs these alone.
+# LTP=DIR       the source of LTP, or where `make install` has put it (a directory with runtest/ and testcases/bin/).
+#               LTP_RUNTEST: which files of runtest/ (default: fs fs_perms_simple fcntl-locktests dio smoketest).
 #
 # A test that fails and is not in tests/xfstests-known.txt or tests/ltp-known.txt, with a reason, fails the run; one that is in there
 # and passes is told.
@@ -14,6 +14,8 @@ export TWO=up
 . "$(dirname "$0")/lib-two.sh"
 
 LTP_SECONDS=900
+# One test of xfstests may take so long.
+XFSTESTS_SECONDS=900
 trap 'two_down; rm -rf "$work"' EXIT
 
 # judge SUITE: compares the names of failed tests (file failed) with those that are known to, among those that ran (file ran).
@@ -102,12 +104,45 @@ t_ltp() {
   judge ltp
 }
 
+# copy_of DIR NAME: where a copy of DIR is or is to be built; another source has another place.
+copy_of() {
+  echo "$cache/$2-$(find "$1" -name .git -prune -o -type f -printf '%P %s\n' | sort | cksum | cut -d ' ' -f 1)"
+}
+
+# in_copy DIR PLACE COMMAND...: runs a command in a copy of DIR at PLACE, unless one has ended well there.
+in_copy() {
+  local source=$1 place=$2
+  shift 2
+  [ ! -e "$place/.is-built" ] || return 0
+  rm -rf "$place" && mkdir -p "$place" && cp -r "$source/." "$place" && (cd "$place" && "$@") && touch "$place/.is-built"
+}
+
+make_ltp() {
+  local jobs
+  jobs=-j$(nproc)
+  make autotools && ./configure --prefix="$PWD/installed" --disable-metadata && make "$jobs" && make "$jobs" install
+}
+
+build_xfstests() {
+  local place
+  place=$(copy_of "$XFSTESTS" xfstests)
+  "$top/tools/deps.sh" foreign
+  in_copy "$XFSTESTS" "$place" make "-j$(nproc)"
+}
+
+build_ltp() {
+  local place
+  place=$(copy_of "$LTP" ltp)
+  "$top/tools/deps.sh" foreign
+  in_copy "$LTP" "$place" make_ltp
+}
+
 # given SUITE: why it cannot run; nothing if it can.
 given() {
   case $1 in
-    xfstests) [ -n "${XFSTESTS:-}" ] || echo "XFSTESTS names no built tree of xfstests"
+    xfstests) [ -n "${XFSTESTS:-}" ] || echo "XFSTESTS names no source of xfstests"
       [ -z "${XFSTESTS:-}" ] || [ -x "$XFSTESTS/check" ] || echo "there is no $XFSTESTS/check" ;;
-    ltp) [ -n "${LTP:-}" ] || echo "LTP names no installed LTP"
+    ltp) [ -n "${LTP:-}" ] || echo "LTP names no source of LTP"
       [ -z "${LTP:-}" ] || [ -d "$LTP/runtest" ] || echo "there is no $LTP/runtest" ;;
     *) echo "there is no such suite" ;;
   esac
@@ -120,6 +155,10 @@ for suite in ${*:-xfstests ltp}; do
     skip "$suite" "$why"
     continue
   fi
+  case $suite in
+    xfstests) [ -x "$XFSTESTS/ltp/fsstress" ] || { check build_xfstests build_xfstests; XFSTESTS=$(copy_of "$XFSTESTS" xfstests); } ;;
+    ltp) [ -d "$LTP/testcases/bin" ] || { check build_ltp build_ltp; LTP=$(copy_of "$LTP" ltp)/installed; } ;;
+  esac
   [ -n "$started" ] || { check start two_up; started=1; }
   : > "$work/notes"
   check "$suite" "t_$suite"
