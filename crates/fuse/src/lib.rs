@@ -28,6 +28,7 @@ mod names;
 mod notify;
 mod opens;
 pub mod ops;
+mod readahead;
 mod settling;
 pub mod socket;
 pub mod states;

@@ -23,6 +23,7 @@ use crate::kernel::init::Wish;
 use crate::names::Names;
 use crate::notify::Notifier;
 use crate::ops::{AccessTimes, Offers, Ops};
+use crate::readahead;
 use crate::settling::Settling;
 
 pub use crate::dispatch::Locking;
@@ -195,6 +196,7 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
             ops.served_by(engine);
             ops.set_copies(Arc::new(notifier));
             dispatcher.may_keep(expires);
+            readahead::set(number);
             Ok(Mounted { path: path.to_owned(), ended, abort, dispatcher, device: number })
         }
         Err(error) => {
