@@ -9,7 +9,6 @@
 #
 # A test that fails and is not in tests/xfstests-known.txt or tests/ltp-known.txt, with a reason, fails the run; one that is in there
 # and passes is told.
-export TWO=up
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/lib-two.sh"
 
@@ -42,10 +41,16 @@ put_helper() {
   mount -t overlay overlay -o "lowerdir=$work/helper:$sbin" "$sbin"
 }
 
-# A second file system for what xfstests calls scratch.
+# A second file system for what xfstests calls scratch, with every target in one server.
 scratch_fsname=x$two_id
 scratch_up() {
-  in_two "$WEFT" up "$work/scratch.first" --data "$work/scratch.data" --fsname "$scratch_fsname" --listen 127.0.0.1:7101@tcp
+  local mgs=127.0.0.1:7101@tcp n
+  "$WEFT" format --mgs --fsname "$scratch_fsname" "$work/scratch.mgs" || return 1
+  "$WEFT" format --mdt --fsname "$scratch_fsname" --index 0 --mgsnode $mgs "$work/scratch.mdt" || return 1
+  for n in 0 1; do
+    "$WEFT" format --ost --fsname "$scratch_fsname" --index $n --mgsnode $mgs "$work/scratch.ost$n" || return 1
+  done
+  two_serve scratch 7101 "$work"/scratch.{mgs,mdt,ost0,ost1}
 }
 
 t_xfstests() {
@@ -54,9 +59,15 @@ t_xfstests() {
     id "$user" >/dev/null 2>&1 || useradd --system --badname "$user" 2>/dev/null || useradd --system "$user"
   done
   put_helper
+  # It wants each of the two mounted once, by itself.
+  umount "$two_a" "$two_b"
   scratch_up
   mkdir -p "$work/test" "$work/scratch" "$work/results"
+  # It compares the type that df tells with FSTYP, which has no subtype.
+  printf '#!/bin/sh\ndf -T -P -a "$@" | sed "s/ fuse.weft / fuse /"\n' > "$work/df"
+  chmod 755 "$work/df"
   cat > "$work/config" <<CONFIG
+export DF_PROG=$work/df
 export FSTYP=fuse
 export FUSE_SUBTYP=.weft
 export TEST_DEV=127.0.0.1:7001@tcp:/$two_fsname
@@ -68,7 +79,8 @@ CONFIG
   # shellcheck disable=SC2086
   (cd "$XFSTESTS" && in_two env HOST_OPTIONS="$work/config" ./check ${XFSTESTS_TESTS:--g ${XFSTESTS_GROUPS:-generic/quick,generic/auto}}) \
     > "$work/check.out" 2>&1 || true
-  in_two "$WEFT" down "$work/scratch.first" || true
+  umount -q "$work/test" "$work/scratch" || true
+  two_mount "$two_a" && two_mount "$two_b"
   rm -rf "/etc/weft/$scratch_fsname".*.key
   sed -n 's/^Ran: //p' "$work/check.out" | tr ' ' '\n' | sed '/^$/d' > "$work/ran"
   sed -n 's/^Failures: //p' "$work/check.out" | tr ' ' '\n' | sed '/^$/d' > "$work/failed"
