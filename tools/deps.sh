@@ -12,7 +12,7 @@ test="bc:bc setfacl:acl etcd:etcd-server fio:fio git:git ip:iproute2 mkfs.ext4:e
 suites="stress-ng:stress-ng psql:postgresql go:golang-go ganesha.nfsd:nfs-ganesha-vfs nfs-cat:libnfs-utils"
 
 foreign="make:make autoconf:autoconf automake:automake libtoolize:libtool pkg-config:pkg-config m4:m4 bison:bison flex:flex
-msgfmt:gettext attr:attr setfacl:acl bc:bc quota:quota fio:fio perl:perl"
+msgfmt:gettext gawk:gawk attr:attr setfacl:acl bc:bc quota:quota fio:fio perl:perl"
 # Headers have no command; these are asked for by their files.
 headers="xfs/xfs.h:xfslibs-dev uuid/uuid.h:uuid-dev sys/acl.h:libacl1-dev attr/attributes.h:libattr1-dev libaio.h:libaio-dev gdbm.h:libgdbm-dev
 sys/capability.h:libcap-dev"
