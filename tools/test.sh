@@ -8,13 +8,12 @@ cd "$(dirname "$0")/.." || exit 2
 passed=0
 failed=0
 broken=
-# What the stage that runs has printed, what is told again at the end, what was skipped, and what a stage aside has printed.
+# What the stage that runs has printed, what is told again at the end, what was skipped, and what stages aside have printed.
 said=$(mktemp) || exit 2
 told=$(mktemp) || exit 2
 skips=$(mktemp) || exit 2
-aside=$(mktemp) || exit 2
-aside_name=
-aside_pid=
+asides=$(mktemp -d) || exit 2
+declare -A aside_pids=()
 wanted=" $* "
 # Lines of a failed case that are told again.
 TOLD_LINES=8
@@ -25,8 +24,9 @@ uring_before=$(cat "$uring_switch" 2>/dev/null)
 root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
 
 leave() {
-  [ -z "$aside_pid" ] || kill -- "-$aside_pid" 2>/dev/null
-  rm -f "$said" "$told" "$skips" "$aside"
+  local pid
+  for pid in "${aside_pids[@]}"; do kill -- "-$pid" 2>/dev/null; done
+  rm -rf "$said" "$told" "$skips" "$asides"
   [ "$uring_before" = "$(cat "$uring_switch" 2>/dev/null)" ] || echo "$uring_before" | root tee "$uring_switch" >/dev/null
 }
 trap leave EXIT
@@ -61,29 +61,26 @@ stage() {
   judge "$name" $((SECONDS - start)) "${PIPESTATUS[0]}"
 }
 
-# begin_aside NAME COMMAND...: runs it beside the stages that follow; `end_aside` tells what it said. One at a time.
+# begin_aside NAME COMMAND...: runs it beside the stages that follow; `end_aside NAME` tells what it said.
 begin_aside() {
-  aside_name=$1
+  local name=$1
   shift
-  chosen "$aside_name" || { aside_name=; return 0; }
-  aside_start=$SECONDS
+  chosen "$name" || return 0
   # A process group of its own, so that all of it can be ended.
-  setsid --wait bash -c '"$@"; status=$?; echo "$SECONDS" > "$0.took"; exit $status' "$aside" "$@" > "$aside" 2>&1 &
-  aside_pid=$!
-  printf '\n== %s: runs beside what follows\n' "$aside_name"
+  setsid --wait bash -c '"$@"; status=$?; echo "$SECONDS" > "$0.took"; exit $status' "$asides/$name" "$@" > "$asides/$name" 2>&1 &
+  aside_pids[$name]=$!
+  printf '\n== %s: runs beside what follows\n' "$name"
 }
 
 end_aside() {
   local status=0
-  [ -n "$aside_name" ] || return 0
-  wait "$aside_pid" || status=$?
-  aside_pid=
-  printf '\n== %s\n' "$aside_name"
-  cat "$aside"
-  cp "$aside" "$said"
-  judge "$aside_name" "$(cat "$aside.took" 2>/dev/null || echo $((SECONDS - aside_start)))" "$status"
-  rm -f "$aside.took"
-  aside_name=
+  [ -n "${aside_pids[$1]:-}" ] || return 0
+  wait "${aside_pids[$1]}" || status=$?
+  unset "aside_pids[$1]"
+  printf '\n== %s\n' "$1"
+  cat "$asides/$1"
+  cp "$asides/$1" "$said"
+  judge "$1" "$(cat "$asides/$1.took" 2>/dev/null || echo 0)" "$status"
 }
 
 skip() {
@@ -115,20 +112,26 @@ as_root() {
     WEFT_FUSE_ENGINE="${WEFT_FUSE_ENGINE:-dev}" "$@"
 }
 
-# mounting NAME: a stage that has to be root, has to have FUSE, and whose script is tools/NAME.sh.
+# mounting NAME [HOW]: a stage that has to be root, has to have FUSE, and whose script is tools/NAME.sh. HOW: stage (which runs it now)
+# or begin_aside.
 mounting() {
-  if [ ! -x "tools/$1.sh" ]; then
-    skip "$1" "there is no tools/$1.sh"
+  local name=$1 how=${2:-stage}
+  if [ ! -x "tools/$name.sh" ]; then
+    skip "$name" "there is no tools/$name.sh"
   elif [ ! -e /dev/fuse ]; then
-    skip "$1" "there is no /dev/fuse"
+    skip "$name" "there is no /dev/fuse"
   elif [ "$(id -u)" = 0 ]; then
-    stage "$1" on_engines make --no-print-directory "$1"
+    "$how" "$name" on_engines make --no-print-directory "$name"
   elif sudo -n true 2>/dev/null && make --no-print-directory build; then
-    stage "$1" on_engines as_root "tools/$1.sh"
+    "$how" "$name" on_engines as_root "tools/$name.sh"
   else
-    skip "$1" "needs root"
+    skip "$name" "needs root"
   fi
 }
+
+# Stages aside run in a shell of their own.
+export -f root on_engines as_root
+export uring_before uring_switch
 
 stage deps tools/deps.sh test suites
 rule fmt
@@ -158,15 +161,21 @@ mounting test-suites
 mounting test-storm
 mounting test-unmounts
 mounting test-full
+# Both wait for leases and servers most of the time.
+if [ -n "${LONG:-}" ]; then
+  mounting test-failover
+else
+  mounting test-failover begin_aside
+fi
 mounting test-faults
-mounting test-failover
+end_aside test-failover
 if [ -n "${LONG:-}" ]; then
   mounting attack
   mounting test-foreign
   mounting test-churn
 fi
 rule test-fuzz
-end_aside
+end_aside test-sim
 rule test-deny
 
 printf '\n'
