@@ -7,7 +7,7 @@
 # Needs root, bin/weft, iproute2, nft, etcd, openssl (tools/deps.sh test).
 . "$(dirname "$0")/lib.sh"
 
-id=$((RANDOM % 900 + 100))
+id=$((RANDOM % 400 + 100))
 : > "$work/pids"
 
 # What is left if the test itself was killed; otherwise nothing.

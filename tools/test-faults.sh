@@ -9,7 +9,7 @@
 # Needs root, bin/weft, iproute2, nft (tools/deps.sh test).
 . "$(dirname "$0")/lib.sh"
 
-id=$((RANDOM % 900 + 100))
+id=$((RANDOM % 400 + 500))
 : > "$work/pids"
 
 # What is left if the test itself was killed; otherwise nothing.
