@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proto::wire::messages::{
-    Connected, Create, Created, Done, FEATURES_ALL, OPEN_EXCLUSIVE, OPEN_WRITE, Sequence,
+    Connected, Create, Created, Done, FEATURES_ALL, OPEN_EXCLUSIVE, OPEN_WRITE, Sequence, Settled,
 };
 use proto::wire::{Reply, Request};
 use proto::{Attr, ClientId, Cred, Fid, Name, TargetId, Timestamp, Transno};
@@ -37,7 +37,7 @@ impl Service for Nothing {
             Request::GetSequence(_) => Reply::GetSequence(Sequence { seq: 1 }),
             Request::Sync(_) => Reply::Sync(Done {}),
             Request::Disconnect(_) => Reply::Disconnect(Done {}),
-            _ => Reply::Close(Done {}),
+            _ => Reply::Close(Settled::default()),
         };
         let changed = Transno(call.xid.0);
         Box::pin(async move {

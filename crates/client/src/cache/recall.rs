@@ -119,7 +119,7 @@ impl Shared {
         }
     }
 
-    async fn close_kept(&self, fid: Fid, open: OpenKept) {
+    async fn close_kept(self: &Arc<Self>, fid: Fid, open: OpenKept) {
         self.send_close(Close { fid, handle: open.handle, atime: None, size: None, wrote: false }).await;
     }
 

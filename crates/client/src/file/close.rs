@@ -213,10 +213,13 @@ impl Shared {
         }
     }
 
-    async fn set_size(&self, set: SetSize) -> Result<()> {
-        let _changing = self.inodes.change(&[set.fid], &[]);
+    async fn set_size(self: &Arc<Self>, set: SetSize) -> Result<()> {
+        let changing = self.inodes.change(&[set.fid], &[]);
         let (fid, answered) = (set.fid, self.targets.mdt()?.call(set).await?);
         self.changed(fid, answered.transno);
+        if let (Some(asked), Some(entry)) = (changing.done(&[]), &answered.reply.entry) {
+            self.learn(&asked, entry);
+        }
         Ok(())
     }
 

@@ -327,21 +327,25 @@ impl Shared {
     }
 
     /// Tells the MDT that a handle is not used any more; a refusal has no one to tell it to.
-    pub(crate) async fn send_close(&self, close: Close) -> Option<Transno> {
+    pub(crate) async fn send_close(self: &Arc<Self>, close: Close) -> Option<Transno> {
         let (fid, atime) = (close.fid, close.atime);
         // A writer that has written nothing lets the MDT know the size again, too.
         let unknown = self.known_entry(fid).is_some_and(|entry| !entry.attr.size_known);
         let changes = close.size.is_some() || close.wrote || close.atime.is_some() || unknown;
-        let changing = self.inodes.change(&[if changes { fid } else { Fid::ZERO }], &[]);
+        let changing = changes.then(|| self.inodes.change(&[fid], &[]));
+        let asked = self.inodes.ask();
         tracing::debug!(%fid, handle = close.handle, size = close.size.as_ref().map(|size| size.size), "close");
         let result = match self.targets.mdt() {
             Ok(mdt) => mdt.call(close).await,
             Err(error) => Err(error),
         };
-        // First this: what is kept from now on has the new time of access.
-        drop(changing);
         match result {
             Ok(answered) => {
+                // First this: what is kept from now on has the new time of access.
+                let asked = changing.map_or(Some(asked), |changing| changing.done(&[]));
+                if let (Some(asked), Some(entry)) = (asked, &answered.reply.entry) {
+                    self.learn(&asked, entry);
+                }
                 self.changed(fid, answered.transno);
                 if let Some(atime) = atime {
                     self.access_told(fid, atime);

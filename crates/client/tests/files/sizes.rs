@@ -4,7 +4,7 @@ use std::future::Future;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use client::{Allocation, AttrChange, OpenFlags, TimeSet};
+use client::{Allocation, AttrChange, Limits, OpenFlags, TimeSet};
 use proto::{Fid, Timestamp};
 
 use crate::world::{MIB, World, create, join, read_write, root, striped, user};
@@ -35,6 +35,42 @@ fn the_mdt_knows_the_size_after_the_last_close() {
         }
         client.getattr(fid).await.expect("it is there");
         assert!(world.osts.iter().all(|ost| ost.counts() == crate::fake::Counts::default()));
+    });
+}
+
+/// Who had written a file and closed it, or had cut it, asked for its attributes again with the next look.
+#[test]
+fn what_was_written_here_is_known_when_it_is_closed() {
+    let world = World::real(1, 2);
+    let client = world.mount();
+    world.run(async {
+        let rt = world.hub.rt();
+        let (attr, handle) = create(&client, b"f").await;
+        client.write(handle, 0, b"some text").await.expect("there is room");
+        client.release(handle).await;
+        rt.sleep(Duration::from_secs(3)).await;
+        let looks = || {
+            let sent = client.counters();
+            let count = |name: &str| sent.get(name).copied().unwrap_or(0);
+            count("rpc.Lookup") + count("rpc.GetAttr") + count("rpc.GetObjectAttr")
+        };
+        let before = looks();
+        let told = client.lookup(&root(), Fid::ROOT, b"f").await.expect("it is there");
+        assert_eq!((told.fid, told.size, told.size_known), (attr.fid, 9, true));
+        assert!(told.keep_name && told.keep_attr, "the kernel may keep it, too");
+        assert_eq!(looks() - before, 0, "its close has told what it is now");
+        let change = AttrChange { size: Some(4), ..AttrChange::default() };
+        client.setattr(&root(), attr.fid, change, None).await.expect("the owner may");
+        rt.sleep(Duration::from_secs(3)).await;
+        let before = looks();
+        let told = client.getattr(attr.fid).await.expect("it is there");
+        assert_eq!((told.size, told.size_known), (4, true));
+        assert_eq!(looks() - before, 0, "so has the size that was told");
+        // What another client changes is called back as ever.
+        let other = world.mounted(Limits::default()).await;
+        let mode = AttrChange { mode: Some(0o600), ..AttrChange::default() };
+        other.setattr(&root(), attr.fid, mode, None).await.expect("the owner may");
+        assert_eq!(client.getattr(attr.fid).await.expect("it is there").mode & 0o777, 0o600);
     });
 }
 

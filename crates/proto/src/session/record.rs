@@ -74,12 +74,12 @@ impl ReplyRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::messages::{Done, Sequence};
+    use crate::wire::messages::{Sequence, Settled};
 
     #[test]
     fn records_round_trip() {
         let granted = Ok(Reply::GetSequence(Sequence { seq: 7 }));
-        for result in [granted, Ok(Reply::Close(Done {})), Err(Code::Exists)] {
+        for result in [granted, Ok(Reply::Close(Settled::default())), Err(Code::Exists)] {
             let opcode = result.as_ref().map_or(24, Reply::opcode);
             let record = ReplyRecord::new(Xid(3), opcode, &result, Transno(9));
             let decoded = ReplyRecord::decode(record.encode()).expect("an encoded record decodes");

@@ -576,7 +576,7 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
         ("ReadDir", Reply::ReadDir(page)),
         ("Create", Reply::Create(created.clone())),
         ("Open", Reply::Open(opened)),
-        ("Close", Reply::Close(Done {})),
+        ("Close", Reply::Close(Settled { entry: Some(entry()) })),
         ("Unlink", Reply::Unlink(Unlinked { fid: fid(1), nlink: 1 })),
         ("Rename", Reply::Rename(Renamed { fid: fid(1), replaced: Some(fid(2)) })),
         ("Link", Reply::Link(entry())),
@@ -584,7 +584,7 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
             "SetAttr",
             Reply::SetAttr(Entry { attr: attr(), layout: None, xattrs: false, lock: Granted::default() }),
         ),
-        ("SetSize", Reply::SetSize(Done {})),
+        ("SetSize", Reply::SetSize(Settled::default())),
         ("ReadLink", Reply::ReadLink(LinkTarget { target: Bytes::from_static(b"../there") })),
         (
             "GetXattr",

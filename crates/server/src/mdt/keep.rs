@@ -105,6 +105,9 @@ fn lock_of(reply: &mut Reply) -> Option<&mut Granted> {
         Reply::Create(created) => Some(&mut created.lock),
         Reply::Open(opened) => Some(&mut opened.lock),
         Reply::Link(entry) | Reply::SetAttr(entry) | Reply::SetLayout(entry) => Some(&mut entry.lock),
+        Reply::Close(settled) | Reply::SetSize(settled) => {
+            settled.entry.as_mut().map(|entry| &mut entry.lock)
+        }
         _ => None,
     }
 }

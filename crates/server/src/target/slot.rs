@@ -141,6 +141,10 @@ pub(super) fn stamp(reply: &mut Reply, transno: Transno) {
         Reply::Open(opened) => &mut opened.attr,
         Reply::Link(entry) | Reply::SetAttr(entry) => &mut entry.attr,
         Reply::SetLayout(entry) | Reply::SwapLayouts(entry) => &mut entry.attr,
+        Reply::Close(settled) | Reply::SetSize(settled) => match &mut settled.entry {
+            Some(entry) => &mut entry.attr,
+            None => return,
+        },
         _ => return,
     };
     if attr.version == VERSION_OF_THIS {
@@ -154,7 +158,7 @@ mod tests {
     use proto::wire::messages as msg;
 
     fn record(xid: u64) -> ReplyRecord {
-        ReplyRecord::new(Xid(xid), 26, &Ok(Reply::Close(msg::Done {})), Transno(8))
+        ReplyRecord::new(Xid(xid), 26, &Ok(Reply::Close(msg::Settled::default())), Transno(8))
     }
 
     #[test]
@@ -165,7 +169,7 @@ mod tests {
         slots.end(3, Xid(5), End::Answered(record(5)));
         assert!(again.try_recv().is_ok());
         let Begin::Answered(answer) = slots.begin(3, Xid(5)) else { panic!("the request was answered") };
-        assert_eq!((answer.result, answer.transno), (Ok(Reply::Close(msg::Done {})), Transno(8)));
+        assert_eq!((answer.result, answer.transno), (Ok(Reply::Close(msg::Settled::default())), Transno(8)));
         assert!(matches!(slots.begin(3, Xid(4)), Begin::Refused(Code::Invalid)));
         assert!(matches!(slots.begin(3, Xid(6)), Begin::Run));
         slots.end(3, Xid(6), End::Abandoned);

@@ -240,6 +240,16 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// A close, or a size that was told, was taken.
+    #[derive(Default)]
+    pub struct Settled {
+        ;
+        /// The file, if that has changed it: a client that looks at it next need not ask.
+        pub entry: Option<Entry>,
+    }
+}
+
+wire_struct! {
     /// States the files again that the client had open for reading before the target restarted: the target knows by itself
     /// only of those that are open for writing. Taken only while clients replay; stating twice does no harm.
     pub struct RestateOpens {

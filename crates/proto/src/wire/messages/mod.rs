@@ -124,12 +124,12 @@ operations! {
     23 ReadDir(ReadDir) -> DirPage, false;
     24 Create(Create) -> Created, true;
     25 Open(Open) -> Opened, true;
-    26 Close(Close) -> Done, true;
+    26 Close(Close) -> Settled, true;
     27 Unlink(Unlink) -> Unlinked, true;
     28 Rename(Rename) -> Renamed, true;
     29 Link(Link) -> Entry, true;
     30 SetAttr(SetAttr) -> Entry, true;
-    31 SetSize(SetSize) -> Done, true;
+    31 SetSize(SetSize) -> Settled, true;
     32 ReadLink(ReadLink) -> LinkTarget, false;
     33 GetXattr(GetXattr) -> XattrValue, false;
     34 SetXattr(SetXattr) -> Done, true;

@@ -6,6 +6,7 @@ use proto::wire::messages::{self as msg, Close, LOCK_UPDATE, SizeUpdate};
 use proto::{Code, Timestamp};
 
 use crate::mdt::inode::Inode;
+use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::opens::{ClosedSize, Opener};
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, keys};
 use crate::target::{Done, VERSION_OF_THIS};
@@ -13,7 +14,7 @@ use crate::target::{Done, VERSION_OF_THIS};
 impl Mdt {
     /// A handle that is not known is one of before a restart, or closed already: that is no error.
     pub(in crate::mdt) fn close_file(&self, ctx: &Ctx, request: &Close) -> Outcome {
-        let reply = Reply::Close(msg::Done {});
+        let reply = Reply::Close(msg::Settled::default());
         let _inode = self.locks.inodes(&[request.fid]);
         let atime = request.atime.filter(|atime| !self.opens.atime_was_set_after(request.fid, *atime));
         let request = &Close { atime, ..request.clone() };
@@ -31,7 +32,7 @@ impl Mdt {
         let closed = self.opens.close(request.fid, opener, request.wrote, request.size.clone());
         let Some(closed) = closed else { return Ok(Done::unchanged(reply)) };
         let Some(mut inode) = self.find_inode(ctx, request.fid)? else { return Ok(Done::unchanged(reply)) };
-        let mut changes = Changes::default();
+        let (mut changes, mut shown) = (Changes::default(), None);
         if closed.write {
             changes.remove(keys::open(ctx.session().client(), request.handle));
         }
@@ -42,9 +43,15 @@ impl Mdt {
             if settle(&mut inode, request, closed.size) {
                 inode.version = VERSION_OF_THIS;
                 changes.put_inode(&inode, before.seen_changes(&inode));
+                shown = Some(inode.entry());
             }
         }
-        if changes.is_empty() { Ok(Done::unchanged(reply)) } else { self.commit(ctx, changes, reply) }
+        if changes.is_empty() {
+            return Ok(Done::unchanged(reply));
+        }
+        let is_shown = shown.is_some();
+        let done = self.commit(ctx, changes, Reply::Close(msg::Settled { entry: shown }))?;
+        if is_shown { self.keep_guarded(ctx, done, &inode, KEEP_ATTRS) } else { Ok(done) }
     }
 }
 

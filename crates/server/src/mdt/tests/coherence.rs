@@ -329,6 +329,13 @@ impl Actor {
         }
     }
 
+    /// The reply to a close, or to a size, shows the file if that has changed it.
+    async fn settled(&self, slot: u32, asked: Asked, fid: Fid, answer: Result<(msg::Settled, u64), Code>) {
+        let shown =
+            |(settled, xid): (msg::Settled, u64)| settled.entry.map(|entry| (entry, xid)).ok_or(Code::Io);
+        self.shown(slot, asked, fid, answer.and_then(shown)).await;
+    }
+
     async fn set_attr(&self, slot: u32) {
         let (fid, what, time) = (self.fid(), self.chance.below(4), self.time());
         let change = Some(msg::TimeChange { time, now: false });
@@ -351,9 +358,9 @@ impl Actor {
         self.shown(slot, asked, fid, answer).await;
         let Some(size) = told else { return };
         let update = msg::SizeUpdate { size, blocks: 1, mtime: time, ctime: time };
-        self.begin();
-        let _ = self.call(slot, msg::SetSize { fid, update }).await;
-        self.end(slot, &[fid], None, &[]).await;
+        let asked = self.begin();
+        let answer = self.call(slot, msg::SetSize { fid, update }).await;
+        self.settled(slot, asked, fid, answer).await;
     }
 
     async fn set_xattr(&self, slot: u32) {
@@ -394,10 +401,11 @@ impl Actor {
         let update = msg::SizeUpdate { size, blocks: 1, mtime: time, ctime: time };
         let wrote = self.chance.below(2) == 0;
         let size = Some(update).filter(|_| wrote && self.chance.below(4) != 0);
-        self.begin();
+        let asked = self.begin();
         let close = msg::Close { fid, handle, atime: None, size, wrote };
-        self.call(slot, close).await.expect("a close does not fail");
-        self.end(slot, &[fid], None, &[]).await;
+        let answer = self.call(slot, close).await;
+        assert!(answer.is_ok(), "a close does not fail: {answer:?}");
+        self.settled(slot, asked, fid, answer).await;
     }
 
     /// Opens to read, and leaves it open at the MDT if it may.
