@@ -292,12 +292,19 @@ impl Ops {
     }
 
     /// Writes if there is nothing to wait for; `None`: nothing was done.
-    /// With `true`, [`Ops::forget_written`] comes before the answer.
-    pub fn write_at_once(&self, request: &WriteRequest, data: &[u8]) -> Result<Option<(u32, bool)>> {
-        let plain = !request.cached && request.flags & (libc::O_APPEND | libc::O_DSYNC) == 0;
+    /// With an offset, [`Ops::forget_written`] comes before the answer.
+    pub fn write_at_once(&self, request: &WriteRequest, data: &[u8]) -> Result<Option<(u32, Option<u64>)>> {
+        let plain = !request.cached && request.flags & libc::O_DSYNC == 0;
+        // F_SETFL changes what the request says, and not how the client writes through the handle.
+        let appends = request.flags & libc::O_APPEND != 0;
         let open = self.opens.get(request.handle).filter(|open| {
             let privileged = request.kill_privileges && open.may_be_privileged();
-            plain && open.fid == request.fid && open.write && !open.append && !open.sync && !privileged
+            plain
+                && open.fid == request.fid
+                && open.write
+                && open.append == appends
+                && !open.sync
+                && !privileged
         });
         if open.is_none() {
             return Ok(None);
@@ -306,8 +313,8 @@ impl Ops {
     }
 
     /// Has the kernel forget its pages of what was just written past them.
-    pub async fn forget_written(&self, request: &WriteRequest, len: u32) {
-        self.client.forget_written(request.fid, request.offset, len).await;
+    pub async fn forget_written(&self, fid: Fid, offset: u64, len: u32) {
+        self.client.forget_written(fid, offset, len).await;
     }
 
     /// Writes.

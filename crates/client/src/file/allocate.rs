@@ -166,6 +166,7 @@ impl Shared {
         let ost = layout.osts[stripe as usize];
         let target = self.targets.ost(ost).await?;
         let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
+        file.inner.lock().end.forget();
         let allocate = AllocateObject { object: layout.object(stripe), start, end, time };
         match target.call_locked(eras.of(stripe), allocate, Vec::new()).await {
             Ok(answered) => {

@@ -3,6 +3,7 @@
 mod access;
 mod allocate;
 mod close;
+mod end;
 mod keeper;
 mod kept;
 mod open;
@@ -14,6 +15,7 @@ mod truncate;
 
 pub(crate) use access::Accesses;
 pub(crate) use close::Closer;
+pub(crate) use end::Grants;
 pub(crate) use keeper::Keeper;
 pub(crate) use relaid::{Relaying, is_of_layout};
 pub(crate) use state::{FileState, Unsent};

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use proto::{Code, Fid, Layout, Timestamp, Transno};
 use rt::sync::{Notify, Semaphore};
 
+use super::end::End;
 use crate::io::cache::{Cache, Refund};
 use crate::{Error, Result};
 
@@ -49,6 +50,8 @@ pub(crate) struct Inner {
     pub(crate) changes: BTreeMap<u32, Transno>,
     /// The change of the MDT that cleared the size of a file that had one, if it may not be durable yet.
     pub(crate) reopened: Transno,
+    /// Where it ends.
+    pub(crate) end: End,
     /// Last failure of a write that nobody waited for, and its number.
     error: (u64, Option<Error>),
 }
@@ -80,6 +83,7 @@ impl FileState {
                 write_through: false,
                 changes: BTreeMap::new(),
                 reopened: Transno(0),
+                end: End::default(),
                 error: (0, None),
             }),
             answered: Notify::new(),
@@ -101,6 +105,11 @@ impl FileState {
     /// Right to truncate or append.
     pub(crate) async fn alone(&self) -> Result<impl Sized + '_> {
         self.order.acquire_many(ORDER_ALL).await.map_err(|_| Error::Closed)
+    }
+
+    /// The same, if there is nothing to wait for.
+    pub(crate) fn alone_at_once(&self) -> Option<impl Sized + '_> {
+        self.order.try_acquire_many(ORDER_ALL).ok()
     }
 
     /// Where the data lies. A file without a layout has no place for data.
@@ -175,6 +184,7 @@ impl Inner {
     /// Keeps a failure for those who ask later.
     pub(crate) fn fail(&mut self, error: Error) {
         self.error = (self.error.0 + 1, Some(error));
+        self.end.forget();
         if matches!(error, Error::Refused(Code::NoSpace | Code::Quota)) {
             self.write_through = true;
         }

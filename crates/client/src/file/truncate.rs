@@ -97,6 +97,7 @@ impl Shared {
     async fn forget(self: &Arc<Self>, file: &FileRef, range: impl Fn(u32) -> (u64, u64)) {
         let refund = {
             let mut inner = file.inner.lock();
+            inner.end.forget();
             let refund = inner.cache.cut(range);
             let refund = inner.by_ost(refund);
             if inner.cache.is_empty() && inner.listed {
@@ -146,11 +147,15 @@ impl Shared {
         let target = self.targets.ost(ost).await?;
         let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
         let object = layout.object(stripe);
-        self.clean.drop_range(object, start, end);
+        let dropped = || {
+            self.clean.drop_range(object, start, end);
+            file.inner.lock().end.forget();
+        };
+        dropped();
         let punch = Punch { object, start, end, time };
         let answered = target.call_locked(eras.of(stripe), punch, Vec::new()).await;
-        // Who read meanwhile may have the bytes of before.
-        self.clean.drop_range(object, start, end);
+        // Who read meanwhile may have the bytes of before, and may have asked how many there are.
+        dropped();
         match answered {
             Ok(answered) => {
                 file.inner.lock().note(ost, answered.transno);

@@ -200,6 +200,7 @@ impl Shared {
         let drop_target = || {
             let (object, start) = (to.layout.object(piece.to.0), piece.to.1);
             self.clean.drop_range(object, start, start + piece.len);
+            to.file.inner.lock().end.forget();
         };
         drop_target();
         let answered = target.call_locked(eras.of(piece.to.0), copy, Vec::new()).await;

@@ -162,7 +162,10 @@ impl Shared {
         self.flush_range(file.fid, stripe, offset, offset.saturating_add(data.len() as u64)).await;
         self.placed(file).await?;
         let object = layout.object(stripe);
-        let dropped = || self.clean.drop_range(object, offset, offset.saturating_add(data.len() as u64));
+        let dropped = || {
+            self.clean.drop_range(object, offset, offset.saturating_add(data.len() as u64));
+            file.inner.lock().end.forget();
+        };
         dropped();
         let ost = *layout.osts.get(stripe as usize).ok_or(Error::Refused(Code::Io))?;
         let target = self.targets.ost(ost).await?;

@@ -31,13 +31,18 @@ const MODE_GROUP_EXECUTE: u32 = 0o010;
 
 impl Client {
     /// Writes if there is nothing to wait for; `None`: nothing was done. For callers who have `data` for a moment only.
-    /// With `true` the kernel may have pages of before: [`Client::forget_written`] comes before the answer.
-    pub fn write_at_once(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<Option<(u32, bool)>> {
+    /// With an offset the kernel may have pages of before there: [`Client::forget_written`] comes before the answer.
+    pub fn write_at_once(
+        &self,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Option<(u32, Option<u64>)>> {
         let open = self.shared.handles.get(handle)?;
         let file = open.writable()?;
         let len = u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
         file.take_full(&open.failure_seen)?;
-        let waits = open.flags.append || open.flags.sync || open.drops_privileges();
+        let waits = open.flags.sync || open.drops_privileges();
         if waits || len == 0 || file.inner.lock().write_through {
             return Ok(None);
         }
@@ -45,15 +50,15 @@ impl Client {
         if self.shared.lacks_room(file, &layout, u64::from(len)) {
             return Ok(None);
         }
-        let needs = needs_of(&layout, offset, u64::from(len));
-        let Some(_shared) = file.shared_at_once() else { return Ok(None) };
-        let Some(pins) = self.shared.pin_at_once(file.fid, &layout, &needs, true) else { return Ok(None) };
-        let written = self.shared.store_at_once(file, &layout, (offset, data), &pins)?;
-        if written {
-            open.wrote.store(true, Ordering::Relaxed);
-        }
+        let stored = match open.flags.append {
+            true => self.shared.append_at_once(file, &layout, data)?,
+            false => self.shared.write_there_at_once(file, &layout, (offset, data))?,
+        };
+        let Some(offset) = stored else { return Ok(None) };
+        open.wrote.store(true, Ordering::Relaxed);
         // Only now: a page that was filled meanwhile may have the bytes of before.
-        Ok(written.then(|| (len, self.shared.kernel_has(&layout, &needs))))
+        let needs = needs_of(&layout, offset, u64::from(len));
+        Ok(Some((len, self.shared.kernel_has(&layout, &needs).then_some(offset))))
     }
 
     /// Has the kernel forget its pages of what was just written past them.
@@ -116,7 +121,7 @@ impl Client {
         let _alone = file.alone().await?;
         loop {
             let pins = self.shared.pin(file.fid, layout, &whole(layout), true, Locking::No).await?;
-            let end = self.shared.true_size(file, layout).await?;
+            let end = self.shared.end_under(file, layout, &pins).await?;
             let stored = self.shared.store_direct(file, layout, (end, data), call, &pins).await?;
             if stored > 0 {
                 return Ok(stored);
@@ -340,6 +345,52 @@ impl Shared {
         Ok(all)
     }
 
+    /// Writes at `offset` if there is nothing to wait for; says where.
+    fn write_there_at_once(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        layout: &Layout,
+        (offset, data): (u64, &[u8]),
+    ) -> Result<Option<u64>> {
+        let needs = needs_of(layout, offset, data.len() as u64);
+        let Some(_shared) = file.shared_at_once() else { return Ok(None) };
+        let Some(pins) = self.pin_at_once(file.fid, layout, &needs, true) else { return Ok(None) };
+        Ok(self.store_at_once(file, layout, (offset, data), &pins)?.then_some(offset))
+    }
+
+    /// The same at the end, if that is known.
+    fn append_at_once(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        layout: &Layout,
+        data: &[u8],
+    ) -> Result<Option<u64>> {
+        let Some(_alone) = file.alone_at_once() else { return Ok(None) };
+        let Some(pins) = self.pin_at_once(file.fid, layout, &whole(layout), true) else { return Ok(None) };
+        let grants = pins.grants(layout);
+        let known = grants.and_then(|grants| file.inner.lock().end.under(&grants));
+        let Some(end) = known else { return Ok(None) };
+        Ok(self.store_at_once(file, layout, (end, data), &pins)?.then_some(end))
+    }
+
+    /// Where a file ends, all of which is pinned to be changed. The objects are asked once, as long as nobody else can change
+    /// it.
+    async fn end_under(&self, file: &FileState, layout: &Layout, pins: &Pins) -> Result<u64> {
+        let grants = pins.grants(layout);
+        let mark = {
+            let inner = file.inner.lock();
+            if let Some(end) = grants.as_ref().and_then(|grants| inner.end.under(grants)) {
+                return Ok(end);
+            }
+            inner.end.mark()
+        };
+        let end = self.true_size(file, layout).await?;
+        if let Some(grants) = grants {
+            file.inner.lock().end.learn(grants, mark, end);
+        }
+        Ok(end)
+    }
+
     /// `data` cut at the borders of chunks: stripe, offset in its object, bytes.
     fn pieces<'a>(&self, layout: &Layout, offset: u64, data: &'a [u8]) -> Result<Pieces<'a>> {
         if offset.saturating_add(data.len() as u64) > FILE_BYTES_MAX {
@@ -380,8 +431,10 @@ impl Shared {
                 return false;
             }
             inner.untold = true;
-            if let Some(layout) = &inner.layout {
-                self.clean.drop_range(layout.object(stripe), offset, offset + data.len() as u64);
+            let end = offset + data.len() as u64;
+            if let Some(layout) = inner.layout.clone() {
+                self.clean.drop_range(layout.object(stripe), offset, end);
+                inner.end.wrote(layout.file_size_from(stripe, end));
             }
             let stored = inner.cache.write(Piece { stripe, offset, data, ready, time, hold: sync }, now);
             if !inner.listed {

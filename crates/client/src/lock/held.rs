@@ -166,6 +166,13 @@ impl Held {
         self.ranges.covers(start, end, false)
     }
 
+    /// The newest number of what is held, if the operation has pinned all of the object, and all of it may be changed.
+    pub(super) fn whole_number(&self, user: u64) -> Option<u64> {
+        let want = self.users.get(&user)?.want;
+        let all = want.start == 0 && want.end == u64::MAX && self.ranges.covers(0, u64::MAX, true);
+        all.then(|| self.ranges.number())
+    }
+
     /// Number of separate ranges.
     pub(super) fn range_count(&self) -> usize {
         self.ranges.len()

@@ -13,6 +13,7 @@ use rt::sync::Notify;
 use super::held::{Held, Leaving, Pages, Progress, Want};
 use super::needs::Need;
 use super::spaces::Spaces;
+use crate::file::Grants;
 use crate::util::join_all;
 use crate::{Error, HeldRange, Result, Shared};
 
@@ -117,6 +118,16 @@ impl Pins {
 
     pub(super) fn add(&mut self, pin: Pin) {
         self.pins.push(pin);
+    }
+
+    /// What all objects of a file are held with, if these are pins of all of them from their beginning to their end.
+    pub(crate) fn grants(&self, layout: &Layout) -> Option<Grants> {
+        if !self.is_complete() || self.pins.len() != layout.osts.len() {
+            return None;
+        }
+        let number = |pin: &Pin| pin.object.held.lock().whole_number(pin.user);
+        let numbers = self.pins.iter().map(number).collect::<Option<_>>()?;
+        Some(Grants::new(layout, numbers))
     }
 
     /// Whether everything is held.

@@ -110,6 +110,7 @@ struct State {
     counts: Counts,
     transno: u64,
     committed: u64,
+    grants: u64,
 }
 
 /// One OST in memory.
@@ -306,13 +307,11 @@ impl Ost {
                 Reply::Punch(state.punch(&punch)?)
             }
             // Everybody gets everything: what clients do to each other is tested with real OSTs.
-            Request::Enqueue(ask) => Reply::Enqueue(msg::Token {
-                number: 1,
-                write: ask.write,
-                start: 0,
-                end: u64::MAX,
-                contended: false,
-            }),
+            Request::Enqueue(ask) => {
+                state.grants += 1;
+                let (number, write, contended) = (state.grants, ask.write, false);
+                Reply::Enqueue(msg::Token { number, write, start: 0, end: u64::MAX, contended })
+            }
             Request::CancelRanges(_) => Reply::CancelRanges(msg::Done {}),
             Request::Destroy(destroy) => {
                 for object in destroy.objects {

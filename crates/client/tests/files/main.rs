@@ -3,6 +3,7 @@
 // The other crates know this one by its short name.
 extern crate weft_client as client;
 
+mod appends;
 mod behind;
 mod bounds;
 mod durable;

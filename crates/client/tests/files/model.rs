@@ -42,8 +42,13 @@ impl Model {
     async fn append(&mut self) {
         let flags = OpenFlags { append: true, ..read_write() };
         let handle = self.client.open(&root(), self.fid, flags).await.expect("it is there");
-        self.client.write(handle, 0, b"appended").await.expect("there is room");
-        self.truth.extend_from_slice(b"appended");
+        for _ in 0..self.below(3) + 1 {
+            let at_once = self.client.write_at_once(handle, 0, b"appended").expect("there is room");
+            if at_once.is_none() {
+                self.client.write(handle, 0, b"appended").await.expect("there is room");
+            }
+            self.truth.extend_from_slice(b"appended");
+        }
         self.client.release(handle).await;
     }
 

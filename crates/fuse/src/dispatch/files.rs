@@ -78,10 +78,10 @@ impl Dispatcher {
         // wait for nothing: those need no copy besides that one.
         match self.ops.write_at_once(&request, write.data) {
             Ok(None) => {}
-            Ok(Some((len, false))) => return reply.send(Ok(Answer::Written(len))),
-            Ok(Some((len, true))) => {
-                return self.run(reply, |ops| async move {
-                    ops.forget_written(&request, len).await;
+            Ok(Some((len, None))) => return reply.send(Ok(Answer::Written(len))),
+            Ok(Some((len, Some(offset)))) => {
+                return self.run(reply, move |ops| async move {
+                    ops.forget_written(request.fid, offset, len).await;
                     Ok(Answer::Written(len))
                 });
             }
