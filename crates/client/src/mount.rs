@@ -177,7 +177,7 @@ impl Shared {
 
     fn new(hub: &Hub, mgs: Vec<Nid>, limits: Limits) -> Shared {
         let rt = hub.rt().clone();
-        let memory_bytes = rt.memory_bytes();
+        let (memory_bytes, inodes) = (rt.memory_bytes(), Inodes::new(rt.memory_share()));
         let client = hub.new_client();
         let chunk_bytes = u64::from(limits.rpc_bytes_max)
             .min(proto::limits::BULK_BYTES_MAX as u64)
@@ -210,7 +210,7 @@ impl Shared {
             flocks: Flocks::default(),
             locks: Locks::new(memory_bytes),
             filling: Filling::default(),
-            inodes: Inodes::new(),
+            inodes,
             changes: Changes::default(),
             removed: Removed::default(),
             copies: RwLock::new(None),

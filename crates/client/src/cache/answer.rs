@@ -39,8 +39,8 @@ impl Shared {
                 return Known::Unknown;
             }
             dir.recent = true;
-            match dir.names.get(name) {
-                Some(Some(known)) => *known,
+            match dir.name(name) {
+                Some(Some(known)) => known,
                 Some(None) if dir.has(LOCK_UPDATE) => return Known::Nothing,
                 _ => return Known::Unknown,
             }
@@ -65,6 +65,9 @@ impl Shared {
 
     /// Keeps what a server told of a file.
     pub(crate) fn learn(self: &Arc<Self>, asked: &Asked<'_>, entry: &Entry) {
+        if entry.attr.nlink > 0 {
+            self.inodes.note_permission(entry.lock.bits != 0);
+        }
         self.learn_of(asked, entry.attr.fid, entry.lock, |inode| inode.learn(entry));
     }
 
@@ -77,27 +80,26 @@ impl Shared {
         learn: impl FnOnce(&mut Inode),
     ) {
         if granted.bits == 0 && !self.inodes.part(fid).inodes.contains_key(&fid) {
-            return;
+            // There may be too much, as the MDT sees it.
+            return self.make_room();
         }
-        let leaver = self.inodes.learn(asked, fid, granted.number, learn);
-        for leaver in [leaver, self.inodes.excess()].into_iter().flatten() {
-            self.evict_inode(leaver);
-        }
+        self.inodes.learn(asked, fid, granted.number, learn);
+        self.make_room();
     }
 
     /// Keeps a name of a file that was learnt before.
     pub(crate) fn learn_name(self: &Arc<Self>, asked: &Asked<'_>, parent: Fid, name: &Name, fid: Fid) {
         let stamp = {
-            let part = self.inodes.part(fid);
-            part.inodes.get(&fid).filter(|file| file.keeps_names()).map(|file| file.stamp)
+            let mut part = self.inodes.part(fid);
+            part.inodes.get_mut(&fid).filter(|file| file.keeps_names()).map(|file| {
+                file.named = Some((parent, name.clone()));
+                file.stamp
+            })
         };
         let Some(stamp) = stamp else { return };
-        let leaver = self.inodes.learn(asked, parent, u64::MAX, |dir| {
-            dir.names.insert(name.clone(), Some((fid, stamp)));
-        });
-        if let Some(leaver) = leaver {
-            self.evict_inode(leaver);
-        }
+        self.inodes.learn(asked, parent, u64::MAX, |dir| dir.learn_name(name.clone(), fid, stamp));
+        self.inodes.sweep(parent);
+        self.make_room();
     }
 
     /// Keeps that a name is not there; `kept` is [`Shared::keeps_entries`] from before the question.
@@ -107,9 +109,10 @@ impl Shared {
         }
         self.learn_of(asked, parent, Granted { bits: LOCK_UPDATE, number: 0 }, |dir| {
             if dir.has(LOCK_UPDATE) {
-                dir.names.insert(name.clone(), None);
+                dir.learn_absence(name.clone());
             }
         });
+        self.inodes.sweep(parent);
     }
 
     /// Keeps a page of a directory.
@@ -120,10 +123,11 @@ impl Shared {
         cookie: u64,
         page: &Arc<DirPage>,
     ) {
+        let entries_max = self.inodes.page_entries_max();
         self.learn_of(asked, fid, page.lock, |dir| {
             dir.grant(page.lock);
             if dir.has(LOCK_UPDATE) {
-                dir.pages.insert(cookie, page.clone());
+                dir.pages.insert(cookie, page.clone(), entries_max);
             }
         });
     }
@@ -132,7 +136,7 @@ impl Shared {
     pub(crate) fn known_page(&self, fid: Fid, cookie: u64) -> Option<Arc<DirPage>> {
         let part = self.inodes.part(fid);
         let dir = part.inodes.get(&fid)?;
-        dir.pages.get(&cookie).filter(|_| dir.has(LOCK_UPDATE) && self.may_use()).cloned()
+        dir.pages.get(cookie).filter(|_| dir.has(LOCK_UPDATE) && self.may_use()).cloned()
     }
 
     /// Target of a symbolic link, if it is kept.
@@ -164,7 +168,7 @@ impl Shared {
         let accessed = self.note_access(&mut attr);
         let named = name.map(|(parent, name)| {
             let part = self.inodes.part(parent);
-            part.inodes.get(&parent).and_then(|dir| dir.names.get(name).copied().flatten())
+            part.inodes.get(&parent).and_then(|dir| dir.name(name).flatten())
         });
         let complete = attr.kind() != FileKind::File || attr.size_known && !self.is_being_written(attr.fid);
         let part = self.inodes.part(attr.fid);

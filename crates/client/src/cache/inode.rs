@@ -1,6 +1,7 @@
 //! What is kept of one file. Pure state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,6 +15,8 @@ use proto::{Fid, Name, Timestamp, Transno};
 const BITS: usize = LOCK_ALL.count_ones() as usize;
 /// Extended attributes that are kept of one file.
 const XATTRS_MAX: usize = 64;
+/// Names that a directory does not have, and that are kept even where there is little room.
+const ABSENT_KEPT: usize = 1024;
 /// What the attributes are kept under.
 pub(crate) const ATTR_BITS: u32 = LOCK_PERM | LOCK_UPDATE | LOCK_LAYOUT;
 
@@ -38,6 +41,43 @@ pub(crate) struct Touch {
     pub(crate) links: i32,
 }
 
+/// A name that means nothing any more.
+pub(super) struct DeadName {
+    pub(super) dir: Fid,
+    pub(super) name: Name,
+    /// What it was told with.
+    pub(super) stamp: u64,
+}
+
+/// Pages of a directory by the cookie that they begin behind.
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    by_cookie: BTreeMap<u64, Arc<DirPage>>,
+    /// Of all of them.
+    entries: usize,
+}
+
+impl Pages {
+    /// The page behind `cookie`.
+    pub(crate) fn get(&self, cookie: u64) -> Option<&Arc<DirPage>> {
+        self.by_cookie.get(&cookie)
+    }
+
+    /// Keeps a page, unless they would have more than `entries_max` entries together.
+    pub(crate) fn insert(&mut self, cookie: u64, page: Arc<DirPage>, entries_max: usize) {
+        let before = self.by_cookie.get(&cookie).map_or(0, |page| page.entries.len());
+        let entries = self.entries - before + page.entries.len();
+        if entries <= entries_max {
+            self.entries = entries;
+            self.by_cookie.insert(cookie, page);
+        }
+    }
+
+    fn clear(&mut self) {
+        *self = Pages::default();
+    }
+}
+
 /// What is kept of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Inode {
@@ -49,10 +89,15 @@ pub(crate) struct Inode {
     pub(crate) target: Option<Bytes>,
     /// Names of the file that were told under its present [`LOCK_LOOKUP`] carry this.
     pub(crate) stamp: u64,
-    /// Entries of a directory, with the stamp that the file had; `None`: there is no such name.
-    pub(crate) names: BTreeMap<Name, Option<(Fid, u64)>>,
-    /// Pages of a directory by the cookie that they begin behind.
-    pub(crate) pages: BTreeMap<u64, Arc<DirPage>>,
+    /// The name of it that was told last, if it is kept: it goes with the file.
+    pub(super) named: Option<(Fid, Name)>,
+    /// Entries of a directory, with the stamp that the file had.
+    names: BTreeMap<Name, (Fid, u64)>,
+    /// Names that it does not have.
+    absent: BTreeSet<Name>,
+    /// Where the next look for names begins that mean nothing any more: behind this one.
+    swept: Option<Name>,
+    pub(crate) pages: Pages,
     pub(crate) xattrs: BTreeMap<Bytes, Option<Bytes>>,
     pub(crate) xattr_names: Option<Vec<Bytes>>,
     pub(crate) open: Option<OpenKept>,
@@ -78,8 +123,69 @@ impl Inode {
 
     /// Units of the table's bound that it takes.
     pub(crate) fn cost(&self) -> usize {
-        let pages: usize = self.pages.values().map(|page| page.entries.len()).sum();
-        1 + self.names.len() + self.xattrs.len() + pages
+        1 + self.names.len() + self.absent.len() + self.xattrs.len() + self.pages.entries
+    }
+
+    /// What is kept of a name: which file it meant, with the stamp of that; `Some(None)`: there was no such name.
+    pub(crate) fn name(&self, name: &Name) -> Option<Option<(Fid, u64)>> {
+        match self.names.get(name) {
+            Some(known) => Some(Some(*known)),
+            None => self.absent.contains(name).then_some(None),
+        }
+    }
+
+    /// Whether any name is kept.
+    pub(crate) fn has_names(&self) -> bool {
+        !self.names.is_empty() || !self.absent.is_empty()
+    }
+
+    /// Keeps what a name means.
+    pub(crate) fn learn_name(&mut self, name: Name, fid: Fid, stamp: u64) {
+        self.absent.remove(&name);
+        self.names.insert(name, (fid, stamp));
+    }
+
+    /// Keeps that there is no such name.
+    pub(crate) fn learn_absence(&mut self, name: Name) {
+        self.names.remove(&name);
+        self.absent.insert(name);
+    }
+
+    /// Nothing is known of a name.
+    pub(crate) fn forget_name(&mut self, name: &Name) {
+        self.names.remove(name);
+        self.absent.remove(name);
+    }
+
+    /// Nothing is known of any name.
+    pub(crate) fn forget_names(&mut self) {
+        (self.names, self.absent, self.swept) = Default::default();
+    }
+
+    /// Some names and what they meant, other ones each time. Of those that are not there as many are forgotten,
+    /// if there are many.
+    pub(super) fn next_names(&mut self, count: usize) -> Vec<(Name, (Fid, u64))> {
+        for _ in 0..count.min(self.absent.len().saturating_sub(ABSENT_KEPT)) {
+            self.absent.pop_first();
+        }
+        let from = self.swept.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.names.range((from, Bound::Unbounded)).take(count);
+        let next: Vec<(Name, (Fid, u64))> = next.map(|(name, known)| (name.clone(), *known)).collect();
+        self.swept = next.last().map(|(name, _)| name.clone());
+        next
+    }
+
+    /// The names of the file that were told mean nothing any more; `stamp` is for those that come. Gives the one that is known.
+    pub(super) fn take_names(&mut self, stamp: u64) -> Option<DeadName> {
+        let before = std::mem::replace(&mut self.stamp, stamp);
+        self.named.take().map(|(dir, name)| DeadName { dir, name, stamp: before })
+    }
+
+    /// Forgets a name, if it is what it was.
+    pub(super) fn drop_name(&mut self, name: &Name, known: (Fid, u64)) {
+        if self.names.get(name) == Some(&known) {
+            self.names.remove(name);
+        }
     }
 
     /// Bits were granted.
@@ -173,7 +279,7 @@ impl Inode {
         }
         if !self.has(LOCK_UPDATE) {
             self.pages.clear();
-            self.names.retain(|_, known| known.is_some());
+            self.absent.clear();
         }
         if !self.has(LOCK_XATTR) {
             self.xattrs.clear();
@@ -184,7 +290,7 @@ impl Inode {
     /// Takes everything away; returns the open file that nobody uses.
     pub(crate) fn revoke_all(&mut self) -> Option<OpenKept> {
         self.revoke(LOCK_ALL, u64::MAX);
-        self.names.clear();
+        self.forget_names();
         self.unused_open()
     }
 
@@ -269,10 +375,11 @@ pub(super) mod tests {
         let mut inode = Inode::default();
         inode.grant(granted(LOCK_UPDATE, 1));
         let name = |text: &'static str| Name::new(text.as_bytes()).expect("a plain name");
-        inode.names.insert(name("here"), Some((Fid::ROOT, 1)));
-        inode.names.insert(name("not"), None);
+        inode.learn_name(name("here"), Fid::ROOT, 1);
+        inode.learn_absence(name("not"));
         inode.revoke(LOCK_UPDATE, 1);
-        assert_eq!(inode.names.len(), 1, "a positive name is the other file's");
+        let known = ["here", "not"].map(|text| inode.name(&name(text)));
+        assert_eq!(known, [Some(Some((Fid::ROOT, 1))), None], "a positive name is the other file's");
     }
 
     #[test]

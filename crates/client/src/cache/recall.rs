@@ -10,6 +10,7 @@ use proto::wire::messages::{
 };
 
 use super::inode::OpenKept;
+use crate::util::join_all;
 use crate::{Forget, Shared};
 use rt::sync::oneshot;
 
@@ -78,19 +79,19 @@ impl Shared {
         let recall = Recall::new(&self.recalls, &asked);
         let RevokeBits { fid, bits, number } = asked;
         self.bits_called_back.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let (gone, unused, filled) = {
+        let (gone, name, unused, filled) = {
             let mut part = self.inodes.part(fid);
             let taken = part.change(fid, |inode| {
                 let gone = inode.revoke(bits, number);
-                if gone & LOCK_LOOKUP != 0 {
-                    inode.stamp = self.inodes.new_stamp();
-                }
-                (gone, inode.unused_open())
+                let names_too = gone & LOCK_LOOKUP != 0;
+                let name = names_too.then(|| inode.take_names(self.inodes.new_stamp())).flatten();
+                (gone, name, inode.unused_open())
             });
-            let (gone, unused) = taken.unwrap_or_default();
+            let (gone, name, unused) = taken.unwrap_or_default();
             self.inodes.bury(&mut part, fid, bits, number);
-            (gone, unused, part.close_gate())
+            (gone, name, unused, part.close_gate())
         };
+        self.inodes.drop_name(fid, name);
         // It ends when the last answer has arrived that was made before.
         let _ = filled.await;
         recall.is_at(Stage::Forgetting);
@@ -129,7 +130,7 @@ impl Shared {
             .part(fid)
             .inodes
             .get(&fid)
-            .is_some_and(|inode| inode.is_bare() && inode.names.is_empty() && inode.target.is_none());
+            .is_some_and(|inode| inode.is_bare() && !inode.has_names() && inode.target.is_none());
         if bare {
             self.inodes.remove(fid);
         }
@@ -149,12 +150,24 @@ impl Shared {
         }
     }
 
-    /// Gives up everything of a file, to make room.
-    pub(crate) fn evict_inode(self: &Arc<Self>, fid: Fid) {
+    /// Gives up what was not used lately, if there is too much.
+    pub(super) fn make_room(self: &Arc<Self>) {
+        let fids = self.inodes.take_leavers();
+        if fids.is_empty() {
+            return;
+        }
         let shared = self.clone();
         self.rt.spawn(async move {
-            let lock = shared.give_up_inode(fid).await;
-            shared.cancel_bits(lock.into_iter().collect()).await;
+            let leaving = fids.into_iter().map(|fid| {
+                let shared = shared.clone();
+                async move {
+                    let lock = shared.give_up_inode(fid).await;
+                    shared.inodes.has_left(fid);
+                    lock
+                }
+            });
+            let locks = join_all(leaving).await;
+            shared.cancel_bits(locks.into_iter().flatten().collect()).await;
         });
     }
 
@@ -174,6 +187,7 @@ impl Shared {
         let mut locks = Vec::new();
         for fid in fids {
             locks.extend(self.give_up_inode(fid).await);
+            self.inodes.part(fid).forget_evicted(fid);
             if locks.len() == CANCELLED_MAX {
                 self.cancel_bits(std::mem::take(&mut locks)).await;
             }
@@ -189,7 +203,6 @@ impl Shared {
         if let Some(open) = unused {
             self.close_kept(fid, open).await;
         }
-        self.forget_evicted(fid);
         (held.bits != 0).then_some(BitLock { fid, bits: held.bits, number: held.number })
     }
 
@@ -200,13 +213,6 @@ impl Shared {
         let Ok(mdt) = self.targets.mdt() else { return };
         if let Err(error) = mdt.call(CancelBits { locks }).await {
             tracing::debug!(%error, "the MDT did not take a lock back");
-        }
-    }
-
-    fn forget_evicted(&self, fid: Fid) {
-        let free = self.inodes.part(fid).inodes.get(&fid).is_some_and(|inode| inode.is_bare());
-        if free {
-            self.inodes.remove(fid);
         }
     }
 
@@ -252,7 +258,7 @@ impl Shared {
                 let bits = part.change(fid, |inode| {
                     let bits = inode.held().bits;
                     inode.revoke(u32::MAX, u64::MAX);
-                    inode.names.clear();
+                    inode.forget_names();
                     inode.stamp = self.inodes.new_stamp();
                     if opens_too || inode.open.is_some_and(|open| open.users == 0) {
                         inode.open = None;

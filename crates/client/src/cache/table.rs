@@ -10,16 +10,33 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use proto::wire::messages::Granted;
 use proto::{Fid, Name};
+use rt::memory::Share;
 use rt::sync::oneshot;
 use smallvec::SmallVec;
 
-use super::inode::{Inode, OpenKept, Touch};
+use super::inode::{DeadName, Inode, OpenKept, Touch};
 use crate::lock::Keep;
 
 /// Parts of the table that are locked apart.
 const SHARDS: usize = 16;
-/// Units (files, names, entries of pages) that are kept in all.
-const COST_MAX: usize = 1 << 20;
+/// Memory that a unit (a file, a name, an entry of a page) takes, about, in bytes.
+const UNIT_BYTES: u64 = 512;
+/// The part of a share of the process's memory that is for them.
+const MEMORY_PART: u64 = 8;
+/// Units that are kept however little memory there is.
+const UNITS_MIN: usize = 1 << 14;
+/// Files that go together when there is too much: one request gives back what is held of them.
+const LEAVING_MAX: usize = 256;
+/// Where fewer may be kept, no greater part of them goes together.
+const LEAVING_PART: usize = 32;
+/// The part of what may be kept that the pages of one directory may take.
+const PAGES_PART: usize = 4;
+/// Names of a directory that are looked at, for those that mean nothing any more, when one comes and there is little room.
+const SWEPT_MAX: usize = 4;
+/// What an answer counts that permits nothing, where one that does counts 1 against it.
+const REFUSED_WEIGHT: usize = 4;
+/// So much of that, and files go: the MDT has granted as much as it may.
+const REFUSED_MAX: usize = 1024;
 /// Own changes that are remembered before those are dropped that no question is older than.
 const CHANGES_KEPT: usize = 1024;
 /// Files that are looked at to find one that can go.
@@ -47,11 +64,29 @@ impl Gate {
     }
 }
 
+/// What is kept in all parts.
+#[derive(Default)]
+struct Totals {
+    files: AtomicUsize,
+    units: AtomicUsize,
+}
+
+impl Totals {
+    /// What is kept of a file took `before` units, and takes `after`.
+    fn changed(&self, before: usize, after: usize) {
+        if after > before {
+            self.units.fetch_add(after - before, Ordering::Relaxed);
+        } else if after < before {
+            self.units.fetch_sub(before - after, Ordering::Relaxed);
+        }
+    }
+}
+
 /// One part of the table.
 pub(crate) struct Part {
     pub(crate) inodes: BTreeMap<Fid, Inode>,
     order: VecDeque<Fid>,
-    cost: usize,
+    totals: Arc<Totals>,
     gate: Gate,
     pub(super) tombstones: BTreeMap<Fid, Tombstone>,
 }
@@ -66,6 +101,12 @@ pub(crate) struct Inodes {
     keep: Mutex<Keep>,
     /// [`Keep::count_max`].
     count_max: AtomicUsize,
+    totals: Arc<Totals>,
+    /// Files that are on their way out: they count as gone.
+    leaving: AtomicUsize,
+    /// How many answers permitted nothing, as [`REFUSED_WEIGHT`] says.
+    refused: AtomicUsize,
+    memory: Share,
     /// The part that is looked at next for what can go.
     hand: AtomicUsize,
 }
@@ -190,7 +231,7 @@ impl<'a> Changing<'a> {
             });
         }
         for (parent, name) in &self.names {
-            self.inodes.part(*parent).change(*parent, |inode| inode.names.remove(name));
+            self.inodes.part(*parent).change(*parent, |inode| inode.forget_name(name));
         }
     }
 }
@@ -213,11 +254,11 @@ fn mixed(fid: Fid) -> u64 {
 }
 
 impl Part {
-    fn new() -> Part {
+    fn new(totals: Arc<Totals>) -> Part {
         Part {
             inodes: BTreeMap::new(),
             order: VecDeque::new(),
-            cost: 0,
+            totals,
             gate: Gate::new(),
             tombstones: BTreeMap::new(),
         }
@@ -236,13 +277,19 @@ impl Part {
 }
 
 impl Inodes {
-    pub(crate) fn new() -> Inodes {
+    /// With a part of a share of the process's memory.
+    pub(crate) fn new(memory: Share) -> Inodes {
+        let totals = Arc::<Totals>::default();
         Inodes {
-            parts: std::array::from_fn(|_| Mutex::new(Part::new())),
+            parts: std::array::from_fn(|_| Mutex::new(Part::new(totals.clone()))),
             requests: Mutex::default(),
             stamps: AtomicU64::new(1),
             keep: Mutex::default(),
             count_max: AtomicUsize::new(0),
+            totals,
+            leaving: AtomicUsize::new(0),
+            refused: AtomicUsize::new(0),
+            memory,
             hand: AtomicUsize::new(0),
         }
     }
@@ -259,26 +306,88 @@ impl Inodes {
         self.count_max.store(keep.count_max, Ordering::Relaxed);
     }
 
-    /// A file that should go because there are too many, if there are; from a part that has at least its share.
-    pub(crate) fn excess(&self) -> Option<Fid> {
-        let max = self.count_max.load(Ordering::Relaxed);
-        if max == 0 {
-            return None;
+    /// Units that may be kept.
+    fn units_max(&self) -> usize {
+        let fits = self.memory.bytes() / MEMORY_PART / UNIT_BYTES;
+        usize::try_from(fits).unwrap_or(usize::MAX).max(UNITS_MIN)
+    }
+
+    /// How many entries the pages of one directory may have.
+    pub(super) fn page_entries_max(&self) -> usize {
+        self.units_max() / PAGES_PART
+    }
+
+    /// Files that have to go to make room, if there is too much: some together, so that the next ones have room. They count as
+    /// gone until [`Inodes::has_left`].
+    pub(super) fn take_leavers(&self) -> Vec<Fid> {
+        let count = self.leavers_due();
+        if count == 0 {
+            return Vec::new();
         }
-        let count = self.count();
-        if count <= max {
-            return None;
-        }
-        for _ in 0..SHARDS {
-            let at = self.hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
-            let mut part = self.parts.get(at)?.lock();
-            if part.inodes.len() >= count.div_ceil(SHARDS)
-                && let Some(fid) = part.oldest()
-            {
-                return Some(fid);
+        let mut fids = Vec::with_capacity(count);
+        for turn in 0..2 * (SHARDS + count) {
+            // Most may be in use, or were used lately.
+            if fids.len() == count || fids.is_empty() && turn == 2 * SHARDS {
+                break;
             }
+            let at = self.hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            fids.extend(self.parts.get(at).and_then(|part| part.lock().oldest()));
         }
-        None
+        self.leaving.fetch_add(fids.len(), Ordering::Relaxed);
+        fids
+    }
+
+    fn leavers_due(&self) -> usize {
+        let (units_max, count_max) = (self.units_max(), self.count_max.load(Ordering::Relaxed));
+        let leaving = self.leaving.load(Ordering::Relaxed);
+        let files = self.count().saturating_sub(leaving);
+        let units = self.totals.units.load(Ordering::Relaxed).saturating_sub(leaving);
+        let max = if count_max == 0 { units_max } else { count_max.min(units_max) };
+        let together = (max / LEAVING_PART).clamp(1, LEAVING_MAX);
+        if units > units_max || count_max > 0 && files > count_max {
+            return together;
+        }
+        let is_refused = self.refused.load(Ordering::Relaxed) > REFUSED_MAX;
+        if !is_refused {
+            return 0;
+        }
+        self.refused.store(0, Ordering::Relaxed);
+        // Two for each that was refused, unless the reason is another one.
+        if files > 2 * LEAVING_MAX { 2 * LEAVING_MAX } else { 0 }
+    }
+
+    /// A file that was to go is gone, or has come again.
+    pub(super) fn has_left(&self, fid: Fid) {
+        self.part(fid).forget_evicted(fid);
+        self.leaving.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether the MDT lets the client keep something of what it was asked about.
+    pub(super) fn note_permission(&self, granted: bool) {
+        if !granted {
+            self.refused.fetch_add(REFUSED_WEIGHT, Ordering::Relaxed);
+        } else if self.refused.load(Ordering::Relaxed) > 0 {
+            let less = |refused: usize| Some(refused.saturating_sub(1));
+            let _ = self.refused.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
+    }
+
+    /// Takes some names out of a directory that mean nothing any more, if there is little room: of files that were given up, or
+    /// called back. Otherwise a directory that is always in use would have the names of all that was ever looked at in it.
+    pub(super) fn sweep(&self, dir: Fid) {
+        if self.totals.units.load(Ordering::Relaxed) < self.units_max() / 8 * 7 {
+            return;
+        }
+        let Some(names) = self.part(dir).change(dir, |dir| dir.next_names(SWEPT_MAX)) else { return };
+        let is_dead = |(fid, stamp): (Fid, u64)| {
+            let part = self.part(fid);
+            part.inodes.get(&fid).is_none_or(|file| file.stamp != stamp || !file.keeps_names())
+        };
+        let dead: SmallVec<[_; SWEPT_MAX]> = names.into_iter().filter(|(_, known)| is_dead(*known)).collect();
+        if !dead.is_empty() {
+            self.part(dir)
+                .change(dir, |dir| dead.iter().for_each(|(name, known)| dir.drop_name(name, *known)));
+        }
     }
 
     /// All files that should go because there are too many; the parts take turns.
@@ -330,27 +439,22 @@ impl Inodes {
     }
 
     /// Does `learn` to what is kept of a file, if the answer to `asked` may be kept; `granted` is the number of its
-    /// grant. Gives a file that should go to make room.
-    pub(crate) fn learn(
-        &self,
-        asked: &Asked<'_>,
-        fid: Fid,
-        granted: u64,
-        learn: impl FnOnce(&mut Inode),
-    ) -> Option<Fid> {
+    /// grant.
+    pub(crate) fn learn(&self, asked: &Asked<'_>, fid: Fid, granted: u64, learn: impl FnOnce(&mut Inode)) {
         let mut part = self.part(fid);
         let buried = |grave: &Tombstone| asked.number < grave.until && granted <= grave.number;
         if asked.is_outdated(fid) || part.tombstones.get(&fid).is_some_and(buried) {
-            return None;
+            return;
         }
-        if !part.inodes.contains_key(&fid) {
+        let is_new = !part.inodes.contains_key(&fid);
+        if is_new {
             part.add(fid, Inode::new(self.new_stamp()));
         }
         part.change(fid, |inode| {
-            inode.recent = true;
+            // Who looks at many files once must not drive those out that are used again and again.
+            inode.recent |= !is_new;
             learn(inode);
         });
-        if part.cost > COST_MAX / SHARDS { part.oldest() } else { None }
     }
 
     /// A stamp for a file whose names were called back.
@@ -378,20 +482,27 @@ impl Inodes {
     pub(super) fn give_up(&self, fid: Fid) -> Option<(Granted, Option<OpenKept>, oneshot::Receiver<()>)> {
         let mut part = self.part(fid);
         let stamp = self.new_stamp();
-        let (held, unused) = part.change(fid, |inode| {
-            inode.stamp = stamp;
-            (inode.held(), inode.revoke_all())
+        let (held, name, unused) = part.change(fid, |inode| {
+            let held = inode.held();
+            (held, inode.take_names(stamp), inode.revoke_all())
         })?;
         self.bury(&mut part, fid, held.bits, held.number);
-        Some((held, unused, part.close_gate()))
+        let gate = part.close_gate();
+        drop(part);
+        self.drop_name(fid, name);
+        Some((held, unused, gate))
+    }
+
+    /// Forgets a name of a file that means nothing any more.
+    pub(super) fn drop_name(&self, fid: Fid, name: Option<DeadName>) {
+        if let Some(DeadName { dir, name, stamp }) = name {
+            self.part(dir).change(dir, |dir| dir.drop_name(&name, (fid, stamp)));
+        }
     }
 
     /// Forgets a file of which nothing is held.
-    pub(super) fn remove(&self, fid: Fid) -> Option<Inode> {
-        let mut part = self.part(fid);
-        let inode = part.inodes.remove(&fid)?;
-        part.cost = part.cost.saturating_sub(inode.cost());
-        Some(inode)
+    pub(super) fn remove(&self, fid: Fid) {
+        self.part(fid).remove(fid);
     }
 
     /// The bits that are held of each file.
@@ -410,7 +521,7 @@ impl Inodes {
 
     /// Number of files of which something is kept.
     pub(crate) fn count(&self) -> usize {
-        self.parts.iter().map(|part| part.lock().inodes.len()).sum()
+        self.totals.files.load(Ordering::Relaxed)
     }
 }
 
@@ -420,8 +531,24 @@ impl Part {
         let inode = self.inodes.get_mut(&fid)?;
         let before = inode.cost();
         let result = change(inode);
-        self.cost = (self.cost + inode.cost()).saturating_sub(before);
+        self.totals.changed(before, inode.cost());
         Some(result)
+    }
+
+    fn remove(&mut self, fid: Fid) {
+        let Some(inode) = self.inodes.remove(&fid) else { return };
+        self.totals.changed(inode.cost(), 0);
+        self.totals.files.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Everything of a file was given up: it goes, unless something was told of it since.
+    pub(super) fn forget_evicted(&mut self, fid: Fid) {
+        let Some(inode) = self.inodes.get(&fid) else { return };
+        if inode.is_bare() {
+            self.remove(fid);
+        } else {
+            self.order.push_back(fid);
+        }
     }
 
     fn add(&mut self, fid: Fid, inode: Inode) {
@@ -431,7 +558,8 @@ impl Part {
             self.order.retain(|fid| self.inodes.contains_key(fid) && seen.insert(*fid));
         }
         self.order.push_back(fid);
-        self.cost += inode.cost();
+        self.totals.changed(0, inode.cost());
+        self.totals.files.fetch_add(1, Ordering::Relaxed);
         self.inodes.insert(fid, inode);
     }
 
@@ -452,7 +580,7 @@ impl Part {
 
 #[cfg(test)]
 mod tests {
-    use proto::wire::messages::{LOCK_ALL, LOCK_UPDATE};
+    use proto::wire::messages::{LOCK_ALL, LOCK_LOOKUP, LOCK_UPDATE};
     use proto::{Timestamp, Transno};
 
     use super::super::inode::tests::directory;
@@ -460,12 +588,24 @@ mod tests {
 
     const DIR: Fid = Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 };
 
+    fn inodes() -> Inodes {
+        Inodes::new(Share::of(0))
+    }
+
+    fn name(n: usize) -> Name {
+        Name::new(format!("n{n}").into_bytes()).expect("a plain name")
+    }
+
+    fn units(inodes: &Inodes) -> usize {
+        inodes.totals.units.load(Ordering::Relaxed)
+    }
+
     /// What an answer with a grant and some names does.
     fn told(number: u64, names: usize) -> impl FnOnce(&mut Inode) {
         move |inode| {
             inode.grant(Granted { bits: LOCK_UPDATE, number });
             for n in 0..names {
-                inode.names.insert(Name::new(format!("n{n}").into_bytes()).expect("a plain name"), None);
+                inode.learn_absence(name(n));
             }
         }
     }
@@ -473,24 +613,25 @@ mod tests {
     /// A directory that was called back again and again was taken for a large one, and given up all the time.
     #[test]
     fn what_was_called_back_takes_no_room() {
-        let inodes = Inodes::new();
+        let inodes = inodes();
         for number in 1..200 {
             let asked = inodes.ask();
-            assert_eq!(inodes.learn(&asked, DIR, number, told(number, 1000)), None, "there is room");
+            inodes.learn(&asked, DIR, number, told(number, 1000));
+            assert_eq!(inodes.take_leavers(), [], "there is room");
             drop(asked);
             let gone = inodes.part(DIR).change(DIR, |inode| inode.revoke(LOCK_ALL, number));
             assert_eq!(gone, Some(LOCK_UPDATE));
         }
-        assert_eq!(inodes.part(DIR).cost, 1);
+        assert_eq!(units(&inodes), 1);
     }
 
     /// An answer that was under way when the file was given up brought a lock that the MDT was then told to forget: the
     /// client kept what nobody would call back.
     #[test]
     fn an_answer_from_before_is_not_kept_when_the_file_is_given_up() {
-        let inodes = Inodes::new();
+        let inodes = inodes();
         let (early, late) = (inodes.ask(), inodes.ask());
-        assert_eq!(inodes.learn(&late, DIR, 7, told(7, 1)), None);
+        inodes.learn(&late, DIR, 7, told(7, 1));
         let (held, _, _) = inodes.give_up(DIR).expect("it is kept");
         assert_eq!(held, Granted { bits: LOCK_UPDATE, number: 7 });
         inodes.learn(&early, DIR, 6, told(6, 1));
@@ -506,7 +647,7 @@ mod tests {
     /// back, and listed it as it had been.
     #[test]
     fn a_callback_that_passes_the_answer_to_a_change_counts() {
-        let inodes = Inodes::new();
+        let inodes = inodes();
         let changing = inodes.change(&[DIR], &[]);
         inodes.bury(&mut inodes.part(DIR), DIR, LOCK_ALL, 5);
         let asked = changing.done(&[]).expect("no other change of this client");
@@ -518,24 +659,89 @@ mod tests {
 
     #[test]
     fn files_that_come_and_go_leave_nothing() {
-        let inodes = Inodes::new();
+        let inodes = inodes();
         for number in 1..10_000 {
             let asked = inodes.ask();
             inodes.learn(&asked, DIR, number, told(number, 0));
             inodes.remove(DIR);
         }
-        let part = inodes.part(DIR);
+        assert_eq!((inodes.count(), units(&inodes)), (0, 0));
+        assert!(inodes.part(DIR).order.len() <= 2 * LOOKED_AT_MAX);
+    }
+
+    fn file(oid: usize) -> Fid {
+        Fid { seq: 0x2_0000_0401, oid: oid as u32, ver: 0 }
+    }
+
+    /// A file and its name in the directory are learnt, and what is too much goes; gives how many at once.
+    fn look_at(inodes: &Inodes, oid: usize) -> usize {
+        let (fid, number) = (file(oid), oid as u64 + 2);
+        let asked = inodes.ask();
+        let bits = LOCK_LOOKUP | LOCK_UPDATE;
+        inodes.learn(&asked, fid, number, |inode| inode.grant(Granted { bits, number }));
+        let name_file = |inode: &mut Inode| {
+            inode.named = Some((DIR, name(oid)));
+            inode.stamp
+        };
+        let stamp = inodes.part(fid).change(fid, name_file).unwrap_or_default();
+        inodes.learn(&asked, DIR, u64::MAX, |dir| dir.learn_name(name(oid), fid, stamp));
+        inodes.sweep(DIR);
+        let leavers = inodes.take_leavers();
+        for leaver in &leavers {
+            inodes.give_up(*leaver);
+            inodes.has_left(*leaver);
+        }
+        leavers.len()
+    }
+
+    /// All names of a directory counted for the part of the table that it was in: nothing else could be kept there, and the names
+    /// of what was given up stayed, and were more and more.
+    #[test]
+    fn what_is_too_much_goes_with_its_names_and_many_together() {
+        let inodes = inodes();
+        let asked = inodes.ask();
+        inodes.learn(&asked, DIR, 1, told(1, 10));
+        drop(asked);
+        let (mut batches, mut most) = (Vec::new(), 0);
+        for oid in 0..20 * UNITS_MIN {
+            let left = look_at(&inodes, oid);
+            batches.extend((left > 0).then_some(left));
+            most = most.max(units(&inodes));
+            // What is used again and again stays.
+            if let Some(first) = inodes.part(file(0)).inodes.get_mut(&file(0)) {
+                first.recent = true;
+            }
+        }
+        assert!(most <= UNITS_MIN + UNITS_MIN / 8, "{most} units where {UNITS_MIN} may be");
+        assert!(inodes.count() >= UNITS_MIN / 3, "{} files", inodes.count());
+        assert!(batches.iter().all(|left| *left == LEAVING_MAX), "{batches:?}");
         assert!(
-            part.order.len() <= 2 * LOOKED_AT_MAX && part.cost == 0,
-            "{} {}",
-            part.order.len(),
-            part.cost
+            inodes.part(file(0)).inodes.contains_key(&file(0)) && inodes.part(DIR).inodes.contains_key(&DIR)
         );
+        let known = |n: usize| inodes.part(DIR).inodes.get(&DIR).and_then(|dir| dir.name(&name(n)));
+        let (first, last) = (known(0), known(20 * UNITS_MIN - 1));
+        assert!(first.is_some() && last.is_some(), "{first:?} {last:?}");
+        assert_eq!(inodes.leaving.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn what_the_mdt_does_not_permit_makes_room() {
+        let inodes = inodes();
+        for oid in 0..4 * LEAVING_MAX {
+            look_at(&inodes, oid);
+        }
+        let refused = |count: usize| (0..count).for_each(|_| inodes.note_permission(false));
+        refused(REFUSED_MAX / REFUSED_WEIGHT);
+        assert_eq!(inodes.take_leavers(), [], "somebody may be changing them");
+        inodes.note_permission(true);
+        refused(1);
+        assert_eq!(inodes.take_leavers().len(), 2 * LEAVING_MAX);
+        assert_eq!(inodes.take_leavers(), [], "it begins anew");
     }
 
     #[test]
     fn attributes_of_a_directory_outlive_single_changes_only() {
-        let inodes = Inodes::new();
+        let inodes = inodes();
         let learn = || {
             let asked = inodes.ask();
             inodes.learn(&asked, DIR, 1, |inode| inode.learn(&directory(DIR, 1)));
