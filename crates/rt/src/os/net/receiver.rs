@@ -98,21 +98,23 @@ impl Receiver {
         }
     }
 
-    /// Waits until there is something to read. An error if the peer keeps room that others wait for, and sends nothing.
+    /// Waits until there is something to read. An error if the peer keeps room that others wait for, and sends nothing, or
+    /// too little for too long.
     async fn readable(&self) -> io::Result<()> {
         let stream = self.ends.link().stream();
-        if !matches!(self.partial, Partial::Head { .. } | Partial::Bulk { .. }) {
+        let (Partial::Head { taken, .. } | Partial::Bulk { taken, .. }) = &self.partial else {
             return stream.readable().await;
-        }
+        };
+        let late = |what| io::Error::new(io::ErrorKind::TimedOut, what);
         loop {
+            if taken.is_late() && self.room.is_wanted() {
+                return Err(late("the peer sends a frame too slowly"));
+            }
             let waiting = async { tokio::time::timeout(self.room.silence_max(), stream.readable()).await };
             match within(&self.handle, waiting).await {
                 Ok(result) => return result,
                 Err(_) if self.room.is_wanted() => {
-                    return Err(io::Error::new(
-                        io::ErrorKind::TimedOut,
-                        "the peer does not send the rest of a frame",
-                    ));
+                    return Err(late("the peer does not send the rest of a frame"));
                 }
                 Err(_) => {}
             }

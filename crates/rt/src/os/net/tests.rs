@@ -1,9 +1,11 @@
 //! Two ends on this machine.
 
 use std::io::{ErrorKind, Read, Write};
+use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::room::Pace;
 use super::*;
 use crate::net::{Frame, FrameLimit, Receiver};
 use crate::os::Node;
@@ -263,14 +265,50 @@ fn nobody_listens() {
     });
 }
 
+/// A network of `node` that takes so many bytes of frames at a time.
+fn net_with_room(node: &Node, bytes: usize, silence_max: Duration) -> (Net, Arc<Room>) {
+    let pace = Pace { silence_max, frame_time_min: Duration::from_millis(200), rate_min: 100 << 20 };
+    let room = Arc::new(Room::new(bytes, pace));
+    (Net::Os(super::Net::new(node.inner.handle.clone(), room.clone())), room)
+}
+
+/// A peer that sends a byte now and then was never silent, and kept its room for ever.
+#[test]
+fn a_frame_that_only_drips_does_not_keep_its_room() {
+    const MIB: usize = 1 << 20;
+    let (node, _net) = node();
+    let (net, room) = net_with_room(&node, 4 * MIB, Duration::from_secs(60));
+    let (mut stream, mut conn) = raw(&node, &net);
+    let prefix = super::prefix::Prefix::new(0, 4 * MIB).expect("it is short");
+    stream.write_all(&prefix.encode()).expect("it is open");
+    let dripping = std::thread::spawn(move || {
+        // Until nobody takes it any more.
+        while stream.write_all(&[7]).is_ok() {}
+    });
+    node.block_on(async {
+        let dripped = node.inner.handle.spawn(async move { error_of(&mut conn.receiver).await });
+        while room.try_take(4 * MIB).is_some() {
+            tokio::task::yield_now().await;
+        }
+        let (client, mut server) = pair(&net).await;
+        let sent = frame(1, 10, &[3 * MIB]);
+        let (sender, data) = (client.sender.clone(), sent.clone());
+        let sending = node.inner.handle.spawn(async move { sender.send(data).await });
+        let got = tokio::time::timeout(Duration::from_secs(60), server.receiver.recv()).await;
+        assert!(same(&got.expect("it gets room in the end").expect("it is open"), &sent));
+        assert_eq!(dripped.await.expect("it ends"), ErrorKind::TimedOut);
+        sending.await.expect("it ends").expect("it is open");
+    });
+    dripping.join().expect("it ends");
+}
+
 /// Hundreds of connections announced 4 MiB each and sent no more: all of that memory was taken, for ever.
 #[test]
 fn half_sent_frames_take_bounded_room_and_not_for_ever() {
     const MIB: usize = 1 << 20;
     let (node, _net) = node();
     // Room for two.
-    let room = Arc::new(super::room::Room::new(8 * MIB, std::time::Duration::from_millis(50)));
-    let net = Net::Os(super::Net::new(node.inner.handle.clone(), room));
+    let (net, _) = net_with_room(&node, 8 * MIB, Duration::from_millis(50));
     let mut halves: Vec<_> = (0..6).map(|_| raw(&node, &net)).collect();
     for (stream, _) in &mut halves {
         let prefix = super::prefix::Prefix::new(0, 4 * MIB).expect("it is short");
