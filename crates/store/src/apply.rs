@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use crate::engine::{Engine, Item};
 use crate::error::StoreError;
+use crate::idle::Idle;
 use crate::log::record::read_body;
 use crate::log::segment::Record;
 use crate::shared::{Shared, record_bytes};
@@ -17,23 +17,18 @@ enum Step {
     Abandon,
 }
 
-/// How long the engine is left alone when it is behind with its own work.
-const BEHIND_WAIT: Duration = Duration::from_millis(10);
-
 /// Runs until the store is closed, abandoned or poisoned.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    if let Err(error) = shared.reserve.look(&shared.rt).await {
+    if let Err(error) = shared.look().await {
         return shared.poison(&error.into());
     }
+    let mut idle = Idle::default();
     loop {
         let step = if shared.is_poisoned() { Step::Abandon } else { next_step(&shared) };
         let done = match step {
-            Step::Wait => {
-                shared.apply_wake.notified().await;
-                Ok(())
-            }
-            Step::Apply(records, bytes) => match shared.confirmed().await {
-                Ok(()) => apply(&shared, records, bytes).await,
+            Step::Wait => idle.wait(&shared).await,
+            Step::Apply(records, bytes) => match apply(&shared, records, bytes).await {
+                Ok(()) => idle.applied(&shared).await,
                 Err(error) => Err(error),
             },
             Step::Finish => match cut_log(&shared).await {
@@ -74,11 +69,10 @@ fn next_step(shared: &Shared) -> Step {
 }
 
 async fn apply(shared: &Arc<Shared>, records: Vec<Record>, bytes: u64) -> Result<(), StoreError> {
+    shared.confirmed().await?;
     let engine = shared.view.engine()?;
     let Some(position) = records.last().map(|record| record.header.last) else { return Ok(()) };
-    while engine.is_behind()? && !shared.is_poisoned() {
-        shared.rt.sleep(BEHIND_WAIT).await;
-    }
+    shared.wait_for_engine(engine.as_ref()).await?;
     // Merging takes space, too, and does not ask for it.
     shared.reserve.have(2 * bytes + shared.reserve.for_engine()).await?;
     let worker = shared.clone();
@@ -91,7 +85,7 @@ async fn apply(shared: &Arc<Shared>, records: Vec<Record>, bytes: u64) -> Result
     if has_old_segment {
         cut_log(shared).await?;
     }
-    shared.reserve.look_now_and_then(&shared.rt).await?;
+    shared.look_now_and_then().await?;
     Ok(())
 }
 

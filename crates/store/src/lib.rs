@@ -11,6 +11,7 @@ pub mod check;
 mod counts;
 mod engine;
 pub mod error;
+mod idle;
 pub mod label;
 pub mod limits;
 mod log;

@@ -28,6 +28,21 @@ const LOOK_AFTER: Duration = Duration::from_secs(1);
 /// The same while there is no room.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
+/// A part of the margin, as a divisor, that may be written before it is tried whether the margin is there.
+const TRY_PART: u64 = 8;
+
+/// What is tried of the margin at most, in bytes: a file system in memory takes memory for it.
+const TRY_BYTES_MAX: u64 = 32 << 20;
+
+/// Whether others write into the same disk now, and fail if there is no space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Others {
+    /// The engine applies or merges.
+    Write,
+    /// Nobody does.
+    Rest,
+}
+
 /// How much is kept back, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sizes {
@@ -48,6 +63,8 @@ pub(crate) struct Reserve {
     /// Something found no space, whatever the file system tells of it: a quota.
     denied: AtomicBool,
     looked: AtomicU64,
+    /// Bytes that were written since it was tried how much there is.
+    written: AtomicU64,
     /// One at a time changes the pieces.
     turn: Semaphore,
 }
@@ -64,6 +81,7 @@ impl Reserve {
             tight: AtomicBool::new(false),
             denied: AtomicBool::new(false),
             looked: AtomicU64::new(0),
+            written: AtomicU64::new(0),
             turn: Semaphore::new(1),
             dir,
         })
@@ -72,6 +90,11 @@ impl Reserve {
     /// Whether what grows has to be refused.
     pub fn is_tight(&self) -> bool {
         self.tight.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is less space than is told, so that it is not known how much.
+    pub fn is_denied(&self) -> bool {
+        self.denied.load(Ordering::Relaxed)
     }
 
     /// Whether there is nothing left to be given up.
@@ -133,54 +156,97 @@ impl Reserve {
         Ok(given > 0)
     }
 
-    /// Sees to it that `bytes` can be written, at the cost of pieces.
-    pub async fn have(&self, bytes: u64) -> io::Result<()> {
-        let Ok(_turn) = self.turn.acquire().await else { return Ok(()) };
+    /// Sees to it that `bytes` can be written, at the cost of pieces; how many can.
+    pub async fn have(&self, bytes: u64) -> io::Result<u64> {
+        let Ok(_turn) = self.turn.acquire().await else { return Ok(0) };
         let space = self.dir.space().await?;
-        // What a quota leaves is not known.
-        let unknown = self.denied.load(Ordering::Relaxed) || space.files_available < FILES_LOW;
-        let missing = if unknown { bytes } else { bytes.saturating_sub(space.available) };
-        self.give(missing).await?;
-        Ok(())
+        if space.files_available < FILES_LOW {
+            self.give(bytes).await?;
+        } else if self.is_denied() {
+            return self.try_for(bytes).await;
+        } else {
+            self.give(bytes.saturating_sub(space.available)).await?;
+        }
+        Ok(self.dir.space().await?.available)
     }
 
     /// Sees to it that log and engine can be opened, at the cost of pieces. What there is is tried: a quota is not told.
     pub async fn have_for_start(&self) -> io::Result<()> {
         let Ok(_turn) = self.turn.acquire().await else { return Ok(()) };
-        let bytes = self.for_engine();
-        if self.is_used_up() {
-            return Ok(());
+        let held = self.held.lock().len();
+        if held > 0 {
+            self.try_for(self.for_engine()).await?;
         }
-        while !self.probe(bytes).await? && self.give(self.piece_bytes()).await? {}
-        self.remove_probe().await
+        if self.held.lock().len() < held {
+            self.deny();
+        }
+        Ok(())
     }
 
-    /// Looks how much room there is, unless that was just done.
-    pub async fn look_now_and_then(&self, rt: &Rt) -> io::Result<()> {
+    /// Gives pieces up until `bytes` can be allocated; how many can: those, or 0 if it is not known.
+    async fn try_for(&self, bytes: u64) -> io::Result<u64> {
+        loop {
+            if self.can_have(bytes).await? {
+                return Ok(bytes);
+            }
+            if !self.give(self.piece_bytes()).await? {
+                return Ok(0);
+            }
+        }
+    }
+
+    /// Bytes that are available now, as far as it is told.
+    pub async fn available(&self) -> io::Result<u64> {
+        Ok(self.dir.space().await?.available)
+    }
+
+    /// So many bytes were written. What a quota leaves is found by trying, as often as a part of the margin may have gone.
+    pub fn note_written(&self, bytes: u64) {
+        self.written.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Looks how much room there is, unless that was just done and little was written since.
+    pub async fn look_now_and_then(&self, rt: &Rt, others: Others) -> io::Result<()> {
         let after = if self.is_tight() { LOOK_AGAIN_AFTER } else { LOOK_AFTER };
         let looked = Time(self.looked.load(Ordering::Relaxed));
-        if rt.now() < looked + after {
+        if rt.now() < looked + after && !self.has_written_much() {
             return Ok(());
         }
-        self.look(rt).await
+        self.look(rt, others).await
     }
 
     /// Looks how much room there is: makes the pieces that are missing, and says whether what grows is refused.
-    pub async fn look(&self, rt: &Rt) -> io::Result<()> {
+    pub async fn look(&self, rt: &Rt, others: Others) -> io::Result<()> {
         let Ok(_turn) = self.turn.acquire().await else { return Ok(()) };
         let space = self.dir.space().await?;
-        let missing: Vec<u32> = {
-            let held = self.held.lock();
-            (0..PIECES).filter(|piece| !held.contains(piece)).collect()
-        };
+        let missing = self.missing();
         let (piece, margin) = (self.piece_bytes(), self.sizes.margin);
         // So that one file more or less does not change it each time.
         let gap = if self.is_tight() { margin / 4 } else { 0 };
-        let wanted = margin + gap + missing.len() as u64 * piece;
-        let mut enough = space.available >= wanted && space.files_available >= FILES_MIN;
+        let missing_bytes = missing.len() as u64 * piece;
+        let wanted = margin + gap + missing_bytes;
+        let has_files = space.files_available >= FILES_MIN;
+        let mut enough = space.available >= wanted && has_files;
+        // If there is not much more than is wanted, it is told in time that there is less.
+        let has_much = space.available / 2 >= wanted;
+        if enough && (self.is_denied() || has_much && self.has_written_much()) {
+            if others == Others::Write {
+                // They must not find that there is nothing just because it is tried how much there is.
+                return Ok(());
+            }
+            enough = self.can_have(self.tried() + gap.min(self.tried() / 4) + missing_bytes).await?;
+            self.denied.store(!enough, Ordering::Relaxed);
+            self.written.store(0, Ordering::Relaxed);
+        } else if !has_much {
+            self.written.store(0, Ordering::Relaxed);
+        }
         let mut left = space.available;
         for number in missing {
-            if left < margin + piece || space.files_available < FILES_MIN {
+            if left < margin + piece || !has_files {
+                break;
+            }
+            let is_told = !self.is_denied();
+            if !is_told && (others == Others::Write || !self.can_have(self.tried() + piece).await?) {
                 break;
             }
             if !self.probe(piece).await? {
@@ -192,16 +258,32 @@ impl Reserve {
             self.held.lock().insert(number);
             left -= piece;
         }
-        if enough && self.denied.load(Ordering::Relaxed) {
-            enough = self.probe(margin + gap).await?;
-            if enough {
-                self.remove_probe().await?;
-                self.denied.store(false, Ordering::Relaxed);
-            }
-        }
         self.set_tight(!enough);
         self.looked.store(rt.now().0, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn missing(&self) -> Vec<u32> {
+        let held = self.held.lock();
+        (0..PIECES).filter(|piece| !held.contains(piece)).collect()
+    }
+
+    /// What is tried of the margin, in bytes.
+    fn tried(&self) -> u64 {
+        self.sizes.margin.min(TRY_BYTES_MAX)
+    }
+
+    fn has_written_much(&self) -> bool {
+        self.written.load(Ordering::Relaxed) >= self.sizes.margin / TRY_PART
+    }
+
+    /// Whether `bytes` can be allocated.
+    async fn can_have(&self, bytes: u64) -> io::Result<bool> {
+        let has = self.probe(bytes).await?;
+        if has {
+            self.remove_probe().await?;
+        }
+        Ok(has)
     }
 
     /// Makes the file of `bytes`, or says that there is no space for it.

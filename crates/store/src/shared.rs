@@ -5,12 +5,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rt::sync::{Notify, oneshot};
 use rt::{Dir, Rt};
 
 use crate::counts::DiskCounts;
+use crate::engine::Engine;
 use crate::error::StoreError;
 use crate::limits::Limits;
 use crate::log::record::stride;
@@ -18,9 +20,12 @@ use crate::log::scan::Closed;
 use crate::log::segment::Record;
 use crate::log::tail::Tail;
 use crate::log::writer::Appended;
-use crate::reserve::Reserve;
+use crate::reserve::{Others, Reserve};
 use crate::right::Right;
 use crate::view::View;
+
+/// How long the engine is left alone when it is behind with its own work.
+pub(crate) const BEHIND_WAIT: Duration = Duration::from_millis(10);
 
 /// Durable records that the engine has not got, and segments that wait to be deleted.
 #[derive(Default)]
@@ -125,6 +130,41 @@ impl Shared {
     /// Whether there is no room for what grows.
     pub fn is_full(&self) -> bool {
         self.reserve.is_tight() || self.short_of_space.load(Ordering::Relaxed)
+    }
+
+    /// Has somebody look whether there is room again.
+    pub fn look_for_space(&self) {
+        self.tail.lock().reserve = true;
+        self.commit_wake.notify_one();
+    }
+
+    /// Looks how much room there is, unless that was just done.
+    pub async fn look_now_and_then(&self) -> std::io::Result<()> {
+        self.reserve.look_now_and_then(&self.rt, self.others()).await
+    }
+
+    /// Looks how much room there is.
+    pub async fn look(&self) -> std::io::Result<()> {
+        self.reserve.look(&self.rt, self.others()).await
+    }
+
+    /// Waits until the engine can take more. If it is not known how much space there is, it has to be at rest: then that is tried.
+    pub async fn wait_for_engine(&self, engine: &dyn Engine) -> Result<(), StoreError> {
+        while (engine.is_behind()? || self.reserve.is_denied() && engine.is_busy()) && !self.is_poisoned() {
+            self.rt.sleep(BEHIND_WAIT).await;
+        }
+        Ok(())
+    }
+
+    fn others(&self) -> Others {
+        // An engine that is closed writes nothing.
+        let is_busy = self.view.engine().is_ok_and(|engine| engine.is_busy());
+        if is_busy { Others::Write } else { Others::Rest }
+    }
+
+    /// Whether it is being closed, or given up.
+    pub fn is_ending(&self) -> bool {
+        self.is_poisoned() || self.tail.lock().closing
     }
 
     /// Waits until it is sure that nobody else had the target until now.

@@ -300,16 +300,28 @@ impl Store {
         let shared = &*self.shared;
         if shared.is_full() {
             // Once, as the answer to that wakes all who wait below.
-            shared.tail.lock().reserve = true;
-            shared.commit_wake.notify_one();
+            shared.look_for_space();
         }
+        let mut has_looked = false;
         loop {
             let more = shared.room.notified();
             shared.check()?;
             if shared.is_full() {
-                let short = shared.short_of_space.load(Ordering::Relaxed);
-                if need == Need::Growth || short && shared.reserve.is_used_up() {
+                if need == Need::Growth {
                     return Err(StoreError::NoSpace);
+                }
+                if shared.short_of_space.load(Ordering::Relaxed) && shared.reserve.is_used_up() {
+                    // The log is cut when the engine has what is in it.
+                    if shared.unapplied.load(Ordering::Relaxed) > 0 {
+                        shared.flush();
+                    } else if has_looked {
+                        return Err(StoreError::NoSpace);
+                    } else {
+                        has_looked = true;
+                        shared.look_for_space();
+                    }
+                    more.await;
+                    continue;
                 }
             }
             let limits = shared.view.limits();

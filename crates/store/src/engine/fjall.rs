@@ -30,9 +30,13 @@ const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// A fjall database.
 pub(crate) struct FjallEngine {
     // Before the database: its handle has to go first.
-    keys: Keyspace,
-    database: Database,
+    pub(super) keys: Keyspace,
+    pub(super) database: Database,
     applied: AtomicU64,
+    /// How many calls write something now.
+    at_work: AtomicU64,
+    /// Bytes of a table.
+    pub(super) target_bytes: u64,
     /// Batches of at least so many bytes become tables at once.
     table_bytes_min: u64,
     unmerged_max: usize,
@@ -61,6 +65,8 @@ impl FjallEngine {
             keys,
             database,
             applied: AtomicU64::new(0),
+            at_work: AtomicU64::new(0),
+            target_bytes: limits.engine_target_bytes,
             table_bytes_min: limits.engine_table_bytes_min,
             unmerged_max: limits.engine_unmerged_max,
         };
@@ -124,6 +130,7 @@ impl Engine for FjallEngine {
     }
 
     fn apply(&self, items: Vec<Item>, position: u64) -> Result<(), StoreError> {
+        let _at_work = AtWork::begin(&self.at_work);
         let size = |item: &Item| (item.key.len() + item.value.as_ref().map_or(0, Bytes::len)) as u64;
         if items.iter().map(size).sum::<u64>() >= self.table_bytes_min {
             self.add_tables(&items, position)?;
@@ -135,10 +142,29 @@ impl Engine for FjallEngine {
     }
 
     fn is_behind(&self) -> Result<bool, StoreError> {
-        // Fails if a worker has failed; then nothing is merged any more.
-        self.database.persist(PersistMode::Buffer).map_err(failed)?;
+        self.check()?;
         // Each batch starts one merge, of whichever level needs it most: when none runs, the next batch has to come.
         Ok(self.keys.l0_table_count() > self.unmerged_max && self.database.active_compactions() > 0)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.at_work.load(Ordering::Relaxed) > 0
+            || self.database.active_compactions() > 0
+            || self.keys.sealed_memtable_count() > 0
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        // Fails if a worker has failed; then nothing is merged any more.
+        self.database.persist(PersistMode::Buffer).map_err(failed)
+    }
+
+    fn stale_bytes(&self) -> u64 {
+        self.estimate_stale()
+    }
+
+    fn tidy(&self, room: u64) -> Result<bool, StoreError> {
+        let _at_work = AtWork::begin(&self.at_work);
+        self.tidy_step(room)
     }
 
     fn position(&self) -> Result<u64, StoreError> {
@@ -151,6 +177,22 @@ impl Engine for FjallEngine {
         let position = self.applied.load(Ordering::Acquire);
         self.database.persist(PersistMode::SyncData).map_err(failed)?;
         Ok(position)
+    }
+}
+
+/// A call that writes something.
+struct AtWork<'a>(&'a AtomicU64);
+
+impl AtWork<'_> {
+    fn begin(count: &AtomicU64) -> AtWork<'_> {
+        count.fetch_add(1, Ordering::Relaxed);
+        AtWork(count)
+    }
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -172,9 +214,9 @@ fn corrupt() -> StoreError {
     StoreError::Corrupt { what: "a value of the key-value engine".into() }
 }
 
-fn failed(error: fjall::Error) -> StoreError {
+pub(super) fn failed(error: fjall::Error) -> StoreError {
     match error {
-        fjall::Error::Io(error) => StoreError::Io(error),
+        fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => StoreError::Io(error),
         // A thread of the engine could not write, and has said why.
         fjall::Error::Poisoned => StoreError::Io(std::io::Error::other("the key-value engine has failed")),
         other => StoreError::Corrupt { what: format!("the key-value engine ({other})") },

@@ -52,6 +52,22 @@ impl Engine for MemoryEngine {
         Ok(false)
     }
 
+    fn is_busy(&self) -> bool {
+        false
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn stale_bytes(&self) -> u64 {
+        0
+    }
+
+    fn tidy(&self, _room: u64) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     fn position(&self) -> Result<u64, StoreError> {
         Ok(0)
     }

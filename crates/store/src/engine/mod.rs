@@ -5,6 +5,7 @@
 
 mod fjall;
 mod memory;
+mod tidy;
 
 pub(crate) use fjall::FjallEngine;
 pub(crate) use memory::MemoryEngine;
@@ -41,6 +42,18 @@ pub(crate) trait Engine: Send + Sync {
     /// Whether it still has to tidy up what it got, so that it should not get more for now. An error if it never
     /// will.
     fn is_behind(&self) -> Result<bool, StoreError>;
+
+    /// Whether it writes: it applies or merges something.
+    fn is_busy(&self) -> bool;
+
+    /// An error if it has failed, which it may without being asked for anything.
+    fn check(&self) -> Result<(), StoreError>;
+
+    /// About how many bytes of the disk it uses for what was removed.
+    fn stale_bytes(&self) -> u64;
+
+    /// Gives some of them back, and uses up to `room` bytes more meanwhile; whether it did anything. The next call does more.
+    fn tidy(&self, room: u64) -> Result<bool, StoreError>;
 
     /// The position as it was when the engine was opened: everything up to there is in it.
     fn position(&self) -> Result<u64, StoreError>;

@@ -62,13 +62,14 @@ async fn commit(shared: &Shared, writer: &mut Writer, group: Group) -> Result<()
         Some(closed) => writer.allocated() + closed.file_bytes - allocated_before,
     };
     shared.log_bytes.fetch_add(grown, Ordering::Relaxed);
+    shared.reserve.note_written(appended.bytes as u64);
     note_space(shared, writer);
     // What another owner may not have read must not be announced, nor have any effect.
     shared.confirmed().await?;
     shared.enqueue(appended);
     shared.unsynced.fetch_sub(group.bytes, Ordering::Relaxed);
     shared.announce(group.last);
-    shared.reserve.look_now_and_then(&shared.rt).await?;
+    shared.look_now_and_then().await?;
     Ok(())
 }
 
@@ -93,7 +94,7 @@ async fn reserve_again(shared: &Shared, writer: &mut Writer) -> std::io::Result<
     writer.reserve(0).await?;
     shared.log_bytes.fetch_add(writer.allocated() - before, Ordering::Relaxed);
     note_space(shared, writer);
-    shared.reserve.look_now_and_then(&shared.rt).await?;
+    shared.look_now_and_then().await?;
     shared.room.notify_waiters();
     Ok(())
 }

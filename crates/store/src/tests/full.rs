@@ -109,6 +109,70 @@ fn a_disk_that_was_filled_refuses_in_time_and_what_was_made_goes() {
     });
 }
 
+/// Removes what [`fill`] has made until there is no room even for that, and says how many it were.
+async fn empty_as_far_as_it_goes(store: &Arc<Store>) -> Result<u64, StoreError> {
+    for key in 0.. {
+        match empty(store, key..key + 1).await {
+            Ok(()) => {}
+            Err(StoreError::NoSpace) => return Ok(key),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(0)
+}
+
+/// A quota says nothing before it refuses: the margin had been used up by then, and nothing could be removed when it was.
+#[test]
+fn a_quota_leaves_as_much_for_what_frees_space_as_a_full_disk() {
+    const BYTES: u64 = 4 << 20;
+    let removed = |is_quota: bool| {
+        let mut removed = 0;
+        on_a_disk(async |handle, rt| {
+            if is_quota {
+                handle.set_quota(NODE, BYTES);
+            } else {
+                handle.set_capacity(NODE, BYTES);
+            }
+            let store = Store::open_with(&rt, PATH, small()).await?;
+            fill(&store).await?;
+            // In a simulation the log is never cut, so that this ends.
+            removed = empty_as_far_as_it_goes(&store).await?;
+            store.close().await
+        });
+        removed
+    };
+    let (disk, quota) = (removed(false), removed(true));
+    assert!(quota > 60 && quota >= disk * 3 / 4, "{quota} under a quota, {disk} on a full disk");
+}
+
+#[test]
+fn a_quota_that_is_used_up_is_as_a_full_disk() {
+    on_a_disk(async |handle, rt| {
+        handle.set_quota(NODE, 4 << 20);
+        let store = Store::open_with(&rt, PATH, small()).await?;
+        let made = fill(&store).await?;
+        assert!(made > 200, "{made}");
+        assert!(store.is_full());
+        assert_eq!(store.space().await?.available, 0);
+        empty(&store, 0..15).await?;
+        store.abandon().await;
+        drop(store);
+        // Others use up what is left.
+        handle.set_quota(NODE, used(&rt).await);
+        let store = Store::open_with(&rt, PATH, small()).await?;
+        assert_eq!(value_of(&store, "14"), None);
+        assert!(store.is_full(), "the start took of the reserve");
+        assert!(matches!(store.room(Need::Growth).await, Err(StoreError::NoSpace)));
+        empty(&store, 15..30).await?;
+        handle.set_quota(NODE, u64::MAX);
+        looked(&rt, &store).await?;
+        looked(&rt, &store).await?;
+        store.room(Need::Growth).await?;
+        assert!(!store.is_full() && !store.shared.reserve.is_used_up(), "it was made again");
+        store.close().await
+    });
+}
+
 #[test]
 fn without_inodes_nothing_grows() {
     on_a_disk(async |handle, rt| {

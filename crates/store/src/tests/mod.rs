@@ -5,6 +5,7 @@
 
 mod basics;
 mod full;
+mod idle;
 mod killed;
 mod model;
 mod owned;
