@@ -3,7 +3,7 @@
 # ENOSPC, what frees space goes on, targets start, and afterwards there is as much room as before.
 # Usage: tools/test-full.sh [CASE...]; needs root, bin/weft, iproute2, e2fsprogs and xfsprogs. With LONG=1 MDTs are filled and emptied, too;
 # one of them under a quota, for which it needs btrfs-progs.
-# MDT_MB: size of the MDT that is filled (160). NAMES=short: files with short names, and nothing else, which takes longer.
+# MDT_MB: size of the MDT that is filled (160, or 320 with XFS). NAMES=short: files with short names, and nothing else, which takes longer.
 
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/lib-two.sh"
@@ -162,7 +162,7 @@ t_ext4() {
 }
 
 t_xfs() {
-  disk two.mdt 320 xfs
+  disk two.mdt "${MDT_MB:-320}" xfs
   two_up
   filled 3000
 }
