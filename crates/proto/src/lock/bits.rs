@@ -7,16 +7,21 @@
 //!
 //! The caller numbers the grants. A number says which grants a session has given up, whatever the order in which its
 //! answers, its callbacks and its cancels arrive.
+//!
+//! Whoever holds too much is called back for what it used longest ago ([`super::ages`]). A file is used when bits of it
+//! are granted, and when an operation of the same session claims some.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use smallvec::SmallVec;
 
+use super::ages::{Ages, Bounds, Stamp};
 use crate::ids::Fid;
 use crate::wire::messages::{BitLock, Granted};
 
-/// Names a session.
-pub type SessionId = u64;
+pub use super::ages::SessionId;
+
 /// Names an operation that claims bits; never used twice.
 pub type OperationId = u64;
 
@@ -28,7 +33,14 @@ struct Part {
 }
 
 /// What one session has of one file: most often from one grant. No bit is in two parts, and no part is empty.
-type Held = SmallVec<[Part; 1]>;
+type Parts = SmallVec<[Part; 1]>;
+
+/// The same, and when it was used.
+#[derive(Debug)]
+struct Held {
+    parts: Parts,
+    used: Stamp,
+}
 
 /// What an operation claims of one file.
 #[derive(Debug, Clone, Copy)]
@@ -52,39 +64,43 @@ pub struct Conflict {
 #[derive(Debug)]
 pub struct Bits {
     held: BTreeMap<(Fid, SessionId), Held>,
-    files: BTreeMap<SessionId, BTreeSet<Fid>>,
+    /// The files of each session.
+    ages: Ages<Fid>,
     claims: BTreeMap<(Fid, OperationId), Claim>,
-    limits: Limits,
-}
-
-/// How much may be granted: pairs of a session and a file.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// To one session.
-    pub per_session: usize,
-    /// To all together.
-    pub total: usize,
 }
 
 impl Bits {
-    /// Nobody has anything. Beyond `limits` nothing is granted.
-    pub fn new(limits: Limits) -> Bits {
-        Bits { held: BTreeMap::new(), files: BTreeMap::new(), claims: BTreeMap::new(), limits }
+    /// Nobody has anything. `bounds` count pairs of a session and a file.
+    pub fn new(bounds: Bounds) -> Bits {
+        Bits { held: BTreeMap::new(), ages: Ages::new(bounds), claims: BTreeMap::new() }
+    }
+
+    /// What may be granted from now on; looks at every session.
+    pub fn set_bounds(&mut self, bounds: Bounds) {
+        self.ages.set_bounds(bounds);
     }
 
     /// Grants `session` what nobody else claims of `bits`. `number` is greater than that of every earlier grant. What
     /// the session is to keep is read after this, not before.
     pub fn grant(&mut self, session: SessionId, fid: Fid, bits: u32, number: u64) -> Granted {
         let bits = bits & !self.claimed_by_others(session, fid);
-        if bits == 0 || !self.has_room(session, fid) {
+        if bits == 0 {
             return Granted::default();
         }
-        let held = self.held.entry((fid, session)).or_default();
-        if held.is_empty() {
-            self.files.entry(session).or_default().insert(fid);
+        let part = Part { bits, number };
+        match self.held.entry((fid, session)) {
+            Entry::Occupied(mut held) => {
+                let held = held.get_mut();
+                take(&mut held.parts, bits, number);
+                held.parts.push(part);
+                self.ages.used(session, &mut held.used, 1);
+            }
+            Entry::Vacant(_) if !self.ages.has_room(session) => return Granted::default(),
+            Entry::Vacant(free) => {
+                let used = self.ages.begin(session, fid, 1);
+                free.insert(Held { parts: SmallVec::from_buf([part]), used });
+            }
         }
-        take(held, bits, number);
-        held.push(Part { bits, number });
         Granted { bits, number }
     }
 
@@ -99,11 +115,14 @@ impl Bits {
     ) -> SmallVec<[Conflict; 2]> {
         let claim = self.claims.entry((fid, operation)).or_insert(Claim { session, bits: 0 });
         claim.bits |= bits;
-        self.held
-            .range((fid, SessionId::MIN)..=(fid, SessionId::MAX))
-            .filter(|((_, holder), _)| *holder != session)
-            .filter_map(|((_, holder), held)| conflict(*holder, held, bits))
-            .collect()
+        let mut conflicts = SmallVec::new();
+        for ((_, holder), held) in self.held.range_mut((fid, SessionId::MIN)..=(fid, SessionId::MAX)) {
+            match *holder == session {
+                true => self.ages.used(session, &mut held.used, 1),
+                false => conflicts.extend(conflict(*holder, &held.parts, bits)),
+            }
+        }
+        conflicts
     }
 
     /// `operation` is over, or does not need the file any more.
@@ -115,36 +134,58 @@ impl Bits {
     /// Returns the bits that are free now.
     pub fn given_up(&mut self, session: SessionId, lock: &BitLock) -> u32 {
         let Some(held) = self.held.get_mut(&(lock.fid, session)) else { return 0 };
-        let freed = take(held, lock.bits, lock.number);
-        if held.is_empty() {
+        let freed = take(&mut held.parts, lock.bits, lock.number);
+        if held.parts.is_empty() {
+            self.ages.end(session, held.used);
             self.held.remove(&(lock.fid, session));
-            self.forget(session, lock.fid);
         }
         freed
     }
 
     /// `session` has nothing any more.
     pub fn drop_session(&mut self, session: SessionId) {
-        for fid in self.files.remove(&session).unwrap_or_default() {
+        for fid in self.ages.end_session(session) {
             self.held.remove(&(fid, session));
         }
     }
 
+    /// Whether more is held than is to be kept, besides what is being called back.
+    pub fn has_excess(&self) -> bool {
+        self.ages.has_excess()
+    }
+
+    /// The same, asked when only `session` may have come to hold more.
+    pub fn is_excessive(&self, session: SessionId) -> bool {
+        self.ages.is_excessive(session)
+    }
+
+    /// What is to be called back next because too much is held, of a session that may be called.
+    /// [`Bits::excess_answered`] has to follow.
+    pub fn next_excess(&mut self, may_call: impl Fn(SessionId) -> bool) -> Option<(Fid, Conflict)> {
+        let excess = self.ages.next_excess(may_call)?;
+        let held = self.held.get_mut(&(excess.item, excess.session))?;
+        self.ages.used(excess.session, &mut held.used, excess.weight);
+        Some((excess.item, conflict(excess.session, &held.parts, u32::MAX)?))
+    }
+
+    /// `session` has answered a callback of [`Bits::next_excess`], or will not; what it gave up is told apart.
+    pub fn excess_answered(&mut self, session: SessionId) {
+        self.ages.answered(session, 1);
+    }
+
     /// The bits that `session` has of a file.
     pub fn held_by(&self, session: SessionId, fid: Fid) -> u32 {
-        self.held.get(&(fid, session)).map_or(0, |held| held.iter().fold(0, |bits, part| bits | part.bits))
+        self.held.get(&(fid, session)).map_or(0, |held| all(&held.parts))
     }
 
     /// Who has which bits of which file.
     pub fn held(&self) -> impl Iterator<Item = (SessionId, Fid, u32)> {
-        let bits = |held: &Held| held.iter().fold(0, |bits, part| bits | part.bits);
-        self.held.iter().map(move |((fid, session), held)| (*session, *fid, bits(held)))
+        self.held.iter().map(|((fid, session), held)| (*session, *fid, all(&held.parts)))
     }
 
-    /// Which bits of which file `session` has.
+    /// Which bits of which file `session` has, in the order of the last use.
     pub fn held_by_session(&self, session: SessionId) -> impl Iterator<Item = (Fid, u32)> {
-        let files = self.files.get(&session).into_iter().flatten();
-        files.map(move |fid| (*fid, self.held_by(session, *fid)))
+        self.ages.items_of(session).map(move |fid| (fid, self.held_by(session, fid)))
     }
 
     /// Which operation of which session claims which bits of which file.
@@ -166,24 +207,15 @@ impl Bits {
             .filter(|(_, claim)| claim.session != session)
             .fold(0, |bits, (_, claim)| bits | claim.bits)
     }
+}
 
-    fn has_room(&self, session: SessionId, fid: Fid) -> bool {
-        let Some(files) = self.files.get(&session) else { return self.held.len() < self.limits.total };
-        let room = files.len() < self.limits.per_session && self.held.len() < self.limits.total;
-        room || files.contains(&fid)
-    }
-
-    fn forget(&mut self, session: SessionId, fid: Fid) {
-        let Some(files) = self.files.get_mut(&session) else { return };
-        files.remove(&fid);
-        if files.is_empty() {
-            self.files.remove(&session);
-        }
-    }
+/// The bits of all parts.
+fn all(parts: &Parts) -> u32 {
+    parts.iter().fold(0, |bits, part| bits | part.bits)
 }
 
 /// Takes what was granted of `bits` up to `number` out of `held`; returns what that was.
-fn take(held: &mut Held, bits: u32, number: u64) -> u32 {
+fn take(held: &mut Parts, bits: u32, number: u64) -> u32 {
     let mut taken = 0;
     for part in held.iter_mut().filter(|part| part.number <= number) {
         taken |= part.bits & bits;
@@ -193,7 +225,7 @@ fn take(held: &mut Held, bits: u32, number: u64) -> u32 {
     taken
 }
 
-fn conflict(session: SessionId, held: &Held, wanted: u32) -> Option<Conflict> {
+fn conflict(session: SessionId, held: &Parts, wanted: u32) -> Option<Conflict> {
     let parts = held.iter().filter(|part| part.bits & wanted != 0);
     let conflict = parts.fold(Conflict { session, bits: 0, number: 0 }, |found, part| Conflict {
         bits: found.bits | part.bits & wanted,
@@ -205,7 +237,10 @@ fn conflict(session: SessionId, held: &Held, wanted: u32) -> Option<Conflict> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::lock::ages::Bound;
     use crate::wire::messages::{LOCK_ALL, LOCK_LOOKUP, LOCK_OPEN, LOCK_PERM, LOCK_UPDATE};
 
     const F: Fid = Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 };
@@ -215,7 +250,12 @@ mod tests {
     const C: SessionId = 12;
 
     fn bits() -> Bits {
-        Bits::new(Limits { per_session: 1000, total: 1000 })
+        bounded(1000, 1000)
+    }
+
+    fn bounded(session: usize, total: usize) -> Bits {
+        let bound = |max| Bound { reclaim: max, max };
+        Bits::new(Bounds { session: bound(session), total: bound(total) })
     }
 
     fn up_to(fid: Fid, bits: u32, number: u64) -> BitLock {
@@ -280,12 +320,12 @@ mod tests {
             [Conflict { session: B, bits: LOCK_OPEN, number: 101 }]
         );
         table.drop_session(B);
-        assert!(table.held.is_empty() && table.files.is_empty());
+        assert!(table.held.is_empty() && table.ages.weight() == 0);
     }
 
     #[test]
     fn beyond_the_limits_nothing_is_granted() {
-        let mut table = Bits::new(Limits { per_session: 1, total: 2 });
+        let mut table = bounded(1, 2);
         assert_eq!(table.grant(A, F, LOCK_UPDATE, 1).bits, LOCK_UPDATE);
         assert_eq!(table.grant(A, G, LOCK_UPDATE, 2), Granted::default());
         assert_eq!(table.grant(A, F, LOCK_PERM, 3).bits, LOCK_PERM, "no further file");
@@ -293,6 +333,29 @@ mod tests {
         assert_eq!(table.grant(C, G, LOCK_UPDATE, 4), Granted::default(), "that is all");
         table.given_up(A, &up_to(F, LOCK_ALL, 3));
         assert_eq!(table.grant(A, G, LOCK_UPDATE, 5).bits, LOCK_UPDATE);
+    }
+
+    #[test]
+    fn what_was_used_longest_ago_is_called_back() {
+        let bound = |reclaim, max| Bound { reclaim, max };
+        let mut table = Bits::new(Bounds { session: bound(2, 3), total: bound(100, 100) });
+        let fid = |oid| Fid { oid, ..F };
+        for oid in 1..=3 {
+            table.grant(A, fid(oid), LOCK_UPDATE, u64::from(oid));
+        }
+        table.grant(A, fid(1), LOCK_PERM, 4);
+        table.claim(1, A, fid(2), LOCK_UPDATE);
+        assert_eq!(table.grant(A, fid(4), LOCK_UPDATE, 5), Granted::default(), "there is no room");
+        assert!(table.is_excessive(A) && !table.is_excessive(B));
+        let conflict = Conflict { session: A, bits: LOCK_UPDATE, number: 3 };
+        assert_eq!(table.next_excess(|_| true), Some((fid(3), conflict)), "the others were used since");
+        assert_eq!(table.next_excess(|_| true), None);
+        table.given_up(A, &up_to(fid(3), LOCK_UPDATE, 3));
+        table.excess_answered(A);
+        assert!(!table.has_excess());
+        assert_eq!(table.grant(A, fid(4), LOCK_UPDATE, 6).bits, LOCK_UPDATE);
+        let conflict = Conflict { session: A, bits: LOCK_UPDATE | LOCK_PERM, number: 4 };
+        assert_eq!(table.next_excess(|_| true), Some((fid(1), conflict)), "all that is held of it");
     }
 
     /// The same rules, bit by bit and without any thought of speed.

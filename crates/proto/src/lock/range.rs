@@ -5,6 +5,9 @@
 //! the order of those who wait. Rules: `docs/locks.md#ranges`. There are no lock handles: a range names itself, and the
 //! number of its grant tells an old callback from a new one.
 //!
+//! Objects that a session used longest ago are called back when it, or all together, hold too much
+//! ([`super::ages`]).
+//!
 //! Nothing is done here: the caller carries out what [`Table::take_outputs`] says and tells what came of it.
 //!
 //! - [`spans`]: ranges of one mode; [`contention`]: whether clients get into each other's way;
@@ -16,10 +19,12 @@ mod spans;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::ages::{Ages, Bound, Bounds, Stamp};
 use crate::ids::ObjectId;
 use crate::limits::SLOTS_MAX;
 use crate::wire::messages::{ObjectRange, RangeRevoked, RevokeRange, Token};
@@ -30,8 +35,12 @@ use object::{Object, Step};
 
 /// Most ranges that are held of one object; beyond, nothing more is granted.
 pub const RANGES_PER_OBJECT_MAX: usize = 16_384;
-/// Most ranges that are held in one table; beyond, nothing more is granted.
+/// Most ranges that are held in one table, unless it is set otherwise; beyond, nothing more is granted.
 pub const RANGES_MAX: usize = 1 << 20;
+/// Callbacks under way for want of room.
+pub const RECLAIMS_MAX: usize = 64;
+/// Those to one session, so that a slow client does not keep others from being called.
+pub const RECLAIMS_PER_SESSION_MAX: usize = 8;
 /// Most objects of which something is held in one table; beyond, nothing more is granted.
 pub const OBJECTS_MAX: usize = 1 << 20;
 /// Most requests of one session that wait in one table; beyond, they are refused.
@@ -185,6 +194,17 @@ pub enum Output {
     },
     /// Somebody is to be called back.
     Call(Call),
+    /// The same for want of room: nobody waits for it. [`Table::reclaimed`] has to follow.
+    Reclaim(Reclaim),
+}
+
+/// A callback for want of room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reclaim {
+    /// The callback.
+    pub call: Call,
+    /// Ranges that it is for.
+    weight: usize,
 }
 
 impl Output {
@@ -194,7 +214,7 @@ impl Output {
             Output::Granted { id, holder, .. }
             | Output::Contended { id, holder }
             | Output::Go { id, holder } => Some((*id, *holder)),
-            Output::Call(_) => None,
+            Output::Call(_) | Output::Reclaim(_) => None,
         }
     }
 }
@@ -249,24 +269,34 @@ pub struct Held {
 pub struct Settings {
     /// Whether ranges that clients take from each other again and again are used without being held.
     pub contended_answers: bool,
+    /// Ranges that may be held.
+    pub bounds: Bounds,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { contended_answers: true }
+        let total = Bound { reclaim: RANGES_MAX / 4 * 3, max: RANGES_MAX };
+        let session = Bound { reclaim: RANGES_MAX / 4, max: RANGES_MAX / 2 };
+        Settings { contended_answers: true, bounds: Bounds { session, total } }
     }
 }
 
 /// What one session has in a table.
 #[derive(Debug, Default)]
 struct Session {
-    /// Objects of which it holds something.
-    objects: BTreeSet<ObjectId>,
+    /// Objects of which it holds something, and when it used them.
+    objects: BTreeMap<ObjectId, Stamp>,
     /// Its requests that wait, and for which object.
     waiting: BTreeMap<u64, (ObjectId, Purpose)>,
+    /// Callbacks for want of room that it has not answered.
+    reclaims: usize,
 }
 
 impl Session {
+    fn is_over(&self) -> bool {
+        self.objects.is_empty() && self.waiting.is_empty() && self.reclaims == 0
+    }
+
     fn has_room_for(&self, purpose: Purpose) -> bool {
         let waits = self.waiting.len();
         let uses = || self.waiting.values().filter(|(_, of)| *of == Purpose::Use).count();
@@ -284,6 +314,10 @@ pub struct Table {
     settings: Settings,
     objects: BTreeMap<ObjectId, Object>,
     sessions: BTreeMap<Holder, Session>,
+    /// The objects of each session by their last use; they count for the ranges that it holds of them.
+    ages: Ages<ObjectId>,
+    /// Callbacks for want of room under way.
+    reclaims: usize,
     /// Held ranges of all objects.
     ranges: usize,
     next_call: u64,
@@ -300,6 +334,8 @@ impl Table {
             settings,
             objects: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            ages: Ages::new(settings.bounds),
+            reclaims: 0,
             ranges: 0,
             next_call: 0,
             fading: VecDeque::new(),
@@ -310,6 +346,12 @@ impl Table {
     /// Switches something from now on.
     pub fn set(&mut self, settings: Settings) {
         self.settings = settings;
+        self.ages.set_bounds(settings.bounds);
+    }
+
+    /// What is switched how.
+    pub fn settings(&self) -> Settings {
+        self.settings
     }
 
     /// Somebody asks. `now` in nanoseconds; it never goes back.
@@ -318,6 +360,7 @@ impl Table {
         self.fade(now);
         let room = self.sessions.get(&ask.holder).is_none_or(|session| session.has_room_for(ask.purpose));
         let (known, ranges, objects) = (self.objects.contains_key(&object), self.ranges, self.objects.len());
+        let (own, bounds) = (self.ages.weight_of(ask.holder.0), self.settings.bounds);
         let entry = self.objects.entry(object).or_default();
         let mut answer = None;
         if ask.purpose == Purpose::Hold {
@@ -325,7 +368,8 @@ impl Table {
             let is_small = ask.range.len() < SMALL_BYTES;
             let room = if is_small { 1 } else { 2 };
             let full = entry.ranges() >= room * RANGES_PER_OBJECT_MAX
-                || ranges >= room * RANGES_MAX
+                || ranges >= room * bounds.total.max
+                || own >= room * bounds.session.max
                 || (!known && objects >= room * OBJECTS_MAX);
             if full && !is_small {
                 answer = Some(Answer::Full);
@@ -352,14 +396,14 @@ impl Table {
         match self.outputs.remove(index) {
             Output::Granted { token, .. } => Answer::Granted(token),
             Output::Contended { .. } => Answer::Contended,
-            Output::Go { .. } | Output::Call(_) => Answer::Go,
+            Output::Go { .. } | Output::Call(_) | Output::Reclaim(_) => Answer::Go,
         }
     }
 
     /// Somebody says what it held before the target restarted. `None` if another one said the same, or there is no
     /// room: then it counts as called back.
     pub fn restate(&mut self, object: ObjectId, ask: Ask) -> Option<Token> {
-        let full = self.ranges >= RANGES_MAX || self.objects.len() >= OBJECTS_MAX;
+        let full = self.ranges >= self.settings.bounds.total.max || self.objects.len() >= OBJECTS_MAX;
         let entry = self.objects.entry(object).or_default();
         let before = entry.ranges();
         let token = match full || before >= RANGES_PER_OBJECT_MAX {
@@ -367,7 +411,7 @@ impl Table {
             false => entry.restate(&ask, &self.numbers),
         };
         self.ranges = self.ranges + entry.ranges() - before;
-        self.index(object, ask.holder);
+        self.index(object, ask.holder, true);
         self.leave(0, object);
         token
     }
@@ -386,8 +430,24 @@ impl Table {
         let before = entry.ranges();
         entry.answered(call, answer);
         self.ranges = self.ranges + entry.ranges() - before;
-        self.index(call.object, call.holder);
+        self.index(call.object, call.holder, false);
         self.settle(now, call.object);
+    }
+
+    /// A callback for want of room was answered, or will not be (`None`).
+    pub fn reclaimed(&mut self, now: u64, reclaim: &Reclaim, answer: Option<RangeRevoked>) {
+        let holder = reclaim.call.holder;
+        self.reclaims -= 1;
+        self.ages.answered(holder.0, reclaim.weight);
+        if let Some(session) = self.sessions.get_mut(&holder) {
+            session.reclaims = session.reclaims.saturating_sub(1);
+            if session.is_over() {
+                self.sessions.remove(&holder);
+            }
+        }
+        if let Some(answer) = answer {
+            self.answered(now, &reclaim.call, answer);
+        }
     }
 
     /// A session gives a range up that nobody has asked back.
@@ -396,7 +456,7 @@ impl Table {
         let before = entry.ranges();
         entry.give_up(holder, Range { start: range.start, end: range.end }, range.number);
         self.ranges = self.ranges + entry.ranges() - before;
-        self.index(range.object, holder);
+        self.index(range.object, holder, false);
         self.settle(now, range.object);
     }
 
@@ -407,14 +467,15 @@ impl Table {
         if let Some(entry) = self.objects.get_mut(&object) {
             entry.abandon(id);
         }
-        self.index(object, holder);
+        self.index(object, holder, false);
         self.settle(now, object);
     }
 
     /// The session is over: it holds nothing, and waits for nothing. Gives its requests that waited.
     pub fn drop_session(&mut self, now: u64, holder: Holder) -> Vec<u64> {
         let Some(session) = self.sessions.remove(&holder) else { return Vec::new() };
-        let mut objects = session.objects;
+        self.ages.end_session(holder.0).for_each(drop);
+        let mut objects: Vec<ObjectId> = session.objects.into_keys().collect();
         objects.extend(session.waiting.values().map(|(object, _)| *object));
         for object in objects {
             let Some(entry) = self.objects.get_mut(&object) else { continue };
@@ -431,7 +492,7 @@ impl Table {
         let Some(entry) = self.objects.get_mut(&object) else { return };
         self.ranges -= entry.ranges();
         for holder in entry.drop_all() {
-            self.index(object, holder);
+            self.index(object, holder, false);
         }
         self.settle(now, object);
     }
@@ -448,7 +509,30 @@ impl Table {
 
     /// What is to be done now, in this order.
     pub fn take_outputs(&mut self) -> Vec<Output> {
+        self.reclaim();
         std::mem::take(&mut self.outputs)
+    }
+
+    /// Calls back what is too much, in few callbacks at a time.
+    fn reclaim(&mut self) {
+        while self.reclaims < RECLAIMS_MAX && self.ages.has_excess() {
+            let may_call = |session| {
+                let session = self.sessions.get(&Holder(session));
+                session.is_some_and(|session| session.reclaims < RECLAIMS_PER_SESSION_MAX)
+            };
+            let Some(excess) = self.ages.next_excess(may_call) else { return };
+            let (object, holder, weight) = (excess.item, Holder(excess.session), excess.weight);
+            let Some(session) = self.sessions.get_mut(&holder) else { return };
+            let Some(stamp) = session.objects.get_mut(&object) else { return };
+            self.ages.used(holder.0, stamp, weight);
+            session.reclaims += 1;
+            self.reclaims += 1;
+            self.next_call += 1;
+            // Above the numbers of all grants up to now.
+            let (id, number) = (self.next_call, self.numbers.draw());
+            let call = Call { id, object, holder, range: Range::ALL, number, keep_read: false };
+            self.outputs.push(Output::Reclaim(Reclaim { call, weight }));
+        }
     }
 
     /// Held ranges.
@@ -463,7 +547,7 @@ impl Table {
 
     /// What one session holds.
     pub fn held_by(&self, holder: Holder) -> impl Iterator<Item = Held> {
-        let objects = self.sessions.get(&holder).into_iter().flat_map(|session| &session.objects);
+        let objects = self.sessions.get(&holder).into_iter().flat_map(|session| session.objects.keys());
         objects.flat_map(|object| self.held_of(*object)).filter(move |held| held.holder == holder)
     }
 
@@ -505,19 +589,27 @@ impl Table {
             if let Some(session) = self.sessions.get_mut(&holder) {
                 session.waiting.remove(&id);
             }
-            self.index(object, holder);
+            self.index(object, holder, true);
         }
         self.leave(now, object);
     }
 
-    /// Notes whether `holder` holds something of the object.
-    fn index(&mut self, object: ObjectId, holder: Holder) {
-        let holds = self.objects.get(&object).is_some_and(|entry| entry.holds_something(holder));
-        if holds {
-            self.sessions.entry(holder).or_default().objects.insert(object);
+    /// Notes how much `holder` holds of the object, and whether that was used now.
+    fn index(&mut self, object: ObjectId, holder: Holder, is_used: bool) {
+        let weight = self.objects.get(&object).map_or(0, |entry| entry.ranges_of(holder));
+        if weight > 0 {
+            match self.sessions.entry(holder).or_default().objects.entry(object) {
+                Entry::Vacant(free) => {
+                    free.insert(self.ages.begin(holder.0, object, weight));
+                }
+                Entry::Occupied(mut stamp) if is_used => self.ages.used(holder.0, stamp.get_mut(), weight),
+                Entry::Occupied(stamp) => self.ages.weighs(holder.0, *stamp.get(), weight),
+            }
         } else if let Some(session) = self.sessions.get_mut(&holder) {
-            session.objects.remove(&object);
-            if session.objects.is_empty() && session.waiting.is_empty() {
+            if let Some(stamp) = session.objects.remove(&object) {
+                self.ages.end(holder.0, stamp);
+            }
+            if session.is_over() {
                 self.sessions.remove(&holder);
             }
         }

@@ -9,24 +9,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use proto::lock::bits::{Bits, Conflict, Limits, OperationId, SessionId};
+use proto::lock::bits::{Bits, Conflict, OperationId, SessionId};
 use proto::lock::range::Numbers;
-use proto::wire::messages::{BitLock, Granted};
+use proto::wire::messages::{BitLock, Granted, Parameter};
 use proto::{Code, Fid};
+use rt::sync::Notify;
 use smallvec::SmallVec;
 
+use crate::target::LockRoom;
 use crate::{Held, Holding};
 
-/// Parts of the table; a power of two.
+/// Parts of the table; a power of two, and as many as a number has bits at most.
 const SHARDS: usize = 64;
-/// Memory that the bits of a session of one file take, about, in bytes.
-const LOCK_BYTES: u64 = 256;
-/// The part of the process's memory that is for them.
-const MEMORY_PART: u64 = 16;
-/// Files that one session may have bits of, if there is memory for them.
-const LOCKS_PER_SESSION_MAX: usize = 1_000_000;
-/// The same of all sessions together.
-const LOCKS_MAX: usize = 10_000_000;
+/// Pairs of a session and a file that it has bits of, unless an operator wants more.
+const LOCKS_MAX: u64 = 10_000_000;
 
 /// How often something happened since the MDT was started, and what there is now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,6 +35,8 @@ pub struct LockCounts {
     pub callbacks: u64,
     /// Locks that clients gave up without having been asked.
     pub cancels: u64,
+    /// Locks that were called back because there were too many.
+    pub reclaimed: u64,
 }
 
 /// Every inode bit that is granted, and what is claimed.
@@ -50,24 +48,35 @@ pub struct BitLocks {
     grants: AtomicU64,
     callbacks: AtomicU64,
     cancels: AtomicU64,
+    reclaimed: AtomicU64,
+    room: LockRoom,
+    /// Parts with too much in them, a bit for each, that were not looked at yet.
+    excess: AtomicU64,
+    /// Told when one of them is set.
+    excessive: Notify,
 }
 
 impl BitLocks {
     /// Nobody has anything, at the target's `boot`-th start, in a process that may use `memory` bytes.
     pub fn new(boot: u64, memory: u64) -> BitLocks {
-        let limits = limits_within(memory);
+        let room = LockRoom::new(memory, LOCKS_MAX);
+        let bounds = room.bounds(SHARDS);
         BitLocks {
-            shards: (0..SHARDS).map(|_| Mutex::new(Bits::new(limits))).collect(),
+            shards: (0..SHARDS).map(|_| Mutex::new(Bits::new(bounds))).collect(),
             numbers: Numbers::new(boot),
             operation: AtomicU64::new(0),
             grants: AtomicU64::new(0),
             callbacks: AtomicU64::new(0),
             cancels: AtomicU64::new(0),
+            reclaimed: AtomicU64::new(0),
+            room,
+            excess: AtomicU64::new(0),
+            excessive: Notify::new(),
         }
     }
 
     fn shard(&self, fid: Fid) -> MutexGuard<'_, Bits> {
-        self.shards[(fid.oid as usize ^ fid.seq as usize) & (SHARDS - 1)].lock()
+        self.shards[part_of(fid)].lock()
     }
 
     fn grant(&self, session: SessionId, fid: Fid, bits: u32) -> Granted {
@@ -75,11 +84,71 @@ impl BitLocks {
         // Drawn under the shard's lock: the numbers of a file's grants are in the order of the grants.
         let number = self.numbers.draw();
         let granted = shard.grant(session, fid, bits, number);
+        let is_excessive = shard.is_excessive(session);
         drop(shard);
         if granted.bits != 0 {
             self.grants.fetch_add(1, Ordering::Relaxed);
         }
+        if is_excessive {
+            self.note_excess(1 << part_of(fid));
+        }
         granted
+    }
+
+    /// `parts` of the table, a bit for each, are to be looked at: there is too much in them.
+    pub fn note_excess(&self, parts: u64) {
+        self.excess.fetch_or(parts, Ordering::Relaxed);
+        self.excessive.notify_one();
+    }
+
+    /// Waits until there may be too much somewhere; gives the parts that were not looked at yet.
+    pub async fn excess(&self) -> u64 {
+        self.excessive.notified().await;
+        self.excess.swap(0, Ordering::Relaxed)
+    }
+
+    /// Whether there is too much in a part, besides what is being called back.
+    pub fn has_excess(&self, part: usize) -> bool {
+        self.shards[part].lock().has_excess()
+    }
+
+    /// See [`Bits::next_excess`].
+    pub fn next_excess(&self, part: usize, may_call: impl Fn(SessionId) -> bool) -> Option<(Fid, Conflict)> {
+        self.shards[part].lock().next_excess(may_call)
+    }
+
+    /// See [`Bits::excess_answered`].
+    pub fn excess_answered(&self, part: usize, session: SessionId) {
+        let mut shard = self.shards[part].lock();
+        shard.excess_answered(session);
+        let is_excessive = shard.has_excess();
+        drop(shard);
+        if is_excessive {
+            self.note_excess(1 << part);
+        }
+    }
+
+    /// A session has given back what was too much.
+    pub fn reclaimed(&self, session: SessionId, lock: &BitLock) {
+        self.given_up(session, lock);
+        self.reclaimed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What operators can set, to compare.
+    pub fn parameters(&self) -> Vec<Parameter> {
+        self.room.parameters()
+    }
+
+    /// Sets a parameter; `None` if it is not of these.
+    pub fn set(&self, parameter: &Parameter) -> Option<Result<(), Code>> {
+        if !self.room.has(&parameter.name) {
+            return None;
+        }
+        Some(self.room.set(parameter).map(|()| {
+            let bounds = self.room.bounds(SHARDS);
+            self.shards.iter().for_each(|shard| shard.lock().set_bounds(bounds));
+            self.note_excess(u64::MAX);
+        }))
     }
 
     /// What `read` finds, and what of it the session may keep. A change that `read` does not see comes after the grant,
@@ -181,14 +250,14 @@ impl BitLocks {
             grants: count(&self.grants),
             callbacks: count(&self.callbacks),
             cancels: count(&self.cancels),
+            reclaimed: count(&self.reclaimed),
         }
     }
 }
 
-/// What may be granted of one part of the table.
-fn limits_within(memory: u64) -> Limits {
-    let fit = usize::try_from(memory / MEMORY_PART / LOCK_BYTES).unwrap_or(LOCKS_MAX);
-    Limits { per_session: fit.min(LOCKS_PER_SESSION_MAX) / SHARDS, total: fit.min(LOCKS_MAX) / SHARDS }
+/// The part of the table in which a file is.
+fn part_of(fid: Fid) -> usize {
+    (fid.oid as usize ^ fid.seq as usize) & (SHARDS - 1)
 }
 
 /// What one request claims. Dropped, it claims nothing any more.
@@ -256,19 +325,5 @@ impl Drop for Claims {
         for fid in std::mem::take(&mut self.state.get_mut().fids) {
             self.locks.shard(fid).release(operation, fid);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn with_little_memory_fewer_locks_are_granted() {
-        let small = limits_within(512 << 20);
-        assert_eq!((small.per_session * SHARDS, small.total * SHARDS), (131_072, 131_072));
-        let plenty = limits_within(1 << 40);
-        assert_eq!(plenty.per_session, LOCKS_PER_SESSION_MAX / SHARDS);
-        assert_eq!(plenty.total, LOCKS_MAX / SHARDS);
     }
 }

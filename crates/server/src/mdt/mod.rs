@@ -22,6 +22,7 @@ mod opens;
 mod ops;
 mod orphans;
 mod osts;
+mod reclaim;
 mod revoke;
 mod sequence;
 mod sharing;
@@ -56,6 +57,7 @@ use locks::Locks;
 use namespace::Changes;
 use opens::Opens;
 use osts::Osts;
+use reclaim::Reclaimer;
 use revoke::Revoker;
 use sequence::Sequences;
 pub use sequence::jump as sequences_jump;
@@ -80,6 +82,7 @@ pub struct Mdt {
     bits: Arc<BitLocks>,
     sharing: Sharing,
     revoker: Arc<Revoker>,
+    reclaimer: Arc<Reclaimer>,
     opens: Opens,
     flocks: Flocks,
     census: Census,
@@ -101,6 +104,7 @@ impl Handler for Mdt {
         let osts = Arc::new(Osts::open(&env)?);
         let bits = Arc::new(BitLocks::new(store.boot(), env.rt.memory_bytes()));
         let revoker = Arc::new(Revoker::new(&env.rt, env.clients.clone(), bits.clone()));
+        let reclaimer = Reclaimer::new(&env.rt, env.stop.clone(), env.clients.clone(), bits.clone());
         Ok(Mdt {
             rt: env.rt.clone(),
             stop: env.stop.clone(),
@@ -109,6 +113,7 @@ impl Handler for Mdt {
             bits,
             sharing: Sharing::new(store.clone()),
             revoker,
+            reclaimer: Arc::new(reclaimer),
             opens: Opens::default(),
             flocks: Flocks::new(store.boot()),
             census: Census::take(&store)?,
@@ -123,6 +128,7 @@ impl Handler for Mdt {
     fn started(self: &Arc<Self>) {
         self.rt.spawn(osts::watch(self.osts.clone(), self.destroyer.clone()));
         self.rt.spawn(orphans::clean(self.clone()));
+        self.rt.spawn(self.reclaimer.clone().run());
     }
 
     async fn handle(&self, ctx: &target::Ctx<Export>, request: Request, _bulk: Vec<Bytes>) -> Outcome {
@@ -154,11 +160,13 @@ impl Handler for Mdt {
     }
 
     fn parameters(&self) -> Vec<Parameter> {
-        self.sharing.parameters()
+        let mut all = self.sharing.parameters();
+        all.extend(self.bits.parameters());
+        all
     }
 
     fn set_parameter(&self, parameter: &Parameter) -> Result<(), Code> {
-        self.sharing.set(parameter)
+        self.bits.set(parameter).unwrap_or_else(|| self.sharing.set(parameter))
     }
 
     fn lock_counts(&self) -> LockCounts {

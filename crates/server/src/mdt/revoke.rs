@@ -56,7 +56,7 @@ impl Revoker {
     /// Waits until the client of `session` has unlocked the files of `fid` that its applications have closed; not for long.
     pub async fn settle_closes(&self, session: SessionId, fid: Fid) {
         let request = RevokeBits { fid, bits: 0, number: 0 };
-        self.clients.ask(session, request.into(), CLOSE_TIME).await;
+        let _ = self.clients.ask(session, request.into(), CLOSE_TIME).await;
     }
 
     /// Callbacks that are not answered yet, a line for each.

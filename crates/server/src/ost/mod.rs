@@ -148,7 +148,9 @@ impl Handler for Ost {
     }
 
     fn parameters(&self) -> Vec<msg::Parameter> {
-        vec![self.degraded.parameter(), self.journal.parameter(), self.sharing.parameter()]
+        let mut all = vec![self.degraded.parameter(), self.journal.parameter(), self.sharing.parameter()];
+        all.extend(self.tokens.parameters());
+        all
     }
 
     fn set_parameter(&self, parameter: &msg::Parameter) -> Result<(), Code> {
@@ -158,7 +160,7 @@ impl Handler for Ost {
             DEGRADED => self.degraded.set(&parameter.value)?,
             SYNC_JOURNAL => self.journal.set(&parameter.value)?,
             SYNC_LOCK_CANCEL => self.sharing.set(&parameter.value)?,
-            _ => return Err(Code::NotFound),
+            _ => self.tokens.set(parameter)?,
         }
         Ok(())
     }

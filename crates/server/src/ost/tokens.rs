@@ -6,9 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use proto::lock::range::{self, Answer, Ask, Call, Holder, Numbers, Output, Purpose, Range, Settings, Table};
+use proto::lock::range::{
+    self, Answer, Ask, Call, Holder, Numbers, Output, Purpose, Range, Reclaim, Settings, Table,
+};
 use proto::wire::Reply;
 use proto::wire::messages as msg;
 use proto::{Code, ObjectId};
@@ -16,8 +19,13 @@ use rt::Rt;
 use rt::sync::oneshot;
 
 use super::sharing::Sharing;
-use crate::target::{Called, Clients, Env, Stop};
+use crate::target::{Called, Clients, Env, LockRoom, Stop};
 use crate::{Held, Holding};
+
+/// How long the answer to a callback is waited for that nobody needs. Then the client is asked for something else.
+const RECLAIM_TIME: Duration = Duration::from_secs(60);
+/// Pause after a client that refuses.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
 /// The ranges that are held of an OST's objects.
 pub(super) struct Tokens {
@@ -27,6 +35,7 @@ pub(super) struct Tokens {
     stop: Stop,
     clients: Arc<Clients>,
     sharing: Arc<Sharing>,
+    room: LockRoom,
     state: Mutex<State>,
     counters: Counters,
 }
@@ -53,6 +62,7 @@ struct Counters {
     granted_at_once: AtomicU64,
     waits: AtomicU64,
     revocations: AtomicU64,
+    reclaims: AtomicU64,
     contended: AtomicU64,
     passed: AtomicU64,
 }
@@ -70,6 +80,8 @@ pub struct TokenCounts {
     pub waits: u64,
     /// Callbacks for ranges.
     pub revocations: u64,
+    /// Those for want of room, of all that a client holds of an object.
+    pub reclaims: u64,
     /// Requests that were told to go without.
     pub contended: u64,
     /// Grants of what another session could change until then.
@@ -114,6 +126,8 @@ impl Drop for Waiting<'_> {
 impl Tokens {
     /// Nothing is held.
     pub fn new(env: &Env, sharing: Arc<Sharing>, settings: Settings) -> Arc<Tokens> {
+        let room = LockRoom::new(env.rt.memory_bytes(), range::RANGES_MAX as u64);
+        let settings = Settings { bounds: room.bounds(1), ..settings };
         let table = Table::new(Arc::new(Numbers::new(env.store.boot())), settings);
         Arc::new_cyclic(|me| Tokens {
             me: me.clone(),
@@ -121,6 +135,7 @@ impl Tokens {
             stop: env.stop.clone(),
             clients: env.clients.clone(),
             sharing,
+            room,
             state: Mutex::new(State { table, next_ask: 0, waiters: BTreeMap::new() }),
             counters: Counters::default(),
         })
@@ -224,7 +239,21 @@ impl Tokens {
     /// Whether clients that take a range from each other again and again are told to use it without holding it.
     #[cfg(test)]
     pub fn set_contended_answers(&self, on: bool) {
-        self.state.lock().table.set(Settings { contended_answers: on });
+        let bounds = self.room.bounds(1);
+        self.state.lock().table.set(Settings { contended_answers: on, bounds });
+    }
+
+    /// What operators can set, to compare.
+    pub fn parameters(&self) -> Vec<msg::Parameter> {
+        self.room.parameters()
+    }
+
+    /// Sets one of them.
+    pub fn set(&self, parameter: &msg::Parameter) -> Result<(), Code> {
+        self.room.set(parameter)?;
+        let bounds = self.room.bounds(1);
+        self.step(|table, _| table.set(Settings { bounds, ..table.settings() }));
+        Ok(())
     }
 
     /// What sessions hold.
@@ -274,6 +303,7 @@ impl Tokens {
             granted_at_once: read(&self.counters.granted_at_once),
             waits: read(&self.counters.waits),
             revocations: read(&self.counters.revocations),
+            reclaims: read(&self.counters.reclaims),
             contended: read(&self.counters.contended),
             passed: read(&self.counters.passed),
             glimpses: 0,
@@ -344,6 +374,10 @@ impl Tokens {
                     self.call_back(call);
                     continue;
                 }
+                Output::Reclaim(reclaim) => {
+                    self.reclaim(reclaim);
+                    continue;
+                }
             };
             // Who is not there any more has abandoned its request, or is about to.
             if let Some(sender) = sender {
@@ -361,6 +395,32 @@ impl Tokens {
     fn answered(&self, call: &Call, answer: msg::RangeRevoked) {
         tracing::trace!(?call, ?answer, "a callback is answered");
         self.step(|table, now| table.answered(now, call, answer));
+    }
+
+    /// Calls a client back that nobody waits for: whatever it does, it is not evicted.
+    fn reclaim(&self, reclaim: Reclaim) {
+        count(&self.counters.reclaims);
+        let Some(tokens) = self.me.upgrade() else { return };
+        self.rt.spawn(async move {
+            let call = &reclaim.call;
+            let answer = tokens.clients.ask(call.holder.0, call.request().into(), RECLAIM_TIME).await;
+            let given = match answer {
+                Some(Ok(Reply::RevokeRange(answer))) => Some(answer),
+                Some(Err(Code::NotSupported)) => Some(nothing(call)),
+                Some(_) => {
+                    tokens.stop.unless(tokens.rt.sleep(REFUSED_PAUSE)).await;
+                    None
+                }
+                None => None,
+            };
+            if let Some(answer) = &given {
+                let range = Range { start: answer.start, end: answer.end };
+                if tokens.sharing.give_up(call.object, range, call.holder).await.is_err() {
+                    return;
+                }
+            }
+            tokens.step(|table, now| table.reclaimed(now, &reclaim, given));
+        });
     }
 
     fn call_back(&self, call: Call) {

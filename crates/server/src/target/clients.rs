@@ -209,10 +209,11 @@ impl Clients {
         }
     }
 
-    /// Calls the client of `session` back, and waits for its answer for `time` at most. It is not evicted, whatever it does.
-    pub async fn ask(&self, session: u64, request: Request, time: Duration) {
+    /// Calls the client of `session` back, and waits for its answer for `time` at most; `None` without one. It is not
+    /// evicted, whatever it does.
+    pub async fn ask(&self, session: u64, request: Request, time: Duration) -> Option<Result<Reply, Code>> {
         let answer = self.backchannel.call_back(self.target, session, request, PATIENCE);
-        let _ = self.stop.unless(self.rt.timeout(time, answer)).await;
+        self.stop.unless(self.rt.timeout(time, answer)).await??.ok()
     }
 
     async fn called(&self, session: u64, request: &Request, fencing: &mut bool) -> Called {

@@ -13,6 +13,7 @@ mod eviction;
 mod gauge;
 pub mod keys;
 mod lives;
+mod lock_room;
 #[cfg(test)]
 mod many;
 mod parameters;
@@ -45,6 +46,7 @@ pub use clients::{Backchannel, Called, Clients};
 pub use clients::{CallbackAnswer, DEADLINE, PATIENCE};
 pub use connect::PEER_LOCAL;
 pub use context::{Ctx, Done, Recorder, VERSION_OF_THIS, code_of};
+pub use lock_room::LockRoom;
 pub use recovery::Recovery;
 pub use session::Session;
 pub use stop::Stop;

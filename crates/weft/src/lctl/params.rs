@@ -238,14 +238,20 @@ fn parameters(reach: &mut Reach, patterns: &[String]) -> Result<Vec<Parameter>, 
             TargetKind::Mdt => "mdt",
             _ => "filter",
         };
-        let locks = format!("ldlm.namespaces.{namespace}-{}_UUID.lock_count", device.name);
-        add(locks, What::Own(device.clone(), readable("lock_count")));
+        let namespace = format!("ldlm.namespaces.{namespace}-{}_UUID", device.name);
+        add(format!("{namespace}.lock_count"), What::Own(device.clone(), readable("lock_count")));
+        for name in LOCK_ROOM {
+            add(format!("{namespace}.{name}"), What::Own(device.clone(), settable(name)));
+        }
         for own in own(device.target.kind) {
             add(format!("{prefix}.{}", own.name), What::Own(device.clone(), own));
         }
     }
     Ok(parameters)
 }
+
+/// How many locks a target grants.
+const LOCK_ROOM: [&str; 3] = ["lock_limit_mb", "lock_reclaim_threshold_mb", "lru_size"];
 
 fn settable(name: impl Into<Cow<'static, str>>) -> Own {
     Own { name: name.into(), is_set: true }

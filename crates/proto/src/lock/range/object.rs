@@ -133,8 +133,9 @@ impl Object {
         self.busy.as_ref().is_some_and(|busy| busy.contention.is_hot(now, ask.range))
     }
 
-    pub fn holds_something(&self, holder: Holder) -> bool {
-        self.holders.iter().any(|of| of.holder == holder)
+    /// Ranges that `holder` holds.
+    pub fn ranges_of(&self, holder: Holder) -> usize {
+        self.of(holder).map_or(0, |of| of.writes + of.reads.len())
     }
 
     /// Whether `holder` holds every byte of `range`.

@@ -27,6 +27,7 @@ struct World {
     now: u64,
     next: u64,
     calls: Vec<Call>,
+    reclaims: Vec<Reclaim>,
     answers: BTreeMap<u64, Answer>,
 }
 
@@ -37,7 +38,7 @@ impl World {
 
     fn with(settings: Settings) -> World {
         let table = Table::new(Arc::new(Numbers::new(1)), settings);
-        World { table, now: 0, next: 0, calls: Vec::new(), answers: BTreeMap::new() }
+        World { table, now: 0, next: 0, calls: Vec::new(), reclaims: Vec::new(), answers: BTreeMap::new() }
     }
 
     fn ask(&mut self, holder: Holder, purpose: Purpose, write: bool, range: Range) -> u64 {
@@ -59,6 +60,10 @@ impl World {
                 Output::Go { id, .. } => self.answers.insert(id, Answer::Go),
                 Output::Call(call) => {
                     self.calls.push(call);
+                    None
+                }
+                Output::Reclaim(reclaim) => {
+                    self.reclaims.push(reclaim);
                     None
                 }
             };
@@ -351,7 +356,7 @@ fn ping_pong(settings: Settings, clients: u64, rounds: u64) -> u64 {
 #[test]
 fn a_page_that_all_want_is_held_by_nobody() {
     let with = ping_pong(Settings::default(), 4, 1000);
-    let without = ping_pong(Settings { contended_answers: false }, 4, 1000);
+    let without = ping_pong(Settings { contended_answers: false, ..Settings::default() }, 4, 1000);
     assert!(with < 2 * 1000 + 100, "{with} messages");
     assert!(without > 3 * 1000 - 10, "{without} messages");
 }
@@ -468,6 +473,88 @@ fn there_is_an_end_to_what_can_be_held_and_awaited() {
     }
     let id = world.ask(C, Purpose::Use, true, range(0, 1));
     assert_eq!(world.answers.get(&id), Some(&Answer::Full));
+}
+
+fn bounded(session: usize, total: usize) -> Settings {
+    let bound = |reclaim| Bound { reclaim, max: 2 * reclaim };
+    Settings { bounds: Bounds { session: bound(session), total: bound(total) }, ..Settings::default() }
+}
+
+/// `holder` takes a little of an object.
+fn take(world: &mut World, holder: Holder, oid: u32) -> Answer {
+    world.next += 1;
+    let ask = Ask { id: world.next, holder, purpose: Purpose::Hold, write: true, range: range(0, 10) };
+    let answer = world.table.ask(world.now, object(oid), ask);
+    world.collect();
+    answer
+}
+
+#[test]
+fn objects_that_were_used_longest_ago_are_called_back() {
+    let mut world = World::with(bounded(100, 5));
+    for oid in 1..=5 {
+        take(&mut world, if oid % 2 == 1 { A } else { B }, oid);
+    }
+    assert!(world.reclaims.is_empty());
+    // It was used since.
+    take(&mut world, A, 1);
+    for oid in 6..=10 {
+        assert!(matches!(take(&mut world, C, oid), Answer::Granted(_)), "there is room");
+    }
+    let called: Vec<_> = world.reclaims.iter().map(|r| (r.call.holder, r.call.object)).collect();
+    let first = [(B, object(2)), (A, object(3)), (B, object(4)), (A, object(5)), (A, object(1))];
+    assert_eq!(called, first);
+    assert!(world.reclaims.iter().all(|r| r.call.range == Range::ALL && !r.call.keep_read));
+    assert_eq!(take(&mut world, C, 11), Answer::Contended, "there is no room");
+    for reclaim in std::mem::take(&mut world.reclaims) {
+        let given = RangeRevoked { start: 0, end: u64::MAX, kept_read: false };
+        world.table.reclaimed(world.now, &reclaim, Some(given));
+        world.collect();
+    }
+    assert_eq!((world.table.ranges(), world.reclaims.len()), (5, 0));
+    assert!(matches!(take(&mut world, C, 11), Answer::Granted(_)));
+    for holder in [A, B, C] {
+        world.table.drop_session(0, holder);
+    }
+    assert!(world.table.sessions.is_empty() && world.table.ages.weight() == 0);
+}
+
+#[test]
+fn callbacks_for_want_of_room_are_few_at_a_time() {
+    let mut world = World::with(bounded(2, 1000));
+    for oid in 1..=4 {
+        take(&mut world, C, oid);
+    }
+    assert_eq!(take(&mut world, C, 5), Answer::Contended, "it has twice as much as it should");
+    assert_eq!(world.reclaims.len(), 2, "so many are too many");
+    world.table.drop_session(0, C);
+    for reclaim in std::mem::take(&mut world.reclaims) {
+        world.table.reclaimed(world.now, &reclaim, None);
+    }
+    world.table.set(bounded(100, 1000));
+    for oid in 5..=100 {
+        take(&mut world, A, oid);
+        take(&mut world, B, oid + 100);
+    }
+    assert!(world.reclaims.is_empty());
+    world.table.set(bounded(2, 1000));
+    world.collect();
+    assert_eq!(world.reclaims.len(), 2 * RECLAIMS_PER_SESSION_MAX);
+    // Who does not give something back is asked for something else.
+    let first = world.reclaims.remove(0);
+    world.table.reclaimed(world.now, &first, None);
+    world.collect();
+    let again = world.reclaims.iter().filter(|r| r.call.object == first.call.object);
+    assert_eq!((again.count(), world.reclaims.len()), (0, 2 * RECLAIMS_PER_SESSION_MAX));
+    // A session that ends is asked no more, and what it was asked does not count for others.
+    world.table.drop_session(0, A);
+    for reclaim in std::mem::take(&mut world.reclaims) {
+        let given = RangeRevoked { start: 0, end: u64::MAX, kept_read: false };
+        world.table.reclaimed(world.now, &reclaim, Some(given));
+        world.collect();
+    }
+    assert_eq!(world.reclaims.len(), RECLAIMS_PER_SESSION_MAX);
+    assert!(world.reclaims.iter().all(|reclaim| reclaim.call.holder == B));
 }
 
 #[test]

@@ -4,5 +4,6 @@ mod coherence;
 mod keeping;
 mod missing;
 mod model;
+mod reclaiming;
 mod revoking;
 mod sharing;

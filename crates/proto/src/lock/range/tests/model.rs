@@ -110,6 +110,8 @@ struct Model {
     messages: Vec<Message>,
     /// Callbacks without an answer.
     open: Vec<Call>,
+    /// Those for want of room.
+    reclaims: Vec<Reclaim>,
     now: u64,
     next: u64,
     next_holder: u64,
@@ -118,11 +120,15 @@ struct Model {
 impl Model {
     fn new(seed: u64) -> Model {
         let mut random = Random(seed);
-        let settings = Settings { contended_answers: random.chance(50) };
+        let mut settings = Settings { contended_answers: random.chance(50), ..Settings::default() };
+        if random.chance(50) {
+            settings.bounds.session = Bound { reclaim: 2, max: 6 };
+        }
         let table = Table::new(Arc::new(Numbers::new(1)), settings);
         let clients = (1..=CLIENTS as u64).map(|holder| Client { holder, ..Client::default() }).collect();
         let next_holder = CLIENTS as u64;
-        Model { random, table, clients, messages: Vec::new(), open: Vec::new(), now: 0, next: 0, next_holder }
+        let (messages, open, reclaims) = (Vec::new(), Vec::new(), Vec::new());
+        Model { random, table, clients, messages, open, reclaims, now: 0, next: 0, next_holder }
     }
 
     fn step(&mut self) {
@@ -200,6 +206,7 @@ impl Model {
                     self.open.push(call);
                     self.messages.push(Message::Call(call));
                 }
+                Output::Reclaim(reclaim) => self.reclaims.push(reclaim),
             }
         }
     }
@@ -233,7 +240,22 @@ impl Model {
         self.table.drop_session(self.now, Holder(old.holder));
     }
 
+    /// A callback for want of room is answered, or not.
+    fn reclaim(&mut self) {
+        let index = self.random.below(self.reclaims.len());
+        let reclaim = self.reclaims.swap_remove(index);
+        let client = self.clients.iter_mut().find(|client| client.holder == reclaim.call.holder.0);
+        let given = client.filter(|_| self.random.chance(80)).map(|client| {
+            client.give_up(Range::ALL, reclaim.call.number, false);
+            RangeRevoked { start: 0, end: u64::MAX, kept_read: false }
+        });
+        self.table.reclaimed(self.now, &reclaim, given);
+    }
+
     fn deliver(&mut self) {
+        if !self.reclaims.is_empty() && self.random.chance(30) {
+            self.reclaim();
+        }
         if self.messages.is_empty() {
             return;
         }
