@@ -292,8 +292,7 @@ impl Ops {
     }
 
     /// Writes if there is nothing to wait for; `None`: nothing was done.
-    /// With an offset, [`Ops::forget_written`] comes before the answer.
-    pub fn write_at_once(&self, request: &WriteRequest, data: &[u8]) -> Result<Option<(u32, Option<u64>)>> {
+    pub fn write_at_once(&self, request: &WriteRequest, data: &[u8]) -> Result<Option<u32>> {
         let plain = !request.cached && request.flags & libc::O_DSYNC == 0;
         // F_SETFL changes what the request says, and not how the client writes through the handle.
         let appends = request.flags & libc::O_APPEND != 0;
@@ -310,11 +309,6 @@ impl Ops {
             return Ok(None);
         }
         Ok(self.client.write_at_once(request.handle, request.offset, data)?)
-    }
-
-    /// Has the kernel forget its pages of what was just written past them.
-    pub async fn forget_written(&self, fid: Fid, offset: u64, len: u32) {
-        self.client.forget_written(fid, offset, len).await;
     }
 
     /// Writes.

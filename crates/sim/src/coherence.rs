@@ -496,12 +496,7 @@ impl Player {
         let record = log_record(key);
         // As a mount does: at once, if there is nothing to wait for.
         let done = match self.client.write_at_once(self.log, 0, &record) {
-            Ok(Some((len, kept))) => {
-                if let Some(offset) = kept {
-                    self.client.forget_written(self.world.log, offset, len).await;
-                }
-                Ok(len)
-            }
+            Ok(Some(len)) => Ok(len),
             Ok(None) => self.client.write(self.log, 0, &record).await,
             Err(error) => Err(error),
         };

@@ -7,6 +7,7 @@ mod end;
 mod keeper;
 mod kept;
 mod open;
+mod past;
 mod relaid;
 mod restate;
 mod state;

@@ -11,6 +11,7 @@ use proto::{Code, Fid, Layout, Timestamp, Transno};
 use rt::sync::{Notify, Semaphore};
 
 use super::end::End;
+use super::past::Past;
 use crate::io::cache::{Cache, Refund};
 use crate::{Error, Result};
 
@@ -25,6 +26,8 @@ pub(crate) struct FileState {
     pub(crate) answered: Notify,
     /// Held from the question for the size until the MDT has answered.
     pub(crate) telling: Semaphore,
+    /// Told whenever a write past the kernel's pages is over.
+    pub(super) passed: Notify,
     order: Semaphore,
 }
 
@@ -52,6 +55,8 @@ pub(crate) struct Inner {
     pub(crate) reopened: Transno,
     /// Where it ends.
     pub(crate) end: End,
+    /// Writes past the kernel's pages.
+    pub(super) past: Past,
     /// Last failure of a write that nobody waited for, and its number.
     error: (u64, Option<Error>),
 }
@@ -84,10 +89,12 @@ impl FileState {
                 changes: BTreeMap::new(),
                 reopened: Transno(0),
                 end: End::default(),
+                past: Past::default(),
                 error: (0, None),
             }),
             answered: Notify::new(),
             telling: Semaphore::new(1),
+            passed: Notify::new(),
             order: Semaphore::new(ORDER_ALL as usize),
         }
     }

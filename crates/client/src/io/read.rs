@@ -114,9 +114,13 @@ impl Shared {
         // A write to a mapped page makes no call: where one may come, the page is filled to be written. Who opens the
         // file for that has the kernel forget what was filled before, but not what waits to be filled.
         loop {
+            if file.is_written_past(&range) {
+                let _waits = self.fill_waits(file.fid, &range);
+                file.until_passed(&range).await;
+            }
             let write = file.inner.lock().mapped_writers > 0;
             let pins = self.pin_fill((file.fid, range.clone()), layout, &needs, write).await?;
-            if !write && file.inner.lock().mapped_writers > 0 {
+            if !write && file.inner.lock().mapped_writers > 0 || file.is_written_past(&range) {
                 continue;
             }
             let slices = self.read_file(file, layout, (offset, u64::from(len)), &pins).await?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use proto::limits::FILE_BYTES_MAX;
 use proto::types::{MODE_SETGID, MODE_SETUID};
 use proto::wire::messages::SetAttr;
-use proto::{Code, Fid, Layout, TargetId, Timestamp};
+use proto::{Code, Layout, TargetId, Timestamp};
 use smallvec::SmallVec;
 
 use super::Call;
@@ -31,13 +31,7 @@ const MODE_GROUP_EXECUTE: u32 = 0o010;
 
 impl Client {
     /// Writes if there is nothing to wait for; `None`: nothing was done. For callers who have `data` for a moment only.
-    /// With an offset the kernel may have pages of before there: [`Client::forget_written`] comes before the answer.
-    pub fn write_at_once(
-        &self,
-        handle: Handle,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<Option<(u32, Option<u64>)>> {
+    pub fn write_at_once(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<Option<u32>> {
         let open = self.shared.handles.get(handle)?;
         let file = open.writable()?;
         let len = u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
@@ -54,16 +48,11 @@ impl Client {
             true => self.shared.append_at_once(file, &layout, data)?,
             false => self.shared.write_there_at_once(file, &layout, (offset, data))?,
         };
-        let Some(offset) = stored else { return Ok(None) };
+        if !stored {
+            return Ok(None);
+        }
         open.wrote.store(true, Ordering::Relaxed);
-        // Only now: a page that was filled meanwhile may have the bytes of before.
-        let needs = needs_of(&layout, offset, u64::from(len));
-        Ok(Some((len, self.shared.kernel_has(&layout, &needs).then_some(offset))))
-    }
-
-    /// Has the kernel forget its pages of what was just written past them.
-    pub async fn forget_written(&self, fid: Fid, offset: u64, len: u32) {
-        self.shared.forget_data(fid, once(offset..offset.saturating_add(u64::from(len)))).await;
+        Ok(Some(len))
     }
 
     /// Takes a copy of `data`; returns when it is in the write-behind cache (or durable, for a `sync` handle). An
@@ -228,7 +217,8 @@ impl OpenFile {
 }
 
 impl Shared {
-    /// A write past the kernel's page cache: what that has of the range is old afterwards. As [`Shared::store`].
+    /// A write past the kernel's page cache. What that has of the range is written back and forgotten first: it may have been changed
+    /// through a mapping, beside the bytes of before. As [`Shared::store`].
     async fn store_direct(
         self: &Arc<Self>,
         file: &Arc<FileState>,
@@ -237,12 +227,12 @@ impl Shared {
         call: Call,
         pins: &Pins,
     ) -> Result<u64> {
-        let stored = self.store(file, layout, (offset, data), call, pins).await?;
-        let end = offset.saturating_add(data.len() as u64);
+        let range = offset..offset.saturating_add(data.len() as u64);
+        let _passing = file.write_past(&range);
         if self.kernel_has(layout, &needs_of(layout, offset, data.len() as u64)) {
-            self.forget_data(file.fid, once(offset..end)).await;
+            self.forget_data(file.fid, once(range)).await;
         }
-        Ok(stored)
+        self.store(file, layout, (offset, data), call, pins).await
     }
 
     /// Whether an OST of a file may have too little space for what is unsent and `len` bytes more. Then the write is sent before it
@@ -315,7 +305,8 @@ impl Shared {
         Ok(stored)
     }
 
-    /// The same if there is room at once, and nothing is lost; false: it is to be stored again.
+    /// As [`Shared::store_direct`] if there is room at once, the kernel has no page of the range, and nothing is lost; false: it is to
+    /// be stored again.
     fn store_at_once(
         self: &Arc<Self>,
         file: &Arc<FileState>,
@@ -323,6 +314,10 @@ impl Shared {
         (offset, data): (u64, &[u8]),
         pins: &Pins,
     ) -> Result<bool> {
+        let _passing = file.write_past(&(offset..offset.saturating_add(data.len() as u64)));
+        if self.kernel_has(layout, &needs_of(layout, offset, data.len() as u64)) {
+            return Ok(false);
+        }
         let mut pieces: SmallVec<[(u32, Part<'_>); 4]> = SmallVec::new();
         for (stripe, at, piece) in self.pieces(layout, offset, data)? {
             let taken = layout
@@ -345,32 +340,27 @@ impl Shared {
         Ok(all)
     }
 
-    /// Writes at `offset` if there is nothing to wait for; says where.
+    /// Writes at `offset` if there is nothing to wait for; says whether it has.
     fn write_there_at_once(
         self: &Arc<Self>,
         file: &Arc<FileState>,
         layout: &Layout,
         (offset, data): (u64, &[u8]),
-    ) -> Result<Option<u64>> {
+    ) -> Result<bool> {
         let needs = needs_of(layout, offset, data.len() as u64);
-        let Some(_shared) = file.shared_at_once() else { return Ok(None) };
-        let Some(pins) = self.pin_at_once(file.fid, layout, &needs, true) else { return Ok(None) };
-        Ok(self.store_at_once(file, layout, (offset, data), &pins)?.then_some(offset))
+        let Some(_shared) = file.shared_at_once() else { return Ok(false) };
+        let Some(pins) = self.pin_at_once(file.fid, layout, &needs, true) else { return Ok(false) };
+        self.store_at_once(file, layout, (offset, data), &pins)
     }
 
     /// The same at the end, if that is known.
-    fn append_at_once(
-        self: &Arc<Self>,
-        file: &Arc<FileState>,
-        layout: &Layout,
-        data: &[u8],
-    ) -> Result<Option<u64>> {
-        let Some(_alone) = file.alone_at_once() else { return Ok(None) };
-        let Some(pins) = self.pin_at_once(file.fid, layout, &whole(layout), true) else { return Ok(None) };
+    fn append_at_once(self: &Arc<Self>, file: &Arc<FileState>, layout: &Layout, data: &[u8]) -> Result<bool> {
+        let Some(_alone) = file.alone_at_once() else { return Ok(false) };
+        let Some(pins) = self.pin_at_once(file.fid, layout, &whole(layout), true) else { return Ok(false) };
         let grants = pins.grants(layout);
         let known = grants.and_then(|grants| file.inner.lock().end.under(&grants));
-        let Some(end) = known else { return Ok(None) };
-        Ok(self.store_at_once(file, layout, (end, data), &pins)?.then_some(end))
+        let Some(end) = known else { return Ok(false) };
+        self.store_at_once(file, layout, (end, data), &pins)
     }
 
     /// Where a file ends, all of which is pinned to be changed. The objects are asked once, as long as nobody else can change

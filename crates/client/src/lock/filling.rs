@@ -170,6 +170,12 @@ impl Shared {
         true
     }
 
+    /// A fill of these pages waits, for as long as what is returned lives: they are left out where pages are forgotten.
+    pub(crate) fn fill_waits(self: &Arc<Self>, fid: Fid, range: &Range<u64>) -> impl Sized + use<> {
+        let number = self.filling.fill_waits(fid, range);
+        Entry { shared: self.clone(), number }
+    }
+
     /// Pins what a fill of the kernel's pages `range` needs: `needs`, in the order of their stripes. It holds some while
     /// it waits for others, in the order in which everybody takes them.
     pub(crate) async fn pin_fill(
@@ -179,11 +185,8 @@ impl Shared {
         needs: &[Need],
         write: bool,
     ) -> Result<Pins> {
-        let mut waits: Option<Entry> = None;
-        let waiting = || {
-            let number = self.filling.fill_waits(fid, &range);
-            Entry { shared: self.clone(), number }
-        };
+        let mut waits = None;
+        let waiting = || self.fill_waits(fid, &range);
         loop {
             if !self.may_use() {
                 waits.get_or_insert_with(waiting);

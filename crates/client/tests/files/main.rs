@@ -11,6 +11,7 @@ mod fake;
 mod locks;
 mod many;
 mod model;
+mod past;
 mod posix;
 mod ranges;
 mod resting;

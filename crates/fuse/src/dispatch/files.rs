@@ -78,13 +78,7 @@ impl Dispatcher {
         // wait for nothing: those need no copy besides that one.
         match self.ops.write_at_once(&request, write.data) {
             Ok(None) => {}
-            Ok(Some((len, None))) => return reply.send(Ok(Answer::Written(len))),
-            Ok(Some((len, Some(offset)))) => {
-                return self.run(reply, move |ops| async move {
-                    ops.forget_written(request.fid, offset, len).await;
-                    Ok(Answer::Written(len))
-                });
-            }
+            Ok(Some(len)) => return reply.send(Ok(Answer::Written(len))),
             Err(error) => return reply.send(Err(error)),
         }
         let data = owned(write.data);

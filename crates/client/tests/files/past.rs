@@ -1,0 +1,103 @@
+//! Writes past the pages that a kernel keeps, and may have changed through a mapping.
+
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use client::{Client, Copies, Forget, Handle};
+use rt::BoxFuture;
+
+use crate::world::{World, create, join};
+
+const PAGE_BYTES: usize = 4096;
+
+/// A kernel with one page of one file, which was changed through a mapping: it writes it back before it forgets it.
+struct Kernel {
+    client: Weak<Client>,
+    handle: Handle,
+    /// The page as it was written back last; `None`: nothing is there to be forgotten.
+    page: Mutex<Option<Vec<u8>>>,
+}
+
+struct Told(Arc<Kernel>);
+
+impl Copies for Told {
+    fn forget(&self, what: Vec<Forget>) -> BoxFuture<'static, ()> {
+        let kernel = self.0.clone();
+        Box::pin(async move {
+            let is_page = |forget: &Forget| matches!(forget, Forget::Data(_, range) if range.start < 4096);
+            if !what.iter().any(is_page) {
+                return;
+            }
+            let page = kernel.page.lock().expect("no panic").take();
+            let (Some(page), Some(client)) = (page, kernel.client.upgrade()) else { return };
+            let written = client.write_pages(kernel.handle, 0, &page).await;
+            assert_eq!(written, Ok(page.len() as u32));
+        })
+    }
+}
+
+/// The page was written back, with the bytes of before, over what had been written past it.
+#[test]
+fn a_changed_page_is_written_back_before_a_write_past_it() {
+    let world = World::new(1, 2);
+    let client = world.mount();
+    world.run(async {
+        let (_, handle) = create(&client, b"f").await;
+        client.write(handle, 0, &[1; PAGE_BYTES]).await.expect("there is room");
+        let filled = client.read_pages(handle, 0, PAGE_BYTES as u32).await.expect("it is there");
+        let mut page = join(&filled.slices);
+        drop(filled);
+        page[3000] = 2;
+        let kernel = Kernel { client: Arc::downgrade(&client), handle, page: Mutex::new(Some(page)) };
+        client.set_copies(Arc::new(Told(Arc::new(kernel))));
+        assert_eq!(client.write_at_once(handle, 1000, &[3]), Ok(None), "the page is to be forgotten first");
+        assert_eq!(client.write(handle, 1000, &[3]).await, Ok(1));
+        let read = join(&client.read(handle, 0, PAGE_BYTES as u32).await.expect("it is there"));
+        assert_eq!((read[0], read[1000], read[3000]), (1, 3, 2), "both changes are there");
+    });
+}
+
+/// A kernel that fills a page again as soon as it has forgotten it: says what the page had.
+struct Refiller {
+    client: Weak<Client>,
+    handle: Handle,
+    filled: Arc<Mutex<Option<rt::sync::oneshot::Receiver<Vec<u8>>>>>,
+    rt: rt::Rt,
+}
+
+impl Copies for Refiller {
+    fn forget(&self, _: Vec<Forget>) -> BoxFuture<'static, ()> {
+        let (client, handle, rt, filled) =
+            (self.client.upgrade(), self.handle, self.rt.clone(), self.filled.clone());
+        Box::pin(async move {
+            let Some(client) = client else { return };
+            let (tell, told) = rt::sync::oneshot::channel();
+            rt.spawn(async move {
+                let pages = client.read_pages(handle, 0, PAGE_BYTES as u32).await.expect("it is there");
+                let _ = tell.send(join(&pages.slices));
+            });
+            *filled.lock().expect("no panic") = Some(told);
+            // It has begun before the write goes on.
+            rt.sleep(Duration::from_millis(1)).await;
+        })
+    }
+}
+
+/// A page that is filled while a write past it is under way has what was written.
+#[test]
+fn no_page_is_filled_while_a_write_passes_it() {
+    let world = World::new(1, 2);
+    let client = world.mount();
+    world.run(async {
+        let (_, handle) = create(&client, b"f").await;
+        client.write(handle, 0, &[1; PAGE_BYTES]).await.expect("there is room");
+        drop(client.read_pages(handle, 0, PAGE_BYTES as u32).await.expect("it is there"));
+        let filled = Arc::new(Mutex::default());
+        let rt = world.hub.rt().clone();
+        let refiller = Refiller { client: Arc::downgrade(&client), handle, filled: filled.clone(), rt };
+        client.set_copies(Arc::new(refiller));
+        assert_eq!(client.write(handle, 1000, &[3]).await, Ok(1));
+        let told = filled.lock().expect("no panic").take().expect("it was told to forget");
+        assert_eq!(told.await.expect("the page is filled")[1000], 3);
+    });
+}
