@@ -13,7 +13,7 @@ use crate::label::{self, Label};
 use crate::limits::Limits;
 use crate::log::record::{BEFORE_UNKNOWN, read_body};
 use crate::log::segment::{Record, SegmentId};
-use crate::open::{ENGINE_DIR, engine_name, open_engine, replay};
+use crate::open::{ENGINE_DIR, engine_name, open_engine, replay, was_being_made};
 use crate::view::View;
 use crate::{log, log::scan};
 
@@ -130,6 +130,13 @@ async fn check_target(
     } else {
         ENGINE_DIR.to_owned()
     };
+    if has(log::DIR) {
+        let log_dir = dir.subdir(log::DIR).await?;
+        if was_being_made(rt, dir, &log_dir, (&name, Boot { taken: boot.taken, ..Boot::default() })).await? {
+            // Its first start was broken off: the next one makes the engine.
+            return Ok(());
+        }
+    }
     let engine: Arc<dyn Engine> = if has(&name) || rt.is_sim() {
         open_engine(rt, dir, &name, Limits::default().within(rt.memory_bytes())).await?
     } else {

@@ -95,6 +95,9 @@ pub(crate) async fn open(
     Boot { number: boot, taken: told.taken }.write(&dir).await?;
     let engine = if in_place {
         let name = engine_name(&dir, &log_dir).await?;
+        if was_being_made(rt, &dir, &log_dir, (&name, told)).await? {
+            discard_engine(rt, &dir, &name).await?;
+        }
         open_engine(rt, &dir, &name, limits).await?
     } else {
         takeover::own_engine(rt, &dir, &log_dir, boot, limits).await?
@@ -205,6 +208,28 @@ async fn tidy_engines(rt: &Rt, dir: &Dir, log_dir: &Dir) -> Result<(), StoreErro
     })
     .await;
     Ok(())
+}
+
+/// Whether the process ended while it made the engine, at the first start of the target: the engine lacks the file that it makes last
+/// (`version`), no boot has taken the log over, and the log has no file.
+pub(crate) async fn was_being_made(
+    rt: &Rt,
+    dir: &Dir,
+    log_dir: &Dir,
+    (name, told): (&str, Boot),
+) -> Result<bool, StoreError> {
+    if told.taken != 0 || newest_segment(log_dir).await? != 0 {
+        return Ok(false);
+    }
+    let Some(path) = dir.os_path().map(|path| path.join(name)) else { return Ok(false) };
+    Ok(rt.offload(move || path.is_dir() && !path.join("version").exists()).await)
+}
+
+/// Removes an engine that was never finished: it has nothing.
+async fn discard_engine(rt: &Rt, dir: &Dir, name: &str) -> Result<(), StoreError> {
+    let Some(path) = dir.os_path().map(|path| path.join(name)) else { return Ok(()) };
+    tracing::info!(path = %path.display(), "the engine was not finished at the first start: it is made again");
+    Ok(rt.offload(move || remove_tree(&path)).await?)
 }
 
 pub(crate) async fn open_engine(

@@ -11,6 +11,8 @@ use proto::wire::messages::{
 };
 use proto::{Fid, Name, Timestamp, Transno};
 
+use super::table::UNIT_BYTES;
+
 /// Number of lock bits.
 const BITS: usize = LOCK_ALL.count_ones() as usize;
 /// Extended attributes that are kept of one file.
@@ -121,9 +123,13 @@ impl Inode {
         self.bits == 0 && self.open.is_none()
     }
 
-    /// Units of the table's bound that it takes.
+    /// Units of the table's bound that it takes. Values and targets of links may be long, and count by their bytes.
     pub(crate) fn cost(&self) -> usize {
-        1 + self.names.len() + self.absent.len() + self.xattrs.len() + self.pages.entries
+        let bytes = |value: &Option<Bytes>| value.as_ref().map_or(0, Bytes::len);
+        let values: usize = self.xattrs.values().map(bytes).sum();
+        let names: usize = self.xattr_names.iter().flatten().map(Bytes::len).sum();
+        let long = (values + names + bytes(&self.target)) / UNIT_BYTES as usize;
+        1 + self.names.len() + self.absent.len() + self.xattrs.len() + self.pages.entries + long
     }
 
     /// What is kept of a name: which file it meant, with the stamp of that; `Some(None)`: there was no such name.
@@ -341,6 +347,20 @@ pub(super) mod tests {
             mtime_set: Timestamp::default(),
         };
         Entry { attr, layout: None, xattrs: false, lock: granted(LOCK_ALL, 1) }
+    }
+
+    #[test]
+    fn long_values_cost_more() {
+        let mut inode = Inode::new(1);
+        let before = inode.cost();
+        inode.learn_xattr(
+            granted(LOCK_XATTR, 1),
+            Bytes::from_static(b"user.a"),
+            Some(vec![0; 60_000].into()),
+        );
+        assert_eq!(inode.cost(), before + 1 + 60_000 / UNIT_BYTES as usize);
+        inode.target = Some(vec![b'x'; 4000].into());
+        assert_eq!(inode.cost(), before + 1 + 64_000 / UNIT_BYTES as usize);
     }
 
     #[test]

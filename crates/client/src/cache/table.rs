@@ -20,7 +20,7 @@ use crate::lock::Keep;
 /// Parts of the table that are locked apart.
 const SHARDS: usize = 16;
 /// Memory that a unit (a file, a name, an entry of a page) takes, about, in bytes.
-const UNIT_BYTES: u64 = 512;
+pub(super) const UNIT_BYTES: u64 = 512;
 /// The part of a share of the process's memory that is for them.
 const MEMORY_PART: u64 = 8;
 /// Units that are kept however little memory there is.

@@ -1,9 +1,10 @@
 //! Writes past the pages that a kernel keeps, and may have changed through a mapping.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use client::{Client, Copies, Forget, Handle};
+use parking_lot::Mutex;
 use rt::BoxFuture;
 
 use crate::world::{World, create, join};
@@ -28,7 +29,7 @@ impl Copies for Told {
             if !what.iter().any(is_page) {
                 return;
             }
-            let page = kernel.page.lock().expect("no panic").take();
+            let page = kernel.page.lock().take();
             let (Some(page), Some(client)) = (page, kernel.client.upgrade()) else { return };
             let written = client.write_pages(kernel.handle, 0, &page).await;
             assert_eq!(written, Ok(page.len() as u32));
@@ -76,7 +77,7 @@ impl Copies for Refiller {
                 let pages = client.read_pages(handle, 0, PAGE_BYTES as u32).await.expect("it is there");
                 let _ = tell.send(join(&pages.slices));
             });
-            *filled.lock().expect("no panic") = Some(told);
+            *filled.lock() = Some(told);
             // It has begun before the write goes on.
             rt.sleep(Duration::from_millis(1)).await;
         })
@@ -97,7 +98,7 @@ fn no_page_is_filled_while_a_write_passes_it() {
         let refiller = Refiller { client: Arc::downgrade(&client), handle, filled: filled.clone(), rt };
         client.set_copies(Arc::new(refiller));
         assert_eq!(client.write(handle, 1000, &[3]).await, Ok(1));
-        let told = filled.lock().expect("no panic").take().expect("it was told to forget");
+        let told = filled.lock().take().expect("it was told to forget");
         assert_eq!(told.await.expect("the page is filled")[1000], 3);
     });
 }

@@ -102,3 +102,33 @@ fn run_and_kill(path: &str, count: u64) -> u64 {
     let _ = child.wait();
     announced
 }
+
+/// The first start was broken off while it made the engine; every later one then failed with "File exists", and the check said DAMAGED.
+#[test]
+fn an_engine_that_was_being_made_is_made_again() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let path = temp.path().to_str().expect("temporary names are plain");
+    with_node(async |rt| Store::format(&rt, path, &label()).await);
+    std::fs::create_dir_all(temp.path().join(crate::log::DIR)).expect("a directory");
+    let engine = temp.path().join(crate::open::ENGINE_DIR);
+    std::fs::create_dir_all(&engine).expect("a directory");
+    for name in ["0.jnl", "lock"] {
+        std::fs::write(engine.join(name), []).expect("a file");
+    }
+    with_node(async |rt| {
+        let boot = crate::boot::Boot { number: 1, taken: 0 };
+        boot.write(&rt.disk().open_dir(path).await?).await?;
+        let report = crate::check::check(&rt, path).await?;
+        assert!(report.is_clean(), "{report:?}");
+        let store = Store::open_with(&rt, path, small()).await?;
+        store.commit(batch([put("a", "1")]))?;
+        store.close().await?;
+        let store = Store::open_with(&rt, path, small()).await?;
+        assert_eq!(value_of(&store, "a"), Some(("1".into(), 1)));
+        // From now on it is damage.
+        store.abandon().await;
+        std::fs::remove_file(engine.join("version")).expect("the engine has it");
+        assert!(Store::open_with(&rt, path, small()).await.is_err());
+        Ok(())
+    });
+}
