@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Space};
 use crate::error::StoreError;
 use crate::shared::{BEHIND_WAIT, Shared};
 
@@ -95,6 +95,10 @@ fn newest(shared: &Shared) -> u64 {
 
 /// Whether so much could be given back that it is worth it, though there is room.
 async fn is_worth_it(shared: &Shared, engine: &dyn Engine) -> Result<bool, StoreError> {
-    let stale = engine.stale_bytes();
+    let Space { all, stale } = engine.space();
+    // If they are half of all, no more than as much is written again.
+    if stale >= shared.limits.engine_stale_max && stale >= all / 2 {
+        return Ok(true);
+    }
     Ok(stale > 0 && stale >= shared.reserve.available().await? / 2)
 }

@@ -52,6 +52,8 @@ pub(crate) struct Limits {
     pub engine_target_bytes: u64,
     /// Tables that the engine has not merged yet beyond which reads get slow, merging takes much space, and no more should be added.
     pub engine_unmerged_max: usize,
+    /// Bytes of what was removed beyond which they are merged away though there is room.
+    pub engine_stale_max: u64,
     /// What is kept back of the disk.
     pub reserve: Sizes,
     /// Bytes that objects leave on the disk. More than the reserve of an MDT that may be on the same one: space that was
@@ -110,6 +112,7 @@ impl Default for Limits {
             engine_memory_bytes: 16 << 20,
             engine_target_bytes: 16 << 20,
             engine_unmerged_max: 12,
+            engine_stale_max: 16 << 20,
             reserve: Sizes { pieces: 128 << 20, margin: 256 << 20 },
             left_by_objects: 320 << 20,
         }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use fjall::compaction::Leveled;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
-use super::{Engine, Item, Visit};
+use super::{Engine, Item, Space, Visit};
 use crate::error::StoreError;
 use crate::limits::{KEY_RESERVED, Limits};
 
@@ -158,8 +158,8 @@ impl Engine for FjallEngine {
         self.database.persist(PersistMode::Buffer).map_err(failed)
     }
 
-    fn stale_bytes(&self) -> u64 {
-        self.estimate_stale()
+    fn space(&self) -> Space {
+        Space { all: self.keys.disk_space(), stale: self.estimate_stale() }
     }
 
     fn tidy(&self, room: u64) -> Result<bool, StoreError> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use parking_lot::RwLock;
 
-use super::{Engine, Item, Visit};
+use super::{Engine, Item, Space, Visit};
 use crate::error::StoreError;
 
 /// Keys in memory; nothing survives.
@@ -60,8 +60,8 @@ impl Engine for MemoryEngine {
         Ok(())
     }
 
-    fn stale_bytes(&self) -> u64 {
-        0
+    fn space(&self) -> Space {
+        Space::default()
     }
 
     fn tidy(&self, _room: u64) -> Result<bool, StoreError> {

@@ -28,6 +28,15 @@ pub(crate) struct Item {
 /// Sees one key, its value and its version; says whether it wants the next.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8], u64) -> bool;
 
+/// What an engine uses of the disk, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Space {
+    /// In all.
+    pub all: u64,
+    /// For what was removed.
+    pub stale: u64,
+}
+
 /// An ordered map of keys that many threads use at once.
 pub(crate) trait Engine: Send + Sync {
     /// The value and version of `key`.
@@ -49,8 +58,8 @@ pub(crate) trait Engine: Send + Sync {
     /// An error if it has failed, which it may without being asked for anything.
     fn check(&self) -> Result<(), StoreError>;
 
-    /// About how many bytes of the disk it uses for what was removed.
-    fn stale_bytes(&self) -> u64;
+    /// About how much of the disk it uses.
+    fn space(&self) -> Space;
 
     /// Gives some of them back, and uses up to `room` bytes more meanwhile; whether it did anything. The next call does more.
     fn tidy(&self, room: u64) -> Result<bool, StoreError>;
