@@ -56,7 +56,9 @@ scratch_up() {
 t_xfstests() {
   local user
   for user in fsgqa fsgqa2 123456-fsgqa; do
-    id "$user" >/dev/null 2>&1 || useradd --system --badname "$user" 2>/dev/null || useradd --system "$user"
+    id "$user" >/dev/null 2>&1 || useradd --system --create-home --badname "$user" 2>/dev/null || useradd --system --create-home "$user"
+    # Without a home su says so, and the output is compared.
+    mkdir -p "/home/$user"
   done
   put_helper
   # It wants each of the two mounted once, by itself.

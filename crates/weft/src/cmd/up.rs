@@ -119,6 +119,8 @@ pub fn run(arguments: Arguments) -> Outcome {
 
 fn resolve(arguments: Arguments, place: Place) -> Result<Plan, Failure> {
     let mountpoint = mountpoint::absolute(&arguments.mountpoint)?;
+    // It is written down, so that the next `weft up` there finds the data again.
+    text(&mountpoint)?;
     let arguments = recalled(arguments, instances::find(&mountpoint)?)?;
     if arguments.listen.as_ref().is_some_and(Nid::is_lo) {
         return Err(Failure::usage("0@lo cannot be listened at; write --listen ADDRESS@tcp"));
