@@ -313,7 +313,7 @@ t_drain() {
   cat "$two_b/drained"
   ls "$two_b"
   [ "$(lock_counts)" -gt 0 ]
-  # A target may just have started, and a close be under way that brings a lock: for a moment this is refused.
+  # A target may just have started, and bits of an unkept answer be held (docs/recovery.md#not-yet): a look brings the client another number.
   local end=$((SECONDS + 10))
   until lctl drain 127.0.0.1@tcp > "$work/drained"; do
     [ $SECONDS -lt $end ] || { cat "$work/drained"; return 1; }
