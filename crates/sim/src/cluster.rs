@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use client::{Client, Limits};
 use parking_lot::Mutex;
+use proto::layout::LayoutHint;
 use proto::wire::messages::HandOver;
-use proto::{ClientId, FsName, Nid, TargetId, TargetKind};
+use proto::{ClientId, Fid, FsName, Nid, TargetId, TargetKind};
 use rpc::{Habits, Hub, Key, Keys, Role};
 use rt::sim::Handle;
 use rt::{Addr, Rt};
@@ -18,6 +19,7 @@ use store::{Label, Store};
 
 use crate::credulous::{Credulous, Flaws};
 use crate::invariants::Granted;
+use crate::workload::root;
 
 /// How many of what.
 #[derive(Debug, Clone, Copy)]
@@ -382,6 +384,24 @@ impl Cluster {
             ..Limits::default()
         };
         self.mount_within(node, limits).await
+    }
+
+    /// Waits until the MDT has heard of every OST, as `client` sees it: targets start one after the other, and files made before that
+    /// have fewer stripes than they ask for.
+    pub async fn osts_are_known(&self, client: &Client) {
+        let wanted = LayoutHint { stripe_count: -1, stripe_size: 1 << 16, ..LayoutHint::default() };
+        for n in 0..1000 {
+            let name = format!("probe{n}").into_bytes();
+            let made = client.create_with_layout(&root(), Fid::ROOT, &name, 0o100_644, wanted.clone()).await;
+            let fid = made.expect("a new name can be made").fid;
+            let layout = client.layout(fid).await.expect("it is there").expect("of a file");
+            client.unlink(&root(), Fid::ROOT, &name).await.expect("the owner may");
+            if layout.stripe_count() == self.shape.osts {
+                return;
+            }
+            self.handle.rt("clock").sleep(Duration::from_millis(10)).await;
+        }
+        panic!("the MDT never hears of all OSTs");
     }
 
     /// The same with other limits.

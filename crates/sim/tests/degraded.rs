@@ -45,6 +45,7 @@ fn a_slow_ost_is_named_and_avoided() {
         cluster.format().await;
         cluster.start_servers();
         let (_, client) = cluster.mount("c0").await;
+        cluster.osts_are_known(&client).await;
         let (osts, _) = write_striped(&world, &client, "even").await;
         assert_eq!((osts.len(), client.slow_osts()), (4, vec![]), "all are alike");
         let throttled = world.now();

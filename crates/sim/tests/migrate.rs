@@ -47,23 +47,6 @@ async fn layout(client: &Client, fid: Fid) -> Layout {
     client.layout(fid).await.expect("it is there").expect("of a file")
 }
 
-/// Waits until the MDT has heard of every OST: targets start one after the other.
-async fn all_are_known(client: &Client, rt: &rt::Rt) {
-    for n in 0..1000 {
-        let name = format!("probe{n}");
-        let (fid, handle) = make(client, name.as_bytes()).await;
-        client.migrate(&root(), fid, hint(4, 1 << 16)).await.expect("the owner may");
-        let stripes = layout(client, fid).await.stripe_count();
-        client.release(handle).await;
-        client.unlink(&root(), Fid::ROOT, name.as_bytes()).await.expect("the owner may");
-        if stripes == 4 {
-            return;
-        }
-        rt.sleep(Duration::from_millis(10)).await;
-    }
-    panic!("the MDT never hears of all OSTs");
-}
-
 async fn objects(client: &Client) -> u64 {
     let mut objects = 0;
     for ost in (0..4).map(TargetId::ost) {
@@ -79,6 +62,7 @@ fn everything_but_the_place_stays() {
     check(1, async |cluster, world| {
         let (rt, user) = cluster.mount("user").await;
         let (_, other) = cluster.mount("other").await;
+        cluster.osts_are_known(&user).await;
         let (fid, handle) = make(&user, b"f").await;
         let data = bytes(3);
         user.write(handle, 0, &data).await.expect("there is room");
@@ -154,7 +138,7 @@ fn servers_may_lose_power_meanwhile() {
     for (step, server) in (0..40).zip(["mds", "oss0", "oss1", "mgs"].into_iter().cycle()) {
         check(step, async |cluster, world| {
             let (rt, user) = cluster.mount("user").await;
-            all_are_known(&user, &rt).await;
+            cluster.osts_are_known(&user).await;
             let (fid, handle) = make(&user, b"f").await;
             let data = bytes(7);
             user.write(handle, 0, &data).await.expect("there is room");
