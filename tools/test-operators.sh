@@ -653,6 +653,8 @@ t_part() {
   grep -q "is being served" "$work/err"
   must_fail 5 "$WEFT" check "$work/run"
   must_fail 5 "$WEFT" check "$work/nosuch"
+  must_fail 5 "$WEFT" check "$data/OST0000/label"
+  grep -q "is no directory" "$work/err"
   "$LFS" setstripe -c 1 -i 0 "$work/$name/file"
   echo there > "$work/$name/file"
   in_two "$WEFT" down "$work/$name"

@@ -6,13 +6,16 @@
 //! journal batch and the same memory table. So neither a crash nor a flush separates them. Values are stored as
 //! version (8 bytes, little endian) and bytes.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use fjall::compaction::Leveled;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode};
+use rt::os::disk::tree;
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::{Engine, Item, Space, Visit};
 use crate::error::StoreError;
@@ -26,6 +29,9 @@ const VERSION_BYTES: usize = 8;
 const WORKERS: usize = 1;
 /// Bytes of the journal beyond which what is in memory becomes a table, so that the journal can go: the least that fjall takes.
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+
+/// Most bytes of a file that names tables: each takes 33.
+const NAMING_BYTES_MAX: u64 = 256 << 20;
 
 /// A fjall database.
 pub(crate) struct FjallEngine {
@@ -45,13 +51,19 @@ pub(crate) struct FjallEngine {
 impl FjallEngine {
     /// Opens the database in the directory `path`, or makes one.
     pub(crate) fn open(path: &Path, limits: &Limits) -> Result<FjallEngine, StoreError> {
+        check_tables_named(path)?;
+        let engine = FjallEngine::open_files(path, limits).map_err(|error| not_opened(path, error))?;
+        engine.applied.store(engine.position()?, Ordering::Relaxed);
+        Ok(engine)
+    }
+
+    fn open_files(path: &Path, limits: &Limits) -> Result<FjallEngine, fjall::Error> {
         let database = Database::builder(path)
             .cache_size(limits.engine_cache_bytes)
             .manual_journal_persist(true)
             .max_journaling_size(JOURNAL_BYTES_MAX)
             .worker_threads(WORKERS)
-            .open()
-            .map_err(failed)?;
+            .open()?;
         let merging = Leveled::default().with_table_target_size(limits.engine_target_bytes);
         let merging = Arc::new(merging);
         let options = || {
@@ -60,8 +72,8 @@ impl FjallEngine {
                 .max_memtable_size(limits.engine_memory_bytes)
                 .compaction_strategy(merging)
         };
-        let keys = database.keyspace(KEYSPACE, options).map_err(failed)?;
-        let engine = FjallEngine {
+        let keys = database.keyspace(KEYSPACE, options)?;
+        Ok(FjallEngine {
             keys,
             database,
             applied: AtomicU64::new(0),
@@ -69,9 +81,7 @@ impl FjallEngine {
             target_bytes: limits.engine_target_bytes,
             table_bytes_min: limits.engine_table_bytes_min,
             unmerged_max: limits.engine_unmerged_max,
-        };
-        engine.applied.store(engine.position()?, Ordering::Relaxed);
-        Ok(engine)
+        })
     }
 
     /// Writes `items` and `position` as tables of their own.
@@ -216,9 +226,88 @@ fn corrupt() -> StoreError {
 
 pub(super) fn failed(error: fjall::Error) -> StoreError {
     match error {
-        fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => StoreError::Io(error),
+        fjall::Error::Io(error) | fjall::Error::Storage(LsmError::Io(error)) => StoreError::Io(error),
         // A thread of the engine could not write, and has said why.
-        fjall::Error::Poisoned => StoreError::Io(std::io::Error::other("the key-value engine has failed")),
-        other => StoreError::Corrupt { what: format!("the key-value engine ({other})") },
+        fjall::Error::Poisoned => StoreError::Io(io::Error::other("the key-value engine has failed")),
+        other => {
+            tracing::error!(cause = cause(&other), "the key-value engine cannot be read");
+            StoreError::Corrupt { what: "a file of the key-value engine".into() }
+        }
+    }
+}
+
+/// Why the engine in `path` cannot be opened. Its files were there and whole when they were last written.
+fn not_opened(path: &Path, error: fjall::Error) -> StoreError {
+    let why = match error {
+        fjall::Error::Io(error) | fjall::Error::Storage(LsmError::Io(error)) => match error.kind() {
+            io::ErrorKind::NotFound => "a file that it needs is missing",
+            io::ErrorKind::UnexpectedEof => "a file is too short",
+            io::ErrorKind::InvalidData => "a file is not what was written",
+            _ => return StoreError::Io(error),
+        },
+        fjall::Error::Locked => return StoreError::Io(io::ErrorKind::WouldBlock.into()),
+        fjall::Error::Poisoned => return failed(error),
+        other => cause(&other),
+    };
+    damaged(path, why)
+}
+
+fn damaged(path: &Path, why: &str) -> StoreError {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    StoreError::Damaged(format!("the key-value engine in {name} is damaged: {why}"))
+}
+
+/// Checks the files that name the tables of each keyspace in the engine `path`: `keyspaces/N/current` holds the number of a file `vNUMBER` beside
+/// it (8 bytes, little endian) and the XXH3 of that file's bytes (16 bytes). The library looks at neither before it believes what
+/// the second file says, and ends the process where that makes no sense.
+fn check_tables_named(path: &Path) -> Result<(), StoreError> {
+    let keyspaces = match tree::entries(&path.join("keyspaces")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        keyspaces => keyspaces?,
+    };
+    for keyspace in keyspaces {
+        let name = keyspace.file_name().unwrap_or_default().to_string_lossy();
+        let current = match tree::read_file(&keyspace.join("current"), NAMING_BYTES_MAX) {
+            // A keyspace that was being made: the library makes it again.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            current => current?,
+        };
+        let (Some(number), Some(sum)) =
+            (current.first_chunk(), current.get(8..).and_then(<[u8]>::first_chunk))
+        else {
+            return Err(damaged(path, &format!("its file keyspaces/{name}/current is too short")));
+        };
+        let named = format!("v{}", u64::from_le_bytes(*number));
+        let tables = match tree::read_file(&keyspace.join(&named), NAMING_BYTES_MAX) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let why = format!("its file keyspaces/{name}/current names {named}, which is not there");
+                return Err(damaged(path, &why));
+            }
+            tables => tables?,
+        };
+        if xxh3_128(&tables) != u128::from_le_bytes(*sum) {
+            let why = format!(
+                "its file keyspaces/{name}/{named} is not the one that keyspaces/{name}/current names"
+            );
+            return Err(damaged(path, &why));
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with what the library found, in words.
+fn cause(error: &fjall::Error) -> &'static str {
+    use fjall::Error as E;
+    match error {
+        E::Storage(LsmError::ChecksumMismatch { .. }) => "a file does not match its checksum",
+        E::Storage(LsmError::Unrecoverable) | E::Unrecoverable => {
+            "a file that it needs is missing, or is not what was written"
+        }
+        E::Storage(LsmError::InvalidVersion(_)) | E::InvalidVersion(_) => {
+            "a file has a version that this program does not know"
+        }
+        E::JournalRecovery(_) => "its journal is not what was written",
+        E::KeyspaceDeleted => "its keys were removed",
+        _ => "a file is not what was written",
     }
 }

@@ -51,6 +51,44 @@ fn format_wants_an_empty_directory() {
     });
 }
 
+/// The checker printed what the engine's library says to programmers, or no more than "Disk: No such file or directory (os error 2)".
+#[test]
+fn a_damaged_engine_is_told_in_a_sentence() {
+    check(async |rt, path| {
+        let store = Store::open(&rt, &path).await?;
+        store.commit(batch([put("a", "1")]))?;
+        store.close().await?;
+        let current = std::path::Path::new(&path).join("kv/keyspaces/0/current");
+        let whole = std::fs::read(&current)?;
+        let other = [&[0xff; 8][..], &whole[8..]].concat();
+        for (bytes, why) in [
+            (&whole[..7], "its file keyspaces/0/current is too short".to_owned()),
+            (&other, format!("its file keyspaces/0/current names v{}, which is not there", u64::MAX)),
+        ] {
+            std::fs::write(&current, bytes)?;
+            let sentence = format!("The key-value engine in kv is damaged: {why}.");
+            assert_eq!(check_target(&rt, &path).await?.findings, [sentence]);
+        }
+        // What stands in the file that it names is not believed before it was compared: some of it ended the process.
+        let named = format!("v{}", u64::from_le_bytes(*whole.first_chunk().expect("a number")));
+        let tables = current.with_file_name(&named);
+        let whole_tables = std::fs::read(&tables)?;
+        let why = format!("its file keyspaces/0/{named} is not the one that keyspaces/0/current names");
+        let sentence = format!("The key-value engine in kv is damaged: {why}.");
+        std::fs::write(&current, &whole)?;
+        for at in 0..whole_tables.len() {
+            let mut flipped = whole_tables.clone();
+            flipped[at] ^= 0x40;
+            std::fs::write(&tables, &flipped)?;
+            assert_eq!(check_target(&rt, &path).await?.findings, std::slice::from_ref(&sentence), "{at}");
+        }
+        std::fs::write(&tables, &whole_tables)?;
+        std::fs::write(&current, &whole)?;
+        assert!(check_target(&rt, &path).await?.is_clean());
+        Ok(())
+    });
+}
+
 #[test]
 fn a_commit_comes_by_itself_and_at_once_when_asked() {
     check(async |rt, path| {

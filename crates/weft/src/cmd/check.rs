@@ -42,24 +42,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let server::Accepted { label, last } = accepted;
         println!(
             "{}-{}: this copy is served from now on; what changed behind {} is lost",
-            label.fsname, label.target, last.0
+            label.fsname,
+            label.target,
+            last.0
         );
         return Ok(0);
     }
-    let report = node.block_on(store::check::check_to(&rt, path, depth)).map_err(|error| match error {
-        store::StoreError::Io(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-            let message = format!("{path} is being served, and was not looked at; stop its server first");
-            Failure { message, status: IN_USE }
-        }
-        store::StoreError::NotATarget(_) => {
-            let message = format!("{path} is no target: nothing of one is there; name a target's directory");
-            Failure { message, status: NO_TARGET }
-        }
-        store::StoreError::Io(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Failure { message: format!("{path} is not there; name a target's directory"), status: NO_TARGET }
-        }
-        other => no_label(path, other),
-    })?;
+    let report = node.block_on(store::check::check_to(&rt, path, depth));
+    let report = report.map_err(|error| not_checked(path, error))?;
     for finding in &report.findings {
         println!("{finding}");
     }
@@ -73,6 +63,25 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let verdict = if report.is_clean() { "clean" } else { "DAMAGED" };
     println!("{name}: {verdict}; {} log records, {} keys", report.records, report.keys);
     Ok(u8::from(!report.is_clean()))
+}
+
+/// Why nothing was looked at, for a person.
+fn not_checked(path: &str, error: store::StoreError) -> Failure {
+    use std::io::ErrorKind::{NotADirectory, NotFound, WouldBlock};
+    let no_target = |what: &str| {
+        let message = format!("{path} {what}; name a target's directory");
+        Failure { message, status: NO_TARGET }
+    };
+    match error {
+        store::StoreError::Io(error) if error.kind() == WouldBlock => {
+            let message = format!("{path} is being served, and was not looked at; stop its server first");
+            Failure { message, status: IN_USE }
+        }
+        store::StoreError::NotATarget(_) => no_target("is no target: nothing of one is there"),
+        store::StoreError::Io(error) if error.kind() == NotFound => no_target("is not there"),
+        store::StoreError::Io(error) if error.kind() == NotADirectory => no_target("is no directory"),
+        other => no_label(path, other),
+    }
 }
 
 /// Why a copy is not accepted, for a person.

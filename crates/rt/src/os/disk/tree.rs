@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -41,6 +41,23 @@ pub fn copy_tree(from: &Path, to: &Path, linked: &[&str]) -> io::Result<()> {
     }
     let text = format!("{} does not stop changing", from.display());
     Err(io::Error::new(io::ErrorKind::ResourceBusy, text))
+}
+
+/// What the file `path` holds. Blocks the thread.
+///
+/// # Errors
+/// `FileTooLarge` if it has more than `bytes_max` bytes.
+pub fn read_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    io::Read::take(fs::File::open(path)?, bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
+}
+
+/// The paths in the directory `path`, sorted. Blocks the thread.
+pub fn entries(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
 }
 
 /// Takes away the tree `path`, if it is there. Blocks the thread.
