@@ -745,6 +745,24 @@ t_remount() {
   in_two "$WEFT" down "$at"
 }
 
+# A key that somebody else could change says nothing about who is let in.
+t_keys() {
+  local at=$work/keyed source="127.0.0.1:7001@tcp:/$two_fsname" key=$work/foreign.key
+  mkdir "$at"
+  cp "/etc/weft/$two_fsname.client.key" "$key"
+  chmod 600 "$key"
+  chown 65534 "$key"
+  must_fail 1 in_two "$WEFT" mount "$source" "$at" --key "$key"
+  [ "$(wc -l < "$work/err")" = 1 ]
+  grep -q "the key $key belongs to user 65534" "$work/err"
+  chown 0 "$key"
+  in_two "$WEFT" mount "$source" "$at" --key "$key"
+  in_two "$WEFT" down "$at"
+  # Root's and one's own are used, as far as they can be read.
+  must_fail 1 setpriv --reuid 65534 --regid 65534 --clear-groups "$WEFT" failover "$two_fsname-OST0000" --mgsnode 127.0.0.1:7001@tcp --key "$key"
+  grep -q "Permission denied" "$work/err"
+}
+
 # Words that are not understood.
 t_words() {
   cd "$two_a"
@@ -802,7 +820,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words remount silent again part drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words keys remount silent again part drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

@@ -1,7 +1,7 @@
-//! Key files: 64 hexadecimal digits, readable by their owner only.
+//! Key files: 64 hexadecimal digits, readable by their owner only, which is root or the user who runs the program.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,9 @@ use rpc::{Key, Role};
 use rt::Rt;
 
 use crate::failure::Failure;
+
+/// Most bytes of a key's file that are read: more is no key.
+const KEY_FILE_BYTES_MAX: u64 = 4096;
 
 /// Where keys are if nothing else is said: /etc/weft for root, ~/.config/weft for a user.
 pub fn directory() -> Result<PathBuf, Failure> {
@@ -65,13 +68,27 @@ pub fn read(file: &Path) -> Result<Key, Failure> {
             "the key {name} cannot be read: {error}; run as its owner, or name another with --key"
         )),
     };
-    let metadata = fs::metadata(file).map_err(failed)?;
+    let opened = File::open(file).map_err(failed)?;
+    let metadata = opened.metadata().map_err(failed)?;
     if metadata.mode() & 0o077 != 0 {
         return Err(Failure::new(format!("others can read the key {name}; run \"chmod 600 {name}\"")));
     }
-    let text = fs::read_to_string(file).map_err(failed)?;
+    let caller = rustix::process::geteuid().as_raw();
+    if !is_trusted(metadata.uid(), caller) {
+        return Err(Failure::new(format!(
+            "the key {name} belongs to user {}, who can change it; it has to be root's or user {caller}'s: run \"chown {caller} {name}\" as root",
+            metadata.uid()
+        )));
+    }
+    let mut text = String::new();
+    opened.take(KEY_FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
     parse(text.trim())
         .ok_or_else(|| Failure::new(format!("{name} is not a key; copy it again from the server")))
+}
+
+/// Whether a key of `owner` may be used by `caller`: nobody else is to say who is let in.
+fn is_trusted(owner: u32, caller: u32) -> bool {
+    owner == 0 || owner == caller
 }
 
 /// Makes a key, unless the file is there already.
@@ -124,6 +141,12 @@ fn parse(text: &str) -> Option<Key> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_of_another_user_are_not_used() {
+        assert!(is_trusted(0, 0) && is_trusted(0, 1000) && is_trusted(1000, 1000));
+        assert!(!is_trusted(1000, 0) && !is_trusted(1000, 1001));
+    }
 
     #[test]
     fn keys_are_text() {
