@@ -15,7 +15,7 @@ mdt=$two_fsname-MDT0000
 leave_own() {
   awk -v work="$work/" '$3 == "fuse.weft" && index($2, work) == 1 { print $2 }' /proc/mounts | tac |
     while read -r mount; do timeout 60 "$WEFT" down "$mount" || umount -l "$mount"; done
-  rm -f /etc/weft/[bdpqrs]"$two_id".*.key
+  rm -f /etc/weft/[bdfhopqrsu]"$two_id".*.key
 }
 trap 'two_down; leave_own >/dev/null; kill $alone_pid; umount -l "$disk"; rm -rf "$work"' EXIT
 
@@ -763,6 +763,49 @@ t_keys() {
   grep -q "Permission denied" "$work/err"
 }
 
+# Nobody takes what a command prints: a pipe without a reader ends it without a word, a full device with a sentence. What it has done
+# stays done.
+t_printing() {
+  local name=o$two_id at=$work/o$two_id command
+  mkdir "$at"
+  # nobody_reads COMMAND...: ends as other tools do then, by SIGPIPE or having said all before.
+  nobody_reads() {
+    local status
+    "$@" 2> "$work/err" | true
+    status=${PIPESTATUS[0]}
+    cat "$work/err"
+    [ ! -s "$work/err" ] && { [ "$status" = 141 ] || [ "$status" = 0 ]; }
+  }
+  to_full() { "$@" > /dev/full; }
+  up() { in_two "$WEFT" up "$at" --data "$work/$name.data" --fsname "$name" --osts 1; }
+  must_fail 74 to_full in_two "$WEFT" up "$at" --data "$work/$name.data" --fsname "$name" --osts 1
+  [ "$(wc -l < "$work/err")" = 1 ]
+  grep -qx "weft: standard output cannot be written: No space left on device" "$work/err"
+  mountpoint -q "$at"
+  echo there > "$at/file"
+  for command in "$WEFT up $at" "$WEFT status" "$LFS df" "$LFS osts $at" "$LFS getstripe $at/file" "$LFS path2fid $at/file" "$LCTL dl" \
+    "$LCTL get_param version" "$LCTL dk" "$WEFT --help" "$WEFT drain $at"; do
+    # shellcheck disable=SC2086
+    must_fail 74 to_full in_two $command
+    [ "$(wc -l < "$work/err")" = 1 ]
+    # shellcheck disable=SC2086
+    nobody_reads in_two $command
+    # shellcheck disable=SC2086
+    in_two $command >&-
+  done
+  must_fail 74 to_full in_two "$WEFT" down "$at"
+  not mountpoint -q "$at"
+  # What has no other place to tell it than standard error goes on without.
+  for command in "$WEFT down $at/no/such" "$WEFT nosuch"; do
+    bash -c "$command 2> /dev/full" && return 1 || [ $? -lt 3 ]
+  done
+  nobody_reads up
+  mountpoint -q "$at"
+  nobody_reads in_two "$WEFT" down "$at"
+  not mountpoint -q "$at"
+  rm -rf "$work/$name.data" "/etc/weft/$name".*.key
+}
+
 # Words that are not understood.
 t_words() {
   cd "$two_a"
@@ -820,7 +863,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words keys remount silent again part drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words printing keys remount silent again part drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

@@ -132,7 +132,7 @@ fn wait(
     if let Some(answer) = look(TELL_WAIT)? {
         return Ok(answer);
     }
-    eprintln!("{}: not done yet; waiting", mount.path.display());
+    err!("{}: not done yet; waiting", mount.path.display());
     loop {
         if let Some(answer) = look(TELL_WAIT)? {
             return Ok(answer);

@@ -38,7 +38,7 @@ pub fn exit(program: &str, outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
-            eprintln!("{program}: {}", failure.message);
+            err!("{program}: {}", failure.message);
             ExitCode::from(failure.status)
         }
     }

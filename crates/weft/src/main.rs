@@ -3,6 +3,10 @@
 // The program is an edge: it starts processes and reads files of its user.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+// Before the others, which have its macros.
+#[macro_use]
+mod out;
+
 mod ask;
 mod cmd;
 mod control;
@@ -43,14 +47,8 @@ fn main() -> ExitCode {
         && arguments.get(1).is_some_and(|word| nids::Source::parse(&word.to_string_lossy()).is_ok());
     match program(&arguments).as_str() {
         _ if called_by_mount => cmd::mount_helper::main(arguments),
-        "lfs" => {
-            rt::os::process::end_with_closed_pipe();
-            lfs::main(arguments)
-        }
-        "lctl" => {
-            rt::os::process::end_with_closed_pipe();
-            lctl::main(arguments)
-        }
+        "lfs" => lfs::main(arguments),
+        "lctl" => lctl::main(arguments),
         "mount.weft" | "mount.fuse.weft" => cmd::mount_helper::main(arguments),
         "umount.weft" | "umount.fuse.weft" => cmd::umount_helper::main(arguments),
         _ => cmd::main(arguments),

@@ -88,9 +88,9 @@ pub fn survey() -> Result<Survey, Failure> {
             Err(error) if is_denied(&error) => {}
             Err(error) => {
                 if is_dead(&error) {
-                    eprintln!("{name} is left out: its process is gone; \"umount -l {name}\" takes it away");
+                    err!("{name} is left out: its process is gone; \"umount -l {name}\" takes it away");
                 } else {
-                    eprintln!("{name} is left out: {}", crate::control::describe(&error));
+                    err!("{name} is left out: {}", crate::control::describe(&error));
                 }
                 survey.left_out.push(entry.path);
             }

@@ -40,12 +40,15 @@ pub fn parse<A: Parser>(arguments: Vec<OsString>) -> Result<A, ExitCode> {
         if error.kind() == ErrorKind::UnknownArgument
             && let Some(sentence) = not_yet(&command, error.get(ContextKind::InvalidArg))
         {
-            eprintln!("{sentence}");
+            err!("{sentence}");
         } else {
             // "To pass it as a value, use -- before it" makes files of that name.
             error.remove(ContextKind::Suggested);
-            // Nobody may be there to read it.
-            let _ = error.print();
+            if let Err(unwritten) = error.print()
+                && !error.use_stderr()
+            {
+                crate::out::end(&unwritten);
+            }
         }
         ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
     })

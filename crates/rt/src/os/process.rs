@@ -25,14 +25,17 @@ pub(crate) fn release_memory() {
     }
 }
 
-/// From now on who writes to a pipe that nobody reads any more ends, as tools are expected to: `lctl get_param | head`. Rust's
-/// runtime has such writes fail, which printing takes for a bug.
+/// Ends the process as a write to a pipe that nobody reads any more ends other tools: `lctl get_param | head`. Rust's runtime has such
+/// writes fail instead.
 #[allow(unsafe_code)]
-pub fn end_with_closed_pipe() {
+pub fn end_by_closed_pipe() -> ! {
     // SAFETY: the default action of a signal is no function that could be called at the wrong time.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        libc::raise(libc::SIGPIPE);
     }
+    // The signal is blocked: the status is what a shell makes of it.
+    std::process::exit(128 + libc::SIGPIPE)
 }
 
 /// The signals that tell a process to end in order: SIGTERM and SIGINT.

@@ -40,7 +40,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let accepted =
             node.block_on(server::accept_older(&rt, path)).map_err(|error| not_accepted(path, error))?;
         let server::Accepted { label, last } = accepted;
-        println!(
+        out!(
             "{}-{}: this copy is served from now on; what changed behind {} is lost",
             label.fsname,
             label.target,
@@ -51,17 +51,17 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let report = node.block_on(store::check::check_to(&rt, path, depth));
     let report = report.map_err(|error| not_checked(path, error))?;
     for finding in &report.findings {
-        println!("{finding}");
+        out!("{finding}");
     }
     if report.findings.len() >= store::check::FINDINGS_MAX {
-        println!("... and more; these are the first {}", store::check::FINDINGS_MAX);
+        out!("... and more; these are the first {}", store::check::FINDINGS_MAX);
     }
     let name = report
         .label
         .as_ref()
         .map_or_else(|| path.to_owned(), |label| format!("{}-{}", label.fsname, label.target));
     let verdict = if report.is_clean() { "clean" } else { "DAMAGED" };
-    println!("{name}: {verdict}; {} log records, {} keys", report.records, report.keys);
+    out!("{name}: {verdict}; {} log records, {} keys", report.records, report.keys);
     Ok(u8::from(!report.is_clean()))
 }
 

@@ -28,7 +28,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let name = path.display();
     match mountpoint::state(&path)? {
         State::Free => {
-            println!("Nothing is mounted at {name}.");
+            out!("Nothing is mounted at {name}.");
             Ok(0)
         }
         State::Foreign(entry) => Err(Failure::new(format!(
@@ -40,20 +40,16 @@ pub fn run(arguments: &Arguments) -> Outcome {
             fuse::session::detach(&path).map_err(|error| {
                 Failure::new(format!("the dead mount at {name} cannot be taken away: {error}"))
             })?;
-            println!("The process behind {name} was gone; the mount point is free again.");
+            out!("The process behind {name} was gone; the mount point is free again.");
             Ok(0)
         }
         State::Up(status) => {
             stop_process(&path, status.pid)?;
             match status.data {
                 Some(data) => {
-                    println!(
-                        "File system {} is down; its data stays in {data}.{}",
-                        status.fsname,
-                        again(&path)
-                    );
+                    out!("File system {} is down; its data stays in {data}.{}", status.fsname, again(&path));
                 }
-                None => println!("File system {} is unmounted from {name}.", status.fsname),
+                None => out!("File system {} is unmounted from {name}.", status.fsname),
             }
             Ok(0)
         }

@@ -20,15 +20,15 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Outcome {
     let (mounts, left_out) = mountpoint::meant(arguments.mountpoint.as_deref())?;
     if mounts.is_empty() && !left_out {
-        println!("No weft file system is mounted here; nothing is held.");
+        out!("No weft file system is mounted here; nothing is held.");
     }
     let mut status = u8::from(left_out);
     for mount in mounts {
         let path = &mount.path;
         match ask::order(&mount, control::DRAIN) {
-            Ok(()) => println!("{}: nothing is held any more", path.display()),
+            Ok(()) => out!("{}: nothing is held any more", path.display()),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                println!(
+                out!(
                     "{0}: all is written, but files are open or in use; \"fuser -vm {0}\" says by whom",
                     path.display()
                 );

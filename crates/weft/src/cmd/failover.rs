@@ -91,9 +91,9 @@ impl Order {
         }
         let back = self.recovered(&entry).await;
         let pause = self.rt.now() - began;
-        println!("{} is served by {new} at {at}; the pause was {:.2} s", self.name, pause.as_secs_f64());
+        out!("{} is served by {new} at {at}; the pause was {:.2} s", self.name, pause.as_secs_f64());
         if !back {
-            println!("some clients are not back with it; see lctl get_param *.{}.recovery_status", self.name);
+            out!("some clients are not back with it; see lctl get_param *.{}.recovery_status", self.name);
         }
         Ok(u8::from(!back))
     }

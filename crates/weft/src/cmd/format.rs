@@ -66,13 +66,9 @@ pub fn run(arguments: Arguments) -> Outcome {
     })?;
     let name = if target == TargetId::MGS { "the MGS of ".to_owned() } else { String::new() };
     let of = if target == TargetId::MGS { fsname.to_string() } else { format!("{fsname}-{target}") };
-    println!(
-        "{name}{of} is in {}; serve it with \"weft serve {}\"",
-        directory.display(),
-        directory.display()
-    );
+    out!("{name}{of} is in {}; serve it with \"weft serve {}\"", directory.display(), directory.display());
     if let Some((servers, clients)) = keys {
-        println!(
+        out!(
             "the servers' key is {}, the clients' is {}; copy the first to the other servers, the second to the clients, each with mode 0600",
             servers.display(),
             clients.display()

@@ -61,9 +61,6 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Ok(arguments) => arguments,
         Err(status) => return status,
     };
-    if matches!(arguments.command, Command::Status(_) | Command::Check(_)) {
-        rt::os::process::end_with_closed_pipe();
-    }
     let outcome = match arguments.command {
         Command::Up(arguments) => up::run(arguments),
         Command::Down(arguments) => down::run(&arguments),

@@ -31,7 +31,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err((failure, status)) => {
-            eprintln!("mount.weft: {}", failure.message);
+            err!("mount.weft: {}", failure.message);
             ExitCode::from(status)
         }
     }
@@ -93,7 +93,7 @@ fn run(call: Call) -> Result<(), (Failure, u8)> {
     let source = Source::parse(&source.to_string_lossy()).map_err(wrong)?;
     let options = MountOptions::parse(&call.options, call.sloppy).map_err(wrong)?;
     if call.verbose {
-        println!("mount.weft: {source} on {}", PathBuf::from(&mountpoint).display());
+        out!("mount.weft: {source} on {}", PathBuf::from(&mountpoint).display());
     }
     if call.fake {
         return Ok(());

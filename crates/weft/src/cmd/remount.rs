@@ -50,7 +50,7 @@ pub fn run(path: &Path, options: &str, sloppy: bool) -> Result<(), Failure> {
         error => Failure::new(format!("the mount at {name} cannot be changed: {error}")),
     })?;
     for option in kept {
-        eprintln!("mount.weft: {option}: the process behind {name} keeps what it was started with");
+        err!("mount.weft: {option}: the process behind {name} keeps what it was started with");
     }
     Ok(())
 }

@@ -64,7 +64,6 @@ struct TargetReport {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Outcome {
-    rt::os::process::end_with_closed_pipe();
     let reports = match &arguments.mountpoint {
         Some(path) => vec![report_at(&mountpoint::absolute(path)?)?],
         // Others' mounts are others' business.
@@ -78,20 +77,20 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let all: Vec<&Report> = reports.iter().chain(&stopped).collect();
         let text = serde_json::to_string_pretty(&all)
             .map_err(|error| Failure::new(format!("the report is no JSON: {error}")))?;
-        println!("{text}");
+        out!("{text}");
     } else if reports.is_empty() {
-        println!("No weft file system is mounted here; \"weft up MOUNTPOINT\" starts one.");
+        out!("No weft file system is mounted here; \"weft up MOUNTPOINT\" starts one.");
     }
     if !arguments.json {
         for report in reports.iter().chain(&stopped) {
-            println!("{}", render(report));
+            out!("{}", render(report));
         }
     }
     let all_well = !reports.is_empty() && reports.iter().all(|report| report.healthy);
     // On a host of servers only there is something to say all the same.
     if reports.is_empty() && !arguments.json {
         for line in served_here()? {
-            println!("{line}");
+            out!("{line}");
         }
     }
     Ok(u8::from(!all_well))

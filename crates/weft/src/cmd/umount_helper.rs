@@ -39,7 +39,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 }
 
 fn fails(failure: &Failure, status: u8) -> ExitCode {
-    eprintln!("umount.fuse.weft: {}", failure.message);
+    err!("umount.fuse.weft: {}", failure.message);
     ExitCode::from(status)
 }
 
@@ -89,7 +89,7 @@ fn run(call: &Call) -> Result<(), Failure> {
     let path = mountpoint::absolute(&directory)?;
     down::stop(&path)?;
     if call.verbose {
-        println!("umount.fuse.weft: {name} unmounted, and everything is written");
+        out!("umount.fuse.weft: {name} unmounted, and everything is written");
     }
     Ok(())
 }

@@ -305,9 +305,9 @@ fn start(plan: &Plan) -> Outcome {
                 let log = plan.data.join(LOG_FILE);
                 return Err(Failure::new(format!("{name} does not answer; see {}", log.display())));
             }
-            println!("{}", greeting(plan));
+            out!("{}", greeting(plan));
             if let Some(told) = told {
-                println!("{told}");
+                out!("{told}");
             }
             Ok(0)
         }
@@ -354,7 +354,7 @@ fn already_up(plan: &Plan, status: &Status) -> Outcome {
             "{name} is up already; run \"weft down {name}\" first, and then this command again adds the OSTs"
         )));
     }
-    println!("File system {} is up at {name} already.", status.fsname);
+    out!("File system {} is up at {name} already.", status.fsname);
     Ok(0)
 }
 

@@ -30,19 +30,18 @@ pub fn fetch(reach: &mut Reach, file: Option<&Path>) -> Outcome {
     }
     let mut lines: Vec<&String> = logs.iter().flat_map(|log| &log.lines).collect();
     lines.sort_by_key(|line| when(line));
-    let written = match file {
+    match file {
+        None => crate::out::print_with(|out| write(out, &lines)),
         Some(path) => {
             let created = File::options().write(true).create(true).truncate(true).open(path);
-            created.and_then(|file| write(BufWriter::new(file), &lines))
+            created.and_then(|file| write(BufWriter::new(file), &lines)).map_err(|error| {
+                let why = crate::control::describe(&error);
+                Failure::new(format!("{}: {why}; nothing is forgotten", path.display()))
+            })?;
         }
-        None => write(io::stdout().lock(), &lines),
-    };
-    written.map_err(|error| {
-        let name = file.map_or("standard output".into(), Path::to_string_lossy);
-        Failure::new(format!("{name}: {}; nothing is forgotten", crate::control::describe(&error)))
-    })?;
+    }
     let dropped: u64 = logs.iter().map(|log| log.dropped).sum();
-    println!(
+    out!(
         "Debug log: {} lines, {} kept, {dropped} dropped, 0 bad.",
         lines.len() as u64 + dropped,
         lines.len()
@@ -63,7 +62,7 @@ fn write(mut out: impl Write, lines: &[&String]) -> io::Result<()> {
 }
 
 fn complain(command: &str, process: &Process, silence: &Silence) -> u8 {
-    eprintln!("error: {command}: process {}: {}", process.pid, silence.why);
+    err!("error: {command}: process {}: {}", process.pid, silence.why);
     silence.status
 }
 

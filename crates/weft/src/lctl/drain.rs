@@ -45,11 +45,11 @@ pub fn run(reach: &mut Reach, named: &str) -> Outcome {
         }
     }
     if clients.is_empty() {
-        eprintln!("error: drain: no client {named} has a session with a target that is reached from here");
+        err!("error: drain: no client {named} has a session with a target that is reached from here");
         return Ok(libc::ENOENT as u8);
     }
     for (client, left) in &clients {
-        println!("{}", line(*client, left));
+        out!("{}", line(*client, left));
     }
     Ok(u8::from(unanswered || !clients.values().all(Left::is_empty)))
 }

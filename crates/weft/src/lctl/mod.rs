@@ -219,7 +219,7 @@ fn run(arguments: Arguments) -> Outcome {
 
 fn list_devices(reach: &Reach) -> Outcome {
     for (number, line) in device_lines(reach)?.iter().enumerate() {
-        println!("{number:3} {line}");
+        out!("{number:3} {line}");
     }
     Ok(0)
 }

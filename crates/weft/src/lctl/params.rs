@@ -84,7 +84,7 @@ pub fn get(reach: &mut Reach, patterns: &[String], shown: Shown) -> Outcome {
         let matching: Vec<&Parameter> =
             parameters.iter().filter(|parameter| matches(&plain, &parameter.name)).collect();
         if matching.is_empty() {
-            eprintln!("error: get_param: param_path '{pattern}': No such file or directory");
+            err!("error: get_param: param_path '{pattern}': No such file or directory");
             status = libc::ENOENT as u8;
         }
         let values = match shown {
@@ -94,10 +94,10 @@ pub fn get(reach: &mut Reach, patterns: &[String], shown: Shown) -> Outcome {
         for (index, parameter) in matching.iter().enumerate() {
             let Parameter { name, what } = parameter;
             match (shown, values.get(index).cloned().flatten()) {
-                (Shown::Name, _) => println!("{name}"),
-                (Shown::Classified, _) => println!("{name}{}", if what.is_set() { "=" } else { "" }),
-                (Shown::Value, Some(value)) => println!("{value}"),
-                (Shown::Both, Some(value)) => println!("{}", assignment(name, &value)),
+                (Shown::Name, _) => out!("{name}"),
+                (Shown::Classified, _) => out!("{name}{}", if what.is_set() { "=" } else { "" }),
+                (Shown::Value, Some(value)) => out!("{value}"),
+                (Shown::Both, Some(value)) => out!("{}", assignment(name, &value)),
                 // What can only be set is no error among others.
                 (_, None) if matches!(what, What::EvictClient(_)) && plain.contains('*') => {}
                 (_, None) => {
@@ -106,7 +106,7 @@ pub fn get(reach: &mut Reach, patterns: &[String], shown: Shown) -> Outcome {
                     } else {
                         "No answer from the server"
                     };
-                    eprintln!("error: get_param: reading '{name}': {why}");
+                    err!("error: get_param: reading '{name}': {why}");
                     status = libc::EIO as u8;
                 }
             }
@@ -131,7 +131,7 @@ pub fn set(reach: &mut Reach, settings: &[String], value_only: bool) -> Outcome 
         let matching: Vec<_> =
             parameters.into_iter().filter(|parameter| matches(&plain, &parameter.name)).collect();
         if matching.is_empty() {
-            eprintln!("error: set_param: param_path '{pattern}': No such file or directory");
+            err!("error: set_param: param_path '{pattern}': No such file or directory");
             status = libc::ENOENT as u8;
             continue;
         }
@@ -141,14 +141,14 @@ pub fn set(reach: &mut Reach, settings: &[String], value_only: bool) -> Outcome 
                 What::EvictClient(device) => orders::evict(reach, &device, value)?,
                 What::Own(device, own) if own.is_set && !device.is_mounted() => {
                     if !orders::set(reach, &device, &own.name, value)? {
-                        eprintln!("error: set_param: setting {name}={value}: Invalid argument");
+                        err!("error: set_param: setting {name}={value}: Invalid argument");
                         return Ok(libc::EINVAL as u8);
                     }
                     true
                 }
                 What::Mount(_, setting) => {
                     if let Err(refusal) = tunables::set(&setting, value) {
-                        eprintln!("error: set_param: setting {name}={value}: {}", refusal.why);
+                        err!("error: set_param: setting {name}={value}: {}", refusal.why);
                         return Ok(refusal.status);
                     }
                     true
@@ -159,23 +159,23 @@ pub fn set(reach: &mut Reach, settings: &[String], value_only: bool) -> Outcome 
                             status if i32::from(status) == libc::EINVAL => log::what_it_takes(own),
                             _ => "",
                         };
-                        eprintln!("error: set_param: setting {name}={value}: {}{takes}", silence.why);
+                        err!("error: set_param: setting {name}={value}: {}{takes}", silence.why);
                         return Ok(silence.status);
                     }
                     true
                 }
                 _ => {
-                    eprintln!("error: set_param: setting {name}={value}: Permission denied");
+                    err!("error: set_param: setting {name}={value}: Permission denied");
                     return Ok(libc::EACCES as u8);
                 }
             };
             if set {
                 done = true;
-                if value_only { println!("{value}") } else { println!("{name}={value}") }
+                if value_only { out!("{value}") } else { out!("{name}={value}") }
             }
         }
         if !done {
-            eprintln!("error: set_param: setting {pattern}={value}: no such client has a session there");
+            err!("error: set_param: setting {pattern}={value}: no such client has a session there");
             status = libc::ENOENT as u8;
         }
     }
@@ -362,7 +362,7 @@ fn health(reach: &mut Reach) -> Result<String, Failure> {
         }
     }
     for (name, problems) in &ill {
-        eprintln!("{name}: {}", problems.join("; "));
+        err!("{name}: {}", problems.join("; "));
     }
     Ok(verdict(ill.iter().map(|(name, _)| name.as_str())))
 }

@@ -151,7 +151,7 @@ impl Reach {
         let hub = self.hub(&device.fsname, key)?;
         let answer = self.runtime()?.0.block_on(hub.ask(device.target, Role::Server, nids, order, wait));
         if let Err(AskError::Unanswered(why)) = &answer {
-            eprintln!("{}: {SILENT} ({why})", device.name);
+            err!("{}: {SILENT} ({why})", device.name);
             self.silent.insert(nids.clone(), why.clone());
         }
         Ok(answer)

@@ -75,9 +75,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
         mountpoint::all_asked(meant.mounts, |mount| ask::get::<Spaces>(mount, control::SPACE))
     {
         match spaces {
-            Ok(spaces) => print!("{}", render(&mount.path, &spaces, style)),
+            Ok(spaces) => crate::out::print(render(&mount.path, &spaces, style)),
             Err(error) => {
-                eprintln!("error: df: {}: {}", mount.path.display(), crate::control::describe(&error));
+                err!("error: df: {}: {}", mount.path.display(), crate::control::describe(&error));
                 failed = true;
             }
         }

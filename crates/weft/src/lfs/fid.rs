@@ -39,9 +39,9 @@ pub fn path2fid(arguments: &PathArguments) -> Outcome {
             Failure::new(format!("path2fid: can't get fid for {}: {why}", path.display()))
         })?;
         if several {
-            println!("{}: {fid}", path.display());
+            out!("{}: {fid}", path.display());
         } else {
-            println!("{fid}");
+            out!("{fid}");
         }
     }
     Ok(0)
@@ -56,10 +56,7 @@ pub fn fid2path(arguments: &FidArguments) -> Outcome {
             Failure::new(format!("fid2path: error on FID {fid}: {why}"))
         })?;
         for path in found.paths {
-            println!(
-                "{}",
-                if path.is_empty() { mount.path.clone() } else { mount.path.join(path) }.display()
-            );
+            out!("{}", if path.is_empty() { mount.path.clone() } else { mount.path.join(path) }.display());
         }
     }
     Ok(0)

@@ -101,7 +101,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let style = style(arguments)?;
     for path in &arguments.paths {
         if let Err(error) = show(path, style, arguments.recursive, true) {
-            eprintln!("{error}");
+            err!("{error}");
             return Err(Failure::new(format!("error: getstripe failed for {}.", path.display())));
         }
     }
@@ -169,12 +169,12 @@ fn show(path: &Path, style: Style, recursive: bool, is_operand: bool) -> Result<
         return Ok(());
     }
     match crate::control::get(path, control::LAYOUT) {
-        Ok(LayoutAnswer::File(layout)) => print!("{}", file(&path.to_string_lossy(), &layout, style)),
+        Ok(LayoutAnswer::File(layout)) => crate::out::print(file(&path.to_string_lossy(), &layout, style)),
         Ok(LayoutAnswer::Directory(layout)) => {
-            print!("{}", directory(&path.to_string_lossy(), &layout, style))
+            crate::out::print(directory(&path.to_string_lossy(), &layout, style))
         }
         Err(e) if e.raw_os_error() == Some(libc::ENODATA) => {
-            println!("{} has no stripe info", path.display())
+            out!("{} has no stripe info", path.display())
         }
         Err(e) => return Err(error(&e)),
     }

@@ -111,7 +111,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     match outcome {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
-            eprintln!("{}", failure.message);
+            err!("{}", failure.message);
             ExitCode::from(failure.status)
         }
     }

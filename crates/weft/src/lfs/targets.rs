@@ -54,7 +54,7 @@ pub fn mdts(arguments: &Arguments) -> Outcome {
 fn list(path: Option<&Path>, kind: Kind) -> Outcome {
     let meant = super::mounts(path)?;
     for mount in meant.mounts {
-        print!("{}", render(&spaces(&mount)?, kind));
+        crate::out::print(render(&spaces(&mount)?, kind));
     }
     Ok(u8::from(meant.left_out))
 }
@@ -99,7 +99,7 @@ pub fn check(arguments: &CheckArguments) -> Outcome {
         for target in spaces.targets.iter().filter(|target| is_meant(arguments.which, target)) {
             let kind = if target.kind == Kind::Ost { "osc" } else { "mdc" };
             let state = if target.space.is_some() { "active." } else { "inactive." };
-            println!("{}-{}-{kind} {state}", spaces.fsname, target.id());
+            out!("{}-{}-{kind} {state}", spaces.fsname, target.id());
             all_active &= target.space.is_some();
         }
     }

@@ -16,6 +16,9 @@ const EDGES: &[&str] =
     &["crates/rt/src/os/", "crates/fuse/", "crates/weft/", "crates/xtask/", "crates/sim/src/main.rs"];
 /// Parts of `std::net` that are only names.
 const NAMES_OF_NET: &[&str] = &["IpAddr", "Ipv4Addr", "Ipv6Addr", "SocketAddr", "AddrParseError"];
+/// Macros that panic when nobody takes what is printed, and the program that has its own, in `out.rs`.
+const PRINTING: (&str, &[&str]) =
+    ("crates/weft/src/", &["print!", "println!", "eprint!", "eprintln!", "dbg!"]);
 /// Words of work that was left for later.
 const LEFTOVERS: &[&str] = &["TODO", "FIXME", "XXX", "todo!", "unimplemented!"];
 
@@ -30,6 +33,7 @@ pub(super) fn check(source: &Source) -> Vec<Finding> {
     outside(source, &mut add);
     leftovers(source, &mut add);
     calls(source, &mut add);
+    printing(source, &mut add);
     docs(source, &mut add);
     findings
 }
@@ -120,6 +124,18 @@ fn calls(source: &Source, add: &mut Add<'_>) {
     }
 }
 
+fn printing(source: &Source, add: &mut Add<'_>) {
+    let (program, macros) = PRINTING;
+    if !source.path.starts_with(program) {
+        return;
+    }
+    for &call in macros {
+        for at in words(&source.code, call).filter(|&at| !source.is_test(at)) {
+            add("printing", at, 1, format!("`{call}` panics when nobody takes it; use `out!` or `err!`"));
+        }
+    }
+}
+
 fn docs(source: &Source, add: &mut Add<'_>) {
     let is_module = source.path.contains("/src/") && !source.is_test(0);
     if is_module && !source.text.starts_with("//! ") {
@@ -188,6 +204,14 @@ mod tests {
         );
         check_rules(PATH, "f();\nmatches!(x, Some(_));\n", &[("matches", 3)]);
         check_rules(PATH, "assert!(matches!(x, A));\nlet y = matches!(x, A);\n{ matches!(x, A) }\n", &[]);
+    }
+
+    #[test]
+    fn the_program_prints_with_its_own_macros() {
+        let text = "fn f() { println!(); eprintln!(); out!(); err!(); }\nfn g() { print!() }\n";
+        check_rules("crates/weft/src/a.rs", text, &[("printing", 3), ("printing", 2), ("printing", 2)]);
+        check_rules("crates/weft/src/a.rs", "#[cfg(test)]\nmod tests {\n println!();\n}\n", &[]);
+        check_rules("crates/sim/src/main.rs", text, &[]);
     }
 
     #[test]
