@@ -806,6 +806,18 @@ t_printing() {
   rm -rf "$work/$name.data" "/etc/weft/$name".*.key
 }
 
+# A path that cannot be written down would not be found again.
+t_mountpoint_names() {
+  local name=u$two_id at
+  at=$work/$(printf 'not-\xff-utf8')
+  mkdir "$at"
+  must_fail 1 in_two "$WEFT" up "$at" --data "$work/$name.data" --fsname "$name" --osts 1
+  grep -q "a path has to be UTF-8 text here" "$work/err"
+  not mountpoint -q "$at"
+  [ ! -e "$work/$name.data" ]
+  rmdir "$at"
+}
+
 # Words that are not understood.
 t_words() {
   cd "$two_a"
@@ -863,7 +875,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words printing keys remount silent again part drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue
