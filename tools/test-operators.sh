@@ -694,6 +694,35 @@ t_part() {
   own_down "$name"
 }
 
+# A file system whose making is broken off, wherever, is made by the next start. What the test checks does not depend on when it is.
+t_broken_off() {
+  local name=h$two_id data=$work/h$two_id.data at=$work/h$two_id n up
+  mkdir -p "$at"
+  for n in 0 0.02 0.04 0.06 0.09 0.15; do
+    in_two "$WEFT" up "$at" --data "$data" --fsname "$name" --osts 4 > /dev/null 2>&1 & up=$!
+    until_true 20 test -e "$data/weft.log"
+    sleep "$n"
+    # It, and what it has started.
+    pgrep -f -- "$WEFT up $at --data $data |^weft up $at --data $data " | xargs -r kill -9
+    wait $up || true
+    ls -A "$data"
+    in_two "$WEFT" up "$at" --data "$data"
+    echo stays > "$at/file"
+    in_two "$WEFT" down "$at"
+    [ ! -e "$data/settings.json.making" ]
+    in_two "$WEFT" up "$at"
+    "$WEFT" status "$at" | grep -q "HEALTHY: 1 MDT and 4 OSTs answer"
+    [ "$(cat "$at/file")" = stays ]
+    in_two "$WEFT" down "$at"
+    rm -r "$data"
+  done
+  # What nobody has begun is somebody else's.
+  mkdir -p "$data/MGS"
+  must_fail 1 in_two "$WEFT" up "$at" --data "$data"
+  grep -q "holds something that is no data of weft" "$work/err"
+  rm -r "$data"
+}
+
 # A host with servers and a file system of its own beside.
 t_drain_beside() {
   local name=d$two_id
@@ -875,7 +904,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

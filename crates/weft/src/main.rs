@@ -23,6 +23,7 @@ mod nids;
 mod owners;
 mod servers;
 mod serving;
+mod settings;
 mod size;
 mod table;
 mod uring;

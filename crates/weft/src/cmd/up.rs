@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +12,6 @@ use fuse::session::Locking;
 use proto::{Fid, FsName, Nid, TargetId, TargetKind};
 use rpc::{Hub, Keys, Role};
 use rt::{Rt, Time};
-use serde::{Deserialize, Serialize};
 use server::StartError;
 use server::owner::Supervised;
 use store::Store;
@@ -26,6 +24,7 @@ use crate::failure::{Failure, Outcome};
 use crate::instances::{self, Instance};
 use crate::mountpoint::{self, Mount, State};
 use crate::servers::{self, Announced, Server};
+use crate::settings::{self, Found, LOG_FILE, Settings};
 use crate::{keys, serving, uring};
 
 /// Start a file system on this machine and mount it; everything that is missing is made.
@@ -72,18 +71,6 @@ const FSNAME_DEFAULT: &str = "weft";
 /// How long a process that is stopping may still have the targets.
 const PREDECESSOR_WAIT: Duration = Duration::from_secs(20);
 const PREDECESSOR_TICK: Duration = Duration::from_millis(50);
-/// The file beside the targets that says what they are together.
-const SETTINGS_FILE: &str = "settings.json";
-/// The log beside the targets.
-const LOG_FILE: &str = "weft.log";
-
-/// What a data directory holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Settings {
-    fsname: String,
-    oss: u32,
-    osts: u32,
-}
 
 /// What is to be started.
 struct Plan {
@@ -121,7 +108,8 @@ fn resolve(arguments: Arguments, place: Place) -> Result<Plan, Failure> {
     let mountpoint = mountpoint::absolute(&arguments.mountpoint)?;
     // It is written down, so that the next `weft up` there finds the data again.
     text(&mountpoint)?;
-    let arguments = recalled(arguments, instances::find(&mountpoint)?)?;
+    let known = if arguments.data.is_none() { instances::find(&mountpoint)? } else { None };
+    let arguments = recalled(arguments, known)?;
     if arguments.listen.as_ref().is_some_and(Nid::is_lo) {
         return Err(Failure::usage("0@lo cannot be listened at; write --listen ADDRESS@tcp"));
     }
@@ -136,8 +124,9 @@ fn resolve(arguments: Arguments, place: Place) -> Result<Plan, Failure> {
     let data =
         std::path::absolute(&data).map_err(|error| Failure::new(format!("{}: {error}", data.display())))?;
     text(&data)?;
-    let before = read_settings(&data)?;
-    let (fsname, oss, osts) = reconcile(&arguments, &data, before.as_ref())?;
+    let found = settings::read(&data)?;
+    let (fsname, oss, osts) = reconcile(&arguments, &data, &found)?;
+    let before = if let Found::Whole(before) = found { Some(before) } else { None };
     let (listen, may_permit_uring) = (arguments.listen, !arguments.no_uring && place != Place::Child);
     Ok(Plan { mountpoint, data, fsname, oss, osts, before, listen, options, may_permit_uring, place })
 }
@@ -148,7 +137,7 @@ fn recalled(arguments: Arguments, known: Option<Instance>) -> Result<Arguments, 
     if arguments.fsname.as_ref().is_some_and(|fsname| fsname.as_str() != known.fsname) {
         return Ok(arguments);
     }
-    if !known.data.join(SETTINGS_FILE).exists() {
+    if !settings::are_in(&known.data) {
         return Err(Failure::new(format!(
             "file system {} was at {} before, and its data is not in {} now; mount the disk that has it, or name its directory with --data (an empty one is made a new file system)",
             known.fsname,
@@ -174,29 +163,27 @@ fn instance(plan: &Plan) -> Instance {
 }
 
 /// What the options and what is there make together; an error if they contradict each other.
-fn reconcile(
-    arguments: &Arguments,
-    data: &Path,
-    before: Option<&Settings>,
-) -> Result<(FsName, u32, u32), Failure> {
+fn reconcile(arguments: &Arguments, data: &Path, found: &Found) -> Result<(FsName, u32, u32), Failure> {
     let data = data.display();
-    let Some(before) = before else {
-        let fsname = match &arguments.fsname {
-            Some(fsname) => fsname.clone(),
-            None => FSNAME_DEFAULT.parse().map_err(|error| Failure::new(format!("{error}")))?,
-        };
-        let osts = arguments.osts.unwrap_or(OSTS_DEFAULT);
-        let oss = arguments.oss.unwrap_or(OSS_DEFAULT.min(osts));
-        if oss > osts {
-            return Err(Failure::usage(format!(
-                "--oss {oss} servers have nothing to serve with {osts} OSTs; give each an OST with --osts {oss}, or take fewer servers"
-            )));
-        }
-        return Ok((fsname, oss, osts));
+    let named = |settings: &Settings| {
+        let fsname = settings.fsname.parse();
+        fsname.map_err(|error| {
+            Failure::new(format!("the settings in {data}: {error}; restore the file from a copy"))
+        })
     };
-    let fsname: FsName = before.fsname.parse().map_err(|error| {
-        Failure::new(format!("{data}/{SETTINGS_FILE}: {error}; restore the file from a copy"))
-    })?;
+    let (before, fsname) = match found {
+        Found::Whole(before) => (before, named(before)?),
+        Found::Nothing => return new(arguments, FSNAME_DEFAULT, OSS_DEFAULT, OSTS_DEFAULT),
+        Found::Begun(begun) => {
+            let fsname: FsName = named(begun)?;
+            if arguments.fsname.as_ref().is_some_and(|wanted| *wanted != fsname) {
+                return Err(Failure::new(format!(
+                    "file system {fsname} was being made in {data}; leave --fsname out, remove that directory, or name another one with --data"
+                )));
+            }
+            return new(arguments, &begun.fsname, begun.oss, begun.osts);
+        }
+    };
     match &arguments.fsname {
         Some(wanted) if *wanted != fsname => {
             return Err(Failure::new(format!(
@@ -223,42 +210,24 @@ fn reconcile(
     }
 }
 
+/// What a new file system is to be: as the options say, or else as is given.
+fn new(arguments: &Arguments, fsname: &str, oss: u32, osts: u32) -> Result<(FsName, u32, u32), Failure> {
+    let fsname = match &arguments.fsname {
+        Some(fsname) => fsname.clone(),
+        None => fsname.parse().map_err(|error| Failure::new(format!("{error}")))?,
+    };
+    let osts = arguments.osts.unwrap_or(osts);
+    let oss = arguments.oss.unwrap_or(oss.min(osts));
+    if oss > osts {
+        return Err(Failure::usage(format!(
+            "--oss {oss} servers have nothing to serve with {osts} OSTs; give each an OST with --osts {oss}, or take fewer servers"
+        )));
+    }
+    Ok((fsname, oss, osts))
+}
+
 fn default_data(fsname: Option<&FsName>) -> Result<PathBuf, Failure> {
     Ok(instances::base()?.join(fsname.map_or(FSNAME_DEFAULT, FsName::as_str)))
-}
-
-fn read_settings(data: &Path) -> Result<Option<Settings>, Failure> {
-    let file = data.join(SETTINGS_FILE);
-    match fs::read(&file) {
-        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| {
-            Failure::new(format!("{} is damaged ({error}); restore it from a copy", file.display()))
-        }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => new_data(data),
-        Err(error) => Err(Failure::new(format!(
-            "{} cannot be read: {}; name another directory with --data",
-            file.display(),
-            crate::control::describe(&error)
-        ))),
-    }
-}
-
-/// A directory without settings has to be empty, or not there: whatever else it holds is not ours.
-fn new_data(data: &Path) -> Result<Option<Settings>, Failure> {
-    let mut entries = match fs::read_dir(data) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => {
-            return Err(Failure::new(format!("{}: {}", data.display(), crate::control::describe(&error))));
-        }
-    };
-    // The log is opened before anything else is made.
-    match entries.find(|entry| entry.as_ref().map_or(true, |entry| entry.file_name() != LOG_FILE)) {
-        None => Ok(None),
-        Some(_) => Err(Failure::new(format!(
-            "{} holds something that is no data of weft; name an empty directory with --data",
-            data.display()
-        ))),
-    }
 }
 
 fn start(plan: &Plan) -> Outcome {
@@ -404,6 +373,7 @@ fn serve(plan: &Plan) -> Outcome {
     node.block_on(async {
         let server_key = keys::resolve(None, &plan.fsname, Role::Server)?;
         let client_key = keys::resolve(None, &plan.fsname, Role::Client)?;
+        begin(plan)?;
         format::make_keys(&rt, &plan.fsname, None)?;
         let mut missing = make_targets(&rt, plan).await?;
         let keys = Keys { server: Some(keys::read(&server_key)?), client: Some(keys::read(&client_key)?) };
@@ -573,10 +543,21 @@ fn server_of(plan: &Plan, target: TargetId) -> String {
     }
 }
 
-/// Makes what is missing of a new file system. What was begun before a crash is finished: a target is whole or the directory
-/// is empty. Gives the OSTs of an old one that are not there, or not what they were.
+fn settings(plan: &Plan) -> Settings {
+    Settings { fsname: plan.fsname.to_string(), oss: plan.oss, osts: plan.osts }
+}
+
+/// Says that a new file system is being made, before anything of it is.
+fn begin(plan: &Plan) -> Result<(), Failure> {
+    if plan.before.is_some() {
+        return Ok(());
+    }
+    settings::begin(&plan.data, &settings(plan)).map_err(|error| settings::unwritten(&plan.data, &error))
+}
+
+/// Makes what is missing of a new file system. What was begun before a crash is finished. Gives the OSTs of an old one that are not
+/// there, or not what they were.
 async fn make_targets(rt: &Rt, plan: &Plan) -> Result<Missing, Failure> {
-    let settings = Settings { fsname: plan.fsname.to_string(), oss: plan.oss, osts: plan.osts };
     let mut missing = Missing::new();
     for target in targets(plan) {
         let made = match existed(plan, target) {
@@ -590,11 +571,12 @@ async fn make_targets(rt: &Rt, plan: &Plan) -> Result<Missing, Failure> {
             made => made?,
         }
     }
-    if plan.before.as_ref() != Some(&settings) {
-        write_settings(&plan.data, &settings).map_err(|error| {
-            Failure::new(format!("{}/{SETTINGS_FILE} cannot be written: {error}", plan.data.display()))
-        })?;
-    }
+    let written = match &plan.before {
+        None => settings::finish(&plan.data),
+        Some(before) if *before != settings(plan) => settings::change(&plan.data, &settings(plan)),
+        Some(_) => Ok(()),
+    };
+    written.map_err(|error| settings::unwritten(&plan.data, &error))?;
     Ok(missing)
 }
 
@@ -629,7 +611,8 @@ async fn check_target(rt: &Rt, plan: &Plan, target: TargetId) -> Result<(), Fail
 
 async fn make_target(rt: &Rt, plan: &Plan, target: TargetId) -> Result<(), Failure> {
     let path = directory(plan, target);
-    if !is_empty(&path) {
+    // A label comes last and at once. Without one, what is there is left of a making that was broken off, or formatting refuses it.
+    if Store::read_label(rt, text(&path)?).await.is_ok() {
         return check_target(rt, plan, target).await;
     }
     let mgs = if target == TargetId::MGS { Vec::new() } else { vec![Nid::lo()] };
@@ -641,17 +624,6 @@ async fn make_target(rt: &Rt, plan: &Plan, target: TargetId) -> Result<(), Failu
 /// Whether nothing is in a directory, or it is not there.
 fn is_empty(path: &Path) -> bool {
     fs::read_dir(path).map_or(true, |mut entries| entries.next().is_none())
-}
-
-/// The settings come last and at once, so that they never promise a target that is not there.
-fn write_settings(data: &Path, settings: &Settings) -> io::Result<()> {
-    let unfinished = data.join(format!("{SETTINGS_FILE}.new"));
-    let mut file = fs::File::create(&unfinished)?;
-    serde_json::to_writer_pretty(&mut file, settings)?;
-    file.write_all(b"\n")?;
-    file.sync_all()?;
-    fs::rename(&unfinished, data.join(SETTINGS_FILE))?;
-    fs::File::open(data)?.sync_all()
 }
 
 #[cfg(test)]
@@ -668,8 +640,9 @@ mod tests {
 
     fn check(line: &str, before: Option<(&str, u32, u32)>) -> Result<(String, u32, u32), String> {
         let line = Line::try_parse_from(line.split(' ')).expect("a line that parses");
-        let before = before.map(|(fsname, oss, osts)| Settings { fsname: fsname.into(), oss, osts });
-        let result = reconcile(&line.arguments, Path::new("/d"), before.as_ref());
+        let settings = |(fsname, oss, osts): (&str, _, _)| Settings { fsname: fsname.into(), oss, osts };
+        let found = before.map_or(Found::Nothing, |before| Found::Whole(settings(before)));
+        let result = reconcile(&line.arguments, Path::new("/d"), &found);
         result.map(|(fsname, oss, osts)| (fsname.to_string(), oss, osts)).map_err(|failure| failure.message)
     }
 
@@ -708,7 +681,7 @@ mod tests {
         };
         let gone = recall("up /m").err().expect("there is no data");
         assert!(gone.contains("file system x was at /m before"), "{gone}");
-        fs::write(data.join(SETTINGS_FILE), "{}").expect("a file");
+        settings::begin(&data, &Settings { fsname: "x".into(), oss: 1, osts: 1 }).expect("a file");
         for line in ["up /m", "up /m --fsname x"] {
             let again = recall(line).expect("it is there");
             assert_eq!((again.data.as_ref(), again.options.as_str()), (Some(&data), "nosuid"), "{line}");
@@ -722,9 +695,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn neighbouring_osts_share_a_server() {
-        let plan = |oss, osts| Plan {
+    fn plan(oss: u32, osts: u32) -> Plan {
+        Plan {
             mountpoint: PathBuf::new(),
             data: PathBuf::new(),
             fsname: "weft".parse().expect("a name"),
@@ -735,7 +707,62 @@ mod tests {
             options: MountOptions::default(),
             may_permit_uring: false,
             place: Place::Foreground,
+        }
+    }
+
+    /// A start that was killed while it made the targets left a directory that every later start refused as somebody else's. Here the
+    /// making ends after each number of steps, until it comes to its end.
+    #[test]
+    fn what_was_broken_off_while_it_was_made_is_made_again() {
+        let temporary = tempfile::tempdir().expect("a directory");
+        let make = |plan: &Plan, steps_max| {
+            let (node, rt) = serving::start_runtime().expect("a runtime");
+            let made = node.block_on(ends_after(steps_max, async {
+                begin(plan).expect("it can be written");
+                make_targets(&rt, plan).await.map_err(|failure| failure.message)
+            }));
+            // What the disk was told last is done then.
+            node.stop(Duration::from_secs(60));
+            made
         };
+        let mut steps = 0;
+        loop {
+            let data = temporary.path().join(steps.to_string());
+            let plan = Plan { data: data.clone(), ..plan(1, 2) };
+            if make(&plan, steps).is_some() {
+                break;
+            }
+            let found = settings::read(&data).expect("it is ours");
+            let line = Line::try_parse_from(["up", "/m"]).expect("a line that parses");
+            let (_, oss, osts) = reconcile(&line.arguments, &data, &found).expect("it can be made");
+            match found {
+                Found::Nothing => assert_eq!(steps, 0),
+                Found::Begun(_) => assert_eq!((oss, osts), (1, 2), "as it was begun"),
+                Found::Whole(_) => break,
+            }
+            assert_eq!(make(&plan, usize::MAX), Some(Ok(Missing::new())), "{steps}");
+            assert_eq!(settings::read(&data), Ok(Found::Whole(settings(&plan))));
+            steps += 1;
+        }
+        assert!(steps > 10, "{steps} steps");
+    }
+
+    /// The future's value, or `None` if it has not come to its end after so many steps.
+    async fn ends_after<T>(steps_max: usize, future: impl Future<Output = T>) -> Option<T> {
+        let mut future = std::pin::pin!(future);
+        let mut steps = 0;
+        std::future::poll_fn(|cx| {
+            if steps == steps_max {
+                return std::task::Poll::Ready(None);
+            }
+            steps += 1;
+            future.as_mut().poll(cx).map(Some)
+        })
+        .await
+    }
+
+    #[test]
+    fn neighbouring_osts_share_a_server() {
         let servers = |oss, osts| {
             let plan = plan(oss, osts);
             (0..osts).map(|index| server_of(&plan, TargetId::ost(index))).collect::<Vec<_>>()
