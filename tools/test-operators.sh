@@ -723,6 +723,41 @@ t_broken_off() {
   rm -r "$data"
 }
 
+# What cannot be written down is not started: the next "weft up" there would make another file system, with nothing in it.
+t_recorded() {
+  local name=f$two_id data=$work/f$two_id.data at=$work/f$two_id records=/var/lib/weft/instances record
+  mkdir -p "$records" "$at"
+  # The test has its own table of mounts.
+  trap "umount -l '$records' 2>/dev/null" EXIT
+  mount -t tmpfs -o ro none "$records"
+  must_fail 1 in_two "$WEFT" up "$at" --data "$data" --fsname "$name" --osts 1
+  umount "$records"
+  grep -q "what is served at $at cannot be written down in $records: Read-only file system; nothing is started" "$work/err"
+  not mountpoint -q "$at"
+  [ ! -e "$data/MGS" ]
+  own_up "$name" --osts 1
+  echo stays > "$at/file"
+  in_two "$WEFT" down "$at"
+  # It is written down as it is.
+  mount --bind "$records" "$records" && mount -o remount,bind,ro "$records"
+  in_two "$WEFT" up "$at"
+  [ "$(cat "$at/file")" = stays ]
+  in_two "$WEFT" down "$at"
+  must_fail 1 in_two "$WEFT" up "$at" -o nosuid
+  umount "$records"
+  # One that cannot be read is not taken for none.
+  record=$(grep -l "\"$at\"" "$records"/*.json)
+  echo '{' > "$record"
+  must_fail 1 in_two "$WEFT" up "$at"
+  grep -q "$record says what was served at $at, and is damaged" "$work/err"
+  in_two "$WEFT" up "$at" --data "$data"
+  [ "$(cat "$at/file")" = stays ]
+  in_two "$WEFT" down "$at"
+  in_two "$WEFT" up "$at"
+  [ "$(cat "$at/file")" = stays ]
+  own_down "$name"
+}
+
 # A host with servers and a file system of its own beside.
 t_drain_beside() {
   local name=d$two_id
@@ -904,7 +939,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

@@ -66,23 +66,35 @@ fn file(directory: &Path, mountpoint: &Path) -> PathBuf {
     directory.join(format!("{hash:016x}.json"))
 }
 
-/// Remembers what is served from now on. Not being able to is no reason not to serve.
-pub fn register(instance: &Instance) -> Option<Registered> {
-    let registered = directory().map_err(|failure| failure.message).and_then(|directory| {
-        register_in(&directory, instance).map_err(|error| format!("{}: {error}", directory.display()))
-    });
-    registered.inspect_err(|error| tracing::warn!(error, "weft up will not find this file system again")).ok()
+/// Remembers what is served from now on, durably.
+///
+/// # Errors
+/// It cannot be written down, and is not there from before. Then nothing may be served: a later `weft up` there would make another, empty
+/// file system.
+pub fn register(instance: &Instance) -> Result<Registered, Failure> {
+    let directory = directory()?;
+    register_in(&directory, instance).or_else(|error| {
+        let path = file(&directory, &instance.mountpoint);
+        if let (Ok(Some(known)), Ok(file)) = (find_in(&directory, &instance.mountpoint), File::open(&path))
+            && known == *instance
+        {
+            tracing::warn!(%error, directory = %directory.display(), "what is served stays written down as it was");
+            // The process before may still have it.
+            let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
+            return Ok(Registered { _locked: file });
+        }
+        Err(Failure::new(format!(
+            "what is served at {} cannot be written down in {}: {}; nothing is started, since \"weft up\" would not find it again: see to it that this user can write there",
+            instance.mountpoint.display(),
+            directory.display(),
+            crate::control::describe(&error)
+        )))
+    })
 }
 
 fn register_in(directory: &Path, instance: &Instance) -> io::Result<Registered> {
     fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
-    for (path, other, _) in all_in(directory) {
-        let moved = other.data == instance.data;
-        // What is gone altogether was a trial.
-        if moved || !(other.data.exists() || other.mountpoint.exists()) {
-            fs::remove_file(path)?;
-        }
-    }
+    let own = file(directory, &instance.mountpoint);
     let unfinished = directory.join(format!(".{}.new", std::process::id()));
     let mut file_of_it =
         File::options().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
@@ -90,19 +102,42 @@ fn register_in(directory: &Path, instance: &Instance) -> io::Result<Registered> 
     flock(&file_of_it, FlockOperation::NonBlockingLockExclusive)?;
     file_of_it.write_all(&serde_json::to_vec_pretty(instance)?)?;
     file_of_it.sync_all()?;
-    fs::rename(&unfinished, file(directory, &instance.mountpoint))?;
+    fs::rename(&unfinished, &own)?;
+    for (path, other, is_up) in all_in(directory) {
+        let moved = other.data == instance.data && !is_up;
+        // What is gone altogether was a trial.
+        if path != own && (moved || !(other.data.exists() || other.mountpoint.exists())) {
+            fs::remove_file(path)?;
+        }
+    }
     File::open(directory)?.sync_all()?;
     Ok(Registered { _locked: file_of_it })
 }
 
 /// What was served at `mountpoint` last.
 pub fn find(mountpoint: &Path) -> Result<Option<Instance>, Failure> {
-    Ok(find_in(&directory()?, mountpoint))
+    find_in(&directory()?, mountpoint)
 }
 
-fn find_in(directory: &Path, mountpoint: &Path) -> Option<Instance> {
-    let (instance, _) = read(&file(directory, mountpoint))?;
-    (instance.mountpoint == mountpoint).then_some(instance)
+fn find_in(directory: &Path, mountpoint: &Path) -> Result<Option<Instance>, Failure> {
+    let path = file(directory, mountpoint);
+    let unknown = |why: String| {
+        let (at, path) = (mountpoint.display(), path.display());
+        Failure::new(format!(
+            "{path} says what was served at {at}, and {why}; mend that, or name its data with --data"
+        ))
+    };
+    let (instance, _) = match read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            return Err(unknown(format!("is damaged: {error}")));
+        }
+        Err(error) => {
+            return Err(unknown(format!("cannot be read: {}", crate::control::describe(&error))));
+        }
+        Ok(read) => read,
+    };
+    Ok((instance.mountpoint == mountpoint).then_some(instance))
 }
 
 /// What is not served now, and could be: its data is there, and nobody uses it.
@@ -125,16 +160,19 @@ fn all_in(directory: &Path) -> Vec<(PathBuf, Instance, bool)> {
     paths.sort();
     paths.truncate(INSTANCES_MAX);
     let told = paths.into_iter().filter_map(|path| {
-        let (instance, up) = read(&path)?;
+        let (instance, up) = read(&path).ok()?;
         Some((path, instance, up))
     });
     told.collect()
 }
 
-fn read(path: &Path) -> Option<(Instance, bool)> {
-    let file = File::open(path).ok()?;
+fn read(path: &Path) -> io::Result<(Instance, bool)> {
+    let file = File::open(path)?;
     let is_up = flock(&file, FlockOperation::NonBlockingLockShared).is_err();
-    Some((serde_json::from_reader(io::Read::take(file, BYTES_MAX)).ok()?, is_up))
+    let mut text = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(file, BYTES_MAX), &mut text)?;
+    let instance = serde_json::from_slice(&text);
+    Ok((instance.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?, is_up))
 }
 
 #[cfg(test)]
@@ -155,15 +193,15 @@ mod tests {
         };
         let first = instance("a");
         let up = register_in(&directory, &first).expect("it can be written");
-        assert_eq!(find_in(&directory, &first.mountpoint), Some(first.clone()));
-        assert_eq!(find_in(&directory, &temporary.path().join("b")), None);
+        assert_eq!(find_in(&directory, &first.mountpoint), Ok(Some(first.clone())));
+        assert_eq!(find_in(&directory, &temporary.path().join("b")), Ok(None));
         assert_eq!(stopped_in(&directory), []);
         drop(up);
         assert_eq!(stopped_in(&directory), std::slice::from_ref(&first));
         // The same data at another place.
         let second = instance("b");
         let up = register_in(&directory, &second).expect("it can be written");
-        assert_eq!(find_in(&directory, &first.mountpoint), None);
+        assert_eq!(find_in(&directory, &first.mountpoint), Ok(None));
         drop(up);
         assert_eq!(stopped_in(&directory), std::slice::from_ref(&second));
         // Data that is away may come back; what has no mount point either does not.
@@ -171,10 +209,24 @@ mod tests {
         fs::remove_dir(&data).expect("it is empty");
         let third = Instance { data: temporary.path().into(), ..instance("c") };
         drop(register_in(&directory, &third).expect("it can be written"));
-        assert_eq!(find_in(&directory, &second.mountpoint), Some(second.clone()));
+        assert_eq!(find_in(&directory, &second.mountpoint), Ok(Some(second.clone())));
         assert_eq!(stopped_in(&directory), std::slice::from_ref(&third));
         fs::remove_dir(&second.mountpoint).expect("it is empty");
         drop(register_in(&directory, &third).expect("it can be written"));
-        assert_eq!(find_in(&directory, &second.mountpoint), None);
+        assert_eq!(find_in(&directory, &second.mountpoint), Ok(None));
+    }
+    /// A record that could not be read counted as none, and the next start made an empty file system.
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_taken_for_none() {
+        let temporary = tempfile::tempdir().expect("a directory");
+        let mountpoint = temporary.path().join("m");
+        assert_eq!(find_in(temporary.path(), &mountpoint), Ok(None));
+        fs::write(file(temporary.path(), &mountpoint), "{").expect("a file");
+        let said = find_in(temporary.path(), &mountpoint).expect_err("it is damaged").message;
+        assert!(said.contains("is damaged") && said.contains("--data"), "{said}");
+        fs::remove_file(file(temporary.path(), &mountpoint)).expect("it is there");
+        fs::create_dir(file(temporary.path(), &mountpoint)).expect("a directory");
+        let said = find_in(temporary.path(), &mountpoint).expect_err("it is no file").message;
+        assert!(said.contains("cannot be read"), "{said}");
     }
 }

@@ -293,15 +293,10 @@ fn start(plan: &Plan) -> Outcome {
 
 fn greeting(plan: &Plan) -> String {
     let at = plan.mountpoint.display();
-    let again = match instances::find(&plan.mountpoint) {
-        Ok(Some(known)) if known == instance(plan) => format!("weft up {at}"),
-        // It could not be written down.
-        _ => format!("weft up {at} --data {}", plan.data.display()),
-    };
     format!(
         "File system {} is up at {at}: 1 MDT, {} OSTs on {} servers, data in {}.\n\
          Look at it:  weft status; weft lfs df -h {at}\n\
-         Stop it:     weft down {at}   (the data stays; {again} brings it back)",
+         Stop it:     weft down {at}   (the data stays; weft up {at} brings it back)",
         plan.fsname,
         plan.osts,
         plan.oss,
@@ -374,6 +369,8 @@ fn serve(plan: &Plan) -> Outcome {
         let server_key = keys::resolve(None, &plan.fsname, Role::Server)?;
         let client_key = keys::resolve(None, &plan.fsname, Role::Client)?;
         begin(plan)?;
+        // Before anything can be kept there: who does not find it again would make another, empty one. As long as this process serves it.
+        let _registered = instances::register(&instance(plan))?;
         format::make_keys(&rt, &plan.fsname, None)?;
         let mut missing = make_targets(&rt, plan).await?;
         let keys = Keys { server: Some(keys::read(&server_key)?), client: Some(keys::read(&client_key)?) };
@@ -500,8 +497,6 @@ async fn serve_mount(
             return Err(failure);
         }
     };
-    // As long as this process serves it.
-    let _registered = instances::register(&instance(plan));
     plan.place.ready(&greeting(plan));
     serving::serve_mount(rt, mounted, &client, signals, plan.options.unmount_wait()).await
 }
