@@ -3,12 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use fuse::control::{Configuration, Kind, NotServed, SPACE, SpaceValues, Spaces, Status};
+use fuse::control::{Configuration, Kind, SPACE, SpaceValues, Spaces, Status};
 use fuse::imports::{IMPORTS, Imports, Slow};
 use fuse::session::MountEntry;
 use fuse::states::{Missing, Place, Recovery, STATES, Stage, State as TargetState, States};
-use proto::TargetId;
 use proto::wire::messages::Space;
+use proto::{TargetId, TargetKind};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
@@ -177,7 +177,7 @@ fn answered(mount: &MountEntry, status: Status) -> io::Result<Report> {
     let spaces: Spaces = ask::get(mount, SPACE)?;
     let states: States = ask::get(mount, STATES)?;
     let slow = ask::get::<Imports>(mount, IMPORTS)?.slow;
-    let targets = target_reports(&config, &spaces, &states, &status.not_served);
+    let targets = target_reports(&config, &spaces, &states, &status);
     let (healthy, verdict) = judge(&targets);
     Ok(Report { mountpoint: mount.path.clone(), verdict, healthy, status: Some(status), targets, slow })
 }
@@ -186,7 +186,7 @@ fn target_reports(
     config: &Configuration,
     spaces: &Spaces,
     states: &States,
-    not_served: &[NotServed],
+    status: &Status,
 ) -> Vec<TargetReport> {
     let mut targets: Vec<_> = config.targets.iter().filter(|target| target.kind != Kind::Mgs).collect();
     targets.sort_by_key(|target| target.id());
@@ -196,7 +196,7 @@ fn target_reports(
         let state = states.targets.iter().find(|state| state.id() == target.id());
         let name = format!("{}-{}", config.fsname, target.id());
         TargetReport {
-            not_served: not_served.iter().find(|one| one.target == name).map(|one| one.why.clone()),
+            not_served: why_not_served(status, &name),
             name,
             kind: target.kind,
             server: target.server.clone(),
@@ -206,7 +206,39 @@ fn target_reports(
             state: state.and_then(|state| state.state.clone()),
         }
     });
-    reports.collect()
+    let mut reports: Vec<TargetReport> = reports.collect();
+    reports.extend(unregistered(&config.fsname, &reports, status));
+    reports
+}
+
+fn why_not_served(status: &Status, name: &str) -> Option<String> {
+    status.not_served.iter().find(|one| one.target == name).map(|one| one.why.clone())
+}
+
+/// Targets that the settings of the process promise and that the MGS does not know: it never heard of those that were not served at their
+/// first start.
+fn unregistered(fsname: &str, known: &[TargetReport], status: &Status) -> Vec<TargetReport> {
+    let promised = status.serves.iter().chain(status.not_served.iter().map(|one| &one.target));
+    let mut targets: Vec<TargetId> = promised
+        .filter_map(|name| name.strip_prefix(fsname)?.strip_prefix('-')?.parse().ok())
+        .filter(|target: &TargetId| target.kind != TargetKind::Mgs)
+        .collect();
+    targets.sort();
+    let report = |target: TargetId| {
+        let name = format!("{fsname}-{target}");
+        TargetReport {
+            not_served: why_not_served(status, &name),
+            name,
+            kind: target.kind.into(),
+            server: String::new(),
+            nids: Vec::new(),
+            active: false,
+            space: None,
+            state: None,
+        }
+    };
+    let reports = targets.into_iter().map(report);
+    reports.filter(|report| known.iter().all(|known| known.name != report.name)).collect()
 }
 
 /// One line for a person, and whether a script need not care.
@@ -375,6 +407,8 @@ fn row(target: &TargetReport) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use fuse::control::NotServed;
+
     use super::*;
 
     fn target(name: &str, kind: Kind, active: bool) -> TargetReport {
@@ -398,6 +432,43 @@ mod tests {
         let said = "FAILED: w-OST0000 is not served: /d/OST0000 is empty or not there";
         assert_eq!(judge(&targets), (false, said.into()));
         assert_eq!(row(&targets[1])[1], "FAILED");
+    }
+
+    /// An OST that could not be opened at its very first start is in no configuration, and was not missed.
+    #[test]
+    fn what_has_never_registered_is_missed() {
+        let (uuid, server, nids) = ("u".into(), "mds0".into(), vec!["0@lo".into()]);
+        let mdt = fuse::control::Target { kind: Kind::Mdt, index: 0, uuid, nids, server };
+        let fsname = "w-1".to_owned();
+        let config = Configuration { fsname: fsname.clone(), version: 1, targets: vec![mdt], more: false };
+        let spaces = Spaces { fsname: fsname.clone(), targets: Vec::new() };
+        let states = States { fsname, targets: Vec::new() };
+        let mut status = Status {
+            serves: vec!["MGS".into(), "w-1-MDT0000".into(), "w-1-OST0001".into()],
+            not_served: vec![NotServed {
+                target: "w-1-OST0000".into(),
+                why: "disk: Too many open files".into(),
+            }],
+            ..Status::default()
+        };
+        let judged = |status: &Status| {
+            let reports = target_reports(&config, &spaces, &states, status);
+            (reports.iter().map(|report| report.name.clone()).collect::<Vec<_>>(), judge(&reports))
+        };
+        let (names, (well, verdict)) = judged(&status);
+        assert_eq!(names, ["w-1-MDT0000", "w-1-OST0000", "w-1-OST0001"]);
+        assert!(
+            !well && verdict == "FAILED: w-1-OST0000 is not served: disk: Too many open files",
+            "{verdict}"
+        );
+        // Not even the process says why.
+        status.not_served.clear();
+        status.serves.push("w-1-OST0000".into());
+        let (_, (well, verdict)) = judged(&status);
+        assert!(
+            !well && verdict.contains("no answer from") && verdict.contains("w-1-OST0000, w-1-OST0001"),
+            "{verdict}"
+        );
     }
 
     #[test]

@@ -270,15 +270,15 @@ fn start(plan: &Plan) -> Outcome {
         Place::Background => {
             daemon::launch(&arguments_of(plan), &plan.data.join(LOG_FILE))?;
             // The process says that it is ready; that the mount answers is for us to see.
-            if !matches!(mountpoint::state(&plan.mountpoint)?, State::Up(_)) {
+            let State::Up(status) = mountpoint::state(&plan.mountpoint)? else {
                 let log = plan.data.join(LOG_FILE);
                 return Err(Failure::new(format!("{name} does not answer; see {}", log.display())));
-            }
+            };
             out!("{}", greeting(plan));
             if let Some(told) = told {
                 out!("{told}");
             }
-            Ok(0)
+            refuse_parts(plan, &status)
         }
         Place::Foreground => {
             plan.place.enter()?;
@@ -319,7 +319,19 @@ fn already_up(plan: &Plan, status: &Status) -> Outcome {
         )));
     }
     out!("File system {} is up at {name} already.", status.fsname);
-    Ok(0)
+    refuse_parts(plan, status)
+}
+
+/// A file system that is up without some of its targets is no success, though the others are used.
+fn refuse_parts(plan: &Plan, status: &Status) -> Outcome {
+    let missing: Vec<String> =
+        status.not_served.iter().map(|one| format!("{} is not served: {}", one.target, one.why)).collect();
+    match missing.as_slice() {
+        [] => Ok(0),
+        missing => {
+            Err(Failure::new(format!("{}: FAILED: {}", plan.mountpoint.display(), missing.join("; "))))
+        }
+    }
 }
 
 /// One process at a time serves a data directory. The stores hold locks; this gives the better answer.
