@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use proto::TargetKind;
 use proto::lease::{ClientLease, Due, Told};
 use proto::wire::messages::{Awaited, DropOrder, LeaseRenewed, RenewLease};
+use proto::{OstIndex, TargetKind};
 use rpc::LinkState;
 use rt::sync::{Notify, Semaphore, oneshot};
 use rt::{Rt, Time};
@@ -381,7 +381,7 @@ impl Shared {
         let (shared, number) = (self.clone(), order.number);
         match order.target.kind {
             TargetKind::Ost => {
-                let objects = self.drop_ranges(order.target.index);
+                let objects = self.drop_ranges(OstIndex(order.target.index).into());
                 self.rt.spawn(async move {
                     let forgotten = objects.iter().map(|object| shared.drop_lost_pages(object));
                     join_all(forgotten).await;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use proto::layout::LayoutHint;
 use proto::wire::messages::{SealLayout, SwapLayouts};
-use proto::{Attr, Code, Fid, FileKind, Layout};
+use proto::{Attr, Code, DataTarget, Fid, FileKind, Layout};
 
 use crate::file::{FileRef, FileState, Relaying};
 use crate::io::Call;
@@ -79,7 +79,7 @@ impl Client {
         target.inner.lock().gone = true;
         // They are the file's as soon as the layouts are exchanged.
         let made = target.layout()?;
-        let objects = (0..made.stripe_count()).filter_map(|stripe| shared.locks.find(made.object(stripe)));
+        let objects = made.places().filter_map(|place| shared.locks.find(place.object));
         shared.leave_these(objects.collect()).await;
         let sealed = shared.seal(&source.layout).await;
         let swapped = match sealed {
@@ -154,14 +154,14 @@ impl Shared {
     }
 
     async fn seal(self: &Arc<Self>, layout: &Layout) -> Result<()> {
-        let mut stripes: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for (stripe, ost) in (0..).zip(&layout.osts) {
-            stripes.entry(*ost).or_default().push(stripe);
+        let mut stripes: BTreeMap<(DataTarget, Fid), Vec<u32>> = BTreeMap::new();
+        for place in layout.places() {
+            stripes.entry((place.target, place.object.layout)).or_default().push(place.object.stripe);
         }
-        let (id, generation) = (layout.id, layout.generation);
-        let sealed = join_all(stripes.into_iter().map(|(ost, stripes)| async move {
-            let seal = SealLayout { layout: id, stripes, generation, sealed: true };
-            self.targets.ost(ost).await?.call(seal).await.map(|_| ())
+        let generation = layout.generation;
+        let sealed = join_all(stripes.into_iter().map(|((target, layout), stripes)| async move {
+            let seal = SealLayout { layout, stripes, generation, sealed: true };
+            self.targets.data(target).await?.call(seal).await.map(|_| ())
         }));
         sealed.await.into_iter().collect()
     }

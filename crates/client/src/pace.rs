@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use proto::OstIndex;
 use rt::Time;
 
 use crate::Client;
@@ -34,7 +35,7 @@ pub(crate) struct Pace(Mutex<VecDeque<(Time, Duration)>>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlowOst {
     /// Its index.
-    pub ost: u32,
+    pub ost: OstIndex,
     /// What a MiB takes: the median of its large writes of the last minute.
     pub takes: Duration,
     /// The same of all OSTs: the lower median of theirs.
@@ -69,7 +70,7 @@ fn lower_median(mut times: Vec<Duration>) -> Option<Duration> {
 }
 
 /// The slow ones of all for which there is a median.
-fn slow(medians: &[(u32, Duration)]) -> Vec<SlowOst> {
+fn slow(medians: &[(OstIndex, Duration)]) -> Vec<SlowOst> {
     let Some(others_take) = lower_median(medians.iter().map(|(_, takes)| *takes).collect()) else {
         return Vec::new();
     };
@@ -104,8 +105,9 @@ mod tests {
     #[test]
     fn who_takes_three_times_as_long_is_slow() {
         let check = |medians: &[u64], expected: &[u32]| {
-            let medians: Vec<_> = (0..).zip(medians.iter().map(|takes| millis(*takes))).collect();
-            let found: Vec<u32> = slow(&medians).iter().map(|slow| slow.ost).collect();
+            let medians: Vec<_> =
+                (0..).map(OstIndex).zip(medians.iter().map(|takes| millis(*takes))).collect();
+            let found: Vec<u32> = slow(&medians).iter().map(|slow| slow.ost.0).collect();
             assert_eq!(found, expected, "{medians:?}");
         };
         check(&[], &[]);

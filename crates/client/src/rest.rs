@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::DataTarget;
 use rpc::LinkState;
 use rt::Time;
 
@@ -18,9 +19,9 @@ const SESSION_IDLE: Duration = Duration::from_secs(20);
 /// look, and those that are due: what a look costs does not depend on how many sessions there are.
 #[derive(Default)]
 pub(crate) struct Idle {
-    osts: BTreeMap<u32, Unused>,
+    osts: BTreeMap<DataTarget, Unused>,
     /// The same, in the order in which they are due.
-    due: BTreeSet<(Time, u32)>,
+    due: BTreeSet<(Time, DataTarget)>,
     /// How many were looked at so far.
     looks: u64,
 }
@@ -55,19 +56,19 @@ enum Due {
 
 impl Idle {
     /// The session was used since the last look. What is held goes after `age_max`.
-    fn used(&mut self, ost: u32, age_max: Duration, now: Time) {
+    fn used(&mut self, ost: DataTarget, age_max: Duration, now: Time) {
         self.looks += 1;
         self.plan(ost, Unused { since: now, look_at: now + SESSION_IDLE.min(age_max) });
     }
 
     /// What is held in it may have to go earlier than was planned.
-    pub(crate) fn look_soon(&mut self, ost: u32, now: Time) {
+    pub(crate) fn look_soon(&mut self, ost: DataTarget, now: Time) {
         if let Some(unused) = self.osts.get(&ost).copied() {
             self.plan(ost, Unused { look_at: now, ..unused });
         }
     }
 
-    fn plan(&mut self, ost: u32, unused: Unused) {
+    fn plan(&mut self, ost: DataTarget, unused: Unused) {
         if let Some(before) = self.osts.insert(ost, unused) {
             self.due.remove(&(before.look_at, ost));
         }
@@ -75,13 +76,13 @@ impl Idle {
     }
 
     /// One that is due now.
-    fn next(&mut self, now: Time) -> Option<u32> {
+    fn next(&mut self, now: Time) -> Option<DataTarget> {
         let (_, ost) = self.due.first().copied().filter(|(look_at, _)| *look_at <= now)?;
         Some(ost)
     }
 
     /// What is to be done about one that is due.
-    fn look(&mut self, ost: u32, state: State, now: Time) -> Due {
+    fn look(&mut self, ost: DataTarget, state: State, now: Time) -> Due {
         self.looks += 1;
         let Some(unused) = self.osts.get(&ost).copied() else { return Due::Nothing };
         let soon = now + SESSION_IDLE;
@@ -109,7 +110,7 @@ impl Idle {
     }
 
     /// OSTs of which a session may be open.
-    pub(crate) fn osts(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn osts(&self) -> impl Iterator<Item = DataTarget> {
         self.osts.keys().copied()
     }
 
@@ -128,7 +129,7 @@ impl Shared {
             let mut idle = self.idle.lock();
             let used = self.note_used(&mut idle, now);
             while let Some(ost) = idle.next(now) {
-                let link = self.targets.made(proto::TargetId::ost(ost)).map(|target| target.state().link);
+                let link = self.targets.made(ost.into()).map(|target| target.state().link);
                 let state = State {
                     is_open: matches!(link, Some(LinkState::Connected(_) | LinkState::Connecting)),
                     holds: self.locks.spaces.count(ost) > 0,
@@ -150,7 +151,7 @@ impl Shared {
     }
 
     /// OSTs that were used since the last look.
-    fn note_used(&self, idle: &mut Idle, now: Time) -> Vec<u32> {
+    fn note_used(&self, idle: &mut Idle, now: Time) -> Vec<DataTarget> {
         let mut used = Vec::new();
         for (ost, target) in self.targets.take_used() {
             if target.was_used() {
@@ -162,7 +163,7 @@ impl Shared {
     }
 
     /// Gives back what is too much: some of it was in use when more came.
-    fn give_back_excess(self: &Arc<Self>, used: Vec<u32>) {
+    fn give_back_excess(self: &Arc<Self>, used: Vec<DataTarget>) {
         for object in used.into_iter().flat_map(|ost| self.locks.excess(ost)) {
             self.leave(object);
         }
@@ -181,7 +182,7 @@ impl Shared {
             if crate::util::unless(shared.ended(), rested).await.is_none() || shared.lease.is_on() {
                 return;
             }
-            let osts: Vec<u32> = {
+            let osts: Vec<DataTarget> = {
                 let mut idle = shared.idle.lock();
                 shared.note_used(&mut idle, shared.rt.now());
                 idle.osts().collect()
@@ -190,15 +191,15 @@ impl Shared {
         });
     }
 
-    fn rest_sessions(self: &Arc<Self>, osts: Vec<u32>) {
+    fn rest_sessions(self: &Arc<Self>, osts: Vec<DataTarget>) {
         for ost in osts {
-            if let Some(target) = self.targets.made(proto::TargetId::ost(ost)) {
+            if let Some(target) = self.targets.made(ost.into()) {
                 self.rest_session(ost, target);
             }
         }
     }
 
-    fn rest_session(self: &Arc<Self>, ost: u32, target: Arc<Target>) {
+    fn rest_session(self: &Arc<Self>, ost: DataTarget, target: Arc<Target>) {
         if !matches!(target.state().link, LinkState::Connected(_)) {
             return;
         }
@@ -211,7 +212,7 @@ impl Shared {
 
     /// Whether a session has something under way, or something that is not durable.
     pub(crate) fn has_busy_session(&self) -> bool {
-        let osts: Vec<u32> = {
+        let osts: Vec<DataTarget> = {
             let mut idle = self.idle.lock();
             self.note_used(&mut idle, self.rt.now());
             idle.looks += idle.osts.len() as u64;
@@ -222,16 +223,25 @@ impl Shared {
             state.in_flight > 0 || state.retained_count > 0
         };
         self.targets.mdt().is_ok_and(busy)
-            || osts.into_iter().any(|ost| self.targets.made(proto::TargetId::ost(ost)).is_some_and(busy))
+            || osts.into_iter().any(|ost| self.targets.made(ost.into()).is_some_and(busy))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proto::OstIndex;
 
     fn at(secs: u64) -> Time {
         Time::default() + Duration::from_secs(secs)
+    }
+
+    fn target(index: u32) -> DataTarget {
+        OstIndex(index).into()
+    }
+
+    fn index(target: DataTarget) -> u32 {
+        target.ost().expect("all are OSTs").0
     }
 
     const AGE: Duration = Duration::from_secs(600);
@@ -241,9 +251,9 @@ mod tests {
         let mut seen = Vec::new();
         for now in (105..until).step_by(5) {
             while let Some(ost) = idle.next(at(now)) {
-                match idle.look(ost, state(now, ost), at(now)) {
+                match idle.look(ost, state(now, index(ost)), at(now)) {
                     Due::Nothing => {}
-                    due => seen.push((now, ost, due)),
+                    due => seen.push((now, index(ost), due)),
                 }
             }
         }
@@ -253,9 +263,9 @@ mod tests {
     #[test]
     fn a_session_rests_soon_and_gives_back_what_it_holds_late() {
         let mut idle = Idle::default();
-        idle.used(0, AGE, at(100));
-        idle.used(1, AGE, at(100));
-        idle.used(0, AGE, at(110));
+        idle.used(target(0), AGE, at(100));
+        idle.used(target(1), AGE, at(100));
+        idle.used(target(0), AGE, at(110));
         // The second holds something until it is to be given back; a session that rests is open no more.
         let mut rests = BTreeSet::new();
         let seen = seen(&mut idle, 1500, |now, ost| {
@@ -273,9 +283,9 @@ mod tests {
     fn what_is_held_may_have_to_go_earlier() {
         let mut idle = Idle::default();
         let held = |age_max| move |_, _| State { is_open: true, holds: true, age_max };
-        idle.used(0, AGE, at(100));
+        idle.used(target(0), AGE, at(100));
         assert_eq!(seen(&mut idle, 300, held(AGE)), []);
-        idle.look_soon(0, at(105));
+        idle.look_soon(target(0), at(105));
         let short = Duration::from_secs(30);
         let given = seen(&mut idle, 110, held(short));
         assert_eq!(given, [], "it is not old enough");
@@ -286,7 +296,7 @@ mod tests {
     fn a_look_costs_the_same_however_many_sessions_there_have_been() {
         let mut idle = Idle::default();
         for ost in 0..10_000 {
-            idle.used(ost, AGE, at(100));
+            idle.used(target(ost), AGE, at(100));
         }
         let one = |_, ost| State { is_open: false, holds: ost == 77, age_max: AGE };
         seen(&mut idle, 130, one);

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use proto::session::Estimated;
 use proto::wire::messages::{Config, DropOrder, Operation, Statfs};
-use proto::{ClientId, Code, ConfigCopy, Nid, TargetId, TargetKind, Transno};
+use proto::{ClientId, Code, ConfigCopy, DataTarget, Nid, OstIndex, TargetId, TargetKind, Transno};
 use rpc::{Answered, Callbacks, Hub, Import, LinkState, Role};
 use rt::sync::{Notify, Semaphore};
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub(crate) struct Target {
 }
 
 /// An OST, and where it is noted that it was used.
-type Notes = (u32, Arc<Mutex<Vec<u32>>>);
+type Notes = (DataTarget, Arc<Mutex<Vec<DataTarget>>>);
 
 /// How many targets may have too little space for what this client may have unsent.
 pub(crate) struct Shortage {
@@ -293,7 +293,7 @@ pub(crate) struct Targets {
     lease: Arc<Lease>,
     rooms: Arc<Rooms>,
     /// OSTs that were used since somebody looked; each is here once at most.
-    used: Arc<Mutex<Vec<u32>>>,
+    used: Arc<Mutex<Vec<DataTarget>>>,
     mgs: Arc<Target>,
     /// Where the MGS may be.
     mgs_nids: Vec<Nid>,
@@ -423,17 +423,17 @@ impl Targets {
             }
             let lease = Some(self.lease.clone());
             let shortage = self.shortage.clone();
-            let notes = (id.kind == TargetKind::Ost).then(|| (id.index, self.used.clone()));
+            let notes = id.ost_index().map(|ost| (ost.into(), self.used.clone()));
             let requests = self.requests.clone();
             Arc::new(Target::new(import, requests, lease, shortage, (self.rpcs_in_flight_max, notes)))
         });
         Ok(target.clone())
     }
 
-    /// The session with an OST that a layout names. The MDT may know of an OST before this client does: then the
+    /// The session with a target that a layout names. The MDT may know of an OST before this client does: then the
     /// configuration that has it is on its way, and is waited for.
-    pub(crate) async fn ost(&self, index: u32) -> Result<Arc<Target>> {
-        let id = TargetId::ost(index);
+    pub(crate) async fn data(&self, target: DataTarget) -> Result<Arc<Target>> {
+        let id = target.into();
         if let Ok(target) = self.get(id) {
             return Ok(target);
         }
@@ -485,16 +485,15 @@ impl Targets {
     }
 
     /// Every session with an OST that there has been, by index.
-    pub(crate) fn osts(&self) -> Vec<(u32, Arc<Target>)> {
+    pub(crate) fn osts(&self) -> Vec<(OstIndex, Arc<Target>)> {
         let made = self.made.read();
-        let osts = made.iter().filter(|(id, _)| id.kind == TargetKind::Ost);
-        osts.map(|(id, target)| (id.index, target.clone())).collect()
+        made.iter().filter_map(|(id, target)| Some((id.ost_index()?, target.clone()))).collect()
     }
 
     /// OSTs that were used since this was asked last.
-    pub(crate) fn take_used(&self) -> Vec<(u32, Arc<Target>)> {
+    pub(crate) fn take_used(&self) -> Vec<(DataTarget, Arc<Target>)> {
         let used = std::mem::take(&mut *self.used.lock());
-        used.into_iter().filter_map(|ost| Some((ost, self.made(TargetId::ost(ost))?))).collect()
+        used.into_iter().filter_map(|ost| Some((ost, self.made(ost.into())?))).collect()
     }
 
     /// Every session but the MGS's.

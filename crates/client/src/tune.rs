@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::{Code, TargetId, TargetKind};
+use proto::{Code, OstIndex, TargetId, TargetKind};
 
 use crate::io::Taken;
 use crate::lock::{Keep, ObjectLocks};
@@ -39,7 +39,7 @@ pub struct CacheUse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OstUse {
     /// Its index.
-    pub ost: u32,
+    pub ost: OstIndex,
     /// What it has not taken yet.
     pub dirty: u64,
     /// Most of that.
@@ -72,7 +72,7 @@ impl Client {
         let of = |target: TargetId| {
             let (count, unused, keep) = match target.kind {
                 TargetKind::Ost => {
-                    let ost = target.index;
+                    let ost = OstIndex(target.index).into();
                     (locks.spaces.count(ost), locks.unused_count(ost), locks.spaces.keep(ost))
                 }
                 _ => (inodes.count(), inodes.unused_count(), inodes.keep()),
@@ -89,7 +89,7 @@ impl Client {
         self.set_keep(target, |keep| keep.count_max = count)?;
         let shared = &self.shared;
         match target.kind {
-            TargetKind::Ost => shared.leave_these(shared.locks.excess(target.index)).await,
+            TargetKind::Ost => shared.leave_these(shared.locks.excess(OstIndex(target.index).into())).await,
             _ => shared.give_up_excess().await,
         }
         Ok(())
@@ -100,7 +100,7 @@ impl Client {
     pub fn set_locks_age_max(&self, target: TargetId, age: Duration) -> Result<()> {
         self.set_keep(target, |keep| keep.age_max = age)?;
         if target.kind == TargetKind::Ost {
-            self.shared.idle.lock().look_soon(target.index, self.shared.rt.now());
+            self.shared.idle.lock().look_soon(OstIndex(target.index).into(), self.shared.rt.now());
         }
         Ok(())
     }
@@ -109,7 +109,9 @@ impl Client {
     pub async fn clear_locks(&self, target: TargetId) -> Result<()> {
         self.set_keep(target, |_| {})?;
         match target.kind {
-            TargetKind::Ost => self.shared.leave_these(self.shared.locks.of(target.index)).await,
+            TargetKind::Ost => {
+                self.shared.leave_these(self.shared.locks.of(OstIndex(target.index).into())).await
+            }
             _ => self.shared.give_up_inodes().await,
         }
         Ok(())
@@ -120,7 +122,7 @@ impl Client {
             return Err(Error::Refused(Code::NotFound));
         }
         match target.kind {
-            TargetKind::Ost => self.shared.locks.spaces.set_keep(target.index, set),
+            TargetKind::Ost => self.shared.locks.spaces.set_keep(OstIndex(target.index).into(), set),
             _ => self.shared.inodes.set_keep(set),
         }
         Ok(())
@@ -145,8 +147,8 @@ impl Client {
     /// What was written to each OST with which there has been a session, by index.
     pub fn ost_uses(&self) -> Vec<OstUse> {
         let shared = &self.shared;
-        let of = |(ost, target): (u32, Arc<crate::targets::Target>)| {
-            let Taken { max, used } = shared.rooms.of_ost(ost);
+        let of = |(ost, target): (OstIndex, Arc<crate::targets::Target>)| {
+            let Taken { max, used } = shared.rooms.of_ost(ost.into());
             OstUse { ost, dirty: used, dirty_max: max, unstable: target.unstable(), room: target.room() }
         };
         shared.targets.osts().into_iter().map(of).collect()
@@ -177,12 +179,12 @@ impl Client {
     }
 
     /// No more than `bytes` are written and not taken by an OST from now on. What is more already stays until it is sent.
-    pub fn set_ost_dirty_max(&self, ost: u32, bytes: u64) -> Result<()> {
+    pub fn set_ost_dirty_max(&self, ost: OstIndex, bytes: u64) -> Result<()> {
         at_least(bytes)?;
         if self.shared.targets.made(TargetId::ost(ost)).is_none() {
             return Err(Error::Refused(Code::NotFound));
         }
-        self.shared.rooms.set_ost_max(ost, bytes);
+        self.shared.rooms.set_ost_max(ost.into(), bytes);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::{ClientId, Fid, ObjectId, TargetId};
+use proto::{ClientId, DataTarget, Fid, ObjectId, TargetId};
 
 use crate::Client;
 
@@ -23,8 +23,8 @@ pub struct Held {
 /// Bytes `start..end` of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldRange {
-    /// The OST with the object.
-    pub ost: u32,
+    /// The target that has the object.
+    pub target: DataTarget,
     /// The object.
     pub object: ObjectId,
     /// First byte.

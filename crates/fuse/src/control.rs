@@ -23,7 +23,7 @@
 
 use proto::layout::{Layout, LayoutHint};
 use proto::wire::messages::{DefaultLayout, Space};
-use proto::{ConfigCopy, TargetId, TargetKind};
+use proto::{ConfigCopy, OstIndex, TargetId, TargetKind};
 use serde::{Deserialize, Serialize};
 
 /// What all names of the control attributes begin with.
@@ -251,16 +251,18 @@ pub struct NotServed {
     pub why: String,
 }
 
-impl From<&Layout> for FileLayout {
-    fn from(layout: &Layout) -> FileLayout {
-        FileLayout {
-            id: layout.id.to_string(),
+impl FileLayout {
+    /// The layout of a file, of which the MDT makes one component; `None` if there is none.
+    pub fn of(layout: &Layout) -> Option<FileLayout> {
+        let component = layout.components.first()?;
+        Some(FileLayout {
+            id: component.id.to_string(),
             generation: layout.generation,
-            stripe_size: layout.stripe_size,
-            overstriped: layout.overstriped,
-            osts: layout.osts.to_vec(),
-            pool: layout.pool.clone(),
-        }
+            stripe_size: component.stripe_size,
+            overstriped: component.overstriped,
+            osts: component.osts().map(|ost| ost.0).collect(),
+            pool: component.pool.clone(),
+        })
     }
 }
 
@@ -270,7 +272,7 @@ impl From<&LayoutHint> for Hint {
             stripe_count: hint.stripe_count,
             stripe_size: hint.stripe_size,
             start_index: hint.start_index,
-            osts: hint.osts.clone(),
+            osts: hint.osts.iter().map(|ost| ost.0).collect(),
             overstripe: hint.overstripe,
             pool: hint.pool.clone(),
             mode: None,
@@ -284,7 +286,7 @@ impl From<Hint> for LayoutHint {
             stripe_count: hint.stripe_count,
             stripe_size: hint.stripe_size,
             start_index: hint.start_index,
-            osts: hint.osts,
+            osts: hint.osts.into_iter().map(OstIndex).collect(),
             overstripe: hint.overstripe,
             pool: hint.pool,
         }

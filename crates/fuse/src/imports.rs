@@ -36,7 +36,7 @@ pub struct Slow {
 impl Slow {
     fn of(slow: &SlowOst) -> Slow {
         let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        Slow { index: slow.ost, takes_us: micros(slow.takes), others_take_us: micros(slow.others_take) }
+        Slow { index: slow.ost.0, takes_us: micros(slow.takes), others_take_us: micros(slow.others_take) }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use client::{CacheUse, Client, LockUse, OstUse};
-use proto::{Code, TargetId, TargetKind};
+use proto::{Code, OstIndex, TargetId, TargetKind};
 use serde::{Deserialize, Serialize};
 
 use crate::control::Kind;
@@ -110,9 +110,9 @@ impl Session {
 
 /// Those of `client`, from the session after the first `after`.
 pub fn told(client: &Client, after: usize) -> Tunables {
-    let written: BTreeMap<u32, OstUse> = client.ost_uses().into_iter().map(|of| (of.ost, of)).collect();
+    let written: BTreeMap<OstIndex, OstUse> = client.ost_uses().into_iter().map(|of| (of.ost, of)).collect();
     let of = |locks: LockUse| {
-        let of_ost = written.get(&locks.target.index).filter(|_| locks.target.kind == TargetKind::Ost);
+        let of_ost = locks.target.ost_index().and_then(|ost| written.get(&ost));
         Session::of(&locks, of_ost)
     };
     let uses = client.lock_uses();
@@ -139,7 +139,7 @@ pub async fn set(client: &Client, name: &str, value: &[u8]) -> Result<()> {
             let id = ids.find(|id| id.to_string() == target).ok_or(Errno::from(Code::NotFound))?;
             match name {
                 "max_dirty_mb" if id.kind == TargetKind::Ost => {
-                    client.set_ost_dirty_max(id.index, number()?)?;
+                    client.set_ost_dirty_max(OstIndex(id.index), number()?)?;
                 }
                 "lru_size" if text == "clear" => client.clear_locks(id).await?,
                 "lru_size" => {

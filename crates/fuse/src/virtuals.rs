@@ -93,7 +93,7 @@ async fn layout(client: &Client, fid: Fid) -> Result<Vec<u8>> {
         FileKind::Dir => LayoutAnswer::Directory(DirLayout::from(&client.default_layout(fid).await?)),
         FileKind::File => {
             let layout = client.layout(fid).await?.ok_or(Errno::NO_ATTRIBUTE)?;
-            LayoutAnswer::File(FileLayout::from(&layout))
+            LayoutAnswer::File(FileLayout::of(&layout).ok_or(Errno::NO_ATTRIBUTE)?)
         }
         _ => return Err(Errno::NO_ATTRIBUTE),
     };

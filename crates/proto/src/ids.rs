@@ -181,6 +181,78 @@ impl TargetKind {
     }
 }
 
+/// Index of an OST. Indexes may be sparse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct OstIndex(pub u32);
+
+/// Index of an MDT. Indexes may be sparse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct MdtIndex(pub u32);
+
+macro_rules! index {
+    ($name:ident) => {
+        impl From<u32> for $name {
+            fn from(index: u32) -> $name {
+                $name(index)
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+index!(OstIndex);
+index!(MdtIndex);
+
+/// A target that holds data of files.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DataTarget {
+    /// An OST: what files are striped over.
+    Ost(OstIndex),
+    /// An MDT: small files, beside their inodes.
+    Mdt(MdtIndex),
+}
+
+impl DataTarget {
+    /// The OST, if it is one.
+    pub fn ost(self) -> Option<OstIndex> {
+        match self {
+            DataTarget::Ost(index) => Some(index),
+            DataTarget::Mdt(_) => None,
+        }
+    }
+}
+
+impl From<OstIndex> for DataTarget {
+    fn from(index: OstIndex) -> DataTarget {
+        DataTarget::Ost(index)
+    }
+}
+
+impl fmt::Display for DataTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&TargetId::from(*self), f)
+    }
+}
+
+impl fmt::Debug for DataTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<DataTarget> for TargetId {
+    fn from(target: DataTarget) -> TargetId {
+        match target {
+            DataTarget::Ost(index) => TargetId::ost(index),
+            DataTarget::Mdt(index) => TargetId::mdt(index),
+        }
+    }
+}
+
 /// One target of a file system: its kind and its index. Indexes may be sparse.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetId {
@@ -195,13 +267,18 @@ impl TargetId {
     pub const MGS: TargetId = TargetId { kind: TargetKind::Mgs, index: 0 };
 
     /// The MDT with this index.
-    pub fn mdt(index: u32) -> TargetId {
-        TargetId { kind: TargetKind::Mdt, index }
+    pub fn mdt(index: impl Into<MdtIndex>) -> TargetId {
+        TargetId { kind: TargetKind::Mdt, index: index.into().0 }
     }
 
     /// The OST with this index.
-    pub fn ost(index: u32) -> TargetId {
-        TargetId { kind: TargetKind::Ost, index }
+    pub fn ost(index: impl Into<OstIndex>) -> TargetId {
+        TargetId { kind: TargetKind::Ost, index: index.into().0 }
+    }
+
+    /// The index of an OST; `None` for other targets.
+    pub fn ost_index(self) -> Option<OstIndex> {
+        (self.kind == TargetKind::Ost).then_some(OstIndex(self.index))
     }
 }
 

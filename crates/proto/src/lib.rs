@@ -23,7 +23,9 @@ pub mod wire;
 
 pub use code::Code;
 pub use config::ConfigCopy;
-pub use ids::{ClientId, Fid, Ino, Nid, ObjectId, TargetId, TargetKind, Transno, Xid};
+pub use ids::{
+    ClientId, DataTarget, Fid, Ino, MdtIndex, Nid, ObjectId, OstIndex, TargetId, TargetKind, Transno, Xid,
+};
 pub use layout::Layout;
 pub use name::{FsName, Name};
 pub use time::Timestamp;

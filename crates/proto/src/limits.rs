@@ -12,6 +12,8 @@ pub const XATTR_NAME_BYTES_MAX: usize = 255;
 pub const LINKS_MAX: u32 = 65_000;
 /// Most stripes of one layout (Lustre's LOV_MAX_STRIPE_COUNT).
 pub const STRIPES_MAX: usize = 2000;
+/// Most components of one layout.
+pub const COMPONENTS_MAX: usize = 64;
 /// Smallest unit of a stripe size, in bytes; every stripe size is a multiple of it.
 pub const STRIPE_SIZE_UNIT: u32 = 65_536;
 /// Stripe size of a layout that asks for none, in bytes.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use proto::layout::Place;
 use proto::wire::messages as msg;
 use proto::{ClientId, Code, Cred, Fid, FsName, Name, Nid, ObjectId, TargetId, Timestamp, Transno};
 use rpc::{Hub, Import, Key, Keys, Role, RpcError};
@@ -74,8 +75,9 @@ async fn make_and_unlink_one(hub: &Hub, mdt: &Import, fid: Fid, open: u32) -> Ob
     };
     let created = mdt.call(create).await.expect("there is an OST").reply;
     let layout = created.layout.clone().expect("of a file");
-    assert_eq!(layout.osts.as_slice(), [OST.index]);
-    let object = layout.object(0);
+    let places: Vec<Place> = layout.places().collect();
+    assert_eq!(places.iter().map(|place| place.target.into()).collect::<Vec<TargetId>>(), [OST]);
+    let object = places[0].object;
     if open != 0 {
         write_and_close(mdt, &ost, &created, object).await;
     }

@@ -396,7 +396,7 @@ impl Cluster {
             let fid = made.expect("a new name can be made").fid;
             let layout = client.layout(fid).await.expect("it is there").expect("of a file");
             client.unlink(&root(), Fid::ROOT, &name).await.expect("the owner may");
-            if layout.stripe_count() == self.shape.osts {
+            if layout.object_count() == self.shape.osts as usize {
                 return;
             }
             self.handle.rt("clock").sleep(Duration::from_millis(10)).await;

@@ -84,7 +84,7 @@ fn missing(target: TargetId, session: u64, granted: &Granted, held: &client::Hel
         let unknown = |(fid, bits): &&(Fid, u32)| *bits & !known(*fid) != 0;
         return held.bits.iter().find(unknown).map(|(fid, bits)| format!("bits {bits:#x} of {fid}"));
     }
-    let ours = held.ranges.iter().filter(|range| target == TargetId::ost(range.ost));
+    let ours = held.ranges.iter().filter(|range| target == range.target.into());
     let mut ours = ours.filter(|range| {
         let known: u64 = of_session()
             .map(|held| match held.what {
@@ -104,6 +104,7 @@ fn missing(target: TargetId, session: u64, granted: &Granted, held: &client::Hel
 #[cfg(test)]
 mod tests {
     use client::HeldRange;
+    use proto::OstIndex;
     use proto::wire::messages::{LOCK_PERM, LOCK_UPDATE};
 
     use super::*;
@@ -128,7 +129,7 @@ mod tests {
     fn what_is_held_is_known() {
         let granted = |held| Granted { sessions: vec![7], held };
         let ranges = |start, end, write| client::Held {
-            ranges: vec![HeldRange { ost: 3, object: OBJECT, start, end, write }],
+            ranges: vec![HeldRange { target: OstIndex(3).into(), object: OBJECT, start, end, write }],
             ..client::Held::default()
         };
         let ost = TargetId::ost(3);

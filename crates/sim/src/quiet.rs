@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use client::Limits;
-use proto::Fid;
+use proto::{DataTarget, Fid};
 use rt::sim::{Options, Sim};
 
 use crate::cluster::{Cluster, Shape};
@@ -97,7 +97,7 @@ pub fn run(osts: u32) -> Silence {
         let synced = on(&world, "holder", async move { syncing.sync_all().await });
         synced.await.expect("it lives").expect("nothing is lost");
         clock.sleep(SETTLED).await;
-        let held: BTreeSet<u32> = holder.held().ranges.iter().map(|range| range.ost).collect();
+        let held: BTreeSet<DataTarget> = holder.held().ranges.iter().map(|range| range.target).collect();
         let count = || {
             let said = |node: &str| world.node_stats(node).frames_sent;
             let servers = cluster.servers().iter().map(|server| said(server)).sum::<u64>();

@@ -31,7 +31,7 @@ async fn write_striped(world: &Handle, client: &Client, name: &str) -> (Vec<u32>
     let layout = client.layout(fid).await.expect("it is there").expect("a file has one");
     client.flush(handle).await.expect("all is written");
     client.release(handle).await;
-    (layout.osts.to_vec(), took)
+    (layout.osts().map(|ost| ost.0).collect(), took)
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn a_slow_ost_is_named_and_avoided() {
         world.set_disk_speed(&format!("oss{SLOW}"), BYTES_PER_SECOND / 4);
         let (_, slow_took) = write_striped(&world, &client, "uneven").await;
         let slow = client.slow_osts();
-        assert_eq!(slow.iter().map(|slow| slow.ost).collect::<Vec<_>>(), [SLOW], "{slow:?}");
+        assert_eq!(slow.iter().map(|slow| slow.ost.0).collect::<Vec<_>>(), [SLOW], "{slow:?}");
         let named_after = world.now() - throttled;
         assert!(named_after < Duration::from_secs(60), "{named_after:?}");
 

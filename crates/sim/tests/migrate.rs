@@ -74,10 +74,10 @@ fn everything_but_the_place_stays() {
         assert_eq!(read(&other, own, 0).await, data);
         let from = layout(&other, fid).await;
         for (generation, hint) in [(1, hint(4, 1 << 16)), (2, hint(1, 1 << 20)), (3, hint(3, 1 << 17))] {
-            let wanted = (hint.stripe_count as u32, hint.stripe_size);
+            let wanted = (hint.stripe_count as usize, hint.stripe_size);
             user.migrate(&root(), fid, hint).await.expect("the owner may");
             let to = layout(&other, fid).await;
-            assert_eq!((to.stripe_count(), to.stripe_size), wanted);
+            assert_eq!((to.object_count(), to.components[0].stripe_size), wanted);
             assert_eq!(to.generation, from.generation + generation);
             let after = other.getattr(fid).await.expect("it is there");
             assert_eq!((after.size, after.mtime), (HOLE + 100, before.mtime));
@@ -89,7 +89,7 @@ fn everything_but_the_place_stays() {
         other.write(own, 5, b"new").await.expect("there is room");
         assert_eq!(read(&user, handle, 5).await[..3], *b"new");
         rt.sleep(Duration::from_secs(5)).await;
-        let stripes = u64::from(layout(&user, fid).await.stripe_count());
+        let stripes = layout(&user, fid).await.object_count() as u64;
         assert!(objects(&user).await <= stripes, "the old objects are gone");
         let _ = world;
     });
@@ -121,7 +121,7 @@ fn a_mover_may_be_lost_at_any_time() {
             let (_, other) = cluster.mount("other").await;
             let own = other.open(&root(), fid, READ_WRITE).await.expect("root may open");
             assert_eq!(read(&other, own, 0).await, wanted);
-            moved += layout(&other, fid).await.stripe_count() / 3;
+            moved += layout(&other, fid).await.object_count() / 3;
             user.release(handle).await;
             other.release(own).await;
             user.unlink(&root(), Fid::ROOT, b"f").await.expect("it is there");
@@ -154,7 +154,7 @@ fn servers_may_lose_power_meanwhile() {
             let own = other.open(&root(), fid, READ_WRITE).await.expect("root may open");
             assert_eq!(read(&other, own, 0).await, data);
             // An MDT that has just started may not have heard of every OST yet.
-            assert!(layout(&other, fid).await.stripe_count() >= 3);
+            assert!(layout(&other, fid).await.object_count() >= 3);
         });
     }
 }

@@ -19,8 +19,10 @@ pub(crate) struct Kind {
     pub name: &'static str,
     /// First bytes.
     pub magic: [u8; 8],
-    /// Version of the body; readers take older ones too.
+    /// Version of the body that is written, and the newest that is read.
     pub version: u32,
+    /// The oldest that is read.
+    pub oldest: u32,
 }
 
 impl Kind {
@@ -60,11 +62,20 @@ impl Kind {
         if word(16) != crc_fast::crc32_iscsi(&file[..16]) {
             return Err(bad("has a header that does not match its checksum"));
         }
-        if word(8) == 0 || word(8) > self.version {
+        if word(8) > self.version {
             return Err(bad(&format!(
-                "has version {}, this program reads versions up to {}",
+                "has version {}, a newer weft wrote it; this one reads versions {} to {}",
                 word(8),
+                self.oldest,
                 self.version
+            )));
+        }
+        if word(8) < self.oldest {
+            return Err(bad(&format!(
+                "has version {}, an older weft wrote it; this one reads version {} and later: copy the files with the weft that \
+                 made the file system into a new one",
+                word(8),
+                self.oldest
             )));
         }
         let body = file.slice(HEADER_BYTES..);
@@ -110,7 +121,7 @@ impl Kind {
 mod tests {
     use super::*;
 
-    const KIND: Kind = Kind { name: "boot", magic: *b"WEFTBOOT", version: 1 };
+    const KIND: Kind = Kind { name: "boot", magic: *b"WEFTBOOT", version: 1, oldest: 1 };
 
     #[test]
     fn golden() {

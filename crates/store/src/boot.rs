@@ -7,7 +7,7 @@ use crate::atomic_file::Kind;
 use crate::error::StoreError;
 
 /// The file. Version 1 had the number alone.
-pub(crate) const BOOT_FILE: Kind = Kind { name: "boot", magic: *b"WEFTBOOT", version: 2 };
+pub(crate) const BOOT_FILE: Kind = Kind { name: "boot", magic: *b"WEFTBOOT", version: 2, oldest: 1 };
 
 /// What the file says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use rt::Dir;
 use crate::atomic_file::Kind;
 use crate::error::StoreError;
 
-pub(crate) const FILE: Kind = Kind { name: "label", magic: *b"WEFTLABL", version: 1 };
-/// The same with service nodes: a program that does not know them must not serve the target.
-const FILE_WITH_SERVICE: Kind = Kind { version: 2, ..FILE };
+/// Its version is that of everything in the target's directory: whatever cannot be read by the program before makes it grow
+/// (`docs/disk.md#version`).
+pub(crate) const FILE: Kind = Kind { name: "label", magic: *b"WEFTLABL", version: 3, oldest: 3 };
 
 /// The label in a target's directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,16 +36,13 @@ impl Label {
         self.target.index.put(&mut out);
         self.uuid.0.put(&mut out);
         texts(&self.mgs).put(&mut out);
-        if !self.service.is_empty() {
-            texts(&self.service).put(&mut out);
-        }
+        texts(&self.service).put(&mut out);
         out
     }
 
-    /// Writes the label into `dir`; durable when this returns. Without service nodes it is one that older programs read.
+    /// Writes the label into `dir`; durable when this returns.
     pub(crate) async fn write(&self, dir: &Dir) -> Result<(), StoreError> {
-        let kind = if self.service.is_empty() { FILE } else { FILE_WITH_SERVICE };
-        kind.write(dir, &self.encode()).await
+        FILE.write(dir, &self.encode()).await
     }
 
     pub(crate) fn decode(body: Bytes) -> Result<Label, DecodeError> {
@@ -55,7 +52,7 @@ impl Label {
         let target = TargetId { kind, index: from.take()? };
         let uuid = ClientId(from.take()?);
         let mgs = nids(from.take()?)?;
-        let service = nids(from.take_or_default()?)?;
+        let service = nids(from.take()?)?;
         if from.remaining() != 0 {
             return Err(DecodeError::BadValue);
         }
@@ -64,7 +61,7 @@ impl Label {
 
     /// The label in `dir`.
     pub(crate) async fn read(dir: &Dir, path: &str) -> Result<Label, StoreError> {
-        let body = FILE_WITH_SERVICE.read(dir).await?.ok_or_else(|| {
+        let body = FILE.read(dir).await?.ok_or_else(|| {
             StoreError::NotATarget(format!("{path} holds no target (no file {})", FILE.name))
         })?;
         Label::decode(body)
@@ -83,6 +80,16 @@ fn nids(texts: Vec<String>) -> Result<Vec<Nid>, DecodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_target_of_another_version_is_refused_with_a_sentence() {
+        let body = label().encode();
+        for (version, said) in [(2, "an older weft wrote it"), (4, "a newer weft wrote it")] {
+            let other = Kind { version, ..FILE };
+            let error = FILE.decode(&other.encode(&body).into()).expect_err("of another version").to_string();
+            assert!(error.contains(said) && error.contains(&format!("has version {version}")), "{error}");
+        }
+    }
 
     fn label() -> Label {
         Label {
@@ -106,7 +113,8 @@ mod tests {
             "040000007765667403\
              1f000000\
              ffeeddccbbaa99887766554433221100\
-             010000000c00000031302e312e312e3240746370"
+             010000000c00000031302e312e312e3240746370\
+             00000000"
         );
     }
 
@@ -115,8 +123,8 @@ mod tests {
         assert_eq!(Label::decode(Bytes::from(label().encode())), Ok(label()));
         let body = shared().encode();
         assert_eq!(Label::decode(Bytes::from(body.clone())), Ok(shared()));
-        assert_eq!(body[label().encode().len()..], *b"\x01\0\0\0\x0c\0\0\x0010.1.1.3@tcp");
-        for at in (0..body.len()).filter(|at| *at != label().encode().len()) {
+        assert_eq!(body[label().encode().len() - 4..], *b"\x01\0\0\0\x0c\0\0\x0010.1.1.3@tcp");
+        for at in 0..body.len() {
             assert!(Label::decode(Bytes::from(body[..at].to_vec())).is_err(), "cut at {at}");
         }
     }

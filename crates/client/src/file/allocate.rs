@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use proto::layout::Place;
 use proto::limits::FILE_BYTES_MAX;
 use proto::wire::messages::{AllocateObject, ObjectAttr, SetAttr};
 use proto::{Code, Layout, Timestamp};
@@ -96,7 +97,7 @@ impl Shared {
         (time, eras): (Timestamp, &Eras),
     ) -> Result<()> {
         let punches = parts(layout, range)
-            .map(|(stripe, part)| self.punch(file, layout, stripe, (part.start, part.end), (time, eras)));
+            .map(|(place, part)| self.punch(file, place, (part.start, part.end), (time, eras)));
         join_all(punches).await.into_iter().collect::<Result<Vec<ObjectAttr>>>()?;
         Ok(())
     }
@@ -143,13 +144,12 @@ impl Shared {
         if zero {
             self.punch_stripes(file, layout, range.clone(), (time, eras)).await?;
         }
-        let layout = &layout;
-        let reserved = parts(layout, range).map(|(stripe, part)| async move {
+        let reserved = parts(layout, range).map(|(place, part)| async move {
             // Of a sparse file an object may end before the file does: it grows, so that it can have the space.
-            if self.object_attr(layout, stripe).await?.size < part.end {
-                self.punch(file, layout, stripe, (part.end, u64::MAX), (time, eras)).await?;
+            if self.object_attr(place).await?.size < part.end {
+                self.punch(file, place, (part.end, u64::MAX), (time, eras)).await?;
             }
-            self.allocate_object(file, layout, stripe, part, (time, eras)).await
+            self.allocate_object(file, place, part, (time, eras)).await
         });
         join_all(reserved).await.into_iter().collect::<Result<Vec<ObjectAttr>>>()?;
         Ok(())
@@ -158,19 +158,17 @@ impl Shared {
     async fn allocate_object(
         &self,
         file: &FileRef,
-        layout: &Layout,
-        stripe: u32,
+        place: Place,
         Range { start, end }: Range<u64>,
         (time, eras): (Timestamp, &Eras),
     ) -> Result<ObjectAttr> {
-        let ost = layout.osts[stripe as usize];
-        let target = self.targets.ost(ost).await?;
+        let target = self.targets.data(place.target).await?;
         let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
         file.inner.lock().end.forget();
-        let allocate = AllocateObject { object: layout.object(stripe), start, end, time };
-        match target.call_locked(eras.of(stripe), allocate, Vec::new()).await {
+        let allocate = AllocateObject { object: place.object, start, end, time };
+        match target.call_locked(eras.of(place.target), allocate, Vec::new()).await {
             Ok(answered) => {
-                file.inner.lock().note(ost, answered.transno);
+                file.inner.lock().note(place.target, answered.transno);
                 Ok(answered.reply)
             }
             Err(Error::Refused(Code::Gone)) => Err(Error::Refused(Code::Stale)),
@@ -180,7 +178,7 @@ impl Shared {
 }
 
 /// The part of each object that lies in `range` of the file, for those that have one.
-fn parts(layout: &Layout, range: Range<u64>) -> impl Iterator<Item = (u32, Range<u64>)> + '_ {
-    let part = move |stripe| layout.object_size(stripe, range.start)..layout.object_size(stripe, range.end);
-    (0..layout.stripe_count()).map(move |stripe| (stripe, part(stripe))).filter(|(_, part)| !part.is_empty())
+fn parts(layout: &Layout, range: Range<u64>) -> impl Iterator<Item = (Place, Range<u64>)> + '_ {
+    let part = move |object| layout.object_size(object, range.start)..layout.object_size(object, range.end);
+    layout.places().map(move |place| (place, part(place.object))).filter(|(_, part)| !part.is_empty())
 }

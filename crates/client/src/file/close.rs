@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use proto::wire::messages::{Close, SetSize, SizeUpdate};
-use proto::{Fid, Transno};
+use proto::{DataTarget, Fid, Transno};
 use rt::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::relaid::Relaying;
@@ -154,7 +154,7 @@ impl Shared {
 
     /// One commit on each OST for all of them, then each waits for what it needs.
     async fn close_batch(self: &Arc<Self>, batch: Vec<Pending>) {
-        let mut newest: BTreeMap<u32, Transno> = BTreeMap::new();
+        let mut newest: BTreeMap<DataTarget, Transno> = BTreeMap::new();
         for pending in &batch {
             let inner = pending.file.inner.lock();
             for (&ost, &transno) in inner.changes.iter().filter(|_| !inner.gone) {
@@ -164,7 +164,7 @@ impl Shared {
         }
         let commits = newest
             .into_iter()
-            .map(|(ost, transno)| async move { self.targets.ost(ost).await?.commit(transno).await });
+            .map(|(ost, transno)| async move { self.targets.data(ost).await?.commit(transno).await });
         // What an OST says matters to the files on it only, and they ask again.
         let _ = self.rt.timeout(COMMIT_WAIT, join_all(commits)).await;
         // Their questions for sizes go to each OST in few frames, and their closes to the MDT.

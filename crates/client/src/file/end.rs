@@ -7,15 +7,15 @@ use smallvec::SmallVec;
 /// other numbers: two that are equal stand for one time in which nobody else could change the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Grants {
-    layout: Fid,
+    layouts: SmallVec<[Fid; 1]>,
     /// Of each object, the newest number of what is held of it.
     numbers: SmallVec<[u64; 4]>,
 }
 
 impl Grants {
-    /// Of the objects of a layout, by stripe.
+    /// Of the objects of a layout, in the order in which they are locked.
     pub(crate) fn new(layout: &Layout, numbers: SmallVec<[u64; 4]>) -> Grants {
-        Grants { layout: layout.id, numbers }
+        Grants { layouts: layout.ids().collect(), numbers }
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
 
     fn grants(oid: u32, numbers: &[u64]) -> Grants {
         let layout = Fid { seq: 0x2_0000_0400, oid, ver: 0 };
-        Grants { layout, numbers: numbers.iter().copied().collect() }
+        Grants { layouts: [layout].into_iter().collect(), numbers: numbers.iter().copied().collect() }
     }
 
     #[test]

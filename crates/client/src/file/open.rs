@@ -301,7 +301,7 @@ impl Shared {
         let open = self.handles.get(handle)?;
         let Some(file) = &open.file else { return Ok(()) };
         let Ok(layout) = file.layout() else { return Ok(()) };
-        if !flags.read || !self.kernel_has(&layout, &whole(&layout)) {
+        if !flags.read || !self.kernel_has(&whole(&layout)) {
             return Ok(());
         }
         if flags.write {

@@ -1,11 +1,12 @@
 //! Files whose data was moved: an OST refuses what comes with a layout that is not in force any more, and the operation begins
 //! again with the one that the MDT tells. Rules: `docs/locks.md#layouts`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use proto::wire::messages::{SealLayout, SwapLayouts};
-use proto::{Code, Cred, Fid, Layout};
+use proto::{Code, Cred, DataTarget, Fid, Layout};
 use rt::Time;
 
 use super::state::FileState;
@@ -43,18 +44,18 @@ impl Shared {
         if !is_of_layout(error) {
             return Ok(false);
         }
-        if file.layout()?.id != layout.id {
+        if !file.layout()?.lies_as(layout) {
             return Ok(true);
         }
         let told = self.fetch_entry(file.fid).await?.layout;
         let Some(told) = told else { return Ok(false) };
-        if told.id == layout.id {
+        if told.lies_as(layout) {
             return self.still_sealed(file.fid, &told, error, relaying).await;
         }
         // Nothing of before can be left: it would have been sent before the layout was sealed.
         self.flush_file(file).await;
         file.set_layout(Some(told));
-        if file.layout()?.id == layout.id {
+        if file.layout()?.lies_as(layout) {
             self.rt.sleep(PAUSE_MAX).await;
         }
         Ok(true)
@@ -100,11 +101,12 @@ impl Shared {
             Err(error) => return Err(error),
         };
         let Some(told) = told else { return Ok(()) };
-        let osts: std::collections::BTreeSet<u32> = told.osts.iter().copied().collect();
-        let (layout, generation) = (told.id, told.generation);
-        let unsealed = join_all(osts.into_iter().map(|ost| async move {
+        let generation = told.generation;
+        let objects: BTreeSet<(DataTarget, Fid)> =
+            told.places().map(|place| (place.target, place.object.layout)).collect();
+        let unsealed = join_all(objects.into_iter().map(|(target, layout)| async move {
             let unseal = SealLayout { layout, stripes: Vec::new(), generation, sealed: false };
-            self.targets.ost(ost).await?.call(unseal).await.map(|_| ())
+            self.targets.data(target).await?.call(unseal).await.map(|_| ())
         }));
         unsealed.await.into_iter().collect()
     }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use proto::{Code, Fid, Layout, Timestamp, Transno};
+use proto::{Code, DataTarget, Fid, Layout, Timestamp, Transno};
 use rt::sync::{Notify, Semaphore};
 
 use super::end::End;
 use super::past::Past;
-use crate::io::cache::{Cache, Refund};
+use crate::io::cache::Cache;
 use crate::{Error, Result};
 
 /// Permits of [`FileState::order`]: a write takes one, what has to be alone takes all.
@@ -49,8 +49,8 @@ pub(crate) struct Inner {
     pub(crate) gone: bool,
     /// Writes wait for the OST's answer: an OST was full the last time.
     pub(crate) write_through: bool,
-    /// Newest change of this client by OST, for those that may not be durable yet.
-    pub(crate) changes: BTreeMap<u32, Transno>,
+    /// Newest change of this client by target, for those that may not be durable yet.
+    pub(crate) changes: BTreeMap<DataTarget, Transno>,
     /// The change of the MDT that cleared the size of a file that had one, if it may not be durable yet.
     pub(crate) reopened: Transno,
     /// Where it ends.
@@ -119,22 +119,19 @@ impl FileState {
         self.order.try_acquire_many(ORDER_ALL).ok()
     }
 
-    /// Where the data lies. A file without a layout has no place for data.
+    /// Where the data lies. A file without a layout has no place for data, and one of a newer version is left alone.
     pub(crate) fn layout(&self) -> Result<Arc<Layout>> {
-        self.inner.lock().layout.clone().ok_or(Error::Refused(Code::Io))
+        let layout = self.inner.lock().layout.clone().ok_or(Error::Refused(Code::Io))?;
+        if layout.is_usable() { Ok(layout) } else { Err(Error::Refused(Code::NotSupported)) }
     }
 
-    /// The OST of a stripe that has data.
-    pub(crate) fn ost(&self, stripe: u32) -> u32 {
-        self.inner.lock().ost(stripe)
-    }
-
-    /// Takes over the layout that a server told, unless it is older or there is data for the old one.
+    /// Takes over the layout that a server told, unless it is older. Data that was not sent yet goes to the objects that it was
+    /// written for: whoever moves a file has all of it sent first.
     pub(crate) fn set_layout(&self, layout: Option<Layout>) {
         let mut inner = self.inner.lock();
         let Some(layout) = layout else { return };
         let newer = inner.layout.as_ref().is_none_or(|known| layout.generation > known.generation);
-        if newer && inner.cache.is_empty() {
+        if newer {
             inner.layout = Some(Arc::new(layout));
         }
     }
@@ -177,17 +174,6 @@ impl FileState {
 }
 
 impl Inner {
-    /// The OST of a stripe that has data. The layout stays as long as there is some.
-    fn ost(&self, stripe: u32) -> u32 {
-        let layout = self.layout.as_ref();
-        layout.and_then(|layout| layout.osts.get(stripe as usize).copied()).unwrap_or(u32::MAX)
-    }
-
-    /// What goes back of stripes, by OST.
-    pub(crate) fn by_ost(&self, refund: Refund) -> Refund {
-        refund.into_iter().map(|(stripe, bytes)| (self.ost(stripe), bytes)).collect()
-    }
-
     /// Keeps a failure for those who ask later.
     pub(crate) fn fail(&mut self, error: Error) {
         self.error = (self.error.0 + 1, Some(error));
@@ -197,10 +183,10 @@ impl Inner {
         }
     }
 
-    /// Notes a change that OST `ost` numbered.
-    pub(crate) fn note(&mut self, ost: u32, transno: Transno) {
+    /// Notes a change that `target` numbered.
+    pub(crate) fn note(&mut self, target: DataTarget, transno: Transno) {
         if transno != Transno(0) {
-            let newest = self.changes.entry(ost).or_default();
+            let newest = self.changes.entry(target).or_default();
             *newest = transno.max(*newest);
         }
     }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use proto::layout::Place;
 use proto::limits::FILE_BYTES_MAX;
 use proto::wire::messages::{Entry, ObjectAttr, Punch, SetAttr};
-use proto::{Attr, Code, Layout, Timestamp};
+use proto::{Attr, Code, Layout, ObjectId, Timestamp};
 
 use super::relaid::Relaying;
 use super::state::FileState;
@@ -86,20 +87,19 @@ impl Shared {
         time: Timestamp,
     ) -> Result<Sum> {
         let locked = self.lock_change(file.fid, layout, &beyond(layout, size)).await?;
-        self.forget(file, |stripe| (layout.object_size(stripe, size), u64::MAX)).await;
+        self.forget(file, |object| (layout.object_size(object, size), u64::MAX)).await;
         file.inner.lock().untold = true;
         let objects = self.set_object_sizes(file, layout, size, (time, &locked.eras)).await?;
         Ok(Sum { size, ..Sum::of(layout, &objects) })
     }
 
-    /// Drops what was not sent of the range that `range` gives for each stripe, and waits for what was: a write
+    /// Drops what was not sent of the range that `range` gives for each object, and waits for what was: a write
     /// that arrives late would undo the cut.
-    async fn forget(self: &Arc<Self>, file: &FileRef, range: impl Fn(u32) -> (u64, u64)) {
+    async fn forget(self: &Arc<Self>, file: &FileRef, range: impl Fn(ObjectId) -> (u64, u64)) {
         let refund = {
             let mut inner = file.inner.lock();
             inner.end.forget();
             let refund = inner.cache.cut(range);
-            let refund = inner.by_ost(refund);
             if inner.cache.is_empty() && inner.listed {
                 inner.listed = false;
                 self.keeper.clean(file.fid);
@@ -119,18 +119,18 @@ impl Shared {
         size: u64,
         (time, eras): (Timestamp, &Eras),
     ) -> Result<Vec<ObjectAttr>> {
-        let last = size.checked_sub(1).map(|last| layout.locate(last).0);
-        let single = layout.stripe_count() == 1;
-        let cut = (0..layout.stripe_count()).map(|stripe| async move {
-            let wanted = layout.object_size(stripe, size);
+        let last = size.checked_sub(1).and_then(|last| layout.locate(last)).map(|(place, _)| place);
+        let single = layout.object_count() == 1;
+        let cut = layout.places().map(|place| async move {
+            let wanted = layout.object_size(place.object, size);
             if !single {
-                let object = self.object_attr(layout, stripe).await?;
-                let short = last == Some(stripe) && object.size < wanted;
+                let object = self.object_attr(place).await?;
+                let short = last == Some(place) && object.size < wanted;
                 if object.size <= wanted && !short {
                     return Ok(object);
                 }
             }
-            self.punch(file, layout, stripe, (wanted, u64::MAX), (time, eras)).await
+            self.punch(file, place, (wanted, u64::MAX), (time, eras)).await
         });
         join_all(cut).await.into_iter().collect()
     }
@@ -138,27 +138,25 @@ impl Shared {
     pub(super) async fn punch(
         &self,
         file: &FileState,
-        layout: &Layout,
-        stripe: u32,
+        place: Place,
         (start, end): (u64, u64),
         (time, eras): (Timestamp, &Eras),
     ) -> Result<ObjectAttr> {
-        let ost = layout.osts[stripe as usize];
-        let target = self.targets.ost(ost).await?;
+        let target = self.targets.data(place.target).await?;
         let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
-        let object = layout.object(stripe);
+        let object = place.object;
         let dropped = || {
             self.clean.drop_range(object, start, end);
             file.inner.lock().end.forget();
         };
         dropped();
         let punch = Punch { object, start, end, time };
-        let answered = target.call_locked(eras.of(stripe), punch, Vec::new()).await;
+        let answered = target.call_locked(eras.of(place.target), punch, Vec::new()).await;
         // Who read meanwhile may have the bytes of before, and may have asked how many there are.
         dropped();
         match answered {
             Ok(answered) => {
-                file.inner.lock().note(ost, answered.transno);
+                file.inner.lock().note(place.target, answered.transno);
                 Ok(answered.reply)
             }
             Err(Error::Refused(Code::Gone)) => Err(Error::Refused(Code::Stale)),

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use proto::{Layout, Timestamp};
+use proto::layout::Place;
+use proto::{DataTarget, Layout, ObjectId, Timestamp};
 use rt::Time;
 use smallvec::SmallVec;
 
@@ -17,10 +18,10 @@ use super::version::{PIECE_COST, Version};
 /// A chunk in so many pieces is sent although it is not full.
 const PIECES_MAX: usize = 1024;
 
-/// Names a chunk of a file: the stripe, and the number of the chunk in the stripe's object.
+/// Names a chunk of a file: the object, and the number of the chunk in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ChunkId {
-    pub(crate) stripe: u32,
+    pub(crate) object: ObjectId,
     pub(crate) number: u64,
 }
 
@@ -28,6 +29,8 @@ pub(crate) struct ChunkId {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) chunk: ChunkId,
+    /// Where the object is.
+    pub(crate) target: DataTarget,
     /// Contiguous writes: offset in the object, and the bytes.
     pub(crate) writes: Vec<(u64, Vec<Bytes>)>,
     /// Time of the newest application call.
@@ -40,7 +43,7 @@ pub(crate) struct Job {
 
 /// One application write, or the part of it that lies in one chunk.
 pub(crate) struct Piece<'a> {
-    pub(crate) stripe: u32,
+    pub(crate) place: Place,
     /// In the object; the piece does not cross the end of a chunk.
     pub(crate) offset: u64,
     pub(crate) data: &'a [u8],
@@ -60,8 +63,8 @@ pub(crate) struct Stored {
     pub(crate) job: Option<Job>,
 }
 
-/// What goes back to the bounds of dirty data: stripes, and bytes of each.
-pub(crate) type Refund = SmallVec<[(u32, u64); 4]>;
+/// What goes back to the bounds of dirty data: targets, and bytes of each.
+pub(crate) type Refund = SmallVec<[(DataTarget, u64); 4]>;
 
 struct Sending {
     slices: Vec<(u64, Bytes)>,
@@ -73,8 +76,9 @@ struct Sending {
     lost: bool,
 }
 
-#[derive(Default)]
 struct Chunk {
+    /// Where the object is.
+    target: DataTarget,
     filling: Option<Version>,
     sending: Option<Sending>,
     /// `filling` is to be sent as soon as `sending` was answered.
@@ -82,6 +86,10 @@ struct Chunk {
 }
 
 impl Chunk {
+    fn new(target: DataTarget) -> Chunk {
+        Chunk { target, filling: None, sending: None, ready: false }
+    }
+
     /// Offset in the object behind the last byte.
     fn end(&self) -> u64 {
         let sending = self.sending.as_ref().and_then(|sending| sending.slices.last());
@@ -151,12 +159,10 @@ impl Cache {
         self.chunks.values().map(bytes).sum()
     }
 
-    /// File offset behind the last byte that was not answered yet; 0 for none.
+    /// File offset behind the last byte that was not answered yet; 0 for none. Data for objects that the file has no more does not
+    /// count.
     pub(crate) fn file_end(&self, layout: &Layout) -> u64 {
-        let end = |(id, chunk): (&ChunkId, &Chunk)| {
-            let end = chunk.end();
-            if end == 0 { 0 } else { layout.file_offset(id.stripe, end - 1) + 1 }
-        };
+        let end = |(id, chunk): (&ChunkId, &Chunk)| layout.file_size_from(id.object, chunk.end());
         self.chunks.iter().map(end).max().unwrap_or(0)
     }
 
@@ -167,8 +173,8 @@ impl Cache {
         assert!(!piece.data.is_empty(), "a write has bytes");
         assert!(piece.offset + piece.data.len() as u64 <= limit, "a piece of a write lies within one chunk");
         self.writes += 1;
-        let id = ChunkId { stripe: piece.stripe, number };
-        let chunk = self.chunks.entry(id).or_default();
+        let id = ChunkId { object: piece.place.object, number };
+        let chunk = self.chunks.entry(id).or_insert_with(|| Chunk::new(piece.place.target));
         let version = chunk.filling.get_or_insert_with(|| Version::new(self.writes, now, piece.time));
         version.time = version.time.max(piece.time);
         let charge = version.write(&self.memory, piece.offset, piece.data, piece.ready, limit);
@@ -198,7 +204,7 @@ impl Cache {
             end = Some(offset + slice.len() as u64);
         }
         chunk.sending = Some(Sending { slices, bytes, charge, first_write, time, lost: false });
-        Some(Job { chunk: id, writes, time, charge, sync: false })
+        Some(Job { chunk: id, target: chunk.target, writes, time, charge, sync: false })
     }
 
     /// Hands everything to send whose oldest byte was written at `until` or before.
@@ -217,42 +223,48 @@ impl Cache {
     /// that saves the question behind it. Several share one commit, and one question.
     pub(crate) fn start_durably(&mut self) -> Vec<Job> {
         let mut jobs = self.start_all();
-        let mut under_way: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut under_way: BTreeMap<ObjectId, usize> = BTreeMap::new();
         for (id, _) in self.chunks.iter().filter(|(_, chunk)| chunk.sending.is_some()) {
-            *under_way.entry(id.stripe).or_default() += 1;
+            *under_way.entry(id.object).or_default() += 1;
         }
         for job in &mut jobs {
-            job.sync = under_way.get(&job.chunk.stripe) == Some(&1);
+            job.sync = under_way.get(&job.chunk.object) == Some(&1);
         }
         jobs
     }
 
-    /// Hands everything to send that has bytes of `[from, to)` of the object of `stripe`.
-    pub(crate) fn start_range(&mut self, stripe: u32, from: u64, to: u64) -> Vec<Job> {
-        self.chunks_of(stripe, from, to)
+    /// Hands everything to send that has bytes of `[from, to)` of an object.
+    pub(crate) fn start_range(&mut self, object: ObjectId, from: u64, to: u64) -> Vec<Job> {
+        self.chunks_of(object, from, to)
             .into_iter()
             .filter_map(|id| self.chunks.get_mut(&id).and_then(|chunk| Self::start(id, chunk)))
             .collect()
     }
 
-    /// Whether any chunk with bytes of `[from, to)` of the object of `stripe` was not answered yet.
-    pub(crate) fn has_range(&self, stripe: u32, from: u64, to: u64) -> bool {
-        !self.chunks_of(stripe, from, to).is_empty()
+    /// Hands everything to send that goes to `target`.
+    pub(crate) fn start_target(&mut self, target: DataTarget) -> Vec<Job> {
+        let chunks = self.chunks.iter_mut().filter(|(_, chunk)| chunk.target == target);
+        chunks.filter_map(|(id, chunk)| Self::start(*id, chunk)).collect()
     }
 
-    fn chunks_of(&self, stripe: u32, from: u64, to: u64) -> Vec<ChunkId> {
+    /// Whether any chunk with bytes of `[from, to)` of an object was not answered yet.
+    pub(crate) fn has_range(&self, object: ObjectId, from: u64, to: u64) -> bool {
+        !self.chunks_of(object, from, to).is_empty()
+    }
+
+    fn chunks_of(&self, object: ObjectId, from: u64, to: u64) -> Vec<ChunkId> {
         if from >= to || self.chunks.is_empty() {
             return Vec::new();
         }
-        let first = ChunkId { stripe, number: from / self.chunk_bytes };
-        let last = ChunkId { stripe, number: (to - 1) / self.chunk_bytes };
+        let first = ChunkId { object, number: from / self.chunk_bytes };
+        let last = ChunkId { object, number: (to - 1) / self.chunk_bytes };
         self.chunks.range(first..=last).map(|(id, _)| *id).collect()
     }
 
-    /// Offset in the object of `stripe` behind the last byte that was not answered yet; 0 for none.
-    pub(crate) fn object_end(&self, stripe: u32) -> u64 {
-        let first = ChunkId { stripe, number: 0 };
-        let last = ChunkId { stripe, number: u64::MAX };
+    /// Offset in an object behind the last byte that was not answered yet; 0 for none.
+    pub(crate) fn object_end(&self, object: ObjectId) -> u64 {
+        let first = ChunkId { object, number: 0 };
+        let last = ChunkId { object, number: u64::MAX };
         self.chunks.range(first..=last).map(|(_, chunk)| chunk.end()).max().unwrap_or(0)
     }
 
@@ -268,14 +280,14 @@ impl Cache {
         (charge, job)
     }
 
-    /// Forgets what was not sent yet of the range that `range` gives for each stripe; returns what goes back to
+    /// Forgets what was not sent yet of the range that `range` gives for each object; returns what goes back to
     /// the bounds of dirty data.
-    pub(crate) fn cut(&mut self, range: impl Fn(u32) -> (u64, u64)) -> Refund {
+    pub(crate) fn cut(&mut self, range: impl Fn(ObjectId) -> (u64, u64)) -> Refund {
         let mut refunds = Refund::new();
         for (id, chunk) in &mut self.chunks {
             let Some(version) = &mut chunk.filling else { continue };
             let start = id.number * self.chunk_bytes;
-            let (from, to) = range(id.stripe);
+            let (from, to) = range(id.object);
             let (from, to) = (from.max(start), to.min(start + self.chunk_bytes));
             let mut refund = 0;
             if from < to {
@@ -288,21 +300,21 @@ impl Cache {
                 chunk.filling = None;
                 chunk.ready = false;
             }
-            match refunds.last_mut().filter(|(stripe, _)| *stripe == id.stripe) {
+            match refunds.last_mut().filter(|(target, _)| *target == chunk.target) {
                 Some((_, sum)) => *sum += refund,
-                None => refunds.push((id.stripe, refund)),
+                None => refunds.push((chunk.target, refund)),
             }
         }
         self.chunks.retain(|_, chunk| chunk.sending.is_some() || chunk.filling.is_some());
         refunds
     }
 
-    /// What the object of `stripe` was locked under is lost: forgets what was not sent yet, and what is being sent is not to
+    /// What an object was locked under is lost: forgets what was not sent yet, and what is being sent is not to
     /// be sent again. Returns what goes back to the bounds of dirty data.
-    pub(crate) fn lose(&mut self, stripe: u32) -> Refund {
-        let of_stripe = self.chunks.iter_mut().filter(|(id, _)| id.stripe == stripe);
-        of_stripe.filter_map(|(_, chunk)| chunk.sending.as_mut()).for_each(|sending| sending.lost = true);
-        self.cut(|of| if of == stripe { (0, u64::MAX) } else { (0, 0) })
+    pub(crate) fn lose(&mut self, object: ObjectId) -> Refund {
+        let of_object = self.chunks.iter_mut().filter(|(id, _)| id.object == object);
+        of_object.filter_map(|(_, chunk)| chunk.sending.as_mut()).for_each(|sending| sending.lost = true);
+        self.cut(|of| if of == object { (0, u64::MAX) } else { (0, 0) })
     }
 
     /// Whether what is being sent of a chunk is not locked any more.
@@ -310,14 +322,14 @@ impl Cache {
         self.chunks.get(&id).and_then(|chunk| chunk.sending.as_ref()).is_some_and(|sending| sending.lost)
     }
 
-    /// What the cache has of `[from, to)` of the object of `stripe`: disjoint slices in order, newest writes on top.
-    pub(crate) fn overlay(&self, stripe: u32, from: u64, to: u64) -> Vec<(u64, Bytes)> {
+    /// What the cache has of `[from, to)` of an object: disjoint slices in order, newest writes on top.
+    pub(crate) fn overlay(&self, object: ObjectId, from: u64, to: u64) -> Vec<(u64, Bytes)> {
         let mut found = Vec::new();
         if from >= to || self.chunks.is_empty() {
             return found;
         }
-        let first = ChunkId { stripe, number: from / self.chunk_bytes };
-        let last = ChunkId { stripe, number: (to - 1) / self.chunk_bytes };
+        let first = ChunkId { object, number: from / self.chunk_bytes };
+        let last = ChunkId { object, number: (to - 1) / self.chunk_bytes };
         for (_, chunk) in self.chunks.range(first..=last) {
             let new = chunk.filling.as_ref().map_or_else(Vec::new, |version| version.copy(from, to));
             let old = chunk.sending.as_ref().map_or(&[][..], |sending| &sending.slices);

@@ -303,7 +303,7 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::Fid;
+    use proto::{Fid, OstIndex};
 
     fn clean(bytes: u64) -> Clean {
         Clean::new(Arc::new(Rooms::new(bytes, bytes, bytes)))
@@ -389,11 +389,11 @@ mod tests {
             "one object may have it all: {:?}",
             clean.counts()
         );
-        let ost = clean.rooms.of(0);
+        let ost = clean.rooms.of(OstIndex(0).into());
         assert!(clean.rooms.try_take(&ost, 1_000_000));
         clean.fit();
         assert!(clean.counts()[1] <= (1 << 20) - 1_000_000 && clean.counts()[2] > 0);
-        clean.rooms.give(0, 1_000_000);
+        clean.rooms.give(OstIndex(0).into(), 1_000_000);
         fill(&clean);
         assert!(clean.counts()[1] > 900 << 10);
         clean.rooms.set_kept_max(64 << 10);

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use proto::layout::Place;
 use proto::limits::{BULK_BYTES_MAX, FILE_BYTES_MAX};
 use proto::wire::messages::CopyObject;
 use proto::{Code, Layout, Timestamp};
@@ -28,10 +29,10 @@ struct Piece {
     /// Where in the target file.
     to_offset: u64,
     len: u64,
-    /// Stripe of the source, and where in its object.
-    from: (u32, u64),
+    /// Object of the source, and where in it.
+    from: (Place, u64),
     /// The same of the target.
-    to: (u32, u64),
+    to: (Place, u64),
 }
 
 /// One file of a copy.
@@ -89,7 +90,7 @@ impl Client {
 }
 
 impl Shared {
-    /// Locks both ranges, that of the smaller layout id first: everybody does it in this order.
+    /// Locks both ranges, that with the smaller id of its first objects first: everybody does it in this order.
     async fn pin_copy(
         self: &Arc<Self>,
         (from, to): &(Side<'_>, Side<'_>),
@@ -107,7 +108,7 @@ impl Shared {
         let target = surely(needs_of(to.layout, to_offset, len));
         let read = || self.pin(from.file.fid, from.layout, &source, false, Locking::No);
         let write = || self.pin(to.file.fid, to.layout, &target, true, Locking::No);
-        if from.layout.id < to.layout.id {
+        if from.layout.ids().min() < to.layout.ids().min() {
             let first = read().await?;
             return Ok([first, write().await?]);
         }
@@ -174,8 +175,8 @@ impl Shared {
         piece: Piece,
         (time, eras, pins): (Timestamp, &Eras, &Pins),
     ) -> Result<()> {
-        let ost = to.layout.osts[piece.to.0 as usize];
-        if from.layout.osts[piece.from.0 as usize] != ost {
+        let ((from_place, from_offset), (to_place, to_offset)) = (piece.from, piece.to);
+        if from_place.target != to_place.target {
             let (mut at, call) = (piece.to_offset, Call { time, sync: false });
             let range = (piece.offset, piece.len);
             for slice in self.read_file(from.file, from.layout, range, pins).await? {
@@ -187,28 +188,27 @@ impl Shared {
             }
             return Ok(());
         }
-        let target = self.targets.ost(ost).await?;
+        let target = self.targets.data(to_place.target).await?;
         let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
         let copy = CopyObject {
-            source: from.layout.object(piece.from.0),
-            source_offset: piece.from.1,
-            target: to.layout.object(piece.to.0),
-            target_offset: piece.to.1,
+            source: from_place.object,
+            source_offset: from_offset,
+            target: to_place.object,
+            target_offset: to_offset,
             len: piece.len as u32,
             time,
         };
         let drop_target = || {
-            let (object, start) = (to.layout.object(piece.to.0), piece.to.1);
-            self.clean.drop_range(object, start, start + piece.len);
+            self.clean.drop_range(to_place.object, to_offset, to_offset + piece.len);
             to.file.inner.lock().end.forget();
         };
         drop_target();
-        let answered = target.call_locked(eras.of(piece.to.0), copy, Vec::new()).await;
+        let answered = target.call_locked(eras.of(to_place.target), copy, Vec::new()).await;
         // Who read meanwhile may have the bytes of before.
         drop_target();
         match answered {
             Ok(answered) => {
-                to.file.inner.lock().note(ost, answered.transno);
+                to.file.inner.lock().note(to_place.target, answered.transno);
                 Ok(())
             }
             Err(Error::Refused(Code::Gone)) => Err(Error::Refused(Code::Stale)),
@@ -232,8 +232,8 @@ fn pieces(from: &Layout, to: &Layout, from_offset: u64, to_offset: u64, len: u64
             offset: source.file_offset,
             to_offset: target.file_offset,
             len,
-            from: (source.stripe, source.object_offset),
-            to: (target.stripe, target.object_offset),
+            from: (source.place, source.object_offset),
+            to: (target.place, target.object_offset),
         });
         done += len;
     }
@@ -243,17 +243,12 @@ fn pieces(from: &Layout, to: &Layout, from_offset: u64, to_offset: u64, len: u64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::Fid;
+    use proto::layout::Component;
+    use proto::{Fid, OstIndex};
 
     fn layout(stripe_size: u32, count: u32) -> Layout {
-        Layout {
-            id: Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 },
-            generation: 0,
-            stripe_size,
-            overstriped: false,
-            osts: (0..count).collect(),
-            pool: String::new(),
-        }
+        let id = Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 };
+        Component::striped(id, stripe_size, (0..count).map(OstIndex)).into()
     }
 
     #[test]
@@ -263,11 +258,11 @@ mod tests {
             let mut at = 0;
             for piece in pieces(&from, &to, from_offset, to_offset, len) {
                 assert_eq!((piece.offset, piece.to_offset), (from_offset + at, to_offset + at));
-                for (layout, offset, (stripe, inside)) in
+                for (layout, offset, (place, inside)) in
                     [(&from, piece.offset, piece.from), (&to, piece.to_offset, piece.to)]
                 {
-                    assert_eq!(layout.locate(offset), (stripe, inside));
-                    assert_eq!(layout.locate(offset + piece.len - 1), (stripe, inside + piece.len - 1));
+                    assert_eq!(layout.locate(offset), Some((place, inside)));
+                    assert_eq!(layout.locate(offset + piece.len - 1), Some((place, inside + piece.len - 1)));
                 }
                 at += piece.len;
             }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use proto::{Fid, Layout, Timestamp};
+use proto::layout::{Component, Place};
+use proto::{Fid, Layout, ObjectId, OstIndex, Timestamp};
 use rt::Time;
 
 use super::cache::{Cache, ChunkId, Job, Piece};
@@ -28,7 +29,7 @@ struct Model {
     memory: Memory,
     cache: Cache,
     truth: Vec<u8>,
-    objects: Vec<Vec<u8>>,
+    objects: BTreeMap<ObjectId, Vec<u8>>,
     jobs: BTreeMap<ChunkId, Job>,
     charged: u64,
     clock: u64,
@@ -38,19 +39,17 @@ impl Model {
     fn new(seed: u64, stripes: u32) -> Model {
         let memory = Memory::new(CHUNK as usize, 1 << 30);
         let id = Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 };
-        let layout = Layout {
-            id,
-            generation: 0,
-            stripe_size: 65_536,
-            overstriped: false,
-            osts: (0..stripes).collect(),
-            pool: String::new(),
-        };
+        // Behind the first quarter other objects hold the file.
+        let (end, osts) = (FILE / 4 / 65_536 * 65_536, || (0..stripes).map(OstIndex));
+        let head = Component { end, ..Component::striped(id, 65_536, osts()) };
+        let tail = Fid { oid: 2, ..id };
+        let tail = Component { start: end, ..Component::striped(tail, 131_072, osts()) };
+        let layout = Layout { generation: 0, components: [head, tail].into_iter().collect() };
         Model {
             random: Random(seed),
             cache: Cache::new(memory.clone(), CHUNK),
             memory,
-            objects: vec![Vec::new(); layout.osts.len()],
+            objects: layout.places().map(|place| (place.object, Vec::new())).collect(),
             layout,
             truth: Vec::new(),
             jobs: BTreeMap::new(),
@@ -84,13 +83,13 @@ impl Model {
             while at < end {
                 let len = (end - at).min(CHUNK - at % CHUNK);
                 let from = (run.file_offset - offset + (at - run.object_offset)) as usize;
-                self.write_piece(run.stripe, at, &data[from..from + len as usize]);
+                self.write_piece(run.place, at, &data[from..from + len as usize]);
                 at += len;
             }
         }
     }
 
-    fn write_piece(&mut self, stripe: u32, offset: u64, data: &[u8]) {
+    fn write_piece(&mut self, place: Place, offset: u64, data: &[u8]) {
         let whole_pages = (offset | data.len() as u64).is_multiple_of(4096);
         let ready = (whole_pages && data.len() >= 16_384).then(|| {
             let mut buffer = self.memory.buffer(offset, data.len());
@@ -99,7 +98,7 @@ impl Model {
         });
         let time = Timestamp { secs: self.clock as i64, nanos: 0 };
         let stored =
-            self.cache.write(Piece { stripe, offset, data, ready, time, hold: false }, Time(self.clock));
+            self.cache.write(Piece { place, offset, data, ready, time, hold: false }, Time(self.clock));
         assert!(stored.charge <= data.len() as u64 + Cache::COST_MAX, "no more than a writer reserves");
         self.charged += stored.charge;
         self.take_jobs(stored.job);
@@ -114,7 +113,7 @@ impl Model {
         let nth = self.random.below(count) as usize;
         let Some(id) = self.jobs.keys().nth(nth).copied() else { return };
         let job = self.jobs.remove(&id).expect("the key was just found");
-        let object = &mut self.objects[id.stripe as usize];
+        let object = self.objects.get_mut(&id.object).expect("of the layout");
         for (offset, slices) in job.writes.into_iter().rev() {
             let mut at = offset as usize;
             for slice in slices {
@@ -137,13 +136,14 @@ impl Model {
 
     fn cut(&mut self, size: u64) {
         let layout = self.layout.clone();
-        let refunds = self.cache.cut(|stripe| (layout.object_size(stripe, size), u64::MAX));
+        let refunds = self.cache.cut(|object| (layout.object_size(object, size), u64::MAX));
         self.charged -= refunds.into_iter().map(|(_, bytes)| bytes).sum::<u64>();
         self.answer_all();
         self.truth.resize(size as usize, 0);
-        for (stripe, object) in (0..).zip(&mut self.objects) {
-            let wanted = self.layout.object_size(stripe, size) as usize;
-            let last = size > 0 && self.layout.locate(size - 1).0 == stripe;
+        for (id, object) in &mut self.objects {
+            let wanted = self.layout.object_size(*id, size) as usize;
+            let last = size.checked_sub(1).and_then(|last| self.layout.locate(last));
+            let last = last.is_some_and(|(place, _)| place.object == *id);
             if object.len() > wanted || last {
                 object.resize(wanted, 0);
             }
@@ -161,8 +161,8 @@ impl Model {
     }
 
     fn size(&self) -> u64 {
-        let objects = (0..).zip(&self.objects);
-        let size = objects.map(|(s, object)| self.layout.file_size_from(s, object.len() as u64)).max();
+        let size = |(id, object): (&ObjectId, &Vec<u8>)| self.layout.file_size_from(*id, object.len() as u64);
+        let size = self.objects.iter().map(size).max();
         size.unwrap_or(0).max(self.cache.file_end(&self.layout))
     }
 
@@ -172,14 +172,14 @@ impl Model {
         let len = 1 + self.random.below(300_000);
         let mut seen = vec![0; len as usize];
         for run in self.layout.runs(offset, len) {
-            let object = &self.objects[run.stripe as usize];
+            let object = &self.objects[&run.place.object];
             let at = (run.file_offset - offset) as usize;
             let out = &mut seen[at..at + run.len as usize];
             let from = object.len().min(run.object_offset as usize);
             let to = object.len().min((run.object_offset + run.len) as usize);
             out[..to - from].copy_from_slice(&object[from..to]);
             let mut end = run.object_offset;
-            for (start, bytes) in self.cache.overlay(run.stripe, end, run.object_offset + run.len) {
+            for (start, bytes) in self.cache.overlay(run.place.object, end, run.object_offset + run.len) {
                 assert!(start >= end && !bytes.is_empty(), "slices are disjoint and in order");
                 end = start + bytes.len() as u64;
                 let at = (start - run.object_offset) as usize;

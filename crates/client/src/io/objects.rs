@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use proto::layout::Place;
 use proto::wire::messages::{Entry, GetObjectAttr, ObjectAttr, SizeUpdate};
 use proto::{Attr, Code, FileKind, Layout, Timestamp};
 
@@ -30,11 +31,11 @@ pub(crate) const NO_OBJECT: ObjectAttr = ObjectAttr {
 };
 
 impl Sum {
-    /// Adds up the objects, which are given by stripe.
+    /// Adds up the objects, which are given in the order of the layout.
     pub(crate) fn of(layout: &Layout, objects: &[ObjectAttr]) -> Sum {
         let mut sum = Sum { size: 0, blocks: 0, newest: NO_OBJECT };
-        for (stripe, object) in (0..).zip(objects) {
-            sum.size = sum.size.max(layout.file_size_from(stripe, object.size));
+        for (place, object) in layout.places().zip(objects) {
+            sum.size = sum.size.max(layout.file_size_from(place.object, object.size));
             sum.blocks = sum.blocks.saturating_add(object.blocks);
             if object.ctime > sum.newest.ctime {
                 sum.newest = object.clone();
@@ -73,9 +74,9 @@ fn written(attr: &mut Attr, mtime: Timestamp, ctime: Timestamp) {
 
 impl Shared {
     /// Asks one object.
-    pub(crate) async fn object_attr(&self, layout: &Layout, stripe: u32) -> Result<ObjectAttr> {
-        let target = self.targets.ost(layout.osts[stripe as usize]).await?;
-        match target.call(GetObjectAttr { object: layout.object(stripe) }).await {
+    pub(crate) async fn object_attr(&self, place: Place) -> Result<ObjectAttr> {
+        let target = self.targets.data(place.target).await?;
+        match target.call(GetObjectAttr { object: place.object }).await {
             Ok(answered) => Ok(answered.reply),
             Err(Error::Refused(Code::Gone)) => Err(Error::Refused(Code::Stale)),
             Err(error) => Err(error),
@@ -84,7 +85,7 @@ impl Shared {
 
     /// Asks every object of a layout at the same time.
     pub(crate) async fn object_attrs(&self, layout: &Layout) -> Result<Vec<ObjectAttr>> {
-        let asked = (0..layout.stripe_count()).map(|stripe| self.object_attr(layout, stripe));
+        let asked = layout.places().map(|place| self.object_attr(place));
         join_all(asked).await.into_iter().collect()
     }
 
@@ -121,7 +122,7 @@ impl Shared {
                 }
                 Err(error) => return Err(error),
             };
-            let moved = told.layout.as_ref().is_none_or(|told| told.id != layout.id);
+            let moved = told.layout.as_ref().is_none_or(|told| !told.lies_as(&layout));
             if !moved && !self.still_sealed(attr.fid, &layout, refused, &mut relaying).await? {
                 return Ok(merge(attr, Some(Sum::of(&layout, &[])), unsent));
             }
@@ -132,7 +133,8 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use proto::Fid;
+    use proto::layout::Component;
+    use proto::{Fid, OstIndex};
 
     use super::*;
 
@@ -165,14 +167,8 @@ mod tests {
     }
 
     fn layout(count: u32) -> Layout {
-        Layout {
-            id: Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 },
-            generation: 0,
-            stripe_size: 1 << 20,
-            overstriped: false,
-            osts: (0..count).collect(),
-            pool: String::new(),
-        }
+        let id = Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 };
+        Component::striped(id, 1 << 20, (0..count).map(OstIndex)).into()
     }
 
     #[test]

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use proto::layout::Place;
 use proto::wire::messages::{ObjectAttr, Read};
-use proto::{Code, Layout};
+use proto::{Code, Layout, ObjectId};
 
 use super::clean::{Clean, KEPT_READ_BYTES_MAX, Reading};
 use super::objects::{NO_OBJECT, Sum};
@@ -28,7 +29,7 @@ enum Part {
 /// What is asked of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Ask {
-    stripe: u32,
+    place: Place,
     offset: u64,
     len: u64,
 }
@@ -142,13 +143,13 @@ pub struct Pages {
 
 impl Plan {
     /// With a reading for each request, if what comes may be kept. Both are made in one step: whatever is written later
-    /// than the plan is known to the readings. `own` says of a stripe whether unsent data counts.
+    /// than the plan is known to the readings. `own` says of an object whether unsent data counts.
     fn new<'a>(
         file: &FileState,
         clean: Option<&'a Clean>,
         layout: &Layout,
         (offset, len): (u64, u64),
-        (ask_bytes_max, own): (u64, impl Fn(u32) -> bool),
+        (ask_bytes_max, own): (u64, impl Fn(ObjectId) -> bool),
     ) -> (Plan, Vec<Option<Reading<'a>>>) {
         let mut plan = Plan::default();
         let inner = file.inner.lock();
@@ -158,35 +159,39 @@ impl Plan {
             let end = run.object_offset + run.len;
             let to_file = |object_offset: u64| run.file_offset + (object_offset - run.object_offset);
             let nothing = (end, Bytes::new());
-            let unsent = if own(run.stripe) { inner.cache.overlay(run.stripe, at, end) } else { Vec::new() };
+            let unsent = if own(run.place.object) {
+                inner.cache.overlay(run.place.object, at, end)
+            } else {
+                Vec::new()
+            };
             for (start, bytes) in unsent.into_iter().chain([nothing]) {
-                let known = clean.map(|clean| clean.get(layout.object(run.stripe), at, start));
+                let known = clean.map(|clean| clean.get(run.place.object, at, start));
                 for (from, read) in known.into_iter().flatten() {
-                    plan.ask(run.stripe, at, from, to_file(from), ask_bytes_max);
+                    plan.ask(run.place, at, from, to_file(from), ask_bytes_max);
                     at = from + read.len() as u64;
                     plan.parts.push((to_file(at), Part::Own(read)));
                 }
-                plan.ask(run.stripe, at, start, to_file(start), ask_bytes_max);
+                plan.ask(run.place, at, start, to_file(start), ask_bytes_max);
                 at = start + bytes.len() as u64;
                 if !bytes.is_empty() {
                     plan.parts.push((to_file(at), Part::Own(bytes)));
                 }
             }
         }
-        let reading = |ask: &Ask| clean.map(|clean| clean.reading(layout.object(ask.stripe)));
+        let reading = |ask: &Ask| clean.map(|clean| clean.reading(ask.place.object));
         let readings = plan.asks.iter().map(reading).collect();
         (plan, readings)
     }
 
     /// Asks for `[from, to)` of an object; joined to the last request to the same object if that ends there.
-    fn ask(&mut self, stripe: u32, from: u64, to: u64, file_end: u64, len_max: u64) {
+    fn ask(&mut self, place: Place, from: u64, to: u64, file_end: u64, len_max: u64) {
         let mut at = from;
         while at < to {
-            let last = self.asks.iter().rposition(|ask| ask.stripe == stripe);
+            let last = self.asks.iter().rposition(|ask| ask.place == place);
             let open =
                 last.filter(|&i| self.asks[i].offset + self.asks[i].len == at && self.asks[i].len < len_max);
             let request = open.unwrap_or_else(|| {
-                self.asks.push(Ask { stripe, offset: at, len: 0 });
+                self.asks.push(Ask { place, offset: at, len: 0 });
                 self.asks.len() - 1
             });
             let len = (to - at).min(len_max - self.asks[request].len);
@@ -219,18 +224,18 @@ impl Shared {
         pins: &Pins,
     ) -> Result<Vec<Bytes>> {
         // What the OST locks for this is seen in one moment there. Own data on top of it would be of another one.
-        for need in needs_of(layout, offset, len).iter().filter(|need| pins.is_contended(need.stripe)) {
-            self.flush_range(file.fid, need.stripe, need.start, need.end).await;
+        for need in needs_of(layout, offset, len).iter().filter(|need| pins.is_contended(need.place.object)) {
+            self.flush_range(file.fid, need.place.object, need.start, need.end).await;
         }
-        let own = |stripe| !pins.is_contended(stripe);
+        let own = |object| !pins.is_contended(object);
         let (plan, mut readings) = Plan::new(file, clean, layout, (offset, len), (self.chunk_bytes, own));
         // What an OST forgets from now on, the readings know of.
         if !self.locks.still_counts(pins) {
             readings.fill_with(|| None);
         }
         let given = join_all(plan.asks.clone().into_iter().zip(readings).map(|(ask, reading)| {
-            let locked = pins.is_contended(ask.stripe);
-            self.read_object(layout, ask, locked, reading)
+            let locked = pins.is_contended(ask.place.object);
+            self.read_object(ask, locked, reading)
         }))
         .await;
         let mut given = given.into_iter().collect::<Result<Vec<Given>>>()?;
@@ -239,20 +244,14 @@ impl Shared {
         Ok(assemble(plan, &mut given, offset, size))
     }
 
-    async fn read_object(
-        &self,
-        layout: &Layout,
-        ask: Ask,
-        locked: bool,
-        reading: Option<Reading<'_>>,
-    ) -> Result<Given> {
-        let target = self.targets.ost(layout.osts[ask.stripe as usize]).await?;
+    async fn read_object(&self, ask: Ask, locked: bool, reading: Option<Reading<'_>>) -> Result<Given> {
+        let target = self.targets.data(ask.place.target).await?;
         // What the OST locks waits for others, and must not keep out what does not.
         let _permit = match locked {
             true => None,
             false => Some(target.reads.acquire().await.map_err(|_| Error::Closed)?),
         };
-        let object = layout.object(ask.stripe);
+        let object = ask.place.object;
         tracing::trace!(?object, ask.offset, ask.len, locked, "read");
         let len = u32::try_from(ask.len).map_err(|_| Error::Refused(Code::Invalid))?;
         match target.call(Read { object, offset: ask.offset, len, locked }).await {
@@ -275,12 +274,14 @@ impl Shared {
     /// only if those that were read and the own cache do not reach so far, and if their ends are not held.
     async fn size_after(&self, layout: &Layout, plan: &Plan, given: &[Given], end: u64) -> Result<u64> {
         // What an object says of its size while it is read is true only if nobody else can have more for it.
-        let mut sizes: Vec<Option<u64>> = vec![None; layout.osts.len()];
+        let mut sizes: Vec<(Place, Option<u64>)> = layout.places().map(|place| (place, None)).collect();
         let mut known = plan.own_end;
         for (ask, given) in plan.asks.iter().zip(given) {
-            known = known.max(layout.file_size_from(ask.stripe, given.object_size));
-            if self.may_use() && self.locks.has_rest(layout.object(ask.stripe), ask.offset) {
-                let size = &mut sizes[ask.stripe as usize];
+            known = known.max(layout.file_size_from(ask.place.object, given.object_size));
+            if self.may_use()
+                && self.locks.has_rest(ask.place.object, ask.offset)
+                && let Some((_, size)) = sizes.iter_mut().find(|(place, _)| *place == ask.place)
+            {
                 *size = Some(size.map_or(given.object_size, |size| size.max(given.object_size)));
             }
         }
@@ -288,16 +289,16 @@ impl Shared {
             return Ok(known);
         }
         // Behind what was read others may have written, and not sent it yet: only who asks for the size hears of it.
-        for (size, stripe) in sizes.iter_mut().zip(0..) {
-            *size = size.filter(|size| self.holds_end(layout.object(stripe), *size));
+        for (place, size) in &mut sizes {
+            *size = size.filter(|size| self.holds_end(place.object, *size));
         }
-        if sizes.iter().all(Option::is_some) {
+        if sizes.iter().all(|(_, size)| size.is_some()) {
             return Ok(known);
         }
-        let others = sizes.into_iter().zip(0..).map(|(size, stripe)| async move {
+        let others = sizes.into_iter().map(|(place, size)| async move {
             match size {
                 Some(size) => Ok(ObjectAttr { size, ..NO_OBJECT }),
-                None => self.object_attr(layout, stripe).await,
+                None => self.object_attr(place).await,
             }
         });
         let objects = join_all(others).await.into_iter().collect::<Result<Vec<ObjectAttr>>>()?;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use proto::DataTarget;
 use rt::sync::Semaphore;
 
 use crate::{Error, Result};
@@ -110,7 +111,7 @@ pub(crate) struct Rooms {
     unstable: AtomicU64,
     in_flight: AtomicU64,
     ost_max: u64,
-    osts: RwLock<BTreeMap<u32, Arc<OstRoom>>>,
+    osts: RwLock<BTreeMap<DataTarget, Arc<OstRoom>>>,
     closed: AtomicBool,
 }
 
@@ -129,13 +130,13 @@ impl Rooms {
     }
 
     /// That of one OST, made with its first use.
-    pub(crate) fn of(&self, ost: u32) -> Arc<OstRoom> {
-        if let Some(room) = self.osts.read().get(&ost) {
+    pub(crate) fn of(&self, target: DataTarget) -> Arc<OstRoom> {
+        if let Some(room) = self.osts.read().get(&target) {
             return room.clone();
         }
         let new = || Arc::new(OstRoom { dirty: Bound::new(self.ost_max), in_flight: AtomicU64::new(0) });
         let mut osts = self.osts.write();
-        let room = osts.entry(ost).or_insert_with(new).clone();
+        let room = osts.entry(target).or_insert_with(new).clone();
         if self.closed.load(Ordering::Acquire) {
             room.dirty.permits.close();
         }
@@ -169,11 +170,11 @@ impl Rooms {
     }
 
     /// `bytes` of what was taken for an OST were not needed, or were answered.
-    pub(crate) fn give(&self, ost: u32, bytes: u64) {
+    pub(crate) fn give(&self, target: DataTarget, bytes: u64) {
         if bytes == 0 {
             return;
         }
-        self.of(ost).dirty.give(bytes);
+        self.of(target).dirty.give(bytes);
         self.dirty.give(bytes);
         self.kept.give(bytes);
     }
@@ -225,8 +226,8 @@ impl Rooms {
     }
 
     /// The same of one OST.
-    pub(crate) fn of_ost(&self, ost: u32) -> Taken {
-        let room = self.of(ost);
+    pub(crate) fn of_ost(&self, target: DataTarget) -> Taken {
+        let room = self.of(target);
         Taken { max: room.dirty.max(), used: room.dirty.used() }
     }
 
@@ -249,8 +250,8 @@ impl Rooms {
         self.kept.set_max(bytes);
     }
 
-    pub(crate) fn set_ost_max(&self, ost: u32, bytes: u64) {
-        self.of(ost).dirty.set_max(bytes);
+    pub(crate) fn set_ost_max(&self, target: DataTarget, bytes: u64) {
+        self.of(target).dirty.set_max(bytes);
     }
 
     /// Whoever waits is told that the client is unmounted.
@@ -265,6 +266,11 @@ impl Rooms {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proto::OstIndex;
+
+    fn ost(index: u32) -> DataTarget {
+        OstIndex(index).into()
+    }
 
     #[test]
     fn what_is_taken_is_counted_through_changes_of_the_bound() {
@@ -290,11 +296,11 @@ mod tests {
     #[test]
     fn an_ost_takes_its_own_and_no_more() {
         let rooms = Rooms::new(40, 100, 100);
-        let (slow, quick) = (rooms.of(0), rooms.of(1));
+        let (slow, quick) = (rooms.of(ost(0)), rooms.of(ost(1)));
         assert!(rooms.try_take(&slow, 40) && !rooms.try_take(&slow, 1));
         assert!(rooms.try_take(&quick, 40) && !rooms.try_take(&quick, 1));
         assert_eq!((rooms.dirty().used, rooms.kept().used), (80, 80));
-        rooms.give(1, 40);
+        rooms.give(ost(1), 40);
         rooms.retained(0, 40);
         assert_eq!((rooms.dirty().used, rooms.kept().used, rooms.unstable()), (40, 80, 40));
         assert!(!rooms.try_take(&quick, 21) && rooms.try_take(&quick, 20));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use proto::layout::Place;
 use proto::wire::messages::{Entry, SeekObject, Sought};
 use proto::{Code, Fid, Layout};
 
@@ -27,7 +28,7 @@ impl Client {
                 // Told anew: the data was moved, or is being moved.
                 (Err(error), Some(layout)) if is_of_layout(error) => {
                     let told = self.shared.fetch_entry(fid).await?.layout;
-                    let moved = told.is_some_and(|told| told.id != layout.id);
+                    let moved = told.is_some_and(|told| !told.lies_as(&layout));
                     if !moved && !self.shared.still_sealed(fid, &layout, error, &mut relaying).await? {
                         return Err(error);
                     }
@@ -66,23 +67,23 @@ impl Shared {
         what: Seek,
     ) -> Result<Option<u64>> {
         let hole = what == Seek::Hole;
-        let asked = (0..layout.stripe_count()).map(|stripe| self.seek_object(layout, stripe, offset, hole));
+        let asked = layout.places().map(|place| self.seek_object(layout, place, offset, hole));
         let found = join_all(asked).await.into_iter().collect::<Result<Vec<_>>>()?;
         let first = found.into_iter().flatten().min();
         Ok(if hole { Some(first.unwrap_or(size).min(size)) } else { first.filter(|first| *first < size) })
     }
 
-    /// The same in the object of one stripe; offsets are those of the file.
+    /// The same in one object; offsets are those of the file.
     async fn seek_object(
         &self,
         layout: &Layout,
-        stripe: u32,
+        place: Place,
         offset: u64,
         hole: bool,
     ) -> Result<Option<u64>> {
-        let object = layout.object(stripe);
-        let mut from = layout.object_size(stripe, offset);
-        let target = self.targets.ost(layout.osts[stripe as usize]).await?;
+        let object = place.object;
+        let mut from = layout.object_size(object, offset);
+        let target = self.targets.data(place.target).await?;
         loop {
             let Sought { offset, more } = match target.call(SeekObject { object, offset: from, hole }).await {
                 Ok(answered) => answered.reply,
@@ -93,7 +94,7 @@ impl Shared {
                 // A search that stands still would never end.
                 Some(at) if more && at > from => from = at,
                 _ if more => return Err(Error::Refused(Code::Malformed)),
-                found => return Ok(found.map(|at| layout.file_offset(stripe, at))),
+                found => return Ok(found.and_then(|at| layout.file_offset(object, at))),
             }
         }
     }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
+use proto::layout::Place;
 use proto::limits::{BULK_BYTES_MAX, WRITE_PARTS_MAX};
 use proto::wire::messages::{Write, WritePart, WriteParts};
-use proto::{Code, Fid, Layout, TargetId, Transno};
+use proto::{Code, DataTarget, Fid, Layout, ObjectId, Transno};
 use rt::Time;
 
 use super::Call;
@@ -52,18 +53,17 @@ impl Shared {
     /// Sends one chunk, and then what was written to it in the meantime if that has to go too.
     async fn send_chunk(self: &Arc<Self>, file: &Arc<FileState>, mut job: Job) {
         loop {
-            let ost = file.ost(job.chunk.stripe);
-            let room = self.rooms.of(ost);
+            let room = self.rooms.of(job.target);
             self.rooms.sent(&room, job.charge);
             let results = match self.placed(file).await {
-                Ok(layout) => self.write_object(file, &layout, &mut job).await,
+                Ok(_) => self.write_object(file, &mut job).await,
                 Err(error) => vec![Err(error)],
             };
             let (charge, next) = self.apply_answers(file, &job, results);
             self.rooms.answered(&room, job.charge);
-            self.rooms.give(ost, charge);
+            self.rooms.give(job.target, charge);
             if self.rooms.wants_commit()
-                && let Some(target) = self.targets.made(TargetId::ost(ost))
+                && let Some(target) = self.targets.made(job.target.into())
             {
                 target.commit_soon();
             }
@@ -76,10 +76,10 @@ impl Shared {
         }
     }
 
-    /// So much, by OST, was written and is not to be sent any more.
+    /// So much, by target, was written and is not to be sent any more.
     pub(crate) fn refund(&self, refund: Refund) {
-        for (ost, bytes) in refund {
-            self.rooms.give(ost, bytes);
+        for (target, bytes) in refund {
+            self.rooms.give(target, bytes);
         }
     }
 
@@ -98,16 +98,9 @@ impl Shared {
         Ok(layout)
     }
 
-    async fn write_object(
-        &self,
-        file: &FileState,
-        layout: &Layout,
-        job: &mut Job,
-    ) -> Vec<Result<(u32, Transno)>> {
-        let stripe = job.chunk.stripe;
-        let ost = layout.osts[stripe as usize];
-        let (object, time) = (layout.object(stripe), job.time);
-        let target = match self.targets.ost(ost).await {
+    async fn write_object(&self, file: &FileState, job: &mut Job) -> Vec<Result<Transno>> {
+        let (object, time) = (job.chunk.object, job.time);
+        let target = match self.targets.data(job.target).await {
             Ok(target) => target,
             Err(error) => return vec![Err(error)],
         };
@@ -141,7 +134,7 @@ impl Shared {
                     let now = self.rt.now();
                     target.pace.note(now, bytes, now - began);
                 }
-                Ok((ost, transno))
+                Ok(transno)
             }
         });
         join_all(writes).await
@@ -152,23 +145,21 @@ impl Shared {
     pub(crate) async fn write_now(
         self: &Arc<Self>,
         file: &Arc<FileState>,
-        layout: &Layout,
-        (stripe, offset): (u32, u64),
+        (place, offset): (Place, u64),
         data: &[u8],
         (Call { time, sync }, locked): (Call, bool),
     ) -> Result<()> {
-        tracing::trace!(fid = %file.fid, stripe, offset, len = data.len(), locked, "write past the cache");
+        let Place { object, target: holder } = place;
+        tracing::trace!(fid = %file.fid, ?object, offset, len = data.len(), locked, "write past the cache");
         // What was written before must not arrive later.
-        self.flush_range(file.fid, stripe, offset, offset.saturating_add(data.len() as u64)).await;
+        self.flush_range(file.fid, object, offset, offset.saturating_add(data.len() as u64)).await;
         self.placed(file).await?;
-        let object = layout.object(stripe);
         let dropped = || {
             self.clean.drop_range(object, offset, offset.saturating_add(data.len() as u64));
             file.inner.lock().end.forget();
         };
         dropped();
-        let ost = *layout.osts.get(stripe as usize).ok_or(Error::Refused(Code::Io))?;
-        let target = self.targets.ost(ost).await?;
+        let target = self.targets.data(holder).await?;
         // Without a permit: it waits for others, who may wait for a write of ours that needs one.
         let write = Write { object, offset, time, locked, sync };
         let answered = target.call_bulk(write, vec![Bytes::copy_from_slice(data)]).await;
@@ -177,7 +168,7 @@ impl Shared {
         let answered = answered?;
         let mut inner = file.inner.lock();
         inner.untold = true;
-        inner.note(ost, answered.transno);
+        inner.note(holder, answered.transno);
         Ok(())
     }
 
@@ -187,17 +178,17 @@ impl Shared {
         &self,
         file: &Arc<FileState>,
         job: &Job,
-        results: Vec<Result<(u32, Transno)>>,
+        results: Vec<Result<Transno>>,
     ) -> (u64, Option<Job>) {
         let mut inner = file.inner.lock();
         for result in results {
             match result {
-                Ok((ost, transno)) => inner.note(ost, transno),
+                Ok(transno) => inner.note(job.target, transno),
                 Err(error) => {
                     let error =
                         if error == Error::Refused(Code::Gone) { Error::Refused(Code::Stale) } else { error };
                     if !inner.gone {
-                        tracing::warn!(fid = %file.fid, stripe = job.chunk.stripe, %error, "a write failed, its data is lost");
+                        tracing::warn!(fid = %file.fid, stripe = job.chunk.object.stripe, %error, "a write failed, its data is lost");
                     }
                     inner.fail(error);
                 }
@@ -232,20 +223,20 @@ impl Shared {
         }
     }
 
-    /// Sends what a file has of `[from, to)` of the object of `stripe`, and waits until the OST has answered.
-    pub(crate) async fn flush_range(self: &Arc<Self>, fid: Fid, stripe: u32, from: u64, to: u64) {
+    /// Sends what a file has of `[from, to)` of an object, and waits until the OST has answered.
+    pub(crate) async fn flush_range(self: &Arc<Self>, fid: Fid, object: ObjectId, from: u64, to: u64) {
         let Some(file) = self.files.find(fid) else { return };
         loop {
             let answered = file.answered.notified();
             let jobs = {
                 let mut inner = file.inner.lock();
-                if !inner.cache.has_range(stripe, from, to) {
+                if !inner.cache.has_range(object, from, to) {
                     return;
                 }
-                inner.cache.start_range(stripe, from, to)
+                inner.cache.start_range(object, from, to)
             };
             self.send(&file, jobs);
-            if !file.inner.lock().cache.has_range(stripe, from, to) {
+            if !file.inner.lock().cache.has_range(object, from, to) {
                 return;
             }
             answered.await;
@@ -264,14 +255,9 @@ impl Shared {
         }
     }
 
-    /// Sends what a file has for an OST.
-    pub(crate) fn send_to(self: &Arc<Self>, file: &Arc<FileState>, ost: u32) {
-        let jobs: Vec<Job> = {
-            let mut inner = file.inner.lock();
-            let Some(layout) = inner.layout.clone() else { return };
-            let stripes = (0..).zip(&layout.osts).filter(|(_, of)| **of == ost);
-            stripes.flat_map(|(stripe, _)| inner.cache.start_range(stripe, 0, u64::MAX)).collect()
-        };
+    /// Sends what a file has for a target.
+    pub(crate) fn send_to(self: &Arc<Self>, file: &Arc<FileState>, target: DataTarget) {
+        let jobs = file.inner.lock().cache.start_target(target);
         self.send(file, jobs);
     }
 
@@ -284,10 +270,10 @@ impl Shared {
     /// Waits until everything of `file` that was answered so far is durable on the OSTs. What is lost counts as a
     /// failed write.
     pub(crate) async fn commit_objects(&self, file: &FileState) -> Result<()> {
-        let changes: Vec<(u32, Transno)> =
+        let changes: Vec<(DataTarget, Transno)> =
             file.inner.lock().changes.iter().map(|(ost, transno)| (*ost, *transno)).collect();
         let commits = changes.into_iter().map(|(ost, transno)| async move {
-            let committed = match self.targets.ost(ost).await {
+            let committed = match self.targets.data(ost).await {
                 Ok(target) => target.commit(transno).await,
                 Err(error) => Err(error),
             };
@@ -304,7 +290,7 @@ impl Shared {
             }
             if let Err(error) = committed {
                 if !known {
-                    tracing::warn!(fid = %file.fid, ost, %error, "data of a file is lost");
+                    tracing::warn!(fid = %file.fid, %ost, %error, "data of a file is lost");
                     inner.fail(error);
                 }
                 result = Err(error);

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use proto::layout::Place;
 use proto::limits::FILE_BYTES_MAX;
 use proto::types::{MODE_SETGID, MODE_SETUID};
 use proto::wire::messages::SetAttr;
-use proto::{Code, Layout, TargetId, Timestamp};
+use proto::{Code, DataTarget, Layout, Timestamp};
 use smallvec::SmallVec;
 
 use super::Call;
@@ -168,7 +169,7 @@ impl Shared {
             let (offset, data) = (offset + done, &data[done as usize..]);
             let needs = needs_of(layout, offset, data.len() as u64);
             let pins = self.pin(file.fid, layout, &needs, true, Locking::WriteBack).await?;
-            if pins.unlocked && self.is_lost(layout, &needs) {
+            if pins.unlocked && self.is_lost(&needs) {
                 tracing::error!(
                     fid = %file.fid, offset, bytes = data.len(),
                     "an OST has given this client up: what was changed in a mapping is lost, and msync, fsync or close \
@@ -188,8 +189,8 @@ impl Shared {
     }
 }
 
-/// A part of a write: stripe, offset in its object, bytes.
-type Part<'a> = (u32, u64, &'a [u8]);
+/// A part of a write: object, offset in it, bytes.
+type Part<'a> = (Place, u64, &'a [u8]);
 /// Parts of a write.
 type Pieces<'a> = SmallVec<[Part<'a>; 4]>;
 
@@ -200,9 +201,9 @@ fn reserved_for(piece: &[u8]) -> u64 {
 
 /// Whether no object gets more than one part: each of them can then be one request that is answered when it is durable.
 fn is_one_each(pieces: &Pieces<'_>) -> bool {
-    let mut stripes: SmallVec<[u32; 4]> = pieces.iter().map(|(stripe, _, _)| *stripe).collect();
-    stripes.sort_unstable();
-    stripes.windows(2).all(|pair| pair.first() != pair.last())
+    let mut places: SmallVec<[Place; 4]> = pieces.iter().map(|(place, _, _)| *place).collect();
+    places.sort_unstable();
+    places.windows(2).all(|pair| pair.first() != pair.last())
 }
 
 impl OpenFile {
@@ -229,7 +230,7 @@ impl Shared {
     ) -> Result<u64> {
         let range = offset..offset.saturating_add(data.len() as u64);
         let _passing = file.write_past(&range);
-        if self.kernel_has(layout, &needs_of(layout, offset, data.len() as u64)) {
+        if self.kernel_has(&needs_of(layout, offset, data.len() as u64)) {
             self.forget_data(file.fid, once(range)).await;
         }
         self.store(file, layout, (offset, data), call, pins).await
@@ -241,11 +242,11 @@ impl Shared {
         if !self.targets.any_short() {
             return false;
         }
-        let fits = |ost: &u32| {
-            let room = self.targets.made(TargetId::ost(*ost)).and_then(|target| target.room());
-            room.is_none_or(|room| self.rooms.of(*ost).dirty.used() + len <= room)
+        let fits = |place: Place| {
+            let room = self.targets.made(place.target.into()).and_then(|target| target.room());
+            room.is_none_or(|room| self.rooms.of(place.target).dirty.used() + len <= room)
         };
-        let lacks = !layout.osts.iter().all(fits);
+        let lacks = !layout.places().all(fits);
         if lacks {
             file.inner.lock().write_through = true;
         }
@@ -263,8 +264,8 @@ impl Shared {
         let mut rest = data;
         for run in layout.runs(offset, data.len() as u64) {
             let (piece, behind) = rest.split_at(run.len as usize);
-            let place = (run.stripe, run.object_offset);
-            self.write_now(file, layout, place, piece, (call, false)).await?;
+            let place = (run.place, run.object_offset);
+            self.write_now(file, place, piece, (call, false)).await?;
             rest = behind;
         }
         Ok(())
@@ -286,17 +287,16 @@ impl Shared {
         // Several would wait for a commit one after the other.
         let alone = Call { sync: call.sync && pieces.len() == 1, ..call };
         let call = Call { sync: call.sync && is_one_each(&pieces), ..call };
-        for (stripe, at, piece) in pieces {
-            if pins.is_contended(stripe) {
-                match self.write_now(file, layout, (stripe, at), piece, (alone, true)).await {
+        for (place, at, piece) in pieces {
+            if pins.is_contended(place.object) {
+                match self.write_now(file, (place, at), piece, (alone, true)).await {
                     Err(_) if stored > 0 => break,
                     written => written?,
                 }
             } else {
                 let reserved = reserved_for(piece);
-                let ost = *layout.osts.get(stripe as usize).ok_or(Error::Refused(Code::Io))?;
-                self.reserve(ost, reserved as u32).await?;
-                if !self.store_piece(file, (stripe, at, ost), piece, (call, reserved), pins) {
+                self.reserve(place.target, reserved as u32).await?;
+                if !self.store_piece(file, (place, at), piece, (call, reserved), pins) {
                     break;
                 }
             }
@@ -315,27 +315,21 @@ impl Shared {
         pins: &Pins,
     ) -> Result<bool> {
         let _passing = file.write_past(&(offset..offset.saturating_add(data.len() as u64)));
-        if self.kernel_has(layout, &needs_of(layout, offset, data.len() as u64)) {
+        if self.kernel_has(&needs_of(layout, offset, data.len() as u64)) {
             return Ok(false);
         }
-        let mut pieces: SmallVec<[(u32, Part<'_>); 4]> = SmallVec::new();
-        for (stripe, at, piece) in self.pieces(layout, offset, data)? {
-            let taken = layout
-                .osts
-                .get(stripe as usize)
-                .copied()
-                .filter(|ost| self.rooms.try_take(&self.rooms.of(*ost), reserved_for(piece) as u32));
-            let Some(ost) = taken else {
-                let back = pieces.iter().map(|(ost, (_, _, piece))| (*ost, reserved_for(piece)));
-                self.refund(back.collect());
+        let pieces = self.pieces(layout, offset, data)?;
+        for (taken, (place, _, piece)) in pieces.iter().enumerate() {
+            if !self.rooms.try_take(&self.rooms.of(place.target), reserved_for(piece) as u32) {
+                let back = pieces.iter().take(taken);
+                self.refund(back.map(|(place, _, piece)| (place.target, reserved_for(piece))).collect());
                 return Ok(false);
-            };
-            pieces.push((ost, (stripe, at, piece)));
+            }
         }
         let call = Call { time: self.time(), sync: false };
         let mut all = true;
-        for (ost, (stripe, at, piece)) in pieces {
-            all &= self.store_piece(file, (stripe, at, ost), piece, (call, reserved_for(piece)), pins);
+        for (place, at, piece) in pieces {
+            all &= self.store_piece(file, (place, at), piece, (call, reserved_for(piece)), pins);
         }
         Ok(all)
     }
@@ -349,14 +343,14 @@ impl Shared {
     ) -> Result<bool> {
         let needs = needs_of(layout, offset, data.len() as u64);
         let Some(_shared) = file.shared_at_once() else { return Ok(false) };
-        let Some(pins) = self.pin_at_once(file.fid, layout, &needs, true) else { return Ok(false) };
+        let Some(pins) = self.pin_at_once(file.fid, &needs, true) else { return Ok(false) };
         self.store_at_once(file, layout, (offset, data), &pins)
     }
 
     /// The same at the end, if that is known.
     fn append_at_once(self: &Arc<Self>, file: &Arc<FileState>, layout: &Layout, data: &[u8]) -> Result<bool> {
         let Some(_alone) = file.alone_at_once() else { return Ok(false) };
-        let Some(pins) = self.pin_at_once(file.fid, layout, &whole(layout), true) else { return Ok(false) };
+        let Some(pins) = self.pin_at_once(file.fid, &whole(layout), true) else { return Ok(false) };
         let grants = pins.grants(layout);
         let known = grants.and_then(|grants| file.inner.lock().end.under(&grants));
         let Some(end) = known else { return Ok(false) };
@@ -381,7 +375,7 @@ impl Shared {
         Ok(end)
     }
 
-    /// `data` cut at the borders of chunks: stripe, offset in its object, bytes.
+    /// `data` cut at the borders of chunks: object, offset in it, bytes.
     fn pieces<'a>(&self, layout: &Layout, offset: u64, data: &'a [u8]) -> Result<Pieces<'a>> {
         if offset.saturating_add(data.len() as u64) > FILE_BYTES_MAX {
             return Err(Error::Refused(Code::TooLarge));
@@ -393,7 +387,7 @@ impl Shared {
             while left > 0 {
                 let len = left.min(self.chunk_bytes - at % self.chunk_bytes);
                 let (piece, behind) = rest.split_at(len as usize);
-                pieces.push((run.stripe, at, piece));
+                pieces.push((run.place, at, piece));
                 (at, left, rest) = (at + len, left - len, behind);
             }
         }
@@ -405,7 +399,7 @@ impl Shared {
     fn store_piece(
         self: &Arc<Self>,
         file: &Arc<FileState>,
-        (stripe, offset, ost): (u32, u64, u32),
+        (place, offset): (Place, u64),
         data: &[u8],
         (Call { time, sync }, reserved): (Call, u64),
         pins: &Pins,
@@ -417,23 +411,23 @@ impl Shared {
             let mut inner = file.inner.lock();
             // Under this lock: what is lost from now on is taken out of the cache again (`drop_ranges`).
             if !self.locks.still_counts(pins) {
-                self.rooms.give(ost, reserved);
+                self.rooms.give(place.target, reserved);
                 return false;
             }
             inner.untold = true;
             let end = offset + data.len() as u64;
+            self.clean.drop_range(place.object, offset, end);
             if let Some(layout) = inner.layout.clone() {
-                self.clean.drop_range(layout.object(stripe), offset, end);
-                inner.end.wrote(layout.file_size_from(stripe, end));
+                inner.end.wrote(layout.file_size_from(place.object, end));
             }
-            let stored = inner.cache.write(Piece { stripe, offset, data, ready, time, hold: sync }, now);
+            let stored = inner.cache.write(Piece { place, offset, data, ready, time, hold: sync }, now);
             if !inner.listed {
                 inner.listed = true;
                 self.keeper.dirty(file);
             }
             stored
         };
-        self.rooms.give(ost, reserved - stored.charge);
+        self.rooms.give(place.target, reserved - stored.charge);
         self.clean.fit();
         self.send(file, stored.job);
         true
@@ -446,14 +440,14 @@ impl Shared {
     }
 
     /// Takes `bytes` from the bounds of dirty data for an OST; waits while there is no room.
-    async fn reserve(self: &Arc<Self>, ost: u32, bytes: u32) -> Result<()> {
-        let room = self.rooms.of(ost);
+    async fn reserve(self: &Arc<Self>, target: DataTarget, bytes: u32) -> Result<()> {
+        let room = self.rooms.of(target);
         if self.rooms.try_take(&room, bytes) {
             return Ok(());
         }
         let mut taking = std::pin::pin!(self.rooms.take(&room, bytes));
         loop {
-            self.press(ost, &room, u64::from(bytes));
+            self.press(target, &room, u64::from(bytes));
             if let Some(taken) = self.rt.timeout(PRESSURE_TICK, taking.as_mut()).await {
                 return taken;
             }
@@ -462,11 +456,11 @@ impl Shared {
 
     /// Somebody waits to write `bytes` to an OST. Chunks that are not full are sent only if too little is on its way: small
     /// writes would otherwise never be merged once a bound is reached. What is not durable is made so.
-    fn press(self: &Arc<Self>, ost: u32, room: &OstRoom, bytes: u64) {
+    fn press(self: &Arc<Self>, target: DataTarget, room: &OstRoom, bytes: u64) {
         let (all, kept) = (self.rooms.dirty(), self.rooms.kept());
         if kept.used + bytes > kept.max {
-            for (_, target) in self.targets.osts() {
-                target.commit_soon();
+            for (_, ost) in self.targets.osts() {
+                ost.commit_soon();
             }
         }
         let max = all.max.min(kept.max);
@@ -477,7 +471,7 @@ impl Shared {
             }
         } else if room.in_flight.load(Ordering::Relaxed) < room.dirty.max() / IN_FLIGHT_PART {
             for file in self.keeper.files() {
-                self.send_to(&file, ost);
+                self.send_to(&file, target);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use proto::wire::messages::{Enqueue, Glimpse, Glimpsed};
 use proto::wire::{Reply, Request};
-use proto::{Code, TargetId, TargetKind};
+use proto::{Code, DataTarget, OstIndex, TargetId, TargetKind};
 use rpc::{Callbacks, Restate};
 use rt::BoxFuture;
 
@@ -57,7 +57,7 @@ impl Callbacks for CalledBack {
     fn session_lost(&self, target: TargetId) {
         let Some(shared) = self.shared.upgrade() else { return };
         match target.kind {
-            TargetKind::Ost => shared.ranges_lost(target.index),
+            TargetKind::Ost => shared.ranges_lost(OstIndex(target.index).into()),
             TargetKind::Mdt => {
                 shared.bits_lost();
                 shared.flocks_lost();
@@ -74,7 +74,7 @@ impl Callbacks for CalledBack {
                 return;
             }
             match target.kind {
-                TargetKind::Ost => shared.restate_ranges(target.index, &restate).await,
+                TargetKind::Ost => shared.restate_ranges(OstIndex(target.index).into(), &restate).await,
                 TargetKind::Mdt => {
                     shared.restate_opens(&restate).await;
                     shared.restate_flocks(&restate).await;
@@ -97,15 +97,15 @@ impl Shared {
         let Some(object) = self.locks.find(asked.object) else { return nothing };
         let Some(file) = self.files.find(object.fid) else { return nothing };
         let inner = file.inner.lock();
-        let size = inner.cache.object_end(asked.object.stripe);
+        let size = inner.cache.object_end(asked.object);
         let time = inner.cache.newest_time().filter(|_| size > 0).unwrap_or_default();
         Glimpsed { size, time }
     }
 
     /// An OST has forgotten this client: others may have what it held. What was not sent under the old locks must
     /// not be written over what others wrote since: it is lost, and the files say so.
-    fn ranges_lost(self: &Arc<Self>, ost: u32) {
-        for object in self.drop_ranges(ost) {
+    fn ranges_lost(self: &Arc<Self>, target: DataTarget) {
+        for object in self.drop_ranges(target) {
             let shared = self.clone();
             self.rt.spawn(async move { shared.drop_lost_pages(&object).await });
         }
@@ -113,9 +113,9 @@ impl Shared {
 
     /// The same, but for the kernel's pages: gives the objects whose pages have to be dropped
     /// ([`Shared::drop_lost_pages`]).
-    pub(crate) fn drop_ranges(self: &Arc<Self>, ost: u32) -> Vec<Arc<ObjectLocks>> {
+    pub(crate) fn drop_ranges(self: &Arc<Self>, target: DataTarget) -> Vec<Arc<ObjectLocks>> {
         self.locks.forgotten();
-        let objects = self.locks.of(ost);
+        let objects = self.locks.of(target);
         for object in &objects {
             let dirty = {
                 let mut held = object.held.lock();
@@ -136,14 +136,12 @@ impl Shared {
     /// Drops what a file has for an object and did not send.
     fn discard(self: &Arc<Self>, object: &ObjectLocks) {
         let Some(file) = self.files.find(object.fid) else { return };
-        let stripe = object.id.stripe;
         let refund = {
             let mut inner = file.inner.lock();
-            if inner.cache.object_end(stripe) == 0 {
+            if inner.cache.object_end(object.id) == 0 {
                 return;
             }
-            let refund = inner.cache.lose(stripe);
-            let refund = inner.by_ost(refund);
+            let refund = inner.cache.lose(object.id);
             inner.fail(Error::Refused(Code::Evicted));
             if inner.cache.is_empty() && inner.listed {
                 inner.listed = false;
@@ -153,7 +151,7 @@ impl Shared {
         };
         let bytes: u64 = refund.iter().map(|(_, bytes)| bytes).sum();
         tracing::error!(
-            fid = %object.fid, stripe, bytes,
+            fid = %object.fid, stripe = object.id.stripe, bytes,
             "an OST has given this client up: data that was not written yet is lost, and fsync or close of the file \
              says so"
         );
@@ -161,8 +159,8 @@ impl Shared {
     }
 
     /// States what is held again to an OST that restarted.
-    async fn restate_ranges(self: &Arc<Self>, ost: u32, restate: &Restate) {
-        for object in self.locks.of(ost) {
+    async fn restate_ranges(self: &Arc<Self>, target: DataTarget, restate: &Restate) {
+        for object in self.locks.of(target) {
             let ranges = object.held.lock().all();
             let mut tokens = Vec::with_capacity(ranges.len());
             for (start, end, write) in ranges {
@@ -170,7 +168,7 @@ impl Shared {
                 match restate.call(asked).await {
                     Ok(token) => tokens.push(token),
                     Err(error) => {
-                        tracing::warn!(%ost, %error, "a lock that was held before a restart is not taken again");
+                        tracing::warn!(%target, %error, "a lock that was held before a restart is not taken again");
                     }
                 }
             }

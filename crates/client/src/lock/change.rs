@@ -3,24 +3,25 @@
 //! An OST that has given the client up gives its locks to others. What was locked before must not be carried out in the session that
 //! follows: others may have written since.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use proto::{Fid, Layout};
+use proto::{DataTarget, Fid, Layout};
 
 use super::held::Pages;
 use super::needs::Need;
 use super::tokens::Pins;
 use crate::{Result, Shared};
 
-/// The sessions in which something was locked, for each stripe of a file ([`rpc::Import::era`]).
+/// The sessions in which something was locked, with each target that holds data of a file ([`rpc::Import::era`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Eras(Vec<u64>);
+pub(crate) struct Eras(BTreeMap<DataTarget, u64>);
 
 impl Eras {
-    /// That of one stripe.
-    pub(crate) fn of(&self, stripe: u32) -> u64 {
+    /// That with one target.
+    pub(crate) fn of(&self, target: DataTarget) -> u64 {
         // Nothing is sent in a session that nobody knows.
-        self.0.get(stripe as usize).copied().unwrap_or(u64::MAX)
+        self.0.get(&target).copied().unwrap_or(u64::MAX)
     }
 }
 
@@ -31,11 +32,13 @@ pub(crate) struct Locked {
 }
 
 impl Shared {
-    /// The sessions with the OSTs of a file as they are.
+    /// The sessions with the targets of a file as they are.
     pub(crate) async fn eras(&self, layout: &Layout) -> Result<Eras> {
-        let mut eras = Vec::with_capacity(layout.osts.len());
-        for ost in &layout.osts {
-            eras.push(self.targets.ost(*ost).await?.era());
+        let mut eras = BTreeMap::new();
+        for place in layout.places() {
+            if !eras.contains_key(&place.target) {
+                eras.insert(place.target, self.targets.data(place.target).await?.era());
+            }
         }
         Ok(Eras(eras))
     }

@@ -16,11 +16,10 @@ impl Shared {
         if self.files.find(fid).is_some() {
             return;
         }
-        let find = |stripe| self.locks.find(ObjectId { layout: fid, stripe });
         // A file has written its first stripe before others, but for those that are written in the middle only.
-        let Some(first) = find(0) else { return };
-        for stripe in 0..u32::try_from(first.layout.osts.len()).unwrap_or(0) {
-            let Some(object) = find(stripe) else { continue };
+        let Some(first) = self.locks.find(ObjectId { layout: fid, stripe: 0 }) else { return };
+        for place in first.layout.places() {
+            let Some(object) = self.locks.find(place.object) else { continue };
             {
                 let mut held = object.held.lock();
                 if !held.is_idle() {
@@ -29,7 +28,7 @@ impl Shared {
                 held.lost();
             }
             self.clean.drop_range(object.id, 0, u64::MAX);
-            if stripe > 0 {
+            if object.id != first.id {
                 self.locks.forget_if_empty(&object);
             }
         }

@@ -208,7 +208,7 @@ impl Shared {
                 }
             }
             if self.may_use() || self.is_closed() {
-                self.kernel_gets(layout, needs);
+                self.kernel_gets(needs);
                 return Ok(pins);
             }
         }

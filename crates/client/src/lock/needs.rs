@@ -1,22 +1,23 @@
 //! Which ranges of which objects an operation on a file needs.
 
 use proto::Layout;
+use proto::layout::Place;
 use smallvec::SmallVec;
 
 /// Ranges smaller than this may be refused a lock (`docs/locks.md`).
 const SMALL_BYTES: u64 = 1 << 20;
 
-/// A range of one stripe's object.
+/// A range of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Need {
-    pub(crate) stripe: u32,
+    pub(crate) place: Place,
     /// First byte, in the object.
     pub(crate) start: u64,
     /// First byte behind it.
     pub(crate) end: u64,
 }
 
-/// Needs in the order of their stripes.
+/// Needs in the order of their objects: everybody locks them in this order.
 pub(crate) type Needs = SmallVec<[Need; 4]>;
 
 /// `[offset, offset + len)` of the file: in each object it is one range.
@@ -24,12 +25,16 @@ pub(crate) fn needs_of(layout: &Layout, offset: u64, len: u64) -> Needs {
     let mut needs = Needs::new();
     for run in layout.runs(offset, len) {
         let end = run.object_offset + run.len;
-        match needs.iter_mut().find(|need| need.stripe == run.stripe) {
+        match needs.iter_mut().find(|need| need.place == run.place) {
             Some(need) => need.end = need.end.max(end),
-            None => needs.push(Need { stripe: run.stripe, start: run.object_offset, end }),
+            None => needs.push(Need { place: run.place, start: run.object_offset, end }),
         }
     }
-    needs.sort_unstable_by_key(|need| need.stripe);
+    in_order(needs)
+}
+
+fn in_order(mut needs: Needs) -> Needs {
+    needs.sort_unstable_by_key(|need| need.place);
     needs
 }
 
@@ -43,9 +48,11 @@ pub(crate) fn surely(mut needs: Needs) -> Needs {
 
 /// Everything from `size` on.
 pub(crate) fn beyond(layout: &Layout, size: u64) -> Needs {
-    (0..layout.stripe_count())
-        .map(|stripe| Need { stripe, start: layout.object_size(stripe, size), end: u64::MAX })
-        .collect()
+    let need = |place: Place| {
+        let start = layout.object_size(place.object, size);
+        Need { place, start, end: u64::MAX }
+    };
+    in_order(layout.places().map(need).collect())
 }
 
 /// The whole file.
@@ -56,20 +63,15 @@ pub(crate) fn whole(layout: &Layout) -> Needs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::Fid;
+    use proto::layout::Component;
+    use proto::{Fid, OstIndex};
 
     #[test]
     fn a_range_of_a_file_is_one_range_in_each_object() {
-        let layout = Layout {
-            id: Fid::ROOT,
-            generation: 0,
-            stripe_size: 65_536,
-            overstriped: false,
-            osts: (0..3).collect(),
-            pool: String::new(),
-        };
+        let layout = Layout::from(Component::striped(Fid::ROOT, 65_536, (0..3).map(OstIndex)));
         let unit = 65_536;
-        let need = |stripe, start, end| Need { stripe, start, end };
+        let place = |stripe| layout.places().nth(stripe).expect("there are three");
+        let need = |stripe, start, end| Need { place: place(stripe), start, end };
         assert_eq!(needs_of(&layout, 10, 20)[..], [need(0, 10, 30)]);
         let all = needs_of(&layout, 2 * unit + 5, 3 * unit);
         assert_eq!(

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use proto::ObjectId;
+use proto::{DataTarget, ObjectId};
 
 /// What is held of an OST that was not used for so long is given back, unless it is set otherwise.
 const AGE_MAX: Duration = Duration::from_secs(600);
@@ -37,14 +37,14 @@ struct Space {
 /// What is held of each OST.
 #[derive(Default)]
 pub(crate) struct Spaces {
-    osts: Mutex<BTreeMap<u32, Space>>,
+    osts: Mutex<BTreeMap<DataTarget, Space>>,
 }
 
 impl Spaces {
     /// Something of an object is held from now on. How many are too many.
-    pub(super) fn add(&self, ost: u32, id: ObjectId) -> usize {
+    pub(super) fn add(&self, target: DataTarget, id: ObjectId) -> usize {
         let mut osts = self.osts.lock();
-        let space = osts.entry(ost).or_default();
+        let space = osts.entry(target).or_default();
         if space.objects.insert(id) {
             // Those that are gone must not fill the memory.
             if space.order.len() > 2 * space.objects.len() {
@@ -58,22 +58,22 @@ impl Spaces {
     }
 
     /// Nothing of it is held any more.
-    pub(super) fn remove(&self, ost: u32, id: ObjectId) {
+    pub(super) fn remove(&self, target: DataTarget, id: ObjectId) {
         let mut osts = self.osts.lock();
-        let Some(space) = osts.get_mut(&ost) else { return };
+        let Some(space) = osts.get_mut(&target) else { return };
         space.objects.remove(&id);
         if space.objects.is_empty() {
             space.order = VecDeque::new();
             if space.keep == Keep::default() {
-                osts.remove(&ost);
+                osts.remove(&target);
             }
         }
     }
 
     /// The next one that may have to go; it is looked at again after all others.
-    pub(super) fn next(&self, ost: u32) -> Option<ObjectId> {
+    pub(super) fn next(&self, target: DataTarget) -> Option<ObjectId> {
         let mut osts = self.osts.lock();
-        let space = osts.get_mut(&ost)?;
+        let space = osts.get_mut(&target)?;
         while let Some(id) = space.order.pop_front() {
             if space.objects.contains(&id) {
                 space.order.push_back(id);
@@ -84,28 +84,28 @@ impl Spaces {
     }
 
     /// Objects of an OST, in their order.
-    pub(super) fn objects(&self, ost: u32) -> Vec<ObjectId> {
-        self.osts.lock().get(&ost).map_or_else(Vec::new, |space| space.objects.iter().copied().collect())
+    pub(super) fn objects(&self, target: DataTarget) -> Vec<ObjectId> {
+        self.osts.lock().get(&target).map_or_else(Vec::new, |space| space.objects.iter().copied().collect())
     }
 
     /// How many there are.
-    pub(crate) fn count(&self, ost: u32) -> usize {
-        self.osts.lock().get(&ost).map_or(0, |space| space.objects.len())
+    pub(crate) fn count(&self, target: DataTarget) -> usize {
+        self.osts.lock().get(&target).map_or(0, |space| space.objects.len())
     }
 
     /// How many of them are too many.
-    pub(crate) fn too_many(&self, ost: u32) -> usize {
-        self.osts.lock().get(&ost).map_or(0, Space::too_many)
+    pub(crate) fn too_many(&self, target: DataTarget) -> usize {
+        self.osts.lock().get(&target).map_or(0, Space::too_many)
     }
 
     /// What may be held of an OST.
-    pub(crate) fn keep(&self, ost: u32) -> Keep {
-        self.osts.lock().get(&ost).map_or_else(Keep::default, |space| space.keep)
+    pub(crate) fn keep(&self, target: DataTarget) -> Keep {
+        self.osts.lock().get(&target).map_or_else(Keep::default, |space| space.keep)
     }
 
     /// Sets that.
-    pub(crate) fn set_keep(&self, ost: u32, set: impl FnOnce(&mut Keep)) {
-        set(&mut self.osts.lock().entry(ost).or_default().keep);
+    pub(crate) fn set_keep(&self, target: DataTarget, set: impl FnOnce(&mut Keep)) {
+        set(&mut self.osts.lock().entry(target).or_default().keep);
     }
 }
 
@@ -120,9 +120,13 @@ impl Space {
 
 #[cfg(test)]
 mod tests {
-    use proto::Fid;
+    use proto::{Fid, OstIndex};
 
     use super::*;
+
+    fn ost(index: u32) -> DataTarget {
+        OstIndex(index).into()
+    }
 
     fn object(oid: u32) -> ObjectId {
         ObjectId { layout: Fid { seq: 0x2_0000_0400, oid, ver: 0 }, stripe: 0 }
@@ -132,30 +136,30 @@ mod tests {
     fn each_ost_is_counted_by_itself() {
         let spaces = Spaces::default();
         for oid in 0..100 {
-            assert_eq!(spaces.add(oid % 2, object(oid)), 0, "as many as there is room for");
+            assert_eq!(spaces.add(ost(oid % 2), object(oid)), 0, "as many as there is room for");
         }
-        assert_eq!((spaces.count(0), spaces.count(1), spaces.count(2)), (50, 50, 0));
-        spaces.set_keep(1, |keep| keep.count_max = 49);
-        assert_eq!((spaces.too_many(0), spaces.too_many(1)), (0, 1));
-        assert_eq!(spaces.next(1), Some(object(1)));
-        spaces.remove(1, object(1));
-        assert_eq!((spaces.too_many(1), spaces.next(1)), (0, Some(object(3))));
-        assert_eq!(spaces.add(1, object(101)), 1);
+        assert_eq!((spaces.count(ost(0)), spaces.count(ost(1)), spaces.count(ost(2))), (50, 50, 0));
+        spaces.set_keep(ost(1), |keep| keep.count_max = 49);
+        assert_eq!((spaces.too_many(ost(0)), spaces.too_many(ost(1))), (0, 1));
+        assert_eq!(spaces.next(ost(1)), Some(object(1)));
+        spaces.remove(ost(1), object(1));
+        assert_eq!((spaces.too_many(ost(1)), spaces.next(ost(1))), (0, Some(object(3))));
+        assert_eq!(spaces.add(ost(1), object(101)), 1);
         for oid in 0..102 {
-            spaces.remove(oid % 2, object(oid));
+            spaces.remove(ost(oid % 2), object(oid));
         }
-        assert_eq!((spaces.count(1), spaces.next(1), spaces.keep(1).count_max), (0, None, 49));
+        assert_eq!((spaces.count(ost(1)), spaces.next(ost(1)), spaces.keep(ost(1)).count_max), (0, None, 49));
         assert_eq!(spaces.osts.lock().len(), 1, "what was set stays");
     }
 
     #[test]
     fn names_of_what_is_gone_do_not_fill_the_memory() {
         let spaces = Spaces::default();
-        spaces.add(0, object(0));
+        spaces.add(ost(0), object(0));
         for oid in 1..10_000 {
-            spaces.add(0, object(oid));
-            spaces.remove(0, object(oid));
+            spaces.add(ost(0), object(oid));
+            spaces.remove(ost(0), object(oid));
         }
-        assert!(spaces.osts.lock()[&0].order.len() <= 4);
+        assert!(spaces.osts.lock()[&ost(0)].order.len() <= 4);
     }
 }

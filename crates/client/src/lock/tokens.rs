@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use proto::layout::Place;
 use proto::wire::messages::{CancelRanges, Enqueue, ObjectRange, RangeRevoked, RevokeRange, Token};
-use proto::{Code, Fid, Layout, ObjectId};
+use proto::{Code, DataTarget, Fid, Layout, ObjectId};
 use rt::sync::Notify;
 
 use super::held::{Held, Leaving, Pages, Progress, Want};
@@ -41,6 +42,8 @@ const LEAVING_MAX: usize = 2;
 /// What this client holds of one object.
 pub(crate) struct ObjectLocks {
     pub(super) id: ObjectId,
+    /// The target that has it.
+    pub(super) target: DataTarget,
     pub(super) fid: Fid,
     pub(super) layout: Arc<Layout>,
     pub(super) held: Mutex<Held>,
@@ -83,8 +86,8 @@ struct Counters {
 #[derive(Default)]
 pub(crate) struct Pins {
     pins: Vec<Pin>,
-    /// Stripes that are to be read and written under a lock of the OST.
-    contended: Vec<u32>,
+    /// Objects that are to be read and written under a lock of the OST.
+    contended: Vec<ObjectId>,
     /// A page that the kernel writes back is not held any more.
     pub(crate) unlocked: bool,
     /// [`Locks::generation`] when the operation began.
@@ -111,9 +114,9 @@ impl Drop for Pin {
 }
 
 impl Pins {
-    /// Whether the OST has to lock what is done to this stripe.
-    pub(crate) fn is_contended(&self, stripe: u32) -> bool {
-        self.contended.contains(&stripe)
+    /// Whether the OST has to lock what is done to this object.
+    pub(crate) fn is_contended(&self, object: ObjectId) -> bool {
+        self.contended.contains(&object)
     }
 
     pub(super) fn add(&mut self, pin: Pin) {
@@ -122,7 +125,7 @@ impl Pins {
 
     /// What all objects of a file are held with, if these are pins of all of them from their beginning to their end.
     pub(crate) fn grants(&self, layout: &Layout) -> Option<Grants> {
-        if !self.is_complete() || self.pins.len() != layout.osts.len() {
+        if !self.is_complete() || self.pins.len() != layout.object_count() {
             return None;
         }
         let number = |pin: &Pin| pin.object.held.lock().whole_number(pin.user);
@@ -133,12 +136,6 @@ impl Pins {
     /// Whether everything is held.
     pub(crate) fn is_complete(&self) -> bool {
         self.contended.is_empty() && !self.unlocked
-    }
-}
-
-impl ObjectLocks {
-    pub(crate) fn ost(&self) -> Result<u32> {
-        self.layout.osts.get(self.id.stripe as usize).copied().ok_or(Error::Refused(Code::Io))
     }
 }
 
@@ -166,7 +163,8 @@ impl Locks {
     }
 
     /// The object's state, made if there is none; and those that should go to make room.
-    fn get(&self, id: ObjectId, fid: Fid, layout: &Arc<Layout>) -> (Arc<ObjectLocks>, Vec<Arc<ObjectLocks>>) {
+    fn get(&self, place: Place, fid: Fid, layout: &Arc<Layout>) -> (Arc<ObjectLocks>, Vec<Arc<ObjectLocks>>) {
+        let Place { object: id, target } = place;
         let mut shard = self.shard(id).lock();
         if let Some(found) = shard.objects.get(&id) {
             found.recent.store(true, Ordering::Relaxed);
@@ -174,6 +172,7 @@ impl Locks {
         }
         let object = Arc::new(ObjectLocks {
             id,
+            target,
             fid,
             layout: layout.clone(),
             held: Mutex::default(),
@@ -189,24 +188,23 @@ impl Locks {
         if shard.objects.len() > self.objects_max / SHARDS {
             leavers.extend(shard.oldest());
         }
-        let Ok(ost) = object.ost() else { return (object, leavers) };
-        let too_many = self.spaces.add(ost, id);
+        let too_many = self.spaces.add(target, id);
         drop(shard);
         if too_many > 0 {
-            leavers.extend(self.unused(ost, too_many.min(LEAVING_MAX), LOOKED_AT_MAX));
+            leavers.extend(self.unused(target, too_many.min(LEAVING_MAX), LOOKED_AT_MAX));
         }
         (object, leavers)
     }
 
     /// Up to `count` objects of an OST that nobody uses, and that were not used lately if there are such among the next
     /// `looks`.
-    fn unused(&self, ost: u32, count: usize, looks: usize) -> Vec<Arc<ObjectLocks>> {
+    fn unused(&self, target: DataTarget, count: usize, looks: usize) -> Vec<Arc<ObjectLocks>> {
         let mut unused: Vec<Arc<ObjectLocks>> = Vec::new();
         for _ in 0..looks {
             if unused.len() == count {
                 break;
             }
-            let Some(object) = self.spaces.next(ost).and_then(|id| self.find(id)) else { break };
+            let Some(object) = self.spaces.next(target).and_then(|id| self.find(id)) else { break };
             let is_idle = {
                 let held = object.held.lock();
                 held.is_idle() && !held.is_empty()
@@ -222,19 +220,19 @@ impl Locks {
     }
 
     /// Objects of an OST that are too many, and that nobody uses.
-    pub(crate) fn excess(&self, ost: u32) -> Vec<Arc<ObjectLocks>> {
-        let too_many = self.spaces.too_many(ost);
-        self.unused(ost, too_many, 2 * self.spaces.count(ost))
+    pub(crate) fn excess(&self, target: DataTarget) -> Vec<Arc<ObjectLocks>> {
+        let too_many = self.spaces.too_many(target);
+        self.unused(target, too_many, 2 * self.spaces.count(target))
     }
 
     /// Every object of an OST with its state.
-    pub(crate) fn of(&self, ost: u32) -> Vec<Arc<ObjectLocks>> {
-        self.spaces.objects(ost).into_iter().filter_map(|id| self.find(id)).collect()
+    pub(crate) fn of(&self, target: DataTarget) -> Vec<Arc<ObjectLocks>> {
+        self.spaces.objects(target).into_iter().filter_map(|id| self.find(id)).collect()
     }
 
     /// How many of them nobody uses now.
-    pub(crate) fn unused_count(&self, ost: u32) -> usize {
-        self.of(ost).iter().filter(|object| object.held.lock().is_idle()).count()
+    pub(crate) fn unused_count(&self, target: DataTarget) -> usize {
+        self.of(target).iter().filter(|object| object.held.lock().is_idle()).count()
     }
 
     /// Whether this client holds everything of an object from `start` on: nobody else can change how long it is.
@@ -263,9 +261,8 @@ impl Locks {
     pub(crate) fn held(&self) -> Vec<HeldRange> {
         let mut held = Vec::new();
         for object in self.all() {
-            let Ok(ost) = object.ost() else { continue };
-            let (id, ranges) = (object.id, object.held.lock().all());
-            let of = |(start, end, write)| HeldRange { ost, object: id, start, end, write };
+            let (id, target, ranges) = (object.id, object.target, object.held.lock().all());
+            let of = |(start, end, write)| HeldRange { target, object: id, start, end, write };
             held.extend(ranges.into_iter().map(of));
         }
         held
@@ -293,9 +290,7 @@ impl Locks {
         // The table and the caller: nobody else is about to use it, for that takes the shard's lock.
         if empty && Arc::strong_count(object) <= 2 {
             shard.objects.remove(&object.id);
-            if let Ok(ost) = object.ost() {
-                self.spaces.remove(ost, object.id);
-            }
+            self.spaces.remove(object.target, object.id);
         }
     }
 
@@ -387,7 +382,7 @@ impl Shared {
             let (pin, want) = self.register(fid, layout, need, write, pages);
             match self.pinned(&pin, want).await {
                 Progress::Pinned => pins.pins.push(pin),
-                Progress::Contended => pins.contended.push(need.stripe),
+                Progress::Contended => pins.contended.push(need.place.object),
                 Progress::Unlocked => pins.unlocked = true,
                 Progress::Failed(error) => return Err(error),
                 Progress::Ask | Progress::Wait => return Err(Error::Closed),
@@ -396,19 +391,19 @@ impl Shared {
         if !pins.contended.is_empty() {
             // Whoever holds one range and waits for the OST to lock another one could wait in a circle.
             pins.pins.clear();
-            pins.contended = needs.iter().map(|need| need.stripe).collect();
+            pins.contended = needs.iter().map(|need| need.place.object).collect();
         }
         Ok(pins)
     }
 
     /// The same, if everything is held.
-    pub(crate) fn pin_at_once(&self, fid: Fid, layout: &Layout, needs: &[Need], write: bool) -> Option<Pins> {
+    pub(crate) fn pin_at_once(&self, fid: Fid, needs: &[Need], write: bool) -> Option<Pins> {
         if !self.may_use() {
             return None;
         }
         let mut pins = self.locks.no_pins();
         for need in needs {
-            let object = self.locks.find(layout.object(need.stripe)).filter(|object| object.fid == fid)?;
+            let object = self.locks.find(need.place.object).filter(|object| object.fid == fid)?;
             object.recent.store(true, Ordering::Relaxed);
             let want = Want { start: need.start, end: need.end, write, pages: Pages::No };
             let user = object.held.lock().want_at_once(want)?;
@@ -427,7 +422,7 @@ impl Shared {
         pages: Pages,
     ) -> (Pin, Want) {
         let want = Want { start: need.start, end: need.end, write, pages };
-        let (object, leavers) = self.locks.get(layout.object(need.stripe), fid, layout);
+        let (object, leavers) = self.locks.get(need.place, fid, layout);
         leavers.into_iter().for_each(|leaver| self.leave(leaver));
         let user = object.held.lock().want(want);
         (Pin { object, user }, want)
@@ -462,7 +457,7 @@ impl Shared {
         let generation = self.locks.generation();
         self.locks.counters.asked.fetch_add(1, Ordering::Relaxed);
         let asked = async {
-            let target = self.targets.ost(object.ost()?).await?;
+            let target = self.targets.data(object.target).await?;
             target.call(Enqueue { object: object.id, write, start, end, restate: false }).await
         };
         let answered = asked.await.map(|answered| answered.reply);
@@ -531,8 +526,7 @@ impl Shared {
 
     async fn cancel_ranges(&self, object: &ObjectLocks, ranges: Vec<ObjectRange>) {
         self.locks.counters.cancelled.fetch_add(ranges.len() as u64, Ordering::Relaxed);
-        let Ok(ost) = object.ost() else { return };
-        let Ok(target) = self.targets.ost(ost).await else { return };
+        let Ok(target) = self.targets.data(object.target).await else { return };
         if let Err(error) = target.call(CancelRanges { ranges }).await {
             tracing::debug!(%error, "an OST did not take a range back");
         }
@@ -578,13 +572,13 @@ impl Shared {
                 (held.by_kernel(), held.may_be_dirty(leaving))
             };
             if dirty {
-                self.flush_range(object.fid, object.id.stripe, leaving.start, leaving.end).await;
+                self.flush_range(object.fid, object.id, leaving.start, leaving.end).await;
             }
             if dirty || !leaving.keep_read {
                 self.forget_pages(object, leaving).await;
             }
             if dirty {
-                self.flush_range(object.fid, object.id.stripe, leaving.start, leaving.end).await;
+                self.flush_range(object.fid, object.id, leaving.start, leaving.end).await;
             }
             if !leaving.keep_read {
                 self.clean.drop_range(object.id, leaving.start, leaving.end);
@@ -623,17 +617,7 @@ impl Shared {
         if leaving.start >= end {
             return;
         }
-        let (layout, stripe) = (&object.layout, object.id.stripe);
-        let unit = u64::from(layout.stripe_size);
-        let single = layout.stripe_count() == 1;
-        let mut forget = Vec::new();
-        let mut at = leaving.start;
-        while at < end {
-            let until = if single { end } else { end.min((at / unit + 1) * unit) };
-            let from = layout.file_offset(stripe, at);
-            forget.push(from..from + (until - at));
-            at = until;
-        }
+        let forget: Vec<_> = object.layout.file_ranges(object.id, leaving.start..end).collect();
         self.forget_data(object.fid, forget).await;
     }
 
@@ -657,9 +641,9 @@ impl Shared {
 
     /// Whether pages of these ranges, which the kernel writes back, were changed under locks that are lost: others may have
     /// written since.
-    pub(crate) fn is_lost(&self, layout: &Layout, needs: &[Need]) -> bool {
+    pub(crate) fn is_lost(&self, needs: &[Need]) -> bool {
         needs.iter().any(|need| {
-            let object = self.locks.find(layout.object(need.stripe));
+            let object = self.locks.find(need.place.object);
             object.is_some_and(|object| object.lost.load(Ordering::Acquire) > 0)
         })
     }
@@ -678,18 +662,18 @@ impl Shared {
 
     /// The kernel is about to have pages of a file. Not said before their fill goes on: who has all pages forgotten while
     /// it waits leaves them out, and would take them for forgotten.
-    pub(super) fn kernel_gets(&self, layout: &Layout, needs: &[Need]) {
+    pub(super) fn kernel_gets(&self, needs: &[Need]) {
         for need in needs {
-            if let Some(object) = self.locks.find(layout.object(need.stripe)) {
+            if let Some(object) = self.locks.find(need.place.object) {
                 object.kernel_end.fetch_max(need.end, Ordering::Relaxed);
             }
         }
     }
 
     /// Whether the kernel may have pages of a range of a file, which a direct write has to take from it.
-    pub(crate) fn kernel_has(&self, layout: &Layout, needs: &[Need]) -> bool {
+    pub(crate) fn kernel_has(&self, needs: &[Need]) -> bool {
         needs.iter().any(|need| {
-            let object = self.locks.find(layout.object(need.stripe));
+            let object = self.locks.find(need.place.object);
             object.is_some_and(|object| object.kernel_end.load(Ordering::Relaxed) > need.start)
         })
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use client::{CACHED_BYTES_MIN, Client, Error, Handle, Limits};
-use proto::Code;
+use proto::{Code, OstIndex};
 
 use crate::world::{MIB, World, create_on};
 
@@ -18,7 +18,7 @@ async fn write(client: &Client, handle: Handle, from: u64, until: u64) {
 }
 
 fn dirty(client: &Client, ost: u32) -> u64 {
-    client.ost_uses().iter().find(|of| of.ost == ost).map_or(0, |of| of.dirty)
+    client.ost_uses().iter().find(|of| of.ost == OstIndex(ost)).map_or(0, |of| of.dirty)
 }
 
 /// One OST does not answer: its writers wait, with no more dirty data than it may have, and those of another one do not
@@ -39,11 +39,11 @@ fn slow_ost(ost_dirty_bytes_max: u64) -> bool {
         let goes_on = rt.timeout(Duration::from_secs(1), write(&client, quick, 0, 48 * MIB)).await.is_some();
         assert!(dirty(&client, 0) <= ost_dirty_bytes_max);
         if goes_on {
-            client.set_ost_dirty_max(0, 2 * ost_dirty_bytes_max).expect("it is enough");
+            client.set_ost_dirty_max(OstIndex(0), 2 * ost_dirty_bytes_max).expect("it is enough");
             assert!(rt.timeout(Duration::from_secs(5), waiting.as_mut()).await.is_none(), "it waits again");
             let more = dirty(&client, 0);
             assert!(more > taken + ost_dirty_bytes_max - MIB && more <= 2 * ost_dirty_bytes_max, "{more}");
-            client.set_ost_dirty_max(0, CACHED_BYTES_MIN).expect("it is enough");
+            client.set_ost_dirty_max(OstIndex(0), CACHED_BYTES_MIN).expect("it is enough");
             assert_eq!(dirty(&client, 0), more, "what is there stays until it is sent");
         }
         world.osts[0].release();
@@ -110,6 +110,6 @@ fn what_was_read_goes_when_less_may_be_cached() {
         client.set_cached_max(8 * MIB).await.expect("it is enough");
         let used = client.cache_use();
         assert!(used.clean <= 8 * MIB && used.clean > 7 * MIB && used.reclaims > 0, "{used:?}");
-        assert_eq!(client.set_ost_dirty_max(7, 8 * MIB), Err(Error::Refused(Code::NotFound)));
+        assert_eq!(client.set_ost_dirty_max(OstIndex(7), 8 * MIB), Err(Error::Refused(Code::NotFound)));
     });
 }

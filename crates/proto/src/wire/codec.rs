@@ -16,6 +16,14 @@ pub enum DecodeError {
     /// A value that its field cannot have.
     #[error("a field has a value that it cannot have")]
     BadValue,
+    /// A kind of something that this version does not know.
+    #[error("unknown {of} {value}")]
+    UnknownValue {
+        /// Of what it is a kind.
+        of: &'static str,
+        /// Its number.
+        value: u32,
+    },
     /// Not a weft message.
     #[error("not a weft message")]
     BadMagic,
@@ -68,6 +76,33 @@ impl Reader {
     pub fn take_or_default<T: Wire + Default>(&mut self) -> Result<T, DecodeError> {
         if self.rest.is_empty() { Ok(T::default()) } else { T::take(self) }
     }
+}
+
+impl Reader {
+    /// A reader of the next struct that is preceded by its length. What a newer peer has put at its end is skipped with it.
+    pub fn take_framed(&mut self) -> Result<Reader, DecodeError> {
+        let len = self.take::<u32>()?;
+        Ok(Reader::new(self.take_bytes(len as usize)?))
+    }
+}
+
+/// Appends what `put` appends, preceded by its length: the form of a struct within another one.
+pub fn put_framed(out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>)) {
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    put(out);
+    let len = (out.len() - at - 4) as u32;
+    if let Some(place) = out.get_mut(at..at + 4) {
+        place.copy_from_slice(&len.to_le_bytes());
+    }
+}
+
+/// What the body of a message can be: a struct, of which the frame says the length.
+pub trait Body: Sized {
+    /// Appends the fields to `out`.
+    fn put_fields(&self, out: &mut Vec<u8>);
+    /// Takes the fields from `from`; what comes behind them is left there.
+    fn take_fields(from: &mut Reader) -> Result<Self, DecodeError>;
 }
 
 /// A value that travels.
@@ -161,8 +196,33 @@ impl<T: Wire> Wire for Vec<T> {
     }
 }
 
-/// Declares a struct that travels: its fields in order. New fields are added at the end, as `Option`s or values
-/// with a default, behind the semicolon: an older peer's message simply ends before them.
+/// Gives a struct its encodings, from its fields in order: [`Body`], and with its length before it [`Wire`]. Fields behind the
+/// semicolon came later: an older peer's struct ends before them, and they have their default then.
+#[macro_export]
+macro_rules! wire_fields {
+    ($name:ident { $($field:ident),* $(; $($later:ident),*)? }) => {
+        impl $crate::wire::Body for $name {
+            fn put_fields(&self, _out: &mut Vec<u8>) {
+                $($crate::wire::Wire::put(&self.$field, _out);)*
+                $($($crate::wire::Wire::put(&self.$later, _out);)*)?
+            }
+            fn take_fields(_from: &mut $crate::wire::Reader) -> Result<Self, $crate::wire::DecodeError> {
+                Ok($name { $($field: _from.take()?,)* $($($later: _from.take_or_default()?,)*)? })
+            }
+        }
+        impl $crate::wire::Wire for $name {
+            fn put(&self, out: &mut Vec<u8>) {
+                $crate::wire::put_framed(out, |out| $crate::wire::Body::put_fields(self, out));
+            }
+            fn take(from: &mut $crate::wire::Reader) -> Result<Self, $crate::wire::DecodeError> {
+                $crate::wire::Body::take_fields(&mut from.take_framed()?)
+            }
+        }
+    };
+}
+
+/// Declares a struct that travels: its fields in order. New fields are added at the end, behind the semicolon, as `Option`s or values
+/// with a default.
 #[macro_export]
 macro_rules! wire_struct {
     ($(#[$meta:meta])* pub struct $name:ident {
@@ -175,14 +235,6 @@ macro_rules! wire_struct {
             $($(#[$fmeta])* pub $field: $type,)*
             $($($(#[$lmeta])* pub $later: $ltype,)*)?
         }
-        impl $crate::wire::Wire for $name {
-            fn put(&self, _out: &mut Vec<u8>) {
-                $($crate::wire::Wire::put(&self.$field, _out);)*
-                $($($crate::wire::Wire::put(&self.$later, _out);)*)?
-            }
-            fn take(_from: &mut $crate::wire::Reader) -> Result<Self, $crate::wire::DecodeError> {
-                Ok($name { $($field: _from.take()?,)* $($($later: _from.take_or_default()?,)*)? })
-            }
-        }
+        $crate::wire_fields!($name { $($field),* $(; $($later),*)? });
     };
 }

@@ -12,7 +12,7 @@ pub const HEADER_BYTES: usize = 144;
 /// First four bytes of every message.
 pub const MAGIC: [u8; 4] = *b"WEFT";
 /// Version of the protocol that this code speaks.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// The message is a reply.
 pub const FLAG_REPLY: u16 = 1 << 0;

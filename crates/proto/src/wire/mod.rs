@@ -6,6 +6,6 @@ pub mod header;
 pub mod messages;
 mod values;
 
-pub use codec::{DecodeError, Reader, Wire};
+pub use codec::{Body, DecodeError, Reader, Wire, put_framed};
 pub use header::Header;
 pub use messages::{Reply, Request};

@@ -1,18 +1,20 @@
 //! Encodings of the ids and types that messages are made of.
 
 use bytes::Bytes;
-use smallvec::SmallVec;
 
-use super::codec::{DecodeError, Reader, Wire};
-use crate::ids::{ClientId, Fid, Nid, ObjectId, TargetId, TargetKind, Transno, Xid};
-use crate::layout::{Layout, LayoutHint};
-use crate::limits::{GROUPS_MAX, STRIPES_MAX};
+use super::codec::{Body, DecodeError, Reader, Wire, put_framed};
+use crate::ids::{
+    ClientId, DataTarget, Fid, MdtIndex, Nid, ObjectId, OstIndex, TargetId, TargetKind, Transno, Xid,
+};
+use crate::layout::{Component, Layout, LayoutHint, Pattern};
+use crate::limits::{COMPONENTS_MAX, GROUPS_MAX, STRIPES_MAX};
 use crate::name::{FsName, Name};
 use crate::time::Timestamp;
 use crate::types::{Attr, Cred};
+use crate::wire_fields;
 
-/// A struct whose encoding is that of its fields, one behind the other.
-macro_rules! wire_fields {
+/// An id whose encoding is that of its fields, one behind the other: it never grows.
+macro_rules! wire_id {
     ($name:ident { $($field:ident),* }) => {
         impl Wire for $name {
             fn put(&self, out: &mut Vec<u8>) {
@@ -25,9 +27,10 @@ macro_rules! wire_fields {
     };
 }
 
-wire_fields!(Fid { seq, oid, ver });
-wire_fields!(ObjectId { layout, stripe });
-wire_fields!(TargetId { kind, index });
+wire_id!(Fid { seq, oid, ver });
+wire_id!(ObjectId { layout, stripe });
+wire_id!(TargetId { kind, index });
+
 wire_fields!(LayoutHint { stripe_count, stripe_size, start_index, osts, overstripe, pool });
 wire_fields!(Attr {
     fid,
@@ -46,6 +49,29 @@ wire_fields!(Attr {
     version,
     mtime_set
 });
+
+impl Wire for OstIndex {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+    }
+    fn take(from: &mut Reader) -> Result<OstIndex, DecodeError> {
+        Ok(OstIndex(from.take()?))
+    }
+}
+
+impl Wire for DataTarget {
+    fn put(&self, out: &mut Vec<u8>) {
+        TargetId::from(*self).put(out);
+    }
+    fn take(from: &mut Reader) -> Result<DataTarget, DecodeError> {
+        let TargetId { kind, index } = from.take()?;
+        match kind {
+            TargetKind::Ost => Ok(DataTarget::Ost(OstIndex(index))),
+            TargetKind::Mdt => Ok(DataTarget::Mdt(MdtIndex(index))),
+            TargetKind::Mgs => Err(DecodeError::BadValue),
+        }
+    }
+}
 
 impl Wire for Xid {
     fn put(&self, out: &mut Vec<u8>) {
@@ -79,7 +105,9 @@ impl Wire for TargetKind {
         self.to_u8().put(out);
     }
     fn take(from: &mut Reader) -> Result<TargetKind, DecodeError> {
-        TargetKind::from_u8(from.take()?).ok_or(DecodeError::BadValue)
+        let kind = from.take()?;
+        TargetKind::from_u8(kind)
+            .ok_or(DecodeError::UnknownValue { of: "kind of target", value: u32::from(kind) })
     }
 }
 
@@ -125,11 +153,14 @@ impl Wire for Timestamp {
 
 impl Wire for Cred {
     fn put(&self, out: &mut Vec<u8>) {
-        self.uid.put(out);
-        self.gid.put(out);
-        self.groups.put(out);
+        put_framed(out, |out| {
+            self.uid.put(out);
+            self.gid.put(out);
+            self.groups.put(out);
+        });
     }
     fn take(from: &mut Reader) -> Result<Cred, DecodeError> {
+        let mut from = from.take_framed()?;
         let cred = Cred { uid: from.take()?, gid: from.take()?, groups: from.take()? };
         match &cred.groups {
             Some(groups) if groups.len() > GROUPS_MAX => Err(DecodeError::TooLong),
@@ -138,30 +169,57 @@ impl Wire for Cred {
     }
 }
 
-impl Wire for Layout {
-    fn put(&self, out: &mut Vec<u8>) {
+impl Body for Component {
+    fn put_fields(&self, out: &mut Vec<u8>) {
         self.id.put(out);
-        self.generation.put(out);
+        self.start.put(out);
+        self.end.put(out);
+        self.pattern.to_u32().put(out);
         self.stripe_size.put(out);
         self.overstriped.put(out);
-        (self.osts.len() as u16).put(out);
-        for ost in &self.osts {
-            ost.put(out);
-        }
+        (self.targets.len() as u16).put(out);
+        self.targets.iter().for_each(|target| target.put(out));
         self.pool.put(out);
     }
-    fn take(from: &mut Reader) -> Result<Layout, DecodeError> {
-        let (id, generation, stripe_size, overstriped) =
-            (from.take()?, from.take()?, from.take()?, from.take()?);
+    fn take_fields(from: &mut Reader) -> Result<Component, DecodeError> {
+        let (id, start, end) = (from.take()?, from.take()?, from.take()?);
+        let pattern = Pattern::from_u32(from.take()?);
+        let (stripe_size, overstriped) = (from.take()?, from.take()?);
         let count = usize::from(from.take::<u16>()?);
         if count > STRIPES_MAX {
             return Err(DecodeError::TooLong);
         }
-        let mut osts = SmallVec::new();
-        for _ in 0..count {
-            osts.push(from.take()?);
+        let targets = (0..count).map(|_| from.take()).collect::<Result<_, _>>()?;
+        Ok(Component { id, start, end, pattern, stripe_size, overstriped, targets, pool: from.take()? })
+    }
+}
+
+impl Wire for Component {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_framed(out, |out| self.put_fields(out));
+    }
+    fn take(from: &mut Reader) -> Result<Component, DecodeError> {
+        Component::take_fields(&mut from.take_framed()?)
+    }
+}
+
+impl Wire for Layout {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_framed(out, |out| {
+            self.generation.put(out);
+            (self.components.len() as u16).put(out);
+            self.components.iter().for_each(|component| component.put(out));
+        });
+    }
+    fn take(from: &mut Reader) -> Result<Layout, DecodeError> {
+        let mut from = from.take_framed()?;
+        let generation = from.take()?;
+        let count = usize::from(from.take::<u16>()?);
+        if count > COMPONENTS_MAX {
+            return Err(DecodeError::TooLong);
         }
-        let layout = Layout { id, generation, stripe_size, overstriped, osts, pool: from.take()? };
+        let components = (0..count).map(|_| from.take()).collect::<Result<_, _>>()?;
+        let layout = Layout { generation, components };
         if layout.is_sane() { Ok(layout) } else { Err(DecodeError::BadValue) }
     }
 }

@@ -1,11 +1,13 @@
 //! Damaged messages: refused or read as something else, never worse.
 
 use bytes::Bytes;
+use proto::TargetId;
 use proto::auth::{Acceptor, AcceptorConfig, Initiator, InitiatorConfig, KeyKind, Versions};
+use proto::layout::Pattern;
 use proto::seal::Protection;
 use proto::session::ReplyRecord;
 use proto::wire::header::crc32c;
-use proto::wire::{Header, Reply, Request, batch};
+use proto::wire::{Header, Reader, Reply, Request, Wire, batch};
 
 use crate::random::{Random, mutate};
 use crate::{samples, vectors};
@@ -41,7 +43,7 @@ fn damaged_bodies_never_panic() {
 
 /// Where bodies of older senders end: bytes before the end of today's.
 const LATER: &[(&str, usize)] =
-    &[("Register", 9), ("Register", 1), ("GetConfig", 1), ("Write", 1), ("WriteParts", 1), ("Destroy", 20)];
+    &[("Register", 9), ("Register", 1), ("GetConfig", 1), ("Write", 1), ("WriteParts", 1), ("Destroy", 24)];
 
 #[test]
 fn truncated_bodies_are_refused() {
@@ -136,4 +138,36 @@ fn damaged_records_and_handshakes_never_panic() {
         let (acceptor, _) = Acceptor::start(config, &hello).expect("this Hello is in order");
         assert!(acceptor.finish(&message).is_err(), "a damaged Proof proves nothing");
     }
+}
+
+/// A struct within another one may have grown since: what this version does not know is skipped, and what follows is read.
+#[test]
+fn structs_within_messages_may_grow() {
+    let entry = samples::entry();
+    let mut plain = Vec::new();
+    Reply::GetAttr(entry.clone()).put_body(&mut plain);
+    // The attributes come first, preceded by their length.
+    let len = u32::from_le_bytes(plain[..4].try_into().expect("four bytes"));
+    let mut grown = (len + 3).to_le_bytes().to_vec();
+    grown.extend_from_slice(&plain[4..4 + len as usize]);
+    grown.extend_from_slice(b"new");
+    grown.extend_from_slice(&plain[4 + len as usize..]);
+    let opcode = Reply::GetAttr(entry.clone()).opcode();
+    assert_eq!(Reply::take_body(opcode, grown.into()), Ok(Reply::GetAttr(entry)));
+}
+
+#[test]
+fn what_is_of_an_unknown_kind_is_kept_or_refused_by_its_name() {
+    let mut entry = samples::entry();
+    let layout = entry.layout.as_mut().expect("of a file");
+    layout.components[0].pattern = Pattern::Unknown(77);
+    let mut body = Vec::new();
+    Reply::GetAttr(entry.clone()).put_body(&mut body);
+    let opcode = Reply::GetAttr(entry.clone()).opcode();
+    assert_eq!(Reply::take_body(opcode, body.into()), Ok(Reply::GetAttr(entry)));
+    let mut target = Vec::new();
+    TargetId::ost(3).put(&mut target);
+    target[0] = 9;
+    let error = Reader::new(target.into()).take::<TargetId>().expect_err("nobody knows it");
+    assert_eq!(error.to_string(), "unknown kind of target 9");
 }

@@ -1,12 +1,15 @@
 //! One message of each kind, every field with a value of its own.
 
 use bytes::Bytes;
-use proto::layout::LayoutHint;
+use proto::layout::{Component, LayoutHint};
 use proto::wire::batch::{self, Member};
 use proto::wire::header::{FLAG_REPLY, FLAG_RESENT, Header, Room, SLOT_NONE};
 use proto::wire::messages::*;
 pub use proto::wire::{Reply, Request};
-use proto::{Attr, ClientId, Cred, Fid, Layout, Name, Nid, ObjectId, TargetId, Timestamp, Transno, Xid};
+use proto::{
+    Attr, ClientId, Cred, DataTarget, Fid, Layout, MdtIndex, Name, Nid, ObjectId, OstIndex, TargetId,
+    Timestamp, Transno, Xid,
+};
 
 fn name(text: &str) -> Name {
     Name::new(Bytes::copy_from_slice(text.as_bytes())).expect("a plain name")
@@ -57,14 +60,18 @@ fn attr() -> Attr {
 }
 
 fn layout() -> Layout {
-    Layout {
-        id: fid(9),
-        generation: 3,
-        stripe_size: 1 << 20,
+    let head = Component {
+        end: 0x1_0000,
+        targets: [DataTarget::Mdt(MdtIndex(2))].into_iter().collect(),
+        ..Component::striped(fid(8), 1 << 16, [])
+    };
+    let tail = Component {
+        start: 0x1_0000,
         overstriped: true,
-        osts: [5, 6, 0x1f].into_iter().collect(),
         pool: "flash".into(),
-    }
+        ..Component::striped(fid(9), 1 << 20, [5, 6, 0x1f].map(OstIndex))
+    };
+    Layout { generation: 3, components: [head, tail].into_iter().collect() }
 }
 
 fn hint() -> LayoutHint {
@@ -72,7 +79,7 @@ fn hint() -> LayoutHint {
         stripe_count: -1,
         stripe_size: 4 << 20,
         start_index: 2,
-        osts: vec![2, 3],
+        osts: vec![OstIndex(2), OstIndex(3)],
         overstripe: true,
         pool: "flash".into(),
     }
@@ -82,7 +89,7 @@ fn granted() -> Granted {
     Granted { bits: LOCK_LOOKUP | LOCK_PERM, number: 0x6162 }
 }
 
-fn entry() -> Entry {
+pub fn entry() -> Entry {
     Entry { attr: attr(), layout: Some(layout()), xattrs: true, lock: granted() }
 }
 

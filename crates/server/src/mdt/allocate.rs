@@ -4,10 +4,9 @@
 //! from its FID: files that a client makes one after the other begin one behind the other. No counter is kept,
 //! because a create that is replayed after a crash has to give the layout that the client has used already.
 
-use proto::layout::LayoutHint;
+use proto::layout::{Component, LayoutHint};
 use proto::limits::{STRIPE_SIZE_DEFAULT, STRIPE_SIZE_UNIT, STRIPES_MAX};
-use proto::{Code, Fid, Layout};
-use smallvec::SmallVec;
+use proto::{Code, Fid, Layout, OstIndex};
 
 /// Most stripes that `-C -N` gives each OST.
 const STRIPES_PER_OST_MAX: i32 = 32;
@@ -15,17 +14,17 @@ const STRIPES_PER_OST_MAX: i32 = 32;
 /// OSTs in the order in which stripes take them.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Order {
-    osts: Vec<u32>,
+    osts: Vec<OstIndex>,
     /// Those that are left out unless they are named, or there is no other; sorted.
-    avoided: Vec<u32>,
+    avoided: Vec<OstIndex>,
 }
 
 impl Order {
     /// Orders `osts` (index, server) so that the OSTs of each server are spread evenly: of two servers with two
     /// OSTs each the order is 0, 2, 1, 3.
-    pub fn new(mut osts: Vec<(u32, String)>) -> Order {
+    pub fn new(mut osts: Vec<(OstIndex, String)>) -> Order {
         osts.sort();
-        let mut servers: Vec<(&str, Vec<u32>)> = Vec::new();
+        let mut servers: Vec<(&str, Vec<OstIndex>)> = Vec::new();
         for (index, server) in &osts {
             match servers.iter_mut().find(|(name, _)| *name == server) {
                 Some((_, indexes)) => indexes.push(*index),
@@ -33,7 +32,7 @@ impl Order {
             }
         }
         // OST k of the n of a server has its place at (2k + 1) / 2n of the whole.
-        let mut places: Vec<(u64, u64, usize, u32)> = Vec::new();
+        let mut places: Vec<(u64, u64, usize, OstIndex)> = Vec::new();
         for (number, (_, indexes)) in servers.iter().enumerate() {
             let count = indexes.len() as u64;
             places.extend((0u64..).zip(indexes).map(|(k, index)| (2 * k + 1, 2 * count, number, *index)));
@@ -43,31 +42,31 @@ impl Order {
     }
 
     /// An order as it was stored.
-    pub fn from_osts(osts: Vec<u32>) -> Order {
+    pub fn from_osts(osts: Vec<OstIndex>) -> Order {
         Order { osts, avoided: Vec::new() }
     }
 
     /// The same order, in which stripes keep away from `avoided`.
-    pub fn avoiding(self, mut avoided: Vec<u32>) -> Order {
+    pub fn avoiding(self, mut avoided: Vec<OstIndex>) -> Order {
         avoided.retain(|ost| self.osts.contains(ost));
         avoided.sort_unstable();
         Order { avoided, ..self }
     }
 
     /// Those that stripes keep away from, sorted.
-    pub fn avoided(&self) -> &[u32] {
+    pub fn avoided(&self) -> &[OstIndex] {
         &self.avoided
     }
 
     /// Those that stripes take when nobody names any, and `first`, in order; all if that leaves none.
-    fn usable(&self, first: Option<u32>) -> Vec<u32> {
-        let is_usable = |ost: &u32| first == Some(*ost) || self.avoided.binary_search(ost).is_err();
-        let usable: Vec<u32> = self.osts.iter().copied().filter(is_usable).collect();
+    fn usable(&self, first: Option<OstIndex>) -> Vec<OstIndex> {
+        let is_usable = |ost: &OstIndex| first == Some(*ost) || self.avoided.binary_search(ost).is_err();
+        let usable: Vec<OstIndex> = self.osts.iter().copied().filter(is_usable).collect();
         if usable.is_empty() { self.osts.clone() } else { usable }
     }
 
     /// The OSTs in their order.
-    pub fn osts(&self) -> &[u32] {
+    pub fn osts(&self) -> &[OstIndex] {
         &self.osts
     }
 
@@ -76,7 +75,7 @@ impl Order {
         self.osts.is_empty()
     }
 
-    fn has(&self, ost: u32) -> bool {
+    fn has(&self, ost: OstIndex) -> bool {
         self.osts.contains(&ost)
     }
 }
@@ -110,8 +109,8 @@ pub fn check(hint: &LayoutHint, order: &Order) -> Result<(), Code> {
     if !hint.osts.is_empty() {
         return check_list(hint, order);
     }
-    match u32::try_from(hint.start_index) {
-        Ok(index) if !order.is_empty() && !order.has(index) => Err(Code::Invalid),
+    match first_of(hint) {
+        Some(index) if !order.is_empty() && !order.has(index) => Err(Code::Invalid),
         _ => Ok(()),
     }
 }
@@ -119,14 +118,19 @@ pub fn check(hint: &LayoutHint, order: &Order) -> Result<(), Code> {
 fn check_list(hint: &LayoutHint, order: &Order) -> Result<(), Code> {
     let list = &hint.osts;
     let agrees = hint.stripe_count <= 0 || hint.stripe_count as usize == list.len();
-    let starts = u32::try_from(hint.start_index).map_or(true, |index| list.contains(&index));
+    let starts = first_of(hint).is_none_or(|index| list.contains(&index));
     let allowed = hint.overstripe || !has_twice(list);
     let sane =
         agrees && starts && allowed && list.len() <= STRIPES_MAX && list.iter().all(|&ost| order.has(ost));
     if sane { Ok(()) } else { Err(Code::Invalid) }
 }
 
-fn has_twice(list: &[u32]) -> bool {
+/// The first OST that a hint asks for.
+fn first_of(hint: &LayoutHint) -> Option<OstIndex> {
+    u32::try_from(hint.start_index).ok().map(OstIndex)
+}
+
+fn has_twice(list: &[OstIndex]) -> bool {
     let mut sorted = list.to_vec();
     sorted.sort_unstable();
     sorted.windows(2).any(|pair| pair[0] == pair[1])
@@ -157,18 +161,14 @@ pub fn allocate(id: Fid, hint: &LayoutHint, order: &Order) -> Result<Layout, Cod
     if order.is_empty() {
         return Err(Code::NoSpace);
     }
-    let layout = |osts: SmallVec<[u32; 4]>, overstriped| Layout {
-        id,
-        generation: 0,
-        stripe_size: if hint.stripe_size == 0 { STRIPE_SIZE_DEFAULT } else { hint.stripe_size },
-        overstriped,
-        osts,
-        pool: String::new(),
+    let stripe_size = if hint.stripe_size == 0 { STRIPE_SIZE_DEFAULT } else { hint.stripe_size };
+    let layout = |osts: Vec<OstIndex>, overstriped| {
+        Layout::from(Component { overstriped, ..Component::striped(id, stripe_size, osts) })
     };
     if !hint.osts.is_empty() {
-        return Ok(layout(hint.osts.as_slice().into(), has_twice(&hint.osts)));
+        return Ok(layout(hint.osts.clone(), has_twice(&hint.osts)));
     }
-    let first = u32::try_from(hint.start_index).ok();
+    let first = first_of(hint);
     let usable = order.usable(first);
     let known = usable.len();
     let count = match hint.stripe_count {
@@ -193,7 +193,9 @@ mod tests {
     const ID: Fid = Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 };
 
     fn order(servers: &[(&str, &[u32])]) -> Order {
-        let osts = servers.iter().flat_map(|(name, osts)| osts.iter().map(|&ost| (ost, (*name).to_owned())));
+        let osts = servers
+            .iter()
+            .flat_map(|(name, osts)| osts.iter().map(|&ost| (OstIndex(ost), (*name).to_owned())));
         Order::new(osts.collect())
     }
 
@@ -201,12 +203,20 @@ mod tests {
         order(&[("oss1", &[0, 1]), ("oss2", &[2, 3])])
     }
 
+    fn indexes(osts: &[u32]) -> Vec<OstIndex> {
+        osts.iter().copied().map(OstIndex).collect()
+    }
+
+    fn numbers(order: Order) -> Vec<u32> {
+        order.osts.into_iter().map(|ost| ost.0).collect()
+    }
+
     fn hint(count: i32) -> LayoutHint {
         LayoutHint { stripe_count: count, ..LayoutHint::default() }
     }
 
     fn osts_of(oid: u32, hint: &LayoutHint, order: &Order) -> Result<Vec<u32>, Code> {
-        allocate(Fid { oid, ..ID }, hint, order).map(|layout| layout.osts.to_vec())
+        allocate(Fid { oid, ..ID }, hint, order).map(|layout| layout.osts().map(|ost| ost.0).collect())
     }
 
     fn osts(hint: &LayoutHint, order: &Order) -> Result<Vec<u32>, Code> {
@@ -215,10 +225,10 @@ mod tests {
 
     #[test]
     fn servers_interleave() {
-        assert_eq!(two_by_two().osts, [0, 2, 1, 3]);
-        assert_eq!(order(&[("a", &[0, 1, 2]), ("b", &[3])]).osts, [0, 1, 3, 2]);
-        assert_eq!(order(&[("a", &[0, 1]), ("b", &[2, 3]), ("c", &[4, 5])]).osts, [0, 2, 4, 1, 3, 5]);
-        assert_eq!(order(&[("b", &[4096]), ("a", &[65500, 7])]).osts, [7, 4096, 65500]);
+        assert_eq!(numbers(two_by_two()), [0, 2, 1, 3]);
+        assert_eq!(numbers(order(&[("a", &[0, 1, 2]), ("b", &[3])])), [0, 1, 3, 2]);
+        assert_eq!(numbers(order(&[("a", &[0, 1]), ("b", &[2, 3]), ("c", &[4, 5])])), [0, 2, 4, 1, 3, 5]);
+        assert_eq!(numbers(order(&[("b", &[4096]), ("a", &[65500, 7])])), [7, 4096, 65500]);
     }
 
     #[test]
@@ -265,7 +275,7 @@ mod tests {
         let get = |hint: &LayoutHint| {
             let hint = LayoutHint { start_index: 0, ..hint.clone() };
             let layout = allocate(ID, &hint, &order).expect("a layout");
-            (layout.osts.to_vec(), layout.overstriped)
+            (layout.osts().map(|ost| ost.0).collect::<Vec<_>>(), layout.is_overstriped())
         };
         assert_eq!(get(&over(8)), (vec![0, 2, 1, 3, 0, 2, 1, 3], true));
         assert_eq!(get(&over(-2)), (vec![0, 2, 1, 3, 0, 2, 1, 3], true));
@@ -281,7 +291,7 @@ mod tests {
     #[test]
     fn explicit_lists_and_starts() {
         let order = order(&[("a", &[0, 4096]), ("b", &[7, 65500])]);
-        let list = |osts: &[u32]| LayoutHint { osts: osts.to_vec(), ..LayoutHint::default() };
+        let list = |osts: &[u32]| LayoutHint { osts: indexes(osts), ..LayoutHint::default() };
         let get = |hint: &LayoutHint| osts(hint, &order);
         assert_eq!(get(&list(&[65500, 0, 7])), Ok(vec![65500, 0, 7]));
         assert_eq!(get(&list(&[0, 1])), Err(Code::Invalid));
@@ -297,16 +307,16 @@ mod tests {
 
     #[test]
     fn what_is_degraded_is_avoided() {
-        let order = two_by_two().avoiding(vec![2, 9]);
+        let order = two_by_two().avoiding(indexes(&[2, 9]));
         assert_eq!(counts(1..=1000, 1, &order)[2], 0);
         let mut all = osts(&hint(-1), &order).expect("a layout");
         all.sort_unstable();
         assert_eq!(all, [0, 1, 3], "all others");
         let from = |index, count| osts(&LayoutHint { start_index: index, ..hint(count) }, &order);
         assert_eq!((from(2, 2), from(0, 2)), (Ok(vec![2, 1]), Ok(vec![0, 1])), "but for one that is named");
-        let named = LayoutHint { osts: vec![2, 3], ..LayoutHint::default() };
+        let named = LayoutHint { osts: indexes(&[2, 3]), ..LayoutHint::default() };
         assert_eq!(osts(&named, &order), Ok(vec![2, 3]));
-        let none = two_by_two().avoiding(vec![0, 1, 2, 3]);
+        let none = two_by_two().avoiding(indexes(&[0, 1, 2, 3]));
         assert_eq!(osts(&hint(-1), &none).map(|osts| osts.len()), Ok(4), "there is no other");
     }
 
@@ -314,7 +324,7 @@ mod tests {
     fn stripe_sizes() {
         let sized = |stripe_size| {
             let hint = LayoutHint { stripe_size, ..hint(1) };
-            allocate(ID, &hint, &two_by_two()).map(|layout| layout.stripe_size)
+            allocate(ID, &hint, &two_by_two()).map(|layout| layout.components[0].stripe_size)
         };
         assert_eq!(sized(0), Ok(1 << 20));
         assert_eq!(sized(65_536), Ok(65_536));

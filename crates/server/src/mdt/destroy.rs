@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use proto::layout::Component;
 use proto::limits::STRIPES_MAX;
 use proto::wire::messages::{DeadRange, Destroy};
-use proto::{Fid, ObjectId, Transno};
+use proto::{Fid, ObjectId, OstIndex, Transno};
 use rpc::RpcError;
 use rt::Rt;
 use store::{Batch, Change, Store, StoreError};
@@ -55,9 +56,9 @@ pub struct Destroyer {
 #[derive(Default)]
 struct State {
     /// OSTs that have entries and no task.
-    waiting: BTreeSet<u32>,
+    waiting: BTreeSet<OstIndex>,
     /// OSTs that have a task; true if entries came since it looked last.
-    served: BTreeMap<u32, bool>,
+    served: BTreeMap<OstIndex, bool>,
     /// A task is about to look at `waiting`.
     looking: bool,
 }
@@ -107,7 +108,7 @@ impl Destroyer {
     }
 
     /// There are new entries for `osts`, or OSTs that there were not before.
-    pub fn wake(self: &Arc<Self>, osts: &[u32]) {
+    pub fn wake(self: &Arc<Self>, osts: &[OstIndex]) {
         let mut state = self.state.lock();
         for ost in osts {
             match state.served.get_mut(ost) {
@@ -145,7 +146,7 @@ impl Destroyer {
     }
 
     /// Works off the list of one OST, in rounds.
-    async fn serve(self: Arc<Self>, ost: u32) {
+    async fn serve(self: Arc<Self>, ost: OstIndex) {
         let mut round = Round::default();
         loop {
             let pause = match self.send(ost, &mut round).await {
@@ -162,7 +163,7 @@ impl Destroyer {
     }
 
     /// Whether a round that ended was the last one.
-    fn is_finished(&self, ost: u32, left: bool) -> bool {
+    fn is_finished(&self, ost: OstIndex, left: bool) -> bool {
         let mut state = self.state.lock();
         let again = state.served.insert(ost, false).unwrap_or(false);
         if !again && !left {
@@ -172,7 +173,7 @@ impl Destroyer {
     }
 
     /// Sends what is durable of the next part of the list. The error is how long to wait before the next try.
-    async fn send(&self, ost: u32, round: &mut Round) -> Result<(), Duration> {
+    async fn send(&self, ost: OstIndex, round: &mut Round) -> Result<(), Duration> {
         let from = round.from.take();
         let found = self.found(ost, from).map_err(|error| {
             tracing::error!(%error, "the destroy list");
@@ -192,7 +193,7 @@ impl Destroyer {
             Some(Ok(())) => {}
             None | Some(Err(RpcError::Closed)) => return Err(PAUSE_REFUSED),
             Some(Err(RpcError::Refused(code))) => {
-                tracing::warn!(ost, %code, "the OST does not destroy objects");
+                tracing::warn!(%ost, %code, "the OST does not destroy objects");
                 return Err(PAUSE_REFUSED);
             }
         }
@@ -201,7 +202,7 @@ impl Destroyer {
         Ok(())
     }
 
-    fn found(&self, ost: u32, from: Option<Vec<u8>>) -> Result<Found, StoreError> {
+    fn found(&self, ost: OstIndex, from: Option<Vec<u8>>) -> Result<Found, StoreError> {
         let first = keys::destroys_of(ost);
         let until = behind(&first);
         let entries = self.store.scan(&from.unwrap_or(first), &until, ENTRIES_PER_REQUEST)?;
@@ -231,7 +232,7 @@ impl Destroyer {
 
     /// The dead layout ids around `layouts`, which are in order: up to the last of them, and without those that `ost` is still to
     /// destroy. Of these the list has an entry, which came before they were known to be dead.
-    fn dead_around(&self, ost: u32, layouts: &[Fid]) -> Result<Vec<DeadRange>, StoreError> {
+    fn dead_around(&self, ost: OstIndex, layouts: &[Fid]) -> Result<Vec<DeadRange>, StoreError> {
         let Some(newest) = layouts.last() else { return Ok(Vec::new()) };
         let mut ranges: Vec<DeadRange> = Vec::new();
         for layout in layouts {
@@ -265,7 +266,7 @@ fn damaged() -> StoreError {
     StoreError::Corrupt { what: "the destroy list".into() }
 }
 
-fn osts_with_entries(store: &Store) -> Result<BTreeSet<u32>, StoreError> {
+fn osts_with_entries(store: &Store) -> Result<BTreeSet<OstIndex>, StoreError> {
     let mut from = vec![keys::DESTROY];
     let until = behind(&from);
     let mut osts = BTreeSet::new();
@@ -277,11 +278,13 @@ fn osts_with_entries(store: &Store) -> Result<BTreeSet<u32>, StoreError> {
     Ok(osts)
 }
 
-/// The stripes of a layout by the OST that holds them.
-pub fn stripes_by_ost(osts: &[u32]) -> BTreeMap<u32, Vec<u32>> {
-    let mut stripes: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for (stripe, ost) in (0..).zip(osts) {
-        stripes.entry(*ost).or_default().push(stripe);
+/// The stripes of a component by the OST that holds them.
+pub fn stripes_by_ost(component: &Component) -> BTreeMap<OstIndex, Vec<u32>> {
+    let mut stripes: BTreeMap<OstIndex, Vec<u32>> = BTreeMap::new();
+    for place in component.places() {
+        if let Some(ost) = place.target.ost() {
+            stripes.entry(ost).or_default().push(place.object.stripe);
+        }
     }
     stripes
 }
@@ -304,7 +307,7 @@ fn decode(value: &[u8]) -> Option<Vec<u32>> {
 
 /// The whole list: OST, layout id, stripes.
 #[cfg(test)]
-pub(super) fn listed(store: &Store) -> Vec<(u32, proto::Fid, Vec<u32>)> {
+pub(super) fn listed(store: &Store) -> Vec<(OstIndex, proto::Fid, Vec<u32>)> {
     let from = vec![keys::DESTROY];
     let entries = store.scan(&from, &behind(&from), usize::MAX).expect("the store can be read");
     let parts = |(key, value): (Bytes, store::Value)| {
@@ -320,8 +323,9 @@ mod tests {
 
     #[test]
     fn entries_round_trip() {
-        let stripes = stripes_by_ost(&[3, 1, 3]);
-        assert_eq!(stripes, BTreeMap::from([(3, vec![0, 2]), (1, vec![1])]));
+        let component = Component::striped(Fid::ROOT, 65_536, [3, 1, 3].map(OstIndex));
+        let stripes = stripes_by_ost(&component);
+        assert_eq!(stripes, BTreeMap::from([(OstIndex(3), vec![0, 2]), (OstIndex(1), vec![1])]));
         assert_eq!(decode(&encode(&[0, 2])), Some(vec![0, 2]));
         assert_eq!(decode(&[1, 2]), None);
         assert_eq!(decode(&[]), None);

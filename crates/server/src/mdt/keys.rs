@@ -3,7 +3,7 @@
 //! Numbers in keys are big endian, so that keys sort as the numbers do.
 
 use bytes::Bytes;
-use proto::{ClientId, Fid, FileKind, Name};
+use proto::{ClientId, Fid, FileKind, Name, OstIndex};
 
 use crate::target::keys::MDT;
 
@@ -146,26 +146,26 @@ pub fn fid_of(key: &[u8]) -> Option<Fid> {
 }
 
 /// What the keys of an OST's destroy list start with.
-pub fn destroys_of(ost: u32) -> Vec<u8> {
+pub fn destroys_of(ost: OstIndex) -> Vec<u8> {
     let mut key = Vec::with_capacity(33);
     key.push(DESTROY);
-    key.extend_from_slice(&ost.to_be_bytes());
+    key.extend_from_slice(&ost.0.to_be_bytes());
     // Keys that are listed together share their first 17 bytes.
     key.extend_from_slice(&[0; 12]);
     key
 }
 
 /// Key of the stripes of `layout` to be destroyed on `ost`.
-pub fn destroy(ost: u32, layout: Fid) -> Bytes {
+pub fn destroy(ost: OstIndex, layout: Fid) -> Bytes {
     let mut key = destroys_of(ost);
     key.extend_from_slice(&layout.to_key());
     key.into()
 }
 
 /// OST and layout id of a destroy key.
-pub fn destroy_parts(key: &[u8]) -> Option<(u32, Fid)> {
+pub fn destroy_parts(key: &[u8]) -> Option<(OstIndex, Fid)> {
     let (ost, rest) = key.get(1..)?.split_first_chunk::<4>()?;
-    Some((u32::from_be_bytes(*ost), Fid::from_key(rest.get(12..)?)?))
+    Some((OstIndex(u32::from_be_bytes(*ost)), Fid::from_key(rest.get(12..)?)?))
 }
 
 /// What the keys of a client under `prefix` start with.
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(entry_of(&entry_value(FID, FileKind::Dir)), Some((FID, FileKind::Dir)));
         assert_eq!(entry_of(&[1, 2, 3]), None);
         assert_eq!(xattr_name(&xattr(FID, b"user.a")), &b"user.a"[..]);
-        assert_eq!(destroy_parts(&destroy(7, FID)), Some((7, FID)));
+        assert_eq!(destroy_parts(&destroy(OstIndex(7), FID)), Some((OstIndex(7), FID)));
         assert_eq!(number_of(&grant(ClientId(1), 99)), Some(99));
         assert_eq!(opened(&open_value(FID)), Some(FID));
         assert_eq!(fid_of(&orphan(FID)), Some(FID));

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use proto::wire::messages::{BitLock, LOCK_ALL, LOCK_UPDATE};
-use proto::{Code, Fid, FileKind, Name};
+use proto::{Code, Fid, FileKind, Name, OstIndex};
 use smallvec::SmallVec;
 use store::{Batch, Change, Value};
 
@@ -20,7 +20,7 @@ const XATTRS_PER_SCAN: usize = 4096;
 #[derive(Default)]
 pub struct Changes {
     changes: Vec<Change>,
-    destroys: SmallVec<[u32; 4]>,
+    destroys: SmallVec<[OstIndex; 4]>,
     /// What of which file others see change (`LOCK_*` bits).
     affected: SmallVec<[(Fid, u32); 4]>,
     /// Files that lose their last name.
@@ -101,7 +101,7 @@ impl Changes {
     /// has is dead. What never has a layout gave its FID to none.
     fn note_dead(&mut self, inode: &Inode) {
         match &inode.layout {
-            Some(layout) => self.dead.push(layout.id),
+            Some(layout) => self.dead.extend(layout.ids()),
             None if inode.kind() != FileKind::File => self.dead.push(inode.fid),
             None => {}
         }
@@ -113,16 +113,18 @@ impl Changes {
     }
 
     /// The OSTs on which objects are to be destroyed.
-    pub fn destroys(&self) -> SmallVec<[u32; 4]> {
+    pub fn destroys(&self) -> SmallVec<[OstIndex; 4]> {
         self.destroys.clone()
     }
 
     /// Notes that the objects of `inode` are to be destroyed once this is durable.
     pub fn destroy_objects(&mut self, inode: &Inode) {
         let Some(layout) = inode.layout.as_ref().filter(|_| inode.may_have_objects()) else { return };
-        for (ost, stripes) in super::destroy::stripes_by_ost(&layout.osts) {
-            self.put(keys::destroy(ost, layout.id), super::destroy::encode(&stripes));
-            self.destroys.push(ost);
+        for component in &layout.components {
+            for (ost, stripes) in super::destroy::stripes_by_ost(component) {
+                self.put(keys::destroy(ost, component.id), super::destroy::encode(&stripes));
+                self.destroys.push(ost);
+            }
         }
     }
 

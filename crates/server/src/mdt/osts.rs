@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::RwLock;
 use proto::wire::messages::Statfs;
-use proto::{ClientId, Code, ConfigCopy, Nid, TargetId, TargetKind, Transno};
+use proto::{ClientId, Code, ConfigCopy, Nid, OstIndex, TargetId, Transno};
 use rpc::{Hub, Import, Role, RpcError};
 use rt::Rt;
 use rt::sync::Notify;
@@ -51,7 +51,7 @@ pub struct Osts {
 pub struct Table {
     /// In which order stripes take them.
     pub order: Order,
-    nids: BTreeMap<u32, Vec<Nid>>,
+    nids: BTreeMap<OstIndex, Vec<Nid>>,
 }
 
 impl Osts {
@@ -98,7 +98,7 @@ impl Osts {
     }
 
     /// The session with an OST; `None` if there is no such OST.
-    pub fn import(&self, ost: u32) -> Option<Arc<Import>> {
+    pub fn import(&self, ost: OstIndex) -> Option<Arc<Import>> {
         let nids = self.table().nids.get(&ost)?.clone();
         Some(self.hub.import(TargetId::ost(ost), self.client, Role::Server, nids))
     }
@@ -129,12 +129,12 @@ impl Osts {
     /// Takes a new configuration. The order in which stripes take OSTs is durable before it is used: creates that
     /// are replayed after a crash have to find the one that they were made with.
     pub async fn apply(&self, config: &ConfigCopy) -> Result<(), StoreError> {
-        let osts = config.targets().filter(|entry| entry.target.kind == TargetKind::Ost);
-        let degraded = config.degraded().filter(|target| target.kind == TargetKind::Ost);
-        let order = Order::new(osts.clone().map(|e| (e.target.index, e.server.clone())).collect());
+        let osts = config.targets().filter_map(|entry| Some((entry.target.ost_index()?, entry)));
+        let degraded = config.degraded().filter_map(TargetId::ost_index);
+        let order = Order::new(osts.clone().map(|(ost, entry)| (ost, entry.server.clone())).collect());
         let table = Table {
-            order: order.avoiding(degraded.map(|target| target.index).collect()),
-            nids: osts.map(|entry| (entry.target.index, entry.nids.clone())).collect(),
+            order: order.avoiding(degraded.collect()),
+            nids: osts.map(|(ost, entry)| (ost, entry.nids.clone())).collect(),
         };
         if table.order != self.table().order {
             self.recovery.until_over().await;
@@ -171,12 +171,12 @@ impl Osts {
 
     /// Lets an OST know that this MDT began anew: if it restarted too, it may be waiting for what the MDT of before had to
     /// say.
-    fn show_up(&self, ost: u32) {
+    fn show_up(&self, ost: OstIndex) {
         let Some(import) = self.import(ost) else { return };
         let stop = self.stop.clone();
         self.rt.spawn(async move {
             if let Some(Err(error)) = stop.unless(import.call(Statfs {})).await {
-                tracing::debug!(ost, %error, "an OST does not say how it is");
+                tracing::debug!(%ost, %error, "an OST does not say how it is");
             }
         });
     }
@@ -203,13 +203,14 @@ fn order_of(value: &[u8]) -> Option<Order> {
         _ => return None,
     };
     let whole = rest.is_empty() && count <= numbers.len();
-    whole.then(|| Order::from_osts(numbers.by_ref().take(count).collect()).avoiding(numbers.collect()))
+    let mut osts = numbers.map(OstIndex);
+    whole.then(|| Order::from_osts(osts.by_ref().take(count).collect()).avoiding(osts.collect()))
 }
 
 fn save_order(store: &Store, order: &Order) -> Result<Transno, StoreError> {
     let mut value = vec![FORMAT];
     value.extend_from_slice(&(order.osts().len() as u32).to_le_bytes());
-    order.osts().iter().chain(order.avoided()).for_each(|ost| value.extend_from_slice(&ost.to_le_bytes()));
+    order.osts().iter().chain(order.avoided()).for_each(|ost| value.extend_from_slice(&ost.0.to_le_bytes()));
     let change = Change { key: Bytes::from_static(&[keys::OSTS]), value: Some(value.into()) };
     store.commit(Batch { changes: vec![change], ..Batch::default() })
 }
@@ -254,9 +255,10 @@ mod tests {
     #[test]
     fn an_order_of_the_format_before_is_read() {
         let plain = [1, 7, 0, 0, 0, 3, 0, 0, 0];
-        assert_eq!(order_of(&plain), Some(Order::from_osts(vec![7, 3])));
+        let (order, seven) = (Order::from_osts(vec![OstIndex(7), OstIndex(3)]), vec![OstIndex(7)]);
+        assert_eq!(order_of(&plain), Some(order.clone()));
         let marked = [2, 2, 0, 0, 0, 7, 0, 0, 0, 3, 0, 0, 0, 7, 0, 0, 0];
-        assert_eq!(order_of(&marked), Some(Order::from_osts(vec![7, 3]).avoiding(vec![7])));
+        assert_eq!(order_of(&marked), Some(order.avoiding(seven)));
         for wrong in [&[][..], &[3], &[2], &[2, 1, 0, 0, 0], &[1, 7, 0, 0]] {
             assert_eq!(order_of(wrong), None, "{wrong:?}");
         }

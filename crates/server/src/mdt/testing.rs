@@ -11,7 +11,7 @@ use proto::wire::Request;
 use proto::wire::header::JobId;
 use proto::wire::messages as msg;
 use proto::wire::messages::Operation;
-use proto::{Attr, ClientId, Code, Cred, Fid, FsName, Name, TargetId, Timestamp, Transno, Xid};
+use proto::{Attr, ClientId, Code, Cred, Fid, FsName, Name, OstIndex, TargetId, Timestamp, Transno, Xid};
 use rpc::{Answer, Call, CallbackError, Hub, Keys, Peer, Role, Service};
 use rt::sim::{Options, Sim};
 use rt::sync::oneshot;
@@ -145,7 +145,7 @@ impl World {
     }
 
     /// The destroy list.
-    pub fn destroys(&self) -> Vec<(u32, Fid, Vec<u32>)> {
+    pub fn destroys(&self) -> Vec<(OstIndex, Fid, Vec<u32>)> {
         destroy::listed(&self.store)
     }
 

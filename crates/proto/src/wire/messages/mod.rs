@@ -24,7 +24,7 @@ pub use mgs::*;
 pub use ost::*;
 pub use owner::*;
 
-use super::codec::{DecodeError, Reader, Wire};
+use super::codec::{Body, DecodeError, Reader};
 
 /// Declares the operations: number, name, request type, reply type, whether it changes something (and so needs a
 /// reply slot and gets a transno).
@@ -52,22 +52,22 @@ macro_rules! operations {
             /// Whether the operation changes the target: then it has a reply slot and a transno.
             pub fn changes(&self) -> bool { match self { $(Request::$name(_) => $changes,)* } }
             /// Appends the encoded body.
-            pub fn put_body(&self, out: &mut Vec<u8>) { match self { $(Request::$name(body) => body.put(out),)* } }
+            pub fn put_body(&self, out: &mut Vec<u8>) { match self { $(Request::$name(body) => body.put_fields(out),)* } }
             /// Decodes the body of operation `opcode`; what a newer peer added at its end is ignored.
             pub fn take_body(opcode: u16, body: Bytes) -> Result<Request, DecodeError> {
                 let mut from = Reader::new(body);
-                match opcode { $($number => Ok(Request::$name(from.take()?)),)* n => Err(DecodeError::UnknownOperation(n)) }
+                match opcode { $($number => Ok(Request::$name(Body::take_fields(&mut from)?)),)* n => Err(DecodeError::UnknownOperation(n)) }
             }
         }
         impl Reply {
             /// Number of the operation.
             pub fn opcode(&self) -> u16 { match self { $(Reply::$name(_) => $number,)* } }
             /// Appends the encoded body.
-            pub fn put_body(&self, out: &mut Vec<u8>) { match self { $(Reply::$name(body) => body.put(out),)* } }
+            pub fn put_body(&self, out: &mut Vec<u8>) { match self { $(Reply::$name(body) => body.put_fields(out),)* } }
             /// Decodes the body of the reply to operation `opcode`.
             pub fn take_body(opcode: u16, body: Bytes) -> Result<Reply, DecodeError> {
                 let mut from = Reader::new(body);
-                match opcode { $($number => Ok(Reply::$name(from.take()?)),)* n => Err(DecodeError::UnknownOperation(n)) }
+                match opcode { $($number => Ok(Reply::$name(Body::take_fields(&mut from)?)),)* n => Err(DecodeError::UnknownOperation(n)) }
             }
         }
         $(impl From<$request> for Request { fn from(body: $request) -> Request { Request::$name(body) } })*

@@ -164,7 +164,7 @@ impl Mdt {
             None => default,
         };
         let layout = allocate::allocate(wanted.fid, &hint, &self.osts.table().order)?;
-        if layout.overstriped && ctx.session().features() & FEATURE_OVERSTRIPING == 0 {
+        if layout.is_overstriped() && ctx.session().features() & FEATURE_OVERSTRIPING == 0 {
             return Err(Code::NotSupported);
         }
         Ok(layout)
@@ -314,7 +314,7 @@ mod tests {
         let hint = |count| LayoutHint { stripe_count: count, ..LayoutHint::default() };
         let osts = |parent, text: &str, hint| {
             let layout = client.file_with(parent, text, hint).expect("a layout").layout.expect("of a file");
-            layout.osts.to_vec()
+            layout.osts().map(|ost| ost.0).collect::<Vec<_>>()
         };
         let mut single: Vec<u32> =
             ["a", "b", "c", "d"].iter().flat_map(|text| osts(Fid::ROOT, text, hint(0))).collect();
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(osts(sub, "a", hint(0)).len(), 2, "a new directory has a copy");
         let request = client.create_request(dir, "b", 0o100_644);
         let layout = client.call(request).expect("a layout").layout.expect("of a file");
-        assert_eq!((layout.osts.len(), layout.stripe_size), (3, 65_536));
+        assert_eq!((layout.object_count(), layout.components[0].stripe_size), (3, 65_536));
         let bad = LayoutHint { stripe_size: 65_537, ..hint(1) };
         assert_eq!(client.file_with(dir, "x", bad).map(drop), Err(Code::Invalid));
     }

@@ -64,7 +64,7 @@ impl Mdt {
         let hint = allocate::inherit(hint, &self.followed_hint());
         let id = self.sequences.fresh()?;
         let mut layout = allocate::allocate(id, &hint, &self.osts.table().order)?;
-        if layout.overstriped && ctx.session().features() & FEATURE_OVERSTRIPING == 0 {
+        if layout.is_overstriped() && ctx.session().features() & FEATURE_OVERSTRIPING == 0 {
             return Err(Code::NotSupported);
         }
         layout.generation = file.layout.as_ref().map_or(0, |before| before.generation + 1);
@@ -156,14 +156,15 @@ mod tests {
             client.call(request).map(|entry| entry.layout.expect("of a file"))
         };
         let layout = set(hint(4)).expect("it has no objects");
-        assert_eq!((layout.osts.len(), layout.generation), (4, 1));
-        assert!(layout.id != file && layout.id.is_sane());
+        assert_eq!((layout.object_count(), layout.generation), (4, 1));
+        let id = layout.components[0].id;
+        assert!(id != file && id.is_sane());
         let opened = client.open(file, OPEN_WRITE, &Cred::root()).expect("root may");
         assert_eq!(set(hint(2)), Err(Code::Exists), "somebody may be writing");
         client.close(file, opened.handle, true, Some(1));
         assert_eq!(set(hint(2)), Err(Code::Exists));
         client.unlink(Fid::ROOT, "f").expect("it exists");
-        assert!(world.destroys().iter().all(|(_, id, _)| *id == layout.id));
+        assert!(world.destroys().iter().all(|(_, of, _)| *of == id));
     }
 
     #[test]
@@ -203,7 +204,7 @@ mod tests {
         assert_eq!(layout(file), moved);
         client.close(fid, made.handle, true, None);
         let destroyed: Vec<Fid> = world.destroys().into_iter().map(|(_, id, _)| id).collect();
-        assert!(!destroyed.is_empty() && destroyed.iter().all(|id| *id == old.id));
+        assert!(!destroyed.is_empty() && destroyed.iter().all(|id| old.ids().eq([*id])));
         world.sync();
         let world = world.crash();
         let told = world.client(3).call(GetAttr { fid: file }).expect("it is there");

@@ -74,7 +74,7 @@ fn check(ctx: &Ctx, inode: &Inode, open: u32, cred: &Cred) -> Result<(), Code> {
             return Err(Code::NotSupported);
         }
     }
-    let overstriped = inode.layout.as_ref().is_some_and(|layout| layout.overstriped);
+    let overstriped = inode.layout.as_ref().is_some_and(|layout| layout.is_overstriped());
     if overstriped && ctx.session().features() & FEATURE_OVERSTRIPING == 0 {
         return Err(Code::NotSupported);
     }

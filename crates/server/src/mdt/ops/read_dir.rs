@@ -18,9 +18,9 @@ const SCAN_COUNT: usize = 512;
 /// Largest page in bytes, whatever the caller asks.
 const BYTES_MAX: usize = 512 << 10;
 /// Bytes that the encoding of one entry takes at most besides name and attributes.
-const ENTRY_BYTES: usize = 8 + 1 + 16 + 4 + 1;
+const ENTRY_BYTES: usize = 4 + 8 + 1 + 16 + 4 + 1;
 /// Bytes of the attributes and the lock of an entry, without a layout.
-const ATTR_BYTES: usize = 144;
+const ATTR_BYTES: usize = 156;
 
 impl Mdt {
     pub(in crate::mdt) fn read_dir(&self, ctx: &Ctx, request: &ReadDir) -> Outcome {

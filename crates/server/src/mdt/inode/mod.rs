@@ -1,17 +1,19 @@
 //! The record of an inode. Specified in `docs/disk-mdt.md#inode`.
 
+mod layout;
+
 use bytes::Bytes;
 use proto::acl::Acl;
 use proto::layout::LayoutHint;
 use proto::types::{MODE_KIND, MODE_SETGID, MODE_SETUID};
+use proto::wire::Reader;
 use proto::wire::messages::{Entry, Granted, LOCK_LAYOUT, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR};
-use proto::wire::{Reader, Wire};
 use proto::{Attr, Fid, FileKind, Layout, Timestamp};
 
 use crate::target::VERSION_OF_THIS;
 
 /// Version of the format.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 /// Bytes of the part that every inode has.
 const FIXED_BYTES: usize = 116;
 
@@ -217,10 +219,10 @@ impl Inode {
         }
         out.extend_from_slice(&self.parent.to_key());
         if let Some(layout) = &self.layout {
-            put_tagged(&mut out, TAG_LAYOUT, |out| layout.put(out));
+            put_tagged(&mut out, TAG_LAYOUT, |out| layout::put_layout(out, layout));
         }
         if let Some(hint) = &self.hint {
-            put_tagged(&mut out, TAG_HINT, |out| hint.put(out));
+            put_tagged(&mut out, TAG_HINT, |out| layout::put_hint(out, hint));
         }
         if !self.target.is_empty() {
             put_tagged(&mut out, TAG_TARGET, |out| out.extend_from_slice(&self.target));
@@ -278,8 +280,8 @@ impl Inode {
             let len: u32 = from.take().ok()?;
             let body = from.take_bytes(len as usize).ok()?;
             match tag {
-                TAG_LAYOUT => self.layout = Some(Reader::new(body).take().ok()?),
-                TAG_HINT => self.hint = Some(Reader::new(body).take().ok()?),
+                TAG_LAYOUT => self.layout = Some(layout::take_layout(body)?),
+                TAG_HINT => self.hint = Some(layout::take_hint(body)?),
                 TAG_TARGET => self.target = body,
                 TAG_ACL => self.acl = Acl::decode(&body).ok()?,
                 TAG_DEFAULT_ACL => self.default_acl = Acl::decode(&body).ok()?,
@@ -325,7 +327,8 @@ impl Fixed<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use smallvec::smallvec;
+    use proto::OstIndex;
+    use proto::layout::Component;
 
     fn acl() -> Acl {
         use proto::acl::{Entry, Tag};
@@ -353,14 +356,7 @@ mod tests {
             size_known: false,
             written: true,
             xattrs: true,
-            layout: Some(Layout {
-                id: fid,
-                generation: 1,
-                stripe_size: 1 << 20,
-                overstriped: false,
-                osts: smallvec![3, 1],
-                pool: String::new(),
-            }),
+            layout: Some(Component::striped(fid, 1 << 20, [3, 1].map(OstIndex)).into()),
             hint: Some(LayoutHint { stripe_count: -1, ..LayoutHint::default() }),
             target: Bytes::from_static(b"../elsewhere"),
             acl: Some(acl()),
@@ -388,7 +384,7 @@ mod tests {
             assert!(cut.is_none() || cut != Some(full()), "{len}");
         }
         let mut other = record.to_vec();
-        other[0] = 2;
+        other[0] = 1;
         assert_eq!(Inode::decode(full().fid, &other.into(), 0), None);
     }
 }

@@ -1,0 +1,189 @@
+//! One component of a layout: an extent of the file, striped over objects.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::{Place, Run};
+use crate::ids::{DataTarget, Fid, ObjectId, OstIndex};
+use crate::limits::{STRIPE_SIZE_UNIT, STRIPES_MAX};
+
+/// How the bytes of a component lie in its objects. The numbers are those of the wire and of the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pattern {
+    /// Units of the stripe size go to the objects in turn (Lustre's LOV_PATTERN_RAID0).
+    Raid0,
+    /// One that this version does not know: it is kept as it is, and its data is left alone.
+    Unknown(u32),
+}
+
+impl Pattern {
+    /// The number of the pattern.
+    pub fn to_u32(self) -> u32 {
+        match self {
+            Pattern::Raid0 => 1,
+            Pattern::Unknown(number) => number,
+        }
+    }
+
+    /// The pattern with a number.
+    pub fn from_u32(number: u32) -> Pattern {
+        match number {
+            1 => Pattern::Raid0,
+            number => Pattern::Unknown(number),
+        }
+    }
+}
+
+/// An extent of a file, and the objects that hold it.
+///
+/// Offsets in the objects follow from offsets in the file, not from offsets in the component, as in Lustre: the same striping
+/// over a longer extent has the same bytes at the same places.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Component {
+    /// Layout id: names the objects; never names two components.
+    pub id: Fid,
+    /// First byte of the file.
+    pub start: u64,
+    /// First byte of the file behind it; `u64::MAX` for no end.
+    pub end: u64,
+    /// How the bytes lie in the objects.
+    pub pattern: Pattern,
+    /// Bytes of one stripe unit; a multiple of 64 KiB.
+    pub stripe_size: u32,
+    /// Whether several stripes may share a target (`lfs setstripe -C`).
+    pub overstriped: bool,
+    /// The target of each stripe, in order; not empty.
+    pub targets: SmallVec<[DataTarget; 4]>,
+    /// The pool that the targets were taken from; empty for none.
+    pub pool: String,
+}
+
+impl Component {
+    /// A component for a whole file, striped over OSTs.
+    pub fn striped(id: Fid, stripe_size: u32, osts: impl IntoIterator<Item = OstIndex>) -> Component {
+        Component {
+            id,
+            start: 0,
+            end: u64::MAX,
+            pattern: Pattern::Raid0,
+            stripe_size,
+            overstriped: false,
+            targets: osts.into_iter().map(DataTarget::Ost).collect(),
+            pool: String::new(),
+        }
+    }
+
+    /// Whether the component can be what somebody made: a known pattern has a stripe size in units of 64 KiB and 1 to 2,000
+    /// stripes.
+    pub fn is_sane(&self) -> bool {
+        let known = self.stripe_size != 0
+            && self.stripe_size.is_multiple_of(STRIPE_SIZE_UNIT)
+            && !self.targets.is_empty();
+        self.id.is_sane()
+            && self.start < self.end
+            && self.targets.len() <= STRIPES_MAX
+            && (known || !self.is_usable())
+    }
+
+    /// Whether this version can read and write the data.
+    pub fn is_usable(&self) -> bool {
+        self.pattern == Pattern::Raid0
+    }
+
+    /// Number of stripes.
+    pub fn stripe_count(&self) -> u32 {
+        self.targets.len() as u32
+    }
+
+    /// The OST of each stripe that lies on one, in order.
+    pub fn osts(&self) -> impl Iterator<Item = OstIndex> + '_ {
+        self.targets.iter().filter_map(|target| target.ost())
+    }
+
+    /// The object that holds `stripe`.
+    pub fn object(&self, stripe: u32) -> ObjectId {
+        ObjectId { layout: self.id, stripe }
+    }
+
+    /// Each object, and where it is.
+    pub fn places(&self) -> impl Iterator<Item = Place> + '_ {
+        (0..)
+            .zip(&self.targets)
+            .map(|(stripe, target)| Place { object: self.object(stripe), target: *target })
+    }
+
+    /// Where the object of `stripe` is; `None` if there is no such stripe.
+    pub fn place(&self, stripe: u32) -> Option<Place> {
+        let target = *self.targets.get(stripe as usize)?;
+        Some(Place { object: self.object(stripe), target })
+    }
+
+    fn unit(&self) -> u64 {
+        u64::from(self.stripe_size).max(1)
+    }
+
+    fn count(&self) -> u64 {
+        u64::from(self.stripe_count()).max(1)
+    }
+
+    /// The stripe that holds byte `offset` of the file, and the byte's offset in that stripe's object.
+    pub(super) fn locate(&self, offset: u64) -> (u32, u64) {
+        let (unit, count) = (self.unit(), self.count());
+        let number = offset / unit;
+        ((number % count) as u32, number / count * unit + offset % unit)
+    }
+
+    /// The file offset of byte `offset` of the object of `stripe`: the inverse of [`Component::locate`].
+    pub(super) fn file_offset(&self, stripe: u32, offset: u64) -> u64 {
+        let (unit, count) = (self.unit(), self.count());
+        let number = (offset / unit).saturating_mul(count).saturating_add(u64::from(stripe));
+        number.saturating_mul(unit).saturating_add(offset % unit)
+    }
+
+    /// The piece that begins at `at` and ends before `end`, both within the extent: it lies within one stripe unit, or with one
+    /// stripe is the whole range.
+    pub(super) fn run(&self, at: u64, end: u64) -> Option<Run> {
+        let (stripe, object_offset) = self.locate(at);
+        let unit_end =
+            if self.stripe_count() == 1 { end } else { (at / self.unit() + 1).saturating_mul(self.unit()) };
+        Some(Run { place: self.place(stripe)?, file_offset: at, object_offset, len: unit_end.min(end) - at })
+    }
+
+    /// The ranges of the file that lie in a range of the object of `stripe`, in order.
+    pub(super) fn file_ranges(
+        &self,
+        stripe: u32,
+        range: Range<u64>,
+    ) -> impl Iterator<Item = Range<u64>> + '_ {
+        let mut at = range.start;
+        std::iter::from_fn(move || {
+            if at >= range.end {
+                return None;
+            }
+            let unit_end = (at / self.unit() + 1).saturating_mul(self.unit());
+            let until = if self.stripe_count() == 1 { range.end } else { range.end.min(unit_end) };
+            let from = self.file_offset(stripe, at);
+            let len = until - at;
+            at = until;
+            Some(from..from.saturating_add(len))
+        })
+    }
+
+    /// Size of the object of `stripe` in a file of `file_size` bytes.
+    pub(super) fn object_size(&self, stripe: u32, file_size: u64) -> u64 {
+        if file_size <= self.start {
+            return 0;
+        }
+        let (unit, count, size) = (self.unit(), self.count(), file_size.min(self.end));
+        let whole_units = size / unit;
+        let full = whole_units / count;
+        let last = (whole_units % count) as u32;
+        full * unit
+            + match stripe.cmp(&last) {
+                std::cmp::Ordering::Less => unit,
+                std::cmp::Ordering::Equal => size % unit,
+                std::cmp::Ordering::Greater => 0,
+            }
+    }
+}
