@@ -79,7 +79,8 @@ class Words:
         if kind == "target":
             return struct.pack("<BI", draw.randrange(5), draw.randrange(5))
         if depth < 4 and kind.lower() in self.parts:
-            return self.body(draw, self.parts[kind.lower()], depth + 1)
+            inside = self.body(draw, self.parts[kind.lower()], depth + 1)
+            return struct.pack("<I", len(inside)) + inside
         return draw.randbytes(draw.randrange(20))
 
 
@@ -90,7 +91,7 @@ class Peer:
         self.draw = draw
         self.socket = socket.create_connection((where, PORT), timeout=5)
         # The first 80 bytes never change; behind them stands a proof that older servers ignore.
-        hello = struct.pack("<4sBBHHB5x16s32sQ8x", b"WFHS", 1, 2, 1, 1, 1, fsname.encode(), draw.randbytes(32), 0)
+        hello = struct.pack("<4sBBHHB5x16s32sQ8x", b"WFHS", 1, 2, 2, 2, 1, fsname.encode(), draw.randbytes(32), 0)
         hello += self.proof(key, b"weft handshake hello 1", hello, b"")
         self.send(hello)
         reply = self.receive()
@@ -136,7 +137,7 @@ class Peer:
     def request(self, operation, body, kind, index, bulk=b"", **header):
         """One request, with its checksums right."""
         get = header.get
-        fields = [b"WEFT", 1, 144, operation, get("flags", 8 if bulk else 0), get("status", 0), get("xid", 1), get("session", 0), get("epoch", 0),
+        fields = [b"WEFT", 2, 144, operation, get("flags", 8 if bulk else 0), get("status", 0), get("xid", 1), get("session", 0), get("epoch", 0),
                   get("transno", 0), 0, kind, index, get("slot", 0xFFFFFFFF), 0, b"hostile", get("body_length", len(body)), len(bulk),
                   crc32c(body), crc32c(bulk) if bulk else 0, b"", 0]
         head = HEADER.pack(*fields)

@@ -4,6 +4,7 @@
 //! follows: others may have written since.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use proto::{DataTarget, Fid, Layout};
@@ -36,8 +37,8 @@ impl Shared {
     pub(crate) async fn eras(&self, layout: &Layout) -> Result<Eras> {
         let mut eras = BTreeMap::new();
         for place in layout.places() {
-            if !eras.contains_key(&place.target) {
-                eras.insert(place.target, self.targets.data(place.target).await?.era());
+            if let Entry::Vacant(vacant) = eras.entry(place.target) {
+                vacant.insert(self.targets.data(place.target).await?.era());
             }
         }
         Ok(Eras(eras))
