@@ -55,9 +55,7 @@ impl Client {
         if change.atime.is_some() {
             self.shared.access_set(fid, time);
         }
-        if let Some(asked) = changing.done(&[]) {
-            self.shared.learn(&asked, &answered.reply);
-        }
+        self.shared.learn(&changing.done(&[]), &answered.reply);
         let attr = self.shared.complete(answered.reply).await?;
         Ok(self.shared.told(attr, None))
     }
@@ -101,10 +99,7 @@ impl Client {
         }
         let asked = self.shared.inodes.ask();
         let got = self.shared.targets.mdt()?.call(ListXattr { fid }).await?.reply;
-        self.shared.learn_of(&asked, fid, got.lock, |inode| {
-            inode.grant(got.lock);
-            inode.learn_xattr_names(&got.names);
-        });
+        self.shared.learn_of(&asked, fid, got.lock, |inode| inode.learn_xattr_names(got.lock, &got.names));
         Ok(got.names)
     }
 

@@ -22,9 +22,10 @@ impl Client {
     pub async fn set_layout(&self, caller: &Caller, fid: Fid, hint: Option<LayoutHint>) -> Result<()> {
         let time = self.shared.time();
         let set = |cred| SetLayout { fid, hint: hint.clone(), cred, time };
-        let _changing = self.shared.inodes.change(&[fid], &[]);
+        let changing = self.shared.inodes.change(&[fid], &[]);
         let answered = self.shared.ask(caller, set).await?;
         self.shared.changed(fid, answered.transno);
+        self.shared.not_kept(&changing, &answered.reply);
         if let Some(file) = self.shared.files.find(fid) {
             file.set_layout(answered.reply.layout);
         }

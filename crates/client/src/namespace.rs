@@ -10,7 +10,7 @@ use proto::wire::messages::{
 use proto::{Attr, Code, Cred, Fid, FileKind, Name, Timestamp};
 use rpc::Answered;
 
-use crate::cache::{Changing, Known, Told, Touch};
+use crate::cache::{Asked, Changing, Known, Told, Touch};
 use crate::{Caller, Client, Error, Result, Shared, name};
 
 /// Bytes of a page of a directory.
@@ -59,8 +59,11 @@ impl Client {
         match name {
             b"." => self.getattr(parent).await,
             b".." => {
-                let asked = self.shared.ask(caller, |cred| Lookup { parent, name: None, cred }).await?;
-                Ok(Told::once(self.shared.complete(asked.reply).await?))
+                let asked = self.shared.inodes.ask();
+                let above = self.shared.ask(caller, |cred| Lookup { parent, name: None, cred }).await?.reply;
+                self.shared.learn(&asked, &above);
+                drop(asked);
+                Ok(Told::once(self.shared.complete(above).await?))
             }
             name => self.shared.find(caller, parent, &crate::name(name)?).await,
         }
@@ -149,9 +152,8 @@ impl Client {
             self.shared.removed.put(Attr { ctime: time, ..entry.attr.clone() });
         }
         let touch = Touch { dir: parent, transno: answered.transno, time, links: -i32::from(directory) };
-        if let Some(asked) = changing.done_in(touch, &[unlinked.fid]) {
-            self.shared.learn_absence(&asked, parent, &name, kept);
-        }
+        let asked = changing.done_in(touch, &[unlinked.fid]);
+        self.shared.learn_absence(&asked, parent, &name, kept);
         if unlinked.nlink == 0 {
             self.shared.forget_nameless(unlinked.fid);
         }
@@ -175,12 +177,11 @@ impl Client {
     ) -> Result<()> {
         let (old_name, new_name, time) = (name(old_name)?, name(new_name)?, self.shared.time());
         if !self.shared.files.is_empty() {
-            let asked =
-                self.shared.ask(caller, |cred| Lookup { parent, name: Some(old_name.clone()), cred }).await?;
-            let file = self.shared.files.find(asked.reply.attr.fid);
+            let moved = self.shared.look_up(caller, parent, &old_name, &self.shared.inodes.ask()).await?;
+            let file = self.shared.files.find(moved.attr.fid);
             if let Some(file) = file.filter(|file| file.is_fresh()) {
-                let new = |cred| Lookup { parent: new_parent, name: Some(new_name.clone()), cred };
-                if self.shared.ask(caller, new).await.is_ok() {
+                let asked = self.shared.inodes.ask();
+                if self.shared.look_up(caller, new_parent, &new_name, &asked).await.is_ok() {
                     self.shared.flush_file(&file).await;
                     self.shared.commit_objects(&file).await?;
                 }
@@ -201,9 +202,8 @@ impl Client {
         let renamed = answered.reply;
         let replaced = renamed.replaced.unwrap_or(Fid::ZERO);
         [renamed.fid, replaced].iter().for_each(|fid| self.shared.changed(*fid, answered.transno));
-        if let Some(asked) = changing.done(&[renamed.fid, replaced]) {
-            self.shared.learn_name(&asked, new_parent, &new_name, renamed.fid);
-        }
+        let asked = changing.done(&[renamed.fid, replaced]);
+        self.shared.learn_name(&asked, new_parent, &new_name, renamed.fid);
         if replaced != Fid::ZERO {
             self.shared.forget_nameless(replaced);
         }
@@ -219,10 +219,7 @@ impl Client {
         let entry = answered.reply;
         self.shared.changed(fid, answered.transno);
         let touch = Touch { dir: parent, transno: answered.transno, time, links: 0 };
-        if let Some(asked) = changing.done_in(touch, &[]) {
-            self.shared.learn(&asked, &entry);
-            self.shared.learn_name(&asked, parent, &name, fid);
-        }
+        self.shared.learn_named(&changing.done_in(touch, &[]), parent, &name, &entry);
         let attr = self.shared.complete(entry).await?;
         Ok(self.shared.told(attr, Some((parent, &name))))
     }
@@ -248,8 +245,7 @@ impl Client {
         let page = Arc::new(self.shared.targets.mdt()?.call(read).await?.reply);
         for DirEntry { name, entry, .. } in &page.entries {
             let Some(entry) = entry else { continue };
-            self.shared.learn(&asked, entry);
-            self.shared.learn_name(&asked, fid, name, entry.attr.fid);
+            self.shared.learn_named(&asked, fid, name, entry);
         }
         self.shared.learn_page(&asked, fid, cookie, &page);
         Ok(Page::of(&page))
@@ -318,11 +314,8 @@ impl Shared {
         }
         let kept = self.keeps_entries(parent);
         let asked = self.inodes.ask();
-        match self.ask(caller, |cred| Lookup { parent, name: Some(name.clone()), cred }).await {
-            Ok(answered) => {
-                let entry = answered.reply;
-                self.learn(&asked, &entry);
-                self.learn_name(&asked, parent, name, entry.attr.fid);
+        match self.look_up(caller, parent, name, &asked).await {
+            Ok(entry) => {
                 drop(asked);
                 let attr = self.complete(entry).await?;
                 Ok(self.told(attr, Some((parent, name))))
@@ -339,6 +332,19 @@ impl Shared {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Asks the MDT what a name means, and keeps the answer.
+    async fn look_up(
+        self: &Arc<Self>,
+        caller: &Caller,
+        parent: Fid,
+        name: &Name,
+        asked: &Asked<'_>,
+    ) -> Result<Entry> {
+        let entry = self.ask(caller, |cred| Lookup { parent, name: Some(name.clone()), cred }).await?.reply;
+        self.learn_named(asked, parent, name, &entry);
+        Ok(entry)
     }
 
     /// Asks for the attributes of a file.
@@ -372,13 +378,10 @@ impl Shared {
         };
         let links = i32::from(entry.attr.kind() == FileKind::Dir);
         let touch = Touch { dir: parent, transno: answered.transno, time, links };
-        let done = match made.existed {
+        let asked = match made.existed {
             true => changing.done(&[entry.attr.fid]),
             false => changing.done_in(touch, &[entry.attr.fid]),
         };
-        if let Some(asked) = done {
-            self.learn(&asked, &entry);
-            self.learn_name(&asked, parent, name, entry.attr.fid);
-        }
+        self.learn_named(&asked, parent, name, &entry);
     }
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use proto::wire::messages::{DirPage, Entry, Granted, LOCK_UPDATE};
+use proto::wire::messages::{DirPage, Entry, Granted, LOCK_LOOKUP, LOCK_UPDATE};
 use proto::{Attr, Fid, FileKind, Name};
 
 use super::inode::{ATTR_BITS, Inode};
-use super::table::Asked;
+use super::table::{Asked, Changing};
 use super::told::{Fill, Told};
 use crate::{Caller, Shared};
 
@@ -63,28 +63,41 @@ impl Shared {
         self.may_use() && self.inodes.part(dir).inodes.get(&dir).is_some_and(|dir| dir.has(LOCK_UPDATE))
     }
 
-    /// Keeps what a server told of a file.
-    pub(crate) fn learn(self: &Arc<Self>, asked: &Asked<'_>, entry: &Entry) {
+    /// Keeps what a server told of a file, if it may be kept; says whether.
+    pub(crate) fn learn(self: &Arc<Self>, asked: &Asked<'_>, entry: &Entry) -> bool {
         if entry.attr.nlink > 0 {
             self.inodes.note_permission(entry.lock.bits != 0);
         }
-        self.learn_of(asked, entry.attr.fid, entry.lock, |inode| inode.learn(entry));
+        self.learn_of(asked, entry.attr.fid, entry.lock, |inode| inode.learn(entry))
     }
 
-    /// Keeps something of a file that came with `granted`.
+    /// The same of the file that a name means, and the name.
+    pub(crate) fn learn_named(self: &Arc<Self>, asked: &Asked<'_>, parent: Fid, name: &Name, entry: &Entry) {
+        // A lock that came with another answer says nothing of what this one read.
+        if self.learn(asked, entry) && entry.lock.bits & LOCK_LOOKUP != 0 {
+            self.learn_name(asked, parent, name, entry.attr.fid);
+        }
+    }
+
+    /// Part of a change was made, and nothing of what the answer says of a file is kept.
+    pub(crate) fn not_kept(self: &Arc<Self>, changing: &Changing<'_>, entry: &Entry) {
+        changing.not_kept(entry.attr.fid, entry.lock);
+        self.make_room();
+    }
+
+    /// Keeps something of a file that came with `granted`, as [`Shared::learn`] does.
     pub(crate) fn learn_of(
         self: &Arc<Self>,
         asked: &Asked<'_>,
         fid: Fid,
         granted: Granted,
         learn: impl FnOnce(&mut Inode),
-    ) {
-        if granted.bits == 0 && !self.inodes.part(fid).inodes.contains_key(&fid) {
-            // There may be too much, as the MDT sees it.
-            return self.make_room();
-        }
-        self.inodes.learn(asked, fid, granted.number, learn);
+    ) -> bool {
+        // Without a lock there may be too much, as the MDT sees it.
+        let may_keep = granted.bits != 0 || self.inodes.part(fid).inodes.contains_key(&fid);
+        let is_kept = may_keep && self.inodes.learn(asked, fid, granted, learn);
         self.make_room();
+        is_kept
     }
 
     /// Keeps a name of a file that was learnt before.
@@ -97,7 +110,9 @@ impl Shared {
             })
         };
         let Some(stamp) = stamp else { return };
-        self.inodes.learn(asked, parent, u64::MAX, |dir| dir.learn_name(name.clone(), fid, stamp));
+        // The lock is the file's, not the directory's.
+        let granted = Granted { bits: 0, number: u64::MAX };
+        self.inodes.learn(asked, parent, granted, |dir| dir.learn_name(name.clone(), fid, stamp));
         self.inodes.sweep(parent);
         self.make_room();
     }
@@ -107,7 +122,7 @@ impl Shared {
         if !kept {
             return;
         }
-        self.learn_of(asked, parent, Granted { bits: LOCK_UPDATE, number: 0 }, |dir| {
+        self.learn_of(asked, parent, Granted::default(), |dir| {
             if dir.has(LOCK_UPDATE) {
                 dir.learn_absence(name.clone());
             }
@@ -126,7 +141,7 @@ impl Shared {
         let entries_max = self.inodes.page_entries_max();
         self.learn_of(asked, fid, page.lock, |dir| {
             dir.grant(page.lock);
-            if dir.has(LOCK_UPDATE) {
+            if page.lock.bits & LOCK_UPDATE != 0 {
                 dir.pages.insert(cookie, page.clone(), entries_max);
             }
         });

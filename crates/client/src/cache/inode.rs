@@ -14,7 +14,7 @@ use proto::{Fid, Name, Timestamp, Transno};
 use super::table::UNIT_BYTES;
 
 /// Number of lock bits.
-const BITS: usize = LOCK_ALL.count_ones() as usize;
+pub(super) const BITS: usize = LOCK_ALL.count_ones() as usize;
 /// Extended attributes that are kept of one file.
 const XATTRS_MAX: usize = 64;
 /// Names that a directory does not have, and that are kept even where there is little room.
@@ -84,6 +84,8 @@ impl Pages {
 #[derive(Debug, Default)]
 pub(crate) struct Inode {
     bits: u32,
+    /// Bits that came with answers that were not kept: nothing is known under them, but the MDT counts them.
+    unkept: u32,
     /// Number of the newest grant of each bit.
     numbers: [u64; BITS],
     pub(crate) entry: Option<Arc<Entry>>,
@@ -120,7 +122,7 @@ impl Inode {
 
     /// Whether nothing is held.
     pub(crate) fn is_bare(&self) -> bool {
-        self.bits == 0 && self.open.is_none()
+        self.held().bits == 0 && self.open.is_none()
     }
 
     /// Units of the table's bound that it takes. Values and targets of links may be long, and count by their bytes.
@@ -194,24 +196,36 @@ impl Inode {
         }
     }
 
-    /// Bits were granted.
+    /// Bits were granted, with an answer that is kept.
     pub(crate) fn grant(&mut self, granted: Granted) {
+        self.number(granted);
+        self.bits |= granted.bits & LOCK_ALL;
+        self.unkept &= !granted.bits;
+    }
+
+    /// The same with an answer that is not kept.
+    pub(super) fn grant_unkept(&mut self, granted: Granted) {
+        self.number(granted);
+        self.unkept |= granted.bits & LOCK_ALL & !self.bits;
+    }
+
+    fn number(&mut self, granted: Granted) {
         for (at, number) in self.numbers.iter_mut().enumerate() {
             if granted.bits & 1 << at != 0 {
                 *number = granted.number.max(*number);
             }
         }
-        self.bits |= granted.bits & LOCK_ALL;
     }
 
     /// Keeps what a server told of the file, unless something newer is known.
     pub(crate) fn learn(&mut self, entry: &Entry) {
         self.grant(entry.lock);
         let newer = self.entry.as_ref().is_none_or(|known| known.attr.version <= entry.attr.version);
-        if newer && self.has(ATTR_BITS) {
+        // What was granted by itself may be younger than what this answer says.
+        if newer && entry.lock.bits & ATTR_BITS == ATTR_BITS {
             self.entry = Some(Arc::new(entry.clone()));
         }
-        if !entry.xattrs && self.has(LOCK_XATTR) {
+        if !entry.xattrs && entry.lock.bits & LOCK_XATTR != 0 {
             self.xattr_names = Some(Vec::new());
         }
     }
@@ -219,7 +233,7 @@ impl Inode {
     /// Keeps an extended attribute; `None`: there is no such.
     pub(crate) fn learn_xattr(&mut self, granted: Granted, name: Bytes, value: Option<Bytes>) {
         self.grant(granted);
-        if self.has(LOCK_XATTR) && self.xattrs.len() < XATTRS_MAX {
+        if granted.bits & LOCK_XATTR != 0 && self.xattrs.len() < XATTRS_MAX {
             self.xattrs.insert(name, value);
         }
     }
@@ -237,8 +251,9 @@ impl Inode {
     }
 
     /// Keeps the names of all extended attributes.
-    pub(crate) fn learn_xattr_names(&mut self, names: &[Bytes]) {
-        if self.has(LOCK_XATTR) {
+    pub(crate) fn learn_xattr_names(&mut self, granted: Granted, names: &[Bytes]) {
+        self.grant(granted);
+        if granted.bits & LOCK_XATTR != 0 {
             self.xattr_names = Some(names.to_vec());
         }
     }
@@ -266,15 +281,13 @@ impl Inode {
         attr.version = touch.transno.0;
     }
 
-    /// Takes `bits` away that were granted up to `number`; returns those that were really held.
+    /// Takes `bits` away that were granted up to `number`; returns those under which something may be kept.
     pub(crate) fn revoke(&mut self, bits: u32, number: u64) -> u32 {
-        let mut gone = 0;
-        for (at, newest) in self.numbers.iter().enumerate() {
-            if bits & self.bits & 1 << at != 0 && *newest <= number {
-                gone |= 1 << at;
-            }
-        }
-        self.bits &= !gone;
+        let numbers = self.numbers.iter().enumerate().filter(|(_, newest)| **newest <= number);
+        let taken = numbers.fold(0, |taken, (at, _)| taken | 1 << at) & bits;
+        let gone = taken & self.bits;
+        self.bits &= !taken;
+        self.unkept &= !taken;
         self.drop_unprotected();
         gone
     }
@@ -306,9 +319,9 @@ impl Inode {
         if unused { self.open.take() } else { None }
     }
 
-    /// The bits with the newest number, for giving them up.
+    /// What the MDT has granted, with the newest number, for giving it up.
     pub(crate) fn held(&self) -> Granted {
-        Granted { bits: self.bits, number: self.numbers.iter().copied().max().unwrap_or(0) }
+        Granted { bits: self.bits | self.unkept, number: self.numbers.iter().copied().max().unwrap_or(0) }
     }
 
     /// Whether a positive name of the file may be kept.
@@ -384,8 +397,11 @@ pub(super) mod tests {
         inode.xattr_names = Some(vec![Bytes::from_static(b"user.b")]);
         assert_eq!(inode.xattr(b"user.a"), Some(None));
         assert_eq!(inode.xattr(b"user.b"), None, "it is there, its value is not known");
-        inode.learn_xattr(granted(0, 0), Bytes::from_static(b"user.b"), Some(Bytes::from_static(b"v")));
-        assert_eq!(inode.xattr(b"user.b"), Some(Some(Bytes::from_static(b"v"))));
+        let value = Bytes::from_static(b"v");
+        inode.learn_xattr(granted(0, 0), Bytes::from_static(b"user.b"), Some(value.clone()));
+        assert_eq!(inode.xattr(b"user.b"), None, "an answer without a lock may be from before");
+        inode.learn_xattr(granted(LOCK_XATTR, 1), Bytes::from_static(b"user.b"), Some(value.clone()));
+        assert_eq!(inode.xattr(b"user.b"), Some(Some(value)));
         inode.revoke(LOCK_XATTR, 1);
         assert_eq!(inode.xattr(b"user.b"), None);
     }

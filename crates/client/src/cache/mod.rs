@@ -13,5 +13,5 @@ mod told;
 pub(crate) use answer::Known;
 pub(crate) use inode::{OpenKept, Touch};
 pub(crate) use recall::{Lost, Recalls};
-pub(crate) use table::{Changing, Inodes};
+pub(crate) use table::{Asked, Changing, Inodes};
 pub use told::{Fill, OnItsWay, Told};

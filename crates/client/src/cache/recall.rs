@@ -6,7 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use proto::Fid;
 use proto::wire::messages::{
-    BitLock, CancelBits, Close, LOCK_LAYOUT, LOCK_LOOKUP, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR, RevokeBits,
+    BitLock, CancelBits, Close, LOCK_ALL, LOCK_LAYOUT, LOCK_LOOKUP, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR,
+    RevokeBits,
 };
 
 use super::inode::OpenKept;
@@ -139,10 +140,15 @@ impl Shared {
     /// The last name of a file is gone by a change of this client: the MDT has forgotten what it granted of the file, and
     /// calls nothing back any more. It is not kept open for nothing, either.
     pub(crate) fn forget_nameless(self: &Arc<Self>, fid: Fid) {
-        let unused = self.inodes.part(fid).change(fid, |inode| {
-            inode.stamp = self.inodes.new_stamp();
-            inode.revoke_all()
-        });
+        let unused = {
+            let mut part = self.inodes.part(fid);
+            // What answers bring that are on their way, it has forgotten too.
+            self.inodes.bury(&mut part, fid, LOCK_ALL, u64::MAX);
+            part.change(fid, |inode| {
+                inode.stamp = self.inodes.new_stamp();
+                inode.revoke_all()
+            })
+        };
         self.forget_bare(fid);
         if let Some(open) = unused.flatten() {
             let shared = self.clone();
@@ -203,7 +209,8 @@ impl Shared {
         if let Some(open) = unused {
             self.close_kept(fid, open).await;
         }
-        (held.bits != 0).then_some(BitLock { fid, bits: held.bits, number: held.number })
+        // Nothing is left of the file: what the MDT may have granted besides, and not told, goes too.
+        (held.bits != 0).then_some(BitLock { fid, bits: LOCK_ALL, number: held.number })
     }
 
     async fn cancel_bits(&self, locks: Vec<BitLock>) {

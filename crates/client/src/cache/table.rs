@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use proto::wire::messages::Granted;
+use proto::wire::messages::{Granted, LOCK_ALL};
 use proto::{Fid, Name};
 use rt::memory::Share;
 use rt::sync::oneshot;
 use smallvec::SmallVec;
 
-use super::inode::{DeadName, Inode, OpenKept, Touch};
+use super::inode::{BITS, DeadName, Inode, OpenKept, Touch};
 use crate::lock::Keep;
 
 /// Parts of the table that are locked apart.
@@ -42,13 +42,29 @@ const CHANGES_KEPT: usize = 1024;
 /// Files that are looked at to find one that can go.
 const LOOKED_AT_MAX: usize = 8;
 
-/// A callback for something that was not here when it came: the answer may still be on its way.
+/// Callbacks for one file: an answer whose grant they took may still be on its way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tombstone {
-    pub(super) bits: u32,
-    pub(super) number: u64,
+    /// Up to which number each bit was taken.
+    numbers: [u64; BITS],
     /// Requests from this one on were sent later.
     until: u64,
+}
+
+impl Tombstone {
+    fn bury(&mut self, bits: u32, number: u64) {
+        for (at, taken) in self.numbers.iter_mut().enumerate() {
+            if bits & 1 << at != 0 {
+                *taken = number.max(*taken);
+            }
+        }
+    }
+
+    /// The bits that were taken of a grant with this number.
+    fn taken(&self, number: u64) -> u32 {
+        let taken = self.numbers.iter().enumerate().filter(|(_, taken)| **taken >= number);
+        taken.fold(0, |bits, (at, _)| bits | 1 << at)
+    }
 }
 
 /// Answers that are on their way to the kernel; a callback waits for those that began before it.
@@ -167,6 +183,8 @@ pub(crate) struct Asked<'a> {
     /// Changes by this client from this number on are later than the answer. What is called back is compared with
     /// `number`: it may pass an answer that has been on its way since then.
     changes_from: u64,
+    /// Another change of this client passed the one that was asked for: nothing that its answer says is kept.
+    is_passed: bool,
 }
 
 impl Drop for Asked<'_> {
@@ -179,50 +197,65 @@ impl Asked<'_> {
     /// Whether this client changed the file since the question was asked.
     fn is_outdated(&self, fid: Fid) -> bool {
         let requests = self.inodes.requests.lock();
-        requests.changed.get(&fid).is_some_and(|number| *number >= self.changes_from)
+        self.is_passed || requests.changed.get(&fid).is_some_and(|number| *number >= self.changes_from)
     }
 }
 
 /// A change by this client that is under way: whatever is known of the files and names ends with it, also if its
 /// outcome is never known.
 pub(crate) struct Changing<'a> {
-    asked: Option<Asked<'a>>,
-    inodes: &'a Inodes,
-    fids: SmallVec<[Fid; 4]>,
-    names: SmallVec<[(Fid, Name); 2]>,
+    change: Change<'a>,
+    asked: Asked<'a>,
 }
 
 impl<'a> Changing<'a> {
-    /// The change was made; it concerned `more` too. Gives the right to keep what its answer says, unless another
+    /// The change was made; it concerned `more` too. Gives the right to keep what its answer says: nothing, if another
     /// change of this client passed it.
-    pub(crate) fn done(self, more: &[Fid]) -> Option<Asked<'a>> {
+    pub(crate) fn done(self, more: &[Fid]) -> Asked<'a> {
         self.end(more, None)
     }
 
     /// The same if it made or removed an entry of a directory.
-    pub(crate) fn done_in(self, touch: Touch, more: &[Fid]) -> Option<Asked<'a>> {
+    pub(crate) fn done_in(self, touch: Touch, more: &[Fid]) -> Asked<'a> {
         self.end(more, Some(touch))
     }
 
-    fn end(mut self, more: &[Fid], touch: Option<Touch>) -> Option<Asked<'a>> {
-        let mut asked = self.asked.take()?;
-        let (passed, touch) = {
-            let mut requests = self.inodes.requests.lock();
+    fn end(self, more: &[Fid], touch: Option<Touch>) -> Asked<'a> {
+        let Changing { mut change, mut asked } = self;
+        let touch = {
+            let mut requests = change.inodes.requests.lock();
             let touch = touch.filter(|touch| requests.is_alone(touch.dir));
-            requests.end_changes(&self.fids);
-            self.fids.extend_from_slice(more);
+            requests.end_changes(&change.fids);
+            change.fids.extend_from_slice(more);
             let passed =
                 |fid: &Fid| requests.changed.get(fid).is_some_and(|number| *number >= asked.changes_from);
-            let passed = self.fids.iter().any(passed);
-            self.fids.iter().for_each(|fid| requests.note_change(*fid));
+            asked.is_passed = change.fids.iter().any(passed);
+            change.fids.iter().for_each(|fid| requests.note_change(*fid));
             requests.next += 1;
             asked.changes_from = requests.next;
-            (passed, touch)
+            touch
         };
-        self.forget(touch);
-        if passed { None } else { Some(asked) }
+        change.forget(touch);
+        change.is_over = true;
+        asked
     }
 
+    /// Part of the change was made, and nothing of what the answer says of `fid` is kept.
+    pub(super) fn not_kept(&self, fid: Fid, granted: Granted) {
+        self.change.inodes.not_kept(&self.asked, fid, granted);
+    }
+}
+
+/// What a change concerns.
+struct Change<'a> {
+    inodes: &'a Inodes,
+    fids: SmallVec<[Fid; 4]>,
+    names: SmallVec<[(Fid, Name); 2]>,
+    /// Its outcome is known.
+    is_over: bool,
+}
+
+impl Change<'_> {
     fn forget(&self, touch: Option<Touch>) {
         for fid in &self.fids {
             self.inodes.part(*fid).change(*fid, |inode| match &touch {
@@ -236,10 +269,10 @@ impl<'a> Changing<'a> {
     }
 }
 
-impl Drop for Changing<'_> {
+impl Drop for Change<'_> {
     fn drop(&mut self) {
-        if self.asked.is_some() {
-            // Its outcome is not known: it may have happened.
+        if !self.is_over {
+            // It may have happened.
             let mut requests = self.inodes.requests.lock();
             requests.end_changes(&self.fids);
             self.fids.iter().for_each(|fid| requests.note_change(*fid));
@@ -427,7 +460,7 @@ impl Inodes {
         requests.next += 1;
         let number = requests.next;
         requests.open.insert(number);
-        Asked { inodes: self, number, changes_from: number }
+        Asked { inodes: self, number, changes_from: number, is_passed: false }
     }
 
     /// A change of files and of names in directories is being asked for.
@@ -435,26 +468,54 @@ impl Inodes {
         let names = names.iter().map(|(parent, name)| (*parent, (*name).clone())).collect();
         let fids: SmallVec<[Fid; 4]> = fids.iter().copied().filter(|fid| *fid != Fid::ZERO).collect();
         self.requests.lock().begin_changes(&fids);
-        Changing { asked: Some(self.ask()), inodes: self, fids, names }
+        Changing { change: Change { inodes: self, fids, names, is_over: false }, asked: self.ask() }
     }
 
-    /// Does `learn` to what is kept of a file, if the answer to `asked` may be kept; `granted` is the number of its
-    /// grant.
-    pub(crate) fn learn(&self, asked: &Asked<'_>, fid: Fid, granted: u64, learn: impl FnOnce(&mut Inode)) {
+    /// Does `learn` to what is kept of a file, if the answer to `asked`, which came with `granted`, may be kept; says
+    /// whether it may. Otherwise only that is noted what the MDT has granted and not called back.
+    pub(crate) fn learn(
+        &self,
+        asked: &Asked<'_>,
+        fid: Fid,
+        granted: Granted,
+        learn: impl FnOnce(&mut Inode),
+    ) -> bool {
         let mut part = self.part(fid);
-        let buried = |grave: &Tombstone| asked.number < grave.until && granted <= grave.number;
-        if asked.is_outdated(fid) || part.tombstones.get(&fid).is_some_and(buried) {
-            return;
+        let taken = part.taken(asked, fid, granted.number);
+        if taken != 0 || asked.is_outdated(fid) {
+            self.note_unkept(&mut part, fid, Granted { bits: granted.bits & !taken, ..granted });
+            return false;
         }
-        let is_new = !part.inodes.contains_key(&fid);
-        if is_new {
-            part.add(fid, Inode::new(self.new_stamp()));
-        }
+        let is_new = self.make_known(&mut part, fid);
         part.change(fid, |inode| {
             // Who looks at many files once must not drive those out that are used again and again.
             inode.recent |= !is_new;
             learn(inode);
         });
+        true
+    }
+
+    /// Nothing of an answer is kept: notes what came with it, as [`Inodes::learn`] does.
+    fn not_kept(&self, asked: &Asked<'_>, fid: Fid, granted: Granted) {
+        let mut part = self.part(fid);
+        let taken = part.taken(asked, fid, granted.number);
+        self.note_unkept(&mut part, fid, Granted { bits: granted.bits & !taken, ..granted });
+    }
+
+    fn note_unkept(&self, part: &mut Part, fid: Fid, granted: Granted) {
+        if granted.bits != 0 {
+            self.make_known(part, fid);
+            part.change(fid, |inode| inode.grant_unkept(granted));
+        }
+    }
+
+    /// Whether nothing was known of the file; something is from now on.
+    fn make_known(&self, part: &mut Part, fid: Fid) -> bool {
+        let is_new = !part.inodes.contains_key(&fid);
+        if is_new {
+            part.add(fid, Inode::new(self.new_stamp()));
+        }
+        is_new
     }
 
     /// A stamp for a file whose names were called back.
@@ -469,9 +530,8 @@ impl Inodes {
         part.tombstones.retain(|_, tombstone| oldest.is_some_and(|oldest| oldest < tombstone.until));
         if oldest.is_some() {
             let until = requests.next + 1;
-            let grave = part.tombstones.entry(fid).or_insert(Tombstone { bits: 0, number: 0, until });
-            grave.bits |= bits;
-            grave.number = grave.number.max(number);
+            let grave = part.tombstones.entry(fid).or_insert(Tombstone { numbers: [0; BITS], until });
+            grave.bury(bits, number);
             grave.until = until;
         }
     }
@@ -486,7 +546,7 @@ impl Inodes {
             let held = inode.held();
             (held, inode.take_names(stamp), inode.revoke_all())
         })?;
-        self.bury(&mut part, fid, held.bits, held.number);
+        self.bury(&mut part, fid, LOCK_ALL, held.number);
         let gate = part.close_gate();
         drop(part);
         self.drop_name(fid, name);
@@ -526,6 +586,12 @@ impl Inodes {
 }
 
 impl Part {
+    /// The bits that were called back, or given up, of a grant with this number while its answer was on its way.
+    fn taken(&self, asked: &Asked<'_>, fid: Fid, number: u64) -> u32 {
+        let grave = self.tombstones.get(&fid).filter(|grave| asked.number < grave.until);
+        grave.map_or(0, |grave| grave.taken(number))
+    }
+
     /// Changes what is kept of a file, if anything is.
     pub(super) fn change<T>(&mut self, fid: Fid, change: impl FnOnce(&mut Inode) -> T) -> Option<T> {
         let inode = self.inodes.get_mut(&fid)?;
@@ -580,7 +646,7 @@ impl Part {
 
 #[cfg(test)]
 mod tests {
-    use proto::wire::messages::{LOCK_ALL, LOCK_LOOKUP, LOCK_UPDATE};
+    use proto::wire::messages::{LOCK_LOOKUP, LOCK_OPEN, LOCK_PERM, LOCK_UPDATE};
     use proto::{Timestamp, Transno};
 
     use super::super::inode::tests::directory;
@@ -600,10 +666,14 @@ mod tests {
         inodes.totals.units.load(Ordering::Relaxed)
     }
 
+    fn update(number: u64) -> Granted {
+        Granted { bits: LOCK_UPDATE, number }
+    }
+
     /// What an answer with a grant and some names does.
     fn told(number: u64, names: usize) -> impl FnOnce(&mut Inode) {
         move |inode| {
-            inode.grant(Granted { bits: LOCK_UPDATE, number });
+            inode.grant(update(number));
             for n in 0..names {
                 inode.learn_absence(name(n));
             }
@@ -616,7 +686,7 @@ mod tests {
         let inodes = inodes();
         for number in 1..200 {
             let asked = inodes.ask();
-            inodes.learn(&asked, DIR, number, told(number, 1000));
+            inodes.learn(&asked, DIR, update(number), told(number, 1000));
             assert_eq!(inodes.take_leavers(), [], "there is room");
             drop(asked);
             let gone = inodes.part(DIR).change(DIR, |inode| inode.revoke(LOCK_ALL, number));
@@ -631,12 +701,12 @@ mod tests {
     fn an_answer_from_before_is_not_kept_when_the_file_is_given_up() {
         let inodes = inodes();
         let (early, late) = (inodes.ask(), inodes.ask());
-        inodes.learn(&late, DIR, 7, told(7, 1));
+        inodes.learn(&late, DIR, update(7), told(7, 1));
         let (held, _, _) = inodes.give_up(DIR).expect("it is kept");
-        assert_eq!(held, Granted { bits: LOCK_UPDATE, number: 7 });
-        inodes.learn(&early, DIR, 6, told(6, 1));
+        assert_eq!(held, update(7));
+        inodes.learn(&early, DIR, update(6), told(6, 1));
         assert!(!inodes.part(DIR).inodes.get(&DIR).is_some_and(|inode| inode.has(LOCK_UPDATE)));
-        inodes.learn(&early, DIR, 8, told(8, 1));
+        inodes.learn(&early, DIR, update(8), told(8, 1));
         assert!(
             inodes.part(DIR).inodes.get(&DIR).is_some_and(|inode| inode.has(LOCK_UPDATE)),
             "granted after that"
@@ -650,11 +720,67 @@ mod tests {
         let inodes = inodes();
         let changing = inodes.change(&[DIR], &[]);
         inodes.bury(&mut inodes.part(DIR), DIR, LOCK_ALL, 5);
-        let asked = changing.done(&[]).expect("no other change of this client");
-        inodes.learn(&asked, DIR, 5, told(5, 1));
+        let asked = changing.done(&[]);
+        inodes.learn(&asked, DIR, update(5), told(5, 1));
         assert!(inodes.part(DIR).inodes.is_empty(), "called back before it came");
-        inodes.learn(&asked, DIR, 6, told(6, 1));
+        inodes.learn(&asked, DIR, update(6), told(6, 1));
         assert!(inodes.part(DIR).inodes.get(&DIR).is_some_and(|inode| inode.has(LOCK_UPDATE)));
+    }
+
+    fn held(inodes: &Inodes) -> Option<(Granted, bool)> {
+        inodes.part(DIR).inodes.get(&DIR).map(|inode| (inode.held(), inode.has(LOCK_UPDATE)))
+    }
+
+    /// The MDT believed for ever that the client had what came with an answer that was not kept, and a drain said that
+    /// it was in use.
+    #[test]
+    fn what_came_with_an_answer_that_is_not_kept_is_given_back() {
+        let inodes = inodes();
+        let asked = inodes.ask();
+        let own = inodes.change(&[DIR], &[]);
+        own.not_kept(DIR, update(7));
+        assert_eq!(held(&inodes), Some((update(7), false)), "nothing is known under it");
+        drop(own.done(&[]));
+        assert!(!inodes.learn(&asked, DIR, update(9), told(9, 1)), "from before the change");
+        assert_eq!(held(&inodes), Some((update(9), false)));
+        let (one, other) = (inodes.change(&[DIR], &[]), inodes.change(&[DIR], &[]));
+        drop(one.done(&[]));
+        assert!(!inodes.learn(&other.done(&[]), DIR, update(10), told(10, 1)), "one passed the other");
+        let (given_up, _, _) = inodes.give_up(DIR).expect("something is held");
+        assert_eq!(given_up, update(10));
+        inodes.has_left(DIR);
+        assert!(held(&inodes).is_none(), "nothing is left");
+    }
+
+    /// A client held bits that the MDT had called back: nobody would have called them back once more.
+    #[test]
+    fn what_was_called_back_before_its_answer_came_is_not_held() {
+        let inodes = inodes();
+        let asked = inodes.ask();
+        drop(inodes.change(&[DIR], &[]).done(&[]));
+        inodes.bury(&mut inodes.part(DIR), DIR, LOCK_UPDATE, 7);
+        let both = |number| Granted { bits: LOCK_UPDATE | LOCK_PERM, number };
+        assert!(!inodes.learn(&asked, DIR, both(7), told(7, 1)));
+        assert_eq!(held(&inodes), Some((Granted { bits: LOCK_PERM, number: 7 }, false)), "the other one is");
+        assert!(!inodes.learn(&asked, DIR, both(8), told(8, 1)));
+        assert_eq!(held(&inodes), Some((both(8), false)), "granted after that");
+        let gone = inodes.part(DIR).change(DIR, |inode| inode.revoke(LOCK_ALL, 8));
+        assert_eq!((gone, held(&inodes)), (Some(0), Some((Granted { bits: 0, number: 8 }, false))));
+    }
+
+    /// What a later answer brought for the same bits counts as kept, and an earlier number never replaces a later one.
+    #[test]
+    fn an_answer_that_is_kept_takes_over_what_was_not() {
+        let inodes = inodes();
+        let asked = inodes.ask();
+        inodes.change(&[DIR], &[]).not_kept(DIR, Granted { bits: LOCK_UPDATE | LOCK_OPEN, number: 9 });
+        drop(asked);
+        let asked = inodes.ask();
+        assert!(inodes.learn(&asked, DIR, Granted { bits: LOCK_UPDATE, number: 8 }, told(8, 1)));
+        assert_eq!(held(&inodes), Some((Granted { bits: LOCK_UPDATE | LOCK_OPEN, number: 9 }, true)));
+        assert_eq!(inodes.part(DIR).change(DIR, |inode| inode.revoke(LOCK_ALL, 8)), Some(0));
+        assert_eq!(inodes.part(DIR).change(DIR, |inode| inode.revoke(LOCK_ALL, 9)), Some(LOCK_UPDATE));
+        assert!(inodes.part(DIR).inodes.get(&DIR).is_some_and(Inode::is_bare));
     }
 
     #[test]
@@ -662,7 +788,7 @@ mod tests {
         let inodes = inodes();
         for number in 1..10_000 {
             let asked = inodes.ask();
-            inodes.learn(&asked, DIR, number, told(number, 0));
+            inodes.learn(&asked, DIR, update(number), told(number, 0));
             inodes.remove(DIR);
         }
         assert_eq!((inodes.count(), units(&inodes)), (0, 0));
@@ -678,13 +804,15 @@ mod tests {
         let (fid, number) = (file(oid), oid as u64 + 2);
         let asked = inodes.ask();
         let bits = LOCK_LOOKUP | LOCK_UPDATE;
-        inodes.learn(&asked, fid, number, |inode| inode.grant(Granted { bits, number }));
+        let granted = Granted { bits, number };
+        inodes.learn(&asked, fid, granted, |inode| inode.grant(granted));
         let name_file = |inode: &mut Inode| {
             inode.named = Some((DIR, name(oid)));
             inode.stamp
         };
         let stamp = inodes.part(fid).change(fid, name_file).unwrap_or_default();
-        inodes.learn(&asked, DIR, u64::MAX, |dir| dir.learn_name(name(oid), fid, stamp));
+        let granted = Granted { bits: 0, number: u64::MAX };
+        inodes.learn(&asked, DIR, granted, |dir| dir.learn_name(name(oid), fid, stamp));
         inodes.sweep(DIR);
         let leavers = inodes.take_leavers();
         for leaver in &leavers {
@@ -700,7 +828,7 @@ mod tests {
     fn what_is_too_much_goes_with_its_names_and_many_together() {
         let inodes = inodes();
         let asked = inodes.ask();
-        inodes.learn(&asked, DIR, 1, told(1, 10));
+        inodes.learn(&asked, DIR, update(1), told(1, 10));
         drop(asked);
         let (mut batches, mut most) = (Vec::new(), 0);
         for oid in 0..20 * UNITS_MIN {
@@ -744,7 +872,9 @@ mod tests {
         let inodes = inodes();
         let learn = || {
             let asked = inodes.ask();
-            inodes.learn(&asked, DIR, 1, |inode| inode.learn(&directory(DIR, 1)));
+            inodes.learn(&asked, DIR, Granted { bits: LOCK_ALL, number: 1 }, |inode| {
+                inode.learn(&directory(DIR, 1));
+            });
         };
         let known =
             || inodes.part(DIR).inodes.get(&DIR).and_then(|dir| dir.entry.clone()).map(|e| e.attr.version);

@@ -217,7 +217,8 @@ impl Shared {
         let changing = self.inodes.change(&[set.fid], &[]);
         let (fid, answered) = (set.fid, self.targets.mdt()?.call(set).await?);
         self.changed(fid, answered.transno);
-        if let (Some(asked), Some(entry)) = (changing.done(&[]), &answered.reply.entry) {
+        let asked = changing.done(&[]);
+        if let Some(entry) = &answered.reply.entry {
             self.learn(&asked, entry);
         }
         Ok(())

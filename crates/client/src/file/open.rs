@@ -177,12 +177,10 @@ impl Client {
         let answered = self.shared.ask(caller, |cred| Open { fid, open: flags.bits(), cred }).await?;
         let (open, transno) = (answered.reply, answered.transno);
         self.shared.changed(fid, transno);
-        if let Some(asked) = changing.done(&[]) {
-            let (attr, layout) = (open.attr.clone(), open.layout.clone());
-            self.shared.learn(&asked, &Entry { attr, layout, xattrs: open.xattrs, lock: open.lock });
-            if !flags.write {
-                self.shared.keep_open(fid, open.handle);
-            }
+        let (attr, layout) = (open.attr.clone(), open.layout.clone());
+        let entry = Entry { attr, layout, xattrs: open.xattrs, lock: open.lock };
+        if self.shared.learn(&changing.done(&[]), &entry) && !flags.write {
+            self.shared.keep_open(fid, open.handle);
         }
         let attr = open.attr.clone();
         let told = Told {
@@ -342,8 +340,8 @@ impl Shared {
         match result {
             Ok(answered) => {
                 // First this: what is kept from now on has the new time of access.
-                let asked = changing.map_or(Some(asked), |changing| changing.done(&[]));
-                if let (Some(asked), Some(entry)) = (asked, &answered.reply.entry) {
+                let asked = changing.map_or(asked, |changing| changing.done(&[]));
+                if let Some(entry) = &answered.reply.entry {
                     self.learn(&asked, entry);
                 }
                 self.changed(fid, answered.transno);

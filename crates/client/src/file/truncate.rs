@@ -50,9 +50,10 @@ impl Shared {
         let cut = Cut::of(&file);
         let attr = {
             let _alone = file.alone().await?;
-            let _changing = self.inodes.change(&[set.fid], &[]);
+            let changing = self.inodes.change(&[set.fid], &[]);
             let answered = self.ask(caller, |cred| SetAttr { cred, ..set.clone() }).await?;
             self.changed(set.fid, answered.transno);
+            self.not_kept(&changing, &answered.reply);
             let Entry { attr, layout, .. } = answered.reply;
             file.set_layout(layout);
             if size > 0 {

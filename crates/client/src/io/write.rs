@@ -477,12 +477,13 @@ impl Shared {
     }
 
     /// The first write through a handle takes setuid and setgid away, unless the superuser writes, and capabilities.
-    pub(crate) async fn drop_privileges(&self, open: &OpenFile, time: Timestamp) -> Result<()> {
+    pub(crate) async fn drop_privileges(self: &Arc<Self>, open: &OpenFile, time: Timestamp) -> Result<()> {
         if open.drops_privileges() {
             let change =
                 SetAttr { handle: Some(open.mdt_handle), kill_privileges: true, ..no_change(open.fid, time) };
-            let _changing = self.inodes.change(&[open.fid], &[]);
-            self.ask(&open.caller(), |cred| SetAttr { cred, ..change.clone() }).await?;
+            let changing = self.inodes.change(&[open.fid], &[]);
+            let answered = self.ask(&open.caller(), |cred| SetAttr { cred, ..change.clone() }).await?;
+            self.not_kept(&changing, &answered.reply);
         }
         open.wrote.store(true, Ordering::Relaxed);
         Ok(())

@@ -39,6 +39,15 @@ pub struct LockCounts {
     pub reclaimed: u64,
 }
 
+/// What was granted to a session.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// What it is told.
+    pub lock: Granted,
+    /// Bits that it had before.
+    pub had: u32,
+}
+
 /// Every inode bit that is granted, and what is claimed.
 pub struct BitLocks {
     shards: Box<[Mutex<Bits>]>,
@@ -79,20 +88,21 @@ impl BitLocks {
         self.shards[part_of(fid)].lock()
     }
 
-    fn grant(&self, session: SessionId, fid: Fid, bits: u32) -> Granted {
+    fn grant(&self, session: SessionId, fid: Fid, bits: u32) -> Grant {
         let mut shard = self.shard(fid);
+        let had = shard.held_by(session, fid);
         // Drawn under the shard's lock: the numbers of a file's grants are in the order of the grants.
         let number = self.numbers.draw();
-        let granted = shard.grant(session, fid, bits, number);
+        let lock = shard.grant(session, fid, bits, number);
         let is_excessive = shard.is_excessive(session);
         drop(shard);
-        if granted.bits != 0 {
+        if lock.bits != 0 {
             self.grants.fetch_add(1, Ordering::Relaxed);
         }
         if is_excessive {
             self.note_excess(1 << part_of(fid));
         }
-        granted
+        Grant { lock, had }
     }
 
     /// `parts` of the table, a bit for each, are to be looked at: there is too much in them.
@@ -159,14 +169,27 @@ impl BitLocks {
         fid: Fid,
         bits: u32,
         read: impl FnOnce() -> T,
-    ) -> (T, Granted) {
-        let granted = self.grant(session, fid, bits);
-        (read(), granted)
+    ) -> (T, Grant) {
+        let grant = self.grant(session, fid, bits);
+        (read(), grant)
     }
 
     /// What the session may keep of a file whose guard the caller has held since it read or changed it.
     pub fn grant_guarded(&self, session: SessionId, fid: Fid, bits: u32) -> Granted {
-        self.grant(session, fid, bits)
+        self.grant(session, fid, bits).lock
+    }
+
+    /// The session is not told of `bits`: they are what they were before the grant, unless it had them, or was granted them
+    /// again meanwhile. Gives what is left to be told.
+    pub fn untold(&self, session: SessionId, fid: Fid, grant: Grant, bits: u32) -> Grant {
+        let Grant { lock: Granted { bits: granted, number }, had } = grant;
+        let back = granted & bits & !had;
+        if back != 0 {
+            self.given_up(session, &BitLock { fid, bits: back, number });
+        }
+        let left = granted & !bits;
+        let lock = if left == 0 { Granted::default() } else { Granted { bits: left, number } };
+        Grant { lock, had }
     }
 
     /// The file has no name, so that its bits are worth nothing: what was granted up to now is forgotten.

@@ -7,6 +7,7 @@ use proto::wire::messages::{
     FEATURE_LOCKS, Granted, LOCK_LAYOUT, LOCK_LOOKUP, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR,
 };
 
+use super::bits::Grant;
 use super::inode::Inode;
 use super::{Ctx, Mdt, Outcome};
 use crate::target::Done;
@@ -24,20 +25,25 @@ impl Ctx<'_> {
 }
 
 impl Mdt {
-    /// The inode `fid`, if there is one, and which of `bits` the client may keep of it.
+    /// The inode `fid`, if there is one, and which of `bits` the client may keep of an answer that shows it.
     pub(super) fn find_and_keep(
         &self,
         ctx: &Ctx,
         fid: Fid,
         bits: u32,
-    ) -> Result<Option<(Inode, Granted)>, Code> {
-        self.read_and_keep(ctx, fid, bits, || Ok(self.find_inode(ctx, fid)?.map(|inode| (inode, ()))))
-            .map(|found| found.map(|(inode, (), granted)| (inode, granted)))
+    ) -> Result<Option<(Inode, Grant)>, Code> {
+        let read = || Ok(self.find_inode(ctx, fid)?.map(|inode| (inode, ())));
+        let found = self.read_and_keep(ctx, fid, bits, read)?;
+        Ok(found.map(|(inode, (), grant)| {
+            let grant = self.bits.untold(ctx.session().handle(), fid, grant, hidden(&inode));
+            (inode, grant)
+        }))
     }
 
     /// The same of an inode that has to be there.
     pub(super) fn inode_and_keep(&self, ctx: &Ctx, fid: Fid, bits: u32) -> Result<(Inode, Granted), Code> {
-        self.find_and_keep(ctx, fid, bits)?.ok_or(Code::Stale)
+        let (inode, grant) = self.find_and_keep(ctx, fid, bits)?.ok_or(Code::Stale)?;
+        Ok((inode, grant.lock))
     }
 
     /// What `read` finds of `fid` besides its inode, and which of `bits` the client may keep.
@@ -47,23 +53,27 @@ impl Mdt {
         fid: Fid,
         bits: u32,
         read: impl FnOnce() -> Result<Option<(Inode, T)>, Code>,
-    ) -> Result<Option<(Inode, T, Granted)>, Code> {
+    ) -> Result<Option<(Inode, T, Grant)>, Code> {
         if !ctx.keeps() {
-            return Ok(read()?.map(|(inode, more)| (inode, more, Granted::default())));
+            return Ok(read()?.map(|(inode, more)| (inode, more, Grant::default())));
         }
         let session = ctx.session().handle();
-        let (found, granted) = self.bits.reading(session, fid, bits, read);
-        // After an error the grant stays: the client may have had the same bits before.
-        Ok(match found? {
-            Some((inode, more)) => {
-                let granted = self.of_named(ctx, &inode, granted);
-                Some((inode, more, granted))
+        let (found, grant) = self.bits.reading(session, fid, bits, read);
+        match found {
+            Ok(Some((inode, more))) => {
+                let lock = self.of_named(ctx, &inode, grant.lock);
+                Ok(Some((inode, more, Grant { lock, ..grant })))
             }
-            None => {
-                self.bits.take_back(session, fid, granted);
-                None
+            Ok(None) => {
+                self.bits.take_back(session, fid, grant.lock);
+                Ok(None)
             }
-        })
+            // An error carries no lock.
+            Err(code) => {
+                self.bits.untold(session, fid, grant, bits);
+                Err(code)
+            }
+        }
     }
 
     /// The answer of an operation that has held the guard of `inode` since it read or changed it: `bits` of it are
@@ -72,8 +82,8 @@ impl Mdt {
         if !ctx.keeps() {
             return Ok(done);
         }
-        let granted = self.bits.grant_guarded(ctx.session().handle(), inode.fid, bits);
-        let granted = shown(inode, self.of_named(ctx, inode, granted));
+        let granted = self.bits.grant_guarded(ctx.session().handle(), inode.fid, bits & !hidden(inode));
+        let granted = self.of_named(ctx, inode, granted);
         if done.record.is_none() {
             done.record = ctx.recorder().record(&done.reply).map(|(_, record)| record);
         }
@@ -93,10 +103,9 @@ impl Mdt {
     }
 }
 
-/// What of `granted` an answer says that shows the inode: of extended attributes only that there are none.
-pub fn shown(inode: &Inode, granted: Granted) -> Granted {
-    let bits = if inode.xattrs { granted.bits & !LOCK_XATTR } else { granted.bits };
-    if bits == 0 { Granted::default() } else { Granted { bits, ..granted } }
+/// Bits that protect what an answer does not say that shows the inode: of extended attributes it says only that there are none.
+fn hidden(inode: &Inode) -> u32 {
+    if inode.xattrs { LOCK_XATTR } else { 0 }
 }
 
 /// Where a reply to a changing request says what its client may keep.

@@ -3,13 +3,13 @@
 use proto::wire::Reply;
 use proto::wire::messages::GetAttr;
 
-use crate::mdt::keep::{KEEP_ATTRS, shown};
+use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::{Ctx, Mdt, Outcome};
 use crate::target::Done;
 
 impl Mdt {
     pub(in crate::mdt) fn get_attr(&self, ctx: &Ctx, request: &GetAttr) -> Outcome {
         let (inode, lock) = self.inode_and_keep(ctx, request.fid, KEEP_ATTRS)?;
-        Ok(Done::unchanged(Reply::GetAttr(inode.entry_kept(shown(&inode, lock)))))
+        Ok(Done::unchanged(Reply::GetAttr(inode.entry_kept(lock))))
     }
 }

@@ -4,7 +4,7 @@ use proto::Code;
 use proto::wire::Reply;
 use proto::wire::messages::{ACCESS_EXECUTE, Lookup};
 
-use crate::mdt::keep::{KEEP_ATTRS, KEEP_NAME, shown};
+use crate::mdt::keep::{KEEP_ATTRS, KEEP_NAME};
 use crate::mdt::{Ctx, Mdt, Outcome, access};
 use crate::target::Done;
 
@@ -17,15 +17,17 @@ impl Mdt {
         access::may(&request.cred, &parent, ACCESS_EXECUTE)?;
         let Some(name) = &request.name else {
             let (above, lock) = self.inode_and_keep(ctx, parent.parent, KEEP_ATTRS)?;
-            return Ok(Done::unchanged(Reply::Lookup(above.entry_kept(shown(&above, lock)))));
+            return Ok(Done::unchanged(Reply::Lookup(above.entry_kept(lock))));
         };
         for _ in 0..RETRIES_MAX {
             let (fid, _) = self.find_entry(ctx, parent.fid, name)?.ok_or(Code::NotFound)?;
-            let Some((inode, lock)) = self.find_and_keep(ctx, fid, KEEP_NAME)? else { continue };
+            let Some((inode, grant)) = self.find_and_keep(ctx, fid, KEEP_NAME)? else { continue };
             // What the name means can be kept if it means it still: the entry was read before the grant.
+            let lock = grant.lock;
             if lock.bits == 0 || self.find_entry(ctx, parent.fid, name)?.is_some_and(|(now, _)| now == fid) {
-                return Ok(Done::unchanged(Reply::Lookup(inode.entry_kept(shown(&inode, lock)))));
+                return Ok(Done::unchanged(Reply::Lookup(inode.entry_kept(lock))));
             }
+            self.bits.untold(ctx.session().handle(), fid, grant, lock.bits);
         }
         Err(Code::TryAgain)
     }

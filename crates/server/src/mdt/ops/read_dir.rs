@@ -7,8 +7,9 @@ use proto::Code;
 use proto::wire::messages::{DirEntry, DirPage, Granted, LOCK_LOOKUP, LOCK_UPDATE, ReadDir};
 use proto::wire::{Reply, Wire};
 
+use crate::mdt::bits::Grant;
 use crate::mdt::inode::Inode;
-use crate::mdt::keep::{KEEP_NAME, shown};
+use crate::mdt::keep::KEEP_NAME;
 use crate::mdt::sharing::Key;
 use crate::mdt::{Ctx, Mdt, Outcome, keys};
 use crate::target::{Done, code_of};
@@ -35,7 +36,7 @@ impl Mdt {
             self.check_names(ctx, &dir, &mut page)?;
             Ok(Some((dir, page)))
         })?;
-        let (_, page, lock) = found.ok_or(Code::Stale)?;
+        let (_, page, Grant { lock, .. }) = found.ok_or(Code::Stale)?;
         Ok(Done::unchanged(Reply::ReadDir(DirPage { lock, ..page })))
     }
 
@@ -76,9 +77,12 @@ impl Mdt {
                 bytes += ENTRY_BYTES + name.as_bytes().len() + inode;
                 let breaks = page.entries.last().is_some_and(|last| last.cookie != cookie);
                 if breaks && bytes > bytes_max {
+                    if let Some((_, grant)) = kept {
+                        self.bits.untold(ctx.session().handle(), fid, grant, grant.lock.bits);
+                    }
                     return Ok(());
                 }
-                let entry = kept.map(|(inode, lock)| inode.entry_kept(shown(&inode, lock)));
+                let entry = kept.map(|(inode, grant)| inode.entry_kept(grant.lock));
                 page.entries.push(DirEntry { cookie, name, fid, mode: kind.mode_bits(), entry });
             }
         }

@@ -12,6 +12,7 @@ use proto::{Code, Cred, Fid, FileKind};
 use store::Value;
 
 use super::acl;
+use crate::mdt::bits::Grant;
 use crate::mdt::inode::Inode;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, keys};
 use crate::target::keys::behind;
@@ -36,7 +37,7 @@ impl Mdt {
             };
             Ok(Some((inode, value)))
         })?;
-        let (_, value, lock) = found.ok_or(Code::Stale)?;
+        let (_, value, Grant { lock, .. }) = found.ok_or(Code::Stale)?;
         Ok(Done::unchanged(Reply::GetXattr(XattrValue { value, lock })))
     }
 
@@ -78,7 +79,7 @@ impl Mdt {
             names.sort_unstable();
             Ok(Some((inode, names)))
         })?;
-        let (_, names, lock) = found.ok_or(Code::Stale)?;
+        let (_, names, Grant { lock, .. }) = found.ok_or(Code::Stale)?;
         Ok(Done::unchanged(Reply::ListXattr(XattrNames { names, lock })))
     }
 

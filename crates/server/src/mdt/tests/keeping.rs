@@ -62,6 +62,46 @@ fn extended_attributes_are_kept_when_they_were_told() {
     assert_eq!(b.call(msg::ListXattr { fid }).map(|got| got.lock.bits), Ok(LOCK_XATTR));
 }
 
+/// A client cannot give back what it was not told of: the MDT counted it for good, and a drain said that it was in use.
+#[test]
+fn what_an_answer_does_not_tell_is_not_granted() {
+    let world = World::new();
+    let (a, b) = (world.client(1), world.client(2));
+    let fid = a.file(Fid::ROOT, "f");
+    let (value, cred, time) = (Bytes::from("v"), Cred::root(), a.time());
+    a.call(msg::SetXattr { fid, name: Bytes::from("user.a"), value, flags: 0, cred, time })
+        .expect("root may");
+    let held = || world.target.handler().bits.held_by(b.session(), fid);
+    let get = |text: &'static str| {
+        b.call(msg::GetXattr { fid, name: Bytes::from(text), cred: Cred::root() }).map(|got| got.lock.bits)
+    };
+    assert_eq!((get("user.b"), held()), (Err(Code::NoXattr), 0), "an error carries no lock");
+    let entry = b.call(msg::GetAttr { fid }).expect("it exists");
+    assert_eq!((entry.lock.bits, held()), (ATTRS & !LOCK_XATTR, ATTRS & !LOCK_XATTR));
+    assert_eq!((get("user.a"), held()), (Ok(LOCK_XATTR), ATTRS));
+    assert_eq!((get("user.b"), held()), (Err(Code::NoXattr), ATTRS), "it had the lock before");
+    b.call(msg::GetAttr { fid }).expect("it exists");
+    assert_eq!(held(), ATTRS);
+    let time = b.time();
+    let chmod = msg::SetAttr { mode: Some(0o600), time, ..b.set_attr(fid, &Cred::root()) };
+    assert_eq!(b.call(chmod).map(|entry| entry.lock.bits), Ok(ATTRS & !LOCK_XATTR));
+    assert_eq!(held(), ATTRS);
+}
+
+/// The entry behind the last one of a page was granted, and not shown.
+#[test]
+fn what_is_behind_the_end_of_a_page_is_not_granted() {
+    let world = World::new();
+    let (a, b) = (world.client(1), world.client(2));
+    let dir = a.mkdir(Fid::ROOT, "d");
+    let files: Vec<Fid> = (0..8).map(|n| a.file(dir, &format!("f{n}"))).collect();
+    let page = b.call(msg::ReadDir { fid: dir, cookie: 0, bytes_max: 600, plus: true }).expect("a directory");
+    assert!((1..8).contains(&page.entries.len()) && !page.end);
+    let bits = &world.target.handler().bits;
+    let held = files.iter().filter(|fid| bits.held_by(b.session(), **fid) != 0).count();
+    assert_eq!(held, page.entries.len());
+}
+
 #[test]
 fn nothing_is_kept_of_files_without_a_name() {
     let world = World::new();
