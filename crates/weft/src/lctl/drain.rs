@@ -38,7 +38,9 @@ pub fn run(reach: &mut Reach, named: &str) -> Outcome {
         let order = msg::DrainClient { client, nid: nid.clone() };
         match reach.ask(&device, order, orders::DRAIN_WAIT)? {
             Ok(drained) => drained.clients.into_iter().for_each(|one| note(&mut clients, &device.name, one)),
-            Err(AskError::Refused(Code::NotFound)) => {}
+            // Nobody has a session with a target that is not served here, or not yet; and a client gives everything back,
+            // whichever target asks it.
+            Err(AskError::Refused(Code::NotFound | Code::NotHere)) => {}
             // The user was told.
             Err(AskError::Unanswered(_)) => unanswered = true,
             Err(error) => return Err(refused(&device, &error)),
