@@ -929,7 +929,7 @@ pub(crate) fn encode(request: &Request, bulk: &[Bytes], options: Options) -> Res
         opcode: request.opcode(),
         changes: request.changes(),
         waits: request.waits(),
-        pulses: matches!(request, Request::RenewLease(_)),
+        pulses: request.pulses(),
         contends: request.contends(),
         body: Bytes::from(body),
         bulk: bulk.to_vec(),

@@ -56,14 +56,7 @@ pub(super) enum Verdict {
 impl Class {
     pub(super) fn of(request: &Request, bulk_bytes: usize) -> Class {
         match request {
-            Request::Connect(_) | Request::Disconnect(_) | Request::Sync(_) | Request::Close(_) => {
-                Class::Reserved
-            }
-            Request::GetState(_) | Request::AbortRecovery(_) => Class::Reserved,
-            Request::Evict(_) | Request::ListExports(_) => Class::Reserved,
-            Request::SetParameters(_) | Request::ReadParameters(_) => Class::Reserved,
-            Request::RenewLease(_) | Request::AskLeases(_) => Class::Reserved,
-            Request::CancelRanges(_) | Request::CancelBits(_) | Request::FlockCancel(_) => Class::Reserved,
+            request if request.is_reserved() => Class::Reserved,
             request if request.waits() => Class::Waiting,
             request if request.contends() => Class::Contending(bulk_bytes),
             _ => Class::Plain(bulk_bytes),

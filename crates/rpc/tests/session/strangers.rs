@@ -50,7 +50,8 @@ fn a_word_without_the_key_behind_it_is_refused_and_forgotten() {
         let stranger = sim.rt("stranger");
         let mut hello = vec![0; proto::auth::HELLO_BYTES];
         hello[..4].copy_from_slice(&proto::auth::AUTH_MAGIC);
-        (hello[4], hello[5], hello[6], hello[8], hello[10]) = (1, 2, 1, 1, 3);
+        let version = proto::wire::header::VERSION as u8;
+        (hello[4], hello[5], hello[6], hello[8], hello[10]) = (1, 2, version, version, 3);
         hello[16..20].copy_from_slice(b"weft");
         let mut conn = stranger.net().connect(&addr()).await.expect("somebody listens");
         let frame = Frame { head: Bytes::from(hello), bulk: Vec::new() };

@@ -37,14 +37,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::RwLock;
 use proto::layout::LayoutHint;
-use proto::wire::messages::Parameter;
-use proto::wire::{Reply, Request};
-use proto::{ClientId, Code, Fid, FileKind, Timestamp};
+use proto::wire::Reply;
+use proto::wire::messages::{MdtRequest, NoRequest, Parameter, Space};
+use proto::{ClientId, Code, Fid, FileKind, Timestamp, Transno};
+use rpc::Peer;
 use rt::Rt;
 use store::{Store, StoreError};
 
 use crate::Held;
-use crate::target::{self, Env, Handler, Recovery, Session, Stop};
+use crate::target::{self, Env, Handler, Recovery, Session, Stop, VERSION_OF_THIS};
 pub use bits::LockCounts;
 
 use bits::BitLocks;
@@ -95,6 +96,8 @@ pub struct Mdt {
 
 impl Handler for Mdt {
     type Session = Export;
+    type Request = MdtRequest;
+    type Outside = NoRequest;
 
     async fn open(env: Env) -> Result<Mdt, StoreError> {
         let store = env.store.clone();
@@ -131,7 +134,7 @@ impl Handler for Mdt {
         self.rt.spawn(self.reclaimer.clone().run());
     }
 
-    async fn handle(&self, ctx: &target::Ctx<Export>, request: Request, _bulk: Vec<Bytes>) -> Outcome {
+    async fn handle(&self, ctx: &target::Ctx<Export>, request: MdtRequest, _bulk: Vec<Bytes>) -> Outcome {
         let ctx = Ctx::new(ctx, &self.bits, &self.sharing);
         for _ in 0..ROUNDS_MAX {
             let outcome = self.carry_out(&ctx, &request).await;
@@ -143,6 +146,45 @@ impl Handler for Mdt {
             self.revoker.revoke(conflicts).await?;
         }
         Err(Code::TryAgain)
+    }
+
+    async fn outside(&self, _peer: &Peer, request: NoRequest) -> Result<Reply, Code> {
+        match request {}
+    }
+
+    async fn space(&self) -> Result<Space, Code> {
+        let space = self.store.space().await.map_err(|error| {
+            tracing::error!(%error, "the space of the target is not known");
+            Code::Io
+        })?;
+        let files_free = space.available / namespace::BYTES_PER_FILE;
+        Ok(Space {
+            bytes_total: space.total,
+            bytes_free: space.free,
+            bytes_available: space.available,
+            files_total: self.census.inodes() + files_free,
+            files_free,
+            state: target::space_state(&self.store),
+            disk: space.identity,
+            bytes_own: 0,
+        })
+    }
+
+    fn stamp(reply: &mut Reply, transno: Transno) {
+        let attr = match reply {
+            Reply::Create(created) | Reply::CreateUnnamed(created) => &mut created.attr,
+            Reply::Open(opened) => &mut opened.attr,
+            Reply::Link(entry) | Reply::SetAttr(entry) => &mut entry.attr,
+            Reply::SetLayout(entry) | Reply::SwapLayouts(entry) => &mut entry.attr,
+            Reply::Close(settled) | Reply::SetSize(settled) => match &mut settled.entry {
+                Some(entry) => &mut entry.attr,
+                None => return,
+            },
+            _ => return,
+        };
+        if attr.version == VERSION_OF_THIS {
+            attr.version = transno.0;
+        }
     }
 
     fn began(&self, session: &Session<Export>) {
@@ -207,63 +249,43 @@ fn open_root(rt: &Rt, store: &Store) -> Result<Option<LayoutHint>, StoreError> {
 
 impl Mdt {
     /// One attempt: an operation that meets a conflict ends without having changed anything.
-    async fn carry_out(&self, ctx: &Ctx<'_>, request: &Request) -> Outcome {
+    async fn carry_out(&self, ctx: &Ctx<'_>, request: &MdtRequest) -> Outcome {
         match request {
-            Request::GetAttr(request) => self.get_attr(ctx, request),
-            Request::Lookup(request) => self.lookup(ctx, request),
-            Request::Access(request) => self.access(ctx, request),
-            Request::Create(request) => {
+            MdtRequest::GetAttr(request) => self.get_attr(ctx, request),
+            MdtRequest::Lookup(request) => self.lookup(ctx, request),
+            MdtRequest::Access(request) => self.access(ctx, request),
+            MdtRequest::Create(request) => {
                 let kind = ops::create::kind(request).ok();
                 self.with_osts(kind, || self.create(ctx, request)).await
             }
-            Request::CreateUnnamed(request) => {
+            MdtRequest::CreateUnnamed(request) => {
                 self.with_osts(Some(FileKind::File), || self.create_unnamed(ctx, request)).await
             }
-            Request::Open(request) => self.open_file(ctx, request),
-            Request::Close(request) => self.close_file(ctx, request),
-            Request::RestateOpens(request) => self.restate_opens(ctx, request),
-            Request::Unlink(request) => self.unlink(ctx, request),
-            Request::Rename(request) => self.rename(ctx, request),
-            Request::Link(request) => self.link(ctx, request),
-            Request::SetAttr(request) => self.set_attr(ctx, request),
-            Request::SetSize(request) => self.set_size(ctx, request),
-            Request::ReadDir(request) => self.read_dir(ctx, request),
-            Request::ReadLink(request) => self.read_link(ctx, request),
-            Request::GetXattr(request) => self.get_xattr(ctx, request),
-            Request::SetXattr(request) => self.set_xattr(ctx, request),
-            Request::ListXattr(request) => self.list_xattr(ctx, request),
-            Request::RemoveXattr(request) => self.remove_xattr(ctx, request),
-            Request::SetLayout(request) => self.set_layout(ctx, request).await,
-            Request::SwapLayouts(request) => self.swap_layouts(ctx, request).await,
-            Request::GetDefaultLayout(request) => self.get_default_layout(ctx, request),
-            Request::Flock(request) => self.flock(ctx, request).await,
-            Request::FlockWait(request) => self.flock_wait(ctx, request).await,
-            Request::FlockCancel(request) => self.flock_cancel(ctx, request),
-            Request::FlockTest(request) => self.flock_test(ctx, request),
-            Request::RestateFlocks(request) => self.restate_flocks(ctx, request),
-            Request::CancelBits(request) => self.cancel_bits(ctx, request),
-            Request::FidToPath(request) => self.fid_to_path(ctx, request),
-            Request::GetSequence(_) => self.get_sequence(ctx).await,
-            Request::Statfs(_) => self.statfs().await,
-            _ => Err(Code::NotSupported),
+            MdtRequest::Open(request) => self.open_file(ctx, request),
+            MdtRequest::Close(request) => self.close_file(ctx, request),
+            MdtRequest::RestateOpens(request) => self.restate_opens(ctx, request),
+            MdtRequest::Unlink(request) => self.unlink(ctx, request),
+            MdtRequest::Rename(request) => self.rename(ctx, request),
+            MdtRequest::Link(request) => self.link(ctx, request),
+            MdtRequest::SetAttr(request) => self.set_attr(ctx, request),
+            MdtRequest::SetSize(request) => self.set_size(ctx, request),
+            MdtRequest::ReadDir(request) => self.read_dir(ctx, request),
+            MdtRequest::ReadLink(request) => self.read_link(ctx, request),
+            MdtRequest::GetXattr(request) => self.get_xattr(ctx, request),
+            MdtRequest::SetXattr(request) => self.set_xattr(ctx, request),
+            MdtRequest::ListXattr(request) => self.list_xattr(ctx, request),
+            MdtRequest::RemoveXattr(request) => self.remove_xattr(ctx, request),
+            MdtRequest::SetLayout(request) => self.set_layout(ctx, request).await,
+            MdtRequest::SwapLayouts(request) => self.swap_layouts(ctx, request).await,
+            MdtRequest::GetDefaultLayout(request) => self.get_default_layout(ctx, request),
+            MdtRequest::Flock(request) => self.flock(ctx, request).await,
+            MdtRequest::FlockWait(request) => self.flock_wait(ctx, request).await,
+            MdtRequest::FlockCancel(request) => self.flock_cancel(ctx, request),
+            MdtRequest::FlockTest(request) => self.flock_test(ctx, request),
+            MdtRequest::RestateFlocks(request) => self.restate_flocks(ctx, request),
+            MdtRequest::CancelBits(request) => self.cancel_bits(ctx, request),
+            MdtRequest::FidToPath(request) => self.fid_to_path(ctx, request),
+            MdtRequest::GetSequence(_) => self.get_sequence(ctx).await,
         }
-    }
-
-    async fn statfs(&self) -> Outcome {
-        let space = self.store.space().await.map_err(|error| {
-            tracing::error!(%error, "the space of the target is not known");
-            Code::Io
-        })?;
-        let files_free = space.available / namespace::BYTES_PER_FILE;
-        Ok(target::Done::unchanged(Reply::Statfs(proto::wire::messages::Space {
-            bytes_total: space.total,
-            bytes_free: space.free,
-            bytes_available: space.available,
-            files_total: self.census.inodes() + files_free,
-            files_free,
-            state: target::space_state(&self.store),
-            disk: space.identity,
-            bytes_own: 0,
-        })))
     }
 }

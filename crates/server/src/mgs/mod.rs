@@ -18,8 +18,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::lease::Leases;
 use proto::limits::{NIDS_MAX, TARGETS_MAX};
+use proto::wire::Reply;
 use proto::wire::messages as msg;
-use proto::wire::{Reply, Request};
+use proto::wire::messages::{MgsRequest, OwnersRequest};
 use proto::{Code, TargetKind};
 use rpc::{Peer, Role};
 use rt::Rt;
@@ -63,6 +64,8 @@ pub struct Mgs {
 
 impl Handler for Mgs {
     type Session = ();
+    type Request = MgsRequest;
+    type Outside = OwnersRequest;
     const ORDERED: bool = false;
 
     async fn open(env: Env) -> Result<Mgs, StoreError> {
@@ -85,16 +88,29 @@ impl Handler for Mgs {
         self.rt.spawn(self.clone().tick());
     }
 
-    async fn handle(&self, ctx: &Ctx<()>, request: Request, _bulk: Vec<Bytes>) -> Result<Done, Code> {
+    async fn handle(&self, ctx: &Ctx<()>, request: MgsRequest, _bulk: Vec<Bytes>) -> Result<Done, Code> {
         match request {
-            Request::Register(register) => self.register(ctx, register).await,
-            Request::MarkTarget(mark) => self.mark(ctx, &mark).await,
-            Request::GetConfig(get) => self.get_config(&get).await,
-            Request::RenewLease(renewal) => self.renew_lease(ctx, &renewal),
-            Request::AskLeases(asked) => self.ask_leases(ctx, &asked),
-            Request::Statfs(msg::Statfs {}) => self.statfs().await,
-            _ => Err(Code::NotSupported),
+            MgsRequest::Register(register) => self.register(ctx, register).await,
+            MgsRequest::MarkTarget(mark) => self.mark(ctx, &mark).await,
+            MgsRequest::GetConfig(get) => self.get_config(&get).await,
+            MgsRequest::RenewLease(renewal) => self.renew_lease(ctx, &renewal),
+            MgsRequest::AskLeases(asked) => self.ask_leases(ctx, &asked),
         }
+    }
+
+    async fn space(&self) -> Result<msg::Space, Code> {
+        let space = self.store.space().await.map_err(|error| code_of(&error))?;
+        let files = TARGETS_MAX as u64;
+        Ok(msg::Space {
+            bytes_total: space.total,
+            bytes_free: space.free,
+            bytes_available: space.available,
+            files_total: files,
+            files_free: files.saturating_sub(self.table.lock().count() as u64),
+            state: space_state(&self.store),
+            disk: space.identity,
+            bytes_own: 0,
+        })
     }
 
     /// As in Lustre, 0 clears the times.
@@ -115,28 +131,19 @@ impl Handler for Mgs {
         Some(self.notices.text(&self.table.lock().config(&self.fsname)))
     }
 
-    async fn outside(&self, peer: &Peer, request: &Request) -> Option<Result<Reply, Code>> {
-        let allowed = if peer.role == Role::Server { Ok(()) } else { Err(Code::Forbidden) };
-        Some(match (request, allowed) {
-            (Request::RenewTargets(renew), Ok(())) => self.owners.renew(renew).map(Reply::RenewTargets),
-            (Request::TakeTargets(take), Ok(())) => self.owners.take(take).await.map(Reply::TakeTargets),
-            (Request::ReleaseTarget(release), Ok(())) => {
-                self.owners.release(release).await.map(Reply::ReleaseTarget)
+    async fn outside(&self, peer: &Peer, request: OwnersRequest) -> Result<Reply, Code> {
+        if peer.role != Role::Server {
+            return Err(Code::Forbidden);
+        }
+        match request {
+            OwnersRequest::RenewTargets(renew) => self.owners.renew(&renew).map(Reply::RenewTargets),
+            OwnersRequest::TakeTargets(take) => self.owners.take(&take).await.map(Reply::TakeTargets),
+            OwnersRequest::ReleaseTarget(release) => {
+                self.owners.release(&release).await.map(Reply::ReleaseTarget)
             }
-            (Request::SettleTarget(settle), Ok(())) => {
-                self.owners.settle(settle).await.map(Reply::SettleTarget)
-            }
-            (Request::Claim(claim), Ok(())) => self.claim(claim).await.map(Reply::Claim),
-            (
-                Request::RenewTargets(_)
-                | Request::TakeTargets(_)
-                | Request::ReleaseTarget(_)
-                | Request::SettleTarget(_)
-                | Request::Claim(_),
-                Err(code),
-            ) => Err(code),
-            _ => return None,
-        })
+            OwnersRequest::SettleTarget(settle) => self.owners.settle(&settle).await.map(Reply::SettleTarget),
+            OwnersRequest::Claim(claim) => self.claim(&claim).await.map(Reply::Claim),
+        }
     }
 }
 
@@ -274,20 +281,5 @@ impl Mgs {
         }
         let states = self.leases.lock().ask(self.rt.now().0, asked);
         Ok(Done::unchanged(Reply::AskLeases(states)))
-    }
-
-    async fn statfs(&self) -> Result<Done, Code> {
-        let space = self.store.space().await.map_err(|error| code_of(&error))?;
-        let files = TARGETS_MAX as u64;
-        Ok(Done::unchanged(Reply::Statfs(msg::Space {
-            bytes_total: space.total,
-            bytes_free: space.free,
-            bytes_available: space.available,
-            files_total: files,
-            files_free: files.saturating_sub(self.table.lock().count() as u64),
-            state: space_state(&self.store),
-            disk: space.identity,
-            bytes_own: 0,
-        })))
     }
 }

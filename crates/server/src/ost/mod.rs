@@ -19,10 +19,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use proto::limits::{BULK_BYTES_MAX, FILE_BYTES_MAX, STRIPES_MAX, WRITE_PARTS_MAX};
 use proto::lock::range::{Holder, Range, Settings};
+use proto::wire::Reply;
 use proto::wire::header::Room;
 use proto::wire::messages as msg;
-use proto::wire::{Reply, Request};
+use proto::wire::messages::{NoRequest, OstRequest};
 use proto::{Code, Fid, ObjectId, Timestamp};
+use rpc::Peer;
 use store::object::Extra;
 use store::{Change, Objects, Store, StoreError};
 
@@ -67,6 +69,8 @@ pub struct Ost {
 
 impl Handler for Ost {
     type Session = ();
+    type Request = OstRequest;
+    type Outside = NoRequest;
 
     async fn open(env: Env) -> Result<Ost, StoreError> {
         let sharing = Arc::new(Sharing::new(env.store.clone()));
@@ -87,38 +91,38 @@ impl Handler for Ost {
         })
     }
 
-    async fn handle(&self, ctx: &Ctx<()>, request: Request, bulk: Vec<Bytes>) -> Result<Done, Code> {
+    async fn handle(&self, ctx: &Ctx<()>, request: OstRequest, bulk: Vec<Bytes>) -> Result<Done, Code> {
         match request {
-            Request::Write(write) => self.write(ctx, write, bulk).await,
-            Request::WriteParts(write) => self.write_parts(ctx, write, bulk).await,
-            Request::Read(read) => self.read(ctx, read).await,
-            Request::Punch(punch) => self.punch(ctx, punch).await,
-            Request::GetObjectAttr(get) => self.get_attr(ctx, get.object).await,
-            Request::Enqueue(enqueue) => self.enqueue(ctx, &enqueue).await,
-            Request::CancelRanges(cancel) => self.cancel(ctx, &cancel).await,
-            Request::SealLayout(seal) => self.seal(ctx, &seal).await,
-            Request::SeekObject(seek) => {
+            OstRequest::Write(write) => self.write(ctx, write, bulk).await,
+            OstRequest::WriteParts(write) => self.write_parts(ctx, write, bulk).await,
+            OstRequest::Read(read) => self.read(ctx, read).await,
+            OstRequest::Punch(punch) => self.punch(ctx, punch).await,
+            OstRequest::GetObjectAttr(get) => self.get_attr(ctx, get.object).await,
+            OstRequest::Enqueue(enqueue) => self.enqueue(ctx, &enqueue).await,
+            OstRequest::CancelRanges(cancel) => self.cancel(ctx, &cancel).await,
+            OstRequest::SealLayout(seal) => self.seal(ctx, &seal).await,
+            OstRequest::SeekObject(seek) => {
                 check_id(seek.object)?;
                 self.not_sealed(ctx, seek.object)?;
                 let sought = self.objects.seek(seek.object, seek.offset, seek.hole);
                 Ok(Done::unchanged(Reply::SeekObject(sought.map_err(|error| code_of(&error))?)))
             }
-            Request::AllocateObject(allocate) => self.allocate(ctx, allocate).await,
-            Request::CopyObject(copy) => self.copy(ctx, copy).await,
-            Request::Destroy(destroy) => self.destroy(ctx, destroy).await,
-            Request::ListObjects(list) => self.list(ctx, &list),
-            Request::Statfs(msg::Statfs {}) => {
-                let mut space = self.objects.space().await.map_err(|error| code_of(&error))?;
-                let degraded = if self.degraded.is_on() { msg::Space::DEGRADED } else { 0 };
-                space.state = degraded | space_state(&self.store);
-                Ok(Done::unchanged(Reply::Statfs(space)))
-            }
-            _ => Err(Code::NotSupported),
+            OstRequest::AllocateObject(allocate) => self.allocate(ctx, allocate).await,
+            OstRequest::CopyObject(copy) => self.copy(ctx, copy).await,
+            OstRequest::Destroy(destroy) => self.destroy(ctx, destroy).await,
+            OstRequest::ListObjects(list) => self.list(ctx, &list),
         }
     }
 
-    fn frees_space(request: &Request) -> bool {
-        matches!(request, Request::Punch(_) | Request::Destroy(_))
+    async fn outside(&self, _peer: &Peer, request: NoRequest) -> Result<Reply, Code> {
+        match request {}
+    }
+
+    async fn space(&self) -> Result<msg::Space, Code> {
+        let mut space = self.objects.space().await.map_err(|error| code_of(&error))?;
+        let degraded = if self.degraded.is_on() { msg::Space::DEGRADED } else { 0 };
+        space.state = degraded | space_state(&self.store);
+        Ok(space)
     }
 
     fn ended(&self, session: &Session<()>) {

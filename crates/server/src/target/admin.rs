@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use proto::wire::messages as msg;
+use proto::wire::messages::TargetRequest;
 use proto::wire::{Reply, Request};
 use proto::{ClientId, Code};
 use rpc::{Answer, Peer, Role};
@@ -16,19 +17,27 @@ impl<H: Handler> Target<H> {
     /// Answers what needs no session; `None` if `request` does.
     pub(super) async fn administer(&self, peer: &Peer, request: &Request) -> Option<Answer> {
         let ordered = |outcome: Result<Reply, Code>| match outcome {
-            Ok(reply) => answered(Done::unchanged(reply)),
+            Ok(reply) => answered::<H>(Done::unchanged(reply)),
             Err(code) => Answer::refuse(code),
         };
+        let request = match TargetRequest::try_from(request.clone()) {
+            Ok(request) => request,
+            Err(request) => {
+                let request = H::Outside::try_from(request).ok()?;
+                return Some(ordered(self.handler.outside(peer, request).await));
+            }
+        };
         Some(match request {
-            Request::GetState(msg::GetState {}) => ordered(Ok(Reply::GetState(self.state()))),
-            Request::ListExports(list) => ordered(self.exports(peer, list.after)),
-            Request::AbortRecovery(msg::AbortRecovery {}) => ordered(self.abort_recovery(peer).await),
-            Request::Evict(evict) => ordered(self.evict_clients(peer, evict)),
-            Request::DrainClient(drain) => ordered(self.drain_clients(peer, drain).await),
-            Request::HandOver(order) => ordered(self.hand_over(peer, order)),
-            Request::SetParameters(set) => ordered(self.set_parameters(peer, set)),
-            Request::ReadParameters(read) => ordered(self.read_parameters(read)),
-            request => ordered(self.handler.outside(peer, request).await?),
+            TargetRequest::GetState(msg::GetState {}) => ordered(Ok(Reply::GetState(self.state()))),
+            TargetRequest::ListExports(list) => ordered(self.exports(peer, list.after)),
+            TargetRequest::AbortRecovery(msg::AbortRecovery {}) => ordered(self.abort_recovery(peer).await),
+            TargetRequest::Evict(evict) => ordered(self.evict_clients(peer, &evict)),
+            TargetRequest::DrainClient(drain) => ordered(self.drain_clients(peer, &drain).await),
+            TargetRequest::HandOver(order) => ordered(self.hand_over(peer, &order)),
+            TargetRequest::SetParameters(set) => ordered(self.set_parameters(peer, &set)),
+            TargetRequest::ReadParameters(read) => ordered(self.read_parameters(&read)),
+            TargetRequest::Connect(_) | TargetRequest::Disconnect(_) => return None,
+            TargetRequest::Sync(_) | TargetRequest::Statfs(_) => return None,
         })
     }
 

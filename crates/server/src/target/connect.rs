@@ -37,7 +37,7 @@ impl<H: Handler> Target<H> {
         {
             return Answer::refuse(code_of(&error));
         }
-        answered(Done::unchanged(Reply::Connect(connected)))
+        answered::<H>(Done::unchanged(Reply::Connect(connected)))
     }
 
     fn try_connect(&self, peer: &Peer, connect: &msg::Connect) -> Result<Opened<H::Session>, Code> {

@@ -102,6 +102,10 @@ pub struct Start {
 pub trait Handler: Send + Sync + Sized + 'static {
     /// What the role keeps for each session.
     type Session: Default + Send + Sync + 'static;
+    /// What it answers in sessions.
+    type Request: TryFrom<Request, Error = Request> + Send;
+    /// What it answers outside any session, besides what every target does.
+    type Outside: TryFrom<Request, Error = Request> + Send;
 
     /// Whether changes of different clients rest on each other, so that after a restart all have to be replayed
     /// before anybody is served.
@@ -120,31 +124,24 @@ pub trait Handler: Send + Sync + Sized + 'static {
     fn handle<'a>(
         &'a self,
         ctx: &'a Ctx<Self::Session>,
-        request: Request,
+        request: Self::Request,
         bulk: Vec<Bytes>,
     ) -> impl Future<Output = Result<Done, Code>> + Send + 'a;
 
-    /// Answers what the role offers outside any session; `None` if it does not.
+    /// Space of the target, as [`msg::Statfs`] asks for it.
+    fn space(&self) -> impl Future<Output = Result<msg::Space, Code>> + Send + '_;
+
+    /// Puts the version that a change made where its reply says [`VERSION_OF_THIS`].
+    fn stamp(reply: &mut Reply, transno: Transno) {
+        let _ = (reply, transno);
+    }
+
+    /// Answers what the role offers outside any session.
     fn outside<'a>(
         &'a self,
         peer: &'a Peer,
-        request: &'a Request,
-    ) -> impl Future<Output = Option<Result<Reply, Code>>> + Send + 'a {
-        let _ = (peer, request);
-        async { None }
-    }
-
-    /// Whether `request` gives space back, or leaves about as much as before, and so is carried out when the store has none.
-    fn frees_space(request: &Request) -> bool {
-        !matches!(
-            request,
-            Request::Create(_)
-                | Request::CreateUnnamed(_)
-                | Request::Link(_)
-                | Request::SetXattr(_)
-                | Request::SetLayout(_)
-        )
-    }
+        request: Self::Outside,
+    ) -> impl Future<Output = Result<Reply, Code>> + Send + 'a;
 
     /// A session began: a new one, or one whose client was known before the restart.
     fn began(&self, session: &Session<Self::Session>) {
@@ -406,13 +403,13 @@ impl<H: Handler> Target<H> {
         match call.request {
             Request::Disconnect(msg::Disconnect {}) => {
                 self.disconnect(&session);
-                answered(Done::unchanged(Reply::Disconnect(msg::Done {})))
+                answered::<H>(Done::unchanged(Reply::Disconnect(msg::Done {})))
             }
             Request::Sync(msg::Sync { transno }) => self.sync(transno).await,
             ref request if request.changes() => self.change(session, call).await,
             request => {
                 let ctx = Ctx::new(&self.store, session, call.peer, call.xid, None, None);
-                result(self.handler.handle(&ctx, request, call.bulk).await)
+                result::<H>(self.carry_out(&ctx, request, call.bulk).await)
             }
         }
     }
@@ -443,7 +440,7 @@ impl<H: Handler> Target<H> {
     async fn sync(&self, transno: Transno) -> Answer {
         let newest = self.store.last_transno();
         let until = if transno == Transno(0) { newest } else { transno.min(newest) };
-        result(
+        result::<H>(
             self.store
                 .committed(until)
                 .await
@@ -452,11 +449,28 @@ impl<H: Handler> Target<H> {
         )
     }
 
+    /// Has the role carry out what is its own.
+    async fn carry_out(
+        &self,
+        ctx: &Ctx<H::Session>,
+        request: Request,
+        bulk: Vec<Bytes>,
+    ) -> Result<Done, Code> {
+        match H::Request::try_from(request) {
+            Ok(request) => self.handler.handle(ctx, request, bulk).await,
+            Err(Request::Statfs(msg::Statfs {})) => {
+                self.handler.space().await.map(|space| Done::unchanged(Reply::Statfs(space)))
+            }
+            // Another role's, or one that is asked for outside any session.
+            Err(_) => Err(Code::NotSupported),
+        }
+    }
+
     /// A changing request: done once, however often it comes.
     async fn change(&self, session: Arc<Session<H::Session>>, call: Call) -> Answer {
         let Some(slot) = call.slot else { return Answer::refuse(Code::Malformed) };
         loop {
-            match session.slots().begin(slot, call.xid) {
+            match session.slots().begin(slot, call.xid, H::stamp) {
                 Begin::Run => break,
                 Begin::Answered(answer) => return *answer,
                 Begin::UnderWay(finished) => {
@@ -469,27 +483,27 @@ impl<H: Handler> Target<H> {
         }
         let running = slot::Running::new(&session, slot, call.xid);
         // What gives space back has to go on when there is none, and what was carried out before is not refused.
-        let goes_on = call.replay.is_some() || H::frees_space(&call.request);
+        let goes_on = call.replay.is_some() || call.request.frees_space();
         let need = if goes_on { Need::Release } else { Need::Growth };
         match self.prepare(&session, need).await {
             Ok(()) => {}
             Err(error) => {
                 let refused = Err(code_of(&error));
                 running.finish(ReplyRecord::new(call.xid, call.request.opcode(), &refused, Transno(0)));
-                return self::result(refused.map(Done::unchanged));
+                return self::result::<H>(refused.map(Done::unchanged));
             }
         }
         let ctx = Ctx::new(&self.store, session.clone(), call.peer, call.xid, Some(slot), call.replay);
         let opcode = call.request.opcode();
         let asked = tracing::enabled!(tracing::Level::TRACE).then(|| format!("{:?}", call.request));
-        let mut result = self.handler.handle(&ctx, call.request, call.bulk).await;
+        let mut result = self.carry_out(&ctx, call.request, call.bulk).await;
         if let Some(asked) = asked {
             let client = session.client();
             let transno = result.as_ref().map(|done| done.transno);
             tracing::trace!(target = %self.id, %client, xid = call.xid.0, replay = ?call.replay, ?transno, asked, "changed");
         }
         let record = result.as_mut().ok().and_then(|done| done.record.take());
-        let answer = self::result(result);
+        let answer = self::result::<H>(result);
         if answer.result == Err(Code::TryAgain) {
             // The client asks the same again with a new number. What comes with this one again must not be carried out:
             // the client knows only of one.
@@ -583,9 +597,9 @@ pub fn space_state(store: &Store) -> u32 {
     if store.is_full() { msg::Space::FULL } else { 0 }
 }
 
-fn answered(done: Done) -> Answer {
+fn answered<H: Handler>(done: Done) -> Answer {
     let mut reply = done.reply;
-    slot::stamp(&mut reply, done.transno);
+    H::stamp(&mut reply, done.transno);
     Answer {
         result: Ok(reply),
         bulk: done.bulk,
@@ -595,9 +609,9 @@ fn answered(done: Done) -> Answer {
     }
 }
 
-fn result(result: Result<Done, Code>) -> Answer {
+fn result<H: Handler>(result: Result<Done, Code>) -> Answer {
     match result {
-        Ok(done) => answered(done),
+        Ok(done) => answered::<H>(done),
         Err(code) => Answer::refuse(code),
     }
 }

@@ -11,7 +11,6 @@ use proto::{Code, Transno, Xid};
 use rpc::Answer;
 use rt::sync::oneshot;
 
-use super::context::VERSION_OF_THIS;
 use super::session::Session;
 
 /// What to do with a request that came for a slot.
@@ -40,7 +39,8 @@ struct State {
 }
 
 impl Slots {
-    pub(super) fn begin(&self, slot: u32, xid: Xid) -> Begin {
+    /// `stamp`: see [`super::Handler::stamp`].
+    pub(super) fn begin(&self, slot: u32, xid: Xid, stamp: fn(&mut Reply, Transno)) -> Begin {
         let mut state = self.state.lock();
         match state.table.begin(slot, xid) {
             Decision::New => Begin::Run,
@@ -51,7 +51,8 @@ impl Slots {
             }
             Decision::Answered(record) => {
                 drop(state);
-                answer_of(&record).map_or(Begin::Refused(Code::Corrupt), |a| Begin::Answered(Box::new(a)))
+                answer_of(&record, stamp)
+                    .map_or(Begin::Refused(Code::Corrupt), |a| Begin::Answered(Box::new(a)))
             }
             Decision::TurnedAway => Begin::Refused(Code::TryAgain),
             Decision::Stale => Begin::Refused(Code::Invalid),
@@ -120,7 +121,7 @@ impl<S> Drop for Running<S> {
     }
 }
 
-fn answer_of(record: &ReplyRecord) -> Option<Answer> {
+fn answer_of(record: &ReplyRecord, stamp: fn(&mut Reply, Transno)) -> Option<Answer> {
     let mut result = record.result().ok()?;
     if let Ok(reply) = &mut result {
         stamp(reply, record.transno);
@@ -132,24 +133,6 @@ fn answer_of(record: &ReplyRecord) -> Option<Answer> {
         last_committed: Transno(0),
         room: Room::default(),
     })
-}
-
-/// Puts the version that the change made where the reply says [`VERSION_OF_THIS`].
-pub(super) fn stamp(reply: &mut Reply, transno: Transno) {
-    let attr = match reply {
-        Reply::Create(created) | Reply::CreateUnnamed(created) => &mut created.attr,
-        Reply::Open(opened) => &mut opened.attr,
-        Reply::Link(entry) | Reply::SetAttr(entry) => &mut entry.attr,
-        Reply::SetLayout(entry) | Reply::SwapLayouts(entry) => &mut entry.attr,
-        Reply::Close(settled) | Reply::SetSize(settled) => match &mut settled.entry {
-            Some(entry) => &mut entry.attr,
-            None => return,
-        },
-        _ => return,
-    };
-    if attr.version == VERSION_OF_THIS {
-        attr.version = transno.0;
-    }
 }
 
 #[cfg(test)]
@@ -164,17 +147,21 @@ mod tests {
     #[test]
     fn who_asks_while_a_request_is_under_way_gets_its_answer() {
         let slots = Slots::default();
-        assert!(matches!(slots.begin(3, Xid(5)), Begin::Run));
-        let Begin::UnderWay(mut again) = slots.begin(3, Xid(5)) else { panic!("the request is under way") };
+        assert!(matches!(slots.begin(3, Xid(5), |_, _| {}), Begin::Run));
+        let Begin::UnderWay(mut again) = slots.begin(3, Xid(5), |_, _| {}) else {
+            panic!("the request is under way")
+        };
         slots.end(3, Xid(5), End::Answered(record(5)));
         assert!(again.try_recv().is_ok());
-        let Begin::Answered(answer) = slots.begin(3, Xid(5)) else { panic!("the request was answered") };
+        let Begin::Answered(answer) = slots.begin(3, Xid(5), |_, _| {}) else {
+            panic!("the request was answered")
+        };
         assert_eq!((answer.result, answer.transno), (Ok(Reply::Close(msg::Settled::default())), Transno(8)));
-        assert!(matches!(slots.begin(3, Xid(4)), Begin::Refused(Code::Invalid)));
-        assert!(matches!(slots.begin(3, Xid(6)), Begin::Run));
+        assert!(matches!(slots.begin(3, Xid(4), |_, _| {}), Begin::Refused(Code::Invalid)));
+        assert!(matches!(slots.begin(3, Xid(6), |_, _| {}), Begin::Run));
         slots.end(3, Xid(6), End::Abandoned);
-        assert!(matches!(slots.begin(3, Xid(6)), Begin::Run));
+        assert!(matches!(slots.begin(3, Xid(6), |_, _| {}), Begin::Run));
         slots.end(3, Xid(6), End::TurnedAway);
-        assert!(matches!(slots.begin(3, Xid(6)), Begin::Refused(Code::TryAgain)));
+        assert!(matches!(slots.begin(3, Xid(6), |_, _| {}), Begin::Refused(Code::TryAgain)));
     }
 }

@@ -50,11 +50,11 @@ fn what_was_removed_from_a_full_disk_is_given_back_by_itself() {
         for _ in 0..600 {
             rt.sleep(Duration::from_millis(100)).await;
             left = table_bytes(&tables);
-            if left < full / 20 {
+            if left < full / 10 {
                 break;
             }
         }
-        assert!(left < full / 20, "{left} of {full}");
+        assert!(left < full / 10, "{left} of {full}");
         store.close().await
     });
 }
