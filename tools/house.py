@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Figures of the house: how large its types are, and who calls whom both ways. Read from the source by patterns, so that two commits
+can be compared; tests do not count. Usage: tools/house.py [TOP]
+"""
+
+import collections
+import os
+import re
+import sys
+
+TOP = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FILE_LINES_MAX = 600
+ARGUMENTS_MAX = 5
+
+
+def source(path):
+    """The text of a file without tests, comments and strings."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    text = re.split(r"\n#\[cfg\(test\)\]\n(?:pub(?:\(\w+\))? )?mod \w+ \{", text)[0]
+    text = re.sub(r'"(?:\\.|[^"\\])*"', '""', text)
+    return re.sub(r"//[^\n]*", "", text)
+
+
+def is_test(path):
+    """Whether a file holds tests only."""
+    return "/tests/" in path or path.endswith(("/tests.rs", "/testing.rs", "/model.rs"))
+
+
+def crates():
+    """Name of each crate, and its files with their text."""
+    top = os.path.join(TOP, "crates")
+    for crate in sorted(os.listdir(top)):
+        files = {}
+        for directory, _, names in os.walk(os.path.join(top, crate, "src")):
+            for name in sorted(names):
+                path = os.path.join(directory, name)
+                if name.endswith(".rs") and not is_test(path):
+                    files[os.path.relpath(path, os.path.join(top, crate, "src"))] = source(path)
+        if files:
+            yield crate, files
+
+
+def block(text, start):
+    """The text between the brace at or behind `start` and its partner."""
+    begin = text.find("{", start)
+    depth = 0
+    for at in range(begin, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[at], 0)
+        if depth == 0:
+            return text[begin + 1:at]
+    return text[begin + 1:]
+
+
+def largest(files):
+    """(methods, impl blocks, files, fields, name) of the type with the most methods."""
+    methods, blocks, places, fields = (collections.Counter() for _ in range(4))
+    seen = collections.defaultdict(set)
+    for path, text in files.items():
+        for found in re.finditer(r"^(?:pub(?:\(\w+\))? )?struct (\w+)[^;{(]*\{", text, re.M):
+            body = block(text, found.start())
+            fields[found[1]] = len(re.findall(r"^\s+(?:pub(?:\([\w: ]+\))? )?\w+: ", body, re.M))
+        for found in re.finditer(r"^impl(?:<[^{]*?>)? (\w+)(?:<[^{]*?>)? (?:where [^{]*)?\{", text, re.M):
+            count = len(re.findall(r"^    (?:pub(?:\([\w: ]+\))? )?(?:const )?(?:async )?fn ", block(text, found.start()), re.M))
+            methods[found[1]] += count
+            blocks[found[1]] += 1
+            seen[found[1]].add(path)
+    if not methods:
+        return None
+    name = max(methods, key=lambda of: (methods[of], of))
+    places = len(seen[name])
+    return methods[name], blocks[name], places, fields[name], name
+
+
+def module(path):
+    """The subsystem of a file: its folder below src, or itself."""
+    head = path.split("/")[0]
+    return head[:-3] if head.endswith(".rs") else head
+
+
+def both_ways(files):
+    """Pairs of modules of which each calls methods that the other one alone defines, with how often."""
+    defined = collections.defaultdict(set)
+    for path, text in files.items():
+        for name in re.findall(r"\bfn (\w+)", text):
+            defined[name].add(module(path))
+    calls = collections.Counter()
+    for path, text in files.items():
+        for name in re.findall(r"(?:\.|::)(\w+)\(", text):
+            owners = defined.get(name, set())
+            if len(owners) == 1 and module(path) not in owners:
+                calls[module(path), next(iter(owners))] += 1
+    pairs = [(a, b, calls[a, b], calls[b, a]) for a, b in calls if a < b and calls[b, a]]
+    return sorted(pairs, key=lambda pair: -min(pair[2:]))
+
+
+def arguments(text):
+    """The arguments of each function, `self` not counted."""
+    for found in re.finditer(r"\bfn \w+(?:<[^(]*?>)?\(", text):
+        depth, parts, at = 1, [""], found.end()
+        while depth and at < len(text):
+            letter = text[at]
+            depth += {"(": 1, "[": 1, "<": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(letter, 0)
+            depth -= letter == ">" and text[at - 1] != "-"
+            if letter == "," and depth == 1:
+                parts.append("")
+            elif depth:
+                parts[-1] += letter
+            at += 1
+        yield [part for part in (part.strip() for part in parts) if part and not re.fullmatch(r"(?:&\s*)?(?:'\w+ )?(?:mut )?self.*", part, re.S)]
+
+
+def main():
+    """Prints the figures."""
+    many, bools, tuples, long_files, lines = 0, 0, 0, [], {}
+    print("largest type of each crate: methods, impl blocks, files, fields")
+    kept = list(crates())
+    for crate, files in kept:
+        found = largest(files)
+        if found:
+            print(f"  {crate:8} {found[4]:16} {found[0]:4} {found[1]:4} {found[2]:4} {found[3]:4}")
+    print("modules that call each other both ways: calls there, calls back")
+    for crate, files in kept:
+        pairs = both_ways(files)
+        shown = ", ".join(f"{a} and {b} {there}/{back}" for a, b, there, back in pairs[:6])
+        print(f"  {crate:8} {len(pairs):3}  {shown}")
+    for crate, files in kept:
+        lines[crate] = sum(text.count("\n") for text in files.values())
+        for path, text in files.items():
+            if text.count("\n") > FILE_LINES_MAX:
+                long_files.append(f"{crate}/{path} {text.count(chr(10))}")
+            for parts in arguments(text):
+                many += len(parts) > ARGUMENTS_MAX
+                bools += sum(bool(re.search(r":\s*bool$", part)) for part in parts)
+                tuples += sum(part.startswith("(") or bool(re.search(r":\s*\((?!\))", part)) for part in parts)
+    print(f"files above {FILE_LINES_MAX} lines without tests: {len(long_files)}  {', '.join(long_files)}")
+    print(f"functions with more than {ARGUMENTS_MAX} arguments: {many}")
+    print(f"bool parameters: {bools}, tuple parameters: {tuples}")
+    print("lines without tests: " + ", ".join(f"{crate} {count}" for crate, count in lines.items()))
+
+
+if __name__ == "__main__":
+    main()
