@@ -11,11 +11,8 @@ use rt::Addr;
 
 use crate::hub::Hub;
 use crate::keys::Role;
-use crate::service::{Call, Peer};
+use crate::service::{Call, Origin, Peer};
 use crate::tcp::LinkError;
-
-/// Where a peer of the same process is.
-const HERE: &str = "0@lo";
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -99,7 +96,7 @@ fn late(patience: Duration) -> AskError {
 
 fn call_of(target: TargetId, role: Role, request: Request) -> Call {
     Call {
-        peer: Peer { role, from: HERE.into() },
+        peer: Peer { role, from: Origin::Here },
         target,
         session: 0,
         session_epoch: 0,

@@ -22,7 +22,7 @@ use crate::frame;
 use crate::import::{Import, Incoming, Message, Outcome as ImportOutcome, Phase, Replaying, RpcError, State};
 use crate::limits;
 use crate::lo::{Lo, LoConfig};
-use crate::service::{Answer, Call, Peer, Service};
+use crate::service::{Answer, Call, Origin, Peer, Service};
 use crate::tcp::{Link, LinkError};
 
 /// Each refused epoch is followed by one that is larger by twice as much as before, up to this power of two.
@@ -187,7 +187,7 @@ impl Import {
 
     async fn attempt(&self) -> Result<(), Failure> {
         if let Some(service) = self.hub.service(self.target) {
-            let peer = Peer { role: self.role, from: "0@lo".into() };
+            let peer = Peer { role: self.role, from: Origin::Here };
             return self.open(Carrier::Lo(service, peer)).await;
         }
         let moved = self.moved.notified();

@@ -35,4 +35,4 @@ pub use import::{Answered, Import, ImportState, LinkState, Retaining, RpcError};
 pub use keys::{Key, KeyParseError, Keys, Role};
 pub use process::Process;
 pub use protect::Protect;
-pub use service::{Answer, Call, Peer, Service};
+pub use service::{Answer, Call, Origin, Peer, Service};

@@ -1,11 +1,12 @@
 //! What a target offers to its peers.
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::wire::header::{JobId, Room};
 use proto::wire::{Reply, Request};
-use proto::{Code, TargetId, Transno, Xid};
+use proto::{Code, Nid, TargetId, Transno, Xid};
 use rt::BoxFuture;
 
 use crate::keys::Role;
@@ -15,8 +16,44 @@ use crate::keys::Role;
 pub struct Peer {
     /// The key that the peer proved to hold.
     pub role: Role,
-    /// Where it is, for logs: `10.1.1.2:40112`, `0@lo`.
-    pub from: Arc<str>,
+    /// Where it is.
+    pub from: Origin,
+}
+
+/// Where a peer is. Printed as logs show it: `10.1.1.2:40112`, `0@lo`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// In this process: it ends when this process does.
+    Here,
+    /// At the other end of a connection, by its address and port.
+    Remote(Arc<str>),
+}
+
+impl Origin {
+    /// Whether it is in this process.
+    pub fn is_here(&self) -> bool {
+        *self == Origin::Here
+    }
+
+    /// Its NID: the address without the port, which is another one for each connection.
+    pub fn nid(&self) -> String {
+        match self {
+            Origin::Here => Nid::lo().to_string(),
+            Origin::Remote(from) => {
+                let host = from.rsplit_once(':').map_or(&**from, |(host, _)| host);
+                format!("{host}@tcp")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Here => Nid::lo().fmt(f),
+            Origin::Remote(from) => from.fmt(f),
+        }
+    }
 }
 
 /// One request, with what its header said.
@@ -79,4 +116,17 @@ impl Answer {
 pub trait Service: Send + Sync + 'static {
     /// Answers `call`.
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nid_has_no_port() {
+        let nid = |from: &str| Origin::Remote(from.into()).nid();
+        assert_eq!(nid("10.1.1.2:40112"), "10.1.1.2@tcp");
+        assert_eq!(nid("[fd00::2]:40112"), "[fd00::2]@tcp");
+        assert_eq!(Origin::Here.nid(), "0@lo");
+    }
 }

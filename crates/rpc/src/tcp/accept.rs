@@ -29,7 +29,7 @@ use crate::frame::{self, FrameError};
 use crate::hub::Hub;
 use crate::keys::Role;
 use crate::limits;
-use crate::service::{Answer, Call, Peer};
+use crate::service::{Answer, Call, Origin, Peer};
 use crate::sessions::Gate;
 
 /// How many connections a process has taken, and who waits to become one.
@@ -147,7 +147,7 @@ async fn serve(hub: Hub, mut conn: Conn) {
         sender: conn.sender.clone(),
         checksum: hub.bulk_checksum(agreed.protection),
         binding,
-        peer: Peer { role, from: conn.peer.to_string().into() },
+        peer: Peer { role, from: Origin::Remote(conn.peer.to_string().into()) },
         ended: Ended::new(),
         heard: AtomicU64::new(hub.rt().now().0),
         silent: AtomicBool::new(false),

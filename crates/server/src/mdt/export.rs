@@ -9,7 +9,7 @@ use store::Value;
 
 use super::opens::Opener;
 use super::{Changes, Ctx, Mdt, keys};
-use crate::target::{PEER_LOCAL, Session};
+use crate::target::Session;
 
 /// Most open files of one session.
 const OPENS_MAX: usize = 1 << 20;
@@ -61,7 +61,7 @@ impl Mdt {
     /// Whether the client may say now what it had before a restart. One of this process is not waited for by others, and nothing
     /// of it comes late.
     pub(super) fn takes_restatements(&self, ctx: &Ctx) -> bool {
-        let local = ctx.session().resumed() && ctx.peer.from.as_ref() == PEER_LOCAL;
+        let local = ctx.session().resumed() && ctx.peer.from.is_here();
         self.recovery.is_active() || local
     }
 

@@ -343,7 +343,7 @@ impl Client<'_> {
     fn call_of(&self, xid: u64, replay: Option<Transno>, operation: impl Operation) -> Call {
         let request = operation.into();
         Call {
-            peer: Peer { role: Role::Client, from: "test".into() },
+            peer: Peer { role: Role::Client, from: rpc::Origin::Remote("test".into()) },
             target: TargetId::mdt(0),
             session: self.session.get(),
             session_epoch: self.epoch,

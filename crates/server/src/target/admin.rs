@@ -192,7 +192,7 @@ mod tests {
 
     fn call(role: Role, request: Request) -> Call {
         Call {
-            peer: Peer { role, from: "operator:1".into() },
+            peer: Peer { role, from: rpc::Origin::Remote("operator:1".into()) },
             target: proto::TargetId::mdt(0),
             session: 0,
             session_epoch: 0,

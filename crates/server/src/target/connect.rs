@@ -21,9 +21,6 @@ use super::{Done, Handler, Target, answered, keys};
 /// A session that was opened, and what its client is told.
 type Opened<S> = (Arc<Session<S>>, msg::Connected);
 
-/// Where a peer of the same process is.
-pub const PEER_LOCAL: &str = "0@lo";
-
 impl<H: Handler> Target<H> {
     pub(super) async fn connect(&self, peer: &Peer, connect: &msg::Connect) -> Answer {
         let (session, connected) = match self.try_connect(peer, connect) {
@@ -32,7 +29,7 @@ impl<H: Handler> Target<H> {
         };
         // A client that was told it has a session sends changes, and a restart that forgot it would leave nobody
         // knowing whether they happened. One of this process dies with the target and does not have to wait.
-        if peer.from.as_ref() != PEER_LOCAL
+        if !peer.from.is_here()
             && let Err(error) = self.record_durable(&session).await
         {
             return Answer::refuse(code_of(&error));
@@ -125,7 +122,7 @@ impl<H: Handler> Target<H> {
             Transno(0)
         } else {
             let place = match peer.role {
-                _ if peer.from.as_ref() == PEER_LOCAL => Whereabouts::Local,
+                _ if peer.from.is_here() => Whereabouts::Local,
                 Role::Server => Whereabouts::Server,
                 Role::Client => Whereabouts::Remote,
             };

@@ -72,7 +72,7 @@ struct Export {
 fn call(of: Export, request: Request) -> Call {
     let address = format!("10.{}.{}.{}:1021", of.client >> 16 & 255, of.client >> 8 & 255, of.client & 255);
     Call {
-        peer: Peer { role: Role::Client, from: address.into() },
+        peer: Peer { role: Role::Client, from: rpc::Origin::Remote(address.into()) },
         target: TargetId::mdt(0),
         session: of.session,
         session_epoch: of.epoch,
@@ -187,7 +187,7 @@ fn run(clients: u64) -> Vec<(&'static str, Cost)> {
     let (world, (), cost_of) = cost(world, |world| {
         for of in &evicted {
             let order = msg::Evict { client: ClientId(u128::from(of.client)), nid: String::new() };
-            let peer = Peer { role: Role::Server, from: "operator:1".into() };
+            let peer = Peer { role: Role::Server, from: rpc::Origin::Remote("operator:1".into()) };
             let order = Call { peer, ..call(Export { session: 0, ..*of }, order.into()) };
             let answer = world.sim.run(world.target.clone().call(order));
             assert!(answer.result.is_ok(), "{answer:?}");

@@ -44,7 +44,6 @@ use store::{Need, Store, StoreError};
 pub use clients::{Backchannel, Called, Clients};
 #[cfg(test)]
 pub use clients::{CallbackAnswer, DEADLINE, PATIENCE};
-pub use connect::PEER_LOCAL;
 pub use context::{Ctx, Done, Recorder, VERSION_OF_THIS, code_of};
 pub use lock_room::LockRoom;
 pub use recovery::Recovery;

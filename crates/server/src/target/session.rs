@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use proto::{ClientId, Transno};
-use rpc::Role;
+use rpc::{Origin, Role};
 use rt::Time;
 use store::{Store, StoreError};
 
-use super::connect::PEER_LOCAL;
 use super::keys;
 use super::recent::Recent;
 use super::recovery::Expected;
@@ -36,7 +35,7 @@ pub struct Session<S> {
     durable: AtomicBool,
     slots: Slots,
     /// Where the client is, as its newest connection says.
-    from: Mutex<Arc<str>>,
+    from: Mutex<Origin>,
     began: Time,
     recent: Recent,
     data: S,
@@ -51,7 +50,7 @@ pub(super) struct Begun {
     pub features: u64,
     pub resumed: bool,
     pub recorded: Transno,
-    pub from: Arc<str>,
+    pub from: Origin,
     pub now: Time,
 }
 
@@ -108,10 +107,10 @@ impl<S> Session<S> {
 
     /// The client's address, `10.1.1.2@tcp`.
     pub(super) fn nid(&self) -> String {
-        nid_of(&self.from.lock())
+        self.from.lock().nid()
     }
 
-    pub(super) fn set_from(&self, from: &Arc<str>) {
+    pub(super) fn set_from(&self, from: &Origin) {
         *self.from.lock() = from.clone();
     }
 
@@ -148,15 +147,6 @@ impl<S> Session<S> {
     }
 }
 
-/// The NID of a peer: its address without the port, which is another one for each connection.
-fn nid_of(from: &str) -> String {
-    if from == PEER_LOCAL {
-        return from.to_owned();
-    }
-    let host = from.rsplit_once(':').map_or(from, |(host, _)| host);
-    format!("{host}@tcp")
-}
-
 /// Longest address in a client's record, in bytes.
 const NID_BYTES_MAX: usize = 255;
 
@@ -170,8 +160,8 @@ pub(super) struct ClientRecord {
 
 impl ClientRecord {
     /// The record of a client at `place`, whose connection comes from `from`.
-    pub fn new(place: Whereabouts, from: &str) -> ClientRecord {
-        ClientRecord { place, nid: nid_of(from).into() }
+    pub fn new(place: Whereabouts, from: &Origin) -> ClientRecord {
+        ClientRecord { place, nid: from.nid().into() }
     }
 
     /// The record's value.
@@ -357,16 +347,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_nid_has_no_port() {
-        assert_eq!(nid_of("10.1.1.2:40112"), "10.1.1.2@tcp");
-        assert_eq!(nid_of("[fd00::2]:40112"), "[fd00::2]@tcp");
-        assert_eq!(nid_of(PEER_LOCAL), PEER_LOCAL);
-    }
-
-    #[test]
     fn records_say_where_a_client_was() {
         for place in [Whereabouts::Remote, Whereabouts::Local, Whereabouts::Server] {
-            let record = ClientRecord::new(place, "10.1.1.2:40112");
+            let record = ClientRecord::new(place, &Origin::Remote("10.1.1.2:40112".into()));
             assert_eq!(record.nid.as_ref(), "10.1.1.2@tcp");
             assert_eq!(ClientRecord::decode(&record.encode()).expect("its own"), record);
         }

@@ -78,7 +78,7 @@ impl Actor {
             };
             let request: Request = operation.clone().into();
             let call = Call {
-                peer: Peer { role: Role::Client, from: "test".into() },
+                peer: Peer { role: Role::Client, from: rpc::Origin::Remote("test".into()) },
                 target: TargetId::mdt(0),
                 session: self.session,
                 session_epoch: 1,
