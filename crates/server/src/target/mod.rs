@@ -14,8 +14,6 @@ mod gauge;
 pub mod keys;
 mod lives;
 mod lock_room;
-#[cfg(test)]
-mod many;
 mod parameters;
 mod recent;
 mod recovery;

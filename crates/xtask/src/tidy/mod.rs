@@ -6,6 +6,7 @@
 mod ratchet;
 mod rules;
 mod source;
+mod tour;
 
 use std::fmt;
 use std::fs;
@@ -86,7 +87,10 @@ impl fmt::Display for Report {
 /// Checks the repository at `root`. With `shrink`, the ratchet is lowered first to what is left.
 pub fn run(root: &Path, shrink: bool) -> Result<Report, Error> {
     let sources = sources(root)?;
-    let findings: Vec<Finding> = sources.iter().flat_map(rules::check).collect();
+    let mut findings: Vec<Finding> = sources.iter().flat_map(rules::check).collect();
+    if root.join(tour::PATH).exists() {
+        findings.extend(tour::check(&read(&root.join(tour::PATH))?, &sources));
+    }
     let path = root.join(RATCHET);
     let mut ratchet = Ratchet::parse(&read(&path)?)?;
     if shrink {
@@ -106,7 +110,10 @@ fn sources(root: &Path) -> Result<Vec<Source>, Error> {
         for entry in fs::read_dir(&folder).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             if path.is_dir() {
-                if path.file_name().is_some_and(|name| name != "target") {
+                // A folder of that name in the source is no place for what is built.
+                let is_built = path.file_name().is_some_and(|name| name == "target")
+                    && folder.parent() == Some(&root.join("crates"));
+                if !is_built {
                     folders.push(path);
                 }
             } else if path.extension().is_some_and(|extension| extension == "rs") {
@@ -145,9 +152,10 @@ mod tests {
         };
         put("crates/a/src/lib.rs", "//! A.\nfn f() { x.unwrap(); }\n");
         put("crates/a/target/skipped.rs", "");
+        put("crates/a/src/target/seen.rs", "//! Seen.\n");
         put(RATCHET, "");
         let report = run(temp.path(), false).expect("it runs");
-        assert_eq!((report.findings.len(), report.files), (1, 1));
+        assert_eq!((report.findings.len(), report.files), (1, 2));
         assert!(report.to_string().starts_with("crates/a/src/lib.rs:2: "));
 
         put(RATCHET, "unwrap crates/a/src/lib.rs 3\n");

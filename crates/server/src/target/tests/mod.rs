@@ -1,5 +1,7 @@
 //! Sessions and exactly-once, seen from outside: an MDT is the target.
 
+mod many;
+
 use proto::wire::Reply;
 use proto::wire::messages as msg;
 use proto::{ClientId, Code, Cred, Fid, Transno};
