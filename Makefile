@@ -19,7 +19,7 @@ FUZZ_SEED ?= 1
 
 .PHONY: up down build test nightly bench install \
   lint fmt clippy tidy test-unit test-wasm test-sim test-mount test-netns test-operators test-coherence test-suites \
-  test-storm test-unmounts test-full test-faults test-failover test-fuzz test-deny test-doc test-foreign attack test-churn
+  test-storm test-unmounts test-full test-faults test-failover test-fuzz test-deny test-doc test-foreign attack test-churn test-locks
 
 up:
 	@tools/deps.sh up
@@ -93,6 +93,9 @@ test-suites: build
 
 test-churn: build
 	tools/test-churn.sh
+
+test-locks: build
+	tools/test-locks.sh
 
 test-storm: build
 	tools/test-storm.sh

@@ -173,6 +173,7 @@ if [ -n "${LONG:-}" ]; then
   mounting attack
   mounting test-foreign
   mounting test-churn
+  mounting test-locks
 fi
 rule test-fuzz
 end_aside test-sim
