@@ -5,16 +5,23 @@
 # XFSTESTS=DIR  the source of xfstests. It is built in a copy, which the cache keeps, unless `make` has run in DIR itself.
 #               XFSTESTS_GROUPS: which tests (default generic/quick,generic/auto). XFSTESTS_TESTS="generic/001 ..." runs these alone.
 # LTP=DIR       the source of LTP, or where `make install` has put it (a directory with runtest/ and testcases/bin/).
-#               LTP_RUNTEST: which files of runtest/ (default: fs fs_perms_simple fcntl-locktests dio smoketest).
+#               LTP_RUNTEST: which files of runtest/ (default: fs fs_perms_simple fcntl-locktests dio smoketest syscalls).
+#               LTP_TESTS: a regular expression for the names of the tests in them that are run (default: all; of syscalls, ltp_calls).
+# FOREIGN_KEEP=DIR  what the suites say is kept there: the output of each test that failed, and how long each took.
 #
 # A test that fails and is not in tests/xfstests-known.txt or tests/ltp-known.txt, with a reason, fails the run; one that is in there
 # and passes is told.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/lib-two.sh"
 
-LTP_SECONDS=900
+LTP_SECONDS=${LTP_SECONDS:-900}
 # One test of xfstests may take so long.
-XFSTESTS_SECONDS=900
+XFSTESTS_SECONDS=${XFSTESTS_SECONDS:-900}
+# The system calls of LTP that take files. The others are the kernel's alone.
+ltp_calls='(access|ch(dir|mod|own|root)|close|copy_file_range|creat|dup|execve|faccess|fallocate|posix_fadvise|fch|fcntl|fdatasync|f?l?(get|set|list|remove)xattr'
+ltp_calls+='|flock|f?pathconf|f?l?stat|fsync|f?truncate|futimesat|getcwd|getdents|io_|landlock|lchown|link|l?lseek|mkdir|mknod|mincore|mmap|m?remap|msync|munmap'
+ltp_calls+='|inotify|fanotify|ioctl|prot_hsymlinks|name_to_handle|open|poll|p?read|p?write|realpath|rename|rmdir|select|sendfile|splice|symlink|sync|tee|umask|unlink|utime|vmsplice).*'
+
 trap 'two_down; rm -rf "$work"' EXIT
 
 # judge SUITE: compares the names of failed tests (file failed) with those that are known to, among those that ran (file ran).
@@ -53,6 +60,22 @@ scratch_up() {
   two_serve scratch 7101 "$work"/scratch.{mgs,mdt,ost0,ost1}
 }
 
+# xfstests has no limit of time for a test: bash reads this before it runs one, and ends it with its children.
+limit_xfstests() {
+  cat > "$work/limit" <<LIMIT
+case \$0 in
+  */tests/*/[0-9]*) [ -n "\${WEFT_LIMITED:-}" ] || { export WEFT_LIMITED=1; exec timeout -k 20 $XFSTESTS_SECONDS "\$0" "\$@"; } ;;
+esac
+LIMIT
+}
+
+# keep SUITE FILE...: copies what a suite has left to where it is to be kept.
+keep() {
+  [ -n "${FOREIGN_KEEP:-}" ] || return 0
+  mkdir -p "$FOREIGN_KEEP/$1"
+  cp -r "${@:2}" "$FOREIGN_KEEP/$1"
+}
+
 t_xfstests() {
   local user
   for user in fsgqa fsgqa2 123456-fsgqa; do
@@ -78,9 +101,12 @@ export SCRATCH_DEV=127.0.0.1:7101@tcp:/$scratch_fsname
 export SCRATCH_MNT=$work/scratch
 export RESULT_BASE=$work/results
 CONFIG
+  limit_xfstests
   # shellcheck disable=SC2086
-  (cd "$XFSTESTS" && in_two env HOST_OPTIONS="$work/config" ./check ${XFSTESTS_TESTS:--g ${XFSTESTS_GROUPS:-generic/quick,generic/auto}}) \
+  (cd "$XFSTESTS" && in_two env BASH_ENV="$work/limit" HOST_OPTIONS="$work/config" \
+    ./check ${XFSTESTS_TESTS:--g ${XFSTESTS_GROUPS:-generic/quick,generic/auto}}) \
     > "$work/check.out" 2>&1 || true
+  keep xfstests "$work/check.out" "$work/results"
   umount -q "$work/test" "$work/scratch" || true
   two_mount "$two_a" && two_mount "$two_b"
   rm -rf "/etc/weft/$scratch_fsname".*.key
@@ -91,28 +117,40 @@ CONFIG
 }
 
 t_ltp() {
-  local file name line status
+  local file name line status start wanted
   mkdir -p "$two_a/ltp"
   chmod 1777 "$two_a/ltp"
   : > "$work/ran"
   : > "$work/failed"
-  for file in ${LTP_RUNTEST:-fs fs_perms_simple fcntl-locktests dio smoketest}; do
+  : > "$work/times"
+  for file in ${LTP_RUNTEST:-fs fs_perms_simple fcntl-locktests dio smoketest syscalls}; do
     [ -e "$LTP/runtest/$file" ] || { echo "there is no $LTP/runtest/$file"; continue; }
+    wanted=${LTP_TESTS:-.*}
+    [ "$file" != syscalls ] || wanted=${LTP_TESTS:-$ltp_calls}
     while read -r name line; do
       [[ -n $name && $name != \#* ]] || continue
+      [[ $name =~ ^($wanted)$ ]] || continue
+      # The locks are tested on a file in /tmp, which is no weft.
+      line=${line//\/tmp\//$two_a/ltp/}
       status=0
-      (cd "$two_a/ltp" && LTPROOT=$LTP TMPDIR=$two_a/ltp TMP=$two_a/ltp PATH=$LTP/testcases/bin:$PATH \
-        timeout -k 20 "$LTP_SECONDS" bash -c "$line") > "$work/one.out" 2>&1 < /dev/null || status=$?
-      # 32: the test cannot run here.
-      [ "$status" != 32 ] || continue
+      start=$SECONDS
+      # A test that makes file systems of its own makes one, which is as little weft as all others that it would make.
+      (cd "$two_a/ltp" && LTP_SINGLE_FS_TYPE=tmpfs LTP_TIMEOUT_MUL=${LTP_TIMEOUT_MUL:-5} LTPROOT=$LTP TMPDIR=$two_a/ltp TMP=$two_a/ltp \
+        PATH=$LTP/testcases/bin:$PATH timeout -k 20 "$LTP_SECONDS" bash -c "$line") > "$work/one.out" 2>&1 < /dev/null || status=$?
+      echo "$file $name status $status, $((SECONDS - start)) s" >> "$work/times"
+      # 32: the test cannot run here. 127: its program is not there, for what it is built with is not.
+      [[ $status != 32 && $status != 127 ]] || continue
       echo "$name" >> "$work/ran"
       if [ "$status" != 0 ]; then
         echo "$name" >> "$work/failed"
         echo "== $name: status $status"
         grep -E 'FAIL|BROK' "$work/one.out" | head -n 5
+        cp "$work/one.out" "$work/$name.out"
+        keep ltp "$work/$name.out"
       fi
     done < "$LTP/runtest/$file"
   done
+  keep ltp "$work/times"
   rm -rf "$two_a/ltp"
   [ -s "$work/ran" ] || { echo "nothing ran: is LTP=$LTP an installed LTP?"; return 1; }
   judge ltp
