@@ -348,6 +348,98 @@ PY
   up
 }
 
+# What a change of data by somebody else takes from the mode, as on ext4 (Linux 6.2): setuid, and setgid of what the group may execute, or of
+# the file of a group that one is not in.
+t_privileges() {
+  python3 - "$mnt/privileges" <<'PY'
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+KEEP_SIZE, PUNCH, ZERO = 1, 2, 16
+OWNER, GROUP, USER = 1001, 1002, 65534
+
+def fallocate(mode):
+    def call(file):
+        if libc.fallocate(file, mode, ctypes.c_int64(0), ctypes.c_int64(4096)):
+            raise OSError(ctypes.get_errno(), "fallocate")
+    return call
+
+def copy(file):
+    source = os.open("source", os.O_RDONLY)
+    assert os.copy_file_range(source, file, 5) == 5
+
+CHANGES = {
+    "write": lambda file: os.write(file, b"x"),
+    "truncate": lambda file: os.ftruncate(file, 5),
+    "truncate by name": lambda file: os.truncate("file", 5),
+    "allocate": fallocate(0),
+    "keep the size": fallocate(KEEP_SIZE),
+    "hole": fallocate(PUNCH | KEEP_SIZE),
+    "zeros": fallocate(ZERO),
+    "copy": copy,
+}
+
+def changed(change, mode, user, groups, late):
+    """The mode after a change by `user`; `late`: it got its bits after it was opened."""
+    with open("file", "wb") as file:
+        file.write(b"something")
+    os.chown("file", OWNER, GROUP)
+    os.chmod("file", mode & 0o777 if late else mode)
+    told, tell = os.pipe()
+    opened, go = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups(groups)
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+            file = os.open("file", os.O_RDWR)
+            os.write(tell, b"x")
+            os.read(opened, 1)
+            change(file)
+            os._exit(0)
+        except BaseException as error:
+            print(error, flush=True)
+            os._exit(1)
+    os.close(tell)
+    os.read(told, 1)
+    if late:
+        os.chmod("file", mode)
+    os.write(go, b"x")
+    assert os.waitpid(child, 0)[1] == 0
+    for end in told, opened, go:
+        os.close(end)
+    after = os.stat("file").st_mode & 0o7777
+    os.unlink("file")
+    return after
+
+os.mkdir(sys.argv[1])
+os.chmod(sys.argv[1], 0o755)
+os.chdir(sys.argv[1])
+with open("source", "w") as file:
+    file.write("source")
+wrong = 0
+for name, change in CHANGES.items():
+    for late in False, True:
+        for mode, stranger, member in [
+            (0o6666, 0o0666, 0o2666),
+            (0o6676, 0o0676, 0o0676),
+            (0o6766, 0o0766, 0o2766),
+            (0o6777, 0o0777, 0o0777),
+            (0o2666, 0o0666, 0o2666),
+        ][:2 if late else None]:
+            for who, user, groups, expected in [
+                ("a stranger", USER, [], stranger),
+                ("a member", USER, [5, GROUP], member),
+                ("root", 0, [], mode),
+            ]:
+                after = changed(change, mode, user, groups, late)
+                if after != expected:
+                    wrong += 1
+                    print(f"{name} by {who}{' after chmod' if late else ''}: {mode:o} becomes {after:o}, not {expected:o}")
+sys.exit(wrong > 0)
+PY
+}
+
 t_bad_input() {
   must_fail 2 "$WEFT" up
   must_fail 2 "$WEFT" frobnicate
@@ -366,7 +458,7 @@ t_bad_input() {
   must_fail 1 "$LFS" path2fid "$work"
 }
 
-all="up_down transcripts handles posix_basics sqlite fio_verify source_tree survives damaged_log older_copy fsync_keeps full engines parallel_lookups bad_input"
+all="up_down transcripts handles posix_basics sqlite fio_verify source_tree survives damaged_log older_copy fsync_keeps full engines parallel_lookups privileges bad_input"
 up >/dev/null || { echo "weft up failed"; exit 1; }
 down >/dev/null
 check up_down t_up_down

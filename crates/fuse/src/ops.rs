@@ -33,9 +33,6 @@ const REMOVED_DIR: Handle = Handle(0);
 /// Capabilities of a program.
 const XATTR_CAPABILITY: &[u8] = b"security.capability";
 
-/// Mode bit of group execution: with it, the set-group-id bit is a privilege, without it a remnant of mandatory locks.
-const MODE_GROUP_EXECUTE: u32 = 0o010;
-
 /// The file that the kernel means with a node id.
 pub fn fid_of(node: u64) -> Fid {
     if node == ROOT_NODE { Fid::ROOT } else { Ino(node).fid() }
@@ -312,7 +309,7 @@ impl Ops {
     }
 
     /// Writes.
-    pub async fn write(&self, request: WriteRequest, data: &[u8]) -> Result<u32> {
+    pub async fn write(&self, caller: &Caller, request: WriteRequest, data: &[u8]) -> Result<u32> {
         let open = self.opens.get(request.handle).filter(|open| open.write && open.fid == request.fid);
         // Write-back of a mapping goes where the page is, and F_SETFL can take O_APPEND from an open file: neither
         // may use a handle that writes at the end.
@@ -320,9 +317,8 @@ impl Ops {
         let Some(open) = open.filter(|open| !(positional && open.append)) else {
             return self.write_by_spare(request, data).await;
         };
-        if request.kill_privileges && open.may_be_privileged() {
-            self.kill_privileges(request.fid).await?;
-            open.privileges_are_off();
+        if request.kill_privileges {
+            self.kill_privileges(caller, request.handle, &open).await?;
         }
         if request.cached {
             return Ok(self.client.write_pages(request.handle, request.offset, data).await?);
@@ -361,18 +357,23 @@ impl Ops {
         })
     }
 
-    /// Takes the set-user-id bit, and the set-group-id bit of an executable, away.
-    async fn kill_privileges(&self, fid: Fid) -> Result<()> {
-        let mode = self.client.getattr(fid).await?.mode;
-        let mut kept = mode & !MODE_SETUID;
-        if mode & MODE_GROUP_EXECUTE != 0 {
-            kept &= !MODE_SETGID;
-        }
-        if kept != mode {
-            let change = AttrChange { mode: Some(kept & 0o7777), ..AttrChange::default() };
-            self.client.setattr(&caller::root(), fid, change, None).await?;
+    /// Takes set-user-id and set-group-id bits away that were given to an open file, as a change of its data by `caller` does.
+    async fn kill_privileges(&self, caller: &Caller, handle: Handle, open: &OpenFile) -> Result<()> {
+        if open.may_be_privileged() {
+            if self.client.getattr(open.fid).await?.mode & (MODE_SETUID | MODE_SETGID) != 0 {
+                self.client.drop_privileges(handle, caller).await?;
+            }
+            open.privileges_are_off();
         }
         Ok(())
+    }
+
+    /// The same for a call that the kernel does not mark: the superuser leaves these bits.
+    async fn kill_unmarked(&self, caller: &Caller, handle: Handle) -> Result<()> {
+        match self.opens.get(handle) {
+            Some(open) if caller.uid != 0 => self.kill_privileges(caller, handle, &open).await,
+            _ => Ok(()),
+        }
     }
 
     /// What this mount offers.
@@ -440,7 +441,13 @@ impl Ops {
     }
 
     /// fallocate.
-    pub async fn allocate(&self, handle: Handle, offset: u64, len: u64, mode: i32) -> Result<()> {
+    pub async fn allocate(
+        &self,
+        caller: &Caller,
+        handle: Handle,
+        (offset, len): (u64, u64),
+        mode: i32,
+    ) -> Result<()> {
         let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         let what = match mode & !libc::FALLOC_FL_KEEP_SIZE {
             0 => Allocation::Reserve { keep_size },
@@ -448,6 +455,7 @@ impl Ops {
             libc::FALLOC_FL_PUNCH_HOLE if keep_size => Allocation::PunchHole,
             _ => return Err(Errno::NOT_SUPPORTED),
         };
+        self.kill_unmarked(caller, handle).await?;
         Ok(self.client.allocate(handle, offset, len, what).await?)
     }
 
@@ -464,7 +472,14 @@ impl Ops {
     }
 
     /// copy_file_range: how many bytes were copied.
-    pub async fn copy_range(&self, from: (Handle, u64), to: (Handle, u64), len: u64) -> Result<u64> {
+    pub async fn copy_range(
+        &self,
+        caller: &Caller,
+        from: (Handle, u64),
+        to: (Handle, u64),
+        len: u64,
+    ) -> Result<u64> {
+        self.kill_unmarked(caller, to.0).await?;
         Ok(self.client.copy_range(from, to, len).await?)
     }
 

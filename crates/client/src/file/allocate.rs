@@ -54,10 +54,10 @@ impl Shared {
         let set = SetAttr {
             size: Some(size),
             handle: Some(open.mdt_handle),
-            kill_privileges: open.uid != 0,
+            kill_privileges: open.opener.uid != 0,
             ..no_change(open.fid, self.time())
         };
-        self.truncate(&open.caller(), set, size).await.map(|_| ())
+        self.truncate(&open.opener, set, size).await.map(|_| ())
     }
 
     async fn punch_hole(self: &Arc<Self>, open: &OpenFile, file: &FileRef, range: Range<u64>) -> Result<()> {

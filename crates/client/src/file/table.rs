@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use proto::{Attr, Fid};
 
 use super::state::FileState;
-use crate::{Error, Handle, OpenFlags, Result};
+use crate::{Caller, Error, Handle, OpenFlags, Result};
 
 const SHARDS: usize = 16;
 
@@ -89,8 +89,8 @@ pub(crate) struct OpenFile {
     pub(crate) attr: Attr,
     /// Whether there were extended attributes at open: one may hold capabilities.
     pub(crate) xattrs: bool,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
+    /// Whoever opened it.
+    pub(crate) opener: Caller,
     pub(crate) read: AtomicBool,
     pub(crate) wrote: AtomicBool,
     /// Number of the last failure of the file that this handle has reported.

@@ -9,18 +9,11 @@ use proto::{Attr, Code, Layout, ObjectId, Timestamp};
 
 use super::relaid::Relaying;
 use super::state::FileState;
-use super::table::{FileRef, OpenFile};
+use super::table::FileRef;
 use crate::io::{Sum, merge};
 use crate::lock::{Eras, beyond};
 use crate::util::join_all;
 use crate::{Caller, Error, Result, Shared};
-
-impl OpenFile {
-    /// Whoever opened the file; its groups do not matter to what the handle permits.
-    pub(crate) fn caller(&self) -> Caller {
-        Caller { uid: self.uid, gid: self.gid, groups: Arc::new(Vec::new), umask: 0 }
-    }
-}
 
 /// A truncate that an application waits for: meanwhile the kernel writes none of the file's pages back.
 struct Cut<'a>(&'a FileState);

@@ -19,7 +19,7 @@ use super::room::OstRoom;
 use crate::file::{FileState, OpenFile, Relaying};
 use crate::lock::{Pages as Locking, Pins, needs_of, whole};
 use crate::namespace::no_change;
-use crate::{Client, Error, Handle, Result, Shared};
+use crate::{Caller, Client, Error, Handle, Result, Shared};
 
 /// Whole pages of this size are copied before the file's state is locked; other writes are merged under it.
 const COPY_AHEAD_MIN: usize = 64 << 10;
@@ -27,10 +27,14 @@ const COPY_AHEAD_MIN: usize = 64 << 10;
 const IN_FLIGHT_PART: u64 = 8;
 /// How often a writer without room looks again.
 const PRESSURE_TICK: Duration = Duration::from_millis(20);
-/// Permission of the group to execute: without it, MODE_SETGID means something else.
-const MODE_GROUP_EXECUTE: u32 = 0o010;
 
 impl Client {
+    /// Takes privileges away as a write of `caller` does, which were given after the file was opened.
+    pub async fn drop_privileges(&self, handle: Handle, caller: &Caller) -> Result<()> {
+        let open = self.shared.handles.get(handle)?;
+        self.shared.drop_privileges_of(&open, caller, self.shared.time()).await
+    }
+
     /// Writes if there is nothing to wait for; `None`: nothing was done. For callers who have `data` for a moment only.
     pub fn write_at_once(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<Option<u32>> {
         let open = self.shared.handles.get(handle)?;
@@ -209,10 +213,9 @@ fn is_one_each(pieces: &Pieces<'_>) -> bool {
 impl OpenFile {
     /// Whether the next write is the first one, and has privileges of the file to take away.
     fn drops_privileges(&self) -> bool {
-        let mode = self.attr.mode;
-        let setgid = mode & MODE_SETGID != 0 && mode & MODE_GROUP_EXECUTE != 0;
+        let bits = self.attr.mode & (MODE_SETUID | MODE_SETGID);
         // Capabilities go with the superuser's writes too.
-        let privileged = self.xattrs || self.uid != 0 && (mode & MODE_SETUID != 0 || setgid);
+        let privileged = self.xattrs || self.opener.uid != 0 && bits != 0;
         privileged && !self.wrote.load(Ordering::Relaxed)
     }
 }
@@ -479,13 +482,23 @@ impl Shared {
     /// The first write through a handle takes setuid and setgid away, unless the superuser writes, and capabilities.
     pub(crate) async fn drop_privileges(self: &Arc<Self>, open: &OpenFile, time: Timestamp) -> Result<()> {
         if open.drops_privileges() {
-            let change =
-                SetAttr { handle: Some(open.mdt_handle), kill_privileges: true, ..no_change(open.fid, time) };
-            let changing = self.inodes.change(&[open.fid], &[]);
-            let answered = self.ask(&open.caller(), |cred| SetAttr { cred, ..change.clone() }).await?;
-            self.not_kept(&changing, &answered.reply);
+            self.drop_privileges_of(open, &open.opener, time).await?;
         }
         open.wrote.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn drop_privileges_of(
+        self: &Arc<Self>,
+        open: &OpenFile,
+        caller: &Caller,
+        time: Timestamp,
+    ) -> Result<()> {
+        let change =
+            SetAttr { handle: Some(open.mdt_handle), kill_privileges: true, ..no_change(open.fid, time) };
+        let changing = self.inodes.change(&[open.fid], &[]);
+        let answered = self.ask(caller, |cred| SetAttr { cred, ..change.clone() }).await?;
+        self.not_kept(&changing, &answered.reply);
         Ok(())
     }
 }

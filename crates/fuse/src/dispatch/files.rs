@@ -65,7 +65,7 @@ impl Dispatcher {
         });
     }
 
-    pub(super) fn write(&self, Asked { node, reply, .. }: Asked, write: Write<'_>) {
+    pub(super) fn write(&self, Asked { node, caller, reply, .. }: Asked, write: Write<'_>) {
         let request = WriteRequest {
             fid: fid_of(node),
             handle: Handle(write.handle),
@@ -82,7 +82,7 @@ impl Dispatcher {
             Err(error) => return reply.send(Err(error)),
         }
         let data = owned(write.data);
-        self.run(reply, |ops| async move { ops.write(request, &data).await.map(Answer::Written) });
+        self.run(reply, |ops| async move { ops.write(&caller, request, &data).await.map(Answer::Written) });
     }
 
     pub(super) fn flush(&self, Asked { reply, .. }: Asked, handle: u64, owner: u64) {
@@ -97,9 +97,16 @@ impl Dispatcher {
         self.run(reply, |ops| async move { done(ops.fsync(Handle(handle)).await) });
     }
 
-    pub(super) fn allocate(&self, Asked { reply, .. }: Asked, handle: u64, offset: u64, len: u64, mode: u32) {
+    pub(super) fn allocate(
+        &self,
+        Asked { caller, reply, .. }: Asked,
+        handle: u64,
+        offset: u64,
+        len: u64,
+        mode: u32,
+    ) {
         self.run(reply, |ops| async move {
-            done(ops.allocate(Handle(handle), offset, len, mode.cast_signed()).await)
+            done(ops.allocate(&caller, Handle(handle), (offset, len), mode.cast_signed()).await)
         });
     }
 
@@ -110,7 +117,7 @@ impl Dispatcher {
         });
     }
 
-    pub(super) fn copy_range(&self, Asked { reply, .. }: Asked, copy: CopyRange) {
+    pub(super) fn copy_range(&self, Asked { caller, reply, .. }: Asked, copy: CopyRange) {
         let (from, to) = (Handle(copy.handle_in), Handle(copy.handle_out));
         let (from, to) = ((from, copy.offset_in), (to, copy.offset_out));
         // The older answer has 32 bits.
@@ -120,7 +127,7 @@ impl Dispatcher {
             if copy.flags != 0 {
                 return Err(Errno::INVALID);
             }
-            let copied = ops.copy_range(from, to, len).await?;
+            let copied = ops.copy_range(&caller, from, to, len).await?;
             Ok(if copy.wide { Answer::Copied(copied) } else { Answer::Written(copied as u32) })
         });
     }

@@ -5,7 +5,7 @@ mod layout;
 use bytes::Bytes;
 use proto::acl::Acl;
 use proto::layout::LayoutHint;
-use proto::types::{MODE_KIND, MODE_SETGID, MODE_SETUID};
+use proto::types::MODE_KIND;
 use proto::wire::Reader;
 use proto::wire::messages::{Entry, Granted, LOCK_LAYOUT, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR};
 use proto::{Attr, Fid, FileKind, Layout, Timestamp};
@@ -172,14 +172,6 @@ impl Inode {
         self.mtime = time;
         self.mtime_set = time;
         self.touch(time);
-    }
-
-    /// Drops the bits that give the owner's or group's rights to whoever executes the file.
-    pub fn drop_privileges(&mut self) {
-        self.mode &= !MODE_SETUID;
-        if self.mode & 0o010 != 0 {
-            self.mode &= !MODE_SETGID;
-        }
     }
 
     /// What of it others see change when it becomes `after` (`LOCK_*` bits). The time of the last change counts only

@@ -1,15 +1,17 @@
 //! SetAttr: mode, owner, size and times.
 
-use proto::types::{MODE_PERMISSIONS, MODE_SETGID};
+use proto::types::{MODE_PERMISSIONS, MODE_SETGID, MODE_SETUID};
 use proto::wire::Reply;
 use proto::wire::messages::{ACCESS_WRITE, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR, SetAttr};
-use proto::{Code, FileKind};
+use proto::{Code, Cred, FileKind};
 
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::opens::Opener;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, keys};
 
+/// Permission of the group to execute.
+const MODE_GROUP_EXECUTE: u32 = 0o010;
 /// The attribute that holds a file's capabilities.
 const XATTR_CAPABILITY: &[u8] = b"security.capability";
 
@@ -123,13 +125,28 @@ fn check_owner(request: &SetAttr, inode: &Inode) -> Result<(), Code> {
     Ok(())
 }
 
-/// Whether the new mode is the old one without setuid and setgid, as it comes with a write or truncate of somebody
+/// Whether the new mode is the old one without setuid or setgid, as it comes with a write or truncate of somebody
 /// who may write but does not own.
 fn only_drops_privileges(request: &SetAttr, inode: &Inode) -> bool {
-    let mut dropped = inode.clone();
-    dropped.drop_privileges();
+    const PRIVILEGES: u32 = MODE_SETUID | MODE_SETGID;
     let dropping = request.kill_privileges || request.size.is_some();
-    dropping && request.mode.is_some_and(|mode| mode & MODE_PERMISSIONS == dropped.mode & MODE_PERMISSIONS)
+    let drops = |mode: u32| {
+        let changed = (mode ^ inode.mode) & MODE_PERMISSIONS;
+        changed & !PRIVILEGES == 0 && mode & changed == 0
+    };
+    dropping && request.mode.is_some_and(drops)
+}
+
+/// Drops the bits that give the owner's or the group's rights to whoever executes the file. Setgid of what the group may not execute goes
+/// too unless `cred` is in the group `gid`, which the file had before: as Linux has it (`setattr_should_drop_sgid`).
+fn drop_privileges(inode: &mut Inode, cred: &Cred, gid: u32) -> Result<(), Code> {
+    inode.mode &= !MODE_SETUID;
+    if inode.mode & MODE_SETGID != 0
+        && (inode.mode & MODE_GROUP_EXECUTE != 0 || !access::is_member(cred, gid)?)
+    {
+        inode.mode &= !MODE_SETGID;
+    }
+    Ok(())
 }
 
 /// The owner sets any time; who may write sets the present one.
@@ -157,6 +174,7 @@ fn apply_owner_and_mode(request: &SetAttr, inode: &mut Inode) -> Result<(), Code
         }
     }
     let chown = request.uid.is_some() || request.gid.is_some();
+    let gid_before = inode.gid;
     inode.uid = request.uid.unwrap_or(inode.uid);
     inode.gid = request.gid.unwrap_or(inode.gid);
     if request.mode.is_some()
@@ -168,7 +186,7 @@ fn apply_owner_and_mode(request: &SetAttr, inode: &mut Inode) -> Result<(), Code
     let regular = inode.kind() == FileKind::File;
     let written = regular && !root && (request.kill_privileges || request.size.is_some());
     if chown && !inode.is_dir() || written {
-        inode.drop_privileges();
+        drop_privileges(inode, &request.cred, gid_before)?;
     }
     Ok(())
 }
@@ -272,6 +290,16 @@ mod tests {
         give();
         client.chown(fid, 5, 5);
         assert!(!has(), "who gets the file does not get its capabilities");
+        client.chmod(fid, 0o6762);
+        let kill_by = |cred: &Cred| {
+            set(&client, SetAttr { kill_privileges: true, ..client.set_attr(fid, cred) })
+                .map(|attr| attr.mode & 0o7777)
+        };
+        let unknown = Cred { groups: None, ..user(6) };
+        assert_eq!(kill_by(&unknown), Err(Code::NeedGroups));
+        let member = Cred { groups: Some(vec![5]), ..user(6) };
+        assert_eq!(kill_by(&member), Ok(0o2762), "of what the group may not execute");
+        assert_eq!(kill(6, None), Ok(0o762), "for who is not in the group");
         client.chmod(fid, 0o4700);
         assert_eq!(kill(6, None), Err(Code::AccessDenied), "only a writer drops them");
         let opened = client.open(fid, OPEN_WRITE, &user(5)).expect("the owner may");
