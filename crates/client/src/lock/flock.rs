@@ -133,7 +133,8 @@ struct Busy {
 }
 
 impl Client {
-    /// The lock that keeps `owner` from having one as `request` says (F_GETLK); `None` if there is none.
+    /// The lock that keeps `owner` from having one as `request` says (F_GETLK); `None` if there is none. One that goes with the close of
+    /// a file is none.
     pub async fn get_lock(
         &self,
         handle: Handle,
@@ -141,10 +142,25 @@ impl Client {
         request: FlockRequest,
     ) -> Result<Option<FoundLock>> {
         let open = self.shared.handles.get(handle)?;
-        let FlockRequest { kind, range, mode, .. } = request;
+        let place = Place { fid: open.fid, kind: request.kind, owner };
+        for _ in 0..ASKED_AGAIN_MAX {
+            let releases = self.shared.flocks.inner.lock().releases;
+            let found = self.test_lock(place, request).await?;
+            let is_own = found.as_ref().is_some_and(|found| found.own);
+            if !is_own || !self.shared.may_have_gone(place, releases).await {
+                return Ok(found);
+            }
+        }
+        self.test_lock(place, request).await
+    }
+
+    async fn test_lock(&self, place: Place, request: FlockRequest) -> Result<Option<FoundLock>> {
+        let FlockRequest { range, mode, .. } = request;
+        let Place { fid, kind, owner } = place;
         let Some(mode) = mode else { return Ok(None) };
+        self.shared.flocks.until_released(fid).await;
         let test = FlockTest {
-            fid: open.fid,
+            fid,
             owner,
             kind: kind_number(kind),
             mode: mode_number(Some(mode)),
@@ -184,16 +200,11 @@ impl Client {
             let busy = Busy::new(&self.shared, place, request.mode.and(Some(handle)));
             self.shared.request_lock(busy, request, wait).await
         };
-        let (rt, flocks) = (&self.shared.rt, &self.shared.flocks);
         for _ in 0..ASKED_AGAIN_MAX {
-            let releases = flocks.inner.lock().releases;
+            let releases = self.shared.flocks.inner.lock().releases;
             let answer = ask().await;
-            if answer != Err(Error::Refused(Code::WouldBlock)) {
-                return answer;
-            }
-            if flocks.is_closing(place.fid, Some(place), rt.now()) {
-                let _ = rt.timeout(CLOSE_TIME, flocks.until_closed(place.fid, Some(place), rt)).await;
-            } else if flocks.inner.lock().releases == releases {
+            let is_refused = answer == Err(Error::Refused(Code::WouldBlock));
+            if !is_refused || !self.shared.may_have_gone(place, releases).await {
                 return answer;
             }
         }
@@ -328,6 +339,17 @@ impl Shared {
                 tracing::warn!(%fid, %error, "a closed file stays locked");
             }
         }
+    }
+
+    /// Whether a lock that was in the way of `place` may be gone: since `releases` was looked at, or with a close that the kernel has to
+    /// tell of still, which is waited for.
+    async fn may_have_gone(&self, place: Place, releases: u64) -> bool {
+        if self.flocks.is_closing(place.fid, Some(place), self.rt.now()) {
+            let closed = self.flocks.until_closed(place.fid, Some(place), &self.rt);
+            let _ = self.rt.timeout(CLOSE_TIME, closed).await;
+            return true;
+        }
+        self.flocks.inner.lock().releases != releases
     }
 
     /// Somebody else wants a lock that this client has: waits until files that were closed just now are unlocked.

@@ -6,7 +6,7 @@ use client::{AttrChange, FlockRequest, OpenFlags, TimeSet};
 use proto::lock::flock::{Kind, Mode, Range};
 use proto::{Code, Fid, Timestamp};
 
-use crate::world::{World, create, root, user};
+use crate::world::{World, create, read_write, root, user};
 
 fn reader() -> OpenFlags {
     OpenFlags { read: true, ..OpenFlags::default() }
@@ -101,6 +101,36 @@ fn a_lock_that_goes_with_a_close_is_waited_for() {
                 one.set_lock(again, 7, whole(kind, Mode::Write)).await.expect("nobody has it");
                 one.unlock_owner(again, 1).await.expect("it has no such locks");
                 assert_eq!(other.set_lock(asks, 8, whole(kind, Mode::Read)).await, refused);
+            });
+        }
+    }
+}
+
+/// The same for a question: F_GETLK told of a lock that was gone with close(2), on the same mount and on another one.
+#[test]
+fn a_lock_that_goes_with_a_close_is_not_told_of() {
+    for kind in [Kind::Flock, Kind::Posix] {
+        let whole = |mode| FlockRequest { kind, range: Range::ALL, mode: Some(mode), pid: 1 };
+        for world in [World::real(3, 1), World::remote(3, 1)] {
+            let (one, other) = (world.mount(), world.mount());
+            world.run(async {
+                let rt = world.hub.rt();
+                let (attr, _) = create(&one, b"f").await;
+                for asker in [&one, &other] {
+                    let asks = asker.open(&root(), attr.fid, reader()).await.expect("it is there");
+                    let held = one.open(&root(), attr.fid, read_write()).await.expect("it is there");
+                    one.set_lock(held, 7, whole(Mode::Write)).await.expect("nobody has it");
+                    let ask = async || asker.get_lock(asks, 8, whole(Mode::Read)).await.expect("an answer");
+                    assert!(ask().await.is_some());
+                    // A descriptor is closed by some process; it was the last one.
+                    one.unlock_owner(held, 1).await.expect("it has no such locks");
+                    let (holder, later) = (one.clone(), rt.clone());
+                    rt.spawn(async move {
+                        later.sleep(Duration::from_millis(30)).await;
+                        holder.release(held).await;
+                    });
+                    assert_eq!(ask().await, None);
+                }
             });
         }
     }

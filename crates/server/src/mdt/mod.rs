@@ -281,7 +281,7 @@ impl Mdt {
             MdtRequest::Flock(request) => self.flock(ctx, request).await,
             MdtRequest::FlockWait(request) => self.flock_wait(ctx, request).await,
             MdtRequest::FlockCancel(request) => self.flock_cancel(ctx, request),
-            MdtRequest::FlockTest(request) => self.flock_test(ctx, request),
+            MdtRequest::FlockTest(request) => self.flock_test(ctx, request).await,
             MdtRequest::RestateFlocks(request) => self.restate_flocks(ctx, request),
             MdtRequest::CancelBits(request) => self.cancel_bits(ctx, request),
             MdtRequest::FidToPath(request) => self.fid_to_path(ctx, request),

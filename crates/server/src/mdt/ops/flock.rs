@@ -121,10 +121,22 @@ impl Mdt {
         Ok(Done::unchanged(Reply::FlockCancel(flocked(Some(self.flocks.cancel(id))))))
     }
 
-    pub(in crate::mdt) fn flock_test(&self, ctx: &Ctx, request: &FlockTest) -> Outcome {
+    /// The lock in the way, unless it goes with a close.
+    pub(in crate::mdt) async fn flock_test(&self, ctx: &Ctx<'_>, request: &FlockTest) -> Outcome {
         let FlockTest { fid, owner, kind, start, end, .. } = *request;
         let lock = Said { fid, owner, pid: 0, kind, start, end }.lock(ctx, mode(request.mode)?)?;
-        let lock = self.flocks.test(&lock).map(|found| msg::FlockLock {
+        let mut asked: SmallVec<[u64; 4]> = SmallVec::new();
+        let mut found = self.flocks.test(&lock);
+        while let Some(holder) = found.as_ref().map(|found| found.owner.session)
+            && holder != ctx.session().handle()
+            && !asked.contains(&holder)
+            && asked.len() < HOLDERS_ASKED_MAX
+        {
+            asked.push(holder);
+            self.revoker.settle_closes(holder, fid).await;
+            found = self.flocks.test(&lock);
+        }
+        let lock = found.map(|found| msg::FlockLock {
             start: found.span.range.start,
             end: found.span.range.end,
             mode: match found.span.mode {
