@@ -223,7 +223,8 @@ t_damaged_log() {
   done
   # An OST is left out, and the others are served.
   flip "$ost" 4186
-  up
+  if up > "$work/said" 2>&1; then echo "up says nothing of $ost"; return 1; fi
+  grep -q 'FAILED: .*OST000[0-3] is not served: .*log is damaged' "$work/said"
   if "$WEFT" status "$mnt" > "$work/said"; then echo "nothing is said of $ost"; return 1; fi
   grep -q 'FAILED: .*OST000[0-3] is not served: .*log is damaged' "$work/said"
   down

@@ -68,7 +68,8 @@ class Up:
         """Starts it; what it said is in `said`. Whether it is mounted."""
         done = attempt(*self.command(), seconds=seconds, **named)
         self.said = f"status {done.returncode}: {done.stdout}{done.stderr}"
-        if done.returncode != 0 or not mounted(self.mount):
+        # With status 1 it may be up without some of its targets.
+        if done.returncode not in (0, 1) or not mounted(self.mount):
             return False
         self.pid = mount_pid(self.box, self.mount)
         return True
