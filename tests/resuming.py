@@ -10,11 +10,12 @@ when it broke. Row N12: at most 30 s and 60 s after it was back, no errors, no e
 import multiprocessing
 import os
 import statistics
+import subprocess
 import sys
 import time
 
 import faults
-from faults import poll, run
+from faults import poll
 
 fork = multiprocessing.get_context("fork")
 
@@ -76,7 +77,10 @@ class Load:
         self.writers = []
         for n in range(WRITERS):
             path = f"{top}/writer{n}"
-            run(os.path.join(os.path.dirname(os.path.abspath(sys.argv[1])), "lfs"), "setstripe", "-o", "0,1", "-S", "64k", path)
+            lfs = os.path.join(os.path.dirname(os.path.abspath(sys.argv[1])), "lfs")
+            command = [lfs, "setstripe", "-o", "0,1", "-S", "64k", path]
+            # The MDT hears of OSTs one after the other.
+            poll(lambda: subprocess.run(command, stdin=subprocess.DEVNULL).returncode == 0, 30, "a file on two OSTs")
             self.writers.append(Writer(path, self.times, self.done))
         for writer in self.writers:
             writer.process.start()
