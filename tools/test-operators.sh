@@ -450,12 +450,12 @@ t_dk() {
   lctl dk > "$work/dk"
   absent "the test begins" "$work/dk"
   # What is kept below what is printed; and only where it is asked for.
-  lctl set_param debug=info,weft_server=trace > /dev/null
+  lctl set_param debug=info,weft_service=trace > /dev/null
   echo data > "$two_a/traced"
   "$WEFT" sync "$two_a"
   lctl set_param debug=info debug_mb=1 > /dev/null
   lctl dk > "$work/dk"
-  grep -q '^server:trace:.*) changed .*Create' "$work/dk"
+  grep -q '^service:trace:.*) changed .*Create' "$work/dk"
   absent '^client:trace:' "$work/dk"
   absent TRACE "$work/two-mds.log"
   # The ring is bounded, and says what it had no room for.

@@ -6,11 +6,10 @@
 use bytes::Bytes;
 use proto::{Code, TargetKind, Transno};
 use rt::Rt;
+use service::{Claimant, Unclaimed, keys};
 use store::{Batch, Change, Label, Store, StoreError};
 
-use crate::claimant::{Claimant, Unclaimed};
 use crate::mdt;
-use crate::target::keys;
 
 /// Transnos that a target does not get to while an older copy of it exists.
 const TRANSNOS: u64 = 1 << 40;
@@ -75,12 +74,4 @@ pub(crate) async fn claim(store: &Store, claimant: &Claimant) -> Result<(), Uncl
         store.committed(transno).await.map_err(Unclaimed::Lost)?;
     }
     claimed
-}
-
-/// The start with which an older copy was accepted; 0 if there was none.
-pub(crate) fn accepted(store: &Store) -> Result<u64, StoreError> {
-    let Some(value) = store.get(&[keys::ACCEPTED])? else { return Ok(0) };
-    let boot = value.bytes.as_ref().try_into();
-    boot.map(u64::from_le_bytes)
-        .map_err(|_| StoreError::Corrupt { what: "with which start an older copy was accepted".into() })
 }

@@ -4,13 +4,12 @@
 //! by the binary and by the simulator.
 
 mod accept;
-mod claimant;
 mod mdt;
 mod mgs;
 mod ost;
 pub mod owner;
-mod target;
-mod watch;
+#[cfg(test)]
+mod tests;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,14 +20,13 @@ use proto::limits::NIDS_MAX;
 use proto::wire::messages::{Parameter, Register};
 use proto::{ClientId, Code, Nid, TargetId, TargetKind};
 use rpc::{Hub, Import, Role, RpcError};
+use service::{Claimant, Handler, Start, Target, Unclaimed, Watch};
 use store::{Label, Owned, Store, StoreError};
 
 pub use accept::{Accepted, accept_older};
-use claimant::{Claimant, Unclaimed};
 pub use mdt::LockCounts;
 pub use ost::TokenCounts;
-use target::{Handler, Start, Target};
-pub use watch::{Held, Holding};
+pub use service::{Held, Holding};
 
 /// How to serve a target.
 #[derive(Debug, Clone)]
@@ -85,9 +83,8 @@ pub enum StartError {
 /// A target that is being served.
 pub struct Running {
     target: TargetId,
-    lock_counts: Box<dyn Fn() -> LockCounts + Send + Sync>,
-    token_counts: Box<dyn Fn() -> TokenCounts + Send + Sync>,
-    watch: Arc<dyn target::Watch>,
+    counts: Arc<dyn Counts + Send + Sync>,
+    watch: Arc<dyn Watch>,
     hub: Hub,
     /// As whom the target asks others.
     client: ClientId,
@@ -98,10 +95,21 @@ pub struct Running {
 pub(crate) struct Supervision {
     /// The right to serve it, if others may have that too.
     pub owned: Option<Owned>,
-    /// Whether others may have it.
-    pub shared: bool,
     /// What an operator orders.
     pub orders: Arc<owner::Orders>,
+}
+
+/// What of a role is counted, for those who measure; all zero where there is nothing of the kind.
+pub(crate) trait Counts {
+    /// How many inode bits are granted, and how often.
+    fn lock_counts(&self) -> LockCounts {
+        LockCounts::default()
+    }
+
+    /// What is held of objects, and how often something happened with it.
+    fn token_counts(&self) -> TokenCounts {
+        TokenCounts::default()
+    }
 }
 
 impl Running {
@@ -112,12 +120,12 @@ impl Running {
 
     /// Locks of an MDT's inodes: what `ldlm.namespaces` shows. All zero for other targets.
     pub fn lock_counts(&self) -> LockCounts {
-        (self.lock_counts)()
+        self.counts.lock_counts()
     }
 
     /// What an OST's clients hold of its objects, and how often they were called back.
     pub fn token_counts(&self) -> TokenCounts {
-        (self.token_counts)()
+        self.counts.token_counts()
     }
 
     /// Names of the target's sessions; `None` while it waits for what clients replay and state again.
@@ -214,7 +222,12 @@ async fn open(hub: &Hub, config: Config, supervision: Option<Supervision>) -> Re
             wanted: hub.fsname().to_string(),
         });
     }
-    let store = match supervision.as_ref().and_then(|supervision| supervision.owned.clone()) {
+    let (owned, supervision) = match supervision {
+        None => (None, service::Supervision::None),
+        Some(Supervision { owned: None, .. }) => (None, service::Supervision::Alone),
+        Some(Supervision { owned, orders }) => (owned, service::Supervision::Shared(orders)),
+    };
+    let store = match owned {
         Some(owned) => Store::open_owned(hub.rt(), &config.path, owned).await,
         None if label.service.is_empty() => Store::open(hub.rt(), &config.path).await,
         None => Err(StoreError::NotOwner),
@@ -251,7 +264,11 @@ async fn open(hub: &Hub, config: Config, supervision: Option<Supervision>) -> Re
     }
 }
 
-async fn serve<H: Handler>(start: Start, config: &Config, label: Label) -> Result<Running, StartError> {
+async fn serve<H: Handler + Counts>(
+    start: Start,
+    config: &Config,
+    label: Label,
+) -> Result<Running, StartError> {
     let (hub, store, mgs) = (start.hub.clone(), start.store.clone(), start.mgs.clone());
     let claimant = start.claimant.clone();
     let target = match Target::<H>::open(start).await {
@@ -277,11 +294,8 @@ async fn serve<H: Handler>(start: Start, config: &Config, label: Label) -> Resul
         }
     }
     target.handler().started();
-    let handler = target.handler().clone();
-    let token_handler = handler.clone();
-    let lock_counts = Box::new(move || handler.lock_counts());
-    let token_counts = Box::new(move || token_handler.token_counts());
-    Ok(Running { target: id, lock_counts, token_counts, watch: target, hub, client: label.uuid, claimant })
+    let counts = target.handler().clone();
+    Ok(Running { target: id, counts, watch: target, hub, client: label.uuid, claimant })
 }
 
 /// Tells the MGS of the target. It does not answer one that has another owner by now: that is the end, too.

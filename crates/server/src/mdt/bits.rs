@@ -14,9 +14,9 @@ use proto::lock::range::Numbers;
 use proto::wire::messages::{BitLock, Granted, Parameter};
 use proto::{Code, Fid};
 use rt::sync::Notify;
+use service::LockRoom;
 use smallvec::SmallVec;
 
-use crate::target::LockRoom;
 use crate::{Held, Holding};
 
 /// Parts of the table; a power of two, and as many as a number has bits at most.

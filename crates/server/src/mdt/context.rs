@@ -10,11 +10,10 @@ use super::Outcome;
 use super::bits::{BitLocks, Claims};
 use super::export::Export;
 use super::sharing::{Key, Sharing};
-use crate::target;
 
 /// What an operation knows of its request, what it claims, and what it has seen of others.
 pub struct Ctx<'a> {
-    request: &'a target::Ctx<Export>,
+    request: &'a service::Ctx<Export>,
     pub(super) claims: Claims,
     sharing: &'a Sharing,
     /// The newest change by others that it has seen.
@@ -24,7 +23,7 @@ pub struct Ctx<'a> {
 impl<'a> Ctx<'a> {
     /// A request that claims nothing yet.
     pub(super) fn new(
-        request: &'a target::Ctx<Export>,
+        request: &'a service::Ctx<Export>,
         locks: &Arc<BitLocks>,
         sharing: &'a Sharing,
     ) -> Ctx<'a> {
@@ -57,9 +56,9 @@ impl<'a> Ctx<'a> {
 }
 
 impl Deref for Ctx<'_> {
-    type Target = target::Ctx<Export>;
+    type Target = service::Ctx<Export>;
 
-    fn deref(&self) -> &target::Ctx<Export> {
+    fn deref(&self) -> &service::Ctx<Export> {
         self.request
     }
 }

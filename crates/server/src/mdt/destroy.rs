@@ -16,13 +16,13 @@ use proto::wire::messages::{DeadRange, Destroy};
 use proto::{Fid, ObjectId, OstIndex, Transno};
 use rpc::RpcError;
 use rt::Rt;
+use service::keys::behind;
+use service::{Env, Recovery, Stop};
 use store::{Batch, Change, Store, StoreError};
 
 use super::dead::{self, Dead};
 use super::keys;
 use super::osts::Osts;
-use crate::target::keys::behind;
-use crate::target::{Env, Recovery, Stop};
 
 /// Version of the format of an entry's value.
 const FORMAT: u8 = 1;

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::{ClientId, Code, Fid};
+use service::Session;
 use store::Value;
 
 use super::opens::Opener;
 use super::{Changes, Ctx, Mdt, keys};
-use crate::target::Session;
 
 /// Most open files of one session.
 const OPENS_MAX: usize = 1 << 20;
@@ -94,7 +94,7 @@ impl Mdt {
 
     fn keys_of(&self, prefix: u8, client: ClientId) -> Vec<(Bytes, Value)> {
         let from = keys::of_client(prefix, client);
-        let until = crate::target::keys::behind(&from);
+        let until = service::keys::behind(&from);
         self.store.scan(&from, &until, OPENS_MAX).unwrap_or_else(|error| {
             tracing::error!(%error, %client, "what the client had is not known");
             Vec::new()

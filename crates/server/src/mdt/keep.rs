@@ -6,11 +6,11 @@ use proto::wire::Reply;
 use proto::wire::messages::{
     FEATURE_LOCKS, Granted, LOCK_LAYOUT, LOCK_LOOKUP, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR,
 };
+use service::Done;
 
 use super::bits::Grant;
 use super::inode::Inode;
 use super::{Ctx, Mdt, Outcome};
-use crate::target::Done;
 
 /// What an answer with the attributes of a file lets its client keep.
 pub const KEEP_ATTRS: u32 = LOCK_UPDATE | LOCK_PERM | LOCK_LAYOUT | LOCK_XATTR;

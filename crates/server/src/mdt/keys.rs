@@ -4,8 +4,7 @@
 
 use bytes::Bytes;
 use proto::{ClientId, Fid, FileKind, Name, OstIndex};
-
-use crate::target::keys::MDT;
+use service::keys::MDT;
 
 /// `[INODE][fid]`: an inode.
 pub const INODE: u8 = MDT;

@@ -42,10 +42,10 @@ use proto::wire::messages::{MdtRequest, NoRequest, Parameter, Space};
 use proto::{ClientId, Code, Fid, FileKind, Timestamp, Transno};
 use rpc::Peer;
 use rt::Rt;
+use service::{Env, Handler, Recovery, Session, Stop, VERSION_OF_THIS};
 use store::{Store, StoreError};
 
-use crate::Held;
-use crate::target::{self, Env, Handler, Recovery, Session, Stop, VERSION_OF_THIS};
+use crate::{Counts, Held};
 pub use bits::LockCounts;
 
 use bits::BitLocks;
@@ -65,7 +65,7 @@ pub use sequence::jump as sequences_jump;
 use sharing::Sharing;
 
 /// What an operation gives back.
-type Outcome = Result<target::Done, Code>;
+type Outcome = Result<service::Done, Code>;
 
 /// How often an operation is tried again because others had what it needs; each time everybody is called back, so that
 /// only names that change their meaning again and again bring it so far.
@@ -134,7 +134,7 @@ impl Handler for Mdt {
         self.rt.spawn(self.reclaimer.clone().run());
     }
 
-    async fn handle(&self, ctx: &target::Ctx<Export>, request: MdtRequest, _bulk: Vec<Bytes>) -> Outcome {
+    async fn handle(&self, ctx: &service::Ctx<Export>, request: MdtRequest, _bulk: Vec<Bytes>) -> Outcome {
         let ctx = Ctx::new(ctx, &self.bits, &self.sharing);
         for _ in 0..ROUNDS_MAX {
             let outcome = self.carry_out(&ctx, &request).await;
@@ -164,7 +164,7 @@ impl Handler for Mdt {
             bytes_available: space.available,
             files_total: self.census.inodes() + files_free,
             files_free,
-            state: target::space_state(&self.store),
+            state: service::space_state(&self.store),
             disk: space.identity,
             bytes_own: 0,
         })
@@ -211,10 +211,6 @@ impl Handler for Mdt {
         self.bits.set(parameter).unwrap_or_else(|| self.sharing.set(parameter))
     }
 
-    fn lock_counts(&self) -> LockCounts {
-        self.bits.counts()
-    }
-
     fn held(&self) -> Vec<Held> {
         self.bits.held()
     }
@@ -227,6 +223,12 @@ impl Handler for Mdt {
         let mut lines = self.bits.waits();
         lines.extend(self.revoker.waits());
         lines
+    }
+}
+
+impl Counts for Mdt {
+    fn lock_counts(&self) -> LockCounts {
+        self.bits.counts()
     }
 }
 

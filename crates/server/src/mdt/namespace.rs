@@ -3,13 +3,13 @@
 use bytes::Bytes;
 use proto::wire::messages::{BitLock, LOCK_ALL, LOCK_UPDATE};
 use proto::{Code, Fid, FileKind, Name, OstIndex};
+use service::code_of;
 use smallvec::SmallVec;
 use store::{Batch, Change, Value};
 
 use super::inode::Inode;
 use super::sharing::Key;
 use super::{Ctx, Mdt, Outcome, keys};
-use crate::target::{self, code_of};
 
 /// Space that a file takes on an MDT, as `statfs` estimates it, in bytes.
 pub const BYTES_PER_FILE: u64 = 1024;
@@ -231,7 +231,7 @@ impl Mdt {
         changes.destroy_objects(inode);
         if inode.xattrs {
             let from = keys::of(keys::XATTR, inode.fid);
-            let until = target::keys::behind(&from);
+            let until = service::keys::behind(&from);
             let found = self.store.scan(&from, &until, XATTRS_PER_SCAN).map_err(|error| code_of(&error))?;
             found.into_iter().for_each(|(key, _)| changes.remove(key));
         }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::{Code, Fid};
+use service::code_of;
+use service::keys::behind;
 use store::Need;
 
 use super::{Changes, Mdt, keys};
-use crate::target::code_of;
-use crate::target::keys::behind;
 
 /// A client of this process is not waited for, and comes back within this time.
 const LOCAL_GRACE: Duration = Duration::from_secs(10);

@@ -12,12 +12,12 @@ use proto::{ClientId, Code, ConfigCopy, Nid, OstIndex, TargetId, Transno};
 use rpc::{Hub, Import, Role, RpcError};
 use rt::Rt;
 use rt::sync::Notify;
+use service::{Env, Recovery, Stop};
 use store::{Batch, Change, Store, StoreError};
 
 use super::allocate::Order;
 use super::destroy::Destroyer;
 use super::keys;
-use crate::target::{Env, Recovery, Stop};
 
 /// How long the MGS may hold a request for a newer configuration, in milliseconds.
 const WAIT_MS: u32 = 60_000;

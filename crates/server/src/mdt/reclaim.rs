@@ -13,9 +13,9 @@ use proto::wire::Reply;
 use proto::wire::messages::{BitLock, RevokeBits};
 use proto::{Code, Fid};
 use rt::Rt;
+use service::{Clients, Stop};
 
 use super::bits::BitLocks;
-use crate::target::{Clients, Stop};
 
 /// Callbacks under way.
 const CALLS_MAX: usize = 512;

@@ -11,9 +11,9 @@ use proto::wire::messages::{BitLock, RevokeBits};
 use proto::{Code, Fid};
 use rt::Rt;
 use rt::sync::oneshot;
+use service::{Called, Clients};
 
 use super::bits::BitLocks;
-use crate::target::{Called, Clients};
 
 /// Callbacks that one operation has under way.
 const CALLBACKS_MAX: usize = 1024;

@@ -6,11 +6,10 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::limits::SEQ_BITS;
 use proto::{Code, Fid, Transno};
+use service::{Claimant, Stop, code_of};
 use store::{Batch, Change, Store, StoreError};
 
 use super::keys;
-use crate::claimant::Claimant;
-use crate::target::{Stop, code_of};
 
 /// Sequences of one reservation.
 const BLOCK: u64 = 1024;

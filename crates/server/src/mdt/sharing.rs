@@ -17,10 +17,10 @@ use parking_lot::Mutex;
 use proto::lock::bits::SessionId;
 use proto::wire::messages::Parameter;
 use proto::{Code, Fid, Name, Transno};
+use service::code_of;
 use store::Store;
 
 use super::Outcome;
-use crate::target::code_of;
 
 /// The parameter that switches it off, as Lustre's `mdt.*.commit_on_sharing`.
 const COMMIT_ON_SHARING: &str = "commit_on_sharing";

@@ -16,10 +16,10 @@ use rpc::{Answer, Call, CallbackError, Hub, Keys, Peer, Role, Service};
 use rt::sim::{Options, Sim};
 use rt::sync::oneshot;
 use rt::{BoxFuture, Rt};
+use service::{Backchannel, CallbackAnswer, Handler, PATIENCE, Start, Supervision, Target};
 use store::{Label, Store};
 
 use super::{Mdt, destroy};
-use crate::target::{Backchannel, CallbackAnswer, Handler, PATIENCE, Start, Target};
 
 const PATH: &str = "mdt";
 pub const NODE: &str = "server";
@@ -171,8 +171,15 @@ fn fsname() -> FsName {
 async fn open(rt: Rt, backchannel: Arc<CalledBack>) -> (Arc<Target<Mdt>>, Arc<Store>) {
     let store = Store::open(&rt, PATH).await.expect("the target opens");
     let hub = Hub::new(rt.clone(), fsname(), Keys::default());
-    let start =
-        Start { rt, hub, store: store.clone(), mgs: None, backchannel, supervision: None, claimant: None };
+    let start = Start {
+        rt,
+        hub,
+        store: store.clone(),
+        mgs: None,
+        backchannel,
+        supervision: Supervision::None,
+        claimant: None,
+    };
     let target = Target::<Mdt>::open(start).await.expect("the role opens");
     target.handler().started();
     (target, store)

@@ -25,9 +25,10 @@ use proto::{Code, TargetKind};
 use rpc::{Peer, Role};
 use rt::Rt;
 use rt::sync::{Notify, Semaphore};
+use service::{Ctx, Done, Env, Handler, Stop, code_of, space_state};
 use store::{Batch, Store, StoreError};
 
-use crate::target::{Ctx, Done, Env, Handler, Stop, code_of, space_state};
+use crate::Counts;
 use live::Notices;
 use owners::OwnerTable;
 use seen::Seen;
@@ -146,6 +147,8 @@ impl Handler for Mgs {
         }
     }
 }
+
+impl Counts for Mgs {}
 
 impl Mgs {
     async fn register(&self, ctx: &Ctx<()>, register: msg::Register) -> Result<Done, Code> {

@@ -17,10 +17,10 @@ use proto::wire::{DecodeError, Reader, Wire};
 use proto::{Code, TargetId, TargetKind};
 use rt::sync::Notify;
 use rt::{Rt, Time};
+use service::{Stop, code_of, keys};
 use store::{Batch, Change, Store, StoreError};
 
 use super::{SERVER_BYTES_MAX, table};
-use crate::target::{Stop, code_of, keys};
 
 /// `[MGS + 4][kind: 1][index: 4 BE]`: the newest owner of a target.
 const OWNER: u8 = keys::MGS + 4;

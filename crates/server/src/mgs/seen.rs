@@ -15,10 +15,10 @@ use proto::wire::messages as msg;
 use proto::wire::{DecodeError, Reader, Wire};
 use proto::{ClientId, Code, Nid, TargetId, TargetKind, Transno};
 use rpc::{Hub, Role};
+use service::{code_of, keys};
 use store::{Batch, Change, Store, StoreError};
 
 use super::table;
-use crate::target::{code_of, keys};
 
 /// `[MGS + 5][kind: 1][index: 4 BE]`: how far the target was.
 const SEEN: u8 = keys::MGS + 5;

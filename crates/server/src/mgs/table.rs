@@ -7,10 +7,10 @@ use proto::limits::TARGETS_MAX;
 use proto::wire::messages::{CONFIG_PAGE_BYTES, Config, MarkTarget, TargetEntry};
 use proto::wire::{DecodeError, Reader, Wire};
 use proto::{ClientId, Code, Nid, TargetId, TargetKind};
+use service::keys;
 use store::{Batch, Change, Store, StoreError};
 
 use super::SERVER_BYTES_MAX;
-use crate::target::keys;
 
 /// `[MGS][kind: 1][index: 4 BE]`: a target.
 const TARGET: u8 = keys::MGS;

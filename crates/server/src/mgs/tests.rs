@@ -193,7 +193,7 @@ fn a_table_without_versions_gets_them() {
             let mut value = Vec::new();
             entry.put(&mut value);
             store::Change {
-                key: super::table::key(crate::target::keys::MGS, entry.target),
+                key: super::table::key(service::keys::MGS, entry.target),
                 value: Some(value.into()),
             }
         });

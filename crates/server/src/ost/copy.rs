@@ -8,9 +8,9 @@ use proto::Code;
 use proto::limits::{BULK_BYTES_MAX, FILE_BYTES_MAX};
 use proto::wire::Reply;
 use proto::wire::messages::CopyObject;
+use service::{Ctx, Done, code_of};
 
 use super::{Ost, check_id, check_time, record};
-use crate::target::{Ctx, Done, code_of};
 
 /// What the source does not have, in pieces of this many bytes.
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];

@@ -10,8 +10,7 @@ use proto::wire::messages::{MarkTarget, Parameter};
 use proto::{ClientId, Code, TargetId};
 use rpc::Import;
 use rt::Rt;
-
-use crate::target::{Env, Stop};
+use service::{Env, Stop};
 
 /// Its name, as in Lustre's `obdfilter.*.degraded`.
 pub(super) const DEGRADED: &str = "degraded";

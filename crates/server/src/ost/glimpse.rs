@@ -15,9 +15,9 @@ use proto::wire::messages::{Glimpse, Glimpsed};
 use proto::{Code, ObjectId};
 use rt::Rt;
 use rt::sync::oneshot;
+use service::{Called, Clients, Env};
 
 use super::tokens::Tokens;
-use crate::target::{Called, Clients, Env};
 
 /// Asks clients.
 pub(super) struct Glimpses {

@@ -9,9 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use proto::wire::messages::Parameter;
 use proto::{Code, Transno};
+use service::code_of;
 use store::Store;
-
-use crate::target::code_of;
 
 /// Its name, as in Lustre's `obdfilter.*.sync_journal`.
 pub(super) const SYNC_JOURNAL: &str = "sync_journal";

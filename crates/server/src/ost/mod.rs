@@ -25,11 +25,11 @@ use proto::wire::messages as msg;
 use proto::wire::messages::{NoRequest, OstRequest};
 use proto::{Code, Fid, ObjectId, Timestamp};
 use rpc::Peer;
+use service::{Ctx, Done, Env, Handler, Recorder, Recovery, Session, code_of, space_state};
 use store::object::Extra;
 use store::{Change, Objects, Store, StoreError};
 
-use crate::Held;
-use crate::target::{Ctx, Done, Env, Handler, Recorder, Recovery, Session, code_of, space_state};
+use crate::{Counts, Held};
 use brw::BrwStats;
 use degraded::{DEGRADED, Degraded};
 use glimpse::Glimpses;
@@ -129,10 +129,6 @@ impl Handler for Ost {
         self.tokens.drop_session(Holder(session.handle()));
     }
 
-    fn token_counts(&self) -> TokenCounts {
-        TokenCounts { glimpses: self.glimpses.count(), shared: self.sharing.waits(), ..self.tokens.counts() }
-    }
-
     fn held(&self) -> Vec<Held> {
         self.tokens.held()
     }
@@ -186,6 +182,12 @@ impl Handler for Ost {
         if let Err(error) = self.objects.close().await {
             tracing::error!(%error, "the objects did not close in order");
         }
+    }
+}
+
+impl Counts for Ost {
+    fn token_counts(&self) -> TokenCounts {
+        TokenCounts { glimpses: self.glimpses.count(), shared: self.sharing.waits(), ..self.tokens.counts() }
     }
 }
 

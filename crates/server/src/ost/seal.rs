@@ -9,10 +9,10 @@ use proto::lock::range::{Holder, Range};
 use proto::wire::Reply;
 use proto::wire::messages as msg;
 use proto::{Code, ObjectId};
+use service::{Ctx, Done, code_of};
 use store::object::Sealing;
 
 use super::{Ost, check_id, holder, record};
-use crate::target::{Ctx, Done, code_of};
 
 impl Ost {
     pub(super) async fn seal(&self, ctx: &Ctx<()>, seal: &msg::SealLayout) -> Result<Done, Code> {

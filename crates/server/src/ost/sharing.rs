@@ -16,9 +16,8 @@ use parking_lot::Mutex;
 use proto::lock::range::{Holder, Range};
 use proto::wire::messages::Parameter;
 use proto::{Code, ObjectId, Transno};
+use service::code_of;
 use store::Store;
-
-use crate::target::code_of;
 
 /// Its name, as in Lustre's `obdfilter.*.sync_lock_cancel`.
 pub(super) const SYNC_LOCK_CANCEL: &str = "sync_lock_cancel";

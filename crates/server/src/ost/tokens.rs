@@ -17,9 +17,9 @@ use proto::wire::messages as msg;
 use proto::{Code, ObjectId};
 use rt::Rt;
 use rt::sync::oneshot;
+use service::{Called, Clients, Env, LockRoom, Stop};
 
 use super::sharing::Sharing;
-use crate::target::{Called, Clients, Env, LockRoom, Stop};
 use crate::{Held, Holding};
 
 /// How long the answer to a callback is waited for that nobody needs. Then the client is asked for something else.

@@ -15,10 +15,10 @@ use proto::owner::{RENEW_AFTER, TTL, valid_until};
 use proto::wire::messages::{OWNED_MAX, Tenure, Wanted};
 use rt::sync::{Notify, oneshot};
 use rt::{BoxFuture, Rt, Time};
+use service::Stop;
 
 use super::fence::Fence;
 use super::store::{Grant, Me, OwnerStore, Unavailable};
-use crate::target::Stop;
 
 /// Longest time that one question for what is wanted waits.
 const TAKE_WAIT: Duration = Duration::from_secs(20);

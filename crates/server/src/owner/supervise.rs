@@ -12,12 +12,12 @@ use proto::wire::messages::Wanted;
 use rpc::Hub;
 use rt::Rt;
 use rt::sync::{Notify, Semaphore};
+use service::{HandOver, Stop};
 use store::{Label, Owned, Store};
 
 use super::fence::{FenceOrder, Pauses};
 use super::ownerships::{Ownership, Ownerships};
 use super::store::Grant;
-use crate::target::Stop;
 use crate::{Config, Running, StartError, Supervision, start_supervised};
 
 /// First pause after a target that was served before, or may be, did not start; it doubles.
@@ -34,13 +34,14 @@ pub struct Orders {
     given: Notify,
 }
 
-impl Orders {
-    /// The target is to be stopped and left to the server with this name or NID.
-    pub fn hand_over(&self, to: &str) {
+impl HandOver for Orders {
+    fn hand_over(&self, to: &str) {
         *self.hand_over.lock() = Some(to.to_owned());
         self.given.notify_waiters();
     }
+}
 
+impl Orders {
     async fn wait(&self) -> String {
         loop {
             let mut given = pin!(self.given.notified());
@@ -163,7 +164,7 @@ pub async fn supervise(
 
 fn supervision(owned: Option<Owned>) -> (Supervision, Arc<Orders>) {
     let orders = Arc::new(Orders::default());
-    (Supervision { shared: owned.is_some(), owned, orders: orders.clone() }, orders)
+    (Supervision { owned, orders: orders.clone() }, orders)
 }
 
 /// A target that other servers reach too.

@@ -9,8 +9,7 @@ use proto::types::MODE_KIND;
 use proto::wire::Reader;
 use proto::wire::messages::{Entry, Granted, LOCK_LAYOUT, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR};
 use proto::{Attr, Fid, FileKind, Layout, Timestamp};
-
-use crate::target::VERSION_OF_THIS;
+use service::VERSION_OF_THIS;
 
 /// Version of the format.
 const FORMAT: u8 = 2;

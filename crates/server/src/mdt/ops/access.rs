@@ -3,9 +3,9 @@
 use proto::Code;
 use proto::wire::Reply;
 use proto::wire::messages::{self as msg, ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, Access};
+use service::Done;
 
 use crate::mdt::{Ctx, Mdt, Outcome, access};
-use crate::target::Done;
 
 impl Mdt {
     pub(in crate::mdt) fn access(&self, ctx: &Ctx, request: &Access) -> Outcome {

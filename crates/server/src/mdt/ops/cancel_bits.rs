@@ -2,9 +2,9 @@
 
 use proto::wire::Reply;
 use proto::wire::messages::{self as msg, CancelBits};
+use service::Done;
 
 use crate::mdt::{Ctx, Mdt, Outcome};
-use crate::target::Done;
 
 impl Mdt {
     pub(in crate::mdt) fn cancel_bits(&self, ctx: &Ctx, request: &CancelBits) -> Outcome {

@@ -4,12 +4,12 @@ use proto::types::access_counts;
 use proto::wire::Reply;
 use proto::wire::messages::{self as msg, Close, LOCK_UPDATE, SizeUpdate};
 use proto::{Code, Timestamp};
+use service::{Done, VERSION_OF_THIS};
 
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::opens::{ClosedSize, Opener};
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, keys};
-use crate::target::{Done, VERSION_OF_THIS};
 
 impl Mdt {
     /// A handle that is not known is one of before a restart, or closed already: that is no error.

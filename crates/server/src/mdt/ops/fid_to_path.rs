@@ -4,10 +4,10 @@ use bytes::Bytes;
 use proto::wire::Reply;
 use proto::wire::messages::{ACCESS_EXECUTE, FidToPath, Paths};
 use proto::{Code, Cred, Fid, Name};
+use service::keys::behind;
+use service::{Done, code_of};
 
 use crate::mdt::{Ctx, Mdt, Outcome, access, keys};
-use crate::target::keys::behind;
-use crate::target::{Done, code_of};
 
 /// Most paths of one answer.
 const PATHS_MAX: usize = 1000;

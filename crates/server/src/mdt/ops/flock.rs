@@ -8,11 +8,11 @@ use proto::wire::messages::{
     self as msg, Flock, FlockCancel, FlockHeld, FlockTest, FlockWait, Flocked, RestateFlocks,
 };
 use proto::{Code, Fid};
+use service::Done;
 use smallvec::SmallVec;
 
 use crate::mdt::flocks::{Asked, kind};
 use crate::mdt::{Ctx, Mdt, Outcome};
-use crate::target::Done;
 
 /// How long a FlockWait is kept: a connection that says nothing for longer is taken for dead.
 const WAIT_MAX: Duration = Duration::from_secs(10);

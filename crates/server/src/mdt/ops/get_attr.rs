@@ -2,10 +2,10 @@
 
 use proto::wire::Reply;
 use proto::wire::messages::GetAttr;
+use service::Done;
 
 use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::{Ctx, Mdt, Outcome};
-use crate::target::Done;
 
 impl Mdt {
     pub(in crate::mdt) fn get_attr(&self, ctx: &Ctx, request: &GetAttr) -> Outcome {

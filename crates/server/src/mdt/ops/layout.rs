@@ -7,11 +7,11 @@ use proto::wire::messages::{
     SwapLayouts,
 };
 use proto::{Code, Fid, FileKind, Layout};
+use service::{Done, VERSION_OF_THIS, code_of};
 
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate};
-use crate::target::{Done, VERSION_OF_THIS, code_of};
 
 impl Mdt {
     /// The reply comes when the layout is durable: a replay would give the file another one than the client has

@@ -3,10 +3,10 @@
 use proto::Code;
 use proto::wire::Reply;
 use proto::wire::messages::{ACCESS_EXECUTE, Lookup};
+use service::Done;
 
 use crate::mdt::keep::{KEEP_ATTRS, KEEP_NAME};
 use crate::mdt::{Ctx, Mdt, Outcome, access};
-use crate::target::Done;
 
 /// How often a name is looked up again because its file went, or it got another meaning, between entry and inode.
 const RETRIES_MAX: usize = 100;

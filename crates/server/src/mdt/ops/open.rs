@@ -7,12 +7,12 @@ use proto::wire::messages::{
     OPEN_EXECUTE, OPEN_READ, OPEN_WRITE, Open, Opened,
 };
 use proto::{Code, Cred, Fid};
+use service::Done;
 
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::opens::Opener;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, keys};
-use crate::target::Done;
 
 impl Mdt {
     pub(in crate::mdt) fn open_file(&self, ctx: &Ctx, request: &Open) -> Outcome {
@@ -51,7 +51,7 @@ impl Mdt {
         }
         if write && known {
             inode.size_known = false;
-            inode.version = crate::target::VERSION_OF_THIS;
+            inode.version = service::VERSION_OF_THIS;
             changes.put_inode(&inode, LOCK_UPDATE);
         }
         let reply = reply(&inode, handle);

@@ -6,13 +6,13 @@
 use proto::Code;
 use proto::wire::messages::{DirEntry, DirPage, Granted, LOCK_LOOKUP, LOCK_UPDATE, ReadDir};
 use proto::wire::{Reply, Wire};
+use service::{Done, code_of};
 
 use crate::mdt::bits::Grant;
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_NAME;
 use crate::mdt::sharing::Key;
 use crate::mdt::{Ctx, Mdt, Outcome, keys};
-use crate::target::{Done, code_of};
 
 /// Entries that one scan of the store brings.
 const SCAN_COUNT: usize = 512;

@@ -3,9 +3,9 @@
 use proto::wire::Reply;
 use proto::wire::messages::{LinkTarget, ReadLink};
 use proto::{Code, FileKind};
+use service::Done;
 
 use crate::mdt::{Ctx, Mdt, Outcome};
-use crate::target::Done;
 
 impl Mdt {
     pub(in crate::mdt) fn read_link(&self, ctx: &Ctx, request: &ReadLink) -> Outcome {

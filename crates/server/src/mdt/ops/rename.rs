@@ -7,11 +7,11 @@ use proto::wire::messages::{
     Renamed,
 };
 use proto::{Code, Fid, FileKind, Timestamp};
+use service::Done;
 use smallvec::SmallVec;
 
 use crate::mdt::inode::Inode;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access};
-use crate::target::Done;
 
 /// How often the entries are read again because they changed before they were locked.
 const RETRIES_MAX: usize = 100;

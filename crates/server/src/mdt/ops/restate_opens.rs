@@ -6,10 +6,10 @@
 use proto::Code;
 use proto::wire::Reply;
 use proto::wire::messages::{self as msg, OpenHeld, RestateOpens};
+use service::Done;
 
 use crate::mdt::opens::Opener;
 use crate::mdt::{Ctx, Mdt, Outcome};
-use crate::target::Done;
 
 impl Mdt {
     /// Taken before anybody else is served. A client of this process is not waited for by others.

@@ -3,10 +3,10 @@
 use proto::Code;
 use proto::wire::Reply;
 use proto::wire::messages::Sequence;
+use service::code_of;
 
 use crate::mdt::export::SEQUENCES_MAX;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, keys};
-use crate::target::code_of;
 
 impl Mdt {
     /// The reply comes when the grant is durable: a replay would get another sequence than the one whose names the

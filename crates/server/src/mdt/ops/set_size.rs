@@ -3,11 +3,11 @@
 use proto::wire::Reply;
 use proto::wire::messages::{self as msg, LOCK_UPDATE, SetSize};
 use proto::{Code, FileKind};
+use service::{Done, VERSION_OF_THIS};
 
 use super::close::{check_size, take_size};
 use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome};
-use crate::target::{Done, VERSION_OF_THIS};
 
 impl Mdt {
     pub(in crate::mdt) fn set_size(&self, ctx: &Ctx, request: &SetSize) -> Outcome {

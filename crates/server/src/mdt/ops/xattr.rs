@@ -9,14 +9,14 @@ use proto::wire::messages::{
     SetXattr, XATTR_CREATE, XATTR_REPLACE, XattrNames, XattrValue,
 };
 use proto::{Code, Cred, Fid, FileKind};
+use service::keys::behind;
+use service::{Done, code_of};
 use store::Value;
 
 use super::acl;
 use crate::mdt::bits::Grant;
 use crate::mdt::inode::Inode;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, keys};
-use crate::target::keys::behind;
-use crate::target::{Done, code_of};
 
 /// Most bytes that the names of one file's attributes have together (Linux XATTR_LIST_MAX), a terminator each.
 const NAMES_BYTES_MAX: usize = 65_536;

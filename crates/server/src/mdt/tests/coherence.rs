@@ -18,11 +18,11 @@ use proto::{Code, Cred, Fid, Name, TargetId, Timestamp, Xid};
 use rpc::{Call, Peer, Role, Service};
 use rt::Rt;
 use rt::sim::Sim;
+use service::Target;
 
 use super::model::{Asked, Model};
 use crate::mdt::Mdt;
 use crate::mdt::testing::{NODE, World, gave_back, name};
-use crate::target::Target;
 
 const CLIENTS: u128 = 3;
 const TASKS: u32 = 2;

@@ -9,9 +9,9 @@ use proto::wire::messages::{
     Entry, Granted, LOCK_ALL, LOCK_LAYOUT, LOCK_LOOKUP, LOCK_OPEN, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR,
 };
 use proto::{Attr, Fid, Layout, Name};
+use service::keys::behind;
 
 use crate::mdt::{Mdt, keys};
-use crate::target::keys::behind;
 
 /// One client.
 #[derive(Default)]

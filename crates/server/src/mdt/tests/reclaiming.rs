@@ -6,9 +6,9 @@ use std::time::Duration;
 use proto::wire::messages as msg;
 use proto::wire::messages::{LOCK_PERM, LOCK_UPDATE};
 use proto::{Code, Fid};
+use service::Handler;
 
 use crate::mdt::testing::{Client, World, gave_back};
-use crate::target::Handler;
 
 fn set(world: &World, name: &str, value: u64) -> Result<(), Code> {
     let parameter = msg::Parameter { name: name.to_owned(), value: value.to_string() };

@@ -13,10 +13,10 @@ use rpc::{Callbacks, Hub, Import, Key, Keys, Restate, Role};
 use rt::sim::Sim;
 use rt::sync::Semaphore;
 use rt::{Addr, BoxFuture, Rt};
+use service::{Start, Supervision, Target};
 use store::{Label, Store};
 
 use crate::ost::Ost;
-use crate::target::{Start, Target};
 
 pub const SERVER: &str = "server";
 const OST: TargetId = TargetId { kind: proto::TargetKind::Ost, index: 3 };
@@ -54,7 +54,7 @@ impl Server {
             store,
             mgs: None,
             backchannel: Arc::new(hub.clone()),
-            supervision: None,
+            supervision: Supervision::None,
             claimant: None,
         };
         let target = Target::<Ost>::open(start).await.expect("the role opens");

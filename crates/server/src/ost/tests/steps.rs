@@ -4,10 +4,10 @@
 use bytes::Bytes;
 use proto::wire::messages as msg;
 use rt::sim::{Options, Sim};
+use service::Handler;
 
 use super::fake::{Fake, SERVER, Server};
 use super::{at, id};
-use crate::target::Handler;
 
 const BYTES: usize = 1 << 20;
 

@@ -8,11 +8,12 @@ use proto::wire::messages as msg;
 use proto::{Code, ObjectId};
 use rt::sim::{Options, Sim, Span};
 use rt::sync::oneshot;
+use service::Handler;
 
 use super::fake::{Fake, SERVER, Server};
 use super::{at, id, refused};
+use crate::Counts;
 use crate::ost::tokens::TokenCounts;
-use crate::target::Handler;
 
 const RECORD: u64 = 47_008;
 
@@ -119,9 +120,9 @@ fn a_client_that_cannot_be_reached_does_not_hold_others_up() {
         b.write(0, record(2), at(2)).await;
         let waited = sim.now() - before;
         // Nobody closed its connection: it only went silent.
-        let patience = crate::target::DEADLINE;
+        let patience = service::DEADLINE;
         assert!(waited >= patience, "{waited:?}");
-        assert!(waited < patience + crate::target::PATIENCE * 2, "{waited:?}");
+        assert!(waited < patience + service::PATIENCE * 2, "{waited:?}");
         sim.handle().heal_all();
         assert_eq!(a.read(0, RECORD as u32).await, record(2), "what it had not sent is lost");
         assert_eq!((a.figures().lost, counts(&server).held), (1, 2));

@@ -13,7 +13,7 @@ const TOP_MAX: usize = 10;
 
 /// Who came back, and after how long.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Returns {
+pub(crate) struct Returns {
     /// Clients by the logarithm of their seconds, rounded up.
     classes: [u64; CLASSES],
     /// The last ones, who are the slowest: address and seconds.

@@ -1,12 +1,10 @@
 //! Sessions and exactly-once, seen from outside: an MDT is the target.
 
-mod many;
-
 use proto::wire::Reply;
 use proto::wire::messages as msg;
 use proto::{ClientId, Code, Cred, Fid, Transno};
 
-use crate::mdt::testing::{Client, World};
+use crate::mdt::testing::{Client, NODE, World};
 
 fn mkdir(client: &Client, parent: Fid, text: &str) -> msg::Create {
     client.create_request(parent, text, 0o040_755)
@@ -115,7 +113,7 @@ fn what_is_stated_again_passes_and_does_not_end_the_replays() {
     let stated = a.replay(xid + 1, Transno(0), msg::GetAttr { fid: Fid::ROOT });
     assert!(stated.result.is_ok(), "{stated:?}");
     let mut waiting = b.start(b.xid() + 1, msg::Sync { transno: Transno(0) });
-    let early = world.sim.run(world.target.rt.timeout(std::time::Duration::from_secs(1), &mut waiting));
+    let early = world.sim.run(world.sim.rt(NODE).timeout(std::time::Duration::from_secs(1), &mut waiting));
     assert!(early.is_none(), "the first client may still have replays");
     assert_eq!(reply(a.replay(xid, made.1, dir)), made);
     a.skip_to(xid + 1);
@@ -143,7 +141,7 @@ fn who_leaves_during_replays_draws_no_transno() {
     a.skip_to(xid);
     assert!(a.call(msg::Sync { transno: Transno(0) }).is_ok());
     world.sim.run_for(std::time::Duration::from_secs(1));
-    assert_eq!(world.keys(super::keys::CLIENT), 1, "only the first client is waited for the next time");
+    assert_eq!(world.keys(service::keys::CLIENT), 1, "only the first client is waited for the next time");
 }
 
 /// A client that was told of its session sends changes: a crash must not leave nobody knowing what became of them.
@@ -166,7 +164,7 @@ fn who_comes_too_late_is_not_known_any_more() {
     let boot = world.store.boot();
     let world = world.crash();
     let other = world.client(2);
-    assert!(world.sim.now() >= super::recovery::PATIENCE, "the first client was waited for");
+    assert!(world.sim.now() >= service::RETURN_PATIENCE, "the first client was waited for");
     other.lookup(Fid::ROOT, "d").expect("it is durable");
     let late = world.connect(ClientId(1), boot, 2).expect("as a new client it may come");
     assert!(!late.connected.expect("it is connected").resumed);

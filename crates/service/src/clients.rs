@@ -18,8 +18,8 @@ use proto::{ClientId, Code, TargetId};
 use rpc::{CallbackError, Hub};
 use rt::{BoxFuture, Rt, Time};
 
-use super::Stop;
-use super::lives::Lives;
+use crate::Stop;
+use crate::lives::Lives;
 
 /// How long a client that somebody waits for may be without a connection that was closed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -108,7 +108,7 @@ impl Backchannel for Hub {
 }
 
 /// Ends sessions: the target itself.
-pub(super) trait Doorman: Send + Sync {
+pub(crate) trait Doorman: Send + Sync {
     /// Ends a session against its client's will, and says why in the log.
     fn evict(&self, session: u64, why: &str);
 
@@ -155,7 +155,7 @@ enum Trouble {
 }
 
 impl Clients {
-    pub(super) fn new(
+    pub(crate) fn new(
         rt: &Rt,
         target: TargetId,
         stop: Stop,
@@ -166,20 +166,20 @@ impl Clients {
     }
 
     /// Who ends sessions; told once, when the target has been made.
-    pub(super) fn set_doorman(&self, doorman: Weak<dyn Doorman>) {
+    pub(crate) fn set_doorman(&self, doorman: Weak<dyn Doorman>) {
         assert!(self.doorman.set(doorman).is_ok(), "a target is made once");
     }
 
-    pub(super) fn ended(&self, session: u64) {
+    pub(crate) fn ended(&self, session: u64) {
         self.backchannel.session_ended(self.target, session);
     }
 
-    pub(super) fn evicted(&self, session: u64) {
+    pub(crate) fn evicted(&self, session: u64) {
         self.backchannel.session_evicted(self.target, session);
     }
 
     /// What is waited for in the sessions, a line for each.
-    pub(super) fn waits(&self) -> Vec<String> {
+    pub(crate) fn waits(&self) -> Vec<String> {
         self.backchannel.waits(self.target)
     }
 
@@ -199,7 +199,7 @@ impl Clients {
     }
 
     /// Has the client of `session` give back what it keeps; `None` if it does not answer. It is not evicted for that.
-    pub(super) async fn drain(&self, session: u64) -> Option<DrainDone> {
+    pub(crate) async fn drain(&self, session: u64) -> Option<DrainDone> {
         let request = Request::Drain(Drain {});
         let patience = rpc::limits::RETURN_TIME;
         let answer = self.backchannel.call_back(self.target, session, request, patience);

@@ -1,28 +1,4 @@
-//! What every target has: sessions, reply slots, exactly-once, order of start and stop.
-//!
-//! A role implements [`Handler`] and sees only requests of live sessions, each of them once: what was answered
-//! before is answered again from the slot's record, which the handler's batch carried to disk together with the
-//! change ([`Ctx::commit`], [`Recorder`]). The role itself lives in [`Target`], which is the [`rpc::Service`].
-
-mod absent;
-mod admin;
-mod clients;
-mod connect;
-mod context;
-mod eviction;
-mod gauge;
-pub mod keys;
-mod lives;
-mod lock_room;
-mod parameters;
-mod recent;
-mod recovery;
-mod returns;
-mod session;
-mod slot;
-mod stop;
-#[cfg(test)]
-mod tests;
+//! A served target: carries each request of a session out once, in the right order after a restart.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,246 +10,51 @@ use proto::session::ReplyRecord;
 use proto::wire::header::Room;
 use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
-use proto::{ClientId, Code, TargetId, Transno};
-use rpc::{Answer, Call, Hub, Import, Peer, Safeguards, Service};
+use proto::{Code, TargetId, Transno};
+use rpc::{Answer, Call, Safeguards, Service};
 use rt::{BoxFuture, Rt};
 use store::{Need, Store, StoreError};
 
-pub use clients::{Backchannel, Called, Clients};
-#[cfg(test)]
-pub use clients::{CallbackAnswer, DEADLINE, PATIENCE};
-pub use context::{Ctx, Done, Recorder, VERSION_OF_THIS, code_of};
-pub use lock_room::LockRoom;
-pub use recovery::Recovery;
-pub use session::Session;
-pub use stop::Stop;
-
-use crate::claimant::Claimant;
-use crate::{Held, LockCounts, Supervision, TokenCounts};
-use eviction::Tracer;
-use gauge::Gauge;
-use lives::Lives;
-use session::Sessions;
-use slot::Begin;
-
-/// What a role is started with.
-#[derive(Clone)]
-pub struct Env {
-    /// The door to the outside.
-    pub rt: Rt,
-    /// For imports to other targets.
-    pub hub: Hub,
-    /// The target's store.
-    pub store: Arc<Store>,
-    /// The MGS; `None` in the MGS itself.
-    pub mgs: Option<Arc<Import>>,
-    /// Ends the role's tasks.
-    pub stop: Stop,
-    /// Tells when clients have replayed what a restart lost; until then the role's tasks change nothing.
-    pub recovery: Arc<Recovery>,
-    /// Calls the clients of the target's sessions back.
-    pub clients: Arc<Clients>,
-    /// Has the MGS remember how far the target is; `None` if there is none.
-    pub claimant: Option<Arc<Claimant>>,
-}
-
-/// What a target is started with.
-pub struct Start {
-    /// The door to the outside.
-    pub rt: Rt,
-    /// For imports to other targets.
-    pub hub: Hub,
-    /// The target's store.
-    pub store: Arc<Store>,
-    /// The MGS; `None` in the MGS itself.
-    pub mgs: Option<Arc<Import>>,
-    /// The way to the clients.
-    pub backchannel: Arc<dyn Backchannel>,
-    /// What there is if it is started again when it fails.
-    pub supervision: Option<Supervision>,
-    /// Has the MGS remember how far the target is; `None` if there is none.
-    pub claimant: Option<Arc<Claimant>>,
-}
-
-/// A role: what a target does with the requests of its sessions.
-pub trait Handler: Send + Sync + Sized + 'static {
-    /// What the role keeps for each session.
-    type Session: Default + Send + Sync + 'static;
-    /// What it answers in sessions.
-    type Request: TryFrom<Request, Error = Request> + Send;
-    /// What it answers outside any session, besides what every target does.
-    type Outside: TryFrom<Request, Error = Request> + Send;
-
-    /// Whether changes of different clients rest on each other, so that after a restart all have to be replayed
-    /// before anybody is served.
-    const ORDERED: bool = true;
-
-    /// Makes the role out of what lies in the store.
-    fn open(env: Env) -> impl Future<Output = Result<Self, StoreError>> + Send;
-
-    /// The target is being served and registered: the place to spawn tasks, which end with [`Env::stop`].
-    fn started(self: &Arc<Self>) {
-        let _ = self;
-    }
-
-    /// Answers `request`. What needs no waiting happens in the first poll. For a changing request the store has
-    /// room already. No effect may be visible before everything that waits is over.
-    fn handle<'a>(
-        &'a self,
-        ctx: &'a Ctx<Self::Session>,
-        request: Self::Request,
-        bulk: Vec<Bytes>,
-    ) -> impl Future<Output = Result<Done, Code>> + Send + 'a;
-
-    /// Space of the target, as [`msg::Statfs`] asks for it.
-    fn space(&self) -> impl Future<Output = Result<msg::Space, Code>> + Send + '_;
-
-    /// Puts the version that a change made where its reply says [`VERSION_OF_THIS`].
-    fn stamp(reply: &mut Reply, transno: Transno) {
-        let _ = (reply, transno);
-    }
-
-    /// Answers what the role offers outside any session.
-    fn outside<'a>(
-        &'a self,
-        peer: &'a Peer,
-        request: Self::Outside,
-    ) -> impl Future<Output = Result<Reply, Code>> + Send + 'a;
-
-    /// A session began: a new one, or one whose client was known before the restart.
-    fn began(&self, session: &Session<Self::Session>) {
-        let _ = session;
-    }
-
-    /// A session ended: its client holds nothing any more.
-    fn ended(&self, session: &Session<Self::Session>) {
-        let _ = session;
-    }
-
-    /// A client of before the restart did not come back: what the store has of it can go.
-    fn forgotten(&self, client: ClientId) {
-        let _ = client;
-    }
-
-    /// How many inode bits are granted, and how often.
-    fn lock_counts(&self) -> LockCounts {
-        LockCounts::default()
-    }
-
-    /// What is held of objects, and how often something happened with it.
-    fn token_counts(&self) -> TokenCounts {
-        TokenCounts::default()
-    }
-
-    /// What sessions hold.
-    fn held(&self) -> Vec<Held> {
-        Vec::new()
-    }
-
-    /// What this session holds.
-    fn held_by(&self, session: u64) -> Vec<Held> {
-        self.held().into_iter().filter(|held| held.session == session).collect()
-    }
-
-    /// Who waits for what, a line for each.
-    fn waits(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// What can be set while it is served, with its present value, in the order of the names.
-    fn parameters(&self) -> Vec<msg::Parameter> {
-        Vec::new()
-    }
-
-    /// Sets one of them.
-    ///
-    /// # Errors
-    /// `NotFound` for a name, and `Invalid` for a value, that is none.
-    fn set_parameter(&self, parameter: &msg::Parameter) -> Result<(), Code> {
-        let _ = parameter;
-        Err(Code::NotFound)
-    }
-
-    /// How much each client may write before it sends it; `sessions` counts them.
-    fn room(&self, sessions: impl FnOnce() -> usize) -> Room {
-        let _ = sessions;
-        Room::default()
-    }
-
-    /// What is wrong with it, a sentence for each.
-    fn problems(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// What can only be read, or cleared, by name.
-    fn statistic(&self, name: &str) -> Option<String> {
-        let _ = name;
-        None
-    }
-
-    /// The last step before the store is closed; no request is under way.
-    fn finish(&self) -> impl Future<Output = ()> + Send {
-        async {}
-    }
-}
-
-/// A target to look at, and to end.
-pub trait Watch: Send + Sync {
-    /// Names of its sessions; `None` while it waits for what clients replay and state again.
-    fn sessions(&self) -> Option<Vec<u64>>;
-
-    /// What sessions hold.
-    fn held(&self) -> Vec<Held>;
-
-    /// Who waits for what, a line for each.
-    fn waits(&self) -> Vec<String>;
-
-    /// Whether it may answer now: it works, and nobody else had the target until now.
-    fn is_owner(&self) -> bool;
-
-    /// Sets a parameter.
-    fn set_parameter(&self, parameter: &msg::Parameter) -> Result<(), Code>;
-
-    /// Takes no more requests, and waits for those under way.
-    fn refuse(&self) -> BoxFuture<'_, ()>;
-
-    /// Closes the store after that.
-    fn close(&self) -> BoxFuture<'_, ()>;
-
-    /// Lets the store go instead, as if the process had been killed.
-    fn abandon(&self) -> BoxFuture<'_, ()>;
-
-    /// Waits until the store fails.
-    fn failed(&self) -> BoxFuture<'_, ()>;
-}
+use crate::claimant;
+use crate::clients::{self, Clients};
+use crate::context::{Ctx, Done, code_of};
+use crate::eviction::Tracer;
+use crate::gauge::Gauge;
+use crate::handler::{Env, Handler, Start, Supervision};
+use crate::lives::Lives;
+use crate::recovery::Recovery;
+use crate::session::{Session, Sessions};
+use crate::slot::{self, Begin};
+use crate::stop::Stop;
+use crate::watch::{Held, Watch};
 
 /// A served target of role `H`.
 pub struct Target<H: Handler> {
-    id: TargetId,
-    fsname: String,
-    rt: Rt,
-    store: Arc<Store>,
-    stop: Stop,
-    recovery: Arc<Recovery>,
-    under_way: Gauge,
-    sessions: Sessions<H::Session>,
-    clients: Arc<Clients>,
-    lives: Arc<Lives>,
-    tracer: Arc<Tracer>,
+    pub(crate) id: TargetId,
+    pub(crate) fsname: String,
+    pub(crate) rt: Rt,
+    pub(crate) store: Arc<Store>,
+    pub(crate) stop: Stop,
+    pub(crate) recovery: Arc<Recovery>,
+    pub(crate) under_way: Gauge,
+    pub(crate) sessions: Sessions<H::Session>,
+    pub(crate) clients: Arc<Clients>,
+    pub(crate) lives: Arc<Lives>,
+    pub(crate) tracer: Arc<Tracer>,
     /// Sessions that ended and have something left in the store.
-    departed: Mutex<Vec<Arc<Session<H::Session>>>>,
+    pub(crate) departed: Mutex<Vec<Arc<Session<H::Session>>>>,
     /// Held through each connect and disconnect: they follow one another.
-    door: Mutex<()>,
-    handler: Arc<H>,
-    supervision: Option<Supervision>,
+    pub(crate) door: Mutex<()>,
+    pub(crate) handler: Arc<H>,
+    pub(crate) supervision: Supervision,
     /// The MGS has told clients of this start.
-    told: AtomicBool,
+    pub(crate) told: AtomicBool,
     /// What is not left out in an experiment.
-    safeguards: Safeguards,
+    pub(crate) safeguards: Safeguards,
     /// A server remembers a later state of the target: nobody is served.
-    older: AtomicBool,
+    pub(crate) older: AtomicBool,
     /// Sessions with starts of the target up to this one are over.
-    accepted: u64,
+    pub(crate) accepted: u64,
 }
 
 impl<H: Handler> Target<H> {
@@ -281,7 +62,7 @@ impl<H: Handler> Target<H> {
     pub async fn open(start: Start) -> Result<Arc<Target<H>>, StoreError> {
         let Start { rt, hub, store, mgs, backchannel, supervision, claimant } = start;
         let sessions = Sessions::load(&store)?;
-        let accepted = crate::accept::accepted(&store)?;
+        let accepted = claimant::accepted(&store)?;
         let expected = if H::ORDERED { sessions.expected() } else { Vec::new() };
         let next = Transno(store.last_transno().0 + 1);
         let recovery = Arc::new(Recovery::new(&rt, expected, next));
@@ -355,6 +136,11 @@ impl<H: Handler> Target<H> {
         }
     }
 
+    /// Whether it is started again when it fails: who asks then looks for it.
+    fn is_supervised(&self) -> bool {
+        !matches!(self.supervision, Supervision::None)
+    }
+
     async fn answer(&self, call: Call) -> Answer {
         if call.session == 0
             && let Some(answer) = Box::pin(self.administer(&call.peer, &call.request)).await
@@ -363,7 +149,7 @@ impl<H: Handler> Target<H> {
         }
         let _entered = self.under_way.enter();
         if self.stop.is_stopped() {
-            return Answer::refuse(if self.supervision.is_some() { Code::NotHere } else { Code::TryAgain });
+            return Answer::refuse(if self.is_supervised() { Code::NotHere } else { Code::TryAgain });
         }
         let mut answer = match &call.request {
             Request::Connect(connect) => self.connect(&call.peer, connect).await,
@@ -371,7 +157,7 @@ impl<H: Handler> Target<H> {
         };
         answer.last_committed = self.store.last_committed();
         answer.room = self.handler.room(|| self.sessions.count());
-        if self.supervision.is_some() && (!self.store.is_owner() || self.store.has_failed()) {
+        if self.is_supervised() && (!self.store.is_owner() || self.store.has_failed()) {
             return self.confirm(answer).await;
         }
         answer
@@ -521,7 +307,7 @@ impl<H: Handler> Target<H> {
         self.store.room(need).await
     }
 
-    async fn record_durable(&self, session: &Session<H::Session>) -> Result<(), StoreError> {
+    pub(crate) async fn record_durable(&self, session: &Session<H::Session>) -> Result<(), StoreError> {
         if !session.is_durable() {
             self.store.committed(session.recorded()).await?;
             session.set_durable();
@@ -589,12 +375,7 @@ impl<H: Handler> Service for Target<H> {
     }
 }
 
-/// What is to be known of a target's space besides, as [`msg::Space`] tells it.
-pub fn space_state(store: &Store) -> u32 {
-    if store.is_full() { msg::Space::FULL } else { 0 }
-}
-
-fn answered<H: Handler>(done: Done) -> Answer {
+pub(crate) fn answered<H: Handler>(done: Done) -> Answer {
     let mut reply = done.reply;
     H::stamp(&mut reply, done.transno);
     Answer {

@@ -11,9 +11,9 @@ use proto::wire::messages as msg;
 use proto::{ClientId, Fid, TargetId, Transno, Xid};
 use rpc::{Answer, Call, Peer, Role, Service};
 use rt::sync::oneshot;
+use service::Watch;
 
 use crate::mdt::testing::{NODE, World};
-use crate::target::Watch;
 
 /// How many there are when nobody says otherwise.
 const EXPORTS: u64 = 20_000;
@@ -202,7 +202,7 @@ fn run(clients: u64) -> Vec<(&'static str, Cost)> {
     costs.push(("leave", cost_of));
     assert_eq!(world.target.sessions(), Some(vec![]));
     world.sync();
-    assert_eq!(world.keys(crate::target::keys::CLIENT), 0, "nobody is waited for the next time");
+    assert_eq!(world.keys(service::keys::CLIENT), 0, "nobody is waited for the next time");
     drop(Arc::clone(&world.target));
     costs
 }

@@ -12,16 +12,16 @@ use proto::wire::messages::{
     ASKED, ASKED_TO_FENCE, LEASE_LEFT, LEASE_LIVES, LEASE_NONE, LEASE_OVER, LeaseAsked,
 };
 
-use super::clients::DEADLINE;
-use super::recovery::{Missing, PATIENCE};
-use super::{Handler, Target};
+use crate::clients::DEADLINE;
+use crate::recovery::{Missing, PATIENCE};
+use crate::{Handler, Target};
 
 /// How often the MGS is asked.
 const ASK_PAUSE: Duration = Duration::from_secs(1);
 
 impl<H: Handler> Target<H> {
     /// Ends the wait for clients that do not come back, or stop replaying half way.
-    pub(super) async fn forget_the_absent(self: Arc<Self>) {
+    pub(crate) async fn forget_the_absent(self: Arc<Self>) {
         let end = self.rt.now() + PATIENCE;
         while self.recovery.is_active() {
             let Some(late) = self.stop.unless(self.recovery.late()).await else { return };
@@ -48,7 +48,7 @@ impl<H: Handler> Target<H> {
     }
 
     /// Asks the MGS about those who are missing, as long as somebody is.
-    pub(super) async fn ask_about_the_absent(self: Arc<Self>) {
+    pub(crate) async fn ask_about_the_absent(self: Arc<Self>) {
         if !self.lives.has_mgs() {
             return;
         }

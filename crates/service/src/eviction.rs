@@ -16,18 +16,18 @@ use proto::wire::Request;
 use rt::{Rt, Time, Wall};
 use store::Store;
 
-use super::recent::Past;
+use crate::recent::Past;
 use crate::{Held, Holding};
 
 /// Directory of the traces in a target's directory.
-pub(super) const DIRECTORY: &str = "evictions";
+pub const DIRECTORY: &str = "evictions";
 /// Traces that a target keeps; the oldest go.
 const TRACES_MAX: usize = 64;
 /// Lines of a trace that say what was held, and as many that say who waited.
 const LINES_MAX: usize = 200;
 
 /// What is known of an eviction.
-pub(super) struct Trace {
+pub(crate) struct Trace {
     pub target: String,
     pub client: ClientId,
     pub nid: String,
@@ -38,7 +38,7 @@ pub(super) struct Trace {
 }
 
 /// What is known of the session that ends.
-pub(super) struct PastSession {
+pub(crate) struct PastSession {
     pub handle: u64,
     pub server: bool,
     pub began: Time,
@@ -48,7 +48,7 @@ pub(super) struct PastSession {
 }
 
 /// Writes traces, one after the other, in the background.
-pub(super) struct Tracer {
+pub(crate) struct Tracer {
     rt: Rt,
     store: Arc<Store>,
     number: AtomicU64,

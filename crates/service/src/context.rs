@@ -5,12 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proto::session::ReplyRecord;
 use proto::wire::Reply;
+use proto::wire::messages::Space;
 use proto::{ClientId, Code, Transno, Xid};
 use rpc::{Peer, Role};
 use store::{Batch, Change, Store, StoreError};
 
-use super::keys;
-use super::session::Session;
+use crate::keys;
+use crate::session::Session;
 
 /// Stands in a reply for the version that the change itself makes: the transno is known only once the reply has
 /// been recorded. Replaced before the reply is sent.
@@ -30,7 +31,7 @@ pub struct Ctx<S> {
 }
 
 impl<S> Ctx<S> {
-    pub(super) fn new(
+    pub(crate) fn new(
         store: &Arc<Store>,
         session: Arc<Session<S>>,
         peer: Peer,
@@ -137,4 +138,9 @@ pub fn code_of(error: &StoreError) -> Code {
             Code::Io
         }
     }
+}
+
+/// What is to be known of a target's space besides, as [`Space`] tells it.
+pub fn space_state(store: &Store) -> u32 {
+    if store.is_full() { Space::FULL } else { 0 }
 }

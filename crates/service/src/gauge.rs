@@ -5,23 +5,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rt::sync::Notify;
 
 #[derive(Default)]
-pub(super) struct Gauge {
+pub(crate) struct Gauge {
     count: AtomicUsize,
     none: Notify,
 }
 
 /// One request under way.
-pub(super) struct Entered<'a> {
+pub(crate) struct Entered<'a> {
     gauge: &'a Gauge,
 }
 
 impl Gauge {
-    pub(super) fn enter(&self) -> Entered<'_> {
+    pub(crate) fn enter(&self) -> Entered<'_> {
         self.count.fetch_add(1, Ordering::SeqCst);
         Entered { gauge: self }
     }
 
-    pub(super) async fn wait_for_none(&self) {
+    pub(crate) async fn wait_for_none(&self) {
         loop {
             let mut none = std::pin::pin!(self.none.notified());
             none.as_mut().enable();

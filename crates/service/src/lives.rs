@@ -34,18 +34,18 @@ pub struct Lives {
 }
 
 impl Lives {
-    pub(super) fn new(rt: &Rt, mgs: Option<Arc<Import>>, target: TargetId, boot: u64) -> Lives {
+    pub(crate) fn new(rt: &Rt, mgs: Option<Arc<Import>>, target: TargetId, boot: u64) -> Lives {
         let known = Mutex::default();
         Lives { rt: rt.clone(), mgs, target, boot, turn: Semaphore::new(1), known }
     }
 
     /// Whether there is somebody to ask.
-    pub(super) fn has_mgs(&self) -> bool {
+    pub(crate) fn has_mgs(&self) -> bool {
         self.mgs.is_some()
     }
 
     /// How each of `clients` is (`LEASE_*`), in their order; `None` if the MGS does not say.
-    pub(super) async fn ask(&self, clients: &[LeaseAsked]) -> Option<Vec<u8>> {
+    pub(crate) async fn ask(&self, clients: &[LeaseAsked]) -> Option<Vec<u8>> {
         let mgs = self.mgs.as_ref()?;
         let mut states = Vec::with_capacity(clients.len());
         for some in clients.chunks(LEASES_ASKED_MAX) {
@@ -66,7 +66,7 @@ impl Lives {
     }
 
     /// How one client is. Those who ask at the same time share the answer.
-    pub(super) async fn ask_one(&self, asked: LeaseAsked) -> Option<u8> {
+    pub(crate) async fn ask_one(&self, asked: LeaseAsked) -> Option<u8> {
         let _turn = self.turn.acquire().await.ok()?;
         let question = (asked.client, asked.session, asked.wish);
         let now = self.rt.now();

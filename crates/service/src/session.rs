@@ -12,13 +12,13 @@ use rpc::{Origin, Role};
 use rt::Time;
 use store::{Store, StoreError};
 
-use super::keys;
-use super::recent::Recent;
-use super::recovery::Expected;
-use super::slot::Slots;
+use crate::keys;
+use crate::recent::Recent;
+use crate::recovery::Expected;
+use crate::slot::Slots;
 
 /// Most sessions of one target.
-pub(super) const SESSIONS_MAX: usize = 262_144;
+pub(crate) const SESSIONS_MAX: usize = 262_144;
 /// Keys that one scan of the store brings.
 const SCAN_COUNT: usize = 4096;
 
@@ -42,7 +42,7 @@ pub struct Session<S> {
 }
 
 /// What a session begins with.
-pub(super) struct Begun {
+pub(crate) struct Begun {
     pub client: ClientId,
     pub handle: u64,
     pub role: Role,
@@ -55,7 +55,7 @@ pub(super) struct Begun {
 }
 
 impl<S: Default> Session<S> {
-    pub(super) fn new(begun: Begun) -> Session<S> {
+    pub(crate) fn new(begun: Begun) -> Session<S> {
         Session {
             client: begun.client,
             handle: begun.handle,
@@ -106,43 +106,43 @@ impl<S> Session<S> {
     }
 
     /// The client's address, `10.1.1.2@tcp`.
-    pub(super) fn nid(&self) -> String {
+    pub(crate) fn nid(&self) -> String {
         self.from.lock().nid()
     }
 
-    pub(super) fn set_from(&self, from: &Origin) {
+    pub(crate) fn set_from(&self, from: &Origin) {
         *self.from.lock() = from.clone();
     }
 
-    pub(super) fn began(&self) -> Time {
+    pub(crate) fn began(&self) -> Time {
         self.began
     }
 
-    pub(super) fn recent(&self) -> &Recent {
+    pub(crate) fn recent(&self) -> &Recent {
         &self.recent
     }
 
-    pub(super) fn slots(&self) -> &Slots {
+    pub(crate) fn slots(&self) -> &Slots {
         &self.slots
     }
 
-    pub(super) fn epoch(&self) -> u64 {
+    pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    pub(super) fn set_epoch(&self, epoch: u64) {
+    pub(crate) fn set_epoch(&self, epoch: u64) {
         self.epoch.store(epoch, Ordering::Release);
     }
 
-    pub(super) fn recorded(&self) -> Transno {
+    pub(crate) fn recorded(&self) -> Transno {
         self.recorded
     }
 
-    pub(super) fn is_durable(&self) -> bool {
+    pub(crate) fn is_durable(&self) -> bool {
         self.durable.load(Ordering::Acquire)
     }
 
-    pub(super) fn set_durable(&self) {
+    pub(crate) fn set_durable(&self) {
         self.durable.store(true, Ordering::Release);
     }
 }
@@ -152,7 +152,7 @@ const NID_BYTES_MAX: usize = 255;
 
 /// A client's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ClientRecord {
+pub(crate) struct ClientRecord {
     pub place: Whereabouts,
     /// Where it was when the session began; empty in records of before this was kept.
     pub nid: Arc<str>,
@@ -181,7 +181,7 @@ impl ClientRecord {
 
 /// Where a client lives, as its record says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whereabouts {
+pub(crate) enum Whereabouts {
     /// In another process: it has kept what the target may have lost.
     Remote,
     /// In the target's process: it died with it, or the target was stopped in order.
@@ -210,7 +210,7 @@ impl Whereabouts {
 }
 
 /// Every session of a target.
-pub(super) struct Sessions<S> {
+pub(crate) struct Sessions<S> {
     by_handle: RwLock<HashMap<u64, Arc<Session<S>>>>,
     by_client: Mutex<BTreeMap<ClientId, Arc<Session<S>>>>,
     /// Clients with a record from before the restart that have not come back.

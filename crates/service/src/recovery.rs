@@ -18,10 +18,10 @@ use proto::{ClientId, Code, Transno};
 use rt::sync::{Notify, oneshot};
 use rt::{Rt, Time, Wall};
 
-use super::returns::Returns;
+use crate::returns::Returns;
 
 /// How long a client may take to come back, and between two of its replays.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a client that is back may take for its next step after an operator has cut the wait short. Who is not back
 /// is not waited for at all then.
 const PATIENCE_HURRIED: Duration = Duration::from_secs(2);
@@ -57,7 +57,7 @@ struct Waited {
 
 /// A client that had a session before the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Expected {
+pub(crate) struct Expected {
     pub client: ClientId,
     /// Whether it keeps a lease with the MGS: servers do not.
     pub leases: bool,
@@ -89,7 +89,7 @@ struct Client {
 
 /// A client that is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Missing {
+pub(crate) struct Missing {
     pub client: ClientId,
     /// It has not come back at all.
     pub absent: bool,
@@ -110,7 +110,7 @@ enum Place {
 
 impl Recovery {
     /// Waits for `clients`; the first change that they may have to replay is `next`.
-    pub(super) fn new(rt: &Rt, clients: impl IntoIterator<Item = Expected>, next: Transno) -> Recovery {
+    pub(crate) fn new(rt: &Rt, clients: impl IntoIterator<Item = Expected>, next: Transno) -> Recovery {
         let since = rt.now();
         let client = |of: Expected| {
             let Expected { client, leases, nid } = of;
@@ -144,7 +144,7 @@ impl Recovery {
     }
 
     /// Who is waited for, a line for each of the first ones: whenever a client is given up this is written down.
-    pub(super) fn waits(&self) -> Vec<String> {
+    pub(crate) fn waits(&self) -> Vec<String> {
         let now = self.rt.now();
         let line = |(client, waited): (&ClientId, &Client)| {
             let place = match &waited.place {
@@ -164,7 +164,7 @@ impl Recovery {
     }
 
     /// How far it is, or was when it ended.
-    pub(super) fn report(&self) -> msg::RecoveryReport {
+    pub(crate) fn report(&self) -> msg::RecoveryReport {
         let now = self.rt.now();
         let waited = self.waited.lock();
         let Waited { clients, turns, record } = &*waited;
@@ -196,7 +196,7 @@ impl Recovery {
     }
 
     /// Whom it waits for, at most [`msg::MISSING_MAX`] of them, and how many they are.
-    pub(super) fn waits_for(&self) -> (Vec<msg::MissingClient>, u32) {
+    pub(crate) fn waits_for(&self) -> (Vec<msg::MissingClient>, u32) {
         let now = self.rt.now();
         let waited = self.waited.lock();
         let mut missing: Vec<(&ClientId, &Client)> =
@@ -218,7 +218,7 @@ impl Recovery {
     }
 
     /// When it began, when it ended if it has, and how clients came back.
-    pub(super) fn returns(&self) -> (u64, Option<u64>, Returns) {
+    pub(crate) fn returns(&self) -> (u64, Option<u64>, Returns) {
         let waited = self.waited.lock();
         let record = &waited.record;
         let began = u64::try_from(record.began_wall.secs).unwrap_or(0);
@@ -227,7 +227,7 @@ impl Recovery {
     }
 
     /// Forgets how clients came back.
-    pub(super) fn clear_returns(&self, what: fn(&mut Returns)) {
+    pub(crate) fn clear_returns(&self, what: fn(&mut Returns)) {
         what(&mut self.waited.lock().record.returns);
     }
 
@@ -244,7 +244,7 @@ impl Recovery {
 
     /// From now on nobody is waited for who is not back, and those who are back have little time for each step. What
     /// they have to replay is replayed.
-    pub(super) fn hurry(&self) {
+    pub(crate) fn hurry(&self) {
         {
             let mut waited = self.waited.lock();
             if self.hurried.swap(true, Ordering::SeqCst) {
@@ -259,7 +259,7 @@ impl Recovery {
     }
 
     /// Waits until `end`, or until somebody hurries.
-    pub(super) async fn until(&self, end: Time) {
+    pub(crate) async fn until(&self, end: Time) {
         let mut hurry = std::pin::pin!(self.hurry.notified());
         hurry.as_mut().enable();
         let now = self.rt.now();
@@ -270,12 +270,12 @@ impl Recovery {
     }
 
     /// The client is back, perhaps over a new connection.
-    pub(super) fn is_back(&self, client: ClientId) {
+    pub(crate) fn is_back(&self, client: ClientId) {
         self.moves(client, Place::Replaying);
     }
 
     /// The client states again what it holds: a sign of life, and not the end of what it has to say.
-    pub(super) fn restates(&self, client: ClientId) {
+    pub(crate) fn restates(&self, client: ClientId) {
         self.moves(client, Place::Restating);
     }
 
@@ -296,12 +296,12 @@ impl Recovery {
     }
 
     /// The client has nothing to replay any more, or has left by itself.
-    pub(super) fn is_done(&self, client: ClientId) {
+    pub(crate) fn is_done(&self, client: ClientId) {
         self.leaves(client, |record| record.completed += 1);
     }
 
     /// The client is not waited for any more. Whether it was.
-    pub(super) fn give_up(&self, client: ClientId) -> bool {
+    pub(crate) fn give_up(&self, client: ClientId) -> bool {
         self.leaves(client, |record| record.evicted += 1)
     }
 
@@ -322,7 +322,7 @@ impl Recovery {
     }
 
     /// Waits until a replay of the client has its turn. An error means that it came too late.
-    pub(super) async fn turn(&self, client: ClientId, transno: Transno) -> Result<(), Code> {
+    pub(crate) async fn turn(&self, client: ClientId, transno: Transno) -> Result<(), Code> {
         let turn = {
             let mut waited = self.waited.lock();
             let Waited { clients, turns, .. } = &mut *waited;
@@ -379,7 +379,7 @@ impl Recovery {
     }
 
     /// Those about whom the MGS is to be asked.
-    pub(super) fn missing(&self) -> Vec<Missing> {
+    pub(crate) fn missing(&self) -> Vec<Missing> {
         let now = self.rt.now();
         let waited = self.waited.lock();
         let missing = waited.clients.iter().filter_map(|(id, client)| {
@@ -391,7 +391,7 @@ impl Recovery {
     }
 
     /// The MGS says that the client lives.
-    pub(super) fn lives(&self, client: ClientId) {
+    pub(crate) fn lives(&self, client: ClientId) {
         let now = self.rt.now();
         if let Some(waited) = self.waited.lock().clients.get_mut(&client) {
             waited.lives = Some(now);
@@ -399,7 +399,7 @@ impl Recovery {
     }
 
     /// Waits until somebody has taken too long, and says who; nobody once it is over.
-    pub(super) async fn late(&self) -> Vec<ClientId> {
+    pub(crate) async fn late(&self) -> Vec<ClientId> {
         loop {
             let mut hurry = std::pin::pin!(self.hurry.notified());
             hurry.as_mut().enable();
@@ -425,7 +425,7 @@ impl Recovery {
     }
 
     /// Nobody was answered until now: that is not held against anybody.
-    pub(super) fn start_over(&self) {
+    pub(crate) fn start_over(&self) {
         let now = self.rt.now();
         for client in self.waited.lock().clients.values_mut() {
             client.since = now;

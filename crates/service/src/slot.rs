@@ -11,10 +11,10 @@ use proto::{Code, Transno, Xid};
 use rpc::Answer;
 use rt::sync::oneshot;
 
-use super::session::Session;
+use crate::session::Session;
 
 /// What to do with a request that came for a slot.
-pub(super) enum Begin {
+pub(crate) enum Begin {
     /// It is new: carry it out.
     Run,
     /// It was carried out: this is its answer.
@@ -40,7 +40,7 @@ struct State {
 
 impl Slots {
     /// `stamp`: see [`super::Handler::stamp`].
-    pub(super) fn begin(&self, slot: u32, xid: Xid, stamp: fn(&mut Reply, Transno)) -> Begin {
+    pub(crate) fn begin(&self, slot: u32, xid: Xid, stamp: fn(&mut Reply, Transno)) -> Begin {
         let mut state = self.state.lock();
         match state.table.begin(slot, xid) {
             Decision::New => Begin::Run,
@@ -61,7 +61,7 @@ impl Slots {
     }
 
     /// Fills a slot from its record in the store.
-    pub(super) fn restore(&self, slot: u32, record: ReplyRecord) {
+    pub(crate) fn restore(&self, slot: u32, record: ReplyRecord) {
         self.state.lock().table.restore(slot, record);
     }
 
@@ -89,7 +89,7 @@ enum End {
 }
 
 /// A change that is being carried out. Dropped before it finished, it leaves the slot as if it had not come.
-pub(super) struct Running<S> {
+pub(crate) struct Running<S> {
     session: Arc<Session<S>>,
     slot: u32,
     xid: Xid,
@@ -97,17 +97,17 @@ pub(super) struct Running<S> {
 }
 
 impl<S> Running<S> {
-    pub(super) fn new(session: &Arc<Session<S>>, slot: u32, xid: Xid) -> Running<S> {
+    pub(crate) fn new(session: &Arc<Session<S>>, slot: u32, xid: Xid) -> Running<S> {
         Running { session: session.clone(), slot, xid, finished: false }
     }
 
-    pub(super) fn finish(mut self, record: ReplyRecord) {
+    pub(crate) fn finish(mut self, record: ReplyRecord) {
         self.finished = true;
         self.session.slots().end(self.slot, self.xid, End::Answered(record));
     }
 
     /// The client is told to ask again, with a new number.
-    pub(super) fn turn_away(mut self) {
+    pub(crate) fn turn_away(mut self) {
         self.finished = true;
         self.session.slots().end(self.slot, self.xid, End::TurnedAway);
     }

@@ -13,16 +13,17 @@ use rpc::{Answer, Peer, Role};
 use rt::Time;
 use store::{Batch, Change, StoreError};
 
-use super::clients::Doorman;
-use super::context::code_of;
-use super::session::{Begun, ClientRecord, SESSIONS_MAX, Session, Whereabouts};
-use super::{Done, Handler, Target, answered, keys};
+use crate::clients::Doorman;
+use crate::context::code_of;
+use crate::session::{Begun, ClientRecord, SESSIONS_MAX, Session, Whereabouts};
+use crate::target::answered;
+use crate::{Done, Handler, Target, keys};
 
 /// A session that was opened, and what its client is told.
 type Opened<S> = (Arc<Session<S>>, msg::Connected);
 
 impl<H: Handler> Target<H> {
-    pub(super) async fn connect(&self, peer: &Peer, connect: &msg::Connect) -> Answer {
+    pub(crate) async fn connect(&self, peer: &Peer, connect: &msg::Connect) -> Answer {
         let (session, connected) = match self.try_connect(peer, connect) {
             Ok(connected) => connected,
             Err(code) => return Answer::refuse(code),
@@ -153,13 +154,13 @@ impl<H: Handler> Target<H> {
         Ok(Some(session))
     }
 
-    pub(super) fn disconnect(&self, session: &Arc<Session<H::Session>>) {
+    pub(crate) fn disconnect(&self, session: &Arc<Session<H::Session>>) {
         let _door = self.door.lock();
         self.end(session);
     }
 
     /// Forgets a session and all that belongs to it. The caller holds the door.
-    pub(super) fn end(&self, session: &Arc<Session<H::Session>>) {
+    pub(crate) fn end(&self, session: &Arc<Session<H::Session>>) {
         if !self.sessions.remove(session) {
             return;
         }
@@ -190,14 +191,14 @@ impl<H: Handler> Target<H> {
     }
 
     /// Clears away what had to wait for the end of the replays.
-    pub(super) async fn clear_away_after_recovery(self: Arc<Self>) {
+    pub(crate) async fn clear_away_after_recovery(self: Arc<Self>) {
         if self.stop.unless(self.recovery.until_over()).await.is_some() {
             let _door = self.door.lock();
             self.clear_away();
         }
     }
 
-    pub(super) fn forget_records(&self, client: ClientId) {
+    pub(crate) fn forget_records(&self, client: ClientId) {
         let forgotten = self.slot_changes(client).and_then(|mut changes| {
             changes.push(Change { key: keys::client(client), value: None });
             self.store.commit(Batch { changes, ..Batch::default() })

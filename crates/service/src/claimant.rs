@@ -8,6 +8,8 @@ use proto::{Code, Nid, TargetId};
 use rpc::{AskError, Hub, Role};
 use store::{Store, StoreError};
 
+use crate::keys;
+
 /// Time for one answer of the MGS.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long the end of a target waits for it.
@@ -79,4 +81,12 @@ impl Claimant {
     pub async fn note_last(&self) {
         let _ = self.hub.ask(TargetId::MGS, Role::Server, &self.mgs, self.claim(), LAST_PATIENCE).await;
     }
+}
+
+/// The start with which an older copy was accepted; 0 if there was none.
+pub(crate) fn accepted(store: &Store) -> Result<u64, StoreError> {
+    let Some(value) = store.get(&[keys::ACCEPTED])? else { return Ok(0) };
+    let boot = value.bytes.as_ref().try_into();
+    boot.map(u64::from_le_bytes)
+        .map_err(|_| StoreError::Corrupt { what: "with which start an older copy was accepted".into() })
 }

@@ -7,11 +7,11 @@ use proto::wire::Reply;
 use proto::wire::messages as msg;
 use rpc::Peer;
 
-use super::admin::only_servers;
-use super::clients::DEADLINE;
-use super::recovery::PATIENCE;
-use super::returns::Returns;
-use super::{Handler, Target};
+use crate::admin::only_servers;
+use crate::clients::DEADLINE;
+use crate::recovery::PATIENCE;
+use crate::returns::Returns;
+use crate::{Handler, Target};
 
 /// Name: how long clients took to come back after the start.
 const RECONNECT_HISTOGRAM: &str = "recovery_reconnect_histogram";
@@ -27,7 +27,7 @@ const LOCK_COUNT: &str = "lock_count";
 const LDLM_TIMEOUT: &str = "ldlm_timeout";
 
 impl<H: Handler> Target<H> {
-    pub(super) fn set_parameters(&self, peer: &Peer, set: &msg::SetParameters) -> Result<Reply, Code> {
+    pub(crate) fn set_parameters(&self, peer: &Peer, set: &msg::SetParameters) -> Result<Reply, Code> {
         if !set.parameters.is_empty() {
             only_servers(peer)?;
         }
@@ -54,7 +54,7 @@ impl<H: Handler> Target<H> {
     }
 
     /// Those of the names that there are, in the order in which they are asked for.
-    pub(super) fn read_parameters(&self, read: &msg::ReadParameters) -> Result<Reply, Code> {
+    pub(crate) fn read_parameters(&self, read: &msg::ReadParameters) -> Result<Reply, Code> {
         if read.names.len() > msg::PARAMETERS_MAX {
             return Err(Code::TooBig);
         }

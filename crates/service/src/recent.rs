@@ -6,7 +6,7 @@ use proto::Xid;
 use rt::Time;
 
 /// Requests that are remembered of each session: 16 bytes each.
-pub(super) const RECENT_MAX: usize = 16;
+pub(crate) const RECENT_MAX: usize = 16;
 
 /// Bits of a word that hold the operation; the rest is the request's number.
 const OPCODE_BITS: u32 = 16;
@@ -14,7 +14,7 @@ const OPCODE_BITS: u32 = 16;
 /// The newest requests. Written without a lock on the way of every request: while one is written a reader may see its
 /// time with the number of the one before it, which no decision rests on.
 #[derive(Default)]
-pub(super) struct Recent {
+pub(crate) struct Recent {
     count: AtomicU64,
     entries: [Entry; RECENT_MAX],
 }
@@ -27,7 +27,7 @@ struct Entry {
 
 /// A request of the past.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Past {
+pub(crate) struct Past {
     pub time: Time,
     pub xid: Xid,
     pub opcode: u16,

@@ -1,0 +1,132 @@
+//! What a target answers outside any session: an MDT is the target.
+
+use std::time::Duration;
+
+use proto::wire::messages as msg;
+use proto::wire::{Reply, Request};
+use proto::{ClientId, Code, Fid, Xid};
+use rpc::{Call, Peer, Role, Service};
+
+use crate::mdt::testing::{NODE, Pending, World};
+
+fn call(role: Role, request: Request) -> Call {
+    Call {
+        peer: Peer { role, from: rpc::Origin::Remote("operator:1".into()) },
+        target: proto::TargetId::mdt(0),
+        session: 0,
+        session_epoch: 0,
+        xid: Xid(1),
+        slot: None,
+        resent: false,
+        replay: None,
+        job: [0; 32],
+        request,
+        bulk: Vec::new(),
+    }
+}
+
+fn ask(world: &World, role: Role, request: impl Into<Request>) -> Result<Reply, Code> {
+    world.sim.run(world.target.clone().call(call(role, request.into()))).result
+}
+
+fn start(world: &World, request: impl Into<Request>) -> Pending {
+    let (sender, answer) = rt::sync::oneshot::channel();
+    let call = world.target.clone().call(call(Role::Server, request.into()));
+    world.sim.rt(NODE).spawn(async move {
+        let _ = sender.send(call.await);
+    });
+    Box::pin(async move { answer.await.expect("the target answers") })
+}
+
+fn report(world: &World) -> msg::RecoveryReport {
+    match ask(world, Role::Client, msg::GetState {}) {
+        Ok(Reply::GetState(state)) => state.recovery,
+        other => panic!("any key may ask: {other:?}"),
+    }
+}
+
+/// Names and texts of the traces.
+fn traces(world: &World) -> Vec<String> {
+    world.sim.run_for(Duration::from_secs(1));
+    world.sim.run(async {
+        let dir = world.store.dir().subdir(service::EVICTIONS).await.expect("the disk works");
+        let mut texts = Vec::new();
+        for name in dir.list().await.expect("the disk works") {
+            let file = dir.open(&name).await.expect("it is there");
+            let bytes = file.read_at(0, 10_000).await.expect("the disk works");
+            texts.push(String::from_utf8_lossy(&bytes).into_owned());
+        }
+        texts
+    })
+}
+
+#[test]
+fn orders_need_the_servers_key() {
+    let world = World::new();
+    let client = world.client(1);
+    let evict = msg::Evict { client: ClientId(1), nid: String::new() };
+    assert_eq!(ask(&world, Role::Client, evict), Err(Code::Forbidden));
+    assert_eq!(ask(&world, Role::Client, msg::AbortRecovery {}), Err(Code::Forbidden));
+    let list = msg::ListExports { after: ClientId(0) };
+    assert_eq!(ask(&world, Role::Client, list), Err(Code::Forbidden), "names of clients are for servers");
+    assert!(client.attr(Fid::ROOT).is_ok());
+    assert!(traces(&world).is_empty());
+}
+
+#[test]
+fn who_is_evicted_has_no_session_and_leaves_a_trace() {
+    let world = World::new();
+    let (client, other) = (world.client(1), world.client(2));
+    client.mkdir(Fid::ROOT, "d");
+    client.lookup(Fid::ROOT, "d").expect("it is there");
+    let page = ask(&world, Role::Server, msg::ListExports { after: ClientId(0) });
+    let export = |id| msg::Export { client: ClientId(id), nid: "test@tcp".into(), server: false };
+    let exports = vec![export(1), export(2)];
+    assert_eq!(page, Ok(Reply::ListExports(msg::ExportPage { exports, end: true })));
+    let evict = |client, nid: &str| msg::Evict { client: ClientId(client), nid: nid.into() };
+    assert_eq!(ask(&world, Role::Server, evict(0, "")), Err(Code::Invalid));
+    assert_eq!(ask(&world, Role::Server, evict(9, "")), Err(Code::NotFound));
+    let evicted = |count| Ok(Reply::Evict(msg::Evicted { count }));
+    assert_eq!(ask(&world, Role::Server, evict(1, "")), evicted(1));
+    assert_eq!(client.attr(Fid::ROOT), Err(Code::NoSession));
+    assert!(other.attr(Fid::ROOT).is_ok());
+    let traces = traces(&world);
+    let trace = traces.first().expect("one was written");
+    for line in
+        ["why: an operator at operator:1 ordered it", "nid: test@tcp", "  inode bits ", "s before: Lookup"]
+    {
+        assert!(trace.contains(line), "{line}: {trace}");
+    }
+    assert_eq!(ask(&world, Role::Server, evict(0, "test@tcp")), evicted(1));
+    assert_eq!(other.attr(Fid::ROOT), Err(Code::NoSession));
+}
+
+#[test]
+fn an_operator_ends_the_wait_for_who_does_not_come() {
+    let world = World::without_locks();
+    let (a, _b) = (world.client(1), world.client(2));
+    world.sync();
+    let (boot, xid) = (world.store.boot(), a.xid() + 1);
+    let dir = a.create_request(Fid::ROOT, "d", 0o040_755);
+    let made = a.send(xid, dir.clone());
+    let world = world.crash();
+    assert_eq!(report(&world).state, msg::RECOVERY_WAITING);
+    let a = world.connect(ClientId(1), boot, 2).expect("a known client");
+    let replay = a.start_replay(xid, made.transno, dir);
+    world.sim.run_for(Duration::from_secs(1));
+    let waits = report(&world);
+    assert_eq!((waits.state, waits.connected, waits.expected), (msg::RECOVERY_RUNNING, 1, 2));
+    let before = world.sim.now();
+    let abort = start(&world, msg::AbortRecovery {});
+    assert_eq!(world.sim.run(replay).transno, made.transno, "who is back replays");
+    a.skip_to(xid);
+    a.lookup(Fid::ROOT, "d").expect("it was replayed");
+    assert!(world.sim.run(abort).result.is_ok());
+    assert!(world.sim.now() - before < Duration::from_secs(1), "at once");
+    let over = report(&world);
+    assert_eq!((over.state, over.completed, over.evicted), (msg::RECOVERY_COMPLETE, 1, 1));
+    assert_eq!((over.replayed, over.queued), (1, 0));
+    let traces = traces(&world);
+    assert!(traces.len() == 1 && traces[0].contains("why: it did not come back"), "{traces:?}");
+    assert!(ask(&world, Role::Server, msg::AbortRecovery {}).is_ok(), "there is nothing to do");
+}

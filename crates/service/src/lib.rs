@@ -1,0 +1,40 @@
+//! What every target has: sessions, reply slots, exactly-once, recovery, callbacks, order of start and stop.
+//!
+//! A role implements [`Handler`] and sees only requests of live sessions, each of them once: what was answered
+//! before is answered again from the slot's record, which the handler's batch carried to disk together with the
+//! change ([`Ctx::commit`], [`Recorder`]). The role itself lives in [`Target`], which is the [`rpc::Service`]. Nothing
+//! here knows a role, or asks which one it is.
+
+mod absent;
+mod admin;
+mod claimant;
+mod clients;
+mod connect;
+mod context;
+mod eviction;
+mod gauge;
+mod handler;
+pub mod keys;
+mod lives;
+mod lock_room;
+mod parameters;
+mod recent;
+mod recovery;
+mod returns;
+mod session;
+mod slot;
+mod stop;
+mod target;
+mod watch;
+
+pub use claimant::{Claimant, Unclaimed};
+pub use clients::{Backchannel, CallbackAnswer, Called, Clients, DEADLINE, PATIENCE};
+pub use context::{Ctx, Done, Recorder, VERSION_OF_THIS, code_of, space_state};
+pub use eviction::DIRECTORY as EVICTIONS;
+pub use handler::{Env, HandOver, Handler, Start, Supervision};
+pub use lock_room::LockRoom;
+pub use recovery::{PATIENCE as RETURN_PATIENCE, Recovery};
+pub use session::Session;
+pub use stop::Stop;
+pub use target::Target;
+pub use watch::{Held, Holding, Watch};
