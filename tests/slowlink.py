@@ -17,6 +17,8 @@ import sys
 
 CLONE_NEWNET = 0x40000000
 REPLY = 1
+# What stands before each frame (docs/wire.md#frame).
+FRAME_BYTES = 64
 
 
 class Count:
@@ -40,16 +42,16 @@ class Frames:
 
     def feed(self, data):
         self.rest += data
-        while len(self.rest) >= 16:
+        while len(self.rest) >= FRAME_BYTES:
             magic, head, bulk = struct.unpack_from("<4sII", self.rest)
             assert magic == b"weft", magic
-            if len(self.rest) < 16 + head + bulk:
+            if len(self.rest) < FRAME_BYTES + head + bulk:
                 return
-            if self.rest[16:20] == b"WEFT":
-                operation, flags = struct.unpack_from("<HH", self.rest, 24)
-                (xid,) = struct.unpack_from("<Q", self.rest, 32)
+            if self.rest[FRAME_BYTES:FRAME_BYTES + 4] == b"WEFT":
+                operation, flags = struct.unpack_from("<HH", self.rest, FRAME_BYTES + 8)
+                (xid,) = struct.unpack_from("<Q", self.rest, FRAME_BYTES + 16)
                 self.told(operation, flags, xid)
-            self.rest = self.rest[16 + head + bulk :]
+            self.rest = self.rest[FRAME_BYTES + head + bulk :]
 
 
 async def pass_on(reader, writer, delay, arrived, left):

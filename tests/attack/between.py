@@ -28,7 +28,7 @@ CHUNK = 65536
 WAYS = ("flip", "cut", "reorder", "repeat", "drop", "delay", "handshake", "forge", "all")
 # The handshake is about as long in each direction (docs/wire.md#handshake).
 HANDSHAKE_BYTES = 200
-FRAME = struct.Struct("<4sIII")
+FRAME = struct.Struct("<4sII48xI")
 # Where the header has the flags, and the checksum of the bulk (docs/wire.md#header).
 FLAGS_AT, BULK_CRC_AT, HEADER_CRC_AT, HEADER_BYTES, BULK_HAS_CRC = 10, 116, 140, 144, 8
 

@@ -113,13 +113,13 @@ class Peer:
 
     def send(self, head, bulk=b"", lie=0):
         """One frame."""
-        start = struct.pack("<4sII", b"weft", len(head) + lie, len(bulk))
+        start = struct.pack("<4sII48x", b"weft", len(head) + lie, len(bulk))
         self.socket.sendall(start + struct.pack("<I", crc32c(start)) + head + bulk)
 
     def receive(self):
         """The head of one frame."""
-        start = self.exactly(16)
-        _, head, bulk, _ = struct.unpack("<4sIII", start)
+        start = self.exactly(64)
+        _, head, bulk, _ = struct.unpack("<4sII48xI", start)
         data = self.exactly(head)
         self.exactly(bulk)
         return data

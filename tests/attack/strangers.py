@@ -36,7 +36,7 @@ def hello(draw):
 
 def frame(head, bulk=0):
     """A frame of docs/wire.md."""
-    start = struct.pack("<4sII", b"weft", len(head), bulk)
+    start = struct.pack("<4sII48x", b"weft", len(head), bulk)
     return start + struct.pack("<I", crc32c(start)) + head
 
 
@@ -82,8 +82,8 @@ class Crowd:
             one.sendall(draw.randbytes(draw.randrange(1, 5000)))
             return draw.random() < 0.5
         if self.way == "huge lengths":
-            one.sendall(frame(b"", 0xFFFFFFFF)[:12] + draw.randbytes(4) if draw.random() < 0.3
-                        else struct.pack("<4sIII", b"weft", 0xFFFFFFF0, 0xFFFFFFF0, draw.randrange(1 << 32)))
+            one.sendall(frame(b"", 0xFFFFFFFF)[:60] + draw.randbytes(4) if draw.random() < 0.3
+                        else struct.pack("<4sII48xI", b"weft", 0xFFFFFFF0, 0xFFFFFFF0, draw.randrange(1 << 32)))
             return True
         if self.way == "slow talker":
             for byte in hello(draw)[:5]:

@@ -320,70 +320,6 @@ impl fmt::Debug for TargetId {
     }
 }
 
-/// Network identifier, `address@network`: `10.1.1.2@tcp`, `10.1.1.2:7990@tcp`, `0@lo`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Nid {
-    /// Address within the network; for `tcp` a host or `host:port`.
-    pub address: String,
-    /// Name of the network.
-    pub net: String,
-}
-
-impl Nid {
-    /// The same process.
-    pub fn lo() -> Nid {
-        Nid { address: "0".into(), net: "lo".into() }
-    }
-
-    /// Whether this names the same process.
-    pub fn is_lo(&self) -> bool {
-        self.net == "lo"
-    }
-
-    /// Host and port of a `tcp` NID, the default port filled in.
-    pub fn socket_address(&self) -> String {
-        let has_port = match self.address.rfind(':') {
-            None => false,
-            Some(at) => {
-                self.address.starts_with('[') && self.address[..at].ends_with(']')
-                    || !self.address[..at].contains(':')
-            }
-        };
-        if has_port {
-            self.address.clone()
-        } else {
-            format!("{}:{}", self.address, crate::limits::PORT_DEFAULT)
-        }
-    }
-}
-
-impl fmt::Display for Nid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}@{}", self.address, self.net)
-    }
-}
-
-/// A text that is not a NID.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "\"{0}\" is not a network identifier; write ADDRESS@tcp, for example 10.1.1.2@tcp or 10.1.1.2:7990@tcp"
-)]
-pub struct NidParseError(pub String);
-
-impl FromStr for Nid {
-    type Err = NidParseError;
-
-    fn from_str(text: &str) -> Result<Nid, NidParseError> {
-        let bad = || NidParseError(text.to_owned());
-        let (address, net) = text.split_once('@').ok_or_else(bad)?;
-        let sane = !address.is_empty()
-            && text.len() <= 255
-            && text.bytes().all(|b| b.is_ascii_graphic() && b != b'/' && b != b',');
-        let known = net == "tcp" || (net == "lo" && address == "0");
-        if sane && known { Ok(Nid { address: address.into(), net: net.into() }) } else { Err(bad()) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -398,18 +334,6 @@ mod tests {
         assert_eq!(Fid::from_key(&fid.to_key()), Some(fid));
         for bad in ["", "[]", "[0x1:0x2]", "[0x1:0x2:0x3:0x4]", "[1:2:3]", "[0x1:0x1ffffffff:0x0]"] {
             assert_eq!(bad.parse::<Fid>(), Err(FidParseError), "{bad}");
-        }
-    }
-
-    #[test]
-    fn nid_text() {
-        let nid: Nid = "10.1.1.2@tcp".parse().expect("a plain NID");
-        assert_eq!(nid.socket_address(), "10.1.1.2:7988");
-        let nid: Nid = "10.1.1.2:99@tcp".parse().expect("a NID with a port");
-        assert_eq!(nid.socket_address(), "10.1.1.2:99");
-        assert_eq!(Nid::lo().to_string(), "0@lo");
-        for bad in ["", "10.1.1.2", "@tcp", "a@o2ib", "1@lo", "a b@tcp"] {
-            assert!(bad.parse::<Nid>().is_err(), "{bad}");
         }
     }
 

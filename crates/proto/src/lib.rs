@@ -14,6 +14,7 @@ pub mod lease;
 pub mod limits;
 pub mod lock;
 pub mod name;
+pub mod nid;
 pub mod owner;
 pub mod seal;
 pub mod session;
@@ -24,9 +25,10 @@ pub mod wire;
 pub use code::Code;
 pub use config::ConfigCopy;
 pub use ids::{
-    ClientId, DataTarget, Fid, Ino, MdtIndex, Nid, ObjectId, OstIndex, TargetId, TargetKind, Transno, Xid,
+    ClientId, DataTarget, Fid, Ino, MdtIndex, ObjectId, OstIndex, TargetId, TargetKind, Transno, Xid,
 };
 pub use layout::Layout;
 pub use name::{FsName, Name};
+pub use nid::{Network, NetworkKind, Nid};
 pub use time::Timestamp;
 pub use types::{Attr, Cred, FileKind};

@@ -34,6 +34,8 @@ pub const WRITE_PARTS_MAX: usize = 1024;
 pub const BODY_BYTES_MAX_STRANGER: usize = 1024;
 /// Most targets of one file system.
 pub const TARGETS_MAX: usize = 65_536;
+/// Longest text of a NID, in bytes.
+pub const NID_BYTES_MAX: usize = 255;
 /// Most addresses of one target.
 pub const NIDS_MAX: usize = 32;
 /// Most entries in one list of a message that has no narrower limit.

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::ids::{Nid, TargetId};
+use crate::ids::TargetId;
+use crate::nid::Nid;
 use crate::wire::messages::{Taken, Tenure, Wanted};
 
 /// Time for which a renewal holds.

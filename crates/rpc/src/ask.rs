@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
+use crate::address::dialled;
 use proto::wire::messages::Operation;
 use proto::wire::{Reply, Request};
 use proto::{Code, Nid, TargetId, Xid};
-use rt::Addr;
 
 use crate::hub::Hub;
 use crate::keys::Role;
@@ -75,7 +75,8 @@ impl Hub {
         role: Role,
         request: &Request,
     ) -> Result<Reply, AskError> {
-        let link = self.link(&Addr(nid.socket_address()), role).await.map_err(|error| match error {
+        let addr = dialled(nid).map_err(|error| AskError::Unanswered(error.to_string()))?;
+        let link = self.link(&addr, role).await.map_err(|error| match error {
             LinkError::Refused(code, _) => AskError::Refused(code),
             LinkError::Unreachable(problem) => AskError::Unanswered(format!("{nid}: {problem}")),
         })?;

@@ -13,9 +13,9 @@ use proto::wire::header::{FLAG_REPLAY, FLAG_RESENT};
 use proto::wire::messages::{Connect, Connected, FEATURE_BATCH, FEATURE_LOCKS, FEATURES_ALL};
 use proto::wire::{Header, Reply, Request};
 use proto::{Code, Nid, Transno, Xid};
-use rt::Addr;
 use rt::sync::oneshot;
 
+use crate::address::dialled;
 use crate::callback::{Restate, Told};
 use crate::event::{Either, race};
 use crate::frame;
@@ -195,7 +195,13 @@ impl Import {
         let mut moved = std::pin::pin!(moved);
         let mut failure = Failure::Again(format!("no address of {} is known", self.target));
         for nid in nids {
-            let addr = Addr(nid.socket_address());
+            let addr = match dialled(&nid) {
+                Ok(addr) => addr,
+                Err(error) => {
+                    failure = Failure::Again(error.to_string());
+                    continue;
+                }
+            };
             // One that says nothing must not hold up the news that the target is elsewhere.
             let linked = match race(moved.as_mut(), self.hub.link(&addr, self.role)).await {
                 Either::First(()) => return Err(Failure::Again(format!("{} has moved", self.target))),

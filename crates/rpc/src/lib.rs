@@ -4,6 +4,7 @@
 //! in a [`Hub`]: directly, as a call on the caller's thread, when both live in one process (`lo`), and over
 //! connections otherwise (`tcp`). Servers are clients too: of the MGS, and an MDT of the OSTs.
 
+pub mod address;
 pub mod callback;
 pub mod habits;
 pub mod hub;
@@ -26,6 +27,7 @@ mod tcp;
 mod together;
 mod watch;
 
+pub use address::{NotCarried, dialled};
 pub use ask::AskError;
 pub use call::Calling;
 pub use callback::{CallbackError, Callbacks, Restate};

@@ -28,7 +28,7 @@ fn keys(server: bool) -> Keys {
 }
 
 fn nid(node: &str) -> Nid {
-    Nid { address: node.to_owned(), net: "tcp".to_owned() }
+    Nid::tcp(node)
 }
 
 /// A server with one target on a node of its own.

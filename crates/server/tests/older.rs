@@ -18,7 +18,7 @@ fn fsname() -> FsName {
 }
 
 fn nid(node: &str) -> Nid {
-    Nid { address: node.to_owned(), net: "tcp".to_owned() }
+    Nid::tcp(node)
 }
 
 async fn format(rt: &Rt, target: TargetId, uuid: u128) {

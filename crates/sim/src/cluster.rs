@@ -99,7 +99,7 @@ fn fsname() -> FsName {
 }
 
 fn nid(node: &str) -> Nid {
-    Nid { address: node.to_owned(), net: "tcp".to_owned() }
+    Nid::tcp(node)
 }
 
 impl Cluster {

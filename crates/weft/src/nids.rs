@@ -51,7 +51,7 @@ pub fn parse_list(text: &str) -> Result<Vec<Nid>, Failure> {
     loop {
         let at = rest.find('@').unwrap_or(rest.len());
         let end = rest[at..].find([',', ':']).map_or(rest.len(), |offset| at + offset);
-        nids.push(rest[..end].parse().map_err(|error| Failure::usage(format!("{error}")))?);
+        nids.push(reachable(&rest[..end])?);
         match rest.get(end + 1..) {
             Some(behind) => rest = behind,
             None => return Ok(nids),
@@ -59,9 +59,25 @@ pub fn parse_list(text: &str) -> Result<Vec<Nid>, Failure> {
     }
 }
 
+/// A NID that somebody has typed: one that nothing here could reach is refused before anything waits for it.
+fn reachable(text: &str) -> Result<Nid, Failure> {
+    let nid: Nid = text.parse().map_err(|error| Failure::usage(format!("{error}")))?;
+    if !nid.is_lo() {
+        rpc::dialled(&nid).map_err(|error| Failure::usage(error.to_string()))?;
+    }
+    Ok(nid)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_nothing_reaches_is_refused_with_a_sentence() {
+        let refusal = |text| Source::parse(text).expect_err("it is refused").message;
+        assert!(refusal("a@tcp,b@o2ib:/weft").starts_with("b@o2ib is in a network that nothing carries yet"));
+        assert!(refusal("b@kfi:/weft").starts_with("\"kfi\" is no network that weft knows"));
+    }
 
     fn check(text: &str, nids: &[&str]) {
         let source = Source::parse(text).expect("a source");
@@ -75,6 +91,7 @@ mod tests {
         check("10.1.1.2:99@tcp:/weft/", &["10.1.1.2:99@tcp"]);
         check("a@tcp,b:7@tcp:c@tcp:/weft", &["a@tcp", "b:7@tcp", "c@tcp"]);
         check("[::1]:7990@tcp:/weft", &["[::1]:7990@tcp"]);
+        check("a@tcp:a:7@tcp1:/weft", &["a@tcp", "a:7@tcp1"]);
         for bad in
             ["", "weft", ":/weft", "10.1.1.2:/weft", "a@tcp:/", "a@tcp:/toolongname", "a@tcp:/weft/sub"]
         {

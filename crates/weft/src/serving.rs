@@ -12,8 +12,8 @@ use fuse::session::{self, Mounted};
 use fuse::socket;
 use proto::{Code, FsName, Nid, TargetKind};
 use rpc::{Hub, Keys, Protect};
+use rt::Rt;
 use rt::os::process::Signals;
-use rt::{Addr, Rt};
 use server::StartError;
 use server::owner::{Supervised, supervise};
 use store::Store;
@@ -133,7 +133,7 @@ pub fn start_failure(error: StartError) -> Failure {
 
 /// Listens at `listen` and gives the NIDs under which others reach this process.
 pub async fn listen(hub: &Hub, listen: &Nid) -> Result<Vec<Nid>, Failure> {
-    let addr = Addr(listen.socket_address());
+    let addr = rpc::dialled(listen).map_err(|error| Failure::usage(error.to_string()))?;
     let bound = hub.listen(&addr).await.map_err(|error| {
         Failure::new(format!(
             "{addr} cannot be listened at: {}; name an address of this machine and a free port with --listen",
@@ -146,7 +146,7 @@ pub async fn listen(hub: &Hub, listen: &Nid) -> Result<Vec<Nid>, Failure> {
         Err(_) => return Ok(vec![listen.clone()]),
     };
     let addresses = if bound.ip().is_unspecified() { own_addresses()? } else { vec![bound.ip()] };
-    Ok(addresses.into_iter().map(|ip| nid(ip, bound.port())).collect())
+    Ok(addresses.into_iter().map(|ip| Nid { net: listen.net, ..nid(ip, bound.port()) }).collect())
 }
 
 fn nid(ip: IpAddr, port: u16) -> Nid {
@@ -156,7 +156,7 @@ fn nid(ip: IpAddr, port: u16) -> Nid {
     };
     let address =
         if port == proto::limits::PORT_DEFAULT && ip.is_ipv4() { host } else { format!("{host}:{port}") };
-    Nid { address, net: "tcp".into() }
+    Nid::tcp(address)
 }
 
 /// The addresses that others may know this machine by; its own loopback if it has no other.

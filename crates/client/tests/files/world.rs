@@ -86,7 +86,7 @@ impl World {
     /// Real targets only, on another machine than the client.
     pub fn remote(seed: u64, osts: u32) -> World {
         let sim = Sim::new(Options { seed, ..Options::default() });
-        let nid = Nid { address: "servers".into(), net: "tcp".into() };
+        let nid = Nid::tcp("servers");
         let servers = Hub::new(sim.rt("servers"), fsname(), keys());
         let running = sim.run(async {
             servers.listen(&Addr(nid.socket_address())).await.expect("the port is free");
@@ -118,7 +118,7 @@ impl World {
     /// Clients are told of one more address of an OST of [`World::registered`].
     pub async fn move_ost(&self, ost: u32) {
         let mgs = self.hub.import(TargetId::MGS, ClientId(9), Role::Server, self.mgs.clone());
-        let there = vec![Nid::lo(), Nid { address: "elsewhere".into(), net: "tcp".into() }];
+        let there = vec![Nid::lo(), Nid::tcp("elsewhere")];
         mgs.call(registration(ost, there)).await.expect("it is known");
     }
 

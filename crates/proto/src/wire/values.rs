@@ -4,11 +4,12 @@ use bytes::Bytes;
 
 use super::codec::{Body, DecodeError, Reader, Wire, put_framed};
 use crate::ids::{
-    ClientId, DataTarget, Fid, MdtIndex, Nid, ObjectId, OstIndex, TargetId, TargetKind, Transno, Xid,
+    ClientId, DataTarget, Fid, MdtIndex, ObjectId, OstIndex, TargetId, TargetKind, Transno, Xid,
 };
 use crate::layout::{Component, Layout, LayoutHint, Pattern};
 use crate::limits::{COMPONENTS_MAX, GROUPS_MAX, STRIPES_MAX};
 use crate::name::{FsName, Name};
+use crate::nid::Nid;
 use crate::time::Timestamp;
 use crate::types::{Attr, Cred};
 use crate::wire_fields;

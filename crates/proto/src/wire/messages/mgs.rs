@@ -1,6 +1,7 @@
 //! What the MGS answers.
 
-use crate::ids::{ClientId, Nid, TargetId, Transno};
+use crate::ids::{ClientId, TargetId, Transno};
+use crate::nid::Nid;
 use crate::wire_struct;
 
 use super::owner::TargetOwner;

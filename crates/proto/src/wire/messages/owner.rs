@@ -1,6 +1,7 @@
 //! Which server owns a target that several may serve, and for how long: what the MGS is asked outside any session.
 
-use crate::ids::{Nid, TargetId};
+use crate::ids::TargetId;
+use crate::nid::Nid;
 use crate::wire_struct;
 
 /// Most targets that one server owns or waits for.

@@ -1,6 +1,6 @@
 //! Connections over TCP.
 //!
-//! A frame is a prefix of 16 bytes, the head, and the bulk. Sending is done by whoever sends, as long as the socket
+//! A frame is a prefix of 64 bytes, the head, and the bulk. Sending is done by whoever sends, as long as the socket
 //! takes it; a task per connection does the rest. Receiving reads the bulk straight into aligned memory, so that
 //! it can go to a disk without a copy.
 

@@ -148,7 +148,10 @@ impl Receiver {
         loop {
             match std::mem::replace(&mut self.partial, Partial::Prefix) {
                 Partial::Prefix => {
-                    let Some(bytes) = self.input.take_prefix() else { return Ok(None) };
+                    let Some(bytes) = self.input.take_prefix() else {
+                        Prefix::check_beginning(self.input.rest())?;
+                        return Ok(None);
+                    };
                     let prefix = Prefix::decode(&bytes, self.limit)?;
                     let Some(taken) = self.room.try_take(bytes_of(prefix)) else {
                         self.partial = Partial::Announced { prefix };
@@ -215,6 +218,11 @@ impl Input {
         let bytes = *self.memory[self.start..self.end].first_chunk()?;
         self.start += PREFIX_BYTES;
         Some(bytes)
+    }
+
+    /// What was read and not taken.
+    fn rest(&self) -> &[u8] {
+        &self.memory[self.start..self.end]
     }
 
     /// Up to `len` bytes.
