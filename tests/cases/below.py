@@ -142,10 +142,11 @@ def work_in(top, own, seed, count, seconds):
             os.unlink(moved)
             same(result(os.stat, moved), "ENOENT", "a name of mine that I removed")
         one, two = (path(top, f"shared{chance.randrange(5)}") for _ in range(2))
-        for said in (result(put, one, b"y"), result(os.rename, one, two), result(os.stat, one), result(os.unlink, two),
-                     result(os.mkdir, path(top, "dir")), result(os.rename, path(top, "dir"), path(top, "dir2")),
-                     result(os.rmdir, path(top, "dir2"))):
-            assert not isinstance(said, str) or said in expected, said
+        for call, *names in ((put, one, b"y"), (os.rename, one, two), (os.stat, one), (os.unlink, two),
+                             (os.mkdir, path(top, "dir")), (os.rename, path(top, "dir"), path(top, "dir2")),
+                             (os.rmdir, path(top, "dir2"))):
+            said = result(call, *names)
+            assert not isinstance(said, str) or said in expected, f"{call.__name__} of {names} number {made}: {said}"
     return made
 
 

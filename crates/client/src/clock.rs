@@ -8,31 +8,35 @@ use rt::{Rt, Wall};
 const AHEAD_NANOS_MAX: i64 = 1_000_000;
 
 /// Gives each call a time of its own: whether a write or a change of times came last is decided by comparing.
-#[derive(Default)]
 pub(crate) struct Clock {
+    rt: Rt,
     last: Mutex<Timestamp>,
 }
 
 impl Clock {
-    /// The time of a call that is being made now.
-    pub(crate) fn now(&self, rt: &Rt) -> Timestamp {
-        self.after(rt.wall())
+    pub(crate) fn new(rt: Rt) -> Clock {
+        Clock { rt, last: Mutex::default() }
     }
 
-    fn after(&self, wall: Wall) -> Timestamp {
-        let mut last = self.last.lock();
-        let secs = last.secs.saturating_sub(wall.secs).saturating_mul(1_000_000_000);
-        let ahead = secs.saturating_add(i64::from(last.nanos) - i64::from(wall.nanos));
-        *last = if (0..AHEAD_NANOS_MAX).contains(&ahead) {
-            match last.nanos {
-                999_999_999 => Timestamp { secs: last.secs + 1, nanos: 0 },
-                nanos => Timestamp { secs: last.secs, nanos: nanos + 1 },
-            }
-        } else {
-            Timestamp { secs: wall.secs, nanos: wall.nanos }
-        };
-        *last
+    /// The time of a call that is being made now.
+    pub(crate) fn time(&self) -> Timestamp {
+        after(&mut self.last.lock(), self.rt.wall())
     }
+}
+
+/// The time of a call at `wall`, which is behind `last`.
+fn after(last: &mut Timestamp, wall: Wall) -> Timestamp {
+    let secs = last.secs.saturating_sub(wall.secs).saturating_mul(1_000_000_000);
+    let ahead = secs.saturating_add(i64::from(last.nanos) - i64::from(wall.nanos));
+    *last = if (0..AHEAD_NANOS_MAX).contains(&ahead) {
+        match last.nanos {
+            999_999_999 => Timestamp { secs: last.secs + 1, nanos: 0 },
+            nanos => Timestamp { secs: last.secs, nanos: nanos + 1 },
+        }
+    } else {
+        Timestamp { secs: wall.secs, nanos: wall.nanos }
+    };
+    *last
 }
 
 #[cfg(test)]
@@ -41,8 +45,8 @@ mod tests {
 
     #[test]
     fn times_grow_unless_the_real_clock_is_set_back() {
-        let clock = Clock::default();
-        let at = |secs, nanos| clock.after(Wall { secs, nanos });
+        let mut last = Timestamp::default();
+        let mut at = |secs, nanos| after(&mut last, Wall { secs, nanos });
         assert_eq!(at(5, 999_999_999), Timestamp { secs: 5, nanos: 999_999_999 });
         assert_eq!(at(5, 999_999_999), Timestamp { secs: 6, nanos: 0 });
         assert_eq!(at(5, 999_999_999), Timestamp { secs: 6, nanos: 1 });

@@ -1,7 +1,9 @@
 //! Whoever keeps copies of what the client told: the kernel behind a mount.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use proto::Fid;
 use rt::BoxFuture;
 
@@ -23,4 +25,27 @@ pub trait Copies: Send + Sync + 'static {
     /// Forgets `what`; done when nothing of it is used any more. It may have to write data first, which comes to
     /// the client as a write; it never waits for anything else that the client does.
     fn forget(&self, what: Vec<Forget>) -> BoxFuture<'static, ()>;
+}
+
+/// Whoever keeps copies, as long as there is somebody.
+#[derive(Default)]
+pub(crate) struct Keepers(RwLock<Option<Arc<dyn Copies>>>);
+
+impl Keepers {
+    /// Whoever keeps copies.
+    pub(crate) fn get(&self) -> Option<Arc<dyn Copies>> {
+        self.0.read().clone()
+    }
+
+    /// Says who keeps copies.
+    pub(crate) fn set(&self, copies: Arc<dyn Copies>) {
+        *self.0.write() = Some(copies);
+    }
+
+    /// Whoever keeps copies forgets `what` ([`Copies::forget`]).
+    pub(crate) async fn forget(&self, what: Vec<Forget>) {
+        if let Some(copies) = self.get() {
+            copies.forget(what).await;
+        }
+    }
 }

@@ -31,24 +31,24 @@ impl Shared {
     /// The same without the figures: nobody waits for this client afterwards, even if it cannot say goodbye.
     pub(crate) async fn give_all_back(self: &Arc<Self>) -> Result<()> {
         self.sync_all().await?;
-        self.close_pending();
-        self.closer.drained().await;
-        self.leave_these(self.locks.all()).await;
-        self.give_up_inodes().await;
+        self.names.sizes.close_pending();
+        self.names.sizes.closer.drained().await;
+        self.names.data.locks.leave_these(self.names.data.locks.table.all()).await;
+        self.names.meta.give_up_inodes().await;
         // The closes were changes, too.
         self.sync_all().await?;
-        self.end_lease(RELEASE_TIME_MAX).await;
+        self.lessee.end_lease(RELEASE_TIME_MAX).await;
         Ok(())
     }
 
     fn left_after_drain(&self) -> DrainDone {
-        let handles = self.handles.all();
+        let handles = self.files.handles.all();
         let mut files: Vec<Fid> =
-            handles.iter().filter_map(|handle| Some(self.handles.get(*handle).ok()?.fid)).collect();
+            handles.iter().filter_map(|handle| Some(self.files.handles.get(*handle).ok()?.fid)).collect();
         files.sort_unstable();
         files.dedup();
         files.truncate(DRAIN_FILES_MAX);
-        let locks = self.locks.held().len() + self.inodes.held().len();
+        let locks = self.names.data.locks.table.held().len() + self.names.meta.inodes.held().len();
         DrainDone {
             unsent_bytes: self.lost().bytes,
             locks: u32::try_from(locks).unwrap_or(u32::MAX),

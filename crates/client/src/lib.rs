@@ -1,54 +1,51 @@
 //! The file system as a library: name space, data, layouts. FUSE, tests and later bindings are its users.
 //!
 //! An operation whose answer needs no waiting is done in its first poll: a target of the same process is called on
-//! the caller's thread. What the MDT told is kept as long as its locks permit ([`cache`]); data is read and written under
-//! locks of the OSTs ([`lock`]) and goes through a write-behind cache ([`io`]). Files that are open here, or have data that
-//! is not durable yet, have state ([`file`]).
+//! the caller's thread.
+//!
+//! Each part owns its state, and calls those below it only:
+//!
+//! - [`open`]: open files and directories, and what is done through them;
+//! - [`names`]: the name space, and what is kept of what the MDT told, as long as its locks permit;
+//! - [`data`]: what is written and read, through a write-behind cache;
+//! - [`lock`]: the ranges of objects that this client may read or change;
+//! - [`targets`]: the sessions, and [`lease`], the right to use what is kept.
+//!
+//! What comes back takes three ways: targets call the client ([`callbacks`]), the locks ask the data under them to be sent and
+//! forgotten ([`lock::RangeUser`]), and the lease has everything given up ([`lease::Holder`]). Whoever keeps copies of what the client
+//! told, the kernel behind a mount, is asked to forget it ([`Copies`]).
 
 mod admin;
-mod attr;
-mod cache;
-mod changes;
+mod callbacks;
 mod clock;
 mod copies;
+mod data;
 mod drain;
-mod fids;
-mod file;
-mod io;
-mod layout;
+mod holder;
 mod lease;
 mod lock;
 mod migrate;
 mod mount;
-mod namespace;
-mod pace;
-mod removed;
-mod rest;
-mod stats;
+mod names;
+mod open;
 mod targets;
-mod tune;
 mod util;
-mod watch;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-
-pub use cache::{Fill, OnItsWay, Told};
-pub use copies::{Copies, Forget};
-pub use io::Pages;
-pub use lease::LeaseState;
-pub use mount::Lost;
-pub use namespace::{Page, PageEntry};
-pub use pace::SlowOst;
-pub use tune::{CACHED_BYTES_MIN, CacheUse, LockUse, OstUse};
-pub use watch::{Held, HeldRange};
 
 use bytes::Bytes;
-pub use lock::flock::{FlockRequest, FoundLock};
-use parking_lot::{Mutex, RwLock};
 use proto::{Code, Name, Timestamp};
 use rt::Rt;
-use rt::sync::{Notify, Semaphore};
+use rt::sync::Semaphore;
+
+pub use admin::{Admin, CACHED_BYTES_MIN, CacheUse, Held, HeldRange, LockUse, OstUse};
+pub use copies::{Copies, Forget};
+pub use data::Pages;
+pub use lease::LeaseState;
+pub use mount::Lost;
+pub use names::{Fill, Names, OnItsWay, Page, PageEntry, Told};
+pub use open::{FlockRequest, Flocks, FoundLock, OpenFiles};
+pub use targets::SlowOst;
 
 /// Why an operation failed. A refusal is the server's answer; everything else is the client's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -213,64 +210,52 @@ pub struct Caller {
 /// A mounted file system.
 pub struct Client {
     shared: Arc<Shared>,
+    admin: Admin,
 }
 
-/// What the operations and the background tasks of a client share.
+impl Client {
+    /// The name space.
+    pub fn names(&self) -> &Names {
+        &self.shared.names
+    }
+
+    /// Open files and directories.
+    pub fn files(&self) -> &OpenFiles {
+        &self.shared.files
+    }
+
+    /// File locks.
+    pub fn flocks(&self) -> &Arc<Flocks> {
+        &self.shared.files.flocks
+    }
+
+    /// What an administrator sees and sets.
+    pub fn admin(&self) -> &Admin {
+        &self.admin
+    }
+}
+
+/// The parts of a client.
 struct Shared {
     rt: Rt,
-    clock: clock::Clock,
-    targets: targets::Targets,
-    /// Sessions that are not used.
-    idle: Mutex<rest::Idle>,
+    targets: Arc<targets::Targets>,
     /// The right to use what is kept.
     lease: Arc<lease::Lease>,
-    fids: fids::Fids,
-    files: Arc<file::Files>,
-    handles: file::Handles,
-    keeper: file::Keeper,
-    closer: file::Closer,
-    flocks: lock::flock::Flocks,
-    memory: io::Memory,
-    /// Bytes of a chunk of the write-behind cache, which are the most of one write request.
-    chunk_bytes: u64,
-    /// Bounds of what is written.
-    rooms: Arc<io::Rooms>,
-    /// What was read and is still true.
-    clean: io::Clean,
-    /// Ranges of objects that this client may use.
-    locks: lock::Locks,
-    /// What is under way of the kernel's pages.
-    filling: lock::Filling,
-    /// What the MDT lets this client keep.
-    inodes: cache::Inodes,
-    /// Directories without a name in which somebody may work.
-    removed: removed::Removed,
-    /// What fsync of a file waits for on the MDT.
-    changes: changes::Changes,
+    lessee: Arc<lease::LeaseKeeper>,
+    /// Sessions that are not used.
+    resting: Arc<lock::Resting>,
+    names: Arc<Names>,
+    files: Arc<OpenFiles>,
     /// Whoever keeps copies of what this client told.
-    copies: RwLock<Option<Arc<dyn Copies>>>,
-    /// What was lost with a session and has to be forgotten still.
-    lost_bits: Mutex<Vec<cache::Lost>>,
-    /// Callbacks for bits that are being worked on.
-    recalls: Mutex<cache::Recalls>,
-    /// Accesses that the MDT is told of at close.
-    accesses: file::Accesses,
-    bits_called_back: AtomicU64,
+    copies: Arc<copies::Keepers>,
     /// One drain goes on at a time.
     draining: Semaphore,
-    closed: AtomicBool,
-    closing: Notify,
 }
 
 impl Shared {
-    /// Whoever keeps copies.
-    fn copies(&self) -> Option<Arc<dyn Copies>> {
-        self.copies.read().clone()
-    }
-
-    /// The time of an application's call that is being made now.
-    fn time(&self) -> Timestamp {
-        self.clock.now(&self.rt)
+    /// Ranges of objects that this client may use.
+    fn locks(&self) -> &Arc<lock::RangeLocks> {
+        &self.names.data.locks
     }
 }
 

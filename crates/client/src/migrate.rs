@@ -15,9 +15,9 @@ use proto::layout::LayoutHint;
 use proto::wire::messages::{SealLayout, SwapLayouts};
 use proto::{Attr, Code, DataTarget, Fid, FileKind, Layout};
 
-use crate::file::{FileRef, FileState, Relaying};
-use crate::io::Call;
+use crate::data::{Call, FileRef, FileState};
 use crate::lock::{Pages as Locking, Pins, whole};
+use crate::names::Relaying;
 use crate::util::join_all;
 use crate::{Caller, Client, Error, Limits, OpenFlags, Result, Seek, Shared};
 
@@ -69,18 +69,21 @@ impl Client {
         let superuser = Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new), umask: 0 };
         let flags = OpenFlags { read: true, write: true, exclusive: true, ..OpenFlags::default() };
         let mode = FileKind::File.mode_bits() | 0o600;
-        let (_, handle) =
-            self.create_unnamed_with(&superuser, Fid::ROOT, mode, flags, Some(hint.clone())).await?;
-        let open = shared.handles.get(handle)?;
+        let (_, handle) = self
+            .shared
+            .files
+            .create_unnamed_with(&superuser, Fid::ROOT, mode, flags, Some(hint.clone()))
+            .await?;
+        let open = shared.files.handles.get(handle)?;
         let target = open.file()?;
         shared.copy_all(&source, target).await?;
-        shared.sync_file(target, &open.failure_seen).await?;
+        shared.files.sync_file(target, &open.failure_seen).await?;
         // Nobody is told its size from now on: its objects will be those that are given up.
         target.inner.lock().gone = true;
         // They are the file's as soon as the layouts are exchanged.
         let made = target.layout()?;
-        let objects = made.places().filter_map(|place| shared.locks.find(place.object));
-        shared.leave_these(objects.collect()).await;
+        let objects = made.places().filter_map(|place| shared.names.data.locks.table.find(place.object));
+        shared.names.data.locks.leave_these(objects.collect()).await;
         let sealed = shared.seal(&source.layout).await;
         let swapped = match sealed {
             Ok(()) => shared.swap(caller, fid, open.fid, source.layout.generation).await,
@@ -88,11 +91,11 @@ impl Client {
         };
         if swapped.is_err() {
             // Whoever meets the seal first does it otherwise.
-            if let Err(error) = shared.unseal(fid, &source.layout).await {
+            if let Err(error) = shared.names.layouts.unseal(fid, &source.layout).await {
                 tracing::warn!(%fid, %error, "a file that could not be moved stays sealed for a while");
             }
         }
-        self.release(handle).await;
+        self.shared.files.release(handle).await;
         swapped
     }
 }
@@ -101,7 +104,7 @@ impl Shared {
     async fn lock_source(self: &Arc<Self>, caller: &Caller, fid: Fid) -> Result<Source> {
         let mut relaying = Relaying::default();
         loop {
-            let entry = self.fetch_entry(fid).await?;
+            let entry = self.names.layouts.fetch_entry(fid).await?;
             if entry.attr.kind() != FileKind::File {
                 return Err(Error::Refused(Code::Invalid));
             }
@@ -109,17 +112,20 @@ impl Shared {
                 return Err(Error::Refused(Code::NotPermitted));
             }
             let layout = Arc::new(entry.layout.ok_or(Error::Refused(Code::Invalid))?);
-            let file = self.file(fid);
+            let file = self.names.data.files.get(fid);
             file.set_layout(Some(Layout::clone(&layout)));
-            let pins = match self.pin(fid, &layout, &whole(&layout), true, Locking::No).await {
+            let pins = match self.names.data.locks.pin(fid, &layout, &whole(&layout), true, Locking::No).await
+            {
                 Ok(pins) => pins,
-                Err(error) if self.relaid(&file, &layout, error, &mut relaying).await? => continue,
+                Err(error) if self.names.layouts.relaid(&file, &layout, error, &mut relaying).await? => {
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             // Asked again: it may have been moved before the lock came.
-            let entry = self.fetch_entry(fid).await?;
+            let entry = self.names.layouts.fetch_entry(fid).await?;
             if entry.layout.as_ref() == Some(&*layout) && pins.is_complete() {
-                let attr = self.complete(entry).await?;
+                let attr = self.names.sizes.complete(entry).await?;
                 return Ok(Source { file, layout, attr, pins });
             }
         }
@@ -129,17 +135,21 @@ impl Shared {
     async fn copy_all(self: &Arc<Self>, source: &Source, target: &Arc<FileState>) -> Result<()> {
         let (size, time) = (source.attr.size, source.attr.mtime);
         let layout = target.layout()?;
-        let eras = self.eras(&layout).await?;
-        let pins = self.pin(target.fid, &layout, &whole(&layout), true, Locking::No).await?;
+        let eras = self.names.data.locks.eras(&layout).await?;
+        let pins = self.names.data.locks.pin(target.fid, &layout, &whole(&layout), true, Locking::No).await?;
         let call = Call { time, sync: false };
         let mut at = 0;
-        while let Some(start) = self.seek_objects(&source.layout, at, size, Seek::Data).await? {
-            let hole = self.seek_objects(&source.layout, start, size, Seek::Hole).await?;
+        while let Some(start) =
+            self.names.data.objects.seek_objects(&source.layout, at, size, Seek::Data).await?
+        {
+            let hole = self.names.data.objects.seek_objects(&source.layout, start, size, Seek::Hole).await?;
             at = start;
             while at < hole.unwrap_or(size) {
                 let len = STEP_BYTES.min(hole.unwrap_or(size) - at);
-                for slice in self.read_file(&source.file, &source.layout, (at, len), &source.pins).await? {
-                    let stored = self.store(target, &layout, (at, &slice), call, &pins).await?;
+                for slice in
+                    self.names.data.read_file(&source.file, &source.layout, (at, len), &source.pins).await?
+                {
+                    let stored = self.names.data.store(target, &layout, (at, &slice), call, &pins).await?;
                     if stored < slice.len() as u64 {
                         return Err(Error::Refused(Code::TryAgain));
                     }
@@ -147,9 +157,10 @@ impl Shared {
                 }
             }
         }
-        self.flush_file(target).await;
-        self.set_object_sizes(target, &layout, size, (time, &eras)).await?;
-        let lost = !self.locks.still_counts(&source.pins) || !self.locks.still_counts(&pins);
+        self.names.data.back.flush_file(target).await;
+        self.names.data.objects.set_object_sizes(target, &layout, size, (time, &eras)).await?;
+        let lost = !self.names.data.locks.table.still_counts(&source.pins)
+            || !self.names.data.locks.table.still_counts(&pins);
         if lost { Err(Error::Refused(Code::TryAgain)) } else { Ok(()) }
     }
 
@@ -167,9 +178,9 @@ impl Shared {
     }
 
     async fn swap(self: &Arc<Self>, caller: &Caller, fid: Fid, with: Fid, generation: u32) -> Result<()> {
-        let _changing = self.inodes.change(&[fid, with], &[]);
-        let answered = self.ask(caller, |cred| SwapLayouts { fid, with, generation, cred }).await?;
-        [fid, with].iter().for_each(|fid| self.changed(*fid, answered.transno));
+        let _changing = self.names.meta.inodes.change(&[fid, with], &[]);
+        let answered = self.targets.ask(caller, |cred| SwapLayouts { fid, with, generation, cred }).await?;
+        [fid, with].iter().for_each(|fid| self.names.meta.changes.changed(*fid, answered.transno));
         Ok(())
     }
 }

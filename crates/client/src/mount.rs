@@ -1,26 +1,24 @@
 //! The beginning and the end of a mount, and the configuration in between.
 
-use std::iter::once;
+use crate::Admin;
+use crate::callbacks::CalledBack;
+use crate::data::Cache;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Weak;
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
 use proto::wire::messages::{Config, Statfs};
-use proto::{Code, Fid, Nid, TargetId, Transno};
+use proto::{Code, Nid, TargetId, Transno};
 use rpc::Hub;
-use rt::sync::{Notify, Semaphore};
+use rt::sync::Semaphore;
 
-use crate::cache::Inodes;
-use crate::changes::Changes;
 use crate::clock::Clock;
-use crate::fids::Fids;
-use crate::file::{Accesses, Closer, Files, Handles, Keeper};
-use crate::io::{Clean, Memory, Rooms};
-use crate::lease::Lease;
-use crate::lock::flock::Flocks;
-use crate::lock::{CalledBack, Filling, Locks};
-use crate::removed::Removed;
+use crate::copies::Keepers;
+use crate::data::{Data, Files, Memory, Rooms, WriteBack};
+use crate::lease::{Lease, LeaseKeeper};
+use crate::lock::{RangeLocks, Resting};
+use crate::names::Names;
+use crate::open::OpenFiles;
 use crate::targets::Targets;
 use crate::util::{join_all, unless};
 use crate::{Client, Copies, Error, Limits, Result, Shared};
@@ -39,8 +37,7 @@ const CHUNK_ALIGN: u64 = 4096;
 impl Client {
     /// Fetches the configuration from the MGS at `mgs`, all of it (waits for it and for the first MDT), and opens the root.
     pub async fn mount(hub: &Hub, mgs: Vec<Nid>, limits: Limits) -> Result<Arc<Client>> {
-        let shared = Arc::new(Shared::new(hub, mgs, limits));
-        shared.targets.set_called_back(CalledBack::new(&shared));
+        let shared = Shared::new(hub, mgs, &limits);
         let mut backoff = BACKOFF_MIN;
         while !shared.targets.knows(TargetId::mdt(0)) {
             match shared.next_config().await {
@@ -52,17 +49,19 @@ impl Client {
                 Err(error) => return Err(error),
             }
         }
-        shared.rt.spawn(shared.clone().keep_lease());
+        // The parts of the client live as long as it has a lease to keep.
+        let kept = shared.clone();
+        shared.rt.spawn(async move { kept.lessee.keep_lease().await });
         // Not the attributes of the root: those come with a lock, and who has only mounted holds nothing.
         shared.targets.mdt()?.call(Statfs {}).await?;
         shared.rt.spawn(shared.clone().watch_config());
-        shared.rt.spawn(shared.clone().keep());
-        Ok(Arc::new(Client { shared }))
+        shared.rt.spawn(shared.names.sizes.clone().keep());
+        Ok(Arc::new(Client { admin: Admin::of(&shared), shared }))
     }
 
     /// Says who keeps copies of what the client tells; they are kept coherent by [`Copies::forget`].
     pub fn set_copies(&self, copies: Arc<dyn Copies>) {
-        *self.shared.copies.write() = Some(copies);
+        self.shared.copies.set(copies);
     }
 
     /// The same as [`Client::unmount`], as long as `goes_on` says so, which is told now and then for how long nothing has
@@ -88,37 +87,28 @@ impl Client {
         }
     }
 
-    /// Has the kernel write back what was changed through mappings.
-    pub async fn write_mappings_back(&self) {
-        let shared = &self.shared;
-        let files = shared.handles.all().into_iter().filter_map(|handle| {
-            let open = shared.handles.get(handle).ok()?;
-            let is_mapped = open.file().ok()?.inner.lock().mapped_writers > 0;
-            is_mapped.then_some(open.fid)
-        });
-        let files: std::collections::BTreeSet<Fid> = files.collect();
-        join_all(files.into_iter().map(|fid| shared.forget_data(fid, once(0..u64::MAX)))).await;
+    /// Everything this client wrote, data and names, is durable when it returns.
+    pub async fn sync_all(&self) -> Result<()> {
+        self.shared.sync_all().await
     }
 
     /// Flushes everything, closes every session.
     pub async fn unmount(&self) -> Result<()> {
         let shared = &self.shared;
-        if shared.closed.load(Ordering::Acquire) {
+        if shared.lease.is_closed() {
             return Ok(());
         }
         let synced = shared.sync_all().await;
-        for handle in shared.handles.all() {
-            self.release(handle).await;
+        for handle in shared.files.handles.all() {
+            self.shared.files.release(handle).await;
         }
-        shared.close_pending();
-        shared.closer.drained().await;
-        shared.closed.store(true, Ordering::Release);
-        shared.closing.notify_waiters();
+        shared.names.sizes.close_pending();
+        shared.names.sizes.closer.drained().await;
         shared.lease.close();
-        shared.rooms.close();
+        shared.names.data.back.rooms.close();
         let targets = shared.targets.all().into_iter();
         join_all(targets.map(|target| async move { target.disconnect().await })).await;
-        shared.say_goodbye().await;
+        shared.lessee.say_goodbye().await;
         shared.targets.mgs().disconnect().await;
         synced
     }
@@ -155,30 +145,38 @@ impl std::fmt::Display for Lost {
 }
 
 impl Shared {
+    /// Everything that was written, data and names, is durable when this returns.
+    pub(crate) async fn sync_all(&self) -> Result<()> {
+        let back = &self.names.data.back;
+        let files = back.dirty.files();
+        join_all(files.into_iter().map(|file| async move { back.flush_file(&file).await })).await;
+        let commits =
+            self.targets.all().into_iter().map(|target| async move { target.commit(target.newest()).await });
+        join_all(commits).await.into_iter().collect()
+    }
+
     fn left(&self) -> Left {
         let state = |target: &Arc<crate::targets::Target>| {
             let state = target.state();
             (state.in_flight, state.retained_count, state.last_committed)
         };
         Left {
-            unsent: self.rooms.dirty().used,
-            closes: self.closer.room(),
+            unsent: self.names.data.back.rooms.dirty().used,
+            closes: self.names.sizes.closer.room(),
             targets: self.targets.all().iter().map(state).collect(),
         }
     }
 
     /// What is not on its way to be durable.
     pub(crate) fn lost(&self) -> Lost {
-        let files = self.keeper.files();
+        let files = self.names.data.back.dirty.files();
         let requests = self.targets.all().iter().map(|target| target.state().retained_count).sum();
         let bytes = files.iter().map(|file| file.inner.lock().cache.bytes()).sum();
         Lost { bytes, files: files.len(), requests }
     }
 
-    fn new(hub: &Hub, mgs: Vec<Nid>, limits: Limits) -> Shared {
+    fn new(hub: &Hub, mgs: Vec<Nid>, limits: &Limits) -> Arc<Shared> {
         let rt = hub.rt().clone();
-        let (memory_bytes, inodes) = (rt.memory_bytes(), Inodes::new(rt.memory_share()));
-        let client = hub.new_client();
         let chunk_bytes = u64::from(limits.rpc_bytes_max)
             .min(proto::limits::BULK_BYTES_MAX as u64)
             .min(limits.dirty_bytes_max / 2)
@@ -186,42 +184,34 @@ impl Shared {
             / CHUNK_ALIGN
             * CHUNK_ALIGN;
         // One write must always fit, whatever the limit says.
-        let least = 2 * (chunk_bytes + crate::io::cache::Cache::COST_MAX);
+        let least = 2 * (chunk_bytes + Cache::COST_MAX);
         let [of_ost, dirty, cached] =
             [limits.ost_dirty_bytes_max, limits.dirty_bytes_max, limits.cached_bytes_max]
                 .map(|max| max.max(least));
         let rooms = Arc::new(Rooms::new(of_ost, dirty, cached));
-        let lease = Arc::new(Lease::new());
-        Shared {
-            targets: Targets::new(hub, client, mgs, &limits, (lease.clone(), rooms.clone())),
-            idle: Mutex::default(),
-            lease,
-            rt,
-            chunk_bytes,
-            memory: Memory::new(chunk_bytes as usize, cached),
-            clean: Clean::new(rooms.clone()),
-            rooms,
-            clock: Clock::default(),
-            fids: Fids::new(),
-            files: Files::new(),
-            handles: Handles::new(),
-            keeper: Keeper::new(),
-            closer: Closer::new(),
-            flocks: Flocks::default(),
-            locks: Locks::new(memory_bytes),
-            filling: Filling::default(),
-            inodes,
-            changes: Changes::default(),
-            removed: Removed::default(),
-            copies: RwLock::new(None),
-            lost_bits: Mutex::default(),
-            recalls: Mutex::default(),
-            accesses: Accesses::default(),
-            bits_called_back: AtomicU64::new(0),
-            draining: Semaphore::new(1),
-            closed: AtomicBool::new(false),
-            closing: Notify::new(),
-        }
+        let retained = {
+            let rooms = rooms.clone();
+            Arc::new(move |before, now| rooms.retained(before as u64, now as u64))
+        };
+        let (clock, lease) = (Arc::new(Clock::new(rt.clone())), Arc::new(Lease::new(rt.clone())));
+        let targets = Arc::new(Targets::new(hub, hub.new_client(), mgs, limits, (lease.clone(), retained)));
+        let copies = Arc::new(Keepers::default());
+        let locks = Arc::new(RangeLocks::new(rt.clone(), targets.clone(), lease.clone(), copies.clone()));
+        let files = Files::new(Memory::new(chunk_bytes as usize, cached), chunk_bytes);
+        let back = Arc::new(WriteBack::new(rt.clone(), targets.clone(), files, rooms));
+        let data = Arc::new(Data::new(clock, lease.clone(), locks.clone(), back));
+        let user: Weak<Data> = Arc::downgrade(&data);
+        locks.set_user(user);
+        let names = Arc::new(Names::new(data, copies.clone()));
+        let files = Arc::new(OpenFiles::new(rt.clone(), targets.clone(), names.clone()));
+        let lessee = Arc::new(LeaseKeeper::new(rt.clone(), lease.clone(), targets.clone()));
+        let resting = Arc::new(Resting::new(rt.clone(), targets.clone(), lease.clone(), locks));
+        let draining = Semaphore::new(1);
+        let shared = Arc::new(Shared { rt, targets, lease, lessee, resting, names, files, copies, draining });
+        let holder: Weak<Shared> = Arc::downgrade(&shared);
+        shared.lessee.set_holder(holder);
+        shared.targets.set_called_back(CalledBack::new(&shared));
+        shared
     }
 
     async fn next_config(&self) -> Result<Config> {
@@ -234,10 +224,11 @@ impl Shared {
     async fn watch_config(self: Arc<Self>) {
         let mut backoff = BACKOFF_MIN;
         loop {
-            if unless(self.ended(), self.until_leased(true)).await.is_none() {
+            if unless(self.lease.ended(), self.lease.until_leased(true)).await.is_none() {
                 return;
             }
-            match unless(self.ended(), unless(self.until_leased(false), self.next_config())).await {
+            match unless(self.lease.ended(), unless(self.lease.until_leased(false), self.next_config())).await
+            {
                 Some(None) => {}
                 Some(Some(Ok(config))) => {
                     backoff = BACKOFF_MIN;
@@ -246,20 +237,12 @@ impl Shared {
                 Some(Some(Err(Error::Closed))) | None => return,
                 Some(Some(Err(error))) => {
                     tracing::warn!(%error, "the MGS does not tell the configuration");
-                    if unless(self.ended(), self.rt.sleep(backoff)).await.is_none() {
+                    if unless(self.lease.ended(), self.rt.sleep(backoff)).await.is_none() {
                         return;
                     }
                     backoff = (backoff * 2).min(BACKOFF_MAX);
                 }
             }
-        }
-    }
-
-    /// Waits until the client is unmounted.
-    pub(crate) async fn ended(&self) {
-        let closing = self.closing.notified();
-        if !self.closed.load(Ordering::Acquire) {
-            closing.await;
         }
     }
 }

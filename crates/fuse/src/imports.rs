@@ -78,8 +78,8 @@ impl Import {
 
 /// The sessions of `client`.
 pub fn told(client: &Client) -> Imports {
-    let answers = client.answers();
+    let answers = client.admin().answers();
     let imports = answers.iter().map(|(id, answers)| Import::of(*id, answers)).collect();
-    let slow = client.slow_osts().iter().map(Slow::of).collect();
-    Imports { fsname: client.fsname(), imports, slow }
+    let slow = client.admin().slow_osts().iter().map(Slow::of).collect();
+    Imports { fsname: client.admin().fsname(), imports, slow }
 }

@@ -156,12 +156,12 @@ impl Ops {
 
     /// What a name in a directory means.
     pub async fn lookup(&self, caller: &Caller, parent: Fid, name: &[u8]) -> Result<Told> {
-        Ok(self.client.lookup(caller, parent, name).await?)
+        Ok(self.client.names().lookup(caller, parent, name).await?)
     }
 
     /// Attributes.
     pub async fn getattr(&self, fid: Fid) -> Result<Told> {
-        Ok(self.client.getattr(fid).await?)
+        Ok(self.client.names().getattr(fid).await?)
     }
 
     /// Changes attributes.
@@ -179,25 +179,27 @@ impl Ops {
         // or owner to take privilege bits away, which the caller need not be permitted to do by itself.
         let other_change = change.size.is_some() || change.uid.is_some() || change.gid.is_some();
         let killed = if other_change { change.mode.take() } else { None };
-        let Some(mode) = killed else { return Ok(self.client.setattr(caller, fid, change, handle).await?) };
+        let Some(mode) = killed else {
+            return Ok(self.client.files().setattr(caller, fid, change, handle).await?);
+        };
         {
-            let told = self.client.setattr(caller, fid, change, handle).await?;
+            let told = self.client.files().setattr(caller, fid, change, handle).await?;
             if told.mode & 0o7777 == mode & 0o7777 {
                 return Ok(told);
             }
         }
         let change = AttrChange { mode: Some(mode & 0o7777), ..AttrChange::default() };
-        Ok(self.client.setattr(&caller::root(), fid, change, None).await?)
+        Ok(self.client.files().setattr(&caller::root(), fid, change, None).await?)
     }
 
     /// Target of a symbolic link.
     pub async fn readlink(&self, fid: Fid) -> Result<Bytes> {
-        Ok(self.client.readlink(fid).await?)
+        Ok(self.client.names().readlink(fid).await?)
     }
 
     /// mknod, mkdir and symlink.
     pub async fn make(&self, caller: &Caller, new: NewFile<'_>) -> Result<Told> {
-        Ok(self.client.make(caller, new.parent, new.name, new.mode, new.rdev, new.target).await?)
+        Ok(self.client.names().make(caller, new.parent, new.name, new.mode, new.rdev, new.target).await?)
     }
 
     /// Makes a regular file, or finds it, and opens it.
@@ -210,7 +212,7 @@ impl Ops {
         flags: i32,
     ) -> Result<(Told, Handle)> {
         let open = self.open_flags(flags);
-        let made = self.client.create(caller, parent, name, mode, open).await;
+        let made = self.client.files().create(caller, parent, name, mode, open).await;
         let (attr, handle) = match made {
             // Somebody else made something that cannot be opened so, a symbolic link perhaps: the kernel looks again.
             Err(client::Error::Refused(Code::Exists)) if !open.exclusive => return Err(Code::Stale.into()),
@@ -229,19 +231,19 @@ impl Ops {
         flags: i32,
     ) -> Result<(Told, Handle)> {
         let open = open_flags(flags);
-        let (attr, handle) = self.client.create_unnamed(caller, dir, mode, open).await?;
+        let (attr, handle) = self.client.files().create_unnamed(caller, dir, mode, open).await?;
         self.opens.insert(handle, OpenFile::new(attr.fid, open.write, open.append, open.sync));
         Ok((attr, handle))
     }
 
     /// Takes the name of anything but a directory away.
     pub async fn unlink(&self, caller: &Caller, parent: Fid, name: &[u8]) -> Result<()> {
-        Ok(self.client.unlink(caller, parent, name).await?)
+        Ok(self.client.names().unlink(caller, parent, name).await?)
     }
 
     /// Takes a directory away.
     pub async fn rmdir(&self, caller: &Caller, parent: Fid, name: &[u8]) -> Result<()> {
-        Ok(self.client.rmdir(caller, parent, name).await?)
+        Ok(self.client.names().rmdir(caller, parent, name).await?)
     }
 
     /// Moves an entry.
@@ -251,41 +253,41 @@ impl Ops {
             return Err(Errno::INVALID);
         }
         let Move { parent, name, new_parent, new_name, flags } = what;
-        Ok(self.client.rename(caller, parent, name, new_parent, new_name, flags).await?)
+        Ok(self.client.names().rename(caller, parent, name, new_parent, new_name, flags).await?)
     }
 
     /// Gives a file one more name.
     pub async fn link(&self, caller: &Caller, fid: Fid, parent: Fid, name: &[u8]) -> Result<Told> {
-        Ok(self.client.link(caller, fid, parent, name).await?)
+        Ok(self.client.names().link(caller, fid, parent, name).await?)
     }
 
     /// Whether the caller may do what `mask` says.
     pub async fn access(&self, caller: &Caller, fid: Fid, mask: u32) -> Result<()> {
-        Ok(self.client.access(caller, fid, mask & 7).await?)
+        Ok(self.client.names().access(caller, fid, mask & 7).await?)
     }
 
     /// Opens a regular file.
     pub async fn open(&self, caller: &Caller, fid: Fid, flags: i32) -> Result<Handle> {
         let open = self.open_flags(flags);
-        let handle = self.client.open(caller, fid, open).await?;
+        let handle = self.client.files().open(caller, fid, open).await?;
         self.opens.insert(handle, OpenFile::new(fid, open.write, open.append, open.sync));
         Ok(handle)
     }
 
     /// Whether another client may be writing to the file.
     pub fn is_written_elsewhere(&self, handle: Handle) -> bool {
-        self.client.is_written_elsewhere(handle)
+        self.client.files().is_written_elsewhere(handle)
     }
 
     /// Reads; short only at the end of the file. `fill`: the answer goes into the kernel's page cache, where it stays
     /// until the kernel is told to forget it.
     pub async fn read(&self, handle: Handle, offset: u64, len: u32) -> Result<Vec<Bytes>> {
-        Ok(self.client.read(handle, offset, len).await?)
+        Ok(self.client.files().read(handle, offset, len).await?)
     }
 
     /// Reads for the kernel's page cache.
     pub async fn read_pages(&self, handle: Handle, offset: u64, len: u32) -> Result<Pages> {
-        Ok(self.client.read_pages(handle, offset, len).await?)
+        Ok(self.client.files().read_pages(handle, offset, len).await?)
     }
 
     /// Writes if there is nothing to wait for; `None`: nothing was done.
@@ -305,7 +307,7 @@ impl Ops {
         if open.is_none() {
             return Ok(None);
         }
-        Ok(self.client.write_at_once(request.handle, request.offset, data)?)
+        Ok(self.client.files().write_at_once(request.handle, request.offset, data)?)
     }
 
     /// Writes.
@@ -321,11 +323,11 @@ impl Ops {
             self.kill_privileges(caller, request.handle, &open).await?;
         }
         if request.cached {
-            return Ok(self.client.write_pages(request.handle, request.offset, data).await?);
+            return Ok(self.client.files().write_pages(request.handle, request.offset, data).await?);
         }
-        let written = self.client.write(request.handle, request.offset, data).await?;
+        let written = self.client.files().write(request.handle, request.offset, data).await?;
         if request.flags & libc::O_DSYNC != 0 && !open.sync {
-            self.client.fsync(request.handle).await?;
+            self.client.files().fsync(request.handle).await?;
         }
         Ok(written)
     }
@@ -340,11 +342,11 @@ impl Ops {
             return self.write_through(handle, &request, data).await;
         }
         let flags = OpenFlags { write: true, ..OpenFlags::default() };
-        let handle = self.client.open(&caller::root(), request.fid, flags).await?;
+        let handle = self.client.files().open(&caller::root(), request.fid, flags).await?;
         let written = self.write_through(handle, &request, data).await;
         if let Some(unneeded) = self.opens.keep_spare(request.fid, handle) {
-            let flushed = self.client.flush(unneeded).await;
-            self.client.release(unneeded).await;
+            let flushed = self.client.files().flush(unneeded).await;
+            self.client.files().release(unneeded).await;
             flushed?;
         }
         written
@@ -352,16 +354,16 @@ impl Ops {
 
     async fn write_through(&self, handle: Handle, request: &WriteRequest, data: &[u8]) -> Result<u32> {
         Ok(match request.cached {
-            true => self.client.write_pages(handle, request.offset, data).await?,
-            false => self.client.write(handle, request.offset, data).await?,
+            true => self.client.files().write_pages(handle, request.offset, data).await?,
+            false => self.client.files().write(handle, request.offset, data).await?,
         })
     }
 
     /// Takes set-user-id and set-group-id bits away that were given to an open file, as a change of its data by `caller` does.
     async fn kill_privileges(&self, caller: &Caller, handle: Handle, open: &OpenFile) -> Result<()> {
         if open.may_be_privileged() {
-            if self.client.getattr(open.fid).await?.mode & (MODE_SETUID | MODE_SETGID) != 0 {
-                self.client.drop_privileges(handle, caller).await?;
+            if self.client.names().getattr(open.fid).await?.mode & (MODE_SETUID | MODE_SETGID) != 0 {
+                self.client.files().drop_privileges(handle, caller).await?;
             }
             open.privileges_are_off();
         }
@@ -388,22 +390,22 @@ impl Ops {
         owner: u64,
         request: FlockRequest,
     ) -> Result<Option<FoundLock>> {
-        Ok(self.client.get_lock(handle, owner, request).await?)
+        Ok(self.client.flocks().get_lock(handle, owner, request).await?)
     }
 
     /// Sets, changes or takes away a lock.
     pub async fn set_lock(&self, handle: Handle, owner: u64, request: FlockRequest) -> Result<()> {
-        Ok(self.client.set_lock(handle, owner, request).await?)
+        Ok(self.client.flocks().set_lock(handle, owner, request).await?)
     }
 
     /// Sets a lock, and waits for it. Dropped while it waits, it leaves the owner what it had.
     pub async fn set_lock_wait(&self, handle: Handle, owner: u64, request: FlockRequest) -> Result<()> {
-        Ok(self.client.set_lock_wait(handle, owner, request).await?)
+        Ok(self.client.flocks().set_lock_wait(handle, owner, request).await?)
     }
 
     /// Waits until a lock request whose future was dropped is in nobody's way any more.
     pub async fn given_up(&self, handle: Handle, owner: u64, kind: proto::lock::flock::Kind) {
-        self.client.given_up(handle, owner, kind).await;
+        self.client.flocks().given_up(handle, owner, kind).await;
     }
 
     /// Everything that this mount wrote becomes durable.
@@ -413,31 +415,31 @@ impl Ops {
 
     /// close(2) of one file descriptor of process `owner`.
     pub async fn flush(&self, handle: Handle, owner: u64) -> Result<()> {
-        let flushed = self.client.flush(handle).await;
+        let flushed = self.client.files().flush(handle).await;
         // Any close of a file takes the process's fcntl locks on it away, whatever became of its data.
-        self.client.unlock_owner(handle, owner).await?;
+        self.client.flocks().unlock_owner(handle, owner).await?;
         Ok(flushed?)
     }
 
     /// fsync of a file.
     pub async fn fsync(&self, handle: Handle) -> Result<()> {
-        Ok(self.client.fsync(handle).await?)
+        Ok(self.client.files().fsync(handle).await?)
     }
 
     /// fsync of a directory.
     pub async fn fsync_dir(&self, fid: Fid) -> Result<()> {
-        Ok(self.client.fsync_dir(fid).await?)
+        Ok(self.client.files().fsync_dir(fid).await?)
     }
 
     /// The last descriptor of an open file is closed.
     pub async fn release(&self, handle: Handle) {
         if let Some(spare) = self.opens.remove(handle) {
-            if let Err(error) = self.client.flush(spare).await {
+            if let Err(error) = self.client.files().flush(spare).await {
                 tracing::warn!(%error, "changes through a mapping of a closed file are lost");
             }
-            self.client.release(spare).await;
+            self.client.files().release(spare).await;
         }
-        self.client.release(handle).await;
+        self.client.files().release(handle).await;
     }
 
     /// fallocate.
@@ -456,7 +458,7 @@ impl Ops {
             _ => return Err(Errno::NOT_SUPPORTED),
         };
         self.kill_unmarked(caller, handle).await?;
-        Ok(self.client.allocate(handle, offset, len, what).await?)
+        Ok(self.client.files().allocate(handle, offset, len, what).await?)
     }
 
     /// lseek with SEEK_DATA and SEEK_HOLE.
@@ -467,7 +469,7 @@ impl Ops {
             _ => return Err(Errno::INVALID),
         };
         let offset = u64::try_from(offset).map_err(|_| Errno::NO_DATA_HERE)?;
-        let found = self.client.seek(fid, offset, what).await?.ok_or(Errno::NO_DATA_HERE)?;
+        let found = self.client.files().seek(fid, offset, what).await?.ok_or(Errno::NO_DATA_HERE)?;
         i64::try_from(found).map_err(|_| Errno::INVALID)
     }
 
@@ -480,12 +482,12 @@ impl Ops {
         len: u64,
     ) -> Result<u64> {
         self.kill_unmarked(caller, to.0).await?;
-        Ok(self.client.copy_range(from, to, len).await?)
+        Ok(self.client.files().copy_range(from, to, len).await?)
     }
 
     /// Opens a directory.
     pub async fn open_dir(&self, caller: &Caller, fid: Fid) -> Result<Handle> {
-        match self.client.open_dir(caller, fid).await {
+        match self.client.files().open_dir(caller, fid).await {
             // The kernel knows the directory, so it was there: it was removed, and somebody still works in it.
             Err(client::Error::Refused(Code::Stale)) => Ok(REMOVED_DIR),
             opened => Ok(opened?),
@@ -504,7 +506,7 @@ impl Ops {
             return Ok(());
         }
         if !self.access_times.none && !self.access_times.no_directories {
-            self.client.accessed(handle);
+            self.client.files().accessed(handle);
         }
         let (position, kept) = self.dirs.find(handle, offset);
         let mut page = match kept {
@@ -521,24 +523,24 @@ impl Ops {
 
     /// The file of an entry, if it is known without asking anybody.
     pub fn entry(&self, dir: Fid, entry: &PageEntry) -> Option<Told> {
-        self.client.entry(dir, entry)
+        self.client.names().entry(dir, entry)
     }
 
     async fn page(&self, fid: Fid, cookie: u64, plus: bool) -> Result<Arc<Page>> {
-        Ok(Arc::new(Page::new(cookie, self.client.read_dir(fid, cookie, plus).await?)))
+        Ok(Arc::new(Page::new(cookie, self.client.names().read_dir(fid, cookie, plus).await?)))
     }
 
     /// Closes a directory.
     pub async fn release_dir(&self, handle: Handle) {
         if handle != REMOVED_DIR {
             self.dirs.remove(handle);
-            self.client.release(handle).await;
+            self.client.files().release(handle).await;
         }
     }
 
     /// Space of the file system.
     pub async fn statfs(&self) -> Result<Space> {
-        Ok(self.client.statfs().await?)
+        Ok(self.client.admin().statfs().await?)
     }
 
     /// Value of an extended attribute.
@@ -550,7 +552,7 @@ impl Ops {
             return Ok(virtuals::get(&self.client, caller, &self.status(), fid, name).await?.into());
         }
         supported(name)?;
-        Ok(self.client.get_xattr(caller, fid, name).await?)
+        Ok(self.client.names().get_xattr(caller, fid, name).await?)
     }
 
     /// Sets an extended attribute.
@@ -571,13 +573,13 @@ impl Ops {
             return virtuals::set(&self.client, caller, fid, name, &value).await;
         }
         supported(name)?;
-        Ok(self.client.set_xattr(caller, fid, name, value, flags).await?)
+        Ok(self.client.names().set_xattr(caller, fid, name, value, flags).await?)
     }
 
     /// Names of the extended attributes, each with a NUL behind it.
     pub async fn list_xattr(&self, fid: Fid) -> Result<Vec<u8>> {
         let mut list = Vec::new();
-        for name in self.client.list_xattr(fid).await? {
+        for name in self.client.names().list_xattr(fid).await? {
             list.extend_from_slice(&name);
             list.push(0);
         }
@@ -593,7 +595,7 @@ impl Ops {
         // The kernel asks for this when a write, a truncate or a change of owner takes capabilities away, as whoever made it. From
         // everybody else it demands the right to give them.
         let root = (name == XATTR_CAPABILITY).then(caller::root);
-        Ok(self.client.remove_xattr(root.as_ref().unwrap_or(caller), fid, name).await?)
+        Ok(self.client.names().remove_xattr(root.as_ref().unwrap_or(caller), fid, name).await?)
     }
 }
 

@@ -110,17 +110,18 @@ impl Session {
 
 /// Those of `client`, from the session after the first `after`.
 pub fn told(client: &Client, after: usize) -> Tunables {
-    let written: BTreeMap<OstIndex, OstUse> = client.ost_uses().into_iter().map(|of| (of.ost, of)).collect();
+    let written: BTreeMap<OstIndex, OstUse> =
+        client.admin().ost_uses().into_iter().map(|of| (of.ost, of)).collect();
     let of = |locks: LockUse| {
         let of_ost = locks.target.ost_index().and_then(|ost| written.get(&ost));
         Session::of(&locks, of_ost)
     };
-    let uses = client.lock_uses();
+    let uses = client.admin().lock_uses();
     let more = uses.len() > after.saturating_add(SESSIONS_MAX);
     Tunables {
-        fsname: client.fsname(),
-        client: client.id().to_string(),
-        cache: client.cache_use().into(),
+        fsname: client.admin().fsname(),
+        client: client.admin().id().to_string(),
+        cache: client.admin().cache_use().into(),
         sessions: uses.into_iter().skip(after).take(SESSIONS_MAX).map(of).collect(),
         more,
     }
@@ -131,22 +132,22 @@ pub async fn set(client: &Client, name: &str, value: &[u8]) -> Result<()> {
     let text = std::str::from_utf8(value).map_err(|_| Errno::INVALID)?;
     let number = || text.parse::<u64>().map_err(|_| Errno::INVALID);
     match name.split_once('.') {
-        None if name == "max_cached_mb" => client.set_cached_max(number()?).await?,
-        None if name == "max_dirty_mb" => client.set_dirty_max(number()?)?,
+        None if name == "max_cached_mb" => client.admin().set_cached_max(number()?).await?,
+        None if name == "max_dirty_mb" => client.admin().set_dirty_max(number()?)?,
         None => return Err(Errno::NO_ATTRIBUTE),
         Some((target, name)) => {
-            let mut ids = client.targets().into_iter();
+            let mut ids = client.admin().targets().into_iter();
             let id = ids.find(|id| id.to_string() == target).ok_or(Errno::from(Code::NotFound))?;
             match name {
                 "max_dirty_mb" if id.kind == TargetKind::Ost => {
-                    client.set_ost_dirty_max(OstIndex(id.index), number()?)?;
+                    client.admin().set_ost_dirty_max(OstIndex(id.index), number()?)?;
                 }
-                "lru_size" if text == "clear" => client.clear_locks(id).await?,
+                "lru_size" if text == "clear" => client.admin().clear_locks(id).await?,
                 "lru_size" => {
                     let count = usize::try_from(number()?).map_err(|_| Errno::INVALID)?;
-                    client.set_locks_max(id, count).await?;
+                    client.admin().set_locks_max(id, count).await?;
                 }
-                "lru_max_age" => client.set_locks_age_max(id, Duration::from_millis(number()?))?,
+                "lru_max_age" => client.admin().set_locks_age_max(id, Duration::from_millis(number()?))?,
                 _ => return Err(Errno::NO_ATTRIBUTE),
             }
         }

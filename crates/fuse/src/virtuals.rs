@@ -41,17 +41,17 @@ pub async fn get(
         states::STATES => Ok(control::encode(&target_states(client).await)),
         imports::IMPORTS => Ok(control::encode(&imports::told(client))),
         control::STATUS => Ok(control::encode(status)),
-        control::COUNTERS => Ok(control::encode(&client.counters())),
+        control::COUNTERS => Ok(control::encode(&client.admin().counters())),
         _ => {
             if let Some(text) = name.strip_prefix(control::PATHS) {
                 paths(client, caller, text).await
             } else if let Some(name) = name.strip_prefix(control::PROCESS) {
                 may_administrate(caller)?;
-                client.process_value(name).map(String::into_bytes).ok_or(Errno::NO_ATTRIBUTE)
+                client.admin().process_value(name).map(String::into_bytes).ok_or(Errno::NO_ATTRIBUTE)
             } else if let Some(of) = name.strip_prefix(states::PARAMETER) {
                 parameter(client, of).await.ok_or(Errno::NO_ATTRIBUTE)
             } else if let Some(after) = name.strip_prefix(control::CONFIG).and_then(behind) {
-                Ok(control::encode(&client.with_config(|config| Configuration::of(config, after))))
+                Ok(control::encode(&client.admin().with_config(|config| Configuration::of(config, after))))
             } else {
                 let after =
                     name.strip_prefix(tunables::TUNABLES).and_then(after).ok_or(Errno::NO_ATTRIBUTE)?;
@@ -83,16 +83,16 @@ async fn parameter(client: &Client, of: &str) -> Option<Vec<u8>> {
     let mut known = targets(client);
     known.push(TargetId::MGS);
     let target = known.into_iter().find(|known| known.to_string() == target)?;
-    let value = client.target_parameter(target, name, SPACE_WAIT).await;
+    let value = client.admin().target_parameter(target, name, SPACE_WAIT).await;
     value.map(String::into_bytes)
 }
 
 async fn layout(client: &Client, fid: Fid) -> Result<Vec<u8>> {
-    let kind = client.getattr(fid).await?.kind();
+    let kind = client.names().getattr(fid).await?.kind();
     let answer = match kind {
-        FileKind::Dir => LayoutAnswer::Directory(DirLayout::from(&client.default_layout(fid).await?)),
+        FileKind::Dir => LayoutAnswer::Directory(DirLayout::from(&client.names().default_layout(fid).await?)),
         FileKind::File => {
-            let layout = client.layout(fid).await?.ok_or(Errno::NO_ATTRIBUTE)?;
+            let layout = client.names().layout(fid).await?.ok_or(Errno::NO_ATTRIBUTE)?;
             LayoutAnswer::File(FileLayout::of(&layout).ok_or(Errno::NO_ATTRIBUTE)?)
         }
         _ => return Err(Errno::NO_ATTRIBUTE),
@@ -102,39 +102,39 @@ async fn layout(client: &Client, fid: Fid) -> Result<Vec<u8>> {
 
 async fn paths(client: &Client, caller: &Caller, text: &str) -> Result<Vec<u8>> {
     let fid: Fid = text.parse().map_err(|_| Errno::INVALID)?;
-    let paths = client.fid_to_path(caller, fid).await?;
+    let paths = client.names().fid_to_path(caller, fid).await?;
     let paths = paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
     Ok(control::encode(&Paths { paths }))
 }
 
 /// Every target but the MGS, in order.
 fn targets(client: &Client) -> Vec<TargetId> {
-    let mut ids = client.targets();
+    let mut ids = client.admin().targets();
     ids.retain(|id| id.kind != TargetKind::Mgs);
     ids
 }
 
 async fn target_states(client: &Client) -> States {
     let ids = targets(client);
-    let answers = all(ids.iter().map(|id| client.target_state(*id, SPACE_WAIT)).collect()).await;
+    let answers = all(ids.iter().map(|id| client.admin().target_state(*id, SPACE_WAIT)).collect()).await;
     let targets = ids.iter().zip(answers).map(|(id, answer)| TargetState {
         kind: id.kind.into(),
         index: id.index,
         state: answer.as_ref().map(Into::into),
     });
-    States { fsname: client.fsname(), targets: targets.collect() }
+    States { fsname: client.admin().fsname(), targets: targets.collect() }
 }
 
 async fn spaces(client: &Client) -> Spaces {
     let ids = targets(client);
-    let asked = ids.iter().map(|id| client.target_space(*id, SPACE_WAIT)).collect();
+    let asked = ids.iter().map(|id| client.admin().target_space(*id, SPACE_WAIT)).collect();
     let answers = all(asked).await;
     let targets = ids.iter().zip(answers).map(|(id, answer)| TargetSpace {
         kind: id.kind.into(),
         index: id.index,
         space: answer.ok().flatten().as_ref().map(Into::into),
     });
-    Spaces { fsname: client.fsname(), targets: targets.collect() }
+    Spaces { fsname: client.admin().fsname(), targets: targets.collect() }
 }
 
 /// Waits for all of `futures` at once.
@@ -159,7 +159,7 @@ async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
 pub async fn set(client: &Client, caller: &Caller, fid: Fid, name: &[u8], value: &[u8]) -> Result<()> {
     if name == control::LAYOUT.as_bytes() {
         let hint: Hint = control::decode(value).map_err(|_| Errno::INVALID)?;
-        return Ok(client.set_layout(caller, fid, Some(hint.into())).await?);
+        return Ok(client.names().set_layout(caller, fid, Some(hint.into())).await?);
     }
     if name == control::MIGRATE.as_bytes() {
         let hint: Hint = control::decode(value).map_err(|_| Errno::INVALID)?;
@@ -177,7 +177,7 @@ pub async fn set(client: &Client, caller: &Caller, fid: Fid, name: &[u8], value:
     let text = |bytes| std::str::from_utf8(bytes).map_err(|_| Errno::INVALID);
     if let Some(name) = name.strip_prefix(control::PROCESS.as_bytes()) {
         may_administrate(caller)?;
-        return Ok(client.set_process_value(text(name)?, text(value)?)?);
+        return Ok(client.admin().set_process_value(text(name)?, text(value)?)?);
     }
     let tunable = std::str::from_utf8(name).ok().and_then(|name| name.strip_prefix(tunables::TUNABLE));
     if let Some(tunable) = tunable {
@@ -192,7 +192,7 @@ pub async fn set(client: &Client, caller: &Caller, fid: Fid, name: &[u8], value:
     };
     let hint: Hint = control::decode(json).map_err(|_| Errno::INVALID)?;
     let mode = FileKind::File.mode_bits() | (hint.mode.unwrap_or(CREATE_MODE) & 0o7777);
-    client.create_with_layout(caller, fid, new_name, mode, hint.into()).await?;
+    client.names().create_with_layout(caller, fid, new_name, mode, hint.into()).await?;
     Ok(())
 }
 
@@ -201,8 +201,8 @@ pub async fn remove(client: &Client, caller: &Caller, fid: Fid, name: &[u8]) -> 
     if name != control::LAYOUT.as_bytes() {
         return Err(Errno::NOT_SUPPORTED);
     }
-    if client.getattr(fid).await?.kind() != FileKind::Dir {
+    if client.names().getattr(fid).await?.kind() != FileKind::Dir {
         return Err(Errno::NOT_DIRECTORY);
     }
-    Ok(client.set_layout(caller, fid, None).await?)
+    Ok(client.names().set_layout(caller, fid, None).await?)
 }

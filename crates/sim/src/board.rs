@@ -206,9 +206,10 @@ struct Extracted {
 async fn play_round(cluster: &Cluster, world: &World, rack: &[Arc<Client>], round: u64) -> Tally {
     let first = rack.first().expect("there are clients").clone();
     let name = format!("round{round}");
-    let made = first.make(&root(), Fid::ROOT, name.as_bytes(), 0o040_777, 0, bytes::Bytes::new()).await;
+    let made =
+        first.names().make(&root(), Fid::ROOT, name.as_bytes(), 0o040_777, 0, bytes::Bytes::new()).await;
     let dir = made.expect("a new name can be made").fid;
-    let before: Vec<_> = rack.iter().map(|client| client.held().sessions).collect();
+    let before: Vec<_> = rack.iter().map(|client| client.admin().held().sessions).collect();
     let mut extracting = Vec::new();
     for (number, client) in rack.iter().enumerate() {
         let (client, world_there) = (client.clone(), world.clone());
@@ -254,7 +255,7 @@ async fn play_round(cluster: &Cluster, world: &World, rack: &[Arc<Client>], roun
 
 /// Whether a session that there was is another one now: no server was restarted.
 fn was_evicted(client: &Client, before: &BTreeMap<TargetId, u64>) -> bool {
-    let now = client.held().sessions;
+    let now = client.admin().held().sessions;
     before.iter().any(|(target, session)| *session != 0 && now.get(target) != Some(session))
 }
 
@@ -277,15 +278,19 @@ async fn extract(client: &Client, world: &World, dir: Fid, number: usize, mut rn
 
 /// As tar does it: what has the name goes.
 async fn extract_one(client: &Client, dir: Fid, name: &[u8]) -> client::Result<()> {
-    drop(client.getattr(dir).await?);
+    drop(client.names().getattr(dir).await?);
     let (fid, handle) = loop {
-        if client.lookup(&root(), dir, name).await.is_ok() {
-            match client.unlink(&root(), dir, name).await {
+        if client.names().lookup(&root(), dir, name).await.is_ok() {
+            match client.names().unlink(&root(), dir, name).await {
                 Ok(()) | Err(Error::Refused(Code::NotFound)) => {}
                 Err(error) => return Err(error),
             }
         }
-        match client.create(&root(), dir, name, 0o100_600, NEW).await.map(|(told, handle)| (told.fid, handle))
+        match client
+            .files()
+            .create(&root(), dir, name, 0o100_600, NEW)
+            .await
+            .map(|(told, handle)| (told.fid, handle))
         {
             Ok(made) => break made,
             // Somebody else was faster.
@@ -294,13 +299,13 @@ async fn extract_one(client: &Client, dir: Fid, name: &[u8]) -> client::Result<(
         }
     };
     let written = async {
-        client.write(handle, 0, &[7; BYTES]).await?;
+        client.files().write(handle, 0, &[7; BYTES]).await?;
         let change = AttrChange { mode: Some(0o644), ..AttrChange::default() };
-        drop(client.setattr(&root(), fid, change, Some(handle)).await?);
-        client.flush(handle).await
+        drop(client.files().setattr(&root(), fid, change, Some(handle)).await?);
+        client.files().flush(handle).await
     };
     let written = written.await;
-    client.release(handle).await;
+    client.files().release(handle).await;
     written
 }
 

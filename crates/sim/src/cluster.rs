@@ -392,10 +392,11 @@ impl Cluster {
         let wanted = LayoutHint { stripe_count: -1, stripe_size: 1 << 16, ..LayoutHint::default() };
         for n in 0..1000 {
             let name = format!("probe{n}").into_bytes();
-            let made = client.create_with_layout(&root(), Fid::ROOT, &name, 0o100_644, wanted.clone()).await;
+            let made =
+                client.names().create_with_layout(&root(), Fid::ROOT, &name, 0o100_644, wanted.clone()).await;
             let fid = made.expect("a new name can be made").fid;
-            let layout = client.layout(fid).await.expect("it is there").expect("of a file");
-            client.unlink(&root(), Fid::ROOT, &name).await.expect("the owner may");
+            let layout = client.names().layout(fid).await.expect("it is there").expect("of a file");
+            client.names().unlink(&root(), Fid::ROOT, &name).await.expect("the owner may");
             if layout.object_count() == self.shape.osts as usize {
                 return;
             }

@@ -284,7 +284,7 @@ async fn make_world(
     let (mut dirs, mut files) = (Vec::new(), Vec::new());
     for number in 0..DIRS {
         let name = format!("d{number}");
-        let made = client.make(&root(), Fid::ROOT, name.as_bytes(), 0o040_777, 0, Bytes::new()).await;
+        let made = client.names().make(&root(), Fid::ROOT, name.as_bytes(), 0o040_777, 0, Bytes::new()).await;
         dirs.push(made.expect("a new directory can be made").fid);
     }
     for name in ["f0", "f1", "f2", "log"] {
@@ -294,13 +294,14 @@ async fn make_world(
 
             ..LayoutHint::default()
         };
-        let made = client.create_with_layout(&root(), Fid::ROOT, name.as_bytes(), 0o100_000, hint).await;
+        let made =
+            client.names().create_with_layout(&root(), Fid::ROOT, name.as_bytes(), 0o100_000, hint).await;
         files.push(made.expect("a new file can be made").fid);
     }
     let log = files.pop().expect("the log was made last");
     for file in &files {
         let change = AttrChange { size: Some(FILE_BYTES), ..AttrChange::default() };
-        client.setattr(&root(), *file, change, None).await.expect("root may change a size");
+        client.files().setattr(&root(), *file, change, None).await.expect("root may change a size");
     }
     client.unmount().await.expect("a healthy client unmounts");
     let (progress, over) = (progress.clone(), Arc::default());
@@ -456,7 +457,7 @@ impl Player {
             }
             kernel.drop_pages(fid, offset..end).await;
         }
-        let written = self.client.write(handle, offset, data).await;
+        let written = self.client.files().write(handle, offset, data).await;
         assert_eq!(written, Ok(data.len() as u32), "write of {offset} to {end}");
     }
 
@@ -472,7 +473,12 @@ impl Player {
             }
             kernel.write_back(fid, offset..end).await;
         }
-        self.client.read(handle, offset, len as u32).await.expect("what is healthy can be read").concat()
+        self.client
+            .files()
+            .read(handle, offset, len as u32)
+            .await
+            .expect("what is healthy can be read")
+            .concat()
     }
 
     async fn reopen(&mut self) {
@@ -482,10 +488,14 @@ impl Player {
             // A mapping keeps the file open: it is gone by now, and its pages are written back.
             kernel.write_back(self.world.files[file], 0..FILE_BYTES).await;
         }
-        self.client.flush(self.handles[file]).await.expect("what is healthy can be flushed");
-        self.client.release(self.handles[file]).await;
-        self.handles[file] =
-            self.client.open(&root(), self.world.files[file], READ_WRITE).await.expect("root may open");
+        self.client.files().flush(self.handles[file]).await.expect("what is healthy can be flushed");
+        self.client.files().release(self.handles[file]).await;
+        self.handles[file] = self
+            .client
+            .files()
+            .open(&root(), self.world.files[file], READ_WRITE)
+            .await
+            .expect("root may open");
     }
 
     async fn append(&mut self) {
@@ -495,9 +505,9 @@ impl Player {
         let start = self.start_op();
         let record = log_record(key);
         // As a mount does: at once, if there is nothing to wait for.
-        let done = match self.client.write_at_once(self.log, 0, &record) {
+        let done = match self.client.files().write_at_once(self.log, 0, &record) {
             Ok(Some(len)) => Ok(len),
-            Ok(None) => self.client.write(self.log, 0, &record).await,
+            Ok(None) => self.client.files().write(self.log, 0, &record).await,
             Err(error) => Err(error),
         };
         assert_eq!(done, Ok(RECORD_BYTES as u32), "append {key:?}");
@@ -509,7 +519,7 @@ impl Player {
     async fn look_at_log(&mut self) {
         let _doing = self.doing(format!("stat the log {}", self.world.log));
         let start = self.start_op();
-        let size = self.client.getattr(self.world.log).await.expect("the log is there").size;
+        let size = self.client.names().getattr(self.world.log).await.expect("the log is there").size;
         assert!(
             size >= self.size_seen,
             "client {}: the log shrank from {} to {size}",
@@ -536,7 +546,11 @@ impl Player {
         };
         let change = AttrChange { mode: Some(mode), ..AttrChange::default() };
         let _doing = self.doing(format!("chmod f{file} {}", self.world.files[file]));
-        self.client.setattr(&root(), self.world.files[file], change, None).await.expect("root may chmod");
+        self.client
+            .files()
+            .setattr(&root(), self.world.files[file], change, None)
+            .await
+            .expect("root may chmod");
         let mut history = self.world.history.lock();
         let span = history.end(start);
         history.modes.entry(file).or_default().writes.insert(u64::from(mode), span);
@@ -616,12 +630,16 @@ impl Player {
         let _doing = self.doing(format!("create d{dir}/n{name}"));
         let start = self.start_op();
         let text = format!("n{name}");
-        let made = self.client.create(&root(), self.world.dirs[dir], text.as_bytes(), 0o100_644, flags).await;
+        let made = self
+            .client
+            .files()
+            .create(&root(), self.world.dirs[dir], text.as_bytes(), 0o100_644, flags)
+            .await;
         let span = self.world.history.lock().end(start);
         match made.map(|(told, handle)| (told.fid, handle)) {
             Ok((fid, handle)) => {
                 self.note((dir, name), Effect::Made(fid), span);
-                self.client.release(handle).await;
+                self.client.files().release(handle).await;
             }
             Err(error) => {
                 assert_eq!(error, Error::Refused(Code::Exists), "create of {text}");
@@ -636,20 +654,24 @@ impl Player {
         let _doing = self.doing(format!("open and empty d{dir}/n{name}"));
         let start = self.start_op();
         let text = format!("n{name}");
-        let made = self.client.create(&root(), self.world.dirs[dir], text.as_bytes(), 0o100_644, flags).await;
+        let made = self
+            .client
+            .files()
+            .create(&root(), self.world.dirs[dir], text.as_bytes(), 0o100_644, flags)
+            .await;
         let span = self.world.history.lock().end(start);
         let (fid, size, handle) =
             made.map(|(told, handle)| (told.fid, told.size, handle)).expect("root may open or make");
         assert_eq!(size, 0, "{text} was emptied");
         self.note((dir, name), Effect::Opened(fid), span);
-        self.client.release(handle).await;
+        self.client.files().release(handle).await;
     }
 
     async fn unlink(&mut self, (dir, name): (usize, u64)) {
         let _doing = self.doing(format!("unlink d{dir}/n{name}"));
         let start = self.start_op();
         let text = format!("n{name}");
-        let done = self.client.unlink(&root(), self.world.dirs[dir], text.as_bytes()).await;
+        let done = self.client.names().unlink(&root(), self.world.dirs[dir], text.as_bytes()).await;
         let span = self.world.history.lock().end(start);
         let effect = match done {
             Ok(()) => Effect::Removed,
@@ -667,7 +689,8 @@ impl Player {
         let start = self.start_op();
         let (old, new) = (format!("n{}", from.1), format!("n{}", to.1));
         let (old_dir, new_dir) = (self.world.dirs[from.0], self.world.dirs[to.0]);
-        let done = self.client.rename(&root(), old_dir, old.as_bytes(), new_dir, new.as_bytes(), 0).await;
+        let done =
+            self.client.names().rename(&root(), old_dir, old.as_bytes(), new_dir, new.as_bytes(), 0).await;
         let span = self.world.history.lock().end(start);
         match done {
             Ok(()) => {
@@ -684,14 +707,14 @@ impl Player {
     async fn link(&mut self, from: (usize, u64)) {
         let (old, old_dir) = (format!("n{}", from.1), self.world.dirs[from.0]);
         let looking = self.doing(format!("look up d{}/n{}", from.0, from.1));
-        let found = self.client.lookup(&root(), old_dir, old.as_bytes()).await.map(|told| told.fid);
+        let found = self.client.names().lookup(&root(), old_dir, old.as_bytes()).await.map(|told| told.fid);
         drop(looking);
         let Ok(fid) = found else { return };
         let Some(to) = self.any_name() else { return };
         let (new, new_dir) = (format!("n{}", to.1), self.world.dirs[to.0]);
         let _doing = self.doing(format!("link {fid} to d{}/n{}", to.0, to.1));
         let start = self.start_op();
-        let done = self.client.link(&root(), fid, new_dir, new.as_bytes()).await;
+        let done = self.client.names().link(&root(), fid, new_dir, new.as_bytes()).await;
         let span = self.world.history.lock().end(start);
         match done {
             Ok(linked) => {
@@ -711,7 +734,7 @@ impl Player {
 /// Who only looks may be given up while it opens, and opens again.
 async fn open(client: &Client, file: Fid, flags: OpenFlags) -> Handle {
     loop {
-        match client.open(&root(), file, flags).await {
+        match client.files().open(&root(), file, flags).await {
             Err(Error::Refused(Code::Evicted)) if !flags.write => {}
             opened => return opened.expect("root may open"),
         }
@@ -721,7 +744,7 @@ async fn open(client: &Client, file: Fid, flags: OpenFlags) -> Handle {
 async fn look_up(client: &Client, world: &World, (dir, name): (usize, u64)) {
     let start = world.history.lock().now();
     let text = format!("n{name}");
-    let found = client.lookup(&root(), world.dirs[dir], text.as_bytes()).await;
+    let found = client.names().lookup(&root(), world.dirs[dir], text.as_bytes()).await;
     let seen = match found {
         Ok(told) => Some(told.fid),
         Err(error) => {
@@ -738,8 +761,8 @@ async fn look_at_mode(client: &Client, world: &World, file: usize, by_name: bool
     let start = world.history.lock().now();
     let name = format!("f{file}");
     let told = match by_name {
-        true => client.lookup(&root(), Fid::ROOT, name.as_bytes()).await,
-        false => client.getattr(world.files[file]).await,
+        true => client.names().lookup(&root(), Fid::ROOT, name.as_bytes()).await,
+        false => client.names().getattr(world.files[file]).await,
     };
     let told = told.expect("the file is there");
     assert_eq!((told.fid, told.nlink, told.size), (world.files[file], 1, FILE_BYTES), "{name}");
@@ -752,7 +775,8 @@ async fn look_at_mode(client: &Client, world: &World, file: usize, by_name: bool
 async fn read_range(client: &Client, world: &World, handle: Handle, file: usize, range: usize) {
     let (offset, len) = RANGES[range];
     let start = world.history.lock().now();
-    let data = client.read(handle, offset, len as u32).await.expect("what is healthy can be read").concat();
+    let data =
+        client.files().read(handle, offset, len as u32).await.expect("what is healthy can be read").concat();
     note_read(world, (file, range), start, &data);
 }
 
@@ -814,22 +838,23 @@ async fn look_at_the_end(cluster: &Cluster, world: &World) {
     let _doing = world.progress.begin("checker", "look at everything".into());
     for (file, fid) in world.files.iter().enumerate() {
         look_at_mode(&client, world, file, true).await;
-        let handle = client.open(&root(), *fid, READ_WRITE).await.expect("root may open");
+        let handle = client.files().open(&root(), *fid, READ_WRITE).await.expect("root may open");
         for range in 0..RANGES.len() {
             read_range(&client, world, handle, file, range).await;
         }
-        client.release(handle).await;
+        client.files().release(handle).await;
     }
     for dir in 0..DIRS {
         for name in 0..NAMES {
             look_up(&client, world, (dir, name)).await;
         }
     }
-    let handle = client.open(&root(), world.log, READ_WRITE).await.expect("root may open");
+    let handle = client.files().open(&root(), world.log, READ_WRITE).await.expect("root may open");
     let appends = world.history.lock().appends.clone();
-    let size = client.getattr(world.log).await.expect("the log is there").size;
+    let size = client.names().getattr(world.log).await.expect("the log is there").size;
     assert_eq!(size, appends.len() as u64 * RECORD_BYTES_U64, "size of the log");
-    let log = client.read(handle, 0, size as u32 + 1).await.expect("what is healthy can be read").concat();
+    let log =
+        client.files().read(handle, 0, size as u32 + 1).await.expect("what is healthy can be read").concat();
     let mut found: Vec<&[u8]> = log.chunks(RECORD_BYTES).collect();
     let mut expected: Vec<Vec<u8>> = appends.keys().map(|key| log_record(*key)).collect();
     found.sort_unstable();

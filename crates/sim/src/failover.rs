@@ -241,7 +241,7 @@ impl Run {
     async fn check_evictions(&self) {
         let workers = names(0..self.workers);
         let working = self.progress.clients().into_iter().filter(|(node, _)| workers.contains(node));
-        let working: Vec<ClientId> = working.map(|(_, client)| client.id()).collect();
+        let working: Vec<ClientId> = working.map(|(_, client)| client.admin().id()).collect();
         for server in self.cluster.disks() {
             let rt = self.handle.rt(&server);
             for (target, path) in self.cluster.targets(&server) {
@@ -285,7 +285,7 @@ async fn counts(handle: &Handle, cluster: &Cluster, node: &str) -> BTreeMap<Targ
         while counts.len() < targets.len() {
             let (rt, client) = cluster.mount(&name).await;
             for target in &targets {
-                if let Ok(Some(space)) = client.target_space(*target, COUNT_MAX).await {
+                if let Ok(Some(space)) = client.admin().target_space(*target, COUNT_MAX).await {
                     counts.insert(*target, space.files_total - space.files_free);
                 }
             }
@@ -312,16 +312,16 @@ async fn remove_below(client: &Client, dir: Fid) {
     let (mut open, mut found) = (vec![dir], Vec::new());
     while let Some(dir) = open.pop() {
         for (name, fid) in read_whole_dir(client, dir).await {
-            let kind = client.getattr(fid).await.expect("what has a name has an inode").kind();
+            let kind = client.names().getattr(fid).await.expect("what has a name has an inode").kind();
             if kind == FileKind::Dir {
                 open.push(fid);
                 found.push((dir, name));
             } else {
-                client.unlink(&root(), dir, name.as_bytes()).await.expect("root may remove");
+                client.names().unlink(&root(), dir, name.as_bytes()).await.expect("root may remove");
             }
         }
     }
     for (dir, name) in found.into_iter().rev() {
-        client.rmdir(&root(), dir, name.as_bytes()).await.expect("it is empty");
+        client.names().rmdir(&root(), dir, name.as_bytes()).await.expect("it is empty");
     }
 }

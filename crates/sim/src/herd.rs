@@ -111,7 +111,7 @@ impl Member {
         };
         let (_, client) = cluster.mount_within(&node(number), limits).await;
         let name = format!("f{number}");
-        let made = client.create(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, READ_WRITE).await;
+        let made = client.files().create(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, READ_WRITE).await;
         let (_, handle) = made.expect("a new name can be made");
         let member = Member { client, handle };
         member.write(0).await;
@@ -121,8 +121,8 @@ impl Member {
     /// Writes a block to the OST.
     async fn write(&self, block: u64) {
         let bytes = vec![block as u8; BLOCK_BYTES as usize];
-        self.client.write(self.handle, block * BLOCK_BYTES, &bytes).await.expect("there is room");
-        self.client.flush(self.handle).await.expect("no write failed");
+        self.client.files().write(self.handle, block * BLOCK_BYTES, &bytes).await.expect("there is room");
+        self.client.files().flush(self.handle).await.expect("no write failed");
     }
 }
 
@@ -183,13 +183,14 @@ async fn stampede(cluster: &Cluster, world: &World, herd: Herd, real: &dyn Fn() 
     cluster.restart(&servers);
     let done = each(world, members, |client, handle| async move {
         Member { client: client.clone(), handle }.write(2).await;
-        client.fsync(handle).await.expect("nothing is lost");
+        client.files().fsync(handle).await.expect("nothing is lost");
     });
     let done = done.await;
     let (real, stats) = (real() - began_real, world.stats());
     let asking = done.first().map(|(number, member, _)| (node(*number), member.client.clone()));
     let (asker, asking) = asking.expect("somebody lives");
-    let state = on(world, &asker, async move { asking.target_state(TargetId::ost(0), LEASE).await }).await;
+    let state =
+        on(world, &asker, async move { asking.admin().target_state(TargetId::ost(0), LEASE).await }).await;
     let replayed = state.ok().flatten().map_or(0, |state| state.recovery.replayed);
     let mut times: Vec<_> = done.iter().map(|(_, _, at)| *at - began).collect();
     times.sort_unstable();

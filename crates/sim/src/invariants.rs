@@ -23,7 +23,7 @@ pub fn check(cluster: &Cluster, node: &str, client: &Client, files: &[Fid]) {
             panic!("{target} has granted both {one:?} and {other:?}");
         }
     }
-    let mut held = client.held();
+    let mut held = client.admin().held();
     held.ranges.retain(|range| files.contains(&range.object.layout));
     for (target, session) in &held.sessions {
         let Some(granted) = targets.get(target).filter(|granted| granted.knows(*session)) else { continue };

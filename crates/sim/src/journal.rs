@@ -161,11 +161,11 @@ async fn write_files(handle: &Handle, setup: Setup, way: Way) -> (Duration, Stat
         };
         let (_, client) = cluster.mount_within(&node(number as usize), limits).await;
         let name = format!("stream{number}");
-        let made = client.create(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, READ_WRITE).await;
+        let made = client.files().create(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, READ_WRITE).await;
         let (_, file) = made.expect("a file of a new name can be made");
         // The first bytes make sessions, objects and the first data files.
-        client.write(file, 0, &[7; 4096]).await.expect("the disk has room");
-        client.fsync(file).await.expect("the disk works");
+        client.files().write(file, 0, &[7; 4096]).await.expect("the disk has room");
+        client.files().fsync(file).await.expect("the disk works");
         files.push((client, file));
     }
     if way == Way::Sync {
@@ -179,10 +179,10 @@ async fn write_files(handle: &Handle, setup: Setup, way: Way) -> (Duration, Stat
         let block = block.clone();
         streams.push(on(handle, &node(number), async move {
             for offset in (0..setup.file_bytes).step_by(WRITE_BYTES) {
-                let written = client.write(file, offset, &block).await;
+                let written = client.files().write(file, offset, &block).await;
                 assert_eq!(written, Ok(WRITE_BYTES as u32), "the disk has room");
             }
-            client.fsync(file).await.expect("the disk works");
+            client.files().fsync(file).await.expect("the disk works");
         }));
     }
     for stream in streams {

@@ -74,7 +74,7 @@ impl Kernel {
 
     /// Whether the client's lease is over, and it may not have noticed: a machine that was stopped goes on.
     fn is_outdated(&self) -> bool {
-        self.client().lease().left == Some(Duration::ZERO)
+        self.client().admin().lease().left == Some(Duration::ZERO)
     }
 
     /// What a mapping shows of `range`, which lies in one page; `use_page` sees it in one moment.
@@ -126,7 +126,7 @@ impl Kernel {
 
     async fn fill(&self, (fid, first): (Fid, u64), count: u64, handle: Handle) {
         let len = count * PAGE_BYTES;
-        let filled = self.client().read_pages(handle, first * PAGE_BYTES, len as u32).await;
+        let filled = self.client().files().read_pages(handle, first * PAGE_BYTES, len as u32).await;
         // The answer is let go only when the pages have it.
         let filled = filled.expect("what is healthy can be read");
         let mut bytes = filled.slices.concat();
@@ -183,7 +183,7 @@ impl Kernel {
         };
         if let Some((handle, bytes)) = dirty {
             let handle = handle.expect("a changed page was filled through a handle");
-            let written = self.client().write_pages(handle, key.1 * PAGE_BYTES, &bytes).await;
+            let written = self.client().files().write_pages(handle, key.1 * PAGE_BYTES, &bytes).await;
             assert_eq!(written, Ok(PAGE_BYTES as u32), "a page is written back");
         }
         {

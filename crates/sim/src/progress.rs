@@ -130,11 +130,11 @@ impl Progress {
             let _ = writeln!(text, "{node} has been at this for {:?}: {what}", now.saturating_sub(*since));
         }
         for (node, client) in self.clients() {
-            let waits = client.waits();
+            let waits = client.admin().waits();
             if !doing.contains_key(&node) && waits.is_empty() {
                 continue;
             }
-            let sessions = client.held().sessions.into_iter();
+            let sessions = client.admin().held().sessions.into_iter();
             let sessions: Vec<String> =
                 sessions.map(|(target, session)| format!("{target} {session:#x}")).collect();
             let _ = writeln!(text, "client of {node}, sessions {}", sessions.join(", "));

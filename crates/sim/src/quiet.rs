@@ -81,11 +81,13 @@ pub fn run(osts: u32) -> Silence {
                     let holder = holder.clone();
                     on(&world, "holder", async move {
                         let name = format!("f{number}");
-                        let made =
-                            holder.create(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, READ_WRITE).await;
+                        let made = holder
+                            .files()
+                            .create(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, READ_WRITE)
+                            .await;
                         let handle = made.map(|(_, handle)| handle).expect("a new name can be made");
-                        holder.write(handle, 0, b"held").await.expect("there is room");
-                        holder.flush(handle).await.expect("no write failed");
+                        holder.files().write(handle, 0, b"held").await.expect("there is room");
+                        holder.files().flush(handle).await.expect("no write failed");
                     })
                 })
                 .collect();
@@ -97,14 +99,15 @@ pub fn run(osts: u32) -> Silence {
         let synced = on(&world, "holder", async move { syncing.sync_all().await });
         synced.await.expect("it lives").expect("nothing is lost");
         clock.sleep(SETTLED).await;
-        let held: BTreeSet<DataTarget> = holder.held().ranges.iter().map(|range| range.target).collect();
+        let held: BTreeSet<DataTarget> =
+            holder.admin().held().ranges.iter().map(|range| range.target).collect();
         let count = || {
             let said = |node: &str| world.node_stats(node).frames_sent;
             let servers = cluster.servers().iter().map(|server| said(server)).sum::<u64>();
             let heard = world.node_stats("idle").frames_delivered;
             [
                 said("idle") + heard,
-                holder.lease().renewals,
+                holder.admin().lease().renewals,
                 said("holder"),
                 servers,
                 world.node_stats("holder").polls,

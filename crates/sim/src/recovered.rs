@@ -25,7 +25,7 @@ enum Seen {
 
 /// Checks the directory `name` against what is known of it from outside.
 pub async fn check(client: &Client, name: &str, record: &Record) {
-    let base = client.lookup(&root(), Fid::ROOT, name.as_bytes()).await;
+    let base = client.names().lookup(&root(), Fid::ROOT, name.as_bytes()).await;
     let base = base.unwrap_or_else(|error| panic!("{name}: the synced directory is gone: {error}")).fid;
     let found = walk(client, base).await;
     let mut matching = None;
@@ -66,7 +66,7 @@ async fn walk(client: &Client, base: Fid) -> Found {
         if kinds.contains_key(&fid) {
             continue;
         }
-        let told = client.getattr(fid).await.map(|told| (told.kind(), told.size, told.nlink));
+        let told = client.names().getattr(fid).await.map(|told| (told.kind(), told.size, told.nlink));
         let (kind, size, nlink) =
             told.unwrap_or_else(|error| panic!("{fid} has a name and no inode: {error}"));
         let seen = match kind {
@@ -76,14 +76,15 @@ async fn walk(client: &Client, base: Fid) -> Found {
                 Seen::Dir(entries)
             }
             FileKind::Symlink => {
-                let target = client.readlink(fid).await.expect("a symbolic link has a target");
+                let target = client.names().readlink(fid).await.expect("a symbolic link has a target");
                 Seen::Symlink(String::from_utf8_lossy(&target).into_owned())
             }
             _ => {
-                let handle = client.open(&root(), fid, READ).await.expect("root may open a file");
-                let data = client.read(handle, 0, 1 << 20).await.expect("a file can be read").concat();
-                client.flush(handle).await.expect("nothing was written");
-                client.release(handle).await;
+                let handle = client.files().open(&root(), fid, READ).await.expect("root may open a file");
+                let data =
+                    client.files().read(handle, 0, 1 << 20).await.expect("a file can be read").concat();
+                client.files().flush(handle).await.expect("nothing was written");
+                client.files().release(handle).await;
                 assert_eq!(size, data.len() as u64, "{fid}: stat and read disagree");
                 Seen::File { nlink, data }
             }

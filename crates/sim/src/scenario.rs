@@ -154,7 +154,7 @@ pub fn on<T: Send + 'static>(
 async fn work_in_peace(cluster: &Cluster, records: &Records, scale: Scale) {
     let tally = Tally::default();
     let (_, first) = cluster.mount("first").await;
-    let made = first.make(&root(), Fid::ROOT, b"shared", 0o040_777, 0, Bytes::new()).await;
+    let made = first.names().make(&root(), Fid::ROOT, b"shared", 0o040_777, 0, Bytes::new()).await;
     let dir = made.expect("a new name can be made").fid;
     let mut waits = Vec::new();
     for (number, record) in records.iter().enumerate() {

@@ -30,17 +30,17 @@ async fn sleep(world: &World, duration: Duration) {
 }
 
 async fn make(client: &Client, name: &str) -> (Fid, Handle) {
-    let made = client.create(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, READ_WRITE).await;
+    let made = client.files().create(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, READ_WRITE).await;
     let (told, handle) = made.expect("a new name can be made");
     (told.fid, handle)
 }
 
 async fn read(client: &Client, handle: Handle) -> Vec<u8> {
-    client.read(handle, 0, 100).await.expect("what is healthy can be read").concat()
+    client.files().read(handle, 0, 100).await.expect("what is healthy can be read").concat()
 }
 
 async fn mode(client: &Client, fid: Fid) -> u32 {
-    client.getattr(fid).await.expect("it is there").mode & 0o777
+    client.names().getattr(fid).await.expect("it is there").mode & 0o777
 }
 
 /// A reader that keeps bytes, attributes and a name is cut off from `servers`, and all of it is changed when it has been
@@ -50,26 +50,27 @@ pub fn cut_off_reader(habits: Habits, servers: &'static [&'static str]) {
         let (_, writer) = cluster.mount("w").await;
         let (_, reader) = cluster.mount("r").await;
         let (fid, handle) = make(&writer, "f").await;
-        writer.write(handle, 0, b"old").await.expect("there is room");
-        writer.flush(handle).await.expect("it is written");
-        let own = reader.open(&root(), fid, READ_WRITE).await.expect("root may open");
+        writer.files().write(handle, 0, b"old").await.expect("there is room");
+        writer.files().flush(handle).await.expect("it is written");
+        let own = reader.files().open(&root(), fid, READ_WRITE).await.expect("root may open");
         assert_eq!((read(&reader, own).await, mode(&reader, fid).await), (b"old".to_vec(), 0o644));
-        reader.lookup(&root(), Fid::ROOT, b"f").await.expect("it is there");
+        reader.names().lookup(&root(), Fid::ROOT, b"f").await.expect("it is there");
         servers.iter().for_each(|server| world.partition("r", server));
         let changing = writer.clone();
         let changed = on(world, "w", async move {
-            changing.write(handle, 0, b"new").await.expect("there is room");
+            changing.files().write(handle, 0, b"new").await.expect("there is room");
             let change = AttrChange { mode: Some(0o600), ..AttrChange::default() };
-            changing.setattr(&root(), fid, change, None).await.expect("root may");
-            changing.unlink(&root(), Fid::ROOT, b"f").await.expect("it is there");
+            changing.files().setattr(&root(), fid, change, None).await.expect("root may");
+            changing.names().unlink(&root(), Fid::ROOT, b"f").await.expect("it is there");
         });
         sleep(world, GIVEN_UP * 2).await;
         changed.await.expect("nobody waits for who is given up");
         let (one, two, three) = (reader.clone(), reader.clone(), reader.clone());
         let bytes = on(world, "r", async move { read(&one, own).await });
         let attributes = on(world, "r", async move { mode(&two, fid).await });
-        let name =
-            on(world, "r", async move { three.lookup(&root(), Fid::ROOT, b"f").await.map(|told| told.fid) });
+        let name = on(world, "r", async move {
+            three.names().lookup(&root(), Fid::ROOT, b"f").await.map(|told| told.fid)
+        });
         sleep(world, Duration::from_secs(1)).await;
         servers.iter().for_each(|server| world.heal("r", server));
         assert_eq!(bytes.await.expect("it goes on"), b"new");
@@ -88,7 +89,7 @@ pub fn lost_answer(seed: u64, habits: Habits) {
         let making = client.clone();
         let made = on(world, "c", async move {
             let flags = OpenFlags { exclusive: true, ..READ_WRITE };
-            making.create(&root(), Fid::ROOT, b"f", 0o100_644, flags).await.map(|(told, _)| told.fid)
+            making.files().create(&root(), Fid::ROOT, b"f", 0o100_644, flags).await.map(|(told, _)| told.fid)
         });
         sleep(world, Duration::from_secs(1)).await;
         let mds = ["mds".to_owned()];
@@ -104,14 +105,14 @@ pub fn late_destroy(seed: u64, habits: Habits) {
     run(seed, habits, async |cluster, world| {
         let (rt, client) = cluster.mount("c").await;
         let (_, handle) = make(&client, "f").await;
-        client.write(handle, 0, b"some").await.expect("there is room");
-        client.flush(handle).await.expect("it is written");
-        client.release(handle).await;
+        client.files().write(handle, 0, b"some").await.expect("there is room");
+        client.files().flush(handle).await.expect("it is written");
+        client.files().release(handle).await;
         client.sync_all().await.expect("what is healthy can be synced");
         let count = async || {
             let mut objects = 0;
             for ost in [0, 1].map(TargetId::ost) {
-                let space = client.target_space(ost, GIVEN_UP).await.expect("it tells its space");
+                let space = client.admin().target_space(ost, GIVEN_UP).await.expect("it tells its space");
                 let space = space.expect("it is served");
                 objects += space.files_total - space.files_free;
             }
@@ -119,7 +120,7 @@ pub fn late_destroy(seed: u64, habits: Habits) {
         };
         assert_eq!(count().await, 1);
         ["oss0", "oss1"].iter().for_each(|oss| world.partition("mds", oss));
-        client.unlink(&root(), Fid::ROOT, b"f").await.expect("it is there");
+        client.names().unlink(&root(), Fid::ROOT, b"f").await.expect("it is there");
         client.sync_all().await.expect("what is healthy can be synced");
         rt.sleep(Duration::from_secs(2)).await;
         let mds = ["mds".to_owned()];

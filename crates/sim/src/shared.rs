@@ -22,17 +22,17 @@ pub async fn fight(client: &Client, dir: Fid, mut rng: Rng, tally: Tally, steps:
         let name = format!("s{}", rng.below(NAMES));
         if rng.one_in(2) {
             let flags = OpenFlags { exclusive: true, ..READ_WRITE };
-            let made = client.create(&root(), dir, name.as_bytes(), 0o100_644, flags).await;
+            let made = client.files().create(&root(), dir, name.as_bytes(), 0o100_644, flags).await;
             match made.map(|(_, handle)| handle) {
                 Ok(handle) => {
                     *tally.lock().entry(name).or_default() += 1;
-                    client.flush(handle).await.expect("an empty file can be flushed");
-                    client.release(handle).await;
+                    client.files().flush(handle).await.expect("an empty file can be flushed");
+                    client.files().release(handle).await;
                 }
                 Err(error) => assert_eq!(error, Error::Refused(Code::Exists), "create of {name}"),
             }
         } else {
-            match client.unlink(&root(), dir, name.as_bytes()).await {
+            match client.names().unlink(&root(), dir, name.as_bytes()).await {
                 Ok(()) => *tally.lock().entry(name).or_default() -= 1,
                 Err(error) => assert_eq!(error, Error::Refused(Code::NotFound), "unlink of {name}"),
             }

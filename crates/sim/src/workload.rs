@@ -101,7 +101,7 @@ pub struct Player {
 impl Player {
     /// Makes the client's directory and starts with an empty model.
     pub async fn start(name: &str, client: Arc<Client>, rng: Rng, record: Arc<Mutex<Record>>) -> Player {
-        let made = client.make(&root(), Fid::ROOT, name.as_bytes(), 0o040_755, 0, Bytes::new()).await;
+        let made = client.names().make(&root(), Fid::ROOT, name.as_bytes(), 0o040_755, 0, Bytes::new()).await;
         let base = made.expect("a directory of a new name can be made").fid;
         client.sync_all().await.expect("what is healthy can be synced");
         {
@@ -137,8 +137,8 @@ impl Player {
     /// Closes what is open.
     pub async fn finish(&mut self) {
         for (_, handle) in std::mem::take(&mut self.handles) {
-            self.client.flush(handle).await.expect("no write failed");
-            self.client.release(handle).await;
+            self.client.files().flush(handle).await.expect("no write failed");
+            self.client.files().release(handle).await;
         }
     }
 
@@ -209,35 +209,42 @@ impl Player {
         let (client, caller) = (self.client.clone(), root());
         let made = |result: client::Result<client::Told>| result.map(|told| Some(told.fid));
         let result = match op {
-            Op::Mkdir(dir, name) => {
-                made(client.make(&caller, self.fid(*dir), name.as_bytes(), 0o040_755, 0, Bytes::new()).await)
-            }
+            Op::Mkdir(dir, name) => made(
+                client
+                    .names()
+                    .make(&caller, self.fid(*dir), name.as_bytes(), 0o040_755, 0, Bytes::new())
+                    .await,
+            ),
             Op::Symlink(dir, name, target) => {
                 let target = Bytes::from(target.clone().into_bytes());
-                made(client.make(&caller, self.fid(*dir), name.as_bytes(), 0o120_777, 0, target).await)
+                made(
+                    client.names().make(&caller, self.fid(*dir), name.as_bytes(), 0o120_777, 0, target).await,
+                )
             }
             Op::Create(dir, name) => {
                 let flags = OpenFlags { exclusive: true, ..READ_WRITE };
-                let made = client.create(&caller, self.fid(*dir), name.as_bytes(), 0o100_644, flags).await;
+                let made =
+                    client.files().create(&caller, self.fid(*dir), name.as_bytes(), 0o100_644, flags).await;
                 match made.map(|(told, handle)| (told.fid, handle)) {
                     Ok((fid, handle)) => {
-                        client.flush(handle).await.expect("an empty file can be flushed");
-                        client.release(handle).await;
+                        client.files().flush(handle).await.expect("an empty file can be flushed");
+                        client.files().release(handle).await;
                         Ok(Some(fid))
                     }
                     Err(error) => Err(error),
                 }
             }
             Op::Link(id, dir, name) => {
-                made(client.link(&caller, self.fid(*id), self.fid(*dir), name.as_bytes()).await)
+                made(client.names().link(&caller, self.fid(*id), self.fid(*dir), name.as_bytes()).await)
             }
             Op::Unlink(dir, name) => {
-                client.unlink(&caller, self.fid(*dir), name.as_bytes()).await.map(|()| None)
+                client.names().unlink(&caller, self.fid(*dir), name.as_bytes()).await.map(|()| None)
             }
             Op::Rmdir(dir, name) => {
-                client.rmdir(&caller, self.fid(*dir), name.as_bytes()).await.map(|()| None)
+                client.names().rmdir(&caller, self.fid(*dir), name.as_bytes()).await.map(|()| None)
             }
             Op::Exchange(dir, name, to, new) => client
+                .names()
                 .rename(
                     &caller,
                     self.fid(*dir),
@@ -249,6 +256,7 @@ impl Player {
                 .await
                 .map(|()| None),
             Op::Rename(dir, name, to, new) => client
+                .names()
                 .rename(&caller, self.fid(*dir), name.as_bytes(), self.fid(*to), new.as_bytes(), 0)
                 .await
                 .map(|()| None),
@@ -264,15 +272,15 @@ impl Player {
         if let Some((_, handle)) = self.handles.iter().find(|(of, _)| *of == id) {
             return (*handle, false);
         }
-        let opened = self.client.open(&root(), self.fid(id), READ_WRITE).await;
+        let opened = self.client.files().open(&root(), self.fid(id), READ_WRITE).await;
         (opened.unwrap_or_else(|error| panic!("{} open of {id}: {error}", self.name)), true)
     }
 
     async fn put_back(&self, handle: Handle, close: bool) {
         if close {
             tracing::debug!(name = self.name, ?handle, "close");
-            self.client.flush(handle).await.expect("no write failed");
-            self.client.release(handle).await;
+            self.client.files().flush(handle).await.expect("no write failed");
+            self.client.files().release(handle).await;
         }
     }
 
@@ -304,7 +312,7 @@ impl Player {
             data
         };
         tracing::debug!(name = self.name, id, fid = %self.fid(id), ?handle, offset, len, "write");
-        let written = self.client.write(handle, offset, &data).await;
+        let written = self.client.files().write(handle, offset, &data).await;
         assert_eq!(written, Ok(len as u32), "{} write to {id}", self.name);
         self.put_back(handle, close).await;
     }
@@ -335,7 +343,7 @@ impl Player {
             data.len() as u64
         };
         tracing::debug!(name = self.name, from, to, offset, len, "copy");
-        let done = self.client.copy_range((source, offset), (target, offset), len as u64).await;
+        let done = self.client.files().copy_range((source, offset), (target, offset), len as u64).await;
         assert_eq!(done, Ok(copied), "{} copy from {from} to {to}", self.name);
         self.put_back(source, close_source).await;
         self.put_back(target, close_target).await;
@@ -367,7 +375,7 @@ impl Player {
             }
         }
         tracing::debug!(name = self.name, id, offset, len, ?what, "allocate");
-        let done = self.client.allocate(handle, offset, len, what).await;
+        let done = self.client.files().allocate(handle, offset, len, what).await;
         assert_eq!(done, Ok(()), "{} {what:?} of {id}", self.name);
         self.put_back(handle, close).await;
     }
@@ -376,7 +384,8 @@ impl Player {
         let Some(id) = self.any_data_file() else { return };
         let (handle, close) = self.handle(id).await;
         let offset = if self.rng.one_in(2) { 0 } else { self.rng.below(FILE_BYTES_MAX) };
-        let slices = self.client.read(handle, offset, 256 << 10).await.expect("what is healthy can be read");
+        let slices =
+            self.client.files().read(handle, offset, 256 << 10).await.expect("what is healthy can be read");
         let found = slices.concat();
         {
             let record = self.record.lock();
@@ -406,14 +415,18 @@ impl Player {
         }
         let change = AttrChange { size: Some(size), ..AttrChange::default() };
         let handle = self.handles.iter().find(|(of, _)| *of == id).map(|(_, handle)| *handle);
-        let attr =
-            self.client.setattr(&root(), self.fid(id), change, handle).await.expect("root may cut a file");
+        let attr = self
+            .client
+            .files()
+            .setattr(&root(), self.fid(id), change, handle)
+            .await
+            .expect("root may cut a file");
         assert_eq!(attr.size, size, "{} truncate of {id}", self.name);
     }
 
     async fn look(&mut self) {
         let (dir, name) = (self.any_dir(), self.any_name());
-        let found = self.client.lookup(&root(), self.fid(dir), name.as_bytes()).await;
+        let found = self.client.names().lookup(&root(), self.fid(dir), name.as_bytes()).await;
         let record = self.record.lock();
         match (record.tree.names.find(dir, &name), found) {
             (Err(code), Err(Error::Refused(refusal))) => assert_eq!(code, refusal),
@@ -483,7 +496,7 @@ impl Player {
     async fn fsync(&mut self) {
         let Some(id) = self.any_file() else { return };
         let (handle, close) = self.handle(id).await;
-        self.client.fsync(handle).await.expect("what is healthy can be synced");
+        self.client.files().fsync(handle).await.expect("what is healthy can be synced");
         {
             let mut record = self.record.lock();
             let content = record.tree.contents.get_mut(&id).expect("a regular file has contents");
@@ -514,7 +527,7 @@ pub async fn read_whole_dir(client: &Client, dir: Fid) -> BTreeMap<String, Fid> 
     let mut found = BTreeMap::new();
     let mut cookie = 0;
     loop {
-        let page = client.read_dir(dir, cookie, false).await.expect("a directory can be read");
+        let page = client.names().read_dir(dir, cookie, false).await.expect("a directory can be read");
         for entry in &page.entries {
             cookie = entry.cookie;
             let name = String::from_utf8_lossy(entry.name.as_bytes()).into_owned();

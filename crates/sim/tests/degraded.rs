@@ -18,19 +18,19 @@ const FILE_BYTES: usize = 128 * MIB;
 /// Writes a file over all OSTs that it gets, and syncs it: those that it got, and how long it took.
 async fn write_striped(world: &Handle, client: &Client, name: &str) -> (Vec<u32>, Duration) {
     let hint = LayoutHint { stripe_count: -1, stripe_size: MIB as u32, ..LayoutHint::default() };
-    let made = client.create_with_layout(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, hint).await;
+    let made = client.names().create_with_layout(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, hint).await;
     let fid = made.expect("a new name can be made").fid;
-    let handle = client.open(&root(), fid, READ_WRITE).await.expect("it is there");
+    let handle = client.files().open(&root(), fid, READ_WRITE).await.expect("it is there");
     let began = world.now();
     let block = vec![7; MIB];
     for offset in (0..FILE_BYTES).step_by(MIB) {
-        client.write(handle, offset as u64, &block).await.expect("there is room");
+        client.files().write(handle, offset as u64, &block).await.expect("there is room");
     }
-    client.fsync(handle).await.expect("all disks work");
+    client.files().fsync(handle).await.expect("all disks work");
     let took = world.now() - began;
-    let layout = client.layout(fid).await.expect("it is there").expect("a file has one");
-    client.flush(handle).await.expect("all is written");
-    client.release(handle).await;
+    let layout = client.names().layout(fid).await.expect("it is there").expect("a file has one");
+    client.files().flush(handle).await.expect("all is written");
+    client.files().release(handle).await;
     (layout.osts().map(|ost| ost.0).collect(), took)
 }
 
@@ -47,11 +47,11 @@ fn a_slow_ost_is_named_and_avoided() {
         let (_, client) = cluster.mount("c0").await;
         cluster.osts_are_known(&client).await;
         let (osts, _) = write_striped(&world, &client, "even").await;
-        assert_eq!((osts.len(), client.slow_osts()), (4, vec![]), "all are alike");
+        assert_eq!((osts.len(), client.admin().slow_osts()), (4, vec![]), "all are alike");
         let throttled = world.now();
         world.set_disk_speed(&format!("oss{SLOW}"), BYTES_PER_SECOND / 4);
         let (_, slow_took) = write_striped(&world, &client, "uneven").await;
-        let slow = client.slow_osts();
+        let slow = client.admin().slow_osts();
         assert_eq!(slow.iter().map(|slow| slow.ost.0).collect::<Vec<_>>(), [SLOW], "{slow:?}");
         let named_after = world.now() - throttled;
         assert!(named_after < Duration::from_secs(60), "{named_after:?}");

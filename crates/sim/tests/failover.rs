@@ -68,8 +68,9 @@ fn a_take_over_that_loses_power_loses_nothing() {
             let (rt, client) = cluster.mount("c").await;
             for n in 0..20 {
                 let name = format!("f{n}");
-                let made = client.create(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, READ_WRITE).await;
-                client.release(made.expect("a new name can be made").1).await;
+                let made =
+                    client.files().create(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, READ_WRITE).await;
+                client.files().release(made.expect("a new name can be made").1).await;
                 client.sync_all().await.expect("what is healthy can be synced");
             }
             handle.crash_at("mds-peer", step, count);
@@ -80,7 +81,7 @@ fn a_take_over_that_loses_power_loses_nothing() {
             until(&handle, &cluster, |cluster| serves(cluster, "mds-peer")).await;
             let (_, other) = cluster.mount("other").await;
             for n in 0..20 {
-                let found = other.lookup(&root(), Fid::ROOT, format!("f{n}").as_bytes()).await;
+                let found = other.names().lookup(&root(), Fid::ROOT, format!("f{n}").as_bytes()).await;
                 assert!(found.is_ok(), "{seed}: f{n} was durable: {found:?}");
             }
         });

@@ -30,17 +30,17 @@ async fn sleep(world: &World, duration: Duration) {
 }
 
 async fn make(client: &Client, name: &str) -> (Fid, Handle) {
-    let made = client.create(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, READ_WRITE).await;
+    let made = client.files().create(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, READ_WRITE).await;
     let (told, handle) = made.expect("a new name can be made");
     (told.fid, handle)
 }
 
 async fn read(client: &Client, handle: Handle) -> Vec<u8> {
-    client.read(handle, 0, 100).await.expect("what is healthy can be read").concat()
+    client.files().read(handle, 0, 100).await.expect("what is healthy can be read").concat()
 }
 
 async fn mode(client: &Client, fid: Fid) -> u32 {
-    client.getattr(fid).await.expect("it is there").mode & 0o777
+    client.names().getattr(fid).await.expect("it is there").mode & 0o777
 }
 
 /// Runs `work` on a node; its result comes when it comes.
@@ -78,14 +78,14 @@ fn who_was_given_up_and_lost_nothing_makes_new_files() {
         assert_eq!(mode(&one, fid).await, 0o644);
         ["mgs", "mds"].iter().for_each(|server| world.partition("one", server));
         let change = AttrChange { mode: Some(0o600), ..AttrChange::default() };
-        let before = one.held().sessions;
-        other.setattr(&root(), fid, change, None).await.expect("nobody waits for who is given up");
+        let before = one.admin().held().sessions;
+        other.files().setattr(&root(), fid, change, None).await.expect("nobody waits for who is given up");
         world.heal_all();
         one.sync_all().await.expect("nothing was lost");
         assert_eq!(mode(&one, fid).await, 0o600);
-        assert_ne!(one.held().sessions, before, "it was evicted");
+        assert_ne!(one.admin().held().sessions, before, "it was evicted");
         let _ = make(&one, "g").await;
-        one.release(handle).await;
+        one.files().release(handle).await;
     });
 }
 
@@ -95,14 +95,14 @@ fn who_is_cut_off_from_the_mgs_alone_loses_nothing() {
     check(async |cluster, world| {
         let (_, client) = cluster.mount("c").await;
         let (_, handle) = make(&client, "f").await;
-        client.write(handle, 0, b"mine").await.expect("there is room");
+        client.files().write(handle, 0, b"mine").await.expect("there is room");
         world.partition("c", "mgs");
         sleep(world, LEASE).await;
         let reading = client.clone();
         let mut bytes = on(world, "c", async move { read(&reading, handle).await });
         sleep(world, Duration::from_secs(60)).await;
         assert!(bytes.try_recv().is_err(), "nothing is used without a lease");
-        assert_eq!(client.lease().lapses, 1);
+        assert_eq!(client.admin().lease().lapses, 1);
         world.heal("c", "mgs");
         assert_eq!(bytes.await.expect("it goes on"), b"mine");
         client.sync_all().await.expect("nothing is lost");
@@ -121,14 +121,14 @@ fn who_holds_nothing_says_nothing() {
         let mut handles = Vec::new();
         for n in 0..8 {
             let (_, handle) = make(&client, &format!("f{n}")).await;
-            client.write(handle, 0, b"data").await.expect("there is room");
+            client.files().write(handle, 0, b"data").await.expect("there is room");
             handles.push(handle);
         }
         client.sync_all().await.expect("what is healthy can be synced");
         sleep(world, Duration::from_secs(40)).await;
-        let (before, renewals) = (frames(), client.lease().renewals);
+        let (before, renewals) = (frames(), client.admin().lease().renewals);
         sleep(world, Duration::from_secs(600)).await;
-        let (sent, renewed) = (frames() - before, client.lease().renewals - renewals);
+        let (sent, renewed) = (frames() - before, client.admin().lease().renewals - renewals);
         assert!(
             (119..=121).contains(&renewed),
             "{renewed} in ten minutes, whatever it holds, of however many"
@@ -143,20 +143,23 @@ fn who_does_nothing_for_long_gives_back_what_it_keeps() {
     check(async |cluster, world| {
         let (_, client) = cluster.mount("c").await;
         let (fid, handle) = make(&client, "f").await;
-        client.write(handle, 0, b"data").await.expect("there is room");
-        client.fsync(handle).await.expect("it is durable");
-        client.release(handle).await;
-        client.getattr(fid).await.expect("it is there");
+        client.files().write(handle, 0, b"data").await.expect("there is room");
+        client.files().fsync(handle).await.expect("it is durable");
+        client.files().release(handle).await;
+        client.names().getattr(fid).await.expect("it is there");
         sleep(world, Duration::from_secs(500)).await;
-        assert!(client.lease().number != 0 && !client.held().ranges.is_empty(), "it may come in useful");
+        assert!(
+            client.admin().lease().number != 0 && !client.admin().held().ranges.is_empty(),
+            "it may come in useful"
+        );
         sleep(world, Duration::from_secs(200)).await;
-        assert_eq!((client.lease().number, client.held().ranges.len()), (0, 0));
+        assert_eq!((client.admin().lease().number, client.admin().held().ranges.len()), (0, 0));
         let before = world.node_stats("c").frames_sent;
         sleep(world, Duration::from_secs(3600)).await;
         assert_eq!(world.node_stats("c").frames_sent, before, "it holds nothing");
-        let handle = client.open(&root(), fid, READ_WRITE).await.expect("it is there");
+        let handle = client.files().open(&root(), fid, READ_WRITE).await.expect("it is there");
         assert_eq!(read(&client, handle).await, b"data");
-        assert!(client.lease().number != 0);
+        assert!(client.admin().lease().number != 0);
     });
 }
 
@@ -165,7 +168,7 @@ fn who_is_drained_holds_nothing_and_can_go_on() {
     check(async |cluster, _| {
         let (_, client) = cluster.mount("c").await;
         let (fid, handle) = make(&client, "f").await;
-        client.write(handle, 0, b"data").await.expect("there is room");
+        client.files().write(handle, 0, b"data").await.expect("there is room");
         let held = || {
             let granted = cluster.granted();
             granted.values().map(|target| target.held.len()).sum::<usize>()
@@ -173,18 +176,18 @@ fn who_is_drained_holds_nothing_and_can_go_on() {
         let left = client.drain().await.expect("what is healthy can be drained");
         assert_eq!((left.open_count, left.open_files, left.unsent_bytes), (1, vec![fid], 0), "it is open");
         assert_eq!(held(), 0, "with the file open, too");
-        assert!(client.lease().number != 0, "an open file is held");
-        client.release(handle).await;
-        client.getattr(fid).await.expect("it is there");
-        let before = client.held();
+        assert!(client.admin().lease().number != 0, "an open file is held");
+        client.files().release(handle).await;
+        client.names().getattr(fid).await.expect("it is there");
+        let before = client.admin().held();
         assert!(held() > 0 && !before.bits.is_empty(), "what is used again is held again");
         let left = client.drain().await.expect("what is healthy can be drained");
         assert_eq!((left.open_count, left.locks, left.unsent_bytes), (0, 0, 0));
-        assert_eq!((held(), client.lease().number), (0, 0));
-        let handle = client.open(&root(), fid, READ_WRITE).await.expect("it is there");
+        assert_eq!((held(), client.admin().lease().number), (0, 0));
+        let handle = client.files().open(&root(), fid, READ_WRITE).await.expect("it is there");
         assert_eq!(read(&client, handle).await, b"data");
-        client.write(handle, 0, b"more").await.expect("there is room");
-        client.fsync(handle).await.expect("it is durable");
+        client.files().write(handle, 0, b"more").await.expect("there is room");
+        client.files().fsync(handle).await.expect("it is durable");
     });
 }
 
@@ -194,7 +197,7 @@ fn who_reaches_the_mgs_again_has_its_lease_soon() {
     check(async |cluster, world| {
         let (_, client) = cluster.mount("c").await;
         let (_, handle) = make(&client, "f").await;
-        client.write(handle, 0, b"mine").await.expect("there is room");
+        client.files().write(handle, 0, b"mine").await.expect("there is room");
         for _ in 0..5 {
             world.partition_one_way("c", "mgs");
             sleep(world, LEASE).await;
@@ -214,12 +217,12 @@ fn who_does_not_know_that_somebody_waits_is_told() {
         let (_, one) = cluster.mount("one").await;
         let (_, other) = cluster.mount("other").await;
         let (fid, handle) = make(&one, "f").await;
-        one.write(handle, 0, b"mine").await.expect("there is room");
+        one.files().write(handle, 0, b"mine").await.expect("there is room");
         one.sync_all().await.expect("what is healthy can be synced");
-        let opened = other.open(&root(), fid, READ_WRITE).await.expect("root may open");
+        let opened = other.files().open(&root(), fid, READ_WRITE).await.expect("root may open");
         ["oss0", "oss1"].iter().for_each(|server| world.partition_one_way("one", server));
         let writing = other.clone();
-        let written = on(world, "other", async move { writing.write(opened, 0, b"ours").await });
+        let written = on(world, "other", async move { writing.files().write(opened, 0, b"ours").await });
         sleep(world, Duration::from_secs(60)).await;
         world.heal_all();
         let back = world.now();
@@ -241,24 +244,25 @@ fn who_has_left_states_nothing_again() {
             let (_, other) = cluster.mount("other").await;
             let (_, third) = cluster.mount("third").await;
             let (fid, handle) = make(&one, "f").await;
-            one.write(handle, 0, b"mine").await.expect("there is room");
-            one.release(handle).await;
+            one.files().write(handle, 0, b"mine").await.expect("there is room");
+            one.files().release(handle).await;
             one.sync_all().await.expect("what is healthy can be synced");
-            let opened = other.open(&root(), fid, READ_WRITE).await.expect("root may open");
-            other.write(opened, 100, b"far").await.expect("there is room");
+            let opened = other.files().open(&root(), fid, READ_WRITE).await.expect("root may open");
+            other.files().write(opened, 100, b"far").await.expect("there is room");
             other.sync_all().await.expect("what is healthy can be synced");
             let leaving = on(world, "one", async move { one.unmount().await });
             sleep(world, Duration::from_micros(100) * moment).await;
             servers.iter().for_each(|server| world.partition_one_way(server, "one"));
             sleep(world, Duration::from_millis(5)).await;
             let writing = other.clone();
-            let written = on(world, "other", async move { writing.write(opened, 0, &[1; 200]).await });
+            let written =
+                on(world, "other", async move { writing.files().write(opened, 0, &[1; 200]).await });
             sleep(world, Duration::from_millis(20)).await;
             cluster.cut_power(&servers);
             world.heal_all();
             cluster.restart(&servers);
             written.await.expect("its node is up").expect("it can be written");
-            let size = third.getattr(fid).await.expect("it is there").size;
+            let size = third.names().getattr(fid).await.expect("it is there").size;
             assert_eq!(size, 200, "moment {moment}");
             leaving.await.expect("its node is up").expect("it has nothing to lose");
         });
@@ -271,7 +275,7 @@ fn goodbyes_are_answered() {
     check(async |cluster, world| {
         let (_, client) = cluster.mount("c").await;
         let (_, handle) = make(&client, "f").await;
-        client.write(handle, 0, b"mine").await.expect("there is room");
+        client.files().write(handle, 0, b"mine").await.expect("there is room");
         client.sync_all().await.expect("what is healthy can be synced");
         let before = world.now();
         client.unmount().await.expect("it has nothing to lose");

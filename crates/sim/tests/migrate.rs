@@ -34,23 +34,24 @@ fn bytes(seed: usize) -> Vec<u8> {
 }
 
 async fn make(client: &Client, name: &[u8]) -> (Fid, Handle) {
-    let made = client.create(&root(), Fid::ROOT, name, 0o100_644, READ_WRITE).await;
+    let made = client.files().create(&root(), Fid::ROOT, name, 0o100_644, READ_WRITE).await;
     let (told, handle) = made.expect("a new name can be made");
     (told.fid, handle)
 }
 
 async fn read(client: &Client, handle: Handle, offset: u64) -> Vec<u8> {
-    client.read(handle, offset, BYTES as u32).await.expect("what is healthy can be read").concat()
+    client.files().read(handle, offset, BYTES as u32).await.expect("what is healthy can be read").concat()
 }
 
 async fn layout(client: &Client, fid: Fid) -> Layout {
-    client.layout(fid).await.expect("it is there").expect("of a file")
+    client.names().layout(fid).await.expect("it is there").expect("of a file")
 }
 
 async fn objects(client: &Client) -> u64 {
     let mut objects = 0;
     for ost in (0..4).map(TargetId::ost) {
-        let space = client.target_space(ost, Duration::from_secs(10)).await.expect("it tells its space");
+        let space =
+            client.admin().target_space(ost, Duration::from_secs(10)).await.expect("it tells its space");
         let space = space.expect("it is served");
         objects += space.files_total - space.files_free;
     }
@@ -65,12 +66,12 @@ fn everything_but_the_place_stays() {
         cluster.osts_are_known(&user).await;
         let (fid, handle) = make(&user, b"f").await;
         let data = bytes(3);
-        user.write(handle, 0, &data).await.expect("there is room");
-        user.write(handle, HOLE, b"behind a hole").await.expect("there is room");
+        user.files().write(handle, 0, &data).await.expect("there is room");
+        user.files().write(handle, HOLE, b"behind a hole").await.expect("there is room");
         let old = TimeSet::At(Timestamp { secs: 1_000_000, nanos: 7 });
         let change = AttrChange { mtime: Some(old), size: Some(HOLE + 100), ..AttrChange::default() };
-        let before = user.setattr(&root(), fid, change, None).await.expect("root may");
-        let own = other.open(&root(), fid, READ_WRITE).await.expect("root may open");
+        let before = user.files().setattr(&root(), fid, change, None).await.expect("root may");
+        let own = other.files().open(&root(), fid, READ_WRITE).await.expect("root may open");
         assert_eq!(read(&other, own, 0).await, data);
         let from = layout(&other, fid).await;
         for (generation, hint) in [(1, hint(4, 1 << 16)), (2, hint(1, 1 << 20)), (3, hint(3, 1 << 17))] {
@@ -79,14 +80,14 @@ fn everything_but_the_place_stays() {
             let to = layout(&other, fid).await;
             assert_eq!((to.object_count(), to.components[0].stripe_size), wanted);
             assert_eq!(to.generation, from.generation + generation);
-            let after = other.getattr(fid).await.expect("it is there");
+            let after = other.names().getattr(fid).await.expect("it is there");
             assert_eq!((after.size, after.mtime), (HOLE + 100, before.mtime));
             assert_eq!(read(&other, own, 0).await, data);
             assert_eq!(read(&user, handle, HOLE).await, [&b"behind a hole"[..], &[0; 87]].concat());
-            let hole = other.seek(fid, BYTES as u64, Seek::Data).await.expect("it can be asked");
+            let hole = other.files().seek(fid, BYTES as u64, Seek::Data).await.expect("it can be asked");
             assert!(hole.is_some_and(|at| at > HOLE - (1 << 20)), "holes stay holes: {hole:?}");
         }
-        other.write(own, 5, b"new").await.expect("there is room");
+        other.files().write(own, 5, b"new").await.expect("there is room");
         assert_eq!(read(&user, handle, 5).await[..3], *b"new");
         rt.sleep(Duration::from_secs(5)).await;
         let stripes = layout(&user, fid).await.object_count() as u64;
@@ -105,7 +106,7 @@ fn a_mover_may_be_lost_at_any_time() {
             let (rt, user) = cluster.mount("user").await;
             let (fid, handle) = make(&user, b"f").await;
             let data = bytes(5);
-            user.write(handle, 0, &data).await.expect("there is room");
+            user.files().write(handle, 0, &data).await.expect("there is room");
             user.sync_all().await.expect("what is healthy can be synced");
             let (_, mover) = cluster.mount("mover").await;
             let moving: Arc<Client> = mover.clone();
@@ -114,17 +115,17 @@ fn a_mover_may_be_lost_at_any_time() {
             });
             rt.sleep(Duration::from_micros(step * step * 100)).await;
             world.crash("mover");
-            user.write(handle, 3, b"new").await.expect("there is room");
+            user.files().write(handle, 3, b"new").await.expect("there is room");
             let mut wanted = data;
             wanted[3..6].copy_from_slice(b"new");
             assert_eq!(read(&user, handle, 0).await, wanted);
             let (_, other) = cluster.mount("other").await;
-            let own = other.open(&root(), fid, READ_WRITE).await.expect("root may open");
+            let own = other.files().open(&root(), fid, READ_WRITE).await.expect("root may open");
             assert_eq!(read(&other, own, 0).await, wanted);
             moved += layout(&other, fid).await.object_count() / 3;
-            user.release(handle).await;
-            other.release(own).await;
-            user.unlink(&root(), Fid::ROOT, b"f").await.expect("it is there");
+            user.files().release(handle).await;
+            other.files().release(own).await;
+            user.names().unlink(&root(), Fid::ROOT, b"f").await.expect("it is there");
             rt.sleep(Duration::from_secs(400)).await;
             assert_eq!(objects(&other).await, 0, "nothing is left behind");
         });
@@ -141,7 +142,7 @@ fn servers_may_lose_power_meanwhile() {
             cluster.osts_are_known(&user).await;
             let (fid, handle) = make(&user, b"f").await;
             let data = bytes(7);
-            user.write(handle, 0, &data).await.expect("there is room");
+            user.files().write(handle, 0, &data).await.expect("there is room");
             let moving = user.clone();
             let moved =
                 on(world, "user", async move { moving.migrate(&root(), fid, hint(4, 1 << 16)).await });
@@ -151,7 +152,7 @@ fn servers_may_lose_power_meanwhile() {
             cluster.restart(&servers);
             moved.await.expect("it lives").expect("the owner may");
             let (_, other) = cluster.mount("other").await;
-            let own = other.open(&root(), fid, READ_WRITE).await.expect("root may open");
+            let own = other.files().open(&root(), fid, READ_WRITE).await.expect("root may open");
             assert_eq!(read(&other, own, 0).await, data);
             // An MDT that has just started may not have heard of every OST yet.
             assert!(layout(&other, fid).await.object_count() >= 3);

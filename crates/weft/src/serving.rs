@@ -239,7 +239,7 @@ pub async fn serve_mount(
             if let Err(error) = mounted.unmount() {
                 tracing::warn!(%error, "the mount point stays behind");
             }
-            let _ = rt.timeout(WRITE_BACK_WAIT, client.write_mappings_back()).await;
+            let _ = rt.timeout(WRITE_BACK_WAIT, client.files().write_mappings_back()).await;
             // Nothing is taken from now on that could not be written any more. Who still uses the mount gets an error.
             mounted.abort();
         }

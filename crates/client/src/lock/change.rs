@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use proto::{DataTarget, Fid, Layout};
 
+use super::RangeLocks;
 use super::held::Pages;
 use super::needs::Need;
-use super::tokens::Pins;
-use crate::{Result, Shared};
+use super::table::Pins;
+use crate::Result;
 
 /// The sessions in which something was locked, with each target that holds data of a file ([`rpc::Import::era`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub(crate) struct Locked {
     _pins: Pins,
 }
 
-impl Shared {
+impl RangeLocks {
     /// The sessions with the targets of a file as they are.
     pub(crate) async fn eras(&self, layout: &Layout) -> Result<Eras> {
         let mut eras = BTreeMap::new();

@@ -14,19 +14,21 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use proto::{Code, Fid, Layout};
-use rt::BoxFuture;
 use rt::sync::Notify;
+use rt::{BoxFuture, Rt};
 
 use super::held::{Pages, Progress};
 use super::needs::Need;
-use super::tokens::Pins;
+use super::table::Pins;
+use super::{RangeLocks, Users};
+use crate::copies::Keepers;
 use crate::util::unless;
-use crate::{Error, Forget, Result, Shared};
+use crate::{Error, Forget, Result};
 
 /// Bytes of the smallest page.
 const PAGE_BYTES: u64 = 4096;
@@ -34,8 +36,10 @@ const PAGE_BYTES: u64 = 4096;
 const CUT_WAIT: Duration = Duration::from_millis(500);
 
 /// What is under way of the kernel's pages.
-#[derive(Default)]
 pub(crate) struct Filling {
+    rt: Rt,
+    copies: Arc<Keepers>,
+    users: Users,
     table: Mutex<Table>,
 }
 
@@ -60,6 +64,34 @@ impl Table {
         self.last += 1;
         self.last
     }
+
+    /// A fill of these pages waits.
+    fn note_fill(&mut self, fid: Fid, range: &Range<u64>) -> u64 {
+        let (number, pages) = (self.next(), rounded(range));
+        for forgotten in self.forgotten.values().filter(|forgotten| forgotten.fid == fid) {
+            if forgotten.pages.iter().any(|part| overlap(part, &pages)) {
+                forgotten.overtaken.notify_one();
+            }
+        }
+        self.fills.insert(number, (fid, pages));
+        number
+    }
+
+    /// What of `ranges` is to be forgotten: all but pages whose fill waits. With the number of the entry, and what tells
+    /// of a fill that begins to wait for pages of it.
+    fn forget(&mut self, fid: Fid, ranges: &[Range<u64>]) -> Option<(u64, Vec<Range<u64>>, Arc<Notify>)> {
+        let mut holes: Vec<Range<u64>> =
+            self.fills.values().filter(|(other, _)| *other == fid).map(|(_, pages)| pages.clone()).collect();
+        holes.sort_unstable_by_key(|hole| hole.start);
+        let parts: Vec<Range<u64>> = ranges.iter().flat_map(|range| without(range.clone(), &holes)).collect();
+        if parts.is_empty() {
+            return None;
+        }
+        let (number, overtaken) = (self.next(), Arc::new(Notify::new()));
+        let pages = parts.iter().map(rounded).collect();
+        self.forgotten.insert(number, Forgotten { fid, pages, overtaken: overtaken.clone() });
+        Some((number, parts, overtaken))
+    }
 }
 
 fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
@@ -74,47 +106,15 @@ fn rounded(range: &Range<u64>) -> Range<u64> {
 
 /// An entry of the table, for as long as it lives.
 struct Entry {
-    shared: Arc<Shared>,
+    filling: Arc<Filling>,
     number: u64,
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let mut table = self.shared.filling.table.lock();
+        let mut table = self.filling.table.lock();
         table.fills.remove(&self.number);
         table.forgotten.remove(&self.number);
-    }
-}
-
-impl Filling {
-    /// A fill of these pages waits.
-    fn fill_waits(&self, fid: Fid, range: &Range<u64>) -> u64 {
-        let mut table = self.table.lock();
-        let (number, pages) = (table.next(), rounded(range));
-        for forgotten in table.forgotten.values().filter(|forgotten| forgotten.fid == fid) {
-            if forgotten.pages.iter().any(|part| overlap(part, &pages)) {
-                forgotten.overtaken.notify_one();
-            }
-        }
-        table.fills.insert(number, (fid, pages));
-        number
-    }
-
-    /// What of `ranges` is to be forgotten: all but pages whose fill waits. With the number of the entry, and what tells
-    /// of a fill that begins to wait for pages of it.
-    fn forget(&self, fid: Fid, ranges: &[Range<u64>]) -> Option<(u64, Vec<Range<u64>>, Arc<Notify>)> {
-        let mut table = self.table.lock();
-        let mut holes: Vec<Range<u64>> =
-            table.fills.values().filter(|(other, _)| *other == fid).map(|(_, pages)| pages.clone()).collect();
-        holes.sort_unstable_by_key(|hole| hole.start);
-        let parts: Vec<Range<u64>> = ranges.iter().flat_map(|range| without(range.clone(), &holes)).collect();
-        if parts.is_empty() {
-            return None;
-        }
-        let (number, overtaken) = (table.next(), Arc::new(Notify::new()));
-        let pages = parts.iter().map(rounded).collect();
-        table.forgotten.insert(number, Forgotten { fid, pages, overtaken: overtaken.clone() });
-        Some((number, parts, overtaken))
     }
 }
 
@@ -133,17 +133,23 @@ fn without(range: Range<u64>, holes: &[Range<u64>]) -> Vec<Range<u64>> {
     parts
 }
 
-impl Shared {
+impl Filling {
+    pub(super) fn new(rt: Rt, copies: Arc<Keepers>, users: Users) -> Filling {
+        Filling { rt, copies, users, table: Mutex::default() }
+    }
+
     /// Has the kernel forget ranges of a file. Done when nothing of them is used any more.
     pub(crate) async fn forget_data(
         self: &Arc<Self>,
         fid: Fid,
         ranges: impl IntoIterator<Item = Range<u64>>,
     ) {
-        let Some(copies) = self.copies() else { return };
+        let Some(copies) = self.copies.get() else { return };
         let ranges: Vec<Range<u64>> = ranges.into_iter().collect();
-        while let Some((number, parts, overtaken)) = self.filling.forget(fid, &ranges) {
-            let _entry = Entry { shared: self.clone(), number };
+        loop {
+            let found = self.table.lock().forget(fid, &ranges);
+            let Some((number, parts, overtaken)) = found else { return };
+            let _entry = Entry { filling: self.clone(), number };
             let what = parts.into_iter().map(|part| Forget::Data(fid, part)).collect();
             let mut forgetting = copies.forget(what);
             let is_done = unless(overtaken.notified(), self.unless_cut(fid, &mut forgetting)).await;
@@ -163,7 +169,8 @@ impl Shared {
     /// Waits until the kernel has forgotten; false: a truncate keeps it from that.
     async fn unless_cut(&self, fid: Fid, forgetting: &mut BoxFuture<'static, ()>) -> bool {
         while self.rt.timeout(CUT_WAIT, forgetting.as_mut()).await.is_none() {
-            if self.files.find(fid).is_some_and(|file| file.inner.lock().cuts > 0) {
+            let user = self.users.get().and_then(Weak::upgrade);
+            if user.is_some_and(|user| user.is_being_cut(fid)) {
                 return false;
             }
         }
@@ -172,10 +179,12 @@ impl Shared {
 
     /// A fill of these pages waits, for as long as what is returned lives: they are left out where pages are forgotten.
     pub(crate) fn fill_waits(self: &Arc<Self>, fid: Fid, range: &Range<u64>) -> impl Sized + use<> {
-        let number = self.filling.fill_waits(fid, range);
-        Entry { shared: self.clone(), number }
+        let number = self.table.lock().note_fill(fid, range);
+        Entry { filling: self.clone(), number }
     }
+}
 
+impl RangeLocks {
     /// Pins what a fill of the kernel's pages `range` needs: `needs`, in the order of their stripes. It holds some while
     /// it waits for others, in the order in which everybody takes them.
     pub(crate) async fn pin_fill(
@@ -186,13 +195,13 @@ impl Shared {
         write: bool,
     ) -> Result<Pins> {
         let mut waits = None;
-        let waiting = || self.fill_waits(fid, &range);
+        let waiting = || self.filling.fill_waits(fid, &range);
         loop {
-            if !self.may_use() {
+            if !self.lease.may_use() {
                 waits.get_or_insert_with(waiting);
-                self.until_may_use().await;
+                self.lease.until_may_use().await;
             }
-            let mut pins = self.locks.no_pins();
+            let mut pins = self.table.no_pins();
             for need in needs {
                 let (pin, want) = self.register(fid, layout, need, write, Pages::Fill);
                 let mut progress = pin.look();
@@ -207,7 +216,7 @@ impl Shared {
                     _ => return Err(Error::Refused(Code::Malformed)),
                 }
             }
-            if self.may_use() || self.is_closed() {
+            if self.lease.may_use() || self.lease.is_closed() {
                 self.kernel_gets(needs);
                 return Ok(pins);
             }
@@ -224,36 +233,36 @@ mod tests {
     const FID: Fid = Fid { seq: 0x2_0000_0400, oid: 7, ver: 0 };
     const OTHER: Fid = Fid { seq: 0x2_0000_0400, oid: 8, ver: 0 };
 
-    fn parts(filling: &Filling, fid: Fid, range: Range<u64>) -> Vec<(u64, u64)> {
-        let found = filling.forget(fid, &[range]);
+    fn parts(table: &mut Table, fid: Fid, range: Range<u64>) -> Vec<(u64, u64)> {
+        let found = table.forget(fid, &[range]);
         found.into_iter().flat_map(|(_, parts, _)| parts).map(|part| (part.start, part.end)).collect()
     }
 
     #[test]
     fn what_waits_to_be_filled_is_not_forgotten() {
-        let filling = Filling::default();
-        filling.fill_waits(FID, &(8192..16384));
-        filling.fill_waits(FID, &(4096..9000));
-        filling.fill_waits(FID, &(40_960..45_056));
-        assert_eq!(parts(&filling, FID, 100..20_000), [(100, 4096), (16_384, 20_000)]);
-        assert_eq!(parts(&filling, FID, 5000..6000), []);
-        assert_eq!(parts(&filling, FID, 41_000..u64::MAX), [(45_056, u64::MAX)]);
-        assert_eq!(parts(&filling, OTHER, 0..20_000), [(0, 20_000)]);
+        let mut table = Table::default();
+        table.note_fill(FID, &(8192..16384));
+        table.note_fill(FID, &(4096..9000));
+        table.note_fill(FID, &(40_960..45_056));
+        assert_eq!(parts(&mut table, FID, 100..20_000), [(100, 4096), (16_384, 20_000)]);
+        assert_eq!(parts(&mut table, FID, 5000..6000), []);
+        assert_eq!(parts(&mut table, FID, 41_000..u64::MAX), [(45_056, u64::MAX)]);
+        assert_eq!(parts(&mut table, OTHER, 0..20_000), [(0, 20_000)]);
     }
 
     #[test]
     fn who_forgets_is_told_of_a_fill_that_begins_to_wait() {
-        let filling = Filling::default();
-        let overtaken = |range| filling.forget(FID, &[range]).expect("something is to be forgotten").2;
+        let mut table = Table::default();
+        let mut overtaken = |range| table.forget(FID, &[range]).expect("something is to be forgotten").2;
         let (one, beside) = (overtaken(100..9000), overtaken(12_288..16_384));
         let is_told = |notify: &Notify| {
             let mut waits = std::pin::pin!(notify.notified());
             let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
             waits.as_mut().poll(&mut cx).is_ready()
         };
-        filling.fill_waits(OTHER, &(0..4096));
+        table.note_fill(OTHER, &(0..4096));
         assert!(!is_told(&one));
-        filling.fill_waits(FID, &(8192..12_288));
+        table.note_fill(FID, &(8192..12_288));
         assert!(is_told(&one), "the page of a border counts");
         assert!(!is_told(&beside));
     }

@@ -1,26 +1,90 @@
-//! Locks that this client has.
+//! Ranges of objects that this client may read or change until it is called back (`docs/locks.md`).
 //!
-//! *Extent locks*: ranges of objects that it may read or change until it is called back (`docs/locks.md`). [`held`]
-//! is the state of one object, pure; [`spaces`] counts what is held of each OST; [`tokens`] asks, pins and gives back; [`filling`] keeps that from waiting for the
-//! kernel's page cache; [`change`] is for
-//! what is not sent as data; [`dead`] is for files that are gone; [`callbacks`] is what targets call.
-//! *File locks* of applications are [`flock`]. What the MDT lets the client keep is [`crate::cache`].
+//! [`held`] is the state of one object, pure; [`table`] has all of them, [`spaces`] counts what is held of each OST; [`tokens`] asks,
+//! pins and gives back; [`filling`] keeps that from waiting for the kernel's page cache; [`change`] is for what is not sent as data;
+//! [`lost`] is for what an OST has forgotten; [`rest`] ends sessions that are not used.
+//!
+//! The locks know nothing of the data under them: whoever uses them is asked to send and to forget it ([`RangeUser`]).
 
-mod callbacks;
 mod change;
-mod dead;
 mod filling;
-pub(crate) mod flock;
+mod grants;
 mod held;
+mod lost;
 mod needs;
 mod ranges;
+mod rest;
 mod spaces;
+mod table;
 mod tokens;
 
-pub(crate) use callbacks::CalledBack;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock, Weak};
+
+use proto::{Fid, ObjectId};
+use rt::{BoxFuture, Rt};
+
+use crate::copies::Keepers;
+use crate::lease::Lease;
+use crate::targets::Targets;
+
 pub(crate) use change::Eras;
 pub(crate) use filling::Filling;
+pub(crate) use grants::Grants;
 pub(crate) use held::Pages;
 pub(crate) use needs::{beyond, needs_of, surely, whole};
+pub(crate) use rest::Resting;
 pub(crate) use spaces::Keep;
-pub(crate) use tokens::{Locks, ObjectLocks, Pins};
+pub(crate) use table::{Pins, Table};
+
+/// Whoever uses what is locked: it has data that was not sent, and data that was read.
+pub(crate) trait RangeUser: Send + Sync {
+    /// Sends what was written to a range of an object; done when the OST has it.
+    fn flush(&self, fid: Fid, object: ObjectId, range: Range<u64>) -> BoxFuture<'_, ()>;
+    /// Forgets what was read of a range of an object.
+    fn forget(&self, object: ObjectId, range: Range<u64>);
+    /// What was not sent to an object is lost: the lock that it was written under is gone.
+    fn discard(&self, fid: Fid, object: ObjectId);
+    /// Whether an application waits for a truncate of a file.
+    fn is_being_cut(&self, fid: Fid) -> bool;
+}
+
+/// The user of the locks, once it is there and as long as it is.
+pub(crate) type Users = Arc<OnceLock<Weak<dyn RangeUser>>>;
+
+/// The ranges that a client holds.
+pub(crate) struct RangeLocks {
+    rt: Rt,
+    targets: Arc<Targets>,
+    lease: Arc<Lease>,
+    users: Users,
+    /// What is held.
+    pub(crate) table: Table,
+    /// What is under way of the kernel's pages.
+    pub(crate) filling: Arc<Filling>,
+}
+
+impl RangeLocks {
+    /// Nothing is held yet. Pages are forgotten by `copies`.
+    pub(crate) fn new(rt: Rt, targets: Arc<Targets>, lease: Arc<Lease>, copies: Arc<Keepers>) -> RangeLocks {
+        let users = Users::default();
+        let table = Table::new(rt.memory_bytes());
+        let filling = Arc::new(Filling::new(rt.clone(), copies, users.clone()));
+        RangeLocks { rt, targets, lease, users, table, filling }
+    }
+
+    /// Says who uses the locks.
+    pub(crate) fn set_user(&self, user: Weak<dyn RangeUser>) {
+        let _ = self.users.set(user);
+    }
+
+    fn user(&self) -> Option<Arc<dyn RangeUser>> {
+        self.users.get()?.upgrade()
+    }
+
+    fn forget_read(&self, object: ObjectId, range: Range<u64>) {
+        if let Some(user) = self.user() {
+            user.forget(object, range);
+        }
+    }
+}

@@ -16,9 +16,9 @@ fn a_direct_write_of_a_chunk_is_one_request_of_one_slice() {
         let (_, handle) = create(&client, b"f").await;
         let data = vec![7; MIB as usize];
         for i in 0..4 {
-            client.write(handle, i * MIB, &data).await.expect("there is room");
+            client.files().write(handle, i * MIB, &data).await.expect("there is room");
         }
-        client.flush(handle).await.expect("the OST takes everything");
+        client.files().flush(handle).await.expect("the OST takes everything");
         assert_eq!(world.osts[0].counts(), Counts { writes: 4, slices: 4, ..Counts::default() });
     });
 }
@@ -32,10 +32,10 @@ fn small_writes_are_merged() {
             let (_, handle) = create(&client, b"f").await;
             let mut at = 0;
             while at < 4 * MIB {
-                client.write(handle, at, &vec![7; len as usize]).await.expect("there is room");
+                client.files().write(handle, at, &vec![7; len as usize]).await.expect("there is room");
                 at += len;
             }
-            client.flush(handle).await.expect("the OST takes everything");
+            client.files().flush(handle).await.expect("the OST takes everything");
             let counts = world.osts[0].counts();
             assert!(counts.writes <= 5, "writes of {len}: {counts:?}");
         });
@@ -55,7 +55,7 @@ fn dirty_data_is_bounded_and_writers_wait() {
         let mut at = 0;
         let write = async {
             loop {
-                client.write(handle, at, &data).await.expect("writers wait, they do not fail");
+                client.files().write(handle, at, &data).await.expect("writers wait, they do not fail");
                 at += data.len() as u64;
             }
         };
@@ -63,9 +63,9 @@ fn dirty_data_is_bounded_and_writers_wait() {
         assert!((3 * MIB..=4 * MIB).contains(&at), "{at} bytes were taken");
         assert!(world.osts[0].held_bytes() <= 4 * MIB);
         world.osts[0].release();
-        client.write(handle, at, &data).await.expect("there is room again");
-        client.flush(handle).await.expect("the OST takes everything");
-        let attr = client.lookup(&root(), Fid::ROOT, b"f").await.expect("it is there");
+        client.files().write(handle, at, &data).await.expect("there is room again");
+        client.files().flush(handle).await.expect("the OST takes everything");
+        let attr = client.names().lookup(&root(), Fid::ROOT, b"f").await.expect("it is there");
         assert_eq!(attr.size, at + 100_000);
     });
 }
@@ -82,7 +82,9 @@ fn a_writer_that_waits_while_its_session_ends_locks_anew() {
         let write = async {
             while !last.get() {
                 let data = vec![1; 100_000];
-                written.set(written.get() + u64::from(client.write(handle, written.get(), &data).await?));
+                written.set(
+                    written.get() + u64::from(client.files().write(handle, written.get(), &data).await?),
+                );
             }
             Ok::<_, Error>(())
         };
@@ -93,8 +95,8 @@ fn a_writer_that_waits_while_its_session_ends_locks_anew() {
         world.osts[0].release();
         let done = rt.timeout(Duration::from_secs(60), write.as_mut()).await.expect("there is room");
         done.expect("it is told of the loss by fsync");
-        assert_eq!(client.fsync(handle).await, Err(Error::Refused(Code::Evicted)));
-        assert_eq!(client.fsync(handle).await, Ok(()));
+        assert_eq!(client.files().fsync(handle).await, Err(Error::Refused(Code::Evicted)));
+        assert_eq!(client.files().fsync(handle).await, Ok(()));
     });
 }
 
@@ -106,19 +108,19 @@ fn what_was_locked_before_a_session_ended_is_not_done_after_it() {
     world.run(async {
         let rt = world.hub.rt();
         let (attr, handle) = create(&client, b"f").await;
-        client.write(handle, 0, b"content").await.expect("there is room");
-        client.fsync(handle).await.expect("the OST takes everything");
+        client.files().write(handle, 0, b"content").await.expect("there is room");
+        client.files().fsync(handle).await.expect("the OST takes everything");
         let (_, other) = create(&client, b"other").await;
         world.osts[0].hold();
         for n in 0..2 {
             // They take all the room that there is for requests that write.
-            client.write(other, n * MIB, &vec![1; MIB as usize]).await.expect("there is room");
+            client.files().write(other, n * MIB, &vec![1; MIB as usize]).await.expect("there is room");
         }
         world.osts[0].counts();
         let change = AttrChange { size: Some(3), ..AttrChange::default() };
         let caller = root();
-        let mut cut = std::pin::pin!(client.setattr(&caller, attr.fid, change, Some(handle)));
-        let mut hole = std::pin::pin!(client.allocate(handle, 1, 3, Allocation::PunchHole));
+        let mut cut = std::pin::pin!(client.files().setattr(&caller, attr.fid, change, Some(handle)));
+        let mut hole = std::pin::pin!(client.files().allocate(handle, 1, 3, Allocation::PunchHole));
         assert!(rt.timeout(Duration::from_secs(5), cut.as_mut()).await.is_none(), "it waits for room");
         world.osts[0].evict();
         world.osts[0].release();
@@ -128,7 +130,7 @@ fn what_was_locked_before_a_session_ended_is_not_done_after_it() {
         assert_eq!(world.osts[0].counts().punches, 0);
         hole.as_mut().await.expect("it is locked anew");
         assert_eq!(world.osts[0].counts().punches, 1);
-        assert_eq!(join(&client.read(handle, 0, 10).await.expect("it is there")), b"c\0\0\0ent");
+        assert_eq!(join(&client.files().read(handle, 0, 10).await.expect("it is there")), b"c\0\0\0ent");
     });
 }
 
@@ -139,7 +141,7 @@ fn dirty_data_is_sent_when_it_is_old() {
     world.run(async {
         let rt = world.hub.rt();
         let (_, handle) = create(&client, b"f").await;
-        client.write(handle, 0, b"hello").await.expect("there is room");
+        client.files().write(handle, 0, b"hello").await.expect("there is room");
         rt.sleep(Duration::from_secs(3)).await;
         assert_eq!(world.osts[0].counts(), Counts::default());
         rt.sleep(Duration::from_secs(3)).await;
@@ -160,7 +162,7 @@ fn a_full_ost_is_told_by_write() {
         let data = vec![1; MIB as usize];
         let mut written = 0;
         let refused = loop {
-            match client.write(handle, written, &data).await {
+            match client.files().write(handle, written, &data).await {
                 Ok(len) => written += u64::from(len),
                 refused => break refused,
             }
@@ -169,11 +171,11 @@ fn a_full_ost_is_told_by_write() {
         assert_eq!((refused, written), (full, 40 * MIB));
         let counts = world.osts[0].counts();
         assert!((40..60).contains(&counts.writes), "{counts:?}: most of it is sent behind the writer");
-        client.fsync(handle).await.expect("what was taken is there");
-        assert_eq!(client.write(handle, written, &data).await, full);
+        client.files().fsync(handle).await.expect("what was taken is there");
+        assert_eq!(client.files().write(handle, written, &data).await, full);
         world.osts[0].set_capacity(None);
-        client.write(handle, written, &data).await.expect("there is space");
-        client.fsync(handle).await.expect("there is space");
+        client.files().write(handle, written, &data).await.expect("there is space");
+        client.files().fsync(handle).await.expect("there is space");
     });
 }
 
@@ -184,18 +186,18 @@ fn a_full_ost_is_told_once_and_then_at_each_write() {
     let full = Err(Error::Refused(Code::NoSpace));
     world.run(async {
         let (attr, handle) = create(&client, b"f").await;
-        let other = client.open(&root(), attr.fid, read_write()).await.expect("it is there");
+        let other = client.files().open(&root(), attr.fid, read_write()).await.expect("it is there");
         world.osts[0].set_capacity(Some(MIB));
-        client.write(handle, 0, &vec![1; 3 * MIB as usize]).await.expect("nobody knows yet");
-        assert_eq!(client.flush(handle).await, full);
-        assert_eq!(client.flush(handle).await, Ok(()), "a handle reports a failure once");
-        assert_eq!(client.fsync(other).await, full, "each handle reports it");
-        assert_eq!(client.write(handle, 3 * MIB, b"x").await, Err(Error::Refused(Code::NoSpace)));
-        assert_eq!(client.flush(handle).await, Ok(()), "that was told at the write");
+        client.files().write(handle, 0, &vec![1; 3 * MIB as usize]).await.expect("nobody knows yet");
+        assert_eq!(client.files().flush(handle).await, full);
+        assert_eq!(client.files().flush(handle).await, Ok(()), "a handle reports a failure once");
+        assert_eq!(client.files().fsync(other).await, full, "each handle reports it");
+        assert_eq!(client.files().write(handle, 3 * MIB, b"x").await, Err(Error::Refused(Code::NoSpace)));
+        assert_eq!(client.files().flush(handle).await, Ok(()), "that was told at the write");
         world.osts[0].set_capacity(None);
-        client.write(handle, 0, b"again").await.expect("there is space");
-        client.flush(handle).await.expect("there is space");
-        assert_eq!(join(&client.read(handle, 0, 5).await.expect("it is there")), b"again");
+        client.files().write(handle, 0, b"again").await.expect("there is space");
+        client.files().flush(handle).await.expect("there is space");
+        assert_eq!(join(&client.files().read(handle, 0, 5).await.expect("it is there")), b"again");
     });
 }
 
@@ -206,15 +208,15 @@ fn a_lost_commit_is_told_once_to_each_handle_that_was_open() {
     let lost = Err(Error::Refused(Code::Io));
     world.run(async {
         let (attr, first) = create(&client, b"f").await;
-        let second = client.open(&root(), attr.fid, read_write()).await.expect("it is there");
+        let second = client.files().open(&root(), attr.fid, read_write()).await.expect("it is there");
         let reads = OpenFlags { read: true, ..OpenFlags::default() };
-        let reader = client.open(&root(), attr.fid, reads).await.expect("it is there");
-        let closer = client.open(&root(), attr.fid, read_write()).await.expect("it is there");
-        client.write(first, 0, b"data").await.expect("there is room");
+        let reader = client.files().open(&root(), attr.fid, reads).await.expect("it is there");
+        let closer = client.files().open(&root(), attr.fid, read_write()).await.expect("it is there");
+        client.files().write(first, 0, b"data").await.expect("there is room");
         world.osts[0].set_latency(Duration::from_millis(10));
         world.osts[0].set_loses(true);
         // Both wait for the same commit.
-        let mut both = [Box::pin(client.fsync(first)), Box::pin(client.fsync(second))];
+        let mut both = [Box::pin(client.files().fsync(first)), Box::pin(client.files().fsync(second))];
         let mut told = [None, None];
         std::future::poll_fn(|cx| {
             for (fsync, told) in both.iter_mut().zip(&mut told) {
@@ -232,18 +234,18 @@ fn a_lost_commit_is_told_once_to_each_handle_that_was_open() {
         })
         .await;
         assert_eq!(told, [Some(lost), Some(lost)]);
-        let late = client.open(&root(), attr.fid, read_write()).await.expect("it is there");
+        let late = client.files().open(&root(), attr.fid, read_write()).await.expect("it is there");
         for handle in [first, second, late] {
-            assert_eq!(client.fsync(handle).await, Ok(()), "it knows, or was not there");
+            assert_eq!(client.files().fsync(handle).await, Ok(()), "it knows, or was not there");
         }
-        assert_eq!(client.fsync(reader).await, lost);
-        assert_eq!(client.fsync(reader).await, Ok(()));
-        assert_eq!(client.flush(closer).await, lost);
-        assert_eq!(client.flush(closer).await, Ok(()));
-        assert_eq!(client.flush(late).await, Ok(()));
+        assert_eq!(client.files().fsync(reader).await, lost);
+        assert_eq!(client.files().fsync(reader).await, Ok(()));
+        assert_eq!(client.files().flush(closer).await, lost);
+        assert_eq!(client.files().flush(closer).await, Ok(()));
+        assert_eq!(client.files().flush(late).await, Ok(()));
         world.osts[0].set_loses(false);
-        client.write(first, 0, b"again").await.expect("there is room");
-        assert_eq!(client.fsync(first).await, Ok(()));
+        client.files().write(first, 0, b"again").await.expect("there is room");
+        assert_eq!(client.files().fsync(first).await, Ok(()));
     });
 }
 
@@ -255,10 +257,10 @@ fn a_failure_is_told_by_the_next_write() {
         let (_, handle) = create(&client, b"f").await;
         world.osts[0].set_capacity(Some(0));
         world.osts[0].hold();
-        client.write(handle, 0, &vec![1; MIB as usize]).await.expect("nobody knows yet");
+        client.files().write(handle, 0, &vec![1; MIB as usize]).await.expect("nobody knows yet");
         world.osts[0].release();
         world.hub.rt().sleep(Duration::from_secs(1)).await;
-        assert_eq!(client.write(handle, MIB, b"x").await, Err(Error::Refused(Code::NoSpace)));
+        assert_eq!(client.files().write(handle, MIB, b"x").await, Err(Error::Refused(Code::NoSpace)));
     });
 }
 
@@ -268,8 +270,9 @@ fn sync_handles_wait_for_the_commit() {
     let client = world.mount();
     world.run(async {
         let flags = OpenFlags { sync: true, ..read_write() };
-        let (_, handle) = client.create(&root(), Fid::ROOT, b"f", 0o644, flags).await.expect("a new file");
-        client.write(handle, 0, b"durable").await.expect("there is room");
+        let (_, handle) =
+            client.files().create(&root(), Fid::ROOT, b"f", 0o644, flags).await.expect("a new file");
+        client.files().write(handle, 0, b"durable").await.expect("there is room");
         assert!(world.osts.iter().all(|ost| ost.is_committed()));
     });
 }
@@ -283,12 +286,12 @@ fn a_durable_write_is_one_request() {
     world.run(async {
         let flags = OpenFlags { sync: true, ..read_write() };
         let fid = striped(&client, 2).await;
-        let handle = client.open(&root(), fid, flags).await.expect("it is there");
+        let handle = client.files().open(&root(), fid, flags).await.expect("it is there");
         let cost = async |handle, offset, len: u64, fsync| {
             world.osts.iter().for_each(|ost| _ = ost.counts());
-            client.write(handle, offset, &vec![7; len as usize]).await.expect("there is room");
+            client.files().write(handle, offset, &vec![7; len as usize]).await.expect("there is room");
             if fsync {
-                client.fsync(handle).await.expect("everything works");
+                client.files().fsync(handle).await.expect("everything works");
             }
             assert!(world.osts.iter().all(|ost| ost.is_committed()));
             let counts = world.osts.iter().map(|ost| ost.counts());
@@ -299,10 +302,10 @@ fn a_durable_write_is_one_request() {
         let (writes, sync_writes, syncs) = cost(handle, 8 * MIB, 8 * MIB, false).await;
         assert_eq!((writes, sync_writes, syncs), (8, 0, 2), "four chunks of each of two objects");
         let (attr, handle) = create(&client, b"g").await;
-        let durable = client.open(&root(), attr.fid, flags).await.expect("it is there");
+        let durable = client.files().open(&root(), attr.fid, flags).await.expect("it is there");
         assert_eq!(cost(durable, 3 * MIB, MIB, false).await, (1, 1, 0), "a whole chunk");
         assert_eq!(cost(handle, 0, 100, true).await, (1, 1, 0));
-        client.write(handle, 0, &vec![7; MIB as usize]).await.expect("there is room");
+        client.files().write(handle, 0, &vec![7; MIB as usize]).await.expect("there is room");
         assert_eq!(cost(handle, MIB, 100, true).await.2, 0, "what was answered before is durable with it");
     });
 }
@@ -313,14 +316,14 @@ fn fsync_and_sync_make_durable() {
     let client = world.mount();
     world.run(async {
         let (_, handle) = create(&client, b"f").await;
-        client.write(handle, 0, b"durable").await.expect("there is room");
-        client.fsync(handle).await.expect("everything works");
+        client.files().write(handle, 0, b"durable").await.expect("there is room");
+        client.files().fsync(handle).await.expect("everything works");
         assert!(world.osts.iter().all(|ost| ost.is_committed()));
-        client.write(handle, 0, b"more").await.expect("there is room");
+        client.files().write(handle, 0, b"more").await.expect("there is room");
         client.sync_all().await.expect("everything works");
         assert!(world.osts.iter().all(|ost| ost.is_committed()));
-        client.fsync_dir(Fid::ROOT).await.expect("everything works");
-        client.write(handle, 0, b"last").await.expect("there is room");
+        client.files().fsync_dir(Fid::ROOT).await.expect("everything works");
+        client.files().write(handle, 0, b"last").await.expect("there is room");
         client.unmount().await.expect("everything works");
         assert!(world.osts.iter().all(|ost| ost.is_committed()));
     });
@@ -334,9 +337,9 @@ fn closes_share_commits() {
         for i in 0..200 {
             let name = format!("f{i}");
             let (_, handle) = create(&client, name.as_bytes()).await;
-            client.write(handle, 0, b"small").await.expect("there is room");
-            client.flush(handle).await.expect("the OST takes it");
-            client.release(handle).await;
+            client.files().write(handle, 0, b"small").await.expect("there is room");
+            client.files().flush(handle).await.expect("the OST takes it");
+            client.files().release(handle).await;
         }
         world.hub.rt().sleep(Duration::from_secs(2)).await;
         let counts = world.osts[0].counts();

@@ -12,13 +12,13 @@ async fn write(client: &Client, handle: Handle, from: u64, until: u64) {
     let data = vec![7; 100_000];
     let mut at = from;
     while at < until {
-        client.write(handle, at, &data).await.expect("writers wait, they do not fail");
+        client.files().write(handle, at, &data).await.expect("writers wait, they do not fail");
         at += data.len() as u64;
     }
 }
 
 fn dirty(client: &Client, ost: u32) -> u64 {
-    client.ost_uses().iter().find(|of| of.ost == OstIndex(ost)).map_or(0, |of| of.dirty)
+    client.admin().ost_uses().iter().find(|of| of.ost == OstIndex(ost)).map_or(0, |of| of.dirty)
 }
 
 /// One OST does not answer: its writers wait, with no more dirty data than it may have, and those of another one do not
@@ -39,19 +39,19 @@ fn slow_ost(ost_dirty_bytes_max: u64) -> bool {
         let goes_on = rt.timeout(Duration::from_secs(1), write(&client, quick, 0, 48 * MIB)).await.is_some();
         assert!(dirty(&client, 0) <= ost_dirty_bytes_max);
         if goes_on {
-            client.set_ost_dirty_max(OstIndex(0), 2 * ost_dirty_bytes_max).expect("it is enough");
+            client.admin().set_ost_dirty_max(OstIndex(0), 2 * ost_dirty_bytes_max).expect("it is enough");
             assert!(rt.timeout(Duration::from_secs(5), waiting.as_mut()).await.is_none(), "it waits again");
             let more = dirty(&client, 0);
             assert!(more > taken + ost_dirty_bytes_max - MIB && more <= 2 * ost_dirty_bytes_max, "{more}");
-            client.set_ost_dirty_max(OstIndex(0), CACHED_BYTES_MIN).expect("it is enough");
+            client.admin().set_ost_dirty_max(OstIndex(0), CACHED_BYTES_MIN).expect("it is enough");
             assert_eq!(dirty(&client, 0), more, "what is there stays until it is sent");
         }
         world.osts[0].release();
         waiting.await;
         for handle in [slow, quick] {
-            client.fsync(handle).await.expect("the OSTs take everything");
+            client.files().fsync(handle).await.expect("the OSTs take everything");
         }
-        let used = client.cache_use();
+        let used = client.admin().cache_use();
         assert_eq!((used.dirty, dirty(&client, 0), dirty(&client, 1)), (0, 0, 0));
         goes_on
     })
@@ -75,7 +75,7 @@ fn what_is_not_durable_counts() {
         let (mut newest, begin) = (0, rt.now());
         for n in 0..12 {
             write(&client, handle, n * MIB, (n + 1) * MIB).await;
-            let used = client.cache_use();
+            let used = client.admin().cache_use();
             newest = newest.max(used.unstable);
             // An answer is counted as kept before it is counted as answered.
             assert!(used.dirty + used.unstable <= 9 * MIB, "{used:?}");
@@ -83,12 +83,12 @@ fn what_is_not_durable_counts() {
         assert!(newest > MIB, "{newest}");
         let took = rt.now() - begin;
         assert!(took < Duration::from_secs(1), "{took:?}");
-        client.fsync(handle).await.expect("the OST takes everything");
-        assert_eq!(client.cache_use().unstable, 0);
+        client.files().fsync(handle).await.expect("the OST takes everything");
+        assert_eq!(client.admin().cache_use().unstable, 0);
         write(&client, handle, 0, 5 * MIB).await;
-        client.set_cached_max(CACHED_BYTES_MIN).await.expect("it is enough");
+        client.admin().set_cached_max(CACHED_BYTES_MIN).await.expect("it is enough");
         rt.sleep(Duration::from_millis(500)).await;
-        let used = client.cache_use();
+        let used = client.admin().cache_use();
         assert!(used.dirty + used.unstable <= CACHED_BYTES_MIN, "{used:?}");
     });
 }
@@ -100,16 +100,19 @@ fn what_was_read_goes_when_less_may_be_cached() {
     world.run(async {
         let handle = create_on(&client, b"f", 2).await;
         write(&client, handle, 0, 16 * MIB).await;
-        client.fsync(handle).await.expect("the OST takes everything");
+        client.files().fsync(handle).await.expect("the OST takes everything");
         for at in (0..16 * MIB).step_by(128 << 10) {
-            client.read(handle, at, 128 << 10).await.expect("it is there");
+            client.files().read(handle, at, 128 << 10).await.expect("it is there");
         }
-        assert!(client.cache_use().clean >= 16 * MIB, "one object may have all of it");
-        let small = client.set_cached_max(CACHED_BYTES_MIN - 1).await;
+        assert!(client.admin().cache_use().clean >= 16 * MIB, "one object may have all of it");
+        let small = client.admin().set_cached_max(CACHED_BYTES_MIN - 1).await;
         assert_eq!(small, Err(Error::Refused(Code::Invalid)));
-        client.set_cached_max(8 * MIB).await.expect("it is enough");
-        let used = client.cache_use();
+        client.admin().set_cached_max(8 * MIB).await.expect("it is enough");
+        let used = client.admin().cache_use();
         assert!(used.clean <= 8 * MIB && used.clean > 7 * MIB && used.reclaims > 0, "{used:?}");
-        assert_eq!(client.set_ost_dirty_max(OstIndex(7), 8 * MIB), Err(Error::Refused(Code::NotFound)));
+        assert_eq!(
+            client.admin().set_ost_dirty_max(OstIndex(7), 8 * MIB),
+            Err(Error::Refused(Code::NotFound))
+        );
     });
 }

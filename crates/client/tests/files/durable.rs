@@ -56,13 +56,13 @@ fn acl() -> Bytes {
 }
 
 async fn find(client: &Client, name: &[u8]) -> Option<Attr> {
-    client.lookup(&root(), Fid::ROOT, name).await.ok().map(|told| told.attr)
+    client.names().lookup(&root(), Fid::ROOT, name).await.ok().map(|told| told.attr)
 }
 
 impl Change {
     async fn make(self, client: &Client, f: Fid) {
         let caller = root();
-        let set = |change| client.setattr(&caller, f, change, None);
+        let set = |change| client.files().setattr(&caller, f, change, None);
         let time = Some(TimeSet::At(TIME));
         match self {
             Change::Mode => set(AttrChange { mode: Some(0o641), ..AttrChange::default() }).await.map(drop),
@@ -73,30 +73,32 @@ impl Change {
                 set(AttrChange { atime: time, mtime: time, ..AttrChange::default() }).await.map(drop)
             }
             Change::Size => set(AttrChange { size: Some(2), ..AttrChange::default() }).await.map(drop),
-            Change::Xattr => client.set_xattr(&caller, f, b"user.new", Bytes::from_static(b"v"), 0).await,
-            Change::NoXattr => client.remove_xattr(&caller, f, b"user.old").await,
-            Change::Acl => client.set_xattr(&caller, f, ACL, acl(), 0).await,
-            Change::Link => client.link(&caller, f, Fid::ROOT, b"second").await.map(drop),
-            Change::Unlink => client.unlink(&caller, Fid::ROOT, b"twin").await,
-            Change::Rename => client.rename(&caller, Fid::ROOT, b"f", Fid::ROOT, b"g", 0).await,
+            Change::Xattr => {
+                client.names().set_xattr(&caller, f, b"user.new", Bytes::from_static(b"v"), 0).await
+            }
+            Change::NoXattr => client.names().remove_xattr(&caller, f, b"user.old").await,
+            Change::Acl => client.names().set_xattr(&caller, f, ACL, acl(), 0).await,
+            Change::Link => client.names().link(&caller, f, Fid::ROOT, b"second").await.map(drop),
+            Change::Unlink => client.names().unlink(&caller, Fid::ROOT, b"twin").await,
+            Change::Rename => client.names().rename(&caller, Fid::ROOT, b"f", Fid::ROOT, b"g", 0).await,
             Change::Exchange => {
                 let exchange = proto::wire::messages::RENAME_EXCHANGE;
-                client.rename(&caller, Fid::ROOT, b"other", Fid::ROOT, b"f", exchange).await
+                client.names().rename(&caller, Fid::ROOT, b"other", Fid::ROOT, b"f", exchange).await
             }
         }
         .expect("everything works");
     }
 
     async fn is_kept(self, client: &Client, f: Fid) -> bool {
-        let attr = async || client.getattr(f).await.expect("it has a name").attr;
+        let attr = async || client.names().getattr(f).await.expect("it has a name").attr;
         match self {
             Change::Mode => attr().await.mode & 0o777 == 0o641,
             Change::Owner => (attr().await.uid, attr().await.gid) == (7, 8),
             Change::Times => (attr().await.atime, attr().await.mtime) == (TIME, TIME),
             Change::Size => attr().await.size == 2,
-            Change::Xattr => client.get_xattr(&root(), f, b"user.new").await.is_ok(),
-            Change::NoXattr => client.get_xattr(&root(), f, b"user.old").await.is_err(),
-            Change::Acl => client.get_xattr(&root(), f, ACL).await == Ok(acl()),
+            Change::Xattr => client.names().get_xattr(&root(), f, b"user.new").await.is_ok(),
+            Change::NoXattr => client.names().get_xattr(&root(), f, b"user.old").await.is_err(),
+            Change::Acl => client.names().get_xattr(&root(), f, ACL).await == Ok(acl()),
             Change::Link => find(client, b"second").await.is_some_and(|attr| attr.fid == f),
             Change::Unlink => find(client, b"twin").await.is_none(),
             Change::Rename => {
@@ -111,20 +113,24 @@ impl Change {
 /// A file `f`, durable, with another name and an attribute.
 async fn prepare(client: &Client) -> Fid {
     let (attr, handle) = create(client, b"f").await;
-    client.write(handle, 0, b"content").await.expect("there is room");
-    client.set_xattr(&root(), attr.fid, b"user.old", Bytes::from_static(b"v"), 0).await.expect("a new one");
-    client.link(&root(), attr.fid, Fid::ROOT, b"twin").await.expect("a new name");
-    client.release(handle).await;
+    client.files().write(handle, 0, b"content").await.expect("there is room");
+    client
+        .names()
+        .set_xattr(&root(), attr.fid, b"user.old", Bytes::from_static(b"v"), 0)
+        .await
+        .expect("a new one");
+    client.names().link(&root(), attr.fid, Fid::ROOT, b"twin").await.expect("a new name");
+    client.files().release(handle).await;
     let (_, other) = create(client, b"other").await;
-    client.release(other).await;
+    client.files().release(other).await;
     client.sync_all().await.expect("everything is durable");
-    client.fsync_dir(Fid::ROOT).await.expect("everything is durable");
+    client.files().fsync_dir(Fid::ROOT).await.expect("everything is durable");
     attr.fid
 }
 
 async fn open(client: &Client, fid: Fid) -> Handle {
     let flags = OpenFlags { read: true, ..OpenFlags::default() };
-    client.open(&root(), fid, flags).await.expect("it is there")
+    client.files().open(&root(), fid, flags).await.expect("it is there")
 }
 
 /// `remote`: the servers are elsewhere, so that nothing is durable by chance with a commit in this process.
@@ -140,10 +146,10 @@ fn fsync_through_any_descriptor_keeps_names_and_attributes() {
             let f = world.run(async {
                 let f = prepare(&client).await;
                 let asked = open(&client, f).await;
-                client.release(asked).await;
+                client.files().release(asked).await;
                 let known = open(&client, f).await;
                 change.make(&client, f).await;
-                client.fsync(known).await.expect("it is durable");
+                client.files().fsync(known).await.expect("it is durable");
                 f
             });
             drop(client);
@@ -160,12 +166,16 @@ fn fsync_keeps_what_came_after_an_fsync_of_the_same_descriptor() {
         let client = world.mount();
         let fid = world.run(async {
             let (_, old) = create(&client, b"f").await;
-            client.release(old).await;
+            client.files().release(old).await;
             let (attr, handle) = create(&client, b"tmp").await;
-            client.write(handle, 0, b"new").await.expect("there is room");
-            client.fsync(handle).await.expect("it is durable");
-            client.rename(&root(), Fid::ROOT, b"tmp", Fid::ROOT, b"f", 0).await.expect("both are there");
-            client.fsync(handle).await.expect("it is durable");
+            client.files().write(handle, 0, b"new").await.expect("there is room");
+            client.files().fsync(handle).await.expect("it is durable");
+            client
+                .names()
+                .rename(&root(), Fid::ROOT, b"tmp", Fid::ROOT, b"f", 0)
+                .await
+                .expect("both are there");
+            client.files().fsync(handle).await.expect("it is durable");
             attr.fid
         });
         drop(client);
@@ -186,9 +196,9 @@ fn what_was_made_without_being_opened_is_kept() {
         let client = world.mount();
         world.run(async {
             let file = FileKind::File.mode_bits() | 0o600;
-            let made = client.make(&root(), Fid::ROOT, b"node", file, 0, Bytes::new()).await;
+            let made = client.names().make(&root(), Fid::ROOT, b"node", file, 0, Bytes::new()).await;
             let handle = open(&client, made.expect("a new file").attr.fid).await;
-            client.fsync(handle).await.expect("it is durable");
+            client.files().fsync(handle).await.expect("it is durable");
         });
         drop(client);
         world.lose_power(OSTS);
@@ -198,10 +208,14 @@ fn what_was_made_without_being_opened_is_kept() {
             let link = FileKind::Symlink.mode_bits() | 0o777;
             let fifo = FileKind::Fifo.mode_bits() | 0o600;
             let to = Bytes::from_static(b"f");
-            client.make(&root(), Fid::ROOT, b"link", link, 0, to).await.expect("a new link");
-            client.make(&root(), Fid::ROOT, b"fifo", fifo, 0, Bytes::new()).await.expect("a new pipe");
-            let dir = client.open_dir(&root(), Fid::ROOT).await.expect("it is there");
-            client.fsync(dir).await.expect("it is durable");
+            client.names().make(&root(), Fid::ROOT, b"link", link, 0, to).await.expect("a new link");
+            client
+                .names()
+                .make(&root(), Fid::ROOT, b"fifo", fifo, 0, Bytes::new())
+                .await
+                .expect("a new pipe");
+            let dir = client.files().open_dir(&root(), Fid::ROOT).await.expect("it is there");
+            client.files().fsync(dir).await.expect("it is durable");
         });
         drop(client);
         world.lose_power(OSTS);
@@ -219,18 +233,18 @@ fn fsync_of_what_is_durable_costs_nothing() {
     let client = world.mount();
     world.run(async {
         let f = prepare(&client).await;
-        let handle = client.open(&root(), f, read_write()).await.expect("it is there");
-        client.write(handle, 0, b"more").await.expect("there is room");
-        client.fsync(handle).await.expect("it is durable");
+        let handle = client.files().open(&root(), f, read_write()).await.expect("it is there");
+        client.files().write(handle, 0, b"more").await.expect("there is room");
+        client.files().fsync(handle).await.expect("it is durable");
         Change::Mode.make(&client, f).await;
-        client.fsync(handle).await.expect("it is durable");
+        client.files().fsync(handle).await.expect("it is durable");
         create(&client, b"somebody else's").await;
         let sent = || world.sim.node_stats("client").frames_sent;
         let before = sent();
-        client.fsync(handle).await.expect("it is durable");
+        client.files().fsync(handle).await.expect("it is durable");
         assert_eq!(sent(), before);
         Change::Mode.make(&client, f).await;
-        client.fsync(handle).await.expect("it is durable");
+        client.files().fsync(handle).await.expect("it is durable");
         assert!(sent() >= before + 2, "the change, and a request for a commit");
     });
 }

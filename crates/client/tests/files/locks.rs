@@ -27,7 +27,7 @@ fn whole(mode: Option<Mode>) -> FlockRequest {
 const BUSY: Result<()> = Err(Error::Refused(Code::WouldBlock));
 
 async fn open(client: &Client, attr: &Attr) -> Handle {
-    client.open(&root(), attr.fid, read_write()).await.expect("it is there")
+    client.files().open(&root(), attr.fid, read_write()).await.expect("it is there")
 }
 
 /// Begins to wait for a lock.
@@ -41,7 +41,7 @@ fn wait(
     let (sender, told) = oneshot::channel();
     let client = client.clone();
     world.hub.rt().spawn(async move {
-        let _ = sender.send(client.set_lock_wait(handle, owner, request).await);
+        let _ = sender.send(client.flocks().set_lock_wait(handle, owner, request).await);
     });
     told
 }
@@ -56,20 +56,24 @@ fn locks_of_two_clients_keep_each_other_out() {
     world.run(async {
         let (attr, a) = create(&one, b"f").await;
         let b = open(&two, &attr).await;
-        one.set_lock(a, 1, posix(Some(Write), 0, 10)).await.expect("nobody has it");
-        assert_eq!(two.set_lock(b, 1, posix(Some(Read), 5, 6)).await, BUSY);
-        let found =
-            two.get_lock(b, 1, posix(Some(Read), 5, 6)).await.expect("it can be asked").expect("a lock");
+        one.flocks().set_lock(a, 1, posix(Some(Write), 0, 10)).await.expect("nobody has it");
+        assert_eq!(two.flocks().set_lock(b, 1, posix(Some(Read), 5, 6)).await, BUSY);
+        let found = two
+            .flocks()
+            .get_lock(b, 1, posix(Some(Read), 5, 6))
+            .await
+            .expect("it can be asked")
+            .expect("a lock");
         assert_eq!(
             (found.range, found.mode, found.pid, found.own),
             (Range { start: 0, end: 9 }, Write, 42, false)
         );
-        assert_eq!(one.get_lock(a, 1, posix(Some(Read), 5, 6)).await, Ok(None));
-        two.set_lock(b, 1, whole(Some(Write))).await.expect("the kinds do not see each other");
-        assert_eq!(one.set_lock(a, 1, whole(Some(Read))).await, BUSY);
+        assert_eq!(one.flocks().get_lock(a, 1, posix(Some(Read), 5, 6)).await, Ok(None));
+        two.flocks().set_lock(b, 1, whole(Some(Write))).await.expect("the kinds do not see each other");
+        assert_eq!(one.flocks().set_lock(a, 1, whole(Some(Read))).await, BUSY);
         let waiting = wait(&world, &two, b, 1, posix(Some(Read), 5, 6));
         world.hub.rt().sleep(Duration::from_secs(60)).await;
-        one.set_lock(a, 1, posix(None, 0, 10)).await.expect("an unlock is not refused");
+        one.flocks().set_lock(a, 1, posix(None, 0, 10)).await.expect("an unlock is not refused");
         assert_eq!(world.hub.rt().timeout(SOON, waiting).await, Some(Ok(Ok(()))), "after a minute, at once");
     });
 }
@@ -82,14 +86,14 @@ fn a_downgrade_lets_the_readers_of_another_client_in() {
         let rt = world.hub.rt();
         let (attr, a) = create(&one, b"f").await;
         let b = open(&two, &attr).await;
-        one.set_lock(a, 1, posix(Some(Write), 0, 100)).await.expect("nobody has it");
+        one.flocks().set_lock(a, 1, posix(Some(Write), 0, 100)).await.expect("nobody has it");
         let within = wait(&world, &two, b, 1, posix(Some(Read), 10, 20));
         let mut behind = wait(&world, &two, b, 2, posix(Some(Read), 60, 70));
         rt.sleep(SOON).await;
-        one.set_lock(a, 1, posix(Some(Read), 0, 50)).await.expect("it is the owner's");
+        one.flocks().set_lock(a, 1, posix(Some(Read), 0, 50)).await.expect("it is the owner's");
         assert_eq!(rt.timeout(SOON, within).await, Some(Ok(Ok(()))));
         assert_eq!(rt.timeout(SOON, &mut behind).await, None);
-        one.set_lock(a, 1, posix(Some(Read), 0, 100)).await.expect("it is the owner's");
+        one.flocks().set_lock(a, 1, posix(Some(Read), 0, 100)).await.expect("it is the owner's");
         assert_eq!(rt.timeout(SOON, behind).await, Some(Ok(Ok(()))));
     });
 }
@@ -101,13 +105,13 @@ fn who_would_wait_in_a_circle_is_told() {
     world.run(async {
         let ((f, f1), (g, g1)) = (create(&one, b"f").await, create(&one, b"g").await);
         let (f2, g2) = (open(&two, &f).await, open(&two, &g).await);
-        one.set_lock(f1, 1, posix(Some(Write), 0, 1)).await.expect("nobody has it");
-        two.set_lock(g2, 1, posix(Some(Write), 0, 1)).await.expect("nobody has it");
+        one.flocks().set_lock(f1, 1, posix(Some(Write), 0, 1)).await.expect("nobody has it");
+        two.flocks().set_lock(g2, 1, posix(Some(Write), 0, 1)).await.expect("nobody has it");
         let waiting = wait(&world, &one, g1, 1, posix(Some(Write), 0, 1));
         world.hub.rt().sleep(SOON).await;
-        let circle = two.set_lock_wait(f2, 1, posix(Some(Read), 0, 1)).await;
+        let circle = two.flocks().set_lock_wait(f2, 1, posix(Some(Read), 0, 1)).await;
         assert_eq!(circle, Err(Error::Refused(Code::Deadlock)));
-        two.unlock_owner(g2, 1).await.expect("an unlock is not refused");
+        two.flocks().unlock_owner(g2, 1).await.expect("an unlock is not refused");
         assert_eq!(world.hub.rt().timeout(SOON, waiting).await, Some(Ok(Ok(()))));
     });
 }
@@ -119,23 +123,23 @@ fn locks_go_with_the_close_the_last_close_and_the_client() {
     world.run(async {
         let (attr, first) = create(&one, b"f").await;
         let (second, other) = (open(&one, &attr).await, open(&two, &attr).await);
-        let free = async |request| match two.get_lock(other, 9, request).await {
+        let free = async |request| match two.flocks().get_lock(other, 9, request).await {
             Ok(found) => found.is_none(),
             Err(error) => panic!("a lock can be asked for: {error}"),
         };
-        one.set_lock(first, 1, posix(Some(Write), 0, 10)).await.expect("nobody has it");
-        one.set_lock(first, 2, posix(Some(Write), 10, 20)).await.expect("nobody has it");
-        one.set_lock(first, 3, whole(Some(Read))).await.expect("nobody has it");
-        one.unlock_owner(second, 1).await.expect("an unlock is not refused");
+        one.flocks().set_lock(first, 1, posix(Some(Write), 0, 10)).await.expect("nobody has it");
+        one.flocks().set_lock(first, 2, posix(Some(Write), 10, 20)).await.expect("nobody has it");
+        one.flocks().set_lock(first, 3, whole(Some(Read))).await.expect("nobody has it");
+        one.flocks().unlock_owner(second, 1).await.expect("an unlock is not refused");
         assert!(free(posix(Some(Read), 0, 10)).await, "a process loses its locks with any close of the file");
         assert!(!free(posix(Some(Read), 10, 20)).await, "another process's stay");
-        one.release(second).await;
+        one.files().release(second).await;
         assert!(!free(posix(Some(Read), 10, 20)).await && !free(whole(Some(Write))).await);
-        one.release(first).await;
+        one.files().release(first).await;
         assert!(free(posix(Some(Read), 0, 20)).await && free(whole(Some(Write))).await);
-        assert_eq!(one.locks(), []);
+        assert_eq!(one.flocks().locks(), []);
         let third = open(&one, &attr).await;
-        one.set_lock(third, 1, posix(Some(Write), 0, 10)).await.expect("nobody has it");
+        one.flocks().set_lock(third, 1, posix(Some(Write), 0, 10)).await.expect("nobody has it");
         one.unmount().await.expect("nothing is left to write");
         assert!(free(posix(Some(Read), 0, 10)).await);
     });
@@ -149,22 +153,22 @@ fn a_flock_of_a_file_that_is_being_closed_is_waited_for() {
         let rt = world.hub.rt();
         let (attr, first) = create(&client, b"f").await;
         let second = open(&client, &attr).await;
-        client.set_lock(first, 1, whole(Some(Write))).await.expect("nobody has it");
+        client.flocks().set_lock(first, 1, whole(Some(Write))).await.expect("nobody has it");
         let begun = rt.now();
-        assert_eq!(client.set_lock(second, 2, whole(Some(Write))).await, BUSY);
+        assert_eq!(client.flocks().set_lock(second, 2, whole(Some(Write))).await, BUSY);
         assert!(rt.now() - begun < Duration::from_millis(2), "nobody closes anything");
         // close(2): the kernel tells of the last close a moment later.
-        client.unlock_owner(first, 7).await.expect("an unlock is not refused");
+        client.flocks().unlock_owner(first, 7).await.expect("an unlock is not refused");
         let (closer, pause) = (client.clone(), rt.clone());
         rt.spawn(async move {
             pause.sleep(Duration::from_millis(30)).await;
-            closer.release(first).await;
+            closer.files().release(first).await;
         });
-        client.set_lock(second, 2, whole(Some(Write))).await.expect("the other one is closed");
+        client.flocks().set_lock(second, 2, whole(Some(Write))).await.expect("the other one is closed");
         // A copy of the descriptor is open still.
         let third = open(&client, &attr).await;
-        client.unlock_owner(second, 7).await.expect("an unlock is not refused");
-        assert_eq!(client.set_lock(third, 3, whole(Some(Read))).await, BUSY);
+        client.flocks().unlock_owner(second, 7).await.expect("an unlock is not refused");
+        assert_eq!(client.flocks().set_lock(third, 3, whole(Some(Read))).await, BUSY);
     });
 }
 
@@ -176,15 +180,15 @@ fn what_a_client_has_it_knows() {
         let (_, handle) = create(&client, b"f").await;
         let shown = || {
             let show = |lock: &proto::lock::flock::KeptLock| (lock.range.start, lock.range.end, lock.mode);
-            client.locks().iter().map(show).collect::<Vec<_>>()
+            client.flocks().locks().iter().map(show).collect::<Vec<_>>()
         };
-        client.set_lock_wait(handle, 1, posix(Some(Write), 0, 10)).await.expect("nobody has it");
-        client.set_lock(handle, 1, posix(Some(Read), 4, 6)).await.expect("nobody has it");
+        client.flocks().set_lock_wait(handle, 1, posix(Some(Write), 0, 10)).await.expect("nobody has it");
+        client.flocks().set_lock(handle, 1, posix(Some(Read), 4, 6)).await.expect("nobody has it");
         assert_eq!(shown(), [(0, 3, Write), (4, 5, Read), (6, 9, Write)]);
-        client.set_lock(handle, 1, posix(None, 0, 8)).await.expect("an unlock is not refused");
-        client.set_lock(handle, 2, whole(Some(Read))).await.expect("nobody has it");
+        client.flocks().set_lock(handle, 1, posix(None, 0, 8)).await.expect("an unlock is not refused");
+        client.flocks().set_lock(handle, 2, whole(Some(Read))).await.expect("nobody has it");
         assert_eq!(shown(), [(8, 9, Write), (0, u64::MAX, Read)]);
-        client.set_lock(handle, 2, whole(Some(Write))).await.expect("nobody has it");
+        client.flocks().set_lock(handle, 2, whole(Some(Write))).await.expect("nobody has it");
         assert_eq!(shown(), [(8, 9, Write), (0, u64::MAX, Write)]);
     });
 }
@@ -199,23 +203,26 @@ fn an_interrupted_wait_leaves_nothing() {
             let rt = world.hub.rt();
             let (attr, a) = create(&one, b"f").await;
             let b = open(&two, &attr).await;
-            one.set_lock(a, 1, posix(Some(Write), 5, 100)).await.expect("nobody has it");
-            two.set_lock(b, 1, posix(Some(Read), 0, 5)).await.expect("nobody has it");
+            one.flocks().set_lock(a, 1, posix(Some(Write), 5, 100)).await.expect("nobody has it");
+            two.flocks().set_lock(b, 1, posix(Some(Read), 0, 5)).await.expect("nobody has it");
             // The unlock and the signal come at about the same time.
             let (holder, pause) = (one.clone(), rt.clone());
             rt.spawn(async move {
                 pause.sleep(Duration::from_micros(150)).await;
-                holder.set_lock(a, 1, posix(None, 0, 100)).await.expect("an unlock is not refused");
+                holder.flocks().set_lock(a, 1, posix(None, 0, 100)).await.expect("an unlock is not refused");
             });
-            let waiting = two.set_lock_wait(b, 1, posix(Some(Write), 0, 10));
+            let waiting = two.flocks().set_lock_wait(b, 1, posix(Some(Write), 0, 10));
             let told = rt.timeout(Duration::from_micros(micros), waiting).await;
             // What the owner asks for next is not undone.
-            two.set_lock_wait(b, 1, posix(Some(Write), 50, 60)).await.expect("the other one lets go");
-            let left = one.get_lock(a, 1, posix(Some(Read), 0, 10)).await.expect("it can be asked");
+            two.flocks()
+                .set_lock_wait(b, 1, posix(Some(Write), 50, 60))
+                .await
+                .expect("the other one lets go");
+            let left = one.flocks().get_lock(a, 1, posix(Some(Read), 0, 10)).await.expect("it can be asked");
             assert_eq!(left.is_none(), told.is_none(), "{micros}: an interrupted request has no effect");
-            let kept = one.get_lock(a, 1, posix(Some(Write), 0, 5)).await.expect("it can be asked");
+            let kept = one.flocks().get_lock(a, 1, posix(Some(Write), 0, 5)).await.expect("it can be asked");
             assert!(kept.is_some(), "{micros}: what was there before the request is there after it");
-            let kept = one.get_lock(a, 1, posix(Some(Read), 50, 51)).await.expect("it can be asked");
+            let kept = one.flocks().get_lock(a, 1, posix(Some(Read), 50, 51)).await.expect("it can be asked");
             assert!(kept.is_some());
             granted += usize::from(told.is_some());
         });
@@ -231,11 +238,11 @@ fn locks_outlive_a_restart_of_the_mdt() {
         let (attr, a) = world.run(create(&one, b"f"));
         let b = world.run(open(&two, &attr));
         let (posix_wait, flock_wait) = world.run(async {
-            one.fsync(a).await.expect("the file is there after the crash");
-            one.set_lock(a, 1, posix(Some(Write), 0, 10)).await.expect("nobody has it");
-            one.set_lock(a, 1, posix(Some(Read), 3, 5)).await.expect("nobody has it");
-            one.set_lock(a, 2, whole(Some(Read))).await.expect("nobody has it");
-            two.set_lock(b, 1, posix(Some(Write), 20, 30)).await.expect("nobody has it");
+            one.files().fsync(a).await.expect("the file is there after the crash");
+            one.flocks().set_lock(a, 1, posix(Some(Write), 0, 10)).await.expect("nobody has it");
+            one.flocks().set_lock(a, 1, posix(Some(Read), 3, 5)).await.expect("nobody has it");
+            one.flocks().set_lock(a, 2, whole(Some(Read))).await.expect("nobody has it");
+            two.flocks().set_lock(b, 1, posix(Some(Write), 20, 30)).await.expect("nobody has it");
             let waits = (
                 wait(&world, &two, b, 1, posix(Some(Write), 0, 1)),
                 wait(&world, &two, b, 2, whole(Some(Write))),
@@ -246,14 +253,14 @@ fn locks_outlive_a_restart_of_the_mdt() {
         world.restart_servers(1);
         world.run(async {
             let rt = world.hub.rt();
-            assert_eq!(two.set_lock(b, 3, posix(Some(Read), 0, 1)).await, BUSY);
-            two.set_lock(b, 3, posix(Some(Read), 3, 5)).await.expect("it is a lock to read");
-            assert_eq!(one.set_lock(a, 3, posix(Some(Read), 25, 26)).await, BUSY);
-            assert_eq!(two.set_lock(b, 3, whole(Some(Write))).await, BUSY);
+            assert_eq!(two.flocks().set_lock(b, 3, posix(Some(Read), 0, 1)).await, BUSY);
+            two.flocks().set_lock(b, 3, posix(Some(Read), 3, 5)).await.expect("it is a lock to read");
+            assert_eq!(one.flocks().set_lock(a, 3, posix(Some(Read), 25, 26)).await, BUSY);
+            assert_eq!(two.flocks().set_lock(b, 3, whole(Some(Write))).await, BUSY);
             rt.sleep(SOON).await;
-            one.set_lock(a, 1, posix(None, 0, 10)).await.expect("an unlock is not refused");
+            one.flocks().set_lock(a, 1, posix(None, 0, 10)).await.expect("an unlock is not refused");
             assert_eq!(rt.timeout(SOON, posix_wait).await, Some(Ok(Ok(()))), "who waited goes on waiting");
-            one.set_lock(a, 2, whole(None)).await.expect("an unlock is not refused");
+            one.flocks().set_lock(a, 2, whole(None)).await.expect("an unlock is not refused");
             assert_eq!(rt.timeout(SOON, flock_wait).await, Some(Ok(Ok(()))));
         });
     }
@@ -267,7 +274,7 @@ type Told = Arc<Mutex<BTreeMap<(u64, u64), Mode>>>;
 /// One process: takes, changes and drops locks at random, and gives up some waits.
 async fn process(world: &World, client: Arc<Client>, fid: Fid, me: u64, mut rng: Rng, told: Told) {
     let rt = world.hub.rt();
-    let handle = client.open(&root(), fid, read_write()).await.expect("it is there");
+    let handle = client.files().open(&root(), fid, read_write()).await.expect("it is there");
     for _ in 0..60 {
         let start = rng.below(BYTES);
         let end = start + 1 + rng.below(BYTES - start);
@@ -286,7 +293,11 @@ async fn process(world: &World, client: Arc<Client>, fid: Fid, me: u64, mut rng:
         match rng.below(4) {
             0 => {
                 set(start..end, None);
-                client.set_lock(handle, me, posix(None, start, end)).await.expect("an unlock is not refused");
+                client
+                    .flocks()
+                    .set_lock(handle, me, posix(None, start, end))
+                    .await
+                    .expect("an unlock is not refused");
                 continue;
             }
             1 => {
@@ -294,14 +305,14 @@ async fn process(world: &World, client: Arc<Client>, fid: Fid, me: u64, mut rng:
                 for byte in (start..end).filter(|_| mode == Read) {
                     told.lock().entry((byte, me)).and_modify(|mode| *mode = Read);
                 }
-                match client.set_lock(handle, me, posix(Some(mode), start, end)).await {
+                match client.flocks().set_lock(handle, me, posix(Some(mode), start, end)).await {
                     Ok(()) => set(start..end, Some(mode)),
                     Err(error) => assert_eq!(error, Error::Refused(Code::WouldBlock)),
                 }
             }
             _ => {
                 let patience = Duration::from_micros(rng.below(30_000));
-                let waiting = client.set_lock_wait(handle, me, posix(Some(Write), start, end));
+                let waiting = client.flocks().set_lock_wait(handle, me, posix(Some(Write), start, end));
                 match rt.timeout(patience, waiting).await {
                     Some(Ok(())) => set(start..end, Some(Write)),
                     Some(Err(error)) => assert_eq!(error, Error::Refused(Code::Deadlock)),
@@ -312,11 +323,11 @@ async fn process(world: &World, client: Arc<Client>, fid: Fid, me: u64, mut rng:
         rt.sleep(Duration::from_micros(rng.below(2_000))).await;
         if rng.one_in(6) {
             told.lock().retain(|(_, by), _| *by != me);
-            client.unlock_owner(handle, me).await.expect("an unlock is not refused");
+            client.flocks().unlock_owner(handle, me).await.expect("an unlock is not refused");
         }
     }
     told.lock().retain(|(_, by), _| *by != me);
-    client.release(handle).await;
+    client.files().release(handle).await;
 }
 
 #[test]
@@ -357,9 +368,13 @@ fn nobody_has_what_somebody_else_has_whatever_the_network_does() {
         });
         sim.calm();
         let all = FlockRequest { range: Range::ALL, ..posix(Some(Write), 0, 1) };
-        let taken = world
-            .run(world.hub.rt().timeout(Duration::from_secs(120), clients[0].set_lock_wait(handle, 9, all)));
+        let taken = world.run(
+            world
+                .hub
+                .rt()
+                .timeout(Duration::from_secs(120), clients[0].flocks().set_lock_wait(handle, 9, all)),
+        );
         assert_eq!(taken, Some(Ok(())), "seed {seed}: nothing is left");
-        assert_eq!(clients[0].locks().len() + clients[1].locks().len(), 1);
+        assert_eq!(clients[0].flocks().locks().len() + clients[1].flocks().locks().len(), 1);
     }
 }

@@ -22,30 +22,31 @@ fn polls(osts: u32) -> Polls {
     let before = so_far();
     let client = world.mount();
     let mount = so_far() - before;
-    assert_eq!(client.targets().len(), osts as usize + 1, "with the MDT");
+    assert_eq!(client.admin().targets().len(), osts as usize + 1, "with the MDT");
     let before = so_far();
     world.run(async {
         for ost in 0..osts {
-            let space = client.target_space(TargetId::ost(ost), Duration::from_secs(2)).await;
+            let space = client.admin().target_space(TargetId::ost(ost), Duration::from_secs(2)).await;
             assert!(space.is_ok_and(|space| space.is_some()), "OST {ost} answers");
         }
         // One with the MDT besides.
-        assert_eq!(client.answers().len(), osts as usize + 1);
+        assert_eq!(client.admin().answers().len(), osts as usize + 1);
     });
     let sessions = so_far() - before;
     let held = world.run(create_on(&client, b"f", 0));
     world.sim.run_for(Duration::from_secs(1));
     let before = so_far();
-    let version = client.with_config(|config| config.version());
+    let version = client.admin().with_config(|config| config.version());
     let moved = osts / 2;
     world.run(world.move_ost(moved));
     world.sim.run_for(Duration::from_millis(100));
-    let nids =
-        |ost| client.with_config(|config| config.target(TargetId::ost(ost)).map(|entry| entry.nids.len()));
+    let nids = |ost| {
+        client.admin().with_config(|config| config.target(TargetId::ost(ost)).map(|entry| entry.nids.len()))
+    };
     assert_eq!((nids(moved), nids(0)), (Some(2), Some(1)), "whoever holds something hears of it at once");
-    assert!(client.with_config(|config| config.version() == version + 1 && config.is_whole()));
+    assert!(client.admin().with_config(|config| config.version() == version + 1 && config.is_whole()));
     let change = so_far() - before;
-    world.run(client.release(held));
+    world.run(client.files().release(held));
     Polls { mount, sessions, change }
 }
 

@@ -35,27 +35,27 @@ impl Model {
         let end = (offset + len) as usize;
         self.truth.resize(self.truth.len().max(end), 0);
         self.truth[offset as usize..end].fill(fill);
-        let written = self.client.write(handle, offset, &vec![fill; len as usize]).await;
+        let written = self.client.files().write(handle, offset, &vec![fill; len as usize]).await;
         assert_eq!(written, Ok(len as u32));
     }
 
     async fn append(&mut self) {
         let flags = OpenFlags { append: true, ..read_write() };
-        let handle = self.client.open(&root(), self.fid, flags).await.expect("it is there");
+        let handle = self.client.files().open(&root(), self.fid, flags).await.expect("it is there");
         for _ in 0..self.below(3) + 1 {
-            let at_once = self.client.write_at_once(handle, 0, b"appended").expect("there is room");
+            let at_once = self.client.files().write_at_once(handle, 0, b"appended").expect("there is room");
             if at_once.is_none() {
-                self.client.write(handle, 0, b"appended").await.expect("there is room");
+                self.client.files().write(handle, 0, b"appended").await.expect("there is room");
             }
             self.truth.extend_from_slice(b"appended");
         }
-        self.client.release(handle).await;
+        self.client.files().release(handle).await;
     }
 
     async fn truncate(&mut self, size: u64) {
         let handle = if self.below(2) == 0 { Some(self.handle()) } else { None };
         let change = AttrChange { size: Some(size), ..AttrChange::default() };
-        let attr = self.client.setattr(&root(), self.fid, change, handle).await.expect("root may");
+        let attr = self.client.files().setattr(&root(), self.fid, change, handle).await.expect("root may");
         assert_eq!(attr.size, size);
         self.truth.resize(size as usize, 0);
     }
@@ -64,10 +64,10 @@ impl Model {
         let n = self.below(self.handles.len() as u64) as usize;
         let handle = self.handles.swap_remove(n);
         if self.below(2) == 0 {
-            self.client.flush(handle).await.expect("the OSTs take everything");
+            self.client.files().flush(handle).await.expect("the OSTs take everything");
         }
-        self.client.release(handle).await;
-        let handle = self.client.open(&root(), self.fid, read_write()).await.expect("it is there");
+        self.client.files().release(handle).await;
+        let handle = self.client.files().open(&root(), self.fid, read_write()).await.expect("it is there");
         self.handles.push(handle);
     }
 
@@ -88,13 +88,17 @@ impl Model {
             15 => self.reopen().await,
             16 => {
                 let handle = self.handle();
-                self.client.fsync(handle).await.expect("everything works");
+                self.client.files().fsync(handle).await.expect("everything works");
             }
             17 => world.hub.rt().sleep(Duration::from_millis(self.below(7000))).await,
             18 => {
                 let handle = self.handle();
                 let len = 1 + self.below(100_000);
-                self.client.allocate(handle, offset, len, Allocation::PunchHole).await.expect("a hole");
+                self.client
+                    .files()
+                    .allocate(handle, offset, len, Allocation::PunchHole)
+                    .await
+                    .expect("a hole");
                 let end = self.truth.len().min((offset + len) as usize);
                 let start = end.min(offset as usize);
                 self.truth[start..end].fill(0);
@@ -103,14 +107,14 @@ impl Model {
                 let handle = self.handle();
                 let (len, keep_size) = (1 + self.below(200_000), self.below(2) == 0);
                 let what = Allocation::Reserve { keep_size };
-                self.client.allocate(handle, offset, len, what).await.expect("there is room");
+                self.client.files().allocate(handle, offset, len, what).await.expect("there is room");
                 self.grow(if keep_size { 0 } else { offset + len });
             }
             20 => {
                 let handle = self.handle();
                 let (len, keep_size) = (1 + self.below(200_000), self.below(2) == 0);
                 let what = Allocation::Zero { keep_size };
-                self.client.allocate(handle, offset, len, what).await.expect("there is room");
+                self.client.files().allocate(handle, offset, len, what).await.expect("there is room");
                 self.grow(if keep_size { 0 } else { offset + len });
                 let end = self.truth.len().min((offset + len) as usize);
                 let start = end.min(offset as usize);
@@ -120,7 +124,7 @@ impl Model {
             22 => self.seek(offset).await,
             _ => {
                 let handle = self.handle();
-                self.client.flush(handle).await.expect("the OSTs take everything");
+                self.client.files().flush(handle).await.expect("the OSTs take everything");
             }
         }
     }
@@ -135,7 +139,8 @@ impl Model {
         let (from, to) = if self.below(2) == 0 { (low, high) } else { (high, low) };
         let len = (1 + self.below(200_000)).min(high - low);
         let (source, target) = (self.handle(), self.handle());
-        let copied = self.client.copy_range((source, from), (target, to), len).await.expect("there is room");
+        let copied =
+            self.client.files().copy_range((source, from), (target, to), len).await.expect("there is room");
         let start = self.truth.len().min(from as usize);
         let data = self.truth[start..self.truth.len().min((from + len) as usize)].to_vec();
         assert_eq!(copied, data.len() as u64, "a copy of {len} from {from} of {}", self.truth.len());
@@ -148,8 +153,8 @@ impl Model {
     /// What counts as a hole is zeros; data and holes follow each other.
     async fn seek(&mut self, offset: u64) {
         let size = self.truth.len() as u64;
-        let data = self.client.seek(self.fid, offset, Seek::Data).await.expect("it can be asked");
-        let hole = self.client.seek(self.fid, offset, Seek::Hole).await.expect("it can be asked");
+        let data = self.client.files().seek(self.fid, offset, Seek::Data).await.expect("it can be asked");
+        let hole = self.client.files().seek(self.fid, offset, Seek::Hole).await.expect("it can be asked");
         if offset >= size {
             assert_eq!((data, hole), (None, None));
             return;
@@ -167,12 +172,12 @@ impl Model {
     async fn check(&mut self) {
         let (offset, len) = (self.below(FILE), 1 + self.below(300_000));
         let handle = self.handle();
-        let seen = join(&self.client.read(handle, offset, len as u32).await.expect("it can be read"));
+        let seen = join(&self.client.files().read(handle, offset, len as u32).await.expect("it can be read"));
         let from = self.truth.len().min(offset as usize);
         let to = self.truth.len().min((offset + len) as usize);
         assert_eq!(seen.len(), to - from, "a read of {len} at {offset} of {}", self.truth.len());
         assert!(seen == self.truth[from..to], "a read of {len} at {offset} differs");
-        let attr = self.client.getattr(self.fid).await.expect("it is there");
+        let attr = self.client.names().getattr(self.fid).await.expect("it is there");
         assert_eq!(attr.size, self.truth.len() as u64);
     }
 }
@@ -193,7 +198,7 @@ fn check(world: &World, seed: u64, steps: usize) {
         let fid = striped(&client, 1 + (seed % 3) as i32).await;
         let mut handles = Vec::new();
         for _ in 0..3 {
-            handles.push(client.open(&root(), fid, read_write()).await.expect("it is there"));
+            handles.push(client.files().open(&root(), fid, read_write()).await.expect("it is there"));
         }
         let mut model = Model { client: client.clone(), fid, handles, truth: vec![], seed };
         for _ in 0..steps {
@@ -202,10 +207,10 @@ fn check(world: &World, seed: u64, steps: usize) {
         }
         client.unmount().await.expect("everything works");
         let after = world.mounted(Limits::default()).await;
-        let attr = after.getattr(fid).await.expect("it is there");
+        let attr = after.names().getattr(fid).await.expect("it is there");
         assert_eq!((attr.size, attr.size_known), (model.truth.len() as u64, true), "seed {seed}");
-        let handle = after.open(&root(), fid, read_write()).await.expect("it is there");
-        let seen = after.read(handle, 0, 8 << 20).await.expect("it can be read");
+        let handle = after.files().open(&root(), fid, read_write()).await.expect("it is there");
+        let seen = after.files().read(handle, 0, 8 << 20).await.expect("it can be read");
         assert!(join(&seen) == model.truth, "seed {seed}");
     });
 }

@@ -31,7 +31,7 @@ impl Copies for Told {
             }
             let page = kernel.page.lock().take();
             let (Some(page), Some(client)) = (page, kernel.client.upgrade()) else { return };
-            let written = client.write_pages(kernel.handle, 0, &page).await;
+            let written = client.files().write_pages(kernel.handle, 0, &page).await;
             assert_eq!(written, Ok(page.len() as u32));
         })
     }
@@ -44,16 +44,20 @@ fn a_changed_page_is_written_back_before_a_write_past_it() {
     let client = world.mount();
     world.run(async {
         let (_, handle) = create(&client, b"f").await;
-        client.write(handle, 0, &[1; PAGE_BYTES]).await.expect("there is room");
-        let filled = client.read_pages(handle, 0, PAGE_BYTES as u32).await.expect("it is there");
+        client.files().write(handle, 0, &[1; PAGE_BYTES]).await.expect("there is room");
+        let filled = client.files().read_pages(handle, 0, PAGE_BYTES as u32).await.expect("it is there");
         let mut page = join(&filled.slices);
         drop(filled);
         page[3000] = 2;
         let kernel = Kernel { client: Arc::downgrade(&client), handle, page: Mutex::new(Some(page)) };
         client.set_copies(Arc::new(Told(Arc::new(kernel))));
-        assert_eq!(client.write_at_once(handle, 1000, &[3]), Ok(None), "the page is to be forgotten first");
-        assert_eq!(client.write(handle, 1000, &[3]).await, Ok(1));
-        let read = join(&client.read(handle, 0, PAGE_BYTES as u32).await.expect("it is there"));
+        assert_eq!(
+            client.files().write_at_once(handle, 1000, &[3]),
+            Ok(None),
+            "the page is to be forgotten first"
+        );
+        assert_eq!(client.files().write(handle, 1000, &[3]).await, Ok(1));
+        let read = join(&client.files().read(handle, 0, PAGE_BYTES as u32).await.expect("it is there"));
         assert_eq!((read[0], read[1000], read[3000]), (1, 3, 2), "both changes are there");
     });
 }
@@ -74,7 +78,8 @@ impl Copies for Refiller {
             let Some(client) = client else { return };
             let (tell, told) = rt::sync::oneshot::channel();
             rt.spawn(async move {
-                let pages = client.read_pages(handle, 0, PAGE_BYTES as u32).await.expect("it is there");
+                let pages =
+                    client.files().read_pages(handle, 0, PAGE_BYTES as u32).await.expect("it is there");
                 let _ = tell.send(join(&pages.slices));
             });
             *filled.lock() = Some(told);
@@ -91,13 +96,13 @@ fn no_page_is_filled_while_a_write_passes_it() {
     let client = world.mount();
     world.run(async {
         let (_, handle) = create(&client, b"f").await;
-        client.write(handle, 0, &[1; PAGE_BYTES]).await.expect("there is room");
-        drop(client.read_pages(handle, 0, PAGE_BYTES as u32).await.expect("it is there"));
+        client.files().write(handle, 0, &[1; PAGE_BYTES]).await.expect("there is room");
+        drop(client.files().read_pages(handle, 0, PAGE_BYTES as u32).await.expect("it is there"));
         let filled = Arc::new(Mutex::default());
         let rt = world.hub.rt().clone();
         let refiller = Refiller { client: Arc::downgrade(&client), handle, filled: filled.clone(), rt };
         client.set_copies(Arc::new(refiller));
-        assert_eq!(client.write(handle, 1000, &[3]).await, Ok(1));
+        assert_eq!(client.files().write(handle, 1000, &[3]).await, Ok(1));
         let told = filled.lock().take().expect("it was told to forget");
         assert_eq!(told.await.expect("the page is filled")[1000], 3);
     });

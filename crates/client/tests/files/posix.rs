@@ -19,7 +19,7 @@ fn what_may_be_executed_and_not_read_is_opened_to_be_executed() {
     let client = world.mount();
     world.run(async {
         let (attr, handle) = create(&client, b"program").await;
-        client.release(handle).await;
+        client.files().release(handle).await;
         let execute = OpenFlags { execute: true, ..reader() };
         let table = [
             (0o711, 5, Ok(()), Err(Code::AccessDenied)),
@@ -31,11 +31,11 @@ fn what_may_be_executed_and_not_read_is_opened_to_be_executed() {
         ];
         for (mode, uid, executes, reads) in table {
             let change = AttrChange { mode: Some(mode), ..AttrChange::default() };
-            client.setattr(&root(), attr.fid, change, None).await.expect("root may");
+            client.files().setattr(&root(), attr.fid, change, None).await.expect("root may");
             // The second time the mount knows the answer, and the third time the file is open at the MDT.
             for turn in 0..3 {
                 for (flags, expected) in [(execute, executes), (reader(), reads)] {
-                    let opened = client.open(&user(uid), attr.fid, flags).await;
+                    let opened = client.files().open(&user(uid), attr.fid, flags).await;
                     let expected = expected.map_err(client::Error::Refused);
                     assert_eq!(opened.map(drop), expected, "{mode:o} by {uid}, turn {turn}: {flags:?}");
                 }
@@ -52,17 +52,17 @@ fn a_time_of_access_that_is_set_stays() {
         let client = world.mount();
         world.run(async {
             let (attr, handle) = create(&client, b"f").await;
-            client.write(handle, 0, b"data").await.expect("there is room");
-            client.release(handle).await;
+            client.files().write(handle, 0, b"data").await.expect("there is room");
+            client.files().release(handle).await;
             world.hub.rt().sleep(Duration::from_secs(1)).await;
-            let handle = client.open(&root(), attr.fid, reader()).await.expect("it is there");
-            client.read(handle, 0, 4).await.expect("it is there");
-            let atime = async || client.getattr(attr.fid).await.expect("it is there").atime;
+            let handle = client.files().open(&root(), attr.fid, reader()).await.expect("it is there");
+            client.files().read(handle, 0, 4).await.expect("it is there");
+            let atime = async || client.names().getattr(attr.fid).await.expect("it is there").atime;
             assert!(atime().await > attr.btime);
             let change = AttrChange { atime: Some(TimeSet::At(past)), ..AttrChange::default() };
-            client.setattr(&root(), attr.fid, change, None).await.expect("root may");
+            client.files().setattr(&root(), attr.fid, change, None).await.expect("root may");
             assert_eq!(atime().await, past);
-            client.release(handle).await;
+            client.files().release(handle).await;
             world.hub.rt().sleep(Duration::from_secs(10)).await;
             assert_eq!(atime().await, past);
         });
@@ -79,28 +79,28 @@ fn a_lock_that_goes_with_a_close_is_waited_for() {
             world.run(async {
                 let rt = world.hub.rt();
                 let (attr, held) = create(&one, b"f").await;
-                let asks = other.open(&root(), attr.fid, reader()).await.expect("it is there");
-                one.set_lock(held, 7, whole(kind, Mode::Write)).await.expect("nobody has it");
+                let asks = other.files().open(&root(), attr.fid, reader()).await.expect("it is there");
+                one.flocks().set_lock(held, 7, whole(kind, Mode::Write)).await.expect("nobody has it");
                 let refused = Err(client::Error::Refused(Code::WouldBlock));
                 let before = rt.now();
-                assert_eq!(other.set_lock(asks, 8, whole(kind, Mode::Read)).await, refused);
+                assert_eq!(other.flocks().set_lock(asks, 8, whole(kind, Mode::Read)).await, refused);
                 assert!(rt.now() - before < Duration::from_millis(20), "nothing was closed: nobody waits");
                 // A descriptor is closed by some process; it was the last one.
-                one.unlock_owner(held, 1).await.expect("it has no such locks");
+                one.flocks().unlock_owner(held, 1).await.expect("it has no such locks");
                 let (holder, later) = (one.clone(), rt.clone());
                 rt.spawn(async move {
                     later.sleep(Duration::from_millis(30)).await;
-                    holder.release(held).await;
+                    holder.files().release(held).await;
                 });
-                let asked = other.set_lock(asks, 8, whole(kind, Mode::Read)).await;
+                let asked = other.flocks().set_lock(asks, 8, whole(kind, Mode::Read)).await;
                 asked.expect("the holder has closed the file");
                 // It was not the last one: the lock stays, and the wait has an end.
                 let (_, again) = create(&one, b"g").await;
-                let fid = one.lookup(&root(), Fid::ROOT, b"g").await.expect("it is there").fid;
-                let asks = other.open(&root(), fid, reader()).await.expect("it is there");
-                one.set_lock(again, 7, whole(kind, Mode::Write)).await.expect("nobody has it");
-                one.unlock_owner(again, 1).await.expect("it has no such locks");
-                assert_eq!(other.set_lock(asks, 8, whole(kind, Mode::Read)).await, refused);
+                let fid = one.names().lookup(&root(), Fid::ROOT, b"g").await.expect("it is there").fid;
+                let asks = other.files().open(&root(), fid, reader()).await.expect("it is there");
+                one.flocks().set_lock(again, 7, whole(kind, Mode::Write)).await.expect("nobody has it");
+                one.flocks().unlock_owner(again, 1).await.expect("it has no such locks");
+                assert_eq!(other.flocks().set_lock(asks, 8, whole(kind, Mode::Read)).await, refused);
             });
         }
     }
@@ -117,17 +117,19 @@ fn a_lock_that_goes_with_a_close_is_not_told_of() {
                 let rt = world.hub.rt();
                 let (attr, _) = create(&one, b"f").await;
                 for asker in [&one, &other] {
-                    let asks = asker.open(&root(), attr.fid, reader()).await.expect("it is there");
-                    let held = one.open(&root(), attr.fid, read_write()).await.expect("it is there");
-                    one.set_lock(held, 7, whole(Mode::Write)).await.expect("nobody has it");
-                    let ask = async || asker.get_lock(asks, 8, whole(Mode::Read)).await.expect("an answer");
+                    let asks = asker.files().open(&root(), attr.fid, reader()).await.expect("it is there");
+                    let held = one.files().open(&root(), attr.fid, read_write()).await.expect("it is there");
+                    one.flocks().set_lock(held, 7, whole(Mode::Write)).await.expect("nobody has it");
+                    let ask = async || {
+                        asker.flocks().get_lock(asks, 8, whole(Mode::Read)).await.expect("an answer")
+                    };
                     assert!(ask().await.is_some());
                     // A descriptor is closed by some process; it was the last one.
-                    one.unlock_owner(held, 1).await.expect("it has no such locks");
+                    one.flocks().unlock_owner(held, 1).await.expect("it has no such locks");
                     let (holder, later) = (one.clone(), rt.clone());
                     rt.spawn(async move {
                         later.sleep(Duration::from_millis(30)).await;
-                        holder.release(held).await;
+                        holder.files().release(held).await;
                     });
                     assert_eq!(ask().await, None);
                 }
@@ -143,10 +145,10 @@ fn a_directory_that_was_removed_has_attributes_and_no_name() {
     let client = world.mount();
     world.run(async {
         let mode = proto::FileKind::Dir.mode_bits() | 0o755;
-        let made = client.make(&root(), Fid::ROOT, b"d", mode, 0, bytes::Bytes::new()).await;
+        let made = client.names().make(&root(), Fid::ROOT, b"d", mode, 0, bytes::Bytes::new()).await;
         let dir = made.expect("a new directory").attr;
-        client.rmdir(&root(), Fid::ROOT, b"d").await.expect("it is empty");
-        let found = client.getattr(dir.fid).await.expect("it was removed here").attr;
+        client.names().rmdir(&root(), Fid::ROOT, b"d").await.expect("it is empty");
+        let found = client.names().getattr(dir.fid).await.expect("it was removed here").attr;
         assert_eq!((found.nlink, found.mode, found.fid), (0, dir.mode, dir.fid));
     });
 }

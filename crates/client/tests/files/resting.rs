@@ -14,9 +14,9 @@ fn a_session_that_is_not_used_ends() {
     world.run(async {
         let rt = world.hub.rt();
         let (_, handle) = create(&client, b"f").await;
-        client.write(handle, 0, b"before").await.expect("there is room");
-        client.fsync(handle).await.expect("it is durable");
-        let session = || client.held().sessions[&TargetId::ost(0)];
+        client.files().write(handle, 0, b"before").await.expect("there is room");
+        client.files().fsync(handle).await.expect("it is durable");
+        let session = || client.admin().held().sessions[&TargetId::ost(0)];
         let begun = session();
         for tick in 0..66 {
             if tick < 60 {
@@ -24,14 +24,14 @@ fn a_session_that_is_not_used_ends() {
             }
             rt.sleep(Duration::from_secs(10)).await;
             let name = format!("nobody{tick}");
-            assert!(client.lookup(&root(), Fid::ROOT, name.as_bytes()).await.is_err());
+            assert!(client.names().lookup(&root(), Fid::ROOT, name.as_bytes()).await.is_err());
         }
         assert_eq!(session(), 0);
-        assert_eq!(join(&client.read(handle, 0, 10).await.expect("it is there")), b"before");
-        client.write(handle, 0, b"after!").await.expect("there is room");
-        client.fsync(handle).await.expect("it is durable");
+        assert_eq!(join(&client.files().read(handle, 0, 10).await.expect("it is there")), b"before");
+        client.files().write(handle, 0, b"after!").await.expect("there is room");
+        client.files().fsync(handle).await.expect("it is durable");
         assert!(session() != 0 && session() != begun);
-        assert_eq!(join(&client.read(handle, 0, 10).await.expect("it is there")), b"after!");
+        assert_eq!(join(&client.files().read(handle, 0, 10).await.expect("it is there")), b"after!");
     });
 }
 
@@ -43,10 +43,10 @@ fn who_holds_nothing_has_no_sessions() {
     world.run(async {
         let rt = world.hub.rt();
         let (_, handle) = create(&client, b"f").await;
-        client.write(handle, 0, b"data").await.expect("there is room");
-        client.release(handle).await;
+        client.files().write(handle, 0, b"data").await.expect("there is room");
+        client.files().release(handle).await;
         rt.sleep(Duration::from_secs(700)).await;
-        let held = client.held();
+        let held = client.admin().held();
         let osts = held.sessions.iter().filter(|(id, _)| id.kind == proto::TargetKind::Ost);
         assert!(osts.clone().count() > 0 && osts.clone().all(|(_, session)| *session == 0));
         let sent = world.sim.node_stats("client").frames_sent;
@@ -63,18 +63,18 @@ fn looks_do_not_grow_with_the_number_of_osts() {
     let client = world.mount();
     world.run(async {
         let rt = world.hub.rt();
-        client.statfs().await.expect("all answer");
-        assert_eq!(client.held().sessions.len(), OSTS as usize + 1);
+        client.admin().statfs().await.expect("all answer");
+        assert_eq!(client.admin().held().sessions.len(), OSTS as usize + 1);
         let handle = create_on(&client, b"f", 77).await;
-        client.write(handle, 0, b"data").await.expect("there is room");
-        client.fsync(handle).await.expect("it is durable");
+        client.files().write(handle, 0, b"data").await.expect("there is room");
+        client.files().fsync(handle).await.expect("it is durable");
         rt.sleep(Duration::from_secs(60)).await;
-        let looks = || client.counters()["idle.looks"];
-        let (before, renewals) = (looks(), client.lease().renewals);
+        let looks = || client.admin().counters()["idle.looks"];
+        let (before, renewals) = (looks(), client.admin().lease().renewals);
         rt.sleep(Duration::from_secs(500)).await;
-        assert!(client.lease().renewals >= renewals + 50, "it looks with each renewal");
+        assert!(client.admin().lease().renewals >= renewals + 50, "it looks with each renewal");
         assert!(looks() - before <= 10, "{} looks in 100 renewals", looks() - before);
-        assert_eq!(client.held().ranges.len(), 1);
+        assert_eq!(client.admin().held().ranges.len(), 1);
     });
 }
 
@@ -82,12 +82,12 @@ fn looks_do_not_grow_with_the_number_of_osts() {
 async fn thousand(client: &client::Client) {
     for n in 0..1000 {
         let handle = create_on(client, format!("f{n}").as_bytes(), 0).await;
-        client.write(handle, 0, b"data").await.expect("there is room");
-        client.release(handle).await;
+        client.files().write(handle, 0, b"data").await.expect("there is room");
+        client.files().release(handle).await;
     }
     client.sync_all().await.expect("it is durable");
     for n in 0..1000 {
-        client.lookup(&root(), Fid::ROOT, format!("f{n}").as_bytes()).await.expect("it is there");
+        client.names().lookup(&root(), Fid::ROOT, format!("f{n}").as_bytes()).await.expect("it is there");
     }
 }
 
@@ -99,34 +99,34 @@ fn locks_are_counted_and_bounded() {
         let rt = world.hub.rt();
         let (ost, mdt) = (TargetId::ost(0), TargetId::mdt(0));
         let of = |target: TargetId| {
-            let uses = client.lock_uses();
+            let uses = client.admin().lock_uses();
             *uses.iter().find(|of| of.target == target).expect("there is a session")
         };
         thousand(&client).await;
         assert_eq!((of(ost).count, of(ost).unused, of(ost).max), (1000, 1000, 0));
         assert!(of(mdt).count >= 1000 && of(mdt).unused >= 1000);
-        client.set_locks_max(ost, 100).await.expect("there is a session");
-        client.set_locks_max(mdt, 200).await.expect("there is a session");
+        client.admin().set_locks_max(ost, 100).await.expect("there is a session");
+        client.admin().set_locks_max(mdt, 200).await.expect("there is a session");
         assert_eq!((of(ost).count, of(mdt).count), (100, 200));
-        assert_eq!(client.held().ranges.len(), 100);
+        assert_eq!(client.admin().held().ranges.len(), 100);
         thousand_more(&client).await;
         // What was in use when more came goes with the next renewal of the lease.
         rt.sleep(Duration::from_secs(6)).await;
         assert!(of(ost).count <= 100 && of(mdt).count <= 200, "{:?} {:?}", of(ost), of(mdt));
-        client.set_locks_max(ost, 0).await.expect("there is a session");
-        client.clear_locks(ost).await.expect("there is a session");
+        client.admin().set_locks_max(ost, 0).await.expect("there is a session");
+        client.admin().clear_locks(ost).await.expect("there is a session");
         assert_eq!((of(ost).count, of(ost).max), (0, 0));
-        client.clear_locks(mdt).await.expect("there is a session");
+        client.admin().clear_locks(mdt).await.expect("there is a session");
         assert!(of(mdt).unused == 0 && of(mdt).max == 200, "{:?}", of(mdt));
-        assert!(client.set_locks_max(TargetId::ost(7), 1).await.is_err());
+        assert!(client.admin().set_locks_max(TargetId::ost(7), 1).await.is_err());
     });
 }
 
 async fn thousand_more(client: &client::Client) {
     for n in 0..1000 {
         let handle = create_on(client, format!("g{n}").as_bytes(), 0).await;
-        client.write(handle, 0, b"data").await.expect("there is room");
-        client.release(handle).await;
+        client.files().write(handle, 0, b"data").await.expect("there is room");
+        client.files().release(handle).await;
     }
     client.sync_all().await.expect("it is durable");
 }
@@ -138,12 +138,16 @@ fn locks_go_when_they_are_as_old_as_was_said() {
     world.run(async {
         let rt = world.hub.rt();
         let (_, handle) = create(&client, b"f").await;
-        client.write(handle, 0, b"data").await.expect("there is room");
-        client.fsync(handle).await.expect("it is durable");
+        client.files().write(handle, 0, b"data").await.expect("there is room");
+        client.files().fsync(handle).await.expect("it is durable");
         rt.sleep(Duration::from_secs(100)).await;
-        let count = || client.lock_uses().iter().find(|of| of.target == TargetId::ost(0)).map(|of| of.count);
+        let count =
+            || client.admin().lock_uses().iter().find(|of| of.target == TargetId::ost(0)).map(|of| of.count);
         assert_eq!(count(), Some(1), "ten minutes are not over");
-        client.set_locks_age_max(TargetId::ost(0), Duration::from_secs(30)).expect("there is a session");
+        client
+            .admin()
+            .set_locks_age_max(TargetId::ost(0), Duration::from_secs(30))
+            .expect("there is a session");
         rt.sleep(Duration::from_secs(6)).await;
         assert_eq!(count(), Some(0));
     });

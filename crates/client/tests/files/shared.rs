@@ -16,17 +16,20 @@ fn what_one_client_flushed_the_other_reads() {
     let (one, two) = (world.mount(), world.mount());
     world.run(async {
         let (attr, writer) = create(&one, b"f").await;
-        let reader = two.open(&root(), attr.fid, read_write()).await.expect("it is there");
-        one.write(writer, 0, b"from one").await.expect("there is room");
-        one.flush(writer).await.expect("the OST takes it");
-        assert_eq!(join(&two.read(reader, 0, 100).await.expect("it can be read")), b"from one");
-        assert_eq!(two.getattr(attr.fid).await.expect("it is there").size, 8);
+        let reader = two.files().open(&root(), attr.fid, read_write()).await.expect("it is there");
+        one.files().write(writer, 0, b"from one").await.expect("there is room");
+        one.files().flush(writer).await.expect("the OST takes it");
+        assert_eq!(join(&two.files().read(reader, 0, 100).await.expect("it can be read")), b"from one");
+        assert_eq!(two.names().getattr(attr.fid).await.expect("it is there").size, 8);
         let append = OpenFlags { append: true, ..read_write() };
-        let appender = two.open(&root(), attr.fid, append).await.expect("it is there");
-        two.write(appender, 0, b", from two").await.expect("there is room");
-        two.write(appender, 0, b"!").await.expect("there is room");
-        two.flush(appender).await.expect("the OST takes it");
-        assert_eq!(join(&one.read(writer, 0, 100).await.expect("it can be read")), b"from one, from two!");
+        let appender = two.files().open(&root(), attr.fid, append).await.expect("it is there");
+        two.files().write(appender, 0, b", from two").await.expect("there is room");
+        two.files().write(appender, 0, b"!").await.expect("there is room");
+        two.files().flush(appender).await.expect("the OST takes it");
+        assert_eq!(
+            join(&one.files().read(writer, 0, 100).await.expect("it can be read")),
+            b"from one, from two!"
+        );
     });
 }
 
@@ -43,10 +46,10 @@ fn two_that_empty_a_file_at_the_same_time_do_not_wait_for_each_other() {
             let opened = clients.clone().map(|client| {
                 let (sender, opened) = oneshot::channel();
                 world.hub.rt().spawn(async move {
-                    let made = client.create(&root(), Fid::ROOT, b"f", 0o644, flags).await;
+                    let made = client.files().create(&root(), Fid::ROOT, b"f", 0o644, flags).await;
                     let made = made.map(|(told, handle)| (told.fid, told.size, handle));
                     if let Ok((_, _, handle)) = made {
-                        client.release(handle).await;
+                        client.files().release(handle).await;
                     }
                     let _ = sender.send(made.map(|(fid, size, _)| (fid, size)));
                 });
@@ -57,7 +60,7 @@ fn two_that_empty_a_file_at_the_same_time_do_not_wait_for_each_other() {
                 assert_eq!(made, Some(Ok(Ok((attr.fid, 0)))));
             }
         }
-        clients[0].release(handle).await;
+        clients[0].files().release(handle).await;
     });
 }
 
@@ -69,20 +72,27 @@ fn what_becomes_of_a_file_without_a_name_is_seen() {
     world.run(async {
         for take_away in ["unlink", "rename"] {
             let (attr, mine) = create(&one, b"f").await;
-            let others = two.open(&root(), attr.fid, read_write()).await.expect("it is there");
+            let others = two.files().open(&root(), attr.fid, read_write()).await.expect("it is there");
             if take_away == "unlink" {
-                one.unlink(&root(), Fid::ROOT, b"f").await.expect("it is there");
+                one.names().unlink(&root(), Fid::ROOT, b"f").await.expect("it is there");
             } else {
                 let (_, new) = create(&one, b"new").await;
-                one.release(new).await;
-                one.rename(&root(), Fid::ROOT, b"new", Fid::ROOT, b"f", 0).await.expect("both are there");
+                one.files().release(new).await;
+                one.names()
+                    .rename(&root(), Fid::ROOT, b"new", Fid::ROOT, b"f", 0)
+                    .await
+                    .expect("both are there");
             }
-            assert_eq!(one.getattr(attr.fid).await.expect("it is open").mode & 0o777, 0o666);
+            assert_eq!(one.names().getattr(attr.fid).await.expect("it is open").mode & 0o777, 0o666);
             let change = client::AttrChange { mode: Some(0o600), ..Default::default() };
-            two.setattr(&root(), attr.fid, change, Some(others)).await.expect("root may");
-            assert_eq!(one.getattr(attr.fid).await.expect("it is open").mode & 0o777, 0o600, "{take_away}");
-            one.release(mine).await;
-            two.release(others).await;
+            two.files().setattr(&root(), attr.fid, change, Some(others)).await.expect("root may");
+            assert_eq!(
+                one.names().getattr(attr.fid).await.expect("it is open").mode & 0o777,
+                0o600,
+                "{take_away}"
+            );
+            one.files().release(mine).await;
+            two.files().release(others).await;
         }
     });
 }
@@ -97,19 +107,19 @@ fn what_was_granted_after_a_restart_is_called_back() {
         let (attr, handle) = create(&one, b"f").await;
         for mode in 0..100 {
             let change = client::AttrChange { mode: Some(mode), ..Default::default() };
-            one.setattr(&root(), attr.fid, change, None).await.expect("root may");
+            one.files().setattr(&root(), attr.fid, change, None).await.expect("root may");
         }
-        one.fsync(handle).await.expect("it is durable");
-        one.release(handle).await;
+        one.files().fsync(handle).await.expect("it is durable");
+        one.files().release(handle).await;
         attr
     });
     world.restart_servers(1);
     world.run(async {
         for mode in 0..10 {
-            one.getattr(attr.fid).await.expect("it is there");
+            one.names().getattr(attr.fid).await.expect("it is there");
             let change = client::AttrChange { mode: Some(mode), ..Default::default() };
-            two.setattr(&root(), attr.fid, change, None).await.expect("root may");
-            assert_eq!(one.getattr(attr.fid).await.expect("it is there").mode & 0o777, mode);
+            two.files().setattr(&root(), attr.fid, change, None).await.expect("root may");
+            assert_eq!(one.names().getattr(attr.fid).await.expect("it is there").mode & 0o777, mode);
         }
     });
 }
@@ -121,13 +131,16 @@ fn a_file_without_a_name_lives_until_it_is_closed() {
     world.run(async {
         let rt = world.hub.rt();
         let (attr, handle) = create(&client, b"f").await;
-        client.write(handle, 0, b"still here").await.expect("there is room");
-        client.unlink(&root(), Fid::ROOT, b"f").await.expect("it is there");
-        assert_eq!(client.lookup(&root(), Fid::ROOT, b"f").await, Err(Error::Refused(Code::NotFound)));
-        assert_eq!(join(&client.read(handle, 0, 100).await.expect("it is open")), b"still here");
-        client.flush(handle).await.expect("the OST takes it");
-        assert_eq!(client.getattr(attr.fid).await.expect("it is open").nlink, 0);
-        client.release(handle).await;
+        client.files().write(handle, 0, b"still here").await.expect("there is room");
+        client.names().unlink(&root(), Fid::ROOT, b"f").await.expect("it is there");
+        assert_eq!(
+            client.names().lookup(&root(), Fid::ROOT, b"f").await,
+            Err(Error::Refused(Code::NotFound))
+        );
+        assert_eq!(join(&client.files().read(handle, 0, 100).await.expect("it is open")), b"still here");
+        client.files().flush(handle).await.expect("the OST takes it");
+        assert_eq!(client.names().getattr(attr.fid).await.expect("it is open").nlink, 0);
+        client.files().release(handle).await;
         rt.sleep(Duration::from_secs(5)).await;
         assert_eq!(world.osts[0].objects(), 0, "the MDT had it destroyed");
     });
@@ -140,11 +153,15 @@ fn a_rename_over_a_file_makes_the_new_contents_durable_first() {
     world.run(async {
         for name in [b"old", b"new"] {
             let (_, handle) = create(&client, name).await;
-            client.write(handle, 0, name).await.expect("there is room");
-            client.release(handle).await;
+            client.files().write(handle, 0, name).await.expect("there is room");
+            client.files().release(handle).await;
         }
         assert!(!world.osts[0].is_committed() || world.osts[0].objects() == 0);
-        client.rename(&root(), Fid::ROOT, b"new", Fid::ROOT, b"old", 0).await.expect("both are there");
+        client
+            .names()
+            .rename(&root(), Fid::ROOT, b"new", Fid::ROOT, b"old", 0)
+            .await
+            .expect("both are there");
         assert!(world.osts[0].is_committed() && world.osts[0].objects() >= 1);
     });
 }
@@ -163,14 +180,14 @@ fn groups_are_asked_for_only_when_they_matter() {
         let caller = Caller { uid: 1000, gid: 1000, groups, umask: 0 };
         let change = client::AttrChange { gid: Some(500), mode: Some(0o640), ..Default::default() };
         let (attr, handle) = create(&client, b"f").await;
-        client.setattr(&root(), attr.fid, change, None).await.expect("root may");
-        client.lookup(&caller, Fid::ROOT, b"f").await.expect("everybody may look");
+        client.files().setattr(&root(), attr.fid, change, None).await.expect("root may");
+        client.names().lookup(&caller, Fid::ROOT, b"f").await.expect("everybody may look");
         assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 0);
         let read = OpenFlags { read: true, ..OpenFlags::default() };
-        let by_group = client.open(&caller, attr.fid, read).await.expect("the group may read");
+        let by_group = client.files().open(&caller, attr.fid, read).await.expect("the group may read");
         assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 1);
-        client.release(by_group).await;
-        client.release(handle).await;
+        client.files().release(by_group).await;
+        client.files().release(handle).await;
     });
 }
 
@@ -179,36 +196,51 @@ fn names_of_all_kinds() {
     let world = World::new(1, 2);
     let client = world.mount();
     world.run(async {
-        let dir =
-            client.make(&root(), Fid::ROOT, b"d", 0o040_755, 0, Bytes::new()).await.expect("a directory");
+        let dir = client
+            .names()
+            .make(&root(), Fid::ROOT, b"d", 0o040_755, 0, Bytes::new())
+            .await
+            .expect("a directory");
         let to = Bytes::from_static(b"../d");
-        let link = client.make(&root(), dir.fid, b"l", 0o120_777, 0, to).await.expect("a link");
-        assert_eq!(client.readlink(link.fid).await.expect("it is a link"), Bytes::from_static(b"../d"));
-        let file = client.make(&root(), dir.fid, b"f", 0o100_644, 0, Bytes::new()).await.expect("a file");
+        let link = client.names().make(&root(), dir.fid, b"l", 0o120_777, 0, to).await.expect("a link");
+        assert_eq!(
+            client.names().readlink(link.fid).await.expect("it is a link"),
+            Bytes::from_static(b"../d")
+        );
+        let file =
+            client.names().make(&root(), dir.fid, b"f", 0o100_644, 0, Bytes::new()).await.expect("a file");
         assert_eq!((file.size, file.size_known), (0, true));
-        client.link(&root(), file.fid, Fid::ROOT, b"hard").await.expect("a hard link");
-        assert_eq!(client.lookup(&root(), dir.fid, b"..").await.map(|attr| attr.fid), Ok(Fid::ROOT));
-        let page = client.read_dir(dir.fid, 0, true).await.expect("a page");
+        client.names().link(&root(), file.fid, Fid::ROOT, b"hard").await.expect("a hard link");
+        assert_eq!(client.names().lookup(&root(), dir.fid, b"..").await.map(|attr| attr.fid), Ok(Fid::ROOT));
+        let page = client.names().read_dir(dir.fid, 0, true).await.expect("a page");
         let mut names: Vec<Vec<u8>> = page.entries.iter().map(|e| e.name.as_bytes().to_vec()).collect();
         names.sort();
         assert_eq!((names, page.end), (vec![b"f".to_vec(), b"l".to_vec()], true));
-        client.set_xattr(&root(), file.fid, b"user.a", Bytes::from_static(b"1"), 0).await.expect("set");
-        assert_eq!(client.get_xattr(&root(), file.fid, b"user.a").await, Ok(Bytes::from_static(b"1")));
-        assert_eq!(client.list_xattr(file.fid).await.map(|names| names.len()), Ok(1));
-        client.remove_xattr(&root(), file.fid, b"user.a").await.expect("it is there");
-        assert_eq!(client.rmdir(&root(), Fid::ROOT, b"d").await, Err(Error::Refused(Code::NotEmpty)));
-        let paths = client.fid_to_path(&root(), file.fid).await.expect("two names");
+        client
+            .names()
+            .set_xattr(&root(), file.fid, b"user.a", Bytes::from_static(b"1"), 0)
+            .await
+            .expect("set");
+        assert_eq!(
+            client.names().get_xattr(&root(), file.fid, b"user.a").await,
+            Ok(Bytes::from_static(b"1"))
+        );
+        assert_eq!(client.names().list_xattr(file.fid).await.map(|names| names.len()), Ok(1));
+        client.names().remove_xattr(&root(), file.fid, b"user.a").await.expect("it is there");
+        assert_eq!(client.names().rmdir(&root(), Fid::ROOT, b"d").await, Err(Error::Refused(Code::NotEmpty)));
+        let paths = client.names().fid_to_path(&root(), file.fid).await.expect("two names");
         assert_eq!(paths.len(), 2);
-        client.access(&root(), file.fid, 4).await.expect("root may read");
-        let opened = client.open_dir(&root(), dir.fid).await.expect("a directory");
-        client.fsync(opened).await.expect("it is durable");
-        client.release(opened).await;
-        let space = client.statfs().await.expect("everything answers");
+        client.names().access(&root(), file.fid, 4).await.expect("root may read");
+        let opened = client.files().open_dir(&root(), dir.fid).await.expect("a directory");
+        client.files().fsync(opened).await.expect("it is durable");
+        client.files().release(opened).await;
+        let space = client.admin().statfs().await.expect("everything answers");
         assert_eq!(space.bytes_total, 2 << 30);
-        let one = client.target_space(TargetId::ost(1), Duration::from_secs(1)).await.expect("it answers");
+        let one =
+            client.admin().target_space(TargetId::ost(1), Duration::from_secs(1)).await.expect("it answers");
         assert_eq!(one.map(|space| space.bytes_total), Some(1 << 30));
-        assert_eq!(client.targets().len(), 3);
-        let bad = client.read(client::Handle(99), 0, 1).await;
+        assert_eq!(client.admin().targets().len(), 3);
+        let bad = client.files().read(client::Handle(99), 0, 1).await;
         assert_eq!(bad, Err(Error::BadHandle));
     });
 }

@@ -16,24 +16,27 @@ fn the_mdt_knows_the_size_after_the_last_close() {
     world.run(async {
         let rt = world.hub.rt();
         let fid = striped(&client, 3).await;
-        let one = client.open(&root(), fid, read_write()).await.expect("it is there");
-        let two = client.open(&root(), fid, read_write()).await.expect("it is there");
-        client.write(one, 200_000, b"end").await.expect("there is room");
-        let attr = client.getattr(fid).await.expect("it is there");
+        let one = client.files().open(&root(), fid, read_write()).await.expect("it is there");
+        let two = client.files().open(&root(), fid, read_write()).await.expect("it is there");
+        client.files().write(one, 200_000, b"end").await.expect("there is room");
+        let attr = client.names().getattr(fid).await.expect("it is there");
         assert_eq!((attr.size, attr.size_known), (200_003, false), "unsent data counts");
-        client.flush(one).await.expect("the OSTs take it");
-        client.release(one).await;
+        client.files().flush(one).await.expect("the OSTs take it");
+        client.files().release(one).await;
         rt.sleep(Duration::from_secs(2)).await;
-        assert!(!client.getattr(fid).await.expect("it is there").size_known, "there is another writer");
-        client.release(two).await;
-        assert_eq!(client.getattr(fid).await.expect("it is there").size, 200_003, "the objects tell");
+        assert!(
+            !client.names().getattr(fid).await.expect("it is there").size_known,
+            "there is another writer"
+        );
+        client.files().release(two).await;
+        assert_eq!(client.names().getattr(fid).await.expect("it is there").size, 200_003, "the objects tell");
         rt.sleep(Duration::from_secs(2)).await;
-        let attr = client.getattr(fid).await.expect("it is there");
+        let attr = client.names().getattr(fid).await.expect("it is there");
         assert_eq!((attr.size, attr.size_known), (200_003, true));
         for ost in &world.osts {
             ost.counts();
         }
-        client.getattr(fid).await.expect("it is there");
+        client.names().getattr(fid).await.expect("it is there");
         assert!(world.osts.iter().all(|ost| ost.counts() == crate::fake::Counts::default()));
     });
 }
@@ -46,31 +49,31 @@ fn what_was_written_here_is_known_when_it_is_closed() {
     world.run(async {
         let rt = world.hub.rt();
         let (attr, handle) = create(&client, b"f").await;
-        client.write(handle, 0, b"some text").await.expect("there is room");
-        client.release(handle).await;
+        client.files().write(handle, 0, b"some text").await.expect("there is room");
+        client.files().release(handle).await;
         rt.sleep(Duration::from_secs(3)).await;
         let looks = || {
-            let sent = client.counters();
+            let sent = client.admin().counters();
             let count = |name: &str| sent.get(name).copied().unwrap_or(0);
             count("rpc.Lookup") + count("rpc.GetAttr") + count("rpc.GetObjectAttr")
         };
         let before = looks();
-        let told = client.lookup(&root(), Fid::ROOT, b"f").await.expect("it is there");
+        let told = client.names().lookup(&root(), Fid::ROOT, b"f").await.expect("it is there");
         assert_eq!((told.fid, told.size, told.size_known), (attr.fid, 9, true));
         assert!(told.keep_name && told.keep_attr, "the kernel may keep it, too");
         assert_eq!(looks() - before, 0, "its close has told what it is now");
         let change = AttrChange { size: Some(4), ..AttrChange::default() };
-        client.setattr(&root(), attr.fid, change, None).await.expect("the owner may");
+        client.files().setattr(&root(), attr.fid, change, None).await.expect("the owner may");
         rt.sleep(Duration::from_secs(3)).await;
         let before = looks();
-        let told = client.getattr(attr.fid).await.expect("it is there");
+        let told = client.names().getattr(attr.fid).await.expect("it is there");
         assert_eq!((told.size, told.size_known), (4, true));
         assert_eq!(looks() - before, 0, "so has the size that was told");
         // What another client changes is called back as ever.
         let other = world.mounted(Limits::default()).await;
         let mode = AttrChange { mode: Some(0o600), ..AttrChange::default() };
-        other.setattr(&root(), attr.fid, mode, None).await.expect("the owner may");
-        assert_eq!(client.getattr(attr.fid).await.expect("it is there").mode & 0o777, 0o600);
+        other.files().setattr(&root(), attr.fid, mode, None).await.expect("the owner may");
+        assert_eq!(client.names().getattr(attr.fid).await.expect("it is there").mode & 0o777, 0o600);
     });
 }
 
@@ -80,27 +83,28 @@ fn truncates_cut_and_enlarge() {
     let client = world.mount();
     world.run(async {
         let fid = striped(&client, 4).await;
-        let handle = client.open(&root(), fid, read_write()).await.expect("it is there");
-        client.write(handle, 0, &vec![9; MIB as usize]).await.expect("there is room");
+        let handle = client.files().open(&root(), fid, read_write()).await.expect("it is there");
+        client.files().write(handle, 0, &vec![9; MIB as usize]).await.expect("there is room");
         for size in [300_000, 70_000, 65_536, 65_535, 1, 5 * MIB, 400_000, 0, 10] {
             let change = AttrChange { size: Some(size), ..AttrChange::default() };
-            let set = client.setattr(&root(), fid, change, Some(handle)).await.expect("the owner may");
+            let set =
+                client.files().setattr(&root(), fid, change, Some(handle)).await.expect("the owner may");
             assert_eq!(set.size, size);
-            assert_eq!(client.getattr(fid).await.expect("it is there").size, size);
-            let end = join(&client.read(handle, size, 100).await.expect("it can be read"));
+            assert_eq!(client.names().getattr(fid).await.expect("it is there").size, size);
+            let end = join(&client.files().read(handle, size, 100).await.expect("it can be read"));
             assert_eq!(end, b"", "nothing lies behind {size}");
         }
-        assert_eq!(join(&client.read(handle, 0, 100).await.expect("it can be read")), [0; 10]);
-        client.release(handle).await;
+        assert_eq!(join(&client.files().read(handle, 0, 100).await.expect("it can be read")), [0; 10]);
+        client.files().release(handle).await;
         let change = AttrChange { size: Some(77), ..AttrChange::default() };
-        client.setattr(&root(), fid, change, None).await.expect("the owner may");
+        client.files().setattr(&root(), fid, change, None).await.expect("the owner may");
         world.hub.rt().sleep(Duration::from_secs(2)).await;
-        let attr = client.getattr(fid).await.expect("it is there");
+        let attr = client.names().getattr(fid).await.expect("it is there");
         assert_eq!((attr.size, attr.size_known), (77, true));
         let flags = OpenFlags { truncate: true, ..read_write() };
-        let handle = client.open(&root(), fid, flags).await.expect("it is there");
-        assert_eq!(client.getattr(fid).await.expect("it is there").size, 0);
-        client.release(handle).await;
+        let handle = client.files().open(&root(), fid, flags).await.expect("it is there");
+        assert_eq!(client.names().getattr(fid).await.expect("it is there").size, 0);
+        client.files().release(handle).await;
     });
 }
 
@@ -113,24 +117,24 @@ fn set_times_stay_and_write_times_count() {
         let (made, handle) = create(&client, b"f").await;
         let fid = made.fid;
         rt.sleep(Duration::from_secs(10)).await;
-        client.write(handle, 0, b"data").await.expect("there is room");
-        let written = client.getattr(fid).await.expect("it is there");
+        client.files().write(handle, 0, b"data").await.expect("there is room");
+        let written = client.names().getattr(fid).await.expect("it is there");
         assert!(written.mtime.secs >= made.mtime.secs + 10);
         rt.sleep(Duration::from_secs(10)).await;
         let change = AttrChange { mode: Some(0o600), ..AttrChange::default() };
-        client.setattr(&root(), fid, change, None).await.expect("the owner may");
-        let attr = client.getattr(fid).await.expect("it is there");
+        client.files().setattr(&root(), fid, change, None).await.expect("the owner may");
+        let attr = client.names().getattr(fid).await.expect("it is there");
         assert_eq!(attr.mtime, written.mtime, "a change of mode leaves mtime alone");
         assert!(attr.ctime > written.ctime);
         let old = Timestamp { secs: 1_000_000, nanos: 5 };
-        client.write(handle, 0, b"more").await.expect("there is room");
+        client.files().write(handle, 0, b"more").await.expect("there is room");
         let change = AttrChange { mtime: Some(TimeSet::At(old)), ..AttrChange::default() };
-        client.setattr(&root(), fid, change, None).await.expect("the owner may");
-        assert_eq!(client.getattr(fid).await.expect("it is there").mtime, old);
-        client.flush(handle).await.expect("the OST takes it");
-        client.release(handle).await;
+        client.files().setattr(&root(), fid, change, None).await.expect("the owner may");
+        assert_eq!(client.names().getattr(fid).await.expect("it is there").mtime, old);
+        client.files().flush(handle).await.expect("the OST takes it");
+        client.files().release(handle).await;
         rt.sleep(Duration::from_secs(2)).await;
-        let attr = client.getattr(fid).await.expect("it is there");
+        let attr = client.names().getattr(fid).await.expect("it is there");
         assert_eq!((attr.mtime, attr.size_known, attr.size), (old, true, 4));
     });
 }
@@ -141,16 +145,16 @@ fn a_write_takes_setuid_away() {
     let client = world.mount();
     world.run(async {
         let (made, first) = create(&client, b"f").await;
-        client.release(first).await;
+        client.files().release(first).await;
         let change = AttrChange { mode: Some(0o6777), ..AttrChange::default() };
-        client.setattr(&root(), made.fid, change, None).await.expect("the owner may");
+        client.files().setattr(&root(), made.fid, change, None).await.expect("the owner may");
         let flags = OpenFlags { write: true, ..OpenFlags::default() };
-        let by_root = client.open(&root(), made.fid, flags).await.expect("root may");
-        client.write(by_root, 0, b"x").await.expect("there is room");
-        assert_eq!(client.getattr(made.fid).await.expect("it is there").mode & 0o7777, 0o6777);
-        let by_user = client.open(&user(1000), made.fid, flags).await.expect("everybody may");
-        client.write(by_user, 0, b"x").await.expect("there is room");
-        assert_eq!(client.getattr(made.fid).await.expect("it is there").mode & 0o7777, 0o777);
+        let by_root = client.files().open(&root(), made.fid, flags).await.expect("root may");
+        client.files().write(by_root, 0, b"x").await.expect("there is room");
+        assert_eq!(client.names().getattr(made.fid).await.expect("it is there").mode & 0o7777, 0o6777);
+        let by_user = client.files().open(&user(1000), made.fid, flags).await.expect("everybody may");
+        client.files().write(by_user, 0, b"x").await.expect("there is room");
+        assert_eq!(client.names().getattr(made.fid).await.expect("it is there").mode & 0o7777, 0o777);
     });
 }
 
@@ -160,22 +164,24 @@ fn holes_can_be_punched_and_space_allocated() {
     let client = world.mount();
     world.run(async {
         let fid = striped(&client, 3).await;
-        let handle = client.open(&root(), fid, read_write()).await.expect("it is there");
-        client.write(handle, 0, &vec![5; 500_000]).await.expect("there is room");
-        client.allocate(handle, 60_000, 200_000, Allocation::PunchHole).await.expect("a hole");
-        let seen = join(&client.read(handle, 0, 500_000).await.expect("it can be read"));
+        let handle = client.files().open(&root(), fid, read_write()).await.expect("it is there");
+        client.files().write(handle, 0, &vec![5; 500_000]).await.expect("there is room");
+        client.files().allocate(handle, 60_000, 200_000, Allocation::PunchHole).await.expect("a hole");
+        let seen = join(&client.files().read(handle, 0, 500_000).await.expect("it can be read"));
         let hole = |i: usize| (60_000..260_000).contains(&i);
         assert!(seen.iter().enumerate().all(|(i, byte)| *byte == if hole(i) { 0 } else { 5 }));
         client
+            .files()
             .allocate(handle, 0, 600_000, Allocation::Reserve { keep_size: true })
             .await
             .expect("nothing to do");
-        assert_eq!(client.getattr(fid).await.expect("it is there").size, 500_000);
+        assert_eq!(client.names().getattr(fid).await.expect("it is there").size, 500_000);
         client
+            .files()
             .allocate(handle, 0, 600_000, Allocation::Reserve { keep_size: false })
             .await
             .expect("it grows");
-        assert_eq!(client.getattr(fid).await.expect("it is there").size, 600_000);
+        assert_eq!(client.names().getattr(fid).await.expect("it is there").size, 600_000);
     });
 }
 
@@ -194,18 +200,18 @@ fn what_needs_no_waiting_is_done_in_the_first_poll() {
     world.run(async {
         // The first file fetches a sequence and opens the sessions.
         let (_, handle) = create(&client, b"first").await;
-        client.write(handle, 0, b"x").await.expect("there is room");
-        client.flush(handle).await.expect("the OST takes it");
+        client.files().write(handle, 0, b"x").await.expect("there is room");
+        client.files().flush(handle).await.expect("the OST takes it");
     });
     let (attr, handle) =
-        now(client.create(&root(), Fid::ROOT, b"f", 0o644, read_write())).expect("a new file");
-    now(client.write(handle, 0, &vec![3; 3 * MIB as usize + 5])).expect("there is room");
-    now(client.flush(handle)).expect("the OST takes it");
-    assert_eq!(now(client.getattr(attr.fid)).expect("it is there").size, 3 * MIB + 5);
-    let end = now(client.read(handle, 3 * MIB, 100)).expect("it can be read");
+        now(client.files().create(&root(), Fid::ROOT, b"f", 0o644, read_write())).expect("a new file");
+    now(client.files().write(handle, 0, &vec![3; 3 * MIB as usize + 5])).expect("there is room");
+    now(client.files().flush(handle)).expect("the OST takes it");
+    assert_eq!(now(client.names().getattr(attr.fid)).expect("it is there").size, 3 * MIB + 5);
+    let end = now(client.files().read(handle, 3 * MIB, 100)).expect("it can be read");
     assert_eq!(join(&end), [3; 5]);
-    now(client.release(handle));
-    now(client.unlink(&root(), Fid::ROOT, b"f")).expect("it is there");
+    now(client.files().release(handle));
+    now(client.names().unlink(&root(), Fid::ROOT, b"f")).expect("it is there");
 }
 
 /// Files that were written and closed at the same time: the questions for their sizes travel together, and so do their closes
@@ -219,18 +225,18 @@ fn many_closes_are_few_frames() {
         let mut open = Vec::new();
         for n in 0..FILES {
             let (attr, handle) = create(&client, format!("f{n}").as_bytes()).await;
-            client.write(handle, 0, &[7; 100]).await.expect("there is room");
-            client.fsync(handle).await.expect("it is durable");
+            client.files().write(handle, 0, &[7; 100]).await.expect("there is room");
+            client.files().fsync(handle).await.expect("it is durable");
             open.push((attr.fid, handle));
         }
         let before = world.sim.node_stats("client").frames_sent;
         for (_, handle) in &open {
-            client.release(*handle).await;
+            client.files().release(*handle).await;
         }
         world.hub.rt().sleep(Duration::from_secs(2)).await;
         let frames = world.sim.node_stats("client").frames_sent - before;
         for (fid, _) in open {
-            let attr = client.getattr(fid).await.expect("it is there");
+            let attr = client.names().getattr(fid).await.expect("it is there");
             assert_eq!((attr.size, attr.size_known), (100, true));
         }
         assert!(frames <= 20, "{frames} frames for the closes of {FILES} files");

@@ -201,21 +201,22 @@ pub fn read_write() -> OpenFlags {
 /// A new file of everybody, open.
 pub async fn create(client: &Client, name: &[u8]) -> (Attr, Handle) {
     let (told, handle) =
-        client.create(&root(), Fid::ROOT, name, 0o666, read_write()).await.expect("a new file");
+        client.files().create(&root(), Fid::ROOT, name, 0o666, read_write()).await.expect("a new file");
     (told.attr, handle)
 }
 
 /// A new file on one OST, open.
 pub async fn create_on(client: &Client, name: &[u8], ost: i32) -> Handle {
     let hint = LayoutHint { stripe_count: 1, start_index: ost, ..LayoutHint::default() };
-    let made = client.create_with_layout(&root(), Fid::ROOT, name, 0o644, hint).await.expect("a new file");
-    client.open(&root(), made.fid, read_write()).await.expect("it is there")
+    let made =
+        client.names().create_with_layout(&root(), Fid::ROOT, name, 0o644, hint).await.expect("a new file");
+    client.files().open(&root(), made.fid, read_write()).await.expect("it is there")
 }
 
 /// A new file of stripes of 64 KiB, which is not open.
 pub async fn striped(client: &Client, count: i32) -> Fid {
     let hint = LayoutHint { stripe_count: count, stripe_size: 65_536, ..LayoutHint::default() };
-    client.create_with_layout(&root(), Fid::ROOT, b"f", 0o644, hint).await.expect("a new file").fid
+    client.names().create_with_layout(&root(), Fid::ROOT, b"f", 0o644, hint).await.expect("a new file").fid
 }
 
 pub fn join(slices: &[Bytes]) -> Vec<u8> {

@@ -517,12 +517,12 @@ async fn serve_mount(
 async fn own_root(client: &Client) -> Result<(), Failure> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let failed = |error| Failure::new(format!("the root directory cannot be given to this user: {error}"));
-    if uid == 0 || client.getattr(Fid::ROOT).await.map_err(failed)?.uid != 0 {
+    if uid == 0 || client.names().getattr(Fid::ROOT).await.map_err(failed)?.uid != 0 {
         return Ok(());
     }
     let root = Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new), umask: 0 };
     let change = AttrChange { uid: Some(uid), gid: Some(gid), ..AttrChange::default() };
-    client.setattr(&root, Fid::ROOT, change, None).await.map_err(failed)?;
+    client.files().setattr(&root, Fid::ROOT, change, None).await.map_err(failed)?;
     client.sync_all().await.map_err(failed)
 }
 

@@ -1,0 +1,120 @@
+//! What an administrator sees and sets of a mounted file system: space, configuration, memory, locks.
+
+use crate::SlowOst;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::session::Estimated;
+use proto::wire::messages::{GetState, Operation, ReadParameters, Space, Statfs, TargetState};
+use proto::{Code, ConfigCopy, TargetId, TargetKind};
+use rpc::{AskError, Role};
+
+use crate::util::join_all;
+use crate::{LeaseState, Result, Shared};
+
+mod stats;
+mod tune;
+mod watch;
+
+pub use tune::{CACHED_BYTES_MIN, CacheUse, LockUse, OstUse};
+pub use watch::{Held, HeldRange};
+
+/// How long `statfs` waits for an OST; one that is slower is left out.
+const STATFS_WAIT: Duration = Duration::from_secs(2);
+
+/// What an administrator sees and sets of a mounted file system.
+pub struct Admin {
+    shared: Arc<Shared>,
+}
+
+impl Admin {
+    pub(crate) fn of(shared: &Arc<Shared>) -> Admin {
+        Admin { shared: shared.clone() }
+    }
+
+    /// Space of all OSTs together, files of the MDT.
+    pub async fn statfs(&self) -> Result<Space> {
+        let osts = self.targets().into_iter().filter(|id| id.kind == TargetKind::Ost);
+        let asked = osts.map(|id| self.target_space(id, STATFS_WAIT));
+        let names = self.shared.targets.mdt()?.call(Statfs {}).await?.reply;
+        // One that is away is missing from the sum, as `df` of Lustre shows it.
+        let data = Space::sum(join_all(asked).await.into_iter().filter_map(|space| space.ok().flatten()));
+        Ok(Space { files_total: names.files_total, files_free: names.files_free, state: names.state, ..data })
+    }
+
+    /// Space of one target; `None` if it does not answer within `wait`.
+    pub async fn target_space(&self, target: TargetId, wait: Duration) -> Result<Option<Space>> {
+        let target = self.shared.targets.get(target)?;
+        match self.shared.rt.timeout(wait, target.call(Statfs {})).await {
+            Some(answered) => Ok(Some(answered?.reply)),
+            None => Ok(None),
+        }
+    }
+
+    /// How a target is, even one that recovers; `None` if it does not answer within `wait`.
+    pub async fn target_state(&self, target: TargetId, wait: Duration) -> Option<TargetState> {
+        self.order(target, GetState {}, wait).await.ok()
+    }
+
+    /// The value of a parameter of a target; `None` if it has none of that name, or does not answer within `wait`.
+    pub async fn target_parameter(&self, target: TargetId, name: &str, wait: Duration) -> Option<String> {
+        let names = vec![name.to_owned()];
+        let parameters = self.order(target, ReadParameters { names }, wait).await.ok()?.parameters;
+        parameters.into_iter().find(|one| one.name == name).map(|one| one.value)
+    }
+
+    /// How long answers take in each session that there has been, but the MGS's.
+    pub fn answers(&self) -> Vec<(TargetId, Estimated)> {
+        self.shared.targets.answers()
+    }
+
+    /// Asks a target something outside any session, with all rights that this process has: those of the servers if it
+    /// serves targets itself.
+    pub async fn order<O: Operation>(
+        &self,
+        target: TargetId,
+        order: O,
+        wait: Duration,
+    ) -> std::result::Result<O::Reply, AskError> {
+        let hub = self.shared.targets.hub();
+        let role = if hub.has_key(Role::Server) { Role::Server } else { Role::Client };
+        let nids = self.shared.targets.config().target(target).map_or(Vec::new(), |entry| entry.nids.clone());
+        hub.ask(target, role, &nids, order, wait).await
+    }
+
+    /// A value of this process, as [`rpc::Process`] names them.
+    pub fn process_value(&self, name: &str) -> Option<String> {
+        self.shared.targets.hub().process()?.value(name)
+    }
+
+    /// Sets a value of this process.
+    pub fn set_process_value(&self, name: &str, value: &str) -> Result<()> {
+        let process = self.shared.targets.hub().process().ok_or(Code::NotSupported)?;
+        Ok(process.set_value(name, value)?)
+    }
+
+    /// Reads the configuration as the client knows it.
+    pub fn with_config<T>(&self, read: impl FnOnce(&ConfigCopy) -> T) -> T {
+        read(&self.shared.targets.config())
+    }
+
+    /// Name of the file system.
+    pub fn fsname(&self) -> String {
+        self.with_config(|config| config.fsname().to_owned())
+    }
+
+    /// Every target that the client knows of, by kind and index.
+    pub fn targets(&self) -> Vec<TargetId> {
+        self.with_config(|config| config.targets().map(|entry| entry.target).collect())
+    }
+
+    /// The lease with the MGS.
+    pub fn lease(&self) -> LeaseState {
+        self.shared.lease.state()
+    }
+
+    /// OSTs that are slower than the others, by what this client wrote in the last minute.
+    pub fn slow_osts(&self) -> Vec<SlowOst> {
+        self.shared.targets.slow(self.shared.rt.now())
+    }
+}

@@ -1,0 +1,93 @@
+//! What targets call this client for.
+
+use std::sync::{Arc, Weak};
+
+use proto::wire::messages::Done;
+use proto::wire::{Reply, Request};
+use proto::{Code, OstIndex, TargetId, TargetKind};
+use rpc::{Callbacks, Restate};
+use rt::BoxFuture;
+
+use crate::{Error, Shared};
+
+/// The end of a client that targets call.
+pub(crate) struct CalledBack {
+    shared: Weak<Shared>,
+}
+
+impl CalledBack {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Arc<CalledBack> {
+        Arc::new(CalledBack { shared: Arc::downgrade(shared) })
+    }
+}
+
+impl Callbacks for CalledBack {
+    fn called(
+        self: Arc<Self>,
+        target: TargetId,
+        request: Request,
+    ) -> BoxFuture<'static, Result<Reply, Code>> {
+        Box::pin(async move {
+            let shared = self.shared.upgrade().ok_or(Code::NoSession)?;
+            match (target.kind, request) {
+                (TargetKind::Ost, Request::RevokeRange(asked)) => {
+                    Ok(Reply::RevokeRange(shared.locks().revoke_range(asked).await))
+                }
+                (TargetKind::Ost, Request::Glimpse(asked)) => {
+                    Ok(Reply::Glimpse(shared.names.data.glimpse(&asked)))
+                }
+                (TargetKind::Mdt, Request::RevokeBits(asked)) if asked.bits == 0 => {
+                    shared.files.flocks.settle_closes(asked.fid).await;
+                    Ok(Reply::RevokeBits(Done {}))
+                }
+                (TargetKind::Mdt, Request::RevokeBits(asked)) => {
+                    shared.names.meta.revoke_bits(asked).await;
+                    Ok(Reply::RevokeBits(Done {}))
+                }
+                (_, Request::Drain(_)) => match shared.drain().await {
+                    Ok(done) => Ok(Reply::Drain(done)),
+                    Err(Error::Refused(code)) => Err(code),
+                    Err(_) => Err(Code::Io),
+                },
+                _ => Err(Code::NotSupported),
+            }
+        })
+    }
+
+    fn session_lost(&self, target: TargetId) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        match target.kind {
+            TargetKind::Ost => shared.locks().ranges_lost(OstIndex(target.index).into()),
+            TargetKind::Mdt => {
+                shared.names.meta.bits_lost();
+                shared.files.flocks.flocks_lost();
+            }
+            TargetKind::Mgs => {}
+        }
+    }
+
+    fn restarted(self: Arc<Self>, target: TargetId, restate: Restate) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let Some(shared) = self.shared.upgrade() else { return };
+            // Its goodbye may have been heard before the restart: others may have been granted what it held.
+            if shared.lease.is_closed() {
+                return;
+            }
+            match target.kind {
+                TargetKind::Ost => {
+                    shared.locks().restate_ranges(OstIndex(target.index).into(), &restate).await
+                }
+                TargetKind::Mdt => {
+                    shared.files.restate_opens(&restate).await;
+                    shared.files.flocks.restate_flocks(&restate).await;
+                    shared.names.meta.bits_lost_now().await;
+                }
+                TargetKind::Mgs => {}
+            }
+        })
+    }
+
+    fn disconnected(&self, _target: TargetId) {}
+
+    fn reconnected(&self, _target: TargetId) {}
+}

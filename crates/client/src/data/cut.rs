@@ -1,0 +1,102 @@
+//! Cutting files and objects.
+
+use std::sync::Arc;
+
+use proto::layout::Place;
+use proto::wire::messages::{ObjectAttr, Punch};
+use proto::{Code, Layout, ObjectId, Timestamp};
+
+use crate::data::{Data, FileRef, FileState, Objects, Sum};
+use crate::lock::{Eras, beyond};
+use crate::util::join_all;
+use crate::{Error, Result};
+
+impl Data {
+    /// Makes the objects fit a file of `size` bytes; what they say then.
+    pub(crate) async fn cut(
+        self: &Arc<Self>,
+        file: &FileRef,
+        layout: &Arc<Layout>,
+        size: u64,
+        time: Timestamp,
+    ) -> Result<Sum> {
+        let locked = self.locks.lock_change(file.fid, layout, &beyond(layout, size)).await?;
+        self.forget(file, |object| (layout.object_size(object, size), u64::MAX)).await;
+        file.inner.lock().untold = true;
+        let objects = self.objects.set_object_sizes(file, layout, size, (time, &locked.eras)).await?;
+        Ok(Sum { size, ..Sum::of(layout, &objects) })
+    }
+
+    /// Drops what was not sent of the range that `range` gives for each object, and waits for what was: a write
+    /// that arrives late would undo the cut.
+    async fn forget(self: &Arc<Self>, file: &FileRef, range: impl Fn(ObjectId) -> (u64, u64)) {
+        let refund = {
+            let mut inner = file.inner.lock();
+            inner.end.forget();
+            let refund = inner.cache.cut(range);
+            if inner.cache.is_empty() && inner.listed {
+                inner.listed = false;
+                self.back.dirty.clean(file.fid);
+            }
+            refund
+        };
+        self.back.refund(refund);
+        self.back.drain_file(file).await;
+    }
+}
+
+impl Objects {
+    /// Makes the objects fit a file of `size` bytes: cuts those that are longer, and enlarges the one that holds
+    /// the last byte, so that the objects tell the file's size.
+    pub(crate) async fn set_object_sizes(
+        &self,
+        file: &Arc<FileState>,
+        layout: &Layout,
+        size: u64,
+        (time, eras): (Timestamp, &Eras),
+    ) -> Result<Vec<ObjectAttr>> {
+        let last = size.checked_sub(1).and_then(|last| layout.locate(last)).map(|(place, _)| place);
+        let single = layout.object_count() == 1;
+        let cut = layout.places().map(|place| async move {
+            let wanted = layout.object_size(place.object, size);
+            if !single {
+                let object = self.object_attr(place).await?;
+                let short = last == Some(place) && object.size < wanted;
+                if object.size <= wanted && !short {
+                    return Ok(object);
+                }
+            }
+            self.punch(file, place, (wanted, u64::MAX), (time, eras)).await
+        });
+        join_all(cut).await.into_iter().collect()
+    }
+
+    pub(crate) async fn punch(
+        &self,
+        file: &FileState,
+        place: Place,
+        (start, end): (u64, u64),
+        (time, eras): (Timestamp, &Eras),
+    ) -> Result<ObjectAttr> {
+        let target = self.targets.data(place.target).await?;
+        let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
+        let object = place.object;
+        let dropped = || {
+            self.clean.drop_range(object, start, end);
+            file.inner.lock().end.forget();
+        };
+        dropped();
+        let punch = Punch { object, start, end, time };
+        let answered = target.call_locked(eras.of(place.target), punch, Vec::new()).await;
+        // Who read meanwhile may have the bytes of before, and may have asked how many there are.
+        dropped();
+        match answered {
+            Ok(answered) => {
+                file.inner.lock().note(place.target, answered.transno);
+                Ok(answered.reply)
+            }
+            Err(Error::Refused(Code::Gone)) => Err(Error::Refused(Code::Stale)),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Bounds of what is not sent: whoever has no room waits, and has others sent.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use proto::DataTarget;
+
+use super::room::OstRoom;
+use crate::Result;
+use crate::data::WriteBack;
+
+/// With less than this part of the bound on its way, a writer without room sends what is not full.
+const IN_FLIGHT_PART: u64 = 8;
+/// How often a writer without room looks again.
+const PRESSURE_TICK: Duration = Duration::from_millis(20);
+
+impl WriteBack {
+    /// Takes `bytes` from the bounds of dirty data for an OST; waits while there is no room.
+    pub(crate) async fn reserve(self: &Arc<Self>, target: DataTarget, bytes: u32) -> Result<()> {
+        let room = self.rooms.of(target);
+        if self.rooms.try_take(&room, bytes) {
+            return Ok(());
+        }
+        let mut taking = std::pin::pin!(self.rooms.take(&room, bytes));
+        loop {
+            self.press(target, &room, u64::from(bytes));
+            if let Some(taken) = self.rt.timeout(PRESSURE_TICK, taking.as_mut()).await {
+                return taken;
+            }
+        }
+    }
+
+    /// Somebody waits to write `bytes` to an OST. Chunks that are not full are sent only if too little is on its way: small
+    /// writes would otherwise never be merged once a bound is reached. What is not durable is made so.
+    fn press(self: &Arc<Self>, target: DataTarget, room: &OstRoom, bytes: u64) {
+        let (all, kept) = (self.rooms.dirty(), self.rooms.kept());
+        if kept.used + bytes > kept.max {
+            for (_, ost) in self.targets.osts() {
+                ost.commit_soon();
+            }
+        }
+        let max = all.max.min(kept.max);
+        let is_full = all.used.max(kept.used) + bytes > max;
+        if is_full && self.rooms.in_flight() < max / IN_FLIGHT_PART {
+            for file in self.dirty.files() {
+                self.send_older(&file, rt::Time(u64::MAX));
+            }
+        } else if room.in_flight.load(Ordering::Relaxed) < room.dirty.max() / IN_FLIGHT_PART {
+            for file in self.dirty.files() {
+                self.send_to(&file, target);
+            }
+        }
+    }
+
+    /// Sends what is not sent, and has all of it made durable.
+    pub(crate) fn relieve(self: &Arc<Self>) {
+        for file in self.dirty.files() {
+            self.send_older(&file, rt::Time(u64::MAX));
+        }
+        for (_, target) in self.targets.osts() {
+            target.commit_soon();
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Reserving space of files, and punching holes.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use proto::layout::Place;
+use proto::wire::messages::{AllocateObject, ObjectAttr};
+use proto::{Code, Layout, Timestamp};
+
+use crate::data::{Data, FileRef, Objects};
+use crate::lock::{Eras, needs_of, surely};
+use crate::util::join_all;
+use crate::{Error, Result};
+
+impl Data {
+    pub(crate) async fn punch_locked(
+        self: &Arc<Self>,
+        file: &FileRef,
+        layout: &Arc<Layout>,
+        range: Range<u64>,
+        time: Timestamp,
+    ) -> Result<()> {
+        let needs = surely(needs_of(layout, range.start, range.end - range.start));
+        let locked = self.locks.lock_change(file.fid, layout, &needs).await?;
+        // A hole does not change the size: what only the cache has beyond the objects' end must arrive first.
+        self.back.flush_file(file).await;
+        file.inner.lock().untold = true;
+        self.punch_stripes(file, layout, range, (time, &locked.eras)).await
+    }
+
+    async fn punch_stripes(
+        &self,
+        file: &FileRef,
+        layout: &Layout,
+        range: Range<u64>,
+        (time, eras): (Timestamp, &Eras),
+    ) -> Result<()> {
+        let punches = parts(layout, range)
+            .map(|(place, part)| self.objects.punch(file, place, (part.start, part.end), (time, eras)));
+        join_all(punches).await.into_iter().collect::<Result<Vec<ObjectAttr>>>()?;
+        Ok(())
+    }
+
+    pub(crate) async fn reserve_locked(
+        self: &Arc<Self>,
+        file: &FileRef,
+        layout: &Arc<Layout>,
+        range: Range<u64>,
+        zero: bool,
+        time: Timestamp,
+    ) -> Result<()> {
+        let needs = surely(needs_of(layout, range.start, range.end - range.start));
+        let locked = self.locks.lock_change(file.fid, layout, &needs).await?;
+        self.back.flush_file(file).await;
+        let size = self.objects.true_size(file, layout).await?;
+        let range = range.start..range.end.min(size);
+        if range.is_empty() {
+            return Ok(());
+        }
+        file.inner.lock().untold = true;
+        let eras = &locked.eras;
+        if zero {
+            self.punch_stripes(file, layout, range.clone(), (time, eras)).await?;
+        }
+        let reserved = parts(layout, range).map(|(place, part)| async move {
+            // Of a sparse file an object may end before the file does: it grows, so that it can have the space.
+            if self.objects.object_attr(place).await?.size < part.end {
+                self.objects.punch(file, place, (part.end, u64::MAX), (time, eras)).await?;
+            }
+            self.objects.allocate_object(file, place, part, (time, eras)).await
+        });
+        join_all(reserved).await.into_iter().collect::<Result<Vec<ObjectAttr>>>()?;
+        Ok(())
+    }
+}
+
+impl Objects {
+    async fn allocate_object(
+        &self,
+        file: &FileRef,
+        place: Place,
+        Range { start, end }: Range<u64>,
+        (time, eras): (Timestamp, &Eras),
+    ) -> Result<ObjectAttr> {
+        let target = self.targets.data(place.target).await?;
+        let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
+        file.inner.lock().end.forget();
+        let allocate = AllocateObject { object: place.object, start, end, time };
+        match target.call_locked(eras.of(place.target), allocate, Vec::new()).await {
+            Ok(answered) => {
+                file.inner.lock().note(place.target, answered.transno);
+                Ok(answered.reply)
+            }
+            Err(Error::Refused(Code::Gone)) => Err(Error::Refused(Code::Stale)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The part of each object that lies in `range` of the file, for those that have one.
+fn parts(layout: &Layout, range: Range<u64>) -> impl Iterator<Item = (Place, Range<u64>)> + '_ {
+    let part = move |object| layout.object_size(object, range.start)..layout.object_size(object, range.end);
+    layout.places().map(move |place| (place, part(place.object))).filter(|(_, part)| !part.is_empty())
+}

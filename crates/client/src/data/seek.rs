@@ -1,0 +1,51 @@
+//! SEEK_DATA and SEEK_HOLE: the objects are asked, each for its part.
+
+use proto::layout::Place;
+use proto::wire::messages::{SeekObject, Sought};
+use proto::{Code, Layout};
+
+use crate::data::Objects;
+use crate::util::join_all;
+use crate::{Error, Result, Seek};
+
+impl Objects {
+    pub(crate) async fn seek_objects(
+        &self,
+        layout: &Layout,
+        offset: u64,
+        size: u64,
+        what: Seek,
+    ) -> Result<Option<u64>> {
+        let hole = what == Seek::Hole;
+        let asked = layout.places().map(|place| self.seek_object(layout, place, offset, hole));
+        let found = join_all(asked).await.into_iter().collect::<Result<Vec<_>>>()?;
+        let first = found.into_iter().flatten().min();
+        Ok(if hole { Some(first.unwrap_or(size).min(size)) } else { first.filter(|first| *first < size) })
+    }
+
+    /// The same in one object; offsets are those of the file.
+    async fn seek_object(
+        &self,
+        layout: &Layout,
+        place: Place,
+        offset: u64,
+        hole: bool,
+    ) -> Result<Option<u64>> {
+        let object = place.object;
+        let mut from = layout.object_size(object, offset);
+        let target = self.targets.data(place.target).await?;
+        loop {
+            let Sought { offset, more } = match target.call(SeekObject { object, offset: from, hole }).await {
+                Ok(answered) => answered.reply,
+                Err(Error::Refused(Code::Gone)) => return Err(Error::Refused(Code::Stale)),
+                Err(error) => return Err(error),
+            };
+            match offset {
+                // A search that stands still would never end.
+                Some(at) if more && at > from => from = at,
+                _ if more => return Err(Error::Refused(Code::Malformed)),
+                found => return Ok(found.and_then(|at| layout.file_offset(object, at))),
+            }
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Sends what the cache hands out, and waits for it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proto::layout::Place;
+use proto::limits::{BULK_BYTES_MAX, WRITE_PARTS_MAX};
+use proto::wire::messages::{Write, WritePart, WriteParts};
+use proto::{Code, DataTarget, Fid, Layout, ObjectId, Transno};
+use rt::Time;
+
+use super::cache::{Cache, Job, Refund};
+use crate::data::{Call, FileState, WriteBack};
+use crate::util::join_all;
+use crate::{Error, Result};
+
+/// Puts writes, which are in the order of their offsets, into as few requests as they fit in.
+fn in_requests(writes: Vec<(u64, Vec<Bytes>)>) -> Vec<(Vec<WritePart>, Vec<Bytes>)> {
+    let mut requests: Vec<(Vec<WritePart>, Vec<Bytes>)> = Vec::new();
+    let mut bytes = 0;
+    for (offset, slices) in writes {
+        let len: usize = slices.iter().map(Bytes::len).sum();
+        let part = WritePart { offset, len: len as u32 };
+        bytes += len;
+        match requests
+            .last_mut()
+            .filter(|(parts, _)| parts.len() < WRITE_PARTS_MAX && bytes <= BULK_BYTES_MAX)
+        {
+            Some((parts, bulk)) => {
+                parts.push(part);
+                bulk.extend(slices);
+            }
+            None => {
+                bytes = len;
+                requests.push((vec![part], slices));
+            }
+        }
+    }
+    requests
+}
+
+impl WriteBack {
+    /// Sends `jobs`: what needs no waiting is done when this returns, the rest goes on by itself.
+    pub(crate) fn send(self: &Arc<Self>, file: &Arc<FileState>, jobs: impl IntoIterator<Item = Job>) {
+        for job in jobs {
+            let (back, file) = (self.clone(), file.clone());
+            self.rt.run_in_place(async move { back.send_chunk(&file, job).await });
+        }
+    }
+
+    /// Sends one chunk, and then what was written to it in the meantime if that has to go too.
+    async fn send_chunk(self: &Arc<Self>, file: &Arc<FileState>, mut job: Job) {
+        loop {
+            let room = self.rooms.of(job.target);
+            self.rooms.sent(&room, job.charge);
+            let results = match self.placed(file).await {
+                Ok(_) => self.write_object(file, &mut job).await,
+                Err(error) => vec![Err(error)],
+            };
+            let (charge, next) = self.apply_answers(file, &job, results);
+            self.rooms.answered(&room, job.charge);
+            self.rooms.give(job.target, charge);
+            if self.rooms.wants_commit()
+                && let Some(target) = self.targets.made(job.target.into())
+            {
+                target.commit_soon();
+            }
+            self.clean.fit();
+            file.answered.notify_waiters();
+            match next {
+                Some(next) => job = next,
+                None => return,
+            }
+        }
+    }
+
+    /// So much, by target, was written and is not to be sent any more.
+    pub(crate) fn refund(&self, refund: Refund) {
+        for (target, bytes) in refund {
+            self.rooms.give(target, bytes);
+        }
+    }
+
+    /// Where the data goes, once it may go there. After a crash the MDT must not know a size that was right before
+    /// data which an OST has kept: the opening that cleared the size is durable before the first byte is sent.
+    pub(crate) async fn placed(&self, file: &FileState) -> Result<Arc<Layout>> {
+        let layout = file.layout()?;
+        let reopened = file.inner.lock().reopened;
+        if reopened != Transno(0) {
+            self.targets.mdt()?.commit(reopened).await?;
+            let mut inner = file.inner.lock();
+            if inner.reopened == reopened {
+                inner.reopened = Transno(0);
+            }
+        }
+        Ok(layout)
+    }
+
+    async fn write_object(&self, file: &FileState, job: &mut Job) -> Vec<Result<Transno>> {
+        let (object, time) = (job.chunk.object, job.time);
+        let target = match self.targets.data(job.target).await {
+            Ok(target) => target,
+            Err(error) => return vec![Err(error)],
+        };
+        // In this order: whatever was locked is lost before the era changes.
+        let era = target.era();
+        if file.inner.lock().cache.is_lost(job.chunk) {
+            return vec![Err(Error::Refused(Code::Evicted))];
+        }
+        let requests = in_requests(std::mem::take(&mut job.writes));
+        let sync = job.sync && requests.len() == 1;
+        let writes = requests.into_iter().map(|(parts, bulk)| {
+            let target = &target;
+            async move {
+                let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
+                let began = self.rt.now();
+                let bytes = parts.iter().map(|part| u64::from(part.len)).sum();
+                let transno = match parts[..] {
+                    [WritePart { offset, len }] => {
+                        tracing::trace!(?object, offset, len, "write");
+                        let write = Write { object, offset, time, locked: false, sync };
+                        target.call_locked(era, write, bulk).await?.transno
+                    }
+                    _ => {
+                        tracing::trace!(?object, parts = parts.len(), "write parts");
+                        let write = WriteParts { object, parts, time, sync };
+                        target.call_locked(era, write, bulk).await?.transno
+                    }
+                };
+                // One that waits for its commit says more of the commit.
+                if !sync {
+                    let now = self.rt.now();
+                    target.pace.note(now, bytes, now - began);
+                }
+                Ok(transno)
+            }
+        });
+        join_all(writes).await
+    }
+
+    /// Writes one piece past the cache; `locked`: under a lock that the OST takes for it, for several clients want the
+    /// same bytes.
+    pub(crate) async fn write_now(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        (place, offset): (Place, u64),
+        data: &[u8],
+        (Call { time, sync }, locked): (Call, bool),
+    ) -> Result<()> {
+        let Place { object, target: holder } = place;
+        tracing::trace!(fid = %file.fid, ?object, offset, len = data.len(), locked, "write past the cache");
+        // What was written before must not arrive later.
+        self.flush_range(file.fid, object, offset, offset.saturating_add(data.len() as u64)).await;
+        self.placed(file).await?;
+        let dropped = || {
+            self.clean.drop_range(object, offset, offset.saturating_add(data.len() as u64));
+            file.inner.lock().end.forget();
+        };
+        dropped();
+        let target = self.targets.data(holder).await?;
+        // Without a permit: it waits for others, who may wait for a write of ours that needs one.
+        let write = Write { object, offset, time, locked, sync };
+        let answered = target.call_bulk(write, vec![Bytes::copy_from_slice(data)]).await;
+        // Who read meanwhile may have the bytes of before.
+        dropped();
+        let answered = answered?;
+        let mut inner = file.inner.lock();
+        inner.untold = true;
+        inner.note(holder, answered.transno);
+        Ok(())
+    }
+
+    /// Takes the answers over. Data that an OST refused is dropped once the failure is on record: repeating it
+    /// would not end.
+    fn apply_answers(
+        &self,
+        file: &Arc<FileState>,
+        job: &Job,
+        results: Vec<Result<Transno>>,
+    ) -> (u64, Option<Job>) {
+        let mut inner = file.inner.lock();
+        for result in results {
+            match result {
+                Ok(transno) => inner.note(job.target, transno),
+                Err(error) => {
+                    let error =
+                        if error == Error::Refused(Code::Gone) { Error::Refused(Code::Stale) } else { error };
+                    if !inner.gone {
+                        tracing::warn!(fid = %file.fid, stripe = job.chunk.object.stripe, %error, "a write failed, its data is lost");
+                    }
+                    inner.fail(error);
+                }
+            }
+        }
+        let (charge, next) = inner.cache.answered(job.chunk);
+        if inner.cache.is_empty() && inner.listed {
+            inner.listed = false;
+            self.dirty.clean(file.fid);
+        }
+        (charge, next)
+    }
+
+    /// Sends everything of `file` and waits until the OSTs have answered what was written before the call.
+    pub(crate) async fn flush_file(self: &Arc<Self>, file: &Arc<FileState>) {
+        self.flush_started(file, Cache::start_all).await;
+    }
+
+    /// The same for what is to be durable.
+    pub(crate) async fn flush_durably(self: &Arc<Self>, file: &Arc<FileState>) {
+        self.flush_started(file, Cache::start_durably).await;
+    }
+
+    /// Sends what `start` hands out, and waits as [`WriteBack::flush_file`] does.
+    async fn flush_started(self: &Arc<Self>, file: &Arc<FileState>, start: fn(&mut Cache) -> Vec<Job>) {
+        let (last, jobs) = {
+            let mut inner = file.inner.lock();
+            (inner.cache.last_write(), start(&mut inner.cache))
+        };
+        self.send(file, jobs);
+        loop {
+            let answered = file.answered.notified();
+            if !file.inner.lock().cache.is_pending(last) {
+                return;
+            }
+            answered.await;
+        }
+    }
+
+    /// Sends what a file has of `[from, to)` of an object, and waits until the OST has answered.
+    pub(crate) async fn flush_range(self: &Arc<Self>, fid: Fid, object: ObjectId, from: u64, to: u64) {
+        let Some(file) = self.files.find(fid) else { return };
+        loop {
+            let answered = file.answered.notified();
+            let jobs = {
+                let mut inner = file.inner.lock();
+                if !inner.cache.has_range(object, from, to) {
+                    return;
+                }
+                inner.cache.start_range(object, from, to)
+            };
+            self.send(&file, jobs);
+            if !file.inner.lock().cache.has_range(object, from, to) {
+                return;
+            }
+            answered.await;
+        }
+    }
+
+    /// Waits until what was sent so far is answered.
+    pub(crate) async fn drain_file(&self, file: &FileState) {
+        let last = file.inner.lock().cache.last_write();
+        loop {
+            let answered = file.answered.notified();
+            if !file.inner.lock().cache.is_sending(last) {
+                return;
+            }
+            answered.await;
+        }
+    }
+
+    /// Sends what a file has for a target.
+    pub(crate) fn send_to(self: &Arc<Self>, file: &Arc<FileState>, target: DataTarget) {
+        let jobs = file.inner.lock().cache.start_target(target);
+        self.send(file, jobs);
+    }
+
+    /// Sends what is older than `until`.
+    pub(crate) fn send_older(self: &Arc<Self>, file: &Arc<FileState>, until: Time) {
+        let jobs = file.inner.lock().cache.start_older(until);
+        self.send(file, jobs);
+    }
+
+    /// Waits until everything of `file` that was answered so far is durable on the OSTs. What is lost counts as a
+    /// failed write.
+    pub(crate) async fn commit_objects(&self, file: &FileState) -> Result<()> {
+        let changes: Vec<(DataTarget, Transno)> =
+            file.inner.lock().changes.iter().map(|(ost, transno)| (*ost, *transno)).collect();
+        let commits = changes.into_iter().map(|(ost, transno)| async move {
+            let committed = match self.targets.data(ost).await {
+                Ok(target) => target.commit(transno).await,
+                Err(error) => Err(error),
+            };
+            (ost, transno, committed)
+        });
+        let committed = join_all(commits).await;
+        let mut inner = file.inner.lock();
+        let mut result = Ok(());
+        for (ost, transno, committed) in committed {
+            // Whoever waited for the same has told of it.
+            let known = !inner.changes.contains_key(&ost);
+            if inner.changes.get(&ost) == Some(&transno) {
+                inner.changes.remove(&ost);
+            }
+            if let Err(error) = committed {
+                if !known {
+                    tracing::warn!(fid = %file.fid, %ost, %error, "data of a file is lost");
+                    inner.fail(error);
+                }
+                result = Err(error);
+            }
+        }
+        result
+    }
+}

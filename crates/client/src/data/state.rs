@@ -1,0 +1,193 @@
+//! What this client knows of a file that it has open, or whose data it has not got rid of yet.
+//!
+//! What the MDT lets a client keep of other files is [`crate::cache`]'s.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use proto::{Code, DataTarget, Fid, Layout, Timestamp, Transno};
+use rt::sync::{Notify, Semaphore};
+
+use super::end::End;
+use super::past::Past;
+use crate::data::cache::Cache;
+use crate::{Error, Result};
+
+/// Permits of [`FileState::order`]: a write takes one, what has to be alone takes all.
+const ORDER_ALL: u32 = 1 << 16;
+
+/// A file of this client.
+pub(crate) struct FileState {
+    pub(crate) fid: Fid,
+    pub(crate) inner: Mutex<Inner>,
+    /// Told whenever an OST has answered.
+    pub(crate) answered: Notify,
+    /// Held from the question for the size until the MDT has answered.
+    pub(crate) telling: Semaphore,
+    /// Told whenever a write past the kernel's pages is over.
+    pub(super) passed: Notify,
+    order: Semaphore,
+}
+
+/// The part that changes.
+pub(crate) struct Inner {
+    pub(crate) layout: Option<Arc<Layout>>,
+    pub(crate) cache: Cache,
+    /// Whether the client's table of dirty files has this one.
+    pub(crate) listed: bool,
+    /// Handles of this client that are open for writing.
+    pub(crate) writers: u32,
+    /// Those of them that are open for reading too: through them pages can be mapped and changed unseen.
+    pub(crate) mapped_writers: u32,
+    /// Truncates that applications wait for.
+    pub(crate) cuts: u32,
+    /// Whether this client changed data and has not told the MDT the size since.
+    pub(crate) untold: bool,
+    /// Whether the last link is gone: nobody asks for its size any more.
+    pub(crate) gone: bool,
+    /// Writes wait for the OST's answer: an OST was full the last time.
+    pub(crate) write_through: bool,
+    /// Newest change of this client by target, for those that may not be durable yet.
+    pub(crate) changes: BTreeMap<DataTarget, Transno>,
+    /// The change of the MDT that cleared the size of a file that had one, if it may not be durable yet.
+    pub(crate) reopened: Transno,
+    /// Where it ends.
+    pub(crate) end: End,
+    /// Writes past the kernel's pages.
+    pub(super) past: Past,
+    /// Last failure of a write that nobody waited for, and its number.
+    error: (u64, Option<Error>),
+}
+
+/// What the cache adds to the attributes that servers tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unsent {
+    /// File offset behind the last byte.
+    pub(crate) end: u64,
+    /// How many.
+    pub(crate) bytes: u64,
+    /// Time of the newest write.
+    pub(crate) time: Timestamp,
+}
+
+impl FileState {
+    pub(crate) fn new(fid: Fid, cache: Cache) -> FileState {
+        FileState {
+            fid,
+            inner: Mutex::new(Inner {
+                layout: None,
+                cache,
+                listed: false,
+                writers: 0,
+                mapped_writers: 0,
+                cuts: 0,
+                untold: false,
+                gone: false,
+                write_through: false,
+                changes: BTreeMap::new(),
+                reopened: Transno(0),
+                end: End::default(),
+                past: Past::default(),
+                error: (0, None),
+            }),
+            answered: Notify::new(),
+            telling: Semaphore::new(1),
+            passed: Notify::new(),
+            order: Semaphore::new(ORDER_ALL as usize),
+        }
+    }
+
+    /// Right to write: many at a time, none while a truncate or an append is under way.
+    pub(crate) async fn shared(&self) -> Result<impl Sized + '_> {
+        self.order.acquire().await.map_err(|_| Error::Closed)
+    }
+
+    /// The same, if there is nothing to wait for.
+    pub(crate) fn shared_at_once(&self) -> Option<impl Sized + '_> {
+        self.order.try_acquire().ok()
+    }
+
+    /// Right to truncate or append.
+    pub(crate) async fn alone(&self) -> Result<impl Sized + '_> {
+        self.order.acquire_many(ORDER_ALL).await.map_err(|_| Error::Closed)
+    }
+
+    /// The same, if there is nothing to wait for.
+    pub(crate) fn alone_at_once(&self) -> Option<impl Sized + '_> {
+        self.order.try_acquire_many(ORDER_ALL).ok()
+    }
+
+    /// Where the data lies. A file without a layout has no place for data, and one of a newer version is left alone.
+    pub(crate) fn layout(&self) -> Result<Arc<Layout>> {
+        let layout = self.inner.lock().layout.clone().ok_or(Error::Refused(Code::Io))?;
+        if layout.is_usable() { Ok(layout) } else { Err(Error::Refused(Code::NotSupported)) }
+    }
+
+    /// Takes over the layout that a server told, unless it is older. Data that was not sent yet goes to the objects that it was
+    /// written for: whoever moves a file has all of it sent first.
+    pub(crate) fn set_layout(&self, layout: Option<Layout>) {
+        let mut inner = self.inner.lock();
+        let Some(layout) = layout else { return };
+        let newer = inner.layout.as_ref().is_none_or(|known| layout.generation > known.generation);
+        if newer {
+            inner.layout = Some(Arc::new(layout));
+        }
+    }
+
+    /// What the servers cannot know yet.
+    pub(crate) fn unsent(&self) -> Option<Unsent> {
+        let inner = self.inner.lock();
+        let (layout, time) = (inner.layout.as_ref()?, inner.cache.newest_time()?);
+        Some(Unsent { end: inner.cache.file_end(layout), bytes: inner.cache.bytes(), time })
+    }
+
+    /// Whether data of this client may be lost with an OST: not answered, or not known to be durable.
+    pub(crate) fn is_fresh(&self) -> bool {
+        let inner = self.inner.lock();
+        !inner.cache.is_empty() || !inner.changes.is_empty()
+    }
+
+    /// Number of the last failure; a handle that is opened now has seen it.
+    pub(crate) fn failures(&self) -> u64 {
+        self.inner.lock().error.0
+    }
+
+    /// The failure that a handle has not reported yet; `seen` is the handle's mark.
+    pub(crate) fn take_failure(&self, seen: &AtomicU64) -> Result<()> {
+        let (number, error) = self.inner.lock().error;
+        match error {
+            Some(error) if seen.fetch_max(number, Ordering::Relaxed) < number => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same, but only what the next write has to report: an OST that is full.
+    pub(crate) fn take_full(&self, seen: &AtomicU64) -> Result<()> {
+        match self.inner.lock().error.1 {
+            Some(Error::Refused(Code::NoSpace | Code::Quota)) => {}
+            _ => return Ok(()),
+        }
+        self.take_failure(seen)
+    }
+}
+
+impl Inner {
+    /// Keeps a failure for those who ask later.
+    pub(crate) fn fail(&mut self, error: Error) {
+        self.error = (self.error.0 + 1, Some(error));
+        self.end.forget();
+        if matches!(error, Error::Refused(Code::NoSpace | Code::Quota)) {
+            self.write_through = true;
+        }
+    }
+
+    /// Notes a change that `target` numbered.
+    pub(crate) fn note(&mut self, target: DataTarget, transno: Transno) {
+        if transno != Transno(0) {
+            let newest = self.changes.entry(target).or_default();
+            *newest = transno.max(*newest);
+        }
+    }
+}

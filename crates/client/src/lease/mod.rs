@@ -1,0 +1,212 @@
+//! The client's lease with the MGS: its sign of life while it holds something, and its right to use what it keeps
+//! (`docs/recovery.md#leases`; the state machine is [`proto::lease`]).
+//!
+//! As long as the lease lasts everything is as ever. When it ends (the MGS is not reached for too long, or this process was
+//! stopped) the client does not know any more what others were given: nothing is answered from what it keeps, the kernel
+//! forgets, and data waits for the lease; what was written and not sent stays. When the MGS answers again, it says what the
+//! client has lost. A client that holds nothing has no lease, and sends nothing.
+
+mod keeper;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use proto::lease::ClientLease;
+use rt::sync::{Notify, Semaphore};
+use rt::{BoxFuture, Rt, Time};
+
+use crate::targets::SignOfLife;
+
+pub(crate) use keeper::{Holder, LeaseKeeper};
+
+/// Renewals without an answer.
+const ATTEMPTS_MAX: usize = 4;
+/// The MGS is in this process, and lives as long as the client.
+const FOR_EVER: u64 = u64::MAX;
+
+/// The lease of a client, which ends with its mount at the latest.
+pub(crate) struct Lease {
+    rt: Rt,
+    /// Until when what is kept may be used, in nanoseconds of the clock; 0 for not at all.
+    until: AtomicU64,
+    /// Something was asked of a target since this was last looked at.
+    used: AtomicBool,
+    /// There is a lease, or is to be one.
+    on: AtomicBool,
+    /// The MGS knows of it. Nothing is asked of a target before.
+    begun: AtomicBool,
+    /// The client is unmounted.
+    closed: AtomicBool,
+    closing: Notify,
+    /// Grows with each release: late answers to renewals of before count no more.
+    era: AtomicU64,
+    attempts: Semaphore,
+    machine: Mutex<ClientLease>,
+    /// Orders that are being carried out.
+    obeying: Mutex<BTreeSet<u64>>,
+    /// Sessions are being looked at.
+    looking: AtomicBool,
+    /// It is to end as soon as nothing is held.
+    ending: AtomicBool,
+    /// There is something to do before its time.
+    wake: Notify,
+    /// What is kept may be used again; or `on` changed.
+    changed: Notify,
+    renewals: AtomicU64,
+    lapses: AtomicU64,
+}
+
+/// What a client knows of its lease, for status displays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseState {
+    /// Names it at the MGS; 0 for none.
+    pub number: u64,
+    /// For how long what is kept may be used, if nothing is heard of the MGS; `None` for ever.
+    pub left: Option<Duration>,
+    /// Renewals that were answered.
+    pub renewals: u64,
+    /// How often it ended without the client's will.
+    pub lapses: u64,
+}
+
+impl Lease {
+    pub(crate) fn new(rt: Rt) -> Lease {
+        Lease {
+            rt,
+            until: AtomicU64::new(0),
+            used: AtomicBool::new(false),
+            on: AtomicBool::new(false),
+            begun: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            closing: Notify::new(),
+            era: AtomicU64::new(0),
+            attempts: Semaphore::new(ATTEMPTS_MAX),
+            machine: Mutex::default(),
+            obeying: Mutex::default(),
+            looking: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
+            wake: Notify::new(),
+            changed: Notify::new(),
+            renewals: AtomicU64::new(0),
+            lapses: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether what is kept may be used now.
+    #[inline]
+    pub(crate) fn may_use(&self) -> bool {
+        let until = self.until.load(Ordering::Relaxed);
+        until == FOR_EVER || self.rt.now().0 < until
+    }
+
+    /// Waits until what is kept may be used.
+    pub(crate) async fn until_may_use(&self) {
+        while !self.may_use() {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            self.touch();
+            if self.may_use() || self.is_closed() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until the client has a lease, or has none.
+    pub(crate) async fn until_leased(&self, wanted: bool) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.is_on() == wanted {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// When there is something to do about the end of the lease.
+    fn end_of_use(&self) -> u64 {
+        match self.until.load(Ordering::Relaxed) {
+            0 => FOR_EVER,
+            until => until,
+        }
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::SeqCst)
+    }
+
+    fn set_on(&self, on: bool) {
+        self.on.store(on, Ordering::SeqCst);
+        self.changed.notify_waiters();
+    }
+
+    /// The client is unmounted: nobody waits for the lease any more.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.closing.notify_waiters();
+        self.changed.notify_waiters();
+    }
+
+    /// Whether the client is unmounted.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Waits until it is.
+    pub(crate) async fn ended(&self) {
+        let closing = self.closing.notified();
+        if !self.is_closed() {
+            closing.await;
+        }
+    }
+
+    /// How it is.
+    pub(crate) fn state(&self) -> LeaseState {
+        let until = self.until.load(Ordering::Relaxed);
+        LeaseState {
+            number: self.machine.lock().number(),
+            left: (until != FOR_EVER).then(|| Time(until.max(self.rt.now().0)) - self.rt.now()),
+            renewals: self.renewals.load(Ordering::Relaxed),
+            lapses: self.lapses.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The order was carried out.
+    fn obeyed(&self, number: u64) {
+        self.machine.lock().dropped(number);
+        self.obeying.lock().remove(&number);
+        self.wake.notify_one();
+    }
+}
+
+impl SignOfLife for Lease {
+    fn touch(&self) {
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::SeqCst);
+            if !self.on.load(Ordering::SeqCst) {
+                self.wake.notify_one();
+            }
+        }
+    }
+
+    fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    fn until_begun(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            loop {
+                let mut changed = std::pin::pin!(self.changed.notified());
+                changed.as_mut().enable();
+                if self.begun.load(Ordering::SeqCst) || self.closed.load(Ordering::SeqCst) {
+                    return;
+                }
+                self.touch();
+                changed.await;
+            }
+        })
+    }
+}

@@ -1,0 +1,89 @@
+//! What an OST has forgotten, and what an OST that restarted is told again.
+
+use std::sync::Arc;
+
+use proto::wire::messages::Enqueue;
+use proto::{DataTarget, Fid, ObjectId};
+use rpc::Restate;
+
+use super::RangeLocks;
+use super::table::ObjectLocks;
+
+impl RangeLocks {
+    /// An OST has forgotten this client: others may have what it held. What was not sent under the old locks must
+    /// not be written over what others wrote since: it is lost, and the files say so.
+    pub(crate) fn ranges_lost(self: &Arc<Self>, target: DataTarget) {
+        for object in self.drop_ranges(target) {
+            let locks = self.clone();
+            self.rt.spawn(async move { locks.drop_lost_pages(&object).await });
+        }
+    }
+
+    /// The same, but for the kernel's pages: gives the objects whose pages have to be dropped
+    /// ([`RangeLocks::drop_lost_pages`]).
+    pub(crate) fn drop_ranges(&self, target: DataTarget) -> Vec<Arc<ObjectLocks>> {
+        self.table.forgotten();
+        let objects = self.table.of(target);
+        for object in &objects {
+            let dirty = {
+                let mut held = object.held.lock();
+                let dirty = held.all().iter().any(|(_, _, write)| *write);
+                held.lost();
+                dirty
+            };
+            RangeLocks::lose(object);
+            self.forget_read(object.id, 0..u64::MAX);
+            if dirty && let Some(user) = self.user() {
+                user.discard(object.fid, object.id);
+            }
+            object.changed.notify_waiters();
+        }
+        objects
+    }
+
+    /// States what is held again to an OST that restarted.
+    pub(crate) async fn restate_ranges(&self, target: DataTarget, restate: &Restate) {
+        for object in self.table.of(target) {
+            let ranges = object.held.lock().all();
+            let mut tokens = Vec::with_capacity(ranges.len());
+            for (start, end, write) in ranges {
+                let asked = Enqueue { object: object.id, write, start, end, restate: true };
+                match restate.call(asked).await {
+                    Ok(token) => tokens.push(token),
+                    Err(error) => {
+                        tracing::warn!(%target, %error, "a lock that was held before a restart is not taken again");
+                    }
+                }
+            }
+            // What the OST had not made durable may be gone, and some of what was held may be held no more.
+            self.table.forgotten();
+            self.forget_read(object.id, 0..u64::MAX);
+            object.held.lock().restated(&tokens);
+            object.changed.notify_waiters();
+        }
+    }
+
+    /// The file is gone, and nobody here has it open: what is held of its objects goes, and no OST is told. They forget what they
+    /// granted together with the objects; until then they may call it back, which is answered like every callback for what is not
+    /// held any more. So no file that comes and goes costs a message. Only the first layout of a file is looked for; what is held of
+    /// others goes when there is no room for it.
+    pub(crate) fn forget_dead(&self, fid: Fid) {
+        // A file has written its first stripe before others, but for those that are written in the middle only.
+        let Some(first) = self.table.find(ObjectId { layout: fid, stripe: 0 }) else { return };
+        for place in first.layout.places() {
+            let Some(object) = self.table.find(place.object) else { continue };
+            {
+                let mut held = object.held.lock();
+                if !held.is_idle() {
+                    continue;
+                }
+                held.lost();
+            }
+            self.forget_read(object.id, 0..u64::MAX);
+            if object.id != first.id {
+                self.table.forget_if_empty(&object);
+            }
+        }
+        self.table.forget_if_empty(&first);
+    }
+}

@@ -1,0 +1,111 @@
+//! setattr, extended attributes.
+
+use bytes::Bytes;
+use proto::wire::messages::{GetXattr, ListXattr, RemoveXattr, SetAttr, SetXattr, TimeChange};
+use proto::{Code, Fid, Timestamp};
+
+use crate::names::{Names, no_change};
+use crate::{AttrChange, Caller, Error, Result, TimeSet, Told};
+
+impl TimeSet {
+    fn change(self, now: Timestamp) -> TimeChange {
+        match self {
+            TimeSet::Now => TimeChange { time: now, now: true },
+            TimeSet::At(time) => TimeChange { time, now: false },
+        }
+    }
+}
+
+impl Names {
+    /// Changes attributes; through a file that is open at the MDT as `handle`, its open mode permits a change of size.
+    pub(crate) async fn setattr(
+        &self,
+        caller: &Caller,
+        fid: Fid,
+        change: AttrChange,
+        handle: Option<u64>,
+    ) -> Result<Told> {
+        let time = self.clock.time();
+        let set = SetAttr {
+            mode: change.mode,
+            uid: change.uid,
+            gid: change.gid,
+            size: change.size,
+            atime: change.atime.map(|set| set.change(time)),
+            mtime: change.mtime.map(|set| set.change(time)),
+            handle,
+            kill_privileges: change.size.is_some() && caller.uid != 0,
+            ..no_change(fid, time)
+        };
+        if let Some(size) = change.size {
+            return Ok(Told::once(self.sizes.truncate(caller, set, size).await?));
+        }
+        let file = self.data.files.find(fid);
+        if let Some(file) = file.as_ref().filter(|_| change.atime.is_some() || change.mtime.is_some()) {
+            // Writes from before the call must not look newer than the times that it sets.
+            self.data.back.flush_file(file).await;
+        }
+        let changing = self.meta.inodes.change(&[fid], &[]);
+        let answered = self.targets.ask(caller, |cred| SetAttr { cred, ..set.clone() }).await?;
+        self.meta.changes.changed(fid, answered.transno);
+        if change.atime.is_some() {
+            self.meta.accesses.set(fid, time);
+        }
+        self.meta.learn(&changing.done(&[]), &answered.reply);
+        let attr = self.sizes.complete(answered.reply).await?;
+        Ok(self.meta.told(attr, None))
+    }
+
+    /// Value of an extended attribute.
+    pub async fn get_xattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> Result<Bytes> {
+        let known = self.meta.known_xattr(caller, fid, name);
+        if let Some(known) = known {
+            return known.ok_or(Error::Refused(Code::NoXattr));
+        }
+        let name = Bytes::copy_from_slice(name);
+        let asked = self.meta.inodes.ask();
+        let got = self.targets.ask(caller, |cred| GetXattr { fid, name: name.clone(), cred }).await?.reply;
+        self.meta.learn_of(&asked, fid, got.lock, |inode| {
+            inode.learn_xattr(got.lock, name.clone(), Some(got.value.clone()));
+        });
+        Ok(got.value)
+    }
+
+    /// Sets an extended attribute; `flags` are `XATTR_*` bits.
+    pub async fn set_xattr(
+        &self,
+        caller: &Caller,
+        fid: Fid,
+        name: &[u8],
+        value: Bytes,
+        flags: u32,
+    ) -> Result<()> {
+        let (name, time) = (Bytes::copy_from_slice(name), self.clock.time());
+        let set = |cred| SetXattr { fid, name: name.clone(), value: value.clone(), flags, cred, time };
+        let _changing = self.meta.inodes.change(&[fid], &[]);
+        let answered = self.targets.ask(caller, set).await?;
+        self.meta.changes.changed(fid, answered.transno);
+        Ok(())
+    }
+
+    /// Names of all extended attributes.
+    pub async fn list_xattr(&self, fid: Fid) -> Result<Vec<Bytes>> {
+        if let Some(names) = self.meta.known_xattr_names(fid) {
+            return Ok(names);
+        }
+        let asked = self.meta.inodes.ask();
+        let got = self.targets.mdt()?.call(ListXattr { fid }).await?.reply;
+        self.meta.learn_of(&asked, fid, got.lock, |inode| inode.learn_xattr_names(got.lock, &got.names));
+        Ok(got.names)
+    }
+
+    /// Takes an extended attribute away.
+    pub async fn remove_xattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> Result<()> {
+        let (name, time) = (Bytes::copy_from_slice(name), self.clock.time());
+        let _changing = self.meta.inodes.change(&[fid], &[]);
+        let remove = |cred| RemoveXattr { fid, name: name.clone(), cred, time };
+        let answered = self.targets.ask(caller, remove).await?;
+        self.meta.changes.changed(fid, answered.transno);
+        Ok(())
+    }
+}

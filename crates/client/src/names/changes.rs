@@ -1,0 +1,140 @@
+//! What fsync of a file has to wait for on the MDT: the newest change by this client that concerns the file, whether it
+//! was open at that time or not.
+//!
+//! What other clients changed is not here: an MDT makes it durable before this one sees it (commit on share).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use proto::{Fid, Transno};
+
+use crate::targets::Targets;
+
+/// Files whose changes are told apart. Beyond that, files that were changed before count as changed by the newest of
+/// these changes.
+const FILES_MAX: usize = 16 << 10;
+
+/// The newest change of each file.
+pub(crate) struct Changes {
+    targets: Arc<Targets>,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    newest: BTreeMap<Fid, Transno>,
+    /// No file that is not in the table was changed later than this.
+    others: Transno,
+}
+
+impl Table {
+    /// Notes a change; `committed` tells up to which one everything is durable.
+    fn note(&mut self, fid: Fid, transno: Transno, committed: impl Fn() -> Transno) {
+        if self.newest.len() >= FILES_MAX && !self.newest.contains_key(&fid) {
+            let committed = committed();
+            self.newest.retain(|_, change| *change > committed);
+            if self.newest.len() > FILES_MAX / 2 {
+                let dropped = std::mem::take(&mut self.newest).into_values().max();
+                self.others = self.others.max(dropped.unwrap_or_default());
+            }
+        }
+        let newest = self.newest.entry(fid).or_default();
+        *newest = transno.max(*newest);
+    }
+
+    /// The change that has to be durable for everything of the file to be.
+    fn of(&self, fid: Fid) -> Transno {
+        self.newest.get(&fid).copied().unwrap_or(self.others)
+    }
+
+    /// That change is durable, or lost, and whoever waited for it was told.
+    fn settle(&mut self, fid: Fid, change: Transno) {
+        if self.newest.get(&fid) == Some(&change) {
+            self.newest.remove(&fid);
+        }
+        if self.others == change {
+            self.others = Transno(0);
+        }
+    }
+}
+
+impl Changes {
+    pub(super) fn new(targets: Arc<Targets>) -> Changes {
+        Changes { targets, table: Mutex::default() }
+    }
+
+    /// Notes that the MDT numbered a change of `fid`; 0 is none, of either.
+    pub(crate) fn changed(&self, fid: Fid, transno: Transno) {
+        if transno == Transno(0) || fid == Fid::ZERO {
+            return;
+        }
+        let committed = || self.targets.mdt().map_or(Transno(0), |mdt| mdt.last_committed());
+        self.table.lock().note(fid, transno, committed);
+    }
+
+    /// Waits until what this client changed of `fid` is durable on the MDT. That a change is lost is told once.
+    pub(crate) async fn commit_changes(&self, fid: Fid) -> crate::Result<()> {
+        let change = self.table.lock().of(fid);
+        let committed = self.targets.mdt()?.commit(change).await;
+        if change != Transno(0) {
+            self.table.lock().settle(fid, change);
+        }
+        committed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fid(oid: usize) -> Fid {
+        Fid { seq: 0x2_0000_0400, oid: oid as u32, ver: 0 }
+    }
+
+    fn none() -> Transno {
+        Transno(0)
+    }
+
+    #[test]
+    fn the_newest_change_of_each_file_counts() {
+        let mut table = Table::default();
+        table.note(fid(1), Transno(5), none);
+        table.note(fid(2), Transno(6), none);
+        table.note(fid(1), Transno(4), none);
+        assert_eq!((table.of(fid(1)), table.of(fid(2)), table.of(fid(3))), (Transno(5), Transno(6), none()));
+    }
+
+    #[test]
+    fn a_change_that_came_while_another_was_waited_for_stays() {
+        let mut table = Table::default();
+        table.note(fid(1), Transno(5), none);
+        table.note(fid(1), Transno(7), none);
+        table.settle(fid(1), Transno(5));
+        assert_eq!(table.of(fid(1)), Transno(7));
+        table.settle(fid(1), Transno(7));
+        assert_eq!(table.of(fid(1)), none());
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_forgets_nothing_that_is_not_durable() {
+        let mut table = Table::default();
+        for n in 1..=3 * FILES_MAX {
+            table.note(fid(n), Transno(n as u64), none);
+            assert!(table.newest.len() <= FILES_MAX);
+        }
+        for n in 1..=3 * FILES_MAX {
+            assert!(table.of(fid(n)) >= Transno(n as u64), "change {n} is forgotten");
+        }
+    }
+
+    #[test]
+    fn what_is_durable_makes_room() {
+        let mut table = Table::default();
+        for n in 1..=3 * FILES_MAX {
+            let committed = || Transno(n as u64 - 10);
+            table.note(fid(n), Transno(n as u64), committed);
+        }
+        assert_eq!(table.others, none(), "nobody waits for changes of others");
+    }
+}

@@ -1,0 +1,279 @@
+//! The end of written files: once their data is durable on the OSTs, the MDT learns their size.
+//!
+//! close(2) does not wait for that. Closes gather for a tick of the client's timer and share the OSTs' commits.
+
+use rt::Rt;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use proto::wire::messages::{Close, SetSize, SizeUpdate};
+use proto::{DataTarget, Fid, Transno};
+use rt::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::data::{Data, FileRef, Sum};
+use crate::names::{Layouts, MetadataCache, Relaying};
+use crate::targets::Targets;
+use crate::util::join_all;
+use crate::{OpenFlags, Result};
+
+/// Closes that have not reached the MDT; more wait in [`crate::Client::release`].
+const CLOSES_MAX: u32 = 8192;
+/// So many closes do not wait for the timer.
+const BATCH_MAX: usize = 1024;
+/// More closes than this are not carried out by whoever comes last: he would wait for all of them, some milliseconds.
+const IN_PLACE_MAX: usize = 16;
+/// How long one OST may hold up the closes of files that are not on it.
+const COMMIT_WAIT: Duration = Duration::from_secs(2);
+
+/// Something that ends with the MDT knowing the size.
+pub(crate) struct Pending {
+    file: FileRef,
+    /// The handle to close; `None` after a truncate of a file that is not open for writing here.
+    close: Option<Close>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// A handle that is not used any more.
+pub(crate) struct Ended {
+    pub(crate) fid: Fid,
+    /// The MDT's name for it.
+    pub(crate) handle: u64,
+    pub(crate) flags: OpenFlags,
+    /// For regular files.
+    pub(crate) file: Option<FileRef>,
+    /// Something was written through it.
+    pub(crate) wrote: bool,
+}
+
+/// What waits for the OSTs' commits.
+pub(crate) struct Closer {
+    pending: Mutex<Vec<Pending>>,
+    permits: Arc<Semaphore>,
+}
+
+impl Closer {
+    pub(crate) fn new() -> Closer {
+        Closer { pending: Mutex::new(Vec::new()), permits: Arc::new(Semaphore::new(CLOSES_MAX as usize)) }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending.lock().is_empty()
+    }
+
+    /// How many more closes may wait.
+    pub(crate) fn room(&self) -> usize {
+        self.permits.available_permits()
+    }
+
+    async fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        self.permits.clone().acquire_owned().await.ok()
+    }
+
+    /// Waits until every close has reached the MDT.
+    pub(crate) async fn drained(&self) {
+        let _all = self.permits.acquire_many(CLOSES_MAX).await;
+    }
+}
+
+/// Keeps the size of files true between the MDT and the objects.
+pub(crate) struct Sizes {
+    pub(super) rt: Rt,
+    pub(super) targets: Arc<Targets>,
+    pub(super) meta: Arc<MetadataCache>,
+    pub(super) layouts: Arc<Layouts>,
+    pub(super) data: Arc<Data>,
+    pub(crate) closer: Closer,
+}
+
+impl Sizes {
+    /// Nothing waits yet.
+    pub(super) fn new(rt: Rt, targets: Arc<Targets>, layouts: Arc<Layouts>, data: Arc<Data>) -> Sizes {
+        Sizes { rt, targets, meta: layouts.meta.clone(), layouts, data, closer: Closer::new() }
+    }
+
+    /// Ends `open`: at once if it has nothing to tell, else when the data is durable.
+    pub(crate) async fn close(self: &Arc<Self>, open: Ended) {
+        let Some(permit) = self.closer.permit().await else { return };
+        let atime = self.meta.accesses.pending(open.fid);
+        if self.meta.stays_open(&open, atime.is_some()) {
+            return;
+        }
+        let close = Close { fid: open.fid, handle: open.handle, atime, size: None, wrote: open.wrote };
+        if open.flags.write
+            && let Some(file) = &open.file
+        {
+            let file = self.data.files.get(file.fid);
+            let last = {
+                let mut inner = file.inner.lock();
+                inner.writers -= 1;
+                inner.mapped_writers -= u32::from(open.flags.read);
+                inner.writers == 0 && !inner.gone && (inner.untold || close.wrote)
+            };
+            if last {
+                let pending = Pending { file, close: Some(close), _permit: permit };
+                self.close_later(pending);
+                return;
+            }
+        }
+        let sizes = self.clone();
+        self.rt.run_in_place(async move {
+            if let Some(file) = &open.file {
+                // The file's state may go with the last handle: its data has to be gone before.
+                sizes.data.back.flush_file(file).await;
+            }
+            sizes.meta.send_close(close).await;
+            let dead = open.file.as_ref().filter(|file| file.inner.lock().gone).map(|file| file.fid);
+            drop((permit, open));
+            dead.into_iter().for_each(|fid| sizes.data.forget_dead(fid));
+        });
+    }
+
+    /// Tells the MDT the size of a file that was cut while nobody here has it open for writing.
+    pub(crate) async fn tell_size(self: &Arc<Self>, file: FileRef) {
+        if let Some(permit) = self.closer.permit().await {
+            self.close_later(Pending { file, close: None, _permit: permit });
+        }
+    }
+
+    fn close_later(self: &Arc<Self>, pending: Pending) {
+        let count = {
+            let mut list = self.closer.pending.lock();
+            list.push(pending);
+            list.len()
+        };
+        self.data.back.dirty.arm();
+        if count >= BATCH_MAX {
+            self.close_pending();
+        }
+    }
+
+    /// The last link of `fid` is gone: a close that waits need not wait for the size of a file without a name.
+    pub(crate) fn gone(self: &Arc<Self>, fid: Fid) {
+        let Some(file) = self.data.files.find(fid) else { return };
+        file.inner.lock().gone = true;
+        self.close_now(|pending| pending.file.fid == fid);
+    }
+
+    /// Starts every close that waits.
+    pub(crate) fn close_pending(self: &Arc<Self>) {
+        self.close_now(|_| true);
+    }
+
+    fn close_now(self: &Arc<Self>, which: impl Fn(&Pending) -> bool) {
+        let batch: Vec<Pending> =
+            self.closer.pending.lock().extract_if(.., |pending| which(pending)).collect();
+        let (sizes, count) = (self.clone(), batch.len());
+        let closing = async move { sizes.close_batch(batch).await };
+        match count {
+            0 => {}
+            1..=IN_PLACE_MAX => self.rt.run_in_place(closing),
+            _ => self.rt.spawn(closing),
+        }
+    }
+
+    /// One commit on each OST for all of them, then each waits for what it needs.
+    async fn close_batch(self: &Arc<Self>, batch: Vec<Pending>) {
+        let mut newest: BTreeMap<DataTarget, Transno> = BTreeMap::new();
+        for pending in &batch {
+            let inner = pending.file.inner.lock();
+            for (&ost, &transno) in inner.changes.iter().filter(|_| !inner.gone) {
+                let most = newest.entry(ost).or_default();
+                *most = transno.max(*most);
+            }
+        }
+        let commits = newest
+            .into_iter()
+            .map(|(ost, transno)| async move { self.targets.data(ost).await?.commit(transno).await });
+        // What an OST says matters to the files on it only, and they ask again.
+        let _ = self.rt.timeout(COMMIT_WAIT, join_all(commits)).await;
+        // Their questions for sizes go to each OST in few frames, and their closes to the MDT.
+        let finishing = batch.into_iter().map(|pending| self.finish(pending)).collect();
+        self.targets.hub().together(finishing).await;
+    }
+
+    async fn finish(self: &Arc<Self>, pending: Pending) {
+        let Pending { file, close, _permit } = pending;
+        self.finish_file(&file, close).await;
+        let dead = file.inner.lock().gone.then_some(file.fid);
+        drop(file);
+        dead.into_iter().for_each(|fid| self.data.forget_dead(fid));
+    }
+
+    async fn finish_file(self: &Arc<Self>, file: &FileRef, close: Option<Close>) {
+        self.data.back.flush_file(file).await;
+        if self.data.back.commit_objects(file).await.is_err() {
+            // What is left of the file is not what was written: the objects have to be asked.
+            if let Some(close) = close {
+                self.meta.send_close(close).await;
+            }
+            return;
+        }
+        // A size that was asked for earlier must not reach the MDT later.
+        let Ok(_turn) = file.telling.acquire().await else { return };
+        // No truncate may come between the question for the size and the answer to the MDT.
+        let Ok(_order) = file.shared().await else { return };
+        let size = match self.size_to_tell(file).await {
+            Ok(size) => size,
+            Err(error) => {
+                tracing::debug!(fid = %file.fid, %error, "the size of a file stays unknown to the MDT");
+                None
+            }
+        };
+        match (close, size) {
+            (Some(close), size) => {
+                self.meta.send_close(Close { size, ..close }).await;
+            }
+            (None, Some(update)) => {
+                if let Err(error) = self.set_size(SetSize { fid: file.fid, update }).await {
+                    tracing::debug!(fid = %file.fid, %error, "the MDT did not take a size");
+                }
+            }
+            (None, None) => {}
+        }
+    }
+
+    async fn set_size(self: &Arc<Self>, set: SetSize) -> Result<()> {
+        let changing = self.meta.inodes.change(&[set.fid], &[]);
+        let (fid, answered) = (set.fid, self.targets.mdt()?.call(set).await?);
+        self.meta.changes.changed(fid, answered.transno);
+        let asked = changing.done(&[]);
+        if let Some(entry) = &answered.reply.entry {
+            self.meta.learn(&asked, entry);
+        }
+        Ok(())
+    }
+
+    /// What the MDT is to be told; `None` if somebody else will do that, or nobody needs to know.
+    async fn size_to_tell(self: &Arc<Self>, file: &FileRef) -> Result<Option<SizeUpdate>> {
+        let layout = {
+            let mut inner = file.inner.lock();
+            // What changed again since the commit has a close or a truncate of its own behind it.
+            if inner.gone || inner.writers > 0 || !inner.cache.is_empty() || !inner.changes.is_empty() {
+                return Ok(None);
+            }
+            inner.untold = false;
+            inner.layout.clone()
+        };
+        let Some(mut layout) = layout else { return Ok(None) };
+        // Other clients may have written too: the objects know.
+        let mut relaying = Relaying::default();
+        let objects = loop {
+            match self.data.objects.object_attrs(&layout).await {
+                Err(error) if self.layouts.relaid(file, &layout, error, &mut relaying).await? => {
+                    layout = file.layout()?
+                }
+                asked => break asked,
+            }
+        };
+        let mut inner = file.inner.lock();
+        if objects.is_err() || inner.writers > 0 {
+            inner.untold = true;
+        }
+        if inner.writers > 0 {
+            return Ok(None);
+        }
+        Ok(Some(Sum::of(&layout, &objects?).update()))
+    }
+}

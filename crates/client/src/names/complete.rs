@@ -1,0 +1,46 @@
+//! The truth about a file: what the MDT has told, what the objects say, and what was not sent yet.
+
+use std::sync::Arc;
+
+use proto::wire::messages::Entry;
+use proto::{Attr, Code, FileKind};
+
+use crate::data::{Sum, merge};
+use crate::names::{Relaying, Sizes, is_of_layout};
+use crate::{Error, Result};
+
+impl Sizes {
+    /// The truth about a file, from what the MDT has told.
+    pub(crate) async fn complete(self: &Arc<Self>, entry: Entry) -> Result<Attr> {
+        let (mut entry, mut relaying) = (entry, Relaying::default());
+        loop {
+            let Entry { attr, layout, .. } = entry;
+            if attr.kind() != FileKind::File {
+                return Ok(attr);
+            }
+            // The own cache is looked at first: what it has no more is on the OSTs.
+            let unsent = self.data.files.find(attr.fid).and_then(|file| file.unsent());
+            let Some(layout) = layout.filter(|_| !attr.size_known) else {
+                return Ok(merge(attr, None, unsent));
+            };
+            let refused = match self.data.objects.object_attrs(&layout).await {
+                Ok(objects) => return Ok(merge(attr, Some(Sum::of(&layout, &objects)), unsent)),
+                Err(error) if is_of_layout(error) => error,
+                Err(error) => return Err(error),
+            };
+            // The data was moved, or the file is gone.
+            let told = match self.layouts.fetch_entry(attr.fid).await {
+                Ok(told) => told,
+                Err(Error::Refused(Code::Stale)) => {
+                    return Ok(merge(attr, Some(Sum::of(&layout, &[])), unsent));
+                }
+                Err(error) => return Err(error),
+            };
+            let moved = told.layout.as_ref().is_none_or(|told| !told.lies_as(&layout));
+            if !moved && !self.layouts.still_sealed(attr.fid, &layout, refused, &mut relaying).await? {
+                return Ok(merge(attr, Some(Sum::of(&layout, &[])), unsent));
+            }
+            entry = told;
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! FIDs for new files: from sequences that the MDT grants to this session, one at a time.
+
+use rt::Rt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use proto::wire::messages::{Created, GetSequence, Operation};
+use proto::{Code, Cred, Fid};
+use rpc::Answered;
+use rt::sync::Semaphore;
+
+use crate::names::Changes;
+use crate::targets::Targets;
+use crate::{Caller, Error, Result};
+
+/// With so few FIDs left, the next sequence is fetched in the background.
+const LEFT_MIN: u32 = 4096;
+
+#[derive(Default)]
+struct State {
+    /// The sequence in use and its next oid.
+    current: Option<(u64, u32)>,
+    spare: Option<u64>,
+    fetching: bool,
+    /// The session that has them; 0 before the first.
+    session: u64,
+}
+
+/// Makes FIDs.
+pub(crate) struct Fids {
+    rt: Rt,
+    targets: Arc<Targets>,
+    changes: Arc<Changes>,
+    state: Mutex<State>,
+    /// Held by the one caller that fetches while all others wait.
+    gate: Semaphore,
+}
+
+impl State {
+    /// A FID that was never used, and whether it is time to fetch another sequence.
+    fn take(&mut self) -> Option<(Fid, bool)> {
+        let state = self;
+        if state.current.is_none_or(|(_, oid)| oid > Fid::OID_MAX) {
+            state.current = state.spare.take().map(|seq| (seq, 1));
+        }
+        let (seq, oid) = state.current?;
+        state.current = Some((seq, oid + 1));
+        let low = Fid::OID_MAX - oid < LEFT_MIN && state.spare.is_none() && !state.fetching;
+        state.fetching |= low;
+        Some((Fid { seq, oid, ver: 0 }, low))
+    }
+
+    /// Takes a sequence over; those of a session that is over are worth nothing.
+    fn put(&mut self, seq: u64, session: u64) {
+        let state = self;
+        if session != state.session {
+            *state = State { session, ..State::default() };
+        }
+        state.spare = Some(seq);
+        state.fetching = false;
+    }
+}
+
+impl Fids {
+    pub(super) fn new(rt: Rt, targets: Arc<Targets>, changes: Arc<Changes>) -> Fids {
+        Fids { rt, targets, changes, state: Mutex::default(), gate: Semaphore::new(1) }
+    }
+
+    /// A FID for a new file.
+    pub(crate) async fn new_fid(self: &Arc<Self>) -> Result<Fid> {
+        loop {
+            let taken = self.state.lock().take();
+            if let Some((fid, low)) = taken {
+                if low {
+                    let fids = self.clone();
+                    self.rt.spawn(async move {
+                        if fids.fetch_sequence().await.is_err() {
+                            fids.state.lock().fetching = false;
+                        }
+                    });
+                }
+                return Ok(fid);
+            }
+            let _turn = self.gate.acquire().await.map_err(|_| Error::Closed)?;
+            let empty = {
+                let state = self.state.lock();
+                state.spare.is_none() && state.current.is_none_or(|(_, oid)| oid > Fid::OID_MAX)
+            };
+            if empty {
+                self.fetch_sequence().await?;
+            }
+        }
+    }
+
+    async fn fetch_sequence(&self) -> Result<()> {
+        let mdt = self.targets.mdt()?;
+        let answered = mdt.call(GetSequence {}).await?;
+        let (seq, session) = (answered.reply.seq, answered.session);
+        if !(Fid { seq, oid: 1, ver: 0 }).is_sane() {
+            return Err(Error::Refused(Code::Malformed));
+        }
+        self.state.lock().put(seq, session);
+        Ok(())
+    }
+
+    /// Makes a file with a new FID. Sequences belong to the session: if the MDT has forgotten this client, it
+    /// refuses the FID, and one of a new sequence is taken, whether anything else was lost or not.
+    pub(crate) async fn make<O: Operation<Reply = Created>>(
+        self: &Arc<Self>,
+        caller: &Caller,
+        create: impl Fn(Fid, Cred) -> O,
+    ) -> Result<Answered<Created>> {
+        let fid = self.new_fid().await?;
+        let made = self.ask_made(caller, |cred| create(fid, cred)).await;
+        if !matches!(made, Err(Error::Refused(Code::Invalid))) {
+            return made;
+        }
+        if self.targets.mdt()?.session() == self.state.lock().session {
+            return made;
+        }
+        self.fetch_sequence().await?;
+        let fid = self.new_fid().await?;
+        self.ask_made(caller, |cred| create(fid, cred)).await
+    }
+
+    async fn ask_made<O: Operation<Reply = Created>>(
+        &self,
+        caller: &Caller,
+        create: impl Fn(Cred) -> O,
+    ) -> Result<Answered<Created>> {
+        let made = self.targets.ask(caller, create).await?;
+        self.changes.changed(made.reply.attr.fid, made.transno);
+        Ok(made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sequence_is_used_to_its_end_and_then_the_next() {
+        let mut fids = State::default();
+        assert!(fids.take().is_none());
+        fids.put(0x2_0000_0400, 0);
+        let mut asked = 0;
+        for oid in 1..=Fid::OID_MAX {
+            let (fid, low) = fids.take().expect("the sequence lasts");
+            assert_eq!((fid.seq, fid.oid), (0x2_0000_0400, oid));
+            asked += u32::from(low);
+        }
+        assert_eq!(asked, 1, "the next sequence is asked for once");
+        assert!(fids.take().is_none());
+        fids.put(0x2_0000_0401, 0);
+        assert_eq!(fids.take().map(|(fid, _)| (fid.seq, fid.oid)), Some((0x2_0000_0401, 1)));
+        fids.put(0x2_0000_0402, 1);
+        assert_eq!(fids.take().map(|(fid, _)| (fid.seq, fid.oid)), Some((0x2_0000_0402, 1)));
+    }
+}

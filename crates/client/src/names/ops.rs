@@ -1,0 +1,356 @@
+//! Names: from what is kept, or by one request to the MDT.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proto::wire::messages::{
+    Access, Create, Created, DirEntry, DirPage, Entry, Granted, Link, Lookup, OPEN_EXCLUSIVE, ReadDir,
+    ReadLink, Rename, SetAttr, Unlink,
+};
+use proto::{Attr, Code, Cred, Fid, FileKind, Name, Timestamp};
+use rpc::Answered;
+
+use super::Names;
+use super::cache::{Asked, Changing, Known, Touch};
+use crate::names::cache::Told;
+use crate::{Caller, Error, Result, name};
+
+/// Bytes of a page of a directory.
+const PAGE_BYTES_MAX: u32 = 128 << 10;
+
+/// A request that changes no attribute, to be filled in.
+pub(crate) fn no_change(fid: Fid, time: Timestamp) -> SetAttr {
+    SetAttr {
+        fid,
+        mode: None,
+        uid: None,
+        gid: None,
+        size: None,
+        atime: None,
+        mtime: None,
+        handle: None,
+        kill_privileges: false,
+        cred: Cred::default(),
+        time,
+    }
+}
+
+impl Names {
+    /// The file that `name` means in `parent`; `..` is the directory above.
+    pub async fn lookup(&self, caller: &Caller, parent: Fid, name: &[u8]) -> Result<Told> {
+        match name {
+            b"." => self.getattr(parent).await,
+            b".." => {
+                let asked = self.meta.inodes.ask();
+                let above = self.targets.ask(caller, |cred| Lookup { parent, name: None, cred }).await?.reply;
+                self.meta.learn(&asked, &above);
+                drop(asked);
+                Ok(Told::once(self.sizes.complete(above).await?))
+            }
+            name => self.find(caller, parent, &crate::name(name)?).await,
+        }
+    }
+
+    /// Attributes with the true size and times, own unflushed writes included.
+    pub async fn getattr(&self, fid: Fid) -> Result<Told> {
+        // The MDT may learn of an access while this waits for an answer from before.
+        let accessed = self.meta.accesses.pending(fid);
+        let mut attr = match self.meta.known_entry(fid) {
+            Some(entry) => self.sizes.complete(Entry::clone(&entry)).await?,
+            None => match self.fetch(fid).await {
+                Err(Error::Refused(Code::Stale)) => {
+                    let removed = self.removed.get(fid);
+                    return removed.map(Told::once).ok_or(Error::Refused(Code::Stale));
+                }
+                fetched => fetched?,
+            },
+        };
+        attr.atime = accessed.map_or(attr.atime, |accessed| attr.atime.max(accessed));
+        Ok(self.meta.told(attr, None))
+    }
+
+    /// Target of a symbolic link.
+    pub async fn readlink(&self, fid: Fid) -> Result<Bytes> {
+        if let Some(target) = self.meta.known_target(fid) {
+            return Ok(target);
+        }
+        let asked = self.meta.inodes.ask();
+        let target = self.targets.mdt()?.call(ReadLink { fid }).await?.reply.target;
+        self.meta.learn_of(&asked, fid, Granted::default(), |inode| inode.target = Some(target.clone()));
+        Ok(target)
+    }
+
+    /// mknod, mkdir, symlink (`target`), and a plain file that is not opened.
+    pub async fn make(
+        &self,
+        caller: &Caller,
+        parent: Fid,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+        target: Bytes,
+    ) -> Result<Told> {
+        let name = crate::name(name)?;
+        let time = self.clock.time();
+        let create = |fid, cred| Create {
+            parent,
+            name: name.clone(),
+            fid,
+            mode,
+            rdev,
+            target: target.clone(),
+            open: OPEN_EXCLUSIVE,
+            hint: None,
+            cred,
+            time,
+            umask: caller.umask,
+        };
+        let changing = self.meta.inodes.change(&[parent], &[(parent, &name)]);
+        let answered = self.fids.make(caller, create).await?;
+        self.keep_new(changing, (parent, &name), time, &answered);
+        let made = answered.reply;
+        Ok(self.meta.told(made.attr, Some((parent, &name))))
+    }
+
+    /// Takes the name of anything but a directory away.
+    pub async fn unlink(&self, caller: &Caller, parent: Fid, name: &[u8]) -> Result<()> {
+        self.remove(caller, parent, name, false).await
+    }
+
+    /// Takes the name of an empty directory away.
+    pub async fn rmdir(&self, caller: &Caller, parent: Fid, name: &[u8]) -> Result<()> {
+        self.remove(caller, parent, name, true).await
+    }
+
+    async fn remove(&self, caller: &Caller, parent: Fid, name: &[u8], directory: bool) -> Result<()> {
+        let (name, time) = (crate::name(name)?, self.clock.time());
+        let unlink = |cred| Unlink { parent, name: name.clone(), directory, cred, time };
+        let kept = self.meta.keeps_entries(parent);
+        let changing = self.meta.inodes.change(&[parent], &[(parent, &name)]);
+        let answered = self.targets.ask(caller, unlink).await?;
+        let unlinked = answered.reply;
+        self.meta.changes.changed(unlinked.fid, answered.transno);
+        if directory && let Some(entry) = self.meta.known_entry(unlinked.fid) {
+            self.removed.put(Attr { ctime: time, ..entry.attr.clone() });
+        }
+        let touch = Touch { dir: parent, transno: answered.transno, time, links: -i32::from(directory) };
+        let asked = changing.done_in(touch, &[unlinked.fid]);
+        self.meta.learn_absence(&asked, parent, &name, kept);
+        if unlinked.nlink == 0 {
+            self.meta.forget_nameless(unlinked.fid);
+        }
+        if unlinked.nlink == 0 && !directory {
+            self.sizes.gone(unlinked.fid);
+            self.data.forget_dead(unlinked.fid);
+        }
+        Ok(())
+    }
+
+    /// Moves an entry. If that replaces a file, the data that takes its place is durable first: a crash leaves
+    /// the old contents or the new, never neither.
+    pub async fn rename(
+        &self,
+        caller: &Caller,
+        parent: Fid,
+        old_name: &[u8],
+        new_parent: Fid,
+        new_name: &[u8],
+        flags: u32,
+    ) -> Result<()> {
+        let (old_name, new_name, time) = (name(old_name)?, name(new_name)?, self.clock.time());
+        if !self.data.files.is_empty() {
+            let moved = self.look_up(caller, parent, &old_name, &self.meta.inodes.ask()).await?;
+            let file = self.data.files.find(moved.attr.fid);
+            if let Some(file) = file.filter(|file| file.is_fresh()) {
+                let asked = self.meta.inodes.ask();
+                if self.look_up(caller, new_parent, &new_name, &asked).await.is_ok() {
+                    self.data.back.flush_file(&file).await;
+                    self.data.back.commit_objects(&file).await?;
+                }
+            }
+        }
+        let rename = |cred| Rename {
+            parent,
+            name: old_name.clone(),
+            new_parent,
+            new_name: new_name.clone(),
+            flags,
+            cred,
+            time,
+        };
+        let names = [(parent, &old_name), (new_parent, &new_name)];
+        let changing = self.meta.inodes.change(&[parent, new_parent], &names);
+        let answered = self.targets.ask(caller, rename).await?;
+        let renamed = answered.reply;
+        let replaced = renamed.replaced.unwrap_or(Fid::ZERO);
+        [renamed.fid, replaced].iter().for_each(|fid| self.meta.changes.changed(*fid, answered.transno));
+        let asked = changing.done(&[renamed.fid, replaced]);
+        self.meta.learn_name(&asked, new_parent, &new_name, renamed.fid);
+        if replaced != Fid::ZERO {
+            self.meta.forget_nameless(replaced);
+        }
+        Ok(())
+    }
+
+    /// Gives a file one more name.
+    pub async fn link(&self, caller: &Caller, fid: Fid, parent: Fid, name: &[u8]) -> Result<Told> {
+        let (name, time) = (crate::name(name)?, self.clock.time());
+        let link = |cred| Link { fid, parent, name: name.clone(), cred, time };
+        let changing = self.meta.inodes.change(&[parent, fid], &[(parent, &name)]);
+        let answered = self.targets.ask(caller, link).await?;
+        let entry = answered.reply;
+        self.meta.changes.changed(fid, answered.transno);
+        let touch = Touch { dir: parent, transno: answered.transno, time, links: 0 };
+        self.meta.learn_named(&changing.done_in(touch, &[]), parent, &name, &entry);
+        let attr = self.sizes.complete(entry).await?;
+        Ok(self.meta.told(attr, Some((parent, &name))))
+    }
+
+    /// Whether the caller may do what `mask` (`ACCESS_*` bits) says.
+    pub async fn access(&self, caller: &Caller, fid: Fid, mask: u32) -> Result<()> {
+        self.targets.ask(caller, |cred| Access { fid, mask, cred }).await?;
+        Ok(())
+    }
+
+    /// A page of a directory, behind `cookie`. With `plus`, the attributes of its files are fetched with it, for
+    /// [`Client::entry`].
+    pub async fn read_dir(&self, fid: Fid, cookie: u64, plus: bool) -> Result<Page> {
+        if let Some(kept) = self.meta.known_page(fid, cookie) {
+            let known = |entry: &&DirEntry| self.meta.known_entry(entry.fid).is_some();
+            // If most attributes were called back meanwhile, one request brings them all again.
+            if !plus || kept.entries.iter().filter(known).count() * 2 >= kept.entries.len() {
+                return Ok(Page::of(&kept));
+            }
+        }
+        let asked = self.meta.inodes.ask();
+        let read = ReadDir { fid, cookie, bytes_max: PAGE_BYTES_MAX, plus };
+        let page = Arc::new(self.targets.mdt()?.call(read).await?.reply);
+        for DirEntry { name, entry, .. } in &page.entries {
+            let Some(entry) = entry else { continue };
+            self.meta.learn_named(&asked, fid, name, entry);
+        }
+        self.meta.learn_page(&asked, fid, cookie, &page);
+        Ok(Page::of(&page))
+    }
+
+    /// The file of an entry of `dir`, if it is known without asking anybody.
+    pub fn entry(&self, dir: Fid, entry: &PageEntry) -> Option<Told> {
+        let known = self.meta.known_entry(entry.fid)?;
+        let attr = known.attr.clone();
+        let exact =
+            attr.kind() != FileKind::File || attr.size_known && self.data.files.find(entry.fid).is_none();
+        exact.then(|| self.meta.told(attr, Some((dir, &entry.name))))
+    }
+}
+
+/// A page of a directory, without `.` and `..`.
+#[derive(Debug, Clone)]
+pub struct Page {
+    /// The directory above.
+    pub parent: Fid,
+    /// Entries in the order of their cookies.
+    pub entries: Vec<PageEntry>,
+    /// Whether nothing comes behind them.
+    pub end: bool,
+}
+
+/// One entry of a directory.
+#[derive(Debug, Clone)]
+pub struct PageEntry {
+    /// Position: a page may be asked for behind it.
+    pub cookie: u64,
+    /// The name.
+    pub name: Name,
+    /// The file.
+    pub fid: Fid,
+    /// The kind's bits of its mode.
+    pub mode: u32,
+}
+
+impl Page {
+    fn of(page: &DirPage) -> Page {
+        let entries = page.entries.iter().map(|entry| PageEntry {
+            cookie: entry.cookie,
+            name: entry.name.clone(),
+            fid: entry.fid,
+            mode: entry.mode,
+        });
+        Page { parent: page.parent, entries: entries.collect(), end: page.end }
+    }
+}
+
+impl Names {
+    /// What a name means.
+    async fn find(&self, caller: &Caller, parent: Fid, name: &Name) -> Result<Told> {
+        match self.meta.known_name(caller, parent, name) {
+            Known::Nothing => return Err(Error::Refused(Code::NotFound)),
+            Known::File(fid) => {
+                let accessed = self.meta.accesses.pending(fid);
+                if let Some(entry) = self.meta.known_entry(fid) {
+                    let mut attr = self.sizes.complete(Entry::clone(&entry)).await?;
+                    attr.atime = accessed.map_or(attr.atime, |accessed| attr.atime.max(accessed));
+                    return Ok(self.meta.told(attr, Some((parent, name))));
+                }
+            }
+            Known::Unknown => {}
+        }
+        let kept = self.meta.keeps_entries(parent);
+        let asked = self.meta.inodes.ask();
+        match self.look_up(caller, parent, name, &asked).await {
+            Ok(entry) => {
+                drop(asked);
+                let attr = self.sizes.complete(entry).await?;
+                Ok(self.meta.told(attr, Some((parent, name))))
+            }
+            Err(error @ Error::Refused(Code::NotFound)) => {
+                if kept {
+                    self.meta.learn_absence(&asked, parent, name, kept);
+                } else {
+                    // The next name that is not there will be known not to be there.
+                    drop(asked);
+                    let _ = self.fetch(parent).await;
+                }
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks the MDT what a name means, and keeps the answer.
+    async fn look_up(&self, caller: &Caller, parent: Fid, name: &Name, asked: &Asked<'_>) -> Result<Entry> {
+        let entry =
+            self.targets.ask(caller, |cred| Lookup { parent, name: Some(name.clone()), cred }).await?.reply;
+        self.meta.learn_named(asked, parent, name, &entry);
+        Ok(entry)
+    }
+
+    /// Asks for the attributes of a file.
+    async fn fetch(&self, fid: Fid) -> Result<Attr> {
+        let entry = self.layouts.fetch_entry(fid).await?;
+        self.sizes.complete(entry).await
+    }
+
+    /// Keeps a file that was just made.
+    pub(crate) fn keep_new(
+        &self,
+        changing: Changing<'_>,
+        (parent, name): (Fid, &Name),
+        time: Timestamp,
+        answered: &Answered<Created>,
+    ) {
+        let made = &answered.reply;
+        let entry = Entry {
+            attr: made.attr.clone(),
+            layout: made.layout.clone(),
+            xattrs: made.xattrs,
+            lock: made.lock,
+        };
+        let links = i32::from(entry.attr.kind() == FileKind::Dir);
+        let touch = Touch { dir: parent, transno: answered.transno, time, links };
+        let asked = match made.existed {
+            true => changing.done(&[entry.attr.fid]),
+            false => changing.done_in(touch, &[entry.attr.fid]),
+        };
+        self.meta.learn_named(&asked, parent, name, &entry);
+    }
+}

@@ -1,0 +1,143 @@
+//! Files whose data was moved: an OST refuses what comes with a layout that is not in force any more, and the operation begins
+//! again with the one that the MDT tells. Rules: `docs/locks.md#layouts`.
+
+use rt::Rt;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::wire::messages::{Entry, GetAttr, SealLayout, SwapLayouts};
+use proto::{Code, Cred, DataTarget, Fid, Layout};
+use rt::Time;
+
+use crate::data::{FileState, WriteBack};
+use crate::names::MetadataCache;
+use crate::targets::Targets;
+use crate::util::join_all;
+use crate::{Error, Result};
+
+/// How long a layout may be sealed before whoever sealed it is taken for gone.
+const SEALED_MAX: Duration = Duration::from_secs(5);
+/// Waiting time after a first refusal; doubles up to the maximum.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+const PAUSE_MAX: Duration = Duration::from_millis(200);
+
+/// What an operation has seen of sealed layouts so far.
+#[derive(Default)]
+pub(crate) struct Relaying {
+    since: Option<Time>,
+    pause: Duration,
+}
+
+/// Whether an OST may have refused something because of its layout.
+pub(crate) fn is_of_layout(error: Error) -> bool {
+    matches!(error, Error::Refused(Code::Sealed | Code::Gone | Code::Stale))
+}
+
+/// Learns where the data of a file lies now.
+pub(crate) struct Layouts {
+    rt: Rt,
+    targets: Arc<Targets>,
+    pub(super) meta: Arc<MetadataCache>,
+    back: Arc<WriteBack>,
+}
+
+impl Layouts {
+    pub(super) fn new(
+        rt: Rt,
+        targets: Arc<Targets>,
+        meta: Arc<MetadataCache>,
+        back: Arc<WriteBack>,
+    ) -> Layouts {
+        Layouts { rt, targets, meta, back }
+    }
+
+    /// Whether an operation that ended with `error` is to begin again, since `layout` may not be in force any more. The file
+    /// has the layout that is, then.
+    pub(crate) async fn relaid(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        layout: &Layout,
+        error: Error,
+        relaying: &mut Relaying,
+    ) -> Result<bool> {
+        if !is_of_layout(error) {
+            return Ok(false);
+        }
+        if !file.layout()?.lies_as(layout) {
+            return Ok(true);
+        }
+        let told = self.fetch_entry(file.fid).await?.layout;
+        let Some(told) = told else { return Ok(false) };
+        if told.lies_as(layout) {
+            return self.still_sealed(file.fid, &told, error, relaying).await;
+        }
+        // Nothing of before can be left: it would have been sent before the layout was sealed.
+        self.back.flush_file(file).await;
+        file.set_layout(Some(told));
+        if file.layout()?.lies_as(layout) {
+            self.rt.sleep(PAUSE_MAX).await;
+        }
+        Ok(true)
+    }
+
+    /// The MDT tells the layout that an OST refused: whoever moves the data is not done, or is gone.
+    pub(crate) async fn still_sealed(
+        self: &Arc<Self>,
+        fid: Fid,
+        layout: &Layout,
+        error: Error,
+        relaying: &mut Relaying,
+    ) -> Result<bool> {
+        if error != Error::Refused(Code::Sealed) {
+            return Ok(false);
+        }
+        let now = self.rt.now();
+        if now - *relaying.since.get_or_insert(now) >= SEALED_MAX {
+            relaying.since = None;
+            tracing::warn!(%fid, "who was moving this file's data is gone: it stays where it is");
+            return match self.unseal(fid, layout).await {
+                // Whether it has happened is not known: who looks again sees. Whoever only reads has lost nothing.
+                Ok(()) | Err(Error::Refused(Code::Evicted)) => Ok(true),
+                Err(error) => Err(error),
+            };
+        }
+        relaying.pause = (relaying.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+        self.rt.sleep(relaying.pause).await;
+        Ok(true)
+    }
+
+    /// Makes sure that a layout stays in force, and takes its seals away.
+    pub(crate) async fn unseal(self: &Arc<Self>, fid: Fid, layout: &Layout) -> Result<()> {
+        let stay = SwapLayouts { fid, with: Fid::ZERO, generation: layout.generation, cred: Cred::root() };
+        let _changing = self.meta.inodes.change(&[fid], &[]);
+        let told = match self.targets.mdt()?.call(stay).await {
+            Ok(answered) => {
+                self.meta.changes.changed(fid, answered.transno);
+                answered.reply.layout
+            }
+            // Somebody else came first, or the data was moved after all.
+            Err(Error::Refused(Code::Busy)) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let Some(told) = told else { return Ok(()) };
+        let generation = told.generation;
+        let objects: BTreeSet<(DataTarget, Fid)> =
+            told.places().map(|place| (place.target, place.object.layout)).collect();
+        let unsealed = join_all(objects.into_iter().map(|(target, layout)| async move {
+            let unseal = SealLayout { layout, stripes: Vec::new(), generation, sealed: false };
+            self.targets.data(target).await?.call(unseal).await.map(|_| ())
+        }));
+        unsealed.await.into_iter().collect()
+    }
+}
+
+impl Layouts {
+    /// What the MDT says of a file. What it grants with it is kept: otherwise the MDT would believe so for good.
+    pub(crate) async fn fetch_entry(self: &Arc<Self>, fid: Fid) -> Result<Entry> {
+        let asked = self.meta.inodes.ask();
+        let entry = self.targets.mdt()?.call(GetAttr { fid }).await?.reply;
+        self.meta.learn(&asked, &entry);
+        Ok(entry)
+    }
+}

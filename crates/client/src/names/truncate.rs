@@ -1,0 +1,69 @@
+//! truncate, and cutting objects.
+
+use std::sync::Arc;
+
+use proto::limits::FILE_BYTES_MAX;
+use proto::wire::messages::{Entry, SetAttr};
+use proto::{Attr, Code};
+
+use crate::data::{FileState, merge};
+use crate::names::{Relaying, Sizes};
+use crate::{Caller, Error, Result};
+
+/// A truncate that an application waits for: meanwhile the kernel writes none of the file's pages back.
+struct Cut<'a>(&'a FileState);
+
+impl Cut<'_> {
+    fn of(file: &FileState) -> Cut<'_> {
+        file.inner.lock().cuts += 1;
+        Cut(file)
+    }
+}
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        self.0.inner.lock().cuts -= 1;
+    }
+}
+
+impl Sizes {
+    /// Sets the size of a file: the MDT permits it and forgets the size, the objects are cut, and the MDT learns
+    /// the size when that is durable.
+    pub(crate) async fn truncate(self: &Arc<Self>, caller: &Caller, set: SetAttr, size: u64) -> Result<Attr> {
+        if size > FILE_BYTES_MAX {
+            return Err(Error::Refused(Code::TooLarge));
+        }
+        let file = self.data.files.get(set.fid);
+        let time = set.time;
+        let cut = Cut::of(&file);
+        let attr = {
+            let _alone = file.alone().await?;
+            let changing = self.meta.inodes.change(&[set.fid], &[]);
+            let answered = self.targets.ask(caller, |cred| SetAttr { cred, ..set.clone() }).await?;
+            self.meta.changes.changed(set.fid, answered.transno);
+            self.meta.not_kept(&changing, &answered.reply);
+            let Entry { attr, layout, .. } = answered.reply;
+            file.set_layout(layout);
+            if size > 0 {
+                // An object that grows tells a size that the MDT must not contradict after a crash.
+                let mut inner = file.inner.lock();
+                inner.reopened = inner.reopened.max(answered.transno);
+            }
+            let mut relaying = Relaying::default();
+            let sum = loop {
+                let layout = self.data.back.placed(&file).await?;
+                match self.data.cut(&file, &layout, size, time).await {
+                    Ok(sum) => break sum,
+                    Err(error) if self.layouts.relaid(&file, &layout, error, &mut relaying).await? => {}
+                    Err(error) => return Err(error),
+                }
+            };
+            merge(attr, Some(sum), file.unsent())
+        };
+        drop(cut);
+        if file.inner.lock().writers == 0 {
+            self.tell_size(file).await;
+        }
+        Ok(attr)
+    }
+}

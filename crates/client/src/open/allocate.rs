@@ -1,0 +1,91 @@
+//! fallocate(2).
+
+use std::ops::Range;
+
+use proto::Code;
+use proto::limits::FILE_BYTES_MAX;
+use proto::wire::messages::SetAttr;
+
+use crate::data::FileRef;
+use crate::names::{Relaying, no_change};
+use crate::open::{OpenFile, OpenFiles};
+use crate::{Allocation, Error, Handle, Result};
+
+impl OpenFiles {
+    /// fallocate. Space that was reserved is there for later writes to it, however full the OSTs are then; behind the
+    /// end of the file nothing is reserved.
+    pub async fn allocate(&self, handle: Handle, offset: u64, len: u64, what: Allocation) -> Result<()> {
+        let open = self.handles.get(handle)?;
+        let file = open.writable()?;
+        let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
+        let end = end.ok_or(Error::Refused(Code::TooLarge))?;
+        if len == 0 {
+            return Err(Error::Refused(Code::Invalid));
+        }
+        let (zero, keep_size) = match what {
+            Allocation::PunchHole => return self.punch_hole(&open, file, offset..end).await,
+            Allocation::Reserve { keep_size } => (false, keep_size),
+            Allocation::Zero { keep_size } => (true, keep_size),
+        };
+        if !keep_size {
+            self.grow(&open, file, end).await?;
+        }
+        self.reserve_range(&open, file, offset..end, zero).await
+    }
+
+    /// Makes a file at least `size` bytes long.
+    async fn grow(&self, open: &OpenFile, file: &FileRef, size: u64) -> Result<()> {
+        let mut relaying = Relaying::default();
+        loop {
+            let layout = file.layout()?;
+            match self.names.data.objects.true_size(file, &layout).await {
+                Ok(true_size) if true_size >= size => return Ok(()),
+                Ok(_) => break,
+                Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let set = SetAttr {
+            size: Some(size),
+            handle: Some(open.mdt_handle),
+            kill_privileges: open.opener.uid != 0,
+            ..no_change(open.fid, self.names.clock.time())
+        };
+        self.names.sizes.truncate(&open.opener, set, size).await.map(|_| ())
+    }
+
+    async fn punch_hole(&self, open: &OpenFile, file: &FileRef, range: Range<u64>) -> Result<()> {
+        let time = self.names.clock.time();
+        self.drop_own_privileges(open, time).await?;
+        let _alone = file.alone().await?;
+        let mut relaying = Relaying::default();
+        loop {
+            let layout = file.layout()?;
+            match self.names.data.punch_locked(file, &layout, range.clone(), time).await {
+                Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Reserves the space of `range`, as far as the file goes; with `zero`, what is there goes first.
+    async fn reserve_range(
+        &self,
+        open: &OpenFile,
+        file: &FileRef,
+        range: Range<u64>,
+        zero: bool,
+    ) -> Result<()> {
+        let time = self.names.clock.time();
+        self.drop_own_privileges(open, time).await?;
+        let _alone = file.alone().await?;
+        let mut relaying = Relaying::default();
+        loop {
+            let layout = self.names.data.back.placed(file).await?;
+            match self.names.data.reserve_locked(file, &layout, range.clone(), zero, time).await {
+                Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
+                done => return done,
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! copy_file_range(2).
+
+use crate::data::Side;
+use proto::Code;
+use proto::limits::FILE_BYTES_MAX;
+
+use crate::names::Relaying;
+use crate::open::OpenFiles;
+use crate::{Error, Handle, Result};
+
+/// Most bytes of one call: a caller that wants more asks again, and can be interrupted in between.
+const COPY_BYTES_MAX: u64 = 256 << 20;
+
+impl OpenFiles {
+    /// Copies up to `len` bytes of `from` at `from_offset` to `to` at `to_offset`; says how many. Fewer at the end of
+    /// `from`, or when it takes long. Ranges of one file must not overlap.
+    pub async fn copy_range(
+        &self,
+        (from, from_offset): (Handle, u64),
+        (to, to_offset): (Handle, u64),
+        len: u64,
+    ) -> Result<u64> {
+        let (from, to) = (self.handles.get(from)?, self.handles.get(to)?);
+        let (source, target) = (from.readable()?, to.writable()?);
+        if to.flags.append {
+            return Err(Error::BadHandle);
+        }
+        let len = len.min(COPY_BYTES_MAX);
+        if from_offset.max(to_offset).saturating_add(len) > FILE_BYTES_MAX {
+            return Err(Error::Refused(Code::TooLarge));
+        }
+        if source.fid == target.fid && from_offset.abs_diff(to_offset) < len {
+            return Err(Error::Refused(Code::Invalid));
+        }
+        target.take_full(&to.failure_seen)?;
+        let time = self.names.clock.time();
+        self.drop_own_privileges(&to, time).await?;
+        let _alone = target.alone().await?;
+        from.read.store(true, std::sync::atomic::Ordering::Relaxed);
+        let mut relaying = [Relaying::default(), Relaying::default()];
+        let copied = loop {
+            let from_layout = source.layout()?;
+            let to_layout = self.names.data.back.placed(target).await?;
+            let sides =
+                (Side { file: source, layout: &from_layout }, Side { file: target, layout: &to_layout });
+            match self.names.data.copy_locked(&sides, (from_offset, to_offset), len, time).await {
+                // What was locked does not count any more: an OST has restarted, or ended the session.
+                Err(Error::Refused(Code::TryAgain)) => {}
+                Err(error)
+                    if self.names.layouts.relaid(source, &from_layout, error, &mut relaying[0]).await? => {}
+                Err(error)
+                    if self.names.layouts.relaid(target, &to_layout, error, &mut relaying[1]).await? => {}
+                copied => break copied?,
+            }
+        };
+        if copied > 0 && to.flags.sync {
+            self.sync_file(target, &to.failure_seen).await?;
+        }
+        Ok(copied)
+    }
+}

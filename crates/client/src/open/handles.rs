@@ -1,0 +1,93 @@
+//! The open files and directories of a client.
+
+use crate::data::FileRef;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use proto::{Attr, Fid};
+
+use crate::{Caller, Error, Handle, OpenFlags, Result};
+
+const SHARDS: usize = 16;
+
+/// An open file or directory.
+pub(crate) struct OpenFile {
+    pub(crate) fid: Fid,
+    /// The MDT's name for it.
+    pub(crate) mdt_handle: u64,
+    pub(crate) flags: OpenFlags,
+    /// For regular files.
+    pub(crate) file: Option<FileRef>,
+    /// Attributes as they were at open: for access times and privilege bits.
+    pub(crate) attr: Attr,
+    /// Whether there were extended attributes at open: one may hold capabilities.
+    pub(crate) xattrs: bool,
+    /// Whoever opened it.
+    pub(crate) opener: Caller,
+    pub(crate) read: AtomicBool,
+    pub(crate) wrote: AtomicBool,
+    /// Number of the last failure of the file that this handle has reported.
+    pub(crate) failure_seen: AtomicU64,
+}
+
+impl OpenFile {
+    /// The state of a regular file.
+    pub(crate) fn file(&self) -> Result<&FileRef> {
+        self.file.as_ref().ok_or(Error::BadHandle)
+    }
+
+    /// The state of a regular file that is open for writing.
+    pub(crate) fn writable(&self) -> Result<&FileRef> {
+        if self.flags.write { self.file() } else { Err(Error::BadHandle) }
+    }
+
+    /// The state of a regular file that is open for reading.
+    pub(crate) fn readable(&self) -> Result<&FileRef> {
+        if self.flags.read || self.flags.execute { self.file() } else { Err(Error::BadHandle) }
+    }
+}
+
+/// Every open file and directory of this client.
+pub(crate) struct Handles {
+    next: AtomicU64,
+    shards: [Mutex<BTreeMap<u64, Arc<OpenFile>>>; SHARDS],
+}
+
+impl Handles {
+    pub(crate) fn new() -> Handles {
+        Handles { next: AtomicU64::new(1), shards: std::array::from_fn(|_| Mutex::new(BTreeMap::new())) }
+    }
+
+    fn shard(&self, handle: u64) -> &Mutex<BTreeMap<u64, Arc<OpenFile>>> {
+        &self.shards[handle as usize % SHARDS]
+    }
+
+    pub(crate) fn put(&self, open: OpenFile) -> Handle {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.shard(number).lock().insert(number, Arc::new(open));
+        Handle(number)
+    }
+
+    pub(crate) fn get(&self, handle: Handle) -> Result<Arc<OpenFile>> {
+        self.shard(handle.0).lock().get(&handle.0).cloned().ok_or(Error::BadHandle)
+    }
+
+    pub(crate) fn take(&self, handle: Handle) -> Option<Arc<OpenFile>> {
+        self.shard(handle.0).lock().remove(&handle.0)
+    }
+
+    /// Whether none is open now.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.lock().is_empty())
+    }
+
+    /// Every handle that is open now.
+    pub(crate) fn all(&self) -> Vec<Handle> {
+        self.shards
+            .iter()
+            .flat_map(|shard| shard.lock().keys().copied().map(Handle).collect::<Vec<_>>())
+            .collect()
+    }
+}

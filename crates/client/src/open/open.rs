@@ -1,0 +1,359 @@
+//! open, create, flush, fsync, and the start of close.
+
+use crate::names::Ended;
+use std::iter::once;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use proto::layout::LayoutHint;
+use proto::types::Attr;
+use proto::wire::messages::{
+    Create, CreateUnnamed, Created, Entry, OPEN_EXCLUSIVE, OPEN_EXECUTE, OPEN_READ, OPEN_WRITE, Open,
+};
+use proto::{Fid, FileKind, Layout, Transno};
+
+use crate::lock::whole;
+use crate::names::Told as Answer;
+use crate::names::no_change;
+use crate::open::{OpenFile, OpenFiles};
+use crate::util::join_all;
+use crate::{AttrChange, Caller, Forget, Handle, OpenFlags, Result};
+
+impl OpenFlags {
+    fn bits(self) -> u32 {
+        let bit = |on, bit| if on { bit } else { 0 };
+        // What is executed is read by the kernel alone: the right to execute takes the place of the right to read.
+        let bits = bit(self.read && !self.execute, OPEN_READ)
+            | bit(self.write, OPEN_WRITE)
+            | bit(self.exclusive, OPEN_EXCLUSIVE)
+            | bit(self.execute, OPEN_EXECUTE);
+        // A file that is opened for nothing (O_PATH and the like) is opened for reading at the MDT.
+        bits | bit(!self.read && !self.write && !self.execute, OPEN_READ)
+    }
+}
+
+/// What the MDT has told about a file that it opened.
+pub(super) struct Told {
+    pub(super) attr: Attr,
+    pub(super) layout: Option<Layout>,
+    pub(super) handle: u64,
+    pub(super) transno: Transno,
+    /// Whether it may have capabilities: these are an extended attribute.
+    pub(super) xattrs: bool,
+    /// Whether the file was there before.
+    pub(super) reopened: bool,
+}
+
+impl OpenFiles {
+    /// Makes a regular file and opens it, or opens the one that is there.
+    pub async fn create(
+        &self,
+        caller: &Caller,
+        parent: Fid,
+        name: &[u8],
+        mode: u32,
+        flags: OpenFlags,
+    ) -> Result<(Answer, Handle)> {
+        let name = crate::name(name)?;
+        let time = self.names.clock.time();
+        let mode = (mode & !proto::types::MODE_KIND) | FileKind::File.mode_bits();
+        let create = |fid, cred| Create {
+            parent,
+            name: name.clone(),
+            fid,
+            mode,
+            rdev: 0,
+            target: Bytes::new(),
+            open: flags.bits(),
+            hint: None,
+            cred,
+            time,
+            umask: caller.umask,
+        };
+        let changing = self.names.meta.inodes.change(&[parent], &[(parent, &name)]);
+        let answered = self.names.fids.make(caller, create).await?;
+        self.names.keep_new(changing, (parent, &name), time, &answered);
+        let (made, transno) = (answered.reply, answered.transno);
+        let opened = Told {
+            attr: made.attr.clone(),
+            layout: made.layout.clone(),
+            handle: made.handle,
+            transno,
+            // A new file has no capabilities that a write would have to take away.
+            xattrs: made.existed && made.xattrs,
+            reopened: made.existed,
+        };
+        let handle = self.opened(caller, opened, flags);
+        let attr = match made.existed {
+            // Nobody can have written to it yet.
+            false => Ok(Attr { size: 0, blocks: 0, ..made.attr }),
+            true => self.opened_existing(caller, handle, flags, made).await,
+        };
+        match attr {
+            // That the name means this file is told after everything that had to be waited for.
+            Ok(attr) => {
+                let told = self.names.meta.told(attr, Some((parent, &name)));
+                Ok((Answer { keep_attr: false, ..told }, handle))
+            }
+            Err(error) => {
+                self.release(handle).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// What is left to do if the file was there: it is emptied if that is asked for. Gives its true attributes.
+    async fn opened_existing(
+        &self,
+        caller: &Caller,
+        handle: Handle,
+        flags: OpenFlags,
+        made: Created,
+    ) -> Result<Attr> {
+        self.prepare_pages(handle, flags).await?;
+        let entry = Entry { attr: made.attr, layout: made.layout, xattrs: made.xattrs, lock: made.lock };
+        match flags.truncate && flags.write {
+            true => self.cut_opened(caller, handle, &entry.attr).await,
+            false => self.names.sizes.complete(entry).await,
+        }
+    }
+
+    /// Makes a regular file without a name in `dir` and opens it (O_TMPFILE). [`Client::link`] can give it a name,
+    /// unless it is opened exclusively.
+    pub async fn create_unnamed(
+        &self,
+        caller: &Caller,
+        dir: Fid,
+        mode: u32,
+        flags: OpenFlags,
+    ) -> Result<(Answer, Handle)> {
+        self.create_unnamed_with(caller, dir, mode, flags, None).await
+    }
+
+    /// The same with a layout after `hint`.
+    pub(crate) async fn create_unnamed_with(
+        &self,
+        caller: &Caller,
+        dir: Fid,
+        mode: u32,
+        flags: OpenFlags,
+        hint: Option<LayoutHint>,
+    ) -> Result<(Answer, Handle)> {
+        let time = self.names.clock.time();
+        let create = |fid, cred| CreateUnnamed {
+            parent: dir,
+            fid,
+            mode,
+            open: flags.bits(),
+            hint: hint.clone(),
+            cred,
+            time,
+            umask: caller.umask,
+        };
+        let answered = self.names.fids.make(caller, create).await?;
+        let (made, transno) = (answered.reply, answered.transno);
+        let attr = made.attr.clone();
+        let told = Told {
+            attr: made.attr,
+            layout: made.layout,
+            handle: made.handle,
+            transno,
+            xattrs: false,
+            reopened: false,
+        };
+        // Nobody else can ever have written to it.
+        Ok((Answer::once(Attr { size: 0, blocks: 0, ..attr }), self.opened(caller, told, flags)))
+    }
+
+    /// Opens a regular file.
+    pub async fn open(&self, caller: &Caller, fid: Fid, flags: OpenFlags) -> Result<Handle> {
+        if let Some((entry, mdt_handle)) = self.names.meta.open_again(caller, fid, flags) {
+            let told = Told {
+                attr: entry.attr.clone(),
+                layout: entry.layout.clone(),
+                handle: mdt_handle,
+                transno: Transno(0),
+                xattrs: entry.xattrs,
+                reopened: true,
+            };
+            let handle = self.opened(caller, told, flags);
+            self.prepare_pages(handle, flags).await?;
+            return Ok(handle);
+        }
+        // Who opens to write changes what the MDT says of the size.
+        let changing = self.names.meta.inodes.change(&[if flags.write { fid } else { Fid::ZERO }], &[]);
+        let answered = self.targets.ask(caller, |cred| Open { fid, open: flags.bits(), cred }).await?;
+        let (open, transno) = (answered.reply, answered.transno);
+        self.names.meta.changes.changed(fid, transno);
+        let (attr, layout) = (open.attr.clone(), open.layout.clone());
+        let entry = Entry { attr, layout, xattrs: open.xattrs, lock: open.lock };
+        if self.names.meta.learn(&changing.done(&[]), &entry) && !flags.write {
+            self.names.meta.keep_open(fid, open.handle);
+        }
+        let attr = open.attr.clone();
+        let told = Told {
+            attr: open.attr,
+            layout: open.layout,
+            handle: open.handle,
+            transno,
+            xattrs: open.xattrs,
+            reopened: true,
+        };
+        let handle = self.opened(caller, told, flags);
+        self.prepare_pages(handle, flags).await?;
+        if flags.truncate && flags.write {
+            let cut = self.cut_opened(caller, handle, &attr).await;
+            if let Err(error) = cut {
+                self.release(handle).await;
+                return Err(error);
+            }
+        }
+        Ok(handle)
+    }
+
+    /// Opens a directory.
+    pub async fn open_dir(&self, caller: &Caller, fid: Fid) -> Result<Handle> {
+        self.open(caller, fid, OpenFlags { read: true, ..OpenFlags::default() }).await
+    }
+
+    /// Notes that a directory was read through `handle`: its access time follows at the close.
+    pub fn accessed(&self, handle: Handle) {
+        if let Ok(open) = self.handles.get(handle) {
+            self.note_access(&open);
+        }
+    }
+
+    /// Whether another client had the file open for writing when this handle was opened, or has not told its size.
+    pub fn is_written_elsewhere(&self, handle: Handle) -> bool {
+        let Ok(open) = self.handles.get(handle) else { return false };
+        let Some(file) = &open.file else { return false };
+        let inner = file.inner.lock();
+        !open.attr.size_known && inner.writers == 0 && !inner.untold
+    }
+
+    /// close(2): errors of earlier writes, once for each handle; data is on its way to the OSTs and readable by
+    /// others when it returns.
+    pub async fn flush(&self, handle: Handle) -> Result<()> {
+        let open = self.handles.get(handle)?;
+        let Ok(file) = open.writable() else { return Ok(()) };
+        self.names.data.back.flush_file(file).await;
+        file.take_failure(&open.failure_seen)
+    }
+
+    /// Durable on OSTs and MDT when it returns.
+    pub async fn fsync(&self, handle: Handle) -> Result<()> {
+        let open = self.handles.get(handle)?;
+        match &open.file {
+            Some(file) => self.sync_file(file, &open.failure_seen).await,
+            None => self.fsync_dir(open.fid).await,
+        }
+    }
+
+    /// fsync of a directory: everything this client changed in the name space is durable.
+    pub async fn fsync_dir(&self, _fid: Fid) -> Result<()> {
+        let mdt = self.targets.mdt()?;
+        mdt.commit(mdt.newest()).await
+    }
+
+    /// Ends a handle. What it wrote becomes durable, and its size known to the MDT, in the background.
+    pub async fn release(&self, handle: Handle) {
+        if let Some(open) = self.handles.take(handle) {
+            self.flocks.unlock_handle(open.fid, handle).await;
+            let file = open.file.as_ref().map(|file| self.names.data.files.get(file.fid));
+            let (flags, wrote) = (open.flags, open.wrote.load(Ordering::Relaxed));
+            self.names
+                .sizes
+                .close(Ended { fid: open.fid, handle: open.mdt_handle, flags, file, wrote })
+                .await;
+        }
+    }
+}
+
+impl OpenFiles {
+    fn opened(&self, caller: &Caller, told: Told, flags: OpenFlags) -> Handle {
+        let fid = told.attr.fid;
+        let file = (told.attr.kind() == FileKind::File).then(|| self.names.data.files.get(fid));
+        if let Some(file) = &file {
+            file.set_layout(told.layout);
+            if flags.write {
+                let mut inner = file.inner.lock();
+                inner.writers += 1;
+                inner.mapped_writers += u32::from(flags.read);
+                if told.reopened {
+                    inner.reopened = inner.reopened.max(told.transno);
+                }
+            }
+        }
+        let failure_seen = AtomicU64::new(file.as_ref().map_or(0, |file| file.failures()));
+        self.handles.put(OpenFile {
+            fid,
+            mdt_handle: told.handle,
+            flags,
+            file,
+            attr: told.attr,
+            xattrs: told.xattrs,
+            opener: Caller { umask: 0, ..caller.clone() },
+            read: AtomicBool::new(false),
+            wrote: AtomicBool::new(false),
+            failure_seen,
+        })
+    }
+
+    /// Changes attributes; through an open `handle`, its open mode permits a change of size.
+    pub async fn setattr(
+        &self,
+        caller: &Caller,
+        fid: Fid,
+        change: AttrChange,
+        handle: Option<Handle>,
+    ) -> Result<Answer> {
+        let open = handle.map(|handle| self.handles.get(handle)).transpose()?;
+        self.names.setattr(caller, fid, change, open.map(|open| open.mdt_handle)).await
+    }
+
+    /// What the kernel has in its page cache needs care. Through a handle that reads and writes pages may be mapped and
+    /// changed without a call: those that were filled under a right to read have to be filled again. Through one that
+    /// only reads they are read without a call: that counts as an access from now on.
+    async fn prepare_pages(&self, handle: Handle, flags: OpenFlags) -> Result<()> {
+        let open = self.handles.get(handle)?;
+        let Some(file) = &open.file else { return Ok(()) };
+        let Ok(layout) = file.layout() else { return Ok(()) };
+        if !flags.read || !self.names.data.locks.kernel_has(&whole(&layout)) {
+            return Ok(());
+        }
+        if flags.write {
+            self.names.data.locks.filling.forget_data(open.fid, once(0..u64::MAX)).await;
+        } else if self.access_if_due(&open) {
+            self.names.meta.copies.forget(vec![Forget::Attributes(open.fid)]).await;
+        }
+        Ok(())
+    }
+
+    /// O_TRUNC.
+    async fn cut_opened(&self, caller: &Caller, handle: Handle, attr: &Attr) -> Result<Attr> {
+        let open = self.handles.get(handle)?;
+        let set = proto::wire::messages::SetAttr {
+            size: Some(0),
+            handle: Some(open.mdt_handle),
+            kill_privileges: caller.uid != 0,
+            ..no_change(attr.fid, self.names.clock.time())
+        };
+        self.names.sizes.truncate(caller, set, 0).await
+    }
+}
+
+impl OpenFiles {
+    /// Has the kernel write back what was changed through mappings.
+    pub async fn write_mappings_back(&self) {
+        let files = self.handles.all().into_iter().filter_map(|handle| {
+            let open = self.handles.get(handle).ok()?;
+            let is_mapped = open.file().ok()?.inner.lock().mapped_writers > 0;
+            is_mapped.then_some(open.fid)
+        });
+        let files: std::collections::BTreeSet<Fid> = files.collect();
+        join_all(
+            files.into_iter().map(|fid| self.names.data.locks.filling.forget_data(fid, once(0..u64::MAX))),
+        )
+        .await;
+    }
+}

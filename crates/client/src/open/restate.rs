@@ -1,0 +1,35 @@
+//! What a client has open for reading, for an MDT that restarted.
+
+use std::collections::BTreeMap;
+
+use proto::wire::messages::{OpenHeld, RestateOpens};
+use rpc::Restate;
+
+use crate::open::OpenFiles;
+
+/// Open files in one message.
+const RESTATED_AT_ONCE: usize = 8192;
+
+impl OpenFiles {
+    /// States the files and directories again that are open for reading; of those that are open for writing the MDT knows.
+    pub(crate) async fn restate_opens(&self, restate: &Restate) {
+        // Several handles of here may be one of the MDT.
+        let held: BTreeMap<u64, OpenHeld> = self
+            .handles
+            .all()
+            .into_iter()
+            .filter_map(|handle| self.handles.get(handle).ok())
+            .filter(|open| !open.flags.write)
+            .map(|open| (open.mdt_handle, OpenHeld { fid: open.fid, handle: open.mdt_handle }))
+            .collect();
+        let held: Vec<OpenHeld> = held.into_values().collect();
+        for some in held.chunks(RESTATED_AT_ONCE) {
+            if let Err(error) = restate.call(RestateOpens { opens: some.to_vec() }).await {
+                tracing::error!(
+                    %error, count = some.len(),
+                    "the restarted MDT does not take open files: they are lost once their last names are removed"
+                );
+            }
+        }
+    }
+}

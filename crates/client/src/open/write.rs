@@ -1,0 +1,134 @@
+//! write(2).
+
+use proto::types::{MODE_SETGID, MODE_SETUID};
+use std::sync::atomic::Ordering;
+
+use proto::wire::messages::SetAttr;
+use proto::{Code, Timestamp};
+
+use crate::data::Call;
+use crate::names::{Relaying, no_change};
+use crate::open::{OpenFile, OpenFiles};
+use crate::{Caller, Error, Handle, Result};
+
+impl OpenFiles {
+    /// Takes privileges away as a write of `caller` does, which were given after the file was opened.
+    pub async fn drop_privileges(&self, handle: Handle, caller: &Caller) -> Result<()> {
+        let open = self.handles.get(handle)?;
+        self.drop_privileges_of(&open, caller, self.names.clock.time()).await
+    }
+
+    /// Writes if there is nothing to wait for; `None`: nothing was done. For callers who have `data` for a moment only.
+    pub fn write_at_once(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<Option<u32>> {
+        let open = self.handles.get(handle)?;
+        let file = open.writable()?;
+        let len = u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
+        file.take_full(&open.failure_seen)?;
+        let waits = open.flags.sync || open.drops_privileges();
+        if waits || len == 0 || file.inner.lock().write_through {
+            return Ok(None);
+        }
+        let layout = file.layout()?;
+        if self.names.data.lacks_room(file, &layout, u64::from(len)) {
+            return Ok(None);
+        }
+        let stored = match open.flags.append {
+            true => self.names.data.append_at_once(file, &layout, data)?,
+            false => self.names.data.write_there_at_once(file, &layout, (offset, data))?,
+        };
+        if !stored {
+            return Ok(None);
+        }
+        open.wrote.store(true, Ordering::Relaxed);
+        Ok(Some(len))
+    }
+
+    /// Takes a copy of `data`; returns when it is in the write-behind cache (or durable, for a `sync` handle). An
+    /// append handle writes at the end whatever `offset` says.
+    pub async fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<u32> {
+        let open = self.handles.get(handle)?;
+        let file = open.writable()?;
+        u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
+        file.take_full(&open.failure_seen)?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let time = self.names.clock.time();
+        self.drop_own_privileges(&open, time).await?;
+        let call = Call { time, sync: open.flags.sync };
+        let mut relaying = Relaying::default();
+        let mut stored = 0;
+        while stored < data.len() as u64 {
+            let layout = file.layout()?;
+            let (at, rest) = (offset + stored, &data[stored as usize..]);
+            self.names.data.lacks_room(file, &layout, rest.len() as u64);
+            let done = match open.flags.append {
+                true => self.names.data.append(file, &layout, rest, call).await,
+                false => self.names.data.write_at(file, &layout, (at, rest), call).await,
+            };
+            match done {
+                Ok(done) => stored += done,
+                Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
+                Err(error) if stored == 0 => return Err(error),
+                Err(_) => break,
+            }
+            // What follows at the end may not be the end any more.
+            if open.flags.append && stored > 0 {
+                break;
+            }
+        }
+        if open.flags.sync {
+            self.sync_file(file, &open.failure_seen).await?;
+        } else if file.inner.lock().write_through {
+            self.names.data.back.flush_file(file).await;
+            file.take_failure(&open.failure_seen)?;
+            file.inner.lock().write_through = false;
+        }
+        Ok(stored as u32)
+    }
+
+    /// The kernel writes pages back that were changed through a mapping. It holds them locked, and a truncate or a
+    /// callback may be waiting for just that: this waits for neither.
+    pub async fn write_pages(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<u32> {
+        let open = self.handles.get(handle)?;
+        let file = open.writable()?;
+        let len = u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
+        let call = Call { time: self.names.clock.time(), sync: false };
+        let mut relaying = Relaying::default();
+        loop {
+            let layout = file.layout()?;
+            match self.names.data.write_pages_back(file, &layout, (offset, data), call).await {
+                Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
+                written => return written.map(|()| len),
+            }
+        }
+    }
+
+    /// The first write through a handle takes setuid and setgid away, unless the superuser writes, and capabilities.
+    pub(super) async fn drop_own_privileges(&self, open: &OpenFile, time: Timestamp) -> Result<()> {
+        if open.drops_privileges() {
+            self.drop_privileges_of(open, &open.opener, time).await?;
+        }
+        open.wrote.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn drop_privileges_of(&self, open: &OpenFile, caller: &Caller, time: Timestamp) -> Result<()> {
+        let change =
+            SetAttr { handle: Some(open.mdt_handle), kill_privileges: true, ..no_change(open.fid, time) };
+        let changing = self.names.meta.inodes.change(&[open.fid], &[]);
+        let answered = self.targets.ask(caller, |cred| SetAttr { cred, ..change.clone() }).await?;
+        self.names.meta.not_kept(&changing, &answered.reply);
+        Ok(())
+    }
+}
+
+impl OpenFile {
+    /// Whether the next write is the first one, and has privileges of the file to take away.
+    fn drops_privileges(&self) -> bool {
+        let bits = self.attr.mode & (MODE_SETUID | MODE_SETGID);
+        // Capabilities go with the superuser's writes too.
+        let privileged = self.xattrs || self.opener.uid != 0 && bits != 0;
+        privileged && !self.wrote.load(Ordering::Relaxed)
+    }
+}

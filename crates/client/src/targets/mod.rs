@@ -1,0 +1,521 @@
+//! The sessions with the targets of the file system, made on first use.
+
+mod ask;
+mod pace;
+mod requests;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use proto::session::Estimated;
+use proto::wire::messages::{Config, DropOrder, Operation, Statfs};
+use proto::{ClientId, Code, ConfigCopy, DataTarget, Nid, OstIndex, TargetId, TargetKind, Transno};
+use rpc::{Answered, Callbacks, Hub, Import, LinkState, Role};
+use rt::BoxFuture;
+use rt::sync::{Notify, Semaphore};
+use std::time::Duration;
+
+use crate::{Error, Limits, Result};
+
+use pace::Pace;
+pub use pace::SlowOst;
+use requests::Requests;
+
+/// Time that the configuration has to bring an OST that a layout names. A question for news that was lost is asked again
+/// after 30 s.
+const LEARN_PATIENCE: Duration = Duration::from_secs(120);
+
+/// What the MGS knows of this client: that it lives, as long as it holds something.
+pub(crate) trait SignOfLife: Send + Sync {
+    /// Something is asked of a target: from now on there is something to hold.
+    fn touch(&self);
+    /// Whether the MGS knows that this client lives: a target that restarts does not wait for others.
+    fn has_begun(&self) -> bool;
+    /// Waits until it does.
+    fn until_begun(&self) -> BoxFuture<'_, ()>;
+}
+
+/// A session with one target, and what this client knows of its own changes there.
+pub(crate) struct Target {
+    import: Arc<Import>,
+    requests: Arc<Requests>,
+    /// What is held of the target needs a lease; `None` for the MGS.
+    lease: Option<Arc<dyn SignOfLife>>,
+    /// Bound the data requests in flight; writes and reads apart, so that none of them starves.
+    pub(crate) writes: Semaphore,
+    pub(crate) reads: Semaphore,
+    /// How long large writes take.
+    pub(crate) pace: Pace,
+    /// Newest transno of a reply.
+    newest: AtomicU64,
+    /// Something was asked since this was last looked at.
+    used: AtomicBool,
+    /// Where that is noted, for an OST with its index.
+    notes: Option<Notes>,
+    /// It has less space than this client may have unsent.
+    short: AtomicBool,
+    shortage: Arc<Shortage>,
+}
+
+/// Told of the bytes that a session keeps until they are durable: those of before, and those of now.
+pub(crate) type Retained = Arc<dyn Fn(usize, usize) + Send + Sync>;
+
+/// An OST, and where it is noted that it was used.
+type Notes = (DataTarget, Arc<Mutex<Vec<DataTarget>>>);
+
+/// How many targets may have too little space for what this client may have unsent.
+pub(crate) struct Shortage {
+    /// More than that is never unsent (bytes).
+    plenty: AtomicU64,
+    count: AtomicUsize,
+}
+
+impl Target {
+    fn new(
+        import: Arc<Import>,
+        requests: Arc<Requests>,
+        lease: Option<Arc<dyn SignOfLife>>,
+        shortage: Arc<Shortage>,
+        (rpcs_in_flight_max, notes): (u32, Option<Notes>),
+    ) -> Target {
+        let permits = rpcs_in_flight_max.max(1) as usize;
+        Target {
+            import,
+            requests,
+            lease,
+            writes: Semaphore::new(permits),
+            reads: Semaphore::new(permits),
+            pace: Pace::default(),
+            newest: AtomicU64::new(0),
+            used: AtomicBool::new(false),
+            notes,
+            short: AtomicBool::new(false),
+            shortage,
+        }
+    }
+
+    /// Sends `operation` and waits for the reply.
+    pub(crate) async fn call<O: Operation>(&self, operation: O) -> Result<Answered<O::Reply>> {
+        self.requests.count::<O>();
+        self.begin().await;
+        let answered = self.import.call(operation).await?;
+        self.note(answered.transno);
+        // It may have brought something to hold.
+        self.touch();
+        Ok(answered)
+    }
+
+    /// The same with bulk.
+    pub(crate) async fn call_bulk<O: Operation>(
+        &self,
+        operation: O,
+        bulk: Vec<Bytes>,
+    ) -> Result<Answered<O::Reply>> {
+        self.requests.count::<O>();
+        self.begin().await;
+        let answered = self.import.call_bulk(operation, bulk).await?;
+        self.note(answered.transno);
+        self.touch();
+        Ok(answered)
+    }
+
+    /// The same, but only in the session of `era`: for what was locked in it.
+    pub(crate) async fn call_locked<O: Operation>(
+        &self,
+        era: u64,
+        operation: O,
+        bulk: Vec<Bytes>,
+    ) -> Result<Answered<O::Reply>> {
+        self.requests.count::<O>();
+        self.begin().await;
+        let answered = self.import.call_in_era(era, operation, bulk).await?;
+        self.note(answered.transno);
+        self.touch();
+        Ok(answered)
+    }
+
+    fn note(&self, transno: Transno) {
+        self.newest.fetch_max(transno.0, Ordering::Relaxed);
+        let short =
+            self.import.room().is_some_and(|room| room < self.shortage.plenty.load(Ordering::Relaxed));
+        if short != self.short.load(Ordering::Relaxed) && short != self.short.swap(short, Ordering::AcqRel) {
+            match short {
+                true => self.shortage.count.fetch_add(1, Ordering::AcqRel),
+                false => self.shortage.count.fetch_sub(1, Ordering::AcqRel),
+            };
+        }
+    }
+
+    /// See [`Import::commit_soon`].
+    pub(crate) fn commit_soon(&self) {
+        if self.import.retained_bytes() > 0 {
+            self.import.commit_soon();
+        }
+    }
+
+    /// See [`Import::retained_bytes`].
+    pub(crate) fn unstable(&self) -> u64 {
+        self.import.retained_bytes() as u64
+    }
+
+    /// See [`Import::room`].
+    pub(crate) fn room(&self) -> Option<u64> {
+        self.import.room()
+    }
+
+    /// See [`Import::era`].
+    pub(crate) fn era(&self) -> u64 {
+        self.import.era()
+    }
+
+    /// What a request brings needs a lease: the MGS has to know of it before the request is sent.
+    async fn begin(&self) {
+        self.note_used();
+        if let Some(lease) = &self.lease {
+            lease.touch();
+            if !lease.has_begun() {
+                lease.until_begun().await;
+            }
+        }
+    }
+
+    fn note_used(&self) {
+        if !self.used.load(Ordering::Relaxed)
+            && !self.used.swap(true, Ordering::AcqRel)
+            && let Some((ost, used)) = &self.notes
+        {
+            used.lock().push(*ost);
+        }
+    }
+
+    fn touch(&self) {
+        self.note_used();
+        if let Some(lease) = &self.lease {
+            lease.touch();
+        }
+    }
+
+    /// Whether an order is about the session as it is.
+    pub(crate) fn is_meant(&self, order: &DropOrder) -> bool {
+        match order.session {
+            0 => self.is_older_than(order.boot),
+            session => self.import.session() == session,
+        }
+    }
+
+    /// Whether the session is of a boot before `boot`.
+    pub(crate) fn is_older_than(&self, boot: u64) -> bool {
+        let of_session = self.import.boot();
+        of_session != 0 && of_session < boot
+    }
+
+    /// Whether there is no session, and none is being opened.
+    pub(crate) fn rests(&self) -> bool {
+        self.import.state().link == LinkState::Idle
+    }
+
+    /// Whether there is a connection as far as is known.
+    pub(crate) fn is_connected(&self) -> bool {
+        matches!(self.import.state().link, LinkState::Connected(_))
+    }
+
+    /// Opens a session, and shows that there is nothing to repeat.
+    pub(crate) async fn show_up(&self) {
+        if let Err(error) = self.call(Statfs {}).await {
+            tracing::debug!(target = %self.import.target(), %error, "it waits for this client");
+        }
+    }
+
+    /// The session is over.
+    pub(crate) fn forget_session(&self) {
+        self.import.forget_session();
+    }
+
+    /// Finds out whether the target still knows this client; what was lost has been told then.
+    pub(crate) async fn look(&self) {
+        if let Err(error) = self.import.look().await {
+            tracing::debug!(target = %self.import.target(), %error, "the session is not there again");
+        }
+    }
+
+    /// Newest change of this client on the target.
+    pub(crate) fn newest(&self) -> Transno {
+        Transno(self.newest.load(Ordering::Relaxed))
+    }
+
+    /// Every change up to here is durable, as far as replies have told.
+    pub(crate) fn last_committed(&self) -> Transno {
+        self.import.last_committed()
+    }
+
+    /// Waits until every change up to `transno` is durable; an error if it is lost.
+    pub(crate) async fn commit(&self, transno: Transno) -> Result<()> {
+        if transno == Transno(0) {
+            return Ok(());
+        }
+        let committed = self.import.committed(transno).await;
+        if committed.is_err() {
+            // A change that is lost is told of once; the next commit is not to wait for it again.
+            let _ = self.newest.compare_exchange(transno.0, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        Ok(committed?)
+    }
+
+    /// Whether something was asked since this was called last.
+    pub(crate) fn was_used(&self) -> bool {
+        self.used.swap(false, Ordering::AcqRel)
+    }
+
+    /// Asks for a commit of everything; a failure is told to whoever waits for what it concerns.
+    pub(crate) async fn make_durable(&self) {
+        if let Err(error) = self.import.committed(self.newest()).await {
+            tracing::debug!(target = %self.import.target(), %error, "no commit before the session rests");
+        }
+    }
+
+    /// See [`Import::rest`].
+    pub(crate) async fn rest(&self, holds_nothing: impl FnOnce() -> bool) -> bool {
+        self.import.rest(holds_nothing).await
+    }
+
+    /// How the session is.
+    pub(crate) fn state(&self) -> rpc::ImportState {
+        self.import.state()
+    }
+
+    /// The session as it is.
+    pub(crate) fn session(&self) -> u64 {
+        self.import.session()
+    }
+
+    /// What is waited for in the session.
+    fn waits(&self) -> Vec<String> {
+        self.import.waits()
+    }
+
+    pub(crate) async fn disconnect(&self) {
+        self.import.disconnect().await;
+    }
+}
+
+/// All targets that this client has had to do with, and the table of those that there are.
+pub(crate) struct Targets {
+    hub: Hub,
+    client: ClientId,
+    rpcs_in_flight_max: u32,
+    shortage: Arc<Shortage>,
+    requests: Arc<Requests>,
+    lease: Arc<dyn SignOfLife>,
+    /// Told of what an OST has taken and is not durable there: bytes before, and now.
+    retained: Retained,
+    /// OSTs that were used since somebody looked; each is here once at most.
+    used: Arc<Mutex<Vec<DataTarget>>>,
+    mgs: Arc<Target>,
+    /// Where the MGS may be.
+    mgs_nids: Vec<Nid>,
+    config: RwLock<ConfigCopy>,
+    /// Told when the configuration changes.
+    changed: Notify,
+    made: RwLock<BTreeMap<TargetId, Arc<Target>>>,
+    /// Whom targets call back.
+    called_back: OnceLock<Arc<dyn Callbacks>>,
+}
+
+impl Targets {
+    pub(crate) fn new(
+        hub: &Hub,
+        client: ClientId,
+        mgs: Vec<Nid>,
+        limits: &Limits,
+        (lease, retained): (Arc<dyn SignOfLife>, Retained),
+    ) -> Targets {
+        let import = hub.import(TargetId::MGS, client, Role::Client, mgs.clone());
+        let requests = Arc::new(Requests::new());
+        let fsname = hub.fsname().as_str().to_owned();
+        let rpcs_in_flight_max = limits.rpcs_in_flight_max;
+        let shortage =
+            Arc::new(Shortage { plenty: AtomicU64::new(limits.dirty_bytes_max), count: AtomicUsize::new(0) });
+        Targets {
+            hub: hub.clone(),
+            client,
+            rpcs_in_flight_max,
+            shortage: shortage.clone(),
+            mgs_nids: mgs,
+            mgs: Arc::new(Target::new(
+                import,
+                requests.clone(),
+                None,
+                shortage.clone(),
+                (rpcs_in_flight_max, None),
+            )),
+            requests,
+            lease,
+            retained,
+            used: Arc::default(),
+            config: RwLock::new(ConfigCopy::new(fsname)),
+            changed: Notify::new(),
+            made: RwLock::new(BTreeMap::new()),
+            called_back: OnceLock::new(),
+        }
+    }
+
+    /// Where targets are reached.
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    /// What another mount of the same file system needs.
+    pub(crate) fn way_in(&self) -> (Hub, Vec<Nid>) {
+        (self.hub.clone(), self.mgs_nids.clone())
+    }
+
+    /// Says whom targets call back; once, before the first of them is made.
+    pub(crate) fn set_called_back(&self, called_back: Arc<dyn Callbacks>) {
+        assert!(self.called_back.set(called_back).is_ok(), "a client is mounted once");
+    }
+
+    /// Requests by operation.
+    pub(crate) fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    pub(crate) fn mgs(&self) -> &Target {
+        &self.mgs
+    }
+
+    /// The configuration as far as it is known.
+    pub(crate) fn config(&self) -> RwLockReadGuard<'_, ConfigCopy> {
+        self.config.read()
+    }
+
+    /// Whether the whole configuration is known, and `id` is in it.
+    pub(crate) fn knows(&self, id: TargetId) -> bool {
+        let config = self.config.read();
+        config.is_whole() && config.target(id).is_some()
+    }
+
+    /// Takes news of the configuration over; what is older than what is known is ignored.
+    pub(crate) fn set_config(&self, page: Config) {
+        let told: Vec<_> = page.targets.iter().map(|entry| (entry.target, entry.nids.clone())).collect();
+        let owners: Vec<_> = page.owners.iter().map(|owner| (owner.target, owner.epoch)).collect();
+        if !self.config.write().take(page) {
+            return;
+        }
+        self.changed.notify_waiters();
+        {
+            let made = self.made.read();
+            for (id, nids) in told {
+                if let Some(target) = made.get(&id) {
+                    target.import.set_nids(nids);
+                }
+            }
+        }
+        for (target, epoch) in owners {
+            self.hub.owned_by(target, epoch);
+        }
+    }
+
+    /// As whom the sessions are.
+    pub(crate) fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// The session with `id`; an unknown target is a failure of storage, not of the caller's arguments.
+    pub(crate) fn get(&self, id: TargetId) -> Result<Arc<Target>> {
+        if let Some(target) = self.made.read().get(&id) {
+            return Ok(target.clone());
+        }
+        let mut made = self.made.write();
+        // Under this lock, or news of where the target is could come in between, and pass it by.
+        let nids = self.config.read().target(id).ok_or(Error::Refused(Code::Io))?.nids.clone();
+        let target = made.entry(id).or_insert_with(|| {
+            let import = self.hub.import(id, self.client, Role::Client, nids);
+            if let Some(called_back) = self.called_back.get() {
+                import.set_callbacks(called_back.clone());
+            }
+            if id.kind == TargetKind::Ost {
+                import.set_retaining(self.retained.clone());
+            }
+            let lease = Some(self.lease.clone());
+            let shortage = self.shortage.clone();
+            let notes = id.ost_index().map(|ost| (ost.into(), self.used.clone()));
+            let requests = self.requests.clone();
+            Arc::new(Target::new(import, requests, lease, shortage, (self.rpcs_in_flight_max, notes)))
+        });
+        Ok(target.clone())
+    }
+
+    /// The session with a target that a layout names. The MDT may know of an OST before this client does: then the
+    /// configuration that has it is on its way, and is waited for.
+    pub(crate) async fn data(&self, target: DataTarget) -> Result<Arc<Target>> {
+        let id = target.into();
+        if let Ok(target) = self.get(id) {
+            return Ok(target);
+        }
+        let learn = async {
+            loop {
+                let changed = self.changed.notified();
+                if let Ok(target) = self.get(id) {
+                    return target;
+                }
+                changed.await;
+            }
+        };
+        self.hub.rt().timeout(LEARN_PATIENCE, learn).await.ok_or(Error::Refused(Code::Io))
+    }
+
+    /// No more than `bytes` are unsent from now on.
+    pub(crate) fn set_unsent_max(&self, bytes: u64) {
+        self.shortage.plenty.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether an OST may have too little space for what this client may have unsent.
+    pub(crate) fn any_short(&self) -> bool {
+        self.shortage.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// The session with `id`, if there has been one.
+    pub(crate) fn made(&self, id: TargetId) -> Option<Arc<Target>> {
+        self.made.read().get(&id).cloned()
+    }
+
+    /// The one MDT of today.
+    pub(crate) fn mdt(&self) -> Result<Arc<Target>> {
+        self.get(TargetId::mdt(0))
+    }
+
+    /// The name of each session but the MGS's.
+    pub(crate) fn sessions(&self) -> BTreeMap<TargetId, u64> {
+        self.made.read().iter().map(|(id, target)| (*id, target.import.session())).collect()
+    }
+
+    /// How long answers take in each session but the MGS's.
+    pub(crate) fn answers(&self) -> Vec<(TargetId, Estimated)> {
+        self.made.read().iter().map(|(id, target)| (*id, target.state().answers)).collect()
+    }
+
+    /// What is waited for in any session but the MGS's.
+    pub(crate) fn waits(&self) -> Vec<String> {
+        self.made.read().values().flat_map(|target| target.waits()).collect()
+    }
+
+    /// Every session with an OST that there has been, by index.
+    pub(crate) fn osts(&self) -> Vec<(OstIndex, Arc<Target>)> {
+        let made = self.made.read();
+        made.iter().filter_map(|(id, target)| Some((id.ost_index()?, target.clone()))).collect()
+    }
+
+    /// OSTs that were used since this was asked last.
+    pub(crate) fn take_used(&self) -> Vec<(DataTarget, Arc<Target>)> {
+        let used = std::mem::take(&mut *self.used.lock());
+        used.into_iter().filter_map(|ost| Some((ost, self.made(ost.into())?))).collect()
+    }
+
+    /// Every session but the MGS's.
+    pub(crate) fn all(&self) -> Vec<Arc<Target>> {
+        self.made.read().values().cloned().collect()
+    }
+}
