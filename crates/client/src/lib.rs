@@ -5,7 +5,7 @@
 //!
 //! Each part owns its state, and calls those below it only:
 //!
-//! - [`open`]: open files and directories, and what is done through them;
+//! - [`files`]: open files and directories, and what is done through them;
 //! - [`names`]: the name space, and what is kept of what the MDT told, as long as its locks permit;
 //! - [`data`]: what is written and read, through a write-behind cache;
 //! - [`lock`]: the ranges of objects that this client may read or change;
@@ -21,13 +21,13 @@ mod clock;
 mod copies;
 mod data;
 mod drain;
+mod files;
 mod holder;
 mod lease;
 mod lock;
 mod migrate;
 mod mount;
 mod names;
-mod open;
 mod targets;
 mod util;
 
@@ -41,10 +41,10 @@ use rt::sync::Semaphore;
 pub use admin::{Admin, CACHED_BYTES_MIN, CacheUse, Held, HeldRange, LockUse, OstUse};
 pub use copies::{Copies, Forget};
 pub use data::Pages;
+pub use files::{FlockRequest, Flocks, FoundLock, OpenFiles};
 pub use lease::LeaseState;
 pub use mount::Lost;
 pub use names::{Fill, Names, OnItsWay, Page, PageEntry, Told};
-pub use open::{FlockRequest, Flocks, FoundLock, OpenFiles};
 pub use targets::SlowOst;
 
 /// Why an operation failed. A refusal is the server's answer; everything else is the client's own.

@@ -1,10 +1,6 @@
 //! The beginning and the end of a mount, and the configuration in between.
 
-use crate::Admin;
-use crate::callbacks::CalledBack;
-use crate::data::Cache;
-use std::sync::Arc;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use proto::wire::messages::{Config, Statfs};
@@ -12,16 +8,17 @@ use proto::{Code, Nid, TargetId, Transno};
 use rpc::Hub;
 use rt::sync::Semaphore;
 
+use crate::callbacks::CalledBack;
 use crate::clock::Clock;
 use crate::copies::Keepers;
-use crate::data::{Data, Files, Memory, Rooms, WriteBack};
+use crate::data::{Cache, Data, Files, Memory, Rooms, WriteBack};
+use crate::files::OpenFiles;
 use crate::lease::{Lease, LeaseKeeper};
 use crate::lock::{RangeLocks, Resting};
 use crate::names::Names;
-use crate::open::OpenFiles;
 use crate::targets::Targets;
 use crate::util::{join_all, unless};
-use crate::{Client, Copies, Error, Limits, Result, Shared};
+use crate::{Admin, Client, Copies, Error, Limits, Result, Shared};
 
 /// How long the MGS may keep a question for news: less than [`rpc::limits::RESEND_WAITING`], or each would be sent twice.
 const CONFIG_WAIT_MS: u32 = 29_000;

@@ -1,6 +1,9 @@
 //! What an administrator sees and sets of a mounted file system: space, configuration, memory, locks.
 
-use crate::SlowOst;
+mod stats;
+mod tune;
+mod watch;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +13,7 @@ use proto::{Code, ConfigCopy, TargetId, TargetKind};
 use rpc::{AskError, Role};
 
 use crate::util::join_all;
-use crate::{LeaseState, Result, Shared};
-
-mod stats;
-mod tune;
-mod watch;
+use crate::{LeaseState, Result, Shared, SlowOst};
 
 pub use tune::{CACHED_BYTES_MIN, CacheUse, LockUse, OstUse};
 pub use watch::{Held, HeldRange};

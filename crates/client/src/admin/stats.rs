@@ -1,7 +1,8 @@
 //! How often what happened on this client.
 
-use super::Admin;
 use std::collections::BTreeMap;
+
+use super::Admin;
 
 impl Admin {
     /// Counters since the mount: requests by the name of their operation (`rpc.Create`), and locks.

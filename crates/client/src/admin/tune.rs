@@ -1,11 +1,11 @@
 //! What an administrator sees of the memory that a client takes, and the bounds that can be set while it runs.
 
-use super::Admin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use proto::{Code, OstIndex, TargetId, TargetKind};
 
+use super::Admin;
 use crate::data::Taken;
 use crate::lock::Keep;
 use crate::{Error, Result};

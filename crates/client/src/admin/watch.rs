@@ -1,9 +1,10 @@
 //! What those see who look on: what this client holds, and what it waits for. For diagnoses and for checkers.
 
-use super::Admin;
 use std::collections::BTreeMap;
 
 use proto::{ClientId, DataTarget, Fid, ObjectId, TargetId};
+
+use super::Admin;
 
 /// Most characters of a line; what does not fit is cut off.
 const LINE_CHARS_MAX: usize = 400;

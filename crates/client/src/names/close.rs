@@ -2,7 +2,6 @@
 //!
 //! close(2) does not wait for that. Closes gather for a tick of the client's timer and share the OSTs' commits.
 
-use rt::Rt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use proto::wire::messages::{Close, SetSize, SizeUpdate};
 use proto::{DataTarget, Fid, Transno};
+use rt::Rt;
 use rt::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::data::{Data, FileRef, Sum};

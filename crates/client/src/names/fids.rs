@@ -1,12 +1,12 @@
 //! FIDs for new files: from sequences that the MDT grants to this session, one at a time.
 
-use rt::Rt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use proto::wire::messages::{Created, GetSequence, Operation};
 use proto::{Code, Cred, Fid};
 use rpc::Answered;
+use rt::Rt;
 use rt::sync::Semaphore;
 
 use crate::names::Changes;

@@ -2,14 +2,13 @@
 //!
 //! The MDT permits it with [`LOCK_OPEN`], and calls that back when the file's last name goes.
 
-use super::Ended;
-use super::cache::OpenKept;
 use std::sync::Arc;
 
 use proto::wire::messages::{Close, Entry, LOCK_OPEN};
 use proto::{Attr, Fid, Transno};
 
-use super::MetadataCache;
+use super::Ended;
+use super::cache::{MetadataCache, OpenKept};
 use crate::{Caller, OpenFlags};
 
 /// Permission to read and to execute, in each of the three classes.

@@ -1,14 +1,13 @@
 //! Files whose data was moved: an OST refuses what comes with a layout that is not in force any more, and the operation begins
 //! again with the one that the MDT tells. Rules: `docs/locks.md#layouts`.
 
-use rt::Rt;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use proto::wire::messages::{Entry, GetAttr, SealLayout, SwapLayouts};
 use proto::{Code, Cred, DataTarget, Fid, Layout};
-use rt::Time;
+use rt::{Rt, Time};
 
 use crate::data::{FileState, WriteBack};
 use crate::names::MetadataCache;

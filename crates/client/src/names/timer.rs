@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::util::unless;
 use rt::Time;
 
 use crate::names::Sizes;
+use crate::util::unless;
 
 /// How often the timer looks, while there is anything to look at.
 const TICK: Duration = Duration::from_millis(500);

@@ -7,6 +7,7 @@ mod requests;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -16,13 +17,12 @@ use proto::{ClientId, Code, ConfigCopy, DataTarget, Nid, OstIndex, TargetId, Tar
 use rpc::{Answered, Callbacks, Hub, Import, LinkState, Role};
 use rt::BoxFuture;
 use rt::sync::{Notify, Semaphore};
-use std::time::Duration;
 
 use crate::{Error, Limits, Result};
-
 use pace::Pace;
-pub use pace::SlowOst;
 use requests::Requests;
+
+pub use pace::SlowOst;
 
 /// Time that the configuration has to bring an OST that a layout names. A question for news that was lost is asked again
 /// after 30 s.

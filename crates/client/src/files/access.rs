@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use proto::types::access_counts;
 
-use crate::open::{OpenFile, OpenFiles};
+use crate::files::{OpenFile, OpenFiles};
 
 impl OpenFiles {
     /// Something was read through `open`.

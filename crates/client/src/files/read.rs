@@ -1,11 +1,10 @@
 //! read(2).
 
-use crate::Pages;
 use bytes::Bytes;
 
+use crate::files::OpenFiles;
 use crate::names::Relaying;
-use crate::open::OpenFiles;
-use crate::{Handle, Result};
+use crate::{Handle, Pages, Result};
 
 impl OpenFiles {
     /// Reads up to `len` bytes at `offset`; less only at the end of the file.

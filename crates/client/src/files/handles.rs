@@ -1,6 +1,5 @@
 //! The open files and directories of a client.
 
-use crate::data::FileRef;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use proto::{Attr, Fid};
 
+use crate::data::FileRef;
 use crate::{Caller, Error, Handle, OpenFlags, Result};
 
 const SHARDS: usize = 16;

@@ -18,7 +18,7 @@ use rpc::Restate;
 use rt::sync::Notify;
 use rt::{Rt, Time};
 
-use crate::open::Handles;
+use crate::files::Handles;
 use crate::targets::Targets;
 use crate::util::unless;
 use crate::{Error, Handle, Result};
@@ -353,7 +353,7 @@ impl Flocks {
             inner.releases += 1;
             places
         };
-        let _releasing = Releasing { flocks: &self, fid };
+        let _releasing = Releasing { flocks: self, fid };
         for place in places {
             if let Err(error) = self.unlock_all(place).await {
                 tracing::warn!(%fid, %error, "a closed file stays locked");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proto::wire::messages::{OpenHeld, RestateOpens};
 use rpc::Restate;
 
-use crate::open::OpenFiles;
+use crate::files::OpenFiles;
 
 /// Open files in one message.
 const RESTATED_AT_ONCE: usize = 8192;

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use crate::Result;
 use crate::data::FileState;
-use crate::open::OpenFiles;
+use crate::files::OpenFiles;
 
 impl OpenFiles {
     /// Makes `file` durable, its name and attributes too; `seen` is the failure mark of the handle that asks.

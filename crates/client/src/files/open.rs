@@ -1,6 +1,5 @@
 //! open, create, flush, fsync, and the start of close.
 
-use crate::names::Ended;
 use std::iter::once;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -12,10 +11,9 @@ use proto::wire::messages::{
 };
 use proto::{Fid, FileKind, Layout, Transno};
 
+use crate::files::{OpenFile, OpenFiles};
 use crate::lock::whole;
-use crate::names::Told as Answer;
-use crate::names::no_change;
-use crate::open::{OpenFile, OpenFiles};
+use crate::names::{Ended, Told as Answer, no_change};
 use crate::util::join_all;
 use crate::{AttrChange, Caller, Forget, Handle, OpenFlags, Result};
 

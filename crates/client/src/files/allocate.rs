@@ -7,8 +7,8 @@ use proto::limits::FILE_BYTES_MAX;
 use proto::wire::messages::SetAttr;
 
 use crate::data::FileRef;
+use crate::files::{OpenFile, OpenFiles};
 use crate::names::{Relaying, no_change};
-use crate::open::{OpenFile, OpenFiles};
 use crate::{Allocation, Error, Handle, Result};
 
 impl OpenFiles {

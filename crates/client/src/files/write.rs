@@ -1,14 +1,14 @@
 //! write(2).
 
-use proto::types::{MODE_SETGID, MODE_SETUID};
 use std::sync::atomic::Ordering;
 
+use proto::types::{MODE_SETGID, MODE_SETUID};
 use proto::wire::messages::SetAttr;
 use proto::{Code, Timestamp};
 
 use crate::data::Call;
+use crate::files::{OpenFile, OpenFiles};
 use crate::names::{Relaying, no_change};
-use crate::open::{OpenFile, OpenFiles};
 use crate::{Caller, Error, Handle, Result};
 
 impl OpenFiles {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use proto::Fid;
 use proto::wire::messages::Entry;
 
+use crate::files::OpenFiles;
 use crate::lock::{Pages as Locking, beyond};
 use crate::names::{Relaying, is_of_layout};
-use crate::open::OpenFiles;
 use crate::{Result, Seek};
 
 impl OpenFiles {

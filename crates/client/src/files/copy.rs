@@ -1,11 +1,11 @@
 //! copy_file_range(2).
 
-use crate::data::Side;
 use proto::Code;
 use proto::limits::FILE_BYTES_MAX;
 
+use crate::data::Side;
+use crate::files::OpenFiles;
 use crate::names::Relaying;
-use crate::open::OpenFiles;
 use crate::{Error, Handle, Result};
 
 /// Most bytes of one call: a caller that wants more asks again, and can be interrupted in between.
