@@ -47,7 +47,11 @@ impl Names {
                 drop(asked);
                 Ok(Told::once(self.sizes.complete(above).await?))
             }
-            name => self.find(caller, parent, &crate::name(name)?).await,
+            name => {
+                let found = self.find(caller, parent, &crate::name(name)?).await?;
+                self.meta.expected.looked_up(found.fid, &self.meta.rt);
+                Ok(found)
+            }
         }
     }
 
@@ -125,6 +129,7 @@ impl Names {
     async fn remove(&self, caller: &Caller, parent: Fid, name: &[u8], directory: bool) -> Result<()> {
         let (name, time) = (crate::name(name)?, self.clock.time());
         let unlink = |cred| Unlink { parent, name: name.clone(), directory, cred, time };
+        self.meta.until_opened(parent, &name).await;
         let kept = self.meta.keeps_entries(parent);
         let changing = self.meta.inodes.change(&[parent], &[(parent, &name)]);
         let answered = self.targets.ask(caller, unlink).await?;
@@ -179,6 +184,9 @@ impl Names {
             time,
         };
         let names = [(parent, &old_name), (new_parent, &new_name)];
+        for (dir, name) in names {
+            self.meta.until_opened(dir, name).await;
+        }
         let changing = self.meta.inodes.change(&[parent, new_parent], &names);
         let answered = self.targets.ask(caller, rename).await?;
         let renamed = answered.reply;

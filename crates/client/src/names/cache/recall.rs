@@ -79,6 +79,9 @@ impl MetadataCache {
     pub(crate) async fn revoke_bits(self: &Arc<Self>, asked: RevokeBits) {
         let recall = Recall::new(&self.recalls, &asked);
         let RevokeBits { fid, bits, number } = asked;
+        if bits & LOCK_LOOKUP != 0 {
+            self.expected.until_opened(fid, &self.rt).await;
+        }
         self.bits_called_back.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let (gone, name, unused, filled) = {
             let mut part = self.inodes.part(fid);
