@@ -1,8 +1,9 @@
 //! The times that a client puts on what applications do.
 
-use parking_lot::Mutex;
 use proto::Timestamp;
 use rt::{Rt, Wall};
+
+use crate::order::{LEAF, Mutex};
 
 /// Calls within one step of the real clock are told apart by nanoseconds, up to so many.
 const AHEAD_NANOS_MAX: i64 = 1_000_000;
@@ -10,7 +11,7 @@ const AHEAD_NANOS_MAX: i64 = 1_000_000;
 /// Gives each call a time of its own: whether a write or a change of times came last is decided by comparing.
 pub(crate) struct Clock {
     rt: Rt,
-    last: Mutex<Timestamp>,
+    last: Mutex<LEAF, Timestamp>,
 }
 
 impl Clock {

@@ -3,9 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
 use proto::Fid;
 use rt::BoxFuture;
+
+use crate::order::{LEAF, RwLock};
 
 /// What a keeper of copies has to forget.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub trait Copies: Send + Sync + 'static {
 
 /// Whoever keeps copies, as long as there is somebody.
 #[derive(Default)]
-pub(crate) struct Keepers(RwLock<Option<Arc<dyn Copies>>>);
+pub(crate) struct Keepers(RwLock<LEAF, Option<Arc<dyn Copies>>>);
 
 impl Keepers {
     /// Whoever keeps copies.

@@ -13,7 +13,7 @@
 //!
 //! What comes back takes three ways: targets call the client ([`callbacks`]), the locks ask the data under them to be sent and
 //! forgotten ([`lock::RangeUser`]), and the lease has everything given up ([`lease::Holder`]). Whoever keeps copies of what the client
-//! told, the kernel behind a mount, is asked to forget it ([`Copies`]).
+//! told, the kernel behind a mount, is asked to forget it ([`Copies`]). The order of all locks is in [`order`].
 
 mod admin;
 mod callbacks;
@@ -28,6 +28,7 @@ mod lock;
 mod migrate;
 mod mount;
 mod names;
+mod order;
 mod targets;
 mod util;
 

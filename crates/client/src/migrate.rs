@@ -179,7 +179,8 @@ impl Shared {
 
     async fn swap(self: &Arc<Self>, caller: &Caller, fid: Fid, with: Fid, generation: u32) -> Result<()> {
         let _changing = self.names.meta.inodes.change(&[fid, with], &[]);
-        let answered = self.targets.ask(caller, |cred| SwapLayouts { fid, with, generation, cred }).await?;
+        let answered =
+            self.targets.ask(fid, caller, |cred| SwapLayouts { fid, with, generation, cred }).await?;
         [fid, with].iter().for_each(|fid| self.names.meta.changes.changed(*fid, answered.transno));
         Ok(())
     }

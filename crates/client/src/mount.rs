@@ -50,7 +50,7 @@ impl Client {
         let kept = shared.clone();
         shared.rt.spawn(async move { kept.lessee.keep_lease().await });
         // Not the attributes of the root: those come with a lock, and who has only mounted holds nothing.
-        shared.targets.mdt()?.call(Statfs {}).await?;
+        shared.targets.first_mdt()?.call(Statfs {}).await?;
         shared.rt.spawn(shared.clone().watch_config());
         shared.rt.spawn(shared.names.sizes.clone().keep());
         Ok(Arc::new(Client { admin: Admin::of(&shared), shared }))

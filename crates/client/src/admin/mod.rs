@@ -35,7 +35,7 @@ impl Admin {
     pub async fn statfs(&self) -> Result<Space> {
         let osts = self.targets().into_iter().filter(|id| id.kind == TargetKind::Ost);
         let asked = osts.map(|id| self.target_space(id, STATFS_WAIT));
-        let names = self.shared.targets.mdt()?.call(Statfs {}).await?.reply;
+        let names = self.shared.targets.first_mdt()?.call(Statfs {}).await?.reply;
         // One that is away is missing from the sum, as `df` of Lustre shows it.
         let data = Space::sum(join_all(asked).await.into_iter().filter_map(|space| space.ok().flatten()));
         Ok(Space { files_total: names.files_total, files_free: names.files_free, state: names.state, ..data })

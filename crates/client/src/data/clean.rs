@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use proto::ObjectId;
 
 use super::room::Rooms;
+use crate::order::{CLEAN, Mutex};
 
 /// Parts of the cache that are locked apart.
 const SHARDS: usize = 16;
@@ -25,7 +25,7 @@ pub(super) const KEPT_READ_BYTES_MAX: u64 = 128 << 10;
 
 /// What was read and is still true.
 pub(crate) struct Clean {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<CLEAN, Shard>; SHARDS],
     /// What is written has its room first; this has what is left.
     rooms: Arc<Rooms>,
     cost: AtomicU64,
@@ -163,7 +163,7 @@ impl Clean {
         }
     }
 
-    fn shard(&self, id: ObjectId) -> &Mutex<Shard> {
+    fn shard(&self, id: ObjectId) -> &Mutex<CLEAN, Shard> {
         let mixed = (id.layout.seq ^ u64::from(id.layout.oid) << 3 ^ u64::from(id.stripe))
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.shards[(mixed >> 60) as usize % SHARDS]

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
 use proto::Fid;
 use rt::sync::Notify;
 
 use crate::data::FileState;
+use crate::order::{DIRTY, Mutex};
 
 /// Knows every file with dirty data, and whether there is any.
 pub(crate) struct DirtyFiles {
-    files: Mutex<BTreeMap<Fid, Arc<FileState>>>,
+    files: Mutex<DIRTY, BTreeMap<Fid, Arc<FileState>>>,
     armed: AtomicBool,
     wake: Notify,
 }

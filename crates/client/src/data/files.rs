@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use proto::Fid;
 
 use super::cache::Cache;
 use super::memory::Memory;
 use super::state::FileState;
+use crate::order::{FILES, Mutex};
 
 const SHARDS: usize = 16;
 
@@ -20,7 +20,7 @@ struct Held {
 
 /// Every file with state on this client.
 pub(crate) struct Files {
-    shards: [Mutex<BTreeMap<Fid, Held>>; SHARDS],
+    shards: [Mutex<FILES, BTreeMap<Fid, Held>>; SHARDS],
     /// What their caches are made of.
     pub(crate) memory: Memory,
     /// Bytes of a chunk of the write-behind cache, which are the most of one write request.
@@ -58,7 +58,7 @@ impl Files {
         Arc::new(Files { shards, memory, chunk_bytes })
     }
 
-    fn shard(&self, fid: Fid) -> &Mutex<BTreeMap<Fid, Held>> {
+    fn shard(&self, fid: Fid) -> &Mutex<FILES, BTreeMap<Fid, Held>> {
         &self.shards[(fid.seq ^ u64::from(fid.oid)) as usize % SHARDS]
     }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use rt::buf::{ALIGN, AlignedBuf};
+
+use crate::order::{LEAF, Mutex};
 
 /// Free chunk buffers kept for the next write, in bytes. A fresh buffer costs a page fault every 4 KiB.
 const FREE_BYTES_MAX: u64 = 64 << 20;
@@ -16,7 +17,7 @@ const FREE_PART: u64 = 8;
 #[derive(Clone)]
 pub(crate) struct Memory {
     chunk_bytes: usize,
-    free: Arc<Mutex<Vec<AlignedBuf>>>,
+    free: Arc<Mutex<LEAF, Vec<AlignedBuf>>>,
     /// Most free buffers that are kept.
     free_max: Arc<AtomicUsize>,
 }

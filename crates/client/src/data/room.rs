@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
 use proto::DataTarget;
 use rt::sync::Semaphore;
 
+use crate::order::{LEAF, Mutex, ROOMS, RwLock};
 use crate::{Error, Result};
 
 /// So many bytes may be taken. Who waits for some has his turn.
 pub(crate) struct Bound {
     permits: Semaphore,
-    max: Mutex<u64>,
+    max: Mutex<LEAF, u64>,
     /// What was taken beyond the bound: it is given back first.
     debt: AtomicU64,
 }
@@ -111,7 +111,7 @@ pub(crate) struct Rooms {
     unstable: AtomicU64,
     in_flight: AtomicU64,
     ost_max: u64,
-    osts: RwLock<BTreeMap<DataTarget, Arc<OstRoom>>>,
+    osts: RwLock<ROOMS, BTreeMap<DataTarget, Arc<OstRoom>>>,
     closed: AtomicBool,
 }
 

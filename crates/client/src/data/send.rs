@@ -87,7 +87,7 @@ impl WriteBack {
         let layout = file.layout()?;
         let reopened = file.inner.lock().reopened;
         if reopened != Transno(0) {
-            self.targets.mdt()?.commit(reopened).await?;
+            self.targets.mdt_of(file.fid)?.commit(reopened).await?;
             let mut inner = file.inner.lock();
             if inner.reopened == reopened {
                 inner.reopened = Transno(0);

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use proto::{Code, DataTarget, Fid, Layout, Timestamp, Transno};
 use rt::sync::{Notify, Semaphore};
 
 use super::end::End;
 use super::past::Past;
 use crate::data::cache::Cache;
+use crate::order::{FILE, Mutex};
 use crate::{Error, Result};
 
 /// Permits of [`FileState::order`]: a write takes one, what has to be alone takes all.
@@ -21,7 +21,7 @@ const ORDER_ALL: u32 = 1 << 16;
 /// A file of this client.
 pub(crate) struct FileState {
     pub(crate) fid: Fid,
-    pub(crate) inner: Mutex<Inner>,
+    pub(crate) inner: Mutex<FILE, Inner>,
     /// Told whenever an OST has answered.
     pub(crate) answered: Notify,
     /// Held from the question for the size until the MDT has answered.

@@ -9,7 +9,6 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use proto::lock::flock::{Kept, KeptLock, Kind, Mode, Place, Range};
 use proto::wire::messages as msg;
 use proto::wire::messages::{Flock, FlockCancel, FlockHeld, FlockTest, FlockWait, RestateFlocks};
@@ -19,6 +18,7 @@ use rt::sync::Notify;
 use rt::{Rt, Time};
 
 use crate::files::Handles;
+use crate::order::{FLOCKS, Mutex, TICKET};
 use crate::targets::Targets;
 use crate::util::unless;
 use crate::{Error, Handle, Result};
@@ -66,7 +66,7 @@ pub struct Flocks {
     rt: Rt,
     targets: Arc<Targets>,
     handles: Arc<Handles>,
-    inner: Mutex<Inner>,
+    inner: Mutex<FLOCKS, Inner>,
     /// A request that nobody waits for any more is over, or a release.
     over: Notify,
 }
@@ -93,7 +93,7 @@ struct Inner {
 
 /// How far a request is; between its task and whoever waits for it.
 struct Ticket {
-    stage: Mutex<Stage>,
+    stage: Mutex<TICKET, Stage>,
     changed: Notify,
 }
 
@@ -176,7 +176,7 @@ impl Flocks {
             start: range.start,
             end: range.end,
         };
-        let Some(lock) = self.targets.mdt()?.call(test).await?.reply.lock else { return Ok(None) };
+        let Some(lock) = self.targets.mdt_of(fid)?.call(test).await?.reply.lock else { return Ok(None) };
         let range = Range::new(lock.start, lock.end).ok_or(Error::Refused(Code::Malformed))?;
         let mode = if lock.mode == msg::FLOCK_WRITE { Mode::Write } else { Mode::Read };
         Ok(Some(FoundLock { range, mode, pid: lock.pid, own: lock.own }))
@@ -454,14 +454,14 @@ impl Flocks {
                 wait: number,
                 known: self.take_known(),
             };
-            let mut flocked = self.targets.mdt()?.call(flock).await?.reply;
+            let mut flocked = self.targets.mdt_of(place.fid)?.call(flock).await?.reply;
             if place.kind == Kind::Flock && flocked.state != msg::FLOCK_GRANTED {
                 // What was there before is gone, even if what was to come in its place is not granted.
                 self.inner.lock().kept.change(place, range, None, flocked.change);
             }
             while flocked.state == msg::FLOCK_WAITING {
                 let asked = FlockWait { wait: number, known: self.take_known() };
-                let mdt = self.targets.mdt()?;
+                let mdt = self.targets.mdt_of(place.fid)?;
                 let Some(answer) = unless(ticket.abandoned(), mdt.call(asked)).await else {
                     self.cancel(place, number).await;
                     return Err(Error::Refused(Code::Interrupted));
@@ -496,7 +496,7 @@ impl Flocks {
 
     /// Ends a request; the owner has what it had before.
     async fn cancel(&self, place: Place, number: u64) {
-        let cancelled = match self.targets.mdt() {
+        let cancelled = match self.targets.mdt_of(place.fid) {
             Ok(mdt) => mdt.call(FlockCancel { wait: number }).await.map(drop),
             Err(error) => Err(error),
         };

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use proto::{Attr, Fid};
 
 use crate::data::FileRef;
+use crate::order::{HANDLES, Mutex};
 use crate::{Caller, Error, Handle, OpenFlags, Result};
 
 const SHARDS: usize = 16;
@@ -52,7 +52,7 @@ impl OpenFile {
 /// Every open file and directory of this client.
 pub(crate) struct Handles {
     next: AtomicU64,
-    shards: [Mutex<BTreeMap<u64, Arc<OpenFile>>>; SHARDS],
+    shards: [Mutex<HANDLES, BTreeMap<u64, Arc<OpenFile>>>; SHARDS],
 }
 
 impl Handles {
@@ -60,7 +60,7 @@ impl Handles {
         Handles { next: AtomicU64::new(1), shards: std::array::from_fn(|_| Mutex::new(BTreeMap::new())) }
     }
 
-    fn shard(&self, handle: u64) -> &Mutex<BTreeMap<u64, Arc<OpenFile>>> {
+    fn shard(&self, handle: u64) -> &Mutex<HANDLES, BTreeMap<u64, Arc<OpenFile>>> {
         &self.shards[handle as usize % SHARDS]
     }
 

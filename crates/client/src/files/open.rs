@@ -69,7 +69,7 @@ impl OpenFiles {
             umask: caller.umask,
         };
         let changing = self.names.meta.inodes.change(&[parent], &[(parent, &name)]);
-        let answered = self.names.fids.make(caller, create).await?;
+        let answered = self.names.fids.make(parent, caller, create).await?;
         self.names.keep_new(changing, (parent, &name), time, &answered);
         let (made, transno) = (answered.reply, answered.transno);
         let opened = Told {
@@ -148,7 +148,7 @@ impl OpenFiles {
             time,
             umask: caller.umask,
         };
-        let answered = self.names.fids.make(caller, create).await?;
+        let answered = self.names.fids.make(dir, caller, create).await?;
         let (made, transno) = (answered.reply, answered.transno);
         let attr = made.attr.clone();
         let told = Told {
@@ -190,7 +190,7 @@ impl OpenFiles {
         }
         // Who opens to write changes what the MDT says of the size.
         let changing = self.names.meta.inodes.change(&[if flags.write { fid } else { Fid::ZERO }], &[]);
-        let answered = self.targets.ask(caller, |cred| Open { fid, open: flags.bits(), cred }).await?;
+        let answered = self.targets.ask(fid, caller, |cred| Open { fid, open: flags.bits(), cred }).await?;
         let (open, transno) = (answered.reply, answered.transno);
         self.names.meta.changes.changed(fid, transno);
         let (attr, layout) = (open.attr.clone(), open.layout.clone());
@@ -259,8 +259,9 @@ impl OpenFiles {
 
     /// fsync of a directory: everything this client changed in the name space is durable.
     pub async fn fsync_dir(&self, _fid: Fid) -> Result<()> {
-        let mdt = self.targets.mdt()?;
-        mdt.commit(mdt.newest()).await
+        let commits =
+            self.targets.mdts().into_iter().map(|mdt| async move { mdt.commit(mdt.newest()).await });
+        join_all(commits).await.into_iter().collect()
     }
 
     /// Ends a handle. What it wrote becomes durable, and its size known to the MDT, in the background.

@@ -117,7 +117,7 @@ impl OpenFiles {
         let change =
             SetAttr { handle: Some(open.mdt_handle), kill_privileges: true, ..no_change(open.fid, time) };
         let changing = self.names.meta.inodes.change(&[open.fid], &[]);
-        let answered = self.targets.ask(caller, |cred| SetAttr { cred, ..change.clone() }).await?;
+        let answered = self.targets.ask(open.fid, caller, |cred| SetAttr { cred, ..change.clone() }).await?;
         self.names.meta.not_kept(&changing, &answered.reply);
         Ok(())
     }

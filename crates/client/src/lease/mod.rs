@@ -12,11 +12,11 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use proto::lease::ClientLease;
 use rt::sync::{Notify, Semaphore};
 use rt::{BoxFuture, Rt, Time};
 
+use crate::order::{LEAF, Mutex};
 use crate::targets::SignOfLife;
 
 pub(crate) use keeper::{Holder, LeaseKeeper};
@@ -43,9 +43,9 @@ pub(crate) struct Lease {
     /// Grows with each release: late answers to renewals of before count no more.
     era: AtomicU64,
     attempts: Semaphore,
-    machine: Mutex<ClientLease>,
+    machine: Mutex<LEAF, ClientLease>,
     /// Orders that are being carried out.
-    obeying: Mutex<BTreeSet<u64>>,
+    obeying: Mutex<LEAF, BTreeSet<u64>>,
     /// Sessions are being looked at.
     looking: AtomicBool,
     /// It is to end as soon as nothing is held.

@@ -17,7 +17,6 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use proto::{Code, Fid, Layout};
 use rt::sync::Notify;
 use rt::{BoxFuture, Rt};
@@ -27,6 +26,7 @@ use super::needs::Need;
 use super::table::Pins;
 use super::{RangeLocks, Users};
 use crate::copies::Keepers;
+use crate::order::{LEAF, Mutex};
 use crate::util::unless;
 use crate::{Error, Forget, Result};
 
@@ -40,7 +40,7 @@ pub(crate) struct Filling {
     rt: Rt,
     copies: Arc<Keepers>,
     users: Users,
-    table: Mutex<Table>,
+    table: Mutex<LEAF, Table>,
 }
 
 #[derive(Default)]

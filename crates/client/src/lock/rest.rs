@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use proto::DataTarget;
 use rpc::LinkState;
 use rt::{Rt, Time};
 
 use super::RangeLocks;
 use crate::lease::Lease;
+use crate::order::{IDLE, Mutex};
 use crate::targets::{Target, Targets};
 use crate::util::unless;
 
@@ -129,7 +129,7 @@ pub(crate) struct Resting {
     targets: Arc<Targets>,
     lease: Arc<Lease>,
     locks: Arc<RangeLocks>,
-    idle: Mutex<Idle>,
+    idle: Mutex<IDLE, Idle>,
 }
 
 impl Resting {
@@ -243,7 +243,7 @@ impl Resting {
             let state = target.state();
             state.in_flight > 0 || state.retained_count > 0
         };
-        self.targets.mdt().is_ok_and(busy)
+        self.targets.mdts().into_iter().any(busy)
             || osts.into_iter().any(|ost| self.targets.made(ost.into()).is_some_and(busy))
     }
 }

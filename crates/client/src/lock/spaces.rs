@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use proto::{DataTarget, ObjectId};
+
+use crate::order::{Mutex, SPACES};
 
 /// What is held of an OST that was not used for so long is given back, unless it is set otherwise.
 const AGE_MAX: Duration = Duration::from_secs(600);
@@ -37,7 +38,7 @@ struct Space {
 /// What is held of each OST.
 #[derive(Default)]
 pub(crate) struct Spaces {
-    osts: Mutex<BTreeMap<DataTarget, Space>>,
+    osts: Mutex<SPACES, BTreeMap<DataTarget, Space>>,
 }
 
 impl Spaces {

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use proto::layout::Place;
 use proto::{DataTarget, Fid, Layout, ObjectId};
 use rt::sync::Notify;
@@ -13,6 +12,7 @@ use super::grants::Grants;
 use super::held::{Held, Progress};
 use super::spaces::Spaces;
 use crate::HeldRange;
+use crate::order::{HELD, Mutex, OBJECTS};
 
 /// Parts of the table that are locked apart.
 const SHARDS: usize = 16;
@@ -38,7 +38,7 @@ pub(crate) struct ObjectLocks {
     pub(super) target: DataTarget,
     pub(crate) fid: Fid,
     pub(super) layout: Arc<Layout>,
-    pub(super) held: Mutex<Held>,
+    pub(super) held: Mutex<HELD, Held>,
     pub(super) changed: Notify,
     /// Used since somebody last looked for one that can go.
     pub(super) recent: AtomicBool,
@@ -56,7 +56,7 @@ struct Shard {
 
 /// Everything that this client holds of objects.
 pub(crate) struct Table {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<OBJECTS, Shard>; SHARDS],
     /// The same, counted. Locked while a shard is, never the other way round.
     pub(crate) spaces: Spaces,
     /// Grows when an OST has forgotten what it granted: a grant of before counts no more.
@@ -144,7 +144,7 @@ impl Table {
         }
     }
 
-    fn shard(&self, id: ObjectId) -> &Mutex<Shard> {
+    fn shard(&self, id: ObjectId) -> &Mutex<OBJECTS, Shard> {
         let mixed = (id.layout.seq ^ u64::from(id.layout.oid) << 3 ^ u64::from(id.stripe))
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.shards[(mixed >> 60) as usize % SHARDS]
@@ -271,7 +271,7 @@ impl Table {
         for object in self.all() {
             let held = object.held.lock();
             if !held.is_idle() {
-                lines.push(format!("{:?} of {}: {held:?}", object.id, object.fid));
+                lines.push(format!("{:?} of {}: {:?}", object.id, object.fid, *held));
             }
         }
         lines

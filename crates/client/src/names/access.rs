@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use parking_lot::Mutex;
 use proto::{Attr, Fid, Timestamp};
+
+use crate::order::{LEAF, Mutex};
 
 /// The newest access of each file that is open, or is just being closed.
 #[derive(Default)]
 pub(crate) struct Accesses {
-    pending: Mutex<BTreeMap<Fid, Timestamp>>,
+    pending: Mutex<LEAF, BTreeMap<Fid, Timestamp>>,
 }
 
 impl Accesses {

@@ -46,7 +46,7 @@ impl Names {
             self.data.back.flush_file(file).await;
         }
         let changing = self.meta.inodes.change(&[fid], &[]);
-        let answered = self.targets.ask(caller, |cred| SetAttr { cred, ..set.clone() }).await?;
+        let answered = self.targets.ask(fid, caller, |cred| SetAttr { cred, ..set.clone() }).await?;
         self.meta.changes.changed(fid, answered.transno);
         if change.atime.is_some() {
             self.meta.accesses.set(fid, time);
@@ -64,7 +64,8 @@ impl Names {
         }
         let name = Bytes::copy_from_slice(name);
         let asked = self.meta.inodes.ask();
-        let got = self.targets.ask(caller, |cred| GetXattr { fid, name: name.clone(), cred }).await?.reply;
+        let got =
+            self.targets.ask(fid, caller, |cred| GetXattr { fid, name: name.clone(), cred }).await?.reply;
         self.meta.learn_of(&asked, fid, got.lock, |inode| {
             inode.learn_xattr(got.lock, name.clone(), Some(got.value.clone()));
         });
@@ -83,7 +84,7 @@ impl Names {
         let (name, time) = (Bytes::copy_from_slice(name), self.clock.time());
         let set = |cred| SetXattr { fid, name: name.clone(), value: value.clone(), flags, cred, time };
         let _changing = self.meta.inodes.change(&[fid], &[]);
-        let answered = self.targets.ask(caller, set).await?;
+        let answered = self.targets.ask(fid, caller, set).await?;
         self.meta.changes.changed(fid, answered.transno);
         Ok(())
     }
@@ -94,7 +95,7 @@ impl Names {
             return Ok(names);
         }
         let asked = self.meta.inodes.ask();
-        let got = self.targets.mdt()?.call(ListXattr { fid }).await?.reply;
+        let got = self.targets.mdt_of(fid)?.call(ListXattr { fid }).await?.reply;
         self.meta.learn_of(&asked, fid, got.lock, |inode| inode.learn_xattr_names(got.lock, &got.names));
         Ok(got.names)
     }
@@ -104,7 +105,7 @@ impl Names {
         let (name, time) = (Bytes::copy_from_slice(name), self.clock.time());
         let _changing = self.meta.inodes.change(&[fid], &[]);
         let remove = |cred| RemoveXattr { fid, name: name.clone(), cred, time };
-        let answered = self.targets.ask(caller, remove).await?;
+        let answered = self.targets.ask(fid, caller, remove).await?;
         self.meta.changes.changed(fid, answered.transno);
         Ok(())
     }

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use proto::{Fid, Transno};
 
+use crate::order::{LEAF, Mutex};
 use crate::targets::Targets;
 
 /// Files whose changes are told apart. Beyond that, files that were changed before count as changed by the newest of
@@ -18,7 +18,7 @@ const FILES_MAX: usize = 16 << 10;
 /// The newest change of each file.
 pub(crate) struct Changes {
     targets: Arc<Targets>,
-    table: Mutex<Table>,
+    table: Mutex<LEAF, Table>,
 }
 
 #[derive(Default)]
@@ -69,14 +69,14 @@ impl Changes {
         if transno == Transno(0) || fid == Fid::ZERO {
             return;
         }
-        let committed = || self.targets.mdt().map_or(Transno(0), |mdt| mdt.last_committed());
+        let committed = || self.targets.mdt_of(fid).map_or(Transno(0), |mdt| mdt.last_committed());
         self.table.lock().note(fid, transno, committed);
     }
 
     /// Waits until what this client changed of `fid` is durable on the MDT. That a change is lost is told once.
     pub(crate) async fn commit_changes(&self, fid: Fid) -> crate::Result<()> {
         let change = self.table.lock().of(fid);
-        let committed = self.targets.mdt()?.commit(change).await;
+        let committed = self.targets.mdt_of(fid)?.commit(change).await;
         if change != Transno(0) {
             self.table.lock().settle(fid, change);
         }

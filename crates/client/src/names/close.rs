@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use proto::wire::messages::{Close, SetSize, SizeUpdate};
 use proto::{DataTarget, Fid, Transno};
 use rt::Rt;
@@ -14,6 +13,7 @@ use rt::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::data::{Data, FileRef, Sum};
 use crate::names::{Layouts, MetadataCache, Relaying};
+use crate::order::{CLOSES, Mutex};
 use crate::targets::Targets;
 use crate::util::join_all;
 use crate::{OpenFlags, Result};
@@ -49,7 +49,7 @@ pub(crate) struct Ended {
 
 /// What waits for the OSTs' commits.
 pub(crate) struct Closer {
-    pending: Mutex<Vec<Pending>>,
+    pending: Mutex<CLOSES, Vec<Pending>>,
     permits: Arc<Semaphore>,
 }
 
@@ -236,7 +236,7 @@ impl Sizes {
 
     async fn set_size(self: &Arc<Self>, set: SetSize) -> Result<()> {
         let changing = self.meta.inodes.change(&[set.fid], &[]);
-        let (fid, answered) = (set.fid, self.targets.mdt()?.call(set).await?);
+        let (fid, answered) = (set.fid, self.targets.mdt_of(set.fid)?.call(set).await?);
         self.meta.changes.changed(fid, answered.transno);
         let asked = changing.done(&[]);
         if let Some(entry) = &answered.reply.entry {

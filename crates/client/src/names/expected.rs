@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use proto::Fid;
 use rt::sync::Notify;
 use rt::{Rt, Time};
+
+use crate::order::{LEAF, Mutex};
 
 /// How long after a failure names that are looked up count.
 const AGAIN_TIME: Duration = Duration::from_millis(50);
@@ -29,7 +30,7 @@ pub(crate) struct Expected {
     again_until: AtomicU64,
     /// How many files there are.
     count: AtomicUsize,
-    files: Mutex<BTreeMap<Fid, Time>>,
+    files: Mutex<LEAF, BTreeMap<Fid, Time>>,
     opened: Notify,
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use proto::wire::messages::{Created, GetSequence, Operation};
 use proto::{Code, Cred, Fid};
 use rpc::Answered;
@@ -10,6 +9,7 @@ use rt::Rt;
 use rt::sync::Semaphore;
 
 use crate::names::Changes;
+use crate::order::{LEAF, Mutex};
 use crate::targets::Targets;
 use crate::{Caller, Error, Result};
 
@@ -31,7 +31,7 @@ pub(crate) struct Fids {
     rt: Rt,
     targets: Arc<Targets>,
     changes: Arc<Changes>,
-    state: Mutex<State>,
+    state: Mutex<LEAF, State>,
     /// Held by the one caller that fetches while all others wait.
     gate: Semaphore,
 }
@@ -93,7 +93,7 @@ impl Fids {
     }
 
     async fn fetch_sequence(&self) -> Result<()> {
-        let mdt = self.targets.mdt()?;
+        let mdt = self.targets.first_mdt()?;
         let answered = mdt.call(GetSequence {}).await?;
         let (seq, session) = (answered.reply.seq, answered.session);
         if !(Fid { seq, oid: 1, ver: 0 }).is_sane() {
@@ -103,32 +103,34 @@ impl Fids {
         Ok(())
     }
 
-    /// Makes a file with a new FID. Sequences belong to the session: if the MDT has forgotten this client, it
+    /// Makes a file with a new FID below `parent`. Sequences belong to the session: if the MDT has forgotten this client, it
     /// refuses the FID, and one of a new sequence is taken, whether anything else was lost or not.
     pub(crate) async fn make<O: Operation<Reply = Created>>(
         self: &Arc<Self>,
+        parent: Fid,
         caller: &Caller,
         create: impl Fn(Fid, Cred) -> O,
     ) -> Result<Answered<Created>> {
         let fid = self.new_fid().await?;
-        let made = self.ask_made(caller, |cred| create(fid, cred)).await;
+        let made = self.ask_made(parent, caller, |cred| create(fid, cred)).await;
         if !matches!(made, Err(Error::Refused(Code::Invalid))) {
             return made;
         }
-        if self.targets.mdt()?.session() == self.state.lock().session {
+        if self.targets.mdt_of(parent)?.session() == self.state.lock().session {
             return made;
         }
         self.fetch_sequence().await?;
         let fid = self.new_fid().await?;
-        self.ask_made(caller, |cred| create(fid, cred)).await
+        self.ask_made(parent, caller, |cred| create(fid, cred)).await
     }
 
     async fn ask_made<O: Operation<Reply = Created>>(
         &self,
+        parent: Fid,
         caller: &Caller,
         create: impl Fn(Cred) -> O,
     ) -> Result<Answered<Created>> {
-        let made = self.targets.ask(caller, create).await?;
+        let made = self.targets.ask(parent, caller, create).await?;
         self.changes.changed(made.reply.attr.fid, made.transno);
         Ok(made)
     }

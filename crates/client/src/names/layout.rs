@@ -16,7 +16,7 @@ impl Names {
 
     /// What new files in a directory get.
     pub async fn default_layout(&self, fid: Fid) -> Result<DefaultLayout> {
-        Ok(self.targets.mdt()?.call(GetDefaultLayout { fid }).await?.reply)
+        Ok(self.targets.mdt_of(fid)?.call(GetDefaultLayout { fid }).await?.reply)
     }
 
     /// `lfs setstripe` on a directory or on a file without objects.
@@ -24,7 +24,7 @@ impl Names {
         let time = self.clock.time();
         let set = |cred| SetLayout { fid, hint: hint.clone(), cred, time };
         let changing = self.meta.inodes.change(&[fid], &[]);
-        let answered = self.targets.ask(caller, set).await?;
+        let answered = self.targets.ask(fid, caller, set).await?;
         self.meta.changes.changed(fid, answered.transno);
         self.meta.not_kept(&changing, &answered.reply);
         if let Some(file) = self.data.files.find(fid) {
@@ -59,7 +59,7 @@ impl Names {
             umask: caller.umask,
         };
         let changing = self.meta.inodes.change(&[parent], &[(parent, &name)]);
-        let made = self.fids.make(caller, create).await?;
+        let made = self.fids.make(parent, caller, create).await?;
         self.keep_new(changing, (parent, &name), time, &made);
         self.forget_past_kernel(parent).await;
         let mut attr = made.reply.attr;
@@ -69,7 +69,7 @@ impl Names {
 
     /// Paths of a file, without a leading slash: those along which `caller` may search every directory.
     pub async fn fid_to_path(&self, caller: &Caller, fid: Fid) -> Result<Vec<Bytes>> {
-        Ok(self.targets.ask(caller, |cred| FidToPath { fid, cred }).await?.reply.paths)
+        Ok(self.targets.ask(fid, caller, |cred| FidToPath { fid, cred }).await?.reply.paths)
     }
 }
 

@@ -42,7 +42,8 @@ impl Names {
             b"." => self.getattr(parent).await,
             b".." => {
                 let asked = self.meta.inodes.ask();
-                let above = self.targets.ask(caller, |cred| Lookup { parent, name: None, cred }).await?.reply;
+                let above =
+                    self.targets.ask(parent, caller, |cred| Lookup { parent, name: None, cred }).await?.reply;
                 self.meta.learn(&asked, &above);
                 drop(asked);
                 Ok(Told::once(self.sizes.complete(above).await?))
@@ -79,7 +80,7 @@ impl Names {
             return Ok(target);
         }
         let asked = self.meta.inodes.ask();
-        let target = self.targets.mdt()?.call(ReadLink { fid }).await?.reply.target;
+        let target = self.targets.mdt_of(fid)?.call(ReadLink { fid }).await?.reply.target;
         self.meta.learn_of(&asked, fid, Granted::default(), |inode| inode.target = Some(target.clone()));
         Ok(target)
     }
@@ -110,7 +111,7 @@ impl Names {
             umask: caller.umask,
         };
         let changing = self.meta.inodes.change(&[parent], &[(parent, &name)]);
-        let answered = self.fids.make(caller, create).await?;
+        let answered = self.fids.make(parent, caller, create).await?;
         self.keep_new(changing, (parent, &name), time, &answered);
         let made = answered.reply;
         Ok(self.meta.told(made.attr, Some((parent, &name))))
@@ -132,7 +133,7 @@ impl Names {
         self.meta.until_opened(parent, &name).await;
         let kept = self.meta.keeps_entries(parent);
         let changing = self.meta.inodes.change(&[parent], &[(parent, &name)]);
-        let answered = self.targets.ask(caller, unlink).await?;
+        let answered = self.targets.ask(parent, caller, unlink).await?;
         let unlinked = answered.reply;
         self.meta.changes.changed(unlinked.fid, answered.transno);
         if directory && let Some(entry) = self.meta.known_entry(unlinked.fid) {
@@ -188,7 +189,7 @@ impl Names {
             self.meta.until_opened(dir, name).await;
         }
         let changing = self.meta.inodes.change(&[parent, new_parent], &names);
-        let answered = self.targets.ask(caller, rename).await?;
+        let answered = self.targets.ask(parent, caller, rename).await?;
         let renamed = answered.reply;
         let replaced = renamed.replaced.unwrap_or(Fid::ZERO);
         [renamed.fid, replaced].iter().for_each(|fid| self.meta.changes.changed(*fid, answered.transno));
@@ -205,7 +206,7 @@ impl Names {
         let (name, time) = (crate::name(name)?, self.clock.time());
         let link = |cred| Link { fid, parent, name: name.clone(), cred, time };
         let changing = self.meta.inodes.change(&[parent, fid], &[(parent, &name)]);
-        let answered = self.targets.ask(caller, link).await?;
+        let answered = self.targets.ask(parent, caller, link).await?;
         let entry = answered.reply;
         self.meta.changes.changed(fid, answered.transno);
         let touch = Touch { dir: parent, transno: answered.transno, time, links: 0 };
@@ -216,7 +217,7 @@ impl Names {
 
     /// Whether the caller may do what `mask` (`ACCESS_*` bits) says.
     pub async fn access(&self, caller: &Caller, fid: Fid, mask: u32) -> Result<()> {
-        self.targets.ask(caller, |cred| Access { fid, mask, cred }).await?;
+        self.targets.ask(fid, caller, |cred| Access { fid, mask, cred }).await?;
         Ok(())
     }
 
@@ -232,7 +233,7 @@ impl Names {
         }
         let asked = self.meta.inodes.ask();
         let read = ReadDir { fid, cookie, bytes_max: PAGE_BYTES_MAX, plus };
-        let page = Arc::new(self.targets.mdt()?.call(read).await?.reply);
+        let page = Arc::new(self.targets.mdt_of(fid)?.call(read).await?.reply);
         for DirEntry { name, entry, .. } in &page.entries {
             let Some(entry) = entry else { continue };
             self.meta.learn_named(&asked, fid, name, entry);
@@ -326,8 +327,11 @@ impl Names {
 
     /// Asks the MDT what a name means, and keeps the answer.
     async fn look_up(&self, caller: &Caller, parent: Fid, name: &Name, asked: &Asked<'_>) -> Result<Entry> {
-        let entry =
-            self.targets.ask(caller, |cred| Lookup { parent, name: Some(name.clone()), cred }).await?.reply;
+        let entry = self
+            .targets
+            .ask(parent, caller, |cred| Lookup { parent, name: Some(name.clone()), cred })
+            .await?
+            .reply;
         self.meta.learn_named(asked, parent, name, &entry);
         Ok(entry)
     }

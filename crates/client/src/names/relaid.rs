@@ -110,7 +110,7 @@ impl Layouts {
     pub(crate) async fn unseal(self: &Arc<Self>, fid: Fid, layout: &Layout) -> Result<()> {
         let stay = SwapLayouts { fid, with: Fid::ZERO, generation: layout.generation, cred: Cred::root() };
         let _changing = self.meta.inodes.change(&[fid], &[]);
-        let told = match self.targets.mdt()?.call(stay).await {
+        let told = match self.targets.mdt_of(fid)?.call(stay).await {
             Ok(answered) => {
                 self.meta.changes.changed(fid, answered.transno);
                 answered.reply.layout
@@ -135,7 +135,7 @@ impl Layouts {
     /// What the MDT says of a file. What it grants with it is kept: otherwise the MDT would believe so for good.
     pub(crate) async fn fetch_entry(self: &Arc<Self>, fid: Fid) -> Result<Entry> {
         let asked = self.meta.inodes.ask();
-        let entry = self.targets.mdt()?.call(GetAttr { fid }).await?.reply;
+        let entry = self.targets.mdt_of(fid)?.call(GetAttr { fid }).await?.reply;
         self.meta.learn(&asked, &entry);
         Ok(entry)
     }

@@ -4,15 +4,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use parking_lot::Mutex;
 use proto::{Attr, Fid};
+
+use crate::order::{LEAF, Mutex};
 
 /// Directories that are remembered; the oldest goes for the next one.
 const DIRS_MAX: usize = 1024;
 
 /// The last attributes of each.
 #[derive(Default)]
-pub(crate) struct Removed(Mutex<Table>);
+pub(crate) struct Removed(Mutex<LEAF, Table>);
 
 #[derive(Default)]
 struct Table {

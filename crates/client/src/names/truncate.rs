@@ -39,7 +39,7 @@ impl Sizes {
         let attr = {
             let _alone = file.alone().await?;
             let changing = self.meta.inodes.change(&[set.fid], &[]);
-            let answered = self.targets.ask(caller, |cred| SetAttr { cred, ..set.clone() }).await?;
+            let answered = self.targets.ask(set.fid, caller, |cred| SetAttr { cred, ..set.clone() }).await?;
             self.meta.changes.changed(set.fid, answered.transno);
             self.meta.not_kept(&changing, &answered.reply);
             let Entry { attr, layout, .. } = answered.reply;

@@ -1,21 +1,54 @@
-//! Questions to the MDT on behalf of somebody.
+//! Which MDT has a file, and questions to it on behalf of somebody.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use proto::wire::messages::Operation;
-use proto::{Code, Cred};
+use proto::{Code, Cred, Fid, MdtIndex, TargetId, TargetKind};
 use rpc::Answered;
 
-use super::Targets;
+use super::{Target, Targets};
 use crate::{Caller, Error, Result};
 
+/// The MDT that has a file, or the names in a directory: the first one, until there are several.
+fn index_of(_fid: Fid) -> MdtIndex {
+    MdtIndex(0)
+}
+
 impl Targets {
-    /// Asks the MDT on behalf of `caller`; its supplementary groups are looked up only if the answer depends on
-    /// them.
+    /// The session with the MDT that has a file, or the names in a directory.
+    pub(crate) fn mdt_of(&self, fid: Fid) -> Result<Arc<Target>> {
+        self.get(TargetId::mdt(index_of(fid)))
+    }
+
+    /// The session with the MDT that has the root.
+    pub(crate) fn first_mdt(&self) -> Result<Arc<Target>> {
+        self.mdt_of(Fid::ROOT)
+    }
+
+    /// Every session with an MDT that there has been.
+    pub(crate) fn mdts(&self) -> Vec<Arc<Target>> {
+        self.of_kind(TargetKind::Mdt)
+    }
+
+    /// `items`, together where the files are that they are about. Those of an MDT that is not known are left out.
+    pub(crate) fn by_mdt<T>(&self, items: Vec<T>, fid: impl Fn(&T) -> Fid) -> Vec<(Arc<Target>, Vec<T>)> {
+        let mut parts: BTreeMap<MdtIndex, Vec<T>> = BTreeMap::new();
+        for item in items {
+            parts.entry(index_of(fid(&item))).or_default().push(item);
+        }
+        let with_session = |(index, items)| Some((self.get(TargetId::mdt(index)).ok()?, items));
+        parts.into_iter().filter_map(with_session).collect()
+    }
+
+    /// Asks the MDT that has `fid` on behalf of `caller`; its supplementary groups are looked up only if the answer depends on them.
     pub(crate) async fn ask<O: Operation>(
         &self,
+        fid: Fid,
         caller: &Caller,
         operation: impl Fn(Cred) -> O,
     ) -> Result<Answered<O::Reply>> {
-        let mdt = self.mdt()?;
+        let mdt = self.mdt_of(fid)?;
         let groups = if caller.uid == 0 { Some(Vec::new()) } else { None };
         match mdt.call(operation(Cred { uid: caller.uid, gid: caller.gid, groups })).await {
             Err(Error::Refused(Code::NeedGroups)) => {

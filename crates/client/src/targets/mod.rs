@@ -10,7 +10,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use proto::session::Estimated;
 use proto::wire::messages::{Config, DropOrder, Operation, Statfs};
 use proto::{ClientId, Code, ConfigCopy, DataTarget, Nid, OstIndex, TargetId, TargetKind, Transno};
@@ -18,6 +17,7 @@ use rpc::{Answered, Callbacks, Hub, Import, LinkState, Role};
 use rt::BoxFuture;
 use rt::sync::{Notify, Semaphore};
 
+use crate::order::{CONFIG, LEAF, Mutex, ReadGuard, RwLock, SESSIONS};
 use crate::{Error, Limits, Result};
 use pace::Pace;
 use requests::Requests;
@@ -64,7 +64,7 @@ pub(crate) struct Target {
 pub(crate) type Retained = Arc<dyn Fn(usize, usize) + Send + Sync>;
 
 /// An OST, and where it is noted that it was used.
-type Notes = (DataTarget, Arc<Mutex<Vec<DataTarget>>>);
+type Notes = (DataTarget, Arc<Mutex<LEAF, Vec<DataTarget>>>);
 
 /// How many targets may have too little space for what this client may have unsent.
 pub(crate) struct Shortage {
@@ -312,14 +312,14 @@ pub(crate) struct Targets {
     /// Told of what an OST has taken and is not durable there: bytes before, and now.
     retained: Retained,
     /// OSTs that were used since somebody looked; each is here once at most.
-    used: Arc<Mutex<Vec<DataTarget>>>,
+    used: Arc<Mutex<LEAF, Vec<DataTarget>>>,
     mgs: Arc<Target>,
     /// Where the MGS may be.
     mgs_nids: Vec<Nid>,
-    config: RwLock<ConfigCopy>,
+    config: RwLock<CONFIG, ConfigCopy>,
     /// Told when the configuration changes.
     changed: Notify,
-    made: RwLock<BTreeMap<TargetId, Arc<Target>>>,
+    made: RwLock<SESSIONS, BTreeMap<TargetId, Arc<Target>>>,
     /// Whom targets call back.
     called_back: OnceLock<Arc<dyn Callbacks>>,
 }
@@ -387,7 +387,7 @@ impl Targets {
     }
 
     /// The configuration as far as it is known.
-    pub(crate) fn config(&self) -> RwLockReadGuard<'_, ConfigCopy> {
+    pub(crate) fn config(&self) -> ReadGuard<'_, CONFIG, ConfigCopy> {
         self.config.read()
     }
 
@@ -482,11 +482,6 @@ impl Targets {
         self.made.read().get(&id).cloned()
     }
 
-    /// The one MDT of today.
-    pub(crate) fn mdt(&self) -> Result<Arc<Target>> {
-        self.get(TargetId::mdt(0))
-    }
-
     /// The name of each session but the MGS's.
     pub(crate) fn sessions(&self) -> BTreeMap<TargetId, u64> {
         self.made.read().iter().map(|(id, target)| (*id, target.import.session())).collect()
@@ -512,6 +507,11 @@ impl Targets {
     pub(crate) fn take_used(&self) -> Vec<(DataTarget, Arc<Target>)> {
         let used = std::mem::take(&mut *self.used.lock());
         used.into_iter().filter_map(|ost| Some((ost, self.made(ost.into())?))).collect()
+    }
+
+    /// Every session with a target of a kind that there has been.
+    fn of_kind(&self, kind: TargetKind) -> Vec<Arc<Target>> {
+        self.made.read().iter().filter(|(id, _)| id.kind == kind).map(|(_, target)| target.clone()).collect()
     }
 
     /// Every session but the MGS's.

@@ -6,11 +6,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use proto::OstIndex;
 use rt::Time;
 
 use super::Targets;
+use crate::order::{LEAF, Mutex};
 
 /// Smaller writes are not counted: they say more of waiting than of the disk.
 const BYTES_MIN: u64 = 512 << 10;
@@ -27,8 +27,8 @@ const SLOW_TIMES: u32 = 3;
 const SLOW_MIN: Duration = Duration::from_millis(2);
 
 /// Times of large writes to one OST, the newest last: when each was answered, and how long a MiB took.
-#[derive(Debug, Default)]
-pub(crate) struct Pace(Mutex<VecDeque<(Time, Duration)>>);
+#[derive(Default)]
+pub(crate) struct Pace(Mutex<LEAF, VecDeque<(Time, Duration)>>);
 
 /// An OST that is slower than the others.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,14 +1,15 @@
 //! How many requests were sent, by operation.
 
-use parking_lot::Mutex;
 use proto::wire::messages::Operation;
+
+use crate::order::{LEAF, Mutex};
 
 /// Operations that are counted one by one.
 const OPERATIONS: usize = 128;
 
 /// Requests by operation.
 pub(crate) struct Requests {
-    counts: Mutex<[(&'static str, u64); OPERATIONS]>,
+    counts: Mutex<LEAF, [(&'static str, u64); OPERATIONS]>,
 }
 
 impl Requests {

@@ -13,13 +13,13 @@ mod told;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use rt::Rt;
 
 use super::{Accesses, Changes, Expected};
 use crate::copies::Keepers;
 use crate::data::Files;
 use crate::lease::Lease;
+use crate::order::{LEAF, LOST_BITS, Mutex};
 use crate::targets::Targets;
 
 pub(crate) use answer::Known;
@@ -37,9 +37,9 @@ pub(crate) struct MetadataCache {
     pub(super) files: Arc<Files>,
     pub(crate) inodes: Inodes,
     /// Callbacks that are being worked on.
-    recalls: Mutex<Recalls>,
+    recalls: Mutex<LEAF, Recalls>,
     /// What was lost with a session and has to be forgotten still.
-    lost_bits: Mutex<Vec<Lost>>,
+    lost_bits: Mutex<LOST_BITS, Vec<Lost>>,
     bits_called_back: AtomicU64,
     /// Accesses that the MDT is told of at close.
     pub(crate) accesses: Accesses,

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use proto::Fid;
 use proto::wire::messages::{
     BitLock, CancelBits, Close, LOCK_ALL, LOCK_LAYOUT, LOCK_LOOKUP, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR,
@@ -13,6 +12,7 @@ use rt::sync::oneshot;
 
 use super::{MetadataCache, OpenKept};
 use crate::Forget;
+use crate::order::{LEAF, Mutex};
 use crate::util::join_all;
 
 /// Files whose bits one request gives back.
@@ -45,12 +45,12 @@ impl Recalls {
 
 /// A callback that is being worked on.
 struct Recall<'a> {
-    recalls: &'a Mutex<Recalls>,
+    recalls: &'a Mutex<LEAF, Recalls>,
     number: u64,
 }
 
 impl<'a> Recall<'a> {
-    fn new(recalls: &'a Mutex<Recalls>, asked: &RevokeBits) -> Recall<'a> {
+    fn new(recalls: &'a Mutex<LEAF, Recalls>, asked: &RevokeBits) -> Recall<'a> {
         let mut inner = recalls.lock();
         inner.next += 1;
         let number = inner.next;
@@ -225,12 +225,10 @@ impl MetadataCache {
     }
 
     async fn cancel_bits(&self, locks: Vec<BitLock>) {
-        if locks.is_empty() {
-            return;
-        }
-        let Ok(mdt) = self.targets.mdt() else { return };
-        if let Err(error) = mdt.call(CancelBits { locks }).await {
-            tracing::debug!(%error, "the MDT did not take a lock back");
+        for (mdt, locks) in self.targets.by_mdt(locks, |lock| lock.fid) {
+            if let Err(error) = mdt.call(CancelBits { locks }).await {
+                tracing::debug!(%error, "the MDT did not take a lock back");
+            }
         }
     }
 

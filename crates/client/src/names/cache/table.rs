@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
 use proto::wire::messages::{Granted, LOCK_ALL};
 use proto::{Fid, Name};
 use rt::memory::Share;
@@ -16,6 +15,7 @@ use smallvec::SmallVec;
 
 use super::inode::{BITS, DeadName, Inode, OpenKept, Touch};
 use crate::lock::Keep;
+use crate::order::{CHANGES, INODES, LEAF, Mutex, MutexGuard};
 
 /// Parts of the table that are locked apart.
 const SHARDS: usize = 16;
@@ -109,12 +109,12 @@ pub(crate) struct Part {
 
 /// Every file of which something is kept.
 pub(crate) struct Inodes {
-    parts: [Mutex<Part>; SHARDS],
-    requests: Mutex<Requests>,
+    parts: [Mutex<INODES, Part>; SHARDS],
+    requests: Mutex<CHANGES, Requests>,
     /// The next stamp: never drawn twice.
     stamps: AtomicU64,
     /// How much may be kept.
-    keep: Mutex<Keep>,
+    keep: Mutex<LEAF, Keep>,
     /// [`Keep::count_max`].
     count_max: AtomicUsize,
     totals: Arc<Totals>,
@@ -446,11 +446,11 @@ impl Inodes {
     }
 
     /// The part of the table that `fid` belongs to.
-    pub(crate) fn part(&self, fid: Fid) -> MutexGuard<'_, Part> {
+    pub(crate) fn part(&self, fid: Fid) -> MutexGuard<'_, INODES, Part> {
         self.parts[(mixed(fid) >> 60) as usize % SHARDS].lock()
     }
 
-    pub(super) fn parts(&self) -> &[Mutex<Part>] {
+    pub(super) fn parts(&self) -> &[Mutex<INODES, Part>] {
         &self.parts
     }
 
@@ -567,7 +567,7 @@ impl Inodes {
 
     /// The bits that are held of each file.
     pub(crate) fn held(&self) -> Vec<(Fid, u32)> {
-        let of_part = |part: &Mutex<Part>| -> Vec<(Fid, u32)> {
+        let of_part = |part: &Mutex<INODES, Part>| -> Vec<(Fid, u32)> {
             let part = part.lock();
             part.inodes.iter().map(|(fid, inode)| (*fid, inode.held().bits)).collect()
         };
