@@ -44,7 +44,7 @@ bench: build
 	@tools/bench.sh
 
 install: build
-	install -D -m 755 bin/weft "$(DESTDIR)$(PREFIX)/bin/weft"
+	tools/install-stripped.sh bin/weft "$(DESTDIR)" "$(PREFIX)"
 	ln -sfn weft "$(DESTDIR)$(PREFIX)/bin/lfs"
 	ln -sfn weft "$(DESTDIR)$(PREFIX)/bin/lctl"
 	install -d "$(DESTDIR)$(PREFIX)/sbin"
