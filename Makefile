@@ -18,7 +18,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_SEED ?= 1
 
 .PHONY: up down build test nightly bench install \
-  lint fmt clippy tidy test-unit test-wasm test-sim test-mount test-netns test-operators test-coherence test-suites \
+  lint fmt clippy tidy test-unit test-debug test-wasm test-sim test-mount test-netns test-operators test-coherence test-suites \
   test-storm test-unmounts test-full test-faults test-failover test-fuzz test-deny test-doc test-foreign attack test-churn test-locks
 
 up:
@@ -68,6 +68,14 @@ tidy:
 
 test-unit:
 	cargo test --workspace --release --no-fail-fast
+
+# With all that debug builds check: the order of the client's locks.
+test-debug:
+	cargo test -p weft-client --lib --test files
+	cargo build -p weft-sim
+	"$(TARGET)/debug/weft-sim" coherences 1 100
+	"$(TARGET)/debug/weft-sim" failovers 1 100
+	"$(TARGET)/debug/weft-sim" restarts 1 50
 
 test-wasm:
 	cargo check -p weft-proto --target wasm32-unknown-unknown

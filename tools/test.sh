@@ -138,6 +138,7 @@ rule fmt
 rule clippy
 rule tidy
 rule test-unit
+[ -n "${LONG:-}" ] && rule test-debug
 rule test-doc
 if rustup target list --installed 2>/dev/null | grep -q wasm32-unknown-unknown; then
   rule test-wasm

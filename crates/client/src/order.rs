@@ -1,6 +1,6 @@
 //! The order in which the locks of a client are taken. Whoever holds one takes only those behind it, so nobody waits in a circle.
 //!
-//! Debug builds check it at each lock (`make nightly` runs the tests of the client and the simulator so). Nothing of this is held
+//! Debug builds check it at each lock (`make test-debug`, which `make nightly` runs). Nothing of this is held
 //! while something is waited for: the guards are not `Send`.
 
 use std::ops::{Deref, DerefMut};
