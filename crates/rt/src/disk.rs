@@ -186,6 +186,11 @@ impl File {
         forward!(self, File, file => file.punch(offset, len).await)
     }
 
+    /// Bytes of the disk that the file takes, about: file systems differ in what they count.
+    pub async fn space(&self) -> io::Result<u64> {
+        forward!(self, File, file => file.space().await)
+    }
+
     /// Bytes of the file.
     pub async fn len(&self) -> io::Result<u64> {
         forward!(self, File, file => file.len().await)

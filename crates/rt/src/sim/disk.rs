@@ -230,6 +230,12 @@ impl File {
         name_operation(node, |disk| disk.punch(node.id, self.open.number, offset, len)).await
     }
 
+    /// Bytes of the disk that the file takes.
+    pub async fn space(&self) -> io::Result<u64> {
+        let node = self.node();
+        self.at_once(|world| world.disk(node.id, node.incarnation)?.space_of(self.open.number))
+    }
+
     /// Bytes of the file.
     pub async fn len(&self) -> io::Result<u64> {
         let node = self.node();

@@ -109,6 +109,11 @@ impl Pair {
         Ok(u64::try_from(rustix::fs::fstat(&self.buffered)?.st_size).unwrap_or(0))
     }
 
+    pub(super) fn space(&self) -> io::Result<u64> {
+        // In units of 512 bytes, whatever the size of the file system's blocks.
+        Ok(u64::try_from(rustix::fs::fstat(&self.buffered)?.st_blocks).unwrap_or(0) * 512)
+    }
+
     pub(super) fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         match retry(|| rustix::fs::fallocate(&self.buffered, FallocateFlags::empty(), offset, len)) {
             Err(Errno::OPNOTSUPP) => {

@@ -78,6 +78,11 @@ impl File {
         self.run(move |inner| inner.pair.punch(offset, len)).await
     }
 
+    /// Bytes of the disk that the file takes.
+    pub async fn space(&self) -> io::Result<u64> {
+        self.inner.pair.space()
+    }
+
     /// Bytes of the file.
     pub async fn len(&self) -> io::Result<u64> {
         self.inner.pair.len()

@@ -309,6 +309,10 @@ impl Disk {
         Ok(self.file_seen(node, file)?.image.read(offset, len))
     }
 
+    pub(super) fn space_of(&mut self, file: u64) -> io::Result<u64> {
+        Ok(self.file(file)?.image.space_bytes())
+    }
+
     pub(super) fn len(&mut self, file: u64) -> io::Result<u64> {
         Ok(self.file(file)?.image.len())
     }
