@@ -62,8 +62,11 @@ pub enum Depth {
 }
 
 /// Checks of what is stored under the keys, in order, and from which depth on they are made.
-const CHECKS: &[(Depth, Check)] =
-    &[(Depth::Structure, crate::object::check::structure), (Depth::Data, crate::object::check::data)];
+const CHECKS: &[(Depth, Check)] = &[
+    (Depth::Structure, crate::object::check::structure),
+    (Depth::Structure, crate::sums::check),
+    (Depth::Data, crate::object::check::data),
+];
 
 /// Checks the target in `path`, which must not be in use, but not the data of its objects. An error means that
 /// nothing could be checked.

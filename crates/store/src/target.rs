@@ -11,6 +11,7 @@ use rt::{Dir, File, Rt};
 use smallvec::SmallVec;
 
 use crate::counts::DiskCounts;
+use crate::engine::Visit;
 use crate::error::StoreError;
 use crate::label::Label;
 use crate::limits::{BATCH_BYTES_MAX, KEY_BYTES_MAX, KEY_RESERVED, Limits};
@@ -18,6 +19,7 @@ use crate::log::record::{BEFORE_UNKNOWN, change_bytes};
 use crate::open::{self, Opened, Way};
 use crate::right::Owned;
 use crate::shared::Shared;
+use crate::sums::{self, Sums};
 use crate::{apply, log, note};
 
 /// How often a target is not opened while an older copy of it exists.
@@ -46,6 +48,8 @@ pub struct Change {
 pub struct Batch {
     /// In order: of several changes of one key the last counts.
     pub changes: Vec<Change>,
+    /// What is added to sums. Their keys are changed in no other way.
+    pub sums: Sums,
     /// Files with data that the changes refer to: written already, synced before the log record.
     pub data: Vec<File>,
     /// Transno that a replayed change had before; `None` draws a new one. It is kept if it is larger than all that
@@ -231,24 +235,33 @@ impl Store {
         self.shared.view.scan(from, until, count_max)
     }
 
+    /// The sum with `key`, with every change that was committed in memory.
+    pub fn sum(&self, key: &[u8]) -> Result<u64, StoreError> {
+        sums::sum_of(self.get(key)?.map(|value| value.bytes).as_ref())
+    }
+
     /// Makes `batch` visible now and durable with the next group commit. Does not wait. The caller holds whatever
-    /// guards the keys. Keys and values are copied: slices of a received frame do not keep the frame.
+    /// guards the keys, but for sums. Keys and values are copied: slices of a received frame do not keep the frame.
     pub fn commit(&self, batch: Batch) -> Result<Transno, StoreError> {
         let Shared { tail, limits, view, .. } = &*self.shared;
         self.shared.check()?;
-        let bytes: usize = batch.changes.iter().map(|c| change_bytes(&c.key, c.value.as_deref())).sum();
-        assert!(bytes <= BATCH_BYTES_MAX, "a batch is bounded by the message that asked for it");
         let values: SmallVec<[Option<Bytes>; 8]> = batch.changes.iter().map(checked_copy).collect();
+        batch.sums.fetch(view)?;
 
         let mut tail = tail.lock();
         if tail.closing {
             return Err(StoreError::Poisoned);
         }
+        let sums = batch.sums.settle(view)?;
+        let changes = batch.changes.iter().chain(&sums);
+        let values = values.into_iter().chain(sums.iter().map(|sum| sum.value.clone()));
+        let bytes: usize = changes.clone().map(|c| change_bytes(&c.key, c.value.as_deref())).sum();
+        assert!(bytes <= BATCH_BYTES_MAX, "a batch is bounded by the message that asked for it");
         let (was_empty, was_full) = (tail.is_empty(), tail.bytes() >= limits.commit_bytes);
         let wanted = batch.replay.map(|transno| transno.0);
         let now = || self.shared.rt.now();
-        let (transno, body) = tail.begin(wanted, batch.changes.len(), bytes, now);
-        for (change, value) in batch.changes.iter().zip(values) {
+        let (transno, body) = tail.begin(wanted, batch.changes.len() + sums.len(), bytes, now);
+        for (change, value) in changes.zip(values) {
             let before = view.table.put(&change.key, value, transno);
             body.push(&change.key, change.value.as_deref(), before.unwrap_or(BEFORE_UNKNOWN));
         }
@@ -271,6 +284,26 @@ impl Store {
     /// The newest change, durable or not.
     pub fn last_transno(&self) -> Transno {
         Transno(self.shared.last_transno.load(Ordering::Acquire))
+    }
+
+    /// Waits until the engine has every change up to `transno`; has it get what there is.
+    pub(crate) async fn applied(&self, transno: Transno) -> Result<(), StoreError> {
+        self.committed(transno).await?;
+        loop {
+            let more = self.shared.room.notified();
+            self.shared.check()?;
+            if self.shared.view.applied.load(Ordering::Acquire) >= transno.0 {
+                return Ok(());
+            }
+            self.shared.flush();
+            more.await;
+        }
+    }
+
+    /// Shows `visit` the keys in `[from, until)` that the engine has, as they were at one moment, until it has enough.
+    pub(crate) fn scan_applied(&self, from: &[u8], until: &[u8], visit: Visit<'_>) -> Result<(), StoreError> {
+        self.shared.check()?;
+        self.shared.view.engine()?.scan(from, until, visit)
     }
 
     /// Waits until every change up to `transno` is durable; starts a commit at once.

@@ -148,7 +148,7 @@ impl Objects {
             }
             plan.push(index, edit);
         }
-        let mut carried = Carried { added: placed.blocks(), ..Carried::default() };
+        let mut carried = Carried { added: placed.runs().to_vec(), ..Carried::default() };
         if last {
             carried.replay = wish.replay;
             carried.extra = wish.extra.take();

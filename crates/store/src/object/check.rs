@@ -11,10 +11,10 @@ use super::block::first_damaged;
 use super::extent::{BLOCK, Extent, FileId, Run};
 use super::files;
 use super::keys::{self, Record};
-use super::survey::{Scan, scan_all};
 use super::{seal, tomb};
 use crate::check::Report;
 use crate::error::StoreError;
+use crate::scan::{Scan, scan_all};
 use crate::view::View;
 
 /// Blocks that are read at once.

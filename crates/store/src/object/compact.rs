@@ -120,7 +120,8 @@ impl Objects {
         }
         let mut plan = Plan::new(record);
         plan.push(index, edit);
-        let carried = Carried { added: placed.blocks(), files: placed.files.clone(), ..Carried::default() };
+        let carried =
+            Carried { added: placed.runs().to_vec(), files: placed.files.clone(), ..Carried::default() };
         self.commit(object, id, plan, carried)?;
         Ok(true)
     }

@@ -10,6 +10,7 @@ use proto::wire::messages::DeadRange;
 use proto::{Fid, ObjectId, Transno};
 
 use super::cache::State;
+use super::keys::Record;
 use super::plan::Plan;
 use super::tomb::Buried;
 use super::{Extra, Objects};
@@ -69,37 +70,36 @@ impl Objects {
         extra: Extra,
     ) -> Result<(Transno, Vec<ObjectId>), StoreError> {
         let layouts = buried.layouts;
-        let mut plans: Vec<(usize, ObjectId, Plan)> = Vec::new();
+        let mut plans: Vec<(usize, ObjectId, Record, Plan)> = Vec::new();
         let mut unfinished = Vec::new();
         let mut left = self.limits.tail_changes_max;
         for id in ids {
             let at = layouts.binary_search(&id.layout).expect("the layouts are those of the ids");
             let object = states[at].object(&self.store, *id)?;
-            let Some(mut record) = object.record else { continue };
-            record.size = 0;
-            let mut plan = Plan::new(record);
+            let Some(record) = object.record else { continue };
+            let mut plan = Plan::new(Record { size: 0, ..record });
             if (left > 0 || record.tail == 0) && plan.cut(object, &self.store, *id, 0..record.tail, left)? {
                 plan.record = None;
             } else {
                 unfinished.push(*id);
             }
             left = left.saturating_sub(plan.change_count());
-            plans.push((at, *id, plan));
+            plans.push((at, *id, record, plan));
         }
-        let transno = self.tombs.bury(&self.store, buried, |mut changes| {
-            for (_, id, plan) in &mut plans {
-                plan.settle(*id, 0, &mut changes);
+        let transno = self.tombs.bury(&self.store, buried, |changes| {
+            let mut batch = Batch { changes, replay, ..Batch::default() };
+            for (_, id, before, plan) in &mut plans {
+                plan.settle(*id, Some(*before), &[], &mut batch);
             }
-            changes.extend(self.seals.buried(layouts));
-            changes.extend(extra(&super::nothing()));
-            self.store.commit(Batch { changes, replay, ..Batch::default() })
+            batch.changes.extend(self.seals.buried(layouts));
+            batch.changes.extend(extra(&super::nothing()));
+            self.store.commit(batch)
         })?;
         self.seals.forget(layouts);
         for state in states.iter_mut() {
             state.dead = Some(true);
         }
-        for (at, id, plan) in plans {
-            self.counted(true, plan.record.is_some());
+        for (at, id, _, plan) in plans {
             let object = states[at].object(&self.store, id)?;
             self.files.free(plan.apply(object));
         }

@@ -16,6 +16,7 @@ use rt::{Dir, File, Rt};
 use super::block::Slices;
 use super::extent::{BLOCK, EXTENT_BYTES_MAX, Extent, FileId, Run};
 use super::space::Space;
+use super::sweep::BlockSet;
 use crate::error::StoreError;
 use crate::target::Store;
 
@@ -33,6 +34,10 @@ const HANDLES_MAX: usize = 128;
 const OVERWRITE_BYTES_MAX: u64 = 8 << 20;
 /// Most space that is given back to the file system at a time, in bytes: what reads and writes meanwhile shall not wait for long.
 const GIVEN_BYTES_MAX: u64 = 128 << 20;
+/// A file of a former boot is looked through if it takes more than this part of its length, as a divisor, and so many bytes, more than
+/// what is used of it: what the file system itself needs for a file in pieces is less.
+const LOOSE_PART: u64 = 256;
+const LOOSE_BYTES_MIN: u64 = 64 << 10;
 /// How often an overwrite waits for what others freed.
 const OVERWRITE_WAITS_MAX: u32 = 16;
 /// How long freed blocks wait at most for somebody to look at them.
@@ -58,6 +63,8 @@ pub struct Files {
     preparing: Semaphore,
     /// Files are punched and removed by one at a time.
     tidying: Semaphore,
+    /// Whoever reads the engine in the background; it is not closed meanwhile.
+    sweeping: Semaphore,
     next_seq: AtomicU32,
     /// A file is made when fewer free blocks than this are left.
     ahead: AtomicU32,
@@ -126,9 +133,9 @@ impl Placed {
         self.runs.extend(other.runs);
     }
 
-    /// Blocks that the data occupies.
-    pub fn blocks(&self) -> u64 {
-        self.runs.iter().map(|run| u64::from(run.count)).sum()
+    /// The blocks that the data occupies.
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
     }
 }
 
@@ -147,6 +154,7 @@ impl Files {
             handles: Mutex::new(Handles::default()),
             preparing: Semaphore::new(1),
             tidying: Semaphore::new(1),
+            sweeping: Semaphore::new(1),
             next_seq: AtomicU32::new(0),
             ahead: AtomicU32::new(1),
             overwrite_blocks: overwrite_bytes / BLOCK,
@@ -160,15 +168,45 @@ impl Files {
         Ok(self.dir.list().await?.iter().filter_map(|name| FileId::parse(name)).collect())
     }
 
-    /// Takes over a file of a former boot; `used` are its used blocks in order.
-    pub async fn adopt(&self, id: FileId, used: &[(u32, u32)]) -> Result<(), StoreError> {
-        let blocks = if used.is_empty() {
-            0
-        } else {
-            u32::try_from(self.handle(id).await?.len().await? / BLOCK).unwrap_or(u32::MAX)
+    /// Takes over a file of a former boot of which `used` blocks are used.
+    pub fn adopt(&self, id: FileId, used: u64) {
+        self.space.lock().add_former(id, used);
+    }
+
+    /// The files of former boots of which nothing is used, or that take clearly more of the disk than what is used of them, newest first.
+    pub async fn loose(&self) -> Result<Vec<FileId>, StoreError> {
+        let former = self.space.lock().former();
+        let mut loose = Vec::new();
+        for (id, used) in former.into_iter().rev() {
+            // Not by `handle`: those are for files that are read.
+            let file = match self.dir.open(&id.to_string()).await {
+                // It was removed meanwhile.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                file => file?,
+            };
+            let slack = (file.len().await? / LOOSE_PART).max(LOOSE_BYTES_MIN);
+            if used == 0 || file.space().await? > used * BLOCK + slack {
+                loose.push(id);
+            }
+        }
+        Ok(loose)
+    }
+
+    /// Gives back what is not `used` of a file of a former boot: nothing durable refers to it, nor ever will.
+    pub async fn give_unused(&self, id: FileId, used: &BlockSet) -> Result<(), StoreError> {
+        let blocks = match self.dir.open(&id.to_string()).await {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            file => u32::try_from(file?.len().await? / BLOCK).unwrap_or(u32::MAX),
         };
-        self.space.lock().add_former(id, blocks, used);
+        self.space.lock().give_gaps(self.store.last_committed(), id, blocks, &used.gaps(blocks));
+        self.work.notify_one();
         Ok(())
+    }
+
+    /// Runs `part` of a sweep, which the end of the target waits for; `None` if it has come.
+    pub async fn in_sweep<T>(&self, part: impl Future<Output = T>) -> Option<T> {
+        let _permit = self.sweeping.acquire().await.ok()?;
+        if self.stopped.load(Ordering::SeqCst) { None } else { Some(part.await) }
     }
 
     /// The open file `id`.
@@ -492,6 +530,7 @@ impl Files {
     pub async fn close(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.work.notify_one();
+        drop(self.sweeping.acquire().await);
         self.tidy().await;
         let unused = self.space.lock().drop_unused(0);
         for id in unused {

@@ -4,12 +4,17 @@ use bytes::Bytes;
 use proto::wire::messages::ObjectAttr;
 use proto::{Fid, ObjectId, Timestamp};
 
-use super::extent::BLOCK;
+use super::extent::{BLOCK, FileId};
+pub use crate::scan::after;
 
 /// First byte of the keys of extents.
 const EXTENT: u8 = b'E';
 /// First byte of the keys of object records.
 const RECORD: u8 = b'O';
+/// First byte of the keys of objects that are unfinished.
+const REST: u8 = b'R';
+/// First byte of the keys of the sums of data files.
+const USED: u8 = b'U';
 /// First byte of the keys of seals.
 const SEAL: u8 = b'S';
 /// First byte of the keys of tombstones.
@@ -47,14 +52,6 @@ pub fn extent_key(id: ObjectId, offset: u64) -> Bytes {
     key.into()
 }
 
-/// The key right behind `key`.
-pub fn after(key: &[u8]) -> Bytes {
-    let mut next = Vec::with_capacity(key.len() + 1);
-    next.extend_from_slice(key);
-    next.push(0);
-    next.into()
-}
-
 /// First and last (exclusive) key of all records.
 pub fn records() -> (Bytes, Bytes) {
     (Bytes::from_static(&[RECORD]), Bytes::from_static(&[RECORD + 1]))
@@ -63,6 +60,42 @@ pub fn records() -> (Bytes, Bytes) {
 /// First and last (exclusive) key of all extents.
 pub fn extents() -> (Bytes, Bytes) {
     (Bytes::from_static(&[EXTENT]), Bytes::from_static(&[EXTENT + 1]))
+}
+
+/// Key that says that an object is unfinished: there are extents behind its end.
+pub fn rest_key(id: ObjectId) -> Bytes {
+    with_id(REST, id).into()
+}
+
+/// First and last (exclusive) key of all unfinished objects.
+pub fn rests() -> (Bytes, Bytes) {
+    (Bytes::from_static(&[REST]), Bytes::from_static(&[REST + 1]))
+}
+
+/// The unfinished object that `key` names.
+pub fn parse_rest_key(key: &[u8]) -> Option<ObjectId> {
+    let (id, rest) = id_of(key.strip_prefix(&[REST])?)?;
+    rest.is_empty().then_some(id)
+}
+
+/// Key of the sum of the blocks of a data file that extents occupy.
+pub fn used_key(file: FileId) -> Bytes {
+    let mut key = Vec::with_capacity(13);
+    key.push(USED);
+    key.extend_from_slice(&file.boot.to_be_bytes());
+    key.extend_from_slice(&file.seq.to_be_bytes());
+    key.into()
+}
+
+/// First and last (exclusive) key of the sums of all data files.
+pub fn all_used() -> (Bytes, Bytes) {
+    (Bytes::from_static(&[USED]), Bytes::from_static(&[USED + 1]))
+}
+
+/// The data file whose sum has `key`.
+pub fn parse_used_key(key: &[u8]) -> Option<FileId> {
+    let (boot, seq) = key.strip_prefix(&[USED])?.split_first_chunk::<8>()?;
+    Some(FileId { boot: u64::from_be_bytes(*boot), seq: u32::from_be_bytes(seq.try_into().ok()?) })
 }
 
 /// The object whose record has `key`.
@@ -181,6 +214,11 @@ impl Record {
         (record.tail >= record.size).then_some(record)
     }
 
+    /// Whether there may be extents behind the object's end.
+    pub fn is_unfinished(&self) -> bool {
+        self.tail > self.size
+    }
+
     /// What others learn of the object.
     pub fn attr(&self) -> ObjectAttr {
         ObjectAttr {
@@ -213,6 +251,8 @@ mod tests {
             "4500000002000004000000000700000000000000030000000000001000"
         );
         assert_eq!(hex(&tomb_key(ID.layout)), "540000000200000400000000000000000000000007");
+        assert_eq!(hex(&rest_key(ID)), "520000000200000400000000070000000000000003");
+        assert_eq!(hex(&used_key(FileId { boot: 3, seq: 9 })), "55000000000000000300000009");
     }
 
     #[test]
@@ -220,7 +260,12 @@ mod tests {
         assert_eq!(parse_record_key(&record_key(ID)), Some(ID));
         assert_eq!(parse_extent_key(&extent_key(ID, 99)), Some((ID, 99)));
         assert_eq!(parse_tomb_key(&tomb_key(ID.layout)), Some(ID.layout));
+        assert_eq!(parse_rest_key(&rest_key(ID)), Some(ID));
+        let file = FileId { boot: 3, seq: 9 };
+        assert_eq!(parse_used_key(&used_key(file)), Some(file));
         assert_eq!(parse_record_key(&extent_key(ID, 99)), None);
+        assert_eq!(parse_rest_key(&record_key(ID)), None);
+        assert_eq!(parse_used_key(&used_key(file)[1..]), None);
         assert_eq!(parse_extent_key(&record_key(ID)), None);
         assert_eq!(parse_record_key(b"O"), None);
         assert_eq!(parse_tomb_key(b"T123"), None);

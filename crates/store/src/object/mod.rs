@@ -11,6 +11,7 @@
 //!   may use for the time being;
 //! - [`files`]: the data files, and the task that makes them ahead of need; [`space`]: which blocks are free;
 //! - [`extent`], [`block`], [`keys`]: the pure parts;
+//! - [`summary`]: what an open has to know of all of them; [`sweep`]: what former boots left allocated;
 //! - [`check`]: whether all of it fits together.
 
 mod allocate;
@@ -29,14 +30,14 @@ mod read;
 mod seal;
 mod seek;
 mod space;
-mod survey;
+pub(crate) mod summary;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod tomb;
 mod write;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use proto::wire::messages::{ObjectAttr, Space};
@@ -45,6 +46,7 @@ use rt::Rt;
 use rt::buf::AlignedBuf;
 
 use crate::error::StoreError;
+use crate::sums::OBJECTS;
 use crate::target::{Change, Store};
 use cache::{Cache, State};
 use extent::BLOCK;
@@ -100,8 +102,6 @@ pub struct Objects {
     tombs: Tombs,
     seals: Seals,
     limits: Limits,
-    /// Number of objects.
-    count: AtomicU64,
     zeros: Bytes,
 }
 
@@ -109,22 +109,24 @@ pub struct Objects {
 pub type Extra = Box<dyn FnOnce(&ObjectAttr) -> Vec<Change> + Send>;
 
 impl Objects {
-    /// Opens the objects of `store`. Reads every extent once: the free space of data files is not stored.
+    /// Opens the objects of `store`. It reads a key for each data file and lists their names; what it reads of objects does not depend
+    /// on their number. What former boots left allocated is looked for afterwards, in the background.
     pub async fn open(rt: &Rt, store: Arc<Store>) -> Result<Arc<Objects>, StoreError> {
         Objects::open_with(rt, store, Limits::default()).await
     }
 
     async fn open_with(rt: &Rt, store: Arc<Store>, limits: Limits) -> Result<Arc<Objects>, StoreError> {
         let files = Arc::new(Files::open(rt, &store).await?);
-        let surveyed = store.clone();
-        let mut found = rt.offload(move || survey::survey(&surveyed)).await?;
+        let summarized = store.clone();
+        let mut found = rt.offload(move || summary::load(&summarized)).await?;
         for id in files.list().await? {
-            files.adopt(id, &found.used.remove(&id).unwrap_or_default()).await?;
+            files.adopt(id, found.used.remove(&id).unwrap_or(0));
         }
         for file in found.used.keys() {
             tracing::error!(%file, "a data file is missing: reads of what it held will fail");
         }
         files.start();
+        rt.spawn(sweep::sweep(rt.clone(), store.clone(), files.clone()));
         let seals = Seals::load(&store)?;
         let objects = Arc::new(Objects {
             store,
@@ -133,7 +135,6 @@ impl Objects {
             tombs: Tombs::default(),
             seals,
             limits,
-            count: AtomicU64::new(found.objects),
             zeros: AlignedBuf::zeroed(ZEROS_BYTES).freeze(),
         });
         if !found.unfinished.is_empty() {
@@ -169,7 +170,7 @@ impl Objects {
     pub async fn space(&self) -> Result<Space, StoreError> {
         let disk = self.files.disk_space().await?;
         let free = self.files.free_bytes();
-        let objects = self.count.load(Ordering::Relaxed);
+        let objects = self.store.sum(&OBJECTS.key())?;
         let files_free = (disk.available + free) / BLOCK;
         Ok(Space {
             bytes_total: disk.total,

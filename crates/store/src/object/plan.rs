@@ -1,7 +1,6 @@
 //! A change of one object: planned from what is in memory, committed, then applied.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use proto::wire::messages::ObjectAttr;
 use proto::{ObjectId, Transno};
@@ -10,7 +9,7 @@ use rt::File;
 use super::cache::{Object, changes_of};
 use super::extent::{Edit, Run, cut};
 use super::keys::{self, Record};
-use super::{CHUNK_BYTES, Extra, Objects, chunk_end};
+use super::{CHUNK_BYTES, Extra, Objects, chunk_end, summary};
 use crate::error::StoreError;
 use crate::target::{Batch, Change, Store};
 
@@ -71,16 +70,25 @@ impl Plan {
         Ok(true)
     }
 
-    /// Settles the record's blocks, with `added` new ones, and tells the changes.
-    pub fn settle(&mut self, id: ObjectId, added: u64, changes: &mut Vec<Change>) {
+    /// Settles the record's blocks, with `added` new ones, and tells the changes, those of the target's sums among them. `before` is
+    /// the record as it is.
+    pub fn settle(&mut self, id: ObjectId, before: Option<Record>, added: &[Run], batch: &mut Batch) {
         let freed: u64 = self.edits.iter().map(|(_, edit)| edit.freed_blocks()).sum();
         if let Some(record) = &mut self.record {
+            let added: u64 = added.iter().map(|run| u64::from(run.count)).sum();
             record.blocks = (record.blocks + added).saturating_sub(freed);
         }
         let value = self.record.map(|record| record.encode());
-        changes.push(Change { key: keys::record_key(id), value });
+        batch.changes.push(Change { key: keys::record_key(id), value });
         for (_, edit) in &self.edits {
-            changes_of(id, edit, changes);
+            changes_of(id, edit, &mut batch.changes);
+        }
+        summary::changed(id, before, self.record, batch);
+        for run in added {
+            summary::used(run, 1, &mut batch.sums);
+        }
+        for run in self.edits.iter().flat_map(|(_, edit)| &edit.freed) {
+            summary::used(run, -1, &mut batch.sums);
         }
     }
 
@@ -104,7 +112,7 @@ impl Plan {
 #[derive(Default)]
 pub struct Carried {
     /// Blocks of new data.
-    pub added: u64,
+    pub added: Vec<Run>,
     /// Files with the new data.
     pub files: Vec<File>,
     /// Transno that the change had before.
@@ -122,15 +130,13 @@ impl Objects {
         mut plan: Plan,
         carried: Carried,
     ) -> Result<(ObjectAttr, Transno), StoreError> {
-        let mut changes = Vec::new();
-        plan.settle(id, carried.added, &mut changes);
+        let mut batch = Batch { data: carried.files, replay: carried.replay, ..Batch::default() };
+        plan.settle(id, object.record, &carried.added, &mut batch);
         let attr = plan.record.unwrap_or_default().attr();
         if let Some(extra) = carried.extra {
-            changes.extend(extra(&attr));
+            batch.changes.extend(extra(&attr));
         }
-        let batch = Batch { changes, data: carried.files, replay: carried.replay };
         let transno = self.store.commit(batch)?;
-        self.counted(object.record.is_some(), plan.record.is_some());
         self.files.free(plan.apply(object));
         Ok((attr, transno))
     }
@@ -145,14 +151,5 @@ impl Objects {
         let changes = extra.map(|extra| extra(&attr)).unwrap_or_default();
         let transno = self.store.commit(Batch { changes, replay, ..Batch::default() })?;
         Ok((attr, transno))
-    }
-
-    /// Keeps the number of objects.
-    pub(super) fn counted(&self, before: bool, after: bool) {
-        match (before, after) {
-            (false, true) => self.count.fetch_add(1, Ordering::Relaxed),
-            (true, false) => self.count.fetch_sub(1, Ordering::Relaxed),
-            _ => 0,
-        };
     }
 }

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use proto::{Fid, Transno};
 
-use super::survey::{Scan, scan_all};
 use super::{Extra, Objects, keys};
 use crate::check::Report;
 use crate::error::StoreError;
+use crate::scan::{Scan, scan_all};
 use crate::target::{Batch, Change, Store};
 
 /// Layouts that are sealed at the same time.

@@ -2,7 +2,7 @@
 //!
 //! Blocks are taken only from files of the current boot. Freed blocks are given back when the change that freed
 //! them is durable and nobody who saw the old extents still reads: those of current files can be taken again,
-//! those of former files are holes to be punched, and a former file without used blocks can be removed.
+//! those of former files are holes to be punched. Whether nothing of a former file is used is seen by others.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -94,7 +94,19 @@ struct Pending {
     until: Transno,
     /// Readers with a smaller ticket may still read the blocks.
     ticket: u64,
+    what: Freed,
     runs: Vec<Run>,
+}
+
+/// What was freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Freed {
+    /// Blocks that were used until now.
+    Blocks,
+    /// Blocks of a file of a former boot that were not used before.
+    Holes,
+    /// All of such a file.
+    File,
 }
 
 /// What has to be done to files, by someone who may wait.
@@ -115,7 +127,7 @@ pub struct Space {
     /// The file that blocks are taken from first.
     active: Option<FileId>,
     /// Used blocks of each file of a former boot.
-    former: BTreeMap<FileId, u32>,
+    former: BTreeMap<FileId, u64>,
     pending: VecDeque<Pending>,
     work: Work,
     readers: BTreeSet<u64>,
@@ -135,21 +147,28 @@ impl Space {
         self.current.insert(file, map);
     }
 
-    /// Adds a file of a former boot whose used blocks are `used`, in order; the rest becomes holes.
-    pub fn add_former(&mut self, file: FileId, blocks: u32, used: &[(u32, u32)]) {
-        let count = used.iter().map(|(_, count)| count).sum();
-        self.former.insert(file, count);
-        if count == 0 {
-            self.work.remove.push(file);
-            return;
-        }
-        let mut at = 0;
-        for (start, count) in used.iter().copied().chain([(blocks, 0)]) {
-            if at < start {
-                self.work.punch.push(Run { file, block: at, count: start - at });
-            }
-            at = start + count;
-        }
+    /// Adds a file of a former boot of which `used` blocks are used.
+    pub fn add_former(&mut self, file: FileId, used: u64) {
+        self.former.insert(file, used);
+    }
+
+    /// The files of former boots, and how many blocks of each are used.
+    pub fn former(&self) -> Vec<(FileId, u64)> {
+        self.former.iter().map(|(file, used)| (*file, *used)).collect()
+    }
+
+    /// Has a file of a former boot get holes at `gaps`, or go if it is all gap, once nobody reads there any more. What is durable up
+    /// to `committed` does not refer to them.
+    pub fn give_gaps(&mut self, committed: Transno, file: FileId, blocks: u32, gaps: &[(u32, u32)]) {
+        let run = |(block, count): &(u32, u32)| Run { file, block: *block, count: *count };
+        let all = (0, blocks);
+        let (what, runs) = if gaps == [all] || blocks == 0 {
+            (Freed::File, vec![run(&all)])
+        } else {
+            (Freed::Holes, gaps.iter().map(run).collect())
+        };
+        let (until, ticket) = (committed, self.next_ticket);
+        self.pending.push_back(Pending { until, ticket, what, runs });
     }
 
     fn with_current<T>(&mut self, file: FileId, change: impl FnOnce(&mut FreeMap) -> T) -> Option<T> {
@@ -210,7 +229,7 @@ impl Space {
     /// Blocks that a change freed which is durable when `until` is.
     pub fn free(&mut self, until: Transno, runs: Vec<Run>) {
         if !runs.is_empty() {
-            self.pending.push_back(Pending { until, ticket: self.next_ticket, runs });
+            self.pending.push_back(Pending { until, ticket: self.next_ticket, what: Freed::Blocks, runs });
         }
     }
 
@@ -219,8 +238,13 @@ impl Space {
         let oldest = self.readers.first().copied().unwrap_or(u64::MAX);
         while self.pending.front().is_some_and(|p| p.until <= committed && p.ticket <= oldest) {
             let freed = self.pending.pop_front().expect("there is a front");
-            for run in freed.runs {
-                self.release_run(run);
+            match freed.what {
+                Freed::Blocks => freed.runs.into_iter().for_each(|run| self.release_run(run)),
+                Freed::Holes => self.work.punch.extend(freed.runs),
+                Freed::File => freed.runs.iter().for_each(|run| {
+                    self.work.punch.retain(|hole| hole.file != run.file);
+                    self.work.remove.push(run.file);
+                }),
             }
         }
     }
@@ -232,13 +256,8 @@ impl Space {
         let Some(used) = self.former.get_mut(&run.file) else {
             return;
         };
-        *used = used.saturating_sub(run.count);
-        if *used == 0 {
-            self.work.punch.retain(|hole| hole.file != run.file);
-            self.work.remove.push(run.file);
-        } else {
-            self.work.punch.push(run);
-        }
+        *used = used.saturating_sub(u64::from(run.count));
+        self.work.punch.push(run);
     }
 
     /// Takes what is to be done to files. Files to be removed are forgotten.
@@ -376,7 +395,13 @@ mod tests {
     #[test]
     fn former_files_get_holes_and_go_when_empty() {
         let mut space = Space::default();
-        space.add_former(OLD, 10, &[(2, 3), (7, 1)]);
+        space.add_former(OLD, 4);
+        let reader = space.enter();
+        space.give_gaps(Transno(0), OLD, 10, &[(0, 2), (5, 2), (8, 2)]);
+        space.release(Transno(0));
+        assert_eq!(space.take_work(), Work::default(), "what goes may have gone a moment ago");
+        space.leave(reader);
+        space.release(Transno(0));
         let holes = vec![run(OLD, 0, 2), run(OLD, 5, 2), run(OLD, 8, 2)];
         assert_eq!(space.take_work(), Work { punch: holes, remove: vec![] });
         space.free(Transno(1), vec![run(OLD, 2, 3)]);
@@ -384,8 +409,13 @@ mod tests {
         assert_eq!(space.take_work(), Work { punch: vec![run(OLD, 2, 3)], remove: vec![] });
         space.free(Transno(2), vec![run(OLD, 7, 1)]);
         space.release(Transno(2));
+        // Its name goes when it was seen that nothing refers to it.
+        assert_eq!(space.take_work(), Work { punch: vec![run(OLD, 7, 1)], remove: vec![] });
+        assert_eq!(space.former(), [(OLD, 0)]);
+        space.give_gaps(Transno(2), OLD, 10, &[(0, 10)]);
+        space.release(Transno(2));
         assert_eq!(space.take_work(), Work { punch: vec![], remove: vec![OLD] });
-        assert!(!space.has_work() && !space.has_pending());
+        assert!(!space.has_work() && !space.has_pending() && space.former().is_empty());
     }
 
     #[test]

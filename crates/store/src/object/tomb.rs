@@ -12,9 +12,9 @@ use proto::Fid;
 use proto::wire::messages::DeadRange;
 
 use super::keys;
-use super::survey::{Scan, scan_all};
 use crate::check::Report;
 use crate::error::StoreError;
+use crate::scan::{Scan, scan_all};
 use crate::target::{Change, Store};
 
 /// Orders those who look at tombstones and those who merge them.

@@ -215,7 +215,7 @@ impl Objects {
             plan.push(index, edit);
         }
         let carried = Carried {
-            added: placed.blocks(),
+            added: placed.runs().to_vec(),
             files: placed.files.clone(),
             replay: write.replay,
             extra: write.extra.take(),

@@ -218,7 +218,9 @@ fn what_was_cut_goes_before_the_object_grows_again() {
             let cut = super::super::keys::Record { size: 3, ..record };
             let key = super::super::keys::record_key(id(oid));
             let change = Change { key, value: Some(cut.encode()) };
-            target.store.commit(Batch { changes: vec![change], ..Batch::default() })?;
+            let mut batch = Batch { changes: vec![change], ..Batch::default() };
+            super::super::summary::changed(id(oid), Some(record), Some(cut), &mut batch);
+            target.store.commit(batch)?;
         }
         target.punch(id(1), 10_000, u64::MAX).await?;
         target.write(id(2), 9_999, b"x").await?;

@@ -6,6 +6,7 @@ use rt::sim::Span;
 use rt::sync::oneshot;
 
 use super::*;
+use crate::target::Batch;
 
 const MIB: u64 = 1 << 20;
 
@@ -62,7 +63,7 @@ fn what_somebody_reads_is_not_used_again() {
 }
 
 #[test]
-fn files_of_former_boots_go_with_their_last_object() {
+fn files_of_former_boots_go_after_their_last_object() {
     check(async |rt, target| {
         for oid in 1..4 {
             target.write(id(oid), 0, &pattern(1 << 20, 1)).await?;
@@ -78,9 +79,32 @@ fn files_of_former_boots_go_with_their_last_object() {
         target.destroy(&[id(3)]).await?;
         target.sync().await?;
         rt.sleep(Duration::from_secs(5)).await;
-        assert!(!target.data_files().await?.contains(&old), "nobody had to ask for it");
+        let dir = target.store.dir().subdir(crate::object::files::DIR).await?;
+        assert_eq!(dir.open(&old).await?.space().await?, 0, "nobody had to ask for it");
+        target.close().await?;
+        let target = Target::open(&rt, Limits::default()).await?;
+        rt.sleep(Duration::from_secs(5)).await;
+        assert!(!target.data_files().await?.contains(&old), "it was seen that nothing is in it");
         assert_eq!(target.findings().await?, Vec::<String>::new());
         Ok(())
+    });
+}
+
+#[test]
+fn no_file_is_removed_because_a_sum_says_so() {
+    check(async |rt, target| {
+        let data = pattern(1 << 20, 1);
+        target.write(id(1), 0, &data).await?;
+        let used = crate::object::summary::load(&target.store)?.used;
+        let mut sums = crate::Sums::default();
+        used.iter().for_each(|(file, used)| sums.add(crate::object::keys::used_key(*file), -(*used as i64)));
+        target.store.commit(Batch { sums, ..Batch::default() })?;
+        target.close().await?;
+        let target = Target::open(&rt, Limits::default()).await?;
+        rt.sleep(Duration::from_secs(5)).await;
+        assert!(target.read(id(1), 0, 1 << 20).await? == data);
+        assert_eq!(target.findings().await?.len(), 1);
+        target.close().await
     });
 }
 
@@ -194,4 +218,41 @@ fn a_failed_write_stops_the_target_and_loses_nothing() {
         target.close().await
     })
     .expect("the disk works again");
+}
+
+/// Space that was allocated ahead of need when the machine failed, and what was freed and not given back yet, comes back after the
+/// next start, though nobody waits for that.
+#[test]
+fn what_a_crash_left_allocated_comes_back() {
+    let sim = Sim::new(Options::seed(1));
+    let rt = sim.rt(NODE);
+    sim.set_capacity(NODE, 256 * MIB);
+    let data = pattern(MIB as usize, 1);
+    sim.run(async {
+        let target = Target::make(&rt).await?;
+        for oid in 1..=6 {
+            target.write(id(oid), 0, &data).await?;
+        }
+        target.destroy(&[id(2), id(4)]).await?;
+        target.sync().await
+    })
+    .expect("there is space enough");
+    sim.handle().crash(NODE);
+    let rt = Rt::sim(sim.restart(NODE));
+    sim.run(async {
+        let target = Target::open(&rt, Limits::default()).await?;
+        rt.sleep(Duration::from_secs(5)).await;
+        let dir = target.store.dir().subdir(crate::object::files::DIR).await?;
+        let mut taken = 0;
+        for name in dir.list().await?.iter().filter(|name| name.starts_with("0000000000000001-")) {
+            taken += dir.open(name).await?.space().await?;
+        }
+        assert_eq!(taken, 4 * MIB, "what four objects need");
+        for oid in [1, 3, 5, 6] {
+            assert!(target.read(id(oid), 0, MIB as u32).await? == data, "{oid}");
+        }
+        assert_eq!(target.findings().await?, Vec::<String>::new());
+        target.close().await
+    })
+    .expect("no operation fails");
 }

@@ -5,6 +5,7 @@ mod full;
 mod model;
 mod reserved;
 mod sealed;
+mod summary;
 
 use std::sync::Arc;
 
@@ -53,14 +54,7 @@ fn check<F: Future<Output = Result<(), StoreError>>>(test: impl FnOnce(Rt, Targe
 
 impl Target {
     async fn make(rt: &Rt) -> Result<Target, StoreError> {
-        let label = Label {
-            fsname: "weft".parse().expect("a file system's name"),
-            target: TargetId::ost(0),
-            uuid: ClientId(7),
-            mgs: Vec::new(),
-            service: Vec::new(),
-        };
-        Store::format(rt, PATH, &label).await?;
+        Store::format(rt, PATH, &label()).await?;
         Target::open(rt, Limits::default()).await
     }
 
@@ -104,6 +98,7 @@ impl Target {
     async fn findings(&self) -> Result<Vec<String>, StoreError> {
         let mut report = Report::default();
         check::structure_of(self.store.dir(), &*self.store, &mut report).await?;
+        crate::sums::check_of(&*self.store, &mut report)?;
         check::data_of(self.store.dir(), &*self.store, &mut report).await?;
         Ok(report.findings)
     }
@@ -116,6 +111,16 @@ impl Target {
     fn extent_count(&self, id: ObjectId) -> Result<usize, StoreError> {
         let (from, until) = (super::keys::extent_key(id, 0), super::keys::extent_key(id, u64::MAX));
         Ok(self.store.scan(&from, &until, usize::MAX)?.len())
+    }
+}
+
+fn label() -> Label {
+    Label {
+        fsname: "weft".parse().expect("a file system's name"),
+        target: TargetId::ost(0),
+        uuid: ClientId(7),
+        mgs: Vec::new(),
+        service: Vec::new(),
     }
 }
 

@@ -1,0 +1,114 @@
+//! What an open has to know of all objects, and does not read them for: how many there are, which are unfinished, and how many blocks
+//! of each data file are used. It moves with every change, in the same batch. Format: `docs/disk.md#summary`.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use proto::ObjectId;
+
+use super::extent::{Extent, FileId, Run};
+use super::keys::{self, Record};
+use super::sweep::BlockSet;
+use crate::error::StoreError;
+use crate::scan::{Scan, scan_all};
+use crate::sums::{self, Sums, Wrong};
+use crate::target::{Batch, Change, Store};
+
+/// What is stored.
+#[derive(Default)]
+pub struct Summary {
+    /// Used blocks of each data file that has some.
+    pub used: BTreeMap<FileId, u64>,
+    /// Objects with extents behind their end. What is left of a destroyed object is one of them.
+    pub unfinished: Vec<ObjectId>,
+}
+
+/// Adds to `batch` what changes when the record of `id` does.
+pub fn changed(id: ObjectId, before: Option<Record>, after: Option<Record>, batch: &mut Batch) {
+    let count = i64::from(after.is_some()) - i64::from(before.is_some());
+    if count != 0 {
+        batch.sums.add(sums::OBJECTS.key(), count);
+    }
+    let is_unfinished = |record: Option<Record>| record.is_some_and(|record| record.is_unfinished());
+    if is_unfinished(before) != is_unfinished(after) {
+        let value = is_unfinished(after).then(Bytes::new);
+        batch.changes.push(Change { key: keys::rest_key(id), value });
+    }
+}
+
+/// Adds the blocks of `run`, `sign` times, to what is used of its file.
+pub fn used(run: &Run, sign: i64, sums: &mut Sums) {
+    sums.add(keys::used_key(run.file), sign * i64::from(run.count));
+}
+
+/// Reads the summary: a key for each data file, and one for each unfinished object.
+pub fn load(store: &Store) -> Result<Summary, StoreError> {
+    let mut summary = Summary::default();
+    let damaged = |key: &Bytes| StoreError::Corrupt { what: format!("the key {key:x} of the summary") };
+    scan_all(store, keys::all_used(), |key, value| {
+        let file = keys::parse_used_key(key).ok_or_else(|| damaged(key))?;
+        summary.used.insert(file, sums::sum_of(Some(value))?);
+        Ok(())
+    })?;
+    scan_all(store, keys::rests(), |key, _| {
+        summary.unfinished.push(keys::parse_rest_key(key).ok_or_else(|| damaged(key))?);
+        Ok(())
+    })?;
+    Ok(summary)
+}
+
+/// The keys of the summary as they should be, out of every record and every extent. What cannot be read counts for nothing: the
+/// checker finds it elsewhere.
+fn survey(scan: &impl Scan) -> Result<BTreeMap<Bytes, Bytes>, StoreError> {
+    let mut used: BTreeMap<FileId, BlockSet> = BTreeMap::new();
+    scan_all(scan, keys::extents(), |_, value| {
+        if let Some(extent) = Extent::decode(value) {
+            used.entry(extent.file).or_default().add(extent.run());
+        }
+        Ok(())
+    })?;
+    let sum = |(file, set): (FileId, BlockSet)| Some((keys::used_key(file), sums::encode(set.count())?));
+    let mut all: BTreeMap<Bytes, Bytes> = used.into_iter().filter_map(sum).collect();
+    scan_all(scan, keys::records(), |key, value| {
+        let unfinished = Record::decode(value).is_some_and(|record| record.is_unfinished());
+        if let Some(id) = keys::parse_record_key(key).filter(|_| unfinished) {
+            all.insert(keys::rest_key(id), Bytes::new());
+        }
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// What is wrong with the summary of the objects that `scan` has, but for their number.
+pub fn wrong(scan: &impl Scan) -> Result<Vec<Wrong>, StoreError> {
+    let mut should = survey(scan)?;
+    let mut wrong = Vec::new();
+    for range in [keys::all_used(), keys::rests()] {
+        scan_all(scan, range, |key, value| {
+            let right = should.remove(key);
+            if right.as_ref() != Some(value) {
+                wrong.push(wrong_key(key.clone(), Some(value), right));
+            }
+            Ok(())
+        })?;
+    }
+    wrong.extend(should.into_iter().map(|(key, right)| wrong_key(key, None, Some(right))));
+    Ok(wrong)
+}
+
+fn wrong_key(key: Bytes, is: Option<&Bytes>, right: Option<Bytes>) -> Wrong {
+    let sentence = match (keys::parse_used_key(&key), keys::parse_rest_key(&key)) {
+        (Some(file), _) => {
+            let number = |value| sums::sum_of(value).map_or("nonsense".into(), |sum| sum.to_string());
+            let (is, have) = (number(is), number(right.as_ref()));
+            format!("The summary says that {is} blocks of data file {file} are used, and {have} are.")
+        }
+        (_, Some(id)) => {
+            let says = if right.is_some() { "does not say" } else { "says" };
+            let object = format!("object {}:{}", id.layout, id.stripe);
+            format!("The summary {says} that {object} has data behind its end.")
+        }
+        _ => format!("The key {key:x} of the summary is damaged."),
+    };
+    Wrong { key, right, sentence }
+}
