@@ -130,10 +130,9 @@ impl Mdt {
             return;
         }
         assert!(!changes.concerns_others(), "{what}: nobody is called back");
-        let (destroys, gone, dead) = (changes.destroys(), changes.gone(), changes.dead());
+        let (destroys, dead) = (changes.destroys(), changes.dead());
         match self.store.commit(changes.into_batch()) {
             Ok(transno) => {
-                self.census.gone(gone);
                 self.destroyer.note_dead(&dead, transno);
                 if !destroys.is_empty() {
                     self.destroyer.wake(&destroys);

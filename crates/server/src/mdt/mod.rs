@@ -7,7 +7,6 @@
 mod access;
 mod allocate;
 mod bits;
-mod census;
 mod context;
 mod dead;
 mod destroy;
@@ -43,13 +42,13 @@ use proto::{ClientId, Code, Fid, FileKind, Timestamp, Transno};
 use rpc::Peer;
 use rt::Rt;
 use service::{Env, Handler, Recovery, Session, Stop, VERSION_OF_THIS};
+use store::sums::INODES;
 use store::{Store, StoreError};
 
 use crate::{Counts, Held};
 pub use bits::LockCounts;
 
 use bits::BitLocks;
-use census::Census;
 use context::Ctx;
 use export::Export;
 use flocks::Flocks;
@@ -86,7 +85,6 @@ pub struct Mdt {
     reclaimer: Arc<Reclaimer>,
     opens: Opens,
     flocks: Flocks,
-    census: Census,
     sequences: Sequences,
     osts: Arc<Osts>,
     /// The root's default layout, which directories without one of their own follow.
@@ -119,7 +117,6 @@ impl Handler for Mdt {
             reclaimer: Arc::new(reclaimer),
             opens: Opens::default(),
             flocks: Flocks::new(store.boot()),
-            census: Census::take(&store)?,
             sequences,
             root_hint: RwLock::new(root_hint),
             destroyer: Arc::new(destroy::Destroyer::open(&env, osts.clone())?),
@@ -158,11 +155,12 @@ impl Handler for Mdt {
             Code::Io
         })?;
         let files_free = space.available / namespace::BYTES_PER_FILE;
+        let inodes = self.store.sum(&INODES.key()).map_err(|error| service::code_of(&error))?;
         Ok(Space {
             bytes_total: space.total,
             bytes_free: space.free,
             bytes_available: space.available,
-            files_total: self.census.inodes() + files_free,
+            files_total: inodes + files_free,
             files_free,
             state: service::space_state(&self.store),
             disk: space.identity,
@@ -244,7 +242,7 @@ fn open_root(rt: &Rt, store: &Store) -> Result<Option<LayoutHint>, StoreError> {
     let mut root = Inode::new(Fid::ROOT, ROOT_MODE, Timestamp { secs: now.secs, nanos: now.nanos });
     root.parent = Fid::ROOT;
     let mut changes = Changes::default();
-    changes.put_new_inode(&root);
+    changes.add_inode(&root);
     store.commit(changes.into_batch())?;
     Ok(None)
 }

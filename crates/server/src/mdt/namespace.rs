@@ -5,7 +5,8 @@ use proto::wire::messages::{BitLock, LOCK_ALL, LOCK_UPDATE};
 use proto::{Code, Fid, FileKind, Name, OstIndex};
 use service::code_of;
 use smallvec::SmallVec;
-use store::{Batch, Change, Value};
+use store::sums::INODES;
+use store::{Batch, Change, Sums, Value};
 
 use super::inode::Inode;
 use super::sharing::Key;
@@ -27,8 +28,8 @@ pub struct Changes {
     nameless: SmallVec<[Fid; 1]>,
     /// What others may build on.
     shared: SmallVec<[Key; 8]>,
-    /// Inodes that go.
-    gone: usize,
+    /// Inodes that there are more.
+    inodes: i64,
     /// Layout ids that name nothing any more then.
     dead: SmallVec<[Fid; 1]>,
 }
@@ -48,8 +49,14 @@ impl Changes {
         self.put(key, value);
     }
 
-    /// Writes an inode that nobody knows yet.
-    pub fn put_new_inode(&mut self, inode: &Inode) {
+    /// Makes an inode.
+    pub fn add_inode(&mut self, inode: &Inode) {
+        self.inodes += 1;
+        self.put_new_inode(inode);
+    }
+
+    /// Writes an inode that nobody knows yet, or nobody knows any more.
+    fn put_new_inode(&mut self, inode: &Inode) {
         self.shared.push(Key::inode(inode.fid));
         self.put(keys::inode(inode.fid), inode.encode());
     }
@@ -85,11 +92,6 @@ impl Changes {
     /// Whether others see something change of files that have a name.
     pub fn concerns_others(&self) -> bool {
         self.affected.iter().any(|(_, bits)| *bits != 0)
-    }
-
-    /// How many inodes go.
-    pub fn gone(&self) -> usize {
-        self.gone
     }
 
     /// Layout ids that name nothing any more once this is durable.
@@ -130,7 +132,9 @@ impl Changes {
 
     /// The changes as the store takes them.
     pub fn into_batch(self) -> Batch {
-        Batch { changes: self.changes, ..Batch::default() }
+        let mut sums = Sums::default();
+        sums.add(INODES.key(), self.inodes);
+        Batch { changes: self.changes, sums, ..Batch::default() }
     }
 }
 
@@ -224,7 +228,7 @@ impl Mdt {
 
     /// Takes an inode away with everything that belongs to it.
     fn drop_inode(&self, changes: &mut Changes, inode: &Inode) -> Result<(), Code> {
-        changes.gone += 1;
+        changes.inodes -= 1;
         changes.note_dead(inode);
         changes.shared.push(Key::inode(inode.fid));
         changes.remove(keys::inode(inode.fid));
@@ -266,11 +270,10 @@ impl Mdt {
         if self.rt.verify() {
             self.check_affected(&changes);
         }
-        let (destroys, gone, dead) = (changes.destroys(), changes.gone, changes.dead());
+        let (destroys, dead) = (changes.destroys(), changes.dead());
         let nameless = std::mem::take(&mut changes.nameless);
         let shared = std::mem::take(&mut changes.shared);
         let done = ctx.changing(&shared, || ctx.commit(changes.into_batch(), reply))?;
-        self.census.gone(gone);
         self.destroyer.note_dead(&dead, done.transno);
         // The client whose operation it was forgets what it kept of them.
         for fid in nameless {

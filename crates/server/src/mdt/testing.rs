@@ -64,6 +64,7 @@ impl World {
 
     /// Power fails and comes back; what was not committed is gone.
     pub fn crash(self) -> World {
+        self.check_inodes();
         let World { sim, target, store, features, .. } = self;
         sim.crash(NODE);
         drop((target, store));
@@ -73,6 +74,7 @@ impl World {
 
     /// The target is stopped in order and started again.
     pub fn restart(self) -> World {
+        self.check_inodes();
         let World { sim, target, store, features, .. } = self;
         sim.run(target.close());
         drop((target, store));
@@ -84,7 +86,14 @@ impl World {
         let (target, store) = sim.run(open(sim.rt(NODE), called.clone()));
         let world = World { sim, target, store, called, features };
         world.set_osts(&[(0, "a"), (1, "a"), (2, "b"), (3, "b")]);
+        world.check_inodes();
         world
+    }
+
+    /// The number of inodes that is known without looking is right.
+    pub fn check_inodes(&self) {
+        let known = self.store.sum(&store::sums::INODES.key()).expect("the store can be read");
+        assert_eq!(known, self.keys(super::keys::INODE) as u64);
     }
 
     pub fn set_osts(&self, osts: &[(u32, &str)]) {

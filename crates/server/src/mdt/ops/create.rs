@@ -98,7 +98,7 @@ impl Mdt {
         }
         parent.touch_data(request.time);
         let mut changes = Changes::default();
-        changes.put_new_inode(&inode);
+        changes.add_inode(&inode);
         changes.put_entry(parent.fid, &request.name, inode.fid, inode.kind());
         changes.put_inode(&parent, LOCK_UPDATE);
         let handle = if opens { ctx.xid.0 } else { 0 };
@@ -114,7 +114,6 @@ impl Mdt {
             lock: Granted::default(),
         };
         let done = self.commit(ctx, changes, Reply::Create(reply))?;
-        self.census.made();
         if opens {
             let opener = Opener { session: ctx.session().handle(), handle };
             self.opens.open(inode.fid, opener, writes, true);

@@ -36,7 +36,7 @@ impl Mdt {
         ctx.data().has_room()?;
         let handle = ctx.xid.0;
         let mut changes = Changes::default();
-        changes.put_new_inode(&inode);
+        changes.add_inode(&inode);
         let linkable = request.open & OPEN_EXCLUSIVE == 0;
         changes.put_raw(keys::orphan(inode.fid), keys::orphan_value(linkable));
         changes.put_raw(keys::open(ctx.session().client(), handle), keys::open_value(inode.fid));
@@ -49,7 +49,6 @@ impl Mdt {
             lock: Granted::default(),
         };
         let done = self.commit(ctx, changes, Reply::CreateUnnamed(reply))?;
-        self.census.made();
         let opener = Opener { session: ctx.session().handle(), handle };
         self.opens.open(inode.fid, opener, true, true);
         ctx.data().opened(handle, inode.fid);

@@ -544,6 +544,7 @@ fn what_clients_keep_is_what_the_mdt_has() {
             0,
             "whatever is kept open is closed when it is unlinked"
         );
+        world.check_inodes();
     }
     println!("{checked} things kept were true, {callbacks} callbacks");
     assert!(checked > 100_000 && callbacks > 500, "{checked} {callbacks}");

@@ -1,6 +1,7 @@
 //! Tests of what clients keep, over all operations.
 
 mod coherence;
+mod inodes;
 mod keeping;
 mod missing;
 mod model;
