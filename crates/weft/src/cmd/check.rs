@@ -1,4 +1,4 @@
-//! `weft check`: reads a target that nobody serves and says what is wrong with it; changes nothing.
+//! `weft check`: reads a target that nobody serves and says what is wrong with it; changes nothing, unless it is told to.
 
 use std::path::PathBuf;
 
@@ -22,6 +22,9 @@ pub struct Arguments {
     /// is given twice. Checks nothing
     #[arg(long, conflicts_with = "data")]
     accept_older_copy: bool,
+    /// Count again what the target's summary counts, and put right what it says wrong. Checks nothing else
+    #[arg(long, conflicts_with_all = ["data", "accept_older_copy"])]
+    sum_again: bool,
 }
 
 /// Exit status for a target that is being served.
@@ -38,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let (node, rt) = serving::start_runtime()?;
     if arguments.accept_older_copy {
         let accepted =
-            node.block_on(server::accept_older(&rt, path)).map_err(|error| not_accepted(path, error))?;
+            node.block_on(server::accept_older(&rt, path)).map_err(|error| not_opened(path, error))?;
         let server::Accepted { label, last } = accepted;
         out!(
             "{}-{}: this copy is served from now on; what changed behind {} is lost",
@@ -46,6 +49,15 @@ pub fn run(arguments: &Arguments) -> Outcome {
             label.target,
             last.0
         );
+        return Ok(0);
+    }
+    if arguments.sum_again {
+        let found =
+            node.block_on(store::sums::sum_again(&rt, path)).map_err(|error| not_opened(path, error))?;
+        for wrong in &found {
+            out!("{wrong}");
+        }
+        out!("{path}: {} put right", found.len());
         return Ok(0);
     }
     let report = node.block_on(store::check::check_to(&rt, path, depth));
@@ -84,8 +96,8 @@ fn not_checked(path: &str, error: store::StoreError) -> Failure {
     }
 }
 
-/// Why a copy is not accepted, for a person.
-fn not_accepted(path: &str, error: store::StoreError) -> Failure {
+/// Why a target cannot be changed, for a person.
+fn not_opened(path: &str, error: store::StoreError) -> Failure {
     match error {
         store::StoreError::Io(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
             Failure::new(format!("{path} is being served; stop that first"))
