@@ -146,7 +146,9 @@ def work_in(top, own, seed, count, seconds):
                              (os.mkdir, path(top, "dir")), (os.rename, path(top, "dir"), path(top, "dir2")),
                              (os.rmdir, path(top, "dir2"))):
             said = result(call, *names)
-            assert not isinstance(said, str) or said in expected, f"{call.__name__} of {names} number {made}: {said}"
+            # A directory that another mount moves again and again while this one renames it (docs/posix.md#not-yet).
+            known = expected + ("ESTALE",) if call == os.rename and names[0].endswith("dir") else expected
+            assert not isinstance(said, str) or said in known, f"{call.__name__} of {names} number {made}: {said}"
     return made
 
 

@@ -5,6 +5,7 @@
 //!
 //! Each part owns its state, and calls those below it only:
 //!
+//! - [`posix`]: what system calls mean, for whoever serves programs;
 //! - [`files`]: open files and directories, and what is done through them;
 //! - [`names`]: the name space, and what is kept of what the MDT told, as long as its locks permit;
 //! - [`data`]: what is written and read, through a write-behind cache;
@@ -29,6 +30,7 @@ mod migrate;
 mod mount;
 mod names;
 mod order;
+pub mod posix;
 mod targets;
 mod util;
 
@@ -206,6 +208,13 @@ pub struct Caller {
     /// Permissions that new files do not get, unless their directory has a default ACL; 0 if they were taken off the
     /// modes already.
     pub umask: u32,
+}
+
+impl Caller {
+    /// The file system itself, for what an application's right was checked for before (write-back of mapped pages).
+    pub fn root() -> Caller {
+        Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new), umask: 0 }
+    }
 }
 
 /// A mounted file system.

@@ -9,11 +9,6 @@ pub fn of_process(uid: u32, gid: u32, pid: u32) -> Caller {
     Caller { uid, gid, groups: Arc::new(move || groups_of(pid)), umask: 0 }
 }
 
-/// The file system itself, for what an application's right was checked for before (write-back of mapped pages).
-pub fn root() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new), umask: 0 }
-}
-
 /// Supplementary groups of a process. None if it is gone or lives in a PID namespace that this one does not see
 /// (`pid` is 0 then): it can only get fewer rights this way.
 fn groups_of(pid: u32) -> Vec<u32> {

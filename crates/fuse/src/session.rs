@@ -22,9 +22,10 @@ use crate::helper;
 use crate::kernel::init::Wish;
 use crate::names::Names;
 use crate::notify::Notifier;
-use crate::ops::{AccessTimes, Offers, Ops};
+use crate::ops::{Offers, Ops};
 use crate::readahead;
 use crate::settling::Settling;
+use client::posix::AccessTimes;
 
 pub use crate::dispatch::Locking;
 

@@ -28,9 +28,9 @@ use proto::Fid;
 use rt::Rt;
 
 use crate::caller;
-use crate::errno::Errno;
 use crate::ops::Ops;
 use crate::virtuals;
+use client::posix::Errno;
 
 /// Largest question, in bytes: an attribute's name and value.
 const QUESTION_BYTES_MAX: usize = 128 << 10;

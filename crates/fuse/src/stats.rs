@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::control;
-use crate::errno::Errno;
 use crate::kernel::reply::Answer;
 use crate::kernel::request::Operation;
+use client::posix::Errno;
 
 /// The attribute: [`Told`] on any file of a mount.
 pub const STATS: &str = "weft.stats";

@@ -8,7 +8,7 @@ use proto::{Code, OstIndex, TargetId, TargetKind};
 use serde::{Deserialize, Serialize};
 
 use crate::control::Kind;
-use crate::errno::{Errno, Result};
+use client::posix::{Errno, Result};
 
 /// The attribute: [`Tunables`] on any file of a mount. `weft.tunables.N` begins with the session after the first N.
 pub const TUNABLES: &str = "weft.tunables";

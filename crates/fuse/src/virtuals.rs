@@ -12,10 +12,10 @@ use crate::control::{
     self, CREATE_MODE, Configuration, DirLayout, FileLayout, Hint, LayoutAnswer, Paths, Spaces, Status,
     TargetSpace,
 };
-use crate::errno::{Errno, Result};
 use crate::imports;
 use crate::states::{self, States, TargetState};
 use crate::tunables;
+use client::posix::{Errno, Result};
 
 /// How long a target may take to tell its space before it counts as inactive.
 const SPACE_WAIT: Duration = Duration::from_secs(3);

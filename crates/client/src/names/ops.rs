@@ -130,7 +130,7 @@ impl Names {
     async fn remove(&self, caller: &Caller, parent: Fid, name: &[u8], directory: bool) -> Result<()> {
         let (name, time) = (crate::name(name)?, self.clock.time());
         let unlink = |cred| Unlink { parent, name: name.clone(), directory, cred, time };
-        self.meta.until_opened(parent, &name).await;
+        self.until_opened(parent, &name).await;
         let kept = self.meta.keeps_entries(parent);
         let changing = self.meta.inodes.change(&[parent], &[(parent, &name)]);
         let answered = self.targets.ask(parent, caller, unlink).await?;
@@ -186,7 +186,7 @@ impl Names {
         };
         let names = [(parent, &old_name), (new_parent, &new_name)];
         for (dir, name) in names {
-            self.meta.until_opened(dir, name).await;
+            self.until_opened(dir, name).await;
         }
         let changing = self.meta.inodes.change(&[parent, new_parent], &names);
         let answered = self.targets.ask(parent, caller, rename).await?;
@@ -289,6 +289,18 @@ impl Page {
 }
 
 impl Names {
+    /// Waits until the file that a name means is open, if it is about to be opened ([`super::expected`]).
+    async fn until_opened(&self, parent: Fid, name: &Name) {
+        if self.meta.expected.is_empty() {
+            return;
+        }
+        let named =
+            self.meta.inodes.part(parent).inodes.get(&parent).and_then(|dir| dir.name(name).flatten());
+        if let Some((fid, _)) = named {
+            self.meta.expected.until_opened(fid, &self.meta.rt).await;
+        }
+    }
+
     /// What a name means.
     async fn find(&self, caller: &Caller, parent: Fid, name: &Name) -> Result<Told> {
         match self.meta.known_name(caller, parent, name) {

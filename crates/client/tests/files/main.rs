@@ -17,4 +17,5 @@ mod ranges;
 mod resting;
 mod shared;
 mod sizes;
+mod walk;
 mod world;

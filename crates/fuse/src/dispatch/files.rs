@@ -6,17 +6,18 @@ use client::{Handle, OnItsWay};
 
 use super::told::Named;
 use super::{Asked, Dispatcher, done, owned, told};
-use crate::errno::Errno;
 use crate::interrupt::Ends;
 use crate::kernel::abi::{Dirent, OpenOut, fopen};
 use crate::kernel::reply::{Answer, Entries};
 use crate::kernel::request::{CopyRange, Read, Write};
-use crate::ops::{Ops, WriteRequest, fid_of};
+use crate::ops::{Ops, fid_of};
+use client::posix::Errno;
+use client::posix::WriteRequest;
 
 impl Dispatcher {
     pub(super) fn open(&self, Asked { node, pid, caller, reply }: Asked, flags: u32) {
         let open = |ops: Arc<Ops>| async move {
-            let handle = ops.open(&caller, fid_of(node), flags.cast_signed()).await?;
+            let handle = ops.posix().open(&caller, fid_of(node), flags.cast_signed()).await?;
             Ok(Answer::Opened(opened(handle, file_flags(&ops, handle, flags))))
         };
         if flags.cast_signed() & libc::O_TRUNC != 0 {
@@ -24,7 +25,7 @@ impl Dispatcher {
         }
         self.interruptible(reply, pid, Ends::Death, open, |ops, rest| async move {
             if let Ok(Answer::Opened(opened)) = rest.await {
-                ops.release(Handle(opened.fh)).await;
+                ops.posix().release(Handle(opened.fh)).await;
             }
         });
     }
@@ -38,7 +39,8 @@ impl Dispatcher {
     ) {
         let (name, teller) = (owned(name), self.teller.clone());
         self.run(reply, |ops| async move {
-            let (told, handle) = ops.create(&caller, fid_of(node), &name, mode, flags.cast_signed()).await?;
+            let (told, handle) =
+                ops.posix().create(&caller, fid_of(node), &name, mode, flags.cast_signed()).await?;
             let named = Named { dir: node, name: &name, thread: pid };
             Ok(teller.created(told, Some(named), opened(handle, file_flags(&ops, handle, flags))))
         });
@@ -47,7 +49,7 @@ impl Dispatcher {
     pub(super) fn create_unnamed(&self, Asked { node, caller, reply, .. }: Asked, mode: u32, flags: u32) {
         let teller = self.teller.clone();
         self.run(reply, |ops| async move {
-            let made = ops.create_unnamed(&caller, fid_of(node), mode, flags.cast_signed()).await;
+            let made = ops.posix().create_unnamed(&caller, fid_of(node), mode, flags.cast_signed()).await;
             let (told, handle) = made?;
             Ok(teller.created(told, None, opened(handle, file_flags(&ops, handle, flags))))
         });
@@ -76,21 +78,23 @@ impl Dispatcher {
         };
         // The buffer belongs to the engine and is used for its next request. Most writes only go into the cache and
         // wait for nothing: those need no copy besides that one.
-        match self.ops.write_at_once(&request, write.data) {
+        match self.ops.posix().write_at_once(&request, write.data) {
             Ok(None) => {}
             Ok(Some(len)) => return reply.send(Ok(Answer::Written(len))),
             Err(error) => return reply.send(Err(error)),
         }
         let data = owned(write.data);
-        self.run(reply, |ops| async move { ops.write(&caller, request, &data).await.map(Answer::Written) });
+        self.run(reply, |ops| async move {
+            ops.posix().write(&caller, request, &data).await.map(Answer::Written)
+        });
     }
 
     pub(super) fn flush(&self, Asked { reply, .. }: Asked, handle: u64, owner: u64) {
-        self.run(reply, |ops| async move { done(ops.flush(Handle(handle), owner).await) });
+        self.run(reply, |ops| async move { done(ops.posix().flush(Handle(handle), owner).await) });
     }
 
     pub(super) fn release(&self, Asked { reply, .. }: Asked, handle: u64) {
-        self.run_unawaited(reply, |ops| async move { ops.release(Handle(handle)).await });
+        self.run_unawaited(reply, |ops| async move { ops.posix().release(Handle(handle)).await });
     }
 
     pub(super) fn fsync(&self, Asked { reply, .. }: Asked, handle: u64) {
@@ -106,13 +110,13 @@ impl Dispatcher {
         mode: u32,
     ) {
         self.run(reply, |ops| async move {
-            done(ops.allocate(&caller, Handle(handle), (offset, len), mode.cast_signed()).await)
+            done(ops.posix().allocate(&caller, Handle(handle), (offset, len), mode.cast_signed()).await)
         });
     }
 
     pub(super) fn seek(&self, Asked { node, pid, reply, .. }: Asked, offset: u64, whence: u32) {
         self.look(reply, pid, |ops| async move {
-            let found = ops.seek(fid_of(node), offset.cast_signed(), whence.cast_signed()).await?;
+            let found = ops.posix().seek(fid_of(node), offset.cast_signed(), whence.cast_signed()).await?;
             Ok(Answer::Position(found.cast_unsigned()))
         });
     }
@@ -127,18 +131,18 @@ impl Dispatcher {
             if copy.flags != 0 {
                 return Err(Errno::INVALID);
             }
-            let copied = ops.copy_range(&caller, from, to, len).await?;
+            let copied = ops.posix().copy_range(&caller, from, to, len).await?;
             Ok(if copy.wide { Answer::Copied(copied) } else { Answer::Written(copied as u32) })
         });
     }
 
     pub(super) fn open_dir(&self, Asked { node, pid, caller, reply }: Asked) {
         let open = |ops: Arc<Ops>| async move {
-            Ok(Answer::Opened(opened(ops.open_dir(&caller, fid_of(node)).await?, 0)))
+            Ok(Answer::Opened(opened(ops.posix().open_dir(&caller, fid_of(node)).await?, 0)))
         };
         self.interruptible(reply, pid, Ends::Death, open, |ops, rest| async move {
             if let Ok(Answer::Opened(opened)) = rest.await {
-                ops.release_dir(Handle(opened.fh)).await;
+                ops.posix().release_dir(Handle(opened.fh)).await;
             }
         });
     }
@@ -153,7 +157,7 @@ impl Dispatcher {
         self.look(reply, pid, |ops| async move {
             let mut entries = Entries::new(size);
             let (mut held, dir, known) = (Vec::<OnItsWay>::new(), fid_of(node), ops.clone());
-            let mut add = |item: crate::dirs::Item<'_>| {
+            let mut add = |item: client::posix::Item<'_>| {
                 let kind = told::entry_kind(item.kind);
                 let dirent = Dirent { ino: item.ino.0, off: item.offset, namelen: 0, kind };
                 if !plus {
@@ -169,14 +173,14 @@ impl Dispatcher {
                 held.extend(fill.filter(|_| !full));
                 full
             };
-            ops.read_dir(dir, Handle(handle), (offset, plus), &mut add).await?;
+            ops.posix().read_dir(dir, Handle(handle), (offset, plus), &mut add).await?;
             let answer = entries.finish();
             Ok(if held.is_empty() { answer } else { Answer::Holding(Box::new(answer), Arc::new(held)) })
         });
     }
 
     pub(super) fn release_dir(&self, Asked { reply, .. }: Asked, handle: u64) {
-        self.run_unawaited(reply, |ops| async move { ops.release_dir(Handle(handle)).await });
+        self.run_unawaited(reply, |ops| async move { ops.posix().release_dir(Handle(handle)).await });
     }
 
     pub(super) fn fsync_dir(&self, Asked { node, reply, .. }: Asked) {

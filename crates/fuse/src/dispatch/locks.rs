@@ -6,12 +6,12 @@ use client::{FlockRequest, Handle};
 use proto::lock::flock::{Kind, Mode, Range};
 
 use super::{Asked, Dispatcher, done};
-use crate::errno::{Errno, Result};
 use crate::interrupt::Ends;
 use crate::kernel::abi::{FileLock, LkOut};
 use crate::kernel::reply::Answer;
 use crate::kernel::request::Lock;
 use crate::ops::Ops;
+use client::posix::{Errno, Result};
 
 /// The kernel's last byte of a lock without an end (OFFSET_MAX).
 const NO_END: u64 = i64::MAX as u64;

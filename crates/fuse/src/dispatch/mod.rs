@@ -22,11 +22,11 @@ use rt::sync::Semaphore;
 
 use crate::caller;
 use crate::engine::{Reply, Serve};
-use crate::errno::{Errno, Result};
 use crate::interrupt::{Ends, Interrupts, Outcome, Told};
 use crate::kernel::reply::Answer;
 use crate::kernel::request::{Operation, Request};
 use crate::ops::{Ops, fid_of};
+use client::posix::{Errno, Result};
 pub use told::Teller;
 
 pub use locks::Locking;

@@ -6,10 +6,10 @@ use proto::FileKind;
 
 use super::told::{self, Named, Teller};
 use super::{Asked, Dispatcher, done, owned};
-use crate::errno::{Errno, Result};
 use crate::kernel::reply::Answer;
 use crate::kernel::request::SetAttr;
 use crate::ops::{Move, NewFile, fid_of, mode_with_kind};
+use client::posix::{Errno, Result};
 
 impl Dispatcher {
     pub(super) fn lookup(&self, Asked { node, pid, caller, reply }: Asked, name: &[u8]) {
@@ -46,7 +46,7 @@ impl Dispatcher {
         let change = AttrChange { mode: mode.map(|mode| mode & 0o7777), uid, gid, size, atime, mtime };
         let (handle, teller) = (handle.map(Handle), self.teller.clone());
         self.run(reply, |ops| async move {
-            attributes(&teller, ops.setattr(&caller, fid_of(node), change, handle).await)
+            attributes(&teller, ops.posix().setattr(&caller, fid_of(node), change, handle).await)
         });
     }
 

@@ -10,7 +10,6 @@ use parking_lot::Mutex;
 use proto::{Attr, Code, Fid, FileKind, Timestamp};
 
 use crate::asking::Asking;
-use crate::errno::Result;
 use crate::kernel::abi::{AttrOut, EntryOut, FileAttr, OpenOut, StatfsOut, Statx, StatxOut, SxTime};
 use crate::kernel::reply::Answer;
 use crate::kernel::request::SetTime;
@@ -18,6 +17,7 @@ use crate::moved::{Call, LastNames, Said};
 use crate::names::{KEPT_SECS, Names, Place};
 use crate::ops::node_of;
 use crate::settling::Settling;
+use client::posix::Result;
 
 /// Preferred size of an I/O, as stat tells it, in bytes.
 const IO_BYTES: u32 = 1 << 20;

@@ -10,10 +10,10 @@ use smallvec::SmallVec;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Reply, Serve};
-use crate::errno::Errno;
 use crate::kernel::abi::{self, InHeader, OutHeader, WriteIn};
 use crate::kernel::init::WRITE_BYTES_MAX;
 use crate::kernel::request::{Dialect, Request};
+use client::posix::Errno;
 
 /// Where the kernel's FUSE is.
 pub const DEVICE: &str = "/dev/fuse";

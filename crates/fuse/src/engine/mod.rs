@@ -14,12 +14,12 @@ use std::sync::mpsc;
 
 use parking_lot::Mutex;
 
-use crate::errno::Errno;
 use crate::kernel::abi::init as flags;
 use crate::kernel::init::{self, Agreed, Wish};
 use crate::kernel::reply::{Answer, Scratch};
 use crate::kernel::request::{Dialect, Operation, Request};
 use crate::stats::Sample;
+use client::posix::Errno;
 
 /// Fewest threads that take requests: one that waits in a copy must not hold up all others.
 const THREADS_MIN: usize = 2;

@@ -50,17 +50,6 @@ impl MetadataCache {
         if valid { Known::File(fid) } else { Known::Unknown }
     }
 
-    /// Waits until the file that a name means is open, if it is about to be opened ([`super::super::expected`]).
-    pub(crate) async fn until_opened(&self, parent: Fid, name: &Name) {
-        if self.expected.is_empty() {
-            return;
-        }
-        let named = self.inodes.part(parent).inodes.get(&parent).and_then(|dir| dir.name(name).flatten());
-        if let Some((fid, _)) = named {
-            self.expected.until_opened(fid, &self.rt).await;
-        }
-    }
-
     /// The entry of a file, if all of it is kept.
     pub(crate) fn known_entry(&self, fid: Fid) -> Option<Arc<Entry>> {
         let mut part = self.inodes.part(fid);

@@ -21,11 +21,11 @@ use zerocopy::IntoBytes;
 
 use self::slot::Slot;
 use super::{Reply, Serve};
-use crate::errno::Errno;
 use crate::kernel::abi::{self, UringCmdReq};
 use crate::kernel::init::WRITE_BYTES_MAX;
 use crate::kernel::reply::Held;
 use crate::kernel::request::{Dialect, Request};
+use client::posix::Errno;
 
 /// Where the administrator permits FUSE over io_uring.
 pub const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";

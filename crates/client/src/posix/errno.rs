@@ -1,13 +1,14 @@
 //! Which errno an application sees. Nowhere else does a refusal become one.
 
-use client::Error;
 use proto::Code;
+
+use crate::Error;
 
 /// A number from errno.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
-/// What an operation gives to the kernel.
+/// What an operation gives to a program.
 pub type Result<T> = std::result::Result<T, Errno>;
 
 impl Errno {

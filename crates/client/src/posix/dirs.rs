@@ -14,9 +14,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use client::{Handle, Page as DirPage, PageEntry as DirEntry};
 use parking_lot::Mutex;
-use proto::{FileKind, Ino};
+use proto::{Code, Fid, FileKind, Ino};
+
+use super::{Posix, Result};
+use crate::{Caller, Handle, Page as DirPage, PageEntry as DirEntry};
 
 /// Most remembered positions within entries of equal hash, per open directory.
 const WITHIN_MAX: usize = 1024;
@@ -205,6 +207,59 @@ impl Stream {
         self.within.insert(offset, Within { cookie: entry.cookie, name, below });
         if self.within.len() > WITHIN_MAX {
             self.within.pop_first();
+        }
+    }
+}
+
+/// The handle of every directory that was opened after its removal. It has no entries; the client uses no such number.
+const REMOVED_DIR: Handle = Handle(0);
+
+impl Posix {
+    /// Opens a directory.
+    pub async fn open_dir(&self, caller: &Caller, fid: Fid) -> Result<Handle> {
+        match self.client.files().open_dir(caller, fid).await {
+            // The kernel knows the directory, so it was there: it was removed, and somebody still works in it.
+            Err(crate::Error::Refused(Code::Stale)) => Ok(REMOVED_DIR),
+            opened => Ok(opened?),
+        }
+    }
+
+    /// Gives the entries behind `offset` to `emit`, until it says that it is full.
+    pub async fn read_dir(
+        &self,
+        fid: Fid,
+        handle: Handle,
+        (offset, plus): (u64, bool),
+        emit: &mut (dyn FnMut(Item<'_>) -> bool + Send),
+    ) -> Result<()> {
+        if handle == REMOVED_DIR {
+            return Ok(());
+        }
+        if !self.access_times.none && !self.access_times.no_directories {
+            self.client.files().accessed(handle);
+        }
+        let (position, kept) = self.dirs.find(handle, offset);
+        let mut page = match kept {
+            Some(page) => page,
+            None => self.page(fid, position.cookie, plus).await?,
+        };
+        while let Some(cookie) = page.next(&position) {
+            page = self.page(fid, cookie, plus).await?;
+        }
+        self.dirs.keep(handle, &page);
+        self.dirs.emit(handle, fid.ino(), offset, &position, &page, emit);
+        Ok(())
+    }
+
+    async fn page(&self, fid: Fid, cookie: u64, plus: bool) -> Result<Arc<Page>> {
+        Ok(Arc::new(Page::new(cookie, self.client.names().read_dir(fid, cookie, plus).await?)))
+    }
+
+    /// Closes a directory.
+    pub async fn release_dir(&self, handle: Handle) {
+        if handle != REMOVED_DIR {
+            self.dirs.remove(handle);
+            self.client.files().release(handle).await;
         }
     }
 }

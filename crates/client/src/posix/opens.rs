@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use client::Handle;
 use parking_lot::{Mutex, RwLock};
 use proto::Fid;
+
+use crate::Handle;
 
 /// Number of tables over which handles are spread so that writers on different cores do not share a lock.
 const SHARDS: usize = 16;

@@ -1,0 +1,122 @@
+//! Paths, and what system calls mean ([`client::posix`]).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use client::posix::{AccessTimes, Errno, Posix, Process, WriteRequest};
+use client::{Client, Handle};
+use proto::{Fid, FileKind};
+
+use crate::world::{World, join, root, user};
+
+const WRONLY: i32 = 1;
+const CREAT_RDWR: i32 = 0o102;
+const APPEND: i32 = 0o2000;
+
+fn posix(client: Arc<Client>) -> Posix {
+    Posix::new(client, AccessTimes::default())
+}
+
+async fn make(client: &Client, dir: Fid, name: &[u8], kind: FileKind, target: &'static [u8]) -> Fid {
+    let mode = kind.mode_bits() | 0o755;
+    let target = Bytes::from_static(target);
+    client.names().make(&root(), dir, name, mode, 0, target).await.expect("a new name").fid
+}
+
+#[test]
+fn paths_lead_where_they_do_on_linux() {
+    let world = World::new(1, 1);
+    let posix = posix(world.mount());
+    world.run(async {
+        let client = posix.client();
+        let d = make(client, Fid::ROOT, b"d", FileKind::Dir, b"").await;
+        let e = make(client, d, b"e", FileKind::Dir, b"").await;
+        let f = make(client, e, b"f", FileKind::File, b"").await;
+        let up = make(client, e, b"up", FileKind::Symlink, b"../e/./f").await;
+        make(client, d, b"abs", FileKind::Symlink, b"/d//e").await;
+        make(client, d, b"loop", FileKind::Symlink, b"loop").await;
+        make(client, d, b"gone", FileKind::Symlink, b"nowhere").await;
+        let process = Process::new(root());
+        let leads = async |process: &Process, path: &[u8], follow| {
+            posix.walk(process, path, follow).await.map(|walked| walked.found.map(|found| found.fid))
+        };
+        let (yes, here) = (true, Process { working_directory: e, ..process.clone() });
+        for (path, expected) in [
+            (&b"/"[..], Ok(Some(Fid::ROOT))),
+            (b"/..", Ok(Some(Fid::ROOT))),
+            (b"d", Ok(Some(d))),
+            (b"//d/./e/", Ok(Some(e))),
+            (b"/d/e/../e/f", Ok(Some(f))),
+            (b"/d/e/up", Ok(Some(f))),
+            (b"/d/abs/up", Ok(Some(f))),
+            (b"/d/abs/", Ok(Some(e))),
+            (b"/d/e/nothing", Ok(None)),
+            (b"/d/gone", Ok(None)),
+            (b"/d/nothing/f", Err(Errno(libc::ENOENT))),
+            (b"/d/gone/f", Err(Errno(libc::ENOENT))),
+            (b"", Err(Errno(libc::ENOENT))),
+            (b"/d/e/f/", Err(Errno::NOT_DIRECTORY)),
+            (b"/d/e/f/x", Err(Errno::NOT_DIRECTORY)),
+            (b"/d/loop", Err(Errno(libc::ELOOP))),
+            (&[b'a'; 5000], Err(Errno(libc::ENAMETOOLONG))),
+        ] {
+            assert_eq!(leads(&process, path, yes).await, expected, "{}", String::from_utf8_lossy(path));
+        }
+        assert_eq!(leads(&process, b"/d/e/up", false).await, Ok(Some(up)), "the link itself");
+        assert_eq!(leads(&here, b"up", yes).await, Ok(Some(f)), "from a working directory");
+        assert_eq!(leads(&here, b"../../d", yes).await, Ok(Some(d)));
+        let below = Process { root: d, working_directory: d, ..process.clone() };
+        assert_eq!(leads(&below, b"/../e/f", yes).await, Ok(Some(f)), "nothing is above a process's root");
+        assert_eq!(
+            leads(&below, b"abs/f", yes).await,
+            Err(Errno(libc::ENOENT)),
+            "its absolute links begin there"
+        );
+        let walked = posix.walk(&process, b"/d/e/new", yes).await.expect("its directory is there");
+        assert_eq!((walked.parent, &walked.name[..]), (e, &b"new"[..]));
+    });
+}
+
+#[test]
+fn who_may_not_search_a_directory_goes_no_further() {
+    let world = World::new(1, 1);
+    let posix = posix(world.mount());
+    world.run(async {
+        let client = posix.client();
+        let closed = FileKind::Dir.mode_bits() | 0o700;
+        let dir =
+            client.names().make(&root(), Fid::ROOT, b"d", closed, 0, Bytes::new()).await.expect("new").fid;
+        make(client, dir, b"f", FileKind::File, b"").await;
+        let walked = posix.walk(&Process::new(user(1000)), b"/d/f", true).await;
+        assert_eq!(walked, Err(Errno(libc::EACCES)));
+    });
+}
+
+/// What a mapping has changed is written where its page is, though the only handle writes at the end.
+#[test]
+fn pages_are_written_where_they_are_whatever_handles_do() {
+    let world = World::new(1, 1);
+    let posix = posix(world.mount());
+    world.run(async {
+        let (told, handle) =
+            posix.create(&root(), Fid::ROOT, b"f", 0o644, CREAT_RDWR | APPEND).await.expect("a new file");
+        let fid = told.fid;
+        drop(told);
+        let write = |handle: Handle, offset, flags, cached| WriteRequest {
+            fid,
+            handle,
+            offset,
+            flags,
+            cached,
+            kill_privileges: false,
+        };
+        posix.write(&root(), write(handle, 0, APPEND | WRONLY, false), b"one").await.expect("there is room");
+        posix.write(&root(), write(handle, 0, APPEND | WRONLY, false), b"two").await.expect("there is room");
+        // F_SETFL has taken O_APPEND away.
+        posix.write(&root(), write(handle, 1, WRONLY, false), b"N").await.expect("there is room");
+        posix.write(&root(), write(handle, 3, WRONLY, true), b"T").await.expect("there is room");
+        let read = posix.client().files().read(handle, 0, 100).await.expect("it can be read");
+        assert_eq!(join(&read), b"oNeTwo");
+        posix.release(handle).await;
+    });
+}
