@@ -21,7 +21,7 @@ use client::{Copies, Forget};
 use parking_lot::Mutex;
 use proto::Fid;
 use rt::BoxFuture;
-use rt::sync::oneshot;
+use rt::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use rustix::io::Errno as OsErrno;
 use zerocopy::IntoBytes;
 
@@ -38,19 +38,25 @@ const SETTLING_TICK: Duration = Duration::from_micros(200);
 /// Threads that have data forgotten, at most: each may wait for a page that is being filled.
 const DATA_THREADS_MAX: usize = 256;
 
+/// Jobs of one kind at the same time; whoever has another one waits with it.
+const JOBS_MAX: usize = 4096;
+
 /// Something to forget, and whom to tell that it is forgotten.
 struct Job<T> {
     what: T,
     done: oneshot::Sender<()>,
+    _room: OwnedSemaphorePermit,
 }
 
 type Attributes = BTreeSet<Fid>;
 type Data = Vec<(Fid, Range<u64>)>;
 
-/// The threads that tell the kernel. Each job has somebody who waits for it, which bounds their number.
+/// The threads that tell the kernel.
 pub struct Notifier {
-    attributes: mpsc::Sender<Job<Attributes>>,
-    data: Threads<Job<Data>>,
+    attributes: mpsc::SyncSender<Job<Attributes>>,
+    attributes_room: Arc<Semaphore>,
+    data: Arc<Threads<Job<Data>>>,
+    data_room: Arc<Semaphore>,
     names: Expirer,
 }
 
@@ -62,20 +68,21 @@ impl Notifier {
         settling: Arc<Settling>,
         asking: Arc<Asking>,
     ) -> io::Result<Notifier> {
-        let (attributes, attribute_jobs) = mpsc::channel();
+        let (attributes, attribute_jobs) = mpsc::sync_channel(JOBS_MAX);
         let (kernel, asks) = (Kernel { device: device.clone() }, asking.clone());
         let expires = Kernel { device: device.clone() };
         let names = Expirer::start(names, Box::new(move |(dir, name)| expires.expire(*dir, name)))?;
-        let data = Threads::start("weft-data", DATA_THREADS_MAX, move |Job { what, done }: Job<Data>| {
-            for (fid, range) in what {
-                while asks.is_waited_for(fid) {
-                    std::thread::sleep(SETTLING_TICK);
+        let data =
+            Threads::start("weft-data", DATA_THREADS_MAX, move |Job { what, done, _room }: Job<Data>| {
+                for (fid, range) in what {
+                    while asks.is_waited_for(fid) {
+                        std::thread::sleep(SETTLING_TICK);
+                    }
+                    kernel.forget_data(fid, &range);
                 }
-                kernel.forget_data(fid, &range);
-            }
-            // Nobody waits if the client is gone.
-            let _ = done.send(());
-        })?;
+                // Nobody waits if the client is gone.
+                let _ = done.send(());
+            })?;
         std::thread::Builder::new().name("weft-forget".into()).spawn(move || {
             let kernel = Kernel { device };
             while let Ok(job) = attribute_jobs.recv() {
@@ -85,7 +92,9 @@ impl Notifier {
                 forget_attributes(&kernel, &settling, &asking, jobs);
             }
         })?;
-        Ok(Notifier { attributes, data, names })
+        let room = || Arc::new(Semaphore::new(JOBS_MAX));
+        let (attributes_room, data_room) = (room(), room());
+        Ok(Notifier { attributes, attributes_room, data: Arc::new(data), data_room, names })
     }
 }
 
@@ -123,16 +132,25 @@ impl Copies for Notifier {
                 Forget::Data(fid, range) => data.push((fid, range)),
             }
         }
-        if !attributes.is_empty() {
-            let (done, wait) = oneshot::channel();
-            waits.extend(self.attributes.send(Job { what: attributes, done }).ok().map(|()| wait));
-        }
-        if !data.is_empty() {
-            let (done, wait) = oneshot::channel();
-            self.data.give(Job { what: data, done });
-            waits.push(wait);
-        }
+        let (tell_attributes, attributes_room) = (self.attributes.clone(), self.attributes_room.clone());
+        let (tell_data, data_room) = (self.data.clone(), self.data_room.clone());
         Box::pin(async move {
+            if !attributes.is_empty()
+                && let Ok(_room) = attributes_room.acquire_owned().await
+            {
+                let (done, wait) = oneshot::channel();
+                // With its room there is a place in the channel.
+                if tell_attributes.send(Job { what: attributes, done, _room }).is_ok() {
+                    waits.push(wait);
+                }
+            }
+            if !data.is_empty()
+                && let Ok(_room) = data_room.acquire_owned().await
+            {
+                let (done, wait) = oneshot::channel();
+                tell_data.give(Job { what: data, done, _room });
+                waits.push(wait);
+            }
             for wait in waits {
                 // A thread that is gone tells nothing any more: the connection is gone, and all copies with it.
                 let _ = wait.await;
