@@ -169,7 +169,7 @@ impl OpenFiles {
         let opened = self.open_expected(caller, fid, flags).await;
         expected.opened(fid);
         if let Err(Error::Refused(Code::Stale)) = opened {
-            expected.was_gone(self.names.data.rt.now());
+            expected.was_gone(fid, self.names.data.rt.now());
         }
         opened
     }

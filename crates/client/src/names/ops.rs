@@ -49,8 +49,9 @@ impl Names {
                 Ok(Told::once(self.sizes.complete(above).await?))
             }
             name => {
-                let found = self.find(caller, parent, &crate::name(name)?).await?;
-                self.meta.expected.looked_up(found.fid, &self.meta.rt);
+                let name = crate::name(name)?;
+                let found = self.find(caller, parent, &name).await?;
+                self.meta.expected.looked_up(parent, &name, found.fid, &self.meta.rt);
                 Ok(found)
             }
         }
@@ -136,6 +137,7 @@ impl Names {
         let answered = self.targets.ask(parent, caller, unlink).await?;
         let unlinked = answered.reply;
         self.meta.changes.changed(unlinked.fid, answered.transno);
+        self.meta.expected.lost_name(unlinked.fid, parent, &name);
         if directory && let Some(entry) = self.meta.known_entry(unlinked.fid) {
             self.removed.put(Attr { ctime: time, ..entry.attr.clone() });
         }
@@ -195,7 +197,9 @@ impl Names {
         [renamed.fid, replaced].iter().for_each(|fid| self.meta.changes.changed(*fid, answered.transno));
         let asked = changing.done(&[renamed.fid, replaced]);
         self.meta.learn_name(&asked, new_parent, &new_name, renamed.fid);
+        self.meta.expected.lost_name(renamed.fid, parent, &old_name);
         if replaced != Fid::ZERO {
+            self.meta.expected.lost_name(replaced, new_parent, &new_name);
             self.meta.forget_nameless(replaced);
         }
         Ok(())

@@ -95,6 +95,9 @@ impl MetadataCache {
             self.inodes.bury(&mut part, fid, bits, number);
             (gone, name, unused, part.close_gate())
         };
+        if let Some(lost) = &name {
+            self.expected.lost_name(fid, lost.dir, &lost.name);
+        }
         self.inodes.drop_name(fid, name);
         // It ends when the last answer has arrived that was made before.
         let _ = filled.await;
