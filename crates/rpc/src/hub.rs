@@ -168,8 +168,8 @@ impl Hub {
         Some((self.inner.rt.now() - absence.since, absence.silent))
     }
 
-    /// What is waited for in the sessions of a target of this process, for diagnoses: a line for each.
-    pub fn waits(&self, target: TargetId) -> Vec<String> {
+    /// What is waited for in the sessions of a target of this process, for diagnoses: the session and a line for each.
+    pub fn waits(&self, target: TargetId) -> Vec<(u64, String)> {
         self.inner.sessions.waits(target)
     }
 

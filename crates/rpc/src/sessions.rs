@@ -327,9 +327,9 @@ impl Sessions {
         self.entries.lock().get(&key).map(|entry| entry.absent).ok_or(Ended)
     }
 
-    /// What is waited for in the sessions of `target`, a line for each with something: requests that are carried out,
+    /// What is waited for in the sessions of `target`, a session and a line for each with something: requests that are carried out,
     /// callbacks without an answer.
-    pub(crate) fn waits(&self, target: TargetId) -> Vec<String> {
+    pub(crate) fn waits(&self, target: TargetId) -> Vec<(u64, String)> {
         let entries = self.entries.lock();
         let busy = entries.range((target, 0)..=(target, u64::MAX)).filter(|(_, entry)| {
             !entry.under_way.is_empty() || !entry.waiting.is_empty() || entry.absent.is_some()
@@ -337,11 +337,12 @@ impl Sessions {
         let line = |((_, session), entry): (&Key, &Entry)| {
             let absent = entry.absent.map(|absence| self.rt.now() - absence.since);
             let numbers = |xids: &mut dyn Iterator<Item = &Xid>| xids.map(|xid| xid.0).collect::<Vec<_>>();
-            format!(
+            let text = format!(
                 "session {session:#x}: requests {:?} are carried out, callbacks {:?} not answered, absent for {absent:?}",
                 numbers(&mut entry.under_way.iter()),
                 numbers(&mut entry.waiting.keys()),
-            )
+            );
+            (*session, text)
         };
         busy.map(line).collect()
     }

@@ -140,6 +140,26 @@ impl Dir {
         forward!(self, Dir, dir => dir.space().await)
     }
 
+    /// Waits for as long as a look-up takes in files of the directory that a component keeps by itself, in a simulation, where it keeps
+    /// memory instead; elsewhere there is nothing to wait for. Whether it took time.
+    pub async fn look_up_time(&self) -> bool {
+        match self {
+            Dir::Os(_) => false,
+            Dir::Sim(dir) => dir.look_up_time().await,
+        }
+    }
+
+    /// Whether such a look-up fails.
+    ///
+    /// # Errors
+    /// In a simulation, as often as it is told to.
+    pub fn look_up_result(&self) -> io::Result<()> {
+        match self {
+            Dir::Os(_) => Ok(()),
+            Dir::Sim(dir) => dir.look_up_result(),
+        }
+    }
+
     /// The directory's path on this machine, for components that open files by themselves; `None` in a simulation.
     pub fn os_path(&self) -> Option<&std::path::Path> {
         match self {

@@ -20,6 +20,7 @@ use rt::{BoxFuture, Rt, Time};
 
 use crate::Stop;
 use crate::lives::Lives;
+use crate::watch::Wait;
 
 /// How long a client that somebody waits for may be without a connection that was closed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -63,7 +64,7 @@ pub trait Backchannel: Send + Sync + 'static {
     }
 
     /// See [`Hub::waits`].
-    fn waits(&self, target: TargetId) -> Vec<String> {
+    fn waits(&self, target: TargetId) -> Vec<(u64, String)> {
         let _ = target;
         Vec::new()
     }
@@ -98,7 +99,7 @@ impl Backchannel for Hub {
         Hub::session_evicted(self, target, session);
     }
 
-    fn waits(&self, target: TargetId) -> Vec<String> {
+    fn waits(&self, target: TargetId) -> Vec<(u64, String)> {
         Hub::waits(self, target)
     }
 
@@ -179,8 +180,9 @@ impl Clients {
     }
 
     /// What is waited for in the sessions, a line for each.
-    pub(crate) fn waits(&self) -> Vec<String> {
-        self.backchannel.waits(self.target)
+    pub(crate) fn waits(&self) -> Vec<Wait> {
+        let waits = self.backchannel.waits(self.target).into_iter();
+        waits.map(|(session, text)| Wait { sessions: vec![session], text }).collect()
     }
 
     /// Calls the client of `session` back. One that refuses is evicted, and so is one that is dead, or was told in vain to

@@ -17,7 +17,7 @@ use crate::context::{Ctx, Done};
 use crate::recovery::Recovery;
 use crate::session::Session;
 use crate::stop::Stop;
-use crate::watch::Held;
+use crate::watch::{Held, Wait};
 #[cfg(doc)]
 use crate::{Recorder, VERSION_OF_THIS};
 
@@ -147,8 +147,8 @@ pub trait Handler: Send + Sync + Sized + 'static {
         self.held().into_iter().filter(|held| held.session == session).collect()
     }
 
-    /// Who waits for what, a line for each.
-    fn waits(&self) -> Vec<String> {
+    /// Who waits for what.
+    fn waits(&self) -> Vec<Wait> {
         Vec::new()
     }
 

@@ -37,4 +37,4 @@ pub use recovery::{PATIENCE as RETURN_PATIENCE, Recovery};
 pub use session::Session;
 pub use stop::Stop;
 pub use target::Target;
-pub use watch::{Held, Holding, Watch};
+pub use watch::{Held, Holding, Wait, Watch};

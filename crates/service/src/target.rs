@@ -327,16 +327,14 @@ impl<H: Handler> Watch for Target<H> {
     }
 
     fn waits(&self) -> Vec<String> {
+        let mut waits = self.clients.waits();
+        waits.extend(self.handler.waits());
+        let handles: BTreeSet<u64> = waits.iter().flat_map(|wait| &wait.sessions).copied().collect();
+        let sessions = handles.into_iter().filter_map(|handle| self.sessions.of_handle(handle));
+        let named =
+            sessions.map(|session| format!("session {:#x} is client {}", session.handle(), session.client()));
         let mut lines = self.recovery.waits();
-        lines.extend(self.clients.waits());
-        lines.extend(self.handler.waits());
-        let words = lines.iter().flat_map(|line| line.split(|letter: char| !letter.is_ascii_alphanumeric()));
-        let handles = words.filter_map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
-        let handles: BTreeSet<u64> = handles.collect();
-        let named = handles.into_iter().filter_map(|handle| self.sessions.of_handle(handle));
-        let named: Vec<String> = named
-            .map(|session| format!("session {:#x} is client {}", session.handle(), session.client()))
-            .collect();
+        lines.extend(waits.into_iter().map(|wait| wait.text));
         lines.extend(named);
         lines
     }

@@ -36,6 +36,15 @@ pub enum Holding {
     },
 }
 
+/// Somebody waits for something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    /// The sessions that have to do with it.
+    pub sessions: Vec<u64>,
+    /// Who waits for what, a line for people.
+    pub text: String,
+}
+
 /// A target to look at, and to end.
 pub trait Watch: Send + Sync {
     /// Names of its sessions; `None` while it waits for what clients replay and state again.

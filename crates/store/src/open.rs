@@ -238,7 +238,7 @@ pub(crate) async fn open_engine(
     name: &str,
     limits: Limits,
 ) -> Result<Arc<dyn Engine>, StoreError> {
-    let Some(path) = dir.os_path() else { return Ok(Arc::new(MemoryEngine::default())) };
+    let Some(path) = dir.os_path() else { return Ok(Arc::new(MemoryEngine::new(dir))) };
     let path = path.join(name);
     let engine = rt.offload(move || FjallEngine::open(&path, &limits)).await?;
     Ok(Arc::new(engine))

@@ -38,7 +38,7 @@ pub(crate) async fn own_engine(
     boot: u64,
     limits: Limits,
 ) -> Result<Arc<dyn Engine>, StoreError> {
-    let Some(path) = dir.os_path().map(Path::to_owned) else { return Ok(Arc::new(MemoryEngine::default())) };
+    let Some(path) = dir.os_path().map(Path::to_owned) else { return Ok(Arc::new(MemoryEngine::new(dir))) };
     let (former, own) = (engine_name(dir, log_dir).await?, engine_name_of(boot));
     let (from, to) = (path.join(former), path.join(&own));
     rt.offload(move || match from.is_dir() {

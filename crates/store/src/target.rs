@@ -1,7 +1,7 @@
 //! One target's store: keys and values with a commit log in front.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -20,10 +20,14 @@ use crate::open::{self, Opened, Way};
 use crate::right::Owned;
 use crate::shared::Shared;
 use crate::sums::{self, Sums};
+use crate::view::{Guarded, Known};
 use crate::{apply, log, note};
 
 /// How often a target is not opened while an older copy of it exists.
 const COPY_BOOTS: u64 = 1 << 20;
+
+/// In a simulation: after so many look-ups that took time, what the engine has is forgotten.
+const FORGOTTEN_AFTER: u64 = 16;
 
 /// A stored value and the transno of the change that wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +86,8 @@ pub struct Store {
     pub(crate) shared: Arc<Shared>,
     /// Told when the store's tasks have ended; taken by the first `close`.
     ended: Mutex<Vec<oneshot::Receiver<()>>>,
+    /// Look-ups that took time.
+    look_ups: AtomicU64,
 }
 
 impl Store {
@@ -150,7 +156,14 @@ impl Store {
         let shared = Arc::new(shared);
         let ended =
             vec![spawn(rt, log::commit::run(shared.clone(), writer)), spawn(rt, apply::run(shared.clone()))];
-        Ok(Arc::new(Store { label, boot, dir, shared, ended: Mutex::new(ended) }))
+        Ok(Arc::new(Store {
+            label,
+            boot,
+            dir,
+            shared,
+            ended: Mutex::new(ended),
+            look_ups: AtomicU64::new(0),
+        }))
     }
 
     /// Who the target is.
@@ -221,6 +234,33 @@ impl Store {
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
         self.shared.check()?;
         self.shared.view.get(key)
+    }
+
+    /// The same as far as it is known without the engine, which may block: for those who hold a guard.
+    pub fn known(&self, key: &[u8]) -> Result<Known, StoreError> {
+        self.shared.check()?;
+        Ok(self.shared.view.known(key))
+    }
+
+    /// Waits for as long as the engine is going to take for an answer, as far as a simulation adds that: memory is short there, too, and
+    /// all that the engine has is forgotten again and again. Who can wait calls this before [`Store::get`] or [`Store::scan`].
+    pub async fn look_up_time(&self) {
+        if self.dir.look_up_time().await
+            && self.look_ups.fetch_add(1, Ordering::Relaxed) % FORGOTTEN_AFTER == FORGOTTEN_AFTER - 1
+        {
+            self.forget_known();
+        }
+    }
+
+    /// Forgets what the engine has, and has it take what is durable: as if memory were short. For tests.
+    pub fn forget_known(&self) {
+        self.shared.view.forget();
+        self.shared.flush();
+    }
+
+    /// The caller holds a guard that others wait for: nothing of the store that may ask the engine is called until this is dropped.
+    pub fn guarded(&self) -> Guarded {
+        Guarded::new(&self.shared)
     }
 
     /// Up to `count_max` keys in `[from, until)` in order. Each is as it was at some moment of the call: with

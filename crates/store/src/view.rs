@@ -1,7 +1,10 @@
 //! Keys as readers see them: the memory tables in front of the engine.
+//!
+//! The engine may block, for as long as the disk takes. So nobody asks it who holds a guard that others wait for: what is read under
+//! one is known ([`View::known`]), or was read before. In a simulation this is checked ([`Guarded`]).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -11,6 +14,7 @@ use rt::memory::Share;
 use crate::engine::Engine;
 use crate::error::StoreError;
 use crate::limits::Limits;
+use crate::shared::Shared;
 use crate::table::{Found, Table};
 use crate::target::Value;
 
@@ -24,6 +28,37 @@ pub struct View {
     limits: Limits,
     /// The target's share of the process's memory, which bounds the tables.
     share: Share,
+    /// Guards under which the engine must not be asked; counted where that is checked.
+    guards: AtomicUsize,
+}
+
+/// What is known of a key without the engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Known {
+    /// Its value, if it has one.
+    Value(Option<Value>),
+    /// The engine has to be asked.
+    Nothing,
+}
+
+/// While it lives, nobody asks the engine for anything.
+pub struct Guarded {
+    /// `None` where nobody checks it.
+    shared: Option<Arc<Shared>>,
+}
+
+impl Guarded {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Guarded {
+        let shared = shared.rt.verify().then(|| shared.clone());
+        shared.iter().for_each(|shared| _ = shared.view.guards.fetch_add(1, Ordering::Relaxed));
+        Guarded { shared }
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.shared.iter().for_each(|shared| _ = shared.view.guards.fetch_sub(1, Ordering::Relaxed));
+    }
 }
 
 impl View {
@@ -34,6 +69,7 @@ impl View {
             applied: AtomicU64::new(position),
             limits,
             share,
+            guards: AtomicUsize::new(0),
         }
     }
 
@@ -56,6 +92,21 @@ impl View {
         self.engine.write().take()
     }
 
+    /// What is known of `key` without the engine.
+    pub fn known(&self, key: &[u8]) -> Known {
+        match self.table.get(key) {
+            Found::Value(bytes, version) => Known::Value(Some(Value { bytes, version: Transno(version) })),
+            Found::Absent => Known::Value(None),
+            Found::Unknown(_) => Known::Nothing,
+        }
+    }
+
+    /// The engine, to read.
+    fn readable(&self) -> Result<Arc<dyn Engine>, StoreError> {
+        assert!(self.guards.load(Ordering::Relaxed) == 0, "the engine is read under a guard");
+        self.engine()
+    }
+
     /// The value of `key`.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
         let ticket = match self.table.get(key) {
@@ -63,7 +114,7 @@ impl View {
             Found::Absent => return Ok(None),
             Found::Unknown(ticket) => ticket,
         };
-        let found = self.engine()?.get(key)?;
+        let found = self.readable()?.get(key)?;
         self.table.trim_step(self.applied.load(Ordering::Acquire), self.limits().table_bytes_max);
         self.table.remember(key, found.clone(), ticket);
         Ok(found.map(|(bytes, version)| Value { bytes, version: Transno(version) }))
@@ -92,9 +143,14 @@ impl View {
             }
             None => until,
         };
-        self.engine()?.scan(from, until, &mut |key, value, version| merge.push(key, value, version))?;
+        self.readable()?.scan(from, until, &mut |key, value, version| merge.push(key, value, version))?;
         merge.finish();
         Ok(merge.out)
+    }
+
+    /// Forgets what the engine has, whatever room there is.
+    pub(crate) fn forget(&self) {
+        self.table.trim(self.applied.load(Ordering::Acquire), 0);
     }
 
     pub(crate) fn trim(&self) {

@@ -221,6 +221,7 @@ impl Handle {
             net.break_connection = Chance::NEVER;
             world.options.disk.write_fails = Chance::NEVER;
             world.options.disk.sync_fails = Chance::NEVER;
+            world.options.disk.look_up_fails = Chance::NEVER;
             for id in 0..world.nodes.len() as u32 {
                 world.resume(id);
                 let disk = world.disk_of(id);

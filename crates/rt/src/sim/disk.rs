@@ -119,6 +119,21 @@ impl Dir {
         name_operation(&self.node, |disk| disk.open(self.node.id, self.number, name).map(open)).await
     }
 
+    /// Waits for as long as a look-up takes; whether it took time.
+    pub async fn look_up_time(&self) -> bool {
+        let node = &self.node;
+        let done_at = node.shared.with(|world| world.look_up_done_at(node.id));
+        if let Some(done_at) = done_at {
+            node.sleep_until_ns(done_at).await;
+        }
+        done_at.is_some()
+    }
+
+    /// Whether a look-up fails.
+    pub fn look_up_result(&self) -> io::Result<()> {
+        self.node.shared.with(|world| world.look_up(self.node.id))
+    }
+
     /// Names of all files and directories, sorted.
     pub async fn list(&self) -> io::Result<Vec<String>> {
         name_operation(&self.node, |disk| disk.list(self.node.id, self.number)).await

@@ -115,6 +115,10 @@ pub struct DiskOptions {
     pub sync: Span,
     /// Of an operation on names.
     pub name: Span,
+    /// Of a look-up in the files of a component that keeps memory instead in a simulation: nothing by default.
+    pub look_up: Span,
+    /// Such a look-up fails.
+    pub look_up_fails: Chance,
     /// What the disk reads and writes per second; `None` for no limit.
     pub bytes_per_second: Option<u64>,
     /// What each write costs that does not begin where the last one ended, in nanoseconds; 0 for a disk without heads.
@@ -137,6 +141,8 @@ impl Default for DiskOptions {
             write: Span::micros(20, 80),
             sync: Span::micros(100, 500),
             name: Span::micros(5, 20),
+            look_up: Span::micros(0, 0),
+            look_up_fails: Chance::NEVER,
             bytes_per_second: None,
             seek_ns: 0,
             capacity_bytes: 1 << 40,
@@ -214,6 +220,9 @@ impl Options {
         options.disk.read = swarm_span(&mut rng, 1_000, 10_000_000);
         options.disk.write = swarm_span(&mut rng, 1_000, 10_000_000);
         options.disk.sync = swarm_span(&mut rng, 10_000, 50_000_000);
+        if rng.one_in(2) {
+            options.disk.look_up = swarm_span(&mut rng, 1_000, 10_000_000);
+        }
         options
     }
 }

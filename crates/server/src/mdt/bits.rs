@@ -14,7 +14,7 @@ use proto::lock::range::Numbers;
 use proto::wire::messages::{BitLock, Granted, Parameter};
 use proto::{Code, Fid};
 use rt::sync::Notify;
-use service::LockRoom;
+use service::{LockRoom, Wait};
 use smallvec::SmallVec;
 
 use crate::{Held, Holding};
@@ -245,24 +245,28 @@ impl BitLocks {
         self.shards.iter().flat_map(all).collect()
     }
 
-    /// What operations claim, and who has some of it still: a line for each.
-    pub fn waits(&self) -> Vec<String> {
-        let mut lines = Vec::new();
+    /// What operations claim, and who has some of it still.
+    pub fn waits(&self) -> Vec<Wait> {
+        let mut waits = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
             for (operation, session, fid, bits) in shard.claims() {
                 let others = shard
                     .held()
                     .filter(|(other, of, had)| *other != session && *of == fid && had & bits != 0);
-                let others: Vec<String> = others
-                    .map(|(other, _, had)| format!("{:#x} of session {other:#x}", had & bits))
-                    .collect();
-                lines.push(format!(
-                    "operation {operation} of session {session:#x} claims bits {bits:#x} of {fid}; in its way: {others:?}"
-                ));
+                let mut sessions = vec![session];
+                let mut in_its_way = Vec::new();
+                for (other, _, had) in others {
+                    sessions.push(other);
+                    in_its_way.push(format!("{:#x} of session {other:#x}", had & bits));
+                }
+                let text = format!(
+                    "operation {operation} of session {session:#x} claims bits {bits:#x} of {fid}; in its way: {in_its_way:?}"
+                );
+                waits.push(Wait { sessions, text });
             }
         }
-        lines
+        waits
     }
 
     /// The counters.
@@ -289,45 +293,29 @@ pub struct Claims {
     session: SessionId,
     /// Drawn with the first claim; 0 before.
     operation: AtomicU64,
-    state: Mutex<ClaimState>,
-}
-
-#[derive(Default)]
-struct ClaimState {
-    fids: SmallVec<[Fid; 4]>,
-    conflicts: Vec<(Fid, Conflict)>,
+    fids: Mutex<SmallVec<[Fid; 4]>>,
 }
 
 impl Claims {
     /// A request of `session` that claims nothing yet.
     pub fn new(locks: &Arc<BitLocks>, session: SessionId) -> Claims {
-        Claims {
-            locks: locks.clone(),
-            session,
-            operation: AtomicU64::new(0),
-            state: Mutex::new(ClaimState::default()),
-        }
+        Claims { locks: locks.clone(), session, operation: AtomicU64::new(0), fids: Mutex::default() }
     }
 
-    /// Claims what a change concerns. If other sessions have any of it this fails, with a code that nobody is told: the
-    /// operation ends having changed nothing, they are called back, and it is carried out again from its start. The
-    /// caller holds the guards of the files.
-    pub fn need(&self, affected: &[(Fid, u32)]) -> Result<(), Code> {
+    /// Claims what a change concerns; gives those who have any of it. If there are any, the operation ends having changed nothing, they
+    /// are called back, and it is carried out again from its start. The caller holds the guards of the files.
+    pub fn need(&self, affected: &[(Fid, u32)]) -> Vec<(Fid, Conflict)> {
         let operation = self.operation();
-        let mut state = self.state.lock();
+        let mut conflicts = Vec::new();
+        let mut fids = self.fids.lock();
         for &(fid, bits) in affected.iter().filter(|(_, bits)| *bits != 0) {
             let found = self.locks.shard(fid).claim(operation, self.session, fid, bits);
-            state.conflicts.extend(found.into_iter().map(|conflict| (fid, conflict)));
-            if !state.fids.contains(&fid) {
-                state.fids.push(fid);
+            conflicts.extend(found.into_iter().map(|conflict| (fid, conflict)));
+            if !fids.contains(&fid) {
+                fids.push(fid);
             }
         }
-        if state.conflicts.is_empty() { Ok(()) } else { Err(Code::TryAgain) }
-    }
-
-    /// Who has to be called back before the operation can be carried out.
-    pub fn take_conflicts(&self) -> Vec<(Fid, Conflict)> {
-        std::mem::take(&mut self.state.lock().conflicts)
+        conflicts
     }
 
     fn operation(&self) -> OperationId {
@@ -345,7 +333,7 @@ impl Claims {
 impl Drop for Claims {
     fn drop(&mut self) {
         let operation = *self.operation.get_mut();
-        for fid in std::mem::take(&mut self.state.get_mut().fids) {
+        for fid in std::mem::take(self.fids.get_mut()) {
             self.locks.shard(fid).release(operation, fid);
         }
     }

@@ -4,17 +4,22 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use proto::wire::messages::MdtRequest;
 use proto::{Code, Fid, Transno};
+use service::Done;
 
-use super::Outcome;
 use super::bits::{BitLocks, Claims};
 use super::export::Export;
+use super::plan::{Halt, Plan, Reads, Step};
 use super::sharing::{Key, Sharing};
 
 /// What an operation knows of its request, what it claims, and what it has seen of others.
 pub struct Ctx<'a> {
     request: &'a service::Ctx<Export>,
-    pub(super) claims: Claims,
+    claims: Claims,
+    reads: Reads,
+    /// What it has read before.
+    pub(super) plan: Plan,
     sharing: &'a Sharing,
     /// The newest change by others that it has seen.
     seen: AtomicU64,
@@ -26,9 +31,15 @@ impl<'a> Ctx<'a> {
         request: &'a service::Ctx<Export>,
         locks: &Arc<BitLocks>,
         sharing: &'a Sharing,
+        reads: Reads,
     ) -> Ctx<'a> {
         let claims = Claims::new(locks, request.session().handle());
-        Ctx { request, claims, sharing, seen: AtomicU64::new(0) }
+        Ctx { request, claims, reads, plan: Plan::default(), sharing, seen: AtomicU64::new(0) }
+    }
+
+    /// How the operation reads.
+    pub(super) fn reads(&self) -> Reads {
+        self.reads
     }
 
     /// The operation has read what is `key`.
@@ -38,7 +49,11 @@ impl<'a> Ctx<'a> {
     }
 
     /// Commits a change of `keys` by `commit`.
-    pub(super) fn changing(&self, keys: &[Key], commit: impl FnOnce() -> Outcome) -> Outcome {
+    pub(super) fn changing(
+        &self,
+        keys: &[Key],
+        commit: impl FnOnce() -> Result<Done, Code>,
+    ) -> Result<Done, Code> {
         let rests = Transno(self.seen.load(Ordering::Relaxed));
         self.sharing.changing(keys, self.session().handle(), rests, commit)
     }
@@ -50,8 +65,12 @@ impl<'a> Ctx<'a> {
     }
 
     /// See [`Claims::need`]. Replays need nothing: nobody has been granted anything when they come.
-    pub(super) fn need(&self, affected: &[(Fid, u32)]) -> Result<(), Code> {
-        if self.request.replay.is_some() { Ok(()) } else { self.claims.need(affected) }
+    pub(super) fn need(&self, affected: &[(Fid, u32)]) -> Step<()> {
+        if self.request.replay.is_some() {
+            return Ok(());
+        }
+        let conflicts = self.claims.need(affected);
+        if conflicts.is_empty() { Ok(()) } else { Err(Halt::Conflict(conflicts)) }
     }
 }
 
@@ -60,5 +79,26 @@ impl Deref for Ctx<'_> {
 
     fn deref(&self) -> &service::Ctx<Export> {
         self.request
+    }
+}
+
+impl Reads {
+    /// How `request` is carried out: what takes guards reads what is known, everything else takes none.
+    pub(super) fn of(request: &MdtRequest) -> Reads {
+        match request {
+            MdtRequest::GetAttr(_) | MdtRequest::Lookup(_) | MdtRequest::Access(_) => Reads::All,
+            MdtRequest::ReadDir(_) | MdtRequest::ReadLink(_) | MdtRequest::FidToPath(_) => Reads::All,
+            MdtRequest::GetXattr(_) | MdtRequest::ListXattr(_) | MdtRequest::GetDefaultLayout(_) => {
+                Reads::All
+            }
+            MdtRequest::Flock(_) | MdtRequest::FlockWait(_) | MdtRequest::FlockCancel(_) => Reads::All,
+            MdtRequest::FlockTest(_) | MdtRequest::RestateFlocks(_) => Reads::All,
+            MdtRequest::CancelBits(_) | MdtRequest::GetSequence(_) => Reads::All,
+            MdtRequest::Create(_) | MdtRequest::CreateUnnamed(_) | MdtRequest::Open(_) => Reads::Known,
+            MdtRequest::Close(_) | MdtRequest::RestateOpens(_) | MdtRequest::Unlink(_) => Reads::Known,
+            MdtRequest::Rename(_) | MdtRequest::Link(_) | MdtRequest::SetAttr(_) => Reads::Known,
+            MdtRequest::SetSize(_) | MdtRequest::SetXattr(_) | MdtRequest::RemoveXattr(_) => Reads::Known,
+            MdtRequest::SetLayout(_) | MdtRequest::SwapLayouts(_) => Reads::Known,
+        }
     }
 }

@@ -9,6 +9,7 @@ use service::Session;
 use store::Value;
 
 use super::opens::Opener;
+use super::plan::{Plan, Reads};
 use super::{Changes, Ctx, Mdt, keys};
 
 /// Most open files of one session.
@@ -76,7 +77,7 @@ impl Mdt {
         }
         for (key, value) in self.keys_of(keys::OPEN, session.client()) {
             let Some((handle, fid)) = keys::number_of(&key).zip(keys::opened(&value.bytes)) else { continue };
-            let _inode = self.locks.inodes(&[fid]);
+            let _inode = self.names.locks.inodes(&[fid]);
             // Whether it was written before the restart nobody knows.
             self.opens.restore(fid, Opener { session: session.handle(), handle });
             export.opened(handle, fid);
@@ -103,18 +104,24 @@ impl Mdt {
 
     /// A session is over: what it had open is closed. What it wrote and did not tell stays unknown.
     pub(super) fn end_export(&self, session: &Session<Export>) {
-        self.bits.drop_session(session.handle());
+        self.grants.bits.drop_session(session.handle());
         let opens = std::mem::take(&mut *session.data().opens.lock());
         for (handle, fid) in opens {
-            let _inode = self.locks.inodes(&[fid]);
             let opener = Opener { session: session.handle(), handle };
-            let Some(closed) = self.opens.close(fid, opener, true, None) else { continue };
-            let mut changes = Changes::default();
+            let closed = {
+                let _inode = self.names.locks.inodes(&[fid]);
+                self.opens.close(fid, opener, true, None)
+            };
+            let Some(closed) = closed else { continue };
             if closed.write {
+                let mut changes = Changes::default();
                 changes.remove(keys::open(session.client(), handle));
-            }
-            if !closed.last || self.closed_last(&mut changes, fid).is_ok() {
                 self.commit_apart(changes, "a file that a lost session had open");
+            }
+            if closed.last
+                && let Err(code) = self.drop_closed(fid)
+            {
+                tracing::error!(%code, %fid, "a file without a name stays until the next restart");
             }
         }
         let mut changes = Changes::default();
@@ -122,6 +129,24 @@ impl Mdt {
             changes.remove(keys::grant(session.client(), sequence));
         }
         self.commit_apart(changes, "sequences of a session that is over");
+    }
+
+    /// Takes the inode away if it has no name; a lost session was the last one that had it open.
+    fn drop_closed(&self, fid: Fid) -> Result<(), Code> {
+        let plan = Plan::default();
+        self.names.carry_out_apart(&plan, || {
+            let _inode = self.names.locks.inodes(&[fid]);
+            self.names.counted(Reads::Known)?;
+            let mut changes = Changes::default();
+            // Somebody may have opened it again meanwhile: then that one's close takes it away.
+            if let Some(inode) =
+                self.names.read_inode(Reads::Known, fid)?.filter(|_| !self.opens.is_open(fid))
+            {
+                self.closed_last(&plan, &mut changes, &inode)?;
+                self.commit_apart(changes, "a file that a lost session had open");
+            }
+            Ok(())
+        })
     }
 
     /// Commits changes that belong to no request.
@@ -133,9 +158,9 @@ impl Mdt {
         let (destroys, dead) = (changes.destroys(), changes.dead());
         match self.store.commit(changes.into_batch()) {
             Ok(transno) => {
-                self.destroyer.note_dead(&dead, transno);
+                self.objects.destroyer.note_dead(&dead, transno);
                 if !destroys.is_empty() {
-                    self.destroyer.wake(&destroys);
+                    self.objects.destroyer.wake(&destroys);
                 }
             }
             Err(error) => tracing::error!(%error, "{what}: not committed"),

@@ -1,15 +1,20 @@
 //! What a client may keep of an answer: inode bits are granted here and nowhere else (`docs/locks.md#inode-bits`).
 
+use std::sync::Arc;
+
 use proto::Code;
 use proto::Fid;
 use proto::wire::Reply;
 use proto::wire::messages::{
     FEATURE_LOCKS, Granted, LOCK_LAYOUT, LOCK_LOOKUP, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR,
 };
-use service::Done;
+use service::{Done, Env};
 
-use super::bits::Grant;
+use super::bits::{BitLocks, Grant};
 use super::inode::Inode;
+use super::plan::Step;
+use super::reclaim::Reclaimer;
+use super::revoke::Revoker;
 use super::{Ctx, Mdt, Outcome};
 
 /// What an answer with the attributes of a file lets its client keep.
@@ -26,24 +31,36 @@ impl Ctx<'_> {
 
 impl Mdt {
     /// The inode `fid`, if there is one, and which of `bits` the client may keep of an answer that shows it.
-    pub(super) fn find_and_keep(
-        &self,
-        ctx: &Ctx,
-        fid: Fid,
-        bits: u32,
-    ) -> Result<Option<(Inode, Grant)>, Code> {
-        let read = || Ok(self.find_inode(ctx, fid)?.map(|inode| (inode, ())));
-        let found = self.read_and_keep(ctx, fid, bits, read)?;
+    pub(super) fn find_and_keep(&self, ctx: &Ctx, fid: Fid, bits: u32) -> Step<Option<(Inode, Grant)>> {
+        let read = || Ok(self.names.find_inode(ctx, fid)?.map(|inode| (inode, ())));
+        let found = self.grants.read_and_keep(ctx, fid, bits, read)?;
         Ok(found.map(|(inode, (), grant)| {
-            let grant = self.bits.untold(ctx.session().handle(), fid, grant, hidden(&inode));
+            let grant = self.grants.bits.untold(ctx.session().handle(), fid, grant, hidden(&inode));
             (inode, grant)
         }))
     }
 
     /// The same of an inode that has to be there.
-    pub(super) fn inode_and_keep(&self, ctx: &Ctx, fid: Fid, bits: u32) -> Result<(Inode, Granted), Code> {
+    pub(super) fn inode_and_keep(&self, ctx: &Ctx, fid: Fid, bits: u32) -> Step<(Inode, Granted)> {
         let (inode, grant) = self.find_and_keep(ctx, fid, bits)?.ok_or(Code::Stale)?;
         Ok((inode, grant.lock))
+    }
+}
+
+/// What clients may keep: what was granted, and how it is called back.
+pub(super) struct Grants {
+    pub bits: Arc<BitLocks>,
+    pub revoker: Arc<Revoker>,
+    pub reclaimer: Arc<Reclaimer>,
+}
+
+impl Grants {
+    /// Nobody keeps anything.
+    pub fn new(env: &Env) -> Grants {
+        let bits = Arc::new(BitLocks::new(env.store.boot(), env.rt.memory_bytes()));
+        let revoker = Revoker::new(&env.rt, env.clients.clone(), bits.clone());
+        let reclaimer = Reclaimer::new(&env.rt, env.stop.clone(), env.clients.clone(), bits.clone());
+        Grants { bits, revoker: Arc::new(revoker), reclaimer: Arc::new(reclaimer) }
     }
 
     /// What `read` finds of `fid` besides its inode, and which of `bits` the client may keep.
@@ -52,8 +69,8 @@ impl Mdt {
         ctx: &Ctx,
         fid: Fid,
         bits: u32,
-        read: impl FnOnce() -> Result<Option<(Inode, T)>, Code>,
-    ) -> Result<Option<(Inode, T, Grant)>, Code> {
+        read: impl FnOnce() -> Step<Option<(Inode, T)>>,
+    ) -> Step<Option<(Inode, T, Grant)>> {
         if !ctx.keeps() {
             return Ok(read()?.map(|(inode, more)| (inode, more, Grant::default())));
         }

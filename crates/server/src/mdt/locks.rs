@@ -3,11 +3,15 @@
 //! Taking them in this one order makes deadlock impossible; that many names share a shard costs a little waiting
 //! and no memory. A directory that moves below another parent additionally holds the one rename lock, taken
 //! before all others, so that nobody else changes the shape of the tree meanwhile. Nothing is awaited under any of
-//! them.
+//! them, and the store's engine, which may block, is not asked for anything ([`super::plan`]).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use proto::{Fid, Name};
 use smallvec::SmallVec;
+use store::{Guarded, Store};
 
 /// Shards of each kind; a power of two.
 const SHARDS: usize = 1024;
@@ -18,49 +22,67 @@ const SHARDS: usize = 1024;
 struct Shard(Mutex<()>);
 
 /// What an operation holds.
-pub type Guards<'a> = SmallVec<[MutexGuard<'a, ()>; 4]>;
+pub struct Guards<'a> {
+    _guards: SmallVec<[MutexGuard<'a, ()>; 4]>,
+    _guarded: Guarded,
+}
 
 /// Every lock of an MDT.
 pub struct Locks {
     names: Box<[Shard]>,
     inodes: Box<[Shard]>,
     rename: Mutex<()>,
-}
-
-impl Default for Locks {
-    fn default() -> Locks {
-        let shards = || (0..SHARDS).map(|_| Shard::default()).collect();
-        Locks { names: shards(), inodes: shards(), rename: Mutex::new(()) }
-    }
+    /// How often a directory was given another parent.
+    moves: AtomicU64,
+    store: Arc<Store>,
 }
 
 impl Locks {
+    /// Those of the MDT in `store`.
+    pub fn new(store: Arc<Store>) -> Locks {
+        let shards = || (0..SHARDS).map(|_| Shard::default()).collect();
+        let (names, inodes) = (shards(), shards());
+        Locks { names, inodes, rename: Mutex::new(()), moves: AtomicU64::new(0), store }
+    }
+
     /// Locks a name: its entry does not change.
-    pub fn name(&self, parent: Fid, name: &Name) -> MutexGuard<'_, ()> {
-        self.names[shard_of_name(parent, name)].0.lock()
+    pub fn name(&self, parent: Fid, name: &Name) -> Guards<'_> {
+        self.lock(&self.names, SmallVec::from_elem(shard_of_name(parent, name), 1))
     }
 
     /// Locks two names.
     pub fn names(&self, a: (Fid, &Name), b: (Fid, &Name)) -> Guards<'_> {
-        lock(&self.names, [a, b].into_iter().map(|(parent, name)| shard_of_name(parent, name)).collect())
+        self.lock(&self.names, [a, b].into_iter().map(|(parent, name)| shard_of_name(parent, name)).collect())
     }
 
     /// Locks inodes: their records do not change, nor do the entries of those that are directories come or go.
     /// Names, if any are needed, are locked before.
     pub fn inodes(&self, fids: &[Fid]) -> Guards<'_> {
-        lock(&self.inodes, fids.iter().map(|fid| shard_of(fid.seq, u64::from(fid.oid))).collect())
+        self.lock(&self.inodes, fids.iter().map(|fid| shard_of(fid.seq, u64::from(fid.oid))).collect())
     }
 
     /// The lock of whoever gives a directory another parent; taken before all others.
-    pub fn rename(&self) -> MutexGuard<'_, ()> {
-        self.rename.lock()
+    pub fn rename(&self) -> Guards<'_> {
+        let guard = self.rename.lock();
+        Guards { _guards: SmallVec::from_iter([guard]), _guarded: self.store.guarded() }
     }
-}
 
-fn lock(table: &[Shard], mut shards: SmallVec<[usize; 4]>) -> Guards<'_> {
-    shards.sort_unstable();
-    shards.dedup();
-    shards.into_iter().map(|shard| table[shard].0.lock()).collect()
+    /// How often a directory was given another parent. It stays the same while the lock of whoever does that is held.
+    pub fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Acquire)
+    }
+
+    /// A directory was given another parent. The caller holds the lock.
+    pub fn moved(&self) {
+        self.moves.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn lock<'a>(&'a self, table: &'a [Shard], mut shards: SmallVec<[usize; 4]>) -> Guards<'a> {
+        shards.sort_unstable();
+        shards.dedup();
+        let guards = shards.into_iter().map(|shard| table[shard].0.lock()).collect();
+        Guards { _guards: guards, _guarded: self.store.guarded() }
+    }
 }
 
 fn shard_of_name(parent: Fid, name: &Name) -> usize {
@@ -75,13 +97,15 @@ fn shard_of(a: u64, b: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mdt::testing::World;
 
     #[test]
     fn the_same_shard_is_locked_once() {
-        let locks = Locks::default();
+        let world = World::new();
+        let locks = Locks::new(world.store.clone());
         let name = Name::new(&b"a"[..]).expect("a plain name");
-        assert_eq!(locks.names((Fid::ROOT, &name), (Fid::ROOT, &name)).len(), 1);
-        assert_eq!(locks.inodes(&[Fid::ROOT, Fid::ROOT]).len(), 1);
+        assert_eq!(locks.names((Fid::ROOT, &name), (Fid::ROOT, &name))._guards.len(), 1);
+        assert_eq!(locks.inodes(&[Fid::ROOT, Fid::ROOT])._guards.len(), 1);
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod opens;
 mod ops;
 mod orphans;
 mod osts;
+mod plan;
 mod reclaim;
 mod revoke;
 mod sequence;
@@ -34,37 +35,34 @@ mod tests;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::RwLock;
 use proto::layout::LayoutHint;
 use proto::wire::Reply;
 use proto::wire::messages::{MdtRequest, NoRequest, Parameter, Space};
 use proto::{ClientId, Code, Fid, FileKind, Timestamp, Transno};
 use rpc::Peer;
 use rt::Rt;
-use service::{Env, Handler, Recovery, Session, Stop, VERSION_OF_THIS};
+use service::{Done, Env, Handler, Recovery, Session, Stop, VERSION_OF_THIS, Wait};
 use store::sums::INODES;
 use store::{Store, StoreError};
 
 use crate::{Counts, Held};
 pub use bits::LockCounts;
 
-use bits::BitLocks;
 use context::Ctx;
 use export::Export;
 use flocks::Flocks;
 use inode::Inode;
-use locks::Locks;
-use namespace::Changes;
+use keep::Grants;
+use namespace::{Changes, Names};
 use opens::Opens;
-use osts::Osts;
-use reclaim::Reclaimer;
-use revoke::Revoker;
+use osts::Objects;
+use plan::{FETCHES_MAX, Halt, Reads, Step};
 use sequence::Sequences;
 pub use sequence::jump as sequences_jump;
 use sharing::Sharing;
 
 /// What an operation gives back.
-type Outcome = Result<service::Done, Code>;
+type Outcome = Step<Done>;
 
 /// How often an operation is tried again because others had what it needs; each time everybody is called back, so that
 /// only names that change their meaning again and again bring it so far.
@@ -78,18 +76,13 @@ pub struct Mdt {
     store: Arc<Store>,
     stop: Stop,
     recovery: Arc<Recovery>,
-    locks: Locks,
-    bits: Arc<BitLocks>,
+    names: Names,
+    grants: Grants,
     sharing: Sharing,
-    revoker: Arc<Revoker>,
-    reclaimer: Arc<Reclaimer>,
     opens: Opens,
     flocks: Flocks,
     sequences: Sequences,
-    osts: Arc<Osts>,
-    /// The root's default layout, which directories without one of their own follow.
-    root_hint: RwLock<Option<LayoutHint>>,
-    destroyer: Arc<destroy::Destroyer>,
+    objects: Objects,
 }
 
 impl Handler for Mdt {
@@ -102,45 +95,52 @@ impl Handler for Mdt {
         let sequences =
             Sequences::open(&store, env.claimant.clone().map(|claimant| (claimant, env.stop.clone())))?;
         let root_hint = open_root(&env.rt, &store)?;
-        let osts = Arc::new(Osts::open(&env)?);
-        let bits = Arc::new(BitLocks::new(store.boot(), env.rt.memory_bytes()));
-        let revoker = Arc::new(Revoker::new(&env.rt, env.clients.clone(), bits.clone()));
-        let reclaimer = Reclaimer::new(&env.rt, env.stop.clone(), env.clients.clone(), bits.clone());
         Ok(Mdt {
-            rt: env.rt.clone(),
-            stop: env.stop.clone(),
-            recovery: env.recovery.clone(),
-            locks: Locks::default(),
-            bits,
+            names: Names::new(&store),
+            grants: Grants::new(&env),
             sharing: Sharing::new(store.clone()),
-            revoker,
-            reclaimer: Arc::new(reclaimer),
             opens: Opens::default(),
             flocks: Flocks::new(store.boot()),
             sequences,
-            root_hint: RwLock::new(root_hint),
-            destroyer: Arc::new(destroy::Destroyer::open(&env, osts.clone())?),
-            osts,
+            objects: Objects::open(&env, root_hint)?,
+            rt: env.rt,
+            stop: env.stop,
+            recovery: env.recovery,
             store,
         })
     }
 
     fn started(self: &Arc<Self>) {
-        self.rt.spawn(osts::watch(self.osts.clone(), self.destroyer.clone()));
+        self.rt.spawn(osts::watch(self.objects.osts.clone(), self.objects.destroyer.clone()));
         self.rt.spawn(orphans::clean(self.clone()));
-        self.rt.spawn(self.reclaimer.clone().run());
+        self.rt.spawn(self.grants.reclaimer.clone().run());
     }
 
-    async fn handle(&self, ctx: &service::Ctx<Export>, request: MdtRequest, _bulk: Vec<Bytes>) -> Outcome {
-        let ctx = Ctx::new(ctx, &self.bits, &self.sharing);
-        for _ in 0..ROUNDS_MAX {
-            let outcome = self.carry_out(&ctx, &request).await;
-            let conflicts = ctx.claims.take_conflicts();
-            if conflicts.is_empty() {
-                self.sharing.settle(ctx.seen()).await?;
-                return outcome;
-            }
-            self.revoker.revoke(conflicts).await?;
+    async fn handle(
+        &self,
+        ctx: &service::Ctx<Export>,
+        request: MdtRequest,
+        _bulk: Vec<Bytes>,
+    ) -> Result<Done, Code> {
+        let ctx = Ctx::new(ctx, &self.grants.bits, &self.sharing, Reads::of(&request));
+        let (mut rounds, mut fetches) = (0, 0);
+        while rounds < ROUNDS_MAX && fetches < FETCHES_MAX {
+            let outcome = match self.carry_out(&ctx, &request).await {
+                Ok(done) => Ok(done),
+                Err(Halt::Refused(code)) => Err(code),
+                Err(Halt::Conflict(conflicts)) => {
+                    self.grants.revoker.revoke(conflicts).await?;
+                    rounds += 1;
+                    continue;
+                }
+                Err(Halt::Missing(want)) => {
+                    self.names.fetch(&ctx, want).await?;
+                    fetches += 1;
+                    continue;
+                }
+            };
+            self.sharing.settle(ctx.seen()).await?;
+            return outcome;
         }
         Err(Code::TryAgain)
     }
@@ -201,32 +201,32 @@ impl Handler for Mdt {
 
     fn parameters(&self) -> Vec<Parameter> {
         let mut all = self.sharing.parameters();
-        all.extend(self.bits.parameters());
+        all.extend(self.grants.bits.parameters());
         all
     }
 
     fn set_parameter(&self, parameter: &Parameter) -> Result<(), Code> {
-        self.bits.set(parameter).unwrap_or_else(|| self.sharing.set(parameter))
+        self.grants.bits.set(parameter).unwrap_or_else(|| self.sharing.set(parameter))
     }
 
     fn held(&self) -> Vec<Held> {
-        self.bits.held()
+        self.grants.bits.held()
     }
 
     fn held_by(&self, session: u64) -> Vec<Held> {
-        self.bits.held_by_session(session)
+        self.grants.bits.held_by_session(session)
     }
 
-    fn waits(&self) -> Vec<String> {
-        let mut lines = self.bits.waits();
-        lines.extend(self.revoker.waits());
-        lines
+    fn waits(&self) -> Vec<Wait> {
+        let mut waits = self.grants.bits.waits();
+        waits.extend(self.grants.revoker.waits());
+        waits
     }
 }
 
 impl Counts for Mdt {
     fn lock_counts(&self) -> LockCounts {
-        self.bits.counts()
+        self.grants.bits.counts()
     }
 }
 
@@ -248,44 +248,50 @@ fn open_root(rt: &Rt, store: &Store) -> Result<Option<LayoutHint>, StoreError> {
 }
 
 impl Mdt {
-    /// One attempt: an operation that meets a conflict ends without having changed anything.
+    /// One attempt: an operation that meets a conflict, or lacks something, ends without having changed anything.
     async fn carry_out(&self, ctx: &Ctx<'_>, request: &MdtRequest) -> Outcome {
         match request {
-            MdtRequest::GetAttr(request) => self.get_attr(ctx, request),
-            MdtRequest::Lookup(request) => self.lookup(ctx, request),
-            MdtRequest::Access(request) => self.access(ctx, request),
+            MdtRequest::GetAttr(request) => ops::get_attr::get_attr(self, ctx, request),
+            MdtRequest::Lookup(request) => ops::lookup::lookup(self, ctx, request),
+            MdtRequest::Access(request) => ops::access::access(self, ctx, request),
             MdtRequest::Create(request) => {
+                // A name that is made is one that the engine does not have, and so is the inode.
+                let keys = [keys::entry(request.parent, &request.name), keys::inode(request.fid)];
+                self.names.fetch_keys(ctx, keys).await?;
                 let kind = ops::create::kind(request).ok();
-                self.with_osts(kind, || self.create(ctx, request)).await
+                ops::create::with_osts(self, kind, || ops::create::create(self, ctx, request)).await
             }
             MdtRequest::CreateUnnamed(request) => {
-                self.with_osts(Some(FileKind::File), || self.create_unnamed(ctx, request)).await
+                ops::create::with_osts(self, Some(FileKind::File), || {
+                    ops::create_unnamed::create_unnamed(self, ctx, request)
+                })
+                .await
             }
-            MdtRequest::Open(request) => self.open_file(ctx, request),
-            MdtRequest::Close(request) => self.close_file(ctx, request),
-            MdtRequest::RestateOpens(request) => self.restate_opens(ctx, request),
-            MdtRequest::Unlink(request) => self.unlink(ctx, request),
-            MdtRequest::Rename(request) => self.rename(ctx, request),
-            MdtRequest::Link(request) => self.link(ctx, request),
-            MdtRequest::SetAttr(request) => self.set_attr(ctx, request),
-            MdtRequest::SetSize(request) => self.set_size(ctx, request),
-            MdtRequest::ReadDir(request) => self.read_dir(ctx, request),
-            MdtRequest::ReadLink(request) => self.read_link(ctx, request),
-            MdtRequest::GetXattr(request) => self.get_xattr(ctx, request),
-            MdtRequest::SetXattr(request) => self.set_xattr(ctx, request),
-            MdtRequest::ListXattr(request) => self.list_xattr(ctx, request),
-            MdtRequest::RemoveXattr(request) => self.remove_xattr(ctx, request),
-            MdtRequest::SetLayout(request) => self.set_layout(ctx, request).await,
-            MdtRequest::SwapLayouts(request) => self.swap_layouts(ctx, request).await,
-            MdtRequest::GetDefaultLayout(request) => self.get_default_layout(ctx, request),
-            MdtRequest::Flock(request) => self.flock(ctx, request).await,
-            MdtRequest::FlockWait(request) => self.flock_wait(ctx, request).await,
-            MdtRequest::FlockCancel(request) => self.flock_cancel(ctx, request),
-            MdtRequest::FlockTest(request) => self.flock_test(ctx, request).await,
-            MdtRequest::RestateFlocks(request) => self.restate_flocks(ctx, request),
-            MdtRequest::CancelBits(request) => self.cancel_bits(ctx, request),
-            MdtRequest::FidToPath(request) => self.fid_to_path(ctx, request),
-            MdtRequest::GetSequence(_) => self.get_sequence(ctx).await,
+            MdtRequest::Open(request) => ops::open::open_file(self, ctx, request),
+            MdtRequest::Close(request) => ops::close::close_file(self, ctx, request),
+            MdtRequest::RestateOpens(request) => ops::restate_opens::restate_opens(self, ctx, request).await,
+            MdtRequest::Unlink(request) => ops::unlink::unlink(self, ctx, request),
+            MdtRequest::Rename(request) => ops::rename::rename(self, ctx, request),
+            MdtRequest::Link(request) => ops::link::link(self, ctx, request),
+            MdtRequest::SetAttr(request) => ops::set_attr::set_attr(self, ctx, request),
+            MdtRequest::SetSize(request) => ops::set_size::set_size(self, ctx, request),
+            MdtRequest::ReadDir(request) => ops::read_dir::read_dir(self, ctx, request),
+            MdtRequest::ReadLink(request) => ops::read_link::read_link(self, ctx, request),
+            MdtRequest::GetXattr(request) => ops::xattr::get_xattr(self, ctx, request),
+            MdtRequest::SetXattr(request) => ops::xattr::set_xattr(self, ctx, request),
+            MdtRequest::ListXattr(request) => ops::xattr::list_xattr(self, ctx, request),
+            MdtRequest::RemoveXattr(request) => ops::xattr::remove_xattr(self, ctx, request),
+            MdtRequest::SetLayout(request) => ops::layout::set_layout(self, ctx, request).await,
+            MdtRequest::SwapLayouts(request) => ops::layout::swap_layouts(self, ctx, request).await,
+            MdtRequest::GetDefaultLayout(request) => ops::layout::get_default_layout(self, ctx, request),
+            MdtRequest::Flock(request) => ops::flock::flock(self, ctx, request).await,
+            MdtRequest::FlockWait(request) => ops::flock::flock_wait(self, ctx, request).await,
+            MdtRequest::FlockCancel(request) => ops::flock::flock_cancel(self, ctx, request),
+            MdtRequest::FlockTest(request) => ops::flock::flock_test(self, ctx, request).await,
+            MdtRequest::RestateFlocks(request) => ops::flock::restate_flocks(self, ctx, request),
+            MdtRequest::CancelBits(request) => ops::cancel_bits::cancel_bits(self, ctx, request),
+            MdtRequest::FidToPath(request) => ops::fid_to_path::fid_to_path(self, ctx, request),
+            MdtRequest::GetSequence(_) => ops::sequence::get_sequence(self, ctx).await,
         }
     }
 }

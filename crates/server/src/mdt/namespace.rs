@@ -1,21 +1,22 @@
 //! Inodes and entries as operations read and change them.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use proto::wire::messages::{BitLock, LOCK_ALL, LOCK_UPDATE};
 use proto::{Code, Fid, FileKind, Name, OstIndex};
-use service::code_of;
 use smallvec::SmallVec;
 use store::sums::INODES;
-use store::{Batch, Change, Sums, Value};
+use store::{Batch, Change, Store, Sums};
 
 use super::inode::Inode;
+use super::locks::Locks;
+use super::plan::{Plan, Reads, Step};
 use super::sharing::Key;
 use super::{Ctx, Mdt, Outcome, keys};
 
 /// Space that a file takes on an MDT, as `statfs` estimates it, in bytes.
 pub const BYTES_PER_FILE: u64 = 1024;
-/// Extended attributes that one scan brings when an inode goes.
-const XATTRS_PER_SCAN: usize = 4096;
 
 /// What an operation is going to commit.
 #[derive(Default)]
@@ -138,82 +139,96 @@ impl Changes {
     }
 }
 
-impl Mdt {
-    fn get(&self, key: &[u8]) -> Result<Option<Value>, Code> {
-        self.store.get(key).map_err(|error| code_of(&error))
+/// The names and inodes of a target: what is stored, and what is locked.
+pub struct Names {
+    pub(super) store: Arc<Store>,
+    pub(super) locks: Locks,
+}
+
+impl Names {
+    /// Those in `store`; nothing is locked.
+    pub fn new(store: &Arc<Store>) -> Names {
+        Names { store: store.clone(), locks: Locks::new(store.clone()) }
+    }
+
+    /// What a change that makes an inode, or takes one away, adds to is in memory. Called before anything is changed.
+    pub(super) fn counted(&self, reads: Reads) -> Step<()> {
+        self.get(reads, &INODES.key()).map(drop)
     }
 
     /// The inode `fid`, if there is one, for a request.
-    pub(super) fn find_inode(&self, ctx: &Ctx, fid: Fid) -> Result<Option<Inode>, Code> {
-        let found = self.read_inode(fid);
+    pub(super) fn find_inode(&self, ctx: &Ctx, fid: Fid) -> Step<Option<Inode>> {
+        let found = self.read_inode(ctx.reads(), fid);
         ctx.saw(Key::inode(fid));
         found
     }
 
     /// The inode `fid`, if there is one, for nobody to be told of.
-    pub(super) fn read_inode(&self, fid: Fid) -> Result<Option<Inode>, Code> {
-        let Some(value) = self.get(&keys::inode(fid))? else { return Ok(None) };
+    pub(super) fn read_inode(&self, reads: Reads, fid: Fid) -> Step<Option<Inode>> {
+        let Some(value) = self.get(reads, &keys::inode(fid))? else { return Ok(None) };
         match Inode::decode(fid, &value.bytes, value.version.0) {
             Some(inode) => Ok(Some(inode)),
             None => {
                 tracing::error!(%fid, "the record of an inode is damaged");
-                Err(Code::Corrupt)
+                Err(Code::Corrupt.into())
             }
         }
     }
 
     /// The inode `fid`.
-    pub(super) fn inode(&self, ctx: &Ctx, fid: Fid) -> Result<Inode, Code> {
-        self.find_inode(ctx, fid)?.ok_or(Code::Stale)
+    pub(super) fn inode(&self, ctx: &Ctx, fid: Fid) -> Step<Inode> {
+        self.find_inode(ctx, fid)?.ok_or(Code::Stale.into())
     }
 
     /// The directory `fid`.
-    pub(super) fn dir(&self, ctx: &Ctx, fid: Fid) -> Result<Inode, Code> {
+    pub(super) fn dir(&self, ctx: &Ctx, fid: Fid) -> Step<Inode> {
         let dir = self.inode(ctx, fid)?;
-        if dir.is_dir() { Ok(dir) } else { Err(Code::NotDirectory) }
+        if dir.is_dir() { Ok(dir) } else { Err(Code::NotDirectory.into()) }
     }
 
     /// The directory `fid`, to put an entry in: one that has no name any more takes none.
-    pub(super) fn living_dir(&self, ctx: &Ctx, fid: Fid) -> Result<Inode, Code> {
+    pub(super) fn living_dir(&self, ctx: &Ctx, fid: Fid) -> Step<Inode> {
         let dir = self.dir(ctx, fid)?;
-        if dir.nlink == 0 { Err(Code::NotFound) } else { Ok(dir) }
+        if dir.nlink == 0 { Err(Code::NotFound.into()) } else { Ok(dir) }
     }
 
     /// What `name` means in `parent`.
-    pub(super) fn find_entry(
-        &self,
-        ctx: &Ctx,
-        parent: Fid,
-        name: &Name,
-    ) -> Result<Option<(Fid, FileKind)>, Code> {
-        let found = self.read_entry(parent, name);
+    pub(super) fn find_entry(&self, ctx: &Ctx, parent: Fid, name: &Name) -> Step<Option<(Fid, FileKind)>> {
+        let found = self.read_entry(ctx.reads(), parent, name);
         ctx.saw(Key::entry(parent, name));
         found
     }
 
     /// The same for nobody to be told of.
-    pub(super) fn read_entry(&self, parent: Fid, name: &Name) -> Result<Option<(Fid, FileKind)>, Code> {
-        let Some(value) = self.get(&keys::entry(parent, name))? else { return Ok(None) };
+    pub(super) fn read_entry(&self, reads: Reads, parent: Fid, name: &Name) -> Step<Option<(Fid, FileKind)>> {
+        let Some(value) = self.get(reads, &keys::entry(parent, name))? else { return Ok(None) };
         match keys::entry_of(&value.bytes) {
             Some(entry) => Ok(Some(entry)),
             None => {
                 tracing::error!(%parent, ?name, "an entry is damaged");
-                Err(Code::Corrupt)
+                Err(Code::Corrupt.into())
             }
         }
     }
 
-    /// Whether `dir` has no entries.
-    pub(super) fn is_empty(&self, ctx: &Ctx, dir: Fid) -> Result<bool, Code> {
-        let (from, until) = (keys::entries_from(dir, 0), keys::entries_end(dir));
-        let found = self.store.scan(&from, &until, 1).map_err(|error| code_of(&error))?;
-        ctx.saw(Key::entries(dir));
-        Ok(found.is_empty())
+    /// Whether `dir`, which the caller has locked, has no entries.
+    pub(super) fn is_empty(&self, ctx: &Ctx, dir: &Inode) -> Step<bool> {
+        let found = ctx.plan.is_empty(dir)?;
+        ctx.saw(Key::entries(dir.fid));
+        Ok(found)
     }
 
+    /// Whether `fid`, which has no name, may get one: it was made without.
+    pub(super) fn is_linkable(&self, reads: Reads, fid: Fid) -> Step<bool> {
+        Ok(self.get(reads, &keys::orphan(fid))?.is_some_and(|value| keys::is_linkable(&value.bytes)))
+    }
+}
+
+impl Mdt {
     /// The last name of `inode` went: it goes too, or stays nameless as long as it is open. The caller holds its
     /// lock. While clients replay nobody knows yet what is open: [`super::orphans`] looks afterwards.
-    pub(super) fn drop_name(&self, changes: &mut Changes, inode: &mut Inode) -> Result<(), Code> {
+    pub(super) fn drop_name(&self, plan: &Plan, changes: &mut Changes, inode: &mut Inode) -> Step<()> {
+        self.names.counted(Reads::Known)?;
         inode.nlink = 0;
         // Whoever keeps it open without need closes it when this is called back.
         changes.affected.push((inode.fid, LOCK_ALL));
@@ -223,44 +238,33 @@ impl Mdt {
             changes.put_raw(keys::orphan(inode.fid), keys::orphan_value(false));
             return Ok(());
         }
-        self.drop_inode(changes, inode)
+        self.drop_inode(plan, changes, inode)
     }
 
     /// Takes an inode away with everything that belongs to it.
-    fn drop_inode(&self, changes: &mut Changes, inode: &Inode) -> Result<(), Code> {
+    fn drop_inode(&self, plan: &Plan, changes: &mut Changes, inode: &Inode) -> Step<()> {
+        let xattrs = plan.xattrs(inode)?;
         changes.inodes -= 1;
         changes.note_dead(inode);
         changes.shared.push(Key::inode(inode.fid));
         changes.remove(keys::inode(inode.fid));
         changes.destroy_objects(inode);
-        if inode.xattrs {
-            let from = keys::of(keys::XATTR, inode.fid);
-            let until = service::keys::behind(&from);
-            let found = self.store.scan(&from, &until, XATTRS_PER_SCAN).map_err(|error| code_of(&error))?;
-            found.into_iter().for_each(|(key, _)| changes.remove(key));
-        }
+        xattrs.into_iter().for_each(|key| changes.remove(key));
         Ok(())
     }
 
-    /// The last of those who are known to have the inode `fid` open has closed it. The caller holds its lock.
-    pub(super) fn closed_last(&self, changes: &mut Changes, fid: Fid) -> Result<(), Code> {
-        if self.recovery.is_active() { Ok(()) } else { self.drop_if_nameless(changes, fid) }
+    /// The last of those who are known to have the inode open has closed it. The caller holds its lock.
+    pub(super) fn closed_last(&self, plan: &Plan, changes: &mut Changes, inode: &Inode) -> Step<()> {
+        if self.recovery.is_active() { Ok(()) } else { self.drop_if_nameless(plan, changes, inode) }
     }
 
-    /// Takes the inode `fid` away if it has no name; nobody has it open any more. The caller holds its lock.
-    pub(super) fn drop_if_nameless(&self, changes: &mut Changes, fid: Fid) -> Result<(), Code> {
-        match self.read_inode(fid)? {
-            Some(inode) if inode.nlink == 0 => {
-                changes.remove(keys::orphan(fid));
-                self.drop_inode(changes, &inode)
-            }
-            _ => Ok(()),
+    /// Takes the inode away if it has no name; nobody has it open any more. The caller holds its lock.
+    pub(super) fn drop_if_nameless(&self, plan: &Plan, changes: &mut Changes, inode: &Inode) -> Step<()> {
+        if inode.nlink != 0 {
+            return Ok(());
         }
-    }
-
-    /// Whether `fid`, which has no name, may get one: it was made without.
-    pub(super) fn is_linkable(&self, fid: Fid) -> Result<bool, Code> {
-        Ok(self.get(&keys::orphan(fid))?.is_some_and(|value| keys::is_linkable(&value.bytes)))
+        changes.remove(keys::orphan(inode.fid));
+        self.drop_inode(plan, changes, inode)
     }
 
     /// Commits the changes of a request with its reply. Others give back what the changes concern first: as long as
@@ -274,14 +278,14 @@ impl Mdt {
         let nameless = std::mem::take(&mut changes.nameless);
         let shared = std::mem::take(&mut changes.shared);
         let done = ctx.changing(&shared, || ctx.commit(changes.into_batch(), reply))?;
-        self.destroyer.note_dead(&dead, done.transno);
+        self.objects.destroyer.note_dead(&dead, done.transno);
         // The client whose operation it was forgets what it kept of them.
         for fid in nameless {
             let lock = BitLock { fid, bits: LOCK_ALL, number: u64::MAX };
-            self.bits.given_up(ctx.session().handle(), &lock);
+            self.grants.bits.given_up(ctx.session().handle(), &lock);
         }
         if !destroys.is_empty() {
-            self.destroyer.wake(&destroys);
+            self.objects.destroyer.wake(&destroys);
         }
         Ok(done)
     }
@@ -293,7 +297,7 @@ impl Mdt {
             else {
                 continue;
             };
-            let Ok(Some(before)) = self.read_inode(fid) else { continue };
+            let Ok(Some(before)) = self.names.read_inode(Reads::Known, fid) else { continue };
             let after = change.value.as_ref().and_then(|record| Inode::decode(fid, record, before.version));
             let seen = match &after {
                 Some(after) => before.seen_changes(after),

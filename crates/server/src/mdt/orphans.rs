@@ -11,6 +11,7 @@ use service::code_of;
 use service::keys::behind;
 use store::Need;
 
+use super::plan::{Plan, Reads};
 use super::{Changes, Mdt, keys};
 
 /// A client of this process is not waited for, and comes back within this time.
@@ -42,16 +43,32 @@ pub(super) async fn clean(mdt: Arc<Mdt>) {
             if mdt.store.room(Need::Release).await.is_err() || mdt.stop.is_stopped() {
                 return;
             }
-            let _inode = mdt.locks.inodes(&[fid]);
-            let mut changes = Changes::default();
-            if !mdt.opens.is_open(fid) && mdt.drop_if_nameless(&mut changes, fid).is_ok() {
-                mdt.commit_apart(changes, "an orphan");
+            mdt.store.look_up_time().await;
+            if let Err(code) = mdt.drop_orphan(fid) {
+                tracing::error!(%code, %fid, "a file that nobody has open stays until the next restart");
             }
         }
     }
 }
 
 impl Mdt {
+    /// Takes the inode away unless somebody has it open.
+    fn drop_orphan(&self, fid: Fid) -> Result<(), Code> {
+        let plan = Plan::default();
+        self.names.carry_out_apart(&plan, || {
+            let _inode = self.names.locks.inodes(&[fid]);
+            self.names.counted(Reads::Known)?;
+            let mut changes = Changes::default();
+            if let Some(inode) =
+                self.names.read_inode(Reads::Known, fid)?.filter(|_| !self.opens.is_open(fid))
+            {
+                self.drop_if_nameless(&plan, &mut changes, &inode)?;
+                self.commit_apart(changes, "an orphan");
+            }
+            Ok(())
+        })
+    }
+
     /// Some inodes without a name, and where the next ones begin.
     fn nameless(&self, from: &mut Vec<u8>) -> Result<Vec<Fid>, Code> {
         let page =

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::RwLock;
+use proto::layout::LayoutHint;
 use proto::wire::messages::Statfs;
 use proto::{ClientId, Code, ConfigCopy, Nid, OstIndex, TargetId, Transno};
 use rpc::{Hub, Import, Role, RpcError};
@@ -27,6 +28,23 @@ const FORMAT: u8 = 2;
 const FORMAT_PLAIN: u8 = 1;
 /// Pause after a refusal of the MGS.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// What of objects concerns an MDT: where new ones may lie, and which are to be destroyed.
+pub(super) struct Objects {
+    pub osts: Arc<Osts>,
+    pub destroyer: Arc<Destroyer>,
+    /// The root's default layout, which directories without one of their own follow.
+    pub root_hint: RwLock<Option<LayoutHint>>,
+}
+
+impl Objects {
+    /// Those of a target whose root has the default layout `root_hint`.
+    pub fn open(env: &Env, root_hint: Option<LayoutHint>) -> Result<Objects, StoreError> {
+        let osts = Arc::new(Osts::open(env)?);
+        let destroyer = Arc::new(Destroyer::open(env, osts.clone())?);
+        Ok(Objects { osts, destroyer, root_hint: RwLock::new(root_hint) })
+    }
+}
 
 /// The OSTs of the file system.
 pub struct Osts {

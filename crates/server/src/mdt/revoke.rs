@@ -11,7 +11,7 @@ use proto::wire::messages::{BitLock, RevokeBits};
 use proto::{Code, Fid};
 use rt::Rt;
 use rt::sync::oneshot;
-use service::{Called, Clients};
+use service::{Called, Clients, Wait};
 
 use super::bits::BitLocks;
 
@@ -59,15 +59,16 @@ impl Revoker {
         let _ = self.clients.ask(session, request.into(), CLOSE_TIME).await;
     }
 
-    /// Callbacks that are not answered yet, a line for each.
-    pub fn waits(&self) -> Vec<String> {
+    /// Callbacks that are not answered yet.
+    pub fn waits(&self) -> Vec<Wait> {
         let under_way = self.under_way.lock();
         let all = under_way.iter().flat_map(|(key, callbacks)| callbacks.iter().map(move |one| (key, one)));
         all.map(|((session, fid), Callback { bits, number, waiters })| {
-            format!(
+            let text = format!(
                 "session {session:#x} is called back for bits {bits:#x} of {fid} up to grant {number}; {} wait for it",
                 waiters.len()
-            )
+            );
+            Wait { sessions: vec![*session], text }
         })
         .collect()
     }

@@ -17,10 +17,8 @@ use parking_lot::Mutex;
 use proto::lock::bits::SessionId;
 use proto::wire::messages::Parameter;
 use proto::{Code, Fid, Name, Transno};
-use service::code_of;
+use service::{Done, code_of};
 use store::Store;
-
-use super::Outcome;
 
 /// The parameter that switches it off, as Lustre's `mdt.*.commit_on_sharing`.
 const COMMIT_ON_SHARING: &str = "commit_on_sharing";
@@ -180,8 +178,8 @@ impl Sharing {
         keys: &[Key],
         who: SessionId,
         rests: Transno,
-        commit: impl FnOnce() -> Outcome,
-    ) -> Outcome {
+        commit: impl FnOnce() -> Result<Done, Code>,
+    ) -> Result<Done, Code> {
         for &key in keys {
             self.begin(key, who);
         }

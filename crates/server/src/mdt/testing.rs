@@ -19,6 +19,7 @@ use rt::{BoxFuture, Rt};
 use service::{Backchannel, CallbackAnswer, Handler, PATIENCE, Start, Supervision, Target};
 use store::{Label, Store};
 
+use super::plan::Reads;
 use super::{Mdt, destroy};
 
 const PATH: &str = "mdt";
@@ -107,7 +108,7 @@ impl World {
         let (owners, degraded) = (vec![], vec![]);
         let mut config = proto::ConfigCopy::new("weft");
         config.take(msg::Config { version: 1, fsname: "weft".into(), targets, owners, degraded, newest: 1 });
-        self.sim.run(self.target.handler().osts.apply(&config)).expect("the disk works");
+        self.sim.run(self.target.handler().objects.osts.apply(&config)).expect("the disk works");
     }
 
     /// A client with a session and a sequence.
@@ -160,7 +161,13 @@ impl World {
 
     /// Makes an inode say that it has so many links.
     pub fn set_nlink(&self, fid: Fid, nlink: u32) {
-        let mut inode = self.target.handler().read_inode(fid).expect("the store works").expect("it exists");
+        let mut inode = self
+            .target
+            .handler()
+            .names
+            .read_inode(Reads::All, fid)
+            .expect("the store works")
+            .expect("it exists");
         inode.nlink = nlink;
         let mut changes = super::Changes::default();
         changes.put_inode(&inode, msg::LOCK_UPDATE);

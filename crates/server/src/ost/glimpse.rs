@@ -15,7 +15,7 @@ use proto::wire::messages::{Glimpse, Glimpsed};
 use proto::{Code, ObjectId};
 use rt::Rt;
 use rt::sync::oneshot;
-use service::{Called, Clients, Env};
+use service::{Called, Clients, Env, Wait};
 
 use super::tokens::Tokens;
 
@@ -69,16 +69,17 @@ impl Glimpses {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Who is asked now, a line for each.
-    pub fn waits(&self) -> Vec<String> {
-        let line = |((writer, object), next): (&(Holder, ObjectId), &Vec<Asker>)| {
-            format!(
+    /// Who is asked now.
+    pub fn waits(&self) -> Vec<Wait> {
+        let wait = |((writer, object), next): (&(Holder, ObjectId), &Vec<Asker>)| {
+            let text = format!(
                 "session {:#x} is asked what it has of {object:?}; {} wait for the next question",
                 writer.0,
                 next.len()
-            )
+            );
+            Wait { sessions: vec![writer.0], text }
         };
-        self.under_way.lock().iter().map(line).collect()
+        self.under_way.lock().iter().map(wait).collect()
     }
 
     fn ask(&self, writer: Holder, object: ObjectId) -> oneshot::Receiver<Option<Glimpsed>> {

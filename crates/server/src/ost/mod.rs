@@ -25,7 +25,7 @@ use proto::wire::messages as msg;
 use proto::wire::messages::{NoRequest, OstRequest};
 use proto::{Code, Fid, ObjectId, Timestamp};
 use rpc::Peer;
-use service::{Ctx, Done, Env, Handler, Recorder, Recovery, Session, code_of, space_state};
+use service::{Ctx, Done, Env, Handler, Recorder, Recovery, Session, Wait, code_of, space_state};
 use store::object::Extra;
 use store::{Change, Objects, Store, StoreError};
 
@@ -137,10 +137,10 @@ impl Handler for Ost {
         self.tokens.held_by(Holder(session))
     }
 
-    fn waits(&self) -> Vec<String> {
-        let mut lines = self.tokens.waits();
-        lines.extend(self.glimpses.waits());
-        lines
+    fn waits(&self) -> Vec<Wait> {
+        let mut waits = self.tokens.waits();
+        waits.extend(self.glimpses.waits());
+        waits
     }
 
     fn room(&self, sessions: impl FnOnce() -> usize) -> Room {

@@ -17,7 +17,7 @@ use proto::wire::messages as msg;
 use proto::{Code, ObjectId};
 use rt::Rt;
 use rt::sync::oneshot;
-use service::{Called, Clients, Env, LockRoom, Stop};
+use service::{Called, Clients, Env, LockRoom, Stop, Wait};
 
 use super::sharing::Sharing;
 use crate::{Held, Holding};
@@ -267,32 +267,36 @@ impl Tokens {
     }
 
     /// Who waits for a range, who uses one without holding it, who is called back, and what is held of objects with
-    /// any of these: a line for each.
-    pub fn waits(&self) -> Vec<String> {
+    /// any of these.
+    pub fn waits(&self) -> Vec<Wait> {
         let state = self.state.lock();
         let mut busy = BTreeSet::new();
-        let mut lines = Vec::new();
+        let mut waits = Vec::new();
+        let mut push = |holder: Holder, text| waits.push(Wait { sessions: vec![holder.0], text });
         for (object, Ask { id, holder, purpose, write, range }) in state.table.asks() {
             busy.insert(object);
-            lines.push(format!(
+            let text = format!(
                 "request {id} of session {:#x} for {object:?}: {purpose:?} {} to {}, write {write}",
                 holder.0, range.start, range.end
-            ));
+            );
+            push(holder, text);
         }
         for Call { object, holder, range, number, keep_read, .. } in state.table.calls() {
             busy.insert(object);
-            lines.push(format!(
+            let text = format!(
                 "session {:#x} is called back for {object:?}: {} to {} up to grant {number}, keep_read {keep_read}",
                 holder.0, range.start, range.end
-            ));
+            );
+            push(holder, text);
         }
         for held in state.table.held().filter(|held| busy.contains(&held.object)) {
-            lines.push(format!(
+            let text = format!(
                 "session {:#x} holds {:?}: {} to {}, write {}",
                 held.holder.0, held.object, held.range.start, held.range.end, held.write
-            ));
+            );
+            push(held.holder, text);
         }
-        lines
+        waits
     }
 
     pub fn counts(&self) -> TokenCounts {

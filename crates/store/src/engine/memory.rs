@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use parking_lot::RwLock;
+use rt::Dir;
 
 use super::{Engine, Item, Space, Visit};
 use crate::error::StoreError;
@@ -12,10 +13,24 @@ use crate::error::StoreError;
 #[derive(Default)]
 pub(crate) struct MemoryEngine {
     map: RwLock<BTreeMap<Bytes, (Bytes, u64)>>,
+    /// Where its files would lie: reading fails when they could not be read.
+    dir: Option<Dir>,
+}
+
+impl MemoryEngine {
+    /// The engine of the target in `dir`.
+    pub(crate) fn new(dir: &Dir) -> MemoryEngine {
+        MemoryEngine { map: RwLock::default(), dir: Some(dir.clone()) }
+    }
+
+    fn check_disk(&self) -> Result<(), StoreError> {
+        Ok(self.dir.as_ref().map_or(Ok(()), Dir::look_up_result)?)
+    }
 }
 
 impl Engine for MemoryEngine {
     fn get(&self, key: &[u8]) -> Result<Option<(Bytes, u64)>, StoreError> {
+        self.check_disk()?;
         Ok(self.map.read().get(key).cloned())
     }
 
@@ -23,6 +38,7 @@ impl Engine for MemoryEngine {
         if from >= until {
             return Ok(());
         }
+        self.check_disk()?;
         let map = self.map.read();
         let bounds = (std::ops::Bound::Included(from), std::ops::Bound::Excluded(until));
         for (key, (value, version)) in map.range::<[u8], _>(bounds) {

@@ -468,6 +468,22 @@ impl World {
         self.now + name.draw(&mut self.disk_of(node).rng)
     }
 
+    /// When a look-up that begins now is done; `None` if it takes no time.
+    pub(super) fn look_up_done_at(&mut self, node: u32) -> Option<u64> {
+        let look_up = self.options.disk.look_up;
+        (look_up.max_ns > 0).then(|| self.now + look_up.draw(&mut self.disk_of(node).rng))
+    }
+
+    /// Whether a look-up fails.
+    pub(super) fn look_up(&mut self, node: u32) -> io::Result<()> {
+        let fails = self.options.disk.look_up_fails;
+        if fails.strikes(&mut self.disk_of(node).rng) {
+            Err(broken("the disk does not read"))
+        } else {
+            Ok(())
+        }
+    }
+
     /// When a read of `len` bytes that begins now is done.
     pub(super) fn read_done_at(&mut self, node: u32, offset: u64, len: usize) -> u64 {
         let stats = self.stats(node);

@@ -7,12 +7,10 @@ use service::Done;
 
 use crate::mdt::{Ctx, Mdt, Outcome, access};
 
-impl Mdt {
-    pub(in crate::mdt) fn access(&self, ctx: &Ctx, request: &Access) -> Outcome {
-        if request.mask & !(ACCESS_EXECUTE | ACCESS_READ | ACCESS_WRITE) != 0 {
-            return Err(Code::Invalid);
-        }
-        access::may(&request.cred, &self.inode(ctx, request.fid)?, request.mask)?;
-        Ok(Done::unchanged(Reply::Access(msg::Done {})))
+pub(in crate::mdt) fn access(mdt: &Mdt, ctx: &Ctx, request: &Access) -> Outcome {
+    if request.mask & !(ACCESS_EXECUTE | ACCESS_READ | ACCESS_WRITE) != 0 {
+        return Err(Code::Invalid.into());
     }
+    access::may(&request.cred, &mdt.names.inode(ctx, request.fid)?, request.mask)?;
+    Ok(Done::unchanged(Reply::Access(msg::Done {})))
 }

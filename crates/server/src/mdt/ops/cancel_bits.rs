@@ -6,10 +6,8 @@ use service::Done;
 
 use crate::mdt::{Ctx, Mdt, Outcome};
 
-impl Mdt {
-    pub(in crate::mdt) fn cancel_bits(&self, ctx: &Ctx, request: &CancelBits) -> Outcome {
-        let session = ctx.session().handle();
-        request.locks.iter().for_each(|lock| self.bits.cancelled(session, lock));
-        Ok(Done::unchanged(Reply::CancelBits(msg::Done {})))
-    }
+pub(in crate::mdt) fn cancel_bits(mdt: &Mdt, ctx: &Ctx, request: &CancelBits) -> Outcome {
+    let session = ctx.session().handle();
+    request.locks.iter().for_each(|lock| mdt.grants.bits.cancelled(session, lock));
+    Ok(Done::unchanged(Reply::CancelBits(msg::Done {})))
 }

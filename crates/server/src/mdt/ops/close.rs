@@ -11,48 +11,50 @@ use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::opens::{ClosedSize, Opener};
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, keys};
 
-impl Mdt {
-    /// A handle that is not known is one of before a restart, or closed already: that is no error.
-    pub(in crate::mdt) fn close_file(&self, ctx: &Ctx, request: &Close) -> Outcome {
-        let reply = Reply::Close(msg::Settled::default());
-        let _inode = self.locks.inodes(&[request.fid]);
-        let atime = request.atime.filter(|atime| !self.opens.atime_was_set_after(request.fid, *atime));
-        let request = &Close { atime, ..request.clone() };
-        let opener = Opener { session: ctx.session().handle(), handle: request.handle };
-        // The last writer brings size and times, a reader perhaps the time of its access. Others are called back before
-        // anything is changed here.
-        let accessed =
-            || Ok(self.find_inode(ctx, request.fid)?.and_then(|inode| new_atime(&inode, request)).is_some());
-        if self.opens.is_last_writer(request.fid, opener) || accessed()? {
-            ctx.need(&[(request.fid, LOCK_UPDATE)])?;
-        }
-        if !ctx.data().closed(request.handle, request.fid) {
-            return Ok(Done::unchanged(reply));
-        }
-        let closed = self.opens.close(request.fid, opener, request.wrote, request.size.clone());
-        let Some(closed) = closed else { return Ok(Done::unchanged(reply)) };
-        let Some(mut inode) = self.find_inode(ctx, request.fid)? else { return Ok(Done::unchanged(reply)) };
-        let (mut changes, mut shown) = (Changes::default(), None);
-        if closed.write {
-            changes.remove(keys::open(ctx.session().client(), request.handle));
-        }
-        if closed.last && inode.nlink == 0 {
-            self.closed_last(&mut changes, inode.fid)?;
-        } else {
-            let before = inode.clone();
-            if settle(&mut inode, request, closed.size) {
-                inode.version = VERSION_OF_THIS;
-                changes.put_inode(&inode, before.seen_changes(&inode));
-                shown = Some(inode.entry());
-            }
-        }
-        if changes.is_empty() {
-            return Ok(Done::unchanged(reply));
-        }
-        let is_shown = shown.is_some();
-        let done = self.commit(ctx, changes, Reply::Close(msg::Settled { entry: shown }))?;
-        if is_shown { self.keep_guarded(ctx, done, &inode, KEEP_ATTRS) } else { Ok(done) }
+/// A handle that is not known is one of before a restart, or closed already: that is no error.
+pub(in crate::mdt) fn close_file(mdt: &Mdt, ctx: &Ctx, request: &Close) -> Outcome {
+    let reply = Reply::Close(msg::Settled::default());
+    let _inode = mdt.names.locks.inodes(&[request.fid]);
+    let atime = request.atime.filter(|atime| !mdt.opens.atime_was_set_after(request.fid, *atime));
+    let request = &Close { atime, ..request.clone() };
+    let opener = Opener { session: ctx.session().handle(), handle: request.handle };
+    let found = mdt.names.find_inode(ctx, request.fid)?;
+    // The last writer brings size and times, a reader perhaps the time of its access. Others are called back, and what goes with a
+    // file that has no name is known, before anything is changed here.
+    let accessed = found.as_ref().and_then(|inode| new_atime(inode, request)).is_some();
+    if accessed || mdt.opens.is_last_writer(request.fid, opener) {
+        ctx.need(&[(request.fid, LOCK_UPDATE)])?;
     }
+    if let Some(nameless) = found.as_ref().filter(|inode| inode.nlink == 0) {
+        ctx.plan.xattrs(nameless)?;
+        mdt.names.counted(ctx.reads())?;
+    }
+    if !ctx.data().closed(request.handle, request.fid) {
+        return Ok(Done::unchanged(reply));
+    }
+    let closed = mdt.opens.close(request.fid, opener, request.wrote, request.size.clone());
+    let Some(closed) = closed else { return Ok(Done::unchanged(reply)) };
+    let Some(mut inode) = found else { return Ok(Done::unchanged(reply)) };
+    let (mut changes, mut shown) = (Changes::default(), None);
+    if closed.write {
+        changes.remove(keys::open(ctx.session().client(), request.handle));
+    }
+    if closed.last && inode.nlink == 0 {
+        mdt.closed_last(&ctx.plan, &mut changes, &inode)?;
+    } else {
+        let before = inode.clone();
+        if settle(&mut inode, request, closed.size) {
+            inode.version = VERSION_OF_THIS;
+            changes.put_inode(&inode, before.seen_changes(&inode));
+            shown = Some(inode.entry());
+        }
+    }
+    if changes.is_empty() {
+        return Ok(Done::unchanged(reply));
+    }
+    let is_shown = shown.is_some();
+    let done = mdt.commit(ctx, changes, Reply::Close(msg::Settled { entry: shown }))?;
+    if is_shown { mdt.grants.keep_guarded(ctx, done, &inode, KEEP_ATTRS) } else { Ok(done) }
 }
 
 /// The time of access that the close brings, if it counts. Of several readers after a change the first one's does: the

@@ -16,158 +16,158 @@ use proto::{Code, Cred, Fid, FileKind, Timestamp};
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_NAME;
 use crate::mdt::opens::Opener;
+use crate::mdt::plan::Step;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate, keys};
 
 /// How long a create waits for the first OST of a file system that has none yet. On a bad network it takes a repetition or
 /// two until an OST is registered and the MDT knows.
 const OST_WAIT: Duration = Duration::from_secs(60);
 
-impl Mdt {
-    /// Makes a file of this kind. Whoever needs a layout waits for an OST if there is none, and while their order changes.
-    pub(in crate::mdt) async fn with_osts(
-        &self,
-        kind: Option<FileKind>,
-        make: impl FnOnce() -> Outcome,
-    ) -> Outcome {
-        if kind != Some(FileKind::File) {
+/// Makes a file of this kind. Whoever needs a layout waits for an OST if there is none, and while their order changes.
+pub(in crate::mdt) async fn with_osts(
+    mdt: &Mdt,
+    kind: Option<FileKind>,
+    make: impl FnOnce() -> Outcome,
+) -> Outcome {
+    if kind != Some(FileKind::File) {
+        return make();
+    }
+    wait_for_osts(mdt).await?;
+    loop {
+        if let Some(_order) = mdt.objects.osts.ordered() {
             return make();
         }
-        self.wait_for_osts().await?;
-        loop {
-            if let Some(_order) = self.osts.ordered() {
-                return make();
-            }
-            self.osts.until_ordered().await;
-        }
+        mdt.objects.osts.until_ordered().await;
     }
+}
 
-    async fn wait_for_osts(&self) -> Result<(), Code> {
-        if self.osts.table().order.is_empty() {
-            self.osts.wait_for_any(OST_WAIT).await?;
-        }
-        Ok(())
+async fn wait_for_osts(mdt: &Mdt) -> Result<(), Code> {
+    if mdt.objects.osts.table().order.is_empty() {
+        mdt.objects.osts.wait_for_any(OST_WAIT).await?;
     }
+    Ok(())
+}
 
-    pub(in crate::mdt) fn create(&self, ctx: &Ctx, request: &Create) -> Outcome {
-        let _name = self.locks.name(request.parent, &request.name);
-        match self.find_entry(ctx, request.parent, &request.name)? {
-            Some((fid, kind)) => self.create_over(ctx, request, fid, kind),
-            None => self.create_new(ctx, request),
-        }
+pub(in crate::mdt) fn create(mdt: &Mdt, ctx: &Ctx, request: &Create) -> Outcome {
+    let _name = mdt.names.locks.name(request.parent, &request.name);
+    match mdt.names.find_entry(ctx, request.parent, &request.name)? {
+        Some((fid, kind)) => create_over(mdt, ctx, request, fid, kind),
+        None => create_new(mdt, ctx, request),
     }
+}
 
-    /// The name exists: it can be opened at most.
-    fn create_over(&self, ctx: &Ctx, request: &Create, fid: Fid, found: FileKind) -> Outcome {
-        access::may(&request.cred, &self.dir(ctx, request.parent)?, ACCESS_EXECUTE)?;
-        let opens = request.open & (OPEN_READ | OPEN_WRITE) != 0;
-        if kind(request)? != FileKind::File || request.open & OPEN_EXCLUSIVE != 0 || !opens {
-            return Err(Code::Exists);
-        }
-        match found {
-            FileKind::File => {}
-            FileKind::Dir => return Err(Code::IsDirectory),
-            _ => return Err(Code::Exists),
-        }
-        let _inode = self.locks.inodes(&[fid]);
-        self.open_inode(ctx, fid, request.open, &request.cred, KEEP_NAME, |inode, handle| {
-            Reply::Create(Created {
-                attr: inode.attr(),
-                layout: inode.layout.clone(),
-                handle,
-                existed: true,
-                xattrs: inode.xattrs,
-                lock: Granted::default(),
-            })
-        })
+/// The name exists: it can be opened at most.
+fn create_over(mdt: &Mdt, ctx: &Ctx, request: &Create, fid: Fid, found: FileKind) -> Outcome {
+    access::may(&request.cred, &mdt.names.dir(ctx, request.parent)?, ACCESS_EXECUTE)?;
+    let opens = request.open & (OPEN_READ | OPEN_WRITE) != 0;
+    if kind(request)? != FileKind::File || request.open & OPEN_EXCLUSIVE != 0 || !opens {
+        return Err(Code::Exists.into());
     }
-
-    fn create_new(&self, ctx: &Ctx, request: &Create) -> Outcome {
-        let _inodes = self.locks.inodes(&[request.parent, request.fid]);
-        let mut parent = self.living_dir(ctx, request.parent)?;
-        let mut inode = self.new_inode(ctx, &Wanted::of(request)?, &parent)?;
-        let is_dir = inode.is_dir();
-        let opens = inode.kind() == FileKind::File && request.open & (OPEN_READ | OPEN_WRITE) != 0;
-        let writes = opens && request.open & OPEN_WRITE != 0;
-        inode.size_known = !writes;
-        if opens {
-            ctx.data().has_room()?;
-        }
-        if is_dir {
-            inode.parent = parent.fid;
-            parent.nlink += 1;
-        }
-        parent.touch_data(request.time);
-        let mut changes = Changes::default();
-        changes.add_inode(&inode);
-        changes.put_entry(parent.fid, &request.name, inode.fid, inode.kind());
-        changes.put_inode(&parent, LOCK_UPDATE);
-        let handle = if opens { ctx.xid.0 } else { 0 };
-        if writes {
-            changes.put_raw(keys::open(ctx.session().client(), handle), keys::open_value(inode.fid));
-        }
-        let reply = Created {
+    match found {
+        FileKind::File => {}
+        FileKind::Dir => return Err(Code::IsDirectory.into()),
+        _ => return Err(Code::Exists.into()),
+    }
+    let _inode = mdt.names.locks.inodes(&[fid]);
+    super::open::open_inode(mdt, ctx, fid, request.open, &request.cred, KEEP_NAME, |inode, handle| {
+        Reply::Create(Created {
             attr: inode.attr(),
             layout: inode.layout.clone(),
             handle,
-            existed: false,
+            existed: true,
             xattrs: inode.xattrs,
             lock: Granted::default(),
-        };
-        let done = self.commit(ctx, changes, Reply::Create(reply))?;
-        if opens {
-            let opener = Opener { session: ctx.session().handle(), handle };
-            self.opens.open(inode.fid, opener, writes, true);
-            ctx.data().opened(handle, inode.fid);
-        }
-        let keep = if opens && !writes { KEEP_NAME | LOCK_OPEN } else { KEEP_NAME };
-        self.keep_guarded(ctx, done, &inode, keep)
-    }
+        })
+    })
+}
 
-    /// The checks, and the inode as it will be.
-    pub(super) fn new_inode(&self, ctx: &Ctx, wanted: &Wanted<'_>, parent: &Inode) -> Result<Inode, Code> {
-        let cred = wanted.cred;
-        access::may_change(cred, parent)?;
-        if matches!(wanted.kind, FileKind::Char | FileKind::Block) && !access::is_root(cred) {
-            return Err(Code::NotPermitted);
-        }
-        if wanted.kind == FileKind::Dir && parent.nlink >= LINKS_MAX {
-            return Err(Code::TooManyLinks);
-        }
-        if !ctx.data().owns(wanted.fid) || self.find_inode(ctx, wanted.fid)?.is_some() {
-            return Err(Code::Invalid);
-        }
-        let mode = wanted.kind.mode_bits() | wanted.mode & MODE_PERMISSIONS;
-        let mut inode = Inode::new(wanted.fid, mode, wanted.time);
-        access::inherit(cred, parent, &mut inode)?;
-        if wanted.kind != FileKind::Symlink {
-            access::inherit_acl(wanted.umask, parent, &mut inode);
-        }
-        match wanted.kind {
-            FileKind::File => inode.layout = Some(self.layout_of_new(ctx, wanted, parent)?),
-            FileKind::Dir if parent.fid != Fid::ROOT => inode.hint = parent.hint.clone(),
-            FileKind::Symlink => {
-                check_target(wanted.target)?;
-                inode.size = wanted.target.len() as u64;
-                inode.target = Bytes::copy_from_slice(wanted.target);
-            }
-            FileKind::Char | FileKind::Block => inode.rdev = wanted.rdev,
-            FileKind::Dir | FileKind::Fifo | FileKind::Socket => {}
-        }
-        Ok(inode)
+fn create_new(mdt: &Mdt, ctx: &Ctx, request: &Create) -> Outcome {
+    let _inodes = mdt.names.locks.inodes(&[request.parent, request.fid]);
+    let mut parent = mdt.names.living_dir(ctx, request.parent)?;
+    let mut inode = new_inode(mdt, ctx, &Wanted::of(request)?, &parent)?;
+    let is_dir = inode.is_dir();
+    let opens = inode.kind() == FileKind::File && request.open & (OPEN_READ | OPEN_WRITE) != 0;
+    let writes = opens && request.open & OPEN_WRITE != 0;
+    inode.size_known = !writes;
+    if opens {
+        ctx.data().has_room()?;
     }
+    if is_dir {
+        inode.parent = parent.fid;
+        parent.nlink += 1;
+    }
+    parent.touch_data(request.time);
+    let mut changes = Changes::default();
+    changes.add_inode(&inode);
+    changes.put_entry(parent.fid, &request.name, inode.fid, inode.kind());
+    changes.put_inode(&parent, LOCK_UPDATE);
+    let handle = if opens { ctx.xid.0 } else { 0 };
+    if writes {
+        changes.put_raw(keys::open(ctx.session().client(), handle), keys::open_value(inode.fid));
+    }
+    let reply = Created {
+        attr: inode.attr(),
+        layout: inode.layout.clone(),
+        handle,
+        existed: false,
+        xattrs: inode.xattrs,
+        lock: Granted::default(),
+    };
+    let done = mdt.commit(ctx, changes, Reply::Create(reply))?;
+    if opens {
+        let opener = Opener { session: ctx.session().handle(), handle };
+        mdt.opens.open(inode.fid, opener, writes, true);
+        ctx.data().opened(handle, inode.fid);
+    }
+    let keep = if opens && !writes { KEEP_NAME | LOCK_OPEN } else { KEEP_NAME };
+    mdt.grants.keep_guarded(ctx, done, &inode, keep)
+}
 
-    fn layout_of_new(&self, ctx: &Ctx, wanted: &Wanted<'_>, parent: &Inode) -> Result<proto::Layout, Code> {
-        let default = self.effective_hint(parent);
-        let hint = match wanted.hint {
-            Some(wanted) => allocate::inherit(wanted, &default),
-            None => default,
-        };
-        let layout = allocate::allocate(wanted.fid, &hint, &self.osts.table().order)?;
-        if layout.is_overstriped() && ctx.session().features() & FEATURE_OVERSTRIPING == 0 {
-            return Err(Code::NotSupported);
-        }
-        Ok(layout)
+/// The checks, and the inode as it will be.
+pub(super) fn new_inode(mdt: &Mdt, ctx: &Ctx, wanted: &Wanted<'_>, parent: &Inode) -> Step<Inode> {
+    let cred = wanted.cred;
+    access::may_change(cred, parent)?;
+    if matches!(wanted.kind, FileKind::Char | FileKind::Block) && !access::is_root(cred) {
+        return Err(Code::NotPermitted.into());
     }
+    if wanted.kind == FileKind::Dir && parent.nlink >= LINKS_MAX {
+        return Err(Code::TooManyLinks.into());
+    }
+    if !ctx.data().owns(wanted.fid) || mdt.names.find_inode(ctx, wanted.fid)?.is_some() {
+        return Err(Code::Invalid.into());
+    }
+    mdt.names.counted(ctx.reads())?;
+    let mode = wanted.kind.mode_bits() | wanted.mode & MODE_PERMISSIONS;
+    let mut inode = Inode::new(wanted.fid, mode, wanted.time);
+    access::inherit(cred, parent, &mut inode)?;
+    if wanted.kind != FileKind::Symlink {
+        access::inherit_acl(wanted.umask, parent, &mut inode);
+    }
+    match wanted.kind {
+        FileKind::File => inode.layout = Some(layout_of_new(mdt, ctx, wanted, parent)?),
+        FileKind::Dir if parent.fid != Fid::ROOT => inode.hint = parent.hint.clone(),
+        FileKind::Symlink => {
+            check_target(wanted.target)?;
+            inode.size = wanted.target.len() as u64;
+            inode.target = Bytes::copy_from_slice(wanted.target);
+        }
+        FileKind::Char | FileKind::Block => inode.rdev = wanted.rdev,
+        FileKind::Dir | FileKind::Fifo | FileKind::Socket => {}
+    }
+    Ok(inode)
+}
+
+fn layout_of_new(mdt: &Mdt, ctx: &Ctx, wanted: &Wanted<'_>, parent: &Inode) -> Result<proto::Layout, Code> {
+    let default = super::layout::effective_hint(mdt, parent);
+    let hint = match wanted.hint {
+        Some(wanted) => allocate::inherit(wanted, &default),
+        None => default,
+    };
+    let layout = allocate::allocate(wanted.fid, &hint, &mdt.objects.osts.table().order)?;
+    if layout.is_overstriped() && ctx.session().features() & FEATURE_OVERSTRIPING == 0 {
+        return Err(Code::NotSupported);
+    }
+    Ok(layout)
 }
 
 /// What a new inode is to be.

@@ -12,48 +12,46 @@ use super::create::Wanted;
 use crate::mdt::opens::Opener;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, keys};
 
-impl Mdt {
-    pub(in crate::mdt) fn create_unnamed(&self, ctx: &Ctx, request: &CreateUnnamed) -> Outcome {
-        if request.open & OPEN_WRITE == 0 {
-            return Err(Code::Invalid);
-        }
-        let _inodes = self.locks.inodes(&[request.parent, request.fid]);
-        let parent = self.living_dir(ctx, request.parent)?;
-        let wanted = Wanted {
-            fid: request.fid,
-            kind: FileKind::File,
-            mode: request.mode,
-            umask: request.umask,
-            rdev: 0,
-            target: &[],
-            hint: request.hint.as_ref(),
-            cred: &request.cred,
-            time: request.time,
-        };
-        let mut inode = self.new_inode(ctx, &wanted, &parent)?;
-        inode.nlink = 0;
-        inode.size_known = false;
-        ctx.data().has_room()?;
-        let handle = ctx.xid.0;
-        let mut changes = Changes::default();
-        changes.add_inode(&inode);
-        let linkable = request.open & OPEN_EXCLUSIVE == 0;
-        changes.put_raw(keys::orphan(inode.fid), keys::orphan_value(linkable));
-        changes.put_raw(keys::open(ctx.session().client(), handle), keys::open_value(inode.fid));
-        let reply = Created {
-            attr: inode.attr(),
-            layout: inode.layout.clone(),
-            handle,
-            existed: false,
-            xattrs: inode.xattrs,
-            lock: Granted::default(),
-        };
-        let done = self.commit(ctx, changes, Reply::CreateUnnamed(reply))?;
-        let opener = Opener { session: ctx.session().handle(), handle };
-        self.opens.open(inode.fid, opener, true, true);
-        ctx.data().opened(handle, inode.fid);
-        Ok(done)
+pub(in crate::mdt) fn create_unnamed(mdt: &Mdt, ctx: &Ctx, request: &CreateUnnamed) -> Outcome {
+    if request.open & OPEN_WRITE == 0 {
+        return Err(Code::Invalid.into());
     }
+    let _inodes = mdt.names.locks.inodes(&[request.parent, request.fid]);
+    let parent = mdt.names.living_dir(ctx, request.parent)?;
+    let wanted = Wanted {
+        fid: request.fid,
+        kind: FileKind::File,
+        mode: request.mode,
+        umask: request.umask,
+        rdev: 0,
+        target: &[],
+        hint: request.hint.as_ref(),
+        cred: &request.cred,
+        time: request.time,
+    };
+    let mut inode = super::create::new_inode(mdt, ctx, &wanted, &parent)?;
+    inode.nlink = 0;
+    inode.size_known = false;
+    ctx.data().has_room()?;
+    let handle = ctx.xid.0;
+    let mut changes = Changes::default();
+    changes.add_inode(&inode);
+    let linkable = request.open & OPEN_EXCLUSIVE == 0;
+    changes.put_raw(keys::orphan(inode.fid), keys::orphan_value(linkable));
+    changes.put_raw(keys::open(ctx.session().client(), handle), keys::open_value(inode.fid));
+    let reply = Created {
+        attr: inode.attr(),
+        layout: inode.layout.clone(),
+        handle,
+        existed: false,
+        xattrs: inode.xattrs,
+        lock: Granted::default(),
+    };
+    let done = mdt.commit(ctx, changes, Reply::CreateUnnamed(reply))?;
+    let opener = Opener { session: ctx.session().handle(), handle };
+    mdt.opens.open(inode.fid, opener, true, true);
+    ctx.data().opened(handle, inode.fid);
+    Ok(done)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use proto::{Code, Cred, Fid, Name};
 use service::keys::behind;
 use service::{Done, code_of};
 
+use crate::mdt::plan::{Halt, Step};
 use crate::mdt::{Ctx, Mdt, Outcome, access, keys};
 
 /// Most paths of one answer.
@@ -15,68 +16,66 @@ const PATHS_MAX: usize = 1000;
 const PATH_BYTES_MAX: usize = 64 << 10;
 const PATHS_BYTES_MAX: usize = 512 << 10;
 
-impl Mdt {
-    pub(in crate::mdt) fn fid_to_path(&self, ctx: &Ctx, request: &FidToPath) -> Outcome {
-        let inode = self.inode(ctx, request.fid)?;
-        let mut paths = Vec::new();
-        let mut bytes = 0;
-        let mut hidden = false;
-        if inode.fid == Fid::ROOT {
-            paths.push(Bytes::new());
-        } else {
-            for (parent, name) in self.links(inode.fid, PATHS_MAX)? {
-                let path = match self.path(ctx, &request.cred, parent, &name) {
-                    Ok(path) => path,
-                    Err(Code::AccessDenied) => {
-                        hidden = true;
-                        continue;
-                    }
-                    Err(code) => return Err(code),
-                };
-                bytes += path.len() + 4;
-                if bytes > PATHS_BYTES_MAX {
-                    break;
+pub(in crate::mdt) fn fid_to_path(mdt: &Mdt, ctx: &Ctx, request: &FidToPath) -> Outcome {
+    let inode = mdt.names.inode(ctx, request.fid)?;
+    let mut paths = Vec::new();
+    let mut bytes = 0;
+    let mut hidden = false;
+    if inode.fid == Fid::ROOT {
+        paths.push(Bytes::new());
+    } else {
+        for (parent, name) in links(mdt, inode.fid, PATHS_MAX)? {
+            let path = match path(mdt, ctx, &request.cred, parent, &name) {
+                Ok(path) => path,
+                Err(Halt::Refused(Code::AccessDenied)) => {
+                    hidden = true;
+                    continue;
                 }
-                paths.push(path);
+                Err(halt) => return Err(halt),
+            };
+            bytes += path.len() + 4;
+            if bytes > PATHS_BYTES_MAX {
+                break;
             }
+            paths.push(path);
         }
-        if paths.is_empty() && hidden {
-            return Err(Code::AccessDenied);
-        }
-        Ok(Done::unchanged(Reply::FidToPath(Paths { paths })))
     }
+    if paths.is_empty() && hidden {
+        return Err(Code::AccessDenied.into());
+    }
+    Ok(Done::unchanged(Reply::FidToPath(Paths { paths })))
+}
 
-    fn links(&self, fid: Fid, count_max: usize) -> Result<Vec<(Fid, Name)>, Code> {
-        let from = keys::of(keys::LINK, fid);
-        let found = self.store.scan(&from, &behind(&from), count_max).map_err(|error| code_of(&error))?;
-        found.iter().map(|(key, _)| keys::link_parts(key).ok_or(Code::Corrupt)).collect()
-    }
+fn links(mdt: &Mdt, fid: Fid, count_max: usize) -> Result<Vec<(Fid, Name)>, Code> {
+    let from = keys::of(keys::LINK, fid);
+    let found = mdt.store.scan(&from, &behind(&from), count_max).map_err(|error| code_of(&error))?;
+    found.iter().map(|(key, _)| keys::link_parts(key).ok_or(Code::Corrupt)).collect()
+}
 
-    /// One path, if `cred` could walk along it: somebody who may not search a directory learns no name in it.
-    fn path(&self, ctx: &Ctx, cred: &Cred, parent: Fid, name: &Name) -> Result<Bytes, Code> {
-        access::may(cred, &self.dir(ctx, parent)?, ACCESS_EXECUTE)?;
-        let mut names = vec![name.clone()];
-        let mut bytes = name.as_bytes().len();
-        let mut at = parent;
-        while at != Fid::ROOT {
-            let (above, name) = self.links(at, 1)?.pop().ok_or(Code::TryAgain)?;
-            access::may(cred, &self.dir(ctx, above)?, ACCESS_EXECUTE)?;
-            bytes += name.as_bytes().len() + 1;
-            if bytes > PATH_BYTES_MAX {
-                return Err(Code::NameTooLong);
-            }
-            names.push(name);
-            at = above;
+/// One path, if `cred` could walk along it: somebody who may not search a directory learns no name in it.
+fn path(mdt: &Mdt, ctx: &Ctx, cred: &Cred, parent: Fid, name: &Name) -> Step<Bytes> {
+    access::may(cred, &mdt.names.dir(ctx, parent)?, ACCESS_EXECUTE)?;
+    let mut names = vec![name.clone()];
+    let mut bytes = name.as_bytes().len();
+    let mut at = parent;
+    while at != Fid::ROOT {
+        let (above, name) = links(mdt, at, 1)?.pop().ok_or(Code::TryAgain)?;
+        access::may(cred, &mdt.names.dir(ctx, above)?, ACCESS_EXECUTE)?;
+        bytes += name.as_bytes().len() + 1;
+        if bytes > PATH_BYTES_MAX {
+            return Err(Code::NameTooLong.into());
         }
-        let mut path = Vec::with_capacity(bytes);
-        for name in names.iter().rev() {
-            if !path.is_empty() {
-                path.push(b'/');
-            }
-            path.extend_from_slice(name.as_bytes());
-        }
-        Ok(path.into())
+        names.push(name);
+        at = above;
     }
+    let mut path = Vec::with_capacity(bytes);
+    for name in names.iter().rev() {
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name.as_bytes());
+    }
+    Ok(path.into())
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use service::Done;
 use smallvec::SmallVec;
 
 use crate::mdt::flocks::{Asked, kind};
+use crate::mdt::plan::Step;
 use crate::mdt::{Ctx, Mdt, Outcome};
 
 /// How long a FlockWait is kept: a connection that says nothing for longer is taken for dead.
@@ -43,111 +44,109 @@ impl Said {
     }
 }
 
-impl Mdt {
-    /// A lock that others have is refused only when their clients have nothing to unlock: the kernel tells of the last close
-    /// of a file after close(2) has returned.
-    pub(in crate::mdt) async fn flock(&self, ctx: &Ctx<'_>, request: &Flock) -> Outcome {
-        let mut asked: SmallVec<[u64; 4]> = SmallVec::new();
-        loop {
-            let (flocked, holder) = self.try_flock(ctx, request)?;
-            let holder = holder.filter(|holder| !asked.contains(holder) && asked.len() < HOLDERS_ASKED_MAX);
-            let Some(holder) = holder.filter(|_| flocked.state == msg::FLOCK_CONFLICT) else {
-                return Ok(Done::unchanged(Reply::Flock(flocked)));
-            };
-            asked.push(holder);
-            self.revoker.settle_closes(holder, request.fid).await;
-        }
-    }
-
-    /// The outcome, and the session of another client that has a lock which is in the way.
-    fn try_flock(&self, ctx: &Ctx<'_>, request: &Flock) -> Result<(Flocked, Option<u64>), Code> {
-        let Flock { fid, owner, pid, kind, start, end, .. } = *request;
-        let said = Said { fid, owner, pid, kind, start, end };
-        let session = ctx.session().handle();
-        self.flocks.known(session, &request.known);
-        let (state, change, holder) = match request.mode {
-            msg::FLOCK_UNLOCK => (self.flocks.unlock(&said.lock(ctx, Mode::Read)?), 0, None),
-            number => {
-                let lock = said.lock(ctx, mode(number)?)?;
-                self.inode(ctx, fid)?;
-                let number = request.wait;
-                let wait = (number != 0).then_some(WaitId { session, number });
-                let (state, change) = self.flocks.set(&lock, wait)?;
-                let holder = self.flocks.test(&lock).map(|found| found.owner.session);
-                (state, change, holder.filter(|holder| *holder != session))
-            }
+/// A lock that others have is refused only when their clients have nothing to unlock: the kernel tells of the last close
+/// of a file after close(2) has returned.
+pub(in crate::mdt) async fn flock(mdt: &Mdt, ctx: &Ctx<'_>, request: &Flock) -> Outcome {
+    let mut asked: SmallVec<[u64; 4]> = SmallVec::new();
+    loop {
+        let (flocked, holder) = try_flock(mdt, ctx, request)?;
+        let holder = holder.filter(|holder| !asked.contains(holder) && asked.len() < HOLDERS_ASKED_MAX);
+        let Some(holder) = holder.filter(|_| flocked.state == msg::FLOCK_CONFLICT) else {
+            return Ok(Done::unchanged(Reply::Flock(flocked)));
         };
-        let mut flocked = flocked(Some(state));
-        flocked.change = flocked.change.max(change);
-        Ok((flocked, holder))
+        asked.push(holder);
+        mdt.grants.revoker.settle_closes(holder, request.fid).await;
     }
+}
 
-    /// What was granted before a restart is granted again before anybody else asks for anything.
-    pub(in crate::mdt) fn restate_flocks(&self, ctx: &Ctx, request: &RestateFlocks) -> Outcome {
-        if !self.takes_restatements(ctx) {
-            return Err(Code::Invalid);
+/// The outcome, and the session of another client that has a lock which is in the way.
+fn try_flock(mdt: &Mdt, ctx: &Ctx<'_>, request: &Flock) -> Step<(Flocked, Option<u64>)> {
+    let Flock { fid, owner, pid, kind, start, end, .. } = *request;
+    let said = Said { fid, owner, pid, kind, start, end };
+    let session = ctx.session().handle();
+    mdt.flocks.known(session, &request.known);
+    let (state, change, holder) = match request.mode {
+        msg::FLOCK_UNLOCK => (mdt.flocks.unlock(&said.lock(ctx, Mode::Read)?), 0, None),
+        number => {
+            let lock = said.lock(ctx, mode(number)?)?;
+            mdt.names.inode(ctx, fid)?;
+            let number = request.wait;
+            let wait = (number != 0).then_some(WaitId { session, number });
+            let (state, change) = mdt.flocks.set(&lock, wait)?;
+            let holder = mdt.flocks.test(&lock).map(|found| found.owner.session);
+            (state, change, holder.filter(|holder| *holder != session))
         }
-        for held in &request.locks {
-            let FlockHeld { fid, owner, pid, kind, mode: number, start, end } = *held;
-            let lock = Said { fid, owner, pid, kind, start, end }.lock(ctx, mode(number)?)?;
-            if let (State::Refused(..), _) = self.flocks.set(&lock, None)? {
-                tracing::error!(%fid, client = %ctx.session().client(), "a file lock is lost: another client has it");
+    };
+    let mut flocked = flocked(Some(state));
+    flocked.change = flocked.change.max(change);
+    Ok((flocked, holder))
+}
+
+/// What was granted before a restart is granted again before anybody else asks for anything.
+pub(in crate::mdt) fn restate_flocks(mdt: &Mdt, ctx: &Ctx, request: &RestateFlocks) -> Outcome {
+    if !mdt.takes_restatements(ctx) {
+        return Err(Code::Invalid.into());
+    }
+    for held in &request.locks {
+        let FlockHeld { fid, owner, pid, kind, mode: number, start, end } = *held;
+        let lock = Said { fid, owner, pid, kind, start, end }.lock(ctx, mode(number)?)?;
+        if let (State::Refused(..), _) = mdt.flocks.set(&lock, None)? {
+            tracing::error!(%fid, client = %ctx.session().client(), "a file lock is lost: another client has it");
+        }
+    }
+    Ok(Done::unchanged(Reply::RestateFlocks(msg::Done {})))
+}
+
+pub(in crate::mdt) async fn flock_wait(mdt: &Mdt, ctx: &Ctx<'_>, request: &FlockWait) -> Outcome {
+    let session = ctx.session().handle();
+    mdt.flocks.known(session, &request.known);
+    let id = WaitId { session, number: request.wait };
+    let state = match mdt.flocks.ask(id) {
+        Asked::Known(state) => state,
+        Asked::Waiting(settled) => {
+            let waited = mdt.stop.unless(mdt.rt.timeout(WAIT_MAX, settled)).await;
+            match waited {
+                None => return Err(Code::TryAgain.into()),
+                // Somebody else asks for the same now, and is told.
+                Some(Some(Err(_))) => Some(State::Waiting),
+                Some(_) => mdt.flocks.state(id),
             }
         }
-        Ok(Done::unchanged(Reply::RestateFlocks(msg::Done {})))
-    }
+    };
+    Ok(Done::unchanged(Reply::FlockWait(flocked(state))))
+}
 
-    pub(in crate::mdt) async fn flock_wait(&self, ctx: &Ctx<'_>, request: &FlockWait) -> Outcome {
-        let session = ctx.session().handle();
-        self.flocks.known(session, &request.known);
-        let id = WaitId { session, number: request.wait };
-        let state = match self.flocks.ask(id) {
-            Asked::Known(state) => state,
-            Asked::Waiting(settled) => {
-                let waited = self.stop.unless(self.rt.timeout(WAIT_MAX, settled)).await;
-                match waited {
-                    None => return Err(Code::TryAgain),
-                    // Somebody else asks for the same now, and is told.
-                    Some(Some(Err(_))) => Some(State::Waiting),
-                    Some(_) => self.flocks.state(id),
-                }
-            }
-        };
-        Ok(Done::unchanged(Reply::FlockWait(flocked(state))))
-    }
+pub(in crate::mdt) fn flock_cancel(mdt: &Mdt, ctx: &Ctx, request: &FlockCancel) -> Outcome {
+    let id = WaitId { session: ctx.session().handle(), number: request.wait };
+    Ok(Done::unchanged(Reply::FlockCancel(flocked(Some(mdt.flocks.cancel(id))))))
+}
 
-    pub(in crate::mdt) fn flock_cancel(&self, ctx: &Ctx, request: &FlockCancel) -> Outcome {
-        let id = WaitId { session: ctx.session().handle(), number: request.wait };
-        Ok(Done::unchanged(Reply::FlockCancel(flocked(Some(self.flocks.cancel(id))))))
+/// The lock in the way, unless it goes with a close.
+pub(in crate::mdt) async fn flock_test(mdt: &Mdt, ctx: &Ctx<'_>, request: &FlockTest) -> Outcome {
+    let FlockTest { fid, owner, kind, start, end, .. } = *request;
+    let lock = Said { fid, owner, pid: 0, kind, start, end }.lock(ctx, mode(request.mode)?)?;
+    let mut asked: SmallVec<[u64; 4]> = SmallVec::new();
+    let mut found = mdt.flocks.test(&lock);
+    while let Some(holder) = found.as_ref().map(|found| found.owner.session)
+        && holder != ctx.session().handle()
+        && !asked.contains(&holder)
+        && asked.len() < HOLDERS_ASKED_MAX
+    {
+        asked.push(holder);
+        mdt.grants.revoker.settle_closes(holder, fid).await;
+        found = mdt.flocks.test(&lock);
     }
-
-    /// The lock in the way, unless it goes with a close.
-    pub(in crate::mdt) async fn flock_test(&self, ctx: &Ctx<'_>, request: &FlockTest) -> Outcome {
-        let FlockTest { fid, owner, kind, start, end, .. } = *request;
-        let lock = Said { fid, owner, pid: 0, kind, start, end }.lock(ctx, mode(request.mode)?)?;
-        let mut asked: SmallVec<[u64; 4]> = SmallVec::new();
-        let mut found = self.flocks.test(&lock);
-        while let Some(holder) = found.as_ref().map(|found| found.owner.session)
-            && holder != ctx.session().handle()
-            && !asked.contains(&holder)
-            && asked.len() < HOLDERS_ASKED_MAX
-        {
-            asked.push(holder);
-            self.revoker.settle_closes(holder, fid).await;
-            found = self.flocks.test(&lock);
-        }
-        let lock = found.map(|found| msg::FlockLock {
-            start: found.span.range.start,
-            end: found.span.range.end,
-            mode: match found.span.mode {
-                Mode::Read => msg::FLOCK_READ,
-                Mode::Write => msg::FLOCK_WRITE,
-            },
-            pid: found.span.pid,
-            own: found.owner.session == ctx.session().handle(),
-        });
-        Ok(Done::unchanged(Reply::FlockTest(msg::FlockFound { lock })))
-    }
+    let lock = found.map(|found| msg::FlockLock {
+        start: found.span.range.start,
+        end: found.span.range.end,
+        mode: match found.span.mode {
+            Mode::Read => msg::FLOCK_READ,
+            Mode::Write => msg::FLOCK_WRITE,
+        },
+        pid: found.span.pid,
+        own: found.owner.session == ctx.session().handle(),
+    });
+    Ok(Done::unchanged(Reply::FlockTest(msg::FlockFound { lock })))
 }
 
 fn mode(number: u8) -> Result<Mode, Code> {

@@ -7,9 +7,7 @@ use service::Done;
 use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::{Ctx, Mdt, Outcome};
 
-impl Mdt {
-    pub(in crate::mdt) fn get_attr(&self, ctx: &Ctx, request: &GetAttr) -> Outcome {
-        let (inode, lock) = self.inode_and_keep(ctx, request.fid, KEEP_ATTRS)?;
-        Ok(Done::unchanged(Reply::GetAttr(inode.entry_kept(lock))))
-    }
+pub(in crate::mdt) fn get_attr(mdt: &Mdt, ctx: &Ctx, request: &GetAttr) -> Outcome {
+    let (inode, lock) = mdt.inode_and_keep(ctx, request.fid, KEEP_ATTRS)?;
+    Ok(Done::unchanged(Reply::GetAttr(inode.entry_kept(lock))))
 }

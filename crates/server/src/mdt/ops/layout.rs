@@ -13,125 +13,123 @@ use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate};
 
-impl Mdt {
-    /// The reply comes when the layout is durable: a replay would give the file another one than the client has
-    /// used already.
-    pub(in crate::mdt) async fn set_layout(&self, ctx: &Ctx<'_>, request: &SetLayout) -> Outcome {
-        self.sequences.ready(&self.store).await?;
-        let done = self.set_layout_now(ctx, request)?;
-        self.store.committed(done.transno).await.map_err(|error| code_of(&error))?;
-        Ok(done)
-    }
+/// The reply comes when the layout is durable: a replay would give the file another one than the client has
+/// used already.
+pub(in crate::mdt) async fn set_layout(mdt: &Mdt, ctx: &Ctx<'_>, request: &SetLayout) -> Outcome {
+    mdt.sequences.ready(&mdt.store).await?;
+    let done = set_layout_now(mdt, ctx, request)?;
+    mdt.store.committed(done.transno).await.map_err(|error| code_of(&error))?;
+    Ok(done)
+}
 
-    fn set_layout_now(&self, ctx: &Ctx, request: &SetLayout) -> Outcome {
-        let _inode = self.locks.inodes(&[request.fid]);
-        let mut inode = self.inode(ctx, request.fid)?;
-        match inode.kind() {
-            FileKind::Dir => self.check_default(request, &inode)?,
-            FileKind::File => inode.layout = Some(self.layout_again(ctx, request, &inode)?),
-            _ => return Err(Code::Invalid),
-        }
-        if inode.is_dir() {
-            inode.hint = request.hint.clone();
-        }
-        inode.touch(request.time);
-        let mut changes = Changes::default();
-        changes.put_inode(&inode, LOCK_LAYOUT | LOCK_UPDATE);
-        let done = self.commit(ctx, changes, Reply::SetLayout(inode.entry()))?;
-        if inode.fid == Fid::ROOT {
-            *self.root_hint.write() = inode.hint.clone();
-        }
-        self.keep_guarded(ctx, done, &inode, KEEP_ATTRS)
+fn set_layout_now(mdt: &Mdt, ctx: &Ctx, request: &SetLayout) -> Outcome {
+    let _inode = mdt.names.locks.inodes(&[request.fid]);
+    let mut inode = mdt.names.inode(ctx, request.fid)?;
+    match inode.kind() {
+        FileKind::Dir => check_default(mdt, request, &inode)?,
+        FileKind::File => inode.layout = Some(layout_again(mdt, ctx, request, &inode)?),
+        _ => return Err(Code::Invalid.into()),
     }
-
-    fn check_default(&self, request: &SetLayout, dir: &Inode) -> Result<(), Code> {
-        if !access::is_owner(&request.cred, dir) {
-            return Err(Code::NotPermitted);
-        }
-        match &request.hint {
-            Some(hint) => allocate::check(hint, &self.osts.table().order),
-            None => Ok(()),
-        }
+    if inode.is_dir() {
+        inode.hint = request.hint.clone();
     }
-
-    /// A layout for a file that has no objects.
-    fn layout_again(&self, ctx: &Ctx, request: &SetLayout, file: &Inode) -> Result<Layout, Code> {
-        access::may(&request.cred, file, ACCESS_WRITE)?;
-        let hint = request.hint.as_ref().ok_or(Code::Invalid)?;
-        if file.may_have_objects() {
-            return Err(Code::Exists);
-        }
-        let hint = allocate::inherit(hint, &self.followed_hint());
-        let id = self.sequences.fresh()?;
-        let mut layout = allocate::allocate(id, &hint, &self.osts.table().order)?;
-        if layout.is_overstriped() && ctx.session().features() & FEATURE_OVERSTRIPING == 0 {
-            return Err(Code::NotSupported);
-        }
-        layout.generation = file.layout.as_ref().map_or(0, |before| before.generation + 1);
-        Ok(layout)
+    inode.touch(request.time);
+    let mut changes = Changes::default();
+    changes.put_inode(&inode, LOCK_LAYOUT | LOCK_UPDATE);
+    let done = mdt.commit(ctx, changes, Reply::SetLayout(inode.entry()))?;
+    if inode.fid == Fid::ROOT {
+        *mdt.objects.root_hint.write() = inode.hint.clone();
     }
+    mdt.grants.keep_guarded(ctx, done, &inode, KEEP_ATTRS)
+}
 
-    /// The reply comes when it is durable: whoever asked gives the objects up that the file had.
-    pub(in crate::mdt) async fn swap_layouts(&self, ctx: &Ctx<'_>, request: &SwapLayouts) -> Outcome {
-        let done = self.swap_layouts_now(ctx, request)?;
-        self.store.committed(done.transno).await.map_err(|error| code_of(&error))?;
-        Ok(done)
+fn check_default(mdt: &Mdt, request: &SetLayout, dir: &Inode) -> Result<(), Code> {
+    if !access::is_owner(&request.cred, dir) {
+        return Err(Code::NotPermitted);
     }
-
-    fn swap_layouts_now(&self, ctx: &Ctx, request: &SwapLayouts) -> Outcome {
-        let SwapLayouts { fid, with, generation, cred } = request;
-        let _inodes = self.locks.inodes(&[*fid, *with]);
-        let mut file = self.inode(ctx, *fid)?;
-        let before = file.layout.clone().ok_or(Code::Invalid)?;
-        if before.generation != *generation {
-            return Err(Code::Busy);
-        }
-        let next = before.generation.checked_add(1).ok_or(Code::TooLarge)?;
-        let mut changes = Changes::default();
-        if *with == Fid::ZERO {
-            file.layout = Some(Layout { generation: next, ..before });
-        } else {
-            if !access::is_owner(cred, &file) {
-                return Err(Code::NotPermitted);
-            }
-            let mut other = self.inode(ctx, *with)?;
-            // The layout of a file that somebody else knows of may be in use.
-            let unnamed = other.kind() == FileKind::File && other.nlink == 0 && file.nlink > 0;
-            // It is never in force again: nobody can grow this generation, which would take a seal away.
-            let given_up = Layout { generation: u32::MAX, ..before };
-            let taken = other.layout.replace(given_up).filter(|_| unnamed).ok_or(Code::Invalid)?;
-            file.layout = Some(Layout { generation: next, ..taken });
-            file.written = true;
-            other.written = true;
-            other.version = VERSION_OF_THIS;
-            changes.put_inode(&other, LOCK_LAYOUT | LOCK_UPDATE);
-        }
-        file.version = VERSION_OF_THIS;
-        changes.put_inode(&file, LOCK_LAYOUT | LOCK_UPDATE);
-        self.commit(ctx, changes, Reply::SwapLayouts(file.entry()))
+    match &request.hint {
+        Some(hint) => allocate::check(hint, &mdt.objects.osts.table().order),
+        None => Ok(()),
     }
+}
 
-    pub(in crate::mdt) fn get_default_layout(&self, ctx: &Ctx, request: &GetDefaultLayout) -> Outcome {
-        let dir = self.dir(ctx, request.fid)?;
-        let effective = self.effective_hint(&dir);
-        Ok(Done::unchanged(Reply::GetDefaultLayout(DefaultLayout { own: dir.hint, effective })))
+/// A layout for a file that has no objects.
+fn layout_again(mdt: &Mdt, ctx: &Ctx, request: &SetLayout, file: &Inode) -> Result<Layout, Code> {
+    access::may(&request.cred, file, ACCESS_WRITE)?;
+    let hint = request.hint.as_ref().ok_or(Code::Invalid)?;
+    if file.may_have_objects() {
+        return Err(Code::Exists);
     }
-
-    /// What a new file in `dir` gets.
-    pub(in crate::mdt) fn effective_hint(&self, dir: &Inode) -> LayoutHint {
-        match &dir.hint {
-            Some(own) => allocate::inherit(own, &self.followed_hint()),
-            None => self.followed_hint(),
-        }
+    let hint = allocate::inherit(hint, &followed_hint(mdt));
+    let id = mdt.sequences.fresh()?;
+    let mut layout = allocate::allocate(id, &hint, &mdt.objects.osts.table().order)?;
+    if layout.is_overstriped() && ctx.session().features() & FEATURE_OVERSTRIPING == 0 {
+        return Err(Code::NotSupported);
     }
+    layout.generation = file.layout.as_ref().map_or(0, |before| before.generation + 1);
+    Ok(layout)
+}
 
-    /// What directories without a default of their own follow: the root's, and then the file system's.
-    fn followed_hint(&self) -> LayoutHint {
-        let default = allocate::file_system_default();
-        match &*self.root_hint.read() {
-            Some(root) => allocate::inherit(root, &default),
-            None => default,
+/// The reply comes when it is durable: whoever asked gives the objects up that the file had.
+pub(in crate::mdt) async fn swap_layouts(mdt: &Mdt, ctx: &Ctx<'_>, request: &SwapLayouts) -> Outcome {
+    let done = swap_layouts_now(mdt, ctx, request)?;
+    mdt.store.committed(done.transno).await.map_err(|error| code_of(&error))?;
+    Ok(done)
+}
+
+fn swap_layouts_now(mdt: &Mdt, ctx: &Ctx, request: &SwapLayouts) -> Outcome {
+    let SwapLayouts { fid, with, generation, cred } = request;
+    let _inodes = mdt.names.locks.inodes(&[*fid, *with]);
+    let mut file = mdt.names.inode(ctx, *fid)?;
+    let before = file.layout.clone().ok_or(Code::Invalid)?;
+    if before.generation != *generation {
+        return Err(Code::Busy.into());
+    }
+    let next = before.generation.checked_add(1).ok_or(Code::TooLarge)?;
+    let mut changes = Changes::default();
+    if *with == Fid::ZERO {
+        file.layout = Some(Layout { generation: next, ..before });
+    } else {
+        if !access::is_owner(cred, &file) {
+            return Err(Code::NotPermitted.into());
         }
+        let mut other = mdt.names.inode(ctx, *with)?;
+        // The layout of a file that somebody else knows of may be in use.
+        let unnamed = other.kind() == FileKind::File && other.nlink == 0 && file.nlink > 0;
+        // It is never in force again: nobody can grow this generation, which would take a seal away.
+        let given_up = Layout { generation: u32::MAX, ..before };
+        let taken = other.layout.replace(given_up).filter(|_| unnamed).ok_or(Code::Invalid)?;
+        file.layout = Some(Layout { generation: next, ..taken });
+        file.written = true;
+        other.written = true;
+        other.version = VERSION_OF_THIS;
+        changes.put_inode(&other, LOCK_LAYOUT | LOCK_UPDATE);
+    }
+    file.version = VERSION_OF_THIS;
+    changes.put_inode(&file, LOCK_LAYOUT | LOCK_UPDATE);
+    mdt.commit(ctx, changes, Reply::SwapLayouts(file.entry()))
+}
+
+pub(in crate::mdt) fn get_default_layout(mdt: &Mdt, ctx: &Ctx, request: &GetDefaultLayout) -> Outcome {
+    let dir = mdt.names.dir(ctx, request.fid)?;
+    let effective = effective_hint(mdt, &dir);
+    Ok(Done::unchanged(Reply::GetDefaultLayout(DefaultLayout { own: dir.hint, effective })))
+}
+
+/// What a new file in `dir` gets.
+pub(in crate::mdt) fn effective_hint(mdt: &Mdt, dir: &Inode) -> LayoutHint {
+    match &dir.hint {
+        Some(own) => allocate::inherit(own, &followed_hint(mdt)),
+        None => followed_hint(mdt),
+    }
+}
+
+/// What directories without a default of their own follow: the root's, and then the file system's.
+fn followed_hint(mdt: &Mdt) -> LayoutHint {
+    let default = allocate::file_system_default();
+    match &*mdt.objects.root_hint.read() {
+        Some(root) => allocate::inherit(root, &default),
+        None => default,
     }
 }
 

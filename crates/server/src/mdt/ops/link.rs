@@ -8,36 +8,36 @@ use proto::{Code, FileKind};
 use crate::mdt::keep::KEEP_NAME;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, keys};
 
-impl Mdt {
-    pub(in crate::mdt) fn link(&self, ctx: &Ctx, request: &Link) -> Outcome {
-        let _name = self.locks.name(request.parent, &request.name);
-        let _inodes = self.locks.inodes(&[request.parent, request.fid]);
-        let mut parent = self.living_dir(ctx, request.parent)?;
-        access::may(&request.cred, &parent, ACCESS_EXECUTE)?;
-        if self.find_entry(ctx, request.parent, &request.name)?.is_some() {
-            return Err(Code::Exists);
-        }
-        access::may_change(&request.cred, &parent)?;
-        let mut inode = self.inode(ctx, request.fid)?;
-        match inode.kind() {
-            FileKind::Dir => return Err(Code::NotPermitted),
-            _ if inode.nlink == 0 && !self.is_linkable(inode.fid)? => return Err(Code::NotFound),
-            _ if inode.nlink >= LINKS_MAX => return Err(Code::TooManyLinks),
-            _ => {}
-        }
-        let mut changes = Changes::default();
-        if inode.nlink == 0 {
-            changes.remove(keys::orphan(inode.fid));
-        }
-        inode.nlink += 1;
-        inode.touch(request.time);
-        parent.touch_data(request.time);
-        changes.put_inode(&inode, LOCK_UPDATE);
-        changes.put_entry(parent.fid, &request.name, inode.fid, inode.kind());
-        changes.put_inode(&parent, LOCK_UPDATE);
-        let done = self.commit(ctx, changes, Reply::Link(inode.entry()))?;
-        self.keep_guarded(ctx, done, &inode, KEEP_NAME)
+pub(in crate::mdt) fn link(mdt: &Mdt, ctx: &Ctx, request: &Link) -> Outcome {
+    let _name = mdt.names.locks.name(request.parent, &request.name);
+    let _inodes = mdt.names.locks.inodes(&[request.parent, request.fid]);
+    let mut parent = mdt.names.living_dir(ctx, request.parent)?;
+    access::may(&request.cred, &parent, ACCESS_EXECUTE)?;
+    if mdt.names.find_entry(ctx, request.parent, &request.name)?.is_some() {
+        return Err(Code::Exists.into());
     }
+    access::may_change(&request.cred, &parent)?;
+    let mut inode = mdt.names.inode(ctx, request.fid)?;
+    match inode.kind() {
+        FileKind::Dir => return Err(Code::NotPermitted.into()),
+        _ if inode.nlink == 0 && !mdt.names.is_linkable(ctx.reads(), inode.fid)? => {
+            return Err(Code::NotFound.into());
+        }
+        _ if inode.nlink >= LINKS_MAX => return Err(Code::TooManyLinks.into()),
+        _ => {}
+    }
+    let mut changes = Changes::default();
+    if inode.nlink == 0 {
+        changes.remove(keys::orphan(inode.fid));
+    }
+    inode.nlink += 1;
+    inode.touch(request.time);
+    parent.touch_data(request.time);
+    changes.put_inode(&inode, LOCK_UPDATE);
+    changes.put_entry(parent.fid, &request.name, inode.fid, inode.kind());
+    changes.put_inode(&parent, LOCK_UPDATE);
+    let done = mdt.commit(ctx, changes, Reply::Link(inode.entry()))?;
+    mdt.grants.keep_guarded(ctx, done, &inode, KEEP_NAME)
 }
 
 #[cfg(test)]

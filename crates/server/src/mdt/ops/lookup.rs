@@ -11,24 +11,22 @@ use crate::mdt::{Ctx, Mdt, Outcome, access};
 /// How often a name is looked up again because its file went, or it got another meaning, between entry and inode.
 const RETRIES_MAX: usize = 100;
 
-impl Mdt {
-    pub(in crate::mdt) fn lookup(&self, ctx: &Ctx, request: &Lookup) -> Outcome {
-        let parent = self.dir(ctx, request.parent)?;
-        access::may(&request.cred, &parent, ACCESS_EXECUTE)?;
-        let Some(name) = &request.name else {
-            let (above, lock) = self.inode_and_keep(ctx, parent.parent, KEEP_ATTRS)?;
-            return Ok(Done::unchanged(Reply::Lookup(above.entry_kept(lock))));
-        };
-        for _ in 0..RETRIES_MAX {
-            let (fid, _) = self.find_entry(ctx, parent.fid, name)?.ok_or(Code::NotFound)?;
-            let Some((inode, grant)) = self.find_and_keep(ctx, fid, KEEP_NAME)? else { continue };
-            // What the name means can be kept if it means it still: the entry was read before the grant.
-            let lock = grant.lock;
-            if lock.bits == 0 || self.find_entry(ctx, parent.fid, name)?.is_some_and(|(now, _)| now == fid) {
-                return Ok(Done::unchanged(Reply::Lookup(inode.entry_kept(lock))));
-            }
-            self.bits.untold(ctx.session().handle(), fid, grant, lock.bits);
+pub(in crate::mdt) fn lookup(mdt: &Mdt, ctx: &Ctx, request: &Lookup) -> Outcome {
+    let parent = mdt.names.dir(ctx, request.parent)?;
+    access::may(&request.cred, &parent, ACCESS_EXECUTE)?;
+    let Some(name) = &request.name else {
+        let (above, lock) = mdt.inode_and_keep(ctx, parent.parent, KEEP_ATTRS)?;
+        return Ok(Done::unchanged(Reply::Lookup(above.entry_kept(lock))));
+    };
+    for _ in 0..RETRIES_MAX {
+        let (fid, _) = mdt.names.find_entry(ctx, parent.fid, name)?.ok_or(Code::NotFound)?;
+        let Some((inode, grant)) = mdt.find_and_keep(ctx, fid, KEEP_NAME)? else { continue };
+        // What the name means can be kept if it means it still: the entry was read before the grant.
+        let lock = grant.lock;
+        if lock.bits == 0 || mdt.names.find_entry(ctx, parent.fid, name)?.is_some_and(|(now, _)| now == fid) {
+            return Ok(Done::unchanged(Reply::Lookup(inode.entry_kept(lock))));
         }
-        Err(Code::TryAgain)
+        mdt.grants.bits.untold(ctx.session().handle(), fid, grant, lock.bits);
     }
+    Err(Code::TryAgain.into())
 }

@@ -14,54 +14,51 @@ use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::opens::Opener;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, keys};
 
-impl Mdt {
-    pub(in crate::mdt) fn open_file(&self, ctx: &Ctx, request: &Open) -> Outcome {
-        let _inode = self.locks.inodes(&[request.fid]);
-        self.open_inode(ctx, request.fid, request.open, &request.cred, KEEP_ATTRS, |inode, handle| {
-            Reply::Open(Opened {
-                attr: inode.attr(),
-                layout: inode.layout.clone(),
-                handle,
-                xattrs: inode.xattrs,
-                lock: Granted::default(),
-            })
+pub(in crate::mdt) fn open_file(mdt: &Mdt, ctx: &Ctx, request: &Open) -> Outcome {
+    let _inode = mdt.names.locks.inodes(&[request.fid]);
+    open_inode(mdt, ctx, request.fid, request.open, &request.cred, KEEP_ATTRS, |inode, handle| {
+        Reply::Open(Opened {
+            attr: inode.attr(),
+            layout: inode.layout.clone(),
+            handle,
+            xattrs: inode.xattrs,
+            lock: Granted::default(),
         })
-    }
+    })
+}
 
-    /// Opens an inode whose lock the caller holds, and grants `keep` of it. The handle is the number of the request,
-    /// so that a replay gives the same one.
-    pub(super) fn open_inode(
-        &self,
-        ctx: &Ctx,
-        fid: Fid,
-        open: u32,
-        cred: &Cred,
-        keep: u32,
-        reply: impl FnOnce(&Inode, u64) -> Reply,
-    ) -> Outcome {
-        let mut inode = self.inode(ctx, fid)?;
-        check(ctx, &inode, open, cred)?;
-        ctx.data().has_room()?;
-        let handle = ctx.xid.0;
-        let write = open & OPEN_WRITE != 0;
-        let known = inode.size_known;
-        let mut changes = Changes::default();
-        if write {
-            changes.put_raw(keys::open(ctx.session().client(), handle), keys::open_value(fid));
-        }
-        if write && known {
-            inode.size_known = false;
-            inode.version = service::VERSION_OF_THIS;
-            changes.put_inode(&inode, LOCK_UPDATE);
-        }
-        let reply = reply(&inode, handle);
-        let done =
-            if changes.is_empty() { Done::unchanged(reply) } else { self.commit(ctx, changes, reply)? };
-        self.opens.open(fid, Opener { session: ctx.session().handle(), handle }, write, known);
-        ctx.data().opened(handle, fid);
-        let keep = if write { keep } else { keep | LOCK_OPEN };
-        self.keep_guarded(ctx, done, &inode, keep)
+/// Opens an inode whose lock the caller holds, and grants `keep` of it. The handle is the number of the request,
+/// so that a replay gives the same one.
+pub(super) fn open_inode(
+    mdt: &Mdt,
+    ctx: &Ctx,
+    fid: Fid,
+    open: u32,
+    cred: &Cred,
+    keep: u32,
+    reply: impl FnOnce(&Inode, u64) -> Reply,
+) -> Outcome {
+    let mut inode = mdt.names.inode(ctx, fid)?;
+    check(ctx, &inode, open, cred)?;
+    ctx.data().has_room()?;
+    let handle = ctx.xid.0;
+    let write = open & OPEN_WRITE != 0;
+    let known = inode.size_known;
+    let mut changes = Changes::default();
+    if write {
+        changes.put_raw(keys::open(ctx.session().client(), handle), keys::open_value(fid));
     }
+    if write && known {
+        inode.size_known = false;
+        inode.version = service::VERSION_OF_THIS;
+        changes.put_inode(&inode, LOCK_UPDATE);
+    }
+    let reply = reply(&inode, handle);
+    let done = if changes.is_empty() { Done::unchanged(reply) } else { mdt.commit(ctx, changes, reply)? };
+    mdt.opens.open(fid, Opener { session: ctx.session().handle(), handle }, write, known);
+    ctx.data().opened(handle, fid);
+    let keep = if write { keep } else { keep | LOCK_OPEN };
+    mdt.grants.keep_guarded(ctx, done, &inode, keep)
 }
 
 fn check(ctx: &Ctx, inode: &Inode, open: u32, cred: &Cred) -> Result<(), Code> {

@@ -11,6 +11,7 @@ use service::{Done, code_of};
 use crate::mdt::bits::Grant;
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_NAME;
+use crate::mdt::plan::Step;
 use crate::mdt::sharing::Key;
 use crate::mdt::{Ctx, Mdt, Outcome, keys};
 
@@ -23,68 +24,66 @@ const ENTRY_BYTES: usize = 4 + 8 + 1 + 16 + 4 + 1;
 /// Bytes of the attributes and the lock of an entry, without a layout.
 const ATTR_BYTES: usize = 156;
 
-impl Mdt {
-    pub(in crate::mdt) fn read_dir(&self, ctx: &Ctx, request: &ReadDir) -> Outcome {
-        let found = self.read_and_keep(ctx, request.fid, LOCK_UPDATE, || {
-            let Some(dir) = self.find_inode(ctx, request.fid)? else { return Ok(None) };
-            if !dir.is_dir() {
-                return Err(Code::NotDirectory);
-            }
-            let mut page =
-                DirPage { parent: dir.parent, entries: Vec::new(), end: false, lock: Granted::default() };
-            self.fill(ctx, &dir, request, &mut page)?;
-            self.check_names(ctx, &dir, &mut page)?;
-            Ok(Some((dir, page)))
-        })?;
-        let (_, page, Grant { lock, .. }) = found.ok_or(Code::Stale)?;
-        Ok(Done::unchanged(Reply::ReadDir(DirPage { lock, ..page })))
-    }
+pub(in crate::mdt) fn read_dir(mdt: &Mdt, ctx: &Ctx, request: &ReadDir) -> Outcome {
+    let found = mdt.grants.read_and_keep(ctx, request.fid, LOCK_UPDATE, || {
+        let Some(dir) = mdt.names.find_inode(ctx, request.fid)? else { return Ok(None) };
+        if !dir.is_dir() {
+            return Err(Code::NotDirectory.into());
+        }
+        let mut page =
+            DirPage { parent: dir.parent, entries: Vec::new(), end: false, lock: Granted::default() };
+        fill(mdt, ctx, &dir, request, &mut page)?;
+        check_names(mdt, ctx, &dir, &mut page)?;
+        Ok(Some((dir, page)))
+    })?;
+    let (_, page, Grant { lock, .. }) = found.ok_or(Code::Stale)?;
+    Ok(Done::unchanged(Reply::ReadDir(DirPage { lock, ..page })))
+}
 
-    /// The entries were read before what they name was granted: names that have changed since cannot be kept.
-    fn check_names(&self, ctx: &Ctx, dir: &Inode, page: &mut DirPage) -> Result<(), Code> {
-        // Every change of an entry changes the directory, and last.
-        if self.find_inode(ctx, dir.fid)?.is_some_and(|now| now.version == dir.version) {
+/// The entries were read before what they name was granted: names that have changed since cannot be kept.
+fn check_names(mdt: &Mdt, ctx: &Ctx, dir: &Inode, page: &mut DirPage) -> Step<()> {
+    // Every change of an entry changes the directory, and last.
+    if mdt.names.find_inode(ctx, dir.fid)?.is_some_and(|now| now.version == dir.version) {
+        return Ok(());
+    }
+    for entry in &mut page.entries {
+        let Some(named) = entry.entry.as_mut().filter(|named| named.lock.bits != 0) else { continue };
+        if mdt.names.find_entry(ctx, dir.fid, &entry.name)?.is_none_or(|(now, _)| now != entry.fid) {
+            named.lock.bits &= !LOCK_LOOKUP;
+        }
+    }
+    Ok(())
+}
+
+fn fill(mdt: &Mdt, ctx: &Ctx, dir: &Inode, request: &ReadDir, page: &mut DirPage) -> Step<()> {
+    let bytes_max = (request.bytes_max as usize).min(BYTES_MAX);
+    let mut from = keys::entries_from(dir.fid, request.cookie.saturating_add(1));
+    let until = keys::entries_end(dir.fid);
+    let mut bytes = 0;
+    loop {
+        let found = mdt.store.scan(&from, &until, SCAN_COUNT).map_err(|error| code_of(&error))?;
+        ctx.saw(Key::entries(dir.fid));
+        let Some((last, _)) = found.last() else {
+            page.end = true;
             return Ok(());
-        }
-        for entry in &mut page.entries {
-            let Some(named) = entry.entry.as_mut().filter(|named| named.lock.bits != 0) else { continue };
-            if self.find_entry(ctx, dir.fid, &entry.name)?.is_none_or(|(now, _)| now != entry.fid) {
-                named.lock.bits &= !LOCK_LOOKUP;
-            }
-        }
-        Ok(())
-    }
-
-    fn fill(&self, ctx: &Ctx, dir: &Inode, request: &ReadDir, page: &mut DirPage) -> Result<(), Code> {
-        let bytes_max = (request.bytes_max as usize).min(BYTES_MAX);
-        let mut from = keys::entries_from(dir.fid, request.cookie.saturating_add(1));
-        let until = keys::entries_end(dir.fid);
-        let mut bytes = 0;
-        loop {
-            let found = self.store.scan(&from, &until, SCAN_COUNT).map_err(|error| code_of(&error))?;
-            ctx.saw(Key::entries(dir.fid));
-            let Some((last, _)) = found.last() else {
-                page.end = true;
-                return Ok(());
-            };
-            from = last.to_vec();
-            from.push(0);
-            for (key, value) in &found {
-                let parts = keys::entry_parts(key).zip(keys::entry_of(&value.bytes));
-                let ((cookie, name), (fid, kind)) = parts.ok_or(Code::Corrupt)?;
-                let kept = if request.plus { self.find_and_keep(ctx, fid, KEEP_NAME)? } else { None };
-                let inode = kept.as_ref().map_or(0, |(inode, _)| inode_bytes(inode));
-                bytes += ENTRY_BYTES + name.as_bytes().len() + inode;
-                let breaks = page.entries.last().is_some_and(|last| last.cookie != cookie);
-                if breaks && bytes > bytes_max {
-                    if let Some((_, grant)) = kept {
-                        self.bits.untold(ctx.session().handle(), fid, grant, grant.lock.bits);
-                    }
-                    return Ok(());
+        };
+        from = last.to_vec();
+        from.push(0);
+        for (key, value) in &found {
+            let parts = keys::entry_parts(key).zip(keys::entry_of(&value.bytes));
+            let ((cookie, name), (fid, kind)) = parts.ok_or(Code::Corrupt)?;
+            let kept = if request.plus { mdt.find_and_keep(ctx, fid, KEEP_NAME)? } else { None };
+            let inode = kept.as_ref().map_or(0, |(inode, _)| inode_bytes(inode));
+            bytes += ENTRY_BYTES + name.as_bytes().len() + inode;
+            let breaks = page.entries.last().is_some_and(|last| last.cookie != cookie);
+            if breaks && bytes > bytes_max {
+                if let Some((_, grant)) = kept {
+                    mdt.grants.bits.untold(ctx.session().handle(), fid, grant, grant.lock.bits);
                 }
-                let entry = kept.map(|(inode, grant)| inode.entry_kept(grant.lock));
-                page.entries.push(DirEntry { cookie, name, fid, mode: kind.mode_bits(), entry });
+                return Ok(());
             }
+            let entry = kept.map(|(inode, grant)| inode.entry_kept(grant.lock));
+            page.entries.push(DirEntry { cookie, name, fid, mode: kind.mode_bits(), entry });
         }
     }
 }

@@ -7,12 +7,10 @@ use service::Done;
 
 use crate::mdt::{Ctx, Mdt, Outcome};
 
-impl Mdt {
-    pub(in crate::mdt) fn read_link(&self, ctx: &Ctx, request: &ReadLink) -> Outcome {
-        let inode = self.inode(ctx, request.fid)?;
-        if inode.kind() != FileKind::Symlink {
-            return Err(Code::Invalid);
-        }
-        Ok(Done::unchanged(Reply::ReadLink(LinkTarget { target: inode.target })))
+pub(in crate::mdt) fn read_link(mdt: &Mdt, ctx: &Ctx, request: &ReadLink) -> Outcome {
+    let inode = mdt.names.inode(ctx, request.fid)?;
+    if inode.kind() != FileKind::Symlink {
+        return Err(Code::Invalid.into());
     }
+    Ok(Done::unchanged(Reply::ReadLink(LinkTarget { target: inode.target })))
 }

@@ -11,12 +11,11 @@ use service::Done;
 use smallvec::SmallVec;
 
 use crate::mdt::inode::Inode;
+use crate::mdt::plan::Step;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access};
 
 /// How often the entries are read again because they changed before they were locked.
 const RETRIES_MAX: usize = 100;
-/// Deepest directory of the tree.
-const DEPTH_MAX: usize = 65_536;
 
 type Entry = Option<(Fid, FileKind)>;
 
@@ -27,176 +26,164 @@ struct Parents {
     new: Option<Inode>,
 }
 
-impl Mdt {
-    pub(in crate::mdt) fn rename(&self, ctx: &Ctx, request: &Rename) -> Outcome {
-        let exchange = request.flags & RENAME_EXCHANGE != 0;
-        let noreplace = request.flags & RENAME_NOREPLACE != 0;
-        if request.flags & !(RENAME_EXCHANGE | RENAME_NOREPLACE) != 0 || exchange && noreplace {
-            return Err(Code::Invalid);
-        }
-        for _ in 0..RETRIES_MAX {
-            let (old, new) = self.both_entries(ctx, request)?;
-            let reparents = request.parent != request.new_parent && (is_dir(old) || exchange && is_dir(new));
-            let _tree = reparents.then(|| self.locks.rename());
-            let _names =
-                self.locks.names((request.parent, &request.name), (request.new_parent, &request.new_name));
-            if self.both_entries(ctx, request)? == (old, new) {
-                return self.rename_locked(ctx, request, old, new);
+pub(in crate::mdt) fn rename(mdt: &Mdt, ctx: &Ctx, request: &Rename) -> Outcome {
+    let exchange = request.flags & RENAME_EXCHANGE != 0;
+    let noreplace = request.flags & RENAME_NOREPLACE != 0;
+    if request.flags & !(RENAME_EXCHANGE | RENAME_NOREPLACE) != 0 || exchange && noreplace {
+        return Err(Code::Invalid.into());
+    }
+    for _ in 0..RETRIES_MAX {
+        let (old, new) = both_entries(mdt, ctx, request)?;
+        let reparents = request.parent != request.new_parent && (is_dir(old) || exchange && is_dir(new));
+        let _tree = reparents.then(|| mdt.names.locks.rename());
+        let _names =
+            mdt.names.locks.names((request.parent, &request.name), (request.new_parent, &request.new_name));
+        if both_entries(mdt, ctx, request)? == (old, new) {
+            let done = rename_locked(mdt, ctx, request, old, new)?;
+            if reparents {
+                mdt.names.locks.moved();
             }
-        }
-        Err(Code::TryAgain)
-    }
-
-    fn both_entries(&self, ctx: &Ctx, request: &Rename) -> Result<(Entry, Entry), Code> {
-        Ok((
-            self.find_entry(ctx, request.parent, &request.name)?,
-            self.find_entry(ctx, request.new_parent, &request.new_name)?,
-        ))
-    }
-
-    /// The names are locked, and the tree if a directory gets another parent.
-    fn rename_locked(&self, ctx: &Ctx, request: &Rename, old: Entry, new: Entry) -> Outcome {
-        let cred = &request.cred;
-        let fids: SmallVec<[Fid; 4]> = [Some(request.parent), Some(request.new_parent)]
-            .into_iter()
-            .chain([old.map(|entry| entry.0), new.map(|entry| entry.0)])
-            .flatten()
-            .collect();
-        let _inodes = self.locks.inodes(&fids);
-        let parents = self.parents(ctx, request)?;
-        access::may(cred, &parents.old, ACCESS_EXECUTE)?;
-        access::may(cred, parents.to(), ACCESS_EXECUTE)?;
-        let Some((source, _)) = old else { return Err(Code::NotFound) };
-        let source = self.inode(ctx, source)?;
-        let target = new.map(|(fid, _)| self.inode(ctx, fid)).transpose()?;
-        let exchange = request.flags & RENAME_EXCHANGE != 0;
-        match &target {
-            Some(_) if request.flags & RENAME_NOREPLACE != 0 => return Err(Code::Exists),
-            None if exchange => return Err(Code::NotFound),
-            _ => {}
-        }
-        self.check_tree(ctx, request, &source, target.as_ref(), exchange)?;
-        if let Some(target) = &target
-            && target.fid == source.fid
-        {
-            let renamed = Renamed { fid: source.fid, replaced: None };
-            return Ok(Done::unchanged(Reply::Rename(renamed)));
-        }
-        check_rights(request, &parents, &source, target.as_ref(), exchange)?;
-        match target {
-            Some(target) if exchange => self.exchange(ctx, request, parents, source, target),
-            target => self.replace(ctx, request, parents, source, target),
+            return Ok(done);
         }
     }
+    Err(Code::TryAgain.into())
+}
 
-    fn parents(&self, ctx: &Ctx, request: &Rename) -> Result<Parents, Code> {
-        let old = self.dir(ctx, request.parent)?;
-        if request.parent == request.new_parent {
-            return Ok(Parents { old, new: None });
-        }
-        Ok(Parents { old, new: Some(self.living_dir(ctx, request.new_parent)?) })
+fn both_entries(mdt: &Mdt, ctx: &Ctx, request: &Rename) -> Step<(Entry, Entry)> {
+    Ok((
+        mdt.names.find_entry(ctx, request.parent, &request.name)?,
+        mdt.names.find_entry(ctx, request.new_parent, &request.new_name)?,
+    ))
+}
+
+/// The names are locked, and the tree if a directory gets another parent.
+fn rename_locked(mdt: &Mdt, ctx: &Ctx, request: &Rename, old: Entry, new: Entry) -> Outcome {
+    let cred = &request.cred;
+    let fids: SmallVec<[Fid; 4]> = [Some(request.parent), Some(request.new_parent)]
+        .into_iter()
+        .chain([old.map(|entry| entry.0), new.map(|entry| entry.0)])
+        .flatten()
+        .collect();
+    let _inodes = mdt.names.locks.inodes(&fids);
+    let parents = parents(mdt, ctx, request)?;
+    access::may(cred, &parents.old, ACCESS_EXECUTE)?;
+    access::may(cred, parents.to(), ACCESS_EXECUTE)?;
+    let Some((source, _)) = old else { return Err(Code::NotFound.into()) };
+    let source = mdt.names.inode(ctx, source)?;
+    let target = new.map(|(fid, _)| mdt.names.inode(ctx, fid)).transpose()?;
+    let exchange = request.flags & RENAME_EXCHANGE != 0;
+    match &target {
+        Some(_) if request.flags & RENAME_NOREPLACE != 0 => return Err(Code::Exists.into()),
+        None if exchange => return Err(Code::NotFound.into()),
+        _ => {}
     }
-
-    /// A directory must not come to lie below itself.
-    fn check_tree(
-        &self,
-        ctx: &Ctx,
-        request: &Rename,
-        source: &Inode,
-        target: Option<&Inode>,
-        exchange: bool,
-    ) -> Result<(), Code> {
-        if request.parent == request.new_parent {
-            return Ok(());
-        }
-        if source.is_dir() && self.is_above(ctx, source.fid, request.new_parent)? {
-            return Err(Code::Invalid);
-        }
-        let Some(target) = target.filter(|target| target.is_dir()) else { return Ok(()) };
-        // Without an exchange the tree is not locked against moves above a directory that is to be replaced; it
-        // has entries then, and that is looked at under its lock.
-        if exchange && self.is_above(ctx, target.fid, request.parent)? {
-            return Err(Code::Invalid);
-        }
-        if !exchange && target.fid == request.parent {
-            return Err(Code::NotEmpty);
-        }
-        Ok(())
+    check_tree(mdt, ctx, request, &source, target.as_ref(), exchange)?;
+    if let Some(target) = &target
+        && target.fid == source.fid
+    {
+        let renamed = Renamed { fid: source.fid, replaced: None };
+        return Ok(Done::unchanged(Reply::Rename(renamed)));
     }
-
-    /// Whether `upper` is `lower` or a directory above it.
-    fn is_above(&self, ctx: &Ctx, upper: Fid, lower: Fid) -> Result<bool, Code> {
-        let mut at = lower;
-        for _ in 0..DEPTH_MAX {
-            if at == upper {
-                return Ok(true);
-            }
-            if at == Fid::ROOT {
-                return Ok(false);
-            }
-            at = self.dir(ctx, at)?.parent;
-        }
-        Err(Code::Corrupt)
+    check_rights(request, &parents, &source, target.as_ref(), exchange)?;
+    match target {
+        Some(target) if exchange => exchange_both(mdt, ctx, request, parents, source, target),
+        target => replace_target(mdt, ctx, request, parents, source, target),
     }
+}
 
-    fn replace(
-        &self,
-        ctx: &Ctx,
-        request: &Rename,
-        mut parents: Parents,
-        mut source: Inode,
-        target: Option<Inode>,
-    ) -> Outcome {
-        let mut changes = Changes::default();
-        let replaced = target.as_ref().map(|target| target.fid);
-        if let Some(mut target) = target {
-            if target.is_dir() && !self.is_empty(ctx, target.fid)? {
-                return Err(Code::NotEmpty);
-            }
-            target.touch(request.time);
-            changes.remove_link(request.new_parent, &request.new_name, target.fid);
-            if target.is_dir() {
-                parents.to_mut().nlink -= 1;
-                self.drop_name(&mut changes, &mut target)?;
-            } else if target.nlink <= 1 {
-                self.drop_name(&mut changes, &mut target)?;
-            } else {
-                target.nlink -= 1;
-                changes.put_inode(&target, LOCK_LOOKUP | LOCK_UPDATE);
-            }
-        }
-        changes.remove_entry(request.parent, &request.name, source.fid);
-        changes.put_entry(request.new_parent, &request.new_name, source.fid, source.kind());
-        parents.moved(&mut source, request.new_parent);
-        source.touch(request.time);
-        changes.put_inode(&source, LOCK_LOOKUP | LOCK_UPDATE);
-        parents.finish(&mut changes, request.time);
-        self.commit(ctx, changes, Reply::Rename(Renamed { fid: source.fid, replaced }))
+fn parents(mdt: &Mdt, ctx: &Ctx, request: &Rename) -> Step<Parents> {
+    let old = mdt.names.dir(ctx, request.parent)?;
+    if request.parent == request.new_parent {
+        return Ok(Parents { old, new: None });
     }
+    Ok(Parents { old, new: Some(mdt.names.living_dir(ctx, request.new_parent)?) })
+}
 
-    fn exchange(
-        &self,
-        ctx: &Ctx,
-        request: &Rename,
-        mut parents: Parents,
-        mut source: Inode,
-        mut target: Inode,
-    ) -> Outcome {
-        let mut changes = Changes::default();
-        changes.remove_link(request.parent, &request.name, source.fid);
+/// A directory must not come to lie below itself.
+fn check_tree(
+    mdt: &Mdt,
+    ctx: &Ctx,
+    request: &Rename,
+    source: &Inode,
+    target: Option<&Inode>,
+    exchange: bool,
+) -> Step<()> {
+    if request.parent == request.new_parent {
+        return Ok(());
+    }
+    let is_above = |upper: &Inode, lower| ctx.plan.is_above(upper.fid, lower, mdt.names.locks.moves());
+    if source.is_dir() && is_above(source, request.new_parent)? {
+        return Err(Code::Invalid.into());
+    }
+    let Some(target) = target.filter(|target| target.is_dir()) else { return Ok(()) };
+    // Without an exchange the tree is not locked against moves above a directory that is to be replaced; it
+    // has entries then, and that is looked at under its lock.
+    if exchange && is_above(target, request.parent)? {
+        return Err(Code::Invalid.into());
+    }
+    if !exchange && target.fid == request.parent {
+        return Err(Code::NotEmpty.into());
+    }
+    Ok(())
+}
+
+fn replace_target(
+    mdt: &Mdt,
+    ctx: &Ctx,
+    request: &Rename,
+    mut parents: Parents,
+    mut source: Inode,
+    target: Option<Inode>,
+) -> Outcome {
+    let mut changes = Changes::default();
+    let replaced = target.as_ref().map(|target| target.fid);
+    if let Some(mut target) = target {
+        if target.is_dir() && !mdt.names.is_empty(ctx, &target)? {
+            return Err(Code::NotEmpty.into());
+        }
+        target.touch(request.time);
         changes.remove_link(request.new_parent, &request.new_name, target.fid);
-        changes.put_entry(request.parent, &request.name, target.fid, target.kind());
-        changes.put_entry(request.new_parent, &request.new_name, source.fid, source.kind());
-        parents.moved(&mut source, request.new_parent);
-        parents.moved_back(&mut target, request.parent);
-        for inode in [&mut source, &mut target] {
-            inode.touch(request.time);
-            changes.put_inode(inode, LOCK_LOOKUP | LOCK_UPDATE);
+        if target.is_dir() {
+            parents.to_mut().nlink -= 1;
+            mdt.drop_name(&ctx.plan, &mut changes, &mut target)?;
+        } else if target.nlink <= 1 {
+            mdt.drop_name(&ctx.plan, &mut changes, &mut target)?;
+        } else {
+            target.nlink -= 1;
+            changes.put_inode(&target, LOCK_LOOKUP | LOCK_UPDATE);
         }
-        parents.finish(&mut changes, request.time);
-        let renamed = Renamed { fid: source.fid, replaced: Some(target.fid) };
-        self.commit(ctx, changes, Reply::Rename(renamed))
     }
+    changes.remove_entry(request.parent, &request.name, source.fid);
+    changes.put_entry(request.new_parent, &request.new_name, source.fid, source.kind());
+    parents.moved(&mut source, request.new_parent);
+    source.touch(request.time);
+    changes.put_inode(&source, LOCK_LOOKUP | LOCK_UPDATE);
+    parents.finish(&mut changes, request.time);
+    mdt.commit(ctx, changes, Reply::Rename(Renamed { fid: source.fid, replaced }))
+}
+
+fn exchange_both(
+    mdt: &Mdt,
+    ctx: &Ctx,
+    request: &Rename,
+    mut parents: Parents,
+    mut source: Inode,
+    mut target: Inode,
+) -> Outcome {
+    let mut changes = Changes::default();
+    changes.remove_link(request.parent, &request.name, source.fid);
+    changes.remove_link(request.new_parent, &request.new_name, target.fid);
+    changes.put_entry(request.parent, &request.name, target.fid, target.kind());
+    changes.put_entry(request.new_parent, &request.new_name, source.fid, source.kind());
+    parents.moved(&mut source, request.new_parent);
+    parents.moved_back(&mut target, request.parent);
+    for inode in [&mut source, &mut target] {
+        inode.touch(request.time);
+        changes.put_inode(inode, LOCK_LOOKUP | LOCK_UPDATE);
+    }
+    parents.finish(&mut changes, request.time);
+    let renamed = Renamed { fid: source.fid, replaced: Some(target.fid) };
+    mdt.commit(ctx, changes, Reply::Rename(renamed))
 }
 
 impl Parents {

@@ -9,26 +9,40 @@ use proto::wire::messages::{self as msg, OpenHeld, RestateOpens};
 use service::Done;
 
 use crate::mdt::opens::Opener;
+use crate::mdt::plan::{Halt, Step, Want};
 use crate::mdt::{Ctx, Mdt, Outcome};
 
-impl Mdt {
-    /// Taken before anybody else is served. A client of this process is not waited for by others.
-    pub(in crate::mdt) fn restate_opens(&self, ctx: &Ctx, request: &RestateOpens) -> Outcome {
-        if !self.takes_restatements(ctx) {
-            return Err(Code::Invalid);
+/// Taken before anybody else is served. A client of this process is not waited for by others.
+pub(in crate::mdt) async fn restate_opens(mdt: &Mdt, ctx: &Ctx<'_>, request: &RestateOpens) -> Outcome {
+    if !mdt.takes_restatements(ctx) {
+        return Err(Code::Invalid.into());
+    }
+    for held in &request.opens {
+        // One after the other, for they are many.
+        while let Some(want) = restate(mdt, ctx, held)? {
+            mdt.names.fetch(ctx, want).await?;
         }
-        for &OpenHeld { fid, handle } in &request.opens {
-            ctx.data().has_room()?;
-            let _inode = self.locks.inodes(&[fid]);
-            if self.read_inode(fid)?.is_none() {
-                tracing::error!(%fid, client = %ctx.session().client(), "an open file is gone: the restarted MDT does not know it");
-                continue;
-            }
-            self.opens.open(fid, Opener { session: ctx.session().handle(), handle }, false, true);
+    }
+    Ok(Done::unchanged(Reply::RestateOpens(msg::Done {})))
+}
+
+/// Opens one file again; gives what is lacking for that.
+fn restate(mdt: &Mdt, ctx: &Ctx, held: &OpenHeld) -> Step<Option<Want>> {
+    let OpenHeld { fid, handle } = *held;
+    ctx.data().has_room()?;
+    let _inode = mdt.names.locks.inodes(&[fid]);
+    match mdt.names.read_inode(ctx.reads(), fid) {
+        Ok(Some(_)) => {
+            mdt.opens.open(fid, Opener { session: ctx.session().handle(), handle }, false, true);
             ctx.data().opened(handle, fid);
         }
-        Ok(Done::unchanged(Reply::RestateOpens(msg::Done {})))
+        Ok(None) => {
+            tracing::error!(%fid, client = %ctx.session().client(), "an open file is gone: the restarted MDT does not know it");
+        }
+        Err(Halt::Missing(want)) => return Ok(Some(want)),
+        Err(halt) => return Err(halt),
     }
+    Ok(None)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use proto::{Code, Cred, FileKind};
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::opens::Opener;
+use crate::mdt::plan::Step;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, keys};
 
 /// Permission of the group to execute.
@@ -15,75 +16,73 @@ const MODE_GROUP_EXECUTE: u32 = 0o010;
 /// The attribute that holds a file's capabilities.
 const XATTR_CAPABILITY: &[u8] = b"security.capability";
 
-impl Mdt {
-    pub(in crate::mdt) fn set_attr(&self, ctx: &Ctx, request: &SetAttr) -> Outcome {
-        let _inode = self.locks.inodes(&[request.fid]);
-        let mut inode = self.inode(ctx, request.fid)?;
-        let before = inode.clone();
-        check_owner(request, &inode)?;
-        check_times(request, &inode)?;
-        match request.size {
-            Some(size) => self.check_size(ctx, request, &inode, size)?,
-            None if request.kill_privileges => self.check_writer(ctx, request, &inode)?,
-            None => {}
-        }
-        apply_owner_and_mode(request, &mut inode)?;
-        if request.size.is_some() {
-            inode.size_known = false;
-            inode.touch_data(request.time);
-        }
-        if let Some(atime) = &request.atime {
-            inode.atime = atime.time;
-        }
-        if let Some(mtime) = &request.mtime {
-            inode.mtime = mtime.time;
-            inode.mtime_set = request.time.max(inode.mtime_set);
-        }
-        inode.touch(request.time);
-        let mut changes = Changes::default();
-        let mut seen = affected(request, before.seen_changes(&inode));
-        if strips(request, &inode) && self.strip_capability(&mut changes, &inode)? {
-            seen |= LOCK_XATTR;
-        }
-        changes.put_inode(&inode, seen);
-        let done = self.commit(ctx, changes, Reply::SetAttr(inode.entry()))?;
-        if request.atime.is_some() {
-            self.opens.set_atime(request.fid, request.time);
-        }
-        if request.size.is_some() {
-            self.opens.truncated(request.fid, ctx.session().handle());
-        }
-        self.keep_guarded(ctx, done, &inode, KEEP_ATTRS)
+pub(in crate::mdt) fn set_attr(mdt: &Mdt, ctx: &Ctx, request: &SetAttr) -> Outcome {
+    let _inode = mdt.names.locks.inodes(&[request.fid]);
+    let mut inode = mdt.names.inode(ctx, request.fid)?;
+    let before = inode.clone();
+    check_owner(request, &inode)?;
+    check_times(request, &inode)?;
+    match request.size {
+        Some(size) => check_size(mdt, ctx, request, &inode, size)?,
+        None if request.kill_privileges => check_writer(mdt, ctx, request, &inode)?,
+        None => {}
     }
+    apply_owner_and_mode(request, &mut inode)?;
+    if request.size.is_some() {
+        inode.size_known = false;
+        inode.touch_data(request.time);
+    }
+    if let Some(atime) = &request.atime {
+        inode.atime = atime.time;
+    }
+    if let Some(mtime) = &request.mtime {
+        inode.mtime = mtime.time;
+        inode.mtime_set = request.time.max(inode.mtime_set);
+    }
+    inode.touch(request.time);
+    let mut changes = Changes::default();
+    let mut seen = affected(request, before.seen_changes(&inode));
+    if strips(request, &inode) && strip_capability(mdt, ctx, &mut changes, &inode)? {
+        seen |= LOCK_XATTR;
+    }
+    changes.put_inode(&inode, seen);
+    let done = mdt.commit(ctx, changes, Reply::SetAttr(inode.entry()))?;
+    if request.atime.is_some() {
+        mdt.opens.set_atime(request.fid, request.time);
+    }
+    if request.size.is_some() {
+        mdt.opens.truncated(request.fid, ctx.session().handle());
+    }
+    mdt.grants.keep_guarded(ctx, done, &inode, KEEP_ATTRS)
+}
 
-    /// Takes the attribute away that gives rights to whoever executes the file; says whether there was one.
-    fn strip_capability(&self, changes: &mut Changes, inode: &Inode) -> Result<bool, Code> {
-        let found = self.find_xattr(inode, XATTR_CAPABILITY)?.is_some();
-        if found {
-            changes.remove(keys::xattr(inode.fid, XATTR_CAPABILITY));
-        }
-        Ok(found)
+/// Takes the attribute away that gives rights to whoever executes the file; says whether there was one.
+fn strip_capability(mdt: &Mdt, ctx: &Ctx, changes: &mut Changes, inode: &Inode) -> Step<bool> {
+    let found = super::xattr::find_xattr(mdt, ctx, inode, XATTR_CAPABILITY)?.is_some();
+    if found {
+        changes.remove(keys::xattr(inode.fid, XATTR_CAPABILITY));
     }
+    Ok(found)
+}
 
-    fn check_size(&self, ctx: &Ctx, request: &SetAttr, inode: &Inode, size: u64) -> Result<(), Code> {
-        match inode.kind() {
-            FileKind::File => {}
-            FileKind::Dir => return Err(Code::IsDirectory),
-            _ => return Err(Code::Invalid),
-        }
-        if size > proto::limits::FILE_BYTES_MAX {
-            return Err(Code::TooLarge);
-        }
-        self.check_writer(ctx, request, inode)
+fn check_size(mdt: &Mdt, ctx: &Ctx, request: &SetAttr, inode: &Inode, size: u64) -> Result<(), Code> {
+    match inode.kind() {
+        FileKind::File => {}
+        FileKind::Dir => return Err(Code::IsDirectory),
+        _ => return Err(Code::Invalid),
     }
+    if size > proto::limits::FILE_BYTES_MAX {
+        return Err(Code::TooLarge);
+    }
+    check_writer(mdt, ctx, request, inode)
+}
 
-    /// Whoever has the file open for writing may write, and otherwise whom its mode permits.
-    fn check_writer(&self, ctx: &Ctx, request: &SetAttr, inode: &Inode) -> Result<(), Code> {
-        let session = ctx.session().handle();
-        let by_handle =
-            request.handle.is_some_and(|handle| self.opens.is_writer(inode.fid, Opener { session, handle }));
-        if by_handle { Ok(()) } else { access::may(&request.cred, inode, ACCESS_WRITE) }
-    }
+/// Whoever has the file open for writing may write, and otherwise whom its mode permits.
+fn check_writer(mdt: &Mdt, ctx: &Ctx, request: &SetAttr, inode: &Inode) -> Result<(), Code> {
+    let session = ctx.session().handle();
+    let by_handle =
+        request.handle.is_some_and(|handle| mdt.opens.is_writer(inode.fid, Opener { session, handle }));
+    if by_handle { Ok(()) } else { access::may(&request.cred, inode, ACCESS_WRITE) }
 }
 
 /// Whether a file loses its capabilities: whoever writes to it or gives it away takes them, the superuser too.

@@ -9,25 +9,23 @@ use super::close::{check_size, take_size};
 use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome};
 
-impl Mdt {
-    pub(in crate::mdt) fn set_size(&self, ctx: &Ctx, request: &SetSize) -> Outcome {
-        check_size(&request.update)?;
-        let _inode = self.locks.inodes(&[request.fid]);
-        let mut inode = self.inode(ctx, request.fid)?;
-        if inode.kind() != FileKind::File {
-            return Err(Code::Invalid);
-        }
-        // A known size was told by whoever wrote; who asked the objects meanwhile may know less.
-        let session = ctx.session().handle();
-        if inode.size_known || !self.opens.set_size(request.fid, session, &request.update) {
-            return Ok(Done::unchanged(Reply::SetSize(msg::Settled::default())));
-        }
-        take_size(&mut inode, &request.update);
-        inode.version = VERSION_OF_THIS;
-        let mut changes = Changes::default();
-        changes.put_inode(&inode, LOCK_UPDATE);
-        let settled = msg::Settled { entry: Some(inode.entry()) };
-        let done = self.commit(ctx, changes, Reply::SetSize(settled))?;
-        self.keep_guarded(ctx, done, &inode, KEEP_ATTRS)
+pub(in crate::mdt) fn set_size(mdt: &Mdt, ctx: &Ctx, request: &SetSize) -> Outcome {
+    check_size(&request.update)?;
+    let _inode = mdt.names.locks.inodes(&[request.fid]);
+    let mut inode = mdt.names.inode(ctx, request.fid)?;
+    if inode.kind() != FileKind::File {
+        return Err(Code::Invalid.into());
     }
+    // A known size was told by whoever wrote; who asked the objects meanwhile may know less.
+    let session = ctx.session().handle();
+    if inode.size_known || !mdt.opens.set_size(request.fid, session, &request.update) {
+        return Ok(Done::unchanged(Reply::SetSize(msg::Settled::default())));
+    }
+    take_size(&mut inode, &request.update);
+    inode.version = VERSION_OF_THIS;
+    let mut changes = Changes::default();
+    changes.put_inode(&inode, LOCK_UPDATE);
+    let settled = msg::Settled { entry: Some(inode.entry()) };
+    let done = mdt.commit(ctx, changes, Reply::SetSize(settled))?;
+    mdt.grants.keep_guarded(ctx, done, &inode, KEEP_ATTRS)
 }

@@ -5,46 +5,45 @@ use proto::wire::Reply;
 use proto::wire::messages::{ACCESS_EXECUTE, LOCK_LOOKUP, LOCK_UPDATE, Unlink, Unlinked};
 
 use crate::mdt::inode::Inode;
+use crate::mdt::plan::Step;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access};
 
-impl Mdt {
-    pub(in crate::mdt) fn unlink(&self, ctx: &Ctx, request: &Unlink) -> Outcome {
-        let _name = self.locks.name(request.parent, &request.name);
-        let found = self.find_entry(ctx, request.parent, &request.name)?;
-        let Some((fid, _)) = found else {
-            access::may(&request.cred, &self.dir(ctx, request.parent)?, ACCESS_EXECUTE)?;
-            return Err(Code::NotFound);
-        };
-        let _inodes = self.locks.inodes(&[request.parent, fid]);
-        let mut parent = self.dir(ctx, request.parent)?;
-        access::may(&request.cred, &parent, ACCESS_EXECUTE)?;
-        let mut victim = self.inode(ctx, fid)?;
-        access::may_remove(&request.cred, &parent, &victim)?;
-        self.check_kind(ctx, request, &victim)?;
-        let mut changes = Changes::default();
-        changes.remove_entry(parent.fid, &request.name, fid);
-        victim.touch(request.time);
-        parent.touch_data(request.time);
-        if victim.is_dir() {
-            parent.nlink -= 1;
-            self.drop_name(&mut changes, &mut victim)?;
-        } else if victim.nlink <= 1 {
-            self.drop_name(&mut changes, &mut victim)?;
-        } else {
-            victim.nlink -= 1;
-            changes.put_inode(&victim, LOCK_LOOKUP | LOCK_UPDATE);
-        }
-        changes.put_inode(&parent, LOCK_UPDATE);
-        self.commit(ctx, changes, Reply::Unlink(Unlinked { fid, nlink: victim.nlink }))
+pub(in crate::mdt) fn unlink(mdt: &Mdt, ctx: &Ctx, request: &Unlink) -> Outcome {
+    let _name = mdt.names.locks.name(request.parent, &request.name);
+    let found = mdt.names.find_entry(ctx, request.parent, &request.name)?;
+    let Some((fid, _)) = found else {
+        access::may(&request.cred, &mdt.names.dir(ctx, request.parent)?, ACCESS_EXECUTE)?;
+        return Err(Code::NotFound.into());
+    };
+    let _inodes = mdt.names.locks.inodes(&[request.parent, fid]);
+    let mut parent = mdt.names.dir(ctx, request.parent)?;
+    access::may(&request.cred, &parent, ACCESS_EXECUTE)?;
+    let mut victim = mdt.names.inode(ctx, fid)?;
+    access::may_remove(&request.cred, &parent, &victim)?;
+    check_kind(mdt, ctx, request, &victim)?;
+    let mut changes = Changes::default();
+    changes.remove_entry(parent.fid, &request.name, fid);
+    victim.touch(request.time);
+    parent.touch_data(request.time);
+    if victim.is_dir() {
+        parent.nlink -= 1;
+        mdt.drop_name(&ctx.plan, &mut changes, &mut victim)?;
+    } else if victim.nlink <= 1 {
+        mdt.drop_name(&ctx.plan, &mut changes, &mut victim)?;
+    } else {
+        victim.nlink -= 1;
+        changes.put_inode(&victim, LOCK_LOOKUP | LOCK_UPDATE);
     }
+    changes.put_inode(&parent, LOCK_UPDATE);
+    mdt.commit(ctx, changes, Reply::Unlink(Unlinked { fid, nlink: victim.nlink }))
+}
 
-    fn check_kind(&self, ctx: &Ctx, request: &Unlink, victim: &Inode) -> Result<(), Code> {
-        match (request.directory, victim.is_dir()) {
-            (true, false) => Err(Code::NotDirectory),
-            (false, true) => Err(Code::IsDirectory),
-            (true, true) if !self.is_empty(ctx, victim.fid)? => Err(Code::NotEmpty),
-            _ => Ok(()),
-        }
+fn check_kind(mdt: &Mdt, ctx: &Ctx, request: &Unlink, victim: &Inode) -> Step<()> {
+    match (request.directory, victim.is_dir()) {
+        (true, false) => Err(Code::NotDirectory.into()),
+        (false, true) => Err(Code::IsDirectory.into()),
+        (true, true) if !mdt.names.is_empty(ctx, victim)? => Err(Code::NotEmpty.into()),
+        _ => Ok(()),
     }
 }
 

@@ -16,113 +16,105 @@ use store::Value;
 use super::acl;
 use crate::mdt::bits::Grant;
 use crate::mdt::inode::Inode;
+use crate::mdt::plan::{Step, XATTRS_MAX};
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, keys};
 
 /// Most bytes that the names of one file's attributes have together (Linux XATTR_LIST_MAX), a terminator each.
 const NAMES_BYTES_MAX: usize = 65_536;
-/// Most attributes of one file: what fits in the list above.
-const COUNT_MAX: usize = 4096;
 
-impl Mdt {
-    pub(in crate::mdt) fn get_xattr(&self, ctx: &Ctx, request: &GetXattr) -> Outcome {
-        let found = self.read_and_keep(ctx, request.fid, LOCK_XATTR, || {
-            let Some(inode) = self.find_inode(ctx, request.fid)? else { return Ok(None) };
-            let value = match acl::kind(&request.name) {
-                Some(kind) => acl::get(&inode, kind)?,
-                None => {
-                    check_name(&request.name)?;
-                    check_read(&request.name, &inode, &request.cred)?;
-                    self.find_xattr(&inode, &request.name)?.ok_or(Code::NoXattr)?.bytes
-                }
-            };
-            Ok(Some((inode, value)))
-        })?;
-        let (_, value, Grant { lock, .. }) = found.ok_or(Code::Stale)?;
-        Ok(Done::unchanged(Reply::GetXattr(XattrValue { value, lock })))
-    }
+pub(in crate::mdt) fn get_xattr(mdt: &Mdt, ctx: &Ctx, request: &GetXattr) -> Outcome {
+    let found = mdt.grants.read_and_keep(ctx, request.fid, LOCK_XATTR, || {
+        let Some(inode) = mdt.names.find_inode(ctx, request.fid)? else { return Ok(None) };
+        let value = match acl::kind(&request.name) {
+            Some(kind) => acl::get(&inode, kind)?,
+            None => {
+                check_name(&request.name)?;
+                check_read(&request.name, &inode, &request.cred)?;
+                find_xattr(mdt, ctx, &inode, &request.name)?.ok_or(Code::NoXattr)?.bytes
+            }
+        };
+        Ok(Some((inode, value)))
+    })?;
+    let (_, value, Grant { lock, .. }) = found.ok_or(Code::Stale)?;
+    Ok(Done::unchanged(Reply::GetXattr(XattrValue { value, lock })))
+}
 
-    pub(in crate::mdt) fn set_xattr(&self, ctx: &Ctx, request: &SetXattr) -> Outcome {
-        let _inode = self.locks.inodes(&[request.fid]);
-        let mut inode = self.inode(ctx, request.fid)?;
-        if let Some(kind) = acl::kind(&request.name) {
-            acl::set(&mut inode, kind, acl::parse(&request.value)?, &request.cred)?;
-            let changes = acl::changes(inode, request.time);
-            return self.commit(ctx, changes, Reply::SetXattr(msg::Done {}));
-        }
-        check_name(&request.name)?;
-        check_write(&request.name, &inode, &request.cred)?;
-        if request.flags & !(XATTR_CREATE | XATTR_REPLACE) != 0 {
-            return Err(Code::Invalid);
-        }
-        if request.value.len() > XATTR_BYTES_MAX {
-            return Err(Code::TooBig);
-        }
-        match self.find_xattr(&inode, &request.name)? {
-            Some(_) if request.flags & XATTR_CREATE != 0 => return Err(Code::Exists),
-            None if request.flags & XATTR_REPLACE != 0 => return Err(Code::NoXattr),
-            Some(_) => {}
-            None => self.check_room(&inode, &request.name)?,
-        }
-        inode.xattrs = true;
-        inode.touch(request.time);
-        let mut changes = Changes::default();
-        changes.put_inode(&inode, AFFECTED);
-        changes.put_raw(keys::xattr(inode.fid, &request.name), request.value.clone());
-        self.commit(ctx, changes, Reply::SetXattr(msg::Done {}))
+pub(in crate::mdt) fn set_xattr(mdt: &Mdt, ctx: &Ctx, request: &SetXattr) -> Outcome {
+    let _inode = mdt.names.locks.inodes(&[request.fid]);
+    let mut inode = mdt.names.inode(ctx, request.fid)?;
+    if let Some(kind) = acl::kind(&request.name) {
+        acl::set(&mut inode, kind, acl::parse(&request.value)?, &request.cred)?;
+        let changes = acl::changes(inode, request.time);
+        return mdt.commit(ctx, changes, Reply::SetXattr(msg::Done {}));
     }
+    check_name(&request.name)?;
+    check_write(&request.name, &inode, &request.cred)?;
+    if request.flags & !(XATTR_CREATE | XATTR_REPLACE) != 0 {
+        return Err(Code::Invalid.into());
+    }
+    if request.value.len() > XATTR_BYTES_MAX {
+        return Err(Code::TooBig.into());
+    }
+    match find_xattr(mdt, ctx, &inode, &request.name)? {
+        Some(_) if request.flags & XATTR_CREATE != 0 => return Err(Code::Exists.into()),
+        None if request.flags & XATTR_REPLACE != 0 => return Err(Code::NoXattr.into()),
+        Some(_) => {}
+        None => check_room(ctx, &inode, &request.name)?,
+    }
+    inode.xattrs = true;
+    inode.touch(request.time);
+    let mut changes = Changes::default();
+    changes.put_inode(&inode, AFFECTED);
+    changes.put_raw(keys::xattr(inode.fid, &request.name), request.value.clone());
+    mdt.commit(ctx, changes, Reply::SetXattr(msg::Done {}))
+}
 
-    pub(in crate::mdt) fn list_xattr(&self, ctx: &Ctx, request: &ListXattr) -> Outcome {
-        let found = self.read_and_keep(ctx, request.fid, LOCK_XATTR, || {
-            let Some(inode) = self.find_inode(ctx, request.fid)? else { return Ok(None) };
-            let mut names = if inode.xattrs { self.xattr_names(inode.fid)? } else { Vec::new() };
-            names.extend(acl::names(&inode));
-            names.sort_unstable();
-            Ok(Some((inode, names)))
-        })?;
-        let (_, names, Grant { lock, .. }) = found.ok_or(Code::Stale)?;
-        Ok(Done::unchanged(Reply::ListXattr(XattrNames { names, lock })))
-    }
+pub(in crate::mdt) fn list_xattr(mdt: &Mdt, ctx: &Ctx, request: &ListXattr) -> Outcome {
+    let found = mdt.grants.read_and_keep(ctx, request.fid, LOCK_XATTR, || {
+        let Some(inode) = mdt.names.find_inode(ctx, request.fid)? else { return Ok(None) };
+        let mut names = if inode.xattrs { xattr_names(mdt, inode.fid)? } else { Vec::new() };
+        names.extend(acl::names(&inode));
+        names.sort_unstable();
+        Ok(Some((inode, names)))
+    })?;
+    let (_, names, Grant { lock, .. }) = found.ok_or(Code::Stale)?;
+    Ok(Done::unchanged(Reply::ListXattr(XattrNames { names, lock })))
+}
 
-    pub(in crate::mdt) fn remove_xattr(&self, ctx: &Ctx, request: &RemoveXattr) -> Outcome {
-        let _inode = self.locks.inodes(&[request.fid]);
-        let mut inode = self.inode(ctx, request.fid)?;
-        if let Some(kind) = acl::kind(&request.name) {
-            acl::set(&mut inode, kind, None, &request.cred)?;
-            let changes = acl::changes(inode, request.time);
-            return self.commit(ctx, changes, Reply::RemoveXattr(msg::Done {}));
-        }
-        check_name(&request.name)?;
-        check_write(&request.name, &inode, &request.cred)?;
-        self.find_xattr(&inode, &request.name)?.ok_or(Code::NoXattr)?;
-        inode.touch(request.time);
-        let mut changes = Changes::default();
-        changes.put_inode(&inode, AFFECTED);
-        changes.remove(keys::xattr(inode.fid, &request.name));
-        self.commit(ctx, changes, Reply::RemoveXattr(msg::Done {}))
+pub(in crate::mdt) fn remove_xattr(mdt: &Mdt, ctx: &Ctx, request: &RemoveXattr) -> Outcome {
+    let _inode = mdt.names.locks.inodes(&[request.fid]);
+    let mut inode = mdt.names.inode(ctx, request.fid)?;
+    if let Some(kind) = acl::kind(&request.name) {
+        acl::set(&mut inode, kind, None, &request.cred)?;
+        let changes = acl::changes(inode, request.time);
+        return mdt.commit(ctx, changes, Reply::RemoveXattr(msg::Done {}));
     }
+    check_name(&request.name)?;
+    check_write(&request.name, &inode, &request.cred)?;
+    find_xattr(mdt, ctx, &inode, &request.name)?.ok_or(Code::NoXattr)?;
+    inode.touch(request.time);
+    let mut changes = Changes::default();
+    changes.put_inode(&inode, AFFECTED);
+    changes.remove(keys::xattr(inode.fid, &request.name));
+    mdt.commit(ctx, changes, Reply::RemoveXattr(msg::Done {}))
+}
 
-    pub(super) fn find_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Option<Value>, Code> {
-        if !inode.xattrs {
-            return Ok(None);
-        }
-        self.store.get(&keys::xattr(inode.fid, name)).map_err(|error| code_of(&error))
-    }
+pub(super) fn find_xattr(mdt: &Mdt, ctx: &Ctx, inode: &Inode, name: &[u8]) -> Step<Option<Value>> {
+    if inode.xattrs { mdt.names.get(ctx.reads(), &keys::xattr(inode.fid, name)) } else { Ok(None) }
+}
 
-    fn xattr_names(&self, fid: Fid) -> Result<Vec<Bytes>, Code> {
-        let from = keys::of(keys::XATTR, fid);
-        let found = self.store.scan(&from, &behind(&from), COUNT_MAX).map_err(|error| code_of(&error))?;
-        Ok(found.iter().map(|(key, _)| keys::xattr_name(key)).collect())
-    }
+fn xattr_names(mdt: &Mdt, fid: Fid) -> Result<Vec<Bytes>, Code> {
+    let from = keys::of(keys::XATTR, fid);
+    let found = mdt.store.scan(&from, &behind(&from), XATTRS_MAX).map_err(|error| code_of(&error))?;
+    Ok(found.iter().map(|(key, _)| keys::xattr_name(key)).collect())
+}
 
-    fn check_room(&self, inode: &Inode, name: &[u8]) -> Result<(), Code> {
-        if !inode.xattrs {
-            return Ok(());
-        }
-        let names = self.xattr_names(inode.fid)?;
-        let bytes: usize = names.iter().map(|name| name.len() + 1).sum();
-        let fits = names.len() < COUNT_MAX && bytes + name.len() < NAMES_BYTES_MAX;
-        if fits { Ok(()) } else { Err(Code::NoSpace) }
-    }
+/// Whether the file, which the caller has locked, may have an attribute more.
+fn check_room(ctx: &Ctx, inode: &Inode, name: &[u8]) -> Step<()> {
+    let names = ctx.plan.xattrs(inode)?;
+    let bytes: usize = names.iter().map(|key| keys::xattr_name(key).len() + 1).sum();
+    let fits = names.len() < XATTRS_MAX && bytes + name.len() < NAMES_BYTES_MAX;
+    if fits { Ok(()) } else { Err(Code::NoSpace.into()) }
 }
 
 /// Names belong to one of the spaces that Linux has. Access control lists are none of these ([`super::acl`]).

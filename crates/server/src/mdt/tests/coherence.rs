@@ -17,7 +17,7 @@ use proto::wire::messages::{
 use proto::{Code, Cred, Fid, Name, TargetId, Timestamp, Xid};
 use rpc::{Call, Peer, Role, Service};
 use rt::Rt;
-use rt::sim::Sim;
+use rt::sim::{Sim, Span};
 use service::Target;
 
 use super::model::{Asked, Model};
@@ -502,7 +502,7 @@ fn connect(world: &World, actors: &[Actor]) {
     }));
 }
 
-fn run(sim: &Sim, world: &World, actors: &[Actor]) -> (u64, u64) {
+fn run(sim: &Sim, world: &World, actors: &[Actor], memory: Memory) -> (u64, u64) {
     let left = Arc::new(Mutex::new(actors.len() as u32 * TASKS));
     for (actor, slot) in actors.iter().flat_map(|actor| (0..TASKS).map(move |slot| (actor, slot))) {
         let (actor, left) = (actor.clone(), left.clone());
@@ -512,25 +512,56 @@ fn run(sim: &Sim, world: &World, actors: &[Actor]) -> (u64, u64) {
         });
     }
     let mdt = world.target.handler();
-    while *left.lock() > 0 {
+    for round in 0u64.. {
+        if *left.lock() == 0 {
+            break;
+        }
         sim.run_for(Duration::from_micros(200));
+        if memory == Memory::Short && round % FORGET_ROUNDS == 0 {
+            world.store.forget_known();
+        }
         for actor in actors {
             actor.model.lock().check(mdt, actor.session);
         }
     }
     let checked = actors.iter().map(|actor| actor.model.lock().checked).sum();
-    (checked, mdt.bits.counts().callbacks)
+    (checked, mdt.grants.bits.counts().callbacks)
+}
+
+/// Between two times at which it forgets, operations have to get on.
+const FORGET_ROUNDS: u64 = 50;
+
+/// How much memory the store has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    /// All that it wants.
+    Plenty,
+    /// It forgets what it can again and again, and the engine takes its time.
+    Short,
 }
 
 #[test]
 fn what_clients_keep_is_what_the_mdt_has() {
+    check(1..=6, Memory::Plenty);
+}
+
+/// What was read before the guards were taken may have changed when they are: the operation sees it then.
+#[test]
+fn what_clients_keep_is_what_the_mdt_has_though_reading_takes_time() {
+    check(7..=12, Memory::Short);
+}
+
+fn check(seeds: std::ops::RangeInclusive<u64>, memory: Memory) {
     let (mut checked, mut callbacks) = (0, 0);
-    for seed in 1..=6u64 {
+    for seed in seeds {
         let chance = Chance(Arc::new(Mutex::new(seed * 0x9e37_79b9)));
         let world = World::new();
+        if memory == Memory::Short {
+            world.sim.change_disks(|disk| disk.look_up = Span::micros(10, 300));
+        }
         let actors = actors(&world, &chance);
         connect(&world, &actors);
-        let (more, calls) = run(&world.sim, &world, &actors);
+        let (more, calls) = run(&world.sim, &world, &actors, memory);
         checked += more;
         callbacks += calls;
         for actor in &actors {

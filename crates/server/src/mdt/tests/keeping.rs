@@ -71,7 +71,7 @@ fn what_an_answer_does_not_tell_is_not_granted() {
     let (value, cred, time) = (Bytes::from("v"), Cred::root(), a.time());
     a.call(msg::SetXattr { fid, name: Bytes::from("user.a"), value, flags: 0, cred, time })
         .expect("root may");
-    let held = || world.target.handler().bits.held_by(b.session(), fid);
+    let held = || world.target.handler().grants.bits.held_by(b.session(), fid);
     let get = |text: &'static str| {
         b.call(msg::GetXattr { fid, name: Bytes::from(text), cred: Cred::root() }).map(|got| got.lock.bits)
     };
@@ -97,7 +97,7 @@ fn what_is_behind_the_end_of_a_page_is_not_granted() {
     let files: Vec<Fid> = (0..8).map(|n| a.file(dir, &format!("f{n}"))).collect();
     let page = b.call(msg::ReadDir { fid: dir, cookie: 0, bytes_max: 600, plus: true }).expect("a directory");
     assert!((1..8).contains(&page.entries.len()) && !page.end);
-    let bits = &world.target.handler().bits;
+    let bits = &world.target.handler().grants.bits;
     let held = files.iter().filter(|fid| bits.held_by(b.session(), **fid) != 0).count();
     assert_eq!(held, page.entries.len());
 }
@@ -109,7 +109,7 @@ fn nothing_is_kept_of_files_without_a_name() {
     let file = a.file(Fid::ROOT, "f");
     b.open(file, OPEN_READ, &Cred::root()).expect("root may");
     a.unlink(Fid::ROOT, "f").expect("root may");
-    let bits = &world.target.handler().bits;
+    let bits = &world.target.handler().grants.bits;
     for client in [&a, &b] {
         let entry = client.call(msg::GetAttr { fid: file }).expect("it is open");
         assert_eq!((entry.attr.nlink, entry.lock), (0, Granted::default()));
@@ -142,7 +142,7 @@ fn clients_without_callbacks_get_nothing() {
     let a = world.client(1);
     let file = a.file(Fid::ROOT, "f");
     assert_eq!(lookup(&a, Fid::ROOT, Some("f")).lock, Granted::default());
-    assert_eq!(world.target.handler().bits.counts().locks, 0);
+    assert_eq!(world.target.handler().grants.bits.counts().locks, 0);
     assert!(a.open(file, OPEN_READ, &Cred::root()).is_ok_and(|opened| opened.lock == Granted::default()));
 }
 
@@ -158,7 +158,7 @@ fn what_is_given_up_is_not_asked_back() {
         let lock = msg::BitLock { fid: file, bits: ATTRS, number };
         b.call(msg::CancelBits { locks: vec![lock] }).expect("it always works");
     };
-    let bits = &world.target.handler().bits;
+    let bits = &world.target.handler().grants.bits;
     // The second answer may still be on its way.
     cancel(first.number);
     assert_eq!((bits.held_by(b.session(), file), bits.counts().cancels), (ATTRS, 0));
@@ -175,7 +175,7 @@ fn locks_end_with_the_target() {
     let file = a.file(Fid::ROOT, "f");
     world.sync();
     let world = world.restart();
-    assert_eq!(world.target.handler().bits.counts().locks, 0);
+    assert_eq!(world.target.handler().grants.bits.counts().locks, 0);
     let b = world.client(2);
     b.chmod(file, 0o600);
     assert_eq!(world.called.take(), []);

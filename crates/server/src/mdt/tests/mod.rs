@@ -5,6 +5,7 @@ mod inodes;
 mod keeping;
 mod missing;
 mod model;
+mod planning;
 mod reclaiming;
 mod revoking;
 mod sharing;

@@ -11,6 +11,7 @@ use proto::wire::messages::{
 use proto::{Attr, Fid, Layout, Name};
 use service::keys::behind;
 
+use crate::mdt::plan::Reads;
 use crate::mdt::{Mdt, keys};
 
 /// One client.
@@ -182,18 +183,27 @@ impl Model {
             return;
         }
         for (fid, bits) in &self.bits {
-            let held = mdt.bits.held_by(session, *fid);
+            let held = mdt.grants.bits.held_by(session, *fid);
             assert_eq!(bits & !held, 0, "{fid}: the MDT does not know of bits");
         }
         for (fid, attr) in &self.attrs {
-            let now = mdt.read_inode(*fid).expect("the store works").expect("what is kept exists").attr();
+            let now = mdt
+                .names
+                .read_inode(Reads::All, *fid)
+                .expect("the store works")
+                .expect("what is kept exists")
+                .attr();
             let same = Attr { version: attr.version, ..now.clone() };
             assert_eq!(*attr, same);
         }
         for (fid, layout) in &self.layouts {
             assert_eq!(
                 *layout,
-                mdt.read_inode(*fid).expect("the store works").expect("what is kept exists").layout,
+                mdt.names
+                    .read_inode(Reads::All, *fid)
+                    .expect("the store works")
+                    .expect("what is kept exists")
+                    .layout,
                 "{fid}"
             );
         }
@@ -202,11 +212,12 @@ impl Model {
 
     fn check_names(&mut self, mdt: &Mdt) {
         for ((parent, name), fid) in &self.names {
-            let now = mdt.read_entry(*parent, name).expect("the store works").map(|(fid, _)| fid);
+            let now =
+                mdt.names.read_entry(Reads::All, *parent, name).expect("the store works").map(|(fid, _)| fid);
             assert_eq!(now, Some(*fid), "{parent} {name:?}");
         }
         for (parent, name) in &self.absent {
-            assert_eq!(mdt.read_entry(*parent, name), Ok(None), "{parent} {name:?}");
+            assert!(matches!(mdt.names.read_entry(Reads::All, *parent, name), Ok(None)), "{parent} {name:?}");
         }
         for (dir, entries) in &self.lists {
             let (from, until) = (keys::entries_from(*dir, 0), keys::entries_end(*dir));
@@ -224,7 +235,11 @@ impl Model {
             assert_eq!(*names, now, "{fid}");
         }
         for fid in self.opens.keys() {
-            let inode = mdt.read_inode(*fid).expect("the store works").expect("what is open exists");
+            let inode = mdt
+                .names
+                .read_inode(Reads::All, *fid)
+                .expect("the store works")
+                .expect("what is open exists");
             assert_ne!(inode.nlink, 0, "{fid}");
         }
         let named = self.names.len() + self.absent.len() + self.lists.len();

@@ -16,11 +16,11 @@ fn set(world: &World, name: &str, value: u64) -> Result<(), Code> {
 }
 
 fn locks(world: &World) -> u64 {
-    world.target.handler().bits.counts().locks
+    world.target.handler().grants.bits.counts().locks
 }
 
 fn held_by(world: &World, client: &Client) -> usize {
-    world.target.handler().bits.held_by_session(client.session()).len()
+    world.target.handler().grants.bits.held_by_session(client.session()).len()
 }
 
 /// Files `f0`, `f1` and so on of a new directory.
@@ -60,7 +60,7 @@ fn what_is_not_used_makes_room_for_what_is() {
         assert!(held_by(&world, &a) <= 256 + 64);
     }
     assert_eq!(held_by(&world, &idle), 64);
-    assert_eq!(world.target.handler().bits.counts().callbacks, 0, "nobody needed anything");
+    assert_eq!(world.target.handler().grants.bits.counts().callbacks, 0, "nobody needed anything");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_million_requests_stay_within_the_cap() {
     for (name, value) in [("lock_reclaim_threshold_mb", 42), ("lock_limit_mb", 64)] {
         set(&world, name, value).expect("there is so much memory");
     }
-    let (bits, cap) = (&world.target.handler().bits, (64 << 20) / 256);
+    let (bits, cap) = (&world.target.handler().grants.bits, (64 << 20) / 256);
     for n in 0..1_000_000_u64 {
         let client = &clients[n as usize % clients.len()];
         let fid = Fid { seq: 0x7_0000_0000 + (n >> 20), oid: n as u32, ver: 0 };

@@ -189,7 +189,7 @@ fn every_operation_calls_back_what_it_changes_and_nothing_else() {
         expected.sort();
         assert_eq!(called(&world, b.session()), expected, "{what}");
         // What one has done again calls back nobody any more.
-        let count = world.target.handler().bits.counts().callbacks;
+        let count = world.target.handler().grants.bits.counts().callbacks;
         assert_eq!(count, expected.len() as u64, "{what}");
     }
 }
@@ -292,7 +292,7 @@ fn a_session_that_ends_keeps_nobody_waiting() {
     assert_eq!(world.called.ended(), [b.session()]);
     world.called.answer(Err(CallbackError::Ended));
     assert!(world.sim.run(pending).result.is_ok());
-    let bits = &world.target.handler().bits;
+    let bits = &world.target.handler().grants.bits;
     assert_eq!((bits.held_by(b.session(), tree.file), bits.held_by(b.session(), tree.dir)), (0, 0));
     a.skip_to(a.xid() + 1);
     assert_eq!(a.attr(tree.file), Err(Code::Stale), "what the session had open is closed");
