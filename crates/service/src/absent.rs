@@ -31,7 +31,7 @@ impl<H: Handler> Target<H> {
                 self.recovery.start_over();
                 continue;
             }
-            let _door = self.door.lock();
+            let _door = self.exports.door.lock();
             for client in late {
                 self.do_without(client, "it did not come back after the target's start");
             }
@@ -40,8 +40,8 @@ impl<H: Handler> Target<H> {
         if self.stop.unless(self.recovery.until(end)).await.is_none() {
             return;
         }
-        let _door = self.door.lock();
-        for client in self.sessions.take_absent() {
+        let _door = self.exports.door.lock();
+        for client in self.exports.sessions.take_absent() {
             self.handler.forgotten(client);
             self.forget_records(client);
         }
@@ -49,15 +49,15 @@ impl<H: Handler> Target<H> {
 
     /// Asks the MGS about those who are missing, as long as somebody is.
     pub(crate) async fn ask_about_the_absent(self: Arc<Self>) {
-        if !self.lives.has_mgs() {
+        if !self.clients.lives().has_mgs() {
             return;
         }
         while self.recovery.is_active() {
             let missing = self.recovery.missing();
             if !missing.is_empty() {
                 let asked: Vec<LeaseAsked> = missing.iter().map(|missing| self.question(missing)).collect();
-                let Some(states) = self.stop.unless(self.lives.ask(&asked)).await else { return };
-                let _door = self.door.lock();
+                let Some(states) = self.stop.unless(self.clients.lives().ask(&asked)).await else { return };
+                let _door = self.exports.door.lock();
                 for (missing, state) in missing.iter().zip(states.unwrap_or_default()) {
                     self.heard_of(missing, state);
                 }
@@ -69,7 +69,7 @@ impl<H: Handler> Target<H> {
     }
 
     fn question(&self, missing: &Missing) -> LeaseAsked {
-        let session = self.sessions.of_client(missing.client).map_or(0, |session| session.handle());
+        let session = self.exports.sessions.of_client(missing.client).map_or(0, |session| session.handle());
         let wish = if missing.quiet >= DEADLINE { ASKED_TO_FENCE } else { ASKED };
         LeaseAsked { client: missing.client, session, wish }
     }
@@ -78,7 +78,7 @@ impl<H: Handler> Target<H> {
     fn heard_of(&self, missing: &Missing, state: u8) {
         let (client, fenced) = (missing.client, missing.quiet >= DEADLINE);
         // Who has come back while the MGS was asked gets on with it.
-        let came_back = missing.absent && !self.sessions.is_absent(client);
+        let came_back = missing.absent && !self.exports.sessions.is_absent(client);
         match state {
             LEASE_LIVES => self.recovery.lives(client),
             LEASE_OVER | LEASE_NONE | LEASE_LEFT if came_back || !missing.absent && !fenced => {}
@@ -86,7 +86,7 @@ impl<H: Handler> Target<H> {
             LEASE_OVER | LEASE_NONE | LEASE_LEFT if !self.store.is_owner() => {}
             LEASE_NONE | LEASE_LEFT if missing.absent => {
                 tracing::info!(target = %self.id, %client, "a client that held nothing is not waited for");
-                self.sessions.give_up(client);
+                self.exports.sessions.give_up(client);
                 self.recovery.give_up(client);
             }
             LEASE_OVER | LEASE_NONE | LEASE_LEFT => {
@@ -99,14 +99,14 @@ impl<H: Handler> Target<H> {
 
     /// The client is not waited for any more. The caller holds the door.
     fn do_without(&self, client: ClientId, why: &str) {
-        match self.sessions.of_client(client) {
+        match self.exports.sessions.of_client(client) {
             Some(session) => self.evict_session(&session, "it stopped replaying half way"),
             None => {
-                let nid = self.sessions.nid_of_absent(client);
+                let nid = self.exports.sessions.nid_of_absent(client);
                 self.trace(client, nid.as_deref().unwrap_or("unknown"), why, None);
             }
         }
-        self.sessions.give_up(client);
+        self.exports.sessions.give_up(client);
         self.recovery.give_up(client);
     }
 }

@@ -50,16 +50,16 @@ impl<H: Handler> Target<H> {
         if self.stop.is_stopped() {
             problems.push("it is being stopped".to_owned());
         }
-        let sessions = u32::try_from(self.sessions.count()).unwrap_or(u32::MAX);
+        let sessions = u32::try_from(self.exports.sessions.count()).unwrap_or(u32::MAX);
         let (missing, missing_count) = self.recovery.waits_for();
-        let flags = if self.told.load(Ordering::Relaxed) { msg::STATE_TOLD } else { 0 };
+        let flags = if self.began.told.load(Ordering::Relaxed) { msg::STATE_TOLD } else { 0 };
         let recovery = self.recovery.report();
         msg::TargetState { recovery, sessions, problems, missing, missing_count, flags }
     }
 
     fn exports(&self, peer: &Peer, after: ClientId) -> Result<Reply, Code> {
         only_servers(peer)?;
-        let (sessions, end) = self.sessions.page(after, msg::EXPORTS_PAGE_MAX);
+        let (sessions, end) = self.exports.sessions.page(after, msg::EXPORTS_PAGE_MAX);
         let exports = sessions.iter().map(|session| msg::Export {
             client: session.client(),
             nid: session.nid(),
@@ -78,7 +78,7 @@ impl<H: Handler> Target<H> {
 
     fn hand_over(&self, peer: &Peer, order: &msg::HandOver) -> Result<Reply, Code> {
         only_servers(peer)?;
-        let Supervision::Shared(orders) = &self.supervision else { return Err(Code::NotSupported) };
+        let Supervision::Shared(orders) = &self.began.supervision else { return Err(Code::NotSupported) };
         tracing::info!(target = %self.id, from = %peer.from, to = order.to, "an operator hands the target over");
         orders.hand_over(&order.to);
         Ok(Reply::HandOver(msg::Done {}))
@@ -86,7 +86,7 @@ impl<H: Handler> Target<H> {
 
     fn evict_clients(&self, peer: &Peer, evict: &msg::Evict) -> Result<Reply, Code> {
         only_servers(peer)?;
-        let _door = self.door.lock();
+        let _door = self.exports.door.lock();
         let hit = self.named(evict.client, &evict.nid)?;
         let why = format!("an operator at {} ordered it", peer.from);
         for session in &hit {
@@ -104,10 +104,10 @@ impl<H: Handler> Target<H> {
         // A server's session is not an operator's to end: its server would be taken for a stranger's.
         let may_end = |session: &Session<H::Session>| session.role() == Role::Client;
         if nid.is_empty() {
-            let session = self.sessions.of_client(client);
+            let session = self.exports.sessions.of_client(client);
             return Ok(session.filter(|session| may_end(session)).into_iter().collect());
         }
-        Ok(self.sessions.matching(|session| may_end(session) && is_at(&session.nid(), nid)))
+        Ok(self.exports.sessions.matching(|session| may_end(session) && is_at(&session.nid(), nid)))
     }
 
     /// Has clients give back what they keep, and says what they have left.
@@ -153,7 +153,7 @@ impl<H: Handler> Target<H> {
     /// Writes down that a client is evicted. The log says where.
     pub(crate) fn trace(&self, client: ClientId, nid: &str, why: &str, session: Option<PastSession>) {
         let trace = Trace {
-            target: format!("{}-{}", self.fsname, self.id),
+            target: format!("{}-{}", self.store.label().fsname, self.id),
             client,
             nid: nid.to_owned(),
             why: why.to_owned(),

@@ -171,6 +171,11 @@ impl Clients {
         assert!(self.doorman.set(doorman).is_ok(), "a target is made once");
     }
 
+    /// Who says which clients live.
+    pub(crate) fn lives(&self) -> &Lives {
+        &self.lives
+    }
+
     pub(crate) fn ended(&self, session: u64) {
         self.backchannel.session_ended(self.target, session);
     }

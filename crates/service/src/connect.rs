@@ -11,7 +11,7 @@ use proto::wire::messages as msg;
 use proto::{ClientId, Code, Transno};
 use rpc::{Answer, Peer, Role};
 use rt::Time;
-use store::{Batch, Change, StoreError};
+use store::{Batch, Change, Store, StoreError};
 
 use crate::clients::Doorman;
 use crate::context::code_of;
@@ -39,7 +39,7 @@ impl<H: Handler> Target<H> {
     }
 
     fn try_connect(&self, peer: &Peer, connect: &msg::Connect) -> Result<Opened<H::Session>, Code> {
-        if connect.fsname != self.fsname {
+        if connect.fsname != self.store.label().fsname.as_str() {
             return Err(Code::WrongFilesystem);
         }
         if connect.features & msg::FEATURE_BASE == 0 {
@@ -47,10 +47,10 @@ impl<H: Handler> Target<H> {
         }
         self.check_age(peer, connect)?;
         // A session with what the target was before it was replaced by an older copy is over.
-        let boot = if connect.boot <= self.accepted { 0 } else { connect.boot };
+        let boot = if connect.boot <= self.began.accepted { 0 } else { connect.boot };
         let connect = &msg::Connect { boot, ..connect.clone() };
-        let _door = self.door.lock();
-        if let Some(session) = self.sessions.of_client(connect.client) {
+        let _door = self.exports.door.lock();
+        if let Some(session) = self.exports.sessions.of_client(connect.client) {
             if session.role() != peer.role {
                 return Err(Code::Forbidden);
             }
@@ -69,7 +69,9 @@ impl<H: Handler> Target<H> {
             // The client knows nothing of this session, so nothing of it can be asked for any more.
             self.end(&session);
         }
-        if self.recovery.is_active() && !(connect.boot != 0 && self.sessions.is_absent(connect.client)) {
+        if self.recovery.is_active()
+            && !(connect.boot != 0 && self.exports.sessions.is_absent(connect.client))
+        {
             // A client that begins anew has nothing to replay, and its record would take a transno of those who have.
             self.recovery.is_done(connect.client);
             return Err(Code::TryAgain);
@@ -88,9 +90,9 @@ impl<H: Handler> Target<H> {
     fn check_age(&self, peer: &Peer, connect: &msg::Connect) -> Result<(), Code> {
         let own = self.store.last_committed();
         if connect.committed > own && self.store.is_owner() {
-            let is_news = !self.older.load(Ordering::Relaxed);
+            let is_news = !self.began.older.load(Ordering::Relaxed);
             if peer.role == Role::Server {
-                self.older.store(true, Ordering::Relaxed);
+                self.began.older.store(true, Ordering::Relaxed);
             }
             if is_news {
                 tracing::error!(
@@ -101,7 +103,7 @@ impl<H: Handler> Target<H> {
             }
             return Err(Code::Older);
         }
-        if self.older.load(Ordering::Relaxed) { Err(Code::Older) } else { Ok(()) }
+        if self.began.older.load(Ordering::Relaxed) { Err(Code::Older) } else { Ok(()) }
     }
 
     /// A new session; `None` if there are too many.
@@ -110,14 +112,14 @@ impl<H: Handler> Target<H> {
         peer: &Peer,
         connect: &msg::Connect,
     ) -> Result<Option<Arc<Session<H::Session>>>, StoreError> {
-        if self.sessions.count() >= SESSIONS_MAX {
+        if self.exports.sessions.count() >= SESSIONS_MAX {
             return Ok(None);
         }
-        let known = self.sessions.is_absent(connect.client);
+        let known = self.exports.sessions.is_absent(connect.client);
         let resumed = known && connect.boot != 0;
         let mut batch = Batch::default();
         if known && !resumed {
-            batch.changes = self.slot_changes(connect.client)?;
+            batch.changes = slot_changes(&self.store, connect.client)?;
         }
         let recorded = if resumed {
             Transno(0)
@@ -146,7 +148,7 @@ impl<H: Handler> Target<H> {
             self.restore_slots(&session)?;
         }
         self.handler.began(&session);
-        self.sessions.insert(session.clone());
+        self.exports.sessions.insert(session.clone());
         if resumed {
             self.recovery.is_back(connect.client);
         }
@@ -155,19 +157,19 @@ impl<H: Handler> Target<H> {
     }
 
     pub(crate) fn disconnect(&self, session: &Arc<Session<H::Session>>) {
-        let _door = self.door.lock();
+        let _door = self.exports.door.lock();
         self.end(session);
     }
 
     /// Forgets a session and all that belongs to it. The caller holds the door.
     pub(crate) fn end(&self, session: &Arc<Session<H::Session>>) {
-        if !self.sessions.remove(session) {
+        if !self.exports.sessions.remove(session) {
             return;
         }
         self.recovery.is_done(session.client());
         // While others replay, nothing else may draw a transno: theirs would be taken, and a commit mark beyond them
         // would tell their clients that what they have not replayed yet is durable.
-        self.departed.lock().push(session.clone());
+        self.exports.departed.lock().push(session.clone());
         self.clear_away();
         self.clients.ended(session.handle());
         tracing::info!(target = %self.id, client = %session.client(), "a session ends");
@@ -179,11 +181,11 @@ impl<H: Handler> Target<H> {
         if self.recovery.is_active() {
             return;
         }
-        for client in self.sessions.take_given_up() {
+        for client in self.exports.sessions.take_given_up() {
             self.handler.forgotten(client);
             self.forget_records(client);
         }
-        let departed = std::mem::take(&mut *self.departed.lock());
+        let departed = std::mem::take(&mut *self.exports.departed.lock());
         for session in departed {
             self.handler.ended(&session);
             self.forget_records(session.client());
@@ -193,13 +195,13 @@ impl<H: Handler> Target<H> {
     /// Clears away what had to wait for the end of the replays.
     pub(crate) async fn clear_away_after_recovery(self: Arc<Self>) {
         if self.stop.unless(self.recovery.until_over()).await.is_some() {
-            let _door = self.door.lock();
+            let _door = self.exports.door.lock();
             self.clear_away();
         }
     }
 
     pub(crate) fn forget_records(&self, client: ClientId) {
-        let forgotten = self.slot_changes(client).and_then(|mut changes| {
+        let forgotten = slot_changes(&self.store, client).and_then(|mut changes| {
             changes.push(Change { key: keys::client(client), value: None });
             self.store.commit(Batch { changes, ..Batch::default() })
         });
@@ -219,18 +221,12 @@ impl<H: Handler> Target<H> {
         }
     }
 
-    /// Changes that take the records of a client's slots away.
-    fn slot_changes(&self, client: ClientId) -> Result<Vec<Change>, StoreError> {
-        let slots = self.slots_of(client)?;
-        Ok(slots.into_iter().map(|(key, _)| Change { key, value: None }).collect())
-    }
-
     fn restore_slots(&self, session: &Session<H::Session>) -> Result<(), StoreError> {
-        if !self.safeguards.reply_slots {
+        if !self.began.safeguards.reply_slots {
             return Ok(());
         }
         let damaged = || StoreError::Corrupt { what: "a reply slot".into() };
-        for (key, value) in self.slots_of(session.client())? {
+        for (key, value) in slots_of(&self.store, session.client())? {
             let slot = keys::slot_of(&key).ok_or_else(damaged)?;
             let record = ReplyRecord::decode(value.bytes).map_err(|_| damaged())?;
             session.slots().restore(slot, ReplyRecord { transno: value.version, ..record });
@@ -238,32 +234,36 @@ impl<H: Handler> Target<H> {
         Ok(())
     }
 
-    fn slots_of(&self, client: ClientId) -> Result<Vec<(Bytes, store::Value)>, StoreError> {
-        let from = keys::slot(client, 0);
-        let until = keys::slot(client, SLOTS_MAX);
-        self.store.scan(&from, &until, SLOTS_MAX as usize)
-    }
-
     /// A name for a session that nobody can guess; never 0, which means "no session".
     fn unguessable(&self) -> u64 {
         loop {
             let handle = self.rt.random_u64();
-            if handle != 0 && self.sessions.of_handle(handle).is_none() {
+            if handle != 0 && self.exports.sessions.of_handle(handle).is_none() {
                 return handle;
             }
         }
     }
 }
 
+/// Changes that take the records of a client's slots away.
+fn slot_changes(store: &Store, client: ClientId) -> Result<Vec<Change>, StoreError> {
+    Ok(slots_of(store, client)?.into_iter().map(|(key, _)| Change { key, value: None }).collect())
+}
+
+fn slots_of(store: &Store, client: ClientId) -> Result<Vec<(Bytes, store::Value)>, StoreError> {
+    let (from, until) = (keys::slot(client, 0), keys::slot(client, SLOTS_MAX));
+    store.scan(&from, &until, SLOTS_MAX as usize)
+}
+
 impl<H: Handler> Doorman for Target<H> {
     fn evict(&self, handle: u64, why: &str) {
-        let _door = self.door.lock();
-        let Some(session) = self.sessions.of_handle(handle) else { return };
+        let _door = self.exports.door.lock();
+        let Some(session) = self.exports.sessions.of_handle(handle) else { return };
         self.evict_session(&session, why);
     }
 
     fn client(&self, handle: u64) -> Option<ClientId> {
-        self.sessions.of_handle(handle).map(|session| session.client())
+        self.exports.sessions.of_handle(handle).map(|session| session.client())
     }
 
     fn is_sure(&self) -> bool {
@@ -271,7 +271,7 @@ impl<H: Handler> Doorman for Target<H> {
     }
 
     fn heard(&self, handle: u64) -> Option<Time> {
-        let session = self.sessions.of_handle(handle)?;
+        let session = self.exports.sessions.of_handle(handle)?;
         Some(session.recent().last().unwrap_or(session.began()))
     }
 }

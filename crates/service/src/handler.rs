@@ -78,7 +78,7 @@ pub trait HandOver: Send + Sync {
 }
 
 /// A role: what a target does with the requests of its sessions.
-pub trait Handler: Send + Sync + Sized + 'static {
+pub trait Handler: Shown + Send + Sync + Sized + 'static {
     /// What the role keeps for each session.
     type Session: Default + Send + Sync + 'static;
     /// What it answers in sessions.
@@ -137,6 +137,20 @@ pub trait Handler: Send + Sync + Sized + 'static {
         let _ = client;
     }
 
+    /// How much each client may write before it sends it; `sessions` counts them.
+    fn room(&self, sessions: impl FnOnce() -> usize) -> Room {
+        let _ = sessions;
+        Room::default()
+    }
+
+    /// The last step before the store is closed; no request is under way.
+    fn finish(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+}
+
+/// What operators see of a role, and set. A role shows nothing of which it says nothing.
+pub trait Shown {
     /// What sessions hold.
     fn held(&self) -> Vec<Held> {
         Vec::new()
@@ -166,12 +180,6 @@ pub trait Handler: Send + Sync + Sized + 'static {
         Err(Code::NotFound)
     }
 
-    /// How much each client may write before it sends it; `sessions` counts them.
-    fn room(&self, sessions: impl FnOnce() -> usize) -> Room {
-        let _ = sessions;
-        Room::default()
-    }
-
     /// What is wrong with it, a sentence for each.
     fn problems(&self) -> Vec<String> {
         Vec::new()
@@ -181,10 +189,5 @@ pub trait Handler: Send + Sync + Sized + 'static {
     fn statistic(&self, name: &str) -> Option<String> {
         let _ = name;
         None
-    }
-
-    /// The last step before the store is closed; no request is under way.
-    fn finish(&self) -> impl Future<Output = ()> + Send {
-        async {}
     }
 }

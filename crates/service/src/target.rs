@@ -31,30 +31,38 @@ use crate::watch::{Held, Watch};
 /// A served target of role `H`.
 pub struct Target<H: Handler> {
     pub(crate) id: TargetId,
-    pub(crate) fsname: String,
     pub(crate) rt: Rt,
     pub(crate) store: Arc<Store>,
     pub(crate) stop: Stop,
     pub(crate) recovery: Arc<Recovery>,
     pub(crate) under_way: Gauge,
-    pub(crate) sessions: Sessions<H::Session>,
+    pub(crate) exports: Exports<H::Session>,
     pub(crate) clients: Arc<Clients>,
-    pub(crate) lives: Arc<Lives>,
     pub(crate) tracer: Arc<Tracer>,
-    /// Sessions that ended and have something left in the store.
-    pub(crate) departed: Mutex<Vec<Arc<Session<H::Session>>>>,
-    /// Held through each connect and disconnect: they follow one another.
-    pub(crate) door: Mutex<()>,
     pub(crate) handler: Arc<H>,
-    pub(crate) supervision: Supervision,
-    /// The MGS has told clients of this start.
-    pub(crate) told: AtomicBool,
+    pub(crate) began: Began,
+}
+
+/// The sessions of a target.
+pub(crate) struct Exports<S> {
+    pub sessions: Sessions<S>,
+    /// Sessions that ended and have something left in the store.
+    pub departed: Mutex<Vec<Arc<Session<S>>>>,
+    /// Held through each connect and disconnect: they follow one another.
+    pub door: Mutex<()>,
+}
+
+/// How a target was started, and what became known of that.
+pub(crate) struct Began {
+    pub supervision: Supervision,
     /// What is not left out in an experiment.
-    pub(crate) safeguards: Safeguards,
-    /// A server remembers a later state of the target: nobody is served.
-    pub(crate) older: AtomicBool,
+    pub safeguards: Safeguards,
     /// Sessions with starts of the target up to this one are over.
-    pub(crate) accepted: u64,
+    pub accepted: u64,
+    /// The MGS has told clients of this start.
+    pub told: AtomicBool,
+    /// A server remembers a later state of the target: nobody is served.
+    pub older: AtomicBool,
 }
 
 impl<H: Handler> Target<H> {
@@ -71,7 +79,7 @@ impl<H: Handler> Target<H> {
         let safeguards = hub.habits().safeguards;
         let asked = mgs.clone().filter(|_| safeguards.asking_who_lives);
         let lives = Arc::new(Lives::new(&rt, asked, id, store.boot()));
-        let clients = Arc::new(Clients::new(&rt, id, stop.clone(), backchannel, lives.clone()));
+        let clients = Arc::new(Clients::new(&rt, id, stop.clone(), backchannel, lives));
         let env = Env {
             rt: rt.clone(),
             hub,
@@ -84,31 +92,25 @@ impl<H: Handler> Target<H> {
         };
         let handler = Arc::new(H::open(env).await?);
         let tracer = Tracer::new(rt.clone(), store.clone());
+        let exports = Exports { sessions, departed: Mutex::default(), door: Mutex::default() };
+        let (told, older) = (AtomicBool::new(false), AtomicBool::new(false));
         let target = Arc::new(Target {
             id,
-            fsname: store.label().fsname.as_str().to_owned(),
             rt,
             stop,
             recovery,
             under_way: Gauge::default(),
-            sessions,
+            exports,
             clients,
-            lives,
             tracer,
-            departed: Mutex::new(Vec::new()),
-            door: Mutex::new(()),
             handler,
             store,
-            supervision,
-            told: AtomicBool::new(false),
-            safeguards,
-            older: AtomicBool::new(false),
-            accepted,
+            began: Began { supervision, safeguards, accepted, told, older },
         });
         let doorman: Weak<dyn clients::Doorman> =
             Arc::downgrade(&(target.clone() as Arc<dyn clients::Doorman>));
         target.clients.set_doorman(doorman);
-        if target.sessions.has_absent() {
+        if target.exports.sessions.has_absent() {
             target.rt.spawn(target.clone().forget_the_absent());
             target.rt.spawn(target.clone().ask_about_the_absent());
             target.rt.spawn(target.clone().clear_away_after_recovery());
@@ -123,7 +125,7 @@ impl<H: Handler> Target<H> {
 
     /// The MGS has told clients of this start.
     pub fn set_told(&self) {
-        self.told.store(true, Ordering::Relaxed);
+        self.began.told.store(true, Ordering::Relaxed);
     }
 
     /// Takes no more requests, waits for those under way, and closes the store.
@@ -138,7 +140,7 @@ impl<H: Handler> Target<H> {
 
     /// Whether it is started again when it fails: who asks then looks for it.
     fn is_supervised(&self) -> bool {
-        !matches!(self.supervision, Supervision::None)
+        !matches!(self.began.supervision, Supervision::None)
     }
 
     async fn answer(&self, call: Call) -> Answer {
@@ -156,7 +158,7 @@ impl<H: Handler> Target<H> {
             _ => self.answer_in_session(call).await,
         };
         answer.last_committed = self.store.last_committed();
-        answer.room = self.handler.room(|| self.sessions.count());
+        answer.room = self.handler.room(|| self.exports.sessions.count());
         if self.is_supervised() && (!self.store.is_owner() || self.store.has_failed()) {
             return self.confirm(answer).await;
         }
@@ -172,7 +174,7 @@ impl<H: Handler> Target<H> {
     }
 
     async fn answer_in_session(&self, call: Call) -> Answer {
-        let session = match self.sessions.find(call.session, call.session_epoch) {
+        let session = match self.exports.sessions.find(call.session, call.session_epoch) {
             Some(session) if session.role() == call.peer.role => session,
             Some(_) => return Answer::refuse(Code::Forbidden),
             None => return Answer::refuse(Code::NoSession),
@@ -318,7 +320,7 @@ impl<H: Handler> Target<H> {
 
 impl<H: Handler> Watch for Target<H> {
     fn sessions(&self) -> Option<Vec<u64>> {
-        let all = || self.sessions.all().into_iter().map(|(handle, _)| handle).collect();
+        let all = || self.exports.sessions.all().into_iter().map(|(handle, _)| handle).collect();
         (!self.recovery.is_active()).then(all)
     }
 
@@ -330,7 +332,7 @@ impl<H: Handler> Watch for Target<H> {
         let mut waits = self.clients.waits();
         waits.extend(self.handler.waits());
         let handles: BTreeSet<u64> = waits.iter().flat_map(|wait| &wait.sessions).copied().collect();
-        let sessions = handles.into_iter().filter_map(|handle| self.sessions.of_handle(handle));
+        let sessions = handles.into_iter().filter_map(|handle| self.exports.sessions.of_handle(handle));
         let named =
             sessions.map(|session| format!("session {:#x} is client {}", session.handle(), session.client()));
         let mut lines = self.recovery.waits();

@@ -41,7 +41,7 @@ use proto::wire::messages::{MdtRequest, NoRequest, Parameter, Space};
 use proto::{ClientId, Code, Fid, FileKind, Timestamp, Transno};
 use rpc::Peer;
 use rt::Rt;
-use service::{Done, Env, Handler, Recovery, Session, Stop, VERSION_OF_THIS, Wait};
+use service::{Done, Env, Handler, Recovery, Session, Shown, Stop, VERSION_OF_THIS, Wait};
 use store::sums::INODES;
 use store::{Store, StoreError};
 
@@ -198,7 +198,9 @@ impl Handler for Mdt {
     fn forgotten(&self, client: ClientId) {
         self.forget_export(client);
     }
+}
 
+impl Shown for Mdt {
     fn parameters(&self) -> Vec<Parameter> {
         let mut all = self.sharing.parameters();
         all.extend(self.grants.bits.parameters());

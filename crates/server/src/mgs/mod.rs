@@ -25,7 +25,7 @@ use proto::{Code, TargetKind};
 use rpc::{Peer, Role};
 use rt::Rt;
 use rt::sync::{Notify, Semaphore};
-use service::{Ctx, Done, Env, Handler, Stop, code_of, space_state};
+use service::{Ctx, Done, Env, Handler, Shown, Stop, code_of, space_state};
 use store::{Batch, Store, StoreError};
 
 use crate::Counts;
@@ -114,6 +114,23 @@ impl Handler for Mgs {
         })
     }
 
+    async fn outside(&self, peer: &Peer, request: OwnersRequest) -> Result<Reply, Code> {
+        if peer.role != Role::Server {
+            return Err(Code::Forbidden);
+        }
+        match request {
+            OwnersRequest::RenewTargets(renew) => self.owners.renew(&renew).map(Reply::RenewTargets),
+            OwnersRequest::TakeTargets(take) => self.owners.take(&take).await.map(Reply::TakeTargets),
+            OwnersRequest::ReleaseTarget(release) => {
+                self.owners.release(&release).await.map(Reply::ReleaseTarget)
+            }
+            OwnersRequest::SettleTarget(settle) => self.owners.settle(&settle).await.map(Reply::SettleTarget),
+            OwnersRequest::Claim(claim) => self.claim(&claim).await.map(Reply::Claim),
+        }
+    }
+}
+
+impl Shown for Mgs {
     /// As in Lustre, 0 clears the times.
     fn set_parameter(&self, parameter: &msg::Parameter) -> Result<(), Code> {
         match (parameter.name.strip_prefix(LIVE), parameter.value.as_str()) {
@@ -130,21 +147,6 @@ impl Handler for Mgs {
             _ => name.strip_prefix(LIVE).filter(|fsname| *fsname == self.fsname)?,
         };
         Some(self.notices.text(&self.table.lock().config(&self.fsname)))
-    }
-
-    async fn outside(&self, peer: &Peer, request: OwnersRequest) -> Result<Reply, Code> {
-        if peer.role != Role::Server {
-            return Err(Code::Forbidden);
-        }
-        match request {
-            OwnersRequest::RenewTargets(renew) => self.owners.renew(&renew).map(Reply::RenewTargets),
-            OwnersRequest::TakeTargets(take) => self.owners.take(&take).await.map(Reply::TakeTargets),
-            OwnersRequest::ReleaseTarget(release) => {
-                self.owners.release(&release).await.map(Reply::ReleaseTarget)
-            }
-            OwnersRequest::SettleTarget(settle) => self.owners.settle(&settle).await.map(Reply::SettleTarget),
-            OwnersRequest::Claim(claim) => self.claim(&claim).await.map(Reply::Claim),
-        }
     }
 }
 

@@ -15,9 +15,7 @@ use proto::wire::messages::{Glimpse, Glimpsed};
 use proto::{Code, ObjectId};
 use rt::Rt;
 use rt::sync::oneshot;
-use service::{Called, Clients, Env, Wait};
-
-use super::tokens::Tokens;
+use service::{Called, Clients, Env, RangeLocks, Wait};
 
 /// Asks clients.
 pub(super) struct Glimpses {
@@ -25,7 +23,7 @@ pub(super) struct Glimpses {
     me: Weak<Glimpses>,
     rt: Rt,
     clients: Arc<Clients>,
-    tokens: Arc<Tokens>,
+    tokens: Arc<RangeLocks>,
     /// By who is asked and about what: those who wait for the callback after the one that is under way.
     under_way: Mutex<BTreeMap<(Holder, ObjectId), Vec<Asker>>>,
     count: AtomicU64,
@@ -36,7 +34,7 @@ type Asker = oneshot::Sender<Option<Glimpsed>>;
 
 impl Glimpses {
     /// Nobody is asked.
-    pub fn new(env: &Env, tokens: Arc<Tokens>) -> Arc<Glimpses> {
+    pub fn new(env: &Env, tokens: Arc<RangeLocks>) -> Arc<Glimpses> {
         Arc::new_cyclic(|me| Glimpses {
             me: me.clone(),
             rt: env.rt.clone(),

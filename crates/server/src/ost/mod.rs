@@ -2,6 +2,7 @@
 
 mod brw;
 mod copy;
+mod counts;
 mod degraded;
 mod glimpse;
 mod journal;
@@ -10,7 +11,6 @@ mod seal;
 mod sharing;
 #[cfg(test)]
 mod tests;
-mod tokens;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,7 +25,10 @@ use proto::wire::messages as msg;
 use proto::wire::messages::{NoRequest, OstRequest};
 use proto::{Code, Fid, ObjectId, Timestamp};
 use rpc::Peer;
-use service::{Ctx, Done, Env, Handler, Recorder, Recovery, Session, Wait, code_of, space_state};
+use service::{
+    Ctx, Done, Env, Handler, RangeLocks, Recorder, Recovery, Session, Shown, Using, Wait, code_of,
+    space_state,
+};
 use store::object::Extra;
 use store::{Change, Objects, Store, StoreError};
 
@@ -36,9 +39,8 @@ use glimpse::Glimpses;
 use journal::{Journal, SYNC_JOURNAL};
 use room::Left;
 use sharing::{SYNC_LOCK_CANCEL, Sharing};
-use tokens::{Tokens, Using};
 
-pub use tokens::TokenCounts;
+pub use counts::TokenCounts;
 
 /// Most objects that one request destroys.
 const DESTROY_COUNT_MAX: usize = 16_384;
@@ -54,7 +56,7 @@ pub struct Ost {
     objects: Arc<Objects>,
     store: Arc<Store>,
     recovery: Arc<Recovery>,
-    tokens: Arc<Tokens>,
+    tokens: Arc<RangeLocks>,
     glimpses: Arc<Glimpses>,
     sharing: Arc<Sharing>,
     journal: Journal,
@@ -74,7 +76,7 @@ impl Handler for Ost {
 
     async fn open(env: Env) -> Result<Ost, StoreError> {
         let sharing = Arc::new(Sharing::new(env.store.clone()));
-        let tokens = Tokens::new(&env, sharing.clone(), Settings::default());
+        let tokens = RangeLocks::new(&env, sharing.clone(), Settings::default());
         Ok(Ost {
             objects: Objects::open(&env.rt, env.store.clone()).await?,
             store: env.store.clone(),
@@ -129,6 +131,18 @@ impl Handler for Ost {
         self.tokens.drop_session(Holder(session.handle()));
     }
 
+    fn room(&self, sessions: impl FnOnce() -> usize) -> Room {
+        self.left.room(sessions)
+    }
+
+    async fn finish(&self) {
+        if let Err(error) = self.objects.close().await {
+            tracing::error!(%error, "the objects did not close in order");
+        }
+    }
+}
+
+impl Shown for Ost {
     fn held(&self) -> Vec<Held> {
         self.tokens.held()
     }
@@ -141,10 +155,6 @@ impl Handler for Ost {
         let mut waits = self.tokens.waits();
         waits.extend(self.glimpses.waits());
         waits
-    }
-
-    fn room(&self, sessions: impl FnOnce() -> usize) -> Room {
-        self.left.room(sessions)
     }
 
     fn parameters(&self) -> Vec<msg::Parameter> {
@@ -177,17 +187,15 @@ impl Handler for Ost {
     fn statistic(&self, name: &str) -> Option<String> {
         (name == BRW_STATS).then(|| self.brw.text())
     }
-
-    async fn finish(&self) {
-        if let Err(error) = self.objects.close().await {
-            tracing::error!(%error, "the objects did not close in order");
-        }
-    }
 }
 
 impl Counts for Ost {
     fn token_counts(&self) -> TokenCounts {
-        TokenCounts { glimpses: self.glimpses.count(), shared: self.sharing.waits(), ..self.tokens.counts() }
+        TokenCounts {
+            glimpses: self.glimpses.count(),
+            shared: self.sharing.waits(),
+            ..self.tokens.counts().into()
+        }
     }
 }
 
@@ -216,7 +224,7 @@ impl Ost {
     async fn cancel(&self, ctx: &Ctx<()>, cancel: &msg::CancelRanges) -> Result<Done, Code> {
         for range in cancel.ranges.iter().filter(|range| range.start < range.end) {
             let given_up = Range { start: range.start, end: range.end };
-            self.sharing.give_up(range.object, given_up, holder(ctx)).await?;
+            self.sharing.wait_to_give_up(range.object, given_up, holder(ctx)).await?;
         }
         self.tokens.cancel(holder(ctx), cancel);
         Ok(Done::unchanged(Reply::CancelRanges(msg::Done {})))

@@ -16,7 +16,8 @@ use parking_lot::Mutex;
 use proto::lock::range::{Holder, Range};
 use proto::wire::messages::Parameter;
 use proto::{Code, ObjectId, Transno};
-use service::code_of;
+use rt::BoxFuture;
+use service::{GivenUp, code_of};
 use store::Store;
 
 /// Its name, as in Lustre's `obdfilter.*.sync_lock_cancel`.
@@ -70,6 +71,12 @@ pub(super) struct Sharing {
     /// A [`When`].
     when: AtomicU8,
     waits: AtomicU64,
+}
+
+impl GivenUp for Sharing {
+    fn give_up(&self, object: ObjectId, range: Range, by: Holder) -> BoxFuture<'_, Result<(), Code>> {
+        Box::pin(self.wait_to_give_up(object, range, by))
+    }
 }
 
 impl Sharing {
@@ -160,7 +167,7 @@ impl Sharing {
     ///
     /// # Errors
     /// The commit failed: the target stops.
-    pub async fn give_up(&self, object: ObjectId, range: Range, who: Holder) -> Result<(), Code> {
+    pub async fn wait_to_give_up(&self, object: ObjectId, range: Range, who: Holder) -> Result<(), Code> {
         if self.when() != When::Always {
             return Ok(());
         }

@@ -13,7 +13,7 @@ use service::Handler;
 use super::fake::{Fake, SERVER, Server};
 use super::{at, id, refused};
 use crate::Counts;
-use crate::ost::tokens::TokenCounts;
+use crate::ost::TokenCounts;
 
 const RECORD: u64 = 47_008;
 

@@ -1,4 +1,5 @@
-//! Ranges of objects that clients hold: carries out what [`Table`] decides. Rules: `docs/locks.md#ranges`.
+//! Ranges that clients hold: carries out what [`Table`] decides. Rules: `docs/locks.md#ranges`. What becomes of a range that is given up
+//! is its role's to say ([`GivenUp`]).
 //!
 //! Everything is decided in one step under one guard; callbacks are tasks of their own, and their answers are further
 //! steps.
@@ -15,26 +16,37 @@ use proto::lock::range::{
 use proto::wire::Reply;
 use proto::wire::messages as msg;
 use proto::{Code, ObjectId};
-use rt::Rt;
 use rt::sync::oneshot;
-use service::{Called, Clients, Env, LockRoom, Stop, Wait};
+use rt::{BoxFuture, Rt};
 
-use super::sharing::Sharing;
-use crate::{Held, Holding};
+use crate::clients::{Called, Clients};
+use crate::handler::Env;
+use crate::lock_room::LockRoom;
+use crate::stop::Stop;
+use crate::watch::{Held, Holding, Wait};
 
 /// How long the answer to a callback is waited for that nobody needs. Then the client is asked for something else.
 const RECLAIM_TIME: Duration = Duration::from_secs(60);
 /// Pause after a client that refuses.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
-/// The ranges that are held of an OST's objects.
-pub(super) struct Tokens {
+/// What is done before a range that a session gives up may be anybody else's.
+pub trait GivenUp: Send + Sync + 'static {
+    /// The session `by` gives up what it has of `range`.
+    ///
+    /// # Errors
+    /// The target stops: nobody is granted anything any more.
+    fn give_up(&self, object: ObjectId, range: Range, by: Holder) -> BoxFuture<'_, Result<(), Code>>;
+}
+
+/// The ranges that are held of a target's objects.
+pub struct RangeLocks {
     /// For the tasks of callbacks.
-    me: Weak<Tokens>,
+    me: Weak<RangeLocks>,
     rt: Rt,
     stop: Stop,
     clients: Arc<Clients>,
-    sharing: Arc<Sharing>,
+    role: Arc<dyn GivenUp>,
     room: LockRoom,
     state: Mutex<State>,
     counters: Counters,
@@ -67,9 +79,9 @@ struct Counters {
     passed: AtomicU64,
 }
 
-/// Figures of an OST's ranges.
+/// Figures of a target's ranges.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TokenCounts {
+pub struct RangeCounts {
     /// Ranges that are held now.
     pub held: usize,
     /// Requests for ranges.
@@ -86,15 +98,11 @@ pub struct TokenCounts {
     pub contended: u64,
     /// Grants of what another session could change until then.
     pub passed: u64,
-    /// Callbacks that asked for what was not sent yet.
-    pub glimpses: u64,
-    /// Accesses that waited for the commit of what another session had changed.
-    pub shared: u64,
 }
 
-/// A range that the OST itself uses in the name of a session, until this is dropped.
-pub(super) struct Using<'a> {
-    tokens: &'a Tokens,
+/// A range that the target itself uses in the name of a session, until this is dropped.
+pub struct Using<'a> {
+    ranges: &'a RangeLocks,
     object: ObjectId,
     holder: Holder,
     id: u64,
@@ -102,7 +110,7 @@ pub(super) struct Using<'a> {
 
 impl Drop for Using<'_> {
     fn drop(&mut self) {
-        self.tokens.step(|table, now| {
+        self.ranges.step(|table, now| {
             table.abandon(now, self.holder, self.id);
             table.end_use(now, self.object, self.id);
         });
@@ -111,30 +119,30 @@ impl Drop for Using<'_> {
 
 /// A request that may still wait. Dropped, it waits no more.
 struct Waiting<'a> {
-    tokens: &'a Tokens,
+    ranges: &'a RangeLocks,
     holder: Holder,
     id: u64,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.tokens.state.lock().waiters.remove(&self.id);
-        self.tokens.step(|table, now| table.abandon(now, self.holder, self.id));
+        self.ranges.state.lock().waiters.remove(&self.id);
+        self.ranges.step(|table, now| table.abandon(now, self.holder, self.id));
     }
 }
 
-impl Tokens {
+impl RangeLocks {
     /// Nothing is held.
-    pub fn new(env: &Env, sharing: Arc<Sharing>, settings: Settings) -> Arc<Tokens> {
+    pub fn new(env: &Env, role: Arc<dyn GivenUp>, settings: Settings) -> Arc<RangeLocks> {
         let room = LockRoom::new(env.rt.memory_bytes(), range::RANGES_MAX as u64);
         let settings = Settings { bounds: room.bounds(1), ..settings };
         let table = Table::new(Arc::new(Numbers::new(env.store.boot())), settings);
-        Arc::new_cyclic(|me| Tokens {
+        Arc::new_cyclic(|me| RangeLocks {
             me: me.clone(),
             rt: env.rt.clone(),
             stop: env.stop.clone(),
             clients: env.clients.clone(),
-            sharing,
+            role,
             room,
             state: Mutex::new(State { table, next_ask: 0, waiters: BTreeMap::new() }),
             counters: Counters::default(),
@@ -142,6 +150,9 @@ impl Tokens {
     }
 
     /// Grants a range as soon as nobody else holds it.
+    ///
+    /// # Errors
+    /// `Invalid` for an empty range, `NoSession` if the session ends meanwhile, `TryAgain` if there is no room or the target is being stopped.
     pub async fn enqueue(&self, holder: Holder, enqueue: &msg::Enqueue) -> Result<msg::Token, Code> {
         count(&self.counters.enqueues);
         let range = range_of(enqueue.start, enqueue.end)?;
@@ -154,7 +165,7 @@ impl Tokens {
             Answer::Contended => Decided::Contended,
             Answer::Full => return Err(Code::TryAgain),
             Answer::Wait | Answer::Go => {
-                let _waiting = Waiting { tokens: self, holder, id };
+                let _waiting = Waiting { ranges: self, holder, id };
                 self.decided(receiver).await?
             }
         };
@@ -169,6 +180,9 @@ impl Tokens {
     }
 
     /// Grants what the session held before the target restarted, without asking anybody.
+    ///
+    /// # Errors
+    /// `Invalid` for an empty range, and for one that somebody else has stated.
     pub fn restate(&self, holder: Holder, enqueue: &msg::Enqueue) -> Result<msg::Token, Code> {
         let range = range_of(enqueue.start, enqueue.end)?;
         let ask = Ask { id: 0, holder, purpose: Purpose::Hold, write: enqueue.write, range };
@@ -177,7 +191,10 @@ impl Tokens {
         token.ok_or(Code::Invalid)
     }
 
-    /// Waits until the OST may use `range` in the name of a session that does not hold it. `None` if it is empty.
+    /// Waits until the target may use `range` in the name of a session that does not hold it. `None` if it is empty.
+    ///
+    /// # Errors
+    /// As [`RangeLocks::enqueue`].
     pub async fn use_range(
         &self,
         object: ObjectId,
@@ -189,12 +206,12 @@ impl Tokens {
             return Ok(None);
         }
         let (id, answer, receiver) = self.ask(object, holder, Purpose::Use, write, range);
-        let using = Using { tokens: self, object, holder, id };
+        let using = Using { ranges: self, object, holder, id };
         match answer {
             Answer::Go => {}
             Answer::Full => return Err(Code::TryAgain),
             Answer::Wait | Answer::Granted(_) | Answer::Contended => {
-                let _waiting = Waiting { tokens: self, holder, id };
+                let _waiting = Waiting { ranges: self, holder, id };
                 self.decided(receiver).await?;
             }
         }
@@ -237,7 +254,6 @@ impl Tokens {
     }
 
     /// Whether clients that take a range from each other again and again are told to use it without holding it.
-    #[cfg(test)]
     pub fn set_contended_answers(&self, on: bool) {
         let bounds = self.room.bounds(1);
         self.state.lock().table.set(Settings { contended_answers: on, bounds });
@@ -249,6 +265,9 @@ impl Tokens {
     }
 
     /// Sets one of them.
+    ///
+    /// # Errors
+    /// As [`LockRoom::set`].
     pub fn set(&self, parameter: &msg::Parameter) -> Result<(), Code> {
         self.room.set(parameter)?;
         let bounds = self.room.bounds(1);
@@ -299,9 +318,10 @@ impl Tokens {
         waits
     }
 
-    pub fn counts(&self) -> TokenCounts {
+    /// The figures.
+    pub fn counts(&self) -> RangeCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        TokenCounts {
+        RangeCounts {
             held: self.state.lock().table.ranges(),
             enqueues: read(&self.counters.enqueues),
             granted_at_once: read(&self.counters.granted_at_once),
@@ -310,8 +330,6 @@ impl Tokens {
             reclaims: read(&self.counters.reclaims),
             contended: read(&self.counters.contended),
             passed: read(&self.counters.passed),
-            glimpses: 0,
-            shared: 0,
         }
     }
 
@@ -404,34 +422,34 @@ impl Tokens {
     /// Calls a client back that nobody waits for: whatever it does, it is not evicted.
     fn reclaim(&self, reclaim: Reclaim) {
         count(&self.counters.reclaims);
-        let Some(tokens) = self.me.upgrade() else { return };
+        let Some(ranges) = self.me.upgrade() else { return };
         self.rt.spawn(async move {
             let call = &reclaim.call;
-            let answer = tokens.clients.ask(call.holder.0, call.request().into(), RECLAIM_TIME).await;
+            let answer = ranges.clients.ask(call.holder.0, call.request().into(), RECLAIM_TIME).await;
             let given = match answer {
                 Some(Ok(Reply::RevokeRange(answer))) => Some(answer),
                 Some(Err(Code::NotSupported)) => Some(nothing(call)),
                 Some(_) => {
-                    tokens.stop.unless(tokens.rt.sleep(REFUSED_PAUSE)).await;
+                    ranges.stop.unless(ranges.rt.sleep(REFUSED_PAUSE)).await;
                     None
                 }
                 None => None,
             };
             if let Some(answer) = &given {
                 let range = Range { start: answer.start, end: answer.end };
-                if tokens.sharing.give_up(call.object, range, call.holder).await.is_err() {
+                if ranges.role.give_up(call.object, range, call.holder).await.is_err() {
                     return;
                 }
             }
-            tokens.step(|table, now| table.reclaimed(now, &reclaim, given));
+            ranges.step(|table, now| table.reclaimed(now, &reclaim, given));
         });
     }
 
     fn call_back(&self, call: Call) {
         count(&self.counters.revocations);
-        let Some(tokens) = self.me.upgrade() else { return };
+        let Some(ranges) = self.me.upgrade() else { return };
         self.rt.spawn(async move {
-            match tokens.clients.call_back(call.holder.0, call.request().into()).await {
+            match ranges.clients.call_back(call.holder.0, call.request().into()).await {
                 Called::Answered(reply) => {
                     let answer = match *reply {
                         Reply::RevokeRange(answer) => answer,
@@ -439,13 +457,13 @@ impl Tokens {
                     };
                     let range = Range { start: answer.start, end: answer.end };
                     // A failure stops the target: nobody is granted anything any more.
-                    if tokens.sharing.give_up(call.object, range, call.holder).await.is_ok() {
-                        tokens.answered(&call, answer);
+                    if ranges.role.give_up(call.object, range, call.holder).await.is_ok() {
+                        ranges.answered(&call, answer);
                     }
                 }
                 // It does not know what a range is, so it holds none.
-                Called::Unknown => tokens.answered(&call, nothing(&call)),
-                Called::Gone => tokens.drop_session(call.holder),
+                Called::Unknown => ranges.answered(&call, nothing(&call)),
+                Called::Gone => ranges.drop_session(call.holder),
                 Called::Stopped => {}
             }
         });
