@@ -135,7 +135,7 @@ impl<H: Handler> Target<H> {
         };
         let session = Arc::new(Session::new(Begun {
             client: connect.client,
-            handle: self.unguessable(),
+            handle: self.exports.sessions.new_handle(&self.rt),
             role: peer.role,
             epoch: connect.session_epoch,
             features: connect.features & msg::FEATURES_ALL,
@@ -232,16 +232,6 @@ impl<H: Handler> Target<H> {
             session.slots().restore(slot, ReplyRecord { transno: value.version, ..record });
         }
         Ok(())
-    }
-
-    /// A name for a session that nobody can guess; never 0, which means "no session".
-    fn unguessable(&self) -> u64 {
-        loop {
-            let handle = self.rt.random_u64();
-            if handle != 0 && self.exports.sessions.of_handle(handle).is_none() {
-                return handle;
-            }
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use proto::{ClientId, Transno};
 use rpc::{Origin, Role};
-use rt::Time;
+use rt::{Rt, Time};
 use store::{Store, StoreError};
 
 use crate::keys;
@@ -279,6 +279,16 @@ impl<S> Sessions<S> {
 
     pub fn count(&self) -> usize {
         self.by_client.lock().len()
+    }
+
+    /// A name for a session that nobody can guess; never 0, which means "no session".
+    pub fn new_handle(&self, rt: &Rt) -> u64 {
+        loop {
+            let handle = rt.random_u64();
+            if handle != 0 && self.of_handle(handle).is_none() {
+                return handle;
+            }
+        }
     }
 
     pub fn insert(&self, session: Arc<Session<S>>) {

@@ -257,9 +257,8 @@ impl Mdt {
             MdtRequest::Lookup(request) => ops::lookup::lookup(self, ctx, request),
             MdtRequest::Access(request) => ops::access::access(self, ctx, request),
             MdtRequest::Create(request) => {
-                // A name that is made is one that the engine does not have, and so is the inode.
-                let keys = [keys::entry(request.parent, &request.name), keys::inode(request.fid)];
-                self.names.fetch_keys(ctx, keys).await?;
+                let entry = keys::entry(request.parent, &request.name);
+                self.names.fetch_for_create(&entry, request.fid).await?;
                 let kind = ops::create::kind(request).ok();
                 ops::create::with_osts(self, kind, || ops::create::create(self, ctx, request)).await
             }

@@ -176,14 +176,22 @@ impl Names {
         self.fetch_now(&ctx.plan, want)
     }
 
-    /// Fetches what of `keys` is not known yet: an operation that is sure to need them is not begun in vain.
-    pub(super) async fn fetch_keys(&self, ctx: &Ctx<'_>, keys: [Bytes; 2]) -> Result<(), Code> {
-        for key in keys {
-            if self.store.known(&key).map_err(|error| code_of(&error))? == Known::Nothing {
-                self.fetch(ctx, Want::Key(key)).await?;
-            }
+    /// Fetches what a create is sure to lack: that the name means nothing yet, and that there is no such inode. The create is not begun in
+    /// vain then.
+    pub(super) async fn fetch_for_create(&self, entry: &[u8], fid: Fid) -> Result<(), Code> {
+        if self.fetch_key(entry).await?.is_none() {
+            self.fetch_key(&keys::inode(fid)).await?;
         }
         Ok(())
+    }
+
+    /// What `key` says, known or not.
+    async fn fetch_key(&self, key: &[u8]) -> Result<Option<Value>, Code> {
+        if let Known::Value(value) = self.store.known(key).map_err(|error| code_of(&error))? {
+            return Ok(value);
+        }
+        self.store.look_up_time().await;
+        self.store.get(key).map_err(|error| code_of(&error))
     }
 
     /// The same for who cannot wait, and asks for nothing about the tree.
@@ -220,11 +228,7 @@ impl Names {
             if at == Fid::ROOT {
                 return Ok(false);
             }
-            let key = keys::inode(at);
-            if self.store.known(&key).map_err(|error| code_of(&error))? == Known::Nothing {
-                self.store.look_up_time().await;
-            }
-            let value = self.store.get(&key).map_err(|error| code_of(&error))?.ok_or(Code::Stale)?;
+            let value = self.fetch_key(&keys::inode(at)).await?.ok_or(Code::Stale)?;
             ctx.saw(Key::inode(at));
             let dir = Inode::decode(at, &value.bytes, value.version.0).ok_or(Code::Corrupt)?;
             if !dir.is_dir() {

@@ -9,7 +9,7 @@ use proto::wire::messages::{self as msg, OpenHeld, RestateOpens};
 use service::Done;
 
 use crate::mdt::opens::Opener;
-use crate::mdt::plan::{Halt, Step, Want};
+use crate::mdt::plan::{FETCHES_MAX, Halt, Step, Want};
 use crate::mdt::{Ctx, Mdt, Outcome};
 
 /// Taken before anybody else is served. A client of this process is not waited for by others.
@@ -19,7 +19,9 @@ pub(in crate::mdt) async fn restate_opens(mdt: &Mdt, ctx: &Ctx<'_>, request: &Re
     }
     for held in &request.opens {
         // One after the other, for they are many.
+        let mut fetches = FETCHES_MAX;
         while let Some(want) = restate(mdt, ctx, held)? {
+            fetches = fetches.checked_sub(1).ok_or(Code::TryAgain)?;
             mdt.names.fetch(ctx, want).await?;
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proto::wire::messages as msg;
 use proto::wire::messages::{LOCK_PERM, LOCK_UPDATE};
 use proto::{Code, Fid};
-use service::Handler;
+use service::Shown;
 
 use crate::mdt::testing::{Client, World, gave_back};
 

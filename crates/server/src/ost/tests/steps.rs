@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use proto::wire::messages as msg;
 use rt::sim::{Options, Sim};
-use service::Handler;
+use service::Shown;
 
 use super::fake::{Fake, SERVER, Server};
 use super::{at, id};

@@ -8,7 +8,7 @@ use proto::wire::messages as msg;
 use proto::{Code, ObjectId};
 use rt::sim::{Options, Sim, Span};
 use rt::sync::oneshot;
-use service::Handler;
+use service::Shown;
 
 use super::fake::{Fake, SERVER, Server};
 use super::{at, id, refused};
