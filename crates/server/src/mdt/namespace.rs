@@ -134,7 +134,10 @@ impl Changes {
     /// The changes as the store takes them.
     pub fn into_batch(self) -> Batch {
         let mut sums = Sums::default();
-        sums.add(INODES.key(), self.inodes);
+        // The store reads what is added to: only where that is known (`Names::counted`).
+        if self.inodes != 0 {
+            sums.add(INODES.key(), self.inodes);
+        }
         Batch { changes: self.changes, sums, ..Batch::default() }
     }
 }
