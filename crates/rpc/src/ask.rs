@@ -76,13 +76,13 @@ impl Hub {
         request: &Request,
     ) -> Result<Reply, AskError> {
         let addr = dialled(nid).map_err(|error| AskError::Unanswered(error.to_string()))?;
-        let link = self.link(&addr, role).await.map_err(|error| match error {
+        let link = self.carried().link(self, &addr, role).await.map_err(|error| match error {
             LinkError::Refused(code, _) => AskError::Refused(code),
             LinkError::Unreachable(problem) => AskError::Unanswered(format!("{nid}: {problem}")),
         })?;
         let mut request = request.clone();
         if let Request::Connect(connect) = &mut request {
-            connect.proof = self.prove(connect.client, link.binding());
+            connect.proof = self.clients().prove(connect.client, link.binding());
         }
         match link.ask(target, &request).await {
             Some(answer) => answer.map_err(AskError::Refused),

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use proto::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};
-use proto::wire::header::{FLAG_BULK_CHECKSUM, HEADER_BYTES, Room, SLOT_NONE, crc32c, crc32c_slices};
+use proto::wire::header::{FLAG_BULK_CHECKSUM, HEADER_BYTES, SLOT_NONE, crc32c, crc32c_slices};
 use proto::wire::{DecodeError, Header};
-use proto::{TargetId, Transno, Xid};
+use proto::{TargetId, Xid};
 use rt::Frame;
 use rt::net::FrameLimit;
 
@@ -33,25 +33,7 @@ pub(crate) enum FrameError {
 
 /// A header with nothing in it but what every message has.
 pub(crate) fn header(opcode: u16, target: TargetId, xid: Xid) -> Header {
-    Header {
-        opcode,
-        flags: 0,
-        status: 0,
-        xid,
-        session: 0,
-        session_epoch: 0,
-        transno: Transno(0),
-        last_committed: Transno(0),
-        target,
-        slot: SLOT_NONE,
-        deadline_ms: 0,
-        job: [0; 32],
-        body_len: 0,
-        bulk_len: 0,
-        body_crc: 0,
-        bulk_crc: 0,
-        room: Room::default(),
-    }
+    Header::plain(opcode, target, xid)
 }
 
 /// The reply slot that a header names.

@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use proto::identity::Identity;
-use proto::seal::Protection;
+use proto::session::Event;
 use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, FsName, Nid, TargetId};
 use rt::sync::Semaphore;
 use rt::{Addr, Rt};
 
 use crate::callback::{self, CallbackError};
+use crate::clients::Clients;
 use crate::event::Ended;
+use crate::guard::Guard;
 use crate::habits::Habits;
 use crate::import::Import;
 use crate::keys::{Keys, Role};
@@ -38,22 +38,30 @@ pub struct Hub {
 struct Inner {
     rt: Rt,
     fsname: FsName,
-    keys: Keys,
+    guard: Guard,
     ended: Ended,
-    bulk_checksum: AtomicBool,
     services: RwLock<BTreeMap<TargetId, Arc<dyn Service>>>,
     imports: Mutex<BTreeMap<(TargetId, ClientId), Arc<Import>>>,
-    /// The incarnations of clients that have several, on several machines even.
-    incarnations: Mutex<BTreeMap<ClientId, u64>>,
-    links: tcp::Links,
+    clients: Clients,
+    carried: Carried,
     sessions: Sessions,
-    acceptance: Acceptance,
-    gathering: Gathering,
     habits: OnceLock<(Habits, Option<Arc<Semaphore>>)>,
     process: OnceLock<Arc<dyn Process>>,
-    protect: OnceLock<Protect>,
-    /// Of the clients of this process, by name.
-    identities: Mutex<BTreeMap<ClientId, Arc<Identity>>>,
+}
+
+/// What carries frames to other processes, and from them.
+#[derive(Default)]
+pub(crate) struct Carried {
+    links: tcp::Links,
+    pub(crate) acceptance: Acceptance,
+    pub(crate) gathering: Gathering,
+}
+
+impl Carried {
+    /// The connection to `addr`, made if there is none.
+    pub(crate) async fn link(&self, hub: &Hub, addr: &Addr, role: Role) -> Result<Arc<Link>, LinkError> {
+        self.links.get(hub, addr, role).await
+    }
 }
 
 impl Hub {
@@ -63,19 +71,14 @@ impl Hub {
             sessions: Sessions::new(rt.clone()),
             rt,
             fsname,
-            keys,
+            guard: Guard::new(keys),
             ended: Ended::new(),
-            bulk_checksum: AtomicBool::new(true),
             services: RwLock::new(BTreeMap::new()),
             imports: Mutex::new(BTreeMap::new()),
-            incarnations: Mutex::new(BTreeMap::new()),
-            links: tcp::Links::default(),
-            acceptance: Acceptance::default(),
-            gathering: Gathering::default(),
+            clients: Clients::default(),
+            carried: Carried::default(),
             habits: OnceLock::new(),
             process: OnceLock::new(),
-            protect: OnceLock::new(),
-            identities: Mutex::new(BTreeMap::new()),
         };
         Hub { inner: Arc::new(inner) }
     }
@@ -93,16 +96,16 @@ impl Hub {
     /// Whether bulk gets a checksum where it is not authenticated. It does unless this says otherwise; the checksum of a
     /// peer is checked always.
     pub fn set_bulk_checksum(&self, on: bool) {
-        self.inner.bulk_checksum.store(on, Ordering::Relaxed);
+        self.inner.guard.set_bulk_checksum(on);
     }
 
     /// How connections are to be protected: once, before there are any. Every frame is authenticated otherwise.
     pub fn set_protect(&self, protect: Protect) {
-        assert!(self.inner.protect.set(protect).is_ok(), "protection is set once");
+        self.inner.guard.set_protect(protect);
     }
 
-    pub(crate) fn protect(&self) -> &Protect {
-        self.inner.protect.get_or_init(Protect::default)
+    pub(crate) fn guard(&self) -> &Guard {
+        &self.inner.guard
     }
 
     /// Switches things off, for an experiment: once, before anything else is done with the hub.
@@ -142,7 +145,7 @@ impl Hub {
         self.inner.sessions.withdrawn(target);
         let imports: Vec<Arc<Import>> = self.inner.imports.lock().values().cloned().collect();
         for import in imports.into_iter().filter(|import| import.target() == target) {
-            import.withdrawn();
+            import.driver().lo_lost(None);
         }
     }
 
@@ -187,7 +190,7 @@ impl Hub {
 
     /// Whether this process has the key of `role`.
     pub fn has_key(&self, role: Role) -> bool {
-        self.inner.keys.of(role).is_some()
+        self.inner.guard.keys.of(role).is_some()
     }
 
     /// Accepts connections of peers that hold a key; returns where it listens.
@@ -207,16 +210,11 @@ impl Hub {
 
     /// The client with this secret; sessions of this hub may be made in its name.
     pub fn identify(&self, secret: &[u8; proto::identity::SECRET_BYTES]) -> ClientId {
-        let identity = Identity::from_secret(secret);
-        let client = identity.client();
-        self.inner.identities.lock().insert(client, Arc::new(identity));
-        client
+        self.inner.clients.add(Identity::from_secret(secret))
     }
 
-    /// What shows on a connection with this binding that `client` is of this process; empty if it is not known to be.
-    pub(crate) fn prove(&self, client: ClientId, binding: &[u8; 32]) -> Bytes {
-        let identity = self.inner.identities.lock().get(&client).cloned();
-        identity.map_or_else(Bytes::new, |identity| Bytes::copy_from_slice(&identity.prove(binding)))
+    pub(crate) fn clients(&self) -> &Clients {
+        &self.inner.clients
     }
 
     /// This process's session with `target`, as `client` with the rights of `role`; made on first use, one per
@@ -229,7 +227,7 @@ impl Hub {
             .clone();
         drop(imports);
         if self.inner.ended.is_ended() {
-            import.close();
+            import.driver().close();
         }
         import
     }
@@ -244,7 +242,7 @@ impl Hub {
     /// The same with at most so many under way; the others begin when some of these have ended.
     pub(crate) async fn together_within<F: Future>(&self, max: usize, futures: Vec<F>) -> Vec<F::Output> {
         let mut together = Together::new(futures, max);
-        poll_fn(|cx| together.poll(cx, &self.inner.gathering)).await
+        poll_fn(|cx| together.poll(cx, &self.inner.carried.gathering)).await
     }
 
     /// `target` has an owner of this epoch: sessions of this process with one of before are over.
@@ -253,13 +251,13 @@ impl Hub {
         let all = imports.range((target, ClientId(0))..=(target, ClientId(u128::MAX)));
         let all: Vec<Arc<Import>> = all.map(|(_, import)| import.clone()).collect();
         drop(imports);
-        all.iter().for_each(|import| import.owned_by(epoch));
+        all.iter().for_each(|import| import.driver().on(Event::Owner(epoch)));
     }
 
     /// What `client` asks from now on it asks as its incarnation of this number: after all that it was, and did not end,
     /// with a smaller one. A target is a client of others, wherever it is served.
     pub fn incarnate(&self, client: ClientId, incarnation: u64) {
-        self.inner.incarnations.lock().insert(client, incarnation);
+        self.inner.clients.incarnate(client, incarnation);
     }
 
     /// Ends every session of `client`, and with `goodbye` tells those with whom it has them, as far as they answer.
@@ -278,14 +276,9 @@ impl Hub {
             let _ = self.inner.rt.timeout(limits::GOODBYE_TIME_MAX, goodbyes).await;
         }
         for import in imports {
-            import.close();
+            import.driver().close();
         }
-        self.inner.incarnations.lock().remove(&client);
-        self.inner.identities.lock().remove(&client);
-    }
-
-    pub(crate) fn incarnation(&self, client: ClientId) -> Option<u64> {
-        self.inner.incarnations.lock().get(&client).copied()
+        self.inner.clients.forget(client);
     }
 
     /// Tells all peers goodbye and ends every task of the hub.
@@ -300,9 +293,9 @@ impl Hub {
         let _ = self.inner.rt.timeout(limits::GOODBYE_TIME_MAX * 2, goodbyes).await;
         self.inner.ended.end();
         for import in imports.values() {
-            import.close();
+            import.driver().close();
         }
-        self.inner.links.close();
+        self.inner.carried.links.close();
         self.inner.services.write().clear();
     }
 
@@ -313,15 +306,15 @@ impl Hub {
         let services = std::mem::take(&mut *self.inner.services.write());
         let imports = std::mem::take(&mut *self.inner.imports.lock());
         for import in imports.values() {
-            import.close();
+            import.driver().close();
         }
-        self.inner.links.close();
+        self.inner.carried.links.close();
         drop((services, imports));
     }
 
     pub(crate) fn forget(&self, import: &Import) {
         let mut imports = self.inner.imports.lock();
-        let key = (import.target, import.client);
+        let key = (import.target(), import.driver().client);
         if imports.get(&key).is_some_and(|known| std::ptr::eq(Arc::as_ptr(known), import)) {
             imports.remove(&key);
         }
@@ -331,32 +324,15 @@ impl Hub {
         self.inner.services.read().get(&target).cloned()
     }
 
-    pub(crate) async fn link(&self, addr: &Addr, role: Role) -> Result<Arc<Link>, LinkError> {
-        self.inner.links.get(self, addr, role).await
-    }
-
-    pub(crate) fn keys(&self) -> &Keys {
-        &self.inner.keys
-    }
-
     pub(crate) fn ended(&self) -> &Ended {
         &self.inner.ended
-    }
-
-    /// Whether bulk gets a checksum on a connection that is protected so.
-    pub(crate) fn bulk_checksum(&self, protection: Protection) -> bool {
-        protection < Protection::Frames && self.inner.bulk_checksum.load(Ordering::Relaxed)
     }
 
     pub(crate) fn sessions(&self) -> &Sessions {
         &self.inner.sessions
     }
 
-    pub(crate) fn gathering(&self) -> &Gathering {
-        &self.inner.gathering
-    }
-
-    pub(crate) fn acceptance(&self) -> &Acceptance {
-        &self.inner.acceptance
+    pub(crate) fn carried(&self) -> &Carried {
+        &self.inner.carried
     }
 }

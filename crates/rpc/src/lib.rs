@@ -16,20 +16,17 @@ pub mod protect;
 pub mod service;
 
 mod ask;
-mod call;
-mod connect;
+mod clients;
 mod event;
 mod frame;
-mod lo;
-mod rest;
+mod guard;
+mod session;
 mod sessions;
 mod tcp;
 mod together;
-mod watch;
 
 pub use address::{NotCarried, dialled};
 pub use ask::AskError;
-pub use call::Calling;
 pub use callback::{CallbackError, Callbacks, Restate};
 pub use habits::{Habits, Safeguards};
 pub use hub::Hub;
@@ -38,3 +35,4 @@ pub use keys::{Key, KeyParseError, Keys, Role};
 pub use process::Process;
 pub use protect::Protect;
 pub use service::{Answer, Call, Origin, Peer, Service};
+pub use session::Calling;

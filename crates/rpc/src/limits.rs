@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+pub use proto::session::limits::{
+    BACKOFF_MAX, BACKOFF_MIN, LOST_RANGES_MAX, REPLAY_RESEND_MAX, RESEND_MAX, RESEND_MIN, RESEND_WAITING,
+    SILENCE_MAX,
+};
+
 /// Requests that one import has under way, changing ones and others, but for those that wait.
 pub const REQUESTS_MAX: usize = 1024;
 /// Requests that wait until others let them go on: so many of one import, and so many of one connection.
@@ -12,37 +17,19 @@ pub const RETAINED_COUNT_MAX: usize = 8192;
 pub const RETAINED_BYTES_MAX: usize = 256 << 20;
 /// Calls of one [`crate::Import::batch`] under way; more wait until some of these have ended. As many as there are slots.
 pub const TOGETHER_MAX: usize = proto::limits::SLOTS_MAX as usize;
-/// Ranges of lost changes that an import remembers; then the two oldest become one.
-pub const LOST_RANGES_MAX: usize = 16;
 
 /// Largest epoch of a client's session. Those of servers are larger.
 pub const CLIENT_EPOCH_MAX: u64 = 1 << 62;
-/// First pause between two attempts to reach a target.
-pub const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// A client that lives comes back within this time when its target can be reached again.
 pub const RETURN_TIME: Duration = Duration::from_secs(5);
-/// Longest pause between two attempts to reach a target.
-pub const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Time to connect and to authenticate.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Time for the answer to a Connect; then the next address is tried.
 pub const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
-/// A request without a reply for this long is sent again, or later if answers took longer lately
-/// ([`proto::session::Estimate`]); the time doubles with each repetition.
-pub const RESEND_MIN: Duration = Duration::from_secs(5);
 /// With more bulk than this (bytes), the target is asked first whether it has the request.
 pub const RESENT_UNASKED_MAX: usize = 4096;
 /// A server that reads nothing more from a connection, because too much is under way, says so often that it lives.
 pub const EARLY_REPLY_EVERY: Duration = Duration::from_secs(5);
-/// Longest time between two repetitions.
-pub const RESEND_MAX: Duration = Duration::from_secs(60);
-/// Longest time between two repetitions of a replay: a recovering target gives up on a client that does nothing for 30 s,
-/// and knows nothing of an answer that was lost.
-pub const REPLAY_RESEND_MAX: Duration = Duration::from_secs(10);
-/// First pause of a request that waits at its target until others let it go on.
-pub const RESEND_WAITING: Duration = Duration::from_secs(30);
-/// A connection that says nothing for this long, although something was sent again, is given up.
-pub const SILENCE_MAX: Duration = Duration::from_secs(15);
 /// Time to say goodbye to a target.
 pub const GOODBYE_TIME_MAX: Duration = Duration::from_secs(1);
 

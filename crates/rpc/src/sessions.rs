@@ -17,8 +17,8 @@ use proto::{Code, TargetId, Xid};
 use rt::sync::{Notify, Semaphore, oneshot};
 use rt::{Rt, Time};
 
-use crate::import::Import;
 use crate::limits;
+use crate::session::Driver;
 use crate::tcp::Connection;
 
 /// A session: its target, and the handle that this gave it.
@@ -51,7 +51,7 @@ struct Entry {
 #[derive(Clone)]
 pub(crate) enum Way {
     /// In this process.
-    Here(Weak<Import>),
+    Here(Weak<Driver>),
     /// Over a connection, with the session's epoch there.
     There(Arc<Connection>, u64),
 }
@@ -178,7 +178,7 @@ impl Sessions {
     }
 
     /// A session was opened by a client of this process.
-    pub(crate) fn opened_here(&self, key: Key, session_epoch: u64, import: &Weak<Import>) {
+    pub(crate) fn opened_here(&self, key: Key, session_epoch: u64, driver: &Weak<Driver>) {
         let callee = {
             let mut entries = self.entries.lock();
             let entry = entries.entry(key).or_insert_with(|| Entry::new(self.rt.now()));
@@ -187,7 +187,7 @@ impl Sessions {
             }
             entry.session_epoch = session_epoch;
             entry.connection = None;
-            entry.way = Some(Way::Here(import.clone()));
+            entry.way = Some(Way::Here(driver.clone()));
             entry.absent = None;
             entry.callee.clone()
         };
@@ -259,10 +259,10 @@ impl Sessions {
             if let Some(connection) = connection {
                 connection.give_up();
             }
-            if let Some(Way::Here(import)) = way
-                && let Some(import) = import.upgrade()
+            if let Some(Way::Here(driver)) = way
+                && let Some(driver) = driver.upgrade()
             {
-                import.withdrawn();
+                driver.lo_lost(None);
             }
         });
     }

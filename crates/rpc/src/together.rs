@@ -11,13 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
+use proto::session::Message;
+use proto::session::machine::Outgoing;
 use proto::wire::Header;
 
-use crate::import::Message;
 use crate::tcp::Link;
-
-/// A request that is about to be sent.
-pub(crate) type Outgoing = (Header, Arc<Message>);
 
 /// What gathers, of all sessions of a process.
 #[derive(Default)]

@@ -106,7 +106,7 @@ impl<M> Clone for Retained<M> {
 
 /// What a reply meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answered {
+pub struct Meant {
     /// Whether the request was in flight; a repeated reply is not.
     pub known: bool,
     /// Whether so much is retained that the target should be asked to commit.
@@ -138,13 +138,39 @@ pub struct Resumption<M> {
     pub lost: Option<(Transno, Transno)>,
 }
 
+/// Reply slots that have a request, as bits.
+#[derive(Debug, Default)]
+struct UsedSlots([u64; WORDS]);
+
+const WORDS: usize = SLOTS_MAX as usize / 64;
+
+impl UsedSlots {
+    /// The lowest free slot below `slots`, which is used from now on.
+    fn take(&mut self, slots: u32) -> Option<u32> {
+        let (n, word) = self.0.iter_mut().enumerate().find(|(_, word)| **word != u64::MAX)?;
+        let bit = word.trailing_ones();
+        let slot = n as u32 * 64 + bit;
+        if slot >= slots {
+            return None;
+        }
+        *word |= 1 << bit;
+        Some(slot)
+    }
+
+    fn free(&mut self, slot: u32) {
+        if let Some(word) = self.0.get_mut(slot as usize / 64) {
+            *word &= !(1 << (slot % 64));
+        }
+    }
+}
+
 /// A client's end of one session. `M` is whatever the transport needs to send a request again.
 #[derive(Debug)]
 pub struct ClientSession<M> {
     limits: Limits,
     last_xid: u64,
     slots: u32,
-    slots_used: BTreeSet<u32>,
+    slots_used: UsedSlots,
     in_flight: BTreeMap<Xid, Sent<M>>,
     /// Those in flight that never wait for other clients.
     plain: usize,
@@ -166,7 +192,7 @@ impl<M> ClientSession<M> {
             limits,
             last_xid: 0,
             slots: 0,
-            slots_used: BTreeSet::new(),
+            slots_used: UsedSlots::default(),
             in_flight: BTreeMap::new(),
             plain: 0,
             contending: 0,
@@ -252,29 +278,30 @@ impl<M> ClientSession<M> {
         {
             return Err(Full::Retained);
         }
-        // The used slots are few and sorted: the first gap is the lowest free slot.
-        let mut free = 0;
-        for used in &self.slots_used {
-            if *used != free {
-                break;
-            }
-            free += 1;
-        }
-        if free >= slots {
-            return Err(Full::Slots);
-        }
-        self.slots_used.insert(free);
-        Ok(free)
+        self.slots_used.take(slots).ok_or(Full::Slots)
+    }
+
+    /// Number and slot of a request of which nothing is kept: it cannot get lost on its way, and its target does not
+    /// outlive this session. [`ClientSession::free_slot`] ends it.
+    pub fn pass(&mut self, changes: bool, contends: bool) -> Result<Begun, Full> {
+        let slots = if contends { self.slots - self.slots / 4 } else { self.slots };
+        let slot = if changes { Some(self.slots_used.take(slots).ok_or(Full::Slots)?) } else { None };
+        Ok(Begun { xid: self.draw_xid(), slot })
+    }
+
+    /// The request of [`ClientSession::pass`] that had this slot was answered.
+    pub fn free_slot(&mut self, slot: u32) {
+        self.slots_used.free(slot);
     }
 
     /// The reply to `xid` came, with the transno of its change (0 for none) and the target's commit mark.
-    pub fn answered(&mut self, xid: Xid, transno: Transno, last_committed: Transno) -> Answered {
+    pub fn answered(&mut self, xid: Xid, transno: Transno, last_committed: Transno) -> Meant {
         self.committed(last_committed);
         let Some(sent) = self.take(xid) else {
-            return Answered { known: false, commit_wanted: false };
+            return Meant { known: false, commit_wanted: false };
         };
         if let Some(slot) = sent.slot {
-            self.slots_used.remove(&slot);
+            self.slots_used.free(slot);
             if transno > self.last_committed {
                 self.retained_bytes += sent.bytes;
                 let Sent { xid, slot, message, bytes, .. } = sent;
@@ -284,7 +311,7 @@ impl<M> ClientSession<M> {
                 }
             }
         }
-        Answered { known: true, commit_wanted: self.commit_wanted() }
+        Meant { known: true, commit_wanted: self.commit_wanted() }
     }
 
     /// Whether half of what may be retained is.
@@ -342,7 +369,7 @@ impl<M> ClientSession<M> {
                 for xid in &plan.evicted {
                     self.take(*xid);
                 }
-                self.slots_used.clear();
+                self.slots_used = UsedSlots::default();
             }
         }
         // The connection may have broken in the middle of the replays of this same boot: the rest is still owed. What
@@ -369,16 +396,6 @@ impl<M> ClientSession<M> {
     /// The request with number `xid`, if it is in flight.
     pub fn in_flight(&self, xid: Xid) -> Option<&Sent<M>> {
         self.in_flight.get(&xid)
-    }
-
-    /// Number of the newest request.
-    pub fn last_xid(&self) -> Xid {
-        Xid(self.last_xid)
-    }
-
-    /// Later requests get numbers behind `xid`: the session went on elsewhere meanwhile.
-    pub fn skip_to(&mut self, xid: Xid) {
-        self.last_xid = self.last_xid.max(xid.0);
     }
 
     /// Requests in flight.
@@ -479,6 +496,29 @@ mod tests {
         session.resume(Outcome::Restarted, 4, Transno(2));
         session.resume(Outcome::Forgotten, 4, Transno(9));
         assert!(order(session.resume(Outcome::SameBoot, 4, Transno(9))).is_empty());
+    }
+
+    #[test]
+    fn slots_are_as_many_as_were_granted() {
+        for count in [1, 63, 64, 65, 130, SLOTS_MAX] {
+            let mut session = connected();
+            session.resume(Outcome::Forgotten, count, Transno(0));
+            let taken = std::iter::from_fn(|| session.pass(true, false).ok()?.slot);
+            assert_eq!(taken.collect::<Vec<_>>(), (0..count).collect::<Vec<_>>());
+            assert_eq!(session.pass(true, false).err(), Some(Full::Slots));
+            session.free_slot(count / 2);
+            assert_eq!(session.pass(true, false).map(|begun| begun.slot), Ok(Some(count / 2)));
+            assert_eq!(session.pass(false, true).map(|begun| begun.slot), Ok(None));
+        }
+    }
+
+    #[test]
+    fn what_passes_and_waits_for_others_leaves_slots_for_those_who_do_not() {
+        let mut session = connected();
+        session.resume(Outcome::Forgotten, SLOTS_MAX, Transno(0));
+        let taken = std::iter::from_fn(|| session.pass(true, true).ok()).count();
+        assert_eq!(taken, SLOTS_MAX as usize * 3 / 4);
+        assert!(session.pass(true, false).is_ok());
     }
 
     #[test]

@@ -5,15 +5,21 @@
 //! again gets its old reply. What a target has answered but not yet made durable, the client keeps and replays after
 //! the target's restart. Rules: `docs/wire.md#sessions`.
 //!
-//! Nothing here sends, waits or knows the time: [`ClientSession`] and [`SlotTable`] are told what happened and say
-//! what has to be done.
+//! Nothing here sends, waits or knows the time: [`Machine`], a client's end, and [`SlotTable`], a target's, are told what
+//! happened and say what has to be done.
 
 mod client;
 mod estimate;
+mod flight;
+pub mod limits;
+pub mod machine;
+mod message;
 mod record;
 mod slots;
 
-pub use client::{Answered, Begun, ClientSession, Full, Limits, Outcome, Resumption, Retained, Sent};
+pub use client::{Begun, ClientSession, Full, Limits, Meant, Outcome, Resumption, Retained, Sent};
 pub use estimate::{Estimate, Estimated};
+pub use machine::{Event, Machine, Output, Step};
+pub use message::Message;
 pub use record::ReplyRecord;
 pub use slots::{Decision, SlotTable};

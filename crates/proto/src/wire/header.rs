@@ -142,6 +142,29 @@ pub fn crc32c_slices<'a>(slices: impl IntoIterator<Item = &'a [u8]>) -> u32 {
 }
 
 impl Header {
+    /// A header with nothing in it but what every message has.
+    pub fn plain(opcode: u16, target: TargetId, xid: Xid) -> Header {
+        Header {
+            opcode,
+            flags: 0,
+            status: 0,
+            xid,
+            session: 0,
+            session_epoch: 0,
+            transno: Transno(0),
+            last_committed: Transno(0),
+            target,
+            slot: SLOT_NONE,
+            deadline_ms: 0,
+            job: [0; 32],
+            body_len: 0,
+            bulk_len: 0,
+            body_crc: 0,
+            bulk_crc: 0,
+            room: Room::default(),
+        }
+    }
+
     /// The encoded header.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut raw = Raw {

@@ -3,21 +3,29 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use proto::limits::BODY_BYTES_MAX;
 use proto::wire::header::{FLAG_CALLBACK, FLAG_REPLY, FLAG_UNDER_WAY};
 use proto::wire::{Header, Reply, Request};
-use proto::{Code, Xid};
+use proto::{Code, TargetId, Xid};
 
 use super::Callbacks;
 use crate::frame;
-use crate::import::Import;
+use crate::hub::Hub;
 use crate::limits;
-use crate::lo;
+use crate::session::{verify_message, verify_reply};
 use crate::tcp::Link;
 
-/// What an import knows of the callbacks of its target.
-#[derive(Default)]
+/// The callbacks of one target to one client.
 pub(crate) struct Called {
+    me: Weak<Called>,
+    hub: Hub,
+    target: TargetId,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
     callbacks: Option<Weak<dyn Callbacks>>,
     way: Option<Way>,
     /// By the handle of the session that each came in.
@@ -33,59 +41,54 @@ struct Way {
     link: Option<Arc<Link>>,
 }
 
-/// What a client was told last of the connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
-    Nothing,
-    Open,
-    Lost,
-}
+impl Called {
+    pub(crate) fn new(hub: Hub, target: TargetId) -> Arc<Called> {
+        Arc::new_cyclic(|me| Called { me: me.clone(), hub, target, state: Mutex::default() })
+    }
 
-impl Import {
-    /// Sets what is done when the target calls back, and who hears of the session's fate. It has to be set before the
-    /// first call; the import does not keep it alive.
-    pub fn set_callbacks(&self, callbacks: Arc<dyn Callbacks>) {
-        self.called.lock().callbacks = Some(Arc::downgrade(&callbacks));
+    /// See [`crate::Import::set_callbacks`].
+    pub(crate) fn set_callbacks(&self, callbacks: &Arc<dyn Callbacks>) {
+        self.state.lock().callbacks = Some(Arc::downgrade(callbacks));
     }
 
     /// Callbacks that are being worked on.
     pub(crate) fn under_way(&self) -> Vec<Request> {
-        self.called.lock().under_way.values().cloned().collect()
+        self.state.lock().under_way.values().cloned().collect()
     }
 
     pub(crate) fn callbacks(&self) -> Option<Arc<dyn Callbacks>> {
-        self.called.lock().callbacks.as_ref().and_then(Weak::upgrade)
+        self.state.lock().callbacks.as_ref().and_then(Weak::upgrade)
     }
 
     /// Session `session` lives on `link` now, or in this process.
-    pub(crate) fn called_over(&self, link: Option<&Arc<Link>>, session: u64, session_epoch: u64) {
-        let mut called = self.called.lock();
+    pub(crate) fn over(&self, link: Option<&Arc<Link>>, session: u64, session_epoch: u64) {
+        let mut state = self.state.lock();
         // The answer to a Connect that was given up may come after that to a later one.
-        if called.way.as_ref().is_none_or(|way| way.session_epoch <= session_epoch) {
-            called.way = Some(Way { session, session_epoch, link: link.cloned() });
+        if state.way.as_ref().is_none_or(|way| way.session_epoch <= session_epoch) {
+            state.way = Some(Way { session, session_epoch, link: link.cloned() });
         }
     }
 
     /// The session has no way to the target for now.
-    pub(crate) fn called_no_more(&self) {
-        self.called.lock().way = None;
+    pub(crate) fn no_more(&self) {
+        self.state.lock().way = None;
     }
 
     /// A callback came over a connection.
-    pub(crate) fn called(&self, link: &Arc<Link>, header: Header, request: Request, resent: bool) {
+    pub(crate) fn came(&self, link: &Arc<Link>, header: Header, request: Request, resent: bool) {
         let known = {
-            let mut called = self.called.lock();
-            let newest = called.way.as_ref().is_some_and(|way| {
+            let mut state = self.state.lock();
+            let newest = state.way.as_ref().is_some_and(|way| {
                 (way.session, way.session_epoch) == (header.session, header.session_epoch)
             });
             // The target sends again over the newest connection what came over an older one.
             if !newest {
                 return;
             }
-            let known = called.under_way.insert((header.session, header.xid), request.clone()).is_some();
-            if called.under_way.len() > limits::CALLBACKS_MAX {
+            let known = state.under_way.insert((header.session, header.xid), request.clone()).is_some();
+            if state.under_way.len() > limits::CALLBACKS_MAX {
                 // Callbacks that the target has given up are still worked on; this one will come again.
-                called.under_way.remove(&(header.session, header.xid));
+                state.under_way.remove(&(header.session, header.xid));
                 return;
             }
             known
@@ -98,36 +101,36 @@ impl Import {
     }
 
     /// A callback came from a target of this process.
-    pub(crate) fn called_here(&self, session: u64, xid: Xid, request: Request) {
+    pub(crate) fn came_here(&self, session: u64, xid: Xid, request: Request) {
         if self.hub.rt().verify() {
             let header =
                 Header { flags: FLAG_CALLBACK, session, ..frame::header(request.opcode(), self.target, xid) };
-            lo::verify_message(header, &request, Vec::new());
+            verify_message(header, &request, Vec::new());
         }
-        if self.called.lock().under_way.insert((session, xid), request.clone()).is_none() {
+        if self.state.lock().under_way.insert((session, xid), request.clone()).is_none() {
             self.carry_out(session, xid, request);
         }
     }
 
     fn carry_out(&self, session: u64, xid: Xid, request: Request) {
-        let Some(import) = self.me.upgrade() else { return };
+        let Some(called) = self.me.upgrade() else { return };
         let callbacks = self.callbacks();
         self.hub.rt().spawn(async move {
             let opcode = request.opcode();
             let result = match callbacks {
-                Some(callbacks) => callbacks.called(import.target, request).await,
+                Some(callbacks) => callbacks.called(called.target, request).await,
                 None => Err(Code::NotSupported),
             };
-            import.carried_out(session, xid, opcode, result);
+            called.carried_out(session, xid, opcode, result);
         });
     }
 
     fn carried_out(&self, session: u64, xid: Xid, opcode: u16, result: Result<Reply, Code>) {
         let way = {
-            let mut called = self.called.lock();
-            called.under_way.remove(&(session, xid));
+            let mut state = self.state.lock();
+            state.under_way.remove(&(session, xid));
             // Without a connection nothing is said: the target will ask again, or does not want to know any more.
-            called.way.clone().filter(|way| way.session == session)
+            state.way.clone().filter(|way| way.session == session)
         };
         let Some(way) = way else { return };
         let result = match result {
@@ -138,7 +141,7 @@ impl Import {
         match &way.link {
             None => {
                 if self.hub.rt().verify() {
-                    lo::verify_reply(opcode, &result, &[]);
+                    verify_reply(opcode, &result, &[]);
                 }
                 self.hub.sessions().answered((self.target, session), xid, result);
             }

@@ -103,9 +103,9 @@ impl<'a> Callback<'a> {
     async fn send(&mut self, way: Option<Way>, patience: Duration) {
         match way {
             None => std::future::pending().await,
-            Some(Way::Here(import)) => {
-                match import.upgrade() {
-                    Some(import) => import.called_here(self.key.1, self.xid, self.request.clone()),
+            Some(Way::Here(driver)) => {
+                match driver.upgrade() {
+                    Some(driver) => driver.called().came_here(self.key.1, self.xid, self.request.clone()),
                     None => self.hub.sessions().lost_here(self.key),
                 }
                 // Nothing is lost within a process.

@@ -16,7 +16,7 @@ use proto::wire::{Reply, Request};
 use proto::{Code, TargetId};
 use rt::BoxFuture;
 
-pub(crate) use called::{Called, Told, answer};
+pub(crate) use called::{Called, answer};
 pub(crate) use calling::call_back;
 pub use restate::Restate;
 

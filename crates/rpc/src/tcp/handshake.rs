@@ -50,8 +50,11 @@ async fn send(conn: &Conn, bytes: Vec<u8>) -> io::Result<()> {
 /// Proves to the other side that this one holds the key of `role`, and the other way round.
 pub(crate) async fn initiate(hub: &Hub, conn: &mut Conn, role: Role) -> Result<Opened, HandshakeError> {
     let fsname = hub.fsname();
-    let key =
-        hub.keys().of(role).ok_or_else(|| AuthError::WrongKey { fsname: fsname.as_str().to_owned() })?;
+    let key = hub
+        .guard()
+        .keys
+        .of(role)
+        .ok_or_else(|| AuthError::WrongKey { fsname: fsname.as_str().to_owned() })?;
     conn.receiver.set_limit(LIMIT_STRANGER);
     let (initiator, hello) = Initiator::start(InitiatorConfig {
         key: &key.0,
@@ -59,7 +62,7 @@ pub(crate) async fn initiate(hub: &Hub, conn: &mut Conn, role: Role) -> Result<O
         fsname,
         versions: VERSIONS,
         features: FEATURES,
-        protection: hub.protect().of(&conn.peer),
+        protection: hub.guard().protect().of(&conn.peer),
         nonce: nonce(hub.rt()),
     });
     send(conn, hello).await?;
@@ -82,12 +85,12 @@ pub(crate) async fn hear(hub: &Hub, conn: &mut Conn) -> Result<Acceptor, Handsha
     conn.receiver.set_limit(LIMIT_STRANGER);
     let hello = conn.receiver.recv().await?;
     let config = AcceptorConfig {
-        server_key: hub.keys().server.as_ref().map(|key| &key.0),
-        client_key: hub.keys().client.as_ref().map(|key| &key.0),
+        server_key: hub.guard().keys.server.as_ref().map(|key| &key.0),
+        client_key: hub.guard().keys.client.as_ref().map(|key| &key.0),
         fsname: hub.fsname(),
         versions: VERSIONS,
         features: FEATURES,
-        protection: hub.protect().of(&conn.peer),
+        protection: hub.guard().protect().of(&conn.peer),
         nonce: nonce(hub.rt()),
     };
     match Acceptor::start(config, &hello.head) {

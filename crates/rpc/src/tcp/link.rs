@@ -7,6 +7,8 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::auth::AuthError;
+use proto::session::machine::{Incoming, Outgoing};
+use proto::session::{Event, Message};
 use proto::wire::batch::{self, Filling, Member};
 use proto::wire::header::{FLAG_ARRIVED, FLAG_BATCH, FLAG_CALLBACK, FLAG_REPLY, FLAG_RESENT, FLAG_UNDER_WAY};
 use proto::wire::messages::Connect;
@@ -21,10 +23,9 @@ use crate::callback;
 use crate::event::{Either, Ended, race};
 use crate::frame::{self, FrameError};
 use crate::hub::Hub;
-use crate::import::{Import, Incoming, Message};
 use crate::keys::Role;
 use crate::limits;
-use crate::together::Outgoing;
+use crate::session::Driver;
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -112,7 +113,7 @@ async fn dial(hub: &Hub, addr: &Addr, role: Role) -> Result<Arc<Link>, LinkError
         rt: hub.rt().clone(),
         addr: addr.clone(),
         sender: conn.sender,
-        checksum: hub.bulk_checksum(opened.agreed.protection),
+        checksum: hub.guard().checksums(opened.agreed.protection),
         binding: opened.binding,
         ended: Ended::new(),
         heard: AtomicU64::new(hub.rt().now().0),
@@ -129,7 +130,7 @@ struct Connecting {
     waiter: oneshot::Sender<Result<Reply, Code>>,
     target: TargetId,
     session_epoch: u64,
-    import: Weak<Import>,
+    driver: Weak<Driver>,
 }
 
 /// One connection.
@@ -146,7 +147,7 @@ pub(crate) struct Link {
     /// What has no session is told apart by numbers of its own.
     connects: Mutex<BTreeMap<Xid, Connecting>>,
     /// Who gets the replies of a session.
-    routes: Mutex<BTreeMap<(TargetId, u64), Weak<Import>>>,
+    routes: Mutex<BTreeMap<(TargetId, u64), Weak<Driver>>>,
 }
 
 impl Link {
@@ -180,9 +181,9 @@ impl Link {
     /// What comes for session `session` goes to the import from now on. The reader does this itself, with the answer to
     /// the Connect: a callback may be the next frame.
     fn join(self: &Arc<Self>, connecting: &Connecting, session: u64) {
-        let Some(import) = connecting.import.upgrade() else { return };
-        self.routes.lock().insert((connecting.target, session), connecting.import.clone());
-        import.called_over(Some(self), session, connecting.session_epoch);
+        let Some(driver) = connecting.driver.upgrade() else { return };
+        self.routes.lock().insert((connecting.target, session), connecting.driver.clone());
+        driver.joined(self, session, connecting.session_epoch);
     }
 
     /// The session goes on elsewhere, or not at all.
@@ -202,10 +203,10 @@ impl Link {
         &self,
         target: TargetId,
         connect: Connect,
-        import: &Weak<Import>,
+        driver: &Weak<Driver>,
     ) -> Option<Result<Reply, Code>> {
         let session_epoch = connect.session_epoch;
-        self.without_session(target, session_epoch, &Request::Connect(connect), import).await
+        self.without_session(target, session_epoch, &Request::Connect(connect), driver).await
     }
 
     /// Asks what needs no session; `None` if the connection breaks before the answer.
@@ -218,14 +219,14 @@ impl Link {
         target: TargetId,
         session_epoch: u64,
         request: &Request,
-        import: &Weak<Import>,
+        driver: &Weak<Driver>,
     ) -> Option<Result<Reply, Code>> {
         let xid = Xid(self.last_connect.fetch_add(1, Ordering::Relaxed) + 1);
         let mut body = Vec::new();
         request.put_body(&mut body);
         let header = Header { session_epoch, ..frame::header(request.opcode(), target, xid) };
         let (waiter, answer) = oneshot::channel();
-        let connecting = Connecting { waiter, target, session_epoch, import: import.clone() };
+        let connecting = Connecting { waiter, target, session_epoch, driver: driver.clone() };
         self.connects.lock().insert(xid, connecting);
         let _forget = ForgetConnect { link: self, xid };
         self.put(frame::encode(header, &body, Vec::new(), self.checksum));
@@ -261,17 +262,12 @@ impl Link {
         }
     }
 
-    /// Sends a request again.
-    pub(crate) fn send_again(&self, mut header: Header, message: &Arc<Message>) {
-        header.flags |= FLAG_RESENT;
-        self.send(header, message);
-    }
-
-    /// The same for one without a reply: if there is much to send, the other side is asked first whether it has it.
+    /// Sends a request again that has no reply: if there is much to send, the other side is asked first whether it has it.
     pub(crate) fn ask_or_send(&self, mut header: Header, message: &Arc<Message>) {
         let bulk: usize = message.bulk.iter().map(Bytes::len).sum();
         if bulk <= limits::RESENT_UNASKED_MAX {
-            return self.send_again(header, message);
+            header.flags |= FLAG_RESENT;
+            return self.send(header, message);
         }
         header.flags |= FLAG_RESENT | FLAG_ARRIVED;
         self.put(frame::encode(header, &[], Vec::new(), false));
@@ -304,8 +300,8 @@ impl Link {
         self.end(&reason);
         self.connects.lock().clear();
         let routes = std::mem::take(&mut *self.routes.lock());
-        for import in routes.into_values().filter_map(|import| import.upgrade()) {
-            import.link_lost(&self);
+        for driver in routes.into_values().filter_map(|driver| driver.upgrade()) {
+            driver.on_link(&self, Event::Broken);
         }
     }
 
@@ -323,7 +319,7 @@ impl Link {
     }
 
     /// Whose session it is.
-    fn route(&self, header: &Header) -> Option<Arc<Import>> {
+    fn route(&self, header: &Header) -> Option<Arc<Driver>> {
         self.routes.lock().get(&(header.target, header.session)).and_then(Weak::upgrade)
     }
 
@@ -337,10 +333,9 @@ impl Link {
             }
             Err(error) => return Err(error.into()),
         };
-        let import = self.route(&header);
         let resent = header.flags & FLAG_RESENT != 0;
-        match import {
-            Some(import) => import.called(self, header, request, resent),
+        match self.route(&header) {
+            Some(driver) => driver.called_back(self, header, request, resent),
             None => self.put(callback::answer(header, Err(Code::NoSession))),
         }
         Ok(())
@@ -349,10 +344,11 @@ impl Link {
     fn reply(self: &Arc<Self>, header: Header, body: Bytes, bulk: Vec<Bytes>) -> Result<(), FrameError> {
         if header.flags & FLAG_UNDER_WAY != 0 {
             // That the other side lives is all that it says, unless it wants the request.
-            if let Some(import) = self.route(&header) {
+            if let Some(driver) = self.route(&header) {
+                let Header { xid, session_epoch, .. } = header;
                 match header.flags & FLAG_ARRIVED != 0 {
-                    true => import.send_again(self, header.xid, header.session_epoch),
-                    false => import.under_way_there(header.xid, header.session_epoch),
+                    true => driver.wanted(self, xid, session_epoch),
+                    false => driver.on(Event::UnderWay { xid, session_epoch }),
                 }
             }
             return Ok(());
@@ -371,10 +367,10 @@ impl Link {
             }
             return Ok(());
         }
-        if let Some(import) = self.route(&header) {
-            import.note_room(header.room);
-            let Header { xid, session_epoch, transno, last_committed, .. } = header;
-            import.incoming([Incoming { xid, session_epoch, transno, last_committed, result, bulk }]);
+        if let Some(driver) = self.route(&header) {
+            let Header { xid, session_epoch, transno, last_committed, room, .. } = header;
+            let reply = Incoming { xid, session_epoch, transno, last_committed, room, result, bulk };
+            driver.on(Event::Replies(vec![reply]));
         }
         Ok(())
     }
@@ -384,20 +380,19 @@ impl Link {
         if header.flags & FLAG_REPLY == 0 {
             return Err(FrameError::Direction("request"));
         }
-        let Header { session_epoch, last_committed, .. } = *header;
+        let Header { session_epoch, last_committed, room, .. } = *header;
         let incoming = |member: Member| {
             let Member { xid, transno, .. } = member;
             let result = match Code::from_u32(member.status) {
                 Some(code) => Err(code),
                 None => Ok(Reply::take_body(member.opcode, member.body)?),
             };
-            Ok(Incoming { xid, session_epoch, transno, last_committed, result, bulk: Vec::new() })
+            Ok(Incoming { xid, session_epoch, transno, last_committed, room, result, bulk: Vec::new() })
         };
         let members = batch::decode(header, body)?;
         let replies = members.into_iter().map(incoming).collect::<Result<Vec<_>, FrameError>>()?;
-        if let Some(import) = self.route(header) {
-            import.note_room(header.room);
-            import.incoming(replies);
+        if let Some(driver) = self.route(header) {
+            driver.on(Event::Replies(replies));
         }
         Ok(())
     }

@@ -3,10 +3,12 @@
 mod accept;
 mod admission;
 mod batch;
+mod connection;
 mod door;
 mod handshake;
 mod link;
 mod sealed;
 
-pub(crate) use accept::{Acceptance, Calling, Connection, accept_loop};
+pub(crate) use accept::{Acceptance, accept_loop};
+pub(crate) use connection::{Calling, Connection};
 pub(crate) use link::{Link, LinkError, Links};

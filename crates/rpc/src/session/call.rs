@@ -16,8 +16,9 @@ use proto::wire::messages::{Disconnect, Operation};
 use proto::wire::{Reply, Request};
 use rt::BoxFuture;
 
-use crate::import::{Answered, Import, RpcError};
-use crate::lo::Pending;
+use super::driver::Driver;
+use super::lo::{Here, Pending};
+use crate::import::{Answered, RpcError};
 use crate::service::Answer;
 
 /// What a caller may say about a call.
@@ -25,14 +26,14 @@ use crate::service::Answer;
 pub(crate) struct Options {
     pub(crate) job: JobId,
     pub(crate) deadline_ms: u32,
-    /// The only session in which it may be sent ([`Import::era`]).
+    /// The only session in which it may be sent ([`crate::Import::era`]).
     pub(crate) era: Option<u64>,
 }
 
 /// A call on its way. Dropping it gives the reply up; a change may happen nevertheless.
 #[must_use = "a call is not sent before it is awaited"]
 pub struct Calling<'a, O> {
-    import: &'a Import,
+    driver: &'a Driver,
     request: Request,
     bulk: Vec<Bytes>,
     options: Options,
@@ -47,23 +48,25 @@ enum Stage<'a> {
 }
 
 impl<'a, O: Operation> Calling<'a, O> {
-    pub(crate) fn new(import: &'a Import, operation: O, bulk: Vec<Bytes>, options: Options) -> Self {
+    pub(crate) fn new(driver: &'a Driver, operation: O, bulk: Vec<Bytes>, options: Options) -> Self {
         let request = operation.into();
-        Calling { import, request, bulk, options, stage: Stage::Start, operation: PhantomData }
+        Calling { driver, request, bulk, options, stage: Stage::Start, operation: PhantomData }
     }
 
     fn start(&mut self) -> Stage<'a> {
-        let lo = self.import.lo.read().clone();
-        let Some(lo) = lo.filter(|_| self.import.is_in(self.options.era)) else { return self.elsewhere() };
-        let Some(slot) = lo.try_slot(&self.request) else { return self.elsewhere() };
-        // The copies are for the rare case that the target is not there any more.
-        Stage::Here(lo.start(slot, self.request.clone(), self.bulk.clone(), self.options.job))
+        match self.driver.pass(&self.request, self.options) {
+            // The copies are for the rare case that the target is not there any more.
+            Here::Go(lo, passed) => {
+                Stage::Here(lo.start(passed, self.request.clone(), self.bulk.clone(), self.options.job))
+            }
+            Here::Full | Here::Elsewhere => self.elsewhere(),
+        }
     }
 
     fn elsewhere(&mut self) -> Stage<'a> {
         let request = std::mem::replace(&mut self.request, Request::Disconnect(Disconnect {}));
         let bulk = std::mem::take(&mut self.bulk);
-        Stage::Elsewhere(Box::pin(self.import.request(request, bulk, self.options)))
+        Stage::Elsewhere(Box::pin(self.driver.request(request, bulk, self.options)))
     }
 }
 
@@ -80,11 +83,11 @@ impl<O: Operation> Future for Calling<'_, O> {
                     match answer.result {
                         Ok(reply) => {
                             let Answer { bulk, transno, .. } = answer;
-                            let session = pending.lo().session();
+                            let session = pending.session();
                             return Poll::Ready(typed::<O>(Answered { reply, bulk, transno, session }));
                         }
                         Err(Code::NoSession | Code::NotHere) => {
-                            this.import.lo_lost(pending.lo());
+                            this.driver.lo_lost(Some(pending.lo()));
                             this.stage = this.elsewhere();
                         }
                         Err(Code::TryAgain) => this.stage = this.elsewhere(),

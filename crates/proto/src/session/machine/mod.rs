@@ -1,0 +1,561 @@
+//! A client's end of a session with one target, as one machine: events in, outputs out.
+//!
+//! It knows when to connect, what to send, when to send it again, what to replay after a restart, and who is to be told.
+//! It does not know what carries its frames: a carrier (`rpc::lo`, `rpc::tcp`) tells it what happened ([`Event`]), and carries
+//! out what it says ([`Output`]). Opening the session is a sequence of steps, each of which may take long; one task asks
+//! for them ([`Machine::next`], [`Step`]). Rules: `docs/wire.md#sessions`.
+
+mod commits;
+mod event;
+mod opening;
+mod requests;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use commits::Commits;
+pub use event::{Answered, CallError, Event, Failure, Incoming, Note, Outgoing, Output, Step};
+use opening::Opening;
+pub use requests::Requests;
+use requests::Settled;
+
+use super::client::{Full, Limits};
+use super::limits;
+use super::message::Message;
+use crate::code::Code;
+use crate::ids::{ClientId, TargetId, Transno, Xid};
+use crate::nid::Nid;
+use crate::wire::Header;
+use crate::wire::header::{FLAG_REPLAY, FLAG_RESENT, Room, SLOT_NONE};
+
+/// What a machine is told at its beginning.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The target.
+    pub target: TargetId,
+    /// Whose session it is.
+    pub client: ClientId,
+    /// The file system.
+    pub fsname: String,
+    /// Where the target may be reached, best first.
+    pub nids: Vec<Nid>,
+    /// Epochs of the session are larger.
+    pub epoch: u64,
+    /// How much it may hold.
+    pub limits: Limits,
+    /// How it goes about it.
+    pub pace: Pace,
+}
+
+/// What an experiment may switch off (`rpc::habits`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// A pause between two attempts to reach the target that does not adapt.
+    pub connect: Option<Duration>,
+    /// A time after which a request is sent again that does not adapt.
+    pub resend: Option<Duration>,
+    /// What a target lost in a restart is repeated.
+    pub replay: bool,
+    /// What the client holds is stated again to a target that restarted.
+    pub restate: bool,
+}
+
+impl Pace {
+    /// What every process does.
+    pub const TODAY: Pace = Pace { connect: None, resend: None, replay: true, restate: true };
+}
+
+/// How the session is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Nobody asked for anything yet, or the target has refused.
+    Idle,
+    /// A task asks for [`Step`]s.
+    Connecting,
+    /// Requests go out; `here`: to a target of this process.
+    Open {
+        /// Nothing is lost on the way, and both ends live and die together.
+        here: bool,
+    },
+    /// It is being ended, because nobody needs it.
+    Resting,
+    /// It is over.
+    Closed,
+}
+
+/// What a client was told last of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Nothing,
+    Open,
+    Lost,
+}
+
+impl Told {
+    /// The session goes on: true if the client has to be told, because it does not know.
+    fn tell_open(&mut self) -> bool {
+        let changes = *self == Told::Lost;
+        if changes {
+            *self = Told::Open;
+        }
+        changes
+    }
+
+    /// After the connection was lost: who was told of none has nothing to lose.
+    fn lost(self) -> Told {
+        match self {
+            Told::Nothing => Told::Nothing,
+            Told::Open | Told::Lost => Told::Lost,
+        }
+    }
+}
+
+/// What both sides know of the session.
+#[derive(Debug)]
+pub struct Known {
+    /// As the target named it; 0 before the first.
+    pub session: u64,
+    /// The same as callers see it; 0 also after it was forgotten here.
+    pub shown: u64,
+    /// The newest epoch.
+    pub epoch: u64,
+    /// The target's boot; 0 while there is no session.
+    pub boot: u64,
+    /// How often the client has heard that the target had forgotten it.
+    pub era: u64,
+    /// Grows whenever the target knew nothing of this client: transnos of before and after do not compare.
+    pub generation: u64,
+    /// How often in a row the target knew a larger epoch.
+    outgrown: u32,
+    /// The target takes several requests in one frame.
+    batches: bool,
+    /// The target restarted, and was not told yet that no more replays come.
+    recovering: bool,
+}
+
+/// What went wrong.
+#[derive(Debug, Default)]
+pub struct Trouble {
+    /// Why the last attempt to reach the target failed; `None` while it is reached.
+    pub problem: Option<String>,
+    /// Counts refusals of a connect, so that each caller sees those that came while it waited.
+    pub refusals: u64,
+    /// Why the target has refused the client the last time.
+    pub refusal: Option<Code>,
+    /// How often the target had forgotten this client, and with it changes or requests.
+    pub evictions: u64,
+}
+
+/// What [`Machine::pass`] says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// The request may be handed over.
+    Go(Ticket),
+    /// It has to wait until there is room.
+    Full,
+    /// The session is not open in this process, or not in the era that was asked for.
+    Elsewhere,
+}
+
+/// A request that was handed over to a target of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket {
+    /// Its number.
+    pub xid: Xid,
+    /// Its reply slot, if it changes something.
+    pub slot: Option<u32>,
+    generation: u64,
+}
+
+/// A client's end of a session. `W` is who waits for an answer; `now` is counted from any moment that stays the same.
+#[derive(Debug)]
+pub struct Machine<W> {
+    target: TargetId,
+    client: ClientId,
+    fsname: String,
+    nids: Vec<Nid>,
+    pace: Pace,
+    phase: Phase,
+    known: Known,
+    told: Told,
+    requests: Requests<W>,
+    opening: Opening<W>,
+    commits: Commits,
+    trouble: Trouble,
+}
+
+impl<W> Machine<W> {
+    /// A session that nobody has asked for yet.
+    pub fn new(setup: Setup) -> Machine<W> {
+        let Setup { target, client, fsname, nids, epoch, limits, pace } = setup;
+        Machine {
+            target,
+            client,
+            fsname,
+            nids,
+            pace,
+            phase: Phase::Idle,
+            known: Known {
+                session: 0,
+                shown: 0,
+                epoch,
+                boot: 0,
+                outgrown: 0,
+                batches: false,
+                era: 0,
+                generation: 0,
+                recovering: false,
+            },
+            told: Told::Nothing,
+            requests: Requests::new(limits),
+            opening: Opening::new(),
+            commits: Commits::default(),
+            trouble: Trouble::default(),
+        }
+    }
+
+    /// Something happened: what is to be done.
+    pub fn on(&mut self, event: Event<W>, now: Duration) -> Vec<Output<W>> {
+        let mut out = Vec::new();
+        match event {
+            Event::Call { message, waiter, era } => self.call(message, waiter, era, now, &mut out),
+            Event::Gone(xid) => {
+                if self.requests.forget(xid) {
+                    out.push(Output::Room);
+                }
+            }
+            Event::Need if self.phase == Phase::Idle => self.start_connecting(&mut out),
+            Event::Commit(transno) => self.want_sync(transno, &mut out),
+            Event::CommitKept => {
+                if self.phase == (Phase::Open { here: false }) && self.requests.retained().0 > 0 {
+                    self.want_sync(Transno(0), &mut out);
+                }
+            }
+            Event::Replies(replies) => {
+                replies.into_iter().for_each(|reply| self.settle(reply, now, &mut out));
+            }
+            Event::UnderWay { xid, session_epoch } if session_epoch == self.known.epoch => {
+                self.requests.has_arrived(xid);
+            }
+            Event::Wanted { xid, session_epoch } if session_epoch == self.known.epoch => {
+                self.send_wanted(xid, &mut out);
+            }
+            Event::Due { heard } => self.due(heard, now, &mut out),
+            Event::Addresses(nids) => {
+                if self.nids != nids {
+                    self.nids = nids;
+                    self.opening.backoff = Duration::ZERO;
+                    out.push(Output::Moved);
+                }
+            }
+            Event::Owner(epoch) => {
+                let older = self.known.boot != 0 && self.known.boot < epoch;
+                if older && self.phase == (Phase::Open { here: false }) {
+                    out.push(Output::Note(Note::OwnerChanged(epoch)));
+                    self.start_connecting(&mut out);
+                }
+            }
+            Event::Broken => self.break_off(&mut out),
+            Event::Look if self.known.session != 0 => self.break_off(&mut out),
+            Event::Forget => {
+                (self.known.boot, self.known.shown) = (0, 0);
+                self.break_off(&mut out);
+            }
+            Event::Unneeded => {
+                let idle = self.requests.is_idle() && !self.known.recovering;
+                if idle && self.phase == (Phase::Open { here: false }) {
+                    self.phase = Phase::Resting;
+                }
+            }
+            Event::Goodbye { message, waiter } => self.say_goodbye(message, waiter, now, &mut out),
+            Event::Needed { broken } => {
+                if self.phase == Phase::Resting {
+                    self.phase = Phase::Open { here: false };
+                    if broken {
+                        self.start_connecting(&mut out);
+                    }
+                }
+                out.push(Output::Room);
+            }
+            Event::Rested { goodbye } => self.rest(goodbye, &mut out),
+            Event::Close => self.close(&mut out),
+            // Something of the opening, or something that is nothing in this phase.
+            event => self.progress(event, &mut out),
+        }
+        out
+    }
+
+    /// Hands a request over to a target of this process: nothing of it is kept, for nothing is lost on the way, and
+    /// both ends live and die together. [`Machine::passed`] has to follow.
+    pub fn pass(&mut self, changes: bool, contends: bool, era: Option<u64>) -> Pass {
+        if self.phase != (Phase::Open { here: true }) || era.is_some_and(|era| era != self.known.era) {
+            return Pass::Elsewhere;
+        }
+        match self.requests.pass(changes, contends) {
+            Ok(begun) => {
+                Pass::Go(Ticket { xid: begun.xid, slot: begun.slot, generation: self.known.generation })
+            }
+            Err(_) => Pass::Full,
+        }
+    }
+
+    /// A request that was handed over has its answer.
+    pub fn passed(
+        &mut self,
+        ticket: Ticket,
+        transno: Transno,
+        last_committed: Transno,
+        room: Room,
+    ) -> Vec<Output<W>> {
+        let mut out = Vec::new();
+        self.commits.note_room(room);
+        if ticket.generation != self.known.generation {
+            return out;
+        }
+        if let Some(slot) = ticket.slot {
+            self.requests.free_slot(slot, &mut out);
+        }
+        self.commits.note_unkept(transno, last_committed, &mut out);
+        out
+    }
+
+    /// How the session is open.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// What both sides know of the session.
+    pub fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// What went wrong.
+    pub fn trouble(&self) -> &Trouble {
+        &self.trouble
+    }
+
+    /// Requests in flight, and what is kept of those before.
+    pub fn requests(&self) -> &Requests<W> {
+        &self.requests
+    }
+
+    /// How far the target is.
+    pub fn commits(&self) -> &Commits {
+        &self.commits
+    }
+
+    /// The same, for the task that asks for commits.
+    pub fn commits_mut(&mut self) -> &mut Commits {
+        &mut self.commits
+    }
+
+    /// A Sync up to `transno` that was begun in `generation` was answered.
+    pub fn synced(&mut self, transno: Transno, generation: u64) -> Vec<Output<W>> {
+        let mut out = Vec::new();
+        // The reply comes when the changes are durable, but a target that forgot the client meanwhile speaks of others.
+        if generation == self.known.generation {
+            self.requests.committed(transno);
+            self.commits.note_committed(transno, &mut out);
+        }
+        out.push(Output::Room);
+        out
+    }
+
+    /// When those who watch requests have to look again ([`Event::Due`]); `None` if there is nothing to watch any more.
+    pub fn watch_until(&mut self) -> Option<Duration> {
+        self.requests.watch_until()
+    }
+
+    /// A number for something that is stated again, and who waits for its answer; with its header.
+    pub fn restate(&mut self, message: &Message, waiter: W) -> Header {
+        let xid = self.requests.restate(waiter);
+        let mut header = self.header(message, xid, None);
+        header.flags |= FLAG_REPLAY;
+        header
+    }
+
+    /// The header of a request of this session.
+    fn header(&self, message: &Message, xid: Xid, slot: Option<u32>) -> Header {
+        Header {
+            session: self.known.session,
+            session_epoch: self.known.epoch,
+            slot: slot.unwrap_or(SLOT_NONE),
+            deadline_ms: message.deadline_ms,
+            job: message.job,
+            ..Header::plain(message.opcode, self.target, xid)
+        }
+    }
+
+    fn call(
+        &mut self,
+        message: Arc<Message>,
+        waiter: W,
+        era: Option<u64>,
+        now: Duration,
+        out: &mut Vec<Output<W>>,
+    ) {
+        // A way of another session is there only after the era has changed.
+        if self.phase != (Phase::Open { here: false }) || era.is_some_and(|era| era != self.known.era) {
+            return out.push(Output::NotOpen);
+        }
+        let after = self.resend_after(&message, now);
+        match self.requests.begin(&message, waiter, after, now, out) {
+            Ok(begun) => {
+                let header = self.header(&message, begun.xid, begun.slot);
+                out.push(Output::Send { header, message, together: self.known.batches });
+            }
+            Err(full) => {
+                if full == Full::Retained {
+                    self.want_sync(Transno(0), out);
+                }
+                out.push(Output::Full);
+            }
+        }
+    }
+
+    /// When a request without a reply is sent again first.
+    fn resend_after(&self, message: &Message, now: Duration) -> Duration {
+        match self.pace.resend {
+            _ if message.waits => limits::RESEND_WAITING,
+            Some(resend) => resend,
+            None if message.pulses => limits::RESEND_MIN,
+            None => self.requests.answers.patience(now, limits::RESEND_MAX),
+        }
+    }
+
+    /// Asks for a commit up to `transno` (0: of everything answered so far) unless one is on its way; then another
+    /// follows it if it is not enough.
+    fn want_sync(&mut self, transno: Transno, out: &mut Vec<Output<W>>) {
+        if self.commits.want(transno) {
+            out.push(Output::Sync);
+        }
+    }
+
+    /// Takes note of a reply.
+    fn settle(&mut self, reply: Incoming, now: Duration, out: &mut Vec<Output<W>>) {
+        self.commits.note_room(reply.room);
+        // What an older connection still delivers was sent again over the newer one, and is answered there.
+        if reply.session_epoch != self.known.epoch {
+            return;
+        }
+        if self.opening.takes(&reply) {
+            self.requests.committed(reply.last_committed);
+            self.commits.note(reply.transno, reply.last_committed, out);
+            return out.push(Output::Stir);
+        }
+        if let Some(waiter) = self.requests.restated(reply.xid) {
+            let Incoming { result, bulk, transno, .. } = reply;
+            let session = self.known.session;
+            let result = result.map(|reply| Answered { reply, bulk, transno, session });
+            return out.push(Output::Answer { waiter, result });
+        }
+        if matches!(reply.result, Err(Code::NoSession | Code::NotHere)) {
+            // The request stays in flight: connecting again sends it again.
+            if self.phase == (Phase::Open { here: false }) {
+                self.start_connecting(out);
+            }
+            return;
+        }
+        let (transno, last_committed) = (reply.transno, reply.last_committed);
+        self.opening.backoff = Duration::ZERO;
+        let Settled { roomier, commit_wanted, answer } =
+            self.requests.answered(reply, self.known.session, now);
+        self.commits.note(transno, last_committed, out);
+        if commit_wanted {
+            self.want_sync(Transno(0), out);
+        }
+        if roomier {
+            out.push(Output::Room);
+        }
+        if let Some((waiter, result)) = answer {
+            out.push(Output::Answer { waiter, result });
+        }
+    }
+
+    /// The target has not got a request, or answered it and the answer was lost.
+    fn send_wanted(&mut self, xid: Xid, out: &mut Vec<Output<W>>) {
+        if let Some((mut header, message)) = self.opening.replaying(xid) {
+            header.flags |= FLAG_RESENT;
+            out.push(Output::Send { header, message, together: false });
+        } else if let Some(sent) = self.requests.in_flight(xid) {
+            let mut header = self.header(&sent.message, sent.xid, sent.slot);
+            header.flags |= FLAG_RESENT;
+            out.push(Output::Send { header, message: sent.message.clone(), together: false });
+        }
+    }
+
+    /// Sends again what is overdue, on a connection that was heard last at `heard`.
+    fn due(&mut self, heard: Option<Duration>, now: Duration, out: &mut Vec<Output<W>>) {
+        // Without a connection, connecting again sends everything again.
+        let open = self.phase == (Phase::Open { here: false });
+        let Some(overdue) = self.requests.overdue(heard.filter(|_| open).unwrap_or(now), now, open) else {
+            return out.push(Output::Silent);
+        };
+        if !open {
+            return;
+        }
+        for xid in overdue {
+            if let Some(sent) = self.requests.in_flight(xid) {
+                let header = self.header(&sent.message, sent.xid, sent.slot);
+                out.push(Output::Again { header, message: sent.message.clone() });
+            }
+        }
+    }
+
+    fn say_goodbye(&mut self, message: Arc<Message>, waiter: W, now: Duration, out: &mut Vec<Output<W>>) {
+        match self.requests.begin(&message, waiter, limits::RESEND_MIN, now, out) {
+            Ok(begun) => {
+                let header = self.header(&message, begun.xid, begun.slot);
+                out.push(Output::Send { header, message, together: false });
+            }
+            Err(_) => out.push(Output::Full),
+        }
+    }
+
+    fn rest(&mut self, goodbye: Option<Xid>, out: &mut Vec<Output<W>>) {
+        if let Some(xid) = goodbye {
+            // Sent again it would end the session that follows.
+            self.requests.forget(xid);
+        }
+        out.push(Output::Leave(self.known.session));
+        if self.phase == Phase::Resting {
+            self.phase = Phase::Idle;
+            (self.known.session, self.known.shown, self.known.boot) = (0, 0, 0);
+            self.told = Told::Nothing;
+        }
+        out.push(Output::Room);
+    }
+
+    /// Opens the session again if it is open.
+    fn break_off(&mut self, out: &mut Vec<Output<W>>) {
+        if matches!(self.phase, Phase::Open { .. }) {
+            self.start_connecting(out);
+        }
+    }
+
+    /// The caller has found it not open, or not open any more.
+    fn start_connecting(&mut self, out: &mut Vec<Output<W>>) {
+        if self.phase != Phase::Idle {
+            out.push(Output::Leave(self.known.session));
+        }
+        self.phase = Phase::Connecting;
+        self.opening.begin();
+        out.push(Output::Connect);
+    }
+
+    fn close(&mut self, out: &mut Vec<Output<W>>) {
+        if matches!(self.phase, Phase::Open { .. }) {
+            out.push(Output::Leave(self.known.session));
+        }
+        self.phase = Phase::Closed;
+        self.opening.stop();
+        self.commits.fail(CallError::Closed);
+        // Dropping the waiters tells them.
+        out.push(Output::Drop(self.requests.waiters()));
+        out.push(Output::Stir);
+        out.push(Output::Room);
+        out.push(Output::Advanced);
+    }
+}
