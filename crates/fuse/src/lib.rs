@@ -2,7 +2,7 @@
 //!
 //! [`kernel`] is the kernel's language, bytes to requests and answers to bytes; [`engine`] brings requests and takes
 //! answers back; `dispatch` turns a request into an operation of [`ops`], which says what it means to the client and
-//! knows nothing of FUSE. [`errno`] is the one place where refusals become errnos; [`control`] is the language that
+//! knows nothing of FUSE. [`control`] is the language that
 //! `lfs` and a mount speak through extended attributes, and through [`socket`]; [`session`] mounts, serves and unmounts.
 
 // FUSE is an edge: it has files and threads of its own.

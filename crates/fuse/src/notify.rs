@@ -132,24 +132,30 @@ impl Copies for Notifier {
                 Forget::Data(fid, range) => data.push((fid, range)),
             }
         }
-        let (tell_attributes, attributes_room) = (self.attributes.clone(), self.attributes_room.clone());
-        let (tell_data, data_room) = (self.data.clone(), self.data_room.clone());
-        Box::pin(async move {
-            if !attributes.is_empty()
-                && let Ok(_room) = attributes_room.acquire_owned().await
-            {
-                let (done, wait) = oneshot::channel();
-                // With its room there is a place in the channel.
-                if tell_attributes.send(Job { what: attributes, done, _room }).is_ok() {
-                    waits.push(wait);
-                }
+        let (mut more_attributes, mut more_data) = (None, None);
+        if !attributes.is_empty() {
+            match self.attributes_room.clone().try_acquire_owned() {
+                Ok(room) => waits.extend(give_attributes(&self.attributes, attributes, room)),
+                Err(_) => more_attributes = Some((self.attributes.clone(), attributes)),
             }
-            if !data.is_empty()
-                && let Ok(_room) = data_room.acquire_owned().await
+        }
+        if !data.is_empty() {
+            match self.data_room.clone().try_acquire_owned() {
+                Ok(room) => waits.push(give_data(&self.data, data, room)),
+                Err(_) => more_data = Some((self.data.clone(), data)),
+            }
+        }
+        let (attributes_room, data_room) = (self.attributes_room.clone(), self.data_room.clone());
+        Box::pin(async move {
+            if let Some((sender, what)) = more_attributes
+                && let Ok(room) = attributes_room.acquire_owned().await
             {
-                let (done, wait) = oneshot::channel();
-                tell_data.give(Job { what: data, done, _room });
-                waits.push(wait);
+                waits.extend(give_attributes(&sender, what, room));
+            }
+            if let Some((threads, what)) = more_data
+                && let Ok(room) = data_room.acquire_owned().await
+            {
+                waits.push(give_data(&threads, what, room));
             }
             for wait in waits {
                 // A thread that is gone tells nothing any more: the connection is gone, and all copies with it.
@@ -157,6 +163,23 @@ impl Copies for Notifier {
             }
         })
     }
+}
+
+/// Has attributes forgotten; with its room there is a place in the channel. `None` if the thread is gone.
+fn give_attributes(
+    sender: &mpsc::SyncSender<Job<Attributes>>,
+    what: Attributes,
+    room: OwnedSemaphorePermit,
+) -> Option<oneshot::Receiver<()>> {
+    let (done, wait) = oneshot::channel();
+    sender.send(Job { what, done, _room: room }).ok().map(|()| wait)
+}
+
+/// Has data forgotten.
+fn give_data(threads: &Threads<Job<Data>>, what: Data, room: OwnedSemaphorePermit) -> oneshot::Receiver<()> {
+    let (done, wait) = oneshot::channel();
+    threads.give(Job { what, done, _room: room });
+    wait
 }
 
 /// The notifications.

@@ -116,7 +116,7 @@ impl OpenFiles {
         }
     }
 
-    /// Makes a regular file without a name in `dir` and opens it (O_TMPFILE). [`Client::link`] can give it a name,
+    /// Makes a regular file without a name in `dir` and opens it (O_TMPFILE). [`crate::Names::link`] can give it a name,
     /// unless it is opened exclusively.
     pub async fn create_unnamed(
         &self,

@@ -226,7 +226,7 @@ impl Names {
     }
 
     /// A page of a directory, behind `cookie`. With `plus`, the attributes of its files are fetched with it, for
-    /// [`Client::entry`].
+    /// [`Names::entry`].
     pub async fn read_dir(&self, fid: Fid, cookie: u64, plus: bool) -> Result<Page> {
         if let Some(kept) = self.meta.known_page(fid, cookie) {
             let known = |entry: &&DirEntry| self.meta.known_entry(entry.fid).is_some();

@@ -70,7 +70,7 @@ pub enum Event<W> {
         message: Arc<Message>,
         /// Who waits.
         waiter: W,
-        /// See [`super::Machine::era`].
+        /// See [`super::Known::era`].
         era: Option<u64>,
     },
     /// Who waited for an answer, also to something that was stated again, has gone.
