@@ -721,7 +721,7 @@ t_unserved() {
   if mountpoint -q "$at"; then
     "$WEFT" status "$at" > "$work/out" || [ $? = "$status" ]
     cat "$work/out"
-    [ "$(grep -cE "^$name-OST000[0-7] *(active|FAILED)" "$work/out")" = 8 ]
+    [ "$(grep -cE "^$name-OST000[0-7] *(active|FAILED|SILENT)" "$work/out")" = 8 ]
     [ $status = 0 ] || [ "$(grep -o 'OST000[0-7] is not served' "$work/err" | wc -l)" = "$(grep -c "^$name-OST000[0-7] *FAILED" "$work/out")" ]
     in_two "$WEFT" down "$at"
   else
