@@ -233,7 +233,8 @@ END
 
 # The disk of an OST fails: the target stops, is opened again in vain, and goes on when the disk is back.
 t_disk_fails() {
-  "$LFS" setstripe -i 3 -c 1 "$two_a/on-disk"
+  # The MDT may not have heard of the OST yet.
+  until_true 20 "$LFS" setstripe -i 3 -c 1 "$two_a/on-disk"
   echo before > "$two_a/on-disk"
   "$WEFT" sync "$two_a"
   python3 - "$disk" <<'END'
