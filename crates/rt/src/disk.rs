@@ -141,7 +141,8 @@ impl Dir {
     }
 
     /// Waits for as long as a look-up takes in files of the directory that a component keeps by itself, in a simulation, where it keeps
-    /// memory instead; elsewhere there is nothing to wait for. Whether it took time.
+    /// memory instead; elsewhere there is nothing to wait for. Whether memory is so short now that what was looked up before is to be
+    /// forgotten.
     pub async fn look_up_time(&self) -> bool {
         match self {
             Dir::Os(_) => false,

@@ -37,4 +37,4 @@ pub use object::Objects;
 pub use right::{Owned, Right};
 pub use sums::Sums;
 pub use target::{Batch, Change, Need, Store, Value};
-pub use view::{Guarded, Known};
+pub use view::{Guarded, Held, Known};

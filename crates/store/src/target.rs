@@ -1,7 +1,7 @@
 //! One target's store: keys and values with a commit log in front.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -20,14 +20,11 @@ use crate::open::{self, Opened, Way};
 use crate::right::Owned;
 use crate::shared::Shared;
 use crate::sums::{self, Sums};
-use crate::view::{Guarded, Known};
+use crate::view::{Guarded, Held, Known};
 use crate::{apply, log, note};
 
 /// How often a target is not opened while an older copy of it exists.
 const COPY_BOOTS: u64 = 1 << 20;
-
-/// In a simulation: after so many look-ups that took time, what the engine has is forgotten.
-const FORGOTTEN_AFTER: u64 = 16;
 
 /// A stored value and the transno of the change that wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,8 +83,6 @@ pub struct Store {
     pub(crate) shared: Arc<Shared>,
     /// Told when the store's tasks have ended; taken by the first `close`.
     ended: Mutex<Vec<oneshot::Receiver<()>>>,
-    /// Look-ups that took time.
-    look_ups: AtomicU64,
 }
 
 impl Store {
@@ -156,14 +151,7 @@ impl Store {
         let shared = Arc::new(shared);
         let ended =
             vec![spawn(rt, log::commit::run(shared.clone(), writer)), spawn(rt, apply::run(shared.clone()))];
-        Ok(Arc::new(Store {
-            label,
-            boot,
-            dir,
-            shared,
-            ended: Mutex::new(ended),
-            look_ups: AtomicU64::new(0),
-        }))
+        Ok(Arc::new(Store { label, boot, dir, shared, ended: Mutex::new(ended) }))
     }
 
     /// Who the target is.
@@ -242,12 +230,20 @@ impl Store {
         Ok(self.shared.view.known(key))
     }
 
+    /// Has it known what `key` says, until what is given back is dropped: however short memory is, nobody forgets it. Meant for the few keys
+    /// of an operation under way.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the engine cannot be read, or the store is poisoned.
+    pub fn hold(&self, key: Bytes) -> Result<Held, StoreError> {
+        self.shared.check()?;
+        Held::new(&self.shared, key)
+    }
+
     /// Waits for as long as the engine is going to take for an answer, as far as a simulation adds that: memory is short there, too, and
     /// all that the engine has is forgotten again and again. Who can wait calls this before [`Store::get`] or [`Store::scan`].
     pub async fn look_up_time(&self) {
-        if self.dir.look_up_time().await
-            && self.look_ups.fetch_add(1, Ordering::Relaxed) % FORGOTTEN_AFTER == FORGOTTEN_AFTER - 1
-        {
+        if self.dir.look_up_time().await {
             self.forget_known();
         }
     }

@@ -61,6 +61,37 @@ impl Drop for Guarded {
     }
 }
 
+/// While it lives, what its key says is known without the engine.
+///
+/// Its holder took it to carry out something that needs several keys at once: if each were forgotten while the next one is read, and many
+/// did the same with little memory, nobody would come to an end.
+pub struct Held {
+    shared: Arc<Shared>,
+    key: Bytes,
+}
+
+impl Held {
+    /// Holds `key`, and asks the engine for it if need be.
+    pub(crate) fn new(shared: &Arc<Shared>, key: Bytes) -> Result<Held, StoreError> {
+        shared.view.table.pin(&key);
+        let held = Held { shared: shared.clone(), key };
+        shared.view.learn(&held.key)?;
+        Ok(held)
+    }
+}
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Held").field(&self.key).finish()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.shared.view.table.unpin(&self.key);
+    }
+}
+
 impl View {
     pub(crate) fn new(engine: Arc<dyn Engine>, position: u64, limits: Limits, share: Share) -> View {
         View {
@@ -116,8 +147,18 @@ impl View {
         };
         let found = self.readable()?.get(key)?;
         self.table.trim_step(self.applied.load(Ordering::Acquire), self.limits().table_bytes_max);
-        self.table.remember(key, found.clone(), ticket);
+        self.table.remember(key, found.clone(), Some(ticket));
         Ok(found.map(|(bytes, version)| Value { bytes, version: Transno(version) }))
+    }
+
+    /// Has the table know of `key`, which is pinned.
+    fn learn(&self, key: &[u8]) -> Result<(), StoreError> {
+        if let Found::Unknown(_) = self.table.get(key) {
+            let found = self.readable()?.get(key)?;
+            self.table.trim_step(self.applied.load(Ordering::Acquire), self.limits().table_bytes_max);
+            self.table.remember(key, found, None);
+        }
+        Ok(())
     }
 
     /// Up to `count_max` keys in `[from, until)` in order. Each is as it was at some moment of the call: with

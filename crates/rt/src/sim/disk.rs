@@ -119,14 +119,12 @@ impl Dir {
         name_operation(&self.node, |disk| disk.open(self.node.id, self.number, name).map(open)).await
     }
 
-    /// Waits for as long as a look-up takes; whether it took time.
+    /// Waits for as long as a look-up takes; whether what was looked up before is to be forgotten.
     pub async fn look_up_time(&self) -> bool {
         let node = &self.node;
-        let done_at = node.shared.with(|world| world.look_up_done_at(node.id));
-        if let Some(done_at) = done_at {
-            node.sleep_until_ns(done_at).await;
-        }
-        done_at.is_some()
+        let Some(done_at) = node.shared.with(|world| world.look_up_done_at(node.id)) else { return false };
+        node.sleep_until_ns(done_at).await;
+        node.shared.with(|world| world.forgets(node.id))
     }
 
     /// Whether a look-up fails.

@@ -119,6 +119,8 @@ pub struct DiskOptions {
     pub look_up: Span,
     /// Such a look-up fails.
     pub look_up_fails: Chance,
+    /// After a look-up that took time all that was looked up before is forgotten, as if memory were short.
+    pub forgets: Chance,
     /// What the disk reads and writes per second; `None` for no limit.
     pub bytes_per_second: Option<u64>,
     /// What each write costs that does not begin where the last one ended, in nanoseconds; 0 for a disk without heads.
@@ -143,6 +145,7 @@ impl Default for DiskOptions {
             name: Span::micros(5, 20),
             look_up: Span::micros(0, 0),
             look_up_fails: Chance::NEVER,
+            forgets: Chance::percent(6),
             bytes_per_second: None,
             seek_ns: 0,
             capacity_bytes: 1 << 40,

@@ -11,7 +11,7 @@ use proto::lock::bits::Conflict;
 use proto::{Code, Fid};
 use service::code_of;
 use service::keys::behind;
-use store::{Known, Value};
+use store::{Held, Known, Value};
 
 use super::inode::Inode;
 use super::namespace::Names;
@@ -88,6 +88,9 @@ enum Fact {
 pub(super) struct Plan {
     /// One of each thing that was wanted, the newest.
     facts: Mutex<Vec<Fact>>,
+    /// The keys that were wanted, which stay known: else many operations that lack several each would take them from each other for ever
+    /// when memory is short.
+    held: Mutex<Vec<Held>>,
 }
 
 impl Plan {
@@ -201,7 +204,8 @@ impl Names {
         };
         match want {
             Want::Key(key) => {
-                self.store.get(&key).map_err(|error| code_of(&error))?;
+                let held = self.store.hold(key).map_err(|error| code_of(&error))?;
+                plan.held.lock().push(held);
             }
             Want::Entries(dir, version) => {
                 let is_empty = scan(keys::entries_from(dir, 0), keys::entries_end(dir), 1)?.is_empty();
@@ -258,6 +262,6 @@ impl Names {
     }
 }
 
-/// How often an operation is carried out again because it lacked something. What was fetched may be forgotten before it is used, if memory
-/// is short.
+/// How often an operation is carried out again because it lacked something. What it knows of a directory or of the tree may be old each
+/// time, if others change that all the time.
 pub(super) const FETCHES_MAX: usize = 1000;

@@ -3,7 +3,7 @@
 //! Keys are spread over shards by the hash of their first [`PREFIX_BYTES`] bytes (kind and FID), so the entries of
 //! one directory lie in order in one shard, and operations on different inodes meet in none. Whether an entry may
 //! be forgotten needs no mark: the engine has everything up to its position, so an entry is clean if its version
-//! is not behind that position.
+//! is not behind that position. A pinned key is not forgotten, however short memory is.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -42,6 +42,8 @@ struct Shard {
     forgotten: u64,
     /// Where the last trim stopped.
     trimmed_to: Key,
+    /// Keys that are not forgotten, and how often each is pinned.
+    pinned: BTreeMap<Key, u32>,
 }
 
 /// What the table knows of a key.
@@ -112,12 +114,29 @@ impl Table {
         before.map(|old| if old.value.is_some() { old.version } else { 0 })
     }
 
-    /// Keeps what the engine said of `key`, unless the table has learned something since `ticket`.
-    pub fn remember(&self, key: &[u8], found: Option<(Bytes, u64)>, ticket: Ticket) {
+    /// Forgets nothing of `key` until [`Table::unpin`]. What the table knows of it, and what it learns, stays.
+    pub fn pin(&self, key: &[u8]) {
+        *self.shard(key).write().pinned.entry(Key::from_slice(key)).or_default() += 1;
+    }
+
+    /// The end of one [`Table::pin`].
+    pub fn unpin(&self, key: &[u8]) {
+        let mut shard = self.shard(key).write();
+        let Some(count) = shard.pinned.get_mut(key) else { return };
+        *count -= 1;
+        if *count == 0 {
+            shard.pinned.remove(key);
+        }
+    }
+
+    /// Keeps what the engine said of `key`, unless the table may have learned and forgotten something since then: since `ticket`, or
+    /// never if the caller had pinned the key before it asked (`None`).
+    pub fn remember(&self, key: &[u8], found: Option<(Bytes, u64)>, ticket: Option<Ticket>) {
         let (value, version) = found.map_or((None, 0), |(value, version)| (Some(value), version));
         let added = entry_bytes(key, value.as_ref());
         let mut shard = self.shard(key).write();
-        if Ticket(shard.forgotten) != ticket || shard.entries.contains_key(key) {
+        let is_old = ticket.is_some_and(|ticket| Ticket(shard.forgotten) != ticket);
+        if is_old || shard.entries.contains_key(key) {
             return;
         }
         shard.entries.insert(Key::from_slice(key), Entry { value, version, used: AtomicBool::new(false) });
@@ -129,7 +148,7 @@ impl Table {
     pub fn forget_absent(&self, key: &[u8], version: u64) {
         let mut shard = self.shard(key).write();
         let gone = shard.entries.get(key).is_some_and(|e| e.value.is_none() && e.version == version);
-        if gone {
+        if gone && !shard.is_pinned(key) {
             shard.entries.remove(key);
             shard.forgotten += 1;
             drop(shard);
@@ -227,6 +246,10 @@ impl Table {
 }
 
 impl Shard {
+    fn is_pinned(&self, key: &[u8]) -> bool {
+        !self.pinned.is_empty() && self.pinned.contains_key(key)
+    }
+
     fn range(&self, from: &[u8], until: &[u8], count_max: usize) -> Part {
         let mut entries = Vec::new();
         let mut live = 0;
@@ -250,7 +273,8 @@ impl Shard {
         let mut victims: Vec<Key> = Vec::new();
         for (key, entry) in self.entries.range::<[u8], _>((Bound::Excluded(&from[..]), Bound::Unbounded)) {
             passed += 1;
-            if entry.version <= applied && !entry.used.swap(false, Ordering::Relaxed) {
+            if entry.version <= applied && !entry.used.swap(false, Ordering::Relaxed) && !self.is_pinned(key)
+            {
                 victims.push(key.clone());
             }
             if passed == TRIM_ENTRIES {
@@ -311,8 +335,26 @@ mod tests {
         table.put(b"k", value("new"), 5);
         table.trim(5, 0);
         assert_eq!(table.bytes(), 0);
-        table.remember(b"k", Some((Bytes::from("old"), 1)), ticket);
+        table.remember(b"k", Some((Bytes::from("old"), 1)), Some(ticket));
         assert!(matches!(table.get(b"k"), Found::Unknown(_)));
+    }
+
+    #[test]
+    fn what_is_pinned_is_not_forgotten() {
+        let table = Table::new();
+        (0..2).for_each(|_| table.pin(b"k"));
+        table.remember(b"k", Some((Bytes::from("v"), 1)), None);
+        table.put(b"gone", None, 2);
+        table.pin(b"gone");
+        table.unpin(b"k");
+        table.trim(2, 0);
+        table.forget_absent(b"gone", 2);
+        assert_eq!(table.get(b"k"), Found::Value(Bytes::from("v"), 1), "it is pinned once still");
+        assert_eq!(table.get(b"gone"), Found::Absent);
+        table.unpin(b"k");
+        table.unpin(b"gone");
+        table.trim(2, 0);
+        assert_eq!(table.bytes(), 0);
     }
 
     #[test]

@@ -474,6 +474,12 @@ impl World {
         (look_up.max_ns > 0).then(|| self.now + look_up.draw(&mut self.disk_of(node).rng))
     }
 
+    /// Whether memory is so short after a look-up that took time that all that was looked up before is forgotten.
+    pub(super) fn forgets(&mut self, node: u32) -> bool {
+        let forgets = self.options.disk.forgets;
+        forgets.strikes(&mut self.disk_of(node).rng)
+    }
+
     /// Whether a look-up fails.
     pub(super) fn look_up(&mut self, node: u32) -> io::Result<()> {
         let fails = self.options.disk.look_up_fails;

@@ -139,6 +139,19 @@ fn what_is_not_in_memory_is_fetched_before_guards_are_taken() {
     assert_eq!(world.keys(keys::XATTR), 2, "only the attributes of the first file are left");
 }
 
+/// Nothing that one operation lacks is forgotten for the sake of the next thing that it lacks, or that another one does.
+#[test]
+fn operations_come_to_an_end_however_short_memory_is() {
+    let world = World::new();
+    world.sim.change_disks(|disk| {
+        disk.look_up = Span::millis(1, 2);
+        disk.forgets = Chance::ALWAYS;
+    });
+    let client = world.client(1);
+    let tree = tree(&client);
+    assert_eq!(all(&client, &tree, || forget(&world)), expected());
+}
+
 #[test]
 fn what_cannot_be_read_is_an_error_and_nothing_else() {
     let world = World::new();
