@@ -138,7 +138,7 @@ class Peer:
         """One request, with its checksums right."""
         get = header.get
         fields = [b"WEFT", 2, 144, operation, get("flags", 8 if bulk else 0), get("status", 0), get("xid", 1), get("session", 0), get("epoch", 0),
-                  get("transno", 0), 0, kind, index, get("slot", 0xFFFFFFFF), 0, b"hostile", get("body_length", len(body)), len(bulk),
+                  get("transno", 0), 0, kind, index, get("slot", 0xFFFFFFFF), 0, b"", get("body_length", len(body)), len(bulk),
                   crc32c(body), crc32c(bulk) if bulk else 0, b"", 0]
         head = HEADER.pack(*fields)
         self.send(head + struct.pack("<I", crc32c(head)) + body, bulk, get("lie", 0))

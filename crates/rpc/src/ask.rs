@@ -105,7 +105,6 @@ fn call_of(target: TargetId, role: Role, request: Request) -> Call {
         slot: None,
         resent: false,
         replay: None,
-        job: [0; 32],
         request,
         bulk: Vec::new(),
     }

@@ -11,7 +11,6 @@ use proto::session::machine::Phase;
 pub use proto::session::machine::{Answered, CallError as RpcError};
 use proto::session::{Estimated, Event};
 use proto::wire::Request;
-use proto::wire::header::JobId;
 use proto::wire::messages::{Disconnect, Operation};
 use proto::{ClientId, Nid, TargetId, Transno};
 use rt::Addr;
@@ -121,11 +120,6 @@ impl Import {
         Calling::new(&self.driver, operation, bulk, Options::default())
     }
 
-    /// The same as part of a job.
-    pub fn call_in_job<O: Operation>(&self, job: JobId, operation: O, bulk: Vec<Bytes>) -> Calling<'_, O> {
-        Calling::new(&self.driver, operation, bulk, Options { job, ..Options::default() })
-    }
-
     /// Sends all `operations`, which need not wait for one another, and waits for all replies; they are in order. As
     /// [`Import::call`] for each, but in few frames ([`Hub::together`]); more than there are slots wait.
     pub async fn batch<O: Operation>(&self, operations: Vec<O>) -> Vec<Result<Answered<O::Reply>, RpcError>> {
@@ -141,7 +135,7 @@ impl Import {
     /// Like [`Import::call_bulk`], but [`proto::Code::Evicted`] if the session is another one by now. For what rests on
     /// something that the target had granted in the session.
     pub fn call_in_era<O: Operation>(&self, era: u64, operation: O, bulk: Vec<Bytes>) -> Calling<'_, O> {
-        Calling::new(&self.driver, operation, bulk, Options { era: Some(era), ..Options::default() })
+        Calling::new(&self.driver, operation, bulk, Options { era: Some(era) })
     }
 
     /// Like [`Import::call`], but gives up after `duration`. A change may happen nevertheless.
@@ -150,10 +144,7 @@ impl Import {
         duration: Duration,
         operation: O,
     ) -> Option<Result<Answered<O::Reply>, RpcError>> {
-        let deadline_ms = u32::try_from(duration.as_millis()).unwrap_or(u32::MAX);
-        let options = Options { deadline_ms, ..Options::default() };
-        let call = Calling::new(&self.driver, operation, Vec::new(), options);
-        self.driver.hub.rt().timeout(duration, call).await
+        self.driver.hub.rt().timeout(duration, self.call(operation)).await
     }
 
     /// How many bytes may be written before they are sent, so that the target has space for them; `None` if it did not say.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use proto::wire::header::{JobId, Room};
+use proto::wire::header::Room;
 use proto::wire::{Reply, Request};
 use proto::{Code, Nid, TargetId, Transno, Xid};
 use rt::BoxFuture;
@@ -75,8 +75,6 @@ pub struct Call {
     pub resent: bool,
     /// The transno that the request had before the target lost it in a restart.
     pub replay: Option<Transno>,
-    /// Job that the request belongs to.
-    pub job: JobId,
     /// The request.
     pub request: Request,
     /// The request's bulk.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::code::Code;
 use crate::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};
 use crate::wire::Request;
-use crate::wire::header::{HEADER_BYTES, JobId};
+use crate::wire::header::HEADER_BYTES;
 
 /// What is needed to send a request, as often as it takes.
 #[derive(Debug)]
@@ -24,14 +24,10 @@ pub struct Message {
     pub body: Bytes,
     /// Its bulk.
     pub bulk: Vec<Bytes>,
-    /// The job that it belongs to.
-    pub job: JobId,
-    /// Milliseconds that its caller waits; 0 for any time.
-    pub deadline_ms: u32,
 }
 
 impl Message {
-    /// The message of `request`, of no job and for any time; [`Code::TooBig`] if no message carries it.
+    /// The message of `request`; [`Code::TooBig`] if no message carries it.
     pub fn new(request: &Request, bulk: &[Bytes]) -> Result<Message, Code> {
         let mut body = Vec::with_capacity(256);
         request.put_body(&mut body);
@@ -47,8 +43,6 @@ impl Message {
             contends: request.contends(),
             body: Bytes::from(body),
             bulk: bulk.to_vec(),
-            job: [0; 32],
-            deadline_ms: 0,
         })
     }
 

@@ -150,8 +150,6 @@ mod tests {
             last_committed: Transno(4),
             target: TargetId::mdt(0),
             slot: 2,
-            deadline_ms: 0,
-            job: [0; 32],
             body_len: 0,
             bulk_len: 0,
             body_crc: 0,

@@ -33,9 +33,6 @@ pub const FLAG_ARRIVED: u16 = 1 << 6;
 /// The body is a [batch](super::batch) of messages.
 pub const FLAG_BATCH: u16 = 1 << 7;
 
-/// Name of the job that a request belongs to, padded with zeros.
-pub type JobId = [u8; 32];
-
 /// What is known of a message before its body is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
@@ -60,10 +57,6 @@ pub struct Header {
     pub target: TargetId,
     /// Reply slot of a changing request; [`SLOT_NONE`] otherwise.
     pub slot: u32,
-    /// Milliseconds that the sender will wait for the reply.
-    pub deadline_ms: u32,
-    /// Job that the request belongs to.
-    pub job: JobId,
     /// Bytes of the body behind the header.
     pub body_len: u32,
     /// Bytes of the bulk behind the body.
@@ -114,13 +107,13 @@ struct Raw {
     reserved_a: [u8; 3],
     target_index: U32,
     slot: U32,
-    deadline_ms: U32,
-    job: JobId,
+    reserved_b: [u8; 4],
+    reserved_for_job: [u8; 32],
     body_len: U32,
     bulk_len: U32,
     body_crc: U32,
     bulk_crc: U32,
-    reserved_b: [u8; 16],
+    reserved_c: [u8; 16],
     room: U32,
     header_crc: U32,
 }
@@ -155,8 +148,6 @@ impl Header {
             last_committed: Transno(0),
             target,
             slot: SLOT_NONE,
-            deadline_ms: 0,
-            job: [0; 32],
             body_len: 0,
             bulk_len: 0,
             body_crc: 0,
@@ -183,13 +174,13 @@ impl Header {
             reserved_a: [0; 3],
             target_index: self.target.index.into(),
             slot: self.slot.into(),
-            deadline_ms: self.deadline_ms.into(),
-            job: self.job,
+            reserved_b: [0; 4],
+            reserved_for_job: [0; 32],
             body_len: self.body_len.into(),
             bulk_len: self.bulk_len.into(),
             body_crc: self.body_crc.into(),
             bulk_crc: self.bulk_crc.into(),
-            reserved_b: [0; 16],
+            reserved_c: [0; 16],
             room: self.room.0.into(),
             header_crc: 0.into(),
         };
@@ -208,7 +199,10 @@ impl Header {
         if raw.header_crc.get() != crc32c(&raw.as_bytes()[..HEADER_BYTES - 4]) {
             return Err(DecodeError::BadChecksum);
         }
-        let reserved_clear = raw.reserved_a == [0; 3] && raw.reserved_b == [0; 16];
+        let reserved_clear = raw.reserved_a == [0; 3]
+            && raw.reserved_b == [0; 4]
+            && raw.reserved_for_job == [0; 32]
+            && raw.reserved_c == [0; 16];
         let shape = raw.version.get() == VERSION && usize::from(raw.header_len.get()) == HEADER_BYTES;
         if !reserved_clear || !shape {
             return Err(DecodeError::BadValue);
@@ -230,8 +224,6 @@ impl Header {
                 index: raw.target_index.get(),
             },
             slot: raw.slot.get(),
-            deadline_ms: raw.deadline_ms.get(),
-            job: raw.job,
             body_len: raw.body_len.get(),
             bulk_len: raw.bulk_len.get(),
             body_crc: raw.body_crc.get(),

@@ -113,8 +113,6 @@ pub fn header() -> Header {
         last_committed: Transno(0x2121),
         target: TargetId::ost(0x1f),
         slot: 7,
-        deadline_ms: 30_000,
-        job: *b"cp.1000\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
         body_len: 65_536,
         bulk_len: 4_194_304,
         body_crc: 0x3132_3334,
@@ -382,7 +380,6 @@ fn ost_requests() -> Vec<Request> {
             dead: vec![DeadRange { seq: 0x2_0000_0400, first: 3, last: 9 }],
         }
         .into(),
-        ListObjects { after: Some(object(9, 1)), count_max: 1000 }.into(),
         SeekObject { object: object(9, 2), offset: 1 << 33, hole: true }.into(),
         AllocateObject { object: object(9, 2), start: 4097, end: 1 << 33, time: time_of(7) }.into(),
         CopyObject {
@@ -632,7 +629,6 @@ fn ost_replies() -> Vec<(&'static str, Reply)> {
         ("Punch", Reply::Punch(object_attr())),
         ("GetObjectAttr", Reply::GetObjectAttr(object_attr())),
         ("Destroy", Reply::Destroy(Done {})),
-        ("ListObjects", Reply::ListObjects(Objects { objects: vec![object(9, 2)] })),
         ("SeekObject", Reply::SeekObject(Sought { offset: Some(1 << 34), more: true })),
         ("AllocateObject", Reply::AllocateObject(object_attr())),
         ("CopyObject", Reply::CopyObject(object_attr())),

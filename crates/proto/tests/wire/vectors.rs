@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proto::auth::{Acceptor, AcceptorConfig, Initiator, InitiatorConfig, KeyKind, Versions};
 use proto::seal::Protection;
 use proto::session::ReplyRecord;
-use proto::wire::header::HEADER_BYTES;
+use proto::wire::header::{HEADER_BYTES, crc32c};
 use proto::wire::{DecodeError, Header, Reply, Request, batch};
 use proto::{Code, Transno, Xid};
 
@@ -56,6 +56,19 @@ fn header() {
     check(HEADER, &[("header".into(), header.encode().to_vec())]);
     for (_, bytes) in parse(HEADER) {
         assert_eq!(Header::decode(&bytes).as_ref(), Ok(&header));
+    }
+}
+
+#[test]
+fn reserved_bytes_of_a_header_are_zero() {
+    let good = samples::header().encode();
+    let reserved: Vec<usize> = (57..60).chain(68..104).chain(120..136).collect();
+    for at in reserved {
+        let mut bad = good;
+        bad[at] = 1;
+        let crc = crc32c(&bad[..HEADER_BYTES - 4]);
+        bad[HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Header::decode(&bad), Err(DecodeError::BadValue), "byte {at}");
     }
 }
 

@@ -11,7 +11,6 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use proto::Code;
-use proto::wire::header::JobId;
 use proto::wire::messages::{Disconnect, Operation};
 use proto::wire::{Reply, Request};
 use rt::BoxFuture;
@@ -24,8 +23,6 @@ use crate::service::Answer;
 /// What a caller may say about a call.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Options {
-    pub(crate) job: JobId,
-    pub(crate) deadline_ms: u32,
     /// The only session in which it may be sent ([`crate::Import::era`]).
     pub(crate) era: Option<u64>,
 }
@@ -56,9 +53,7 @@ impl<'a, O: Operation> Calling<'a, O> {
     fn start(&mut self) -> Stage<'a> {
         match self.driver.pass(&self.request, self.options) {
             // The copies are for the rare case that the target is not there any more.
-            Here::Go(lo, passed) => {
-                Stage::Here(lo.start(passed, self.request.clone(), self.bulk.clone(), self.options.job))
-            }
+            Here::Go(lo, passed) => Stage::Here(lo.start(passed, self.request.clone(), self.bulk.clone())),
             Here::Full | Here::Elsewhere => self.elsewhere(),
         }
     }

@@ -255,7 +255,6 @@ fn connect_call(driver: &Driver, peer: &Peer, connect: Connect) -> Call {
         slot: None,
         resent: false,
         replay: None,
-        job: [0; 32],
         request: Request::Connect(connect),
         bulk: Vec::new(),
     }

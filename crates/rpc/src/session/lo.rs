@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use proto::session::machine::{Incoming, Pass, Ticket};
 use proto::session::{Event, Message};
-use proto::wire::header::{FLAG_REPLAY, FLAG_REPLY, FLAG_RESENT, HEADER_BYTES, JobId, SLOT_NONE};
+use proto::wire::header::{FLAG_REPLAY, FLAG_REPLY, FLAG_RESENT, HEADER_BYTES, SLOT_NONE};
 use proto::wire::{Header, Reply, Request};
 use proto::{Code, Transno, Xid};
 use rt::BoxFuture;
@@ -84,13 +84,7 @@ impl Lo {
     }
 
     /// Calls the target. A caller that goes away leaves the call to a task of its own.
-    pub(crate) fn start(
-        self: Arc<Self>,
-        passed: Passed,
-        request: Request,
-        bulk: Vec<Bytes>,
-        job: JobId,
-    ) -> Pending {
+    pub(crate) fn start(self: Arc<Self>, passed: Passed, request: Request, bulk: Vec<Bytes>) -> Pending {
         let Passed { ticket, session, session_epoch } = passed;
         let call = Call {
             peer: self.peer.clone(),
@@ -101,7 +95,6 @@ impl Lo {
             slot: ticket.slot,
             resent: false,
             replay: None,
-            job,
             request,
             bulk,
         };
@@ -127,7 +120,6 @@ impl Lo {
             slot: frame::slot_of(&header),
             resent: header.flags & FLAG_RESENT != 0,
             replay: (header.flags & FLAG_REPLAY != 0).then_some(header.transno),
-            job: header.job,
             request,
             bulk: message.bulk.clone(),
         };
@@ -221,7 +213,6 @@ fn header_of(call: &Call) -> Header {
         session_epoch: call.session_epoch,
         transno: call.replay.unwrap_or(Transno(0)),
         slot: call.slot.unwrap_or(SLOT_NONE),
-        job: call.job,
         ..frame::header(call.request.opcode(), call.target, call.xid)
     }
 }

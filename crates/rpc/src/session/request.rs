@@ -65,7 +65,7 @@ impl Driver {
             Here::Elsewhere => return Err(Unsent::NotOpen),
         };
         // The copies are for the rare case that the target is not there any more.
-        let pending = lo.clone().start(passed, request.clone(), bulk.to_vec(), options.job);
+        let pending = lo.clone().start(passed, request.clone(), bulk.to_vec());
         let session = pending.session();
         let Answer { result, bulk, transno, .. } = pending.await;
         match result {
@@ -90,7 +90,7 @@ impl Driver {
         }
         let message = match message {
             Some(message) => message.clone(),
-            None => message.insert(encode(request, bulk, options)?).clone(),
+            None => message.insert(encode(request, bulk)?).clone(),
         };
         let (waiter, reply) = oneshot::channel();
         let (event, now) = (Event::Call { message, waiter, era: options.era }, self.moment());
@@ -137,9 +137,8 @@ impl Driver {
     }
 }
 
-fn encode(request: &Request, bulk: &[Bytes], options: Options) -> Result<Arc<Message>, CallError> {
-    let message = Message::new(request, bulk).map_err(CallError::Refused)?;
-    Ok(Arc::new(Message { job: options.job, deadline_ms: options.deadline_ms, ..message }))
+fn encode(request: &Request, bulk: &[Bytes]) -> Result<Arc<Message>, CallError> {
+    Message::new(request, bulk).map(Arc::new).map_err(CallError::Refused)
 }
 
 /// A caller that waits for a reply; tells the session if it goes away.

@@ -359,7 +359,6 @@ impl Connection {
             slot: frame::slot_of(header),
             resent: header.flags & FLAG_RESENT != 0,
             replay: (header.flags & FLAG_REPLAY != 0).then_some(header.transno),
-            job: header.job,
             request,
             bulk,
         }

@@ -400,8 +400,8 @@ impl Link {
 
 /// Whether two requests differ in nothing that a batch says once for all.
 fn travels_with(one: &Header, other: &Header) -> bool {
-    let common = |header: &Header| (header.target, header.session, header.session_epoch, header.deadline_ms);
-    common(one) == common(other) && one.job == other.job
+    let common = |header: &Header| (header.target, header.session, header.session_epoch);
+    common(one) == common(other)
 }
 
 /// The frame of several requests; what is common to them is in `header`.

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::layout::LayoutHint;
 use proto::wire::Request;
-use proto::wire::header::JobId;
 use proto::wire::messages as msg;
 use proto::wire::messages::Operation;
 use proto::{Attr, ClientId, Code, Cred, Fid, FsName, Name, OstIndex, TargetId, Timestamp, Transno, Xid};
@@ -374,7 +373,6 @@ impl Client<'_> {
             slot: request.changes().then_some(0),
             resent: false,
             replay,
-            job: JobId::default(),
             request,
             bulk: vec![],
         }

@@ -48,8 +48,6 @@ const DESTROY_COUNT_MAX: usize = 16_384;
 const DEAD_COUNT_MAX: usize = 1024;
 /// Name of the statistic of reads and writes.
 const BRW_STATS: &str = "brw_stats";
-/// Most objects that one reply lists.
-const LIST_COUNT_MAX: u32 = 4096;
 
 /// An object storage target.
 pub struct Ost {
@@ -112,7 +110,6 @@ impl Handler for Ost {
             OstRequest::AllocateObject(allocate) => self.allocate(ctx, allocate).await,
             OstRequest::CopyObject(copy) => self.copy(ctx, copy).await,
             OstRequest::Destroy(destroy) => self.destroy(ctx, destroy).await,
-            OstRequest::ListObjects(list) => self.list(ctx, &list),
         }
     }
 
@@ -398,13 +395,6 @@ impl Ost {
             .map_err(|error| code_of(&error))?;
         self.tokens.drop_objects(&destroy.objects);
         Ok(Done::changed(Reply::Destroy(msg::Done {}), transno))
-    }
-
-    fn list(&self, ctx: &Ctx<()>, list: &msg::ListObjects) -> Result<Done, Code> {
-        ctx.only_servers()?;
-        let count_max = list.count_max.min(LIST_COUNT_MAX) as usize;
-        let objects = self.objects.list(list.after, count_max).map_err(|error| code_of(&error))?;
-        Ok(Done::unchanged(Reply::ListObjects(msg::Objects { objects })))
     }
 }
 

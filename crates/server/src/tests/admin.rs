@@ -19,7 +19,6 @@ fn call(role: Role, request: Request) -> Call {
         slot: None,
         resent: false,
         replay: None,
-        job: [0; 32],
         request,
         bulk: Vec::new(),
     }

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use proto::wire::Request;
-use proto::wire::header::JobId;
 use proto::wire::messages as msg;
 use proto::{ClientId, Fid, TargetId, Transno, Xid};
 use rpc::{Answer, Call, Peer, Role, Service};
@@ -80,7 +79,6 @@ fn call(of: Export, request: Request) -> Call {
         slot: None,
         resent: false,
         replay: None,
-        job: JobId::default(),
         request,
         bulk: vec![],
     }

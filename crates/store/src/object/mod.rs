@@ -152,20 +152,6 @@ impl Objects {
         })
     }
 
-    /// Up to `count_max` objects behind `after` in order.
-    pub fn list(&self, after: Option<ObjectId>, count_max: usize) -> Result<Vec<ObjectId>, StoreError> {
-        let (first, until) = keys::records();
-        let from = after.map_or(first, |id| keys::after(&keys::record_key(id)));
-        let found = self.store.scan(&from, &until, count_max)?;
-        found
-            .iter()
-            .map(|(key, _)| {
-                keys::parse_record_key(key)
-                    .ok_or_else(|| StoreError::Corrupt { what: "the key of an object".into() })
-            })
-            .collect()
-    }
-
     /// Space: what the disk has free and what is free in data files that exist.
     pub async fn space(&self) -> Result<Space, StoreError> {
         let disk = self.files.disk_space().await?;

@@ -382,8 +382,6 @@ impl<W> Machine<W> {
             session: self.known.session,
             session_epoch: self.known.epoch,
             slot: slot.unwrap_or(SLOT_NONE),
-            deadline_ms: message.deadline_ms,
-            job: message.job,
             ..Header::plain(message.opcode, self.target, xid)
         }
     }

@@ -250,7 +250,6 @@ operations! {
         62 Punch(Punch) -> ObjectAttr: Session, Frees, Shared, never, always;
         63 GetObjectAttr(GetObjectAttr) -> ObjectAttr: Session, Reads, Shared, never, always;
         64 Destroy(Destroy) -> Done: Session, Frees, Shared, never, always;
-        65 ListObjects(ListObjects) -> Objects: Session, Reads, Shared, never, never;
         66 SeekObject(SeekObject) -> Sought: Session, Reads, Shared, never, always;
         67 AllocateObject(AllocateObject) -> ObjectAttr: Session, Takes, Shared, never, always;
         68 CopyObject(CopyObject) -> ObjectAttr: Session, Takes, Shared, never, always;

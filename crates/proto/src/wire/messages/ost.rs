@@ -186,24 +186,6 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Asks for the objects behind one. Needs the servers' key.
-    pub struct ListObjects {
-        /// Objects behind this one; `None` from the first.
-        pub after: Option<ObjectId>,
-        /// Most objects in the reply.
-        pub count_max: u32,
-    }
-}
-
-wire_struct! {
-    /// Some objects, in order.
-    pub struct Objects {
-        /// The objects.
-        pub objects: Vec<ObjectId>,
-    }
-}
-
-wire_struct! {
     /// Seals the objects of a layout on this OST, or takes a seal away. Whatever else than Destroy comes for sealed objects is refused with
     /// Sealed. The reply waits until it is durable.
     pub struct SealLayout {

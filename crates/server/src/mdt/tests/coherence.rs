@@ -9,7 +9,6 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::layout::LayoutHint;
 use proto::wire::Request;
-use proto::wire::header::JobId;
 use proto::wire::messages as msg;
 use proto::wire::messages::{
     Entry, LOCK_OPEN, LOCK_UPDATE, OPEN_READ, OPEN_WRITE, Operation, RENAME_EXCHANGE, RENAME_NOREPLACE,
@@ -86,7 +85,6 @@ impl Actor {
                 slot: request.changes().then_some(slot),
                 resent: false,
                 replay: None,
-                job: JobId::default(),
                 request,
                 bulk: vec![],
             };

@@ -107,6 +107,16 @@ impl Target {
         Ok(self.store.dir().subdir(super::files::DIR).await?.list().await?)
     }
 
+    /// All objects in order.
+    fn list(&self) -> Result<Vec<ObjectId>, StoreError> {
+        let (from, until) = super::keys::records();
+        let found = self.store.scan(&from, &until, usize::MAX)?;
+        Ok(found
+            .iter()
+            .map(|(key, _)| super::keys::parse_record_key(key).expect("the key of an object"))
+            .collect())
+    }
+
     /// Number of extents of an object.
     fn extent_count(&self, id: ObjectId) -> Result<usize, StoreError> {
         let (from, until) = (super::keys::extent_key(id, 0), super::keys::extent_key(id, u64::MAX));
