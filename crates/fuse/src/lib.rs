@@ -26,6 +26,7 @@ mod names;
 mod notify;
 pub mod ops;
 mod readahead;
+mod reopen;
 mod settling;
 pub mod socket;
 pub mod states;

@@ -9,13 +9,13 @@ use proto::types::Attr;
 use proto::wire::messages::{
     Create, CreateUnnamed, Created, Entry, OPEN_EXCLUSIVE, OPEN_EXECUTE, OPEN_READ, OPEN_WRITE, Open,
 };
-use proto::{Code, Fid, FileKind, Layout, Transno};
+use proto::{Fid, FileKind, Layout, Transno};
 
 use crate::files::{OpenFile, OpenFiles};
 use crate::lock::whole;
 use crate::names::{Ended, Told as Answer, no_change};
 use crate::util::join_all;
-use crate::{AttrChange, Caller, Error, Forget, Handle, OpenFlags, Result};
+use crate::{AttrChange, Caller, Forget, Handle, OpenFlags, Result};
 
 impl OpenFlags {
     fn bits(self) -> u32 {
@@ -165,16 +165,6 @@ impl OpenFiles {
 
     /// Opens a regular file.
     pub async fn open(&self, caller: &Caller, fid: Fid, flags: OpenFlags) -> Result<Handle> {
-        let expected = &self.names.meta.expected;
-        let opened = self.open_expected(caller, fid, flags).await;
-        expected.opened(fid);
-        if let Err(Error::Refused(Code::Stale)) = opened {
-            expected.was_gone(fid, self.names.data.rt.now());
-        }
-        opened
-    }
-
-    async fn open_expected(&self, caller: &Caller, fid: Fid, flags: OpenFlags) -> Result<Handle> {
         if let Some((entry, mdt_handle)) = self.names.meta.open_again(caller, fid, flags) {
             let told = Told {
                 attr: entry.attr.clone(),

@@ -1,8 +1,8 @@
 //! Names and attributes: from what is kept, or by one request to the MDT; and what the MDT has to know of the data.
 //!
 //! [`cache`] is what the MDT lets this client keep; [`ops`], [`attr`] and [`layout`] are the operations; [`close`], [`truncate`] and
-//! [`complete`] keep the size of a file true between the MDT and the objects; [`relaid`] is for files whose data was moved; [`expected`] lets a
-//! file be opened that loses its name again and again; [`changes`] is what fsync waits for.
+//! [`complete`] keep the size of a file true between the MDT and the objects; [`relaid`] is for files whose data was moved; [`changes`]
+//! is what fsync waits for.
 
 mod access;
 mod attr;
@@ -10,7 +10,6 @@ mod cache;
 mod changes;
 mod close;
 mod complete;
-mod expected;
 mod fids;
 mod kept;
 mod layout;
@@ -32,7 +31,6 @@ pub(crate) use cache::MetadataCache;
 pub use cache::{Fill, OnItsWay, Told};
 pub(crate) use changes::Changes;
 pub(crate) use close::{Ended, Sizes};
-use expected::Expected;
 pub(crate) use fids::Fids;
 pub(crate) use ops::no_change;
 pub use ops::{Page, PageEntry};

@@ -50,9 +50,7 @@ impl Names {
             }
             name => {
                 let name = crate::name(name)?;
-                let found = self.find(caller, parent, &name).await?;
-                self.meta.expected.looked_up(parent, &name, found.fid, &self.meta.rt);
-                Ok(found)
+                self.find(caller, parent, &name).await
             }
         }
     }
@@ -131,13 +129,11 @@ impl Names {
     async fn remove(&self, caller: &Caller, parent: Fid, name: &[u8], directory: bool) -> Result<()> {
         let (name, time) = (crate::name(name)?, self.clock.time());
         let unlink = |cred| Unlink { parent, name: name.clone(), directory, cred, time };
-        self.until_opened(parent, &name).await;
         let kept = self.meta.keeps_entries(parent);
         let changing = self.meta.inodes.change(&[parent], &[(parent, &name)]);
         let answered = self.targets.ask(parent, caller, unlink).await?;
         let unlinked = answered.reply;
         self.meta.changes.changed(unlinked.fid, answered.transno);
-        self.meta.expected.lost_name(unlinked.fid, parent, &name);
         if directory && let Some(entry) = self.meta.known_entry(unlinked.fid) {
             self.removed.put(Attr { ctime: time, ..entry.attr.clone() });
         }
@@ -187,9 +183,6 @@ impl Names {
             time,
         };
         let names = [(parent, &old_name), (new_parent, &new_name)];
-        for (dir, name) in names {
-            self.until_opened(dir, name).await;
-        }
         let changing = self.meta.inodes.change(&[parent, new_parent], &names);
         let answered = self.targets.ask(parent, caller, rename).await?;
         let renamed = answered.reply;
@@ -197,9 +190,7 @@ impl Names {
         [renamed.fid, replaced].iter().for_each(|fid| self.meta.changes.changed(*fid, answered.transno));
         let asked = changing.done(&[renamed.fid, replaced]);
         self.meta.learn_name(&asked, new_parent, &new_name, renamed.fid);
-        self.meta.expected.lost_name(renamed.fid, parent, &old_name);
         if replaced != Fid::ZERO {
-            self.meta.expected.lost_name(replaced, new_parent, &new_name);
             self.meta.forget_nameless(replaced);
         }
         Ok(())
@@ -293,18 +284,6 @@ impl Page {
 }
 
 impl Names {
-    /// Waits until the file that a name means is open, if it is about to be opened ([`super::expected`]).
-    async fn until_opened(&self, parent: Fid, name: &Name) {
-        if self.meta.expected.is_empty() {
-            return;
-        }
-        let named =
-            self.meta.inodes.part(parent).inodes.get(&parent).and_then(|dir| dir.name(name).flatten());
-        if let Some((fid, _)) = named {
-            self.meta.expected.until_opened(fid, &self.meta.rt).await;
-        }
-    }
-
     /// What a name means.
     async fn find(&self, caller: &Caller, parent: Fid, name: &Name) -> Result<Told> {
         match self.meta.known_name(caller, parent, name) {

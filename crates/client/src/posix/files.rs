@@ -1,11 +1,14 @@
 //! What programs do through descriptors.
 
 use proto::types::{MODE_SETGID, MODE_SETUID};
-use proto::{Code, Fid};
+use proto::{Attr, Code, Fid, FileKind};
 
 use super::opens::OpenFile;
 use super::{Errno, Posix, Result};
 use crate::{Allocation, Caller, Handle, OpenFlags, Seek, Told};
+
+/// How often a name is looked up again because what it meant was gone.
+const OPENS_MAX: usize = 1000;
 
 /// A write as the kernel asks for it.
 #[derive(Debug, Clone, Copy)]
@@ -71,6 +74,29 @@ impl Posix {
         let handle = self.client.files().open(caller, fid, open).await?;
         self.opens.insert(handle, OpenFile::new(fid, open.write, open.append, open.sync));
         Ok(handle)
+    }
+
+    /// Opens what a name means, if that is a regular file, and tells which file it is. A name that others replace all the time is looked up
+    /// until what it means can be opened.
+    pub async fn open_name(
+        &self,
+        caller: &Caller,
+        dir: Fid,
+        name: &[u8],
+        flags: i32,
+    ) -> Result<(Fid, Option<Handle>)> {
+        let mut tries = OPENS_MAX;
+        loop {
+            let found: Attr = self.client.names().lookup(caller, dir, name).await?.into();
+            if found.kind() != FileKind::File {
+                return Ok((found.fid, None));
+            }
+            tries -= 1;
+            match self.open(caller, found.fid, flags).await {
+                Err(error) if error == Code::Stale.into() && tries > 0 => {}
+                opened => return opened.map(|handle| (found.fid, Some(handle))),
+            }
+        }
     }
 
     /// Writes if there is nothing to wait for; `None`: nothing was done.

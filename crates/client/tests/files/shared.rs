@@ -244,38 +244,3 @@ fn names_of_all_kinds() {
         assert_eq!(bad, Err(Error::BadHandle));
     });
 }
-
-/// The kernel looks a name up and opens the file in two requests, and does both again only once. With names that others replace all
-/// the time, an open said ESTALE.
-#[test]
-fn a_file_that_was_gone_once_keeps_its_name_until_it_is_open() {
-    let world = World::remote(1, 1);
-    let (one, two) = (world.mount(), world.mount());
-    for remover in [&one, &two] {
-        world.run(async {
-            let (gone, handle) = create(&two, b"f").await;
-            two.files().release(handle).await;
-            let found = one.names().lookup(&root(), Fid::ROOT, b"f").await.expect("it is there").fid;
-            assert_eq!(found, gone.fid);
-            let (_, handle) = create(&two, b"next").await;
-            two.files().release(handle).await;
-            let user = root();
-            let replace = two.names().rename(&user, Fid::ROOT, b"next", Fid::ROOT, b"f", 0);
-            replace.await.expect("nobody has it open");
-            let opened = one.files().open(&root(), found, read_write()).await;
-            assert_eq!(opened, Err(Error::Refused(Code::Stale)), "it has no name any more");
-            let found = one.names().lookup(&root(), Fid::ROOT, b"f").await.expect("it is there").fid;
-            let (sender, removed) = oneshot::channel();
-            let taker = remover.clone();
-            world.hub.rt().spawn(async move {
-                let _ = sender.send(taker.names().unlink(&root(), Fid::ROOT, b"f").await);
-            });
-            // Somebody else takes the name before the kernel's next request comes.
-            world.hub.rt().sleep(Duration::from_millis(5)).await;
-            let handle =
-                one.files().open(&root(), found, read_write()).await.expect("its name is left to it");
-            removed.await.expect("it comes to an end").expect("it was there");
-            one.files().release(handle).await;
-        });
-    }
-}

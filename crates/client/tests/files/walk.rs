@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use client::posix::{AccessTimes, Errno, Posix, Process, WriteRequest};
-use client::{Client, Handle};
+use client::{Client, Handle, Limits};
 use proto::{Fid, FileKind};
 
 use crate::world::{World, join, root, user};
@@ -119,4 +119,45 @@ fn pages_are_written_where_they_are_whatever_handles_do() {
         assert_eq!(join(&read), b"oNeTwo");
         posix.release(handle).await;
     });
+}
+
+/// Other mounts replace what a name means, faster than this one can look it up and open it.
+#[test]
+fn a_name_that_others_replace_all_the_time_is_opened() {
+    let world = World::remote(1, 1);
+    let posix = posix(world.mount());
+    world.run(async {
+        make(posix.client(), Fid::ROOT, b"busy", FileKind::File, b"").await;
+        for name in [b"a", b"b", b"c"] {
+            let client = world.mounted(Limits::default()).await;
+            world.sim.rt("client").spawn(replace(client, name));
+        }
+        let mut gone = 0;
+        for _ in 0..100 {
+            let opened = posix.open_name(&root(), Fid::ROOT, b"busy", 0).await;
+            let (fid, handle) = opened.expect("there is always one");
+            let told = posix.client().names().getattr(fid).await.expect("it is open");
+            assert_eq!(told.fid, fid);
+            drop(told);
+            posix.release(handle.expect("a regular file")).await;
+            // What the kernel does by itself.
+            let found = posix.client().names().lookup(&root(), Fid::ROOT, b"busy").await.map(|told| told.fid);
+            match posix.open(&root(), found.expect("there is always one"), 0).await {
+                Ok(handle) => posix.release(handle).await,
+                Err(error) => {
+                    assert_eq!(error, Errno(libc::ESTALE));
+                    gone += 1;
+                }
+            }
+        }
+        assert!(gone > 0, "the name was replaced too slowly for the test");
+    });
+}
+
+async fn replace(client: Arc<Client>, name: &'static [u8; 1]) {
+    loop {
+        make(&client, Fid::ROOT, name, FileKind::File, b"").await;
+        let moved = client.names().rename(&root(), Fid::ROOT, name, Fid::ROOT, b"busy", 0).await;
+        moved.expect("root may");
+    }
 }

@@ -15,21 +15,6 @@ use client::posix::Errno;
 use client::posix::WriteRequest;
 
 impl Dispatcher {
-    pub(super) fn open(&self, Asked { node, pid, caller, reply }: Asked, flags: u32) {
-        let open = |ops: Arc<Ops>| async move {
-            let handle = ops.posix().open(&caller, fid_of(node), flags.cast_signed()).await?;
-            Ok(Answer::Opened(opened(handle, file_flags(&ops, handle, flags))))
-        };
-        if flags.cast_signed() & libc::O_TRUNC != 0 {
-            return self.run(reply, open);
-        }
-        self.interruptible(reply, pid, Ends::Death, open, |ops, rest| async move {
-            if let Ok(Answer::Opened(opened)) = rest.await {
-                ops.posix().release(Handle(opened.fh)).await;
-            }
-        });
-    }
-
     pub(super) fn create(
         &self,
         Asked { node, pid, caller, reply }: Asked,
@@ -192,7 +177,7 @@ impl Dispatcher {
 /// long as the client does not tell it to forget; everybody else goes past it, and only mappings use it. So does who reads
 /// what another client is writing: the page cache ends where the kernel thinks that the file ends, and it may lose what it is
 /// told of that while pages are taken back from it (see [`crate::asking`]).
-fn file_flags(ops: &Ops, handle: Handle, flags: u32) -> u32 {
+pub(super) fn file_flags(ops: &Ops, handle: Handle, flags: u32) -> u32 {
     let flags = flags.cast_signed();
     let reads = flags & libc::O_ACCMODE == libc::O_RDONLY && flags & libc::O_DIRECT == 0;
     if reads && !ops.is_written_elsewhere(handle) {
@@ -202,6 +187,7 @@ fn file_flags(ops: &Ops, handle: Handle, flags: u32) -> u32 {
     }
 }
 
-fn opened(handle: Handle, open_flags: u32) -> OpenOut {
+/// The answer to an open.
+pub(super) fn opened(handle: Handle, open_flags: u32) -> OpenOut {
     OpenOut { fh: handle.0, open_flags, backing_id: 0 }
 }

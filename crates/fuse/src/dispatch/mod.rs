@@ -6,6 +6,7 @@
 mod files;
 mod locks;
 mod names;
+mod opens;
 mod told;
 
 use std::future::{Future, poll_fn};
@@ -26,6 +27,7 @@ use crate::interrupt::{Ends, Interrupts, Outcome, Told};
 use crate::kernel::reply::Answer;
 use crate::kernel::request::{Operation, Request};
 use crate::ops::{Ops, fid_of};
+use crate::reopen::Reopens;
 use client::posix::{Errno, Result};
 pub use told::Teller;
 
@@ -43,6 +45,7 @@ pub struct Dispatcher {
     teller: Arc<Teller>,
     interrupts: Arc<Interrupts>,
     locking: Locking,
+    reopens: Arc<Reopens>,
     /// Permits to wait for a lock.
     lock_waits: Arc<Semaphore>,
     /// Changes that somebody waits for.
@@ -71,6 +74,7 @@ impl Dispatcher {
             teller,
             interrupts,
             locking,
+            reopens: Arc::default(),
             lock_waits,
             changes: Arc::default(),
             was_busy: AtomicBool::new(false),

@@ -12,14 +12,6 @@ use crate::ops::{Move, NewFile, fid_of, mode_with_kind};
 use client::posix::{Errno, Result};
 
 impl Dispatcher {
-    pub(super) fn lookup(&self, Asked { node, pid, caller, reply }: Asked, name: &[u8]) {
-        let (name, teller) = (owned(name), self.teller.clone());
-        self.look(reply, pid, |ops| async move {
-            let told = ops.lookup(&caller, fid_of(node), &name).await?;
-            teller.looked_up(told, Named { dir: node, name: &name, thread: pid })
-        });
-    }
-
     pub(super) fn get_attr(&self, Asked { node, pid, reply, .. }: Asked) {
         let teller = self.teller.clone();
         teller.asked(fid_of(node), pid);

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rt::Rt;
 
-use super::{Accesses, Changes, Expected};
+use super::{Accesses, Changes};
 use crate::copies::Keepers;
 use crate::data::Files;
 use crate::lease::Lease;
@@ -43,8 +43,6 @@ pub(crate) struct MetadataCache {
     bits_called_back: AtomicU64,
     /// Accesses that the MDT is told of at close.
     pub(crate) accesses: Accesses,
-    /// Files that are about to be opened.
-    pub(crate) expected: Expected,
     /// What fsync of a file waits for on the MDT.
     pub(crate) changes: Arc<Changes>,
 }
@@ -70,7 +68,6 @@ impl MetadataCache {
             lost_bits: Mutex::default(),
             bits_called_back: AtomicU64::new(0),
             accesses: Accesses::default(),
-            expected: Expected::default(),
         }
     }
 

@@ -79,9 +79,6 @@ impl MetadataCache {
     pub(crate) async fn revoke_bits(self: &Arc<Self>, asked: RevokeBits) {
         let recall = Recall::new(&self.recalls, &asked);
         let RevokeBits { fid, bits, number } = asked;
-        if bits & LOCK_LOOKUP != 0 {
-            self.expected.until_opened(fid, &self.rt).await;
-        }
         self.bits_called_back.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let (gone, name, unused, filled) = {
             let mut part = self.inodes.part(fid);
@@ -95,9 +92,6 @@ impl MetadataCache {
             self.inodes.bury(&mut part, fid, bits, number);
             (gone, name, unused, part.close_gate())
         };
-        if let Some(lost) = &name {
-            self.expected.lost_name(fid, lost.dir, &lost.name);
-        }
         self.inodes.drop_name(fid, name);
         // It ends when the last answer has arrived that was made before.
         let _ = filled.await;
