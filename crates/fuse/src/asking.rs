@@ -3,23 +3,24 @@
 //! To decide about an access, or where a file ends, the kernel asks for the attributes if it may not use those that it has
 //! (`fuse_perm_getattr` in fs/fuse/dir.c, `fuse_cache_read_iter` in fs/fuse/file.c). If it is told to forget anything of the
 //! inode before the thread that asked has run, it drops what it was answered, and goes on with mode, owner and size of before:
-//! it refuses what is permitted since long, and reads an end where there is none. So a notification waits for that thread. That
-//! it has run is seen in /proc: how often it was scheduled.
+//! it refuses what is permitted since long, and reads an end where there is none. So a notification waits for that thread
+//! ([`crate::progress`]).
 //!
 //! Only files are looked after whose attributes have changed since the kernel heard them, or may have.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use proto::Fid;
 
+use crate::progress::Answered;
+
 /// How long a thread is waited for that has no answer yet: the answer may be waiting for the notification in its turn, as it does while
 /// an MDT restarts. Then it may go on with what the kernel had before.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The same for one that was answered, and needs nothing but a processor.
-const PATIENCE_TO_RUN: Duration = Duration::from_secs(30);
 /// Files whose attributes may be known to have changed; those that share a place are taken for each other.
 const PLACES: usize = 4096;
 /// Files with threads that ask, at most; more are not looked after.
@@ -36,45 +37,51 @@ const HEARD: u8 = 2;
 /// It heard them last in an answer that it may not keep.
 const UNKNOWN: u8 = 3;
 
+/// How far a question is.
+#[derive(Debug)]
+enum Stage {
+    Asked(Instant),
+    /// The answer is on its way.
+    Answering,
+    /// The answer has reached the kernel.
+    Answered(Answered),
+}
+
 /// A thread that asked.
 #[derive(Debug)]
 struct Asker {
     thread: u32,
-    asked: Instant,
-    /// How often it had been scheduled when it was answered.
-    answered: Option<u64>,
+    stage: Stage,
 }
 
 impl Asker {
-    /// `scheduled` is how often a thread was scheduled.
-    fn is_done(&self, scheduled: impl FnOnce(u32) -> Option<u64>) -> bool {
-        let Some(before) = self.answered else { return self.asked.elapsed() > PATIENCE };
-        scheduled(self.thread) != Some(before) || self.asked.elapsed() > PATIENCE_TO_RUN
+    fn is_done(&mut self) -> bool {
+        match &mut self.stage {
+            Stage::Asked(at) => at.elapsed() > PATIENCE,
+            Stage::Answering => false,
+            Stage::Answered(answered) => answered.has_run(),
+        }
     }
-}
-
-/// How often a thread was scheduled; `None` if it is gone, or the kernel does not count.
-fn scheduled(thread: u32) -> Option<u64> {
-    let counts = std::fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?;
-    counts.split_whitespace().nth(2)?.parse().ok()
-}
-
-fn are_done(askers: &[Asker]) -> bool {
-    askers.iter().all(|asker| asker.is_done(scheduled))
-}
-
-/// Lets go of files whose threads have all run. Each thread is looked at once: one that makes files may have asked about all of
-/// them.
-fn let_go_of_done(files: &mut BTreeMap<Fid, Vec<Asker>>) {
-    let mut seen = BTreeMap::new();
-    let mut count = |thread: u32| *seen.entry(thread).or_insert_with(|| scheduled(thread));
-    files.retain(|_, askers| !askers.iter().all(|asker| asker.is_done(&mut count)));
 }
 
 /// Whose attributes have changed, and who asks for them.
 pub struct Asking {
     places: Box<[AtomicU8]>,
     askers: Mutex<BTreeMap<Fid, Vec<Asker>>>,
+}
+
+/// To be held until the answer to a thread has reached the kernel.
+pub struct OnItsWay {
+    asking: Arc<Asking>,
+    fid: Fid,
+    thread: u32,
+}
+
+impl Drop for OnItsWay {
+    fn drop(&mut self) {
+        let answered = Stage::Answered(Answered::new(self.thread));
+        self.asking.is_at(self.fid, self.thread, answered);
+    }
 }
 
 impl Default for Asking {
@@ -99,38 +106,39 @@ impl Asking {
             return;
         }
         let mut files = self.askers.lock();
+        if files.len() >= FILES_MAX && !files.contains_key(&fid) {
+            files.retain(|_, askers| !are_done(askers));
+            if files.len() >= FILES_MAX {
+                return;
+            }
+        }
         let heard = self.place(fid).load(Ordering::Relaxed) == HEARD;
-        if heard && files.get(&fid).is_none_or(|askers| are_done(askers)) {
+        let askers = files.entry(fid).or_default();
+        // Who asks again has run.
+        askers.retain(|asker| asker.thread != thread);
+        if askers.len() >= THREADS_MAX {
+            are_done(askers);
+        }
+        if heard && askers.is_empty() {
             files.remove(&fid);
             self.place(fid).store(CURRENT, Ordering::Relaxed);
-            return;
-        }
-        if files.len() >= FILES_MAX {
-            let_go_of_done(&mut files);
-        }
-        if files.len() < FILES_MAX || files.contains_key(&fid) {
-            let askers = files.entry(fid).or_default();
-            askers.retain(|asker| !asker.is_done(scheduled));
-            if askers.len() < THREADS_MAX {
-                askers.push(Asker { thread, asked: Instant::now(), answered: None });
-            }
+        } else if askers.len() < THREADS_MAX {
+            askers.push(Asker { thread, stage: Stage::Asked(Instant::now()) });
         }
     }
 
     /// It is about to be answered, or refused.
-    pub fn answers(&self, fid: Fid, thread: u32) {
-        if self.is_current(fid) {
-            return;
-        }
+    pub fn answers(self: &Arc<Self>, fid: Fid, thread: u32) -> Option<OnItsWay> {
+        let is_asker = !self.is_current(fid) && self.is_at(fid, thread, Stage::Answering);
+        is_asker.then(|| OnItsWay { asking: self.clone(), fid, thread })
+    }
+
+    /// Whether such a thread asked.
+    fn is_at(&self, fid: Fid, thread: u32, stage: Stage) -> bool {
         let mut files = self.askers.lock();
-        let Some(askers) = files.get_mut(&fid) else { return };
-        match scheduled(thread) {
-            Some(count) => {
-                let asks = askers.iter_mut().filter(|asker| asker.thread == thread);
-                asks.for_each(|asker| asker.answered = Some(count));
-            }
-            None => askers.retain(|asker| asker.thread != thread),
-        }
+        let asker =
+            files.get_mut(&fid).and_then(|askers| askers.iter_mut().find(|asker| asker.thread == thread));
+        asker.map(|asker| asker.stage = stage).is_some()
     }
 
     /// An answer tells the attributes of `fid`, and lets the kernel keep them or not.
@@ -138,26 +146,42 @@ impl Asking {
         let place = self.place(fid);
         match (keeps, place.load(Ordering::Relaxed)) {
             // The answer to a lookup may be dropped too; then the kernel asks again, and that counts.
-            (true, OUTDATED | UNKNOWN) if self.is_answered(fid) => place.store(HEARD, Ordering::Relaxed),
+            (true, OUTDATED | UNKNOWN) if self.is_answering(fid) => place.store(HEARD, Ordering::Relaxed),
             (false, CURRENT | OUTDATED | HEARD) => place.store(UNKNOWN, Ordering::Relaxed),
             _ => {}
         }
     }
 
-    fn is_answered(&self, fid: Fid) -> bool {
+    fn is_answering(&self, fid: Fid) -> bool {
         let files = self.askers.lock();
-        files.get(&fid).is_some_and(|askers| askers.iter().any(|asker| asker.answered.is_some()))
+        let answering = |asker: &Asker| !matches!(asker.stage, Stage::Asked(_));
+        files.get(&fid).is_some_and(|askers| askers.iter().any(answering))
     }
 
     /// Whether a thread has asked for the attributes of `fid` and not used them.
     pub fn is_waited_for(&self, fid: Fid) -> bool {
-        !self.is_current(fid) && self.askers.lock().get(&fid).is_some_and(|askers| !are_done(askers))
+        if self.is_current(fid) {
+            return false;
+        }
+        let mut files = self.askers.lock();
+        let Some(askers) = files.get_mut(&fid) else { return false };
+        let done = are_done(askers);
+        if done {
+            files.remove(&fid);
+        }
+        !done
     }
 
     /// The kernel is about to forget the attributes of `fid`.
     pub fn forgets(&self, fid: Fid) {
         self.place(fid).store(OUTDATED, Ordering::Relaxed);
     }
+}
+
+/// Lets go of who is done; whether all are.
+fn are_done(askers: &mut Vec<Asker>) -> bool {
+    askers.retain_mut(|asker| !asker.is_done());
+    askers.is_empty()
 }
 
 #[cfg(test)]
@@ -180,40 +204,40 @@ mod tests {
 
     #[test]
     fn a_thread_is_waited_for_until_it_has_run() {
-        let (go, waits) = std::sync::mpsc::channel::<()>();
-        let (tell, told) = std::sync::mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            let _ = tell.send(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned());
-            let _ = waits.recv();
-            // It lives until it is seen.
-            let _ = waits.recv();
-        });
-        let id = told.recv().expect("its number");
-        let sleeps = || {
-            let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("it lives");
-            status.lines().any(|line| line.starts_with("State:\tS"))
-        };
-        while !sleeps() {
-            std::thread::yield_now();
+        let asking = Arc::new(Asking::default());
+        // It runs all the time.
+        let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        asking.forgets(FID);
+        asking.asked(FID, own);
+        let answer = asking.answers(FID, own);
+        assert!(answer.is_some(), "it asked");
+        asking.told(FID, true);
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(10) {
+            assert!(asking.is_waited_for(FID), "its answer is on its way");
         }
+        drop(answer);
+        while asking.is_waited_for(FID) {
+            assert!(begun.elapsed() < Duration::from_secs(10), "it is seen to run");
+        }
+        asking.asked(FID, own);
+        assert!(!asking.is_waited_for(FID), "the kernel has heard of it");
+        assert!(asking.answers(FID, own).is_none());
+        asking.told(FID, false);
+        asking.asked(FID, own);
+        assert!(asking.is_waited_for(FID), "it is not told if that changes");
+    }
+
+    #[test]
+    fn few_are_remembered() {
         let asking = Asking::default();
         asking.forgets(FID);
-        asking.asked(FID, id);
-        asking.answers(FID, id);
-        asking.told(FID, true);
-        assert!(asking.is_waited_for(FID), "it sleeps");
-        go.send(()).expect("it waits");
-        let begun = Instant::now();
-        while asking.is_waited_for(FID) {
-            assert!(begun.elapsed() < PATIENCE / 2, "it is seen to run");
-            std::thread::yield_now();
+        (1..=2 * THREADS_MAX as u32).for_each(|thread| asking.asked(FID, u32::MAX - thread));
+        assert_eq!(asking.askers.lock()[&FID].len(), THREADS_MAX);
+        for oid in 0..2 * FILES_MAX as u32 {
+            asking.forgets(Fid { oid, ..FID });
+            asking.asked(Fid { oid, ..FID }, 1);
         }
-        asking.asked(FID, id);
-        assert!(!asking.is_waited_for(FID), "the kernel has heard of it");
-        asking.told(FID, false);
-        asking.asked(FID, id);
-        assert!(asking.is_waited_for(FID), "it is not told if that changes");
-        drop(go);
-        thread.join().expect("it ends");
+        assert_eq!(asking.askers.lock().len(), FILES_MAX);
     }
 }

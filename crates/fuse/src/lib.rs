@@ -25,6 +25,7 @@ mod moved;
 mod names;
 mod notify;
 pub mod ops;
+mod progress;
 mod readahead;
 mod reopen;
 mod settling;

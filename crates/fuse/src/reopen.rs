@@ -19,6 +19,9 @@ use crate::names::Place;
 pub const PATIENCE: Duration = Duration::from_secs(1);
 /// Threads that try again at the same time, at most; further ones go without.
 const THREADS_MAX: usize = 1024;
+/// How often a name means the file that is kept open. The kernel looks again when it knew the name to mean another file, and as often as
+/// other threads have it mean theirs meanwhile.
+const LOOKS_MAX: u32 = 16;
 
 /// A thread, and what it may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,8 +44,7 @@ struct Kept {
     place: Place,
     fid: Fid,
     handle: Handle,
-    /// The kernel looks a second time if it knew the name to mean another file, and not more often.
-    looked_up_again: bool,
+    looks: u32,
 }
 
 /// How far a thread is with its second try.
@@ -110,8 +112,8 @@ impl Reopens {
         };
         match &mut given.kept {
             None => Look::Opening(given.flags),
-            Some(kept) if kept.place == *place && !kept.looked_up_again => {
-                kept.looked_up_again = true;
+            Some(kept) if kept.place == *place && kept.looks < LOOKS_MAX => {
+                kept.looks += 1;
                 Look::Kept(kept.fid)
             }
             Some(_) => Look::Plainly,
@@ -124,7 +126,7 @@ impl Reopens {
         let mut tries = self.tries.lock();
         let Some(given) = tries.get_mut(&opener).filter(|given| given.kept.is_none()) else { return false };
         given.until = now + PATIENCE;
-        given.kept = Some(Kept { place, fid, handle, looked_up_again: false });
+        given.kept = Some(Kept { place, fid, handle, looks: 0 });
         true
     }
 
@@ -177,8 +179,10 @@ mod tests {
         assert!(reopens.keep(OPENER, (place("a"), fid(7), Handle(9)), now));
         assert!(!reopens.keep(OPENER, (place("a"), fid(8), Handle(10)), now), "one at a time");
         assert_eq!(reopens.look(OPENER, &place("b"), now), Look::Plainly);
-        assert_eq!(reopens.look(OPENER, &place("a"), now), Look::Kept(fid(7)));
-        assert_eq!(reopens.look(OPENER, &place("a"), now), Look::Plainly, "the kernel looks twice at most");
+        for _ in 0..LOOKS_MAX {
+            assert_eq!(reopens.look(OPENER, &place("a"), now), Look::Kept(fid(7)));
+        }
+        assert_eq!(reopens.look(OPENER, &place("a"), now), Look::Plainly, "not for ever");
         assert_eq!(reopens.take(OPENER, fid(7), 0), None, "another open");
         assert_eq!(reopens.take(OPENER, fid(8), 2), None, "another file");
         assert_eq!(reopens.take(OPENER, fid(7), 2), Some(Handle(9)));

@@ -1,59 +1,68 @@
 //! Inodes that the kernel may be about to make: nothing of them can be forgotten before.
 //!
-//! An answer is used when the thread that asked is scheduled, and nobody tells when that was.
+//! The kernel makes an inode of an answer in the thread that asked ([`crate::progress`]). Until then it knows no such inode when it is told
+//! to forget its attributes, and would go on with what the answer said.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use proto::Fid;
 
-/// How long after an answer the kernel may still be about to make the inode that it tells of, which it cannot be told
-/// to forget before. It is a matter of the application's thread being scheduled.
-const SETTLING: Duration = Duration::from_millis(20);
-/// Files whose last answer is remembered; those that share a place are taken for each other.
-const RECENT: usize = 4096;
+use crate::progress::Answered;
 
-/// When an answer told of an inode that the kernel may keep.
+/// How long after an answer a thread is waited for that cannot be seen from here: it is in no PID namespace of the mount's.
+const UNSEEN: Duration = Duration::from_millis(20);
+/// Places for files; those that share one are taken for each other.
+const PLACES: usize = 1024;
+/// Threads of one place, at most; the first goes first.
+const THREADS_MAX: usize = 8;
+
+/// Who was told of some files.
+#[derive(Debug, Default)]
+struct Place {
+    threads: Vec<Answered>,
+    /// When one was told that cannot be seen.
+    unseen: Option<Instant>,
+}
+
+/// Which threads were told of which inodes that the kernel may keep.
 pub struct Settling {
-    start: Instant,
-    /// Milliseconds since the start, and one.
-    at: Box<[AtomicU64]>,
+    places: Box<[Mutex<Place>]>,
 }
 
 impl Default for Settling {
     fn default() -> Settling {
-        Settling { start: Instant::now(), at: (0..RECENT).map(|_| AtomicU64::new(0)).collect() }
+        Settling { places: (0..PLACES).map(|_| Mutex::default()).collect() }
     }
 }
 
 impl Settling {
-    fn place(&self, fid: Fid) -> Option<&AtomicU64> {
+    fn place(&self, fid: Fid) -> &Mutex<Place> {
         let mixed = (fid.seq ^ u64::from(fid.oid)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.at.get((mixed >> 40) as usize % RECENT)
+        &self.places[(mixed >> 40) as usize % PLACES]
     }
 
-    fn now(&self) -> u64 {
-        self.start.elapsed().as_millis() as u64 + 1
-    }
-
-    /// An answer that lets the kernel keep attributes of `fid` is sent.
-    pub fn told(&self, fid: Fid) {
-        if let Some(place) = self.place(fid) {
-            place.store(self.now(), Ordering::Relaxed);
+    /// An answer to `thread` lets the kernel keep attributes of `fid`; 0 if the thread cannot be seen.
+    pub fn told(&self, fid: Fid, thread: u32) {
+        let mut place = self.place(fid).lock();
+        if thread == 0 {
+            place.unseen = Some(Instant::now());
+            return;
         }
-    }
-
-    /// The kernel has dropped the inode: it is not about to make it.
-    pub fn dropped(&self, fid: Fid) {
-        if let Some(place) = self.place(fid) {
-            place.store(0, Ordering::Relaxed);
+        // Who asks again has run.
+        place.threads.retain(|answered| answered.thread() != thread);
+        if place.threads.len() == THREADS_MAX {
+            place.threads.remove(0);
         }
+        place.threads.push(Answered::new(thread));
     }
 
-    /// Whether the kernel may be making the inode right now.
+    /// Whether the kernel may be making the inode right now. Answers that told of it have reached the kernel.
     pub fn is_making(&self, fid: Fid) -> bool {
-        let at = self.place(fid).map_or(0, |place| place.load(Ordering::Relaxed));
-        at != 0 && self.now().saturating_sub(at) <= SETTLING.as_millis() as u64
+        let mut place = self.place(fid).lock();
+        place.threads.retain_mut(|answered| !answered.has_run());
+        place.unseen = place.unseen.filter(|told| told.elapsed() <= UNSEEN);
+        !place.threads.is_empty() || place.unseen.is_some()
     }
 }
 
@@ -64,12 +73,31 @@ mod tests {
     const FID: Fid = Fid { seq: 0x2_0000_0400, oid: 7, ver: 0 };
 
     #[test]
-    fn an_inode_settles_for_a_while() {
+    fn an_inode_settles_until_who_was_told_has_run() {
         let settling = Settling::default();
         assert!(!settling.is_making(FID));
-        settling.told(FID);
+        let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        settling.told(FID, own);
+        assert!(settling.is_making(FID), "it has not been seen to run yet");
+        let begun = Instant::now();
+        while settling.is_making(FID) {
+            assert!(begun.elapsed() < Duration::from_secs(10), "it runs all the time");
+        }
+    }
+
+    #[test]
+    fn who_cannot_be_seen_is_waited_for_a_while() {
+        let settling = Settling::default();
+        settling.told(FID, 0);
         assert!(settling.is_making(FID));
-        let early = Settling { start: settling.start - 2 * SETTLING, at: settling.at };
-        assert!(!early.is_making(FID));
+        settling.place(FID).lock().unseen = Some(Instant::now() - 2 * UNSEEN);
+        assert!(!settling.is_making(FID));
+    }
+
+    #[test]
+    fn few_threads_are_remembered() {
+        let settling = Settling::default();
+        (1..100).for_each(|thread| settling.told(FID, thread));
+        assert_eq!(settling.place(FID).lock().threads.len(), THREADS_MAX);
     }
 }

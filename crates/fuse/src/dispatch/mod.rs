@@ -26,7 +26,7 @@ use crate::engine::{Reply, Serve};
 use crate::interrupt::{Ends, Interrupts, Outcome, Told};
 use crate::kernel::reply::Answer;
 use crate::kernel::request::{Operation, Request};
-use crate::ops::{Ops, fid_of};
+use crate::ops::Ops;
 use crate::reopen::Reopens;
 use client::posix::{Errno, Result};
 pub use told::Teller;
@@ -230,15 +230,8 @@ impl Serve for Dispatcher {
                 asked.reply.none();
                 self.watch(self.interrupts.interrupt(unique));
             }
-            Operation::Forget { .. } => {
-                self.teller.dropped(fid_of(asked.node));
-                asked.reply.none();
-            }
-            Operation::BatchForget { forgets } => {
-                forgets.iter().for_each(|(node, _)| self.teller.dropped(fid_of(node)));
-                asked.reply.none();
-            }
-            Operation::NotifyReply => asked.reply.none(),
+            // Nodes are FIDs: nothing is kept for one, and nothing has to go with it.
+            Operation::Forget { .. } | Operation::BatchForget { .. } | Operation::NotifyReply => asked.reply.none(),
             Operation::Destroy => asked.reply.send(Ok(Answer::Done)),
             // The kernel takes these refusals once and then does the work itself or refuses it.
             Operation::Ioctl | Operation::Poll | Operation::Init(_) | Operation::Unknown(_) => {

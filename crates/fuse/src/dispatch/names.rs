@@ -1,5 +1,7 @@
 //! Names, attributes, extended attributes and space.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use client::{AttrChange, Handle};
 use proto::FileKind;
@@ -17,8 +19,12 @@ impl Dispatcher {
         teller.asked(fid_of(node), pid);
         self.look(reply, pid, |ops| async move {
             let result = ops.getattr(fid_of(node)).await;
-            teller.answers(fid_of(node), pid);
-            attributes(&teller, result)
+            let on_its_way = teller.answers(fid_of(node), pid);
+            let answer = attributes(&teller, result)?;
+            Ok(match on_its_way {
+                Some(on_its_way) => answer.holding(Arc::new(on_its_way)),
+                None => answer,
+            })
         });
     }
 

@@ -41,7 +41,7 @@ impl Dispatcher {
         let teller = self.teller.clone();
         self.look(reply, pid, |ops| async move {
             let told = Told { keep_name: false, ..ops.getattr(fid).await? };
-            teller.looked_up(told, Named { dir: node, name: &name, thread: pid })
+            Ok(teller.entry(told, Named { dir: node, name: &name, thread: pid }))
         });
     }
 
@@ -66,7 +66,7 @@ impl Dispatcher {
                 }
             }
             let told = Told { keep_name: false, ..ops.getattr(fid).await? };
-            teller.looked_up(told, Named { dir: node, name: &name, thread: pid })
+            Ok(teller.entry(told, Named { dir: node, name: &name, thread: pid }))
         };
         self.interruptible(reply, pid, Ends::Death, look_up, |_, rest| async move { drop(rest.await) });
     }
@@ -81,6 +81,7 @@ impl Dispatcher {
         let open = |ops: Arc<Ops>| async move {
             let result = ops.posix().open(&caller, fid_of(node), flags.cast_signed()).await;
             if result == Err(Code::Stale.into()) {
+                tracing::debug!(fid = %fid_of(node), thread = pid, "a file is gone that is to be opened");
                 reopens.was_gone(opener, flags, Instant::now());
             }
             let handle = result?;

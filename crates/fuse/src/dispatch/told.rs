@@ -9,7 +9,7 @@ use client::{OnItsWay, TimeSet, Told};
 use parking_lot::Mutex;
 use proto::{Attr, Code, Fid, FileKind, Timestamp};
 
-use crate::asking::Asking;
+use crate::asking::{self, Asking};
 use crate::kernel::abi::{AttrOut, EntryOut, FileAttr, OpenOut, StatfsOut, Statx, StatxOut, SxTime};
 use crate::kernel::reply::Answer;
 use crate::kernel::request::SetTime;
@@ -75,19 +75,14 @@ impl Teller {
         self.attrs.store(true, Ordering::Release);
     }
 
-    /// The kernel has dropped an inode.
-    pub fn dropped(&self, fid: Fid) {
-        self.settling.dropped(fid);
-    }
-
     /// A thread asks for attributes, perhaps to decide by them.
     pub fn asked(&self, fid: Fid, thread: u32) {
         self.asking.asked(fid, thread);
     }
 
-    /// It is about to be answered.
-    pub fn answers(&self, fid: Fid, thread: u32) {
-        self.asking.answers(fid, thread);
+    /// It is about to be answered. What is given back is to be held until the answer has reached the kernel.
+    pub fn answers(&self, fid: Fid, thread: u32) -> Option<asking::OnItsWay> {
+        self.asking.answers(fid, thread)
     }
 
     /// What a name means.
@@ -141,14 +136,15 @@ impl Teller {
         self.names.lock().moved(from, to, exchange);
     }
 
-    fn keep(&self, told: &Told, named: Option<Named<'_>>) -> Keep {
-        let named = named.filter(|_| told.keep_name && self.may_keep_names.load(Ordering::Acquire));
+    fn keep(&self, told: &Told, asked: Option<Named<'_>>) -> Keep {
+        let named = asked.filter(|_| told.keep_name && self.may_keep_names.load(Ordering::Acquire));
         let name = named.is_some_and(|Named { dir, name, thread }| {
             self.names.lock().keep(told.attr.fid, (dir, name.clone()), thread, Instant::now())
         });
         let keep = Keep { name, attr: told.keep_attr && self.attrs.load(Ordering::Acquire) };
-        if keep.attr {
-            self.settling.told(told.attr.fid);
+        // What it is asked about by its node the kernel knows.
+        if let Some(Named { thread, .. }) = asked.filter(|_| keep.attr) {
+            self.settling.told(told.attr.fid, thread);
         }
         if self.attrs.load(Ordering::Relaxed) {
             self.asking.told(told.attr.fid, keep.attr);

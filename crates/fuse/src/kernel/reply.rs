@@ -63,6 +63,14 @@ pub struct Scratch {
 }
 
 impl Answer {
+    /// The same answer, with one more thing that is kept until it has reached the kernel.
+    pub fn holding(self, more: Held) -> Answer {
+        match self {
+            Answer::Holding(answer, held) => Answer::Holding(answer, Arc::new((held, more))),
+            answer => Answer::Holding(Box::new(answer), more),
+        }
+    }
+
     /// What has to be kept until the answer has reached the kernel.
     pub fn held(&self) -> Option<Held> {
         match self {
