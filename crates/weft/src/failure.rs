@@ -30,6 +30,15 @@ impl Failure {
     }
 }
 
+impl From<mounting::Failure> for Failure {
+    fn from(failure: mounting::Failure) -> Failure {
+        match failure {
+            mounting::Failure::Usage(message) => Failure::usage(message),
+            mounting::Failure::Failed(message) => Failure::new(message),
+        }
+    }
+}
+
 /// What a command gives: an exit status other than 0 without a failure is an answer (of `weft status`).
 pub type Outcome = Result<u8, Failure>;
 

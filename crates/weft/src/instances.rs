@@ -49,7 +49,7 @@ pub fn base() -> Result<PathBuf, Failure> {
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/var/lib/weft"));
     }
-    keys::user_directory("XDG_DATA_HOME", ".local/share")
+    Ok(keys::user_directory("XDG_DATA_HOME", ".local/share")?)
 }
 
 fn directory() -> Result<PathBuf, Failure> {

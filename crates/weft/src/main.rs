@@ -14,12 +14,10 @@ mod daemon;
 mod failure;
 mod fence;
 mod instances;
-mod keys;
 mod lctl;
 mod lfs;
 mod log;
 mod mountpoint;
-mod nids;
 mod owners;
 mod servers;
 mod serving;
@@ -32,6 +30,8 @@ mod usage;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+
+use mounting::{keys, source as nids};
 
 fn main() -> ExitCode {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();

@@ -88,7 +88,7 @@ pub fn directory() -> Result<PathBuf, Failure> {
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/run/weft"));
     }
-    keys::user_directory("XDG_RUNTIME_DIR", ".local/state")
+    Ok(keys::user_directory("XDG_RUNTIME_DIR", ".local/state")?)
 }
 
 /// Tells the tools of this machine that this process serves targets. Not being able to is no reason not to serve.

@@ -44,22 +44,12 @@ pub struct Protection {
     /// How connections are protected: mac (every frame is authenticated), mac-crc (bulk data by a checksum only) or
     /// encrypt; then +ADDRESS/BITS=WAY for others with some addresses, where it may be none too [default: mac]
     #[arg(long, value_name = "WAY")]
-    protect: Option<Protect>,
-}
-
-impl Protection {
-    /// As a mount option says.
-    pub fn of(protect: Option<Protect>) -> Protection {
-        Protection { protect }
-    }
+    pub protect: Option<Protect>,
 }
 
 /// The services and imports of this process.
-pub fn hub(rt: &Rt, fsname: &FsName, keys: Keys, protection: Protection) -> Hub {
-    let hub = Hub::new(rt.clone(), fsname.clone(), keys);
-    if let Some(protect) = protection.protect {
-        hub.set_protect(protect);
-    }
+pub fn hub(rt: &Rt, fsname: &FsName, keys: Keys, protect: Option<Protect>) -> Hub {
+    let hub = mounting::connect::hub(rt, fsname, keys, protect);
     if let Some(log) = log::of_process() {
         hub.set_process(log);
     }

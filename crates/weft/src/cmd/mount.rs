@@ -4,17 +4,15 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use client::{Client, Limits};
 use fuse::engine::Choice;
 use fuse::session::{Locking, Options};
-use proto::{Code, ConfigCopy, TargetId, TargetKind};
-use rpc::{Hub, Keys, Protect, Role};
-use rt::Rt;
+use mounting::Source;
+use mounting::connect::connect;
+use rpc::{Keys, Role};
 
 use crate::daemon::{self, Place};
 use crate::failure::{Failure, Outcome};
 use crate::mountpoint::{self, State};
-use crate::nids::Source;
 use crate::{keys, serving};
 
 /// Mount a file system.
@@ -43,13 +41,6 @@ pub struct Arguments {
 
 /// The engine of mounts whose options name none, so that a test suite can be run on each.
 const ENGINE_VARIABLE: &str = "WEFT_FUSE_ENGINE";
-/// Largest limit of a mount's memory, in MiB.
-const MB_MAX: u32 = 1 << 20;
-/// How long the MGS may take to answer.
-const MGS_WAIT: Duration = Duration::from_secs(10);
-/// How long the MDT may take then: after a restart it first waits for the clients that it had.
-const MDT_WAIT: Duration = Duration::from_secs(300);
-
 /// How long the process tries to tell the servers what it has after an unmount, while nothing moves: a server that restarts
 /// first waits for the clients that it had.
 const UNMOUNT_WAIT: Duration = Duration::from_secs(300);
@@ -77,20 +68,14 @@ pub struct MountOptions {
     no_exec: bool,
     no_atime: bool,
     no_dir_atime: bool,
-    /// The clients' key.
-    pub key: Option<PathBuf>,
+    /// For the client.
+    pub client: mounting::Options,
     /// How requests come from the kernel.
     engine: Option<Choice>,
     /// Where file locks are.
     locking: Locking,
-    /// MiB of data that was read and is kept besides the kernel's page cache.
-    max_cached_mb: Option<u32>,
-    /// MiB of data that was written and not sent yet.
-    max_dirty_mb: Option<u32>,
     /// How long the process tries to tell the servers what it has after an unmount while nothing moves, in seconds.
     unmount_wait: Option<u32>,
-    /// How connections are protected.
-    protect: Option<Protect>,
     /// Others, which mount(8), systemd and Lustre's users know and which mean nothing here.
     ignored: Vec<String>,
 }
@@ -168,8 +153,7 @@ impl MountOptions {
         if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| *refused == option) {
             return Err(Failure::usage(format!("mount option \"{option}\" is not available: {why}")));
         }
-        if let Some(file) = option.strip_prefix("key=") {
-            self.key = Some(PathBuf::from(file));
+        if self.client.take(option)? {
             return Ok(());
         }
         if let Some(engine) = option.strip_prefix("fuse_engine=") {
@@ -177,28 +161,10 @@ impl MountOptions {
             self.engine = Some(engine.parse().map_err(wrong)?);
             return Ok(());
         }
-        let number = |text: &str| {
-            let wrong =
-                || Failure::usage(format!("mount option \"{option}\": give a number of MiB, 1 to {MB_MAX}"));
-            text.parse().ok().filter(|mb| (1..=MB_MAX).contains(mb)).map(Some).ok_or_else(wrong)
-        };
-        if let Some(text) = option.strip_prefix("max_cached_mb=") {
-            self.max_cached_mb = number(text)?;
-            return Ok(());
-        }
-        if let Some(text) = option.strip_prefix("max_dirty_mb=") {
-            self.max_dirty_mb = number(text)?;
-            return Ok(());
-        }
         if let Some(seconds) = option.strip_prefix("unmount_wait=") {
             let wrong =
                 |_| Failure::usage(format!("mount option \"{option}\": it takes a number of seconds"));
             self.unmount_wait = Some(seconds.parse().map_err(wrong)?);
-            return Ok(());
-        }
-        if let Some(protect) = option.strip_prefix("protect=") {
-            let wrong = |why| Failure::usage(format!("mount option \"{option}\": {why}"));
-            self.protect = Some(protect.parse().map_err(wrong)?);
             return Ok(());
         }
         let known = IGNORED.contains(&option)
@@ -208,17 +174,6 @@ impl MountOptions {
         }
         self.ignored.push(option.to_owned());
         Ok(())
-    }
-
-    /// As the client of a process needs them that may use `memory` bytes.
-    pub fn limits(&self, memory: u64) -> Limits {
-        let bytes = |mb: Option<u32>, default| mb.map_or(default, |mb| u64::from(mb) << 20);
-        let default = Limits::within(memory);
-        Limits {
-            cached_bytes_max: bytes(self.max_cached_mb, default.cached_bytes_max),
-            dirty_bytes_max: bytes(self.max_dirty_mb, default.dirty_bytes_max),
-            ..default
-        }
     }
 
     /// As the kernel's side needs them.
@@ -253,11 +208,6 @@ impl MountOptions {
         self.unmount_wait.map_or(UNMOUNT_WAIT, |seconds| Duration::from_secs(seconds.into()))
     }
 
-    /// How connections are protected.
-    pub fn protection(&self) -> serving::Protection {
-        serving::Protection::of(self.protect.clone())
-    }
-
     /// The same options, to be parsed again by the process in the background.
     pub fn to_text(&self) -> String {
         let flags = [
@@ -272,25 +222,15 @@ impl MountOptions {
         ];
         let engine = self.engine.map(|engine| format!("fuse_engine={engine}"));
         let flags = flags.iter().filter(|(on, _)| *on).map(|(_, name)| (*name).to_owned());
-        let cached = self.max_cached_mb.map(|mb| format!("max_cached_mb={mb}"));
-        let dirty = self.max_dirty_mb.map(|mb| format!("max_dirty_mb={mb}"));
         let wait = self.unmount_wait.map(|seconds| format!("unmount_wait={seconds}"));
-        let protect = self.protect.as_ref().map(|protect| format!("protect={protect}"));
-        flags
-            .chain(engine)
-            .chain(cached)
-            .chain(dirty)
-            .chain(wait)
-            .chain(protect)
-            .collect::<Vec<_>>()
-            .join(",")
+        flags.chain(engine).chain(wait).chain(self.client.to_text()).collect::<Vec<_>>().join(",")
     }
 }
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> Outcome {
     let mut options = MountOptions::parse(&arguments.options, false)?;
-    options.key = arguments.key.or(options.key);
+    options.client.key = arguments.key.or(options.client.key);
     mount(Request {
         source: Source::parse(&arguments.source)?,
         mountpoint: arguments.mountpoint,
@@ -302,7 +242,7 @@ pub fn run(arguments: Arguments) -> Outcome {
 /// Mounts.
 pub fn mount(mut request: Request) -> Outcome {
     request.mountpoint = free_mountpoint(&request.mountpoint)?;
-    let key = keys::resolve(request.options.key.as_deref(), &request.source.fsname, Role::Client)?;
+    let key = keys::resolve(request.options.client.key.as_deref(), &request.source.fsname, Role::Client)?;
     let key =
         std::path::absolute(&key).map_err(|error| Failure::new(format!("{}: {error}", key.display())))?;
     if request.place == Place::Background {
@@ -327,15 +267,8 @@ fn serve(request: &Request, key: &Path) -> Outcome {
     let keys = Keys { server: None, client: Some(keys::read(key)?) };
     node.block_on(async {
         let source = &request.source;
-        let hub = serving::hub(&rt, &source.fsname, keys, request.options.protection());
-        let config = ask_mgs(&rt, &hub, source).await?;
-        let mounting =
-            Client::mount(&hub, source.mgs.clone(), request.options.limits(hub.rt().memory_bytes()));
-        let client = match rt.timeout(MDT_WAIT, mounting).await {
-            Some(Ok(client)) => client,
-            Some(Err(error)) => return Err(refused(source, error)),
-            None => return Err(mdt_unanswered(source, &config)),
-        };
+        let hub = serving::hub(&rt, &source.fsname, keys, request.options.client.protect.clone());
+        let client = connect(&hub, source, &request.options.client).await?;
         let status = serving::status(&source.fsname, &source.mgs);
         let options = request.options.session(source.to_string())?;
         let mounted = match serving::mount(&rt, &client, &request.mountpoint, &options, status) {
@@ -352,59 +285,6 @@ fn serve(request: &Request, key: &Path) -> Outcome {
         hub.close().await;
         outcome
     })
-}
-
-/// Asks the MGS what there is to mount, so that it is known who does not answer.
-async fn ask_mgs(rt: &Rt, hub: &Hub, source: &Source) -> Result<ConfigCopy, Failure> {
-    let mgs = hub.import(TargetId::MGS, hub.new_client(), Role::Client, source.mgs.clone());
-    let mut config = ConfigCopy::new(source.fsname.as_str());
-    loop {
-        let Some(answer) = rt.timeout(MGS_WAIT, mgs.call(config.question(0))).await else {
-            return Err(mgs_unanswered(source));
-        };
-        let taken = config.take(answer.map_err(|error| refused(source, error.into()))?.reply);
-        if !taken || config.is_whole() {
-            break;
-        }
-    }
-    mgs.disconnect().await;
-    Ok(config)
-}
-
-fn refused(source: &Source, error: client::Error) -> Failure {
-    match error {
-        client::Error::Refused(Code::Forbidden) => Failure::new(format!(
-            "{source} does not accept the key; copy the clients' key from the server, or use --key"
-        )),
-        client::Error::Refused(Code::WrongFilesystem | Code::NotHere | Code::NotFound) => Failure::new(
-            format!("file system {} is not served at {}; check the name", source.fsname, source.nids()),
-        ),
-        other => Failure::new(format!("{source} cannot be mounted: {other}")),
-    }
-}
-
-fn mgs_unanswered(source: &Source) -> Failure {
-    Failure::new(format!(
-        "no answer from the MGS at {} within {} seconds; check the address, the network, the key, and that \"weft serve\" runs there",
-        source.nids(),
-        MGS_WAIT.as_secs()
-    ))
-}
-
-fn mdt_unanswered(source: &Source, config: &ConfigCopy) -> Failure {
-    let mdt = config.targets().find(|entry| entry.target.kind == TargetKind::Mdt);
-    let why = match mdt {
-        None => "knows no MDT of it; start \"weft serve\" for the MDT".to_owned(),
-        Some(entry) => {
-            let nids: Vec<String> = entry.nids.iter().map(ToString::to_string).collect();
-            format!(
-                "answers, but {} at {} does not; check that \"weft serve\" runs there (its log tells whether it is recovering)",
-                entry.target,
-                nids.join(", ")
-            )
-        }
-    };
-    Failure::new(format!("{source} is not mounted within {} seconds: the MGS {why}", MDT_WAIT.as_secs()))
 }
 
 /// The mount point, if it can be mounted on. What a process left behind that is gone is cleaned up.
@@ -461,20 +341,13 @@ mod tests {
     fn mount_options_are_parsed() {
         let options = MountOptions::parse("rw,_netdev,noauto,nosuid,key=/k,x-systemd.automount", false)
             .expect("options of fstab");
-        assert_eq!(options.key, Some(PathBuf::from("/k")));
+        assert_eq!(options.client.key, Some(PathBuf::from("/k")));
         assert_eq!(options.to_text(), "nosuid");
         assert_eq!(MountOptions::parse("", false).expect("none"), MountOptions::default());
         let engine = MountOptions::parse("ro,fuse_engine=uring", false).expect("an engine");
         assert_eq!(engine.to_text(), "ro,fuse_engine=uring");
-        let small = MountOptions::parse("max_dirty_mb=8,max_cached_mb=1", false).expect("limits");
-        assert_eq!(small.to_text(), "max_cached_mb=1,max_dirty_mb=8");
-        let protect = MountOptions::parse("protect=encrypt+10.0.0.0/8=none", false).expect("a way");
-        assert_eq!(protect.to_text(), "protect=encrypt+10.0.0.0/8=none");
-        assert!(MountOptions::parse("protect=none", false).is_err());
-        assert_eq!(
-            (small.limits(64 << 30).cached_bytes_max, small.limits(64 << 30).dirty_bytes_max),
-            (1 << 20, 8 << 20)
-        );
+        let small = MountOptions::parse("max_dirty_mb=8,nosuid,max_cached_mb=1", false).expect("limits");
+        assert_eq!(small.to_text(), "nosuid,max_cached_mb=1,max_dirty_mb=8");
         assert_eq!(MountOptions::parse("max_cached_mb=0", true).map_err(|failure| failure.status), Err(2));
         let wait = MountOptions::parse("unmount_wait=7", false).expect("seconds");
         assert_eq!(

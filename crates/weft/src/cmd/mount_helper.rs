@@ -8,7 +8,7 @@ use crate::cmd::mount::{self, MountOptions, Request};
 use crate::cmd::remount;
 use crate::daemon::Place;
 use crate::failure::Failure;
-use crate::nids::Source;
+use mounting::Source;
 
 /// Exit status of mount(8) for a wrong call.
 const WRONG_CALL: u8 = 1;
@@ -90,7 +90,7 @@ fn run(call: Call) -> Result<(), (Failure, u8)> {
     }
     let [source, mountpoint] = <[OsString; 2]>::try_from(call.operands)
         .map_err(|_| wrong(Failure::usage("call: mount.weft NID:/FSNAME DIR")))?;
-    let source = Source::parse(&source.to_string_lossy()).map_err(wrong)?;
+    let source = Source::parse(&source.to_string_lossy()).map_err(|failure| wrong(failure.into()))?;
     let options = MountOptions::parse(&call.options, call.sloppy).map_err(wrong)?;
     if call.verbose {
         out!("mount.weft: {source} on {}", PathBuf::from(&mountpoint).display());

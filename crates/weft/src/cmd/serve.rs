@@ -52,8 +52,12 @@ pub fn run(arguments: Arguments) -> Outcome {
         let fsname = one_filesystem(&labels)?;
         let etcd = arguments.owners.etcd(&os, &rt, &fsname)?;
         let fence = arguments.fence.fence(&os)?;
-        let hub =
-            serving::hub(&rt, &fsname, read_keys(&fsname, arguments.key.as_deref())?, arguments.protection);
+        let hub = serving::hub(
+            &rt,
+            &fsname,
+            read_keys(&fsname, arguments.key.as_deref())?,
+            arguments.protection.protect,
+        );
         let nids = serving::listen(&hub, &arguments.listen).await?;
         let server = arguments.server.unwrap_or_else(host_name);
         let names: Vec<String> =

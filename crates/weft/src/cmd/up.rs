@@ -114,7 +114,7 @@ fn resolve(arguments: Arguments, place: Place) -> Result<Plan, Failure> {
         return Err(Failure::usage("0@lo cannot be listened at; write --listen ADDRESS@tcp"));
     }
     let options = MountOptions::parse(&arguments.options, false)?;
-    if options.key.is_some() {
+    if options.client.key.is_some() {
         return Err(Failure::usage("a file system that is made here has keys of its own; leave key= out"));
     }
     let data = match &arguments.data {
@@ -386,7 +386,7 @@ fn serve(plan: &Plan) -> Outcome {
         format::make_keys(&rt, &plan.fsname, None)?;
         let mut missing = make_targets(&rt, plan).await?;
         let keys = Keys { server: Some(keys::read(&server_key)?), client: Some(keys::read(&client_key)?) };
-        let hub = serving::hub(&rt, &plan.fsname, keys, plan.options.protection());
+        let hub = serving::hub(&rt, &plan.fsname, keys, plan.options.client.protect.clone());
         let mut nids = Vec::new();
         if let Some(listen) = &plan.listen {
             nids = serving::listen(&hub, listen).await?;
@@ -485,7 +485,7 @@ async fn serve_mount(
     missing: Missing,
     signals: &rt::os::process::Signals,
 ) -> Outcome {
-    let client = Client::mount(hub, vec![Nid::lo()], plan.options.limits(hub.rt().memory_bytes()))
+    let client = Client::mount(hub, vec![Nid::lo()], plan.options.client.limits(hub.rt().memory_bytes()))
         .await
         .map_err(|error| Failure::new(format!("the file system does not answer its own process: {error}")))?;
     own_root(&client).await?;

@@ -9,13 +9,16 @@ use proto::FsName;
 use rpc::{Key, Role};
 use rt::Rt;
 
-use crate::failure::Failure;
+use crate::{Failure, Result};
 
 /// Most bytes of a key's file that are read: more is no key.
 const KEY_FILE_BYTES_MAX: u64 = 4096;
 
 /// Where keys are if nothing else is said: /etc/weft for root, ~/.config/weft for a user.
-pub fn directory() -> Result<PathBuf, Failure> {
+///
+/// # Errors
+/// Neither HOME nor the variable is set.
+pub fn directory() -> Result<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/etc/weft"));
     }
@@ -23,7 +26,10 @@ pub fn directory() -> Result<PathBuf, Failure> {
 }
 
 /// A directory of weft's below the home directory, or where the environment says that such things are.
-pub fn user_directory(variable: &str, below_home: &str) -> Result<PathBuf, Failure> {
+///
+/// # Errors
+/// Neither HOME nor `variable` is set.
+pub fn user_directory(variable: &str, below_home: &str) -> Result<PathBuf> {
     if let Some(base) = std::env::var_os(variable).filter(|base| Path::new(base).is_absolute()) {
         return Ok(PathBuf::from(base).join("weft"));
     }
@@ -45,7 +51,10 @@ pub fn path(directory: &Path, fsname: &FsName, role: Role) -> PathBuf {
 }
 
 /// The file to use: the one named, or the usual one.
-pub fn resolve(named: Option<&Path>, fsname: &FsName, role: Role) -> Result<PathBuf, Failure> {
+///
+/// # Errors
+/// None is named, and there is no usual place.
+pub fn resolve(named: Option<&Path>, fsname: &FsName, role: Role) -> Result<PathBuf> {
     match named {
         Some(file) => Ok(file.to_owned()),
         None => Ok(path(&directory()?, fsname, role)),
@@ -53,12 +62,18 @@ pub fn resolve(named: Option<&Path>, fsname: &FsName, role: Role) -> Result<Path
 }
 
 /// The same file, for processes elsewhere.
-pub fn absolute(file: PathBuf) -> Result<PathBuf, Failure> {
+///
+/// # Errors
+/// The working directory is gone.
+pub fn absolute(file: PathBuf) -> Result<PathBuf> {
     std::path::absolute(&file).map_err(|error| Failure::new(format!("{}: {error}", file.display())))
 }
 
 /// Reads a key.
-pub fn read(file: &Path) -> Result<Key, Failure> {
+///
+/// # Errors
+/// There is none, others can read or change it, or it is not one.
+pub fn read(file: &Path) -> Result<Key> {
     let name = file.display();
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => Failure::new(format!(
@@ -92,7 +107,10 @@ fn is_trusted(owner: u32, caller: u32) -> bool {
 }
 
 /// Makes a key, unless the file is there already.
-pub fn create(rt: &Rt, file: &Path) -> Result<(), Failure> {
+///
+/// # Errors
+/// The file cannot be made.
+pub fn create(rt: &Rt, file: &Path) -> Result<()> {
     let failed = |error: io::Error| {
         Failure::new(format!(
             "the key {} cannot be made: {error}; name another file with --key",

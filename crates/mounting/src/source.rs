@@ -1,8 +1,8 @@
-//! Network identifiers on the command line.
+//! What a file system is called, and where its MGS is.
 
 use proto::{FsName, Nid};
 
-use crate::failure::Failure;
+use crate::{Failure, Result};
 
 /// What is mounted: `NID[,NID][:NID]:/FSNAME`, as with Lustre.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +15,10 @@ pub struct Source {
 
 impl Source {
     /// Parses what `mount` shows.
-    pub fn parse(text: &str) -> Result<Source, Failure> {
+    ///
+    /// # Errors
+    /// It names no file system, or a NID that nothing reaches.
+    pub fn parse(text: &str) -> Result<Source> {
         let form = "write NID:/FSNAME, for example 10.1.1.2@tcp:/weft";
         let (nids, path) = text
             .split_once(":/")
@@ -46,7 +49,10 @@ impl std::fmt::Display for Source {
 }
 
 /// NIDs with commas or colons between. A colon within an address stands before its `@`, so it does not separate.
-pub fn parse_list(text: &str) -> Result<Vec<Nid>, Failure> {
+///
+/// # Errors
+/// One is none, or nothing reaches it.
+pub fn parse_list(text: &str) -> Result<Vec<Nid>> {
     let (mut nids, mut rest) = (Vec::new(), text);
     loop {
         let at = rest.find('@').unwrap_or(rest.len());
@@ -60,7 +66,7 @@ pub fn parse_list(text: &str) -> Result<Vec<Nid>, Failure> {
 }
 
 /// A NID that somebody has typed: one that nothing here could reach is refused before anything waits for it.
-fn reachable(text: &str) -> Result<Nid, Failure> {
+fn reachable(text: &str) -> Result<Nid> {
     let nid: Nid = text.parse().map_err(|error| Failure::usage(format!("{error}")))?;
     if !nid.is_lo() {
         rpc::dialled(&nid).map_err(|error| Failure::usage(error.to_string()))?;
@@ -74,7 +80,7 @@ mod tests {
 
     #[test]
     fn what_nothing_reaches_is_refused_with_a_sentence() {
-        let refusal = |text| Source::parse(text).expect_err("it is refused").message;
+        let refusal = |text| Source::parse(text).expect_err("it is refused").to_string();
         assert!(refusal("a@tcp,b@o2ib:/weft").starts_with("b@o2ib is in a network that nothing carries yet"));
         assert!(refusal("b@kfi:/weft").starts_with("\"kfi\" is no network that weft knows"));
     }
@@ -95,7 +101,7 @@ mod tests {
         for bad in
             ["", "weft", ":/weft", "10.1.1.2:/weft", "a@tcp:/", "a@tcp:/toolongname", "a@tcp:/weft/sub"]
         {
-            assert_eq!(Source::parse(bad).map_err(|failure| failure.status), Err(2), "{bad}");
+            assert!(matches!(Source::parse(bad), Err(Failure::Usage(_))), "{bad}");
         }
     }
 }
