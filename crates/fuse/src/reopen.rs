@@ -1,60 +1,36 @@
-//! Files that are gone when the kernel opens them.
+//! Files that are gone when the kernel comes back to them.
 //!
-//! The kernel opens a file in two requests: it looks its name up, and opens what that means. A file that loses its name in between
-//! may be gone. The kernel then does both again, but only once, and tells its caller ESTALE if the second file is gone too: so it goes
-//! with names that others replace all the time, and a local file system knows no such error. So a file that a thread looks up after
-//! its open has failed is opened together with that ([`client::posix::Posix::open_name`]), and kept open for the open that follows.
+//! The kernel opens a file in two or three requests: it looks its name up, asks for attributes, and opens what the name meant. A file that
+//! loses its name in between may be gone. The kernel then does all of it again, but only once, and tells its caller ESTALE if the second
+//! file is gone too: so it goes with names that others replace all the time, and a local file system knows no such error. So the file
+//! that a thread looks up next after it was told ESTALE is held open for a moment ([`client::posix::Posix::hold_name`]): it is there
+//! for whatever the thread asks then. The same goes for stat(2) and others.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use client::{Caller, Handle};
+use client::Handle;
 use parking_lot::Mutex;
 use proto::Fid;
 
 use crate::names::Place;
 
-/// How long after a failure the kernel's second try counts, and how long a file is kept open for it.
+/// How long after a failure the kernel's second try counts, and how long a file is held for it.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 /// Threads that try again at the same time, at most; further ones go without.
 const THREADS_MAX: usize = 1024;
-/// How often a name means the file that is kept open. The kernel looks again when it knew the name to mean another file, and as often as
-/// other threads have it mean theirs meanwhile.
+/// How often in a row a name means the file that is held. The kernel looks again when it knew the name to mean another file, and as often
+/// as other threads have it mean theirs meanwhile.
 const LOOKS_MAX: u32 = 16;
-
-/// A thread, and what it may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Opener {
-    thread: u32,
-    uid: u32,
-    gid: u32,
-}
-
-impl Opener {
-    /// `thread`, which is 0 if it cannot be seen from here, with the caller's ids.
-    pub fn new(thread: u32, caller: &Caller) -> Opener {
-        Opener { thread, uid: caller.uid, gid: caller.gid }
-    }
-}
-
-/// A file that is kept open.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Kept {
-    place: Place,
-    fid: Fid,
-    handle: Handle,
-    looks: u32,
-}
 
 /// How far a thread is with its second try.
 #[derive(Debug)]
-struct Try {
-    /// Flags of the open.
-    flags: u32,
-    until: Instant,
-    /// `None`: its file was gone, and nothing was looked up yet.
-    kept: Option<Kept>,
+enum Stage {
+    /// Its file was gone, and nothing was looked up yet.
+    Gone,
+    /// A name means a file that is held. After so many more look-ups it is looked up again.
+    Held { place: Place, fid: Fid, handle: Handle, looks: u32 },
 }
 
 /// What a look-up is to do.
@@ -62,24 +38,24 @@ struct Try {
 pub enum Look {
     /// Nothing else.
     Plainly,
-    /// If it finds a regular file, it is opened with these flags.
-    Opening(u32),
-    /// The name means this file: it is kept open.
-    Kept(Fid),
+    /// If it finds a regular file, it holds that.
+    Holding,
+    /// The name means this file: it is held.
+    Held(Fid),
 }
 
-/// Threads whose file was gone when they opened it.
+/// Threads whose file was gone.
 #[derive(Debug, Default)]
 pub struct Reopens {
-    tries: Mutex<HashMap<Opener, Try>>,
+    threads: Mutex<HashMap<u32, (Stage, Instant)>>,
     count: AtomicUsize,
 }
 
 impl Reopens {
-    fn change<T>(&self, change: impl FnOnce(&mut HashMap<Opener, Try>) -> T) -> T {
-        let mut tries = self.tries.lock();
-        let done = change(&mut tries);
-        self.count.store(tries.len(), Ordering::Release);
+    fn change<T>(&self, change: impl FnOnce(&mut HashMap<u32, (Stage, Instant)>) -> T) -> T {
+        let mut threads = self.threads.lock();
+        let done = change(&mut threads);
+        self.count.store(threads.len(), Ordering::Release);
         done
     }
 
@@ -87,69 +63,69 @@ impl Reopens {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// The file that `opener` opened with `flags` is gone.
-    pub fn was_gone(&self, opener: Opener, flags: u32, now: Instant) {
-        if opener.thread == 0 {
+    /// `thread`, which is 0 if it cannot be seen from here, is told that its file is gone.
+    pub fn was_gone(&self, thread: u32, now: Instant) {
+        if thread == 0 {
             return;
         }
-        self.change(|tries| {
-            tries.retain(|_, given| given.kept.is_some() || now < given.until);
-            // What is kept its timer lets go of.
-            if tries.len() < THREADS_MAX && !tries.contains_key(&opener) {
-                tries.insert(opener, Try { flags, until: now + PATIENCE, kept: None });
+        self.change(|threads| {
+            threads.retain(|_, (_, until)| now < *until);
+            if threads.len() < THREADS_MAX || threads.contains_key(&thread) {
+                threads.insert(thread, (Stage::Gone, now + PATIENCE));
             }
         });
     }
 
-    /// `opener` looks a name up.
-    pub fn look(&self, opener: Opener, place: &Place, now: Instant) -> Look {
+    /// `thread` looks a name up.
+    pub fn look(&self, thread: u32, place: &Place, now: Instant) -> Look {
         if self.is_empty() {
             return Look::Plainly;
         }
-        let mut tries = self.tries.lock();
-        let Some(given) = tries.get_mut(&opener).filter(|given| now < given.until) else {
-            return Look::Plainly;
-        };
-        match &mut given.kept {
-            None => Look::Opening(given.flags),
-            Some(kept) if kept.place == *place && kept.looks < LOOKS_MAX => {
-                kept.looks += 1;
-                Look::Kept(kept.fid)
+        self.change(|threads| match threads.get_mut(&thread) {
+            Some((Stage::Gone, until)) if now < *until => Look::Holding,
+            Some((Stage::Held { place: held, fid, looks, .. }, until))
+                if held == place && *looks > 0 && now < *until =>
+            {
+                *looks -= 1;
+                Look::Held(*fid)
             }
-            Some(_) => Look::Plainly,
-        }
-    }
-
-    /// The name at `place` was found to mean `fid`, which is open. Whether it is kept so until [`Reopens::take`] or [`Reopens::expire`]:
-    /// else the caller closes it.
-    pub fn keep(&self, opener: Opener, (place, fid, handle): (Place, Fid, Handle), now: Instant) -> bool {
-        let mut tries = self.tries.lock();
-        let Some(given) = tries.get_mut(&opener).filter(|given| given.kept.is_none()) else { return false };
-        given.until = now + PATIENCE;
-        given.kept = Some(Kept { place, fid, handle, looks: 0 });
-        true
-    }
-
-    /// `opener` opens `fid`: the handle that is kept for it.
-    pub fn take(&self, opener: Opener, fid: Fid, flags: u32) -> Option<Handle> {
-        if self.is_empty() {
-            return None;
-        }
-        self.change(|tries| {
-            let is_it = |given: &Try| {
-                given.flags == flags && given.kept.as_ref().is_some_and(|kept| kept.fid == fid)
-            };
-            tries.get(&opener).filter(|given| is_it(given))?;
-            Some(tries.remove(&opener)?.kept?.handle)
+            _ => {
+                threads.remove(&thread);
+                Look::Plainly
+            }
         })
     }
 
-    /// The time of a file that was kept is over; whether nobody has taken it.
-    pub fn expire(&self, opener: Opener, handle: Handle) -> bool {
-        self.change(|tries| {
-            let is_it = |given: &Try| given.kept.as_ref().is_some_and(|kept| kept.handle == handle);
-            tries.get(&opener).is_some_and(is_it) && tries.remove(&opener).is_some()
-        })
+    /// The name at `place` was found to mean `fid`, which the caller holds for [`PATIENCE`].
+    pub fn holds(&self, thread: u32, (place, fid, handle): (Place, Fid, Handle), now: Instant) {
+        self.change(|threads| {
+            if let Some(stage) = threads.get_mut(&thread) {
+                *stage = (Stage::Held { place, fid, handle, looks: LOOKS_MAX }, now + PATIENCE);
+            }
+        });
+    }
+
+    /// `thread` asks for something else than a name, about `of` if that is given: it is done with a name that means `of`, or with all.
+    pub fn goes_on(&self, thread: u32, of: Option<Fid>) {
+        if !self.is_empty() {
+            let is_done =
+                |stage: &Stage| matches!(stage, Stage::Held { fid, .. } if of.is_none_or(|of| of == *fid));
+            self.change(|threads| {
+                if threads.get(&thread).is_some_and(|(stage, _)| is_done(stage)) {
+                    threads.remove(&thread);
+                }
+            });
+        }
+    }
+
+    /// What was held is held no more.
+    pub fn lets_go(&self, thread: u32, of: Handle) {
+        self.change(|threads| {
+            let is_it = |stage: &Stage| matches!(stage, Stage::Held { handle, .. } if *handle == of);
+            if threads.get(&thread).is_some_and(|(stage, _)| is_it(stage)) {
+                threads.remove(&thread);
+            }
+        });
     }
 }
 
@@ -159,8 +135,6 @@ mod tests {
 
     use super::*;
 
-    const OPENER: Opener = Opener { thread: 5, uid: 1, gid: 1 };
-
     fn fid(oid: u32) -> Fid {
         Fid { seq: 0x2_0000_0400, oid, ver: 0 }
     }
@@ -169,40 +143,62 @@ mod tests {
         (1, Bytes::from_static(name.as_bytes()))
     }
 
-    #[test]
-    fn what_is_looked_up_after_a_failure_is_open_for_the_open_that_follows() {
-        let (reopens, now) = (Reopens::default(), Instant::now());
-        assert_eq!(reopens.look(OPENER, &place("a"), now), Look::Plainly);
-        reopens.was_gone(OPENER, 2, now);
-        assert_eq!(reopens.look(Opener { uid: 2, ..OPENER }, &place("a"), now), Look::Plainly, "another user");
-        assert_eq!(reopens.look(OPENER, &place("a"), now), Look::Opening(2));
-        assert!(reopens.keep(OPENER, (place("a"), fid(7), Handle(9)), now));
-        assert!(!reopens.keep(OPENER, (place("a"), fid(8), Handle(10)), now), "one at a time");
-        assert_eq!(reopens.look(OPENER, &place("b"), now), Look::Plainly);
-        for _ in 0..LOOKS_MAX {
-            assert_eq!(reopens.look(OPENER, &place("a"), now), Look::Kept(fid(7)));
-        }
-        assert_eq!(reopens.look(OPENER, &place("a"), now), Look::Plainly, "not for ever");
-        assert_eq!(reopens.take(OPENER, fid(7), 0), None, "another open");
-        assert_eq!(reopens.take(OPENER, fid(8), 2), None, "another file");
-        assert_eq!(reopens.take(OPENER, fid(7), 2), Some(Handle(9)));
-        assert_eq!(reopens.take(OPENER, fid(7), 2), None, "once");
-        assert!(reopens.is_empty() && !reopens.expire(OPENER, Handle(9)));
+    fn held(name: &'static str, oid: u32) -> (Place, Fid, Handle) {
+        (place(name), fid(oid), Handle(oid.into()))
     }
 
     #[test]
-    fn nothing_is_kept_for_long() {
+    fn what_is_looked_up_after_a_failure_is_held() {
         let (reopens, now) = (Reopens::default(), Instant::now());
-        reopens.was_gone(OPENER, 2, now);
-        assert_eq!(reopens.look(OPENER, &place("a"), now + PATIENCE), Look::Plainly);
-        reopens.was_gone(Opener { thread: 6, ..OPENER }, 2, now + PATIENCE);
-        assert_eq!(reopens.tries.lock().len(), 1, "what is over goes");
-        reopens.was_gone(OPENER, 2, now);
-        assert!(reopens.keep(OPENER, (place("a"), fid(7), Handle(9)), now));
-        assert_eq!(reopens.look(OPENER, &place("a"), now + PATIENCE), Look::Plainly);
-        assert!(reopens.expire(OPENER, Handle(9)));
-        assert_eq!(reopens.take(OPENER, fid(7), 2), None);
-        (0..2000).for_each(|thread| reopens.was_gone(Opener { thread, ..OPENER }, 2, now));
-        assert_eq!(reopens.tries.lock().len(), THREADS_MAX);
+        assert_eq!(reopens.look(5, &place("a"), now), Look::Plainly);
+        reopens.holds(5, held("a", 7), now);
+        assert!(reopens.is_empty(), "nothing was gone");
+        reopens.was_gone(5, now);
+        assert_eq!(reopens.look(6, &place("a"), now), Look::Plainly, "another thread");
+        reopens.goes_on(5, None);
+        assert_eq!(reopens.look(5, &place("dir"), now), Look::Holding);
+        assert_eq!(reopens.look(5, &place("a"), now), Look::Holding);
+        reopens.holds(5, held("a", 7), now);
+        for _ in 0..LOOKS_MAX {
+            assert_eq!(reopens.look(5, &place("a"), now), Look::Held(fid(7)));
+        }
+        assert_eq!(reopens.look(5, &place("a"), now), Look::Plainly, "not for ever");
+        assert!(reopens.is_empty());
+    }
+
+    #[test]
+    fn a_name_means_what_is_held_until_something_else_is_asked() {
+        let (reopens, now) = (Reopens::default(), Instant::now());
+        let hold = || {
+            reopens.was_gone(5, now);
+            reopens.holds(5, held("a", 7), now);
+        };
+        hold();
+        reopens.goes_on(5, Some(fid(1)));
+        assert_eq!(reopens.look(5, &place("a"), now), Look::Held(fid(7)), "about the directory");
+        reopens.goes_on(5, Some(fid(7)));
+        assert_eq!(reopens.look(5, &place("a"), now), Look::Plainly);
+        hold();
+        reopens.goes_on(5, None);
+        assert_eq!(reopens.look(5, &place("a"), now), Look::Plainly);
+        hold();
+        assert_eq!(reopens.look(5, &place("b"), now), Look::Plainly, "another name");
+        assert_eq!(reopens.look(5, &place("a"), now), Look::Plainly);
+        hold();
+        reopens.lets_go(5, Handle(8));
+        assert_eq!(reopens.look(5, &place("a"), now), Look::Held(fid(7)));
+        reopens.lets_go(5, Handle(7));
+        assert_eq!(reopens.look(5, &place("a"), now), Look::Plainly);
+        hold();
+        assert_eq!(reopens.look(5, &place("a"), now + PATIENCE), Look::Plainly, "too late");
+    }
+
+    #[test]
+    fn few_threads_are_remembered() {
+        let (reopens, now) = (Reopens::default(), Instant::now());
+        (0..2 * THREADS_MAX as u32).for_each(|thread| reopens.was_gone(thread, now));
+        assert_eq!(reopens.threads.lock().len(), THREADS_MAX);
+        reopens.was_gone(7, now + PATIENCE);
+        assert_eq!(reopens.threads.lock().len(), 1, "what is over goes");
     }
 }

@@ -8,7 +8,7 @@ use super::{Errno, Posix, Result};
 use crate::{Allocation, Caller, Handle, OpenFlags, Seek, Told};
 
 /// How often a name is looked up again because what it meant was gone.
-const OPENS_MAX: usize = 1000;
+const HOLDS_MAX: usize = 1000;
 
 /// A write as the kernel asks for it.
 #[derive(Debug, Clone, Copy)]
@@ -76,27 +76,27 @@ impl Posix {
         Ok(handle)
     }
 
-    /// Opens what a name means, if that is a regular file, and tells which file it is. A name that others replace all the time is looked up
-    /// until what it means can be opened.
-    pub async fn open_name(
-        &self,
-        caller: &Caller,
-        dir: Fid,
-        name: &[u8],
-        flags: i32,
-    ) -> Result<(Fid, Option<Handle>)> {
-        let mut tries = OPENS_MAX;
+    /// What a name means; if that is a regular file, it is held, as an open file is, until [`Posix::release_held`]. A name that others
+    /// replace all the time is looked up until what it means can be held.
+    pub async fn hold_name(&self, caller: &Caller, dir: Fid, name: &[u8]) -> Result<(Fid, Option<Handle>)> {
+        let mut tries = HOLDS_MAX;
         loop {
             let found: Attr = self.client.names().lookup(caller, dir, name).await?.into();
             if found.kind() != FileKind::File {
                 return Ok((found.fid, None));
             }
             tries -= 1;
-            match self.open(caller, found.fid, flags).await {
-                Err(error) if error == Code::Stale.into() && tries > 0 => {}
-                opened => return opened.map(|handle| (found.fid, Some(handle))),
+            // Whoever opens it then is asked for its own rights.
+            match self.client.files().open(&Caller::root(), found.fid, OpenFlags::default()).await {
+                Err(crate::Error::Refused(Code::Stale)) if tries > 0 => {}
+                held => return Ok((found.fid, Some(held?))),
             }
         }
+    }
+
+    /// Lets go of what [`Posix::hold_name`] holds.
+    pub async fn release_held(&self, handle: Handle) {
+        self.client.files().release(handle).await;
     }
 
     /// Writes if there is nothing to wait for; `None`: nothing was done.

@@ -1,6 +1,7 @@
 //! Paths, and what system calls mean ([`client::posix`]).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use client::posix::{AccessTimes, Errno, Posix, Process, WriteRequest};
@@ -121,9 +122,9 @@ fn pages_are_written_where_they_are_whatever_handles_do() {
     });
 }
 
-/// Other mounts replace what a name means, faster than this one can look it up and open it.
+/// Other mounts replace what a name means, faster than this one can look it up and open it: what is held stays, with or without a name.
 #[test]
-fn a_name_that_others_replace_all_the_time_is_opened() {
+fn what_a_name_means_that_others_replace_all_the_time_can_be_held() {
     let world = World::remote(1, 1);
     let posix = posix(world.mount());
     world.run(async {
@@ -134,12 +135,15 @@ fn a_name_that_others_replace_all_the_time_is_opened() {
         }
         let mut gone = 0;
         for _ in 0..100 {
-            let opened = posix.open_name(&root(), Fid::ROOT, b"busy", 0).await;
-            let (fid, handle) = opened.expect("there is always one");
-            let told = posix.client().names().getattr(fid).await.expect("it is open");
+            let held = posix.hold_name(&root(), Fid::ROOT, b"busy").await;
+            let (fid, held) = held.expect("there is always one");
+            world.sim.rt("client").sleep(Duration::from_millis(5)).await;
+            let told = posix.client().names().getattr(fid).await.expect("it is held");
             assert_eq!(told.fid, fid);
             drop(told);
-            posix.release(handle.expect("a regular file")).await;
+            let handle = posix.open(&root(), fid, WRONLY).await.expect("it is held");
+            posix.release_held(held.expect("a regular file")).await;
+            posix.release(handle).await;
             // What the kernel does by itself.
             let found = posix.client().names().lookup(&root(), Fid::ROOT, b"busy").await.map(|told| told.fid);
             match posix.open(&root(), found.expect("there is always one"), 0).await {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use client::{Handle, OnItsWay};
 
+use super::opens::noted;
 use super::told::Named;
 use super::{Asked, Dispatcher, done, owned, told};
 use crate::interrupt::Ends;
@@ -22,10 +23,10 @@ impl Dispatcher {
         mode: u32,
         flags: u32,
     ) {
-        let (name, teller) = (owned(name), self.teller.clone());
+        let (name, teller, reopens) = (owned(name), self.teller.clone(), self.reopens.clone());
         self.run(reply, |ops| async move {
-            let (told, handle) =
-                ops.posix().create(&caller, fid_of(node), &name, mode, flags.cast_signed()).await?;
+            let made = ops.posix().create(&caller, fid_of(node), &name, mode, flags.cast_signed()).await;
+            let (told, handle) = noted(&reopens, pid, made)?;
             let named = Named { dir: node, name: &name, thread: pid };
             Ok(teller.created(told, Some(named), opened(handle, file_flags(&ops, handle, flags))))
         });

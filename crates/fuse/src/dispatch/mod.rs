@@ -26,7 +26,7 @@ use crate::engine::{Reply, Serve};
 use crate::interrupt::{Ends, Interrupts, Outcome, Told};
 use crate::kernel::reply::Answer;
 use crate::kernel::request::{Operation, Request};
-use crate::ops::Ops;
+use crate::ops::{Ops, fid_of};
 use crate::reopen::Reopens;
 use client::posix::{Errno, Result};
 pub use told::Teller;
@@ -181,6 +181,12 @@ impl Serve for Dispatcher {
     fn serve(&self, request: Request<'_>, reply: Reply) {
         let caller = caller::of_process(request.uid, request.gid, request.pid);
         let caller = Caller { umask: umask(&request.operation), ..caller };
+        match request.operation {
+            Operation::Lookup { .. } => {}
+            // On the way to a name the kernel asks about the directories.
+            Operation::GetAttr { .. } => self.reopens.goes_on(request.pid, Some(fid_of(request.node))),
+            _ => self.reopens.goes_on(request.pid, None),
+        }
         let reply = reply.measured(self.ops.stats().begin(&request.operation));
         let asked = Asked { node: request.node, pid: request.pid, caller, reply };
         match request.operation {
@@ -231,7 +237,9 @@ impl Serve for Dispatcher {
                 self.watch(self.interrupts.interrupt(unique));
             }
             // Nodes are FIDs: nothing is kept for one, and nothing has to go with it.
-            Operation::Forget { .. } | Operation::BatchForget { .. } | Operation::NotifyReply => asked.reply.none(),
+            Operation::Forget { .. } | Operation::BatchForget { .. } | Operation::NotifyReply => {
+                asked.reply.none()
+            }
             Operation::Destroy => asked.reply.send(Ok(Answer::Done)),
             // The kernel takes these refusals once and then does the work itself or refuses it.
             Operation::Ioctl | Operation::Poll | Operation::Init(_) | Operation::Unknown(_) => {

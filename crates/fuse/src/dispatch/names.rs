@@ -6,6 +6,7 @@ use bytes::Bytes;
 use client::{AttrChange, Handle};
 use proto::FileKind;
 
+use super::opens::noted;
 use super::told::{self, Named, Teller};
 use super::{Asked, Dispatcher, done, owned};
 use crate::kernel::reply::Answer;
@@ -15,10 +16,10 @@ use client::posix::{Errno, Result};
 
 impl Dispatcher {
     pub(super) fn get_attr(&self, Asked { node, pid, reply, .. }: Asked) {
-        let teller = self.teller.clone();
+        let (teller, reopens) = (self.teller.clone(), self.reopens.clone());
         teller.asked(fid_of(node), pid);
         self.look(reply, pid, |ops| async move {
-            let result = ops.getattr(fid_of(node)).await;
+            let result = noted(&reopens, pid, ops.getattr(fid_of(node)).await);
             let on_its_way = teller.answers(fid_of(node), pid);
             let answer = attributes(&teller, result)?;
             Ok(match on_its_way {
