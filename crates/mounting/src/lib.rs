@@ -2,11 +2,10 @@
 //! client is to work ([`options`]), and the client itself ([`connect`]). `weft mount` puts a FUSE mount on that; a library, or a tool that
 //! needs no mount, uses the client as it is.
 
-// Keys are files of the program's user.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
-
 pub mod connect;
 mod failure;
+// They are files of the program's user.
+#[allow(clippy::disallowed_methods, clippy::disallowed_types)]
 pub mod keys;
 pub mod options;
 pub mod source;
