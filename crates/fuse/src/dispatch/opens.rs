@@ -30,9 +30,8 @@ impl Dispatcher {
     fn lookup_plainly(&self, Asked { node, pid, caller, reply }: Asked, name: Bytes) {
         let (teller, reopens) = (self.teller.clone(), self.reopens.clone());
         self.look(reply, pid, |ops| async move {
-            let told = ops.lookup(&caller, fid_of(node), &name).await;
-            let named = Named { dir: node, name: &name, thread: pid };
-            noted(&reopens, pid, told.and_then(|told| teller.looked_up(told, named)))
+            let told = noted(&reopens, pid, ops.lookup(&caller, fid_of(node), &name).await)?;
+            teller.looked_up(told, Named { dir: node, name: &name, thread: pid })
         });
     }
 
@@ -41,7 +40,7 @@ impl Dispatcher {
         let teller = self.teller.clone();
         self.look(reply, pid, |ops| async move {
             let told = Told { keep_name: false, ..ops.getattr(fid).await? };
-            Ok(teller.entry(told, Named { dir: node, name: &name, thread: pid }))
+            teller.looked_up(told, Named { dir: node, name: &name, thread: pid })
         });
     }
 
@@ -49,13 +48,15 @@ impl Dispatcher {
     fn lookup_holding(&self, Asked { node, pid, caller, reply }: Asked, name: Bytes) {
         let (teller, reopens, rt) = (self.teller.clone(), self.reopens.clone(), self.rt.clone());
         let look_up = |ops: Arc<Ops>| async move {
+            let named = Named { dir: node, name: &name, thread: pid };
             let (fid, handle) = ops.posix().hold_name(&caller, fid_of(node), &name).await?;
-            if let Some(handle) = handle {
-                reopens.holds(pid, ((node, name.clone()), fid, handle), Instant::now());
-                rt.clone().spawn(let_go(rt, ops.clone(), reopens, (pid, handle)));
-            }
+            let Some(handle) = handle else {
+                return teller.looked_up(ops.lookup(&caller, fid_of(node), &name).await?, named);
+            };
+            reopens.holds(pid, ((node, name.clone()), fid, handle), Instant::now());
+            rt.clone().spawn(let_go(rt, ops.clone(), reopens, (pid, handle)));
             let told = Told { keep_name: false, ..ops.getattr(fid).await? };
-            Ok(teller.entry(told, Named { dir: node, name: &name, thread: pid }))
+            teller.looked_up(told, named)
         };
         self.interruptible(reply, pid, Ends::Death, look_up, |_, rest| async move { drop(rest.await) });
     }
