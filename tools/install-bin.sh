@@ -12,6 +12,11 @@ put() {
   fi
 }
 
+# One that was built together with the simulator can leave mechanisms out.
+if "$built/weft" --version | grep -q experiments; then
+  echo "$built/weft was built with the feature experiments; build it alone: cargo build --release -p weft" >&2
+  exit 1
+fi
 mkdir -p "$bin"
 put weft
 for name in lfs lctl mount.weft umount.fuse.weft; do

@@ -1,10 +1,20 @@
 //! What is done so that nobody is evicted who comes back in time, and nothing is lost, each with a switch, to see what it is worth.
 //!
-//! Nothing is switched off but by an experiment in the simulator ([`crate::Hub::set_habits`]). What is left then is what Lustre
-//! did when the K computer lost its clients: long timers, callbacks that are sent once, connects that wait behind
+//! Nothing is switched off but by an experiment in the simulator: only with the feature `experiments`, which the simulator alone asks
+//! for, is there anything that switches ([`Experiment`]). What is left then is what Lustre did when the K computer lost its clients: long timers, callbacks that are sent once, connects that wait behind
 //! everything else, and a fixed time for the answer to a callback.
 
+use std::sync::Arc;
+#[cfg(feature = "experiments")]
+use std::sync::OnceLock;
 use std::time::Duration;
+
+#[cfg(feature = "experiments")]
+use proto::session::machine::{Machine, Pace};
+use rt::sync::Semaphore;
+
+/// Whether this program can leave mechanisms out.
+pub const EXPERIMENTS: bool = cfg!(feature = "experiments");
 
 /// What a process does. The default is what every process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,5 +96,56 @@ impl Habits {
 impl Default for Habits {
     fn default() -> Habits {
         Habits::TODAY
+    }
+}
+
+#[cfg(feature = "experiments")]
+impl Habits {
+    /// A client's end of a session that has these habits.
+    pub(crate) fn paced<W>(&self, mut machine: Machine<W>) -> Machine<W> {
+        machine.set_pace(Pace {
+            connect: self.slow_retries.map(|slow| slow.connect),
+            resend: self.slow_retries.map(|slow| slow.resend),
+            replay: self.safeguards.replay,
+            restate: self.safeguards.restating,
+        });
+        machine
+    }
+}
+
+/// What one process was told to leave out.
+#[cfg(feature = "experiments")]
+#[derive(Default)]
+pub(crate) struct Experiment(OnceLock<(Habits, Option<Arc<Semaphore>>)>);
+
+#[cfg(feature = "experiments")]
+impl Experiment {
+    pub(crate) fn begin(&self, habits: Habits) {
+        let workers = habits.workers.map(|workers| Arc::new(Semaphore::new(workers.count)));
+        assert!(self.0.set((habits, workers)).is_ok(), "habits are set once");
+    }
+
+    pub(crate) fn habits(&self) -> &Habits {
+        self.0.get().map_or(&Habits::TODAY, |(habits, _)| habits)
+    }
+
+    pub(crate) fn workers(&self) -> Option<&Arc<Semaphore>> {
+        self.0.get()?.1.as_ref()
+    }
+}
+
+/// Nothing can be left out.
+#[cfg(not(feature = "experiments"))]
+#[derive(Default)]
+pub(crate) struct Experiment;
+
+#[cfg(not(feature = "experiments"))]
+impl Experiment {
+    pub(crate) fn habits(&self) -> &'static Habits {
+        &Habits::TODAY
+    }
+
+    pub(crate) fn workers(&self) -> Option<&Arc<Semaphore>> {
+        None
     }
 }

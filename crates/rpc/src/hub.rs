@@ -18,7 +18,7 @@ use crate::callback::{self, CallbackError};
 use crate::clients::Clients;
 use crate::event::Ended;
 use crate::guard::Guard;
-use crate::habits::Habits;
+use crate::habits::{Experiment, Habits};
 use crate::import::Import;
 use crate::keys::{Keys, Role};
 use crate::limits;
@@ -45,7 +45,7 @@ struct Inner {
     clients: Clients,
     carried: Carried,
     sessions: Sessions,
-    habits: OnceLock<(Habits, Option<Arc<Semaphore>>)>,
+    experiment: Experiment,
     process: OnceLock<Arc<dyn Process>>,
 }
 
@@ -77,7 +77,7 @@ impl Hub {
             imports: Mutex::new(BTreeMap::new()),
             clients: Clients::default(),
             carried: Carried::default(),
-            habits: OnceLock::new(),
+            experiment: Experiment::default(),
             process: OnceLock::new(),
         };
         Hub { inner: Arc::new(inner) }
@@ -109,19 +109,19 @@ impl Hub {
     }
 
     /// Switches things off, for an experiment: once, before anything else is done with the hub.
+    #[cfg(feature = "experiments")]
     pub fn set_habits(&self, habits: Habits) {
-        let workers = habits.workers.map(|workers| Arc::new(Semaphore::new(workers.count)));
-        assert!(self.inner.habits.set((habits, workers)).is_ok(), "habits are set once");
+        self.inner.experiment.begin(habits);
     }
 
-    /// What this process does so that nobody is evicted.
+    /// What this process does so that nobody is evicted; without the feature `experiments` a constant.
     pub fn habits(&self) -> &Habits {
-        self.inner.habits.get().map_or(&Habits::TODAY, |(habits, _)| habits)
+        self.inner.experiment.habits()
     }
 
     /// What bounds the requests that are carried out, if anything does.
     pub(crate) fn workers(&self) -> Option<&Arc<Semaphore>> {
-        self.inner.habits.get()?.1.as_ref()
+        self.inner.experiment.workers()
     }
 
     /// Lets operators read and set what the process itself has: once, before `listen`.

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use proto::session::machine::{Answered, CallError, Note, Pace, Phase, Setup};
+use proto::session::machine::{Answered, CallError, Note, Phase, Setup};
 use proto::session::{Event, Limits, Machine, Output};
 use proto::wire::messages::Sync as SyncRequest;
 use proto::wire::{Header, Reply, Request};
@@ -87,13 +87,6 @@ impl Driver {
         role: Role,
         nids: Vec<Nid>,
     ) -> Arc<Driver> {
-        let habits = hub.habits();
-        let pace = Pace {
-            connect: habits.slow_retries.map(|slow| slow.connect),
-            resend: habits.slow_retries.map(|slow| slow.resend),
-            replay: habits.safeguards.replay,
-            restate: habits.safeguards.restating,
-        };
         let machine = Machine::new(Setup {
             target,
             client,
@@ -107,8 +100,9 @@ impl Driver {
                 retained_count_max: limits::RETAINED_COUNT_MAX,
                 retained_bytes_max: limits::RETAINED_BYTES_MAX,
             },
-            pace,
         });
+        #[cfg(feature = "experiments")]
+        let machine = hub.habits().paced(machine);
         let called = Called::new(hub.clone(), target);
         Arc::new_cyclic(|me| Driver {
             me: me.clone(),

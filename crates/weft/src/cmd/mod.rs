@@ -25,11 +25,18 @@ use crate::ask;
 use crate::failure::exit;
 use crate::usage;
 
+/// A program that was built together with the simulator can leave mechanisms out; `tools/install-bin.sh` does not take it.
+const VERSION: &str = if rpc::habits::EXPERIMENTS {
+    concat!(env!("CARGO_PKG_VERSION"), " with experiments")
+} else {
+    env!("CARGO_PKG_VERSION")
+};
+
 /// A parallel file system in user space.
 #[derive(Parser)]
 #[command(
     name = "weft",
-    version,
+    version = VERSION,
     after_help = "Start here: weft up /mnt/weft\n\nThe same program called as lfs or lctl, or \"weft lfs\" and \"weft lctl\", is those tools."
 )]
 struct Arguments {

@@ -3,6 +3,7 @@
 //! What cannot be mended at once stands in a ratchet file with its measure. A measure may only fall; a line that
 //! allows more than there is, is an error as well.
 
+mod features;
 mod ratchet;
 mod rules;
 mod source;
@@ -88,6 +89,7 @@ impl fmt::Display for Report {
 pub fn run(root: &Path, shrink: bool) -> Result<Report, Error> {
     let sources = sources(root)?;
     let mut findings: Vec<Finding> = sources.iter().flat_map(rules::check).collect();
+    findings.extend(manifests(root)?.iter().flat_map(|(path, text)| features::check(path, text)));
     if root.join(tour::PATH).exists() {
         findings.extend(tour::check(&read(&root.join(tour::PATH))?, &sources));
     }
@@ -124,6 +126,20 @@ fn sources(root: &Path) -> Result<Vec<Source>, Error> {
     }
     sources.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(sources)
+}
+
+/// The manifest of the workspace and those of its crates, with their paths below the root.
+fn manifests(root: &Path) -> Result<Vec<(String, String)>, Error> {
+    let crates = root.join("crates");
+    let failed = |error| Error::File { path: crates.clone(), error };
+    let mut paths = vec!["Cargo.toml".to_owned()];
+    for entry in fs::read_dir(&crates).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        paths.push(format!("crates/{}/Cargo.toml", name.to_string_lossy()));
+    }
+    paths.sort();
+    paths.retain(|path| root.join(path).exists());
+    paths.into_iter().map(|path| read(&root.join(&path)).map(|text| (path, text))).collect()
 }
 
 fn read(path: &Path) -> Result<String, Error> {

@@ -45,11 +45,9 @@ pub struct Setup {
     pub epoch: u64,
     /// How much it may hold.
     pub limits: Limits,
-    /// How it goes about it.
-    pub pace: Pace,
 }
 
-/// What an experiment may switch off (`rpc::habits`).
+/// What an experiment may switch off (`rpc::habits`): nothing can without the feature `experiments`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     /// A pause between two attempts to reach the target that does not adapt.
@@ -176,6 +174,7 @@ pub struct Machine<W> {
     client: ClientId,
     fsname: String,
     nids: Vec<Nid>,
+    #[cfg(feature = "experiments")]
     pace: Pace,
     phase: Phase,
     known: Known,
@@ -189,13 +188,14 @@ pub struct Machine<W> {
 impl<W> Machine<W> {
     /// A session that nobody has asked for yet.
     pub fn new(setup: Setup) -> Machine<W> {
-        let Setup { target, client, fsname, nids, epoch, limits, pace } = setup;
+        let Setup { target, client, fsname, nids, epoch, limits } = setup;
         Machine {
             target,
             client,
             fsname,
             nids,
-            pace,
+            #[cfg(feature = "experiments")]
+            pace: Pace::TODAY,
             phase: Phase::Idle,
             known: Known {
                 session: 0,
@@ -413,9 +413,25 @@ impl<W> Machine<W> {
         }
     }
 
+    /// Switches things off, for an experiment: before anything else is done with the machine.
+    #[cfg(feature = "experiments")]
+    pub fn set_pace(&mut self, pace: Pace) {
+        self.pace = pace;
+    }
+
+    #[cfg(feature = "experiments")]
+    fn pace(&self) -> Pace {
+        self.pace
+    }
+
+    #[cfg(not(feature = "experiments"))]
+    fn pace(&self) -> Pace {
+        Pace::TODAY
+    }
+
     /// When a request without a reply is sent again first.
     fn resend_after(&self, message: &Message, now: Duration) -> Duration {
-        match self.pace.resend {
+        match self.pace().resend {
             _ if message.waits => limits::RESEND_WAITING,
             Some(resend) => resend,
             None if message.pulses => limits::RESEND_MIN,

@@ -265,7 +265,7 @@ impl<W> Machine<W> {
             }
             Stage::Pause => {
                 self.opening.stage = Stage::Seek;
-                Some(self.opening.pause(self.pace.connect))
+                Some(self.opening.pause(self.pace().connect))
             }
             Stage::Seek => {
                 let nothing = format!("no address of {} is known", self.target);
@@ -293,7 +293,7 @@ impl<W> Machine<W> {
                 (!evicted.is_empty()).then(|| Step::Do(evicted.into_iter().map(answer).collect()))
             }
             Stage::Replay => self.replay(now),
-            Stage::Restate if self.known.recovering && self.pace.restate => {
+            Stage::Restate if self.known.recovering && self.pace().restate => {
                 self.opening.stage = Stage::Restating;
                 Some(Step::Restate)
             }
@@ -373,7 +373,7 @@ impl<W> Machine<W> {
         let (replays, resends) = (plan.replays.len(), plan.resends.len());
         let note = Note::Connected { outcome, replays, resends };
         self.opening.certain.push_back(Step::Do(vec![Output::Note(note)]));
-        self.opening.replays = match self.pace.replay {
+        self.opening.replays = match self.pace().replay {
             true => plan.replays.into(),
             false => VecDeque::new(),
         };

@@ -75,7 +75,6 @@ fn table() -> Table {
             nids: nids("a b"),
             epoch: 10,
             limits: LIMITS,
-            pace: Pace::TODAY,
         }),
         callers: 0,
     }
