@@ -8,8 +8,9 @@ use proto::{ClientId, Code, Fid};
 use service::Session;
 use store::Value;
 
+use super::inode::Inode;
 use super::opens::Opener;
-use super::plan::{Plan, Reads};
+use super::plan::{Plan, Reads, Step};
 use super::{Changes, Ctx, Mdt, keys};
 
 /// Most open files of one session.
@@ -119,7 +120,8 @@ impl Mdt {
                 self.commit_apart(changes, "a file that a lost session had open");
             }
             if closed.last
-                && let Err(code) = self.drop_closed(fid)
+                && let Err(code) =
+                    self.drop_unopened(fid, "a file that a lost session had open", Mdt::closed_last)
             {
                 tracing::error!(%code, %fid, "a file without a name stays until the next restart");
             }
@@ -131,19 +133,23 @@ impl Mdt {
         self.commit_apart(changes, "sequences of a session that is over");
     }
 
-    /// Takes the inode away if it has no name; a lost session was the last one that had it open.
-    fn drop_closed(&self, fid: Fid) -> Result<(), Code> {
+    /// Does to an inode that is there what `last` says, and commits it, unless somebody has it open: then that one's close does it.
+    pub(super) fn drop_unopened(
+        &self,
+        fid: Fid,
+        what: &'static str,
+        last: impl Fn(&Mdt, &Plan, &mut Changes, &Inode) -> Step<()>,
+    ) -> Result<(), Code> {
         let plan = Plan::default();
         self.names.carry_out_apart(&plan, || {
             let _inode = self.names.locks.inodes(&[fid]);
             self.names.counted(Reads::Known)?;
             let mut changes = Changes::default();
-            // Somebody may have opened it again meanwhile: then that one's close takes it away.
             if let Some(inode) =
                 self.names.read_inode(Reads::Known, fid)?.filter(|_| !self.opens.is_open(fid))
             {
-                self.closed_last(&plan, &mut changes, &inode)?;
-                self.commit_apart(changes, "a file that a lost session had open");
+                last(self, &plan, &mut changes, &inode)?;
+                self.commit_apart(changes, what);
             }
             Ok(())
         })

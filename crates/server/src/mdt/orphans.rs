@@ -11,8 +11,7 @@ use service::code_of;
 use service::keys::behind;
 use store::Need;
 
-use super::plan::{Plan, Reads};
-use super::{Changes, Mdt, keys};
+use super::{Mdt, keys};
 
 /// A client of this process is not waited for, and comes back within this time.
 const LOCAL_GRACE: Duration = Duration::from_secs(10);
@@ -44,7 +43,7 @@ pub(super) async fn clean(mdt: Arc<Mdt>) {
                 return;
             }
             mdt.store.look_up_time().await;
-            if let Err(code) = mdt.drop_orphan(fid) {
+            if let Err(code) = mdt.drop_unopened(fid, "an orphan", Mdt::drop_if_nameless) {
                 tracing::error!(%code, %fid, "a file that nobody has open stays until the next restart");
             }
         }
@@ -52,23 +51,6 @@ pub(super) async fn clean(mdt: Arc<Mdt>) {
 }
 
 impl Mdt {
-    /// Takes the inode away unless somebody has it open.
-    fn drop_orphan(&self, fid: Fid) -> Result<(), Code> {
-        let plan = Plan::default();
-        self.names.carry_out_apart(&plan, || {
-            let _inode = self.names.locks.inodes(&[fid]);
-            self.names.counted(Reads::Known)?;
-            let mut changes = Changes::default();
-            if let Some(inode) =
-                self.names.read_inode(Reads::Known, fid)?.filter(|_| !self.opens.is_open(fid))
-            {
-                self.drop_if_nameless(&plan, &mut changes, &inode)?;
-                self.commit_apart(changes, "an orphan");
-            }
-            Ok(())
-        })
-    }
-
     /// Some inodes without a name, and where the next ones begin.
     fn nameless(&self, from: &mut Vec<u8>) -> Result<Vec<Fid>, Code> {
         let page =

@@ -13,6 +13,7 @@ use proto::wire::messages::{
 };
 use proto::{Code, Cred, Fid, FileKind, Timestamp};
 
+use super::open;
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_NAME;
 use crate::mdt::opens::Opener;
@@ -69,7 +70,8 @@ fn create_over(mdt: &Mdt, ctx: &Ctx, request: &Create, fid: Fid, found: FileKind
         _ => return Err(Code::Exists.into()),
     }
     let _inode = mdt.names.locks.inodes(&[fid]);
-    super::open::open_inode(mdt, ctx, fid, request.open, &request.cred, KEEP_NAME, |inode, handle| {
+    let wanted = open::Wanted { fid, open: request.open, cred: &request.cred, keep: KEEP_NAME };
+    open::open_inode(mdt, ctx, &wanted, |inode, handle| {
         Reply::Create(Created {
             attr: inode.attr(),
             layout: inode.layout.clone(),
@@ -101,26 +103,52 @@ fn create_new(mdt: &Mdt, ctx: &Ctx, request: &Create) -> Outcome {
     changes.add_inode(&inode);
     changes.put_entry(parent.fid, &request.name, inode.fid, inode.kind());
     changes.put_inode(&parent, LOCK_UPDATE);
-    let handle = if opens { ctx.xid.0 } else { 0 };
-    if writes {
-        changes.put_raw(keys::open(ctx.session().client(), handle), keys::open_value(inode.fid));
+    let opening = opens.then_some(Opening { handle: ctx.xid.0, writes });
+    if let Some(opening) = opening.filter(|opening| opening.writes) {
+        changes.put_raw(keys::open(ctx.session().client(), opening.handle), keys::open_value(inode.fid));
     }
-    let reply = Created {
+    let done = finish(mdt, ctx, changes, &New { inode: &inode, opening }, Reply::Create)?;
+    let keep = if opens && !writes { KEEP_NAME | LOCK_OPEN } else { KEEP_NAME };
+    mdt.grants.keep_guarded(ctx, done, &inode, keep)
+}
+
+/// How a new file is open from its first moment.
+#[derive(Clone, Copy)]
+pub(super) struct Opening {
+    pub(super) handle: u64,
+    pub(super) writes: bool,
+}
+
+/// A new file, and how it is open, if it is.
+pub(super) struct New<'a> {
+    pub(super) inode: &'a Inode,
+    pub(super) opening: Option<Opening>,
+}
+
+/// Commits the changes that make a new file, opens it, and answers.
+pub(super) fn finish(
+    mdt: &Mdt,
+    ctx: &Ctx,
+    changes: Changes,
+    new: &New<'_>,
+    reply: impl FnOnce(Created) -> Reply,
+) -> Outcome {
+    let New { inode, opening } = *new;
+    let created = Created {
         attr: inode.attr(),
         layout: inode.layout.clone(),
-        handle,
+        handle: opening.map_or(0, |opening| opening.handle),
         existed: false,
         xattrs: inode.xattrs,
         lock: Granted::default(),
     };
-    let done = mdt.commit(ctx, changes, Reply::Create(reply))?;
-    if opens {
+    let done = mdt.commit(ctx, changes, reply(created))?;
+    if let Some(Opening { handle, writes }) = opening {
         let opener = Opener { session: ctx.session().handle(), handle };
         mdt.opens.open(inode.fid, opener, writes, true);
         ctx.data().opened(handle, inode.fid);
     }
-    let keep = if opens && !writes { KEEP_NAME | LOCK_OPEN } else { KEEP_NAME };
-    mdt.grants.keep_guarded(ctx, done, &inode, keep)
+    Ok(done)
 }
 
 /// The checks, and the inode as it will be.

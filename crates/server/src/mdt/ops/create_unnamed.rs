@@ -6,10 +6,9 @@
 use proto::Code;
 use proto::FileKind;
 use proto::wire::Reply;
-use proto::wire::messages::{CreateUnnamed, Created, Granted, OPEN_EXCLUSIVE, OPEN_WRITE};
+use proto::wire::messages::{CreateUnnamed, OPEN_EXCLUSIVE, OPEN_WRITE};
 
-use super::create::Wanted;
-use crate::mdt::opens::Opener;
+use super::create::{New, Opening, Wanted};
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, keys};
 
 pub(in crate::mdt) fn create_unnamed(mdt: &Mdt, ctx: &Ctx, request: &CreateUnnamed) -> Outcome {
@@ -39,26 +38,15 @@ pub(in crate::mdt) fn create_unnamed(mdt: &Mdt, ctx: &Ctx, request: &CreateUnnam
     let linkable = request.open & OPEN_EXCLUSIVE == 0;
     changes.put_raw(keys::orphan(inode.fid), keys::orphan_value(linkable));
     changes.put_raw(keys::open(ctx.session().client(), handle), keys::open_value(inode.fid));
-    let reply = Created {
-        attr: inode.attr(),
-        layout: inode.layout.clone(),
-        handle,
-        existed: false,
-        xattrs: inode.xattrs,
-        lock: Granted::default(),
-    };
-    let done = mdt.commit(ctx, changes, Reply::CreateUnnamed(reply))?;
-    let opener = Opener { session: ctx.session().handle(), handle };
-    mdt.opens.open(inode.fid, opener, true, true);
-    ctx.data().opened(handle, inode.fid);
-    Ok(done)
+    let new = New { inode: &inode, opening: Some(Opening { handle, writes: true }) };
+    super::create::finish(mdt, ctx, changes, &new, Reply::CreateUnnamed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::mdt::testing::{Client, World, name, user};
-    use proto::wire::messages::{Link, OPEN_READ};
+    use proto::wire::messages::{Created, Link, OPEN_READ};
     use proto::{Cred, Fid};
 
     fn unnamed(client: &Client, parent: Fid, open: u32, cred: Cred) -> Result<Created, Code> {

@@ -16,7 +16,8 @@ use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, keys};
 
 pub(in crate::mdt) fn open_file(mdt: &Mdt, ctx: &Ctx, request: &Open) -> Outcome {
     let _inode = mdt.names.locks.inodes(&[request.fid]);
-    open_inode(mdt, ctx, request.fid, request.open, &request.cred, KEEP_ATTRS, |inode, handle| {
+    let wanted = Wanted { fid: request.fid, open: request.open, cred: &request.cred, keep: KEEP_ATTRS };
+    open_inode(mdt, ctx, &wanted, |inode, handle| {
         Reply::Open(Opened {
             attr: inode.attr(),
             layout: inode.layout.clone(),
@@ -27,17 +28,25 @@ pub(in crate::mdt) fn open_file(mdt: &Mdt, ctx: &Ctx, request: &Open) -> Outcome
     })
 }
 
-/// Opens an inode whose lock the caller holds, and grants `keep` of it. The handle is the number of the request,
+/// Which file is to be opened, and how.
+pub(super) struct Wanted<'a> {
+    pub(super) fid: Fid,
+    /// Bits of `OPEN_*`.
+    pub(super) open: u32,
+    pub(super) cred: &'a Cred,
+    /// What the client may keep of it.
+    pub(super) keep: u32,
+}
+
+/// Opens an inode whose lock the caller holds, and grants what is to be kept of it. The handle is the number of the request,
 /// so that a replay gives the same one.
 pub(super) fn open_inode(
     mdt: &Mdt,
     ctx: &Ctx,
-    fid: Fid,
-    open: u32,
-    cred: &Cred,
-    keep: u32,
+    wanted: &Wanted<'_>,
     reply: impl FnOnce(&Inode, u64) -> Reply,
 ) -> Outcome {
+    let Wanted { fid, open, cred, keep } = *wanted;
     let mut inode = mdt.names.inode(ctx, fid)?;
     check(ctx, &inode, open, cred)?;
     ctx.data().has_room()?;

@@ -26,6 +26,46 @@ struct Parents {
     new: Option<Inode>,
 }
 
+/// What moves, and between which directories.
+struct Moving {
+    parents: Parents,
+    source: Inode,
+}
+
+/// What has the new name.
+enum Onto {
+    Nothing,
+    /// It goes.
+    Replaced(Inode),
+    /// It gets the old name.
+    Exchanged(Inode),
+}
+
+impl Onto {
+    fn target(&self) -> Option<&Inode> {
+        match self {
+            Onto::Nothing => None,
+            Onto::Replaced(target) | Onto::Exchanged(target) => Some(target),
+        }
+    }
+
+    /// What gets the old name, if it is a directory.
+    fn exchanged_dir(&self) -> Option<&Inode> {
+        match self {
+            Onto::Exchanged(target) => Some(target).filter(|target| target.is_dir()),
+            Onto::Nothing | Onto::Replaced(_) => None,
+        }
+    }
+
+    /// What goes.
+    fn replaced(&self) -> Option<&Inode> {
+        match self {
+            Onto::Replaced(target) => Some(target),
+            Onto::Nothing | Onto::Exchanged(_) => None,
+        }
+    }
+}
+
 pub(in crate::mdt) fn rename(mdt: &Mdt, ctx: &Ctx, request: &Rename) -> Outcome {
     let exchange = request.flags & RENAME_EXCHANGE != 0;
     let noreplace = request.flags & RENAME_NOREPLACE != 0;
@@ -72,22 +112,24 @@ fn rename_locked(mdt: &Mdt, ctx: &Ctx, request: &Rename, old: Entry, new: Entry)
     let source = mdt.names.inode(ctx, source)?;
     let target = new.map(|(fid, _)| mdt.names.inode(ctx, fid)).transpose()?;
     let exchange = request.flags & RENAME_EXCHANGE != 0;
-    match &target {
+    let onto = match target {
         Some(_) if request.flags & RENAME_NOREPLACE != 0 => return Err(Code::Exists.into()),
         None if exchange => return Err(Code::NotFound.into()),
-        _ => {}
-    }
-    check_tree(mdt, ctx, request, &source, target.as_ref(), exchange)?;
-    if let Some(target) = &target
-        && target.fid == source.fid
-    {
+        None => Onto::Nothing,
+        Some(target) if exchange => Onto::Exchanged(target),
+        Some(target) => Onto::Replaced(target),
+    };
+    check_tree(mdt, ctx, request, &source, &onto)?;
+    if onto.target().is_some_and(|target| target.fid == source.fid) {
         let renamed = Renamed { fid: source.fid, replaced: None };
         return Ok(Done::unchanged(Reply::Rename(renamed)));
     }
-    check_rights(request, &parents, &source, target.as_ref(), exchange)?;
-    match target {
-        Some(target) if exchange => exchange_both(mdt, ctx, request, parents, source, target),
-        target => replace_target(mdt, ctx, request, parents, source, target),
+    let moving = Moving { parents, source };
+    check_rights(request, &moving, &onto)?;
+    match onto {
+        Onto::Nothing => replace_target(mdt, ctx, request, moving, None),
+        Onto::Replaced(target) => replace_target(mdt, ctx, request, moving, Some(target)),
+        Onto::Exchanged(target) => exchange_both(mdt, ctx, request, moving, target),
     }
 }
 
@@ -100,14 +142,7 @@ fn parents(mdt: &Mdt, ctx: &Ctx, request: &Rename) -> Step<Parents> {
 }
 
 /// A directory must not come to lie below itself.
-fn check_tree(
-    mdt: &Mdt,
-    ctx: &Ctx,
-    request: &Rename,
-    source: &Inode,
-    target: Option<&Inode>,
-    exchange: bool,
-) -> Step<()> {
+fn check_tree(mdt: &Mdt, ctx: &Ctx, request: &Rename, source: &Inode, onto: &Onto) -> Step<()> {
     if request.parent == request.new_parent {
         return Ok(());
     }
@@ -115,26 +150,21 @@ fn check_tree(
     if source.is_dir() && is_above(source, request.new_parent)? {
         return Err(Code::Invalid.into());
     }
-    let Some(target) = target.filter(|target| target.is_dir()) else { return Ok(()) };
-    // Without an exchange the tree is not locked against moves above a directory that is to be replaced; it
-    // has entries then, and that is looked at under its lock.
-    if exchange && is_above(target, request.parent)? {
+    if let Some(target) = onto.exchanged_dir()
+        && is_above(target, request.parent)?
+    {
         return Err(Code::Invalid.into());
     }
-    if !exchange && target.fid == request.parent {
+    // Without an exchange the tree is not locked against moves above a directory that is to be replaced; it
+    // has entries then, and that is looked at under its lock.
+    if onto.replaced().is_some_and(|target| target.is_dir() && target.fid == request.parent) {
         return Err(Code::NotEmpty.into());
     }
     Ok(())
 }
 
-fn replace_target(
-    mdt: &Mdt,
-    ctx: &Ctx,
-    request: &Rename,
-    mut parents: Parents,
-    mut source: Inode,
-    target: Option<Inode>,
-) -> Outcome {
+fn replace_target(mdt: &Mdt, ctx: &Ctx, request: &Rename, moving: Moving, target: Option<Inode>) -> Outcome {
+    let Moving { mut parents, mut source } = moving;
     let mut changes = Changes::default();
     let replaced = target.as_ref().map(|target| target.fid);
     if let Some(mut target) = target {
@@ -162,14 +192,8 @@ fn replace_target(
     mdt.commit(ctx, changes, Reply::Rename(Renamed { fid: source.fid, replaced }))
 }
 
-fn exchange_both(
-    mdt: &Mdt,
-    ctx: &Ctx,
-    request: &Rename,
-    mut parents: Parents,
-    mut source: Inode,
-    mut target: Inode,
-) -> Outcome {
+fn exchange_both(mdt: &Mdt, ctx: &Ctx, request: &Rename, moving: Moving, mut target: Inode) -> Outcome {
+    let Moving { mut parents, mut source } = moving;
     let mut changes = Changes::default();
     changes.remove_link(request.parent, &request.name, source.fid);
     changes.remove_link(request.new_parent, &request.new_name, target.fid);
@@ -231,38 +255,31 @@ fn is_dir(entry: Entry) -> bool {
 }
 
 /// Whether the caller may do it, and whether the kinds fit; in the order in which Linux looks.
-fn check_rights(
-    request: &Rename,
-    parents: &Parents,
-    source: &Inode,
-    target: Option<&Inode>,
-    exchange: bool,
-) -> Result<(), Code> {
+fn check_rights(request: &Rename, moving: &Moving, onto: &Onto) -> Result<(), Code> {
     let cred = &request.cred;
+    let Moving { parents, source } = moving;
     access::may_remove(cred, &parents.old, source)?;
-    match target {
+    match onto.target() {
         None => access::may_change(cred, parents.to())?,
-        Some(target) => {
-            access::may_remove(cred, parents.to(), target)?;
-            match (source.is_dir(), target.is_dir()) {
-                (true, false) if !exchange => return Err(Code::NotDirectory),
-                (false, true) if !exchange => return Err(Code::IsDirectory),
-                _ => {}
-            }
-        }
+        Some(target) => access::may_remove(cred, parents.to(), target)?,
+    }
+    match onto.replaced().map(|target| (source.is_dir(), target.is_dir())) {
+        Some((true, false)) => return Err(Code::NotDirectory),
+        Some((false, true)) => return Err(Code::IsDirectory),
+        Some((true, true) | (false, false)) | None => {}
     }
     let Some(new_parent) = &parents.new else { return Ok(()) };
     // Its entry ".." changes.
     if source.is_dir() {
         access::may(cred, source, ACCESS_WRITE)?;
     }
-    if let Some(target) = target.filter(|target| exchange && target.is_dir()) {
+    if let Some(target) = onto.exchanged_dir() {
         access::may(cred, target, ACCESS_WRITE)?;
     }
     let gains = |comes: bool, goes: bool, parent: &Inode| comes && !goes && parent.nlink >= LINKS_MAX;
-    let target_is_dir = target.is_some_and(Inode::is_dir);
+    let target_is_dir = onto.target().is_some_and(Inode::is_dir);
     if gains(source.is_dir(), target_is_dir, new_parent)
-        || exchange && gains(target_is_dir, source.is_dir(), &parents.old)
+        || onto.exchanged_dir().is_some() && gains(true, source.is_dir(), &parents.old)
     {
         return Err(Code::TooManyLinks);
     }
