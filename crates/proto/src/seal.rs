@@ -109,13 +109,13 @@ impl ConnectionKeys {
     }
 
     /// What seals and opens frames at the side that connected.
-    pub fn for_initiator(&self, protection: Protection, keeps_order: bool) -> (Sealer, Opener) {
-        (Sealer::new(self.initiator, protection), Opener::new(self.acceptor, protection, keeps_order))
+    pub fn for_initiator(&self, protection: Protection, order: Order) -> (Sealer, Opener) {
+        (Sealer::new(self.initiator, protection), Opener::new(self.acceptor, protection, order))
     }
 
     /// The same at the side that was connected to.
-    pub fn for_acceptor(&self, protection: Protection, keeps_order: bool) -> (Sealer, Opener) {
-        (Sealer::new(self.acceptor, protection), Opener::new(self.initiator, protection, keeps_order))
+    pub fn for_acceptor(&self, protection: Protection, order: Order) -> (Sealer, Opener) {
+        (Sealer::new(self.acceptor, protection), Opener::new(self.initiator, protection, order))
     }
 }
 
@@ -280,6 +280,15 @@ impl Seen {
     }
 }
 
+/// In which order a transport brings frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// In the one in which they were sent: what comes in another one is damage.
+    Kept,
+    /// In any.
+    Any,
+}
+
 /// Opens what the other side has sealed.
 pub struct Opener {
     direction: Direction,
@@ -287,10 +296,10 @@ pub struct Opener {
 }
 
 impl Opener {
-    fn new(key: [u8; SECRET_BYTES], protection: Protection, keeps_order: bool) -> Opener {
-        let seen = match keeps_order {
-            true => Seen::InOrder(0),
-            false => Seen::Window { newest: None, bits: Box::new([0; WINDOW_WORDS]) },
+    fn new(key: [u8; SECRET_BYTES], protection: Protection, order: Order) -> Opener {
+        let seen = match order {
+            Order::Kept => Seen::InOrder(0),
+            Order::Any => Seen::Window { newest: None, bits: Box::new([0; WINDOW_WORDS]) },
         };
         Opener { direction: Direction { key, protection }, seen }
     }
@@ -352,18 +361,18 @@ mod tests {
         ConnectionKeys::derive(&[key; 32], [&[nonce; 80], b"the reply"], protection)
     }
 
-    fn pair(protection: Protection, keeps_order: bool) -> (Sealer, Opener) {
+    fn pair(protection: Protection, order: Order) -> (Sealer, Opener) {
         let keys = keys(1, 2, protection);
-        (keys.for_initiator(protection, keeps_order).0, keys.for_acceptor(protection, keeps_order).1)
+        (keys.for_initiator(protection, order).0, keys.for_acceptor(protection, order).1)
     }
 
     #[test]
     fn golden() {
-        let (mut sealer, _) = pair(Protection::Frames, true);
+        let (mut sealer, _) = pair(Protection::Frames, Order::Kept);
         let seal = sealer.authenticate(HEAD, &BULK).expect("there are numbers");
         let text: String = seal.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(text, "0000000000000000ee7c58e5bcb381adaa5158eb6963f58a");
-        let (mut sealer, _) = pair(Protection::Encrypted, true);
+        let (mut sealer, _) = pair(Protection::Encrypted, Order::Kept);
         let (mut head, mut bulk) = (HEAD.to_vec(), BULK.concat());
         let seal = sealer.encrypt(&mut head, &mut bulk).expect("there are numbers");
         let all: String =
@@ -376,7 +385,7 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_is_noticed() {
-        let (mut sealer, _) = pair(Protection::Frames, true);
+        let (mut sealer, _) = pair(Protection::Frames, Order::Kept);
         let seal = sealer.authenticate(HEAD, &BULK).expect("there are numbers");
         let whole = [HEAD, &BULK.concat(), &seal].concat();
         for bit in 0..=whole.len() * 8 {
@@ -386,13 +395,13 @@ mod tests {
             }
             let (head, rest) = bent.split_at(HEAD.len());
             let (bulk, seal) = rest.split_at(8);
-            for order in [true, false] {
+            for order in [Order::Kept, Order::Any] {
                 let (_, mut opener) = pair(Protection::Frames, order);
                 let taken = opener.check(head, &[bulk], seal.try_into().expect("a whole seal"));
                 assert_eq!(taken.is_ok(), bit == whole.len() * 8, "bit {bit}");
             }
         }
-        let (_, mut opener) = pair(Protection::Frames, true);
+        let (_, mut opener) = pair(Protection::Frames, Order::Kept);
         assert_eq!(opener.check(&HEAD[1..], &BULK, &seal), Err(SealError::Forged), "a byte of it is missing");
         let moved = [&HEAD[HEAD.len() - 1..], BULK[0], BULK[1]];
         assert_eq!(
@@ -405,7 +414,7 @@ mod tests {
     #[test]
     fn bulk_is_left_to_its_checksum_only_where_both_sides_said_so() {
         for (protection, noticed) in [(Protection::Heads, false), (Protection::Frames, true)] {
-            let (mut sealer, mut opener) = pair(protection, true);
+            let (mut sealer, mut opener) = pair(protection, Order::Kept);
             let seal = sealer.authenticate(HEAD, &BULK).expect("there are numbers");
             assert_eq!(opener.check(HEAD, &[b"bent", b"data"], &seal).is_err(), noticed);
         }
@@ -414,7 +423,7 @@ mod tests {
     #[test]
     fn what_is_encrypted_comes_back_and_shows_nothing_and_bears_no_change() {
         for bulk_len in [0, 8] {
-            let (mut sealer, mut opener) = pair(Protection::Encrypted, true);
+            let (mut sealer, mut opener) = pair(Protection::Encrypted, Order::Kept);
             let (mut head, mut bulk) = (HEAD.to_vec(), BULK.concat()[..bulk_len].to_vec());
             let seal = sealer.encrypt(&mut head, &mut bulk).expect("there are numbers");
             assert!(head != HEAD && (bulk_len == 0 || bulk != BULK.concat()));
@@ -424,7 +433,7 @@ mod tests {
                 let (head, rest) = bent.split_at_mut(HEAD.len());
                 let (bulk, seal) = rest.split_at_mut(bulk_len);
                 let seal = (&*seal).try_into().expect("a whole seal");
-                let (_, mut opener) = pair(Protection::Encrypted, true);
+                let (_, mut opener) = pair(Protection::Encrypted, Order::Kept);
                 assert!(opener.decrypt(head, bulk, seal).is_err(), "bit {bit}");
             }
             assert_eq!(opener.decrypt(&mut head, &mut bulk, &seal), Ok(true));
@@ -435,9 +444,9 @@ mod tests {
     #[test]
     fn nothing_of_another_connection_or_direction_is_taken() {
         let other = |mine: ConnectionKeys, theirs: ConnectionKeys| {
-            let (mut sealer, _) = mine.for_initiator(Protection::Frames, true);
+            let (mut sealer, _) = mine.for_initiator(Protection::Frames, Order::Kept);
             let seal = sealer.authenticate(HEAD, &BULK).expect("there are numbers");
-            let (_, mut opener) = theirs.for_acceptor(Protection::Frames, true);
+            let (_, mut opener) = theirs.for_acceptor(Protection::Frames, Order::Kept);
             opener.check(HEAD, &BULK, &seal)
         };
         let of = |key, nonce| keys(key, nonce, Protection::Frames);
@@ -447,14 +456,14 @@ mod tests {
         assert_eq!(other(of(1, 2), keys(1, 2, Protection::Heads)), Err(SealError::Forged), "another way");
         assert_ne!(of(1, 2).binding(), of(1, 3).binding());
         let keys = of(1, 2);
-        let (mut sealer, mut own) = keys.for_initiator(Protection::Frames, true);
+        let (mut sealer, mut own) = keys.for_initiator(Protection::Frames, Order::Kept);
         let seal = sealer.authenticate(HEAD, &BULK).expect("there are numbers");
         assert_eq!(own.check(HEAD, &BULK, &seal), Err(SealError::Forged), "a reflection");
     }
 
     #[test]
     fn where_order_is_kept_each_frame_has_its_turn() {
-        let (mut sealer, mut opener) = pair(Protection::Frames, true);
+        let (mut sealer, mut opener) = pair(Protection::Frames, Order::Kept);
         let seals: Vec<_> = (0..3).map(|_| sealer.authenticate(HEAD, &BULK).expect("numbers")).collect();
         assert_eq!(opener.check(HEAD, &BULK, &seals[0]), Ok(true));
         assert_eq!(opener.check(HEAD, &BULK, &seals[0]), Err(SealError::OutOfTurn), "it came before");
@@ -464,7 +473,7 @@ mod tests {
 
     #[test]
     fn where_it_is_not_kept_each_is_taken_once() {
-        let (mut sealer, mut opener) = pair(Protection::Frames, false);
+        let (mut sealer, mut opener) = pair(Protection::Frames, Order::Any);
         let seals: Vec<_> =
             (0..WINDOW + 2).map(|_| sealer.authenticate(HEAD, &BULK).expect("numbers")).collect();
         let mut take = |n: usize| opener.check(HEAD, &BULK, &seals[n]).expect("it is authentic");
@@ -477,7 +486,7 @@ mod tests {
 
     #[test]
     fn numbers_are_never_used_twice() {
-        let (mut sealer, _) = pair(Protection::Frames, true);
+        let (mut sealer, _) = pair(Protection::Frames, Order::Kept);
         sealer.next = FRAMES_MAX - 1;
         assert!(sealer.authenticate(HEAD, &BULK).is_ok());
         assert_eq!(sealer.authenticate(HEAD, &BULK), Err(SealError::Exhausted));

@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 use proto::auth::{Acceptor, AcceptorConfig, Initiator, InitiatorConfig, KeyKind, Versions};
-use proto::seal::{ConnectionKeys, Protection};
+use proto::seal::{ConnectionKeys, Order, Protection};
 use proto::wire::header::{HEADER_BYTES, crc32c};
 use rt::Rt;
 use rt::os::Node;
@@ -60,12 +60,12 @@ fn main() {
             });
         }
         for protection in [Protection::Heads, Protection::Frames] {
-            let (mut sealer, _) = keys(protection).for_initiator(protection, true);
+            let (mut sealer, _) = keys(protection).for_initiator(protection, Order::Kept);
             measure(&rt, &format!("seal, {protection:?}"), bytes, || {
                 black_box(sealer.authenticate(&head, &[black_box(&bulk[..])]).expect("there are numbers"));
             });
         }
-        let (mut sealer, _) = keys(Protection::Encrypted).for_initiator(Protection::Encrypted, true);
+        let (mut sealer, _) = keys(Protection::Encrypted).for_initiator(Protection::Encrypted, Order::Kept);
         let (mut head, mut bulk) = (head, bulk.clone());
         measure(&rt, "seal, Encrypted", bytes, || {
             black_box(sealer.encrypt(&mut head, black_box(&mut bulk)).expect("there are numbers"));

@@ -19,6 +19,15 @@ pub struct Limits {
     pub retained_bytes_max: usize,
 }
 
+/// What a request asks of its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asks {
+    /// It changes something, and needs a reply slot.
+    pub changes: bool,
+    /// It may have to wait for other clients: some room is left for those that do not.
+    pub contends: bool,
+}
+
 /// A request is not to be sent now: wait until [`ClientSession::answered`] or [`ClientSession::committed`] made room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
@@ -283,9 +292,9 @@ impl<M> ClientSession<M> {
 
     /// Number and slot of a request of which nothing is kept: it cannot get lost on its way, and its target does not
     /// outlive this session. [`ClientSession::free_slot`] ends it.
-    pub fn pass(&mut self, changes: bool, contends: bool) -> Result<Begun, Full> {
-        let slots = if contends { self.slots - self.slots / 4 } else { self.slots };
-        let slot = if changes { Some(self.slots_used.take(slots).ok_or(Full::Slots)?) } else { None };
+    pub fn pass(&mut self, asks: Asks) -> Result<Begun, Full> {
+        let slots = if asks.contends { self.slots - self.slots / 4 } else { self.slots };
+        let slot = if asks.changes { Some(self.slots_used.take(slots).ok_or(Full::Slots)?) } else { None };
         Ok(Begun { xid: self.draw_xid(), slot })
     }
 
@@ -503,12 +512,19 @@ mod tests {
         for count in [1, 63, 64, 65, 130, SLOTS_MAX] {
             let mut session = connected();
             session.resume(Outcome::Forgotten, count, Transno(0));
-            let taken = std::iter::from_fn(|| session.pass(true, false).ok()?.slot);
+            let taken =
+                std::iter::from_fn(|| session.pass(Asks { changes: true, contends: false }).ok()?.slot);
             assert_eq!(taken.collect::<Vec<_>>(), (0..count).collect::<Vec<_>>());
-            assert_eq!(session.pass(true, false).err(), Some(Full::Slots));
+            assert_eq!(session.pass(Asks { changes: true, contends: false }).err(), Some(Full::Slots));
             session.free_slot(count / 2);
-            assert_eq!(session.pass(true, false).map(|begun| begun.slot), Ok(Some(count / 2)));
-            assert_eq!(session.pass(false, true).map(|begun| begun.slot), Ok(None));
+            assert_eq!(
+                session.pass(Asks { changes: true, contends: false }).map(|begun| begun.slot),
+                Ok(Some(count / 2))
+            );
+            assert_eq!(
+                session.pass(Asks { changes: false, contends: true }).map(|begun| begun.slot),
+                Ok(None)
+            );
         }
     }
 
@@ -516,9 +532,9 @@ mod tests {
     fn what_passes_and_waits_for_others_leaves_slots_for_those_who_do_not() {
         let mut session = connected();
         session.resume(Outcome::Forgotten, SLOTS_MAX, Transno(0));
-        let taken = std::iter::from_fn(|| session.pass(true, true).ok()).count();
+        let taken = std::iter::from_fn(|| session.pass(Asks { changes: true, contends: true }).ok()).count();
         assert_eq!(taken, SLOTS_MAX as usize * 3 / 4);
-        assert!(session.pass(true, false).is_ok());
+        assert!(session.pass(Asks { changes: true, contends: false }).is_ok());
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod message;
 mod record;
 mod slots;
 
-pub use client::{Begun, ClientSession, Full, Limits, Meant, Outcome, Resumption, Retained, Sent};
+pub use client::{Asks, Begun, ClientSession, Full, Limits, Meant, Outcome, Resumption, Retained, Sent};
 pub use estimate::{Estimate, Estimated};
 pub use machine::{Event, Machine, Output, Step};
 pub use message::Message;

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use proto::session::machine::{Incoming, Pass, Ticket};
-use proto::session::{Event, Message};
+use proto::session::{Asks, Event, Message};
 use proto::wire::header::{FLAG_REPLAY, FLAG_REPLY, FLAG_RESENT, HEADER_BYTES, SLOT_NONE};
 use proto::wire::{Header, Reply, Request};
 use proto::{Code, Transno, Xid};
@@ -54,7 +54,8 @@ impl Driver {
     pub(crate) fn pass(&self, request: &Request, options: Options) -> Here {
         self.look_at(|state| {
             let Some(Carrier::Lo(lo)) = &state.carrier else { return Here::Elsewhere };
-            match state.machine.pass(request.changes(), request.contends(), options.era) {
+            let asks = Asks { changes: request.changes(), contends: request.contends() };
+            match state.machine.pass(asks, options.era) {
                 Pass::Go(ticket) => {
                     let known = state.machine.known();
                     let (session, session_epoch) = (known.session, known.epoch);

@@ -4,7 +4,9 @@ use std::io;
 
 use bytes::{Bytes, BytesMut};
 use proto::auth::Agreed;
-use proto::seal::{CIPHER_SEAL_BYTES, ConnectionKeys, MAC_SEAL_BYTES, Opener, Protection, SealError, Sealer};
+use proto::seal::{
+    CIPHER_SEAL_BYTES, ConnectionKeys, MAC_SEAL_BYTES, Opener, Order, Protection, SealError, Sealer,
+};
 use rt::Frame;
 use rt::buf::AlignedBuf;
 use rt::net::{Conn, SEAL_BYTES_MAX, Seal, Unseal};
@@ -23,8 +25,8 @@ pub(super) fn unseal(conn: &mut Conn, agreed: &Agreed, keys: &ConnectionKeys, en
     if agreed.protection == Protection::Plain {
         return;
     }
-    let keeps_order = conn.receiver.keeps_order();
-    let (_, opener) = both(agreed.protection, keys, end, keeps_order);
+    let order = if conn.receiver.keeps_order() { Order::Kept } else { Order::Any };
+    let (_, opener) = both(agreed.protection, keys, end, order);
     conn.receiver.unseal_with(Box::new(Opening(opener)));
 }
 
@@ -33,14 +35,14 @@ pub(super) fn seal(conn: &Conn, agreed: &Agreed, keys: &ConnectionKeys, end: End
     if agreed.protection == Protection::Plain {
         return;
     }
-    let (sealer, _) = both(agreed.protection, keys, end, true);
+    let (sealer, _) = both(agreed.protection, keys, end, Order::Kept);
     conn.sender.seal_with(Box::new(Sealing(sealer)));
 }
 
-fn both(protection: Protection, keys: &ConnectionKeys, end: End, keeps_order: bool) -> (Sealer, Opener) {
+fn both(protection: Protection, keys: &ConnectionKeys, end: End, order: Order) -> (Sealer, Opener) {
     match end {
-        End::Initiator => keys.for_initiator(protection, keeps_order),
-        End::Acceptor => keys.for_acceptor(protection, keeps_order),
+        End::Initiator => keys.for_initiator(protection, order),
+        End::Acceptor => keys.for_acceptor(protection, order),
     }
 }
 

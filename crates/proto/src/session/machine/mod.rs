@@ -21,7 +21,7 @@ use opening::Opening;
 pub use requests::Requests;
 use requests::Settled;
 
-use super::client::{Full, Limits};
+use super::client::{Asks, Full, Limits};
 use super::limits;
 use super::message::Message;
 use crate::code::Code;
@@ -289,11 +289,11 @@ impl<W> Machine<W> {
 
     /// Hands a request over to a target of this process: nothing of it is kept, for nothing is lost on the way, and
     /// both ends live and die together. [`Machine::passed`] has to follow.
-    pub fn pass(&mut self, changes: bool, contends: bool, era: Option<u64>) -> Pass {
+    pub fn pass(&mut self, asks: Asks, era: Option<u64>) -> Pass {
         if self.phase != (Phase::Open { here: true }) || era.is_some_and(|era| era != self.known.era) {
             return Pass::Elsewhere;
         }
-        match self.requests.pass(changes, contends) {
+        match self.requests.pass(asks) {
             Ok(begun) => {
                 Pass::Go(Ticket { xid: begun.xid, slot: begun.slot, generation: self.known.generation })
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::event::{Answered, Incoming, Output};
 use crate::code::Code;
 use crate::ids::{Transno, Xid};
-use crate::session::client::{Begun, ClientSession, Full, Limits, Outcome, Resumption, Sent};
+use crate::session::client::{Asks, Begun, ClientSession, Full, Limits, Outcome, Resumption, Sent};
 use crate::session::estimate::{Estimate, Estimated};
 use crate::session::flight::{Arrived, Due, Flight};
 use crate::session::limits;
@@ -74,8 +74,8 @@ impl<W> Requests<W> {
     }
 
     /// A number and a slot for a request of which nothing is kept.
-    pub(super) fn pass(&mut self, changes: bool, contends: bool) -> Result<Begun, Full> {
-        self.session.pass(changes, contends).inspect_err(|_| self.crowded = true)
+    pub(super) fn pass(&mut self, asks: Asks) -> Result<Begun, Full> {
+        self.session.pass(asks).inspect_err(|_| self.crowded = true)
     }
 
     /// A slot of [`Requests::pass`] is free again.

@@ -66,6 +66,8 @@ struct Table {
     callers: u64,
 }
 
+const CHANGES: Asks = Asks { changes: true, contends: false };
+
 fn table() -> Table {
     Table {
         machine: Machine::new(Setup {
@@ -785,14 +787,14 @@ fn within_a_process_nothing_is_kept_and_no_slot_is_used_twice() {
     table.run(&[(0, Do::Need, "connect"), (0, Do::Next, "pause 0")]);
     here(&mut table, 7, 3, 0, false, 11);
     table.run(&[(0, Do::Ask, "not open")]);
-    let go = |table: &mut Table, era| match table.machine.pass(true, false, era) {
+    let go = |table: &mut Table, era| match table.machine.pass(CHANGES, era) {
         Pass::Go(ticket) => Some(ticket),
         Pass::Full | Pass::Elsewhere => None,
     };
     let tickets: Vec<Ticket> = std::iter::from_fn(|| go(&mut table, None)).collect();
     assert_eq!(tickets.iter().filter_map(|ticket| ticket.slot).collect::<Vec<_>>(), [0, 1, 2, 3]);
-    assert_eq!(table.machine.pass(true, false, None), Pass::Full);
-    assert_eq!(table.machine.pass(true, false, Some(1)), Pass::Elsewhere);
+    assert_eq!(table.machine.pass(CHANGES, None), Pass::Full);
+    assert_eq!(table.machine.pass(CHANGES, Some(1)), Pass::Elsewhere);
     let room = table.machine.passed(tickets[1], Transno(5), Transno(2), Room(4));
     assert!(matches!(room[..], [Output::Room, Output::Advanced]), "{room:?}");
     assert_eq!(table.machine.commits().newest(), Transno(5));
@@ -801,7 +803,7 @@ fn within_a_process_nothing_is_kept_and_no_slot_is_used_twice() {
     table.run(&[(0, Do::Look, "leave 7; connect"), (0, Do::Next, "tell lost"), (0, Do::Next, "pause 10")]);
     here(&mut table, 7, 3, 2, true, 12);
     assert_eq!(go(&mut table, None).and_then(|ticket| ticket.slot), Some(1));
-    assert_eq!(table.machine.pass(true, false, None), Pass::Full);
+    assert_eq!(table.machine.pass(CHANGES, None), Pass::Full);
     // It forgot the client: an older answer frees nothing and says nothing.
     table.run(&[(0, Do::Broken, "leave 7; connect"), (0, Do::Next, "tell lost"), (0, Do::Next, "pause 20")]);
     here(&mut table, 8, 4, 2, false, 13);
