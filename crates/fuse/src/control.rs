@@ -17,6 +17,7 @@
 //! | `weft.tunables` | any | [`crate::tunables::Tunables`]: memory, bounds, sessions | | |
 //! | `weft.tunable.NAME` | any | | a bound in bytes | |
 //! | `weft.stats` | any | [`crate::stats::Told`]: what the kernel asked for | | |
+//! | `weft.parameters.TARGET.SKIP.PATTERN` | any | [`crate::parameters::Page`]: parameters of a target | | |
 //! | `weft.process.NAME` | any | a value of the process ([`PROCESS`]) | the value | |
 //! | `weft.migrate` | file | | the data lies where the hint says, once it is set | |
 //! | `weft.sync` | any | | everything that this mount wrote is durable | |

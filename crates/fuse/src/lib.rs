@@ -25,6 +25,7 @@ mod moved;
 mod names;
 mod notify;
 pub mod ops;
+pub mod parameters;
 mod progress;
 mod readahead;
 mod reopen;

@@ -9,8 +9,6 @@ use crate::control::Kind;
 /// The attribute: [`States`] on any file of a mount.
 pub const STATES: &str = "weft.states";
 
-/// The attribute: a parameter of a target, as text; target and name follow, `weft.parameter.OST0001.brw_stats`.
-pub const PARAMETER: &str = "weft.parameter.";
 /// Clients that are waited for and that are named, of each target.
 const MISSING_MAX: usize = 4;
 

@@ -13,6 +13,7 @@ use crate::control::{
     TargetSpace,
 };
 use crate::imports;
+use crate::parameters;
 use crate::states::{self, States, TargetState};
 use crate::tunables;
 use client::posix::{Errno, Result};
@@ -48,8 +49,10 @@ pub async fn get(
             } else if let Some(name) = name.strip_prefix(control::PROCESS) {
                 may_administrate(caller)?;
                 client.admin().process_value(name).map(String::into_bytes).ok_or(Errno::NO_ATTRIBUTE)
-            } else if let Some(of) = name.strip_prefix(states::PARAMETER) {
-                parameter(client, of).await.ok_or(Errno::NO_ATTRIBUTE)
+            } else if let Some(asked) = name.strip_prefix(parameters::PARAMETERS) {
+                may_administrate(caller)?;
+                let page = parameters::of_target(client, asked).await.ok_or(Errno::NO_ATTRIBUTE)?;
+                Ok(control::encode(&page))
             } else if let Some(after) = name.strip_prefix(control::CONFIG).and_then(behind) {
                 Ok(control::encode(&client.admin().with_config(|config| Configuration::of(config, after))))
             } else {
@@ -75,16 +78,6 @@ fn behind(text: &str) -> Option<Option<TargetId>> {
 pub(crate) fn may_administrate(caller: &Caller) -> Result<()> {
     let is_own = caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw();
     if is_own { Ok(()) } else { Err(Code::NotPermitted.into()) }
-}
-
-/// The value of a parameter of a target, named as in `OST0001.brw_stats`.
-async fn parameter(client: &Client, of: &str) -> Option<Vec<u8>> {
-    let (target, name) = of.split_once('.')?;
-    let mut known = targets(client);
-    known.push(TargetId::MGS);
-    let target = known.into_iter().find(|known| known.to_string() == target)?;
-    let value = client.admin().target_parameter(target, name, SPACE_WAIT).await;
-    value.map(String::into_bytes)
 }
 
 async fn layout(client: &Client, fid: Fid) -> Result<Vec<u8>> {

@@ -16,10 +16,12 @@ pub mod lock;
 pub mod name;
 pub mod nid;
 pub mod owner;
+pub mod parameters;
 pub mod seal;
 pub mod session;
 pub mod time;
 pub mod types;
+pub mod whom;
 pub mod wire;
 
 pub use code::Code;
@@ -32,3 +34,4 @@ pub use name::{FsName, Name};
 pub use nid::{Network, NetworkKind, Nid};
 pub use time::Timestamp;
 pub use types::{Attr, Cred, FileKind};
+pub use whom::Whom;

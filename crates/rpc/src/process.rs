@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use proto::Code;
-use proto::wire::messages::{Parameter, Parameters};
+use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
 
 use crate::hub::Hub;
@@ -30,7 +30,7 @@ impl Hub {
     pub(crate) fn process_answer(&self, call: &Call) -> Option<Answer> {
         let process = self.process()?;
         let names: Vec<&String> = match &call.request {
-            Request::ReadParameters(read) => read.names.iter().collect(),
+            Request::ReadParameters(read) => read.patterns.iter().collect(),
             Request::SetParameters(set) => set.parameters.iter().map(|one| &one.name).collect(),
             _ => return None,
         };
@@ -50,15 +50,23 @@ impl Hub {
         }
         match &call.request {
             Request::ReadParameters(read) => {
-                let [name] = &read.names[..] else { return Err(Code::TooBig) };
+                let [name] = &read.patterns[..] else { return Err(Code::TooBig) };
                 let value = process.value(name.strip_prefix(PREFIX).unwrap_or(name));
-                let parameters = value.map(|value| Parameter { name: name.clone(), value });
-                Ok(Reply::ReadParameters(Parameters { parameters: parameters.into_iter().collect() }))
+                let shown = value.map(|value| msg::ShownParameter {
+                    name: name.clone(),
+                    value,
+                    access: msg::PARAMETER_READABLE,
+                    kind: msg::PARAMETER_TEXT,
+                    unit: String::new(),
+                    takes: String::new(),
+                });
+                let parameters = shown.into_iter().collect();
+                Ok(Reply::ReadParameters(msg::ParameterPage { parameters, more: false }))
             }
             Request::SetParameters(set) => {
-                let [Parameter { name, value }] = &set.parameters[..] else { return Err(Code::TooBig) };
+                let [msg::Parameter { name, value }] = &set.parameters[..] else { return Err(Code::TooBig) };
                 process.set_value(name.strip_prefix(PREFIX).unwrap_or(name), value)?;
-                Ok(Reply::SetParameters(Parameters { parameters: Vec::new() }))
+                Ok(Reply::SetParameters(msg::Done {}))
             }
             _ => Err(Code::NotSupported),
         }

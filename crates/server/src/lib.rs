@@ -17,7 +17,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use proto::limits::NIDS_MAX;
-use proto::wire::messages::{Parameter, Register};
+use proto::wire::messages::Register;
 use proto::{ClientId, Code, Nid, TargetId, TargetKind};
 use rpc::{Hub, Import, Role, RpcError};
 use service::{Claimant, Handler, Start, Target, Unclaimed, Watch};
@@ -148,12 +148,12 @@ impl Running {
         self.watch.is_owner()
     }
 
-    /// Sets a parameter until the target is started again: what `lctl set_param` does.
+    /// Sets all parameters that fit `pattern` until the target is started again: what `lctl set_param` does.
     ///
     /// # Errors
-    /// `NotFound` for a name, and `Invalid` for a value, that is none.
-    pub fn set_parameter(&self, name: &str, value: &str) -> Result<(), Code> {
-        self.watch.set_parameter(&Parameter { name: name.to_owned(), value: value.to_owned() })
+    /// `NotFound` if there is none, and `Invalid` for a value that is none.
+    pub fn set_parameter(&self, pattern: &str, value: &str) -> Result<(), Code> {
+        self.watch.set_parameter(pattern, value)
     }
 
     /// Stops in order: what was acknowledged is durable afterwards.

@@ -1,12 +1,13 @@
 //! What a target answers outside any session: how it is, and what an operator orders.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use proto::wire::messages as msg;
 use proto::wire::messages::TargetRequest;
 use proto::wire::{Reply, Request};
-use proto::{ClientId, Code};
+use proto::{ClientId, Code, Whom};
 use rpc::{Answer, Peer, Role};
 
 use crate::eviction::{PastSession, Trace};
@@ -30,19 +31,17 @@ impl<H: Handler> Target<H> {
         };
         Some(match request {
             TargetRequest::GetState(msg::GetState {}) => ordered(Ok(Reply::GetState(self.state()))),
-            TargetRequest::ListExports(list) => ordered(self.exports(peer, list.after)),
             TargetRequest::AbortRecovery(msg::AbortRecovery {}) => ordered(self.abort_recovery(peer).await),
-            TargetRequest::Evict(evict) => ordered(self.evict_clients(peer, &evict)),
             TargetRequest::DrainClient(drain) => ordered(self.drain_clients(peer, &drain).await),
             TargetRequest::HandOver(order) => ordered(self.hand_over(peer, &order)),
             TargetRequest::SetParameters(set) => ordered(self.set_parameters(peer, &set)),
-            TargetRequest::ReadParameters(read) => ordered(self.read_parameters(&read)),
+            TargetRequest::ReadParameters(read) => ordered(self.read_parameters(peer, &read)),
             TargetRequest::Connect(_) | TargetRequest::Disconnect(_) => return None,
             TargetRequest::Sync(_) | TargetRequest::Statfs(_) => return None,
         })
     }
 
-    fn state(&self) -> msg::TargetState {
+    pub(crate) fn state(&self) -> msg::TargetState {
         let mut problems = self.handler.problems();
         if self.store.has_failed() {
             problems.push("reading or writing its directory failed; restart its server".to_owned());
@@ -55,17 +54,6 @@ impl<H: Handler> Target<H> {
         let flags = if self.began.told.load(Ordering::Relaxed) { msg::STATE_TOLD } else { 0 };
         let recovery = self.recovery.report();
         msg::TargetState { recovery, sessions, problems, missing, missing_count, flags }
-    }
-
-    fn exports(&self, peer: &Peer, after: ClientId) -> Result<Reply, Code> {
-        only_servers(peer)?;
-        let (sessions, end) = self.exports.sessions.page(after, msg::EXPORTS_PAGE_MAX);
-        let exports = sessions.iter().map(|session| msg::Export {
-            client: session.client(),
-            nid: session.nid(),
-            server: session.role() == Role::Server,
-        });
-        Ok(Reply::ListExports(msg::ExportPage { exports: exports.collect(), end }))
     }
 
     async fn abort_recovery(&self, peer: &Peer) -> Result<Reply, Code> {
@@ -84,16 +72,15 @@ impl<H: Handler> Target<H> {
         Ok(Reply::HandOver(msg::Done {}))
     }
 
-    fn evict_clients(&self, peer: &Peer, evict: &msg::Evict) -> Result<Reply, Code> {
-        only_servers(peer)?;
+    /// Ends the sessions of a client, or of all clients at an address; `NotFound` if there is none.
+    pub(crate) fn evict_clients(&self, from: &dyn Display, whom: &Whom) -> Result<(), Code> {
         let _door = self.exports.door.lock();
-        let hit = self.named(evict.client, &evict.nid)?;
-        let why = format!("an operator at {} ordered it", peer.from);
+        let hit = self.named(whom.client, &whom.nid)?;
+        let why = format!("an operator at {from} ordered it");
         for session in &hit {
             self.evict_session(session, &why);
         }
-        let count = u32::try_from(hit.len()).unwrap_or(u32::MAX);
-        if count == 0 { Err(Code::NotFound) } else { Ok(Reply::Evict(msg::Evicted { count })) }
+        if hit.is_empty() { Err(Code::NotFound) } else { Ok(()) }
     }
 
     /// The sessions of a client, or of all clients at an address: one of the two is named.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use proto::parameters::TargetTree;
 use proto::wire::header::Room;
 use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
@@ -166,28 +167,13 @@ pub trait Shown {
         Vec::new()
     }
 
-    /// What can be set while it is served, with its present value, in the order of the names.
-    fn parameters(&self) -> Vec<msg::Parameter> {
-        Vec::new()
-    }
-
-    /// Sets one of them.
-    ///
-    /// # Errors
-    /// `NotFound` for a name, and `Invalid` for a value, that is none.
-    fn set_parameter(&self, parameter: &msg::Parameter) -> Result<(), Code> {
-        let _ = parameter;
-        Err(Code::NotFound)
+    /// Registers what can be read of it and set, in the order in which it is shown.
+    fn parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
+        let _ = tree;
     }
 
     /// What is wrong with it, a sentence for each.
     fn problems(&self) -> Vec<String> {
         Vec::new()
-    }
-
-    /// What can only be read, or cleared, by name.
-    fn statistic(&self, name: &str) -> Option<String> {
-        let _ = name;
-        None
     }
 }

@@ -21,6 +21,7 @@ mod parameters;
 mod ranges;
 mod recent;
 mod recovery;
+mod recovery_status;
 mod returns;
 mod session;
 mod slot;

@@ -4,14 +4,7 @@
 use parking_lot::Mutex;
 use proto::Code;
 use proto::lock::ages::{Bound, Bounds};
-use proto::wire::messages::Parameter;
-
-/// The parameter: from so much memory on nothing is granted (MiB).
-const LIMIT: &str = "lock_limit_mb";
-/// The parameter: above so much memory locks are called back (MiB).
-const THRESHOLD: &str = "lock_reclaim_threshold_mb";
-/// The parameter: above so many locks of one session some of them are called back; 0 for as many as there is room for.
-const LRU_SIZE: &str = "lru_size";
+use proto::parameters::{Parameter, TargetTree, Unit};
 
 /// Memory that a lock takes, about, in bytes.
 const LOCK_BYTES: u64 = 256;
@@ -24,9 +17,11 @@ const LOCKS_PER_SESSION_MAX: u64 = 1_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Values {
+    /// From so much memory on nothing is granted (MiB).
     limit_mb: u64,
+    /// Above so much memory locks are called back (MiB).
     threshold_mb: u64,
-    /// 0 for as many as there is room for.
+    /// Above so many locks of one session some of them are called back; 0 for as many as there is room for.
     lru_size: u64,
 }
 
@@ -64,43 +59,44 @@ impl LockRoom {
         Bounds { session, total }
     }
 
-    /// The parameters, to show.
-    pub fn parameters(&self) -> Vec<Parameter> {
-        let Values { limit_mb, threshold_mb, lru_size } = *self.values.lock();
-        let all = [(LIMIT, limit_mb), (THRESHOLD, threshold_mb), (LRU_SIZE, lru_size)];
-        all.map(|(name, value)| Parameter { name: name.to_owned(), value: value.to_string() }).to_vec()
+    /// Registers the parameters; `changed` is called when one was set.
+    pub fn register<'a>(&'a self, tree: &mut TargetTree<'a>, changed: impl Fn() + Clone + 'a) {
+        let memory = format!(
+            "write a number of MiB up to {}, 0 for the default; locks are called back before none is granted any more",
+            self.limit_mb_max
+        );
+        let locks =
+            "write how many locks of a session are kept, 0 for as many as there is room for, or clear";
+        type Value = fn(&mut Values) -> &mut u64;
+        let all: [(_, _, _, Value); 3] = [
+            ("lock_limit_mb", Unit::Mebibytes, memory.as_str(), |values| &mut values.limit_mb),
+            ("lock_reclaim_threshold_mb", Unit::Mebibytes, &memory, |values| &mut values.threshold_mb),
+            ("lru_size", Unit::None, locks, |values| &mut values.lru_size),
+        ];
+        for (name, unit, takes, value) in all {
+            let changed = changed.clone();
+            let read = move || *value(&mut self.values.lock());
+            let set = move |text: &str| {
+                // It is for the clients' namespaces, which a pattern names together with this one.
+                if unit == Unit::None && text.trim() == "clear" {
+                    return Ok(());
+                }
+                self.set(value, text)?;
+                changed();
+                Ok(())
+            };
+            tree.of_locks(Parameter::gauge(name, unit, read).settable(takes, set));
+        }
     }
 
-    /// Whether a parameter is one of these.
-    pub fn has(&self, name: &str) -> bool {
-        [LIMIT, THRESHOLD, LRU_SIZE].contains(&name)
-    }
-
-    /// Sets a parameter.
-    ///
     /// # Errors
-    /// `NotFound` for a name that is none of these, and `Invalid` for a value that is no number, is beyond half of the
-    /// process's memory, or has locks called back only above the limit.
-    pub fn set(&self, parameter: &Parameter) -> Result<(), Code> {
-        if !self.has(&parameter.name) {
-            return Err(Code::NotFound);
-        }
-        let text = parameter.value.trim();
-        // It is for the clients' namespaces, which a pattern names together with this one.
-        if parameter.name == LRU_SIZE && text == "clear" {
-            return Ok(());
-        }
-        let value: u64 = text.parse().map_err(|_| Code::Invalid)?;
+    /// `Invalid` for a value that is no number, is beyond half of the process's memory, or has locks called back only
+    /// above the limit.
+    fn set(&self, value: fn(&mut Values) -> &mut u64, text: &str) -> Result<(), Code> {
+        let wanted: u64 = text.trim().parse().map_err(|_| Code::Invalid)?;
         let mut values = self.values.lock();
-        let mut new = *values;
-        match (parameter.name.as_str(), value) {
-            (LIMIT, 0) => new.limit_mb = self.default.limit_mb,
-            (LIMIT, _) => new.limit_mb = value,
-            (THRESHOLD, 0) => new.threshold_mb = self.default.threshold_mb,
-            (THRESHOLD, _) => new.threshold_mb = value,
-            (LRU_SIZE, _) => new.lru_size = value,
-            _ => return Err(Code::NotFound),
-        }
+        let (mut new, mut default) = (*values, self.default);
+        *value(&mut new) = if wanted == 0 { *value(&mut default) } else { wanted };
         if new.limit_mb > self.limit_mb_max || new.threshold_mb > new.limit_mb {
             return Err(Code::Invalid);
         }
@@ -116,12 +112,20 @@ fn bound(reclaim: usize, max: usize) -> Bound {
 
 #[cfg(test)]
 mod tests {
+    use proto::TargetId;
+
     use super::*;
 
     const LOCKS_MAX: u64 = 10_000_000;
 
+    const LIMIT: &str = "lock_limit_mb";
+    const THRESHOLD: &str = "lock_reclaim_threshold_mb";
+    const LRU_SIZE: &str = "lru_size";
+
     fn set(room: &LockRoom, name: &str, value: &str) -> Result<(), Code> {
-        room.set(&Parameter { name: name.to_owned(), value: value.to_owned() })
+        let mut tree = TargetTree::new("w", TargetId::mdt(0), &[format!("*.{name}")])?;
+        room.register(&mut tree, || {});
+        tree.into_tree().found().into_iter().next().ok_or(Code::NotFound)?.set(value)?
     }
 
     fn of_all(room: &LockRoom) -> (usize, usize) {

@@ -2,82 +2,129 @@
 //!
 //! Names and values are Lustre's where the meaning is the same. Values are text, ready to be shown.
 
-use proto::Code;
+use std::collections::BTreeMap;
+
+use proto::parameters::{CLEARS, Parameter, TargetTree, Unit};
 use proto::wire::Reply;
 use proto::wire::messages as msg;
-use rpc::Peer;
+use proto::{ClientId, Code, Whom};
+use rpc::{Peer, Role};
 
 use crate::admin::only_servers;
 use crate::clients::DEADLINE;
 use crate::recovery::PATIENCE;
 use crate::returns::Returns;
-use crate::{Handler, Target};
+use crate::{Handler, Target, recovery_status};
 
-/// Name: how long clients took to come back after the start.
-const RECONNECT_HISTOGRAM: &str = "recovery_reconnect_histogram";
-/// Name: who took longest.
-const RECONNECT_TOP: &str = "recovery_reconnect_top";
-/// Name: seconds that a client is waited for of which nothing is known.
-const TIME_SOFT: &str = "recovery_time_soft";
-/// Name: seconds that a client is waited for that lives.
-const TIME_HARD: &str = "recovery_time_hard";
-/// Name: locks that sessions hold.
-const LOCK_COUNT: &str = "lock_count";
-/// Name: seconds that a client may be out of reach while somebody waits for what it holds.
-const LDLM_TIMEOUT: &str = "ldlm_timeout";
+/// Says whom a target has no session with.
+const NO_CLIENT: &str =
+    "no such client has a session there; write its UUID, or nid:ADDRESS as in nid:10.0.0.7@tcp";
+
+/// Who reads or sets.
+#[derive(Clone, Copy)]
+struct By<'a> {
+    /// As the log says it.
+    from: &'a dyn std::fmt::Display,
+    /// Whether it is told who the clients are.
+    is_server: bool,
+}
 
 impl<H: Handler> Target<H> {
     pub(crate) fn set_parameters(&self, peer: &Peer, set: &msg::SetParameters) -> Result<Reply, Code> {
-        if !set.parameters.is_empty() {
-            only_servers(peer)?;
-        }
+        only_servers(peer)?;
         if set.parameters.len() > msg::PARAMETERS_MAX {
             return Err(Code::TooBig);
         }
-        for parameter in &set.parameters {
-            self.set_one(parameter)?;
-            let (name, value) = (&parameter.name, &parameter.value);
+        for msg::Parameter { name, value } in &set.parameters {
+            self.set_by(By { from: &peer.from, is_server: true }, name, value)?;
             tracing::info!(target = %self.id, from = %peer.from, name, value, "an operator sets a parameter");
         }
-        Ok(Reply::SetParameters(msg::Parameters { parameters: self.handler.parameters() }))
+        Ok(Reply::SetParameters(msg::Done {}))
+    }
+
+    pub(crate) fn read_parameters(&self, peer: &Peer, read: &msg::ReadParameters) -> Result<Reply, Code> {
+        let by = By { from: &peer.from, is_server: peer.role == Role::Server };
+        let found = self.tree(by, &read.patterns)?.into_tree();
+        Ok(Reply::ReadParameters(found.page(read.skip, read.names_only)))
+    }
+
+    /// Sets those of the process itself whose names fit `pattern`.
+    pub(crate) fn set_here(&self, pattern: &str, value: &str) -> Result<(), Code> {
+        self.set_by(By { from: &"itself", is_server: true }, pattern, value)
+    }
+
+    fn set_by(&self, by: By<'_>, pattern: &str, value: &str) -> Result<(), Code> {
+        let found = self.tree(by, &[pattern.to_owned()])?.into_tree().found();
+        if found.is_empty() {
+            return Err(Code::NotFound);
+        }
+        found.into_iter().try_for_each(|parameter| parameter.set(value)?)
+    }
+
+    /// What fits `patterns`. All that a target has is registered here or by its role.
+    fn tree<'a>(&'a self, by: By<'a>, patterns: &[String]) -> Result<TargetTree<'a>, Code> {
+        let label = self.store.label();
+        let mut tree = TargetTree::new(label.fsname.as_str(), label.target, patterns)?;
+        // Where changes of different clients do not rest on each other, nobody is waited for, and nobody has to be evicted.
+        if H::ORDERED {
+            self.sessions_in(by, &mut tree);
+            tree.of_locks(Parameter::gauge("lock_count", Unit::None, || self.handler.held().len()));
+        }
+        self.handler.parameters(&mut tree);
+        if H::ORDERED {
+            self.recovery_in(&mut tree);
+        }
+        Ok(tree)
+    }
+
+    fn sessions_in<'a>(&'a self, by: By<'a>, tree: &mut TargetTree<'a>) {
+        let evict = |text: &str| {
+            let whom = Whom::parse(text).ok_or(Code::NotFound)?;
+            self.evict_clients(by.from, &whom)
+        };
+        tree.of_device(Parameter::order("evict_client", NO_CLIENT, evict));
+        if by.is_server && tree.says("exports.") {
+            for (nid, clients) in self.clients_by_nid() {
+                let lines = move || clients.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+                tree.of_device(Parameter::text(format!("exports.{nid}.uuid"), lines));
+            }
+        }
+        let sessions = &self.exports.sessions;
+        tree.of_device(Parameter::gauge("num_exports", Unit::None, || sessions.count()));
+        tree.of_device(Parameter::text("recovery_status", || recovery_status::text(&self.state())));
+    }
+
+    fn clients_by_nid(&self) -> BTreeMap<String, Vec<ClientId>> {
+        let mut clients: BTreeMap<String, Vec<ClientId>> = BTreeMap::new();
+        for session in self.exports.sessions.matching(|_| true) {
+            clients.entry(session.nid()).or_default().push(session.client());
+        }
+        clients
     }
 
     /// As in Lustre, whatever is written to a statistic clears it.
-    fn set_one(&self, parameter: &msg::Parameter) -> Result<(), Code> {
-        match parameter.name.as_str() {
-            RECONNECT_HISTOGRAM => self.recovery.clear_returns(Returns::clear_classes),
-            RECONNECT_TOP => self.recovery.clear_returns(Returns::clear_last),
-            TIME_SOFT | TIME_HARD | LDLM_TIMEOUT | LOCK_COUNT => return Err(Code::Forbidden),
-            _ => self.handler.set_parameter(parameter)?,
-        }
-        Ok(())
-    }
-
-    /// Those of the names that there are, in the order in which they are asked for.
-    pub(crate) fn read_parameters(&self, read: &msg::ReadParameters) -> Result<Reply, Code> {
-        if read.names.len() > msg::PARAMETERS_MAX {
-            return Err(Code::TooBig);
-        }
-        let value = |name: &String| Some(msg::Parameter { name: name.clone(), value: self.read_one(name)? });
-        let parameters = read.names.iter().filter_map(value).collect();
-        Ok(Reply::ReadParameters(msg::Parameters { parameters }))
-    }
-
-    fn read_one(&self, name: &str) -> Option<String> {
-        let of_all = match name {
-            RECONNECT_HISTOGRAM => {
-                let (began, ended, returns) = self.recovery.returns();
-                returns.histogram(began, ended)
-            }
-            RECONNECT_TOP => self.recovery.returns().2.top(),
-            LOCK_COUNT => self.handler.held().len().to_string(),
-            TIME_SOFT => PATIENCE.as_secs().to_string(),
-            TIME_HARD | LDLM_TIMEOUT => DEADLINE.as_secs().to_string(),
-            _ => {
-                let settable = self.handler.parameters().into_iter().find(|one| one.name == name);
-                return settable.map(|one| one.value).or_else(|| self.handler.statistic(name));
+    fn recovery_in<'a>(&'a self, tree: &mut TargetTree<'a>) {
+        let recovery = &self.recovery;
+        let histogram = || {
+            let (began, ended, returns) = recovery.returns();
+            returns.histogram(began, ended)
+        };
+        let clear = |what: fn(&mut Returns)| {
+            move |_: &str| {
+                recovery.clear_returns(what);
+                Ok(())
             }
         };
-        Some(of_all)
+        let classes = Parameter::histogram("recovery_reconnect_histogram", histogram);
+        tree.of_device(classes.settable(CLEARS, clear(Returns::clear_classes)));
+        let top = Parameter::text("recovery_reconnect_top", || recovery.returns().2.top());
+        tree.of_device(top.settable(CLEARS, clear(Returns::clear_last)));
+        // How long a client may be out of reach while somebody waits for what it holds; how long one is waited for that lives;
+        // and one of which nothing is known.
+        let times =
+            [("ldlm_timeout", DEADLINE), ("recovery_time_hard", DEADLINE), ("recovery_time_soft", PATIENCE)];
+        for (name, time) in times {
+            tree.of_device(Parameter::gauge(name, Unit::Seconds, move || time.as_secs()));
+        }
     }
 }

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use proto::lock::range::{
     self, Answer, Ask, Call, Holder, Numbers, Output, Purpose, Range, Reclaim, Settings, Table,
 };
+use proto::parameters::TargetTree;
 use proto::wire::Reply;
 use proto::wire::messages as msg;
 use proto::{Code, ObjectId};
@@ -259,20 +260,12 @@ impl RangeLocks {
         self.state.lock().table.set(Settings { contended_answers: on, bounds });
     }
 
-    /// What operators can set, to compare.
-    pub fn parameters(&self) -> Vec<msg::Parameter> {
-        self.room.parameters()
-    }
-
-    /// Sets one of them.
-    ///
-    /// # Errors
-    /// As [`LockRoom::set`].
-    pub fn set(&self, parameter: &msg::Parameter) -> Result<(), Code> {
-        self.room.set(parameter)?;
-        let bounds = self.room.bounds(1);
-        self.step(|table, _| table.set(Settings { bounds, ..table.settings() }));
-        Ok(())
+    /// Registers what operators can set.
+    pub fn parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
+        self.room.register(tree, || {
+            let bounds = self.room.bounds(1);
+            self.step(|table, _| table.set(Settings { bounds, ..table.settings() }));
+        });
     }
 
     /// What sessions hold.

@@ -1,7 +1,6 @@
 //! Sessions of clients with one target (exports), and those that were known before a restart.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -267,14 +266,6 @@ impl<S> Sessions<S> {
     /// Those for which `wanted` holds.
     pub fn matching(&self, wanted: impl Fn(&Session<S>) -> bool) -> Vec<Arc<Session<S>>> {
         self.by_client.lock().values().filter(|session| wanted(session)).cloned().collect()
-    }
-
-    /// At most `count_max` of them behind the client `after`, and whether these are the last.
-    pub fn page(&self, after: ClientId, count_max: usize) -> (Vec<Arc<Session<S>>>, bool) {
-        let by_client = self.by_client.lock();
-        let mut behind = by_client.range((Bound::Excluded(after), Bound::Unbounded));
-        let page = behind.by_ref().take(count_max).map(|(_, session)| session.clone()).collect();
-        (page, behind.next().is_none())
     }
 
     pub fn count(&self) -> usize {

@@ -345,8 +345,8 @@ impl<H: Handler> Watch for Target<H> {
         !self.stop.is_stopped() && !self.store.has_failed() && self.store.is_owner()
     }
 
-    fn set_parameter(&self, parameter: &msg::Parameter) -> Result<(), Code> {
-        self.handler.set_parameter(parameter)
+    fn set_parameter(&self, pattern: &str, value: &str) -> Result<(), Code> {
+        self.set_here(pattern, value)
     }
 
     fn refuse(&self) -> BoxFuture<'_, ()> {

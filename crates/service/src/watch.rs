@@ -1,6 +1,5 @@
 //! What those see who look on: what sessions hold, and who waits for what. For diagnoses and for checkers.
 
-use proto::wire::messages as msg;
 use proto::{Code, Fid, ObjectId};
 use rt::BoxFuture;
 
@@ -59,8 +58,8 @@ pub trait Watch: Send + Sync {
     /// Whether it may answer now: it works, and nobody else had the target until now.
     fn is_owner(&self) -> bool;
 
-    /// Sets a parameter.
-    fn set_parameter(&self, parameter: &msg::Parameter) -> Result<(), Code>;
+    /// Sets all parameters that fit `pattern`, as an operator does. `NotFound`: there is none.
+    fn set_parameter(&self, pattern: &str, value: &str) -> Result<(), Code>;
 
     /// Takes no more requests, and waits for those under way.
     fn refuse(&self) -> BoxFuture<'_, ()>;

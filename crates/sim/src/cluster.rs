@@ -348,7 +348,9 @@ impl Cluster {
         for server in self.processes.servers.lock().values() {
             server.served(|target| {
                 if target.target().kind == TargetKind::Ost && chosen(target.target()) {
-                    target.set_parameter(name, value).expect("an OST has this parameter");
+                    target
+                        .set_parameter(&format!("obdfilter.*.{name}"), value)
+                        .expect("an OST has this parameter");
                 }
             });
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::session::Estimated;
-use proto::wire::messages::{GetState, Operation, ReadParameters, Space, Statfs, TargetState};
+use proto::wire::messages::{GetState, Operation, Space, Statfs, TargetState};
 use proto::{Code, ConfigCopy, TargetId, TargetKind};
 use rpc::{AskError, Role};
 
@@ -53,13 +53,6 @@ impl Admin {
     /// How a target is, even one that recovers; `None` if it does not answer within `wait`.
     pub async fn target_state(&self, target: TargetId, wait: Duration) -> Option<TargetState> {
         self.order(target, GetState {}, wait).await.ok()
-    }
-
-    /// The value of a parameter of a target; `None` if it has none of that name, or does not answer within `wait`.
-    pub async fn target_parameter(&self, target: TargetId, name: &str, wait: Duration) -> Option<String> {
-        let names = vec![name.to_owned()];
-        let parameters = self.order(target, ReadParameters { names }, wait).await.ok()?.parameters;
-        parameters.into_iter().find(|one| one.name == name).map(|one| one.value)
     }
 
     /// How long answers take in each session that there has been, but the MGS's.

@@ -180,10 +180,8 @@ fn common_requests() -> Vec<Request> {
         Statfs {}.into(),
         GetState {}.into(),
         AbortRecovery {}.into(),
-        Evict { client: ClientId(0x1314), nid: "10.1.1.2@tcp".into() }.into(),
-        ListExports { after: ClientId(0x1516) }.into(),
         SetParameters { parameters: vec![parameter()] }.into(),
-        ReadParameters { names: vec!["brw_stats".into()] }.into(),
+        ReadParameters { patterns: vec!["obdfilter.*.brw_stats".into()], skip: 3, names_only: true }.into(),
         DrainClient { client: ClientId(0x1314), nid: "10.1.1.2@tcp".into() }.into(),
         Drain {}.into(),
         Register {
@@ -459,10 +457,11 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         ("Statfs", Reply::Statfs(space())),
         ("GetState", Reply::GetState(target_state())),
         ("AbortRecovery", Reply::AbortRecovery(Done {})),
-        ("Evict", Reply::Evict(Evicted { count: 3 })),
-        ("ListExports", Reply::ListExports(exports())),
-        ("SetParameters", Reply::SetParameters(Parameters { parameters: vec![parameter()] })),
-        ("ReadParameters", Reply::ReadParameters(Parameters { parameters: vec![parameter()] })),
+        ("SetParameters", Reply::SetParameters(Done {})),
+        (
+            "ReadParameters",
+            Reply::ReadParameters(ParameterPage { parameters: vec![shown_parameter()], more: true }),
+        ),
         ("DrainClient", Reply::DrainClient(Drained { clients: vec![drained()] })),
         ("Drain", Reply::Drain(drained().left)),
         ("Register", Reply::Register(Registered { version: 10, told: true })),
@@ -545,12 +544,18 @@ fn drained() -> DrainedClient {
 }
 
 fn parameter() -> Parameter {
-    Parameter { name: "sync_journal".into(), value: "1".into() }
+    Parameter { name: "obdfilter.w-OST0000.sync_journal".into(), value: "1".into() }
 }
 
-fn exports() -> ExportPage {
-    let export = Export { client: ClientId(0x1718), nid: "10.1.1.2@tcp".into(), server: true };
-    ExportPage { exports: vec![export], end: true }
+fn shown_parameter() -> ShownParameter {
+    ShownParameter {
+        name: "obdfilter.w-OST0000.sync_journal".into(),
+        value: "1".into(),
+        access: PARAMETER_READABLE | PARAMETER_SETTABLE,
+        kind: PARAMETER_GAUGE,
+        unit: "s".into(),
+        takes: "write 0 or 1".into(),
+    }
 }
 
 fn mdt_replies() -> Vec<(&'static str, Reply)> {

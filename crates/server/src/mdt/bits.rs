@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
+use proto::Fid;
 use proto::lock::bits::{Bits, Conflict, OperationId, SessionId};
 use proto::lock::range::Numbers;
-use proto::wire::messages::{BitLock, Granted, Parameter};
-use proto::{Code, Fid};
+use proto::parameters::TargetTree;
+use proto::wire::messages::{BitLock, Granted};
 use rt::sync::Notify;
 use service::{LockRoom, Wait};
 use smallvec::SmallVec;
@@ -144,21 +145,13 @@ impl BitLocks {
         self.reclaimed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What operators can set, to compare.
-    pub fn parameters(&self) -> Vec<Parameter> {
-        self.room.parameters()
-    }
-
-    /// Sets a parameter; `None` if it is not of these.
-    pub fn set(&self, parameter: &Parameter) -> Option<Result<(), Code>> {
-        if !self.room.has(&parameter.name) {
-            return None;
-        }
-        Some(self.room.set(parameter).map(|()| {
+    /// Registers what operators can set.
+    pub fn parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
+        self.room.register(tree, || {
             let bounds = self.room.bounds(SHARDS);
             self.shards.iter().for_each(|shard| shard.lock().set_bounds(bounds));
             self.note_excess(u64::MAX);
-        }))
+        });
     }
 
     /// What `read` finds, and what of it the session may keep. A change that `read` does not see comes after the grant,

@@ -36,8 +36,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::layout::LayoutHint;
+use proto::parameters::TargetTree;
 use proto::wire::Reply;
-use proto::wire::messages::{MdtRequest, NoRequest, Parameter, Space};
+use proto::wire::messages::{MdtRequest, NoRequest, Space};
 use proto::{ClientId, Code, Fid, FileKind, Timestamp, Transno};
 use rpc::Peer;
 use rt::Rt;
@@ -201,14 +202,9 @@ impl Handler for Mdt {
 }
 
 impl Shown for Mdt {
-    fn parameters(&self) -> Vec<Parameter> {
-        let mut all = self.sharing.parameters();
-        all.extend(self.grants.bits.parameters());
-        all
-    }
-
-    fn set_parameter(&self, parameter: &Parameter) -> Result<(), Code> {
-        self.grants.bits.set(parameter).unwrap_or_else(|| self.sharing.set(parameter))
+    fn parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
+        self.grants.bits.parameters(tree);
+        self.sharing.parameters(tree);
     }
 
     fn held(&self) -> Vec<Held> {

@@ -15,13 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use proto::lock::bits::SessionId;
-use proto::wire::messages::Parameter;
+use proto::parameters::{Parameter, SWITCH, TargetTree, Unit, switch};
 use proto::{Code, Fid, Name, Transno};
 use service::{Done, code_of};
 use store::Store;
 
-/// The parameter that switches it off, as Lustre's `mdt.*.commit_on_sharing`.
-const COMMIT_ON_SHARING: &str = "commit_on_sharing";
 /// Parts of the table that are locked apart; a power of two.
 const SHARDS: usize = 64;
 /// Keys of a part that are remembered, 48 bytes each; beyond, everybody waits for what they had.
@@ -137,21 +135,15 @@ impl Sharing {
         }
     }
 
-    /// What operators can set, to compare.
-    pub fn parameters(&self) -> Vec<Parameter> {
-        let value = u8::from(self.is_on.load(Ordering::Relaxed));
-        vec![Parameter { name: COMMIT_ON_SHARING.to_owned(), value: value.to_string() }]
-    }
-
-    pub fn set(&self, parameter: &Parameter) -> Result<(), Code> {
-        let is_on = match (parameter.name.as_str(), parameter.value.as_str()) {
-            (COMMIT_ON_SHARING, "0") => false,
-            (COMMIT_ON_SHARING, "1") => true,
-            (COMMIT_ON_SHARING, _) => return Err(Code::Invalid),
-            _ => return Err(Code::NotFound),
-        };
-        self.is_on.store(is_on, Ordering::Relaxed);
-        Ok(())
+    /// Registers what switches it off, to compare.
+    pub fn parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
+        let is_on = Parameter::gauge("commit_on_sharing", Unit::None, || {
+            u8::from(self.is_on.load(Ordering::Relaxed))
+        });
+        tree.of_device(is_on.settable(SWITCH, |text: &str| {
+            self.is_on.store(switch(text)?, Ordering::Relaxed);
+            Ok(())
+        }));
     }
 
     /// How often somebody waited.

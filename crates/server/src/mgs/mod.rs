@@ -18,6 +18,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::lease::Leases;
 use proto::limits::{NIDS_MAX, TARGETS_MAX};
+use proto::parameters::{Parameter, TargetTree, Unit};
 use proto::wire::Reply;
 use proto::wire::messages as msg;
 use proto::wire::messages::{MgsRequest, OwnersRequest};
@@ -40,10 +41,6 @@ const WAITERS_MAX: usize = 262_144;
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// How often the leases are told that time goes on.
 const LEASE_TICK: Duration = Duration::from_secs(1);
-/// Name of the statistic of a file system; its name follows.
-const LIVE: &str = "live.";
-/// Name: seconds that a lease lasts.
-const LEASE_TIME: &str = "lease_time";
 /// Longest name of a server, in bytes.
 const SERVER_BYTES_MAX: usize = 255;
 
@@ -131,22 +128,17 @@ impl Handler for Mgs {
 }
 
 impl Shown for Mgs {
-    /// As in Lustre, 0 clears the times.
-    fn set_parameter(&self, parameter: &msg::Parameter) -> Result<(), Code> {
-        match (parameter.name.strip_prefix(LIVE), parameter.value.as_str()) {
-            (Some(fsname), "0" | "clear") if fsname == self.fsname => self.notices.clear(),
-            (Some(fsname), _) if fsname == self.fsname => return Err(Code::Invalid),
-            _ => return Err(Code::NotFound),
-        }
-        Ok(())
-    }
-
-    fn statistic(&self, name: &str) -> Option<String> {
-        match name {
-            LEASE_TIME => return Some((proto::lease::TTL_MS / 1000).to_string()),
-            _ => name.strip_prefix(LIVE).filter(|fsname| *fsname == self.fsname)?,
-        };
-        Some(self.notices.text(&self.table.lock().config(&self.fsname)))
+    fn parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
+        tree.of_device(Parameter::gauge("lease_time", Unit::Seconds, || proto::lease::TTL_MS / 1000));
+        let live = format!("live.{}", self.fsname);
+        let live = Parameter::text(live, || self.notices.text(&self.table.lock().config(&self.fsname)));
+        tree.of_device(live.settable("write 0 or clear, which clears the times", |text: &str| match text {
+            "0" | "clear" => {
+                self.notices.clear();
+                Ok(())
+            }
+            _ => Err(Code::Invalid),
+        }));
     }
 }
 

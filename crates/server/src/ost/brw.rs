@@ -6,6 +6,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use proto::parameters::{CLEARS, Parameter, TargetTree};
 use rt::{Rt, Wall};
 use store::{CLASSES, Histogram, Store};
 
@@ -49,8 +50,16 @@ impl BrwStats {
         self.writes.note_log2(bytes.div_ceil(PAGE_BYTES));
     }
 
-    /// Counts anew.
-    pub fn clear(&self) {
+    /// Registers them. As in Lustre, whatever is written clears them.
+    pub fn parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
+        let stats = Parameter::histogram("brw_stats", || self.text());
+        tree.of_device(stats.settable(CLEARS, |_| {
+            self.clear();
+            Ok(())
+        }));
+    }
+
+    fn clear(&self) {
         self.reads.clear();
         self.writes.clear();
         self.store.counts().clear();
@@ -58,7 +67,7 @@ impl BrwStats {
     }
 
     /// The text of `brw_stats`.
-    pub fn text(&self) -> String {
+    fn text(&self) -> String {
         let disk = self.store.counts();
         let shown = |name, units, scale, read: &Histogram, write: &Histogram| Shown {
             name,

@@ -6,14 +6,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use proto::wire::messages::{MarkTarget, Parameter};
-use proto::{ClientId, Code, TargetId};
+use proto::parameters::{Parameter, SWITCH, TargetTree, Unit, switch};
+use proto::wire::messages::MarkTarget;
+use proto::{ClientId, TargetId};
 use rpc::Import;
 use rt::Rt;
 use service::{Env, Stop};
-
-/// Its name, as in Lustre's `obdfilter.*.degraded`.
-pub(super) const DEGRADED: &str = "degraded";
 
 /// The mark, and who has to know of it.
 pub(super) struct Degraded(Arc<Inner>);
@@ -47,23 +45,15 @@ impl Degraded {
         self.0.is_on.load(Ordering::Acquire)
     }
 
-    pub fn parameter(&self) -> Parameter {
-        Parameter { name: DEGRADED.to_owned(), value: u8::from(self.is_on()).to_string() }
-    }
-
-    /// # Errors
-    /// There is no such value.
-    pub fn set(&self, value: &str) -> Result<(), Code> {
-        let is_on = match value {
-            "0" => false,
-            "1" => true,
-            _ => return Err(Code::Invalid),
-        };
-        self.0.is_on.store(is_on, Ordering::Release);
-        if !self.0.telling.swap(true, Ordering::AcqRel) {
-            self.0.rt.spawn(self.0.clone().tell());
-        }
-        Ok(())
+    pub fn parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
+        let is_on = Parameter::gauge("degraded", Unit::None, || u8::from(self.is_on()));
+        tree.of_device(is_on.settable(SWITCH, |text: &str| {
+            self.0.is_on.store(switch(text)?, Ordering::Release);
+            if !self.0.telling.swap(true, Ordering::AcqRel) {
+                self.0.rt.spawn(self.0.clone().tell());
+            }
+            Ok(())
+        }));
     }
 }
 

@@ -7,13 +7,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use proto::wire::messages::Parameter;
+use proto::parameters::{Parameter, SWITCH, TargetTree, Unit, switch};
 use proto::{Code, Transno};
 use service::code_of;
 use store::Store;
-
-/// Its name, as in Lustre's `obdfilter.*.sync_journal`.
-pub(super) const SYNC_JOURNAL: &str = "sync_journal";
 
 /// The parameter, and what it does.
 pub(super) struct Journal {
@@ -26,21 +23,13 @@ impl Journal {
         Journal { store, is_sync: AtomicBool::new(false) }
     }
 
-    pub fn parameter(&self) -> Parameter {
-        let value = u8::from(self.is_sync.load(Ordering::Relaxed));
-        Parameter { name: SYNC_JOURNAL.to_owned(), value: value.to_string() }
-    }
-
-    /// # Errors
-    /// There is no such value.
-    pub fn set(&self, value: &str) -> Result<(), Code> {
-        let is_sync = match value {
-            "0" => false,
-            "1" => true,
-            _ => return Err(Code::Invalid),
-        };
-        self.is_sync.store(is_sync, Ordering::Relaxed);
-        Ok(())
+    pub fn parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
+        let is_sync =
+            Parameter::gauge("sync_journal", Unit::None, || u8::from(self.is_sync.load(Ordering::Relaxed)));
+        tree.of_device(is_sync.settable(SWITCH, |text: &str| {
+            self.is_sync.store(switch(text)?, Ordering::Relaxed);
+            Ok(())
+        }));
     }
 
     /// Waits until a change is durable, if all are to be or its sender asks for it.

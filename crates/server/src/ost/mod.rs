@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use proto::limits::{BULK_BYTES_MAX, FILE_BYTES_MAX, STRIPES_MAX, WRITE_PARTS_MAX};
 use proto::lock::range::{Holder, Range, Settings};
+use proto::parameters::TargetTree;
 use proto::wire::Reply;
 use proto::wire::header::Room;
 use proto::wire::messages as msg;
@@ -34,11 +35,11 @@ use store::{Change, Objects, Store, StoreError};
 
 use crate::{Counts, Held};
 use brw::BrwStats;
-use degraded::{DEGRADED, Degraded};
+use degraded::Degraded;
 use glimpse::Glimpses;
-use journal::{Journal, SYNC_JOURNAL};
+use journal::Journal;
 use room::Left;
-use sharing::{SYNC_LOCK_CANCEL, Sharing};
+use sharing::Sharing;
 
 pub use counts::TokenCounts;
 
@@ -46,8 +47,6 @@ pub use counts::TokenCounts;
 const DESTROY_COUNT_MAX: usize = 16_384;
 /// Ranges of dead layout ids of one Destroy.
 const DEAD_COUNT_MAX: usize = 1024;
-/// Name of the statistic of reads and writes.
-const BRW_STATS: &str = "brw_stats";
 
 /// An object storage target.
 pub struct Ost {
@@ -154,22 +153,12 @@ impl Shown for Ost {
         waits
     }
 
-    fn parameters(&self) -> Vec<msg::Parameter> {
-        let mut all = vec![self.degraded.parameter(), self.journal.parameter(), self.sharing.parameter()];
-        all.extend(self.tokens.parameters());
-        all
-    }
-
-    fn set_parameter(&self, parameter: &msg::Parameter) -> Result<(), Code> {
-        match parameter.name.as_str() {
-            // As in Lustre, whatever is written clears it.
-            BRW_STATS => self.brw.clear(),
-            DEGRADED => self.degraded.set(&parameter.value)?,
-            SYNC_JOURNAL => self.journal.set(&parameter.value)?,
-            SYNC_LOCK_CANCEL => self.sharing.set(&parameter.value)?,
-            _ => self.tokens.set(parameter)?,
-        }
-        Ok(())
+    fn parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
+        self.tokens.parameters(tree);
+        self.brw.parameters(tree);
+        self.degraded.parameters(tree);
+        self.journal.parameters(tree);
+        self.sharing.parameters(tree);
     }
 
     fn problems(&self) -> Vec<String> {
@@ -179,10 +168,6 @@ impl Shown for Ost {
                 vec![format!("data could not be read {count} times since its start; its log says which")]
             }
         }
-    }
-
-    fn statistic(&self, name: &str) -> Option<String> {
-        (name == BRW_STATS).then(|| self.brw.text())
     }
 }
 

@@ -14,14 +14,12 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use proto::lock::range::{Holder, Range};
-use proto::wire::messages::Parameter;
+use proto::parameters::{Parameter, TargetTree};
 use proto::{Code, ObjectId, Transno};
 use rt::BoxFuture;
 use service::{GivenUp, code_of};
 use store::Store;
 
-/// Its name, as in Lustre's `obdfilter.*.sync_lock_cancel`.
-pub(super) const SYNC_LOCK_CANCEL: &str = "sync_lock_cancel";
 /// Parts of the table that are locked apart.
 const SHARDS: usize = 16;
 /// Objects of a part that are remembered; beyond, everybody waits for what they had.
@@ -98,16 +96,13 @@ impl Sharing {
         }
     }
 
-    pub fn parameter(&self) -> Parameter {
-        Parameter { name: SYNC_LOCK_CANCEL.to_owned(), value: self.when().name().to_owned() }
-    }
-
-    /// # Errors
-    /// There is no such value.
-    pub fn set(&self, value: &str) -> Result<(), Code> {
-        let (when, _) = When::ALL.iter().find(|(_, name)| *name == value).ok_or(Code::Invalid)?;
-        self.when.store(*when as u8, Ordering::Relaxed);
-        Ok(())
+    pub fn parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
+        let when = Parameter::text("sync_lock_cancel", || self.when().name());
+        tree.of_device(when.settable("write never, blocking or always", |text: &str| {
+            let (when, _) = When::ALL.iter().find(|(_, name)| *name == text).ok_or(Code::Invalid)?;
+            self.when.store(*when as u8, Ordering::Relaxed);
+            Ok(())
+        }));
     }
 
     /// How often somebody waited.

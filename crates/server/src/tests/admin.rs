@@ -59,17 +59,75 @@ fn traces(world: &World) -> Vec<String> {
     })
 }
 
+fn read(world: &World, role: Role, pattern: &str) -> Vec<msg::ShownParameter> {
+    let read = msg::ReadParameters { patterns: vec![pattern.into()], skip: 0, names_only: false };
+    match ask(world, role, read) {
+        Ok(Reply::ReadParameters(page)) => page.parameters,
+        other => panic!("any key may ask: {other:?}"),
+    }
+}
+
+fn set(world: &World, role: Role, name: &str, value: &str) -> Result<(), Code> {
+    let name = format!("mdt.weft-MDT0000.{name}");
+    let parameter = msg::Parameter { name, value: value.into() };
+    ask(world, role, msg::SetParameters { parameters: vec![parameter] }).map(|_| ())
+}
+
 #[test]
 fn orders_need_the_servers_key() {
     let world = World::new();
     let client = world.client(1);
-    let evict = msg::Evict { client: ClientId(1), nid: String::new() };
-    assert_eq!(ask(&world, Role::Client, evict), Err(Code::Forbidden));
+    let evict = |role| set(&world, role, "evict_client", &ClientId(1).to_string());
+    assert_eq!(evict(Role::Client), Err(Code::Forbidden));
     assert_eq!(ask(&world, Role::Client, msg::AbortRecovery {}), Err(Code::Forbidden));
-    let list = msg::ListExports { after: ClientId(0) };
-    assert_eq!(ask(&world, Role::Client, list), Err(Code::Forbidden), "names of clients are for servers");
+    assert_eq!(set(&world, Role::Client, "commit_on_sharing", "0"), Err(Code::Forbidden));
+    assert_eq!(read(&world, Role::Client, "mdt.*.exports.*"), [], "names of clients are for servers");
     assert!(client.attr(Fid::ROOT).is_ok());
     assert!(traces(&world).is_empty());
+}
+
+/// Whoever looks at what there is, and whoever asks by name, sees the same; and what says that it can be set can be.
+#[test]
+fn what_can_be_read_is_listed() {
+    let world = World::new();
+    let _client = world.client(1);
+    let all = read(&world, Role::Client, "*");
+    let names: Vec<&str> = all.iter().filter_map(|one| one.name.strip_prefix("mdt.weft-MDT0000.")).collect();
+    assert_eq!(
+        names,
+        [
+            "evict_client",
+            "num_exports",
+            "recovery_status",
+            "commit_on_sharing",
+            "recovery_reconnect_histogram",
+            "recovery_reconnect_top",
+            "ldlm_timeout",
+            "recovery_time_hard",
+            "recovery_time_soft",
+        ]
+    );
+    let locks = "ldlm.namespaces.mdt-weft-MDT0000_UUID";
+    let of_locks: Vec<&str> = all.iter().filter_map(|one| one.name.strip_prefix(locks)).collect();
+    assert_eq!(of_locks, [".lock_count", ".lock_limit_mb", ".lock_reclaim_threshold_mb", ".lru_size"]);
+    assert_eq!(all.len(), names.len() + of_locks.len());
+    for one in &all {
+        let by_name = read(&world, Role::Client, &one.name);
+        assert_eq!(by_name.iter().map(|found| &found.name).collect::<Vec<_>>(), [&one.name]);
+        let (readable, settable) =
+            (one.access & msg::PARAMETER_READABLE != 0, one.access & msg::PARAMETER_SETTABLE != 0);
+        assert_eq!(settable, !one.takes.is_empty(), "{one:?}");
+        assert!(readable || settable, "{one:?}");
+        let order = msg::Parameter { name: one.name.clone(), value: one.value.clone() };
+        let set = ask(&world, Role::Server, msg::SetParameters { parameters: vec![order] });
+        match (readable, settable) {
+            (true, true) => assert_eq!(set, Ok(Reply::SetParameters(msg::Done {})), "{one:?}"),
+            (true, false) => assert_eq!(set, Err(Code::Forbidden), "{one:?}"),
+            (false, _) => assert_eq!(set, Err(Code::NotFound), "{one:?}"),
+        }
+    }
+    assert_eq!(set(&world, Role::Server, "commit_on_sharing", "2"), Err(Code::Invalid));
+    assert_eq!(set(&world, Role::Server, "no_such_thing", "2"), Err(Code::NotFound));
 }
 
 #[test]
@@ -78,15 +136,15 @@ fn who_is_evicted_has_no_session_and_leaves_a_trace() {
     let (client, other) = (world.client(1), world.client(2));
     client.mkdir(Fid::ROOT, "d");
     client.lookup(Fid::ROOT, "d").expect("it is there");
-    let page = ask(&world, Role::Server, msg::ListExports { after: ClientId(0) });
-    let export = |id| msg::Export { client: ClientId(id), nid: "test@tcp".into(), server: false };
-    let exports = vec![export(1), export(2)];
-    assert_eq!(page, Ok(Reply::ListExports(msg::ExportPage { exports, end: true })));
-    let evict = |client, nid: &str| msg::Evict { client: ClientId(client), nid: nid.into() };
-    assert_eq!(ask(&world, Role::Server, evict(0, "")), Err(Code::Invalid));
-    assert_eq!(ask(&world, Role::Server, evict(9, "")), Err(Code::NotFound));
-    let evicted = |count| Ok(Reply::Evict(msg::Evicted { count }));
-    assert_eq!(ask(&world, Role::Server, evict(1, "")), evicted(1));
+    let exports = read(&world, Role::Server, "mdt.*.exports.*.uuid");
+    let shown: Vec<(&str, &str)> =
+        exports.iter().map(|one| (one.name.as_str(), one.value.as_str())).collect();
+    let both = format!("{}\n{}", ClientId(1), ClientId(2));
+    assert_eq!(shown, [("mdt.weft-MDT0000.exports.test@tcp.uuid", both.as_str())]);
+    let evict = |whom: &str| set(&world, Role::Server, "evict_client", whom);
+    assert_eq!((evict(""), evict("nobody")), (Err(Code::NotFound), Err(Code::NotFound)));
+    assert_eq!(evict(&ClientId(9).to_string()), Err(Code::NotFound));
+    assert_eq!(evict(&ClientId(1).to_string()), Ok(()));
     assert_eq!(client.attr(Fid::ROOT), Err(Code::NoSession));
     assert!(other.attr(Fid::ROOT).is_ok());
     let traces = traces(&world);
@@ -96,7 +154,7 @@ fn who_is_evicted_has_no_session_and_leaves_a_trace() {
     {
         assert!(trace.contains(line), "{line}: {trace}");
     }
-    assert_eq!(ask(&world, Role::Server, evict(0, "test@tcp")), evicted(1));
+    assert_eq!(evict("nid:test@tcp"), Ok(()));
     assert_eq!(other.attr(Fid::ROOT), Err(Code::NoSession));
 }
 

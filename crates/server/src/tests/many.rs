@@ -184,11 +184,9 @@ fn run(clients: u64) -> Vec<(&'static str, Cost)> {
         exports.into_iter().partition(|of| of.client % EVICTED == 0);
     let (world, (), cost_of) = cost(world, |world| {
         for of in &evicted {
-            let order = msg::Evict { client: ClientId(u128::from(of.client)), nid: String::new() };
-            let peer = Peer { role: Role::Server, from: rpc::Origin::Remote("operator:1".into()) };
-            let order = Call { peer, ..call(Export { session: 0, ..*of }, order.into()) };
-            let answer = world.sim.run(world.target.clone().call(order));
-            assert!(answer.result.is_ok(), "{answer:?}");
+            let client = ClientId(u128::from(of.client));
+            let evicted = Watch::set_parameter(&*world.target, "*.evict_client", &client.to_string());
+            assert_eq!(evicted, Ok(()));
         }
         (world, ())
     });

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use proto::wire::messages as msg;
-use proto::{ClientId, Code, TargetKind};
+use proto::{ClientId, Code, TargetKind, Whom};
 use rpc::AskError;
 
 use super::orders::{self, refused};
@@ -27,7 +27,7 @@ struct Left {
 
 /// Runs the command. Exit status 1: something is in use.
 pub fn run(reach: &mut Reach, named: &str) -> Outcome {
-    let (client, nid) = orders::named_client(named)?;
+    let Whom { client, nid } = orders::named_client(named)?;
     let mut clients: BTreeMap<ClientId, Left> = BTreeMap::new();
     let mut unanswered = false;
     for device in reach.devices.clone() {

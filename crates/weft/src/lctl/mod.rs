@@ -22,7 +22,7 @@ use crate::ask;
 use crate::failure::{Failure, Outcome, exit};
 use crate::mountpoint::Mount;
 use crate::usage;
-use params::Shown;
+use params::Printed;
 use reach::{Device, Reach};
 
 /// Look at the file systems of this machine, and give orders to its servers.
@@ -191,14 +191,14 @@ fn run(arguments: Arguments) -> Outcome {
         Command::Dl => list_devices(&reach()?),
         Command::GetParam { value_only, name_only, names } => {
             let shown = match (value_only, name_only) {
-                (true, _) => Shown::Value,
-                (_, true) => Shown::Name,
-                _ => Shown::Both,
+                (true, _) => Printed::Value,
+                (_, true) => Printed::Name,
+                _ => Printed::Both,
             };
             params::get(&mut reach()?, &names, shown)
         }
         Command::ListParam { classify, names, .. } => {
-            params::get(&mut reach()?, &names, if classify { Shown::Classified } else { Shown::Name })
+            params::get(&mut reach()?, &names, if classify { Printed::Classified } else { Printed::Name })
         }
         Command::SetParam { value_only, settings } => params::set(&mut reach()?, &settings, value_only),
         Command::AbortRecovery { device } => {

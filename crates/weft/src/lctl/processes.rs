@@ -73,7 +73,8 @@ impl Reach {
                 Ok(ask::text(mount, &attribute).map_err(Silence::of_mount))
             }
             Way::Network { fsname, nids, key } => {
-                let asked = ReadParameters { names: vec![format!("{PREFIX}{name}")] };
+                let asked =
+                    ReadParameters { patterns: vec![format!("{PREFIX}{name}")], skip: 0, names_only: false };
                 let hub = self.hub(fsname, key)?;
                 // Whatever it serves, or does not serve at the moment: it answers itself.
                 let asking = hub.ask(TargetId::MGS, Role::Server, nids, asked, ANSWER_WAIT);

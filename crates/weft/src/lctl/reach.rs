@@ -11,10 +11,12 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use fuse::parameters::{self, Page, Shown};
 use fuse::session::MountEntry;
-use fuse::states::{PARAMETER, STATES, State, States};
+use fuse::states::{STATES, State, States};
+use proto::parameters::{Glob, TargetPlaces, device_name, device_type};
 use proto::wire::messages::{GetState, Operation, ReadParameters};
-use proto::{Code, FsName, Nid, TargetId, TargetKind};
+use proto::{Code, FsName, Nid, TargetId};
 use rpc::{AskError, Hub, Keys, Role};
 
 use crate::failure::Failure;
@@ -25,6 +27,8 @@ use crate::{ask, keys, servers, serving};
 pub const SILENT: &str = "it does not answer";
 /// How long a target may take to say how it is.
 const STATE_WAIT: Duration = Duration::from_secs(3);
+/// Parameters of one target after which no more are asked for.
+const PARAMETERS_MAX: usize = 1 << 17;
 
 /// A target that is reached from here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,11 +51,7 @@ enum Way {
 impl Device {
     /// Lustre's name of what serves it.
     pub fn kind(&self) -> &'static str {
-        match self.target.kind {
-            TargetKind::Mgs => "mgs",
-            TargetKind::Mdt => "mdt",
-            TargetKind::Ost => "obdfilter",
-        }
+        device_type(self.target.kind)
     }
 
     /// Whether it is asked through a mount, which says nothing of its MGS.
@@ -60,9 +60,31 @@ impl Device {
     }
 }
 
-/// What targets are called.
-pub fn name(fsname: &str, target: TargetId) -> String {
-    if target == TargetId::MGS { "MGS".to_owned() } else { format!("{fsname}-{target}") }
+/// What a target says; why not if it says nothing.
+pub type Told = Result<Vec<Shown>, String>;
+
+/// All pages of an answer, after the first if that is there already.
+fn all_pages(
+    first: Option<Result<Page, String>>,
+    mut page: impl FnMut(usize) -> Result<Result<Page, String>, Failure>,
+) -> Result<Told, Failure> {
+    let mut told = Vec::new();
+    let mut next = match first {
+        Some(first) => first,
+        None => page(0)?,
+    };
+    loop {
+        let Page { parameters, more } = match next {
+            Ok(page) => page,
+            Err(why) => return Ok(Err(why)),
+        };
+        let is_last = !more || parameters.is_empty() || told.len() >= PARAMETERS_MAX;
+        told.extend(parameters);
+        if is_last {
+            return Ok(Ok(told));
+        }
+        next = page(told.len())?;
+    }
 }
 
 /// Everybody who is reached.
@@ -159,32 +181,9 @@ impl Reach {
 
     /// How each of `devices` is, in their order; why not for one that does not answer.
     pub fn states(&mut self, devices: &[Device]) -> Result<Vec<Result<State, String>>, Failure> {
-        let mut asked = Vec::new();
-        for (index, device) in devices.iter().enumerate() {
-            if let Way::Network { nids, key } = &device.way
-                && !self.silent.contains_key(nids)
-            {
-                let hub = self.hub(&device.fsname, key)?;
-                asked.push(async move {
-                    let answer = hub.ask(device.target, Role::Server, nids, GetState {}, STATE_WAIT).await;
-                    (index, answer.as_ref().map(State::from).map_err(silence))
-                });
-            }
-        }
-        let mut states = vec![Err(SILENT.to_owned()); devices.len()];
-        if !asked.is_empty() {
-            for (index, state) in self.runtime()?.0.block_on(all(asked)) {
-                if let (Err(why), Some(Device { way: Way::Network { nids, .. }, .. })) =
-                    (&state, devices.get(index))
-                    && why.starts_with(SILENT)
-                {
-                    self.silent.insert(nids.clone(), why.clone());
-                }
-                if let Some(place) = states.get_mut(index) {
-                    *place = state;
-                }
-            }
-        }
+        let answers = self.ask_all(devices, &GetState {})?;
+        let answers = answers.iter().map(|answer| answer.as_ref().map(State::from).map_err(silence));
+        let mut states: Vec<_> = answers.collect();
         let mut mounts = BTreeMap::new();
         for (device, state) in devices.iter().zip(&mut states) {
             let Way::Mount(mount) = &device.way else { continue };
@@ -197,16 +196,65 @@ impl Reach {
         Ok(states)
     }
 
-    /// The value of a parameter of a target; `None` if it does not say.
-    pub fn parameter(&mut self, device: &Device, name: &str) -> Result<Option<String>, Failure> {
-        if let Way::Mount(mount) = &device.way {
-            let attribute = format!("{PARAMETER}{}.{name}", device.target);
-            return Ok(ask::text(mount, &attribute).ok());
+    /// What each target has that fits `pattern`, in the order of the targets; an error for one that does not say.
+    pub fn parameters(&mut self, pattern: &str, names_only: bool) -> Result<Vec<(Device, Told)>, Failure> {
+        let glob = Glob::new(pattern);
+        let may_fit = |device: &&Device| TargetPlaces::new(&device.fsname, device.target).may_fit(&glob);
+        let devices: Vec<Device> = self.devices.iter().filter(may_fit).cloned().collect();
+        let read = ReadParameters { patterns: vec![pattern.to_owned()], skip: 0, names_only };
+        let first = self.ask_all(&devices, &read)?;
+        let mut told = Vec::new();
+        for (device, first) in devices.into_iter().zip(first) {
+            let all = match &device.way {
+                Way::Mount(mount) => all_pages(None, |skip| {
+                    let attribute = parameters::attribute(device.target, skip, pattern);
+                    Ok(ask::get(mount, &attribute).map_err(|_| SILENT.to_owned()))
+                }),
+                Way::Network { .. } => {
+                    all_pages(Some(first.map(Page::from).map_err(|error| silence(&error))), |skip| {
+                        let read =
+                            ReadParameters { skip: u32::try_from(skip).unwrap_or(u32::MAX), ..read.clone() };
+                        let answer = self.ask_once(&device, read, STATE_WAIT)?;
+                        Ok(answer.map(Page::from).map_err(|error| silence(&error)))
+                    })
+                }
+            };
+            told.push((device, all?));
         }
-        let asked = ReadParameters { names: vec![name.to_owned()] };
-        let told = self.ask(device, asked, STATE_WAIT)?;
-        let found = told.ok().and_then(|told| told.parameters.into_iter().find(|one| one.name == name));
-        Ok(found.map(|one| one.value))
+        Ok(told)
+    }
+
+    /// Asks all of `devices` the same at once. Those that are reached through a mount only refuse.
+    fn ask_all<O: Operation + Clone>(
+        &mut self,
+        devices: &[Device],
+        order: &O,
+    ) -> Result<Vec<Result<O::Reply, AskError>>, Failure> {
+        let (mut answers, mut asked) = (Vec::new(), Vec::new());
+        for (index, device) in devices.iter().enumerate() {
+            answers.push(Err(AskError::Refused(Code::NotSupported)));
+            let Way::Network { nids, key } = &device.way else { continue };
+            if let Some(why) = self.silent.get(nids) {
+                answers[index] = Err(AskError::Unanswered(why.clone()));
+                continue;
+            }
+            let hub = self.hub(&device.fsname, key)?;
+            let order = order.clone();
+            asked.push(async move {
+                (index, hub.ask(device.target, Role::Server, nids, order, STATE_WAIT).await)
+            });
+        }
+        if !asked.is_empty() {
+            for (index, answer) in self.runtime()?.0.block_on(all(asked)) {
+                if let (Err(AskError::Unanswered(why)), Way::Network { nids, .. }) =
+                    (&answer, &devices[index].way)
+                {
+                    self.silent.insert(nids.clone(), why.clone());
+                }
+                answers[index] = answer;
+            }
+        }
+        Ok(answers)
     }
 
     pub(super) fn runtime(&mut self) -> Result<&(rt::os::Node, rt::Rt), Failure> {
@@ -241,7 +289,7 @@ fn silence(error: &AskError) -> String {
 }
 
 fn device(fsname: &str, target: TargetId, way: Way) -> Device {
-    Device { name: name(fsname, target), fsname: fsname.to_owned(), target, way }
+    Device { name: device_name(fsname, target), fsname: fsname.to_owned(), target, way }
 }
 
 /// Waits for all of `futures` at once.

@@ -9,9 +9,10 @@ use fuse::imports::{IMPORTS, Import, Imports};
 use fuse::session::MountEntry;
 use fuse::stats::{Count, STATS, Told};
 use fuse::tunables::{Cache, SESSIONS_MAX, Session, TUNABLE, TUNABLES, Tunables};
+use proto::parameters::device_name;
 use proto::{TargetId, TargetKind};
 
-use super::{reach, timeouts};
+use super::timeouts;
 use crate::{ask, mountpoint};
 
 /// A page, as Lustre counts (bytes).
@@ -114,7 +115,7 @@ impl<'a> Mount<'a> {
     }
 
     fn of_target(&self, id: TargetId) -> String {
-        format!("{}-{}-{}", reach::name(self.fsname, id), Mount::role(id), self.digits)
+        format!("{}-{}-{}", device_name(self.fsname, id), Mount::role(id), self.digits)
     }
 
     fn of_cache(&self, cache: &Cache) -> [Parameter; 3] {

@@ -30,16 +30,27 @@ pub const MISSING_RESTATING: u8 = 2;
 /// Most clients that a [`TargetState`] names.
 pub const MISSING_MAX: usize = 16;
 
-/// Most sessions that one [`ExportPage`] lists.
-pub const EXPORTS_PAGE_MAX: usize = 1024;
-
 /// Most clients that one [`DrainClient`] is for.
 pub const DRAINED_MAX: usize = 64;
 /// Most files that a [`DrainDone`] names.
 pub const DRAIN_FILES_MAX: usize = 16;
 
-/// Most parameters that one [`SetParameters`] sets.
+/// Most parameters that one [`SetParameters`] sets, and most patterns of one [`ReadParameters`].
 pub const PARAMETERS_MAX: usize = 64;
+
+/// [`ShownParameter::access`]: it has a value.
+pub const PARAMETER_READABLE: u8 = 1;
+/// [`ShownParameter::access`]: it can be set.
+pub const PARAMETER_SETTABLE: u8 = 2;
+
+/// [`ShownParameter::kind`]: words, or several lines.
+pub const PARAMETER_TEXT: u8 = 0;
+/// [`ShownParameter::kind`]: a number that goes up and down, or that is set.
+pub const PARAMETER_GAUGE: u8 = 1;
+/// [`ShownParameter::kind`]: a number that only grows until it is cleared.
+pub const PARAMETER_COUNTER: u8 = 2;
+/// [`ShownParameter::kind`]: lines that say how often which sizes or times occurred.
+pub const PARAMETER_HISTOGRAM: u8 = 3;
 
 wire_struct! {
     /// Asks how the target is.
@@ -120,55 +131,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Orders a target to end the sessions of a client, or of all clients at an address. Needs the servers' key.
-    pub struct Evict {
-        /// The client; 0 if an address is named.
-        pub client: ClientId,
-        /// The address as sessions have it, `10.1.1.2@tcp`; empty if a client is named.
-        pub nid: String,
-    }
-}
-
-wire_struct! {
-    /// How many sessions were ended.
-    pub struct Evicted {
-        /// Sessions.
-        pub count: u32,
-    }
-}
-
-wire_struct! {
-    /// Asks for the sessions of a target.
-    pub struct ListExports {
-        /// The last client that is known already; 0 to begin.
-        pub after: ClientId,
-    }
-}
-
-wire_struct! {
-    /// Sessions of a target, by client.
-    pub struct ExportPage {
-        /// At most `EXPORTS_PAGE_MAX`.
-        pub exports: Vec<Export>,
-        /// Whether these are the last ones.
-        pub end: bool,
-    }
-}
-
-wire_struct! {
-    /// One session.
-    pub struct Export {
-        /// The client.
-        pub client: ClientId,
-        /// Its address, `10.1.1.2@tcp`.
-        pub nid: String,
-        /// Whether it holds the servers' key.
-        pub server: bool,
-    }
-}
-
-wire_struct! {
-    /// Sets parameters of a target until it is started again, and asks for all that it has. Setting needs the servers' key.
+    /// Sets parameters of a target until it is started again. Needs the servers' key.
     pub struct SetParameters {
         /// Those to set, at most `PARAMETERS_MAX`, in order; none behind one that is refused.
         pub parameters: Vec<Parameter>,
@@ -176,17 +139,9 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// The parameters of a target.
-    pub struct Parameters {
-        /// In the order of their names.
-        pub parameters: Vec<Parameter>,
-    }
-}
-
-wire_struct! {
-    /// A setting of a target that can be changed while it is served.
+    /// What a parameter is to be.
     pub struct Parameter {
-        /// Its name, as the last part of Lustre's: `sync_journal`.
+        /// Its whole name, as Lustre's: `obdfilter.w-OST0000.sync_journal`.
         pub name: String,
         /// Its value.
         pub value: String,
@@ -194,10 +149,42 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Asks for parameters of a target, those that nobody can set too. Needs no key of the servers.
+    /// Asks for the parameters and statistics of a target whose names fit a pattern. Needs no key of the servers.
     pub struct ReadParameters {
-        /// Their names, at most `PARAMETERS_MAX`.
-        pub names: Vec<String>,
+        /// Patterns of whole names, at most `PARAMETERS_MAX`, each of at most `PATTERN_BYTES_MAX` bytes; `*` stands for any characters.
+        pub patterns: Vec<String>,
+        /// How many of those that fit are known already.
+        pub skip: u32,
+        /// Whether values are left out.
+        pub names_only: bool,
+    }
+}
+
+wire_struct! {
+    /// Parameters and statistics, in the target's order.
+    pub struct ParameterPage {
+        /// At most `PAGE_COUNT_MAX`.
+        pub parameters: Vec<ShownParameter>,
+        /// Whether there are more.
+        pub more: bool,
+    }
+}
+
+wire_struct! {
+    /// A parameter or statistic.
+    pub struct ShownParameter {
+        /// Its whole name.
+        pub name: String,
+        /// Its value; empty if it cannot be read, or nobody asked for values.
+        pub value: String,
+        /// `PARAMETER_READABLE` and `PARAMETER_SETTABLE`.
+        pub access: u8,
+        /// `PARAMETER_TEXT` and so on.
+        pub kind: u8,
+        /// What a number counts: `bytes`, `MiB`, `s`, `ms`; empty for things, and for what is no number.
+        pub unit: String,
+        /// What it takes, for whoever sets it to something else; empty if it cannot be set.
+        pub takes: String,
     }
 }
 

@@ -186,11 +186,9 @@ operations! {
         4 Statfs(Statfs) -> Space: Session, Reads, Shared, never, never;
         5 GetState(GetState) -> TargetState: Outside, Reads, Reserved, never, never;
         6 AbortRecovery(AbortRecovery) -> Done: Outside, Reads, Reserved, never, never;
-        7 Evict(Evict) -> Evicted: Outside, Reads, Reserved, never, never;
-        8 ListExports(ListExports) -> ExportPage: Outside, Reads, Reserved, never, never;
-        9 SetParameters(SetParameters) -> Parameters: Outside, Reads, Reserved, never, never;
+        9 SetParameters(SetParameters) -> Done: Outside, Reads, Reserved, never, never;
         15 HandOver(HandOver) -> Done: Outside, Reads, Shared, never, never;
-        90 ReadParameters(ReadParameters) -> Parameters: Outside, Reads, Reserved, never, never;
+        90 ReadParameters(ReadParameters) -> ParameterPage: Outside, Reads, Reserved, never, never;
         91 DrainClient(DrainClient) -> Drained: Outside, Reads, Shared, always, always;
     }
     /// What the MGS answers.

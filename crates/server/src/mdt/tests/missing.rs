@@ -6,6 +6,7 @@
 use proto::wire::messages::{self as msg, Operation};
 use proto::{ClientId, Code, Cred, Fid, Transno};
 use rpc::Answer;
+use service::Watch;
 
 use crate::mdt::testing::{Client, World, name};
 
@@ -215,8 +216,7 @@ fn survives(case: &Case, commits_on_share: bool) -> bool {
     let tree = Tree { dir, file, other, fresh: b.new_fid(), sub: gone.new_fid() };
     b.skip_to(XID - 10);
     let value = if commits_on_share { "1" } else { "0" };
-    let parameter = msg::Parameter { name: "commit_on_sharing".into(), value: value.into() };
-    world.target.handler().sharing.set(&parameter).expect("it is one");
+    Watch::set_parameter(&*world.target, "*.commit_on_sharing", value).expect("it is one");
     world.sync();
     let boot = world.store.boot();
     (case.first)(&gone, &tree);

@@ -6,13 +6,12 @@ use std::time::Duration;
 use proto::wire::messages as msg;
 use proto::wire::messages::{LOCK_PERM, LOCK_UPDATE};
 use proto::{Code, Fid};
-use service::Shown;
+use service::Watch;
 
 use crate::mdt::testing::{Client, World, gave_back};
 
 fn set(world: &World, name: &str, value: u64) -> Result<(), Code> {
-    let parameter = msg::Parameter { name: name.to_owned(), value: value.to_string() };
-    world.target.handler().set_parameter(&parameter)
+    Watch::set_parameter(&*world.target, &format!("*.{name}"), &value.to_string())
 }
 
 fn locks(world: &World) -> u64 {

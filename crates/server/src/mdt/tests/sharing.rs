@@ -2,6 +2,7 @@
 
 use proto::wire::messages as msg;
 use proto::{ClientId, Code, Cred, Fid};
+use service::Watch;
 
 use crate::mdt::testing::{Client, World, name, user};
 
@@ -159,8 +160,7 @@ fn what_was_built_on_a_change_survives_without_its_author() {
         let world = World::new();
         let (a, b) = (world.client(1), world.client(2));
         let value = if commits_on_share { "1" } else { "0" };
-        let parameter = msg::Parameter { name: "commit_on_sharing".into(), value: value.into() };
-        world.target.handler().sharing.set(&parameter).expect("it is one");
+        Watch::set_parameter(&*world.target, "*.commit_on_sharing", value).expect("it is one");
         world.sync();
         let boot = world.store.boot();
         a.file(Fid::ROOT, "f");

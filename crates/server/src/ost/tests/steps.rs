@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use proto::wire::messages as msg;
 use rt::sim::{Options, Sim};
-use service::Shown;
+use service::Watch;
 
 use super::fake::{Fake, SERVER, Server};
 use super::{at, id};
@@ -42,9 +42,8 @@ fn steps(sync: bool, sync_journal: bool) -> Vec<Step> {
     let sim = Sim::new(Options { trace: true, ..Options::seed(1) });
     sim.run(async {
         let server = Server::make(&sim).await;
-        let parameter =
-            msg::Parameter { name: "sync_journal".into(), value: u8::from(sync_journal).to_string() };
-        server.target.handler().set_parameter(&parameter).expect("a value that there is");
+        let value = if sync_journal { "1" } else { "0" };
+        Watch::set_parameter(&*server.target, "*.sync_journal", value).expect("a value that there is");
         let client = Fake::new(&sim, "client", 100, id(1));
         let write = |offset| {
             let write = msg::Write { object: id(1), offset, time: at(1), locked: false, sync };

@@ -8,7 +8,7 @@ use proto::wire::messages as msg;
 use proto::{Code, ObjectId};
 use rt::sim::{Options, Sim, Span};
 use rt::sync::oneshot;
-use service::Shown;
+use service::Watch;
 
 use super::fake::{Fake, SERVER, Server};
 use super::{at, id, refused};
@@ -263,12 +263,8 @@ fn seen_before_its_author_was_lost(sync_lock_cancel: &str) -> Vec<u8> {
 }
 
 fn set_sync_lock_cancel(server: &Server, value: &str) {
-    let parameter = msg::Parameter { name: "sync_lock_cancel".into(), value: value.into() };
-    let handler = server.target.handler();
-    handler.set_parameter(&parameter).expect("a value that there is");
-    assert!(handler.parameters().contains(&parameter));
-    let wrong = msg::Parameter { value: "sometimes".into(), ..parameter };
-    assert_eq!(handler.set_parameter(&wrong), Err(Code::Invalid));
+    let set = |value| Watch::set_parameter(&*server.target, "*.sync_lock_cancel", value);
+    assert_eq!((set(value), set("sometimes")), (Ok(()), Err(Code::Invalid)));
 }
 
 #[test]
