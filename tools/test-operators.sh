@@ -35,7 +35,8 @@ until_true() {
   local end=$((SECONDS + $1))
   shift
   until "$@"; do
-    [ $SECONDS -lt $end ] || { echo "not within the time: $*"; return 1; }
+    # The last status is in the file, if it was one that was waited for.
+    [ $SECONDS -lt $end ] || { echo "not within the time: $*"; cat "$work/status"; return 1; }
     sleep 0.1
   done
 }
