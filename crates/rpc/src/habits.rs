@@ -137,7 +137,7 @@ impl Experiment {
 /// Nothing can be left out.
 #[cfg(not(feature = "experiments"))]
 #[derive(Default)]
-pub(crate) struct Experiment;
+pub(crate) struct Experiment {}
 
 #[cfg(not(feature = "experiments"))]
 impl Experiment {
