@@ -194,6 +194,8 @@ t_others() {
   local name
   disk two.mdt 160 ext4 -m 0 && disk two.mgs 100 ext4 -m 0 && disk two.ost0 200 ext4 -m 0
   two_up
+  # The MDT hears of OSTs one after the other.
+  until_true 20 "$LFS" setstripe -i 0 -c 1 "$two_a/known"
   "$LFS" setstripe -i 0 -c 1 "$two_a"
   mkdir "$two_a/d"
   for name in $(seq 300); do echo "$name" > "$two_a/d/$name"; done
