@@ -1,11 +1,12 @@
-//! What can be read of a process, and set, whatever it serves: named values beside the parameters of its targets.
+//! What can be read of a process, and set, whatever it serves: parameters beside those of its targets, and what is none, its log.
 //!
-//! They are asked for as a target's are, outside any session, by names that begin with [`PREFIX`]; the process answers
-//! itself, also while it serves none of its targets.
+//! It is asked for as a target's parameters are, outside any session, by names and patterns that begin with [`PREFIX`]; the process
+//! answers itself, also while it serves none of its targets.
 
 use std::sync::Arc;
 
 use proto::Code;
+use proto::parameters::Tree;
 use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
 
@@ -13,16 +14,48 @@ use crate::hub::Hub;
 use crate::keys::Role;
 use crate::service::{Answer, Call};
 
-/// What the names of a process's own values begin with, where they are asked for.
+/// What the names of a process's own parameters and values begin with, where they are asked for. Answers have the names of parameters
+/// without it.
 pub const PREFIX: &str = "process.";
 
-/// Named values of a process. Names come without [`PREFIX`].
+/// What a process has itself. Names come without [`PREFIX`].
 pub trait Process: Send + Sync + 'static {
-    /// A value, as text; `None` if there is none of that name. At most `proto::limits::XATTR_BYTES_MAX` bytes.
+    /// Registers its parameters, whose whole names begin with [`proto::parameters::PROCESS_PLACE`].
+    fn parameters<'a>(&'a self, tree: &mut Tree<'a>);
+
+    /// A value that is no parameter, as text; `None` if there is none of that name. At most `proto::limits::XATTR_BYTES_MAX` bytes.
     fn value(&self, name: &str) -> Option<String>;
 
     /// Sets one. [`Code::NotFound`]: there is none of that name; [`Code::Invalid`]: the value is none.
     fn set_value(&self, name: &str, value: &str) -> Result<(), Code>;
+}
+
+/// The parameters of `process` that `read` asks for.
+///
+/// # Errors
+/// As [`Tree::new`].
+pub fn read(process: &dyn Process, read: &msg::ReadParameters) -> Result<msg::ParameterPage, Code> {
+    let mut tree = Tree::new(read)?;
+    process.parameters(&mut tree);
+    Ok(tree.page())
+}
+
+/// Sets the parameter of `process` with this name, or what it has besides.
+///
+/// # Errors
+/// [`Code::NotFound`]: it has nothing of that name; [`Code::Invalid`]: the value is none.
+pub fn set(process: &dyn Process, name: &str, value: &str) -> Result<(), Code> {
+    let mut tree = Tree::to_set(name)?;
+    process.parameters(&mut tree);
+    match tree.found() {
+        Ok(found) => found.into_iter().try_for_each(|parameter| parameter.set(value)?),
+        Err(Code::NotFound) => process.set_value(name, value),
+        Err(code) => Err(code),
+    }
+}
+
+fn without_prefix(name: &str) -> &str {
+    name.strip_prefix(PREFIX).unwrap_or(name)
 }
 
 impl Hub {
@@ -49,23 +82,28 @@ impl Hub {
             return Err(Code::Forbidden);
         }
         match &call.request {
-            Request::ReadParameters(read) => {
-                let [name] = &read.patterns[..] else { return Err(Code::TooBig) };
-                let value = process.value(name.strip_prefix(PREFIX).unwrap_or(name));
-                let shown = value.map(|value| msg::ShownParameter {
+            Request::ReadParameters(asked) => {
+                let [name] = &asked.patterns[..] else { return Err(Code::TooBig) };
+                let own = without_prefix(name);
+                let Some(value) = process.value(own) else {
+                    let asked = msg::ReadParameters { patterns: vec![own.to_owned()], ..asked.clone() };
+                    return Ok(Reply::ReadParameters(read(&**process, &asked)?));
+                };
+                let shown = msg::ShownParameter {
                     name: name.clone(),
                     value,
                     access: msg::PARAMETER_READABLE,
                     kind: msg::PARAMETER_TEXT,
                     unit: String::new(),
                     takes: String::new(),
-                });
-                let parameters = shown.into_iter().collect();
-                Ok(Reply::ReadParameters(msg::ParameterPage { parameters, more: false }))
+                };
+                Ok(Reply::ReadParameters(msg::ParameterPage { parameters: vec![shown], more: false }))
             }
-            Request::SetParameters(set) => {
-                let [msg::Parameter { name, value }] = &set.parameters[..] else { return Err(Code::TooBig) };
-                process.set_value(name.strip_prefix(PREFIX).unwrap_or(name), value)?;
+            Request::SetParameters(order) => {
+                let [msg::Parameter { name, value }] = &order.parameters[..] else {
+                    return Err(Code::TooBig);
+                };
+                set(&**process, without_prefix(name), value)?;
                 Ok(Reply::SetParameters(msg::Done {}))
             }
             _ => Err(Code::NotSupported),

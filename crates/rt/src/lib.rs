@@ -1,6 +1,6 @@
 //! The only door to the outside: time, chance, tasks, network and disk.
 //!
-//! Two drivers stand behind one handle. `os` is production: tokio, sockets, files. `sim` is one thread, virtual
+//! Two drivers stand behind one handle. `os` is production: a ring on each core, sockets, files. `sim` is one thread, virtual
 //! nanoseconds, everything drawn from a seed, and faults. Nothing above this crate knows which one it has, and
 //! nothing here knows what a message or a target is.
 
@@ -98,6 +98,24 @@ impl Rt {
         }
     }
 
+    /// Runs `future` as a task that has work of its own for long, as a connection has: it goes to one core after another, and what it
+    /// spawns stays with it.
+    #[track_caller]
+    pub fn spawn_apart(&self, future: impl Future<Output = ()> + Send + 'static) {
+        match &self.driver {
+            Driver::Os(node) => node.spawn_apart(Box::pin(future)),
+            Driver::Sim(node) => node.spawn(Box::pin(future)),
+        }
+    }
+
+    /// The cores of this process, for whoever has entries of its own in their rings; `None` without io_uring and in a simulation.
+    pub fn reactors(&self) -> Option<&std::sync::Arc<os::reactor::Reactors>> {
+        match &self.driver {
+            Driver::Os(node) => node.reactors(),
+            Driver::Sim(_) => None,
+        }
+    }
+
     /// Polls `future` once here and now; if it is not done then, it goes on as a task. The thread that brings an
     /// operation pays no context switch for what needs no waiting.
     #[track_caller]
@@ -106,6 +124,16 @@ impl Rt {
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
         if future.as_mut().poll(&mut cx).is_pending() {
             self.spawn(future);
+        }
+    }
+
+    /// For what may go on for long without ever having to wait, before each of its steps: ready at once, but now and then only after
+    /// others of the same core had their turn.
+    pub fn poll_step(&self, cx: &mut std::task::Context<'_>) -> std::task::Poll<()> {
+        match &self.driver {
+            Driver::Os(node) => node.poll_step(cx),
+            // Virtual time stands still while a task runs, and whoever runs for ever is found out.
+            Driver::Sim(_) => std::task::Poll::Ready(()),
         }
     }
 

@@ -113,6 +113,7 @@ fn bound(reclaim: usize, max: usize) -> Bound {
 #[cfg(test)]
 mod tests {
     use proto::TargetId;
+    use proto::parameters::Tree;
 
     use super::*;
 
@@ -123,9 +124,9 @@ mod tests {
     const LRU_SIZE: &str = "lru_size";
 
     fn set(room: &LockRoom, name: &str, value: &str) -> Result<(), Code> {
-        let mut tree = TargetTree::new("w", TargetId::mdt(0), &[format!("*.{name}")])?;
+        let mut tree = TargetTree::new("w", TargetId::mdt(0), Tree::to_set(&format!("*.{name}"))?);
         room.register(&mut tree, || {});
-        tree.into_tree().found().into_iter().next().ok_or(Code::NotFound)?.set(value)?
+        tree.into_tree().found()?.into_iter().next().ok_or(Code::NotFound)?.set(value)?
     }
 
     fn of_all(room: &LockRoom) -> (usize, usize) {

@@ -72,7 +72,11 @@ impl<O: Operation> Future for Calling<'_, O> {
         let this = self.get_mut();
         loop {
             match &mut this.stage {
-                Stage::Start => this.stage = this.start(),
+                Stage::Start => {
+                    // Calls within the process need not wait, so whoever makes many of them would never stop.
+                    ready!(this.driver.hub.rt().poll_step(cx));
+                    this.stage = this.start();
+                }
                 Stage::Here(pending) => {
                     let answer = ready!(Pin::new(&mut *pending).poll(cx));
                     match answer.result {

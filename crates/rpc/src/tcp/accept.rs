@@ -60,7 +60,7 @@ pub(crate) async fn accept_loop(hub: Hub, mut listener: Listener) {
     loop {
         match race(hub.ended().wait(), listener.accept()).await {
             Either::First(()) => return,
-            Either::Second(Ok(conn)) => hub.rt().spawn(serve(hub.clone(), conn)),
+            Either::Second(Ok(conn)) => hub.rt().spawn_apart(serve(hub.clone(), conn)),
             Either::Second(Err(error)) => {
                 tracing::warn!(%error, "cannot take connections");
                 hub.rt().sleep(limits::ACCEPT_PAUSE).await;

@@ -121,7 +121,7 @@ async fn dial(hub: &Hub, addr: &Addr, role: Role) -> Result<Arc<Link>, LinkError
         connects: Mutex::new(BTreeMap::new()),
         routes: Mutex::new(BTreeMap::new()),
     });
-    hub.rt().spawn(link.clone().read(conn.receiver, hub.ended().clone()));
+    hub.rt().spawn_apart(link.clone().read(conn.receiver, hub.ended().clone()));
     Ok(link)
 }
 

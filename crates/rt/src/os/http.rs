@@ -100,7 +100,7 @@ pub struct Client {
 impl Client {
     /// For the server at `place`, which is asked with TLS if there is any.
     pub fn new(node: &Node, place: Place, tls: Option<Tls>) -> Client {
-        Client { handle: node.inner.handle.clone(), place, tls, idle: Mutex::default() }
+        Client { handle: node.inner.driver.handle.clone(), place, tls, idle: Mutex::default() }
     }
 
     /// Posts JSON. `token` is a secret that goes along; an answer of more than `bytes_max` is an error. Has no deadline of

@@ -1,4 +1,7 @@
-//! The production driver: tokio, sockets and files of this machine.
+//! The production driver: threads, sockets and files of this machine.
+//!
+//! Where the kernel has io_uring, a thread with a ring on each core carries everything (`reactor`); elsewhere tokio does, with a
+//! pool of threads for the disk (`driver` knows which).
 //!
 //! Futures of this driver may be polled on any thread, those of the kernel's file system interface too, and go on
 //! later as tasks of the node. So nothing here assumes that it runs on a thread of the runtime: what needs the
@@ -8,11 +11,13 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod disk;
+mod driver;
 pub mod http;
 mod memory;
 pub mod net;
 mod pool;
 pub mod process;
+pub mod reactor;
 
 use std::future::{Future, poll_fn};
 use std::io::{self, Write};
@@ -20,12 +25,15 @@ use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Handle, Runtime};
 
+use self::driver::Driver;
+use self::reactor::Reactors;
 use crate::BoxFuture;
 use crate::memory::Memory;
 use crate::time::{Time, Wall};
@@ -42,7 +50,7 @@ pub struct Node {
 }
 
 struct Inner {
-    handle: Handle,
+    driver: Driver,
     /// Taken by [`Node::stop`].
     runtime: Mutex<Option<Runtime>>,
     start: Instant,
@@ -55,8 +63,30 @@ struct Inner {
 }
 
 impl Node {
-    /// Starts a node whose tasks run on `threads` threads. Raises this process's limit of open files as far as it may.
+    /// Starts a node whose tasks run on `threads` threads, each with a ring if this kernel has io_uring. Raises this process's
+    /// limit of open files as far as it may.
+    ///
+    /// # Errors
+    /// Threads cannot be started.
     pub fn start(threads: usize) -> io::Result<Node> {
+        match Reactors::start(threads) {
+            Ok(reactors) => Node::start_with(1, Some(Arc::new(reactors))),
+            Err(error) => {
+                tracing::info!(%error, "tasks run without io_uring");
+                Node::start_without_rings(threads)
+            }
+        }
+    }
+
+    /// The same without rings, on whatever kernel.
+    ///
+    /// # Errors
+    /// Threads cannot be started.
+    pub fn start_without_rings(threads: usize) -> io::Result<Node> {
+        Node::start_with(threads, None)
+    }
+
+    fn start_with(threads: usize, reactors: Option<Arc<Reactors>>) -> io::Result<Node> {
         raise_file_limit();
         let count = AtomicUsize::new(0);
         let runtime = Builder::new_multi_thread()
@@ -66,30 +96,26 @@ impl Node {
             .enable_io()
             .enable_time()
             .build()?;
-        let handle = runtime.handle().clone();
+        let driver = Driver { handle: runtime.handle().clone(), reactors };
         let runtime = Mutex::new(Some(runtime));
-        let (disk, memory) = (disk::Disk::new(), Memory::new(memory::memory_bytes()));
+        let disk = disk::Disk::new(driver.reactors.clone());
+        let memory = Memory::new(memory::memory_bytes());
         let room = Arc::new(net::room::Room::within(memory.bytes()));
-        let inner = Inner {
-            handle,
-            runtime,
-            start: Instant::now(),
-            disk,
-            memory,
-            room,
-            released: Mutex::new(Instant::now()),
-        };
-        Ok(Node { inner: Arc::new(inner) })
+        let (start, released) = (Instant::now(), Mutex::new(Instant::now()));
+        Ok(Node { inner: Arc::new(Inner { driver, runtime, start, disk, memory, room, released }) })
     }
 
     /// Runs `future` on this thread until it is done: for the main functions of programs.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
-        self.inner.handle.block_on(future)
+        self.inner.driver.handle.block_on(future)
     }
 
     /// Ends the node's tasks, at their next wait. Tasks hold the node, so a program that does not exit right away
     /// must call this to be rid of it. Waits up to `patience` for offloaded work.
     pub fn stop(&self, patience: Duration) {
+        if let Some(reactors) = &self.inner.driver.reactors {
+            reactors.stop(patience);
+        }
         let runtime = self.inner.runtime.lock().take();
         match runtime {
             Some(runtime) if Handle::try_current().is_err() => runtime.shutdown_timeout(patience),
@@ -117,17 +143,35 @@ impl Node {
         if deadline <= Instant::now() {
             return;
         }
-        within(&self.inner.handle, async { tokio::time::sleep_until(deadline.into()).await }).await;
+        self.inner.driver.sleep_until(deadline).await;
     }
 
     /// Runs `future` as a task. A panic in a task is a bug that nobody would see, so it ends the process.
     pub fn spawn(&self, future: BoxFuture<'static, ()>) {
-        self.inner.handle.spawn(abort_on_panic(future));
+        self.inner.driver.spawn(Box::pin(abort_on_panic(future)));
+    }
+
+    /// Runs `future` as a task that has work of its own for long, so it need not be where the caller is.
+    pub fn spawn_apart(&self, future: BoxFuture<'static, ()>) {
+        self.inner.driver.spawn_apart(Box::pin(abort_on_panic(future)));
+    }
+
+    /// The cores, if this kernel has io_uring.
+    pub fn reactors(&self) -> Option<&Arc<Reactors>> {
+        self.inner.driver.reactors.as_ref()
+    }
+
+    /// Ready at once, but now and then only after others had their turn.
+    pub(crate) fn poll_step(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.inner.driver.reactors {
+            Some(_) => reactor::poll_step(cx),
+            None => Poll::Ready(()),
+        }
     }
 
     /// Runs `work` on a thread of its own; for ever if the node stops meanwhile.
     pub async fn offload<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        match self.inner.handle.spawn_blocking(work).await {
+        match self.inner.driver.handle.spawn_blocking(work).await {
             Ok(value) => value,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             Err(_) => std::future::pending().await,
@@ -168,12 +212,15 @@ impl Node {
 
     /// The machine's network.
     pub fn net(&self) -> net::Net {
-        net::Net::new(self.inner.handle.clone(), self.inner.room.clone())
+        net::Net::new(self.inner.driver.clone(), self.inner.room.clone())
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if let Some(reactors) = &self.driver.reactors {
+            reactors.stop(Duration::ZERO);
+        }
         // The last clone may go on a thread of the runtime, which must not wait for itself.
         if let Some(runtime) = self.runtime.get_mut().take() {
             runtime.shutdown_background();

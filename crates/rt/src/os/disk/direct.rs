@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
@@ -19,18 +20,24 @@ const ZEROS_BYTES: usize = 1 << 20;
 
 /// One file, opened twice.
 pub(super) struct Pair {
-    buffered: OwnedFd,
-    direct: Option<OwnedFd>,
+    buffered: Arc<OwnedFd>,
+    direct: Option<Arc<OwnedFd>>,
     /// The file system took the open and refused an operation, for an alignment that we do not know.
     refused: AtomicBool,
 }
 
 impl Pair {
     pub(super) fn new(buffered: OwnedFd, direct: Option<OwnedFd>) -> Pair {
-        Pair { buffered, direct, refused: AtomicBool::new(false) }
+        Pair { buffered: Arc::new(buffered), direct: direct.map(Arc::new), refused: AtomicBool::new(false) }
     }
 
-    fn direct(&self) -> Option<&OwnedFd> {
+    /// The file through the page cache.
+    pub(super) fn buffered(&self) -> &Arc<OwnedFd> {
+        &self.buffered
+    }
+
+    /// The file past the page cache, if its file system can do that.
+    pub(super) fn direct(&self) -> Option<&Arc<OwnedFd>> {
         self.direct.as_ref().filter(|_| !self.refused.load(Ordering::Relaxed))
     }
 

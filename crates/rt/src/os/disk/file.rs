@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use super::Shared;
 use super::direct::Pair;
+use super::ring;
 
 /// From this length on, an operation runs on the pool and past the page cache if it is aligned, in bytes.
 const LARGE_BYTES: usize = 64 << 10;
@@ -39,12 +40,18 @@ impl File {
 
     /// Reads up to `len` bytes at `offset`; short only at the end of the file.
     pub async fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
-        if len >= LARGE_BYTES {
-            return self.run(move |inner| inner.pair.read_large(offset, len)).await;
+        let is_large = len >= LARGE_BYTES;
+        if !is_large && let Some(bytes) = self.inner.pair.read_cached(offset, len) {
+            return Ok(bytes);
         }
-        match self.inner.pair.read_cached(offset, len) {
-            Some(bytes) => Ok(bytes),
-            None => self.run(move |inner| inner.pair.read(offset, len)).await,
+        if let Some(reactors) = &self.shared.reactors
+            && let Some(bytes) = ring::read(reactors, &self.inner.pair, (offset, len), is_large).await?
+        {
+            return Ok(bytes);
+        }
+        match is_large {
+            true => self.run(move |inner| inner.pair.read_large(offset, len)).await,
+            false => self.run(move |inner| inner.pair.read(offset, len)).await,
         }
     }
 
@@ -54,18 +61,21 @@ impl File {
         if total < LARGE_BYTES {
             return self.inner.pair.write(offset, &slices);
         }
+        // Not by a ring: a process that is killed ends before what its rings write does, and gives its directories to the next one.
+        // With a thread that writes it does not end before.
         self.run(move |inner| inner.pair.write_large(offset, &slices, total)).await
     }
 
     /// Makes everything written before the call durable. After one failure all later ones fail too.
     pub async fn sync(&self) -> io::Result<()> {
-        self.run(|inner| {
-            if inner.poisoned.load(Ordering::Acquire) {
-                return Err(io::Error::other("an earlier sync of this file failed"));
-            }
-            inner.pair.sync().inspect_err(|_| inner.poisoned.store(true, Ordering::Release))
-        })
-        .await
+        if self.inner.poisoned.load(Ordering::Acquire) {
+            return Err(io::Error::other("an earlier sync of this file failed"));
+        }
+        let result = match &self.shared.reactors {
+            Some(reactors) => ring::sync(reactors, &self.inner.pair).await,
+            None => self.run(|inner| inner.pair.sync()).await,
+        };
+        result.inspect_err(|_| self.inner.poisoned.store(true, Ordering::Release))
     }
 
     /// Reserves space and grows the file.
@@ -104,8 +114,13 @@ mod tests {
     use crate::os::Node;
 
     /// Runs `test` on an empty file; the second one is the same file without direct I/O.
-    fn check(test: impl AsyncFnOnce(File, File) -> io::Result<()>) {
-        let node = Node::start(1).expect("a node starts");
+    fn check(test: impl AsyncFn(File, File) -> io::Result<()>) {
+        for node in [Node::start(1), Node::start_without_rings(1)] {
+            check_on(&node.expect("a node starts"), &test);
+        }
+    }
+
+    fn check_on(node: &Node, test: &impl AsyncFn(File, File) -> io::Result<()>) {
         let temp = tempfile::tempdir().expect("a temporary directory");
         let path = temp.path().to_str().expect("temporary directories have plain names");
         node.block_on(async {

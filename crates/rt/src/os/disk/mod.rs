@@ -6,6 +6,7 @@
 mod dir;
 mod direct;
 mod file;
+mod ring;
 pub mod tree;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 
 use super::pool::Pool;
+use super::reactor::Reactors;
 
 pub use dir::Dir;
 pub use file::File;
@@ -31,13 +33,15 @@ pub struct Disk {
 /// What all directories and files of a node share.
 struct Shared {
     pool: Pool,
+    /// Where reads, writes and syncs go if there are rings.
+    reactors: Option<Arc<Reactors>>,
     /// Directories that the node has taken for itself, by device and inode, until it ends.
     locks: Mutex<BTreeMap<(u64, u64), OwnedFd>>,
 }
 
 impl Disk {
-    pub(super) fn new() -> Disk {
-        Disk { shared: Arc::new(Shared { pool: Pool::new(), locks: Mutex::default() }) }
+    pub(super) fn new(reactors: Option<Arc<Reactors>>) -> Disk {
+        Disk { shared: Arc::new(Shared { pool: Pool::new(), reactors, locks: Mutex::default() }) }
     }
 
     /// Opens the directory at `path`.

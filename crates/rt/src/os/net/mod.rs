@@ -9,25 +9,26 @@ mod prefix;
 mod receiver;
 pub(super) mod room;
 mod sender;
+mod socket;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::net::Shutdown;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
-use tokio::runtime::Handle;
+use tokio::net::lookup_host;
 
+use super::driver::Driver;
 use super::within;
 use crate::net::{Addr, Conn};
 
 pub use receiver::Receiver;
 use room::Room;
 pub use sender::Sender;
+use socket::Socket;
 
-/// Connections that the kernel keeps for a listener that is busy.
-const BACKLOG: u32 = 65_535;
 /// Silence after which the kernel asks whether the peer's machine is still there.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(60);
 /// Time between such questions.
@@ -40,43 +41,62 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The machine's network. Cheap to clone.
 #[derive(Clone)]
 pub struct Net {
-    handle: Handle,
+    driver: Driver,
     room: Arc<Room>,
 }
 
 /// Takes connections.
 pub struct Listener {
-    handle: Handle,
+    driver: Driver,
     room: Arc<Room>,
-    socket: TcpListener,
+    socket: Socket,
     addr: Addr,
 }
 
 impl Net {
-    pub(super) fn new(handle: Handle, room: Arc<Room>) -> Net {
-        Net { handle, room }
+    pub(super) fn new(driver: Driver, room: Arc<Room>) -> Net {
+        Net { driver, room }
     }
 
     /// Starts to listen at `addr`; port 0 takes a free one.
     pub async fn listen(&self, addr: &Addr) -> io::Result<Listener> {
-        let socket = within(
-            &self.handle,
-            first_of(addr, async |at| {
-                let socket = if at.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-                socket.set_reuseaddr(true)?;
-                socket.bind(at)?;
-                socket.listen(BACKLOG)
-            }),
-        )
-        .await?;
-        let addr = Addr(socket.local_addr()?.to_string());
-        Ok(Listener { handle: self.handle.clone(), room: self.room.clone(), socket, addr })
+        let mut listening = Err(io::ErrorKind::NotFound.into());
+        for at in self.addresses(addr).await? {
+            listening = Socket::listen(&self.driver, at);
+            if listening.is_ok() {
+                break;
+            }
+        }
+        let socket = listening?;
+        let addr = Addr(socket.local_addr()?);
+        Ok(Listener { driver: self.driver.clone(), room: self.room.clone(), socket, addr })
     }
 
     /// Connects to the node that listens at `addr`.
     pub async fn connect(&self, addr: &Addr) -> io::Result<Conn> {
-        let stream = within(&self.handle, first_of(addr, TcpStream::connect)).await?;
-        open(&self.handle, &self.room, stream)
+        let mut connecting = Err(io::ErrorKind::NotFound.into());
+        for at in self.addresses(addr).await? {
+            connecting = Socket::connect(&self.driver, at).await;
+            if connecting.is_ok() {
+                break;
+            }
+        }
+        let socket = connecting?;
+        open(&self.driver, &self.room, socket)
+    }
+
+    /// All addresses behind `addr`, at least one.
+    async fn addresses(&self, addr: &Addr) -> io::Result<Vec<SocketAddr>> {
+        // An address needs no look-up, and so no other thread.
+        if let Ok(at) = addr.0.parse() {
+            return Ok(vec![at]);
+        }
+        let found = within(&self.driver.handle, lookup_host(&addr.0)).await?;
+        let found: Vec<_> = found.collect();
+        if found.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("{addr} has no address")));
+        }
+        Ok(found)
     }
 }
 
@@ -84,15 +104,15 @@ impl Listener {
     /// The next connection.
     pub async fn accept(&mut self) -> io::Result<Conn> {
         loop {
-            match within(&self.handle, self.socket.accept()).await {
-                Ok((stream, _)) => match open(&self.handle, &self.room, stream) {
+            match self.socket.accept(&self.driver).await {
+                Ok(socket) => match open(&self.driver, &self.room, socket) {
                     Ok(conn) => return Ok(conn),
                     Err(error) => tracing::debug!(%error, "a connection was gone before it was taken"),
                 },
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) if is_shortage(&error) => {
                     tracing::warn!(%error, "cannot take connections for now");
-                    within(&self.handle, async { tokio::time::sleep(ACCEPT_PAUSE).await }).await;
+                    self.driver.sleep_until(Instant::now() + ACCEPT_PAUSE).await;
                 }
                 Err(error) => return Err(error),
             }
@@ -105,40 +125,35 @@ impl Listener {
     }
 }
 
-/// Tries `each` with all addresses behind `addr` until one is good.
-async fn first_of<T>(addr: &Addr, each: impl AsyncFn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{addr} has no address"));
-    for at in lookup_host(&addr.0).await? {
-        match each(at).await {
-            Ok(value) => return Ok(value),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
 fn is_shortage(error: &io::Error) -> bool {
     let shortages = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
     error.raw_os_error().is_some_and(|number| shortages.contains(&number))
 }
 
-fn open(handle: &Handle, room: &Arc<Room>, stream: TcpStream) -> io::Result<Conn> {
-    stream.set_nodelay(true)?;
+fn open(driver: &Driver, room: &Arc<Room>, socket: Socket) -> io::Result<Conn> {
+    let options = SockRef::from(&socket);
+    options.set_tcp_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_TIME)
         .with_interval(KEEPALIVE_INTERVAL)
         .with_retries(KEEPALIVE_RETRIES);
-    SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-    patience::limit(&stream);
-    let peer = Addr(stream.peer_addr()?.to_string());
-    let link = Arc::new(sender::Link::new(stream));
-    handle.spawn(sender::serve(link.clone()));
+    options.set_tcp_keepalive(&keepalive)?;
+    patience::limit(&socket);
+    let peer = Addr(socket.peer_addr()?);
+    let link = Arc::new(sender::Link::new(driver.clone(), socket));
     let ends = Arc::new(sender::Ends::new(link));
     Ok(Conn {
         sender: crate::net::Sender::Os(Sender::new(ends.clone())),
-        receiver: crate::net::Receiver::Os(Receiver::new(handle, ends, room.clone())),
+        receiver: crate::net::Receiver::Os(Receiver::new(ends, room.clone())),
         peer,
     })
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // At once: the ring that watches the socket keeps it open a little longer.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+    }
 }
 
 #[cfg(test)]

@@ -6,10 +6,8 @@
 //! connection up sooner then: after about twelve seconds instead of fifteen minutes. That is what the sessions above
 //! do by themselves, and they go on over another connection.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
-
-use tokio::net::TcpStream;
 
 /// Longest pause between two repetitions of a segment; the kernel takes one second and more.
 const REPEAT_MAX: Duration = Duration::from_secs(1);
@@ -19,13 +17,13 @@ const TCP_RTO_MAX_MS: libc::c_int = 44;
 
 /// Bounds the pauses of a connection. An older kernel goes on doubling them.
 #[allow(unsafe_code)]
-pub(super) fn limit(stream: &TcpStream) {
+pub(super) fn limit(socket: &impl AsFd) {
     let value = REPEAT_MAX.as_millis() as libc::c_int;
-    // SAFETY: the descriptor is open as long as `stream`, and the pointer and the length are those of `value`, which
+    // SAFETY: the descriptor is open as long as `socket`, and the pointer and the length are those of `value`, which
     // lives across the call and is only read.
     let failed = unsafe {
         libc::setsockopt(
-            stream.as_raw_fd(),
+            socket.as_fd().as_raw_fd(),
             libc::IPPROTO_TCP,
             TCP_RTO_MAX_MS,
             (&raw const value).cast(),

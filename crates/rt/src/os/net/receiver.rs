@@ -4,13 +4,11 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::net::TcpStream;
-use tokio::runtime::Handle;
 
 use super::prefix::{PREFIX_BYTES, Prefix};
 use super::room::{Room, Taken};
 use super::sender::Ends;
-use super::within;
+use super::socket::Socket;
 use crate::buf::AlignedBuf;
 use crate::net::{Frame, FrameLimit, SEAL_BYTES_MAX, Unseal};
 
@@ -22,7 +20,6 @@ const LIMIT_DEFAULT: FrameLimit = FrameLimit { head_bytes_max: 2 << 20, bulk_byt
 
 /// Receives frames.
 pub struct Receiver {
-    handle: Handle,
     ends: Arc<Ends>,
     room: Arc<Room>,
     limit: FrameLimit,
@@ -60,14 +57,15 @@ enum Partial {
 }
 
 impl Receiver {
-    pub(super) fn new(handle: &Handle, ends: Arc<Ends>, room: Arc<Room>) -> Receiver {
+    pub(super) fn new(ends: Arc<Ends>, room: Arc<Room>) -> Receiver {
         let input = Input { memory: vec![0; INPUT_BYTES], start: 0, end: 0 };
-        let (handle, limit) = (handle.clone(), LIMIT_DEFAULT);
-        Receiver { handle, ends, room, limit, input, partial: Partial::Prefix, unseal: None }
+        let limit = LIMIT_DEFAULT;
+        Receiver { ends, room, limit, input, partial: Partial::Prefix, unseal: None }
     }
 
     /// The next frame; an error means that the connection is gone, or that the peer sent nonsense.
     pub async fn recv(&mut self) -> io::Result<Frame> {
+        self.ends.serve();
         loop {
             if self.ends.link().is_closed() {
                 return Err(self.ends.link().ending());
@@ -101,22 +99,22 @@ impl Receiver {
     /// Waits until there is something to read. An error if the peer keeps room that others wait for, and sends nothing, or
     /// too little for too long.
     async fn readable(&self) -> io::Result<()> {
-        let stream = self.ends.link().stream();
+        let socket = self.ends.link().socket();
         let (Partial::Head { taken, .. } | Partial::Bulk { taken, .. }) = &self.partial else {
-            return stream.readable().await;
+            return socket.readable().await;
         };
         let late = |what| io::Error::new(io::ErrorKind::TimedOut, what);
         loop {
             if taken.is_late() && self.room.is_wanted() {
                 return Err(late("the peer sends a frame too slowly"));
             }
-            let waiting = async { tokio::time::timeout(self.room.silence_max(), stream.readable()).await };
-            match within(&self.handle, waiting).await {
-                Ok(result) => return result,
-                Err(_) if self.room.is_wanted() => {
+            let waiting = self.ends.link().driver().within(self.room.silence_max(), socket.readable());
+            match waiting.await {
+                Some(result) => return result,
+                None if self.room.is_wanted() => {
                     return Err(late("the peer does not send the rest of a frame"));
                 }
-                Err(_) => {}
+                None => {}
             }
         }
     }
@@ -194,10 +192,10 @@ impl Receiver {
 
     /// Reads once from the socket, where it is wanted.
     fn read_more(&mut self) -> io::Result<()> {
-        let stream = self.ends.link().stream();
+        let socket = self.ends.link().socket();
         match &mut self.partial {
-            Partial::Bulk { bulk, filled, .. } => *filled += read(stream, &mut bulk.as_mut()[*filled..])?,
-            Partial::Prefix | Partial::Announced { .. } | Partial::Head { .. } => self.input.read(stream)?,
+            Partial::Bulk { bulk, filled, .. } => *filled += socket.read(&mut bulk.as_mut()[*filled..])?,
+            Partial::Prefix | Partial::Announced { .. } | Partial::Head { .. } => self.input.read(socket)?,
         }
         Ok(())
     }
@@ -233,18 +231,11 @@ impl Input {
     }
 
     /// Reads once. What is there is less than a prefix, so there is room.
-    fn read(&mut self, stream: &TcpStream) -> io::Result<()> {
+    fn read(&mut self, socket: &Socket) -> io::Result<()> {
         self.memory.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
-        self.end += read(stream, &mut self.memory[self.end..])?;
+        self.end += socket.read(&mut self.memory[self.end..])?;
         Ok(())
-    }
-}
-
-fn read(stream: &TcpStream, buf: &mut [u8]) -> io::Result<usize> {
-    match stream.try_read(buf) {
-        Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the peer closed the connection")),
-        result => result,
     }
 }

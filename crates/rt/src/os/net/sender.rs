@@ -10,26 +10,22 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use parking_lot::Mutex;
 use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown};
-use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore};
-use tokio::time::Instant;
 
+use super::super::driver::Driver;
 use super::prefix::{PREFIX_BYTES, Prefix};
+use super::socket::Socket;
 use crate::net::{Frame, Seal};
 
 /// Most bytes that wait in one connection.
 const QUEUE_BYTES_MAX: usize = 16 << 20;
 /// Most frames that wait in one connection.
 const QUEUE_FRAMES_MAX: usize = 4096;
-/// Frames up to this length are written by the thread that sends them, in bytes; for longer ones the copy into the
-/// kernel would keep it from what it does next.
-const IN_PLACE_BYTES_MAX: usize = 128 << 10;
 /// Frames go into one batch until it has this many bytes.
 const BATCH_BYTES: usize = 1 << 20;
 /// Slices of one system call.
@@ -52,7 +48,10 @@ pub(super) struct Ends {
 
 /// A connection's socket and what waits for it.
 pub(super) struct Link {
-    stream: TcpStream,
+    driver: Driver,
+    socket: Socket,
+    /// The connection's task was spawned.
+    is_served: AtomicBool,
     out: Mutex<Out>,
     /// Taken by the owner of the turn only, so frames are sealed in the order in which they are written.
     seal: Mutex<Option<Box<dyn Seal>>>,
@@ -138,8 +137,13 @@ impl Ends {
         Ends { link }
     }
 
-    pub(super) fn link(&self) -> &Link {
+    pub(super) fn link(&self) -> &Arc<Link> {
         &self.link
+    }
+
+    /// Has the connection's task run, beside whoever receives.
+    pub(super) fn serve(&self) {
+        self.link.begin();
     }
 }
 
@@ -150,9 +154,11 @@ impl Drop for Ends {
 }
 
 impl Link {
-    pub(super) fn new(stream: TcpStream) -> Link {
+    pub(super) fn new(driver: Driver, socket: Socket) -> Link {
         Link {
-            stream,
+            driver,
+            socket,
+            is_served: AtomicBool::new(false),
             out: Mutex::default(),
             seal: Mutex::new(None),
             places: Semaphore::new(QUEUE_BYTES_MAX),
@@ -162,8 +168,25 @@ impl Link {
         }
     }
 
-    pub(super) fn stream(&self) -> &TcpStream {
-        &self.stream
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    pub(super) fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// Has the connection's task run where the caller is, if it does not yet.
+    fn begin(self: &Arc<Self>) {
+        if !self.is_served.swap(true, Ordering::AcqRel) {
+            self.driver.spawn(Box::pin(serve(self.clone())));
+        }
+    }
+
+    /// Tells the connection's task that there is something to do.
+    fn wake_task(self: &Arc<Self>) {
+        self.begin();
+        self.task.notify_one();
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -179,7 +202,7 @@ impl Link {
     }
 
     /// Ends both directions for this side. The task writes what is queued and tells the peer.
-    pub(super) fn close(&self) {
+    pub(super) fn close(self: &Arc<Self>) {
         let mut out = self.out.lock();
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
@@ -190,12 +213,12 @@ impl Link {
         drop(out);
         self.places.close();
         // Wakes the receiver. An error means that there is no connection any more.
-        let _ = rustix::net::shutdown(&self.stream, Shutdown::Read);
-        self.task.notify_one();
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Read);
+        self.wake_task();
     }
 
-    fn push(&self, frame: Frame) -> io::Result<()> {
-        let in_place = frame.head.len() + bulk_bytes(&frame) <= IN_PLACE_BYTES_MAX;
+    fn push(self: &Arc<Self>, frame: Frame) -> io::Result<()> {
+        let in_place = frame.head.len() + bulk_bytes(&frame) <= self.driver.in_place_bytes_max();
         let mut out = self.out.lock();
         if self.is_closed() {
             return Err(gone());
@@ -210,13 +233,13 @@ impl Link {
         if in_place {
             self.write_in_place();
         } else {
-            self.task.notify_one();
+            self.wake_task();
         }
         Ok(())
     }
 
     /// Writes one batch; what the socket does not take, and what came meanwhile, is left to the task.
-    fn write_in_place(&self) {
+    fn write_in_place(self: &Arc<Self>) {
         let written = self.next_batch(Turn::Sender).and_then(|batch| match batch {
             Some(mut batch) => self.write_now(&mut batch).map(|()| Some(batch)),
             None => Ok(None),
@@ -236,7 +259,7 @@ impl Link {
         } else {
             out.turn = Turn::Task;
             drop(out);
-            self.task.notify_one();
+            self.wake_task();
         }
     }
 
@@ -266,7 +289,7 @@ impl Link {
     /// Writes as much of `batch` as the socket takes now.
     fn write_now(&self, batch: &mut Batch) -> io::Result<()> {
         while !batch.slices.is_empty() {
-            match self.stream.try_io(Interest::WRITABLE, || send_slices(&self.stream, &batch.slices)) {
+            match send_slices(&self.socket, &batch.slices) {
                 Ok(count) => batch.advance(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
@@ -276,7 +299,7 @@ impl Link {
         Ok(())
     }
 
-    fn break_off(&self, error: &io::Error) {
+    fn break_off(self: &Arc<Self>, error: &io::Error) {
         tracing::debug!(%error, "a connection broke while it was written");
         // Of an error the kernel tells once, and whoever reads wants to know it as well.
         let _ = self.broke.set(error.kind());
@@ -285,8 +308,8 @@ impl Link {
         *out = Out { turn: Turn::Broken, ..Out::default() };
         drop(out);
         self.places.close();
-        let _ = rustix::net::shutdown(&self.stream, Shutdown::Both);
-        self.task.notify_one();
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        self.wake_task();
     }
 }
 
@@ -353,7 +376,7 @@ pub(super) async fn serve(link: Arc<Link>) {
         }
         if link.is_closed() && link.out.lock().turn != Turn::Sender {
             // An error means that there is no connection any more.
-            let _ = rustix::net::shutdown(&link.stream, Shutdown::Write);
+            let _ = rustix::net::shutdown(&link.socket, Shutdown::Write);
             return;
         }
         link.task.notified().await;
@@ -369,17 +392,17 @@ async fn write_all(link: &Link, batch: &mut Batch, deadline: &mut Option<Instant
         }
         if link.is_closed() {
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + CLOSE_PATIENCE);
-            match tokio::time::timeout_at(deadline, link.stream.writable()).await {
-                Ok(result) => result?,
-                Err(_) => {
+            match link.driver.until(deadline, link.socket.writable()).await {
+                Some(result) => result?,
+                None => {
                     // Without this the kernel would keep what the peer does not take for minutes.
-                    socket2::SockRef::from(&link.stream).set_linger(Some(Duration::ZERO))?;
+                    socket2::SockRef::from(&link.socket).set_linger(Some(Duration::ZERO))?;
                     return Err(io::ErrorKind::TimedOut.into());
                 }
             }
         } else {
             // A close must be seen here, because from then on there is a deadline.
-            either(link.stream.writable(), link.task.notified()).await?;
+            either(link.socket.writable(), link.task.notified()).await?;
         }
     }
 }
@@ -397,7 +420,7 @@ async fn either(
     .await
 }
 
-fn send_slices(stream: &TcpStream, slices: &VecDeque<Bytes>) -> io::Result<usize> {
+fn send_slices(socket: &Socket, slices: &VecDeque<Bytes>) -> io::Result<usize> {
     let mut vectors = [IoSlice::new(&[]); SLICES_MAX];
     let mut count = 0;
     for (vector, slice) in vectors.iter_mut().zip(slices) {
@@ -407,7 +430,7 @@ fn send_slices(stream: &TcpStream, slices: &VecDeque<Bytes>) -> io::Result<usize
     // No signal: this may be a library in a process that does not ignore SIGPIPE.
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     loop {
-        match rustix::net::sendmsg(stream, &vectors[..count], &mut SendAncillaryBuffer::default(), flags) {
+        match rustix::net::sendmsg(socket, &vectors[..count], &mut SendAncillaryBuffer::default(), flags) {
             Err(rustix::io::Errno::INTR) => {}
             result => return Ok(result?),
         }

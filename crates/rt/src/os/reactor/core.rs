@@ -1,0 +1,279 @@
+//! What other threads know of a core.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use io_uring::squeue;
+use parking_lot::{Condvar, Mutex};
+use rustix::event::EventfdFlags;
+
+use super::op::Pending;
+use super::source::Source;
+use super::task::Task;
+use super::timers::Timers;
+
+/// A core, as all threads see it.
+pub(super) struct Core {
+    node: u64,
+    number: usize,
+    inbox: Mutex<Inbox>,
+    /// There is something in the inbox, or something else to look at.
+    attention: AtomicBool,
+    /// The thread waits in the kernel, or is about to.
+    asleep: AtomicBool,
+    wake: OwnedFd,
+    wakes: AtomicU64,
+    pub(super) timers: Timers,
+    /// All tasks that are not done, so that they can be dropped at the end.
+    tasks: Mutex<Tasks>,
+    stopped: AtomicBool,
+    ended: (Mutex<bool>, Condvar),
+}
+
+#[derive(Default)]
+struct Tasks {
+    next: u64,
+    all: BTreeMap<u64, Arc<Task>>,
+}
+
+/// What others leave for a core.
+#[derive(Default)]
+pub(super) struct Inbox {
+    pub tasks: VecDeque<Arc<Task>>,
+    pub orders: Vec<Order>,
+}
+
+/// What a core's thread is to do with its ring.
+pub(super) enum Order {
+    /// Submits an operation.
+    Submit { entry: Box<squeue::Entry128>, pending: Arc<dyn Pending> },
+    /// Ends one that was submitted before.
+    Cancel(Arc<dyn Pending>),
+    /// Takes a source in.
+    Attach { source: Box<dyn Source>, processor: Option<usize> },
+}
+
+impl Order {
+    /// The core has ended: an operation is as if it had been cancelled.
+    pub(super) fn refuse(self) {
+        if let Order::Submit { pending, .. } = self {
+            pending.completed(-libc::ECANCELED, false);
+        }
+    }
+}
+
+/// Steps of one poll before it has to make room for others: what never waits would keep its core for ever.
+const STEPS_MAX: u32 = 128;
+
+/// What belongs to the thread of a core alone.
+struct Local {
+    /// That the current poll has left.
+    steps: Cell<u32>,
+    /// Node and number.
+    core: Cell<Option<(u64, usize)>>,
+    tasks: RefCell<VecDeque<Arc<Task>>>,
+    orders: RefCell<Vec<Order>>,
+}
+
+thread_local! {
+    static LOCAL: Local =
+        const { Local { steps: Cell::new(STEPS_MAX), core: Cell::new(None), tasks: RefCell::new(VecDeque::new()), orders: RefCell::new(Vec::new()) } };
+}
+
+/// A poll begins.
+pub(super) fn begin_poll() {
+    LOCAL.with(|local| local.steps.set(STEPS_MAX));
+}
+
+/// Takes one of the current poll's steps; `false` if none is left. Threads that are no cores have as many as they like.
+pub(super) fn step() -> bool {
+    LOCAL.with(|local| {
+        let left = local.steps.get().checked_sub(1);
+        local.steps.set(left.unwrap_or(0));
+        left.is_some() || local.core.get().is_none()
+    })
+}
+
+/// The number of the calling thread's core, if it is one of `node`.
+pub(super) fn current(node: u64) -> Option<usize> {
+    LOCAL.with(|local| local.core.get()).filter(|(of, _)| *of == node).map(|(_, number)| number)
+}
+
+impl Core {
+    pub(super) fn new(node: u64, number: usize) -> io::Result<Core> {
+        Ok(Core {
+            node,
+            number,
+            inbox: Mutex::default(),
+            attention: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+            wake: rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            wakes: AtomicU64::new(0),
+            timers: Timers::default(),
+            tasks: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            ended: (Mutex::new(false), Condvar::new()),
+        })
+    }
+
+    pub(super) fn node(&self) -> u64 {
+        self.node
+    }
+
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+
+    /// How often another thread woke it.
+    pub(super) fn wakes(&self) -> u64 {
+        self.wakes.load(Ordering::Relaxed)
+    }
+
+    /// Readable for ever from the first wake-up on: what counts is that it becomes so.
+    pub(super) fn wake_fd(&self) -> &OwnedFd {
+        &self.wake
+    }
+
+    /// Whether the calling thread is the core's.
+    pub(super) fn is_here(&self) -> bool {
+        LOCAL.with(|local| local.core.get()) == Some((self.node, self.number))
+    }
+
+    /// The calling thread is the core's.
+    pub(super) fn enter(&self) {
+        LOCAL.with(|local| local.core.set(Some((self.node, self.number))));
+    }
+
+    /// Has a task polled.
+    pub(super) fn schedule(&self, task: Arc<Task>) {
+        if self.is_here() {
+            return LOCAL.with(|local| local.tasks.borrow_mut().push_back(task));
+        }
+        let mut inbox = self.inbox.lock();
+        if self.is_stopped() {
+            return;
+        }
+        inbox.tasks.push_back(task);
+        drop(inbox);
+        self.signal();
+    }
+
+    /// Has an order carried out before the thread waits again.
+    pub(super) fn order(&self, order: Order) {
+        if self.is_here() {
+            return LOCAL.with(|local| local.orders.borrow_mut().push(order));
+        }
+        let mut inbox = self.inbox.lock();
+        if self.is_stopped() {
+            drop(inbox);
+            return order.refuse();
+        }
+        inbox.orders.push(order);
+        drop(inbox);
+        self.signal();
+    }
+
+    /// Has the thread look around once more before it waits.
+    pub(super) fn signal(&self) {
+        self.attention.store(true, Ordering::SeqCst);
+        if self.asleep.swap(false, Ordering::SeqCst) {
+            self.wakes.fetch_add(1, Ordering::Relaxed);
+            // It cannot be full: it would take centuries.
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Whether it was signalled since the last call.
+    pub(super) fn was_signalled(&self) -> bool {
+        self.attention.load(Ordering::Relaxed) && self.attention.swap(false, Ordering::SeqCst)
+    }
+
+    /// The thread is about to wait; `false` if it must not, because it was signalled.
+    pub(super) fn fall_asleep(&self) -> bool {
+        self.asleep.store(true, Ordering::SeqCst);
+        let may = !self.attention.load(Ordering::SeqCst);
+        if !may {
+            self.wake_up();
+        }
+        may
+    }
+
+    /// The thread is back.
+    pub(super) fn wake_up(&self) {
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+
+    pub(super) fn take_inbox(&self) -> Inbox {
+        std::mem::take(&mut *self.inbox.lock())
+    }
+
+    /// The next task of this thread's own.
+    pub(super) fn next_task() -> Option<Arc<Task>> {
+        LOCAL.with(|local| local.tasks.borrow_mut().pop_front())
+    }
+
+    pub(super) fn take_orders() -> Vec<Order> {
+        LOCAL.with(|local| std::mem::take(&mut *local.orders.borrow_mut()))
+    }
+
+    pub(super) fn has_tasks() -> bool {
+        LOCAL.with(|local| !local.tasks.borrow().is_empty())
+    }
+
+    /// Keeps a task until it is done; `None` if the core ends. `make` is given its key.
+    pub(super) fn keep(&self, make: impl FnOnce(u64) -> Arc<Task>) -> Option<Arc<Task>> {
+        let mut tasks = self.tasks.lock();
+        if self.stopped.load(Ordering::SeqCst) {
+            return None;
+        }
+        let key = tasks.next;
+        tasks.next += 1;
+        let task = make(key);
+        tasks.all.insert(key, task.clone());
+        Some(task)
+    }
+
+    /// A task is done.
+    pub(super) fn forget(&self, key: u64) {
+        self.tasks.lock().all.remove(&key);
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// Has the thread end.
+    pub(super) fn stop(&self) {
+        let tasks = self.tasks.lock();
+        self.stopped.store(true, Ordering::SeqCst);
+        drop(tasks);
+        self.signal();
+    }
+
+    /// All tasks that are left, when the core has been stopped.
+    pub(super) fn take_tasks(&self) -> Vec<Arc<Task>> {
+        std::mem::take(&mut self.tasks.lock().all).into_values().collect()
+    }
+
+    /// The thread does nothing any more.
+    pub(super) fn end(&self) {
+        *self.ended.0.lock() = true;
+        self.ended.1.notify_all();
+    }
+
+    /// Waits for that; `false` if it takes until `deadline`.
+    pub(super) fn wait_ended(&self, deadline: Instant) -> bool {
+        let mut ended = self.ended.0.lock();
+        while !*ended {
+            if self.ended.1.wait_until(&mut ended, deadline).timed_out() {
+                return *ended;
+            }
+        }
+        true
+    }
+}
