@@ -12,6 +12,7 @@ fi
 set -u
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$top" || exit 2
+. "$top/tools/watched.sh"
 
 WEFT=${WEFT:-$top/bin/weft}
 LFS=$(dirname "$WEFT")/lfs
@@ -29,13 +30,18 @@ chmod 755 "$work"
 
 say() { printf '%s\n' "$*"; }
 
+# How long a case may take, in seconds. One that hangs fails, and those that follow have their turn.
+case_seconds=${CASE_SECONDS:-$([ -n "${LONG:-}" ] && echo 14400 || echo 900)}
+# Every command of a case counts.
+strictly() { set -e; "$@"; }
+
 # check NAME COMMAND...: runs the command with its output in a log, prints one line and the log's end on failure.
 check() {
   local name=$1 log=$work/log start end status
   shift
   start=$(date +%s.%N)
   # Not as a condition: there the shell takes no notice of set -e, and only the last command would count.
-  ( set -e; "$@" ) >"$log" 2>&1
+  watched "$case_seconds" strictly "$@" >"$log" 2>&1
   status=$?
   if [ "$status" = 0 ]; then
     end=$(date +%s.%N)

@@ -4,6 +4,7 @@
 # LONG=1 runs whole what is else cut to fit CI, and what mounts on both FUSE engines where the kernel has both.
 set -u
 cd "$(dirname "$0")/.." || exit 2
+. tools/watched.sh
 
 passed=0
 failed=0
@@ -15,6 +16,8 @@ skips=$(mktemp) || exit 2
 asides=$(mktemp -d) || exit 2
 declare -A aside_pids=()
 wanted=" $* "
+# How long a stage may take, in seconds: one that hangs fails, and the others have their turn.
+stage_seconds=${STAGE_SECONDS:-$([ -n "${LONG:-}" ] && echo 43200 || echo 1800)}
 # Lines of a failed case that are told again.
 TOLD_LINES=8
 # Where root permits FUSE over io_uring.
@@ -57,7 +60,7 @@ stage() {
   shift
   chosen "$name" || return 0
   printf '\n== %s\n' "$name"
-  "$@" 2>&1 | tee "$said"
+  watched "$stage_seconds" "$@" 2>&1 | tee "$said"
   judge "$name" $((SECONDS - start)) "${PIPESTATUS[0]}"
 }
 
@@ -67,7 +70,7 @@ begin_aside() {
   shift
   chosen "$name" || return 0
   # A process group of its own, so that all of it can be ended.
-  setsid --wait bash -c '"$@"; status=$?; echo "$SECONDS" > "$0.took"; exit $status' "$asides/$name" "$@" > "$asides/$name" 2>&1 &
+  setsid --wait bash -c 'watched "$stage_seconds" "$@"; status=$?; echo "$SECONDS" > "$0.took"; exit $status' "$asides/$name" "$@" > "$asides/$name" 2>&1 &
   aside_pids[$name]=$!
   printf '\n== %s: runs beside what follows\n' "$name"
 }
@@ -131,7 +134,7 @@ mounting() {
 
 # Stages aside run in a shell of their own.
 export -f root on_engines as_root
-export uring_before uring_switch
+export uring_before uring_switch stage_seconds
 
 stage deps tools/deps.sh test suites
 rule fmt
@@ -145,6 +148,9 @@ if rustup target list --installed 2>/dev/null | grep -q wasm32-unknown-unknown; 
 else
   skip test-wasm "the target wasm32-unknown-unknown is not installed (rustup target add wasm32-unknown-unknown)"
 fi
+# They measure times, and have the machine for themselves.
+mounting test-storm
+mounting test-operators
 # The longest one needs no mount and no time of the clock: it runs beside those that wait for disks and leases. At night, where it
 # uses every processor there is for hours, it has them alone.
 if [ ! -x tools/test-sim.sh ]; then
@@ -156,10 +162,8 @@ else
 fi
 mounting test-mount
 mounting test-netns
-mounting test-operators
 mounting test-coherence
 mounting test-suites
-mounting test-storm
 mounting test-unmounts
 mounting test-full
 # Both wait for leases and servers most of the time.
