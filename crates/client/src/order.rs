@@ -26,6 +26,8 @@ pub(crate) const CHANGES: Rank = 22;
 pub(crate) const IDLE: Rank = 30;
 /// The data of a file.
 pub(crate) const FILE: Rank = 40;
+/// How far is read ahead.
+pub(crate) const READ_AHEAD: Rank = 43;
 /// Files with something to send.
 pub(crate) const DIRTY: Rank = 41;
 /// A part of the table of files with state.

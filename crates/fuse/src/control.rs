@@ -14,11 +14,10 @@
 //! | `weft.states` | any | [`crate::states::States`]: recovery and health of each target | | |
 //! | `weft.status` | any | [`Status`] | | |
 //! | `weft.counters` | any | an object of counters since the mount: requests by operation, locks | | |
-//! | `weft.tunables` | any | [`crate::tunables::Tunables`]: memory, bounds, sessions | | |
-//! | `weft.tunable.NAME` | any | | a bound in bytes | |
-//! | `weft.stats` | any | [`crate::stats::Told`]: what the kernel asked for | | |
-//! | `weft.parameters.TARGET.SKIP.PATTERN` | any | [`crate::parameters::Page`]: parameters of a target | | |
-//! | `weft.process.NAME` | any | a value of the process ([`PROCESS`]) | the value | |
+//! | `weft.parameters.OWNER.SKIP.PATTERN` | any | [`crate::parameters::Page`]: parameters of the mount, its process, or a target | | |
+//! | `weft.parameter-names.OWNER.SKIP.PATTERN` | any | the same without values | | |
+//! | `weft.parameter.NAME` | any | | a parameter of the mount | |
+//! | `weft.process.NAME` | any | a value of the process ([`PROCESS`]) | the value, or a parameter | |
 //! | `weft.migrate` | file | | the data lies where the hint says, once it is set | |
 //! | `weft.sync` | any | | everything that this mount wrote is durable | |
 
@@ -57,8 +56,8 @@ pub const SYNC: &str = "weft.sync";
 /// belongs to.
 pub const DRAIN: &str = "weft.drain";
 
-/// A value of the process that serves the mount, whose name follows: what it logs, and its log. For root, and for whom the
-/// mount belongs to.
+/// What the process that serves the mount has besides parameters, its log; the name follows. Set: that, or a parameter of the process.
+/// For root, and for whom the mount belongs to.
 pub const PROCESS: &str = "weft.process.";
 
 /// Permissions of a file that `weft.create` makes, if the hint says none.

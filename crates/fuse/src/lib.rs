@@ -32,7 +32,6 @@ mod reopen;
 mod settling;
 pub mod socket;
 pub mod states;
-pub mod stats;
+mod stats;
 mod threads;
-pub mod tunables;
 mod virtuals;

@@ -12,10 +12,10 @@ use proto::acl::{XATTR_ACCESS, XATTR_DEFAULT};
 use proto::wire::messages::Space;
 use proto::{Fid, FileKind, Ino};
 
-use crate::control::{self, Status};
+use crate::control::Status;
 use crate::engine::Kind;
-use crate::stats::{self, Stats};
-use crate::virtuals;
+use crate::stats::Stats;
+use crate::virtuals::{self, Mount};
 
 /// The node id that the kernel has for the root of a mount.
 const ROOT_NODE: u64 = 1;
@@ -238,11 +238,9 @@ impl Ops {
 
     /// Value of an extended attribute.
     pub async fn get_xattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> Result<Bytes> {
-        if name == stats::STATS.as_bytes() {
-            return Ok(control::encode(&self.stats.told()).into());
-        }
         if virtuals::is_virtual(name) {
-            return Ok(virtuals::get(&self.client, caller, &self.status(), fid, name).await?.into());
+            let mount = Mount { client: &self.client, stats: &self.stats, status: &self.status() };
+            return Ok(virtuals::get(mount, caller, fid, name).await?.into());
         }
         supported(name)?;
         Ok(self.client.names().get_xattr(caller, fid, name).await?)
@@ -257,13 +255,9 @@ impl Ops {
         value: Bytes,
         flags: u32,
     ) -> Result<()> {
-        if name == stats::CLEAR.as_bytes() {
-            virtuals::may_administrate(caller)?;
-            self.stats.clear();
-            return Ok(());
-        }
         if virtuals::is_virtual(name) {
-            return virtuals::set(&self.client, caller, fid, name, &value).await;
+            let mount = Mount { client: &self.client, stats: &self.stats, status: &self.status() };
+            return virtuals::set(mount, caller, fid, name, &value).await;
         }
         supported(name)?;
         Ok(self.client.names().set_xattr(caller, fid, name, value, flags).await?)

@@ -17,7 +17,7 @@ use crate::abort::{self, Abort};
 use crate::asking::Asking;
 use crate::dispatch::{Dispatcher, Teller};
 use crate::engine::dev::DEVICE;
-use crate::engine::{self, Choice, Ends, dev};
+use crate::engine::{self, Choice, Ends, Wanted, dev};
 use crate::helper;
 use crate::kernel::init::Wish;
 use crate::names::Names;
@@ -166,7 +166,7 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
     let names = Arc::new(Mutex::new(Names::default()));
     let teller = Teller::new(names.clone(), settling.clone(), asking.clone());
     let locking = options.locking;
-    let dispatcher = Arc::new(Dispatcher::new(rt, ops.clone(), teller, locking));
+    let dispatcher = Arc::new(Dispatcher::new(rt.clone(), ops.clone(), teller, locking));
     let (sender, ended) = oneshot::channel();
     let on_end = move |result| {
         // Nobody waits any more if the process is about to end.
@@ -184,7 +184,8 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
     let locks = locks && locking != Locking::Local;
     let wish = Wish { locks, acl, readdirplus: true, ..Wish::default() };
     let device = Arc::new(device);
-    let started = engine::start(&device, options.engine, wish, dispatcher.clone(), ends);
+    let wanted = Wanted { choice: options.engine, wish, reactors: rt.reactors() };
+    let started = engine::start(&device, wanted, dispatcher.clone(), ends);
     let started = started.and_then(|(kind, agreed)| {
         let expires = agreed.expires_names();
         if !expires {

@@ -6,17 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
+use proto::parameters::{CLEARS, ClientTree, Parameter};
 
 use crate::control;
 use crate::kernel::reply::Answer;
 use crate::kernel::request::Operation;
+use client::Setting;
 use client::posix::Errno;
-
-/// The attribute: [`Told`] on any file of a mount.
-pub const STATS: &str = "weft.stats";
-/// Set to anything: counts begin anew. For root, and for whom the mount belongs to.
-pub const CLEAR: &str = "weft.tunable.stats";
 
 /// What is counted, in Lustre's words and order; the first two count bytes.
 const NAMES: [&str; 28] = [
@@ -52,42 +48,15 @@ const NAMES: [&str; 28] = [
 /// Those that count bytes.
 const BYTES: usize = 2;
 
-/// All counts of a mount.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
-    /// Now, and when counting began: nanoseconds since 1970.
-    pub now_ns: u64,
-    /// See above.
-    pub since_ns: u64,
-    /// Those that are not zero.
-    pub counts: Vec<Count>,
-}
-
 /// One count.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Count {
-    /// Lustre's name.
-    pub name: String,
-    /// `usecs` or `bytes`.
-    pub unit: String,
-    /// How often.
-    pub samples: u64,
-    /// The smallest.
-    pub min: u64,
-    /// The largest.
-    pub max: u64,
-    /// All together.
-    pub sum: u64,
-    /// The sum of the squares; it begins anew at 2^64, as Lustre's does.
-    pub sumsq: u64,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Samples {
+    /// How often.
     count: u64,
     min: u64,
     max: u64,
     sum: u64,
+    /// The sum of the squares; it begins anew at 2^64, as Lustre's does.
     sumsq: u64,
 }
 
@@ -181,17 +150,40 @@ impl Stats {
         self.since_ns.store(now_ns(), Ordering::Relaxed);
     }
 
-    /// All counts.
-    pub(crate) fn told(&self) -> Told {
-        let count = |(kind, name): (usize, &&str)| {
-            let Samples { count, min, max, sum, sumsq } = *self.samples.get(kind)?.lock();
-            let unit = if kind < BYTES { "bytes" } else { "usecs" };
-            let (name, unit) = ((*name).to_owned(), unit.to_owned());
-            (count > 0).then_some(Count { name, unit, samples: count, min, max, sum, sumsq })
-        };
-        let counts = NAMES.iter().enumerate().filter_map(count).collect();
-        Told { now_ns: now_ns(), since_ns: self.since_ns.load(Ordering::Relaxed), counts }
+    /// All counts that are not zero, and what each is of.
+    fn told(&self) -> Vec<(&'static str, Samples)> {
+        let told = NAMES.iter().zip(&self.samples).map(|(name, samples)| (*name, *samples.lock()));
+        told.filter(|(_, samples)| samples.count > 0).collect()
     }
+
+    /// Registers them.
+    pub(crate) fn parameters<'a>(&'a self, tree: &mut ClientTree<'a, Setting<'a>>) {
+        let stats = Parameter::histogram("stats", || {
+            text(now_ns(), self.since_ns.load(Ordering::Relaxed), &self.told())
+        });
+        tree.of_mount(stats.settable(CLEARS, |_| -> Setting<'a> {
+            self.clear();
+            Box::pin(std::future::ready(Ok(())))
+        }));
+    }
+}
+
+/// As Lustre prints counts (`lprocfs_stats_seq_show`). Times are nanoseconds since 1970: now, and when counting began.
+fn text(now_ns: u64, since_ns: u64, counts: &[(&str, Samples)]) -> String {
+    let time = |name: &str, ns: u64| {
+        format!("{name:<25} {}.{:09} secs.nsecs", ns / 1_000_000_000, ns % 1_000_000_000)
+    };
+    let mut lines = vec![
+        time("snapshot_time", now_ns),
+        time("start_time", since_ns),
+        time("elapsed_time", now_ns.saturating_sub(since_ns)),
+    ];
+    lines.extend(counts.iter().map(|(name, samples)| {
+        let Samples { count, min, max, sum, sumsq } = samples;
+        let unit = if NAMES[..BYTES].contains(name) { "bytes" } else { "usecs" };
+        format!("{name:<25} {count} samples [{unit}] {min} {max} {sum} {sumsq}")
+    }));
+    lines.join("\n")
 }
 
 impl Sample {
@@ -234,19 +226,26 @@ mod tests {
         sample("write").end(&Ok(Answer::Written(4096)));
         sample("write").end(&Err(Errno::IO));
         let told = stats.told();
-        let bytes = Count {
-            name: "write_bytes".into(),
-            unit: "bytes".into(),
-            samples: 2,
-            min: 7,
-            max: 4096,
-            sum: 4103,
-            sumsq: 49 + 4096 * 4096,
-        };
-        assert_eq!(told.counts.first(), Some(&bytes));
-        assert_eq!(told.counts.get(1).map(|count| (count.name.as_str(), count.samples)), Some(("write", 3)));
+        let bytes = Samples { count: 2, min: 7, max: 4096, sum: 4103, sumsq: 49 + 4096 * 4096 };
+        assert_eq!(told.first(), Some(&("write_bytes", bytes)));
+        assert_eq!(told.get(1).map(|(name, samples)| (*name, samples.count)), Some(("write", 3)));
         stats.clear();
-        assert!(stats.told().counts.is_empty());
+        assert!(stats.told().is_empty());
+    }
+
+    #[test]
+    fn counts_look_as_lustres() {
+        let times = Samples { count: 1_000_002, min: 2, max: 12_215, sum: 10_099_392, sumsq: 1_764_429_274 };
+        let bytes = Samples { count: 2, min: 7, max: 9, sum: 16, sumsq: 130 };
+        let (now_ns, since_ns) = (1_783_960_164_279_418_700, 1_783_705_564_331_211_471);
+        assert_eq!(
+            text(now_ns, since_ns, &[("read_bytes", bytes), ("getattr", times)]),
+            "snapshot_time             1783960164.279418700 secs.nsecs\n\
+             start_time                1783705564.331211471 secs.nsecs\n\
+             elapsed_time              254599.948207229 secs.nsecs\n\
+             read_bytes                2 samples [bytes] 7 9 16 130\n\
+             getattr                   1000002 samples [usecs] 2 12215 10099392 1764429274"
+        );
     }
 
     #[test]
@@ -254,7 +253,7 @@ mod tests {
         let readdir = Operation::ReadDir { handle: 1, offset: 0, size: 4096, plus: false };
         assert_eq!(name_of(&readdir), Some("readdir"));
         assert_eq!(name_of(&Operation::StatFs), Some("statfs"));
-        assert_eq!(name_of(&Operation::GetXattr { name: b"weft.stats", size: 9 }), None);
+        assert_eq!(name_of(&Operation::GetXattr { name: b"weft.status", size: 9 }), None);
         assert_eq!(name_of(&Operation::GetXattr { name: b"user.a", size: 9 }), Some("getxattr"));
     }
 }

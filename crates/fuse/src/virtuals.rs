@@ -15,7 +15,7 @@ use crate::control::{
 use crate::imports;
 use crate::parameters;
 use crate::states::{self, States, TargetState};
-use crate::tunables;
+use crate::stats::Stats;
 use client::posix::{Errno, Result};
 
 /// How long a target may take to tell its space before it counts as inactive.
@@ -26,14 +26,20 @@ pub fn is_virtual(name: &[u8]) -> bool {
     name.starts_with(control::PREFIX.as_bytes())
 }
 
+/// Whose attributes they are.
+#[derive(Clone, Copy)]
+pub struct Mount<'a> {
+    /// What the mount offers to programs.
+    pub client: &'a Client,
+    /// What the kernel asked it for.
+    pub stats: &'a Stats,
+    /// What it says of itself.
+    pub status: &'a Status,
+}
+
 /// Value of a control attribute.
-pub async fn get(
-    client: &Client,
-    caller: &Caller,
-    status: &Status,
-    fid: Fid,
-    name: &[u8],
-) -> Result<Vec<u8>> {
+pub async fn get(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8]) -> Result<Vec<u8>> {
+    let Mount { client, status, .. } = mount;
     let name = std::str::from_utf8(name).map_err(|_| Errno::NO_ATTRIBUTE)?;
     match name {
         control::LAYOUT => layout(client, fid).await,
@@ -49,24 +55,14 @@ pub async fn get(
             } else if let Some(name) = name.strip_prefix(control::PROCESS) {
                 may_administrate(caller)?;
                 client.admin().process_value(name).map(String::into_bytes).ok_or(Errno::NO_ATTRIBUTE)
-            } else if let Some(asked) = name.strip_prefix(parameters::PARAMETERS) {
-                may_administrate(caller)?;
-                let page = parameters::of_target(client, asked).await.ok_or(Errno::NO_ATTRIBUTE)?;
-                Ok(control::encode(&page))
-            } else if let Some(after) = name.strip_prefix(control::CONFIG).and_then(behind) {
-                Ok(control::encode(&client.admin().with_config(|config| Configuration::of(config, after))))
+            } else if let Some(asked) = parameters::Asked::parse(name) {
+                parameters::answer(mount, caller, &asked).await
             } else {
-                let after =
-                    name.strip_prefix(tunables::TUNABLES).and_then(after).ok_or(Errno::NO_ATTRIBUTE)?;
-                Ok(control::encode(&tunables::told(client, after)))
+                let after = name.strip_prefix(control::CONFIG).and_then(behind).ok_or(Errno::NO_ATTRIBUTE)?;
+                Ok(control::encode(&client.admin().with_config(|config| Configuration::of(config, after))))
             }
         }
     }
-}
-
-/// The number in `.128`; 0 for nothing.
-fn after(text: &str) -> Option<usize> {
-    if text.is_empty() { Some(0) } else { text.strip_prefix('.')?.parse().ok() }
 }
 
 /// The target in `.OST001f`; `None` inside for nothing.
@@ -149,7 +145,8 @@ async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
 }
 
 /// Sets a control attribute.
-pub async fn set(client: &Client, caller: &Caller, fid: Fid, name: &[u8], value: &[u8]) -> Result<()> {
+pub async fn set(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8], value: &[u8]) -> Result<()> {
+    let client = mount.client;
     if name == control::LAYOUT.as_bytes() {
         let hint: Hint = control::decode(value).map_err(|_| Errno::INVALID)?;
         return Ok(client.names().set_layout(caller, fid, Some(hint.into())).await?);
@@ -172,10 +169,9 @@ pub async fn set(client: &Client, caller: &Caller, fid: Fid, name: &[u8], value:
         may_administrate(caller)?;
         return Ok(client.admin().set_process_value(text(name)?, text(value)?)?);
     }
-    let tunable = std::str::from_utf8(name).ok().and_then(|name| name.strip_prefix(tunables::TUNABLE));
-    if let Some(tunable) = tunable {
+    if let Some(name) = name.strip_prefix(parameters::PARAMETER.as_bytes()) {
         may_administrate(caller)?;
-        return tunables::set(client, tunable, value).await;
+        return parameters::set(mount, text(name)?, text(value)?).await;
     }
     let (json, new_name) = if name == control::CREATE.as_bytes() {
         let nul = value.iter().position(|byte| *byte == 0).ok_or(Errno::INVALID)?;

@@ -17,6 +17,7 @@ pub mod name;
 pub mod nid;
 pub mod owner;
 pub mod parameters;
+pub mod readahead;
 pub mod seal;
 pub mod session;
 pub mod time;

@@ -4,10 +4,16 @@
 //! A tree is made for one question: it borrows the owners, and keeps what the question is about. So values that come and
 //! go, such as those of sessions, are registered as they are at that moment. Nothing here knows a name.
 
+mod places;
+
 use std::fmt::Display;
 
+use crate::Code;
 use crate::wire::messages as msg;
-use crate::{Code, TargetId, TargetKind};
+
+pub use places::{
+    ClientPlaces, ClientTree, PROCESS_PLACE, TargetPlaces, TargetTree, device_name, device_type,
+};
 
 /// Longest pattern, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 255;
@@ -152,7 +158,7 @@ impl<'a, S> Parameter<'a, S> {
         let value = self.read.filter(|_| !names_only).map(|read| read()).unwrap_or_default();
         msg::ShownParameter {
             name: self.name,
-            value: shortened(value),
+            value: shortened(value, VALUE_BYTES_MAX),
             access: readable | settable,
             kind: self.kind.number(),
             unit: self.unit.name().to_owned(),
@@ -178,11 +184,11 @@ pub const SWITCH: &str = "write 0 or 1";
 /// What a statistic takes that is cleared by whatever is written to it, as in Lustre.
 pub const CLEARS: &str = "write clear";
 
-/// Cuts what is too long behind its last whole line.
-fn shortened(mut value: String) -> String {
-    if value.len() > VALUE_BYTES_MAX {
-        let lines = value.as_bytes()[..VALUE_BYTES_MAX].iter().rposition(|byte| *byte == b'\n');
-        let mut end = lines.unwrap_or(VALUE_BYTES_MAX);
+/// A value of at most `bytes_max`. What is longer is cut behind its last line that fits.
+pub fn shortened(mut value: String, bytes_max: usize) -> String {
+    if value.len() > bytes_max {
+        let lines = value.as_bytes()[..bytes_max].iter().rposition(|byte| *byte == b'\n');
+        let mut end = lines.unwrap_or(bytes_max);
         while !value.is_char_boundary(end) {
             end -= 1;
         }
@@ -191,33 +197,63 @@ fn shortened(mut value: String) -> String {
     value
 }
 
-/// What fits a question, in the order in which it was registered.
+/// What fits a question, in the order in which it was registered. However much is registered, it keeps no more than an answer has
+/// room for.
 pub struct Tree<'a, S = Result<(), Code>> {
     patterns: Vec<Glob>,
+    names_only: bool,
+    /// How many of those that fit are left out, as they are known already.
+    skip: u32,
     found: Vec<Parameter<'a, S>>,
+    /// There was no room for one.
+    more: bool,
 }
 
 impl<'a, S> Tree<'a, S> {
-    /// Nothing yet of what fits one of `patterns`, in which `*` stands for any characters.
+    /// Nothing yet of what `read` asks for.
     ///
     /// # Errors
-    /// `TooBig`: there are more than [`msg::PARAMETERS_MAX`], or one is longer than [`PATTERN_BYTES_MAX`].
-    pub fn new(patterns: &[String]) -> Result<Tree<'a, S>, Code> {
+    /// `TooBig`: there are more patterns than [`msg::PARAMETERS_MAX`], or one is longer than [`PATTERN_BYTES_MAX`].
+    pub fn new(read: &msg::ReadParameters) -> Result<Tree<'a, S>, Code> {
+        let msg::ReadParameters { patterns, skip, names_only } = read;
         if patterns.len() > msg::PARAMETERS_MAX || patterns.iter().any(|one| one.len() > PATTERN_BYTES_MAX) {
             return Err(Code::TooBig);
         }
         let patterns = patterns.iter().map(|pattern| Glob::new(pattern)).collect();
-        Ok(Tree { patterns, found: Vec::new() })
+        Ok(Tree { patterns, names_only: *names_only, skip: *skip, found: Vec::new(), more: false })
+    }
+
+    /// Nothing yet of what fits `pattern`, and is to be set.
+    ///
+    /// # Errors
+    /// As [`Tree::new`].
+    pub fn to_set(pattern: &str) -> Result<Tree<'a, S>, Code> {
+        Tree::new(&msg::ReadParameters { patterns: vec![pattern.to_owned()], skip: 0, names_only: true })
     }
 
     /// Registers a parameter of `place`, which is all of its name but the last part; empty if there is no other part.
     pub fn add(&mut self, place: &str, mut parameter: Parameter<'a, S>) {
+        if self.more {
+            return;
+        }
         if !place.is_empty() {
             parameter.name = format!("{place}.{}", parameter.name);
         }
-        if self.patterns.iter().any(|pattern| pattern.matches(&parameter.name)) {
-            self.found.push(parameter);
+        if !self.patterns.iter().any(|pattern| pattern.matches(&parameter.name)) {
+            return;
         }
+        if self.skip > 0 {
+            self.skip -= 1;
+        } else if self.found.len() < PAGE_COUNT_MAX {
+            self.found.push(parameter);
+        } else {
+            self.more = true;
+        }
+    }
+
+    /// Whether a name may fit that begins with `place`: what has many parameters asks before it registers them.
+    pub fn may_fit(&self, place: &str) -> bool {
+        !self.more && self.patterns.iter().any(|pattern| pattern.may_begin_with(place))
     }
 
     /// Whether a pattern has `word` in it: what there is for each session is shown to those only who ask for it by its word.
@@ -225,24 +261,30 @@ impl<'a, S> Tree<'a, S> {
         self.patterns.iter().any(|pattern| pattern.says(word))
     }
 
-    /// All that fit.
-    pub fn found(self) -> Vec<Parameter<'a, S>> {
-        self.found
+    /// Those that fit, to be set.
+    ///
+    /// # Errors
+    /// `NotFound`: nothing fits. `TooBig`: more than an answer has room for.
+    pub fn found(self) -> Result<Vec<Parameter<'a, S>>, Code> {
+        match (self.found.is_empty(), self.more) {
+            (true, _) => Err(Code::NotFound),
+            (_, true) => Err(Code::TooBig),
+            _ => Ok(self.found),
+        }
     }
 
-    /// Those behind the first `skip`, as an answer.
-    pub fn page(self, skip: u32, names_only: bool) -> msg::ParameterPage {
-        let mut behind = self.found.into_iter().skip(skip as usize).peekable();
+    /// The answer.
+    pub fn page(self) -> msg::ParameterPage {
+        let mut behind = self.found.into_iter().peekable();
         let (mut parameters, mut bytes) = (Vec::new(), 0);
-        while parameters.len() < PAGE_COUNT_MAX
-            && bytes < PAGE_BYTES_MAX
+        while bytes < PAGE_BYTES_MAX
             && let Some(parameter) = behind.next()
         {
-            let shown = parameter.shown(names_only);
+            let shown = parameter.shown(self.names_only);
             bytes += shown.name.len() + shown.value.len() + shown.takes.len();
             parameters.push(shown);
         }
-        msg::ParameterPage { parameters, more: behind.peek().is_some() }
+        msg::ParameterPage { parameters, more: behind.peek().is_some() || self.more }
     }
 }
 
@@ -283,8 +325,9 @@ impl Glob {
         let mut fits = vec![false; pattern.len() + 1];
         fits[0] = true;
         settle(&mut fits);
+        let mut next = fits.clone();
         for byte in text.bytes() {
-            let mut next = vec![false; pattern.len() + 1];
+            next.fill(false);
             for (at, wanted) in pattern.iter().enumerate().filter(|(at, _)| fits[*at]) {
                 match *wanted {
                     b'*' => next[at] = true,
@@ -293,98 +336,9 @@ impl Glob {
                 }
             }
             settle(&mut next);
-            fits = next;
+            std::mem::swap(&mut fits, &mut next);
         }
         fits
-    }
-}
-
-/// Lustre's name of what serves a target of a kind.
-pub fn device_type(kind: TargetKind) -> &'static str {
-    match kind {
-        TargetKind::Mgs => "mgs",
-        TargetKind::Mdt => "mdt",
-        TargetKind::Ost => "obdfilter",
-    }
-}
-
-/// What the device of a target is called: `w-OST0000`, or `MGS`.
-pub fn device_name(fsname: &str, target: TargetId) -> String {
-    if target == TargetId::MGS { "MGS".to_owned() } else { format!("{fsname}-{target}") }
-}
-
-/// The places of a target: all names of its parameters begin with one of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TargetPlaces {
-    /// `mdt.w-MDT0000`.
-    pub device: String,
-    /// `ldlm.namespaces.mdt-w-MDT0000_UUID`.
-    pub locks: String,
-}
-
-impl TargetPlaces {
-    /// Those of `target`.
-    pub fn new(fsname: &str, target: TargetId) -> TargetPlaces {
-        let name = device_name(fsname, target);
-        let space = match target.kind {
-            TargetKind::Ost => "filter",
-            kind => device_type(kind),
-        };
-        TargetPlaces {
-            device: format!("{}.{name}", device_type(target.kind)),
-            locks: format!("ldlm.namespaces.{space}-{name}_UUID"),
-        }
-    }
-
-    /// What `pattern` means in this target, as well as that can be said without asking it.
-    pub fn within(&self, pattern: &str) -> String {
-        let glob = Glob::new(pattern);
-        let is_meant = |place: &&&String| glob.may_begin_with(&format!("{place}."));
-        let place = [&self.device, &self.locks].iter().find(is_meant).map_or(&self.device, |place| *place);
-        let parts = place.split('.').count();
-        let rest = pattern.splitn(parts + 1, '.').nth(parts).unwrap_or("*");
-        format!("{place}.{rest}")
-    }
-
-    /// Whether a name of the target may fit.
-    pub fn may_fit(&self, pattern: &Glob) -> bool {
-        [&self.device, &self.locks].iter().any(|place| pattern.may_begin_with(&format!("{place}.")))
-    }
-}
-
-/// The tree of one target, for those who register a last part only.
-pub struct TargetTree<'a> {
-    places: TargetPlaces,
-    tree: Tree<'a>,
-}
-
-impl<'a> TargetTree<'a> {
-    /// Nothing yet of `target`.
-    ///
-    /// # Errors
-    /// As [`Tree::new`].
-    pub fn new(fsname: &str, target: TargetId, patterns: &[String]) -> Result<TargetTree<'a>, Code> {
-        Ok(TargetTree { places: TargetPlaces::new(fsname, target), tree: Tree::new(patterns)? })
-    }
-
-    /// Registers a parameter of its device: `mdt.w-MDT0000.NAME`.
-    pub fn of_device(&mut self, parameter: Parameter<'a>) {
-        self.tree.add(&self.places.device, parameter);
-    }
-
-    /// Registers a parameter of its locks: `ldlm.namespaces.mdt-w-MDT0000_UUID.NAME`.
-    pub fn of_locks(&mut self, parameter: Parameter<'a>) {
-        self.tree.add(&self.places.locks, parameter);
-    }
-
-    /// As [`Tree::says`].
-    pub fn says(&self, word: &str) -> bool {
-        self.tree.says(word)
-    }
-
-    /// What was found.
-    pub fn into_tree(self) -> Tree<'a> {
-        self.tree
     }
 }
 
@@ -394,9 +348,13 @@ mod tests {
 
     use super::*;
 
+    fn read(patterns: &[&str]) -> msg::ReadParameters {
+        let patterns = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
+        msg::ReadParameters { patterns, skip: 0, names_only: false }
+    }
+
     fn tree<'a>(patterns: &[&str]) -> Tree<'a> {
-        let patterns: Vec<String> = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
-        Tree::new(&patterns).expect("they are few and short")
+        Tree::new(&read(patterns)).expect("they are few and short")
     }
 
     #[test]
@@ -423,36 +381,12 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_asked_only_for_what_it_may_have() {
-        let ost = TargetPlaces::new("w", TargetId::ost(1));
-        assert_eq!(ost.device, "obdfilter.w-OST0001");
-        assert_eq!(ost.locks, "ldlm.namespaces.filter-w-OST0001_UUID");
-        for (pattern, may) in [
-            ("*", true),
-            ("obdfilter.*", true),
-            ("obdfilter.w-OST0001.brw_stats", true),
-            ("ldlm.namespaces.*.lru_size", true),
-            ("*OST0001*", true),
-            ("version", false),
-            ("obdfilter.w-OST0002.*", false),
-            ("ldlm.namespaces.mdt-*", false),
-        ] {
-            assert_eq!(ost.may_fit(&Glob::new(pattern)), may, "{pattern}");
-        }
-        for (pattern, name) in [
-            ("obdfilter.*.num_exports", "obdfilter.w-OST0001.num_exports"),
-            ("ldlm.namespaces.*.lru_size", "ldlm.namespaces.filter-w-OST0001_UUID.lru_size"),
-            ("obdfilter.*.exports.*.uuid", "obdfilter.w-OST0001.exports.*.uuid"),
-            ("*", "obdfilter.w-OST0001.*"),
-        ] {
-            assert_eq!(ost.within(pattern), name);
-        }
-        assert_eq!(TargetPlaces::new("w", TargetId::MGS).device, "mgs.MGS");
+    fn what_nobody_asks_for_is_not_read() {
         assert!(tree(&["*", "mdt.*.exports.*"]).says("exports.") && !tree(&["*"]).says("exports."));
         let mut tree = tree(&["mdt.*.recovery_status"]);
         tree.add("mdt.w-MDT0000", Parameter::text("recovery_status", || "INACTIVE"));
         tree.add("mdt.w-MDT0000", Parameter::text("version", unreachable_text));
-        assert_eq!(tree.page(0, false).parameters.len(), 1);
+        assert_eq!(tree.page().parameters.len(), 1);
     }
 
     fn unreachable_text() -> String {
@@ -462,8 +396,9 @@ mod tests {
     #[test]
     fn what_can_be_set_says_so_and_takes_what_it_says() {
         let value = Cell::new(3u32);
-        let register = |patterns: &[&str]| {
-            let mut tree = tree(patterns);
+        let register = |skip, patterns: &[&str]| {
+            let read = msg::ReadParameters { skip, names_only: skip > 0, ..read(patterns) };
+            let mut tree = Tree::new(&read).expect("they are few and short");
             let gauge = Parameter::gauge("size", Unit::Mebibytes, || value.get());
             tree.add(
                 "a.b",
@@ -478,8 +413,8 @@ mod tests {
             tree
         };
         let set = |name: &str, text: &str| {
-            let found = register(&[name]).found();
-            found.into_iter().next().ok_or(Code::NotFound).and_then(|one| one.set(text)).and_then(|set| set)
+            let found = register(0, &[name]).found()?;
+            found.into_iter().try_for_each(|one| one.set(text)?)
         };
         assert_eq!((set("a.b.size", "9"), set("a.b.size", "10")), (Ok(()), Err(Code::Invalid)));
         assert_eq!(
@@ -495,7 +430,7 @@ mod tests {
             takes: takes.into(),
         };
         let both = msg::PARAMETER_READABLE | msg::PARAMETER_SETTABLE;
-        let page = register(&["a.*"]).page(0, false);
+        let page = register(0, &["a.*"]).page();
         assert!(!page.more);
         assert_eq!(
             page.parameters,
@@ -505,33 +440,37 @@ mod tests {
                 shown("a.b.clear", "", msg::PARAMETER_SETTABLE, msg::PARAMETER_TEXT, "", CLEARS),
             ]
         );
-        let names = register(&["a.*"]).page(1, true).parameters;
+        let names = register(1, &["a.*"]).page().parameters;
         assert_eq!(names.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["a.b.count", "a.b.clear"]);
         assert!(names.iter().all(|one| one.value.is_empty()));
     }
 
     #[test]
     fn questions_and_answers_have_limits() {
-        let many = vec!["a".to_owned(); msg::PARAMETERS_MAX + 1];
+        let many = read(&["a"; msg::PARAMETERS_MAX + 1]);
         assert_eq!(Tree::<()>::new(&many).err(), Some(Code::TooBig));
-        assert_eq!(Tree::<()>::new(&["a".repeat(PATTERN_BYTES_MAX + 1)]).err(), Some(Code::TooBig));
-        let register = || {
-            let mut tree = tree(&["*"]);
+        assert_eq!(Tree::<()>::to_set(&"a".repeat(PATTERN_BYTES_MAX + 1)).err(), Some(Code::TooBig));
+        let register = |skip| {
+            let read = msg::ReadParameters { skip, names_only: true, ..read(&["*"]) };
+            let mut tree: Tree<'_> = Tree::new(&read).expect("they are few and short");
             for number in 0..PAGE_COUNT_MAX + 5 {
+                assert!(tree.may_fit("a.") || tree.more);
                 tree.add("a", Parameter::gauge(format!("n{number}"), Unit::None, move || number));
             }
+            assert!(tree.found.len() <= PAGE_COUNT_MAX, "what does not fit is not kept");
             tree
         };
-        let page = register().page(0, true);
+        assert_eq!(register(0).found().err(), Some(Code::TooBig));
+        let page = register(0).page();
         assert_eq!((page.parameters.len(), page.more), (PAGE_COUNT_MAX, true));
-        let page = register().page(PAGE_COUNT_MAX as u32, true);
+        let page = register(PAGE_COUNT_MAX as u32).page();
         assert_eq!((page.parameters.len(), page.more), (5, false));
         let mut long = tree(&["*"]);
         for number in 0..9 {
             let name = format!("n{number}");
             long.add("a", Parameter::text(name, || "0123456789\n".repeat(VALUE_BYTES_MAX)));
         }
-        let page = long.page(0, false);
+        let page = long.page();
         assert!(page.more && page.parameters.len() * VALUE_BYTES_MAX < PAGE_BYTES_MAX + VALUE_BYTES_MAX * 2);
         for one in page.parameters {
             assert!(one.value.len() <= VALUE_BYTES_MAX && one.value.ends_with("6789"));

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::parameters::{CLEARS, Parameter, TargetTree, Unit};
+use proto::parameters::{CLEARS, Parameter, TargetTree, Tree, Unit};
 use proto::wire::Reply;
 use proto::wire::messages as msg;
 use proto::{ClientId, Code, Whom};
@@ -44,8 +44,7 @@ impl<H: Handler> Target<H> {
 
     pub(crate) fn read_parameters(&self, peer: &Peer, read: &msg::ReadParameters) -> Result<Reply, Code> {
         let by = By { from: &peer.from, is_server: peer.role == Role::Server };
-        let found = self.tree(by, &read.patterns)?.into_tree();
-        Ok(Reply::ReadParameters(found.page(read.skip, read.names_only)))
+        Ok(Reply::ReadParameters(self.registered(by, Tree::new(read)?).page()))
     }
 
     /// Sets those of the process itself whose names fit `pattern`.
@@ -54,17 +53,14 @@ impl<H: Handler> Target<H> {
     }
 
     fn set_by(&self, by: By<'_>, pattern: &str, value: &str) -> Result<(), Code> {
-        let found = self.tree(by, &[pattern.to_owned()])?.into_tree().found();
-        if found.is_empty() {
-            return Err(Code::NotFound);
-        }
+        let found = self.registered(by, Tree::to_set(pattern)?).found()?;
         found.into_iter().try_for_each(|parameter| parameter.set(value)?)
     }
 
-    /// What fits `patterns`. All that a target has is registered here or by its role.
-    fn tree<'a>(&'a self, by: By<'a>, patterns: &[String]) -> Result<TargetTree<'a>, Code> {
+    /// All that a target has is registered here or by its role.
+    fn registered<'a>(&'a self, by: By<'a>, tree: Tree<'a>) -> Tree<'a> {
         let label = self.store.label();
-        let mut tree = TargetTree::new(label.fsname.as_str(), label.target, patterns)?;
+        let mut tree = TargetTree::new(label.fsname.as_str(), label.target, tree);
         // Where changes of different clients do not rest on each other, nobody is waited for, and nobody has to be evicted.
         if H::ORDERED {
             self.sessions_in(by, &mut tree);
@@ -74,7 +70,7 @@ impl<H: Handler> Target<H> {
         if H::ORDERED {
             self.recovery_in(&mut tree);
         }
-        Ok(tree)
+        tree.into_tree()
     }
 
     fn sessions_in<'a>(&'a self, by: By<'a>, tree: &mut TargetTree<'a>) {

@@ -192,9 +192,9 @@ pub fn is_denied(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
 }
 
-/// Whether nobody serves a mount any more.
+/// Whether nobody serves a mount any more. ECANCELED: the process was killed, and the kernel is taking its rings apart.
 pub fn is_dead(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
+    matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED))
 }
 
 /// The weft mount that `path` lies in.

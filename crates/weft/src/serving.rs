@@ -29,11 +29,18 @@ const WRITE_BACK_WAIT: Duration = Duration::from_secs(2);
 /// Fewest threads of a runtime.
 const THREADS_MIN: usize = 2;
 
+/// Set to `no`, tasks run without io_uring: for kernels where it is permitted and does not work, and for comparing.
+const RINGS_VARIABLE: &str = "WEFT_RINGS";
+
 /// Starts the runtime of this process.
 pub fn start_runtime() -> Result<(rt::os::Node, Rt), Failure> {
     let threads = std::thread::available_parallelism().map_or(THREADS_MIN, std::num::NonZero::get);
-    let node = rt::os::Node::start(threads.max(THREADS_MIN))
-        .map_err(|error| Failure::new(format!("the runtime does not start: {error}")))?;
+    let threads = threads.max(THREADS_MIN);
+    let node = match std::env::var_os(RINGS_VARIABLE).is_some_and(|value| value == "no") {
+        true => rt::os::Node::start_without_rings(threads),
+        false => rt::os::Node::start(threads),
+    };
+    let node = node.map_err(|error| Failure::new(format!("the runtime does not start: {error}")))?;
     let rt = Rt::os(node.clone());
     Ok((node, rt))
 }

@@ -1,5 +1,8 @@
 //! What an administrator sees and sets of a mounted file system: space, configuration, memory, locks.
 
+mod answers;
+mod parameters;
+mod readahead;
 mod stats;
 mod tune;
 mod watch;
@@ -8,13 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::session::Estimated;
-use proto::wire::messages::{GetState, Operation, Space, Statfs, TargetState};
+use proto::wire::messages::{GetState, Operation, ParameterPage, ReadParameters, Space, Statfs, TargetState};
 use proto::{Code, ConfigCopy, TargetId, TargetKind};
 use rpc::{AskError, Role};
 
 use crate::util::join_all;
 use crate::{LeaseState, Result, Shared, SlowOst};
 
+pub use parameters::Setting;
 pub use tune::{CACHED_BYTES_MIN, CacheUse, LockUse, OstUse};
 pub use watch::{Held, HeldRange};
 
@@ -74,15 +78,21 @@ impl Admin {
         hub.ask(target, role, &nids, order, wait).await
     }
 
-    /// A value of this process, as [`rpc::Process`] names them.
+    /// The parameters of this process that `read` asks for.
+    pub fn process_parameters(&self, read: &ReadParameters) -> Result<ParameterPage> {
+        let process = self.shared.targets.hub().process().ok_or(Code::NotSupported)?;
+        Ok(rpc::process::read(&**process, read)?)
+    }
+
+    /// A value of this process that is no parameter, as [`rpc::Process`] names them.
     pub fn process_value(&self, name: &str) -> Option<String> {
         self.shared.targets.hub().process()?.value(name)
     }
 
-    /// Sets a value of this process.
+    /// Sets a parameter of this process, or such a value.
     pub fn set_process_value(&self, name: &str, value: &str) -> Result<()> {
         let process = self.shared.targets.hub().process().ok_or(Code::NotSupported)?;
-        Ok(process.set_value(name, value)?)
+        Ok(rpc::process::set(&**process, name, value)?)
     }
 
     /// Reads the configuration as the client knows it.

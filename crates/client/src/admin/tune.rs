@@ -1,6 +1,5 @@
 //! What an administrator sees of the memory that a client takes, and the bounds that can be set while it runs.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use proto::{Code, OstIndex, TargetId, TargetKind};
@@ -8,6 +7,7 @@ use proto::{Code, OstIndex, TargetId, TargetKind};
 use super::Admin;
 use crate::data::Taken;
 use crate::lock::Keep;
+use crate::targets::Target;
 use crate::{Error, Result};
 
 /// Least that may be cached, or be unsent to an OST, in bytes: some requests have to fit.
@@ -30,6 +30,10 @@ pub struct CacheUse {
     pub unstable: u64,
     /// How often something had to go to make room.
     pub reclaims: u64,
+    /// What was fetched for readers to come, on its way or here.
+    pub ahead: u64,
+    /// Most of that.
+    pub ahead_max: u64,
 }
 
 /// What a client has written to an OST, in bytes.
@@ -65,19 +69,35 @@ pub struct LockUse {
 impl Admin {
     /// What is held of each target with which there has been a session, in order.
     pub fn lock_uses(&self) -> Vec<LockUse> {
-        let (locks, inodes) = (&self.shared.locks().table, &self.shared.names.meta.inodes);
-        let of = |target: TargetId| {
-            let (count, unused, keep) = match target.kind {
-                TargetKind::Ost => {
-                    let ost = OstIndex(target.index).into();
-                    (locks.spaces.count(ost), locks.unused_count(ost), locks.spaces.keep(ost))
-                }
-                _ => (inodes.count(), inodes.unused_count(), inodes.keep()),
-            };
-            let Keep { count_max, age_max } = keep;
-            LockUse { target, count, unused, max: count_max, age_max }
-        };
-        self.shared.targets.sessions().into_keys().map(of).collect()
+        self.shared.targets.sessions().into_keys().map(|target| self.lock_use(target)).collect()
+    }
+
+    fn lock_use(&self, target: TargetId) -> LockUse {
+        let Keep { count_max, age_max } = self.keep(target);
+        let (count, unused) = (self.lock_count(target), self.lock_unused_count(target));
+        LockUse { target, count, unused, max: count_max, age_max }
+    }
+
+    pub(super) fn lock_count(&self, target: TargetId) -> usize {
+        match target.ost_index() {
+            Some(ost) => self.shared.locks().table.spaces.count(ost.into()),
+            None => self.shared.names.meta.inodes.count(),
+        }
+    }
+
+    /// Looks at each lock of the target.
+    pub(super) fn lock_unused_count(&self, target: TargetId) -> usize {
+        match target.ost_index() {
+            Some(ost) => self.shared.locks().table.unused_count(ost.into()),
+            None => self.shared.names.meta.inodes.unused_count(),
+        }
+    }
+
+    pub(super) fn keep(&self, target: TargetId) -> Keep {
+        match target.ost_index() {
+            Some(ost) => self.shared.locks().table.spaces.keep(ost.into()),
+            None => self.shared.names.meta.inodes.keep(),
+        }
     }
 
     /// No more than `count` locks of a target are kept from now on, but for those that are in use; 0 for as many as there is
@@ -143,16 +163,25 @@ impl Admin {
             dirty_max: dirty.max,
             unstable,
             reclaims,
+            ahead: self.shared.names.data.ahead.held_bytes(),
+            ahead_max: self.shared.names.data.ahead.settings().mount_bytes_max,
         }
     }
 
     /// What was written to each OST with which there has been a session, by index.
     pub fn ost_uses(&self) -> Vec<OstUse> {
-        let of = |(ost, target): (OstIndex, Arc<crate::targets::Target>)| {
-            let Taken { max, used } = self.shared.names.data.back.rooms.of_ost(ost.into());
-            OstUse { ost, dirty: used, dirty_max: max, unstable: target.unstable(), room: target.room() }
-        };
-        self.shared.targets.osts().into_iter().map(of).collect()
+        let osts = self.shared.targets.osts().into_iter();
+        osts.map(|(ost, target)| self.use_of(ost, &target)).collect()
+    }
+
+    /// What was written to `ost`; `None` if there was no session with it.
+    pub(super) fn ost_use(&self, ost: OstIndex) -> Option<OstUse> {
+        Some(self.use_of(ost, &*self.shared.targets.made(TargetId::ost(ost))?))
+    }
+
+    fn use_of(&self, ost: OstIndex, target: &Target) -> OstUse {
+        let Taken { max, used } = self.shared.names.data.back.rooms.of_ost(ost.into());
+        OstUse { ost, dirty: used, dirty_max: max, unstable: target.unstable(), room: target.room() }
     }
 
     /// No more than `bytes` are cached from now on: what was read goes at once; what was written is sent and made durable
@@ -161,6 +190,7 @@ impl Admin {
         at_least(bytes)?;
         self.shared.names.data.back.rooms.set_kept_max(bytes);
         self.shared.names.data.files.memory.set_cached_max(bytes);
+        self.shared.names.data.ahead.set(bytes, |_| ());
         self.shared.names.data.clean.fit();
         let kept = self.shared.names.data.back.rooms.kept();
         if kept.used > kept.max {

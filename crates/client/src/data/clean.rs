@@ -34,6 +34,28 @@ pub(crate) struct Clean {
     hits: AtomicU64,
     /// How often something had to go.
     reclaims: AtomicU64,
+    /// Pieces that were ahead of readers and are gone unread.
+    lost: [AtomicU64; 2],
+}
+
+/// Pieces that were ahead of readers and are gone unread, since the mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Losses {
+    /// They were given up or changed.
+    pub(super) taken: u64,
+    /// There was no room for them.
+    pub(super) evicted: u64,
+}
+
+/// What is done with what is kept, and with what comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reader {
+    /// Somebody reads so little that it may be read again: it stays, and so does what comes.
+    Small,
+    /// A stream, which reads nothing twice, or the kernel, which keeps it: what was ahead goes, and what comes is not kept.
+    Stream,
+    /// What comes is kept for somebody who will read it.
+    Ahead,
 }
 
 #[derive(Default)]
@@ -45,6 +67,8 @@ struct Shard {
     count: usize,
     cost: u64,
     next: u64,
+    /// Pieces that were ahead and are gone unread, not counted yet.
+    lost: u64,
 }
 
 /// Pieces of one object by their first byte; they do not overlap.
@@ -61,6 +85,8 @@ struct Piece {
     number: u64,
     /// Used since somebody last looked for one that can go.
     recent: bool,
+    /// Fetched for a reader that has not come yet.
+    ahead: bool,
 }
 
 impl Piece {
@@ -71,6 +97,26 @@ impl Piece {
     fn end(&self, start: u64) -> u64 {
         start + self.bytes.len() as u64
     }
+
+    /// The bytes `[low, high)` of the object, of a piece that begins at `start`.
+    fn slice(&self, start: u64, low: u64, high: u64) -> Bytes {
+        self.bytes.slice((low - start) as usize..(high - start) as usize)
+    }
+
+    /// What is left of a piece that begins at `start` without `[from, to)`.
+    fn left(&self, start: u64, from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let end = self.end(start);
+        [(start, from.min(end)), (to.max(start), end)].into_iter().filter(|(low, high)| low < high)
+    }
+}
+
+/// How pieces go.
+#[derive(Clone, Copy)]
+enum Way {
+    /// Given up or changed.
+    Taken,
+    /// For want of room.
+    Evicted,
 }
 
 /// A read that is under way; [`Reading::keep`] keeps what it brought.
@@ -78,6 +124,7 @@ pub(super) struct Reading<'a> {
     clean: &'a Clean,
     object: ObjectId,
     drops: u64,
+    reader: Reader,
 }
 
 impl Drop for Reading<'_> {
@@ -90,23 +137,41 @@ impl Drop for Reading<'_> {
 }
 
 impl Reading<'_> {
+    /// Nobody waits for it yet.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.reader == Reader::Ahead
+    }
+
     /// Keeps what the OST gave for `start` on, unless something of the object was dropped since the read began.
     pub(super) fn keep(&self, start: u64, slices: &[Bytes]) {
         let len: usize = slices.iter().map(Bytes::len).sum();
         if len == 0 {
             return;
         }
-        // A copy: what came may be a small part of a large buffer.
-        let bytes = Bytes::from(slices.concat());
+        match self.reader {
+            Reader::Stream => {}
+            // A copy: what came may be a small part of a large buffer.
+            Reader::Small => self.put(start, [Bytes::from(slices.concat())], false),
+            // Its buffers are about as large as it is, and it is read soon.
+            Reader::Ahead => self.put(start, slices.iter().cloned(), true),
+        }
+    }
+
+    fn put(&self, start: u64, slices: impl IntoIterator<Item = Bytes>, ahead: bool) {
         let mut shard = self.clean.shard(self.object).lock();
         let current = shard.objects.get(&self.object).is_some_and(|object| object.drops == self.drops);
         if !current {
             return;
         }
         let before = shard.cost;
-        shard.put(self.object, start, bytes);
+        let mut at = start;
+        for bytes in slices.into_iter().filter(|bytes| !bytes.is_empty()) {
+            let end = at + bytes.len() as u64;
+            shard.put(self.object, at, (bytes, ahead));
+            at = end;
+        }
         shard.tidy();
-        self.clean.count(before, shard.cost);
+        self.clean.count(before, &mut shard, Way::Taken);
         drop(shard);
         self.clean.fit();
     }
@@ -122,15 +187,26 @@ impl Clean {
             hand: AtomicUsize::new(0),
             hits: AtomicU64::new(0),
             reclaims: AtomicU64::new(0),
+            lost: Default::default(),
         }
     }
 
-    /// A part has changed: it cost `before`, and costs `now`.
-    fn count(&self, before: u64, now: u64) {
-        match now.checked_sub(before) {
+    /// A part has changed: it cost `before`, and what it lost went this way.
+    fn count(&self, before: u64, shard: &mut Shard, way: Way) {
+        match shard.cost.checked_sub(before) {
             Some(more) => self.cost.fetch_add(more, Ordering::Relaxed),
-            None => self.cost.fetch_sub(before - now, Ordering::Relaxed),
+            None => self.cost.fetch_sub(before - shard.cost, Ordering::Relaxed),
         };
+        let lost = std::mem::take(&mut shard.lost);
+        if lost > 0 {
+            self.lost[way as usize].fetch_add(lost, Ordering::Relaxed);
+        }
+    }
+
+    /// What was ahead of readers and is gone unread.
+    pub(super) fn losses(&self) -> Losses {
+        let [taken, evicted] = self.lost.each_ref().map(|lost| lost.load(Ordering::Relaxed));
+        Losses { taken, evicted }
     }
 
     /// Drops what was not used lately until the rest fits in what is left for it.
@@ -145,8 +221,8 @@ impl Clean {
         }
         self.reclaims.fetch_add(1, Ordering::Relaxed);
         // The parts take turns; one that has less than its share is left alone. One has at least that. Twice, for a first
-        // look only notes what was used since the last.
-        for _ in 0..2 * SHARDS {
+        // look only notes what was used since the last; and twice more, for what is ahead of readers goes after all else.
+        for turn in 0..4 * SHARDS {
             let over = over();
             if over == 0 {
                 return;
@@ -157,8 +233,8 @@ impl Clean {
             let mut shard = shard.lock();
             let before = shard.cost;
             if before >= share {
-                shard.shrink(before.saturating_sub(over));
-                self.count(before, shard.cost);
+                shard.shrink(before.saturating_sub(over), turn >= 2 * SHARDS);
+                self.count(before, &mut shard, Way::Evicted);
             }
         }
     }
@@ -170,29 +246,63 @@ impl Clean {
     }
 
     /// A read of an object begins. The caller holds what it reads until the result is dropped.
-    pub(super) fn reading(&self, id: ObjectId) -> Reading<'_> {
+    pub(super) fn reading(&self, id: ObjectId, reader: Reader) -> Reading<'_> {
         let mut shard = self.shard(id).lock();
         let object = shard.objects.entry(id).or_default();
         object.reading += 1;
-        Reading { clean: self, object: id, drops: object.drops }
+        Reading { clean: self, object: id, drops: object.drops, reader }
     }
 
     /// What is kept of `[from, to)`: disjoint slices in order. The caller holds the range.
-    pub(super) fn get(&self, id: ObjectId, from: u64, to: u64) -> Vec<(u64, Bytes)> {
+    pub(super) fn get(&self, id: ObjectId, (from, to): (u64, u64), reader: Reader) -> Vec<(u64, Bytes)> {
         let mut found = Vec::new();
         let mut shard = self.shard(id).lock();
         let Some(object) = shard.objects.get_mut(&id) else { return found };
         let first = object.first(from);
+        let mut taken = Vec::new();
         for (start, piece) in object.pieces.range_mut(first..to.max(first)) {
             let (low, high) = ((*start).max(from), piece.end(*start).min(to));
             if low < high {
+                found.push((low, piece.slice(*start, low, high)));
+                if piece.ahead && reader == Reader::Stream {
+                    taken.push((low, high));
+                }
                 piece.recent = true;
-                found.push((low, piece.bytes.slice((low - start) as usize..(high - start) as usize)));
+                piece.ahead = false;
             }
         }
+        let before = shard.cost;
+        for (low, high) in taken {
+            shard.take(id, low, high);
+        }
+        self.count(before, &mut shard, Way::Taken);
         drop(shard);
         self.hits.fetch_add(found.len() as u64, Ordering::Relaxed);
         found
+    }
+
+    /// Whether all of `[from, to)` is there.
+    pub(super) fn has(&self, id: ObjectId, from: u64, to: u64) -> bool {
+        let shard = self.shard(id).lock();
+        let Some(object) = shard.objects.get(&id) else { return from >= to };
+        let first = object.first(from);
+        let mut at = from;
+        for (start, piece) in object.pieces.range(first..to.max(first)) {
+            if *start > at {
+                break;
+            }
+            at = at.max(piece.end(*start));
+        }
+        at >= to
+    }
+
+    /// Nobody will read what is ahead in `[from, to)`.
+    pub(super) fn drop_ahead(&self, id: ObjectId, from: u64, to: u64) {
+        let mut shard = self.shard(id).lock();
+        let before = shard.cost;
+        shard.take_ahead(id, from, to);
+        shard.forget_if_empty(id);
+        self.count(before, &mut shard, Way::Taken);
     }
 
     /// `[from, to)` is given up, or changed.
@@ -203,7 +313,7 @@ impl Clean {
         let before = shard.cost;
         shard.cut(id, from, to);
         shard.forget_if_empty(id);
-        self.count(before, shard.cost);
+        self.count(before, &mut shard, Way::Taken);
     }
 
     /// Pieces that were used, bytes that are kept now, and how often some had to go.
@@ -221,14 +331,14 @@ impl Object {
 
 impl Shard {
     /// Puts a piece in the place of whatever is there.
-    fn put(&mut self, id: ObjectId, start: u64, bytes: Bytes) {
+    fn put(&mut self, id: ObjectId, start: u64, (bytes, ahead): (Bytes, bool)) {
         self.cut(id, start, start + bytes.len() as u64);
-        self.insert(id, start, bytes, false);
+        self.insert(id, start, Piece { bytes, number: 0, recent: ahead, ahead });
     }
 
-    fn insert(&mut self, id: ObjectId, start: u64, bytes: Bytes, recent: bool) {
+    fn insert(&mut self, id: ObjectId, start: u64, piece: Piece) {
         self.next += 1;
-        let piece = Piece { bytes, number: self.next, recent };
+        let piece = Piece { number: self.next, ..piece };
         self.cost += piece.cost();
         self.count += 1;
         self.order.push_back((id, start, piece.number));
@@ -237,42 +347,66 @@ impl Shard {
 
     /// Takes `[from, to)` out. What is left of a piece is copied, or its whole buffer would stay.
     fn cut(&mut self, id: ObjectId, from: u64, to: u64) {
-        let Some(object) = self.objects.get_mut(&id) else { return };
+        let touched = self.touched(id, from, to);
+        for start in touched {
+            let Some(piece) = self.remove(id, start) else { continue };
+            self.lost += u64::from(piece.ahead);
+            for (low, high) in piece.left(start, from, to) {
+                let bytes = Bytes::copy_from_slice(&piece.slice(start, low, high));
+                self.insert(id, low, Piece { bytes, ..piece });
+            }
+        }
+    }
+
+    /// Takes what was read ahead of `[from, to)` out, for it was read. What is left shares the buffer: it is read soon, too.
+    fn take(&mut self, id: ObjectId, from: u64, to: u64) {
+        for start in self.touched(id, from, to) {
+            let Some(piece) = self.remove(id, start) else { continue };
+            for (low, high) in piece.left(start, from, to) {
+                let bytes = piece.slice(start, low, high);
+                self.insert(id, low, Piece { bytes, ahead: true, ..piece });
+            }
+        }
+    }
+
+    /// Takes what is ahead in `[from, to)` out, for nobody will read it.
+    fn take_ahead(&mut self, id: ObjectId, from: u64, to: u64) {
+        for start in self.touched(id, from, to) {
+            let Some(piece) = self.objects.get(&id).and_then(|object| object.pieces.get(&start)) else {
+                continue;
+            };
+            if piece.ahead {
+                let end = piece.end(start).min(to);
+                self.take(id, start.max(from), end);
+            }
+        }
+    }
+
+    /// Where the pieces begin that reach into `[from, to)`.
+    fn touched(&self, id: ObjectId, from: u64, to: u64) -> Vec<u64> {
+        let Some(object) = self.objects.get(&id) else { return Vec::new() };
         let first = object.first(from);
-        let touched: Vec<u64> = object
-            .pieces
-            .range(first..to.max(first))
+        let touching = object.pieces.range(first..to.max(first));
+        touching
             .filter(|(start, piece)| **start < to && piece.end(**start) > from)
             .map(|(start, _)| *start)
-            .collect();
-        let mut left = Vec::new();
-        for start in touched {
-            let Some(piece) = object.pieces.remove(&start) else { continue };
-            self.cost -= piece.cost();
-            self.count -= 1;
-            let part = |low: u64, high: u64| {
-                Bytes::copy_from_slice(&piece.bytes[(low - start) as usize..(high - start) as usize])
-            };
-            if start < from {
-                left.push((start, part(start, from), piece.recent));
-            }
-            let end = piece.end(start);
-            if end > to {
-                left.push((to, part(to, end), piece.recent));
-            }
-        }
-        for (start, bytes, recent) in left {
-            self.insert(id, start, bytes, recent);
-        }
+            .collect()
+    }
+
+    fn remove(&mut self, id: ObjectId, start: u64) -> Option<Piece> {
+        let piece = self.objects.get_mut(&id)?.pieces.remove(&start)?;
+        self.cost -= piece.cost();
+        self.count -= 1;
+        Some(piece)
     }
 
     /// Names of pieces that are gone must not fill the memory either.
     fn tidy(&mut self) {
-        self.shrink(u64::MAX);
+        self.shrink(u64::MAX, false);
     }
 
-    /// Drops those pieces that were not used lately until the rest fits.
-    fn shrink(&mut self, cost_max: u64) {
+    /// Drops those pieces that were not used lately until the rest fits; those that are ahead of readers only if nothing else helps.
+    fn shrink(&mut self, cost_max: u64, ahead_too: bool) {
         for _ in 0..2 * self.order.len() {
             if self.cost <= cost_max && self.order.len() <= 2 * self.count + STALE_MAX {
                 return;
@@ -282,13 +416,13 @@ impl Shard {
             let Some(piece) = object.pieces.get_mut(&start).filter(|piece| piece.number == number) else {
                 continue;
             };
-            if std::mem::take(&mut piece.recent) || self.cost <= cost_max {
+            let stays = if piece.ahead { !ahead_too } else { std::mem::take(&mut piece.recent) };
+            if stays || self.cost <= cost_max {
                 self.order.push_back((id, start, number));
                 continue;
             }
-            self.cost -= piece.cost();
-            self.count -= 1;
-            object.pieces.remove(&start);
+            self.lost += u64::from(piece.ahead);
+            self.remove(id, start);
             self.forget_if_empty(id);
         }
     }
@@ -314,7 +448,7 @@ mod tests {
     }
 
     fn kept(clean: &Clean, id: ObjectId, from: u64, to: u64) -> u64 {
-        clean.get(id, from, to).iter().map(|(_, bytes)| bytes.len() as u64).sum()
+        clean.get(id, (from, to), Reader::Small).iter().map(|(_, bytes)| bytes.len() as u64).sum()
     }
 
     #[test]
@@ -338,8 +472,8 @@ mod tests {
                 truth[part].fill(round as u8);
                 continue;
             }
-            let reading = clean.reading(id);
-            for (start, bytes) in clean.get(id, from, to) {
+            let reading = clean.reading(id, Reader::Small);
+            for (start, bytes) in clean.get(id, (from, to), Reader::Small) {
                 assert_eq!(bytes, truth[start as usize..start as usize + bytes.len()]);
                 hits += 1;
             }
@@ -363,13 +497,13 @@ mod tests {
         let clean = clean(64 << 10);
         let id = object(0);
         for n in 0..10_000u64 {
-            clean.reading(id).keep(n * 1000, &[Bytes::from(vec![1; 1000])]);
+            clean.reading(id, Reader::Small).keep(n * 1000, &[Bytes::from(vec![1; 1000])]);
             assert_eq!(kept(&clean, id, 0, 1000), 1000, "it was used just now");
         }
         assert!(kept(&clean, id, 1000, 2000) == 0 && clean.counts()[1] <= 64 << 10);
         for n in 0..10_000u64 {
             clean.drop_range(id, n, n + 1);
-            clean.reading(id).keep(n, &[Bytes::from_static(b"x")]);
+            clean.reading(id, Reader::Small).keep(n, &[Bytes::from_static(b"x")]);
         }
         let shard = clean.shard(id).lock();
         assert!(shard.order.len() <= 2 * shard.count + STALE_MAX + 2, "{}", shard.order.len());
@@ -380,7 +514,9 @@ mod tests {
         let clean = clean(1 << 20);
         let fill = |clean: &Clean| {
             for n in 0..2000u64 {
-                clean.reading(object(n as u32 % 3)).keep(n / 3 * 1000, &[Bytes::from(vec![1; 1000])]);
+                clean
+                    .reading(object(n as u32 % 3), Reader::Small)
+                    .keep(n / 3 * 1000, &[Bytes::from(vec![1; 1000])]);
             }
         };
         fill(&clean);
@@ -406,9 +542,9 @@ mod tests {
     #[test]
     fn objects_are_apart() {
         let clean = clean(1 << 20);
-        clean.reading(object(0)).keep(0, &[Bytes::from_static(b"abc")]);
+        clean.reading(object(0), Reader::Small).keep(0, &[Bytes::from_static(b"abc")]);
         clean.drop_range(object(1), 0, u64::MAX);
-        assert_eq!(clean.get(object(0), 1, 9), [(1, Bytes::from_static(b"bc"))]);
-        assert!(clean.get(object(1), 0, 9).is_empty());
+        assert_eq!(clean.get(object(0), (1, 9), Reader::Small), [(1, Bytes::from_static(b"bc"))]);
+        assert!(clean.get(object(1), (0, 9), Reader::Small).is_empty());
     }
 }

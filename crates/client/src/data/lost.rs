@@ -16,7 +16,11 @@ impl RangeUser for Data {
     }
 
     fn forget(&self, object: ObjectId, range: Range<u64>) {
+        let before = self.clean.losses();
         self.clean.drop_range(object, range.start, range.end);
+        if self.clean.losses() != before {
+            self.taken_back(object);
+        }
     }
 
     fn discard(&self, fid: Fid, object: ObjectId) {

@@ -16,6 +16,7 @@ mod objects;
 mod past;
 mod pressure;
 mod read;
+mod readahead;
 mod reserve;
 mod room;
 mod seek;
@@ -43,6 +44,7 @@ pub(crate) use files::{FileRef, Files};
 pub(crate) use memory::Memory;
 pub(crate) use objects::{Objects, Sum, merge};
 pub use read::Pages;
+pub(crate) use readahead::{ReadAhead, Wanted};
 pub(crate) use room::{Rooms, Taken};
 pub(crate) use state::{FileState, Unsent};
 
@@ -68,6 +70,7 @@ pub(crate) struct Data {
     pub(crate) clean: Arc<Clean>,
     pub(crate) objects: Objects,
     pub(crate) back: Arc<WriteBack>,
+    pub(crate) ahead: ReadAhead,
 }
 
 impl Data {
@@ -80,6 +83,7 @@ impl Data {
     ) -> Data {
         let (rt, targets, files, clean) = back.parts();
         let objects = Objects::new(targets.clone(), clean.clone());
-        Data { rt, clock, lease, targets, locks, files, clean, objects, back }
+        let ahead = ReadAhead::new(back.rooms.kept().max, files.chunk_bytes, rt.wall());
+        Data { rt, clock, lease, targets, locks, files, clean, objects, back, ahead }
     }
 }

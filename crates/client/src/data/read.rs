@@ -8,7 +8,7 @@ use proto::layout::Place;
 use proto::wire::messages::{ObjectAttr, Read};
 use proto::{Code, Layout, ObjectId};
 
-use super::clean::{KEPT_READ_BYTES_MAX, Reading};
+use super::clean::{KEPT_READ_BYTES_MAX, Reader, Reading};
 use super::objects::NO_OBJECT;
 use crate::data::{Clean, Data, FileState, Sum};
 use crate::lock::{Pages as Locking, Pins, needs_of, surely};
@@ -28,7 +28,7 @@ enum Part {
 
 /// What is asked of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Ask {
+pub(super) struct Ask {
     place: Place,
     offset: u64,
     len: u64,
@@ -36,16 +36,16 @@ struct Ask {
 
 /// How a range of a file is put together.
 #[derive(Debug, Default)]
-struct Plan {
+pub(super) struct Plan {
     /// File offset at which each part ends, and the part.
     parts: Vec<(u64, Part)>,
-    asks: Vec<Ask>,
+    pub(super) asks: Vec<Ask>,
     /// File offset behind the last byte that the cache had when the plan was made.
     own_end: u64,
 }
 
 /// What an OST gave for one [`Ask`].
-struct Given {
+pub(super) struct Given {
     slices: VecDeque<Bytes>,
     object_size: u64,
 }
@@ -60,10 +60,10 @@ impl Data {
         let needs = needs_of(layout, offset, len);
         loop {
             let pins = self.locks.pin(file.fid, layout, &needs, false, Locking::No).await?;
+            let reader = if len <= KEPT_READ_BYTES_MAX { Reader::Small } else { Reader::Stream };
             // Only what is held stays true.
-            let keeps = pins.is_complete() && len <= KEPT_READ_BYTES_MAX;
-            let clean = keeps.then_some(&*self.clean);
-            let read = self.read_over(clean, file, layout, (offset, len), &pins).await;
+            let over = pins.is_complete().then_some((&*self.clean, reader));
+            let read = self.read_over(over, file, layout, (offset, len), &pins).await;
             // What was lost meanwhile others may have changed, so that one part of the bytes is older than another one.
             if read.is_err() || self.locks.table.still_counts(&pins) {
                 return read;
@@ -92,7 +92,8 @@ impl Data {
             if !write && file.inner.lock().mapped_writers > 0 || file.is_written_past(&range) {
                 continue;
             }
-            let slices = self.read_file(file, layout, (offset, u64::from(len)), &pins).await?;
+            let over = Some((&*self.clean, Reader::Stream));
+            let slices = self.read_over(over, file, layout, (offset, u64::from(len)), &pins).await?;
             if self.locks.table.still_counts(&pins) {
                 return Ok(Pages { slices, _pins: pins });
             }
@@ -112,9 +113,9 @@ pub struct Pages {
 impl Plan {
     /// With a reading for each request, if what comes may be kept. Both are made in one step: whatever is written later
     /// than the plan is known to the readings. `own` says of an object whether unsent data counts.
-    fn new<'a>(
+    pub(super) fn new<'a>(
         file: &FileState,
-        clean: Option<&'a Clean>,
+        over: Option<(&'a Clean, Reader)>,
         layout: &Layout,
         (offset, len): (u64, u64),
         (ask_bytes_max, own): (u64, impl Fn(ObjectId) -> bool),
@@ -133,7 +134,7 @@ impl Plan {
                 Vec::new()
             };
             for (start, bytes) in unsent.into_iter().chain([nothing]) {
-                let known = clean.map(|clean| clean.get(run.place.object, at, start));
+                let known = over.map(|(clean, reader)| clean.get(run.place.object, (at, start), reader));
                 for (from, read) in known.into_iter().flatten() {
                     plan.ask(run.place, at, from, to_file(from), ask_bytes_max);
                     at = from + read.len() as u64;
@@ -146,7 +147,7 @@ impl Plan {
                 }
             }
         }
-        let reading = |ask: &Ask| clean.map(|clean| clean.reading(ask.place.object));
+        let reading = |ask: &Ask| over.map(|(clean, reader)| clean.reading(ask.place.object, reader));
         let readings = plan.asks.iter().map(reading).collect();
         (plan, readings)
     }
@@ -182,10 +183,10 @@ impl Data {
         self.read_over(None, file, layout, (offset, len), pins).await
     }
 
-    /// The same on top of what was read before, `clean`, which may keep what is read now.
+    /// The same on top of what was read before, which may keep what is read now.
     async fn read_over(
         self: &Arc<Self>,
-        clean: Option<&Clean>,
+        over: Option<(&Clean, Reader)>,
         file: &FileState,
         layout: &Layout,
         (offset, len): (u64, u64),
@@ -197,7 +198,7 @@ impl Data {
         }
         let own = |object| !pins.is_contended(object);
         let (plan, mut readings) =
-            Plan::new(file, clean, layout, (offset, len), (self.files.chunk_bytes, own));
+            Plan::new(file, over, layout, (offset, len), (self.files.chunk_bytes, own));
         // What an OST forgets from now on, the readings know of.
         if !self.locks.table.still_counts(pins) {
             readings.fill_with(|| None);
@@ -208,13 +209,28 @@ impl Data {
         }))
         .await;
         let mut given = given.into_iter().collect::<Result<Vec<Given>>>()?;
+        let ends = plan.asks.iter().zip(&given);
+        let reached =
+            ends.map(|(ask, given)| layout.file_size_from(ask.place.object, given.object_size)).max();
+        if let Some(reached) = reached {
+            file.inner.lock().ahead.reaches(reached);
+        }
         let short = plan.asks.iter().zip(&given).any(|(ask, given)| given.object_size < ask.offset + ask.len);
         let size = if short { self.size_after(layout, &plan, &given, offset + len).await? } else { u64::MAX };
         Ok(assemble(plan, &mut given, offset, size))
     }
 
-    async fn read_object(&self, ask: Ask, locked: bool, reading: Option<Reading<'_>>) -> Result<Given> {
+    pub(super) async fn read_object(
+        &self,
+        ask: Ask,
+        locked: bool,
+        reading: Option<Reading<'_>>,
+    ) -> Result<Given> {
         let target = self.targets.data(ask.place.target).await?;
+        let _ahead = match reading.as_ref().is_some_and(Reading::is_ahead) {
+            true => Some(target.reads_ahead.acquire().await.map_err(|_| Error::Closed)?),
+            false => None,
+        };
         // What the OST locks waits for others, and must not keep out what does not.
         let _permit = match locked {
             true => None,

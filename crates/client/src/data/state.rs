@@ -11,6 +11,7 @@ use rt::sync::{Notify, Semaphore};
 
 use super::end::End;
 use super::past::Past;
+use super::readahead::Ahead;
 use crate::data::cache::Cache;
 use crate::order::{FILE, Mutex};
 use crate::{Error, Result};
@@ -26,6 +27,8 @@ pub(crate) struct FileState {
     pub(crate) answered: Notify,
     /// Held from the question for the size until the MDT has answered.
     pub(crate) telling: Semaphore,
+    /// Told whenever something that was fetched ahead has come, or will not.
+    pub(super) arrived: Notify,
     /// Told whenever a write past the kernel's pages is over.
     pub(super) passed: Notify,
     order: Semaphore,
@@ -57,6 +60,8 @@ pub(crate) struct Inner {
     pub(crate) end: End,
     /// Writes past the kernel's pages.
     pub(super) past: Past,
+    /// What is ahead of readers.
+    pub(crate) ahead: Ahead,
     /// Last failure of a write that nobody waited for, and its number.
     error: (u64, Option<Error>),
 }
@@ -90,10 +95,12 @@ impl FileState {
                 reopened: Transno(0),
                 end: End::default(),
                 past: Past::default(),
+                ahead: Ahead::default(),
                 error: (0, None),
             }),
             answered: Notify::new(),
             telling: Semaphore::new(1),
+            arrived: Notify::new(),
             passed: Notify::new(),
             order: Semaphore::new(ORDER_ALL as usize),
         }

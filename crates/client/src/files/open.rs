@@ -258,6 +258,9 @@ impl OpenFiles {
     pub async fn release(&self, handle: Handle) {
         if let Some(open) = self.handles.take(handle) {
             self.flocks.unlock_handle(open.fid, handle).await;
+            if let Some(file) = &open.file {
+                self.names.data.no_more_reads(file, handle.0);
+            }
             let file = open.file.as_ref().map(|file| self.names.data.files.get(file.fid));
             let (flags, wrote) = (open.flags, open.wrote.load(Ordering::Relaxed));
             self.names
@@ -274,6 +277,9 @@ impl OpenFiles {
         let file = (told.attr.kind() == FileKind::File).then(|| self.names.data.files.get(fid));
         if let Some(file) = &file {
             file.set_layout(told.layout);
+            if told.attr.size_known {
+                file.inner.lock().ahead.opened(told.attr.size);
+            }
             if flags.write {
                 let mut inner = file.inner.lock();
                 inner.writers += 1;

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::data::FileRef;
 use crate::files::OpenFiles;
 use crate::names::Relaying;
 use crate::{Handle, Pages, Result};
@@ -12,6 +13,7 @@ impl OpenFiles {
         let open = self.handles.get(handle)?;
         let file = open.readable()?;
         self.note_access(&open);
+        self.read_ahead((handle, false), file, offset, len).await;
         let mut relaying = Relaying::default();
         loop {
             let Ok(layout) = file.layout() else { return Ok(Vec::new()) };
@@ -27,6 +29,7 @@ impl OpenFiles {
         let open = self.handles.get(handle)?;
         let file = open.file()?;
         self.note_access(&open);
+        self.read_ahead((handle, true), file, offset, len).await;
         let mut relaying = Relaying::default();
         loop {
             let Ok(layout) = file.layout() else { return Ok(Pages::default()) };
@@ -35,5 +38,11 @@ impl OpenFiles {
                 filled => return filled,
             }
         }
+    }
+
+    async fn read_ahead(&self, (handle, pages): (Handle, bool), file: &FileRef, offset: u64, len: u32) {
+        let Ok(layout) = file.layout() else { return };
+        let range = offset..offset.saturating_add(u64::from(len));
+        self.names.data.read_ahead(file, &layout, (handle.0, pages), range).await;
     }
 }

@@ -47,6 +47,8 @@ pub(crate) struct Target {
     /// Bound the data requests in flight; writes and reads apart, so that none of them starves.
     pub(crate) writes: Semaphore,
     pub(crate) reads: Semaphore,
+    /// Bounds those of the reads that nobody waits for yet: who comes meanwhile finds a permit.
+    pub(crate) reads_ahead: Semaphore,
     /// How long large writes take.
     pub(crate) pace: Pace,
     /// Newest transno of a reply.
@@ -88,6 +90,7 @@ impl Target {
             lease,
             writes: Semaphore::new(permits),
             reads: Semaphore::new(permits),
+            reads_ahead: Semaphore::new(permits.div_ceil(2)),
             pace: Pace::default(),
             newest: AtomicU64::new(0),
             used: AtomicBool::new(false),

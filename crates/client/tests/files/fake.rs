@@ -82,6 +82,8 @@ pub struct Counts {
     pub writes: usize,
     pub slices: usize,
     pub reads: usize,
+    /// Bytes that were read.
+    pub read_bytes: u64,
     pub attrs: usize,
     pub punches: usize,
     pub copies: usize,
@@ -378,6 +380,7 @@ impl State {
             let data = BytesMut::from(&object.data[read.offset as usize..end as usize]).freeze();
             // In two slices: a reader must not count on one.
             let middle = data.len() / 2;
+            self.counts.read_bytes += data.len() as u64;
             bulk = vec![data.slice(..middle), data.slice(middle..)];
         }
         Ok((Reply::Read(msg::ReadDone { size }), bulk))

@@ -3,6 +3,7 @@
 // The other crates know this one by its short name.
 extern crate weft_client as client;
 
+mod ahead;
 mod appends;
 mod behind;
 mod bounds;
@@ -11,6 +12,7 @@ mod fake;
 mod locks;
 mod many;
 mod model;
+mod parameters;
 mod past;
 mod posix;
 mod ranges;

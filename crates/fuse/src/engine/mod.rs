@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 use parking_lot::Mutex;
+use rt::os::reactor::Reactors;
 
 use crate::kernel::abi::init as flags;
 use crate::kernel::init::{self, Agreed, Wish};
@@ -96,27 +97,41 @@ pub struct Ends {
     pub on_end: Box<dyn FnOnce(io::Result<()>) + Send>,
 }
 
-/// Agrees with the kernel and serves its requests on threads of their own.
+/// What is wanted of an engine.
+pub struct Wanted<'a> {
+    /// Which.
+    pub choice: Choice,
+    /// What the kernel is asked for.
+    pub wish: Wish,
+    /// The cores whose rings may carry it.
+    pub reactors: Option<&'a Arc<Reactors>>,
+}
+
+/// Agrees with the kernel and serves its requests: on the cores, or on threads of their own.
+///
+/// # Errors
+/// The kernel does not go on with the mount, or threads cannot be started.
 pub fn start(
     device: &Arc<OwnedFd>,
-    choice: Choice,
-    wish: Wish,
+    wanted: Wanted<'_>,
     serve: Arc<dyn Serve>,
     ends: Ends,
 ) -> io::Result<(Kind, Agreed)> {
-    let usable = match choice {
-        Choice::Dev => Err("another engine is wanted".to_owned()),
-        Choice::Auto | Choice::Uring => uring::usable(),
+    let Wanted { choice, wish, reactors } = wanted;
+    let usable = match (choice, reactors) {
+        (Choice::Dev, _) => Err("another engine is wanted".to_owned()),
+        (_, None) => Err("io_uring cannot be used here".to_owned()),
+        (_, Some(reactors)) => uring::usable().map(|()| reactors),
     };
     let agreed = agree(device, Wish { uring: usable.is_ok(), ..wish })?;
-    let offered = usable.and_then(|()| match agreed.has(flags::OVER_IO_URING) {
-        true => Ok(()),
+    let offered = usable.and_then(|reactors| match agreed.has(flags::OVER_IO_URING) {
+        true => Ok(reactors),
         false => Err("the kernel does not offer it".to_owned()),
     });
     let ending = Arc::new(Ending::new(ends));
     let threads = Threads { device: device.clone(), serve, dialect: agreed.dialect(), ending };
     let kind = match (offered, choice) {
-        (Ok(()), _) => threads.start_uring(choice),
+        (Ok(reactors), _) => threads.start_uring(choice, reactors),
         (Err(why), Choice::Uring) => Err(io::Error::other(format!("no FUSE over io_uring: {why}"))),
         (Err(why), _) => {
             tracing::info!(
@@ -142,8 +157,8 @@ struct Threads {
 impl Threads {
     fn spawn(&self, name: String, run: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
         let (ending, serve) = (self.ending.clone(), self.serve.clone());
-        ending.running.fetch_add(1, Ordering::AcqRel);
-        let body = move || ending.thread_ends(run(), &*serve);
+        ending.begins();
+        let body = move || ending.ends(run(), &*serve);
         std::thread::Builder::new().name(name).spawn(body).map(|_| ()).inspect_err(|_| {
             self.ending.running.fetch_sub(1, Ordering::AcqRel);
         })
@@ -167,22 +182,20 @@ impl Threads {
         Ok(())
     }
 
-    fn start_uring(&self, choice: Choice) -> io::Result<Kind> {
+    fn start_uring(&self, choice: Choice, reactors: &Reactors) -> io::Result<Kind> {
         let count = uring::queue_count()?;
-        let queues: Vec<_> =
-            (0..count).map(|number| uring::Queue::new(number).map(Arc::new)).collect::<Result<_, _>>()?;
+        let queues: Vec<_> = (0..count).map(|number| Arc::new(uring::Queue::new(number))).collect();
         self.start_dev(1, queues.clone())?;
         let (sender, readiness) = mpsc::channel();
         for queue in &queues {
-            let (queue, device, sender) = (queue.clone(), self.device.clone(), sender.clone());
-            let (serve, dialect) = (self.serve.clone(), self.dialect);
-            self.spawn(format!("weft-ring-{}", queue.number()), move || {
-                let worker = uring::Worker { queue, device: &device, serve: &*serve, dialect };
-                worker.run(move |ready| {
-                    // Whoever waits for it has given up if it is gone.
-                    let _ = sender.send(ready);
-                })
-            })?;
+            let sender = sender.clone();
+            let ready = Box::new(move |ready| {
+                // Whoever waits for it has given up if it is gone.
+                let _ = sender.send(ready);
+            });
+            let (device, serve) = (self.device.clone(), self.serve.clone());
+            let (dialect, ending) = (self.dialect, self.ending.clone());
+            uring::attach(reactors, queue, uring::Serving { device, serve, dialect, ending, ready });
         }
         drop(sender);
         match readiness.iter().collect::<io::Result<()>>() {
@@ -234,7 +247,7 @@ fn agree(device: &Arc<OwnedFd>, wish: Wish) -> io::Result<Agreed> {
     Ok(agreed)
 }
 
-/// What the threads of an engine do when they end: the last one tells.
+/// What the threads and queues of an engine do when they end: the last one tells.
 struct Ending {
     running: AtomicUsize,
     result: Mutex<io::Result<()>>,
@@ -251,7 +264,12 @@ impl Ending {
         Ending { running, result: Mutex::new(Ok(())), abort, on_end: Mutex::new(Some(on_end)) }
     }
 
-    fn thread_ends(&self, result: io::Result<()>, serve: &dyn Serve) {
+    /// One more thread, or queue of a core, serves.
+    fn begins(&self) {
+        self.running.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn ends(&self, result: io::Result<()>, serve: &dyn Serve) {
         if let Err(error) = result {
             tracing::error!(%error, "a thread of the kernel's interface failed");
             *self.result.lock() = Err(error);

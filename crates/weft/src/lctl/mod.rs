@@ -6,9 +6,6 @@ mod orders;
 mod params;
 mod processes;
 pub mod reach;
-mod recovery;
-mod timeouts;
-mod tunables;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

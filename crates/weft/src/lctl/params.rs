@@ -5,18 +5,18 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fuse::parameters::Shown;
+use fuse::session::MountEntry;
 use fuse::states::{STATES, State, States};
 use proto::TargetKind;
-use proto::parameters::{Glob, Parameter, TargetPlaces, Tree, Unit, device_name};
+use proto::parameters::{Parameter, TargetPlaces, Tree, Unit, device_name};
 use proto::session::Estimate;
+use proto::wire::messages::ReadParameters;
 
 use super::orders::{self, Set};
 use super::reach::{self, Device, Reach};
-use super::recovery;
-use super::tunables::{self, Setting};
+use crate::ask;
 use crate::failure::{Failure, Outcome};
 use crate::mountpoint::Mount;
-use crate::{ask, log};
 
 /// How parameters are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,9 +41,9 @@ struct Found {
 enum At {
     /// Nobody who could set it.
     Nobody,
-    Mount(Setting),
-    /// Every process of this machine, by its name there.
-    Processes(&'static str),
+    Mount(MountEntry),
+    /// Every process of this machine.
+    Processes,
     Target(Device),
 }
 
@@ -143,24 +143,25 @@ pub fn set(reach: &mut Reach, settings: &[String], value_only: bool) -> Outcome 
 
 /// Sets one; a sentence and an error number if that is refused.
 fn set_one(reach: &mut Reach, one: &Found, value: &str) -> Result<Result<Set, (String, u8)>, Failure> {
-    let takes = &one.shown.takes;
+    let Shown { name, takes, .. } = &one.shown;
     if !one.is_settable() {
         return Ok(Err(("Permission denied".to_owned(), libc::EACCES as u8)));
     }
     Ok(match &one.at {
         At::Nobody => Err(("Permission denied".to_owned(), libc::EACCES as u8)),
-        At::Target(device) => match orders::set(reach, device, &one.shown.name, value)? {
+        At::Target(device) => match orders::set(reach, device, name, value)? {
             Set::Refused => Err((format!("Invalid argument: {takes}"), libc::EINVAL as u8)),
             set => Ok(set),
         },
-        At::Mount(setting) => match tunables::set(setting, value) {
+        At::Mount(mount) => match reach::set_at_mount(mount, name, value) {
             Ok(()) => Ok(Set::Done),
-            Err(refusal) => Err((refusal.why, refusal.status)),
+            Err(silence) if i32::from(silence.status) == libc::EINVAL => Err((takes.clone(), silence.status)),
+            Err(silence) => Err((silence.why, silence.status)),
         },
-        At::Processes(own) => match reach.set_value_of_all(own, value)? {
+        At::Processes => match reach.set_value_of_all(name, value)? {
             Ok(()) => Ok(Set::Done),
             Err(silence) if i32::from(silence.status) == libc::EINVAL => {
-                Err((format!("{}{}", silence.why, log::what_it_takes(own)), silence.status))
+                Err((format!("{}: {takes}", silence.why), silence.status))
             }
             Err(silence) => Err((silence.why, silence.status)),
         },
@@ -169,35 +170,15 @@ fn set_one(reach: &mut Reach, one: &Found, value: &str) -> Result<Result<Set, (S
 
 /// What fits `pattern`: of this program, of processes, of mounts and of targets, in this order.
 fn find(reach: &mut Reach, pattern: &str, names_only: bool) -> Result<Answer, Failure> {
-    let glob = Glob::new(pattern);
-    let mut found = own(reach, pattern, names_only)?;
-    let mut add = |shown: Shown, at| {
-        if glob.matches(&shown.name) {
-            found.push(Found { shown, at });
-        }
-    };
-    if glob.may_begin_with("debug") {
-        for name in [log::DEBUG, log::DEBUG_MB].into_iter().filter(|name| glob.matches(name)) {
-            if let Some(value) = reach.value_of_all(name)? {
-                add(text(name.to_owned(), value, true), At::Processes(name));
-            }
-        }
-    }
-    if ["llite.", "osc.", "mdc.", "ldlm."].iter().any(|place| glob.may_begin_with(place)) {
-        for tunables::Parameter { name, value, setting } in tunables::all(&reach.mounts) {
-            let shown = text(name, value, setting.is_some());
-            add(shown, setting.map_or(At::Nobody, At::Mount));
-        }
-    }
-    for Mount { entry, status } in reach.mounts.iter().filter(|_| glob.may_begin_with("mgc.")) {
-        if let Ok(config) = ask::configuration(entry) {
-            let mgs = status.mgs.first().map_or("0@lo", String::as_str);
-            let name = format!("mgc.MGC{mgs}.ir_state");
-            add(text(name, recovery::ir_state(&config), false), At::Nobody);
-        }
+    let read = ReadParameters { patterns: vec![pattern.to_owned()], skip: 0, names_only };
+    let mut found = own(reach, &read)?;
+    let of_processes = reach.parameters_of_processes(&read)?.into_iter();
+    found.extend(of_processes.map(|shown| Found { shown, at: At::Processes }));
+    for (mount, told) in reach.parameters_of_mounts(&read) {
+        found.extend(told.into_iter().map(|shown| Found { shown, at: At::Mount(mount.clone()) }));
     }
     let mut silent = Vec::new();
-    for (device, told) in reach.parameters(pattern, names_only)? {
+    for (device, told) in reach.parameters_of_targets(&read)? {
         match told {
             Ok(told) => {
                 found.extend(told.into_iter().map(|shown| Found { shown, at: At::Target(device.clone()) }))
@@ -208,18 +189,13 @@ fn find(reach: &mut Reach, pattern: &str, names_only: bool) -> Result<Answer, Fa
     Ok(Answer { found, silent })
 }
 
-fn text(name: String, value: String, settable: bool) -> Shown {
-    let (readable, kind) = (true, "text".to_owned());
-    Shown { name, value, readable, settable, kind, unit: String::new(), takes: String::new() }
-}
-
 /// What this program knows itself.
-fn own(reach: &mut Reach, pattern: &str, names_only: bool) -> Result<Vec<Found>, Failure> {
+fn own(reach: &mut Reach, read: &ReadParameters) -> Result<Vec<Found>, Failure> {
     let longest = rpc::limits::RESEND_MAX;
     let shortest = Estimate::default().patience(Duration::ZERO, longest);
     let mut failed = None;
-    let mut tree: Tree<'_> = Tree::new(&[pattern.to_owned()])
-        .map_err(|_| Failure::usage(format!("{pattern}: the pattern is too long")))?;
+    let mut tree: Tree<'_> = Tree::new(read)
+        .map_err(|_| Failure::usage(format!("{}: the pattern is too long", read.patterns.join(" "))))?;
     tree.add("", Parameter::gauge("at_max", Unit::Seconds, || longest.as_secs()));
     tree.add("", Parameter::gauge("at_min", Unit::Seconds, || shortest.as_secs()));
     tree.add(
@@ -232,7 +208,7 @@ fn own(reach: &mut Reach, pattern: &str, names_only: bool) -> Result<Vec<Found>,
         }),
     );
     tree.add("", Parameter::text("version", || env!("CARGO_PKG_VERSION")));
-    let page = tree.page(0, names_only);
+    let page = tree.page();
     match failed {
         Some(failure) => Err(failure),
         None => {

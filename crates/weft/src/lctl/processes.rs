@@ -1,17 +1,18 @@
-//! The processes of this machine that serve targets or mounts, and what each has itself: its log, and what it logs.
+//! The processes of this machine that serve targets or mounts, and what each has itself: parameters, and its log.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use fuse::control;
+use fuse::parameters::{Owner, Shown};
 use fuse::session::MountEntry;
-use proto::wire::messages::{Parameter, ReadParameters, SetParameters};
+use proto::parameters::{Glob, PROCESS_PLACE};
+use proto::wire::messages::{Parameter, ParameterPage, ReadParameters, SetParameters};
 use proto::{Code, Nid, TargetId};
 use rpc::process::PREFIX;
 use rpc::{AskError, Role};
 
-use super::reach::Reach;
+use super::reach::{self, Reach};
 use crate::failure::Failure;
 use crate::mountpoint::Mount;
 use crate::{ask, servers};
@@ -72,19 +73,31 @@ impl Reach {
                 let attribute = format!("{}{name}", control::PROCESS);
                 Ok(ask::text(mount, &attribute).map_err(Silence::of_mount))
             }
-            Way::Network { fsname, nids, key } => {
-                let asked =
-                    ReadParameters { patterns: vec![format!("{PREFIX}{name}")], skip: 0, names_only: false };
-                let hub = self.hub(fsname, key)?;
-                // Whatever it serves, or does not serve at the moment: it answers itself.
-                let asking = hub.ask(TargetId::MGS, Role::Server, nids, asked, ANSWER_WAIT);
-                let answer = self.runtime()?.0.block_on(asking);
-                Ok(answer.map_err(Silence::of_server).and_then(|told| {
+            Way::Network { .. } => {
+                let read = ReadParameters { patterns: vec![name.to_owned()], skip: 0, names_only: false };
+                Ok(self.ask_process(process, &read)?.and_then(|told| {
                     let value = told.parameters.into_iter().next().map(|one| one.value);
                     value.ok_or_else(|| Silence::of_server(AskError::Refused(Code::NotFound)))
                 }))
             }
         }
+    }
+
+    /// The first page of what a process has that `read` asks for, over the network.
+    fn ask_process(
+        &mut self,
+        process: &Process,
+        read: &ReadParameters,
+    ) -> Result<Result<ParameterPage, Silence>, Failure> {
+        let Way::Network { fsname, nids, key } = &process.way else {
+            return Ok(Err(Silence::of_server(AskError::Refused(Code::NotSupported))));
+        };
+        let patterns = read.patterns.iter().map(|pattern| format!("{PREFIX}{pattern}")).collect();
+        let asked = ReadParameters { patterns, ..read.clone() };
+        let hub = self.hub(fsname, key)?;
+        // Whatever it serves, or does not serve at the moment: it answers itself.
+        let asking = hub.ask(TargetId::MGS, Role::Server, nids, asked, ANSWER_WAIT);
+        Ok(self.runtime()?.0.block_on(asking).map_err(Silence::of_server))
     }
 
     /// Sets a value of a process.
@@ -109,21 +122,46 @@ impl Reach {
         }
     }
 
-    /// A value that all processes have: one if it is the same everywhere, else a line for each.
-    pub fn value_of_all(&mut self, name: &str) -> Result<Option<String>, Failure> {
-        let mut lines = Vec::new();
-        let mut values = BTreeSet::new();
-        for process in self.processes()? {
-            if let Ok(value) = self.process_value(&process, name)? {
-                lines.push(format!("{}: {value}", process.pid));
-                values.insert(value);
-            }
+    /// What processes have that `read` asks for. One that does not say has none.
+    pub fn parameters_of_processes(&mut self, read: &ReadParameters) -> Result<Vec<Shown>, Failure> {
+        let may_fit = |glob: &Glob| glob.may_begin_with(PROCESS_PLACE);
+        if !reach::fits(read, may_fit) {
+            return Ok(Vec::new());
         }
-        Ok(match values.len() {
-            0 | 1 => values.pop_first(),
-            _ => Some(lines.join("\n")),
-        })
+        let mut told = Vec::new();
+        for process in self.processes()? {
+            let of_one = match &process.way {
+                Way::Mount(mount) => reach::told_at_mount(mount, Owner::Process, read).ok(),
+                // They fit into one page: a process has few.
+                Way::Network { .. } => {
+                    let page = self.ask_process(&process, read)?.ok();
+                    page.map(|page| page.parameters.into_iter().map(Shown::from).collect())
+                }
+            };
+            told.extend(of_one.into_iter().flatten().map(|shown| (process.pid, shown)));
+        }
+        Ok(in_one(told))
     }
+}
+
+/// One parameter for each name: with its value if that is the same everywhere, else with a line for each process.
+fn in_one(told: Vec<(u32, Shown)>) -> Vec<Shown> {
+    let mut all: Vec<(Shown, Vec<(u32, String)>)> = Vec::new();
+    for (pid, shown) in told {
+        let value = (pid, shown.value.clone());
+        match all.iter_mut().find(|(known, _)| known.name == shown.name) {
+            Some((_, values)) => values.push(value),
+            None => all.push((shown, vec![value])),
+        }
+    }
+    let one = |(shown, values): (Shown, Vec<(u32, String)>)| {
+        if values.iter().all(|(_, value)| *value == shown.value) {
+            return shown;
+        }
+        let lines: Vec<String> = values.iter().map(|(pid, value)| format!("{pid}: {value}")).collect();
+        Shown { value: lines.join("\n"), ..shown }
+    };
+    all.into_iter().map(one).collect()
 }
 
 impl Reach {
@@ -142,7 +180,7 @@ impl Reach {
 }
 
 impl Silence {
-    fn of_mount(error: std::io::Error) -> Silence {
+    pub(super) fn of_mount(error: std::io::Error) -> Silence {
         let status = error.raw_os_error().and_then(|number| u8::try_from(number).ok());
         Silence { why: crate::control::describe(&error), status: status.unwrap_or(libc::EIO as u8) }
     }
@@ -163,5 +201,30 @@ impl Silence {
             AskError::Unanswered(why) => format!("it does not answer ({why})"),
         };
         Silence { why, status: status as u8 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_say_the_same_or_each_its_own() {
+        let shown = |name: &str, value: &str| Shown {
+            name: name.into(),
+            value: value.into(),
+            readable: true,
+            settable: true,
+            kind: "text".into(),
+            unit: String::new(),
+            takes: String::new(),
+        };
+        let told = vec![
+            (7, shown("debug", "info")),
+            (7, shown("debug_mb", "5")),
+            (8, shown("debug", "trace")),
+            (8, shown("debug_mb", "5")),
+        ];
+        assert_eq!(in_one(told), [shown("debug", "7: info\n8: trace"), shown("debug_mb", "5")]);
     }
 }

@@ -6,19 +6,21 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use fuse::parameters::{self, Page, Shown};
+use fuse::parameters::{Asked, Owner, PARAMETER, Page, Shown};
 use fuse::session::MountEntry;
 use fuse::states::{STATES, State, States};
-use proto::parameters::{Glob, TargetPlaces, device_name, device_type};
+use proto::parameters::{ClientPlaces, Glob, TargetPlaces, device_name, device_type};
 use proto::wire::messages::{GetState, Operation, ReadParameters};
 use proto::{Code, FsName, Nid, TargetId};
 use rpc::{AskError, Hub, Keys, Role};
 
+use super::processes::Silence;
 use crate::failure::Failure;
 use crate::mountpoint::{self, Mount, Survey};
 use crate::{ask, keys, servers, serving};
@@ -27,8 +29,8 @@ use crate::{ask, keys, servers, serving};
 pub const SILENT: &str = "it does not answer";
 /// How long a target may take to say how it is.
 const STATE_WAIT: Duration = Duration::from_secs(3);
-/// Parameters of one target after which no more are asked for.
-const PARAMETERS_MAX: usize = 1 << 17;
+/// Parameters of one target, or of one mount, which has some for each target, after which no more are asked for.
+const PARAMETERS_MAX: usize = 1 << 20;
 
 /// A target that is reached from here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,28 +65,40 @@ impl Device {
 /// What a target says; why not if it says nothing.
 pub type Told = Result<Vec<Shown>, String>;
 
-/// All pages of an answer, after the first if that is there already.
-fn all_pages(
-    first: Option<Result<Page, String>>,
-    mut page: impl FnMut(usize) -> Result<Result<Page, String>, Failure>,
-) -> Result<Told, Failure> {
+/// All that `read` asks the process of a mount for.
+pub(super) fn told_at_mount(
+    mount: &MountEntry,
+    owner: Owner,
+    read: &ReadParameters,
+) -> io::Result<Vec<Shown>> {
+    all_pages(|skip| {
+        let asked = Asked { owner, read: ReadParameters { skip, ..read.clone() } };
+        ask::get(mount, &asked.attribute())
+    })
+}
+
+/// Sets a parameter of a mount.
+pub fn set_at_mount(mount: &MountEntry, name: &str, value: &str) -> Result<(), Silence> {
+    ask::set(mount, &format!("{PARAMETER}{name}"), value.as_bytes()).map_err(Silence::of_mount)
+}
+
+/// All pages of an answer.
+fn all_pages<E>(mut page: impl FnMut(u32) -> Result<Page, E>) -> Result<Vec<Shown>, E> {
     let mut told = Vec::new();
-    let mut next = match first {
-        Some(first) => first,
-        None => page(0)?,
-    };
     loop {
-        let Page { parameters, more } = match next {
-            Ok(page) => page,
-            Err(why) => return Ok(Err(why)),
-        };
+        let Page { parameters, more } = page(u32::try_from(told.len()).unwrap_or(u32::MAX))?;
         let is_last = !more || parameters.is_empty() || told.len() >= PARAMETERS_MAX;
         told.extend(parameters);
         if is_last {
-            return Ok(Ok(told));
+            return Ok(told);
         }
-        next = page(told.len())?;
     }
+}
+
+/// Why a target does not say what it has: it does not, or nobody could ask it.
+enum Untold {
+    Silent(String),
+    Failed(Failure),
 }
 
 /// Everybody who is reached.
@@ -196,30 +210,49 @@ impl Reach {
         Ok(states)
     }
 
-    /// What each target has that fits `pattern`, in the order of the targets; an error for one that does not say.
-    pub fn parameters(&mut self, pattern: &str, names_only: bool) -> Result<Vec<(Device, Told)>, Failure> {
-        let glob = Glob::new(pattern);
-        let may_fit = |device: &&Device| TargetPlaces::new(&device.fsname, device.target).may_fit(&glob);
+    /// What the mounts have that `read` asks for, in their order. One that does not say has none.
+    pub fn parameters_of_mounts(&self, read: &ReadParameters) -> Vec<(MountEntry, Vec<Shown>)> {
+        if !fits(read, ClientPlaces::may_fit) {
+            return Vec::new();
+        }
+        let entries = self.mounts.iter().map(|mount| mount.entry.clone());
+        entries
+            .filter_map(|entry| told_at_mount(&entry, Owner::Mount, read).ok().map(|told| (entry, told)))
+            .collect()
+    }
+
+    /// What each target has that `read` asks for, in the order of the targets; an error for one that does not say.
+    pub fn parameters_of_targets(&mut self, read: &ReadParameters) -> Result<Vec<(Device, Told)>, Failure> {
+        let may_fit = |device: &&Device| {
+            let places = TargetPlaces::new(&device.fsname, device.target);
+            fits(read, |glob| places.may_fit(glob))
+        };
         let devices: Vec<Device> = self.devices.iter().filter(may_fit).cloned().collect();
-        let read = ReadParameters { patterns: vec![pattern.to_owned()], skip: 0, names_only };
-        let first = self.ask_all(&devices, &read)?;
+        let first = self.ask_all(&devices, read)?;
         let mut told = Vec::new();
         for (device, first) in devices.into_iter().zip(first) {
             let all = match &device.way {
-                Way::Mount(mount) => all_pages(None, |skip| {
-                    let attribute = parameters::attribute(device.target, skip, pattern);
-                    Ok(ask::get(mount, &attribute).map_err(|_| SILENT.to_owned()))
-                }),
+                Way::Mount(mount) => told_at_mount(mount, Owner::Target(device.target), read)
+                    .map_err(|_| Untold::Silent(SILENT.to_owned())),
                 Way::Network { .. } => {
-                    all_pages(Some(first.map(Page::from).map_err(|error| silence(&error))), |skip| {
-                        let read =
-                            ReadParameters { skip: u32::try_from(skip).unwrap_or(u32::MAX), ..read.clone() };
-                        let answer = self.ask_once(&device, read, STATE_WAIT)?;
-                        Ok(answer.map(Page::from).map_err(|error| silence(&error)))
+                    let mut first = Some(first);
+                    all_pages(|skip| {
+                        let answer = match first.take() {
+                            Some(first) => first,
+                            None => {
+                                let read = ReadParameters { skip, ..read.clone() };
+                                self.ask_once(&device, read, STATE_WAIT).map_err(Untold::Failed)?
+                            }
+                        };
+                        answer.map(Page::from).map_err(|error| Untold::Silent(silence(&error)))
                     })
                 }
             };
-            told.push((device, all?));
+            told.push(match all {
+                Ok(all) => (device, Ok(all)),
+                Err(Untold::Silent(why)) => (device, Err(why)),
+                Err(Untold::Failed(failure)) => return Err(failure),
+            });
         }
         Ok(told)
     }
@@ -275,6 +308,11 @@ impl Reach {
         self.hubs.insert(place, hub.clone());
         Ok(hub)
     }
+}
+
+/// Whether somebody may have what `read` asks for, by one of its patterns.
+pub(super) fn fits(read: &ReadParameters, may_fit: impl Fn(&Glob) -> bool) -> bool {
+    read.patterns.iter().any(|pattern| may_fit(&Glob::new(pattern)))
 }
 
 /// Why a target does not say how it is.

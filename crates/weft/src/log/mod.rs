@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use proto::Code;
+use proto::parameters::{Parameter, Tree, Unit};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
@@ -32,6 +33,10 @@ const KEPT: &str = "info";
 const RING_BYTES: usize = 5 << 20;
 /// Least and most that can be set (MiB).
 const RING_MB: std::ops::RangeInclusive<usize> = 1..=1024;
+/// What it takes to set what is kept.
+const LEVELS_TAKEN: &str = "it is error, warn, info, debug or trace, MODULE=LEVEL with commas between, -1 for all or 0 for the least";
+/// What it takes to set its memory.
+const MEMORY_TAKEN: &str = "it is a number of MiB from 1 to 1024";
 /// Bytes of one page of the log: it has to fit into an extended attribute with its head.
 const PAGE_BYTES_MAX: usize = 48 << 10;
 /// Bytes of a mark.
@@ -39,10 +44,6 @@ const MARK_BYTES_MAX: usize = 1024;
 /// Bytes of a level, or of levels of modules.
 const LEVELS_BYTES_MAX: usize = 1024;
 
-/// Name: what is kept, a level or levels of modules.
-pub const DEBUG: &str = "debug";
-/// Name: MiB that the ring may take.
-pub const DEBUG_MB: &str = "debug_mb";
 /// Name: a page of the log begins with the line of the number that follows. Set: all before that number is forgotten.
 pub const DEBUG_LOG: &str = "debug_log";
 /// Name: set, a line is written.
@@ -99,21 +100,20 @@ impl Log {
 }
 
 impl rpc::Process for Log {
+    fn parameters<'a>(&'a self, tree: &mut Tree<'a>) {
+        let kept = Parameter::text("debug", || self.levels.lock().clone());
+        tree.add("", kept.settable(LEVELS_TAKEN, |text| self.set_levels(text)));
+        let memory = Parameter::gauge("debug_mb", Unit::Mebibytes, || self.ring.lock().bytes_max() >> 20);
+        tree.add("", memory.settable(MEMORY_TAKEN, |text| self.set_memory(text)));
+    }
+
     fn value(&self, name: &str) -> Option<String> {
-        match name {
-            DEBUG => Some(self.levels.lock().clone()),
-            DEBUG_MB => Some((self.ring.lock().bytes_max() >> 20).to_string()),
-            _ => {
-                let from = name.strip_prefix(DEBUG_LOG)?.strip_prefix('.')?.parse().ok()?;
-                Some(self.ring.lock().page(from, PAGE_BYTES_MAX).to_text())
-            }
-        }
+        let from = name.strip_prefix(DEBUG_LOG)?.strip_prefix('.')?.parse().ok()?;
+        Some(self.ring.lock().page(from, PAGE_BYTES_MAX).to_text())
     }
 
     fn set_value(&self, name: &str, value: &str) -> Result<(), Code> {
         match name {
-            DEBUG => self.set_levels(value),
-            DEBUG_MB => self.set_memory(value),
             DEBUG_LOG => {
                 let before = value.parse().map_err(|_| Code::Invalid)?;
                 self.ring.lock().forget(before);
@@ -126,17 +126,6 @@ impl rpc::Process for Log {
             MARK => Err(Code::TooBig),
             _ => Err(Code::NotFound),
         }
-    }
-}
-
-/// What a parameter may be set to, for whoever has set it to something else.
-pub fn what_it_takes(parameter: &str) -> &'static str {
-    match parameter {
-        DEBUG => {
-            ": it is error, warn, info, debug or trace, MODULE=LEVEL with commas between, -1 for all or 0 for the least"
-        }
-        DEBUG_MB => ": it is a number of MiB from 1 to 1024",
-        _ => "",
     }
 }
 
@@ -186,12 +175,21 @@ mod tests {
 
     #[test]
     fn what_is_kept_can_be_changed_while_it_runs() {
+        use proto::parameters::PROCESS_PLACE;
+        use proto::wire::messages::ReadParameters;
         use rpc::Process;
         let (filter, handle) = reload::Layer::new(EnvFilter::new("info"));
         let ring = Arc::new(Mutex::new(Ring::new(RING_BYTES)));
         let log = Log { ring: ring.clone(), filter: handle, levels: Mutex::new(KEPT.into()) };
         let subscriber = tracing_subscriber::registry().with(Lines::new(ring).with_filter(filter));
         let page = || log.value("debug_log.0").expect("there is a log");
+        let set = |name: &str, value: &str| rpc::process::set(&log, name, value);
+        let value = |name: &str| {
+            let read = ReadParameters { patterns: vec![name.to_owned()], skip: 0, names_only: false };
+            let told = rpc::process::read(&log, &read).expect("the pattern is short").parameters;
+            assert!(told.iter().all(|one| one.name.starts_with(PROCESS_PLACE)), "{told:?}");
+            told.into_iter().map(|one| one.value).collect::<Vec<_>>()
+        };
         tracing::subscriber::with_default(subscriber, || {
             tracing::info!(target = "w-OST0001", count = 3, why = "it \"may\"\nbe", "said");
             tracing::debug!("not kept");
@@ -204,21 +202,21 @@ mod tests {
                 ),
                 "{before}"
             );
-            assert_eq!(log.set_value(DEBUG, "debug"), Ok(()));
+            assert_eq!(set("debug", "debug"), Ok(()));
             tracing::debug!("kept\nin one line");
             assert!(page().starts_with("2 2 0\n") && page().ends_with(") kept in one line\n"), "{}", page());
-            assert_eq!(log.set_value(DEBUG, "loud"), Err(Code::Invalid));
-            assert_eq!(log.value(DEBUG).as_deref(), Some("debug"));
-            assert_eq!(log.set_value(DEBUG_LOG, "2"), Ok(()));
+            assert_eq!(set("debug", "loud"), Err(Code::Invalid));
+            assert_eq!(value("debug"), ["debug"]);
+            assert_eq!(set(DEBUG_LOG, "2"), Ok(()));
             assert_eq!(page(), "2 2 0\n");
-            assert_eq!(log.set_value(MARK, "here"), Ok(()));
+            assert_eq!(set(MARK, "here"), Ok(()));
             assert!(page().contains(":warn:") && page().ends_with(") DEBUG MARKER: here\n"), "{}", page());
         });
-        assert_eq!(log.value(DEBUG_MB).as_deref(), Some("5"));
-        assert_eq!(log.set_value(DEBUG_MB, "0"), Err(Code::Invalid));
-        assert_eq!(log.set_value(DEBUG_MB, "7"), Ok(()));
-        assert_eq!(log.value(DEBUG_MB).as_deref(), Some("7"));
-        assert_eq!(log.set_value("secrets", "1"), Err(Code::NotFound));
-        assert_eq!(log.value("secrets"), None);
+        assert_eq!(value("debug*"), ["debug", "5"]);
+        assert_eq!(set("debug_mb", "0"), Err(Code::Invalid));
+        assert_eq!(set("debug_mb", "7"), Ok(()));
+        assert_eq!(value("debug_mb"), ["7"]);
+        assert_eq!(set("secrets", "1"), Err(Code::NotFound));
+        assert_eq!((value("secrets"), log.value("secrets")), (vec![], None));
     }
 }

@@ -1,5 +1,5 @@
-//! The engine that speaks FUSE over io_uring (Linux 6.14 and later): one queue for each processor, and one thread for
-//! each queue that stays on it, so that a request is served where it was made.
+//! The engine that speaks FUSE over io_uring (Linux 6.14 and later): one queue for each processor, carried by the ring of that
+//! processor's core, so that a request is served where it was made, by the thread that also does its I/O.
 //!
 //! A queue has entries, each with memory for one request and its answer. Committing an answer fetches the next request
 //! into the same entry. A request that waits (for a lock, for a server) keeps its entry, so a queue gets more entries
@@ -11,16 +11,14 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::ThreadId;
 
-use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use io_uring::{opcode, squeue, types};
 use parking_lot::Mutex;
-use rustix::event::EventfdFlags;
-use rustix::thread::CpuSet;
+use rt::os::reactor::{Attached, Goes, Reactors, Ring, Source};
 use zerocopy::IntoBytes;
 
 use self::slot::Slot;
-use super::{Reply, Serve};
+use super::{Ending, Reply, Serve};
 use crate::kernel::abi::{self, UringCmdReq};
 use crate::kernel::init::WRITE_BYTES_MAX;
 use crate::kernel::reply::Held;
@@ -37,25 +35,16 @@ const SLOTS_START: u32 = 16;
 const SLOTS_SPARE_MIN: u32 = 8;
 /// Most entries of a queue. Their memory is used only where large requests have touched it.
 const SLOTS_MAX: u32 = 4096;
-/// Entries of the submission queue.
-const SUBMISSIONS: u32 = 128;
-/// Entries of the completion queue.
-const COMPLETIONS: u32 = 2 * SLOTS_MAX;
 /// Bytes of the command area of a submission.
 const COMMAND_BYTES: usize = 80;
-/// The completion that says that something is to be committed, or that the engine ends.
-const WOKEN: u64 = u64::MAX;
-
-type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
-
-/// Whether the administrator permits it and this process can make such rings; why not, else.
+/// Whether the administrator permits it; why not, else.
 pub fn usable() -> Result<(), String> {
     let enabled = std::fs::read_to_string(ENABLED)
         .map_err(|_| "this kernel has no FUSE over io_uring (Linux 6.14 and later have)".to_owned())?;
     if !matches!(enabled.trim(), "Y" | "1") {
         return Err(format!("it is switched off; have root run \"echo Y > {ENABLED}\""));
     }
-    ring().map(|_| ()).map_err(|error| format!("io_uring cannot be used here: {error}"))
+    Ok(())
 }
 
 /// How many queues the kernel wants: one for each processor that there can be.
@@ -75,14 +64,6 @@ fn count_of(set: &str) -> Option<u16> {
     sizes.sum::<Option<u16>>().filter(|count| *count > 0)
 }
 
-fn ring() -> io::Result<Ring> {
-    IoUring::builder()
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        .setup_cqsize(COMPLETIONS)
-        .build(SUBMISSIONS)
-}
-
 /// An answered entry.
 struct Commit {
     index: u32,
@@ -91,34 +72,21 @@ struct Commit {
     held: Option<Held>,
 }
 
-/// What the thread of a queue shares with those who answer its requests.
+/// What the core of a queue shares with those who answer its requests.
 pub struct Queue {
     number: u16,
     answered: Mutex<Vec<Commit>>,
-    wake: OwnedFd,
-    thread: OnceLock<ThreadId>,
+    core: OnceLock<Attached>,
     ended: AtomicBool,
 }
 
 impl Queue {
     /// The queue of processor `number`.
-    pub fn new(number: u16) -> io::Result<Queue> {
-        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Queue {
-            number,
-            answered: Mutex::default(),
-            wake,
-            thread: OnceLock::new(),
-            ended: AtomicBool::new(false),
-        })
+    pub fn new(number: u16) -> Queue {
+        Queue { number, answered: Mutex::default(), core: OnceLock::new(), ended: AtomicBool::new(false) }
     }
 
-    /// The processor whose requests it has.
-    pub fn number(&self) -> u16 {
-        self.number
-    }
-
-    /// The connection is gone: the thread is to end.
+    /// The connection is gone: nothing is committed any more.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Release);
         self.wake();
@@ -130,7 +98,7 @@ impl Queue {
         let is_first = answered.is_empty();
         answered.push(commit);
         drop(answered);
-        if is_first && self.thread.get() != Some(&std::thread::current().id()) {
+        if is_first {
             self.wake();
         }
     }
@@ -148,8 +116,9 @@ impl Queue {
     }
 
     fn wake(&self) {
-        // The counter cannot be full: each wake-up that is seen empties it.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        if let Some(core) = self.core.get() {
+            core.wake();
+        }
     }
 }
 
@@ -163,152 +132,82 @@ impl SlotReply {
     }
 }
 
-/// The thread of a queue.
-pub struct Worker<'a> {
-    /// Its queue.
-    pub queue: Arc<Queue>,
+/// What a queue needs for serving.
+pub(super) struct Serving {
     /// The connection.
-    pub device: &'a OwnedFd,
+    pub device: Arc<OwnedFd>,
     /// What serves the requests.
-    pub serve: &'a dyn Serve,
+    pub serve: Arc<dyn Serve>,
     /// How requests look.
     pub dialect: Dialect,
+    /// Is told when no entry is left in the ring.
+    pub ending: Arc<Ending>,
+    /// Is told how the registration went.
+    pub ready: Box<dyn FnOnce(io::Result<()>) + Send>,
 }
 
-/// What the thread alone has.
+/// A queue, as the core has it that carries it.
 struct Entries {
-    ring: Ring,
+    queue: Arc<Queue>,
+    device: Arc<OwnedFd>,
+    serve: Arc<dyn Serve>,
+    dialect: Dialect,
+    ending: Arc<Ending>,
+    ready: Option<Box<dyn FnOnce(io::Result<()>) + Send>>,
     slots: Vec<Arc<Slot>>,
-    /// Entries that are not in the kernel: their requests are being served.
+    /// Entries that the kernel has: they wait for a request, or their answers are being committed.
+    in_kernel: u32,
+    /// Entries whose requests are being served.
     held: u32,
-    /// Completions that were seen and not yet looked at.
-    completions: Vec<(u64, i32)>,
     /// Answered entries that are being committed.
     commits: Vec<Commit>,
 }
 
-impl Entries {
-    fn new() -> io::Result<Entries> {
-        let (completions, commits) = (Vec::new(), Vec::new());
-        Ok(Entries { ring: ring()?, slots: Vec::new(), held: 0, completions, commits })
-    }
-
-    fn collect(&mut self) {
-        self.completions.extend(self.ring.completion().map(|done| (done.user_data(), done.result())));
-    }
+/// Has the cores carry `queue`.
+pub(super) fn attach(reactors: &Reactors, queue: &Arc<Queue>, serving: Serving) {
+    let Serving { device, serve, dialect, ending, ready } = serving;
+    ending.begins();
+    let (slots, commits, ready) = (Vec::new(), Vec::new(), Some(ready));
+    let (in_kernel, held) = (0, 0);
+    let entries = Entries {
+        queue: queue.clone(),
+        device,
+        serve,
+        dialect,
+        ending,
+        ready,
+        slots,
+        in_kernel,
+        held,
+        commits,
+    };
+    let number = usize::from(queue.number);
+    // With fewer threads than processors, none of them belongs to one processor.
+    let processor = Some(number).filter(|number| *number < reactors.count());
+    let _ = queue.core.set(reactors.attach(number, processor, Box::new(entries)));
+    // For what was answered before.
+    queue.wake();
 }
 
-impl Worker<'_> {
-    /// Registers the queue, says to `ready` how that went, and serves until the connection is gone.
-    pub fn run(&self, ready: impl FnOnce(io::Result<()>)) -> io::Result<()> {
-        let _ = self.queue.thread.set(std::thread::current().id());
-        self.stay_on_processor();
-        let mut entries = match self.register() {
-            Ok(entries) => entries,
-            Err(error) => {
-                ready(Err(error));
-                return Ok(());
-            }
-        };
-        ready(Ok(()));
-        while !self.queue.ended.load(Ordering::Acquire) {
-            self.push_commits(&mut entries)?;
-            match entries.ring.submit_and_wait(1) {
-                Ok(_) => {}
-                // Interrupted, or the completion queue has to be emptied first.
-                Err(error)
-                    if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {}
-                Err(error) => return Err(error),
-            }
-            entries.collect();
-            let mut completions = std::mem::take(&mut entries.completions);
-            for (what, result) in completions.drain(..) {
-                self.completed(&mut entries, what, result)?;
-            }
-            entries.completions = completions;
-            self.keep_spare(&mut entries)?;
-        }
-        Ok(())
-    }
-
-    /// A thread elsewhere serves as well, only slower.
-    fn stay_on_processor(&self) {
-        let mut set = CpuSet::new();
-        set.set(self.queue.number.into());
-        if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-            tracing::debug!(%error, processor = self.queue.number, "a queue's thread is not bound");
+impl Source for Entries {
+    fn begin(&mut self, ring: &mut Ring) {
+        let begun = self.add_slots(ring, SLOTS_START).and_then(|()| match ring.failure() {
+            // A refused registration completes at once.
+            Some(error) => Err(error),
+            None => Ok(()),
+        });
+        if let Some(ready) = self.ready.take() {
+            ready(begun);
         }
     }
 
-    fn register(&self) -> io::Result<Entries> {
-        let mut entries = Entries::new()?;
-        self.add_slots(&mut entries, SLOTS_START)?;
-        // A refused registration completes at once.
-        entries.collect();
-        match entries.completions.iter().find(|(_, result)| *result < 0) {
-            Some((_, result)) => Err(io::Error::from_raw_os_error(-result)),
-            None => self.push_wake(&mut entries).map(|()| entries),
-        }
-    }
-
-    fn add_slots(&self, entries: &mut Entries, count: u32) -> io::Result<()> {
-        for _ in 0..count {
-            let index = entries.slots.len() as u32;
-            let slot = Arc::new(Slot::new(self.queue.clone(), index, WRITE_BYTES_MAX as usize)?);
-            let vectors = slot.vectors();
-            let command = self.command(abi::URING_CMD_REGISTER, 0).addr(Some(vectors.as_ptr().addr() as u64));
-            let entry = with_len(command.build(), vectors.len() as u32).user_data(index.into());
-            push(&mut entries.ring, &entry)?;
-            // The kernel reads the two vectors while it takes the submission.
-            entries.ring.submit()?;
-            entries.slots.push(slot);
-        }
-        Ok(())
-    }
-
-    fn command(&self, operation: u32, commit_id: u64) -> opcode::UringCmd80 {
-        let request = UringCmdReq { flags: 0, commit_id, qid: self.queue.number, padding: [0; 6] };
-        let mut area = [0; COMMAND_BYTES];
-        area[..size_of::<UringCmdReq>()].copy_from_slice(request.as_bytes());
-        opcode::UringCmd80::new(types::Fd(self.device.as_raw_fd()), operation).cmd(area)
-    }
-
-    fn push_commits(&self, entries: &mut Entries) -> io::Result<()> {
-        let mut commits = std::mem::take(&mut entries.commits);
-        self.queue.take_answered(&mut commits);
-        for Commit { index, commit_id, .. } in &commits {
-            let (index, commit_id) = (*index, *commit_id);
-            let command = self.command(abi::URING_CMD_COMMIT_AND_FETCH, commit_id);
-            push(&mut entries.ring, &command.build().user_data(index.into()))?;
-            entries.held = entries.held.saturating_sub(1);
-        }
-        let is_held = commits.iter().any(|commit| commit.held.is_some());
-        if is_held {
-            entries.ring.submit()?;
-        }
-        commits.clear();
-        entries.commits = commits;
-        Ok(())
-    }
-
-    fn push_wake(&self, entries: &mut Entries) -> io::Result<()> {
-        let poll = opcode::PollAdd::new(types::Fd(self.queue.wake.as_raw_fd()), libc::POLLIN as u32);
-        push(&mut entries.ring, &squeue::Entry128::from(poll.build()).user_data(WOKEN))
-    }
-
-    fn completed(&self, entries: &mut Entries, what: u64, result: i32) -> io::Result<()> {
-        if what == WOKEN {
-            let mut count = [0; 8];
-            // Nothing to read: another wake-up was faster.
-            let _ = rustix::io::read(&self.queue.wake, &mut count);
-            return self.push_wake(entries);
-        }
-        let slot = usize::try_from(what).ok().and_then(|index| entries.slots.get(index).cloned());
-        let Some(slot) = slot else { return Ok(()) };
-        entries.held += 1;
+    fn completed(&mut self, name: u64, result: i32) {
+        self.in_kernel = self.in_kernel.saturating_sub(1);
+        let slot = usize::try_from(name).ok().and_then(|index| self.slots.get(index).cloned());
+        let Some(slot) = slot else { return };
         if result >= 0 {
-            self.hand_over(&slot);
-            return Ok(());
+            self.held += 1;
+            return self.hand_over(&slot);
         }
         match -result {
             // The connection ends; the device says so too.
@@ -318,6 +217,69 @@ impl Worker<'_> {
                 tracing::error!(%error, queue = self.queue.number, "the kernel refuses a ring entry");
             }
         }
+    }
+
+    fn submit(&mut self, ring: &mut Ring) -> io::Result<Goes> {
+        if self.queue.ended.load(Ordering::Acquire) {
+            return Ok(if self.in_kernel == 0 { Goes::Away } else { Goes::On });
+        }
+        self.push_commits(ring)?;
+        self.keep_spare(ring)?;
+        Ok(Goes::On)
+    }
+}
+
+impl Drop for Entries {
+    fn drop(&mut self) {
+        self.ending.ends(Ok(()), &*self.serve);
+    }
+}
+
+impl Entries {
+    fn add_slots(&mut self, ring: &mut Ring, count: u32) -> io::Result<()> {
+        for _ in 0..count {
+            let index = self.slots.len() as u32;
+            let slot = Arc::new(Slot::new(self.queue.clone(), index, WRITE_BYTES_MAX as usize)?);
+            let vectors = slot.vectors();
+            let command = self.command(abi::URING_CMD_REGISTER, 0).addr(Some(vectors.as_ptr().addr() as u64));
+            let entry = with_len(command.build(), vectors.len() as u32);
+            self.slots.push(slot);
+            self.push(ring, &entry, index)?;
+            // The kernel reads the two vectors while it takes the submission.
+            ring.submit()?;
+        }
+        Ok(())
+    }
+
+    #[allow(unsafe_code)]
+    fn push(&mut self, ring: &mut Ring, entry: &squeue::Entry128, index: u32) -> io::Result<()> {
+        self.in_kernel += 1;
+        // SAFETY: the entry refers to the device and to memory of a slot, which this value keeps until the kernel has given all
+        // entries back (`submit`), and to vectors that are read before `add_slots` goes on.
+        unsafe { ring.push(entry, index.into()) }
+    }
+
+    fn command(&self, operation: u32, commit_id: u64) -> opcode::UringCmd80 {
+        let request = UringCmdReq { flags: 0, commit_id, qid: self.queue.number, padding: [0; 6] };
+        let mut area = [0; COMMAND_BYTES];
+        area[..size_of::<UringCmdReq>()].copy_from_slice(request.as_bytes());
+        opcode::UringCmd80::new(types::Fd(self.device.as_raw_fd()), operation).cmd(area)
+    }
+
+    fn push_commits(&mut self, ring: &mut Ring) -> io::Result<()> {
+        let mut commits = std::mem::take(&mut self.commits);
+        self.queue.take_answered(&mut commits);
+        for Commit { index, commit_id, .. } in &commits {
+            let (index, commit_id) = (*index, *commit_id);
+            let command = self.command(abi::URING_CMD_COMMIT_AND_FETCH, commit_id);
+            self.push(ring, &command.build(), index)?;
+            self.held = self.held.saturating_sub(1);
+        }
+        if commits.iter().any(|commit| commit.held.is_some()) {
+            ring.submit()?;
+        }
+        commits.clear();
+        self.commits = commits;
         Ok(())
     }
 
@@ -335,25 +297,14 @@ impl Worker<'_> {
         });
     }
 
-    fn keep_spare(&self, entries: &mut Entries) -> io::Result<()> {
-        let count = entries.slots.len() as u32;
-        let waiting = count.saturating_sub(entries.held) + self.queue.answered.lock().len() as u32;
+    fn keep_spare(&mut self, ring: &mut Ring) -> io::Result<()> {
+        let count = self.slots.len() as u32;
+        let waiting = self.in_kernel + self.queue.answered.lock().len() as u32;
         if waiting >= SLOTS_SPARE_MIN || count >= SLOTS_MAX {
             return Ok(());
         }
-        self.add_slots(entries, SLOTS_SPARE_MIN)
+        self.add_slots(ring, SLOTS_SPARE_MIN)
     }
-}
-
-/// Puts a submission into the queue, which is emptied if it is full.
-#[allow(unsafe_code)]
-fn push(ring: &mut Ring, entry: &squeue::Entry128) -> io::Result<()> {
-    // SAFETY: what the entry refers to (descriptors, and memory of slots, which the worker keeps until its ring is
-    // closed) outlives the operation; the vectors of a registration are read before `add_slots` goes on.
-    while unsafe { ring.submission().push(entry) }.is_err() {
-        ring.submit()?;
-    }
-    Ok(())
 }
 
 /// Sets the field `len` of a submission, which the library has no setter for.
@@ -393,21 +344,46 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_answer_of_another_thread_wakes() {
-        let queue = Arc::new(Queue::new(0).expect("a queue"));
-        queue.thread.set(std::thread::current().id()).expect("a new queue");
-        queue.commit(commit(1));
-        let mut count = [0; 8];
-        assert!(rustix::io::read(&queue.wake, &mut count).is_err(), "the queue's own thread looks by itself");
-        queue.take_commits();
-        let other = queue.clone();
-        let thread = std::thread::spawn(move || {
-            other.commit(commit(2));
-            other.commit(commit(3));
+    fn answers_of_other_threads_wake_and_those_of_the_core_do_not() {
+        let node = rt::os::Node::start(1).expect("a node");
+        let Some(reactors) = node.reactors() else { return };
+        let queue = Arc::new(Queue::new(0));
+        let (seen, submitted) = std::sync::mpsc::channel();
+        let source = Taking { queue: queue.clone(), seen };
+        assert!(queue.core.set(reactors.attach(0, None, Box::new(source))).is_ok());
+        queue.commit(commit(2));
+        assert_eq!(submitted.recv().expect("it was woken"), [(2, 2)]);
+        let before = reactors.wakes();
+        let (own, other) = (queue.clone(), queue.clone());
+        let (done, was_done) = std::sync::mpsc::channel();
+        rt::Rt::os(node.clone()).spawn(async move {
+            own.commit(commit(3));
+            let _ = done.send(());
         });
-        thread.join().expect("a thread that ends");
-        assert_eq!(rustix::io::read(&queue.wake, &mut count), Ok(8));
-        assert_eq!(u64::from_ne_bytes(count), 1);
-        assert_eq!(queue.take_commits(), [(2, 2), (3, 3)]);
+        was_done.recv().expect("the task runs");
+        assert_eq!(submitted.recv().expect("the core looks by itself"), [(3, 3)]);
+        assert!(reactors.wakes() - before <= 1, "the task came from another thread, the answer did not");
+        other.commit(commit(4));
+        assert_eq!(submitted.recv().expect("it was woken"), [(4, 4)]);
+    }
+
+    /// Says what was answered.
+    struct Taking {
+        queue: Arc<Queue>,
+        seen: std::sync::mpsc::Sender<Vec<(u32, u64)>>,
+    }
+
+    impl Source for Taking {
+        fn begin(&mut self, _ring: &mut Ring) {}
+
+        fn completed(&mut self, _name: u64, _result: i32) {}
+
+        fn submit(&mut self, _ring: &mut Ring) -> io::Result<Goes> {
+            let commits = self.queue.take_commits();
+            if !commits.is_empty() {
+                let _ = self.seen.send(commits);
+            }
+            Ok(Goes::On)
+        }
     }
 }

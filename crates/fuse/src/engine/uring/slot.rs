@@ -31,7 +31,7 @@ struct Memory {
 
 // SAFETY: the memory belongs to this value alone, and the module's rule says who may touch it when.
 unsafe impl Send for Memory {}
-// SAFETY: as above; every access is made under the slot's lock or by the queue's thread while the slot is its own.
+// SAFETY: as above; every access is made under the slot's lock or by the core's thread while the slot is its own.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -59,8 +59,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` with this size, and nothing refers to it any more: the queue's ring is
-        // closed before its slots go, and lent slices end before.
+        // SAFETY: the mapping was made by `new` with this size, and nothing refers to it any more: the queue
+        // keeps its slots until the kernel has given all entries back, and lent slices end before.
         unsafe { libc::munmap(self.start.as_ptr().cast(), HEADER_BYTES + self.payload_bytes) };
     }
 }
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     fn slot() -> Arc<Slot> {
-        let queue = Arc::new(Queue::new(0).expect("a queue"));
+        let queue = Arc::new(Queue::new(0));
         Arc::new(Slot::new(queue, 5, 8192).expect("memory"))
     }
 

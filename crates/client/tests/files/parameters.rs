@@ -1,0 +1,179 @@
+//! What an administrator reads and sets of a client, by Lustre's names.
+
+use client::{Client, Error, Setting};
+use proto::Code;
+use proto::parameters::{ClientPlaces, ClientTree, PAGE_COUNT_MAX, Tree};
+use proto::wire::messages::{
+    PARAMETER_GAUGE, PARAMETER_HISTOGRAM, PARAMETER_SETTABLE, PARAMETER_TEXT, ParameterPage, ReadParameters,
+};
+
+use crate::world::{MIB, World, create_on};
+
+/// What a mount has.
+const MEMORY: [&str; 7] = [
+    "max_cached_mb",
+    "max_dirty_mb",
+    "unstable_stats",
+    "max_read_ahead_mb",
+    "max_read_ahead_per_file_mb",
+    "max_read_ahead_whole_mb",
+    "read_ahead_stats",
+];
+
+fn registered<'a>(client: &'a Client, tree: Tree<'a, Setting<'a>>) -> Tree<'a, Setting<'a>> {
+    let admin = client.admin();
+    let places = ClientPlaces::new(&admin.fsname(), admin.id(), "10.0.0.1@tcp");
+    let mut tree = ClientTree::new(places, tree);
+    admin.parameters(&mut tree);
+    tree.into_tree()
+}
+
+fn page(client: &Client, pattern: &str, skip: u32) -> ParameterPage {
+    let read = ReadParameters { patterns: vec![pattern.to_owned()], skip, names_only: false };
+    registered(client, Tree::new(&read).expect("the pattern is short")).page()
+}
+
+pub fn value(client: &Client, pattern: &str) -> String {
+    let told = page(client, pattern, 0).parameters;
+    assert_eq!(told.len(), 1, "{pattern}: {told:?}");
+    told.into_iter().map(|one| one.value).collect()
+}
+
+pub async fn set(client: &Client, pattern: &str, value: &str) -> Result<(), Error> {
+    let found = registered(client, Tree::to_set(pattern)?).found()?;
+    let settings: Result<Vec<_>, Code> = found.into_iter().map(|one| one.set(value)).collect();
+    for setting in settings? {
+        setting.await?;
+    }
+    Ok(())
+}
+
+/// All names, in the order in which `lctl` shows them.
+#[test]
+fn names_are_lustres() {
+    let world = World::new(1, 1);
+    let client = world.mount();
+    world.run(async {
+        create_on(&client, b"f", 0).await;
+        client.admin().statfs().await.expect("both answer");
+    });
+    let digits: String = client.admin().id().to_string().replace('-', "").chars().take(16).collect();
+    let fsname = client.admin().fsname();
+    let (mdc, osc) = (format!("{fsname}-MDT0000-mdc-{digits}"), format!("{fsname}-OST0000-osc-{digits}"));
+    let mut names = Vec::new();
+    for (place, of_place) in [
+        (format!("llite.{fsname}-{digits}"), &MEMORY[..]),
+        (format!("ldlm.namespaces.{mdc}"), &["lock_count", "lock_unused_count", "lru_max_age", "lru_size"]),
+        (format!("ldlm.namespaces.{osc}"), &["lock_count", "lock_unused_count", "lru_max_age", "lru_size"]),
+        (format!("osc.{osc}"), &["cur_dirty_bytes", "cur_grant_bytes", "max_dirty_mb", "unstable_stats"]),
+        (format!("mdc.{mdc}"), &["timeouts"]),
+        (format!("osc.{osc}"), &["timeouts"]),
+        ("mgc.MGC10.0.0.1@tcp".to_owned(), &["ir_state"]),
+    ] {
+        names.extend(of_place.iter().map(|name| format!("{place}.{name}")));
+    }
+    let told = page(&client, "*", 0);
+    assert!(!told.more);
+    assert_eq!(
+        told.parameters.iter().map(|one| &one.name).collect::<Vec<_>>(),
+        names.iter().collect::<Vec<_>>()
+    );
+    for one in &told.parameters {
+        assert!(!one.value.is_empty(), "{one:?}");
+        let kind = match one.value.parse::<u64>() {
+            Ok(_) => PARAMETER_GAUGE,
+            Err(_) if one.name.ends_with("read_ahead_stats") => PARAMETER_HISTOGRAM,
+            Err(_) => PARAMETER_TEXT,
+        };
+        assert_eq!(one.kind, kind, "{one:?}");
+        assert_eq!(one.access & PARAMETER_SETTABLE != 0, !one.takes.is_empty(), "{one:?}");
+    }
+}
+
+#[test]
+fn what_is_set_holds() {
+    let world = World::real(1, 2);
+    let client = world.mount();
+    world.run(async {
+        for ost in 0..2 {
+            let handle = create_on(&client, format!("f{ost}").as_bytes(), ost).await;
+            client.files().write(handle, 0, b"data").await.expect("there is room");
+            client.files().release(handle).await;
+        }
+        client.sync_all().await.expect("it is durable");
+        assert_eq!(set(&client, "llite.*.max_cached_mb", "64").await, Ok(()));
+        assert!(value(&client, "llite.*.max_cached_mb").contains("\nmax_cached_mb: 64\n"));
+        assert_eq!(client.admin().cache_use().max, 64 * MIB);
+        assert_eq!(set(&client, "llite.*.max_dirty_mb", "8M").await, Ok(()));
+        assert_eq!(value(&client, "llite.*.max_dirty_mb"), "8");
+        assert_eq!(value(&client, "llite.*.max_read_ahead_mb"), "32", "half of what may be cached");
+        assert_eq!(set(&client, "llite.*.max_read_ahead_mb", "16").await, Ok(()));
+        assert_eq!(value(&client, "llite.*.max_read_ahead_mb"), "16");
+        assert!(value(&client, "llite.*.max_cached_mb").contains("\nmax_read_ahead_mb: 16\n"));
+        assert_eq!(set(&client, "llite.*.max_read_ahead_per_file_mb", "1").await, Ok(()));
+        assert_eq!(value(&client, "llite.*.max_read_ahead_whole_mb"), "1", "no more than of a file");
+        assert_eq!(set(&client, "osc.*OST0001*.max_dirty_mb", "5").await, Ok(()));
+        assert_eq!(value(&client, "osc.*OST0001*.max_dirty_mb"), "5");
+        assert_ne!(value(&client, "osc.*OST0000*.max_dirty_mb"), "5");
+        let (count, size) =
+            ("ldlm.namespaces.*OST0000-osc-*.lock_count", "ldlm.namespaces.*OST0000-osc-*.lru_size");
+        assert_eq!((value(&client, count), value(&client, size)), ("1".to_owned(), "1".to_owned()));
+        assert_eq!(set(&client, size, "7").await, Ok(()));
+        assert_eq!(value(&client, size), "7");
+        assert_eq!(set(&client, size, "clear").await, Ok(()));
+        assert_eq!(value(&client, count), "0");
+        assert_eq!(value(&client, "ldlm.namespaces.*OST0001-osc-*.lock_count"), "1");
+        let age = "ldlm.namespaces.*OST0000-osc-*.lru_max_age";
+        assert_eq!(set(&client, age, "60s").await, Ok(()));
+        assert_eq!(value(&client, age), "60000");
+        let invalid = Err(Error::Refused(Code::Invalid));
+        for (name, value) in [
+            (size, "-1"),
+            (size, "all"),
+            (age, "1h"),
+            ("llite.*.max_cached_mb", "3"),
+            ("llite.*.max_dirty_mb", "much"),
+            ("llite.*.max_read_ahead_mb", "33"),
+            ("llite.*.max_read_ahead_per_file_mb", "17"),
+            ("llite.*.max_read_ahead_whole_mb", "2"),
+            ("osc.*.max_dirty_mb", "0"),
+        ] {
+            assert_eq!(set(&client, name, value).await, invalid, "{name}={value}");
+        }
+        assert_eq!(set(&client, count, "0").await, Err(Error::Refused(Code::Forbidden)));
+        assert_eq!(
+            set(&client, "osc.*OST0007*.max_dirty_mb", "5").await,
+            Err(Error::Refused(Code::NotFound))
+        );
+    });
+}
+
+/// A client of a large site has tens of thousands of parameters. Each answer has a bounded number of them, and all answers together have
+/// each once.
+#[test]
+fn answers_of_many_sessions_are_bounded() {
+    const OSTS: usize = 3000;
+    let world = World::new(1, OSTS as u32);
+    let client = world.mount();
+    world.run(async {
+        client.admin().statfs().await.expect("all answer");
+    });
+    let all = |pattern: &str| {
+        let mut names = Vec::new();
+        loop {
+            let told = page(&client, pattern, names.len() as u32);
+            assert!((1..=PAGE_COUNT_MAX).contains(&told.parameters.len()));
+            names.extend(told.parameters.into_iter().map(|one| one.name));
+            if !told.more {
+                return names;
+            }
+        }
+    };
+    let mut names = all("*");
+    assert_eq!(names.len(), MEMORY.len() + 1 + (4 + 1) + OSTS * (4 + 4 + 1));
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), MEMORY.len() + 1 + (4 + 1) + OSTS * (4 + 4 + 1));
+    assert_eq!(all("osc.*.max_dirty_mb").len(), OSTS);
+    assert_eq!(all("*OST0bb7*").len(), 9);
+}

@@ -1,0 +1,190 @@
+//! What is ahead in one file: bytes that were asked for and that nobody has read yet.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Most spans of a file. While there are so many, nothing more is asked for.
+pub(super) const SPANS_MAX: usize = 8192;
+
+/// The stream of a handle that had bytes fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) handle: u64,
+    pub(super) stream: u64,
+}
+
+/// What is known of the bytes from the map's key on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Span {
+    end: u64,
+    owner: Owner,
+    arrived: bool,
+}
+
+/// Bytes that were taken out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cut {
+    pub(super) range: Range<u64>,
+    pub(super) owner: Owner,
+    pub(super) arrived: bool,
+}
+
+impl Cut {
+    pub(super) fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
+/// Disjoint spans by their first byte.
+#[derive(Debug, Default)]
+pub(super) struct Spans {
+    spans: BTreeMap<u64, Span>,
+    bytes: u64,
+}
+
+impl Spans {
+    /// Bytes of all spans.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.spans.len() >= SPANS_MAX
+    }
+
+    /// The spans that reach into `range`, by their first byte.
+    fn touching(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, Span)> + '_ {
+        // An empty range reaches into nothing, also within a span.
+        let (start, end) = (range.start, if range.is_empty() { 0 } else { range.end });
+        let first = self.spans.range(..=start).next_back().map_or(start, |(at, _)| *at);
+        self.spans
+            .range(first..end.max(first))
+            .map(|(at, span)| (*at, *span))
+            .filter(move |(_, span)| span.end > start)
+    }
+
+    /// From the first byte of the first span that reaches into `range` to the last one of the last.
+    pub(super) fn touched(&self, range: Range<u64>) -> Range<u64> {
+        let mut touching = self.touching(&range);
+        let Some((start, first)) = touching.next() else { return 0..0 };
+        start..touching.last().map_or(first.end, |(_, span)| span.end)
+    }
+
+    /// What of `range` is in no span, in order.
+    pub(super) fn missing(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let mut missing = Vec::new();
+        let mut at = range.start;
+        for (start, span) in self.touching(&range) {
+            if at < start {
+                missing.push(at..start);
+            }
+            at = span.end;
+        }
+        if at < range.end {
+            missing.push(at..range.end);
+        }
+        missing
+    }
+
+    /// Bytes that are in no span are asked for.
+    pub(super) fn ask(&mut self, range: Range<u64>, owner: Owner) {
+        assert!(!range.is_empty() && self.touching(&range).next().is_none(), "nothing is asked for twice");
+        self.bytes += range.end - range.start;
+        self.spans.insert(range.start, Span { end: range.end, owner, arrived: false });
+    }
+
+    /// Bytes came. Returns those of them that are still wanted, in order.
+    pub(super) fn arrive(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
+        let cut = self.cut(range, |_| true);
+        for Cut { range, owner, .. } in &cut {
+            self.bytes += range.end - range.start;
+            self.spans.insert(range.start, Span { end: range.end, owner: *owner, arrived: true });
+        }
+        cut.into_iter().map(|cut| cut.range).collect()
+    }
+
+    /// What has come, in order.
+    pub(super) fn arrived(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.spans.iter().filter(|(_, span)| span.arrived).map(|(start, span)| *start..span.end)
+    }
+
+    /// Takes what is in `range` out, if `which` picks its owner.
+    pub(super) fn cut(&mut self, range: Range<u64>, which: impl Fn(Owner) -> bool) -> Vec<Cut> {
+        let touched: Vec<(u64, Span)> = self.touching(&range).filter(|(_, span)| which(span.owner)).collect();
+        let mut cuts = Vec::with_capacity(touched.len());
+        for (start, span) in touched {
+            let part = start.max(range.start)..span.end.min(range.end);
+            self.spans.remove(&start);
+            if start < part.start {
+                self.spans.insert(start, Span { end: part.start, ..span });
+            }
+            if part.end < span.end {
+                self.spans.insert(part.end, span);
+            }
+            self.bytes -= part.end - part.start;
+            cuts.push(Cut { range: part, owner: span.owner, arrived: span.arrived });
+        }
+        cuts
+    }
+
+    /// What one stream had fetched now belongs to another one.
+    pub(super) fn hand_over(&mut self, from: Owner, to: Owner) {
+        self.spans.values_mut().filter(|span| span.owner == from).for_each(|span| span.owner = to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(stream: u64) -> Owner {
+        Owner { handle: 1, stream }
+    }
+
+    #[test]
+    fn random_spans_agree_with_bytes() {
+        let mut seed = 3u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        let mut spans = Spans::default();
+        let mut bytes = [0u64; 64];
+        for _ in 0..20_000 {
+            let (a, b) = (random(65), random(65));
+            let range = a.min(b)..a.max(b);
+            let part = range.start as usize..range.end as usize;
+            let stream = 1 + random(3);
+            match random(4) {
+                0 | 1 => {
+                    for missing in spans.missing(range.clone()) {
+                        let part = missing.start as usize..missing.end as usize;
+                        assert!(bytes[part.clone()].iter().all(|byte| *byte == 0));
+                        bytes[part].fill(stream);
+                        spans.ask(missing, owner(stream));
+                    }
+                    assert!(bytes[part].iter().all(|byte| *byte > 0));
+                }
+                2 => {
+                    let cut: u64 = spans.cut(range, |of| of == owner(stream)).iter().map(Cut::len).sum();
+                    let expected = bytes[part.clone()].iter().filter(|byte| **byte == stream).count();
+                    assert_eq!(cut, expected as u64);
+                    bytes[part].iter_mut().filter(|byte| **byte == stream).for_each(|byte| *byte = 0);
+                }
+                _ => {
+                    let wanted: u64 = spans.arrive(range).iter().map(|range| range.end - range.start).sum();
+                    assert_eq!(wanted, bytes[part].iter().filter(|byte| **byte > 0).count() as u64);
+                }
+            }
+            assert_eq!(spans.bytes(), bytes.iter().filter(|byte| **byte > 0).count() as u64);
+        }
+        spans.hand_over(owner(1), owner(2));
+        spans.cut(0..64, |of| of == owner(2));
+        spans.cut(0..64, |of| of == owner(3));
+        assert!(spans.is_empty() && spans.bytes() == 0);
+    }
+}
