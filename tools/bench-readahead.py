@@ -52,6 +52,7 @@ def main():
     ways = {
         "page1m": lambda: read(path, os.O_RDONLY, range(0, size, MIB), MIB),
         "page4": lambda: four(path, size),
+        "pagestride": lambda: read(path, os.O_RDONLY, range(0, size, 16 * RECORD), RECORD),
         "past1m": lambda: read(path, os.O_RDWR, range(0, size, MIB), MIB),
         "past64k": lambda: read(path, os.O_RDWR, range(0, size, 65_536), 65_536),
         "paststride": lambda: read(path, os.O_RDWR, range(0, size, 16 * RECORD), RECORD),

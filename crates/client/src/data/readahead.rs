@@ -190,7 +190,7 @@ impl Data {
         (handle, pages): (u64, bool),
         read: Range<u64>,
     ) {
-        let Decision { fetch, give_up } = self.decide(file, layout, handle, &read);
+        let Decision { fetch, give_up } = self.decide(file, layout, (handle, pages), &read);
         for range in &give_up {
             drop_ahead(&self.clean, layout, range);
         }
@@ -213,7 +213,13 @@ impl Data {
         }
     }
 
-    fn decide(&self, file: &FileState, layout: &Layout, handle: u64, read: &Range<u64>) -> Decision {
+    fn decide(
+        &self,
+        file: &FileState,
+        layout: &Layout,
+        (handle, pages): (u64, bool),
+        read: &Range<u64>,
+    ) -> Decision {
         let mut inner = file.inner.lock();
         let Inner { ahead, cache, .. } = &mut *inner;
         let mut shared = self.ahead.shared.lock();
@@ -223,7 +229,11 @@ impl Data {
             ahead.reaches(cache.file_end(layout));
         }
         let size = ahead.size.unwrap_or(read.end);
-        let decision = ahead.detector.read(mount, handle, read.clone(), size);
+        let decision = if pages {
+            ahead.detector.fill(mount, handle, read.clone(), size)
+        } else {
+            ahead.detector.read(mount, handle, read.clone(), size)
+        };
         ahead.coming.iter_mut().filter(|coming| touches(&coming.range, read)).for_each(|c| c.awaited = true);
         ahead
             .coming

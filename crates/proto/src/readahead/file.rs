@@ -1,6 +1,6 @@
 //! Read-ahead of one file: what its handles read, and what is ahead.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::pages::PageWindow;
@@ -11,6 +11,9 @@ use super::{Counter, Mount, PAGE_BYTES, Settings, Unit, pages_of, pieces};
 
 /// What was fetched because the file is small belongs to no stream and stays until the handle is closed.
 const WHOLE_FILE: u64 = u64::MAX;
+
+/// All that fill the kernel's page cache are one: its pages are those of the file, whichever handle has them filled. No handle has this number.
+const FILLERS: u64 = u64::MAX;
 
 /// What the client has to do now, the last field first. Ranges are in bytes of the file; no two of one field overlap.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -48,13 +51,15 @@ enum Reader {
 pub struct File {
     spans: Spans,
     readers: BTreeMap<u64, Reader>,
+    /// Handles that had the kernel's pages filled.
+    fillers: BTreeSet<u64>,
     /// Targets that answer at the same time.
     width: u64,
 }
 
 impl Default for File {
     fn default() -> File {
-        File { spans: Spans::default(), readers: BTreeMap::new(), width: 1 }
+        File { spans: Spans::default(), readers: BTreeMap::new(), fillers: BTreeSet::new(), width: 1 }
     }
 }
 
@@ -66,8 +71,9 @@ struct Seen {
 }
 
 impl Reader {
-    fn new(unit: Unit) -> Reader {
+    fn new(unit: Unit, reader: u64) -> Reader {
         match unit {
+            Unit::Bytes if reader == FILLERS => Reader::Bytes(Streams::of_pages()),
             Unit::Bytes => Reader::Bytes(Streams::default()),
             Unit::Pages => Reader::Pages(PageWindow::default()),
         }
@@ -103,6 +109,13 @@ impl File {
         self.width = targets.max(1);
     }
 
+    /// The kernel fills pages for the handle: [`File::read`], but all that do so are one reader. Records that several programs read in turns are
+    /// one sequence for the kernel, which reads ahead by what pages the file has.
+    pub fn fill(&mut self, mount: &mut Mount, handle: u64, read: Range<u64>, size: u64) -> Decision {
+        self.fillers.insert(handle);
+        self.read(mount, FILLERS, read, size)
+    }
+
     /// The handle reads `read`, bytes of a file that has `size` bytes. To be called when the read begins: what of it is ahead is used
     /// with this call, and the caller waits for what of that has not arrived. The rest of the read is the caller's to fetch.
     pub fn read(&mut self, mount: &mut Mount, handle: u64, read: Range<u64>, size: u64) -> Decision {
@@ -122,9 +135,9 @@ impl File {
         }
         let unit = mount.settings.unit;
         if self.readers.get(&handle).is_some_and(|reader| reader.unit() != unit) {
-            decision.give_up.extend(self.closed(mount, handle));
+            decision.give_up.extend(self.forget(mount, handle));
         }
-        let mut reader = self.readers.remove(&handle).unwrap_or_else(|| Reader::new(unit));
+        let mut reader = self.readers.remove(&handle).unwrap_or_else(|| Reader::new(unit, handle));
         match &mut reader {
             Reader::Bytes(streams) => self.read_bytes(mount, handle, streams, (&seen, size), &mut decision),
             Reader::Pages(window) => self.read_pages(mount, handle, window, (&seen, size), &mut decision),
@@ -175,9 +188,18 @@ impl File {
     /// The handle is closed, or rests and what is ahead of it is to make room: a read that comes later begins anew. Returns what was
     /// ahead, which nobody will read.
     pub fn closed(&mut self, mount: &mut Mount, handle: u64) -> Vec<Range<u64>> {
-        self.readers.remove(&handle);
+        let mut given_up = self.forget(mount, handle);
+        if self.fillers.remove(&handle) && self.fillers.is_empty() {
+            given_up.extend(self.forget(mount, FILLERS));
+        }
+        given_up
+    }
+
+    /// A reader begins anew. Returns what was ahead of it.
+    fn forget(&mut self, mount: &mut Mount, reader: u64) -> Vec<Range<u64>> {
+        self.readers.remove(&reader);
         let mut given_up = Vec::new();
-        self.give_up(mount, 0..u64::MAX, |owner| owner.handle == handle, &mut given_up);
+        self.give_up(mount, 0..u64::MAX, |owner| owner.handle == reader, &mut given_up);
         given_up
     }
 

@@ -25,6 +25,8 @@ pub(super) struct Streams {
     next_number: u64,
     /// The file was fetched as a whole.
     whole: bool,
+    /// Only sequences are looked for.
+    no_strides: bool,
 }
 
 /// What a read means.
@@ -43,6 +45,11 @@ pub(super) struct Noted {
 }
 
 impl Streams {
+    /// Of reads that are rounded to pages: records at one distance are not at one distance any more.
+    pub(super) fn of_pages() -> Streams {
+        Streams { no_strides: true, ..Streams::default() }
+    }
+
     /// The application reads `read` of a file on `width` targets.
     pub(super) fn note(&mut self, read: &Range<u64>, width: u64, settings: &Settings) -> Noted {
         self.reads += 1;
@@ -155,6 +162,9 @@ impl Streams {
     /// Two equal steps make a stride, as in Lustre (`ras_consecutive_stride_requests`), if nobody else read meanwhile. Otherwise three do:
     /// among many reads here and there two are equal by chance.
     fn find_stride(&self, read: &Range<u64>) -> Option<(Stride, u64, Vec<u64>)> {
+        if self.no_strides {
+            return None;
+        }
         let mut order: Vec<&Stream> = self.streams.iter().filter(|stream| !stream.is_strided()).collect();
         order.sort_by_key(|stream| Reverse(stream.touched));
         let latest = self.streams.iter().map(|stream| stream.touched).max()?;

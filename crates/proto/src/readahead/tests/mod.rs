@@ -56,6 +56,17 @@ impl World {
 
     fn read_by(&mut self, handle: u64, offset: u64, len: u64) -> Decision {
         let decision = self.file.read(&mut self.mount, handle, offset..offset + len, self.size);
+        self.arrive(decision)
+    }
+
+    /// The kernel fills the pages of a read by a handle.
+    fn fill_by(&mut self, handle: u64, offset: u64, len: u64) -> Decision {
+        let pages = offset / PAGE_BYTES * PAGE_BYTES..(offset + len).next_multiple_of(PAGE_BYTES);
+        let decision = self.file.fill(&mut self.mount, handle, pages, self.size);
+        self.arrive(decision)
+    }
+
+    fn arrive(&mut self, decision: Decision) -> Decision {
         for range in &decision.fetch {
             assert_eq!(self.file.arrived(range.clone()), std::slice::from_ref(range));
         }

@@ -134,3 +134,35 @@ fn records_of_other_sizes_too() {
         assert_eq!(world.mount.budget.granted_bytes() % bytes, 0);
     }
 }
+
+/// FEATURES C4: for the kernel's pages, records that several programs read in turns are one sequence.
+#[test]
+fn programs_that_have_pages_filled_in_turns_are_one_reader() {
+    let mut world = World::new(64 * MIB);
+    let mut fetched = 0;
+    for turn in 0..400 {
+        // The kernel has the first page from the record before.
+        let start = (turn * RECORD).next_multiple_of(PAGE_BYTES);
+        let decision = world.fill_by(turn % 4, start, (turn + 1) * RECORD - start);
+        assert_eq!(decision.give_up, [], "turn {turn}");
+        for range in &decision.fetch {
+            fetched += 1;
+            assert!(range.end - range.start >= MIB / 2, "turn {turn}: {range:?}");
+        }
+    }
+    assert!(fetched > 10 && world.hits_percent() >= 98, "{fetched}, {} %", world.hits_percent());
+    for handle in 0..4 {
+        let given_up = world.file.closed(&mut world.mount, handle);
+        assert_eq!(given_up.is_empty(), handle < 3, "the last one takes what is ahead with it");
+    }
+    assert!(world.file.is_idle() && world.mount.budget.held_bytes() == 0);
+}
+
+/// Records of 47,008 bytes, rounded to pages, are not at one distance: nothing is fetched that nobody reads.
+#[test]
+fn pages_of_records_far_apart_are_not_read_ahead() {
+    let mut world = World::new(256 * MIB);
+    for turn in 0..200 {
+        assert_eq!(world.fill_by(1, turn * 16 * RECORD, RECORD), Decision::default(), "turn {turn}");
+    }
+}
