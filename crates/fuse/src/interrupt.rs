@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
+use rt::sync::Notify;
 
 /// Most remembered interrupts of requests that do not wait (yet). Most of them come too late, for requests that were
 /// just answered.
@@ -93,10 +94,22 @@ fn has_fatal_signal(status: &str) -> bool {
     pending & (!handled | bit(libc::SIGKILL)) != 0
 }
 
+/// When to look again after those who wait.
+pub enum Look {
+    /// Soon.
+    Again,
+    /// Nobody waits: once there is news.
+    Rest(Arc<Notify>),
+    /// Never: the connection is gone.
+    Over,
+}
+
 /// The waiting operations of a mount.
 #[derive(Default)]
 pub struct Interrupts {
     table: Mutex<Table>,
+    /// Somebody waits, or nobody ever will again.
+    waits: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -104,6 +117,8 @@ struct Table {
     waiting: HashMap<u64, Arc<Waiter>>,
     early: BTreeSet<u64>,
     over: bool,
+    /// Nobody waits, and whoever looks after them sleeps.
+    rests: bool,
 }
 
 /// A waiting operation.
@@ -187,7 +202,11 @@ impl Interrupts {
         let was_early = table.early.remove(&unique);
         let is_over = table.over;
         table.waiting.insert(unique, waiter.clone());
+        let rests = std::mem::take(&mut table.rests);
         drop(table);
+        if rests {
+            self.waits.notify_one();
+        }
         if is_over {
             waiter.end();
         }
@@ -197,11 +216,15 @@ impl Interrupts {
     }
 
     /// Ends the waits of those who waited at the last look already, and whose signal was not told of: over io_uring that
-    /// happens to one that comes before the request is handed over. False once the connection is gone.
-    pub fn look_after_all(&self) -> bool {
-        let table = self.table.lock();
+    /// happens to one that comes before the request is handed over.
+    pub fn look_after_all(&self) -> Look {
+        let mut table = self.table.lock();
         if table.over {
-            return false;
+            return Look::Over;
+        }
+        if table.waiting.is_empty() {
+            table.rests = true;
+            return Look::Rest(self.waits.clone());
         }
         let seen = table.waiting.values().filter(|waiter| waiter.seen.swap(true, Ordering::Relaxed));
         let seen: Vec<_> = seen.cloned().collect();
@@ -215,17 +238,24 @@ impl Interrupts {
                 Ends::Death => {}
             }
         }
-        true
+        Look::Again
     }
 
     /// The connection is gone: whoever can be abandoned is. Whether there was anybody.
     pub fn end_all(&self) -> bool {
         let mut table = self.table.lock();
         table.over = true;
+        self.waits.notify_one();
         let waiting: Vec<_> = table.waiting.values().cloned().collect();
         drop(table);
         waiting.iter().for_each(|waiter| waiter.end());
         !waiting.is_empty()
+    }
+}
+
+impl Drop for Interrupts {
+    fn drop(&mut self) {
+        self.waits.notify_one();
     }
 }
 
@@ -310,11 +340,27 @@ mod tests {
         let (mut well, _) = interrupts.wait(1, std::process::id(), Ends::Death, pending::<()>());
         let (mut unseen, _) = interrupts.wait(2, 0, Ends::Death, pending::<()>());
         for _ in 0..3 {
-            assert!(interrupts.look_after_all());
+            assert!(matches!(interrupts.look_after_all(), Look::Again));
             assert!(poll(&mut well).is_pending() && poll(&mut unseen).is_pending());
         }
         interrupts.end_all();
-        assert!(!interrupts.look_after_all());
+        assert!(matches!(interrupts.look_after_all(), Look::Over));
+    }
+
+    #[test]
+    fn while_nobody_waits_nobody_is_looked_after() {
+        let interrupts = Arc::new(Interrupts::default());
+        let Look::Rest(waits) = interrupts.look_after_all() else { panic!("nobody waits") };
+        let mut told = pin!(waits.notified());
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(told.as_mut().poll(&mut cx).is_pending());
+        let (_waiting, _) = interrupts.wait(1, 1, Ends::Death, pending::<()>());
+        assert!(told.as_mut().poll(&mut cx).is_ready());
+        assert!(matches!(interrupts.look_after_all(), Look::Again));
+        let mut gone = pin!(waits.notified());
+        assert!(gone.as_mut().poll(&mut cx).is_pending());
+        interrupts.end_all();
+        assert!(gone.as_mut().poll(&mut cx).is_ready(), "whoever rests comes to an end");
     }
 
     #[test]

@@ -11,6 +11,8 @@ use crate::shared::{BEHIND_WAIT, Shared};
 
 /// How often the engine is asked whether it still works.
 const CHECK_AFTER: Duration = Duration::from_secs(1);
+/// The same once it had nothing to do and nothing changed since: a store that rests lets its machine rest.
+const REST_AFTER: Duration = Duration::from_secs(15);
 /// How long nothing has to come before what was removed is merged away, while there is no room.
 const TIDY_AFTER: Duration = Duration::from_millis(100);
 
@@ -19,6 +21,8 @@ const TIDY_AFTER: Duration = Duration::from_millis(100);
 pub(crate) struct Idle {
     /// The newest change when the engine had nothing more to give back.
     tidied: Option<u64>,
+    /// The newest change when the engine was looked at and left alone.
+    left_alone: Option<u64>,
 }
 
 impl Idle {
@@ -32,7 +36,11 @@ impl Idle {
             woken.await;
             return Ok(());
         }
-        let after = if is_full { TIDY_AFTER } else { CHECK_AFTER };
+        let after = match is_full {
+            true => TIDY_AFTER,
+            false if self.left_alone == Some(before) => REST_AFTER,
+            false => CHECK_AFTER,
+        };
         if shared.rt.timeout(after, woken).await.is_some() {
             return Ok(());
         }
@@ -44,6 +52,7 @@ impl Idle {
         let is_quiet = newest(shared) == before;
         let is_done = self.tidied == Some(before) || !is_quiet && !is_full;
         if is_done || !is_full && !is_worth_it(shared, engine.as_ref()).await? {
+            self.left_alone = Some(before);
             return Ok(());
         }
         if is_quiet && shared.unapplied.load(Ordering::Relaxed) > 0 {

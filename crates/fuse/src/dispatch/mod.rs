@@ -23,7 +23,7 @@ use rt::sync::Semaphore;
 
 use crate::caller;
 use crate::engine::{Reply, Serve};
-use crate::interrupt::{Ends, Interrupts, Outcome, Told};
+use crate::interrupt::{Ends, Interrupts, Look, Outcome, Told};
 use crate::kernel::reply::Answer;
 use crate::kernel::request::{Operation, Request};
 use crate::ops::{Ops, fid_of};
@@ -172,7 +172,12 @@ impl Dispatcher {
 
 /// Looks after whoever waits, until the connection is gone.
 async fn look_after_all(rt: Rt, interrupts: Weak<Interrupts>) {
-    while interrupts.upgrade().is_some_and(|interrupts| interrupts.look_after_all()) {
+    loop {
+        match interrupts.upgrade().map_or(Look::Over, |interrupts| interrupts.look_after_all()) {
+            Look::Again => {}
+            Look::Rest(waits) => waits.notified().await,
+            Look::Over => return,
+        }
         rt.sleep(LOOK_TICK).await;
     }
 }

@@ -24,6 +24,13 @@ const CLIENTS_MAX: usize = 262_144;
 const DROPPED_KEPT_NANOS: u64 = 600_000_000_000;
 /// An MGS that has done nothing for so long was stopped, in nanoseconds: renewals wait in its sockets.
 const PAUSE_NANOS: u64 = 3_000_000_000;
+/// Longest rest between two ticks, in nanoseconds.
+const REST_NANOS_MAX: u64 = 5_000_000_000;
+/// Rest between two ticks while the lease of somebody is about to end, in nanoseconds.
+const REST_NANOS_MIN: u64 = 1_000_000_000;
+/// A lease that ends so soon is about to end. It is longer than a pause that nobody notices, so that renewals which wait in sockets after one
+/// are heard before the lease is over.
+const END_NANOS: u64 = 5_000_000_000;
 
 const TTL_NANOS: u64 = TTL_MS as u64 * NANOS_PER_MS;
 
@@ -36,8 +43,8 @@ pub struct Leases {
     clients_max: usize,
     /// Since when renewals are heard.
     since: u64,
-    /// When something happened last.
-    seen: u64,
+    /// When something happened last, or has to happen at the latest.
+    due: u64,
     /// First half of the names of leases: another one for each start of the MGS.
     base: u64,
     last_lease: u64,
@@ -92,20 +99,29 @@ impl Leases {
             ends: BTreeSet::new(),
             clients_max: CLIENTS_MAX,
             since: now,
-            seen: now,
+            due: now,
             base: u64::from(base) << 32,
             last_lease: 0,
             last_order: 0,
         }
     }
 
-    /// The MGS is at work at `now`. To be called every second: after a longer silence it was stopped itself, and has to
+    /// The MGS is at work at `now`. To be called after each [`Leases::rest`]: after a longer silence it was stopped itself, and has to
     /// hear first who lives.
     pub fn tick(&mut self, now: u64) {
-        if now.saturating_sub(self.seen) > PAUSE_NANOS {
+        if now.saturating_sub(self.due) > PAUSE_NANOS {
             self.since = now;
         }
-        self.seen = now;
+        self.due = self.due.max(now);
+    }
+
+    /// How many nanoseconds may pass from `now` to the next tick: few only while somebody's lease is about to end.
+    pub fn rest(&mut self, now: u64) -> u64 {
+        let next = self.ends.range((now.saturating_add(1), ClientId(0))..).next();
+        let rest = next.map_or(REST_NANOS_MAX, |(ends, _)| (ends - now).saturating_sub(END_NANOS));
+        let rest = rest.clamp(REST_NANOS_MIN, REST_NANOS_MAX);
+        self.due = now.saturating_add(rest);
+        rest
     }
 
     /// A client renews its lease, or begins one; `None` if there are too many.
@@ -388,6 +404,39 @@ mod tests {
         assert_eq!(renew(&mut leases, 107, lease, &[]).orders.len(), 1);
         assert_eq!(ask(&mut leases, 108, A, 9, ASKED), LEASE_LIVES);
         assert_eq!(renew(&mut leases, 109, lease, &[]).orders, [], "nobody wants it any more");
+    }
+
+    #[test]
+    fn rests_are_short_while_a_lease_is_about_to_end() {
+        let mut leases = leases();
+        assert_eq!(leases.rest(100 * SECOND), 5 * SECOND, "nobody is there");
+        renew(&mut leases, 100, 0, &[]);
+        assert_eq!(leases.rest(102 * SECOND), 5 * SECOND);
+        assert_eq!(leases.rest(107 * SECOND), 3 * SECOND);
+        assert_eq!(leases.rest(112 * SECOND), SECOND);
+        assert_eq!(leases.rest(115 * SECOND), 5 * SECOND, "it is over");
+    }
+
+    /// An MGS that is stopped while it rests either notices, or goes on long before the lease of somebody ends.
+    #[test]
+    fn nobody_dies_of_a_pause_of_the_mgs() {
+        for (stopped, goes_on) in (0..15).flat_map(|at| (at..40).map(move |until| (100 + at, 100 + until))) {
+            let mut leases = leases();
+            renew(&mut leases, 100, 0, &[]);
+            let mut now = 100;
+            while now < stopped {
+                leases.tick(now * SECOND);
+                now += leases.rest(now * SECOND) / SECOND;
+            }
+            // What was due while it was stopped comes late.
+            now = now.max(goes_on);
+            leases.tick(now * SECOND);
+            let is_long = goes_on - stopped > 4;
+            let asked = ask(&mut leases, now, A, 8, ASKED);
+            if is_long || now < 115 {
+                assert_ne!(asked, LEASE_OVER, "stopped at {stopped}, goes on at {goes_on}");
+            }
+        }
     }
 
     #[test]

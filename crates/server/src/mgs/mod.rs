@@ -39,8 +39,6 @@ use table::{Known, Table};
 const WAITERS_MAX: usize = 262_144;
 /// Longest time that such a request waits.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// How often the leases are told that time goes on.
-const LEASE_TICK: Duration = Duration::from_secs(1);
 /// Longest name of a server, in bytes.
 const SERVER_BYTES_MAX: usize = 255;
 
@@ -260,8 +258,16 @@ impl Mgs {
 
     /// Lets the leases know that this process is at work.
     async fn tick(self: Arc<Self>) {
-        while self.stop.unless(self.rt.sleep(LEASE_TICK)).await.is_some() {
-            self.leases.lock().tick(self.rt.now().0);
+        loop {
+            let rest = {
+                let mut leases = self.leases.lock();
+                let now = self.rt.now().0;
+                leases.tick(now);
+                Duration::from_nanos(leases.rest(now))
+            };
+            if self.stop.unless(self.rt.sleep(rest)).await.is_none() {
+                return;
+            }
         }
     }
 
