@@ -3,8 +3,8 @@
 use proto::layout::LayoutHint;
 use proto::wire::Reply;
 use proto::wire::messages::{
-    ACCESS_WRITE, DefaultLayout, FEATURE_OVERSTRIPING, GetDefaultLayout, LOCK_LAYOUT, LOCK_UPDATE, SetLayout,
-    SwapLayouts,
+    ACCESS_WRITE, DefaultLayout, FEATURE_OVERSTRIPING, GetDefaultLayout, LOCK_LAYOUT, LOCK_UPDATE, PlaceData,
+    SetLayout, SwapLayouts,
 };
 use proto::{Code, Fid, FileKind, Layout};
 use service::{Done, VERSION_OF_THIS, code_of};
@@ -68,6 +68,33 @@ fn layout_again(mdt: &Mdt, ctx: &Ctx, request: &SetLayout, file: &Inode) -> Resu
     }
     layout.generation = file.layout.as_ref().map_or(0, |before| before.generation + 1);
     Ok(layout)
+}
+
+/// Gives a part of a file objects. The reply comes when they are durable: a replay would give it others than those that the client
+/// has written to already.
+pub(in crate::mdt) async fn place_data(mdt: &Mdt, ctx: &Ctx<'_>, request: &PlaceData) -> Outcome {
+    mdt.sequences.ready(&mdt.store).await?;
+    let done = place_data_now(mdt, ctx, request)?;
+    mdt.store.committed(done.transno).await.map_err(|error| code_of(&error))?;
+    Ok(done)
+}
+
+fn place_data_now(mdt: &Mdt, ctx: &Ctx, request: &PlaceData) -> Outcome {
+    let _inode = mdt.names.locks.inodes(&[request.fid]);
+    let mut file = mdt.names.inode(ctx, request.fid)?;
+    let before = file.layout.as_ref().ok_or(Code::Invalid)?;
+    let range = (request.offset, request.len);
+    let grown =
+        allocate::place(before, range, &mdt.objects.osts.table().order, || mdt.sequences.fresh())?;
+    // If somebody else came first, the answer still waits for his change to be durable.
+    let mut changes = Changes::default();
+    if let Some(grown) = grown {
+        file.layout = Some(grown);
+        file.written = true;
+        file.version = VERSION_OF_THIS;
+    }
+    changes.put_inode(&file, LOCK_LAYOUT | LOCK_UPDATE);
+    mdt.commit(ctx, changes, Reply::PlaceData(file.entry()))
 }
 
 /// The reply comes when it is durable: whoever asked gives the objects up that the file had.
