@@ -277,11 +277,8 @@ async fn look_on(cluster: Cluster, world: World, number: usize) {
 /// Components that get their objects with the first writes to them.
 fn composite() -> Vec<HintPart> {
     let ends = [(STRIPE_BYTES, 1), (2 * STRIPE_BYTES, 2), (u64::MAX, OSTS as i32)];
-    let hint = |stripe_count| LayoutHint {
-        stripe_count,
-        stripe_size: STRIPE_BYTES as u32,
-        ..LayoutHint::default()
-    };
+    let hint =
+        |stripe_count| LayoutHint { stripe_count, stripe_size: STRIPE_BYTES as u32, ..LayoutHint::default() };
     ends.into_iter().map(|(end, count)| HintPart::new(end, hint(count))).collect()
 }
 

@@ -21,7 +21,11 @@ pub fn component_end(text: &str) -> Result<u64, String> {
     }
     let end = parse(text)?;
     let unit = u64::from(proto::limits::STRIPE_SIZE_UNIT);
-    if end > 0 && end.is_multiple_of(unit) { Ok(end) } else { Err(format!("{text} is not a multiple of 64K")) }
+    if end > 0 && end.is_multiple_of(unit) {
+        Ok(end)
+    } else {
+        Err(format!("{text} is not a multiple of 64K"))
+    }
 }
 
 fn parse(text: &str) -> Result<u64, String> {

@@ -19,7 +19,11 @@ const COPY_AHEAD_MIN: usize = 64 << 10;
 
 impl Data {
     /// Locks all of a file to be changed.
-    pub(crate) async fn pin_whole(self: &Arc<Self>, file: &Arc<FileState>, layout: &Arc<Layout>) -> Result<Pins> {
+    pub(crate) async fn pin_whole(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        layout: &Arc<Layout>,
+    ) -> Result<Pins> {
         self.locks.pin(file.fid, layout, &whole(layout), true, Locking::No).await
     }
 

@@ -21,7 +21,8 @@ impl OpenFiles {
             match self.names.data.read_locked(file, &layout, (offset, u64::from(len))).await {
                 Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
                 read => {
-                    let got = read.as_ref().map_or(len as usize, |slices| slices.iter().map(Bytes::len).sum());
+                    let got =
+                        read.as_ref().map_or(len as usize, |slices| slices.iter().map(Bytes::len).sum());
                     if !self.may_lack(file, &layout, (offset, len), got).await? {
                         return read;
                     }

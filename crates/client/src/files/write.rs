@@ -95,13 +95,7 @@ impl OpenFiles {
     }
 
     /// Bytes written at the end of a file that has `layout`. Stale if it has more objects now.
-    async fn append(
-        &self,
-        file: &FileRef,
-        layout: &Arc<Layout>,
-        data: &[u8],
-        call: Call,
-    ) -> Result<u64> {
+    async fn append(&self, file: &FileRef, layout: &Arc<Layout>, data: &[u8], call: Call) -> Result<u64> {
         let _alone = file.alone().await?;
         loop {
             let pins = self.names.data.pin_whole(file, layout).await?;

@@ -82,6 +82,7 @@ fn hint() -> LayoutHint {
         osts: vec![OstIndex(2), OstIndex(3)],
         overstripe: true,
         pool: "flash".into(),
+        parts: Vec::new(),
     }
 }
 

@@ -128,9 +128,11 @@ mod tests {
         let words: Vec<OsString> = text.split(' ').map(OsString::from).collect();
         let line = split(&words)?;
         let rest = |line: Line| line.rest.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        Some(line.map(|line| (line.parts.clone(), line)).map_err(|failure| failure.message).map(
-            |(parts, line)| (rest(line), parts),
-        ))
+        Some(
+            line.map(|line| (line.parts.clone(), line))
+                .map_err(|failure| failure.message)
+                .map(|(parts, line)| (rest(line), parts)),
+        )
     }
 
     #[test]

@@ -224,7 +224,8 @@ fn show(path: &Path, style: Style, recursive: bool, is_operand: bool) -> Result<
 
 /// The text for a file; empty if it is not asked for.
 fn file(path: &str, layout: &FileLayout, style: Style) -> String {
-    let is_on = |ost: &u32| layout.osts.contains(ost) || layout.components.iter().any(|c| c.osts.contains(ost));
+    let is_on =
+        |ost: &u32| layout.osts.contains(ost) || layout.components.iter().any(|c| c.osts.contains(ost));
     if style.only.is_some_and(|ost| !is_on(&ost)) {
         return String::new();
     }

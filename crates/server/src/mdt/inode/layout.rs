@@ -210,6 +210,27 @@ mod tests {
     }
 
     #[test]
+    fn components_without_objects_and_hints_with_parts_give_themselves_back() {
+        let part = HintPart::new(1 << 20, LayoutHint { stripe_count: -1, ..LayoutHint::default() });
+        let hint = LayoutHint { parts: vec![part.clone(), part], ..LayoutHint::default() };
+        let mut record = Vec::new();
+        put_hint(&mut record, &hint);
+        assert_eq!(take_hint(record.into()), Some(hint));
+        let first = layout().components[0].id;
+        let wanted = LayoutHint { stripe_size: 65_536, stripe_count: 4, ..LayoutHint::default() };
+        let mut grows = layout();
+        grows.components[1].end = 1 << 30;
+        grows.components.push(Component::without_objects(first, (1 << 30, 1 << 40), Some(wanted)));
+        grows.components.push(Component::without_objects(first, (1 << 40, u64::MAX), None));
+        let mut record = Vec::new();
+        put_layout(&mut record, &grows);
+        assert_eq!(take_layout(record.clone().into()), Some(grows));
+        for len in 0..record.len() {
+            assert_eq!(take_layout(record[..len].to_vec().into()), None, "{len}");
+        }
+    }
+
+    #[test]
     fn what_a_newer_version_added_is_skipped_and_damage_is_refused() {
         let mut record = Vec::new();
         put_layout(&mut record, &layout());
