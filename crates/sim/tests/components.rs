@@ -113,6 +113,9 @@ fn ends_are_those_of_the_newest_layout() {
         b.files().release(log).await;
         b.files().release(two).await;
         assert_eq!((size(&a, fid).await, size(&b, fid).await), (MIB + 11, MIB + 11));
+        // Moved, it has what its size needs.
+        a.migrate(&root(), fid, parts(u64::MAX)).await.expect("the owner may");
+        assert_eq!((placed(&b, fid).await, size(&b, fid).await), (vec![true, true, false], MIB + 11));
     });
 }
 
