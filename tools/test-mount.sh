@@ -105,13 +105,13 @@ else:
   mkdir d
   "$LFS" setstripe -E 1M -c 1 -E eof -c -1 d
   [ "$("$LFS" getstripe --component-count d)" = 2 ]
-  dd if=/dev/urandom of="$work/data" bs=1M count=3 status=none
-  cp "$work/data" d/f
+  dd if=/dev/urandom of="$work/random" bs=1M count=3 status=none
+  cp "$work/random" d/f
   [ "$(flags d/f)" = "init init " ]
   [ "$("$LFS" getstripe -I2 -c d/f)" = 4 ]
-  cmp "$work/data" d/f
+  cmp "$work/random" d/f
   "$LFS" migrate -c 1 d/f
-  cmp "$work/data" d/f
+  cmp "$work/random" d/f
   cd /
   rm -r "$mnt/pfl"
 }
