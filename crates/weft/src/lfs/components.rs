@@ -124,15 +124,15 @@ pub fn long_id(arguments: &mut [OsString]) {
 mod tests {
     use super::*;
 
-    fn check(text: &str) -> Option<Result<(Vec<String>, Vec<HintPart>), String>> {
+    /// The words that are left, and the components.
+    type Cut = (Vec<String>, Vec<HintPart>);
+
+    fn check(text: &str) -> Option<Result<Cut, String>> {
         let words: Vec<OsString> = text.split(' ').map(OsString::from).collect();
-        let line = split(&words)?;
-        let rest = |line: Line| line.rest.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        Some(
-            line.map(|line| (line.parts.clone(), line))
-                .map_err(|failure| failure.message)
-                .map(|(parts, line)| (rest(line), parts)),
-        )
+        let line = split(&words)?.map_err(|failure| failure.message);
+        Some(line.map(|line| {
+            (line.rest.iter().map(|word| word.to_string_lossy().into_owned()).collect(), line.parts)
+        }))
     }
 
     #[test]
