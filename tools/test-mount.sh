@@ -76,6 +76,46 @@ t_transcripts() {
 }
 
 # As NFS servers open files, also after the mount has been new.
+# Modelled on Lustre's sanity-pfl: which components have objects, and when.
+t_components() {
+  mkdir "$mnt/pfl"
+  cd "$mnt/pfl"
+  "$LFS" setstripe -E 1M -c 1 -S 64K -E 2M -c 2 -E 4M -c -1 f
+  flags() { "$LFS" getstripe --component-flags "$1" | tr '\n' ' '; }
+  [ "$(flags f)" = "init 0 0 " ]
+  [ "$("$LFS" getstripe -E f | tr '\n' ' ')" = "1048576 2097152 4194304 " ]
+  [ "$("$LFS" getstripe -I2 -c f)" = 2 ]
+  echo end | dd of=f bs=1 seek=3M conv=notrunc status=none
+  [ "$(flags f)" = "init 0 init " ]
+  truncate -s 1500K f
+  [ "$(flags f)" = "init init init " ]
+  "$LFS" getstripe f | grep -q 'lcm_entry_count:   3'
+  # Behind the last component: ENODATA.
+  truncate -s 4M f
+  python3 -c '
+import errno, os
+f = os.open("f", os.O_WRONLY | os.O_APPEND)
+try:
+    os.write(f, b"x")
+except OSError as error:
+    assert error.errno == errno.ENODATA, error
+else:
+    raise SystemExit("it was written")'
+  # Defaults of directories.
+  mkdir d
+  "$LFS" setstripe -E 1M -c 1 -E eof -c -1 d
+  [ "$("$LFS" getstripe --component-count d)" = 2 ]
+  dd if=/dev/urandom of="$work/random" bs=1M count=3 status=none
+  cp "$work/random" d/f
+  [ "$(flags d/f)" = "init init " ]
+  [ "$("$LFS" getstripe -I2 -c d/f)" = 4 ]
+  cmp "$work/random" d/f
+  "$LFS" migrate -c 1 d/f
+  cmp "$work/random" d/f
+  cd /
+  rm -r "$mnt/pfl"
+}
+
 t_handles() {
   python3 "$top/tests/handles.py" make "$mnt/handles" "$work/handles"
   python3 "$top/tests/handles.py" open "$mnt/handles" "$work/handles"
@@ -459,7 +499,7 @@ t_bad_input() {
   must_fail 1 "$LFS" path2fid "$work"
 }
 
-all="up_down transcripts handles posix_basics sqlite fio_verify source_tree survives damaged_log older_copy fsync_keeps full engines parallel_lookups privileges bad_input"
+all="up_down transcripts components handles posix_basics sqlite fio_verify source_tree survives damaged_log older_copy fsync_keeps full engines parallel_lookups privileges bad_input"
 up >/dev/null || { echo "weft up failed"; exit 1; }
 down >/dev/null
 check up_down t_up_down

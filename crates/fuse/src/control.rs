@@ -21,7 +21,7 @@
 //! | `weft.migrate` | file | | the data lies where the hint says, once it is set | |
 //! | `weft.sync` | any | | everything that this mount wrote is durable | |
 
-use proto::layout::{Layout, LayoutHint};
+use proto::layout::{self, Component, Layout, LayoutHint, Pattern};
 use proto::wire::messages::{DefaultLayout, Space};
 use proto::{ConfigCopy, OstIndex, TargetId, TargetKind};
 use serde::{Deserialize, Serialize};
@@ -79,6 +79,32 @@ pub struct FileLayout {
     /// The pool that the OSTs were taken from; empty for none.
     #[serde(default)]
     pub pool: String,
+    /// The components, of a file that has several: then all else is about the last one that has objects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub components: Vec<ComponentLayout>,
+}
+
+/// One of several components of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComponentLayout {
+    /// First byte of the file.
+    pub start: u64,
+    /// First byte of the file behind it; 2^64 - 1 for no end.
+    pub end: u64,
+    /// Layout id, a FID as text; `None` as long as it has no objects.
+    pub id: Option<String>,
+    /// Stripes, as asked for as long as there are none.
+    pub stripe_count: i32,
+    /// Bytes of one stripe unit.
+    pub stripe_size: u32,
+    /// First OST; -1 as long as there is none.
+    pub start_index: i32,
+    /// Whether stripes may share an OST.
+    pub overstriped: bool,
+    /// The OST of each stripe.
+    pub osts: Vec<u32>,
+    /// The pool that the OSTs are taken from; empty for none.
+    pub pool: String,
 }
 
 /// A wish for a layout. Fields have the meaning of [`LayoutHint`].
@@ -97,9 +123,22 @@ pub struct Hint {
     pub overstripe: bool,
     /// Pool to choose from; empty for none.
     pub pool: String,
+    /// For a file of several components, each of them; all else is left out then.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<HintPart>,
     /// Permissions of a file to make.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<u32>,
+}
+
+/// A wish for one of several components.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HintPart {
+    /// First byte of the file behind it; 2^64 - 1 for no end.
+    pub end: u64,
+    /// What it is to be like; it has no parts of its own.
+    pub hint: Hint,
 }
 
 impl Default for Hint {
@@ -252,9 +291,11 @@ pub struct NotServed {
 }
 
 impl FileLayout {
-    /// The layout of a file, of which the MDT makes one component; `None` if there is none.
+    /// The layout of a file; `None` if there is none.
     pub fn of(layout: &Layout) -> Option<FileLayout> {
-        let component = layout.components.first()?;
+        let component = layout.components.iter().rfind(|component| component.is_placed())?;
+        let is_composite = layout.components.len() > 1;
+        let asked = layout.components.iter().filter(|component| component.pattern != Pattern::Nothing);
         Some(FileLayout {
             id: component.id.to_string(),
             generation: layout.generation,
@@ -262,7 +303,39 @@ impl FileLayout {
             overstriped: component.overstriped,
             osts: component.osts().map(|ost| ost.0).collect(),
             pool: component.pool.clone(),
+            components: asked.filter(|_| is_composite).map(ComponentLayout::of).collect(),
         })
+    }
+}
+
+impl ComponentLayout {
+    fn of(component: &Component) -> ComponentLayout {
+        let osts: Vec<u32> = component.osts().map(|ost| ost.0).collect();
+        let wanted = component.wanted.as_ref().map(|wanted| wanted.stripe_count);
+        let first = osts.first().and_then(|ost| i32::try_from(*ost).ok());
+        ComponentLayout {
+            start: component.start,
+            end: component.end,
+            id: component.is_placed().then(|| component.id.to_string()),
+            stripe_count: wanted.unwrap_or(osts.len() as i32),
+            stripe_size: component.stripe_size,
+            start_index: first.unwrap_or(-1),
+            overstriped: component.overstriped,
+            osts,
+            pool: component.pool.clone(),
+        }
+    }
+}
+
+impl From<&layout::HintPart> for HintPart {
+    fn from(part: &layout::HintPart) -> HintPart {
+        HintPart { end: part.end, hint: Hint::from(&part.hint()) }
+    }
+}
+
+impl From<HintPart> for layout::HintPart {
+    fn from(part: HintPart) -> layout::HintPart {
+        layout::HintPart::new(part.end, part.hint.into())
     }
 }
 
@@ -275,6 +348,7 @@ impl From<&LayoutHint> for Hint {
             osts: hint.osts.iter().map(|ost| ost.0).collect(),
             overstripe: hint.overstripe,
             pool: hint.pool.clone(),
+            parts: hint.parts.iter().map(HintPart::from).collect(),
             mode: None,
         }
     }
@@ -289,6 +363,7 @@ impl From<Hint> for LayoutHint {
             osts: hint.osts.into_iter().map(OstIndex).collect(),
             overstripe: hint.overstripe,
             pool: hint.pool,
+            parts: hint.parts.into_iter().map(layout::HintPart::from).collect(),
         }
     }
 }
@@ -431,6 +506,7 @@ mod tests {
             overstriped: false,
             osts: vec![1],
             pool: String::new(),
+            components: Vec::new(),
         };
         let bytes = encode(&LayoutAnswer::File(layout.clone()));
         assert!(bytes.starts_with(br#"{"file":{"id":"[0x200000400:0x1:0x0]""#));

@@ -87,11 +87,13 @@ pub enum Code {
     Sealed,
     /// The target is an older copy of one that was further: nothing that it has can be relied on.
     Older,
+    /// The layout of the file has no component there.
+    NoComponent,
     /// A number that this version does not know.
     Unknown(u32),
 }
 
-const TABLE: [(u32, Code); 41] = [
+const TABLE: [(u32, Code); 42] = [
     (1, Code::NotFound),
     (2, Code::Exists),
     (3, Code::NotPermitted),
@@ -133,6 +135,7 @@ const TABLE: [(u32, Code); 41] = [
     (39, Code::WouldBlock),
     (40, Code::Sealed),
     (41, Code::Older),
+    (42, Code::NoComponent),
 ];
 
 impl Code {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use client::{AttrChange, Client, Error, Handle, OpenFlags};
 use parking_lot::Mutex;
-use proto::layout::LayoutHint;
+use proto::layout::{HintPart, LayoutHint};
 use proto::{Code, Fid};
 use rpc::Habits;
 use rt::Rt;
@@ -274,6 +274,14 @@ async fn look_on(cluster: Cluster, world: World, number: usize) {
     progress.unmounted(&node);
 }
 
+/// Components that get their objects with the first writes to them.
+fn composite() -> Vec<HintPart> {
+    let ends = [(STRIPE_BYTES, 1), (2 * STRIPE_BYTES, 2), (u64::MAX, OSTS as i32)];
+    let hint =
+        |stripe_count| LayoutHint { stripe_count, stripe_size: STRIPE_BYTES as u32, ..LayoutHint::default() };
+    ends.into_iter().map(|(end, count)| HintPart::new(end, hint(count))).collect()
+}
+
 async fn make_world(
     cluster: &Cluster,
     progress: &Progress,
@@ -291,7 +299,7 @@ async fn make_world(
         let hint = LayoutHint {
             stripe_count: OSTS as i32,
             stripe_size: STRIPE_BYTES as u32,
-
+            parts: if ["f1", "log"].contains(&name) { composite() } else { Vec::new() },
             ..LayoutHint::default()
         };
         let made =
@@ -563,6 +571,7 @@ impl Player {
         let hint = LayoutHint {
             stripe_count: 1 + self.rng.below(u64::from(OSTS)) as i32,
             stripe_size: STRIPE_BYTES as u32,
+            parts: if self.rng.below(2) == 0 { composite() } else { Vec::new() },
             ..LayoutHint::default()
         };
         let _doing = self.doing(format!("migrate f{file} {fid}"));

@@ -14,6 +14,20 @@ pub fn stripe_size(text: &str) -> Result<u32, String> {
     }
 }
 
+/// Where a component ends: a size, or `eof` or `-1` for no end.
+pub fn component_end(text: &str) -> Result<u64, String> {
+    if text.eq_ignore_ascii_case("eof") || text == "-1" {
+        return Ok(u64::MAX);
+    }
+    let end = parse(text)?;
+    let unit = u64::from(proto::limits::STRIPE_SIZE_UNIT);
+    if end > 0 && end.is_multiple_of(unit) {
+        Ok(end)
+    } else {
+        Err(format!("{text} is not a multiple of 64K"))
+    }
+}
+
 fn parse(text: &str) -> Result<u64, String> {
     let bad = || format!("\"{text}\" is not a size; write for example 1M or 64K");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

@@ -13,8 +13,6 @@ const OPTIONS_NOT_YET: [(&str, &[(&str, &str)]); 3] = [
     (
         "setstripe",
         &[
-            ("-E", "files with several components"),
-            ("--component-end", "files with several components"),
             ("-z", "files that extend themselves"),
             ("--extension-size", "files that extend themselves"),
             ("-L", "patterns other than raid0"),
@@ -28,9 +26,15 @@ const OPTIONS_NOT_YET: [(&str, &[(&str, &str)]); 3] = [
     ),
     (
         "migrate",
-        &[("-m", "several MDTs"), ("--mdt-index", "several MDTs"), ("-E", "files with several components")],
+        &[
+            ("-m", "several MDTs"),
+            ("--mdt-index", "several MDTs"),
+            ("-z", "files that extend themselves"),
+            ("--extension-size", "files that extend themselves"),
+            ("-N", "mirrors"),
+        ],
     ),
-    ("getstripe", &[("-m", "several MDTs"), ("-I", "files with several components"), ("-v", "more details")]),
+    ("getstripe", &[("-m", "several MDTs"), ("-v", "more details")]),
 ];
 
 /// The arguments, or the exit status of a program that has said what is wrong with them, or its help.
@@ -56,8 +60,13 @@ pub fn parse<A: Parser>(arguments: Vec<OsString>) -> Result<A, ExitCode> {
 
 fn not_yet(command: &str, argument: Option<&ContextValue>) -> Option<String> {
     let Some(ContextValue::String(argument)) = argument else { return None };
+    option_not_yet(command, argument)
+}
+
+/// The sentence for an option of Lustre's that `command` does not have.
+pub fn option_not_yet(command: &str, argument: &str) -> Option<String> {
     let (_, options) = OPTIONS_NOT_YET.iter().find(|(name, _)| *name == command)?;
-    let (option, what) = options.iter().find(|(option, _)| option == argument)?;
+    let (option, what) = options.iter().find(|(option, _)| *option == argument)?;
     Some(format!("error: {command}: {option} is not available yet: there are no {what}"))
 }
 
@@ -77,8 +86,8 @@ mod tests {
     #[test]
     fn what_is_not_available_is_told_from_what_is_not_known() {
         let said = |command, argument: &str| not_yet(command, Some(&ContextValue::String(argument.into())));
-        let told = "error: setstripe: -E is not available yet: there are no files with several components";
-        assert_eq!(said("setstripe", "-E").as_deref(), Some(told));
+        let told = "error: setstripe: -z is not available yet: there are no files that extend themselves";
+        assert_eq!(said("setstripe", "-z").as_deref(), Some(told));
         assert_eq!((said("setstripe", "-Q"), said("df", "-E")), (None, None));
         let words = |word: &str| no_command("lfs", &[word.into()], &["quota"]).message;
         assert_eq!(words("quota"), "error: quota: not available yet; \"lfs help\" lists what is");

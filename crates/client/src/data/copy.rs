@@ -88,6 +88,13 @@ impl Data {
         if len == 0 {
             return Ok(0);
         }
+        if !to.layout.is_placed(to_offset, len) {
+            return Err(Error::Refused(Code::TryAgain));
+        }
+        // Holes for which there are no objects: who asked reads and writes.
+        if !from.layout.is_placed(from_offset, len) {
+            return Err(Error::Refused(Code::NotSupported));
+        }
         to.file.inner.lock().untold = true;
         let pieces = pieces(from.layout, to.layout, from_offset, to_offset, len);
         self.copy_pieces(sides, pieces, (time, &eras), &pins[0]).await

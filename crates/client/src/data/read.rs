@@ -24,6 +24,8 @@ enum Part {
     Own(Bytes),
     /// `len` bytes of request number `request`.
     Asked { request: usize, len: u64 },
+    /// There are no objects for it.
+    Hole,
 }
 
 /// What is asked of one object.
@@ -124,6 +126,7 @@ impl Plan {
         let inner = file.inner.lock();
         plan.own_end = inner.cache.file_end(layout);
         for run in layout.runs(offset, len) {
+            plan.hole(offset, run.file_offset);
             let mut at = run.object_offset;
             let end = run.object_offset + run.len;
             let to_file = |object_offset: u64| run.file_offset + (object_offset - run.object_offset);
@@ -147,9 +150,17 @@ impl Plan {
                 }
             }
         }
+        plan.hole(offset, offset.saturating_add(len));
         let reading = |ask: &Ask| over.map(|(clean, reader)| clean.reading(ask.place.object, reader));
         let readings = plan.asks.iter().map(reading).collect();
         (plan, readings)
+    }
+
+    /// What lies before `end` of a range that begins at `start`, and was not planned, is a hole.
+    fn hole(&mut self, start: u64, end: u64) {
+        if self.parts.last().map_or(start, |(at, _)| *at) < end {
+            self.parts.push((end, Part::Hole));
+        }
     }
 
     /// Asks for `[from, to)` of an object; joined to the last request to the same object if that ends there.
@@ -215,7 +226,9 @@ impl Data {
         if let Some(reached) = reached {
             file.inner.lock().ahead.reaches(reached);
         }
-        let short = plan.asks.iter().zip(&given).any(|(ask, given)| given.object_size < ask.offset + ask.len);
+        let mut ends = plan.asks.iter().zip(&given);
+        let short = ends.any(|(ask, given)| given.object_size < ask.offset + ask.len)
+            || plan.parts.iter().any(|(_, part)| *part == Part::Hole);
         let size = if short { self.size_after(layout, &plan, &given, offset + len).await? } else { u64::MAX };
         Ok(assemble(plan, &mut given, offset, size))
     }
@@ -305,6 +318,7 @@ fn assemble(plan: Plan, given: &mut [Given], offset: u64, size: u64) -> Vec<Byte
                 bytes.truncate((end - at) as usize);
                 out.push(bytes);
             }
+            Part::Hole => zeros(end - at, &mut out),
             Part::Asked { request, len } => {
                 let got = take(&mut given[request].slices, len.min(end - at), &mut out);
                 zeros(end - at - got, &mut out);

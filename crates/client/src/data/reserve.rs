@@ -99,6 +99,11 @@ impl Objects {
 
 /// The part of each object that lies in `range` of the file, for those that have one.
 fn parts(layout: &Layout, range: Range<u64>) -> impl Iterator<Item = (Place, Range<u64>)> + '_ {
-    let part = move |object| layout.object_size(object, range.start)..layout.object_size(object, range.end);
-    layout.places().map(move |place| (place, part(place.object))).filter(|(_, part)| !part.is_empty())
+    let touched = layout.touched(range.start, range.end - range.start);
+    let parts = touched.flat_map(move |component| {
+        let (start, end) = (range.start.max(component.start), range.end);
+        let part = move |stripe| component.reach(stripe, start)..component.reach(stripe, end);
+        component.places().map(move |place| (place, part(place.object.stripe)))
+    });
+    parts.filter(|(_, part)| !part.is_empty())
 }

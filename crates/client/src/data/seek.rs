@@ -1,6 +1,6 @@
 //! SEEK_DATA and SEEK_HOLE: the objects are asked, each for its part.
 
-use proto::layout::Place;
+use proto::layout::{Component, Place};
 use proto::wire::messages::{SeekObject, Sought};
 use proto::{Code, Layout};
 
@@ -17,22 +17,28 @@ impl Objects {
         what: Seek,
     ) -> Result<Option<u64>> {
         let hole = what == Seek::Hole;
-        let asked = layout.places().map(|place| self.seek_object(layout, place, offset, hole));
+        let behind = size.saturating_sub(offset);
+        let without = layout.touched(offset, behind).find(|component| hole && !component.is_placed());
+        let without = without.map(|component| component.start.max(offset));
+        let asked = layout.touched(offset, behind).flat_map(|component| {
+            component.places().map(move |place| self.seek_object(component, place, offset, hole))
+        });
         let found = join_all(asked).await.into_iter().collect::<Result<Vec<_>>>()?;
-        let first = found.into_iter().flatten().min();
+        let first = found.into_iter().flatten().chain(without).min();
         Ok(if hole { Some(first.unwrap_or(size).min(size)) } else { first.filter(|first| *first < size) })
     }
 
     /// The same in one object; offsets are those of the file.
     async fn seek_object(
         &self,
-        layout: &Layout,
+        component: &Component,
         place: Place,
         offset: u64,
         hole: bool,
     ) -> Result<Option<u64>> {
         let object = place.object;
-        let mut from = layout.object_size(object, offset);
+        let stripe = object.stripe;
+        let mut from = component.reach(stripe, offset.max(component.start));
         let target = self.targets.data(place.target).await?;
         loop {
             let Sought { offset, more } = match target.call(SeekObject { object, offset: from, hole }).await {
@@ -44,7 +50,11 @@ impl Objects {
                 // A search that stands still would never end.
                 Some(at) if more && at > from => from = at,
                 _ if more => return Err(Error::Refused(Code::Malformed)),
-                found => return Ok(found.and_then(|at| layout.file_offset(object, at))),
+                // What lies behind the extent says nothing.
+                found => {
+                    let found = found.map(|at| component.file_offset(stripe, at));
+                    return Ok(found.filter(|at| *at < component.end));
+                }
             }
         }
     }

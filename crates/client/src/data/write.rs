@@ -18,26 +18,29 @@ use crate::{Error, Result};
 const COPY_AHEAD_MIN: usize = 64 << 10;
 
 impl Data {
-    /// Bytes written at the end. What was locked may be lost while there is no room: then it is locked anew.
-    pub(crate) async fn append(
+    /// Locks all of a file to be changed.
+    pub(crate) async fn pin_whole(
         self: &Arc<Self>,
         file: &Arc<FileState>,
         layout: &Arc<Layout>,
-        data: &[u8],
-        call: Call,
-    ) -> Result<u64> {
-        let _alone = file.alone().await?;
-        loop {
-            let pins = self.locks.pin(file.fid, layout, &whole(layout), true, Locking::No).await?;
-            let end = self.end_under(file, layout, &pins).await?;
-            let stored = self.store_direct(file, layout, (end, data), call, &pins).await?;
-            if stored > 0 {
-                return Ok(stored);
-            }
-        }
+    ) -> Result<Pins> {
+        self.locks.pin(file.fid, layout, &whole(layout), true, Locking::No).await
     }
 
-    /// The same at `offset`.
+    /// Writes at the end, which `pins` have told; says how many bytes. None if what was locked was lost while there was no room:
+    /// then it is to be locked anew.
+    pub(crate) async fn append_under(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        layout: &Arc<Layout>,
+        (end, data): (u64, &[u8]),
+        call: Call,
+        pins: &Pins,
+    ) -> Result<u64> {
+        self.store_direct(file, layout, (end, data), call, pins).await
+    }
+
+    /// Bytes written at `offset`, for which there are objects. What was locked may be lost while there is no room: then it is locked anew.
     pub(crate) async fn write_at(
         self: &Arc<Self>,
         file: &Arc<FileState>,
@@ -249,13 +252,17 @@ impl Data {
         let grants = pins.grants(layout);
         let known = grants.and_then(|grants| file.inner.lock().end.under(&grants));
         let Some(end) = known else { return Ok(false) };
+        if layout.is_growing() || !layout.is_placed(end, data.len() as u64) {
+            return Ok(false);
+        }
         self.store_at_once(file, layout, (end, data), &pins)
     }
 
     /// Where a file ends, all of which is pinned to be changed. The objects are asked once, as long as nobody else can change
     /// it.
-    async fn end_under(&self, file: &FileState, layout: &Layout, pins: &Pins) -> Result<u64> {
-        let grants = pins.grants(layout);
+    pub(crate) async fn end_under(&self, file: &FileState, layout: &Layout, pins: &Pins) -> Result<u64> {
+        // Nobody is kept from giving the file more objects.
+        let grants = pins.grants(layout).filter(|_| !layout.is_growing());
         let mark = {
             let inner = file.inner.lock();
             if let Some(end) = grants.as_ref().and_then(|grants| inner.end.under(grants)) {
@@ -274,6 +281,9 @@ impl Data {
     fn pieces<'a>(&self, layout: &Layout, offset: u64, data: &'a [u8]) -> Result<Pieces<'a>> {
         if offset.saturating_add(data.len() as u64) > FILE_BYTES_MAX {
             return Err(Error::Refused(Code::TooLarge));
+        }
+        if !layout.is_placed(offset, data.len() as u64) {
+            return Err(Error::Refused(Code::NoComponent));
         }
         let mut pieces = Pieces::new();
         let mut rest = data;

@@ -37,7 +37,7 @@ impl OpenFiles {
     async fn grow(&self, open: &OpenFile, file: &FileRef, size: u64) -> Result<()> {
         let mut relaying = Relaying::default();
         loop {
-            let layout = file.layout()?;
+            let layout = self.names.layouts.current(file).await?;
             match self.names.data.objects.true_size(file, &layout).await {
                 Ok(true_size) if true_size >= size => return Ok(()),
                 Ok(_) => break,
@@ -60,7 +60,7 @@ impl OpenFiles {
         let _alone = file.alone().await?;
         let mut relaying = Relaying::default();
         loop {
-            let layout = file.layout()?;
+            let layout = self.names.layouts.current(file).await?;
             match self.names.data.punch_locked(file, &layout, range.clone(), time).await {
                 Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
                 done => return done,
@@ -81,6 +81,8 @@ impl OpenFiles {
         let _alone = file.alone().await?;
         let mut relaying = Relaying::default();
         loop {
+            self.names.layouts.placed(file, (range.start, range.end - range.start)).await?;
+            self.names.layouts.current(file).await?;
             let layout = self.names.data.back.placed(file).await?;
             match self.names.data.reserve_locked(file, &layout, range.clone(), zero, time).await {
                 Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}

@@ -39,7 +39,13 @@ impl OpenFiles {
         from.read.store(true, std::sync::atomic::Ordering::Relaxed);
         let mut relaying = [Relaying::default(), Relaying::default()];
         let copied = loop {
-            let from_layout = source.layout()?;
+            let from_layout = self.names.layouts.current(source).await?;
+            self.names.layouts.current(target).await?;
+            if !target.layout()?.is_placed(to_offset, len) {
+                let size = self.names.data.objects.true_size(source, &from_layout).await?;
+                let len = len.min(size.saturating_sub(from_offset));
+                self.names.layouts.placed(target, (to_offset, len)).await?;
+            }
             let to_layout = self.names.data.back.placed(target).await?;
             let sides =
                 (Side { file: source, layout: &from_layout }, Side { file: target, layout: &to_layout });

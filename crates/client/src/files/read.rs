@@ -1,11 +1,12 @@
 //! read(2).
 
 use bytes::Bytes;
+use proto::{Code, Layout};
 
 use crate::data::FileRef;
 use crate::files::OpenFiles;
 use crate::names::Relaying;
-use crate::{Handle, Pages, Result};
+use crate::{Error, Handle, Pages, Result};
 
 impl OpenFiles {
     /// Reads up to `len` bytes at `offset`; less only at the end of the file.
@@ -19,7 +20,13 @@ impl OpenFiles {
             let Ok(layout) = file.layout() else { return Ok(Vec::new()) };
             match self.names.data.read_locked(file, &layout, (offset, u64::from(len))).await {
                 Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
-                read => return read,
+                read => {
+                    let got =
+                        read.as_ref().map_or(len as usize, |slices| slices.iter().map(Bytes::len).sum());
+                    if !self.may_lack(file, &layout, (offset, len), got).await? {
+                        return read;
+                    }
+                }
             }
         }
     }
@@ -33,11 +40,35 @@ impl OpenFiles {
         let mut relaying = Relaying::default();
         loop {
             let Ok(layout) = file.layout() else { return Ok(Pages::default()) };
+            // What the kernel keeps has to be protected, and only objects can be locked.
+            let layout = match self.names.layouts.placed(file, (offset, u64::from(len))).await {
+                Err(Error::Refused(Code::NoComponent)) => layout,
+                placed => placed?,
+            };
             match self.names.data.fill_pages(file, &layout, (offset, len)).await {
                 Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
-                filled => return filled,
+                filled => {
+                    let slices = filled.as_ref().map(|filled| filled.slices.iter().map(Bytes::len).sum());
+                    let got = slices.unwrap_or(len as usize);
+                    if !self.may_lack(file, &layout, (offset, len), got).await? {
+                        return filled;
+                    }
+                }
             }
         }
+    }
+
+    /// Whether a read that gave `got` bytes has to be done again: what `layout` has no objects for may have been written by
+    /// others. Asked afterwards, so that what was read is what was there at the time of this question.
+    async fn may_lack(
+        &self,
+        file: &FileRef,
+        layout: &Layout,
+        (offset, len): (u64, u32),
+        got: usize,
+    ) -> Result<bool> {
+        let is_whole = got >= len as usize && layout.is_placed(offset, u64::from(len));
+        Ok(!is_whole && self.names.layouts.has_grown(file, layout).await?)
     }
 
     async fn read_ahead(&self, (handle, pages): (Handle, bool), file: &FileRef, offset: u64, len: u32) {

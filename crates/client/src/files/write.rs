@@ -1,12 +1,13 @@
 //! write(2).
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use proto::types::{MODE_SETGID, MODE_SETUID};
 use proto::wire::messages::SetAttr;
-use proto::{Code, Timestamp};
+use proto::{Code, Layout, Timestamp};
 
-use crate::data::Call;
+use crate::data::{Call, FileRef};
 use crate::files::{OpenFile, OpenFiles};
 use crate::names::{Relaying, no_change};
 use crate::{Caller, Error, Handle, Result};
@@ -29,6 +30,9 @@ impl OpenFiles {
             return Ok(None);
         }
         let layout = file.layout()?;
+        if !open.flags.append && !layout.is_placed(offset, u64::from(len)) {
+            return Ok(None);
+        }
         if self.names.data.lacks_room(file, &layout, u64::from(len)) {
             return Ok(None);
         }
@@ -59,11 +63,14 @@ impl OpenFiles {
         let mut relaying = Relaying::default();
         let mut stored = 0;
         while stored < data.len() as u64 {
-            let layout = file.layout()?;
             let (at, rest) = (offset + stored, &data[stored as usize..]);
+            let layout = match open.flags.append {
+                true => file.layout()?,
+                false => self.names.layouts.placed(file, (at, rest.len() as u64)).await?,
+            };
             self.names.data.lacks_room(file, &layout, rest.len() as u64);
             let done = match open.flags.append {
-                true => self.names.data.append(file, &layout, rest, call).await,
+                true => self.append(file, &layout, rest, call).await,
                 false => self.names.data.write_at(file, &layout, (at, rest), call).await,
             };
             match done {
@@ -87,6 +94,28 @@ impl OpenFiles {
         Ok(stored as u32)
     }
 
+    /// Bytes written at the end of a file that has `layout`. Stale if it has more objects now.
+    async fn append(&self, file: &FileRef, layout: &Arc<Layout>, data: &[u8], call: Call) -> Result<u64> {
+        let _alone = file.alone().await?;
+        loop {
+            let pins = self.names.data.pin_whole(file, layout).await?;
+            // Asked under the locks: whoever appends after this has waited for them.
+            if self.names.layouts.has_grown(file, layout).await? {
+                return Err(Error::Refused(Code::Stale));
+            }
+            let end = self.names.data.end_under(file, layout, &pins).await?;
+            if !layout.is_placed(end, data.len() as u64) {
+                drop(pins);
+                self.names.layouts.placed(file, (end, data.len() as u64)).await?;
+                return Err(Error::Refused(Code::Stale));
+            }
+            let stored = self.names.data.append_under(file, layout, (end, data), call, &pins).await?;
+            if stored > 0 {
+                return Ok(stored);
+            }
+        }
+    }
+
     /// The kernel writes pages back that were changed through a mapping. It holds them locked, and a truncate or a
     /// callback may be waiting for just that: this waits for neither.
     pub async fn write_pages(&self, handle: Handle, offset: u64, data: &[u8]) -> Result<u32> {
@@ -96,7 +125,7 @@ impl OpenFiles {
         let call = Call { time: self.names.clock.time(), sync: false };
         let mut relaying = Relaying::default();
         loop {
-            let layout = file.layout()?;
+            let layout = self.names.layouts.placed(file, (offset, data.len() as u64)).await?;
             match self.names.data.write_pages_back(file, &layout, (offset, data), call).await {
                 Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
                 written => return written.map(|()| len),

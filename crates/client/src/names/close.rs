@@ -257,6 +257,16 @@ impl Sizes {
             inner.layout.clone()
         };
         let Some(mut layout) = layout else { return Ok(None) };
+        // With the objects that others gave it.
+        if layout.is_growing() {
+            layout = match self.layouts.current(file).await {
+                Ok(layout) => layout,
+                Err(error) => {
+                    file.inner.lock().untold = true;
+                    return Err(error);
+                }
+            };
+        }
         // Other clients may have written too: the objects know.
         let mut relaying = Relaying::default();
         let objects = loop {

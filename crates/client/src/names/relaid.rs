@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::wire::messages::{Entry, GetAttr, SealLayout, SwapLayouts};
+use proto::wire::messages::{Entry, GetAttr, PlaceData, SealLayout, SwapLayouts};
 use proto::{Code, Cred, DataTarget, Fid, Layout};
 use rt::{Rt, Time};
 
@@ -138,5 +138,43 @@ impl Layouts {
         let entry = self.targets.mdt_of(fid)?.call(GetAttr { fid }).await?.reply;
         self.meta.learn(&asked, &entry);
         Ok(entry)
+    }
+}
+
+impl Layouts {
+    /// The layout of a file that has objects for all of `[offset, offset + len)`. If it has none, the MDT is asked for them: before
+    /// anything is locked, as it calls back what others know of the layout.
+    pub(crate) async fn placed(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        (offset, len): (u64, u64),
+    ) -> Result<Arc<Layout>> {
+        let layout = file.layout()?;
+        if layout.is_placed(offset, len) {
+            return Ok(layout);
+        }
+        let fid = file.fid;
+        let changing = self.meta.inodes.change(&[fid], &[]);
+        let answered = self.targets.mdt_of(fid)?.call(PlaceData { fid, offset, len }).await?;
+        self.meta.changes.changed(fid, answered.transno);
+        self.meta.not_kept(&changing, &answered.reply);
+        file.set_layout(answered.reply.layout);
+        let layout = file.layout()?;
+        if layout.is_placed(offset, len) { Ok(layout) } else { Err(Error::Refused(Code::Io)) }
+    }
+
+    /// The layout of a file as it is now. The MDT is asked if it may have more objects than this client knows of.
+    pub(crate) async fn current(self: &Arc<Self>, file: &Arc<FileState>) -> Result<Arc<Layout>> {
+        let layout = file.layout()?;
+        if !layout.is_growing() {
+            return Ok(layout);
+        }
+        file.set_layout(self.fetch_entry(file.fid).await?.layout);
+        file.layout()
+    }
+
+    /// Whether `layout` is not in force any more, if others may have let it grow. The file has the one that is, then.
+    pub(crate) async fn has_grown(self: &Arc<Self>, file: &Arc<FileState>, layout: &Layout) -> Result<bool> {
+        Ok(layout.is_growing() && !self.current(file).await?.lies_as(layout))
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::{Place, Run};
+use super::{LayoutHint, Place, Run};
 use crate::ids::{DataTarget, Fid, ObjectId, OstIndex};
 use crate::limits::{STRIPE_SIZE_UNIT, STRIPES_MAX};
 
@@ -13,6 +13,10 @@ use crate::limits::{STRIPE_SIZE_UNIT, STRIPES_MAX};
 pub enum Pattern {
     /// Units of the stripe size go to the objects in turn (Lustre's LOV_PATTERN_RAID0).
     Raid0,
+    /// Nothing was written to the extent yet: it has no objects, and gets them as [`Component::wanted`] says.
+    Pending,
+    /// The extent never has data: whoever writes to it is refused.
+    Nothing,
     /// One that this version does not know: it is kept as it is, and its data is left alone.
     Unknown(u32),
 }
@@ -22,6 +26,8 @@ impl Pattern {
     pub fn to_u32(self) -> u32 {
         match self {
             Pattern::Raid0 => 1,
+            Pattern::Pending => 0x101,
+            Pattern::Nothing => 0x102,
             Pattern::Unknown(number) => number,
         }
     }
@@ -30,6 +36,8 @@ impl Pattern {
     pub fn from_u32(number: u32) -> Pattern {
         match number {
             1 => Pattern::Raid0,
+            0x101 => Pattern::Pending,
+            0x102 => Pattern::Nothing,
             number => Pattern::Unknown(number),
         }
     }
@@ -41,7 +49,7 @@ impl Pattern {
 /// over a longer extent has the same bytes at the same places.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Component {
-    /// Layout id: names the objects; never names two components.
+    /// Layout id: names the objects; never names two components. One without objects has no id of its own, but that of the file.
     pub id: Fid,
     /// First byte of the file.
     pub start: u64,
@@ -53,10 +61,12 @@ pub struct Component {
     pub stripe_size: u32,
     /// Whether several stripes may share a target (`lfs setstripe -C`).
     pub overstriped: bool,
-    /// The target of each stripe, in order; not empty.
+    /// The target of each stripe, in order; empty if there are no objects.
     pub targets: SmallVec<[DataTarget; 4]>,
     /// The pool that the targets were taken from; empty for none.
     pub pool: String,
+    /// What objects it gets with the first write to its extent; there if it is [`Pattern::Pending`].
+    pub wanted: Option<Box<LayoutHint>>,
 }
 
 impl Component {
@@ -71,7 +81,26 @@ impl Component {
             overstriped: false,
             targets: osts.into_iter().map(DataTarget::Ost).collect(),
             pool: String::new(),
+            wanted: None,
         }
+    }
+
+    /// One without objects for `[start, end)`; `file` is the file's first layout id. Without `wanted` it never gets any.
+    pub fn without_objects(file: Fid, (start, end): (u64, u64), wanted: Option<LayoutHint>) -> Component {
+        Component {
+            start,
+            end,
+            pattern: if wanted.is_some() { Pattern::Pending } else { Pattern::Nothing },
+            overstriped: wanted.as_ref().is_some_and(|wanted| wanted.overstripe),
+            pool: wanted.as_ref().map_or_else(String::new, |wanted| wanted.pool.clone()),
+            wanted: wanted.as_ref().map(|wanted| Box::new(wanted.clone())),
+            ..Component::striped(file, wanted.map_or(STRIPE_SIZE_UNIT, |wanted| wanted.stripe_size), [])
+        }
+    }
+
+    /// Whether there are objects for the data.
+    pub fn is_placed(&self) -> bool {
+        !matches!(self.pattern, Pattern::Pending | Pattern::Nothing)
     }
 
     /// Whether the component can be what somebody made: a known pattern has a stripe size in units of 64 KiB and 1 to 2,000
@@ -79,7 +108,8 @@ impl Component {
     pub fn is_sane(&self) -> bool {
         let known = self.stripe_size != 0
             && self.stripe_size.is_multiple_of(STRIPE_SIZE_UNIT)
-            && !self.targets.is_empty();
+            && self.targets.is_empty() != self.is_placed()
+            && self.wanted.is_some() == (self.pattern == Pattern::Pending);
         self.id.is_sane()
             && self.start < self.end
             && self.targets.len() <= STRIPES_MAX
@@ -88,7 +118,7 @@ impl Component {
 
     /// Whether this version can read and write the data.
     pub fn is_usable(&self) -> bool {
-        self.pattern == Pattern::Raid0
+        !matches!(self.pattern, Pattern::Unknown(_))
     }
 
     /// Number of stripes.
@@ -135,7 +165,7 @@ impl Component {
     }
 
     /// The file offset of byte `offset` of the object of `stripe`: the inverse of [`Component::locate`].
-    pub(super) fn file_offset(&self, stripe: u32, offset: u64) -> u64 {
+    pub fn file_offset(&self, stripe: u32, offset: u64) -> u64 {
         let (unit, count) = (self.unit(), self.count());
         let number = (offset / unit).saturating_mul(count).saturating_add(u64::from(stripe));
         number.saturating_mul(unit).saturating_add(offset % unit)
@@ -175,7 +205,12 @@ impl Component {
         if file_size <= self.start {
             return 0;
         }
-        let (unit, count, size) = (self.unit(), self.count(), file_size.min(self.end));
+        self.reach(stripe, file_size)
+    }
+
+    /// How far the object of `stripe` goes up to byte `end` of the file, or the end of the extent.
+    pub fn reach(&self, stripe: u32, end: u64) -> u64 {
+        let (unit, count, size) = (self.unit(), self.count(), end.min(self.end));
         let whole_units = size / unit;
         let full = whole_units / count;
         let last = (whole_units % count) as u32;

@@ -18,6 +18,48 @@ pub struct LayoutHint {
     pub overstripe: bool,
     /// Pool to choose from; empty for none.
     pub pool: String,
+    /// For a file of several components, each of them in order; all else but them is left open then. Empty for one component.
+    pub parts: Vec<HintPart>,
+}
+
+/// What is asked of one of several components.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HintPart {
+    /// First byte of the file behind it; `u64::MAX` for no end.
+    pub end: u64,
+    /// As in [`LayoutHint`].
+    pub stripe_count: i32,
+    /// As in [`LayoutHint`].
+    pub stripe_size: u32,
+    /// As in [`LayoutHint`].
+    pub start_index: i32,
+    /// As in [`LayoutHint`].
+    pub osts: Vec<OstIndex>,
+    /// As in [`LayoutHint`].
+    pub overstripe: bool,
+    /// As in [`LayoutHint`].
+    pub pool: String,
+}
+
+impl HintPart {
+    /// A part that ends at `end`, as `hint` has it for a whole file.
+    pub fn new(end: u64, hint: LayoutHint) -> HintPart {
+        let LayoutHint { stripe_count, stripe_size, start_index, osts, overstripe, pool, .. } = hint;
+        HintPart { end, stripe_count, stripe_size, start_index, osts, overstripe, pool }
+    }
+
+    /// What it asks for.
+    pub fn hint(&self) -> LayoutHint {
+        LayoutHint {
+            stripe_count: self.stripe_count,
+            stripe_size: self.stripe_size,
+            start_index: self.start_index,
+            osts: self.osts.clone(),
+            overstripe: self.overstripe,
+            pool: self.pool.clone(),
+            parts: Vec::new(),
+        }
+    }
 }
 
 impl Default for LayoutHint {
@@ -29,6 +71,7 @@ impl Default for LayoutHint {
             osts: Vec::new(),
             overstripe: false,
             pool: String::new(),
+            parts: Vec::new(),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 pub use component::{Component, Pattern};
-pub use hint::LayoutHint;
+pub use hint::{HintPart, LayoutHint};
 
 use crate::ids::{DataTarget, Fid, ObjectId, OstIndex};
 use crate::limits::COMPONENTS_MAX;
@@ -72,12 +72,28 @@ impl Layout {
         self.components.iter().all(Component::is_usable)
     }
 
-    /// The ids of the components: they name all objects of the layout.
+    /// The ids of the components that have objects: they name all objects of the layout.
     pub fn ids(&self) -> impl Iterator<Item = Fid> + '_ {
-        self.components.iter().map(|component| component.id)
+        self.components.iter().filter(|component| component.is_placed()).map(|component| component.id)
     }
 
-    /// Whether the data lies in the same objects.
+    /// Whether a part of the file has no objects yet, so that another client may give it some at any time.
+    pub fn is_growing(&self) -> bool {
+        self.components.iter().any(|component| component.pattern == Pattern::Pending)
+    }
+
+    /// Whether there are objects for all of `[offset, offset + len)`.
+    pub fn is_placed(&self, offset: u64, len: u64) -> bool {
+        self.touched(offset, len).all(Component::is_placed)
+    }
+
+    /// The components that have a part of `[offset, offset + len)`.
+    pub fn touched(&self, offset: u64, len: u64) -> impl Iterator<Item = &Component> + '_ {
+        let end = offset.saturating_add(len);
+        self.components.iter().filter(move |component| component.start < end && offset < component.end)
+    }
+
+    /// Whether the data lies in the same objects, and there are no more of them.
     pub fn lies_as(&self, other: &Layout) -> bool {
         self.ids().eq(other.ids())
     }
@@ -137,15 +153,18 @@ impl Layout {
     }
 
     /// The pieces of `[offset, offset + len)`, in file order; each lies within one stripe unit, or within one component of one
-    /// stripe is the whole range.
+    /// stripe is the whole range. What has no objects is left out.
     pub fn runs(&self, offset: u64, len: u64) -> impl Iterator<Item = Run> + '_ {
         let end = offset.saturating_add(len);
         let mut at = offset;
         std::iter::from_fn(move || {
-            if at >= end {
-                return None;
-            }
-            let component = self.component_at(at)?;
+            let component = loop {
+                let component = self.component_at(at).filter(|_| at < end)?;
+                if component.is_placed() {
+                    break component;
+                }
+                at = component.end;
+            };
             let run = component.run(at, end.min(component.end))?;
             at += run.len;
             Some(run)

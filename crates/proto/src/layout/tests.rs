@@ -1,6 +1,7 @@
 //! The arithmetic of layouts.
 
 use super::*;
+use crate::wire::{Reader, Wire};
 
 const ID: Fid = Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 };
 const TAIL: Fid = Fid { seq: 0x2_0000_0400, oid: 2, ver: 0 };
@@ -110,4 +111,47 @@ fn what_cannot_be_a_layout_is_known() {
     let mut layout = composite(1 << 20);
     unknown(&mut layout);
     assert!(!layout.is_usable());
+}
+
+/// One object up to `end`, none yet up to twice that, and never any behind it.
+fn growing(end: u64) -> Layout {
+    let wanted = LayoutHint { stripe_count: 2, stripe_size: 65_536, ..LayoutHint::default() };
+    let pending = Component::without_objects(ID, (end, 2 * end), Some(wanted));
+    let nothing = Component::without_objects(ID, (2 * end, u64::MAX), None);
+    let head = Component { end, ..Component::striped(ID, 65_536, [OstIndex(4)]) };
+    Layout { generation: 0, components: [head, pending, nothing].into_iter().collect() }
+}
+
+#[test]
+fn components_without_objects_are_left_out() {
+    let end = 1 << 20;
+    let l = growing(end);
+    assert!(l.is_sane() && l.is_usable() && l.is_growing());
+    assert_eq!((l.object_count(), l.ids().count(), l.runs(0, 4 * end).map(|run| run.len).sum()), (1, 1, end));
+    assert!(l.is_placed(0, end) && !l.is_placed(0, end + 1) && !l.is_placed(end, 1) && l.is_placed(end, 0));
+    assert_eq!((l.locate(end), l.locate(3 * end)), (None, None));
+    let mut grown = l.clone();
+    let tail = Component::striped(TAIL, 65_536, (0..2).map(OstIndex));
+    grown.components[1] = Component { start: end, end: 2 * end, ..tail };
+    assert!(grown.is_sane() && !grown.is_growing() && !grown.lies_as(&l));
+    assert_eq!(grown.runs(end, 2 * end).map(|run| run.len).sum::<u64>(), end);
+    let mut spoilt = l.clone();
+    spoilt.components[1].wanted = None;
+    assert!(!spoilt.is_sane());
+    let mut spoilt = l;
+    spoilt.components[2].targets.push(OstIndex(1).into());
+    assert!(!spoilt.is_sane());
+}
+
+#[test]
+fn layouts_and_wishes_of_several_components_travel() {
+    let layout = growing(1 << 20);
+    let mut bytes = Vec::new();
+    layout.put(&mut bytes);
+    assert_eq!(Reader::new(bytes.into()).take(), Ok(layout));
+    let part = HintPart::new(1 << 20, LayoutHint { stripe_count: -1, ..LayoutHint::default() });
+    let hint = LayoutHint { parts: vec![part], ..LayoutHint::default() };
+    let mut bytes = Vec::new();
+    hint.put(&mut bytes);
+    assert_eq!(Reader::new(bytes.into()).take(), Ok(hint));
 }

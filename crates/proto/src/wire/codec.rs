@@ -76,6 +76,11 @@ impl Reader {
     pub fn take_or_default<T: Wire + Default>(&mut self) -> Result<T, DecodeError> {
         if self.rest.is_empty() { Ok(T::default()) } else { T::take(self) }
     }
+
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
 }
 
 impl Reader {

@@ -6,7 +6,7 @@ use super::codec::{Body, DecodeError, Reader, Wire, put_framed};
 use crate::ids::{
     ClientId, DataTarget, Fid, MdtIndex, ObjectId, OstIndex, TargetId, TargetKind, Transno, Xid,
 };
-use crate::layout::{Component, Layout, LayoutHint, Pattern};
+use crate::layout::{Component, HintPart, Layout, LayoutHint, Pattern};
 use crate::limits::{COMPONENTS_MAX, GROUPS_MAX, STRIPES_MAX};
 use crate::name::{FsName, Name};
 use crate::nid::Nid;
@@ -32,7 +32,7 @@ wire_id!(Fid { seq, oid, ver });
 wire_id!(ObjectId { layout, stripe });
 wire_id!(TargetId { kind, index });
 
-wire_fields!(LayoutHint { stripe_count, stripe_size, start_index, osts, overstripe, pool });
+wire_fields!(HintPart { end, stripe_count, stripe_size, start_index, osts, overstripe, pool });
 wire_fields!(Attr {
     fid,
     mode,
@@ -170,6 +170,38 @@ impl Wire for Cred {
     }
 }
 
+impl Body for LayoutHint {
+    fn put_fields(&self, out: &mut Vec<u8>) {
+        self.stripe_count.put(out);
+        self.stripe_size.put(out);
+        self.start_index.put(out);
+        self.osts.put(out);
+        self.overstripe.put(out);
+        self.pool.put(out);
+        if !self.parts.is_empty() {
+            self.parts.put(out);
+        }
+    }
+    fn take_fields(from: &mut Reader) -> Result<LayoutHint, DecodeError> {
+        let (stripe_count, stripe_size, start_index) = (from.take()?, from.take()?, from.take()?);
+        let (osts, overstripe, pool) = (from.take()?, from.take()?, from.take()?);
+        let parts: Vec<HintPart> = from.take_or_default()?;
+        if parts.len() > COMPONENTS_MAX {
+            return Err(DecodeError::TooLong);
+        }
+        Ok(LayoutHint { stripe_count, stripe_size, start_index, osts, overstripe, pool, parts })
+    }
+}
+
+impl Wire for LayoutHint {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_framed(out, |out| self.put_fields(out));
+    }
+    fn take(from: &mut Reader) -> Result<LayoutHint, DecodeError> {
+        LayoutHint::take_fields(&mut from.take_framed()?)
+    }
+}
+
 impl Body for Component {
     fn put_fields(&self, out: &mut Vec<u8>) {
         self.id.put(out);
@@ -181,6 +213,9 @@ impl Body for Component {
         (self.targets.len() as u16).put(out);
         self.targets.iter().for_each(|target| target.put(out));
         self.pool.put(out);
+        if let Some(wanted) = &self.wanted {
+            wanted.put(out);
+        }
     }
     fn take_fields(from: &mut Reader) -> Result<Component, DecodeError> {
         let (id, start, end) = (from.take()?, from.take()?, from.take()?);
@@ -191,7 +226,12 @@ impl Body for Component {
             return Err(DecodeError::TooLong);
         }
         let targets = (0..count).map(|_| from.take()).collect::<Result<_, _>>()?;
-        Ok(Component { id, start, end, pattern, stripe_size, overstriped, targets, pool: from.take()? })
+        let pool = from.take()?;
+        let wanted = match pattern {
+            Pattern::Pending => Some(Box::new(from.take()?)),
+            _ => None,
+        };
+        Ok(Component { id, start, end, pattern, stripe_size, overstriped, targets, pool, wanted })
     }
 }
 

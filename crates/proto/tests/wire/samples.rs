@@ -82,6 +82,7 @@ fn hint() -> LayoutHint {
         osts: vec![OstIndex(2), OstIndex(3)],
         overstripe: true,
         pool: "flash".into(),
+        parts: Vec::new(),
     }
 }
 
@@ -323,6 +324,7 @@ fn mdt_requests_files() -> Vec<Request> {
         .into(),
         RestateOpens { opens: vec![OpenHeld { fid: fid(1), handle: 0x7170 }] }.into(),
         SwapLayouts { fid: fid(1), with: fid(2), generation: 3, cred: Cred::root() }.into(),
+        PlaceData { fid: fid(1), offset: 1 << 20, len: 4096 }.into(),
     ]
 }
 
@@ -612,6 +614,7 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
         ("CreateUnnamed", Reply::CreateUnnamed(created)),
         ("RestateOpens", Reply::RestateOpens(Done {})),
         ("SwapLayouts", Reply::SwapLayouts(entry())),
+        ("PlaceData", Reply::PlaceData(entry())),
     ]
 }
 

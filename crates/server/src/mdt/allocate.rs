@@ -4,9 +4,10 @@
 //! from its FID: files that a client makes one after the other begin one behind the other. No counter is kept,
 //! because a create that is replayed after a crash has to give the layout that the client has used already.
 
-use proto::layout::{Component, LayoutHint};
-use proto::limits::{STRIPE_SIZE_DEFAULT, STRIPE_SIZE_UNIT, STRIPES_MAX};
+use proto::layout::{Component, HintPart, LayoutHint, Pattern};
+use proto::limits::{COMPONENTS_MAX, STRIPE_SIZE_DEFAULT, STRIPE_SIZE_UNIT, STRIPES_MAX};
 use proto::{Code, Fid, Layout, OstIndex};
+use smallvec::SmallVec;
 
 /// Most stripes that `-C -N` gives each OST.
 const STRIPES_PER_OST_MAX: i32 = 32;
@@ -94,6 +95,9 @@ fn start(file: Fid, count: usize, osts: usize) -> usize {
 
 /// Checks what can be checked of `hint` without choosing OSTs.
 pub fn check(hint: &LayoutHint, order: &Order) -> Result<(), Code> {
+    if !hint.parts.is_empty() {
+        return check_parts(&hint.parts, order);
+    }
     let multiples = hint.overstripe && (-STRIPES_PER_OST_MAX..-1).contains(&hint.stripe_count);
     let count = hint.stripe_count >= -1 || multiples;
     let sane = count
@@ -113,6 +117,21 @@ pub fn check(hint: &LayoutHint, order: &Order) -> Result<(), Code> {
         Some(index) if !order.is_empty() && !order.has(index) => Err(Code::Invalid),
         _ => Ok(()),
     }
+}
+
+/// Parts follow each other; all but the last one end at a multiple of 64 KiB.
+fn check_parts(parts: &[HintPart], order: &Order) -> Result<(), Code> {
+    let mut end = 0;
+    for (number, part) in parts.iter().enumerate() {
+        let ends = part.end == u64::MAX || part.end.is_multiple_of(u64::from(STRIPE_SIZE_UNIT));
+        let sane = part.end > end && ends;
+        if !sane || number + 1 >= COMPONENTS_MAX {
+            return Err(Code::Invalid);
+        }
+        end = part.end;
+        check(&part.hint(), order)?;
+    }
+    Ok(())
 }
 
 fn check_list(hint: &LayoutHint, order: &Order) -> Result<(), Code> {
@@ -139,6 +158,16 @@ fn has_twice(list: &[OstIndex]) -> bool {
 /// Fills what `hint` leaves open from `above`, the default of what is above it.
 pub fn inherit(hint: &LayoutHint, above: &LayoutHint) -> LayoutHint {
     let mut filled = hint.clone();
+    if !hint.parts.is_empty() {
+        for part in &mut filled.parts {
+            *part = HintPart::new(part.end, inherit(&part.hint(), &plain(above)));
+        }
+        return filled;
+    }
+    if is_open(hint) && !above.parts.is_empty() {
+        return above.clone();
+    }
+    let above = &plain(above);
     if filled.stripe_count == 0 && filled.osts.is_empty() {
         filled.stripe_count = above.stripe_count;
         filled.overstripe |= above.overstripe;
@@ -147,6 +176,16 @@ pub fn inherit(hint: &LayoutHint, above: &LayoutHint) -> LayoutHint {
         filled.stripe_size = above.stripe_size;
     }
     filled
+}
+
+/// Whether nothing is asked for.
+fn is_open(hint: &LayoutHint) -> bool {
+    *hint == LayoutHint::default()
+}
+
+/// A default without parts: what a part leaves open is the file system's.
+fn plain(hint: &LayoutHint) -> LayoutHint {
+    if hint.parts.is_empty() { hint.clone() } else { file_system_default() }
 }
 
 /// What a file gets when nobody says anything.
@@ -160,6 +199,9 @@ pub fn allocate(id: Fid, hint: &LayoutHint, order: &Order) -> Result<Layout, Cod
     check(hint, order)?;
     if order.is_empty() {
         return Err(Code::NoSpace);
+    }
+    if !hint.parts.is_empty() {
+        return allocate_parts(id, &hint.parts, order);
     }
     let stripe_size = if hint.stripe_size == 0 { STRIPE_SIZE_DEFAULT } else { hint.stripe_size };
     let layout = |osts: Vec<OstIndex>, overstriped| {
@@ -184,6 +226,57 @@ pub fn allocate(id: Fid, hint: &LayoutHint, order: &Order) -> Result<Layout, Cod
     };
     let osts = usable.iter().cycle().skip(start).take(count).copied().collect();
     Ok(layout(osts, count > known))
+}
+
+/// The first component has objects at once; the others get them with the first write to them ([`place`]).
+fn allocate_parts(id: Fid, parts: &[HintPart], order: &Order) -> Result<Layout, Code> {
+    let mut components = SmallVec::new();
+    let mut start = 0;
+    for part in parts {
+        let mut wanted = part.hint();
+        if wanted.stripe_size == 0 {
+            wanted.stripe_size = STRIPE_SIZE_DEFAULT;
+        }
+        let pending = Component::without_objects(id, (start, part.end), Some(wanted));
+        components.push(if start == 0 { placed(&pending, id, order)? } else { pending });
+        start = part.end;
+    }
+    if start < u64::MAX {
+        components.push(Component::without_objects(id, (start, u64::MAX), None));
+    }
+    Ok(Layout { generation: 0, components })
+}
+
+/// `component` with objects that `id` names.
+fn placed(component: &Component, id: Fid, order: &Order) -> Result<Component, Code> {
+    let wanted = component.wanted.as_deref().ok_or(Code::NoComponent)?;
+    let made = allocate(id, wanted, order)?.components.into_iter().next().ok_or(Code::Invalid)?;
+    Ok(Component { start: component.start, end: component.end, ..made })
+}
+
+/// `layout` with objects for all of `[offset, offset + len)`, and another generation; `None` if it has them.
+pub fn place(
+    layout: &Layout,
+    (offset, len): (u64, u64),
+    order: &Order,
+    mut fresh: impl FnMut() -> Result<Fid, Code>,
+) -> Result<Option<Layout>, Code> {
+    if layout.touched(offset, len).any(|component| component.pattern == Pattern::Nothing) {
+        return Err(Code::NoComponent);
+    }
+    if layout.is_placed(offset, len) {
+        return Ok(None);
+    }
+    let end = offset.saturating_add(len);
+    let mut grown = layout.clone();
+    for component in &mut grown.components {
+        let touched = component.start < end && offset < component.end;
+        if touched && !component.is_placed() {
+            *component = placed(component, fresh()?, order)?;
+        }
+    }
+    grown.generation = layout.generation.checked_add(1).ok_or(Code::TooLarge)?;
+    Ok(Some(grown))
 }
 
 #[cfg(test)]

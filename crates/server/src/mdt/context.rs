@@ -98,7 +98,7 @@ impl Reads {
             MdtRequest::Close(_) | MdtRequest::RestateOpens(_) | MdtRequest::Unlink(_) => Reads::Known,
             MdtRequest::Rename(_) | MdtRequest::Link(_) | MdtRequest::SetAttr(_) => Reads::Known,
             MdtRequest::SetSize(_) | MdtRequest::SetXattr(_) | MdtRequest::RemoveXattr(_) => Reads::Known,
-            MdtRequest::SetLayout(_) | MdtRequest::SwapLayouts(_) => Reads::Known,
+            MdtRequest::SetLayout(_) | MdtRequest::SwapLayouts(_) | MdtRequest::PlaceData(_) => Reads::Known,
         }
     }
 }

@@ -174,7 +174,7 @@ impl Handler for Mdt {
             Reply::Create(created) | Reply::CreateUnnamed(created) => &mut created.attr,
             Reply::Open(opened) => &mut opened.attr,
             Reply::Link(entry) | Reply::SetAttr(entry) => &mut entry.attr,
-            Reply::SetLayout(entry) | Reply::SwapLayouts(entry) => &mut entry.attr,
+            Reply::SetLayout(entry) | Reply::SwapLayouts(entry) | Reply::PlaceData(entry) => &mut entry.attr,
             Reply::Close(settled) | Reply::SetSize(settled) => match &mut settled.entry {
                 Some(entry) => &mut entry.attr,
                 None => return,
@@ -279,6 +279,7 @@ impl Mdt {
             MdtRequest::ListXattr(request) => ops::xattr::list_xattr(self, ctx, request),
             MdtRequest::RemoveXattr(request) => ops::xattr::remove_xattr(self, ctx, request),
             MdtRequest::SetLayout(request) => ops::layout::set_layout(self, ctx, request).await,
+            MdtRequest::PlaceData(request) => ops::layout::place_data(self, ctx, request).await,
             MdtRequest::SwapLayouts(request) => ops::layout::swap_layouts(self, ctx, request).await,
             MdtRequest::GetDefaultLayout(request) => ops::layout::get_default_layout(self, ctx, request),
             MdtRequest::Flock(request) => ops::flock::flock(self, ctx, request).await,

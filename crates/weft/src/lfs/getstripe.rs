@@ -1,5 +1,7 @@
 //! `lfs getstripe`: prints layouts, byte for byte as Lustre does.
 
+mod composite;
+
 use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,6 +9,7 @@ use std::path::{Path, PathBuf};
 use fuse::control::{self, DirLayout, FileLayout, Hint, LayoutAnswer};
 use proto::Fid;
 
+use self::composite::Value;
 use crate::failure::Failure;
 use crate::lfs::Outcome;
 
@@ -31,6 +34,21 @@ pub struct Arguments {
     /// Only the generation of the layout
     #[arg(short = 'g', long)]
     generation: bool,
+    /// Only where each component ends
+    #[arg(short = 'E', long)]
+    component_end: bool,
+    /// Only where each component starts
+    #[arg(long)]
+    component_start: bool,
+    /// Only the flags of each component
+    #[arg(long)]
+    component_flags: bool,
+    /// Only the number of components
+    #[arg(long)]
+    component_count: bool,
+    /// Only the ids of the components; with `-I2` only that component
+    #[arg(short = 'I', long, value_name = "ID", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    component_id: Option<u32>,
     /// Of a directory only itself, not the files in it
     #[arg(short = 'd', long)]
     directory: bool,
@@ -91,6 +109,10 @@ struct Style {
     deep: bool,
     /// Only files with objects on this OST.
     only: Option<u32>,
+    /// What is printed of components; `None` for all of them.
+    composite: Option<Value>,
+    /// Only the component with this id; 0 for all.
+    id: u32,
 }
 
 /// Sequences below this one are Lustre's reserved ones, which are printed as numbers.
@@ -130,8 +152,18 @@ fn style(arguments: &Arguments) -> Result<Style, Failure> {
             Failure::usage(format!("error: getstripe: '{text}' is neither an index nor a name of an OST"))
         })?),
     };
+    let values = [
+        (arguments.component_count, Value::Count),
+        (arguments.component_end, Value::End),
+        (arguments.component_start, Value::Start),
+        (arguments.component_flags, Value::Flags),
+        (arguments.component_id == Some(0), Value::Id),
+    ];
+    let composite = values.into_iter().find(|(asked, _)| *asked).map(|(_, value)| value);
+    let id = arguments.component_id.unwrap_or(0);
+    let none = none && composite.is_none();
     let deep = (none || arguments.recursive) && !arguments.directory;
-    Ok(Style { fields, yaml: arguments.yaml, deep, only })
+    Ok(Style { fields, yaml: arguments.yaml, deep, only, composite, id })
 }
 
 const NOTHING: Fields = Fields {
@@ -192,12 +224,17 @@ fn show(path: &Path, style: Style, recursive: bool, is_operand: bool) -> Result<
 
 /// The text for a file; empty if it is not asked for.
 fn file(path: &str, layout: &FileLayout, style: Style) -> String {
-    if style.only.is_some_and(|ost| !layout.osts.contains(&ost)) {
+    let is_on =
+        |ost: &u32| layout.osts.contains(ost) || layout.components.iter().any(|c| c.osts.contains(ost));
+    if style.only.is_some_and(|ost| !is_on(&ost)) {
         return String::new();
     }
     let mut text = String::new();
     if style.deep && !style.yaml {
         line(&mut text, format_args!("{path}"));
+    }
+    if composite::is_asked(layout, style) {
+        return text + &composite::file(layout, style);
     }
     let Fields { count, size, pattern, generation, offset, pool, objects } = style.fields;
     let pattern_name = if layout.overstriped { "raid0,overstriped" } else { "raid0" };
@@ -255,6 +292,9 @@ fn directory(path: &str, layout: &DirLayout, style: Style) -> String {
         line(&mut text, format_args!("{path}"));
     }
     let hint = &layout.effective;
+    if !hint.parts.is_empty() {
+        return text + &composite::directory(&hint.parts, style);
+    }
     let shown_pattern = match &layout.own {
         None => "0",
         Some(Hint { overstripe: true, .. }) => "raid0,overstriped",
@@ -297,7 +337,8 @@ fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
 mod tests {
     use super::*;
 
-    const PLAIN: Style = Style { fields: Fields::ALL, yaml: false, deep: true, only: None };
+    const PLAIN: Style =
+        Style { fields: Fields::ALL, yaml: false, deep: true, only: None, composite: None, id: 0 };
 
     fn layout(osts: &[u32]) -> FileLayout {
         FileLayout {
@@ -307,6 +348,7 @@ mod tests {
             overstriped: false,
             osts: osts.to_vec(),
             pool: String::new(),
+            components: Vec::new(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use fuse::control;
+use fuse::control::{self, Hint, HintPart};
 
 use crate::failure::Failure;
 use crate::lfs::Outcome;
@@ -15,14 +15,17 @@ use crate::lfs::targets::missing_ost;
 pub struct Arguments {
     #[command(flatten)]
     layout: LayoutArguments,
+    /// Begin a component that ends there, or with `eof` has no end; what follows is about it
+    #[arg(short = 'E', long, value_name = "END")]
+    component_end: Vec<String>,
     /// Files to move
     #[arg(required = true, value_name = "FILE")]
     paths: Vec<PathBuf>,
 }
 
 /// Runs the command.
-pub fn run(arguments: &Arguments) -> Outcome {
-    let hint = arguments.layout.hint("migrate")?;
+pub fn run(arguments: &Arguments, parts: Vec<HintPart>) -> Outcome {
+    let hint = Hint { parts, ..arguments.layout.hint("migrate")? };
     let asked = control::encode(&hint);
     for path in &arguments.paths {
         crate::control::set(path, control::MIGRATE, &asked).map_err(|error| {

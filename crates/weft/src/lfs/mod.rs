@@ -1,6 +1,7 @@
 //! `lfs`: what users ask of a file system. Names, options and output are those of Lustre's `lfs`, because scripts
 //! read them.
 
+mod components;
 mod df;
 mod fid;
 mod getstripe;
@@ -92,14 +93,24 @@ const NOT_YET: &[&str] = &[
 
 /// The program called as `lfs`.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    let mut arguments = arguments;
+    components::long_id(&mut arguments);
+    let (arguments, parts) = match components::split(&arguments) {
+        None => (arguments, Vec::new()),
+        Some(Ok(line)) => (line.rest, line.parts),
+        Some(Err(failure)) => {
+            err!("{}", failure.message);
+            return ExitCode::from(failure.status);
+        }
+    };
     let arguments: Arguments = match usage::parse(arguments) {
         Ok(arguments) => arguments,
         Err(status) => return status,
     };
     let outcome = match arguments.command {
-        Command::Setstripe(arguments) => setstripe::run(arguments),
+        Command::Setstripe(arguments) => setstripe::run(arguments, parts),
         Command::Getstripe(arguments) => getstripe::run(&arguments),
-        Command::Migrate(arguments) => migrate::run(&arguments),
+        Command::Migrate(arguments) => migrate::run(&arguments, parts),
         Command::Df(arguments) => df::run(&arguments),
         Command::Osts(arguments) => targets::osts(&arguments),
         Command::Mdts(arguments) => targets::mdts(&arguments),

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use fuse::control::{self, Hint};
+use fuse::control::{self, Hint, HintPart};
 
 use crate::failure::Failure;
 use crate::lfs::Outcome;
@@ -18,6 +18,9 @@ use crate::size::stripe_size;
 pub struct Arguments {
     #[command(flatten)]
     layout: LayoutArguments,
+    /// Begin a component that ends there, or with `eof` has no end; what follows is about it
+    #[arg(short = 'E', long, value_name = "END")]
+    component_end: Vec<String>,
     /// Take the default layout of a directory away
     #[arg(short = 'd', long, conflicts_with_all = ["stripe_count", "overstripe_count", "stripe_size", "stripe_index", "ost", "pool"])]
     delete: bool,
@@ -83,8 +86,8 @@ fn ost_index(text: &str) -> Result<u32, String> {
 }
 
 /// Runs the command.
-pub fn run(arguments: Arguments) -> Outcome {
-    let hint = arguments.layout.hint("setstripe")?;
+pub fn run(arguments: Arguments, parts: Vec<HintPart>) -> Outcome {
+    let hint = Hint { parts, ..arguments.layout.hint("setstripe")? };
     for path in &arguments.paths {
         if arguments.delete {
             delete(path)?;

@@ -503,6 +503,19 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// Asks for objects for a part of a file that is about to be written: those components that it touches and that have none get
+    /// some, and the generation of the layout grows. Refused with NoComponent if there never are any.
+    pub struct PlaceData {
+        /// The file.
+        pub fid: Fid,
+        /// First byte.
+        pub offset: u64,
+        /// Bytes.
+        pub len: u64,
+    }
+}
+
+wire_struct! {
     /// Moves a file's data to where another one's lies: the two exchange their layouts, and the file's generation grows. Whoever
     /// asks has copied the data and has sealed the layout that the file had ([`super::SealLayout`]). With no other file only
     /// the generation grows: who may have sealed the layout and is about to ask, is refused then.

@@ -238,6 +238,7 @@ operations! {
         52 FlockCancel(FlockCancel) -> Flocked: Session, Frees, Reserved, never, always;
         53 FlockTest(FlockTest) -> FlockFound: Session, Reads, Shared, never, always;
         54 RestateFlocks(RestateFlocks) -> Done: Session, Reads, Shared, never, always;
+        55 PlaceData(PlaceData) -> Entry: Session, Takes, Shared, never, always;
         72 CancelBits(CancelBits) -> Done: Session, Reads, Reserved, never, never;
     }
     /// What an OST answers.

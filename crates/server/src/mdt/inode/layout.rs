@@ -1,7 +1,7 @@
 //! Layouts and hints on disk. Specified in `docs/disk-mdt.md#layouts`; how they travel is another matter.
 
 use bytes::Bytes;
-use proto::layout::{Component, LayoutHint, Pattern};
+use proto::layout::{Component, HintPart, LayoutHint, Pattern};
 use proto::limits::{COMPONENTS_MAX, STRIPES_MAX};
 use proto::wire::{Reader, put_framed};
 use proto::{DataTarget, Fid, Layout, MdtIndex, OstIndex};
@@ -44,6 +44,9 @@ fn put_component(out: &mut Vec<u8>, component: &Component) {
         out.extend_from_slice(&index.to_le_bytes());
     }
     put_text(out, &component.pool);
+    if let Some(wanted) = &component.wanted {
+        put_hint(out, wanted);
+    }
 }
 
 /// The layout in a record; `None` if it is none of this format.
@@ -74,7 +77,12 @@ fn take_component(from: &mut Reader) -> Option<Component> {
     }
     let targets = (0..count).map(|_| take_target(from)).collect::<Option<_>>()?;
     let overstriped = flags & FLAG_OVERSTRIPED != 0;
-    Some(Component { id, start, end, pattern, stripe_size, overstriped, targets, pool: take_text(from)? })
+    let pool = take_text(from)?;
+    let wanted = match pattern {
+        Pattern::Pending => Some(Box::new(take_hint_from(from)?)),
+        _ => None,
+    };
+    Some(Component { id, start, end, pattern, stripe_size, overstriped, targets, pool, wanted })
 }
 
 fn take_target(from: &mut Reader) -> Option<DataTarget> {
@@ -88,6 +96,17 @@ fn take_target(from: &mut Reader) -> Option<DataTarget> {
 /// Appends what a directory says of new files.
 pub(super) fn put_hint(out: &mut Vec<u8>, hint: &LayoutHint) {
     out.push(HINT_FORMAT);
+    put_hint_values(out, hint);
+    if !hint.parts.is_empty() {
+        out.extend_from_slice(&(hint.parts.len() as u16).to_le_bytes());
+        for part in &hint.parts {
+            out.extend_from_slice(&part.end.to_le_bytes());
+            put_hint_values(out, &part.hint());
+        }
+    }
+}
+
+fn put_hint_values(out: &mut Vec<u8>, hint: &LayoutHint) {
     out.extend_from_slice(&hint.stripe_count.to_le_bytes());
     out.extend_from_slice(&hint.stripe_size.to_le_bytes());
     out.extend_from_slice(&hint.start_index.to_le_bytes());
@@ -99,10 +118,27 @@ pub(super) fn put_hint(out: &mut Vec<u8>, hint: &LayoutHint) {
 
 /// The hint in a record; `None` if it is none of this format.
 pub(super) fn take_hint(record: Bytes) -> Option<LayoutHint> {
-    let mut from = Reader::new(record);
+    take_hint_from(&mut Reader::new(record))
+}
+
+fn take_hint_from(from: &mut Reader) -> Option<LayoutHint> {
     if from.take::<u8>().ok()? != HINT_FORMAT {
         return None;
     }
+    let mut hint = take_hint_values(from)?;
+    if from.is_empty() {
+        return Some(hint);
+    }
+    let count = usize::from(from.take::<u16>().ok()?);
+    if count > COMPONENTS_MAX {
+        return None;
+    }
+    let part = |from: &mut Reader| Some(HintPart::new(from.take().ok()?, take_hint_values(from)?));
+    hint.parts = (0..count).map(|_| part(from)).collect::<Option<_>>()?;
+    Some(hint)
+}
+
+fn take_hint_values(from: &mut Reader) -> Option<LayoutHint> {
     let (stripe_count, stripe_size) = (from.take().ok()?, from.take().ok()?);
     let (start_index, flags) = (from.take().ok()?, from.take::<u8>().ok()?);
     let count = usize::from(from.take::<u16>().ok()?);
@@ -111,7 +147,8 @@ pub(super) fn take_hint(record: Bytes) -> Option<LayoutHint> {
     }
     let osts = (0..count).map(|_| from.take().ok()).collect::<Option<_>>()?;
     let overstripe = flags & FLAG_OVERSTRIPED != 0;
-    Some(LayoutHint { stripe_count, stripe_size, start_index, osts, overstripe, pool: take_text(&mut from)? })
+    let (pool, parts) = (take_text(from)?, Vec::new());
+    Some(LayoutHint { stripe_count, stripe_size, start_index, osts, overstripe, pool, parts })
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
@@ -169,6 +206,27 @@ mod tests {
         assert_eq!(take_hint(record.clone().into()), Some(hint));
         for len in 0..record.len() {
             assert_eq!(take_hint(record[..len].to_vec().into()), None, "{len}");
+        }
+    }
+
+    #[test]
+    fn components_without_objects_and_hints_with_parts_give_themselves_back() {
+        let part = HintPart::new(1 << 20, LayoutHint { stripe_count: -1, ..LayoutHint::default() });
+        let hint = LayoutHint { parts: vec![part.clone(), part], ..LayoutHint::default() };
+        let mut record = Vec::new();
+        put_hint(&mut record, &hint);
+        assert_eq!(take_hint(record.into()), Some(hint));
+        let first = layout().components[0].id;
+        let wanted = LayoutHint { stripe_size: 65_536, stripe_count: 4, ..LayoutHint::default() };
+        let mut grows = layout();
+        grows.components[1].end = 1 << 30;
+        grows.components.push(Component::without_objects(first, (1 << 30, 1 << 40), Some(wanted)));
+        grows.components.push(Component::without_objects(first, (1 << 40, u64::MAX), None));
+        let mut record = Vec::new();
+        put_layout(&mut record, &grows);
+        assert_eq!(take_layout(record.clone().into()), Some(grows));
+        for len in 0..record.len() {
+            assert_eq!(take_layout(record[..len].to_vec().into()), None, "{len}");
         }
     }
 

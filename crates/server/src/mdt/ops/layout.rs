@@ -3,8 +3,8 @@
 use proto::layout::LayoutHint;
 use proto::wire::Reply;
 use proto::wire::messages::{
-    ACCESS_WRITE, DefaultLayout, FEATURE_OVERSTRIPING, GetDefaultLayout, LOCK_LAYOUT, LOCK_UPDATE, SetLayout,
-    SwapLayouts,
+    ACCESS_WRITE, DefaultLayout, FEATURE_OVERSTRIPING, GetDefaultLayout, LOCK_LAYOUT, LOCK_UPDATE, PlaceData,
+    SetLayout, SwapLayouts,
 };
 use proto::{Code, Fid, FileKind, Layout};
 use service::{Done, VERSION_OF_THIS, code_of};
@@ -68,6 +68,32 @@ fn layout_again(mdt: &Mdt, ctx: &Ctx, request: &SetLayout, file: &Inode) -> Resu
     }
     layout.generation = file.layout.as_ref().map_or(0, |before| before.generation + 1);
     Ok(layout)
+}
+
+/// Gives a part of a file objects. The reply comes when they are durable: a replay would give it others than those that the client
+/// has written to already.
+pub(in crate::mdt) async fn place_data(mdt: &Mdt, ctx: &Ctx<'_>, request: &PlaceData) -> Outcome {
+    mdt.sequences.ready(&mdt.store).await?;
+    let done = place_data_now(mdt, ctx, request)?;
+    mdt.store.committed(done.transno).await.map_err(|error| code_of(&error))?;
+    Ok(done)
+}
+
+fn place_data_now(mdt: &Mdt, ctx: &Ctx, request: &PlaceData) -> Outcome {
+    let _inode = mdt.names.locks.inodes(&[request.fid]);
+    let mut file = mdt.names.inode(ctx, request.fid)?;
+    let before = file.layout.as_ref().ok_or(Code::Invalid)?;
+    let range = (request.offset, request.len);
+    let grown = allocate::place(before, range, &mdt.objects.osts.table().order, || mdt.sequences.fresh())?;
+    // If somebody else came first, the answer still waits for his change to be durable.
+    let mut changes = Changes::default();
+    if let Some(grown) = grown {
+        file.layout = Some(grown);
+        file.written = true;
+        file.version = VERSION_OF_THIS;
+    }
+    changes.put_inode(&file, LOCK_LAYOUT | LOCK_UPDATE);
+    mdt.commit(ctx, changes, Reply::PlaceData(file.entry()))
 }
 
 /// The reply comes when it is durable: whoever asked gives the objects up that the file had.
@@ -138,6 +164,7 @@ mod tests {
     use super::*;
     use crate::mdt::testing::{World, user};
     use proto::Cred;
+    use proto::layout::HintPart;
     use proto::wire::messages::{CreateUnnamed, GetAttr, OPEN_READ, OPEN_WRITE};
 
     fn hint(count: i32) -> LayoutHint {
@@ -163,6 +190,59 @@ mod tests {
         assert_eq!(set(hint(2)), Err(Code::Exists));
         client.unlink(Fid::ROOT, "f").expect("it exists");
         assert!(world.destroys().iter().all(|(_, of, _)| *of == id));
+    }
+
+    #[test]
+    fn components_get_objects_with_the_first_write() {
+        let world = World::new();
+        let client = world.client(1);
+        let dir = client.mkdir(Fid::ROOT, "d");
+        let parts = [(1 << 20, 1), (2 << 20, 2), (4 << 20, -1)];
+        let parts = parts.map(|(end, count)| HintPart::new(end, hint(count))).to_vec();
+        let parts = LayoutHint { parts, ..LayoutHint::default() };
+        let set = |fid, hint| client.call(SetLayout { fid, hint, cred: Cred::root(), time: client.time() });
+        set(dir, Some(parts.clone())).expect("root may");
+        let file = client.file(dir, "f");
+        let layout = || client.call(GetAttr { fid: file }).expect("it is there").layout.expect("of a file");
+        let counts = |layout: &Layout| layout.components.iter().map(|c| c.targets.len()).collect::<Vec<_>>();
+        assert_eq!((counts(&layout()), layout().generation), (vec![1, 0, 0, 0], 0));
+        let place = |offset, len| {
+            client.call(PlaceData { fid: file, offset, len }).map(|entry| entry.layout.expect("of a file"))
+        };
+        // Only what is touched, and once.
+        let third = place(3 << 20, 1).expect("there is a component");
+        assert_eq!((counts(&third), third.generation), (vec![1, 0, 4, 0], 1));
+        assert_eq!(place(0, 1 << 20), Ok(third.clone()));
+        assert_eq!(place(3 << 20, 1 << 20), Ok(third.clone()));
+        assert_eq!(place(3 << 20, (1 << 20) + 1), Err(Code::NoComponent));
+        assert_eq!(place(4 << 20, 1), Err(Code::NoComponent));
+        let all = place(0, 4 << 20).expect("there are components");
+        assert_eq!((counts(&all), all.generation), (vec![1, 2, 4, 0], 2));
+        assert_eq!(
+            (all.components[0].clone(), all.components[2].clone()),
+            (third.components[0].clone(), third.components[2].clone())
+        );
+        assert!(
+            all.ids().all(|id| id.is_sane())
+                && all.ids().collect::<std::collections::BTreeSet<_>>().len() == 3
+        );
+        // It was durable when it was answered.
+        let world = world.crash();
+        let client = world.client(2);
+        assert_eq!(client.call(GetAttr { fid: file }).expect("it is there").layout, Some(all.clone()));
+        client.unlink(dir, "f").expect("it is there");
+        let destroyed: std::collections::BTreeSet<Fid> =
+            world.destroys().into_iter().map(|(_, id, _)| id).collect();
+        assert_eq!(destroyed, all.ids().collect());
+        let bad = |ends: &[u64]| {
+            let parts = ends.iter().map(|end| HintPart::new(*end, hint(1))).collect();
+            let hint = Some(LayoutHint { parts, ..LayoutHint::default() });
+            client.call(SetLayout { fid: dir, hint, cred: Cred::root(), time: client.time() }).map(drop)
+        };
+        assert_eq!(bad(&[1 << 20, 1 << 20]), Err(Code::Invalid));
+        assert_eq!(bad(&[1000]), Err(Code::Invalid));
+        assert_eq!(bad(&[u64::MAX, u64::MAX]), Err(Code::Invalid));
+        assert_eq!(bad(&[1 << 20, u64::MAX]), Ok(()));
     }
 
     #[test]

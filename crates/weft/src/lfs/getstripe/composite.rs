@@ -1,0 +1,255 @@
+//! Layouts of several components, as Lustre prints them.
+
+use fuse::control::{ComponentLayout, FileLayout, HintPart};
+
+use super::{Fields, NOTHING, Style, line};
+
+/// The one thing that is printed of each component.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Value {
+    /// How many there are.
+    Count,
+    /// Its id.
+    Id,
+    /// Where it starts.
+    Start,
+    /// Where it ends.
+    End,
+    /// Its flags.
+    Flags,
+}
+
+/// Whether the components are what is to be printed; otherwise a file is shown like its last one that has objects.
+pub(super) fn is_asked(layout: &FileLayout, style: Style) -> bool {
+    let is_whole = style.fields == Fields::ALL || style.fields.objects;
+    style.composite.is_some() || style.id > 0 || !layout.components.is_empty() && is_whole
+}
+
+fn end(end: u64) -> String {
+    if end == u64::MAX { "EOF".to_owned() } else { end.to_string() }
+}
+
+fn pattern(overstriped: bool) -> &'static str {
+    if overstriped { "raid0,overstriped" } else { "raid0" }
+}
+
+fn flags(component: &ComponentLayout) -> &'static str {
+    if component.id.is_some() { "init" } else { "0" }
+}
+
+/// The text for a file.
+pub(super) fn file(layout: &FileLayout, style: Style) -> String {
+    let mut text = String::new();
+    if style.composite == Some(Value::Count) {
+        line(&mut text, format_args!("{}", layout.components.len()));
+        return text;
+    }
+    let whole = style.composite.is_none() && style.fields == Fields::ALL;
+    if whole {
+        line(&mut text, format_args!("  lcm_layout_gen:    {}", layout.generation));
+        line(&mut text, format_args!("  lcm_mirror_count:  1"));
+        line(&mut text, format_args!("  lcm_entry_count:   {}", layout.components.len()));
+    }
+    for (id, component) in (1..).zip(&layout.components) {
+        if style.id != 0 && style.id != id {
+            continue;
+        }
+        let value = match style.composite {
+            Some(Value::Id) => Some(id.to_string()),
+            Some(Value::Start) => Some(component.start.to_string()),
+            Some(Value::End) => Some(end(component.end)),
+            Some(Value::Flags) => Some(flags(component).to_owned()),
+            Some(Value::Count) | None => None,
+        };
+        if let Some(value) = value {
+            line(&mut text, format_args!("{value}"));
+            continue;
+        }
+        if whole {
+            line(&mut text, format_args!("    lcme_id:             {id}"));
+            line(&mut text, format_args!("    lcme_mirror_id:      0"));
+            line(&mut text, format_args!("    lcme_flags:          {}", flags(component)));
+            line(&mut text, format_args!("    lcme_extent.e_start: {}", component.start));
+            line(&mut text, format_args!("    lcme_extent.e_end:   {}", end(component.end)));
+        }
+        text += &of_component(layout, component, style);
+        if whole {
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn of_component(layout: &FileLayout, component: &ComponentLayout, style: Style) -> String {
+    let mut text = String::new();
+    let Fields { count, size, pattern: shape, generation, offset, pool, objects } = style.fields;
+    // A layout has one generation; a component that has no objects has not changed.
+    let of_component = if component.id.is_some() { layout.generation } else { 0 };
+    let values = [
+        (count, "lmm_stripe_count:  ", component.stripe_count.to_string()),
+        (size, "lmm_stripe_size:   ", component.stripe_size.to_string()),
+        (shape, "lmm_pattern:       ", pattern(component.overstriped).to_owned()),
+        (generation, "lmm_layout_gen:    ", of_component.to_string()),
+        (offset, "lmm_stripe_offset: ", component.start_index.to_string()),
+        (pool && !component.pool.is_empty(), "lmm_pool:          ", component.pool.clone()),
+    ];
+    let single = style.fields.is_single();
+    for (_, name, value) in values.into_iter().filter(|(wanted, ..)| *wanted) {
+        if single {
+            line(&mut text, format_args!("{value}"));
+        } else {
+            line(&mut text, format_args!("      {name}{value}"));
+        }
+    }
+    if objects && let Some(id) = &component.id {
+        if style.fields != (Fields { objects: true, ..NOTHING }) {
+            line(&mut text, format_args!("      lmm_objects:"));
+        }
+        let shown = (0..).zip(&component.osts);
+        for (stripe, ost) in shown.filter(|(_, ost)| style.only.is_none_or(|only| only == **ost)) {
+            line(&mut text, format_args!("      - {stripe}: {{ l_ost_idx: {ost}, l_fid: {id} }}"));
+        }
+    }
+    text
+}
+
+/// The text for a directory whose new files have `parts`.
+pub(super) fn directory(parts: &[HintPart], style: Style) -> String {
+    let mut text = String::new();
+    let whole = style.composite.is_none() && style.fields == Fields::ALL;
+    if style.composite == Some(Value::Count) {
+        line(&mut text, format_args!("{}", parts.len()));
+        return text;
+    }
+    if whole {
+        line(&mut text, format_args!("  lcm_layout_gen:    0"));
+        line(&mut text, format_args!("  lcm_mirror_count:  1"));
+        line(&mut text, format_args!("  lcm_entry_count:   {}", parts.len()));
+    }
+    let mut start = 0;
+    for part in parts {
+        let hint = &part.hint;
+        match style.composite {
+            Some(Value::Start) => line(&mut text, format_args!("{start}")),
+            Some(Value::End) => line(&mut text, format_args!("{}", end(part.end))),
+            Some(Value::Id) => line(&mut text, format_args!("N/A")),
+            Some(Value::Flags) => line(&mut text, format_args!("0")),
+            Some(Value::Count) => {}
+            None => {
+                if whole {
+                    line(&mut text, format_args!("    lcme_id:             N/A"));
+                    line(&mut text, format_args!("    lcme_mirror_id:      N/A"));
+                    line(&mut text, format_args!("    lcme_flags:          0"));
+                    line(&mut text, format_args!("    lcme_extent.e_start: {start}"));
+                    line(&mut text, format_args!("    lcme_extent.e_end:   {}", end(part.end)));
+                }
+                let values = [
+                    (style.fields.count, "stripe_count:  ", hint.stripe_count.to_string()),
+                    (style.fields.size, "stripe_size:   ", hint.stripe_size.to_string()),
+                    (style.fields.pattern, "pattern:       ", pattern(hint.overstripe).to_owned()),
+                    (style.fields.offset, "stripe_offset: ", hint.start_index.to_string()),
+                ];
+                let single = style.fields.is_single();
+                let shown = values.into_iter().filter(|(wanted, ..)| *wanted);
+                let values: Vec<String> = shown
+                    .map(|(_, name, value)| if single { value } else { format!("{name}{value}") })
+                    .collect();
+                let indent = if whole { "      " } else { "" };
+                line(&mut text, format_args!("{indent}{}", values.join("       ")));
+                if whole {
+                    text.push('\n');
+                }
+            }
+        }
+        start = part.end;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Style =
+        Style { fields: Fields::ALL, yaml: false, deep: true, only: None, composite: None, id: 0 };
+
+    fn layout() -> FileLayout {
+        let first = ComponentLayout {
+            start: 0,
+            end: 1 << 20,
+            id: Some("[0x200000401:0x3:0x0]".into()),
+            stripe_count: 1,
+            stripe_size: 1 << 20,
+            start_index: 5,
+            overstriped: false,
+            osts: vec![5],
+            pool: String::new(),
+        };
+        let second = ComponentLayout {
+            start: 1 << 20,
+            end: u64::MAX,
+            id: None,
+            stripe_count: -1,
+            start_index: -1,
+            osts: Vec::new(),
+            ..first.clone()
+        };
+        FileLayout {
+            id: "[0x200000401:0x3:0x0]".into(),
+            generation: 2,
+            stripe_size: 1 << 20,
+            overstriped: false,
+            osts: vec![5],
+            pool: String::new(),
+            components: vec![first, second],
+        }
+    }
+
+    #[test]
+    fn a_file_of_two_components() {
+        let expected = [
+            "  lcm_layout_gen:    2",
+            "  lcm_mirror_count:  1",
+            "  lcm_entry_count:   2",
+            "    lcme_id:             1",
+            "    lcme_mirror_id:      0",
+            "    lcme_flags:          init",
+            "    lcme_extent.e_start: 0",
+            "    lcme_extent.e_end:   1048576",
+            "      lmm_stripe_count:  1",
+            "      lmm_stripe_size:   1048576",
+            "      lmm_pattern:       raid0",
+            "      lmm_layout_gen:    2",
+            "      lmm_stripe_offset: 5",
+            "      lmm_objects:",
+            "      - 0: { l_ost_idx: 5, l_fid: [0x200000401:0x3:0x0] }",
+            "",
+            "    lcme_id:             2",
+            "    lcme_mirror_id:      0",
+            "    lcme_flags:          0",
+            "    lcme_extent.e_start: 1048576",
+            "    lcme_extent.e_end:   EOF",
+            "      lmm_stripe_count:  -1",
+            "      lmm_stripe_size:   1048576",
+            "      lmm_pattern:       raid0",
+            "      lmm_layout_gen:    0",
+            "      lmm_stripe_offset: -1",
+            "",
+            "",
+        ];
+        assert_eq!(file(&layout(), PLAIN), expected.join("\n"));
+    }
+
+    #[test]
+    fn single_values() {
+        let get = |composite, id| file(&layout(), Style { composite, id, ..PLAIN });
+        assert_eq!(get(Some(Value::Id), 0), "1\n2\n");
+        assert_eq!(get(Some(Value::End), 0), "1048576\nEOF\n");
+        assert_eq!(get(Some(Value::Start), 2), "1048576\n");
+        assert_eq!(get(Some(Value::Flags), 1), "init\n");
+        assert_eq!(get(Some(Value::Count), 0), "2\n");
+        let count = Style { fields: Fields { count: true, ..NOTHING }, id: 2, ..PLAIN };
+        assert_eq!(file(&layout(), count), "-1\n");
+        assert!(is_asked(&layout(), count) && !is_asked(&layout(), Style { id: 0, ..count }));
+    }
+}
