@@ -12,7 +12,7 @@ use crate::shared::{BEHIND_WAIT, Shared};
 /// How often the engine is asked whether it still works.
 const CHECK_AFTER: Duration = Duration::from_secs(1);
 /// The same once it had nothing to do and nothing changed since: a store that rests lets its machine rest.
-const REST_AFTER: Duration = Duration::from_secs(15);
+const REST_AFTER: Duration = Duration::from_secs(60);
 /// How long nothing has to come before what was removed is merged away, while there is no room.
 const TIDY_AFTER: Duration = Duration::from_millis(100);
 
