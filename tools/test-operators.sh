@@ -980,9 +980,9 @@ t_mountpoint_names() {
 # Words that are not understood.
 t_words() {
   cd "$two_a"
-  must_fail 2 "$LFS" setstripe -E 1M -c 1 worded
-  grep -q -- "-E is not available yet" "$work/err"
-  absent -- "-- -E" "$work/err"
+  must_fail 2 "$LFS" setstripe -E 1M -z 64K worded
+  grep -q -- "-z is not available yet" "$work/err"
+  absent -- "-- -z" "$work/err"
   must_fail 2 "$LFS" setstripe -Q worded
   absent -- "-- -Q" "$work/err"
   [ ! -e worded ]
