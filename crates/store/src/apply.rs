@@ -3,18 +3,29 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rt::File;
+
 use crate::engine::{Engine, Item};
 use crate::error::StoreError;
 use crate::idle::Idle;
+use crate::log::commit::sync_all;
 use crate::log::record::read_body;
 use crate::log::segment::Record;
 use crate::shared::{Shared, record_bytes};
 
 enum Step {
     Wait,
-    Apply(Vec<Record>, u64),
+    Apply(Part),
     Finish,
     Abandon,
+}
+
+/// What the engine gets at once.
+struct Part {
+    records: Vec<Record>,
+    bytes: u64,
+    /// Files to sync first: once the engine has a record, nobody looks for data in it.
+    behind: Vec<File>,
 }
 
 /// Runs until the store is closed, abandoned or poisoned.
@@ -27,7 +38,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let step = if shared.is_poisoned() { Step::Abandon } else { next_step(&shared) };
         let done = match step {
             Step::Wait => idle.wait(&shared).await,
-            Step::Apply(records, bytes) => match apply(&shared, records, bytes).await {
+            Step::Apply(part) => match apply(&shared, part).await {
                 Ok(()) => idle.applied(&shared).await,
                 Err(error) => Err(error),
             },
@@ -65,14 +76,17 @@ fn next_step(shared: &Shared) -> Step {
         bytes += record_bytes(record);
         records.extend(backlog.records.pop_front());
     }
-    Step::Apply(records, bytes)
+    // All of them: what later records have in a file is synced with it.
+    Step::Apply(Part { records, bytes, behind: std::mem::take(&mut backlog.behind) })
 }
 
-async fn apply(shared: &Arc<Shared>, records: Vec<Record>, bytes: u64) -> Result<(), StoreError> {
+async fn apply(shared: &Arc<Shared>, part: Part) -> Result<(), StoreError> {
+    let Part { records, bytes, behind } = part;
     shared.confirmed().await?;
     let engine = shared.view.engine()?;
     let Some(position) = records.last().map(|record| record.header.last) else { return Ok(()) };
     shared.wait_for_engine(engine.as_ref()).await?;
+    sync_all(&behind).await?;
     // Merging takes space, too, and does not ask for it.
     shared.reserve.have(2 * bytes + shared.reserve.for_engine()).await?;
     let worker = shared.clone();
@@ -112,7 +126,9 @@ fn newest_changes(records: &[Record]) -> Result<Vec<Item>, StoreError> {
     let mut items = Vec::new();
     for record in records {
         read_body(&record.header, &record.body, |logged| {
-            items.push(Item { key: logged.key, value: logged.value, version: logged.transno });
+            if !logged.is_log_only() {
+                items.push(Item { key: logged.key, value: logged.value, version: logged.transno });
+            }
         })
         .map_err(|_| StoreError::Corrupt { what: "a record of the log".into() })?;
     }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use rt::{BoxFuture, Dir, Rt};
+use rt::{Dir, Rt};
 
 use crate::boot::{BOOT_FILE, Boot};
 use crate::engine::Engine;
@@ -14,8 +14,9 @@ use crate::limits::Limits;
 use crate::log::record::{BEFORE_UNKNOWN, read_body};
 use crate::log::segment::{Record, SegmentId};
 use crate::open::{ENGINE_DIR, engine_name, open_engine, replay, was_being_made};
+use crate::object::logged::Kept;
 use crate::view::View;
-use crate::{log, log::scan};
+use crate::{log, log::scan, object, sums};
 
 /// Keys that are read at a time.
 const KEYS_AT_A_TIME: usize = 1000;
@@ -49,9 +50,6 @@ impl Report {
     }
 }
 
-/// A further check, given the target's directory and its keys.
-type Check = for<'a> fn(&'a Rt, &'a Dir, &'a View, &'a mut Report) -> BoxFuture<'a, Result<(), StoreError>>;
-
 /// How much is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Depth {
@@ -60,13 +58,6 @@ pub enum Depth {
     /// The data of objects too, against its checksums.
     Data,
 }
-
-/// Checks of what is stored under the keys, in order, and from which depth on they are made.
-const CHECKS: &[(Depth, Check)] = &[
-    (Depth::Structure, crate::object::check::structure),
-    (Depth::Structure, crate::sums::check),
-    (Depth::Data, crate::object::check::data),
-];
 
 /// Checks the target in `path`, which must not be in use, but not the data of its objects. An error means that
 /// nothing could be checked.
@@ -149,12 +140,15 @@ async fn check_target(
     let position = engine.position()?;
     check_engine(engine.as_ref(), position, report)?;
     let view = View::new(engine, position, Limits::default(), rt.memory_share());
+    let mut kept = Kept::default();
     if has(log::DIR) {
-        check_log(&dir.subdir(log::DIR).await?, &view, boot, position, report).await?;
+        check_log(&dir.subdir(log::DIR).await?, (&view, &mut kept), boot, position, report).await?;
     }
     report.keys = count_keys(&view)?;
-    for (_, check) in CHECKS.iter().filter(|(from, _)| *from <= depth) {
-        check(rt, dir, &view, report).await?;
+    object::check::structure_of(dir, &view, report).await?;
+    sums::check_of(&view, report)?;
+    if depth == Depth::Data {
+        object::check::data_of(dir, &view, &kept, report).await?;
     }
     let engine = view.close_engine();
     rt.offload(move || drop(engine)).await;
@@ -176,7 +170,7 @@ fn check_engine(engine: &dyn Engine, position: u64, report: &mut Report) -> Resu
 /// Reads the log behind the engine's position into `view`, comparing what each change says of the state before it.
 async fn check_log(
     dir: &Dir,
-    view: &View,
+    (view, kept): (&View, &mut Kept),
     boot: Boot,
     position: u64,
     report: &mut Report,
@@ -194,7 +188,7 @@ async fn check_log(
     scan::scan(dir, position, boot.taken, |record| {
         report.records += 1;
         check_versions(view, &record, report)?;
-        replay(view, &record)
+        replay(view, kept, &record)
     })
     .await?;
     Ok(())
@@ -206,6 +200,9 @@ fn check_versions(view: &View, record: &Record, report: &mut Report) -> Result<(
     // Versions of keys that this record changes more than once.
     let mut within = std::collections::BTreeMap::new();
     let read = read_body(&record.header, &record.body, |logged| {
+        if logged.is_log_only() {
+            return;
+        }
         let known = match within.get(&logged.key) {
             Some(version) => Ok(*version),
             None => view.get(&logged.key).map(|value| value.map_or(0, |value| value.version.0)),

@@ -18,6 +18,7 @@ use crate::log::record::read_body;
 use crate::log::scan::{Scanned, scan};
 use crate::log::segment::Record;
 use crate::log::writer::{Begin, Writer};
+use crate::object::logged::Kept;
 use crate::reserve::Reserve;
 use crate::right::Owned;
 use crate::shared::{Shared, record_bytes};
@@ -104,17 +105,21 @@ pub(crate) async fn open(
     };
     let position = engine.position()?;
     let view = View::new(engine, position, limits, rt.memory_share());
-    let (mut records, mut scanned) = match in_place {
-        true => read_log(&log_dir, &view, position, told.taken).await?,
-        false => takeover::read_log(rt, &log_dir, &view, position, told.taken).await?,
+    let (mut log, last) = {
+        let log = match in_place {
+            true => read_log(&log_dir, &view, position, told.taken).await?,
+            false => takeover::read_log(rt, &log_dir, &view, position, told.taken).await?,
+        };
+        let last = log.scanned.last;
+        (log, last)
     };
-    let last = scanned.last;
+    std::mem::take(&mut log.kept).put_back(&dir).await?;
     let begin = Begin { boot, prev: if in_place { last } else { position }, salt: rt.random_u64() };
     let writer = if in_place {
         Writer::create(log_dir.clone(), begin, limits).await?
     } else {
         let mut writer = Writer::create_held_back(log_dir.clone(), begin, limits).await?;
-        takeover::copy_log(&mut writer, &mut records, &mut scanned).await?;
+        takeover::copy_log(&mut writer, &mut log.records, &mut log.scanned).await?;
         writer.release().await?;
         writer
     };
@@ -123,8 +128,16 @@ pub(crate) async fn open(
     tidy_engines(rt, &dir, &log_dir).await?;
     let right = owned.map(|owned| owned.right);
     let shared = Shared::new(rt, limits, log_dir, view, last, right, reserve);
-    fill_backlog(&shared, records, scanned, writer.allocated());
+    fill_backlog(&shared, log, writer.allocated());
     Ok(Opened { label, boot, dir, shared, writer })
+}
+
+/// What the log has behind the engine's position.
+pub(crate) struct Read {
+    pub records: Vec<Record>,
+    /// Data that data files may lack.
+    pub kept: Kept,
+    pub scanned: Scanned,
 }
 
 /// Reads what the log has behind `position` into `view`.
@@ -133,15 +146,15 @@ pub(crate) async fn read_log(
     view: &View,
     position: u64,
     taken: u64,
-) -> Result<(Vec<Record>, Scanned), StoreError> {
-    let mut records = Vec::new();
+) -> Result<Read, StoreError> {
+    let (mut records, mut kept) = (Vec::new(), Kept::default());
     let scanned = scan(log_dir, position, taken, |record| {
-        replay(view, &record)?;
+        replay(view, &mut kept, &record)?;
         records.push(record);
         Ok(())
     })
     .await?;
-    Ok((records, scanned))
+    Ok(Read { records, kept, scanned })
 }
 
 /// Gives the directory back after it could not be opened.
@@ -244,16 +257,22 @@ pub(crate) async fn open_engine(
     Ok(Arc::new(engine))
 }
 
-/// Puts the changes of a record into the memory tables.
-pub(crate) fn replay(view: &View, record: &Record) -> Result<(), StoreError> {
-    read_body(&record.header, &record.body, |logged| {
+/// Puts the changes of a record into the memory tables, and the data that it carries into `kept`.
+pub(crate) fn replay(view: &View, kept: &mut Kept, record: &Record) -> Result<(), StoreError> {
+    let mut taken = Ok(());
+    let read = read_body(&record.header, &record.body, |logged| {
+        if logged.is_log_only() {
+            taken = taken.and(kept.take(&logged.key, logged.value.as_ref()));
+            return;
+        }
         let value = logged.value.as_deref().map(Bytes::copy_from_slice);
         view.table.put(&logged.key, value, logged.transno);
-    })
-    .map_err(|_| StoreError::Corrupt { what: format!("the log's record behind {}", record.header.prev) })
+    });
+    read.and(taken).map_err(|_| StoreError::Corrupt { what: format!("the log's record behind {}", record.header.prev) })
 }
 
-fn fill_backlog(shared: &Shared, records: Vec<Record>, scanned: Scanned, allocated: u64) {
+fn fill_backlog(shared: &Shared, log: Read, allocated: u64) {
+    let Read { records, scanned, .. } = log;
     let bytes: u64 = records.iter().map(record_bytes).sum();
     let log_bytes: u64 = scanned.segments.iter().map(|segment| segment.file_bytes).sum();
     shared.unapplied.store(bytes, std::sync::atomic::Ordering::Relaxed);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rt::sync::{Notify, oneshot};
-use rt::{Dir, Rt};
+use rt::{Dir, File, Rt};
 
 use crate::counts::DiskCounts;
 use crate::engine::Engine;
@@ -18,7 +18,7 @@ use crate::limits::Limits;
 use crate::log::record::stride;
 use crate::log::scan::Closed;
 use crate::log::segment::Record;
-use crate::log::tail::Tail;
+use crate::log::tail::{Tail, add_each_once};
 use crate::log::writer::Appended;
 use crate::reserve::{Others, Reserve};
 use crate::right::Right;
@@ -32,6 +32,8 @@ pub(crate) const BEHIND_WAIT: Duration = Duration::from_millis(10);
 pub(crate) struct Backlog {
     /// In order.
     pub records: VecDeque<Record>,
+    /// Files with data that the records have and the disk may not.
+    pub behind: Vec<File>,
     /// In order; they get no further record.
     pub segments: VecDeque<Closed>,
     /// Apply what there is even if it is little.
@@ -233,13 +235,14 @@ impl Shared {
         Ok(Some(receiver))
     }
 
-    /// Hands durable records to the engine's task.
-    pub fn enqueue(&self, appended: Appended) {
+    /// Hands durable records to the engine's task, and the files that it syncs first.
+    pub fn enqueue(&self, appended: Appended, behind: Vec<File>) {
         let bytes: u64 = appended.records.iter().map(record_bytes).sum();
         let total = self.unapplied.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let mut backlog = self.backlog.lock();
         backlog.records.extend(appended.records);
         backlog.segments.extend(appended.closed);
+        add_each_once(&mut backlog.behind, behind);
         drop(backlog);
         if total >= self.view.limits().apply_after_bytes {
             self.apply_wake.notify_one();

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rt::{BoxFuture, Dir, Rt};
+use rt::Rt;
 use smallvec::SmallVec;
 
 use crate::check::Report;
@@ -126,16 +126,6 @@ fn wrong(scan: &impl Scan) -> Result<Vec<Wrong>, StoreError> {
         }
     }
     Ok(all)
-}
-
-/// Compares every sum with what it sums.
-pub(crate) fn check<'a>(
-    _rt: &'a Rt,
-    _dir: &'a Dir,
-    view: &'a View,
-    report: &'a mut Report,
-) -> BoxFuture<'a, Result<(), StoreError>> {
-    Box::pin(std::future::ready(check_of(view, report)))
 }
 
 /// The same for anything with keys.

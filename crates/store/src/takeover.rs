@@ -18,7 +18,7 @@ use crate::log::record::Body;
 use crate::log::scan::Scanned;
 use crate::log::segment::Record;
 use crate::log::writer::Writer;
-use crate::open::{engine_name, engine_name_of, open_engine};
+use crate::open::{Read, engine_name, engine_name_of, open_engine};
 use crate::view::View;
 
 /// Directories of the engine whose files are never changed.
@@ -59,7 +59,7 @@ pub(crate) async fn read_log(
     view: &View,
     position: u64,
     taken: u64,
-) -> Result<(Vec<Record>, Scanned), StoreError> {
+) -> Result<Read, StoreError> {
     let mut left = READ_AGAIN;
     loop {
         match crate::open::read_log(log_dir, view, position, taken).await {

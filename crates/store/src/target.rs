@@ -53,6 +53,11 @@ pub struct Batch {
     pub sums: Sums,
     /// Files with data that the changes refer to: written already, synced before the log record.
     pub data: Vec<File>,
+    /// What only the log keeps, until the engine has the batch: data for blocks of data files, and which of them are free.
+    /// The keys begin with 0xff.
+    pub(crate) log_only: Vec<Change>,
+    /// Files with data that `log_only` has, too: written already, synced before the engine gets the batch.
+    pub(crate) behind: Vec<File>,
     /// Transno that a replayed change had before; `None` draws a new one. It is kept if it is larger than all that
     /// this target has given out; otherwise a new one is drawn, and the caller tells its client.
     pub replay: Option<Transno>,
@@ -291,17 +296,24 @@ impl Store {
         let sums = batch.sums.settle(view)?;
         let changes = batch.changes.iter().chain(&sums);
         let values = values.into_iter().chain(sums.iter().map(|sum| sum.value.clone()));
-        let bytes: usize = changes.clone().map(|c| change_bytes(&c.key, c.value.as_deref())).sum();
+        let all = changes.clone().chain(&batch.log_only);
+        let (count, bytes) = all.fold((0, 0), |(count, bytes), change| {
+            (count + 1, bytes + change_bytes(&change.key, change.value.as_deref()))
+        });
         assert!(bytes <= BATCH_BYTES_MAX, "a batch is bounded by the message that asked for it");
         let (was_empty, was_full) = (tail.is_empty(), tail.bytes() >= limits.commit_bytes);
         let wanted = batch.replay.map(|transno| transno.0);
         let now = || self.shared.rt.now();
-        let (transno, body) = tail.begin(wanted, batch.changes.len() + sums.len(), bytes, now);
+        let (transno, body) = tail.begin(wanted, count, bytes, now);
         for (change, value) in changes.zip(values) {
             let before = view.table.put(&change.key, value, transno);
             body.push(&change.key, change.value.as_deref(), before.unwrap_or(BEFORE_UNKNOWN));
         }
+        for Change { key, value } in &batch.log_only {
+            body.push(key, value.as_deref(), BEFORE_UNKNOWN);
+        }
         tail.sync_first(batch.data);
+        tail.sync_later(batch.behind);
         self.shared.last_transno.store(transno, Ordering::Release);
         self.shared.unsynced.fetch_add(bytes as u64, Ordering::Relaxed);
         let wake = was_empty || !was_full && tail.bytes() >= limits.commit_bytes;

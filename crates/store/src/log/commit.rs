@@ -66,7 +66,7 @@ async fn commit(shared: &Shared, writer: &mut Writer, group: Group) -> Result<()
     note_space(shared, writer);
     // What another owner may not have read must not be announced, nor have any effect.
     shared.confirmed().await?;
-    shared.enqueue(appended);
+    shared.enqueue(appended, group.behind);
     shared.unsynced.fetch_sub(group.bytes, Ordering::Relaxed);
     shared.announce(group.last);
     shared.look_now_and_then().await?;
@@ -108,7 +108,7 @@ fn note_space(shared: &Shared, writer: &Writer) {
 }
 
 /// Syncs all of `files`, at the same time.
-async fn sync_all(files: &[File]) -> std::io::Result<()> {
+pub(crate) async fn sync_all(files: &[File]) -> std::io::Result<()> {
     let mut syncs: Vec<Pin<Box<dyn Future<Output = std::io::Result<()>> + Send + '_>>> = Vec::new();
     for file in files {
         syncs.push(Box::pin(file.sync()));

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use crate::limits::{BLOCK_BYTES, RECORD_BYTES_MAX};
+use crate::limits::{BLOCK_BYTES, KEY_RESERVED, RECORD_BYTES_MAX};
 use crate::log::sectors::{SECTOR_BYTES, seal, table_bytes};
 
 /// Bytes of a record's header.
@@ -193,6 +193,13 @@ pub struct Logged {
     pub key: Bytes,
     /// The new value, shared with the body.
     pub value: Option<Bytes>,
+}
+
+impl Logged {
+    /// Whether only the log has it, and neither the memory tables nor the engine get it.
+    pub fn is_log_only(&self) -> bool {
+        self.key.first() == Some(&KEY_RESERVED)
+    }
 }
 
 /// A body whose checksum holds does not follow the format.

@@ -26,6 +26,8 @@ pub struct Group {
     pub bodies: Vec<Body>,
     /// Files to sync first.
     pub data: Vec<File>,
+    /// Files to sync before the engine gets the group.
+    pub behind: Vec<File>,
     /// Last transno of the group.
     pub last: u64,
     /// Bytes that were counted as pending.
@@ -50,6 +52,7 @@ pub struct Tail {
     body: Body,
     full: Vec<Body>,
     data: Vec<File>,
+    behind: Vec<File>,
     bytes: u64,
     since: Option<Time>,
 }
@@ -95,11 +98,12 @@ impl Tail {
     /// Adds files to sync before the record of the batch just made, each once however many batches name it. There
     /// are few: a store writes to a handful of data files at a time.
     pub fn sync_first(&mut self, files: Vec<File>) {
-        for file in files {
-            if !self.data.iter().any(|known| known.is_same(&file)) {
-                self.data.push(file);
-            }
-        }
+        add_each_once(&mut self.data, files);
+    }
+
+    /// Adds files to sync before the engine gets the batch just made.
+    pub fn sync_later(&mut self, files: Vec<File>) {
+        add_each_once(&mut self.behind, files);
     }
 
     /// When the next group commit is due.
@@ -125,8 +129,18 @@ impl Tail {
         Group {
             bodies,
             data: std::mem::take(&mut self.data),
+            behind: std::mem::take(&mut self.behind),
             last: self.last,
             bytes: std::mem::take(&mut self.bytes),
+        }
+    }
+}
+
+/// Adds to `files` what is not among them.
+pub fn add_each_once(files: &mut Vec<File>, more: Vec<File>) {
+    for file in more {
+        if !files.iter().any(|known| known.is_same(&file)) {
+            files.push(file);
         }
     }
 }

@@ -39,6 +39,14 @@ impl Slices {
         Slices(front)
     }
 
+    /// All of it in one piece.
+    pub fn joined(self) -> Bytes {
+        match <[Bytes; 1]>::try_from(self.0) {
+            Ok([slice]) => slice,
+            Err(slices) => slices.concat().into(),
+        }
+    }
+
     /// CRC-32C of each block, the last one filled up with zeros; little endian, one behind the other.
     pub fn checksums(&self) -> Bytes {
         let mut sums = Vec::with_capacity((self.len().div_ceil(BLOCK) * 4) as usize);

@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use proto::ObjectId;
-use rt::{BoxFuture, Dir, File, Rt};
+use rt::{Dir, File};
 
 use super::CHUNK_BYTES;
 use super::block::first_damaged;
 use super::extent::{BLOCK, Extent, FileId, Run};
 use super::files;
 use super::keys::{self, Record};
+use super::logged::Kept;
 use super::{seal, tomb};
 use crate::check::Report;
 use crate::error::StoreError;
 use crate::scan::{Scan, scan_all};
-use crate::view::View;
 
 /// Blocks that are read at once.
 const READ_BLOCKS_MAX: u32 = 1024;
@@ -36,17 +36,7 @@ fn name(id: ObjectId) -> String {
 }
 
 /// Compares records, extents and data files with each other.
-pub fn structure<'a>(
-    _rt: &'a Rt,
-    dir: &'a Dir,
-    view: &'a View,
-    report: &'a mut Report,
-) -> BoxFuture<'a, Result<(), StoreError>> {
-    Box::pin(structure_of(dir, view, report))
-}
-
-/// The same for anything with keys.
-pub(super) async fn structure_of(dir: &Dir, scan: &impl Scan, report: &mut Report) -> Result<(), StoreError> {
+pub(crate) async fn structure_of(dir: &Dir, scan: &impl Scan, report: &mut Report) -> Result<(), StoreError> {
     let owned = check_keys(scan, report)?;
     if !owned.is_empty() {
         check_files(dir, &owned, report).await?;
@@ -54,22 +44,17 @@ pub(super) async fn structure_of(dir: &Dir, scan: &impl Scan, report: &mut Repor
     Ok(())
 }
 
-/// Reads all data and compares it with its checksums.
-pub fn data<'a>(
-    _rt: &'a Rt,
-    dir: &'a Dir,
-    view: &'a View,
-    report: &'a mut Report,
-) -> BoxFuture<'a, Result<(), StoreError>> {
-    Box::pin(data_of(dir, view, report))
-}
-
-/// The same for anything with keys.
-pub(super) async fn data_of(dir: &Dir, scan: &impl Scan, report: &mut Report) -> Result<(), StoreError> {
+/// Reads all data and compares it with its checksums; what the log has in `kept` goes for what is on the disk.
+pub(crate) async fn data_of(
+    dir: &Dir,
+    scan: &impl Scan,
+    kept: &Kept,
+    report: &mut Report,
+) -> Result<(), StoreError> {
     // What does not fit otherwise is found by the other check.
     let owned = check_keys(scan, &mut Report::default())?;
     if !owned.is_empty() {
-        check_data(dir, &owned, report).await?;
+        check_data(dir, &owned, kept, report).await?;
     }
     Ok(())
 }
@@ -146,8 +131,11 @@ async fn check_files(dir: &Dir, owned: &[Owned], report: &mut Report) -> Result<
     let dir = dir.subdir(files::DIR).await?;
     let mut blocks: BTreeMap<FileId, u64> = BTreeMap::new();
     for name in dir.list().await? {
-        if let Some(id) = FileId::parse(&name) {
-            blocks.insert(id, dir.open(&name).await?.len().await? / BLOCK);
+        let Some(id) = FileId::parse(&name) else { continue };
+        match dir.open(&name).await {
+            // An open target takes files away that nothing refers to.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            file => _ = blocks.insert(id, file?.len().await? / BLOCK),
         }
     }
     let mut last: Option<&Owned> = None;
@@ -182,7 +170,7 @@ async fn check_files(dir: &Dir, owned: &[Owned], report: &mut Report) -> Result<
     Ok(())
 }
 
-async fn check_data(dir: &Dir, owned: &[Owned], report: &mut Report) -> Result<(), StoreError> {
+async fn check_data(dir: &Dir, owned: &[Owned], kept: &Kept, report: &mut Report) -> Result<(), StoreError> {
     let dir = dir.subdir(files::DIR).await?;
     let mut open: Option<(FileId, File)> = None;
     for one in owned.iter().filter(|one| !one.sums.is_empty()) {
@@ -207,6 +195,7 @@ async fn check_data(dir: &Dir, owned: &[Owned], report: &mut Report) -> Result<(
                     break;
                 }
             };
+            let bytes = laid_over(bytes, run.file, run.block + at, kept);
             let sums = one.sums.slice(at as usize * 4..);
             let sum = |n: usize| Some(u32::from_le_bytes(sums.get(n * 4..n * 4 + 4)?.try_into().ok()?));
             let damaged = if bytes.is_empty() { Some(0) } else { first_damaged(&bytes, sum) };
@@ -219,4 +208,20 @@ async fn check_data(dir: &Dir, owned: &[Owned], report: &mut Report) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Whole blocks from `first` on, with those of `kept` in the place of what was read.
+fn laid_over(bytes: Bytes, file: FileId, first: u32, kept: &Kept) -> Bytes {
+    let count = (bytes.len() as u64 / BLOCK) as u32;
+    let mut over = kept.blocks(Run { file, block: first, count }).peekable();
+    if over.peek().is_none() {
+        return bytes;
+    }
+    let mut bytes = bytes.to_vec();
+    for (block, data) in over {
+        let at = (block - first) as usize * BLOCK as usize;
+        bytes[at..at + BLOCK as usize].fill(0);
+        bytes[at..at + data.len()].copy_from_slice(data);
+    }
+    bytes.into()
 }

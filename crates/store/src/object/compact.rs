@@ -11,7 +11,7 @@ use proto::ObjectId;
 use super::block::Slices;
 use super::cache::State;
 use super::extent::{BLOCK, Edit, Extent, Extents, cut};
-use super::files::Placed;
+use super::files::{Durable, Placed};
 use super::plan::{Carried, Plan};
 use super::{CHUNK_BYTES, Objects};
 use crate::error::StoreError;
@@ -82,7 +82,7 @@ impl Objects {
             self.store.room(Need::Growth).await?;
             let range = range_of(&group);
             let data = Slices(self.read_range(id, range.clone()).await?);
-            let placed = self.files.place(range.start, data).await?;
+            let placed = self.files.place(range.start, data, Durable::Synced).await?;
             let merged = self.with(id.layout, |state| self.commit_merged(state, id, &group, &placed));
             if !matches!(merged, Ok(true)) {
                 self.files.give_back(placed);

@@ -15,10 +15,11 @@ use rt::{Dir, File, Rt};
 
 use super::block::Slices;
 use super::extent::{BLOCK, EXTENT_BYTES_MAX, Extent, FileId, Run};
+use super::logged::{self, LOGGED_BYTES_MAX};
 use super::space::Space;
 use super::sweep::BlockSet;
 use crate::error::StoreError;
-use crate::target::Store;
+use crate::target::{Change, Store};
 
 /// Directory of the data files within the target's.
 pub const DIR: &str = "data";
@@ -114,6 +115,22 @@ impl Drop for Reading {
     }
 }
 
+/// How data that was written gets durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durable {
+    /// With its file, which is synced before the log.
+    Synced,
+    /// With the log, which carries it, too.
+    Logged,
+}
+
+impl Durable {
+    /// The way for a write of `len` bytes in all.
+    pub fn of(len: u64) -> Durable {
+        if len <= LOGGED_BYTES_MAX { Durable::Logged } else { Durable::Synced }
+    }
+}
+
 /// Data that was written and that nothing refers to yet. Dropped while the disk may still be writing, its blocks
 /// stay taken until the target is opened again.
 #[derive(Default)]
@@ -122,6 +139,9 @@ pub struct Placed {
     pub extents: Vec<(u64, Extent)>,
     /// The files that have to be synced before anything refers to the extents.
     pub files: Vec<File>,
+    /// What the log carries, and the files that it may lie in only there for a while.
+    pub logged: Vec<Change>,
+    pub behind: Vec<File>,
     runs: Vec<Run>,
 }
 
@@ -130,6 +150,8 @@ impl Placed {
     pub fn add(&mut self, other: Placed) {
         self.extents.extend(other.extents);
         self.files.extend(other.files);
+        self.logged.extend(other.logged);
+        self.behind.extend(other.behind);
         self.runs.extend(other.runs);
     }
 
@@ -234,22 +256,32 @@ impl Files {
     }
 
     /// Writes `data` for the range of an object that starts at `offset`, without anything referring to it.
-    pub async fn place(&self, offset: u64, data: Slices) -> Result<Placed, StoreError> {
-        self.place_for(Need::Growth, offset, data).await
+    pub async fn place(&self, offset: u64, data: Slices, durable: Durable) -> Result<Placed, StoreError> {
+        self.place_for((Need::Growth, durable), offset, data).await
     }
 
     /// The same for a range that has blocks already, which are freed when the new ones are referred to.
-    pub async fn place_over(&self, offset: u64, data: Slices) -> Result<Placed, StoreError> {
-        self.place_for(Need::Overwrite, offset, data).await
+    pub async fn place_over(
+        &self,
+        offset: u64,
+        data: Slices,
+        durable: Durable,
+    ) -> Result<Placed, StoreError> {
+        self.place_for((Need::Overwrite, durable), offset, data).await
     }
 
-    async fn place_for(&self, need: Need, offset: u64, mut data: Slices) -> Result<Placed, StoreError> {
-        let mut placed = Placed { extents: Vec::new(), files: Vec::new(), runs: Vec::new() };
+    async fn place_for(
+        &self,
+        way: (Need, Durable),
+        offset: u64,
+        mut data: Slices,
+    ) -> Result<Placed, StoreError> {
+        let mut placed = Placed::default();
         let mut at = offset;
         while data.len() > 0 {
             // No extent crosses a border between chunks.
             let len = data.len().min(EXTENT_BYTES_MAX).min(super::chunk_end(at) - at);
-            let done = self.place_part(need, at, data.split_to(len), &mut placed).await;
+            let done = self.place_part(way, at, data.split_to(len), &mut placed).await;
             if let Err(error) = done {
                 self.give_back(placed);
                 return Err(error);
@@ -262,7 +294,7 @@ impl Files {
     /// Takes blocks for `ranges` of an object, each at most an extent long, without writing to them or anything
     /// referring to them.
     pub async fn reserve(&self, ranges: &[Range<u64>]) -> Result<Placed, StoreError> {
-        let mut placed = Placed { extents: Vec::new(), files: Vec::new(), runs: Vec::new() };
+        let mut placed = Placed::default();
         for range in ranges {
             let runs = match self.take(Need::Growth, (range.end - range.start).div_ceil(BLOCK) as u32).await {
                 Ok(runs) => runs,
@@ -285,7 +317,7 @@ impl Files {
 
     async fn place_part(
         &self,
-        need: Need,
+        (need, durable): (Need, Durable),
         offset: u64,
         mut data: Slices,
         placed: &mut Placed,
@@ -302,9 +334,13 @@ impl Files {
                 at: u64::from(run.block) * BLOCK,
                 sums: part.checksums(),
             };
-            match self.write_run(run, part).await {
-                Ok(file) => placed.files.push(file),
-                Err(error) => result = result.and(Err(error)),
+            match (self.write_run(run, part.clone()).await, durable) {
+                (Ok(file), Durable::Synced) => placed.files.push(file),
+                (Ok(file), Durable::Logged) => {
+                    placed.behind.push(file);
+                    placed.logged.push(logged::data(run, part.joined()));
+                }
+                (Err(error), _) => result = result.and(Err(error)),
             }
             placed.extents.push((at, extent));
             at += len;

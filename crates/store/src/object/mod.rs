@@ -10,7 +10,7 @@
 //! - [`cache`]: what is in memory, and the locks; [`tomb`]: what was destroyed; [`seal`]: what nobody
 //!   may use for the time being;
 //! - [`files`]: the data files, and the task that makes them ahead of need; [`space`]: which blocks are free;
-//! - [`extent`], [`block`], [`keys`]: the pure parts;
+//! - [`extent`], [`block`], [`keys`]: the pure parts; [`logged`]: small data that the log carries;
 //! - [`summary`]: what an open has to know of all of them; [`sweep`]: what former boots left allocated;
 //! - [`check`]: whether all of it fits together.
 
@@ -23,6 +23,7 @@ mod destroy;
 mod extent;
 mod files;
 mod keys;
+pub(crate) mod logged;
 mod parts;
 mod plan;
 mod punch;

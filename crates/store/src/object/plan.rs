@@ -9,7 +9,7 @@ use rt::File;
 use super::cache::{Object, changes_of};
 use super::extent::{Edit, Run, cut};
 use super::keys::{self, Record};
-use super::{CHUNK_BYTES, Extra, Objects, chunk_end, summary};
+use super::{CHUNK_BYTES, Extra, Objects, chunk_end, logged, summary};
 use crate::error::StoreError;
 use crate::target::{Batch, Change, Store};
 
@@ -89,6 +89,7 @@ impl Plan {
         }
         for run in self.edits.iter().flat_map(|(_, edit)| &edit.freed) {
             summary::used(run, -1, &mut batch.sums);
+            batch.log_only.push(logged::freed(run));
         }
     }
 
@@ -115,6 +116,10 @@ pub struct Carried {
     pub added: Vec<Run>,
     /// Files with the new data.
     pub files: Vec<File>,
+    /// New data that the log carries.
+    pub logged: Vec<Change>,
+    /// Files with that data.
+    pub behind: Vec<File>,
     /// Transno that the change had before.
     pub replay: Option<Transno>,
     /// Further keys.
@@ -130,7 +135,13 @@ impl Objects {
         mut plan: Plan,
         carried: Carried,
     ) -> Result<(ObjectAttr, Transno), StoreError> {
-        let mut batch = Batch { data: carried.files, replay: carried.replay, ..Batch::default() };
+        let mut batch = Batch {
+            data: carried.files,
+            log_only: carried.logged,
+            behind: carried.behind,
+            replay: carried.replay,
+            ..Batch::default()
+        };
         plan.settle(id, object.record, &carried.added, &mut batch);
         let attr = plan.record.unwrap_or_default().attr();
         if let Some(extra) = carried.extra {

@@ -12,7 +12,7 @@ use super::block::Slices;
 use super::cache::State;
 use super::compact::WINDOW_BYTES;
 use super::extent::{Edit, cut};
-use super::files::Placed;
+use super::files::{Durable, Placed};
 use super::parts::{Gap, Group, Part, apart, by_chunk, extents_in, joined, lay_over};
 use super::plan::{Carried, Plan};
 use super::{CHUNK_BYTES, Extra, Objects, refuse_dead};
@@ -115,11 +115,13 @@ impl Objects {
         groups: Vec<Group>,
         placed: &mut Placed,
     ) -> Result<(), StoreError> {
+        let total = groups.iter().map(|group| group.range().end - group.range().start).sum();
+        let durable = Durable::of(total);
         for group in groups {
             let (range, data) = (group.range(), self.data_of(write, group).await?);
-            let new = match self.files.place(range.start, data.clone()).await {
+            let new = match self.files.place(range.start, data.clone(), durable).await {
                 Err(StoreError::NoSpace) if self.has_blocks(write.id, range.clone())? => {
-                    self.files.place_over(range.start, data).await?
+                    self.files.place_over(range.start, data, durable).await?
                 }
                 new => new?,
             };
@@ -217,6 +219,8 @@ impl Objects {
         let carried = Carried {
             added: placed.runs().to_vec(),
             files: placed.files.clone(),
+            logged: placed.logged.clone(),
+            behind: placed.behind.clone(),
             replay: write.replay,
             extra: write.extra.take(),
         };

@@ -263,7 +263,8 @@ fn damage_is_told() {
 fn the_checker_of_the_target_looks_at_objects() {
     use crate::check::{Depth, check_to};
     check(async |rt, target| {
-        target.write(id(1), 0, &pattern(10_000, 1)).await?;
+        // More than the log carries.
+        target.write(id(1), 0, &pattern(100_000, 1)).await?;
         let name = target.data_files().await?.remove(0);
         let dir = target.store.dir().clone();
         target.close().await?;

@@ -2,6 +2,7 @@
 
 mod basics;
 mod full;
+mod logged;
 mod model;
 mod reserved;
 mod sealed;
@@ -15,6 +16,7 @@ use rt::Rt;
 use rt::sim::{Options, Sim};
 
 use super::check;
+use super::logged::Kept;
 use super::{Extra, Limits, Objects};
 use crate::check::Report;
 use crate::error::StoreError;
@@ -99,7 +101,7 @@ impl Target {
         let mut report = Report::default();
         check::structure_of(self.store.dir(), &*self.store, &mut report).await?;
         crate::sums::check_of(&*self.store, &mut report)?;
-        check::data_of(self.store.dir(), &*self.store, &mut report).await?;
+        check::data_of(self.store.dir(), &*self.store, &Kept::default(), &mut report).await?;
         Ok(report.findings)
     }
 
