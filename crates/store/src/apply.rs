@@ -30,19 +30,25 @@ struct Part {
 
 /// Runs until the store is closed, abandoned or poisoned.
 pub(crate) async fn run(shared: Arc<Shared>) {
+    work(&shared).await;
+    shared.apply_ended.store(true, Ordering::Release);
+    shared.merge_wake.notify_one();
+}
+
+async fn work(shared: &Arc<Shared>) {
     if let Err(error) = shared.look().await {
         return shared.poison(&error.into());
     }
     let mut idle = Idle::default();
     loop {
-        let step = if shared.is_poisoned() { Step::Abandon } else { next_step(&shared) };
+        let step = if shared.is_poisoned() { Step::Abandon } else { next_step(shared) };
         let done = match step {
-            Step::Wait => idle.wait(&shared).await,
-            Step::Apply(part) => match apply(&shared, part).await {
-                Ok(()) => idle.applied(&shared).await,
+            Step::Wait => idle.wait(shared).await,
+            Step::Apply(part) => match apply(shared, part).await {
+                Ok(()) => idle.applied(shared).await,
                 Err(error) => Err(error),
             },
-            Step::Finish => match cut_log(&shared).await {
+            Step::Finish => match cut_log(shared).await {
                 Ok(()) => return,
                 Err(error) => Err(error),
             },
@@ -91,6 +97,7 @@ async fn apply(shared: &Arc<Shared>, part: Part) -> Result<(), StoreError> {
     shared.reserve.have(2 * bytes + shared.reserve.for_engine()).await?;
     let worker = shared.clone();
     shared.rt.offload(move || apply_records(&worker, engine.as_ref(), &records, position)).await?;
+    shared.merge_wake.notify_one();
     shared.unapplied.fetch_sub(bytes, Ordering::Relaxed);
     shared.room.notify_waiters();
     // Thousands of records and entries were just freed, all over the allocator's memory.

@@ -55,6 +55,10 @@ impl Idle {
             self.left_alone = Some(before);
             return Ok(());
         }
+        // What the log has not got yet comes after this.
+        if shared.last_committed() < before {
+            return Ok(());
+        }
         if is_quiet && shared.unapplied.load(Ordering::Relaxed) > 0 {
             // What removes something frees nothing as long as the engine has not got it.
             shared.backlog.lock().flush = true;

@@ -15,6 +15,7 @@ mod idle;
 pub mod label;
 pub mod limits;
 mod log;
+mod merge;
 mod note;
 pub mod object;
 mod open;

@@ -60,6 +60,9 @@ pub(crate) struct Shared {
     pub commit_wake: Notify,
     pub backlog: Mutex<Backlog>,
     pub apply_wake: Notify,
+    /// Woken when the engine got something, or the engine's task has ended.
+    pub merge_wake: Notify,
+    pub apply_ended: AtomicBool,
     /// Woken whenever there is more room.
     pub room: Notify,
     pub last_transno: AtomicU64,
@@ -104,6 +107,8 @@ impl Shared {
             commit_wake: Notify::new(),
             backlog: Mutex::default(),
             apply_wake: Notify::new(),
+            merge_wake: Notify::new(),
+            apply_ended: AtomicBool::new(false),
             room: Notify::new(),
             last_transno: AtomicU64::new(last),
             last_committed: AtomicU64::new(last),
@@ -189,6 +194,7 @@ impl Shared {
         self.room.notify_waiters();
         self.commit_wake.notify_one();
         self.apply_wake.notify_one();
+        self.merge_wake.notify_one();
     }
 
     /// Waits until nothing is accepted any more.

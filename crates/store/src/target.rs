@@ -21,7 +21,7 @@ use crate::right::Owned;
 use crate::shared::Shared;
 use crate::sums::{self, Sums};
 use crate::view::{Guarded, Held, Known};
-use crate::{apply, log, note};
+use crate::{apply, log, merge, note};
 
 /// How often a target is not opened while an older copy of it exists.
 const COPY_BOOTS: u64 = 1 << 20;
@@ -154,8 +154,12 @@ impl Store {
             }
         };
         let shared = Arc::new(shared);
-        let ended =
+        let mut ended =
             vec![spawn(rt, log::commit::run(shared.clone(), writer)), spawn(rt, apply::run(shared.clone()))];
+        if shared.log_is_cut {
+            // An engine that keeps nothing has nothing to merge.
+            ended.push(spawn(rt, merge::run(shared.clone())));
+        }
         Ok(Arc::new(Store { label, boot, dir, shared, ended: Mutex::new(ended) }))
     }
 

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use fjall::compaction::Leveled;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode};
+use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, SeqNo};
+use parking_lot::Mutex;
 use rt::os::disk::tree;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -24,9 +25,12 @@ use crate::limits::{KEY_RESERVED, Limits};
 const KEYSPACE: &str = "data";
 const POSITION_KEY: [u8; 9] = [KEY_RESERVED, b'p', b'o', b's', b'i', b't', b'i', b'o', b'n'];
 const VERSION_BYTES: usize = 8;
-/// Threads that flush and compact. With more than one, the first does nothing but pass compactions on to the others,
-/// in a loop without rest while one runs.
+/// Threads of the library's own. They make tables of what is in memory, and merge nothing.
 const WORKERS: usize = 1;
+/// Tables and bytes of a level before the library's own thread would merge it: never so many. It may still move tables that overlap
+/// nothing in the levels below.
+const NEVER_TABLES: u8 = u8::MAX;
+const NEVER_BYTES: u64 = 1 << 40;
 /// Bytes of the journal beyond which what is in memory becomes a table, so that the journal can go: the least that fjall takes.
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 
@@ -41,6 +45,11 @@ pub(crate) struct FjallEngine {
     applied: AtomicU64,
     /// How many calls write something now.
     at_work: AtomicU64,
+    /// Held by the one that merges. The library can merge in several threads, but two merges at once may leave tables of one level that
+    /// overlap; the next merge then drops a removal whose value it does not see, and the value is back.
+    pub(super) merging: Mutex<()>,
+    /// How many merge, or wait for that.
+    merges: AtomicU64,
     /// Bytes of a table.
     pub(super) target_bytes: u64,
     /// Batches of at least so many bytes become tables at once.
@@ -64,13 +73,12 @@ impl FjallEngine {
             .max_journaling_size(JOURNAL_BYTES_MAX)
             .worker_threads(WORKERS)
             .open()?;
-        let merging = Leveled::default().with_table_target_size(limits.engine_target_bytes);
-        let merging = Arc::new(merging);
+        let never = Leveled::default().with_l0_threshold(NEVER_TABLES).with_table_target_size(NEVER_BYTES);
         let options = || {
             KeyspaceCreateOptions::default()
                 .manual_journal_persist(true)
                 .max_memtable_size(limits.engine_memory_bytes)
-                .compaction_strategy(merging)
+                .compaction_strategy(Arc::new(never))
         };
         let keys = database.keyspace(KEYSPACE, options)?;
         Ok(FjallEngine {
@@ -78,6 +86,8 @@ impl FjallEngine {
             database,
             applied: AtomicU64::new(0),
             at_work: AtomicU64::new(0),
+            merging: Mutex::new(()),
+            merges: AtomicU64::new(0),
             target_bytes: limits.engine_target_bytes,
             table_bytes_min: limits.engine_table_bytes_min,
             unmerged_max: limits.engine_unmerged_max,
@@ -153,19 +163,29 @@ impl Engine for FjallEngine {
 
     fn is_behind(&self) -> Result<bool, StoreError> {
         self.check()?;
-        // Each batch starts one merge, of whichever level needs it most: when none runs, the next batch has to come.
-        Ok(self.keys.l0_table_count() > self.unmerged_max && self.database.active_compactions() > 0)
+        // When nobody merges, there is nothing that waiting would help.
+        Ok(self.keys.l0_table_count() > self.unmerged_max && self.merges.load(Ordering::Relaxed) > 0)
     }
 
     fn is_busy(&self) -> bool {
         self.at_work.load(Ordering::Relaxed) > 0
-            || self.database.active_compactions() > 0
+            || self.merges.load(Ordering::Relaxed) > 0
             || self.keys.sealed_memtable_count() > 0
     }
 
     fn check(&self) -> Result<(), StoreError> {
         // Fails if a worker has failed; then nothing is merged any more.
         self.database.persist(PersistMode::Buffer).map_err(failed)
+    }
+
+    fn merge(&self) -> Result<bool, StoreError> {
+        let _counted = AtWork::begin(&self.merges);
+        let _merging = self.merging.lock();
+        let before = self.version();
+        let strategy = Leveled::default().with_table_target_size(self.target_bytes);
+        // Nobody reads as of a former moment: a scan keeps the tables that it began with.
+        self.keys.tree.compact(Arc::new(strategy), SeqNo::MAX).map_err(|error| failed(error.into()))?;
+        Ok(self.version() != before)
     }
 
     fn space(&self) -> Space {

@@ -68,6 +68,10 @@ impl Engine for MemoryEngine {
         Ok(false)
     }
 
+    fn merge(&self) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     fn is_busy(&self) -> bool {
         false
     }

@@ -52,6 +52,9 @@ pub(crate) trait Engine: Send + Sync {
     /// will.
     fn is_behind(&self) -> Result<bool, StoreError>;
 
+    /// Merges some of what it got, as much as one step takes; whether there may be more to do.
+    fn merge(&self) -> Result<bool, StoreError>;
+
     /// Whether it writes: it applies or merges something.
     fn is_busy(&self) -> bool;
 

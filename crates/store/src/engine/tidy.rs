@@ -17,7 +17,7 @@ const MERGE_TABLES: u64 = 50;
 const SPLIT: u64 = 8;
 /// Everything is merged at once only if not more than this stays, in bytes: nothing else is merged or added meanwhile.
 const WHOLE_BYTES_MAX: u64 = 512 << 20;
-/// Everything is merged at once only if this part of it goes, as a divisor.
+/// Everything is merged at once if this part of it goes, as a divisor. If less goes, that is the last resort.
 const WHOLE_PART: u64 = 8;
 /// What an entry takes in a table besides key and value, at most, in bytes.
 const ENTRY_BYTES: u64 = 32;
@@ -39,25 +39,29 @@ impl FjallEngine {
             return Ok(true);
         }
         let stale = self.estimate_stale();
-        let (before, merges) = (self.version(), self.database.compactions_completed());
+        let _merging = self.merging.lock();
+        let before = self.version();
         if stale > 0 {
-            self.merge_all(stale, room)?;
+            if stale >= self.keys.disk_space() / WHOLE_PART {
+                self.merge_all(stale, room)?;
+            }
             let table_bytes = self.target_bytes.min(room / MERGE_TABLES);
             for table_bytes in [table_bytes / SPLIT, table_bytes] {
                 if self.version() == before && table_bytes > 0 {
                     self.push_down(table_bytes)?;
                 }
             }
+            // A table of removals may overlap more of the next level than a merge takes.
+            if self.version() == before {
+                self.merge_all(stale, room)?;
+            }
         }
         self.forget_merged()?;
-        // Tables that the engine's own thread is merging could not be touched.
-        let met_another =
-            merges != self.database.compactions_completed() || self.database.active_compactions() > 0;
-        Ok(self.version() != before || met_another)
+        Ok(self.version() != before)
     }
 
     /// Changes whenever a table comes, goes or moves.
-    fn version(&self) -> u64 {
+    pub(super) fn version(&self) -> u64 {
         self.keys.tree.current_version().id()
     }
 
@@ -65,7 +69,7 @@ impl FjallEngine {
     fn merge_all(&self, stale: u64, room: u64) -> Result<(), StoreError> {
         let all = self.keys.disk_space();
         let most = (room / 4 * 3).min(WHOLE_BYTES_MAX);
-        if all - stale <= most && stale >= all / WHOLE_PART && self.live_bytes_up_to(most)? < most {
+        if all - stale <= most && self.live_bytes_up_to(most)? < most {
             let merged = self.keys.tree.major_compact(self.target_bytes, SeqNo::MAX);
             merged.map_err(|error| failed(error.into()))?;
         }
