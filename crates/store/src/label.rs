@@ -10,7 +10,7 @@ use crate::error::StoreError;
 
 /// Its version is that of everything in the target's directory: whatever cannot be read by the program before makes it grow
 /// (`docs/disk.md#version`).
-pub(crate) const FILE: Kind = Kind { name: "label", magic: *b"WEFTLABL", version: 4, oldest: 4 };
+pub(crate) const FILE: Kind = Kind { name: "label", magic: *b"WEFTLABL", version: 5, oldest: 5 };
 
 /// The label in a target's directory.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -44,6 +44,15 @@ pub struct Change {
     pub value: Option<Bytes>,
 }
 
+/// Data that the log carries for blocks of data files, until the engine has the batch.
+#[derive(Clone, Default)]
+pub struct Logged {
+    /// Data, and which blocks are free. The keys begin with 0xff; nobody but the log gets them.
+    pub(crate) entries: Vec<Change>,
+    /// The files, with the data: written already, synced before the engine gets the batch.
+    pub(crate) files: Vec<File>,
+}
+
 /// Changes that become visible and durable together.
 #[derive(Default)]
 pub struct Batch {
@@ -53,11 +62,8 @@ pub struct Batch {
     pub sums: Sums,
     /// Files with data that the changes refer to: written already, synced before the log record.
     pub data: Vec<File>,
-    /// What only the log keeps, until the engine has the batch: data for blocks of data files, and which of them are free.
-    /// The keys begin with 0xff.
-    pub(crate) log_only: Vec<Change>,
-    /// Files with data that `log_only` has, too: written already, synced before the engine gets the batch.
-    pub(crate) behind: Vec<File>,
+    /// Data that the log carries.
+    pub logged: Logged,
     /// Transno that a replayed change had before; `None` draws a new one. It is kept if it is larger than all that
     /// this target has given out; otherwise a new one is drawn, and the caller tells its client.
     pub replay: Option<Transno>,
@@ -300,7 +306,7 @@ impl Store {
         let sums = batch.sums.settle(view)?;
         let changes = batch.changes.iter().chain(&sums);
         let values = values.into_iter().chain(sums.iter().map(|sum| sum.value.clone()));
-        let all = changes.clone().chain(&batch.log_only);
+        let all = changes.clone().chain(&batch.logged.entries);
         let (count, bytes) = all.fold((0, 0), |(count, bytes), change| {
             (count + 1, bytes + change_bytes(&change.key, change.value.as_deref()))
         });
@@ -313,11 +319,11 @@ impl Store {
             let before = view.table.put(&change.key, value, transno);
             body.push(&change.key, change.value.as_deref(), before.unwrap_or(BEFORE_UNKNOWN));
         }
-        for Change { key, value } in &batch.log_only {
+        for Change { key, value } in &batch.logged.entries {
             body.push(key, value.as_deref(), BEFORE_UNKNOWN);
         }
         tail.sync_first(batch.data);
-        tail.sync_later(batch.behind);
+        tail.sync_later(batch.logged.files);
         self.shared.last_transno.store(transno, Ordering::Release);
         self.shared.unsynced.fetch_add(bytes as u64, Ordering::Relaxed);
         let wake = was_empty || !was_full && tail.bytes() >= limits.commit_bytes;

@@ -19,7 +19,7 @@ use super::logged::{self, LOGGED_BYTES_MAX};
 use super::space::Space;
 use super::sweep::BlockSet;
 use crate::error::StoreError;
-use crate::target::{Change, Store};
+use crate::target::{Logged, Store};
 
 /// Directory of the data files within the target's.
 pub const DIR: &str = "data";
@@ -139,9 +139,8 @@ pub struct Placed {
     pub extents: Vec<(u64, Extent)>,
     /// The files that have to be synced before anything refers to the extents.
     pub files: Vec<File>,
-    /// What the log carries, and the files that it may lie in only there for a while.
-    pub logged: Vec<Change>,
-    pub behind: Vec<File>,
+    /// What the log carries of it.
+    pub logged: Logged,
     runs: Vec<Run>,
 }
 
@@ -150,8 +149,8 @@ impl Placed {
     pub fn add(&mut self, other: Placed) {
         self.extents.extend(other.extents);
         self.files.extend(other.files);
-        self.logged.extend(other.logged);
-        self.behind.extend(other.behind);
+        self.logged.entries.extend(other.logged.entries);
+        self.logged.files.extend(other.logged.files);
         self.runs.extend(other.runs);
     }
 
@@ -337,8 +336,8 @@ impl Files {
             match (self.write_run(run, part.clone()).await, durable) {
                 (Ok(file), Durable::Synced) => placed.files.push(file),
                 (Ok(file), Durable::Logged) => {
-                    placed.behind.push(file);
-                    placed.logged.push(logged::data(run, part.joined()));
+                    placed.logged.files.push(file);
+                    placed.logged.entries.push(logged::data(run, part.joined()));
                 }
                 (Err(error), _) => result = result.and(Err(error)),
             }

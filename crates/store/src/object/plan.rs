@@ -11,7 +11,7 @@ use super::extent::{Edit, Run, cut};
 use super::keys::{self, Record};
 use super::{CHUNK_BYTES, Extra, Objects, chunk_end, logged, summary};
 use crate::error::StoreError;
-use crate::target::{Batch, Change, Store};
+use crate::target::{Batch, Change, Logged, Store};
 
 /// What an object will be. Nothing is changed before it is committed.
 pub struct Plan {
@@ -89,7 +89,7 @@ impl Plan {
         }
         for run in self.edits.iter().flat_map(|(_, edit)| &edit.freed) {
             summary::used(run, -1, &mut batch.sums);
-            batch.log_only.push(logged::freed(run));
+            batch.logged.entries.push(logged::freed(run));
         }
     }
 
@@ -117,9 +117,7 @@ pub struct Carried {
     /// Files with the new data.
     pub files: Vec<File>,
     /// New data that the log carries.
-    pub logged: Vec<Change>,
-    /// Files with that data.
-    pub behind: Vec<File>,
+    pub logged: Logged,
     /// Transno that the change had before.
     pub replay: Option<Transno>,
     /// Further keys.
@@ -137,8 +135,7 @@ impl Objects {
     ) -> Result<(ObjectAttr, Transno), StoreError> {
         let mut batch = Batch {
             data: carried.files,
-            log_only: carried.logged,
-            behind: carried.behind,
+            logged: carried.logged,
             replay: carried.replay,
             ..Batch::default()
         };

@@ -220,7 +220,6 @@ impl Objects {
             added: placed.runs().to_vec(),
             files: placed.files.clone(),
             logged: placed.logged.clone(),
-            behind: placed.behind.clone(),
             replay: write.replay,
             extra: write.extra.take(),
         };
