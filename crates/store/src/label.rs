@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn a_target_of_another_version_is_refused_with_a_sentence() {
         let body = label().encode();
-        for (version, said) in [(3, "an older weft wrote it"), (5, "a newer weft wrote it")] {
+        for (version, said) in [(4, "an older weft wrote it"), (6, "a newer weft wrote it")] {
             let other = Kind { version, ..FILE };
             let error = FILE.decode(&other.encode(&body).into()).expect_err("of another version").to_string();
             assert!(error.contains(said) && error.contains(&format!("has version {version}")), "{error}");

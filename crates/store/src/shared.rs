@@ -1,6 +1,6 @@
 //! What a store's callers and its two tasks share.
 //!
-//! Lock order: `tail`, then a shard of the table; `tail`, then `waiters`. `backlog` is taken alone.
+//! Lock order: `tail`, then a shard of the table; `tail`, then `waiters`. `backlog` and `writer` are taken alone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::log::record::stride;
 use crate::log::scan::Closed;
 use crate::log::segment::Record;
 use crate::log::tail::{Tail, add_each_once};
-use crate::log::writer::Appended;
+use crate::log::writer::{Appended, Writer};
 use crate::reserve::{Others, Reserve};
 use crate::right::Right;
 use crate::view::View;
@@ -57,6 +57,8 @@ pub(crate) struct Shared {
     pub log_dir: Dir,
     pub view: View,
     pub tail: Mutex<Tail>,
+    /// The log's open end; `None` while somebody writes there.
+    pub writer: Mutex<Option<Writer>>,
     pub commit_wake: Notify,
     pub backlog: Mutex<Backlog>,
     pub apply_wake: Notify,
@@ -104,6 +106,7 @@ impl Shared {
             log_dir,
             view,
             tail: Mutex::new(Tail::new(last)),
+            writer: Mutex::new(None),
             commit_wake: Notify::new(),
             backlog: Mutex::default(),
             apply_wake: Notify::new(),

@@ -366,17 +366,18 @@ impl Store {
 
     /// Waits until every change up to `transno` is durable; starts a commit at once.
     pub async fn committed(&self, transno: Transno) -> Result<(), StoreError> {
-        let receiver = {
+        let (receiver, is_pending) = {
             let mut tail = self.shared.tail.lock();
             // Nobody can wait for a change that was not made yet.
             let transno = transno.0.min(tail.last);
             let receiver = self.shared.wait_for(transno)?;
-            if receiver.is_some() && transno > tail.taken {
-                tail.urgent = true;
-                self.shared.commit_wake.notify_one();
-            }
-            receiver
+            let is_pending = receiver.is_some() && transno > tail.taken;
+            tail.urgent |= is_pending;
+            (receiver, is_pending)
         };
+        if is_pending {
+            log::commit::hurry(&self.shared);
+        }
         match receiver {
             None => Ok(()),
             Some(receiver) => receiver.await.map_err(|_| StoreError::Poisoned),

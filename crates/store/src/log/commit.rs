@@ -1,4 +1,7 @@
-//! The group commit task: makes pending changes durable, one group at a time, and sleeps when there are none.
+//! Group commits: they make pending changes durable, one group at a time.
+//!
+//! There is one writer. Whoever has it commits what is due, and gives it back when nothing is. Someone who waits for a commit carries it out
+//! in a task on its own core ([`hurry`]); what nobody waits for is committed by the task of the target ([`run`]).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,34 +17,96 @@ use crate::log::writer::Writer;
 use crate::reserve::is_full;
 use crate::shared::Shared;
 
-/// Runs until the store is closed, abandoned or poisoned.
-pub async fn run(shared: Arc<Shared>, mut writer: Writer) {
+/// Commits what nobody waits for, until the store is closed, abandoned or poisoned; then nobody writes any more.
+pub async fn run(shared: Arc<Shared>, writer: Writer) {
+    *shared.writer.lock() = Some(writer);
     loop {
         let (due, reserve) = {
-            let mut tail = shared.tail.lock();
-            let due = tail.due(shared.limits.commit_after, shared.limits.commit_bytes);
-            (due, std::mem::take(&mut tail.reserve))
+            let tail = shared.tail.lock();
+            (tail.due(shared.limits.commit_after, shared.limits.commit_bytes), tail.reserve)
         };
-        if shared.is_poisoned() {
-            return;
-        }
-        if reserve && let Err(error) = reserve_again(&shared, &mut writer).await {
-            return shared.poison(&error.into());
-        }
+        let is_over = shared.is_poisoned() || due == Due::Closed;
         match due {
-            Due::Closed => break,
-            Due::Never => shared.commit_wake.notified().await,
-            Due::At(time) if time > shared.rt.now() => {
+            _ if is_over => {}
+            Due::At(time) if time > shared.rt.now() && !reserve => {
                 let rest = time - shared.rt.now();
                 let _ = shared.rt.timeout(rest, shared.commit_wake.notified()).await;
+                continue;
             }
-            Due::Now | Due::At(_) => {
-                let group = shared.tail.lock().take();
-                if let Err(error) = commit(&shared, &mut writer, group).await {
-                    return shared.poison(&error);
-                }
+            Due::Never if !reserve => {
+                shared.commit_wake.notified().await;
+                continue;
             }
+            _ => {}
         }
+        let Some(writer) = shared.writer.lock().take() else {
+            // Told by whoever has it.
+            shared.commit_wake.notified().await;
+            continue;
+        };
+        if is_over {
+            return end(&shared, &writer);
+        }
+        work(&shared, writer).await;
+    }
+}
+
+/// Has what is due committed now, on the core of the caller. If the log is being written, whoever does that sees to it.
+pub fn hurry(shared: &Arc<Shared>) {
+    let Some(writer) = shared.writer.lock().take() else { return };
+    let worker = shared.clone();
+    // A task of its own: the caller may give up.
+    shared.rt.spawn(async move { work(&worker, writer).await });
+}
+
+/// Commits what is due, and gives the writer back.
+async fn work(shared: &Shared, mut writer: Writer) {
+    loop {
+        if let Err(error) = commit_due(shared, &mut writer).await {
+            shared.poison(&error);
+        }
+        *shared.writer.lock() = Some(writer);
+        // What became due since could not find the writer.
+        if shared.is_poisoned() || !is_due(shared) {
+            break;
+        }
+        writer = match shared.writer.lock().take() {
+            Some(writer) => writer,
+            None => return,
+        };
+    }
+    shared.commit_wake.notify_one();
+}
+
+async fn commit_due(shared: &Shared, writer: &mut Writer) -> Result<(), StoreError> {
+    while is_due(shared) && !shared.is_poisoned() {
+        if std::mem::take(&mut shared.tail.lock().reserve) {
+            reserve_again(shared, writer).await?;
+        }
+        if is_due(shared) {
+            let group = shared.tail.lock().take();
+            commit(shared, writer, group).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether there is something to do for whoever has the writer.
+fn is_due(shared: &Shared) -> bool {
+    let tail = shared.tail.lock();
+    let is_late = |time| time <= shared.rt.now();
+    match tail.due(shared.limits.commit_after, shared.limits.commit_bytes) {
+        Due::Now => true,
+        Due::At(time) => tail.reserve || is_late(time),
+        Due::Never => tail.reserve,
+        Due::Closed => false,
+    }
+}
+
+/// Nothing will be written any more.
+fn end(shared: &Shared, writer: &Writer) {
+    if shared.is_poisoned() {
+        return;
     }
     let mut backlog = shared.backlog.lock();
     backlog.segments.push_back(writer.closed());

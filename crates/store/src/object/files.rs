@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -73,6 +74,8 @@ pub struct Files {
     overwrite_blocks: u64,
     /// There is something to do in the background.
     work: Arc<Notify>,
+    /// Blocks were freed, and somebody should look at them in a while.
+    freed: Arc<Notify>,
     stopped: AtomicBool,
 }
 
@@ -180,6 +183,7 @@ impl Files {
             ahead: AtomicU32::new(1),
             overwrite_blocks: overwrite_bytes / BLOCK,
             work: Arc::new(Notify::new()),
+            freed: Arc::new(Notify::new()),
             stopped: AtomicBool::new(false),
         })
     }
@@ -242,13 +246,13 @@ impl Files {
 
     /// Starts the task that makes files ahead of need and gives space back. It ends with `self`.
     pub fn start(self: &Arc<Files>) {
-        let (rt, work, files) = (self.rt.clone(), self.work.clone(), Arc::downgrade(self));
+        let (rt, work, freed, files) =
+            (self.rt.clone(), self.work.clone(), self.freed.clone(), Arc::downgrade(self));
         self.rt.spawn(async move {
             while let Some(pending) = in_background(&files).await {
-                if pending {
+                let waits = pending || is_freed(&work, &freed).await;
+                if waits {
                     rt.timeout(RELEASE_AFTER, work.notified()).await;
-                } else {
-                    work.notified().await;
                 }
             }
         });
@@ -384,7 +388,7 @@ impl Files {
         space.free(until, runs);
         drop(space);
         if first {
-            self.work.notify_one();
+            self.freed.notify_one();
         }
     }
 
@@ -578,6 +582,18 @@ impl Drop for Files {
     fn drop(&mut self) {
         self.work.notify_one();
     }
+}
+
+/// Waits for something to do: whether it is only that blocks were freed, which can wait for more of them.
+async fn is_freed(work: &Notify, freed: &Notify) -> bool {
+    let mut waits = (std::pin::pin!(work.notified()), std::pin::pin!(freed.notified()));
+    std::future::poll_fn(|cx| {
+        if waits.0.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(false);
+        }
+        waits.1.as_mut().poll(cx).map(|()| true)
+    })
+    .await
 }
 
 /// One round of the background task: whether freed blocks still wait. `None` ends the task.
