@@ -17,6 +17,11 @@ use crate::Error;
 
 /// Separate used parts that are remembered; beyond it neighbours are joined.
 const USED_PARTS_MAX: usize = 256;
+/// After so many callbacks in a row without a write in between, a reader is left all of the object to read: each of them costs a round trip and
+/// parts what is held in two, and whoever does not write loses nothing.
+const UNWRITTEN_MAX: u32 = 2;
+/// The same for everything, if nothing was used in between. What the kernel has cached is lost then, and its use is not seen here.
+const UNUSED_MAX: u32 = 16;
 /// Callbacks that are remembered for grants behind them; beyond it they count as one for all that lies between.
 const TAKEN_MAX: usize = 256;
 
@@ -107,6 +112,9 @@ pub(super) struct Held {
     taken: Vec<Taken>,
     /// Fills and write-backs of the kernel's cache so far.
     by_kernel: u64,
+    /// Callbacks since an operation last ended here, and since one that changed something did.
+    unused: u32,
+    unwritten: u32,
 }
 
 /// A callback that counts for grants which come behind it.
@@ -311,6 +319,10 @@ impl Held {
             self.note_used(user.want.start, user.want.end);
         }
         self.by_kernel += u64::from(user.want.is_kernel());
+        self.unused = 0;
+        if user.want.write {
+            self.unwritten = 0;
+        }
     }
 
     /// How often the kernel filled its cache or wrote back so far.
@@ -383,9 +395,20 @@ impl Held {
                 leaving.end = asked.end;
             }
         }
+        if self.is_left_alone(asked.keep_read) {
+            (leaving.start, leaving.end) = (0, u64::MAX);
+        }
         self.take(leaving, number);
         self.leaving.push(leaving);
         Some(Some(leaving))
+    }
+
+    /// Counts a callback: whether all that is held may go with what it asks for.
+    fn is_left_alone(&mut self, keep_read: bool) -> bool {
+        self.unused = self.unused.saturating_add(1);
+        self.unwritten = self.unwritten.saturating_add(1);
+        let enough = if keep_read { self.unwritten >= UNWRITTEN_MAX } else { self.unused >= UNUSED_MAX };
+        enough && self.is_idle()
     }
 
     fn take(&mut self, range: Leaving, number: u64) {
@@ -661,6 +684,50 @@ mod tests {
             }
             assert!(left.iter().all(|(from, until)| from < until));
         }
+    }
+
+    /// A client had written a file, and another one read it at random: each read was a callback for just its range.
+    #[test]
+    fn who_writes_no_more_lets_others_read_all() {
+        let mut held = Held::default();
+        let ask = held.ask(want(0, 1000, true));
+        held.granted(ask, (0, u64::MAX), true, 1);
+        let (user, _) = start(&mut held, want(0, 1000, true));
+        held.done(user);
+        let read = |from| Leaving { keep_read: true, ..leaving(from, from + 10) };
+        let back = held.call_back(read(500), 1, false, true).flatten().expect("it is held");
+        assert_eq!(back, read(500), "it may be at it still");
+        held.gave_back(&back);
+        let (user, _) = start(&mut held, want(0, 10, true));
+        held.done(user);
+        let back = held.call_back(read(700), 1, false, true).flatten().expect("it is held");
+        assert_eq!(back, read(700), "it is");
+        held.gave_back(&back);
+        let (user, _) = start(&mut held, want(0, 10, false));
+        let back = held.call_back(read(100), 1, false, true).flatten().expect("it is held");
+        assert_eq!(back, read(100), "somebody reads");
+        held.gave_back(&back);
+        held.done(user);
+        let back = held.call_back(read(200), 1, false, true).flatten().expect("it is held");
+        assert_eq!(back, Leaving { keep_read: true, ..leaving(0, u64::MAX) });
+        held.gave_back(&back);
+        assert!(held.covers(0, u64::MAX) && held.range_count() == 1);
+        assert_eq!(start(&mut held, want(0, 10, true)).1, Progress::Ask);
+    }
+
+    #[test]
+    fn who_uses_nothing_any_more_gives_everything_up() {
+        let mut held = Held::default();
+        let ask = held.ask(want(0, 1000, true));
+        held.granted(ask, (0, u64::MAX), true, 1);
+        let mut last = leaving(0, 0);
+        for n in 0..u64::from(UNUSED_MAX) {
+            assert!(!held.is_empty());
+            last = held.call_back(leaving(n * 10, n * 10 + 5), 1, false, true).flatten().expect("it is held");
+            held.gave_back(&last);
+        }
+        assert_eq!(last, leaving(0, u64::MAX));
+        assert!(held.is_empty());
     }
 
     #[test]
