@@ -13,8 +13,8 @@ use crate::label::{self, Label};
 use crate::limits::Limits;
 use crate::log::record::{BEFORE_UNKNOWN, read_body};
 use crate::log::segment::{Record, SegmentId};
-use crate::open::{ENGINE_DIR, engine_name, open_engine, replay, was_being_made};
 use crate::object::logged::Kept;
+use crate::open::{ENGINE_DIR, engine_name, open_engine, replay, was_being_made};
 use crate::view::View;
 use crate::{log, log::scan, object, sums};
 

@@ -268,7 +268,8 @@ pub(crate) fn replay(view: &View, kept: &mut Kept, record: &Record) -> Result<()
         let value = logged.value.as_deref().map(Bytes::copy_from_slice);
         view.table.put(&logged.key, value, logged.transno);
     });
-    read.and(taken).map_err(|_| StoreError::Corrupt { what: format!("the log's record behind {}", record.header.prev) })
+    read.and(taken)
+        .map_err(|_| StoreError::Corrupt { what: format!("the log's record behind {}", record.header.prev) })
 }
 
 fn fill_backlog(shared: &Shared, log: Read, allocated: u64) {

@@ -133,12 +133,8 @@ impl Objects {
         mut plan: Plan,
         carried: Carried,
     ) -> Result<(ObjectAttr, Transno), StoreError> {
-        let mut batch = Batch {
-            data: carried.files,
-            logged: carried.logged,
-            replay: carried.replay,
-            ..Batch::default()
-        };
+        let mut batch =
+            Batch { data: carried.files, logged: carried.logged, replay: carried.replay, ..Batch::default() };
         plan.settle(id, object.record, &carried.added, &mut batch);
         let attr = plan.record.unwrap_or_default().attr();
         if let Some(extra) = carried.extra {

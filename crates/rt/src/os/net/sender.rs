@@ -1,7 +1,8 @@
 //! The sending half of a connection.
 //!
 //! Frames wait in a bounded queue. Whoever adds to an idle connection writes by itself, which saves waking a task
-//! for each message; if the socket is full or the frame long, the connection's task takes over.
+//! for each message; if the socket is full or the frame long, the connection's task takes over. A core writes short frames at the end of
+//! its turn, so that those of one turn are one call of the system.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -18,6 +19,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown};
 use tokio::sync::{Notify, Semaphore};
 
 use super::super::driver::Driver;
+use super::super::reactor::{AtTurnEnd, at_turn_end};
 use super::prefix::{PREFIX_BYTES, Prefix};
 use super::socket::Socket;
 use crate::net::{Frame, Seal};
@@ -32,6 +34,8 @@ const BATCH_BYTES: usize = 1 << 20;
 const SLICES_MAX: usize = 64;
 /// Slices up to this length are copied together: that costs less than another slice of a system call.
 const COPY_BYTES_MAX: usize = 4096;
+/// Frames up to this length are written together, in bytes.
+const SHORT_BYTES_MAX: usize = 16 << 10;
 /// Time that the peer has for taking what was queued when the connection was closed.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -218,7 +222,8 @@ impl Link {
     }
 
     fn push(self: &Arc<Self>, frame: Frame) -> io::Result<()> {
-        let in_place = frame.head.len() + bulk_bytes(&frame) <= self.driver.in_place_bytes_max();
+        let bytes = frame.head.len() + bulk_bytes(&frame);
+        let (in_place, is_short) = (bytes <= self.driver.in_place_bytes_max(), bytes <= SHORT_BYTES_MAX);
         let mut out = self.out.lock();
         if self.is_closed() {
             return Err(gone());
@@ -230,6 +235,9 @@ impl Link {
         }
         out.turn = if in_place { Turn::Sender } else { Turn::Task };
         drop(out);
+        if in_place && is_short && at_turn_end(|| self.clone()) {
+            return Ok(());
+        }
         if in_place {
             self.write_in_place();
         } else {
@@ -310,6 +318,12 @@ impl Link {
         self.places.close();
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         self.wake_task();
+    }
+}
+
+impl AtTurnEnd for Link {
+    fn turn_ends(self: Arc<Self>) {
+        self.write_in_place();
     }
 }
 

@@ -78,11 +78,53 @@ struct Local {
     core: Cell<Option<(u64, usize)>>,
     tasks: RefCell<VecDeque<Arc<Task>>>,
     orders: RefCell<Vec<Order>>,
+    /// Who has something to do at the end of the turn.
+    at_end: RefCell<Vec<Arc<dyn AtTurnEnd>>>,
 }
 
 thread_local! {
-    static LOCAL: Local =
-        const { Local { steps: Cell::new(STEPS_MAX), core: Cell::new(None), tasks: RefCell::new(VecDeque::new()), orders: RefCell::new(Vec::new()) } };
+    static LOCAL: Local = const {
+        Local {
+            steps: Cell::new(STEPS_MAX),
+            core: Cell::new(None),
+            tasks: RefCell::new(VecDeque::new()),
+            orders: RefCell::new(Vec::new()),
+            at_end: RefCell::new(Vec::new()),
+        }
+    };
+}
+
+/// Something to do once for all that happens in a turn of a core: between two looks at its ring, or after some tasks.
+pub(in crate::os) trait AtTurnEnd: Send + Sync {
+    /// The turn ends.
+    fn turn_ends(self: Arc<Self>);
+}
+
+/// Has the core that the caller is on tell `who` at the end of its turn; `false` if the caller is on none.
+pub(in crate::os) fn at_turn_end(who: impl FnOnce() -> Arc<dyn AtTurnEnd>) -> bool {
+    LOCAL.with(|local| {
+        let is_core = local.core.get().is_some();
+        if is_core {
+            local.at_end.borrow_mut().push(who());
+        }
+        is_core
+    })
+}
+
+/// Tells those who wait for it that the turn ends.
+pub(super) fn end_turn() {
+    let mut waiting = LOCAL.with(|local| std::mem::take(&mut *local.at_end.borrow_mut()));
+    if waiting.is_empty() {
+        return;
+    }
+    waiting.drain(..).for_each(AtTurnEnd::turn_ends);
+    // Its room serves again.
+    LOCAL.with(|local| {
+        let mut list = local.at_end.borrow_mut();
+        if list.is_empty() {
+            *list = waiting;
+        }
+    });
 }
 
 /// A poll begins.

@@ -37,6 +37,7 @@ use parking_lot::Mutex;
 use self::core::{Core, Order};
 use crate::BoxFuture;
 
+pub(super) use core::{AtTurnEnd, at_turn_end};
 pub use op::Op;
 pub(super) use op::{Direction, Want};
 pub use ring::Ring;

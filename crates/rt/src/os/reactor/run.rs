@@ -16,6 +16,8 @@ use super::source::{Goes, Source};
 
 /// Tasks that are polled before the ring is looked at again.
 const TASKS_MAX: usize = 64;
+/// Tasks of one turn: what they have in common is done after so many at the latest.
+const TURN_TASKS: usize = 16;
 /// How long operations may take that are under way when the core ends. Later, their memory is never freed.
 const END_TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -122,10 +124,14 @@ impl Thread {
         if self.core.timers.first().is_some_and(|first| first <= Instant::now()) {
             self.core.timers.fire(Instant::now());
         }
-        for _ in 0..TASKS_MAX {
+        for count in 1..=TASKS_MAX {
             let Some(task) = Core::next_task() else { break };
             task.run();
+            if count % TURN_TASKS == 0 {
+                core::end_turn();
+            }
         }
+        core::end_turn();
     }
 
     /// Puts into the ring what came up.
@@ -230,6 +236,7 @@ impl Thread {
             tasks.iter().for_each(|task| task.cancel());
         }
         while Core::next_task().is_some() {}
+        core::end_turn();
         Core::take_orders().into_iter().chain(self.core.take_inbox().orders).for_each(Order::refuse);
         let deadline = Instant::now() + END_TIME_MAX;
         let under_way: Vec<_> = self.pending.iter().flatten().cloned().collect();
