@@ -151,7 +151,9 @@ impl Plan {
             }
         }
         plan.hole(offset, offset.saturating_add(len));
-        let reading = |ask: &Ask| over.map(|(clean, reader)| clean.reading(ask.place.object, reader));
+        // Of what a stream brings nothing is kept.
+        let kept = over.filter(|(_, reader)| *reader != Reader::Stream);
+        let reading = |ask: &Ask| kept.map(|(clean, reader)| clean.reading(ask.place.object, reader));
         let readings = plan.asks.iter().map(reading).collect();
         (plan, readings)
     }
