@@ -484,7 +484,7 @@ fn shown(held: range::Held) -> Held {
 }
 
 fn nothing(call: &Call) -> msg::RangeRevoked {
-    msg::RangeRevoked { start: call.range.start, end: call.range.end, kept_read: false }
+    msg::RangeRevoked { start: call.range.start, end: call.range.end, kept_read: false, number: call.number }
 }
 
 fn range_of(start: u64, end: u64) -> Result<Range, Code> {

@@ -398,9 +398,15 @@ impl Held {
         if self.is_left_alone(asked.keep_read) {
             (leaving.start, leaving.end) = (0, u64::MAX);
         }
-        self.take(leaving, number);
+        // A grant that is on its way may be older than the newest that is here: it is without this too.
+        self.take(leaving, self.number_of(&leaving, number));
         self.leaving.push(leaving);
         Some(Some(leaving))
+    }
+
+    /// Up to which number everything that was granted of `leaving` goes; at least `number`, that of the callback.
+    pub(super) fn number_of(&self, leaving: &Leaving, number: u64) -> u64 {
+        number.max(self.ranges.number_within(leaving.start, leaving.end))
     }
 
     /// Counts a callback: whether all that is held may go with what it asks for.

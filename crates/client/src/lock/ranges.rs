@@ -32,6 +32,11 @@ impl Ranges {
         self.rights.values().map(|right| right.number).max().unwrap_or(0)
     }
 
+    /// The highest number of the grants that overlap `[start, end)`; 0 for none.
+    pub(super) fn number_within(&self, start: u64, end: u64) -> u64 {
+        self.overlapping(start, end).map(|(_, _, right)| right.number).max().unwrap_or(0)
+    }
+
     /// Whether all of `[start, end)` is held, to change it if `write`.
     pub(super) fn covers(&self, start: u64, end: u64, write: bool) -> bool {
         let mut at = start;

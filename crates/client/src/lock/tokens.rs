@@ -211,17 +211,21 @@ impl RangeLocks {
     pub(crate) async fn revoke_range(self: &Arc<Self>, asked: RevokeRange) -> RangeRevoked {
         self.table.counters.called_back.fetch_add(1, Ordering::Relaxed);
         let RevokeRange { object, start, end, number, keep_read, trim } = asked;
-        let nothing = RangeRevoked { start, end, kept_read: false };
+        let nothing = RangeRevoked { start, end, kept_read: false, number };
         let Some(object) = self.table.find(object) else { return nothing };
         let asked = Leaving { start, end, keep_read };
         let until = self.rt.now() + GRANT_WAIT;
-        let leaving = loop {
+        let (leaving, up_to) = loop {
             let changed = object.changed.notified();
             let may_wait = self.rt.now() < until;
-            let found = object.held.lock().call_back(asked, number, trim, may_wait);
+            let (found, up_to) = {
+                let mut held = object.held.lock();
+                let found = held.call_back(asked, number, trim, may_wait);
+                (found, found.flatten().map_or(number, |leaving| held.number_of(&leaving, number)))
+            };
             match found {
                 None => return nothing,
-                Some(Some(leaving)) => break leaving,
+                Some(Some(leaving)) => break (leaving, up_to),
                 Some(None) => {
                     self.rt.timeout(GRANT_WAIT, changed).await;
                 }
@@ -235,7 +239,7 @@ impl RangeLocks {
             self.leave_unused(&object);
         }
         self.table.forget_if_empty(&object);
-        RangeRevoked { start: leaving.start, end: leaving.end, kept_read: leaving.keep_read }
+        RangeRevoked { start: leaving.start, end: leaving.end, kept_read: leaving.keep_read, number: up_to }
     }
 
     /// Waits until nobody uses the range, writes what was changed in it, has the kernel forget it, and lets it go.

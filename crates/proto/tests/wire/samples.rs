@@ -646,7 +646,7 @@ fn ost_replies() -> Vec<(&'static str, Reply)> {
 
 fn lock_replies() -> Vec<(&'static str, Reply)> {
     let token = Token { number: 0x6162, write: true, start: 0, end: u64::MAX, contended: false };
-    let revoked = RangeRevoked { start: 0, end: 1 << 40, kept_read: true };
+    let revoked = RangeRevoked { start: 0, end: 1 << 40, kept_read: true, number: 77 };
     vec![
         ("Enqueue", Reply::Enqueue(token)),
         ("CancelRanges", Reply::CancelRanges(Done {})),

@@ -327,13 +327,14 @@ impl Object {
     pub fn answered(&mut self, call: &Call, answer: RangeRevoked) {
         // Less than what was asked for cannot be meant.
         let range = call.range.hull(Range { start: answer.start, end: answer.end });
-        let written = self.cut_writes(call.holder, range, call.number);
+        let number = call.number.max(answer.number);
+        let written = self.cut_writes(call.holder, range, number);
         if call.keep_read && answer.kept_read {
             for span in written {
                 self.put(false, Span { grown: false, ..span });
             }
         } else {
-            self.cut_reads(call.holder, range, call.number);
+            self.cut_reads(call.holder, range, number);
         }
         self.is_all_used(call.holder, range);
         if let Some(busy) = &mut self.busy {

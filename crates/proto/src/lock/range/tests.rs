@@ -93,7 +93,7 @@ impl World {
     /// The oldest callback is answered: this range was given up.
     fn answer(&mut self, start: u64, end: u64, kept_read: bool) {
         let call = self.calls.remove(0);
-        self.table.answered(self.now, &call, RangeRevoked { start, end, kept_read });
+        self.table.answered(self.now, &call, RangeRevoked { start, end, kept_read, number: 0 });
         self.collect();
     }
 
@@ -250,7 +250,7 @@ fn numbers_tell_the_old_from_the_new() {
     let again = world.write(A, 20, 30);
     assert!(world.granted(again).is_some());
     // The same answer comes again, and a cancel of long ago.
-    world.table.answered(0, &call, RangeRevoked { start: 0, end: u64::MAX, kept_read: false });
+    world.table.answered(0, &call, RangeRevoked { start: 0, end: u64::MAX, kept_read: false, number: 0 });
     let old = ObjectRange { object: object(1), start: 0, end: u64::MAX, number: call.number };
     world.table.cancelled(0, A, &old);
     assert!(world.table.holds(object(1), A, true, range(20, 30)));
@@ -507,7 +507,7 @@ fn objects_that_were_used_longest_ago_are_called_back() {
     assert!(world.reclaims.iter().all(|r| r.call.range == Range::ALL && !r.call.keep_read));
     assert_eq!(take(&mut world, C, 11), Answer::Contended, "there is no room");
     for reclaim in std::mem::take(&mut world.reclaims) {
-        let given = RangeRevoked { start: 0, end: u64::MAX, kept_read: false };
+        let given = RangeRevoked { start: 0, end: u64::MAX, kept_read: false, number: 0 };
         world.table.reclaimed(world.now, &reclaim, Some(given));
         world.collect();
     }
@@ -549,7 +549,7 @@ fn callbacks_for_want_of_room_are_few_at_a_time() {
     // A session that ends is asked no more, and what it was asked does not count for others.
     world.table.drop_session(0, A);
     for reclaim in std::mem::take(&mut world.reclaims) {
-        let given = RangeRevoked { start: 0, end: u64::MAX, kept_read: false };
+        let given = RangeRevoked { start: 0, end: u64::MAX, kept_read: false, number: 0 };
         world.table.reclaimed(world.now, &reclaim, Some(given));
         world.collect();
     }

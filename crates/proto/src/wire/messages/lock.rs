@@ -148,6 +148,9 @@ wire_struct! {
         pub end: u64,
         /// The right to read it was kept.
         pub kept_read: bool,
+        ;
+        /// Whatever was granted of it up to this number was given up; at least that of the callback counts.
+        pub number: u64,
     }
 }
 

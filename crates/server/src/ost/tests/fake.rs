@@ -317,7 +317,7 @@ impl State {
             })
             .collect();
         self.answered.push((start, end, revoke.number, revoke.keep_read));
-        msg::RangeRevoked { start, end, kept_read: revoke.keep_read }
+        msg::RangeRevoked { start, end, kept_read: revoke.keep_read, number: revoke.number }
     }
 }
 

@@ -247,7 +247,7 @@ impl Model {
         let client = self.clients.iter_mut().find(|client| client.holder == reclaim.call.holder.0);
         let given = client.filter(|_| self.random.chance(80)).map(|client| {
             client.give_up(Range::ALL, reclaim.call.number, false);
-            RangeRevoked { start: 0, end: u64::MAX, kept_read: false }
+            RangeRevoked { start: 0, end: u64::MAX, kept_read: false, number: reclaim.call.number }
         });
         self.table.reclaimed(self.now, &reclaim, given);
     }
@@ -285,8 +285,11 @@ impl Model {
         let Some(client) = self.clients.iter_mut().find(|client| client.holder == call.holder.0) else {
             return;
         };
-        client.give_up(range, call.number, kept_read);
-        let answer = RangeRevoked { start: range.start, end: range.end, kept_read };
+        // A client may give up later grants, too.
+        let newest = bytes(range).map(|at| client.held[at].1).max().unwrap_or(0);
+        let number = if self.random.chance(50) { call.number.max(newest) } else { call.number };
+        client.give_up(range, number, kept_read);
+        let answer = RangeRevoked { start: range.start, end: range.end, kept_read, number };
         self.messages.push(Message::Answer(call, answer));
     }
 
