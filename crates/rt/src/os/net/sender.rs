@@ -67,6 +67,9 @@ pub(super) struct Link {
     closed: AtomicBool,
     /// The error of a write that failed.
     broke: OnceLock<io::ErrorKind>,
+    /// Calls of the system that wrote something.
+    #[cfg(test)]
+    calls: std::sync::atomic::AtomicUsize,
 }
 
 #[derive(Default)]
@@ -123,6 +126,12 @@ impl Sender {
         link.push(frame)
     }
 
+    /// How often the system was called to write.
+    #[cfg(test)]
+    pub(super) fn calls(&self) -> usize {
+        self.ends.link.calls.load(Ordering::Relaxed)
+    }
+
     /// Protects every frame that is queued from now on.
     pub fn seal_with(&self, seal: Box<dyn Seal>) {
         let link = &self.ends.link;
@@ -169,6 +178,8 @@ impl Link {
             task: Notify::new(),
             closed: AtomicBool::new(false),
             broke: OnceLock::new(),
+            #[cfg(test)]
+            calls: std::sync::atomic::AtomicUsize::new(0),
         }
     }
 
@@ -297,6 +308,8 @@ impl Link {
     /// Writes as much of `batch` as the socket takes now.
     fn write_now(&self, batch: &mut Batch) -> io::Result<()> {
         while !batch.slices.is_empty() {
+            #[cfg(test)]
+            self.calls.fetch_add(1, Ordering::Relaxed);
             match send_slices(&self.socket, &batch.slices) {
                 Ok(count) => batch.advance(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),

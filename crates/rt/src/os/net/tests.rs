@@ -110,6 +110,36 @@ fn many_senders_do_not_mix() {
 }
 
 #[test]
+fn what_a_core_sends_in_a_turn_goes_together() {
+    const FRAMES: u8 = 100;
+    for (node, net) in nodes() {
+        if node.reactors().is_none() {
+            continue;
+        }
+        let (client, mut server) = node.block_on(pair(&net));
+        let sender = client.sender.clone();
+        let calls = |sender: &crate::net::Sender| match sender {
+            crate::net::Sender::Os(sender) => sender.calls(),
+            crate::net::Sender::Sim(_) => 0,
+        };
+        let before = calls(&sender);
+        Rt::os(node.clone()).spawn(async move {
+            for seed in 0..FRAMES {
+                sender.send(frame(seed, 100, &[])).await.expect("it is open");
+            }
+        });
+        node.block_on(async {
+            for seed in 0..FRAMES {
+                let received = server.receiver.recv().await.expect("it is open");
+                assert!(same(&received, &frame(seed, 100, &[])), "in their order");
+            }
+        });
+        let calls = calls(&client.sender) - before;
+        assert!((1..=2).contains(&calls), "{calls}");
+    }
+}
+
+#[test]
 fn everything_works_from_foreign_threads() {
     for (_node, net) in nodes() {
         block_on_plain(async {
