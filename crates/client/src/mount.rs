@@ -52,6 +52,7 @@ impl Client {
         // Not the attributes of the root: those come with a lock, and who has only mounted holds nothing.
         shared.targets.first_mdt()?.call(Statfs {}).await?;
         shared.rt.spawn(shared.clone().watch_config());
+        shared.rt.spawn(shared.clone().watch_memory());
         shared.rt.spawn(shared.names.sizes.clone().keep());
         Ok(Arc::new(Client { admin: Admin::of(&shared), shared }))
     }
@@ -185,7 +186,7 @@ impl Shared {
         let [of_ost, dirty, cached] =
             [limits.ost_dirty_bytes_max, limits.dirty_bytes_max, limits.cached_bytes_max]
                 .map(|max| max.max(least));
-        let rooms = Arc::new(Rooms::new(of_ost, dirty, cached));
+        let rooms = Arc::new(Rooms::new([of_ost, dirty, cached], rt.memory().user("written")));
         let retained = {
             let rooms = rooms.clone();
             Arc::new(move |before, now| rooms.retained(before as u64, now as u64))
@@ -194,7 +195,7 @@ impl Shared {
         let targets = Arc::new(Targets::new(hub, hub.new_client(), mgs, limits, (lease.clone(), retained)));
         let copies = Arc::new(Keepers::default());
         let locks = Arc::new(RangeLocks::new(rt.clone(), targets.clone(), lease.clone(), copies.clone()));
-        let files = Files::new(Memory::new(chunk_bytes as usize, cached), chunk_bytes);
+        let files = Files::new(Memory::new(chunk_bytes as usize, cached, rt.memory().user("buffers")), chunk_bytes);
         let back = Arc::new(WriteBack::new(rt.clone(), targets.clone(), files, rooms));
         let data = Arc::new(Data::new(clock, lease.clone(), locks.clone(), back));
         let user: Weak<Data> = Arc::downgrade(&data);
@@ -214,6 +215,26 @@ impl Shared {
     async fn next_config(&self) -> Result<Config> {
         let question = self.targets.config().question(CONFIG_WAIT_MS);
         Ok(self.targets.mgs().call(question).await?.reply)
+    }
+
+    /// Follows the limit of the process's memory until the client is unmounted: bounds that followed from the old one, and those that
+    /// are too large for the new one, become what follows from it.
+    async fn watch_memory(self: Arc<Self>) {
+        let (memory, admin) = (self.rt.memory().clone(), Admin::of(&self));
+        let (mut limit, mut before) = (memory.limit(), Limits::within(memory.bytes()));
+        loop {
+            let Some(now) = unless(self.lease.ended(), memory.changed(limit)).await else { return };
+            let after = Limits::within(memory.bytes());
+            let used = admin.cache_use();
+            let follows = |bound: u64, before: u64, after: u64| bound == before || bound > after;
+            if follows(used.dirty_max, before.dirty_bytes_max, after.dirty_bytes_max) {
+                _ = admin.set_dirty_max(after.dirty_bytes_max);
+            }
+            if follows(used.max, before.cached_bytes_max, after.cached_bytes_max) {
+                _ = admin.set_cached_max(after.cached_bytes_max).await;
+            }
+            (limit, before) = (now, after);
+        }
     }
 
     /// Follows the configuration until the client is unmounted. One that holds nothing does not: it asks for news when it

@@ -10,6 +10,9 @@ use crate::{Failure, Result};
 /// Largest limit of a client's memory, in MiB.
 const MB_MAX: u32 = 1 << 20;
 
+/// The least that a process may be limited to, in MiB.
+const MEM_LIMIT_MB_MIN: u32 = (rt::memory::LIMIT_BYTES_MIN >> 20) as u32;
+
 /// How a client is to work.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
@@ -19,12 +22,15 @@ pub struct Options {
     pub max_cached_mb: Option<u32>,
     /// MiB of data that was written and not sent yet.
     pub max_dirty_mb: Option<u32>,
+    /// MiB that the process may hold in all.
+    pub mem_limit_mb: Option<u32>,
     /// How connections are protected.
     pub protect: Option<Protect>,
 }
 
 impl Options {
-    /// Takes `option` if it is one of these: `key=FILE`, `max_cached_mb=N`, `max_dirty_mb=N`, `protect=WAY`. Whether it was.
+    /// Takes `option` if it is one of these: `key=FILE`, `max_cached_mb=N`, `max_dirty_mb=N`, `mem_limit_mb=N`,
+    /// `protect=WAY`. Whether it was.
     ///
     /// # Errors
     /// It is, and its value is none.
@@ -34,6 +40,7 @@ impl Options {
             "key" => self.key = Some(PathBuf::from(value)),
             "max_cached_mb" => self.max_cached_mb = Some(megabytes(option, value)?),
             "max_dirty_mb" => self.max_dirty_mb = Some(megabytes(option, value)?),
+            "mem_limit_mb" => self.mem_limit_mb = Some(megabytes_from(MEM_LIMIT_MB_MIN, option, value)?),
             "protect" => {
                 let wrong = |why| Failure::usage(format!("mount option \"{option}\": {why}"));
                 self.protect = Some(value.parse().map_err(wrong)?);
@@ -47,8 +54,9 @@ impl Options {
     pub fn to_text(&self) -> Vec<String> {
         let cached = self.max_cached_mb.map(|mb| format!("max_cached_mb={mb}"));
         let dirty = self.max_dirty_mb.map(|mb| format!("max_dirty_mb={mb}"));
+        let limit = self.mem_limit_mb.map(|mb| format!("mem_limit_mb={mb}"));
         let protect = self.protect.as_ref().map(|protect| format!("protect={protect}"));
-        [cached, dirty, protect].into_iter().flatten().collect()
+        [cached, dirty, limit, protect].into_iter().flatten().collect()
     }
 
     /// As the client of a process needs them that may use `memory` bytes.
@@ -64,8 +72,13 @@ impl Options {
 }
 
 fn megabytes(option: &str, value: &str) -> Result<u32> {
-    let wrong = || Failure::usage(format!("mount option \"{option}\": give a number of MiB, 1 to {MB_MAX}"));
-    value.parse().ok().filter(|mb| (1..=MB_MAX).contains(mb)).ok_or_else(wrong)
+    megabytes_from(1, option, value)
+}
+
+fn megabytes_from(least: u32, option: &str, value: &str) -> Result<u32> {
+    let wrong =
+        || Failure::usage(format!("mount option \"{option}\": give a number of MiB, {least} to {MB_MAX}"));
+    value.parse().ok().filter(|mb| (least..=MB_MAX).contains(mb)).ok_or_else(wrong)
 }
 
 #[cfg(test)]
@@ -75,7 +88,7 @@ mod tests {
     #[test]
     fn only_its_own_options_are_taken() {
         let mut options = Options::default();
-        for option in ["key=/k", "max_dirty_mb=8", "max_cached_mb=1", "protect=encrypt+10.0.0.0/8=none"] {
+        for option in ["key=/k", "mem_limit_mb=64", "max_dirty_mb=8", "max_cached_mb=1", "protect=encrypt+10.0.0.0/8=none"] {
             assert_eq!(options.take(option), Ok(true), "{option}");
         }
         assert_eq!(options.take("ro"), Ok(false));
@@ -83,11 +96,11 @@ mod tests {
         assert_eq!(options.key, Some(PathBuf::from("/k")));
         assert_eq!(
             options.to_text(),
-            ["max_cached_mb=1", "max_dirty_mb=8", "protect=encrypt+10.0.0.0/8=none"]
+            ["max_cached_mb=1", "max_dirty_mb=8", "mem_limit_mb=64", "protect=encrypt+10.0.0.0/8=none"]
         );
         let limits = options.limits(64 << 30);
         assert_eq!((limits.cached_bytes_max, limits.dirty_bytes_max), (1 << 20, 8 << 20));
-        for bad in ["max_cached_mb=0", "max_dirty_mb=much", "protect=none"] {
+        for bad in ["max_cached_mb=0", "mem_limit_mb=31", "max_dirty_mb=much", "protect=none"] {
             assert!(matches!(options.take(bad), Err(Failure::Usage(_))), "{bad}");
         }
     }

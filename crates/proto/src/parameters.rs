@@ -12,7 +12,7 @@ use crate::Code;
 use crate::wire::messages as msg;
 
 pub use places::{
-    ClientPlaces, ClientTree, PROCESS_PLACE, TargetPlaces, TargetTree, device_name, device_type,
+    ClientPlaces, ClientTree, PROCESS_PLACES, TargetPlaces, TargetTree, device_name, device_type,
 };
 
 /// Longest pattern, in bytes.

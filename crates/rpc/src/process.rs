@@ -20,7 +20,7 @@ pub const PREFIX: &str = "process.";
 
 /// What a process has itself. Names come without [`PREFIX`].
 pub trait Process: Send + Sync + 'static {
-    /// Registers its parameters, whose whole names begin with [`proto::parameters::PROCESS_PLACE`].
+    /// Registers its parameters, whose whole names begin with one of [`proto::parameters::PROCESS_PLACES`].
     fn parameters<'a>(&'a self, tree: &mut Tree<'a>);
 
     /// A value that is no parameter, as text; `None` if there is none of that name. At most `proto::limits::XATTR_BYTES_MAX` bytes.

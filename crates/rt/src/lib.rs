@@ -145,21 +145,31 @@ impl Rt {
         }
     }
 
-    /// Memory that this process may use, in bytes: the machine's, or the smallest limit of the memory groups that it is in, as
-    /// they were when the node was started. Caches take a part of it. In a simulation it is always the same.
-    pub fn memory_bytes(&self) -> u64 {
+    /// The memory of this process, or of this incarnation of a simulated machine.
+    pub fn memory(&self) -> &memory::Memory {
         match &self.driver {
-            Driver::Os(node) => node.memory().bytes(),
-            Driver::Sim(_) => memory::SIM_BYTES,
+            Driver::Os(node) => node.memory(),
+            Driver::Sim(node) => node.memory(),
         }
+    }
+
+    /// Limits what this process holds, as [`memory::Memory::set_limit`] says, and gives memory that is free then back to the machine.
+    pub async fn set_memory_limit(&self, bytes: u64) {
+        self.memory().set_limit(bytes);
+        if let Driver::Os(node) = &self.driver {
+            node.fit_room();
+        }
+        self.release_memory().await;
+    }
+
+    /// What bounds are parts of, in bytes: [`memory::Memory::bytes`].
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory().bytes()
     }
 
     /// A share of [`Rt::memory_bytes`], the same for everybody of this process who has one.
     pub fn memory_share(&self) -> memory::Share {
-        match &self.driver {
-            Driver::Os(node) => node.memory().share(),
-            Driver::Sim(_) => memory::Share::of(memory::SIM_BYTES),
-        }
+        self.memory().share()
     }
 
     /// The same as [`Rt::release_memory`], now and then: for those who have just freed much, and do so again and again.

@@ -17,6 +17,7 @@ mod instances;
 mod lctl;
 mod lfs;
 mod log;
+mod memory;
 mod mountpoint;
 mod owners;
 mod servers;
@@ -32,6 +33,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use mounting::{keys, source as nids};
+
+/// Counts what is allocated, for `memused`.
+#[global_allocator]
+static HEAP: rt::os::heap::Heap = rt::os::heap::Heap;
 
 fn main() -> ExitCode {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();

@@ -19,6 +19,7 @@ use server::owner::{Supervised, supervise};
 use store::Store;
 
 use crate::failure::{Failure, LOST, Outcome};
+use crate::memory::Own;
 use crate::{log, servers};
 
 /// How long a process whose mount was taken away by force, or that is told to end a second time, tries to tell the servers
@@ -45,6 +46,15 @@ pub fn start_runtime() -> Result<(rt::os::Node, Rt), Failure> {
     Ok((node, rt))
 }
 
+/// Starts the runtime of this process, which may hold `mem_limit_mb` MiB; without it, what there is decides.
+pub fn start_runtime_within(mem_limit_mb: Option<u32>) -> Result<(rt::os::Node, Rt), Failure> {
+    let (node, rt) = start_runtime()?;
+    if let Some(mb) = mem_limit_mb {
+        node.block_on(rt.set_memory_limit(u64::from(mb) << 20));
+    }
+    Ok((node, rt))
+}
+
 /// How connections to other machines are protected.
 #[derive(Debug, Default, clap::Args)]
 pub struct Protection {
@@ -57,9 +67,7 @@ pub struct Protection {
 /// The services and imports of this process.
 pub fn hub(rt: &Rt, fsname: &FsName, keys: Keys, protect: Option<Protect>) -> Hub {
     let hub = mounting::connect::hub(rt, fsname, keys, protect);
-    if let Some(log) = log::of_process() {
-        hub.set_process(log);
-    }
+    hub.set_process(Arc::new(Own::new(rt.clone(), log::of_process())));
     hub
 }
 

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use proto::ObjectId;
+use rt::memory::User;
 
 use super::room::Rooms;
 use crate::order::{CLEAN, Mutex};
@@ -29,6 +30,8 @@ pub(crate) struct Clean {
     /// What is written has its room first; this has what is left.
     rooms: Arc<Rooms>,
     cost: AtomicU64,
+    /// Accounts for it.
+    user: User,
     /// The part that is looked at next for what can go.
     hand: AtomicUsize,
     hits: AtomicU64,
@@ -182,6 +185,7 @@ impl Clean {
     pub(crate) fn new(rooms: Arc<Rooms>) -> Clean {
         Clean {
             shards: std::array::from_fn(|_| Mutex::default()),
+            user: rooms.memory().user("read"),
             rooms,
             cost: AtomicU64::new(0),
             hand: AtomicUsize::new(0),
@@ -193,6 +197,7 @@ impl Clean {
 
     /// A part has changed: it cost `before`, and what it lost went this way.
     fn count(&self, before: u64, shard: &mut Shard, way: Way) {
+        self.user.changed(before, shard.cost);
         match shard.cost.checked_sub(before) {
             Some(more) => self.cost.fetch_add(more, Ordering::Relaxed),
             None => self.cost.fetch_sub(before - shard.cost, Ordering::Relaxed),
@@ -209,12 +214,13 @@ impl Clean {
         Losses { taken, evicted }
     }
 
-    /// Drops what was not used lately until the rest fits in what is left for it.
+    /// Drops what was not used lately until the rest fits in what is left for it, and the process holds no more than it should.
     pub(crate) fn fit(&self) {
         if self.cost.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let room = self.rooms.left();
+        let excess = self.rooms.memory().excess();
+        let room = self.rooms.left().min(self.cost.load(Ordering::Relaxed).saturating_sub(excess));
         let over = || self.cost.load(Ordering::Relaxed).saturating_sub(room);
         if over() == 0 {
             return;
@@ -440,7 +446,8 @@ mod tests {
     use proto::{Fid, OstIndex};
 
     fn clean(bytes: u64) -> Clean {
-        Clean::new(Arc::new(Rooms::new(bytes, bytes, bytes)))
+        let memory = rt::memory::Share::of(1 << 40).memory().clone();
+        Clean::new(Arc::new(Rooms::new([bytes; 3], memory.user("written"))))
     }
 
     fn object(stripe: u32) -> ObjectId {
@@ -537,6 +544,27 @@ mod tests {
         assert!(clean.counts()[1] <= 64 << 10);
         let shards: u64 = clean.shards.iter().map(|shard| shard.lock().cost).sum();
         assert_eq!(clean.counts()[1], shards);
+    }
+
+    #[test]
+    fn what_was_read_goes_first_when_the_process_holds_too_much() {
+        let clean = clean(64 << 20);
+        let keep = |n: u64, bytes: usize| {
+            clean.reading(object(0), Reader::Small).keep(n << 20, &[Bytes::from(vec![1; bytes])]);
+        };
+        clean.rooms.memory().set_limit(32 << 20);
+        let others = clean.rooms.memory().user("others");
+        others.add(20 << 20);
+        (0..7).for_each(|n| keep(n, 1 << 20));
+        assert_eq!(clean.counts()[1] >> 20, 7);
+        others.add(5 << 20);
+        keep(7, 1000);
+        let held = clean.counts()[1];
+        assert!(held <= 3 << 20 && held >= 2 << 20, "28 MiB in all, and not less than need be: {held}");
+        assert_eq!(clean.rooms.memory().users()[1], ("read", held));
+        others.add(30 << 20);
+        keep(8, 1000);
+        assert_eq!(clean.counts()[1], 0);
     }
 
     #[test]

@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_file_lives_as_long_as_its_users() {
-        let files = Files::new(Memory::new(1 << 20, 1 << 30), 1 << 20);
+        let files = Files::new(Memory::of_test(1 << 20), 1 << 20);
         let fid = Fid { seq: 0x2_0000_0400, oid: 7, ver: 0 };
         assert!(files.find(fid).is_none());
         let first = files.get(fid);

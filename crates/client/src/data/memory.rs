@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use rt::buf::{ALIGN, AlignedBuf};
+use rt::memory::User;
 
 use crate::order::{LEAF, Mutex};
 
@@ -20,12 +21,15 @@ pub(crate) struct Memory {
     free: Arc<Mutex<LEAF, Vec<AlignedBuf>>>,
     /// Most free buffers that are kept.
     free_max: Arc<AtomicUsize>,
+    /// Accounts for those that are free.
+    user: Arc<User>,
 }
 
 impl Memory {
     /// For a client that may cache `cached_max` bytes.
-    pub(crate) fn new(chunk_bytes: usize, cached_max: u64) -> Memory {
-        let memory = Memory { chunk_bytes, free: Arc::default(), free_max: Arc::default() };
+    pub(crate) fn new(chunk_bytes: usize, cached_max: u64, user: User) -> Memory {
+        let memory =
+            Memory { chunk_bytes, free: Arc::default(), free_max: Arc::default(), user: Arc::new(user) };
         memory.set_cached_max(cached_max);
         memory
     }
@@ -35,9 +39,20 @@ impl Memory {
         let bytes = (cached_max / FREE_PART).min(FREE_BYTES_MAX);
         let max = bytes as usize / self.chunk_bytes;
         self.free_max.store(max, Ordering::Relaxed);
+        self.keep(max);
+    }
+
+    /// Gives all free buffers back.
+    pub(crate) fn give_back(&self) {
+        self.keep(0);
+    }
+
+    fn keep(&self, max: usize) {
         let mut free = self.free.lock();
+        let before = free.len();
         free.truncate(max);
         free.shrink_to_fit();
+        self.user.sub(((before - free.len()) * self.chunk_bytes) as u64);
     }
 
     /// A buffer for `len` bytes that begin at `offset` in the object. Where a disk could take them directly, they
@@ -53,6 +68,7 @@ impl Memory {
             return Buffer { head, kind: Kind::Own(AlignedBuf::zeroed(size)) };
         }
         let recycled = self.free.lock().pop();
+        recycled.iter().for_each(|_| self.user.sub(self.chunk_bytes as u64));
         let buf = recycled.unwrap_or_else(|| AlignedBuf::zeroed(size));
         Buffer { head, kind: Kind::Chunk(Recycled { buf: Some(buf), home: self.clone() }) }
     }
@@ -85,9 +101,13 @@ impl AsRef<[u8]> for Recycled {
 impl Drop for Recycled {
     fn drop(&mut self) {
         let Some(buf) = self.buf.take() else { return };
+        if self.home.user.memory().is_short() {
+            return;
+        }
         let mut free = self.home.free.lock();
         if free.len() < self.home.free_max.load(Ordering::Relaxed) {
             free.push(buf);
+            self.home.user.add(self.home.chunk_bytes as u64);
         }
     }
 }
@@ -128,12 +148,21 @@ impl Buffer {
 }
 
 #[cfg(test)]
+impl Memory {
+    /// For tests: of a process with much memory.
+    pub(crate) fn of_test(chunk_bytes: usize) -> Memory {
+        let memory = rt::memory::Share::of(1 << 40).memory().clone();
+        Memory::new(chunk_bytes, 1 << 30, memory.user("buffers"))
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_chunk_goes_to_disk_without_a_copy_and_comes_back() {
-        let memory = Memory::new(1 << 20, 1 << 30);
+        let memory = Memory::of_test(1 << 20);
         let bytes = memory.buffer(3 << 20, 1 << 20).freeze();
         assert!(rt::buf::is_aligned(&bytes, 3 << 20));
         let address = bytes.as_ptr();
@@ -142,13 +171,20 @@ mod tests {
         drop(bytes);
         assert_eq!(memory.buffer(0, 1 << 20).bytes().as_ptr(), address);
         assert_eq!(memory.free.lock().len(), 1);
+        assert_eq!(memory.user.held(), 1 << 20);
         memory.set_cached_max(4 << 20);
         assert!(memory.free.lock().is_empty());
+        assert_eq!(memory.user.held(), 0);
+        memory.set_cached_max(1 << 30);
+        let others = memory.user.memory().user("others");
+        others.add(1 << 40);
+        drop(memory.buffer(0, 1 << 20));
+        assert!(memory.free.lock().is_empty(), "nothing is kept for later when memory is short");
     }
 
     #[test]
     fn memory_is_aligned_like_the_object() {
-        let memory = Memory::new(1 << 20, 1 << 30);
+        let memory = Memory::of_test(1 << 20);
         let buffer = memory.buffer(4096 + 100, 8192);
         assert_eq!(buffer.bytes().as_ptr().addr() % ALIGN, 100);
         assert_eq!(buffer.bytes().len(), 8192);

@@ -37,7 +37,7 @@ struct Model {
 
 impl Model {
     fn new(seed: u64, stripes: u32) -> Model {
-        let memory = Memory::new(CHUNK as usize, 1 << 30);
+        let memory = Memory::of_test(CHUNK as usize);
         let id = Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 };
         // Behind the first quarter other objects hold the file.
         let (end, osts) = (FILE / 4 / 65_536 * 65_536, || (0..stripes).map(OstIndex));

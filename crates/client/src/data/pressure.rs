@@ -7,8 +7,8 @@ use std::time::Duration;
 use proto::DataTarget;
 
 use super::room::OstRoom;
-use crate::Result;
 use crate::data::WriteBack;
+use crate::{Error, Result};
 
 /// With less than this part of the bound on its way, a writer without room sends what is not full.
 const IN_FLIGHT_PART: u64 = 8;
@@ -19,6 +19,9 @@ impl WriteBack {
     /// Takes `bytes` from the bounds of dirty data for an OST; waits while there is no room.
     pub(crate) async fn reserve(self: &Arc<Self>, target: DataTarget, bytes: u32) -> Result<()> {
         let room = self.rooms.of(target);
+        if self.rooms.memory().is_short() {
+            self.until_memory(target, &room, u64::from(bytes)).await?;
+        }
         if self.rooms.try_take(&room, bytes) {
             return Ok(());
         }
@@ -31,17 +34,33 @@ impl WriteBack {
         }
     }
 
+    /// The process holds more than it should: what can go at once goes, and then this waits until less is written. Never for memory
+    /// that others hold.
+    async fn until_memory(self: &Arc<Self>, target: DataTarget, room: &OstRoom, bytes: u64) -> Result<()> {
+        self.clean.fit();
+        self.files.memory.give_back();
+        while self.rooms.is_short() {
+            if self.rooms.is_closed() {
+                return Err(Error::Closed);
+            }
+            self.press(target, room, bytes);
+            self.rt.sleep(PRESSURE_TICK).await;
+        }
+        Ok(())
+    }
+
     /// Somebody waits to write `bytes` to an OST. Chunks that are not full are sent only if too little is on its way: small
     /// writes would otherwise never be merged once a bound is reached. What is not durable is made so.
     fn press(self: &Arc<Self>, target: DataTarget, room: &OstRoom, bytes: u64) {
         let (all, kept) = (self.rooms.dirty(), self.rooms.kept());
-        if kept.used + bytes > kept.max {
+        let is_short = self.rooms.is_short();
+        if kept.used + bytes > kept.max || is_short {
             for (_, ost) in self.targets.osts() {
                 ost.commit_soon();
             }
         }
         let max = all.max.min(kept.max);
-        let is_full = all.used.max(kept.used) + bytes > max;
+        let is_full = is_short || all.used.max(kept.used) + bytes > max;
         if is_full && self.rooms.in_flight() < max / IN_FLIGHT_PART {
             for file in self.dirty.files() {
                 self.send_older(&file, rt::Time(u64::MAX));

@@ -225,6 +225,7 @@ impl Data {
         let mut shared = self.ahead.shared.lock();
         let mount = &mut shared.mount;
         ahead.verify(mount, &self.clean, layout);
+        mount.is_short = self.rt.memory().is_short();
         if ahead.size < Some(read.end) && !cache.is_empty() {
             ahead.reaches(cache.file_end(layout));
         }

@@ -8,10 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use proto::DataTarget;
+use rt::memory::User;
 use rt::sync::Semaphore;
 
 use crate::order::{LEAF, Mutex, ROOMS, RwLock};
 use crate::{Error, Result};
+
+/// However much the process holds, so much may be written and not durable: with less nothing would go on. In bytes.
+const WRITTEN_MIN: u64 = 4 << 20;
 
 /// So many bytes may be taken. Who waits for some has his turn.
 pub(crate) struct Bound {
@@ -110,19 +114,22 @@ pub(crate) struct Rooms {
     /// What was answered and is not durable.
     unstable: AtomicU64,
     in_flight: AtomicU64,
+    /// Accounts for all of it.
+    user: User,
     ost_max: u64,
     osts: RwLock<ROOMS, BTreeMap<DataTarget, Arc<OstRoom>>>,
     closed: AtomicBool,
 }
 
 impl Rooms {
-    /// Bounds in bytes: of each OST, of all, and with what is not durable.
-    pub(crate) fn new(ost_max: u64, dirty_max: u64, kept_max: u64) -> Rooms {
+    /// Bounds in bytes: of each OST, of all, and with what is not durable. `user` accounts for it.
+    pub(crate) fn new([ost_max, dirty_max, kept_max]: [u64; 3], user: User) -> Rooms {
         Rooms {
             dirty: Bound::new(dirty_max),
             kept: Bound::new(kept_max),
             unstable: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
+            user,
             ost_max: ost_max.min(dirty_max),
             osts: RwLock::default(),
             closed: AtomicBool::new(false),
@@ -157,6 +164,7 @@ impl Rooms {
             room.dirty.give(u64::from(bytes));
             return false;
         }
+        self.user.add(u64::from(bytes));
         true
     }
 
@@ -166,6 +174,7 @@ impl Rooms {
         let all = self.dirty.permits.acquire_many(bytes).await.map_err(|_| Error::Closed)?;
         let kept = self.kept.permits.acquire_many(bytes).await.map_err(|_| Error::Closed)?;
         [own, all, kept].into_iter().for_each(|permit| permit.forget());
+        self.user.add(u64::from(bytes));
         Ok(())
     }
 
@@ -174,6 +183,7 @@ impl Rooms {
         if bytes == 0 {
             return;
         }
+        self.user.sub(bytes);
         self.of(target).dirty.give(bytes);
         self.dirty.give(bytes);
         self.kept.give(bytes);
@@ -181,6 +191,7 @@ impl Rooms {
 
     /// An OST has answered what is not durable, or it has become durable: it kept `before` bytes, and keeps `now`.
     pub(crate) fn retained(&self, before: u64, now: u64) {
+        self.user.changed(before, now);
         match now.checked_sub(before) {
             Some(more) => {
                 self.unstable.fetch_add(more, Ordering::Relaxed);
@@ -213,6 +224,21 @@ impl Rooms {
     /// What was answered and is not durable.
     pub(crate) fn unstable(&self) -> u64 {
         self.unstable.load(Ordering::Relaxed)
+    }
+
+    /// The memory of the process.
+    pub(crate) fn memory(&self) -> &rt::memory::Memory {
+        self.user.memory()
+    }
+
+    /// Whether writers have to wait until the process holds less. Not for others, when little of it is written.
+    pub(crate) fn is_short(&self) -> bool {
+        self.memory().is_short() && self.kept().used > WRITTEN_MIN
+    }
+
+    /// Whether the client is unmounted.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// Whether so much is not durable that OSTs are to be asked for a commit, before writers have to wait for it.
@@ -295,7 +321,8 @@ mod tests {
 
     #[test]
     fn an_ost_takes_its_own_and_no_more() {
-        let rooms = Rooms::new(40, 100, 100);
+        let memory = rt::memory::Share::of(1 << 40).memory().clone();
+        let rooms = Rooms::new([40, 100, 100], memory.user("written"));
         let (slow, quick) = (rooms.of(ost(0)), rooms.of(ost(1)));
         assert!(rooms.try_take(&slow, 40) && !rooms.try_take(&slow, 1));
         assert!(rooms.try_take(&quick, 40) && !rooms.try_take(&quick, 1));
@@ -306,5 +333,6 @@ mod tests {
         assert!(!rooms.try_take(&quick, 21) && rooms.try_take(&quick, 20));
         rooms.retained(40, 0);
         assert_eq!((rooms.kept().used, rooms.left(), rooms.unstable()), (60, 40, 0));
+        assert_eq!(memory.users(), [("written", 60)]);
     }
 }

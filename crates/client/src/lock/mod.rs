@@ -68,7 +68,7 @@ impl RangeLocks {
     /// Nothing is held yet. Pages are forgotten by `copies`.
     pub(crate) fn new(rt: Rt, targets: Arc<Targets>, lease: Arc<Lease>, copies: Arc<Keepers>) -> RangeLocks {
         let users = Users::default();
-        let table = Table::new(rt.memory_bytes());
+        let table = Table::new(rt.memory().clone());
         let filling = Arc::new(Filling::new(rt.clone(), copies, users.clone()));
         RangeLocks { rt, targets, lease, users, table, filling }
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use proto::layout::Place;
 use proto::{DataTarget, Fid, Layout, ObjectId};
+use rt::memory::Memory;
 use rt::sync::Notify;
 
 use super::grants::Grants;
@@ -62,7 +63,7 @@ pub(crate) struct Table {
     /// Grows when an OST has forgotten what it granted: a grant of before counts no more.
     generation: AtomicU64,
     /// Objects of which something is kept, at most.
-    objects_max: usize,
+    memory: Memory,
     pub(super) counters: Counters,
 }
 
@@ -132,16 +133,20 @@ impl Pins {
 }
 
 impl Table {
-    /// Of a process that may use `memory` bytes.
-    pub(crate) fn new(memory: u64) -> Table {
-        let fits = usize::try_from(memory / MEMORY_PART / OBJECT_BYTES).unwrap_or(OBJECTS_MAX);
+    /// Of a process with this memory.
+    pub(crate) fn new(memory: Memory) -> Table {
         Table {
-            objects_max: fits.clamp(OBJECTS_MIN, OBJECTS_MAX),
+            memory,
             shards: std::array::from_fn(|_| Mutex::default()),
             spaces: Spaces::default(),
             generation: AtomicU64::new(0),
             counters: Counters::default(),
         }
+    }
+
+    fn objects_max(&self) -> usize {
+        let fits = usize::try_from(self.memory.bytes() / MEMORY_PART / OBJECT_BYTES).unwrap_or(OBJECTS_MAX);
+        fits.clamp(OBJECTS_MIN, OBJECTS_MAX)
     }
 
     fn shard(&self, id: ObjectId) -> &Mutex<OBJECTS, Shard> {
@@ -182,7 +187,7 @@ impl Table {
         shard.tidy_order();
         shard.order.push_back(id);
         let mut leavers = Vec::new();
-        if shard.objects.len() > self.objects_max / SHARDS {
+        if shard.objects.len() > self.objects_max() / SHARDS {
             leavers.extend(shard.oldest());
         }
         let too_many = self.spaces.add(target, id);

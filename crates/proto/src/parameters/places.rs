@@ -90,8 +90,8 @@ impl<'a> TargetTree<'a> {
     }
 }
 
-/// What all names of a process's own parameters begin with, as Lustre's do: `debug`, `debug_mb`.
-pub const PROCESS_PLACE: &str = "debug";
+/// What the names of a process's own parameters begin with, as Lustre's do: `debug`, `debug_mb`, `memused`, `mem_limit_mb`.
+pub const PROCESS_PLACES: [&str; 2] = ["debug", "mem"];
 
 /// What the names of a client's parameters begin with, whatever its file system.
 const CLIENT_BEGINNINGS: [&str; 5] = ["llite.", "osc.", "mdc.", "mgc.MGC", "ldlm.namespaces."];

@@ -327,7 +327,7 @@ impl File {
             let len = range.end - range.start;
             let fits =
                 !self.spans.is_full() && self.spans.bytes().saturating_add(len) <= settings.window_max();
-            if !fits || !mount.budget.grant(len, settings.mount_bytes_max) {
+            if !fits || mount.is_short || !mount.budget.grant(len, settings.mount_bytes_max) {
                 cut_at = Some(range.start);
                 break;
             }

@@ -33,6 +33,8 @@ pub use stats::{Counter, Sampled, Stats, Width};
 pub struct Mount {
     /// May change at any time; what is ahead already stays.
     pub settings: Settings,
+    /// Nothing more is fetched ahead: the memory is needed for other things.
+    pub is_short: bool,
     /// Bytes that are ahead of all readers.
     pub budget: Budget,
     /// Lustre's `read_ahead_stats`.
@@ -42,7 +44,7 @@ pub struct Mount {
 impl Mount {
     /// Nothing is ahead yet.
     pub fn new(settings: Settings) -> Mount {
-        Mount { settings, budget: Budget::default(), stats: Stats::default() }
+        Mount { settings, is_short: false, budget: Budget::default(), stats: Stats::default() }
     }
 }
 

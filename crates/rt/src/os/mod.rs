@@ -12,6 +12,7 @@
 
 pub mod disk;
 mod driver;
+pub mod heap;
 pub mod http;
 mod memory;
 pub mod net;
@@ -99,7 +100,7 @@ impl Node {
         let driver = Driver { handle: runtime.handle().clone(), reactors };
         let runtime = Mutex::new(Some(runtime));
         let disk = disk::Disk::new(driver.reactors.clone());
-        let memory = Memory::new(memory::memory_bytes());
+        let memory = Memory::new(memory::memory_bytes(), Some(heap::held));
         let room = Arc::new(net::room::Room::within(memory.bytes()));
         let (start, released) = (Instant::now(), Mutex::new(Instant::now()));
         Ok(Node { inner: Arc::new(Inner { driver, runtime, start, disk, memory, room, released }) })
@@ -193,6 +194,12 @@ impl Node {
     /// Memory that this process may use, as it was when the node was started.
     pub(crate) fn memory(&self) -> &Memory {
         &self.inner.memory
+    }
+
+    /// The limit of memory has changed: what connections may receive follows.
+    pub(crate) fn fit_room(&self) {
+        let (room, memory) = (self.inner.room.clone(), self.inner.memory.clone());
+        self.spawn(Box::pin(async move { room.fit(memory.bytes()).await }));
     }
 
     /// Whether it is time to give memory back again.

@@ -12,6 +12,7 @@ use super::rng::Rng;
 use super::trace::{Kind, Stats};
 use super::world::{NodeState, Power, Shared, World};
 use crate::Rt;
+use crate::memory::{Memory, SIM_BYTES};
 
 /// The node of the test itself: never crashes, its clock is the world's.
 const ROOT_NAME: &str = "sim";
@@ -322,6 +323,7 @@ impl Handle {
             name: state.name.clone(),
             id,
             incarnation: state.incarnation,
+            memory: state.memory.clone(),
             clock_offset: state.clock_offset,
             wall_offset: state.wall_offset,
         }
@@ -348,6 +350,7 @@ impl World {
             tasks: Vec::new(),
             parked: Vec::new(),
             rng: Rng::new(0),
+            memory: Memory::new(SIM_BYTES, None),
             clock_offset: 0,
             wall_offset: 0,
             connections: BTreeSet::new(),
@@ -364,6 +367,7 @@ impl World {
     fn set_incarnation(&mut self, id: u32) {
         let node = &mut self.nodes[id as usize];
         node.rng = Rng::stream(self.options.seed, &node.name, u64::from(node.incarnation));
+        node.memory = Memory::new(SIM_BYTES, None);
         let mut clocks = Rng::stream(self.options.seed, &node.name, 1 << 32 | u64::from(node.incarnation));
         if id != 0 {
             let offset_max = self.options.clock_offset_max.as_nanos() as u64;

@@ -9,6 +9,7 @@ use super::slab::Key;
 use super::world::Shared;
 use super::{disk, net};
 use crate::BoxFuture;
+use crate::memory::Memory;
 use crate::time::{Time, Wall};
 
 /// 2023-11-14 22:13:20 UTC: when every world begins.
@@ -22,11 +23,17 @@ pub struct Node {
     pub(super) name: Arc<str>,
     pub(super) id: u32,
     pub(super) incarnation: u32,
+    pub(super) memory: Memory,
     pub(super) clock_offset: u64,
     pub(super) wall_offset: i64,
 }
 
 impl Node {
+    /// The memory of this incarnation.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
     /// The node's name.
     pub fn name(&self) -> &str {
         &self.name

@@ -16,6 +16,7 @@ use super::options::Options;
 use super::rng::Rng;
 use super::slab::{Key, Slab};
 use super::trace::{Kind, Stats, Trace};
+use crate::memory::Memory;
 
 /// What handles share with the world.
 pub(super) struct Shared {
@@ -60,6 +61,7 @@ pub(super) struct NodeState {
     /// Tasks that became ready while the node is paused.
     pub(super) parked: Vec<Key>,
     pub(super) rng: Rng,
+    pub(super) memory: Memory,
     pub(super) clock_offset: u64,
     pub(super) wall_offset: i64,
     /// Connections with an end here.

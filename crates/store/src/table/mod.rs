@@ -73,6 +73,8 @@ pub struct Part {
 pub struct Table {
     shards: Vec<RwLock<Shard>>,
     bytes: AtomicU64,
+    /// Accounts for them, if somebody does.
+    user: Option<User>,
     next_trim: AtomicUsize,
 }
 
@@ -80,7 +82,7 @@ impl Table {
     /// An empty table.
     pub fn new() -> Table {
         let shards = (0..SHARD_COUNT).map(|_| RwLock::new(Shard::default())).collect();
-        Table { shards, bytes: AtomicU64::new(0), next_trim: AtomicUsize::new(0) }
+        Table { shards, user: None, bytes: AtomicU64::new(0), next_trim: AtomicUsize::new(0) }
     }
 
     /// Memory of all entries, in bytes.

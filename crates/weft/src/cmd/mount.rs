@@ -25,8 +25,8 @@ pub struct Arguments {
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
     /// Mount options with commas between, as in /etc/fstab: ro, nosuid, nodev, noexec, noatime, nodiratime, key=FILE,
-    /// flock, localflock, noflock, fuse_engine=auto|uring|dev, max_cached_mb=N, max_dirty_mb=N, unmount_wait=SECONDS,
-    /// protect=mac|mac-crc|encrypt[+ADDRESS/BITS=WAY]...
+    /// flock, localflock, noflock, fuse_engine=auto|uring|dev, max_cached_mb=N, max_dirty_mb=N, mem_limit_mb=N,
+    /// unmount_wait=SECONDS, protect=mac|mac-crc|encrypt[+ADDRESS/BITS=WAY]...
     #[arg(short, value_name = "OPTIONS", default_value = "")]
     options: String,
     /// The clients' key [default: /etc/weft/FSNAME.client.key]
@@ -263,7 +263,7 @@ pub fn mount(mut request: Request) -> Outcome {
 
 fn serve(request: &Request, key: &Path) -> Outcome {
     let signals = serving::catch_signals()?;
-    let (node, rt) = serving::start_runtime()?;
+    let (node, rt) = serving::start_runtime_within(request.options.client.mem_limit_mb)?;
     let keys = Keys { server: None, client: Some(keys::read(key)?) };
     node.block_on(async {
         let source = &request.source;

@@ -31,6 +31,9 @@ pub struct Arguments {
     /// The servers' key; the clients' key lies beside it [default: /etc/weft/FSNAME.server.key]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    /// Most memory that this process may hold, in MiB [default: half of the machine's, or of its memory group's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(32..))]
+    mem_limit_mb: Option<u32>,
     #[command(flatten)]
     protection: serving::Protection,
     #[command(flatten)]
@@ -46,7 +49,7 @@ pub fn run(arguments: Arguments) -> Outcome {
     }
     Place::Foreground.enter()?;
     let signals = serving::catch_signals()?;
-    let (os, rt) = serving::start_runtime()?;
+    let (os, rt) = serving::start_runtime_within(arguments.mem_limit_mb)?;
     os.block_on(async {
         let (labels, missing) = labels(&rt, &arguments.directories).await?;
         let fsname = one_filesystem(&labels)?;

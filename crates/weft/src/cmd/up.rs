@@ -50,7 +50,7 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDR@tcp")]
     listen: Option<Nid>,
     /// Mount options with commas between: ro, nosuid, nodev, noexec, noatime, fuse_engine=auto|uring|dev,
-    /// max_cached_mb=N, max_dirty_mb=N, protect=WAY
+    /// max_cached_mb=N, max_dirty_mb=N, mem_limit_mb=N, protect=WAY
     #[arg(short, value_name = "OPTIONS", default_value = "")]
     options: String,
     /// Leave the machine's switch of FUSE over io_uring as it is; root switches it on where the kernel has it
@@ -376,7 +376,7 @@ fn arguments_of(plan: &Plan) -> Vec<OsString> {
 
 fn serve(plan: &Plan) -> Outcome {
     let signals = serving::catch_signals()?;
-    let (node, rt) = serving::start_runtime()?;
+    let (node, rt) = serving::start_runtime_within(plan.options.client.mem_limit_mb)?;
     node.block_on(async {
         let server_key = keys::resolve(None, &plan.fsname, Role::Server)?;
         let client_key = keys::resolve(None, &plan.fsname, Role::Client)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fuse::control;
 use fuse::parameters::{Owner, Shown};
 use fuse::session::MountEntry;
-use proto::parameters::{Glob, PROCESS_PLACE};
+use proto::parameters::{Glob, PROCESS_PLACES};
 use proto::wire::messages::{Parameter, ParameterPage, ReadParameters, SetParameters};
 use proto::{Code, Nid, TargetId};
 use rpc::process::PREFIX;
@@ -124,7 +124,7 @@ impl Reach {
 
     /// What processes have that `read` asks for. One that does not say has none.
     pub fn parameters_of_processes(&mut self, read: &ReadParameters) -> Result<Vec<Shown>, Failure> {
-        let may_fit = |glob: &Glob| glob.may_begin_with(PROCESS_PLACE);
+        let may_fit = |glob: &Glob| PROCESS_PLACES.iter().any(|place| glob.may_begin_with(place));
         if !reach::fits(read, may_fit) {
             return Ok(Vec::new());
         }

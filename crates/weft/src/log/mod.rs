@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_can_be_changed_while_it_runs() {
-        use proto::parameters::PROCESS_PLACE;
+        use proto::parameters::PROCESS_PLACES;
         use proto::wire::messages::ReadParameters;
         use rpc::Process;
         let (filter, handle) = reload::Layer::new(EnvFilter::new("info"));
@@ -187,7 +187,7 @@ mod tests {
         let value = |name: &str| {
             let read = ReadParameters { patterns: vec![name.to_owned()], skip: 0, names_only: false };
             let told = rpc::process::read(&log, &read).expect("the pattern is short").parameters;
-            assert!(told.iter().all(|one| one.name.starts_with(PROCESS_PLACE)), "{told:?}");
+            assert!(told.iter().all(|one| one.name.starts_with(PROCESS_PLACES[0])), "{told:?}");
             told.into_iter().map(|one| one.value).collect::<Vec<_>>()
         };
         tracing::subscriber::with_default(subscriber, || {

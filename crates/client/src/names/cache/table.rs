@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use proto::wire::messages::{Granted, LOCK_ALL};
 use proto::{Fid, Name};
-use rt::memory::Share;
+use rt::memory::{Share, User};
 use rt::sync::oneshot;
 use smallvec::SmallVec;
 
@@ -81,15 +81,17 @@ impl Gate {
 }
 
 /// What is kept in all parts.
-#[derive(Default)]
 struct Totals {
     files: AtomicUsize,
     units: AtomicUsize,
+    /// Accounts for them.
+    user: User,
 }
 
 impl Totals {
     /// What is kept of a file took `before` units, and takes `after`.
     fn changed(&self, before: usize, after: usize) {
+        self.user.changed(before as u64 * UNIT_BYTES, after as u64 * UNIT_BYTES);
         if after > before {
             self.units.fetch_add(after - before, Ordering::Relaxed);
         } else if after < before {
@@ -312,7 +314,8 @@ impl Part {
 impl Inodes {
     /// With a part of a share of the process's memory.
     pub(crate) fn new(memory: Share) -> Inodes {
-        let totals = Arc::<Totals>::default();
+        let user = memory.memory().user("names");
+        let totals = Arc::new(Totals { files: AtomicUsize::new(0), units: AtomicUsize::new(0), user });
         Inodes {
             parts: std::array::from_fn(|_| Mutex::new(Part::new(totals.clone()))),
             requests: Mutex::default(),

@@ -19,7 +19,7 @@ const UNIT_BYTES: usize = 4 << 10;
 /// The part of the process's memory that frames which are being received may take.
 const MEMORY_PART: u64 = 16;
 /// The least, whatever the memory, and the most, in bytes.
-const ROOM_BYTES_MIN: u64 = 32 << 20;
+const ROOM_BYTES_MIN: u64 = 8 << 20;
 const ROOM_BYTES_MAX: u64 = 1 << 30;
 /// How long a peer may send nothing of a frame while others wait for room.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ const RATE_MIN: u64 = 64 << 10;
 /// The room of a process.
 pub(crate) struct Room {
     permits: Arc<Semaphore>,
-    units: usize,
+    units: AtomicUsize,
     waiting: AtomicUsize,
     pace: Pace,
 }
@@ -85,16 +85,35 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// Of a process that may use `memory` bytes.
+fn bytes_within(memory: u64) -> usize {
+    (memory / MEMORY_PART).clamp(ROOM_BYTES_MIN, ROOM_BYTES_MAX) as usize
+}
+
 impl Room {
     /// The room of a process that may use `memory` bytes.
     pub(crate) fn within(memory: u64) -> Room {
-        let bytes = (memory / MEMORY_PART).clamp(ROOM_BYTES_MIN, ROOM_BYTES_MAX) as usize;
-        Room::new(bytes, Pace::DEFAULT)
+        Room::new(bytes_within(memory), Pace::DEFAULT)
     }
 
     pub(super) fn new(bytes: usize, pace: Pace) -> Room {
         let units = bytes / UNIT_BYTES;
-        Room { permits: Arc::new(Semaphore::new(units)), units, waiting: AtomicUsize::new(0), pace }
+        let permits = Arc::new(Semaphore::new(units));
+        Room { permits, units: AtomicUsize::new(units), waiting: AtomicUsize::new(0), pace }
+    }
+
+    /// Becomes the room of a process that may use `memory` bytes. What is too much and taken goes when it is given back.
+    pub(crate) async fn fit(&self, memory: u64) {
+        let units = bytes_within(memory) / UNIT_BYTES;
+        let before = self.units.swap(units, Ordering::Relaxed);
+        match units.checked_sub(before) {
+            Some(more) => self.permits.add_permits(more),
+            // It has its turn after those who wait: they were promised that there is enough.
+            None => {
+                let less = u32::try_from(before - units).unwrap_or(u32::MAX);
+                self.permits.acquire_many(less).await.expect("the room is never closed").forget();
+            }
+        }
     }
 
     /// Room for a frame of `bytes`, if there is some now. A frame that is larger than all of the room takes all of it.
@@ -118,7 +137,8 @@ impl Room {
     }
 
     fn units_of(&self, bytes: usize) -> u32 {
-        u32::try_from(bytes.div_ceil(UNIT_BYTES).min(self.units)).unwrap_or(u32::MAX)
+        let units = self.units.load(Ordering::Relaxed);
+        u32::try_from(bytes.div_ceil(UNIT_BYTES).min(units)).unwrap_or(u32::MAX)
     }
 
     /// Whether somebody waits for room.
@@ -129,5 +149,33 @@ impl Room {
     /// How long a peer may send nothing of a frame while somebody does.
     pub(super) fn silence_max(&self) -> Duration {
         self.pace.silence_max
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    #[test]
+    fn a_room_becomes_smaller_when_what_is_taken_comes_back() {
+        let room = Room::within(1 << 30);
+        let frame = room.try_take(60 << 20).expect("it is 64 MiB");
+        {
+            let mut fitting = pin!(room.fit(256 << 20));
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(fitting.as_mut().poll(&mut cx).is_pending(), "it is taken");
+            drop(frame);
+            assert_eq!(fitting.as_mut().poll(&mut cx), Poll::Ready(()));
+        }
+        let all = room.try_take(60 << 20).expect("a frame that is larger takes all");
+        assert!(room.try_take(SMALL_BYTES + 1).is_none());
+        drop(all);
+        assert_eq!(pin!(room.fit(1 << 30)).poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(()));
+        let _first = room.try_take(60 << 20).expect("it is 64 MiB again");
+        assert!(room.try_take(3 << 20).is_some() && room.try_take(5 << 20).is_none());
     }
 }
