@@ -3,6 +3,8 @@
 //! Large buffers are recycled through a bounded free list of the process. Fresh memory costs a page fault every
 //! 4 KiB, which at the speed of a disk is more than the I/O itself.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use bytes::Bytes;
 use parking_lot::Mutex;
 
@@ -16,10 +18,28 @@ const RECYCLED_BYTES_MAX: usize = 4 << 20;
 const CLASSES: usize = (RECYCLED_BYTES_MAX / RECYCLED_BYTES_MIN).ilog2() as usize + 1;
 /// Most memory that waits in the free list of one size, in bytes.
 const FREE_BYTES_MAX: usize = 64 << 20;
+/// Most that waits in all of them, as a part of what the process may hold.
+const FREE_PART: u64 = 16;
 
 /// Free memory by size. It is part of the allocator, and like it has no owner within the process; what a buffer
 /// holds never depends on it.
 static FREE: [Mutex<Vec<Vec<u8>>>; CLASSES] = [const { Mutex::new(Vec::new()) }; CLASSES];
+/// What is in the lists, and the most that may be, in bytes.
+static FREE_BYTES: AtomicUsize = AtomicUsize::new(0);
+static FREE_MAX: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// The process may hold `limit` bytes: free lists keep a part of that. What is too much goes now.
+pub(crate) fn set_limit(limit: u64) {
+    let max = usize::try_from(limit / FREE_PART).unwrap_or(usize::MAX);
+    FREE_MAX.store(max, Ordering::Relaxed);
+    for (class, free) in FREE.iter().enumerate() {
+        let mut free = free.lock();
+        while FREE_BYTES.load(Ordering::Relaxed) > max && free.pop().is_some() {
+            FREE_BYTES.fetch_sub(class_bytes(class), Ordering::Relaxed);
+        }
+        free.shrink_to_fit();
+    }
+}
 
 /// An exclusively owned buffer whose start is aligned to [`ALIGN`].
 pub struct AlignedBuf {
@@ -67,7 +87,9 @@ impl AlignedBuf {
     }
 
     fn recycled(len: usize) -> Option<AlignedBuf> {
-        let memory = FREE[class_of(len)?].lock().pop()?;
+        let class = class_of(len)?;
+        let memory = FREE[class].lock().pop()?;
+        FREE_BYTES.fetch_sub(class_bytes(class), Ordering::Relaxed);
         Some(AlignedBuf::of_memory(memory, len))
     }
 
@@ -82,9 +104,16 @@ impl Drop for AlignedBuf {
     fn drop(&mut self) {
         let bytes = self.memory.len() - ALIGN;
         let Some(class) = class_of(bytes) else { return };
+        let all = FREE_BYTES.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if all > FREE_MAX.load(Ordering::Relaxed) {
+            FREE_BYTES.fetch_sub(bytes, Ordering::Relaxed);
+            return;
+        }
         let mut free = FREE[class].lock();
         if (free.len() + 1) * bytes <= FREE_BYTES_MAX {
             free.push(std::mem::take(&mut self.memory));
+        } else {
+            FREE_BYTES.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 }

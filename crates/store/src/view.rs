@@ -95,7 +95,7 @@ impl Drop for Held {
 impl View {
     pub(crate) fn new(engine: Arc<dyn Engine>, position: u64, limits: Limits, share: Share) -> View {
         View {
-            table: Table::new(),
+            table: Table::accounted(share.memory().user("tables")),
             engine: RwLock::new(Some(engine)),
             applied: AtomicU64::new(position),
             limits,

@@ -560,7 +560,7 @@ mod tests {
         others.add(5 << 20);
         keep(7, 1000);
         let held = clean.counts()[1];
-        assert!(held <= 3 << 20 && held >= 2 << 20, "28 MiB in all, and not less than need be: {held}");
+        assert!((2 << 20..=3 << 20).contains(&held), "28 MiB in all, and not less than need be: {held}");
         assert_eq!(clean.rooms.memory().users()[1], ("read", held));
         others.add(30 << 20);
         keep(8, 1000);

@@ -101,6 +101,7 @@ impl Node {
         let runtime = Mutex::new(Some(runtime));
         let disk = disk::Disk::new(driver.reactors.clone());
         let memory = Memory::new(memory::memory_bytes(), Some(heap::held));
+        crate::buf::set_limit(memory.limit());
         let room = Arc::new(net::room::Room::within(memory.bytes()));
         let (start, released) = (Instant::now(), Mutex::new(Instant::now()));
         Ok(Node { inner: Arc::new(Inner { driver, runtime, start, disk, memory, room, released }) })
@@ -196,9 +197,10 @@ impl Node {
         &self.inner.memory
     }
 
-    /// The limit of memory has changed: what connections may receive follows.
+    /// The limit of memory has changed: what connections may receive follows, and what free lists keep.
     pub(crate) fn fit_room(&self) {
         let (room, memory) = (self.inner.room.clone(), self.inner.memory.clone());
+        crate::buf::set_limit(memory.limit());
         self.spawn(Box::pin(async move { room.fit(memory.bytes()).await }));
     }
 

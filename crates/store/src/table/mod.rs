@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::RwLock;
+use rt::memory::User;
 use smallvec::SmallVec;
 
 /// Bytes of a key that choose its shard: one for the kind and 16 for a FID.
@@ -83,6 +84,11 @@ impl Table {
     pub fn new() -> Table {
         let shards = (0..SHARD_COUNT).map(|_| RwLock::new(Shard::default())).collect();
         Table { shards, user: None, bytes: AtomicU64::new(0), next_trim: AtomicUsize::new(0) }
+    }
+
+    /// The same; `user` accounts for what it takes.
+    pub fn accounted(user: User) -> Table {
+        Table { user: Some(user), ..Table::new() }
     }
 
     /// Memory of all entries, in bytes.
@@ -239,6 +245,7 @@ impl Table {
     }
 
     fn account(&self, added: usize, removed: usize) {
+        self.user.iter().for_each(|user| user.changed(removed as u64, added as u64));
         if added > removed {
             self.bytes.fetch_add((added - removed) as u64, Ordering::Relaxed);
         } else if removed > added {
