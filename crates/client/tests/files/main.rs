@@ -11,6 +11,7 @@ mod durable;
 mod fake;
 mod locks;
 mod many;
+mod memory;
 mod model;
 mod parameters;
 mod past;
