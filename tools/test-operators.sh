@@ -186,7 +186,8 @@ assert page("mount", "*", len(everything) - 1)["parameters"][0]["name"] == every
 units = {one["name"].rsplit(".", 1)[1]: (one["kind"], one["unit"]) for one in everything}
 assert units["cur_dirty_bytes"] == ("gauge", "bytes") and units["lru_max_age"] == ("gauge", "ms"), units
 assert units["stats"] == ("histogram", "") and units["timeouts"] == ("text", ""), units
-assert {one["name"] for one in page("process", "*")["parameters"]} == {"debug", "debug_mb"}
+assert {one["name"] for one in page("process", "*")["parameters"]} == {
+    "debug", "debug_mb", "mem_limit_mb", "memused", "memused_max", "memused_users"}
 assert refused(lambda: os.setxattr(mount, f"weft.parameter.{name}", b"much")) == errno.EINVAL
 assert refused(lambda: os.setxattr(mount, "weft.parameter.llite.none", b"64")) == errno.ENOENT
 # Where the kernel lets everybody write, the mount itself has to refuse.

@@ -195,7 +195,8 @@ impl Shared {
         let targets = Arc::new(Targets::new(hub, hub.new_client(), mgs, limits, (lease.clone(), retained)));
         let copies = Arc::new(Keepers::default());
         let locks = Arc::new(RangeLocks::new(rt.clone(), targets.clone(), lease.clone(), copies.clone()));
-        let files = Files::new(Memory::new(chunk_bytes as usize, cached, rt.memory().user("buffers")), chunk_bytes);
+        let files =
+            Files::new(Memory::new(chunk_bytes as usize, cached, rt.memory().user("buffers")), chunk_bytes);
         let back = Arc::new(WriteBack::new(rt.clone(), targets.clone(), files, rooms));
         let data = Arc::new(Data::new(clock, lease.clone(), locks.clone(), back));
         let user: Weak<Data> = Arc::downgrade(&data);

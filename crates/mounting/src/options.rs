@@ -88,7 +88,13 @@ mod tests {
     #[test]
     fn only_its_own_options_are_taken() {
         let mut options = Options::default();
-        for option in ["key=/k", "mem_limit_mb=64", "max_dirty_mb=8", "max_cached_mb=1", "protect=encrypt+10.0.0.0/8=none"] {
+        for option in [
+            "key=/k",
+            "mem_limit_mb=64",
+            "max_dirty_mb=8",
+            "max_cached_mb=1",
+            "protect=encrypt+10.0.0.0/8=none",
+        ] {
             assert_eq!(options.take(option), Ok(true), "{option}");
         }
         assert_eq!(options.take("ro"), Ok(false));

@@ -120,9 +120,8 @@ impl Memory {
     fn measured(&self) -> (u64, u64) {
         let inner = &self.inner;
         let counted = inner.meter.map(|meter| meter()).filter(|(_, most)| *most > 0);
-        counted.unwrap_or_else(|| {
-            (inner.held.load(Ordering::Relaxed), inner.held_max.load(Ordering::Relaxed))
-        })
+        counted
+            .unwrap_or_else(|| (inner.held.load(Ordering::Relaxed), inner.held_max.load(Ordering::Relaxed)))
     }
 
     /// How much more is held than should be, in bytes.

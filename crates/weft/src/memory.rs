@@ -25,7 +25,8 @@ impl Own {
     fn set_limit(&self, text: &str) -> Result<(), Code> {
         let memory = self.rt.memory();
         let mb: u64 = text.trim().parse().map_err(|_| Code::Invalid)?;
-        let bytes = if mb == 0 { memory.limit_default() } else { mb.checked_mul(1 << 20).ok_or(Code::Invalid)? };
+        let bytes =
+            if mb == 0 { memory.limit_default() } else { mb.checked_mul(1 << 20).ok_or(Code::Invalid)? };
         if mb > 0 && !(LIMIT_BYTES_MIN..=memory.total()).contains(&bytes) {
             return Err(Code::Invalid);
         }
