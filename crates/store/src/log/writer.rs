@@ -12,6 +12,10 @@ use crate::reserve::is_full;
 
 /// Smallest growth of a segment file, in bytes.
 const ALLOCATE_BYTES_MIN: u64 = 1 << 20;
+/// A group of at most so many bytes goes where zeros were written before.
+const SMALL_GROUP_BYTES: u64 = 64 << 10;
+/// Zeros that are written ahead at a time, in bytes.
+const AHEAD_BYTES: u64 = 512 << 10;
 
 /// The open end of the log on disk.
 pub struct Writer {
@@ -36,6 +40,8 @@ struct Segment {
     /// Bytes written, the first block among them.
     used: u64,
     allocated: u64,
+    /// Up to here something was written, if only zeros.
+    filled: u64,
 }
 
 /// What a group commit wrote.
@@ -128,16 +134,37 @@ impl Writer {
         }
         let bytes = buf.freeze();
         if len > 0 {
+            self.fill_ahead(len as u64).await?;
             self.segment.file.write_at(synced, vec![bytes.clone()]).await?;
             self.segment.file.sync().await?;
         }
         self.segment.used += len as u64;
+        self.segment.filled = self.segment.filled.max(self.segment.used);
         let body = |at: usize, len: u32| -> Bytes { bytes.slice(at..at + len as usize) };
         let records = headers
             .into_iter()
             .map(|(header, at)| Record { header, body: body(at, header.body_bytes) })
             .collect();
         Ok(Appended { records, bytes: len, closed: self.closed_before.take() })
+    }
+
+    /// Writes zeros where a small group of `len` bytes will lie, and ahead of it. Of space that was only reserved, a file system notes what
+    /// is written for the first time, and each sync would write such a note, too.
+    async fn fill_ahead(&mut self, len: u64) -> std::io::Result<()> {
+        let Segment { file, used, allocated, filled, .. } = &mut self.segment;
+        let end = *used + len;
+        if len > SMALL_GROUP_BYTES || end <= *filled {
+            return Ok(());
+        }
+        let until = (end + AHEAD_BYTES).min(*allocated);
+        let zeros = AlignedBuf::zeroed(until.saturating_sub(*filled) as usize).freeze();
+        match file.write_at(*filled, vec![zeros]).await {
+            Ok(()) => *filled = until,
+            // The records may find a place all the same.
+            Err(error) if is_full(&error) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     /// Tries to have space for `len` bytes and some more. An error means that `len` bytes do not fit.
@@ -204,7 +231,7 @@ impl Segment {
         let allocated = ALLOCATE_BYTES_MIN.min(limits.allocate_bytes);
         file.allocate(0, allocated).await?;
         dir.sync().await?;
-        Ok(Segment { file, id, used: BLOCK_BYTES as u64, allocated })
+        Ok(Segment { file, id, used: BLOCK_BYTES as u64, allocated, filled: BLOCK_BYTES as u64 })
     }
 }
 
