@@ -12,7 +12,7 @@ use std::task::Poll;
 use rt::File;
 
 use crate::error::StoreError;
-use crate::log::tail::{Due, Group};
+use crate::log::tail::{Due, Group, Tail};
 use crate::log::writer::Writer;
 use crate::reserve::is_full;
 use crate::shared::Shared;
@@ -83,8 +83,12 @@ async fn commit_due(shared: &Shared, writer: &mut Writer) -> Result<(), StoreErr
         if std::mem::take(&mut shared.tail.lock().reserve) {
             reserve_again(shared, writer).await?;
         }
-        if is_due(shared) {
-            let group = shared.tail.lock().take();
+        // Nothing but space may have been asked for, and again meanwhile: a group without changes is no record.
+        let group = {
+            let mut tail = shared.tail.lock();
+            is_group_due(shared, &tail).then(|| tail.take())
+        };
+        if let Some(group) = group {
             commit(shared, writer, group).await?;
         }
     }
@@ -94,12 +98,15 @@ async fn commit_due(shared: &Shared, writer: &mut Writer) -> Result<(), StoreErr
 /// Whether there is something to do for whoever has the writer.
 fn is_due(shared: &Shared) -> bool {
     let tail = shared.tail.lock();
-    let is_late = |time| time <= shared.rt.now();
+    !tail.abandoned && (tail.reserve || is_group_due(shared, &tail))
+}
+
+/// Whether there are changes, and their time has come.
+fn is_group_due(shared: &Shared, tail: &Tail) -> bool {
     match tail.due(shared.limits.commit_after, shared.limits.commit_bytes) {
         Due::Now => true,
-        Due::At(time) => tail.reserve || is_late(time),
-        Due::Never => tail.reserve,
-        Due::Closed => false,
+        Due::At(time) => time <= shared.rt.now(),
+        Due::Never | Due::Closed => false,
     }
 }
 
