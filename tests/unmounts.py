@@ -310,11 +310,13 @@ class Mount:
                     print(f"  {worker} is still there")
                     threads(worker.process.pid)
 
-    def stop(self):
+    def stop(self, seconds):
+        """Kills the load. Who changes something ends when that is done (crates/fuse/src/interrupt.rs), within `seconds`."""
         for worker in self.workers():
             worker.process.kill()
+        end = time.monotonic() + seconds
         for worker in self.workers():
-            worker.process.join(5)
+            worker.process.join(max(0, end - time.monotonic()))
             if worker.process.is_alive():
                 wrong(f"{worker} cannot be killed")
                 threads(worker.process.pid)
@@ -354,8 +356,10 @@ def main():
     if event != "servers":
         judge_other(event, mounts[1], start)
     print(f"{event}: {counts} operations before")
+    # A change may wait for a client that was killed.
+    left = patience(5) + (max(0, start + EVICTION - time.monotonic()) if event == "kill" else 0)
     for mount in mounts:
-        mount.stop()
+        mount.stop(left)
     return not failures
 
 

@@ -31,6 +31,8 @@ type Done = Arc<oneshot::Sender<()>>;
 enum Message {
     /// The names of a file have to go.
     Forget(Fid, Done),
+    /// The time of one is over earlier than was to be feared.
+    Used(Fid),
     /// One was expired.
     Expired(Fid, u64),
 }
@@ -52,6 +54,8 @@ impl Expirer {
         let (told, back) = (names.clone(), Arc::downgrade(&messages));
         let threads = Threads::start("weft-expire", THREADS_MAX, move |(fid, kept): (Fid, Kept)| {
             until_used(&kept);
+            told.lock().used(&kept.place, kept.number, Instant::now());
+            let _ = Weak::upgrade(&back).map(|back| back.send(Message::Used(fid)));
             expire(&kept.place);
             told.lock().expired(&kept.place, kept.number);
             // Nobody waits if the connection is gone.
@@ -118,6 +122,7 @@ impl Waiting {
                         self.look_at(fid);
                     }
                 }
+                Ok(Message::Used(fid)) => self.look_at(fid),
                 Err(RecvTimeoutError::Timeout) => {
                     if let Some((_, fid)) = self.ends.pop_first() {
                         self.look_at(fid);
@@ -258,12 +263,13 @@ mod tests {
     fn nobody_waits_for_a_lock_longer_than_a_name_is_kept() {
         let (names, (expire, asks, _unlock), (thread, _go)) = (names(), locked(), asleep());
         let expirer = Expirer::start(names.clone(), expire).expect("threads");
-        let long_ago = Instant::now() - KEPT;
-        assert!(names.lock().keep(FILE, place("a"), thread, long_ago));
+        let told = Instant::now();
+        assert!(names.lock().keep(FILE, place("a"), thread, told));
         let mut wait = expirer.forget(None).expect("a name is kept");
         asks.recv().expect("it is tried");
         until(|| is_done(&mut wait));
-        assert!(long_ago.elapsed() >= KEPT + TO_USE_MAX);
+        assert!(told.elapsed() >= KEPT, "the kernel uses it until then");
+        assert!(told.elapsed() < KEPT + TO_USE_MAX, "the thread has been seen to sleep");
         assert!(!names.lock().keep(FILE, place("b"), thread, Instant::now()), "the directory is busy");
     }
 

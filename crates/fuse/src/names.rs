@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use proto::Fid;
 
-/// How long the kernel may keep a name, in whole seconds, as it is told.
-pub const KEPT_SECS: u64 = 1;
-/// The same.
-pub const KEPT: Duration = Duration::from_secs(KEPT_SECS);
+/// How long the kernel may keep a name, as it is told. Changes of two mounts that wait for each other in a circle wait for so long;
+/// who uses a name again and again asks so often, and is answered from the client's cache.
+pub const KEPT: Duration = Duration::from_millis(250);
 /// How long it may take, at most, until a thread has used the answer that woke it. From then on the kernel counts.
 pub const TO_USE_MAX: Duration = Duration::from_secs(1);
+/// The kernel counts in ticks, of 10 ms at most, and rounds up.
+const TICKS: Duration = Duration::from_millis(50);
 /// Names that the kernel may keep at a time; it keeps no more.
 const NAMES_MAX: usize = 1 << 17;
 /// Threads that were told the same name of late, at most; another one may not keep it.
@@ -153,6 +154,13 @@ impl Names {
         }
     }
 
+    /// Whoever was told of `place` until answer `number` has used what it was told by `now`: the kernel has counted since then.
+    pub fn used(&mut self, place: &Place, number: u64, now: Instant) {
+        if let Some(told) = self.names.get_mut(place).filter(|told| told.kept.number == number) {
+            told.kept.until = told.kept.until.min(now + KEPT + TICKS);
+        }
+    }
+
     /// Until when the kernel may keep a name of `fid`.
     pub fn is_kept(&self, fid: Fid, now: Instant) -> Option<Instant> {
         self.live(fid).map(|told| told.kept.until).filter(|until| *until > now).max()
@@ -269,6 +277,19 @@ mod tests {
         names.expired(&again[0].place, again[0].number);
         assert_eq!(names.is_kept(FILE, now), None);
         assert!(names.of_file.is_empty());
+    }
+
+    #[test]
+    fn the_time_of_a_name_begins_when_the_answer_is_used() {
+        let (mut names, now) = (Names::default(), Instant::now());
+        assert!(names.keep(FILE, place("a"), 5, now));
+        let told = names.expire(FILE, now)[0].clone();
+        names.used(&told.place, told.number + 1, now);
+        assert_eq!(names.is_kept(FILE, now), Some(now + KEPT + TO_USE_MAX), "another answer was not used");
+        names.used(&told.place, told.number, now);
+        assert_eq!(names.is_kept(FILE, now), Some(now + KEPT + TICKS));
+        names.used(&told.place, told.number, now + TO_USE_MAX);
+        assert_eq!(names.is_kept(FILE, now), Some(now + KEPT + TICKS), "it does not begin again");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use client::{OnItsWay, TimeSet, Told};
@@ -14,7 +14,7 @@ use crate::kernel::abi::{AttrOut, EntryOut, FileAttr, OpenOut, StatfsOut, Statx,
 use crate::kernel::reply::Answer;
 use crate::kernel::request::SetTime;
 use crate::moved::{Call, LastNames, Said};
-use crate::names::{KEPT_SECS, Names, Place};
+use crate::names::{KEPT, Names, Place};
 use crate::ops::node_of;
 use crate::settling::Settling;
 use client::posix::Result;
@@ -173,10 +173,12 @@ fn attr_secs(keep: Keep) -> u64 {
 
 /// What a name means.
 fn entry(attr: &Attr, keep: Keep) -> EntryOut {
+    let kept = if keep.name { KEPT } else { Duration::ZERO };
     EntryOut {
         nodeid: node_of(attr.fid),
         generation: GENERATION,
-        entry_valid: if keep.name { KEPT_SECS } else { 0 },
+        entry_valid: kept.as_secs(),
+        entry_valid_nsec: kept.subsec_nanos(),
         attr_valid: attr_secs(keep),
         attr: file_attr(attr),
         ..EntryOut::default()

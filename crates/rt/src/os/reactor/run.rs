@@ -61,6 +61,8 @@ struct Thread {
     free: Vec<usize>,
     sources: Vec<Option<Box<dyn Source>>>,
     seen: Vec<Seen>,
+    /// The watch of what wakes the thread.
+    wake: Arc<Woken>,
 }
 
 /// The source that the core's own entries have.
@@ -79,7 +81,8 @@ impl Pending for Woken {
 impl Thread {
     fn new(core: Arc<Core>, ring: Ring) -> io::Result<Thread> {
         let (pending, free, sources, seen) = (Vec::new(), Vec::new(), vec![None], Vec::new());
-        let mut thread = Thread { core, ring, pending, free, sources, seen };
+        let wake = Arc::new(Woken(op::NO_NAME.into()));
+        let mut thread = Thread { core, ring, pending, free, sources, seen, wake };
         thread.watch_wake()?;
         thread.ring.submit()?;
         match thread.ring.of(OWN).failure() {
@@ -90,7 +93,7 @@ impl Thread {
 
     fn watch_wake(&mut self) -> io::Result<()> {
         let entry = op::watching(self.core.wake_fd(), libc::POLLIN.cast_unsigned().into());
-        self.submit(&entry, Arc::new(Woken(op::NO_NAME.into())))
+        self.submit(&entry, self.wake.clone())
     }
 
     fn run(&mut self) {
@@ -179,6 +182,14 @@ impl Thread {
         if !more {
             pending.name().store(op::NO_NAME, Ordering::Release);
             self.free.push(name as usize);
+            // The kernel ends a watch when its completion finds no place. Without one, nobody could wake this thread.
+            let is_wake = std::ptr::addr_eq(Arc::as_ptr(&pending), Arc::as_ptr(&self.wake));
+            if is_wake
+                && !self.core.is_stopped()
+                && let Err(error) = self.watch_wake()
+            {
+                self.fail(&error);
+            }
         }
         pending.completed(result, more);
     }
