@@ -156,7 +156,9 @@ impl Data {
         };
         let drop_target = || {
             self.clean.drop_range(to_place.object, to_offset, to_offset + piece.len);
-            to.file.inner.lock().end.forget();
+            let mut inner = to.file.inner.lock();
+            inner.end.forget();
+            inner.own.forget();
         };
         drop_target();
         let answered = target.call_locked(eras.of(to_place.target), copy, Vec::new()).await;

@@ -92,7 +92,9 @@ impl Objects {
         dropped();
         match answered {
             Ok(answered) => {
-                file.inner.lock().note(place.target, answered.transno);
+                let mut inner = file.inner.lock();
+                inner.note(place.target, answered.transno);
+                inner.own.answered(object, answered.transno, &answered.reply);
                 Ok(answered.reply)
             }
             Err(Error::Refused(Code::Gone)) => Err(Error::Refused(Code::Stale)),

@@ -8,12 +8,24 @@ pub(crate) struct End {
     known: Option<(Grants, u64)>,
     /// Changes that an answer which was asked for before them may lack.
     changes: u64,
+    /// This client made the file, and has not changed its data since.
+    is_untouched: bool,
 }
 
 impl End {
     /// The end, if nobody else could change it since it was learnt.
     pub(crate) fn under(&self, grants: &Grants) -> Option<u64> {
         self.known.as_ref().filter(|(of, _)| of == grants).map(|(_, end)| *end)
+    }
+
+    /// This client has just made the file: it is empty.
+    pub(crate) fn made(&mut self) {
+        self.is_untouched = true;
+    }
+
+    /// Whether the file is empty for all that this client did to it: it made the file, and has not changed its data since.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.is_untouched
     }
 
     /// For [`End::learn`], before the objects are asked.
@@ -30,6 +42,7 @@ impl End {
 
     /// This client wrote up to `end`, which its cache or the objects have.
     pub(crate) fn wrote(&mut self, end: u64) {
+        self.is_untouched = false;
         match &mut self.known {
             Some((_, known)) => *known = end.max(*known),
             None => self.changes += 1,
@@ -38,6 +51,7 @@ impl End {
 
     /// This client changed the objects in some other way, or lost what it wrote.
     pub(crate) fn forget(&mut self) {
+        self.is_untouched = false;
         self.known = None;
         self.changes += 1;
     }
@@ -67,6 +81,18 @@ mod tests {
         }
         end.forget();
         assert_eq!(end.under(&held), None);
+    }
+
+    #[test]
+    fn a_new_file_is_empty_until_something_is_done_to_it() {
+        for touch in [End::forget, |end: &mut End| end.wrote(0)] {
+            let mut end = End::default();
+            assert!(!end.is_untouched());
+            end.made();
+            assert!(end.is_untouched());
+            touch(&mut end);
+            assert!(!end.is_untouched());
+        }
     }
 
     #[test]

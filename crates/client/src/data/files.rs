@@ -87,6 +87,11 @@ impl Files {
         })
     }
 
+    /// Whether this client has made the file, has it open since, and has not changed its data.
+    pub(crate) fn is_untouched(self: &Arc<Self>, fid: Fid) -> bool {
+        self.find(fid).is_some_and(|file| file.inner.lock().end.is_untouched())
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.shards.iter().all(|shard| shard.lock().is_empty())
     }

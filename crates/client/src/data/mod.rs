@@ -13,6 +13,7 @@ mod memory;
 #[cfg(test)]
 mod model;
 mod objects;
+mod own;
 mod past;
 mod pressure;
 mod read;

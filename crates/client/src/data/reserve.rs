@@ -84,7 +84,11 @@ impl Objects {
     ) -> Result<ObjectAttr> {
         let target = self.targets.data(place.target).await?;
         let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
-        file.inner.lock().end.forget();
+        {
+            let mut inner = file.inner.lock();
+            inner.end.forget();
+            inner.own.forget();
+        }
         let allocate = AllocateObject { object: place.object, start, end, time };
         match target.call_locked(eras.of(place.target), allocate, Vec::new()).await {
             Ok(answered) => {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proto::layout::Place;
 use proto::limits::{BULK_BYTES_MAX, WRITE_PARTS_MAX};
-use proto::wire::messages::{Write, WritePart, WriteParts};
+use proto::wire::messages::{ObjectAttr, Write, WritePart, WriteParts};
 use proto::{Code, DataTarget, Fid, Layout, ObjectId, Transno};
+use rpc::Answered;
 use rt::Time;
 
 use super::cache::{Cache, Job, Refund};
@@ -96,7 +97,7 @@ impl WriteBack {
         Ok(layout)
     }
 
-    async fn write_object(&self, file: &FileState, job: &mut Job) -> Vec<Result<Transno>> {
+    async fn write_object(&self, file: &FileState, job: &mut Job) -> Vec<Result<Answered<ObjectAttr>>> {
         let (object, time) = (job.chunk.object, job.time);
         let target = match self.targets.data(job.target).await {
             Ok(target) => target,
@@ -115,16 +116,16 @@ impl WriteBack {
                 let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
                 let began = self.rt.now();
                 let bytes = parts.iter().map(|part| u64::from(part.len)).sum();
-                let transno = match parts[..] {
+                let answered = match parts[..] {
                     [WritePart { offset, len }] => {
                         tracing::trace!(?object, offset, len, "write");
                         let write = Write { object, offset, time, locked: false, sync };
-                        target.call_locked(era, write, bulk).await?.transno
+                        target.call_locked(era, write, bulk).await?
                     }
                     _ => {
                         tracing::trace!(?object, parts = parts.len(), "write parts");
                         let write = WriteParts { object, parts, time, sync };
-                        target.call_locked(era, write, bulk).await?.transno
+                        target.call_locked(era, write, bulk).await?
                     }
                 };
                 // One that waits for its commit says more of the commit.
@@ -132,7 +133,7 @@ impl WriteBack {
                     let now = self.rt.now();
                     target.pace.note(now, bytes, now - began);
                 }
-                Ok(transno)
+                Ok(answered)
             }
         });
         join_all(writes).await
@@ -167,6 +168,7 @@ impl WriteBack {
         let mut inner = file.inner.lock();
         inner.untold = true;
         inner.note(holder, answered.transno);
+        inner.own.answered(object, answered.transno, &answered.reply);
         Ok(())
     }
 
@@ -176,12 +178,15 @@ impl WriteBack {
         &self,
         file: &Arc<FileState>,
         job: &Job,
-        results: Vec<Result<Transno>>,
+        results: Vec<Result<Answered<ObjectAttr>>>,
     ) -> (u64, Option<Job>) {
         let mut inner = file.inner.lock();
         for result in results {
             match result {
-                Ok(transno) => inner.note(job.target, transno),
+                Ok(Answered { transno, reply, .. }) => {
+                    inner.note(job.target, transno);
+                    inner.own.answered(job.chunk.object, transno, &reply);
+                }
                 Err(error) => {
                     let error =
                         if error == Error::Refused(Code::Gone) { Error::Refused(Code::Stale) } else { error };

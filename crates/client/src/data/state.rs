@@ -10,8 +10,10 @@ use proto::{Code, DataTarget, Fid, Layout, Timestamp, Transno};
 use rt::sync::{Notify, Semaphore};
 
 use super::end::End;
+use super::own::Own;
 use super::past::Past;
 use super::readahead::Ahead;
+use crate::data::Sum;
 use crate::data::cache::Cache;
 use crate::order::{FILE, Mutex};
 use crate::{Error, Result};
@@ -58,6 +60,8 @@ pub(crate) struct Inner {
     pub(crate) reopened: Transno,
     /// Where it ends.
     pub(crate) end: End,
+    /// What the objects say, as long as nobody else changes them.
+    pub(crate) own: Own,
     /// Writes past the kernel's pages.
     pub(super) past: Past,
     /// What is ahead of readers.
@@ -94,6 +98,7 @@ impl FileState {
                 changes: BTreeMap::new(),
                 reopened: Transno(0),
                 end: End::default(),
+                own: Own::default(),
                 past: Past::default(),
                 ahead: Ahead::default(),
                 error: (0, None),
@@ -139,15 +144,23 @@ impl FileState {
         let Some(layout) = layout else { return };
         let newer = inner.layout.as_ref().is_none_or(|known| layout.generation > known.generation);
         if newer {
+            if inner.layout.is_some() {
+                inner.own.forget();
+            }
             inner.layout = Some(Arc::new(layout));
         }
     }
 
     /// What the servers cannot know yet.
     pub(crate) fn unsent(&self) -> Option<Unsent> {
+        self.inner.lock().unsent()
+    }
+
+    /// What its objects say, if nobody but this client has changed them, and what they cannot know yet.
+    pub(crate) fn own(&self, layout: &Layout) -> Option<(Sum, Option<Unsent>)> {
         let inner = self.inner.lock();
-        let (layout, time) = (inner.layout.as_ref()?, inner.cache.newest_time()?);
-        Some(Unsent { end: inner.cache.file_end(layout), bytes: inner.cache.bytes(), time })
+        let objects = inner.own.of(layout)?;
+        Some((Sum::of(layout, &objects), inner.unsent()))
     }
 
     /// Whether data of this client may be lost with an OST: not answered, or not known to be durable.
@@ -181,10 +194,16 @@ impl FileState {
 }
 
 impl Inner {
+    fn unsent(&self) -> Option<Unsent> {
+        let (layout, time) = (self.layout.as_ref()?, self.cache.newest_time()?);
+        Some(Unsent { end: self.cache.file_end(layout), bytes: self.cache.bytes(), time })
+    }
+
     /// Keeps a failure for those who ask later.
     pub(crate) fn fail(&mut self, error: Error) {
         self.error = (self.error.0 + 1, Some(error));
         self.end.forget();
+        self.own.forget();
         if matches!(error, Error::Refused(Code::NoSpace | Code::Quota)) {
             self.write_through = true;
         }

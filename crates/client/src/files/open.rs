@@ -89,10 +89,7 @@ impl OpenFiles {
         };
         match attr {
             // That the name means this file is told after everything that had to be waited for.
-            Ok(attr) => {
-                let told = self.names.meta.told(attr, Some((parent, &name)));
-                Ok((Answer { keep_attr: false, ..told }, handle))
-            }
+            Ok(attr) => Ok((self.names.meta.told(attr, Some((parent, &name))), handle)),
             Err(error) => {
                 self.release(handle).await;
                 Err(error)
@@ -277,6 +274,11 @@ impl OpenFiles {
         let file = (told.attr.kind() == FileKind::File).then(|| self.names.data.files.get(fid));
         if let Some(file) = &file {
             file.set_layout(told.layout);
+            if !told.reopened {
+                let mut inner = file.inner.lock();
+                inner.end.made();
+                inner.own.made();
+            }
             if told.attr.size_known {
                 file.inner.lock().ahead.opened(told.attr.size);
             }

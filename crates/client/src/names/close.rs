@@ -1,13 +1,14 @@
 //! The end of written files: once their data is durable on the OSTs, the MDT learns their size.
 //!
-//! close(2) does not wait for that. Closes gather for a tick of the client's timer and share the OSTs' commits.
+//! close(2) does not wait for that. Closes gather for a tick of the client's timer and share the OSTs' commits, and frames: those
+//! of files that this client made and never wrote, too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use proto::wire::messages::{Close, SetSize, SizeUpdate};
-use proto::{DataTarget, Fid, Transno};
+use proto::{DataTarget, Fid, Layout, Transno};
 use rt::Rt;
 use rt::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -22,6 +23,8 @@ use crate::{OpenFlags, Result};
 const CLOSES_MAX: u32 = 8192;
 /// So many closes do not wait for the timer.
 const BATCH_MAX: usize = 1024;
+/// The same of files that were never written: they go in one frame.
+const UNTOUCHED_MAX: usize = 64;
 /// More closes than this are not carried out by whoever comes last: he would wait for all of them, some milliseconds.
 const IN_PLACE_MAX: usize = 16;
 /// How long one OST may hold up the closes of files that are not on it.
@@ -33,6 +36,13 @@ pub(crate) struct Pending {
     /// The handle to close; `None` after a truncate of a file that is not open for writing here.
     close: Option<Close>,
     _permit: OwnedSemaphorePermit,
+}
+
+impl Pending {
+    /// Whether this client made the file and has never changed its data.
+    fn is_untouched(&self) -> bool {
+        self.file.inner.lock().end.is_untouched()
+    }
 }
 
 /// A handle that is not used any more.
@@ -49,17 +59,34 @@ pub(crate) struct Ended {
 
 /// What waits for the OSTs' commits.
 pub(crate) struct Closer {
-    pending: Mutex<CLOSES, Vec<Pending>>,
+    pending: Mutex<CLOSES, Waiting>,
     permits: Arc<Semaphore>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// Of files that were written.
+    written: Vec<Pending>,
+    /// Of files that this client made and never wrote: they wait for nothing but others of their kind.
+    untouched: Vec<Pending>,
+}
+
+impl Waiting {
+    fn take(&mut self, which: impl Fn(&Pending) -> bool) -> Vec<Pending> {
+        let mut taken: Vec<Pending> = self.written.extract_if(.., |pending| which(pending)).collect();
+        taken.extend(self.untouched.extract_if(.., |pending| which(pending)));
+        taken
+    }
 }
 
 impl Closer {
     pub(crate) fn new() -> Closer {
-        Closer { pending: Mutex::new(Vec::new()), permits: Arc::new(Semaphore::new(CLOSES_MAX as usize)) }
+        Closer { pending: Mutex::default(), permits: Arc::new(Semaphore::new(CLOSES_MAX as usize)) }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.pending.lock().is_empty()
+        let pending = self.pending.lock();
+        pending.written.is_empty() && pending.untouched.is_empty()
     }
 
     /// How many more closes may wait.
@@ -105,13 +132,14 @@ impl Sizes {
             && let Some(file) = &open.file
         {
             let file = self.data.files.get(file.fid);
-            let last = {
+            let waits = {
                 let mut inner = file.inner.lock();
                 inner.writers -= 1;
                 inner.mapped_writers -= u32::from(open.flags.read);
-                inner.writers == 0 && !inner.gone && (inner.untold || close.wrote)
+                let untouched = inner.end.is_untouched();
+                inner.writers == 0 && !inner.gone && (inner.untold || close.wrote || untouched)
             };
-            if last {
+            if waits {
                 let pending = Pending { file, close: Some(close), _permit: permit };
                 self.close_later(pending);
                 return;
@@ -138,15 +166,18 @@ impl Sizes {
     }
 
     fn close_later(self: &Arc<Self>, pending: Pending) {
-        let count = {
-            let mut list = self.closer.pending.lock();
+        let untouched = pending.close.is_some() && pending.is_untouched();
+        let due = {
+            let mut waiting = self.closer.pending.lock();
+            let (list, max) = match untouched {
+                true => (&mut waiting.untouched, UNTOUCHED_MAX),
+                false => (&mut waiting.written, BATCH_MAX),
+            };
             list.push(pending);
-            list.len()
+            if list.len() >= max { std::mem::take(list) } else { Vec::new() }
         };
         self.data.back.dirty.arm();
-        if count >= BATCH_MAX {
-            self.close_pending();
-        }
+        self.close_these(due);
     }
 
     /// The last link of `fid` is gone: a close that waits need not wait for the size of a file without a name.
@@ -162,8 +193,11 @@ impl Sizes {
     }
 
     fn close_now(self: &Arc<Self>, which: impl Fn(&Pending) -> bool) {
-        let batch: Vec<Pending> =
-            self.closer.pending.lock().extract_if(.., |pending| which(pending)).collect();
+        let batch = self.closer.pending.lock().take(which);
+        self.close_these(batch);
+    }
+
+    fn close_these(self: &Arc<Self>, batch: Vec<Pending>) {
         let (sizes, count) = (self.clone(), batch.len());
         let closing = async move { sizes.close_batch(batch).await };
         match count {
@@ -194,8 +228,15 @@ impl Sizes {
     }
 
     async fn finish(self: &Arc<Self>, pending: Pending) {
+        let untouched = pending.is_untouched();
         let Pending { file, close, _permit } = pending;
-        self.finish_file(&file, close).await;
+        match close {
+            // Nothing was ever written: what the MDT said of the size is true again.
+            Some(close) if untouched => {
+                self.meta.send_close(close).await;
+            }
+            close => self.finish_file(&file, close).await,
+        }
         let dead = file.inner.lock().gone.then_some(file.fid);
         drop(file);
         dead.into_iter().for_each(|fid| self.data.forget_dead(fid));
@@ -267,23 +308,30 @@ impl Sizes {
                 }
             };
         }
-        // Other clients may have written too: the objects know.
-        let mut relaying = Relaying::default();
-        let objects = loop {
-            match self.data.objects.object_attrs(&layout).await {
-                Err(error) if self.layouts.relaid(file, &layout, error, &mut relaying).await? => {
-                    layout = file.layout()?
-                }
-                asked => break asked,
-            }
+        let sum = match self.own(file, &layout) {
+            Some((sum, _)) => Ok(sum),
+            None => self.ask_objects(file, layout).await?,
         };
         let mut inner = file.inner.lock();
-        if objects.is_err() || inner.writers > 0 {
+        if sum.is_err() || inner.writers > 0 {
             inner.untold = true;
         }
         if inner.writers > 0 {
             return Ok(None);
         }
-        Ok(Some(Sum::of(&layout, &objects?).update()))
+        Ok(Some(sum?.update()))
+    }
+
+    /// Other clients may have written too: the objects know.
+    async fn ask_objects(self: &Arc<Self>, file: &FileRef, mut layout: Arc<Layout>) -> Result<Result<Sum>> {
+        let mut relaying = Relaying::default();
+        loop {
+            match self.data.objects.object_attrs(&layout).await {
+                Err(error) if self.layouts.relaid(file, &layout, error, &mut relaying).await? => {
+                    layout = file.layout()?
+                }
+                asked => return Ok(asked.map(|objects| Sum::of(&layout, &objects))),
+            }
+        }
     }
 }

@@ -3,13 +3,20 @@
 use std::sync::Arc;
 
 use proto::wire::messages::Entry;
-use proto::{Attr, Code, FileKind};
+use proto::{Attr, Code, FileKind, Layout};
 
-use crate::data::{Sum, merge};
+use crate::data::{FileState, Sum, Unsent, merge};
 use crate::names::{Relaying, Sizes, is_of_layout};
 use crate::{Error, Result};
 
 impl Sizes {
+    /// What the objects of a file say, and what they cannot know yet, if nobody but this client can have changed them.
+    pub(super) fn own(&self, file: &FileState, layout: &Layout) -> Option<(Sum, Option<Unsent>)> {
+        // In this order: what comes after the second look comes after the answer.
+        let own = file.own(layout).filter(|_| !layout.is_growing())?;
+        self.meta.is_made_here(file.fid).then_some(own)
+    }
+
     /// The truth about a file, from what the MDT has told.
     pub(crate) async fn complete(self: &Arc<Self>, entry: Entry) -> Result<Attr> {
         let (mut entry, mut relaying) = (entry, Relaying::default());
@@ -18,11 +25,15 @@ impl Sizes {
             if attr.kind() != FileKind::File {
                 return Ok(attr);
             }
+            let file = self.data.files.find(attr.fid);
             // The own cache is looked at first: what it has no more is on the OSTs.
-            let unsent = self.data.files.find(attr.fid).and_then(|file| file.unsent());
+            let unsent = file.as_ref().and_then(|file| file.unsent());
             let Some(layout) = layout.filter(|_| !attr.size_known) else {
                 return Ok(merge(attr, None, unsent));
             };
+            if let Some((sum, unsent)) = file.as_ref().and_then(|file| self.own(file, &layout)) {
+                return Ok(merge(attr, Some(sum), unsent));
+            }
             let refused = match self.data.objects.object_attrs(&layout).await {
                 Ok(objects) => return Ok(merge(attr, Some(Sum::of(&layout, &objects)), unsent)),
                 Err(error) if is_of_layout(error) => error,

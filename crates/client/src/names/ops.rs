@@ -352,12 +352,13 @@ impl Names {
             xattrs: made.xattrs,
             lock: made.lock,
         };
+        if made.existed {
+            let asked = changing.done(&[entry.attr.fid]);
+            return self.meta.learn_named(&asked, parent, name, &entry);
+        }
         let links = i32::from(entry.attr.kind() == FileKind::Dir);
         let touch = Touch { dir: parent, transno: answered.transno, time, links };
-        let asked = match made.existed {
-            true => changing.done(&[entry.attr.fid]),
-            false => changing.done_in(touch, &[entry.attr.fid]),
-        };
-        self.meta.learn_named(&asked, parent, name, &entry);
+        let asked = changing.done_in(touch, &[entry.attr.fid]);
+        self.meta.learn_made(&asked, parent, name, &entry);
     }
 }

@@ -167,6 +167,15 @@ impl Opens {
         writers.next().is_some_and(|first| first.opener == opener) && writers.next().is_none()
     }
 
+    /// Whether one session has the file open for writing, and it is not `session`.
+    pub fn is_written_by_another_alone(&self, fid: Fid, session: u64) -> bool {
+        let shard = self.shard(fid);
+        let Some(file) = shard.open.get(&fid) else { return false };
+        let mut writers = file.handles.iter().filter(|handle| handle.write).map(|handle| handle.opener.session);
+        let first = writers.next().filter(|first| *first != session);
+        first.is_some_and(|first| writers.all(|other| other == first))
+    }
+
     /// Whether anybody has the file open.
     pub fn is_open(&self, fid: Fid) -> bool {
         self.shard(fid).open.contains_key(&fid)
@@ -278,6 +287,20 @@ mod tests {
         }
         assert_eq!(opens.close(FILE, A, false, None), None);
         assert!(!opens.is_open(FILE));
+    }
+
+    #[test]
+    fn a_session_that_writes_alone_is_known() {
+        let opens = Opens::default();
+        assert!(!opens.is_written_by_another_alone(FILE, 2));
+        opens.open(FILE, B, false, true);
+        assert!(!opens.is_written_by_another_alone(FILE, 1), "it only reads");
+        opens.open(FILE, A, true, true);
+        opens.open(FILE, Opener { handle: 2, ..A }, true, false);
+        assert!(opens.is_written_by_another_alone(FILE, 2));
+        assert!(!opens.is_written_by_another_alone(FILE, 1));
+        opens.open(FILE, Opener { handle: 2, ..B }, true, false);
+        assert!(!opens.is_written_by_another_alone(FILE, 3), "two write");
     }
 
     #[test]

@@ -79,6 +79,24 @@ impl MetadataCache {
         }
     }
 
+    /// The same of a file that this client has just made.
+    pub(crate) fn learn_made(self: &Arc<Self>, asked: &Asked<'_>, parent: Fid, name: &Name, entry: &Entry) {
+        let fid = entry.attr.fid;
+        self.inodes.note_permission(entry.lock.bits != 0);
+        let is_kept = self.learn_of(asked, fid, entry.lock, |inode| {
+            inode.learn(entry);
+            inode.made();
+        });
+        if is_kept && entry.lock.bits & LOCK_LOOKUP != 0 {
+            self.learn_name(asked, parent, name, fid);
+        }
+    }
+
+    /// Whether this client made a file, and nobody else has changed its data since.
+    pub(crate) fn is_made_here(&self, fid: Fid) -> bool {
+        self.lease.may_use() && self.inodes.part(fid).inodes.get(&fid).is_some_and(Inode::is_made_here)
+    }
+
     /// Part of a change was made, and nothing of what the answer says of a file is kept.
     pub(crate) fn not_kept(self: &Arc<Self>, changing: &Changing<'_>, entry: &Entry) {
         changing.not_kept(entry.attr.fid, entry.lock);
@@ -187,10 +205,13 @@ impl MetadataCache {
         });
         let complete =
             attr.kind() != FileKind::File || attr.size_known && !self.files.is_being_written(attr.fid);
+        let untouched = !complete && self.files.is_untouched(attr.fid);
         let part = self.inodes.part(attr.fid);
         let Some(inode) = part.inodes.get(&attr.fid).filter(|_| self.lease.may_use()) else {
             return Told::once(attr);
         };
+        // The kernel sees each write that this mount makes, and asks again after it.
+        let complete = complete || untouched && inode.is_made_here();
         let known = inode.entry.as_ref().filter(|_| inode.has(ATTR_BITS));
         let keep_attr =
             complete && !accessed && known.is_some_and(|known| known.attr.version == attr.version);

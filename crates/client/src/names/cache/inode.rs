@@ -19,6 +19,10 @@ pub(super) const BITS: usize = LOCK_ALL.count_ones() as usize;
 const XATTRS_MAX: usize = 64;
 /// Names that a directory does not have, and that are kept even where there is little room.
 const ABSENT_KEPT: usize = 1024;
+/// Names of a directory of which it is not known whether they are there, for the others to be known.
+const DOUBTFUL_MAX: usize = 1024;
+/// Under these nobody else changes the data of a file, or moves it, or changes the entries of a directory.
+const MADE_BITS: u32 = LOCK_UPDATE | LOCK_LAYOUT;
 /// What the attributes are kept under.
 pub(crate) const ATTR_BITS: u32 = LOCK_PERM | LOCK_UPDATE | LOCK_LAYOUT;
 
@@ -105,6 +109,10 @@ pub(crate) struct Inode {
     pub(crate) xattrs: BTreeMap<Bytes, Option<Bytes>>,
     pub(crate) xattr_names: Option<Vec<Bytes>>,
     pub(crate) open: Option<OpenKept>,
+    /// This client made it and has had [`MADE_BITS`] since: nobody else has changed its data, or its entries.
+    made_here: bool,
+    /// Names of a directory that was made here of which it is not known whether they are there. Every other one is, if it is known.
+    doubtful: BTreeSet<Name>,
     /// Looked at since somebody last searched for one that can go.
     pub(crate) recent: bool,
 }
@@ -131,15 +139,47 @@ impl Inode {
         let values: usize = self.xattrs.values().map(bytes).sum();
         let names: usize = self.xattr_names.iter().flatten().map(Bytes::len).sum();
         let long = (values + names + bytes(&self.target)) / UNIT_BYTES as usize;
-        1 + self.names.len() + self.absent.len() + self.xattrs.len() + self.pages.entries + long
+        1 + self.names.len() + self.absent.len() + self.doubtful.len() + self.xattrs.len() + self.pages.entries + long
     }
 
     /// What is kept of a name: which file it meant, with the stamp of that; `Some(None)`: there was no such name.
     pub(crate) fn name(&self, name: &Name) -> Option<Option<(Fid, u64)>> {
         match self.names.get(name) {
             Some(known) => Some(Some(*known)),
-            None => self.absent.contains(name).then_some(None),
+            None => self.is_absent(name).then_some(None),
         }
+    }
+
+    /// Whether a name that is not kept is known not to be there.
+    fn is_absent(&self, name: &Name) -> bool {
+        self.made_here && !self.doubtful.contains(name) || self.absent.contains(name)
+    }
+
+    /// This client has just made it: nobody else has changed its data or its entries, as long as [`MADE_BITS`] are held.
+    pub(crate) fn made(&mut self) {
+        self.made_here = self.has(MADE_BITS);
+    }
+
+    /// Whether this client made it, and nobody else has changed its data or its entries since.
+    pub(crate) fn is_made_here(&self) -> bool {
+        self.made_here
+    }
+
+    /// It is not known any more whether a name is there.
+    fn doubts(&mut self, name: &Name) {
+        if !self.made_here {
+            return;
+        }
+        self.doubtful.insert(name.clone());
+        if self.doubtful.len() > DOUBTFUL_MAX {
+            self.doubts_all();
+        }
+    }
+
+    /// The same of every name.
+    fn doubts_all(&mut self) {
+        self.made_here = false;
+        self.doubtful.clear();
     }
 
     /// Whether any name is kept.
@@ -150,24 +190,30 @@ impl Inode {
     /// Keeps what a name means.
     pub(crate) fn learn_name(&mut self, name: Name, fid: Fid, stamp: u64) {
         self.absent.remove(&name);
+        self.doubtful.remove(&name);
         self.names.insert(name, (fid, stamp));
     }
 
     /// Keeps that there is no such name.
     pub(crate) fn learn_absence(&mut self, name: Name) {
         self.names.remove(&name);
-        self.absent.insert(name);
+        self.doubtful.remove(&name);
+        if !self.made_here {
+            self.absent.insert(name);
+        }
     }
 
     /// Nothing is known of a name.
     pub(crate) fn forget_name(&mut self, name: &Name) {
         self.names.remove(name);
         self.absent.remove(name);
+        self.doubts(name);
     }
 
     /// Nothing is known of any name.
     pub(crate) fn forget_names(&mut self) {
         (self.names, self.absent, self.swept) = Default::default();
+        self.doubts_all();
     }
 
     /// Some names and what they meant, other ones each time. Of those that are not there as many are forgotten,
@@ -193,6 +239,7 @@ impl Inode {
     pub(super) fn drop_name(&mut self, name: &Name, known: (Fid, u64)) {
         if self.names.get(name) == Some(&known) {
             self.names.remove(name);
+            self.doubts(name);
         }
     }
 
@@ -295,6 +342,9 @@ impl Inode {
     fn drop_unprotected(&mut self) {
         if !self.has(ATTR_BITS) {
             self.entry = None;
+        }
+        if !self.has(MADE_BITS) {
+            self.doubts_all();
         }
         if !self.has(LOCK_UPDATE) {
             self.pages.clear();
@@ -416,6 +466,45 @@ pub(super) mod tests {
         inode.revoke(LOCK_UPDATE, 1);
         let known = ["here", "not"].map(|text| inode.name(&name(text)));
         assert_eq!(known, [Some(Some((Fid::ROOT, 1))), None], "a positive name is the other file's");
+    }
+
+    #[test]
+    fn a_directory_that_was_made_here_has_no_name_that_is_not_known() {
+        let name = |text: &'static str| Name::new(text.as_bytes()).expect("a plain name");
+        let made = || {
+            let mut dir = Inode::default();
+            dir.grant(granted(MADE_BITS, 1));
+            dir.made();
+            dir.learn_name(name("here"), Fid::ROOT, 1);
+            dir
+        };
+        let known = |dir: &Inode| ["here", "not"].map(|text| dir.name(&name(text)));
+        let here = Some(Some((Fid::ROOT, 1)));
+        let mut dir = made();
+        assert_eq!(known(&dir), [here, Some(None)]);
+        dir.forget_name(&name("not"));
+        assert_eq!(known(&dir), [here, None], "a change of it is under way");
+        dir.learn_absence(name("not"));
+        assert_eq!(known(&dir), [here, Some(None)]);
+        dir.drop_name(&name("here"), (Fid::ROOT, 1));
+        assert_eq!(known(&dir), [None, Some(None)], "it was given up for want of room");
+        dir.learn_name(name("here"), Fid::ROOT, 1);
+        dir.revoke(LOCK_UPDATE, 1);
+        assert_eq!(known(&dir), [here, None], "others may make entries");
+        dir.grant(granted(LOCK_UPDATE, 2));
+        assert_eq!(known(&dir), [here, None], "others may have made some");
+        let mut dir = made();
+        dir.forget_names();
+        assert_eq!(known(&dir), [None, None]);
+        let mut dir = made();
+        for number in 0..=DOUBTFUL_MAX {
+            let number = Bytes::from(number.to_string());
+            dir.forget_name(&Name::new(number).expect("a plain name"));
+        }
+        assert_eq!((known(&dir), dir.doubtful.len()), ([here, None], 0));
+        let mut late = Inode::default();
+        late.made();
+        assert_eq!(known(&late), [None, None], "its lock was called back before the answer came");
     }
 
     #[test]

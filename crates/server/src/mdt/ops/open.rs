@@ -57,6 +57,10 @@ pub(super) fn open_inode(
     if write {
         changes.put_raw(keys::open(ctx.session().client(), handle), keys::open_value(fid));
     }
+    if write && mdt.opens.is_written_by_another_alone(fid, ctx.session().handle()) {
+        // It may keep the size, which it alone could change until now.
+        ctx.need(&[(fid, LOCK_UPDATE)])?;
+    }
     if write && known {
         inode.size_known = false;
         inode.version = service::VERSION_OF_THIS;

@@ -91,12 +91,13 @@ fn strips(request: &SetAttr, inode: &Inode) -> bool {
     inode.kind() == FileKind::File && (request.kill_privileges || request.size.is_some() || changes_owner)
 }
 
-/// What others see change besides `seen`: a time of access that is set, and the time of the change itself, which they
-/// keep only together with mode and owner.
+/// What others see change besides `seen`: a time of access or a size that is set, and the time of the change itself, which
+/// they keep only together with mode and owner.
 fn affected(request: &SetAttr, seen: u32) -> u32 {
     let chooses = request.mode.is_some() || request.uid.is_some() || request.gid.is_some();
     match seen {
-        _ if request.atime.is_some() => seen | LOCK_UPDATE,
+        // A time may be the same by chance.
+        _ if request.atime.is_some() || request.size.is_some() => seen | LOCK_UPDATE,
         0 if chooses => LOCK_PERM,
         0 => LOCK_UPDATE,
         seen => seen,

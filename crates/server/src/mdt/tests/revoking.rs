@@ -206,6 +206,24 @@ fn ones_own_locks_are_not_called_back() {
     }
 }
 
+/// The first one knows the size without asking, as long as it writes alone. When two write, neither does.
+#[test]
+fn a_client_that_writes_alone_is_told_of_the_second_one() {
+    let world = World::new();
+    let (a, b, c) = (world.client(1), world.client(2), world.client(3));
+    let tree = Tree::make(&a);
+    let open = |client: &Client| drop(client.open(tree.file, OPEN_WRITE, &Cred::root()));
+    open(&b);
+    b.attr(tree.file).expect("it is there");
+    open(&b);
+    assert_eq!(called(&world, b.session()), [], "its own");
+    open(&a);
+    assert_eq!(called(&world, b.session()), [(tree.file, LOCK_UPDATE)]);
+    b.attr(tree.file).expect("it is there");
+    open(&c);
+    assert_eq!(called(&world, b.session()), []);
+}
+
 #[test]
 fn closing_calls_back_when_the_size_comes() {
     let world = World::new();
