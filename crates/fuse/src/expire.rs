@@ -34,7 +34,7 @@ enum Message {
     /// The time of one is over earlier than was to be feared.
     Used(Fid),
     /// One was expired.
-    Expired(Fid, u64),
+    Expired(Fid, Kept),
 }
 
 /// The threads that expire names. They end with this value.
@@ -57,9 +57,8 @@ impl Expirer {
             told.lock().used(&kept.place, kept.number, Instant::now());
             let _ = Weak::upgrade(&back).map(|back| back.send(Message::Used(fid)));
             expire(&kept.place);
-            told.lock().expired(&kept.place, kept.number);
             // Nobody waits if the connection is gone.
-            let _ = Weak::upgrade(&back).map(|back| back.send(Message::Expired(fid, kept.number)));
+            let _ = Weak::upgrade(&back).map(|back| back.send(Message::Expired(fid, kept)));
         })?;
         let mut waiting =
             Waiting { names: names.clone(), threads, files: HashMap::new(), ends: BTreeSet::new() };
@@ -116,9 +115,11 @@ impl Waiting {
                     self.files.entry(fid).or_default().done.push(done);
                     self.look_at(fid);
                 }
-                Ok(Message::Expired(fid, number)) => {
+                Ok(Message::Expired(fid, kept)) => {
+                    // Both here: what is expired is not late.
+                    self.names.lock().expired(&kept.place, kept.number);
                     if let Some(waiter) = self.files.get_mut(&fid) {
-                        waiter.under_way.remove(&number);
+                        waiter.under_way.remove(&kept.number);
                         self.look_at(fid);
                     }
                 }
