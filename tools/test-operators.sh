@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What an operator sees and orders: recovery_status, abort_recovery, evict_client, health_check (with a disk that fails), weft
-# status, drain, dk, brw_stats, imperative recovery, and the traces of evictions, with real processes; and the tools beside a mount that
-# is silent, a target that is away, and words that are wrong. Usage: tools/test-operators.sh [CASE...]; needs root, bin/weft, iproute2.
+# status, drain, dk, brw_stats, md_stats, imperative recovery, and the traces of evictions, with
+# real processes; and the tools beside a mount that is silent, a target that is away, and words that are wrong.
+# Usage: tools/test-operators.sh [CASE...]; needs root, bin/weft, iproute2.
 
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/lib-two.sh"
@@ -278,6 +279,37 @@ NOT HEALTHY
 END
   grep -q "OST0002: it does not answer" "$work/why"
   [ "$(lctl get_param -n health_check)" = healthy ]
+}
+
+# What was done, and nothing else, is in the statistics of the MDT.
+t_md_stats() {
+  local name
+  mkdir "$two_b/timed"
+  lctl set_param "mdt.*.md_stats=clear" > /dev/null
+  python3 - "$two_b/timed" <<'PY'
+import os, sys
+for n in range(20):
+    name = f"{sys.argv[1]}/{n}"
+    os.close(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+    os.rename(name, f"{name}.new")
+    os.mkdir(name)
+    os.rename(f"{name}.new", f"{name}/file")
+    os.symlink("a", f"{name}.link")
+    os.unlink(f"{name}/file")
+    os.rmdir(name)
+PY
+  lctl get_param "mdt.*.md_stats" > "$work/md"
+  cat "$work/md"
+  grep -qx "mdt.$mdt.md_stats=" "$work/md"
+  grep -qE '^snapshot_time             [0-9]+\.[0-9]{9} secs\.nsecs$' "$work/md"
+  for name in open:20 mknod:20 mkdir:20 unlink:20 rmdir:20 rename:40 samedir_rename:20 crossdir_rename:20 create:60; do
+    grep -qE "^$(printf %-25s "${name%:*}") ${name#*:} samples \[usecs\]( [0-9]+){4}$" "$work/md"
+  done
+  lctl get_param -n "mdt.*.opcode_hist" > "$work/hist"
+  grep -qE '^Create: +\{ samples: +60, unit: usecs, min: .*, hist: \{ ([0-9]+K?: [0-9]+(, )?)+ \} \}$' "$work/hist"
+  # They are sums of the same counts.
+  lctl set_param "mdt.*.opcode_hist=0" > /dev/null
+  [ "$(lctl get_param -n "mdt.*.md_stats" | grep -c samples)" = 0 ]
 }
 
 # The disk of an OST fails: the target stops, is opened again in vain, and goes on when the disk is back.
@@ -1039,7 +1071,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue
