@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What an operator sees and orders: recovery_status, abort_recovery, evict_client, health_check (with a disk that fails), weft
-# status, drain, dk, brw_stats, md_stats, imperative recovery, and the traces of evictions, with
+# status, drain, dk, brw_stats, md_stats, rpc_stats, imperative recovery, and the traces of evictions, with
 # real processes; and the tools beside a mount that is silent, a target that is away, and words that are wrong.
 # Usage: tools/test-operators.sh [CASE...]; needs root, bin/weft, iproute2.
 
@@ -310,6 +310,21 @@ PY
   # They are sums of the same counts.
   lctl set_param "mdt.*.opcode_hist=0" > /dev/null
   [ "$(lctl get_param -n "mdt.*.md_stats" | grep -c samples)" = 0 ]
+}
+
+t_rpc_stats() {
+  "$LFS" setstripe -c 1 -i 0 "$two_a/rpcs"
+  lctl set_param "osc.*.rpc_stats=0" "obdfilter.*.stats=0" > /dev/null
+  dd if=/dev/zero of="$two_a/rpcs" bs=1M count=8 conv=fsync,notrunc status=none
+  lctl get_param "osc.*OST0000*.rpc_stats" > "$work/rpcs"
+  grep -qE "^osc.$two_fsname-OST0000-osc-[0-9a-f]{16}.rpc_stats=$" "$work/rpcs"
+  grep -qx "write RPCs in flight: 0" "$work/rpcs"
+  grep -qx "pages per rpc         rpcs   % cum % |       rpcs   % cum %" "$work/rpcs"
+  # Requests are as large as they can be.
+  [ "$(awk '/^[a-zR]/ { on = /^pages per rpc/ } on && /^[0-9]+:/ { sub(/:/, ""); bytes += $1 * $6 * 4096 } END { print bytes }' "$work/rpcs")" = $((8 << 20)) ]
+  lctl get_param -n "mdc.*.rpc_stats" | grep -qx "modify_RPCs_in_flight:  0"
+  lctl get_param -n "obdfilter.*OST0000.stats" > "$work/ost"
+  [ "$(awk '/^write_bytes/ { print $7 }' "$work/ost")" = $((8 << 20)) ]
 }
 
 # The disk of an OST fails: the target stops, is opened again in vain, and goes on when the disk is back.
@@ -1071,7 +1086,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats rpc_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

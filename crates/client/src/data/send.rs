@@ -11,6 +11,7 @@ use rt::Time;
 
 use super::cache::{Cache, Job, Refund};
 use crate::data::{Call, FileState, WriteBack};
+use crate::targets::Way;
 use crate::util::join_all;
 use crate::{Error, Result};
 
@@ -115,6 +116,8 @@ impl WriteBack {
                 let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
                 let began = self.rt.now();
                 let bytes = parts.iter().map(|part| u64::from(part.len)).sum();
+                let first = parts.first().map_or(0, |part| part.offset);
+                let under = target.rpcs().begin(Way::Write, (first, bytes), began);
                 let transno = match parts[..] {
                     [WritePart { offset, len }] => {
                         tracing::trace!(?object, offset, len, "write");
@@ -127,9 +130,10 @@ impl WriteBack {
                         target.call_locked(era, write, bulk).await?.transno
                     }
                 };
+                let now = self.rt.now();
+                under.done(now);
                 // One that waits for its commit says more of the commit.
                 if !sync {
-                    let now = self.rt.now();
                     target.pace.note(now, bytes, now - began);
                 }
                 Ok(transno)
@@ -160,7 +164,9 @@ impl WriteBack {
         let target = self.targets.data(holder).await?;
         // Without a permit: it waits for others, who may wait for a write of ours that needs one.
         let write = Write { object, offset, time, locked, sync };
+        let under = target.rpcs().begin(Way::WritePast, (offset, data.len() as u64), self.rt.now());
         let answered = target.call_bulk(write, vec![Bytes::copy_from_slice(data)]).await;
+        under.done(self.rt.now());
         // Who read meanwhile may have the bytes of before.
         dropped();
         let answered = answered?;
