@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What an operator sees and orders: recovery_status, abort_recovery, evict_client, health_check (with a disk that fails), weft
-# status, drain, dk, brw_stats, md_stats, rpc_stats, imperative recovery, and the traces of evictions, with
+# status, drain, dk, brw_stats, md_stats, rpc_stats, weft stat, imperative recovery, and the traces of evictions, with
 # real processes; and the tools beside a mount that is silent, a target that is away, and words that are wrong.
 # Usage: tools/test-operators.sh [CASE...]; needs root, bin/weft, iproute2.
 
@@ -325,6 +325,33 @@ t_rpc_stats() {
   lctl get_param -n "mdc.*.rpc_stats" | grep -qx "modify_RPCs_in_flight:  0"
   lctl get_param -n "obdfilter.*OST0000.stats" > "$work/ost"
   [ "$(awk '/^write_bytes/ { print $7 }' "$work/ost")" = $((8 << 20)) ]
+}
+
+# All lines together say all bytes, of the client and of the servers.
+t_stat() {
+  "$LFS" setstripe -c 4 "$two_a/stat"
+  in_two timeout 60 "$WEFT" stat -c 6 --json "$two_a" > "$work/stat.json" & local json=$!
+  in_two timeout 60 "$WEFT" stat -c 6 "$two_a" > "$work/stat" & local text=$!
+  until_true 20 test -s "$work/stat.json"
+  until_true 20 test -s "$work/stat"
+  dd if=/dev/zero of="$two_a/stat" bs=1M count=64 conv=fsync,notrunc status=none
+  rm "$two_a/stat"
+  wait $json
+  wait $text
+  cat "$work/stat"
+  python3 - "$work/stat.json" <<'PY'
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+total = lambda group, name: sum(line[group][name] for line in lines)
+assert len(lines) == 6, lines
+for group in ("client", "ost"):
+    assert total(group, "write_bytes") == 64 << 20, (group, lines)
+    assert total(group, "writes") == 64, (group, lines)
+assert total("mds", "unlink") == 1, lines
+PY
+  grep -qx "#<--------Lustre Client--------><---------Lustre OST---------><-----------Lustre MDS----------->" "$work/stat"
+  [ "$(grep -v '#' "$work/stat" | awk '{ client += $3; ost += $7; unlinked += $12 } END { print client, ost, unlinked }')" = "65536 65536 1" ]
+  must_fail 2 "$WEFT" stat -i 0
 }
 
 # The disk of an OST fails: the target stops, is opened again in vain, and goes on when the disk is back.
@@ -1086,7 +1113,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats rpc_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats rpc_stats stat disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

@@ -11,6 +11,7 @@ mod mount;
 pub mod mount_helper;
 mod remount;
 mod serve;
+mod stat;
 mod status;
 mod sync;
 pub mod umount_helper;
@@ -49,6 +50,7 @@ enum Command {
     Up(up::Arguments),
     Down(down::Arguments),
     Status(status::Arguments),
+    Stat(stat::Arguments),
     Format(format::Arguments),
     Serve(serve::Arguments),
     Failover(failover::Arguments),
@@ -72,6 +74,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Up(arguments) => up::run(arguments),
         Command::Down(arguments) => down::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
+        Command::Stat(arguments) => stat::run(&arguments),
         Command::Format(arguments) => format::run(arguments),
         Command::Serve(arguments) => serve::run(arguments),
         Command::Failover(arguments) => failover::run(&arguments),
@@ -117,6 +120,8 @@ mod tests {
             ("weft failover", false),
             ("weft mount a@tcp:/f /mnt -o ro,noatime --foreground", true),
             ("weft status --json", true),
+            ("weft stat -i 2 -c 5 --json /mnt", true),
+            ("weft stat -i 0", false),
             ("weft down /mnt", true),
             ("weft check /d", true),
             ("weft sync", true),
