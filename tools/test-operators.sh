@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What an operator sees and orders: recovery_status, abort_recovery, evict_client, health_check (with a disk that fails), weft
-# status, drain, dk, brw_stats, md_stats, rpc_stats, weft stat, imperative recovery, and the traces of evictions, with
+# status, drain, dk, brw_stats, md_stats, rpc_stats, weft stat and survey, imperative recovery, and the traces of evictions, with
 # real processes; and the tools beside a mount that is silent, a target that is away, and words that are wrong.
 # Usage: tools/test-operators.sh [CASE...]; needs root, bin/weft, iproute2.
 
@@ -352,6 +352,41 @@ PY
   grep -qx "#<--------Lustre Client--------><---------Lustre OST---------><-----------Lustre MDS----------->" "$work/stat"
   [ "$(grep -v '#' "$work/stat" | awk '{ client += $3; ost += $7; unlinked += $12 } END { print client, ost, unlinked }')" = "65536 65536 1" ]
   must_fail 2 "$WEFT" stat -i 0
+}
+
+# Each layer can be measured, leaves nothing behind, and says why it cannot be.
+t_survey() {
+  local few="--size 16M --seconds 2" shm
+  mkdir "$work/survey"
+  "$WEFT" survey disk "$work/survey" $few > "$work/found"
+  grep -q "^AT A TIME  WRITE MB/s  READ MB/s" "$work/found"
+  "$WEFT" survey store "$work/survey" $few --json | python3 -c 'import json, sys
+speeds = json.load(sys.stdin)["speeds"]
+assert len(speeds) == 4 and all(speed["bytes"] == 16 << 20 and speed["mb_per_s"] > 0 for speed in speeds), speeds'
+  in_two "$WEFT" survey all "$work/survey" "$two_a" $few > "$work/found"
+  cat "$work/found"
+  [ "$(awk '{ print $1 }' "$work/found" | xargs)" = "LAYER disk store net client" ]
+  [ -z "$(ls "$work/survey")" ]
+  [ -z "$(ls -A "$two_a" | grep weft-survey)" ]
+  # Two processes, and a key that is another one.
+  (umask 077; head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n' > "$work/survey.key"; head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n' > "$work/other.key")
+  # Without a shell between, which the signal would end instead.
+  nsenter --net="/run/netns/$two_ns" "$WEFT" survey net --listen 127.0.0.1:7099@tcp --key "$work/survey.key" > "$work/listening" &
+  local listening=$!
+  until_true 20 grep -qs "^Answering at" "$work/listening"
+  in_two "$WEFT" survey net 127.0.0.1:7099@tcp --key "$work/survey.key" $few | grep -q "^A question that moves nothing:"
+  must_fail 1 in_two "$WEFT" survey net 127.0.0.1:7099@tcp --key "$work/other.key" $few
+  grep -q "another key" "$work/err"
+  kill "$listening"
+  wait "$listening"
+  shm=$(mktemp -d /dev/shm/weft-survey-test.XXXXXX)
+  must_fail 1 "$WEFT" survey disk "$shm" $few
+  grep -q "in memory; name a directory on a disk" "$work/err"
+  rmdir "$shm"
+  must_fail 1 "$WEFT" survey client "$work/survey" $few
+  must_fail 1 "$WEFT" survey disk "$work/no-such-directory" $few
+  must_fail 1 "$WEFT" survey disk "$work/survey" --size 999T
+  grep -q "give a smaller --size" "$work/err"
 }
 
 # The disk of an OST fails: the target stops, is opened again in vain, and goes on when the disk is back.
@@ -1113,7 +1148,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats rpc_stats stat disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats rpc_stats stat survey disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

@@ -5,7 +5,7 @@ mod check;
 mod down;
 mod drain;
 mod failover;
-mod format;
+pub mod format;
 mod guard_mount;
 mod mount;
 pub mod mount_helper;
@@ -13,6 +13,7 @@ mod remount;
 mod serve;
 mod stat;
 mod status;
+mod survey;
 mod sync;
 pub mod umount_helper;
 mod up;
@@ -51,6 +52,7 @@ enum Command {
     Down(down::Arguments),
     Status(status::Arguments),
     Stat(stat::Arguments),
+    Survey(survey::Arguments),
     Format(format::Arguments),
     Serve(serve::Arguments),
     Failover(failover::Arguments),
@@ -75,6 +77,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Down(arguments) => down::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),
+        Command::Survey(arguments) => survey::run(&arguments),
         Command::Format(arguments) => format::run(arguments),
         Command::Serve(arguments) => serve::run(arguments),
         Command::Failover(arguments) => failover::run(&arguments),
@@ -122,6 +125,11 @@ mod tests {
             ("weft status --json", true),
             ("weft stat -i 2 -c 5 --json /mnt", true),
             ("weft stat -i 0", false),
+            ("weft survey disk /d --size 64M --seconds 2", true),
+            ("weft survey net 10.0.0.1:9000@tcp --key /k --json", true),
+            ("weft survey net 10.0.0.1:9000@tcp", false),
+            ("weft survey all /d /mnt/w", true),
+            ("weft survey", false),
             ("weft down /mnt", true),
             ("weft check /d", true),
             ("weft sync", true),
