@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What an operator sees and orders: recovery_status, abort_recovery, evict_client, health_check (with a disk that fails), weft
-# status, drain, dk, brw_stats, imperative recovery, and the traces of evictions, with real processes; and the tools beside a mount that
-# is silent, a target that is away, and words that are wrong. Usage: tools/test-operators.sh [CASE...]; needs root, bin/weft, iproute2.
+# status, drain, dk, brw_stats, md_stats, rpc_stats, weft stat and survey, imperative recovery, and the traces of evictions, with
+# real processes; and the tools beside a mount that is silent, a target that is away, and words that are wrong.
+# Usage: tools/test-operators.sh [CASE...]; needs root, bin/weft, iproute2.
 
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/lib-two.sh"
@@ -278,6 +279,114 @@ NOT HEALTHY
 END
   grep -q "OST0002: it does not answer" "$work/why"
   [ "$(lctl get_param -n health_check)" = healthy ]
+}
+
+# What was done, and nothing else, is in the statistics of the MDT.
+t_md_stats() {
+  local name
+  mkdir "$two_b/timed"
+  lctl set_param "mdt.*.md_stats=clear" > /dev/null
+  python3 - "$two_b/timed" <<'PY'
+import os, sys
+for n in range(20):
+    name = f"{sys.argv[1]}/{n}"
+    os.close(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+    os.rename(name, f"{name}.new")
+    os.mkdir(name)
+    os.rename(f"{name}.new", f"{name}/file")
+    os.symlink("a", f"{name}.link")
+    os.unlink(f"{name}/file")
+    os.rmdir(name)
+PY
+  lctl get_param "mdt.*.md_stats" > "$work/md"
+  cat "$work/md"
+  grep -qx "mdt.$mdt.md_stats=" "$work/md"
+  grep -qE '^snapshot_time             [0-9]+\.[0-9]{9} secs\.nsecs$' "$work/md"
+  for name in open:20 mknod:20 mkdir:20 unlink:20 rmdir:20 rename:40 samedir_rename:20 crossdir_rename:20 create:60; do
+    grep -qE "^$(printf %-25s "${name%:*}") ${name#*:} samples \[usecs\]( [0-9]+){4}$" "$work/md"
+  done
+  lctl get_param -n "mdt.*.opcode_hist" > "$work/hist"
+  grep -qE '^Create: +\{ samples: +60, unit: usecs, min: .*, hist: \{ ([0-9]+K?: [0-9]+(, )?)+ \} \}$' "$work/hist"
+  # They are sums of the same counts.
+  lctl set_param "mdt.*.opcode_hist=0" > /dev/null
+  [ "$(lctl get_param -n "mdt.*.md_stats" | grep -c samples)" = 0 ]
+}
+
+t_rpc_stats() {
+  "$LFS" setstripe -c 1 -i 0 "$two_a/rpcs"
+  lctl set_param "osc.*.rpc_stats=0" "obdfilter.*.stats=0" > /dev/null
+  dd if=/dev/zero of="$two_a/rpcs" bs=1M count=8 conv=fsync,notrunc status=none
+  lctl get_param "osc.*OST0000*.rpc_stats" > "$work/rpcs"
+  grep -qE "^osc.$two_fsname-OST0000-osc-[0-9a-f]{16}.rpc_stats=$" "$work/rpcs"
+  grep -qx "write RPCs in flight: 0" "$work/rpcs"
+  grep -qx "pages per rpc         rpcs   % cum % |       rpcs   % cum %" "$work/rpcs"
+  # Requests are as large as they can be.
+  [ "$(awk '/^[a-zR]/ { on = /^pages per rpc/ } on && /^[0-9]+:/ { sub(/:/, ""); bytes += $1 * $6 * 4096 } END { print bytes }' "$work/rpcs")" = $((8 << 20)) ]
+  lctl get_param -n "mdc.*.rpc_stats" | grep -qx "modify_RPCs_in_flight:  0"
+  lctl get_param -n "obdfilter.*OST0000.stats" > "$work/ost"
+  [ "$(awk '/^write_bytes/ { print $7 }' "$work/ost")" = $((8 << 20)) ]
+}
+
+# All lines together say all bytes, of the client and of the servers.
+t_stat() {
+  "$LFS" setstripe -c 4 "$two_a/stat"
+  in_two timeout 60 "$WEFT" stat -c 6 --json "$two_a" > "$work/stat.json" & local json=$!
+  in_two timeout 60 "$WEFT" stat -c 6 "$two_a" > "$work/stat" & local text=$!
+  until_true 20 test -s "$work/stat.json"
+  until_true 20 test -s "$work/stat"
+  dd if=/dev/zero of="$two_a/stat" bs=1M count=64 conv=fsync,notrunc status=none
+  rm "$two_a/stat"
+  wait $json
+  wait $text
+  cat "$work/stat"
+  python3 - "$work/stat.json" <<'PY'
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+total = lambda group, name: sum(line[group][name] for line in lines)
+assert len(lines) == 6, lines
+for group in ("client", "ost"):
+    assert total(group, "write_bytes") == 64 << 20, (group, lines)
+    assert total(group, "writes") == 64, (group, lines)
+assert total("mds", "unlink") == 1, lines
+PY
+  grep -qx "#<--------Lustre Client--------><---------Lustre OST---------><-----------Lustre MDS----------->" "$work/stat"
+  [ "$(grep -v '#' "$work/stat" | awk '{ client += $3; ost += $7; unlinked += $12 } END { print client, ost, unlinked }')" = "65536 65536 1" ]
+  must_fail 2 "$WEFT" stat -i 0
+}
+
+# Each layer can be measured, leaves nothing behind, and says why it cannot be.
+t_survey() {
+  local few="--size 16M --seconds 2" shm
+  mkdir "$work/survey"
+  "$WEFT" survey disk "$work/survey" $few > "$work/found"
+  grep -q "^AT A TIME  WRITE MB/s  READ MB/s" "$work/found"
+  "$WEFT" survey store "$work/survey" $few --json | python3 -c 'import json, sys
+speeds = json.load(sys.stdin)["speeds"]
+assert len(speeds) == 4 and all(speed["bytes"] == 16 << 20 and speed["mb_per_s"] > 0 for speed in speeds), speeds'
+  in_two "$WEFT" survey all "$work/survey" "$two_a" $few > "$work/found"
+  cat "$work/found"
+  [ "$(awk '{ print $1 }' "$work/found" | xargs)" = "LAYER disk store net client" ]
+  [ -z "$(ls "$work/survey")" ]
+  [ -z "$(ls -A "$two_a" | grep weft-survey)" ]
+  # Two processes, and a key that is another one.
+  (umask 077; head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n' > "$work/survey.key"; head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n' > "$work/other.key")
+  # Without a shell between, which the signal would end instead.
+  nsenter --net="/run/netns/$two_ns" "$WEFT" survey net --listen 127.0.0.1:7099@tcp --key "$work/survey.key" > "$work/listening" &
+  local listening=$!
+  until_true 20 grep -qs "^Answering at" "$work/listening"
+  in_two "$WEFT" survey net 127.0.0.1:7099@tcp --key "$work/survey.key" $few | grep -q "^A question that moves nothing:"
+  must_fail 1 in_two "$WEFT" survey net 127.0.0.1:7099@tcp --key "$work/other.key" $few
+  grep -q "another key" "$work/err"
+  kill "$listening"
+  wait "$listening"
+  shm=$(mktemp -d /dev/shm/weft-survey-test.XXXXXX)
+  must_fail 1 "$WEFT" survey disk "$shm" $few
+  grep -q "in memory; name a directory on a disk" "$work/err"
+  rmdir "$shm"
+  must_fail 1 "$WEFT" survey client "$work/survey" $few
+  must_fail 1 "$WEFT" survey disk "$work/no-such-directory" $few
+  must_fail 1 "$WEFT" survey disk "$work/survey" --size 999T
+  grep -q "give a smaller --size" "$work/err"
 }
 
 # The disk of an OST fails: the target stops, is opened again in vain, and goes on when the disk is back.
@@ -1039,7 +1148,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats rpc_stats stat survey disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
 use proto::parameters::{CLEARS, ClientTree, Parameter};
+use proto::statistics::{Sampled, Samples, Snapshot};
 
 use crate::control;
 use crate::kernel::reply::Answer;
@@ -48,31 +48,9 @@ const NAMES: [&str; 28] = [
 /// Those that count bytes.
 const BYTES: usize = 2;
 
-/// One count.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Samples {
-    /// How often.
-    count: u64,
-    min: u64,
-    max: u64,
-    sum: u64,
-    /// The sum of the squares; it begins anew at 2^64, as Lustre's does.
-    sumsq: u64,
-}
-
-impl Samples {
-    fn add(&mut self, value: u64) {
-        self.min = if self.count == 0 { value } else { self.min.min(value) };
-        self.max = self.max.max(value);
-        self.count += 1;
-        self.sum = self.sum.wrapping_add(value);
-        self.sumsq = self.sumsq.wrapping_add(value.wrapping_mul(value));
-    }
-}
-
 /// The counts.
 pub(crate) struct Stats {
-    samples: [Mutex<Samples>; NAMES.len()],
+    samples: [Samples; NAMES.len()],
     since_ns: AtomicU64,
 }
 
@@ -128,7 +106,7 @@ fn index_of(name: &str) -> Option<usize> {
 
 impl Stats {
     pub(crate) fn new() -> Stats {
-        let samples = std::array::from_fn(|_| Mutex::default());
+        let samples = std::array::from_fn(|_| Samples::default());
         Stats { samples, since_ns: AtomicU64::new(now_ns()) }
     }
 
@@ -140,50 +118,37 @@ impl Stats {
 
     fn add(&self, kind: usize, value: u64) {
         if let Some(samples) = self.samples.get(kind) {
-            samples.lock().add(value);
+            samples.note(value);
         }
     }
 
     /// Counts begin anew.
     pub(crate) fn clear(&self) {
-        self.samples.iter().for_each(|samples| *samples.lock() = Samples::default());
+        self.samples.iter().for_each(Samples::clear);
         self.since_ns.store(now_ns(), Ordering::Relaxed);
     }
 
-    /// All counts that are not zero, and what each is of.
-    fn told(&self) -> Vec<(&'static str, Samples)> {
-        let told = NAMES.iter().zip(&self.samples).map(|(name, samples)| (*name, *samples.lock()));
-        told.filter(|(_, samples)| samples.count > 0).collect()
+    /// All counts, and what each is of.
+    fn told(&self) -> impl Iterator<Item = (&'static str, &'static str, Sampled)> + '_ {
+        NAMES.iter().zip(&self.samples).enumerate().map(|(kind, (name, samples))| {
+            let unit = if kind < BYTES { "bytes" } else { "usecs" };
+            (*name, unit, samples.read())
+        })
+    }
+
+    fn text(&self) -> String {
+        let snapshot = Snapshot { now_ns: now_ns(), since_ns: self.since_ns.load(Ordering::Relaxed) };
+        snapshot.with_sums(self.told())
     }
 
     /// Registers them.
     pub(crate) fn parameters<'a>(&'a self, tree: &mut ClientTree<'a, Setting<'a>>) {
-        let stats = Parameter::histogram("stats", || {
-            text(now_ns(), self.since_ns.load(Ordering::Relaxed), &self.told())
-        });
+        let stats = Parameter::histogram("stats", || self.text());
         tree.of_mount(stats.settable(CLEARS, |_| -> Setting<'a> {
             self.clear();
             Box::pin(std::future::ready(Ok(())))
         }));
     }
-}
-
-/// As Lustre prints counts (`lprocfs_stats_seq_show`). Times are nanoseconds since 1970: now, and when counting began.
-fn text(now_ns: u64, since_ns: u64, counts: &[(&str, Samples)]) -> String {
-    let time = |name: &str, ns: u64| {
-        format!("{name:<25} {}.{:09} secs.nsecs", ns / 1_000_000_000, ns % 1_000_000_000)
-    };
-    let mut lines = vec![
-        time("snapshot_time", now_ns),
-        time("start_time", since_ns),
-        time("elapsed_time", now_ns.saturating_sub(since_ns)),
-    ];
-    lines.extend(counts.iter().map(|(name, samples)| {
-        let Samples { count, min, max, sum, sumsq } = samples;
-        let unit = if NAMES[..BYTES].contains(name) { "bytes" } else { "usecs" };
-        format!("{name:<25} {count} samples [{unit}] {min} {max} {sum} {sumsq}")
-    }));
-    lines.join("\n")
 }
 
 impl Sample {
@@ -225,27 +190,14 @@ mod tests {
         sample("write").end(&Ok(Answer::Written(7)));
         sample("write").end(&Ok(Answer::Written(4096)));
         sample("write").end(&Err(Errno::IO));
-        let told = stats.told();
-        let bytes = Samples { count: 2, min: 7, max: 4096, sum: 4103, sumsq: 49 + 4096 * 4096 };
-        assert_eq!(told.first(), Some(&("write_bytes", bytes)));
-        assert_eq!(told.get(1).map(|(name, samples)| (*name, samples.count)), Some(("write", 3)));
-        stats.clear();
-        assert!(stats.told().is_empty());
-    }
-
-    #[test]
-    fn counts_look_as_lustres() {
-        let times = Samples { count: 1_000_002, min: 2, max: 12_215, sum: 10_099_392, sumsq: 1_764_429_274 };
-        let bytes = Samples { count: 2, min: 7, max: 9, sum: 16, sumsq: 130 };
-        let (now_ns, since_ns) = (1_783_960_164_279_418_700, 1_783_705_564_331_211_471);
-        assert_eq!(
-            text(now_ns, since_ns, &[("read_bytes", bytes), ("getattr", times)]),
-            "snapshot_time             1783960164.279418700 secs.nsecs\n\
-             start_time                1783705564.331211471 secs.nsecs\n\
-             elapsed_time              254599.948207229 secs.nsecs\n\
-             read_bytes                2 samples [bytes] 7 9 16 130\n\
-             getattr                   1000002 samples [usecs] 2 12215 10099392 1764429274"
+        let text = stats.text();
+        let lines: Vec<&str> = text.lines().skip(3).collect();
+        assert_eq!(lines.first(), Some(&"write_bytes               2 samples [bytes] 7 4096 4103 16777265"));
+        assert!(
+            lines.get(1).is_some_and(|line| line.starts_with("write                     3 samples [usecs] "))
         );
+        stats.clear();
+        assert_eq!(stats.text().lines().count(), 3);
     }
 
     #[test]

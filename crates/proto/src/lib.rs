@@ -20,6 +20,7 @@ pub mod parameters;
 pub mod readahead;
 pub mod seal;
 pub mod session;
+pub mod statistics;
 pub mod time;
 pub mod types;
 pub mod whom;

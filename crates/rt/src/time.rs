@@ -30,3 +30,11 @@ pub struct Wall {
     /// Nanoseconds within the second.
     pub nanos: u32,
 }
+
+impl Wall {
+    /// Nanoseconds since 1970; 0 before.
+    pub fn as_nanos(self) -> u64 {
+        let secs = u64::try_from(self.secs).unwrap_or(0);
+        secs.saturating_mul(1_000_000_000).saturating_add(u64::from(self.nanos))
+    }
+}

@@ -18,6 +18,7 @@ use crate::context::{Ctx, Done};
 use crate::recovery::Recovery;
 use crate::session::Session;
 use crate::stop::Stop;
+use crate::timing::Stats;
 use crate::watch::{Held, Wait};
 #[cfg(doc)]
 use crate::{Recorder, VERSION_OF_THIS};
@@ -91,6 +92,9 @@ pub trait Handler: Shown + Send + Sync + Sized + 'static {
     /// before anybody is served.
     const ORDERED: bool = true;
 
+    /// What Lustre counts of the role; times of all operations are counted in any case.
+    const STATS: Option<&'static Stats> = None;
+
     /// Makes the role out of what lies in the store.
     fn open(env: Env) -> impl Future<Output = Result<Self, StoreError>> + Send;
 
@@ -110,6 +114,12 @@ pub trait Handler: Shown + Send + Sync + Sized + 'static {
 
     /// Space of the target, as [`msg::Statfs`] asks for it.
     fn space(&self) -> impl Future<Output = Result<msg::Space, Code>> + Send + '_;
+
+    /// Which variant of its operation a request is, as [`Handler::STATS`] counts them; less than [`VARIANTS`](crate::VARIANTS).
+    fn variant(request: &Request) -> usize {
+        let _ = request;
+        0
+    }
 
     /// Puts the version that a change made where its reply says [`VERSION_OF_THIS`].
     fn stamp(reply: &mut Reply, transno: Transno) {

@@ -27,6 +27,7 @@ mod session;
 mod slot;
 mod stop;
 mod target;
+mod timing;
 mod watch;
 
 pub use claimant::{Claimant, Unclaimed};
@@ -40,4 +41,5 @@ pub use recovery::{PATIENCE as RETURN_PATIENCE, Recovery};
 pub use session::Session;
 pub use stop::Stop;
 pub use target::Target;
+pub use timing::{Counted, Stats, VARIANTS};
 pub use watch::{Held, Holding, Wait, Watch};

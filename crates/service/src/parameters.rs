@@ -67,6 +67,7 @@ impl<H: Handler> Target<H> {
             tree.of_locks(Parameter::gauge("lock_count", Unit::None, || self.handler.held().len()));
         }
         self.handler.parameters(&mut tree);
+        self.timing.parameters(&self.rt, H::STATS, &mut tree);
         if H::ORDERED {
             self.recovery_in(&mut tree);
         }

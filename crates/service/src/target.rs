@@ -26,6 +26,7 @@ use crate::recovery::Recovery;
 use crate::session::{Session, Sessions};
 use crate::slot::{self, Begin};
 use crate::stop::Stop;
+use crate::timing::Timing;
 use crate::watch::{Held, Watch};
 
 /// A served target of role `H`.
@@ -40,6 +41,7 @@ pub struct Target<H: Handler> {
     pub(crate) clients: Arc<Clients>,
     pub(crate) tracer: Arc<Tracer>,
     pub(crate) handler: Arc<H>,
+    pub(crate) timing: Timing,
     pub(crate) began: Began,
 }
 
@@ -91,6 +93,7 @@ impl<H: Handler> Target<H> {
             claimant,
         };
         let handler = Arc::new(H::open(env).await?);
+        let timing = Timing::new(&rt);
         let tracer = Tracer::new(rt.clone(), store.clone());
         let exports = Exports { sessions, departed: Mutex::default(), door: Mutex::default() };
         let (told, older) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -104,6 +107,7 @@ impl<H: Handler> Target<H> {
             clients,
             tracer,
             handler,
+            timing,
             store,
             began: Began { supervision, safeguards, accepted, told, older },
         });
@@ -179,13 +183,17 @@ impl<H: Handler> Target<H> {
             Some(_) => return Answer::refuse(Code::Forbidden),
             None => return Answer::refuse(Code::NoSession),
         };
-        session.recent().note(self.rt.now(), call.xid, call.request.opcode());
-        if self.recovery.is_active()
-            && let Err(code) = self.recover(&session, &call).await
-        {
-            return Answer::refuse(code);
+        let mut began = self.rt.now();
+        session.recent().note(began, call.xid, call.request.opcode());
+        if self.recovery.is_active() {
+            if let Err(code) = self.recover(&session, &call).await {
+                return Answer::refuse(code);
+            }
+            began = self.rt.now();
         }
-        match call.request {
+        let counted = (call.request.opcode(), H::variant(&call.request));
+        // Another function would be another future around those of the role, which are deep enough.
+        let answer = match call.request {
             Request::Disconnect(msg::Disconnect {}) => {
                 self.disconnect(&session);
                 answered::<H>(Done::unchanged(Reply::Disconnect(msg::Done {})))
@@ -196,7 +204,9 @@ impl<H: Handler> Target<H> {
                 let ctx = Ctx::new(&self.store, session, call.peer, call.xid, None, None);
                 result::<H>(self.carry_out(&ctx, request, call.bulk).await)
             }
-        }
+        };
+        self.timing.note(counted, self.rt.now() - began);
+        answer
     }
 
     /// Lets a replay wait for its turn, and everything else until there are no more.
@@ -242,7 +252,12 @@ impl<H: Handler> Target<H> {
         bulk: Vec<Bytes>,
     ) -> Result<Done, Code> {
         match H::Request::try_from(request) {
-            Ok(request) => self.handler.handle(ctx, request, bulk).await,
+            Ok(request) => {
+                let sent = bytes_of(&bulk);
+                let done = self.handler.handle(ctx, request, bulk).await?;
+                self.timing.moved(sent, bytes_of(&done.bulk));
+                Ok(done)
+            }
             Err(Request::Statfs(msg::Statfs {})) => {
                 self.handler.space().await.map(|space| Done::unchanged(Reply::Statfs(space)))
             }
@@ -373,6 +388,10 @@ impl<H: Handler> Service for Target<H> {
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
         Box::pin(async move { self.answer(call).await })
     }
+}
+
+fn bytes_of(bulk: &[Bytes]) -> u64 {
+    bulk.iter().map(|slice| slice.len() as u64).sum()
 }
 
 pub(crate) fn answered<H: Handler>(done: Done) -> Answer {

@@ -1,46 +1,14 @@
-//! How large, how many at a time and how slow the reads and writes of a target's disk are: of objects and of the log.
+//! How large, how many at a time, how slow and in how many pieces the reads and writes of a target's disk are: of objects and of the log.
 //!
 //! The engine's own files are not counted: they are written in the background, out of what the log has.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use proto::statistics::Histogram;
 use rt::{Rt, Time};
 
-/// Classes of a histogram.
-pub const CLASSES: usize = 32;
-
-/// Counts by class. Cheap to count in: no lock, and nobody waits.
-#[derive(Debug, Default)]
-pub struct Histogram {
-    classes: [AtomicU64; CLASSES],
-}
-
-impl Histogram {
-    /// Counts `value` in the class of the next power of two: class `n` has what is at most `2^n`.
-    pub fn note_log2(&self, value: u64) {
-        let class = value.max(1).checked_next_power_of_two().map_or(u64::BITS, u64::trailing_zeros);
-        self.note(u64::from(class));
-    }
-
-    /// Counts `value` in a class of its own, or in the last one.
-    pub fn note(&self, value: u64) {
-        let class = usize::try_from(value).unwrap_or(usize::MAX).min(CLASSES - 1);
-        if let Some(count) = self.classes.get(class) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Counts of all classes.
-    pub fn read(&self) -> [u64; CLASSES] {
-        std::array::from_fn(|class| self.classes.get(class).map_or(0, |count| count.load(Ordering::Relaxed)))
-    }
-
-    /// Counts anew.
-    pub fn clear(&self) {
-        self.classes.iter().for_each(|count| count.store(0, Ordering::Relaxed));
-    }
-}
+use crate::object::Run;
 
 /// One direction.
 #[derive(Debug, Default)]
@@ -51,6 +19,10 @@ pub struct Side {
     pub in_flight: Histogram,
     /// Milliseconds, in powers of two.
     pub times: Histogram,
+    /// Reads or writes of the disk that one request took.
+    pub pieces: Histogram,
+    /// How often within one request the disk's blocks do not follow one another.
+    pub jumps: Histogram,
     under_way: AtomicU64,
 }
 
@@ -77,10 +49,24 @@ impl Side {
         Under { side: self, began: rt.now(), rank }
     }
 
+    /// A request for data takes these pieces of the disk, in the order of the data. One that takes none is not counted.
+    pub(crate) fn note_pieces(&self, runs: impl Iterator<Item = Run>) {
+        let (mut pieces, mut jumps) = (0, 0);
+        let mut end = None;
+        for run in runs {
+            pieces += 1;
+            jumps += u64::from(end.is_some_and(|end| end != (run.file, run.block)));
+            end = Some((run.file, run.block.saturating_add(run.count)));
+        }
+        if pieces > 0 {
+            self.pieces.note(pieces);
+            self.jumps.note(jumps);
+        }
+    }
+
     fn clear(&self) {
-        self.sizes.clear();
-        self.in_flight.clear();
-        self.times.clear();
+        let all = [&self.sizes, &self.in_flight, &self.times, &self.pieces, &self.jumps];
+        all.into_iter().for_each(Histogram::clear);
     }
 }
 
@@ -111,18 +97,20 @@ impl DiskCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::FileId;
 
     #[test]
-    fn values_go_to_the_next_power_of_two() {
-        let histogram = Histogram::default();
-        for value in [0, 1, 2, 3, 4096, 4097, u64::MAX] {
-            histogram.note_log2(value);
-        }
-        let counts = histogram.read();
-        let found: Vec<(usize, u64)> =
-            counts.into_iter().enumerate().filter(|(_, count)| *count > 0).collect();
-        assert_eq!(found, [(0, 2), (1, 1), (2, 1), (12, 1), (13, 1), (31, 1)]);
-        histogram.clear();
-        assert_eq!(histogram.read(), [0; CLASSES]);
+    fn pieces_that_follow_one_another_are_no_jumps() {
+        let side = Side::default();
+        let file = |seq| FileId { boot: 1, seq };
+        let run = |seq, block, count| Run { file: file(seq), block, count };
+        side.note_pieces([run(1, 0, 4), run(1, 4, 4), run(1, 9, 1), run(2, 10, 1)].into_iter());
+        side.note_pieces(std::iter::empty());
+        assert_eq!((side.pieces.read()[4], side.jumps.read()[2]), (1, 1));
+        assert_eq!(
+            side.pieces.read().iter().sum::<u64>(),
+            1,
+            "what takes nothing of the disk is not counted"
+        );
     }
 }

@@ -31,7 +31,7 @@ pub mod target;
 mod tests;
 pub mod view;
 
-pub use counts::{CLASSES, DiskCounts, Histogram, Side};
+pub use counts::{DiskCounts, Side};
 pub use error::StoreError;
 pub use label::Label;
 pub use object::Objects;

@@ -24,6 +24,7 @@ mod servers;
 mod serving;
 mod settings;
 mod size;
+mod survey;
 mod table;
 mod uring;
 mod usage;

@@ -28,6 +28,14 @@ pub fn component_end(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A number of bytes, which is not 0.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    match parse(text)? {
+        0 => Err("0 is too small".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
 fn parse(text: &str) -> Result<u64, String> {
     let bad = || format!("\"{text}\" is not a size; write for example 1M or 64K");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use proto::parameters::{ClientTree, Parameter, Unit};
+use proto::parameters::{CLEARS, ClientTree, Parameter, Unit};
 use proto::{Code, OstIndex, TargetId};
 
 use super::Admin;
@@ -35,6 +35,7 @@ impl Admin {
             if let Some(ost) = target.ost_index() {
                 self.writes_in(ost, tree);
             }
+            self.rpcs_in(*target, tree);
         }
         for target in targets {
             tree.of_session(target, || [Parameter::text("timeouts", move || self.timeouts(target))]);
@@ -122,6 +123,21 @@ impl Admin {
                 }),
             ]
         });
+    }
+
+    /// As in Lustre, whatever is written clears them.
+    fn rpcs_in<'a>(&'a self, target: TargetId, tree: &mut ClientTree<'a, Setting<'a>>) {
+        let text = move || {
+            let dirty = target.ost_index().and_then(|ost| self.ost_use(ost)).map_or(0, |of| of.dirty);
+            self.shared.targets.made(target).map_or(String::new(), |made| made.rpc_stats(dirty))
+        };
+        let clear = move |_: &str| -> Setting<'a> {
+            if let Some(made) = self.shared.targets.made(target) {
+                made.clear_rpc_stats();
+            }
+            Box::pin(std::future::ready(Ok(())))
+        };
+        tree.of_session(target, || [Parameter::histogram("rpc_stats", text).settable(CLEARS, clear)]);
     }
 
     fn timeouts(&self, target: TargetId) -> String {

@@ -12,6 +12,7 @@ use super::clean::{KEPT_READ_BYTES_MAX, Reader, Reading};
 use super::objects::NO_OBJECT;
 use crate::data::{Clean, Data, FileState, Sum};
 use crate::lock::{Pages as Locking, Pins, needs_of, surely};
+use crate::targets::Way;
 use crate::util::join_all;
 use crate::{Error, Result};
 
@@ -242,6 +243,7 @@ impl Data {
         reading: Option<Reading<'_>>,
     ) -> Result<Given> {
         let target = self.targets.data(ask.place.target).await?;
+        let waits = target.rpcs().wait(ask.len);
         let _ahead = match reading.as_ref().is_some_and(Reading::is_ahead) {
             true => Some(target.reads_ahead.acquire().await.map_err(|_| Error::Closed)?),
             false => None,
@@ -251,10 +253,14 @@ impl Data {
             true => None,
             false => Some(target.reads.acquire().await.map_err(|_| Error::Closed)?),
         };
+        drop(waits);
         let object = ask.place.object;
         tracing::trace!(?object, ask.offset, ask.len, locked, "read");
         let len = u32::try_from(ask.len).map_err(|_| Error::Refused(Code::Invalid))?;
-        match target.call(Read { object, offset: ask.offset, len, locked }).await {
+        let under = target.rpcs().begin(Way::Read, (ask.offset, ask.len), self.rt.now());
+        let answered = target.call(Read { object, offset: ask.offset, len, locked }).await;
+        under.done(self.rt.now());
+        match answered {
             Ok(answered) => {
                 let given: u64 = answered.bulk.iter().map(|slice| slice.len() as u64).sum();
                 // A reply is short only at the end of the object.

@@ -167,9 +167,8 @@ impl ReadAhead {
 
     /// Lustre's `read_ahead_stats`.
     pub(crate) fn print(&self, now: Wall) -> String {
-        let ns = |time: Wall| u64::try_from(time.secs).unwrap_or(0) * 1_000_000_000 + u64::from(time.nanos);
         let shared = self.shared.lock();
-        shared.mount.stats.print(ns(now), ns(shared.since), Width::Older)
+        shared.mount.stats.print(now.as_nanos(), shared.since.as_nanos(), Width::Older)
     }
 
     /// Counts begin anew.

@@ -12,6 +12,7 @@ use rt::Time;
 
 use super::cache::{Cache, Job, Refund};
 use crate::data::{Call, FileState, WriteBack};
+use crate::targets::Way;
 use crate::util::join_all;
 use crate::{Error, Result};
 
@@ -116,6 +117,8 @@ impl WriteBack {
                 let _permit = target.writes.acquire().await.map_err(|_| Error::Closed)?;
                 let began = self.rt.now();
                 let bytes = parts.iter().map(|part| u64::from(part.len)).sum();
+                let first = parts.first().map_or(0, |part| part.offset);
+                let under = target.rpcs().begin(Way::Write, (first, bytes), began);
                 let answered = match parts[..] {
                     [WritePart { offset, len }] => {
                         tracing::trace!(?object, offset, len, "write");
@@ -128,9 +131,10 @@ impl WriteBack {
                         target.call_locked(era, write, bulk).await?
                     }
                 };
+                let now = self.rt.now();
+                under.done(now);
                 // One that waits for its commit says more of the commit.
                 if !sync {
-                    let now = self.rt.now();
                     target.pace.note(now, bytes, now - began);
                 }
                 Ok(answered)
@@ -161,7 +165,9 @@ impl WriteBack {
         let target = self.targets.data(holder).await?;
         // Without a permit: it waits for others, who may wait for a write of ours that needs one.
         let write = Write { object, offset, time, locked, sync };
+        let under = target.rpcs().begin(Way::WritePast, (offset, data.len() as u64), self.rt.now());
         let answered = target.call_bulk(write, vec![Bytes::copy_from_slice(data)]).await;
+        under.done(self.rt.now());
         // Who read meanwhile may have the bytes of before.
         dropped();
         let answered = answered?;

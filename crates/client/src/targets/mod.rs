@@ -3,6 +3,7 @@
 mod ask;
 mod pace;
 mod requests;
+mod rpcs;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -14,15 +15,17 @@ use proto::session::Estimated;
 use proto::wire::messages::{Config, DropOrder, Operation, Statfs};
 use proto::{ClientId, Code, ConfigCopy, DataTarget, Nid, OstIndex, TargetId, TargetKind, Transno};
 use rpc::{Answered, Callbacks, Hub, Import, LinkState, Role};
-use rt::BoxFuture;
 use rt::sync::{Notify, Semaphore};
+use rt::{BoxFuture, Rt};
 
 use crate::order::{CONFIG, LEAF, Mutex, ReadGuard, RwLock, SESSIONS};
 use crate::{Error, Limits, Result};
 use pace::Pace;
 use requests::Requests;
+use rpcs::{Changes, Rpcs};
 
 pub use pace::SlowOst;
+pub(crate) use rpcs::Way;
 
 /// Time that the configuration has to bring an OST that a layout names. A question for news that was lost is asked again
 /// after 30 s.
@@ -51,6 +54,11 @@ pub(crate) struct Target {
     pub(crate) reads_ahead: Semaphore,
     /// How long large writes take.
     pub(crate) pace: Pace,
+    rt: Rt,
+    /// Made with the first request for data.
+    rpcs: OnceLock<Box<Rpcs>>,
+    /// Made with the first change.
+    changes: OnceLock<Box<Changes>>,
     /// Newest transno of a reply.
     newest: AtomicU64,
     /// Something was asked since this was last looked at.
@@ -77,6 +85,7 @@ pub(crate) struct Shortage {
 
 impl Target {
     fn new(
+        rt: &Rt,
         import: Arc<Import>,
         requests: Arc<Requests>,
         lease: Option<Arc<dyn SignOfLife>>,
@@ -92,6 +101,9 @@ impl Target {
             reads: Semaphore::new(permits),
             reads_ahead: Semaphore::new(permits.div_ceil(2)),
             pace: Pace::default(),
+            rt: rt.clone(),
+            rpcs: OnceLock::new(),
+            changes: OnceLock::new(),
             newest: AtomicU64::new(0),
             used: AtomicBool::new(false),
             notes,
@@ -104,6 +116,7 @@ impl Target {
     pub(crate) async fn call<O: Operation>(&self, operation: O) -> Result<Answered<O::Reply>> {
         self.requests.count::<O>();
         self.begin().await;
+        let _changing = O::CHANGES.then(|| self.changes().begin());
         let answered = self.import.call(operation).await?;
         self.note(answered.transno);
         // It may have brought something to hold.
@@ -138,6 +151,38 @@ impl Target {
         self.note(answered.transno);
         self.touch();
         Ok(answered)
+    }
+
+    /// Its requests for data.
+    pub(crate) fn rpcs(&self) -> &Rpcs {
+        self.rpcs.get_or_init(|| Box::new(Rpcs::new(&self.rt)))
+    }
+
+    /// Its changes of names and attributes.
+    fn changes(&self) -> &Changes {
+        self.changes.get_or_init(|| Box::new(Changes::new(&self.rt)))
+    }
+
+    /// The text of `rpc_stats` of a session with an OST, which has not taken so many bytes yet, or with an MDT. Whoever looks at a
+    /// session without requests makes it no larger.
+    pub(crate) fn rpc_stats(&self, dirty_bytes: u64) -> String {
+        let rt = &self.rt;
+        match (self.import.target().kind, self.rpcs.get(), self.changes.get()) {
+            (TargetKind::Ost, Some(rpcs), _) => rpcs.text(rt, dirty_bytes),
+            (TargetKind::Ost, None, _) => Rpcs::new(rt).text(rt, dirty_bytes),
+            (_, _, Some(changes)) => changes.text(rt),
+            (_, _, None) => Changes::new(rt).text(rt),
+        }
+    }
+
+    /// They begin anew.
+    pub(crate) fn clear_rpc_stats(&self) {
+        if let Some(rpcs) = self.rpcs.get() {
+            rpcs.clear(&self.rt);
+        }
+        if let Some(changes) = self.changes.get() {
+            changes.clear(&self.rt);
+        }
     }
 
     fn note(&self, transno: Transno) {
@@ -348,6 +393,7 @@ impl Targets {
             shortage: shortage.clone(),
             mgs_nids: mgs,
             mgs: Arc::new(Target::new(
+                hub.rt(),
                 import,
                 requests.clone(),
                 None,
@@ -446,7 +492,14 @@ impl Targets {
             let shortage = self.shortage.clone();
             let notes = id.ost_index().map(|ost| (ost.into(), self.used.clone()));
             let requests = self.requests.clone();
-            Arc::new(Target::new(import, requests, lease, shortage, (self.rpcs_in_flight_max, notes)))
+            Arc::new(Target::new(
+                self.hub.rt(),
+                import,
+                requests,
+                lease,
+                shortage,
+                (self.rpcs_in_flight_max, notes),
+            ))
         });
         Ok(target.clone())
     }

@@ -1,13 +1,13 @@
 //! What an administrator reads and sets of a client, by Lustre's names.
 
-use client::{Client, Error, Setting};
-use proto::Code;
+use client::{Client, Error, OpenFlags, Setting};
 use proto::parameters::{ClientPlaces, ClientTree, PAGE_COUNT_MAX, Tree};
 use proto::wire::messages::{
     PARAMETER_GAUGE, PARAMETER_HISTOGRAM, PARAMETER_SETTABLE, PARAMETER_TEXT, ParameterPage, ReadParameters,
 };
+use proto::{Code, Fid};
 
-use crate::world::{MIB, World, create_on};
+use crate::world::{MIB, World, create_on, root};
 
 /// What a mount has.
 const MEMORY: [&str; 7] = [
@@ -64,8 +64,12 @@ fn names_are_lustres() {
     for (place, of_place) in [
         (format!("llite.{fsname}-{digits}"), &MEMORY[..]),
         (format!("ldlm.namespaces.{mdc}"), &["lock_count", "lock_unused_count", "lru_max_age", "lru_size"]),
+        (format!("mdc.{mdc}"), &["rpc_stats"]),
         (format!("ldlm.namespaces.{osc}"), &["lock_count", "lock_unused_count", "lru_max_age", "lru_size"]),
-        (format!("osc.{osc}"), &["cur_dirty_bytes", "cur_grant_bytes", "max_dirty_mb", "unstable_stats"]),
+        (
+            format!("osc.{osc}"),
+            &["cur_dirty_bytes", "cur_grant_bytes", "max_dirty_mb", "unstable_stats", "rpc_stats"],
+        ),
         (format!("mdc.{mdc}"), &["timeouts"]),
         (format!("osc.{osc}"), &["timeouts"]),
         ("mgc.MGC10.0.0.1@tcp".to_owned(), &["ir_state"]),
@@ -82,12 +86,41 @@ fn names_are_lustres() {
         assert!(!one.value.is_empty(), "{one:?}");
         let kind = match one.value.parse::<u64>() {
             Ok(_) => PARAMETER_GAUGE,
-            Err(_) if one.name.ends_with("read_ahead_stats") => PARAMETER_HISTOGRAM,
+            Err(_) if one.name.ends_with("read_ahead_stats") || one.name.ends_with("rpc_stats") => {
+                PARAMETER_HISTOGRAM
+            }
             Err(_) => PARAMETER_TEXT,
         };
         assert_eq!(one.kind, kind, "{one:?}");
         assert_eq!(one.access & PARAMETER_SETTABLE != 0, !one.takes.is_empty(), "{one:?}");
     }
+}
+
+/// What was written and read is in the statistics of its session, and nothing else is.
+#[test]
+fn requests_for_data_are_counted() {
+    let world = World::real(1, 2);
+    let (client, reader) = (world.mount(), world.mount());
+    world.run(async {
+        let handle = create_on(&client, b"f", 0).await;
+        client.files().write(handle, 0, &[7; MIB as usize]).await.expect("there is room");
+        client.files().fsync(handle).await.expect("it is durable");
+        let written = value(&client, "osc.*OST0000*.rpc_stats");
+        assert!(written.contains("\n256:\t\t         0   0   0   |        1 100 100\n"), "{written}");
+        assert!(written.contains("\nwrite RPCs in flight: 0\n"), "{written}");
+        assert!(written.contains("\npending write pages:  0\n"), "{written}");
+        let changes = value(&client, "mdc.*.rpc_stats");
+        assert!(changes.contains("\nmodify_RPCs_in_flight:  0\n"), "{changes}");
+        assert!(!changes.ends_with("0:\t\t         0   0   0"), "the file was made: {changes}");
+        let fid = reader.names().lookup(&root(), Fid::ROOT, b"f").await.expect("it is there").attr.fid;
+        let flags = OpenFlags { read: true, ..OpenFlags::default() };
+        let handle = reader.files().open(&root(), fid, flags).await.expect("it is there");
+        reader.files().read(handle, 0, MIB as u32).await.expect("it is there");
+        let read = value(&reader, "osc.*OST0000*.rpc_stats");
+        assert!(read.contains("\n256:\t\t         1 100 100   |        0   0   0\n"), "{read}");
+        assert_eq!(set(&client, "*.rpc_stats", "0").await, Ok(()));
+        assert!(value(&client, "mdc.*.rpc_stats").ends_with("\n0:\t\t         0   0   0"));
+    });
 }
 
 #[test]
@@ -170,10 +203,10 @@ fn answers_of_many_sessions_are_bounded() {
         }
     };
     let mut names = all("*");
-    assert_eq!(names.len(), MEMORY.len() + 1 + (4 + 1) + OSTS * (4 + 4 + 1));
+    assert_eq!(names.len(), MEMORY.len() + 1 + (4 + 2) + OSTS * (4 + 4 + 2));
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), MEMORY.len() + 1 + (4 + 1) + OSTS * (4 + 4 + 1));
+    assert_eq!(names.len(), MEMORY.len() + 1 + (4 + 2) + OSTS * (4 + 4 + 2));
     assert_eq!(all("osc.*.max_dirty_mb").len(), OSTS);
-    assert_eq!(all("*OST0bb7*").len(), 9);
+    assert_eq!(all("*OST0bb7*").len(), 10);
 }

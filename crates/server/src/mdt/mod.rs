@@ -26,6 +26,7 @@ mod reclaim;
 mod revoke;
 mod sequence;
 mod sharing;
+mod stats;
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -37,8 +38,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proto::layout::LayoutHint;
 use proto::parameters::TargetTree;
-use proto::wire::Reply;
 use proto::wire::messages::{MdtRequest, NoRequest, Space};
+use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, Fid, FileKind, Timestamp, Transno};
 use rpc::Peer;
 use rt::Rt;
@@ -90,6 +91,7 @@ impl Handler for Mdt {
     type Session = Export;
     type Request = MdtRequest;
     type Outside = NoRequest;
+    const STATS: Option<&'static service::Stats> = Some(&stats::STATS);
 
     async fn open(env: Env) -> Result<Mdt, StoreError> {
         let store = env.store.clone();
@@ -109,6 +111,10 @@ impl Handler for Mdt {
             recovery: env.recovery,
             store,
         })
+    }
+
+    fn variant(request: &Request) -> usize {
+        stats::variant(request)
     }
 
     fn started(self: &Arc<Self>) {

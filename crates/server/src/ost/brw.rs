@@ -1,53 +1,64 @@
-//! `brw_stats`: how large the requests for data are, and how large, how many at a time and how slow the disk's reads and
-//! writes, in Lustre's format (`brw_stats_seq_show`). The histograms that say nothing here (discontiguous pages and blocks,
-//! fragmented I/Os, block maps: extents are placed, not found page by page) are left out.
+//! `brw_stats`: how large the requests for data are, and how large, how many at a time, how slow and in how many pieces the disk's reads
+//! and writes, in Lustre's format (`brw_stats_seq_show`).
 
-use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use proto::parameters::{CLEARS, Parameter, TargetTree};
-use rt::{Rt, Wall};
-use store::{CLASSES, Histogram, Store};
+use proto::statistics::{Counts, Histogram, Rows, Snapshot, Table};
+use rt::Rt;
+use store::Store;
 
 /// Bytes of a page, as Lustre's clients have them.
 const PAGE_BYTES: u64 = 4096;
-const NANOS: i128 = 1_000_000_000;
+/// Width of the column of writes.
+const WIDTH: usize = 4;
 
 /// The statistics of one OST.
 pub(super) struct BrwStats {
     rt: Rt,
     store: Arc<Store>,
-    /// Pages of requests.
-    reads: Histogram,
-    writes: Histogram,
-    began: Mutex<Wall>,
+    reads: Requests,
+    writes: Requests,
+    /// Nanoseconds since 1970.
+    since_ns: AtomicU64,
 }
 
-/// One histogram, ready to be printed.
-struct Shown {
-    name: &'static str,
-    units: &'static str,
-    /// Classes are powers of two.
-    scale: bool,
-    read: [u64; CLASSES],
-    write: [u64; CLASSES],
+/// Requests for data in one direction.
+#[derive(Default)]
+struct Requests {
+    /// Pages of each.
+    pages: Histogram,
+    /// How often within one the pages of the object do not follow one another.
+    gaps: Histogram,
+}
+
+impl Requests {
+    fn note(&self, bytes: u64, gaps: u64) {
+        self.pages.note_log2(bytes.div_ceil(PAGE_BYTES));
+        self.gaps.note(gaps);
+    }
+
+    fn clear(&self) {
+        self.pages.clear();
+        self.gaps.clear();
+    }
 }
 
 impl BrwStats {
     pub fn new(rt: &Rt, store: Arc<Store>) -> BrwStats {
-        let (reads, writes) = (Histogram::default(), Histogram::default());
-        BrwStats { rt: rt.clone(), store, reads, writes, began: Mutex::new(rt.wall()) }
+        let since_ns = AtomicU64::new(rt.wall().as_nanos());
+        BrwStats { rt: rt.clone(), store, reads: Requests::default(), writes: Requests::default(), since_ns }
     }
 
     /// Somebody reads `bytes`.
     pub fn read(&self, bytes: u64) {
-        self.reads.note_log2(bytes.div_ceil(PAGE_BYTES));
+        self.reads.note(bytes, 0);
     }
 
-    /// Somebody has written `bytes`.
-    pub fn written(&self, bytes: u64) {
-        self.writes.note_log2(bytes.div_ceil(PAGE_BYTES));
+    /// Somebody has written `bytes` with so many gaps between them.
+    pub fn written(&self, bytes: u64, gaps: u64) {
+        self.writes.note(bytes, gaps);
     }
 
     /// Registers them. As in Lustre, whatever is written clears them.
@@ -63,95 +74,44 @@ impl BrwStats {
         self.reads.clear();
         self.writes.clear();
         self.store.counts().clear();
-        *self.began.lock() = self.rt.wall();
+        self.since_ns.store(self.rt.wall().as_nanos(), Ordering::Relaxed);
     }
 
     /// The text of `brw_stats`.
     fn text(&self) -> String {
         let disk = self.store.counts();
-        let shown = |name, units, scale, read: &Histogram, write: &Histogram| Shown {
-            name,
-            units,
-            scale,
-            read: read.read(),
-            write: write.read(),
-        };
         let (reads, writes) = (&disk.reads, &disk.writes);
+        let snapshot =
+            Snapshot { now_ns: self.rt.wall().as_nanos(), since_ns: self.since_ns.load(Ordering::Relaxed) };
         let all = [
-            shown("pages per bulk r/w", "rpcs", true, &self.reads, &self.writes),
-            shown("disk I/Os in flight", "ios", false, &reads.in_flight, &writes.in_flight),
-            shown("I/O time (1/1000s)", "ios", true, &reads.times, &writes.times),
-            shown("disk I/O size", "ios", true, &reads.sizes, &writes.sizes),
+            ("pages per bulk r/w", "rpcs", Rows::Powers, &self.reads.pages, &self.writes.pages),
+            ("discontiguous pages", "rpcs", Rows::Numbers, &self.reads.gaps, &self.writes.gaps),
+            ("discontiguous blocks", "rpcs", Rows::Numbers, &reads.jumps, &writes.jumps),
+            ("disk fragmented I/Os", "ios", Rows::Numbers, &reads.pieces, &writes.pieces),
+            ("disk I/Os in flight", "ios", Rows::Numbers, &reads.in_flight, &writes.in_flight),
+            ("I/O time (1/1000s)", "ios", Rows::Powers, &reads.times, &writes.times),
+            ("disk I/O size", "ios", Rows::Powers, &reads.sizes, &writes.sizes),
         ];
-        let mut text = head(self.rt.wall(), *self.began.lock());
-        all.iter().for_each(|one| one.print(&mut text));
+        let mut text = snapshot.lines_with_colons();
+        for (name, units, rows, read, write) in all {
+            print((name, units), rows, (read.read(), write.read()), &mut text);
+        }
         text.truncate(text.trim_end().len());
         text
     }
 }
 
-/// The times at the top.
-fn head(now: Wall, began: Wall) -> String {
-    let nanos = |wall: Wall| i128::from(wall.secs) * NANOS + i128::from(wall.nanos);
-    let times = [
-        ("snapshot_time:", nanos(now)),
-        ("start_time:", nanos(began)),
-        ("elapsed_time:", (nanos(now) - nanos(began)).max(0)),
-    ];
-    let mut text = String::new();
-    for (name, time) in times {
-        // Writing into a string cannot fail.
-        let _ = writeln!(text, "{name:<25} {}.{:09} secs.nsecs", time / NANOS, time % NANOS);
-    }
-    text
-}
-
-impl Shown {
-    fn print(&self, text: &mut String) {
-        let _ = writeln!(text, "\n{:26} read      |     write", "");
-        let _ = writeln!(text, "{:<22} {:<5} % cum % |  {:<11} % cum %", self.name, self.units, self.units);
-        let (reads, writes): (u64, u64) = (self.read.iter().sum(), self.write.iter().sum());
-        if reads + writes == 0 {
-            return;
-        }
-        let (mut read_sum, mut write_sum) = (0, 0);
-        for (class, (read, write)) in self.read.iter().zip(&self.write).enumerate() {
-            read_sum += read;
-            write_sum += write;
-            if read_sum + write_sum == 0 {
-                continue;
-            }
-            let _ = writeln!(
-                text,
-                "{}:\t\t{read:10} {:3} {:3}   | {write:4} {:3} {:3}",
-                self.label(class),
-                percent(*read, reads),
-                percent(read_sum, reads),
-                percent(*write, writes),
-                percent(write_sum, writes),
-            );
-            if read_sum == reads && write_sum == writes {
-                break;
-            }
-        }
-    }
-
-    fn label(&self, class: usize) -> String {
-        match class {
-            _ if !self.scale => class.to_string(),
-            0..10 => (1u64 << class).to_string(),
-            10..20 => format!("{}K", 1u64 << (class - 10)),
-            _ => format!("{}M", 1u64 << class.saturating_sub(20).min(40)),
-        }
-    }
-}
-
-fn percent(part: u64, all: u64) -> u64 {
-    (part * 100).checked_div(all).unwrap_or(0)
+/// Appends one of them.
+fn print((name, units): (&str, &str), rows: Rows, (read, write): (Counts, Counts), text: &mut String) {
+    let head =
+        format!("{:26} read      |     write\n{name:<22} {units:<5} % cum % |  {units:<11} % cum %\n", "");
+    Table { head: &head, rows, width: WIDTH, read, write }.print(text);
 }
 
 #[cfg(test)]
 mod tests {
+    use proto::statistics::CLASSES;
+
     use super::*;
 
     /// As a real `brw_stats` looks: `display_brw_stats` of Lustre 2.17.
@@ -163,23 +123,11 @@ mod tests {
             write.note_log2(4096);
         }
         write.note_log2(1 << 20);
-        let shown = Shown {
-            name: "disk I/O size",
-            units: "ios",
-            scale: true,
-            read: read.read(),
-            write: write.read(),
-        };
-        let mut text =
-            head(Wall { secs: 1_710_759_783, nanos: 271_040_288 }, Wall { secs: 1_710_759_700, nanos: 5 });
-        shown.print(&mut text);
+        let mut text = String::new();
+        print(("disk I/O size", "ios"), Rows::Powers, (read.read(), write.read()), &mut text);
         assert_eq!(
             text,
-            "\
-snapshot_time:            1710759783.271040288 secs.nsecs
-start_time:               1710759700.000000005 secs.nsecs
-elapsed_time:             83.271040283 secs.nsecs
-
+            "
                            read      |     write
 disk I/O size          ios   % cum % |  ios         % cum %
 4K:\t\t         0   0   0   |    3  75  75
@@ -193,22 +141,20 @@ disk I/O size          ios   % cum % |  ios         % cum %
 1M:\t\t         0   0 100   |    1  25 100
 "
         );
-        let empty = Shown {
-            name: "disk I/Os in flight",
-            units: "ios",
-            scale: false,
-            read: [0; CLASSES],
-            write: [0; CLASSES],
-        };
         let mut text = String::new();
-        empty.print(&mut text);
+        let nothing = [0; CLASSES];
+        print(("disk I/Os in flight", "ios"), Rows::Numbers, (nothing, nothing), &mut text);
         assert_eq!(
             text,
             "\n                           read      |     write\ndisk I/Os in flight    ios   % cum % |  ios         % cum %\n"
         );
+        let mut text = String::new();
+        let none = Histogram::default();
+        none.note(0);
+        print(("discontiguous pages", "rpcs"), Rows::Numbers, (none.read(), nothing), &mut text);
         assert_eq!(
-            (empty.label(7), shown.label(7), shown.label(31)),
-            ("7".into(), "128".into(), "2048M".into())
+            text,
+            "\n                           read      |     write\ndiscontiguous pages    rpcs  % cum % |  rpcs        % cum %\n0:\t\t         1 100 100   |    0   0   0\n"
         );
     }
 }

@@ -9,6 +9,7 @@ mod journal;
 mod room;
 mod seal;
 mod sharing;
+mod stats;
 #[cfg(test)]
 mod tests;
 
@@ -70,6 +71,7 @@ impl Handler for Ost {
     type Session = ();
     type Request = OstRequest;
     type Outside = NoRequest;
+    const STATS: Option<&'static service::Stats> = Some(&stats::STATS);
 
     async fn open(env: Env) -> Result<Ost, StoreError> {
         let sharing = Arc::new(Sharing::new(env.store.clone()));
@@ -263,7 +265,7 @@ impl Ost {
         let written =
             self.objects.write(write.object, write.offset, bulk, write.time, ctx.replay, extra).await;
         let (attr, transno) = written.map_err(|error| code_of(&error))?;
-        self.brw.written(len as u64);
+        self.brw.written(len as u64, 0);
         self.sharing.changed(write.object, range, holder(ctx), transno);
         self.journal.settle(transno, write.sync).await?;
         Ok(Done::changed(Reply::Write(attr), transno))
@@ -282,10 +284,11 @@ impl Ost {
         let ranges: Vec<Range> = write.parts.iter().map(range_of).collect();
         tracing::trace!(object = ?write.object, parts = parts.len(), holder = ?holder(ctx), "write parts");
         let bytes: u64 = write.parts.iter().map(|part| u64::from(part.len)).sum();
+        let gaps = ranges.windows(2).filter(|pair| pair[0].end != pair[1].start).count();
         let extra = record(ctx.recorder(), Reply::WriteParts);
         let written = self.objects.write_parts(write.object, parts, write.time, ctx.replay, extra).await;
         let (attr, transno) = written.map_err(|error| code_of(&error))?;
-        self.brw.written(bytes);
+        self.brw.written(bytes, gaps as u64);
         for range in ranges {
             self.sharing.changed(write.object, range, holder(ctx), transno);
         }

@@ -3,6 +3,7 @@
 mod fake;
 mod random;
 mod sealed;
+mod statistics;
 mod steps;
 mod tokens;
 

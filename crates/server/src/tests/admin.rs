@@ -100,6 +100,8 @@ fn what_can_be_read_is_listed() {
             "num_exports",
             "recovery_status",
             "commit_on_sharing",
+            "md_stats",
+            "opcode_hist",
             "recovery_reconnect_histogram",
             "recovery_reconnect_top",
             "ldlm_timeout",

@@ -51,6 +51,9 @@ use crate::sums::OBJECTS;
 use crate::target::{Change, Store};
 use cache::{Cache, State};
 use extent::BLOCK;
+#[cfg(test)]
+pub(crate) use extent::FileId;
+pub(crate) use extent::Run;
 use files::Files;
 pub use seal::Sealing;
 use seal::Seals;

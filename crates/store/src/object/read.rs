@@ -43,7 +43,9 @@ impl Objects {
             object.shrink();
             Ok((segments, size))
         })?;
-        Ok((self.fetch(id, segments).await?, size))
+        let reads = disk_reads(&segments);
+        self.store.counts().reads.note_pieces(reads.iter().map(|read| read.run));
+        Ok((self.fetch(id, segments, reads).await?, size))
     }
 
     /// The bytes of `range`, holes as zeros. The caller has told that it reads before it looked at the extents.
@@ -52,7 +54,8 @@ impl Objects {
             let object = state.object(&self.store, id)?;
             self.segments(object, id, range)
         })?;
-        self.fetch(id, segments).await
+        let reads = disk_reads(&segments);
+        self.fetch(id, segments, reads).await
     }
 
     fn segments(
@@ -84,11 +87,12 @@ impl Objects {
         Ok(segments)
     }
 
-    async fn fetch(&self, id: ObjectId, segments: Vec<Segment>) -> Result<Vec<Bytes>, StoreError> {
-        let mut reads: Vec<DiskRead> = Vec::new();
-        for extent in segments.iter().filter_map(|segment| segment.extent.as_ref()) {
-            add_read(&mut reads, extent);
-        }
+    async fn fetch(
+        &self,
+        id: ObjectId,
+        segments: Vec<Segment>,
+        mut reads: Vec<DiskRead>,
+    ) -> Result<Vec<Bytes>, StoreError> {
         for group in reads.chunks_mut(READS_MAX) {
             self.read_group(group).await?;
         }
@@ -173,6 +177,15 @@ fn holds(outer: Run, inner: Run) -> bool {
     outer.file == inner.file
         && outer.block <= inner.block
         && inner.block + inner.count <= outer.block + outer.count
+}
+
+/// What has to be read for `segments`, in their order.
+fn disk_reads(segments: &[Segment]) -> Vec<DiskRead> {
+    let mut reads = Vec::new();
+    for extent in segments.iter().filter_map(|segment| segment.extent.as_ref()) {
+        add_read(&mut reads, extent);
+    }
+    reads
 }
 
 /// Adds what has to be read for `extent`: to the read before if it continues that.

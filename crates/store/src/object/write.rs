@@ -127,6 +127,7 @@ impl Objects {
             };
             placed.add(new);
         }
+        self.store.counts().writes.note_pieces(placed.runs().iter().copied());
         Ok(())
     }
 

@@ -5,13 +5,15 @@ mod check;
 mod down;
 mod drain;
 mod failover;
-mod format;
+pub mod format;
 mod guard_mount;
 mod mount;
 pub mod mount_helper;
 mod remount;
 mod serve;
+mod stat;
 mod status;
+mod survey;
 mod sync;
 pub mod umount_helper;
 mod up;
@@ -49,6 +51,8 @@ enum Command {
     Up(up::Arguments),
     Down(down::Arguments),
     Status(status::Arguments),
+    Stat(stat::Arguments),
+    Survey(survey::Arguments),
     Format(format::Arguments),
     Serve(serve::Arguments),
     Failover(failover::Arguments),
@@ -72,6 +76,8 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Up(arguments) => up::run(arguments),
         Command::Down(arguments) => down::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
+        Command::Stat(arguments) => stat::run(&arguments),
+        Command::Survey(arguments) => survey::run(&arguments),
         Command::Format(arguments) => format::run(arguments),
         Command::Serve(arguments) => serve::run(arguments),
         Command::Failover(arguments) => failover::run(&arguments),
@@ -117,6 +123,13 @@ mod tests {
             ("weft failover", false),
             ("weft mount a@tcp:/f /mnt -o ro,noatime --foreground", true),
             ("weft status --json", true),
+            ("weft stat -i 2 -c 5 --json /mnt", true),
+            ("weft stat -i 0", false),
+            ("weft survey disk /d --size 64M --seconds 2", true),
+            ("weft survey net 10.0.0.1:9000@tcp --key /k --json", true),
+            ("weft survey net 10.0.0.1:9000@tcp", false),
+            ("weft survey all /d /mnt/w", true),
+            ("weft survey", false),
             ("weft down /mnt", true),
             ("weft check /d", true),
             ("weft sync", true),

@@ -144,6 +144,7 @@ macro_rules! operations {
             type Reply = $reply;
             const OPCODE: u16 = $number;
             const NAME: &'static str = stringify!($name);
+            const CHANGES: bool = !matches!(Effect::$effect, Effect::Reads);
             fn reply_of(reply: Reply) -> Option<$reply> {
                 match reply { Reply::$name(body) => Some(body), _ => None }
             }
@@ -173,6 +174,8 @@ pub trait Operation: Into<Request> {
     const OPCODE: u16;
     /// Name of the operation, as statistics show it.
     const NAME: &'static str;
+    /// Whether it changes its target, as [`Request::changes`] says.
+    const CHANGES: bool;
     /// The answer, if `reply` is one to this operation.
     fn reply_of(reply: Reply) -> Option<Self::Reply>;
 }
