@@ -2,6 +2,8 @@
 //!
 //! What is asked does not fit into the name of an attribute, and the answer has to be the value of one. So a tool sets
 //! `weft.find.TOKEN` to what it asks, and then gets it; both are the messages of `docs/wire.md`, without a header. A page can be got again.
+//! Who may not set attributes of the root directory gets `weft.find.TOKEN=HEX` instead, which begins the question with these bytes, and
+//! `weft.find.TOKEN+HEX`, which adds some.
 
 use std::collections::VecDeque;
 
@@ -28,7 +30,7 @@ pub struct Questions {
 struct Question {
     uid: u32,
     token: String,
-    find: Find,
+    bytes: Vec<u8>,
 }
 
 impl Questions {
@@ -37,31 +39,57 @@ impl Questions {
         if token.is_empty() || token.len() > TOKEN_BYTES_MAX || value.len() > QUESTION_BYTES_MAX {
             return Err(Errno::INVALID);
         }
-        let mut from = Reader::new(Bytes::copy_from_slice(value));
-        let find = Find::take_fields(&mut from).map_err(|_| Errno::INVALID)?;
         let mut asked = self.asked.lock();
         asked.retain(|other| (other.uid, &other.token[..]) != (caller.uid, token));
         if asked.len() >= QUESTIONS_MAX {
             asked.pop_front();
         }
-        asked.push_back(Question { uid: caller.uid, token: token.to_owned(), find });
+        asked.push_back(Question { uid: caller.uid, token: token.to_owned(), bytes: value.to_vec() });
         Ok(())
     }
 
-    /// The page that `caller` has asked for.
-    pub async fn answer(&self, client: &Client, caller: &Caller, token: &str) -> Result<Vec<u8>> {
-        let find = self.of(caller, token).ok_or(Errno::NO_ATTRIBUTE)?;
+    /// Adds to what `caller` asks.
+    fn add(&self, caller: &Caller, token: &str, value: &[u8]) -> Result<()> {
+        let mut asked = self.asked.lock();
+        let mut questions = asked.iter_mut();
+        let question = questions.find(|one| (one.uid, &one.token[..]) == (caller.uid, token));
+        let question = question.ok_or(Errno::NO_ATTRIBUTE)?;
+        if question.bytes.len() + value.len() > QUESTION_BYTES_MAX {
+            return Err(Errno::INVALID);
+        }
+        question.bytes.extend_from_slice(value);
+        Ok(())
+    }
+
+    /// The page that `caller` has asked for, if `name` is a token; else it is a part of a question.
+    pub async fn answer(&self, client: &Client, caller: &Caller, name: &str) -> Result<Vec<u8>> {
+        if let Some((token, digits)) = name.split_once('=') {
+            return self.ask(caller, token, &bytes_of(digits)?).map(|()| Vec::new());
+        }
+        if let Some((token, digits)) = name.split_once('+') {
+            return self.add(caller, token, &bytes_of(digits)?).map(|()| Vec::new());
+        }
+        let find = self.of(caller, name)?;
         let page = client.names().search(caller, &find).await?;
         let mut bytes = Vec::new();
         page.put_fields(&mut bytes);
         Ok(bytes)
     }
 
-    fn of(&self, caller: &Caller, token: &str) -> Option<Find> {
+    fn of(&self, caller: &Caller, token: &str) -> Result<Find> {
         let asked = self.asked.lock();
-        let question = asked.iter().find(|one| (one.uid, &one.token[..]) == (caller.uid, token))?;
-        Some(question.find.clone())
+        let question = asked.iter().find(|one| (one.uid, &one.token[..]) == (caller.uid, token));
+        let bytes = Bytes::copy_from_slice(&question.ok_or(Errno::NO_ATTRIBUTE)?.bytes);
+        drop(asked);
+        Find::take_fields(&mut Reader::new(bytes)).map_err(|_| Errno::INVALID)
     }
+}
+
+/// The bytes that hexadecimal digits say.
+fn bytes_of(digits: &str) -> Result<Vec<u8>> {
+    let pairs = digits.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    pairs.map(|pair| byte(pair).filter(|_| pair.len() == 2)).collect::<Option<_>>().ok_or(Errno::INVALID)
 }
 
 #[cfg(test)]
@@ -96,16 +124,26 @@ mod tests {
         let (second, other_bytes) = question(2);
         questions.ask(&root, "a", &bytes).expect("a question");
         questions.ask(&user, "a", &other_bytes).expect("a question");
-        assert_eq!(questions.of(&root, "a"), Some(first));
-        assert_eq!(questions.of(&user, "a"), Some(second.clone()));
-        assert_eq!(questions.of(&user, "b"), None);
+        assert_eq!(questions.of(&root, "a"), Ok(first));
+        assert_eq!(questions.of(&user, "a"), Ok(second.clone()));
+        assert_eq!(questions.of(&user, "b"), Err(Errno::NO_ATTRIBUTE));
         questions.ask(&root, "a", &other_bytes).expect("the same again");
-        assert_eq!(questions.of(&root, "a"), Some(second));
+        assert_eq!(questions.of(&root, "a"), Ok(second.clone()));
         for n in 0..QUESTIONS_MAX {
             questions.ask(&user, &n.to_string(), &bytes).expect("a question");
         }
-        assert_eq!(questions.of(&root, "a"), None, "it was the oldest");
-        assert_eq!(questions.ask(&root, "a", b"nonsense"), Err(Errno::INVALID));
+        assert_eq!(questions.of(&root, "a"), Err(Errno::NO_ATTRIBUTE), "it was the oldest");
+        questions.ask(&root, "a", b"nonsense").expect("that is seen later");
+        assert_eq!(questions.of(&root, "a"), Err(Errno::INVALID));
+        let (begin, rest) = other_bytes.split_at(20);
+        questions.ask(&root, "b", begin).expect("the beginning");
+        questions.add(&root, "b", rest).expect("the rest");
+        assert_eq!(questions.of(&root, "b"), Ok(second));
+        assert_eq!(questions.add(&root, "c", rest), Err(Errno::NO_ATTRIBUTE));
+        assert_eq!(
+            (bytes_of("00ff"), bytes_of("0"), bytes_of("xy")),
+            (Ok(vec![0, 255]), Err(Errno::INVALID), Err(Errno::INVALID))
+        );
         assert_eq!(questions.ask(&root, "", &bytes), Err(Errno::INVALID));
         assert_eq!(questions.ask(&root, "a", &vec![0; QUESTION_BYTES_MAX + 1]), Err(Errno::INVALID));
     }

@@ -22,16 +22,15 @@ impl Names {
     pub async fn search(&self, caller: &Caller, find: &Find) -> Result<FoundPage> {
         let query = Expr::decode(find.query.clone()).map_err(|_| Error::Refused(Code::Invalid))?;
         let mut page = self.ask_for_page(caller, find).await?;
-        let mut settled = Vec::with_capacity(page.found.len());
-        let mut found = page.found.into_iter().peekable();
-        while found.peek().is_some() {
-            let some = found.by_ref().take(TOGETHER_MAX);
-            let judged = join_all(some.map(|found| self.settle(find, &query, found))).await;
-            for file in judged {
-                settled.extend(file?);
+        let (written, mut found): (Vec<Found>, Vec<Found>) = page.found.into_iter().partition(is_written);
+        let mut written = written.into_iter().peekable();
+        while written.peek().is_some() {
+            let some = written.by_ref().take(TOGETHER_MAX);
+            for file in join_all(some.map(|file| self.settle(find, &query, file))).await {
+                found.extend(file?);
             }
         }
-        page.found = settled;
+        page.found = found;
         Ok(page)
     }
 
@@ -49,8 +48,7 @@ impl Names {
     /// The file, unless its objects show that it is none of those, or it is gone.
     async fn settle(&self, find: &Find, query: &Expr, found: Found) -> Result<Option<Found>> {
         let mut found = found;
-        let is_unknown = |entry: &Entry| entry.attr.kind() == FileKind::File && !entry.attr.size_known;
-        let Some(entry) = found.entry.take_if(|entry| is_unknown(entry)) else { return Ok(Some(found)) };
+        let Some(entry) = found.entry.take() else { return Ok(None) };
         let (layout, xattrs, lock) = (entry.layout.clone(), entry.xattrs, entry.lock);
         let attr = match self.sizes.complete(entry).await {
             Err(Error::Refused(Code::Stale)) => return Ok(None),
@@ -74,4 +72,9 @@ impl Names {
         }
         Ok(Some(found))
     }
+}
+
+/// Whether the MDT does not know all of it.
+fn is_written(found: &Found) -> bool {
+    found.entry.as_ref().is_some_and(|entry| entry.attr.kind() == FileKind::File && !entry.attr.size_known)
 }

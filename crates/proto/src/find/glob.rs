@@ -20,6 +20,9 @@ const LOOSE: u32 = 1 << 24;
 impl Glob {
     /// Whether it matches all of `text`, in a time of at most the product of both lengths.
     pub fn matches(&self, text: &[u8]) -> bool {
+        if let Some(part) = self.wanted_anywhere() {
+            return part.is_empty() || text.windows(part.len()).any(|window| window == part);
+        }
         let (mut pattern, mut rest) = (&self.pattern[..], text);
         // Where the last star was, and how much of the text it may take one character more of.
         let mut star: Option<(&[u8], &[u8])> = None;
@@ -46,6 +49,13 @@ impl Glob {
             star = Some((behind, left));
             (pattern, rest) = (behind, left);
         }
+    }
+
+    /// The text that has to be somewhere, if the pattern is that between two stars: the commonest, and a search tries it on every name.
+    fn wanted_anywhere(&self) -> Option<&[u8]> {
+        let part = self.pattern.strip_prefix(b"*")?.strip_suffix(b"*")?;
+        let is_special = |byte: &u8| matches!(byte, b'*' | b'?' | b'[' | b'\\' | 0x80..);
+        if self.ignores_case || part.iter().any(is_special) { None } else { Some(part) }
     }
 
     /// What is left of both behind one character of the text, if the front of the pattern matches it. Neither is empty.

@@ -244,6 +244,12 @@ fn decide(parts: &[Expr], subject: &Subject<'_>, decisive: Verdict, otherwise: V
 }
 
 impl Test {
+    /// Whether it is about where the data of a file lies.
+    pub fn is_of_layout(&self) -> bool {
+        use Test::{Layout, Osts, Pool, StripeCount, StripeSize};
+        matches!(self, Osts(_) | StripeCount(_) | StripeSize(_) | Layout(_) | Pool(_))
+    }
+
     fn judge(&self, subject: &Subject<'_>) -> Verdict {
         match self {
             Test::Name(glob) => Verdict::of(glob.matches(subject.name)),

@@ -20,7 +20,7 @@ use proto::wire::{Reply, Wire};
 use proto::{Code, Cred, Fid, FileKind, Name};
 use service::keys::behind;
 use service::{Done, code_of};
-use store::Snapshot;
+use store::{Snapshot, Value};
 
 use crate::mdt::inode::Inode;
 use crate::mdt::{Mdt, Outcome, access, keys};
@@ -54,9 +54,11 @@ pub(in crate::mdt) async fn find(mdt: &Mdt, request: &Find) -> Outcome {
         return Err(Code::NameTooLong.into());
     }
     let (number, snapshot) = mdt.searches.snapshot(request.snapshot).await?;
+    let judges_layouts = query.has(Test::is_of_layout);
     let search = Arc::new(Search {
         snapshot,
         query,
+        judges_layouts,
         request: request.clone(),
         mdt: mdt.store.label().target.index,
         bytes_max: (request.bytes_max as usize).clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX),
@@ -81,6 +83,8 @@ struct Search {
     request: Find,
     mdt: u32,
     bytes_max: usize,
+    /// Whether something is asked of layouts.
+    judges_layouts: bool,
 }
 
 /// Where the walk is in one directory.
@@ -173,7 +177,9 @@ impl Walk {
         self.page.visited = 1;
         if search.request.depth_min == 0 {
             let path = &search.request.path;
-            let found = search.judge(last_part(path), path, start.fid, start.kind(), Bytes::new)?;
+            let subject = search.subject(last_part(path), path, start.kind());
+            let early = search.query.judge(&subject);
+            let found = search.judge(subject, early, start.fid, Bytes::new)?;
             found.into_iter().for_each(|found| self.take(found));
         }
         if !start.is_dir() || search.request.depth_max == 0 {
@@ -480,46 +486,63 @@ impl Search {
         dir.nlink != 2 && depth < self.request.depth_max && (depth as usize) < DEPTH_MAX
     }
 
-    /// What is told of a file, if it is one of those or may be. `path` is printed, `below` comes below the start.
+    fn subject<'a>(&self, name: &'a [u8], path: &'a [u8], kind: FileKind) -> Subject<'a> {
+        Subject { name, path, kind, mdt: self.mdt, inode: None, is_bare: None }
+    }
+
+    /// The record of an inode that a name means.
+    fn record(&self, fid: Fid) -> Result<Value, Code> {
+        let value = self.snapshot.get(&keys::inode(fid)).map_err(|error| code_of(&error))?;
+        value.ok_or(Code::Corrupt)
+    }
+
+    /// What is told of a file, if it is one of those or may be. `early` came of its name and kind, `below` comes below the start.
     fn judge(
         &self,
-        name: &[u8],
-        path: &[u8],
+        subject: Subject<'_>,
+        early: Verdict,
         fid: Fid,
-        kind: FileKind,
         below: impl FnOnce() -> Bytes,
     ) -> Result<Option<Found>, Code> {
-        let mut subject = Subject { name, path, kind, mdt: self.mdt, inode: None, is_bare: None };
-        let mut verdict = self.query.judge(&subject);
-        let wants_entry = self.request.wants & FIND_ENTRY != 0;
-        let wants_target = self.request.wants & FIND_TARGET != 0 && kind == FileKind::Symlink;
-        if verdict == Verdict::No {
+        let (wants, kind) = (self.request.wants, subject.kind);
+        let wants_target = wants & FIND_TARGET != 0 && kind == FileKind::Symlink;
+        let mut found =
+            Found { path: Bytes::new(), fid, mode: kind.mode_bits(), open: false, entry: None, target: None };
+        if early == Verdict::No {
             return Ok(None);
         }
-        let is_needed = verdict == Verdict::Open || wants_entry || wants_target;
-        let inode = if is_needed { Some(self.inode(fid)?.ok_or(Code::Corrupt)?) } else { None };
-        let attr = inode.as_ref().map(Inode::attr);
-        if let Some((inode, attr)) = inode.as_ref().zip(attr.as_ref()) {
-            subject.inode = Some((attr, inode.layout.as_ref()));
-            verdict = self.query.judge(&subject);
+        if early == Verdict::Yes && wants & FIND_ENTRY == 0 && !wants_target {
+            return Ok(Some(Found { path: below(), ..found }));
         }
-        if verdict == Verdict::Open && kind == FileKind::Dir && self.query.has(|test| *test == Test::Empty) {
-            subject.is_bare = Some(self.is_bare(fid)?);
-            verdict = self.query.judge(&subject);
+        let record = self.record(fid)?;
+        let decode = || Inode::decode(fid, &record.bytes, record.version.0).ok_or(Code::Corrupt);
+        let mut inode = match self.judges_layouts {
+            true => decode()?,
+            // Layouts take most of the time.
+            false => Inode::decode_fixed(fid, &record.bytes, record.version.0).ok_or(Code::Corrupt)?,
+        };
+        match self.judge_inode(subject, &inode)? {
+            Verdict::No => return Ok(None),
+            verdict => found.open = verdict == Verdict::Open,
         }
-        if verdict == Verdict::No {
-            return Ok(None);
+        if !self.judges_layouts {
+            inode = decode()?;
         }
-        let open = verdict == Verdict::Open;
-        let inode = inode.as_ref();
-        Ok(Some(Found {
-            path: below(),
-            fid,
-            mode: kind.mode_bits(),
-            open,
-            entry: inode.filter(|_| open || wants_entry).map(Inode::entry),
-            target: inode.filter(|_| wants_target).map(|inode| inode.target.clone()),
-        }))
+        found.target = wants_target.then(|| inode.target.clone());
+        found.entry = (found.open || wants & FIND_ENTRY != 0).then(|| inode.entry());
+        Ok(Some(Found { path: below(), ..found }))
+    }
+
+    fn judge_inode(&self, subject: Subject<'_>, inode: &Inode) -> Result<Verdict, Code> {
+        let attr = inode.attr();
+        let mut subject = Subject { inode: Some((&attr, inode.layout.as_ref())), ..subject };
+        let verdict = self.query.judge(&subject);
+        let needs_bare = verdict == Verdict::Open && subject.kind == FileKind::Dir;
+        if !needs_bare || !self.query.has(|test| *test == Test::Empty) {
+            return Ok(verdict);
+        }
+        subject.is_bare = Some(self.is_bare(inode.fid)?);
+        Ok(self.query.judge(&subject))
     }
 
     fn is_bare(&self, dir: Fid) -> Result<bool, Code> {
@@ -539,6 +562,7 @@ struct Candidate {
     name: Bytes,
     fid: Fid,
     kind: FileKind,
+    early: Verdict,
 }
 
 impl Job {
@@ -598,10 +622,10 @@ impl Job {
             last.extend_from_slice(key);
             path.truncate(name_at);
             path.extend_from_slice(name);
-            let subject = Subject { name, path: &path, kind, mdt: search.mdt, inode: None, is_bare: None };
-            if is_deep_enough && search.query.judge(&subject) != Verdict::No {
+            let early = search.query.judge(&search.subject(name, &path, kind));
+            if is_deep_enough && early != Verdict::No {
                 let name = Bytes::copy_from_slice(name);
-                candidates.push(Candidate { seen: looked.visited, name, fid, kind });
+                candidates.push(Candidate { seen: looked.visited, name, fid, kind, early });
             }
             looked.is_all = looked.visited < self.count_max as u64;
             looked.is_all
@@ -621,11 +645,12 @@ impl Job {
     fn judge(&self, candidates: Vec<Candidate>, looked: &mut Looked) -> Result<(), Code> {
         let mut path = self.path();
         let (name_at, mut bytes) = (path.len(), 0);
-        for Candidate { seen, name, fid, kind } in candidates {
+        for Candidate { seen, name, fid, kind, early } in candidates {
             path.truncate(name_at);
             path.extend_from_slice(&name);
             let below = || path_below_start(&self.below, &name).into();
-            let Some(found) = self.search.judge(&name, &path, fid, kind, below)? else { continue };
+            let subject = self.search.subject(&name, &path, kind);
+            let Some(found) = self.search.judge(subject, early, fid, below)? else { continue };
             bytes += bytes_of(&found);
             looked.found.push((seen, found));
             if bytes >= self.search.bytes_max {

@@ -17,6 +17,8 @@ use crate::mountpoint;
 /// Bytes of a page that the process itself hands over, and of one that comes as an attribute through the kernel.
 const PAGE_BYTES: u32 = 900 << 10;
 const ATTRIBUTE_PAGE_BYTES: u32 = 40 << 10;
+/// Bytes of a question that fit into the name of an attribute.
+const PART_BYTES: usize = 100;
 /// How often a question is asked again that the mount has forgotten because others asked much.
 const TRIES_MAX: usize = 10;
 
@@ -69,8 +71,7 @@ impl Asked {
             let mut question = Vec::new();
             find.put_fields(&mut question);
             let way = self.way;
-            let answer = ask::set_by(&self.mount, way, &self.attribute, &question)
-                .and_then(|()| ask::bytes_by(&self.mount, way, &self.attribute));
+            let answer = self.say(&question).and_then(|()| ask::bytes_by(&self.mount, way, &self.attribute));
             match answer {
                 Ok(bytes) => return decode(bytes),
                 Err(error) if ask::is_closed(&error) && way == Way::Socket => self.way = Way::Attribute,
@@ -79,6 +80,22 @@ impl Asked {
             }
         }
         Err(Error::Refused("the mount is asked for too many searches at once".to_owned()))
+    }
+}
+
+impl Asked {
+    /// Tells the mount what is asked.
+    fn say(&self, question: &[u8]) -> io::Result<()> {
+        if self.way == Way::Socket {
+            return ask::set_by(&self.mount, self.way, &self.attribute, question);
+        }
+        // The kernel lets only those set attributes who may write to the directory, but everybody ask for one.
+        for (n, part) in question.chunks(PART_BYTES).enumerate() {
+            let digits: String = part.iter().map(|byte| format!("{byte:02x}")).collect();
+            let sign = if n == 0 { '=' } else { '+' };
+            ask::bytes_by(&self.mount, self.way, &format!("{}{sign}{digits}", self.attribute))?;
+        }
+        Ok(())
     }
 }
 

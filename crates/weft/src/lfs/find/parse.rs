@@ -40,7 +40,7 @@ pub fn plan(words: &[OsString], world: &mut impl World) -> Parsed<Plan> {
         tells_matched: false,
     };
     let query = if parser.words.is_empty() { Expr::All(vec![]) } else { parser.either()? };
-    if parser.words.first().is_some() {
+    if !parser.words.is_empty() {
         return Err(wrong("there is a ')' without a '('"));
     }
     if query.encode().len() > QUERY_BYTES_MAX
