@@ -17,7 +17,7 @@ use proto::wire::messages::{
     ACCESS_EXECUTE, ACCESS_READ, FIND_ENTRY, FIND_TARGET, Find, FindPlace, Found, FoundPage,
 };
 use proto::wire::{Reply, Wire};
-use proto::{Code, Cred, Fid, FileKind, Name};
+use proto::{Code, Cred, Fid, FileKind, Name, Transno};
 use service::keys::behind;
 use service::{Done, code_of};
 use store::{Snapshot, Value};
@@ -42,6 +42,9 @@ const PASSED_MAX: usize = 16_384;
 const DEPTH_MAX: usize = 8192;
 /// Bytes of a path below the start at most.
 const PATH_BYTES_MAX: usize = 64 << 10;
+/// How far the FIDs of files lie apart at most that are read in a row, and how many there are at least.
+const GAP_MAX: u32 = 4;
+const RUN_MIN: usize = 32;
 /// Names of a file that are looked at to see whether the caller can reach it.
 const LINKS_MAX: usize = 100;
 
@@ -179,7 +182,7 @@ impl Walk {
             let path = &search.request.path;
             let subject = search.subject(last_part(path), path, start.kind());
             let early = search.query.judge(&subject);
-            let found = search.judge(subject, early, start.fid, Bytes::new)?;
+            let found = search.judge(subject, early, start.fid, &[], Bytes::new)?;
             found.into_iter().for_each(|found| self.take(found));
         }
         if !start.is_dir() || search.request.depth_max == 0 {
@@ -490,8 +493,34 @@ impl Search {
         Subject { name, path, kind, mdt: self.mdt, inode: None, is_bare: None }
     }
 
-    /// The record of an inode that a name means.
-    fn record(&self, fid: Fid) -> Result<Value, Code> {
+    /// The records of those files whose FIDs lie close together: many in a row are read in a fraction of the time that each takes by its key.
+    /// In the order of the FIDs.
+    fn neighbours(&self, candidates: &[Candidate]) -> Result<Vec<(Fid, Value)>, Code> {
+        let needed = candidates.iter().filter(|one| one.early == Verdict::Open || self.request.wants != 0);
+        let mut fids: Vec<Fid> = needed.map(|one| one.fid).collect();
+        fids.sort_unstable();
+        let mut records = Vec::new();
+        let close = |a: &Fid, b: &Fid| a.seq == b.seq && b.oid - a.oid <= GAP_MAX;
+        for run in fids.chunk_by(close).filter(|run| run.len() >= RUN_MIN) {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
+            let (from, until) = (keys::inode(*first), after(&keys::inode(*last)));
+            let scan = self.snapshot.scan(&from, &until, &mut |key, value, version| {
+                if let Some(fid) = keys::fid_of(key).filter(|fid| run.binary_search(fid).is_ok()) {
+                    let bytes = Bytes::copy_from_slice(value);
+                    records.push((fid, Value { bytes, version: Transno(version) }));
+                }
+                true
+            });
+            scan.map_err(|error| code_of(&error))?;
+        }
+        Ok(records)
+    }
+
+    /// The record of an inode that a name means, of `records` if it is there.
+    fn record(&self, fid: Fid, records: &[(Fid, Value)]) -> Result<Value, Code> {
+        if let Ok(at) = records.binary_search_by_key(&fid, |(fid, _)| *fid) {
+            return Ok(records[at].1.clone());
+        }
         let value = self.snapshot.get(&keys::inode(fid)).map_err(|error| code_of(&error))?;
         value.ok_or(Code::Corrupt)
     }
@@ -502,6 +531,7 @@ impl Search {
         subject: Subject<'_>,
         early: Verdict,
         fid: Fid,
+        records: &[(Fid, Value)],
         below: impl FnOnce() -> Bytes,
     ) -> Result<Option<Found>, Code> {
         let (wants, kind) = (self.request.wants, subject.kind);
@@ -514,7 +544,7 @@ impl Search {
         if early == Verdict::Yes && wants & FIND_ENTRY == 0 && !wants_target {
             return Ok(Some(Found { path: below(), ..found }));
         }
-        let record = self.record(fid)?;
+        let record = self.record(fid, records)?;
         let decode = || Inode::decode(fid, &record.bytes, record.version.0).ok_or(Code::Corrupt);
         let mut inode = match self.judges_layouts {
             true => decode()?,
@@ -645,12 +675,13 @@ impl Job {
     fn judge(&self, candidates: Vec<Candidate>, looked: &mut Looked) -> Result<(), Code> {
         let mut path = self.path();
         let (name_at, mut bytes) = (path.len(), 0);
+        let records = self.search.neighbours(&candidates)?;
         for Candidate { seen, name, fid, kind, early } in candidates {
             path.truncate(name_at);
             path.extend_from_slice(&name);
             let below = || path_below_start(&self.below, &name).into();
             let subject = self.search.subject(&name, &path, kind);
-            let Some(found) = self.search.judge(subject, early, fid, below)? else { continue };
+            let Some(found) = self.search.judge(subject, early, fid, &records, below)? else { continue };
             bytes += bytes_of(&found);
             looked.found.push((seen, found));
             if bytes >= self.search.bytes_max {
@@ -803,6 +834,12 @@ mod tests {
         assert_eq!(page.visited, expected.len() as u64);
         assert_eq!(paths(&page), expected.iter().cloned().collect::<Vec<_>>());
         assert_eq!(world.target.handler().searches.count(), 0, "it has come to its end");
+        let with_entries = Find { wants: FIND_ENTRY, ..find(Fid::ROOT, all()) };
+        let page = search(&client, &with_entries, |_| ()).expect("it is found");
+        assert_eq!(page.found.len(), expected.len());
+        assert!(
+            page.found.iter().all(|found| found.entry.as_ref().is_some_and(|of| of.attr.fid == found.fid))
+        );
         let first = client.call(find(Fid::ROOT, all())).expect("a page");
         assert!(first.next.is_some() && first.found.len() < 300, "{} in a page", first.found.len());
         assert_eq!(world.target.handler().searches.count(), 1);
