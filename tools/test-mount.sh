@@ -481,6 +481,16 @@ sys.exit(wrong > 0)
 PY
 }
 
+# The same files as find(1), with every test that both have.
+t_find() {
+  mkdir "$mnt/find"
+  python3 "$top/tests/find.py" "$LFS" "$mnt/find"
+  must_fail 2 "$LFS" find "$mnt" -prune
+  grep -q "unknown test or action '-prune'" "$work/err"
+  must_fail 1 "$LFS" find "$work"
+  rm -rf "$mnt/find"
+}
+
 t_bad_input() {
   must_fail 2 "$WEFT" up
   must_fail 2 "$WEFT" frobnicate
@@ -499,7 +509,7 @@ t_bad_input() {
   must_fail 1 "$LFS" path2fid "$work"
 }
 
-all="up_down transcripts components handles posix_basics sqlite fio_verify source_tree survives damaged_log older_copy fsync_keeps full engines parallel_lookups privileges bad_input"
+all="up_down transcripts components handles posix_basics sqlite fio_verify source_tree survives damaged_log older_copy fsync_keeps full engines parallel_lookups privileges find bad_input"
 up >/dev/null || { echo "weft up failed"; exit 1; }
 down >/dev/null
 check up_down t_up_down

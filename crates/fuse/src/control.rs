@@ -8,6 +8,7 @@
 //! | `weft.create` | directory | | the same for a long name: [`Hint`], a NUL, the name | |
 //! | `weft.fid` | any | the FID as text | | |
 //! | `weft.paths.FID` | any | [`Paths`] | | |
+//! | `weft.find.TOKEN` | any | a page of the search, as a message ([`crate::find`]) | what is searched, as a message | |
 //! | `weft.config` | any | the first page of [`Configuration`] | | |
 //! | `weft.config.TARGET` | any | the page behind this target | | |
 //! | `weft.space` | any | [`Spaces`], one for each target; those that do not answer have none | | |
@@ -38,6 +39,8 @@ pub const CREATE_NAME: &str = "weft.create.";
 pub const FID: &str = "weft.fid";
 /// Paths of a FID, which follows.
 pub const PATHS: &str = "weft.paths.";
+/// A page of a search; a word that its user has chosen follows.
+pub const FIND: &str = "weft.find.";
 /// Targets of the file system; `weft.config.OST001f` begins behind that one.
 pub const CONFIG: &str = "weft.config";
 /// What the targets of one answer take, in bytes: it has to fit into an attribute.

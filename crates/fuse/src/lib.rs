@@ -17,6 +17,7 @@ pub mod control;
 mod dispatch;
 pub mod engine;
 mod expire;
+mod find;
 mod helper;
 pub mod imports;
 mod interrupt;

@@ -14,6 +14,7 @@ use proto::{Fid, FileKind, Ino};
 
 use crate::control::Status;
 use crate::engine::Kind;
+use crate::find::Questions;
 use crate::stats::Stats;
 use crate::virtuals::{self, Mount};
 
@@ -79,13 +80,21 @@ pub struct Ops {
     /// What brings the kernel's requests; set once it does.
     engine: OnceLock<Kind>,
     stats: Arc<Stats>,
+    questions: Questions,
 }
 
 impl Ops {
     /// The operations of a mount of `client`, which says `status` of itself.
     pub fn new(client: Arc<Client>, status: Status, access_times: AccessTimes) -> Ops {
         let posix = Posix::new(client.clone(), access_times);
-        Ops { client, posix, status, engine: OnceLock::new(), stats: Arc::new(Stats::new()) }
+        Ops {
+            client,
+            posix,
+            status,
+            engine: OnceLock::new(),
+            stats: Arc::new(Stats::new()),
+            questions: Questions::default(),
+        }
     }
 
     /// What programs do through descriptors, and directories.
@@ -236,10 +245,15 @@ impl Ops {
         Ok(self.client.admin().statfs().await?)
     }
 
+    fn mount<'a>(&'a self, status: &'a Status) -> Mount<'a> {
+        Mount { client: &self.client, stats: &self.stats, status, questions: &self.questions }
+    }
+
     /// Value of an extended attribute.
     pub async fn get_xattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> Result<Bytes> {
         if virtuals::is_virtual(name) {
-            let mount = Mount { client: &self.client, stats: &self.stats, status: &self.status() };
+            let status = self.status();
+            let mount = self.mount(&status);
             return Ok(virtuals::get(mount, caller, fid, name).await?.into());
         }
         supported(name)?;
@@ -256,7 +270,8 @@ impl Ops {
         flags: u32,
     ) -> Result<()> {
         if virtuals::is_virtual(name) {
-            let mount = Mount { client: &self.client, stats: &self.stats, status: &self.status() };
+            let status = self.status();
+            let mount = self.mount(&status);
             return virtuals::set(mount, caller, fid, name, &value).await;
         }
         supported(name)?;

@@ -194,7 +194,7 @@ pub(crate) async fn answer(mount: Mount<'_>, caller: &Caller, asked: &Asked) -> 
 
 /// All that a mount has.
 fn registered<'a>(mount: Mount<'a>, tree: Tree<'a, Setting<'a>>) -> Tree<'a, Setting<'a>> {
-    let Mount { client, stats, status } = mount;
+    let Mount { client, stats, status, .. } = mount;
     let mgs = status.mgs.first().map_or(MGS_HERE, String::as_str);
     let places = ClientPlaces::new(&client.admin().fsname(), client.admin().id(), mgs);
     let mut tree = ClientTree::new(places, tree);

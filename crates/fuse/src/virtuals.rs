@@ -12,6 +12,7 @@ use crate::control::{
     self, CREATE_MODE, Configuration, DirLayout, FileLayout, Hint, LayoutAnswer, Paths, Spaces, Status,
     TargetSpace,
 };
+use crate::find::Questions;
 use crate::imports;
 use crate::parameters;
 use crate::states::{self, States, TargetState};
@@ -35,6 +36,8 @@ pub struct Mount<'a> {
     pub stats: &'a Stats,
     /// What it says of itself.
     pub status: &'a Status,
+    /// The searches that it is asked for.
+    pub questions: &'a Questions,
 }
 
 /// Value of a control attribute.
@@ -55,6 +58,8 @@ pub async fn get(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8]) -> Re
             } else if let Some(name) = name.strip_prefix(control::PROCESS) {
                 may_administrate(caller)?;
                 client.admin().process_value(name).map(String::into_bytes).ok_or(Errno::NO_ATTRIBUTE)
+            } else if let Some(token) = name.strip_prefix(control::FIND) {
+                mount.questions.answer(client, caller, token).await
             } else if let Some(asked) = parameters::Asked::parse(name) {
                 parameters::answer(mount, caller, &asked).await
             } else {
@@ -165,6 +170,9 @@ pub async fn set(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8], value
         return if is_empty { Ok(()) } else { Err(Code::Busy.into()) };
     }
     let text = |bytes| std::str::from_utf8(bytes).map_err(|_| Errno::INVALID);
+    if let Some(token) = name.strip_prefix(control::FIND.as_bytes()) {
+        return mount.questions.ask(caller, text(token)?, value);
+    }
     if let Some(name) = name.strip_prefix(control::PROCESS.as_bytes()) {
         may_administrate(caller)?;
         return Ok(client.admin().set_process_value(text(name)?, text(value)?)?);

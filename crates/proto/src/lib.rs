@@ -7,6 +7,7 @@ pub mod acl;
 pub mod auth;
 pub mod code;
 pub mod config;
+pub mod find;
 pub mod identity;
 pub mod ids;
 pub mod layout;

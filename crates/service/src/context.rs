@@ -132,7 +132,7 @@ impl Done {
 pub fn code_of(error: &StoreError) -> Code {
     match error {
         StoreError::NoSpace => Code::NoSpace,
-        StoreError::Gone => Code::Gone,
+        StoreError::Gone | StoreError::Ended => Code::Gone,
         StoreError::Corrupt { .. } | StoreError::Damaged(_) => Code::Corrupt,
         StoreError::NotATarget(_) | StoreError::Poisoned | StoreError::NotOwner | StoreError::Io(_) => {
             Code::Io

@@ -21,6 +21,9 @@ pub enum StoreError {
     /// The directory holds no target, or one of another version.
     #[error("{0}")]
     NotATarget(String),
+    /// The snapshot has ended: the store was closed, or was short of space.
+    #[error("the snapshot has ended")]
+    Ended,
     /// A write or sync failed earlier: nothing is accepted until the target has been opened again.
     #[error("an earlier write failed, the target has to be restarted")]
     Poisoned,

@@ -94,6 +94,10 @@ impl Idle {
             shared.rt.sleep(BEHIND_WAIT).await;
         }
         let room = shared.reserve.have(shared.reserve.for_engine()).await?;
+        if shared.is_full() {
+            // What somebody reads as it was cannot be given back.
+            shared.view.snapshots.end();
+        }
         let engine = engine.clone();
         let done = shared.rt.offload(move || engine.tidy(room)).await?;
         shared.look().await?;

@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::error::StoreError;
 use crate::limits::Limits;
 use crate::shared::Shared;
+use crate::snapshot::Snapshots;
 use crate::table::{Found, Table};
 use crate::target::Value;
 
@@ -23,6 +24,7 @@ pub struct View {
     pub(crate) table: Table,
     /// `None` after the store was closed: the engine's files are given back.
     engine: RwLock<Option<Arc<dyn Engine>>>,
+    pub(crate) snapshots: Snapshots,
     /// The engine has every change up to here.
     pub(crate) applied: AtomicU64,
     limits: Limits,
@@ -97,6 +99,7 @@ impl View {
         View {
             table: Table::accounted(share.memory().user("tables")),
             engine: RwLock::new(Some(engine)),
+            snapshots: Snapshots::default(),
             applied: AtomicU64::new(position),
             limits,
             share,
@@ -120,7 +123,9 @@ impl View {
 
     /// Takes the engine away: from now on only what is in memory can be read.
     pub(crate) fn close_engine(&self) -> Option<Arc<dyn Engine>> {
-        self.engine.write().take()
+        let engine = self.engine.write().take();
+        self.snapshots.end();
+        engine
     }
 
     /// What is known of `key` without the engine.

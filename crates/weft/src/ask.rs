@@ -64,6 +64,30 @@ pub fn order(mount: &MountEntry, attribute: &str) -> io::Result<()> {
     ask(mount, Question::Set(attribute, b""), Patience::Order).map(|_| ())
 }
 
+/// How a mount is asked, for who has to know it: by one way more comes in an answer than by the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// At its socket.
+    Socket,
+    /// Through the kernel.
+    Attribute,
+}
+
+/// Asks for bytes by one way, for as long as it takes.
+pub fn bytes_by(mount: &MountEntry, way: Way, attribute: &str) -> io::Result<Vec<u8>> {
+    ask_by(mount, way, Question::Get(attribute))
+}
+
+/// Sets something by one way.
+pub fn set_by(mount: &MountEntry, way: Way, attribute: &str, value: &[u8]) -> io::Result<()> {
+    ask_by(mount, way, Question::Set(attribute, value)).map(|_| ())
+}
+
+/// Whether nobody listens for this user at the mount's socket.
+pub fn is_closed(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotConnected
+}
+
 /// All targets that the mount knows of, however many.
 pub fn configuration(mount: &MountEntry) -> io::Result<Configuration> {
     all_targets(|attribute| get(mount, attribute))
@@ -88,9 +112,22 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
 }
 
 fn ask(mount: &MountEntry, question: Question<'_>, patience: Patience) -> io::Result<Vec<u8>> {
-    if let Some(answer) = at_socket(mount, question, patience) {
-        return answer;
+    match at_socket(mount, question, patience) {
+        Some(answer) => answer,
+        None => at_attribute(mount, question, patience),
     }
+}
+
+fn ask_by(mount: &MountEntry, way: Way, question: Question<'_>) -> io::Result<Vec<u8>> {
+    match way {
+        Way::Socket => at_socket(mount, question, Patience::Order)
+            .unwrap_or_else(|| Err(io::ErrorKind::NotConnected.into())),
+        Way::Attribute => at_attribute(mount, question, Patience::Order),
+    }
+}
+
+/// The answer through the kernel.
+fn at_attribute(mount: &MountEntry, question: Question<'_>, patience: Patience) -> io::Result<Vec<u8>> {
     let (kind, name, value) = match question {
         Question::Get(name) => (GET, name, &[][..]),
         Question::Set(name, value) => (SET, name, value),

@@ -23,6 +23,14 @@ pub fn get_text(path: &Path, attribute: &str) -> io::Result<String> {
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
+/// Asks the mount for text about what a path names, a symbolic link itself if it is one.
+pub fn get_text_of_link(path: &Path, attribute: &str) -> io::Result<String> {
+    let mut buffer = vec![0; ANSWER_BYTES_MAX];
+    let len = rustix::fs::lgetxattr(path, attribute, &mut buffer[..]).map_err(elsewhere)?;
+    buffer.truncate(len);
+    String::from_utf8(buffer).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
 /// Asks the mount for bytes.
 pub fn get_bytes(path: &Path, attribute: impl rustix::path::Arg) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; ANSWER_BYTES_MAX];

@@ -2,7 +2,7 @@
 //!
 //! [`cache`] is what the MDT lets this client keep; [`ops`], [`attr`] and [`layout`] are the operations; [`close`], [`truncate`] and
 //! [`complete`] keep the size of a file true between the MDT and the objects; [`relaid`] is for files whose data was moved; [`changes`]
-//! is what fsync waits for.
+//! is what fsync waits for; [`search`] finds files.
 
 mod access;
 mod attr;
@@ -16,6 +16,7 @@ mod layout;
 mod ops;
 mod relaid;
 mod removed;
+mod search;
 mod timer;
 mod truncate;
 

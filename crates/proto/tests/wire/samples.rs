@@ -86,6 +86,61 @@ fn hint() -> LayoutHint {
     }
 }
 
+fn find() -> Find {
+    use proto::find::{Expr, Glob, Permissions, Span, Test, TimeOf, TimeSpan};
+    let span = Span { min: 3901, max: u64::MAX };
+    let glob = || Glob { pattern: Bytes::from_static(b"*01*"), ignores_case: true };
+    let tests = [
+        Test::Name(glob()),
+        Test::Path(glob()),
+        Test::Kind(1),
+        Test::Size(span),
+        Test::Time(TimeOf::Change, TimeSpan { from: time_of(1), until: time_of(2) }),
+        Test::Permissions(Permissions::Any(0o022)),
+        Test::Uid(span),
+        Test::Gid(span),
+        Test::Links(span),
+        Test::Empty,
+        Test::Osts(vec![OstIndex(0x1f)]),
+        Test::Mdts(vec![0, 1]),
+        Test::StripeCount(span),
+        Test::StripeSize(span),
+        Test::Layout(4),
+        Test::Pool(Bytes::from_static(b"flash")),
+    ];
+    let all = Expr::All(tests.into_iter().map(Expr::Test).collect());
+    Find {
+        start: Fid::ROOT,
+        path: Bytes::from_static(b"/mnt"),
+        query: Expr::Any(vec![Expr::Not(Box::new(all))]).encode(),
+        depth_min: 1,
+        depth_max: 9,
+        wants: FIND_ENTRY | FIND_TARGET,
+        bytes_max: 1 << 16,
+        snapshot: 0x7374,
+        behind: Some(FindPlace { dir: fid(1), descends: true, name: Some(name("d")) }),
+        cred: cred(),
+    }
+}
+
+fn found_page() -> FoundPage {
+    let found = Found {
+        path: Bytes::from_static(b"a/b"),
+        fid: fid(2),
+        mode: 0o100_000,
+        open: true,
+        entry: Some(entry()),
+        target: Some(Bytes::from_static(b"../c")),
+    };
+    FoundPage {
+        snapshot: 0x7374,
+        found: vec![found],
+        visited: 77,
+        hidden: vec![Bytes::from_static(b"a/c")],
+        next: Some(FindPlace { dir: fid(1), descends: false, name: None }),
+    }
+}
+
 fn granted() -> Granted {
     Granted { bits: LOCK_LOOKUP | LOCK_PERM, number: 0x6162 }
 }
@@ -325,6 +380,7 @@ fn mdt_requests_files() -> Vec<Request> {
         RestateOpens { opens: vec![OpenHeld { fid: fid(1), handle: 0x7170 }] }.into(),
         SwapLayouts { fid: fid(1), with: fid(2), generation: 3, cred: Cred::root() }.into(),
         PlaceData { fid: fid(1), offset: 1 << 20, len: 4096 }.into(),
+        find().into(),
     ]
 }
 
@@ -615,6 +671,7 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
         ("RestateOpens", Reply::RestateOpens(Done {})),
         ("SwapLayouts", Reply::SwapLayouts(entry())),
         ("PlaceData", Reply::PlaceData(entry())),
+        ("Find", Reply::Find(found_page())),
     ]
 }
 

@@ -68,6 +68,11 @@ pub fn entries_end(parent: Fid) -> Vec<u8> {
     entries_from(parent, u64::MAX)
 }
 
+/// Hash in an entry's key.
+pub fn entry_hash(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(*key.get(17..)?.first_chunk()?))
+}
+
 /// Hash and name of an entry's key.
 pub fn entry_parts(key: &Bytes) -> Option<(u64, Name)> {
     let hash = key.get(17..)?.first_chunk::<8>()?;

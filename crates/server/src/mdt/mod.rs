@@ -24,6 +24,7 @@ mod osts;
 mod plan;
 mod reclaim;
 mod revoke;
+mod searches;
 mod sequence;
 mod sharing;
 mod stats;
@@ -59,6 +60,7 @@ use namespace::{Changes, Names};
 use opens::Opens;
 use osts::Objects;
 use plan::{FETCHES_MAX, Halt, Reads, Step};
+use searches::Searches;
 use sequence::Sequences;
 pub use sequence::jump as sequences_jump;
 use sharing::Sharing;
@@ -85,6 +87,7 @@ pub struct Mdt {
     flocks: Flocks,
     sequences: Sequences,
     objects: Objects,
+    searches: Arc<Searches>,
 }
 
 impl Handler for Mdt {
@@ -106,6 +109,7 @@ impl Handler for Mdt {
             flocks: Flocks::new(store.boot()),
             sequences,
             objects: Objects::open(&env, root_hint)?,
+            searches: Searches::new(&env.rt, &store),
             rt: env.rt,
             stop: env.stop,
             recovery: env.recovery,
@@ -295,6 +299,7 @@ impl Mdt {
             MdtRequest::RestateFlocks(request) => ops::flock::restate_flocks(self, ctx, request),
             MdtRequest::CancelBits(request) => ops::cancel_bits::cancel_bits(self, ctx, request),
             MdtRequest::FidToPath(request) => ops::fid_to_path::fid_to_path(self, ctx, request),
+            MdtRequest::Find(request) => ops::find::find(self, request).await,
             MdtRequest::GetSequence(_) => ops::sequence::get_sequence(self, ctx).await,
         }
     }

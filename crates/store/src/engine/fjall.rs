@@ -6,6 +6,7 @@
 //! journal batch and the same memory table. So neither a crash nor a flush separates them. Values are stored as
 //! version (8 bytes, little endian) and bytes.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,12 +14,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use fjall::compaction::Leveled;
-use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, SeqNo};
+use fjall::{
+    AbstractTree, Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, Readable, SeqNo, Snapshot,
+};
 use parking_lot::Mutex;
 use rt::os::disk::tree;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{Engine, Item, Space, Visit};
+use super::{Engine, Frozen, Item, Space, Visit};
 use crate::error::StoreError;
 use crate::limits::{KEY_RESERVED, Limits};
 
@@ -50,6 +53,8 @@ pub(crate) struct FjallEngine {
     pub(super) merging: Mutex<()>,
     /// How many merge, or wait for that.
     merges: AtomicU64,
+    /// The moments as of which somebody reads, and how many do. Merging leaves alone what they see.
+    frozen: Mutex<BTreeMap<SeqNo, usize>>,
     /// Bytes of a table.
     pub(super) target_bytes: u64,
     /// Batches of at least so many bytes become tables at once.
@@ -88,10 +93,18 @@ impl FjallEngine {
             at_work: AtomicU64::new(0),
             merging: Mutex::new(()),
             merges: AtomicU64::new(0),
+            frozen: Mutex::default(),
             target_bytes: limits.engine_target_bytes,
             table_bytes_min: limits.engine_table_bytes_min,
             unmerged_max: limits.engine_unmerged_max,
         })
+    }
+
+    /// Of what was changed before this only the newest is read: by those who read now, whoever begins to read later, and as of the
+    /// moments that are frozen. A scan keeps the tables that it began with.
+    pub(super) fn watermark(&self) -> SeqNo {
+        let frozen = self.frozen.lock();
+        frozen.keys().next().copied().unwrap_or_else(|| self.database.visible_seqno())
     }
 
     /// Writes `items` and `position` as tables of their own.
@@ -136,17 +149,15 @@ impl Engine for FjallEngine {
         if from >= until {
             return Ok(());
         }
-        for guard in self.keys.range(from..until) {
-            let (key, stored) = guard.into_inner().map_err(failed)?;
-            if key[..] == POSITION_KEY {
-                continue;
-            }
-            let (version, value) = split(&stored)?;
-            if !visit(&key, value, version) {
-                break;
-            }
-        }
-        Ok(())
+        show(self.keys.range(from..until), visit)
+    }
+
+    fn freeze(self: Arc<Self>) -> Result<Arc<dyn Frozen>, StoreError> {
+        let mut frozen = self.frozen.lock();
+        let snapshot = self.database.snapshot();
+        *frozen.entry(snapshot.seqno()).or_default() += 1;
+        drop(frozen);
+        Ok(Arc::new(FrozenKeys { snapshot, engine: self }))
     }
 
     fn apply(&self, items: Vec<Item>, position: u64) -> Result<(), StoreError> {
@@ -183,8 +194,9 @@ impl Engine for FjallEngine {
         let _merging = self.merging.lock();
         let before = self.version();
         let strategy = Leveled::default().with_table_target_size(self.target_bytes);
-        // Nobody reads as of a former moment: a scan keeps the tables that it began with.
-        self.keys.tree.compact(Arc::new(strategy), SeqNo::MAX).map_err(|error| failed(error.into()))?;
+        let watermark = self.watermark();
+        self.keys.tree.compact(Arc::new(strategy), watermark).map_err(|error| failed(error.into()))?;
+        self.forget_merged()?;
         Ok(self.version() != before)
     }
 
@@ -208,6 +220,55 @@ impl Engine for FjallEngine {
         self.database.persist(PersistMode::SyncData).map_err(failed)?;
         Ok(position)
     }
+}
+
+/// The keys as of one moment.
+struct FrozenKeys {
+    // Before the engine: the library counts who reads.
+    snapshot: Snapshot,
+    engine: Arc<FjallEngine>,
+}
+
+impl Frozen for FrozenKeys {
+    fn get(&self, key: &[u8]) -> Result<Option<(Bytes, u64)>, StoreError> {
+        let Some(stored) = self.snapshot.get(&self.engine.keys, key).map_err(failed)? else {
+            return Ok(None);
+        };
+        let (version, value) = split(&stored)?;
+        Ok(Some((Bytes::copy_from_slice(value), version)))
+    }
+
+    fn scan(&self, from: &[u8], until: &[u8], visit: Visit<'_>) -> Result<(), StoreError> {
+        if from >= until {
+            return Ok(());
+        }
+        show(self.snapshot.range(&self.engine.keys, from..until), visit)
+    }
+}
+
+impl Drop for FrozenKeys {
+    fn drop(&mut self) {
+        let mut frozen = self.engine.frozen.lock();
+        if let Some(count) = frozen.get_mut(&self.snapshot.seqno()) {
+            *count -= 1;
+        }
+        frozen.retain(|_, count| *count > 0);
+    }
+}
+
+/// Shows `visit` what `found` gives, until it has enough.
+fn show(found: fjall::Iter, visit: Visit<'_>) -> Result<(), StoreError> {
+    for guard in found {
+        let (key, stored) = guard.into_inner().map_err(failed)?;
+        if key[..] == POSITION_KEY {
+            continue;
+        }
+        let (version, value) = split(&stored)?;
+        if !visit(&key, value, version) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// A call that writes something.

@@ -10,6 +10,8 @@ mod tidy;
 pub(crate) use fjall::FjallEngine;
 pub(crate) use memory::MemoryEngine;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::error::StoreError;
@@ -37,6 +39,15 @@ pub(crate) struct Space {
     pub stale: u64,
 }
 
+/// Keys as they were at one moment. What changed since then takes room as long as this lives.
+pub(crate) trait Frozen: Send + Sync {
+    /// The value and version of `key`.
+    fn get(&self, key: &[u8]) -> Result<Option<(Bytes, u64)>, StoreError>;
+
+    /// Shows `visit` the keys in `[from, until)` in order, until it has enough.
+    fn scan(&self, from: &[u8], until: &[u8], visit: Visit<'_>) -> Result<(), StoreError>;
+}
+
 /// An ordered map of keys that many threads use at once.
 pub(crate) trait Engine: Send + Sync {
     /// The value and version of `key`.
@@ -44,6 +55,9 @@ pub(crate) trait Engine: Send + Sync {
 
     /// Shows `visit` the keys in `[from, until)` in order, as of one moment, until it has enough.
     fn scan(&self, from: &[u8], until: &[u8], visit: Visit<'_>) -> Result<(), StoreError>;
+
+    /// The keys as they are now: everything that was applied together, or nothing of it.
+    fn freeze(self: Arc<Self>) -> Result<Arc<dyn Frozen>, StoreError>;
 
     /// Takes `items`, sorted by key and each key once, and with them, atomically, `position`.
     fn apply(&self, items: Vec<Item>, position: u64) -> Result<(), StoreError>;

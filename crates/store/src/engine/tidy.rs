@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
+use fjall::AbstractTree;
 use fjall::compaction::Leveled;
-use fjall::{AbstractTree, SeqNo};
 
 use super::fjall::{FjallEngine, failed};
 use crate::error::StoreError;
@@ -70,7 +70,7 @@ impl FjallEngine {
         let all = self.keys.disk_space();
         let most = (room / 4 * 3).min(WHOLE_BYTES_MAX);
         if all - stale <= most && self.live_bytes_up_to(most)? < most {
-            let merged = self.keys.tree.major_compact(self.target_bytes, SeqNo::MAX);
+            let merged = self.keys.tree.major_compact(self.target_bytes, self.watermark());
             merged.map_err(|error| failed(error.into()))?;
         }
         Ok(())
@@ -92,13 +92,14 @@ impl FjallEngine {
     /// Merges some tables into the next lower level, from the lowest up, as if no level but the last should have anything.
     fn push_down(&self, table_bytes: u64) -> Result<(), StoreError> {
         let strategy = Leveled::default().with_l0_threshold(0).with_table_target_size(table_bytes);
-        self.keys.tree.compact(Arc::new(strategy), SeqNo::MAX).map_err(|error| failed(error.into()))
+        self.keys.tree.compact(Arc::new(strategy), self.watermark()).map_err(|error| failed(error.into()))
     }
 
-    /// The tables of former versions are kept for those who read as of then. There is nobody.
-    fn forget_merged(&self) -> Result<(), StoreError> {
+    /// The tables of former versions are kept for those who read as of then. What nobody reads any more goes.
+    pub(super) fn forget_merged(&self) -> Result<(), StoreError> {
+        let watermark = self.watermark();
         let mut versions = self.keys.tree.get_version_history_lock();
-        versions.maintenance(self.keys.path(), SeqNo::MAX).map_err(|error| failed(error.into()))
+        versions.maintenance(self.keys.path(), watermark).map_err(|error| failed(error.into()))
     }
 }
 

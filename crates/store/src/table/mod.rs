@@ -109,6 +109,12 @@ impl Table {
         }
     }
 
+    /// The value and version of `key`, if the table knows them, for who reads much that nobody else does: that does not keep it here.
+    pub fn peek(&self, key: &[u8]) -> Option<(Option<Bytes>, u64)> {
+        let shard = self.shard(key).read();
+        shard.entries.get(key).map(|entry| (entry.value.clone(), entry.version))
+    }
+
     /// Sets `key`; `None` takes it away. Returns the version it had (0: it did not exist), or `None` if the table
     /// did not know.
     pub fn put(&self, key: &[u8], value: Option<Bytes>, version: u64) -> Option<u64> {

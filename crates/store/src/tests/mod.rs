@@ -10,6 +10,7 @@ mod killed;
 mod model;
 mod owned;
 mod simulated;
+mod snapshots;
 mod torn;
 
 use std::sync::Arc;

@@ -4,6 +4,7 @@
 mod components;
 mod df;
 mod fid;
+mod find;
 mod getstripe;
 mod migrate;
 mod setstripe;
@@ -36,6 +37,7 @@ enum Command {
     Getstripe(getstripe::Arguments),
     Migrate(migrate::Arguments),
     Df(df::Arguments),
+    Find(find::Arguments),
     Osts(targets::Arguments),
     Mdts(targets::Arguments),
     Check(targets::CheckArguments),
@@ -53,7 +55,6 @@ const NOT_YET: &[&str] = &[
     "changelog_clear",
     "cp",
     "data_version",
-    "find",
     "flushctx",
     "getdirstripe",
     "getname",
@@ -112,6 +113,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Getstripe(arguments) => getstripe::run(&arguments),
         Command::Migrate(arguments) => migrate::run(&arguments, parts),
         Command::Df(arguments) => df::run(&arguments),
+        Command::Find(arguments) => find::run(&arguments),
         Command::Osts(arguments) => targets::osts(&arguments),
         Command::Mdts(arguments) => targets::mdts(&arguments),
         Command::Check(arguments) => targets::check(&arguments),
@@ -192,6 +194,8 @@ mod tests {
             ("lfs df -i /m", true),
             ("lfs check servers", true),
             ("lfs check cows", false),
+            ("lfs find /m -newer /m/f ! -name -o -c +2", true),
+            ("lfs find -type f", true),
             ("lfs path2fid /f", true),
             ("lfs fid2path weft [0x200000400:0x1:0x0]", true),
             ("lfs frobnicate", true),

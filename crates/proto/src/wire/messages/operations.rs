@@ -233,6 +233,7 @@ operations! {
         38 GetDefaultLayout(GetDefaultLayout) -> DefaultLayout: Session, Reads, Shared, never, always;
         39 FidToPath(FidToPath) -> Paths: Session, Reads, Shared, never, always;
         40 Access(Access) -> Done: Session, Reads, Shared, never, always;
+        41 Find(Find) -> FoundPage: Session, Reads, Shared, never, never;
         47 SwapLayouts(SwapLayouts) -> Entry: Session, Frees, Shared, never, always;
         48 CreateUnnamed(CreateUnnamed) -> Created: Session, Takes, Shared, never, always;
         49 RestateOpens(RestateOpens) -> Done: Session, Reads, Shared, never, always;

@@ -228,12 +228,21 @@ impl Inode {
 
     /// The inode in a record; `None` if it is none of this format.
     pub fn decode(fid: Fid, record: &Bytes, version: u64) -> Option<Inode> {
+        let mut inode = Inode::decode_fixed(fid, record, version)?;
+        if record.len() > FIXED_BYTES {
+            inode.decode_tagged(record.slice(FIXED_BYTES..))?;
+        }
+        Some(inode)
+    }
+
+    /// The same without what not every inode has: layout, target, ACLs.
+    pub fn decode_fixed(fid: Fid, record: &[u8], version: u64) -> Option<Inode> {
         let fixed = record.first_chunk::<FIXED_BYTES>()?;
         if fixed[0] != FORMAT || fixed[2..4] != [0, 0] {
             return None;
         }
         let mut from = Fixed { rest: &fixed[4..] };
-        let mut inode = Inode {
+        Some(Inode {
             fid,
             mode: from.number(),
             nlink: from.number(),
@@ -257,11 +266,7 @@ impl Inode {
             acl: None,
             default_acl: None,
             version,
-        };
-        if record.len() > FIXED_BYTES {
-            inode.decode_tagged(record.slice(FIXED_BYTES..))?;
-        }
-        Some(inode)
+        })
     }
 
     fn decode_tagged(&mut self, tagged: Bytes) -> Option<()> {

@@ -7,6 +7,7 @@ pub(super) mod close;
 pub(super) mod create;
 pub(super) mod create_unnamed;
 pub(super) mod fid_to_path;
+pub(super) mod find;
 pub(super) mod flock;
 pub(super) mod get_attr;
 pub(super) mod layout;
