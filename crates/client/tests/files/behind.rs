@@ -343,7 +343,11 @@ fn closes_share_commits() {
         }
         world.hub.rt().sleep(Duration::from_secs(2)).await;
         let counts = world.osts[0].counts();
-        assert_eq!((counts.writes, counts.attrs), (200, 0), "nobody else can have changed what this client made");
+        assert_eq!(
+            (counts.writes, counts.attrs),
+            (200, 0),
+            "nobody else can have changed what this client made"
+        );
         assert!(counts.syncs <= 2, "{counts:?}");
     });
 }

@@ -171,7 +171,8 @@ impl Opens {
     pub fn is_written_by_another_alone(&self, fid: Fid, session: u64) -> bool {
         let shard = self.shard(fid);
         let Some(file) = shard.open.get(&fid) else { return false };
-        let mut writers = file.handles.iter().filter(|handle| handle.write).map(|handle| handle.opener.session);
+        let mut writers =
+            file.handles.iter().filter(|handle| handle.write).map(|handle| handle.opener.session);
         let first = writers.next().filter(|first| *first != session);
         first.is_some_and(|first| writers.all(|other| other == first))
     }

@@ -139,7 +139,12 @@ impl Inode {
         let values: usize = self.xattrs.values().map(bytes).sum();
         let names: usize = self.xattr_names.iter().flatten().map(Bytes::len).sum();
         let long = (values + names + bytes(&self.target)) / UNIT_BYTES as usize;
-        1 + self.names.len() + self.absent.len() + self.doubtful.len() + self.xattrs.len() + self.pages.entries + long
+        1 + self.names.len()
+            + self.absent.len()
+            + self.doubtful.len()
+            + self.xattrs.len()
+            + self.pages.entries
+            + long
     }
 
     /// What is kept of a name: which file it meant, with the stamp of that; `Some(None)`: there was no such name.
