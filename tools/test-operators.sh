@@ -284,9 +284,9 @@ END
 # What was done, and nothing else, is in the statistics of the MDT.
 t_md_stats() {
   local name
-  mkdir "$two_b/timed"
+  mkdir "$two_b/counted"
   lctl set_param "mdt.*.md_stats=clear" > /dev/null
-  python3 - "$two_b/timed" <<'PY'
+  python3 - "$two_b/counted" <<'PY'
 import os, sys
 for n in range(20):
     name = f"{sys.argv[1]}/{n}"

@@ -214,6 +214,7 @@ fn a_client_that_writes_alone_is_told_of_the_second_one() {
     let tree = Tree::make(&a);
     let open = |client: &Client| drop(client.open(tree.file, OPEN_WRITE, &Cred::root()));
     open(&b);
+    assert_eq!(called(&world, a.session()), [(tree.file, LOCK_UPDATE)], "it knew the size");
     b.attr(tree.file).expect("it is there");
     open(&b);
     assert_eq!(called(&world, b.session()), [], "its own");

@@ -1,6 +1,6 @@
 //! `lfs find`: files by what they are called and what they are, found in the MDT and not by walking through the mount.
 //!
-//! What was typed ([`parse`]), what it means (a [`Plan`]), what is done with what is found ([`print`]). The mount is asked for a page
+//! What was typed ([`parse`]), what it means (a [`Plan`]), what is done with what is found ([`mod@print`]). The mount is asked for a page
 //! after the other; each says where the next one begins.
 
 mod ask;
