@@ -60,7 +60,9 @@ def engine_threads():
 
 with open(f"{mount}/file", "w") as file:
     file.write("data")
-os.mkdir(f"{mount}/dir")
+# Of a directory that this mount makes it knows which names are not there: who looks for one waits for nobody.
+os.mkdir(f"{mount}/own")
+os.stat(f"{mount}/dir")
 os.kill(server, signal.SIGSTOP)
 try:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
@@ -81,7 +83,7 @@ try:
     wait_until("a process that was signalled before dies", lambda: handled.poll() is not None)
 
     # A change runs to its end, and a forced unmount ends that for the process.
-    changing = start("touch", f"{mount}/dir/new")
+    changing = start("touch", f"{mount}/own/new")
     looking = start("stat", f"{mount}/late")
     assert engine_threads() > 0
     subprocess.run(["umount", "-f", "-l", mount], check=True)

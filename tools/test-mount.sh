@@ -334,8 +334,9 @@ t_engines() {
       python3 -c 'import json,sys; print(next(n for t in json.load(sys.stdin)[0]["targets"] for n in t["nids"] if "tcp" in n))')
     "$WEFT" mount -o fuse_engine=$engine "$nid:/$fsname" "$second"
     [ "$(engine_of "$second")" = $engine ]
+    mkdir "$mnt/dir"
     python3 "$top/tests/interrupts.py" "$second" "$(daemon_pid "$mnt")" "$(daemon_pid "$second")"
-    rm -rf "$mnt/file" "$mnt/dir"
+    rm -rf "$mnt/file" "$mnt/dir" "$mnt/own"
   done
   down
   up
