@@ -2,7 +2,7 @@
 """Processes that wait for servers that do not answer can be killed, and a forced unmount ends them all.
 
 Usage: interrupts.py MOUNTPOINT SERVER_PID CLIENT_PID. The mount point is one of the client's process, the servers run
-in the other; it is unmounted in the end.
+in the other; it is unmounted in the end. `dir` in it is a directory that another mount made.
 """
 
 import os
