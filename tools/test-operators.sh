@@ -284,9 +284,9 @@ END
 # What was done, and nothing else, is in the statistics of the MDT.
 t_md_stats() {
   local name
-  mkdir "$two_b/counted"
+  mkdir "$two_b/md-stats"
   lctl set_param "mdt.*.md_stats=clear" > /dev/null
-  python3 - "$two_b/counted" <<'PY'
+  python3 - "$two_b/md-stats" <<'PY'
 import os, sys
 for n in range(20):
     name = f"{sys.argv[1]}/{n}"
