@@ -5,9 +5,8 @@
 //! for names and attributes, which never waits for a page, and some for data, which do: as long as a page is being filled,
 //! the thread that has it forgotten waits, so there are as many as have to wait at the same time ([`crate::threads`]).
 //!
-//! Names are dropped all at once, by epoch (Linux 6.17 and later; older kernels are never permitted to keep any).
-//! FUSE_NOTIFY_INVAL_ENTRY is not used: it takes the lock of the directory, which a request may hold that waits for the
-//! very answer that this notification is to make possible.
+//! Names are expired one by one (FUSE_NOTIFY_INVAL_ENTRY). That takes the lock of the directory, which a request may hold that waits for
+//! the very answer that this notification is to make possible: so nobody waits for it longer than a name is kept ([`crate::expire`]).
 
 use std::collections::BTreeSet;
 use std::io;
