@@ -53,6 +53,10 @@ impl Searches {
         let snapshot = Arc::new(self.store.snapshot().await.map_err(|error| code_of(&error))?);
         let number = self.rt.random_u64().max(1);
         let mut open = self.open.lock();
+        // Others may have begun meanwhile.
+        if open.len() >= SEARCHES_MAX {
+            return Err(Code::Busy);
+        }
         let is_first = open.is_empty();
         open.insert(number, Open { snapshot: snapshot.clone(), used: self.rt.now() });
         drop(open);
