@@ -94,7 +94,8 @@ def read(top):
 
 def measure(build, form, program, mount, other):
     """One line for each phase: what, how many a second, and microseconds of the processor for each."""
-    for what, phase, top in (("create", creates, mount), ("stat", stats, other), ("write MiB", write, mount), ("read MiB", read, other)):
+    # Data first: how much the engine still has to write away depends on how many files were made.
+    for what, phase, top in (("write MiB", write, mount), ("read MiB", read, other), ("create", creates, mount), ("stat", stats, other)):
         used, start = processor_seconds(program), time.monotonic()
         count = phase(top)
         took = time.monotonic() - start
