@@ -125,7 +125,7 @@ impl Shared {
             // Asked again: it may have been moved before the lock came.
             let entry = self.names.layouts.fetch_entry(fid).await?;
             if entry.layout.as_ref() == Some(&*layout) && pins.is_complete() {
-                let attr = self.names.sizes.complete(entry).await?;
+                let attr = self.names.sizes.complete(&entry).await?;
                 return Ok(Source { file, layout, attr, pins });
             }
         }

@@ -254,7 +254,7 @@ impl Ops {
         if virtuals::is_virtual(name) {
             let status = self.status();
             let mount = self.mount(&status);
-            return Ok(virtuals::get(mount, caller, fid, name).await?.into());
+            return Ok(Box::pin(virtuals::get(mount, caller, fid, name)).await?.into());
         }
         supported(name)?;
         Ok(self.client.names().get_xattr(caller, fid, name).await?)
@@ -272,7 +272,7 @@ impl Ops {
         if virtuals::is_virtual(name) {
             let status = self.status();
             let mount = self.mount(&status);
-            return virtuals::set(mount, caller, fid, name, &value).await;
+            return Box::pin(virtuals::set(mount, caller, fid, name, &value)).await;
         }
         supported(name)?;
         Ok(self.client.names().set_xattr(caller, fid, name, value, flags).await?)
@@ -291,7 +291,7 @@ impl Ops {
     /// Takes an extended attribute away.
     pub async fn remove_xattr(&self, caller: &Caller, fid: Fid, name: &[u8]) -> Result<()> {
         if virtuals::is_virtual(name) {
-            return virtuals::remove(&self.client, caller, fid, name).await;
+            return Box::pin(virtuals::remove(&self.client, caller, fid, name)).await;
         }
         supported(name)?;
         // The kernel asks for this when a write, a truncate or a change of owner takes capabilities away, as whoever made it. From

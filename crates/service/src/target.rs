@@ -147,7 +147,8 @@ impl<H: Handler> Target<H> {
         !matches!(self.began.supervision, Supervision::None)
     }
 
-    async fn answer(&self, call: Call) -> Answer {
+    /// A call goes down by reference: each future that got it by value would hold it twice.
+    async fn answer(&self, call: &mut Call) -> Answer {
         if call.session == 0
             && let Some(answer) = Box::pin(self.administer(&call.peer, &call.request)).await
         {
@@ -158,13 +159,13 @@ impl<H: Handler> Target<H> {
             return Answer::refuse(if self.is_supervised() { Code::NotHere } else { Code::TryAgain });
         }
         let mut answer = match &call.request {
-            Request::Connect(connect) => self.connect(&call.peer, connect).await,
+            Request::Connect(connect) => Box::pin(self.connect(&call.peer, connect)).await,
             _ => self.answer_in_session(call).await,
         };
         answer.last_committed = self.store.last_committed();
         answer.room = self.handler.room(|| self.exports.sessions.count());
         if self.is_supervised() && (!self.store.is_owner() || self.store.has_failed()) {
-            return self.confirm(answer).await;
+            return Box::pin(self.confirm(answer)).await;
         }
         answer
     }
@@ -177,7 +178,7 @@ impl<H: Handler> Target<H> {
         }
     }
 
-    async fn answer_in_session(&self, call: Call) -> Answer {
+    async fn answer_in_session(&self, call: &mut Call) -> Answer {
         let session = match self.exports.sessions.find(call.session, call.session_epoch) {
             Some(session) if session.role() == call.peer.role => session,
             Some(_) => return Answer::refuse(Code::Forbidden),
@@ -186,23 +187,24 @@ impl<H: Handler> Target<H> {
         let mut began = self.rt.now();
         session.recent().note(began, call.xid, call.request.opcode());
         if self.recovery.is_active() {
-            if let Err(code) = self.recover(&session, &call).await {
+            if let Err(code) = Box::pin(self.recover(&session, call)).await {
                 return Answer::refuse(code);
             }
             began = self.rt.now();
         }
         let counted = (call.request.opcode(), H::variant(&call.request));
         // Another function would be another future around those of the role, which are deep enough.
-        let answer = match call.request {
+        let answer = match &call.request {
             Request::Disconnect(msg::Disconnect {}) => {
                 self.disconnect(&session);
                 answered::<H>(Done::unchanged(Reply::Disconnect(msg::Done {})))
             }
-            Request::Sync(msg::Sync { transno }) => self.sync(transno).await,
-            ref request if request.changes() => self.change(session, call).await,
-            request => {
-                let ctx = Ctx::new(&self.store, session, call.peer, call.xid, None, None);
-                result::<H>(self.carry_out(&ctx, request, call.bulk).await)
+            Request::Sync(msg::Sync { transno }) => self.sync(*transno).await,
+            request if request.changes() => self.change(&session, call).await,
+            _ => {
+                let ctx = Ctx::new(&self.store, session, call.peer.clone(), call.xid, None, None);
+                let (request, bulk) = taken(call);
+                result::<H>(self.carry_out(&ctx, request, bulk).await)
             }
         };
         self.timing.note(counted, self.rt.now() - began);
@@ -259,7 +261,7 @@ impl<H: Handler> Target<H> {
                 Ok(done)
             }
             Err(Request::Statfs(msg::Statfs {})) => {
-                self.handler.space().await.map(|space| Done::unchanged(Reply::Statfs(space)))
+                Box::pin(self.handler.space()).await.map(|space| Done::unchanged(Reply::Statfs(space)))
             }
             // Another role's, or one that is asked for outside any session.
             Err(_) => Err(Code::NotSupported),
@@ -267,7 +269,7 @@ impl<H: Handler> Target<H> {
     }
 
     /// A changing request: done once, however often it comes.
-    async fn change(&self, session: Arc<Session<H::Session>>, call: Call) -> Answer {
+    async fn change(&self, session: &Arc<Session<H::Session>>, call: &mut Call) -> Answer {
         let Some(slot) = call.slot else { return Answer::refuse(Code::Malformed) };
         loop {
             match session.slots().begin(slot, call.xid, H::stamp) {
@@ -281,11 +283,11 @@ impl<H: Handler> Target<H> {
                 Begin::Refused(code) => return Answer::refuse(code),
             }
         }
-        let running = slot::Running::new(&session, slot, call.xid);
+        let running = slot::Running::new(session, slot, call.xid);
         // What gives space back has to go on when there is none, and what was carried out before is not refused.
         let goes_on = call.replay.is_some() || call.request.frees_space();
         let need = if goes_on { Need::Release } else { Need::Growth };
-        match self.prepare(&session, need).await {
+        match self.prepare(session, need).await {
             Ok(()) => {}
             Err(error) => {
                 let refused = Err(code_of(&error));
@@ -293,10 +295,12 @@ impl<H: Handler> Target<H> {
                 return self::result::<H>(refused.map(Done::unchanged));
             }
         }
-        let ctx = Ctx::new(&self.store, session.clone(), call.peer, call.xid, Some(slot), call.replay);
+        let ctx =
+            Ctx::new(&self.store, session.clone(), call.peer.clone(), call.xid, Some(slot), call.replay);
         let opcode = call.request.opcode();
         let asked = tracing::enabled!(tracing::Level::TRACE).then(|| format!("{:?}", call.request));
-        let mut result = self.carry_out(&ctx, call.request, call.bulk).await;
+        let (request, bulk) = taken(call);
+        let mut result = self.carry_out(&ctx, request, bulk).await;
         if let Some(asked) = asked {
             let client = session.client();
             let transno = result.as_ref().map(|done| done.transno);
@@ -385,9 +389,15 @@ impl<H: Handler> Watch for Target<H> {
 }
 
 impl<H: Handler> Service for Target<H> {
-    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Answer> {
-        Box::pin(async move { self.answer(call).await })
+    fn call(self: Arc<Self>, mut call: Call) -> BoxFuture<'static, Answer> {
+        Box::pin(async move { self.answer(&mut call).await })
     }
+}
+
+/// What a call asks for and sends along, taken out of it.
+fn taken(call: &mut Call) -> (Request, Vec<Bytes>) {
+    let nothing = Request::Disconnect(msg::Disconnect {});
+    (std::mem::replace(&mut call.request, nothing), std::mem::take(&mut call.bulk))
 }
 
 fn bytes_of(bulk: &[Bytes]) -> u64 {

@@ -84,7 +84,7 @@ impl Data {
             if pins.unlocked {
                 // Never, but for a mapping that outlived what its pages were filled under: it must not be lost.
                 tracing::debug!(fid = %file.fid, offset, "pages are written back without a lock");
-                self.write_unlocked(file, layout, (offset, data), call).await?;
+                Box::pin(self.write_unlocked(file, layout, (offset, data), call)).await?;
                 break;
             }
             done += self.store(file, layout, (offset, data), call, &pins).await?;
@@ -158,7 +158,7 @@ impl Data {
         for run in layout.runs(offset, data.len() as u64) {
             let (piece, behind) = rest.split_at(run.len as usize);
             let place = (run.place, run.object_offset);
-            self.back.write_now(file, place, piece, (call, false)).await?;
+            Box::pin(self.back.write_now(file, place, piece, (call, false))).await?;
             rest = behind;
         }
         Ok(())
@@ -182,7 +182,7 @@ impl Data {
         let call = Call { sync: call.sync && is_one_each(&pieces), ..call };
         for (place, at, piece) in pieces {
             if pins.is_contended(place.object) {
-                match self.back.write_now(file, (place, at), piece, (alone, true)).await {
+                match Box::pin(self.back.write_now(file, (place, at), piece, (alone, true))).await {
                     Err(_) if stored > 0 => break,
                     written => written?,
                 }

@@ -85,7 +85,7 @@ impl OpenFiles {
         let attr = match made.existed {
             // Nobody can have written to it yet.
             false => Ok(Attr { size: 0, blocks: 0, ..made.attr }),
-            true => self.opened_existing(caller, handle, flags, made).await,
+            true => Box::pin(self.opened_existing(caller, handle, flags, made)).await,
         };
         match attr {
             // That the name means this file is told after everything that had to be waited for.
@@ -109,7 +109,7 @@ impl OpenFiles {
         let entry = Entry { attr: made.attr, layout: made.layout, xattrs: made.xattrs, lock: made.lock };
         match flags.truncate && flags.write {
             true => self.cut_opened(caller, handle, &entry.attr).await,
-            false => self.names.sizes.complete(entry).await,
+            false => self.names.sizes.complete(&entry).await,
         }
     }
 
@@ -197,7 +197,7 @@ impl OpenFiles {
         let handle = self.opened(caller, told, flags);
         self.prepare_pages(handle, flags).await?;
         if flags.truncate && flags.write {
-            let cut = self.cut_opened(caller, handle, &attr).await;
+            let cut = Box::pin(self.cut_opened(caller, handle, &attr)).await;
             if let Err(error) = cut {
                 self.release(handle).await;
                 return Err(error);
@@ -329,9 +329,9 @@ impl OpenFiles {
             return Ok(());
         }
         if flags.write {
-            self.names.data.locks.filling.forget_data(open.fid, once(0..u64::MAX)).await;
+            Box::pin(self.names.data.locks.filling.forget_data(open.fid, once(0..u64::MAX))).await;
         } else if self.access_if_due(&open) {
-            self.names.meta.copies.forget(vec![Forget::Attributes(open.fid)]).await;
+            Box::pin(self.names.meta.copies.forget(vec![Forget::Attributes(open.fid)])).await;
         }
         Ok(())
     }

@@ -38,7 +38,7 @@ impl OpenFiles {
 
     async fn seek_entry(&self, entry: Entry, offset: u64, what: Seek) -> Result<Option<u64>> {
         let (fid, layout) = (entry.attr.fid, entry.layout.clone());
-        let size = self.names.sizes.complete(entry).await?.size;
+        let size = self.names.sizes.complete(&entry).await?.size;
         if offset >= size {
             return Ok(None);
         }

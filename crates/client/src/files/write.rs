@@ -58,7 +58,10 @@ impl OpenFiles {
             return Ok(0);
         }
         let time = self.names.clock.time();
-        self.drop_own_privileges(&open, time).await?;
+        // What is rare is boxed, so that a write's future has no room for it.
+        if open.drops_privileges() {
+            Box::pin(self.drop_own_privileges(&open, time)).await?;
+        }
         let call = Call { time, sync: open.flags.sync };
         let mut relaying = Relaying::default();
         let mut stored = 0;
@@ -70,12 +73,12 @@ impl OpenFiles {
             };
             self.names.data.lacks_room(file, &layout, rest.len() as u64);
             let done = match open.flags.append {
-                true => self.append(file, &layout, rest, call).await,
+                true => Box::pin(self.append(file, &layout, rest, call)).await,
                 false => self.names.data.write_at(file, &layout, (at, rest), call).await,
             };
             match done {
                 Ok(done) => stored += done,
-                Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
+                Err(error) if self.relaid(file, &layout, error, &mut relaying).await? => {}
                 Err(error) if stored == 0 => return Err(error),
                 Err(_) => break,
             }
@@ -85,13 +88,24 @@ impl OpenFiles {
             }
         }
         if open.flags.sync {
-            self.sync_file(file, &open.failure_seen).await?;
+            Box::pin(self.sync_file(file, &open.failure_seen)).await?;
         } else if file.inner.lock().write_through {
-            self.names.data.back.flush_file(file).await;
+            Box::pin(self.names.data.back.flush_file(file)).await;
             file.take_failure(&open.failure_seen)?;
             file.inner.lock().write_through = false;
         }
         Ok(stored as u32)
+    }
+
+    /// Whether the data is to be written again, under the layout that the file has now.
+    async fn relaid(
+        &self,
+        file: &FileRef,
+        layout: &Arc<Layout>,
+        error: Error,
+        relaying: &mut Relaying,
+    ) -> Result<bool> {
+        Box::pin(self.names.layouts.relaid(file, layout, error, relaying)).await
     }
 
     /// Bytes written at the end of a file that has `layout`. Stale if it has more objects now.
@@ -127,7 +141,7 @@ impl OpenFiles {
         loop {
             let layout = self.names.layouts.placed(file, (offset, data.len() as u64)).await?;
             match self.names.data.write_pages_back(file, &layout, (offset, data), call).await {
-                Err(error) if self.names.layouts.relaid(file, &layout, error, &mut relaying).await? => {}
+                Err(error) if self.relaid(file, &layout, error, &mut relaying).await? => {}
                 written => return written.map(|()| len),
             }
         }

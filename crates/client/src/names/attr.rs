@@ -38,7 +38,7 @@ impl Names {
             ..no_change(fid, time)
         };
         if let Some(size) = change.size {
-            return Ok(Told::once(self.sizes.truncate(caller, set, size).await?));
+            return Ok(Told::once(Box::pin(self.sizes.truncate(caller, set, size)).await?));
         }
         let file = self.data.files.find(fid);
         if let Some(file) = file.as_ref().filter(|_| change.atime.is_some() || change.mtime.is_some()) {
@@ -52,7 +52,7 @@ impl Names {
             self.meta.accesses.set(fid, time);
         }
         self.meta.learn(&changing.done(&[]), &answered.reply);
-        let attr = self.sizes.complete(answered.reply).await?;
+        let attr = self.sizes.complete(&answered.reply).await?;
         Ok(self.meta.told(attr, None))
     }
 

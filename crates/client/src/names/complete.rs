@@ -17,23 +17,41 @@ impl Sizes {
         self.meta.is_made_here(file.fid).then_some(own)
     }
 
-    /// The truth about a file, from what the MDT has told.
-    pub(crate) async fn complete(self: &Arc<Self>, entry: Entry) -> Result<Attr> {
-        let (mut entry, mut relaying) = (entry, Relaying::default());
+    /// The truth about a file, from what the MDT has told. Mostly nobody has to be asked; the future of asking is boxed, so that
+    /// those who look need no room for it.
+    pub(crate) async fn complete(self: &Arc<Self>, entry: &Entry) -> Result<Attr> {
+        match self.at_hand(entry) {
+            Ok(attr) => Ok(attr),
+            Err(_) => Box::pin(self.from_objects(entry.clone())).await,
+        }
+    }
+
+    /// The same if it needs no question; else the layout whose objects know the rest, and what was not sent to them.
+    fn at_hand(&self, entry: &Entry) -> std::result::Result<Attr, (Layout, Option<Unsent>)> {
+        let attr = entry.attr.clone();
+        if attr.kind() != FileKind::File {
+            return Ok(attr);
+        }
+        let file = self.data.files.find(attr.fid);
+        // The own cache is looked at first: what it has no more is on the OSTs.
+        let unsent = file.as_ref().and_then(|file| file.unsent());
+        let Some(layout) = entry.layout.as_ref().filter(|_| !attr.size_known) else {
+            return Ok(merge(attr, None, unsent));
+        };
+        match file.as_ref().and_then(|file| self.own(file, layout)) {
+            Some((sum, unsent)) => Ok(merge(attr, Some(sum), unsent)),
+            None => Err((layout.clone(), unsent)),
+        }
+    }
+
+    async fn from_objects(self: &Arc<Self>, mut entry: Entry) -> Result<Attr> {
+        let mut relaying = Relaying::default();
         loop {
-            let Entry { attr, layout, .. } = entry;
-            if attr.kind() != FileKind::File {
-                return Ok(attr);
-            }
-            let file = self.data.files.find(attr.fid);
-            // The own cache is looked at first: what it has no more is on the OSTs.
-            let unsent = file.as_ref().and_then(|file| file.unsent());
-            let Some(layout) = layout.filter(|_| !attr.size_known) else {
-                return Ok(merge(attr, None, unsent));
+            let (layout, unsent) = match self.at_hand(&entry) {
+                Ok(attr) => return Ok(attr),
+                Err(unknown) => unknown,
             };
-            if let Some((sum, unsent)) = file.as_ref().and_then(|file| self.own(file, &layout)) {
-                return Ok(merge(attr, Some(sum), unsent));
-            }
+            let attr = entry.attr.clone();
             let refused = match self.data.objects.object_attrs(&layout).await {
                 Ok(objects) => return Ok(merge(attr, Some(Sum::of(&layout, &objects)), unsent)),
                 Err(error) if is_of_layout(error) => error,

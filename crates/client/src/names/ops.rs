@@ -46,7 +46,7 @@ impl Names {
                     self.targets.ask(parent, caller, |cred| Lookup { parent, name: None, cred }).await?.reply;
                 self.meta.learn(&asked, &above);
                 drop(asked);
-                Ok(Told::once(self.sizes.complete(above).await?))
+                Ok(Told::once(self.sizes.complete(&above).await?))
             }
             name => {
                 let name = crate::name(name)?;
@@ -60,7 +60,7 @@ impl Names {
         // The MDT may learn of an access while this waits for an answer from before.
         let accessed = self.meta.accesses.pending(fid);
         let mut attr = match self.meta.known_entry(fid) {
-            Some(entry) => self.sizes.complete(Entry::clone(&entry)).await?,
+            Some(entry) => self.sizes.complete(&entry).await?,
             None => match self.fetch(fid).await {
                 Err(Error::Refused(Code::Stale)) => {
                     let removed = self.removed.get(fid);
@@ -206,7 +206,7 @@ impl Names {
         self.meta.changes.changed(fid, answered.transno);
         let touch = Touch { dir: parent, transno: answered.transno, time, links: 0 };
         self.meta.learn_named(&changing.done_in(touch, &[]), parent, &name, &entry);
-        let attr = self.sizes.complete(entry).await?;
+        let attr = self.sizes.complete(&entry).await?;
         Ok(self.meta.told(attr, Some((parent, &name))))
     }
 
@@ -291,7 +291,7 @@ impl Names {
             Known::File(fid) => {
                 let accessed = self.meta.accesses.pending(fid);
                 if let Some(entry) = self.meta.known_entry(fid) {
-                    let mut attr = self.sizes.complete(Entry::clone(&entry)).await?;
+                    let mut attr = self.sizes.complete(&entry).await?;
                     attr.atime = accessed.map_or(attr.atime, |accessed| attr.atime.max(accessed));
                     return Ok(self.meta.told(attr, Some((parent, name))));
                 }
@@ -303,7 +303,7 @@ impl Names {
         match self.look_up(caller, parent, name, &asked).await {
             Ok(entry) => {
                 drop(asked);
-                let attr = self.sizes.complete(entry).await?;
+                let attr = self.sizes.complete(&entry).await?;
                 Ok(self.meta.told(attr, Some((parent, name))))
             }
             Err(error @ Error::Refused(Code::NotFound)) => {
@@ -334,7 +334,7 @@ impl Names {
     /// Asks for the attributes of a file.
     async fn fetch(&self, fid: Fid) -> Result<Attr> {
         let entry = self.layouts.fetch_entry(fid).await?;
-        self.sizes.complete(entry).await
+        self.sizes.complete(&entry).await
     }
 
     /// Keeps a file that was just made.

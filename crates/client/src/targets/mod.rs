@@ -304,7 +304,7 @@ impl Target {
         if transno == Transno(0) {
             return Ok(());
         }
-        let committed = self.import.committed(transno).await;
+        let committed = Box::pin(self.import.committed(transno)).await;
         if committed.is_err() {
             // A change that is lost is told of once; the next commit is not to wait for it again.
             let _ = self.newest.compare_exchange(transno.0, 0, Ordering::Relaxed, Ordering::Relaxed);

@@ -9,8 +9,8 @@ mod names;
 mod opens;
 mod told;
 
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
@@ -91,8 +91,15 @@ impl Dispatcher {
     where
         F: Future<Output = Result<Answer>> + Send + 'static,
     {
-        let operation = counted(operation(self.ops.clone()), self.changes.clone());
-        self.rt.run_in_place(async move { reply.send(operation.await) });
+        let mut operation = Box::pin(operation(self.ops.clone()));
+        if let Poll::Ready(result) = poll_here(operation.as_mut()) {
+            return reply.send(result);
+        }
+        let waits = Waits::count(&self.changes);
+        self.rt.spawn(async move {
+            let _waits = waits;
+            reply.send(operation.await);
+        });
     }
 
     /// The same for what nobody waits for: closing.
@@ -100,8 +107,11 @@ impl Dispatcher {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let operation = operation(self.ops.clone());
-        self.rt.run_in_place(async move {
+        let mut operation = Box::pin(operation(self.ops.clone()));
+        if poll_here(operation.as_mut()).is_ready() {
+            return reply.send(Ok(Answer::Done));
+        }
+        self.rt.spawn(async move {
             operation.await;
             reply.send(Ok(Answer::Done));
         });
@@ -134,8 +144,7 @@ impl Dispatcher {
         R: Future<Output = ()> + Send + 'static,
     {
         let mut operation = Box::pin(operation(self.ops.clone()));
-        let mut cx = Context::from_waker(Waker::noop());
-        if let Poll::Ready(result) = operation.as_mut().poll(&mut cx) {
+        if let Poll::Ready(result) = poll_here(operation.as_mut()) {
             return reply.send(result);
         }
         let (waiting, told) = self.interrupts.wait(reply.unique(), pid, ends, operation);
@@ -259,23 +268,21 @@ impl Serve for Dispatcher {
     }
 }
 
-/// Carries an operation out, and counts it as long as it waits.
-async fn counted<T>(operation: impl Future<Output = T>, count: Arc<AtomicUsize>) -> T {
-    let mut operation = pin!(operation);
-    let mut waits = None;
-    poll_fn(|cx| {
-        let polled = operation.as_mut().poll(cx);
-        if polled.is_pending() && waits.is_none() {
-            count.fetch_add(1, Ordering::Relaxed);
-            waits = Some(Waits(count.clone()));
-        }
-        polled
-    })
-    .await
+/// Polls an operation once on the thread that brought it: what needs no waiting pays for no task. The operation is boxed alone:
+/// each future around another one would hold it twice.
+fn poll_here<F: Future>(operation: Pin<&mut F>) -> Poll<F::Output> {
+    operation.poll(&mut Context::from_waker(Waker::noop()))
 }
 
 /// An operation that waits.
 struct Waits(Arc<AtomicUsize>);
+
+impl Waits {
+    fn count(changes: &Arc<AtomicUsize>) -> Waits {
+        changes.fetch_add(1, Ordering::Relaxed);
+        Waits(changes.clone())
+    }
+}
 
 impl Drop for Waits {
     fn drop(&mut self) {

@@ -257,6 +257,8 @@ fn open_root(rt: &Rt, store: &Store) -> Result<Option<LayoutHint>, StoreError> {
 
 impl Mdt {
     /// One attempt: an operation that meets a conflict, or lacks something, ends without having changed anything.
+    ///
+    /// What waits and is rare is boxed: each request's future has room for the largest of them.
     async fn carry_out(&self, ctx: &Ctx<'_>, request: &MdtRequest) -> Outcome {
         match request {
             MdtRequest::GetAttr(request) => ops::get_attr::get_attr(self, ctx, request),
@@ -276,7 +278,9 @@ impl Mdt {
             }
             MdtRequest::Open(request) => ops::open::open_file(self, ctx, request),
             MdtRequest::Close(request) => ops::close::close_file(self, ctx, request),
-            MdtRequest::RestateOpens(request) => ops::restate_opens::restate_opens(self, ctx, request).await,
+            MdtRequest::RestateOpens(request) => {
+                Box::pin(ops::restate_opens::restate_opens(self, ctx, request)).await
+            }
             MdtRequest::Unlink(request) => ops::unlink::unlink(self, ctx, request),
             MdtRequest::Rename(request) => ops::rename::rename(self, ctx, request),
             MdtRequest::Link(request) => ops::link::link(self, ctx, request),
@@ -288,19 +292,19 @@ impl Mdt {
             MdtRequest::SetXattr(request) => ops::xattr::set_xattr(self, ctx, request),
             MdtRequest::ListXattr(request) => ops::xattr::list_xattr(self, ctx, request),
             MdtRequest::RemoveXattr(request) => ops::xattr::remove_xattr(self, ctx, request),
-            MdtRequest::SetLayout(request) => ops::layout::set_layout(self, ctx, request).await,
-            MdtRequest::PlaceData(request) => ops::layout::place_data(self, ctx, request).await,
-            MdtRequest::SwapLayouts(request) => ops::layout::swap_layouts(self, ctx, request).await,
+            MdtRequest::SetLayout(request) => Box::pin(ops::layout::set_layout(self, ctx, request)).await,
+            MdtRequest::PlaceData(request) => Box::pin(ops::layout::place_data(self, ctx, request)).await,
+            MdtRequest::SwapLayouts(request) => Box::pin(ops::layout::swap_layouts(self, ctx, request)).await,
             MdtRequest::GetDefaultLayout(request) => ops::layout::get_default_layout(self, ctx, request),
-            MdtRequest::Flock(request) => ops::flock::flock(self, ctx, request).await,
-            MdtRequest::FlockWait(request) => ops::flock::flock_wait(self, ctx, request).await,
+            MdtRequest::Flock(request) => Box::pin(ops::flock::flock(self, ctx, request)).await,
+            MdtRequest::FlockWait(request) => Box::pin(ops::flock::flock_wait(self, ctx, request)).await,
             MdtRequest::FlockCancel(request) => ops::flock::flock_cancel(self, ctx, request),
-            MdtRequest::FlockTest(request) => ops::flock::flock_test(self, ctx, request).await,
+            MdtRequest::FlockTest(request) => Box::pin(ops::flock::flock_test(self, ctx, request)).await,
             MdtRequest::RestateFlocks(request) => ops::flock::restate_flocks(self, ctx, request),
             MdtRequest::CancelBits(request) => ops::cancel_bits::cancel_bits(self, ctx, request),
             MdtRequest::FidToPath(request) => ops::fid_to_path::fid_to_path(self, ctx, request),
-            MdtRequest::Find(request) => ops::find::find(self, request).await,
-            MdtRequest::GetSequence(_) => ops::sequence::get_sequence(self, ctx).await,
+            MdtRequest::Find(request) => Box::pin(ops::find::find(self, request)).await,
+            MdtRequest::GetSequence(_) => Box::pin(ops::sequence::get_sequence(self, ctx)).await,
         }
     }
 }

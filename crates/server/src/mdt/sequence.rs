@@ -82,7 +82,7 @@ impl Sequences {
             };
             store.committed(transno).await.map_err(|error| code_of(&error))?;
             if let Some((claimant, stop)) = &self.claimant {
-                let noted = stop.unless(claimant.note()).await;
+                let noted = stop.unless(Box::pin(claimant.note())).await;
                 noted.ok_or(Code::TryAgain)?.map_err(|_| Code::TryAgain)?;
             }
             let mut state = self.state.lock();

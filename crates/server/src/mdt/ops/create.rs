@@ -33,20 +33,15 @@ pub(in crate::mdt) async fn with_osts(
     if kind != Some(FileKind::File) {
         return make();
     }
-    wait_for_osts(mdt).await?;
+    if mdt.objects.osts.table().order.is_empty() {
+        Box::pin(mdt.objects.osts.wait_for_any(OST_WAIT)).await?;
+    }
     loop {
         if let Some(_order) = mdt.objects.osts.ordered() {
             return make();
         }
-        mdt.objects.osts.until_ordered().await;
+        Box::pin(mdt.objects.osts.until_ordered()).await;
     }
-}
-
-async fn wait_for_osts(mdt: &Mdt) -> Result<(), Code> {
-    if mdt.objects.osts.table().order.is_empty() {
-        mdt.objects.osts.wait_for_any(OST_WAIT).await?;
-    }
-    Ok(())
 }
 
 pub(in crate::mdt) fn create(mdt: &Mdt, ctx: &Ctx, request: &Create) -> Outcome {
