@@ -312,6 +312,43 @@ PY
   [ "$(lctl get_param -n "mdt.*.md_stats" | grep -c samples)" = 0 ]
 }
 
+# What the changelog tells is what happened, while its MDT is killed, too; records go when nobody needs them.
+t_changelog() {
+  local reader lines
+  must_fail 1 "$LFS" changelog_clear "$mdt" cl99 0
+  grep -q "has no reader cl99" "$work/err"
+  must_fail 2 lctl changelog_register
+  reader=$(lctl_alone --device "$mdt" changelog_register -n)
+  lctl_alone get_param -n "mdd.$mdt.changelog_users" > "$work/users"
+  cat "$work/users"
+  grep -qE "^$reader +[0-9]+ \([0-9]+\)$" "$work/users"
+  mkdir "$two_a/changelog"
+  python3 "$top/tests/changelog.py" "$LFS" "$mdt" "$reader" "$two_a/changelog" "$two_b/changelog" --seconds 3
+  rm -rf "$two_a/changelog" && sync && "$LFS" changelog_clear "$mdt" "$reader" 0
+  mkdir "$two_a/changelog"
+  python3 "$top/tests/changelog.py" "$LFS" "$mdt" "$reader" "$two_a/changelog" "$two_b/changelog" --seconds 20 &
+  until_true 20 test -e "$two_b/changelog/a/n1"
+  kill_mds
+  start_mds
+  wait $!
+  # Kinds that are not wanted are not recorded; a user may not read what others do.
+  lctl_alone set_param "mdd.$mdt.changelog_mask=-SATTR" > /dev/null
+  touch "$two_a/changelog/file" && chmod 600 "$two_a/changelog/file" && mv "$two_a/changelog/file" "$two_a/changelog/moved"
+  sync
+  "$LFS" changelog --user "$reader" "$mdt" > "$work/records"
+  cat "$work/records"
+  grep -qE " 01CREAT .* p=\[[0-9a-fx:]+\] file$" "$work/records"
+  grep -qE " 08RENME .* p=\[[0-9a-fx:]+\] moved s=\[[0-9a-fx:]+\] sp=\[[0-9a-fx:]+\] file$" "$work/records"
+  absent SATTR "$work/records"
+  lctl_alone set_param "mdd.$mdt.changelog_mask=+SATTR" > /dev/null
+  must_fail 1 setpriv --reuid=12345 --clear-groups "$LFS" changelog "$mdt"
+  must_fail 1 "$LFS" changelog "$two_fsname-MDT0009"
+  lctl_alone --device "$mdt" changelog_deregister "$reader"
+  must_fail 1 lctl_alone --device "$mdt" changelog_deregister "$reader"
+  "$LFS" changelog "$mdt" > "$work/records"
+  [ ! -s "$work/records" ]
+}
+
 t_rpc_stats() {
   "$LFS" setstripe -c 1 -i 0 "$two_a/rpcs"
   lctl set_param "osc.*.rpc_stats=0" "obdfilter.*.stats=0" > /dev/null
@@ -1148,7 +1185,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats rpc_stats stat survey disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats changelog rpc_stats stat survey disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

@@ -13,6 +13,7 @@ pub mod session;
 pub mod abort;
 mod asking;
 mod caller;
+pub mod changelog;
 pub mod control;
 mod dispatch;
 pub mod engine;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use client::{Caller, Client};
 use proto::{Code, Fid, FileKind, TargetId, TargetKind};
 
+use crate::changelog;
 use crate::control::{
     self, CREATE_MODE, Configuration, DirLayout, FileLayout, Hint, LayoutAnswer, Paths, Spaces, Status,
     TargetSpace,
@@ -60,6 +61,8 @@ pub async fn get(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8]) -> Re
                 client.admin().process_value(name).map(String::into_bytes).ok_or(Errno::NO_ATTRIBUTE)
             } else if let Some(token) = name.strip_prefix(control::FIND) {
                 mount.questions.answer(client, caller, token).await
+            } else if let Some(asked) = name.strip_prefix(changelog::CHANGELOG) {
+                changelog::get(client, caller, asked).await
             } else if let Some(asked) = parameters::Asked::parse(name) {
                 parameters::answer(mount, caller, &asked).await
             } else {
@@ -176,6 +179,9 @@ pub async fn set(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8], value
     if let Some(name) = name.strip_prefix(control::PROCESS.as_bytes()) {
         may_administrate(caller)?;
         return Ok(client.admin().set_process_value(text(name)?, text(value)?)?);
+    }
+    if let Some(target) = name.strip_prefix(changelog::CHANGELOG.as_bytes()) {
+        return changelog::set(client, caller, text(target)?, text(value)?).await;
     }
     if let Some(name) = name.strip_prefix(parameters::PARAMETER.as_bytes()) {
         may_administrate(caller)?;

@@ -5,6 +5,7 @@
 
 pub mod acl;
 pub mod auth;
+pub mod changelog;
 pub mod code;
 pub mod config;
 pub mod find;

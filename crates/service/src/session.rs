@@ -105,7 +105,7 @@ impl<S> Session<S> {
     }
 
     /// The client's address, `10.1.1.2@tcp`.
-    pub(crate) fn nid(&self) -> String {
+    pub fn nid(&self) -> String {
         self.from.lock().nid()
     }
 

@@ -54,6 +54,11 @@ pub fn text(mount: &MountEntry, attribute: &str) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
+/// Asks for bytes.
+pub fn bytes(mount: &MountEntry, attribute: &str) -> io::Result<Vec<u8>> {
+    ask(mount, Question::Get(attribute), Patience::Question)
+}
+
 /// Sets what the process sets at once.
 pub fn set(mount: &MountEntry, attribute: &str, value: &[u8]) -> io::Result<()> {
     ask(mount, Question::Set(attribute, value), Patience::Question).map(|_| ())

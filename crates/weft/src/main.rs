@@ -8,6 +8,7 @@
 mod out;
 
 mod ask;
+mod changelog;
 mod cmd;
 mod control;
 mod daemon;

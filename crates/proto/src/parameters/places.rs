@@ -25,6 +25,8 @@ pub struct TargetPlaces {
     pub device: String,
     /// `ldlm.namespaces.mdt-w-MDT0000_UUID`.
     pub locks: String,
+    /// `mdd.w-MDT0000`, of MDTs: what Lustre's layer of directories has.
+    pub directories: Option<String>,
 }
 
 impl TargetPlaces {
@@ -38,14 +40,19 @@ impl TargetPlaces {
         TargetPlaces {
             device: format!("{}.{name}", device_type(target.kind)),
             locks: format!("ldlm.namespaces.{space}-{name}_UUID"),
+            directories: (target.kind == TargetKind::Mdt).then(|| format!("mdd.{name}")),
         }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &String> {
+        [&self.device, &self.locks].into_iter().chain(&self.directories)
     }
 
     /// What `pattern` means in this target, as well as that can be said without asking it.
     pub fn within(&self, pattern: &str) -> String {
         let glob = Glob::new(pattern);
-        let is_meant = |place: &&&String| glob.may_begin_with(&format!("{place}."));
-        let place = [&self.device, &self.locks].iter().find(is_meant).map_or(&self.device, |place| *place);
+        let is_meant = |place: &&String| glob.may_begin_with(&format!("{place}."));
+        let place = self.all().find(is_meant).unwrap_or(&self.device);
         let parts = place.split('.').count();
         let rest = pattern.splitn(parts + 1, '.').nth(parts).unwrap_or("*");
         format!("{place}.{rest}")
@@ -53,7 +60,7 @@ impl TargetPlaces {
 
     /// Whether a name of the target may fit.
     pub fn may_fit(&self, pattern: &Glob) -> bool {
-        [&self.device, &self.locks].iter().any(|place| pattern.may_begin_with(&format!("{place}.")))
+        self.all().any(|place| pattern.may_begin_with(&format!("{place}.")))
     }
 }
 
@@ -77,6 +84,13 @@ impl<'a> TargetTree<'a> {
     /// Registers a parameter of its locks: `ldlm.namespaces.mdt-w-MDT0000_UUID.NAME`.
     pub fn of_locks(&mut self, parameter: Parameter<'a>) {
         self.tree.add(&self.places.locks, parameter);
+    }
+
+    /// Registers a parameter of its directories, if it is an MDT: `mdd.w-MDT0000.NAME`.
+    pub fn of_directories(&mut self, parameter: Parameter<'a>) {
+        if let Some(place) = &self.places.directories {
+            self.tree.add(place, parameter);
+        }
     }
 
     /// As [`Tree::says`].

@@ -123,6 +123,30 @@ fn find() -> Find {
     }
 }
 
+fn changelog_state() -> ChangelogState {
+    let user = ChangelogUser { user: 3, index: 0x7778, number: 0x7879, idle_s: 60 };
+    ChangelogState { last: 0x797a, oldest: 0x7779, mask: 0x7ffe, users: vec![user] }
+}
+
+fn changelog_record() -> proto::changelog::Record {
+    proto::changelog::Record {
+        index: 0x7a7b,
+        kind: 8,
+        flags: 1,
+        time: Timestamp { secs: 0x1020, nanos: 7 },
+        target: fid(1),
+        parent: fid(2),
+        name: Bytes::from_static(b"new"),
+        source: fid(3),
+        source_parent: fid(4),
+        source_name: Bytes::from_static(b"old"),
+        xattr: Bytes::from_static(b"user.a"),
+        uid: 1000,
+        gid: 100,
+        nid: "10.1.1.2@tcp".into(),
+    }
+}
+
 fn found_page() -> FoundPage {
     let found = Found {
         path: Bytes::from_static(b"a/b"),
@@ -239,6 +263,8 @@ fn common_requests() -> Vec<Request> {
         SetParameters { parameters: vec![parameter()] }.into(),
         ReadParameters { patterns: vec!["obdfilter.*.brw_stats".into()], skip: 3, names_only: true }.into(),
         DrainClient { client: ClientId(0x1314), nid: "10.1.1.2@tcp".into() }.into(),
+        OrderChangelog { order: CHANGELOG_CLEAR, user: 3, number: 0x7576 }.into(),
+        ReadChangelog { behind: 0x7677, bytes_max: 1 << 16 }.into(),
         Drain {}.into(),
         Register {
             fsname: "weft".into(),
@@ -521,6 +547,8 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
             Reply::ReadParameters(ParameterPage { parameters: vec![shown_parameter()], more: true }),
         ),
         ("DrainClient", Reply::DrainClient(Drained { clients: vec![drained()] })),
+        ("OrderChangelog", Reply::OrderChangelog(changelog_state())),
+        ("ReadChangelog", Reply::ReadChangelog(ChangelogPage { records: vec![changelog_record()] })),
         ("Drain", Reply::Drain(drained().left)),
         ("Register", Reply::Register(Registered { version: 10, told: true })),
         ("GetConfig", Reply::GetConfig(config)),

@@ -26,6 +26,13 @@ pub const GRANT: u8 = MDT + 7;
 pub const OSTS: u8 = MDT + 8;
 /// `[OPEN][client: 16][handle: 8]`: the client has the file open for writing.
 pub const OPEN: u8 = MDT + 9;
+// MDT + 10 is the number of inodes (`store::sums::INODES`).
+/// `[CHANGELOG][index: 8]`: a record of the changelog.
+pub const CHANGELOG: u8 = MDT + 11;
+/// `[CHANGELOG_USER][user: 4]`: who reads it, and how far.
+pub const CHANGELOG_USER: u8 = MDT + 12;
+/// `[CHANGELOG_STATE]`: its newest and its oldest record.
+pub const CHANGELOG_STATE: u8 = MDT + 13;
 
 /// Version of the format of an entry's value.
 const ENTRY_FORMAT: u8 = 1;
@@ -210,6 +217,35 @@ pub fn number_of(key: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(*key.get(17..)?.first_chunk::<8>()?))
 }
 
+/// Key of a record of the changelog.
+pub fn changelog(index: u64) -> Bytes {
+    let mut key = vec![CHANGELOG];
+    key.extend_from_slice(&index.to_be_bytes());
+    key.into()
+}
+
+/// The inverse of [`changelog`].
+pub fn changelog_of(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(*key.get(1..)?.first_chunk()?))
+}
+
+/// Key of a reader of the changelog.
+pub fn changelog_user(user: u32) -> Bytes {
+    let mut key = vec![CHANGELOG_USER];
+    key.extend_from_slice(&user.to_be_bytes());
+    key.into()
+}
+
+/// The inverse of [`changelog_user`].
+pub fn changelog_user_of(key: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(*key.get(1..)?.first_chunk()?))
+}
+
+/// Key of what is known of the changelog as a whole.
+pub fn changelog_state() -> Bytes {
+    Bytes::from_static(&[CHANGELOG_STATE])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,6 +264,9 @@ mod tests {
         assert_eq!(number_of(&grant(ClientId(1), 99)), Some(99));
         assert_eq!(opened(&open_value(FID)), Some(FID));
         assert_eq!(fid_of(&orphan(FID)), Some(FID));
+        assert!(!store::sums::INODES.key().starts_with(&[CHANGELOG]));
+        assert_eq!(changelog_of(&changelog(0x1_0000_0002)), Some(0x1_0000_0002));
+        assert_eq!(changelog_user_of(&changelog_user(3)), Some(3));
         let first = entries_from(FID, name.hash());
         assert!(first.as_slice() <= &entry(FID, &name)[..] && entry(FID, &name)[..] < entries_end(FID)[..]);
     }

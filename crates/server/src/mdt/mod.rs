@@ -7,6 +7,7 @@
 mod access;
 mod allocate;
 mod bits;
+mod changelog;
 mod context;
 mod dead;
 mod destroy;
@@ -39,7 +40,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proto::layout::LayoutHint;
 use proto::parameters::TargetTree;
-use proto::wire::messages::{MdtRequest, NoRequest, Space};
+use proto::wire::messages::{ChangelogRequest, MdtRequest, Space};
 use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, Fid, FileKind, Timestamp, Transno};
 use rpc::Peer;
@@ -51,6 +52,7 @@ use store::{Store, StoreError};
 use crate::{Counts, Held};
 pub use bits::LockCounts;
 
+use changelog::Changelog;
 use context::Ctx;
 use export::Export;
 use flocks::Flocks;
@@ -88,12 +90,13 @@ pub struct Mdt {
     sequences: Sequences,
     objects: Objects,
     searches: Arc<Searches>,
+    changelog: Changelog,
 }
 
 impl Handler for Mdt {
     type Session = Export;
     type Request = MdtRequest;
-    type Outside = NoRequest;
+    type Outside = ChangelogRequest;
     const STATS: Option<&'static service::Stats> = Some(&stats::STATS);
 
     async fn open(env: Env) -> Result<Mdt, StoreError> {
@@ -110,6 +113,7 @@ impl Handler for Mdt {
             sequences,
             objects: Objects::open(&env, root_hint)?,
             searches: Searches::new(&env.rt, &store),
+            changelog: Changelog::open(&env)?,
             rt: env.rt,
             stop: env.stop,
             recovery: env.recovery,
@@ -124,6 +128,7 @@ impl Handler for Mdt {
     fn started(self: &Arc<Self>) {
         self.rt.spawn(osts::watch(self.objects.osts.clone(), self.objects.destroyer.clone()));
         self.rt.spawn(orphans::clean(self.clone()));
+        self.rt.spawn(changelog::clear::run(self.clone()));
         self.rt.spawn(self.grants.reclaimer.clone().run());
     }
 
@@ -156,8 +161,8 @@ impl Handler for Mdt {
         Err(Code::TryAgain)
     }
 
-    async fn outside(&self, _peer: &Peer, request: NoRequest) -> Result<Reply, Code> {
-        match request {}
+    async fn outside(&self, peer: &Peer, request: ChangelogRequest) -> Result<Reply, Code> {
+        self.changelog.answer(peer, request).await
     }
 
     async fn space(&self) -> Result<Space, Code> {
@@ -215,6 +220,7 @@ impl Shown for Mdt {
     fn parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
         self.grants.bits.parameters(tree);
         self.sharing.parameters(tree);
+        self.changelog.parameters(tree);
     }
 
     fn held(&self) -> Vec<Held> {

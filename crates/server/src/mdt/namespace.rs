@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use proto::changelog::Record;
 use proto::wire::messages::{BitLock, LOCK_ALL, LOCK_UPDATE};
 use proto::{Code, Fid, FileKind, Name, OstIndex};
 use smallvec::SmallVec;
 use store::sums::INODES;
 use store::{Batch, Change, Store, Sums};
 
+use super::changelog::Records;
 use super::inode::Inode;
 use super::locks::Locks;
 use super::plan::{Plan, Reads, Step};
@@ -33,6 +35,8 @@ pub struct Changes {
     inodes: i64,
     /// Layout ids that name nothing any more then.
     dead: SmallVec<[Fid; 1]>,
+    /// What the changelog says of it.
+    records: Records,
 }
 
 impl Changes {
@@ -108,6 +112,11 @@ impl Changes {
             None if inode.kind() != FileKind::File => self.dead.push(inode.fid),
             None => {}
         }
+    }
+
+    /// Has the changelog say it.
+    pub fn record(&mut self, record: Record) {
+        self.records.push(record);
     }
 
     /// Whether nothing changes.
@@ -280,7 +289,17 @@ impl Mdt {
         let (destroys, dead) = (changes.destroys(), changes.dead());
         let nameless = std::mem::take(&mut changes.nameless);
         let shared = std::mem::take(&mut changes.shared);
-        let done = ctx.changing(&shared, || ctx.commit(changes.into_batch(), reply))?;
+        let records = std::mem::take(&mut changes.records);
+        let done = ctx.changing(&shared, || {
+            self.changelog.commit(
+                records,
+                || ctx.session().nid(),
+                |recorded| {
+                    changes.changes.extend(recorded);
+                    ctx.commit(changes.into_batch(), reply)
+                },
+            )
+        })?;
         self.objects.destroyer.note_dead(&dead, done.transno);
         // The client whose operation it was forgets what it kept of them.
         for fid in nameless {

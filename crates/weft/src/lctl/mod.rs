@@ -1,5 +1,6 @@
 //! `lctl`: what an administrator asks of a node. Most of Lustre's sub-commands are not available yet and say so.
 
+mod changelog;
 mod dk;
 mod drain;
 mod orders;
@@ -84,6 +85,20 @@ enum Command {
         #[arg(value_name = "DEVICE")]
         device: Option<String>,
     },
+    /// Register one more reader of an MDT's changelog: from now on changes are recorded for it
+    #[command(name = "changelog_register")]
+    ChangelogRegister {
+        /// Print the reader's name only
+        #[arg(short = 'n', long = "nameonly")]
+        brief: bool,
+    },
+    /// Register a reader of an MDT's changelog no more
+    #[command(name = "changelog_deregister")]
+    ChangelogDeregister {
+        /// The reader, as in cl1
+        #[arg(value_name = "ID", value_parser = crate::changelog::user)]
+        user: u32,
+    },
     /// Have a client write everything and give back all that it holds, before its machine is turned off
     Drain {
         /// The client: its UUID, or the address of a machine, as in 10.0.0.7@tcp
@@ -119,8 +134,6 @@ const NOT_YET: &[&str] = &[
     "barrier_thaw",
     "blockdev_attach",
     "blockdev_detach",
-    "changelog_deregister",
-    "changelog_register",
     "cleanup",
     "clear_conf",
     "conf_param",
@@ -198,6 +211,16 @@ fn run(arguments: Arguments) -> Outcome {
             params::get(&mut reach()?, &names, if classify { Printed::Classified } else { Printed::Name })
         }
         Command::SetParam { value_only, settings } => params::set(&mut reach()?, &settings, value_only),
+        Command::ChangelogRegister { brief } => {
+            let mut reach = reach()?;
+            let device = find_device(&reach, &named_mdt(arguments.device, "changelog_register")?)?;
+            changelog::register(&mut reach, &device, brief)
+        }
+        Command::ChangelogDeregister { user } => {
+            let mut reach = reach()?;
+            let device = find_device(&reach, &named_mdt(arguments.device, "changelog_deregister cl1")?)?;
+            changelog::deregister(&mut reach, &device, user)
+        }
         Command::AbortRecovery { device } => {
             let named = device.or(arguments.device);
             let named = named
@@ -212,6 +235,10 @@ fn run(arguments: Arguments) -> Outcome {
         Command::Mark { text } => dk::mark(&mut reach()?, &text.join(" ")),
         Command::Other(words) => Err(usage::no_command("lctl", &words, NOT_YET)),
     }
+}
+
+fn named_mdt(device: Option<String>, command: &str) -> Result<String, Failure> {
+    device.ok_or_else(|| Failure::usage(format!("name the MDT: lctl --device w-MDT0000 {command}")))
 }
 
 fn list_devices(reach: &Reach) -> Outcome {

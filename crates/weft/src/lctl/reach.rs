@@ -56,6 +56,14 @@ impl Device {
         device_type(self.target.kind)
     }
 
+    /// The mount through which it is asked, if it is.
+    pub fn mount(&self) -> Option<&MountEntry> {
+        match &self.way {
+            Way::Mount(mount) => Some(mount),
+            Way::Network { .. } => None,
+        }
+    }
+
     /// Whether it is asked through a mount, which says nothing of its MGS.
     pub fn is_mounted(&self) -> bool {
         matches!(self.way, Way::Mount(_))
@@ -288,6 +296,11 @@ impl Reach {
             }
         }
         Ok(answers)
+    }
+
+    /// A random number.
+    pub fn random(&mut self) -> Result<u64, Failure> {
+        Ok(self.runtime()?.1.random_u64())
     }
 
     pub(super) fn runtime(&mut self) -> Result<&(rt::os::Node, rt::Rt), Failure> {

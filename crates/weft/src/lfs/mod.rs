@@ -1,6 +1,7 @@
 //! `lfs`: what users ask of a file system. Names, options and output are those of Lustre's `lfs`, because scripts
 //! read them.
 
+mod changelog;
 mod components;
 mod df;
 mod fid;
@@ -38,6 +39,9 @@ enum Command {
     Migrate(migrate::Arguments),
     Df(df::Arguments),
     Find(find::Arguments),
+    Changelog(changelog::Arguments),
+    #[command(name = "changelog_clear")]
+    ChangelogClear(changelog::ClearArguments),
     Osts(targets::Arguments),
     Mdts(targets::Arguments),
     Check(targets::CheckArguments),
@@ -51,8 +55,6 @@ enum Command {
 
 /// Lustre's sub-commands that are not available yet.
 const NOT_YET: &[&str] = &[
-    "changelog",
-    "changelog_clear",
     "cp",
     "data_version",
     "flushctx",
@@ -114,6 +116,8 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Migrate(arguments) => migrate::run(&arguments, parts),
         Command::Df(arguments) => df::run(&arguments),
         Command::Find(arguments) => find::run(&arguments),
+        Command::Changelog(arguments) => changelog::run(&arguments),
+        Command::ChangelogClear(arguments) => changelog::clear(&arguments),
         Command::Osts(arguments) => targets::osts(&arguments),
         Command::Mdts(arguments) => targets::mdts(&arguments),
         Command::Check(arguments) => targets::check(&arguments),

@@ -3,6 +3,7 @@
 //! Bodies, and the structs in them, only grow at their end.
 
 pub mod admin;
+pub mod changelog;
 pub mod common;
 pub mod flock;
 pub mod lease;
@@ -14,6 +15,7 @@ pub mod ost;
 pub mod owner;
 
 pub use admin::*;
+pub use changelog::*;
 pub use common::*;
 pub use flock::*;
 pub use lease::*;

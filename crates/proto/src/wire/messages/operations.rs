@@ -245,6 +245,11 @@ operations! {
         55 PlaceData(PlaceData) -> Entry: Session, Takes, Shared, never, always;
         72 CancelBits(CancelBits) -> Done: Session, Reads, Reserved, never, never;
     }
+    /// What an MDT answers of its changelog.
+    ChangelogRequest {
+        95 OrderChangelog(OrderChangelog) -> ChangelogState: Outside, Reads, Reserved, never, never;
+        96 ReadChangelog(ReadChangelog) -> ChangelogPage: Outside, Reads, Shared, never, never;
+    }
     /// What an OST answers.
     OstRequest {
         59 SealLayout(SealLayout) -> Done: Session, Takes, Shared, never, always;

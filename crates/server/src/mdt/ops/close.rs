@@ -1,5 +1,6 @@
 //! Close: the file is in use no more; the last writer tells its size.
 
+use proto::changelog::Kind;
 use proto::types::access_counts;
 use proto::wire::Reply;
 use proto::wire::messages::{self as msg, Close, LOCK_UPDATE, SizeUpdate};
@@ -46,6 +47,8 @@ pub(in crate::mdt) fn close_file(mdt: &Mdt, ctx: &Ctx, request: &Close) -> Outco
         if settle(&mut inode, request, closed.size) {
             inode.version = VERSION_OF_THIS;
             changes.put_inode(&inode, before.seen_changes(&inode));
+            let kind = if closed.write { Kind::Close } else { Kind::AccessTime };
+            mdt.tell(&mut changes, kind, inode.fid, |record| record);
             shown = Some(inode.entry());
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use proto::changelog::Kind;
 use proto::layout::LayoutHint;
 use proto::limits::{LINKS_MAX, SYMLINK_BYTES_MAX};
 use proto::types::{MODE_KIND, MODE_PERMISSIONS};
@@ -18,7 +19,7 @@ use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_NAME;
 use crate::mdt::opens::Opener;
 use crate::mdt::plan::Step;
-use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate, keys};
+use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate, changelog, keys};
 
 /// How long a create waits for the first OST of a file system that has none yet. On a bad network it takes a repetition or
 /// two until an OST is registered and the MDT knows.
@@ -98,6 +99,13 @@ fn create_new(mdt: &Mdt, ctx: &Ctx, request: &Create) -> Outcome {
     changes.add_inode(&inode);
     changes.put_entry(parent.fid, &request.name, inode.fid, inode.kind());
     changes.put_inode(&parent, LOCK_UPDATE);
+    let kind = match inode.kind() {
+        FileKind::File => Kind::Create,
+        FileKind::Dir => Kind::MakeDir,
+        FileKind::Symlink => Kind::Symlink,
+        FileKind::Char | FileKind::Block | FileKind::Fifo | FileKind::Socket => Kind::MakeNode,
+    };
+    mdt.tell(&mut changes, kind, inode.fid, changelog::named(parent.fid, &request.name, &request.cred));
     let opening = opens.then_some(Opening { handle: ctx.xid.0, writes });
     if let Some(opening) = opening.filter(|opening| opening.writes) {
         changes.put_raw(keys::open(ctx.session().client(), opening.handle), keys::open_value(inode.fid));

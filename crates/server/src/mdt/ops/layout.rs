@@ -1,5 +1,6 @@
 //! SetLayout, GetDefaultLayout and SwapLayouts: on which OSTs files lie (FEATURES L11, L17, L18).
 
+use proto::changelog::Kind;
 use proto::layout::LayoutHint;
 use proto::wire::Reply;
 use proto::wire::messages::{
@@ -11,7 +12,7 @@ use service::{Done, VERSION_OF_THIS, code_of};
 
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
-use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate};
+use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate, changelog};
 
 /// The reply comes when the layout is durable: a replay would give the file another one than the client has
 /// used already.
@@ -36,6 +37,7 @@ fn set_layout_now(mdt: &Mdt, ctx: &Ctx, request: &SetLayout) -> Outcome {
     inode.touch(request.time);
     let mut changes = Changes::default();
     changes.put_inode(&inode, LOCK_LAYOUT | LOCK_UPDATE);
+    mdt.tell(&mut changes, Kind::Layout, inode.fid, changelog::by(&request.cred));
     let done = mdt.commit(ctx, changes, Reply::SetLayout(inode.entry()))?;
     if inode.fid == Fid::ROOT {
         *mdt.objects.root_hint.write() = inode.hint.clone();
@@ -91,6 +93,7 @@ fn place_data_now(mdt: &Mdt, ctx: &Ctx, request: &PlaceData) -> Outcome {
         file.layout = Some(grown);
         file.written = true;
         file.version = VERSION_OF_THIS;
+        mdt.tell(&mut changes, Kind::Layout, file.fid, |record| record);
     }
     changes.put_inode(&file, LOCK_LAYOUT | LOCK_UPDATE);
     mdt.commit(ctx, changes, Reply::PlaceData(file.entry()))
@@ -133,6 +136,7 @@ fn swap_layouts_now(mdt: &Mdt, ctx: &Ctx, request: &SwapLayouts) -> Outcome {
     }
     file.version = VERSION_OF_THIS;
     changes.put_inode(&file, LOCK_LAYOUT | LOCK_UPDATE);
+    mdt.tell(&mut changes, Kind::Layout, file.fid, |record| record);
     mdt.commit(ctx, changes, Reply::SwapLayouts(file.entry()))
 }
 

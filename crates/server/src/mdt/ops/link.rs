@@ -1,12 +1,13 @@
 //! Link: one more name for a file.
 
+use proto::changelog::Kind;
 use proto::limits::LINKS_MAX;
 use proto::wire::Reply;
 use proto::wire::messages::{ACCESS_EXECUTE, LOCK_UPDATE, Link};
 use proto::{Code, FileKind};
 
 use crate::mdt::keep::KEEP_NAME;
-use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, keys};
+use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, changelog, keys};
 
 pub(in crate::mdt) fn link(mdt: &Mdt, ctx: &Ctx, request: &Link) -> Outcome {
     let _name = mdt.names.locks.name(request.parent, &request.name);
@@ -36,6 +37,8 @@ pub(in crate::mdt) fn link(mdt: &Mdt, ctx: &Ctx, request: &Link) -> Outcome {
     changes.put_inode(&inode, LOCK_UPDATE);
     changes.put_entry(parent.fid, &request.name, inode.fid, inode.kind());
     changes.put_inode(&parent, LOCK_UPDATE);
+    let named = changelog::named(parent.fid, &request.name, &request.cred);
+    mdt.tell(&mut changes, Kind::Link, inode.fid, named);
     let done = mdt.commit(ctx, changes, Reply::Link(inode.entry()))?;
     mdt.grants.keep_guarded(ctx, done, &inode, KEEP_NAME)
 }

@@ -1,5 +1,6 @@
 //! Rename: a file gets another name, atomically, perhaps in the place of another file.
 
+use proto::changelog::{Kind, LAST_REPLACED, Record};
 use proto::limits::LINKS_MAX;
 use proto::wire::Reply;
 use proto::wire::messages::{
@@ -12,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::mdt::inode::Inode;
 use crate::mdt::plan::Step;
-use crate::mdt::{Changes, Ctx, Mdt, Outcome, access};
+use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, changelog};
 
 /// How often the entries are read again because they changed before they were locked.
 const RETRIES_MAX: usize = 100;
@@ -167,6 +168,12 @@ fn replace_target(mdt: &Mdt, ctx: &Ctx, request: &Rename, moving: Moving, target
     let Moving { mut parents, mut source } = moving;
     let mut changes = Changes::default();
     let replaced = target.as_ref().map(|target| target.fid);
+    let last = target.as_ref().is_some_and(|target| target.is_dir() || target.nlink <= 1);
+    let onto = replaced.unwrap_or(Fid::ZERO);
+    mdt.tell(&mut changes, Kind::Rename, onto, |record| Record {
+        flags: if last { LAST_REPLACED } else { 0 },
+        ..moved(record, request, source.fid)
+    });
     if let Some(mut target) = target {
         if target.is_dir() && !mdt.names.is_empty(ctx, &target)? {
             return Err(Code::NotEmpty.into());
@@ -195,6 +202,9 @@ fn replace_target(mdt: &Mdt, ctx: &Ctx, request: &Rename, moving: Moving, target
 fn exchange_both(mdt: &Mdt, ctx: &Ctx, request: &Rename, moving: Moving, mut target: Inode) -> Outcome {
     let Moving { mut parents, mut source } = moving;
     let mut changes = Changes::default();
+    // Two records: each file has another name afterwards, and none replaces the other.
+    mdt.tell(&mut changes, Kind::Rename, Fid::ZERO, |record| moved(record, request, source.fid));
+    mdt.tell(&mut changes, Kind::Rename, Fid::ZERO, |record| moved(record, &back(request), target.fid));
     changes.remove_link(request.parent, &request.name, source.fid);
     changes.remove_link(request.new_parent, &request.new_name, target.fid);
     changes.put_entry(request.parent, &request.name, target.fid, target.kind());
@@ -208,6 +218,23 @@ fn exchange_both(mdt: &Mdt, ctx: &Ctx, request: &Rename, moving: Moving, mut tar
     parents.finish(&mut changes, request.time);
     let renamed = Renamed { fid: source.fid, replaced: Some(target.fid) };
     mdt.commit(ctx, changes, Reply::Rename(renamed))
+}
+
+/// A record of `source` getting its new name.
+fn moved(record: Record, request: &Rename, source: Fid) -> Record {
+    let named = changelog::named(request.new_parent, &request.new_name, &request.cred);
+    Record { source, source_parent: request.parent, source_name: request.name.to_bytes(), ..named(record) }
+}
+
+/// The way back, as the other file of an exchange takes it.
+fn back(request: &Rename) -> Rename {
+    Rename {
+        parent: request.new_parent,
+        name: request.new_name.clone(),
+        new_parent: request.parent,
+        new_name: request.name.clone(),
+        ..request.clone()
+    }
 }
 
 impl Parents {

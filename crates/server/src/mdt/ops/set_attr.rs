@@ -1,5 +1,6 @@
 //! SetAttr: mode, owner, size and times.
 
+use proto::changelog::Kind;
 use proto::types::{MODE_PERMISSIONS, MODE_SETGID, MODE_SETUID};
 use proto::wire::Reply;
 use proto::wire::messages::{ACCESS_WRITE, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR, SetAttr};
@@ -9,7 +10,7 @@ use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::opens::Opener;
 use crate::mdt::plan::Step;
-use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, keys};
+use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, changelog, keys};
 
 /// Permission of the group to execute.
 const MODE_GROUP_EXECUTE: u32 = 0o010;
@@ -46,6 +47,7 @@ pub(in crate::mdt) fn set_attr(mdt: &Mdt, ctx: &Ctx, request: &SetAttr) -> Outco
         seen |= LOCK_XATTR;
     }
     changes.put_inode(&inode, seen);
+    mdt.tell(&mut changes, recorded(request), inode.fid, changelog::by(&request.cred));
     let done = mdt.commit(ctx, changes, Reply::SetAttr(inode.entry()))?;
     if request.atime.is_some() {
         mdt.opens.set_atime(request.fid, request.time);
@@ -54,6 +56,20 @@ pub(in crate::mdt) fn set_attr(mdt: &Mdt, ctx: &Ctx, request: &SetAttr) -> Outco
         mdt.opens.truncated(request.fid, ctx.session().handle());
     }
     mdt.grants.keep_guarded(ctx, done, &inode, KEEP_ATTRS)
+}
+
+/// What the changelog calls it.
+fn recorded(request: &SetAttr) -> Kind {
+    match request {
+        SetAttr { size: Some(_), .. } => Kind::Truncate,
+        SetAttr { mode: Some(_), .. } | SetAttr { uid: Some(_), .. } | SetAttr { gid: Some(_), .. } => {
+            Kind::SetAttr
+        }
+        SetAttr { mtime: Some(_), .. } => Kind::ModifyTime,
+        SetAttr { atime: Some(_), .. } => Kind::AccessTime,
+        SetAttr { kill_privileges: true, .. } => Kind::SetAttr,
+        _ => Kind::ChangeTime,
+    }
 }
 
 /// Takes the attribute away that gives rights to whoever executes the file; says whether there was one.

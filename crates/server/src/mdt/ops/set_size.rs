@@ -1,5 +1,6 @@
 //! SetSize: a client has asked the objects and tells the size.
 
+use proto::changelog::Kind;
 use proto::wire::Reply;
 use proto::wire::messages::{self as msg, LOCK_UPDATE, SetSize};
 use proto::{Code, FileKind};
@@ -25,6 +26,7 @@ pub(in crate::mdt) fn set_size(mdt: &Mdt, ctx: &Ctx, request: &SetSize) -> Outco
     inode.version = VERSION_OF_THIS;
     let mut changes = Changes::default();
     changes.put_inode(&inode, LOCK_UPDATE);
+    mdt.tell(&mut changes, Kind::ModifyTime, inode.fid, |record| record);
     let settled = msg::Settled { entry: Some(inode.entry()) };
     let done = mdt.commit(ctx, changes, Reply::SetSize(settled))?;
     mdt.grants.keep_guarded(ctx, done, &inode, KEEP_ATTRS)

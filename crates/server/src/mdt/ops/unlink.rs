@@ -1,12 +1,13 @@
 //! Unlink: a name goes (unlink and rmdir); with the last one the file.
 
 use proto::Code;
+use proto::changelog::{Kind, LAST_NAME, Record};
 use proto::wire::Reply;
 use proto::wire::messages::{ACCESS_EXECUTE, LOCK_LOOKUP, LOCK_UPDATE, Unlink, Unlinked};
 
 use crate::mdt::inode::Inode;
 use crate::mdt::plan::Step;
-use crate::mdt::{Changes, Ctx, Mdt, Outcome, access};
+use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, changelog};
 
 pub(in crate::mdt) fn unlink(mdt: &Mdt, ctx: &Ctx, request: &Unlink) -> Outcome {
     let _name = mdt.names.locks.name(request.parent, &request.name);
@@ -35,6 +36,10 @@ pub(in crate::mdt) fn unlink(mdt: &Mdt, ctx: &Ctx, request: &Unlink) -> Outcome 
         changes.put_inode(&victim, LOCK_LOOKUP | LOCK_UPDATE);
     }
     changes.put_inode(&parent, LOCK_UPDATE);
+    let kind = if victim.is_dir() { Kind::RemoveDir } else { Kind::Unlink };
+    let flags = if victim.nlink == 0 { LAST_NAME } else { 0 };
+    let named = changelog::named(parent.fid, &request.name, &request.cred);
+    mdt.tell(&mut changes, kind, fid, |record| Record { flags, ..named(record) });
     mdt.commit(ctx, changes, Reply::Unlink(Unlinked { fid, nlink: victim.nlink }))
 }
 

@@ -1,6 +1,7 @@
 //! GetXattr, SetXattr, ListXattr, RemoveXattr: extended attributes.
 
 use bytes::Bytes;
+use proto::changelog::Kind;
 use proto::limits::{XATTR_BYTES_MAX, XATTR_NAME_BYTES_MAX};
 use proto::types::MODE_STICKY;
 use proto::wire::Reply;
@@ -17,7 +18,7 @@ use super::acl;
 use crate::mdt::bits::Grant;
 use crate::mdt::inode::Inode;
 use crate::mdt::plan::{Step, XATTRS_MAX};
-use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, keys};
+use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, changelog, keys};
 
 /// Most bytes that the names of one file's attributes have together (Linux XATTR_LIST_MAX), a terminator each.
 const NAMES_BYTES_MAX: usize = 65_536;
@@ -44,7 +45,9 @@ pub(in crate::mdt) fn set_xattr(mdt: &Mdt, ctx: &Ctx, request: &SetXattr) -> Out
     let mut inode = mdt.names.inode(ctx, request.fid)?;
     if let Some(kind) = acl::kind(&request.name) {
         acl::set(&mut inode, kind, acl::parse(&request.value)?, &request.cred)?;
-        let changes = acl::changes(inode, request.time);
+        let mut changes = acl::changes(inode, request.time);
+        let of_xattr = changelog::of_xattr(&request.name, &request.cred);
+        mdt.tell(&mut changes, Kind::Xattr, request.fid, of_xattr);
         return mdt.commit(ctx, changes, Reply::SetXattr(msg::Done {}));
     }
     check_name(&request.name)?;
@@ -66,6 +69,7 @@ pub(in crate::mdt) fn set_xattr(mdt: &Mdt, ctx: &Ctx, request: &SetXattr) -> Out
     let mut changes = Changes::default();
     changes.put_inode(&inode, AFFECTED);
     changes.put_raw(keys::xattr(inode.fid, &request.name), request.value.clone());
+    mdt.tell(&mut changes, Kind::Xattr, request.fid, changelog::of_xattr(&request.name, &request.cred));
     mdt.commit(ctx, changes, Reply::SetXattr(msg::Done {}))
 }
 
@@ -86,7 +90,9 @@ pub(in crate::mdt) fn remove_xattr(mdt: &Mdt, ctx: &Ctx, request: &RemoveXattr) 
     let mut inode = mdt.names.inode(ctx, request.fid)?;
     if let Some(kind) = acl::kind(&request.name) {
         acl::set(&mut inode, kind, None, &request.cred)?;
-        let changes = acl::changes(inode, request.time);
+        let mut changes = acl::changes(inode, request.time);
+        let of_xattr = changelog::of_xattr(&request.name, &request.cred);
+        mdt.tell(&mut changes, Kind::Xattr, request.fid, of_xattr);
         return mdt.commit(ctx, changes, Reply::RemoveXattr(msg::Done {}));
     }
     check_name(&request.name)?;
@@ -96,6 +102,7 @@ pub(in crate::mdt) fn remove_xattr(mdt: &Mdt, ctx: &Ctx, request: &RemoveXattr) 
     let mut changes = Changes::default();
     changes.put_inode(&inode, AFFECTED);
     changes.remove(keys::xattr(inode.fid, &request.name));
+    mdt.tell(&mut changes, Kind::Xattr, request.fid, changelog::of_xattr(&request.name, &request.cred));
     mdt.commit(ctx, changes, Reply::RemoveXattr(msg::Done {}))
 }
 

@@ -1,5 +1,6 @@
 //! Tests of what clients keep, over all operations.
 
+mod changelog;
 mod coherence;
 mod inodes;
 mod keeping;
