@@ -90,6 +90,18 @@ def replay(lines, database):
     return last
 
 
+def ask(*command):
+    """What a command prints. While the MDT's server is away, it is asked again."""
+    until = time.monotonic() + 60
+    while True:
+        done = subprocess.run(command, capture_output=True, text=True)
+        if not done.returncode:
+            return done.stdout
+        if "does not answer" not in done.stderr or time.monotonic() > until:
+            sys.exit(f"{' '.join(command)}: {done.stderr}")
+        time.sleep(0.2)
+
+
 def walk(top):
     """Every entry below `top`: directory, name, file."""
     entries = set()
@@ -136,19 +148,19 @@ def main():
     # It is read and cleared while changes go on, and once more at the end.
     while True:
         running = any(job.is_alive() for job in jobs)
-        read = [arguments.lfs, "changelog", "--user", arguments.reader, arguments.mdt]
-        lines = subprocess.run(read, check=True, capture_output=True, text=True).stdout.splitlines()
+        if not running:
+            # What was changed last is durable then.
+            for mount in (arguments.directory, arguments.other):
+                os.setxattr(mount, "weft.sync", b"")
+        lines = ask(arguments.lfs, "changelog", "--user", arguments.reader, arguments.mdt).splitlines()
         if lines:
             first = int(lines[0].split(" ")[0])
             assert not last or first == last + 1, f"after {last} comes {first}"
             last = replay(lines, database)
             count += len(lines)
-            subprocess.run([arguments.lfs, "changelog_clear", arguments.mdt, arguments.reader, str(last)], check=True)
+            ask(arguments.lfs, "changelog_clear", arguments.mdt, arguments.reader, str(last))
         if not running and not lines:
             break
-        if not running:
-            # What was changed last is durable then.
-            os.sync()
     for job in jobs:
         job.join()
     told, found = below(database, fid(arguments.directory)), walk(arguments.directory)

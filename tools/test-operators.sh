@@ -314,7 +314,7 @@ PY
 
 # What the changelog tells is what happened, while its MDT is killed, too; records go when nobody needs them.
 t_changelog() {
-  local reader lines
+  local reader job
   must_fail 1 "$LFS" changelog_clear "$mdt" cl99 0
   grep -q "has no reader cl99" "$work/err"
   must_fail 2 lctl changelog_register
@@ -324,17 +324,18 @@ t_changelog() {
   grep -qE "^$reader +[0-9]+ \([0-9]+\)$" "$work/users"
   mkdir "$two_a/changelog"
   python3 "$top/tests/changelog.py" "$LFS" "$mdt" "$reader" "$two_a/changelog" "$two_b/changelog" --seconds 3
-  rm -rf "$two_a/changelog" && sync && "$LFS" changelog_clear "$mdt" "$reader" 0
+  rm -rf "$two_a/changelog" && sync "$two_a" && "$LFS" changelog_clear "$mdt" "$reader" 0
   mkdir "$two_a/changelog"
   python3 "$top/tests/changelog.py" "$LFS" "$mdt" "$reader" "$two_a/changelog" "$two_b/changelog" --seconds 20 &
+  job=$!
   until_true 20 test -e "$two_b/changelog/a/n1"
   kill_mds
   start_mds
-  wait $!
+  wait $job
   # Kinds that are not wanted are not recorded; a user may not read what others do.
   lctl_alone set_param "mdd.$mdt.changelog_mask=-SATTR" > /dev/null
   touch "$two_a/changelog/file" && chmod 600 "$two_a/changelog/file" && mv "$two_a/changelog/file" "$two_a/changelog/moved"
-  sync
+  sync "$two_a/changelog/moved"
   "$LFS" changelog --user "$reader" "$mdt" > "$work/records"
   cat "$work/records"
   grep -qE " 01CREAT .* p=\[[0-9a-fx:]+\] file$" "$work/records"
@@ -344,7 +345,7 @@ t_changelog() {
   must_fail 1 setpriv --reuid=12345 --clear-groups "$LFS" changelog "$mdt"
   must_fail 1 "$LFS" changelog "$two_fsname-MDT0009"
   lctl_alone --device "$mdt" changelog_deregister "$reader"
-  must_fail 1 lctl_alone --device "$mdt" changelog_deregister "$reader"
+  must_fail 1 lctl --device "$mdt" changelog_deregister "$reader"
   "$LFS" changelog "$mdt" > "$work/records"
   [ ! -s "$work/records" ]
 }
