@@ -6,8 +6,8 @@ use proto::{OstIndex, TargetId, TargetKind};
 use rt::BoxFuture;
 
 use crate::lease::Holder;
-use crate::util::join_all;
 use crate::{Forget, Shared};
+use rt::wait::join_all;
 
 impl Holder for Shared {
     fn holds_something(&self) -> bool {

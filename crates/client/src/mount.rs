@@ -17,8 +17,8 @@ use crate::lease::{Lease, LeaseKeeper};
 use crate::lock::{RangeLocks, Resting};
 use crate::names::Names;
 use crate::targets::Targets;
-use crate::util::{join_all, unless};
 use crate::{Admin, Client, Copies, Error, Limits, Result, Shared};
+use rt::wait::{join_all, unless};
 
 /// How long the MGS may keep a question for news: less than [`rpc::limits::RESEND_WAITING`], or each would be sent twice.
 const CONFIG_WAIT_MS: u32 = 29_000;

@@ -15,8 +15,8 @@ use proto::wire::messages::{GetState, Operation, ParameterPage, ReadParameters, 
 use proto::{Code, ConfigCopy, TargetId, TargetKind};
 use rpc::{AskError, Role};
 
-use crate::util::join_all;
 use crate::{LeaseState, Result, Shared, SlowOst};
+use rt::wait::join_all;
 
 pub use parameters::Setting;
 pub use tune::{CACHED_BYTES_MIN, CacheUse, LockUse, OstUse};

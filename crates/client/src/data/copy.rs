@@ -12,8 +12,8 @@ use proto::{Code, Layout, Timestamp};
 
 use crate::data::{Call, Data, FileState};
 use crate::lock::{Eras, Pages as Locking, Pins, needs_of, surely};
-use crate::util::join_all;
 use crate::{Error, Result};
+use rt::wait::join_all;
 
 /// Pieces that are copied at the same time.
 const PIECES_MAX: usize = 16;

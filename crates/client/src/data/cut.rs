@@ -8,8 +8,8 @@ use proto::{Code, Layout, ObjectId, Timestamp};
 
 use crate::data::{Data, FileRef, FileState, Objects, Sum};
 use crate::lock::{Eras, beyond};
-use crate::util::join_all;
 use crate::{Error, Result};
+use rt::wait::join_all;
 
 impl Data {
     /// Makes the objects fit a file of `size` bytes; what they say then.

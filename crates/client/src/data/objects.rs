@@ -8,8 +8,8 @@ use proto::{Attr, Code, Layout, Timestamp};
 
 use crate::data::{Clean, FileState, Unsent};
 use crate::targets::Targets;
-use crate::util::join_all;
 use crate::{Error, Result};
+use rt::wait::join_all;
 
 /// Unit of `blocks`, in bytes.
 const BLOCK_BYTES: u64 = 512;

@@ -13,8 +13,8 @@ use super::objects::NO_OBJECT;
 use crate::data::{Clean, Data, FileState, Sum};
 use crate::lock::{Pages as Locking, Pins, needs_of, surely};
 use crate::targets::Way;
-use crate::util::join_all;
 use crate::{Error, Result};
+use rt::wait::join_all;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 

@@ -20,7 +20,7 @@ use crate::Result;
 use crate::data::Data;
 use crate::lock::{Pages as Locking, Pins, needs_of};
 use crate::order::{Mutex, READ_AHEAD};
-use crate::util::join_all;
+use rt::wait::join_all;
 
 /// What all files of a client share.
 pub(crate) struct ReadAhead {

@@ -9,8 +9,8 @@ use proto::{Code, Layout, Timestamp};
 
 use crate::data::{Data, FileRef, Objects};
 use crate::lock::{Eras, needs_of, surely};
-use crate::util::join_all;
 use crate::{Error, Result};
+use rt::wait::join_all;
 
 impl Data {
     pub(crate) async fn punch_locked(

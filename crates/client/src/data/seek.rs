@@ -5,8 +5,8 @@ use proto::wire::messages::{SeekObject, Sought};
 use proto::{Code, Layout};
 
 use crate::data::Objects;
-use crate::util::join_all;
 use crate::{Error, Result, Seek};
+use rt::wait::join_all;
 
 impl Objects {
     pub(crate) async fn seek_objects(

@@ -13,8 +13,8 @@ use rt::Time;
 use super::cache::{Cache, Job, Refund};
 use crate::data::{Call, FileState, WriteBack};
 use crate::targets::Way;
-use crate::util::join_all;
 use crate::{Error, Result};
+use rt::wait::join_all;
 
 /// Puts writes, which are in the order of their offsets, into as few requests as they fit in.
 fn in_requests(writes: Vec<(u64, Vec<Bytes>)>) -> Vec<(Vec<WritePart>, Vec<Bytes>)> {

@@ -20,8 +20,8 @@ use rt::{Rt, Time};
 use crate::files::Handles;
 use crate::order::{FLOCKS, Mutex, TICKET};
 use crate::targets::Targets;
-use crate::util::unless;
 use crate::{Error, Handle, Result};
+use rt::wait::unless;
 
 /// Most outcomes that one request tells the MDT to forget.
 const KNOWN_MAX: usize = 1024;

@@ -14,8 +14,8 @@ use proto::{Fid, FileKind, Layout, Transno};
 use crate::files::{OpenFile, OpenFiles};
 use crate::lock::whole;
 use crate::names::{Ended, Told as Answer, no_change};
-use crate::util::join_all;
 use crate::{AttrChange, Caller, Forget, Handle, OpenFlags, Result};
+use rt::wait::join_all;
 
 impl OpenFlags {
     fn bits(self) -> u32 {

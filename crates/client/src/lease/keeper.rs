@@ -14,7 +14,7 @@ use rt::{BoxFuture, Rt, Time};
 use super::{FOR_EVER, Lease};
 use crate::Error;
 use crate::targets::Targets;
-use crate::util::{join_all, unless};
+use rt::wait::{join_all, unless};
 
 /// An answer that takes longer may be lost: the next renewal is sent.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);

@@ -27,8 +27,8 @@ use super::table::Pins;
 use super::{RangeLocks, Users};
 use crate::copies::Keepers;
 use crate::order::{LEAF, Mutex};
-use crate::util::unless;
 use crate::{Error, Forget, Result};
+use rt::wait::unless;
 
 /// Bytes of the smallest page.
 const PAGE_BYTES: u64 = 4096;

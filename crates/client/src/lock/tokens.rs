@@ -11,8 +11,8 @@ use super::RangeLocks;
 use super::held::{Leaving, Pages, Progress, Want};
 use super::needs::Need;
 use super::table::{ObjectLocks, Pin, Pins};
-use crate::util::join_all;
 use crate::{Error, Result};
+use rt::wait::join_all;
 
 /// Separate ranges of one object; beyond it all of them go as soon as nobody uses them.
 const RANGES_MAX: usize = 1024;

@@ -16,8 +16,8 @@ use crate::data::{Data, FileRef, Sum};
 use crate::names::{Layouts, MetadataCache, Relaying};
 use crate::order::{CLOSES, Mutex};
 use crate::targets::Targets;
-use crate::util::join_all;
 use crate::{OpenFlags, Result};
+use rt::wait::join_all;
 
 /// Closes that have not reached the MDT; more wait in [`crate::Client::release`].
 const CLOSES_MAX: u32 = 8192;

@@ -12,8 +12,8 @@ use rt::{Rt, Time};
 use crate::data::{FileState, WriteBack};
 use crate::names::MetadataCache;
 use crate::targets::Targets;
-use crate::util::join_all;
 use crate::{Error, Result};
+use rt::wait::join_all;
 
 /// How long a layout may be sealed before whoever sealed it is taken for gone.
 const SEALED_MAX: Duration = Duration::from_secs(5);

@@ -7,8 +7,8 @@ use proto::wire::messages::{Entry, FIND_ENTRY, Find, Found, FoundPage};
 use proto::{Attr, Code, FileKind};
 
 use crate::names::Names;
-use crate::util::join_all;
 use crate::{Caller, Error, Result};
+use rt::wait::join_all;
 
 /// Files whose objects are asked at the same time.
 const TOGETHER_MAX: usize = 32;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rt::Time;
 
 use crate::names::Sizes;
-use crate::util::unless;
+use rt::wait::unless;
 
 /// How often the timer looks, while there is anything to look at.
 const TICK: Duration = Duration::from_millis(500);

@@ -13,7 +13,7 @@ use rt::sync::oneshot;
 use super::{MetadataCache, OpenKept};
 use crate::Forget;
 use crate::order::{LEAF, Mutex};
-use crate::util::join_all;
+use rt::wait::join_all;
 
 /// Files whose bits one request gives back.
 const CANCELLED_MAX: usize = 1024;
