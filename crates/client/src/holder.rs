@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use proto::{OstIndex, TargetId, TargetKind};
 use rt::BoxFuture;
+use rt::wait::join_all;
 
 use crate::lease::Holder;
 use crate::{Forget, Shared};
-use rt::wait::join_all;
 
 impl Holder for Shared {
     fn holds_something(&self) -> bool {

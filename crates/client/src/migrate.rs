@@ -14,12 +14,12 @@ use std::sync::Arc;
 use proto::layout::LayoutHint;
 use proto::wire::messages::{SealLayout, SwapLayouts};
 use proto::{Attr, Code, DataTarget, Fid, FileKind, Layout};
+use rt::wait::join_all;
 
 use crate::data::{Call, FileRef, FileState};
 use crate::lock::{Pages as Locking, Pins, whole};
 use crate::names::Relaying;
 use crate::{Caller, Client, Error, Limits, OpenFlags, Result, Seek, Shared};
-use rt::wait::join_all;
 
 /// Bytes that are copied at a time.
 const STEP_BYTES: u64 = 4 << 20;

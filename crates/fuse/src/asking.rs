@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use proto::Fid;
+use proto::{Fid, Shards};
 
 use crate::progress::Answered;
 
@@ -66,7 +66,7 @@ impl Asker {
 
 /// Whose attributes have changed, and who asks for them.
 pub struct Asking {
-    places: Box<[AtomicU8]>,
+    places: Shards<AtomicU8, PLACES>,
     askers: Mutex<BTreeMap<Fid, Vec<Asker>>>,
 }
 
@@ -86,14 +86,13 @@ impl Drop for OnItsWay {
 
 impl Default for Asking {
     fn default() -> Asking {
-        Asking { places: (0..PLACES).map(|_| AtomicU8::new(CURRENT)).collect(), askers: Mutex::default() }
+        Asking { places: Shards::new(|| AtomicU8::new(CURRENT)), askers: Mutex::default() }
     }
 }
 
 impl Asking {
     fn place(&self, fid: Fid) -> &AtomicU8 {
-        let mixed = (fid.seq ^ u64::from(fid.oid)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.places[(mixed >> 40) as usize % PLACES]
+        self.places.of(&fid)
     }
 
     fn is_current(&self, fid: Fid) -> bool {

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use proto::Fid;
+use proto::{Fid, Shards};
 
 use crate::progress::Answered;
 
@@ -26,25 +26,15 @@ struct Place {
 }
 
 /// Which threads were told of which inodes that the kernel may keep.
+#[derive(Default)]
 pub struct Settling {
-    places: Box<[Mutex<Place>]>,
-}
-
-impl Default for Settling {
-    fn default() -> Settling {
-        Settling { places: (0..PLACES).map(|_| Mutex::default()).collect() }
-    }
+    places: Shards<Mutex<Place>, PLACES>,
 }
 
 impl Settling {
-    fn place(&self, fid: Fid) -> &Mutex<Place> {
-        let mixed = (fid.seq ^ u64::from(fid.oid)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.places[(mixed >> 40) as usize % PLACES]
-    }
-
     /// An answer to `thread` lets the kernel keep attributes of `fid`; 0 if the thread cannot be seen.
     pub fn told(&self, fid: Fid, thread: u32) {
-        let mut place = self.place(fid).lock();
+        let mut place = self.places.of(&fid).lock();
         if thread == 0 {
             place.unseen = Some(Instant::now());
             return;
@@ -59,7 +49,7 @@ impl Settling {
 
     /// Whether the kernel may be making the inode right now. Answers that told of it have reached the kernel.
     pub fn is_making(&self, fid: Fid) -> bool {
-        let mut place = self.place(fid).lock();
+        let mut place = self.places.of(&fid).lock();
         place.threads.retain_mut(|answered| !answered.has_run());
         place.unseen = place.unseen.filter(|told| told.elapsed() <= UNSEEN);
         !place.threads.is_empty() || place.unseen.is_some()
@@ -90,7 +80,7 @@ mod tests {
         let settling = Settling::default();
         settling.told(FID, 0);
         assert!(settling.is_making(FID));
-        settling.place(FID).lock().unseen = Some(Instant::now() - 2 * UNSEEN);
+        settling.places.of(&FID).lock().unseen = Some(Instant::now() - 2 * UNSEEN);
         assert!(!settling.is_making(FID));
     }
 
@@ -98,6 +88,6 @@ mod tests {
     fn few_threads_are_remembered() {
         let settling = Settling::default();
         (1..100).for_each(|thread| settling.told(FID, thread));
-        assert_eq!(settling.place(FID).lock().threads.len(), THREADS_MAX);
+        assert_eq!(settling.places.of(&FID).lock().threads.len(), THREADS_MAX);
     }
 }

@@ -20,7 +20,9 @@ pub mod owner;
 pub mod parameters;
 pub mod readahead;
 pub mod seal;
+pub mod second_chance;
 pub mod session;
+pub mod shards;
 pub mod statistics;
 pub mod time;
 pub mod types;
@@ -35,6 +37,7 @@ pub use ids::{
 pub use layout::Layout;
 pub use name::{FsName, Name};
 pub use nid::{Network, NetworkKind, Nid};
+pub use shards::Shards;
 pub use time::Timestamp;
 pub use types::{Attr, Cred, FileKind};
 pub use whom::Whom;

@@ -14,9 +14,9 @@ use proto::session::Estimated;
 use proto::wire::messages::{GetState, Operation, ParameterPage, ReadParameters, Space, Statfs, TargetState};
 use proto::{Code, ConfigCopy, TargetId, TargetKind};
 use rpc::{AskError, Role};
+use rt::wait::join_all;
 
 use crate::{LeaseState, Result, Shared, SlowOst};
-use rt::wait::join_all;
 
 pub use parameters::Setting;
 pub use tune::{CACHED_BYTES_MIN, CacheUse, LockUse, OstUse};

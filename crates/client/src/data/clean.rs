@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use proto::ObjectId;
+use proto::{ObjectId, Shards};
 use rt::memory::User;
 
 use super::room::Rooms;
@@ -26,7 +26,7 @@ pub(super) const KEPT_READ_BYTES_MAX: u64 = 128 << 10;
 
 /// What was read and is still true.
 pub(crate) struct Clean {
-    shards: [Mutex<CLEAN, Shard>; SHARDS],
+    shards: Shards<Mutex<CLEAN, Shard>, SHARDS>,
     /// What is written has its room first; this has what is left.
     rooms: Arc<Rooms>,
     cost: AtomicU64,
@@ -184,7 +184,7 @@ impl Clean {
     /// Nothing is kept yet.
     pub(crate) fn new(rooms: Arc<Rooms>) -> Clean {
         Clean {
-            shards: std::array::from_fn(|_| Mutex::default()),
+            shards: Shards::default(),
             user: rooms.memory().user("read"),
             rooms,
             cost: AtomicU64::new(0),
@@ -234,9 +234,7 @@ impl Clean {
                 return;
             }
             let share = self.cost.load(Ordering::Relaxed) / SHARDS as u64;
-            let at = self.hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
-            let Some(shard) = self.shards.get(at) else { return };
-            let mut shard = shard.lock();
+            let mut shard = self.shards.at(self.hand.fetch_add(1, Ordering::Relaxed)).lock();
             let before = shard.cost;
             if before >= share {
                 shard.shrink(before.saturating_sub(over), turn >= 2 * SHARDS);
@@ -246,9 +244,7 @@ impl Clean {
     }
 
     fn shard(&self, id: ObjectId) -> &Mutex<CLEAN, Shard> {
-        let mixed = (id.layout.seq ^ u64::from(id.layout.oid) << 3 ^ u64::from(id.stripe))
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.shards[(mixed >> 60) as usize % SHARDS]
+        self.shards.of(&id)
     }
 
     /// A read of an object begins. The caller holds what it reads until the result is dropped.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use proto::layout::Place;
 use proto::wire::messages::{ObjectAttr, Punch};
 use proto::{Code, Layout, ObjectId, Timestamp};
+use rt::wait::join_all;
 
 use crate::data::{Data, FileRef, FileState, Objects, Sum};
 use crate::lock::{Eras, beyond};
 use crate::{Error, Result};
-use rt::wait::join_all;
 
 impl Data {
     /// Makes the objects fit a file of `size` bytes; what they say then.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use proto::layout::Place;
 use proto::wire::messages::{GetObjectAttr, ObjectAttr, SizeUpdate};
 use proto::{Attr, Code, Layout, Timestamp};
+use rt::wait::join_all;
 
 use crate::data::{Clean, FileState, Unsent};
 use crate::targets::Targets;
 use crate::{Error, Result};
-use rt::wait::join_all;
 
 /// Unit of `blocks`, in bytes.
 const BLOCK_BYTES: u64 = 512;

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use proto::layout::Place;
 use proto::wire::messages::{ObjectAttr, Read};
 use proto::{Code, Layout, ObjectId};
+use rt::wait::join_all;
 
 use super::clean::{KEPT_READ_BYTES_MAX, Reader, Reading};
 use super::objects::NO_OBJECT;
@@ -14,7 +15,6 @@ use crate::data::{Clean, Data, FileState, Sum};
 use crate::lock::{Pages as Locking, Pins, needs_of, surely};
 use crate::targets::Way;
 use crate::{Error, Result};
-use rt::wait::join_all;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 

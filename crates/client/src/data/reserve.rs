@@ -6,11 +6,11 @@ use std::sync::Arc;
 use proto::layout::Place;
 use proto::wire::messages::{AllocateObject, ObjectAttr};
 use proto::{Code, Layout, Timestamp};
+use rt::wait::join_all;
 
 use crate::data::{Data, FileRef, Objects};
 use crate::lock::{Eras, needs_of, surely};
 use crate::{Error, Result};
-use rt::wait::join_all;
 
 impl Data {
     pub(crate) async fn punch_locked(

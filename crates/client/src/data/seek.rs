@@ -3,10 +3,10 @@
 use proto::layout::{Component, Place};
 use proto::wire::messages::{SeekObject, Sought};
 use proto::{Code, Layout};
+use rt::wait::join_all;
 
 use crate::data::Objects;
 use crate::{Error, Result, Seek};
-use rt::wait::join_all;
 
 impl Objects {
     pub(crate) async fn seek_objects(

@@ -9,12 +9,12 @@ use proto::wire::messages::{ObjectAttr, Write, WritePart, WriteParts};
 use proto::{Code, DataTarget, Fid, Layout, ObjectId, Transno};
 use rpc::Answered;
 use rt::Time;
+use rt::wait::join_all;
 
 use super::cache::{Cache, Job, Refund};
 use crate::data::{Call, FileState, WriteBack};
 use crate::targets::Way;
 use crate::{Error, Result};
-use rt::wait::join_all;
 
 /// Puts writes, which are in the order of their offsets, into as few requests as they fit in.
 fn in_requests(writes: Vec<(u64, Vec<Bytes>)>) -> Vec<(Vec<WritePart>, Vec<Bytes>)> {

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use proto::{Code, Fid, Layout};
 use rt::sync::Notify;
+use rt::wait::unless;
 use rt::{BoxFuture, Rt};
 
 use super::held::{Pages, Progress};
@@ -28,7 +29,6 @@ use super::{RangeLocks, Users};
 use crate::copies::Keepers;
 use crate::order::{LEAF, Mutex};
 use crate::{Error, Forget, Result};
-use rt::wait::unless;
 
 /// Bytes of the smallest page.
 const PAGE_BYTES: u64 = 4096;

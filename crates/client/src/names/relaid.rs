@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use proto::wire::messages::{Entry, GetAttr, PlaceData, SealLayout, SwapLayouts};
 use proto::{Code, Cred, DataTarget, Fid, Layout};
+use rt::wait::join_all;
 use rt::{Rt, Time};
 
 use crate::data::{FileState, WriteBack};
 use crate::names::MetadataCache;
 use crate::targets::Targets;
 use crate::{Error, Result};
-use rt::wait::join_all;
 
 /// How long a layout may be sealed before whoever sealed it is taken for gone.
 const SEALED_MAX: Duration = Duration::from_secs(5);

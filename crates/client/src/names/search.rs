@@ -5,10 +5,10 @@ use std::time::Duration;
 use proto::find::{Expr, Subject, Verdict, last_part, path_below};
 use proto::wire::messages::{Entry, FIND_ENTRY, Find, Found, FoundPage};
 use proto::{Attr, Code, FileKind};
+use rt::wait::join_all;
 
 use crate::names::Names;
 use crate::{Caller, Error, Result};
-use rt::wait::join_all;
 
 /// Files whose objects are asked at the same time.
 const TOGETHER_MAX: usize = 32;
