@@ -10,6 +10,7 @@ pub mod config;
 pub mod find;
 pub mod identity;
 pub mod ids;
+pub mod intervals;
 pub mod layout;
 pub mod lease;
 pub mod limits;
