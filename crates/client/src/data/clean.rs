@@ -438,8 +438,10 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proto::{Fid, OstIndex};
+    use rt::sim::Rng;
+
+    use super::*;
 
     fn clean(bytes: u64) -> Clean {
         let memory = rt::memory::Share::of(1 << 40).memory().clone();
@@ -460,11 +462,8 @@ mod tests {
         let clean = clean(1 << 20);
         let id = object(0);
         let mut truth = vec![0u8; BYTES as usize];
-        let mut seed = 11u64;
-        let mut random = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % below
-        };
+        let mut rng = Rng::new(11);
+        let mut random = |below: u64| rng.below(below);
         let mut hits = 0;
         for round in 0..20_000 {
             let from = random(BYTES - 1);

@@ -90,6 +90,8 @@ impl Ranges {
 
 #[cfg(test)]
 mod tests {
+    use rt::sim::Rng;
+
     use super::*;
 
     /// Every byte on its own: 0 nothing, 1 read, 2 write.
@@ -104,11 +106,8 @@ mod tests {
 
     #[test]
     fn random_grants_agree_with_bytes() {
-        let mut seed = 7u64;
-        let mut random = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % below
-        };
+        let mut rng = Rng::new(7);
+        let mut random = |below: u64| rng.below(below);
         let mut ranges = Ranges::default();
         let mut bytes = vec![0u8; 64];
         for number in 1..5000 {

@@ -105,6 +105,8 @@ impl Spans {
 
 #[cfg(test)]
 mod tests {
+    use rt::sim::Rng;
+
     use super::*;
 
     fn owner(stream: u64) -> Owner {
@@ -113,11 +115,8 @@ mod tests {
 
     #[test]
     fn random_spans_agree_with_bytes() {
-        let mut seed = 3u64;
-        let mut random = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % below
-        };
+        let mut rng = Rng::new(3);
+        let mut random = |below: u64| rng.below(below);
         let mut spans = Spans::default();
         let mut bytes = [0u64; 64];
         for _ in 0..20_000 {
