@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use client::{Allocation, AttrChange, Client, Handle, Limits, OpenFlags, Seek};
 use proto::Fid;
-use rt::sim::Rng;
 
 use crate::world::{MIB, World, join, read_write, root, striped};
 
@@ -16,12 +15,13 @@ struct Model {
     fid: Fid,
     handles: Vec<Handle>,
     truth: Vec<u8>,
-    random: Rng,
+    seed: u64,
 }
 
 impl Model {
     fn below(&mut self, limit: u64) -> u64 {
-        self.random.below(limit)
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.seed >> 33) % limit
     }
 
     fn handle(&mut self) -> Handle {
@@ -200,7 +200,7 @@ fn check(world: &World, seed: u64, steps: usize) {
         for _ in 0..3 {
             handles.push(client.files().open(&root(), fid, read_write()).await.expect("it is there"));
         }
-        let mut model = Model { client: client.clone(), fid, handles, truth: vec![], random: Rng::new(seed) };
+        let mut model = Model { client: client.clone(), fid, handles, truth: vec![], seed };
         for _ in 0..steps {
             model.step(world).await;
             model.check().await;
