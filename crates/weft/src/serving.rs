@@ -202,7 +202,7 @@ pub fn mount(
     options: &session::Options,
     status: Status,
 ) -> Result<Served, Failure> {
-    let ops = Arc::new(Ops::new(client.clone(), status, options.access_times()));
+    let ops = Arc::new(Ops::new(rt.clone(), client.clone(), status, options.access_times()));
     let mounted = session::mount(rt.clone(), ops.clone(), path, options);
     let mounted = mounted.map_err(|error| Failure::new(error.to_string()))?;
     let control = mounted.device().and_then(|device| listen_to_tools(rt, ops, device));
