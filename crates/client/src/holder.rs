@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use proto::{OstIndex, TargetId, TargetKind};
 use rt::BoxFuture;
+use rt::wait::join_all;
 
 use crate::lease::Holder;
-use crate::util::join_all;
 use crate::{Forget, Shared};
 
 impl Holder for Shared {

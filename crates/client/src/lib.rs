@@ -32,7 +32,6 @@ mod names;
 mod order;
 pub mod posix;
 mod targets;
-mod util;
 
 use std::sync::Arc;
 

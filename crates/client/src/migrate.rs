@@ -14,11 +14,11 @@ use std::sync::Arc;
 use proto::layout::LayoutHint;
 use proto::wire::messages::{SealLayout, SwapLayouts};
 use proto::{Attr, Code, DataTarget, Fid, FileKind, Layout};
+use rt::wait::join_all;
 
 use crate::data::{Call, FileRef, FileState};
 use crate::lock::{Pages as Locking, Pins, whole};
 use crate::names::Relaying;
-use crate::util::join_all;
 use crate::{Caller, Client, Error, Limits, OpenFlags, Result, Seek, Shared};
 
 /// Bytes that are copied at a time.

@@ -7,6 +7,7 @@ use proto::wire::messages::{Config, Statfs};
 use proto::{Code, Nid, TargetId, Transno};
 use rpc::Hub;
 use rt::sync::Semaphore;
+use rt::wait::{join_all, unless};
 
 use crate::callbacks::CalledBack;
 use crate::clock::Clock;
@@ -17,7 +18,6 @@ use crate::lease::{Lease, LeaseKeeper};
 use crate::lock::{RangeLocks, Resting};
 use crate::names::Names;
 use crate::targets::Targets;
-use crate::util::{join_all, unless};
 use crate::{Admin, Client, Copies, Error, Limits, Result, Shared};
 
 /// How long the MGS may keep a question for news: less than [`rpc::limits::RESEND_WAITING`], or each would be sent twice.

@@ -76,7 +76,7 @@ fn main() {
     };
     let mut corpus = vectors();
     let recorded = corpus.len();
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let (mut round, mut taken) = (0u64, 0u64);
     std::panic::set_hook(Box::new(move |panic| eprintln!("seed {seed}: {panic}")));
     let end = Instant::now() + Duration::from_secs(seconds);

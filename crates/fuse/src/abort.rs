@@ -6,6 +6,9 @@
 //! `fuse_reverse_inval_inode`). Then nothing that uses the mount, nor the process, nor its connections to servers would
 //! ever end. The kernel's way out is the file `abort` of the connection in fusectl.
 
+// The file of the connection is the kernel's, and the guard is a process.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -14,6 +17,8 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+
+use crate::proc;
 
 /// Where fusectl is mounted, if it is.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
@@ -56,12 +61,12 @@ pub fn guard(parent: u32) -> io::Result<()> {
 
 /// The number of the connection of `device`, which is mounted at `path`: that of the mount's device.
 pub(crate) fn number_of(device: &OwnedFd, path: &Path) -> io::Result<u32> {
-    let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", device.as_raw_fd()))?;
+    let told = proc::read("self", &format!("fdinfo/{}", device.as_raw_fd()))?;
     let number = told.lines().find_map(|line| line.strip_prefix(NUMBER)?.trim().parse().ok());
     if let Some(number) = number {
         return Ok(number);
     }
-    let table = std::fs::read("/proc/self/mountinfo")?;
+    let table = proc::mounts()?;
     number_in(&table, path).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the mount has no number"))
 }
 

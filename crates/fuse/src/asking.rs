@@ -11,10 +11,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use proto::Fid;
+use proto::{Fid, Shards};
+use rt::Time;
 
 use crate::progress::Answered;
 
@@ -40,7 +41,7 @@ const UNKNOWN: u8 = 3;
 /// How far a question is.
 #[derive(Debug)]
 enum Stage {
-    Asked(Instant),
+    Asked(Time),
     /// The answer is on its way.
     Answering,
     /// The answer has reached the kernel.
@@ -55,18 +56,18 @@ struct Asker {
 }
 
 impl Asker {
-    fn is_done(&mut self) -> bool {
+    fn is_done(&mut self, now: Time) -> bool {
         match &mut self.stage {
-            Stage::Asked(at) => at.elapsed() > PATIENCE,
+            Stage::Asked(at) => now - *at > PATIENCE,
             Stage::Answering => false,
-            Stage::Answered(answered) => answered.has_run(),
+            Stage::Answered(answered) => answered.has_run(now),
         }
     }
 }
 
 /// Whose attributes have changed, and who asks for them.
 pub struct Asking {
-    places: Box<[AtomicU8]>,
+    places: Shards<AtomicU8, PLACES>,
     askers: Mutex<BTreeMap<Fid, Vec<Asker>>>,
 }
 
@@ -86,14 +87,13 @@ impl Drop for OnItsWay {
 
 impl Default for Asking {
     fn default() -> Asking {
-        Asking { places: (0..PLACES).map(|_| AtomicU8::new(CURRENT)).collect(), askers: Mutex::default() }
+        Asking { places: Shards::new(|| AtomicU8::new(CURRENT)), askers: Mutex::default() }
     }
 }
 
 impl Asking {
     fn place(&self, fid: Fid) -> &AtomicU8 {
-        let mixed = (fid.seq ^ u64::from(fid.oid)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.places[(mixed >> 40) as usize % PLACES]
+        self.places.of(&fid)
     }
 
     fn is_current(&self, fid: Fid) -> bool {
@@ -101,13 +101,13 @@ impl Asking {
     }
 
     /// A thread asks for the attributes of `fid`.
-    pub fn asked(&self, fid: Fid, thread: u32) {
+    pub fn asked(&self, fid: Fid, thread: u32, now: Time) {
         if thread == 0 || self.is_current(fid) {
             return;
         }
         let mut files = self.askers.lock();
         if files.len() >= FILES_MAX && !files.contains_key(&fid) {
-            files.retain(|_, askers| !are_done(askers));
+            files.retain(|_, askers| !are_done(askers, now));
             if files.len() >= FILES_MAX {
                 return;
             }
@@ -117,13 +117,13 @@ impl Asking {
         // Who asks again has run.
         askers.retain(|asker| asker.thread != thread);
         if askers.len() >= THREADS_MAX {
-            are_done(askers);
+            are_done(askers, now);
         }
         if heard && askers.is_empty() {
             files.remove(&fid);
             self.place(fid).store(CURRENT, Ordering::Relaxed);
         } else if askers.len() < THREADS_MAX {
-            askers.push(Asker { thread, stage: Stage::Asked(Instant::now()) });
+            askers.push(Asker { thread, stage: Stage::Asked(now) });
         }
     }
 
@@ -159,13 +159,13 @@ impl Asking {
     }
 
     /// Whether a thread has asked for the attributes of `fid` and not used them.
-    pub fn is_waited_for(&self, fid: Fid) -> bool {
+    pub fn is_waited_for(&self, fid: Fid, now: Time) -> bool {
         if self.is_current(fid) {
             return false;
         }
         let mut files = self.askers.lock();
         let Some(askers) = files.get_mut(&fid) else { return false };
-        let done = are_done(askers);
+        let done = are_done(askers, now);
         if done {
             files.remove(&fid);
         }
@@ -179,8 +179,8 @@ impl Asking {
 }
 
 /// Lets go of who is done; whether all are.
-fn are_done(askers: &mut Vec<Asker>) -> bool {
-    askers.retain_mut(|asker| !asker.is_done());
+fn are_done(askers: &mut Vec<Asker>, now: Time) -> bool {
+    askers.retain_mut(|asker| !asker.is_done(now));
     askers.is_empty()
 }
 
@@ -188,18 +188,19 @@ fn are_done(askers: &mut Vec<Asker>) -> bool {
 mod tests {
     use super::*;
 
+    const NOW: Time = Time(1);
     const FID: Fid = Fid { seq: 0x2_0000_0400, oid: 7, ver: 0 };
 
     #[test]
     fn only_what_has_changed_is_waited_for() {
         let asking = Asking::default();
-        let own = std::process::id();
-        asking.asked(FID, own);
-        assert!(!asking.is_waited_for(FID), "what the kernel knows is current");
+        let own = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();
+        asking.asked(FID, own, NOW);
+        assert!(!asking.is_waited_for(FID, NOW), "what the kernel knows is current");
         asking.forgets(FID);
-        assert!(!asking.is_waited_for(FID), "nobody asks");
-        asking.asked(FID, own);
-        assert!(asking.is_waited_for(FID));
+        assert!(!asking.is_waited_for(FID, NOW), "nobody asks");
+        asking.asked(FID, own, NOW);
+        assert!(asking.is_waited_for(FID, NOW));
     }
 
     #[test]
@@ -208,35 +209,32 @@ mod tests {
         // It runs all the time.
         let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
         asking.forgets(FID);
-        asking.asked(FID, own);
+        asking.asked(FID, own, NOW);
         let answer = asking.answers(FID, own);
         assert!(answer.is_some(), "it asked");
         asking.told(FID, true);
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_millis(10) {
-            assert!(asking.is_waited_for(FID), "its answer is on its way");
+        for _ in 0..1000 {
+            assert!(asking.is_waited_for(FID, NOW), "its answer is on its way");
         }
         drop(answer);
-        while asking.is_waited_for(FID) {
-            assert!(begun.elapsed() < Duration::from_secs(10), "it is seen to run");
-        }
-        asking.asked(FID, own);
-        assert!(!asking.is_waited_for(FID), "the kernel has heard of it");
+        while asking.is_waited_for(FID, NOW) {}
+        asking.asked(FID, own, NOW);
+        assert!(!asking.is_waited_for(FID, NOW), "the kernel has heard of it");
         assert!(asking.answers(FID, own).is_none());
         asking.told(FID, false);
-        asking.asked(FID, own);
-        assert!(asking.is_waited_for(FID), "it is not told if that changes");
+        asking.asked(FID, own, NOW);
+        assert!(asking.is_waited_for(FID, NOW), "it is not told if that changes");
     }
 
     #[test]
     fn few_are_remembered() {
         let asking = Asking::default();
         asking.forgets(FID);
-        (1..=2 * THREADS_MAX as u32).for_each(|thread| asking.asked(FID, u32::MAX - thread));
+        (1..=2 * THREADS_MAX as u32).for_each(|thread| asking.asked(FID, u32::MAX - thread, NOW));
         assert_eq!(asking.askers.lock()[&FID].len(), THREADS_MAX);
         for oid in 0..2 * FILES_MAX as u32 {
             asking.forgets(Fid { oid, ..FID });
-            asking.asked(Fid { oid, ..FID }, 1);
+            asking.asked(Fid { oid, ..FID }, 1, NOW);
         }
         assert_eq!(asking.askers.lock().len(), FILES_MAX);
     }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use client::Caller;
 
+use crate::proc;
+
 /// The process behind a request. Its supplementary groups are read only when an answer depends on them.
 pub fn of_process(uid: u32, gid: u32, pid: u32) -> Caller {
     Caller { uid, gid, groups: Arc::new(move || groups_of(pid)), umask: 0 }
@@ -17,7 +19,7 @@ fn groups_of(pid: u32) -> Vec<u32> {
     }
     // A request can come from any thread of the process, and each has credentials of its own: the kernel sends the
     // thread's id, which /proc resolves too.
-    match std::fs::read_to_string(format!("/proc/{pid}/status")) {
+    match proc::read(pid, "status") {
         Ok(status) => parse_groups(&status),
         Err(_) => Vec::new(),
     }

@@ -8,14 +8,16 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use proto::Fid;
 use rt::sync::oneshot;
+use rt::{Rt, Time};
 
 use crate::names::{Kept, Names, Place, TO_USE_MAX};
-use crate::threads::Threads;
+use crate::progress;
+use crate::threads::{self, Threads};
 
 /// Threads that expire names, at most: each may wait for the lock of a directory.
 const THREADS_MAX: usize = 64;
@@ -28,6 +30,10 @@ pub type Expire = Box<dyn Fn(&Place) + Send + Sync>;
 /// Who waits until something is forgotten is told by the end of this.
 type Done = Arc<oneshot::Sender<()>>;
 
+/// It has no bound, for nobody who has something forgotten may wait here; there are few messages for each name that the kernel keeps.
+#[allow(clippy::disallowed_types)]
+type Sender = mpsc::Sender<Message>;
+
 enum Message {
     /// The names of a file have to go.
     Forget(Fid, Done),
@@ -39,8 +45,9 @@ enum Message {
 
 /// The threads that expire names. They end with this value.
 pub struct Expirer {
+    rt: Rt,
     names: Arc<Mutex<Names>>,
-    messages: Arc<mpsc::Sender<Message>>,
+    messages: Arc<Sender>,
 }
 
 impl Expirer {
@@ -48,28 +55,28 @@ impl Expirer {
     ///
     /// # Errors
     /// A thread cannot be started.
-    pub fn start(names: Arc<Mutex<Names>>, expire: Expire) -> io::Result<Expirer> {
+    pub fn start(rt: Rt, names: Arc<Mutex<Names>>, expire: Expire) -> io::Result<Expirer> {
         let (messages, inbox) = mpsc::channel();
         let messages = Arc::new(messages);
-        let (told, back) = (names.clone(), Arc::downgrade(&messages));
+        let (clock, told, back) = (rt.clone(), names.clone(), Arc::downgrade(&messages));
         let threads = Threads::start("weft-expire", THREADS_MAX, move |(fid, kept): (Fid, Kept)| {
-            until_used(&kept);
-            told.lock().used(&kept.place, kept.number, Instant::now());
+            until_used(&clock, &kept);
+            told.lock().used(&kept.place, kept.number, clock.now());
             let _ = Weak::upgrade(&back).map(|back| back.send(Message::Used(fid)));
             expire(&kept.place);
             // Nobody waits if the connection is gone.
             let _ = Weak::upgrade(&back).map(|back| back.send(Message::Expired(fid, kept)));
         })?;
-        let mut waiting =
-            Waiting { names: names.clone(), threads, files: HashMap::new(), ends: BTreeSet::new() };
-        std::thread::Builder::new().name("weft-names".into()).spawn(move || waiting.run(&inbox))?;
-        Ok(Expirer { names, messages })
+        let (files, ends) = (HashMap::new(), BTreeSet::new());
+        let mut waiting = Waiting { rt: rt.clone(), names: names.clone(), threads, files, ends };
+        threads::start("weft-names", move || waiting.run(&inbox))?;
+        Ok(Expirer { rt, names, messages })
     }
 
     /// Has the kernel forget the names of `fid`, or of all files. `None`: it keeps none.
     pub fn forget(&self, fid: Option<Fid>) -> Option<oneshot::Receiver<()>> {
         let fids: Vec<Fid> = {
-            let (names, now) = (self.names.lock(), Instant::now());
+            let (names, now) = (self.names.lock(), self.rt.now());
             let fids = fid.map_or_else(|| names.files(), |fid| vec![fid]);
             fids.into_iter().filter(|fid| names.is_kept(*fid, now).is_some()).collect()
         };
@@ -96,16 +103,17 @@ struct Waiter {
 
 /// Files whose names have to go.
 struct Waiting {
+    rt: Rt,
     names: Arc<Mutex<Names>>,
     threads: Threads<(Fid, Kept)>,
     files: HashMap<Fid, Waiter>,
-    ends: BTreeSet<(Instant, Fid)>,
+    ends: BTreeSet<(Time, Fid)>,
 }
 
 impl Waiting {
     fn run(&mut self, inbox: &mpsc::Receiver<Message>) {
         loop {
-            let next = self.ends.first().map(|(end, _)| end.saturating_duration_since(Instant::now()));
+            let next = self.ends.first().map(|(end, _)| *end - self.rt.now());
             let message = match next {
                 Some(pause) => inbox.recv_timeout(pause),
                 None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -137,7 +145,7 @@ impl Waiting {
     /// Begins what is to be done for a file, or ends it.
     fn look_at(&mut self, fid: Fid) {
         let Some(waiter) = self.files.get_mut(&fid) else { return };
-        let now = Instant::now();
+        let now = self.rt.now();
         let mut names = self.names.lock();
         if let Some(until) = names.is_kept(fid, now) {
             for kept in names.expire(fid, now) {
@@ -156,36 +164,23 @@ impl Waiting {
 
 /// Waits until the threads that were told of a name of late have used what they were told: the kernel counts from then on, and
 /// what is expired before is kept.
-fn until_used(kept: &Kept) {
+fn until_used(rt: &Rt, kept: &Kept) {
     for (thread, told) in &kept.threads {
-        let begun = Course::of(*thread);
-        while told.elapsed() < TO_USE_MAX && begun.is_some() && Course::of(*thread) == begun {
-            std::thread::sleep(TO_USE_TICK);
+        // Who has been answered neither sleeps nor is gone before it has used the answer.
+        let begun = progress::ready(*thread);
+        while rt.now() - *told < TO_USE_MAX && begun.is_some() && progress::ready(*thread) == begun {
+            threads::pause(TO_USE_TICK);
         }
-    }
-}
-
-/// How far a thread has come that is running or about to.
-#[derive(Debug, PartialEq, Eq)]
-struct Course(String);
-
-impl Course {
-    /// `None`: it sleeps, or is gone. Who has been answered does neither before it has used the answer.
-    fn of(thread: u32) -> Option<Course> {
-        let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
-        let (_, behind) = stat.rsplit_once(") ")?;
-        let runs = behind.starts_with('R');
-        // Time on a processor, time in wait for one, and how often it got one.
-        let course = std::fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?;
-        let mut fields = course.split_whitespace();
-        let (ran, times) = (fields.next()?, fields.nth(1)?);
-        runs.then(|| Course(format!("{ran} {times}")))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    // Threads are looked at, in real time.
+    #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
     use std::sync::mpsc::{Receiver, Sender};
+    use std::time::Instant;
 
     use bytes::Bytes;
 
@@ -197,6 +192,10 @@ mod tests {
 
     fn place(name: &'static str) -> Place {
         (DIR, Bytes::from_static(name.as_bytes()))
+    }
+
+    fn rt() -> Rt {
+        Rt::os(rt::os::Node::start_without_rings(1).expect("a node"))
     }
 
     fn names() -> Arc<Mutex<Names>> {
@@ -212,7 +211,7 @@ mod tests {
             let _ = waits.recv();
         });
         let thread = told.recv().expect("its number");
-        until(|| Course::of(thread).is_none());
+        until(|| progress::ready(thread).is_none());
         (thread, go)
     }
 
@@ -242,10 +241,10 @@ mod tests {
 
     #[test]
     fn who_waits_goes_on_when_each_name_is_expired() {
-        let (names, (expire, asks, unlock), (thread, _go)) = (names(), locked(), asleep());
-        let expirer = Expirer::start(names.clone(), expire).expect("threads");
+        let (rt, names, (expire, asks, unlock), (thread, _go)) = (rt(), names(), locked(), asleep());
+        let expirer = Expirer::start(rt.clone(), names.clone(), expire).expect("threads");
         assert!(expirer.forget(Some(FILE)).is_none(), "nothing is kept");
-        assert!(names.lock().keep(FILE, place("a"), thread, Instant::now()));
+        assert!(names.lock().keep(FILE, place("a"), thread, rt.now()));
         let mut wait = expirer.forget(Some(FILE)).expect("a name is kept");
         assert_eq!(asks.recv().expect("it is expired"), place("a"));
         // A change under way that had the lock moves the name meanwhile.
@@ -256,33 +255,33 @@ mod tests {
         assert!(!is_done(&mut wait));
         unlock.send(()).expect("it waits");
         until(|| is_done(&mut wait));
-        assert!(names.lock().keep(FILE, place("a"), thread, Instant::now()), "the directory is not busy");
+        assert!(names.lock().keep(FILE, place("a"), thread, rt.now()), "the directory is not busy");
     }
 
     /// The lock of the directory is held by who waits for the answer that waits for this.
     #[test]
     fn nobody_waits_for_a_lock_longer_than_a_name_is_kept() {
-        let (names, (expire, asks, _unlock), (thread, _go)) = (names(), locked(), asleep());
-        let expirer = Expirer::start(names.clone(), expire).expect("threads");
-        let told = Instant::now();
+        let (rt, names, (expire, asks, _unlock), (thread, _go)) = (rt(), names(), locked(), asleep());
+        let expirer = Expirer::start(rt.clone(), names.clone(), expire).expect("threads");
+        let told = rt.now();
         assert!(names.lock().keep(FILE, place("a"), thread, told));
         let mut wait = expirer.forget(None).expect("a name is kept");
         asks.recv().expect("it is tried");
         until(|| is_done(&mut wait));
-        assert!(told.elapsed() >= KEPT, "the kernel uses it until then");
-        assert!(told.elapsed() < KEPT + TO_USE_MAX, "the thread has been seen to sleep");
-        assert!(!names.lock().keep(FILE, place("b"), thread, Instant::now()), "the directory is busy");
+        assert!(rt.now() - told >= KEPT, "the kernel uses it until then");
+        assert!(rt.now() - told < KEPT + TO_USE_MAX, "the thread has been seen to sleep");
+        assert!(!names.lock().keep(FILE, place("b"), thread, rt.now()), "the directory is busy");
     }
 
     #[test]
     fn a_thread_that_was_told_is_let_run_first() {
         let (sleeps, _go) = asleep();
-        assert_eq!(Course::of(sleeps), None);
+        assert_eq!(progress::ready(sleeps), None);
         let runs = std::thread::spawn(|| {
             let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
-            let before = Course::of(thread);
+            let before = progress::ready(thread);
             assert!(before.is_some(), "it runs");
-            until(|| Course::of(thread) != before);
+            until(|| progress::ready(thread) != before);
         });
         runs.join().expect("it is seen to go on");
     }

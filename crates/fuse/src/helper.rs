@@ -1,5 +1,8 @@
 //! fusermount3, which mounts and unmounts for users.
 
+// It is a process, with a file of its own.
+#![allow(clippy::disallowed_methods)]
+
 use std::io::{self, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;

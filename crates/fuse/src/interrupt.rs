@@ -23,6 +23,8 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use rt::sync::Notify;
 
+use crate::proc;
+
 /// Most remembered interrupts of requests that do not wait (yet). Most of them come too late, for requests that were
 /// just answered.
 const EARLY_MAX: usize = 1024;
@@ -42,7 +44,7 @@ pub fn is_dying(pid: u32) -> bool {
     if pid == 0 {
         return true;
     }
-    match std::fs::read_to_string(format!("/proc/{pid}/status")) {
+    match proc::read(pid, "status") {
         Ok(status) => has_fatal_signal(&status),
         Err(_) => true,
     }
@@ -50,14 +52,14 @@ pub fn is_dying(pid: u32) -> bool {
 
 /// Whether the thread `pid` can be seen to be about to die of a signal.
 fn is_seen_dying(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+    let status = proc::read(pid, "status");
     pid != 0 && status.is_ok_and(|status| has_fatal_signal(&status))
 }
 
 /// Whether the thread `pid` has a signal to take. Over io_uring, Linux (6.18 and before) does not tell of a signal that
 /// came before the request was handed over: the thread would wait for its lock as if nobody had called it.
 fn is_signalled(pid: u32) -> bool {
-    pid != 0 && std::fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| has_signal(&status))
+    pid != 0 && proc::read(pid, "status").is_ok_and(|status| has_signal(&status))
 }
 
 /// Whether /proc/PID/status tells of a pending signal that is not blocked.

@@ -5,9 +5,6 @@
 //! knows nothing of FUSE. [`control`] is the language that
 //! `lfs` and a mount speak through extended attributes, and through [`socket`]; [`session`] mounts, serves and unmounts.
 
-// FUSE is an edge: it has files and threads of its own.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
-
 pub mod session;
 
 pub mod abort;
@@ -28,6 +25,7 @@ mod names;
 mod notify;
 pub mod ops;
 pub mod parameters;
+mod proc;
 mod progress;
 mod readahead;
 mod reopen;

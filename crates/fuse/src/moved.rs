@@ -10,13 +10,14 @@
 //! tells.
 
 use std::collections::HashMap;
-use std::os::unix::fs::FileExt;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use proto::Fid;
+use rt::Time;
 
 use crate::names::Place;
+use crate::{proc, threads};
 
 /// Threads whose last name is remembered.
 const THREADS_MAX: usize = 4096;
@@ -66,13 +67,13 @@ impl Call {
     pub fn of(thread: u32) -> Call {
         let (tell, told) = mpsc::channel();
         let look = move || {
-            let syscall = std::fs::read_to_string(format!("/proc/{thread}/syscall")).unwrap_or_default();
-            let memory = std::fs::File::open(format!("/proc/{thread}/mem"));
+            let syscall = proc::read(thread, "syscall").unwrap_or_default();
+            let memory = proc::memory(thread);
             // Nobody waits any more if it took too long.
             let _ = tell.send(Call::parse(&syscall, |at| last_name(memory.as_ref().ok()?, at)));
         };
-        match std::thread::Builder::new().name("weft-moved".into()).spawn(look) {
-            Ok(_) => told.recv_timeout(PATIENCE).unwrap_or(Call::Unknown),
+        match threads::start("weft-moved", look) {
+            Ok(()) => told.recv_timeout(PATIENCE).unwrap_or(Call::Unknown),
             Err(_) => Call::Unknown,
         }
     }
@@ -104,11 +105,11 @@ impl Call {
 }
 
 /// The last name of the path at an address of a process.
-fn last_name(memory: &std::fs::File, at: u64) -> Option<Vec<u8>> {
+fn last_name(memory: &proc::Memory, at: u64) -> Option<Vec<u8>> {
     let (mut path, mut at) = (Vec::new(), at);
     while path.len() < PATH_BYTES_MAX {
         let mut piece = vec![0; (PAGE_BYTES - at % PAGE_BYTES) as usize];
-        memory.read_exact_at(&mut piece, at).ok()?;
+        memory.read(at, &mut piece).ok()?;
         at = at.checked_add(piece.len() as u64)?;
         let end = piece.iter().position(|byte| *byte == 0);
         path.extend_from_slice(&piece[..end.unwrap_or(piece.len())]);
@@ -134,7 +135,7 @@ pub enum Said {
 /// The name that each thread looked up last.
 #[derive(Debug, Default)]
 pub struct LastNames {
-    threads: HashMap<u32, (Place, Fid, Instant)>,
+    threads: HashMap<u32, (Place, Fid, Time)>,
 }
 
 impl LastNames {
@@ -145,7 +146,7 @@ impl LastNames {
         thread: u32,
         (place, fid): (&Place, Fid),
         (expiring, leads_on): (&[Place], bool),
-        now: Instant,
+        now: Time,
         call: impl FnOnce() -> Call,
     ) -> Said {
         let last = self.threads.get(&thread).filter(|(_, file, _)| *file == fid).map(|(last, _, _)| last);
@@ -160,12 +161,12 @@ impl LastNames {
         said
     }
 
-    fn remember(&mut self, thread: u32, place: Place, fid: Fid, now: Instant) {
+    fn remember(&mut self, thread: u32, place: Place, fid: Fid, now: Time) {
         if thread == 0 {
             return;
         }
         if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&thread) {
-            self.threads.retain(|_, (_, _, at)| now.saturating_duration_since(*at) < REMEMBERED);
+            self.threads.retain(|_, (_, _, at)| now - *at < REMEMBERED);
             if self.threads.len() >= THREADS_MAX {
                 return;
             }
@@ -206,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_file_that_moves_under_a_rename_is_not_there() {
-        let (mut last, now) = (LastNames::default(), Instant::now());
+        let (mut last, now) = (LastNames::default(), Time::default());
         let mut looks = |name, fid, call| last.looked_up(5, (&place(name), fid), (&[], false), now, || call);
         assert_eq!(looks("a", FILE, rename("a", "b")), Said::Truth);
         assert_eq!(looks("b", FILE, rename("a", "b")), Said::Nothing);
@@ -223,7 +224,7 @@ mod tests {
     /// A file that had been renamed, or that was seen under its former name, was said not to be there to who renamed it next.
     #[test]
     fn what_is_renamed_is_there() {
-        let (mut last, now) = (LastNames::default(), Instant::now());
+        let (mut last, now) = (LastNames::default(), Time::default());
         let mut looks = |name, call| last.looked_up(5, (&place(name), FILE), (&[], false), now, || call);
         assert_eq!(looks("a", rename("a", "b")), Said::Truth);
         assert_eq!(looks("b", rename("b", "c")), Said::Truth);
@@ -232,7 +233,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_told_apart_is_looked_up_again() {
-        let (mut last, now) = (LastNames::default(), Instant::now());
+        let (mut last, now) = (LastNames::default(), Time::default());
         let mut looks =
             |name, leads_on, call| last.looked_up(5, (&place(name), FILE), (&[], leads_on), now, || call);
         assert_eq!(looks("a", true, rename("a", "b")), Said::Truth);
@@ -244,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_being_expired_counts() {
-        let (mut last, now) = (LastNames::default(), Instant::now());
+        let (mut last, now) = (LastNames::default(), Time::default());
         let expiring = [place("a")];
         let mut looks = |call| last.looked_up(5, (&place("b"), FILE), (&expiring, false), now, || call);
         assert_eq!(looks(rename("a", "b")), Said::Nothing);
@@ -268,7 +269,7 @@ mod tests {
 
     #[test]
     fn paths_are_read_from_a_process() {
-        let memory = std::fs::File::open("/proc/self/mem").expect("its own memory");
+        let memory = proc::memory("self").expect("its own memory");
         for (path, name) in
             [(&b"/a/b/name\0"[..], &b"name"[..]), (b"name\0", b"name"), (b"a/dir//\0", b"dir")]
         {

@@ -8,10 +8,11 @@
 //! none of its names (`docs/locks.md#kernel-names`).
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use proto::Fid;
+use rt::Time;
 
 /// How long the kernel may keep a name, as it is told. Changes of two mounts that wait for each other in a circle wait for so long;
 /// who uses a name again and again asks so often, and is answered from the client's cache.
@@ -47,9 +48,9 @@ pub struct Kept {
     /// Which answer told it last.
     pub number: u64,
     /// When its time is over for certain.
-    pub until: Instant,
+    pub until: Time,
     /// Threads that were told of it of late, and when.
-    pub threads: Vec<(u32, Instant)>,
+    pub threads: Vec<(u32, Time)>,
 }
 
 #[derive(Debug)]
@@ -62,7 +63,7 @@ struct Told {
 /// A directory in which a name could not be expired in time, or in which others change many names.
 #[derive(Debug)]
 struct Busy {
-    until: Instant,
+    until: Time,
     last: Duration,
 }
 
@@ -72,16 +73,16 @@ pub struct Names {
     names: HashMap<Place, Told>,
     of_file: HashMap<Fid, HashSet<Place>>,
     /// In the order in which they end.
-    ends: VecDeque<(Instant, u64, Place)>,
+    ends: VecDeque<(Time, u64, Place)>,
     busy: HashMap<u64, Busy>,
     /// How many names of a directory were called back since when.
-    called_back: HashMap<u64, (Instant, u32)>,
+    called_back: HashMap<u64, (Time, u32)>,
     next: u64,
 }
 
 impl Names {
     /// `thread` is about to be told that `place` means `fid`: whether the kernel may keep it.
-    pub fn keep(&mut self, fid: Fid, place: Place, thread: u32, now: Instant) -> bool {
+    pub fn keep(&mut self, fid: Fid, place: Place, thread: u32, now: Time) -> bool {
         self.forget_past(now);
         // A thread that cannot be seen cannot be waited for.
         if thread == 0 || self.ends.len() >= NAMES_MAX || self.is_busy(place.0, now) {
@@ -91,7 +92,7 @@ impl Names {
             Some(told) if told.fid == fid => told.kept.threads.clone(),
             _ => Vec::new(),
         };
-        threads.retain(|(other, at)| *other != thread && now.saturating_duration_since(*at) < TO_USE_MAX);
+        threads.retain(|(other, at)| *other != thread && now - *at < TO_USE_MAX);
         if threads.len() >= THREADS_MAX {
             return false;
         }
@@ -100,7 +101,7 @@ impl Names {
         true
     }
 
-    fn insert(&mut self, fid: Fid, place: Place, until: Instant, threads: Vec<(u32, Instant)>) {
+    fn insert(&mut self, fid: Fid, place: Place, until: Time, threads: Vec<(u32, Time)>) {
         self.next += 1;
         let number = self.next;
         self.remove(&place);
@@ -123,7 +124,7 @@ impl Names {
         Some(told)
     }
 
-    fn forget_past(&mut self, now: Instant) {
+    fn forget_past(&mut self, now: Time) {
         while self.ends.front().is_some_and(|(end, _, _)| *end <= now) {
             let Some((_, number, place)) = self.ends.pop_front() else { return };
             // A change that holds the directory's lock may be using what is being expired.
@@ -155,14 +156,14 @@ impl Names {
     }
 
     /// Whoever was told of `place` until answer `number` has used what it was told by `now`: the kernel has counted since then.
-    pub fn used(&mut self, place: &Place, number: u64, now: Instant) {
+    pub fn used(&mut self, place: &Place, number: u64, now: Time) {
         if let Some(told) = self.names.get_mut(place).filter(|told| told.kept.number == number) {
             told.kept.until = told.kept.until.min(now + KEPT + TICKS);
         }
     }
 
     /// Until when the kernel may keep a name of `fid`.
-    pub fn is_kept(&self, fid: Fid, now: Instant) -> Option<Instant> {
+    pub fn is_kept(&self, fid: Fid, now: Time) -> Option<Time> {
         self.live(fid).map(|told| told.kept.until).filter(|until| *until > now).max()
     }
 
@@ -171,7 +172,7 @@ impl Names {
     }
 
     /// The names of `fid` that nobody is expiring yet; from now on the caller is.
-    pub fn expire(&mut self, fid: Fid, now: Instant) -> Vec<Kept> {
+    pub fn expire(&mut self, fid: Fid, now: Time) -> Vec<Kept> {
         let mut kept = Vec::new();
         for place in self.of_file.get(&fid).cloned().unwrap_or_default() {
             let Some(told) = self.names.get_mut(&place) else { continue };
@@ -186,7 +187,7 @@ impl Names {
     }
 
     /// Somebody else changes a name in `dir`. If that happens again and again, the kernel keeps none of them for a while.
-    fn is_called_back(&mut self, dir: u64, now: Instant) {
+    fn is_called_back(&mut self, dir: u64, now: Time) {
         if self.called_back.len() >= BUSY_DIRS_MAX {
             self.called_back.retain(|_, (since, _)| *since + CALLED_BACK_IN > now);
             if self.called_back.len() >= BUSY_DIRS_MAX {
@@ -206,7 +207,7 @@ impl Names {
         }
     }
 
-    fn make_busy(&mut self, dir: u64, now: Instant) -> Option<&mut Busy> {
+    fn make_busy(&mut self, dir: u64, now: Time) -> Option<&mut Busy> {
         self.busy.retain(|_, busy| busy.until + BUSY_MAX > now);
         if self.busy.len() >= BUSY_DIRS_MAX && !self.busy.contains_key(&dir) {
             return None;
@@ -226,7 +227,7 @@ impl Names {
     }
 
     /// A name in `dir` was not expired before its time was over: the kernel keeps none of that directory for a while.
-    pub fn is_late(&mut self, dir: u64, now: Instant) {
+    pub fn is_late(&mut self, dir: u64, now: Time) {
         let Some(busy) = self.make_busy(dir, now) else { return };
         if busy.until <= now {
             busy.last = (busy.last * 2).clamp(BUSY, BUSY_MAX);
@@ -234,7 +235,7 @@ impl Names {
         }
     }
 
-    fn is_busy(&self, dir: u64, now: Instant) -> bool {
+    fn is_busy(&self, dir: u64, now: Time) -> bool {
         self.busy.get(&dir).is_some_and(|busy| busy.until > now)
     }
 }
@@ -258,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_name_is_kept_until_it_is_expired_or_its_time_is_over() {
-        let (mut names, now) = (Names::default(), Instant::now());
+        let (mut names, now) = (Names::default(), Time::default());
         assert!(names.keep(FILE, place("a"), 5, now));
         let until = now + KEPT + TO_USE_MAX;
         assert_eq!(names.is_kept(FILE, now), Some(until));
@@ -281,7 +282,7 @@ mod tests {
 
     #[test]
     fn the_time_of_a_name_begins_when_the_answer_is_used() {
-        let (mut names, now) = (Names::default(), Instant::now());
+        let (mut names, now) = (Names::default(), Time::default());
         assert!(names.keep(FILE, place("a"), 5, now));
         let told = names.expire(FILE, now)[0].clone();
         names.used(&told.place, told.number + 1, now);
@@ -294,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_moved_name_keeps_its_end() {
-        let (mut names, now) = (Names::default(), Instant::now());
+        let (mut names, now) = (Names::default(), Time::default());
         assert!(names.keep(FILE, place("a"), 5, now));
         let later = now + Duration::from_millis(300);
         assert!(names.keep(OTHER, place("b"), 5, later));
@@ -310,7 +311,7 @@ mod tests {
 
     #[test]
     fn no_more_are_kept_than_there_is_room_for() {
-        let (mut names, now) = (Names::default(), Instant::now());
+        let (mut names, now) = (Names::default(), Time::default());
         for n in 0..NAMES_MAX as u64 {
             assert!(names.keep(FILE, (n, Bytes::from_static(b"a")), 5, now));
         }
@@ -321,7 +322,7 @@ mod tests {
 
     #[test]
     fn nobody_keeps_names_of_a_directory_that_is_busy() {
-        let (mut names, now) = (Names::default(), Instant::now());
+        let (mut names, now) = (Names::default(), Time::default());
         assert!(names.keep(FILE, place("a"), 5, now));
         names.is_late(DIR, now);
         names.is_late(DIR, now);
@@ -335,8 +336,8 @@ mod tests {
 
     #[test]
     fn a_directory_whose_names_others_change_again_and_again_is_busy() {
-        let (mut names, now) = (Names::default(), Instant::now());
-        let mut change = |times: u32, now: Instant| {
+        let (mut names, now) = (Names::default(), Time::default());
+        let mut change = |times: u32, now: Time| {
             (0..times).all(|_| {
                 let is_kept = names.keep(FILE, place("a"), 5, now);
                 for kept in names.expire(FILE, now) {
@@ -354,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_name_that_many_are_told_at_once_is_not_kept() {
-        let (mut names, now) = (Names::default(), Instant::now());
+        let (mut names, now) = (Names::default(), Time::default());
         for thread in 1..=THREADS_MAX as u32 {
             assert!(names.keep(FILE, place("a"), thread, now));
         }

@@ -19,8 +19,8 @@ use std::time::Duration;
 use client::{Copies, Forget};
 use parking_lot::Mutex;
 use proto::Fid;
-use rt::BoxFuture;
 use rt::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use rt::{BoxFuture, Rt};
 use rustix::io::Errno as OsErrno;
 use zerocopy::IntoBytes;
 
@@ -30,7 +30,7 @@ use crate::kernel::abi::{self, NotifyInvalEntryOut, NotifyInvalInodeOut, OutHead
 use crate::names::Names;
 use crate::ops::node_of;
 use crate::settling::Settling;
-use crate::threads::Threads;
+use crate::threads::{self, Threads};
 
 /// How often it is tried again to tell what the kernel cannot be told yet.
 const SETTLING_TICK: Duration = Duration::from_micros(200);
@@ -62,33 +62,35 @@ pub struct Notifier {
 impl Notifier {
     /// Starts the threads. They end with this value.
     pub fn start(
+        rt: Rt,
         device: Arc<OwnedFd>,
         names: Arc<Mutex<Names>>,
         settling: Arc<Settling>,
         asking: Arc<Asking>,
     ) -> io::Result<Notifier> {
         let (attributes, attribute_jobs) = mpsc::sync_channel(JOBS_MAX);
-        let (kernel, asks) = (Kernel { device: device.clone() }, asking.clone());
+        let (kernel, asks, clock) = (Kernel { device: device.clone() }, asking.clone(), rt.clone());
         let expires = Kernel { device: device.clone() };
-        let names = Expirer::start(names, Box::new(move |(dir, name)| expires.expire(*dir, name)))?;
+        let names =
+            Expirer::start(rt.clone(), names, Box::new(move |(dir, name)| expires.expire(*dir, name)))?;
         let data =
             Threads::start("weft-data", DATA_THREADS_MAX, move |Job { what, done, _room }: Job<Data>| {
                 for (fid, range) in what {
-                    while asks.is_waited_for(fid) {
-                        std::thread::sleep(SETTLING_TICK);
+                    while asks.is_waited_for(fid, clock.now()) {
+                        threads::pause(SETTLING_TICK);
                     }
                     kernel.forget_data(fid, &range);
                 }
                 // Nobody waits if the client is gone.
                 let _ = done.send(());
             })?;
-        std::thread::Builder::new().name("weft-forget".into()).spawn(move || {
-            let kernel = Kernel { device };
+        threads::start("weft-forget", move || {
+            let forgetting = Forgetting { rt, kernel: Kernel { device }, settling, asking };
             while let Ok(job) = attribute_jobs.recv() {
                 // What came meanwhile goes along: what is told twice is forgotten once.
                 let jobs: Vec<Job<Attributes>> =
                     std::iter::once(job).chain(attribute_jobs.try_iter()).collect();
-                forget_attributes(&kernel, &settling, &asking, jobs);
+                forgetting.forget(jobs);
             }
         })?;
         let room = || Arc::new(Semaphore::new(JOBS_MAX));
@@ -97,24 +99,37 @@ impl Notifier {
     }
 }
 
-fn forget_attributes(kernel: &Kernel, settling: &Settling, asking: &Asking, jobs: Vec<Job<Attributes>>) {
-    let mut left: BTreeSet<Fid> = jobs.iter().flat_map(|job| job.what.iter().copied()).collect();
-    loop {
-        left.retain(|fid| {
-            if asking.is_waited_for(*fid) {
-                return true;
+/// What the thread has that has attributes forgotten.
+struct Forgetting {
+    rt: Rt,
+    kernel: Kernel,
+    settling: Arc<Settling>,
+    asking: Arc<Asking>,
+}
+
+impl Forgetting {
+    fn forget(&self, jobs: Vec<Job<Attributes>>) {
+        let mut left: BTreeSet<Fid> = jobs.iter().flat_map(|job| job.what.iter().copied()).collect();
+        loop {
+            left.retain(|fid| self.is_left(*fid));
+            if left.is_empty() {
+                break;
             }
-            asking.forgets(*fid);
-            // An inode that the kernel does not know is forgotten, unless an answer made just now is about to bring it in.
-            !kernel.forget_attributes(*fid) && settling.is_making(*fid)
-        });
-        if left.is_empty() {
-            break;
+            threads::pause(SETTLING_TICK);
         }
-        std::thread::sleep(SETTLING_TICK);
+        for job in jobs {
+            let _ = job.done.send(());
+        }
     }
-    for job in jobs {
-        let _ = job.done.send(());
+
+    /// Whether attributes could not be forgotten yet.
+    fn is_left(&self, fid: Fid) -> bool {
+        if self.asking.is_waited_for(fid, self.rt.now()) {
+            return true;
+        }
+        self.asking.forgets(fid);
+        // An inode that the kernel does not know is forgotten, unless an answer made just now is about to bring it in.
+        !self.kernel.forget_attributes(fid) && self.settling.is_making(fid, self.rt.now())
     }
 }
 
@@ -272,11 +287,13 @@ mod tests {
     #[test]
     fn jobs_are_done_and_said_to_be() {
         let (kernel, mut stream) = kernel();
+        let rt = Rt::os(rt::os::Node::start_without_rings(1).expect("a node"));
         let names = Arc::new(Mutex::new(Names::default()));
         let place = (1, bytes::Bytes::from_static(b"name"));
-        assert!(names.lock().keep(FID, place, std::process::id(), std::time::Instant::now()));
+        assert!(names.lock().keep(FID, place, 1, rt.now()));
         let notifier =
-            Notifier::start(kernel.device.clone(), names, Arc::default(), Arc::default()).expect("threads");
+            Notifier::start(rt.clone(), kernel.device.clone(), names, Arc::default(), Arc::default())
+                .expect("threads");
         let attributes = Forget::Attributes(FID);
         let done = notifier.forget(vec![Forget::NamesOf(FID), attributes, Forget::Names]);
         let mut lens = [sent(&mut stream, 16)[0], 0];

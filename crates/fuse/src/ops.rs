@@ -11,6 +11,7 @@ use client::{Caller, Client, FlockRequest, FoundLock, Handle, PageEntry, Pages, 
 use proto::acl::{XATTR_ACCESS, XATTR_DEFAULT};
 use proto::wire::messages::Space;
 use proto::{Fid, FileKind, Ino};
+use rt::Rt;
 
 use crate::control::Status;
 use crate::engine::Kind;
@@ -85,14 +86,14 @@ pub struct Ops {
 
 impl Ops {
     /// The operations of a mount of `client`, which says `status` of itself.
-    pub fn new(client: Arc<Client>, status: Status, access_times: AccessTimes) -> Ops {
+    pub fn new(rt: Rt, client: Arc<Client>, status: Status, access_times: AccessTimes) -> Ops {
         let posix = Posix::new(client.clone(), access_times);
         Ops {
             client,
             posix,
             status,
             engine: OnceLock::new(),
-            stats: Arc::new(Stats::new()),
+            stats: Arc::new(Stats::new(rt)),
             questions: Questions::default(),
         }
     }

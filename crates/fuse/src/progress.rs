@@ -4,20 +4,24 @@
 //! stays so until it runs. So nothing has to be noted with the answer: a thread that waits again afterwards has run; one that is ready
 //! is watched from the first look on.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use rt::Time;
+
+use crate::proc;
 
 /// How long a thread is waited for that needs nothing but a processor.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How far a thread was: nanoseconds of a processor, and how often it was given one.
-type Progress = (u64, u64);
+pub type Progress = (u64, u64);
 
 /// A thread whose answer has reached the kernel.
 #[derive(Debug)]
 pub struct Answered {
     thread: u32,
     /// When it was looked at first, and how far it was then.
-    seen: Option<(Instant, Progress)>,
+    seen: Option<(Time, Progress)>,
 }
 
 impl Answered {
@@ -32,23 +36,23 @@ impl Answered {
     }
 
     /// Whether it has run. One that is gone has, and one that gets no processor for long is not waited for.
-    pub fn has_run(&mut self) -> bool {
+    pub fn has_run(&mut self, now: Time) -> bool {
         let look = ready(self.thread);
-        self.saw(look, Instant::now())
+        self.saw(look, now)
     }
 
     /// `look`: how far it is, if it is ready to run.
-    fn saw(&mut self, look: Option<Progress>, now: Instant) -> bool {
+    fn saw(&mut self, look: Option<Progress>, now: Time) -> bool {
         let Some(progress) = look else { return true };
         let (since, before) = *self.seen.get_or_insert((now, progress));
-        before != progress || now.saturating_duration_since(since) > PATIENCE
+        before != progress || now - since > PATIENCE
     }
 }
 
 /// How far a thread is that is ready to run, or runs; `None` if it waits, or is gone, or the kernel does not count.
-fn ready(thread: u32) -> Option<Progress> {
-    let progress = std::fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?;
-    let stat = std::fs::read(format!("/proc/{thread}/stat")).ok()?;
+pub fn ready(thread: u32) -> Option<Progress> {
+    let progress = proc::read(thread, "schedstat").ok()?;
+    let stat = proc::bytes(thread, "stat").ok()?;
     // The name, in brackets, may have any bytes.
     let (_, fields) = stat.split_at(stat.iter().rposition(|byte| *byte == b')')? + 1);
     if fields.trim_ascii_start().first() != Some(&b'R') {
@@ -60,11 +64,14 @@ fn ready(thread: u32) -> Option<Progress> {
 
 #[cfg(test)]
 mod tests {
+    // Threads are looked at.
+    #![allow(clippy::disallowed_methods)]
+
     use super::*;
 
     #[test]
     fn who_is_ready_has_run_when_it_is_further() {
-        let now = Instant::now();
+        let now = Time::default();
         let mut answered = Answered::new(5);
         assert!(!answered.saw(Some((10, 1)), now), "nothing is known yet");
         assert!(!answered.saw(Some((10, 1)), now + PATIENCE));
@@ -79,7 +86,7 @@ mod tests {
         let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
         assert!(ready(own).is_some(), "it runs");
         let mut running = Answered::new(own);
-        while !running.has_run() {}
+        while !running.has_run(Time::default()) {}
         let (tell, told) = std::sync::mpsc::channel();
         let (go, waits) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
@@ -90,9 +97,9 @@ mod tests {
         while ready(waiting).is_some() {
             std::thread::yield_now();
         }
-        assert!(Answered::new(waiting).has_run(), "it waits for something else");
+        assert!(Answered::new(waiting).has_run(Time::default()), "it waits for something else");
         drop(go);
         thread.join().expect("it ends");
-        assert!(Answered::new(waiting).has_run(), "it is gone");
+        assert!(Answered::new(waiting).has_run(Time::default()), "it is gone");
     }
 }

@@ -4,6 +4,8 @@
 //! goes by in waiting. FUSE_INIT can only ask for less, so root says it to the kernel, by the mount's device in sysfs. Users
 //! who mount keep the kernel's choice. Figures: `docs/benchmarks.md#read-ahead`.
 
+use crate::proc;
+
 /// How far, in KiB. A request takes a MiB at most, so a few of them are on their way at a time.
 const READ_AHEAD_KIB: u32 = 4096;
 
@@ -12,7 +14,7 @@ const READ_AHEAD_KIB: u32 = 4096;
 pub fn set(device: Option<u32>) {
     let Some(device) = device else { return };
     let file = format!("/sys/class/bdi/0:{device}/read_ahead_kb");
-    if let Err(error) = std::fs::write(file, READ_AHEAD_KIB.to_string()) {
+    if let Err(error) = proc::set(&file, &READ_AHEAD_KIB.to_string()) {
         tracing::debug!(%error, "the kernel reads ahead as far as it does by itself");
     }
 }

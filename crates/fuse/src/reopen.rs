@@ -8,11 +8,12 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use client::Handle;
 use parking_lot::Mutex;
 use proto::Fid;
+use rt::Time;
 
 use crate::names::Place;
 
@@ -47,12 +48,12 @@ pub enum Look {
 /// Threads whose file was gone.
 #[derive(Debug, Default)]
 pub struct Reopens {
-    threads: Mutex<HashMap<u32, (Stage, Instant)>>,
+    threads: Mutex<HashMap<u32, (Stage, Time)>>,
     count: AtomicUsize,
 }
 
 impl Reopens {
-    fn change<T>(&self, change: impl FnOnce(&mut HashMap<u32, (Stage, Instant)>) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut HashMap<u32, (Stage, Time)>) -> T) -> T {
         let mut threads = self.threads.lock();
         let done = change(&mut threads);
         self.count.store(threads.len(), Ordering::Release);
@@ -64,7 +65,7 @@ impl Reopens {
     }
 
     /// `thread`, which is 0 if it cannot be seen from here, is told that its file is gone.
-    pub fn was_gone(&self, thread: u32, now: Instant) {
+    pub fn was_gone(&self, thread: u32, now: Time) {
         if thread == 0 {
             return;
         }
@@ -77,7 +78,7 @@ impl Reopens {
     }
 
     /// `thread` looks a name up.
-    pub fn look(&self, thread: u32, place: &Place, now: Instant) -> Look {
+    pub fn look(&self, thread: u32, place: &Place, now: Time) -> Look {
         if self.is_empty() {
             return Look::Plainly;
         }
@@ -97,7 +98,7 @@ impl Reopens {
     }
 
     /// The name at `place` was found to mean `fid`, which the caller holds for [`PATIENCE`].
-    pub fn holds(&self, thread: u32, (place, fid, handle): (Place, Fid, Handle), now: Instant) {
+    pub fn holds(&self, thread: u32, (place, fid, handle): (Place, Fid, Handle), now: Time) {
         self.change(|threads| {
             if let Some(stage) = threads.get_mut(&thread) {
                 *stage = (Stage::Held { place, fid, handle, looks: LOOKS_MAX }, now + PATIENCE);
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_is_looked_up_after_a_failure_is_held() {
-        let (reopens, now) = (Reopens::default(), Instant::now());
+        let (reopens, now) = (Reopens::default(), Time::default());
         assert_eq!(reopens.look(5, &place("a"), now), Look::Plainly);
         reopens.holds(5, held("a", 7), now);
         assert!(reopens.is_empty(), "nothing was gone");
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_name_means_what_is_held_until_something_else_is_asked() {
-        let (reopens, now) = (Reopens::default(), Instant::now());
+        let (reopens, now) = (Reopens::default(), Time::default());
         let hold = || {
             reopens.was_gone(5, now);
             reopens.holds(5, held("a", 7), now);
@@ -195,7 +196,7 @@ mod tests {
 
     #[test]
     fn few_threads_are_remembered() {
-        let (reopens, now) = (Reopens::default(), Instant::now());
+        let (reopens, now) = (Reopens::default(), Time::default());
         (0..2 * THREADS_MAX as u32).for_each(|thread| reopens.was_gone(thread, now));
         assert_eq!(reopens.threads.lock().len(), THREADS_MAX);
         reopens.was_gone(7, now + PATIENCE);

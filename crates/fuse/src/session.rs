@@ -23,8 +23,8 @@ use crate::kernel::init::Wish;
 use crate::names::Names;
 use crate::notify::Notifier;
 use crate::ops::{Offers, Ops};
-use crate::readahead;
 use crate::settling::Settling;
+use crate::{proc, readahead};
 use client::posix::AccessTimes;
 
 pub use crate::dispatch::Locking;
@@ -162,9 +162,9 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
     let abort = abort.and_then(Abort::of).map(Arc::new);
     let abort =
         abort.inspect_err(|error| tracing::debug!(%error, "the connection cannot be broken from here")).ok();
-    let (settling, asking) = (Arc::new(Settling::default()), Arc::new(Asking::default()));
+    let (settling, asking) = (Arc::<Settling>::default(), Arc::<Asking>::default());
     let names = Arc::new(Mutex::new(Names::default()));
-    let teller = Teller::new(names.clone(), settling.clone(), asking.clone());
+    let teller = Teller::new(rt.clone(), names.clone(), settling.clone(), asking.clone());
     let locking = options.locking;
     let dispatcher = Arc::new(Dispatcher::new(rt.clone(), ops.clone(), teller, locking));
     let (sender, ended) = oneshot::channel();
@@ -191,7 +191,7 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
         if !expires {
             tracing::info!("this kernel cannot be told to forget a name: it asks each time (Linux 6.2 and later keep them)");
         }
-        Ok((kind, expires, Notifier::start(device, names, settling, asking)?))
+        Ok((kind, expires, Notifier::start(rt, device, names, settling, asking)?))
     });
     match started {
         Ok((engine, expires, notifier)) => {
@@ -296,7 +296,7 @@ impl MountEntry {
 
 /// Every mount that this process sees, in the order of mounting. Looks at no mount itself.
 pub fn mounts() -> io::Result<Vec<MountEntry>> {
-    Ok(parse_mounts(&std::fs::read("/proc/self/mountinfo")?))
+    Ok(parse_mounts(&proc::mounts()?))
 }
 
 /// Lines of /proc/PID/mountinfo, as proc_pid_mountinfo(5) has them.

@@ -3,10 +3,11 @@
 //! The kernel makes an inode of an answer in the thread that asked ([`crate::progress`]). Until then it knows no such inode when it is told
 //! to forget its attributes, and would go on with what the answer said.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use proto::Fid;
+use proto::{Fid, Shards};
+use rt::Time;
 
 use crate::progress::Answered;
 
@@ -22,31 +23,21 @@ const THREADS_MAX: usize = 8;
 struct Place {
     threads: Vec<Answered>,
     /// When one was told that cannot be seen.
-    unseen: Option<Instant>,
+    unseen: Option<Time>,
 }
 
 /// Which threads were told of which inodes that the kernel may keep.
+#[derive(Default)]
 pub struct Settling {
-    places: Box<[Mutex<Place>]>,
-}
-
-impl Default for Settling {
-    fn default() -> Settling {
-        Settling { places: (0..PLACES).map(|_| Mutex::default()).collect() }
-    }
+    places: Shards<Mutex<Place>, PLACES>,
 }
 
 impl Settling {
-    fn place(&self, fid: Fid) -> &Mutex<Place> {
-        let mixed = (fid.seq ^ u64::from(fid.oid)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.places[(mixed >> 40) as usize % PLACES]
-    }
-
     /// An answer to `thread` lets the kernel keep attributes of `fid`; 0 if the thread cannot be seen.
-    pub fn told(&self, fid: Fid, thread: u32) {
-        let mut place = self.place(fid).lock();
+    pub fn told(&self, fid: Fid, thread: u32, now: Time) {
+        let mut place = self.places.of(&fid).lock();
         if thread == 0 {
-            place.unseen = Some(Instant::now());
+            place.unseen = Some(now);
             return;
         }
         // Who asks again has run.
@@ -58,10 +49,10 @@ impl Settling {
     }
 
     /// Whether the kernel may be making the inode right now. Answers that told of it have reached the kernel.
-    pub fn is_making(&self, fid: Fid) -> bool {
-        let mut place = self.place(fid).lock();
-        place.threads.retain_mut(|answered| !answered.has_run());
-        place.unseen = place.unseen.filter(|told| told.elapsed() <= UNSEEN);
+    pub fn is_making(&self, fid: Fid, now: Time) -> bool {
+        let mut place = self.places.of(&fid).lock();
+        place.threads.retain_mut(|answered| !answered.has_run(now));
+        place.unseen = place.unseen.filter(|told| now - *told <= UNSEEN);
         !place.threads.is_empty() || place.unseen.is_some()
     }
 }
@@ -74,30 +65,27 @@ mod tests {
 
     #[test]
     fn an_inode_settles_until_who_was_told_has_run() {
-        let settling = Settling::default();
-        assert!(!settling.is_making(FID));
+        let (settling, now) = (Settling::default(), Time::default());
+        assert!(!settling.is_making(FID, now));
         let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
-        settling.told(FID, own);
-        assert!(settling.is_making(FID), "it has not been seen to run yet");
-        let begun = Instant::now();
-        while settling.is_making(FID) {
-            assert!(begun.elapsed() < Duration::from_secs(10), "it runs all the time");
-        }
+        settling.told(FID, own, now);
+        assert!(settling.is_making(FID, now), "it has not been seen to run yet");
+        // It runs all the time.
+        while settling.is_making(FID, now) {}
     }
 
     #[test]
     fn who_cannot_be_seen_is_waited_for_a_while() {
-        let settling = Settling::default();
-        settling.told(FID, 0);
-        assert!(settling.is_making(FID));
-        settling.place(FID).lock().unseen = Some(Instant::now() - 2 * UNSEEN);
-        assert!(!settling.is_making(FID));
+        let (settling, now) = (Settling::default(), Time::default());
+        settling.told(FID, 0, now);
+        assert!(settling.is_making(FID, now + UNSEEN));
+        assert!(!settling.is_making(FID, now + 2 * UNSEEN));
     }
 
     #[test]
     fn few_threads_are_remembered() {
         let settling = Settling::default();
-        (1..100).for_each(|thread| settling.told(FID, thread));
-        assert_eq!(settling.place(FID).lock().threads.len(), THREADS_MAX);
+        (1..100).for_each(|thread| settling.told(FID, thread, Time::default()));
+        assert_eq!(settling.places.of(&FID).lock().threads.len(), THREADS_MAX);
     }
 }

@@ -13,6 +13,9 @@
 //! | length of the name | 2 | the value | |
 //! | the name, and the value behind it | | | |
 
+// The socket is a file.
+#![allow(clippy::disallowed_methods)]
+
 use std::fs::Permissions;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -29,7 +32,7 @@ use rt::Rt;
 
 use crate::caller;
 use crate::ops::Ops;
-use crate::virtuals;
+use crate::{threads, virtuals};
 use client::posix::Errno;
 
 /// Largest question, in bytes: an attribute's name and value.
@@ -99,12 +102,12 @@ pub fn serve(rt: Rt, ops: Arc<Ops>, path: &Path) -> io::Result<Served> {
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return,
                 Err(error) => {
                     tracing::debug!(%error, "nobody could connect to the control socket");
-                    std::thread::sleep(ERROR_PAUSE);
+                    threads::pause(ERROR_PAUSE);
                 }
             }
         }
     };
-    std::thread::Builder::new().name("weft-control".into()).spawn(accept)?;
+    threads::start("weft-control", accept)?;
     Ok(served)
 }
 
@@ -130,7 +133,7 @@ fn begin(rt: &Rt, ops: &Arc<Ops>, busy: &Arc<AtomicUsize>, stream: UnixStream) {
             tracing::debug!(%error, "a question at the control socket was not answered");
         }
     };
-    if let Err(error) = std::thread::Builder::new().name("weft-control-1".into()).spawn(answer) {
+    if let Err(error) = threads::start("weft-control-1", answer) {
         tracing::debug!(%error, "no thread for a question at the control socket");
     }
 }

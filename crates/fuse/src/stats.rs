@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use proto::parameters::{CLEARS, ClientTree, Parameter};
 use proto::statistics::{Sampled, Samples, Snapshot};
+use rt::{Rt, Time};
 
 use crate::control;
 use crate::kernel::reply::Answer;
@@ -50,6 +50,7 @@ const BYTES: usize = 2;
 
 /// The counts.
 pub(crate) struct Stats {
+    rt: Rt,
     samples: [Samples; NAMES.len()],
     since_ns: AtomicU64,
 }
@@ -58,12 +59,7 @@ pub(crate) struct Stats {
 pub(crate) struct Sample {
     stats: Arc<Stats>,
     kind: usize,
-    begin: Instant,
-}
-
-fn now_ns() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+    begin: Time,
 }
 
 /// What an operation counts as; `None` for what Lustre does not count, and for the tools' questions.
@@ -105,15 +101,16 @@ fn index_of(name: &str) -> Option<usize> {
 }
 
 impl Stats {
-    pub(crate) fn new() -> Stats {
+    pub(crate) fn new(rt: Rt) -> Stats {
         let samples = std::array::from_fn(|_| Samples::default());
-        Stats { samples, since_ns: AtomicU64::new(now_ns()) }
+        let since_ns = AtomicU64::new(rt.wall().as_nanos());
+        Stats { rt, samples, since_ns }
     }
 
     /// A request came.
     pub(crate) fn begin(self: &Arc<Stats>, operation: &Operation<'_>) -> Option<Sample> {
         let kind = index_of(name_of(operation)?)?;
-        Some(Sample { stats: self.clone(), kind, begin: Instant::now() })
+        Some(Sample { stats: self.clone(), kind, begin: self.rt.now() })
     }
 
     fn add(&self, kind: usize, value: u64) {
@@ -125,7 +122,7 @@ impl Stats {
     /// Counts begin anew.
     pub(crate) fn clear(&self) {
         self.samples.iter().for_each(Samples::clear);
-        self.since_ns.store(now_ns(), Ordering::Relaxed);
+        self.since_ns.store(self.rt.wall().as_nanos(), Ordering::Relaxed);
     }
 
     /// All counts, and what each is of.
@@ -137,7 +134,8 @@ impl Stats {
     }
 
     fn text(&self) -> String {
-        let snapshot = Snapshot { now_ns: now_ns(), since_ns: self.since_ns.load(Ordering::Relaxed) };
+        let (now_ns, since_ns) = (self.rt.wall().as_nanos(), self.since_ns.load(Ordering::Relaxed));
+        let snapshot = Snapshot { now_ns, since_ns };
         snapshot.with_sums(self.told())
     }
 
@@ -154,7 +152,7 @@ impl Stats {
 impl Sample {
     /// The request is answered.
     pub(crate) fn end(self, result: &Result<Answer, Errno>) {
-        let micros = u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let micros = u64::try_from((self.stats.rt.now() - self.begin).as_micros()).unwrap_or(u64::MAX);
         self.stats.add(self.kind, micros);
         let Ok(answer) = result else { return };
         let name = NAMES.get(self.kind).copied();
@@ -177,15 +175,17 @@ fn bytes_of(answer: &Answer) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use rt::sim::{Options, Sim};
+
     use super::*;
 
     #[test]
     fn samples_are_summed_up_as_lustre_does() {
-        let stats = Arc::new(Stats::new());
+        let stats = Arc::new(Stats::new(Sim::new(Options::seed(1)).rt("mount")));
         let sample = |kind: &str| Sample {
             stats: stats.clone(),
             kind: index_of(kind).expect("a name"),
-            begin: Instant::now(),
+            begin: Time::default(),
         };
         sample("write").end(&Ok(Answer::Written(7)));
         sample("write").end(&Ok(Answer::Written(4096)));

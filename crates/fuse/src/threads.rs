@@ -1,4 +1,8 @@
-//! Threads that do jobs which may block for long: as many as are blocked at the same time.
+//! Threads for what may block for long, which a core of the runtime must not: the kernel is told to forget something, and waits for
+//! whoever uses it. There are as many as are blocked at the same time.
+
+// The only threads of this crate besides those of its engines.
+#![allow(clippy::disallowed_methods)]
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,6 +15,19 @@ use parking_lot::{Condvar, Mutex};
 const IDLE: Duration = Duration::from_secs(10);
 /// Their jobs are system calls.
 const STACK_BYTES: usize = 256 << 10;
+
+/// Starts a thread that does this alone.
+///
+/// # Errors
+/// There can be no more threads.
+pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name(name.into()).spawn(work).map(|_| ())
+}
+
+/// The calling thread, which is one of these, does nothing for a while.
+pub(crate) fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
 
 /// Threads for jobs of one kind. They end when this value is dropped and all jobs are done.
 pub(crate) struct Threads<T> {

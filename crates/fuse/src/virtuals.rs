@@ -1,12 +1,10 @@
 //! The control attributes, on the mount's side; [`crate::control`] says what they are.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use client::{Caller, Client};
 use proto::{Code, Fid, FileKind, TargetId, TargetKind};
+use rt::wait::join_all;
 
 use crate::changelog;
 use crate::control::{
@@ -113,7 +111,7 @@ fn targets(client: &Client) -> Vec<TargetId> {
 
 async fn target_states(client: &Client) -> States {
     let ids = targets(client);
-    let answers = all(ids.iter().map(|id| client.admin().target_state(*id, SPACE_WAIT)).collect()).await;
+    let answers = join_all(ids.iter().map(|id| client.admin().target_state(*id, SPACE_WAIT))).await;
     let targets = ids.iter().zip(answers).map(|(id, answer)| TargetState {
         kind: id.kind.into(),
         index: id.index,
@@ -124,32 +122,13 @@ async fn target_states(client: &Client) -> States {
 
 async fn spaces(client: &Client) -> Spaces {
     let ids = targets(client);
-    let asked = ids.iter().map(|id| client.admin().target_space(*id, SPACE_WAIT)).collect();
-    let answers = all(asked).await;
+    let answers = join_all(ids.iter().map(|id| client.admin().target_space(*id, SPACE_WAIT))).await;
     let targets = ids.iter().zip(answers).map(|(id, answer)| TargetSpace {
         kind: id.kind.into(),
         index: id.index,
         space: answer.ok().flatten().as_ref().map(Into::into),
     });
     Spaces { fsname: client.admin().fsname(), targets: targets.collect() }
-}
-
-/// Waits for all of `futures` at once.
-async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
-    let mut futures: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
-    std::future::poll_fn(|cx| {
-        for (future, output) in futures.iter_mut().zip(&mut outputs) {
-            if output.is_none()
-                && let Poll::Ready(value) = future.as_mut().poll(cx)
-            {
-                *output = Some(value);
-            }
-        }
-        if outputs.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    outputs.into_iter().flatten().collect()
 }
 
 /// Sets a control attribute.

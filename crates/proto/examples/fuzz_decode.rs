@@ -86,7 +86,7 @@ fn main() {
     };
     println!("fuzz_decode: seed {seed}, {seconds} s");
     let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut corpus = vectors();
     let (mut rounds, mut taken) = (0u64, 0u64);
     while std::time::Instant::now() < end {

@@ -259,14 +259,15 @@ fn decode_entry(bytes: &[u8]) -> Result<Entry, AclError> {
 
 #[cfg(test)]
 mod tests {
+    use rt::sim::Rng;
+
     use super::*;
 
-    struct Random(u64);
+    struct Random(Rng);
 
     impl Random {
         fn below(&mut self, bound: u64) -> u64 {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (self.0 >> 33) % bound
+            self.0.below(bound)
         }
 
         fn bits(&mut self) -> u32 {
@@ -314,7 +315,7 @@ mod tests {
 
     #[test]
     fn the_answer_is_that_of_the_standard() {
-        let mut random = Random(1);
+        let mut random = Random(Rng::new(1));
         for _ in 0..20_000 {
             let acl = random.acl();
             let (uid, gid, wanted) = (random.below(5) as u32, 10 + random.below(5) as u32, random.bits());
@@ -336,7 +337,7 @@ mod tests {
 
     #[test]
     fn mode_and_entries_say_the_same() {
-        let mut random = Random(2);
+        let mut random = Random(Rng::new(2));
         for _ in 0..10_000 {
             let mut acl = random.acl();
             assert_eq!(Acl::decode(&acl.encode()), Ok(Some(acl.clone())));

@@ -1,11 +1,9 @@
-//! Small tools for tasks that wait for one of two things.
+//! Something that a task waits for, besides what it does.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use rt::sync::Semaphore;
+pub(crate) use rt::wait::{Either, race};
 
 /// Something that happens once and stays so; any number of tasks can wait for it.
 #[derive(Clone)]
@@ -29,26 +27,4 @@ impl Ended {
         let closed = self.0.acquire().await;
         assert!(closed.is_err(), "nobody adds permits");
     }
-}
-
-/// What came first.
-pub(crate) enum Either<A, B> {
-    First(A),
-    Second(B),
-}
-
-/// The result of whichever is done first; the other is dropped. If both are, the first.
-pub(crate) async fn race<A, B>(
-    first: impl Future<Output = A>,
-    second: impl Future<Output = B>,
-) -> Either<A, B> {
-    let mut first = pin!(first);
-    let mut second = pin!(second);
-    poll_fn(|cx| {
-        if let Poll::Ready(value) = first.as_mut().poll(cx) {
-            return Poll::Ready(Either::First(value));
-        }
-        second.as_mut().poll(cx).map(Either::Second)
-    })
-    .await
 }

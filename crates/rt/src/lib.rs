@@ -12,6 +12,7 @@ pub mod os;
 pub mod sim;
 pub mod sync;
 pub mod time;
+pub mod wait;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -77,16 +78,12 @@ impl Rt {
     }
 
     /// What `future` gives, or `None` if it takes longer than `duration`; then it is dropped.
-    pub async fn timeout<T>(&self, duration: Duration, future: impl Future<Output = T>) -> Option<T> {
-        let mut future = std::pin::pin!(future);
-        let mut sleep = std::pin::pin!(self.sleep(duration));
-        std::future::poll_fn(|cx| {
-            if let std::task::Poll::Ready(value) = future.as_mut().poll(cx) {
-                return std::task::Poll::Ready(Some(value));
-            }
-            sleep.as_mut().poll(cx).map(|()| None)
-        })
-        .await
+    pub fn timeout<T>(
+        &self,
+        duration: Duration,
+        future: impl Future<Output = T>,
+    ) -> impl Future<Output = Option<T>> {
+        wait::unless(self.sleep(duration), future)
     }
 
     /// Runs `future` as a task of the node. It ends with the node.

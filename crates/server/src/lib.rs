@@ -11,15 +11,14 @@ pub mod owner;
 #[cfg(test)]
 mod tests;
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use proto::limits::NIDS_MAX;
 use proto::wire::messages::Register;
 use proto::{ClientId, Code, Nid, TargetId, TargetKind};
 use rpc::{Hub, Import, Role, RpcError};
+use rt::wait::{Either, race};
 use service::{Claimant, Handler, Start, Target, Unclaimed, Watch};
 use store::{Label, Owned, Store, StoreError};
 
@@ -314,16 +313,11 @@ async fn register_as_owner(
             hub.rt().sleep(LOSS_PAUSE).await;
         }
     };
-    let (mut lost, mut registered) = (pin!(lost), pin!(register(mgs, label, config, store)));
-    std::future::poll_fn(|cx| {
-        if let Poll::Ready(registered) = registered.as_mut().poll(cx) {
-            let refused = |code| StartError::Refused { target: label.target, code };
-            return Poll::Ready(registered.map_err(refused));
-        }
-        let failed = |error| StartError::Store { path: config.path.clone(), error };
-        lost.as_mut().poll(cx).map(|error| Err(failed(error)))
-    })
-    .await
+    match race(register(mgs, label, config, store), lost).await {
+        Either::First(Ok(told)) => Ok(told),
+        Either::First(Err(code)) => Err(StartError::Refused { target: label.target, code }),
+        Either::Second(error) => Err(StartError::Store { path: config.path.clone(), error }),
+    }
 }
 
 /// Tells the MGS of the target; waits until it answers, and says whether clients hear of it.

@@ -3,9 +3,9 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 
 use rt::sync::Notify;
+use rt::wait::race_into;
 
 /// Cheap to clone; all clones are stopped together, once and for good.
 #[derive(Clone, Default)]
@@ -33,23 +33,15 @@ impl Stop {
 
     /// Waits until it is stopped.
     pub async fn until(&self) {
-        self.unless(std::future::pending::<()>()).await;
+        let mut stopped = pin!(self.inner.notify.notified());
+        stopped.as_mut().enable();
+        if !self.is_stopped() {
+            stopped.await;
+        }
     }
 
     /// What `future` gives, or `None` once stopped; then it is dropped.
-    pub async fn unless<T>(&self, future: impl Future<Output = T>) -> Option<T> {
-        let mut stopped = pin!(self.inner.notify.notified());
-        stopped.as_mut().enable();
-        if self.is_stopped() {
-            return None;
-        }
-        let mut future = pin!(future);
-        std::future::poll_fn(|cx| {
-            if stopped.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(None);
-            }
-            future.as_mut().poll(cx).map(Some)
-        })
-        .await
+    pub fn unless<T>(&self, future: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
+        race_into(self.until(), |()| None, future, Some)
     }
 }

@@ -5,14 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use client::Client;
 use parking_lot::Mutex;
 use rt::sim::Handle;
+use rt::wait::unless;
 
 use crate::cluster::Cluster;
 
@@ -97,18 +96,10 @@ impl Progress {
 
     /// What `work` gives. Panics with all that is known if no operation is finished for [`STALL_MAX`].
     pub async fn watch<T>(&self, cluster: &Cluster, work: impl Future<Output = T>) -> T {
-        let mut work = pin!(work);
-        let mut stalled = pin!(self.stalled());
-        std::future::poll_fn(|cx| {
-            if let Poll::Ready(result) = work.as_mut().poll(cx) {
-                return Poll::Ready(result);
-            }
-            match stalled.as_mut().poll(cx) {
-                Poll::Ready(()) => panic!("{}", self.describe(cluster)),
-                Poll::Pending => Poll::Pending,
-            }
-        })
-        .await
+        match unless(self.stalled(), work).await {
+            Some(result) => result,
+            None => panic!("{}", self.describe(cluster)),
+        }
     }
 
     async fn stalled(&self) {

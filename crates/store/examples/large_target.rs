@@ -120,7 +120,7 @@ fn inode(number: u64, batch: &mut Batch) {
     let own = fid(number + 1).to_key();
     let directory = fid(number / FILES_PER_DIRECTORY * FILES_PER_DIRECTORY + 1).to_key();
     let name = format!("file-{number:08}");
-    let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1 | 16;
+    let hash = proto::shards::mix(0, number) >> 1 | 16;
     let mut record = vec![0; 184];
     record[0] = 2;
     record[4..8].copy_from_slice(&0o100_644_u32.to_le_bytes());

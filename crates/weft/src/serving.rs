@@ -14,6 +14,7 @@ use proto::{Code, FsName, Nid, TargetKind};
 use rpc::{Hub, Keys, Protect};
 use rt::Rt;
 use rt::os::process::Signals;
+use rt::wait::{Either, race};
 use server::StartError;
 use server::owner::{Supervised, supervise};
 use store::Store;
@@ -201,7 +202,7 @@ pub fn mount(
     options: &session::Options,
     status: Status,
 ) -> Result<Served, Failure> {
-    let ops = Arc::new(Ops::new(client.clone(), status, options.access_times()));
+    let ops = Arc::new(Ops::new(rt.clone(), client.clone(), status, options.access_times()));
     let mounted = session::mount(rt.clone(), ops.clone(), path, options);
     let mounted = mounted.map_err(|error| Failure::new(error.to_string()))?;
     let control = mounted.device().and_then(|device| listen_to_tools(rt, ops, device));
@@ -229,7 +230,7 @@ pub async fn serve_mount(
 ) -> Outcome {
     let Served { mut mounted, control } = served;
     mounted.guard();
-    let told = either(mounted.ended(), signals.wait()).await;
+    let told = race(mounted.ended(), signals.wait()).await;
     let mut forced = false;
     // From now on another mount may have the number.
     drop(control);
@@ -260,24 +261,6 @@ pub async fn serve_mount(
         Err(lost) => tracing::error!("the servers do not answer: {lost}"),
     }
     Ok(LOST)
-}
-
-enum Either<A, B> {
-    First(A),
-    Second(B),
-}
-
-/// What is done first.
-async fn either<A, B>(first: impl Future<Output = A>, second: impl Future<Output = B>) -> Either<A, B> {
-    let mut first = std::pin::pin!(first);
-    let mut second = std::pin::pin!(second);
-    std::future::poll_fn(|cx| {
-        if let std::task::Poll::Ready(value) = first.as_mut().poll(cx) {
-            return std::task::Poll::Ready(Either::First(value));
-        }
-        second.as_mut().poll(cx).map(Either::Second)
-    })
-    .await
 }
 
 /// What a mount says of itself.

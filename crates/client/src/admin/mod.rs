@@ -14,8 +14,8 @@ use proto::session::Estimated;
 use proto::wire::messages::{GetState, Operation, ParameterPage, ReadParameters, Space, Statfs, TargetState};
 use proto::{Code, ConfigCopy, TargetId, TargetKind};
 use rpc::{AskError, Role};
+use rt::wait::join_all;
 
-use crate::util::join_all;
 use crate::{LeaseState, Result, Shared, SlowOst};
 
 pub use parameters::Setting;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use proto::ObjectId;
+use proto::{ObjectId, Shards};
 use rt::memory::User;
 
 use super::room::Rooms;
@@ -26,7 +26,7 @@ pub(super) const KEPT_READ_BYTES_MAX: u64 = 128 << 10;
 
 /// What was read and is still true.
 pub(crate) struct Clean {
-    shards: [Mutex<CLEAN, Shard>; SHARDS],
+    shards: Shards<Mutex<CLEAN, Shard>, SHARDS>,
     /// What is written has its room first; this has what is left.
     rooms: Arc<Rooms>,
     cost: AtomicU64,
@@ -184,7 +184,7 @@ impl Clean {
     /// Nothing is kept yet.
     pub(crate) fn new(rooms: Arc<Rooms>) -> Clean {
         Clean {
-            shards: std::array::from_fn(|_| Mutex::default()),
+            shards: Shards::default(),
             user: rooms.memory().user("read"),
             rooms,
             cost: AtomicU64::new(0),
@@ -234,9 +234,7 @@ impl Clean {
                 return;
             }
             let share = self.cost.load(Ordering::Relaxed) / SHARDS as u64;
-            let at = self.hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
-            let Some(shard) = self.shards.get(at) else { return };
-            let mut shard = shard.lock();
+            let mut shard = self.shards.at(self.hand.fetch_add(1, Ordering::Relaxed)).lock();
             let before = shard.cost;
             if before >= share {
                 shard.shrink(before.saturating_sub(over), turn >= 2 * SHARDS);
@@ -246,9 +244,7 @@ impl Clean {
     }
 
     fn shard(&self, id: ObjectId) -> &Mutex<CLEAN, Shard> {
-        let mixed = (id.layout.seq ^ u64::from(id.layout.oid) << 3 ^ u64::from(id.stripe))
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.shards[(mixed >> 60) as usize % SHARDS]
+        self.shards.of(&id)
     }
 
     /// A read of an object begins. The caller holds what it reads until the result is dropped.
@@ -442,8 +438,10 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proto::{Fid, OstIndex};
+    use rt::sim::Rng;
+
+    use super::*;
 
     fn clean(bytes: u64) -> Clean {
         let memory = rt::memory::Share::of(1 << 40).memory().clone();
@@ -464,11 +462,8 @@ mod tests {
         let clean = clean(1 << 20);
         let id = object(0);
         let mut truth = vec![0u8; BYTES as usize];
-        let mut seed = 11u64;
-        let mut random = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % below
-        };
+        let mut rng = Rng::new(11);
+        let mut random = |below: u64| rng.below(below);
         let mut hits = 0;
         for round in 0..20_000 {
             let from = random(BYTES - 1);

@@ -9,10 +9,10 @@ use proto::layout::Place;
 use proto::limits::BULK_BYTES_MAX;
 use proto::wire::messages::CopyObject;
 use proto::{Code, Layout, Timestamp};
+use rt::wait::join_all;
 
 use crate::data::{Call, Data, FileState};
 use crate::lock::{Eras, Pages as Locking, Pins, needs_of, surely};
-use crate::util::join_all;
 use crate::{Error, Result};
 
 /// Pieces that are copied at the same time.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use proto::layout::Place;
 use proto::wire::messages::{ObjectAttr, Punch};
 use proto::{Code, Layout, ObjectId, Timestamp};
+use rt::wait::join_all;
 
 use crate::data::{Data, FileRef, FileState, Objects, Sum};
 use crate::lock::{Eras, beyond};
-use crate::util::join_all;
 use crate::{Error, Result};
 
 impl Data {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use proto::Fid;
+use proto::{Fid, Shards};
 
 use super::cache::Cache;
 use super::memory::Memory;
@@ -20,7 +20,7 @@ struct Held {
 
 /// Every file with state on this client.
 pub(crate) struct Files {
-    shards: [Mutex<FILES, BTreeMap<Fid, Held>>; SHARDS],
+    shards: Shards<Mutex<FILES, BTreeMap<Fid, Held>>, SHARDS>,
     /// What their caches are made of.
     pub(crate) memory: Memory,
     /// Bytes of a chunk of the write-behind cache, which are the most of one write request.
@@ -42,7 +42,7 @@ impl Deref for FileRef {
 
 impl Drop for FileRef {
     fn drop(&mut self) {
-        let mut shard = self.files.shard(self.state.fid).lock();
+        let mut shard = self.files.shards.of(&self.state.fid).lock();
         let Some(held) = shard.get_mut(&self.state.fid) else { return };
         held.users -= 1;
         if held.users == 0 {
@@ -54,18 +54,13 @@ impl Drop for FileRef {
 impl Files {
     /// Chunks of `chunk_bytes` are taken from `memory`.
     pub(crate) fn new(memory: Memory, chunk_bytes: u64) -> Arc<Files> {
-        let shards = std::array::from_fn(|_| Mutex::new(BTreeMap::new()));
-        Arc::new(Files { shards, memory, chunk_bytes })
-    }
-
-    fn shard(&self, fid: Fid) -> &Mutex<FILES, BTreeMap<Fid, Held>> {
-        &self.shards[(fid.seq ^ u64::from(fid.oid)) as usize % SHARDS]
+        Arc::new(Files { shards: Shards::default(), memory, chunk_bytes })
     }
 
     /// The file's state, made if there is none.
     pub(crate) fn get(self: &Arc<Self>, fid: Fid) -> FileRef {
         let make = || FileState::new(fid, Cache::new(self.memory.clone(), self.chunk_bytes));
-        let mut shard = self.shard(fid).lock();
+        let mut shard = self.shards.of(&fid).lock();
         let held = shard.entry(fid).or_insert_with(|| Held { state: Arc::new(make()), users: 0 });
         held.users += 1;
         FileRef { state: held.state.clone(), files: self.clone() }
@@ -73,7 +68,7 @@ impl Files {
 
     /// The file's state, if there is one.
     pub(crate) fn find(self: &Arc<Self>, fid: Fid) -> Option<FileRef> {
-        let mut shard = self.shard(fid).lock();
+        let mut shard = self.shards.of(&fid).lock();
         let held = shard.get_mut(&fid)?;
         held.users += 1;
         Some(FileRef { state: held.state.clone(), files: self.clone() })

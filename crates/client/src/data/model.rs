@@ -6,6 +6,7 @@ use bytes::Bytes;
 use proto::layout::{Component, Place};
 use proto::{Fid, Layout, ObjectId, OstIndex, Timestamp};
 use rt::Time;
+use rt::sim::Rng;
 
 use super::cache::{Cache, ChunkId, Job, Piece};
 use super::memory::Memory;
@@ -13,18 +14,9 @@ use super::memory::Memory;
 const CHUNK: u64 = 128 << 10;
 const FILE: u64 = 1 << 20;
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-}
-
 /// A file, its cache, and OSTs that answer when the test says so.
 struct Model {
-    random: Random,
+    random: Rng,
     layout: Layout,
     memory: Memory,
     cache: Cache,
@@ -46,7 +38,7 @@ impl Model {
         let tail = Component { start: end, ..Component::striped(tail, 131_072, osts()) };
         let layout = Layout { generation: 0, components: [head, tail].into_iter().collect() };
         Model {
-            random: Random(seed),
+            random: Rng::new(seed),
             cache: Cache::new(memory.clone(), CHUNK),
             memory,
             objects: layout.places().map(|place| (place.object, Vec::new())).collect(),

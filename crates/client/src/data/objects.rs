@@ -5,10 +5,10 @@ use std::sync::Arc;
 use proto::layout::Place;
 use proto::wire::messages::{GetObjectAttr, ObjectAttr, SizeUpdate};
 use proto::{Attr, Code, Layout, Timestamp};
+use rt::wait::join_all;
 
 use crate::data::{Clean, FileState, Unsent};
 use crate::targets::Targets;
-use crate::util::join_all;
 use crate::{Error, Result};
 
 /// Unit of `blocks`, in bytes.

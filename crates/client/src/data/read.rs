@@ -7,13 +7,13 @@ use bytes::Bytes;
 use proto::layout::Place;
 use proto::wire::messages::{ObjectAttr, Read};
 use proto::{Code, Layout, ObjectId};
+use rt::wait::join_all;
 
 use super::clean::{KEPT_READ_BYTES_MAX, Reader, Reading};
 use super::objects::NO_OBJECT;
 use crate::data::{Clean, Data, FileState, Sum};
 use crate::lock::{Pages as Locking, Pins, needs_of, surely};
 use crate::targets::Way;
-use crate::util::join_all;
 use crate::{Error, Result};
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];

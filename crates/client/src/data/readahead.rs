@@ -12,6 +12,7 @@ use proto::ObjectId;
 use proto::layout::Layout;
 use proto::readahead::{self, Decision, Mount, Settings, Why, Width};
 use rt::Wall;
+use rt::wait::join_all;
 
 use super::clean::{Clean, Losses, Reader};
 use super::read::Plan;
@@ -20,7 +21,6 @@ use crate::Result;
 use crate::data::Data;
 use crate::lock::{Pages as Locking, Pins, needs_of};
 use crate::order::{Mutex, READ_AHEAD};
-use crate::util::join_all;
 
 /// What all files of a client share.
 pub(crate) struct ReadAhead {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use proto::layout::Place;
 use proto::wire::messages::{AllocateObject, ObjectAttr};
 use proto::{Code, Layout, Timestamp};
+use rt::wait::join_all;
 
 use crate::data::{Data, FileRef, Objects};
 use crate::lock::{Eras, needs_of, surely};
-use crate::util::join_all;
 use crate::{Error, Result};
 
 impl Data {

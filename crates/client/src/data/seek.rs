@@ -3,9 +3,9 @@
 use proto::layout::{Component, Place};
 use proto::wire::messages::{SeekObject, Sought};
 use proto::{Code, Layout};
+use rt::wait::join_all;
 
 use crate::data::Objects;
-use crate::util::join_all;
 use crate::{Error, Result, Seek};
 
 impl Objects {

@@ -9,11 +9,11 @@ use proto::wire::messages::{ObjectAttr, Write, WritePart, WriteParts};
 use proto::{Code, DataTarget, Fid, Layout, ObjectId, Transno};
 use rpc::Answered;
 use rt::Time;
+use rt::wait::join_all;
 
 use super::cache::{Cache, Job, Refund};
 use crate::data::{Call, FileState, WriteBack};
 use crate::targets::Way;
-use crate::util::join_all;
 use crate::{Error, Result};
 
 /// Puts writes, which are in the order of their offsets, into as few requests as they fit in.

@@ -15,12 +15,12 @@ use proto::wire::messages::{Flock, FlockCancel, FlockHeld, FlockTest, FlockWait,
 use proto::{Code, Fid};
 use rpc::Restate;
 use rt::sync::Notify;
+use rt::wait::unless;
 use rt::{Rt, Time};
 
 use crate::files::Handles;
 use crate::order::{FLOCKS, Mutex, TICKET};
 use crate::targets::Targets;
-use crate::util::unless;
 use crate::{Error, Handle, Result};
 
 /// Most outcomes that one request tells the MDT to forget.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use proto::{Attr, Fid};
+use proto::{Attr, Fid, Shards};
 
 use crate::data::FileRef;
 use crate::order::{HANDLES, Mutex};
@@ -52,30 +52,26 @@ impl OpenFile {
 /// Every open file and directory of this client.
 pub(crate) struct Handles {
     next: AtomicU64,
-    shards: [Mutex<HANDLES, BTreeMap<u64, Arc<OpenFile>>>; SHARDS],
+    shards: Shards<Mutex<HANDLES, BTreeMap<u64, Arc<OpenFile>>>, SHARDS>,
 }
 
 impl Handles {
     pub(crate) fn new() -> Handles {
-        Handles { next: AtomicU64::new(1), shards: std::array::from_fn(|_| Mutex::new(BTreeMap::new())) }
-    }
-
-    fn shard(&self, handle: u64) -> &Mutex<HANDLES, BTreeMap<u64, Arc<OpenFile>>> {
-        &self.shards[handle as usize % SHARDS]
+        Handles { next: AtomicU64::new(1), shards: Shards::default() }
     }
 
     pub(crate) fn put(&self, open: OpenFile) -> Handle {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.shard(number).lock().insert(number, Arc::new(open));
+        self.shards.of(&number).lock().insert(number, Arc::new(open));
         Handle(number)
     }
 
     pub(crate) fn get(&self, handle: Handle) -> Result<Arc<OpenFile>> {
-        self.shard(handle.0).lock().get(&handle.0).cloned().ok_or(Error::BadHandle)
+        self.shards.of(&handle.0).lock().get(&handle.0).cloned().ok_or(Error::BadHandle)
     }
 
     pub(crate) fn take(&self, handle: Handle) -> Option<Arc<OpenFile>> {
-        self.shard(handle.0).lock().remove(&handle.0)
+        self.shards.of(&handle.0).lock().remove(&handle.0)
     }
 
     /// Whether none is open now.

@@ -10,11 +10,11 @@ use proto::wire::messages::{
     Create, CreateUnnamed, Created, Entry, OPEN_EXCLUSIVE, OPEN_EXECUTE, OPEN_READ, OPEN_WRITE, Open,
 };
 use proto::{Fid, FileKind, Layout, Transno};
+use rt::wait::join_all;
 
 use crate::files::{OpenFile, OpenFiles};
 use crate::lock::whole;
 use crate::names::{Ended, Told as Answer, no_change};
-use crate::util::join_all;
 use crate::{AttrChange, Caller, Forget, Handle, OpenFlags, Result};
 
 impl OpenFlags {

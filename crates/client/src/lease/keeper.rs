@@ -9,12 +9,12 @@ use proto::lease::{Due, Told};
 use proto::wire::messages::{Awaited, DropOrder, LeaseRenewed, RenewLease};
 use rpc::LinkState;
 use rt::sync::oneshot;
+use rt::wait::{join_all, unless};
 use rt::{BoxFuture, Rt, Time};
 
 use super::{FOR_EVER, Lease};
 use crate::Error;
 use crate::targets::Targets;
-use crate::util::{join_all, unless};
 
 /// An answer that takes longer may be lost: the next renewal is sent.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);

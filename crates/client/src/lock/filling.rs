@@ -17,8 +17,10 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use proto::intervals::Intervals;
 use proto::{Code, Fid, Layout};
 use rt::sync::Notify;
+use rt::wait::unless;
 use rt::{BoxFuture, Rt};
 
 use super::held::{Pages, Progress};
@@ -27,7 +29,6 @@ use super::table::Pins;
 use super::{RangeLocks, Users};
 use crate::copies::Keepers;
 use crate::order::{LEAF, Mutex};
-use crate::util::unless;
 use crate::{Error, Forget, Result};
 
 /// Bytes of the smallest page.
@@ -80,10 +81,11 @@ impl Table {
     /// What of `ranges` is to be forgotten: all but pages whose fill waits. With the number of the entry, and what tells
     /// of a fill that begins to wait for pages of it.
     fn forget(&mut self, fid: Fid, ranges: &[Range<u64>]) -> Option<(u64, Vec<Range<u64>>, Arc<Notify>)> {
-        let mut holes: Vec<Range<u64>> =
-            self.fills.values().filter(|(other, _)| *other == fid).map(|(_, pages)| pages.clone()).collect();
-        holes.sort_unstable_by_key(|hole| hole.start);
-        let parts: Vec<Range<u64>> = ranges.iter().flat_map(|range| without(range.clone(), &holes)).collect();
+        let mut fills = Intervals::default();
+        for (_, pages) in self.fills.values().filter(|(other, _)| *other == fid) {
+            fills.add(pages.clone());
+        }
+        let parts: Vec<Range<u64>> = ranges.iter().flat_map(|range| fills.missing(range.clone())).collect();
         if parts.is_empty() {
             return None;
         }
@@ -116,21 +118,6 @@ impl Drop for Entry {
         table.fills.remove(&self.number);
         table.forgotten.remove(&self.number);
     }
-}
-
-/// `range` without `holes`, which are in the order of their starts.
-fn without(range: Range<u64>, holes: &[Range<u64>]) -> Vec<Range<u64>> {
-    let (mut at, mut parts) = (range.start, Vec::new());
-    for hole in holes.iter().filter(|hole| overlap(hole, &range)) {
-        if at < hole.start {
-            parts.push(at..hole.start);
-        }
-        at = at.max(hole.end);
-    }
-    if at < range.end {
-        parts.push(at..range.end);
-    }
-    parts
 }
 
 impl Filling {

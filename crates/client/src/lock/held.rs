@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 
+use proto::intervals::Intervals;
 use proto::wire::messages::Token;
 
 use super::ranges::Ranges;
@@ -101,7 +102,7 @@ pub(super) struct Held {
     next_user: u64,
     leaving: Vec<Leaving>,
     /// Ranges that were used since they were granted: what the kernel or the cache may have something of.
-    used: BTreeMap<u64, u64>,
+    used: Intervals<()>,
     /// Requests for ranges that were not answered yet.
     asking: Vec<(u64, Want)>,
     next_ask: u64,
@@ -129,28 +130,6 @@ struct Taken {
 
 fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
     a.0 < b.1 && b.0 < a.1
-}
-
-/// The parts of `ranges` that lie in none of `kept`. Both are sorted, and are gone through once: there may be thousands
-/// of each, and this is done for each callback.
-fn without(ranges: impl Iterator<Item = (u64, u64, bool)>, kept: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let mut left = Vec::new();
-    let mut kept = kept.iter().copied().peekable();
-    // No byte below is of interest any more: it belongs to a range before, or is kept.
-    let mut at = 0;
-    for (start, end, _) in ranges {
-        at = start.max(at);
-        while let Some((from, until)) = kept.next_if(|(from, _)| *from < end) {
-            if at < from {
-                left.push((at, from));
-            }
-            at = at.max(until);
-        }
-        if at < end {
-            left.push((at, end));
-        }
-    }
-    left
 }
 
 impl Held {
@@ -330,29 +309,13 @@ impl Held {
         self.by_kernel
     }
 
-    fn note_used(&mut self, mut start: u64, mut end: u64) {
-        if let Some((from, until)) = self.used.range_mut(..=start).next_back()
-            && *until >= start
-        {
-            if *until >= end {
-                return;
+    fn note_used(&mut self, start: u64, end: u64) {
+        self.used.add(start..end);
+        if self.used.len() > USED_PARTS_MAX {
+            let first_two = self.used.iter().take(2).map(|(part, ())| part);
+            if let Some(both) = first_two.reduce(|first, second| first.start..second.end) {
+                self.used.add(both);
             }
-            (start, end) = (*from, end.max(*until));
-        }
-        let swallowed: Vec<(u64, u64)> =
-            self.used.range(start..=end).map(|(from, until)| (*from, *until)).collect();
-        for (from, until) in swallowed {
-            self.used.remove(&from);
-            end = end.max(until);
-        }
-        self.used.insert(start, end);
-        if self.used.len() > USED_PARTS_MAX
-            && let Some((first, _)) = self.used.pop_first()
-            && let Some(next) = self.used.first_entry()
-        {
-            let until = *next.get();
-            next.remove();
-            self.used.insert(first, until);
         }
     }
 
@@ -380,7 +343,7 @@ impl Held {
             let pinned = self.users.values().filter(|user| user.state == Progress::Pinned);
             let used: Vec<(u64, u64)> = pinned
                 .map(|user| (user.want.start, user.want.end))
-                .chain(self.used.iter().map(|(from, until)| (*from, *until)))
+                .chain(self.used.iter().map(|(part, ())| (part.start, part.end)))
                 .collect();
             let below = used.iter().filter(|(_, until)| *until <= asked.start).map(|(_, until)| *until);
             leaving.start = below.max().unwrap_or(0);
@@ -453,25 +416,12 @@ impl Held {
     pub(super) fn gave_back(&mut self, leaving: &Leaving) {
         self.ranges.give_up(leaving.start, leaving.end, leaving.keep_read);
         if !leaving.keep_read {
-            self.forget_used(leaving.start, leaving.end);
+            self.used.cut(leaving.start..leaving.end, |()| true);
         }
         if let Some(at) = self.leaving.iter().position(|known| known == leaving) {
             self.leaving.swap_remove(at);
         }
         self.settle();
-    }
-
-    fn forget_used(&mut self, start: u64, end: u64) {
-        let old: Vec<(u64, u64)> = self.used.iter().map(|(from, until)| (*from, *until)).collect();
-        for (from, until) in old.into_iter().filter(|(from, until)| overlap((*from, *until), (start, end))) {
-            self.used.remove(&from);
-            if from < start {
-                self.used.insert(from, start);
-            }
-            if until > end {
-                self.used.insert(end, until);
-            }
-        }
     }
 
     /// Everything that is held, if nobody uses any of it: to be given up unasked. The caller tells the target.
@@ -497,12 +447,11 @@ impl Held {
     /// be asked back by itself. Gives the parts, and the highest number of all grants.
     pub(super) fn give_up_unused(&mut self) -> (Vec<(u64, u64)>, u64) {
         let number = self.ranges.number();
-        let users = self.users.values().map(|user| (user.want.start, user.want.end));
-        let back = self.leaving.iter().map(|leaving| (leaving.start, leaving.end));
-        let mut kept: Vec<(u64, u64)> =
-            self.used.iter().map(|(from, until)| (*from, *until)).chain(users).chain(back).collect();
-        kept.sort_unstable();
-        let unused = without(self.ranges.all(), &kept);
+        let mut kept = self.used.clone();
+        self.users.values().for_each(|user| kept.add(user.want.start..user.want.end));
+        self.leaving.iter().for_each(|leaving| kept.add(leaving.start..leaving.end));
+        let unused = self.ranges.all().flat_map(|(start, end, _)| kept.missing(start..end));
+        let unused: Vec<(u64, u64)> = unused.map(|part| (part.start, part.end)).collect();
         for &(start, end) in &unused {
             self.ranges.give_up(start, end, false);
             // A grant that is on its way may be older than the newest that is here: it is without this too.
@@ -663,35 +612,6 @@ mod tests {
         assert_eq!(held.give_up_unused().0, []);
     }
 
-    #[test]
-    fn without_agrees_with_bytes() {
-        let mut seed = 11u64;
-        let mut random = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % below
-        };
-        for _ in 0..5000 {
-            let mut ranges = Vec::new();
-            let mut at = random(4);
-            for _ in 0..random(5) {
-                let end = at + 1 + random(12);
-                ranges.push((at, end, true));
-                at = end + random(3);
-            }
-            let mut kept: Vec<(u64, u64)> =
-                (0..random(6)).map(|_| random(50)).map(|at| (at, at + 1 + at % 10)).collect();
-            kept.sort_unstable();
-            let left = without(ranges.iter().copied(), &kept);
-            for byte in 0..80 {
-                let held = ranges.iter().any(|(from, until, _)| (*from..*until).contains(&byte));
-                let keeps = kept.iter().any(|(from, until)| (*from..*until).contains(&byte));
-                let gone = left.iter().filter(|(from, until)| (*from..*until).contains(&byte)).count();
-                assert_eq!(gone, usize::from(held && !keeps), "byte {byte}: {ranges:?}, {kept:?}, {left:?}");
-            }
-            assert!(left.iter().all(|(from, until)| from < until));
-        }
-    }
-
     /// A client had written a file, and another one read it at random: each read was a callback for just its range.
     #[test]
     fn who_writes_no_more_lets_others_read_all() {
@@ -742,12 +662,12 @@ mod tests {
         for part in [(0, 10), (20, 30), (10, 20), (5, 25)] {
             held.note_used(part.0, part.1);
         }
-        assert_eq!(held.used, BTreeMap::from([(0, 30)]));
+        assert_eq!(held.used.iter().collect::<Vec<_>>(), [(0..30, ())]);
         for n in 0..1000 {
             held.note_used(100 + n * 10, 105 + n * 10);
         }
         assert!(held.used.len() <= USED_PARTS_MAX);
-        held.forget_used(0, u64::MAX);
+        held.used.cut(0..u64::MAX, |()| true);
         assert!(held.used.is_empty());
     }
 

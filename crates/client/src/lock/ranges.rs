@@ -1,19 +1,18 @@
-//! An interval map: which bytes of an object this client may read, and which it may change.
+//! Which bytes of an object this client may read, and which it may change.
 
-use std::collections::BTreeMap;
+use proto::intervals::Intervals;
 
-/// The right to a range that begins at the map's key.
+/// The right to a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Right {
-    end: u64,
     write: bool,
     number: u64,
 }
 
-/// Disjoint ranges of one object.
+/// Disjoint ranges of one object. Grants of different numbers stay apart: the target may ask for one of them alone.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
-    rights: BTreeMap<u64, Right>,
+    rights: Intervals<Right>,
 }
 
 impl Ranges {
@@ -29,105 +28,56 @@ impl Ranges {
 
     /// The highest number of all grants; 0 for none.
     pub(super) fn number(&self) -> u64 {
-        self.rights.values().map(|right| right.number).max().unwrap_or(0)
+        self.rights.iter().map(|(_, right)| right.number).max().unwrap_or(0)
     }
 
     /// The highest number of the grants that overlap `[start, end)`; 0 for none.
     pub(super) fn number_within(&self, start: u64, end: u64) -> u64 {
-        self.overlapping(start, end).map(|(_, _, right)| right.number).max().unwrap_or(0)
+        self.rights.touching(start..end).map(|(_, right)| right.number).max().unwrap_or(0)
     }
 
     /// Whether all of `[start, end)` is held, to change it if `write`.
     pub(super) fn covers(&self, start: u64, end: u64, write: bool) -> bool {
-        let mut at = start;
-        while at < end {
-            let Some((_, right)) = self.rights.range(..=at).next_back() else { return false };
-            if right.end <= at || (write && !right.write) {
-                return false;
-            }
-            at = right.end;
-        }
-        true
+        self.rights.covers(start..end, |right| right.write || !write)
     }
 
     /// Whether any byte of `[start, end)` is held by a grant up to `number`.
     pub(super) fn touches(&self, start: u64, end: u64, number: u64) -> bool {
-        self.overlapping(start, end).any(|(_, _, right)| right.number <= number)
+        self.rights.touching(start..end).any(|(_, right)| right.number <= number)
     }
 
     /// Whether any byte of `[start, end)` may be changed.
     pub(super) fn writes(&self, start: u64, end: u64) -> bool {
-        self.overlapping(start, end).any(|(_, _, right)| right.write)
+        self.rights.touching(start..end).any(|(_, right)| right.write)
     }
 
     /// Every range: start, end, whether it may be changed.
     pub(super) fn all(&self) -> impl Iterator<Item = (u64, u64, bool)> + '_ {
-        self.rights.iter().map(|(start, right)| (*start, right.end, right.write))
-    }
-
-    fn overlapping(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64, Right)> + '_ {
-        let first = self.rights.range(..=start).next_back().map_or(start, |(at, _)| *at);
-        let found = self.rights.range(first..end.max(first)).filter(move |(_, right)| right.end > start);
-        found.map(|(at, right)| (*at, right.end, *right))
+        self.rights.iter().map(|(range, right)| (range.start, range.end, right.write))
     }
 
     /// A grant came. What may be changed stays so; the newer number counts.
     pub(super) fn grant(&mut self, start: u64, end: u64, write: bool, number: u64) {
-        let old: Vec<(u64, u64, Right)> = self.overlapping(start, end).collect();
+        let old = self.rights.cut(start..end, |_| true);
         let mut at = start;
-        let mut new = Vec::with_capacity(old.len() * 2 + 1);
-        for (from, until, right) in old {
-            self.rights.remove(&from);
-            if from < start {
-                new.push((from, start, right));
+        for (part, right) in old {
+            if at < part.start {
+                self.rights.join(at..part.start, Right { write, number });
             }
-            let (inner, outer) = (from.max(start), until.min(end));
-            if at < inner {
-                new.push((at, inner, Right { end: inner, write, number }));
-            }
-            let both = Right { end: outer, write: write || right.write, number: number.max(right.number) };
-            new.push((inner, outer, both));
-            if until > end {
-                new.push((end, until, right));
-            }
-            at = outer;
+            at = part.end;
+            let both = Right { write: write || right.write, number: number.max(right.number) };
+            self.rights.join(part, both);
         }
         if at < end {
-            new.push((at, end, Right { end, write, number }));
+            self.rights.join(at..end, Right { write, number });
         }
-        for (from, until, right) in new {
-            self.put(from, Right { end: until, ..right });
-        }
-    }
-
-    /// Inserts a range that nothing overlaps, joined to its left neighbour if that is alike. Grants of different
-    /// numbers stay apart: the target may ask for one of them alone.
-    fn put(&mut self, start: u64, right: Right) {
-        if let Some((_, left)) = self.rights.range_mut(..start).next_back()
-            && left.end == start
-            && left.write == right.write
-            && left.number == right.number
-        {
-            left.end = right.end;
-            return;
-        }
-        self.rights.insert(start, right);
     }
 
     /// Gives up `[start, end)`, or with `keep_read` only the right to change it.
     pub(super) fn give_up(&mut self, start: u64, end: u64, keep_read: bool) {
-        let old: Vec<(u64, u64, Right)> = self.overlapping(start, end).collect();
-        for (from, until, right) in old {
-            self.rights.remove(&from);
-            if from < start {
-                self.put(from, Right { end: start, ..right });
-            }
+        for (part, right) in self.rights.cut(start..end, |_| true) {
             if keep_read {
-                let (inner, outer) = (from.max(start), until.min(end));
-                self.put(inner, Right { end: outer, write: false, ..right });
-            }
-            if until > end {
-                self.put(end, Right { end: until, ..right });
+                self.rights.join(part, Right { write: false, ..right });
             }
         }
     }
@@ -140,6 +90,8 @@ impl Ranges {
 
 #[cfg(test)]
 mod tests {
+    use rt::sim::Rng;
+
     use super::*;
 
     /// Every byte on its own: 0 nothing, 1 read, 2 write.
@@ -154,11 +106,8 @@ mod tests {
 
     #[test]
     fn random_grants_agree_with_bytes() {
-        let mut seed = 7u64;
-        let mut random = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % below
-        };
+        let mut rng = Rng::new(7);
+        let mut random = |below: u64| rng.below(below);
         let mut ranges = Ranges::default();
         let mut bytes = vec![0u8; 64];
         for number in 1..5000 {

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use proto::DataTarget;
 use rpc::LinkState;
+use rt::wait::unless;
 use rt::{Rt, Time};
 
 use super::RangeLocks;
 use crate::lease::Lease;
 use crate::order::{IDLE, Mutex};
 use crate::targets::{Target, Targets};
-use crate::util::unless;
 
 /// A session in which nothing is held ends after this time without a request.
 const SESSION_IDLE: Duration = Duration::from_secs(20);

@@ -1,9 +1,10 @@
 //! What is held of each OST, counted: one look says whether anything is, and what was not used lately goes when there is too
 //! much (Lustre's namespaces with `lru_size` and `lru_max_age`). What is held of one object counts as one lock.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use proto::second_chance::{Look, Round};
 use proto::{DataTarget, ObjectId};
 
 use crate::order::{Mutex, SPACES};
@@ -31,7 +32,7 @@ impl Default for Keep {
 struct Space {
     objects: BTreeSet<ObjectId>,
     /// Those, and some that are gone, in the order in which they are looked at for being given up.
-    order: VecDeque<ObjectId>,
+    order: Round<ObjectId>,
     keep: Keep,
 }
 
@@ -47,13 +48,8 @@ impl Spaces {
         let mut osts = self.osts.lock();
         let space = osts.entry(target).or_default();
         if space.objects.insert(id) {
-            // Those that are gone must not fill the memory.
-            if space.order.len() > 2 * space.objects.len() {
-                let Space { objects, order, .. } = space;
-                let mut seen = BTreeSet::new();
-                order.retain(|id| objects.contains(id) && seen.insert(*id));
-            }
-            space.order.push_back(id);
+            space.order.tidy(space.objects.len(), |id| space.objects.contains(id));
+            space.order.push(id);
         }
         space.too_many()
     }
@@ -64,7 +60,7 @@ impl Spaces {
         let Some(space) = osts.get_mut(&target) else { return };
         space.objects.remove(&id);
         if space.objects.is_empty() {
-            space.order = VecDeque::new();
+            space.order = Round::default();
             if space.keep == Keep::default() {
                 osts.remove(&target);
             }
@@ -75,13 +71,10 @@ impl Spaces {
     pub(super) fn next(&self, target: DataTarget) -> Option<ObjectId> {
         let mut osts = self.osts.lock();
         let space = osts.get_mut(&target)?;
-        while let Some(id) = space.order.pop_front() {
-            if space.objects.contains(&id) {
-                space.order.push_back(id);
-                return Some(id);
-            }
-        }
-        None
+        let is_there = |id| if space.objects.contains(&id) { Look::Found } else { Look::Gone };
+        let next = space.order.find(usize::MAX, is_there)?;
+        space.order.push(next);
+        Some(next)
     }
 
     /// Objects of an OST, in their order.
@@ -121,6 +114,7 @@ impl Space {
 
 #[cfg(test)]
 mod tests {
+    use proto::second_chance::GONE_MAX;
     use proto::{Fid, OstIndex};
 
     use super::*;
@@ -161,6 +155,6 @@ mod tests {
             spaces.add(ost(0), object(oid));
             spaces.remove(ost(0), object(oid));
         }
-        assert!(spaces.osts.lock()[&ost(0)].order.len() <= 4);
+        assert!(spaces.osts.lock()[&ost(0)].order.len() <= 2 + GONE_MAX + 1);
     }
 }

@@ -1,11 +1,12 @@
 //! What this client holds of each object, and what operations have pinned of it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use proto::layout::Place;
-use proto::{DataTarget, Fid, Layout, ObjectId};
+use proto::second_chance::{Look, Round};
+use proto::{DataTarget, Fid, Layout, ObjectId, Shards};
 use rt::memory::Memory;
 use rt::sync::Notify;
 
@@ -25,8 +26,6 @@ const OBJECTS_MIN: usize = 1 << 10;
 const OBJECT_BYTES: u64 = 2048;
 /// The part of the process's memory that is for it.
 const MEMORY_PART: u64 = 16;
-/// Entries of a shard's order, beyond twice its objects, from which on those that are there for nothing are taken out.
-const ORDER_SPARE: usize = 64;
 /// Objects that are looked at to find one that can go.
 const LOOKED_AT_MAX: usize = 8;
 /// Most that go for one that comes.
@@ -52,12 +51,12 @@ pub(crate) struct ObjectLocks {
 #[derive(Default)]
 struct Shard {
     objects: BTreeMap<ObjectId, Arc<ObjectLocks>>,
-    order: VecDeque<ObjectId>,
+    order: Round<ObjectId>,
 }
 
 /// Everything that this client holds of objects.
 pub(crate) struct Table {
-    shards: [Mutex<OBJECTS, Shard>; SHARDS],
+    shards: Shards<Mutex<OBJECTS, Shard>, SHARDS>,
     /// The same, counted. Locked while a shard is, never the other way round.
     pub(crate) spaces: Spaces,
     /// Grows when an OST has forgotten what it granted: a grant of before counts no more.
@@ -137,7 +136,7 @@ impl Table {
     pub(crate) fn new(memory: Memory) -> Table {
         Table {
             memory,
-            shards: std::array::from_fn(|_| Mutex::default()),
+            shards: Shards::default(),
             spaces: Spaces::default(),
             generation: AtomicU64::new(0),
             counters: Counters::default(),
@@ -149,14 +148,8 @@ impl Table {
         fits.clamp(OBJECTS_MIN, OBJECTS_MAX)
     }
 
-    fn shard(&self, id: ObjectId) -> &Mutex<OBJECTS, Shard> {
-        let mixed = (id.layout.seq ^ u64::from(id.layout.oid) << 3 ^ u64::from(id.stripe))
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.shards[(mixed >> 60) as usize % SHARDS]
-    }
-
     pub(crate) fn find(&self, id: ObjectId) -> Option<Arc<ObjectLocks>> {
-        self.shard(id).lock().objects.get(&id).cloned()
+        self.shards.of(&id).lock().objects.get(&id).cloned()
     }
 
     /// The object's state, made if there is none; and those that should go to make room.
@@ -167,7 +160,7 @@ impl Table {
         layout: &Arc<Layout>,
     ) -> (Arc<ObjectLocks>, Vec<Arc<ObjectLocks>>) {
         let Place { object: id, target } = place;
-        let mut shard = self.shard(id).lock();
+        let mut shard = self.shards.of(&id).lock();
         if let Some(found) = shard.objects.get(&id) {
             found.recent.store(true, Ordering::Relaxed);
             return (found.clone(), Vec::new());
@@ -183,9 +176,7 @@ impl Table {
             kernel_end: AtomicU64::new(0),
             lost: AtomicU32::new(0),
         });
-        shard.objects.insert(id, object.clone());
-        shard.tidy_order();
-        shard.order.push_back(id);
+        shard.add(object.clone());
         let mut leavers = Vec::new();
         if shard.objects.len() > self.objects_max() / SHARDS {
             leavers.extend(shard.oldest());
@@ -284,7 +275,7 @@ impl Table {
 
     /// Forgets the object if nothing of it is held.
     pub(super) fn forget_if_empty(&self, object: &Arc<ObjectLocks>) {
-        let mut shard = self.shard(object.id).lock();
+        let mut shard = self.shards.of(&object.id).lock();
         let empty = {
             let held = object.held.lock();
             held.is_idle() && held.is_empty()
@@ -325,25 +316,20 @@ impl Table {
 }
 
 impl Shard {
-    /// Takes out of the order what was forgotten meanwhile, when that is much.
-    fn tidy_order(&mut self) {
-        if self.order.len() <= 2 * self.objects.len() + ORDER_SPARE {
-            return;
-        }
-        let mut seen = BTreeSet::new();
-        let objects = &self.objects;
-        self.order.retain(|id| objects.contains_key(id) && seen.insert(*id));
+    fn add(&mut self, object: Arc<ObjectLocks>) {
+        self.order.tidy(self.objects.len(), |id| self.objects.contains_key(id));
+        self.order.push(object.id);
+        self.objects.insert(object.id, object);
     }
 
+    /// One that was not used lately. It stays until it has been given back.
     fn oldest(&mut self) -> Option<Arc<ObjectLocks>> {
-        for _ in 0..LOOKED_AT_MAX.min(self.order.len()) {
-            let id = self.order.pop_front()?;
-            let Some(object) = self.objects.get(&id) else { continue };
-            self.order.push_back(id);
-            if !object.recent.swap(false, Ordering::Relaxed) {
-                return Some(object.clone());
-            }
-        }
-        None
+        let id = self.order.find(LOOKED_AT_MAX, |id| match self.objects.get(&id) {
+            None => Look::Gone,
+            Some(object) if object.recent.swap(false, Ordering::Relaxed) => Look::Stays,
+            Some(_) => Look::Found,
+        })?;
+        self.order.push(id);
+        self.objects.get(&id).cloned()
     }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use proto::wire::messages::{CancelRanges, Enqueue, ObjectRange, RangeRevoked, RevokeRange, Token};
 use proto::{Code, Fid, Layout, ObjectId};
+use rt::wait::join_all;
 
 use super::RangeLocks;
 use super::held::{Leaving, Pages, Progress, Want};
 use super::needs::Need;
 use super::table::{ObjectLocks, Pin, Pins};
-use crate::util::join_all;
 use crate::{Error, Result};
 
 /// Separate ranges of one object; beyond it all of them go as soon as nobody uses them.

@@ -11,12 +11,12 @@ use proto::wire::messages::{Close, SetSize, SizeUpdate};
 use proto::{DataTarget, Fid, Layout, Transno};
 use rt::Rt;
 use rt::sync::{OwnedSemaphorePermit, Semaphore};
+use rt::wait::join_all;
 
 use crate::data::{Data, FileRef, Sum};
 use crate::names::{Layouts, MetadataCache, Relaying};
 use crate::order::{CLOSES, Mutex};
 use crate::targets::Targets;
-use crate::util::join_all;
 use crate::{OpenFlags, Result};
 
 /// Closes that have not reached the MDT; more wait in [`crate::Client::release`].

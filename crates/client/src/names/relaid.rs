@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use proto::wire::messages::{Entry, GetAttr, PlaceData, SealLayout, SwapLayouts};
 use proto::{Code, Cred, DataTarget, Fid, Layout};
+use rt::wait::join_all;
 use rt::{Rt, Time};
 
 use crate::data::{FileState, WriteBack};
 use crate::names::MetadataCache;
 use crate::targets::Targets;
-use crate::util::join_all;
 use crate::{Error, Result};
 
 /// How long a layout may be sealed before whoever sealed it is taken for gone.

@@ -5,9 +5,9 @@ use std::time::Duration;
 use proto::find::{Expr, Subject, Verdict, last_part, path_below};
 use proto::wire::messages::{Entry, FIND_ENTRY, Find, Found, FoundPage};
 use proto::{Attr, Code, FileKind};
+use rt::wait::join_all;
 
 use crate::names::Names;
-use crate::util::join_all;
 use crate::{Caller, Error, Result};
 
 /// Files whose objects are asked at the same time.

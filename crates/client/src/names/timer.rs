@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rt::Time;
+use rt::wait::unless;
 
 use crate::names::Sizes;
-use crate::util::unless;
 
 /// How often the timer looks, while there is anything to look at.
 const TICK: Duration = Duration::from_millis(500);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use proto::Fid;
+use proto::{Fid, Shards};
 
 use crate::Handle;
 
@@ -55,31 +55,27 @@ struct Inode {
 /// All open files of a mount.
 #[derive(Default)]
 pub struct Opens {
-    by_handle: [RwLock<HashMap<u64, Arc<OpenFile>>>; SHARDS],
+    by_handle: Shards<RwLock<HashMap<u64, Arc<OpenFile>>>, SHARDS>,
     by_fid: Mutex<HashMap<Fid, Inode>>,
 }
 
 impl Opens {
-    fn shard(&self, handle: Handle) -> &RwLock<HashMap<u64, Arc<OpenFile>>> {
-        &self.by_handle[handle.0 as usize % SHARDS]
-    }
-
     /// Remembers an open file.
     pub fn insert(&self, handle: Handle, file: OpenFile) {
         let file = Arc::new(file);
-        self.shard(handle).write().insert(handle.0, file.clone());
+        self.by_handle.of(&handle.0).write().insert(handle.0, file.clone());
         self.by_fid.lock().entry(file.fid).or_default().files.insert(handle.0, file);
     }
 
     /// The open file that `handle` names.
     pub fn get(&self, handle: Handle) -> Option<Arc<OpenFile>> {
-        self.shard(handle).read().get(&handle.0).cloned()
+        self.by_handle.of(&handle.0).read().get(&handle.0).cloned()
     }
 
     /// Forgets an open file. Gives the spare handle of its inode if that is not needed any more; the caller
     /// releases it.
     pub fn remove(&self, handle: Handle) -> Option<Handle> {
-        let file = self.shard(handle).write().remove(&handle.0)?;
+        let file = self.by_handle.of(&handle.0).write().remove(&handle.0)?;
         let mut by_fid = self.by_fid.lock();
         let inode = by_fid.get_mut(&file.fid)?;
         inode.files.remove(&handle.0);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use client::{Allocation, AttrChange, Error, Limits, OpenFlags};
 use proto::{Code, Fid};
+use rt::wait::join_all;
 
 use crate::fake::Counts;
 use crate::world::{MIB, World, create, join, read_write, root, striped};
@@ -216,24 +217,8 @@ fn a_lost_commit_is_told_once_to_each_handle_that_was_open() {
         world.osts[0].set_latency(Duration::from_millis(10));
         world.osts[0].set_loses(true);
         // Both wait for the same commit.
-        let mut both = [Box::pin(client.files().fsync(first)), Box::pin(client.files().fsync(second))];
-        let mut told = [None, None];
-        std::future::poll_fn(|cx| {
-            for (fsync, told) in both.iter_mut().zip(&mut told) {
-                if told.is_none()
-                    && let std::task::Poll::Ready(result) = fsync.as_mut().poll(cx)
-                {
-                    *told = Some(result);
-                }
-            }
-            if told.iter().all(Option::is_some) {
-                std::task::Poll::Ready(())
-            } else {
-                std::task::Poll::Pending
-            }
-        })
-        .await;
-        assert_eq!(told, [Some(lost), Some(lost)]);
+        let told = join_all([first, second].map(|handle| client.files().fsync(handle))).await;
+        assert_eq!(told, [lost, lost]);
         let late = client.files().open(&root(), attr.fid, read_write()).await.expect("it is there");
         for handle in [first, second, late] {
             assert_eq!(client.files().fsync(handle).await, Ok(()), "it knows, or was not there");

@@ -10,6 +10,7 @@ use proto::lock::flock::{Kind, Mode, Range};
 use proto::{Attr, Code, Fid};
 use rt::sim::{Chance, Rng, Span};
 use rt::sync::oneshot;
+use rt::wait::join_all;
 
 use crate::world::{World, create, read_write, root};
 use Mode::{Read, Write};
@@ -350,21 +351,9 @@ fn nobody_has_what_somebody_else_has_whatever_the_network_does() {
         world.run(async {
             let processes = (0..4).map(|me| {
                 let client = clients[me as usize % 2].clone();
-                Box::pin(process(
-                    &world,
-                    client,
-                    attr.fid,
-                    me,
-                    sim.rng(&format!("process {me}")),
-                    told.clone(),
-                ))
+                process(&world, client, attr.fid, me, sim.rng(&format!("process {me}")), told.clone())
             });
-            let mut processes: Vec<_> = processes.collect();
-            std::future::poll_fn(|cx| {
-                processes.retain_mut(|process| process.as_mut().poll(cx).is_pending());
-                if processes.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-            })
-            .await;
+            join_all(processes).await;
         });
         sim.calm();
         let all = FlockRequest { range: Range::ALL, ..posix(Some(Write), 0, 1) };

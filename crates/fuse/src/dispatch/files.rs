@@ -26,7 +26,7 @@ impl Dispatcher {
         let (name, teller, reopens) = (owned(name), self.teller.clone(), self.reopens.clone());
         self.run(reply, |ops| async move {
             let made = ops.posix().create(&caller, fid_of(node), &name, mode, flags.cast_signed()).await;
-            let (told, handle) = noted(&reopens, pid, made)?;
+            let (told, handle) = noted(&reopens, (pid, teller.rt()), made)?;
             let named = Named { dir: node, name: &name, thread: pid };
             Ok(teller.created(told, Some(named), opened(handle, file_flags(&ops, handle, flags))))
         });

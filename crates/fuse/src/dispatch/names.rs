@@ -19,7 +19,7 @@ impl Dispatcher {
         let (teller, reopens) = (self.teller.clone(), self.reopens.clone());
         teller.asked(fid_of(node), pid);
         self.look(reply, pid, |ops| async move {
-            let result = noted(&reopens, pid, ops.getattr(fid_of(node)).await);
+            let result = noted(&reopens, (pid, teller.rt()), ops.getattr(fid_of(node)).await);
             let on_its_way = teller.answers(fid_of(node), pid);
             let answer = attributes(&teller, result)?;
             Ok(match on_its_way {

@@ -1,7 +1,6 @@
 //! Look-ups and opens, and the files that are held between them ([`crate::reopen`]).
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use client::posix::Result;
@@ -20,7 +19,7 @@ use crate::reopen::{Look, PATIENCE, Reopens};
 impl Dispatcher {
     pub(super) fn lookup(&self, asked: Asked, name: &[u8]) {
         let name = owned(name);
-        match self.reopens.look(asked.pid, &(asked.node, name.clone()), Instant::now()) {
+        match self.reopens.look(asked.pid, &(asked.node, name.clone()), self.rt.now()) {
             Look::Plainly => self.lookup_plainly(asked, name),
             Look::Holding => self.lookup_holding(asked, name),
             Look::Held(fid) => self.lookup_held(asked, name, fid),
@@ -30,7 +29,8 @@ impl Dispatcher {
     fn lookup_plainly(&self, Asked { node, pid, caller, reply }: Asked, name: Bytes) {
         let (teller, reopens) = (self.teller.clone(), self.reopens.clone());
         self.look(reply, pid, |ops| async move {
-            let told = noted(&reopens, pid, ops.lookup(&caller, fid_of(node), &name).await)?;
+            let found = ops.lookup(&caller, fid_of(node), &name).await;
+            let told = noted(&reopens, (pid, teller.rt()), found)?;
             teller.looked_up(told, Named { dir: node, name: &name, thread: pid })
         });
     }
@@ -53,7 +53,7 @@ impl Dispatcher {
             let Some(handle) = handle else {
                 return teller.looked_up(ops.lookup(&caller, fid_of(node), &name).await?, named);
             };
-            reopens.holds(pid, ((node, name.clone()), fid, handle), Instant::now());
+            reopens.holds(pid, ((node, name.clone()), fid, handle), rt.now());
             rt.clone().spawn(let_go(rt, ops.clone(), reopens, (pid, handle)));
             let told = Told { keep_name: false, ..ops.getattr(fid).await? };
             teller.looked_up(told, named)
@@ -62,10 +62,10 @@ impl Dispatcher {
     }
 
     pub(super) fn open(&self, Asked { node, pid, caller, reply }: Asked, flags: u32) {
-        let reopens = self.reopens.clone();
+        let (reopens, rt) = (self.reopens.clone(), self.rt.clone());
         let open = |ops: Arc<Ops>| async move {
             let handle = ops.posix().open(&caller, fid_of(node), flags.cast_signed()).await;
-            let handle = noted(&reopens, pid, handle)?;
+            let handle = noted(&reopens, (pid, &rt), handle)?;
             Ok(Answer::Opened(opened(handle, file_flags(&ops, handle, flags))))
         };
         if flags.cast_signed() & libc::O_TRUNC != 0 {
@@ -80,10 +80,10 @@ impl Dispatcher {
 }
 
 /// The same answer; what the thread looks up next is held if its file is gone.
-pub(super) fn noted<T>(reopens: &Reopens, thread: u32, answer: Result<T>) -> Result<T> {
+pub(super) fn noted<T>(reopens: &Reopens, (thread, rt): (u32, &Rt), answer: Result<T>) -> Result<T> {
     answer.inspect_err(|error| {
         if *error == Code::Stale.into() {
-            reopens.was_gone(thread, Instant::now());
+            reopens.was_gone(thread, rt.now());
         }
     })
 }

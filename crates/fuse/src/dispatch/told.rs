@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use client::{OnItsWay, TimeSet, Told};
 use parking_lot::Mutex;
 use proto::{Attr, Code, Fid, FileKind, Timestamp};
+use rt::Rt;
 
 use crate::asking::{self, Asking};
 use crate::kernel::abi::{AttrOut, EntryOut, FileAttr, OpenOut, StatfsOut, Statx, StatxOut, SxTime};
@@ -52,6 +53,7 @@ pub struct Named<'a> {
 
 /// Turns what the client tells into answers, and remembers what of them the kernel keeps.
 pub struct Teller {
+    rt: Rt,
     /// Somebody tells the kernel to forget attributes, and so it may keep some.
     attrs: AtomicBool,
     /// The same of names.
@@ -64,9 +66,14 @@ pub struct Teller {
 
 impl Teller {
     /// Lets the kernel keep nothing yet.
-    pub fn new(names: Arc<Mutex<Names>>, settling: Arc<Settling>, asking: Arc<Asking>) -> Teller {
+    pub fn new(rt: Rt, names: Arc<Mutex<Names>>, settling: Arc<Settling>, asking: Arc<Asking>) -> Teller {
         let (attrs, may_keep_names) = (AtomicBool::new(false), AtomicBool::new(false));
-        Teller { attrs, may_keep_names, names, last_names: Mutex::default(), settling, asking }
+        Teller { rt, attrs, may_keep_names, names, last_names: Mutex::default(), settling, asking }
+    }
+
+    /// The door of the process that tells.
+    pub fn rt(&self) -> &Rt {
+        &self.rt
     }
 
     /// From now on the kernel can be told to forget: it may keep what locks protect. Names only if it can forget them.
@@ -77,7 +84,7 @@ impl Teller {
 
     /// A thread asks for attributes, perhaps to decide by them.
     pub fn asked(&self, fid: Fid, thread: u32) {
-        self.asking.asked(fid, thread);
+        self.asking.asked(fid, thread, self.rt.now());
     }
 
     /// It is about to be answered. What is given back is to be held until the answer has reached the kernel.
@@ -101,7 +108,7 @@ impl Teller {
         let leads_on = matches!(told.attr.kind(), FileKind::Dir | FileKind::Symlink);
         let expiring = self.names.lock().expiring_but(fid, &place);
         let call = || Call::of(thread);
-        let (now, about) = (Instant::now(), (&expiring[..], leads_on));
+        let (now, about) = (self.rt.now(), (&expiring[..], leads_on));
         let said = self.last_names.lock().looked_up(thread, (&place, fid), about, now, call);
         match said {
             Said::Truth => Ok(self.entry(told, named)),
@@ -139,12 +146,12 @@ impl Teller {
     fn keep(&self, told: &Told, asked: Option<Named<'_>>) -> Keep {
         let named = asked.filter(|_| told.keep_name && self.may_keep_names.load(Ordering::Acquire));
         let name = named.is_some_and(|Named { dir, name, thread }| {
-            self.names.lock().keep(told.attr.fid, (dir, name.clone()), thread, Instant::now())
+            self.names.lock().keep(told.attr.fid, (dir, name.clone()), thread, self.rt.now())
         });
         let keep = Keep { name, attr: told.keep_attr && self.attrs.load(Ordering::Acquire) };
         // What it is asked about by its node the kernel knows.
         if let Some(Named { thread, .. }) = asked.filter(|_| keep.attr) {
-            self.settling.told(told.attr.fid, thread);
+            self.settling.told(told.attr.fid, thread, self.rt.now());
         }
         if self.attrs.load(Ordering::Relaxed) {
             self.asking.told(told.attr.fid, keep.attr);

@@ -3,6 +3,9 @@
 //! An engine reads requests on threads of its own and gives each to a [`Serve`] together with a [`Reply`], which any
 //! thread or task may send, at once or later. Which engine serves a mount, nothing else knows.
 
+// Its threads, and what they read, are the kernel's.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
 pub mod dev;
 pub mod uring;
 

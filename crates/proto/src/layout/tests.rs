@@ -1,5 +1,7 @@
 //! The arithmetic of layouts.
 
+use rt::sim::Rng;
+
 use super::*;
 use crate::wire::{Reader, Wire};
 
@@ -24,16 +26,12 @@ fn object(layout: Fid, stripe: u32) -> ObjectId {
 /// FEATURES L1: the mapping equals the formula, and the objects' sizes sum to the file's.
 #[test]
 fn mapping_matches_the_formula() {
-    let mut random: u64 = 1;
-    let mut next = || {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        random >> 20
-    };
+    let mut rng = Rng::new(1);
     for _ in 0..1_000_000 {
-        let unit = 65_536 * (1 + next() % 64);
-        let count = 1 + next() % 9;
+        let unit = 65_536 * rng.between(1, 64);
+        let count = rng.between(1, 9);
         let l = layout(unit as u32, count as u32);
-        let offset = next() % (1 << 40);
+        let offset = rng.below(1 << 40);
         let (place, object_offset) = l.locate(offset).expect("the layout has no end");
         let stripe = (offset / unit % count) as u32;
         assert_eq!(place, Place { object: object(ID, stripe), target: OstIndex(stripe).into() });

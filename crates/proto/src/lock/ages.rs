@@ -236,6 +236,8 @@ impl<T: Copy> Ages<T> {
 
 #[cfg(test)]
 mod tests {
+    use rt::sim::Rng;
+
     use super::*;
 
     const A: SessionId = 1;
@@ -313,24 +315,12 @@ mod tests {
         assert_eq!((ages.weight(), ages.has_excess()), (5, false));
     }
 
-    /// Numbers that look like chance (xorshift).
-    struct Chance(u64);
-
-    impl Chance {
-        fn below(&mut self, bound: u64) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            (self.0 >> 11) % bound
-        }
-    }
-
     /// Random steps of four sessions, compared with a plain list in the order of the last use; sessions end while they are
     /// called, and in the end nothing is left behind.
     #[test]
     fn agrees_with_a_plain_list() {
         for seed in 1..=20 {
-            let mut chance = Chance(seed * 0x9e37_79b9);
+            let mut chance = Rng::new(seed);
             let (mut ages, mut stamps) = (ages(12, 30), BTreeMap::new());
             let mut list: Vec<(SessionId, u32, usize)> = Vec::new();
             let mut called: Vec<(SessionId, usize)> = Vec::new();

@@ -239,6 +239,8 @@ fn conflict(session: SessionId, held: &Parts, wanted: u32) -> Option<Conflict> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use rt::sim::Rng;
+
     use super::*;
     use crate::lock::ages::Bound;
     use crate::wire::messages::{LOCK_ALL, LOCK_LOOKUP, LOCK_OPEN, LOCK_PERM, LOCK_UPDATE};
@@ -393,24 +395,12 @@ mod tests {
         (0..6).map(|shift| 1 << shift).filter(move |bit| bits & bit != 0)
     }
 
-    /// Numbers that look like chance (xorshift).
-    struct Chance(u64);
-
-    impl Chance {
-        fn below(&mut self, bound: u64) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            (self.0 >> 11) % bound
-        }
-    }
-
     /// Random steps of four sessions on three files, against the model; and whenever a claim met no conflict, nobody
     /// else has its bits until it is released.
     #[test]
     fn agrees_with_the_naive_model() {
         for seed in 1..=25 {
-            let mut chance = Chance(seed * 0x9e37_79b9);
+            let mut chance = Rng::new(seed);
             let (mut table, mut model) = (bits(), Model::default());
             // Claims that met no conflict.
             let mut complete: BTreeMap<(OperationId, Fid), (SessionId, u32)> = BTreeMap::new();

@@ -1,3 +1,5 @@
+use rt::sim::Rng;
+
 use super::*;
 
 const SECOND: u64 = 1_000_000_000;
@@ -161,7 +163,7 @@ fn what_another_store_has_decided_is_noted_if_it_is_newer() {
 /// A store and servers that want one target, with messages that are late or lost, clocks that go wrong, pauses, and restarts
 /// of the store and of servers.
 struct World {
-    random: u64,
+    rng: Rng,
     now: u64,
     owners: Owners,
     durable: BTreeMap<TargetId, Record>,
@@ -202,7 +204,7 @@ impl World {
             next_step: 0,
         };
         World {
-            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            rng: Rng::new(seed),
             now: 0,
             owners: Owners::new(0, []),
             durable: BTreeMap::new(),
@@ -214,10 +216,7 @@ impl World {
     }
 
     fn below(&mut self, bound: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random % bound
+        self.rng.below(bound)
     }
 
     fn clock(&self, party: usize) -> u64 {

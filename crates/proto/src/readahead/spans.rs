@@ -1,7 +1,8 @@
 //! What is ahead in one file: bytes that were asked for and that nobody has read yet.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
+
+use crate::intervals::Intervals;
 
 /// Most spans of a file. While there are so many, nothing more is asked for.
 pub(super) const SPANS_MAX: usize = 8192;
@@ -13,10 +14,9 @@ pub(super) struct Owner {
     pub(super) stream: u64,
 }
 
-/// What is known of the bytes from the map's key on.
+/// What is known of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Span {
-    end: u64,
     owner: Owner,
     arrived: bool,
 }
@@ -35,10 +35,10 @@ impl Cut {
     }
 }
 
-/// Disjoint spans by their first byte.
+/// What is known of which bytes.
 #[derive(Debug, Default)]
 pub(super) struct Spans {
-    spans: BTreeMap<u64, Span>,
+    spans: Intervals<Span>,
     bytes: u64,
 }
 
@@ -56,79 +56,45 @@ impl Spans {
         self.spans.len() >= SPANS_MAX
     }
 
-    /// The spans that reach into `range`, by their first byte.
-    fn touching(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, Span)> + '_ {
-        // An empty range reaches into nothing, also within a span.
-        let (start, end) = (range.start, if range.is_empty() { 0 } else { range.end });
-        let first = self.spans.range(..=start).next_back().map_or(start, |(at, _)| *at);
-        self.spans
-            .range(first..end.max(first))
-            .map(|(at, span)| (*at, *span))
-            .filter(move |(_, span)| span.end > start)
-    }
-
     /// From the first byte of the first span that reaches into `range` to the last one of the last.
     pub(super) fn touched(&self, range: Range<u64>) -> Range<u64> {
-        let mut touching = self.touching(&range);
-        let Some((start, first)) = touching.next() else { return 0..0 };
-        start..touching.last().map_or(first.end, |(_, span)| span.end)
+        let mut touching = self.spans.touching(range);
+        let Some((first, _)) = touching.next() else { return 0..0 };
+        first.start..touching.last().map_or(first.end, |(last, _)| last.end)
     }
 
     /// What of `range` is in no span, in order.
     pub(super) fn missing(&self, range: Range<u64>) -> Vec<Range<u64>> {
-        let mut missing = Vec::new();
-        let mut at = range.start;
-        for (start, span) in self.touching(&range) {
-            if at < start {
-                missing.push(at..start);
-            }
-            at = span.end;
-        }
-        if at < range.end {
-            missing.push(at..range.end);
-        }
-        missing
+        self.spans.missing(range)
     }
 
     /// Bytes that are in no span are asked for.
     pub(super) fn ask(&mut self, range: Range<u64>, owner: Owner) {
-        assert!(!range.is_empty() && self.touching(&range).next().is_none(), "nothing is asked for twice");
         self.bytes += range.end - range.start;
-        self.spans.insert(range.start, Span { end: range.end, owner, arrived: false });
+        self.spans.insert(range, Span { owner, arrived: false });
     }
 
     /// Bytes came. Returns those of them that are still wanted, in order.
     pub(super) fn arrive(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
-        let cut = self.cut(range, |_| true);
-        for Cut { range, owner, .. } in &cut {
-            self.bytes += range.end - range.start;
-            self.spans.insert(range.start, Span { end: range.end, owner: *owner, arrived: true });
+        let wanted = self.spans.cut(range, |_| true);
+        for (range, span) in &wanted {
+            self.spans.insert(range.clone(), Span { arrived: true, ..*span });
         }
-        cut.into_iter().map(|cut| cut.range).collect()
+        wanted.into_iter().map(|(range, _)| range).collect()
     }
 
     /// What has come, in order.
     pub(super) fn arrived(&self) -> impl Iterator<Item = Range<u64>> + '_ {
-        self.spans.iter().filter(|(_, span)| span.arrived).map(|(start, span)| *start..span.end)
+        self.spans.iter().filter(|(_, span)| span.arrived).map(|(range, _)| range)
     }
 
     /// Takes what is in `range` out, if `which` picks its owner.
     pub(super) fn cut(&mut self, range: Range<u64>, which: impl Fn(Owner) -> bool) -> Vec<Cut> {
-        let touched: Vec<(u64, Span)> = self.touching(&range).filter(|(_, span)| which(span.owner)).collect();
-        let mut cuts = Vec::with_capacity(touched.len());
-        for (start, span) in touched {
-            let part = start.max(range.start)..span.end.min(range.end);
-            self.spans.remove(&start);
-            if start < part.start {
-                self.spans.insert(start, Span { end: part.start, ..span });
-            }
-            if part.end < span.end {
-                self.spans.insert(part.end, span);
-            }
-            self.bytes -= part.end - part.start;
-            cuts.push(Cut { range: part, owner: span.owner, arrived: span.arrived });
-        }
-        cuts
+        let cut = self.spans.cut(range, |span| which(span.owner)).into_iter();
+        let cut: Vec<Cut> =
+            cut.map(|(range, Span { owner, arrived })| Cut { range, owner, arrived }).collect();
+        self.bytes -= cut.iter().map(Cut::len).sum::<u64>();
+        cut
     }
 
     /// What one stream had fetched now belongs to another one.
@@ -139,6 +105,8 @@ impl Spans {
 
 #[cfg(test)]
 mod tests {
+    use rt::sim::Rng;
+
     use super::*;
 
     fn owner(stream: u64) -> Owner {
@@ -147,11 +115,8 @@ mod tests {
 
     #[test]
     fn random_spans_agree_with_bytes() {
-        let mut seed = 3u64;
-        let mut random = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % below
-        };
+        let mut rng = Rng::new(3);
+        let mut random = |below: u64| rng.below(below);
         let mut spans = Spans::default();
         let mut bytes = [0u64; 64];
         for _ in 0..20_000 {

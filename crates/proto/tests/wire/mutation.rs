@@ -14,7 +14,7 @@ use crate::{samples, vectors};
 
 #[test]
 fn damaged_bodies_never_panic() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let (requests, replies) = (vectors::parse(vectors::REQUESTS), vectors::parse(vectors::REPLIES));
     let opcodes: Vec<u16> = samples::requests().iter().map(|(_, r)| r.opcode()).collect();
     let mut read = 0;
@@ -64,7 +64,7 @@ fn truncated_bodies_are_refused() {
 
 #[test]
 fn damaged_headers_never_panic() {
-    let mut random = Random(2);
+    let mut random = Random::new(2);
     let good = samples::header().encode().to_vec();
     for _ in 0..100_000 {
         let mut bytes = good.clone();
@@ -83,7 +83,7 @@ fn damaged_headers_never_panic() {
 
 #[test]
 fn damaged_batches_never_panic() {
-    let mut random = Random(4);
+    let mut random = Random::new(4);
     let mut read = 0;
     for _ in 0..50_000 {
         for (_, header, members) in samples::batches() {
@@ -100,7 +100,7 @@ fn damaged_batches_never_panic() {
 
 #[test]
 fn damaged_records_and_handshakes_never_panic() {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     let records = vectors::parse(vectors::RECORDS);
     let messages = vectors::parse(vectors::HANDSHAKE);
     let fsname = "weft".parse().expect("a file system name");

@@ -1,19 +1,21 @@
-//! A small random number generator, and damage made with it.
+//! Damage made with random numbers.
 
-/// SplitMix64.
-pub struct Random(pub u64);
+use rt::sim::Rng;
+
+/// A random number generator that also has nothing to choose from.
+pub struct Random(Rng);
 
 impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(Rng::new(seed))
+    }
+
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
+        self.0.below(n.max(1) as u64) as usize
     }
 }
 

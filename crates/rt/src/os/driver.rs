@@ -1,11 +1,9 @@
 //! Which threads carry tasks, timers and sockets: a ring on each core, or tokio's where the kernel has no io_uring.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::io::Interest;
@@ -15,6 +13,7 @@ use tokio::runtime::Handle;
 use super::reactor::{Direction, Reactors, Watch};
 use super::within;
 use crate::BoxFuture;
+use crate::wait::unless;
 
 /// Frames up to this length are written by the thread that sends them if there are others that could do it, in bytes; for
 /// longer ones the copy into the kernel would keep it from what it does next.
@@ -59,13 +58,12 @@ impl Driver {
     }
 
     /// What `future` gives, or `None` if it takes until `deadline`.
-    pub(super) async fn until<T>(&self, deadline: Instant, future: impl Future<Output = T>) -> Option<T> {
-        let (mut future, mut sleep) = (pin!(future), pin!(self.sleep_until(deadline)));
-        poll_fn(|cx| match future.as_mut().poll(cx) {
-            Poll::Ready(value) => Poll::Ready(Some(value)),
-            Poll::Pending => sleep.as_mut().poll(cx).map(|()| None),
-        })
-        .await
+    pub(super) fn until<T>(
+        &self,
+        deadline: Instant,
+        future: impl Future<Output = T>,
+    ) -> impl Future<Output = Option<T>> {
+        unless(self.sleep_until(deadline), future)
     }
 
     /// The same for a time from now on.

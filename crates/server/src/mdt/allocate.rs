@@ -6,6 +6,7 @@
 
 use proto::layout::{Component, HintPart, LayoutHint, Pattern};
 use proto::limits::{COMPONENTS_MAX, STRIPE_SIZE_DEFAULT, STRIPE_SIZE_UNIT, STRIPES_MAX};
+use proto::shards::mix;
 use proto::{Code, Fid, Layout, OstIndex};
 use smallvec::SmallVec;
 
@@ -88,7 +89,7 @@ impl Order {
 fn start(file: Fid, count: usize, osts: usize) -> usize {
     let number = file.oid.saturating_sub(1) as usize;
     let (run, place) = (number / osts, number % osts);
-    let turn = (file.seq ^ (run as u64).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+    let turn = mix(run as u64, file.seq) >> 33;
     let step = if count.is_multiple_of(osts) { 1 } else { count };
     (place * step + turn as usize) % osts
 }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use proto::{Fid, Name};
+use proto::shards::{Spread, mix};
+use proto::{Fid, Name, Shards};
 use smallvec::SmallVec;
 use store::{Guarded, Store};
 
@@ -21,6 +22,17 @@ const SHARDS: usize = 1024;
 #[repr(align(64))]
 struct Shard(Mutex<()>);
 
+type Table = Shards<Shard, SHARDS>;
+
+/// A name of a directory.
+struct NameOf<'a>(Fid, &'a Name);
+
+impl Spread for NameOf<'_> {
+    fn spread(&self) -> u64 {
+        mix(self.0.seq ^ self.1.hash(), u64::from(self.0.oid))
+    }
+}
+
 /// What an operation holds.
 pub struct Guards<'a> {
     _guards: SmallVec<[MutexGuard<'a, ()>; 4]>,
@@ -29,8 +41,8 @@ pub struct Guards<'a> {
 
 /// Every lock of an MDT.
 pub struct Locks {
-    names: Box<[Shard]>,
-    inodes: Box<[Shard]>,
+    names: Table,
+    inodes: Table,
     rename: Mutex<()>,
     /// How often a directory was given another parent.
     moves: AtomicU64,
@@ -40,25 +52,27 @@ pub struct Locks {
 impl Locks {
     /// Those of the MDT in `store`.
     pub fn new(store: Arc<Store>) -> Locks {
-        let shards = || (0..SHARDS).map(|_| Shard::default()).collect();
-        let (names, inodes) = (shards(), shards());
+        let (names, inodes) = (Table::default(), Table::default());
         Locks { names, inodes, rename: Mutex::new(()), moves: AtomicU64::new(0), store }
     }
 
     /// Locks a name: its entry does not change.
     pub fn name(&self, parent: Fid, name: &Name) -> Guards<'_> {
-        self.lock(&self.names, SmallVec::from_elem(shard_of_name(parent, name), 1))
+        self.lock(&self.names, SmallVec::from_elem(Table::number_of(&NameOf(parent, name)), 1))
     }
 
     /// Locks two names.
     pub fn names(&self, a: (Fid, &Name), b: (Fid, &Name)) -> Guards<'_> {
-        self.lock(&self.names, [a, b].into_iter().map(|(parent, name)| shard_of_name(parent, name)).collect())
+        self.lock(
+            &self.names,
+            [a, b].into_iter().map(|(parent, name)| Table::number_of(&NameOf(parent, name))).collect(),
+        )
     }
 
     /// Locks inodes: their records do not change, nor do the entries of those that are directories come or go.
     /// Names, if any are needed, are locked before.
     pub fn inodes(&self, fids: &[Fid]) -> Guards<'_> {
-        self.lock(&self.inodes, fids.iter().map(|fid| shard_of(fid.seq, u64::from(fid.oid))).collect())
+        self.lock(&self.inodes, fids.iter().map(Table::number_of).collect())
     }
 
     /// The lock of whoever gives a directory another parent; taken before all others.
@@ -77,21 +91,12 @@ impl Locks {
         self.moves.fetch_add(1, Ordering::AcqRel);
     }
 
-    fn lock<'a>(&'a self, table: &'a [Shard], mut shards: SmallVec<[usize; 4]>) -> Guards<'a> {
+    fn lock<'a>(&'a self, table: &'a Table, mut shards: SmallVec<[usize; 4]>) -> Guards<'a> {
         shards.sort_unstable();
         shards.dedup();
-        let guards = shards.into_iter().map(|shard| table[shard].0.lock()).collect();
+        let guards = shards.into_iter().map(|shard| table.at(shard).0.lock()).collect();
         Guards { _guards: guards, _guarded: self.store.guarded() }
     }
-}
-
-fn shard_of_name(parent: Fid, name: &Name) -> usize {
-    shard_of(parent.seq ^ name.hash(), u64::from(parent.oid))
-}
-
-fn shard_of(a: u64, b: u64) -> usize {
-    let mixed = (a ^ b.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> 54) as usize & (SHARDS - 1)
 }
 
 #[cfg(test)]
@@ -110,7 +115,8 @@ mod tests {
 
     #[test]
     fn neighbours_lie_in_different_shards() {
-        let mut shards: Vec<usize> = (1..=256).map(|oid| shard_of(0x2_0000_0400, oid)).collect();
+        let fid = |oid| Fid { seq: 0x2_0000_0400, oid, ver: 0 };
+        let mut shards: Vec<usize> = (1..=256).map(|oid| Table::number_of(&fid(oid))).collect();
         shards.sort_unstable();
         shards.dedup();
         assert!(shards.len() > 128, "{} shards for 256 inodes", shards.len());

@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use proto::lock::bits::SessionId;
 use proto::parameters::{Parameter, SWITCH, TargetTree, Unit, switch};
-use proto::{Code, Fid, Name, Transno};
+use proto::shards::{Spread, mix};
+use proto::{Code, Fid, Name, Shards, Transno};
 use service::{Done, code_of};
 use store::Store;
 
@@ -51,11 +52,13 @@ impl Key {
 
     fn new(kind: u64, fid: Fid, more: u64) -> Key {
         let words = [fid.seq, u64::from(fid.oid) << 32 | u64::from(fid.ver), more];
-        let mixed = words.into_iter().fold(kind, |mixed, word| {
-            let mixed = (mixed ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            mixed ^ mixed >> 29
-        });
-        Key(mixed)
+        Key(words.into_iter().fold(kind, mix))
+    }
+}
+
+impl Spread for Key {
+    fn spread(&self) -> u64 {
+        self.0
     }
 }
 
@@ -117,7 +120,7 @@ struct Shard {
 /// What was changed lately, and by whom.
 pub(super) struct Sharing {
     store: Arc<Store>,
-    shards: Box<[Mutex<Shard>]>,
+    shards: Shards<Mutex<Shard>, SHARDS>,
     /// Everything up to this transno counts as changed by others.
     floor: AtomicU64,
     is_on: AtomicBool,
@@ -128,7 +131,7 @@ impl Sharing {
     pub fn new(store: Arc<Store>) -> Sharing {
         Sharing {
             store,
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: Shards::default(),
             floor: AtomicU64::new(0),
             is_on: AtomicBool::new(true),
             waits: AtomicU64::new(0),
@@ -152,14 +155,10 @@ impl Sharing {
         self.waits.load(Ordering::Relaxed)
     }
 
-    fn shard(&self, key: Key) -> &Mutex<Shard> {
-        &self.shards[(key.0 >> 56) as usize & (SHARDS - 1)]
-    }
-
     /// What has to be durable before `who` is told of what was read of `key`. Asked after the reading: a change that is not
     /// under way by then was not seen.
     pub fn foreign(&self, key: Key, who: SessionId) -> Transno {
-        let found = self.shard(key).lock().keys.get(&key).map_or(Transno(0), |last| last.foreign(who));
+        let found = self.shards.of(&key).lock().keys.get(&key).map_or(Transno(0), |last| last.foreign(who));
         let found = if found == UNDER_WAY { self.store.last_transno() } else { found };
         found.max(Transno(self.floor.load(Ordering::Acquire)))
     }
@@ -178,7 +177,7 @@ impl Sharing {
         // After an error the store takes nothing more: it does not matter what is left.
         let done = commit()?;
         for &key in keys {
-            if let Some(last) = self.shard(key).lock().keys.get_mut(&key) {
+            if let Some(last) = self.shards.of(&key).lock().keys.get_mut(&key) {
                 last.transno = done.transno;
                 last.rests = last.rests.max(rests);
             }
@@ -187,7 +186,7 @@ impl Sharing {
     }
 
     fn begin(&self, key: Key, who: SessionId) {
-        let mut shard = self.shard(key).lock();
+        let mut shard = self.shards.of(&key).lock();
         if shard.keys.len() >= (2 * shard.were).clamp(KEYS_MIN, KEYS_MAX) {
             self.make_room(&mut shard);
         }

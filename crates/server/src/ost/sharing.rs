@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use proto::lock::range::{Holder, Range};
 use proto::parameters::{Parameter, TargetTree};
-use proto::{Code, ObjectId, Transno};
+use proto::{Code, ObjectId, Shards, Transno};
 use rt::BoxFuture;
 use service::{GivenUp, code_of};
 use store::Store;
@@ -63,7 +63,7 @@ type Changes = BTreeMap<ObjectId, Vec<Change>>;
 /// The changes that are not durable yet.
 pub(super) struct Sharing {
     store: Arc<Store>,
-    shards: [Mutex<Changes>; SHARDS],
+    shards: Shards<Mutex<Changes>, SHARDS>,
     /// Everything up to this transno counts as changed by others.
     floor: AtomicU64,
     /// A [`When`].
@@ -81,7 +81,7 @@ impl Sharing {
     pub fn new(store: Arc<Store>) -> Sharing {
         Sharing {
             store,
-            shards: std::array::from_fn(|_| Mutex::default()),
+            shards: Shards::default(),
             floor: AtomicU64::new(0),
             when: AtomicU8::new(When::Blocking as u8),
             waits: AtomicU64::new(0),
@@ -110,19 +110,13 @@ impl Sharing {
         self.waits.load(Ordering::Relaxed)
     }
 
-    fn shard(&self, object: ObjectId) -> &Mutex<Changes> {
-        let mixed = (object.layout.seq ^ u64::from(object.layout.oid) << 3 ^ u64::from(object.stripe))
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.shards[(mixed >> 60) as usize % SHARDS]
-    }
-
     /// A session has changed a range.
     pub fn changed(&self, object: ObjectId, range: Range, by: Holder, transno: Transno) {
         let committed = self.store.last_committed();
         if transno <= committed || range.start >= range.end {
             return;
         }
-        let mut shard = self.shard(object).lock();
+        let mut shard = self.shards.of(&object).lock();
         // Each time that there are twice as many: what is durable need not be remembered.
         let is_due = shard.len() >= SWEPT_MIN && shard.len().is_power_of_two() || shard.len() >= OBJECTS_MAX;
         if is_due && !shard.contains_key(&object) {
@@ -173,7 +167,7 @@ impl Sharing {
 
     /// The newest change of a range by those whom `counts` names; 0 if there is none.
     fn newest(&self, object: ObjectId, range: Range, counts: impl Fn(Option<Holder>) -> bool) -> Transno {
-        let shard = self.shard(object).lock();
+        let shard = self.shards.of(&object).lock();
         let changes = shard.get(&object).into_iter().flatten();
         let counted = changes.filter(|change| change.range.overlaps(range) && counts(change.by));
         counted.map(|change| change.transno).max().unwrap_or_default()

@@ -14,6 +14,7 @@ use proto::TargetId;
 use proto::owner::{RENEW_AFTER, TTL, valid_until};
 use proto::wire::messages::{OWNED_MAX, Tenure, Wanted};
 use rt::sync::{Notify, oneshot};
+use rt::wait::unless;
 use rt::{BoxFuture, Rt, Time};
 use service::Stop;
 
@@ -289,28 +290,15 @@ impl Ownerships {
             return self.wished.notified().await;
         }
         let asked = self.store.take(&self.me, wanted, TAKE_WAIT);
-        let mut asked = std::pin::pin!(asked);
-        let mut wished = std::pin::pin!(self.wished.notified());
         // A new wish joins the others in the next question. What this one may bring in vain is free again when it is
         // not renewed.
-        let taken = std::future::poll_fn(|cx| {
-            if let std::task::Poll::Ready(taken) = asked.as_mut().poll(cx) {
-                return std::task::Poll::Ready(Some(taken));
-            }
-            wished.as_mut().poll(cx).map(|()| None)
-        })
-        .await;
-        match taken {
-            None => {}
-            Some(answer) => {
-                self.hear(&answer);
-                let Ok(grants) = answer else { return self.rt.sleep(PAUSE).await };
-                for grant in grants {
-                    let wish = self.lists.lock().wishes.remove(&grant.taken.target);
-                    if let Some(wish) = wish {
-                        let _ = wish.granted.send(grant);
-                    }
-                }
+        let Some(answer) = unless(self.wished.notified(), asked).await else { return };
+        self.hear(&answer);
+        let Ok(grants) = answer else { return self.rt.sleep(PAUSE).await };
+        for grant in grants {
+            let wish = self.lists.lock().wishes.remove(&grant.taken.target);
+            if let Some(wish) = wish {
+                let _ = wish.granted.send(grant);
             }
         }
     }

@@ -3,7 +3,6 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -12,6 +11,7 @@ use proto::wire::messages::Wanted;
 use rpc::Hub;
 use rt::Rt;
 use rt::sync::{Notify, Semaphore};
+use rt::wait::{Either, race};
 use service::{HandOver, Stop};
 use store::{Label, Owned, Store};
 
@@ -187,8 +187,7 @@ impl Shared {
             let Grant { taken, .. } = &grant;
             let target = supervised.target;
             tracing::info!(%target, epoch = taken.epoch, in_place = taken.in_place, "the target is this server's");
-            let ready =
-                either(ownership.until_lost(), supervised.stop.unless(self.ready(&ownership, &grant)));
+            let ready = race(ownership.until_lost(), supervised.stop.unless(self.ready(&ownership, &grant)));
             let rests = match ready.await {
                 Either::First(()) => {
                     tracing::warn!(%target, "the target belongs to another server by now");
@@ -297,8 +296,8 @@ impl Shared {
         ownership: &Ownership,
     ) -> End {
         // What is lost fails, too.
-        let others = either(running.failed(), orders.wait());
-        let ends = either(ownership.until_lost(), either(supervised.stop.until(), others));
+        let others = race(running.failed(), orders.wait());
+        let ends = race(ownership.until_lost(), race(supervised.stop.until(), others));
         match ends.await {
             Either::First(()) => End::Lost,
             Either::Second(Either::First(())) => End::Stopped,
@@ -365,7 +364,7 @@ impl Sole {
             };
             let running = Arc::new(running);
             supervised.set(State::Serving, Some(running.clone()));
-            let ends = either(supervised.stop.until(), either(running.failed(), orders.wait()));
+            let ends = race(supervised.stop.until(), race(running.failed(), orders.wait()));
             match ends.await {
                 Either::First(()) => {
                     running.close().await;
@@ -387,21 +386,4 @@ impl Sole {
 /// A disk that fails at once again must not keep everybody busy.
 async fn rest(rt: &Rt, supervised: &Supervised, pause: Duration) {
     let _ = supervised.stop.unless(rt.sleep(pause)).await;
-}
-
-enum Either<A, B> {
-    First(A),
-    Second(B),
-}
-
-/// What is done first; the other is dropped.
-async fn either<A, B>(first: impl Future<Output = A>, second: impl Future<Output = B>) -> Either<A, B> {
-    let (mut first, mut second) = (pin!(first), pin!(second));
-    std::future::poll_fn(|cx| {
-        if let Poll::Ready(value) = first.as_mut().poll(cx) {
-            return Poll::Ready(Either::First(value));
-        }
-        second.as_mut().poll(cx).map(Either::Second)
-    })
-    .await
 }

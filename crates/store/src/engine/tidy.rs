@@ -109,6 +109,7 @@ mod tests {
     #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
     use bytes::Bytes;
+    use proto::shards::mix;
 
     use super::*;
     use crate::engine::{Engine, Item};
@@ -128,7 +129,7 @@ mod tests {
 
     /// What cannot be compressed.
     fn value(key: u64) -> Bytes {
-        let mut state = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut state = mix(0, key) | 1;
         let mut next = || {
             state ^= state << 13;
             state ^= state >> 7;
@@ -142,7 +143,7 @@ mod tests {
     fn change(engine: &FjallEngine, keys: &[u64], is_there: bool, version: &mut u64) {
         for part in keys.chunks(500) {
             *version += 1;
-            let spread = |key: u64| format!("{:016x}", key.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let spread = |key: u64| format!("{:016x}", mix(0, key));
             let item = |key: &u64| Item {
                 key: Bytes::from(spread(*key)),
                 value: is_there.then(|| value(*key)),

@@ -7,12 +7,15 @@
 //! Lock order: layouts by id, then [`super::tomb::Tombs`], then the store's and the files' own locks. A shard's
 //! lock is never held together with a layout's.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use proto::{Fid, ObjectId};
+#[cfg(test)]
+use proto::second_chance::GONE_MAX;
+use proto::second_chance::{Look, Round};
+use proto::{Fid, ObjectId, Shards};
 
 use super::extent::{Edit, Extents};
 use super::keys::{self, Record};
@@ -31,12 +34,10 @@ const LAYOUT_COST: usize = 256;
 const OBJECT_COST: usize = 11 * size_of::<(u32, Object)>() + 64;
 const CHUNK_COST: usize = 1536;
 const EXTENT_COST: usize = 128;
-/// Entries of a shard's clock, beyond twice its layouts, from which on those that are there for nothing are taken out.
-const CLOCK_SPARE: usize = 64;
 
 /// Layouts with objects on this target, those used last.
 pub struct Cache {
-    shards: Vec<Mutex<Shard>>,
+    shards: Shards<Mutex<Shard>, SHARDS>,
     bytes_max: AtomicUsize,
 }
 
@@ -44,7 +45,7 @@ pub struct Cache {
 struct Shard {
     layouts: BTreeMap<Fid, Arc<Layout>>,
     /// Layouts in the order in which they are looked at for being dropped.
-    clock: VecDeque<Fid>,
+    order: Round<Fid>,
     /// Memory of the layouts, as far as told.
     cost: usize,
 }
@@ -85,10 +86,7 @@ struct Chunk {
 impl Cache {
     /// An empty cache that keeps about `bytes_max` bytes besides what is in use.
     pub fn new(bytes_max: usize) -> Cache {
-        Cache {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            bytes_max: AtomicUsize::new(bytes_max),
-        }
+        Cache { shards: Shards::default(), bytes_max: AtomicUsize::new(bytes_max) }
     }
 
     /// From now on it keeps about `bytes_max` bytes.
@@ -102,21 +100,16 @@ impl Cache {
         self.shards.iter().fold((0, 0), |(count, cost), shard| {
             let shard = shard.lock();
             assert!(
-                shard.clock.len() <= 2 * shard.layouts.len() + CLOCK_SPARE,
-                "the clock has what the map has"
+                shard.order.len() <= 2 * shard.layouts.len() + GONE_MAX,
+                "the order has what the map has"
             );
             (count + shard.layouts.len(), cost + shard.cost)
         })
     }
 
-    fn shard(&self, layout: Fid) -> &Mutex<Shard> {
-        let hash = layout.seq.wrapping_mul(31).wrapping_add(u64::from(layout.oid));
-        &self.shards[(hash % SHARDS as u64) as usize]
-    }
-
     /// The layout `id`, whether or not it has objects.
     pub fn layout(&self, id: Fid) -> Arc<Layout> {
-        let mut shard = self.shard(id).lock();
+        let mut shard = self.shards.of(&id).lock();
         shard.shrink(self.bytes_max.load(Ordering::Relaxed) / SHARDS);
         if let Some(layout) = shard.layouts.get(&id) {
             layout.used.store(true, Ordering::Relaxed);
@@ -128,7 +121,7 @@ impl Cache {
             cost: AtomicUsize::new(LAYOUT_COST),
         });
         shard.layouts.insert(id, layout.clone());
-        shard.clock.push_back(id);
+        shard.order.push(id);
         shard.cost += LAYOUT_COST;
         layout
     }
@@ -138,7 +131,7 @@ impl Cache {
         if layout.cost.load(Ordering::Relaxed) == cost {
             return;
         }
-        let mut shard = self.shard(id).lock();
+        let mut shard = self.shards.of(&id).lock();
         let before = layout.cost.swap(cost, Ordering::Relaxed);
         shard.cost = (shard.cost + cost).saturating_sub(before);
     }
@@ -146,41 +139,32 @@ impl Cache {
     /// Drops a layout that was destroyed, unless somebody else is about to use it: the next one who asks for it finds its
     /// tombstone.
     pub fn forget(&self, id: Fid, layout: Arc<Layout>) {
-        let mut shard = self.shard(id).lock();
+        let mut shard = self.shards.of(&id).lock();
         // Ours and the shard's.
         if Arc::strong_count(&layout) > 2 || shard.layouts.remove(&id).is_none() {
             return;
         }
         shard.cost = shard.cost.saturating_sub(layout.cost.load(Ordering::Relaxed));
-        shard.tidy_clock();
+        let Shard { layouts, order, .. } = &mut *shard;
+        order.tidy(layouts.len(), |id| layouts.contains_key(id));
     }
 }
 
 impl Shard {
-    /// Takes out of the clock what was forgotten meanwhile, when that is much.
-    fn tidy_clock(&mut self) {
-        if self.clock.len() <= 2 * self.layouts.len() + CLOCK_SPARE {
-            return;
-        }
-        let mut seen = BTreeSet::new();
-        let layouts = &self.layouts;
-        self.clock.retain(|id| layouts.contains_key(id) && seen.insert(*id));
-    }
-
     /// Drops layouts that nobody uses until the rest fits.
     fn shrink(&mut self, bytes_max: usize) {
-        let mut looks = 2 * self.clock.len();
+        // A first look may only note what was used since the last.
+        let mut looks = 2 * self.order.len();
         while self.cost > bytes_max && looks > 0 {
-            looks -= 1;
-            let Some(id) = self.clock.pop_front() else { return };
-            let Some(layout) = self.layouts.get(&id) else { continue };
-            // Others get their reference under this lock: with one reference nobody can use the layout.
-            if Arc::strong_count(layout) > 1 || layout.used.swap(false, Ordering::Relaxed) {
-                self.clock.push_back(id);
-                continue;
-            }
+            let unused = self.order.find(looks, |id| {
+                looks -= 1;
+                let Some(layout) = self.layouts.get(&id) else { return Look::Gone };
+                // Others get their reference under this lock: with one reference nobody can use the layout.
+                let stays = Arc::strong_count(layout) > 1 || layout.used.swap(false, Ordering::Relaxed);
+                if stays { Look::Stays } else { Look::Found }
+            });
+            let Some(layout) = unused.and_then(|id| self.layouts.remove(&id)) else { continue };
             self.cost = self.cost.saturating_sub(layout.cost.load(Ordering::Relaxed));
-            self.layouts.remove(&id);
         }
     }
 }

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rt::sync::{Notify, Semaphore};
+use rt::wait::{Either, race};
 use rt::{Dir, File, Rt};
 
 use super::block::Slices;
@@ -586,14 +586,7 @@ impl Drop for Files {
 
 /// Waits for something to do: whether it is only that blocks were freed, which can wait for more of them.
 async fn is_freed(work: &Notify, freed: &Notify) -> bool {
-    let mut waits = (std::pin::pin!(work.notified()), std::pin::pin!(freed.notified()));
-    std::future::poll_fn(|cx| {
-        if waits.0.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(false);
-        }
-        waits.1.as_mut().poll(cx).map(|()| true)
-    })
-    .await
+    matches!(race(work.notified(), freed.notified()).await, Either::Second(()))
 }
 
 /// One round of the background task: whether freed blocks still wait. `None` ends the task.

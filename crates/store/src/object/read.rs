@@ -1,11 +1,10 @@
 //! Reading from an object.
 
 use std::ops::Range;
-use std::task::Poll;
 
 use bytes::Bytes;
 use proto::ObjectId;
-use rt::BoxFuture;
+use rt::wait::join_all;
 
 use super::block::first_damaged;
 use super::cache::Object;
@@ -133,9 +132,8 @@ impl Objects {
             read.bytes = self.files.read(read.run).await?;
             return Ok(());
         }
-        let futures: Vec<BoxFuture<'_, Result<Bytes, StoreError>>> =
-            group.iter().map(|read| Box::pin(self.files.read(read.run)) as BoxFuture<'_, _>).collect();
-        for (read, bytes) in group.iter_mut().zip(join(futures).await) {
+        let came = join_all(group.iter().map(|read| self.files.read(read.run))).await;
+        for (read, bytes) in group.iter_mut().zip(came) {
             read.bytes = bytes?;
         }
         Ok(())
@@ -202,23 +200,4 @@ fn add_read(reads: &mut Vec<DiskRead>, extent: &Extent) {
         }
     }
     reads.push(DiskRead { run, bytes: Bytes::new() });
-}
-
-/// Results of all of `futures`, which run side by side.
-async fn join<T: Send>(mut futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
-    let mut results: Vec<Option<T>> = futures.iter().map(|_| None).collect();
-    std::future::poll_fn(move |cx| {
-        for (future, result) in futures.iter_mut().zip(&mut results) {
-            if result.is_none()
-                && let Poll::Ready(value) = future.as_mut().poll(cx)
-            {
-                *result = Some(value);
-            }
-        }
-        if results.iter().any(Option::is_none) {
-            return Poll::Pending;
-        }
-        Poll::Ready(results.iter_mut().filter_map(Option::take).collect())
-    })
-    .await
 }

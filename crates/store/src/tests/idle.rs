@@ -33,8 +33,8 @@ fn what_was_removed_from_a_full_disk_is_given_back_by_itself() {
         let reserve = Sizes { pieces: 256 << 10, margin: 1 << 60 };
         let limits = Limits { reserve, engine_target_bytes: 16 << 10, ..small() };
         let store = Store::open_with(&rt, &path, limits).await?;
-        let mut random = Random(7);
-        let mut text = || (0..100).map(|_| format!("{:016x}", random.next())).collect::<String>();
+        let mut random = Rng::new(7);
+        let mut text = || (0..100).map(|_| format!("{:016x}", random.next_u64())).collect::<String>();
         for key in 0..3000 {
             store.room(Need::Release).await?;
             store.commit(batch([put(&format!("{key:05}"), &text())]))?;

@@ -47,7 +47,7 @@ fn nothing_announced_is_lost() {
     let temp = tempfile::tempdir().expect("a temporary directory");
     let path = temp.path().to_str().expect("temporary names are plain");
     with_node(async |rt| Store::format(&rt, path, &label()).await);
-    let mut random = Random(0x5eed);
+    let mut random = Rng::new(0x5eed);
     let mut last = 0;
     for _ in 0..KILLS {
         let durable = run_and_kill(path, 5 + random.below(50));

@@ -19,6 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use proto::{ClientId, TargetId, Transno};
 use rt::Rt;
+use rt::sim::Rng;
 
 use crate::error::StoreError;
 use crate::label::Label;
@@ -91,22 +92,6 @@ fn batch(changes: impl Into<Vec<Change>>) -> Batch {
 fn value_of(store: &Arc<Store>, key: &str) -> Option<(String, u64)> {
     let value = store.get(key.as_bytes()).expect("reads do not fail")?;
     Some((String::from_utf8_lossy(&value.bytes).into_owned(), value.version.0))
-}
-
-/// Random numbers from a seed (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
 }
 
 fn transno(n: u64) -> Transno {

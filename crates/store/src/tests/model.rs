@@ -7,7 +7,7 @@ use super::*;
 type Map = BTreeMap<String, (String, u64)>;
 
 struct Model {
-    random: Random,
+    random: Rng,
     now: Map,
     /// State after each transno since the last restart, from the last durable one on.
     history: BTreeMap<u64, Map>,
@@ -92,11 +92,8 @@ fn assert_same(found: &Map, want: &Map) {
 fn the_store_is_a_map_whatever_happens_to_it() {
     for seed in 1..=2u64 {
         check(async |rt, path| {
-            let mut model = Model {
-                random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
-                now: Map::new(),
-                history: BTreeMap::from([(0, Map::new())]),
-            };
+            let mut model =
+                Model { random: Rng::new(seed), now: Map::new(), history: BTreeMap::from([(0, Map::new())]) };
             let mut store = Store::open_with(&rt, &path, small()).await?;
             for _ in 0..6 {
                 for _ in 0..model.random.below(600) {

@@ -18,12 +18,7 @@ struct Told {
 }
 
 /// Commits random changes until the store fails or `count` are made.
-async fn work(
-    store: &Arc<Store>,
-    random: &mut Random,
-    told: &mut Told,
-    count: u64,
-) -> Result<(), StoreError> {
+async fn work(store: &Arc<Store>, random: &mut Rng, told: &mut Told, count: u64) -> Result<(), StoreError> {
     for _ in 0..count {
         store.room(Need::Growth).await?;
         let key = format!("e{:016}{}", random.below(3), random.below(40));
@@ -59,7 +54,7 @@ fn compare(store: &Arc<Store>, told: &mut Told) {
 }
 
 async fn crashes(handle: &Handle, seed: u64) -> Result<(), StoreError> {
-    let mut random = Random(seed + 1);
+    let mut random = Rng::new(seed + 1);
     let mut told = Told::default();
     Store::format(&handle.rt(NODE), PATH, &label()).await?;
     for round in 0..12 {
@@ -104,7 +99,7 @@ fn failing_disks_lose_nothing_durable() {
         let sim = Sim::new(Options::seed(seed));
         let handle = sim.handle();
         let done: Result<(), StoreError> = sim.run(async {
-            let mut random = Random(seed + 1);
+            let mut random = Rng::new(seed + 1);
             let mut told = Told::default();
             Store::format(&handle.rt(NODE), PATH, &label()).await?;
             for _ in 0..6 {

@@ -18,7 +18,7 @@ fn a_snapshot_stays_what_it_was() {
         let store = Store::open_with(&rt, &path, small()).await?;
         let key = |n: u64| format!("k{n:05}");
         let value = |round: u64| format!("{round:0200}");
-        let (mut taken, mut random) = (Vec::new(), Random(7));
+        let (mut taken, mut random) = (Vec::new(), Rng::new(7));
         for round in 0..30 {
             for _ in 0..100 {
                 let n = random.below(300);

@@ -127,7 +127,7 @@ fn a_torn_group_is_no_damage_and_only_the_last_one_can_be_torn() {
         let end = places.last().expect("there are records").1;
         let (first, last_group) = (BLOCK_BYTES / SECTOR_BYTES, places[3].0 / SECTOR_BYTES);
         let sectors = last_group..end / SECTOR_BYTES;
-        let mut random = Random(7);
+        let mut random = Rng::new(7);
         let mut patterns: Vec<Vec<usize>> = Vec::new();
         for sector in sectors.clone() {
             patterns.extend([

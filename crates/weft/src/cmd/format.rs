@@ -62,7 +62,8 @@ pub fn run(arguments: Arguments) -> Outcome {
             TargetId::MGS => Some(make_keys(&rt, &fsname, key.as_deref())?),
             _ => None,
         };
-        format(&rt, &directory, fsname.clone(), target, mgsnode, service).await.map(|()| keys)
+        let new = NewTarget { fsname: fsname.clone(), target, mgs: mgsnode, service };
+        format(&rt, &directory, new).await.map(|()| keys)
     })?;
     let name = if target == TargetId::MGS { "the MGS of ".to_owned() } else { String::new() };
     let of = if target == TargetId::MGS { fsname.to_string() } else { format!("{fsname}-{target}") };
@@ -132,15 +133,21 @@ pub fn make_keys(rt: &Rt, fsname: &FsName, server_key: Option<&Path>) -> Result<
     Ok((server, client))
 }
 
+/// What a new target is.
+pub struct NewTarget {
+    /// The file system that it belongs to.
+    pub fsname: FsName,
+    /// Its name there.
+    pub target: TargetId,
+    /// Where the MGS is; nowhere, for the MGS itself.
+    pub mgs: Vec<Nid>,
+    /// Servers that may serve it; none if that is the one in whose directory it is.
+    pub service: Vec<Nid>,
+}
+
 /// Makes a target in `directory`.
-pub async fn format(
-    rt: &Rt,
-    directory: &Path,
-    fsname: FsName,
-    target: TargetId,
-    mgs: Vec<Nid>,
-    service: Vec<Nid>,
-) -> Result<(), Failure> {
+pub async fn format(rt: &Rt, directory: &Path, new: NewTarget) -> Result<(), Failure> {
+    let NewTarget { fsname, target, mgs, service } = new;
     let text = text(directory)?;
     make_private(directory)?;
     let uuid = ClientId(u128::from(rt.random_u64()) << 64 | u128::from(rt.random_u64()));
@@ -195,7 +202,8 @@ mod tests {
         let (node, rt) = serving::start_runtime().expect("a runtime starts");
         let format_at = |path: &Path| {
             let fsname = "weft".parse().expect("a file system name");
-            node.block_on(format(&rt, path, fsname, TargetId::ost(0), vec![Nid::lo()], Vec::new()))
+            let (target, mgs) = (TargetId::ost(0), vec![Nid::lo()]);
+            node.block_on(format(&rt, path, NewTarget { fsname, target, mgs, service: Vec::new() }))
         };
         format_at(&empty).expect("it is empty");
         assert_eq!(mode(&empty), 0o700);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use proto::{FsName, Nid};
 use rpc::{Hub, Keys, Role};
 use rt::Rt;
+use rt::wait::unless;
 use server::owner::{Fence, Me, MgsOwners, OwnerStore, Ownerships, Supervised, supervise};
 use store::{Label, Store, StoreError};
 
@@ -185,15 +186,7 @@ async fn start_unless_told(
     labels: &[(String, Label)],
     signals: &rt::os::process::Signals,
 ) -> Result<Option<Vec<Arc<Supervised>>>, Failure> {
-    let mut starting = std::pin::pin!(node.start(labels));
-    let mut told = std::pin::pin!(signals.wait());
-    std::future::poll_fn(|cx| {
-        if let std::task::Poll::Ready(result) = starting.as_mut().poll(cx) {
-            return std::task::Poll::Ready(result.map(Some));
-        }
-        told.as_mut().poll(cx).map(|()| Ok(None))
-    })
-    .await
+    unless(signals.wait(), node.start(labels)).await.transpose()
 }
 
 /// The targets in `directories`, and a sentence for each that holds none. An error if there is no target at all.

@@ -16,7 +16,7 @@ use server::StartError;
 use server::owner::Supervised;
 use store::Store;
 
-use crate::cmd::format::{self, text};
+use crate::cmd::format::{self, NewTarget, text};
 use crate::cmd::mount::MountOptions;
 use crate::cmd::serve::no_label;
 use crate::daemon::{self, Place};
@@ -394,7 +394,7 @@ fn serve(plan: &Plan) -> Outcome {
         let _announced = announce(plan, &nids, server_key);
         nids.push(Nid::lo());
         let running = start_targets(&rt, &hub, plan, &nids, &mut missing).await?;
-        let outcome = serve_mount(&rt, &hub, plan, &nids, missing, &signals).await;
+        let outcome = serve_mount(&hub, plan, &nids, missing, &signals).await;
         serving::stop_supervised(running).await;
         hub.close().await;
         outcome
@@ -478,7 +478,6 @@ fn leave_out(missing: &mut Missing, target: TargetId, failure: Failure) {
 }
 
 async fn serve_mount(
-    rt: &Rt,
     hub: &Hub,
     plan: &Plan,
     nids: &[Nid],
@@ -501,7 +500,7 @@ async fn serve_mount(
         // Nobody else can have a lock: the kernel's own are enough.
         options.locking = Locking::Local;
     }
-    let mounted = match serving::mount(rt, &client, &plan.mountpoint, &options, status) {
+    let mounted = match serving::mount(hub.rt(), &client, &plan.mountpoint, &options, status) {
         Ok(mounted) => mounted,
         Err(failure) => {
             // Nothing was written, so nothing can be lost.
@@ -510,7 +509,7 @@ async fn serve_mount(
         }
     };
     plan.place.ready(&greeting(plan));
-    serving::serve_mount(rt, mounted, &client, signals, plan.options.unmount_wait()).await
+    serving::serve_mount(hub.rt(), mounted, &client, signals, plan.options.unmount_wait()).await
 }
 
 /// Gives the root directory of a new file system to the user who runs it: nobody else could write to it.
@@ -623,7 +622,8 @@ async fn make_target(rt: &Rt, plan: &Plan, target: TargetId) -> Result<(), Failu
         return check_target(rt, plan, target).await;
     }
     let mgs = if target == TargetId::MGS { Vec::new() } else { vec![Nid::lo()] };
-    format::format(rt, &path, plan.fsname.clone(), target, mgs, Vec::new()).await?;
+    let new = NewTarget { fsname: plan.fsname.clone(), target, mgs, service: Vec::new() };
+    format::format(rt, &path, new).await?;
     tracing::info!(target = target_name(plan, target), "formatted");
     Ok(())
 }

@@ -5,11 +5,8 @@
 //! orders.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use fuse::parameters::{Asked, Owner, PARAMETER, Page, Shown};
@@ -19,6 +16,7 @@ use proto::parameters::{ClientPlaces, Glob, TargetPlaces, device_name, device_ty
 use proto::wire::messages::{GetState, Operation, ReadParameters};
 use proto::{Code, FsName, Nid, TargetId};
 use rpc::{AskError, Hub, Keys, Role};
+use rt::wait::join_all;
 
 use super::processes::Silence;
 use crate::failure::Failure;
@@ -286,7 +284,7 @@ impl Reach {
             });
         }
         if !asked.is_empty() {
-            for (index, answer) in self.runtime()?.0.block_on(all(asked)) {
+            for (index, answer) in self.runtime()?.0.block_on(join_all(asked)) {
                 if let (Err(AskError::Unanswered(why)), Way::Network { nids, .. }) =
                     (&answer, &devices[index].way)
                 {
@@ -341,22 +339,4 @@ fn silence(error: &AskError) -> String {
 
 fn device(fsname: &str, target: TargetId, way: Way) -> Device {
     Device { name: device_name(fsname, target), fsname: fsname.to_owned(), target, way }
-}
-
-/// Waits for all of `futures` at once.
-async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
-    let mut futures: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
-    std::future::poll_fn(|cx| {
-        for (future, output) in futures.iter_mut().zip(&mut outputs) {
-            if output.is_none()
-                && let Poll::Ready(value) = future.as_mut().poll(cx)
-            {
-                *output = Some(value);
-            }
-        }
-        if outputs.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    outputs.into_iter().flatten().collect()
 }

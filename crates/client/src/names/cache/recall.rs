@@ -9,11 +9,11 @@ use proto::wire::messages::{
     RevokeBits,
 };
 use rt::sync::oneshot;
+use rt::wait::join_all;
 
 use super::{MetadataCache, OpenKept};
 use crate::Forget;
 use crate::order::{LEAF, Mutex};
-use crate::util::join_all;
 
 /// Files whose bits one request gives back.
 const CANCELLED_MAX: usize = 1024;

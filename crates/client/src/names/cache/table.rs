@@ -3,12 +3,13 @@
 //! An answer is kept only if nothing of the file was changed by this client, and nothing of it called back, since it
 //! was asked for: requests, replies and callbacks pass each other on the way.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use proto::second_chance::{Look, Round};
 use proto::wire::messages::{Granted, LOCK_ALL};
-use proto::{Fid, Name};
+use proto::{Fid, Name, Shards};
 use rt::memory::{Share, User};
 use rt::sync::oneshot;
 use smallvec::SmallVec;
@@ -103,7 +104,7 @@ impl Totals {
 /// One part of the table.
 pub(crate) struct Part {
     pub(crate) inodes: BTreeMap<Fid, Inode>,
-    order: VecDeque<Fid>,
+    order: Round<Fid>,
     totals: Arc<Totals>,
     gate: Gate,
     pub(super) tombstones: BTreeMap<Fid, Tombstone>,
@@ -111,7 +112,7 @@ pub(crate) struct Part {
 
 /// Every file of which something is kept.
 pub(crate) struct Inodes {
-    parts: [Mutex<INODES, Part>; SHARDS],
+    parts: Shards<Mutex<INODES, Part>, SHARDS>,
     requests: Mutex<CHANGES, Requests>,
     /// The next stamp: never drawn twice.
     stamps: AtomicU64,
@@ -284,15 +285,11 @@ impl Drop for Change<'_> {
     }
 }
 
-fn mixed(fid: Fid) -> u64 {
-    (fid.seq ^ u64::from(fid.oid) << 17).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
 impl Part {
     fn new(totals: Arc<Totals>) -> Part {
         Part {
             inodes: BTreeMap::new(),
-            order: VecDeque::new(),
+            order: Round::default(),
             totals,
             gate: Gate::new(),
             tombstones: BTreeMap::new(),
@@ -317,7 +314,7 @@ impl Inodes {
         let user = memory.memory().user("names");
         let totals = Arc::new(Totals { files: AtomicUsize::new(0), units: AtomicUsize::new(0), user });
         Inodes {
-            parts: std::array::from_fn(|_| Mutex::new(Part::new(totals.clone()))),
+            parts: Shards::new(|| Mutex::new(Part::new(totals.clone()))),
             requests: Mutex::default(),
             stamps: AtomicU64::new(1),
             keep: Mutex::default(),
@@ -366,8 +363,8 @@ impl Inodes {
             if fids.len() == count || fids.is_empty() && turn == 2 * SHARDS {
                 break;
             }
-            let at = self.hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
-            fids.extend(self.parts.get(at).and_then(|part| part.lock().oldest()));
+            let at = self.hand.fetch_add(1, Ordering::Relaxed);
+            fids.extend(self.parts.at(at).lock().oldest());
         }
         self.leaving.fetch_add(fids.len(), Ordering::Relaxed);
         fids
@@ -436,8 +433,7 @@ impl Inodes {
             if fids.len() == too_many {
                 break;
             }
-            let part = self.parts.get(turn % SHARDS);
-            fids.extend(part.and_then(|part| part.lock().oldest()));
+            fids.extend(self.parts.at(turn).lock().oldest());
         }
         fids
     }
@@ -450,10 +446,10 @@ impl Inodes {
 
     /// The part of the table that `fid` belongs to.
     pub(crate) fn part(&self, fid: Fid) -> MutexGuard<'_, INODES, Part> {
-        self.parts[(mixed(fid) >> 60) as usize % SHARDS].lock()
+        self.parts.of(&fid).lock()
     }
 
-    pub(super) fn parts(&self) -> &[Mutex<INODES, Part>] {
+    pub(super) fn parts(&self) -> &Shards<Mutex<INODES, Part>, SHARDS> {
         &self.parts
     }
 
@@ -616,17 +612,13 @@ impl Part {
         if inode.is_bare() {
             self.remove(fid);
         } else {
-            self.order.push_back(fid);
+            self.order.push(fid);
         }
     }
 
     fn add(&mut self, fid: Fid, inode: Inode) {
-        // Files that are gone, and those that came again, stand in the order until somebody comes across them.
-        if self.order.len() > 2 * self.inodes.len() + LOOKED_AT_MAX {
-            let mut seen = BTreeSet::new();
-            self.order.retain(|fid| self.inodes.contains_key(fid) && seen.insert(*fid));
-        }
-        self.order.push_back(fid);
+        self.order.tidy(self.inodes.len(), |fid| self.inodes.contains_key(fid));
+        self.order.push(fid);
         self.totals.changed(0, inode.cost());
         self.totals.files.fetch_add(1, Ordering::Relaxed);
         self.inodes.insert(fid, inode);
@@ -634,16 +626,11 @@ impl Part {
 
     /// A file that was not looked at lately.
     fn oldest(&mut self) -> Option<Fid> {
-        for _ in 0..LOOKED_AT_MAX.min(self.order.len()) {
-            let fid = self.order.pop_front()?;
-            let Some(inode) = self.inodes.get_mut(&fid) else { continue };
-            if std::mem::take(&mut inode.recent) || inode.open.is_some_and(|open| open.users > 0) {
-                self.order.push_back(fid);
-            } else {
-                return Some(fid);
-            }
-        }
-        None
+        self.order.find(LOOKED_AT_MAX, |fid| {
+            let Some(inode) = self.inodes.get_mut(&fid) else { return Look::Gone };
+            let stays = std::mem::take(&mut inode.recent) || inode.open.is_some_and(|open| open.users > 0);
+            if stays { Look::Stays } else { Look::Found }
+        })
     }
 }
 
@@ -653,6 +640,8 @@ mod tests {
     use proto::{Timestamp, Transno};
 
     use super::super::inode::tests::directory;
+    use proto::second_chance::GONE_MAX;
+
     use super::*;
 
     const DIR: Fid = Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 };
@@ -795,7 +784,7 @@ mod tests {
             inodes.remove(DIR);
         }
         assert_eq!((inodes.count(), units(&inodes)), (0, 0));
-        assert!(inodes.part(DIR).order.len() <= 2 * LOOKED_AT_MAX);
+        assert!(inodes.part(DIR).order.len() <= LOOKED_AT_MAX + GONE_MAX);
     }
 
     fn file(oid: usize) -> Fid {

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn reads_here_and_there_have_nothing_fetched() {
-    let mut random = Random(1);
+    let mut random = Rng::new(1);
     let mut world = World::new(1 << 36);
     for _ in 0..20_000 {
         let at = random.below(1 << 24) * 4096;
@@ -15,7 +15,7 @@ fn reads_here_and_there_have_nothing_fetched() {
 
 #[test]
 fn few_reads_here_and_there_in_a_file_of_16_mib_look_like_a_pattern() {
-    let mut random = Random(4);
+    let mut random = Rng::new(4);
     let mut world = World::new(16 * MIB);
     for _ in 0..20_000 {
         world.read(random.below(4096) * 4096, 4096);
@@ -26,7 +26,7 @@ fn few_reads_here_and_there_in_a_file_of_16_mib_look_like_a_pattern() {
 
 #[test]
 fn an_odd_read_does_not_reset_a_good_stream() {
-    let mut random = Random(2);
+    let mut random = Rng::new(2);
     let mut world = World::new(1 << 36);
     for at in 0..20 {
         world.read(at * RECORD, RECORD);
@@ -50,7 +50,7 @@ type Thread<'a> = &'a dyn Fn(u64) -> (u64, u64);
 /// Threads take turns by chance; each says where it reads next. Pages that were discarded, pages that were fetched, and hits of 100
 /// pages.
 fn interleaved(threads: &[Thread<'_>], one_handle: bool) -> (u64, u64, u64) {
-    let mut random = Random(3);
+    let mut random = Rng::new(3);
     let mut world = World::new(1 << 40);
     let mut done = vec![0; threads.len()];
     for turn in 0..3000 * threads.len() {

@@ -9,24 +9,14 @@ mod strided;
 
 use std::ops::Range;
 
+use rt::sim::Rng;
+
 use super::*;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 /// A record of IO500's ior-hard, in bytes.
 const RECORD: u64 = 47_008;
-
-/// Numbers that look like chance (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
-    }
-}
 
 /// Lustre's settings on a large machine, with requests of 1 MiB.
 fn settings() -> Settings {

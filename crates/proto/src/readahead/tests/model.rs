@@ -99,13 +99,13 @@ struct Program {
 }
 
 impl Program {
-    fn new(random: &mut Random) -> Program {
+    fn new(random: &mut Rng) -> Program {
         let len = [1, 512, 3000, 4096, RECORD, 65_536][random.below(6) as usize];
         let step = [0, len, len, len, len + 100, len * 2 + 40_000, len * 3][random.below(7) as usize];
         Program { at: random.below(SIZE), len, step }
     }
 
-    fn next(&mut self, random: &mut Random) -> Range<u64> {
+    fn next(&mut self, random: &mut Rng) -> Range<u64> {
         match random.below(40) {
             0 => *self = Program::new(random),
             1 => self.at = self.at.saturating_sub(2 * self.step),
@@ -122,7 +122,7 @@ impl Program {
 }
 
 fn run(seed: u64, settings: Settings) -> Model {
-    let mut random = Random(seed);
+    let mut random = Rng::new(seed);
     let mut model = Model::new(settings);
     let mut programs: Vec<Program> =
         (0..FILES as u64 * HANDLES * 2).map(|_| Program::new(&mut random)).collect();
@@ -187,7 +187,7 @@ fn spans_of_a_file_are_bounded_whatever_is_read() {
     for at in 0..16 {
         model.read(0, 1, at * 65_536..(at + 1) * 65_536, SIZE);
     }
-    let mut random = Random(9);
+    let mut random = Rng::new(9);
     for _ in 0..60_000 {
         let at = MIB + random.below(2 * MIB - 1);
         model.read(0, 1 + random.below(2), at..at + 1, SIZE);

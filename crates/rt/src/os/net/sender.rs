@@ -5,12 +5,9 @@
 //! its turn, so that those of one turn are one call of the system.
 
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
@@ -23,6 +20,7 @@ use super::super::reactor::{AtTurnEnd, at_turn_end};
 use super::prefix::{PREFIX_BYTES, Prefix};
 use super::socket::Socket;
 use crate::net::{Frame, Seal};
+use crate::wait::unless;
 
 /// Most bytes that wait in one connection.
 const QUEUE_BYTES_MAX: usize = 16 << 20;
@@ -429,22 +427,9 @@ async fn write_all(link: &Link, batch: &mut Batch, deadline: &mut Option<Instant
             }
         } else {
             // A close must be seen here, because from then on there is a deadline.
-            either(link.socket.writable(), link.task.notified()).await?;
+            unless(link.task.notified(), link.socket.writable()).await.transpose()?;
         }
     }
-}
-
-/// Waits for the first of two; `Ok` if it is the second.
-async fn either(
-    one: impl Future<Output = io::Result<()>>,
-    other: impl Future<Output = ()>,
-) -> io::Result<()> {
-    let (mut one, mut other) = (pin!(one), pin!(other));
-    poll_fn(|cx| match one.as_mut().poll(cx) {
-        Poll::Ready(result) => Poll::Ready(result),
-        Poll::Pending => other.as_mut().poll(cx).map(Ok),
-    })
-    .await
 }
 
 fn send_slices(socket: &Socket, slices: &VecDeque<Bytes>) -> io::Result<usize> {

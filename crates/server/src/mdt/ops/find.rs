@@ -6,10 +6,7 @@
 //! the page has no room for is found again for the next one.
 
 use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use bytes::Bytes;
 use proto::find::{Expr, QueryError, Subject, Test, Verdict, last_part, path_below};
@@ -18,6 +15,7 @@ use proto::wire::messages::{
 };
 use proto::wire::{Reply, Wire};
 use proto::{Code, Cred, Fid, FileKind, Name, Transno};
+use rt::wait::join_all;
 use service::keys::behind;
 use service::{Done, code_of};
 use store::{Snapshot, Value};
@@ -697,24 +695,8 @@ impl Job {
 
 /// Does all jobs at the same time; what they give, in their order.
 async fn run_all(mdt: &Mdt, jobs: Vec<Job>) -> Result<Vec<Looked>, Code> {
-    type Running<'a> = Pin<Box<dyn Future<Output = Result<Looked, Code>> + Send + 'a>>;
-    let mut running: Vec<Running<'_>> = Vec::with_capacity(jobs.len());
-    for job in jobs {
-        running.push(Box::pin(mdt.rt.offload(move || job.look())));
-    }
-    let mut done: Vec<Option<Result<Looked, Code>>> = running.iter().map(|_| None).collect();
-    std::future::poll_fn(|cx| {
-        for (job, done) in running.iter_mut().zip(&mut done) {
-            if done.is_none()
-                && let Poll::Ready(looked) = job.as_mut().poll(cx)
-            {
-                *done = Some(looked);
-            }
-        }
-        if done.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    done.into_iter().flatten().collect()
+    let looked = jobs.into_iter().map(|job| mdt.rt.offload(move || job.look()));
+    join_all(looked).await.into_iter().collect()
 }
 
 /// What it takes of a page.

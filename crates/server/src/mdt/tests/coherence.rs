@@ -16,7 +16,7 @@ use proto::wire::messages::{
 use proto::{Code, Cred, Fid, Name, TargetId, Timestamp, Xid};
 use rpc::{Call, Peer, Role, Service};
 use rt::Rt;
-use rt::sim::{Sim, Span};
+use rt::sim::{Rng, Sim, Span};
 use service::Target;
 
 use super::model::{Asked, Model};
@@ -29,21 +29,17 @@ const STEPS: u64 = 120;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const XATTRS: [&str; 2] = ["user.x", "user.y"];
 
-/// Numbers that look like chance (xorshift), the same for all.
+/// Random numbers, the same for all.
 #[derive(Clone)]
-struct Chance(Arc<Mutex<u64>>);
+struct Chance(Arc<Mutex<Rng>>);
 
 impl Chance {
     fn below(&self, bound: u64) -> u64 {
-        let mut state = self.0.lock();
-        *state ^= *state << 13;
-        *state ^= *state >> 7;
-        *state ^= *state << 17;
-        (*state >> 11) % bound
+        self.0.lock().below(bound)
     }
 
     fn of<T: Copy>(&self, choices: &[T]) -> T {
-        choices[self.below(choices.len() as u64) as usize]
+        *self.0.lock().pick(choices)
     }
 }
 
@@ -552,7 +548,7 @@ fn what_clients_keep_is_what_the_mdt_has_though_reading_takes_time() {
 fn check(seeds: std::ops::RangeInclusive<u64>, memory: Memory) {
     let (mut checked, mut callbacks) = (0, 0);
     for seed in seeds {
-        let chance = Chance(Arc::new(Mutex::new(seed * 0x9e37_79b9)));
+        let chance = Chance(Arc::new(Mutex::new(Rng::new(seed))));
         let world = World::new();
         if memory == Memory::Short {
             world.sim.change_disks(|disk| disk.look_up = Span::micros(10, 300));

@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rt::sim::Rng;
 use rt::{BoxFuture, Rt};
 use serde_json::{Value, json};
 
@@ -39,7 +40,6 @@ struct State {
     asked: Vec<u64>,
     /// Cluster of each member.
     clusters: Vec<u64>,
-    random: u64,
     /// Carries every transaction out, whether its conditions hold or not.
     careless: bool,
     /// Password and token that are asked for.
@@ -51,6 +51,7 @@ pub(crate) struct Model {
     rt: Rt,
     names: Vec<String>,
     state: Arc<Mutex<State>>,
+    random: Arc<Mutex<Rng>>,
 }
 
 impl Model {
@@ -60,11 +61,11 @@ impl Model {
             moods: vec![Mood::Well; members],
             asked: vec![0; members],
             clusters: vec![0xc1, 0xc1, 0xc1],
-            random: 0x9e37_79b9_7f4a_7c15,
             ..State::default()
         };
         let names = (0..members).map(|n| format!("e{n}")).collect();
-        Model { rt: rt.clone(), names, state: Arc::new(Mutex::new(state)) }
+        let random = Arc::new(Mutex::new(Rng::new(1)));
+        Model { rt: rt.clone(), names, state: Arc::new(Mutex::new(state)), random }
     }
 
     pub fn set(&self, member: usize, mood: Mood) {
@@ -106,11 +107,7 @@ impl Model {
     }
 
     pub fn below(&self, bound: u64) -> u64 {
-        let mut state = self.state.lock();
-        state.random ^= state.random << 13;
-        state.random ^= state.random >> 7;
-        state.random ^= state.random << 17;
-        state.random % bound
+        self.random.lock().below(bound)
     }
 
     async fn answer(

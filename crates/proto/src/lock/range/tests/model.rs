@@ -3,6 +3,8 @@
 //! What a client believes that it holds is kept byte by byte, naively. Two clients must never believe things that do
 //! not go together, and whoever asks is answered in the end.
 
+use rt::sim::Rng;
+
 use super::super::*;
 use super::object;
 
@@ -11,18 +13,11 @@ const BYTES: usize = 24;
 const CLIENTS: usize = 4;
 const STEPS: usize = 800;
 
-struct Random(u64);
+struct Random(Rng);
 
 impl Random {
-    fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
     fn below(&mut self, end: usize) -> usize {
-        (self.draw() % end as u64) as usize
+        self.0.below(end as u64) as usize
     }
 
     fn chance(&mut self, percent: usize) -> bool {
@@ -119,7 +114,7 @@ struct Model {
 
 impl Model {
     fn new(seed: u64) -> Model {
-        let mut random = Random(seed);
+        let mut random = Random(Rng::new(seed));
         let mut settings = Settings { contended_answers: random.chance(50), ..Settings::default() };
         if random.chance(50) {
             settings.bounds.session = Bound { reclaim: 2, max: 6 };
@@ -132,7 +127,7 @@ impl Model {
     }
 
     fn step(&mut self) {
-        self.now += self.random.draw() % 300_000_000;
+        self.now += self.random.0.below(300_000_000);
         match self.random.below(100) {
             0..30 => self.ask(),
             30..36 => self.cancel(),
