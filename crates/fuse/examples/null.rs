@@ -35,12 +35,17 @@ const PARTS: usize = 64;
 struct Node {
     mode: u32,
     size: u64,
+    /// Names in it.
+    entries: u64,
 }
+
+/// What each name in a directory means.
+type Names = HashMap<(u64, Vec<u8>), u64>;
 
 /// Names and nodes.
 struct Null {
     next: AtomicU64,
-    names: Vec<Mutex<HashMap<(u64, Vec<u8>), u64>>>,
+    names: Vec<Mutex<Names>>,
     nodes: Vec<Mutex<HashMap<u64, Node>>>,
 }
 
@@ -48,11 +53,11 @@ impl Null {
     fn new() -> Null {
         let names = (0..PARTS).map(|_| Mutex::default()).collect();
         let nodes: Vec<Mutex<HashMap<u64, Node>>> = (0..PARTS).map(|_| Mutex::default()).collect();
-        nodes[ROOT as usize % PARTS].lock().insert(ROOT, Node { mode: 0o40_777, size: 0 });
+        nodes[ROOT as usize % PARTS].lock().insert(ROOT, Node { mode: 0o40_777, size: 0, entries: 0 });
         Null { next: AtomicU64::new(ROOT + 1), names, nodes }
     }
 
-    fn names(&self, parent: u64) -> &Mutex<HashMap<(u64, Vec<u8>), u64>> {
+    fn names(&self, parent: u64) -> &Mutex<Names> {
         &self.names[parent as usize % PARTS]
     }
 
@@ -61,7 +66,7 @@ impl Null {
     }
 
     fn attr(&self, node: u64) -> Result<FileAttr, Errno> {
-        let Some(Node { mode, size }) = self.nodes(node).lock().get(&node).copied() else {
+        let Some(Node { mode, size, .. }) = self.nodes(node).lock().get(&node).copied() else {
             return Err(Errno(libc::ESTALE));
         };
         Ok(FileAttr {
@@ -82,9 +87,16 @@ impl Null {
 
     fn make(&self, parent: u64, name: &[u8], mode: u32) -> Result<EntryOut, Errno> {
         let node = self.next.fetch_add(1, Ordering::Relaxed);
-        self.nodes(node).lock().insert(node, Node { mode, size: 0 });
+        self.nodes(node).lock().insert(node, Node { mode, size: 0, entries: 0 });
         self.names(parent).lock().insert((parent, name.to_vec()), node);
+        self.count(parent, 1);
         self.entry(node)
+    }
+
+    fn count(&self, directory: u64, by: i64) {
+        if let Some(node) = self.nodes(directory).lock().get_mut(&directory) {
+            node.entries = node.entries.saturating_add_signed(by);
+        }
     }
 
     fn lookup(&self, parent: u64, name: &[u8]) -> Result<EntryOut, Errno> {
@@ -93,9 +105,16 @@ impl Null {
     }
 
     fn remove(&self, parent: u64, name: &[u8]) -> Result<Answer, Errno> {
-        let node = self.names(parent).lock().remove(&(parent, name.to_vec()));
-        let node = node.ok_or(Errno(libc::ENOENT))?;
-        self.nodes(node).lock().remove(&node);
+        let mut names = self.names(parent).lock();
+        let node = names.get(&(parent, name.to_vec())).copied().ok_or(Errno(libc::ENOENT))?;
+        let mut nodes = self.nodes(node).lock();
+        if nodes.get(&node).is_some_and(|node| node.entries > 0) {
+            return Err(Errno(libc::ENOTEMPTY));
+        }
+        nodes.remove(&node);
+        names.remove(&(parent, name.to_vec()));
+        drop((nodes, names));
+        self.count(parent, -1);
         Ok(Answer::Done)
     }
 

@@ -9,6 +9,14 @@ use crate::data::{FileState, Sum, Unsent, merge};
 use crate::names::{Relaying, Sizes, is_of_layout};
 use crate::{Error, Result};
 
+/// What is known of a file without a question.
+enum AtHand {
+    /// Everything.
+    All(Attr),
+    /// The objects of this layout know the rest, but for what was not sent to them.
+    Lacks(Layout, Option<Unsent>),
+}
+
 impl Sizes {
     /// What the objects of a file say, and what they cannot know yet, if nobody but this client can have changed them.
     pub(super) fn own(&self, file: &FileState, layout: &Layout) -> Option<(Sum, Option<Unsent>)> {
@@ -21,26 +29,25 @@ impl Sizes {
     /// those who look need no room for it.
     pub(crate) async fn complete(self: &Arc<Self>, entry: &Entry) -> Result<Attr> {
         match self.at_hand(entry) {
-            Ok(attr) => Ok(attr),
-            Err(_) => Box::pin(self.from_objects(entry.clone())).await,
+            AtHand::All(attr) => Ok(attr),
+            AtHand::Lacks(..) => Box::pin(self.from_objects(entry.clone())).await,
         }
     }
 
-    /// The same if it needs no question; else the layout whose objects know the rest, and what was not sent to them.
-    fn at_hand(&self, entry: &Entry) -> std::result::Result<Attr, (Layout, Option<Unsent>)> {
+    fn at_hand(&self, entry: &Entry) -> AtHand {
         let attr = entry.attr.clone();
         if attr.kind() != FileKind::File {
-            return Ok(attr);
+            return AtHand::All(attr);
         }
         let file = self.data.files.find(attr.fid);
         // The own cache is looked at first: what it has no more is on the OSTs.
         let unsent = file.as_ref().and_then(|file| file.unsent());
         let Some(layout) = entry.layout.as_ref().filter(|_| !attr.size_known) else {
-            return Ok(merge(attr, None, unsent));
+            return AtHand::All(merge(attr, None, unsent));
         };
         match file.as_ref().and_then(|file| self.own(file, layout)) {
-            Some((sum, unsent)) => Ok(merge(attr, Some(sum), unsent)),
-            None => Err((layout.clone(), unsent)),
+            Some((sum, unsent)) => AtHand::All(merge(attr, Some(sum), unsent)),
+            None => AtHand::Lacks(layout.clone(), unsent),
         }
     }
 
@@ -48,8 +55,8 @@ impl Sizes {
         let mut relaying = Relaying::default();
         loop {
             let (layout, unsent) = match self.at_hand(&entry) {
-                Ok(attr) => return Ok(attr),
-                Err(unknown) => unknown,
+                AtHand::All(attr) => return Ok(attr),
+                AtHand::Lacks(layout, unsent) => (layout, unsent),
             };
             let attr = entry.attr.clone();
             let refused = match self.data.objects.object_attrs(&layout).await {

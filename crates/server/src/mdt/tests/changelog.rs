@@ -9,6 +9,7 @@ use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
 use proto::{Code, Cred, Fid, Xid};
 use rpc::{Call, Peer, Role, Service};
+use rt::sim::Rng;
 
 use crate::mdt::keys;
 use crate::mdt::testing::{Client, World, name, user};
@@ -166,16 +167,6 @@ fn a_reader_that_never_comes_is_dropped() {
     assert_eq!(world.keys(keys::CHANGELOG), 0);
 }
 
-/// A sequence of numbers that look random.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
-
 /// Names and what they mean.
 type Tree = BTreeMap<(Fid, Vec<u8>), Fid>;
 
@@ -209,9 +200,9 @@ fn scanned(world: &World) -> Tree {
     found.iter().map(entry).collect()
 }
 
-fn change(client: &Client, chance: &mut Chance, dirs: &mut Vec<Fid>) {
-    let dir = |chance: &mut Chance, dirs: &[Fid]| dirs[chance.below(dirs.len() as u64) as usize];
-    let text = |chance: &mut Chance| chance.below(6).to_string();
+fn change(client: &Client, chance: &mut Rng, dirs: &mut Vec<Fid>) {
+    let dir = |chance: &mut Rng, dirs: &[Fid]| dirs[chance.below(dirs.len() as u64) as usize];
+    let text = |chance: &mut Rng| chance.below(6).to_string();
     let (parent, first) = (dir(chance, dirs), text(chance));
     // Whatever is refused changes nothing, and is not recorded.
     match chance.below(8) {
@@ -243,7 +234,7 @@ fn change(client: &Client, chance: &mut Chance, dirs: &mut Vec<Fid>) {
 fn what_is_replayed_equals_a_scan_after_crashes() {
     for seed in 0..8 {
         let mut world = World::new();
-        let mut chance = Chance(seed);
+        let mut chance = Rng::new(seed);
         register(&world, 1);
         let (mut tree, mut behind, mut dirs) = (Tree::new(), 0, vec![Fid::ROOT]);
         for round in 0..4 {
