@@ -416,23 +416,22 @@ impl Flocks {
 
     /// Grants what can be granted now that something in `freed` was weakened.
     fn wake(&mut self, fid: Fid, kind: Kind, freed: Option<Range>) {
-        let Some(mut freed) = freed else { return };
-        // A grant may weaken something itself: who has a write lock in a range that it waited to read.
-        loop {
+        let mut freed: Vec<Range> = freed.into_iter().collect();
+        let mut seen = 0;
+        // A grant may weaken something itself: who has a write lock in a range that it waited to read. Those who come later in the queue
+        // are looked at in the same turn, and those before them in another one.
+        while seen < freed.len() {
+            seen = freed.len();
             let Some(file) = self.files.get(&fid) else { return };
             let queue: Vec<WaitId> = file.queue.values().copied().collect();
-            let mut weakened = None;
             for id in queue {
-                let Some(wait) = self.waits.get(&id) else { continue };
-                let lock = wait.lock;
-                let concerned = lock.kind == kind && lock.range.overlaps(freed);
+                // A grant of this turn may have refused it.
+                let Some(Wait { lock, stage: Stage::Waiting(_) }) = self.waits.get(&id) else { continue };
+                let lock = *lock;
+                let concerned = lock.kind == kind && freed.iter().any(|range| lock.range.overlaps(*range));
                 if concerned && self.files.get(&fid).is_some_and(|file| file.is_free(&lock)) {
-                    weakened = self.grant(&lock, id).or(weakened);
+                    freed.extend(self.grant(&lock, id));
                 }
-            }
-            match weakened {
-                Some(range) => freed = range,
-                None => return,
             }
         }
     }
@@ -511,7 +510,9 @@ impl Flocks {
             let wanted = Lock { range: span.range, mode: span.mode, ..*lock };
             let free = self.files.get(&fid).is_none_or(|file| file.is_free(&wanted));
             let mode = if free { span.mode } else { Mode::Read };
-            let _ = self.replace(fid, owner, kind, span.range, Some((mode, span.pid)));
+            if self.replace(fid, owner, kind, span.range, Some((mode, span.pid))).is_ok() {
+                self.look_for_circles(&Lock { mode, ..wanted });
+            }
         }
         self.wake(fid, kind, Some(range));
     }
