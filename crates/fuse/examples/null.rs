@@ -1,4 +1,4 @@
-//! A file system that keeps names and sizes in a hash table and data nowhere, on the engines of this crate: what FUSE itself takes of each
+//! A file system that keeps names and sizes in a hash table, data nowhere, and lists nothing, on the engines of this crate: what FUSE itself takes of each
 //! operation on a machine (`tools/bench-null.sh`). `null DIRECTORY [uring|dev]` serves until it is unmounted.
 
 // A measuring program is an edge.
@@ -35,8 +35,6 @@ const PARTS: usize = 64;
 struct Node {
     mode: u32,
     size: u64,
-    /// Names in it.
-    entries: u64,
 }
 
 /// What each name in a directory means.
@@ -53,7 +51,7 @@ impl Null {
     fn new() -> Null {
         let names = (0..PARTS).map(|_| Mutex::default()).collect();
         let nodes: Vec<Mutex<HashMap<u64, Node>>> = (0..PARTS).map(|_| Mutex::default()).collect();
-        nodes[ROOT as usize % PARTS].lock().insert(ROOT, Node { mode: 0o40_777, size: 0, entries: 0 });
+        nodes[ROOT as usize % PARTS].lock().insert(ROOT, Node { mode: 0o40_777, size: 0 });
         Null { next: AtomicU64::new(ROOT + 1), names, nodes }
     }
 
@@ -66,7 +64,7 @@ impl Null {
     }
 
     fn attr(&self, node: u64) -> Result<FileAttr, Errno> {
-        let Some(Node { mode, size, .. }) = self.nodes(node).lock().get(&node).copied() else {
+        let Some(Node { mode, size }) = self.nodes(node).lock().get(&node).copied() else {
             return Err(Errno(libc::ESTALE));
         };
         Ok(FileAttr {
@@ -87,16 +85,9 @@ impl Null {
 
     fn make(&self, parent: u64, name: &[u8], mode: u32) -> Result<EntryOut, Errno> {
         let node = self.next.fetch_add(1, Ordering::Relaxed);
-        self.nodes(node).lock().insert(node, Node { mode, size: 0, entries: 0 });
+        self.nodes(node).lock().insert(node, Node { mode, size: 0 });
         self.names(parent).lock().insert((parent, name.to_vec()), node);
-        self.count(parent, 1);
         self.entry(node)
-    }
-
-    fn count(&self, directory: u64, by: i64) {
-        if let Some(node) = self.nodes(directory).lock().get_mut(&directory) {
-            node.entries = node.entries.saturating_add_signed(by);
-        }
     }
 
     fn lookup(&self, parent: u64, name: &[u8]) -> Result<EntryOut, Errno> {
@@ -105,16 +96,9 @@ impl Null {
     }
 
     fn remove(&self, parent: u64, name: &[u8]) -> Result<Answer, Errno> {
-        let mut names = self.names(parent).lock();
-        let node = names.get(&(parent, name.to_vec())).copied().ok_or(Errno(libc::ENOENT))?;
-        let mut nodes = self.nodes(node).lock();
-        if nodes.get(&node).is_some_and(|node| node.entries > 0) {
-            return Err(Errno(libc::ENOTEMPTY));
-        }
-        nodes.remove(&node);
-        names.remove(&(parent, name.to_vec()));
-        drop((nodes, names));
-        self.count(parent, -1);
+        let node = self.names(parent).lock().remove(&(parent, name.to_vec()));
+        let node = node.ok_or(Errno(libc::ENOENT))?;
+        self.nodes(node).lock().remove(&node);
         Ok(Answer::Done)
     }
 
@@ -147,9 +131,11 @@ impl Null {
             Operation::ReadDir { size, .. } => Ok(Entries::new(size).finish()),
             Operation::GetXattr { .. } => Err(Errno(libc::ENODATA)),
             Operation::StatFs => Ok(Answer::Statfs(StatfsOut::default())),
-            Operation::Ioctl | Operation::Poll | Operation::Init(_) | Operation::Unknown(_) => {
-                Err(Errno(libc::ENOSYS))
-            }
+            Operation::Statx { .. }
+            | Operation::Ioctl
+            | Operation::Poll
+            | Operation::Init(_)
+            | Operation::Unknown(_) => Err(Errno(libc::ENOSYS)),
             _ => Ok(Answer::Done),
         }
     }
