@@ -18,6 +18,7 @@ pub mod name;
 pub mod nid;
 pub mod owner;
 pub mod parameters;
+pub mod pool;
 pub mod readahead;
 pub mod seal;
 pub mod session;
@@ -35,6 +36,7 @@ pub use ids::{
 pub use layout::Layout;
 pub use name::{FsName, Name};
 pub use nid::{Network, NetworkKind, Nid};
+pub use pool::Pools;
 pub use time::Timestamp;
 pub use types::{Attr, Cred, FileKind};
 pub use whom::Whom;

@@ -335,7 +335,7 @@ mod tests {
         let mut known = ConfigCopy::new("w");
         let targets = (0..24_000).rev().map(entry).collect();
         let owners = vec![TargetOwner { target: TargetId::ost(9), server: "other".into(), epoch: 1 }];
-        let all = Config { version: 1, fsname: "w".into(), targets, owners, degraded: vec![], newest: 1 };
+        let all = Config { version: 1, targets, owners, newest: 1, ..Config::empty("w") };
         assert!(known.take(all));
         let asked = std::cell::Cell::new(0);
         let page = |attribute: &str| {
