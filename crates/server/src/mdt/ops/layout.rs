@@ -60,9 +60,10 @@ fn layout_again(mdt: &Mdt, ctx: &Ctx, request: &SetLayout, file: &Inode) -> Resu
     if file.may_have_objects() {
         return Err(Code::Exists);
     }
+    let table = mdt.objects.osts.table();
+    allocate::check_pool(hint, &table.order)?;
     let hint = allocate::inherit(hint, &followed_hint(mdt));
-    let id = mdt.sequences.fresh()?;
-    let mut layout = allocate::allocate(id, &hint, &mdt.objects.osts.table().order)?;
+    let mut layout = table.allocate(mdt.sequences.fresh()?, &hint)?;
     if layout.is_overstriped() && ctx.session().features() & FEATURE_OVERSTRIPING == 0 {
         return Err(Code::NotSupported);
     }
@@ -84,7 +85,7 @@ fn place_data_now(mdt: &Mdt, ctx: &Ctx, request: &PlaceData) -> Outcome {
     let mut file = mdt.names.inode(ctx, request.fid)?;
     let before = file.layout.as_ref().ok_or(Code::Invalid)?;
     let range = (request.offset, request.len);
-    let grown = allocate::place(before, range, &mdt.objects.osts.table().order, || mdt.sequences.fresh())?;
+    let grown = mdt.objects.osts.table().place(before, range, || mdt.sequences.fresh())?;
     // If somebody else came first, the answer still waits for his change to be durable.
     let mut changes = Changes::default();
     if let Some(grown) = grown {
