@@ -27,6 +27,7 @@ mod names;
 mod notify;
 pub mod ops;
 pub mod parameters;
+pub mod pools;
 mod progress;
 mod readahead;
 mod reopen;

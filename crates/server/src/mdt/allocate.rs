@@ -90,6 +90,11 @@ impl Order {
         named_pools(hint).find(|name| !self.allows(name))
     }
 
+    /// Whether every pool that `hint` asks for is there, and has an OST.
+    pub fn has_pools(&self, hint: &LayoutHint) -> bool {
+        self.lost_pool(hint).is_none() && self.empty_pool(hint).is_none()
+    }
+
     /// A pool that `hint` asks for, and that has no OST.
     pub fn empty_pool<'a>(&self, hint: &'a LayoutHint) -> Option<&'a str> {
         named_pools(hint).find(|name| self.pools.get(*name).is_some_and(|order| order.is_empty()))

@@ -182,6 +182,12 @@ impl Osts {
         self.stop.unless(any).await.ok_or(Code::TryAgain)
     }
 
+    /// Waits until every pool that `hint` asks for is there and has an OST, at most for `duration`.
+    pub async fn wait_for_pools(&self, hint: &LayoutHint, duration: Duration) {
+        let there = self.until(|| self.table().order.has_pools(hint));
+        self.stop.unless(self.rt.timeout(duration, there)).await;
+    }
+
     async fn until(&self, condition: impl Fn() -> bool) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());

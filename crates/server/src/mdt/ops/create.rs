@@ -23,6 +23,16 @@ use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate, keys};
 /// How long a create waits for the first OST of a file system that has none yet. On a bad network it takes a repetition or
 /// two until an OST is registered and the MDT knows.
 const OST_WAIT: Duration = Duration::from_secs(60);
+/// How long a create waits for a pool that is not known, or has no OST.
+const POOL_WAIT: Duration = Duration::from_secs(1);
+
+/// A pool that was made, or filled, a moment ago is known soon: who asks for it by its name waits for that.
+pub(in crate::mdt) async fn until_pools(mdt: &Mdt, hint: Option<&LayoutHint>) {
+    let Some(hint) = hint else { return };
+    if !mdt.objects.osts.table().order.has_pools(hint) {
+        Box::pin(mdt.objects.osts.wait_for_pools(hint, POOL_WAIT)).await;
+    }
+}
 
 /// Makes a file of this kind. Whoever needs a layout waits for an OST if there is none, and while their order changes.
 pub(in crate::mdt) async fn with_osts(

@@ -9,6 +9,7 @@ use proto::wire::messages::{
 use proto::{Code, Fid, FileKind, Layout};
 use service::{Done, VERSION_OF_THIS, code_of};
 
+use super::create::until_pools;
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate};
@@ -16,6 +17,7 @@ use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate};
 /// The reply comes when the layout is durable: a replay would give the file another one than the client has
 /// used already.
 pub(in crate::mdt) async fn set_layout(mdt: &Mdt, ctx: &Ctx<'_>, request: &SetLayout) -> Outcome {
+    until_pools(mdt, request.hint.as_ref()).await;
     mdt.sequences.ready(&mdt.store).await?;
     let done = set_layout_now(mdt, ctx, request)?;
     mdt.store.committed(done.transno).await.map_err(|error| code_of(&error))?;
