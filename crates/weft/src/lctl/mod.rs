@@ -331,6 +331,7 @@ mod tests {
             ("lctl pool_new w.flash", true),
             ("lctl pool_add w.flash OST[0-3] 7", true),
             ("lctl pool_add w.flash", false),
+            ("lctl pool_remove --nowait w.flash w-OST0000-w-OST0003_UUID", true),
             ("lctl pool_list w", true),
             ("lctl dk", true),
             ("lctl debug_kernel /tmp/log", true),

@@ -24,6 +24,9 @@ const ORDER_WAIT: Duration = Duration::from_secs(10);
 /// A pool.
 #[derive(Args)]
 pub struct Pool {
+    /// Do not wait until everybody knows of it (what is always so)
+    #[arg(short = 'n', long)]
+    nowait: bool,
     /// The file system and the pool, as in w.flash
     #[arg(value_name = "FS.POOL")]
     pool: String,
@@ -32,6 +35,9 @@ pub struct Pool {
 /// A pool and OSTs.
 #[derive(Args)]
 pub struct Members {
+    /// Do not wait until everybody knows of it (what is always so)
+    #[arg(short = 'n', long)]
+    nowait: bool,
     /// The file system and the pool, as in w.flash
     #[arg(value_name = "FS.POOL")]
     pool: String,
@@ -253,7 +259,8 @@ fn of_error(error: &io::Error) -> Option<Code> {
         libc::EINVAL => Code::Invalid,
         libc::E2BIG => Code::TooBig,
         libc::EPERM | libc::EACCES => Code::Forbidden,
-        libc::EOPNOTSUPP => Code::NotSupported,
+        // Through the kernel the one is said as the other.
+        libc::EOPNOTSUPP | libc::ENOTTY => Code::NotSupported,
         _ => return None,
     })
 }
