@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What an operator sees and orders: recovery_status, abort_recovery, evict_client, health_check (with a disk that fails), weft
-# status, drain, dk, brw_stats, md_stats, rpc_stats, weft stat and survey, imperative recovery, and the traces of evictions, with
+# status, drain, dk, brw_stats, md_stats, rpc_stats, weft stat and survey, pools, imperative recovery, and the traces of evictions, with
 # real processes; and the tools beside a mount that is silent, a target that is away, and words that are wrong.
 # Usage: tools/test-operators.sh [CASE...]; needs root, bin/weft, iproute2.
 
@@ -109,6 +109,32 @@ t_degraded() {
   [ "$("$LFS" getstripe -i "$two_a/named")" = 2 ]
   lctl set_param "obdfilter.$two_fsname-OST0002.degraded=0" > /dev/null
   until_true 5 avoids 4
+}
+
+# Pools of OSTs; they are there again after the MGS was killed, and who could not ask meanwhile knows them.
+t_pools() {
+  in_two python3 "$top/tests/pools.py" "$LFS" "$LCTL" "$two_fsname" "$two_a" "$two_b"
+  printf 'Pool: %s.kept\n%s-OST0001_UUID\n%s-OST0003_UUID\n' "$two_fsname" "$two_fsname" "$two_fsname" > "$work/kept"
+  # A host that has servers only asks the MGS itself.
+  lctl_alone pool_list "$two_fsname.kept" | cmp - "$work/kept"
+  local pid
+  pid=$(server_pid 1)
+  kill -9 "$pid"
+  tail --pid="$pid" -f /dev/null
+  two_serve two-mgs 7001 "$work/two.mgs"
+  # It takes the place of the one that was killed.
+  sed -i -e "1s/.*/$(tail -n 1 "$work/two.pids")/" -e '$d' "$work/two.pids"
+  is_kept() { lctl_alone pool_list "$two_fsname.kept" > "$work/listed"; cmp "$work/listed" "$work/kept"; }
+  until_true 30 is_kept
+  "$LFS" pool_list "$two_b/kept" | cmp - "$work/kept"
+  "$LFS" setstripe -p kept -c -1 "$two_a/kept-file"
+  [ "$("$LFS" getstripe -c "$two_b/kept-file")" = 2 ]
+  [ "$("$LFS" getstripe -p "$two_b/kept-file")" = kept ]
+  # Who has no key of the servers changes nothing: here a mount alone is found.
+  WEFT_RUN=$work/no-servers must_fail 95 in_two "$LCTL" pool_remove "$two_fsname.kept" 1
+  lctl pool_list "$two_fsname.kept" | cmp - "$work/kept"
+  lctl pool_remove "$two_fsname.kept" 1 3 > /dev/null
+  lctl pool_destroy "$two_fsname.kept" > /dev/null
 }
 
 # How long answers took, on the client's side.
@@ -1186,7 +1212,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats changelog rpc_stats stat survey disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded pools timeouts cache llite_stats namespaces health drain dk brw_stats md_stats changelog rpc_stats stat survey disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

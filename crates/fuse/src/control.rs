@@ -11,6 +11,10 @@
 //! | `weft.find.TOKEN` | any | a page of the search, as a message ([`crate::find`]) | what is searched, as a message | |
 //! | `weft.config` | any | the first page of [`Configuration`] | | |
 //! | `weft.config.TARGET` | any | the page behind this target | | |
+//! | `weft.pools` | any | [`crate::pools::PoolNames`] | | |
+//! | `weft.pool.NAME` | any | the first page of [`crate::pools::PoolMembers`] | | |
+//! | `weft.pool.NAME.OST` | any | the page behind this OST | | |
+//! | `weft.change-pool` | any | | [`crate::pools::PoolOrder`]: the MGS changes a pool | |
 //! | `weft.space` | any | [`Spaces`], one for each target; those that do not answer have none | | |
 //! | `weft.states` | any | [`crate::states::States`]: recovery and health of each target | | |
 //! | `weft.status` | any | [`Status`] | | |

@@ -25,6 +25,7 @@ mod names;
 mod notify;
 pub mod ops;
 pub mod parameters;
+pub mod pools;
 mod proc;
 mod progress;
 mod readahead;

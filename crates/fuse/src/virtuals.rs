@@ -14,6 +14,7 @@ use crate::control::{
 use crate::find::Questions;
 use crate::imports;
 use crate::parameters;
+use crate::pools;
 use crate::states::{self, States, TargetState};
 use crate::stats::Stats;
 use client::posix::{Errno, Result};
@@ -61,6 +62,8 @@ pub async fn get(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8]) -> Re
                 mount.questions.answer(client, caller, token).await
             } else if let Some(asked) = name.strip_prefix(changelog::CHANGELOG) {
                 changelog::get(client, caller, asked).await
+            } else if pools::is_asked(name) {
+                Box::pin(pools::answer(client, name)).await
             } else if let Some(asked) = parameters::Asked::parse(name) {
                 parameters::answer(mount, caller, &asked).await
             } else {
@@ -150,6 +153,9 @@ pub async fn set(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8], value
         let left = client.drain().await?;
         let is_empty = (left.open_count, left.locks, left.unsent_bytes) == (0, 0, 0);
         return if is_empty { Ok(()) } else { Err(Code::Busy.into()) };
+    }
+    if name == pools::CHANGE_POOL.as_bytes() {
+        return Box::pin(pools::change(client, caller, value)).await;
     }
     let text = |bytes| std::str::from_utf8(bytes).map_err(|_| Errno::INVALID);
     if let Some(token) = name.strip_prefix(control::FIND.as_bytes()) {

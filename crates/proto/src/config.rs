@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use crate::TargetId;
 use crate::wire::messages::{Config, GetConfig, TargetEntry, TargetOwner};
+use crate::{Pools, TargetId};
 
 /// A reader's copy of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +19,7 @@ pub struct ConfigCopy {
     targets: BTreeMap<TargetId, TargetEntry>,
     owners: BTreeMap<TargetId, TargetOwner>,
     degraded: BTreeSet<TargetId>,
+    pools: Pools,
 }
 
 impl ConfigCopy {
@@ -31,6 +32,7 @@ impl ConfigCopy {
             targets: BTreeMap::new(),
             owners: BTreeMap::new(),
             degraded: BTreeSet::new(),
+            pools: Pools::default(),
         }
     }
 
@@ -58,6 +60,10 @@ impl ConfigCopy {
         }
         self.owners.extend(page.owners.into_iter().map(|owner| (owner.target, owner)));
         self.degraded.extend(page.degraded);
+        if let Some(names) = page.pool_names {
+            self.pools.keep(&names);
+        }
+        page.pools.into_iter().for_each(|pool| self.pools.insert(pool));
         true
     }
 
@@ -106,12 +112,18 @@ impl ConfigCopy {
     pub fn degraded(&self) -> impl Iterator<Item = TargetId> {
         self.degraded.iter().copied()
     }
+
+    /// The pools.
+    pub fn pools(&self) -> &Pools {
+        &self.pools
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ClientId;
+    use crate::wire::messages::PoolEntry;
+    use crate::{ClientId, OstIndex};
 
     fn entry(index: u32, server: &str) -> TargetEntry {
         let target = TargetId::ost(index);
@@ -120,7 +132,7 @@ mod tests {
 
     fn page(version: u64, newest: u64, targets: &[(u32, &str)]) -> Config {
         let targets = targets.iter().map(|(index, server)| entry(*index, server)).collect();
-        Config { version, fsname: "w".into(), targets, owners: vec![], degraded: vec![], newest }
+        Config { version, targets, newest, ..Config::empty("w") }
     }
 
     fn servers(copy: &ConfigCopy) -> Vec<(u32, &str)> {
@@ -153,6 +165,40 @@ mod tests {
         );
         let before = copy.clone();
         assert!(!copy.take(page(5, 5, &[(1, "b")])) && copy == before, "an answer that is late");
+    }
+
+    #[test]
+    fn pools_are_told_when_they_change() {
+        let mut copy = ConfigCopy::new("w");
+        let pool = |name: &str, osts: &[u32]| PoolEntry {
+            name: name.into(),
+            osts: osts.iter().copied().map(OstIndex).collect(),
+        };
+        let names = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
+        let told = |copy: &ConfigCopy| {
+            copy.pools().iter().map(|(name, osts)| (name.to_owned(), osts.len())).collect::<Vec<_>>()
+        };
+        // The second one is told by the next page.
+        let first = Config {
+            pools: vec![pool("a", &[1])],
+            pool_names: names(&["a", "b"]),
+            ..page(2, 4, &[(1, "a")])
+        };
+        assert!(copy.take(first));
+        assert_eq!(told(&copy), [("a".to_owned(), 1)]);
+        assert!(copy.take(Config {
+            pools: vec![pool("b", &[])],
+            pool_names: names(&["a", "b"]),
+            ..page(4, 4, &[])
+        }));
+        assert!(copy.take(page(5, 5, &[(2, "a")])));
+        assert_eq!(told(&copy), [("a".to_owned(), 1), ("b".to_owned(), 0)], "nothing was said of them");
+        assert!(copy.take(Config { pool_names: names(&["b"]), ..page(6, 6, &[]) }));
+        assert_eq!(told(&copy), [("b".to_owned(), 0)]);
+        let again =
+            Config { pools: vec![pool("a", &[7, 8])], pool_names: names(&["a", "b"]), ..page(8, 8, &[]) };
+        assert!(copy.take(again));
+        assert_eq!(told(&copy), [("a".to_owned(), 2), ("b".to_owned(), 0)]);
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod name;
 pub mod nid;
 pub mod owner;
 pub mod parameters;
+pub mod pool;
 pub mod readahead;
 pub mod seal;
 pub mod second_chance;
@@ -39,6 +40,7 @@ pub use ids::{
 pub use layout::Layout;
 pub use name::{FsName, Name};
 pub use nid::{Network, NetworkKind, Nid};
+pub use pool::Pools;
 pub use shards::Shards;
 pub use time::Timestamp;
 pub use types::{Attr, Cred, FileKind};

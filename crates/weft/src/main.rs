@@ -21,6 +21,7 @@ mod log;
 mod memory;
 mod mountpoint;
 mod owners;
+mod pools;
 mod servers;
 mod serving;
 mod settings;

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::session::Estimated;
-use proto::wire::messages::{GetState, Operation, ParameterPage, ReadParameters, Space, Statfs, TargetState};
+use proto::wire::messages::{
+    ChangePool, GetState, Operation, ParameterPage, ReadParameters, Space, Statfs, TargetState,
+};
 use proto::{Code, ConfigCopy, TargetId, TargetKind};
 use rpc::{AskError, Role};
 use rt::wait::join_all;
@@ -78,6 +80,21 @@ impl Admin {
         hub.ask(target, role, &nids, order, wait).await
     }
 
+    /// Has the MGS change a pool, with the rights of this process.
+    ///
+    /// # Errors
+    /// What the MGS refuses; `NotSupported` if this process does not reach it outside its session.
+    pub async fn change_pool(&self, change: ChangePool, wait: Duration) -> Result<()> {
+        match self.order(TargetId::MGS, change, wait).await {
+            Ok(_) => Ok(()),
+            Err(AskError::Refused(code)) => Err(code.into()),
+            Err(AskError::Unanswered(why)) => {
+                tracing::warn!(%why, "the MGS does not change a pool");
+                Err(Code::NotSupported.into())
+            }
+        }
+    }
+
     /// The parameters of this process that `read` asks for.
     pub fn process_parameters(&self, read: &ReadParameters) -> Result<ParameterPage> {
         let process = self.shared.targets.hub().process().ok_or(Code::NotSupported)?;
@@ -98,6 +115,27 @@ impl Admin {
     /// Reads the configuration as the client knows it.
     pub fn with_config<T>(&self, read: impl FnOnce(&ConfigCopy) -> T) -> T {
         read(&self.shared.targets.config())
+    }
+
+    /// Learns what is new in the configuration, if the MGS says so within `wait`. A client that holds nothing hears of nothing.
+    pub async fn learn(&self, wait: Duration) {
+        let targets = &self.shared.targets;
+        let learn = async {
+            loop {
+                let question = targets.config().question(0);
+                match targets.mgs().call(question).await {
+                    Ok(answered) => targets.set_config(answered.reply),
+                    Err(error) => {
+                        tracing::debug!(%error, "the MGS does not tell the configuration");
+                        return;
+                    }
+                }
+                if targets.config().is_whole() {
+                    return;
+                }
+            }
+        };
+        self.shared.rt.timeout(wait, learn).await;
     }
 
     /// Name of the file system.

@@ -66,7 +66,7 @@ impl Mgs {
         };
         let osts = (0..self.osts).map(TargetId::ost);
         let targets = std::iter::once(TargetId::mdt(0)).chain(osts).map(entry).collect();
-        Config { version: 1, fsname: "weft".into(), targets, owners: vec![], degraded: vec![], newest: 0 }
+        Config { version: 1, targets, ..Config::empty("weft") }
     }
 }
 

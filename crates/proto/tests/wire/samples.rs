@@ -308,6 +308,15 @@ fn common_requests() -> Vec<Request> {
             shared: true,
         }
         .into(),
+        ChangePool {
+            fsname: "weft".into(),
+            name: "flash".into(),
+            change: POOL_ADD,
+            osts: vec![OstIndex(3), OstIndex(0x1f)],
+        }
+        .into(),
+        ReadPools { fsname: "weft".into(), name: "flash".into(), osts: vec![OstIndex(3), OstIndex(9)] }
+            .into(),
     ]
 }
 
@@ -533,6 +542,8 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         owners: vec![TargetOwner { target: TargetId::mdt(0), server: "mds2".into(), epoch: 7 }],
         degraded: vec![TargetId::ost(0x1f)],
         newest: 11,
+        pools: vec![PoolEntry { name: "flash".into(), osts: vec![OstIndex(3), OstIndex(0x1f)] }],
+        pool_names: Some(vec!["disk".into(), "flash".into()]),
     };
     vec![
         ("Connect", Reply::Connect(connected)),
@@ -575,6 +586,15 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         ("HandOver", Reply::HandOver(Done {})),
         ("SettleTarget", Reply::SettleTarget(Done {})),
         ("Claim", Reply::Claim(Done {})),
+        ("ChangePool", Reply::ChangePool(PoolChanged { version: 12 })),
+        (
+            "ReadPools",
+            Reply::ReadPools(PoolsTold {
+                names: vec!["disk".into(), "flash".into()],
+                osts: vec![OstIndex(3), OstIndex(0x1f)],
+                unknown: vec![OstIndex(9)],
+            }),
+        ),
     ]
 }
 

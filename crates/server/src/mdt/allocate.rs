@@ -3,11 +3,17 @@
 //! Stripes follow an order of all OSTs in which neighbours belong to different servers. Where a file begins follows
 //! from its FID: files that a client makes one after the other begin one behind the other. No counter is kept,
 //! because a create that is replayed after a crash has to give the layout that the client has used already.
+//!
+//! A pool takes OSTs out of that order. What asks for a pool that has been destroyed gets OSTs of all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use proto::layout::{Component, HintPart, LayoutHint, Pattern};
 use proto::limits::{COMPONENTS_MAX, STRIPE_SIZE_DEFAULT, STRIPE_SIZE_UNIT, STRIPES_MAX};
+use proto::pool::POOL_IGNORE;
 use proto::shards::mix;
-use proto::{Code, Fid, Layout, OstIndex};
+use proto::{Code, Fid, Layout, OstIndex, Pools};
 use smallvec::SmallVec;
 
 /// Most stripes that `-C -N` gives each OST.
@@ -19,6 +25,8 @@ pub struct Order {
     osts: Vec<OstIndex>,
     /// Those that are left out unless they are named, or there is no other; sorted.
     avoided: Vec<OstIndex>,
+    /// What each pool has of both.
+    pools: BTreeMap<String, Arc<Order>>,
 }
 
 impl Order {
@@ -40,12 +48,57 @@ impl Order {
             places.extend((0u64..).zip(indexes).map(|(k, index)| (2 * k + 1, 2 * count, number, *index)));
         }
         places.sort_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1)).then((a.2, a.3).cmp(&(b.2, b.3))));
-        Order { osts: places.into_iter().map(|place| place.3).collect(), avoided: Vec::new() }
+        Order::from_osts(places.into_iter().map(|place| place.3).collect())
     }
 
     /// An order as it was stored.
     pub fn from_osts(osts: Vec<OstIndex>) -> Order {
-        Order { osts, avoided: Vec::new() }
+        Order { osts, ..Order::default() }
+    }
+
+    /// The same order with `pools`.
+    pub fn with_pools(self, pools: &Pools) -> Order {
+        let of = |(name, members): (&str, &BTreeSet<OstIndex>)| {
+            let in_pool =
+                |osts: &[OstIndex]| osts.iter().filter(|ost| members.contains(ost)).copied().collect();
+            let order =
+                Order { osts: in_pool(&self.osts), avoided: in_pool(&self.avoided), pools: BTreeMap::new() };
+            (name.to_owned(), Arc::new(order))
+        };
+        Order { pools: pools.iter().map(of).collect(), ..self }
+    }
+
+    /// Each pool, with its OSTs in their order.
+    pub fn pools(&self) -> impl Iterator<Item = (&str, &[OstIndex])> {
+        self.pools.iter().map(|(name, order)| (name.as_str(), order.osts()))
+    }
+
+    /// Whether a layout may ask for the pool `name`.
+    fn allows(&self, name: &str) -> bool {
+        name.is_empty() || name == POOL_IGNORE || self.pools.contains_key(name)
+    }
+
+    /// The OSTs from which `hint` chooses, and the pool that they are of.
+    fn chosen<'a>(&'a self, hint: &'a LayoutHint) -> (&'a Order, &'a str) {
+        match self.pools.get(&hint.pool) {
+            Some(order) => (order, &hint.pool),
+            None => (self, ""),
+        }
+    }
+
+    /// A pool that `hint` asks for, and that is no more.
+    pub fn lost_pool<'a>(&self, hint: &'a LayoutHint) -> Option<&'a str> {
+        named_pools(hint).find(|name| !self.allows(name))
+    }
+
+    /// Whether every pool that `hint` asks for is there, and has an OST.
+    pub fn has_pools(&self, hint: &LayoutHint) -> bool {
+        self.lost_pool(hint).is_none() && self.empty_pool(hint).is_none()
+    }
+
+    /// A pool that `hint` asks for, and that has no OST.
+    pub fn empty_pool<'a>(&self, hint: &'a LayoutHint) -> Option<&'a str> {
+        named_pools(hint).find(|name| self.pools.get(*name).is_some_and(|order| order.is_empty()))
     }
 
     /// The same order, in which stripes keep away from `avoided`.
@@ -82,6 +135,12 @@ impl Order {
     }
 }
 
+/// The pools that a hint names, of all its parts.
+fn named_pools(hint: &LayoutHint) -> impl Iterator<Item = &str> {
+    let parts = hint.parts.iter().map(|part| part.pool.as_str());
+    std::iter::once(hint.pool.as_str()).chain(parts)
+}
+
 /// Where a file of `count` stripes begins among `osts` OSTs.
 ///
 /// Each run of as many files as there are OSTs fills all of them evenly. The runs are turned against each other, so
@@ -96,6 +155,16 @@ fn start(file: Fid, count: usize, osts: usize) -> usize {
 
 /// Checks what can be checked of `hint` without choosing OSTs.
 pub fn check(hint: &LayoutHint, order: &Order) -> Result<(), Code> {
+    check_pool(hint, order)?;
+    check_values(hint, order)
+}
+
+/// Whoever asks for a pool names one that there is.
+pub fn check_pool(hint: &LayoutHint, order: &Order) -> Result<(), Code> {
+    if order.lost_pool(hint).is_some() { Err(Code::NotFound) } else { Ok(()) }
+}
+
+fn check_values(hint: &LayoutHint, order: &Order) -> Result<(), Code> {
     if !hint.parts.is_empty() {
         return check_parts(&hint.parts, order);
     }
@@ -108,14 +177,12 @@ pub fn check(hint: &LayoutHint, order: &Order) -> Result<(), Code> {
     if !sane {
         return Err(Code::Invalid);
     }
-    if !hint.pool.is_empty() {
-        return Err(Code::NotFound);
-    }
+    let (order, pool) = order.chosen(hint);
     if !hint.osts.is_empty() {
         return check_list(hint, order);
     }
     match first_of(hint) {
-        Some(index) if !order.is_empty() && !order.has(index) => Err(Code::Invalid),
+        Some(index) if !(order.is_empty() && pool.is_empty()) && !order.has(index) => Err(Code::Invalid),
         _ => Ok(()),
     }
 }
@@ -130,7 +197,7 @@ fn check_parts(parts: &[HintPart], order: &Order) -> Result<(), Code> {
             return Err(Code::Invalid);
         }
         end = part.end;
-        check(&part.hint(), order)?;
+        check_values(&part.hint(), order)?;
     }
     Ok(())
 }
@@ -176,6 +243,10 @@ pub fn inherit(hint: &LayoutHint, above: &LayoutHint) -> LayoutHint {
     if filled.stripe_size == 0 {
         filled.stripe_size = above.stripe_size;
     }
+    // Who names OSTs takes them from wherever they are.
+    if filled.pool.is_empty() && filled.osts.is_empty() && first_of(&filled).is_none() {
+        filled.pool.clone_from(&above.pool);
+    }
     filled
 }
 
@@ -197,16 +268,18 @@ pub fn file_system_default() -> LayoutHint {
 /// A layout with the name `id` after `hint`, in which everything is filled in. The same arguments give the same
 /// layout.
 pub fn allocate(id: Fid, hint: &LayoutHint, order: &Order) -> Result<Layout, Code> {
-    check(hint, order)?;
-    if order.is_empty() {
-        return Err(Code::NoSpace);
-    }
+    check_values(hint, order)?;
     if !hint.parts.is_empty() {
         return allocate_parts(id, &hint.parts, order);
     }
+    let (order, pool) = order.chosen(hint);
+    if order.is_empty() {
+        return Err(Code::NoSpace);
+    }
     let stripe_size = if hint.stripe_size == 0 { STRIPE_SIZE_DEFAULT } else { hint.stripe_size };
     let layout = |osts: Vec<OstIndex>, overstriped| {
-        Layout::from(Component { overstriped, ..Component::striped(id, stripe_size, osts) })
+        let pool = pool.to_owned();
+        Layout::from(Component { overstriped, pool, ..Component::striped(id, stripe_size, osts) })
     };
     if !hint.osts.is_empty() {
         return Ok(layout(hint.osts.clone(), has_twice(&hint.osts)));
@@ -238,7 +311,9 @@ fn allocate_parts(id: Fid, parts: &[HintPart], order: &Order) -> Result<Layout, 
         if wanted.stripe_size == 0 {
             wanted.stripe_size = STRIPE_SIZE_DEFAULT;
         }
-        let pending = Component::without_objects(id, (start, part.end), Some(wanted));
+        let (_, pool) = order.chosen(&wanted);
+        let pool = pool.to_owned();
+        let pending = Component { pool, ..Component::without_objects(id, (start, part.end), Some(wanted)) };
         components.push(if start == 0 { placed(&pending, id, order)? } else { pending });
         start = part.end;
     }
@@ -282,6 +357,8 @@ pub fn place(
 
 #[cfg(test)]
 mod tests {
+    use proto::wire::messages::PoolEntry;
+
     use super::*;
 
     const ID: Fid = Fid { seq: 0x2_0000_0400, oid: 1, ver: 0 };
@@ -299,6 +376,14 @@ mod tests {
 
     fn indexes(osts: &[u32]) -> Vec<OstIndex> {
         osts.iter().copied().map(OstIndex).collect()
+    }
+
+    fn pools(of: &[(&str, &[u32])]) -> Pools {
+        let mut pools = Pools::default();
+        for (name, osts) in of {
+            pools.insert(PoolEntry { name: (*name).into(), osts: indexes(osts) });
+        }
+        pools
     }
 
     fn numbers(order: Order) -> Vec<u32> {
@@ -395,7 +480,6 @@ mod tests {
         assert_eq!(get(&LayoutHint { start_index: 7, ..list(&[0]) }), Err(Code::Invalid));
         assert_eq!(get(&LayoutHint { start_index: 4096, ..hint(2) }), Ok(vec![4096, 65500]));
         assert_eq!(get(&LayoutHint { start_index: 1, ..hint(2) }), Err(Code::Invalid));
-        assert_eq!(get(&LayoutHint { pool: "flash".into(), ..hint(2) }), Err(Code::NotFound));
         assert_eq!(osts(&hint(1), &Order::default()), Err(Code::NoSpace));
     }
 
@@ -412,6 +496,76 @@ mod tests {
         assert_eq!(osts(&named, &order), Ok(vec![2, 3]));
         let none = two_by_two().avoiding(indexes(&[0, 1, 2, 3]));
         assert_eq!(osts(&hint(-1), &none).map(|osts| osts.len()), Ok(4), "there is no other");
+    }
+
+    #[test]
+    fn a_pool_is_all_that_there_is() {
+        let order = two_by_two().avoiding(indexes(&[3])).with_pools(&pools(&[
+            ("one", &[2]),
+            ("three", &[1, 2, 3]),
+            ("slow", &[3]),
+            ("empty", &[]),
+        ]));
+        let of = |pool: &str, hint: LayoutHint| {
+            let layout = allocate(ID, &LayoutHint { pool: pool.into(), ..hint }, &order)?;
+            let mut osts: Vec<u32> = layout.osts().map(|ost| ost.0).collect();
+            osts.sort_unstable();
+            Ok((osts, layout.components[0].pool.clone()))
+        };
+        let is = |osts: &[u32], pool: &str| Ok((osts.to_vec(), pool.to_owned()));
+        assert_eq!(of("one", hint(1)), is(&[2], "one"));
+        assert_eq!(of("one", hint(3)), is(&[2], "one"));
+        assert_eq!(of("three", hint(-1)), is(&[1, 2], "three"), "all but what is degraded");
+        assert_eq!(of("slow", hint(1)), is(&[3], "slow"), "there is no other in the pool");
+        assert_eq!(of("empty", hint(1)), Err(Code::NoSpace));
+        assert_eq!(of("ignore", hint(-1)), is(&[0, 1, 2], ""));
+        assert_eq!(of("gone", hint(-1)), is(&[0, 1, 2], ""), "it was destroyed");
+        let from = |start_index| LayoutHint { start_index, ..hint(1) };
+        assert_eq!((of("three", from(3)), of("three", from(0))), (is(&[3], "three"), Err(Code::Invalid)));
+        assert_eq!(of("empty", from(0)), Err(Code::Invalid));
+        let list = |osts: &[u32]| LayoutHint { osts: indexes(osts), ..LayoutHint::default() };
+        assert_eq!(
+            (of("three", list(&[1, 3])), of("three", list(&[0, 1]))),
+            (is(&[1, 3], "three"), Err(Code::Invalid))
+        );
+        let over = LayoutHint { overstripe: true, ..hint(-2) };
+        assert_eq!(of("one", over), is(&[2, 2], "one"));
+        for oid in 1..100 {
+            let hint = LayoutHint { pool: "three".into(), ..hint(1) };
+            assert!([1, 2].contains(&osts_of(oid, &hint, &order).expect("a layout")[0]));
+        }
+    }
+
+    #[test]
+    fn a_pool_is_asked_for_by_its_name_and_inherited() {
+        let order = two_by_two().with_pools(&pools(&[("flash", &[0]), ("disk", &[1, 2, 3])]));
+        let of = |pool: &str| LayoutHint { pool: pool.into(), ..hint(1) };
+        assert_eq!((check(&of("flash"), &order), check(&of("ignore"), &order)), (Ok(()), Ok(())));
+        assert_eq!(check(&of("gone"), &order), Err(Code::NotFound));
+        let parts = |pools: [&str; 2]| LayoutHint {
+            parts: vec![HintPart::new(1 << 20, of(pools[0])), HintPart::new(u64::MAX, of(pools[1]))],
+            ..LayoutHint::default()
+        };
+        assert_eq!(check(&parts(["flash", "gone"]), &order), Err(Code::NotFound));
+        let layout = allocate(ID, &inherit(&parts(["flash", ""]), &of("disk")), &order).expect("a layout");
+        let pools: Vec<&str> = layout.components.iter().map(|component| component.pool.as_str()).collect();
+        assert_eq!(
+            (layout.osts().map(|ost| ost.0).collect::<Vec<_>>(), pools),
+            (vec![0], vec!["flash", "disk"])
+        );
+        let range = (1 << 20, 1);
+        let grown =
+            place(&layout, range, &order, || Ok(Fid { oid: 9, ..ID })).expect("an OST").expect("objects");
+        let second = &grown.components[1];
+        assert_eq!((second.pool.as_str(), second.osts().all(|ost| ost.0 > 0)), ("disk", true));
+        let pool = |hint: &LayoutHint| inherit(hint, &of("disk")).pool;
+        assert_eq!(
+            (pool(&hint(2)), pool(&of("flash")), pool(&of("ignore"))),
+            ("disk".into(), "flash".into(), "ignore".into())
+        );
+        let first = LayoutHint { start_index: 0, ..hint(1) };
+        let list = LayoutHint { osts: indexes(&[0]), ..LayoutHint::default() };
+        assert_eq!((pool(&first), pool(&list)), (String::new(), String::new()));
     }
 
     #[test]

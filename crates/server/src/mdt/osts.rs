@@ -1,30 +1,34 @@
 //! The OSTs that the file system has, as the MGS tells.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use proto::layout::LayoutHint;
-use proto::wire::messages::Statfs;
-use proto::{ClientId, Code, ConfigCopy, Nid, OstIndex, TargetId, Transno};
+use proto::pool::POOLS_MAX;
+use proto::wire::messages::{PoolEntry, Statfs};
+use proto::wire::{DecodeError, Reader, Wire};
+use proto::{ClientId, Code, ConfigCopy, Fid, Layout, Nid, OstIndex, Pools, TargetId, Transno};
 use rpc::{Hub, Import, Role, RpcError};
 use rt::Rt;
 use rt::sync::Notify;
 use service::{Env, Recovery, Stop};
 use store::{Batch, Change, Store, StoreError};
 
-use super::allocate::Order;
+use super::allocate::{self, Order};
 use super::destroy::Destroyer;
 use super::keys;
 
 /// How long the MGS may hold a request for a newer configuration, in milliseconds.
 const WAIT_MS: u32 = 60_000;
 /// Version of the format of the stored order.
-const FORMAT: u8 = 2;
-/// The one before: nothing of what is avoided.
+const FORMAT: u8 = 3;
+/// The one before: no pools.
+const FORMAT_MARKED: u8 = 2;
+/// The one before that: nothing of what is avoided.
 const FORMAT_PLAIN: u8 = 1;
 /// Pause after a refusal of the MGS.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -70,6 +74,51 @@ pub struct Table {
     /// In which order stripes take them.
     pub order: Order,
     nids: BTreeMap<OstIndex, Vec<Nid>>,
+    /// Pools of which the log says already that they cannot give what they are asked for.
+    told: Mutex<BTreeSet<String>>,
+}
+
+impl Table {
+    /// A layout with the name `id` after `hint`. A pool that has been destroyed is asked for by defaults of before.
+    pub fn allocate(&self, id: Fid, hint: &LayoutHint) -> Result<Layout, Code> {
+        if let Some(pool) = self.order.lost_pool(hint).filter(|pool| self.is_news(pool)) {
+            tracing::warn!(pool, "the pool of a default layout was destroyed: new files get OSTs of all");
+        }
+        let made = allocate::allocate(id, hint, &self.order);
+        self.look(&made, hint);
+        made
+    }
+
+    /// See [`allocate::place`].
+    pub fn place(
+        &self,
+        layout: &Layout,
+        range: (u64, u64),
+        fresh: impl FnMut() -> Result<Fid, Code>,
+    ) -> Result<Option<Layout>, Code> {
+        let made = allocate::place(layout, range, &self.order, fresh);
+        for wanted in layout.components.iter().filter_map(|component| component.wanted.as_deref()) {
+            self.look(&made, wanted);
+        }
+        made
+    }
+
+    /// A pool without OSTs is told of in the log.
+    fn look<T>(&self, made: &Result<T, Code>, hint: &LayoutHint) {
+        let empty = self.order.empty_pool(hint).filter(|_| matches!(made, Err(Code::NoSpace)));
+        if let Some(pool) = empty.filter(|pool| self.is_news(pool)) {
+            tracing::warn!(
+                pool,
+                "the pool has no OST: files that ask for it cannot be made; see lctl pool_add"
+            );
+        }
+    }
+
+    /// Whether the log does not say it yet. It says it once for each state of the configuration.
+    fn is_news(&self, pool: &str) -> bool {
+        let mut told = self.told.lock();
+        told.len() < POOLS_MAX && told.insert(pool.to_owned())
+    }
 }
 
 impl Osts {
@@ -86,7 +135,7 @@ impl Osts {
             fsname: label.fsname.to_string(),
             client: label.uuid,
             store: env.store.clone(),
-            table: RwLock::new(Arc::new(Table { order, nids: BTreeMap::new() })),
+            table: RwLock::new(Arc::new(Table { order, ..Table::default() })),
             told: AtomicBool::new(env.mgs.is_none()),
             reordering: RwLock::new(false),
             changed: Notify::new(),
@@ -133,6 +182,12 @@ impl Osts {
         self.stop.unless(any).await.ok_or(Code::TryAgain)
     }
 
+    /// Waits until every pool that `hint` asks for is there and has an OST, at most for `duration`.
+    pub async fn wait_for_pools(&self, hint: &LayoutHint, duration: Duration) {
+        let there = self.until(|| self.table().order.has_pools(hint));
+        self.stop.unless(self.rt.timeout(duration, there)).await;
+    }
+
     async fn until(&self, condition: impl Fn() -> bool) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
@@ -151,8 +206,9 @@ impl Osts {
         let degraded = config.degraded().filter_map(TargetId::ost_index);
         let order = Order::new(osts.clone().map(|(ost, entry)| (ost, entry.server.clone())).collect());
         let table = Table {
-            order: order.avoiding(degraded.collect()),
+            order: order.avoiding(degraded.collect()).with_pools(config.pools()),
             nids: osts.map(|(ost, entry)| (ost, entry.nids.clone())).collect(),
+            told: Mutex::default(),
         };
         if table.order != self.table().order {
             self.recovery.until_over().await;
@@ -211,12 +267,26 @@ fn load_order(store: &Store) -> Result<Order, StoreError> {
 }
 
 /// An order as it was stored.
-fn order_of(value: &[u8]) -> Option<Order> {
+fn order_of(value: &Bytes) -> Option<Order> {
+    match value.first()? {
+        &FORMAT => with_pools(&mut Reader::new(value.slice(1..))).ok(),
+        _ => without_pools(value),
+    }
+}
+
+fn with_pools(from: &mut Reader) -> Result<Order, DecodeError> {
+    let order = Order::from_osts(from.take()?).avoiding(from.take()?);
+    let mut pools = Pools::default();
+    from.take::<Vec<PoolEntry>>()?.into_iter().for_each(|pool| pools.insert(pool));
+    Ok(order.with_pools(&pools))
+}
+
+fn without_pools(value: &[u8]) -> Option<Order> {
     let (format, rest) = value.split_first()?;
     let (numbers, rest) = rest.as_chunks::<4>();
     let mut numbers = numbers.iter().map(|number| u32::from_le_bytes(*number));
     let count = match *format {
-        FORMAT => numbers.next()? as usize,
+        FORMAT_MARKED => numbers.next()? as usize,
         FORMAT_PLAIN => numbers.len(),
         _ => return None,
     };
@@ -225,11 +295,17 @@ fn order_of(value: &[u8]) -> Option<Order> {
     whole.then(|| Order::from_osts(osts.by_ref().take(count).collect()).avoiding(osts.collect()))
 }
 
-fn save_order(store: &Store, order: &Order) -> Result<Transno, StoreError> {
+fn order_value(order: &Order) -> Bytes {
     let mut value = vec![FORMAT];
-    value.extend_from_slice(&(order.osts().len() as u32).to_le_bytes());
-    order.osts().iter().chain(order.avoided()).for_each(|ost| value.extend_from_slice(&ost.0.to_le_bytes()));
-    let change = Change { key: Bytes::from_static(&[keys::OSTS]), value: Some(value.into()) };
+    order.osts().to_vec().put(&mut value);
+    order.avoided().to_vec().put(&mut value);
+    let pools = order.pools().map(|(name, osts)| PoolEntry { name: name.to_owned(), osts: osts.to_vec() });
+    pools.collect::<Vec<_>>().put(&mut value);
+    value.into()
+}
+
+fn save_order(store: &Store, order: &Order) -> Result<Transno, StoreError> {
+    let change = Change { key: Bytes::from_static(&[keys::OSTS]), value: Some(order_value(order)) };
     store.commit(Batch { changes: vec![change], ..Batch::default() })
 }
 
@@ -271,14 +347,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_of_the_format_before_is_read() {
+    fn an_order_of_a_format_before_is_read() {
+        let order_of = |value: &[u8]| order_of(&Bytes::copy_from_slice(value));
         let plain = [1, 7, 0, 0, 0, 3, 0, 0, 0];
         let (order, seven) = (Order::from_osts(vec![OstIndex(7), OstIndex(3)]), vec![OstIndex(7)]);
         assert_eq!(order_of(&plain), Some(order.clone()));
         let marked = [2, 2, 0, 0, 0, 7, 0, 0, 0, 3, 0, 0, 0, 7, 0, 0, 0];
         assert_eq!(order_of(&marked), Some(order.avoiding(seven)));
-        for wrong in [&[][..], &[3], &[2], &[2, 1, 0, 0, 0], &[1, 7, 0, 0]] {
+        for wrong in [&[][..], &[3], &[4], &[2], &[2, 1, 0, 0, 0], &[1, 7, 0, 0]] {
             assert_eq!(order_of(wrong), None, "{wrong:?}");
+        }
+    }
+
+    /// The bytes are pinned: targets that were written before have to be read.
+    #[test]
+    fn an_order_with_pools_has_these_bytes() {
+        let mut pools = Pools::default();
+        pools.insert(PoolEntry { name: "a".into(), osts: vec![OstIndex(3), OstIndex(7)] });
+        pools.insert(PoolEntry { name: "b".into(), osts: vec![] });
+        let order = Order::from_osts(vec![OstIndex(7), OstIndex(3)]).avoiding(vec![OstIndex(3)]);
+        let order = order.with_pools(&pools);
+        let value = order_value(&order);
+        let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+        let osts = "03 02000000 07000000 03000000 01000000 03000000";
+        let pools = "02000000 11000000 01000000 61 02000000 07000000 03000000 09000000 01000000 62 00000000";
+        assert_eq!(hex, [osts, pools].concat().replace(' ', ""));
+        assert_eq!(order_of(&value), Some(order));
+        for len in 0..value.len() {
+            assert_eq!(order_of(&value.slice(..len)), None, "{len} bytes");
         }
     }
 }

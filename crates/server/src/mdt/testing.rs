@@ -97,6 +97,16 @@ impl World {
     }
 
     pub fn set_osts(&self, osts: &[(u32, &str)]) {
+        self.set_pools(osts, &[]);
+    }
+
+    /// The file system has these OSTs and these pools.
+    pub fn set_pools(&self, osts: &[(u32, &str)], pools: &[(&str, &[u32])]) {
+        let pool = |(name, osts): &(&str, &[u32])| msg::PoolEntry {
+            name: (*name).to_owned(),
+            osts: osts.iter().copied().map(OstIndex).collect(),
+        };
+        let pools = pools.iter().map(pool).collect();
         let entry = |(index, server): &(u32, &str)| msg::TargetEntry {
             target: TargetId::ost(*index),
             uuid: ClientId(100 + u128::from(*index)),
@@ -104,9 +114,8 @@ impl World {
             server: (*server).to_owned(),
         };
         let targets = osts.iter().map(entry).collect();
-        let (owners, degraded) = (vec![], vec![]);
         let mut config = proto::ConfigCopy::new("weft");
-        config.take(msg::Config { version: 1, fsname: "weft".into(), targets, owners, degraded, newest: 1 });
+        config.take(msg::Config { version: 1, targets, newest: 1, pools, ..msg::Config::empty("weft") });
         self.sim.run(self.target.handler().objects.osts.apply(&config)).expect("the disk works");
     }
 
@@ -183,7 +192,8 @@ fn fsname() -> FsName {
     "weft".parse().expect("a plain name")
 }
 
-async fn open(rt: Rt, backchannel: Arc<CalledBack>) -> (Arc<Target<Mdt>>, Arc<Store>) {
+/// The target as it starts, before anybody has told it what there is.
+pub async fn open(rt: Rt, backchannel: Arc<CalledBack>) -> (Arc<Target<Mdt>>, Arc<Store>) {
     let store = Store::open(&rt, PATH).await.expect("the target opens");
     let hub = Hub::new(rt.clone(), fsname(), Keys::default());
     let start = Start {

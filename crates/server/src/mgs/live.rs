@@ -132,8 +132,7 @@ mod tests {
         let entry =
             |target| TargetEntry { target, uuid: ClientId(1), nids: Vec::new(), server: String::new() };
         let targets = vec![entry(TargetId::mdt(0)), entry(TargetId::ost(0x1f))];
-        let (owners, degraded) = (Vec::new(), Vec::new());
-        Config { version: 9, fsname: "w".into(), targets, owners, degraded, newest: 0 }
+        Config { version: 9, targets, ..Config::empty("w") }
     }
 
     /// `mgs_live_seq_show` and `lprocfs_rd_ir_state` of Lustre 2.17.

@@ -5,6 +5,7 @@
 
 mod live;
 mod owners;
+mod pools;
 mod seen;
 mod table;
 #[cfg(test)]
@@ -22,7 +23,7 @@ use proto::parameters::{Parameter, TargetTree, Unit};
 use proto::wire::Reply;
 use proto::wire::messages as msg;
 use proto::wire::messages::{MgsRequest, OwnersRequest};
-use proto::{Code, TargetKind};
+use proto::{Code, TargetKind, Transno};
 use rpc::{Peer, Role};
 use rt::Rt;
 use rt::sync::{Notify, Semaphore};
@@ -121,6 +122,8 @@ impl Handler for Mgs {
             }
             OwnersRequest::SettleTarget(settle) => self.owners.settle(&settle).await.map(Reply::SettleTarget),
             OwnersRequest::Claim(claim) => self.claim(&claim).await.map(Reply::Claim),
+            OwnersRequest::ChangePool(change) => self.change_pool(&change).await.map(Reply::ChangePool),
+            OwnersRequest::ReadPools(asked) => self.read_pools(&asked).map(Reply::ReadPools),
         }
     }
 }
@@ -182,7 +185,7 @@ impl Mgs {
         let Reply::Register(msg::Registered { version, .. }) = done.reply else {
             return Err(Code::Io);
         };
-        self.publish(&done, version).await?;
+        self.publish(done.transno, version).await?;
         Ok(done)
     }
 
@@ -195,9 +198,9 @@ impl Mgs {
         self.seen.claim(claim, before).await
     }
 
-    /// Shows what `done` has put into the table to others, once it is durable. Even an unchanged entry may be one that is not yet.
-    async fn publish(&self, done: &Done, version: u64) -> Result<(), Code> {
-        self.store.committed(done.transno).await.map_err(|error| code_of(&error))?;
+    /// Shows what the change `transno` has put into the table to others, once it is durable. Even an unchanged entry may be one that is not yet.
+    async fn publish(&self, transno: Transno, version: u64) -> Result<(), Code> {
+        self.store.committed(transno).await.map_err(|error| code_of(&error))?;
         if self.table.lock().publish(version) {
             self.notices.news();
             self.changed.notify_waiters();
@@ -221,8 +224,39 @@ impl Mgs {
                 }
             }
         };
-        self.publish(&done, version).await?;
+        self.publish(done.transno, version).await?;
         Ok(done)
+    }
+
+    /// Changes a pool. Even one that is so already may not be durable yet.
+    async fn change_pool(&self, change: &msg::ChangePool) -> Result<msg::PoolChanged, Code> {
+        if change.fsname != self.fsname {
+            return Err(Code::WrongFilesystem);
+        }
+        let commit = |changes| {
+            let batch = Batch { changes, ..Batch::default() };
+            self.store.commit(batch).map_err(|error| code_of(&error))
+        };
+        let (transno, version) = {
+            let mut table = self.table.lock();
+            match table.admit_pool(change)? {
+                None => (commit(Vec::new())?, table.newest()),
+                Some((new, changes, version)) => {
+                    let transno = commit(changes)?;
+                    table.put_pool(new, version);
+                    (transno, version)
+                }
+            }
+        };
+        self.publish(transno, version).await?;
+        Ok(msg::PoolChanged { version })
+    }
+
+    fn read_pools(&self, asked: &msg::ReadPools) -> Result<msg::PoolsTold, Code> {
+        if asked.fsname != self.fsname {
+            return Err(Code::WrongFilesystem);
+        }
+        Ok(self.table.lock().read_pools(asked))
     }
 
     async fn get_config(&self, get: &msg::GetConfig) -> Result<Done, Code> {

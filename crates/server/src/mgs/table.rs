@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use proto::limits::TARGETS_MAX;
-use proto::wire::messages::{CONFIG_PAGE_BYTES, Config, MarkTarget, TargetEntry};
+use proto::wire::messages::{
+    CONFIG_PAGE_BYTES, ChangePool, Config, MarkTarget, PoolEntry, PoolsTold, ReadPools, TargetEntry,
+};
 use proto::wire::{DecodeError, Reader, Wire};
-use proto::{ClientId, Code, Nid, TargetId, TargetKind};
+use proto::{ClientId, Code, Nid, OstIndex, TargetId, TargetKind};
 use service::keys;
 use store::{Batch, Change, Store, StoreError};
 
 use super::SERVER_BYTES_MAX;
+use super::pools::{NewPool, PoolTable};
 
 /// `[MGS][kind: 1][index: 4 BE]`: a target.
 const TARGET: u8 = keys::MGS;
@@ -46,6 +49,14 @@ pub struct Table {
     newest_pending: BTreeMap<TargetId, u64>,
     /// Newest version, durable or not.
     newest: u64,
+    /// The pools.
+    pools: PoolTable,
+}
+
+/// Something that has changed.
+enum Changed<'a> {
+    Target(&'a Known),
+    Pool(PoolEntry),
 }
 
 /// The key of something of a target.
@@ -79,7 +90,8 @@ pub fn scan(
     }
 }
 
-fn damaged(what: &str) -> StoreError {
+/// What is stored is not what was written.
+pub fn damaged(what: &str) -> StoreError {
     StoreError::Corrupt { what: what.to_owned() }
 }
 
@@ -167,6 +179,7 @@ impl Table {
             }
             Ok(())
         })?;
+        table.pools = PoolTable::load(store, table.version)?;
         Ok((table, unnumbered))
     }
 
@@ -232,6 +245,32 @@ impl Table {
         Ok(Some((vec![change(new, version), version_change(version)], version)))
     }
 
+    /// What `change` makes of a pool, what to commit for that, and the version that it makes; `None` if that is so already.
+    pub fn admit_pool(&self, change: &ChangePool) -> Result<Option<(NewPool, Vec<Change>, u64)>, Code> {
+        let version = self.newest + 1;
+        let new = self.pools.admit(change, |ost| self.knows(ost))?;
+        Ok(new.map(|new| {
+            let changes = vec![new.change(version), version_change(version)];
+            (new, changes, version)
+        }))
+    }
+
+    /// Takes over what was committed.
+    pub fn put_pool(&mut self, new: NewPool, version: u64) {
+        assert!(version == self.newest + 1, "versions follow one another");
+        self.newest = version;
+        self.pools.put(new, version);
+    }
+
+    /// What is asked of the pools.
+    pub fn read_pools(&self, asked: &ReadPools) -> PoolsTold {
+        self.pools.read(asked, |ost| self.knows(ost))
+    }
+
+    fn knows(&self, ost: OstIndex) -> bool {
+        self.current(TargetId::ost(ost)).is_some()
+    }
+
     /// Takes over what was committed.
     pub fn put(&mut self, new: Known, version: u64) {
         assert!(version == self.newest + 1, "versions follow one another");
@@ -244,7 +283,8 @@ impl Table {
     pub fn publish(&mut self, version: u64) -> bool {
         let later = self.pending.split_off(&(version + 1));
         let durable = std::mem::replace(&mut self.pending, later);
-        let changed = !durable.is_empty();
+        let mut changed = !durable.is_empty();
+        changed |= self.pools.publish(version);
         for (version, known) in durable {
             let target = known.entry.target;
             if self.newest_pending.get(&target) == Some(&version) {
@@ -258,38 +298,59 @@ impl Table {
 
     /// What others see, but for the owners.
     pub fn config(&self, fsname: &str) -> Config {
-        let mut config = self.empty(fsname);
+        let mut config = Config { version: self.version, ..Config::empty(fsname) };
         for (known, _) in self.seen.values() {
             known.tell(&mut config);
         }
+        config.pools = self.pools.behind(0).map(|(_, pool)| pool).collect();
+        config.pool_names = Some(self.pools.names());
         config
     }
 
     /// The first page of what others see behind `known`, but for the owners.
     pub fn page(&self, fsname: &str, known: u64) -> Config {
-        let mut page = Config { newest: self.version, ..self.empty(fsname) };
+        let mut page = Config { version: self.version, newest: self.version, ..Config::empty(fsname) };
+        page.pool_names = self.pools.names_behind(known);
         let (mut bytes, mut told) = (0, known);
-        for (version, target) in self.order.range(known.saturating_add(1)..) {
-            let Some((known, _)) = self.seen.get(target) else { continue };
-            bytes += known.bytes();
-            if bytes > CONFIG_PAGE_BYTES && !page.targets.is_empty() {
+        for (version, changed) in self.behind(known) {
+            bytes += changed.bytes();
+            let is_empty = page.targets.is_empty() && page.pools.is_empty();
+            if bytes > CONFIG_PAGE_BYTES && !is_empty {
                 page.version = told;
                 break;
             }
-            known.tell(&mut page);
-            told = *version;
+            match changed {
+                Changed::Target(known) => known.tell(&mut page),
+                Changed::Pool(pool) => page.pools.push(pool),
+            }
+            told = version;
         }
         page
     }
 
-    fn empty(&self, fsname: &str) -> Config {
-        Config {
-            version: self.version,
-            fsname: fsname.to_owned(),
-            targets: Vec::new(),
-            owners: Vec::new(),
-            degraded: Vec::new(),
-            newest: 0,
+    /// What changed behind `known`, in the order in which it did, with the version of each change.
+    fn behind(&self, known: u64) -> impl Iterator<Item = (u64, Changed<'_>)> {
+        let targets = self.order.range(known.saturating_add(1)..);
+        let mut targets =
+            targets.filter_map(|(version, target)| Some((*version, &self.seen.get(target)?.0))).peekable();
+        let mut pools = self.pools.behind(known).peekable();
+        std::iter::from_fn(move || {
+            let next = targets.peek().map(|(version, _)| *version);
+            let pool = pools.next_if(|(version, _)| next.is_none_or(|next| *version < next));
+            match pool {
+                Some((version, pool)) => Some((version, Changed::Pool(pool))),
+                None => targets.next().map(|(version, known)| (version, Changed::Target(known))),
+            }
+        })
+    }
+}
+
+impl Changed<'_> {
+    /// At most so many bytes of a page.
+    fn bytes(&self) -> usize {
+        match self {
+            Changed::Target(known) => known.bytes(),
+            Changed::Pool(pool) => LISTED_BYTES + pool.name.len() + 4 * pool.osts.len(),
         }
     }
 }

@@ -1,12 +1,13 @@
 //! The MGS as targets and clients see it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use proto::wire::Wire;
 use proto::wire::messages as msg;
-use proto::{ClientId, Code, FsName, Nid, TargetId};
-use rpc::{Hub, Import, Keys, Role, RpcError};
+use proto::{ClientId, Code, ConfigCopy, FsName, Nid, OstIndex, TargetId};
+use rpc::{AskError, Hub, Import, Keys, Role, RpcError};
 use rt::Rt;
 use rt::sim::{Options, Sim};
 use rt::sync::oneshot;
@@ -131,6 +132,94 @@ fn a_mark_is_told_and_ends_with_the_next_registration() {
         server.call(register(1, 11, "10.0.0.1@tcp")).await.expect("it is the same");
         let later = server.call(config(0, 0)).await.expect("everybody may ask").reply;
         assert_eq!((later.version, later.degraded.len()), (marked.version + 1, 0));
+        running.stop().await;
+        hub.close().await;
+    });
+}
+
+async fn change(hub: &Hub, role: Role, (change, name): (u8, &str), osts: &[u32]) -> Result<u64, AskError> {
+    let osts = osts.iter().copied().map(OstIndex).collect();
+    let change = msg::ChangePool { fsname: "weft".into(), name: name.into(), change, osts };
+    let wait = Duration::from_secs(1);
+    hub.ask(TargetId::MGS, role, &[Nid::lo()], change, wait).await.map(|changed| changed.version)
+}
+
+/// Reads on to the end.
+async fn learn(client: &Import, copy: &mut ConfigCopy) {
+    loop {
+        let page = client.call(copy.question(0)).await.expect("everybody may ask").reply;
+        assert!(copy.take(page));
+        if copy.is_whole() {
+            return;
+        }
+    }
+}
+
+fn told(copy: &ConfigCopy) -> Vec<(String, Vec<u32>)> {
+    let members = |osts: &BTreeSet<OstIndex>| osts.iter().map(|ost| ost.0).collect();
+    copy.pools().iter().map(|(name, osts)| (name.to_owned(), members(osts))).collect()
+}
+
+#[test]
+fn pools_survive_a_restart_and_all_hear_of_them() {
+    check(async |rt, hub, running| {
+        let server = import(&hub, 100, Role::Server);
+        for index in [0, 1, 0x1f] {
+            let register = register(index, 10 + u128::from(index), "10.0.0.1@tcp");
+            server.call(register).await.expect("the index is free");
+        }
+        let client = import(&hub, 200, Role::Client);
+        let mut copy = ConfigCopy::new("weft");
+        learn(&client, &mut copy).await;
+        let server = Role::Server;
+        let refused = |answer| match answer {
+            Err(AskError::Refused(code)) => code,
+            other => panic!("refusal expected, not {other:?}"),
+        };
+        let flash = (msg::POOL_NEW, "flash");
+        assert_eq!(refused(change(&hub, Role::Client, flash, &[]).await), Code::Forbidden);
+        assert_eq!(refused(change(&hub, server, (msg::POOL_ADD, "flash"), &[0]).await), Code::NotFound);
+        let made = change(&hub, server, flash, &[]).await.expect("it is new");
+        assert_eq!(refused(change(&hub, server, flash, &[]).await), Code::Exists);
+        assert_eq!(refused(change(&hub, server, (msg::POOL_ADD, "flash"), &[0, 2]).await), Code::Invalid);
+        let filled =
+            change(&hub, server, (msg::POOL_ADD, "flash"), &[0x1f, 0]).await.expect("both are there");
+        let again = change(&hub, server, (msg::POOL_ADD, "flash"), &[0]).await.expect("it is a member");
+        assert_eq!((filled, again), (made + 1, filled));
+        change(&hub, server, (msg::POOL_NEW, "disk"), &[]).await.expect("it is new");
+        learn(&client, &mut copy).await;
+        let both = [("disk".to_owned(), vec![]), ("flash".to_owned(), vec![0, 0x1f])];
+        assert_eq!(told(&copy), both);
+        running.stop().await;
+        hub.close().await;
+
+        let (hub, running) = open(&rt).await;
+        let client = import(&hub, 201, Role::Client);
+        let mut fresh = ConfigCopy::new("weft");
+        learn(&client, &mut fresh).await;
+        assert_eq!(fresh, copy, "it starts again");
+        let read = msg::ReadPools {
+            fsname: "weft".into(),
+            name: "flash".into(),
+            osts: vec![OstIndex(9), OstIndex(1)],
+        };
+        let pools = hub.ask(TargetId::MGS, server, &[Nid::lo()], read, Duration::from_secs(1)).await;
+        let pools = pools.expect("it has the servers' key");
+        assert_eq!((pools.names, pools.unknown), (vec!["disk".into(), "flash".into()], vec![OstIndex(9)]));
+        assert_eq!(pools.osts, [OstIndex(0), OstIndex(0x1f)]);
+        assert_eq!(refused(change(&hub, server, (msg::POOL_DESTROY, "flash"), &[]).await), Code::NotEmpty);
+        change(&hub, server, (msg::POOL_DESTROY, "disk"), &[]).await.expect("it is empty");
+        running.stop().await;
+        hub.close().await;
+
+        // Who did not ask meanwhile learns that a pool has ended, though nothing is left of it.
+        let (hub, running) = open(&rt).await;
+        let client = import(&hub, 202, Role::Client);
+        learn(&client, &mut copy).await;
+        assert_eq!(told(&copy), both[1..]);
+        change(&hub, server, (msg::POOL_NEW, "disk"), &[]).await.expect("the name is free again");
+        learn(&client, &mut copy).await;
+        assert_eq!(told(&copy), both);
         running.stop().await;
         hub.close().await;
     });

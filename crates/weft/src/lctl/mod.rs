@@ -5,6 +5,7 @@ mod dk;
 mod drain;
 mod orders;
 mod params;
+mod pools;
 mod processes;
 pub mod reach;
 
@@ -105,6 +106,21 @@ enum Command {
         #[arg(value_name = "CLIENT")]
         client: String,
     },
+    /// Make a pool, which has no OSTs yet
+    #[command(name = "pool_new")]
+    PoolNew(pools::Pool),
+    /// Add OSTs to a pool
+    #[command(name = "pool_add")]
+    PoolAdd(pools::Members),
+    /// Take OSTs out of a pool
+    #[command(name = "pool_remove")]
+    PoolRemove(pools::Members),
+    /// Destroy a pool that has no OSTs
+    #[command(name = "pool_destroy")]
+    PoolDestroy(pools::Pool),
+    /// List the pools of a file system, or the OSTs of a pool
+    #[command(name = "pool_list")]
+    PoolList(pools::Listed),
     /// Print the last lines that the servers and mounts of this machine have logged, in order of time, and forget them
     #[command(name = "debug_kernel", visible_alias = "dk")]
     DebugKernel {
@@ -171,11 +187,6 @@ const NOT_YET: &[&str] = &[
     "pcc",
     "peer_list",
     "ping",
-    "pool_add",
-    "pool_destroy",
-    "pool_list",
-    "pool_new",
-    "pool_remove",
     "readonly",
     "recover",
     "replace_nids",
@@ -230,6 +241,11 @@ fn run(arguments: Arguments) -> Outcome {
             orders::abort_recovery(&mut reach, &device).map(|()| 0)
         }
         Command::Drain { client } => drain::run(&mut reach()?, &client),
+        Command::PoolNew(asked) => pools::make(&mut reach()?, &asked),
+        Command::PoolAdd(asked) => pools::add(&mut reach()?, &asked),
+        Command::PoolRemove(asked) => pools::remove(&mut reach()?, &asked),
+        Command::PoolDestroy(asked) => pools::destroy(&mut reach()?, &asked),
+        Command::PoolList(asked) => pools::list(&mut reach()?, &asked),
         Command::DebugKernel { file } => dk::fetch(&mut reach()?, file.as_deref()),
         Command::Clear => dk::clear(&mut reach()?),
         Command::Mark { text } => dk::mark(&mut reach()?, &text.join(" ")),
@@ -339,6 +355,11 @@ mod tests {
             ("lctl --key /k set_param mdt.*.evict_client=nid:10.0.0.7@tcp", true),
             ("lctl drain 10.0.0.7@tcp", true),
             ("lctl drain", false),
+            ("lctl pool_new w.flash", true),
+            ("lctl pool_add w.flash OST[0-3] 7", true),
+            ("lctl pool_add w.flash", false),
+            ("lctl pool_remove --nowait w.flash w-OST0000-w-OST0003_UUID", true),
+            ("lctl pool_list w", true),
             ("lctl dk", true),
             ("lctl debug_kernel /tmp/log", true),
             ("lctl mark so far so good", true),
@@ -362,7 +383,7 @@ mod tests {
         let mut known = ConfigCopy::new("w");
         let targets = (0..24_000).rev().map(entry).collect();
         let owners = vec![TargetOwner { target: TargetId::ost(9), server: "other".into(), epoch: 1 }];
-        let all = Config { version: 1, fsname: "w".into(), targets, owners, degraded: vec![], newest: 1 };
+        let all = Config { version: 1, targets, owners, newest: 1, ..Config::empty("w") };
         assert!(known.take(all));
         let asked = std::cell::Cell::new(0);
         let page = |attribute: &str| {

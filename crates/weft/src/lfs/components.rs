@@ -83,7 +83,7 @@ fn line(
         let group = Group::try_parse_from(words).map_err(|error| Failure::usage(error.to_string()))?;
         let mut hint = group.layout.hint(command)?;
         if let Some(HintPart { hint: last, .. }) = parts.last() {
-            follow(&mut hint, last);
+            follow(&mut hint, last, group.layout.names_pool());
         }
         parts.push(HintPart { end, hint });
         rest.extend(group.paths.into_iter().map(PathBuf::into_os_string));
@@ -97,13 +97,16 @@ fn not_yet(command: &str, word: &str) -> Option<String> {
 }
 
 /// What a component leaves open is as in the one before it.
-fn follow(hint: &mut Hint, last: &Hint) {
+fn follow(hint: &mut Hint, last: &Hint, names_pool: bool) {
     if hint.stripe_count == 0 && hint.osts.is_empty() {
         hint.stripe_count = if last.osts.is_empty() { last.stripe_count } else { 0 };
         hint.overstripe |= last.overstripe && last.osts.is_empty();
     }
     if hint.stripe_size == 0 {
         hint.stripe_size = last.stripe_size;
+    }
+    if !names_pool && hint.osts.is_empty() && hint.start_index < 0 {
+        hint.pool.clone_from(&last.pool);
     }
 }
 
@@ -146,6 +149,12 @@ mod tests {
         let expected = [(1 << 20, 1), (1 << 30, 4), (u64::MAX, -1)];
         let expected = expected.map(|(end, count)| HintPart { end, hint: hint(count, 131_072) });
         assert_eq!(parts, expected);
+        let (_, parts) =
+            check("lfs setstripe -E 1M -p flash -E 1G -c 4 -E 2G -i 3 -E 3G -p disk -E -1 -p none f")
+                .expect("components")
+                .expect("they are fine");
+        let pools: Vec<&str> = parts.iter().map(|part| part.hint.pool.as_str()).collect();
+        assert_eq!(pools, ["flash", "flash", "", "disk", ""]);
         for bad in ["-E 2M -E 1M f", "-E 1000 f", "-E x f", "-E 1M -z 64M f", "-E 1M -c x f", "f -E"] {
             assert!(check(&format!("lfs setstripe {bad}")).is_some_and(|line| line.is_err()), "{bad}");
         }

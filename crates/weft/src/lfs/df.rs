@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use fuse::control::{self, Kind, SpaceValues, Spaces, TargetSpace};
+use fuse::session::MountEntry;
 use proto::wire::messages::Space;
 
 use crate::ask;
-use crate::failure::Failure;
-use crate::lfs::Outcome;
+use crate::lfs::{Outcome, pools};
 use crate::mountpoint;
 use crate::size::cooked;
 
@@ -27,7 +27,7 @@ pub struct Arguments {
     /// Do not wait for targets that are away (what is always so)
     #[arg(short = 'l', long)]
     lazy: bool,
-    /// Only this pool
+    /// Of OSTs only those of this pool
     #[arg(short = 'p', long, value_name = "POOL")]
     pool: Option<String>,
     /// Inactive targets too (what is always so)
@@ -58,11 +58,6 @@ struct Style {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Outcome {
-    if let Some(pool) = &arguments.pool {
-        return Err(Failure::new(format!(
-            "error: df: there is no pool '{pool}': pools are not available yet"
-        )));
-    }
     let base = match (arguments.human_readable, arguments.si) {
         (true, _) => Some(1024.0),
         (_, true) => Some(1000.0),
@@ -75,7 +70,13 @@ pub fn run(arguments: &Arguments) -> Outcome {
         mountpoint::all_asked(meant.mounts, |mount| ask::get::<Spaces>(mount, control::SPACE))
     {
         match spaces {
-            Ok(spaces) => crate::out::print(render(&mount.path, &spaces, style)),
+            Ok(spaces) => match of_pool(&mount, spaces, arguments.pool.as_deref()) {
+                Ok(spaces) => crate::out::print(render(&mount.path, &spaces, style)),
+                Err(why) => {
+                    err!("error: df: {why}");
+                    failed = true;
+                }
+            },
             Err(error) => {
                 err!("error: df: {}: {}", mount.path.display(), crate::control::describe(&error));
                 failed = true;
@@ -83,6 +84,15 @@ pub fn run(arguments: &Arguments) -> Outcome {
         }
     }
     Ok(u8::from(failed))
+}
+
+/// What is shown: of OSTs those of the pool.
+fn of_pool(mount: &MountEntry, mut spaces: Spaces, pool: Option<&str>) -> Result<Spaces, String> {
+    if let Some(pool) = pool {
+        let members = pools::of_df(mount, pool)?;
+        spaces.targets.retain(|target| target.kind != Kind::Ost || members.contains(&target.index));
+    }
+    Ok(spaces)
 }
 
 fn render(mount: &Path, spaces: &Spaces, style: Style) -> String {

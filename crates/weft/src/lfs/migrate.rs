@@ -7,7 +7,7 @@ use fuse::control::{self, Hint, HintPart};
 use crate::failure::Failure;
 use crate::lfs::Outcome;
 use crate::lfs::setstripe::LayoutArguments;
-use crate::lfs::targets::missing_ost;
+use crate::lfs::why_refused;
 
 /// Move the data of files to other OSTs; who uses them waits meanwhile.
 #[derive(clap::Args)]
@@ -30,9 +30,7 @@ pub fn run(arguments: &Arguments, parts: Vec<HintPart>) -> Outcome {
     for path in &arguments.paths {
         crate::control::set(path, control::MIGRATE, &asked).map_err(|error| {
             let is_directory = path.is_dir().then(|| "it is a directory; name its files".to_owned());
-            let why = is_directory
-                .or_else(|| missing_ost(path, &hint, &error))
-                .unwrap_or_else(|| crate::control::describe(&error));
+            let why = is_directory.unwrap_or_else(|| why_refused(path, &hint, &error));
             Failure::new(format!("error: migrate: '{}' stays where it is: {why}", path.display()))
         })?;
     }

@@ -8,14 +8,17 @@ mod fid;
 mod find;
 mod getstripe;
 mod migrate;
+mod pools;
 mod setstripe;
 mod targets;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use fuse::control::Hint;
 use fuse::session::MountEntry;
 
 use crate::failure::Failure;
@@ -45,6 +48,8 @@ enum Command {
     Osts(targets::Arguments),
     Mdts(targets::Arguments),
     Check(targets::CheckArguments),
+    #[command(name = "pool_list", alias = "poollist")]
+    PoolList(pools::Arguments),
     #[command(name = "path2fid")]
     Path2fid(fid::PathArguments),
     #[command(name = "fid2path")]
@@ -80,8 +85,6 @@ const NOT_YET: &[&str] = &[
     "ostlist",
     "path2ost",
     "pcc",
-    "pool_list",
-    "poollist",
     "project",
     "quota",
     "rm_entry",
@@ -120,6 +123,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::ChangelogClear(arguments) => changelog::clear(&arguments),
         Command::Osts(arguments) => targets::osts(&arguments),
         Command::Mdts(arguments) => targets::mdts(&arguments),
+        Command::PoolList(arguments) => pools::list(&arguments),
         Command::Check(arguments) => targets::check(&arguments),
         Command::Path2fid(arguments) => fid::path2fid(&arguments),
         Command::Fid2path(arguments) => fid::fid2path(&arguments),
@@ -132,6 +136,12 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             ExitCode::from(failure.status)
         }
     }
+}
+
+/// Why a layout was refused. `path` is one in the file system.
+fn why_refused(path: &Path, hint: &Hint, error: &io::Error) -> String {
+    let known = pools::why_refused(path, hint, error).or_else(|| targets::missing_ost(path, hint, error));
+    known.unwrap_or_else(|| crate::control::describe(error))
 }
 
 /// What a command is about.
@@ -198,6 +208,9 @@ mod tests {
             ("lfs df -i /m", true),
             ("lfs check servers", true),
             ("lfs check cows", false),
+            ("lfs setstripe -p flash -c -1 /f", true),
+            ("lfs pool_list /m", true),
+            ("lfs pool_list", false),
             ("lfs find /m -newer /m/f ! -name -o -c +2", true),
             ("lfs find -type f", true),
             ("lfs path2fid /f", true),

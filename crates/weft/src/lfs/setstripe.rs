@@ -9,7 +9,8 @@ use fuse::control::{self, Hint, HintPart};
 
 use crate::failure::Failure;
 use crate::lfs::Outcome;
-use crate::lfs::targets::missing_ost;
+use crate::lfs::why_refused;
+use crate::pools;
 use crate::size::stripe_size;
 
 /// Make a file with a layout, or set what new files in a directory get.
@@ -47,8 +48,8 @@ pub struct LayoutArguments {
     /// The OST of each stripe, for example 0,2,4-6
     #[arg(short = 'o', long, visible_alias = "ost-list", value_name = "LIST", value_parser = ost_list)]
     ost: Option<OstList>,
-    /// Pool to choose OSTs from
-    #[arg(short = 'p', long, value_name = "POOL")]
+    /// Pool to choose OSTs from; none for that of the directory above, ignore for no pool
+    #[arg(short = 'p', long, visible_alias = "pool-name", value_name = "POOL")]
     pool: Option<String>,
 }
 
@@ -99,13 +100,14 @@ pub fn run(arguments: Arguments, parts: Vec<HintPart>) -> Outcome {
 }
 
 impl LayoutArguments {
+    /// Whether they say something of a pool.
+    pub fn names_pool(&self) -> bool {
+        self.pool.is_some()
+    }
+
     /// What they say; `command` stands in messages.
     pub fn hint(&self, command: &str) -> Result<Hint, Failure> {
-        if let Some(pool) = &self.pool {
-            return Err(Failure::new(format!(
-                "error: {command}: there is no pool '{pool}': pools are not available yet; use -o to choose OSTs"
-            )));
-        }
+        let pool = self.pool.as_deref().map_or(Ok(String::new()), |pool| pools::of_layout(command, pool))?;
         let osts = self.ost.as_ref().map(|list| list.0.clone()).unwrap_or_default();
         let mut distinct = osts.clone();
         distinct.sort_unstable();
@@ -140,6 +142,7 @@ impl LayoutArguments {
             start_index,
             osts,
             overstripe: self.overstripe_count.is_some(),
+            pool,
             ..Hint::default()
         })
     }
@@ -175,7 +178,7 @@ fn create(path: &Path, hint: &Hint) -> Result<(), Failure> {
 
 /// `existing` is a path in the file system in which `path` was to be.
 fn refused(path: &Path, existing: &Path, hint: &Hint, error: &io::Error) -> Failure {
-    let why = missing_ost(existing, hint, error).unwrap_or_else(|| crate::control::describe(error));
+    let why = why_refused(existing, hint, error);
     Failure::new(format!("error: setstripe: create stripe file '{}' failed: {why}", path.display()))
 }
 
@@ -238,7 +241,7 @@ mod tests {
             "s -o 1,2 -i 3 f",
             "s -o 3-1 f",
             "s -o a f",
-            "s -p x f",
+            "s -p a,b f",
             "s -c -2 f",
         ] {
             assert!(check(bad).is_err(), "{bad}");

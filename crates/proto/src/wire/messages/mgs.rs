@@ -1,6 +1,6 @@
 //! What the MGS answers.
 
-use crate::ids::{ClientId, TargetId, Transno};
+use crate::ids::{ClientId, OstIndex, TargetId, Transno};
 use crate::nid::Nid;
 use crate::wire_struct;
 
@@ -97,6 +97,91 @@ wire_struct! {
         pub degraded: Vec<TargetId>,
         /// Of a page, the newest version: there is more until `version` is that. 0 for everything in one message.
         pub newest: u64,
+        /// Every pool; of a page, those that changed, in the order in which they did.
+        pub pools: Vec<PoolEntry>,
+        /// The names of all pools that there are, by name, if a pool has changed: others are no more.
+        pub pool_names: Option<Vec<String>>,
+    }
+}
+
+impl Config {
+    /// A configuration without anything.
+    pub fn empty(fsname: &str) -> Config {
+        Config {
+            version: 0,
+            fsname: fsname.to_owned(),
+            targets: Vec::new(),
+            owners: Vec::new(),
+            degraded: Vec::new(),
+            newest: 0,
+            pools: Vec::new(),
+            pool_names: None,
+        }
+    }
+}
+
+wire_struct! {
+    /// A pool in the configuration.
+    pub struct PoolEntry {
+        /// Its name.
+        pub name: String,
+        /// Its members, in order.
+        pub osts: Vec<OstIndex>,
+    }
+}
+
+/// [`ChangePool::change`]: an empty pool is made.
+pub const POOL_NEW: u8 = 1;
+/// OSTs become members.
+pub const POOL_ADD: u8 = 2;
+/// OSTs are members no longer.
+pub const POOL_REMOVE: u8 = 3;
+/// The pool, which is empty, ends.
+pub const POOL_DESTROY: u8 = 4;
+
+wire_struct! {
+    /// Changes a pool, wholly or not at all ([`crate::pool`]). Needs the servers' key.
+    pub struct ChangePool {
+        /// File system that is meant.
+        pub fsname: String,
+        /// Name of the pool.
+        pub name: String,
+        /// What is done: [`POOL_NEW`] and the others.
+        pub change: u8,
+        /// The OSTs that it is done with.
+        pub osts: Vec<OstIndex>,
+    }
+}
+
+wire_struct! {
+    /// The pool is as it was to be, and that is durable.
+    pub struct PoolChanged {
+        /// Version of the configuration that has it.
+        pub version: u64,
+    }
+}
+
+wire_struct! {
+    /// Asks for pools. Needs the servers' key.
+    pub struct ReadPools {
+        /// File system that is meant.
+        pub fsname: String,
+        /// The pool whose members are wanted; empty for none.
+        pub name: String,
+        /// OSTs of which is asked whether the file system has them.
+        pub osts: Vec<OstIndex>,
+    }
+}
+
+wire_struct! {
+    /// The pools that there are.
+    pub struct PoolsTold {
+        /// Their names, in order.
+        pub names: Vec<String>,
+        /// The members of the pool that was asked for, in order.
+        pub osts: Vec<OstIndex>,
+        /// Of the OSTs that were asked for, those that the file system does not have.
+        pub unknown: Vec<OstIndex>,
     }
 }
 

@@ -202,13 +202,15 @@ operations! {
         17 AskLeases(AskLeases) -> LeaseStates: Session, Reads, Reserved, never, never;
         19 MarkTarget(MarkTarget) -> Done: Session, Frees, Shared, never, never;
     }
-    /// What the MGS answers servers about who owns which target.
+    /// What the MGS answers servers, and who has their key, outside sessions: about who owns which target, and about pools.
     OwnersRequest {
         12 RenewTargets(RenewTargets) -> TargetsRenewed: Outside, Reads, Shared, never, never;
         13 TakeTargets(TakeTargets) -> TargetsTaken: Outside, Reads, Shared, |take| take.wait_ms > 0, never;
         14 ReleaseTarget(ReleaseTarget) -> Done: Outside, Reads, Shared, never, never;
         18 SettleTarget(SettleTarget) -> Done: Outside, Reads, Shared, never, never;
         92 Claim(Claim) -> Done: Outside, Reads, Shared, never, never;
+        93 ChangePool(ChangePool) -> PoolChanged: Outside, Reads, Shared, never, never;
+        94 ReadPools(ReadPools) -> PoolsTold: Outside, Reads, Shared, never, never;
     }
     /// What an MDT answers.
     MdtRequest {

@@ -24,6 +24,16 @@ use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate, changelog, keys};
 /// How long a create waits for the first OST of a file system that has none yet. On a bad network it takes a repetition or
 /// two until an OST is registered and the MDT knows.
 const OST_WAIT: Duration = Duration::from_secs(60);
+/// How long a create waits for a pool that is not known, or has no OST.
+const POOL_WAIT: Duration = Duration::from_secs(1);
+
+/// A pool that was made, or filled, a moment ago is known soon: who asks for it by its name waits for that.
+pub(in crate::mdt) async fn until_pools(mdt: &Mdt, hint: Option<&LayoutHint>) {
+    let Some(hint) = hint else { return };
+    if !mdt.objects.osts.table().order.has_pools(hint) {
+        Box::pin(mdt.objects.osts.wait_for_pools(hint, POOL_WAIT)).await;
+    }
+}
 
 /// Makes a file of this kind. Whoever needs a layout waits for an OST if there is none, and while their order changes.
 pub(in crate::mdt) async fn with_osts(
@@ -190,11 +200,15 @@ pub(super) fn new_inode(mdt: &Mdt, ctx: &Ctx, wanted: &Wanted<'_>, parent: &Inod
 
 fn layout_of_new(mdt: &Mdt, ctx: &Ctx, wanted: &Wanted<'_>, parent: &Inode) -> Result<proto::Layout, Code> {
     let default = super::layout::effective_hint(mdt, parent);
+    let table = mdt.objects.osts.table();
     let hint = match wanted.hint {
-        Some(wanted) => allocate::inherit(wanted, &default),
+        Some(wanted) => {
+            allocate::check_pool(wanted, &table.order)?;
+            allocate::inherit(wanted, &default)
+        }
         None => default,
     };
-    let layout = allocate::allocate(wanted.fid, &hint, &mdt.objects.osts.table().order)?;
+    let layout = table.allocate(wanted.fid, &hint)?;
     if layout.is_overstriped() && ctx.session().features() & FEATURE_OVERSTRIPING == 0 {
         return Err(Code::NotSupported);
     }
@@ -368,6 +382,80 @@ mod tests {
         assert_eq!((layout.object_count(), layout.components[0].stripe_size), (3, 65_536));
         let bad = LayoutHint { stripe_size: 65_537, ..hint(1) };
         assert_eq!(client.file_with(dir, "x", bad).map(drop), Err(Code::Invalid));
+    }
+
+    const OSTS: [(u32, &str); 4] = [(0, "a"), (1, "a"), (2, "b"), (3, "b")];
+
+    #[test]
+    fn pools_bound_new_files_and_are_inherited() {
+        let world = World::new();
+        world.set_pools(&OSTS, &[("flash", &[1, 3]), ("disk", &[0]), ("empty", &[])]);
+        let client = world.client(1);
+        let hint = |pool: &str, count| LayoutHint {
+            pool: pool.into(),
+            stripe_count: count,
+            ..LayoutHint::default()
+        };
+        let make = |parent, text: &str, hint| {
+            let layout = client.file_with(parent, text, hint)?.layout.expect("of a file");
+            let mut osts: Vec<u32> = layout.osts().map(|ost| ost.0).collect();
+            osts.sort_unstable();
+            Ok((osts, layout.components[0].pool.clone()))
+        };
+        let is = |osts: &[u32], pool: &str| Ok((osts.to_vec(), pool.to_owned()));
+        assert_eq!(make(Fid::ROOT, "a", hint("flash", -1)), is(&[1, 3], "flash"));
+        assert_eq!(make(Fid::ROOT, "b", hint("gone", 1)), Err(Code::NotFound));
+        assert_eq!(make(Fid::ROOT, "b", hint("empty", 1)), Err(Code::NoSpace));
+        let set = |fid, hint| {
+            client.call(msg::SetLayout { fid, hint, cred: Cred::root(), time: client.time() }).map(drop)
+        };
+        let dir = client.mkdir(Fid::ROOT, "d");
+        assert_eq!(set(dir, Some(hint("gone", 1))), Err(Code::NotFound));
+        assert_eq!(set(dir, Some(LayoutHint { start_index: 0, ..hint("flash", 1) })), Err(Code::Invalid));
+        set(dir, Some(hint("flash", -1))).expect("there is such a pool");
+        let sub = client.mkdir(dir, "sub");
+        assert_eq!(make(sub, "a", LayoutHint::default()), is(&[1, 3], "flash"), "a new directory has a copy");
+        assert_eq!(make(dir, "b", hint("", 2)), is(&[1, 3], "flash"), "what is not said comes from above");
+        assert_eq!(make(dir, "c", hint("disk", 0)), is(&[0], "disk"));
+        assert_eq!(make(dir, "e", hint("ignore", -1)), is(&[0, 1, 2, 3], ""));
+        let first = LayoutHint { start_index: 2, ..hint("", 1) };
+        assert_eq!(make(dir, "f", first), is(&[2], ""), "who names an OST gets it");
+        set(Fid::ROOT, Some(hint("disk", 1))).expect("there is such a pool");
+        let plain = client.mkdir(Fid::ROOT, "plain");
+        assert_eq!(
+            make(plain, "a", LayoutHint::default()),
+            is(&[0], "disk"),
+            "the root's default holds below"
+        );
+
+        // What becomes of a pool changes no file. Its name in a default means all OSTs when it is no more.
+        let before = client.lookup(sub, "a").expect("it was made").fid;
+        world.set_pools(&OSTS, &[("flash", &[2]), ("disk", &[])]);
+        assert_eq!(make(sub, "b", LayoutHint::default()), is(&[2], "flash"));
+        assert_eq!(make(plain, "b", LayoutHint::default()), Err(Code::NoSpace));
+        world.set_pools(&OSTS, &[]);
+        assert_eq!(make(sub, "c", LayoutHint::default()), is(&[0, 1, 2, 3], ""));
+        let kept = client.call(msg::GetAttr { fid: before }).expect("it was made").layout.expect("of a file");
+        assert_eq!((kept.object_count(), kept.components[0].pool.as_str()), (2, "flash"));
+    }
+
+    /// The client has used the layout that it was given before the crash, whatever the pool is like now.
+    #[test]
+    fn a_replay_finds_the_pool_that_it_was_made_in() {
+        let world = World::new();
+        world.set_pools(&OSTS, &[("flash", &[1, 3])]);
+        let table = world.target.handler().objects.osts.table();
+        let World { sim, target, store, .. } = world;
+        sim.crash(crate::mdt::testing::NODE);
+        drop((target, store));
+        let rt = rt::Rt::sim(sim.restart(crate::mdt::testing::NODE));
+        let (target, _store) = sim.run(crate::mdt::testing::open(rt, Default::default()));
+        let again = target.handler().objects.osts.table();
+        assert_eq!(again.order, table.order);
+        assert_eq!(
+            again.order.pools().map(|(name, osts)| (name, osts.len())).collect::<Vec<_>>(),
+            [("flash", 2)]
+        );
     }
 
     #[test]

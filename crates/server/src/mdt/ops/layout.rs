@@ -10,6 +10,7 @@ use proto::wire::messages::{
 use proto::{Code, Fid, FileKind, Layout};
 use service::{Done, VERSION_OF_THIS, code_of};
 
+use super::create::until_pools;
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate, changelog};
@@ -17,6 +18,7 @@ use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, allocate, changelog};
 /// The reply comes when the layout is durable: a replay would give the file another one than the client has
 /// used already.
 pub(in crate::mdt) async fn set_layout(mdt: &Mdt, ctx: &Ctx<'_>, request: &SetLayout) -> Outcome {
+    until_pools(mdt, request.hint.as_ref()).await;
     mdt.sequences.ready(&mdt.store).await?;
     let done = set_layout_now(mdt, ctx, request)?;
     mdt.store.committed(done.transno).await.map_err(|error| code_of(&error))?;
@@ -62,9 +64,10 @@ fn layout_again(mdt: &Mdt, ctx: &Ctx, request: &SetLayout, file: &Inode) -> Resu
     if file.may_have_objects() {
         return Err(Code::Exists);
     }
+    let table = mdt.objects.osts.table();
+    allocate::check_pool(hint, &table.order)?;
     let hint = allocate::inherit(hint, &followed_hint(mdt));
-    let id = mdt.sequences.fresh()?;
-    let mut layout = allocate::allocate(id, &hint, &mdt.objects.osts.table().order)?;
+    let mut layout = table.allocate(mdt.sequences.fresh()?, &hint)?;
     if layout.is_overstriped() && ctx.session().features() & FEATURE_OVERSTRIPING == 0 {
         return Err(Code::NotSupported);
     }
@@ -86,7 +89,7 @@ fn place_data_now(mdt: &Mdt, ctx: &Ctx, request: &PlaceData) -> Outcome {
     let mut file = mdt.names.inode(ctx, request.fid)?;
     let before = file.layout.as_ref().ok_or(Code::Invalid)?;
     let range = (request.offset, request.len);
-    let grown = allocate::place(before, range, &mdt.objects.osts.table().order, || mdt.sequences.fresh())?;
+    let grown = mdt.objects.osts.table().place(before, range, || mdt.sequences.fresh())?;
     // If somebody else came first, the answer still waits for his change to be durable.
     let mut changes = Changes::default();
     if let Some(grown) = grown {
