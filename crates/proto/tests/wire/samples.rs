@@ -209,6 +209,7 @@ pub fn batches() -> Vec<(&'static str, Header, Vec<Member>)> {
 pub fn requests() -> Vec<(&'static str, Request)> {
     let all = [
         common_requests(),
+        pool_requests(),
         mdt_requests_names(),
         mdt_requests_files(),
         flock_requests(),
@@ -282,6 +283,11 @@ fn common_requests() -> Vec<Request> {
             shared: true,
         }
         .into(),
+    ]
+}
+
+fn pool_requests() -> Vec<Request> {
+    vec![
         ChangePool {
             fsname: "weft".into(),
             name: "flash".into(),
@@ -479,7 +485,7 @@ fn lock_requests() -> Vec<Request> {
 }
 
 pub fn replies() -> Vec<(&'static str, Reply)> {
-    [common_replies(), mdt_replies(), flock_replies(), ost_replies(), lock_replies()].concat()
+    [common_replies(), pool_replies(), mdt_replies(), flock_replies(), ost_replies(), lock_replies()].concat()
 }
 
 fn space() -> Space {
@@ -558,6 +564,11 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         ("HandOver", Reply::HandOver(Done {})),
         ("SettleTarget", Reply::SettleTarget(Done {})),
         ("Claim", Reply::Claim(Done {})),
+    ]
+}
+
+fn pool_replies() -> Vec<(&'static str, Reply)> {
+    vec![
         ("ChangePool", Reply::ChangePool(PoolChanged { version: 12 })),
         (
             "ReadPools",
