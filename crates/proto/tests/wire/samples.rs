@@ -233,6 +233,7 @@ pub fn batches() -> Vec<(&'static str, Header, Vec<Member>)> {
 pub fn requests() -> Vec<(&'static str, Request)> {
     let all = [
         common_requests(),
+        pool_requests(),
         mdt_requests_names(),
         mdt_requests_files(),
         flock_requests(),
@@ -308,6 +309,11 @@ fn common_requests() -> Vec<Request> {
             shared: true,
         }
         .into(),
+    ]
+}
+
+fn pool_requests() -> Vec<Request> {
+    vec![
         ChangePool {
             fsname: "weft".into(),
             name: "flash".into(),
@@ -505,7 +511,7 @@ fn lock_requests() -> Vec<Request> {
 }
 
 pub fn replies() -> Vec<(&'static str, Reply)> {
-    [common_replies(), mdt_replies(), flock_replies(), ost_replies(), lock_replies()].concat()
+    [common_replies(), pool_replies(), mdt_replies(), flock_replies(), ost_replies(), lock_replies()].concat()
 }
 
 fn space() -> Space {
@@ -586,6 +592,11 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         ("HandOver", Reply::HandOver(Done {})),
         ("SettleTarget", Reply::SettleTarget(Done {})),
         ("Claim", Reply::Claim(Done {})),
+    ]
+}
+
+fn pool_replies() -> Vec<(&'static str, Reply)> {
+    vec![
         ("ChangePool", Reply::ChangePool(PoolChanged { version: 12 })),
         (
             "ReadPools",

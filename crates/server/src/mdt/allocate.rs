@@ -181,8 +181,10 @@ fn check_values(hint: &LayoutHint, order: &Order) -> Result<(), Code> {
     if !hint.osts.is_empty() {
         return check_list(hint, order);
     }
+    // Before there is an OST, nobody knows which there will be.
+    let is_known = !order.is_empty() || !pool.is_empty();
     match first_of(hint) {
-        Some(index) if !(order.is_empty() && pool.is_empty()) && !order.has(index) => Err(Code::Invalid),
+        Some(index) if is_known && !order.has(index) => Err(Code::Invalid),
         _ => Ok(()),
     }
 }
