@@ -10,9 +10,9 @@ use std::time::Duration;
 use client::AskError;
 use client::posix::{Errno, Result};
 use client::{Caller, Client};
-use proto::TargetId;
 use proto::wire::Body;
 use proto::wire::messages as msg;
+use proto::{Code, TargetId};
 
 use crate::virtuals::may_administrate;
 
@@ -87,8 +87,11 @@ pub(crate) async fn set(client: &Client, caller: &Caller, target: &str, text: &s
 
 fn answer<T>(answer: std::result::Result<T, AskError>) -> Result<T> {
     answer.map_err(|error| match error {
+        // Its server starts, or stops, or another one has it by now.
+        AskError::Refused(Code::TryAgain | Code::NotHere | Code::Gone) | AskError::Unanswered(_) => {
+            Errno(libc::EHOSTUNREACH)
+        }
         AskError::Refused(code) => code.into(),
-        AskError::Unanswered(_) => Errno(libc::EHOSTUNREACH),
     })
 }
 
