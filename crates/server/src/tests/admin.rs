@@ -112,7 +112,10 @@ fn what_can_be_read_is_listed() {
     let locks = "ldlm.namespaces.mdt-weft-MDT0000_UUID";
     let of_locks: Vec<&str> = all.iter().filter_map(|one| one.name.strip_prefix(locks)).collect();
     assert_eq!(of_locks, [".lock_count", ".lock_limit_mb", ".lock_reclaim_threshold_mb", ".lru_size"]);
-    assert_eq!(all.len(), names.len() + of_locks.len());
+    let of_directories: Vec<&str> =
+        all.iter().filter_map(|one| one.name.strip_prefix("mdd.weft-MDT0000.")).collect();
+    assert_eq!(of_directories, ["changelog_users", "changelog_mask", "changelog_max_idle_indexes"]);
+    assert_eq!(all.len(), names.len() + of_locks.len() + of_directories.len());
     for one in &all {
         let by_name = read(&world, Role::Client, &one.name);
         assert_eq!(by_name.iter().map(|found| &found.name).collect::<Vec<_>>(), [&one.name]);
