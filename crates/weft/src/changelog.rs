@@ -59,9 +59,26 @@ impl Changelog {
         self.get(USERS)
     }
 
+    /// The same for a reader who waits for more anyhow: none, too, while the server is away.
+    pub fn page_when_there(&self, behind: u64) -> Result<ChangelogPage, Failure> {
+        match self.ask(&behind.to_string()) {
+            Err(error) if error.raw_os_error() == Some(libc::EHOSTUNREACH) => {
+                Ok(ChangelogPage { records: Vec::new() })
+            }
+            answer => self.decoded(answer),
+        }
+    }
+
+    fn ask(&self, what: &str) -> io::Result<Vec<u8>> {
+        ask::bytes(&self.mount, &format!("{CHANGELOG}{}.{what}", self.target))
+    }
+
     fn get<T: Body>(&self, what: &str) -> Result<T, Failure> {
-        let bytes = ask::bytes(&self.mount, &format!("{CHANGELOG}{}.{what}", self.target));
-        let bytes = bytes.map_err(|error| self.refused(&error))?;
+        self.decoded(self.ask(what))
+    }
+
+    fn decoded<T: Body>(&self, answer: io::Result<Vec<u8>>) -> Result<T, Failure> {
+        let bytes = answer.map_err(|error| self.refused(&error))?;
         T::take_fields(&mut Reader::new(Bytes::from(bytes))).map_err(|_| {
             Failure::new(format!("{}: its answer is not understood; it may run another version", self.name))
         })

@@ -58,7 +58,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let mut out = io::stdout().lock();
     loop {
-        let page = changelog.page(behind)?;
+        let page = match arguments.follow {
+            true => changelog.page_when_there(behind)?,
+            false => changelog.page(behind)?,
+        };
         let is_last = page.records.is_empty();
         for record in page.records {
             if arguments.end.is_some_and(|end| record.index > end) {
