@@ -7,9 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::layout::LayoutHint;
-use proto::wire::Request;
 use proto::wire::messages as msg;
 use proto::wire::messages::Operation;
+use proto::wire::{Reply, Request};
 use proto::{Attr, ClientId, Code, Cred, Fid, FsName, Name, OstIndex, TargetId, Timestamp, Transno, Xid};
 use rpc::{Answer, Call, CallbackError, Hub, Keys, Peer, Role, Service};
 use rt::sim::{Options, Sim};
@@ -291,6 +291,27 @@ impl Backchannel for CalledBack {
     fn absent_for(&self, _: TargetId, _: u64) -> Option<(Duration, bool)> {
         Some((PATIENCE, false))
     }
+}
+
+/// A call outside any session.
+pub fn outside(role: Role, request: Request) -> Call {
+    Call {
+        peer: Peer { role, from: rpc::Origin::Remote("operator:1".into()) },
+        target: TargetId::mdt(0),
+        session: 0,
+        session_epoch: 0,
+        xid: Xid(1),
+        slot: None,
+        resent: false,
+        replay: None,
+        request,
+        bulk: Vec::new(),
+    }
+}
+
+/// What the target answers to it.
+pub fn ask(world: &World, role: Role, request: impl Into<Request>) -> Result<Reply, Code> {
+    world.sim.run(world.target.clone().call(outside(role, request.into()))).result
 }
 
 /// An answer that is waited for.

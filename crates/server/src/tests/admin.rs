@@ -4,33 +4,14 @@ use std::time::Duration;
 
 use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
-use proto::{ClientId, Code, Fid, Xid};
-use rpc::{Call, Peer, Role, Service};
+use proto::{ClientId, Code, Fid};
+use rpc::{Role, Service};
 
-use crate::mdt::testing::{NODE, Pending, World};
-
-fn call(role: Role, request: Request) -> Call {
-    Call {
-        peer: Peer { role, from: rpc::Origin::Remote("operator:1".into()) },
-        target: proto::TargetId::mdt(0),
-        session: 0,
-        session_epoch: 0,
-        xid: Xid(1),
-        slot: None,
-        resent: false,
-        replay: None,
-        request,
-        bulk: Vec::new(),
-    }
-}
-
-fn ask(world: &World, role: Role, request: impl Into<Request>) -> Result<Reply, Code> {
-    world.sim.run(world.target.clone().call(call(role, request.into()))).result
-}
+use crate::mdt::testing::{NODE, Pending, World, ask, outside};
 
 fn start(world: &World, request: impl Into<Request>) -> Pending {
     let (sender, answer) = rt::sync::oneshot::channel();
-    let call = world.target.clone().call(call(Role::Server, request.into()));
+    let call = world.target.clone().call(outside(Role::Server, request.into()));
     world.sim.rt(NODE).spawn(async move {
         let _ = sender.send(call.await);
     });

@@ -5,30 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proto::changelog::{Kind, LAST_NAME, Record};
+use proto::wire::Reply;
 use proto::wire::messages as msg;
-use proto::wire::{Reply, Request};
-use proto::{Code, Cred, Fid, Xid};
-use rpc::{Call, Peer, Role, Service};
+use proto::{Code, Cred, Fid};
+use rpc::Role;
 use rt::sim::Rng;
 
 use crate::mdt::keys;
-use crate::mdt::testing::{Client, World, name, user};
-
-fn ask(world: &World, role: Role, request: impl Into<Request>) -> Result<Reply, Code> {
-    let call = Call {
-        peer: Peer { role, from: rpc::Origin::Remote("operator:1".into()) },
-        target: proto::TargetId::mdt(0),
-        session: 0,
-        session_epoch: 0,
-        xid: Xid(1),
-        slot: None,
-        resent: false,
-        replay: None,
-        request: request.into(),
-        bulk: Vec::new(),
-    };
-    world.sim.run(world.target.clone().call(call)).result
-}
+use crate::mdt::testing::{Client, World, ask, name, user};
 
 fn order(world: &World, order: u8, user: u32, number: u64) -> Result<msg::ChangelogState, Code> {
     match ask(world, Role::Server, msg::OrderChangelog { order, user, number })? {
