@@ -80,7 +80,7 @@ impl Callbacks for CalledBack {
                 TargetKind::Mdt => {
                     shared.files.restate_opens(&restate).await;
                     shared.files.flocks.restate_flocks(&restate).await;
-                    shared.names.meta.bits_lost_now().await;
+                    shared.names.meta.bits_lost_now(&restate).await;
                 }
                 TargetKind::Mgs => {}
             }

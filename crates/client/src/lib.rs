@@ -208,12 +208,15 @@ pub struct Caller {
     /// Permissions that new files do not get, unless their directory has a default ACL; 0 if they were taken off the
     /// modes already.
     pub umask: u32,
+    /// The caller has locked something that answers to callbacks need, and asks again if it is told to let go of that
+    /// ([`proto::Code::GiveWay`]). Otherwise the client asks again itself.
+    pub gives_way: bool,
 }
 
 impl Caller {
     /// The file system itself, for what an application's right was checked for before (write-back of mapped pages).
     pub fn root() -> Caller {
-        Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new), umask: 0 }
+        Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new), umask: 0, gives_way: false }
     }
 }
 

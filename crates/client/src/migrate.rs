@@ -66,7 +66,7 @@ impl Client {
     async fn move_data(&self, caller: &Caller, fid: Fid, hint: &LayoutHint) -> Result<()> {
         let shared = &self.shared;
         let source = shared.lock_source(caller, fid).await?;
-        let superuser = Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new), umask: 0 };
+        let superuser = Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new), umask: 0, gives_way: false };
         let flags = OpenFlags { read: true, write: true, exclusive: true, ..OpenFlags::default() };
         let mode = FileKind::File.mode_bits() | 0o600;
         let (_, handle) = self

@@ -8,7 +8,7 @@ use crate::proc;
 
 /// The process behind a request. Its supplementary groups are read only when an answer depends on them.
 pub fn of_process(uid: u32, gid: u32, pid: u32) -> Caller {
-    Caller { uid, gid, groups: Arc::new(move || groups_of(pid)), umask: 0 }
+    Caller { uid, gid, groups: Arc::new(move || groups_of(pid)), umask: 0, gives_way: false }
 }
 
 /// Supplementary groups of a process. None if it is gone or lives in a PID namespace that this one does not see

@@ -185,13 +185,17 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::names::KEPT;
 
     const FILE: Fid = Fid { seq: 0x2_0000_0400, oid: 7, ver: 0 };
     const DIR: u64 = 1;
+    const KEPT: Duration = Duration::from_millis(250);
 
     fn place(name: &'static str) -> Place {
         (DIR, Bytes::from_static(name.as_bytes()))
+    }
+
+    fn keep(names: &Mutex<Names>, name: &'static str, thread: u32, now: Time) -> bool {
+        !names.lock().keep(FILE, place(name), KEPT, thread, now).is_zero()
     }
 
     fn rt() -> Rt {
@@ -244,7 +248,7 @@ mod tests {
         let (rt, names, (expire, asks, unlock), (thread, _go)) = (rt(), names(), locked(), asleep());
         let expirer = Expirer::start(rt.clone(), names.clone(), expire).expect("threads");
         assert!(expirer.forget(Some(FILE)).is_none(), "nothing is kept");
-        assert!(names.lock().keep(FILE, place("a"), thread, rt.now()));
+        assert!(keep(&names, "a", thread, rt.now()));
         let mut wait = expirer.forget(Some(FILE)).expect("a name is kept");
         assert_eq!(asks.recv().expect("it is expired"), place("a"));
         // A change under way that had the lock moves the name meanwhile.
@@ -255,7 +259,7 @@ mod tests {
         assert!(!is_done(&mut wait));
         unlock.send(()).expect("it waits");
         until(|| is_done(&mut wait));
-        assert!(names.lock().keep(FILE, place("a"), thread, rt.now()), "the directory is not busy");
+        assert!(keep(&names, "a", thread, rt.now()), "the directory is not busy");
     }
 
     /// The lock of the directory is held by who waits for the answer that waits for this.
@@ -264,13 +268,13 @@ mod tests {
         let (rt, names, (expire, asks, _unlock), (thread, _go)) = (rt(), names(), locked(), asleep());
         let expirer = Expirer::start(rt.clone(), names.clone(), expire).expect("threads");
         let told = rt.now();
-        assert!(names.lock().keep(FILE, place("a"), thread, told));
+        assert!(keep(&names, "a", thread, told));
         let mut wait = expirer.forget(None).expect("a name is kept");
         asks.recv().expect("it is tried");
         until(|| is_done(&mut wait));
         assert!(rt.now() - told >= KEPT, "the kernel uses it until then");
         assert!(rt.now() - told < KEPT + TO_USE_MAX, "the thread has been seen to sleep");
-        assert!(!names.lock().keep(FILE, place("b"), thread, rt.now()), "the directory is busy");
+        assert!(!keep(&names, "b", thread, rt.now()), "the directory is busy");
     }
 
     #[test]

@@ -36,3 +36,4 @@ pub mod states;
 mod stats;
 mod threads;
 mod virtuals;
+mod ways;

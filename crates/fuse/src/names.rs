@@ -1,30 +1,35 @@
 //! Names that the kernel keeps, and until when. Pure state.
 //!
-//! The kernel keeps a name for [`KEPT`] at most, and then asks again; so there are few of them at any time, and nothing
-//! has to be known of the others. When the lock of a file goes, its names are expired one by one. The kernel takes the
-//! lock of the directory for that, which a change of this very mount may hold that waits, by way of a server, for the
-//! answer to the callback that is to expire the name. So nobody waits for the expiry for longer than until the name's
-//! time is over anyhow ([`Names::is_kept`]), and a directory where that happened is *busy*: for a while the kernel keeps
-//! none of its names (`docs/locks.md#kernel-names`).
+//! The kernel keeps a name for [`KEPT_MAX`] at most, and then asks again; nothing has to be known of the others. When the lock of a
+//! file goes, its names are expired one by one. The kernel takes the lock of the directory for that, which a change of this very mount may
+//! hold that waits, by way of a server, for the answer to the callback that is to expire the name. Such a change gives way
+//! ([`crate::ways`]). Where it cannot, nobody waits for the expiry for longer than until the name's time is over anyhow
+//! ([`Names::is_kept`]). A directory where either happened is *busy*: for a while the kernel keeps none of its names
+//! (`docs/locks.md#kernel-names`).
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
 use proto::Fid;
 use rt::Time;
+use smallvec::SmallVec;
 
-/// How long the kernel may keep a name, as it is told. Changes of two mounts that wait for each other in a circle wait for so long;
-/// who uses a name again and again asks so often, and is answered from the client's cache.
-pub const KEPT: Duration = Duration::from_millis(250);
+/// How long the kernel may keep a name, as it is told, if the client may for so long. Changes of two mounts that wait for each other in a circle,
+/// and cannot give way, wait for so long; who uses a name again and again asks so often, and is answered from the client's cache.
+pub const KEPT_MAX: Duration = Duration::from_secs(10);
 /// How long it may take, at most, until a thread has used the answer that woke it. From then on the kernel counts.
 pub const TO_USE_MAX: Duration = Duration::from_secs(1);
 /// The kernel counts in ticks, of 10 ms at most, and rounds up.
 const TICKS: Duration = Duration::from_millis(50);
 /// Names that the kernel may keep at a time; it keeps no more.
-const NAMES_MAX: usize = 1 << 17;
+const NAMES_MAX: usize = 1 << 18;
+/// Names whose time is over that each new one takes along, at most: nobody waits for a table to be cleaned.
+const PAST_MAX: usize = 4;
 /// Threads that were told the same name of late, at most; another one may not keep it.
 const THREADS_MAX: usize = 16;
+/// Names of one file that the kernel may keep at a time.
+const LINKS_MAX: usize = 64;
 /// For how long a directory is busy in which a name could not be expired.
 const BUSY: Duration = Duration::from_secs(10);
 /// The same if it has happened there again and again.
@@ -47,10 +52,12 @@ pub struct Kept {
     pub place: Place,
     /// Which answer told it last.
     pub number: u64,
+    /// How long the kernel keeps it from when it uses the answer.
+    pub time: Duration,
     /// When its time is over for certain.
     pub until: Time,
     /// Threads that were told of it of late, and when.
-    pub threads: Vec<(u32, Time)>,
+    pub threads: SmallVec<[(u32, Time); 1]>,
 }
 
 #[derive(Debug)]
@@ -71,7 +78,7 @@ struct Busy {
 #[derive(Debug, Default)]
 pub struct Names {
     names: HashMap<Place, Told>,
-    of_file: HashMap<Fid, HashSet<Place>>,
+    of_file: HashMap<Fid, SmallVec<[Place; 1]>>,
     /// In the order in which they end.
     ends: VecDeque<(Time, u64, Place)>,
     busy: HashMap<u64, Busy>,
@@ -81,42 +88,53 @@ pub struct Names {
 }
 
 impl Names {
-    /// `thread` is about to be told that `place` means `fid`: whether the kernel may keep it.
-    pub fn keep(&mut self, fid: Fid, place: Place, thread: u32, now: Time) -> bool {
+    /// `thread` is about to be told that `place` means `fid`, which the client may keep for `left`: how long the kernel may.
+    pub fn keep(&mut self, fid: Fid, place: Place, left: Duration, thread: u32, now: Time) -> Duration {
         self.forget_past(now);
+        let time = left.min(KEPT_MAX);
         // A thread that cannot be seen cannot be waited for.
-        if thread == 0 || self.ends.len() >= NAMES_MAX || self.is_busy(place.0, now) {
-            return false;
+        let has_room = self.ends.len() < NAMES_MAX && self.has_room_for(fid, &place);
+        if time.is_zero() || thread == 0 || !has_room || self.is_busy(place.0, now) {
+            return Duration::ZERO;
         }
         let mut threads = match self.names.get(&place) {
             Some(told) if told.fid == fid => told.kept.threads.clone(),
-            _ => Vec::new(),
+            _ => SmallVec::new(),
         };
         threads.retain(|(other, at)| *other != thread && now - *at < TO_USE_MAX);
         if threads.len() >= THREADS_MAX {
-            return false;
+            return Duration::ZERO;
         }
         threads.push((thread, now));
-        self.insert(fid, place, now + KEPT + TO_USE_MAX, threads);
-        true
+        let until = now + time + TO_USE_MAX;
+        self.insert(fid, Kept { place, number: 0, time, until, threads });
+        time
     }
 
-    fn insert(&mut self, fid: Fid, place: Place, until: Time, threads: Vec<(u32, Time)>) {
+    /// Whether the kernel may keep one more name of the file.
+    fn has_room_for(&self, fid: Fid, place: &Place) -> bool {
+        self.of_file.get(&fid).is_none_or(|places| places.len() < LINKS_MAX || places.contains(place))
+    }
+
+    fn insert(&mut self, fid: Fid, kept: Kept) {
         self.next += 1;
-        let number = self.next;
+        let (number, until) = (self.next, kept.until);
+        let place = kept.place.clone();
         self.remove(&place);
-        self.of_file.entry(fid).or_default().insert(place.clone());
+        self.of_file.entry(fid).or_default().push(place.clone());
         // What was moved has the end of its old name, and stands in the order of its own end.
-        let at = self.ends.partition_point(|(end, _, _)| *end <= until);
+        let at = match self.ends.back() {
+            Some((end, _, _)) if *end > until => self.ends.partition_point(|(end, _, _)| *end <= until),
+            _ => self.ends.len(),
+        };
         self.ends.insert(at, (until, number, place.clone()));
-        let kept = Kept { place: place.clone(), number, until, threads };
-        self.names.insert(place, Told { fid, kept, is_expiring: false });
+        self.names.insert(place, Told { fid, kept: Kept { number, ..kept }, is_expiring: false });
     }
 
     fn remove(&mut self, place: &Place) -> Option<Told> {
         let told = self.names.remove(place)?;
         if let Some(places) = self.of_file.get_mut(&told.fid) {
-            places.remove(place);
+            places.retain(|other| other != place);
             if places.is_empty() {
                 self.of_file.remove(&told.fid);
             }
@@ -125,8 +143,8 @@ impl Names {
     }
 
     fn forget_past(&mut self, now: Time) {
-        while self.ends.front().is_some_and(|(end, _, _)| *end <= now) {
-            let Some((_, number, place)) = self.ends.pop_front() else { return };
+        for _ in 0..PAST_MAX {
+            let Some((_, number, place)) = self.ends.pop_front_if(|(end, _, _)| *end <= now) else { return };
             // A change that holds the directory's lock may be using what is being expired.
             if !self.names.get(&place).is_some_and(|told| told.is_expiring) {
                 self.expired(&place, number);
@@ -141,10 +159,10 @@ impl Names {
         }
         let there = self.names.get(to).map(|told| (told.fid, told.kept.clone()));
         if let Some((fid, kept)) = self.names.get(from).map(|told| (told.fid, told.kept.clone())) {
-            self.insert(fid, to.clone(), kept.until, kept.threads);
+            self.insert(fid, Kept { place: to.clone(), ..kept });
         }
         if let Some((fid, kept)) = there.filter(|_| exchange) {
-            self.insert(fid, from.clone(), kept.until, kept.threads);
+            self.insert(fid, Kept { place: from.clone(), ..kept });
         }
     }
 
@@ -158,7 +176,7 @@ impl Names {
     /// Whoever was told of `place` until answer `number` has used what it was told by `now`: the kernel has counted since then.
     pub fn used(&mut self, place: &Place, number: u64, now: Time) {
         if let Some(told) = self.names.get_mut(place).filter(|told| told.kept.number == number) {
-            told.kept.until = told.kept.until.min(now + KEPT + TICKS);
+            told.kept.until = told.kept.until.min(now + told.kept.time + TICKS);
         }
     }
 
@@ -245,8 +263,15 @@ mod tests {
     use super::*;
 
     const DIR: u64 = 1;
+    const KEPT: Duration = Duration::from_millis(250);
     const FILE: Fid = Fid { seq: 0x2_0000_0400, oid: 7, ver: 0 };
     const OTHER: Fid = Fid { seq: 0x2_0000_0400, oid: 8, ver: 0 };
+
+    impl Names {
+        fn keeps(&mut self, fid: Fid, place: Place, thread: u32, now: Time) -> bool {
+            !self.keep(fid, place, KEPT, thread, now).is_zero()
+        }
+    }
 
     fn place(name: &'static str) -> Place {
         (DIR, Bytes::from_static(name.as_bytes()))
@@ -260,7 +285,7 @@ mod tests {
     #[test]
     fn a_name_is_kept_until_it_is_expired_or_its_time_is_over() {
         let (mut names, now) = (Names::default(), Time::default());
-        assert!(names.keep(FILE, place("a"), 5, now));
+        assert!(names.keeps(FILE, place("a"), 5, now));
         let until = now + KEPT + TO_USE_MAX;
         assert_eq!(names.is_kept(FILE, now), Some(until));
         assert_eq!(names.is_kept(FILE, until), None, "its time is over");
@@ -270,7 +295,7 @@ mod tests {
         names.forget_past(until);
         assert_eq!(names.expiring_but(FILE, &place("b")), [place("a")], "its directory is locked");
         assert!(names.expire(FILE, now).is_empty(), "somebody does it already");
-        assert!(names.keep(FILE, place("a"), 6, now));
+        assert!(names.keeps(FILE, place("a"), 6, now));
         names.expired(&first[0].place, first[0].number);
         assert!(names.is_kept(FILE, now).is_some(), "it was told again meanwhile");
         let again = names.expire(FILE, now);
@@ -283,7 +308,7 @@ mod tests {
     #[test]
     fn the_time_of_a_name_begins_when_the_answer_is_used() {
         let (mut names, now) = (Names::default(), Time::default());
-        assert!(names.keep(FILE, place("a"), 5, now));
+        assert!(names.keeps(FILE, place("a"), 5, now));
         let told = names.expire(FILE, now)[0].clone();
         names.used(&told.place, told.number + 1, now);
         assert_eq!(names.is_kept(FILE, now), Some(now + KEPT + TO_USE_MAX), "another answer was not used");
@@ -296,9 +321,9 @@ mod tests {
     #[test]
     fn a_moved_name_keeps_its_end() {
         let (mut names, now) = (Names::default(), Time::default());
-        assert!(names.keep(FILE, place("a"), 5, now));
+        assert!(names.keeps(FILE, place("a"), 5, now));
         let later = now + Duration::from_millis(300);
-        assert!(names.keep(OTHER, place("b"), 5, later));
+        assert!(names.keeps(OTHER, place("b"), 5, later));
         names.moved(&place("a"), &place("b"), true);
         assert_eq!(kept(&names), [(OTHER, "a"), (FILE, "b")]);
         assert_eq!(names.is_kept(FILE, later), Some(now + KEPT + TO_USE_MAX));
@@ -313,25 +338,33 @@ mod tests {
     fn no_more_are_kept_than_there_is_room_for() {
         let (mut names, now) = (Names::default(), Time::default());
         for n in 0..NAMES_MAX as u64 {
-            assert!(names.keep(FILE, (n, Bytes::from_static(b"a")), 5, now));
+            let fid = Fid { oid: n as u32 / 8, ..FILE };
+            assert!(names.keeps(fid, (n, Bytes::from_static(b"a")), 5, now));
         }
-        assert!(!names.keep(FILE, place("b"), 5, now));
-        assert!(names.keep(FILE, place("b"), 5, now + KEPT + TO_USE_MAX), "there is room again");
-        assert_eq!((names.names.len(), names.ends.len(), names.of_file[&FILE].len()), (1, 1, 1));
+        assert!(!names.keeps(FILE, place("b"), 5, now));
+        assert!(names.keeps(FILE, place("b"), 5, now + KEPT + TO_USE_MAX), "there is room again");
+        assert_eq!(
+            (names.names.len(), names.ends.len()),
+            (NAMES_MAX - PAST_MAX + 1, NAMES_MAX - PAST_MAX + 1)
+        );
+        for n in 0..LINKS_MAX {
+            assert!(names.keeps(OTHER, (n as u64, Bytes::from_static(b"b")), 5, now + KEPT + TO_USE_MAX));
+        }
+        assert!(!names.keeps(OTHER, place("c"), 5, now + KEPT + TO_USE_MAX), "a file has too many");
     }
 
     #[test]
     fn nobody_keeps_names_of_a_directory_that_is_busy() {
         let (mut names, now) = (Names::default(), Time::default());
-        assert!(names.keep(FILE, place("a"), 5, now));
+        assert!(names.keeps(FILE, place("a"), 5, now));
         names.is_late(DIR, now);
         names.is_late(DIR, now);
-        assert!(!names.keep(OTHER, place("b"), 5, now));
-        assert!(names.keep(OTHER, (2, Bytes::from_static(b"b")), 5, now), "another directory");
-        assert!(names.keep(OTHER, place("b"), 5, now + BUSY));
+        assert!(!names.keeps(OTHER, place("b"), 5, now));
+        assert!(names.keeps(OTHER, (2, Bytes::from_static(b"b")), 5, now), "another directory");
+        assert!(names.keeps(OTHER, place("b"), 5, now + BUSY));
         names.is_late(DIR, now + BUSY);
-        assert!(!names.keep(FILE, place("a"), 5, now + 2 * BUSY), "for twice as long");
-        assert!(names.keep(FILE, place("a"), 5, now + 3 * BUSY));
+        assert!(!names.keeps(FILE, place("a"), 5, now + 2 * BUSY), "for twice as long");
+        assert!(names.keeps(FILE, place("a"), 5, now + 3 * BUSY));
     }
 
     #[test]
@@ -339,7 +372,7 @@ mod tests {
         let (mut names, now) = (Names::default(), Time::default());
         let mut change = |times: u32, now: Time| {
             (0..times).all(|_| {
-                let is_kept = names.keep(FILE, place("a"), 5, now);
+                let is_kept = names.keeps(FILE, place("a"), 5, now);
                 for kept in names.expire(FILE, now) {
                     names.expired(&kept.place, kept.number);
                 }
@@ -357,9 +390,9 @@ mod tests {
     fn a_name_that_many_are_told_at_once_is_not_kept() {
         let (mut names, now) = (Names::default(), Time::default());
         for thread in 1..=THREADS_MAX as u32 {
-            assert!(names.keep(FILE, place("a"), thread, now));
+            assert!(names.keeps(FILE, place("a"), thread, now));
         }
-        assert!(!names.keep(FILE, place("a"), 99, now));
-        assert!(names.keep(FILE, place("a"), 99, now + TO_USE_MAX));
+        assert!(!names.keeps(FILE, place("a"), 99, now));
+        assert!(names.keeps(FILE, place("a"), 99, now + TO_USE_MAX));
     }
 }

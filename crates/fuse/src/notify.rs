@@ -290,7 +290,8 @@ mod tests {
         let rt = Rt::os(rt::os::Node::start_without_rings(1).expect("a node"));
         let names = Arc::new(Mutex::new(Names::default()));
         let place = (1, bytes::Bytes::from_static(b"name"));
-        assert!(names.lock().keep(FID, place, 1, rt.now()));
+        let kept = names.lock().keep(FID, place, Duration::from_millis(250), 1, rt.now());
+        assert!(!kept.is_zero());
         let notifier =
             Notifier::start(rt.clone(), kernel.device.clone(), names, Arc::default(), Arc::default())
                 .expect("threads");

@@ -89,11 +89,14 @@ pub enum Code {
     Older,
     /// The layout of the file has no component there.
     NoComponent,
+    /// The change waits for another client that may wait for the caller, who holds up an answer to a callback. Nothing was done: the
+    /// caller lets go of what it has locked, and asks again.
+    GiveWay,
     /// A number that this version does not know.
     Unknown(u32),
 }
 
-const TABLE: [(u32, Code); 42] = [
+const TABLE: [(u32, Code); 43] = [
     (1, Code::NotFound),
     (2, Code::Exists),
     (3, Code::NotPermitted),
@@ -136,6 +139,7 @@ const TABLE: [(u32, Code); 42] = [
     (40, Code::Sealed),
     (41, Code::Older),
     (42, Code::NoComponent),
+    (43, Code::GiveWay),
 ];
 
 impl Code {

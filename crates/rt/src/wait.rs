@@ -29,6 +29,15 @@ pub fn unless<T>(
     race_into(future, Some, other, |()| None)
 }
 
+/// What `future` gives, if that takes no waiting.
+pub async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
 /// The same as [`race`], with the result of each made into the same type. There is no future around the race, which would have
 /// to hold both a second time.
 pub async fn race_into<A, B, T>(

@@ -83,7 +83,7 @@ pub const READ: OpenFlags = OpenFlags { write: false, ..READ_WRITE };
 
 /// The superuser.
 pub fn root() -> Caller {
-    Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new), umask: 0 }
+    Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new), umask: 0, gives_way: false }
 }
 
 const FILE_BYTES_MAX: u64 = 160 << 10;

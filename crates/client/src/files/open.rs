@@ -299,7 +299,7 @@ impl OpenFiles {
             file,
             attr: told.attr,
             xattrs: told.xattrs,
-            opener: Caller { umask: 0, ..caller.clone() },
+            opener: Caller { umask: 0, gives_way: false, ..caller.clone() },
             read: AtomicBool::new(false),
             wrote: AtomicBool::new(false),
             failure_seen,

@@ -101,6 +101,14 @@ impl Lease {
         until == FOR_EVER || self.rt.now().0 < until
     }
 
+    /// For how long what is kept may be used, if nothing is heard of the MGS.
+    pub(crate) fn left(&self) -> Duration {
+        match self.until.load(Ordering::Relaxed) {
+            FOR_EVER => Duration::MAX,
+            until => Duration::from_nanos(until.saturating_sub(self.rt.now().0)),
+        }
+    }
+
     /// Waits until what is kept may be used.
     pub(crate) async fn until_may_use(&self) {
         while !self.may_use() {

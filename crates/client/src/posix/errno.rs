@@ -68,7 +68,8 @@ impl From<Code> for Errno {
             Code::TooManyLinks => libc::EMLINK,
             // The kernel follows symbolic links itself, so this is a directory that would move below itself.
             Code::Loop | Code::Invalid => libc::EINVAL,
-            Code::Stale | Code::Gone => libc::ESTALE,
+            // The kernel lets go of the directory and asks again.
+            Code::Stale | Code::Gone | Code::GiveWay => libc::ESTALE,
             Code::NoXattr => libc::ENODATA,
             Code::Range => libc::ERANGE,
             Code::TooBig => libc::E2BIG,

@@ -41,7 +41,8 @@ impl Targets {
         parts.into_iter().filter_map(with_session).collect()
     }
 
-    /// Asks the MDT that has `fid` on behalf of `caller`; its supplementary groups are looked up only if the answer depends on them.
+    /// Asks the MDT that has `fid` on behalf of `caller`, and again if that has to give way and the caller does not;
+    /// its supplementary groups are looked up only if the answer depends on them.
     pub(crate) async fn ask<O: Operation>(
         &self,
         fid: Fid,
@@ -50,12 +51,15 @@ impl Targets {
     ) -> Result<Answered<O::Reply>> {
         let mdt = self.mdt_of(fid)?;
         let groups = if caller.uid == 0 { Some(Vec::new()) } else { None };
-        match mdt.call(operation(Cred { uid: caller.uid, gid: caller.gid, groups })).await {
-            Err(Error::Refused(Code::NeedGroups)) => {
-                let groups = Some((caller.groups)());
-                mdt.call(operation(Cred { uid: caller.uid, gid: caller.gid, groups })).await
+        let mut cred = Cred { uid: caller.uid, gid: caller.gid, groups };
+        loop {
+            match mdt.call(operation(cred.clone())).await {
+                Err(Error::Refused(Code::NeedGroups)) if cred.groups.is_none() => {
+                    cred.groups = Some((caller.groups)());
+                }
+                Err(Error::Refused(Code::GiveWay)) if !caller.gives_way => {}
+                other => return other,
             }
-            other => other,
         }
     }
 }

@@ -177,7 +177,7 @@ fn groups_are_asked_for_only_when_they_matter() {
             count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             vec![500]
         });
-        let caller = Caller { uid: 1000, gid: 1000, groups, umask: 0 };
+        let caller = Caller { uid: 1000, gid: 1000, groups, umask: 0, gives_way: false };
         let change = client::AttrChange { gid: Some(500), mode: Some(0o640), ..Default::default() };
         let (attr, handle) = create(&client, b"f").await;
         client.files().setattr(&root(), attr.fid, change, None).await.expect("root may");

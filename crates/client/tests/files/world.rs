@@ -191,7 +191,7 @@ pub fn root() -> Caller {
 }
 
 pub fn user(uid: u32) -> Caller {
-    Caller { uid, gid: uid, groups: Arc::new(Vec::new), umask: 0 }
+    Caller { uid, gid: uid, groups: Arc::new(Vec::new), umask: 0, gives_way: false }
 }
 
 pub fn read_write() -> OpenFlags {

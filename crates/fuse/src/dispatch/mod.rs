@@ -28,6 +28,7 @@ use crate::kernel::reply::Answer;
 use crate::kernel::request::{Operation, Request};
 use crate::ops::{Ops, fid_of};
 use crate::reopen::Reopens;
+use crate::ways::Ways;
 use client::posix::{Errno, Result};
 pub use told::Teller;
 
@@ -46,6 +47,7 @@ pub struct Dispatcher {
     interrupts: Arc<Interrupts>,
     locking: Locking,
     reopens: Arc<Reopens>,
+    ways: Arc<Ways>,
     /// Permits to wait for a lock.
     lock_waits: Arc<Semaphore>,
     /// Changes that somebody waits for.
@@ -64,6 +66,7 @@ struct Asked {
 impl Dispatcher {
     /// Serves `ops` on `rt`. The kernel keeps nothing yet.
     pub fn new(rt: Rt, ops: Arc<Ops>, teller: Teller, locking: Locking) -> Dispatcher {
+        let ways = Arc::new(Ways::new(rt.clone(), teller.names().clone()));
         let teller = Arc::new(teller);
         let lock_waits = Arc::new(Semaphore::new(locks::WAITS_MAX));
         let interrupts = Arc::new(Interrupts::default());
@@ -75,6 +78,7 @@ impl Dispatcher {
             interrupts,
             locking,
             reopens: Arc::default(),
+            ways,
             lock_waits,
             changes: Arc::default(),
             was_busy: AtomicBool::new(false),
@@ -194,14 +198,16 @@ async fn look_after_all(rt: Rt, interrupts: Weak<Interrupts>) {
 impl Serve for Dispatcher {
     fn serve(&self, request: Request<'_>, reply: Reply) {
         let caller = caller::of_process(request.uid, request.gid, request.pid);
-        let caller = Caller { umask: umask(&request.operation), ..caller };
+        let way = self.ways.of(&request);
+        let gives_way = way.as_ref().is_some_and(|way| way.gives);
+        let caller = Caller { umask: umask(&request.operation), gives_way, ..caller };
         match request.operation {
             Operation::Lookup { .. } => {}
             // On the way to a name the kernel asks about the directories.
             Operation::GetAttr { .. } => self.reopens.goes_on(request.pid, Some(fid_of(request.node))),
             _ => self.reopens.goes_on(request.pid, None),
         }
-        let reply = reply.measured(self.ops.stats().begin(&request.operation));
+        let reply = reply.measured(self.ops.stats().begin(&request.operation)).of_change(way);
         let asked = Asked { node: request.node, pid: request.pid, caller, reply };
         match request.operation {
             Operation::Lookup { name } => self.lookup(asked, name),

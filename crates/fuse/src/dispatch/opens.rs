@@ -1,6 +1,7 @@
 //! Look-ups and opens, and the files that are held between them ([`crate::reopen`]).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use client::posix::Result;
@@ -39,7 +40,7 @@ impl Dispatcher {
     fn lookup_held(&self, Asked { node, pid, reply, .. }: Asked, name: Bytes, fid: Fid) {
         let teller = self.teller.clone();
         self.look(reply, pid, |ops| async move {
-            let told = Told { keep_name: false, ..ops.getattr(fid).await? };
+            let told = Told { keep_name: Duration::ZERO, ..ops.getattr(fid).await? };
             teller.looked_up(told, Named { dir: node, name: &name, thread: pid })
         });
     }
@@ -55,7 +56,7 @@ impl Dispatcher {
             };
             reopens.holds(pid, ((node, name.clone()), fid, handle), rt.now());
             rt.clone().spawn(let_go(rt, ops.clone(), reopens, (pid, handle)));
-            let told = Told { keep_name: false, ..ops.getattr(fid).await? };
+            let told = Told { keep_name: Duration::ZERO, ..ops.getattr(fid).await? };
             teller.looked_up(told, named)
         };
         self.interruptible(reply, pid, Ends::Death, look_up, |_, rest| async move { drop(rest.await) });

@@ -15,7 +15,7 @@ use crate::kernel::abi::{AttrOut, EntryOut, FileAttr, OpenOut, StatfsOut, Statx,
 use crate::kernel::reply::Answer;
 use crate::kernel::request::SetTime;
 use crate::moved::{Call, LastNames, Said};
-use crate::names::{KEPT, Names, Place};
+use crate::names::{Names, Place};
 use crate::ops::node_of;
 use crate::settling::Settling;
 use client::posix::Result;
@@ -34,8 +34,8 @@ const KIND_SHIFT: u32 = 12;
 /// What the kernel may keep of an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Keep {
-    /// That the name means this file.
-    pub name: bool,
+    /// That the name means this file; for so long.
+    pub name: Duration,
     /// The attributes.
     pub attr: bool,
 }
@@ -74,6 +74,11 @@ impl Teller {
     /// The door of the process that tells.
     pub fn rt(&self) -> &Rt {
         &self.rt
+    }
+
+    /// Names that the kernel keeps.
+    pub fn names(&self) -> &Arc<Mutex<Names>> {
+        &self.names
     }
 
     /// From now on the kernel can be told to forget: it may keep what locks protect. Names only if it can forget them.
@@ -144,10 +149,12 @@ impl Teller {
     }
 
     fn keep(&self, told: &Told, asked: Option<Named<'_>>) -> Keep {
-        let named = asked.filter(|_| told.keep_name && self.may_keep_names.load(Ordering::Acquire));
-        let name = named.is_some_and(|Named { dir, name, thread }| {
-            self.names.lock().keep(told.attr.fid, (dir, name.clone()), thread, self.rt.now())
+        let left = told.keep_name;
+        let named = asked.filter(|_| !left.is_zero() && self.may_keep_names.load(Ordering::Acquire));
+        let name = named.map(|Named { dir, name, thread }| {
+            self.names.lock().keep(told.attr.fid, (dir, name.clone()), left, thread, self.rt.now())
         });
+        let name = name.unwrap_or_default();
         let keep = Keep { name, attr: told.keep_attr && self.attrs.load(Ordering::Acquire) };
         // What it is asked about by its node the kernel knows.
         if let Some(Named { thread, .. }) = asked.filter(|_| keep.attr) {
@@ -180,12 +187,11 @@ fn attr_secs(keep: Keep) -> u64 {
 
 /// What a name means.
 fn entry(attr: &Attr, keep: Keep) -> EntryOut {
-    let kept = if keep.name { KEPT } else { Duration::ZERO };
     EntryOut {
         nodeid: node_of(attr.fid),
         generation: GENERATION,
-        entry_valid: kept.as_secs(),
-        entry_valid_nsec: kept.subsec_nanos(),
+        entry_valid: keep.name.as_secs(),
+        entry_valid_nsec: keep.name.subsec_nanos(),
         attr_valid: attr_secs(keep),
         attr: file_attr(attr),
         ..EntryOut::default()

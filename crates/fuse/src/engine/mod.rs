@@ -23,6 +23,7 @@ use crate::kernel::init::{self, Agreed, Wish};
 use crate::kernel::reply::{Answer, Scratch};
 use crate::kernel::request::{Dialect, Operation, Request};
 use crate::stats::Sample;
+use crate::ways::Way;
 use client::posix::Errno;
 
 /// Fewest threads that take requests: one that waits in a copy must not hold up all others.
@@ -294,6 +295,7 @@ pub struct Reply {
     unique: u64,
     to: Option<To>,
     sample: Option<Sample>,
+    way: Option<Way>,
 }
 
 enum To {
@@ -304,12 +306,12 @@ enum To {
 impl Reply {
     /// A reply through the device that the request was read from.
     pub(crate) fn device(unique: u64, device: Arc<OwnedFd>) -> Reply {
-        Reply { unique, to: Some(To::Device(device)), sample: None }
+        Reply { unique, to: Some(To::Device(device)), sample: None, way: None }
     }
 
     /// A reply through the ring entry that has the request.
     pub(crate) fn slot(unique: u64, slot: uring::SlotReply) -> Reply {
-        Reply { unique, to: Some(To::Slot(slot)), sample: None }
+        Reply { unique, to: Some(To::Slot(slot)), sample: None, way: None }
     }
 
     /// Names the request.
@@ -320,6 +322,12 @@ impl Reply {
     /// It is counted when the answer is sent.
     pub(crate) fn measured(mut self, sample: Option<Sample>) -> Reply {
         self.sample = sample;
+        self
+    }
+
+    /// The change is told of the answer before it is sent.
+    pub(crate) fn of_change(mut self, way: Option<Way>) -> Reply {
+        self.way = way;
         self
     }
 
@@ -337,6 +345,9 @@ impl Reply {
         let Some(to) = self.to.take() else { return };
         if let Some(sample) = self.sample.take() {
             sample.end(&result);
+        }
+        if let Some(way) = self.way.take() {
+            way.ended(&result);
         }
         let mut scratch = Scratch::default();
         let (errno, pieces) = match &result {

@@ -418,6 +418,7 @@ fn mdt_requests_files() -> Vec<Request> {
             umask: 0o022,
         }
         .into(),
+        RestateNames { restart: 3, kept: true }.into(),
         RestateOpens { opens: vec![OpenHeld { fid: fid(1), handle: 0x7170 }] }.into(),
         SwapLayouts { fid: fid(1), with: fid(2), generation: 3, cred: Cred::root() }.into(),
         PlaceData { fid: fid(1), offset: 1 << 20, len: 4096 }.into(),
@@ -727,6 +728,7 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
         ("FidToPath", Reply::FidToPath(Paths { paths: vec![Bytes::from_static(b"a/b")] })),
         ("Access", Reply::Access(Done {})),
         ("CreateUnnamed", Reply::CreateUnnamed(created)),
+        ("RestateNames", Reply::RestateNames(Done {})),
         ("RestateOpens", Reply::RestateOpens(Done {})),
         ("SwapLayouts", Reply::SwapLayouts(entry())),
         ("PlaceData", Reply::PlaceData(entry())),

@@ -5,15 +5,16 @@
 //! [`BitLocks::reading`] grants first and reads then; [`BitLocks::grant_guarded`] is for who holds the inode's guard,
 //! under which nobody else changes it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use proto::Fid;
 use proto::lock::bits::{Bits, Conflict, OperationId, SessionId};
 use proto::lock::range::Numbers;
 use proto::parameters::TargetTree;
-use proto::wire::messages::{BitLock, Granted};
+use proto::wire::messages::{BitLock, Granted, LOCK_LOOKUP, RestateNames};
 use rt::sync::Notify;
 use service::{LockRoom, Wait};
 use smallvec::SmallVec;
@@ -64,6 +65,43 @@ pub struct BitLocks {
     excess: AtomicU64,
     /// Told when one of them is set.
     excessive: Notify,
+    old_names: OldNames,
+}
+
+/// Sessions whose kernels may use names that they were told before a restart (`docs/locks.md#kernel-names`): it is not known which, so
+/// they are called back for every file.
+#[derive(Default)]
+struct OldNames {
+    /// Which restart the client counted when it said so.
+    sessions: Mutex<BTreeMap<SessionId, u64>>,
+    /// There may be some.
+    any: AtomicBool,
+}
+
+impl OldNames {
+    fn stated(&self, session: SessionId, names: &RestateNames) {
+        let mut sessions = self.sessions.lock();
+        match names.kept {
+            true => drop(sessions.insert(session, names.restart)),
+            false if sessions.get(&session) == Some(&names.restart) => drop(sessions.remove(&session)),
+            false => {}
+        }
+        self.any.store(!sessions.is_empty(), Ordering::Release);
+    }
+
+    fn drop_session(&self, session: SessionId) {
+        let mut sessions = self.sessions.lock();
+        sessions.remove(&session);
+        self.any.store(!sessions.is_empty(), Ordering::Release);
+    }
+
+    /// All of them but `session`.
+    fn others(&self, session: SessionId) -> Vec<SessionId> {
+        if !self.any.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        self.sessions.lock().keys().copied().filter(|other| *other != session).collect()
+    }
 }
 
 impl BitLocks {
@@ -82,6 +120,7 @@ impl BitLocks {
             room,
             excess: AtomicU64::new(0),
             excessive: Notify::new(),
+            old_names: OldNames::default(),
         }
     }
 
@@ -206,7 +245,13 @@ impl BitLocks {
 
     /// A session is over.
     pub fn drop_session(&self, session: SessionId) {
+        self.old_names.drop_session(session);
         self.shards.iter().for_each(|shard| shard.lock().drop_session(session));
+    }
+
+    /// A client says whether its kernel may use names of before a restart.
+    pub fn old_names(&self, session: SessionId, names: &RestateNames) {
+        self.old_names.stated(session, names);
     }
 
     /// One more client is called back.
@@ -287,12 +332,15 @@ pub struct Claims {
     /// Drawn with the first claim; 0 before.
     operation: AtomicU64,
     fids: Mutex<SmallVec<[Fid; 4]>>,
+    /// Who was called back for names of before a restart, and of which file: each once.
+    called: Mutex<Vec<(SessionId, Fid)>>,
 }
 
 impl Claims {
     /// A request of `session` that claims nothing yet.
     pub fn new(locks: &Arc<BitLocks>, session: SessionId) -> Claims {
-        Claims { locks: locks.clone(), session, operation: AtomicU64::new(0), fids: Mutex::default() }
+        let (fids, called) = (Mutex::default(), Mutex::default());
+        Claims { locks: locks.clone(), session, operation: AtomicU64::new(0), fids, called }
     }
 
     /// Claims what a change concerns; gives those who have any of it. If there are any, the operation ends having changed nothing, they
@@ -304,11 +352,26 @@ impl Claims {
         for &(fid, bits) in affected.iter().filter(|(_, bits)| *bits != 0) {
             let found = self.locks.shard(fid).claim(operation, self.session, fid, bits);
             conflicts.extend(found.into_iter().map(|conflict| (fid, conflict)));
+            if bits & LOCK_LOOKUP != 0 {
+                self.need_old_names(fid, &mut conflicts);
+            }
             if !fids.contains(&fid) {
                 fids.push(fid);
             }
         }
         conflicts
+    }
+
+    /// Whoever may use a name of the file since before a restart has to forget it. The claim keeps everybody from being told anew.
+    fn need_old_names(&self, fid: Fid, conflicts: &mut Vec<(Fid, Conflict)>) {
+        for session in self.locks.old_names.others(self.session) {
+            let mut called = self.called.lock();
+            if !called.contains(&(session, fid)) {
+                called.push((session, fid));
+                let number = self.locks.numbers.draw();
+                conflicts.push((fid, Conflict { session, bits: LOCK_LOOKUP, number }));
+            }
+        }
     }
 
     fn operation(&self) -> OperationId {

@@ -145,7 +145,7 @@ impl Handler for Mdt {
                 Ok(done) => Ok(done),
                 Err(Halt::Refused(code)) => Err(code),
                 Err(Halt::Conflict(conflicts)) => {
-                    self.grants.revoker.revoke(conflicts).await?;
+                    self.grants.revoker.revoke_for(&ctx, &request, conflicts).await?;
                     rounds += 1;
                     continue;
                 }
@@ -309,6 +309,7 @@ impl Mdt {
             MdtRequest::FlockCancel(request) => ops::flock::flock_cancel(self, ctx, request),
             MdtRequest::FlockTest(request) => Box::pin(ops::flock::flock_test(self, ctx, request)).await,
             MdtRequest::RestateFlocks(request) => ops::flock::restate_flocks(self, ctx, request),
+            MdtRequest::RestateNames(request) => ops::restate_names::restate_names(self, ctx, request),
             MdtRequest::CancelBits(request) => ops::cancel_bits::cancel_bits(self, ctx, request),
             MdtRequest::FidToPath(request) => ops::fid_to_path::fid_to_path(self, ctx, request),
             MdtRequest::Find(request) => Box::pin(ops::find::find(self, request)).await,

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use proto::lock::bits::{Conflict, SessionId};
-use proto::wire::messages::{BitLock, RevokeBits};
+use proto::wire::messages::{BitLock, MdtRequest, RevokeBits};
 use proto::{Code, Fid};
-use rt::Rt;
 use rt::sync::oneshot;
+use rt::wait::unless;
+use rt::{Rt, Time};
 use service::{Called, Clients, Wait};
 
+use super::Ctx;
 use super::bits::BitLocks;
 
 /// Callbacks that one operation has under way.
@@ -20,6 +22,10 @@ const CALLBACKS_MAX: usize = 1024;
 
 /// How long a client may take to say that what was closed is unlocked. It waits a tenth of that for the kernel.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
+
+/// How long a change waits for others, and its client for the answer to a callback, before the change gives way. An answer that nothing
+/// holds up comes much sooner; one that is late for another reason costs the client another request.
+const PATIENCE: Duration = Duration::from_millis(25);
 
 /// Calls clients back.
 pub struct Revoker {
@@ -33,6 +39,7 @@ pub struct Revoker {
 struct Callback {
     bits: u32,
     number: u64,
+    since: Time,
     waiters: Vec<oneshot::Sender<()>>,
 }
 
@@ -53,6 +60,41 @@ impl Revoker {
         Ok(())
     }
 
+    /// The same for `request`. A client's kernel may have locked the directories that the request changes, and may need them to answer a
+    /// callback; if another client is in the same place, each waits for the other one. So a change gives way when its client does not answer
+    /// (`docs/locks.md#kernel-names`).
+    pub(super) async fn revoke_for(
+        self: &Arc<Self>,
+        ctx: &Ctx<'_>,
+        request: &MdtRequest,
+        conflicts: Vec<(Fid, Conflict)>,
+    ) -> Result<(), Code> {
+        let revoked = self.revoke(conflicts);
+        let locks_dirs = matches!(
+            request,
+            MdtRequest::Create(_) | MdtRequest::Unlink(_) | MdtRequest::Rename(_) | MdtRequest::Link(_)
+        );
+        if !locks_dirs {
+            return revoked.await;
+        }
+        let has_to_give_way = self.is_waited_for(ctx.session().handle());
+        unless(has_to_give_way, revoked).await.unwrap_or(Err(Code::GiveWay))
+    }
+
+    /// Waits until others wait for an answer of `session` that is late.
+    async fn is_waited_for(&self, session: SessionId) {
+        loop {
+            self.rt.sleep(PATIENCE).await;
+            let late = self.rt.now();
+            let under_way = self.under_way.lock();
+            let of_session =
+                under_way.range((session, Fid::ZERO)..).take_while(|((of, _), _)| *of == session);
+            if of_session.flat_map(|(_, callbacks)| callbacks).any(|one| one.since + PATIENCE <= late) {
+                return;
+            }
+        }
+    }
+
     /// Waits until the client of `session` has unlocked the files of `fid` that its applications have closed; not for long.
     pub async fn settle_closes(&self, session: SessionId, fid: Fid) {
         let request = RevokeBits { fid, bits: 0, number: 0 };
@@ -63,7 +105,7 @@ impl Revoker {
     pub fn waits(&self) -> Vec<Wait> {
         let under_way = self.under_way.lock();
         let all = under_way.iter().flat_map(|(key, callbacks)| callbacks.iter().map(move |one| (key, one)));
-        all.map(|((session, fid), Callback { bits, number, waiters })| {
+        all.map(|((session, fid), Callback { bits, number, waiters, .. })| {
             let text = format!(
                 "session {session:#x} is called back for bits {bits:#x} of {fid} up to grant {number}; {} wait for it",
                 waiters.len()
@@ -84,7 +126,7 @@ impl Revoker {
             same.waiters.push(waiter);
             return answered;
         }
-        callbacks.push(Callback { bits, number, waiters: vec![waiter] });
+        callbacks.push(Callback { bits, number, since: self.rt.now(), waiters: vec![waiter] });
         drop(under_way);
         self.locks.called_back();
         let revoker = self.clone();

@@ -519,7 +519,7 @@ async fn own_root(client: &Client) -> Result<(), Failure> {
     if uid == 0 || client.names().getattr(Fid::ROOT).await.map_err(failed)?.uid != 0 {
         return Ok(());
     }
-    let root = Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new), umask: 0 };
+    let root = Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new), umask: 0, gives_way: false };
     let change = AttrChange { uid: Some(uid), gid: Some(gid), ..AttrChange::default() };
     client.files().setattr(&root, Fid::ROOT, change, None).await.map_err(failed)?;
     client.sync_all().await.map_err(failed)

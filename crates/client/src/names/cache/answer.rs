@@ -1,6 +1,7 @@
 //! Answers from what is kept, and what is kept of answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use proto::wire::messages::{DirPage, Entry, Granted, LOCK_LOOKUP, LOCK_UPDATE};
@@ -215,7 +216,8 @@ impl MetadataCache {
         let known = inode.entry.as_ref().filter(|_| inode.has(ATTR_BITS));
         let keep_attr =
             complete && !accessed && known.is_some_and(|known| known.attr.version == attr.version);
-        let keep_name = inode.keeps_names() && named.flatten() == Some((attr.fid, inode.stamp));
+        let is_kept = inode.keeps_names() && named.flatten() == Some((attr.fid, inode.stamp));
+        let keep_name = if is_kept { self.lease.left() } else { Duration::ZERO };
         Told { keep_name, keep_attr, fill: Fill::new(part.filling()), attr }
     }
 }

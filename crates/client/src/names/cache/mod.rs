@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rt::Rt;
+use rt::sync::Semaphore;
 
 use super::{Accesses, Changes};
 use crate::copies::Keepers;
@@ -40,6 +41,10 @@ pub(crate) struct MetadataCache {
     recalls: Mutex<LEAF, Recalls>,
     /// What was lost with a session and has to be forgotten still.
     lost_bits: Mutex<LOST_BITS, Vec<Lost>>,
+    /// Held by whoever has that forgotten.
+    forgetting: Semaphore,
+    /// Restarts of the MDT over which the kernel kept names.
+    restarts: AtomicU64,
     bits_called_back: AtomicU64,
     /// Accesses that the MDT is told of at close.
     pub(crate) accesses: Accesses,
@@ -66,6 +71,8 @@ impl MetadataCache {
             files,
             recalls: Mutex::default(),
             lost_bits: Mutex::default(),
+            forgetting: Semaphore::new(1),
+            restarts: AtomicU64::new(0),
             bits_called_back: AtomicU64::new(0),
             accesses: Accesses::default(),
         }

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use proto::Fid;
 use proto::wire::messages::{
     BitLock, CancelBits, Close, LOCK_ALL, LOCK_LAYOUT, LOCK_LOOKUP, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR,
-    RevokeBits,
+    RestateNames, RevokeBits,
 };
+use rpc::Restate;
 use rt::sync::oneshot;
-use rt::wait::join_all;
+use rt::wait::{join_all, poll_once};
 
 use super::{MetadataCache, OpenKept};
 use crate::Forget;
@@ -79,7 +81,7 @@ impl MetadataCache {
     pub(crate) async fn revoke_bits(self: &Arc<Self>, asked: RevokeBits) {
         let recall = Recall::new(&self.recalls, &asked);
         let RevokeBits { fid, bits, number } = asked;
-        self.bits_called_back.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.bits_called_back.fetch_add(1, Ordering::Relaxed);
         let (gone, name, unused, filled) = {
             let mut part = self.inodes.part(fid);
             let taken = part.change(fid, |inode| {
@@ -253,10 +255,32 @@ impl MetadataCache {
         kept
     }
 
-    /// The same, done when the kernel keeps nothing either. Open files go on: the MDT knows them.
-    pub(crate) async fn bits_lost_now(self: &Arc<Self>) {
+    /// The same after a restart of the MDT. Done when the kernel keeps nothing either, or the MDT knows that names may be used still: to
+    /// forget one may take a lock that a change holds which the MDT has to answer first. Open files go on: the MDT knows them.
+    pub(crate) async fn bits_lost_now(self: &Arc<Self>, restate: &Restate) {
         self.drop_all_bits(false);
-        self.forget_lost().await;
+        self.forget_lost_but_names().await;
+        let mut names = Box::pin(self.forget_names());
+        if poll_once(names.as_mut()).await.is_some() {
+            return;
+        }
+        let number = self.restarts.fetch_add(1, Ordering::Relaxed) + 1;
+        match restate.call(RestateNames { restart: number, kept: true }).await {
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the MDT does not take what the kernel keeps: that is forgotten first");
+                return names.await;
+            }
+        }
+        let meta = self.clone();
+        self.rt.spawn(async move {
+            names.await;
+            for mdt in meta.targets.mdts() {
+                if let Err(error) = mdt.call(RestateNames { restart: number, kept: false }).await {
+                    tracing::debug!(%error, "the MDT does not know yet that the kernel has forgotten");
+                }
+            }
+        });
     }
 
     fn drop_all_bits(&self, opens_too: bool) {
@@ -284,16 +308,36 @@ impl MetadataCache {
     }
 
     pub(crate) async fn forget_lost(self: &Arc<Self>) {
-        let lost = std::mem::take(&mut *self.lost_bits.lock());
-        let mut forget = vec![Forget::Names];
-        for (fid, bits, filled) in lost {
-            if let Some(filled) = filled {
-                let _ = filled.await;
+        self.forget_lost_but_names().await;
+        self.forget_names().await;
+    }
+
+    /// Has the kernel forget all names.
+    fn forget_names(&self) -> impl Future<Output = ()> + Send + use<> {
+        let copies = self.copies.clone();
+        async move { copies.forget(vec![Forget::Names]).await }
+    }
+
+    /// Has the kernel forget the attributes of what was lost. Whoever waits may be given up: it is done all the same, and who comes next
+    /// waits for it.
+    async fn forget_lost_but_names(self: &Arc<Self>) {
+        let (done, wait) = oneshot::channel::<()>();
+        let meta = self.clone();
+        self.rt.spawn(async move {
+            let _turn = meta.forgetting.acquire().await;
+            let lost = std::mem::take(&mut *meta.lost_bits.lock());
+            let mut forget = Vec::new();
+            for (fid, bits, filled) in lost {
+                if let Some(filled) = filled {
+                    let _ = filled.await;
+                }
+                if bits != 0 {
+                    forget.push(Forget::Attributes(fid));
+                }
             }
-            if bits != 0 {
-                forget.push(Forget::Attributes(fid));
-            }
-        }
-        self.copies.forget(forget).await;
+            meta.copies.forget(forget).await;
+            drop(done);
+        });
+        let _ = wait.await;
     }
 }

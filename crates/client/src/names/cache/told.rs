@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use proto::Attr;
 use rt::sync::oneshot;
@@ -54,8 +55,8 @@ impl std::fmt::Debug for Fill {
 pub struct Told {
     /// Attributes, with the true size.
     pub attr: Attr,
-    /// Whether the name may be kept until [`crate::Forget::NamesOf`].
-    pub keep_name: bool,
+    /// How long the name may be kept, unless [`crate::Forget::NamesOf`] comes before: it does not outlive the lease. Nothing is zero.
+    pub keep_name: Duration,
     /// Whether the attributes may be kept until [`crate::Forget::Attributes`].
     pub keep_attr: bool,
     /// To be held until the answer has reached its keeper.
@@ -65,7 +66,7 @@ pub struct Told {
 impl Told {
     /// An answer of which nothing may be kept.
     pub(crate) fn once(attr: Attr) -> Told {
-        Told { attr, keep_name: false, keep_attr: false, fill: Fill::default() }
+        Told { attr, keep_name: Duration::ZERO, keep_attr: false, fill: Fill::default() }
     }
 }
 

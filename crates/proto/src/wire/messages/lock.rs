@@ -55,6 +55,16 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// The kernel behind this client may use names that it was told before the MDT restarted, or uses none of them any more.
+    pub struct RestateNames {
+        /// Which restart it is, as the client counts them: what it says of an earlier one counts no more.
+        pub restart: u64,
+        /// Whether some may be used still. Until it says otherwise the client is called back for each file whose name changes.
+        pub kept: bool,
+    }
+}
+
+wire_struct! {
     /// Callback: gives inode bits back. Answered when nothing of them is used any more, the kernel's caches included.
     pub struct RevokeBits {
         /// The file.

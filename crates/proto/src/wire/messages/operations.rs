@@ -245,6 +245,7 @@ operations! {
         53 FlockTest(FlockTest) -> FlockFound: Session, Reads, Shared, never, always;
         54 RestateFlocks(RestateFlocks) -> Done: Session, Reads, Shared, never, always;
         55 PlaceData(PlaceData) -> Entry: Session, Takes, Shared, never, always;
+        56 RestateNames(RestateNames) -> Done: Session, Reads, Reserved, never, never;
         72 CancelBits(CancelBits) -> Done: Session, Reads, Reserved, never, never;
     }
     /// What an MDT answers of its changelog.

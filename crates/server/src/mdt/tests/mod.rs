@@ -2,6 +2,7 @@
 
 mod changelog;
 mod coherence;
+mod giving_way;
 mod inodes;
 mod keeping;
 mod missing;

@@ -1,0 +1,99 @@
+//! Changes that would wait for each other, and kernels that keep names over a restart (`docs/locks.md#kernel-names`).
+
+use std::time::Duration;
+
+use proto::wire::messages::{self as msg, LOCK_LOOKUP, RestateNames};
+use proto::{ClientId, Code, Cred, Fid, Transno};
+
+use crate::mdt::testing::{Client, World, gave_back, name};
+
+/// Later than a change gives way.
+const LATER: Duration = Duration::from_millis(100);
+
+fn move_request(client: &Client, from: &str, to: &str) -> msg::Rename {
+    msg::Rename {
+        parent: Fid::ROOT,
+        name: name(from),
+        new_parent: Fid::ROOT,
+        new_name: name(to),
+        flags: 0,
+        cred: Cred::root(),
+        time: client.time(),
+    }
+}
+
+/// Files of which every client keeps the names.
+fn files(world: &World, clients: &[&Client]) -> [Fid; 2] {
+    let files = ["a", "b"].map(|text| clients[0].file(Fid::ROOT, text));
+    for client in clients {
+        ["a", "b"].iter().for_each(|text| drop(client.lookup(Fid::ROOT, text).expect("it was made")));
+    }
+    world.called.take();
+    files
+}
+
+#[test]
+fn a_change_gives_way_whose_client_does_not_answer() {
+    let world = World::new();
+    let (a, b) = (world.client(1), world.client(2));
+    files(&world, &[&a, &b]);
+    world.called.hold();
+    let moves = [a.start(1000, move_request(&a, "a", "c")), b.start(1000, move_request(&b, "b", "d"))];
+    world.sim.run_for(LATER);
+    for pending in moves {
+        assert_eq!(world.sim.run(pending).result.err(), Some(Code::GiveWay));
+    }
+    world.called.answer(gave_back());
+    assert!(a.lookup(Fid::ROOT, "c").is_err() && b.lookup(Fid::ROOT, "d").is_err(), "nothing was done");
+    assert!(a.send(1001, move_request(&a, "a", "c")).result.is_ok());
+    assert!(b.send(1001, move_request(&b, "b", "d")).result.is_ok());
+}
+
+#[test]
+fn a_change_whose_client_owes_nothing_waits() {
+    let world = World::new();
+    let (a, b) = (world.client(1), world.client(2));
+    let [file, _] = files(&world, &[&a, &b]);
+    world.called.hold();
+    let pending = a.start(1000, move_request(&a, "a", "c"));
+    world.sim.run_for(20 * LATER);
+    // It changes no names, and its client has no lock of a directory for it.
+    let chmod = b.start(1000, msg::SetAttr { mode: Some(0o600), ..b.set_attr(file, &Cred::root()) });
+    world.sim.run_for(20 * LATER);
+    world.called.answer(gave_back());
+    assert!(world.sim.run(pending).result.is_ok(), "it has waited all the time");
+    assert!(world.sim.run(chmod).result.is_ok());
+}
+
+#[test]
+fn names_that_a_kernel_keeps_over_a_restart_are_called_back() {
+    let world = World::new();
+    let (a, b) = (world.client(1), world.client(2));
+    let [file, other] = files(&world, &[&a, &b]);
+    world.sync();
+    let boot = world.store.boot();
+    let world = world.crash();
+    let [a, b] = [1, 2].map(|n| world.connect(ClientId(n), boot, 2).expect("a known client"));
+    let stated = a.replay(500, Transno(0), RestateNames { restart: 7, kept: true });
+    assert!(stated.result.is_ok(), "the target waits for its clients: {stated:?}");
+    let pending = [&a, &b].map(|client| client.start(600, msg::GetAttr { fid: Fid::ROOT }));
+    for pending in pending {
+        assert!(world.sim.run(pending).result.is_ok(), "both have nothing to replay");
+    }
+    [&a, &b].map(|client| client.skip_to(1000));
+    let called = |of: u64| {
+        let all = world.called.take();
+        all.into_iter().filter(|(session, _)| *session == of).map(|(_, asked)| asked).collect::<Vec<_>>()
+    };
+    b.call(move_request(&b, "a", "c")).expect("root may");
+    let asked = called(a.session());
+    assert_eq!(asked.iter().map(|asked| (asked.fid, asked.bits)).collect::<Vec<_>>(), [(file, LOCK_LOOKUP)]);
+    a.call(move_request(&a, "b", "d")).expect("root may");
+    b.call(RestateNames { restart: 1, kept: true }).expect_err("it is too late for that");
+    a.call(RestateNames { restart: 6, kept: false }).expect("of another restart");
+    b.call(move_request(&b, "d", "e")).expect("root may");
+    assert!(called(a.session()).iter().any(|asked| asked.fid == other && asked.bits & LOCK_LOOKUP != 0));
+    a.call(RestateNames { restart: 7, kept: false }).expect("it may at any time");
+    b.call(move_request(&b, "e", "f")).expect("root may");
+    assert_eq!(called(a.session()), []);
+}
