@@ -171,6 +171,16 @@ impl Dispatcher {
         });
     }
 
+    /// The thread that asks has come back from what it asked before.
+    fn goes_on(&self, request: &Request<'_>) {
+        match request.operation {
+            Operation::Lookup { .. } => {}
+            // On the way to a name the kernel asks about the directories.
+            Operation::GetAttr { .. } => self.reopens.goes_on(request.pid, Some(fid_of(request.node))),
+            _ => self.reopens.goes_on(request.pid, None),
+        }
+    }
+
     /// Looks after an operation whose process got a signal that did not kill it: the next one is not told of.
     fn watch(&self, told: Told) {
         let Told::Watch(waiter) = told else { return };
@@ -201,12 +211,7 @@ impl Serve for Dispatcher {
         let way = self.ways.of(&request);
         let gives_way = way.as_ref().is_some_and(|way| way.gives);
         let caller = Caller { umask: umask(&request.operation), gives_way, ..caller };
-        match request.operation {
-            Operation::Lookup { .. } => {}
-            // On the way to a name the kernel asks about the directories.
-            Operation::GetAttr { .. } => self.reopens.goes_on(request.pid, Some(fid_of(request.node))),
-            _ => self.reopens.goes_on(request.pid, None),
-        }
+        self.goes_on(&request);
         let reply = reply.measured(self.ops.stats().begin(&request.operation)).of_change(way);
         let asked = Asked { node: request.node, pid: request.pid, caller, reply };
         match request.operation {

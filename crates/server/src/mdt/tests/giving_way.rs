@@ -53,16 +53,29 @@ fn a_change_gives_way_whose_client_does_not_answer() {
 fn a_change_whose_client_owes_nothing_waits() {
     let world = World::new();
     let (a, b) = (world.client(1), world.client(2));
-    let [file, _] = files(&world, &[&a, &b]);
+    files(&world, &[&a, &b]);
     world.called.hold();
     let pending = a.start(1000, move_request(&a, "a", "c"));
     world.sim.run_for(20 * LATER);
-    // It changes no names, and its client has no lock of a directory for it.
-    let chmod = b.start(1000, msg::SetAttr { mode: Some(0o600), ..b.set_attr(file, &Cred::root()) });
-    world.sim.run_for(20 * LATER);
     world.called.answer(gave_back());
     assert!(world.sim.run(pending).result.is_ok(), "it has waited all the time");
-    assert!(world.sim.run(chmod).result.is_ok());
+}
+
+/// The kernel has no directory locked for them, and does not ask again.
+#[test]
+fn changes_of_attributes_wait() {
+    let world = World::new();
+    let (a, b) = (world.client(1), world.client(2));
+    let files = files(&world, &[&a, &b]);
+    world.called.hold();
+    let chmod =
+        |client: &Client, fid| msg::SetAttr { mode: Some(0o600), ..client.set_attr(fid, &Cred::root()) };
+    let pending = [a.start(1000, chmod(&a, files[0])), b.start(1000, chmod(&b, files[1]))];
+    world.sim.run_for(20 * LATER);
+    world.called.answer(gave_back());
+    for pending in pending {
+        assert!(world.sim.run(pending).result.is_ok());
+    }
 }
 
 #[test]
@@ -83,16 +96,17 @@ fn names_that_a_kernel_keeps_over_a_restart_are_called_back() {
     [&a, &b].map(|client| client.skip_to(1000));
     let called = |of: u64| {
         let all = world.called.take();
-        all.into_iter().filter(|(session, _)| *session == of).map(|(_, asked)| asked).collect::<Vec<_>>()
+        let names =
+            all.into_iter().filter(|(session, asked)| *session == of && asked.bits & LOCK_LOOKUP != 0);
+        names.map(|(_, asked)| asked.fid).collect::<Vec<_>>()
     };
     b.call(move_request(&b, "a", "c")).expect("root may");
-    let asked = called(a.session());
-    assert_eq!(asked.iter().map(|asked| (asked.fid, asked.bits)).collect::<Vec<_>>(), [(file, LOCK_LOOKUP)]);
+    assert_eq!(called(a.session()), [file]);
     a.call(move_request(&a, "b", "d")).expect("root may");
     b.call(RestateNames { restart: 1, kept: true }).expect_err("it is too late for that");
     a.call(RestateNames { restart: 6, kept: false }).expect("of another restart");
     b.call(move_request(&b, "d", "e")).expect("root may");
-    assert!(called(a.session()).iter().any(|asked| asked.fid == other && asked.bits & LOCK_LOOKUP != 0));
+    assert!(called(a.session()).contains(&other));
     a.call(RestateNames { restart: 7, kept: false }).expect("it may at any time");
     b.call(move_request(&b, "e", "f")).expect("root may");
     assert_eq!(called(a.session()), []);
