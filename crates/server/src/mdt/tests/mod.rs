@@ -3,6 +3,7 @@
 mod changelog;
 mod coherence;
 mod inodes;
+mod jobs;
 mod keeping;
 mod missing;
 mod model;
