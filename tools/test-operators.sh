@@ -210,7 +210,7 @@ name = page("mount", "llite.*.max_cached_mb", kind="parameter-names")["parameter
 everything = page("mount", "*")["parameters"]
 assert len(everything) > 10
 assert page("mount", "*", len(everything) - 1)["parameters"][0]["name"] == everything[-1]["name"]
-units = {one["name"].rsplit(".", 1)[1]: (one["kind"], one["unit"]) for one in everything}
+units = {one["name"].rsplit(".", 1)[-1]: (one["kind"], one["unit"]) for one in everything}
 assert units["cur_dirty_bytes"] == ("gauge", "bytes") and units["lru_max_age"] == ("gauge", "ms"), units
 assert units["stats"] == ("histogram", "") and units["timeouts"] == ("text", ""), units
 assert {one["name"] for one in page("process", "*")["parameters"]} == {
