@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What an operator sees and orders: recovery_status, abort_recovery, evict_client, health_check (with a disk that fails), weft
-# status, drain, dk, brw_stats, md_stats, rpc_stats, weft stat and survey, pools, imperative recovery, and the traces of evictions, with
+# status, drain, dk, brw_stats, md_stats, job_stats, rpc_stats, weft stat and survey, pools, imperative recovery, and the traces of evictions, with
 # real processes; and the tools beside a mount that is silent, a target that is away, and words that are wrong.
 # Usage: tools/test-operators.sh [CASE...]; needs root, bin/weft, iproute2.
 
@@ -210,7 +210,7 @@ name = page("mount", "llite.*.max_cached_mb", kind="parameter-names")["parameter
 everything = page("mount", "*")["parameters"]
 assert len(everything) > 10
 assert page("mount", "*", len(everything) - 1)["parameters"][0]["name"] == everything[-1]["name"]
-units = {one["name"].rsplit(".", 1)[1]: (one["kind"], one["unit"]) for one in everything}
+units = {one["name"].rsplit(".", 1)[-1]: (one["kind"], one["unit"]) for one in everything}
 assert units["cur_dirty_bytes"] == ("gauge", "bytes") and units["lru_max_age"] == ("gauge", "ms"), units
 assert units["stats"] == ("histogram", "") and units["timeouts"] == ("text", ""), units
 assert {one["name"] for one in page("process", "*")["parameters"]} == {
@@ -374,6 +374,55 @@ t_changelog() {
   must_fail 1 lctl --device "$mdt" changelog_deregister "$reader"
   "$LFS" changelog "$mdt" > "$work/records"
   [ ! -s "$work/records" ]
+}
+
+# What jobs did is counted for them at the MDT and the OSTs, and the changelog names them.
+t_jobs() {
+  local reader
+  [ "$(lctl get_param 'jobid_var' 'jobid_name')" = "$(printf 'jobid_var=disable\njobid_name=%%e.%%u')" ]
+  [ "$(lctl list_param -F 'jobid_*')" = "$(printf 'jobid_var=\njobid_name=')" ]
+  must_fail 22 lctl set_param "jobid_var=A B"
+  must_fail 22 lctl set_param jobid_var=session
+  clear_jobs() { lctl set_param "mdt.*.job_stats=clear" "obdfilter.*.job_stats=clear" > /dev/null; }
+  # As long as nobody wants it, nobody has a job.
+  clear_jobs
+  SLURM_JOB_ID=4710 touch "$two_a/jobless"
+  lctl get_param -n "mdt.*.job_stats" | cmp - <(echo job_stats:)
+  reader=$(lctl_alone --device "$mdt" changelog_register -n)
+  lctl set_param jobid_var=SLURM_JOB_ID > /dev/null
+  [ "$(lctl get_param jobid_var)" = jobid_var=SLURM_JOB_ID ]
+  mkdir "$two_a/jobs"
+  "$LFS" setstripe -c 2 -S 65536 "$two_a/jobs"
+  in_two python3 "$top/tests/jobs.py" "$LFS" "$mdt" "$reader" "$two_a/jobs" "$two_b/jobs" -- "$LCTL"
+  lctl_alone --device "$mdt" changelog_deregister "$reader"
+  # One of them goes; who has no such variable has a job by jobid_name.
+  lctl set_param "mdt.*.job_stats=4711" > /dev/null
+  touch "$two_b/jobs/by-name"
+  lctl get_param "mdt.*.job_stats" > "$work/jobs"
+  grep -qx "mdt.$mdt.job_stats=" "$work/jobs"
+  absent '^- job_id: *"4711"$' "$work/jobs"
+  grep -qx '^- job_id:          "4712"$' "$work/jobs"
+  grep -qx '^- job_id:          "touch.0"$' "$work/jobs"
+  job_seen() { touch "$two_a/jobs/$1"; lctl get_param -n "mdt.*.job_stats" > "$work/jobs"; grep -qx -- "- job_id:          \"$2\"" "$work/jobs"; }
+  lctl set_param jobid_var=nodelocal jobid_name=render:%u:%g > /dev/null
+  job_seen node render:0:0
+  lctl set_param jobid_var=procname_uid > /dev/null
+  clear_jobs
+  job_seen program touch.0
+  lctl set_param jobid_var=SLURM_JOB_ID jobid_name=%j:%e > /dev/null
+  SLURM_JOB_ID=4713 job_seen both 4713:touch
+  # Bounds and times.
+  [ "$(lctl get_param -n "mdt.*.job_cleanup_interval")" = 600 ]
+  lctl set_param "mdt.*.job_cleanup_interval=2" > /dev/null
+  is_gone() { lctl get_param -n "mdt.*.job_stats" | cmp -s - <(echo job_stats:); }
+  until_true 10 is_gone
+  lctl set_param "mdt.*.job_cleanup_interval=600" jobid_name=%e.%u jobid_var=disable > /dev/null
+  # More than one answer has room for.
+  lctl set_param jobid_var=SLURM_JOB_ID > /dev/null
+  for n in $(seq 100); do SLURM_JOB_ID=many$n touch "$two_a/jobs/many"; done
+  [ "$(lctl get_param -n "mdt.*.job_stats" | grep -c '^- job_id: *"many')" = 100 ]
+  [ "$(lctl get_param -n "mdt.*.job_stats" | grep -c '^  open: ')" = "$(lctl get_param -n "mdt.*.job_stats" | grep -c '^- job_id:')" ]
+  lctl set_param jobid_var=disable > /dev/null
 }
 
 t_rpc_stats() {
@@ -1212,7 +1261,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats changelog rpc_stats stat survey pools disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats changelog jobs rpc_stats stat survey pools disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

@@ -47,7 +47,7 @@ pub use files::{FlockRequest, Flocks, FoundLock, OpenFiles};
 pub use lease::LeaseState;
 pub use mount::Lost;
 pub use names::{Fill, Names, OnItsWay, Page, PageEntry, Told};
-pub use rpc::AskError;
+pub use rpc::{AskError, job};
 pub use targets::SlowOst;
 
 /// Why an operation failed. A refusal is the server's answer; everything else is the client's own.

@@ -19,6 +19,7 @@ mod find;
 mod helper;
 pub mod imports;
 mod interrupt;
+mod jobs;
 pub mod kernel;
 mod moved;
 mod names;

@@ -144,7 +144,10 @@ impl Names {
 
     fn forget_past(&mut self, now: Time) {
         for _ in 0..PAST_MAX {
-            let Some((_, number, place)) = self.ends.pop_front_if(|(end, _, _)| *end <= now) else { return };
+            if self.ends.front().is_none_or(|(end, _, _)| *end > now) {
+                return;
+            }
+            let Some((_, number, place)) = self.ends.pop_front() else { return };
             // A change that holds the directory's lock may be using what is being expired.
             if !self.names.get(&place).is_some_and(|told| told.is_expiring) {
                 self.expired(&place, number);

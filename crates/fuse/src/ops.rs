@@ -10,12 +10,14 @@ use client::posix::{AccessTimes, Errno, Posix, Result};
 use client::{Caller, Client, FlockRequest, FoundLock, Handle, PageEntry, Pages, Told};
 use proto::acl::{XATTR_ACCESS, XATTR_DEFAULT};
 use proto::wire::messages::Space;
-use proto::{Fid, FileKind, Ino};
+use proto::{Fid, FileKind, Ino, JobId};
 use rt::Rt;
 
 use crate::control::Status;
 use crate::engine::Kind;
 use crate::find::Questions;
+use crate::jobs::{Asker, Asks, Jobs};
+use crate::kernel::request::Request;
 use crate::stats::Stats;
 use crate::virtuals::{self, Mount};
 
@@ -81,6 +83,7 @@ pub struct Ops {
     /// What brings the kernel's requests; set once it does.
     engine: OnceLock<Kind>,
     stats: Arc<Stats>,
+    jobs: Jobs,
     questions: Questions,
 }
 
@@ -93,7 +96,8 @@ impl Ops {
             posix,
             status,
             engine: OnceLock::new(),
-            stats: Arc::new(Stats::new(rt)),
+            stats: Arc::new(Stats::new(rt.clone())),
+            jobs: Jobs::new(rt),
             questions: Questions::default(),
         }
     }
@@ -111,6 +115,13 @@ impl Ops {
     /// What the kernel asked for.
     pub(crate) fn stats(&self) -> &Arc<Stats> {
         &self.stats
+    }
+
+    /// To which job a request belongs.
+    pub(crate) fn job_of(&self, request: &Request<'_>) -> JobId {
+        let Request { uid, gid, pid, operation, .. } = request;
+        let asker = Asker { thread: *pid, uid: *uid, gid: *gid };
+        self.jobs.of(asker, Asks::of(operation), |handle| self.client.files().job_of(Handle(handle)))
     }
 
     /// Requests come from the kernel by `engine`.
@@ -247,7 +258,8 @@ impl Ops {
     }
 
     fn mount<'a>(&'a self, status: &'a Status) -> Mount<'a> {
-        Mount { client: &self.client, stats: &self.stats, status, questions: &self.questions }
+        let Ops { client, stats, jobs, questions, .. } = self;
+        Mount { client, stats, jobs, status, questions }
     }
 
     /// Value of an extended attribute.

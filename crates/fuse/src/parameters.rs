@@ -194,12 +194,13 @@ pub(crate) async fn answer(mount: Mount<'_>, caller: &Caller, asked: &Asked) -> 
 
 /// All that a mount has.
 fn registered<'a>(mount: Mount<'a>, tree: Tree<'a, Setting<'a>>) -> Tree<'a, Setting<'a>> {
-    let Mount { client, stats, status, .. } = mount;
+    let Mount { client, stats, jobs, status, .. } = mount;
     let mgs = status.mgs.first().map_or(MGS_HERE, String::as_str);
     let places = ClientPlaces::new(&client.admin().fsname(), client.admin().id(), mgs);
     let mut tree = ClientTree::new(places, tree);
     client.admin().parameters(&mut tree);
     stats.parameters(&mut tree);
+    jobs.parameters(&mut tree);
     tree.into_tree()
 }
 

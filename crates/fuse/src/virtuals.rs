@@ -13,6 +13,7 @@ use crate::control::{
 };
 use crate::find::Questions;
 use crate::imports;
+use crate::jobs::Jobs;
 use crate::parameters;
 use crate::pools;
 use crate::states::{self, States, TargetState};
@@ -34,6 +35,8 @@ pub struct Mount<'a> {
     pub client: &'a Client,
     /// What the kernel asked it for.
     pub stats: &'a Stats,
+    /// To which jobs requests belong.
+    pub jobs: &'a Jobs,
     /// What it says of itself.
     pub status: &'a Status,
     /// The searches that it is asked for.

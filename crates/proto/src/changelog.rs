@@ -157,6 +157,9 @@ wire_struct! {
         pub gid: u32,
         /// From where: `10.1.1.2@tcp`.
         pub nid: String,
+        ;
+        /// For which job; empty for none.
+        pub job: String,
     }
 }
 
@@ -178,6 +181,7 @@ impl Record {
             uid: 0,
             gid: 0,
             nid: String::new(),
+            job: String::new(),
         }
     }
 
@@ -217,6 +221,9 @@ impl fmt::Display for Record {
             self.flags,
             bracketed(self.target),
         )?;
+        if !self.job.is_empty() {
+            write!(f, " j={}", shown(self.job.as_bytes()))?;
+        }
         // What is in the record: 1 users, 2 an address, 8 an attribute.
         let extra = 1 | if self.nid.is_empty() { 0 } else { 2 } | if self.xattr.is_empty() { 0 } else { 8 };
         write!(f, " ef=0x{extra:x} u={}:{}", self.uid, self.gid)?;
@@ -294,6 +301,8 @@ mod tests {
             "7 01CREAT 11:03:54.129724442 2022.11.22 0x0 t=[0x200000401:0x2:0x0] ef=0x3 u=5:6 nid=10.1.1.2@tcp \
              p=[0x200000401:0x1:0x0] a\\nb"
         );
+        let of_job = Record { job: "4711".into(), ..made };
+        assert!(of_job.to_string().contains(" t=[0x200000401:0x2:0x0] j=4711 ef=0x3 u=5:6 "), "{of_job}");
         let moved = Record::new(Kind::Rename, Fid::ZERO).named(fid(1), &Bytes::from_static(b"new"));
         let old = Bytes::from_static(b"o\xffd");
         let moved = Record { source: fid(3), source_parent: fid(4), source_name: old, time, ..moved };

@@ -12,6 +12,7 @@ pub mod find;
 pub mod identity;
 pub mod ids;
 pub mod intervals;
+pub mod job;
 pub mod layout;
 pub mod lease;
 pub mod limits;
@@ -37,6 +38,7 @@ pub use config::ConfigCopy;
 pub use ids::{
     ClientId, DataTarget, Fid, Ino, MdtIndex, ObjectId, OstIndex, TargetId, TargetKind, Transno, Xid,
 };
+pub use job::JobId;
 pub use layout::Layout;
 pub use name::{FsName, Name};
 pub use nid::{Network, NetworkKind, Nid};

@@ -261,6 +261,11 @@ impl<'a, S> Tree<'a, S> {
         self.patterns.iter().any(|pattern| pattern.says(word))
     }
 
+    /// Whether values are asked for, and not only which there are.
+    pub fn has_values(&self) -> bool {
+        !self.names_only
+    }
+
     /// Those that fit, to be set.
     ///
     /// # Errors

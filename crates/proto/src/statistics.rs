@@ -7,7 +7,7 @@ mod samples;
 mod table;
 
 pub use histogram::{CLASSES, Counts, Histogram};
-pub use samples::{Sampled, Samples};
+pub use samples::{Sampled, Samples, Sums};
 pub use table::{Rows, Table, label, print_single};
 
 const NANOS: u64 = 1_000_000_000;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::address::dialled;
 use proto::wire::messages::Operation;
 use proto::wire::{Reply, Request};
-use proto::{Code, Nid, TargetId, Xid};
+use proto::{Code, JobId, Nid, TargetId, Xid};
 
 use crate::hub::Hub;
 use crate::keys::Role;
@@ -107,5 +107,6 @@ fn call_of(target: TargetId, role: Role, request: Request) -> Call {
         replay: None,
         request,
         bulk: Vec::new(),
+        job: JobId::NONE,
     }
 }

@@ -135,7 +135,7 @@ impl Import {
     /// Like [`Import::call_bulk`], but [`proto::Code::Evicted`] if the session is another one by now. For what rests on
     /// something that the target had granted in the session.
     pub fn call_in_era<O: Operation>(&self, era: u64, operation: O, bulk: Vec<Bytes>) -> Calling<'_, O> {
-        Calling::new(&self.driver, operation, bulk, Options { era: Some(era) })
+        Calling::new(&self.driver, operation, bulk, Options { era: Some(era), ..Options::default() })
     }
 
     /// Like [`Import::call`], but gives up after `duration`. A change may happen nevertheless.

@@ -9,6 +9,7 @@ pub mod callback;
 pub mod habits;
 pub mod hub;
 pub mod import;
+pub mod job;
 pub mod keys;
 pub mod limits;
 pub mod process;

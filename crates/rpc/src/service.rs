@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proto::wire::header::Room;
 use proto::wire::{Reply, Request};
-use proto::{Code, Nid, TargetId, Transno, Xid};
+use proto::{Code, JobId, Nid, TargetId, Transno, Xid};
 use rt::BoxFuture;
 
 use crate::keys::Role;
@@ -79,6 +79,8 @@ pub struct Call {
     pub request: Request,
     /// The request's bulk.
     pub bulk: Vec<Bytes>,
+    /// The job that it belongs to.
+    pub job: JobId,
 }
 
 /// The answer to one request.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proto::session::ReplyRecord;
 use proto::wire::Reply;
 use proto::wire::messages::Space;
-use proto::{ClientId, Code, Transno, Xid};
+use proto::{ClientId, Code, JobId, Transno, Xid};
 use rpc::{Peer, Role};
 use store::{Batch, Change, Store, StoreError};
 
@@ -25,6 +25,8 @@ pub struct Ctx<S> {
     pub xid: Xid,
     /// The transno that the request had before a restart lost it.
     pub replay: Option<Transno>,
+    /// The job that it belongs to.
+    pub job: JobId,
     slot: Option<u32>,
     session: Arc<Session<S>>,
     store: Arc<Store>,
@@ -38,8 +40,9 @@ impl<S> Ctx<S> {
         xid: Xid,
         slot: Option<u32>,
         replay: Option<Transno>,
+        job: JobId,
     ) -> Ctx<S> {
-        Ctx { peer, xid, replay, slot, session, store: store.clone() }
+        Ctx { peer, xid, replay, job, slot, session, store: store.clone() }
     }
 
     /// The session.

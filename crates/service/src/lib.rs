@@ -14,6 +14,7 @@ mod context;
 mod eviction;
 mod gauge;
 mod handler;
+mod jobs;
 pub mod keys;
 mod lives;
 mod lock_room;

@@ -68,6 +68,7 @@ impl<H: Handler> Target<H> {
         }
         self.handler.parameters(&mut tree);
         self.timing.parameters(&self.rt, H::STATS, &mut tree);
+        self.jobs.parameters(&self.rt, &mut tree);
         if H::ORDERED {
             self.recovery_in(&mut tree);
         }

@@ -21,6 +21,7 @@ use crate::context::{Ctx, Done, code_of};
 use crate::eviction::Tracer;
 use crate::gauge::Gauge;
 use crate::handler::{Env, Handler, Start, Supervision};
+use crate::jobs::Jobs;
 use crate::lives::Lives;
 use crate::recovery::Recovery;
 use crate::session::{Session, Sessions};
@@ -42,6 +43,7 @@ pub struct Target<H: Handler> {
     pub(crate) tracer: Arc<Tracer>,
     pub(crate) handler: Arc<H>,
     pub(crate) timing: Timing,
+    pub(crate) jobs: Jobs,
     pub(crate) began: Began,
 }
 
@@ -108,6 +110,7 @@ impl<H: Handler> Target<H> {
             tracer,
             handler,
             timing,
+            jobs: Jobs::new(H::STATS),
             store,
             began: Began { supervision, safeguards, accepted, told, older },
         });
@@ -202,7 +205,7 @@ impl<H: Handler> Target<H> {
             Request::Sync(msg::Sync { transno }) => self.sync(*transno).await,
             request if request.changes() => self.change(&session, call).await,
             _ => {
-                let ctx = Ctx::new(&self.store, session, call.peer.clone(), call.xid, None, None);
+                let ctx = Ctx::new(&self.store, session, call.peer.clone(), call.xid, None, None, call.job);
                 let (request, bulk) = taken(call);
                 result::<H>(self.carry_out(&ctx, request, bulk).await)
             }
@@ -253,19 +256,25 @@ impl<H: Handler> Target<H> {
         request: Request,
         bulk: Vec<Bytes>,
     ) -> Result<Done, Code> {
-        match H::Request::try_from(request) {
+        let counted = || (request.opcode(), H::variant(&request));
+        let of_job = self.jobs.begin(ctx.job, &self.rt, counted, &bulk);
+        let done = match H::Request::try_from(request) {
             Ok(request) => {
                 let sent = bytes_of(&bulk);
                 let done = self.handler.handle(ctx, request, bulk).await?;
                 self.timing.moved(sent, bytes_of(&done.bulk));
-                Ok(done)
+                done
             }
             Err(Request::Statfs(msg::Statfs {})) => {
-                Box::pin(self.handler.space()).await.map(|space| Done::unchanged(Reply::Statfs(space)))
+                Done::unchanged(Reply::Statfs(Box::pin(self.handler.space()).await?))
             }
             // Another role's, or one that is asked for outside any session.
-            Err(_) => Err(Code::NotSupported),
+            Err(_) => return Err(Code::NotSupported),
+        };
+        if let Some(of_job) = of_job {
+            self.jobs.done(of_job, &self.rt, &done.bulk);
         }
+        Ok(done)
     }
 
     /// A changing request: done once, however often it comes.
@@ -295,8 +304,15 @@ impl<H: Handler> Target<H> {
                 return self::result::<H>(refused.map(Done::unchanged));
             }
         }
-        let ctx =
-            Ctx::new(&self.store, session.clone(), call.peer.clone(), call.xid, Some(slot), call.replay);
+        let ctx = Ctx::new(
+            &self.store,
+            session.clone(),
+            call.peer.clone(),
+            call.xid,
+            Some(slot),
+            call.replay,
+            call.job,
+        );
         let opcode = call.request.opcode();
         let asked = tracing::enabled!(tracing::Level::TRACE).then(|| format!("{:?}", call.request));
         let (request, bulk) = taken(call);

@@ -29,7 +29,19 @@ pub struct Stats {
     /// Whether bytes of reads and writes stand above the rows.
     pub moves_data: bool,
     /// The rows in their order, and what each of them sums up.
-    pub rows: &'static [(&'static str, &'static [Counted])],
+    pub rows: &'static [Row],
+    /// Those of them that Lustre has not, and that add up what is in others: no job has them.
+    pub own: &'static [&'static str],
+}
+
+/// How a statistic is called, and what it sums up.
+pub type Row = (&'static str, &'static [Counted]);
+
+impl Stats {
+    /// What is counted for each job.
+    pub(crate) fn of_jobs(&self) -> impl Iterator<Item = &'static Row> {
+        self.rows.iter().filter(|(name, _)| !self.own.contains(name))
+    }
 }
 
 /// The times of one operation.
@@ -151,6 +163,7 @@ mod tests {
             ("mkdir", &[(Create::OPCODE, 2)]),
             ("create", &[(Create::OPCODE, 0), (Create::OPCODE, 2)]),
         ],
+        own: &[],
     };
 
     fn check(test: impl FnOnce(&Rt, &Timing)) {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use proto::layout::Place;
-use proto::{DataTarget, Layout, ObjectId, Timestamp};
+use proto::{DataTarget, JobId, Layout, ObjectId, Timestamp};
 use rt::Time;
 use smallvec::SmallVec;
 
@@ -35,6 +35,8 @@ pub(crate) struct Job {
     pub(crate) writes: Vec<(u64, Vec<Bytes>)>,
     /// Time of the newest application call.
     pub(crate) time: Timestamp,
+    /// The job of that call.
+    pub(crate) owner: JobId,
     /// What goes back to the bounds of dirty data when it was answered.
     pub(crate) charge: u64,
     /// To be answered when it is durable.
@@ -51,6 +53,8 @@ pub(crate) struct Piece<'a> {
     pub(crate) ready: Option<Buffer>,
     /// Time of the application's call.
     pub(crate) time: Timestamp,
+    /// Its job.
+    pub(crate) owner: JobId,
     /// A chunk that becomes full is not handed out: everything is asked for at once.
     pub(crate) hold: bool,
 }
@@ -177,6 +181,7 @@ impl Cache {
         let chunk = self.chunks.entry(id).or_insert_with(|| Chunk::new(piece.place.target));
         let version = chunk.filling.get_or_insert_with(|| Version::new(self.writes, now, piece.time));
         version.time = version.time.max(piece.time);
+        version.owner = piece.owner;
         let charge = version.write(&self.memory, piece.offset, piece.data, piece.ready, limit);
         let full = version.bytes == self.chunk_bytes || version.pieces() > PIECES_MAX;
         let job = if full && !piece.hold { Self::start(id, chunk) } else { None };
@@ -192,7 +197,7 @@ impl Cache {
         chunk.ready = false;
         let version = chunk.filling.take()?;
         let (bytes, charge) = (version.bytes, version.charge);
-        let (first_write, time) = (version.first_write, version.time);
+        let (first_write, time, owner) = (version.first_write, version.time, version.owner);
         let slices = version.freeze();
         let mut writes: Vec<(u64, Vec<Bytes>)> = Vec::new();
         let mut end = None;
@@ -204,7 +209,7 @@ impl Cache {
             end = Some(offset + slice.len() as u64);
         }
         chunk.sending = Some(Sending { slices, bytes, charge, first_write, time, lost: false });
-        Some(Job { chunk: id, target: chunk.target, writes, time, charge, sync: false })
+        Some(Job { chunk: id, target: chunk.target, writes, time, owner, charge, sync: false })
     }
 
     /// Hands everything to send whose oldest byte was written at `until` or before.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use proto::layout::{Component, Place};
-use proto::{Fid, Layout, ObjectId, OstIndex, Timestamp};
+use proto::{Fid, JobId, Layout, ObjectId, OstIndex, Timestamp};
 use rt::Time;
 use rt::sim::Rng;
 
@@ -89,8 +89,10 @@ impl Model {
             buffer
         });
         let time = Timestamp { secs: self.clock as i64, nanos: 0 };
-        let stored =
-            self.cache.write(Piece { place, offset, data, ready, time, hold: false }, Time(self.clock));
+        let stored = self.cache.write(
+            Piece { place, offset, data, ready, time, owner: JobId::NONE, hold: false },
+            Time(self.clock),
+        );
         assert!(stored.charge <= data.len() as u64 + Cache::COST_MAX, "no more than a writer reserves");
         self.charged += stored.charge;
         self.take_jobs(stored.job);

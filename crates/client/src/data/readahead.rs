@@ -11,6 +11,7 @@ use std::sync::Arc;
 use proto::ObjectId;
 use proto::layout::Layout;
 use proto::readahead::{self, Decision, Mount, Settings, Why, Width};
+use rpc::job::OfJob;
 use rt::Wall;
 use rt::wait::join_all;
 
@@ -195,7 +196,11 @@ impl Data {
         }
         for range in fetch {
             let (data, file, layout) = (self.clone(), file.clone(), layout.clone());
-            self.rt.spawn(async move { data.fetch(&file, &layout, range).await });
+            let job = rpc::job::current();
+            self.rt.spawn(async move {
+                let fetching = std::pin::pin!(data.fetch(&file, &layout, range));
+                OfJob::new(job, fetching).await;
+            });
         }
         let mut waits = None;
         loop {

@@ -1,5 +1,6 @@
 //! Sends what the cache hands out, and waits for it.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,6 +9,7 @@ use proto::limits::{BULK_BYTES_MAX, WRITE_PARTS_MAX};
 use proto::wire::messages::{ObjectAttr, Write, WritePart, WriteParts};
 use proto::{Code, DataTarget, Fid, Layout, ObjectId, Transno};
 use rpc::Answered;
+use rpc::job::OfJob;
 use rt::Time;
 use rt::wait::join_all;
 
@@ -56,7 +58,11 @@ impl WriteBack {
             let room = self.rooms.of(job.target);
             self.rooms.sent(&room, job.charge);
             let results = match self.placed(file).await {
-                Ok(_) => self.write_object(file, &mut job).await,
+                Ok(_) => {
+                    let owner = job.owner;
+                    let writing = pin!(self.write_object(file, &mut job));
+                    OfJob::new(owner, writing).await
+                }
                 Err(error) => vec![Err(error)],
             };
             let (charge, next) = self.apply_answers(file, &job, results);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use proto::Timestamp;
+use proto::{JobId, Timestamp};
 use rt::Time;
 use rt::buf::ALIGN;
 
@@ -49,11 +49,14 @@ pub(crate) struct Version {
     pub(crate) since: Time,
     /// Time of the newest application call.
     pub(crate) time: Timestamp,
+    /// The job of the newest one.
+    pub(crate) owner: JobId,
 }
 
 impl Version {
     pub(crate) fn new(first_write: u64, since: Time, time: Timestamp) -> Version {
-        Version { pieces: BTreeMap::new(), bytes: 0, charge: 0, first_write, since, time }
+        let owner = JobId::NONE;
+        Version { pieces: BTreeMap::new(), bytes: 0, charge: 0, first_write, since, time, owner }
     }
 
     pub(crate) fn pieces(&self) -> usize {

@@ -311,7 +311,7 @@ impl Data {
     ) -> bool {
         let whole_pages = (offset | data.len() as u64).is_multiple_of(rt::buf::ALIGN as u64);
         let ready = (whole_pages && data.len() >= COPY_AHEAD_MIN).then(|| self.copy(offset, data));
-        let now = self.rt.now();
+        let (now, owner) = (self.rt.now(), rpc::job::current());
         let stored = {
             let mut inner = file.inner.lock();
             // Under this lock: what is lost from now on is taken out of the cache again (`drop_ranges`).
@@ -325,7 +325,8 @@ impl Data {
             if let Some(layout) = inner.layout.clone() {
                 inner.end.wrote(layout.file_size_from(place.object, end));
             }
-            let stored = inner.cache.write(Piece { place, offset, data, ready, time, hold: sync }, now);
+            let piece = Piece { place, offset, data, ready, time, owner, hold: sync };
+            let stored = inner.cache.write(piece, now);
             if !inner.listed {
                 inner.listed = true;
                 self.back.dirty.dirty(file);

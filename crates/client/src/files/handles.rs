@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use proto::{Attr, Fid, Shards};
+use proto::{Attr, Fid, JobId, Shards};
 
 use crate::data::FileRef;
 use crate::order::{HANDLES, Mutex};
@@ -26,6 +26,8 @@ pub(crate) struct OpenFile {
     pub(crate) xattrs: bool,
     /// Whoever opened it.
     pub(crate) opener: Caller,
+    /// The job for which it was opened.
+    pub(crate) job: JobId,
     pub(crate) read: AtomicBool,
     pub(crate) wrote: AtomicBool,
     /// Number of the last failure of the file that this handle has reported.

@@ -9,7 +9,7 @@ use proto::types::Attr;
 use proto::wire::messages::{
     Create, CreateUnnamed, Created, Entry, OPEN_EXCLUSIVE, OPEN_EXECUTE, OPEN_READ, OPEN_WRITE, Open,
 };
-use proto::{Fid, FileKind, Layout, Transno};
+use proto::{Fid, FileKind, JobId, Layout, Transno};
 use rt::wait::join_all;
 
 use crate::files::{OpenFile, OpenFiles};
@@ -218,6 +218,11 @@ impl OpenFiles {
         }
     }
 
+    /// The job for which a handle was opened; none for one that is not open.
+    pub fn job_of(&self, handle: Handle) -> JobId {
+        self.handles.get(handle).map_or(JobId::NONE, |open| open.job)
+    }
+
     /// Whether another client had the file open for writing when this handle was opened, or has not told its size.
     pub fn is_written_elsewhere(&self, handle: Handle) -> bool {
         let Ok(open) = self.handles.get(handle) else { return false };
@@ -300,6 +305,7 @@ impl OpenFiles {
             attr: told.attr,
             xattrs: told.xattrs,
             opener: Caller { umask: 0, gives_way: false, ..caller.clone() },
+            job: rpc::job::current(),
             read: AtomicBool::new(false),
             wrote: AtomicBool::new(false),
             failure_seen,

@@ -4,11 +4,13 @@
 //! of files that this client made and never wrote, too.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use proto::wire::messages::{Close, SetSize, SizeUpdate};
-use proto::{DataTarget, Fid, Layout, Transno};
+use proto::{DataTarget, Fid, JobId, Layout, Transno};
+use rpc::job::{self, OfJob};
 use rt::Rt;
 use rt::sync::{OwnedSemaphorePermit, Semaphore};
 use rt::wait::join_all;
@@ -35,6 +37,8 @@ pub(crate) struct Pending {
     file: FileRef,
     /// The handle to close; `None` after a truncate of a file that is not open for writing here.
     close: Option<Close>,
+    /// The job that closes it.
+    job: JobId,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -140,18 +144,18 @@ impl Sizes {
                 inner.writers == 0 && !inner.gone && (inner.untold || close.wrote || untouched)
             };
             if waits {
-                let pending = Pending { file, close: Some(close), _permit: permit };
+                let pending = Pending { file, close: Some(close), job: job::current(), _permit: permit };
                 self.close_later(pending);
                 return;
             }
         }
-        let sizes = self.clone();
+        let (sizes, job) = (self.clone(), job::current());
         self.rt.run_in_place(async move {
             if let Some(file) = &open.file {
                 // The file's state may go with the last handle: its data has to be gone before.
                 sizes.data.back.flush_file(file).await;
             }
-            sizes.meta.send_close(close).await;
+            OfJob::new(job, pin!(sizes.meta.send_close(close))).await;
             let dead = open.file.as_ref().filter(|file| file.inner.lock().gone).map(|file| file.fid);
             drop((permit, open));
             dead.into_iter().for_each(|fid| sizes.data.forget_dead(fid));
@@ -161,7 +165,7 @@ impl Sizes {
     /// Tells the MDT the size of a file that was cut while nobody here has it open for writing.
     pub(crate) async fn tell_size(self: &Arc<Self>, file: FileRef) {
         if let Some(permit) = self.closer.permit().await {
-            self.close_later(Pending { file, close: None, _permit: permit });
+            self.close_later(Pending { file, close: None, job: job::current(), _permit: permit });
         }
     }
 
@@ -229,13 +233,18 @@ impl Sizes {
 
     async fn finish(self: &Arc<Self>, pending: Pending) {
         let untouched = pending.is_untouched();
-        let Pending { file, close, _permit } = pending;
-        match close {
-            // Nothing was ever written: what the MDT said of the size is true again.
-            Some(close) if untouched => {
-                self.meta.send_close(close).await;
-            }
-            close => self.finish_file(&file, close).await,
+        let Pending { file, close, job, _permit } = pending;
+        {
+            let closing = pin!(async {
+                match close {
+                    // Nothing was ever written: what the MDT said of the size is true again.
+                    Some(close) if untouched => {
+                        self.meta.send_close(close).await;
+                    }
+                    close => self.finish_file(&file, close).await,
+                }
+            });
+            OfJob::new(job, closing).await;
         }
         let dead = file.inner.lock().gone.then_some(file.fid);
         drop(file);

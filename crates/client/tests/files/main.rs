@@ -9,6 +9,7 @@ mod behind;
 mod bounds;
 mod durable;
 mod fake;
+mod jobs;
 mod locks;
 mod many;
 mod memory;

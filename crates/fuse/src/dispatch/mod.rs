@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use client::Caller;
+use client::job::{self, Entered, OfJob};
 use rt::Rt;
 use rt::sync::Semaphore;
 
@@ -100,6 +101,7 @@ impl Dispatcher {
             return reply.send(result);
         }
         let waits = Waits::count(&self.changes);
+        let operation = OfJob::new(job::current(), operation);
         self.rt.spawn(async move {
             let _waits = waits;
             reply.send(operation.await);
@@ -115,6 +117,7 @@ impl Dispatcher {
         if poll_here(operation.as_mut()).is_ready() {
             return reply.send(Ok(Answer::Done));
         }
+        let operation = OfJob::new(job::current(), operation);
         self.rt.spawn(async move {
             operation.await;
             reply.send(Ok(Answer::Done));
@@ -153,12 +156,12 @@ impl Dispatcher {
         }
         let (waiting, told) = self.interrupts.wait(reply.unique(), pid, ends, operation);
         self.watch(told);
-        let ops = self.ops.clone();
+        let (ops, job) = (self.ops.clone(), job::current());
         self.rt.spawn(async move {
-            match waiting.await {
+            match OfJob::new(job, waiting).await {
                 Outcome::Done(result) => reply.send(result),
                 Outcome::Interrupted(operation) => {
-                    let rest = rest(ops, operation);
+                    let rest = OfJob::new(job, Box::pin(rest(ops, operation)));
                     // A request for a lock that was given up is in nobody's way when the process goes on.
                     if ends == Ends::AnySignal {
                         rest.await;
@@ -179,6 +182,12 @@ impl Dispatcher {
             Operation::GetAttr { .. } => self.reopens.goes_on(request.pid, Some(fid_of(request.node))),
             _ => self.reopens.goes_on(request.pid, None),
         }
+    }
+
+    /// What is done until the result is dropped is for the job of `request`.
+    fn enter(&self, request: &Request<'_>) -> Option<Entered> {
+        let job = self.ops.job_of(request);
+        (!job.is_none()).then(|| job::enter(job))
     }
 
     /// Looks after an operation whose process got a signal that did not kill it: the next one is not told of.
@@ -207,6 +216,7 @@ async fn look_after_all(rt: Rt, interrupts: Weak<Interrupts>) {
 
 impl Serve for Dispatcher {
     fn serve(&self, request: Request<'_>, reply: Reply) {
+        let _entered = self.enter(&request);
         let caller = caller::of_process(request.uid, request.gid, request.pid);
         let way = self.ways.of(&request);
         let gives_way = way.as_ref().is_some_and(|way| way.gives);

@@ -93,6 +93,11 @@ impl<'a> TargetTree<'a> {
         }
     }
 
+    /// As [`Tree::has_values`].
+    pub fn has_values(&self) -> bool {
+        self.tree.has_values()
+    }
+
     /// As [`Tree::says`].
     pub fn says(&self, word: &str) -> bool {
         self.tree.says(word)
@@ -108,7 +113,7 @@ impl<'a> TargetTree<'a> {
 pub const PROCESS_PLACES: [&str; 2] = ["debug", "mem"];
 
 /// What the names of a client's parameters begin with, whatever its file system.
-const CLIENT_BEGINNINGS: [&str; 5] = ["llite.", "osc.", "mdc.", "mgc.MGC", "ldlm.namespaces."];
+const CLIENT_BEGINNINGS: [&str; 6] = ["llite.", "osc.", "mdc.", "mgc.MGC", "ldlm.namespaces.", "jobid_"];
 /// Digits that tell several clients of one file system apart, as Lustre's addresses do.
 const CLIENT_DIGITS: usize = 16;
 
@@ -182,6 +187,11 @@ impl<'a, S> ClientTree<'a, S> {
     /// Registers a parameter of the mount: `llite.w-2155624f164a7fed.NAME`.
     pub fn of_mount(&mut self, parameter: Parameter<'a, S>) {
         self.tree.add(&self.places.mount(), parameter);
+    }
+
+    /// Registers a parameter that a machine has one of in Lustre, whatever is mounted: `NAME`.
+    pub fn of_client(&mut self, parameter: Parameter<'a, S>) {
+        self.tree.add("", parameter);
     }
 
     /// Registers a parameter of the session with the MGS: `mgc.MGC10.0.0.1@tcp.NAME`.

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use crate::code::Code;
+use crate::job::JobId;
 use crate::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};
 use crate::wire::Request;
 use crate::wire::header::HEADER_BYTES;
@@ -24,10 +25,12 @@ pub struct Message {
     pub body: Bytes,
     /// Its bulk.
     pub bulk: Vec<Bytes>,
+    /// The job that it belongs to.
+    pub job: JobId,
 }
 
 impl Message {
-    /// The message of `request`; [`Code::TooBig`] if no message carries it.
+    /// The message of `request`, which belongs to no job; [`Code::TooBig`] if no message carries it.
     pub fn new(request: &Request, bulk: &[Bytes]) -> Result<Message, Code> {
         let mut body = Vec::with_capacity(256);
         request.put_body(&mut body);
@@ -43,6 +46,7 @@ impl Message {
             contends: request.contends(),
             body: Bytes::from(body),
             bulk: bulk.to_vec(),
+            job: JobId::NONE,
         })
     }
 

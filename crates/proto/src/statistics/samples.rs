@@ -18,6 +18,16 @@ pub struct Samples {
     sumsq: AtomicU64,
 }
 
+/// Values that are summed up by whoever has a lock around them, without their classes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sums {
+    count: u64,
+    min: u64,
+    max: u64,
+    sum: u64,
+    sumsq: u64,
+}
+
 /// The sums at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sampled {
@@ -80,6 +90,29 @@ impl Samples {
     }
 }
 
+impl Sums {
+    /// Adds a value.
+    pub fn note(&mut self, value: u64) {
+        self.min = if self.count == 0 { value } else { self.min.min(value) };
+        self.max = self.max.max(value);
+        self.count = self.count.saturating_add(1);
+        self.sum = self.sum.wrapping_add(value);
+        self.sumsq = self.sumsq.wrapping_add(value.wrapping_mul(value));
+    }
+
+    /// As `job_stats` prints them: `{ samples: 2, unit: usecs, min: 3, max: 900, sum: 903, sumsq: 810009 }`.
+    pub fn braces(&self, unit: &str) -> String {
+        format!("{{ {} }}", self.within(unit))
+    }
+
+    fn within(&self, unit: &str) -> String {
+        let Sums { count, min, max, sum, sumsq } = self;
+        format!(
+            "samples: {count:>11}, unit: {unit}, min: {min:>7}, max: {max:>7}, sum: {sum:>15}, sumsq: {sumsq:>18}"
+        )
+    }
+}
+
 impl Sampled {
     /// This and `other` together.
     #[must_use]
@@ -107,19 +140,17 @@ impl Sampled {
         format!("{name:<25} {count} samples [{unit}] {min} {max} {sum} {sumsq}")
     }
 
-    /// As `job_stats` prints it, with its classes: `{ samples: 2, unit: usecs, min: 3, max: 900, sum: 903, sumsq: 810009, hist: { 4: 1,
+    /// The same as [`Sums::braces`], with its classes: `{ samples: 2, unit: usecs, min: 3, max: 900, sum: 903, sumsq: 810009, hist: { 4: 1,
     /// 1K: 1 } }`, a class by the largest value that it may have.
     pub fn braces(&self, unit: &str) -> String {
-        let Sampled { count, min, max, sum, sumsq, classes } = self;
+        let Sampled { count, min, max, sum, sumsq, classes } = *self;
         let classes: Vec<String> = (0..CLASSES)
             .zip(classes)
-            .filter(|(_, count)| **count > 0)
+            .filter(|(_, count)| *count > 0)
             .map(|(class, count)| format!("{}: {count}", label(class)))
             .collect();
-        format!(
-            "{{ samples: {count:>11}, unit: {unit}, min: {min:>7}, max: {max:>7}, sum: {sum:>15}, sumsq: {sumsq:>18}, hist: {{ {} }} }}",
-            classes.join(", ")
-        )
+        let sums = Sums { count, min, max, sum, sumsq };
+        format!("{{ {}, hist: {{ {} }} }}", sums.within(unit), classes.join(", "))
     }
 }
 

@@ -136,6 +136,7 @@ pub fn decode(header: &Header, body: Bytes) -> Result<Vec<Member>, DecodeError> 
 mod tests {
     use super::*;
     use crate::ids::TargetId;
+    use crate::job::JobId;
     use crate::wire::header::{FLAG_CALLBACK, FLAG_REPLAY, Room};
 
     fn header(flags: u16) -> Header {
@@ -155,6 +156,7 @@ mod tests {
             body_crc: 0,
             bulk_crc: 0,
             room: Room(0),
+            job: JobId::NONE,
         };
         mark(&mut header);
         header

@@ -5,6 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::codec::DecodeError;
 use crate::ids::{TargetId, TargetKind, Transno, Xid};
+use crate::job::{JOB_BYTES, JobId};
 use crate::limits::{BODY_BYTES_MAX, BULK_BYTES_MAX};
 
 /// Bytes of an encoded header.
@@ -67,6 +68,8 @@ pub struct Header {
     pub bulk_crc: u32,
     /// In a reply: how much the client may write before it sends it.
     pub room: Room,
+    /// In a request: the job that it belongs to; no answer has one.
+    pub job: JobId,
 }
 
 /// How much a client may have written and not sent yet, so that the target has space for it: MiB, plus 1; 0 for nothing said.
@@ -108,7 +111,7 @@ struct Raw {
     target_index: U32,
     slot: U32,
     reserved_b: [u8; 4],
-    reserved_for_job: [u8; 32],
+    job: [u8; JOB_BYTES],
     body_len: U32,
     bulk_len: U32,
     body_crc: U32,
@@ -153,6 +156,7 @@ impl Header {
             body_crc: 0,
             bulk_crc: 0,
             room: Room::default(),
+            job: JobId::NONE,
         }
     }
 
@@ -175,7 +179,7 @@ impl Header {
             target_index: self.target.index.into(),
             slot: self.slot.into(),
             reserved_b: [0; 4],
-            reserved_for_job: [0; 32],
+            job: self.job.to_bytes(),
             body_len: self.body_len.into(),
             bulk_len: self.bulk_len.into(),
             body_crc: self.body_crc.into(),
@@ -199,16 +203,19 @@ impl Header {
         if raw.header_crc.get() != crc32c(&raw.as_bytes()[..HEADER_BYTES - 4]) {
             return Err(DecodeError::BadChecksum);
         }
-        let reserved_clear = raw.reserved_a == [0; 3]
-            && raw.reserved_b == [0; 4]
-            && raw.reserved_for_job == [0; 32]
-            && raw.reserved_c == [0; 16];
+        let reserved_clear =
+            raw.reserved_a == [0; 3] && raw.reserved_b == [0; 4] && raw.reserved_c == [0; 16];
         let shape = raw.version.get() == VERSION && usize::from(raw.header_len.get()) == HEADER_BYTES;
         if !reserved_clear || !shape {
             return Err(DecodeError::BadValue);
         }
         if raw.body_len.get() as usize > BODY_BYTES_MAX || raw.bulk_len.get() as usize > BULK_BYTES_MAX {
             return Err(DecodeError::TooLong);
+        }
+        let job = JobId::from_bytes(raw.job).ok_or(DecodeError::BadValue)?;
+        // Only who asks for something has a job.
+        if !job.is_none() && raw.flags.get() & (FLAG_REPLY | FLAG_CALLBACK) != 0 {
+            return Err(DecodeError::BadValue);
         }
         Ok(Header {
             opcode: raw.opcode.get(),
@@ -229,6 +236,7 @@ impl Header {
             body_crc: raw.body_crc.get(),
             bulk_crc: raw.bulk_crc.get(),
             room: Room(raw.room.get()),
+            job,
         })
     }
 }

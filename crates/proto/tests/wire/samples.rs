@@ -7,7 +7,7 @@ use proto::wire::header::{FLAG_REPLY, FLAG_RESENT, Header, Room, SLOT_NONE};
 use proto::wire::messages::*;
 pub use proto::wire::{Reply, Request};
 use proto::{
-    Attr, ClientId, Cred, DataTarget, Fid, Layout, MdtIndex, Name, Nid, ObjectId, OstIndex, TargetId,
+    Attr, ClientId, Cred, DataTarget, Fid, JobId, Layout, MdtIndex, Name, Nid, ObjectId, OstIndex, TargetId,
     Timestamp, Transno, Xid,
 };
 
@@ -144,6 +144,7 @@ fn changelog_record() -> proto::changelog::Record {
         uid: 1000,
         gid: 100,
         nid: "10.1.1.2@tcp".into(),
+        job: "4711.dd".into(),
     }
 }
 
@@ -198,7 +199,13 @@ pub fn header() -> Header {
         body_crc: 0x3132_3334,
         bulk_crc: 0x4142_4344,
         room: Room(0x5152_5354),
+        job: JobId::NONE,
     }
+}
+
+/// The same request, of a job.
+pub fn header_of_job() -> Header {
+    Header { job: JobId::named(b"4711.dd"), ..header() }
 }
 
 /// Batches, of requests and of replies: header and messages.
@@ -227,7 +234,12 @@ pub fn batches() -> Vec<(&'static str, Header, Vec<Member>)> {
         body: Bytes::from_static(body),
     };
     let answered = vec![reply(0x11, 0, 0x21, b"\x01\x02"), reply(0x12, 5, 0, b"")];
-    vec![("requests", of(0), asked), ("replies", of(FLAG_REPLY), answered)]
+    let of_job = Header { job: header_of_job().job, ..of(0) };
+    vec![
+        ("requests", of(0), asked.clone()),
+        ("replies", of(FLAG_REPLY), answered),
+        ("requests-of-a-job", of_job, asked),
+    ]
 }
 
 pub fn requests() -> Vec<(&'static str, Request)> {

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use proto::auth::{Acceptor, AcceptorConfig, Initiator, InitiatorConfig, KeyKind, Versions};
 use proto::seal::Protection;
 use proto::session::ReplyRecord;
-use proto::wire::header::{HEADER_BYTES, crc32c};
+use proto::wire::header::{FLAG_CALLBACK, FLAG_REPLY, HEADER_BYTES, crc32c};
 use proto::wire::{DecodeError, Header, Reply, Request, batch};
-use proto::{Code, Transno, Xid};
+use proto::{Code, JobId, Transno, Xid};
 
 use crate::samples;
 
@@ -52,17 +52,43 @@ fn check(file: &str, now: &[(String, Vec<u8>)]) {
 
 #[test]
 fn header() {
-    let header = samples::header();
-    check(HEADER, &[("header".into(), header.encode().to_vec())]);
-    for (_, bytes) in parse(HEADER) {
-        assert_eq!(Header::decode(&bytes).as_ref(), Ok(&header));
+    let headers = [("header", samples::header()), ("of-a-job", samples::header_of_job())];
+    let now = headers.clone().map(|(name, header)| (name.to_owned(), header.encode().to_vec()));
+    check(HEADER, &now);
+    for ((_, bytes), (_, header)) in parse(HEADER).into_iter().zip(headers) {
+        assert_eq!(Header::decode(&bytes), Ok(header));
+    }
+}
+
+/// A job is a name in a request, and nowhere else.
+#[test]
+fn the_job_of_a_header_is_a_name() {
+    let of = |job: &[u8], flags: u16| {
+        let mut bytes = Header { flags, ..samples::header() }.encode();
+        bytes[72..72 + job.len()].copy_from_slice(job);
+        let crc = crc32c(&bytes[..HEADER_BYTES - 4]);
+        bytes[HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+        Header::decode(&bytes).map(|header| header.job)
+    };
+    assert_eq!(of(b"dd.0", 0), Ok(JobId::named(b"dd.0")));
+    assert_eq!(of(&[b'a'; 31], 0), Ok(JobId::named(&[b'a'; 31])));
+    for (job, flags) in [
+        (&b"dd.0"[..], FLAG_REPLY),
+        (b"dd.0", FLAG_CALLBACK),
+        (b"dd 0", 0),
+        (b"dd\0x", 0),
+        (b"\0dd.0", 0),
+        (b"\xff", 0),
+        (&[b'a'; 32], 0),
+    ] {
+        assert_eq!(of(job, flags), Err(DecodeError::BadValue), "{job:?} {flags}");
     }
 }
 
 #[test]
 fn reserved_bytes_of_a_header_are_zero() {
     let good = samples::header().encode();
-    let reserved: Vec<usize> = (57..60).chain(68..104).chain(120..136).collect();
+    let reserved: Vec<usize> = (57..60).chain(68..72).chain(120..136).collect();
     for at in reserved {
         let mut bad = good;
         bad[at] = 1;

@@ -10,14 +10,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use proto::Code;
 use proto::wire::messages::{Disconnect, Operation};
 use proto::wire::{Reply, Request};
+use proto::{Code, JobId};
 use rt::BoxFuture;
 
 use super::driver::Driver;
 use super::lo::{Here, Pending};
 use crate::import::{Answered, RpcError};
+use crate::job;
 use crate::service::Answer;
 
 /// What a caller may say about a call.
@@ -25,6 +26,8 @@ use crate::service::Answer;
 pub(crate) struct Options {
     /// The only session in which it may be sent ([`crate::Import::era`]).
     pub(crate) era: Option<u64>,
+    /// The job that it belongs to.
+    pub(crate) job: JobId,
 }
 
 /// A call on its way. Dropping it gives the reply up; a change may happen nevertheless.
@@ -46,14 +49,16 @@ enum Stage<'a> {
 
 impl<'a, O: Operation> Calling<'a, O> {
     pub(crate) fn new(driver: &'a Driver, operation: O, bulk: Vec<Bytes>, options: Options) -> Self {
-        let request = operation.into();
+        let (request, options) = (operation.into(), Options { job: job::current(), ..options });
         Calling { driver, request, bulk, options, stage: Stage::Start, operation: PhantomData }
     }
 
     fn start(&mut self) -> Stage<'a> {
         match self.driver.pass(&self.request, self.options) {
             // The copies are for the rare case that the target is not there any more.
-            Here::Go(lo, passed) => Stage::Here(lo.start(passed, self.request.clone(), self.bulk.clone())),
+            Here::Go(lo, passed) => {
+                Stage::Here(lo.start(passed, self.request.clone(), self.bulk.clone(), self.options.job))
+            }
             Here::Full | Here::Elsewhere => self.elsewhere(),
         }
     }

@@ -7,7 +7,7 @@ use proto::session::machine::{Failure, Phase};
 use proto::session::{Event, Step};
 use proto::wire::messages::{Connect, Connected, FEATURE_LOCKS, FEATURES_ALL};
 use proto::wire::{Reply, Request};
-use proto::{Code, Nid, Xid};
+use proto::{Code, JobId, Nid, Xid};
 use rt::{BoxFuture, Time};
 
 use super::carrier::Carrier;
@@ -257,5 +257,6 @@ fn connect_call(driver: &Driver, peer: &Peer, connect: Connect) -> Call {
         replay: None,
         request: Request::Connect(connect),
         bulk: Vec::new(),
+        job: JobId::NONE,
     }
 }

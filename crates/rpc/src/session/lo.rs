@@ -15,13 +15,14 @@ use proto::session::machine::{Incoming, Pass, Ticket};
 use proto::session::{Asks, Event, Message};
 use proto::wire::header::{FLAG_REPLAY, FLAG_REPLY, FLAG_RESENT, HEADER_BYTES, SLOT_NONE};
 use proto::wire::{Header, Reply, Request};
-use proto::{Code, Transno, Xid};
+use proto::{Code, JobId, Transno, Xid};
 use rt::BoxFuture;
 
 use super::call::Options;
 use super::carrier::Carrier;
 use super::driver::Driver;
 use crate::frame;
+use crate::job;
 use crate::service::{Answer, Call, Peer, Service};
 
 /// A target of the same process, as one session reaches it.
@@ -85,7 +86,13 @@ impl Lo {
     }
 
     /// Calls the target. A caller that goes away leaves the call to a task of its own.
-    pub(crate) fn start(self: Arc<Self>, passed: Passed, request: Request, bulk: Vec<Bytes>) -> Pending {
+    pub(crate) fn start(
+        self: Arc<Self>,
+        passed: Passed,
+        request: Request,
+        bulk: Vec<Bytes>,
+        job: JobId,
+    ) -> Pending {
         let Passed { ticket, session, session_epoch } = passed;
         let call = Call {
             peer: self.peer.clone(),
@@ -98,6 +105,7 @@ impl Lo {
             replay: None,
             request,
             bulk,
+            job,
         };
         let mut opcode = 0;
         if self.verify {
@@ -123,6 +131,7 @@ impl Lo {
             replay: (header.flags & FLAG_REPLAY != 0).then_some(header.transno),
             request,
             bulk: message.bulk.clone(),
+            job: header.job,
         };
         if self.verify {
             verify_request(&call);
@@ -177,6 +186,7 @@ impl Future for Pending {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
         let this = &mut *self;
         let future = this.future.as_mut().expect("polled after its end");
+        let _left = job::leave();
         let Poll::Ready(answer) = future.as_mut().poll(cx) else { return Poll::Pending };
         this.future = None;
         this.lo.finish(this.ticket, &answer);
@@ -214,6 +224,7 @@ fn header_of(call: &Call) -> Header {
         session_epoch: call.session_epoch,
         transno: call.replay.unwrap_or(Transno(0)),
         slot: call.slot.unwrap_or(SLOT_NONE),
+        job: call.job,
         ..frame::header(call.request.opcode(), call.target, call.xid)
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proto::session::machine::{Answered, CallError, Phase};
 use proto::session::{Event, Message, Output};
 use proto::wire::{Reply, Request};
-use proto::{Code, Xid};
+use proto::{Code, JobId, Xid};
 use rt::sync::oneshot;
 
 use super::call::Options;
@@ -65,7 +65,7 @@ impl Driver {
             Here::Elsewhere => return Err(Unsent::NotOpen),
         };
         // The copies are for the rare case that the target is not there any more.
-        let pending = lo.clone().start(passed, request.clone(), bulk.to_vec());
+        let pending = lo.clone().start(passed, request.clone(), bulk.to_vec(), options.job);
         let session = pending.session();
         let Answer { result, bulk, transno, .. } = pending.await;
         match result {
@@ -90,7 +90,7 @@ impl Driver {
         }
         let message = match message {
             Some(message) => message.clone(),
-            None => message.insert(encode(request, bulk)?).clone(),
+            None => message.insert(encode(request, bulk, options.job)?).clone(),
         };
         let (waiter, reply) = oneshot::channel();
         let (event, now) = (Event::Call { message, waiter, era: options.era }, self.moment());
@@ -137,8 +137,9 @@ impl Driver {
     }
 }
 
-fn encode(request: &Request, bulk: &[Bytes]) -> Result<Arc<Message>, CallError> {
-    Message::new(request, bulk).map(Arc::new).map_err(CallError::Refused)
+fn encode(request: &Request, bulk: &[Bytes], job: JobId) -> Result<Arc<Message>, CallError> {
+    let message = Message::new(request, bulk).map_err(CallError::Refused)?;
+    Ok(Arc::new(Message { job, ..message }))
 }
 
 /// A caller that waits for a reply; tells the session if it goes away.

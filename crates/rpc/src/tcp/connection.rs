@@ -15,7 +15,7 @@ use proto::wire::header::{
 };
 use proto::wire::messages::Connect;
 use proto::wire::{DecodeError, Header, Reply, Request};
-use proto::{Code, TargetId, TargetKind, Transno};
+use proto::{Code, JobId, TargetId, TargetKind, Transno};
 use rt::net::{Conn, Sender};
 use rt::sync::Notify;
 use rt::{Frame, Time};
@@ -361,6 +361,7 @@ impl Connection {
             replay: (header.flags & FLAG_REPLAY != 0).then_some(header.transno),
             request,
             bulk,
+            job: header.job,
         }
     }
 
@@ -530,6 +531,7 @@ impl Connection {
     fn say_under_way(self: &Arc<Self>, mut header: Header, more: u16) {
         header.flags = FLAG_REPLY | FLAG_UNDER_WAY | more;
         header.transno = Transno(0);
+        header.job = JobId::NONE;
         let frame = frame::encode(header, &[], Vec::new(), false);
         let here = self.clone();
         self.hub.rt().run_in_place(async move { here.send(frame).await });
@@ -539,6 +541,7 @@ impl Connection {
     fn answer(self: &Arc<Self>, mut header: Header, answer: Answer) {
         header.flags = FLAG_REPLY;
         header.transno = Transno(0);
+        header.job = JobId::NONE;
         let (header, body, bulk) = put_answer(header, answer);
         let frame = frame::encode(header, &body, bulk, false);
         let (sender, ended) = (self.sender.clone(), self.ended.clone());

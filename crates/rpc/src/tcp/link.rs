@@ -400,7 +400,7 @@ impl Link {
 
 /// Whether two requests differ in nothing that a batch says once for all.
 fn travels_with(one: &Header, other: &Header) -> bool {
-    let common = |header: &Header| (header.target, header.session, header.session_epoch);
+    let common = |header: &Header| (header.target, header.session, header.session_epoch, header.job);
     common(one) == common(other)
 }
 

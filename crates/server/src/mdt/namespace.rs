@@ -291,14 +291,10 @@ impl Mdt {
         let shared = std::mem::take(&mut changes.shared);
         let records = std::mem::take(&mut changes.records);
         let done = ctx.changing(&shared, || {
-            self.changelog.commit(
-                records,
-                || ctx.session().nid(),
-                |recorded| {
-                    changes.changes.extend(recorded);
-                    ctx.commit(changes.into_batch(), reply)
-                },
-            )
+            self.changelog.commit(records, (|| ctx.session().nid(), ctx.job), |recorded| {
+                changes.changes.extend(recorded);
+                ctx.commit(changes.into_batch(), reply)
+            })
         })?;
         self.objects.destroyer.note_dead(&dead, done.transno);
         // The client whose operation it was forgets what it kept of them.

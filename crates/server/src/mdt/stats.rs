@@ -49,6 +49,7 @@ pub(super) const STATS: Stats = Stats {
             ],
         ),
     ],
+    own: &["create"],
 };
 
 /// Which variant a request is.

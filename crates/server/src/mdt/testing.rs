@@ -10,7 +10,9 @@ use proto::layout::LayoutHint;
 use proto::wire::messages as msg;
 use proto::wire::messages::Operation;
 use proto::wire::{Reply, Request};
-use proto::{Attr, ClientId, Code, Cred, Fid, FsName, Name, OstIndex, TargetId, Timestamp, Transno, Xid};
+use proto::{
+    Attr, ClientId, Code, Cred, Fid, FsName, JobId, Name, OstIndex, TargetId, Timestamp, Transno, Xid,
+};
 use rpc::{Answer, Call, CallbackError, Hub, Keys, Peer, Role, Service};
 use rt::sim::{Options, Sim};
 use rt::sync::oneshot;
@@ -306,6 +308,7 @@ pub fn outside(role: Role, request: Request) -> Call {
         replay: None,
         request,
         bulk: Vec::new(),
+        job: JobId::NONE,
     }
 }
 
@@ -406,6 +409,7 @@ impl Client<'_> {
             replay,
             request,
             bulk: vec![],
+            job: rpc::job::current(),
         }
     }
 

@@ -17,4 +17,5 @@ pub(super) const STATS: Stats = Stats {
         ("destroy", &[(msg::Destroy::OPCODE, 0)]),
         ("statfs", &[(msg::Statfs::OPCODE, 0)]),
     ],
+    own: &[],
 };

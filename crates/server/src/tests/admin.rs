@@ -83,6 +83,8 @@ fn what_can_be_read_is_listed() {
             "commit_on_sharing",
             "md_stats",
             "opcode_hist",
+            "job_stats",
+            "job_cleanup_interval",
             "recovery_reconnect_histogram",
             "recovery_reconnect_top",
             "ldlm_timeout",

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use proto::wire::Request;
 use proto::wire::messages as msg;
-use proto::{ClientId, Fid, TargetId, Transno, Xid};
+use proto::{ClientId, Fid, JobId, TargetId, Transno, Xid};
 use rpc::{Answer, Call, Peer, Role, Service};
 use rt::sync::oneshot;
 use service::Watch;
@@ -81,6 +81,7 @@ fn call(of: Export, request: Request) -> Call {
         replay: None,
         request,
         bulk: vec![],
+        job: JobId::NONE,
     }
 }
 

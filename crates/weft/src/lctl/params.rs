@@ -72,8 +72,16 @@ pub fn get(reach: &mut Reach, patterns: &[String], printed: Printed) -> Outcome 
             err!("error: get_param: param_path '{pattern}': No such file or directory");
             status = libc::ENOENT as u8;
         }
+        let mut of_clients = BTreeSet::new();
         for one in found {
             let Shown { name, value, readable, .. } = &one.shown;
+            // What has no device in its name is the same thing in Lustre, however much is mounted.
+            if matches!(one.at, At::Mount(_))
+                && !name.contains('.')
+                && !of_clients.insert(assignment(name, value))
+            {
+                continue;
+            }
             match printed {
                 Printed::Name => out!("{name}"),
                 Printed::Classified => out!("{name}{}", if one.is_settable() { "=" } else { "" }),
@@ -181,12 +189,28 @@ fn find(reach: &mut Reach, pattern: &str, names_only: bool) -> Result<Answer, Fa
     for (device, told) in reach.parameters_of_targets(&read)? {
         match told {
             Ok(told) => {
-                found.extend(told.into_iter().map(|shown| Found { shown, at: At::Target(device.clone()) }))
+                let told = whole(told).into_iter();
+                found.extend(told.map(|shown| Found { shown, at: At::Target(device.clone()) }))
             }
             Err(why) => silent.push((device, why)),
         }
     }
     Ok(Answer { found, silent })
+}
+
+/// A value that is too long for one answer comes in parts, which are called the same and follow each other.
+fn whole(told: Vec<Shown>) -> Vec<Shown> {
+    let mut all: Vec<Shown> = Vec::with_capacity(told.len());
+    for shown in told {
+        match all.last_mut().filter(|before| before.name == shown.name) {
+            Some(before) => {
+                before.value.push('\n');
+                before.value.push_str(&shown.value);
+            }
+            None => all.push(shown),
+        }
+    }
+    all
 }
 
 /// What this program knows itself.
@@ -277,6 +301,22 @@ mod tests {
     #[test]
     fn parts_may_be_parted_by_slashes() {
         assert_eq!(plain("mdt/*/recovery_status"), "mdt.*.recovery_status");
+    }
+
+    #[test]
+    fn a_value_in_parts_is_one() {
+        let part = |name: &str, value: &str| Shown {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            readable: true,
+            settable: false,
+            kind: "text".to_owned(),
+            unit: String::new(),
+            takes: String::new(),
+        };
+        let told = vec![part("a", "1"), part("b", "2\n3"), part("b", "4"), part("c", "5")];
+        let values: Vec<String> = whole(told).into_iter().map(|one| one.value).collect();
+        assert_eq!(values, ["1", "2\n3\n4", "5"]);
     }
 
     #[test]

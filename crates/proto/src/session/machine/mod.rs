@@ -26,6 +26,7 @@ use super::limits;
 use super::message::Message;
 use crate::code::Code;
 use crate::ids::{ClientId, TargetId, Transno, Xid};
+use crate::job::JobId;
 use crate::nid::Nid;
 use crate::wire::Header;
 use crate::wire::header::{FLAG_REPLAY, FLAG_RESENT, Room, SLOT_NONE};
@@ -129,6 +130,8 @@ pub struct Known {
     outgrown: u32,
     /// The target takes several requests in one frame.
     batches: bool,
+    /// The target takes the names of jobs.
+    jobs: bool,
     /// The target restarted, and was not told yet that no more replays come.
     recovering: bool,
 }
@@ -204,6 +207,7 @@ impl<W> Machine<W> {
                 boot: 0,
                 outgrown: 0,
                 batches: false,
+                jobs: false,
                 era: 0,
                 generation: 0,
                 recovering: false,
@@ -382,6 +386,7 @@ impl<W> Machine<W> {
             session: self.known.session,
             session_epoch: self.known.epoch,
             slot: slot.unwrap_or(SLOT_NONE),
+            job: if self.known.jobs { message.job } else { JobId::NONE },
             ..Header::plain(message.opcode, self.target, xid)
         }
     }

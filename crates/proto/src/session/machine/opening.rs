@@ -20,7 +20,7 @@ use crate::session::limits;
 use crate::session::message::Message;
 use crate::wire::Header;
 use crate::wire::header::{FLAG_REPLAY, FLAG_RESENT};
-use crate::wire::messages::{Connect, Connected, FEATURE_BATCH};
+use crate::wire::messages::{Connect, Connected, FEATURE_BATCH, FEATURE_JOBS};
 
 /// How far the opening is.
 #[derive(Debug)]
@@ -398,6 +398,7 @@ impl<W> Machine<W> {
         self.known.boot = connected.boot;
         (self.known.session, self.known.shown) = (connected.session, connected.session);
         self.known.batches = connected.features & FEATURE_BATCH != 0;
+        self.known.jobs = connected.features & FEATURE_JOBS != 0;
         let (mut plan, evicted) = self.requests.resume(outcome, connected.slots, connected.last_committed);
         // Calls inside the process are not kept, but what they changed can be missed all the same.
         plan.lost = plan.lost.or_else(|| self.commits.missing(connected.last_committed));

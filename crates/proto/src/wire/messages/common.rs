@@ -15,8 +15,11 @@ pub const FEATURE_OVERSTRIPING: u64 = 1 << 1;
 pub const FEATURE_LOCKS: u64 = 1 << 2;
 /// Several requests may come in one frame, and their answers too ([`crate::wire::batch`]).
 pub const FEATURE_BATCH: u64 = 1 << 3;
+/// Requests say in their headers to which job they belong.
+pub const FEATURE_JOBS: u64 = 1 << 4;
 /// Every feature that this code has.
-pub const FEATURES_ALL: u64 = FEATURE_BASE | FEATURE_OVERSTRIPING | FEATURE_LOCKS | FEATURE_BATCH;
+pub const FEATURES_ALL: u64 =
+    FEATURE_BASE | FEATURE_OVERSTRIPING | FEATURE_LOCKS | FEATURE_BATCH | FEATURE_JOBS;
 
 wire_struct! {
     /// Opens or resumes a session with a target.

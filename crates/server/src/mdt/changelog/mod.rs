@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use proto::changelog::{self, Kind, NID_BYTES_MAX, Record};
 use proto::parameters::{Parameter, TargetTree, Unit};
 use proto::wire::messages as msg;
-use proto::{Code, Fid, Timestamp};
+use proto::{Code, Fid, JobId, Timestamp};
 use rt::sync::Notify;
 use rt::{Rt, Time};
 use service::keys::behind;
@@ -124,11 +124,11 @@ impl Changelog {
         self.wanted.load(Ordering::Acquire) & kind.bit() != 0
     }
 
-    /// Commits by `commit`, together with the changes that record `records` of a client at `nid`.
+    /// Commits by `commit`, together with the changes that record `records` of a client at `nid`, for `job`.
     pub fn commit(
         &self,
         records: Records,
-        nid: impl FnOnce() -> String,
+        (nid, job): (impl FnOnce() -> String, JobId),
         commit: impl FnOnce(Vec<Change>) -> Result<Done, Code>,
     ) -> Result<Done, Code> {
         if records.is_empty() {
@@ -149,7 +149,8 @@ impl Changelog {
         let mut changes = Vec::with_capacity(records.len() + 1);
         for record in records {
             state.kept.last += 1;
-            let record = Record { index: state.kept.last, time, nid: nid.clone(), ..record };
+            let record =
+                Record { index: state.kept.last, time, nid: nid.clone(), job: job.to_string(), ..record };
             changes.push(Change { key: keys::changelog(record.index), value: Some(record::encode(&record)) });
         }
         let late = self.late(&state);

@@ -5,8 +5,10 @@ use proto::changelog::Record;
 use proto::wire::Reader;
 use proto::{Fid, Timestamp};
 
-/// Version of the format of a record.
+/// Version of the format of a record without a job.
 const RECORD_FORMAT: u8 = 1;
+/// The same with one, behind everything else.
+const RECORD_FORMAT_JOB: u8 = 2;
 /// Version of the format of a reader.
 const USER_FORMAT: u8 = 1;
 /// Version of the format of the state.
@@ -16,7 +18,8 @@ const STATE_FORMAT: u8 = 1;
 pub fn encode(record: &Record) -> Bytes {
     let texts = [&record.name[..], &record.source_name, &record.xattr, record.nid.as_bytes()];
     let mut out = Vec::with_capacity(96 + texts.iter().map(|text| text.len() + 2).sum::<usize>());
-    out.extend_from_slice(&[RECORD_FORMAT, record.kind]);
+    let format = if record.job.is_empty() { RECORD_FORMAT } else { RECORD_FORMAT_JOB };
+    out.extend_from_slice(&[format, record.kind]);
     out.extend_from_slice(&record.flags.to_le_bytes());
     out.extend_from_slice(&record.time.secs.to_le_bytes());
     out.extend_from_slice(&record.time.nanos.to_le_bytes());
@@ -25,7 +28,8 @@ pub fn encode(record: &Record) -> Bytes {
     }
     out.extend_from_slice(&record.uid.to_le_bytes());
     out.extend_from_slice(&record.gid.to_le_bytes());
-    for text in texts {
+    let job = (format == RECORD_FORMAT_JOB).then_some(record.job.as_bytes());
+    for text in texts.into_iter().chain(job) {
         // Names and addresses are shorter by far.
         let text = &text[..text.len().min(usize::from(u16::MAX))];
         out.extend_from_slice(&(text.len() as u16).to_le_bytes());
@@ -37,9 +41,11 @@ pub fn encode(record: &Record) -> Bytes {
 /// The inverse of [`encode`].
 pub fn decode(index: u64, value: &Bytes) -> Option<Record> {
     let mut from = Reader::new(value.clone());
-    if from.take::<u8>().ok()? != RECORD_FORMAT {
-        return None;
-    }
+    let has_job = match from.take::<u8>().ok()? {
+        RECORD_FORMAT => false,
+        RECORD_FORMAT_JOB => true,
+        _ => return None,
+    };
     let (kind, flags) = (from.take().ok()?, from.take().ok()?);
     let time = Timestamp { secs: from.take().ok()?, nanos: from.take().ok()? };
     let [target, parent, source, source_parent] =
@@ -48,6 +54,7 @@ pub fn decode(index: u64, value: &Bytes) -> Option<Record> {
     let [name, source_name, xattr, nid] =
         [take_text(&mut from)?, take_text(&mut from)?, take_text(&mut from)?, take_text(&mut from)?];
     let nid = String::from_utf8(nid.to_vec()).ok()?;
+    let job = if has_job { String::from_utf8(take_text(&mut from)?.to_vec()).ok()? } else { String::new() };
     let record = Record {
         index,
         kind,
@@ -63,6 +70,7 @@ pub fn decode(index: u64, value: &Bytes) -> Option<Record> {
         uid,
         gid,
         nid,
+        job,
     };
     from.is_empty().then_some(record)
 }
@@ -139,10 +147,14 @@ mod tests {
         let source_name = Bytes::from_static(b"o\xff");
         let record = Record { index: 9, source: fid(3), source_parent: fid(4), source_name, time, ..record };
         let record = Record { nid: "10.1.1.2@tcp".into(), xattr: Bytes::from_static(b"user.a"), ..record };
-        let value = encode(&record);
-        assert_eq!(decode(9, &value), Some(record));
-        for len in 0..value.len() {
-            assert_eq!(decode(9, &value.slice(..len)), None);
+        for record in [Record { job: "4711".into(), ..record.clone() }, record] {
+            let value = encode(&record);
+            assert_eq!(decode(9, &value), Some(record));
+            for len in 0..value.len() {
+                assert_eq!(decode(9, &value.slice(..len)), None);
+            }
+            let longer = Bytes::from([&value[..], b"x"].concat());
+            assert_eq!(decode(9, &longer), None);
         }
         assert_eq!(decode_user(&encode_user(7, 8)), Some((7, 8)));
         assert_eq!(decode_user(&Bytes::from_static(&[2; 17])), None);

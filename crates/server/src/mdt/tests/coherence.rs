@@ -13,7 +13,7 @@ use proto::wire::messages as msg;
 use proto::wire::messages::{
     Entry, LOCK_OPEN, LOCK_UPDATE, OPEN_READ, OPEN_WRITE, Operation, RENAME_EXCHANGE, RENAME_NOREPLACE,
 };
-use proto::{Code, Cred, Fid, Name, TargetId, Timestamp, Xid};
+use proto::{Code, Cred, Fid, JobId, Name, TargetId, Timestamp, Xid};
 use rpc::{Call, Peer, Role, Service};
 use rt::Rt;
 use rt::sim::{Rng, Sim, Span};
@@ -83,6 +83,7 @@ impl Actor {
                 replay: None,
                 request,
                 bulk: vec![],
+                job: JobId::NONE,
             };
             let answer = self.target.clone().call(call).await;
             self.pause().await;

@@ -26,7 +26,9 @@ fn move_request(client: &Client, from: &str, to: &str) -> msg::Rename {
 fn files(world: &World, clients: &[&Client]) -> [Fid; 2] {
     let files = ["a", "b"].map(|text| clients[0].file(Fid::ROOT, text));
     for client in clients {
-        ["a", "b"].iter().for_each(|text| drop(client.lookup(Fid::ROOT, text).expect("it was made")));
+        for text in ["a", "b"] {
+            client.lookup(Fid::ROOT, text).expect("it was made");
+        }
     }
     world.called.take();
     files
@@ -93,7 +95,7 @@ fn names_that_a_kernel_keeps_over_a_restart_are_called_back() {
     for pending in pending {
         assert!(world.sim.run(pending).result.is_ok(), "both have nothing to replay");
     }
-    [&a, &b].map(|client| client.skip_to(1000));
+    [&a, &b].iter().for_each(|client| client.skip_to(1000));
     let called = |of: u64| {
         let all = world.called.take();
         let names =

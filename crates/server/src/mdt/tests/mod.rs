@@ -4,6 +4,7 @@ mod changelog;
 mod coherence;
 mod giving_way;
 mod inodes;
+mod jobs;
 mod keeping;
 mod missing;
 mod model;

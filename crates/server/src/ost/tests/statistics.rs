@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use proto::TargetId;
 use proto::wire::messages as msg;
+use proto::{JobId, TargetId};
 use rpc::Role;
+use rpc::job::OfJob;
 use rt::sim::{Options, Sim, Span};
 
 use super::{NODE, World, at, id, read, write};
@@ -98,6 +99,53 @@ fn pieces_of_requests_are_counted() {
         assert_eq!(rows("disk fragmented I/Os"), ["1: 1 100 100 | 0 0 0", "2: 0 0 100 | 1 100 100"]);
         // The space was taken at one go.
         assert_eq!(rows("discontiguous blocks"), ["0: 1 100 100 | 1 100 100"]);
+        world.stop().await;
+    });
+}
+
+/// What `call` does is for `job`.
+async fn of_job<T>(job: &str, call: impl Future<Output = T>) -> T {
+    OfJob::new(JobId::named(job.as_bytes()), std::pin::pin!(call)).await
+}
+
+/// The bytes that a job wrote and read are those that were sent for it; what nobody's job was is in neither.
+#[test]
+fn bytes_are_counted_for_their_jobs() {
+    super::check(async |_, world| {
+        let client = world.import(100, Role::Client);
+        for (job, oid, lens) in [("4711", 1, [1, 70_000, 4096]), ("dd.0", 2, [5, 5, 5]), ("", 3, [9, 9, 9])] {
+            for (n, len) in lens.into_iter().enumerate() {
+                let data = vec![Bytes::from(vec![7; len])];
+                let call = async { client.call_bulk(write(oid, n as u64 * 100_000, 7), data).await };
+                of_job(job, call).await.expect("it is written");
+            }
+        }
+        let call = async { client.call_bulk(read(1, 0, 300), Vec::new()).await };
+        of_job("dd.0", call).await.expect("it is read");
+        let text = value(&world, "job_stats").await;
+        let rows: Vec<&str> =
+            text.lines().filter(|line| line.contains("samples: ") && !line.contains(" 0, unit")).collect();
+        let row = |name: &str, samples: u64, min: u64, max: u64, sum: u64, sumsq: u64| {
+            format!(
+                "  {name:<17}{{ samples: {samples:>11}, unit: bytes, min: {min:>7}, max: {max:>7}, sum: {sum:>15}, sumsq: {sumsq:>18} }}"
+            )
+        };
+        let bytes: Vec<&str> = rows.iter().copied().filter(|line| line.contains("unit: bytes")).collect();
+        let sumsq = 1 + 70_000 * 70_000 + 4096 * 4096;
+        assert_eq!(
+            bytes,
+            [
+                row("write_bytes:", 3, 1, 70_000, 74_097, sumsq),
+                row("read_bytes:", 1, 300, 300, 300, 90_000),
+                row("write_bytes:", 3, 5, 5, 15, 75),
+            ],
+            "{text}"
+        );
+        let times: Vec<&str> =
+            rows.iter().filter_map(|line| line.split_once(", min").map(|(row, _)| row)).collect();
+        assert!(times.contains(&"  write:           { samples:           3, unit: usecs"), "{text}");
+        assert!(times.contains(&"  read:            { samples:           1, unit: usecs"), "{text}");
+        assert_eq!(text.matches("job_id").count(), 2);
         world.stop().await;
     });
 }
