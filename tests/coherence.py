@@ -15,7 +15,7 @@ import traceback
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from cases import support  # noqa: E402
-from cases import names, below, pairs, attributes, data, shared, counters, model  # noqa: E402, F401
+from cases import names, crossing, below, pairs, attributes, data, shared, counters, model  # noqa: E402, F401
 
 MODULES = (names, below, pairs, attributes, data, shared, model)
 HERE = os.path.dirname(os.path.abspath(__file__))

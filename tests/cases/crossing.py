@@ -1,16 +1,10 @@
-"""Changes of two mounts in one directory that wait for each other: crossing.py A B ROUNDS
-
-In each round both mounts know all names of a new directory, so that each has to call the other one's names back, and then both
-replace, move, remove and link files there at the same time. The kernel has locked the directory on both sides meanwhile
-(docs/locks.md#kernel-names). No call may take longer than LATE, and none may fail that would not fail on a local disk.
-Prints how many there were, and how long the slowest took.
-"""
+"""Changes of two mounts that wait for each other: the kernel has locked the same directory on both sides (docs/locks.md#kernel-names)."""
 
 import errno
-import multiprocessing
 import os
-import sys
 import time
+
+from .support import case, fork
 
 NAMES = 8
 # Names that nobody gives back are used for 10 s.
@@ -42,8 +36,9 @@ def subdir(at, who, n):
 KINDS = [replace, move, remove, link, subdir]
 
 
-def work(top, who, rounds, meet, told):
-    slowest, done, wrong = 0.0, 0, []
+def change(top, who, rounds, meet, told):
+    """Both know all names of a new directory, so that each has to call the other one's back, and change them at once."""
+    slowest, wrong = 0.0, []
     for round in range(rounds):
         at, kind = f"{top}/r{round}", KINDS[round % len(KINDS)]
         meet.wait()
@@ -67,26 +62,20 @@ def work(top, who, rounds, meet, told):
                 if error.errno not in EXPECTED:
                     wrong.append(f"round {round}, {kind.__name__} {n} of {who}: {error}")
             slowest = max(slowest, time.monotonic() - begun)
-            done += 1
-    told.put((slowest, done, wrong))
+    told.put((slowest, wrong))
 
 
-def main(tops, rounds):
-    meet, told = multiprocessing.Barrier(2), multiprocessing.Queue()
-    start = [multiprocessing.Process(target=work, args=(f"{top}/crossing", who, rounds, meet, told)) for top, who in tops]
-    os.makedirs(f"{tops[0][0]}/crossing")
-    for process in start:
+@case
+def changes_that_cross(a, b, run):
+    """Both mounts replace, move, remove and link the same names at once: no change takes 2 s, and none fails that would not on a local disk."""
+    rounds, meet, told = run.rounds(20, 400), fork.Barrier(2), fork.Queue()
+    both = [fork.Process(target=change, args=(top, who, rounds, meet, told)) for top, who in ((a, "a"), (b, "b"))]
+    for process in both:
         process.start()
-    said = [told.get() for _ in start]
-    for process in start:
+    said = [told.get() for _ in both]
+    for process in both:
         process.join()
+    wrong = sum((one[1] for one in said), [])
+    assert not wrong, "; ".join(wrong[:5])
     slowest = max(one[0] for one in said)
-    print(f"{sum(one[1] for one in said)} changes, the slowest took {slowest:.3f} s")
-    wrong = sum((one[2] for one in said), [])
-    for line in wrong[:10]:
-        print(line)
-    return int(bool(wrong) or slowest > LATE)
-
-
-if __name__ == "__main__":
-    sys.exit(main([(sys.argv[1], "a"), (sys.argv[2], "b")], int(sys.argv[3])))
+    assert slowest < LATE, f"a change took {slowest:.3f} s"
