@@ -24,6 +24,10 @@ pub const TO_USE_MAX: Duration = Duration::from_secs(1);
 const TICKS: Duration = Duration::from_millis(50);
 /// Names that the kernel may keep at a time; it keeps no more.
 const NAMES_MAX: usize = 1 << 18;
+/// They take a part of the memory at most,
+const MEMORY_PART: u64 = 32;
+/// and a name counts for so much (bytes).
+const NAME_BYTES: u64 = 512;
 /// Names whose time is over that each new one takes along, at most: nobody waits for a table to be cleaned.
 const PAST_MAX: usize = 4;
 /// Threads that were told the same name of late, at most; another one may not keep it.
@@ -75,8 +79,10 @@ struct Busy {
 }
 
 /// All names that the kernel keeps.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Names {
+    /// Names at a time, at most.
+    max: usize,
     names: HashMap<Place, Told>,
     of_file: HashMap<Fid, SmallVec<[Place; 1]>>,
     /// In the order in which they end.
@@ -87,13 +93,33 @@ pub struct Names {
     next: u64,
 }
 
+impl Default for Names {
+    fn default() -> Names {
+        Names {
+            max: NAMES_MAX,
+            names: HashMap::new(),
+            of_file: HashMap::new(),
+            ends: VecDeque::new(),
+            busy: HashMap::new(),
+            called_back: HashMap::new(),
+            next: 0,
+        }
+    }
+}
+
 impl Names {
+    /// None yet, in a process that may use `memory` bytes.
+    pub fn within(memory: u64) -> Names {
+        let max = usize::try_from(memory / MEMORY_PART / NAME_BYTES).unwrap_or(NAMES_MAX);
+        Names { max: max.min(NAMES_MAX), ..Names::default() }
+    }
+
     /// `thread` is about to be told that `place` means `fid`, which the client may keep for `left`: how long the kernel may.
     pub fn keep(&mut self, fid: Fid, place: Place, left: Duration, thread: u32, now: Time) -> Duration {
         self.forget_past(now);
         let time = left.min(KEPT_MAX);
         // A thread that cannot be seen cannot be waited for.
-        let has_room = self.ends.len() < NAMES_MAX && self.has_room_for(fid, &place);
+        let has_room = self.ends.len() < self.max && self.has_room_for(fid, &place);
         if time.is_zero() || thread == 0 || !has_room || self.is_busy(place.0, now) {
             return Duration::ZERO;
         }
@@ -354,6 +380,14 @@ mod tests {
             assert!(names.keeps(OTHER, (n as u64, Bytes::from_static(b"b")), 5, now + KEPT + TO_USE_MAX));
         }
         assert!(!names.keeps(OTHER, place("c"), 5, now + KEPT + TO_USE_MAX), "a file has too many");
+    }
+
+    #[test]
+    fn names_take_a_part_of_the_memory() {
+        let (mut names, now) = (Names::within(2 * MEMORY_PART * NAME_BYTES), Time::default());
+        assert!(names.keeps(FILE, place("a"), 5, now) && names.keeps(OTHER, place("b"), 5, now));
+        assert!(!names.keeps(FILE, place("c"), 5, now));
+        assert_eq!(Names::within(u64::MAX).max, NAMES_MAX);
     }
 
     #[test]

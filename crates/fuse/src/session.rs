@@ -163,7 +163,7 @@ pub fn mount(rt: Rt, ops: Arc<Ops>, path: &Path, options: &Options) -> Result<Mo
     let abort =
         abort.inspect_err(|error| tracing::debug!(%error, "the connection cannot be broken from here")).ok();
     let (settling, asking) = (Arc::<Settling>::default(), Arc::<Asking>::default());
-    let names = Arc::new(Mutex::new(Names::default()));
+    let names = Arc::new(Mutex::new(Names::within(rt.memory_bytes())));
     let teller = Teller::new(rt.clone(), names.clone(), settling.clone(), asking.clone());
     let locking = options.locking;
     let dispatcher = Arc::new(Dispatcher::new(rt.clone(), ops.clone(), teller, locking));
