@@ -3,7 +3,12 @@
 //! For a change of names the kernel locks the directories until the change is answered. The change may wait at the MDT for another client,
 //! whose kernel waits for this mount's answer to a callback, which waits for the same locks here. Then the MDT refuses the change
 //! ([`proto::Code::GiveWay`]), and the kernel is told ESTALE: it lets go of its locks, looks each name of the path up again, and asks
-//! once more. It does that once for each call; so the same change of the same thread does not give way again until it has succeeded.
+//! once more. It does that once for each call, and the next ESTALE reaches the application. So
+//!
+//! - the same change of the same thread does not give way again until it has succeeded,
+//! - nor does a change whose thread was told ESTALE of late for another reason, for that may have been in the same call;
+//! - when a thread asks again, and a directory on its way is gone, there is no such name (ENOENT).
+//!
 //! `docs/locks.md#kernel-names`.
 
 use std::collections::HashMap;
@@ -23,82 +28,150 @@ use crate::kernel::request::{Operation, Request};
 use crate::names::Names;
 
 /// How long the kernel takes at most until it asks again.
-const AGAIN: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_secs(1);
 /// Threads that are remembered; changes of further ones do not give way.
 const THREADS_MAX: usize = 4096;
+
+/// Why a thread was told ESTALE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// This change gave way.
+    Gave(u64),
+    /// For another reason.
+    Other,
+}
 
 /// Which changes gave way.
 pub struct Ways {
     rt: Rt,
     names: Arc<Mutex<Names>>,
-    /// Threads whose last change did, which change it was, and when.
-    gave: Mutex<HashMap<u32, (u64, Time)>>,
+    /// Threads that were told ESTALE of late, why, and when.
+    told: Mutex<HashMap<u32, (Why, Time)>>,
     any: AtomicBool,
 }
 
-/// A change that is under way; told of its answer before the kernel is.
+/// A request that is under way; told of its answer before the kernel is.
 pub struct Way {
     ways: Arc<Ways>,
     thread: u32,
-    change: u64,
-    dirs: SmallVec<[u64; 2]>,
-    /// Whether it gives way.
-    pub gives: bool,
+    kind: Kind,
+}
+
+enum Kind {
+    /// A name on the way to something.
+    Lookup,
+    /// Anything else that the kernel may ask on its way.
+    Step,
+    /// A change for which the kernel has locked directories.
+    Change { change: u64, dirs: SmallVec<[u64; 2]>, gives: bool },
 }
 
 impl Ways {
     /// None gave way yet. A directory of which one does is busy in `names`.
     pub fn new(rt: Rt, names: Arc<Mutex<Names>>) -> Ways {
-        Ways { rt, names, gave: Mutex::default(), any: AtomicBool::new(false) }
+        Ways { rt, names, told: Mutex::default(), any: AtomicBool::new(false) }
     }
 
-    /// The change that `request` is, if the kernel has locked directories for it.
+    /// What `request` is on the way of its thread; nothing for one that cannot be seen, or that no path leads to.
     pub fn of(self: &Arc<Self>, request: &Request<'_>) -> Option<Way> {
         let (name, more): (&[u8], Option<u64>) = match &request.operation {
+            _ if request.pid == 0 => return None,
             Operation::MkNod { name, .. } | Operation::MkDir { name, .. } => (*name, None),
             Operation::Symlink { name, .. } | Operation::Create { name, .. } => (*name, None),
             Operation::Unlink { name } | Operation::RmDir { name } | Operation::Link { name, .. } => {
                 (*name, None)
             }
             Operation::Rename { name, new_parent, .. } => (*name, Some(*new_parent)),
+            Operation::Lookup { .. } => return Some(self.way(request.pid, Kind::Lookup)),
+            Operation::GetAttr { .. } | Operation::Open { .. } | Operation::ReadLink => {
+                return Some(self.way(request.pid, Kind::Step));
+            }
             _ => return None,
         };
         let dirs = std::iter::once(request.node).chain(more).collect();
         let mut hasher = DefaultHasher::new();
         (request.node, more, name).hash(&mut hasher);
         let change = hasher.finish();
-        // A thread that cannot be seen cannot be told apart from others.
-        let gives = request.pid != 0 && self.may_give(request.pid, change);
-        Some(Way { ways: self.clone(), thread: request.pid, change, dirs, gives })
+        let gives = match self.why(request.pid) {
+            None => true,
+            Some(Why::Gave(last)) => last != change,
+            Some(Why::Other) => false,
+        };
+        Some(self.way(request.pid, Kind::Change { change, dirs, gives }))
     }
 
-    fn may_give(&self, thread: u32, change: u64) -> bool {
+    fn way(self: &Arc<Self>, thread: u32, kind: Kind) -> Way {
+        Way { ways: self.clone(), thread, kind }
+    }
+
+    fn why(&self, thread: u32) -> Option<Why> {
         if !self.any.load(Ordering::Acquire) {
-            return true;
+            return None;
         }
         let now = self.rt.now();
-        let mut gave = self.gave.lock();
-        gave.retain(|_, (_, at)| now - *at < AGAIN);
-        self.any.store(!gave.is_empty(), Ordering::Release);
-        gave.len() < THREADS_MAX && gave.get(&thread).is_none_or(|(last, _)| *last != change)
+        let mut told = self.told.lock();
+        told.retain(|_, (_, at)| now - *at < AGAIN);
+        self.any.store(!told.is_empty(), Ordering::Release);
+        match told.get(&thread) {
+            None if told.len() >= THREADS_MAX => Some(Why::Other),
+            why => why.map(|(why, _)| *why),
+        }
+    }
+
+    /// Whether the thread may be asking again because its change gave way: the next ESTALE reaches the application.
+    pub fn asks_again(&self, thread: u32) -> bool {
+        matches!(self.why(thread), Some(Why::Gave(_)))
+    }
+
+    fn tells(&self, thread: u32, why: Why) {
+        let mut told = self.told.lock();
+        if told.len() < THREADS_MAX || told.contains_key(&thread) {
+            told.insert(thread, (why, self.rt.now()));
+            self.any.store(true, Ordering::Release);
+        }
+    }
+
+    fn is_over(&self, thread: u32) {
+        if self.any.load(Ordering::Acquire) {
+            self.told.lock().remove(&thread);
+        }
     }
 }
 
 impl Way {
-    /// The change is over: the kernel is about to be told of `result`.
-    pub fn ended(self, result: &Result<Answer>) {
+    /// Whether it is a change that gives way.
+    pub fn gives(&self) -> bool {
+        matches!(self.kind, Kind::Change { gives: true, .. })
+    }
+
+    /// The request is over, and the kernel is about to be told of `result`: gives what it is told.
+    pub fn ended(self, result: Result<Answer>) -> Result<Answer> {
+        let Way { ways, thread, kind } = self;
         let stale: Errno = Code::GiveWay.into();
-        if self.gives && result.as_ref().is_err_and(|error| *error == stale) {
-            let now = self.ways.rt.now();
-            {
-                let mut names = self.ways.names.lock();
-                self.dirs.iter().for_each(|dir| names.is_late(*dir, now));
+        let is_stale = result.as_ref().is_err_and(|error| *error == stale);
+        match kind {
+            Kind::Change { change, dirs, gives: true } if is_stale => {
+                let now = ways.rt.now();
+                {
+                    let mut names = ways.names.lock();
+                    dirs.iter().for_each(|dir| names.is_late(*dir, now));
+                }
+                ways.tells(thread, Why::Gave(change));
             }
-            self.ways.gave.lock().insert(self.thread, (self.change, now));
-            self.ways.any.store(true, Ordering::Release);
-        } else if self.ways.any.load(Ordering::Acquire) {
-            self.ways.gave.lock().remove(&self.thread);
+            Kind::Change { .. } => {
+                let is_again = is_stale && ways.asks_again(thread);
+                ways.is_over(thread);
+                if is_again {
+                    return Err(Code::NotFound.into());
+                }
+            }
+            Kind::Lookup if is_stale && ways.asks_again(thread) => return Err(Code::NotFound.into()),
+            Kind::Lookup | Kind::Step if is_stale && !ways.asks_again(thread) => {
+                ways.tells(thread, Why::Other);
+            }
+            Kind::Lookup | Kind::Step => {}
         }
+        result
     }
 }
 
@@ -110,24 +183,50 @@ mod tests {
         Request { unique: 1, node: 7, uid: 0, gid: 0, pid: thread, operation }
     }
 
+    fn stale() -> Result<Answer> {
+        Err(Code::GiveWay.into())
+    }
+
+    fn errno(result: Result<Answer>) -> Option<Errno> {
+        result.err()
+    }
+
     #[test]
     fn the_same_change_gives_way_once_until_it_succeeds() {
         let rt = Rt::os(rt::os::Node::start_without_rings(1).expect("a node"));
         let names = Arc::<Mutex<Names>>::default();
         let ways = Arc::new(Ways::new(rt.clone(), names.clone()));
         let way = |thread, name| ways.of(&request(thread, Operation::Unlink { name })).expect("it locks");
-        let gives = |thread, name| way(thread, name).gives;
-        assert!(ways.of(&request(5, Operation::ReadLink)).is_none(), "nothing is locked for that");
-        assert!(!gives(0, b"a"), "it cannot be seen");
+        let gives = |thread, name| way(thread, name).gives();
+        assert!(ways.of(&request(5, Operation::SyncFs)).is_none(), "nothing is locked for that");
+        assert!(ways.of(&request(0, Operation::Unlink { name: b"a" })).is_none(), "it cannot be seen");
         assert!(gives(5, b"a"));
-        way(5, b"a").ended(&Err(Errno(libc::ENOENT)));
+        let enoent = Some(Errno(libc::ENOENT));
+        assert_eq!(errno(way(5, b"a").ended(Err(Errno(libc::ENOENT)))), enoent);
         assert!(gives(5, b"a"), "it did not give way");
-        way(5, b"a").ended(&Err(Code::GiveWay.into()));
+        assert_eq!(errno(way(5, b"a").ended(stale())), errno(stale()));
         assert!(!gives(5, b"a") && gives(5, b"b") && gives(6, b"a"));
-        way(5, b"a").ended(&Ok(Answer::Done));
+        assert!(way(5, b"a").ended(Ok(Answer::Done)).is_ok());
         assert!(gives(5, b"a"), "it has succeeded");
         let (fid, place) = (proto::Fid { seq: 0x2_0000_0400, oid: 7, ver: 0 }, (7, bytes::Bytes::new()));
         let kept = names.lock().keep(fid, place, Duration::MAX, 5, rt.now());
         assert!(kept.is_zero(), "the directory is busy");
+    }
+
+    #[test]
+    fn the_kernel_asks_again_once_for_each_call() {
+        let rt = Rt::os(rt::os::Node::start_without_rings(1).expect("a node"));
+        let ways = Arc::new(Ways::new(rt, Arc::default()));
+        let change = || ways.of(&request(5, Operation::Unlink { name: b"a" })).expect("it locks");
+        let lookup = || ways.of(&request(5, Operation::Lookup { name: b"d" })).expect("on the way");
+        assert_eq!(errno(lookup().ended(stale())), errno(stale()));
+        assert!(!change().gives(), "that may have been in the same call");
+        assert_eq!(errno(change().ended(stale())), errno(stale()), "nothing gave way");
+        assert!(change().gives(), "the call is over");
+        assert_eq!(errno(change().ended(stale())), errno(stale()));
+        let enoent = Some(Errno(libc::ENOENT));
+        assert_eq!(errno(lookup().ended(stale())), enoent, "the directory is gone");
+        assert_eq!(errno(change().ended(stale())), enoent, "or goes now");
+        assert!(change().gives());
     }
 }

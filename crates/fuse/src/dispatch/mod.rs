@@ -29,7 +29,7 @@ use crate::kernel::reply::Answer;
 use crate::kernel::request::{Operation, Request};
 use crate::ops::{Ops, fid_of};
 use crate::reopen::Reopens;
-use crate::ways::Ways;
+use crate::ways::Way;
 use client::posix::{Errno, Result};
 pub use told::Teller;
 
@@ -48,7 +48,6 @@ pub struct Dispatcher {
     interrupts: Arc<Interrupts>,
     locking: Locking,
     reopens: Arc<Reopens>,
-    ways: Arc<Ways>,
     /// Permits to wait for a lock.
     lock_waits: Arc<Semaphore>,
     /// Changes that somebody waits for.
@@ -67,7 +66,6 @@ struct Asked {
 impl Dispatcher {
     /// Serves `ops` on `rt`. The kernel keeps nothing yet.
     pub fn new(rt: Rt, ops: Arc<Ops>, teller: Teller, locking: Locking) -> Dispatcher {
-        let ways = Arc::new(Ways::new(rt.clone(), teller.names().clone()));
         let teller = Arc::new(teller);
         let lock_waits = Arc::new(Semaphore::new(locks::WAITS_MAX));
         let interrupts = Arc::new(Interrupts::default());
@@ -79,7 +77,6 @@ impl Dispatcher {
             interrupts,
             locking,
             reopens: Arc::default(),
-            ways,
             lock_waits,
             changes: Arc::default(),
             was_busy: AtomicBool::new(false),
@@ -218,11 +215,11 @@ impl Serve for Dispatcher {
     fn serve(&self, request: Request<'_>, reply: Reply) {
         let _entered = self.enter(&request);
         let caller = caller::of_process(request.uid, request.gid, request.pid);
-        let way = self.ways.of(&request);
-        let gives_way = way.as_ref().is_some_and(|way| way.gives);
+        let way = self.teller.ways().of(&request);
+        let gives_way = way.as_ref().is_some_and(Way::gives);
         let caller = Caller { umask: umask(&request.operation), gives_way, ..caller };
         self.goes_on(&request);
-        let reply = reply.measured(self.ops.stats().begin(&request.operation)).of_change(way);
+        let reply = reply.measured(self.ops.stats().begin(&request.operation)).on_way(way);
         let asked = Asked { node: request.node, pid: request.pid, caller, reply };
         match request.operation {
             Operation::Lookup { name } => self.lookup(asked, name),

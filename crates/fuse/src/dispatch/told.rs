@@ -18,6 +18,7 @@ use crate::moved::{Call, LastNames, Said};
 use crate::names::{Names, Place};
 use crate::ops::node_of;
 use crate::settling::Settling;
+use crate::ways::Ways;
 use client::posix::Result;
 
 /// Preferred size of an I/O, as stat tells it, in bytes.
@@ -62,13 +63,15 @@ pub struct Teller {
     last_names: Mutex<LastNames>,
     settling: Arc<Settling>,
     asking: Arc<Asking>,
+    ways: Arc<Ways>,
 }
 
 impl Teller {
     /// Lets the kernel keep nothing yet.
     pub fn new(rt: Rt, names: Arc<Mutex<Names>>, settling: Arc<Settling>, asking: Arc<Asking>) -> Teller {
         let (attrs, may_keep_names) = (AtomicBool::new(false), AtomicBool::new(false));
-        Teller { rt, attrs, may_keep_names, names, last_names: Mutex::default(), settling, asking }
+        let ways = Arc::new(Ways::new(rt.clone(), names.clone()));
+        Teller { rt, attrs, may_keep_names, names, last_names: Mutex::default(), settling, asking, ways }
     }
 
     /// The door of the process that tells.
@@ -76,9 +79,9 @@ impl Teller {
         &self.rt
     }
 
-    /// Names that the kernel keeps.
-    pub fn names(&self) -> &Arc<Mutex<Names>> {
-        &self.names
+    /// Changes that give way.
+    pub fn ways(&self) -> &Arc<Ways> {
+        &self.ways
     }
 
     /// From now on the kernel can be told to forget: it may keep what locks protect. Names only if it can forget them.
@@ -118,6 +121,8 @@ impl Teller {
         match said {
             Said::Truth => Ok(self.entry(told, named)),
             Said::Nothing => Err(Code::NotFound.into()),
+            // It was asked again already.
+            Said::Again if self.ways.asks_again(thread) => Ok(self.entry(told, named)),
             Said::Again => Err(Code::Stale.into()),
         }
     }

@@ -325,8 +325,8 @@ impl Reply {
         self
     }
 
-    /// The change is told of the answer before it is sent.
-    pub(crate) fn of_change(mut self, way: Option<Way>) -> Reply {
+    /// What is told of the answer before that is sent.
+    pub(crate) fn on_way(mut self, way: Option<Way>) -> Reply {
         self.way = way;
         self
     }
@@ -341,13 +341,13 @@ impl Reply {
         self.to = None;
     }
 
-    fn deliver(&mut self, result: Result<Answer, Errno>) {
+    fn deliver(&mut self, mut result: Result<Answer, Errno>) {
         let Some(to) = self.to.take() else { return };
         if let Some(sample) = self.sample.take() {
             sample.end(&result);
         }
         if let Some(way) = self.way.take() {
-            way.ended(&result);
+            result = way.ended(result);
         }
         let mut scratch = Scratch::default();
         let (errno, pieces) = match &result {
