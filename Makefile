@@ -47,6 +47,7 @@ install: build
 	tools/install-stripped.sh bin/weft "$(DESTDIR)" "$(PREFIX)"
 	ln -sfn weft "$(DESTDIR)$(PREFIX)/bin/lfs"
 	ln -sfn weft "$(DESTDIR)$(PREFIX)/bin/lctl"
+	ln -sfn weft "$(DESTDIR)$(PREFIX)/bin/lljobstat"
 	install -d "$(DESTDIR)$(PREFIX)/sbin"
 	ln -sfn ../bin/weft "$(DESTDIR)$(PREFIX)/sbin/mount.weft"
 	ln -sfn ../bin/weft "$(DESTDIR)$(PREFIX)/sbin/umount.fuse.weft"

@@ -19,7 +19,7 @@ if "$built/weft" --version | grep -q experiments; then
 fi
 mkdir -p "$bin"
 put weft
-for name in lfs lctl mount.weft umount.fuse.weft; do
+for name in lfs lctl lljobstat mount.weft umount.fuse.weft; do
   ln -sfn weft "$bin/$name"
 done
 if [ -x "$built/bench" ]; then

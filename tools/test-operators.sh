@@ -82,7 +82,7 @@ t_parameters() {
   [ "$(lctl get_param 'mdt.*.commit_on_sharing' | sed 's/.*MDT0000.//')" = commit_on_sharing=1 ]
   lctl set_param 'mdt.*.commit_on_sharing=0' > /dev/null
   [ "$(lctl get_param -n 'mdt.*.commit_on_sharing')" = 0 ]
-  lctl set_param 'mdt.*.commit_on_sharing=1' > /dev/null
+  lctl set_param 'mdt.*.commit_on_sharing=0' > /dev/null
   grep -qx 'obdfilter.*sync_journal=0' <(lctl get_param 'obdfilter.*.sync_journal')
   lctl set_param 'obdfilter.*.sync_journal=1' > /dev/null
   [ "$(lctl get_param -n 'obdfilter.*.sync_journal' | grep -cx 1)" = 4 ]
@@ -109,6 +109,66 @@ t_degraded() {
   [ "$("$LFS" getstripe -i "$two_a/named")" = 2 ]
   lctl set_param "obdfilter.$two_fsname-OST0002.degraded=0" > /dev/null
   until_true 5 avoids 4
+}
+
+# Parameters that the MGS keeps: they reach what runs within a second and what starts, whatever is killed, until they are deleted.
+t_kept() {
+  local osc="osc.$two_fsname-*.max_dirty_mb" ost="obdfilter.$two_fsname-*.sync_journal" cos="mdt.$two_fsname-*.commit_on_sharing"
+  each_is() { [ "$(lctl get_param -n "$1" | sort -u | xargs)" = "$2" ]; }
+  count_is() { [ "$(lctl get_param -n "$1" | wc -l)" = "$2" ]; }
+  [ -z "$(lctl llog_print params)" ]
+  "$LFS" setstripe -c -1 "$two_a/kept-a"
+  dd if=/dev/zero of="$two_a/kept-a" bs=1M count=8 conv=notrunc,fsync status=none
+  cat "$two_b/kept-a" > /dev/null
+  until_true 5 count_is "$osc" 8
+  [ -z "$(lctl set_param -P 'osc.*.max_dirty_mb=8' 'obdfilter/*/sync_journal=1' 'mdt.*.commit_on_sharing=0' 'jobid_var=procname_uid')" ]
+  until_true 1 each_is "$osc" 8
+  until_true 1 each_is "$ost" 1
+  until_true 1 each_is "$cos" 0
+  until_true 1 each_is jobid_var procname_uid
+  # One that is told something else keeps that until it starts again, or the parameter is kept anew.
+  lctl set_param "obdfilter.$two_fsname-OST0002.sync_journal=0" > /dev/null
+  lctl set_param -P 'llite.*.max_cached_mb=64'
+  until_true 1 bash -c "[ \"\$(nsenter --net=/run/netns/$two_ns $LCTL get_param -n 'llite.$two_fsname-*.max_cached_mb' | grep -c 'max_cached_mb: 64')\" = 2 ]"
+  [ "$(lctl get_param -n "obdfilter.$two_fsname-OST0002.sync_journal")" = 0 ]
+  cat > "$work/params" << END
+- { index: 1, event: set_param, device: general, parameter: osc.*.max_dirty_mb, value: 8 }
+- { index: 2, event: set_param, device: general, parameter: obdfilter.*.sync_journal, value: 1 }
+- { index: 3, event: set_param, device: general, parameter: mdt.*.commit_on_sharing, value: 0 }
+- { index: 4, event: set_param, device: general, parameter: jobid_var, value: procname_uid }
+- { index: 5, event: set_param, device: general, parameter: llite.*.max_cached_mb, value: 64 }
+END
+  lctl llog_print params | cmp - "$work/params"
+  # What is wrong is not kept.
+  must_fail 22 lctl set_param -P "$ost=7"
+  must_fail 22 lctl set_param -P "mdt.*.evict_client=nid:10.0.0.7@tcp"
+  must_fail 2 lctl set_param -P -d nothing.like.it
+  must_fail 2 lctl set_param -d "$ost"
+  lctl llog_print params | cmp - "$work/params"
+  # Everything starts again, the MGS last: what its peers keep of it they hear from it.
+  umount "$two_a"
+  local pid
+  for pid in $(server_pid 4) $(server_pid 3) $(server_pid 2) $(server_pid 1); do
+    kill -9 "$pid"
+    tail --pid="$pid" -f /dev/null
+  done
+  : > "$work/two.pids"
+  two_servers
+  two_mount "$two_a"
+  until_true 40 count_is "$ost" 4
+  until_true 2 each_is "$ost" 1
+  until_true 20 each_is "$cos" 0
+  [ "$(lctl get_param -n "obdfilter.$two_fsname-OST0002.sync_journal")" = 1 ]
+  cat "$two_a/kept-a" > /dev/null
+  until_true 5 count_is "$osc" 8
+  until_true 1 each_is "$osc" 8
+  until_true 1 each_is jobid_var procname_uid
+  lctl llog_print params | cmp - "$work/params"
+  lctl set_param -P -d 'osc.*.max_dirty_mb' 'obdfilter.*.sync_journal' 'mdt.*.commit_on_sharing' 'llite.*.max_cached_mb' jobid_var
+  [ -z "$(lctl llog_print params)" ]
+  # What runs keeps what it has.
+  each_is "$ost" 1
+  lctl set_param "$ost=0" "$cos=1" jobid_var=disable > /dev/null
 }
 
 # Pools of OSTs; they are there again after the MGS was killed, and who could not ask meanwhile knows them.
@@ -378,7 +438,7 @@ t_changelog() {
 
 # What jobs did is counted for them at the MDT and the OSTs, and the changelog names them.
 t_jobs() {
-  local reader
+  local reader opens
   [ "$(lctl get_param 'jobid_var' 'jobid_name')" = "$(printf 'jobid_var=disable\njobid_name=%%e.%%u')" ]
   [ "$(lctl list_param -F 'jobid_*')" = "$(printf 'jobid_var=\njobid_name=')" ]
   must_fail 22 lctl set_param "jobid_var=A B"
@@ -403,6 +463,14 @@ t_jobs() {
   absent '^- job_id: *"4711"$' "$work/jobs"
   grep -qx '^- job_id:          "4712"$' "$work/jobs"
   grep -qx '^- job_id:          "touch.0"$' "$work/jobs"
+  # The same as a table of all targets: as many opens as the MDT counts for the job.
+  in_two "$(dirname "$WEFT")/lljobstat" -n 1 -c 2 > "$work/top"
+  [ "$(sed -n '1p;3p;$p' "$work/top" | xargs)" = "--- top_jobs: ..." ]
+  [ "$(grep -c '^- ' "$work/top")" = 2 ]
+  opens=$(sed -n '/"4712"/,/ open:/ s/^  open: *{ samples: *\([0-9]*\),.*/\1/p' "$work/jobs")
+  [ "$opens" -gt 0 ]
+  grep -Eq "^- 4712: +\{ops: [0-9]+, op: $opens, cl: " "$work/top"
+  must_fail 1 in_two "$(dirname "$WEFT")/lljobstat" -n 1 --param 'no.such.job_stats'
   job_seen() { touch "$two_a/jobs/$1"; lctl get_param -n "mdt.*.job_stats" > "$work/jobs"; grep -qx -- "- job_id:          \"$2\"" "$work/jobs"; }
   lctl set_param jobid_var=nodelocal jobid_name=render:%u:%g > /dev/null
   job_seen node render:0:0
@@ -1261,7 +1329,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats changelog jobs rpc_stats stat survey pools disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats changelog jobs rpc_stats stat survey kept pools disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

@@ -40,7 +40,9 @@ use proto::{Code, Name, Timestamp};
 use rt::Rt;
 use rt::sync::Semaphore;
 
-pub use admin::{Admin, CACHED_BYTES_MIN, CacheUse, Held, HeldRange, LockUse, OstUse, Setting};
+pub use admin::{
+    Admin, CACHED_BYTES_MIN, CacheUse, Held, HeldRange, LockUse, NewSetting, OstUse, Setting, TakenSettings,
+};
 pub use copies::{Copies, Forget};
 pub use data::Pages;
 pub use files::{FlockRequest, Flocks, FoundLock, OpenFiles};

@@ -31,6 +31,7 @@ mod proc;
 mod progress;
 mod readahead;
 mod reopen;
+pub mod settings;
 mod settling;
 pub mod socket;
 pub mod states;

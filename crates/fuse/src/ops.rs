@@ -112,6 +112,11 @@ impl Ops {
         self.client.set_copies(copies);
     }
 
+    /// What the mount offers to programs.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// What the kernel asked for.
     pub(crate) fn stats(&self) -> &Arc<Stats> {
         &self.stats
@@ -131,7 +136,7 @@ impl Ops {
     }
 
     /// What the mount says of itself.
-    fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         let fuse_engine = self.engine.get().map(|engine| engine.name().to_owned());
         Status { fuse_engine, ..self.status.clone() }
     }
@@ -257,7 +262,7 @@ impl Ops {
         Ok(self.client.admin().statfs().await?)
     }
 
-    fn mount<'a>(&'a self, status: &'a Status) -> Mount<'a> {
+    pub(crate) fn mount<'a>(&'a self, status: &'a Status) -> Mount<'a> {
         let Ops { client, stats, jobs, questions, .. } = self;
         Mount { client, stats, jobs, status, questions }
     }

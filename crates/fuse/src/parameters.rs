@@ -223,6 +223,23 @@ pub(crate) async fn set(mount: Mount<'_>, pattern: &str, value: &str) -> Result<
     Ok(())
 }
 
+/// Sets those of the mount whose names fit what the MGS keeps, and are `meant`.
+pub(crate) async fn set_kept(
+    mount: Mount<'_>,
+    pattern: &str,
+    value: &str,
+    meant: impl Fn(&str) -> bool,
+) -> Result<()> {
+    let found = registered(mount, Tree::to_set(pattern)?).found()?;
+    let kept = found.into_iter().filter(|parameter| parameter.is_kept() && meant(parameter.name()));
+    let settings: Vec<Setting<'_>> =
+        kept.map(|parameter| Ok(parameter.set(value)?)).collect::<Result<_>>()?;
+    for setting in settings {
+        setting.await?;
+    }
+    Ok(())
+}
+
 /// What has to be waited for until they are set.
 fn begin_set<'a>(mount: Mount<'a>, pattern: &str, value: &str) -> Result<Vec<Setting<'a>>> {
     let found = registered(mount, Tree::to_set(pattern)?).found()?;

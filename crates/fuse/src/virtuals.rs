@@ -16,6 +16,7 @@ use crate::imports;
 use crate::jobs::Jobs;
 use crate::parameters;
 use crate::pools;
+use crate::settings;
 use crate::states::{self, States, TargetState};
 use crate::stats::Stats;
 use client::posix::{Errno, Result};
@@ -156,6 +157,9 @@ pub async fn set(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8], value
         let left = client.drain().await?;
         let is_empty = (left.open_count, left.locks, left.unsent_bytes) == (0, 0, 0);
         return if is_empty { Ok(()) } else { Err(Code::Busy.into()) };
+    }
+    if name == settings::KEEP_PARAMETER.as_bytes() {
+        return Box::pin(settings::change(client, caller, value)).await;
     }
     if name == pools::CHANGE_POOL.as_bytes() {
         return Box::pin(pools::change(client, caller, value)).await;

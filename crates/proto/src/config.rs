@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use crate::wire::messages::{Config, GetConfig, TargetEntry, TargetOwner};
-use crate::{Pools, TargetId};
+use crate::{Pools, Settings, TargetId};
 
 /// A reader's copy of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +20,7 @@ pub struct ConfigCopy {
     owners: BTreeMap<TargetId, TargetOwner>,
     degraded: BTreeSet<TargetId>,
     pools: Pools,
+    settings: Settings,
 }
 
 impl ConfigCopy {
@@ -33,6 +34,7 @@ impl ConfigCopy {
             owners: BTreeMap::new(),
             degraded: BTreeSet::new(),
             pools: Pools::default(),
+            settings: Settings::default(),
         }
     }
 
@@ -40,7 +42,8 @@ impl ConfigCopy {
     /// milliseconds for news.
     pub fn question(&self, wait_ms: u32) -> GetConfig {
         let wait_ms = if self.is_whole() { wait_ms } else { 0 };
-        GetConfig { fsname: self.fsname.clone(), known: self.version, wait_ms, pages: true }
+        let (fsname, known) = (self.fsname.clone(), self.version);
+        GetConfig { fsname, known, wait_ms, pages: true, settings_only: false }
     }
 
     /// Takes the answer over; false if it is older than what is known, and was ignored.
@@ -64,6 +67,9 @@ impl ConfigCopy {
             self.pools.keep(&names);
         }
         page.pools.into_iter().for_each(|pool| self.pools.insert(pool));
+        if let Some(settings) = page.settings {
+            self.settings = Settings::new(settings);
+        }
         true
     }
 
@@ -117,12 +123,17 @@ impl ConfigCopy {
     pub fn pools(&self) -> &Pools {
         &self.pools
     }
+
+    /// The parameters that the MGS keeps.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::messages::PoolEntry;
+    use crate::wire::messages::{PoolEntry, Setting};
     use crate::{ClientId, OstIndex};
 
     fn entry(index: u32, server: &str) -> TargetEntry {
@@ -199,6 +210,22 @@ mod tests {
             Config { pools: vec![pool("a", &[7, 8])], pool_names: names(&["a", "b"]), ..page(8, 8, &[]) };
         assert!(copy.take(again));
         assert_eq!(told(&copy), [("a".to_owned(), 2), ("b".to_owned(), 0)]);
+    }
+
+    #[test]
+    fn settings_are_told_when_one_changes() {
+        let mut copy = ConfigCopy::new("w");
+        let setting = |name: &str, version| Setting { name: name.into(), value: "1".into(), version };
+        let told = |copy: &ConfigCopy| copy.settings().text();
+        let first = Config { settings: Some(vec![setting("a", 2), setting("b", 4)]), ..page(2, 4, &[]) };
+        assert!(copy.take(first));
+        assert_eq!(told(&copy), "a=1\nb=1");
+        assert!(copy.take(page(4, 4, &[(1, "a")])));
+        assert_eq!(told(&copy), "a=1\nb=1", "nothing was said of them");
+        assert!(copy.take(Config { settings: Some(vec![setting("b", 4)]), ..page(5, 5, &[]) }));
+        assert_eq!(told(&copy), "b=1");
+        assert!(copy.take(Config { settings: Some(Vec::new()), ..page(6, 6, &[]) }));
+        assert_eq!(told(&copy), "");
     }
 
     #[test]

@@ -144,6 +144,12 @@ impl<'a, S> Parameter<'a, S> {
         &self.name
     }
 
+    /// Whether it keeps what it is set to: it can be read and set, and is no statistic, which is cleared by what is written to it.
+    pub fn is_kept(&self) -> bool {
+        let is_statistic = self.set.as_ref().is_none_or(|setter| setter.takes == CLEARS);
+        self.read.is_some() && !is_statistic
+    }
+
     /// Sets it.
     ///
     /// # Errors

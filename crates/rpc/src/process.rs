@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use proto::Code;
-use proto::parameters::Tree;
+use proto::parameters::{Parameter, Tree};
 use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
 
@@ -52,6 +52,17 @@ pub fn set(process: &dyn Process, name: &str, value: &str) -> Result<(), Code> {
         Err(Code::NotFound) => process.set_value(name, value),
         Err(code) => Err(code),
     }
+}
+
+/// Sets the parameters of `process` that fit what the MGS keeps.
+///
+/// # Errors
+/// [`Code::NotFound`]: it has none of that name; [`Code::Invalid`]: the value is none.
+pub fn set_kept(process: &dyn Process, name: &str, value: &str) -> Result<(), Code> {
+    let mut tree = Tree::to_set(name)?;
+    process.parameters(&mut tree);
+    let mut kept = tree.found()?.into_iter().filter(Parameter::is_kept);
+    kept.try_for_each(|parameter| parameter.set(value)?)
 }
 
 fn without_prefix(name: &str) -> &str {

@@ -8,6 +8,7 @@ mod mdt;
 mod mgs;
 mod ost;
 pub mod owner;
+mod settings;
 #[cfg(test)]
 mod tests;
 
@@ -293,6 +294,10 @@ async fn serve<H: Handler + Counts>(
         }
     }
     target.handler().started();
+    if let Some(mgs) = mgs {
+        let follower = settings::Follower { hub: hub.clone(), target: id, mgs, watch: target.clone() };
+        hub.rt().spawn(follower.follow());
+    }
     let counts = target.handler().clone();
     Ok(Running { target: id, counts, watch: target, hub, client: label.uuid, claimant })
 }

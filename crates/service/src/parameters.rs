@@ -52,6 +52,14 @@ impl<H: Handler> Target<H> {
         self.set_by(By { from: &"itself", is_server: true }, pattern, value)
     }
 
+    /// Sets those whose names fit what the MGS keeps. An order is given once: nobody keeps it.
+    pub(crate) fn set_kept(&self, pattern: &str, value: &str) -> Result<(), Code> {
+        let by = By { from: &"the MGS", is_server: true };
+        let found = self.registered(by, Tree::to_set(pattern)?).found()?;
+        let mut kept = found.into_iter().filter(Parameter::is_kept);
+        kept.try_for_each(|parameter| parameter.set(value)?)
+    }
+
     fn set_by(&self, by: By<'_>, pattern: &str, value: &str) -> Result<(), Code> {
         let found = self.registered(by, Tree::to_set(pattern)?).found()?;
         found.into_iter().try_for_each(|parameter| parameter.set(value)?)

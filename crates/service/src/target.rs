@@ -384,6 +384,10 @@ impl<H: Handler> Watch for Target<H> {
         self.set_here(pattern, value)
     }
 
+    fn set_kept(&self, pattern: &str, value: &str) -> Result<(), Code> {
+        Target::set_kept(self, pattern, value)
+    }
+
     fn refuse(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.stop.stop();

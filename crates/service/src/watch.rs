@@ -61,6 +61,9 @@ pub trait Watch: Send + Sync {
     /// Sets all parameters that fit `pattern`, as an operator does. `NotFound`: there is none.
     fn set_parameter(&self, pattern: &str, value: &str) -> Result<(), Code>;
 
+    /// Sets all parameters that fit the `pattern` that the MGS keeps. `NotFound`: there is none.
+    fn set_kept(&self, pattern: &str, value: &str) -> Result<(), Code>;
+
     /// Takes no more requests, and waits for those under way.
     fn refuse(&self) -> BoxFuture<'_, ()>;
 

@@ -1,4 +1,4 @@
-//! The weft binary: `weft`, and the same file called as `lfs`, `lctl`, `mount.weft` and `umount.fuse.weft`.
+//! The weft binary: `weft`, and the same file called as `lfs`, `lctl`, `lljobstat`, `mount.weft` and `umount.fuse.weft`.
 
 // The program is an edge: it starts processes and reads files of its user.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -17,6 +17,7 @@ mod fence;
 mod instances;
 mod lctl;
 mod lfs;
+mod lljobstat;
 mod log;
 mod memory;
 mod mountpoint;
@@ -46,9 +47,11 @@ fn main() -> ExitCode {
     // `weft lfs ...` works where nobody has made the links yet.
     let called_as_tool = matches!(
         program(&arguments).as_str(),
-        "lfs" | "lctl" | "mount.weft" | "mount.fuse.weft" | "umount.weft" | "umount.fuse.weft"
+        "lfs" | "lctl" | "lljobstat" | "mount.weft" | "mount.fuse.weft" | "umount.weft" | "umount.fuse.weft"
     );
-    if !called_as_tool && arguments.get(1).is_some_and(|word| word == "lfs" || word == "lctl") {
+    if !called_as_tool
+        && arguments.get(1).is_some_and(|word| word == "lfs" || word == "lctl" || word == "lljobstat")
+    {
         arguments.remove(0);
     }
     // What mount(8) calls where mount.weft is not in /sbin: the helper of FUSE runs "weft NID:/FSNAME DIR -o OPTIONS".
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         _ if called_by_mount => cmd::mount_helper::main(arguments),
         "lfs" => lfs::main(arguments),
         "lctl" => lctl::main(arguments),
+        "lljobstat" => lljobstat::main(arguments),
         "mount.weft" | "mount.fuse.weft" => cmd::mount_helper::main(arguments),
         "umount.weft" | "umount.fuse.weft" => cmd::umount_helper::main(arguments),
         _ => cmd::main(arguments),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Client;
+use client::{Client, TakenSettings};
 use fuse::control::Status;
 use fuse::ops::Ops;
 use fuse::session::{self, Mounted};
@@ -195,7 +195,7 @@ pub struct Served {
 }
 
 /// Mounts `client` at `path`.
-pub fn mount(
+pub async fn mount(
     rt: &Rt,
     client: &Arc<Client>,
     path: &Path,
@@ -203,8 +203,12 @@ pub fn mount(
     status: Status,
 ) -> Result<Served, Failure> {
     let ops = Arc::new(Ops::new(rt.clone(), client.clone(), status, options.access_times()));
+    // Nobody uses it before it has what the MGS keeps for it.
+    let mut taken = TakenSettings::default();
+    ops.take_settings(&mut taken).await;
     let mounted = session::mount(rt.clone(), ops.clone(), path, options);
     let mounted = mounted.map_err(|error| Failure::new(error.to_string()))?;
+    rt.spawn(ops.clone().follow_settings(taken));
     let control = mounted.device().and_then(|device| listen_to_tools(rt, ops, device));
     Ok(Served { mounted, control })
 }

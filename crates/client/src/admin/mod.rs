@@ -3,6 +3,7 @@
 mod answers;
 mod parameters;
 mod readahead;
+mod settings;
 mod stats;
 mod tune;
 mod watch;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use proto::session::Estimated;
 use proto::wire::messages::{
-    ChangePool, GetState, Operation, ParameterPage, ReadParameters, Space, Statfs, TargetState,
+    ChangePool, ChangeSetting, GetState, Operation, ParameterPage, ReadParameters, Space, Statfs, TargetState,
 };
 use proto::{Code, ConfigCopy, TargetId, TargetKind};
 use rpc::{AskError, Role};
@@ -21,6 +22,7 @@ use rt::wait::join_all;
 use crate::{LeaseState, Result, Shared, SlowOst};
 
 pub use parameters::Setting;
+pub use settings::{NewSetting, TakenSettings};
 pub use tune::{CACHED_BYTES_MIN, CacheUse, LockUse, OstUse};
 pub use watch::{Held, HeldRange};
 
@@ -110,6 +112,27 @@ impl Admin {
     pub fn set_process_value(&self, name: &str, value: &str) -> Result<()> {
         let process = self.shared.targets.hub().process().ok_or(Code::NotSupported)?;
         Ok(rpc::process::set(&**process, name, value)?)
+    }
+
+    /// Sets the parameters of this process that fit what the MGS keeps.
+    pub fn set_kept_of_process(&self, name: &str, value: &str) -> Result<()> {
+        let process = self.shared.targets.hub().process().ok_or(Code::NotFound)?;
+        Ok(rpc::process::set_kept(&**process, name, value)?)
+    }
+
+    /// Has the MGS keep a parameter, or keep it no longer, with the rights of this process.
+    ///
+    /// # Errors
+    /// As [`Admin::change_pool`].
+    pub async fn change_setting(&self, change: ChangeSetting, wait: Duration) -> Result<()> {
+        match self.order(TargetId::MGS, change, wait).await {
+            Ok(_) => Ok(()),
+            Err(AskError::Refused(code)) => Err(code.into()),
+            Err(AskError::Unanswered(why)) => {
+                tracing::warn!(%why, "the MGS does not keep a parameter");
+                Err(Code::NotSupported.into())
+            }
+        }
     }
 
     /// Reads the configuration as the client knows it.

@@ -365,8 +365,10 @@ pub(crate) struct Targets {
     /// Where the MGS may be.
     mgs_nids: Vec<Nid>,
     config: RwLock<CONFIG, ConfigCopy>,
-    /// Told when the configuration changes.
+    /// Told when the configuration changes, or a target is used for the first time.
     changed: Notify,
+    /// Targets that were used for the first time since somebody looked.
+    fresh: Mutex<LEAF, Vec<TargetId>>,
     made: RwLock<SESSIONS, BTreeMap<TargetId, Arc<Target>>>,
     /// Whom targets call back.
     called_back: OnceLock<Arc<dyn Callbacks>>,
@@ -406,6 +408,7 @@ impl Targets {
             used: Arc::default(),
             config: RwLock::new(ConfigCopy::new(fsname)),
             changed: Notify::new(),
+            fresh: Mutex::default(),
             made: RwLock::new(BTreeMap::new()),
             called_back: OnceLock::new(),
         }
@@ -467,6 +470,21 @@ impl Targets {
         }
     }
 
+    /// Told of news of the configuration, and of a target that is used for the first time.
+    pub(crate) fn changed(&self) -> &Notify {
+        &self.changed
+    }
+
+    /// Whether a target was used for the first time since [`Targets::take_fresh`].
+    pub(crate) fn has_fresh(&self) -> bool {
+        !self.fresh.lock().is_empty()
+    }
+
+    /// The targets that were used for the first time since this was called last.
+    pub(crate) fn take_fresh(&self) -> Vec<TargetId> {
+        std::mem::take(&mut *self.fresh.lock())
+    }
+
     /// As whom the sessions are.
     pub(crate) fn client(&self) -> ClientId {
         self.client
@@ -491,6 +509,8 @@ impl Targets {
             let lease = Some(self.lease.clone());
             let shortage = self.shortage.clone();
             let notes = id.ost_index().map(|ost| (ost.into(), self.used.clone()));
+            self.fresh.lock().push(id);
+            self.changed.notify_waiters();
             let requests = self.requests.clone();
             Arc::new(Target::new(
                 self.hub.rt(),

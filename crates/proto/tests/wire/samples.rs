@@ -289,7 +289,8 @@ fn common_requests() -> Vec<Request> {
             stands_in: true,
         }
         .into(),
-        GetConfig { fsname: "weft".into(), known: 9, wait_ms: 10_000, pages: true }.into(),
+        GetConfig { fsname: "weft".into(), known: 9, wait_ms: 10_000, pages: true, settings_only: true }
+            .into(),
         MarkTarget { target: TargetId::ost(0x1f), uuid: ClientId(0x1112), degraded: true }.into(),
         RenewLease { lease: 0x1718, release: false, dropped: vec![3, 1 << 40] }.into(),
         AskLeases {
@@ -334,6 +335,8 @@ fn pool_requests() -> Vec<Request> {
         }
         .into(),
         ReadPools { fsname: "weft".into(), name: "flash".into(), osts: vec![OstIndex(3), OstIndex(9)] }
+            .into(),
+        ChangeSetting { fsname: "weft".into(), name: "osc.*.max_dirty_mb".into(), value: Some("64".into()) }
             .into(),
     ]
 }
@@ -563,6 +566,7 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         newest: 11,
         pools: vec![PoolEntry { name: "flash".into(), osts: vec![OstIndex(3), OstIndex(0x1f)] }],
         pool_names: Some(vec!["disk".into(), "flash".into()]),
+        settings: Some(vec![Setting { name: "osc.*.max_dirty_mb".into(), value: "64".into(), version: 9 }]),
     };
     vec![
         ("Connect", Reply::Connect(connected)),
@@ -619,6 +623,7 @@ fn pool_replies() -> Vec<(&'static str, Reply)> {
                 unknown: vec![OstIndex(9)],
             }),
         ),
+        ("ChangeSetting", Reply::ChangeSetting(SettingChanged { version: 13 })),
     ]
 }
 

@@ -7,6 +7,7 @@ mod live;
 mod owners;
 mod pools;
 mod seen;
+mod settings;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -24,13 +25,14 @@ use proto::wire::Reply;
 use proto::wire::messages as msg;
 use proto::wire::messages::{MgsRequest, OwnersRequest};
 use proto::{Code, TargetKind, Transno};
-use rpc::{Peer, Role};
+use rpc::{Hub, Peer, Role};
 use rt::Rt;
 use rt::sync::{Notify, Semaphore};
 use service::{Ctx, Done, Env, Handler, Shown, Stop, code_of, space_state};
 use store::{Batch, Store, StoreError};
 
 use crate::Counts;
+use crate::settings::set_of_process;
 use live::Notices;
 use owners::OwnerTable;
 use seen::Seen;
@@ -46,6 +48,7 @@ const SERVER_BYTES_MAX: usize = 255;
 /// The management server.
 pub struct Mgs {
     rt: Rt,
+    hub: Hub,
     store: Arc<Store>,
     stop: Stop,
     fsname: String,
@@ -74,6 +77,7 @@ impl Handler for Mgs {
             fsname: env.store.label().fsname.as_str().to_owned(),
             leases: Mutex::new(Leases::new(env.rt.now().0, env.store.boot() as u32)),
             rt: env.rt,
+            hub: env.hub,
             store: env.store,
             stop: env.stop,
             changed: Notify::new(),
@@ -83,6 +87,8 @@ impl Handler for Mgs {
 
     fn started(self: &Arc<Self>) {
         self.rt.spawn(self.clone().tick());
+        let settings = self.table.lock().settings().seen().clone();
+        settings.behind(0).for_each(|setting| self.take(setting));
     }
 
     async fn handle(&self, ctx: &Ctx<()>, request: MgsRequest, _bulk: Vec<Bytes>) -> Result<Done, Code> {
@@ -124,6 +130,9 @@ impl Handler for Mgs {
             OwnersRequest::Claim(claim) => self.claim(&claim).await.map(Reply::Claim),
             OwnersRequest::ChangePool(change) => self.change_pool(&change).await.map(Reply::ChangePool),
             OwnersRequest::ReadPools(asked) => self.read_pools(&asked).map(Reply::ReadPools),
+            OwnersRequest::ChangeSetting(change) => {
+                self.change_setting(&change).await.map(Reply::ChangeSetting)
+            }
         }
     }
 }
@@ -140,6 +149,7 @@ impl Shown for Mgs {
             }
             _ => Err(Code::Invalid),
         }));
+        tree.of_device(Parameter::text("live.params", || self.table.lock().settings().seen().text()));
     }
 }
 
@@ -252,6 +262,36 @@ impl Mgs {
         Ok(msg::PoolChanged { version })
     }
 
+    /// Keeps a parameter, or keeps it no longer.
+    async fn change_setting(&self, change: &msg::ChangeSetting) -> Result<msg::SettingChanged, Code> {
+        if change.fsname != self.fsname {
+            return Err(Code::WrongFilesystem);
+        }
+        let (transno, version) = {
+            let mut table = self.table.lock();
+            let (new, changes, version) = table.admit_setting(change)?;
+            let batch = Batch { changes, ..Batch::default() };
+            let transno = self.store.commit(batch).map_err(|error| code_of(&error))?;
+            table.put_setting(new, version);
+            (transno, version)
+        };
+        self.publish(transno, version).await?;
+        if let msg::ChangeSetting { name, value: Some(value), .. } = change {
+            self.take(&msg::Setting { name: name.clone(), value: value.clone(), version });
+        }
+        Ok(msg::SettingChanged { version })
+    }
+
+    /// Has this process do what it has others do: it may serve no other target.
+    fn take(&self, msg::Setting { name, value, .. }: &msg::Setting) {
+        match set_of_process(&self.hub, name, value) {
+            Ok(()) | Err(Code::NotFound) => {}
+            Err(code) => {
+                tracing::warn!(name, value, %code, "a parameter that is kept does not take its value")
+            }
+        }
+    }
+
     fn read_pools(&self, asked: &msg::ReadPools) -> Result<msg::PoolsTold, Code> {
         if asked.fsname != self.fsname {
             return Err(Code::WrongFilesystem);
@@ -265,10 +305,18 @@ impl Mgs {
         }
         let wait = Duration::from_millis(u64::from(get.wait_ms)).min(WAIT_MAX);
         let until = self.rt.now() + wait;
-        if self.table.lock().version() <= get.known && !wait.is_zero() {
+        let version: fn(&Table) -> u64 =
+            if get.settings_only { |table| table.settings().version() } else { Table::version };
+        if version(&self.table.lock()) <= get.known && !wait.is_zero() {
             let Ok(_place) = self.waiters.try_acquire() else { return Err(Code::TryAgain) };
-            let _waiting = self.notices.wait();
-            self.stop.unless(self.rt.timeout(until - self.rt.now(), self.newer(get.known))).await;
+            // Of targets those hear soon that use them: they are waited for in `live`.
+            let _waiting = (!get.settings_only).then(|| self.notices.wait());
+            let newer = self.newer(version, get.known);
+            self.stop.unless(self.rt.timeout(until - self.rt.now(), newer)).await;
+        }
+        if get.settings_only {
+            let page = self.table.lock().settings_page(&self.fsname, get.known);
+            return Ok(Done::unchanged(Reply::GetConfig(page)));
         }
         let mut config = {
             let table = self.table.lock();
@@ -278,12 +326,12 @@ impl Mgs {
         Ok(Done::unchanged(Reply::GetConfig(config)))
     }
 
-    /// Waits until there is a newer configuration than `known`.
-    async fn newer(&self, known: u64) {
+    /// Waits until the configuration, or the part that `version` is of, is newer than `known`.
+    async fn newer(&self, version: fn(&Table) -> u64, known: u64) {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if self.table.lock().version() > known {
+            if version(&self.table.lock()) > known {
                 return;
             }
             changed.await;

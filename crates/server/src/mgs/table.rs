@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use proto::limits::TARGETS_MAX;
 use proto::wire::messages::{
-    CONFIG_PAGE_BYTES, ChangePool, Config, MarkTarget, PoolEntry, PoolsTold, ReadPools, TargetEntry,
+    CONFIG_PAGE_BYTES, ChangePool, ChangeSetting, Config, MarkTarget, PoolEntry, PoolsTold, ReadPools,
+    TargetEntry,
 };
 use proto::wire::{DecodeError, Reader, Wire};
 use proto::{ClientId, Code, Nid, OstIndex, TargetId, TargetKind};
@@ -14,6 +15,7 @@ use store::{Batch, Change, Store, StoreError};
 
 use super::SERVER_BYTES_MAX;
 use super::pools::{NewPool, PoolTable};
+use super::settings::{NewSettings, SettingTable};
 
 /// `[MGS][kind: 1][index: 4 BE]`: a target.
 const TARGET: u8 = keys::MGS;
@@ -51,6 +53,8 @@ pub struct Table {
     newest: u64,
     /// The pools.
     pools: PoolTable,
+    /// The parameters that are kept.
+    settings: SettingTable,
 }
 
 /// Something that has changed.
@@ -180,6 +184,7 @@ impl Table {
             Ok(())
         })?;
         table.pools = PoolTable::load(store, table.version)?;
+        table.settings = SettingTable::load(store, table.version)?;
         Ok((table, unnumbered))
     }
 
@@ -262,6 +267,33 @@ impl Table {
         self.pools.put(new, version);
     }
 
+    /// What `change` makes of the parameters that are kept, what to commit for that, and the version that it makes.
+    pub fn admit_setting(&self, change: &ChangeSetting) -> Result<(NewSettings, Vec<Change>, u64), Code> {
+        let version = self.newest + 1;
+        let new = self.settings.admit(change, version)?;
+        let changes = vec![new.change(version), version_change(version)];
+        Ok((new, changes, version))
+    }
+
+    /// Takes over what was committed.
+    pub fn put_setting(&mut self, new: NewSettings, version: u64) {
+        assert!(version == self.newest + 1, "versions follow one another");
+        self.newest = version;
+        self.settings.put(new, version);
+    }
+
+    /// The parameters that are kept.
+    pub fn settings(&self) -> &SettingTable {
+        &self.settings
+    }
+
+    /// Only the parameters that are kept, if there is something new behind `known`.
+    pub fn settings_page(&self, fsname: &str, known: u64) -> Config {
+        let version = self.settings.version();
+        let settings = self.settings.behind(known);
+        Config { version, newest: version, settings, ..Config::empty(fsname) }
+    }
+
     /// What is asked of the pools.
     pub fn read_pools(&self, asked: &ReadPools) -> PoolsTold {
         self.pools.read(asked, |ost| self.knows(ost))
@@ -285,6 +317,7 @@ impl Table {
         let durable = std::mem::replace(&mut self.pending, later);
         let mut changed = !durable.is_empty();
         changed |= self.pools.publish(version);
+        changed |= self.settings.publish(version);
         for (version, known) in durable {
             let target = known.entry.target;
             if self.newest_pending.get(&target) == Some(&version) {
@@ -304,6 +337,7 @@ impl Table {
         }
         config.pools = self.pools.behind(0).map(|(_, pool)| pool).collect();
         config.pool_names = Some(self.pools.names());
+        config.settings = self.settings.behind(0);
         config
     }
 
@@ -311,6 +345,7 @@ impl Table {
     pub fn page(&self, fsname: &str, known: u64) -> Config {
         let mut page = Config { version: self.version, newest: self.version, ..Config::empty(fsname) };
         page.pool_names = self.pools.names_behind(known);
+        page.settings = self.settings.behind(known);
         let (mut bytes, mut told) = (0, known);
         for (version, changed) in self.behind(known) {
             bytes += changed.bytes();

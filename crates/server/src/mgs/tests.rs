@@ -64,7 +64,7 @@ fn register(index: u32, uuid: u128, nid: &str) -> msg::Register {
 }
 
 fn config(known: u64, wait_ms: u32) -> msg::GetConfig {
-    msg::GetConfig { fsname: "weft".into(), known, wait_ms, pages: false }
+    msg::GetConfig { fsname: "weft".into(), known, wait_ms, pages: false, settings_only: false }
 }
 
 fn refused<T: std::fmt::Debug>(result: Result<T, RpcError>) -> Code {
@@ -346,4 +346,137 @@ fn nobody_sees_what_a_crash_can_undo() {
         assert!(now.version >= seen.version, "seed {seed}: {seen:?}, then {now:?}");
         assert!(now.version > seen.version || now == seen, "seed {seed}: {seen:?}, then {now:?}");
     }
+}
+
+async fn keep(hub: &Hub, role: Role, name: &str, value: Option<&str>) -> Result<u64, AskError> {
+    let change =
+        msg::ChangeSetting { fsname: "weft".into(), name: name.into(), value: value.map(str::to_owned) };
+    let wait = Duration::from_secs(1);
+    hub.ask(TargetId::MGS, role, &[Nid::lo()], change, wait).await.map(|changed| changed.version)
+}
+
+#[test]
+fn settings_survive_a_restart_and_come_in_their_order() {
+    check(async |rt, hub, running| {
+        let refused = |answer| match answer {
+            Err(AskError::Refused(code)) => code,
+            other => panic!("refusal expected, not {other:?}"),
+        };
+        let server = Role::Server;
+        assert_eq!(refused(keep(&hub, Role::Client, "debug", Some("1")).await), Code::Forbidden);
+        assert_eq!(refused(keep(&hub, server, "a b", Some("1")).await), Code::Invalid);
+        assert_eq!(refused(keep(&hub, server, "debug", None).await), Code::NotFound);
+        let first = keep(&hub, server, "osc.*.max_dirty_mb", Some("8")).await.expect("it is one");
+        let second = keep(&hub, server, "b", Some("1")).await.expect("it is one");
+        let third = keep(&hub, server, "osc.*.max_dirty_mb", Some("9")).await.expect("it is one");
+        assert_eq!((second, third), (first + 1, first + 2));
+        let client = import(&hub, 200, Role::Client);
+        let mut copy = ConfigCopy::new("weft");
+        learn(&client, &mut copy).await;
+        assert_eq!(copy.settings().text(), "b=1\nosc.*.max_dirty_mb=9");
+        running.stop().await;
+        hub.close().await;
+
+        let (hub, running) = open(&rt).await;
+        let client = import(&hub, 201, Role::Client);
+        let mut fresh = ConfigCopy::new("weft");
+        learn(&client, &mut fresh).await;
+        assert_eq!(fresh, copy, "it starts again");
+        keep(&hub, server, "b", None).await.expect("it is there");
+        keep(&hub, server, "osc.*.max_dirty_mb", None).await.expect("it is there");
+        running.stop().await;
+        hub.close().await;
+
+        // Who did not ask meanwhile learns that there is none, though nothing is left of them.
+        let (hub, running) = open(&rt).await;
+        let client = import(&hub, 202, Role::Client);
+        learn(&client, &mut copy).await;
+        assert_eq!(copy.settings().text(), "");
+        running.stop().await;
+        hub.close().await;
+    });
+}
+
+/// Who wants the settings only is not told of targets, and does not wake up for them.
+#[test]
+fn settings_alone_are_waited_for() {
+    check(async |rt, hub, running| {
+        let only =
+            |known, wait_ms| msg::GetConfig { pages: true, settings_only: true, ..config(known, wait_ms) };
+        let server = import(&hub, 100, Role::Server);
+        let start = rt.now();
+        let none = server.call(only(0, 500)).await.expect("time is up").reply;
+        assert_eq!((none.version, none.settings, (rt.now() - start).as_millis()), (0, None, 500));
+        let (sender, receiver) = oneshot::channel();
+        let (waiting, clock) = (server.clone(), rt.clone());
+        rt.spawn(async move {
+            let config = waiting.call(only(0, 30_000)).await.expect("it changes").reply;
+            let _ = sender.send((config, clock.now()));
+        });
+        rt.sleep(Duration::from_secs(1)).await;
+        server.call(register(2, 12, "10.0.0.2@tcp")).await.expect("it is free");
+        rt.sleep(Duration::from_secs(1)).await;
+        let set = rt.now();
+        let version = keep(&hub, Role::Server, "debug", Some("info")).await.expect("it is one");
+        let (told, when) = receiver.await.expect("the task answers");
+        assert!(when - set < Duration::from_millis(10), "it is told at once");
+        let setting = msg::Setting { name: "debug".into(), value: "info".into(), version };
+        assert_eq!((told.version, told.targets.len(), told.settings), (version, 0, Some(vec![setting])));
+        running.stop().await;
+        hub.close().await;
+    });
+}
+
+/// A target has what is kept for it when it runs and when it starts, but for orders and statistics.
+#[test]
+fn targets_take_what_is_kept() {
+    check(async |rt, hub, running| {
+        let label = Label {
+            fsname: fsname(),
+            target: TargetId::ost(3),
+            uuid: ClientId(9),
+            mgs: vec![Nid::lo()],
+            service: vec![],
+        };
+        Store::format(&rt, "ost", &label).await.expect("an empty directory can be formatted");
+        let open_ost =
+            || start(&hub, Config { path: "ost".into(), nids: vec![Nid::lo()], server: "oss".into() });
+        let value = async |name: &str| {
+            let name = format!("obdfilter.weft-OST0003.{name}");
+            let read = msg::ReadParameters { patterns: vec![name], skip: 0, names_only: false };
+            let page = hub
+                .ask(TargetId::ost(3), Role::Server, &[Nid::lo()], read, Duration::from_secs(1))
+                .await
+                .expect("it answers");
+            page.parameters.into_iter().map(|one| one.value).collect::<Vec<_>>().join(",")
+        };
+        let ost = open_ost().await.expect("it starts");
+        assert_eq!(value("sync_journal").await, "0");
+        keep(&hub, Role::Server, "obdfilter.*.sync_journal", Some("1")).await.expect("it is one");
+        rt.sleep(Duration::from_secs(1)).await;
+        assert_eq!(value("sync_journal").await, "1");
+        // What an operator sets for the moment holds until the next start, whatever else is kept.
+        ost.set_parameter("*.sync_journal", "0").expect("it is one");
+        keep(&hub, Role::Server, "obdfilter.*.sync_lock_cancel", Some("never")).await.expect("it is one");
+        keep(&hub, Role::Server, "obdfilter.*.evict_client", Some("nid:1.2.3.4@tcp"))
+            .await
+            .expect("it is a name");
+        keep(&hub, Role::Server, "obdfilter.*.degraded", Some("7")).await.expect("it is a name");
+        rt.sleep(Duration::from_secs(1)).await;
+        assert_eq!(
+            (value("sync_journal").await, value("sync_lock_cancel").await),
+            ("0".into(), "never".into())
+        );
+        ost.stop().await;
+        let ost = open_ost().await.expect("it starts again");
+        rt.sleep(Duration::from_secs(1)).await;
+        assert_eq!(
+            (value("sync_journal").await, value("sync_lock_cancel").await),
+            ("1".into(), "never".into())
+        );
+        assert_eq!(value("degraded").await, "0", "a wrong value is not taken");
+        ost.stop().await;
+        running.stop().await;
+        hub.close().await;
+    });
 }

@@ -271,7 +271,7 @@ fn serve(request: &Request, key: &Path) -> Outcome {
         let client = connect(&hub, source, &request.options.client).await?;
         let status = serving::status(&source.fsname, &source.mgs);
         let options = request.options.session(source.to_string())?;
-        let mounted = match serving::mount(&rt, &client, &request.mountpoint, &options, status) {
+        let mounted = match serving::mount(&rt, &client, &request.mountpoint, &options, status).await {
             Ok(mounted) => mounted,
             Err(failure) => {
                 // Nothing was written, so nothing can be lost.

@@ -500,7 +500,7 @@ async fn serve_mount(
         // Nobody else can have a lock: the kernel's own are enough.
         options.locking = Locking::Local;
     }
-    let mounted = match serving::mount(hub.rt(), &client, &plan.mountpoint, &options, status) {
+    let mounted = match serving::mount(hub.rt(), &client, &plan.mountpoint, &options, status).await {
         Ok(mounted) => mounted,
         Err(failure) => {
             // Nothing was written, so nothing can be lost.

@@ -3,6 +3,7 @@
 mod changelog;
 mod dk;
 mod drain;
+mod kept;
 mod orders;
 mod params;
 mod pools;
@@ -11,7 +12,7 @@ pub mod reach;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -75,9 +76,25 @@ enum Command {
         /// Do not print the names
         #[arg(short = 'n')]
         value_only: bool,
+        /// Have the MGS keep it for every process of the file system that has such a parameter, now and at each start
+        #[arg(short = 'P', long = "perm")]
+        keep: bool,
+        /// With -P: the MGS keeps it no longer
+        #[arg(short = 'd', long, requires = "keep")]
+        delete: bool,
+        /// With -P: the file system, where the MGS of several is reached
+        #[arg(long, value_name = "FSNAME", requires = "keep")]
+        fsname: Option<String>,
         /// Names, * standing for anything, and values
         #[arg(required = true, value_name = "NAME=VALUE")]
         settings: Vec<String>,
+    },
+    /// Print what the MGS keeps: its parameters ("params")
+    #[command(name = "llog_print")]
+    LlogPrint {
+        /// What to print: params
+        #[arg(value_name = "LOG")]
+        log: String,
     },
     /// End the recovery of a target: clients that have not come back are evicted
     #[command(name = "abort_recovery")]
@@ -173,7 +190,6 @@ const NOT_YET: &[&str] = &[
     "llog_cancel",
     "llog_catlist",
     "llog_info",
-    "llog_print",
     "lock_server",
     "modules",
     "net",
@@ -198,6 +214,11 @@ const NOT_YET: &[&str] = &[
     "which_nid",
 ];
 
+/// The values of the parameters that fit `pattern`, of everybody who is reached from here with the servers' `key`.
+pub fn values(key: Option<&Path>, pattern: &str) -> Result<Vec<String>, Failure> {
+    params::values(&mut Reach::new(key)?, pattern)
+}
+
 /// The program called as `lctl`.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     match usage::parse(arguments) {
@@ -221,7 +242,11 @@ fn run(arguments: Arguments) -> Outcome {
         Command::ListParam { classify, names, .. } => {
             params::get(&mut reach()?, &names, if classify { Printed::Classified } else { Printed::Name })
         }
-        Command::SetParam { value_only, settings } => params::set(&mut reach()?, &settings, value_only),
+        Command::SetParam { keep: true, delete, fsname, settings, .. } => {
+            kept::set(&mut reach()?, fsname.as_deref(), &settings, delete)
+        }
+        Command::SetParam { value_only, settings, .. } => params::set(&mut reach()?, &settings, value_only),
+        Command::LlogPrint { log } => kept::print(&mut reach()?, &log),
         Command::ChangelogRegister { brief } => {
             let mut reach = reach()?;
             let device = find_device(&reach, &named_mdt(arguments.device, "changelog_register")?)?;

@@ -8,7 +8,7 @@ use fuse::parameters::Shown;
 use fuse::session::MountEntry;
 use fuse::states::{STATES, State, States};
 use proto::TargetKind;
-use proto::parameters::{Parameter, TargetPlaces, Tree, Unit, device_name};
+use proto::parameters::{CLEARS, Parameter, TargetPlaces, Tree, Unit, device_name};
 use proto::session::Estimate;
 use proto::wire::messages::ReadParameters;
 
@@ -147,6 +147,51 @@ pub fn set(reach: &mut Reach, settings: &[String], value_only: bool) -> Outcome 
         }
     }
     Ok(status)
+}
+
+/// The values of what fits `pattern`, for a command that prints them in its own way.
+pub(super) fn values(reach: &mut Reach, pattern: &str) -> Result<Vec<String>, Failure> {
+    let Answer { found, silent } = find(reach, pattern, false)?;
+    if let Some((device, why)) = silent.first() {
+        return Err(Failure::new(format!("{}: {why}", device.name)));
+    }
+    Ok(found.into_iter().map(|one| one.shown.value).collect())
+}
+
+/// Sets what fits `pattern` in `fsname` and is reached from here to a `value` that is to be kept: a wrong value is refused before
+/// the MGS keeps it. Gives the exit status.
+pub(super) fn keep_here(reach: &mut Reach, fsname: &str, pattern: &str, value: &str) -> Outcome {
+    let found = find(reach, pattern, true)?.found;
+    let of_fsname = |one: &Found| match &one.at {
+        At::Mount(mount) => reach.fsname_of(mount).is_none_or(|of| of == fsname),
+        At::Target(device) => device.fsname == fsname,
+        At::Nobody | At::Processes => true,
+    };
+    let found: Vec<Found> = found.into_iter().filter(of_fsname).collect();
+    for one in found {
+        let Shown { name, readable, takes, .. } = &one.shown;
+        let refusal = if !*readable {
+            Some((
+                "Invalid argument: an order is carried out once: leave out -P".to_owned(),
+                libc::EINVAL as u8,
+            ))
+        } else if takes == CLEARS {
+            Some(("Invalid argument: a statistic keeps no value".to_owned(), libc::EINVAL as u8))
+        } else {
+            match set_one(reach, &one, value)? {
+                // What is served for one mount alone takes it from the MGS.
+                Err((_, status)) if one.shown.settable && i32::from(status) == libc::EACCES => None,
+                Err(refusal) => Some(refusal),
+                Ok(Set::NotFound) => Some((takes.clone(), libc::ENOENT as u8)),
+                Ok(_) => None,
+            }
+        };
+        if let Some((why, status)) = refusal {
+            err!("error: set_param: setting {name}={value}: {why}");
+            return Ok(status);
+        }
+    }
+    Ok(0)
 }
 
 /// Sets one; a sentence and an error number if that is refused.
@@ -290,7 +335,7 @@ fn verdict<'a>(ill: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// A pattern with dots between its parts; Lustre takes slashes too.
-fn plain(pattern: &str) -> String {
+pub(super) fn plain(pattern: &str) -> String {
     pattern.replace('/', ".")
 }
 

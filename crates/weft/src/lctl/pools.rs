@@ -54,8 +54,8 @@ pub struct Listed {
     named: String,
 }
 
-/// Who knows the pools of a file system.
-enum Keeper<'a> {
+/// Who knows what the MGS of a file system keeps.
+pub(super) enum Keeper<'a> {
     /// The MGS, over the network.
     Mgs(Device),
     /// A mount; that it is one of the MGS's own process shows when a pool is changed.
@@ -181,7 +181,7 @@ fn missing(named: &Named) -> Failure {
 }
 
 impl Reach {
-    fn keeper(&self, fsname: &str) -> Result<Keeper<'_>, Failure> {
+    pub(super) fn keeper(&self, fsname: &str) -> Result<Keeper<'_>, Failure> {
         let is_meant = |device: &&Device| device.target == TargetId::MGS && device.fsname == fsname;
         match self.devices.iter().find(is_meant) {
             Some(device) if !device.is_mounted() => return Ok(Keeper::Mgs(device.clone())),

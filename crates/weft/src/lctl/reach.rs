@@ -296,6 +296,12 @@ impl Reach {
         Ok(answers)
     }
 
+    /// The file system that is mounted at `entry`.
+    pub(super) fn fsname_of(&self, entry: &MountEntry) -> Option<&str> {
+        let mount = self.mounts.iter().find(|mount| mount.entry == *entry)?;
+        Some(&mount.status.fsname)
+    }
+
     /// A random number.
     pub fn random(&mut self) -> Result<u64, Failure> {
         Ok(self.runtime()?.1.random_u64())

@@ -78,6 +78,8 @@ wire_struct! {
         ;
         /// Only what changed behind `known` is wanted, and at most [`CONFIG_PAGE_BYTES`] of it; else everything, in one message.
         pub pages: bool,
+        /// Only the settings are wanted, and `known` is the version of their newest change.
+        pub settings_only: bool,
     }
 }
 
@@ -101,6 +103,8 @@ wire_struct! {
         pub pools: Vec<PoolEntry>,
         /// The names of all pools that there are, by name, if a pool has changed: others are no more.
         pub pool_names: Option<Vec<String>>,
+        /// Every setting that there is ([`crate::settings`]), in the order in which they were set, if one has changed.
+        pub settings: Option<Vec<Setting>>,
     }
 }
 
@@ -116,6 +120,7 @@ impl Config {
             newest: 0,
             pools: Vec::new(),
             pool_names: None,
+            settings: None,
         }
     }
 }
@@ -170,6 +175,38 @@ wire_struct! {
         pub name: String,
         /// OSTs of which is asked whether the file system has them.
         pub osts: Vec<OstIndex>,
+    }
+}
+
+wire_struct! {
+    /// A parameter that the MGS keeps, for whoever has one of that name.
+    pub struct Setting {
+        /// Its name; `*` stands for any characters.
+        pub name: String,
+        /// Its value.
+        pub value: String,
+        /// Version of the configuration that setting it has made.
+        pub version: u64,
+    }
+}
+
+wire_struct! {
+    /// Has the MGS keep a parameter, or keep it no longer. Needs the servers' key.
+    pub struct ChangeSetting {
+        /// File system that is meant.
+        pub fsname: String,
+        /// Its name; `*` stands for any characters.
+        pub name: String,
+        /// Its value; `None` to delete it.
+        pub value: Option<String>,
+    }
+}
+
+wire_struct! {
+    /// It is durable.
+    pub struct SettingChanged {
+        /// Version of the configuration since then.
+        pub version: u64,
     }
 }
 

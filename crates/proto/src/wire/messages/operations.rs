@@ -202,7 +202,8 @@ operations! {
         17 AskLeases(AskLeases) -> LeaseStates: Session, Reads, Reserved, never, never;
         19 MarkTarget(MarkTarget) -> Done: Session, Frees, Shared, never, never;
     }
-    /// What the MGS answers servers, and who has their key, outside sessions: about who owns which target, and about pools.
+    /// What the MGS answers servers, and who has their key, outside sessions: about who owns which target, about pools, and about
+    /// parameters that are kept.
     OwnersRequest {
         12 RenewTargets(RenewTargets) -> TargetsRenewed: Outside, Reads, Shared, never, never;
         13 TakeTargets(TakeTargets) -> TargetsTaken: Outside, Reads, Shared, |take| take.wait_ms > 0, never;
@@ -211,6 +212,7 @@ operations! {
         92 Claim(Claim) -> Done: Outside, Reads, Shared, never, never;
         93 ChangePool(ChangePool) -> PoolChanged: Outside, Reads, Shared, never, never;
         94 ReadPools(ReadPools) -> PoolsTold: Outside, Reads, Shared, never, never;
+        97 ChangeSetting(ChangeSetting) -> SettingChanged: Outside, Reads, Shared, never, never;
     }
     /// What an MDT answers.
     MdtRequest {
