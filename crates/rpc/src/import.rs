@@ -219,6 +219,16 @@ impl Import {
         })
     }
 
+    /// Whether the target is being looked for: its session is open, or is to be, and there is no connection.
+    pub fn is_lost(&self) -> bool {
+        self.driver.look_at(|state| {
+            matches!(
+                (state.machine.phase(), &state.carrier),
+                (Phase::Connecting, _) | (Phase::Open { .. }, None)
+            )
+        })
+    }
+
     /// What is waited for in this session, a line for each: requests over a connection that have no reply yet, and
     /// callbacks that are not answered yet.
     pub fn waits(&self) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! What a client has made it knows without asking, until somebody else changes it (`docs/locks.md#made-here`).
 
-use client::{AttrChange, Client, Error, Handle};
+use client::{AttrChange, Client, Error, Handle, OpenFlags};
 use proto::{Code, Fid};
 use rt::sim::{Options, Sim};
 use weft_sim::cluster::{Cluster, Shape};
@@ -145,5 +145,27 @@ fn names_in_a_new_directory_are_known() {
         assert!(exists(a, dir, b"three").await && !exists(a, dir, b"one").await);
         b.names().unlink(&root(), dir, b"three").await.expect("root may");
         assert!(!exists(a, dir, b"three").await);
+    });
+}
+
+/// The close that waited for the file's size does not wait for that any more. It must not say that nothing was written.
+#[test]
+fn a_file_that_is_open_keeps_its_size_when_its_name_goes() {
+    check(8, async |a, b| {
+        let (fid, handle) = create(a, b"f").await;
+        write(a, handle, 0, b"data").await;
+        let read = OpenFlags { read: true, ..OpenFlags::default() };
+        let readers = [
+            a.files().open(&root(), fid, read).await.expect("root may open"),
+            b.files().open(&root(), fid, read).await.expect("root may open"),
+        ];
+        a.files().release(handle).await;
+        a.names().unlink(&root(), Fid::ROOT, b"f").await.expect("it is there");
+        for (client, reader) in [a, b].into_iter().zip(readers) {
+            assert_eq!(size(client, fid).await.0, 4);
+            let bytes = client.files().read(reader, 0, 100).await.expect("it is open");
+            assert_eq!(bytes.len(), 4);
+            client.files().release(reader).await;
+        }
     });
 }

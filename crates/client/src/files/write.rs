@@ -62,6 +62,8 @@ impl OpenFiles {
         if open.drops_privileges() {
             Box::pin(self.drop_own_privileges(&open, time)).await?;
         }
+        // Before anything is stored: a close that tells no size has to say that there may be a new one.
+        open.wrote.store(true, Ordering::Relaxed);
         let call = Call { time, sync: open.flags.sync };
         let mut relaying = Relaying::default();
         let mut stored = 0;
@@ -136,6 +138,7 @@ impl OpenFiles {
         let open = self.handles.get(handle)?;
         let file = open.writable()?;
         let len = u32::try_from(data.len()).map_err(|_| Error::Refused(Code::Invalid))?;
+        open.wrote.store(true, Ordering::Relaxed);
         let call = Call { time: self.names.clock.time(), sync: false };
         let mut relaying = Relaying::default();
         loop {

@@ -131,7 +131,7 @@ impl Sizes {
         if self.meta.stays_open(&open, atime.is_some()) {
             return;
         }
-        let close = Close { fid: open.fid, handle: open.handle, atime, size: None, wrote: open.wrote };
+        let mut close = Close { fid: open.fid, handle: open.handle, atime, size: None, wrote: open.wrote };
         if open.flags.write
             && let Some(file) = &open.file
         {
@@ -141,6 +141,8 @@ impl Sizes {
                 inner.writers -= 1;
                 inner.mapped_writers -= u32::from(open.flags.read);
                 let untouched = inner.end.is_untouched();
+                // Pages that were changed through a mapping come through any handle.
+                close.wrote |= inner.untold;
                 inner.writers == 0 && !inner.gone && (inner.untold || close.wrote || untouched)
             };
             if waits {

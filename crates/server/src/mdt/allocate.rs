@@ -105,6 +105,7 @@ impl Order {
     pub fn avoiding(self, mut avoided: Vec<OstIndex>) -> Order {
         avoided.retain(|ost| self.osts.contains(ost));
         avoided.sort_unstable();
+        avoided.dedup();
         Order { avoided, ..self }
     }
 

@@ -6,6 +6,7 @@
 
 mod access;
 mod allocate;
+mod away;
 mod bits;
 mod changelog;
 mod context;

@@ -14,11 +14,12 @@ use proto::wire::{DecodeError, Reader, Wire};
 use proto::{ClientId, Code, ConfigCopy, Fid, Layout, Nid, OstIndex, Pools, TargetId, Transno};
 use rpc::{Hub, Import, Role, RpcError};
 use rt::Rt;
-use rt::sync::Notify;
+use rt::sync::{Notify, Semaphore};
 use service::{Env, Recovery, Stop};
 use store::{Batch, Change, Store, StoreError};
 
 use super::allocate::{self, Order};
+use super::away::Away;
 use super::destroy::Destroyer;
 use super::keys;
 
@@ -65,6 +66,9 @@ pub struct Osts {
     told: AtomicBool,
     /// Whether another order is being made durable. Who makes a layout holds this until its commit.
     reordering: RwLock<bool>,
+    /// One state follows the other.
+    turn: Semaphore,
+    away: Away,
     changed: Notify,
 }
 
@@ -73,7 +77,10 @@ pub struct Osts {
 pub struct Table {
     /// In which order stripes take them.
     pub order: Order,
-    nids: BTreeMap<OstIndex, Vec<Nid>>,
+    nids: Arc<BTreeMap<OstIndex, Vec<Nid>>>,
+    /// Those that an operator has new files keep away from.
+    degraded: Vec<OstIndex>,
+    pools: Arc<Pools>,
     /// Pools of which the log says already that they cannot give what they are asked for.
     told: Mutex<BTreeSet<String>>,
 }
@@ -138,6 +145,8 @@ impl Osts {
             table: RwLock::new(Arc::new(Table { order, ..Table::default() })),
             told: AtomicBool::new(env.mgs.is_none()),
             reordering: RwLock::new(false),
+            turn: Semaphore::new(1),
+            away: Away::default(),
             changed: Notify::new(),
         })
     }
@@ -199,17 +208,50 @@ impl Osts {
         }
     }
 
-    /// Takes a new configuration. The order in which stripes take OSTs is durable before it is used: creates that
-    /// are replayed after a crash have to find the one that they were made with.
+    /// Takes a new configuration.
     pub async fn apply(&self, config: &ConfigCopy) -> Result<(), StoreError> {
+        let Ok(_turn) = self.turn.acquire().await else { return Ok(()) };
         let osts = config.targets().filter_map(|entry| Some((entry.target.ost_index()?, entry)));
-        let degraded = config.degraded().filter_map(TargetId::ost_index);
         let order = Order::new(osts.clone().map(|(ost, entry)| (ost, entry.server.clone())).collect());
-        let table = Table {
-            order: order.avoiding(degraded.collect()).with_pools(config.pools()),
-            nids: osts.map(|(ost, entry)| (ost, entry.nids.clone())).collect(),
-            told: Mutex::default(),
-        };
+        let nids = Arc::new(osts.map(|(ost, entry)| (ost, entry.nids.clone())).collect());
+        let degraded = config.degraded().filter_map(TargetId::ost_index).collect();
+        let pools = Arc::new(config.pools().clone());
+        let before = self.put(Table { order, nids, degraded, pools, told: Mutex::default() }).await?;
+        let table = self.table();
+        for (ost, nids) in table.nids.iter() {
+            if before.nids.get(ost).is_some_and(|known| known != nids)
+                && let Some(import) = self.import(*ost)
+            {
+                import.set_nids(nids.clone());
+            }
+            if !before.nids.contains_key(ost) {
+                self.show_up(*ost);
+            }
+        }
+        for owner in config.owners() {
+            self.hub.owned_by(owner.target, owner.epoch);
+        }
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    /// The OSTs that are not reached are others now.
+    pub async fn reorder(&self) -> Result<(), StoreError> {
+        let Ok(_turn) = self.turn.acquire().await else { return Ok(()) };
+        let now = self.table();
+        let (nids, degraded, pools) = (now.nids.clone(), now.degraded.clone(), now.pools.clone());
+        let order = Order::from_osts(now.order.osts().to_vec());
+        self.put(Table { order, nids, degraded, pools, told: Mutex::default() }).await?;
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    /// Takes a new state, and gives the one before. The order in which stripes take OSTs is durable before it is used: creates that
+    /// are replayed after a crash have to find the one that they were made with.
+    async fn put(&self, table: Table) -> Result<Arc<Table>, StoreError> {
+        let avoided = table.degraded.iter().copied().chain(self.away.avoided()).collect();
+        let order = Order::from_osts(table.order.osts().to_vec()).avoiding(avoided).with_pools(&table.pools);
+        let table = Table { order, ..table };
         if table.order != self.table().order {
             self.recovery.until_over().await;
             // A create with the old order must not come behind the new one in the log: if it were lost in a crash that
@@ -225,22 +267,20 @@ impl Osts {
         let before = std::mem::replace(&mut *self.table.write(), Arc::new(table));
         self.told.store(true, Ordering::Release);
         *self.reordering.write() = false;
-        let table = self.table();
-        for (ost, nids) in &table.nids {
-            if before.nids.get(ost).is_some_and(|known| known != nids)
-                && let Some(import) = self.import(*ost)
-            {
-                import.set_nids(nids.clone());
-            }
-            if !before.nids.contains_key(ost) {
-                self.show_up(*ost);
-            }
-        }
-        for owner in config.owners() {
-            self.hub.owned_by(owner.target, owner.epoch);
-        }
-        self.changed.notify_waiters();
-        Ok(())
+        Ok(before)
+    }
+
+    /// Those that are not reached.
+    pub(super) fn away(&self) -> &Away {
+        &self.away
+    }
+
+    pub(super) fn rt(&self) -> &Rt {
+        &self.rt
+    }
+
+    pub(super) fn stop(&self) -> &Stop {
+        &self.stop
     }
 
     /// Lets an OST know that this MDT began anew: if it restarted too, it may be waiting for what the MDT of before had to

@@ -93,6 +93,7 @@ fn place_data_now(mdt: &Mdt, ctx: &Ctx, request: &PlaceData) -> Outcome {
     // If somebody else came first, the answer still waits for his change to be durable.
     let mut changes = Changes::default();
     if let Some(grown) = grown {
+        mdt.objects.osts.look_after(&grown);
         file.layout = Some(grown);
         file.written = true;
         file.version = VERSION_OF_THIS;
