@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 import time
 
 from .support import case, fork
@@ -79,3 +80,35 @@ def changes_that_cross(a, b, run):
     assert not wrong, "; ".join(wrong[:5])
     slowest = max(one[0] for one in said)
     assert slowest < LATE, f"a change took {slowest:.3f} s"
+
+
+def in_thread(meet, work):
+    """Does `work` at the moment at which others do theirs; gives what is to be waited for."""
+    def meet_and_work():
+        meet.wait()
+        try:
+            work()
+        except FileNotFoundError:
+            pass  # The name, or the file, went first.
+    thread = threading.Thread(target=meet_and_work)
+    thread.start()
+    return thread
+
+
+@case
+def linked_while_it_is_removed(a, b, run):
+    """A file that is open has its size and its data, on both mounts, when its last name goes while it is linked, and its writer has just closed it."""
+    data = b"x" * 37
+    for n in range(run.rounds(60, 1000)):
+        with open(f"{a}/f{n}", "wb") as file:
+            file.write(data)
+        readers = [os.open(f"{top}/f{n}", os.O_RDONLY) for top in (a, b)]
+        meet = threading.Barrier(2)
+        link = in_thread(meet, lambda: (os.link(f"{a}/f{n}", f"{a}/g{n}"), os.unlink(f"{a}/g{n}")))
+        remove = in_thread(meet, lambda: os.unlink(f"{a}/f{n}"))
+        link.join()
+        remove.join()
+        for reader, top in zip(readers, (a, b)):
+            assert os.fstat(reader).st_size == len(data), f"round {n}: {os.fstat(reader)} at {top}"
+            assert os.pread(reader, 100, 0) == data, f"round {n}: at {top}"
+            os.close(reader)
