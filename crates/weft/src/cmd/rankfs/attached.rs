@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rt::os::loopback;
@@ -79,6 +80,17 @@ pub fn devices() -> BTreeMap<PathBuf, Vec<PathBuf>> {
         devices.entry(file.into()).or_default().push(Path::new("/dev").join(entry.file_name()));
     }
     devices
+}
+
+/// The loop devices that have an image: by its path, or by that of the same file in another mount of its file system.
+pub fn devices_of(image: &Path) -> Vec<PathBuf> {
+    let inode = |path: &Path| fs::symlink_metadata(path).ok().map(|status| status.ino());
+    let is_image = |file: &Path| {
+        file == image
+            || (file.file_name() == image.file_name()
+                && inode(file).is_some_and(|file| Some(file) == inode(image)))
+    };
+    devices().into_iter().filter(|(file, _)| is_image(file)).flat_map(|(_, devices)| devices).collect()
 }
 
 /// Where devices are mounted in the table of mounts of a process ("self" for this one): source and place.

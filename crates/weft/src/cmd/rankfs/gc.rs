@@ -33,6 +33,9 @@ pub struct Arguments {
     /// Jobs that live, a job on each line; all others have ended. For example from "squeue -h -o %A"
     #[arg(long, value_name = "FILE")]
     living: Option<PathBuf>,
+    /// Only images that were made on this machine, for an epilog that runs on each machine of a job
+    #[arg(long)]
+    here: bool,
     /// Only say what would be done
     #[arg(long)]
     dry_run: bool,
@@ -138,6 +141,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let node = Node::this();
     let mut answer = Answer::default();
     for image in images(&arguments.directory)? {
+        if arguments.here && Record::of(&image).ok().flatten().is_some_and(|record| record.node != node.name)
+        {
+            continue;
+        }
         match look(&image, &node, &job) {
             Ok(None) => {}
             Ok(Some(Decision::Keep(why))) => answer.kept.push(Kept { image, why: why.to_owned() }),
@@ -235,7 +242,7 @@ fn facts(
 /// Takes an image out of use on this machine, and removes it.
 fn remove(path: &Path) -> Result<(), Failure> {
     let record = Record::of(path).ok().flatten();
-    let devices = attached::devices().remove(path).unwrap_or_default();
+    let devices = attached::devices_of(path);
     for (source, at) in attached::mounts_of("self").into_iter().rev() {
         if devices.contains(&source) {
             unmount(&at, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)

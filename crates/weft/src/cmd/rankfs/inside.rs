@@ -5,9 +5,11 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rt::os::loopback::{self, EndSignals};
 use rustix::process::{Pid, Signal, kill_process};
@@ -54,8 +56,6 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let signals =
-        EndSignals::hold().map_err(|error| Failure::new(format!("signals cannot be held: {error}")))?;
     let making = &arguments.making;
     let (job, rank) = (making.job()?, making.rank.or_else(record::rank_of_environment));
     let path = arguments
@@ -65,7 +65,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let path = path.join(file_name(job.as_deref(), rank));
     let record = Record::new(job, rank, Owner::this(), arguments.keep);
     let file = image::create(&path, making.shape()?, &record)?;
-    let ran = inside(arguments, &path, &file, &signals);
+    let ran = inside(arguments, &path, &file);
     let ended = end(arguments, &path, &file);
     drop(file);
     let status = ran?;
@@ -73,14 +73,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
 }
 
 /// Mounts the image and runs the program.
-fn inside(arguments: &Arguments, path: &Path, file: &fs::File, signals: &EndSignals) -> Outcome {
+fn inside(arguments: &Arguments, path: &Path, file: &fs::File) -> Outcome {
     let at = &arguments.at;
     fs::create_dir_all(at).map_err(|error| image::failed(at, "cannot be made", &error))?;
     loopback::private_mounts().map_err(|error| {
         Failure::new(format!("no mounts of its own can be had: {}; this needs root", describe(&error)))
     })?;
     attached::attach(path, file, at, How { reads_only: false, discards: arguments.discard })?;
-    let ran = run_program(arguments, signals);
+    let ran = run_program(arguments);
     // Whatever the program left running is not to use the image any more.
     let detached = rustix::mount::unmount(at, rustix::mount::UnmountFlags::NOFOLLOW);
     if detached.is_err() {
@@ -91,7 +91,7 @@ fn inside(arguments: &Arguments, path: &Path, file: &fs::File, signals: &EndSign
     ran
 }
 
-fn run_program(arguments: &Arguments, signals: &EndSignals) -> Outcome {
+fn run_program(arguments: &Arguments) -> Outcome {
     let Some((program, words)) = arguments.command.split_first() else {
         return Err(Failure::usage("say what is to be run"));
     };
@@ -108,34 +108,47 @@ fn run_program(arguments: &Arguments, signals: &EndSignals) -> Outcome {
             return Err(Failure { message, status: NOT_STARTED });
         }
     };
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let status = std::thread::scope(|scope| {
-        // The thread that started the program has to outlive it: the other one takes the signals.
-        let (ended, has_ended) = std::sync::mpsc::channel::<()>();
-        let teller = scope.spawn(move || {
+    // Not before: the program would be started with these signals held back. Who is killed by one until now leaves an image to gc.
+    let held = EndSignals::hold();
+    if held.is_err() {
+        // It cannot be waited for as it has to be.
+        let _ = child.kill();
+    }
+    let signals = held.map_err(|error| Failure::new(format!("signals cannot be held: {error}")))?;
+    let status = wait(&mut child, &signals);
+    let status = status
+        .map_err(|error| Failure::new(format!("the program's end is unknown: {}", describe(&error))))?;
+    Ok(exit_status(status))
+}
+
+/// Waits for the program's end, and passes on to it what this process is told. The thread that started the program has to outlive it, so
+/// another one takes the signals.
+fn wait(child: &mut Child, signals: &EndSignals) -> io::Result<ExitStatus> {
+    let of_number = |number| i32::try_from(number).ok().and_then(Pid::from_raw);
+    let (program, this) = (of_number(child.id()), of_number(std::process::id()));
+    let has_ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let teller = scope.spawn(|| {
             loop {
                 let signal = signals.next();
-                if !matches!(has_ended.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty)) {
+                if has_ended.load(Ordering::Acquire) {
                     return;
                 }
-                if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal)) {
+                if let (Some(program), Some(signal)) = (program, Signal::from_named_raw(signal)) {
                     // It may just have ended.
-                    let _ = kill_process(pid, signal);
+                    let _ = kill_process(program, signal);
                 }
             }
         });
         let status = child.wait();
-        drop(ended);
+        has_ended.store(true, Ordering::Release);
         // To itself: it ends the other thread.
-        if let Some(this) = i32::try_from(std::process::id()).ok().and_then(Pid::from_raw) {
+        if let Some(this) = this {
             let _ = kill_process(this, Signal::TERM);
         }
         let _ = teller.join();
         status
-    });
-    let status = status
-        .map_err(|error| Failure::new(format!("the program's end is unknown: {}", describe(&error))))?;
-    Ok(exit_status(status))
+    })
 }
 
 fn exit_status(status: ExitStatus) -> u8 {

@@ -199,7 +199,6 @@ struct Shown {
 }
 
 fn list(arguments: &List) -> Outcome {
-    let devices = attached::devices();
     let mounts = attached::mounts_of("self");
     let mut shown = Vec::new();
     for path in gc::images(&arguments.directory)? {
@@ -207,7 +206,7 @@ fn list(arguments: &List) -> Outcome {
         let file = fs::File::open(&path).map_err(failed)?;
         let status = file.metadata().map_err(failed)?;
         let is_free = image::lock_within(&file, Access::Alone, std::time::Duration::ZERO).map_err(failed)?;
-        let here = devices.get(&path).map(Vec::as_slice).unwrap_or_default();
+        let here = attached::devices_of(&path);
         shown.push(Shown {
             size: status.len(),
             used: status.blocks() * 512,

@@ -21,7 +21,8 @@ const RANKS: [&str; 5] = ["WEFT_RANK", "SLURM_PROCID", "PMIX_RANK", "PMI_RANK", 
 /// Whose an image is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    version: u32,
+    /// Of the record's form.
+    pub version: u32,
     /// The job that it was made for. An image without one belongs to whoever made it.
     pub job: Option<String>,
     /// The rank in the job.

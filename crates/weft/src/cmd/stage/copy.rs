@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crc_fast::{CrcAlgorithm, Digest};
-use rustix::fs::{Advice, SeekFrom, Timespec, Timestamps, fadvise, futimens, seek};
+use rustix::fs::{Advice, AtFlags, CWD, SeekFrom, Timespec, Timestamps, fadvise, futimens, seek, utimensat};
 
 use super::plan::{Record, Stamp};
 
@@ -70,8 +70,10 @@ pub fn copy_link(from: &Path, temporary: &Path, how: How) -> io::Result<()> {
     let leads_to = fs::read_link(from)?;
     remove_if_there(temporary)?;
     std::os::unix::fs::symlink(leads_to, temporary)?;
+    let status = fs::symlink_metadata(from)?;
+    // Not every file system has times of links.
+    let _ = utimensat(CWD, temporary, &times(&status), AtFlags::SYMLINK_NOFOLLOW);
     if how.keeps_owner {
-        let status = fs::symlink_metadata(from)?;
         std::os::unix::fs::lchown(temporary, Some(status.uid()), Some(status.gid()))?;
     }
     Ok(())
@@ -84,14 +86,15 @@ pub fn keep_attributes(copy: &File, status: &Metadata, how: How) -> io::Result<(
     }
     // After the owner, whose change takes the set-user-id bits away.
     copy.set_permissions(Permissions::from_mode(status.mode() & MODE_MASK))?;
+    Ok(futimens(copy, &times(status))?)
+}
+
+fn times(status: &Metadata) -> Timestamps {
     let time = |seconds, nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
-    Ok(futimens(
-        copy,
-        &Timestamps {
-            last_access: time(status.atime(), status.atime_nsec()),
-            last_modification: time(status.mtime(), status.mtime_nsec()),
-        },
-    )?)
+    Timestamps {
+        last_access: time(status.atime(), status.atime_nsec()),
+        last_modification: time(status.mtime(), status.mtime_nsec()),
+    }
 }
 
 /// Whether mode and owner of a copy are those of its source.
