@@ -11,7 +11,7 @@ use rt::os::loopback;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use super::image::{self, Access};
+use super::image;
 use crate::control::describe;
 use crate::failure::Failure;
 
@@ -67,8 +67,12 @@ pub fn detach(at: &Path) -> Result<(), Failure> {
 
 /// Has all that was written to a closed image reach the servers.
 pub fn settle(path: &Path) -> Result<(), Failure> {
-    let file = image::open_locked(path, Access::Shared)?;
-    file.sync_all().map_err(|error| image::failed(path, "cannot be written", &error))
+    // Without its lock: somebody else may have it by now.
+    match File::open(path).and_then(|file| file.sync_all()) {
+        // It was removed in the meantime, by whoever may.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other.map_err(|error| image::failed(path, "cannot be written", &error)),
+    }
 }
 
 /// Loop devices of this machine by the path of their file.

@@ -271,7 +271,13 @@ fn remove(path: &Path) -> Result<(), Failure> {
         };
         return Err(Failure::new(where_to));
     }
-    fs::remove_file(path).map_err(|error| image::failed(path, "cannot be removed", &error))
+    match fs::symlink_metadata(path) {
+        Ok(status) if image::is_same(&status, &file) => {
+            fs::remove_file(path).map_err(|error| image::failed(path, "cannot be removed", &error))
+        }
+        // Another one removed it, and its name may be that of a new image.
+        _ => Ok(()),
+    }
 }
 
 /// Ends a process that is seen to use an image of a job that has ended, and waits for its end.

@@ -126,7 +126,7 @@ pub fn new_file(path: &Path) -> Result<File, Failure> {
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
     let file = file.map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {
-            Failure::new(format!("{} is there already; mount it, or choose another name", path.display()))
+            Failure::new(format!("{} is there already; mount it, choose another name, or run \"weft rankfs gc\" if its job has ended", path.display()))
         }
         _ => failed(path, "cannot be made", &error),
     })?;

@@ -38,13 +38,10 @@ pub fn copy_file(from: &Path, temporary: &Path, how: How, bytes: &AtomicU64) -> 
     let source =
         OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(from)?;
     for _ in 0..TRIES_MAX {
-        let counted = bytes.load(Ordering::Relaxed);
         let status = source.metadata()?;
         let copy = new_file(temporary)?;
         let checksum = copy_content(&source, &copy, status.len(), bytes);
         if stamp(&source.metadata()?) != stamp(&status) {
-            // Other streams count, too: this is what is shown, and need not be exact.
-            bytes.fetch_min(counted, Ordering::Relaxed);
             continue;
         }
         let checksum = checksum?;

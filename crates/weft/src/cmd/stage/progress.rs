@@ -19,7 +19,7 @@ pub struct Counts {
     pub up_to_date: AtomicU64,
     /// Files and links that could not be copied.
     pub failed: AtomicU64,
-    /// Bytes of the files that were copied, holes left out.
+    /// Bytes that were copied: holes do not count, and what was copied in vain, from a file that was being changed, does.
     pub bytes: AtomicU64,
     /// Bytes of the files that need not be copied any more.
     pub bytes_there: AtomicU64,
