@@ -19,7 +19,7 @@ FUZZ_SEED ?= 1
 
 .PHONY: up down build test nightly bench install \
   lint fmt clippy tidy test-unit test-debug test-wasm test-sim test-mount test-netns test-operators test-coherence test-suites \
-  test-storm test-unmounts test-full test-faults test-failover test-fuzz test-deny test-doc test-foreign attack test-churn test-locks
+  test-jobs test-storm test-unmounts test-full test-faults test-failover test-fuzz test-deny test-doc test-foreign attack test-churn test-locks
 
 up:
 	@tools/deps.sh up
@@ -53,6 +53,8 @@ install: build
 	ln -sfn ../bin/weft "$(DESTDIR)$(PREFIX)/sbin/umount.fuse.weft"
 	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/lib/systemd/system" packaging/*.service
 	install -D -m 644 packaging/serve.conf "$(DESTDIR)$(PREFIX)/share/doc/weft/serve.conf"
+	install -D -m 755 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/slurm" packaging/slurm/*.sh
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/slurm" packaging/slurm/rankfs.conf
 
 # The stages of `test`, each for itself.
 
@@ -93,6 +95,9 @@ test-netns: build
 
 test-operators: build
 	tools/test-operators.sh
+
+test-jobs: build
+	tools/test-jobs.sh
 
 test-coherence: build
 	tools/test-coherence.sh

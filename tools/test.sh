@@ -151,6 +151,7 @@ fi
 # They measure times, and have the machine for themselves.
 mounting test-storm
 mounting test-operators
+mounting test-jobs
 # The longest one needs no mount and no time of the clock: it runs beside those that wait for disks and leases. At night, where it
 # uses every processor there is for hours, it has them alone.
 if [ ! -x tools/test-sim.sh ]; then

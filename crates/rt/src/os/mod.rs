@@ -14,6 +14,7 @@ pub mod disk;
 mod driver;
 pub mod heap;
 pub mod http;
+pub mod loopback;
 mod memory;
 pub mod net;
 mod pool;

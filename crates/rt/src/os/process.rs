@@ -93,7 +93,7 @@ impl Signals {
 }
 
 #[allow(unsafe_code)]
-fn signal_set(signals: &[libc::c_int]) -> libc::sigset_t {
+pub(super) fn signal_set(signals: &[libc::c_int]) -> libc::sigset_t {
     // SAFETY: a signal set is plain memory for which zeros are a value; sigemptyset and sigaddset only write into it.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();

@@ -9,8 +9,10 @@ pub mod format;
 mod guard_mount;
 mod mount;
 pub mod mount_helper;
+mod rankfs;
 mod remount;
 mod serve;
+mod stage;
 mod stat;
 mod status;
 mod survey;
@@ -60,6 +62,8 @@ enum Command {
     Check(check::Arguments),
     Sync(sync::Arguments),
     Drain(drain::Arguments),
+    Stage(stage::Arguments),
+    Rankfs(rankfs::Arguments),
     #[command(name = fuse::abort::GUARD_COMMAND, hide = true)]
     GuardMount(guard_mount::Arguments),
     #[command(name = ask::COMMAND, hide = true)]
@@ -85,6 +89,8 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Check(arguments) => check::run(&arguments),
         Command::Sync(arguments) => sync::run(&arguments),
         Command::Drain(arguments) => drain::run(&arguments),
+        Command::Stage(arguments) => stage::run(&arguments),
+        Command::Rankfs(arguments) => rankfs::run(&arguments),
         Command::GuardMount(arguments) => guard_mount::run(&arguments),
         Command::AskMount(arguments) => ask_mount::run(&arguments),
     };
@@ -134,6 +140,22 @@ mod tests {
             ("weft check /d", true),
             ("weft sync", true),
             ("weft drain /mnt", true),
+            ("weft stage in /a /b --list /l --state /s --streams 8 --json", true),
+            ("weft stage out /a /b", true),
+            ("weft stage /a /b", false),
+            ("weft stage in /a", false),
+            ("weft rankfs create /m/a.rankfs --size 2G --job 1 --rank 2 --owner 1:2 --keep --reserve", true),
+            ("weft rankfs create /m/a.rankfs", false),
+            ("weft rankfs mount /m/a.rankfs /r --read-only", true),
+            ("weft rankfs umount /r", true),
+            ("weft rankfs run --dir /m --size 2G -- sh -c true", true),
+            ("weft rankfs run --dir /m --size 2G", false),
+            ("weft rankfs export /m/a.rankfs /b", true),
+            ("weft rankfs import /b /m/a.rankfs --job 1", true),
+            ("weft rankfs list /m --json", true),
+            ("weft rankfs gc /m --ended 1 --ended 2 --living /l --dry-run --json", true),
+            ("weft rankfs gc", false),
+            ("weft stage in /a /b --streams 0", false),
         ] {
             assert_eq!(Arguments::try_parse_from(line.split(' ')).is_ok(), fine, "{line}");
         }

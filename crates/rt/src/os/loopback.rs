@@ -1,0 +1,166 @@
+//! A file as a block device of this machine: Linux's loop devices, and what a process needs that mounts one for itself alone.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::process::signal_set;
+
+const CONTROL: &str = "/dev/loop-control";
+/// Of linux/loop.h.
+const LOOP_CONFIGURE: libc::c_ulong = 0x4c0a;
+const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
+const READ_ONLY: u32 = 1;
+const AUTOCLEAR: u32 = 4;
+const DIRECT_IO: u32 = 16;
+/// A free device may be taken by somebody else in between.
+const TRIES_MAX: u32 = 64;
+/// Bytes of a name that the kernel keeps, its end included.
+const NAME_LENGTH: usize = 64;
+
+/// `struct loop_config` with its `struct loop_info64`.
+#[repr(C)]
+struct LoopConfig {
+    file: u32,
+    block_size: u32,
+    device: u64,
+    inode: u64,
+    real_device: u64,
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u8; NAME_LENGTH],
+    crypt_name: [u8; 64],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+    reserved: [u64; 8],
+}
+
+/// A block device over a file. When the last user closes it the kernel lets the file go: as long as it is mounted, the kernel holds the
+/// file open, with the locks that were taken through it.
+#[derive(Debug)]
+pub struct LoopDevice {
+    /// Its path in /dev.
+    pub path: PathBuf,
+    /// The device. It has to stay open until it is mounted.
+    pub device: File,
+}
+
+/// Makes a block device over `file`, which reads and writes the file without keeping its data in memory.
+pub fn attach(file: BorrowedFd<'_>, is_read_only: bool) -> io::Result<LoopDevice> {
+    let control = OpenOptions::new().read(true).write(true).open(CONTROL)?;
+    let mut tries = 0;
+    loop {
+        let number = get_free(control.as_fd())?;
+        let path = PathBuf::from(format!("/dev/loop{number}"));
+        let device = OpenOptions::new().read(true).write(!is_read_only).open(&path)?;
+        match configure(device.as_fd(), file, is_read_only) {
+            Ok(()) => return Ok(LoopDevice { path, device }),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && tries < TRIES_MAX => tries += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+fn get_free(control: BorrowedFd<'_>) -> io::Result<i32> {
+    // SAFETY: this request has no argument, and gives a number.
+    let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
+    if number < 0 { Err(io::Error::last_os_error()) } else { Ok(number) }
+}
+
+#[allow(unsafe_code)]
+fn configure(device: BorrowedFd<'_>, file: BorrowedFd<'_>, is_read_only: bool) -> io::Result<()> {
+    let config = LoopConfig {
+        file: file.as_raw_fd().cast_unsigned(),
+        block_size: 0,
+        device: 0,
+        inode: 0,
+        real_device: 0,
+        offset: 0,
+        size_limit: 0,
+        number: 0,
+        encrypt_type: 0,
+        encrypt_key_size: 0,
+        flags: AUTOCLEAR | DIRECT_IO | if is_read_only { READ_ONLY } else { 0 },
+        file_name: [0; NAME_LENGTH],
+        crypt_name: [0; 64],
+        encrypt_key: [0; 32],
+        init: [0; 2],
+        reserved: [0; 8],
+    };
+    // SAFETY: the request reads a structure of this layout and keeps no reference to it.
+    let status = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const config) };
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// From now on this thread, and what it starts, has a table of mounts of its own. What is mounted outside from now on is seen here; what
+/// is mounted here is seen nowhere else, and ends with the last process that has this table. To be called by the only thread.
+#[allow(unsafe_code)]
+pub fn private_mounts() -> io::Result<()> {
+    use rustix::mount::{MountPropagationFlags, mount_change};
+    // SAFETY: no memory, file or signal of the process changes; paths lead where they led.
+    if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?)
+}
+
+/// Has `command` killed when the thread that started it has ended.
+#[allow(unsafe_code)]
+pub fn kill_with_parent(command: &mut Command) {
+    let parent = std::process::id();
+    let arm = move || {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        let is_there = rustix::process::getppid()
+            .is_some_and(|pid| pid.as_raw_nonzero().get().cast_unsigned() == parent);
+        if is_there { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+    };
+    // SAFETY: it makes two calls of the kernel and neither allocates nor locks.
+    unsafe { command.pre_exec(arm) };
+}
+
+/// The signals that tell a program to end (SIGTERM, SIGINT, SIGHUP), which this thread, and those that it starts from then on, do not die of.
+pub struct EndSignals {
+    set: libc::sigset_t,
+}
+
+impl EndSignals {
+    /// Holds the signals back from now on. Programs that are started by [`Command`] get them as ever.
+    #[allow(unsafe_code)]
+    pub fn hold() -> io::Result<EndSignals> {
+        let set = signal_set(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]);
+        // SAFETY: `set` is an initialised signal set, and no old set is asked for.
+        match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) } {
+            0 => Ok(EndSignals { set }),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+
+    /// Waits for the next one and gives its number.
+    #[allow(unsafe_code)]
+    pub fn next(&self) -> i32 {
+        let mut signal = 0;
+        // SAFETY: both point to initialised values that live across the call, which fails only for signals that do not exist.
+        unsafe { libc::sigwait(&raw const self.set, &raw mut signal) };
+        signal
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_has_the_kernels_layout() {
+        assert_eq!(size_of::<LoopConfig>(), 304);
+        assert_eq!(std::mem::offset_of!(LoopConfig, flags), 60);
+        assert_eq!(std::mem::offset_of!(LoopConfig, file_name), 64);
+    }
+}

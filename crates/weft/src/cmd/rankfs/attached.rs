@@ -1,0 +1,170 @@
+//! Images that this machine has mounted: mounting, unmounting, and finding them in the kernel's tables, whoever mounted them.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rt::os::loopback;
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use super::image;
+use crate::control::describe;
+use crate::failure::Failure;
+
+/// How an image is mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct How {
+    /// By many at the same time.
+    pub reads_only: bool,
+    /// Space of removed files goes back to the shared file system at once, which makes removing slower.
+    pub discards: bool,
+}
+
+/// Mounts an image that `file` is, with its lock. The kernel keeps the file open as long as the image is mounted, and the lock with it.
+pub fn attach(path: &Path, file: &File, at: &Path, how: How) -> Result<(), Failure> {
+    let device = loopback::attach(file.as_fd(), how.reads_only).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            Failure::new("this machine has no loop devices; load them with \"modprobe loop\"")
+        }
+        _ => image::failed(path, "cannot be a loop device", &error),
+    })?;
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
+    if how.reads_only {
+        flags |= MountFlags::RDONLY;
+    }
+    let data = if how.discards { c"discard" } else { c"" };
+    let tried = |kind| mount(&device.path, at, kind, flags, data);
+    let mounted = match tried(c"ext2") {
+        // A kernel without the driver may have the next one.
+        Err(Errno::NODEV) => tried(c"ext4"),
+        other => other,
+    };
+    mounted.map_err(|error| match error {
+        Errno::INVAL | Errno::UCLEAN => Failure::new(format!(
+            "{} has no file system that can be mounted; run \"e2fsck -f\" on it",
+            path.display()
+        )),
+        error => Failure::new(format!(
+            "{} cannot be mounted on {}: {}",
+            path.display(),
+            at.display(),
+            describe(&error.into())
+        )),
+    })
+}
+
+/// Unmounts the image that is mounted at `at`, last.
+pub fn detach(at: &Path) -> Result<(), Failure> {
+    unmount(at, UnmountFlags::NOFOLLOW).map_err(|error| match error {
+        Errno::BUSY => Failure::new(format!("{0} is in use; \"fuser -vm {0}\" says by whom", at.display())),
+        error => image::failed(at, "cannot be unmounted", &error.into()),
+    })
+}
+
+/// Has all that was written to a closed image reach the servers.
+pub fn settle(path: &Path) -> Result<(), Failure> {
+    // Without its lock: somebody else may have it by now.
+    match File::open(path).and_then(|file| file.sync_all()) {
+        // It was removed in the meantime, by whoever may.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other.map_err(|error| image::failed(path, "cannot be written", &error)),
+    }
+}
+
+/// Loop devices of this machine by the path of their file.
+pub fn devices() -> BTreeMap<PathBuf, Vec<PathBuf>> {
+    let mut devices: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
+    for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+        let Ok(file) = fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
+        let file = file.trim_end_matches('\n').trim_end_matches(" (deleted)");
+        devices.entry(file.into()).or_default().push(Path::new("/dev").join(entry.file_name()));
+    }
+    devices
+}
+
+/// The loop devices that have an image: by its path, or by that of the same file in another mount of its file system.
+pub fn devices_of(image: &Path) -> Vec<PathBuf> {
+    let inode = |path: &Path| fs::symlink_metadata(path).ok().map(|status| status.ino());
+    let is_image = |file: &Path| {
+        file == image
+            || (file.file_name() == image.file_name()
+                && inode(file).is_some_and(|file| Some(file) == inode(image)))
+    };
+    devices().into_iter().filter(|(file, _)| is_image(file)).flat_map(|(_, devices)| devices).collect()
+}
+
+/// Where devices are mounted in the table of mounts of a process ("self" for this one): source and place.
+pub fn mounts_of(process: &str) -> Vec<(PathBuf, PathBuf)> {
+    // A process may end at any time.
+    let table = fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default();
+    parse_mounts(&table)
+}
+
+fn parse_mounts(table: &str) -> Vec<(PathBuf, PathBuf)> {
+    let entry = |line: &str| {
+        let (first, last) = line.split_once(" - ")?;
+        let source = last.split(' ').nth(1)?;
+        source
+            .starts_with("/dev/loop")
+            .then(|| Some((source.into(), unescape(first.split(' ').nth(4)?).into())))?
+    };
+    table.lines().filter_map(entry).collect()
+}
+
+/// The kernel writes spaces and line ends as `\` and three digits.
+fn unescape(text: &str) -> String {
+    let pairs = [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")];
+    pairs.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+/// Processes with a table of mounts of their own in which one of `devices` is.
+pub fn private_users(devices: &[PathBuf]) -> Vec<u32> {
+    let this = fs::read_link("/proc/self/ns/mnt").ok();
+    let mut users = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        let space = fs::read_link(entry.path().join("ns/mnt")).ok();
+        if space.is_none() || space == this {
+            continue;
+        }
+        if mounts_of(&pid.to_string()).iter().any(|(source, _)| devices.contains(source)) {
+            users.push(pid);
+        }
+    }
+    users
+}
+
+/// The image that is mounted at a place, or the place where an image is mounted: both, for either of them.
+pub fn find(path: &Path) -> Result<(PathBuf, PathBuf), Failure> {
+    let path = path.canonicalize().map_err(|error| image::failed(path, "cannot be reached", &error))?;
+    let devices = devices();
+    for (source, at) in mounts_of("self").into_iter().rev() {
+        let file = devices.iter().find(|(_, devices)| devices.contains(&source)).map(|(file, _)| file);
+        if let Some(file) = file.filter(|file| at == path || **file == path) {
+            return Ok((file.clone(), at));
+        }
+    }
+    Err(Failure::new(format!(
+        "{} is no image that is mounted here; \"weft rankfs list\" shows images",
+        path.display()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_of_mounts() {
+        let table = "22 1 254:0 / / rw - ext4 /dev/root rw\n\
+            31 22 7:3 / /mnt/a\\040b rw,nosuid shared:1 master:2 - ext2 /dev/loop3 rw\n\
+            odd line\n";
+        assert_eq!(parse_mounts(table), [("/dev/loop3".into(), "/mnt/a b".into())]);
+    }
+}

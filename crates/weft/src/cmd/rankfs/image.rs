@@ -1,0 +1,276 @@
+//! An image: a sparse file with a file system in it, which one user has at a time.
+//!
+//! It is made and repaired by e2fsprogs: its repair is needed in any case, and what makes an image is then what also checks it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::io::Errno;
+
+use super::record::Record;
+use crate::control::describe;
+use crate::failure::Failure;
+
+/// How names of images end.
+pub const SUFFIX: &str = ".rankfs";
+/// The kernel tells of a last close only after it: who unmounts and mounts again may find the lock held for a moment.
+const RELEASE_WAIT: Duration = Duration::from_secs(1);
+const RETRY: Duration = Duration::from_millis(20);
+/// Below that ext2 has no room for its own tables.
+pub const SIZE_MIN: u64 = 1 << 20;
+/// Where ext2 keeps its magic number and whether it was closed in order, and what these are.
+const MAGIC_AT: u64 = 1024 + 56;
+const MAGIC: u16 = 0xef53;
+const STATE_AT: u64 = 1024 + 58;
+const STATE_CLEAN: u16 = 1;
+const STATE_ERRORS: u16 = 2;
+/// e2fsck has repaired all there was.
+const REPAIRED_MAX: i32 = 2;
+
+/// Who else may use it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Nobody.
+    Alone,
+    /// Those who only read, too.
+    Shared,
+}
+
+/// What an image is to be like.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// Bytes.
+    pub size: u64,
+    /// Its space is taken at once, so that a full shared file system is told of now and not to the rank.
+    pub is_reserved: bool,
+    /// Bytes for each file that there is room for.
+    pub bytes_per_inode: u64,
+    /// To whom its top directory belongs.
+    pub owner: (u32, u32),
+}
+
+/// Opens an image and takes its lock, which counts on all machines that have the file system. It is held as long as the file is open: by
+/// the kernel, too, as long as the image is mounted.
+pub fn open_locked(path: &Path, access: Access) -> Result<File, Failure> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(access == Access::Alone)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path);
+    let file = file.map_err(|error| failed(path, "cannot be opened", &error))?;
+    if !lock_within(&file, access, RELEASE_WAIT).map_err(|error| failed(path, "cannot be locked", &error))? {
+        return Err(Failure::new(in_use(path)));
+    }
+    match fs::symlink_metadata(path) {
+        Ok(status) if is_same(&status, &file) => Ok(file),
+        _ => Err(Failure::new(format!("{} was removed meanwhile; make it again", path.display()))),
+    }
+}
+
+/// Takes the lock of an image; whether it could be had within the time.
+pub fn lock_within(file: &File, access: Access, wait: Duration) -> io::Result<bool> {
+    let operation = match access {
+        Access::Alone => FlockOperation::NonBlockingLockExclusive,
+        Access::Shared => FlockOperation::NonBlockingLockShared,
+    };
+    let start = Instant::now();
+    loop {
+        match flock(file, operation) {
+            Ok(()) => return Ok(true),
+            Err(Errno::WOULDBLOCK) if start.elapsed() < wait => std::thread::sleep(RETRY),
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Whether a name means an open file.
+pub fn is_same(status: &fs::Metadata, file: &File) -> bool {
+    file.metadata().is_ok_and(|open| (open.dev(), open.ino()) == (status.dev(), status.ino()))
+}
+
+fn in_use(path: &Path) -> String {
+    let whose =
+        Record::of(path).ok().flatten().map_or(String::new(), |record| format!(" ({})", record.whose()));
+    format!("{} is in use{whose}; unmount it there first", path.display())
+}
+
+/// Makes an image, with its record. Nothing of it stays if that fails.
+pub fn create(path: &Path, shape: Shape, record: &Record) -> Result<File, Failure> {
+    if shape.size < SIZE_MIN {
+        return Err(Failure::usage("an image has at least 1M; write for example --size 2G"));
+    }
+    let file = new_file(path)?;
+    let made = fill(path, &file, shape, record);
+    if made.is_err() {
+        // The first error says more than one of the tidying up.
+        let _ = fs::remove_file(path);
+    }
+    made.map(|()| file)
+}
+
+/// Makes the file of an image and takes its lock. Its name is an image's.
+pub fn new_file(path: &Path) -> Result<File, Failure> {
+    if !path.to_string_lossy().ends_with(SUFFIX) {
+        return Err(Failure::usage(format!(
+            "{} is no name of an image; let it end with {SUFFIX}",
+            path.display()
+        )));
+    }
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
+    let file = file.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            Failure::new(format!("{} is there already; mount it, choose another name, or run \"weft rankfs gc\" if its job has ended", path.display()))
+        }
+        _ => failed(path, "cannot be made", &error),
+    })?;
+    // Before the record: one without a lock and without a record is nobody's.
+    match lock_within(&file, Access::Alone, RELEASE_WAIT) {
+        Ok(true) if fs::symlink_metadata(path).is_ok_and(|status| is_same(&status, &file)) => Ok(file),
+        Ok(_) => {
+            Err(Failure::new(format!("{} was taken by somebody else meanwhile; try again", path.display())))
+        }
+        Err(error) => Err(failed(path, "cannot be locked", &error)),
+    }
+}
+
+fn fill(path: &Path, file: &File, shape: Shape, record: &Record) -> Result<(), Failure> {
+    record.keep(file).map_err(|error| failed(path, "cannot have a record", &error))?;
+    file.set_len(shape.size).map_err(|error| failed(path, "cannot have that size", &error))?;
+    let (uid, gid) = shape.owner;
+    // Nothing is zeroed: a hole is. A file system that ends with its rank needs no journal and no place kept for root.
+    let mut command = Command::new("mke2fs");
+    command
+        .args(["-q", "-F", "-t", "ext2", "-b", "4096", "-I", "256", "-m", "0"])
+        .args(["-O", "^resize_inode,sparse_super,large_file,filetype,dir_index,ext_attr"])
+        .args(["-E", &format!("root_owner={uid}:{gid},discard")])
+        .args(["-i", &shape.bytes_per_inode.to_string()])
+        .arg(path);
+    run_quietly(&mut command, "mke2fs").and_then(|status| match status {
+        0 => Ok(()),
+        status => Err(Failure::new(format!(
+            "{}: mke2fs ended with status {status}; is the shared file system full, or the size too small?",
+            path.display()
+        ))),
+    })?;
+    if shape.is_reserved {
+        fallocate(file, FallocateFlags::KEEP_SIZE, 0, shape.size)
+            .map_err(|error| failed(path, "cannot have its space", &error.into()))?;
+    }
+    file.sync_all().map_err(|error| failed(path, "cannot be written", &error))
+}
+
+/// Repairs an image that was not closed in order. What was made durable in it is still there.
+pub fn repair_if_needed(path: &Path, file: &File) -> Result<(), Failure> {
+    match state(file).map_err(|error| failed(path, "cannot be read", &error))? {
+        State::Clean => return Ok(()),
+        State::None => {
+            return Err(Failure::new(format!(
+                "{} has no file system in it; remove it and make it again",
+                path.display()
+            )));
+        }
+        State::Unclean => {}
+    }
+    let status = run_quietly(Command::new("e2fsck").args(["-f", "-y"]).arg(path), "e2fsck")?;
+    if status > REPAIRED_MAX {
+        return Err(Failure::new(format!(
+            "{}: it was not closed in order, and e2fsck ended with status {status}; run e2fsck on it by hand",
+            path.display()
+        )));
+    }
+    file.sync_all().map_err(|error| failed(path, "cannot be written", &error))
+}
+
+/// How a file system was left.
+#[derive(Debug, PartialEq, Eq)]
+pub enum State {
+    /// Closed in order.
+    Clean,
+    /// Not closed in order.
+    Unclean,
+    /// There is none.
+    None,
+}
+
+/// How the file system of an image was left.
+pub fn state(file: &File) -> io::Result<State> {
+    let word = |at| {
+        let mut bytes = [0; 2];
+        match file.read_exact_at(&mut bytes, at) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+            Err(error) => Err(error),
+            Ok(()) => Ok(u16::from_le_bytes(bytes)),
+        }
+    };
+    let (magic, state) = (word(MAGIC_AT)?, word(STATE_AT)?);
+    Ok(match (magic, state & (STATE_CLEAN | STATE_ERRORS)) {
+        (MAGIC, STATE_CLEAN) => State::Clean,
+        (MAGIC, _) => State::Unclean,
+        _ => State::None,
+    })
+}
+
+/// Runs a program of e2fsprogs and gives its status.
+fn run_quietly(command: &mut Command, name: &str) -> Result<i32, Failure> {
+    let ran = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match ran {
+        Ok(status) => Ok(status.code().unwrap_or(i32::MAX)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(Failure::new(format!("{name} is not installed; install the package e2fsprogs")))
+        }
+        Err(error) => Err(Failure::new(format!("{name} cannot be started: {}", describe(&error)))),
+    }
+}
+
+/// A sentence about an image.
+pub fn failed(path: &Path, what: &str, error: &io::Error) -> Failure {
+    let what_to_do = match error.kind() {
+        io::ErrorKind::PermissionDenied => "; this needs root",
+        io::ErrorKind::NotFound => "; check the path",
+        io::ErrorKind::StorageFull => "; the shared file system is full",
+        _ => "",
+    };
+    Failure::new(format!("{} {what}: {}{what_to_do}", path.display(), describe(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(magic: u16, state_word: u16, expected: State) {
+        let file = tempfile::tempfile().expect("a file");
+        file.write_all_at(&magic.to_le_bytes(), MAGIC_AT).expect("written");
+        file.write_all_at(&state_word.to_le_bytes(), STATE_AT).expect("written");
+        assert_eq!(state(&file).expect("read"), expected);
+    }
+
+    #[test]
+    fn states() {
+        check(MAGIC, 1, State::Clean);
+        check(MAGIC, 0, State::Unclean);
+        check(MAGIC, 3, State::Unclean);
+        check(0, 1, State::None);
+        assert_eq!(state(&tempfile::tempfile().expect("a file")).expect("read"), State::None);
+    }
+
+    #[test]
+    fn one_has_it_at_a_time() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("a.rankfs");
+        let first = new_file(&path).expect("it is new");
+        assert!(new_file(&path).is_err());
+        let again = File::open(&path).expect("there");
+        assert!(!lock_within(&again, Access::Shared, Duration::ZERO).expect("an answer"));
+        drop(first);
+        assert!(lock_within(&again, Access::Shared, Duration::ZERO).expect("an answer"));
+        open_locked(&path, Access::Shared).expect("both read");
+        assert!(new_file(&dir.path().join("a.img")).is_err());
+    }
+}

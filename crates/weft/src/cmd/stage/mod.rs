@@ -1,0 +1,254 @@
+//! `weft stage`: copies a tree or a list of files from one file system to another one, before and after a job.
+//!
+//! A plan is made and kept first. Each copy is written under a temporary name, made durable, and then renamed, so that nothing is ever
+//! partial under its own name. The same command goes on where a former one was killed. It deletes nothing in the target.
+
+mod copy;
+mod plan;
+mod progress;
+mod scan;
+mod state;
+mod work;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::control::describe;
+use crate::failure::{Failure, Outcome};
+pub use copy::{How, copy_content, copy_file};
+pub use progress::bytes_text;
+pub use state::sync_directory;
+
+use plan::{Entry, Purpose};
+use scan::STATE;
+use state::State;
+use work::{Done, Work};
+
+/// Copy files into or out of a job's file system: durable, checked, and going on where it was killed when the same command comes again.
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    direction: Direction,
+}
+
+#[derive(clap::Subcommand)]
+enum Direction {
+    /// Before a job: from the global file system to the local one
+    In(Copy),
+    /// After a job: from the local file system to the global one
+    Out(Copy),
+}
+
+#[derive(clap::Args)]
+struct Copy {
+    /// A directory, whose content is copied; or a file
+    #[arg(value_name = "SOURCE")]
+    source: PathBuf,
+    /// The directory that it goes to; it is made if only its last part is missing
+    #[arg(value_name = "TARGET")]
+    target: PathBuf,
+    /// Copy only what this file names: a file or directory below SOURCE on each line
+    #[arg(long, value_name = "FILE")]
+    list: Option<PathBuf>,
+    /// Where plan and records are kept: on a file system that outlives this machine [default: TARGET/.weft-stage]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Files that are copied at the same time
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    streams: u8,
+    /// Do not read each copy again to compare its checksum: for targets that check all that they keep
+    #[arg(long)]
+    no_verify: bool,
+    /// Print the result as an object of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was done, for a script.
+#[derive(Serialize)]
+struct Answer {
+    direction: &'static str,
+    source: PathBuf,
+    target: PathBuf,
+    resumed: bool,
+    copied: u64,
+    up_to_date: u64,
+    failed: u64,
+    left_out: usize,
+    bytes: u64,
+    leftovers_removed: u64,
+    seconds: f64,
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Outcome {
+    match &arguments.direction {
+        Direction::In(copy) => stage("in", copy),
+        Direction::Out(copy) => stage("out", copy),
+    }
+}
+
+fn stage(direction: &'static str, arguments: &Copy) -> Outcome {
+    let start = Instant::now();
+    let (source, single) = source(arguments)?;
+    let target = target(&arguments.target)?;
+    if target.starts_with(&source) || source.starts_with(&target) {
+        let message = "one of SOURCE and TARGET lies in the other one; name two trees apart";
+        return Err(Failure::usage(message));
+    }
+    let list = match &arguments.list {
+        None => single,
+        Some(list) => Some(fs::read(list).map_err(|error| {
+            Failure::new(format!(
+                "{} cannot be read: {}; name a file with a name on each line",
+                list.display(),
+                describe(&error)
+            ))
+        })?),
+    };
+    let place = arguments.state.clone().unwrap_or_else(|| target.join(STATE));
+    let state = State::open(&place)?;
+    // The state is there by now, and its path has one form.
+    let mark_place = place.canonicalize().unwrap_or(place);
+    let purpose =
+        Purpose { source, target, list: proto::wire::header::crc32c(list.as_deref().unwrap_or_default()) };
+    let Planned { entries, former, resumed, left_out } = plan_of(&state, &purpose, list.as_deref())?;
+    for path in left_out.iter().take(20) {
+        err!("{}: left out, it is neither a file nor a directory nor a symbolic link", path.display());
+    }
+    let wanted: BTreeSet<&Path> = entries.iter().map(|entry| entry.path.as_path()).collect();
+    let is_whole_tree = list.is_none();
+    let records = state.take_records(|path| !is_whole_tree || wanted.contains(path))?;
+    let root = rustix::process::geteuid().is_root();
+    let work = Work {
+        source: &purpose.source,
+        target: &purpose.target,
+        mark: &plan::mark(&purpose, &mark_place),
+        how: How { keeps_owner: root, reads_again: !arguments.no_verify },
+        records: &records,
+        state: &state,
+    };
+    let leftovers_removed = work.remove_leftovers(entries.iter().chain(&former))?;
+    work.make_directories(&entries)?;
+    let mut done = work.copy(&entries, usize::from(arguments.streams));
+    let unkept = work.end_directories(&entries);
+    done.counts.failed.fetch_add(unkept.len() as u64, Ordering::Relaxed);
+    done.troubles.extend(unkept);
+    state.end_plan()?;
+    let answer = Answer {
+        direction,
+        source: purpose.source.clone(),
+        target: purpose.target.clone(),
+        resumed,
+        copied: done.counts.copied.load(Ordering::Relaxed),
+        up_to_date: done.counts.up_to_date.load(Ordering::Relaxed),
+        failed: done.counts.failed.load(Ordering::Relaxed),
+        left_out: left_out.len(),
+        bytes: done.counts.bytes.load(Ordering::Relaxed),
+        leftovers_removed,
+        seconds: start.elapsed().as_secs_f64(),
+    };
+    tell(&answer, &done, arguments.json)
+}
+
+fn tell(answer: &Answer, done: &Done, json: bool) -> Outcome {
+    if json {
+        let text = serde_json::to_string(answer);
+        out!("{}", text.map_err(|error| Failure::new(format!("the result cannot be written: {error}")))?);
+    } else {
+        let rate = answer.bytes as f64 / answer.seconds.max(0.001);
+        out!(
+            "{} copied ({}, {}/s), {} up to date",
+            files(answer.copied),
+            progress::bytes_text(answer.bytes),
+            progress::bytes_text(rate as u64),
+            answer.up_to_date
+        );
+    }
+    for trouble in &done.troubles {
+        err!("{trouble}");
+    }
+    if answer.failed == 0 {
+        return Ok(0);
+    }
+    Err(Failure::new(format!(
+        "{} not copied; mend what stands above and run the same command again",
+        files(answer.failed)
+    )))
+}
+
+fn files(count: u64) -> String {
+    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
+}
+
+struct Planned {
+    entries: Vec<Entry>,
+    /// Of a plan for something else, which was not ended.
+    former: Vec<Entry>,
+    resumed: bool,
+    left_out: Vec<PathBuf>,
+}
+
+/// The plan that was not ended, if it is for this; else a new one, which is kept.
+fn plan_of(state: &State, purpose: &Purpose, list: Option<&[u8]>) -> Result<Planned, Failure> {
+    let former = match state.plan()? {
+        Some((of, entries)) if of == *purpose => {
+            return Ok(Planned { entries, former: Vec::new(), resumed: true, left_out: Vec::new() });
+        }
+        Some((_, entries)) => entries,
+        None => Vec::new(),
+    };
+    let mut found = scan::scan(&purpose.source, list)?;
+    let left_out = std::mem::take(&mut found.left_out);
+    let entries = found.into_entries();
+    state.keep_plan(purpose, &entries)?;
+    Ok(Planned { entries, former, resumed: false, left_out })
+}
+
+/// The tree that is copied from; and a list of one name, if SOURCE is a file.
+fn source(arguments: &Copy) -> Result<(PathBuf, Option<Vec<u8>>), Failure> {
+    use std::os::unix::ffi::OsStrExt;
+    let failed = |error: io::Error| {
+        Failure::new(format!(
+            "{} cannot be read: {}; name a directory or a file",
+            arguments.source.display(),
+            describe(&error)
+        ))
+    };
+    let path = arguments.source.canonicalize().map_err(failed)?;
+    if path.is_dir() {
+        return Ok((path, None));
+    }
+    match (path.parent(), path.file_name(), &arguments.list) {
+        (Some(parent), Some(name), None) => Ok((parent.to_path_buf(), Some(name.as_bytes().to_vec()))),
+        _ => Err(Failure::usage(format!("{} is no directory; a list names what is in one", path.display()))),
+    }
+}
+
+/// The directory that is copied to, made if it is not there.
+fn target(path: &Path) -> Result<PathBuf, Failure> {
+    let failed = |error: io::Error| {
+        Failure::new(format!(
+            "{} cannot be copied to: {}; make the directories above",
+            path.display(),
+            describe(&error)
+        ))
+    };
+    match fs::create_dir(path) {
+        Ok(()) => state::sync_directory(&path.canonicalize().map_err(failed)?.join("..")).map_err(failed)?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(failed(error)),
+    }
+    let path = path.canonicalize().map_err(failed)?;
+    if path.is_dir() {
+        Ok(path)
+    } else {
+        Err(Failure::usage(format!("{} is no directory; name one", path.display())))
+    }
+}

@@ -1,0 +1,282 @@
+#!/usr/bin/env bash
+# What a job brings with it, with real processes: weft stage (attributes, lists, kills at random points, a full target) and weft rankfs
+# (requests to the MDT, double mounts, kills of ranks and of the mount below, e2fsck, signals, export, discard).
+# Usage: tools/test-jobs.sh [CASE...]; needs root, bin/weft, e2fsprogs, loop devices. LONG=1 kills more often.
+
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib-two.sh"
+
+LCTL=$(dirname "$WEFT")/lctl
+stage_kills=20
+rank_kills=${LONG:+50}
+rank_kills=${rank_kills:-10}
+plain=$work/plain
+images=$two_a/images
+
+leave() {
+  awk -v work="$work/" '$1 ~ "^/dev/loop" && index($2, work) == 1 { print $2 }' /proc/mounts | while read -r mount; do umount -l "$mount"; done
+  two_down
+  rm -rf --one-file-system "$work"
+}
+trap leave EXIT
+
+lctl() { in_two timeout 60 "$LCTL" "$@"; }
+rankfs() { timeout 60 "$WEFT" rankfs "$@"; }
+field() { python3 -c 'import json,sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"; }
+has_loops() { cat /sys/block/loop*/loop/backing_file | grep -q "^$images/"; }
+
+t_stage_words() {
+  mkdir -p "$plain/words"
+  must_fail 2 "$WEFT" stage
+  must_fail 2 "$WEFT" stage in "$plain/words"
+  must_fail 1 "$WEFT" stage in "$plain/nothing" "$two_a/words"
+  must_fail 1 "$WEFT" stage in "$plain/words" "$two_a/no/such/place"
+  must_fail 2 "$WEFT" stage in "$plain/words" "$plain/words/in"
+  must_fail 2 "$WEFT" stage in "$plain/words" "$two_a/words" --streams 0
+  echo ../etc > "$work/list"
+  must_fail 2 "$WEFT" stage in "$plain/words" "$two_a/words" --list "$work/list"
+  grep -q 'line 1 of the list' "$work/err"
+  must_fail 1 "$WEFT" stage in "$plain/words" "$two_a/words" --list "$work/no-list"
+  # A stager that works with the same state.
+  flock "$two_a/words/.weft-stage/lock" "$WEFT" stage out "$plain/words" "$two_a/words" 2> "$work/err" && return 1
+  grep -q 'another stager' "$work/err"
+}
+
+t_stage_tree() {
+  local from=$plain/tree to=$two_a/tree
+  mkdir -p "$from/a/b" "$from/deep/er"
+  echo one > "$from/a/one"; echo two > "$from/a/b/two"; echo three > "$from/deep/er/three"
+  ln -s a/one "$from/link"
+  truncate -s 64M "$from/hole"; echo end >> "$from/hole"
+  mkfifo "$from/pipe"
+  chmod 4751 "$from/a/one"; chown 1234:4321 "$from/a/one"
+  touch -d '2001-02-03 04:05:06.789' "$from/a/one"
+  chmod 550 "$from/deep"; touch -d '2002-02-03' "$from/deep" "$from/a"
+  "$WEFT" stage in "$from" "$to" --json > "$work/answer" 2> "$work/err"
+  grep -q 'pipe: left out' "$work/err"
+  [ "$(field copied < "$work/answer")" = 5 ]
+  rm "$from/pipe"
+  diff -r "$from" "$to" --exclude=.weft-stage
+  (cd "$from" && find . -mindepth 1 -printf '%P %M %U %G %s %T@ %l\n' | sed 's/ \(d[^ ]* [0-9]* [0-9]*\) [0-9]* / \1 /' | sort) > "$work/from"
+  (cd "$to" && find . -mindepth 1 -not -path './.weft-stage*' -printf '%P %M %U %G %s %T@ %l\n' | sed 's/ \(d[^ ]* [0-9]* [0-9]*\) [0-9]* / \1 /' | sort) > "$work/to"
+  diff "$work/from" "$work/to"
+  [ "$(stat -c %b "$to/hole")" -lt 1000 ]
+  # Only what has changed is copied; what was lost, too.
+  echo changed > "$from/a/one"; rm "$to/a/b/two"; chmod 600 "$from/deep/er/three"
+  "$WEFT" stage in "$from" "$to" --json > "$work/answer"
+  [ "$(field copied < "$work/answer") $(field up_to_date < "$work/answer")" = "2 3" ]
+  diff -r "$from" "$to" --exclude=.weft-stage
+  [ "$(stat -c %a "$to/deep/er/three")" = 600 ]
+  # Back again by a list, from the other mount, as text.
+  printf 'a\nlink\n' > "$work/list"
+  "$WEFT" stage out "$two_b/tree" "$plain/back" --list "$work/list" | grep -qE '^4 files copied|^3 files copied'
+  (cd "$plain/back" && find . -mindepth 1 -not -path './.weft-stage*' | sort | xargs) | grep -qx './a ./a/b ./a/b/two ./a/one ./link'
+  "$WEFT" stage out "$two_b/tree/a/one" "$plain/single" --no-verify
+  cmp "$from/a/one" "$plain/single/one"
+}
+
+t_stage_killed() { python3 tests/staging.py "$WEFT" "$two_b/source" "$plain/killed" "$stage_kills"; }
+
+t_stage_into_weft_killed() { python3 tests/staging.py "$WEFT" "$plain/source" "$two_a/killed" "$stage_kills" 200; }
+
+t_stage_full() {
+  mkdir -p "$work/small" "$plain/much"
+  mount -t tmpfs -o size=2m tmpfs "$work/small"
+  for n in 1 2 3 4 5 6; do head -c 700000 /dev/urandom > "$plain/much/$n"; done
+  must_fail 1 "$WEFT" stage out "$plain/much" "$work/small/out" --streams 1
+  grep -q 'No space left' "$work/err"
+  grep -q 'run the same command again' "$work/err"
+  # What is there is whole, and nothing else is there.
+  for file in "$work/small/out"/*; do cmp "$file" "$plain/much/$(basename "$file")"; done
+  not ls "$work/small/out"/.weft-stage-*
+  mount -o remount,size=8m "$work/small"
+  "$WEFT" stage out "$plain/much" "$work/small/out"
+  diff -r "$plain/much" "$work/small/out" --exclude=.weft-stage
+  umount "$work/small"
+}
+
+# Requests that the MDT has counted.
+requests() { lctl get_param -n 'mdt.*.md_stats' | awk '$3 == "samples" && $1 != "statfs" { sum += $2 } END { print sum + 0 }'; }
+# four_ranks FILES: prints how many requests four ranks cost that make so many files each.
+four_ranks() {
+  local before pids=() pid rank
+  "$WEFT" drain "$two_a" >/dev/null || true
+  before=$(requests)
+  for rank in 0 1 2 3; do
+    rankfs run --dir "$images" --size 256M --bytes-per-inode 4096 --job "f$1" --rank $rank -- \
+      python3 -c "for n in range($1): open(f'{n}', 'w').write('x' * 100)" &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do wait "$pid"; done
+  "$WEFT" drain "$two_a" >/dev/null || true
+  echo $(($(requests) - before))
+}
+
+t_rank_requests() {
+  local few many files=${LONG:+10000}
+  files=${files:-3000}
+  four_ranks 10 > "$work/warm"
+  few=$(four_ranks 100 | tail -n 1)
+  many=$(four_ranks "$files" | tail -n 1)
+  echo "4 ranks of 100 files: $few requests; of $files: $many" | tee "$work/requests"
+  [ "$few" -gt 0 ]
+  # Closes travel together or not, and attributes are asked for again or not: some requests of each rank.
+  [ $((many > few ? many - few : few - many)) -le 16 ]
+}
+
+t_rank_double() {
+  mkdir -p "$work/m" "$work/n"
+  rankfs create "$images/d.rankfs" --size 64M --job 12 --rank 3
+  must_fail 1 rankfs create "$images/d.rankfs" --size 64M
+  must_fail 2 rankfs create "$images/d.img" --size 64M
+  rankfs mount "$images/d.rankfs" "$work/m"
+  must_fail 1 rankfs mount "$images/d.rankfs" "$work/n"
+  grep -q 'in use (rank 3 of job 12' "$work/err"
+  # Through another client: what counts is the lock.
+  must_fail 1 rankfs mount "$two_b/images/d.rankfs" "$work/n"
+  must_fail 1 rankfs export "$two_b/images/d.rankfs" "$plain/d.img"
+  echo here > "$work/m/file"
+  rankfs list "$images" | grep -q "^d.rankfs .* 12  .*at $work/m"
+  rankfs umount "$work/m"
+  e2fsck -fn "$images/d.rankfs"
+  rankfs mount "$two_b/images/d.rankfs" "$work/n"
+  grep -qx here "$work/n/file"
+  rankfs gc "$images" | grep -q 'd.rankfs: stays'
+  echo 11 > "$work/living"; echo 12 >> "$work/living"
+  rankfs gc "$images" --living "$work/living" | grep -q 'd.rankfs: stays, its job lives'
+  # Mounted by another path of the same file.
+  rankfs gc "$images" --ended 12
+  not mountpoint -q "$work/n"
+  [ ! -e "$images/d.rankfs" ]
+  not has_loops
+  # Readers share.
+  rankfs create "$images/s.rankfs" --size 64M
+  rankfs mount --read-only "$images/s.rankfs" "$work/m"
+  rankfs mount --read-only "$two_b/images/s.rankfs" "$work/n"
+  must_fail 1 rankfs mount "$images/s.rankfs" "$work/small"
+  rankfs umount "$work/m"; rankfs umount "$work/n"
+  rm "$images/s.rankfs"
+}
+
+t_rank_killed() { python3 tests/rankfs.py "$WEFT" "$images" "$rank_kills"; }
+
+t_rank_run() {
+  local status=0
+  rankfs run --dir "$images" --size 64M --job 1 -- sh -c 'echo x > a; [ "$PWD" = "$RANKDIR" ] && exit 7' || status=$?
+  [ $status = 7 ]
+  must_fail 127 rankfs run --dir "$images" --size 64M --job 1 -- "$work/no-program"
+  must_fail 2 rankfs run --dir "$images" --size lots --job 1 -- true
+  must_fail 1 rankfs run --dir "$work/nothing" --size 64M --job 1 -- true
+  # As another user, and full: the rank hears of it, and nothing else does.
+  rankfs run --dir "$images" --size 8M --job 1 --owner 1234:4321 -- sh -c \
+    'touch a && [ "$(stat -c %u a)" = 1234 ] && ! err=$(head -c 20M /dev/zero 2>&1 > b) && echo "$err" | grep -q "No space"'
+  # Told to end: the program is told, and all is tidied up.
+  mkfifo "$work/ready"
+  "$WEFT" rankfs run --dir "$images" --size 64M --job 1 -- sh -c "echo > $work/ready; exec sleep 600" &
+  local pid=$!
+  read -r _ < "$work/ready"
+  kill -TERM $pid
+  status=0; wait $pid || status=$?
+  [ $status = 143 ]
+  # Kept by the ones and exported by the others.
+  rankfs run --dir "$images" --size 64M --job 1 --export "$plain/e.img" -- sh -c 'echo inside > a'
+  e2fsck -fn "$plain/e.img"
+  [ "$(stat -c %b "$plain/e.img")" -lt 20000 ]
+  rankfs import "$plain/e.img" "$images/i.rankfs" --job 5
+  mkdir -p "$work/m"
+  rankfs mount "$images/i.rankfs" "$work/m"
+  grep -qx inside "$work/m/a"
+  rankfs umount "$images/i.rankfs"
+  must_fail 1 rankfs import "$plain/no.img" "$images/j.rankfs"
+  must_fail 1 rankfs import "$WEFT" "$images/j.rankfs"
+  rankfs gc "$images" --ended 5
+  [ -z "$(ls "$images")" ]
+  not has_loops
+}
+
+t_rank_discard() {
+  local before after
+  mkdir -p "$work/m"
+  rankfs create "$images/x.rankfs" --size 128M
+  rankfs mount --discard "$images/x.rankfs" "$work/m"
+  head -c 60M /dev/urandom > "$work/m/big"; sync -f "$work/m/big"
+  before=$(stat -c %b "$two_b/images/x.rankfs")
+  rm "$work/m/big"
+  rankfs umount "$work/m"
+  after=$(stat -c %b "$two_b/images/x.rankfs")
+  echo "$before blocks, then $after"
+  [ "$before" -ge 120000 ] && [ "$after" -lt 10000 ]
+  rm "$images/x.rankfs"
+}
+
+# The client below is killed with an image mounted: what was made durable inside is there, and gc takes the rest away.
+t_rank_client_killed() {
+  local pid here=$two_b/images
+  mkdir -p "$work/m"
+  rankfs create "$here/c.rankfs" --size 128M --job 9
+  rankfs mount "$here/c.rankfs" "$work/m"
+  python3 - "$work/m" <<'PY'
+import os, sys
+os.chdir(sys.argv[1])
+for n in range(300):
+    with open(f"f{n}", "w") as file:
+        file.write(f"{n} " * 500)
+        file.flush()
+        os.fsync(file.fileno())
+os.fsync(os.open(".", os.O_RDONLY))
+PY
+  pid=$(daemon_pid "$two_b")
+  kill -9 "$pid"
+  tail --pid="$pid" -f /dev/null
+  umount -l "$two_b"
+  two_mount "$two_b"
+  mkdir "$work/again"
+  # The old mount is of no use, and its lock ends with the lease of its client.
+  umount -l "$work/m"
+  for _ in $(seq 60); do rankfs mount "$here/c.rankfs" "$work/again" && break; done
+  python3 - "$work/again" <<'PY'
+import os, sys
+os.chdir(sys.argv[1])
+for n in range(300):
+    assert open(f"f{n}").read() == f"{n} " * 500, n
+PY
+  rankfs umount "$work/again"
+  e2fsck -fn "$here/c.rankfs"
+  rankfs gc "$images" --ended 9
+  [ -z "$(ls "$images")" ]
+  not has_loops
+}
+
+# What Slurm would run, with what Slurm would say; the job is another user's.
+t_slurm_scripts() {
+  local dir=$top/packaging/slurm
+  printf 'RANKFS_DIR=%s\nRANKFS_SIZE=64M\nRANKFS_MOUNTS=%s\n' "$images" "$work/jobs" > "$work/conf"
+  export WEFT_RANKFS_CONF=$work/conf SLURM_JOB_ID=77 SLURM_JOB_UID=1234 SLURM_TASKS_PER_NODE='2(x3)' PATH="$(dirname "$WEFT"):$PATH"
+  "$dir/prolog.sh"
+  [ "$(ls "$images" | wc -l)" = 2 ]
+  [ "$(SLURM_LOCALID=1 "$dir/task-prolog.sh")" = "export RANKDIR=$work/jobs/77/1" ]
+  chmod 755 "$work/jobs" "$work/jobs/77"
+  setpriv --reuid 1234 --regid 1234 --clear-groups sh -c "echo mine > $work/jobs/77/1/file"
+  # The image of the same job on another machine is that machine's.
+  "$WEFT" rankfs create "$images/other.rankfs" --size 64M --job 77
+  python3 - "$images/other.rankfs" <<'PY2'
+import json, os, sys
+name = "user.weft.rankfs"
+record = json.loads(os.getxattr(sys.argv[1], name))
+os.setxattr(sys.argv[1], name, json.dumps({**record, "node": "elsewhere"}).encode())
+PY2
+  "$dir/epilog.sh"
+  [ "$(ls "$images")" = other.rankfs ]
+  [ ! -e "$work/jobs/77" ]
+  not has_loops
+  "$WEFT" rankfs gc "$images" --ended 77
+  [ -z "$(ls "$images")" ]
+}
+
+two_up >/dev/null || { echo "no cluster"; exit 1; }
+mkdir -p "$plain" "$images"
+for case in ${*:-stage_words stage_tree stage_killed stage_into_weft_killed stage_full rank_run rank_double rank_requests rank_discard rank_killed rank_client_killed slurm_scripts}; do
+  check "$case" "t_$case"
+done
+[ ! -e "$work/requests" ] || sed "s/^/      | /" "$work/requests"
+finish
