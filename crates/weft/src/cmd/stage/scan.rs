@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::plan::{self, Entry, Kind};
 use crate::control::describe;
@@ -37,7 +37,9 @@ pub fn scan(source: &Path, list: Option<&[u8]>) -> Result<Found, Failure> {
         return Ok(found);
     };
     for (number, line) in list.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
-        let path: PathBuf = Path::new(OsStr::from_bytes(line)).components().collect();
+        // As find(1) writes names: "./a".
+        let parts = Path::new(OsStr::from_bytes(line)).components();
+        let path: PathBuf = parts.filter(|part| *part != Component::CurDir).collect();
         if !plan::is_below(&path) {
             return Err(Failure::usage(format!(
                 "line {} of the list is no name below the source; write for example data/input.dat",
