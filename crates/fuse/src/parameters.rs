@@ -7,7 +7,7 @@ use std::time::Duration;
 use client::posix::{Errno, Result};
 use client::{Caller, Client, Setting};
 use proto::TargetId;
-use proto::parameters::{ClientPlaces, ClientTree, Tree, shortened};
+use proto::parameters::{ClientPlaces, ClientTree, Parameter, Tree, shortened};
 use proto::wire::messages as msg;
 use serde::{Deserialize, Serialize};
 
@@ -217,33 +217,37 @@ async fn of_target(
 
 /// Sets those of the mount whose names fit `pattern`; none behind one that is refused.
 pub(crate) async fn set(mount: Mount<'_>, pattern: &str, value: &str) -> Result<()> {
-    for setting in begin_set(mount, pattern, value)? {
-        setting.await?;
-    }
-    Ok(())
+    set_those(mount, (pattern, value), |_| true).await
 }
 
 /// Sets those of the mount whose names fit what the MGS keeps, and are `meant`.
 pub(crate) async fn set_kept(
     mount: Mount<'_>,
-    pattern: &str,
-    value: &str,
+    (pattern, value): (&str, &str),
     meant: impl Fn(&str) -> bool,
 ) -> Result<()> {
-    let found = registered(mount, Tree::to_set(pattern)?).found()?;
-    let kept = found.into_iter().filter(|parameter| parameter.is_kept() && meant(parameter.name()));
-    let settings: Vec<Setting<'_>> =
-        kept.map(|parameter| Ok(parameter.set(value)?)).collect::<Result<_>>()?;
-    for setting in settings {
+    set_those(mount, (pattern, value), |parameter| parameter.is_kept() && meant(parameter.name())).await
+}
+
+async fn set_those<'a>(
+    mount: Mount<'a>,
+    (pattern, value): (&str, &str),
+    wanted: impl FnMut(&Parameter<'a, Setting<'a>>) -> bool,
+) -> Result<()> {
+    for setting in begin_set(mount, (pattern, value), wanted)? {
         setting.await?;
     }
     Ok(())
 }
 
 /// What has to be waited for until they are set.
-fn begin_set<'a>(mount: Mount<'a>, pattern: &str, value: &str) -> Result<Vec<Setting<'a>>> {
-    let found = registered(mount, Tree::to_set(pattern)?).found()?;
-    found.into_iter().map(|parameter| Ok(parameter.set(value)?)).collect()
+fn begin_set<'a>(
+    mount: Mount<'a>,
+    (pattern, value): (&str, &str),
+    wanted: impl FnMut(&Parameter<'a, Setting<'a>>) -> bool,
+) -> Result<Vec<Setting<'a>>> {
+    let found = registered(mount, Tree::to_set(pattern)?).found()?.into_iter().filter(wanted);
+    found.map(|parameter| Ok(parameter.set(value)?)).collect()
 }
 
 #[cfg(test)]

@@ -126,7 +126,7 @@ pub(crate) async fn change(client: &Client, caller: &Caller, value: &[u8]) -> Re
         change: order.change,
         osts: order.osts.into_iter().map(OstIndex).collect(),
     };
-    Ok(client.admin().change_pool(change, ORDER_WAIT).await?)
+    Ok(client.admin().order_mgs(change, ORDER_WAIT).await?)
 }
 
 #[cfg(test)]

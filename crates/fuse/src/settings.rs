@@ -34,7 +34,7 @@ pub(crate) async fn change(client: &Client, caller: &Caller, value: &[u8]) -> Re
     may_administrate(caller)?;
     let KeepOrder { name, value } = control::decode(value).map_err(|_| Errno::INVALID)?;
     let change = ChangeSetting { fsname: client.admin().fsname(), name, value };
-    Ok(client.admin().change_setting(change, ORDER_WAIT).await?)
+    Ok(client.admin().order_mgs(change, ORDER_WAIT).await?)
 }
 
 impl Ops {
@@ -45,7 +45,7 @@ impl Ops {
             let (name, value) = (&new.setting.name, &new.setting.value);
             let status = self.status();
             let of_mount =
-                parameters::set_kept(self.mount(&status), name, value, |name| new.concerns(name)).await;
+                parameters::set_kept(self.mount(&status), (name, value), |name| new.concerns(name)).await;
             let of_process = admin.set_kept_of_process(name, value).map_err(Errno::from);
             for taken in [of_mount, of_process] {
                 match taken {

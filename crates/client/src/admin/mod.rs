@@ -12,9 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::session::Estimated;
-use proto::wire::messages::{
-    ChangePool, ChangeSetting, GetState, Operation, ParameterPage, ReadParameters, Space, Statfs, TargetState,
-};
+use proto::wire::messages::{GetState, Operation, ParameterPage, ReadParameters, Space, Statfs, TargetState};
 use proto::{Code, ConfigCopy, TargetId, TargetKind};
 use rpc::{AskError, Role};
 use rt::wait::join_all;
@@ -82,16 +80,16 @@ impl Admin {
         hub.ask(target, role, &nids, order, wait).await
     }
 
-    /// Has the MGS change a pool, with the rights of this process.
+    /// Gives the MGS an order, with the rights of this process.
     ///
     /// # Errors
     /// What the MGS refuses; `NotSupported` if this process does not reach it outside its session.
-    pub async fn change_pool(&self, change: ChangePool, wait: Duration) -> Result<()> {
-        match self.order(TargetId::MGS, change, wait).await {
+    pub async fn order_mgs(&self, order: impl Operation, wait: Duration) -> Result<()> {
+        match self.order(TargetId::MGS, order, wait).await {
             Ok(_) => Ok(()),
             Err(AskError::Refused(code)) => Err(code.into()),
             Err(AskError::Unanswered(why)) => {
-                tracing::warn!(%why, "the MGS does not change a pool");
+                tracing::warn!(%why, "the MGS does not carry an order out");
                 Err(Code::NotSupported.into())
             }
         }
@@ -118,21 +116,6 @@ impl Admin {
     pub fn set_kept_of_process(&self, name: &str, value: &str) -> Result<()> {
         let process = self.shared.targets.hub().process().ok_or(Code::NotFound)?;
         Ok(rpc::process::set_kept(&**process, name, value)?)
-    }
-
-    /// Has the MGS keep a parameter, or keep it no longer, with the rights of this process.
-    ///
-    /// # Errors
-    /// As [`Admin::change_pool`].
-    pub async fn change_setting(&self, change: ChangeSetting, wait: Duration) -> Result<()> {
-        match self.order(TargetId::MGS, change, wait).await {
-            Ok(_) => Ok(()),
-            Err(AskError::Refused(code)) => Err(code.into()),
-            Err(AskError::Unanswered(why)) => {
-                tracing::warn!(%why, "the MGS does not keep a parameter");
-                Err(Code::NotSupported.into())
-            }
-        }
     }
 
     /// Reads the configuration as the client knows it.

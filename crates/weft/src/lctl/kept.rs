@@ -1,6 +1,5 @@
 //! `lctl set_param -P` and `lctl llog_print params`: parameters that the MGS keeps for every process of its file system.
 
-use std::io;
 use std::time::Duration;
 
 use fuse::control;
@@ -12,7 +11,7 @@ use rpc::AskError;
 
 use super::orders::refused;
 use super::params;
-use super::pools::Keeper;
+use super::pools::{Keeper, of_error};
 use super::reach::Reach;
 use crate::ask;
 use crate::failure::{Failure, Outcome};
@@ -133,19 +132,6 @@ fn change(reach: &mut Reach, fsname: &str, name: &str, value: Option<&str>) -> R
         }
     };
     Err(sentence(fsname, &name, code))
-}
-
-/// What the MGS said, as a mount passed it on.
-fn of_error(error: &io::Error) -> Option<Code> {
-    Some(match error.raw_os_error()? {
-        libc::ENOENT => Code::NotFound,
-        libc::EINVAL => Code::Invalid,
-        libc::E2BIG => Code::TooBig,
-        libc::EPERM | libc::EACCES => Code::Forbidden,
-        // Through the kernel the one is said as the other.
-        libc::EOPNOTSUPP | libc::ENOTTY => Code::NotSupported,
-        _ => return None,
-    })
 }
 
 /// What a refusal means, and what can be done.

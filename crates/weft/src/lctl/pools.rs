@@ -250,8 +250,8 @@ fn change(reach: &mut Reach, command: &str, named: &Named, change: u8, osts: &[u
     Err(sentence(command, named, refusal))
 }
 
-/// What the MGS said of the pool, as a mount passed it on.
-fn of_error(error: &io::Error) -> Option<Code> {
+/// What the MGS said, as a mount passed it on.
+pub(super) fn of_error(error: &io::Error) -> Option<Code> {
     Some(match error.raw_os_error()? {
         libc::ENOENT => Code::NotFound,
         libc::EEXIST => Code::Exists,
