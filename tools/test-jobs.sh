@@ -178,6 +178,15 @@ t_rank_run() {
   kill -TERM $pid
   status=0; wait $pid || status=$?
   [ $status = 143 ]
+  # At any moment: it leaves no image, whether the program runs already or not.
+  for delay in 0.002 0.004 0.008 0.012 0.016 0.02 0.03 0.04 0.06 0.1; do
+    "$WEFT" rankfs run --dir "$images" --size 64M --job 1 -- sleep 600 &
+    pid=$!
+    sleep $delay
+    kill -TERM $pid
+    wait $pid || true
+    [ -z "$(ls "$images")" ]
+  done
   # Kept by the ones and exported by the others.
   rankfs run --dir "$images" --size 64M --job 1 --export "$plain/e.img" -- sh -c 'echo inside > a'
   e2fsck -fn "$plain/e.img"

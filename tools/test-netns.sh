@@ -160,6 +160,30 @@ t_oss_restart() {
   cmp "$work/data" "$work/cl2/during"
 }
 
+# A server waits for its address as long as its predecessor, killed a moment ago, still has it.
+t_address_taken() {
+  local holder
+  kill -9 "$(< "$work/oss1.pid")"
+  tail --pid="$(< "$work/oss1.pid")" -f /dev/null
+  mkfifo "$work/held"
+  nsenter --net="/run/netns/$(ns oss1)" python3 -c 'import signal, socket, sys, time
+while True:
+    try: holder = socket.create_server((sys.argv[1], 7988))
+    except OSError: time.sleep(0.05)
+    else: break
+open(sys.argv[2], "w").close()
+signal.pause()' "${ip[oss1]}" "$work/held" &
+  holder=$!
+  read -r _ < "$work/held" || true
+  serve oss1 "$work/ost0" "$work/ost1"
+  timeout 20 bash -c "until grep -q 'still in use by another process' '$work/oss1.log'; do sleep 0.1; done"
+  kill "$holder"
+  wait "$holder" || true
+  "$LFS" setstripe -o 0,1 "$work/cl1/after"
+  head -c 4M /dev/urandom | tee "$work/after" > "$work/cl1/after"
+  cmp "$work/after" "$work/cl2/after"
+}
+
 # An MDS that is killed knows again after its restart what was open for reading, also what the other client removed meanwhile.
 t_mds_restart() {
   mkdir "$work/cl1/held"
@@ -241,7 +265,7 @@ serve oss2 "$work/ost2" "$work/ost3"
 mkdir -p "$work/cl1" "$work/cl2"
 check mount_cl1 mount_on cl1
 check mount_cl2 mount_on cl2
-for case in ${*:-write_read names_seen_by_both basics_over_tcp locks security used_index mount_weft oss_restart bulk_replay mds_restart ${LONG:+bulk_lost}}; do
+for case in ${*:-write_read names_seen_by_both basics_over_tcp locks security used_index mount_weft oss_restart address_taken bulk_replay mds_restart ${LONG:+bulk_lost}}; do
   check "$case" "t_$case"
   grep -E 'bytes over|were replayed|are lost' "$work/log"
 done

@@ -27,8 +27,9 @@ use crate::kernel::reply::Answer;
 use crate::kernel::request::{Operation, Request};
 use crate::names::Names;
 
-/// How long the kernel takes at most until it asks again.
-const AGAIN: Duration = Duration::from_secs(1);
+/// How long the kernel takes at most until it asks again: before that it looks the names of the path up, and these questions may wait for
+/// other clients. One that never asks again, as the name is gone, costs nothing but a change of its thread that does not give way.
+const AGAIN: Duration = Duration::from_secs(10);
 /// Threads that are remembered; changes of further ones do not give way.
 const THREADS_MAX: usize = 4096;
 

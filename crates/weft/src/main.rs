@@ -23,6 +23,7 @@ mod memory;
 mod mountpoint;
 mod owners;
 mod pools;
+mod predecessor;
 mod servers;
 mod serving;
 mod settings;

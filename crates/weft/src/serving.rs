@@ -21,6 +21,7 @@ use store::Store;
 
 use crate::failure::{Failure, LOST, Outcome};
 use crate::memory::Own;
+use crate::predecessor::Patience;
 use crate::{log, servers};
 
 /// How long a process whose mount was taken away by force, or that is told to end a second time, tries to tell the servers
@@ -78,8 +79,8 @@ pub fn catch_signals() -> Result<Signals, Failure> {
 }
 
 /// Starts a target, and opens it again when it fails.
-pub async fn start(rt: &Rt, hub: &Hub, config: server::Config) -> Result<Arc<Supervised>, StartError> {
-    let label = Store::read_label(rt, &config.path).await;
+pub async fn start(hub: &Hub, config: server::Config) -> Result<Arc<Supervised>, StartError> {
+    let label = Store::read_label(hub.rt(), &config.path).await;
     let label = label.map_err(|error| StartError::Store { path: config.path.clone(), error })?;
     supervise(hub, config, &label, None).await
 }
@@ -137,10 +138,11 @@ pub fn start_failure(error: StartError) -> Failure {
     }
 }
 
-/// Listens at `listen` and gives the NIDs under which others reach this process.
-pub async fn listen(hub: &Hub, listen: &Nid) -> Result<Vec<Nid>, Failure> {
+/// Listens at `listen`, as soon as a process that was there before is gone, and gives the NIDs under which others reach this process.
+pub async fn listen(hub: &Hub, listen: &Nid, patience: &Patience) -> Result<Vec<Nid>, Failure> {
     let addr = rpc::dialled(listen).map_err(|error| Failure::usage(error.to_string()))?;
-    let bound = hub.listen(&addr).await.map_err(|error| {
+    let is_taken = |error: &std::io::Error| error.kind() == std::io::ErrorKind::AddrInUse;
+    let bound = patience.attempt(is_taken, async || hub.listen(&addr).await).await.map_err(|error| {
         Failure::new(format!(
             "{addr} cannot be listened at: {}; name an address of this machine and a free port with --listen",
             crate::control::describe(&error)

@@ -132,7 +132,7 @@ pub struct EndSignals {
 }
 
 impl EndSignals {
-    /// Holds the signals back from now on. Programs that are started by [`Command`] get them as ever.
+    /// Holds the signals back from now on, also in programs that are started, but for those of [`EndSignals::let_through`].
     #[allow(unsafe_code)]
     pub fn hold() -> io::Result<EndSignals> {
         let set = signal_set(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]);
@@ -141,6 +141,21 @@ impl EndSignals {
             0 => Ok(EndSignals { set }),
             error => Err(io::Error::from_raw_os_error(error)),
         }
+    }
+
+    /// Has `command`'s program get them as ever.
+    #[allow(unsafe_code)]
+    pub fn let_through(&self, command: &mut Command) {
+        let set = self.set;
+        let arm = move || {
+            // SAFETY: `set` is an initialised signal set, and no old set is asked for.
+            match unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) } {
+                0 => Ok(()),
+                error => Err(io::Error::from_raw_os_error(error)),
+            }
+        };
+        // SAFETY: it makes one call of the kernel and neither allocates nor locks.
+        unsafe { command.pre_exec(arm) };
     }
 
     /// Waits for the next one and gives its number.

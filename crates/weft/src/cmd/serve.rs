@@ -13,6 +13,7 @@ use store::{Label, Store, StoreError};
 use crate::cmd::format::text;
 use crate::daemon::Place;
 use crate::failure::{Failure, Outcome};
+use crate::predecessor::Patience;
 use crate::servers::{self, Served, Server};
 use crate::{fence, keys, mountpoint, owners, serving};
 
@@ -62,7 +63,8 @@ pub fn run(arguments: Arguments) -> Outcome {
             read_keys(&fsname, arguments.key.as_deref())?,
             arguments.protection.protect,
         );
-        let nids = serving::listen(&hub, &arguments.listen).await?;
+        let patience = Patience::new(&rt);
+        let nids = serving::listen(&hub, &arguments.listen, &patience).await?;
         let server = arguments.server.unwrap_or_else(host_name);
         let names: Vec<String> =
             labels.iter().map(|(_, label)| format!("{fsname}-{}", label.target)).collect();
@@ -78,7 +80,7 @@ pub fn run(arguments: Arguments) -> Outcome {
             mgs: mgs_of(&labels, &nids).iter().map(ToString::to_string).collect(),
             missing,
         });
-        let node = Node { hub: hub.clone(), nids, server, etcd, fence };
+        let node = Node { hub: hub.clone(), patience, nids, server, etcd, fence };
         if let Some(supervised) = start_unless_told(&node, &labels, &signals).await? {
             let names = supervised.iter().map(|target| format!("{fsname}-{}", target.target()));
             let names = names.collect::<Vec<_>>().join(" ");
@@ -100,6 +102,7 @@ fn served(label: &Label, nids: &[Nid]) -> Served {
 /// This server.
 struct Node {
     hub: Hub,
+    patience: Patience,
     nids: Vec<Nid>,
     server: String,
     /// Who keeps the owners, if not the MGS.
@@ -131,7 +134,10 @@ impl Node {
             let config =
                 server::Config { path: path.clone(), nids: self.nids.clone(), server: self.server.clone() };
             let ownerships = ownerships.clone().filter(|_| !label.service.is_empty());
-            match supervise(&self.hub, config, label, ownerships).await {
+            let supervised_now = self.patience.attempt(serving::is_in_use, async || {
+                supervise(&self.hub, config.clone(), label, ownerships.clone()).await
+            });
+            match supervised_now.await {
                 Ok(target) => supervised.push(target),
                 Err(error) => {
                     let failure = serving::start_failure(error);

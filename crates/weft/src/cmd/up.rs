@@ -4,15 +4,13 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use client::{AttrChange, Caller, Client};
 use fuse::control::{NotServed, Status};
 use fuse::session::Locking;
 use proto::{Fid, FsName, Nid, TargetId, TargetKind};
 use rpc::{Hub, Keys, Role};
-use rt::{Rt, Time};
-use server::StartError;
+use rt::Rt;
 use server::owner::Supervised;
 use store::Store;
 
@@ -23,6 +21,7 @@ use crate::daemon::{self, Place};
 use crate::failure::{Failure, Outcome};
 use crate::instances::{self, Instance};
 use crate::mountpoint::{self, Mount, State};
+use crate::predecessor::Patience;
 use crate::servers::{self, Announced, Server};
 use crate::settings::{self, Found, LOG_FILE, Settings};
 use crate::{keys, serving, uring};
@@ -68,9 +67,6 @@ const OSTS_MAX: i64 = 256;
 const OSS_DEFAULT: u32 = 2;
 const OSTS_DEFAULT: u32 = 4;
 const FSNAME_DEFAULT: &str = "weft";
-/// How long a process that is stopping may still have the targets.
-const PREDECESSOR_WAIT: Duration = Duration::from_secs(20);
-const PREDECESSOR_TICK: Duration = Duration::from_millis(50);
 
 /// What is to be started.
 struct Plan {
@@ -387,13 +383,14 @@ fn serve(plan: &Plan) -> Outcome {
         let mut missing = make_targets(&rt, plan).await?;
         let keys = Keys { server: Some(keys::read(&server_key)?), client: Some(keys::read(&client_key)?) };
         let hub = serving::hub(&rt, &plan.fsname, keys, plan.options.client.protect.clone());
+        let patience = Patience::new(&rt);
         let mut nids = Vec::new();
         if let Some(listen) = &plan.listen {
-            nids = serving::listen(&hub, listen).await?;
+            nids = serving::listen(&hub, listen, &patience).await?;
         }
         let _announced = announce(plan, &nids, server_key);
         nids.push(Nid::lo());
-        let running = start_targets(&rt, &hub, plan, &nids, &mut missing).await?;
+        let running = start_targets(&hub, &patience, plan, &nids, &mut missing).await?;
         let outcome = serve_mount(&hub, plan, &nids, missing, &signals).await;
         serving::stop_supervised(running).await;
         hub.close().await;
@@ -420,13 +417,12 @@ fn announce(plan: &Plan, nids: &[Nid], key: PathBuf) -> Option<Announced> {
 /// Starts every target but those that are `missing`; one that fails later is opened again. An OST that does not start is one more of
 /// these; without the others there is no file system.
 async fn start_targets(
-    rt: &Rt,
     hub: &Hub,
+    patience: &Patience,
     plan: &Plan,
     nids: &[Nid],
     missing: &mut Missing,
 ) -> Result<Vec<Arc<Supervised>>, Failure> {
-    let patience = rt.now() + PREDECESSOR_WAIT;
     let mut running = Vec::new();
     for target in targets(plan) {
         if missing.iter().any(|(missing, _)| *missing == target) {
@@ -437,7 +433,7 @@ async fn start_targets(
             nids: nids.to_vec(),
             server: server_of(plan, target),
         };
-        match start_target(rt, hub, config, patience).await {
+        match patience.attempt(serving::is_in_use, async || serving::start(hub, config.clone()).await).await {
             Ok(started) => {
                 tracing::info!(%target, "serving");
                 running.push(started);
@@ -452,23 +448,6 @@ async fn start_targets(
         }
     }
     Ok(running)
-}
-
-/// Starts a target. The process that had it before may still be stopping: it is waited for.
-async fn start_target(
-    rt: &Rt,
-    hub: &Hub,
-    config: server::Config,
-    patience: Time,
-) -> Result<Arc<Supervised>, StartError> {
-    loop {
-        match serving::start(rt, hub, config.clone()).await {
-            Err(error) if serving::is_in_use(&error) && rt.now() < patience => {
-                rt.sleep(PREDECESSOR_TICK).await;
-            }
-            result => return result,
-        }
-    }
 }
 
 /// Goes on without an OST.

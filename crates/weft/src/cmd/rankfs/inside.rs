@@ -64,8 +64,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
         .map_err(|error| image::failed(&arguments.dir, "cannot be used", &error))?;
     let path = path.join(file_name(job.as_deref(), rank));
     let record = Record::new(job, rank, Owner::this(), arguments.keep);
+    // From here on a signal ends the program, and not this process: the image has to be removed.
+    let signals = EndSignals::hold();
+    let signals = signals.map_err(|error| Failure::new(format!("signals cannot be held: {error}")))?;
     let file = image::create(&path, making.shape()?, &record)?;
-    let ran = inside(arguments, &path, &file);
+    let ran = inside(arguments, &path, &file, &signals);
     let ended = end(arguments, &path, &file);
     drop(file);
     let status = ran?;
@@ -73,14 +76,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
 }
 
 /// Mounts the image and runs the program.
-fn inside(arguments: &Arguments, path: &Path, file: &fs::File) -> Outcome {
+fn inside(arguments: &Arguments, path: &Path, file: &fs::File, signals: &EndSignals) -> Outcome {
     let at = &arguments.at;
     fs::create_dir_all(at).map_err(|error| image::failed(at, "cannot be made", &error))?;
     loopback::private_mounts().map_err(|error| {
         Failure::new(format!("no mounts of its own can be had: {}; this needs root", describe(&error)))
     })?;
     attached::attach(path, file, at, How { reads_only: false, discards: arguments.discard })?;
-    let ran = run_program(arguments);
+    let ran = run_program(arguments, signals);
     // Whatever the program left running is not to use the image any more.
     let detached = rustix::mount::unmount(at, rustix::mount::UnmountFlags::NOFOLLOW);
     if detached.is_err() {
@@ -91,7 +94,7 @@ fn inside(arguments: &Arguments, path: &Path, file: &fs::File) -> Outcome {
     ran
 }
 
-fn run_program(arguments: &Arguments) -> Outcome {
+fn run_program(arguments: &Arguments, signals: &EndSignals) -> Outcome {
     let Some((program, words)) = arguments.command.split_first() else {
         return Err(Failure::usage("say what is to be run"));
     };
@@ -101,6 +104,7 @@ fn run_program(arguments: &Arguments) -> Outcome {
         command.uid(uid).gid(gid);
     }
     loopback::kill_with_parent(&mut command);
+    signals.let_through(&mut command);
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
@@ -108,14 +112,7 @@ fn run_program(arguments: &Arguments) -> Outcome {
             return Err(Failure { message, status: NOT_STARTED });
         }
     };
-    // Not before: the program would be started with these signals held back. Who is killed by one until now leaves an image to gc.
-    let held = EndSignals::hold();
-    if held.is_err() {
-        // It cannot be waited for as it has to be.
-        let _ = child.kill();
-    }
-    let signals = held.map_err(|error| Failure::new(format!("signals cannot be held: {error}")))?;
-    let status = wait(&mut child, &signals);
+    let status = wait(&mut child, signals);
     let status = status
         .map_err(|error| Failure::new(format!("the program's end is unknown: {}", describe(&error))))?;
     Ok(exit_status(status))
