@@ -53,6 +53,8 @@ install: build
 	ln -sfn ../bin/weft "$(DESTDIR)$(PREFIX)/sbin/umount.fuse.weft"
 	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/lib/systemd/system" packaging/*.service
 	install -D -m 644 packaging/serve.conf "$(DESTDIR)$(PREFIX)/share/doc/weft/serve.conf"
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/prometheus" packaging/prometheus/weft.yml
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/grafana" packaging/grafana/weft.json
 	install -D -m 755 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/slurm" packaging/slurm/*.sh
 	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/slurm" packaging/slurm/rankfs.conf
 

@@ -44,6 +44,15 @@ two_mount() {
   in_two "$WEFT" mount "127.0.0.1:7001@tcp:/$two_fsname" "$1" ${WEFT_MOUNT:+-o "$WEFT_MOUNT"} && mountpoint -q "$1"
 }
 
+# A server answers before it serves: waits until every target does.
+two_settle() {
+  local _
+  for _ in $(seq 100); do
+    in_two "$WEFT" status "$two_a" > /dev/null 2>&1 && return
+    sleep 0.1
+  done
+}
+
 two_up() {
   [ -z "${TWO_LOG:-}" ] || export WEFT_LOG=$TWO_LOG
   mkdir -p "$two_a" "$two_b"
@@ -64,6 +73,7 @@ two_up() {
     two_mount "$two_a" || return 1
   fi
   two_mount "$two_b" || return 1
+  two_settle
   chmod 755 "$work" "$two_a"
 }
 

@@ -437,6 +437,29 @@ t_changelog() {
 }
 
 # What jobs did is counted for them at the MDT and the OSTs, and the changelog names them.
+# What Prometheus reads is what get_param says, by the names of lustrefs-exporter.
+t_exporter() {
+  local pid port=32229 oss1
+  oss1=$(server_pid 3)
+  must_fail 2 in_two "$WEFT" exporter --listen nowhere
+  lctl set_param jobid_var=procname_uid > /dev/null
+  dd if=/dev/zero of="$two_a/exported" bs=1M count=3 conv=fsync status=none
+  nsenter --net="/run/netns/$two_ns" "$WEFT" exporter --listen 127.0.0.1:$port --jobs-max 1 > "$work/exporter" 2>&1 &
+  pid=$!
+  until_true 10 grep -q "metrics at http://127.0.0.1:$port/metrics" "$work/exporter"
+  must_fail 1 in_two timeout 60 "$WEFT" exporter --listen 127.0.0.1:$port
+  grep -q 'cannot be listened at: Address already in use' "$work/err"
+  in_two python3 "$top/tests/exporter.py" "$two_fsname" $port "$LCTL" || { kill $pid; return 1; }
+  # One OSS is away: it is said, and the others are there.
+  kill -STOP "$oss1"
+  in_two python3 "$top/tests/exporter.py" "$two_fsname" $port "$LCTL" --silent 2 || { kill -CONT "$oss1"; kill $pid; return 1; }
+  kill -CONT "$oss1"
+  kill $pid
+  wait $pid || true
+  in_two "$WEFT" exporter --once | grep -q '^lustre_health_healthy 1$'
+  lctl set_param jobid_var=disable > /dev/null
+}
+
 t_jobs() {
   local reader opens
   [ "$(lctl get_param 'jobid_var' 'jobid_name')" = "$(printf 'jobid_var=disable\njobid_name=%%e.%%u')" ]
@@ -1329,7 +1352,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats changelog jobs rpc_stats stat survey kept pools disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats changelog jobs exporter rpc_stats stat survey kept pools disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

@@ -35,7 +35,7 @@ impl<H: Handler> Target<H> {
             TargetRequest::DrainClient(drain) => ordered(self.drain_clients(peer, &drain).await),
             TargetRequest::HandOver(order) => ordered(self.hand_over(peer, &order)),
             TargetRequest::SetParameters(set) => ordered(self.set_parameters(peer, &set)),
-            TargetRequest::ReadParameters(read) => ordered(self.read_parameters(peer, &read)),
+            TargetRequest::ReadParameters(read) => ordered(self.read_parameters(peer, &read).await),
             TargetRequest::Connect(_) | TargetRequest::Disconnect(_) => return None,
             TargetRequest::Sync(_) | TargetRequest::Statfs(_) => return None,
         })

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::parameters::{CLEARS, Parameter, TargetTree, Tree, Unit};
+use proto::parameters::{CLEARS, Glob, Parameter, TargetPlaces, TargetTree, Tree, Unit};
 use proto::wire::Reply;
 use proto::wire::messages as msg;
 use proto::{ClientId, Code, Whom};
@@ -42,9 +42,26 @@ impl<H: Handler> Target<H> {
         Ok(Reply::SetParameters(msg::Done {}))
     }
 
-    pub(crate) fn read_parameters(&self, peer: &Peer, read: &msg::ReadParameters) -> Result<Reply, Code> {
+    pub(crate) async fn read_parameters(
+        &self,
+        peer: &Peer,
+        read: &msg::ReadParameters,
+    ) -> Result<Reply, Code> {
+        let space = self.space_for(read).await;
         let by = By { from: &peer.from, is_server: peer.role == Role::Server };
-        Ok(Reply::ReadParameters(self.registered(by, Tree::new(read)?).page()))
+        let page = self.registered(by, space.as_ref(), Tree::new(read)?).page();
+        Ok(Reply::ReadParameters(page))
+    }
+
+    /// The space of its disk, if `read` asks for it. Of a disk that does not say nothing is shown.
+    async fn space_for(&self, read: &msg::ReadParameters) -> Option<msg::Space> {
+        let label = self.store.label();
+        let place = TargetPlaces::new(label.fsname.as_str(), label.target).disk?;
+        let may_fit = |pattern: &String| Glob::new(pattern).may_begin_with(&format!("{place}."));
+        if !read.patterns.iter().any(may_fit) {
+            return None;
+        }
+        self.handler.space().await.ok()
     }
 
     /// Sets those of the process itself whose names fit `pattern`.
@@ -55,18 +72,20 @@ impl<H: Handler> Target<H> {
     /// Sets those whose names fit what the MGS keeps. An order is given once: nobody keeps it.
     pub(crate) fn set_kept(&self, pattern: &str, value: &str) -> Result<(), Code> {
         let by = By { from: &"the MGS", is_server: true };
-        let found = self.registered(by, Tree::to_set(pattern)?).found()?;
+        let space = msg::Space::default();
+        let found = self.registered(by, Some(&space), Tree::to_set(pattern)?).found()?;
         let mut kept = found.into_iter().filter(Parameter::is_kept);
         kept.try_for_each(|parameter| parameter.set(value)?)
     }
 
     fn set_by(&self, by: By<'_>, pattern: &str, value: &str) -> Result<(), Code> {
-        let found = self.registered(by, Tree::to_set(pattern)?).found()?;
+        let space = msg::Space::default();
+        let found = self.registered(by, Some(&space), Tree::to_set(pattern)?).found()?;
         found.into_iter().try_for_each(|parameter| parameter.set(value)?)
     }
 
     /// All that a target has is registered here or by its role.
-    fn registered<'a>(&'a self, by: By<'a>, tree: Tree<'a>) -> Tree<'a> {
+    fn registered<'a>(&'a self, by: By<'a>, space: Option<&'a msg::Space>, tree: Tree<'a>) -> Tree<'a> {
         let label = self.store.label();
         let mut tree = TargetTree::new(label.fsname.as_str(), label.target, tree);
         // Where changes of different clients do not rest on each other, nobody is waited for, and nobody has to be evicted.
@@ -79,6 +98,9 @@ impl<H: Handler> Target<H> {
         self.jobs.parameters(&self.rt, &mut tree);
         if H::ORDERED {
             self.recovery_in(&mut tree);
+        }
+        if let Some(space) = space {
+            space_in(space, &mut tree);
         }
         tree.into_tree()
     }
@@ -132,5 +154,19 @@ impl<H: Handler> Target<H> {
         for (name, time) in times {
             tree.of_device(Parameter::gauge(name, Unit::Seconds, move || time.as_secs()));
         }
+    }
+}
+
+fn space_in<'a>(space: &'a msg::Space, tree: &mut TargetTree<'a>) {
+    tree.of_disk(Parameter::text("fstype", || "weft"));
+    let sizes = [
+        ("kbytestotal", space.bytes_total >> 10),
+        ("kbytesfree", space.bytes_free >> 10),
+        ("kbytesavail", space.bytes_available >> 10),
+        ("filestotal", space.files_total),
+        ("filesfree", space.files_free),
+    ];
+    for (name, size) in sizes {
+        tree.of_disk(Parameter::gauge(name, Unit::None, move || size));
     }
 }

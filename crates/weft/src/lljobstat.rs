@@ -10,7 +10,8 @@ use clap::Parser;
 
 use crate::failure::{Failure, Outcome, exit};
 use crate::lctl;
-use crate::usage;
+use crate::lctl::reach::Reach;
+use crate::{statistics, usage};
 
 /// Short names of operations, and those of `job_stats`, in the order in which they are printed. `samedir_rename` and
 /// `crossdir_rename` are left out: they count what `rename` does.
@@ -88,14 +89,17 @@ fn run(arguments: &Arguments) -> Outcome {
     };
     let interval = Duration::from_secs(u64::from(arguments.interval));
     let mut next = Instant::now();
+    let mut reach = Reach::new(arguments.key.as_deref())?;
     for number in 0.. {
         if arguments.repeats.is_some_and(|repeats| number >= repeats) {
             break;
         }
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         next += interval;
-        // Anew each time: servers come and go.
-        let values = lctl::values(arguments.key.as_deref(), pattern)?;
+        if number > 0 {
+            reach.look_again(arguments.key.as_deref())?;
+        }
+        let values = lctl::params::values(&mut reach, pattern)?;
         if number == 0 && values.is_empty() {
             return Err(Failure::new(format!(
                 "{pattern}: no target that is reached from here has job statistics: run this on a server's host, as root"
@@ -112,24 +116,14 @@ fn now_s() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Adds what one target counts, as its `job_stats` says it. Lines that mean nothing here are left out.
+/// Adds what one target counts, as its `job_stats` says it.
 fn add(jobs: &mut BTreeMap<String, Counts>, text: &str) {
-    let mut job = None;
-    for line in text.lines() {
-        let Some((name, value)) = line.split_once(':') else { continue };
-        let value = value.trim();
-        if name == "- job_id" {
-            job = Some(value.trim_matches('"').to_owned());
-        } else if let (Some(job), Some(count)) = (&job, samples(value)) {
-            *jobs.entry(job.clone()).or_default().entry(name.trim().to_owned()).or_default() += count;
+    for (job, table) in statistics::jobs(text) {
+        let counts = jobs.entry(job).or_default();
+        for (name, samples) in table {
+            *counts.entry(name).or_default() += samples.count;
         }
     }
-}
-
-/// How many there were, of `{ samples: 52, unit: usecs, ...`.
-fn samples(value: &str) -> Option<u64> {
-    let rest = value.strip_prefix('{')?.trim_start().strip_prefix("samples:")?;
-    rest.split(',').next()?.trim().parse().ok()
 }
 
 /// The jobs with the most operations first.

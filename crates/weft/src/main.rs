@@ -28,6 +28,7 @@ mod servers;
 mod serving;
 mod settings;
 mod size;
+mod statistics;
 mod survey;
 mod table;
 mod uring;

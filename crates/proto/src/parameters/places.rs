@@ -4,6 +4,9 @@
 use super::{Glob, Parameter, Tree};
 use crate::{ClientId, TargetId, TargetKind};
 
+/// What the places of disks begin with, as `osd-ldiskfs` and `osd-zfs` in Lustre.
+const DISK: &str = "osd-weft";
+
 /// Lustre's name of what serves a target of a kind.
 pub fn device_type(kind: TargetKind) -> &'static str {
     match kind {
@@ -27,6 +30,8 @@ pub struct TargetPlaces {
     pub locks: String,
     /// `mdd.w-MDT0000`, of MDTs: what Lustre's layer of directories has.
     pub directories: Option<String>,
+    /// `osd-weft.w-MDT0000`, but of MGSs: what Lustre's layer of disks has.
+    pub disk: Option<String>,
 }
 
 impl TargetPlaces {
@@ -41,11 +46,12 @@ impl TargetPlaces {
             device: format!("{}.{name}", device_type(target.kind)),
             locks: format!("ldlm.namespaces.{space}-{name}_UUID"),
             directories: (target.kind == TargetKind::Mdt).then(|| format!("mdd.{name}")),
+            disk: (target.kind != TargetKind::Mgs).then(|| format!("{DISK}.{name}")),
         }
     }
 
     fn all(&self) -> impl Iterator<Item = &String> {
-        [&self.device, &self.locks].into_iter().chain(&self.directories)
+        [&self.device, &self.locks].into_iter().chain(&self.directories).chain(&self.disk)
     }
 
     /// What `pattern` means in this target, as well as that can be said without asking it.
@@ -89,6 +95,13 @@ impl<'a> TargetTree<'a> {
     /// Registers a parameter of its directories, if it is an MDT: `mdd.w-MDT0000.NAME`.
     pub fn of_directories(&mut self, parameter: Parameter<'a>) {
         if let Some(place) = &self.places.directories {
+            self.tree.add(place, parameter);
+        }
+    }
+
+    /// Registers a parameter of its disk, if it is no MGS: `osd-weft.w-MDT0000.NAME`.
+    pub fn of_disk(&mut self, parameter: Parameter<'a>) {
+        if let Some(place) = &self.places.disk {
             self.tree.add(place, parameter);
         }
     }

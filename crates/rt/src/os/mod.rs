@@ -20,6 +20,7 @@ pub mod net;
 mod pool;
 pub mod process;
 pub mod reactor;
+pub mod web;
 
 use std::future::{Future, poll_fn};
 use std::io::{self, Write};

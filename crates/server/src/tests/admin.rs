@@ -98,7 +98,10 @@ fn what_can_be_read_is_listed() {
     let of_directories: Vec<&str> =
         all.iter().filter_map(|one| one.name.strip_prefix("mdd.weft-MDT0000.")).collect();
     assert_eq!(of_directories, ["changelog_users", "changelog_mask", "changelog_max_idle_indexes"]);
-    assert_eq!(all.len(), names.len() + of_locks.len() + of_directories.len());
+    let of_disk: Vec<&str> =
+        all.iter().filter_map(|one| one.name.strip_prefix("osd-weft.weft-MDT0000.")).collect();
+    assert_eq!(of_disk, ["fstype", "kbytestotal", "kbytesfree", "kbytesavail", "filestotal", "filesfree"]);
+    assert_eq!(all.len(), names.len() + of_locks.len() + of_directories.len() + of_disk.len());
     for one in &all {
         let by_name = read(&world, Role::Client, &one.name);
         assert_eq!(by_name.iter().map(|found| &found.name).collect::<Vec<_>>(), [&one.name]);

@@ -4,6 +4,7 @@ mod ask_mount;
 mod check;
 mod down;
 mod drain;
+mod exporter;
 mod failover;
 pub mod format;
 mod guard_mount;
@@ -64,6 +65,7 @@ enum Command {
     Drain(drain::Arguments),
     Stage(stage::Arguments),
     Rankfs(rankfs::Arguments),
+    Exporter(exporter::Arguments),
     #[command(name = fuse::abort::GUARD_COMMAND, hide = true)]
     GuardMount(guard_mount::Arguments),
     #[command(name = ask::COMMAND, hide = true)]
@@ -91,6 +93,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Drain(arguments) => drain::run(&arguments),
         Command::Stage(arguments) => stage::run(&arguments),
         Command::Rankfs(arguments) => rankfs::run(&arguments),
+        Command::Exporter(arguments) => exporter::run(&arguments),
         Command::GuardMount(arguments) => guard_mount::run(&arguments),
         Command::AskMount(arguments) => ask_mount::run(&arguments),
     };
@@ -155,6 +158,10 @@ mod tests {
             ("weft rankfs list /m --json", true),
             ("weft rankfs gc /m --ended 1 --ended 2 --living /l --dry-run --json", true),
             ("weft rankfs gc", false),
+            ("weft exporter --listen 0.0.0.0:32221 --jobs-max 10 --key /k", true),
+            ("weft exporter --once", true),
+            ("weft exporter --once --listen 0.0.0.0:1", false),
+            ("weft exporter --listen 32221", false),
             ("weft stage in /a /b --streams 0", false),
         ] {
             assert_eq!(Arguments::try_parse_from(line.split(' ')).is_ok(), fine, "{line}");

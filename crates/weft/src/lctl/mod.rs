@@ -5,14 +5,14 @@ mod dk;
 mod drain;
 mod kept;
 mod orders;
-mod params;
+pub mod params;
 mod pools;
 mod processes;
 pub mod reach;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -213,11 +213,6 @@ const NOT_YET: &[&str] = &[
     "snapshot_list",
     "which_nid",
 ];
-
-/// The values of the parameters that fit `pattern`, of everybody who is reached from here with the servers' `key`.
-pub fn values(key: Option<&Path>, pattern: &str) -> Result<Vec<String>, Failure> {
-    params::values(&mut Reach::new(key)?, pattern)
-}
 
 /// The program called as `lctl`.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {

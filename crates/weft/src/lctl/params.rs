@@ -149,8 +149,29 @@ pub fn set(reach: &mut Reach, settings: &[String], value_only: bool) -> Outcome 
     Ok(status)
 }
 
+/// What parameters say.
+#[derive(Default)]
+pub struct Told {
+    /// Names and values.
+    pub values: Vec<(String, String)>,
+    /// Names of the devices that do not say.
+    pub silent: BTreeSet<String>,
+}
+
+/// All that fits one of `patterns`.
+pub fn told(reach: &mut Reach, patterns: &[&str]) -> Result<Told, Failure> {
+    let mut told = Told::default();
+    // One after the other: a mount takes no longer question.
+    for pattern in patterns {
+        let Answer { found, silent } = find(reach, pattern, false)?;
+        told.values.extend(found.into_iter().map(|one| (one.shown.name, one.shown.value)));
+        told.silent.extend(silent.into_iter().map(|(device, _)| device.name));
+    }
+    Ok(told)
+}
+
 /// The values of what fits `pattern`, for a command that prints them in its own way.
-pub(super) fn values(reach: &mut Reach, pattern: &str) -> Result<Vec<String>, Failure> {
+pub fn values(reach: &mut Reach, pattern: &str) -> Result<Vec<String>, Failure> {
     let Answer { found, silent } = find(reach, pattern, false)?;
     if let Some((device, why)) = silent.first() {
         return Err(Failure::new(format!("{}: {why}", device.name)));
@@ -311,20 +332,29 @@ fn health(reach: &mut Reach) -> Result<String, Failure> {
     for path in &reach.left_out {
         look(path.display().to_string(), Err(reach::SILENT));
     }
-    for Mount { entry, .. } in &reach.mounts {
-        match ask::get::<States>(entry, STATES) {
-            Ok(told) => {
+    for (mount, told) in reach.mounts.iter().zip(states_of_mounts(&reach.mounts)) {
+        match told {
+            Some(told) => {
                 for target in &told.targets {
                     look(device_name(&told.fsname, target.id()), target.state.as_ref().ok_or(reach::SILENT));
                 }
             }
-            Err(_) => look(entry.path.display().to_string(), Err(reach::SILENT)),
+            None => look(mount.entry.path.display().to_string(), Err(reach::SILENT)),
         }
     }
     for (name, problems) in &ill {
         err!("{name}: {}", problems.join("; "));
     }
     Ok(verdict(ill.iter().map(|(name, _)| name.as_str())))
+}
+
+/// What each mount says of its targets; nothing if it does not. All are asked at the same time, as each waits for targets that are silent.
+fn states_of_mounts(mounts: &[Mount]) -> Vec<Option<States>> {
+    std::thread::scope(|scope| {
+        let ask = |mount: &'_ Mount| ask::get::<States>(&mount.entry, STATES).ok();
+        let asking: Vec<_> = mounts.iter().map(|mount| scope.spawn(move || ask(mount))).collect();
+        asking.into_iter().map(|told| told.join().ok().flatten()).collect()
+    })
 }
 
 /// Lustre's words: a line for each that is not well, and the verdict.

@@ -92,12 +92,19 @@ impl Reach {
         let Way::Network { fsname, nids, key } = &process.way else {
             return Ok(Err(Silence::of_server(AskError::Refused(Code::NotSupported))));
         };
+        if let Some(why) = self.silent.get(nids) {
+            return Ok(Err(Silence::of_server(AskError::Unanswered(why.clone()))));
+        }
         let patterns = read.patterns.iter().map(|pattern| format!("{PREFIX}{pattern}")).collect();
         let asked = ReadParameters { patterns, ..read.clone() };
         let hub = self.hub(fsname, key)?;
         // Whatever it serves, or does not serve at the moment: it answers itself.
         let asking = hub.ask(TargetId::MGS, Role::Server, nids, asked, ANSWER_WAIT);
-        Ok(self.runtime()?.0.block_on(asking).map_err(Silence::of_server))
+        let answer = self.runtime()?.0.block_on(asking);
+        if let Err(AskError::Unanswered(why)) = &answer {
+            self.silent.insert(nids.clone(), why.clone());
+        }
+        Ok(answer.map_err(Silence::of_server))
     }
 
     /// Sets a value of a process.

@@ -116,7 +116,7 @@ pub struct Reach {
     /// Where those are that do not.
     pub left_out: Vec<PathBuf>,
     /// Servers that did not answer, by their addresses, and why. None is asked again.
-    silent: BTreeMap<Vec<Nid>, String>,
+    pub(super) silent: BTreeMap<Vec<Nid>, String>,
     runtime: Option<(rt::os::Node, rt::Rt)>,
     hubs: BTreeMap<(String, PathBuf), Hub>,
 }
@@ -124,6 +124,15 @@ pub struct Reach {
 impl Reach {
     /// Looks around. `key`: the servers' key, to reach all targets of the file systems that are mounted here.
     pub fn new(key: Option<&Path>) -> Result<Reach, Failure> {
+        let (devices, mounts, left_out) = (Vec::new(), Vec::new(), Vec::new());
+        let (silent, hubs) = (BTreeMap::new(), BTreeMap::new());
+        let mut reach = Reach { devices, mounts, left_out, silent, runtime: None, hubs };
+        reach.look_again(key)?;
+        Ok(reach)
+    }
+
+    /// Looks around once more: servers and mounts come and go, and one that did not answer may answer now.
+    pub fn look_again(&mut self, key: Option<&Path>) -> Result<(), Failure> {
         let mut devices = Vec::new();
         for server in servers::all()? {
             let nids: Vec<Nid> = server.nids.iter().filter_map(|nid| nid.parse().ok()).collect();
@@ -158,8 +167,9 @@ impl Reach {
             (device.fsname.clone(), device.target, matches!(device.way, Way::Mount(_)))
         });
         devices.dedup_by(|later, first| (&later.fsname, later.target) == (&first.fsname, first.target));
-        let (silent, hubs) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Reach { devices, mounts, left_out, silent, runtime: None, hubs })
+        (self.devices, self.mounts, self.left_out) = (devices, mounts, left_out);
+        self.silent.clear();
+        Ok(())
     }
 
     /// Gives a target an order, or asks it something. Of a server that does not answer the user is told, once; then it is not

@@ -1,0 +1,158 @@
+//! Pages over HTTP/1.1, for whoever reads what a process shows: no TLS, no names, nothing that changes anything.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+use super::{Node, within};
+
+/// Most connections at a time; further ones wait until one ends.
+const CONNECTIONS_MAX: usize = 16;
+/// How long somebody may take to say what is wanted.
+const QUESTION_WAIT: Duration = Duration::from_secs(10);
+/// How long a whole connection may last.
+const CONNECTION_WAIT: Duration = Duration::from_secs(60);
+/// How long a listener rests that cannot accept, as when there are no files left.
+const REST: Duration = Duration::from_millis(100);
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// HTTP's status.
+    pub status: u16,
+    /// Kind of the body, as HTTP's `Content-Type` says it.
+    pub kind: &'static str,
+    /// The body.
+    pub body: String,
+}
+
+/// Answers questions for pages.
+pub struct Server {
+    listener: TcpListener,
+    handle: Handle,
+}
+
+impl Server {
+    /// Listens at `at`.
+    ///
+    /// # Errors
+    /// The address is not of this machine, or taken.
+    pub async fn listen(node: &Node, at: SocketAddr) -> io::Result<Server> {
+        let handle = node.inner.driver.handle.clone();
+        let listener = within(&handle, TcpListener::bind(at)).await?;
+        Ok(Server { listener, handle })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Answers each GET of a path by `answer`, for ever.
+    pub async fn run<F>(self, answer: impl Fn(String) -> F + Send + Sync + 'static)
+    where
+        F: Future<Output = Page> + Send + 'static,
+    {
+        let (answer, room) = (Arc::new(answer), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
+        let accepting = async {
+            loop {
+                let Ok(place) = room.clone().acquire_owned().await else { return };
+                match self.listener.accept().await {
+                    Ok((stream, _)) => {
+                        let answer = answer.clone();
+                        tokio::spawn(async move {
+                            serve(stream, &*answer).await;
+                            drop(place);
+                        });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "no connection can be accepted");
+                        tokio::time::sleep(REST).await;
+                    }
+                }
+            }
+        };
+        within(&self.handle, accepting).await;
+    }
+}
+
+async fn serve<F>(stream: TcpStream, answer: &(impl Fn(String) -> F + Send + Sync))
+where
+    F: Future<Output = Page> + Send,
+{
+    let service = service_fn(|request: Request<_>| async move {
+        let page = match *request.method() {
+            Method::GET => answer(request.uri().path().to_owned()).await,
+            _ => Page { status: 405, kind: "text/plain", body: "only GET is answered\n".into() },
+        };
+        Ok::<_, Infallible>(response(page))
+    });
+    let mut server = http1::Builder::new();
+    // One question for each connection: idle ones would take the places of others.
+    server.timer(TokioTimer::new()).header_read_timeout(QUESTION_WAIT).keep_alive(false);
+    let connection = server.serve_connection(TokioIo::new(stream), service);
+    match tokio::time::timeout(CONNECTION_WAIT, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "an HTTP connection ends"),
+        Err(_) => tracing::debug!("an HTTP connection lasts too long"),
+    }
+}
+
+fn response(page: Page) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(page.body)));
+    *response.status_mut() = StatusCode::from_u16(page.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(page.kind));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net;
+
+    use super::*;
+
+    fn ask(addr: SocketAddr, question: &str) -> String {
+        let mut stream = net::TcpStream::connect(addr).expect("it listens");
+        stream.write_all(question.as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        // What is cut off is an error here, and no page.
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    }
+
+    #[test]
+    fn pages_are_answered_and_nothing_else() {
+        let node = Node::start(2).expect("a node");
+        let at = "127.0.0.1:0".parse().expect("an address");
+        let server = node.block_on(Server::listen(&node, at)).expect("a port is free");
+        let addr = server.addr().expect("it has an address");
+        let page = |path: String| async move { Page { status: 200, kind: "text/plain", body: path } };
+        node.spawn_apart(Box::pin(server.run(page)));
+        let good = ask(addr, "GET /metrics?x HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(good.starts_with("HTTP/1.1 200 OK\r\n") && good.ends_with("\r\n\r\n/metrics"), "{good}");
+        assert!(good.to_lowercase().contains("content-type: text/plain"), "{good}");
+        let post = ask(addr, "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+        assert!(post.starts_with("HTTP/1.1 405 "), "{post}");
+        assert!(!ask(addr, "nonsense\r\n\r\n").contains("200"));
+        let again = ask(addr, "GET / HTTP/1.0\r\n\r\n");
+        assert!(again.contains(" 200 "), "{again}");
+        node.stop(Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,89 @@
+//! `weft exporter`: what the targets and mounts of a host count, for Prometheus.
+
+mod collect;
+mod metrics;
+mod text;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::mpsc;
+
+use rt::os::web::{Page, Server};
+use rt::sync::oneshot;
+
+use crate::control::describe;
+use crate::daemon::Place;
+use crate::failure::{Failure, Outcome};
+use crate::lctl::reach::Reach;
+use crate::serving;
+
+/// Kind of the text, as Prometheus asks for it.
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
+/// Questions that wait for their turn; further ones are refused.
+const WAITING_MAX: usize = 16;
+
+/// Answer Prometheus: statistics of the targets and mounts of this machine, by the names of lustrefs-exporter.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Where to listen; everybody who reaches it can read the statistics
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:32221")]
+    listen: SocketAddr,
+    /// Print the statistics once instead
+    #[arg(long, conflicts_with = "listen")]
+    once: bool,
+    /// Jobs of each target that are shown one by one: those that have done most. The others are one job, "other"
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    jobs_max: usize,
+    /// The servers' key: ask the servers of every file system that is mounted here, too
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let mut reach = Reach::new(arguments.key.as_deref())?;
+    if arguments.once {
+        crate::out::print(collect::collect(&mut reach, arguments.jobs_max)?);
+        return Ok(0);
+    }
+    Place::Foreground.enter()?;
+    let (node, _) = serving::start_runtime()?;
+    let at = arguments.listen;
+    let cannot = |error| {
+        Failure::new(format!("{at} cannot be listened at: {}; name another with --listen", describe(&error)))
+    };
+    let server = node.block_on(Server::listen(&node, at)).map_err(cannot)?;
+    let addr = server.addr().map_err(cannot)?;
+    // One after the other: each asks everybody.
+    let (questions, asked) = mpsc::sync_channel::<oneshot::Sender<Page>>(WAITING_MAX);
+    node.spawn_apart(Box::pin(server.run(move |path| answer(path, questions.clone()))));
+    Place::Foreground.ready(&format!("metrics at http://{addr}/metrics"));
+    for question in asked {
+        let page = match reach.look_again(arguments.key.as_deref()) {
+            Ok(()) => collect::collect(&mut reach, arguments.jobs_max),
+            Err(failure) => Err(failure),
+        };
+        // Prometheus may have gone.
+        let _ = question.send(match page {
+            Ok(body) => Page { status: 200, kind: METRICS, body },
+            Err(failure) => Page { status: 500, kind: TEXT, body: format!("{}\n", failure.message) },
+        });
+    }
+    Ok(0)
+}
+
+async fn answer(path: String, questions: mpsc::SyncSender<oneshot::Sender<Page>>) -> Page {
+    let busy = || Page { status: 503, kind: TEXT, body: "too many ask at the same time\n".to_owned() };
+    match path.as_str() {
+        "/metrics" => {
+            let (sender, page) = oneshot::channel();
+            match questions.try_send(sender) {
+                Ok(()) => page.await.unwrap_or_else(|_| busy()),
+                Err(_) => busy(),
+            }
+        }
+        "/" => Page { status: 200, kind: TEXT, body: "weft exporter: /metrics\n".to_owned() },
+        _ => Page { status: 404, kind: TEXT, body: "only /metrics is here\n".to_owned() },
+    }
+}
