@@ -75,6 +75,12 @@ def main():
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+            # What comes to the source between a kill and the next run is copied, too.
+            late = os.path.join(source, f"late {kill}", "d")
+            os.makedirs(late)
+            with open(os.path.join(late, "file"), "w") as file:
+                file.write("late")
+            expected = seen(source)
         if os.path.isdir(target):
             for name, what in seen(target).items():
                 if os.path.basename(name).startswith(b".weft-stage-"):

@@ -149,6 +149,17 @@ t_rank_double() {
   not mountpoint -q "$work/n"
   [ ! -e "$images/d.rankfs" ]
   not has_loops
+  # Where somebody works in it, it stays mounted.
+  rankfs create "$images/b.rankfs" --size 64M --job 13
+  rankfs mount "$images/b.rankfs" "$work/m"
+  (cd "$work/m" && exec sleep 600) &
+  local user=$!
+  until [ "$(readlink /proc/$user/cwd)" = "$work/m" ]; do sleep 0.1; done
+  must_fail 1 rankfs gc "$images" --ended 13
+  grep -q "processes use it at $work/m" "$work/err"
+  mountpoint -q "$work/m"
+  kill $user; wait $user || true
+  rankfs gc "$images" --ended 13
   # Readers share.
   rankfs create "$images/s.rankfs" --size 64M
   rankfs mount --read-only "$images/s.rankfs" "$work/m"
@@ -187,6 +198,21 @@ t_rank_run() {
     wait $pid || true
     [ -z "$(ls "$images")" ]
   done
+  # In another container: gc does not see the program, and leaves it alone, inside and outside.
+  mkfifo "$work/ready2" "$work/go"
+  unshare --pid --fork --mount-proc "$WEFT" rankfs run --dir "$images" --size 64M --job 2 -- sh -c "echo > $work/ready2; read -r _ < $work/go; exit 9" &
+  pid=$!
+  read -r _ < "$work/ready2"
+  rankfs gc "$images" | grep -q '2.rankfs: stays, it is in use in another container'
+  echo > "$work/go"
+  status=0; wait $pid || status=$?
+  [ $status = 9 ]
+  # A name that is no image holds nobody up.
+  mkfifo "$images/pipe.rankfs"
+  ln -s nowhere "$images/link.rankfs"
+  timeout 20 "$WEFT" rankfs gc "$images"
+  timeout 20 "$WEFT" rankfs list "$images"
+  rm "$images/pipe.rankfs" "$images/link.rankfs"
   # Kept by the ones and exported by the others.
   rankfs run --dir "$images" --size 64M --job 1 --export "$plain/e.img" -- sh -c 'echo inside > a'
   e2fsck -fn "$plain/e.img"

@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
@@ -64,8 +65,8 @@ pub struct Facts {
     pub is_of_this_node: bool,
     /// Made since this machine came up.
     pub is_of_this_boot: bool,
-    /// The process that it ends with is there, on this machine.
-    pub owner_lives: bool,
+    /// Whether the process that it ends with is there, if that can be seen: it is on this machine, and in no other container.
+    pub owner_lives: Option<bool>,
     /// Somebody has its lock.
     pub is_locked: bool,
     /// Nothing was written to it.
@@ -104,8 +105,9 @@ pub fn decide(record: Option<&Record>, facts: Facts) -> Decision {
         None if record.job.is_some() => Keep("nobody says whether its job lives; use --living or --ended"),
         None => Keep("it belongs to no job"),
         Some(_) if facts.is_of_this_node && !facts.is_of_this_boot => Remove,
-        Some(_) if facts.is_of_this_node && facts.owner_lives => Keep("its process lives"),
-        Some(_) if facts.is_of_this_node => Remove,
+        Some(_) if facts.owner_lives == Some(true) => Keep("its process lives"),
+        Some(_) if facts.owner_lives == Some(false) => Remove,
+        Some(_) if facts.is_of_this_node && facts.is_locked => Keep("it is in use in another container"),
         // The lock of a process, and of a machine that is gone, ends: with the process, or with the lease.
         Some(_) if facts.is_locked => Keep("it is in use on another machine"),
         Some(_) => Remove,
@@ -198,7 +200,9 @@ pub fn images(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut images = Vec::new();
     for entry in fs::read_dir(&directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        if entry.file_name().to_string_lossy().ends_with(SUFFIX) {
+        // A pipe of that name would hold up whoever opens it, and a link leads anywhere.
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_file && entry.file_name().to_string_lossy().ends_with(SUFFIX) {
             images.push(entry.path());
         }
     }
@@ -232,8 +236,10 @@ fn facts(
         job: record.and_then(|record| record.job.as_deref()).map_or(Job::Unknown, job),
         is_of_this_node,
         is_of_this_boot,
-        owner_lives: is_of_this_boot
-            && record.and_then(|record| record.owner).is_some_and(super::record::Owner::lives),
+        owner_lives: record
+            .filter(|_| is_of_this_boot)
+            .and_then(|record| record.owner)
+            .and_then(super::record::Owner::lives),
         is_locked,
         is_empty: file.metadata()?.len() == 0,
     })
@@ -245,8 +251,13 @@ fn remove(path: &Path) -> Result<(), Failure> {
     let devices = attached::devices_of(path);
     for (source, at) in attached::mounts_of("self").into_iter().rev() {
         if devices.contains(&source) {
-            unmount(&at, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
-                .map_err(|error| image::failed(&at, "cannot be unmounted", &error.into()))?;
+            unmount(&at, UnmountFlags::NOFOLLOW).map_err(|error| match error {
+                Errno::BUSY => Failure::new(format!(
+                    "processes use it at {0}; \"fuser -vm {0}\" names them: end them and run gc again",
+                    at.display()
+                )),
+                error => image::failed(&at, "cannot be unmounted", &error.into()),
+            })?;
         }
     }
     // What `weft rankfs run` has started has a table of mounts of its own, and the image ends with it.
@@ -302,12 +313,12 @@ mod tests {
         job: Job::Unknown,
         is_of_this_node: true,
         is_of_this_boot: true,
-        owner_lives: true,
+        owner_lives: Some(true),
         is_locked: true,
         is_empty: false,
     };
-    const AWAY: Facts = Facts { is_of_this_node: false, is_of_this_boot: false, owner_lives: false, ..HERE };
-    const OWNER: Option<Owner> = Some(Owner { pid: 1, started: 1 });
+    const AWAY: Facts = Facts { is_of_this_node: false, is_of_this_boot: false, owner_lives: None, ..HERE };
+    const OWNER: Option<Owner> = Some(Owner { pid: 1, started: 1, namespace: 1 });
 
     fn check(job: Option<&str>, owner: Option<Owner>, facts: Facts, removed: bool) {
         let record = Record::new(job.map(str::to_owned), Some(0), owner, false);
@@ -320,8 +331,10 @@ mod tests {
     fn what_says_no_job_is_asked_for_its_process() {
         for job in [None, Some("12")] {
             check(job, OWNER, HERE, false);
-            check(job, OWNER, Facts { owner_lives: false, ..HERE }, true);
-            check(job, OWNER, Facts { is_of_this_boot: false, owner_lives: false, ..HERE }, true);
+            check(job, OWNER, Facts { owner_lives: Some(false), ..HERE }, true);
+            check(job, OWNER, Facts { is_of_this_boot: false, owner_lives: None, ..HERE }, true);
+            check(job, OWNER, Facts { owner_lives: None, ..HERE }, false);
+            check(job, OWNER, Facts { owner_lives: None, is_locked: false, ..HERE }, true);
             check(job, OWNER, AWAY, false);
             check(job, OWNER, Facts { is_locked: false, ..AWAY }, true);
             check(job, None, HERE, false);
@@ -331,7 +344,7 @@ mod tests {
 
     #[test]
     fn what_is_said_of_a_job_counts() {
-        for facts in [HERE, AWAY, Facts { is_locked: false, owner_lives: false, ..HERE }] {
+        for facts in [HERE, AWAY, Facts { is_locked: false, owner_lives: Some(false), ..HERE }] {
             for owner in [None, OWNER] {
                 check(Some("12"), owner, Facts { job: Job::Ended, ..facts }, true);
                 check(Some("12"), owner, Facts { job: Job::Lives, ..facts }, false);

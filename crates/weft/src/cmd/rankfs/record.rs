@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, getxattr};
@@ -44,6 +45,9 @@ pub struct Owner {
     pub pid: u32,
     /// When it was started, in ticks since the machine came up.
     pub started: u64,
+    /// The PID namespace in which it has its number, by its inode; 0 if that is not known.
+    #[serde(default)]
+    pub namespace: u64,
 }
 
 /// This machine, while it is up.
@@ -68,13 +72,19 @@ impl Owner {
     /// This process.
     pub fn this() -> Option<Owner> {
         let pid = std::process::id();
-        started(pid).map(|started| Owner { pid, started })
+        started(pid).map(|started| Owner { pid, started, namespace: namespace() })
     }
 
-    /// Whether the process is there still.
-    pub fn lives(self) -> bool {
-        started(self.pid) == Some(self.started)
+    /// Whether the process is there still; none if it cannot be seen from here, as it is in another container.
+    pub fn lives(self) -> Option<bool> {
+        let is_seen = self.namespace == 0 || self.namespace == namespace();
+        is_seen.then(|| started(self.pid) == Some(self.started))
     }
+}
+
+/// The PID namespace of this process.
+fn namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
 /// When a process was started; none if there is no such process, or it only waits to be asked for its status.
@@ -158,9 +168,11 @@ mod tests {
     #[test]
     fn processes_are_told_apart() {
         let this = Owner::this().expect("a process");
-        assert!(this.lives());
-        assert!(!Owner { started: this.started + 1, ..this }.lives());
-        assert!(!Owner { pid: u32::MAX, ..this }.lives());
+        assert_eq!(this.lives(), Some(true));
+        assert_eq!(Owner { started: this.started + 1, ..this }.lives(), Some(false));
+        assert_eq!(Owner { pid: u32::MAX, ..this }.lives(), Some(false));
+        assert_eq!(Owner { namespace: this.namespace + 1, ..this }.lives(), None);
+        assert_eq!(Owner { namespace: 0, ..this }.lives(), Some(true));
         let stat = |state| format!("7 (a) b) {state} 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 0 0");
         assert_eq!(parse_stat(&stat("S")), Some(4711));
         assert_eq!(parse_stat(&stat("Z")), None);

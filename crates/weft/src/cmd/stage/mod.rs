@@ -113,6 +113,10 @@ fn stage(direction: &'static str, arguments: &Copy) -> Outcome {
         })?),
     };
     let place = arguments.state.clone().unwrap_or_else(|| target.join(STATE));
+    if arguments.state.is_none() && place.is_symlink() {
+        let message = format!("{} is a symbolic link, and may lead anywhere; remove it", place.display());
+        return Err(Failure::new(message));
+    }
     let state = State::open(&place)?;
     // The state is there by now, and its path has one form.
     let mark_place = place.canonicalize().unwrap_or(place);
@@ -135,6 +139,8 @@ fn stage(direction: &'static str, arguments: &Copy) -> Outcome {
         state: &state,
     };
     let leftovers_removed = work.remove_leftovers(entries.iter().chain(&former))?;
+    // Not before: the former plan says where temporary names may be left.
+    state.keep_plan(&purpose, &entries)?;
     work.make_directories(&entries)?;
     let mut done = work.copy(&entries, usize::from(arguments.streams));
     let unkept = work.end_directories(&entries);
@@ -189,26 +195,22 @@ fn files(count: u64) -> String {
 
 struct Planned {
     entries: Vec<Entry>,
-    /// Of a plan for something else, which was not ended.
+    /// Of a plan that was not ended.
     former: Vec<Entry>,
     resumed: bool,
     left_out: Vec<PathBuf>,
 }
 
-/// The plan that was not ended, if it is for this; else a new one, which is kept.
+/// A new plan. The source is looked at each time: it may have more than when a plan was made that was not ended. What that
+/// one has copied has its records.
 fn plan_of(state: &State, purpose: &Purpose, list: Option<&[u8]>) -> Result<Planned, Failure> {
-    let former = match state.plan()? {
-        Some((of, entries)) if of == *purpose => {
-            return Ok(Planned { entries, former: Vec::new(), resumed: true, left_out: Vec::new() });
-        }
-        Some((_, entries)) => entries,
-        None => Vec::new(),
-    };
+    let former = state.plan()?;
+    let resumed = former.as_ref().is_some_and(|(of, _)| of == purpose);
     let mut found = scan::scan(&purpose.source, list)?;
     let left_out = std::mem::take(&mut found.left_out);
     let entries = found.into_entries();
-    state.keep_plan(purpose, &entries)?;
-    Ok(Planned { entries, former, resumed: false, left_out })
+    let former = former.map(|(_, entries)| entries).unwrap_or_default();
+    Ok(Planned { entries, former, resumed, left_out })
 }
 
 /// The tree that is copied from; and a list of one name, if SOURCE is a file.

@@ -49,6 +49,7 @@ impl State {
             .create(true)
             .truncate(false)
             .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
             .open(directory.join(LOCK));
         let lock = lock.map_err(failed)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
