@@ -112,3 +112,20 @@ def linked_while_it_is_removed(a, b, run):
             assert os.fstat(reader).st_size == len(data), f"round {n}: {os.fstat(reader)} at {top}"
             assert os.pread(reader, 100, 0) == data, f"round {n}: at {top}"
             os.close(reader)
+
+
+@case
+def two_names_of_a_link(a, b, run):
+    """A rename between two names of one symbolic link does nothing, on either mount, whoever made and moved the names."""
+    for n in range(run.rounds(20, 300)):
+        os.symlink("nowhere", f"{a}/s{n}")
+        os.link(f"{a}/s{n}", f"{a}/t{n}", follow_symlinks=False)
+        for top, other in ((a, b), (b, a)):
+            # The other mount takes the names back, so that the kernel of this one asks for both.
+            for old, new in (("s", "u"), ("u", "s"), ("t", "u"), ("u", "t")):
+                os.rename(f"{other}/{old}{n}", f"{other}/{new}{n}")
+            os.rename(f"{top}/s{n}", f"{top}/t{n}")
+        for top in (a, b):
+            assert sorted(os.listdir(top)) == [f"s{n}", f"t{n}"], f"round {n}: {os.listdir(top)} at {top}"
+        os.unlink(f"{b}/s{n}")
+        os.unlink(f"{a}/t{n}")

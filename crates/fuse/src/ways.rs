@@ -30,6 +30,8 @@ use crate::names::Names;
 /// How long the kernel takes at most until it asks again: before that it looks the names of the path up, and these questions may wait for
 /// other clients. One that never asks again, as the name is gone, costs nothing but a change of its thread that does not give way.
 const AGAIN: Duration = Duration::from_secs(10);
+/// How long the kernel takes mostly until it asks again.
+const MOMENT: Duration = Duration::from_secs(1);
 /// Threads that are remembered; changes of further ones do not give way.
 const THREADS_MAX: usize = 4096;
 
@@ -122,6 +124,13 @@ impl Ways {
     /// Whether the thread may be asking again because its change gave way: the next ESTALE reaches the application.
     pub fn asks_again(&self, thread: u32) -> bool {
         matches!(self.why(thread), Some(Why::Gave(_)))
+    }
+
+    /// Whether the thread was told ESTALE a moment ago, for whatever reason: it is probably asking again in the same call.
+    pub fn was_told(&self, thread: u32) -> bool {
+        let now = self.rt.now();
+        self.any.load(Ordering::Acquire)
+            && self.told.lock().get(&thread).is_some_and(|(_, at)| now - *at < MOMENT)
     }
 
     fn tells(&self, thread: u32, why: Why) {
@@ -220,7 +229,9 @@ mod tests {
         let ways = Arc::new(Ways::new(rt, Arc::default()));
         let change = || ways.of(&request(5, Operation::Unlink { name: b"a" })).expect("it locks");
         let lookup = || ways.of(&request(5, Operation::Lookup { name: b"d" })).expect("on the way");
+        assert!(!ways.was_told(5));
         assert_eq!(errno(lookup().ended(stale())), errno(stale()));
+        assert!(ways.was_told(5) && !ways.was_told(6));
         assert!(!change().gives(), "that may have been in the same call");
         assert_eq!(errno(change().ended(stale())), errno(stale()), "nothing gave way");
         assert!(change().gives(), "the call is over");
