@@ -63,10 +63,12 @@ t_stage_tree() {
   [ "$(stat -c %b "$to/hole")" -lt 1000 ]
   # Only what has changed is copied; what was lost, too.
   echo changed > "$from/a/one"; rm "$to/a/b/two"; chmod 600 "$from/deep/er/three"
+  chown -h 77:78 "$from/link"; touch -h -d '2003-02-03' "$from/link"
   "$WEFT" stage in "$from" "$to" --json > "$work/answer"
   [ "$(field copied < "$work/answer") $(field up_to_date < "$work/answer")" = "2 3" ]
   diff -r "$from" "$to" --exclude=.weft-stage
   [ "$(stat -c %a "$to/deep/er/three")" = 600 ]
+  [ "$(stat -c '%u %g %Y' "$to/link")" = "$(stat -c '%u %g %Y' "$from/link")" ]
   # Back again by a list, from the other mount, as text.
   printf 'a\nlink\n' > "$work/list"
   "$WEFT" stage out "$two_b/tree" "$plain/back" --list "$work/list" | grep -qE '^4 files copied|^3 files copied'
@@ -177,6 +179,10 @@ t_rank_run() {
   [ $status = 7 ]
   must_fail 127 rankfs run --dir "$images" --size 64M --job 1 -- "$work/no-program"
   must_fail 2 rankfs run --dir "$images" --size lots --job 1 -- true
+  rankfs create "$images/4.7.rankfs" --size 8M --job 4 --rank 7
+  must_fail 1 rankfs run --dir "$images" --size 8M --job 4 --rank 7 -- true
+  grep -q 'give another --rank' "$work/err"
+  rm "$images/4.7.rankfs"
   must_fail 1 rankfs run --dir "$work/nothing" --size 64M --job 1 -- true
   # As another user, and full: the rank hears of it, and nothing else does.
   rankfs run --dir "$images" --size 8M --job 1 --owner 1234:4321 -- sh -c \
@@ -207,6 +213,10 @@ t_rank_run() {
   echo > "$work/go"
   status=0; wait $pid || status=$?
   [ $status = 9 ]
+  # What outlives the program ends with it, and keeps nothing.
+  rankfs run --dir "$images" --size 64M --job 3 -- sh -c 'setsid sleep 600 & echo $! > '"$work/left"
+  not kill -0 "$(< "$work/left")" 2>/dev/null
+  not has_loops
   # A name that is no image holds nobody up.
   mkfifo "$images/pipe.rankfs"
   ln -s nowhere "$images/link.rankfs"
@@ -222,6 +232,12 @@ t_rank_run() {
   rankfs mount "$images/i.rankfs" "$work/m"
   grep -qx inside "$work/m/a"
   rankfs umount "$images/i.rankfs"
+  # An import that was broken off.
+  cp --sparse=always "$plain/e.img" "$images/half.rankfs"
+  python3 -c 'import os, sys; os.setxattr(sys.argv[1], "user.weft.rankfs", b"""{"version":1,"job":null,"rank":null,"node":"x","boot":"y","owner":null,"kept":true,"is_partial":true}""")' "$images/half.rankfs"
+  must_fail 1 rankfs mount "$images/half.rankfs" "$work/m"
+  grep -q 'was not imported to its end; remove it and import it again' "$work/err"
+  rankfs gc "$images" | grep -q 'half.rankfs: removed'
   must_fail 1 rankfs import "$plain/no.img" "$images/j.rankfs"
   must_fail 1 rankfs import "$WEFT" "$images/j.rankfs"
   rankfs gc "$images" --ended 5

@@ -129,3 +129,20 @@ def two_names_of_a_link(a, b, run):
             assert sorted(os.listdir(top)) == [f"s{n}", f"t{n}"], f"round {n}: {os.listdir(top)} at {top}"
         os.unlink(f"{b}/s{n}")
         os.unlink(f"{a}/t{n}")
+
+
+@case
+def link_flipped(a, b, run):
+    """A symbolic link that one mount replaces leads the other one to the new place at once, and never to none."""
+    for n in (0, 1):
+        os.mkdir(f"{a}/d{n}")
+        with open(f"{a}/d{n}/f", "w") as file:
+            file.write(str(n))
+    os.symlink("d0", f"{a}/now")
+    for n in range(run.rounds(100, 2000)):
+        os.symlink(f"d{n % 2}", f"{a}/next")
+        os.rename(f"{a}/next", f"{a}/now")
+        for top in (b, a):
+            with open(f"{top}/now/f") as file:
+                assert file.read() == str(n % 2), f"round {n}: at {top}"
+            assert os.readlink(f"{top}/now") == f"d{n % 2}", f"round {n}: {os.readlink(top + '/now')} at {top}"

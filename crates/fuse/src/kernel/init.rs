@@ -15,12 +15,14 @@ const CONGESTION_AT: u16 = BACKGROUND_MAX / 4 * 3;
 const TIME_GRANULARITY: u32 = 1;
 
 /// Capabilities that are used where the kernel has them. Never `WRITEBACK_CACHE` (the kernel would own sizes and times,
-/// which other mounts change too) and never `NO_OPEN_SUPPORT` (opens have state on the servers).
+/// which other mounts change too) and never `NO_OPEN_SUPPORT` (opens have state on the servers). Where a symbolic link leads never changes, so
+/// the kernel need not be told to forget it.
 const WANTED: u64 = init::ASYNC_READ
     | init::ASYNC_DIO
     | init::ATOMIC_O_TRUNC
     | init::AUTO_INVAL_DATA
     | init::BIG_WRITES
+    | init::CACHE_SYMLINKS
     | init::DIRECT_IO_ALLOW_MMAP
     | init::EXPORT_SUPPORT
     | init::HANDLE_KILLPRIV_V2

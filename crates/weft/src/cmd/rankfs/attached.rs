@@ -123,21 +123,35 @@ fn unescape(text: &str) -> String {
 
 /// Processes with a table of mounts of their own in which one of `devices` is.
 pub fn private_users(devices: &[PathBuf]) -> Vec<u32> {
-    let this = fs::read_link("/proc/self/ns/mnt").ok();
-    let mut users = Vec::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
-            continue;
-        };
-        let space = fs::read_link(entry.path().join("ns/mnt")).ok();
-        if space.is_none() || space == this {
-            continue;
-        }
-        if mounts_of(&pid.to_string()).iter().any(|(source, _)| devices.contains(source)) {
-            users.push(pid);
-        }
+    let this = mount_space("self");
+    let is_user = |pid: u32, space: &Path| {
+        Some(space) != this.as_deref()
+            && mounts_of(&pid.to_string()).iter().any(|(source, _)| devices.contains(source))
+    };
+    processes(is_user)
+}
+
+/// The table of mounts of a process, as the kernel names it.
+pub fn mount_space(process: &str) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{process}/ns/mnt")).ok()
+}
+
+/// Other processes that have the same table of mounts as this one, which is not `outer`, that of everybody else: what this process has
+/// started since it has it.
+pub fn inmates(outer: &Path) -> Vec<u32> {
+    let own = std::process::id();
+    match mount_space("self") {
+        Some(this) if this != outer => processes(|pid, space| pid != own && space == this),
+        // Everybody would be meant.
+        _ => Vec::new(),
     }
-    users
+}
+
+/// The processes that are `wanted`, by number and table of mounts.
+fn processes(wanted: impl Fn(u32, &Path) -> bool) -> Vec<u32> {
+    let names = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let pids = names.filter_map(|name| name.to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| mount_space(&pid.to_string()).is_some_and(|space| wanted(*pid, &space))).collect()
 }
 
 /// The image that is mounted at a place, or the place where an image is mounted: both, for either of them.
@@ -159,6 +173,12 @@ pub fn find(path: &Path) -> Result<(PathBuf, PathBuf), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_is_an_inmate_of_what_all_have() {
+        let this = mount_space("self").expect("this process has one");
+        assert_eq!(inmates(&this), [] as [u32; 0]);
+    }
 
     #[test]
     fn tables_of_mounts() {

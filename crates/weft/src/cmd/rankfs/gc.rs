@@ -93,6 +93,9 @@ pub fn decide(record: Option<&Record>, facts: Facts) -> Decision {
             Facts { .. } => Keep("it says of no job that it is its"),
         };
     };
+    if record.is_partial {
+        return if facts.is_locked { Keep("it is being imported") } else { Remove };
+    }
     if record.kept {
         return Keep("it is to be kept");
     }
@@ -268,7 +271,11 @@ fn remove(path: &Path) -> Result<(), Failure> {
         }
     }
     let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path);
-    let file = file.map_err(|error| image::failed(path, "cannot be opened", &error))?;
+    let file = match file {
+        // Another one removed it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other.map_err(|error| image::failed(path, "cannot be opened", &error))?,
+    };
     let is_ours = image::lock_within(&file, Access::Alone, RELEASE_WAIT);
     if !is_ours.map_err(|error| image::failed(path, "cannot be locked", &error))? {
         let where_to = match (devices.is_empty(), record) {
@@ -284,7 +291,8 @@ fn remove(path: &Path) -> Result<(), Failure> {
     }
     match fs::symlink_metadata(path) {
         Ok(status) if image::is_same(&status, &file) => {
-            fs::remove_file(path).map_err(|error| image::failed(path, "cannot be removed", &error))
+            crate::cmd::stage::remove_if_there(path)
+                .map_err(|error| image::failed(path, "cannot be removed", &error))
         }
         // Another one removed it, and its name may be that of a new image.
         _ => Ok(()),
@@ -292,7 +300,7 @@ fn remove(path: &Path) -> Result<(), Failure> {
 }
 
 /// Ends a process that is seen to use an image of a job that has ended, and waits for its end.
-fn kill(pid: u32) {
+pub fn kill(pid: u32) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     // One that has ended meanwhile is what is wanted.
     let Some(Ok(process)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return };
@@ -350,6 +358,13 @@ mod tests {
                 check(Some("12"), owner, Facts { job: Job::Lives, ..facts }, false);
             }
         }
+    }
+
+    #[test]
+    fn what_was_not_imported_to_its_end_goes() {
+        let record = Record { is_partial: true, ..Record::new(None, None, None, false) };
+        assert_eq!(decide(Some(&record), Facts { is_locked: false, ..AWAY }), Decision::Remove);
+        assert_ne!(decide(Some(&record), AWAY), Decision::Remove);
     }
 
     #[test]

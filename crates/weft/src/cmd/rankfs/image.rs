@@ -67,7 +67,16 @@ pub fn open_locked(path: &Path, access: Access) -> Result<File, Failure> {
         return Err(Failure::new(in_use(path)));
     }
     match fs::symlink_metadata(path) {
-        Ok(status) if is_same(&status, &file) => Ok(file),
+        Ok(status) if is_same(&status, &file) => {
+            let record = Record::of_file(&file).map_err(|error| failed(path, "cannot be read", &error))?;
+            match record.is_some_and(|record| record.is_partial) {
+                true => Err(Failure::new(format!(
+                    "{} was not imported to its end; remove it and import it again",
+                    path.display()
+                ))),
+                false => Ok(file),
+            }
+        }
         _ => Err(Failure::new(format!("{} was removed meanwhile; make it again", path.display()))),
     }
 }

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::attached::{self, How};
 use super::image;
 use super::record::{self, Owner, Record};
-use super::{Making, transfer};
+use super::{Making, gc, transfer};
 use crate::control::describe;
 use crate::failure::{Failure, Outcome};
 
@@ -67,6 +67,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
     // From here on a signal ends the program, and not this process: the image has to be removed.
     let signals = EndSignals::hold();
     let signals = signals.map_err(|error| Failure::new(format!("signals cannot be held: {error}")))?;
+    if path.symlink_metadata().is_ok() {
+        return Err(Failure::new(format!(
+            "{} is there already, of another run of this job and rank; give another --rank, or run \"weft rankfs gc\" if that one has ended",
+            path.display()
+        )));
+    }
     let file = image::create(&path, making.shape()?, &record)?;
     let ran = inside(arguments, &path, &file, &signals);
     let ended = end(arguments, &path, &file);
@@ -79,13 +85,19 @@ pub fn run(arguments: &Arguments) -> Outcome {
 fn inside(arguments: &Arguments, path: &Path, file: &fs::File, signals: &EndSignals) -> Outcome {
     let at = &arguments.at;
     fs::create_dir_all(at).map_err(|error| image::failed(at, "cannot be made", &error))?;
+    let outer = attached::mount_space("self");
     loopback::private_mounts().map_err(|error| {
         Failure::new(format!("no mounts of its own can be had: {}; this needs root", describe(&error)))
     })?;
     attached::attach(path, file, at, How { reads_only: false, discards: arguments.discard })?;
     let ran = run_program(arguments, signals);
-    // Whatever the program left running is not to use the image any more.
-    let detached = rustix::mount::unmount(at, rustix::mount::UnmountFlags::NOFOLLOW);
+    // Whatever the program left running is not to use the image any more, nor keep its space.
+    let mut detached = rustix::mount::unmount(at, rustix::mount::UnmountFlags::NOFOLLOW);
+    if detached.is_err() {
+        let left = outer.map(|outer| attached::inmates(&outer)).unwrap_or_default();
+        left.into_iter().for_each(gc::kill);
+        detached = rustix::mount::unmount(at, rustix::mount::UnmountFlags::NOFOLLOW);
+    }
     if detached.is_err() {
         rustix::mount::unmount(at, rustix::mount::UnmountFlags::DETACH)
             .map_err(|error| image::failed(at, "cannot be unmounted", &error.into()))?;

@@ -36,6 +36,9 @@ pub struct Record {
     pub owner: Option<Owner>,
     /// It stays when its job has ended.
     pub kept: bool,
+    /// Its content is being copied into it. If that was broken off, it is of no use.
+    #[serde(default)]
+    pub is_partial: bool,
 }
 
 /// A process of a machine; its number may be another one's later.
@@ -105,7 +108,7 @@ impl Record {
     /// Of an image that is made now.
     pub fn new(job: Option<String>, rank: Option<u32>, owner: Option<Owner>, kept: bool) -> Record {
         let Node { name, boot } = Node::this();
-        Record { version: VERSION, job, rank, node: name, boot, owner, kept }
+        Record { version: VERSION, job, rank, node: name, boot, owner, kept, is_partial: false }
     }
 
     /// Keeps it with its image.

@@ -65,7 +65,10 @@ pub fn import(arguments: &Import) -> Outcome {
     }
     let made = image::new_file(to)?;
     let record = Record::new(job, arguments.rank, None, false);
-    let filled = record.keep(&made).and_then(|()| fill(&source, &made));
+    let partial = Record { is_partial: true, ..record.clone() };
+    // Whole and durable before its record says so.
+    let filled = partial.keep(&made).and_then(|()| fill(&source, &made));
+    let filled = filled.and_then(|()| record.keep(&made)).and_then(|()| made.sync_all());
     match filled {
         Ok(()) => Ok(0),
         Err(error) => {

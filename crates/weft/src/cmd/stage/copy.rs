@@ -67,12 +67,16 @@ pub fn copy_link(from: &Path, temporary: &Path, how: How) -> io::Result<()> {
     let leads_to = fs::read_link(from)?;
     remove_if_there(temporary)?;
     std::os::unix::fs::symlink(leads_to, temporary)?;
-    let status = fs::symlink_metadata(from)?;
-    // Not every file system has times of links.
-    let _ = utimensat(CWD, temporary, &times(&status), AtFlags::SYMLINK_NOFOLLOW);
+    keep_link_attributes(temporary, &fs::symlink_metadata(from)?, how)
+}
+
+/// Gives a symbolic link the owner and times of its source.
+pub fn keep_link_attributes(copy: &Path, status: &Metadata, how: How) -> io::Result<()> {
     if how.keeps_owner {
-        std::os::unix::fs::lchown(temporary, Some(status.uid()), Some(status.gid()))?;
+        std::os::unix::fs::lchown(copy, Some(status.uid()), Some(status.gid()))?;
     }
+    // Not every file system has times of links.
+    let _ = utimensat(CWD, copy, &times(status), AtFlags::SYMLINK_NOFOLLOW);
     Ok(())
 }
 

@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use crate::control::describe;
 use crate::failure::{Failure, Outcome};
-pub use copy::{How, copy_content, copy_file};
+pub use copy::{How, copy_content, copy_file, remove_if_there};
 pub use progress::bytes_text;
 pub use state::sync_directory;
 

@@ -205,7 +205,13 @@ impl Work<'_> {
         let temporary = self.temporary(entry, number);
         let path = entry.path.clone();
         if entry.kind == Kind::Link {
-            if there.is_some_and(|there| there.is_symlink()) && fs::read_link(&from)? == fs::read_link(&to)? {
+            if let Some(there) = there.filter(fs::Metadata::is_symlink)
+                && fs::read_link(&from)? == fs::read_link(&to)?
+            {
+                let status = fs::symlink_metadata(&from)?;
+                if stamp(&there) != stamp(&status) || !copy::has_attributes(&there, &status, self.how) {
+                    copy::keep_link_attributes(&to, &status, self.how)?;
+                }
                 return Ok(None);
             }
             copy::copy_link(&from, &temporary, self.how)?;
