@@ -114,6 +114,7 @@ impl Teller {
         }
         let (place, fid) = ((dir, name.clone()), told.attr.fid);
         let leads_on = matches!(told.attr.kind(), FileKind::Dir | FileKind::Symlink);
+        let has_names = told.attr.kind() == FileKind::Symlink && told.attr.nlink > 1;
         let expiring = self.names.lock().expiring_but(fid, &place);
         let call = || Call::of(thread);
         let (now, about) = (self.rt.now(), (&expiring[..], leads_on));
@@ -121,8 +122,10 @@ impl Teller {
         match said {
             Said::Truth => Ok(self.entry(told, named)),
             Said::Nothing => Err(Code::NotFound.into()),
-            // It was asked again already: two names of one symbolic link lead here each time.
-            Said::Again if self.ways.was_told(thread) => Ok(self.entry(told, named)),
+            // It was asked again already. Two names of one symbolic link lead here each time, and the kernel may see that they are one file.
+            Said::Again if self.ways.asks_again(thread) || has_names && self.ways.was_told(thread) => {
+                Ok(self.entry(told, named))
+            }
             Said::Again => Err(Code::Stale.into()),
         }
     }
