@@ -27,11 +27,9 @@ use crate::kernel::reply::Answer;
 use crate::kernel::request::{Operation, Request};
 use crate::names::Names;
 
-/// How long the kernel takes at most until it asks again: before that it looks the names of the path up, and these questions may wait for
-/// other clients. One that never asks again, as the name is gone, costs nothing but a change of its thread that does not give way.
-const AGAIN: Duration = Duration::from_secs(10);
-/// How long the kernel takes mostly until it asks again.
-const MOMENT: Duration = Duration::from_secs(1);
+/// How long the kernel takes at most until it asks again. Not longer: a thread whose call ended without asking makes its next change of that
+/// name without giving way, and that may wait until names are used no more.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Threads that are remembered; changes of further ones do not give way.
 const THREADS_MAX: usize = 4096;
 
@@ -130,7 +128,7 @@ impl Ways {
     pub fn was_told(&self, thread: u32) -> bool {
         let now = self.rt.now();
         self.any.load(Ordering::Acquire)
-            && self.told.lock().get(&thread).is_some_and(|(_, at)| now - *at < MOMENT)
+            && self.told.lock().get(&thread).is_some_and(|(_, at)| now - *at < AGAIN)
     }
 
     fn tells(&self, thread: u32, why: Why) {
