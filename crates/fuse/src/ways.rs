@@ -37,9 +37,46 @@ const THREADS_MAX: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
     /// This change gave way.
-    Gave(u64),
+    Gave(Change),
     /// For another reason.
     Other,
+}
+
+/// A change, by what distinguishes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Change {
+    /// All of it.
+    whole: u64,
+    /// The new name of a rename.
+    to: Option<u64>,
+}
+
+fn hash_of(what: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Change {
+    fn of(request: &Request<'_>) -> Option<Change> {
+        let node = request.node;
+        Some(match &request.operation {
+            Operation::MkNod { name, .. } | Operation::MkDir { name, .. } => Change::of_name(node, name),
+            Operation::Symlink { name, .. } | Operation::Create { name, .. } => Change::of_name(node, name),
+            Operation::Unlink { name } | Operation::RmDir { name } | Operation::Link { name, .. } => {
+                Change::of_name(node, name)
+            }
+            Operation::Rename { name, new_parent, new_name, .. } => Change {
+                whole: hash_of((node, *name, *new_parent, *new_name)),
+                to: Some(hash_of((*new_parent, *new_name))),
+            },
+            _ => return None,
+        })
+    }
+
+    fn of_name(node: u64, name: &[u8]) -> Change {
+        Change { whole: hash_of((node, name)), to: None }
+    }
 }
 
 /// Which changes gave way.
@@ -64,7 +101,7 @@ enum Kind {
     /// Anything else that the kernel may ask on its way.
     Step,
     /// A change for which the kernel has locked directories.
-    Change { change: u64, dirs: SmallVec<[u64; 2]>, gives: bool },
+    Change { change: Change, dirs: SmallVec<[u64; 2]>, gives: bool },
 }
 
 impl Ways {
@@ -75,24 +112,23 @@ impl Ways {
 
     /// What `request` is on the way of its thread; nothing for one that cannot be seen, or that no path leads to.
     pub fn of(self: &Arc<Self>, request: &Request<'_>) -> Option<Way> {
-        let (name, more): (&[u8], Option<u64>) = match &request.operation {
-            _ if request.pid == 0 => return None,
-            Operation::MkNod { name, .. } | Operation::MkDir { name, .. } => (*name, None),
-            Operation::Symlink { name, .. } | Operation::Create { name, .. } => (*name, None),
-            Operation::Unlink { name } | Operation::RmDir { name } | Operation::Link { name, .. } => {
-                (*name, None)
-            }
-            Operation::Rename { name, new_parent, .. } => (*name, Some(*new_parent)),
-            Operation::Lookup { .. } => return Some(self.way(request.pid, Kind::Lookup)),
-            Operation::GetAttr { .. } | Operation::Open { .. } | Operation::ReadLink => {
-                return Some(self.way(request.pid, Kind::Step));
-            }
-            _ => return None,
+        if request.pid == 0 {
+            return None;
+        }
+        let Some(change) = Change::of(request) else {
+            return match &request.operation {
+                Operation::Lookup { .. } => Some(self.way(request.pid, Kind::Lookup)),
+                Operation::GetAttr { .. } | Operation::Open { .. } | Operation::ReadLink => {
+                    Some(self.way(request.pid, Kind::Step))
+                }
+                _ => None,
+            };
+        };
+        let more = match &request.operation {
+            Operation::Rename { new_parent, .. } => Some(*new_parent),
+            _ => None,
         };
         let dirs = std::iter::once(request.node).chain(more).collect();
-        let mut hasher = DefaultHasher::new();
-        (request.node, more, name).hash(&mut hasher);
-        let change = hasher.finish();
         let gives = match self.why(request.pid) {
             None => true,
             Some(Why::Gave(last)) => last != change,
@@ -129,6 +165,12 @@ impl Ways {
         let now = self.rt.now();
         self.any.load(Ordering::Acquire)
             && self.told.lock().get(&thread).is_some_and(|(_, at)| now - *at < AGAIN)
+    }
+
+    /// The same, of a rename to `name` in `dir` that gave way.
+    pub fn asks_again_to(&self, thread: u32, dir: u64, name: &[u8]) -> bool {
+        let to = hash_of((dir, name));
+        matches!(self.why(thread), Some(Why::Gave(change)) if change.to == Some(to))
     }
 
     fn tells(&self, thread: u32, why: Why) {
@@ -219,6 +261,18 @@ mod tests {
         let (fid, place) = (proto::Fid { seq: 0x2_0000_0400, oid: 7, ver: 0 }, (7, bytes::Bytes::new()));
         let kept = names.lock().keep(fid, place, Duration::MAX, 5, rt.now());
         assert!(kept.is_zero(), "the directory is busy");
+    }
+
+    /// The call may have ended without asking again: what the thread renames next is another matter.
+    #[test]
+    fn a_rename_that_gave_way_asks_again_for_its_own_name() {
+        let rt = Rt::os(rt::os::Node::start_without_rings(1).expect("a node"));
+        let ways = Arc::new(Ways::new(rt, Arc::default()));
+        let rename = Operation::Rename { name: b"a", new_parent: 8, new_name: b"b", flags: 0 };
+        let gave = ways.of(&request(5, rename)).expect("it locks").ended(stale());
+        assert_eq!(errno(gave), errno(stale()));
+        assert!(ways.asks_again_to(5, 8, b"b") && !ways.asks_again_to(5, 7, b"b"));
+        assert!(!ways.asks_again_to(5, 8, b"c") && !ways.asks_again_to(6, 8, b"b"));
     }
 
     #[test]

@@ -119,13 +119,12 @@ impl Teller {
         let call = || Call::of(thread);
         let (now, about) = (self.rt.now(), (&expiring[..], leads_on));
         let said = self.last_names.lock().looked_up(thread, (&place, fid), about, now, call);
+        let again = said == Said::Again && self.ways.asks_again_to(thread, dir, &place.1);
         match said {
             Said::Truth => Ok(self.entry(told, named)),
             Said::Nothing => Err(Code::NotFound.into()),
             // It was asked again already. Two names of one symbolic link lead here each time, and the kernel may see that they are one file.
-            Said::Again if self.ways.asks_again(thread) || has_names && self.ways.was_told(thread) => {
-                Ok(self.entry(told, named))
-            }
+            Said::Again if again || has_names && self.ways.was_told(thread) => Ok(self.entry(told, named)),
             Said::Again => Err(Code::Stale.into()),
         }
     }
