@@ -442,6 +442,9 @@ t_exporter() {
   local pid port=32229 oss1
   oss1=$(server_pid 3)
   must_fail 2 in_two "$WEFT" exporter --listen nowhere
+  must_fail 1 in_two "$WEFT" exporter --once --key "$work/no-key"
+  must_fail 1 env WEFT_RUN="$work/nobody" unshare --mount sh -c 'awk "\$3 == \"fuse.weft\" { print \$2 }" /proc/mounts | xargs -r -n 1 umount -l; exec "$0" exporter --once' "$WEFT"
+  grep -q 'nothing of weft runs here' "$work/err"
   lctl set_param jobid_var=procname_uid > /dev/null
   dd if=/dev/zero of="$two_a/exported" bs=1M count=3 conv=fsync status=none
   nsenter --net="/run/netns/$two_ns" "$WEFT" exporter --listen 127.0.0.1:$port --jobs-max 1 > "$work/exporter" 2>&1 &

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use proto::parameters::device_name;
-
 use super::metrics as m;
 use super::text::{Exposition, Metric};
 use crate::failure::Failure;
@@ -38,14 +36,19 @@ const OTHER_JOBS: &str = "other";
 /// Asks everybody who is reached, and gives the metrics as text. Of each target's jobs it shows the `jobs_max` that have done most.
 pub fn collect(reach: &mut Reach, jobs_max: usize) -> Result<String, Failure> {
     let began = Instant::now();
+    // Nobody would be told of what is not there: "healthy" would be no answer.
+    if reach.devices.is_empty() && reach.mounts.is_empty() && reach.left_out.is_empty() {
+        return Err(Failure::new(
+            "nothing of weft runs here that this user reaches: start it as root, where targets are served or a file system is mounted",
+        ));
+    }
     let mut all = Collected { metrics: Exposition::default(), clients: BTreeMap::new(), jobs_max };
     let told = params::told(reach, PATTERNS)?;
     for (name, value) in &told.values {
         all.add(name, value);
     }
     for device in &reach.devices {
-        let name = device_name(&device.fsname, device.target);
-        let labels = [("filesystem", device.fsname.as_str()), ("target", &name)];
+        let labels = [("filesystem", device.fsname.as_str()), ("target", device.name.as_str())];
         all.metrics.set(&m::TARGET_UP, &labels, u8::from(!told.silent.contains(&device.name)));
     }
     let answering = reach.mounts.iter().map(|mount| (&mount.entry.path, 1));

@@ -15,7 +15,7 @@ use crate::control::describe;
 use crate::daemon::Place;
 use crate::failure::{Failure, Outcome};
 use crate::lctl::reach::Reach;
-use crate::serving;
+use crate::{keys, serving};
 
 /// Kind of the text, as Prometheus asks for it.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -42,6 +42,10 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Outcome {
+    if let Some(key) = &arguments.key {
+        // A wrong one is told of now, and not when there is something to use it for.
+        keys::read(key)?;
+    }
     let mut reach = Reach::new(arguments.key.as_deref())?;
     if arguments.once {
         crate::out::print(collect::collect(&mut reach, arguments.jobs_max)?);
