@@ -314,6 +314,10 @@ def full(cluster, load, fault):
         load.shared.say(f"the filler ends with {failed} at {os.fstat(fd).st_size >> 20} MiB")
     time.sleep(fault.seconds)
     os.unlink(ballast)
+    # If the disk fails next, the ballast does not come back with it.
+    directory = os.open(os.path.dirname(ballast), os.O_RDONLY)
+    os.fsync(directory)
+    os.close(directory)
     back = time.monotonic()
     try:
         os.close(fd)

@@ -32,13 +32,18 @@ say() { printf '%s\n' "$*"; }
 
 # How long a case may take, in seconds. One that hangs fails, and those that follow have their turn.
 case_seconds=${CASE_SECONDS:-$([ -n "${LONG:-}" ] && echo 14400 || echo 900)}
-# Every command of a case counts.
-strictly() { set -e; "$@"; }
+# Every command of a case counts, and the one that failed is told.
+strictly() {
+  set -eE
+  trap 'echo "failed: $BASH_COMMAND (${BASH_SOURCE[0]##*/}, lines $LINENO ${BASH_LINENO[*]})" >> "$work/failed-at"' ERR
+  "$@"
+}
 
 # check NAME COMMAND...: runs the command with its output in a log, prints one line and the log's end on failure.
 check() {
   local name=$1 log=$work/log start end status
   shift
+  rm -f "$work/failed-at"
   start=$(date +%s.%N)
   # Not as a condition: there the shell takes no notice of set -e, and only the last command would count.
   watched "$case_seconds" strictly "$@" >"$log" 2>&1
@@ -50,6 +55,7 @@ check() {
   else
     failed=$((failed + 1))
     printf 'FAIL  %s\n' "$name"
+    tail -n 5 "$work/failed-at" 2>/dev/null | cut -c 1-300 | sed 's/^/      | /'
     tail -n 40 "$log" | sed 's/^/      | /'
   fi
 }

@@ -19,7 +19,7 @@ wanted=" $* "
 # How long a stage may take, in seconds: one that hangs fails, and the others have their turn.
 stage_seconds=${STAGE_SECONDS:-$([ -n "${LONG:-}" ] && echo 43200 || echo 1800)}
 # Lines of a failed case that are told again.
-TOLD_LINES=8
+TOLD_LINES=30
 # Where root permits FUSE over io_uring.
 uring_switch=/sys/module/fuse/parameters/enable_uring
 uring_before=$(cat "$uring_switch" 2>/dev/null)
@@ -50,8 +50,8 @@ judge() {
   printf '== %s: FAILED, %d s\n' "$1" "$2"
   # Behind the logs of servers nobody finds them.
   printf '\n== %s\n' "$1" >> "$told"
-  grep -A "$TOLD_LINES" -E '^(fail|FAIL) |^error(\[|:)|^thread .* panicked|^test .* FAILED|^seed .* failed' "$said" \
-    | grep -v ' INFO ' | cut -c 1-300 | head -n 60 >> "$told"
+  grep -A "$TOLD_LINES" -E '^(fail|FAIL) | FAIL: | hangs|^error(\[|:)|^thread .* panicked|^test .* FAILED|^seed .* failed' "$said" \
+    | grep -v ' INFO ' | cut -c 1-300 | head -n 120 >> "$told"
 }
 
 # stage NAME COMMAND...: runs it and says how it went and how long it took.
