@@ -399,6 +399,52 @@ PY
   not grep -E '^(open|mknod|mkdir|unlink|rmdir|rename|create) ' "$work/md"
 }
 
+# Owners have what they made, exactly, also when the MDT is killed; and no more than their limits, on two mounts at once.
+t_quotas() {
+  local dir=$two_a/quotas n
+  as() { setpriv --reuid "$1" --regid "$1" --clear-groups "${@:2}"; }
+  files() { "$LFS" quota -q "$1" "$2" "$two_a" | awk '{ print $(NF - 3) }'; }
+  mkdir -m 777 "$dir"
+  as 4321 touch "$dir/a" "$dir/b"
+  "$LFS" quota -u 4321 "$two_a"
+  [ "$(files -u 4321)" = 2 ]
+  [ "$(files -g 4321)" = 2 ]
+  "$LFS" quota -u 4321 "$two_a" | grep -qx "     Filesystem  kbytes  bquota  blimit  bgrace   files  iquota  ilimit  igrace"
+  "$LFS" setquota -u 4321 -i 0 -I 50 "$two_a"
+  # Both mounts make as many as they can.
+  for n in a b; do
+    local mount=two_$n
+    as 4321 bash -c 'for n in {1..60}; do : > "$1.$n" || exit 0; done' - "${!mount}/quotas/$n" 2> "$work/refused.$n" &
+  done
+  wait
+  grep -q "Disk quota exceeded" "$work/refused.a" "$work/refused.b"
+  [ "$(files -u 4321)" = "50*" ]
+  [ "$(find "$dir" -user 4321 | wc -l)" = 50 ]
+  kill_mds
+  start_mds
+  [ "$(files -u 4321)" = "50*" ]
+  must_fail 1 as 4321 touch "$dir/more"
+  chown 0:0 "$dir/a"
+  [ "$(files -u 4321)" = 49 ]
+  as 4321 touch "$dir/more"
+  # A soft limit, whose time is over at once.
+  "$LFS" setquota -t -g -i 0s "$two_a"
+  [ "$("$LFS" quota -t -g "$two_a")" = "Block grace time: none; Inode grace time: 0s" ]
+  "$LFS" setquota -g 4321 -i 40 "$two_a"
+  rm "$dir/more"
+  must_fail 1 as 4321 touch "$dir/more"
+  must_fail 1 as 4321 "$LFS" quota -u 0 "$two_a"
+  must_fail 1 as 4321 "$LFS" setquota -u 4321 -I 0 "$two_a"
+  must_fail 1 "$LFS" setquota -u 4321 -i 9 -I 8 "$two_a"
+  must_fail 2 "$LFS" setquota -u 4321 -B 1g "$two_a"
+  "$LFS" setquota -u 4321 --delete "$two_a"
+  "$LFS" setquota -g 4321 --delete "$two_a"
+  as 4321 touch "$dir/more"
+  rm -r "$dir"
+  gone() { [ "$(files -u 4321)" = 0 ]; }
+  until_true 10 gone
+}
+
 # What the changelog tells is what happened, while its MDT is killed, too; records go when nobody needs them.
 t_changelog() {
   local reader job
@@ -1356,7 +1402,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats changelog jobs exporter rpc_stats stat survey kept pools disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats quotas changelog jobs exporter rpc_stats stat survey kept pools disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

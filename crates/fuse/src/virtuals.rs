@@ -16,6 +16,7 @@ use crate::imports;
 use crate::jobs::Jobs;
 use crate::parameters;
 use crate::pools;
+use crate::quotas;
 use crate::settings;
 use crate::states::{self, States, TargetState};
 use crate::stats::Stats;
@@ -66,6 +67,8 @@ pub async fn get(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8]) -> Re
                 mount.questions.answer(client, caller, token).await
             } else if let Some(asked) = name.strip_prefix(changelog::CHANGELOG) {
                 changelog::get(client, caller, asked).await
+            } else if let Some(asked) = name.strip_prefix(quotas::QUOTA) {
+                quotas::get(client, caller, asked).await
             } else if pools::is_asked(name) {
                 Box::pin(pools::answer(client, name)).await
             } else if let Some(asked) = parameters::Asked::parse(name) {
@@ -174,6 +177,9 @@ pub async fn set(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8], value
     }
     if let Some(target) = name.strip_prefix(changelog::CHANGELOG.as_bytes()) {
         return changelog::set(client, caller, text(target)?, text(value)?).await;
+    }
+    if let Some(owner) = name.strip_prefix(quotas::QUOTA.as_bytes()) {
+        return quotas::set(client, caller, text(owner)?, text(value)?).await;
     }
     if let Some(name) = name.strip_prefix(parameters::PARAMETER.as_bytes()) {
         may_administrate(caller)?;

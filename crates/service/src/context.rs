@@ -135,6 +135,7 @@ impl Done {
 pub fn code_of(error: &StoreError) -> Code {
     match error {
         StoreError::NoSpace => Code::NoSpace,
+        StoreError::OverLimit => Code::Quota,
         StoreError::Gone | StoreError::Ended => Code::Gone,
         StoreError::Corrupt { .. } | StoreError::Damaged(_) => Code::Corrupt,
         StoreError::NotATarget(_) | StoreError::Poisoned | StoreError::NotOwner | StoreError::Io(_) => {

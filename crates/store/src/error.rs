@@ -6,6 +6,9 @@ pub enum StoreError {
     /// There is no space for it; nothing was changed.
     #[error("no space left on the target")]
     NoSpace,
+    /// A sum would be above its limit; nothing was changed.
+    #[error("the limit is reached")]
+    OverLimit,
     /// The object was destroyed before.
     #[error("the object was destroyed")]
     Gone,

@@ -4,6 +4,7 @@
 //! comes to is settled under the lock that gives out transnos, and goes into the log and the engine with the change. So a sum is exact at
 //! every change, whatever crash comes in between, and an open reads it instead of everything that it sums.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -43,33 +44,140 @@ pub const INODES: Count = Count { sum: 0x1a, of: 0x10, what: "inodes" };
 /// All sums that count keys.
 pub(crate) const COUNTS: &[Count] = &[OBJECTS, INODES];
 
+/// Keys that are counted for each of their owners, whom their values name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owners {
+    /// First byte of the sums' keys. This byte alone is a key, too: it is there if the sums are.
+    pub sum: u8,
+    /// First byte of the keys that are counted.
+    pub of: u8,
+    /// The kinds of owners, and where in a value the number of the owner is, as 4 bytes LE.
+    pub kinds: &'static [(u8, usize)],
+    /// What they are, in the plural.
+    pub what: &'static str,
+}
+
+/// The owners of an MDT's inodes: users (0) and groups (1).
+pub const INODE_OWNERS: Owners = Owners { sum: 0x1e, of: 0x10, kinds: &[(0, 12), (1, 16)], what: "inodes" };
+
+impl Owners {
+    /// The key that says that the sums are there.
+    pub fn marker(&self) -> Bytes {
+        Bytes::copy_from_slice(&[self.sum])
+    }
+
+    /// Key of the sum of what the owner `id` of a kind has.
+    pub fn key(&self, kind: u8, id: u32) -> Bytes {
+        let mut key = [self.sum, kind, 0, 0, 0, 0];
+        key[2..].copy_from_slice(&id.to_be_bytes());
+        Bytes::copy_from_slice(&key)
+    }
+
+    /// Every sum as it should be; `None` if there is nothing to be counted.
+    fn sum_up(&self, scan: &impl Scan) -> Result<Option<BTreeMap<Bytes, u64>>, StoreError> {
+        let (mut sums, mut is_empty) = (BTreeMap::new(), true);
+        let range = (Bytes::copy_from_slice(&[self.of]), Bytes::copy_from_slice(&[self.of + 1]));
+        scan_all(scan, range, |_, value| {
+            is_empty = false;
+            for (kind, at) in self.kinds {
+                let Some((id, _)) = value.get(*at..).and_then(|from| from.split_first_chunk::<4>()) else {
+                    continue;
+                };
+                *sums.entry(self.key(*kind, u32::from_le_bytes(*id))).or_default() += 1;
+            }
+            Ok(())
+        })?;
+        Ok((!is_empty).then_some(sums))
+    }
+
+    /// Every key of these sums that is not as it should be.
+    fn wrong(&self, scan: &impl Scan) -> Result<Vec<Wrong>, StoreError> {
+        let Some(right) = self.sum_up(scan)? else { return Ok(Vec::new()) };
+        let (marker, what) = (self.marker(), self.what);
+        let mut all = Vec::new();
+        let mut wrong = |key: &Bytes, right: Option<Bytes>, sentence| {
+            all.push(Wrong { key: key.clone(), right, sentence });
+        };
+        let mut stored = BTreeMap::new();
+        let until = Bytes::copy_from_slice(&[self.sum + 1]);
+        scan_all(scan, (marker.clone(), until), |key, value| {
+            stored.insert(key.clone(), value.clone());
+            Ok(())
+        })?;
+        if stored.remove(&marker).is_none() {
+            let sentence = format!("The {what} of each owner have not been summed up.");
+            wrong(&marker, Some(Bytes::new()), sentence);
+        }
+        for (key, sum) in &right {
+            let found = stored.remove(key);
+            if found != encode(*sum) {
+                let says = sum_of(found.as_ref()).map_or("nonsense".into(), |sum| sum.to_string());
+                let owner = key.escape_ascii();
+                let sentence = format!(
+                    "The summary says that the owner \"{owner}\" has {says} {what}, and there are {sum}."
+                );
+                wrong(key, encode(*sum), sentence);
+            }
+        }
+        for key in stored.keys() {
+            let owner = key.escape_ascii();
+            wrong(
+                key,
+                None,
+                format!("The summary says that the owner \"{owner}\" has {what}, and there are none."),
+            );
+        }
+        Ok(all)
+    }
+}
+
+/// What a change adds to one sum.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Added {
+    key: Bytes,
+    by: i64,
+    /// What it may come to at most by something that is added.
+    most: u64,
+}
+
 /// What a change adds to sums, each once.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Sums(SmallVec<[(Bytes, i64); 2]>);
+pub struct Sums(SmallVec<[Added; 4]>);
 
 impl Sums {
     /// Adds `by` to the sum `key`.
     pub fn add(&mut self, key: Bytes, by: i64) {
-        match self.0.iter_mut().rev().find(|(known, _)| *known == key) {
-            Some((_, sum)) => *sum += by,
-            None => self.0.push((key, by)),
+        match self.0.iter_mut().rev().find(|added| added.key == key) {
+            Some(added) => added.by += by,
+            None => self.0.push(Added { key, by, most: u64::MAX }),
+        }
+    }
+
+    /// Has the change fail with [`StoreError::OverLimit`] if it adds to the sum `key`, and that comes to more than `most`.
+    pub fn limit(&mut self, key: Bytes, most: u64) {
+        match self.0.iter_mut().rev().find(|added| added.key == key) {
+            Some(added) => added.most = added.most.min(most),
+            None => self.0.push(Added { key, by: 0, most }),
         }
     }
 
     /// Reads the sums, so that they are in memory when they are settled.
     pub(crate) fn fetch(&self, view: &View) -> Result<(), StoreError> {
-        self.0.iter().try_for_each(|(key, _)| view.get(key).map(drop))
+        self.0.iter().try_for_each(|added| view.get(&added.key).map(drop))
     }
 
     /// What the sums come to. The caller holds the lock that orders changes.
     ///
     /// # Errors
-    /// One of them would be below 0: it is wrong. Nothing may be committed on top of that.
-    pub(crate) fn settle(&self, view: &View) -> Result<SmallVec<[Change; 2]>, StoreError> {
+    /// One of them would be below 0: it is wrong. Nothing may be committed on top of that. Or one would be above its limit.
+    pub(crate) fn settle(&self, view: &View) -> Result<SmallVec<[Change; 4]>, StoreError> {
         let mut changes = SmallVec::new();
-        for (key, by) in self.0.iter().filter(|(_, by)| *by != 0) {
+        for Added { key, by, most } in self.0.iter().filter(|added| added.by != 0) {
             let before = sum_of(view.get(key)?.map(|value| value.bytes).as_ref())?;
             let sum = before.checked_add_signed(*by).ok_or_else(|| too_small(key))?;
+            if *by > 0 && sum > *most {
+                return Err(StoreError::OverLimit);
+            }
             changes.push(Change { key: key.clone(), value: encode(sum) });
         }
         Ok(changes)
@@ -87,7 +195,10 @@ pub(crate) fn encode(sum: u64) -> Option<Bytes> {
 }
 
 /// The inverse of [`encode`].
-pub(crate) fn sum_of(value: Option<&Bytes>) -> Result<u64, StoreError> {
+///
+/// # Errors
+/// It is no number.
+pub fn sum_of(value: Option<&Bytes>) -> Result<u64, StoreError> {
     let Some(value) = value else { return Ok(0) };
     let bytes = value.as_ref().try_into().map_err(|_| StoreError::Corrupt { what: "a sum".into() })?;
     Ok(u64::from_le_bytes(bytes))
@@ -125,6 +236,7 @@ fn wrong(scan: &impl Scan) -> Result<Vec<Wrong>, StoreError> {
             all.push(Wrong { key, right, sentence });
         }
     }
+    all.extend(INODE_OWNERS.wrong(scan)?);
     Ok(all)
 }
 
@@ -151,7 +263,11 @@ pub async fn sum_again(rt: &Rt, path: &str) -> Result<Vec<String>, StoreError> {
     found
 }
 
-async fn put_right(rt: &Rt, store: &Arc<Store>) -> Result<Vec<String>, StoreError> {
+/// The same for a target that is open, and of which nobody uses the sums yet.
+///
+/// # Errors
+/// The engine cannot be read or written.
+pub async fn put_right(rt: &Rt, store: &Arc<Store>) -> Result<Vec<String>, StoreError> {
     let last = store.last_transno();
     store.applied(last).await?;
     let engine = store.shared.view.engine()?;
@@ -191,6 +307,16 @@ mod tests {
         for (key, by) in [("a", 1), ("b", 2), ("a", -3)] {
             sums.add(Bytes::from(key), by);
         }
-        assert_eq!(sums.0.as_slice(), [(Bytes::from("a"), -2), (Bytes::from("b"), 2)]);
+        let added = |key, by| Added { key: Bytes::from(key), by, most: u64::MAX };
+        assert_eq!(sums.0.as_slice(), [added("a", -2), added("b", 2)]);
+        sums.limit("b".into(), 7);
+        sums.limit("b".into(), 9);
+        assert_eq!(sums.0[1].most, 7);
+    }
+
+    #[test]
+    fn the_sum_of_an_owner_has_the_key_of_the_specification() {
+        assert_eq!(&INODE_OWNERS.key(1, 0x0102_0304)[..], [0x1e, 1, 1, 2, 3, 4]);
+        assert_eq!(&INODE_OWNERS.marker()[..], [0x1e]);
     }
 }

@@ -36,6 +36,11 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A number, perhaps of a unit of 1024 and its powers.
+pub fn count(text: &str) -> Result<u64, String> {
+    parse(text).map_err(|_| format!("\"{text}\" is not a number; write for example 1000 or 64K"))
+}
+
 fn parse(text: &str) -> Result<u64, String> {
     let bad = || format!("\"{text}\" is not a size; write for example 1M or 64K");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

@@ -128,6 +128,19 @@ fn changelog_state() -> ChangelogState {
     ChangelogState { last: 0x797a, oldest: 0x7779, mask: 0x7ffe, users: vec![user] }
 }
 
+fn quota() -> QuotaState {
+    QuotaState {
+        inodes: QuotaUse {
+            used: 0x7a7b,
+            soft: 0x7b7c,
+            hard: 0x7c7d,
+            deadline_s: 0x7d7e,
+            left_s: 0x7e7f,
+            grace_s: 0x7f80,
+        },
+    }
+}
+
 fn changelog_record() -> proto::changelog::Record {
     proto::changelog::Record {
         index: 0x7a7b,
@@ -278,6 +291,15 @@ fn common_requests() -> Vec<Request> {
         DrainClient { client: ClientId(0x1314), nid: "10.1.1.2@tcp".into() }.into(),
         OrderChangelog { order: CHANGELOG_CLEAR, user: 3, number: 0x7576 }.into(),
         ReadChangelog { behind: 0x7677, bytes_max: 1 << 16 }.into(),
+        ReadQuota { kind: QUOTA_GROUP, id: 0x7778 }.into(),
+        SetQuota {
+            kind: QUOTA_USER,
+            id: 0x7879,
+            inodes_soft: Some(0x797a),
+            inodes_hard: None,
+            inodes_grace_s: Some(0x7b7c),
+        }
+        .into(),
         Drain {}.into(),
         Register {
             fsname: "weft".into(),
@@ -583,6 +605,8 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         ("DrainClient", Reply::DrainClient(Drained { clients: vec![drained()] })),
         ("OrderChangelog", Reply::OrderChangelog(changelog_state())),
         ("ReadChangelog", Reply::ReadChangelog(ChangelogPage { records: vec![changelog_record()] })),
+        ("ReadQuota", Reply::ReadQuota(quota())),
+        ("SetQuota", Reply::SetQuota(quota())),
         ("Drain", Reply::Drain(drained().left)),
         ("Register", Reply::Register(Registered { version: 10, told: true })),
         ("GetConfig", Reply::GetConfig(config)),

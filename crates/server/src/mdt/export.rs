@@ -143,11 +143,11 @@ impl Mdt {
         let plan = Plan::default();
         self.names.carry_out_apart(&plan, || {
             let _inode = self.names.locks.inodes(&[fid]);
-            self.names.counted(Reads::Known)?;
             let mut changes = Changes::default();
             if let Some(inode) =
                 self.names.read_inode(Reads::Known, fid)?.filter(|_| !self.opens.is_open(fid))
             {
+                self.names.counted(Reads::Known, &inode)?;
                 last(self, &plan, &mut changes, &inode)?;
                 self.commit_apart(changes, what);
             }

@@ -33,6 +33,9 @@ pub const CHANGELOG: u8 = MDT + 11;
 pub const CHANGELOG_USER: u8 = MDT + 12;
 /// `[CHANGELOG_STATE]`: its newest and its oldest record.
 pub const CHANGELOG_STATE: u8 = MDT + 13;
+// MDT + 14 is the number of inodes of each owner (`store::sums::INODE_OWNERS`).
+/// `[QUOTA][kind][id: 4]`: what an owner may have; `[QUOTA][kind]`: what holds for all of the kind.
+pub const QUOTA: u8 = MDT + 15;
 
 /// Version of the format of an entry's value.
 const ENTRY_FORMAT: u8 = 1;
@@ -48,6 +51,18 @@ fn of_fid(prefix: u8, fid: Fid, room: usize) -> Vec<u8> {
     key.push(prefix);
     key.extend_from_slice(&fid.to_key());
     key
+}
+
+/// Key of the limits of an owner.
+pub fn quota(kind: u8, id: u32) -> Bytes {
+    let mut key = vec![QUOTA, kind];
+    key.extend_from_slice(&id.to_be_bytes());
+    key.into()
+}
+
+/// Key of what holds for all owners of a kind.
+pub fn quota_of_all(kind: u8) -> Bytes {
+    Bytes::copy_from_slice(&[QUOTA, kind])
 }
 
 /// Key of an inode.

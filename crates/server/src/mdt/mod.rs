@@ -24,6 +24,7 @@ mod ops;
 mod orphans;
 mod osts;
 mod plan;
+mod quota;
 mod reclaim;
 mod revoke;
 mod searches;
@@ -41,13 +42,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proto::layout::LayoutHint;
 use proto::parameters::TargetTree;
-use proto::wire::messages::{ChangelogRequest, MdtRequest, Space};
+use proto::wire::messages::{MdtOutside, MdtRequest, Space};
 use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, Fid, FileKind, Timestamp, Transno};
 use rpc::Peer;
 use rt::Rt;
 use service::{Done, Env, Handler, Recovery, Session, Shown, Stop, VERSION_OF_THIS, Wait};
-use store::sums::INODES;
+use store::sums::{INODE_OWNERS, INODES};
 use store::{Store, StoreError};
 
 use crate::{Counts, Held};
@@ -63,6 +64,7 @@ use namespace::{Changes, Names};
 use opens::Opens;
 use osts::Objects;
 use plan::{FETCHES_MAX, Halt, Reads, Step};
+use quota::Quotas;
 use searches::Searches;
 use sequence::Sequences;
 pub use sequence::jump as sequences_jump;
@@ -92,12 +94,13 @@ pub struct Mdt {
     objects: Objects,
     searches: Arc<Searches>,
     changelog: Changelog,
+    quotas: Quotas,
 }
 
 impl Handler for Mdt {
     type Session = Export;
     type Request = MdtRequest;
-    type Outside = ChangelogRequest;
+    type Outside = MdtOutside;
     const STATS: Option<&'static service::Stats> = Some(&stats::STATS);
 
     async fn open(env: Env) -> Result<Mdt, StoreError> {
@@ -105,6 +108,7 @@ impl Handler for Mdt {
         let sequences =
             Sequences::open(&store, env.claimant.clone().map(|claimant| (claimant, env.stop.clone())))?;
         let root_hint = open_root(&env.rt, &store)?;
+        quota::sum_up(&env.rt, &store).await?;
         Ok(Mdt {
             names: Names::new(&store),
             grants: Grants::new(&env),
@@ -115,6 +119,7 @@ impl Handler for Mdt {
             objects: Objects::open(&env, root_hint)?,
             searches: Searches::new(&env.rt, &store),
             changelog: Changelog::open(&env)?,
+            quotas: Quotas::open(&env)?,
             rt: env.rt,
             stop: env.stop,
             recovery: env.recovery,
@@ -162,8 +167,15 @@ impl Handler for Mdt {
         Err(Code::TryAgain)
     }
 
-    async fn outside(&self, peer: &Peer, request: ChangelogRequest) -> Result<Reply, Code> {
-        self.changelog.answer(peer, request).await
+    async fn outside(&self, peer: &Peer, request: MdtOutside) -> Result<Reply, Code> {
+        match request {
+            MdtOutside::OrderChangelog(order) => {
+                self.changelog.order(peer, &order).await.map(Reply::OrderChangelog)
+            }
+            MdtOutside::ReadChangelog(read) => self.changelog.read(&read).map(Reply::ReadChangelog),
+            MdtOutside::ReadQuota(read) => self.quotas.read(&read).map(Reply::ReadQuota),
+            MdtOutside::SetQuota(set) => self.quotas.set(&set).await.map(Reply::SetQuota),
+        }
     }
 
     async fn space(&self) -> Result<Space, Code> {
@@ -258,6 +270,7 @@ fn open_root(rt: &Rt, store: &Store) -> Result<Option<LayoutHint>, StoreError> {
     root.parent = Fid::ROOT;
     let mut changes = Changes::default();
     changes.add_inode(&root);
+    changes.put_raw(INODE_OWNERS.marker(), Bytes::new());
     store.commit(changes.into_batch())?;
     Ok(None)
 }

@@ -7,13 +7,14 @@ use proto::changelog::Record;
 use proto::wire::messages::{BitLock, LOCK_ALL, LOCK_UPDATE};
 use proto::{Code, Fid, FileKind, Name, OstIndex};
 use smallvec::SmallVec;
-use store::sums::INODES;
+use store::sums::{INODE_OWNERS, INODES};
 use store::{Batch, Change, Store, Sums};
 
 use super::changelog::Records;
 use super::inode::Inode;
 use super::locks::Locks;
 use super::plan::{Plan, Reads, Step};
+use super::quota::{Bound, Bounds, GROUP, USER};
 use super::sharing::Key;
 use super::{Ctx, Mdt, Outcome, keys};
 
@@ -31,8 +32,8 @@ pub struct Changes {
     nameless: SmallVec<[Fid; 1]>,
     /// What others may build on.
     shared: SmallVec<[Key; 8]>,
-    /// Inodes that there are more.
-    inodes: i64,
+    /// Inodes that there are more, and of which owners.
+    sums: Sums,
     /// Layout ids that name nothing any more then.
     dead: SmallVec<[Fid; 1]>,
     /// What the changelog says of it.
@@ -56,8 +57,27 @@ impl Changes {
 
     /// Makes an inode.
     pub fn add_inode(&mut self, inode: &Inode) {
-        self.inodes += 1;
+        self.sums.add(INODES.key(), 1);
+        self.count_owners(inode, 1);
         self.put_new_inode(inode);
+    }
+
+    fn count_owners(&mut self, inode: &Inode, by: i64) {
+        owners(inode).into_iter().for_each(|key| self.sums.add(key, by));
+    }
+
+    /// An inode has other owners than `before`.
+    pub fn change_owners(&mut self, before: &Inode, after: &Inode) {
+        self.count_owners(before, -1);
+        self.count_owners(after, 1);
+    }
+
+    /// The change fails if it gives owners more than `bounds` permit.
+    pub fn bound(&mut self, bounds: Bounds) {
+        for Bound { kind, id, most, change } in bounds {
+            self.sums.limit(INODE_OWNERS.key(kind, id), most);
+            self.changes.extend(change);
+        }
     }
 
     /// Writes an inode that nobody knows yet, or nobody knows any more.
@@ -142,13 +162,13 @@ impl Changes {
 
     /// The changes as the store takes them.
     pub fn into_batch(self) -> Batch {
-        let mut sums = Sums::default();
-        // The store reads what is added to: only where that is known (`Names::counted`).
-        if self.inodes != 0 {
-            sums.add(INODES.key(), self.inodes);
-        }
-        Batch { changes: self.changes, sums, ..Batch::default() }
+        Batch { changes: self.changes, sums: self.sums, ..Batch::default() }
     }
+}
+
+/// The sums in which an inode is counted for its owners.
+fn owners(inode: &Inode) -> [Bytes; 2] {
+    [(USER, inode.uid), (GROUP, inode.gid)].map(|(kind, id)| INODE_OWNERS.key(kind, id))
 }
 
 /// The names and inodes of a target: what is stored, and what is locked.
@@ -163,9 +183,15 @@ impl Names {
         Names { store: store.clone(), locks: Locks::new(store.clone()) }
     }
 
-    /// What a change that makes an inode, or takes one away, adds to is in memory. Called before anything is changed.
-    pub(super) fn counted(&self, reads: Reads) -> Step<()> {
-        self.get(reads, &INODES.key()).map(drop)
+    /// What a change that makes `inode`, or takes it away, adds to is in memory: the store reads it. Called before anything is changed.
+    pub(super) fn counted(&self, reads: Reads, inode: &Inode) -> Step<()> {
+        self.get(reads, &INODES.key())?;
+        self.owners_counted(reads, inode)
+    }
+
+    /// The same for a change of its owners.
+    pub(super) fn owners_counted(&self, reads: Reads, inode: &Inode) -> Step<()> {
+        owners(inode).iter().try_for_each(|key| self.get(reads, key).map(drop))
     }
 
     /// The inode `fid`, if there is one, for a request.
@@ -240,7 +266,7 @@ impl Mdt {
     /// The last name of `inode` went: it goes too, or stays nameless as long as it is open. The caller holds its
     /// lock. While clients replay nobody knows yet what is open: [`super::orphans`] looks afterwards.
     pub(super) fn drop_name(&self, plan: &Plan, changes: &mut Changes, inode: &mut Inode) -> Step<()> {
-        self.names.counted(Reads::Known)?;
+        self.names.counted(Reads::Known, inode)?;
         inode.nlink = 0;
         // Whoever keeps it open without need closes it when this is called back.
         changes.affected.push((inode.fid, LOCK_ALL));
@@ -256,7 +282,8 @@ impl Mdt {
     /// Takes an inode away with everything that belongs to it.
     fn drop_inode(&self, plan: &Plan, changes: &mut Changes, inode: &Inode) -> Step<()> {
         let xattrs = plan.xattrs(inode)?;
-        changes.inodes -= 1;
+        changes.sums.add(INODES.key(), -1);
+        changes.count_owners(inode, -1);
         changes.note_dead(inode);
         changes.shared.push(Key::inode(inode.fid));
         changes.remove(keys::inode(inode.fid));

@@ -1,6 +1,7 @@
 //! An MDT on a simulated disk with two clients, for the tests of the operations.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,10 +93,25 @@ impl World {
         world
     }
 
-    /// The number of inodes that is known without looking is right.
+    /// The number of inodes that is known without looking is right, of all and of each owner.
     pub fn check_inodes(&self) {
         let known = self.store.sum(&store::sums::INODES.key()).expect("the store can be read");
         assert_eq!(known, self.keys(super::keys::INODE) as u64);
+        let scan = |from: &[u8], until: u8| {
+            self.store.scan(from, &[until], usize::MAX).expect("the store can be read")
+        };
+        let mut owners = BTreeMap::new();
+        for (key, value) in scan(&[super::keys::INODE], super::keys::INODE + 1) {
+            let fid = super::keys::fid_of(&key).expect("the key of an inode");
+            let inode = super::inode::Inode::decode(fid, &value.bytes, 0).expect("an inode");
+            for (kind, id) in [(msg::QUOTA_USER, inode.uid), (msg::QUOTA_GROUP, inode.gid)] {
+                *owners.entry(store::sums::INODE_OWNERS.key(kind, id)).or_insert(0) += 1;
+            }
+        }
+        let from = [&store::sums::INODE_OWNERS.marker()[..], &[0]].concat();
+        let known = scan(&from, store::sums::INODE_OWNERS.sum + 1).into_iter();
+        let known = known.map(|(key, value)| (key, store::sums::sum_of(Some(&value.bytes)).expect("a sum")));
+        assert_eq!(known.collect::<BTreeMap<_, u64>>(), owners);
     }
 
     pub fn set_osts(&self, osts: &[(u32, &str)]) {

@@ -9,6 +9,7 @@ mod find;
 mod getstripe;
 mod migrate;
 mod pools;
+mod quota;
 mod setstripe;
 mod targets;
 
@@ -45,6 +46,8 @@ enum Command {
     Changelog(changelog::Arguments),
     #[command(name = "changelog_clear")]
     ChangelogClear(changelog::ClearArguments),
+    Quota(quota::Arguments),
+    Setquota(quota::SetArguments),
     Osts(targets::Arguments),
     Mdts(targets::Arguments),
     Check(targets::CheckArguments),
@@ -86,12 +89,10 @@ const NOT_YET: &[&str] = &[
     "path2ost",
     "pcc",
     "project",
-    "quota",
     "rm_entry",
     "rmdir",
     "rmfid",
     "setdirstripe",
-    "setquota",
     "som_sync",
     "swap_layouts",
     "unlink_foreign",
@@ -121,6 +122,8 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Find(arguments) => find::run(&arguments),
         Command::Changelog(arguments) => changelog::run(&arguments),
         Command::ChangelogClear(arguments) => changelog::clear(&arguments),
+        Command::Quota(arguments) => quota::run(&arguments),
+        Command::Setquota(arguments) => quota::set(&arguments),
         Command::Osts(arguments) => targets::osts(&arguments),
         Command::Mdts(arguments) => targets::mdts(&arguments),
         Command::PoolList(arguments) => pools::list(&arguments),

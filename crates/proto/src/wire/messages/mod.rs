@@ -13,6 +13,7 @@ pub mod mgs;
 pub mod operations;
 pub mod ost;
 pub mod owner;
+pub mod quota;
 
 pub use admin::*;
 pub use changelog::*;
@@ -25,3 +26,4 @@ pub use mgs::*;
 pub use operations::*;
 pub use ost::*;
 pub use owner::*;
+pub use quota::*;

@@ -250,10 +250,12 @@ operations! {
         56 RestateNames(RestateNames) -> Done: Session, Reads, Reserved, never, never;
         72 CancelBits(CancelBits) -> Done: Session, Reads, Reserved, never, never;
     }
-    /// What an MDT answers of its changelog.
-    ChangelogRequest {
+    /// What an MDT answers outside any session: of its changelog, and of quotas.
+    MdtOutside {
         95 OrderChangelog(OrderChangelog) -> ChangelogState: Outside, Reads, Reserved, never, never;
         96 ReadChangelog(ReadChangelog) -> ChangelogPage: Outside, Reads, Shared, never, never;
+        98 ReadQuota(ReadQuota) -> QuotaState: Outside, Reads, Shared, never, never;
+        99 SetQuota(SetQuota) -> QuotaState: Outside, Reads, Reserved, never, never;
     }
     /// What an OST answers.
     OstRequest {

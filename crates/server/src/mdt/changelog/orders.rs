@@ -1,10 +1,8 @@
 //! Who reads the changelog: registrations, and how far each reader is.
 
-use proto::wire::Reply;
 use proto::wire::messages as msg;
 use proto::wire::messages::{
     CHANGELOG_BYTES_MAX, CHANGELOG_CLEAR, CHANGELOG_DEREGISTER, CHANGELOG_LIST, CHANGELOG_REGISTER,
-    ChangelogRequest,
 };
 use proto::{Code, Transno};
 use rpc::{Peer, Role};
@@ -14,20 +12,14 @@ use store::{Batch, Change, Need};
 use super::{Changelog, State, USERS_MAX, User};
 
 impl Changelog {
-    /// Answers what is asked of the changelog.
-    pub async fn answer(&self, peer: &Peer, request: ChangelogRequest) -> Result<Reply, Code> {
-        match request {
-            ChangelogRequest::OrderChangelog(order) => {
-                self.order(peer, &order).await.map(Reply::OrderChangelog)
-            }
-            ChangelogRequest::ReadChangelog(msg::ReadChangelog { behind, bytes_max }) => {
-                let records = self.page(behind, bytes_max.min(CHANGELOG_BYTES_MAX))?;
-                Ok(Reply::ReadChangelog(msg::ChangelogPage { records }))
-            }
-        }
+    /// Records behind one.
+    pub fn read(&self, read: &msg::ReadChangelog) -> Result<msg::ChangelogPage, Code> {
+        let records = self.page(read.behind, read.bytes_max.min(CHANGELOG_BYTES_MAX))?;
+        Ok(msg::ChangelogPage { records })
     }
 
-    async fn order(&self, peer: &Peer, order: &msg::OrderChangelog) -> Result<msg::ChangelogState, Code> {
+    /// Gives an order about who reads.
+    pub async fn order(&self, peer: &Peer, order: &msg::OrderChangelog) -> Result<msg::ChangelogState, Code> {
         if order.order == CHANGELOG_LIST {
             return Ok(self.shown());
         }

@@ -28,7 +28,7 @@ pub(in crate::mdt) fn close_file(mdt: &Mdt, ctx: &Ctx, request: &Close) -> Outco
     }
     if let Some(nameless) = found.as_ref().filter(|inode| inode.nlink == 0) {
         ctx.plan.xattrs(nameless)?;
-        mdt.names.counted(ctx.reads())?;
+        mdt.names.counted(ctx.reads(), nameless)?;
     }
     if !ctx.data().closed(request.handle, request.fid) {
         return Ok(Done::unchanged(reply));

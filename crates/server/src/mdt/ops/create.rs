@@ -107,6 +107,7 @@ fn create_new(mdt: &Mdt, ctx: &Ctx, request: &Create) -> Outcome {
     parent.touch_data(request.time);
     let mut changes = Changes::default();
     changes.add_inode(&inode);
+    changes.bound(mdt.quotas.bounds(mdt, ctx, &request.cred, &inode)?);
     changes.put_entry(parent.fid, &request.name, inode.fid, inode.kind());
     changes.put_inode(&parent, LOCK_UPDATE);
     let kind = match inode.kind() {
@@ -177,10 +178,10 @@ pub(super) fn new_inode(mdt: &Mdt, ctx: &Ctx, wanted: &Wanted<'_>, parent: &Inod
     if !ctx.data().owns(wanted.fid) || mdt.names.find_inode(ctx, wanted.fid)?.is_some() {
         return Err(Code::Invalid.into());
     }
-    mdt.names.counted(ctx.reads())?;
     let mode = wanted.kind.mode_bits() | wanted.mode & MODE_PERMISSIONS;
     let mut inode = Inode::new(wanted.fid, mode, wanted.time);
     access::inherit(cred, parent, &mut inode)?;
+    mdt.names.counted(ctx.reads(), &inode)?;
     if wanted.kind != FileKind::Symlink {
         access::inherit_acl(wanted.umask, parent, &mut inode);
     }

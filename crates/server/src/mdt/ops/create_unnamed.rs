@@ -35,6 +35,7 @@ pub(in crate::mdt) fn create_unnamed(mdt: &Mdt, ctx: &Ctx, request: &CreateUnnam
     let handle = ctx.xid.0;
     let mut changes = Changes::default();
     changes.add_inode(&inode);
+    changes.bound(mdt.quotas.bounds(mdt, ctx, &request.cred, &inode)?);
     let linkable = request.open & OPEN_EXCLUSIVE == 0;
     changes.put_raw(keys::orphan(inode.fid), keys::orphan_value(linkable));
     changes.put_raw(keys::open(ctx.session().client(), handle), keys::open_value(inode.fid));

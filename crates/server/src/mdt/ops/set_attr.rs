@@ -42,6 +42,12 @@ pub(in crate::mdt) fn set_attr(mdt: &Mdt, ctx: &Ctx, request: &SetAttr) -> Outco
     }
     inode.touch(request.time);
     let mut changes = Changes::default();
+    if (before.uid, before.gid) != (inode.uid, inode.gid) {
+        mdt.names.owners_counted(ctx.reads(), &before)?;
+        mdt.names.owners_counted(ctx.reads(), &inode)?;
+        changes.change_owners(&before, &inode);
+        changes.bound(mdt.quotas.bounds(mdt, ctx, &request.cred, &inode)?);
+    }
     let mut seen = affected(request, before.seen_changes(&inode));
     if strips(request, &inode) && strip_capability(mdt, ctx, &mut changes, &inode)? {
         seen |= LOCK_XATTR;

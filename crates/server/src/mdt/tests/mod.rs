@@ -9,6 +9,7 @@ mod keeping;
 mod missing;
 mod model;
 mod planning;
+mod quotas;
 mod reclaiming;
 mod revoking;
 mod sharing;

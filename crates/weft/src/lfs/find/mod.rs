@@ -4,7 +4,7 @@
 //! after the other; each says where the next one begins.
 
 mod ask;
-mod numbers;
+pub(in crate::lfs) mod numbers;
 mod parse;
 mod print;
 

@@ -1,0 +1,149 @@
+//! Quotas as control attributes: users see their own and those of their groups; root, and whom the mount belongs to, see and set all.
+//!
+//! `weft.quota.u.1000` is what the user 1000 has and may have, a body of `docs/wire.md`; `g` is for groups. It is set to an [`Order`].
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use client::posix::{Errno, Result};
+use client::{AskError, Caller, Client};
+use proto::wire::Body;
+use proto::wire::messages::{QUOTA_GROUP, QUOTA_USER, ReadQuota, SetQuota};
+use proto::{Code, TargetId};
+
+use crate::virtuals::may_administrate;
+
+/// What the names begin with; kind and number follow.
+pub const QUOTA: &str = "weft.quota.";
+/// How long the MDT may take to answer.
+const READ_WAIT: Duration = Duration::from_secs(5);
+/// How long it may take for a change, which is durable then.
+const SET_WAIT: Duration = Duration::from_secs(8);
+
+/// A user or a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    /// `QUOTA_USER` or `QUOTA_GROUP`.
+    pub kind: u8,
+    /// Its number.
+    pub id: u32,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", if self.kind == QUOTA_USER { 'u' } else { 'g' }, self.id)
+    }
+}
+
+impl FromStr for Owner {
+    type Err = Errno;
+
+    fn from_str(text: &str) -> Result<Owner> {
+        let (kind, id) = text.split_once('.').ok_or(Errno::NO_ATTRIBUTE)?;
+        let kind = match kind {
+            "u" => QUOTA_USER,
+            "g" => QUOTA_GROUP,
+            _ => return Err(Errno::NO_ATTRIBUTE),
+        };
+        Ok(Owner { kind, id: id.parse().map_err(|_| Errno::NO_ATTRIBUTE)? })
+    }
+}
+
+/// What of a quota is to be changed, as text: `soft=10 hard=20`, `grace=3600`. What is not named stays.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Order {
+    /// The soft limit of inodes; 0 for none.
+    pub soft: Option<u64>,
+    /// The hard limit of inodes; 0 for none.
+    pub hard: Option<u64>,
+    /// How long all of the kind may be above their soft limits, in seconds.
+    pub grace_s: Option<u64>,
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [("soft", self.soft), ("hard", self.hard), ("grace", self.grace_s)];
+        let words = parts.iter().filter_map(|(name, value)| value.map(|value| format!("{name}={value}")));
+        f.write_str(&words.collect::<Vec<_>>().join(" "))
+    }
+}
+
+impl FromStr for Order {
+    type Err = Errno;
+
+    fn from_str(text: &str) -> Result<Order> {
+        let mut order = Order::default();
+        for word in text.split(' ') {
+            let (name, value) = word.split_once('=').ok_or(Errno::INVALID)?;
+            let place = match name {
+                "soft" => &mut order.soft,
+                "hard" => &mut order.hard,
+                "grace" => &mut order.grace_s,
+                _ => return Err(Errno::INVALID),
+            };
+            *place = Some(value.parse().map_err(|_| Errno::INVALID)?);
+        }
+        Ok(order)
+    }
+}
+
+/// Whether the caller may see what the owner has.
+fn may_see(caller: &Caller, owner: Owner) -> Result<()> {
+    let is_own = match owner.kind {
+        QUOTA_USER => caller.uid == owner.id,
+        _ => caller.gid == owner.id || (caller.groups)().contains(&owner.id),
+    };
+    if is_own { Ok(()) } else { may_administrate(caller) }
+}
+
+/// What the attribute whose name ends with `asked` says.
+pub(crate) async fn get(client: &Client, caller: &Caller, asked: &str) -> Result<Vec<u8>> {
+    let owner: Owner = asked.parse()?;
+    may_see(caller, owner)?;
+    let read = ReadQuota { kind: owner.kind, id: owner.id };
+    let mut bytes = Vec::new();
+    answer(client.admin().order(TargetId::mdt(0), read, READ_WAIT).await)?.put_fields(&mut bytes);
+    Ok(bytes)
+}
+
+/// Changes a quota as `text` says.
+pub(crate) async fn set(client: &Client, caller: &Caller, asked: &str, text: &str) -> Result<()> {
+    may_administrate(caller)?;
+    let Owner { kind, id } = asked.parse()?;
+    let Order { soft, hard, grace_s } = text.parse()?;
+    let set = SetQuota { kind, id, inodes_soft: soft, inodes_hard: hard, inodes_grace_s: grace_s };
+    answer(client.admin().order(TargetId::mdt(0), set, SET_WAIT).await).map(drop)
+}
+
+fn answer<T>(answer: std::result::Result<T, AskError>) -> Result<T> {
+    answer.map_err(|error| match error {
+        // Its server starts, or stops, or another one has it by now.
+        AskError::Refused(Code::TryAgain | Code::NotHere | Code::Gone) | AskError::Unanswered(_) => {
+            Errno(libc::EHOSTUNREACH)
+        }
+        AskError::Refused(code) => code.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_and_orders_are_text() {
+        for (text, kind) in [("u.0", QUOTA_USER), ("g.4294967295", QUOTA_GROUP)] {
+            let owner: Owner = text.parse().expect("an owner");
+            assert_eq!((owner.kind, owner.to_string()), (kind, text.to_owned()));
+        }
+        for text in ["", "u", "p.1", "u.-1", "u.bob"] {
+            assert!(text.parse::<Owner>().is_err(), "{text}");
+        }
+        for text in ["soft=1 hard=18446744073709551615", "grace=0", "soft=0"] {
+            assert_eq!(text.parse::<Order>().map(|order| order.to_string()), Ok(text.to_owned()));
+        }
+        for text in ["", "soft", "soft=-1", "blocks=1", "soft=1  hard=2"] {
+            assert!(text.parse::<Order>().is_err(), "{text}");
+        }
+    }
+}

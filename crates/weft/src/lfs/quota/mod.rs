@@ -1,0 +1,243 @@
+//! `lfs quota` and `lfs setquota`: what users and groups have, and may have.
+
+mod grace;
+mod set;
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use fuse::quotas::{Owner, QUOTA};
+use fuse::session::MountEntry;
+use proto::wire::messages::{QUOTA_GROUP, QUOTA_USER, QuotaState, QuotaUse};
+use proto::wire::{Body, Reader};
+
+use crate::ask;
+use crate::failure::Failure;
+use crate::lfs::Outcome;
+use crate::lfs::find::numbers::{Database, Outside, World, name_of};
+
+pub use set::{Arguments as SetArguments, run as set};
+
+/// Print what a user or group has, and may have; without -u and -g what the caller and its groups have.
+#[derive(clap::Args)]
+#[command(disable_help_flag = true)]
+pub struct Arguments {
+    /// A user, by name or number
+    #[arg(short = 'u', long, value_name = "USER", num_args = 0..=1, default_missing_value = "")]
+    user: Option<String>,
+    /// A group, by name or number
+    #[arg(short = 'g', long, value_name = "GROUP", num_args = 0..=1, default_missing_value = "", conflicts_with = "user")]
+    group: Option<String>,
+    /// Without titles
+    #[arg(short = 'q', long)]
+    quiet: bool,
+    /// How long all users or groups may be above their soft limits
+    #[arg(short = 't', long)]
+    times: bool,
+    /// Numbers with units (there are none of inodes)
+    #[arg(short = 'h', long)]
+    human_readable: bool,
+    /// The MDT's part too (it has all)
+    #[arg(short = 'v', long)]
+    verbose: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::HelpShort)]
+    help: Option<bool>,
+    /// A path in the file system
+    #[arg(value_name = "PATH")]
+    path: Option<PathBuf>,
+}
+
+/// Whose quota a line is about.
+#[derive(Debug, PartialEq, Eq)]
+struct Named {
+    /// `QUOTA_USER` or `QUOTA_GROUP`; none if neither was said.
+    kind: Option<u8>,
+    /// Its name or number; empty if none was said.
+    name: String,
+    path: PathBuf,
+}
+
+impl Named {
+    /// What follows `-u` or `-g` is the path if nothing else is.
+    fn of(user: Option<&String>, group: Option<&String>, path: Option<&PathBuf>) -> Result<Named, Failure> {
+        let (kind, name) = match (user, group) {
+            (Some(user), _) => (Some(QUOTA_USER), user.clone()),
+            (None, Some(group)) => (Some(QUOTA_GROUP), group.clone()),
+            (None, None) => (None, String::new()),
+        };
+        match path {
+            Some(path) => Ok(Named { kind, name, path: path.clone() }),
+            None if !name.is_empty() => Ok(Named { kind, name: String::new(), path: name.into() }),
+            None => Err(Failure::usage("name a path in the file system")),
+        }
+    }
+}
+
+/// Runs `lfs quota`.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let Arguments { user, group, path, .. } = arguments;
+    let Named { kind, name, path } = Named::of(user.as_ref(), group.as_ref(), path.as_ref())?;
+    if arguments.times {
+        return times(&path, kind.unwrap_or(QUOTA_USER));
+    }
+    let owners = match (kind, name.as_str()) {
+        (Some(kind), "") => vec![own(kind)],
+        (Some(kind), name) => vec![owner(kind, name)?],
+        (None, _) => own_owners(),
+    };
+    let mount = mount_of("quota", &path)?;
+    for owner in owners {
+        let state = read(&mount, owner).map_err(|error| refused("quota", &mount, &error))?;
+        if !arguments.quiet {
+            crate::out::print(titles(owner));
+        }
+        crate::out::print(row(&mount.path, &state.inodes));
+    }
+    Ok(0)
+}
+
+/// The caller's user or group.
+fn own(kind: u8) -> Owner {
+    let id = match kind {
+        QUOTA_USER => rustix::process::geteuid().as_raw(),
+        _ => rustix::process::getegid().as_raw(),
+    };
+    Owner { kind, id }
+}
+
+/// The caller, and the groups that it is in.
+fn own_owners() -> Vec<Owner> {
+    let mut owners = vec![own(QUOTA_USER), own(QUOTA_GROUP)];
+    for group in rustix::process::getgroups().unwrap_or_default() {
+        let group = Owner { kind: QUOTA_GROUP, id: group.as_raw() };
+        if !owners.contains(&group) {
+            owners.push(group);
+        }
+    }
+    owners
+}
+
+/// A user or group by name or number.
+fn owner(kind: u8, name: &str) -> Result<Owner, Failure> {
+    let (database, what) =
+        if kind == QUOTA_USER { (Database::Users, "user") } else { (Database::Groups, "group") };
+    let id = name.parse().ok().or_else(|| Outside.id(database, OsStr::new(name)));
+    let id = id.ok_or_else(|| Failure::usage(format!("there is no {what} \"{name}\"; write its number")))?;
+    Ok(Owner { kind, id })
+}
+
+/// The mount that holds `path`.
+fn mount_of(command: &str, path: &Path) -> Result<MountEntry, Failure> {
+    let mounts = super::mounts(Some(path))?.mounts;
+    let nowhere = || Failure::new(format!("{command}: {} is not in a weft file system", path.display()));
+    mounts.into_iter().next().ok_or_else(nowhere)
+}
+
+fn read(mount: &MountEntry, owner: Owner) -> io::Result<QuotaState> {
+    let bytes = ask::bytes(mount, &format!("{QUOTA}{owner}"))?;
+    QuotaState::take_fields(&mut Reader::new(Bytes::from(bytes)))
+        .map_err(|_| io::Error::other("its answer is not understood; it may run another version"))
+}
+
+/// Why the MDT, or the mount, did not do it.
+fn refused(command: &str, mount: &MountEntry, error: &io::Error) -> Failure {
+    let why = match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) if command == "quota" => {
+            "only root sees what is not its own or its groups'".to_owned()
+        }
+        Some(libc::EACCES | libc::EPERM) => "only root sets quotas".to_owned(),
+        Some(libc::EOPNOTSUPP | libc::ENODATA | libc::ENOTTY) => {
+            "its MDT, or the mount, runs an older version without quotas".to_owned()
+        }
+        Some(libc::EHOSTUNREACH) => "its MDT does not answer".to_owned(),
+        Some(libc::EINVAL) => "the soft limit is above the hard one".to_owned(),
+        Some(libc::ERANGE) => "the time is too long".to_owned(),
+        Some(libc::E2BIG) => "there are too many limits; take some away with --delete".to_owned(),
+        _ => crate::control::describe(error),
+    };
+    Failure::new(format!("{command}: {}: {why}", mount.path.display()))
+}
+
+fn times(path: &Path, kind: u8) -> Outcome {
+    let mount = mount_of("quota", path)?;
+    let state = read(&mount, own(kind)).map_err(|error| refused("quota", &mount, &error))?;
+    out!("Block grace time: none; Inode grace time: {}", grace::text(state.inodes.grace_s));
+    Ok(0)
+}
+
+/// Two lines of titles, as `lfs` 2.16 writes them.
+fn titles(owner: Owner) -> String {
+    let (kind, short, database) = match owner.kind {
+        QUOTA_USER => ("usr", 'u', Database::Users),
+        _ => ("grp", 'g', Database::Groups),
+    };
+    let name = name_of(database, owner.id).unwrap_or_else(|| owner.id.to_string());
+    let id = owner.id;
+    let mut text = format!("Disk quotas for {kind} {name} ({short}id {id}):\n");
+    let columns = ["kbytes", "bquota", "blimit", "bgrace", "files", "iquota", "ilimit", "igrace"];
+    text += &format!("{:>15}", "Filesystem");
+    columns.iter().for_each(|title| text += &format!("{title:>8}"));
+    text.push('\n');
+    text
+}
+
+/// One line of numbers. Blocks are not counted yet.
+fn row(mount: &Path, inodes: &QuotaUse) -> String {
+    let mount = mount.display().to_string();
+    let mut text = if mount.len() > 15 { format!("{mount}\n{:>15}", "") } else { format!("{mount:>15}") };
+    text += &format!(" {:>7}  {:>6} {:>7} {:>7}", "-", "-", "-", "-");
+    let QuotaUse { used, soft, hard, deadline_s, left_s, .. } = *inodes;
+    let is_full = hard != 0 && used >= hard;
+    let grace = match left_s {
+        _ if is_full || deadline_s == 0 => "-".to_owned(),
+        0 => "none".to_owned(),
+        left_s => grace::text(left_s),
+    };
+    let star = if is_full || deadline_s != 0 { '*' } else { ' ' };
+    text += &format!(" {used:>7}{star} {soft:>6} {hard:>7} {grace:>7}\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_may_stand_where_a_name_could() {
+        let text = |text: &str| text.to_owned();
+        let path = PathBuf::from("/mnt");
+        let named = |user: &str, path| Named::of(Some(&text(user)), None, path);
+        let of_bob = Named { kind: Some(QUOTA_USER), name: text("bob"), path: path.clone() };
+        assert_eq!(named("bob", Some(&path)), Ok(of_bob));
+        let of_none = Named { kind: Some(QUOTA_USER), name: String::new(), path: path.clone() };
+        assert_eq!(named("/mnt", None), Ok(of_none));
+        let of_all = Named { kind: None, name: String::new(), path: path.clone() };
+        assert_eq!(Named::of(None, None, Some(&path)), Ok(of_all));
+        assert!(Named::of(None, None, None).is_err());
+    }
+
+    #[test]
+    fn the_table_is_lustres() {
+        let inodes = QuotaUse { used: 12, soft: 10, hard: 20, deadline_s: 1, left_s: 3661, grace_s: 604_800 };
+        let owner = Owner { kind: QUOTA_USER, id: u32::MAX - 1 };
+        let expected = "\
+Disk quotas for usr 4294967294 (uid 4294967294):
+     Filesystem  kbytes  bquota  blimit  bgrace   files  iquota  ilimit  igrace
+              /       -       -       -       -      12*     10      20  1h1m1s
+";
+        assert_eq!(titles(owner) + &row(Path::new("/"), &inodes), expected);
+        let none = QuotaUse { used: 3, soft: 0, hard: 0, deadline_s: 0, left_s: 0, grace_s: 604_800 };
+        let expected = "\
+/mnt/a/long/path
+                      -       -       -       -       3       0       0       -
+";
+        assert_eq!(row(Path::new("/mnt/a/long/path"), &none), expected);
+        let late = QuotaUse { left_s: 0, ..inodes };
+        assert!(row(Path::new("/"), &late).ends_with("12*     10      20    none\n"));
+        let full = QuotaUse { used: 20, ..inodes };
+        assert!(row(Path::new("/"), &full).ends_with("20*     10      20       -\n"));
+    }
+}
