@@ -403,7 +403,8 @@ PY
 t_quotas() {
   local dir=$two_a/quotas n
   as() { setpriv --reuid "$1" --regid "$1" --clear-groups "${@:2}"; }
-  files() { "$LFS" quota -q "$1" "$2" "$two_a" | awk '{ print $(NF - 3) }'; }
+  files() { "$LFS" quota -q "$1" "$2" "$two_a" | tail -n 1 | awk '{ print $(NF - 3) }'; }
+  has() { [ "$(files -u 4321)" = "$1" ]; }
   mkdir -m 777 "$dir"
   as 4321 touch "$dir/a" "$dir/b"
   "$LFS" quota -u 4321 "$two_a"
@@ -422,7 +423,7 @@ t_quotas() {
   [ "$(find "$dir" -user 4321 | wc -l)" = 50 ]
   kill_mds
   start_mds
-  [ "$(files -u 4321)" = "50*" ]
+  until_true 20 has "50*"
   must_fail 1 as 4321 touch "$dir/more"
   chown 0:0 "$dir/a"
   [ "$(files -u 4321)" = 49 ]
@@ -441,8 +442,7 @@ t_quotas() {
   "$LFS" setquota -g 4321 --delete "$two_a"
   as 4321 touch "$dir/more"
   rm -r "$dir"
-  gone() { [ "$(files -u 4321)" = 0 ]; }
-  until_true 10 gone
+  until_true 10 has 0
 }
 
 # What the changelog tells is what happened, while its MDT is killed, too; records go when nobody needs them.

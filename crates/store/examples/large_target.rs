@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use proto::{ClientId, Fid, TargetId};
 use rt::Rt;
-use weft_store::sums::{INODES, OBJECTS, sum_again};
+use weft_store::sums::{INODE_OWNERS, INODES, OBJECTS, sum_again};
 use weft_store::{Batch, Change, Label, Need, Objects, Store, Sums};
 
 /// Changes of one commit.
@@ -87,7 +87,7 @@ async fn fill(rt: &Rt, path: &str, target: TargetId, count: u64, make: fn(u64, &
     Ok(())
 }
 
-fn add(sums: &mut Sums, key: Bytes) {
+fn add(sums: &mut Sums, key: &[u8]) {
     sums.add(key, 1);
 }
 
@@ -109,8 +109,8 @@ fn object(number: u64, batch: &mut Batch) {
     ]
     .concat();
     let Batch { changes, sums, .. } = batch;
-    add(sums, key(b'U', &[&1_u64.to_be_bytes(), &file.to_be_bytes()]));
-    add(sums, OBJECTS.key());
+    add(sums, &key(b'U', &[&1_u64.to_be_bytes(), &file.to_be_bytes()]));
+    add(sums, &OBJECTS.key());
     changes.push(Change { key: key(b'O', &[&layout, &stripe]), value: Some(record.into()) });
     changes.push(Change { key: key(b'E', &[&layout, &stripe, &offset]), value: Some(extent.into()) });
 }
@@ -130,7 +130,13 @@ fn inode(number: u64, batch: &mut Batch) {
     record[117..121].copy_from_slice(&63_u32.to_le_bytes());
     let entry: Vec<u8> = [&[1][..], &own, &[8]].concat();
     let Batch { changes, sums, .. } = batch;
-    add(sums, INODES.key());
+    add(sums, &INODES.key());
+    for (kind, _) in INODE_OWNERS.kinds {
+        add(sums, &INODE_OWNERS.key(*kind, 0));
+    }
+    if number == 0 {
+        changes.push(Change { key: INODE_OWNERS.marker(), value: Some(Bytes::new()) });
+    }
     changes.push(Change { key: key(0x10, &[&own]), value: Some(record.into()) });
     let entry_key = key(0x11, &[&directory, &hash.to_be_bytes(), name.as_bytes()]);
     changes.push(Change { key: entry_key, value: Some(entry.into()) });

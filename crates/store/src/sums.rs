@@ -32,8 +32,8 @@ pub struct Count {
 
 impl Count {
     /// Key of the sum.
-    pub fn key(&self) -> Bytes {
-        Bytes::copy_from_slice(&[self.sum])
+    pub fn key(&self) -> [u8; 1] {
+        [self.sum]
     }
 }
 
@@ -67,10 +67,9 @@ impl Owners {
     }
 
     /// Key of the sum of what the owner `id` of a kind has.
-    pub fn key(&self, kind: u8, id: u32) -> Bytes {
-        let mut key = [self.sum, kind, 0, 0, 0, 0];
-        key[2..].copy_from_slice(&id.to_be_bytes());
-        Bytes::copy_from_slice(&key)
+    pub fn key(&self, kind: u8, id: u32) -> [u8; 6] {
+        let [a, b, c, d] = id.to_be_bytes();
+        [self.sum, kind, a, b, c, d]
     }
 
     /// Every sum as it should be; `None` if there is nothing to be counted.
@@ -83,7 +82,8 @@ impl Owners {
                 let Some((id, _)) = value.get(*at..).and_then(|from| from.split_first_chunk::<4>()) else {
                     continue;
                 };
-                *sums.entry(self.key(*kind, u32::from_le_bytes(*id))).or_default() += 1;
+                let key = self.key(*kind, u32::from_le_bytes(*id));
+                *sums.entry(Bytes::copy_from_slice(&key)).or_default() += 1;
             }
             Ok(())
         })?;
@@ -146,18 +146,18 @@ pub struct Sums(SmallVec<[Added; 4]>);
 
 impl Sums {
     /// Adds `by` to the sum `key`.
-    pub fn add(&mut self, key: Bytes, by: i64) {
+    pub fn add(&mut self, key: &[u8], by: i64) {
         match self.0.iter_mut().rev().find(|added| added.key == key) {
             Some(added) => added.by += by,
-            None => self.0.push(Added { key, by, most: u64::MAX }),
+            None => self.0.push(Added { key: Bytes::copy_from_slice(key), by, most: u64::MAX }),
         }
     }
 
     /// Has the change fail with [`StoreError::OverLimit`] if it adds to the sum `key`, and that comes to more than `most`.
-    pub fn limit(&mut self, key: Bytes, most: u64) {
+    pub fn limit(&mut self, key: &[u8], most: u64) {
         match self.0.iter_mut().rev().find(|added| added.key == key) {
             Some(added) => added.most = added.most.min(most),
-            None => self.0.push(Added { key, by: 0, most }),
+            None => self.0.push(Added { key: Bytes::copy_from_slice(key), by: 0, most }),
         }
     }
 
@@ -233,7 +233,7 @@ fn wrong(scan: &impl Scan) -> Result<Vec<Wrong>, StoreError> {
             let says = sum_of(stored).map_or("nonsense".into(), |sum| sum.to_string());
             let sentence =
                 format!("The summary says that there are {says} {}, and there are {there}.", count.what);
-            all.push(Wrong { key, right, sentence });
+            all.push(Wrong { key: Bytes::copy_from_slice(&key), right, sentence });
         }
     }
     all.extend(INODE_OWNERS.wrong(scan)?);
@@ -305,18 +305,18 @@ mod tests {
     fn what_is_added_twice_is_one_sum() {
         let mut sums = Sums::default();
         for (key, by) in [("a", 1), ("b", 2), ("a", -3)] {
-            sums.add(Bytes::from(key), by);
+            sums.add(key.as_bytes(), by);
         }
         let added = |key, by| Added { key: Bytes::from(key), by, most: u64::MAX };
         assert_eq!(sums.0.as_slice(), [added("a", -2), added("b", 2)]);
-        sums.limit("b".into(), 7);
-        sums.limit("b".into(), 9);
+        sums.limit(b"b", 7);
+        sums.limit(b"b", 9);
         assert_eq!(sums.0[1].most, 7);
     }
 
     #[test]
     fn the_sum_of_an_owner_has_the_key_of_the_specification() {
-        assert_eq!(&INODE_OWNERS.key(1, 0x0102_0304)[..], [0x1e, 1, 1, 2, 3, 4]);
+        assert_eq!(INODE_OWNERS.key(1, 0x0102_0304), [0x1e, 1, 1, 2, 3, 4]);
         assert_eq!(&INODE_OWNERS.marker()[..], [0x1e]);
     }
 }

@@ -258,6 +258,7 @@ pub fn batches() -> Vec<(&'static str, Header, Vec<Member>)> {
 pub fn requests() -> Vec<(&'static str, Request)> {
     let all = [
         common_requests(),
+        mgs_requests(),
         pool_requests(),
         mdt_requests_names(),
         mdt_requests_files(),
@@ -301,6 +302,11 @@ fn common_requests() -> Vec<Request> {
         }
         .into(),
         Drain {}.into(),
+    ]
+}
+
+fn mgs_requests() -> Vec<Request> {
+    vec![
         Register {
             fsname: "weft".into(),
             target: TargetId::ost(0x1f),

@@ -57,13 +57,13 @@ impl Changes {
 
     /// Makes an inode.
     pub fn add_inode(&mut self, inode: &Inode) {
-        self.sums.add(INODES.key(), 1);
+        self.sums.add(&INODES.key(), 1);
         self.count_owners(inode, 1);
         self.put_new_inode(inode);
     }
 
     fn count_owners(&mut self, inode: &Inode, by: i64) {
-        owners(inode).into_iter().for_each(|key| self.sums.add(key, by));
+        owners(inode).iter().for_each(|key| self.sums.add(key, by));
     }
 
     /// An inode has other owners than `before`.
@@ -75,7 +75,7 @@ impl Changes {
     /// The change fails if it gives owners more than `bounds` permit.
     pub fn bound(&mut self, bounds: Bounds) {
         for Bound { kind, id, most, change } in bounds {
-            self.sums.limit(INODE_OWNERS.key(kind, id), most);
+            self.sums.limit(&INODE_OWNERS.key(kind, id), most);
             self.changes.extend(change);
         }
     }
@@ -167,7 +167,7 @@ impl Changes {
 }
 
 /// The sums in which an inode is counted for its owners.
-fn owners(inode: &Inode) -> [Bytes; 2] {
+fn owners(inode: &Inode) -> [[u8; 6]; 2] {
     [(USER, inode.uid), (GROUP, inode.gid)].map(|(kind, id)| INODE_OWNERS.key(kind, id))
 }
 
@@ -282,7 +282,7 @@ impl Mdt {
     /// Takes an inode away with everything that belongs to it.
     fn drop_inode(&self, plan: &Plan, changes: &mut Changes, inode: &Inode) -> Step<()> {
         let xattrs = plan.xattrs(inode)?;
-        changes.sums.add(INODES.key(), -1);
+        changes.sums.add(&INODES.key(), -1);
         changes.count_owners(inode, -1);
         changes.note_dead(inode);
         changes.shared.push(Key::inode(inode.fid));

@@ -19,7 +19,7 @@ use rt::sim::{Options, Sim};
 use rt::sync::oneshot;
 use rt::{BoxFuture, Rt};
 use service::{Backchannel, CallbackAnswer, Handler, PATIENCE, Start, Supervision, Target};
-use store::{Label, Store};
+use store::{Batch, Change, Label, Store};
 
 use super::plan::Reads;
 use super::{Mdt, destroy};
@@ -84,6 +84,19 @@ impl World {
         World::reopen(sim, features)
     }
 
+    /// The same for a target of before the inodes of each owner were counted.
+    pub fn restart_uncounted(self) -> World {
+        let owners = store::sums::INODE_OWNERS;
+        let counted =
+            self.store.scan(&owners.marker(), &[owners.sum + 1], usize::MAX).expect("the store can be read");
+        let changes = counted.into_iter().map(|(key, _)| Change { key, value: None }).collect();
+        self.store.commit(Batch { changes, ..Batch::default() }).expect("the store takes it");
+        let World { sim, target, store, features, .. } = self;
+        sim.run(target.close());
+        drop((target, store));
+        World::reopen(sim, features)
+    }
+
     fn reopen(sim: Sim, features: u64) -> World {
         let called = Arc::new(CalledBack::default());
         let (target, store) = sim.run(open(sim.rt(NODE), called.clone()));
@@ -105,12 +118,13 @@ impl World {
             let fid = super::keys::fid_of(&key).expect("the key of an inode");
             let inode = super::inode::Inode::decode(fid, &value.bytes, 0).expect("an inode");
             for (kind, id) in [(msg::QUOTA_USER, inode.uid), (msg::QUOTA_GROUP, inode.gid)] {
-                *owners.entry(store::sums::INODE_OWNERS.key(kind, id)).or_insert(0) += 1;
+                *owners.entry(store::sums::INODE_OWNERS.key(kind, id).to_vec()).or_insert(0) += 1;
             }
         }
         let from = [&store::sums::INODE_OWNERS.marker()[..], &[0]].concat();
         let known = scan(&from, store::sums::INODE_OWNERS.sum + 1).into_iter();
-        let known = known.map(|(key, value)| (key, store::sums::sum_of(Some(&value.bytes)).expect("a sum")));
+        let known =
+            known.map(|(key, value)| (key.to_vec(), store::sums::sum_of(Some(&value.bytes)).expect("a sum")));
         assert_eq!(known.collect::<BTreeMap<_, u64>>(), owners);
     }
 

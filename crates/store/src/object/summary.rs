@@ -27,7 +27,7 @@ pub struct Summary {
 pub fn changed(id: ObjectId, before: Option<Record>, after: Option<Record>, batch: &mut Batch) {
     let count = i64::from(after.is_some()) - i64::from(before.is_some());
     if count != 0 {
-        batch.sums.add(sums::OBJECTS.key(), count);
+        batch.sums.add(&sums::OBJECTS.key(), count);
     }
     let is_unfinished = |record: Option<Record>| record.is_some_and(|record| record.is_unfinished());
     if is_unfinished(before) != is_unfinished(after) {
@@ -38,7 +38,7 @@ pub fn changed(id: ObjectId, before: Option<Record>, after: Option<Record>, batc
 
 /// Adds the blocks of `run`, `sign` times, to what is used of its file.
 pub fn used(run: &Run, sign: i64, sums: &mut Sums) {
-    sums.add(keys::used_key(run.file), sign * i64::from(run.count));
+    sums.add(&keys::used_key(run.file), sign * i64::from(run.count));
 }
 
 /// Reads the summary: a key for each data file, and one for each unfinished object.

@@ -72,6 +72,19 @@ fn what_an_owner_has_is_exact() {
 }
 
 #[test]
+fn a_target_of_before_is_counted_when_it_is_opened() {
+    let world = World::new();
+    let client = world.client(1);
+    client.chmod(Fid::ROOT, 0o777);
+    for text in ["a", "b", "c"] {
+        make(&client, text, user(BOB)).expect("the root is open to all");
+    }
+    let world = world.restart_uncounted();
+    assert_eq!((used(&world, QUOTA_USER, BOB), used(&world, QUOTA_USER, 0)), (3, 1));
+    world.restart();
+}
+
+#[test]
 fn nobody_comes_above_a_hard_limit() {
     let world = World::new();
     let client = world.client(1);

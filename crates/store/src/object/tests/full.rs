@@ -97,7 +97,7 @@ fn no_file_is_removed_because_a_sum_says_so() {
         target.write(id(1), 0, &data).await?;
         let used = crate::object::summary::load(&target.store)?.used;
         let mut sums = crate::Sums::default();
-        used.iter().for_each(|(file, used)| sums.add(crate::object::keys::used_key(*file), -(*used as i64)));
+        used.iter().for_each(|(file, used)| sums.add(&crate::object::keys::used_key(*file), -(*used as i64)));
         target.store.commit(Batch { sums, ..Batch::default() })?;
         target.close().await?;
         let target = Target::open(&rt, Limits::default()).await?;

@@ -132,10 +132,10 @@ fn a_wrong_summary_is_told_and_put_right() {
         }
         let file = summary::load(&target.store)?.used.into_keys().next().expect("it holds the data");
         let mut sums = Sums::default();
-        sums.add(OBJECTS.key(), 7);
-        sums.add(keys::used_key(file), -2);
+        sums.add(&OBJECTS.key(), 7);
+        sums.add(&keys::used_key(file), -2);
         let other = super::super::extent::FileId { boot: 77, seq: 0 };
-        sums.add(keys::used_key(other), 5);
+        sums.add(&keys::used_key(other), 5);
         let changes = vec![Change { key: keys::rest_key(id(3)), value: Some(Bytes::new()) }];
         target.store.commit(Batch { changes, sums, ..Batch::default() })?;
         let last = target.store.last_transno();
@@ -166,7 +166,7 @@ fn no_sum_gets_below_zero() {
         target.write(id(1), 0, b"data").await?;
         let before = target.store.last_transno();
         let mut sums = Sums::default();
-        sums.add(OBJECTS.key(), -2);
+        sums.add(&OBJECTS.key(), -2);
         let change = Change { key: Bytes::from_static(b"P"), value: Some(Bytes::from_static(b"x")) };
         let refused = target.store.commit(Batch { changes: vec![change], sums, ..Batch::default() });
         assert!(matches!(&refused, Err(StoreError::Damaged(why)) if why.contains("\"N\"")), "{refused:?}");
