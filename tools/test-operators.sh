@@ -399,6 +399,26 @@ PY
   not grep -E '^(open|mknod|mkdir|unlink|rmdir|rename|create) ' "$work/md"
 }
 
+# A file that was read is opened again without a request; and df answers while an OSS is silent (row C20).
+t_open_again() {
+  local file=$two_b/open-again stopped
+  echo text > "$two_a/open-again"
+  "$WEFT" sync "$two_a"
+  # The first one may find that the other mount is just about to tell the size.
+  cat "$file" && cat "$file"
+  lctl set_param "mdt.*.md_stats=clear" > /dev/null
+  for _ in 1 2 3 4; do cat "$file"; done
+  lctl get_param -n "mdt.*.md_stats" > "$work/md"
+  cat "$work/md"
+  not grep -E '^(open|close|getattr) ' "$work/md"
+  stopped=$(server_pid 4)
+  kill -STOP "$stopped"
+  timeout 20 df "$two_b" > "$work/df" || { kill -CONT "$stopped"; return 1; }
+  kill -CONT "$stopped"
+  cat "$work/df"
+  rm "$file"
+}
+
 # Owners have what they made, exactly, also when the MDT is killed; and no more than their limits, on two mounts at once.
 t_quotas() {
   local dir=$two_a/quotas n
@@ -1402,7 +1422,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats quotas changelog jobs exporter rpc_stats stat survey kept pools disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats open_again quotas changelog jobs exporter rpc_stats stat survey kept pools disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue
