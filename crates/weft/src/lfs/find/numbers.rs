@@ -44,6 +44,10 @@ impl World for Outside {
     }
 
     fn id(&mut self, database: Database, name: &OsStr) -> Option<u32> {
+        // A number that is too large would be taken modulo 2^32.
+        if name.as_bytes().iter().all(u8::is_ascii_digit) {
+            return None;
+        }
         fields(database, name)?.get(2)?.parse().ok()
     }
 

@@ -124,8 +124,16 @@ fn own_owners() -> Vec<Owner> {
 fn owner(kind: u8, name: &str) -> Result<Owner, Failure> {
     let (database, what) =
         if kind == QUOTA_USER { (Database::Users, "user") } else { (Database::Groups, "group") };
-    let id = name.parse().ok().or_else(|| Outside.id(database, OsStr::new(name)));
-    let id = id.ok_or_else(|| Failure::usage(format!("there is no {what} \"{name}\"; write its number")))?;
+    let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+    // 4294967295 is nobody: chown(2) takes it for "as before".
+    let id = match is_number {
+        true => name.parse().ok().filter(|id| *id != u32::MAX),
+        false => Outside.id(database, OsStr::new(name)),
+    };
+    let id = id.ok_or_else(|| match is_number {
+        true => Failure::usage(format!("{name} is no {what}'s number; the largest is {}", u32::MAX - 1)),
+        false => Failure::usage(format!("there is no {what} \"{name}\"; write its number")),
+    })?;
     Ok(Owner { kind, id })
 }
 
@@ -145,10 +153,10 @@ fn read(mount: &MountEntry, owner: Owner) -> io::Result<QuotaState> {
 /// Why the MDT, or the mount, did not do it.
 fn refused(command: &str, mount: &MountEntry, error: &io::Error) -> Failure {
     let why = match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) if command == "quota" => {
+        Some(libc::EPERM) if command == "quota" => {
             "only root sees what is not its own or its groups'".to_owned()
         }
-        Some(libc::EACCES | libc::EPERM) => "only root sets quotas".to_owned(),
+        Some(libc::EPERM) => "only root sets quotas".to_owned(),
         Some(libc::EOPNOTSUPP | libc::ENODATA | libc::ENOTTY) => {
             "its MDT, or the mount, runs an older version without quotas".to_owned()
         }
@@ -204,6 +212,16 @@ fn row(mount: &Path, inodes: &QuotaUse) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_is_an_owners_only_if_one_can_have_it() {
+        let user = |text: &str| owner(QUOTA_USER, text).map(|owner| owner.id);
+        assert_eq!(user("0"), Ok(0));
+        assert_eq!(user("4294967294"), Ok(u32::MAX - 1));
+        for wrong in ["4294967295", "4294967296", "99999999999999999999", ""] {
+            assert!(user(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn the_path_may_stand_where_a_name_could() {

@@ -47,8 +47,15 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Outcome {
     let Arguments { user, group, path, .. } = arguments;
     let named = Named::of(user.as_ref(), group.as_ref(), path.as_ref())?;
+    if path.is_none() && !arguments.times {
+        return Err(Failure::usage("name a path in the file system, behind the limits"));
+    }
     let (target, order) = meant(arguments, &named)?;
     let mount = mount_of("setquota", &named.path)?;
+    if order == Order::default() {
+        // Limits of blocks that are none.
+        return Ok(0);
+    }
     let text = order.to_string();
     ask::set(&mount, &format!("{QUOTA}{target}"), text.as_bytes())
         .map(|()| 0)
@@ -87,7 +94,7 @@ fn meant(arguments: &Arguments, named: &Named) -> Result<(Owner, Order), Failure
         hard: number(&arguments.inode_hardlimit)?,
         grace_s: None,
     };
-    if order == Order::default() {
+    if order == Order::default() && blocks.iter().all(|limit| limit.is_none()) {
         return Err(Failure::usage("say what is to be set: -i SOFT, -I HARD, or --delete"));
     }
     Ok((owner, order))
