@@ -458,6 +458,7 @@ t_quotas() {
   must_fail 1 as 4321 "$LFS" setquota -u 4321 -I 0 "$two_a"
   must_fail 1 "$LFS" setquota -u 4321 -i 9 -I 8 "$two_a"
   must_fail 2 "$LFS" setquota -u 4321 -B 1g "$two_a"
+  must_fail 2 "$LFS" setquota -u 4294967296 -I 5 "$two_a"
   "$LFS" setquota -u 4321 --delete "$two_a"
   "$LFS" setquota -g 4321 --delete "$two_a"
   as 4321 touch "$dir/more"
@@ -1374,7 +1375,7 @@ t_words() {
   must_fail 2 "$LFS" setstripe -Q worded
   absent -- "-- -Q" "$work/err"
   [ ! -e worded ]
-  must_fail 2 "$LFS" quota
+  must_fail 2 "$LFS" ladvise
   grep -q "not available yet" "$work/err"
   must_fail 2 "$LFS" getstirpe
   grep -q "getstirpe: no such command" "$work/err"
