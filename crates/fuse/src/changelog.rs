@@ -7,14 +7,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use client::AskError;
 use client::posix::{Errno, Result};
 use client::{Caller, Client};
+use proto::TargetId;
 use proto::wire::Body;
 use proto::wire::messages as msg;
-use proto::{Code, TargetId};
 
-use crate::virtuals::may_administrate;
+use crate::virtuals::{answer, may_administrate};
 
 /// What the names begin with; the target follows.
 pub const CHANGELOG: &str = "weft.changelog.";
@@ -83,16 +82,6 @@ pub(crate) async fn set(client: &Client, caller: &Caller, target: &str, text: &s
     let target: TargetId = target.parse().map_err(|_| Errno::NO_ATTRIBUTE)?;
     let Order(order) = text.parse()?;
     answer(client.admin().order(target, order, ORDER_WAIT).await).map(drop)
-}
-
-fn answer<T>(answer: std::result::Result<T, AskError>) -> Result<T> {
-    answer.map_err(|error| match error {
-        // Its server starts, or stops, or another one has it by now.
-        AskError::Refused(Code::TryAgain | Code::NotHere | Code::Gone) | AskError::Unanswered(_) => {
-            Errno(libc::EHOSTUNREACH)
-        }
-        AskError::Refused(code) => code.into(),
-    })
 }
 
 #[cfg(test)]

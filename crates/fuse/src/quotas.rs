@@ -7,12 +7,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use client::posix::{Errno, Result};
-use client::{AskError, Caller, Client};
+use client::{Caller, Client};
+use proto::TargetId;
 use proto::wire::Body;
 use proto::wire::messages::{QUOTA_GROUP, QUOTA_USER, ReadQuota, SetQuota};
-use proto::{Code, TargetId};
 
-use crate::virtuals::may_administrate;
+use crate::virtuals::{answer, may_administrate};
 
 /// What the names begin with; kind and number follow.
 pub const QUOTA: &str = "weft.quota.";
@@ -114,16 +114,6 @@ pub(crate) async fn set(client: &Client, caller: &Caller, asked: &str, text: &st
     let Order { soft, hard, grace_s } = text.parse()?;
     let set = SetQuota { kind, id, inodes_soft: soft, inodes_hard: hard, inodes_grace_s: grace_s };
     answer(client.admin().order(TargetId::mdt(0), set, SET_WAIT).await).map(drop)
-}
-
-fn answer<T>(answer: std::result::Result<T, AskError>) -> Result<T> {
-    answer.map_err(|error| match error {
-        // Its server starts, or stops, or another one has it by now.
-        AskError::Refused(Code::TryAgain | Code::NotHere | Code::Gone) | AskError::Unanswered(_) => {
-            Errno(libc::EHOSTUNREACH)
-        }
-        AskError::Refused(code) => code.into(),
-    })
 }
 
 #[cfg(test)]

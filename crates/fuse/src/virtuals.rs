@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::{Caller, Client};
+use client::{AskError, Caller, Client};
 use proto::{Code, Fid, FileKind, TargetId, TargetKind};
 use rt::wait::join_all;
 
@@ -90,6 +90,17 @@ fn behind(text: &str) -> Option<Option<TargetId>> {
 pub(crate) fn may_administrate(caller: &Caller) -> Result<()> {
     let is_own = caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw();
     if is_own { Ok(()) } else { Err(Code::NotPermitted.into()) }
+}
+
+/// What a target answered outside any session, for whoever asked the mount.
+pub(crate) fn answer<T>(answer: std::result::Result<T, AskError>) -> Result<T> {
+    answer.map_err(|error| match error {
+        // Its server starts, or stops, or another one has it by now.
+        AskError::Refused(Code::TryAgain | Code::NotHere | Code::Gone) | AskError::Unanswered(_) => {
+            Errno(libc::EHOSTUNREACH)
+        }
+        AskError::Refused(code) => code.into(),
+    })
 }
 
 async fn layout(client: &Client, fid: Fid) -> Result<Vec<u8>> {

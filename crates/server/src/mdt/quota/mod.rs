@@ -199,7 +199,12 @@ impl Quotas {
         }
         // While clients replay, the target draws no transno of its own.
         self.stop.unless(self.recovery.until_over()).await.ok_or(Code::TryAgain)?;
-        self.store.room(Need::Growth).await.map_err(|error| code_of(&error))?;
+        let is_growth =
+            [set.inodes_soft, set.inodes_hard, set.inodes_grace_s].iter().flatten().any(|limit| *limit != 0);
+        self.store
+            .room(if is_growth { Need::Growth } else { Need::Release })
+            .await
+            .map_err(|error| code_of(&error))?;
         self.store.look_up_time().await;
         let used = self.store.sum(&INODE_OWNERS.key(set.kind, set.id)).map_err(|error| code_of(&error))?;
         let transno = self.commit(set, used)?;
