@@ -116,6 +116,55 @@ else:
   rm -r "$mnt/pfl"
 }
 
+# Data-on-MDT (FEATURES L16): a small file asks no OST for anything; a larger one goes on there.
+t_on_mdt() {
+  local dom=$mnt/dom before
+  mkdir "$dom"
+  "$LFS" setstripe -E 64K -L mdt -E -1 -c 2 "$dom"
+  "$LFS" getstripe -d "$dom" | grep -q 'pattern:       mdt'
+  asked() { "$(dirname "$WEFT")/lctl" get_param -n 'obdfilter.*.stats' | awk '$1 ~ /^(read|write|getattr|punch)$/ { n += $2 } END { print n + 0 }'; }
+  before=$(asked)
+  for n in $(seq 50); do head -c 3901 /dev/urandom > "$dom/small$n"; done
+  sync "$dom/small50"
+  cat "$dom"/small* > "$work/small"
+  cat "$dom"/small{1..6} > "$work/small6"
+  [ "$(stat -c %s "$work/small")" = $((50 * 3901)) ]
+  [ "$(stat -c %s "$dom/small7")" = 3901 ]
+  truncate -s 100 "$dom/small7"
+  echo more >> "$dom/small7"
+  [ "$(stat -c %s "$dom/small7")" = 105 ]
+  python3 -c '
+import mmap, sys
+with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 0) as pages:
+    pages[0:5] = b"paged"' "$dom/small8"
+  [ "$(head -c 5 "$dom/small8")" = paged ]
+  [ "$(asked)" = "$before" ]
+  "$LFS" getstripe "$dom/small1" | grep -q 'lmm_pattern:       mdt'
+  [ "$("$LFS" find "$dom" -L mdt -type f | wc -l)" = 50 ]
+  # Across the border, and with the caches of client and kernel gone.
+  dd if=/dev/urandom of="$work/large" bs=1M count=3 status=none
+  cp "$work/large" "$dom/large"
+  dd if=/dev/urandom of="$work/patch" bs=1000 count=1 status=none
+  for to in "$work/large" "$dom/large"; do dd if="$work/patch" of="$to" bs=1 seek=65000 conv=notrunc status=none; done
+  down
+  up
+  cmp "$work/large" "$dom/large"
+  head -c $((6 * 3901)) "$work/small6" | cmp - <(cat "$dom"/small{1..6})
+  [ "$(head -c 5 "$dom/small8")" = paged ]
+  # Away from the MDT, and back.
+  "$LFS" migrate -c 1 "$dom/large"
+  [ "$("$LFS" getstripe -c "$dom/large")" = 1 ]
+  cmp "$work/large" "$dom/large"
+  "$LFS" migrate -E 64K -L mdt -E -1 "$dom/large"
+  cmp "$work/large" "$dom/large"
+  must_fail 2 "$LFS" setstripe -L mdt "$dom/x"
+  must_fail 2 "$LFS" setstripe -E 64K -L mdt -c 2 -E -1 "$dom/x"
+  rm -r "$dom"
+  down
+  for dir in $(find "$data" -name label -printf '%h\n'); do "$WEFT" check --data "$dir"; done
+  up
+}
+
 t_handles() {
   python3 "$top/tests/handles.py" make "$mnt/handles" "$work/handles"
   python3 "$top/tests/handles.py" open "$mnt/handles" "$work/handles"
@@ -510,7 +559,7 @@ t_bad_input() {
   must_fail 1 "$LFS" path2fid "$work"
 }
 
-all="up_down transcripts components handles posix_basics sqlite fio_verify source_tree survives damaged_log older_copy fsync_keeps full engines parallel_lookups privileges find bad_input"
+all="up_down transcripts components on_mdt handles posix_basics sqlite fio_verify source_tree survives damaged_log older_copy fsync_keeps full engines parallel_lookups privileges find bad_input"
 up >/dev/null || { echo "weft up failed"; exit 1; }
 down >/dev/null
 check up_down t_up_down

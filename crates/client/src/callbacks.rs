@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use proto::wire::messages::Done;
 use proto::wire::{Reply, Request};
-use proto::{Code, OstIndex, TargetId, TargetKind};
+use proto::{Code, MdtIndex, OstIndex, TargetId, TargetKind};
 use rpc::{Callbacks, Restate};
 use rt::BoxFuture;
 
@@ -30,10 +30,10 @@ impl Callbacks for CalledBack {
         Box::pin(async move {
             let shared = self.shared.upgrade().ok_or(Code::NoSession)?;
             match (target.kind, request) {
-                (TargetKind::Ost, Request::RevokeRange(asked)) => {
+                (TargetKind::Ost | TargetKind::Mdt, Request::RevokeRange(asked)) => {
                     Ok(Reply::RevokeRange(shared.locks().revoke_range(asked).await))
                 }
-                (TargetKind::Ost, Request::Glimpse(asked)) => {
+                (TargetKind::Ost | TargetKind::Mdt, Request::Glimpse(asked)) => {
                     Ok(Reply::Glimpse(shared.names.data.glimpse(&asked)))
                 }
                 (TargetKind::Mdt, Request::RevokeBits(asked)) if asked.bits == 0 => {
@@ -59,6 +59,7 @@ impl Callbacks for CalledBack {
         match target.kind {
             TargetKind::Ost => shared.locks().ranges_lost(OstIndex(target.index).into()),
             TargetKind::Mdt => {
+                shared.locks().ranges_lost(MdtIndex(target.index).into());
                 shared.names.meta.bits_lost();
                 shared.files.flocks.flocks_lost();
             }
@@ -78,6 +79,7 @@ impl Callbacks for CalledBack {
                     shared.locks().restate_ranges(OstIndex(target.index).into(), &restate).await
                 }
                 TargetKind::Mdt => {
+                    shared.locks().restate_ranges(MdtIndex(target.index).into(), &restate).await;
                     shared.files.restate_opens(&restate).await;
                     shared.files.flocks.restate_flocks(&restate).await;
                     shared.names.meta.bits_lost_now(&restate).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proto::{OstIndex, TargetId, TargetKind};
+use proto::{MdtIndex, OstIndex, TargetId, TargetKind};
 use rt::BoxFuture;
 use rt::wait::join_all;
 
@@ -65,10 +65,15 @@ impl Holder for Shared {
                 })
             }
             TargetKind::Mdt => {
+                let locks = self.locks().clone();
+                let objects = locks.drop_ranges(MdtIndex(target.index).into());
                 self.files.flocks.flocks_lost();
                 let meta = self.names.meta.clone();
                 meta.drop_bits();
-                Box::pin(async move { meta.forget_lost().await })
+                Box::pin(async move {
+                    join_all(objects.iter().map(|object| locks.drop_lost_pages(object))).await;
+                    meta.forget_lost().await;
+                })
             }
             TargetKind::Mgs => Box::pin(std::future::ready(())),
         }

@@ -86,6 +86,9 @@ pub struct FileLayout {
     /// The pool that the OSTs were taken from; empty for none.
     #[serde(default)]
     pub pool: String,
+    /// Whether the bytes lie on the MDT.
+    #[serde(default)]
+    pub on_mdt: bool,
     /// The components, of a file that has several: then all else is about the last one that has objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub components: Vec<ComponentLayout>,
@@ -112,6 +115,9 @@ pub struct ComponentLayout {
     pub osts: Vec<u32>,
     /// The pool that the OSTs are taken from; empty for none.
     pub pool: String,
+    /// Whether the bytes lie on the MDT.
+    #[serde(default)]
+    pub on_mdt: bool,
 }
 
 /// A wish for a layout. Fields have the meaning of [`LayoutHint`].
@@ -146,6 +152,9 @@ pub struct HintPart {
     pub end: u64,
     /// What it is to be like; it has no parts of its own.
     pub hint: Hint,
+    /// Whether the bytes lie on the MDT; then nothing is asked for.
+    #[serde(default)]
+    pub on_mdt: bool,
 }
 
 impl Default for Hint {
@@ -310,6 +319,7 @@ impl FileLayout {
             overstriped: component.overstriped,
             osts: component.osts().map(|ost| ost.0).collect(),
             pool: component.pool.clone(),
+            on_mdt: component.pattern == Pattern::Mdt,
             components: asked.filter(|_| is_composite).map(ComponentLayout::of).collect(),
         })
     }
@@ -330,19 +340,21 @@ impl ComponentLayout {
             overstriped: component.overstriped,
             osts,
             pool: component.pool.clone(),
+            on_mdt: component.pattern == Pattern::Mdt,
         }
     }
 }
 
 impl From<&layout::HintPart> for HintPart {
     fn from(part: &layout::HintPart) -> HintPart {
-        HintPart { end: part.end, hint: Hint::from(&part.hint()) }
+        HintPart { end: part.end, hint: Hint::from(&part.hint()), on_mdt: part.on_mdt }
     }
 }
 
 impl From<HintPart> for layout::HintPart {
     fn from(part: HintPart) -> layout::HintPart {
-        layout::HintPart::new(part.end, part.hint.into())
+        let on_mdt = part.on_mdt;
+        layout::HintPart { on_mdt, ..layout::HintPart::new(part.end, part.hint.into()) }
     }
 }
 
@@ -512,6 +524,7 @@ mod tests {
             stripe_size: 1 << 20,
             overstriped: false,
             osts: vec![1],
+            on_mdt: false,
             pool: String::new(),
             components: Vec::new(),
         };

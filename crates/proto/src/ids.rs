@@ -207,6 +207,11 @@ macro_rules! index {
 index!(OstIndex);
 index!(MdtIndex);
 
+/// The MDT that has a file, or the names in a directory: the first one, until there are several.
+pub fn mdt_of(_fid: Fid) -> MdtIndex {
+    MdtIndex(0)
+}
+
 /// A target that holds data of files.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DataTarget {
@@ -223,6 +228,12 @@ impl DataTarget {
             DataTarget::Ost(index) => Some(index),
             DataTarget::Mdt(_) => None,
         }
+    }
+}
+
+impl From<MdtIndex> for DataTarget {
+    fn from(index: MdtIndex) -> DataTarget {
+        DataTarget::Mdt(index)
     }
 }
 
@@ -249,6 +260,19 @@ impl From<DataTarget> for TargetId {
         match target {
             DataTarget::Ost(index) => TargetId::ost(index),
             DataTarget::Mdt(index) => TargetId::mdt(index),
+        }
+    }
+}
+
+impl TryFrom<TargetId> for DataTarget {
+    type Error = TargetId;
+
+    /// The target, given back if it never holds data.
+    fn try_from(target: TargetId) -> Result<DataTarget, TargetId> {
+        match target.kind {
+            TargetKind::Ost => Ok(DataTarget::Ost(OstIndex(target.index))),
+            TargetKind::Mdt => Ok(DataTarget::Mdt(MdtIndex(target.index))),
+            TargetKind::Mgs => Err(target),
         }
     }
 }

@@ -37,7 +37,7 @@ pub mod wire;
 pub use code::Code;
 pub use config::ConfigCopy;
 pub use ids::{
-    ClientId, DataTarget, Fid, Ino, MdtIndex, ObjectId, OstIndex, TargetId, TargetKind, Transno, Xid,
+    ClientId, DataTarget, Fid, Ino, MdtIndex, ObjectId, OstIndex, TargetId, TargetKind, Transno, Xid, mdt_of,
 };
 pub use job::JobId;
 pub use layout::Layout;

@@ -4,6 +4,7 @@
 //! by the binary and by the simulator.
 
 mod accept;
+mod data;
 mod mdt;
 mod mgs;
 mod ost;
@@ -24,8 +25,8 @@ use service::{Claimant, Handler, Start, Target, Unclaimed, Watch};
 use store::{Label, Owned, Store, StoreError};
 
 pub use accept::{Accepted, accept_older};
+pub use data::TokenCounts;
 pub use mdt::LockCounts;
-pub use ost::TokenCounts;
 pub use service::{Held, Holding};
 
 /// How to serve a target.

@@ -6,6 +6,7 @@
 //! [`crate::history`] judges what was seen, [`crate::invariants`] what was granted.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -274,12 +275,13 @@ async fn look_on(cluster: Cluster, world: World, number: usize) {
     progress.unmounted(&node);
 }
 
-/// Components that get their objects with the first writes to them.
+/// The first bytes on the MDT, and components that get their objects with the first writes to them.
 fn composite() -> Vec<HintPart> {
-    let ends = [(STRIPE_BYTES, 1), (2 * STRIPE_BYTES, 2), (u64::MAX, OSTS as i32)];
+    let ends = [(2 * STRIPE_BYTES, 2), (u64::MAX, OSTS as i32)];
     let hint =
         |stripe_count| LayoutHint { stripe_count, stripe_size: STRIPE_BYTES as u32, ..LayoutHint::default() };
-    ends.into_iter().map(|(end, count)| HintPart::new(end, hint(count))).collect()
+    let striped = ends.into_iter().map(|(end, count)| HintPart::new(end, hint(count)));
+    iter::once(HintPart::mdt(STRIPE_BYTES)).chain(striped).collect()
 }
 
 async fn make_world(

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use client::{Allocation, AttrChange, Caller, Client, Error, Handle, OpenFlags};
 use parking_lot::Mutex;
+use proto::layout::{HintPart, LayoutHint};
 use proto::wire::messages::RENAME_EXCHANGE;
 use proto::{Attr, Code, Fid, FileKind};
 use rt::sim::Rng;
@@ -100,9 +101,15 @@ pub struct Player {
 
 impl Player {
     /// Makes the client's directory and starts with an empty model.
-    pub async fn start(name: &str, client: Arc<Client>, rng: Rng, record: Arc<Mutex<Record>>) -> Player {
+    pub async fn start(name: &str, client: Arc<Client>, mut rng: Rng, record: Arc<Mutex<Record>>) -> Player {
         let made = client.names().make(&root(), Fid::ROOT, name.as_bytes(), 0o040_755, 0, Bytes::new()).await;
         let base = made.expect("a directory of a new name can be made").fid;
+        // Half of the players have the first bytes of their files on the MDT.
+        if rng.one_in(2) {
+            let parts = vec![HintPart::mdt(1 << 16), HintPart::new(u64::MAX, LayoutHint::default())];
+            let hint = LayoutHint { parts, ..LayoutHint::default() };
+            client.names().set_layout(&root(), base, Some(hint)).await.expect("the owner may");
+        }
         client.sync_all().await.expect("what is healthy can be synced");
         {
             let mut record = record.lock();

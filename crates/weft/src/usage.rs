@@ -15,8 +15,6 @@ const OPTIONS_NOT_YET: [(&str, &[(&str, &str)]); 3] = [
         &[
             ("-z", "files that extend themselves"),
             ("--extension-size", "files that extend themselves"),
-            ("-L", "patterns other than raid0"),
-            ("--layout", "patterns other than raid0"),
             ("-N", "mirrors"),
             ("--mirror-count", "mirrors"),
             ("-y", "layouts in YAML"),

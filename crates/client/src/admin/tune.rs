@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proto::{Code, OstIndex, TargetId, TargetKind};
+use proto::{Code, DataTarget, OstIndex, TargetId, TargetKind};
 
 use super::Admin;
 use crate::data::Taken;
@@ -79,18 +79,15 @@ impl Admin {
     }
 
     pub(super) fn lock_count(&self, target: TargetId) -> usize {
-        match target.ost_index() {
-            Some(ost) => self.shared.locks().table.spaces.count(ost.into()),
-            None => self.shared.names.meta.inodes.count(),
-        }
+        let ranges = DataTarget::try_from(target).map_or(0, |of| self.shared.locks().table.spaces.count(of));
+        ranges + if target.kind == TargetKind::Mdt { self.shared.names.meta.inodes.count() } else { 0 }
     }
 
     /// Looks at each lock of the target.
     pub(super) fn lock_unused_count(&self, target: TargetId) -> usize {
-        match target.ost_index() {
-            Some(ost) => self.shared.locks().table.unused_count(ost.into()),
-            None => self.shared.names.meta.inodes.unused_count(),
-        }
+        let ranges = DataTarget::try_from(target).map_or(0, |of| self.shared.locks().table.unused_count(of));
+        let inodes = &self.shared.names.meta.inodes;
+        ranges + if target.kind == TargetKind::Mdt { inodes.unused_count() } else { 0 }
     }
 
     pub(super) fn keep(&self, target: TargetId) -> Keep {
@@ -101,25 +98,26 @@ impl Admin {
     }
 
     /// No more than `count` locks of a target are kept from now on, but for those that are in use; 0 for as many as there is
-    /// room for. Those that are too many are given back before this returns.
+    /// room for. Those that are too many are given back before this returns. Of an MDT that holds for its inodes, and for the ranges
+    /// of what data it has.
     pub async fn set_locks_max(&self, target: TargetId, count: usize) -> Result<()> {
         self.set_keep(target, |keep| keep.count_max = count)?;
-        match target.kind {
-            TargetKind::Ost => {
-                let excess = self.shared.locks().table.excess(OstIndex(target.index).into());
-                self.shared.locks().leave_these(excess).await;
-            }
-            _ => self.shared.names.meta.give_up_excess().await,
+        let locks = self.shared.locks();
+        if let Ok(of) = DataTarget::try_from(target) {
+            locks.leave_these(locks.table.excess(of)).await;
+        }
+        if target.kind == TargetKind::Mdt {
+            self.shared.names.meta.give_up_excess().await;
         }
         Ok(())
     }
 
-    /// Locks of a target are given back when nothing was asked of it (of anybody, for those of an MDT) for `age`. It is looked
+    /// Locks of a target are given back when nothing was asked of it (of anybody, for an MDT's inodes) for `age`. It is looked
     /// every few seconds.
     pub fn set_locks_age_max(&self, target: TargetId, age: Duration) -> Result<()> {
         self.set_keep(target, |keep| keep.age_max = age)?;
-        if target.kind == TargetKind::Ost {
-            self.shared.resting.look_soon(OstIndex(target.index).into());
+        if let Ok(of) = DataTarget::try_from(target) {
+            self.shared.resting.look_soon(of);
         }
         Ok(())
     }
@@ -127,25 +125,25 @@ impl Admin {
     /// Gives back every lock of a target that nobody uses.
     pub async fn clear_locks(&self, target: TargetId) -> Result<()> {
         self.set_keep(target, |_| {})?;
-        match target.kind {
-            TargetKind::Ost => {
-                self.shared
-                    .locks()
-                    .leave_these(self.shared.locks().table.of(OstIndex(target.index).into()))
-                    .await
-            }
-            _ => self.shared.names.meta.give_up_inodes().await,
+        let locks = self.shared.locks();
+        if let Ok(of) = DataTarget::try_from(target) {
+            locks.leave_these(locks.table.of(of)).await;
+        }
+        if target.kind == TargetKind::Mdt {
+            self.shared.names.meta.give_up_inodes().await;
         }
         Ok(())
     }
 
-    fn set_keep(&self, target: TargetId, set: impl FnOnce(&mut Keep)) -> Result<()> {
+    fn set_keep(&self, target: TargetId, set: impl Fn(&mut Keep)) -> Result<()> {
         if self.shared.targets.made(target).is_none() {
             return Err(Error::Refused(Code::NotFound));
         }
-        match target.kind {
-            TargetKind::Ost => self.shared.locks().table.spaces.set_keep(OstIndex(target.index).into(), set),
-            _ => self.shared.names.meta.inodes.set_keep(set),
+        if let Ok(of) = DataTarget::try_from(target) {
+            self.shared.locks().table.spaces.set_keep(of, &set);
+        }
+        if target.kind == TargetKind::Mdt {
+            self.shared.names.meta.inodes.set_keep(&set);
         }
         Ok(())
     }

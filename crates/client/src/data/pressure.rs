@@ -55,8 +55,8 @@ impl WriteBack {
         let (all, kept) = (self.rooms.dirty(), self.rooms.kept());
         let is_short = self.rooms.is_short();
         if kept.used + bytes > kept.max || is_short {
-            for (_, ost) in self.targets.osts() {
-                ost.commit_soon();
+            for target in self.targets.all() {
+                target.commit_soon();
             }
         }
         let max = all.max.min(kept.max);
@@ -77,7 +77,7 @@ impl WriteBack {
         for file in self.dirty.files() {
             self.send_older(&file, rt::Time(u64::MAX));
         }
-        for (_, target) in self.targets.osts() {
+        for target in self.targets.all() {
             target.commit_soon();
         }
     }

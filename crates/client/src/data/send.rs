@@ -57,8 +57,8 @@ impl WriteBack {
         loop {
             let room = self.rooms.of(job.target);
             self.rooms.sent(&room, job.charge);
-            let results = match self.placed(file).await {
-                Ok(_) => {
+            let results = match self.placed_on(file, job.target).await {
+                Ok(()) => {
                     let owner = job.owner;
                     let writing = pin!(self.write_object(file, &mut job));
                     OfJob::new(owner, writing).await
@@ -90,9 +90,24 @@ impl WriteBack {
     }
 
     /// Where the data goes, once it may go there. After a crash the MDT must not know a size that was right before
-    /// data which an OST has kept: the opening that cleared the size is durable before the first byte is sent.
+    /// data which an OST has kept: the opening that cleared the size is durable before the first byte is sent. Data on the MDT itself
+    /// comes behind the opening in the same log.
     pub(crate) async fn placed(&self, file: &FileState) -> Result<Arc<Layout>> {
         let layout = file.layout()?;
+        if layout.osts().next().is_some() {
+            self.until_reopened(file).await?;
+        }
+        Ok(layout)
+    }
+
+    /// The same of data that goes to `target`.
+    async fn placed_on(&self, file: &FileState, target: DataTarget) -> Result<()> {
+        file.layout()?;
+        if target.ost().is_some() { self.until_reopened(file).await } else { Ok(()) }
+    }
+
+    /// Waits until the MDT does not know the size for good.
+    async fn until_reopened(&self, file: &FileState) -> Result<()> {
         let reopened = file.inner.lock().reopened;
         if reopened != Transno(0) {
             self.targets.mdt_of(file.fid)?.commit(reopened).await?;
@@ -101,7 +116,7 @@ impl WriteBack {
                 inner.reopened = Transno(0);
             }
         }
-        Ok(layout)
+        Ok(())
     }
 
     async fn write_object(&self, file: &FileState, job: &mut Job) -> Vec<Result<Answered<ObjectAttr>>> {
@@ -162,7 +177,7 @@ impl WriteBack {
         tracing::trace!(fid = %file.fid, ?object, offset, len = data.len(), locked, "write past the cache");
         // What was written before must not arrive later.
         self.flush_range(file.fid, object, offset, offset.saturating_add(data.len() as u64)).await;
-        self.placed(file).await?;
+        self.placed_on(file, holder).await?;
         let dropped = || {
             self.clean.drop_range(object, offset, offset.saturating_add(data.len() as u64));
             file.inner.lock().end.forget();
@@ -287,11 +302,21 @@ impl WriteBack {
         self.send(file, jobs);
     }
 
-    /// Waits until everything of `file` that was answered so far is durable on the OSTs. What is lost counts as a
-    /// failed write.
+    /// Waits until everything of `file` that was answered so far is durable. What is lost counts as a failed write.
     pub(crate) async fn commit_objects(&self, file: &FileState) -> Result<()> {
-        let changes: Vec<(DataTarget, Transno)> =
-            file.inner.lock().changes.iter().map(|(ost, transno)| (*ost, *transno)).collect();
+        self.commit_on(file, |_| true).await
+    }
+
+    /// The same of what lies on OSTs.
+    pub(crate) async fn commit_on_osts(&self, file: &FileState) -> Result<()> {
+        self.commit_on(file, |target| target.ost().is_some()).await
+    }
+
+    async fn commit_on(&self, file: &FileState, which: impl Fn(DataTarget) -> bool) -> Result<()> {
+        let changes: Vec<(DataTarget, Transno)> = {
+            let inner = file.inner.lock();
+            inner.changes.iter().map(|(of, transno)| (*of, *transno)).filter(|(of, _)| which(*of)).collect()
+        };
         let commits = changes.into_iter().map(|(ost, transno)| async move {
             let committed = match self.targets.data(ost).await {
                 Ok(target) => target.commit(transno).await,

@@ -163,10 +163,10 @@ impl FileState {
         Some((Sum::of(layout, &objects), inner.unsent()))
     }
 
-    /// Whether data of this client may be lost with an OST: not answered, or not known to be durable.
+    /// Whether data of this client may be lost while its name is not: not answered, or not known to be durable on an OST.
     pub(crate) fn is_fresh(&self) -> bool {
         let inner = self.inner.lock();
-        !inner.cache.is_empty() || !inner.changes.is_empty()
+        !inner.cache.is_empty() || inner.has_changes_on_osts()
     }
 
     /// Number of the last failure; a handle that is opened now has seen it.
@@ -207,6 +207,16 @@ impl Inner {
         if matches!(error, Error::Refused(Code::NoSpace | Code::Quota)) {
             self.write_through = true;
         }
+    }
+
+    /// Whether an OST has changes that are not known to be durable. Those of the MDT are in one log with the names.
+    pub(crate) fn has_changes_on_osts(&self) -> bool {
+        self.changes.keys().any(|target| target.ost().is_some())
+    }
+
+    /// The MDT was told of the file's end behind what it has of the file's data: whoever makes the file durable asks for that.
+    pub(crate) fn told(&mut self, told: Transno) {
+        self.changes.retain(|target, transno| target.ost().is_some() || *transno > told);
     }
 
     /// Notes a change that `target` numbered.

@@ -157,7 +157,9 @@ impl Resting {
             while let Some(ost) = idle.next(now) {
                 let link = self.targets.made(ost.into()).map(|target| target.state().link);
                 let state = State {
-                    is_open: matches!(link, Some(LinkState::Connected(_) | LinkState::Connecting)),
+                    // The session with an MDT stays.
+                    is_open: ost.ost().is_some()
+                        && matches!(link, Some(LinkState::Connected(_) | LinkState::Connecting)),
                     holds: self.locks.table.spaces.count(ost) > 0,
                     age_max: self.locks.table.spaces.keep(ost).age_max,
                 };
@@ -206,7 +208,7 @@ impl Resting {
             let osts: Vec<DataTarget> = {
                 let mut idle = resting.idle.lock();
                 resting.note_used(&mut idle, resting.rt.now());
-                idle.osts().collect()
+                idle.osts().filter(|target| target.ost().is_some()).collect()
             };
             resting.rest_sessions(osts);
         });

@@ -218,7 +218,8 @@ impl Sizes {
         let mut newest: BTreeMap<DataTarget, Transno> = BTreeMap::new();
         for pending in &batch {
             let inner = pending.file.inner.lock();
-            for (&ost, &transno) in inner.changes.iter().filter(|_| !inner.gone) {
+            let on_osts = inner.changes.iter().filter(|(target, _)| target.ost().is_some());
+            for (&ost, &transno) in on_osts.filter(|_| !inner.gone) {
                 let most = newest.entry(ost).or_default();
                 *most = transno.max(*most);
             }
@@ -255,7 +256,8 @@ impl Sizes {
 
     async fn finish_file(self: &Arc<Self>, file: &FileRef, close: Option<Close>) {
         self.data.back.flush_file(file).await;
-        if self.data.back.commit_objects(file).await.is_err() {
+        // What the MDT itself has comes before the close in the same log.
+        if self.data.back.commit_on_osts(file).await.is_err() {
             // What is left of the file is not what was written: the objects have to be asked.
             if let Some(close) = close {
                 self.meta.send_close(close).await;
@@ -275,7 +277,11 @@ impl Sizes {
         };
         match (close, size) {
             (Some(close), size) => {
-                self.meta.send_close(Close { size, ..close }).await;
+                match self.meta.send_close(Close { size, ..close }).await {
+                    Some(told) if told != Transno(0) => file.inner.lock().told(told),
+                    // Nothing of the file says what whoever makes it durable has to wait for.
+                    _ => drop(self.data.back.commit_objects(file).await),
+                }
             }
             (None, Some(update)) => {
                 if let Err(error) = self.set_size(SetSize { fid: file.fid, update }).await {
@@ -290,6 +296,9 @@ impl Sizes {
         let changing = self.meta.inodes.change(&[set.fid], &[]);
         let (fid, answered) = (set.fid, self.targets.mdt_of(set.fid)?.call(set).await?);
         self.meta.changes.changed(fid, answered.transno);
+        if let Some(file) = self.data.files.find(fid) {
+            file.inner.lock().told(answered.transno);
+        }
         let asked = changing.done(&[]);
         if let Some(entry) = &answered.reply.entry {
             self.meta.learn(&asked, entry);
@@ -302,7 +311,7 @@ impl Sizes {
         let layout = {
             let mut inner = file.inner.lock();
             // What changed again since the commit has a close or a truncate of its own behind it.
-            if inner.gone || inner.writers > 0 || !inner.cache.is_empty() || !inner.changes.is_empty() {
+            if inner.gone || inner.writers > 0 || !inner.cache.is_empty() || inner.has_changes_on_osts() {
                 return Ok(None);
             }
             inner.untold = false;

@@ -169,7 +169,7 @@ impl Names {
                 let asked = self.meta.inodes.ask();
                 if self.look_up(caller, new_parent, &new_name, &asked).await.is_ok() {
                     self.data.back.flush_file(&file).await;
-                    self.data.back.commit_objects(&file).await?;
+                    self.data.back.commit_on_osts(&file).await?;
                 }
             }
         }

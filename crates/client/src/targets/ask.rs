@@ -4,21 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proto::wire::messages::Operation;
-use proto::{Code, Cred, Fid, MdtIndex, TargetId, TargetKind};
+use proto::{Code, Cred, Fid, MdtIndex, TargetId, TargetKind, mdt_of};
 use rpc::Answered;
 
 use super::{Target, Targets};
 use crate::{Caller, Error, Result};
 
-/// The MDT that has a file, or the names in a directory: the first one, until there are several.
-fn index_of(_fid: Fid) -> MdtIndex {
-    MdtIndex(0)
-}
-
 impl Targets {
     /// The session with the MDT that has a file, or the names in a directory.
     pub(crate) fn mdt_of(&self, fid: Fid) -> Result<Arc<Target>> {
-        self.get(TargetId::mdt(index_of(fid)))
+        self.get(TargetId::mdt(mdt_of(fid)))
     }
 
     /// The session with the MDT that has the root.
@@ -35,7 +30,7 @@ impl Targets {
     pub(crate) fn by_mdt<T>(&self, items: Vec<T>, fid: impl Fn(&T) -> Fid) -> Vec<(Arc<Target>, Vec<T>)> {
         let mut parts: BTreeMap<MdtIndex, Vec<T>> = BTreeMap::new();
         for item in items {
-            parts.entry(index_of(fid(&item))).or_default().push(item);
+            parts.entry(mdt_of(fid(&item))).or_default().push(item);
         }
         let with_session = |(index, items)| Some((self.get(TargetId::mdt(index)).ok()?, items));
         parts.into_iter().filter_map(with_session).collect()

@@ -503,12 +503,10 @@ impl Targets {
             if let Some(called_back) = self.called_back.get() {
                 import.set_callbacks(called_back.clone());
             }
-            if id.kind == TargetKind::Ost {
-                import.set_retaining(self.retained.clone());
-            }
+            import.set_retaining(self.retained.clone());
             let lease = Some(self.lease.clone());
             let shortage = self.shortage.clone();
-            let notes = id.ost_index().map(|ost| (ost.into(), self.used.clone()));
+            let notes = DataTarget::try_from(id).ok().map(|target| (target, self.used.clone()));
             self.fresh.lock().push(id);
             self.changed.notify_waiters();
             let requests = self.requests.clone();
@@ -579,7 +577,7 @@ impl Targets {
         made.iter().filter_map(|(id, target)| Some((id.ost_index()?, target.clone()))).collect()
     }
 
-    /// OSTs that were used since this was asked last.
+    /// Targets that were used since this was asked last.
     pub(crate) fn take_used(&self) -> Vec<(DataTarget, Arc<Target>)> {
         let used = std::mem::take(&mut *self.used.lock());
         used.into_iter().filter_map(|ost| Some((ost, self.made(ost.into())?))).collect()

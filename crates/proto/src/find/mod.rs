@@ -77,6 +77,8 @@ pub const LAYOUT_RAID0: u8 = 1 << 0;
 pub const LAYOUT_OVERSTRIPED: u8 = 1 << 1;
 /// Several components.
 pub const LAYOUT_COMPOSITE: u8 = 1 << 2;
+/// The first bytes lie on the MDT.
+pub const LAYOUT_MDT: u8 = 1 << 3;
 
 /// Numbers from `min` to `max`, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -314,11 +316,19 @@ fn judge_empty(subject: &Subject<'_>) -> Verdict {
 fn layout_bits(layout: &Layout, last: Option<&Component>) -> u8 {
     let parts = layout.components.iter().filter(|component| component.pattern != Pattern::Nothing).count();
     let is_overstriped = last.is_some_and(|last| last.overstriped);
+    let is_on_mdt = layout.components.first().is_some_and(|first| first.pattern == Pattern::Mdt);
+    let on_mdt = if is_on_mdt { LAYOUT_MDT } else { 0 };
     match (parts > 1, is_overstriped) {
-        (true, true) => LAYOUT_COMPOSITE | LAYOUT_OVERSTRIPED,
-        (true, false) => LAYOUT_COMPOSITE,
+        (true, true) => LAYOUT_COMPOSITE | LAYOUT_OVERSTRIPED | on_mdt,
+        (true, false) => LAYOUT_COMPOSITE | on_mdt,
         (false, true) => LAYOUT_OVERSTRIPED,
-        (false, false) => LAYOUT_RAID0,
+        (false, false) => {
+            if is_on_mdt {
+                on_mdt
+            } else {
+                LAYOUT_RAID0
+            }
+        }
     }
 }
 

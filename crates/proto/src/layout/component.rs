@@ -5,14 +5,16 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::{LayoutHint, Place, Run};
-use crate::ids::{DataTarget, Fid, ObjectId, OstIndex};
-use crate::limits::{STRIPE_SIZE_UNIT, STRIPES_MAX};
+use crate::ids::{DataTarget, Fid, MdtIndex, ObjectId, OstIndex};
+use crate::limits::{MDT_DATA_BYTES_MAX, STRIPE_SIZE_UNIT, STRIPES_MAX};
 
 /// How the bytes of a component lie in its objects. The numbers are those of the wire and of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
     /// Units of the stripe size go to the objects in turn (Lustre's LOV_PATTERN_RAID0).
     Raid0,
+    /// The bytes lie as they are in one object of the MDT that has the inode (Lustre's LOV_PATTERN_MDT).
+    Mdt,
     /// Nothing was written to the extent yet: it has no objects, and gets them as [`Component::wanted`] says.
     Pending,
     /// The extent never has data: whoever writes to it is refused.
@@ -26,6 +28,7 @@ impl Pattern {
     pub fn to_u32(self) -> u32 {
         match self {
             Pattern::Raid0 => 1,
+            Pattern::Mdt => 0x100,
             Pattern::Pending => 0x101,
             Pattern::Nothing => 0x102,
             Pattern::Unknown(number) => number,
@@ -36,6 +39,7 @@ impl Pattern {
     pub fn from_u32(number: u32) -> Pattern {
         match number {
             1 => Pattern::Raid0,
+            0x100 => Pattern::Mdt,
             0x101 => Pattern::Pending,
             0x102 => Pattern::Nothing,
             number => Pattern::Unknown(number),
@@ -85,6 +89,16 @@ impl Component {
         }
     }
 
+    /// The first bytes of a file, up to `end`, on an MDT.
+    pub fn on_mdt(id: Fid, end: u64, mdt: MdtIndex) -> Component {
+        Component {
+            end,
+            pattern: Pattern::Mdt,
+            targets: [DataTarget::Mdt(mdt)].into_iter().collect(),
+            ..Component::striped(id, u32::try_from(end).unwrap_or(u32::MAX), [])
+        }
+    }
+
     /// One without objects for `[start, end)`; `file` is the file's first layout id. Without `wanted` it never gets any.
     pub fn without_objects(file: Fid, (start, end): (u64, u64), wanted: Option<LayoutHint>) -> Component {
         Component {
@@ -109,11 +123,21 @@ impl Component {
         let known = self.stripe_size != 0
             && self.stripe_size.is_multiple_of(STRIPE_SIZE_UNIT)
             && self.targets.is_empty() != self.is_placed()
-            && self.wanted.is_some() == (self.pattern == Pattern::Pending);
+            && self.wanted.is_some() == (self.pattern == Pattern::Pending)
+            && (self.pattern != Pattern::Mdt || self.is_sane_on_mdt());
         self.id.is_sane()
             && self.start < self.end
             && self.targets.len() <= STRIPES_MAX
             && (known || !self.is_usable())
+    }
+
+    fn is_sane_on_mdt(&self) -> bool {
+        let target = self.targets.first().copied();
+        self.start == 0
+            && self.end <= MDT_DATA_BYTES_MAX
+            && u64::from(self.stripe_size) == self.end
+            && self.targets.len() == 1
+            && matches!(target, Some(DataTarget::Mdt(_)))
     }
 
     /// Whether this version can read and write the data.

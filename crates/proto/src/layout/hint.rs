@@ -39,13 +39,20 @@ pub struct HintPart {
     pub overstripe: bool,
     /// As in [`LayoutHint`].
     pub pool: String,
+    /// Whether the bytes lie on the MDT that has the inode, and not on OSTs; then nothing else is asked for. Only the first one can.
+    pub on_mdt: bool,
 }
 
 impl HintPart {
+    /// A first part that lies on the MDT.
+    pub fn mdt(end: u64) -> HintPart {
+        HintPart { on_mdt: true, ..HintPart::new(end, LayoutHint::default()) }
+    }
+
     /// A part that ends at `end`, as `hint` has it for a whole file.
     pub fn new(end: u64, hint: LayoutHint) -> HintPart {
         let LayoutHint { stripe_count, stripe_size, start_index, osts, overstripe, pool, .. } = hint;
-        HintPart { end, stripe_count, stripe_size, start_index, osts, overstripe, pool }
+        HintPart { end, stripe_count, stripe_size, start_index, osts, overstripe, pool, on_mdt: false }
     }
 
     /// What it asks for.

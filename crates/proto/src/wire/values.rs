@@ -32,7 +32,7 @@ wire_id!(Fid { seq, oid, ver });
 wire_id!(ObjectId { layout, stripe });
 wire_id!(TargetId { kind, index });
 
-wire_fields!(HintPart { end, stripe_count, stripe_size, start_index, osts, overstripe, pool });
+wire_fields!(HintPart { end, stripe_count, stripe_size, start_index, osts, overstripe, pool; on_mdt });
 wire_fields!(Attr {
     fid,
     mode,

@@ -7,8 +7,8 @@ use proto::wire::header::{FLAG_REPLY, FLAG_RESENT, Header, Room, SLOT_NONE};
 use proto::wire::messages::*;
 pub use proto::wire::{Reply, Request};
 use proto::{
-    Attr, ClientId, Cred, DataTarget, Fid, JobId, Layout, MdtIndex, Name, Nid, ObjectId, OstIndex, TargetId,
-    Timestamp, Transno, Xid,
+    Attr, ClientId, Cred, Fid, JobId, Layout, MdtIndex, Name, Nid, ObjectId, OstIndex, TargetId, Timestamp,
+    Transno, Xid,
 };
 
 fn name(text: &str) -> Name {
@@ -60,11 +60,7 @@ fn attr() -> Attr {
 }
 
 fn layout() -> Layout {
-    let head = Component {
-        end: 0x1_0000,
-        targets: [DataTarget::Mdt(MdtIndex(2))].into_iter().collect(),
-        ..Component::striped(fid(8), 1 << 16, [])
-    };
+    let head = Component::on_mdt(fid(8), 1 << 16, MdtIndex(2));
     let tail = Component {
         start: 0x1_0000,
         overstriped: true,

@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proto::layout::{Component, HintPart, LayoutHint, Pattern};
-use proto::limits::{COMPONENTS_MAX, STRIPE_SIZE_DEFAULT, STRIPE_SIZE_UNIT, STRIPES_MAX};
+use proto::limits::{COMPONENTS_MAX, MDT_DATA_BYTES_MAX, STRIPE_SIZE_DEFAULT, STRIPE_SIZE_UNIT, STRIPES_MAX};
 use proto::pool::POOL_IGNORE;
 use proto::shards::mix;
-use proto::{Code, Fid, Layout, OstIndex, Pools};
+use proto::{Code, Fid, Layout, OstIndex, Pools, mdt_of};
 use smallvec::SmallVec;
 
 /// Most stripes that `-C -N` gives each OST.
@@ -195,7 +195,8 @@ fn check_parts(parts: &[HintPart], order: &Order) -> Result<(), Code> {
     let mut end = 0;
     for (number, part) in parts.iter().enumerate() {
         let ends = part.end == u64::MAX || part.end.is_multiple_of(u64::from(STRIPE_SIZE_UNIT));
-        let sane = part.end > end && ends;
+        let fits = !part.on_mdt || number == 0 && part.end <= MDT_DATA_BYTES_MAX && asks_nothing(part);
+        let sane = part.end > end && ends && fits;
         if !sane || number + 1 >= COMPONENTS_MAX {
             return Err(Code::Invalid);
         }
@@ -203,6 +204,11 @@ fn check_parts(parts: &[HintPart], order: &Order) -> Result<(), Code> {
         check_values(&part.hint(), order)?;
     }
     Ok(())
+}
+
+/// Whether a part leaves everything open that is about OSTs.
+fn asks_nothing(part: &HintPart) -> bool {
+    is_open(&part.hint())
 }
 
 fn check_list(hint: &LayoutHint, order: &Order) -> Result<(), Code> {
@@ -230,7 +236,7 @@ fn has_twice(list: &[OstIndex]) -> bool {
 pub fn inherit(hint: &LayoutHint, above: &LayoutHint) -> LayoutHint {
     let mut filled = hint.clone();
     if !hint.parts.is_empty() {
-        for part in &mut filled.parts {
+        for part in filled.parts.iter_mut().filter(|part| !part.on_mdt) {
             *part = HintPart::new(part.end, inherit(&part.hint(), &plain(above)));
         }
         return filled;
@@ -310,6 +316,11 @@ fn allocate_parts(id: Fid, parts: &[HintPart], order: &Order) -> Result<Layout, 
     let mut components = SmallVec::new();
     let mut start = 0;
     for part in parts {
+        if part.on_mdt {
+            components.push(Component::on_mdt(id, part.end, mdt_of(id)));
+            start = part.end;
+            continue;
+        }
         let mut wanted = part.hint();
         if wanted.stripe_size == 0 {
             wanted.stripe_size = STRIPE_SIZE_DEFAULT;

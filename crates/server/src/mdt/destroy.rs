@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use proto::layout::Component;
 use proto::limits::STRIPES_MAX;
 use proto::wire::messages::{DeadRange, Destroy};
-use proto::{Fid, ObjectId, OstIndex, Transno};
+use proto::{DataTarget, Fid, ObjectId, OstIndex, Transno};
 use rpc::RpcError;
 use rt::Rt;
 use service::keys::behind;
@@ -23,6 +23,7 @@ use store::{Batch, Change, Store, StoreError};
 use super::dead::{self, Dead};
 use super::keys;
 use super::osts::Osts;
+use crate::data::Data;
 
 /// Version of the format of an entry's value.
 const FORMAT: u8 = 1;
@@ -46,6 +47,7 @@ pub struct Destroyer {
     stop: Stop,
     recovery: Arc<Recovery>,
     osts: Arc<Osts>,
+    data: Arc<Data>,
     /// Entries up to here are left alone: none, but in an experiment.
     forgotten: Transno,
     /// What OSTs are told besides, so that their tombstones merge.
@@ -56,9 +58,9 @@ pub struct Destroyer {
 #[derive(Default)]
 struct State {
     /// OSTs that have entries and no task.
-    waiting: BTreeSet<OstIndex>,
+    waiting: BTreeSet<DataTarget>,
     /// OSTs that have a task; true if entries came since it looked last.
-    served: BTreeMap<OstIndex, bool>,
+    served: BTreeMap<DataTarget, bool>,
     /// A task is about to look at `waiting`.
     looking: bool,
 }
@@ -86,16 +88,17 @@ struct Round {
 
 impl Destroyer {
     /// Finds the OSTs that have entries from before the restart.
-    pub fn open(env: &Env, osts: Arc<Osts>) -> Result<Destroyer, StoreError> {
+    pub fn open(env: &Env, osts: Arc<Osts>, data: Arc<Data>) -> Result<Destroyer, StoreError> {
         let is_remembered = env.hub.habits().safeguards.destroy_list;
         let forgotten = if is_remembered { Transno(0) } else { env.store.last_transno() };
-        let state = State { waiting: osts_with_entries(&env.store)?, ..State::default() };
+        let state = State { waiting: targets_with_entries(&env.store)?, ..State::default() };
         Ok(Destroyer {
             rt: env.rt.clone(),
             store: env.store.clone(),
             stop: env.stop.clone(),
             recovery: env.recovery.clone(),
             osts,
+            data,
             forgotten,
             dead: Dead::default(),
             state: Mutex::new(state),
@@ -107,13 +110,13 @@ impl Destroyer {
         layouts.iter().for_each(|layout| self.dead.note(*layout, transno));
     }
 
-    /// There are new entries for `osts`, or OSTs that there were not before.
-    pub fn wake(self: &Arc<Self>, osts: &[OstIndex]) {
+    /// There are new entries for `targets`, or OSTs that there were not before.
+    pub fn wake(self: &Arc<Self>, targets: &[DataTarget]) {
         let mut state = self.state.lock();
-        for ost in osts {
-            match state.served.get_mut(ost) {
+        for target in targets {
+            match state.served.get_mut(target) {
                 Some(again) => *again = true,
-                None => drop(state.waiting.insert(*ost)),
+                None => drop(state.waiting.insert(*target)),
             }
         }
         if !state.looking && !state.waiting.is_empty() {
@@ -136,22 +139,22 @@ impl Destroyer {
             state.looking = false;
             state.waiting.clone()
         };
-        for ost in waiting.into_iter().filter(|ost| self.osts.import(*ost).is_some()) {
+        for target in waiting.into_iter().filter(|target| self.is_known(*target)) {
             let mut state = self.state.lock();
-            if state.waiting.remove(&ost) {
-                state.served.insert(ost, false);
-                self.rt.spawn(self.clone().serve(ost));
+            if state.waiting.remove(&target) {
+                state.served.insert(target, false);
+                self.rt.spawn(self.clone().serve(target));
             }
         }
     }
 
     /// Works off the list of one OST, in rounds.
-    async fn serve(self: Arc<Self>, ost: OstIndex) {
+    async fn serve(self: Arc<Self>, target: DataTarget) {
         let mut round = Round::default();
         loop {
-            let pause = match self.send(ost, &mut round).await {
+            let pause = match self.send(target, &mut round).await {
                 Ok(()) if round.from.is_some() => continue,
-                Ok(()) if self.is_finished(ost, round.left) => return,
+                Ok(()) if self.is_finished(target, round.left) => return,
                 Ok(()) => PAUSE,
                 Err(pause) => pause,
             };
@@ -163,19 +166,19 @@ impl Destroyer {
     }
 
     /// Whether a round that ended was the last one.
-    fn is_finished(&self, ost: OstIndex, left: bool) -> bool {
+    fn is_finished(&self, target: DataTarget, left: bool) -> bool {
         let mut state = self.state.lock();
-        let again = state.served.insert(ost, false).unwrap_or(false);
+        let again = state.served.insert(target, false).unwrap_or(false);
         if !again && !left {
-            state.served.remove(&ost);
+            state.served.remove(&target);
         }
         !again && !left || self.stop.is_stopped()
     }
 
     /// Sends what is durable of the next part of the list. The error is how long to wait before the next try.
-    async fn send(&self, ost: OstIndex, round: &mut Round) -> Result<(), Duration> {
+    async fn send(&self, target: DataTarget, round: &mut Round) -> Result<(), Duration> {
         let from = round.from.take();
-        let found = self.found(ost, from).map_err(|error| {
+        let found = self.found(target, from).map_err(|error| {
             tracing::error!(%error, "the destroy list");
             PAUSE_REFUSED
         })?;
@@ -184,26 +187,56 @@ impl Destroyer {
         if found.keys.is_empty() {
             return Ok(());
         }
-        let import = self.osts.import(ost).ok_or(PAUSE_REFUSED)?;
-        let sent = async {
-            let answered = import.call(Destroy { objects: found.objects, dead: found.dead }).await?;
-            import.committed(answered.transno).await
-        };
-        match self.stop.unless(sent).await {
-            Some(Ok(())) => {}
-            None | Some(Err(RpcError::Closed)) => return Err(PAUSE_REFUSED),
-            Some(Err(RpcError::Refused(code))) => {
-                tracing::warn!(%ost, %code, "the OST does not destroy objects");
-                return Err(PAUSE_REFUSED);
-            }
+        match target {
+            DataTarget::Ost(ost) => self.destroy_on(ost, found.objects, found.dead).await?,
+            DataTarget::Mdt(_) => self.destroy_here(&found.objects, &found.dead).await?,
         }
         let changes = found.keys.into_iter().map(|key| Change { key, value: None }).collect();
         self.store.commit(Batch { changes, ..Batch::default() }).map_err(|_| PAUSE_REFUSED)?;
         Ok(())
     }
 
-    fn found(&self, ost: OstIndex, from: Option<Vec<u8>>) -> Result<Found, StoreError> {
-        let first = keys::destroys_of(ost);
+    /// Whether the target can be asked.
+    fn is_known(&self, target: DataTarget) -> bool {
+        target.ost().is_none_or(|ost| self.osts.import(ost).is_some())
+    }
+
+    /// Has an OST destroy objects; durable when this returns.
+    async fn destroy_on(
+        &self,
+        ost: OstIndex,
+        objects: Vec<ObjectId>,
+        dead: Vec<DeadRange>,
+    ) -> Result<(), Duration> {
+        let import = self.osts.import(ost).ok_or(PAUSE_REFUSED)?;
+        let sent = async {
+            let answered = import.call(Destroy { objects, dead }).await?;
+            import.committed(answered.transno).await
+        };
+        match self.stop.unless(sent).await {
+            Some(Ok(())) => Ok(()),
+            None | Some(Err(RpcError::Closed)) => Err(PAUSE_REFUSED),
+            Some(Err(RpcError::Refused(code))) => {
+                tracing::warn!(%ost, %code, "the OST does not destroy objects");
+                Err(PAUSE_REFUSED)
+            }
+        }
+    }
+
+    /// The same of objects that this target has itself.
+    async fn destroy_here(&self, objects: &[ObjectId], dead: &[DeadRange]) -> Result<(), Duration> {
+        let destroyed = async {
+            let transno = self.data.destroy_here(objects, dead).await?;
+            self.store.committed(transno).await
+        };
+        destroyed.await.map_err(|error| {
+            tracing::warn!(%error, "objects of files that are gone are not destroyed");
+            PAUSE_REFUSED
+        })
+    }
+
+    fn found(&self, target: DataTarget, from: Option<Vec<u8>>) -> Result<Found, StoreError> {
+        let first = keys::destroys_of(target);
         let until = behind(&first);
         let entries = self.store.scan(&from.unwrap_or(first), &until, ENTRIES_PER_REQUEST)?;
         let durable = self.store.last_committed();
@@ -226,13 +259,13 @@ impl Destroyer {
             found.keys.push(key);
             layouts.push(layout);
         }
-        found.dead = self.dead_around(ost, &layouts)?;
+        found.dead = self.dead_around(target, &layouts)?;
         Ok(found)
     }
 
-    /// The dead layout ids around `layouts`, which are in order: up to the last of them, and without those that `ost` is still to
+    /// The dead layout ids around `layouts`, which are in order: up to the last of them, and without those that `target` is still to
     /// destroy. Of these the list has an entry, which came before they were known to be dead.
-    fn dead_around(&self, ost: OstIndex, layouts: &[Fid]) -> Result<Vec<DeadRange>, StoreError> {
+    fn dead_around(&self, target: DataTarget, layouts: &[Fid]) -> Result<Vec<DeadRange>, StoreError> {
         let Some(newest) = layouts.last() else { return Ok(Vec::new()) };
         let mut ranges: Vec<DeadRange> = Vec::new();
         for layout in layouts {
@@ -246,7 +279,7 @@ impl Destroyer {
         }
         let mut dead = Vec::new();
         for range in ranges.iter_mut().take(DEAD_PER_REQUEST) {
-            let at = |oid, ver| keys::destroy(ost, Fid { seq: range.seq, oid, ver });
+            let at = |oid, ver| keys::destroy(target, Fid { seq: range.seq, oid, ver });
             let waiting = self.store.scan(&at(range.first, 0), &at(range.last, u32::MAX), WAITING_SCANNED)?;
             let fids: Vec<Fid> =
                 waiting.iter().filter_map(|(key, _)| Some(keys::destroy_parts(key)?.1)).collect();
@@ -266,25 +299,23 @@ fn damaged() -> StoreError {
     StoreError::Corrupt { what: "the destroy list".into() }
 }
 
-fn osts_with_entries(store: &Store) -> Result<BTreeSet<OstIndex>, StoreError> {
+fn targets_with_entries(store: &Store) -> Result<BTreeSet<DataTarget>, StoreError> {
     let mut from = vec![keys::DESTROY];
     let until = behind(&from);
-    let mut osts = BTreeSet::new();
+    let mut targets = BTreeSet::new();
     while let Some((key, _)) = store.scan(&from, &until, 1)?.into_iter().next() {
-        let (ost, _) = keys::destroy_parts(&key).ok_or_else(damaged)?;
-        osts.insert(ost);
-        from = behind(&keys::destroys_of(ost));
+        let (target, _) = keys::destroy_parts(&key).ok_or_else(damaged)?;
+        targets.insert(target);
+        from = behind(&keys::destroys_of(target));
     }
-    Ok(osts)
+    Ok(targets)
 }
 
-/// The stripes of a component by the OST that holds them.
-pub fn stripes_by_ost(component: &Component) -> BTreeMap<OstIndex, Vec<u32>> {
-    let mut stripes: BTreeMap<OstIndex, Vec<u32>> = BTreeMap::new();
+/// The stripes of a component by the target that holds them.
+pub fn stripes_by_target(component: &Component) -> BTreeMap<DataTarget, Vec<u32>> {
+    let mut stripes: BTreeMap<DataTarget, Vec<u32>> = BTreeMap::new();
     for place in component.places() {
-        if let Some(ost) = place.target.ost() {
-            stripes.entry(ost).or_default().push(place.object.stripe);
-        }
+        stripes.entry(place.target).or_default().push(place.object.stripe);
     }
     stripes
 }
@@ -307,12 +338,12 @@ fn decode(value: &[u8]) -> Option<Vec<u32>> {
 
 /// The whole list: OST, layout id, stripes.
 #[cfg(test)]
-pub(super) fn listed(store: &Store) -> Vec<(OstIndex, proto::Fid, Vec<u32>)> {
+pub(super) fn listed(store: &Store) -> Vec<(DataTarget, proto::Fid, Vec<u32>)> {
     let from = vec![keys::DESTROY];
     let entries = store.scan(&from, &behind(&from), usize::MAX).expect("the store can be read");
     let parts = |(key, value): (Bytes, store::Value)| {
-        let (ost, layout) = keys::destroy_parts(&key)?;
-        Some((ost, layout, decode(&value.bytes)?))
+        let (target, layout) = keys::destroy_parts(&key)?;
+        Some((target, layout, decode(&value.bytes)?))
     };
     entries.into_iter().map(|entry| parts(entry).expect("entries are sane")).collect()
 }
@@ -324,8 +355,11 @@ mod tests {
     #[test]
     fn entries_round_trip() {
         let component = Component::striped(Fid::ROOT, 65_536, [3, 1, 3].map(OstIndex));
-        let stripes = stripes_by_ost(&component);
-        assert_eq!(stripes, BTreeMap::from([(OstIndex(3), vec![0, 2]), (OstIndex(1), vec![1])]));
+        let stripes = stripes_by_target(&component);
+        assert_eq!(
+            stripes,
+            BTreeMap::from([(OstIndex(3).into(), vec![0, 2]), (OstIndex(1).into(), vec![1])])
+        );
         assert_eq!(decode(&encode(&[0, 2])), Some(vec![0, 2]));
         assert_eq!(decode(&[1, 2]), None);
         assert_eq!(decode(&[]), None);

@@ -3,7 +3,7 @@
 //! Numbers in keys are big endian, so that keys sort as the numbers do.
 
 use bytes::Bytes;
-use proto::{ClientId, Fid, FileKind, Name, OstIndex};
+use proto::{ClientId, DataTarget, Fid, FileKind, MdtIndex, Name, OstIndex};
 use service::keys::MDT;
 
 /// `[INODE][fid]`: an inode.
@@ -16,7 +16,7 @@ pub const LINK: u8 = MDT + 2;
 pub const XATTR: u8 = MDT + 3;
 /// `[ORPHAN][fid]`: an inode without a name that is still open; whether it can get one.
 pub const ORPHAN: u8 = MDT + 4;
-/// `[DESTROY][ost: 4][0: 12][layout id]`: stripes of a layout to be destroyed on an OST.
+/// `[DESTROY][index: 4][kind: 1][0: 11][layout id]`: stripes of a layout to be destroyed on an OST (kind 0), or on this MDT (1).
 pub const DESTROY: u8 = MDT + 5;
 /// `[SEQUENCE]`: first sequence that is not reserved.
 pub const SEQUENCE: u8 = MDT + 6;
@@ -171,27 +171,38 @@ pub fn fid_of(key: &[u8]) -> Option<Fid> {
     Fid::from_key(key.get(1..)?)
 }
 
-/// What the keys of an OST's destroy list start with.
-pub fn destroys_of(ost: OstIndex) -> Vec<u8> {
+/// What the keys of a target's destroy list start with.
+pub fn destroys_of(target: DataTarget) -> Vec<u8> {
+    let (index, kind) = match target {
+        DataTarget::Ost(index) => (index.0, 0),
+        DataTarget::Mdt(index) => (index.0, 1),
+    };
     let mut key = Vec::with_capacity(33);
     key.push(DESTROY);
-    key.extend_from_slice(&ost.0.to_be_bytes());
+    key.extend_from_slice(&index.to_be_bytes());
+    key.push(kind);
     // Keys that are listed together share their first 17 bytes.
-    key.extend_from_slice(&[0; 12]);
+    key.extend_from_slice(&[0; 11]);
     key
 }
 
-/// Key of the stripes of `layout` to be destroyed on `ost`.
-pub fn destroy(ost: OstIndex, layout: Fid) -> Bytes {
-    let mut key = destroys_of(ost);
+/// Key of the stripes of `layout` to be destroyed on `target`.
+pub fn destroy(target: DataTarget, layout: Fid) -> Bytes {
+    let mut key = destroys_of(target);
     key.extend_from_slice(&layout.to_key());
     key.into()
 }
 
-/// OST and layout id of a destroy key.
-pub fn destroy_parts(key: &[u8]) -> Option<(OstIndex, Fid)> {
-    let (ost, rest) = key.get(1..)?.split_first_chunk::<4>()?;
-    Some((OstIndex(u32::from_be_bytes(*ost)), Fid::from_key(rest.get(12..)?)?))
+/// Target and layout id of a destroy key.
+pub fn destroy_parts(key: &[u8]) -> Option<(DataTarget, Fid)> {
+    let (index, rest) = key.get(1..)?.split_first_chunk::<4>()?;
+    let index = u32::from_be_bytes(*index);
+    let target = match rest.first()? {
+        0 => DataTarget::Ost(OstIndex(index)),
+        1 => DataTarget::Mdt(MdtIndex(index)),
+        _ => return None,
+    };
+    Some((target, Fid::from_key(rest.get(12..)?)?))
 }
 
 /// What the keys of a client under `prefix` start with.
@@ -275,7 +286,9 @@ mod tests {
         assert_eq!(entry_of(&entry_value(FID, FileKind::Dir)), Some((FID, FileKind::Dir)));
         assert_eq!(entry_of(&[1, 2, 3]), None);
         assert_eq!(xattr_name(&xattr(FID, b"user.a")), &b"user.a"[..]);
-        assert_eq!(destroy_parts(&destroy(OstIndex(7), FID)), Some((OstIndex(7), FID)));
+        for target in [DataTarget::Ost(OstIndex(7)), DataTarget::Mdt(MdtIndex(7))] {
+            assert_eq!(destroy_parts(&destroy(target, FID)), Some((target, FID)));
+        }
         assert_eq!(number_of(&grant(ClientId(1), 99)), Some(99));
         assert_eq!(opened(&open_value(FID)), Some(FID));
         assert_eq!(fid_of(&orphan(FID)), Some(FID));

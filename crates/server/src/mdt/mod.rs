@@ -42,7 +42,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proto::layout::LayoutHint;
 use proto::parameters::TargetTree;
-use proto::wire::messages::{MdtOutside, MdtRequest, Space};
+use proto::wire::header::Room;
+use proto::wire::messages::{MdtOrData, MdtOutside, MdtRequest, Space};
 use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, Fid, FileKind, Timestamp, Transno};
 use rpc::Peer;
@@ -51,6 +52,7 @@ use service::{Done, Env, Handler, Recovery, Session, Shown, Stop, VERSION_OF_THI
 use store::sums::{INODE_OWNERS, INODES};
 use store::{Store, StoreError};
 
+use crate::data::{Data, TokenCounts};
 use crate::{Counts, Held};
 pub use bits::LockCounts;
 
@@ -95,11 +97,13 @@ pub struct Mdt {
     searches: Arc<Searches>,
     changelog: Changelog,
     quotas: Quotas,
+    /// The first bytes of files.
+    data: Arc<Data>,
 }
 
 impl Handler for Mdt {
     type Session = Export;
-    type Request = MdtRequest;
+    type Request = MdtOrData;
     type Outside = MdtOutside;
     const STATS: Option<&'static service::Stats> = Some(&stats::STATS);
 
@@ -109,6 +113,8 @@ impl Handler for Mdt {
             Sequences::open(&store, env.claimant.clone().map(|claimant| (claimant, env.stop.clone())))?;
         let root_hint = open_root(&env.rt, &store)?;
         quota::sum_up(&env.rt, &store).await?;
+        let objects = store::Objects::open_few(&env.rt, store.clone()).await?;
+        let data = Arc::new(Data::new(&env, objects));
         Ok(Mdt {
             names: Names::new(&store),
             grants: Grants::new(&env),
@@ -116,10 +122,11 @@ impl Handler for Mdt {
             opens: Opens::default(),
             flocks: Flocks::new(store.boot()),
             sequences,
-            objects: Objects::open(&env, root_hint)?,
+            objects: Objects::open(&env, root_hint, data.clone())?,
             searches: Searches::new(&env.rt, &store),
             changelog: Changelog::open(&env)?,
             quotas: Quotas::open(&env)?,
+            data,
             rt: env.rt,
             stop: env.stop,
             recovery: env.recovery,
@@ -133,6 +140,8 @@ impl Handler for Mdt {
 
     fn started(self: &Arc<Self>) {
         self.rt.spawn(osts::watch(self.objects.osts.clone(), self.objects.destroyer.clone()));
+        // Of OSTs the MGS tells; what is left of this target's own waits for nobody.
+        self.objects.destroyer.wake(&[]);
         self.rt.spawn(orphans::clean(self.clone()));
         self.rt.spawn(changelog::clear::run(self.clone()));
         self.rt.spawn(self.grants.reclaimer.clone().run());
@@ -141,9 +150,13 @@ impl Handler for Mdt {
     async fn handle(
         &self,
         ctx: &service::Ctx<Export>,
-        request: MdtRequest,
-        _bulk: Vec<Bytes>,
+        request: MdtOrData,
+        bulk: Vec<Bytes>,
     ) -> Result<Done, Code> {
+        let request = match request {
+            MdtOrData::Mdt(request) => request,
+            MdtOrData::Data(request) => return self.data.handle(ctx, request, bulk).await,
+        };
         let ctx = Ctx::new(ctx, &self.grants.bits, &self.sharing, Reads::of(&request));
         let (mut rounds, mut fetches) = (0, 0);
         while rounds < ROUNDS_MAX && fetches < FETCHES_MAX {
@@ -179,21 +192,16 @@ impl Handler for Mdt {
     }
 
     async fn space(&self) -> Result<Space, Code> {
-        let space = self.store.space().await.map_err(|error| {
+        let space = self.data.space().await.inspect_err(|error| {
             tracing::error!(%error, "the space of the target is not known");
-            Code::Io
         })?;
-        let files_free = space.available / namespace::BYTES_PER_FILE;
+        let files_free = space.bytes_available / namespace::BYTES_PER_FILE;
         let inodes = self.store.sum(&INODES.key()).map_err(|error| service::code_of(&error))?;
         Ok(Space {
-            bytes_total: space.total,
-            bytes_free: space.free,
-            bytes_available: space.available,
             files_total: inodes + files_free,
             files_free,
             state: service::space_state(&self.store),
-            disk: space.identity,
-            bytes_own: 0,
+            ..space
         })
     }
 
@@ -221,11 +229,20 @@ impl Handler for Mdt {
 
     fn ended(&self, session: &Session<Export>) {
         self.flocks.end_session(session.handle());
+        self.data.ended(session.handle());
         self.end_export(session);
     }
 
     fn forgotten(&self, client: ClientId) {
         self.forget_export(client);
+    }
+
+    fn room(&self, sessions: impl FnOnce() -> usize) -> Room {
+        self.data.room(sessions)
+    }
+
+    async fn finish(&self) {
+        self.data.finish().await;
     }
 }
 
@@ -234,26 +251,40 @@ impl Shown for Mdt {
         self.grants.bits.parameters(tree);
         self.sharing.parameters(tree);
         self.changelog.parameters(tree);
+        self.data.statistics(tree);
     }
 
     fn held(&self) -> Vec<Held> {
-        self.grants.bits.held()
+        let mut held = self.grants.bits.held();
+        held.extend(self.data.held());
+        held
     }
 
     fn held_by(&self, session: u64) -> Vec<Held> {
-        self.grants.bits.held_by_session(session)
+        let mut held = self.grants.bits.held_by_session(session);
+        held.extend(self.data.held_by(session));
+        held
     }
 
     fn waits(&self) -> Vec<Wait> {
         let mut waits = self.grants.bits.waits();
         waits.extend(self.grants.revoker.waits());
+        waits.extend(self.data.waits());
         waits
+    }
+
+    fn problems(&self) -> Vec<String> {
+        self.data.problems()
     }
 }
 
 impl Counts for Mdt {
     fn lock_counts(&self) -> LockCounts {
         self.grants.bits.counts()
+    }
+
+    fn token_counts(&self) -> TokenCounts {
+        self.data.token_counts()
     }
 }
 

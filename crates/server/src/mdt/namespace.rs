@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proto::changelog::Record;
 use proto::wire::messages::{BitLock, LOCK_ALL, LOCK_UPDATE};
-use proto::{Code, Fid, FileKind, Name, OstIndex};
+use proto::{Code, DataTarget, Fid, FileKind, Name};
 use smallvec::SmallVec;
 use store::sums::{INODE_OWNERS, INODES};
 use store::{Batch, Change, Store, Sums};
@@ -25,7 +25,7 @@ pub const BYTES_PER_FILE: u64 = 1024;
 #[derive(Default)]
 pub struct Changes {
     changes: Vec<Change>,
-    destroys: SmallVec<[OstIndex; 4]>,
+    destroys: SmallVec<[DataTarget; 4]>,
     /// What of which file others see change (`LOCK_*` bits).
     affected: SmallVec<[(Fid, u32); 4]>,
     /// Files that lose their last name.
@@ -144,8 +144,8 @@ impl Changes {
         self.changes.is_empty()
     }
 
-    /// The OSTs on which objects are to be destroyed.
-    pub fn destroys(&self) -> SmallVec<[OstIndex; 4]> {
+    /// The targets on which objects are to be destroyed.
+    pub fn destroys(&self) -> SmallVec<[DataTarget; 4]> {
         self.destroys.clone()
     }
 
@@ -153,9 +153,9 @@ impl Changes {
     pub fn destroy_objects(&mut self, inode: &Inode) {
         let Some(layout) = inode.layout.as_ref().filter(|_| inode.may_have_objects()) else { return };
         for component in &layout.components {
-            for (ost, stripes) in super::destroy::stripes_by_ost(component) {
-                self.put(keys::destroy(ost, component.id), super::destroy::encode(&stripes));
-                self.destroys.push(ost);
+            for (target, stripes) in super::destroy::stripes_by_target(component) {
+                self.put(keys::destroy(target, component.id), super::destroy::encode(&stripes));
+                self.destroys.push(target);
             }
         }
     }

@@ -22,6 +22,7 @@ use super::allocate::{self, Order};
 use super::away::Away;
 use super::destroy::Destroyer;
 use super::keys;
+use crate::data::Data;
 
 /// How long the MGS may hold a request for a newer configuration, in milliseconds.
 const WAIT_MS: u32 = 60_000;
@@ -44,9 +45,9 @@ pub(super) struct Objects {
 
 impl Objects {
     /// Those of a target whose root has the default layout `root_hint`.
-    pub fn open(env: &Env, root_hint: Option<LayoutHint>) -> Result<Objects, StoreError> {
+    pub fn open(env: &Env, root_hint: Option<LayoutHint>, data: Arc<Data>) -> Result<Objects, StoreError> {
         let osts = Arc::new(Osts::open(env)?);
-        let destroyer = Arc::new(Destroyer::open(env, osts.clone())?);
+        let destroyer = Arc::new(Destroyer::open(env, osts.clone(), data)?);
         Ok(Objects { osts, destroyer, root_hint: RwLock::new(root_hint) })
     }
 }

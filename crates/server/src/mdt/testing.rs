@@ -12,7 +12,8 @@ use proto::wire::messages as msg;
 use proto::wire::messages::Operation;
 use proto::wire::{Reply, Request};
 use proto::{
-    Attr, ClientId, Code, Cred, Fid, FsName, JobId, Name, OstIndex, TargetId, Timestamp, Transno, Xid,
+    Attr, ClientId, Code, Cred, DataTarget, Fid, FsName, JobId, Name, ObjectId, OstIndex, TargetId,
+    Timestamp, Transno, Xid,
 };
 use rpc::{Answer, Call, CallbackError, Hub, Keys, Peer, Role, Service};
 use rt::sim::{Options, Sim};
@@ -195,7 +196,7 @@ impl World {
     }
 
     /// The destroy list.
-    pub fn destroys(&self) -> Vec<(OstIndex, Fid, Vec<u32>)> {
+    pub fn destroys(&self) -> Vec<(DataTarget, Fid, Vec<u32>)> {
         destroy::listed(&self.store)
     }
 
@@ -441,6 +442,15 @@ impl Client<'_> {
             bulk: vec![],
             job: rpc::job::current(),
         }
+    }
+
+    /// Writes `data` to the beginning of an object that the MDT has.
+    pub fn write(&self, object: ObjectId, data: &'static [u8]) -> Result<(), Code> {
+        self.xid.set(self.xid.get() + 1);
+        let write = msg::Write { object, offset: 0, time: self.time(), locked: false, sync: false };
+        let mut call = self.call_of(self.xid.get(), None, write);
+        call.bulk.push(Bytes::from_static(data));
+        self.world.sim.run(self.world.target.clone().call(call)).result.map(drop)
     }
 
     pub fn new_fid(&self) -> Fid {

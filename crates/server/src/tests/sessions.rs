@@ -210,10 +210,9 @@ fn what_does_not_belong_here_is_refused() {
     };
     assert_eq!(connect("other", msg::FEATURES_ALL), Err(Code::WrongFilesystem));
     assert_eq!(connect("weft", 0), Err(Code::Version));
-    assert_eq!(
-        client.call(msg::Destroy { objects: vec![], dead: vec![] }).map(drop),
-        Err(Code::NotSupported)
-    );
+    assert_eq!(client.call(msg::Destroy { objects: vec![], dead: vec![] }).map(drop), Err(Code::Forbidden));
+    let lease = msg::RenewLease { lease: 0, release: true, dropped: vec![] };
+    assert_eq!(client.call(lease).map(drop), Err(Code::NotSupported));
 }
 
 #[test]

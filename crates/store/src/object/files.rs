@@ -54,6 +54,15 @@ enum Need {
     Overwrite,
 }
 
+/// When the first data file is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ready {
+    /// When the target is opened.
+    AtOnce,
+    /// When it is needed.
+    WithTheFirstWrite,
+}
+
 /// All data files of a target.
 pub struct Files {
     rt: Rt,
@@ -165,7 +174,7 @@ impl Placed {
 
 impl Files {
     /// Opens the directory; the files in it are told by [`Files::list`].
-    pub async fn open(rt: &Rt, store: &Arc<Store>) -> Result<Files, StoreError> {
+    pub async fn open(rt: &Rt, store: &Arc<Store>, ready: Ready) -> Result<Files, StoreError> {
         let dir = store.dir().subdir(DIR).await?;
         // The directory's own name has to be there after a crash, or every file in it is lost.
         store.dir().sync().await?;
@@ -180,7 +189,7 @@ impl Files {
             tidying: Semaphore::new(1),
             sweeping: Semaphore::new(1),
             next_seq: AtomicU32::new(0),
-            ahead: AtomicU32::new(1),
+            ahead: AtomicU32::new(u32::from(ready == Ready::AtOnce)),
             overwrite_blocks: overwrite_bytes / BLOCK,
             work: Arc::new(Notify::new()),
             freed: Arc::new(Notify::new()),

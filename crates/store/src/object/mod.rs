@@ -54,7 +54,7 @@ use extent::BLOCK;
 #[cfg(test)]
 pub(crate) use extent::FileId;
 pub(crate) use extent::Run;
-use files::Files;
+use files::{Files, Ready};
 pub use seal::Sealing;
 use seal::Seals;
 use tomb::Tombs;
@@ -113,14 +113,24 @@ pub struct Objects {
 pub type Extra = Box<dyn FnOnce(&ObjectAttr) -> Vec<Change> + Send>;
 
 impl Objects {
-    /// Opens the objects of `store`. It reads a key for each data file and lists their names; what it reads of objects does not depend
+    /// Opens the objects of `store`, of which many will be written: space is made ready at once. It reads a key for each data file and lists their names; what it reads of objects does not depend
     /// on their number. What former boots left allocated is looked for afterwards, in the background.
     pub async fn open(rt: &Rt, store: Arc<Store>) -> Result<Arc<Objects>, StoreError> {
-        Objects::open_with(rt, store, Limits::default()).await
+        Objects::open_with(rt, store, Limits::default(), Ready::AtOnce).await
     }
 
-    async fn open_with(rt: &Rt, store: Arc<Store>, limits: Limits) -> Result<Arc<Objects>, StoreError> {
-        let files = Arc::new(Files::open(rt, &store).await?);
+    /// The same of a target that may never have any: space is made ready with the first write.
+    pub async fn open_few(rt: &Rt, store: Arc<Store>) -> Result<Arc<Objects>, StoreError> {
+        Objects::open_with(rt, store, Limits::default(), Ready::WithTheFirstWrite).await
+    }
+
+    async fn open_with(
+        rt: &Rt,
+        store: Arc<Store>,
+        limits: Limits,
+        ready: Ready,
+    ) -> Result<Arc<Objects>, StoreError> {
+        let files = Arc::new(Files::open(rt, &store, ready).await?);
         let summarized = store.clone();
         let mut found = rt.offload(move || summary::load(&summarized)).await?;
         for id in files.list().await? {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use fuse::control::{Hint, HintPart};
+use proto::limits::MDT_DATA_BYTES_MAX;
 
 use crate::failure::Failure;
 use crate::lfs::setstripe::LayoutArguments;
@@ -81,11 +82,23 @@ fn line(
             return Err(Failure::usage(missing));
         }
         let group = Group::try_parse_from(words).map_err(|error| Failure::usage(error.to_string()))?;
+        if group.layout.is_on_mdt(command)? {
+            if !parts.is_empty() {
+                return Err(bad("only the first component lies on the MDT".to_owned()));
+            }
+            if end > MDT_DATA_BYTES_MAX {
+                let mib = MDT_DATA_BYTES_MAX >> 20;
+                return Err(bad(format!("a component on the MDT ends at {mib} MiB at most")));
+            }
+            parts.push(HintPart { end, hint: Hint::default(), on_mdt: true });
+            rest.extend(group.paths.into_iter().map(PathBuf::into_os_string));
+            continue;
+        }
         let mut hint = group.layout.hint(command)?;
         if let Some(HintPart { hint: last, .. }) = parts.last() {
             follow(&mut hint, last, group.layout.names_pool());
         }
-        parts.push(HintPart { end, hint });
+        parts.push(HintPart { end, hint, on_mdt: false });
         rest.extend(group.paths.into_iter().map(PathBuf::into_os_string));
     }
     Ok(Line { rest, parts })
@@ -147,7 +160,8 @@ mod tests {
             .expect("they are fine");
         assert_eq!(rest, ["lfs", "setstripe", "f", "g"]);
         let expected = [(1 << 20, 1), (1 << 30, 4), (u64::MAX, -1)];
-        let expected = expected.map(|(end, count)| HintPart { end, hint: hint(count, 131_072) });
+        let expected =
+            expected.map(|(end, count)| HintPart { end, hint: hint(count, 131_072), on_mdt: false });
         assert_eq!(parts, expected);
         let (_, parts) =
             check("lfs setstripe -E 1M -p flash -E 1G -c 4 -E 2G -i 3 -E 3G -p disk -E -1 -p none f")
@@ -155,6 +169,16 @@ mod tests {
                 .expect("they are fine");
         let pools: Vec<&str> = parts.iter().map(|part| part.hint.pool.as_str()).collect();
         assert_eq!(pools, ["flash", "flash", "", "disk", ""]);
+        let (_, parts) =
+            check("lfs setstripe -E 64K -L mdt -E -1 -c 2 f").expect("components").expect("they are fine");
+        let shown: Vec<_> =
+            parts.iter().map(|part| (part.end, part.on_mdt, part.hint.stripe_count)).collect();
+        assert_eq!(shown, [(65_536, true, 0), (u64::MAX, false, 2)]);
+        for bad in
+            ["-E 64K -L mdt -c 2 -E -1 f", "-E 2M -L mdt -E -1 f", "-E 1M -E 2M -L mdt f", "-E 64K -L x f"]
+        {
+            assert!(check(&format!("lfs setstripe {bad}")).is_some_and(|line| line.is_err()), "{bad}");
+        }
         for bad in ["-E 2M -E 1M f", "-E 1000 f", "-E x f", "-E 1M -z 64M f", "-E 1M -c x f", "f -E"] {
             assert!(check(&format!("lfs setstripe {bad}")).is_some_and(|line| line.is_err()), "{bad}");
         }

@@ -237,7 +237,7 @@ fn file(path: &str, layout: &FileLayout, style: Style) -> String {
         return text + &composite::file(layout, style);
     }
     let Fields { count, size, pattern, generation, offset, pool, objects } = style.fields;
-    let pattern_name = if layout.overstriped { "raid0,overstriped" } else { "raid0" };
+    let pattern_name = composite::pattern(layout.overstriped, layout.on_mdt);
     let first = layout.osts.first().copied().unwrap_or(0);
     let values = [
         (count, "lmm_stripe_count:  ", layout.osts.len().to_string()),
@@ -348,6 +348,7 @@ mod tests {
             overstriped: false,
             osts: osts.to_vec(),
             pool: String::new(),
+            on_mdt: false,
             components: Vec::new(),
         }
     }

@@ -51,6 +51,16 @@ pub struct LayoutArguments {
     /// Pool to choose OSTs from; none for that of the directory above, ignore for no pool
     #[arg(short = 'p', long, visible_alias = "pool-name", value_name = "POOL")]
     pool: Option<String>,
+    /// Where the bytes lie: mdt, of a first component, or raid0, on OSTs
+    #[arg(short = 'L', long = "layout", value_name = "PATTERN")]
+    pattern: Option<Pattern>,
+}
+
+/// Where the bytes of a component lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Pattern {
+    Raid0,
+    Mdt,
 }
 
 /// Most stripes.
@@ -105,8 +115,26 @@ impl LayoutArguments {
         self.pool.is_some()
     }
 
+    /// Whether the bytes are to lie on the MDT; of anything else nothing may be said then.
+    pub fn is_on_mdt(&self, command: &str) -> Result<bool, Failure> {
+        let is_on_mdt = self.pattern == Some(Pattern::Mdt);
+        let plain =
+            LayoutArguments { pattern: None, pool: self.pool.clone(), ost: self.ost.clone(), ..*self };
+        if is_on_mdt && (plain.hint(command)? != Hint::default() || self.names_pool()) {
+            return Err(Failure::usage(format!(
+                "error: {command}: a component on the MDT has an end, and no stripes, OSTs or pool"
+            )));
+        }
+        Ok(is_on_mdt)
+    }
+
     /// What they say; `command` stands in messages.
     pub fn hint(&self, command: &str) -> Result<Hint, Failure> {
+        if self.pattern == Some(Pattern::Mdt) {
+            return Err(Failure::usage(format!(
+                "error: {command}: -L mdt is for a first component: -E END -L mdt -E -1"
+            )));
+        }
         let pool = self.pool.as_deref().map_or(Ok(String::new()), |pool| pools::of_layout(command, pool))?;
         let osts = self.ost.as_ref().map(|list| list.0.clone()).unwrap_or_default();
         let mut distinct = osts.clone();

@@ -154,6 +154,26 @@ macro_rules! operations {
     };
 }
 
+/// What an MDT answers in sessions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MdtOrData {
+    /// Of names and inodes.
+    Mdt(MdtRequest),
+    /// Of the objects that it has.
+    Data(DataRequest),
+}
+
+impl TryFrom<Request> for MdtOrData {
+    type Error = Request;
+
+    fn try_from(request: Request) -> Result<MdtOrData, Request> {
+        match MdtRequest::try_from(request) {
+            Ok(request) => Ok(MdtOrData::Mdt(request)),
+            Err(other) => Ok(MdtOrData::Data(DataRequest::try_from(other)?)),
+        }
+    }
+}
+
 /// No request: of roles that answer none outside sessions but what every target answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoRequest {}
@@ -257,8 +277,8 @@ operations! {
         98 ReadQuota(ReadQuota) -> QuotaState: Outside, Reads, Shared, never, never;
         99 SetQuota(SetQuota) -> QuotaState: Outside, Reads, Reserved, never, never;
     }
-    /// What an OST answers.
-    OstRequest {
+    /// What is asked of objects: an OST answers it, and an MDT for the first bytes of files.
+    DataRequest {
         59 SealLayout(SealLayout) -> Done: Session, Takes, Shared, never, always;
         60 Write(Write) -> ObjectAttr: Session, Takes, Shared, never, |write| write.locked;
         61 Read(Read) -> ReadDone: Session, Reads, Shared, never, |read| read.locked;

@@ -13,6 +13,8 @@ const HINT_FORMAT: u8 = 1;
 
 /// Several stripes may share a target.
 const FLAG_OVERSTRIPED: u8 = 1 << 0;
+/// A part of a hint: the bytes lie on the MDT.
+const FLAG_ON_MDT: u8 = 1 << 1;
 
 const TARGET_OST: u8 = 1;
 const TARGET_MDT: u8 = 2;
@@ -96,21 +98,21 @@ fn take_target(from: &mut Reader) -> Option<DataTarget> {
 /// Appends what a directory says of new files.
 pub(super) fn put_hint(out: &mut Vec<u8>, hint: &LayoutHint) {
     out.push(HINT_FORMAT);
-    put_hint_values(out, hint);
+    put_hint_values(out, hint, 0);
     if !hint.parts.is_empty() {
         out.extend_from_slice(&(hint.parts.len() as u16).to_le_bytes());
         for part in &hint.parts {
             out.extend_from_slice(&part.end.to_le_bytes());
-            put_hint_values(out, &part.hint());
+            put_hint_values(out, &part.hint(), if part.on_mdt { FLAG_ON_MDT } else { 0 });
         }
     }
 }
 
-fn put_hint_values(out: &mut Vec<u8>, hint: &LayoutHint) {
+fn put_hint_values(out: &mut Vec<u8>, hint: &LayoutHint, flags: u8) {
     out.extend_from_slice(&hint.stripe_count.to_le_bytes());
     out.extend_from_slice(&hint.stripe_size.to_le_bytes());
     out.extend_from_slice(&hint.start_index.to_le_bytes());
-    out.push(if hint.overstripe { FLAG_OVERSTRIPED } else { 0 });
+    out.push(flags | if hint.overstripe { FLAG_OVERSTRIPED } else { 0 });
     out.extend_from_slice(&(hint.osts.len() as u16).to_le_bytes());
     hint.osts.iter().for_each(|ost| out.extend_from_slice(&ost.0.to_le_bytes()));
     put_text(out, &hint.pool);
@@ -125,7 +127,7 @@ fn take_hint_from(from: &mut Reader) -> Option<LayoutHint> {
     if from.take::<u8>().ok()? != HINT_FORMAT {
         return None;
     }
-    let mut hint = take_hint_values(from)?;
+    let (mut hint, _) = take_hint_values(from)?;
     if from.is_empty() {
         return Some(hint);
     }
@@ -133,12 +135,16 @@ fn take_hint_from(from: &mut Reader) -> Option<LayoutHint> {
     if count > COMPONENTS_MAX {
         return None;
     }
-    let part = |from: &mut Reader| Some(HintPart::new(from.take().ok()?, take_hint_values(from)?));
+    let part = |from: &mut Reader| {
+        let (end, (hint, flags)) = (from.take().ok()?, take_hint_values(from)?);
+        Some(HintPart { on_mdt: flags & FLAG_ON_MDT != 0, ..HintPart::new(end, hint) })
+    };
     hint.parts = (0..count).map(|_| part(from)).collect::<Option<_>>()?;
     Some(hint)
 }
 
-fn take_hint_values(from: &mut Reader) -> Option<LayoutHint> {
+/// The values, and the flags that say more of a part.
+fn take_hint_values(from: &mut Reader) -> Option<(LayoutHint, u8)> {
     let (stripe_count, stripe_size) = (from.take().ok()?, from.take().ok()?);
     let (start_index, flags) = (from.take().ok()?, from.take::<u8>().ok()?);
     let count = usize::from(from.take::<u16>().ok()?);
@@ -148,7 +154,7 @@ fn take_hint_values(from: &mut Reader) -> Option<LayoutHint> {
     let osts = (0..count).map(|_| from.take().ok()).collect::<Option<_>>()?;
     let overstripe = flags & FLAG_OVERSTRIPED != 0;
     let (pool, parts) = (take_text(from)?, Vec::new());
-    Some(LayoutHint { stripe_count, stripe_size, start_index, osts, overstripe, pool, parts })
+    Some((LayoutHint { stripe_count, stripe_size, start_index, osts, overstripe, pool, parts }, flags))
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
@@ -167,11 +173,7 @@ mod tests {
 
     fn layout() -> Layout {
         let id = |oid| Fid { seq: 0x2_0000_0400, oid, ver: 0 };
-        let inline = Component {
-            end: 65_536,
-            targets: [DataTarget::Mdt(MdtIndex(0))].into_iter().collect(),
-            ..Component::striped(id(1), 65_536, [])
-        };
+        let inline = Component::on_mdt(id(1), 65_536, MdtIndex(0));
         let striped = Component {
             start: 65_536,
             overstriped: true,
@@ -188,7 +190,7 @@ mod tests {
         put_layout(&mut record, &layout());
         let hex: String = record.iter().map(|byte| format!("{byte:02x}")).collect();
         let head = "01 07000000 0200";
-        let inline = "32000000 0000000200000400 00000001 00000000 0000000000000000 0000010000000000 01000000 00000100 \
+        let inline = "32000000 0000000200000400 00000001 00000000 0000000000000000 0000010000000000 00010000 00000100 \
                       00 0100 0200000000 0000";
         let striped = "41000000 0000000200000400 00000002 00000000 0000010000000000 ffffffffffffffff 01000000 00001000 \
                        01 0300 0103000000 0101000000 0103000000 0500 666c617368";
@@ -212,7 +214,8 @@ mod tests {
     #[test]
     fn components_without_objects_and_hints_with_parts_give_themselves_back() {
         let part = HintPart::new(1 << 20, LayoutHint { stripe_count: -1, ..LayoutHint::default() });
-        let hint = LayoutHint { parts: vec![part.clone(), part], ..LayoutHint::default() };
+        let hint =
+            LayoutHint { parts: vec![HintPart::mdt(65_536), part.clone(), part], ..LayoutHint::default() };
         let mut record = Vec::new();
         put_hint(&mut record, &hint);
         assert_eq!(take_hint(record.into()), Some(hint));

@@ -58,7 +58,7 @@ mod tests {
     use crate::mdt::keys;
     use crate::mdt::testing::{World, user};
     use proto::wire::messages::{OPEN_READ, OPEN_WRITE};
-    use proto::{Cred, Fid};
+    use proto::{Cred, Fid, OstIndex};
 
     #[test]
     fn refusals() {
@@ -114,8 +114,11 @@ mod tests {
         let opened = client.open(file, OPEN_WRITE, &Cred::root()).expect("root may");
         client.close(file, opened.handle, true, Some(10));
         client.unlink(Fid::ROOT, "f").expect("it exists");
-        let destroys = world.destroys().into_iter().map(|(ost, id, stripes)| (ost.0, id, stripes));
-        assert_eq!(destroys.collect::<Vec<_>>(), [(0, file, vec![0]), (2, file, vec![1])]);
+        let destroys = world.destroys().into_iter().map(|(of, id, stripes)| (of.ost(), id, stripes));
+        assert_eq!(
+            destroys.collect::<Vec<_>>(),
+            [(Some(OstIndex(0)), file, vec![0]), (Some(OstIndex(2)), file, vec![1])]
+        );
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod jobs;
 mod keeping;
 mod missing;
 mod model;
+mod on_mdt;
 mod planning;
 mod quotas;
 mod reclaiming;

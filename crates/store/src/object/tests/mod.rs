@@ -16,6 +16,7 @@ use rt::Rt;
 use rt::sim::{Options, Sim};
 
 use super::check;
+use super::files::Ready;
 use super::logged::Kept;
 use super::{Extra, Limits, Objects};
 use crate::check::Report;
@@ -62,7 +63,7 @@ impl Target {
 
     async fn open(rt: &Rt, limits: Limits) -> Result<Target, StoreError> {
         let store = Store::open(rt, PATH).await?;
-        let objects = Objects::open_with(rt, store.clone(), limits).await?;
+        let objects = Objects::open_with(rt, store.clone(), limits, Ready::AtOnce).await?;
         Ok(Target { store, objects })
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rt::sim::Rng;
 
 use super::*;
-use crate::object::{keys, summary};
+use crate::object::{files::Ready, keys, summary};
 use crate::sums::{self, OBJECTS, Sums, sum_again};
 use crate::target::Batch;
 
@@ -29,7 +29,7 @@ fn small() -> crate::limits::Limits {
 
 async fn open(rt: &Rt, path: &str) -> Result<Target, StoreError> {
     let store = Store::open_with(rt, path, small()).await?;
-    let objects = Objects::open_with(rt, store.clone(), SMALL).await?;
+    let objects = Objects::open_with(rt, store.clone(), SMALL, Ready::AtOnce).await?;
     Ok(Target { store, objects })
 }
 

@@ -44,7 +44,7 @@ Tests (N: exactly, +N: more, -N: less; with one or two dashes in front):
   -mtime [+-]DAYS  -atime  -ctime  -mmin [+-]MINUTES  -amin  -cmin
   -ost, -O INDEX,...       -mdt, -m INDEX,...   -pool NAME
   -stripe-count, -c [+-]N  -stripe-size, -S [+-]N[kMG]
-  -layout, -L raid0|overstriped|composite       -true  -false
+  -layout, -L raid0|mdt|overstriped|composite   -true  -false
 Operators: ( EXPR )  ! EXPR  -not  EXPR EXPR  -a  -and  EXPR -o EXPR  -or
 Limits:    -maxdepth N  -mindepth N
 Actions (one, for the whole expression):

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use bytes::Bytes;
 use proto::find::{
-    DEPTH_MAX, Expr, Glob, LAYOUT_COMPOSITE, LAYOUT_OVERSTRIPED, LAYOUT_RAID0, NODES_MAX, QUERY_BYTES_MAX,
-    Test, TimeOf, kind_bit,
+    DEPTH_MAX, Expr, Glob, LAYOUT_COMPOSITE, LAYOUT_MDT, LAYOUT_OVERSTRIPED, LAYOUT_RAID0, NODES_MAX,
+    QUERY_BYTES_MAX, Test, TimeOf, kind_bit,
 };
 use proto::{FileKind, OstIndex, TargetId, TargetKind};
 
@@ -278,6 +278,7 @@ impl<W: World> Parser<'_, W> {
                     Some("raid0") => LAYOUT_RAID0,
                     Some("overstriped") => LAYOUT_OVERSTRIPED,
                     Some("composite") => LAYOUT_COMPOSITE,
+                    Some("mdt") => LAYOUT_MDT,
                     _ => return Err(not(&value, name)),
                 };
                 Test::Layout(bits)

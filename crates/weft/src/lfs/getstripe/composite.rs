@@ -29,8 +29,13 @@ fn end(end: u64) -> String {
     if end == u64::MAX { "EOF".to_owned() } else { end.to_string() }
 }
 
-fn pattern(overstriped: bool) -> &'static str {
-    if overstriped { "raid0,overstriped" } else { "raid0" }
+/// Lustre's name of a pattern.
+pub(super) fn pattern(overstriped: bool, on_mdt: bool) -> &'static str {
+    match (overstriped, on_mdt) {
+        (_, true) => "mdt",
+        (true, false) => "raid0,overstriped",
+        (false, false) => "raid0",
+    }
 }
 
 fn flags(component: &ComponentLayout) -> &'static str {
@@ -84,13 +89,13 @@ fn of_component(layout: &FileLayout, component: &ComponentLayout, style: Style) 
     let mut text = String::new();
     let Fields { count, size, pattern: shape, generation, offset, pool, objects } = style.fields;
     // A layout has one generation; a component that has no objects has not changed.
-    let of_component = if component.id.is_some() { layout.generation } else { 0 };
+    let of_component = if component.id.is_some() && !component.on_mdt { layout.generation } else { 0 };
     let values = [
         (count, "lmm_stripe_count:  ", component.stripe_count.to_string()),
         (size, "lmm_stripe_size:   ", component.stripe_size.to_string()),
-        (shape, "lmm_pattern:       ", pattern(component.overstriped).to_owned()),
+        (shape, "lmm_pattern:       ", pattern(component.overstriped, component.on_mdt).to_owned()),
         (generation, "lmm_layout_gen:    ", of_component.to_string()),
-        (offset, "lmm_stripe_offset: ", component.start_index.to_string()),
+        (offset, "lmm_stripe_offset: ", first(component).to_string()),
         (pool && !component.pool.is_empty(), "lmm_pool:          ", component.pool.clone()),
     ];
     let single = style.fields.is_single();
@@ -101,7 +106,10 @@ fn of_component(layout: &FileLayout, component: &ComponentLayout, style: Style) 
             line(&mut text, format_args!("      {name}{value}"));
         }
     }
-    if objects && let Some(id) = &component.id {
+    if objects
+        && !component.on_mdt
+        && let Some(id) = &component.id
+    {
         if style.fields != (Fields { objects: true, ..NOTHING }) {
             line(&mut text, format_args!("      lmm_objects:"));
         }
@@ -111,6 +119,16 @@ fn of_component(layout: &FileLayout, component: &ComponentLayout, style: Style) 
         }
     }
     text
+}
+
+/// The bytes of a stripe unit: of data on an MDT all there are.
+fn size_of(part: &HintPart) -> u64 {
+    if part.on_mdt { part.end } else { part.hint.stripe_size.into() }
+}
+
+/// What Lustre prints as the first target: 0 of data on an MDT.
+fn first(component: &ComponentLayout) -> i32 {
+    if component.on_mdt { 0 } else { component.start_index }
 }
 
 /// The text for a directory whose new files have `parts`.
@@ -145,8 +163,12 @@ pub(super) fn directory(parts: &[HintPart], style: Style) -> String {
                 }
                 let values = [
                     (style.fields.count, "stripe_count:  ", hint.stripe_count.to_string()),
-                    (style.fields.size, "stripe_size:   ", hint.stripe_size.to_string()),
-                    (style.fields.pattern, "pattern:       ", pattern(hint.overstripe).to_owned()),
+                    (style.fields.size, "stripe_size:   ", size_of(part).to_string()),
+                    (
+                        style.fields.pattern,
+                        "pattern:       ",
+                        pattern(hint.overstripe, part.on_mdt).to_owned(),
+                    ),
                     (style.fields.offset, "stripe_offset: ", hint.start_index.to_string()),
                 ];
                 let single = style.fields.is_single();
@@ -184,6 +206,7 @@ mod tests {
             overstriped: false,
             osts: vec![5],
             pool: String::new(),
+            on_mdt: false,
         };
         let second = ComponentLayout {
             start: 1 << 20,
@@ -201,6 +224,7 @@ mod tests {
             overstriped: false,
             osts: vec![5],
             pool: String::new(),
+            on_mdt: false,
             components: vec![first, second],
         }
     }
@@ -238,6 +262,32 @@ mod tests {
             "",
         ];
         assert_eq!(file(&layout(), PLAIN), expected.join("\n"));
+    }
+
+    #[test]
+    fn a_file_whose_first_bytes_lie_on_the_mdt() {
+        let mut layout = layout();
+        layout.components[0] = ComponentLayout {
+            end: 65_536,
+            stripe_count: 0,
+            stripe_size: 65_536,
+            start_index: -1,
+            osts: Vec::new(),
+            on_mdt: true,
+            ..layout.components[0].clone()
+        };
+        let text = file(&layout, Style { id: 1, ..PLAIN });
+        let expected = [
+            "    lcme_extent.e_end:   65536",
+            "      lmm_stripe_count:  0",
+            "      lmm_stripe_size:   65536",
+            "      lmm_pattern:       mdt",
+            "      lmm_layout_gen:    0",
+            "      lmm_stripe_offset: 0",
+            "",
+        ];
+        assert!(text.contains(&expected.join("\n")), "{text}");
+        assert!(!text.contains("lmm_objects"), "{text}");
     }
 
     #[test]

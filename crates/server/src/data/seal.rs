@@ -12,10 +12,10 @@ use proto::{Code, ObjectId};
 use service::{Ctx, Done, code_of};
 use store::object::Sealing;
 
-use super::{Ost, check_id, holder, record};
+use super::{Data, check_id, holder, record};
 
-impl Ost {
-    pub(super) async fn seal(&self, ctx: &Ctx<()>, seal: &msg::SealLayout) -> Result<Done, Code> {
+impl Data {
+    pub(super) async fn seal<S>(&self, ctx: &Ctx<S>, seal: &msg::SealLayout) -> Result<Done, Code> {
         if seal.stripes.len() > STRIPES_MAX {
             return Err(Code::TooBig);
         }
@@ -40,7 +40,7 @@ impl Ost {
     }
 
     /// Refuses what comes for a sealed object. What is replayed was carried out before.
-    pub(super) fn not_sealed(&self, ctx: &Ctx<()>, object: ObjectId) -> Result<(), Code> {
+    pub(super) fn not_sealed<S>(&self, ctx: &Ctx<S>, object: ObjectId) -> Result<(), Code> {
         let sealed = self.seals && ctx.replay.is_none() && self.objects.is_sealed_now(object.layout);
         if sealed { Err(Code::Sealed) } else { Ok(()) }
     }

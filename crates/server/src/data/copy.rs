@@ -10,13 +10,13 @@ use proto::wire::Reply;
 use proto::wire::messages::CopyObject;
 use service::{Ctx, Done, code_of};
 
-use super::{Ost, check_id, check_time, record};
+use super::{Data, check_id, check_time, record};
 
 /// What the source does not have, in pieces of this many bytes.
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
-impl Ost {
-    pub(super) async fn copy(&self, ctx: &Ctx<()>, copy: CopyObject) -> Result<Done, Code> {
+impl Data {
+    pub(super) async fn copy<S>(&self, ctx: &Ctx<S>, copy: CopyObject) -> Result<Done, Code> {
         check_id(copy.source)?;
         check_id(copy.target)?;
         check_time(copy.time)?;

@@ -1,0 +1,472 @@
+//! The objects of a target, as its clients use them: an OST's, and those of an MDT, which has the first bytes of files
+//! ([`proto::layout::Pattern::Mdt`]).
+//!
+//! Sessions on the one side, [`Objects`] on the other; between them the locks of ranges, and what waits for what.
+
+mod brw;
+mod copy;
+mod counts;
+mod glimpse;
+mod journal;
+mod room;
+mod seal;
+mod sharing;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use proto::limits::{BULK_BYTES_MAX, FILE_BYTES_MAX, STRIPES_MAX, WRITE_PARTS_MAX};
+use proto::lock::range::{Holder, Range, Settings};
+use proto::parameters::TargetTree;
+use proto::wire::Reply;
+use proto::wire::header::Room;
+use proto::wire::messages as msg;
+use proto::wire::messages::DataRequest;
+use proto::{Code, Fid, ObjectId, Timestamp, Transno};
+use service::{Ctx, Done, Env, RangeLocks, Recorder, Recovery, Using, Wait, code_of};
+use store::object::Extra;
+use store::{Change, Objects, Store, StoreError};
+
+use crate::Held;
+use brw::BrwStats;
+use glimpse::Glimpses;
+use journal::Journal;
+use room::Left;
+use sharing::Sharing;
+
+pub use counts::TokenCounts;
+
+/// Most objects that one request destroys.
+const DESTROY_COUNT_MAX: usize = 16_384;
+/// Ranges of dead layout ids of one Destroy.
+const DEAD_COUNT_MAX: usize = 1024;
+
+/// The objects of a target, and what its clients hold of them.
+pub(crate) struct Data {
+    objects: Arc<Objects>,
+    store: Arc<Store>,
+    recovery: Arc<Recovery>,
+    tokens: Arc<RangeLocks>,
+    glimpses: Arc<Glimpses>,
+    sharing: Arc<Sharing>,
+    journal: Journal,
+    /// Switch for simulations: sealed objects are refused.
+    seals: bool,
+    left: Left,
+    brw: BrwStats,
+    /// Reads that the disk failed.
+    unreadable: AtomicU64,
+}
+
+impl Data {
+    /// The objects in the store ([`Objects::open`], [`Objects::open_few`]); nothing is held of them.
+    pub fn new(env: &Env, objects: Arc<Objects>) -> Data {
+        let sharing = Arc::new(Sharing::new(env.store.clone()));
+        let tokens = RangeLocks::new(env, sharing.clone(), Settings::default());
+        Data {
+            objects,
+            store: env.store.clone(),
+            recovery: env.recovery.clone(),
+            glimpses: Glimpses::new(env, tokens.clone()),
+            sharing,
+            journal: Journal::new(env.store.clone()),
+            seals: env.hub.habits().safeguards.seals,
+            left: Left::new(&env.rt, &env.store),
+            brw: BrwStats::new(&env.rt, env.store.clone()),
+            unreadable: AtomicU64::new(0),
+            tokens,
+        }
+    }
+
+    /// Carries out what is asked of an object.
+    pub async fn handle<S>(
+        &self,
+        ctx: &Ctx<S>,
+        request: DataRequest,
+        bulk: Vec<Bytes>,
+    ) -> Result<Done, Code> {
+        match request {
+            DataRequest::Write(write) => self.write(ctx, write, bulk).await,
+            DataRequest::WriteParts(write) => self.write_parts(ctx, write, bulk).await,
+            DataRequest::Read(read) => self.read(ctx, read).await,
+            DataRequest::Punch(punch) => self.punch(ctx, punch).await,
+            DataRequest::GetObjectAttr(get) => self.get_attr(ctx, get.object).await,
+            DataRequest::Enqueue(enqueue) => self.enqueue(ctx, &enqueue).await,
+            DataRequest::CancelRanges(cancel) => self.cancel(ctx, &cancel).await,
+            DataRequest::SealLayout(seal) => self.seal(ctx, &seal).await,
+            DataRequest::SeekObject(seek) => {
+                check_id(seek.object)?;
+                self.not_sealed(ctx, seek.object)?;
+                let sought = self.objects.seek(seek.object, seek.offset, seek.hole);
+                Ok(Done::unchanged(Reply::SeekObject(sought.map_err(|error| code_of(&error))?)))
+            }
+            DataRequest::AllocateObject(allocate) => self.allocate(ctx, allocate).await,
+            DataRequest::CopyObject(copy) => self.copy(ctx, copy).await,
+            DataRequest::Destroy(destroy) => self.destroy(ctx, destroy).await,
+        }
+    }
+
+    /// The space of the target.
+    pub async fn space(&self) -> Result<msg::Space, Code> {
+        self.objects.space().await.map_err(|error| code_of(&error))
+    }
+
+    /// A session ended: it holds nothing any more.
+    pub fn ended(&self, session: u64) {
+        self.tokens.drop_session(Holder(session));
+    }
+
+    /// How much each client may write before it sends it; `sessions` counts them.
+    pub fn room(&self, sessions: impl FnOnce() -> usize) -> Room {
+        self.left.room(sessions)
+    }
+
+    /// The last step before the store is closed.
+    pub async fn finish(&self) {
+        if let Err(error) = self.objects.close().await {
+            tracing::error!(%error, "the objects did not close in order");
+        }
+    }
+
+    /// What sessions hold of objects.
+    pub fn held(&self) -> Vec<Held> {
+        self.tokens.held()
+    }
+
+    /// What this session holds.
+    pub fn held_by(&self, session: u64) -> Vec<Held> {
+        self.tokens.held_by(Holder(session))
+    }
+
+    /// Who waits for what.
+    pub fn waits(&self) -> Vec<Wait> {
+        let mut waits = self.tokens.waits();
+        waits.extend(self.glimpses.waits());
+        waits
+    }
+
+    /// Registers how many ranges are granted.
+    pub fn lock_parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
+        self.tokens.parameters(tree);
+    }
+
+    /// Registers `brw_stats`.
+    pub fn statistics<'a>(&'a self, tree: &mut TargetTree<'a>) {
+        self.brw.parameters(tree);
+    }
+
+    /// Registers when a change is answered, and when others may see it.
+    pub fn durability_parameters<'a>(&'a self, tree: &mut TargetTree<'a>) {
+        self.journal.parameters(tree);
+        self.sharing.parameters(tree);
+    }
+
+    /// What is wrong with the data, a sentence for each.
+    pub fn problems(&self) -> Vec<String> {
+        match self.unreadable.load(Ordering::Relaxed) {
+            0 => Vec::new(),
+            count => {
+                vec![format!("data could not be read {count} times since its start; its log says which")]
+            }
+        }
+    }
+
+    /// What is held, and how often something happened with it.
+    pub fn token_counts(&self) -> TokenCounts {
+        TokenCounts {
+            glimpses: self.glimpses.count(),
+            shared: self.sharing.waits(),
+            ..self.tokens.counts().into()
+        }
+    }
+
+    /// Forgets what is held of objects that are gone.
+    pub fn forget_locks(&self, objects: &[ObjectId]) {
+        self.tokens.drop_objects(objects);
+    }
+
+    /// The locks of ranges.
+    #[cfg(test)]
+    pub fn tokens(&self) -> &RangeLocks {
+        &self.tokens
+    }
+
+    /// Destroys objects of files that are gone, in the target itself; durable when the transno is.
+    ///
+    /// # Errors
+    /// As [`Objects::destroy`] has them.
+    pub async fn destroy_here(
+        &self,
+        objects: &[ObjectId],
+        dead: &[msg::DeadRange],
+    ) -> Result<Transno, StoreError> {
+        let transno = self.objects.destroy(objects, dead, None, Box::new(|_| Vec::new())).await?;
+        self.forget_locks(objects);
+        Ok(transno)
+    }
+}
+
+impl Data {
+    async fn enqueue<S>(&self, ctx: &Ctx<S>, enqueue: &msg::Enqueue) -> Result<Done, Code> {
+        check_id(enqueue.object)?;
+        // Who cannot be called back is granted nothing.
+        if ctx.session().features() & msg::FEATURE_LOCKS == 0 {
+            return Err(Code::NotSupported);
+        }
+        let token = match enqueue.restate {
+            true if self.recovery.is_active() => self.tokens.restate(holder(ctx), enqueue)?,
+            // Others may have been granted it meanwhile.
+            true => return Err(Code::Invalid),
+            false => self.tokens.enqueue(holder(ctx), enqueue).await?,
+        };
+        if !enqueue.restate && !token.contended {
+            self.granted_in_force(holder(ctx), enqueue.object, &token)?;
+            let range = Range { start: token.start, end: token.end };
+            self.sharing.settle(enqueue.object, range, holder(ctx)).await?;
+        }
+        Ok(Done::unchanged(Reply::Enqueue(token)))
+    }
+
+    /// A session gives ranges up of its own accord.
+    async fn cancel<S>(&self, ctx: &Ctx<S>, cancel: &msg::CancelRanges) -> Result<Done, Code> {
+        for range in cancel.ranges.iter().filter(|range| range.start < range.end) {
+            let given_up = Range { start: range.start, end: range.end };
+            self.sharing.wait_to_give_up(range.object, given_up, holder(ctx)).await?;
+        }
+        self.tokens.cancel(holder(ctx), cancel);
+        Ok(Done::unchanged(Reply::CancelRanges(msg::Done {})))
+    }
+
+    async fn get_attr<S>(&self, ctx: &Ctx<S>, object: ObjectId) -> Result<Done, Code> {
+        check_id(object)?;
+        // Before the object is looked at: what is sent meanwhile is in it then.
+        let unsent = self.glimpses.glimpse(object, holder(ctx)).await?;
+        self.not_sealed(ctx, object)?;
+        let mut attr = self.objects.attr(object).map_err(|error| code_of(&error))?;
+        tracing::trace!(?object, ?unsent, size = attr.size, "the size is asked for");
+        if let Some(unsent) = unsent {
+            attr.size = attr.size.max(unsent.size);
+            attr.mtime = attr.mtime.max(unsent.time);
+            attr.ctime = attr.ctime.max(unsent.time);
+        }
+        Ok(Done::unchanged(Reply::GetObjectAttr(attr)))
+    }
+
+    /// Locks a range for an access of a client that does not hold it.
+    async fn lock_for<S>(
+        &self,
+        ctx: &Ctx<S>,
+        object: ObjectId,
+        write: bool,
+        range: Range,
+    ) -> Result<Option<Using<'_>>, Code> {
+        // A replay had the range when it was carried out first; those who hold it now waited for it then.
+        if ctx.replay.is_some() {
+            return Ok(None);
+        }
+        let using = self.tokens.use_range(object, holder(ctx), write, range).await?;
+        self.sharing.settle(object, range, holder(ctx)).await?;
+        Ok(using)
+    }
+
+    async fn write<S>(&self, ctx: &Ctx<S>, write: msg::Write, bulk: Vec<Bytes>) -> Result<Done, Code> {
+        check_id(write.object)?;
+        check_time(write.time)?;
+        let len: usize = bulk.iter().map(Bytes::len).sum();
+        if len > BULK_BYTES_MAX {
+            return Err(Code::TooBig);
+        }
+        let end = write.offset.checked_add(len as u64).filter(|end| *end <= FILE_BYTES_MAX);
+        let range = Range { start: write.offset, end: end.ok_or(Code::TooLarge)? };
+        let _locked = match write.locked {
+            true => self.lock_for(ctx, write.object, true, range).await?,
+            false => None,
+        };
+        self.not_sealed(ctx, write.object)?;
+        tracing::trace!(object = ?write.object, ?range, write.locked, holder = ?holder(ctx), "write");
+        let extra = record(ctx.recorder(), Reply::Write);
+        let written =
+            self.objects.write(write.object, write.offset, bulk, write.time, ctx.replay, extra).await;
+        let (attr, transno) = written.map_err(|error| code_of(&error))?;
+        self.brw.written(len as u64, 0);
+        self.sharing.changed(write.object, range, holder(ctx), transno);
+        self.journal.settle(transno, write.sync).await?;
+        Ok(Done::changed(Reply::Write(attr), transno))
+    }
+
+    async fn write_parts<S>(
+        &self,
+        ctx: &Ctx<S>,
+        write: msg::WriteParts,
+        bulk: Vec<Bytes>,
+    ) -> Result<Done, Code> {
+        check_id(write.object)?;
+        check_time(write.time)?;
+        self.not_sealed(ctx, write.object)?;
+        let parts = parts_of(&write.parts, bulk)?;
+        let ranges: Vec<Range> = write.parts.iter().map(range_of).collect();
+        tracing::trace!(object = ?write.object, parts = parts.len(), holder = ?holder(ctx), "write parts");
+        let bytes: u64 = write.parts.iter().map(|part| u64::from(part.len)).sum();
+        let gaps = ranges.windows(2).filter(|pair| pair[0].end != pair[1].start).count();
+        let extra = record(ctx.recorder(), Reply::WriteParts);
+        let written = self.objects.write_parts(write.object, parts, write.time, ctx.replay, extra).await;
+        let (attr, transno) = written.map_err(|error| code_of(&error))?;
+        self.brw.written(bytes, gaps as u64);
+        for range in ranges {
+            self.sharing.changed(write.object, range, holder(ctx), transno);
+        }
+        self.journal.settle(transno, write.sync).await?;
+        Ok(Done::changed(Reply::WriteParts(attr), transno))
+    }
+
+    async fn read<S>(&self, ctx: &Ctx<S>, read: msg::Read) -> Result<Done, Code> {
+        check_id(read.object)?;
+        if read.len as usize > BULK_BYTES_MAX {
+            return Err(Code::TooBig);
+        }
+        let range = Range { start: read.offset, end: read.offset.saturating_add(u64::from(read.len)) };
+        let _locked = match read.locked {
+            true => self.lock_for(ctx, read.object, false, range).await?,
+            false => None,
+        };
+        self.not_sealed(ctx, read.object)?;
+        tracing::trace!(object = ?read.object, ?range, read.locked, holder = ?holder(ctx), "read");
+        let found = self.objects.read(read.object, read.offset, read.len).await;
+        let (bulk, size) = found.map_err(|error| self.unreadable(&error))?;
+        self.brw.read(bulk.iter().map(|part| part.len() as u64).sum());
+        Ok(Done { bulk, ..Done::unchanged(Reply::Read(msg::ReadDone { size })) })
+    }
+
+    /// What a reader is told whom the disk failed. An operator hears of it, too.
+    fn unreadable(&self, error: &StoreError) -> Code {
+        if matches!(error, StoreError::Io(_) | StoreError::Corrupt { .. }) {
+            tracing::error!(%error, "data cannot be read");
+            self.unreadable.fetch_add(1, Ordering::Relaxed);
+        }
+        code_of(error)
+    }
+
+    async fn punch<S>(&self, ctx: &Ctx<S>, punch: msg::Punch) -> Result<Done, Code> {
+        check_id(punch.object)?;
+        check_time(punch.time)?;
+        self.not_sealed(ctx, punch.object)?;
+        if punch.start > punch.end {
+            return Err(Code::Invalid);
+        }
+        if punch.start > FILE_BYTES_MAX {
+            return Err(Code::TooLarge);
+        }
+        let extra = record(ctx.recorder(), Reply::Punch);
+        let punched =
+            self.objects.punch(punch.object, punch.start, punch.end, punch.time, ctx.replay, extra).await;
+        let (attr, transno) = punched.map_err(|error| code_of(&error))?;
+        self.sharing.changed(
+            punch.object,
+            Range { start: punch.start, end: punch.end },
+            holder(ctx),
+            transno,
+        );
+        self.journal.settle(transno, false).await?;
+        Ok(Done::changed(Reply::Punch(attr), transno))
+    }
+
+    async fn allocate<S>(&self, ctx: &Ctx<S>, allocate: msg::AllocateObject) -> Result<Done, Code> {
+        check_id(allocate.object)?;
+        check_time(allocate.time)?;
+        self.not_sealed(ctx, allocate.object)?;
+        if allocate.start > allocate.end {
+            return Err(Code::Invalid);
+        }
+        if allocate.end > FILE_BYTES_MAX {
+            return Err(Code::TooLarge);
+        }
+        let extra = record(ctx.recorder(), Reply::AllocateObject);
+        let range = allocate.start..allocate.end;
+        let allocated = self.objects.allocate(allocate.object, range, allocate.time, ctx.replay, extra).await;
+        let (attr, transno) = allocated.map_err(|error| code_of(&error))?;
+        self.journal.settle(transno, false).await?;
+        Ok(Done::changed(Reply::AllocateObject(attr), transno))
+    }
+
+    async fn destroy<S>(&self, ctx: &Ctx<S>, destroy: msg::Destroy) -> Result<Done, Code> {
+        ctx.only_servers()?;
+        if destroy.objects.len() > DESTROY_COUNT_MAX {
+            return Err(Code::TooBig);
+        }
+        destroy.objects.iter().try_for_each(|id| check_id(*id))?;
+        if destroy.dead.len() > DEAD_COUNT_MAX {
+            return Err(Code::TooBig);
+        }
+        destroy.dead.iter().try_for_each(check_dead)?;
+        let extra = record(ctx.recorder(), |_| Reply::Destroy(msg::Done {}));
+        let transno = self
+            .objects
+            .destroy(&destroy.objects, &destroy.dead, ctx.replay, extra)
+            .await
+            .map_err(|error| code_of(&error))?;
+        self.forget_locks(&destroy.objects);
+        Ok(Done::changed(Reply::Destroy(msg::Done {}), transno))
+    }
+}
+
+/// The record of the reply, for the batch of the change itself.
+fn record(recorder: Recorder, reply: impl FnOnce(msg::ObjectAttr) -> Reply + Send + 'static) -> Extra {
+    Box::new(move |attr| -> Vec<Change> {
+        recorder.record(&reply(attr.clone())).map(|(change, _)| change).into_iter().collect()
+    })
+}
+
+fn range_of(part: &msg::WritePart) -> Range {
+    Range { start: part.offset, end: part.offset.saturating_add(u64::from(part.len)) }
+}
+
+/// Gives each part its bytes; parts are in order and apart from each other.
+fn parts_of(parts: &[msg::WritePart], bulk: Vec<Bytes>) -> Result<Vec<(u64, Vec<Bytes>)>, Code> {
+    if parts.len() > WRITE_PARTS_MAX {
+        return Err(Code::TooBig);
+    }
+    let (mut bulk, mut end, mut found) = (VecDeque::from(bulk), 0, Vec::with_capacity(parts.len()));
+    for part in parts {
+        if part.len == 0 || part.offset < end {
+            return Err(Code::Invalid);
+        }
+        end = part.offset.checked_add(u64::from(part.len)).ok_or(Code::TooLarge)?;
+        let (mut left, mut slices) = (part.len as usize, Vec::new());
+        while left > 0 {
+            let mut slice = bulk.pop_front().ok_or(Code::Invalid)?;
+            if slice.len() > left {
+                bulk.push_front(slice.split_off(left));
+            }
+            left -= slice.len();
+            slices.push(slice);
+        }
+        found.push((part.offset, slices));
+    }
+    match end {
+        0 => Err(Code::Invalid),
+        _ if end > FILE_BYTES_MAX => Err(Code::TooLarge),
+        _ if bulk.iter().any(|slice| !slice.is_empty()) => Err(Code::Invalid),
+        _ => Ok(found),
+    }
+}
+
+/// The session, as one that holds ranges.
+fn holder<S>(ctx: &Ctx<S>) -> Holder {
+    Holder(ctx.session().handle())
+}
+
+fn check_id(id: ObjectId) -> Result<(), Code> {
+    let sane = id.layout.is_sane() && (id.stripe as usize) < STRIPES_MAX;
+    if sane { Ok(()) } else { Err(Code::Invalid) }
+}
+
+fn check_dead(dead: &msg::DeadRange) -> Result<(), Code> {
+    let sane = |oid| Fid { seq: dead.seq, oid, ver: 0 }.is_sane();
+    if dead.first <= dead.last && sane(dead.first) && sane(dead.last) { Ok(()) } else { Err(Code::Invalid) }
+}
+
+fn check_time(time: Timestamp) -> Result<(), Code> {
+    if time.nanos < 1_000_000_000 { Ok(()) } else { Err(Code::Invalid) }
+}
