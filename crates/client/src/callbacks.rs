@@ -31,7 +31,7 @@ impl Callbacks for CalledBack {
             let shared = self.shared.upgrade().ok_or(Code::NoSession)?;
             match (target.kind, request) {
                 (TargetKind::Ost | TargetKind::Mdt, Request::RevokeRange(asked)) => {
-                    Ok(Reply::RevokeRange(shared.locks().revoke_range(asked).await))
+                    Ok(Reply::RevokeRange(shared.locks().revoke_range(target, asked).await))
                 }
                 (TargetKind::Ost | TargetKind::Mdt, Request::Glimpse(asked)) => {
                     Ok(Reply::Glimpse(shared.names.data.glimpse(&asked)))

@@ -18,6 +18,8 @@ pub const COMPONENTS_MAX: usize = 64;
 pub const STRIPE_SIZE_UNIT: u32 = 65_536;
 /// Most bytes of a file that lie on an MDT; a multiple of [`STRIPE_SIZE_UNIT`].
 pub const MDT_DATA_BYTES_MAX: u64 = 1 << 20;
+/// Most bytes of a file that come with the answer to an open.
+pub const HEAD_BYTES_MAX: u64 = 16 << 10;
 /// Stripe size of a layout that asks for none, in bytes.
 pub const STRIPE_SIZE_DEFAULT: u32 = 1 << 20;
 /// Most supplementary groups of a caller (Linux NGROUPS_MAX).

@@ -73,7 +73,15 @@ fn created(fid: Fid) -> Created {
         version: 1,
         mtime_set: now,
     };
-    Created { attr, layout: None, handle: 1, existed: false, xattrs: false, lock: Default::default() }
+    Created {
+        attr,
+        layout: None,
+        handle: 1,
+        existed: false,
+        xattrs: false,
+        lock: Default::default(),
+        range: None,
+    }
 }
 
 fn create() -> Create {

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 /// Alignment of the memory, offsets and lengths that a disk can take without a copy, in bytes.
 pub const ALIGN: usize = 4096;
 /// Smallest buffer that is recycled, in bytes.
-const RECYCLED_BYTES_MIN: usize = 64 << 10;
+const RECYCLED_BYTES_MIN: usize = 16 << 10;
 /// Largest buffer that is recycled, in bytes.
 const RECYCLED_BYTES_MAX: usize = 4 << 20;
 /// Sizes of recycled buffers: the powers of two from the smallest to the largest.
@@ -196,12 +196,12 @@ mod tests {
 
     #[test]
     fn every_class_holds_its_lengths() {
-        for len in [32_769, 65_536, 65_537, 131_072, 1 << 20, (1 << 20) + 1, 4 << 20] {
+        for len in [8193, 32_769, 65_536, 65_537, 131_072, 1 << 20, (1 << 20) + 1, 4 << 20] {
             let class = class_of(len).expect("it is recycled");
             assert!(class < CLASSES && class_bytes(class) >= len);
             assert_eq!(class_of(class_bytes(class)), Some(class));
         }
-        assert_eq!(class_of(32_768), None);
+        assert_eq!(class_of(8192), None);
         assert_eq!(class_of((4 << 20) + 1), None);
     }
 }

@@ -180,6 +180,35 @@ impl RangeLocks {
         }
     }
 
+    /// Grants all of an object if nobody has to be called back for it: one that nobody else has ever asked for, or to read it. `None` if
+    /// that cannot be.
+    pub fn grant_free(&self, holder: Holder, object: ObjectId, write: bool) -> Option<msg::Token> {
+        let (answer, outputs) = {
+            let mut state = self.state.lock();
+            if !state.table.is_free(object, holder, write) {
+                return None;
+            }
+            state.next_ask += 1;
+            let id = state.next_ask;
+            let now = self.rt.now().0;
+            let answer = state.table.ask(
+                now,
+                object,
+                Ask { id, holder, purpose: Purpose::Hold, write, range: Range::ALL },
+            );
+            if answer == Answer::Wait {
+                state.table.abandon(now, holder, id);
+            }
+            (answer, state.take_outputs())
+        };
+        tracing::trace!(?object, ?holder, write, ?answer, "all of an object that is free");
+        self.carry_out(outputs);
+        match answer {
+            Answer::Granted(token) => Some(token),
+            _ => None,
+        }
+    }
+
     /// Grants what the session held before the target restarted, without asking anybody.
     ///
     /// # Errors

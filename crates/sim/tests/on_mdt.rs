@@ -7,7 +7,7 @@ use proto::layout::{HintPart, LayoutHint, Pattern};
 use proto::{Fid, TargetId};
 use rt::sim::{Options, Sim};
 use weft_sim::cluster::{Cluster, Shape};
-use weft_sim::workload::{READ_WRITE, root};
+use weft_sim::workload::{READ, READ_WRITE, root};
 
 const HEAD: u64 = 64 << 10;
 const MDS: &str = "mds";
@@ -55,7 +55,7 @@ async fn read(client: &Client, handle: Handle, offset: u64, len: u32) -> Vec<u8>
 
 async fn content(client: &Client, name: &[u8]) -> Option<Vec<u8>> {
     let fid = client.names().lookup(&root(), Fid::ROOT, name).await.ok()?.fid;
-    let handle = open(client, fid, READ_WRITE).await;
+    let handle = open(client, fid, READ).await;
     let found = read(client, handle, 0, 1 << 20).await;
     client.files().release(handle).await;
     Some(found)
@@ -89,8 +89,14 @@ fn a_small_file_needs_no_ost() {
         a.sync_all().await.expect("everything works");
         rt.sleep(Duration::from_secs(1)).await;
         assert_eq!((size(&a, fid).await, size(&b, fid).await), (3901, 3901));
-        assert_eq!((asked(&a, "rpc.GetObjectAttr"), asked(&b, "rpc.GetObjectAttr")), (0, 0));
-        assert_eq!(content(&b, b"f").await, Some(data));
+        let asked_for_data = |client: &Client| {
+            ["GetObjectAttr", "Enqueue", "Read"].map(|operation| asked(client, &format!("rpc.{operation}")))
+        };
+        assert_eq!(asked_for_data(&a), [0; 3], "the create granted what the write needed");
+        assert_eq!(content(&b, b"f").await, Some(data.clone()));
+        assert_eq!(asked_for_data(&b), [0; 3], "the open brought what was read");
+        assert_eq!(content(&a, b"f").await, Some(data));
+        assert_eq!(asked(&a, "rpc.Write"), 1);
         let change = AttrChange { size: Some(10), ..AttrChange::default() };
         b.files().setattr(&root(), fid, change, None).await.expect("root may");
         assert_eq!(size(&a, fid).await, 10);

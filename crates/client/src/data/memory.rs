@@ -65,11 +65,11 @@ impl Memory {
         let head = (offset % ALIGN as u64) as usize;
         let size = head + len;
         if size != self.chunk_bytes {
-            return Buffer { head, kind: Kind::Own(AlignedBuf::zeroed(size)) };
+            return Buffer { head, kind: Kind::Own(AlignedBuf::for_overwrite(size)) };
         }
         let recycled = self.free.lock().pop();
         recycled.iter().for_each(|_| self.user.sub(self.chunk_bytes as u64));
-        let buf = recycled.unwrap_or_else(|| AlignedBuf::zeroed(size));
+        let buf = recycled.unwrap_or_else(|| AlignedBuf::for_overwrite(size));
         Buffer { head, kind: Kind::Chunk(Recycled { buf: Some(buf), home: self.clone() }) }
     }
 }

@@ -217,9 +217,13 @@ impl Data {
         if !self.locks.table.still_counts(pins) {
             readings.fill_with(|| None);
         }
-        let given = join_all(plan.asks.clone().into_iter().zip(readings).map(|(ask, reading)| {
-            let locked = pins.is_contended(ask.place.object);
-            self.read_object(ask, locked, reading)
+        let given = join_all(plan.asks.clone().into_iter().zip(readings).map(|(ask, reading)| async move {
+            let object = ask.place.object;
+            // Behind the end of an object there is nothing to ask for.
+            match self.locks.known_end(object).filter(|end| *end <= ask.offset) {
+                Some(object_size) => Ok(Given { slices: VecDeque::new(), object_size }),
+                None => self.read_object(ask, pins.is_contended(object), reading).await,
+            }
         }))
         .await;
         let mut given = given.into_iter().collect::<Result<Vec<Given>>>()?;
@@ -234,6 +238,15 @@ impl Data {
             || plan.parts.iter().any(|(_, part)| *part == Part::Hole);
         let size = if short { self.size_after(layout, &plan, &given, offset + len).await? } else { u64::MAX };
         Ok(assemble(plan, &mut given, offset, size))
+    }
+
+    /// Keeps the first bytes of an object for whoever is about to read them, if they are still true when they are in the cache.
+    pub(crate) fn keep_head(&self, object: ObjectId, bytes: &[Bytes], is_true: impl FnOnce() -> bool) {
+        // In this order: whatever takes the object's range away drops what is being read of it.
+        let reading = self.clean.reading(object, Reader::Ahead);
+        if is_true() {
+            reading.keep(0, bytes);
+        }
     }
 
     pub(super) async fn read_object(

@@ -4,16 +4,18 @@ use std::iter::once;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
-use proto::layout::LayoutHint;
+use proto::layout::{LayoutHint, Pattern, Place};
+use proto::limits::HEAD_BYTES_MAX;
 use proto::types::Attr;
 use proto::wire::messages::{
-    Create, CreateUnnamed, Created, Entry, OPEN_EXCLUSIVE, OPEN_EXECUTE, OPEN_READ, OPEN_WRITE, Open,
+    Create, CreateUnnamed, Created, Entry, OPEN_EXCLUSIVE, OPEN_EXECUTE, OPEN_RANGE, OPEN_READ, OPEN_WRITE,
+    Open, Token,
 };
 use proto::{Fid, FileKind, JobId, Layout, Transno};
 use rt::wait::join_all;
 
 use crate::files::{OpenFile, OpenFiles};
-use crate::lock::whole;
+use crate::lock::{Before, whole};
 use crate::names::{Ended, Told as Answer, no_change};
 use crate::{AttrChange, Caller, Forget, Handle, OpenFlags, Result};
 
@@ -62,13 +64,14 @@ impl OpenFiles {
             mode,
             rdev: 0,
             target: Bytes::new(),
-            open: flags.bits(),
+            open: flags.bits() | if flags.write { OPEN_RANGE } else { 0 },
             hint: None,
             cred,
             time,
             umask: caller.umask,
         };
         let changing = self.names.meta.inodes.change(&[parent], &[(parent, &name)]);
+        let before = self.names.data.locks.before_new();
         let answered = self.names.fids.make(parent, caller, create).await?;
         self.names.keep_new(changing, (parent, &name), time, &answered);
         let (made, transno) = (answered.reply, answered.transno);
@@ -82,6 +85,9 @@ impl OpenFiles {
             reopened: made.existed,
         };
         let handle = self.opened(caller, opened, flags);
+        if let Some(token) = &made.range {
+            self.granted_new(made.attr.fid, token, before);
+        }
         let attr = match made.existed {
             // Nobody can have written to it yet.
             false => Ok(Attr { size: 0, blocks: 0, ..made.attr }),
@@ -94,6 +100,43 @@ impl OpenFiles {
                 self.release(handle).await;
                 Err(error)
             }
+        }
+    }
+
+    /// The answer to a create granted all of the first object of the file.
+    fn granted_new(&self, fid: Fid, token: &Token, before: Before) {
+        let Some(file) = self.names.data.files.find(fid) else { return };
+        let Ok(layout) = file.layout() else { return };
+        if let Some(place) = layout.places().next() {
+            self.names.data.locks.granted_head((fid, place), &layout, (token, None), before);
+        }
+    }
+
+    /// The place of the first bytes of a small file that an open to read may bring, and what was so before; `None` if they are not to be
+    /// had, or are on their way from here.
+    fn head_of(&self, fid: Fid, flags: OpenFlags) -> Option<(Place, Before)> {
+        let entry = self.names.meta.known_entry(fid).filter(|_| !flags.write && !flags.truncate)?;
+        let head = entry.layout.as_ref()?.components.first()?;
+        let is_small = entry.attr.size_known && entry.attr.size <= HEAD_BYTES_MAX.min(head.end);
+        let place = head.place(0).filter(|_| head.pattern == Pattern::Mdt && is_small)?;
+        // In this order: what is written from now on is known to the locks.
+        let before = self.names.data.locks.before_head(place.object);
+        let is_sent = self.names.data.files.find(fid).is_none_or(|file| file.unsent().is_none());
+        is_sent.then_some((place, before))
+    }
+
+    /// The answer to an open brought the first bytes of a file.
+    fn brought_head(&self, fid: Fid, (place, before): (Place, Before), token: &Token, bytes: &[Bytes]) {
+        let Some(layout) = self.names.data.files.find(fid).and_then(|file| file.layout().ok()) else {
+            return;
+        };
+        if layout.place(place.object) != Some(place) {
+            return;
+        }
+        let end = bytes.iter().map(|part| part.len() as u64).sum();
+        let locks = &self.names.data.locks;
+        if locks.granted_head((fid, place), &layout, (token, Some(end)), before) {
+            self.names.data.keep_head(place.object, bytes, || locks.known_end(place.object) == Some(end));
         }
     }
 
@@ -177,8 +220,10 @@ impl OpenFiles {
         }
         // Who opens to write changes what the MDT says of the size.
         let changing = self.names.meta.inodes.change(&[if flags.write { fid } else { Fid::ZERO }], &[]);
-        let answered = self.targets.ask(fid, caller, |cred| Open { fid, open: flags.bits(), cred }).await?;
-        let (open, transno) = (answered.reply, answered.transno);
+        let head = self.head_of(fid, flags);
+        let bits = flags.bits() | if head.is_some() { OPEN_RANGE } else { 0 };
+        let answered = self.targets.ask(fid, caller, |cred| Open { fid, open: bits, cred }).await?;
+        let (open, transno, brought) = (answered.reply, answered.transno, answered.bulk);
         self.names.meta.changes.changed(fid, transno);
         let (attr, layout) = (open.attr.clone(), open.layout.clone());
         let entry = Entry { attr, layout, xattrs: open.xattrs, lock: open.lock };
@@ -195,6 +240,9 @@ impl OpenFiles {
             reopened: true,
         };
         let handle = self.opened(caller, told, flags);
+        if let (Some(head), Some(token)) = (head, &open.range) {
+            self.brought_head(fid, head, token, &brought);
+        }
         self.prepare_pages(handle, flags).await?;
         if flags.truncate && flags.write {
             let cut = Box::pin(self.cut_opened(caller, handle, &attr)).await;

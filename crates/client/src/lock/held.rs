@@ -116,6 +116,10 @@ pub(super) struct Held {
     /// Callbacks since an operation last ended here, and since one that changed something did.
     unused: u32,
     unwritten: u32,
+    /// Operations so far that were about to change something.
+    writers: u64,
+    /// Where the object ends, as long as it is held by a grant of this number and nothing was changed here.
+    end: Option<(u64, u64)>,
 }
 
 /// A callback that counts for grants which come behind it.
@@ -168,6 +172,10 @@ impl Held {
     /// Registers an operation; it has to call [`Held::done`] in the end.
     pub(super) fn want(&mut self, want: Want) -> u64 {
         self.next_user += 1;
+        if want.write {
+            self.writers += 1;
+            self.end = None;
+        }
         let state = self.progress(&want);
         self.users.insert(self.next_user, User { want, state });
         self.next_user
@@ -458,6 +466,22 @@ impl Held {
             self.take(Leaving { start, end, keep_read: false }, number);
         }
         (unused, number)
+    }
+
+    /// Operations so far that were about to change something.
+    pub(super) fn writers(&self) -> u64 {
+        self.writers
+    }
+
+    /// A target told where the object ends, with a grant of all of it that is held now.
+    pub(super) fn ends_at(&mut self, end: u64) {
+        self.end = Some((self.ranges.number(), end));
+    }
+
+    /// Where the object ends, if that is known and cannot have changed.
+    pub(super) fn end(&self) -> Option<u64> {
+        let (number, end) = self.end?;
+        (self.ranges.number() == number && self.ranges.covers(0, u64::MAX, false)).then_some(end)
     }
 
     /// The target knows nothing of what was held.

@@ -61,6 +61,8 @@ pub(crate) struct Table {
     pub(crate) spaces: Spaces,
     /// Grows when an OST has forgotten what it granted: a grant of before counts no more.
     generation: AtomicU64,
+    /// Up to which number the MDT has called something back.
+    called: AtomicU64,
     /// Objects of which something is kept, at most.
     memory: Memory,
     pub(super) counters: Counters,
@@ -139,6 +141,7 @@ impl Table {
             shards: Shards::default(),
             spaces: Spaces::default(),
             generation: AtomicU64::new(0),
+            called: AtomicU64::new(0),
             counters: Counters::default(),
         }
     }
@@ -150,6 +153,17 @@ impl Table {
 
     pub(crate) fn find(&self, id: ObjectId) -> Option<Arc<ObjectLocks>> {
         self.shards.of(&id).lock().objects.get(&id).cloned()
+    }
+
+    /// The MDT calls something back that it granted up to `number`. To be said before it is looked for.
+    pub(super) fn note_called(&self, number: u64) {
+        self.called.fetch_max(number, Ordering::SeqCst);
+    }
+
+    /// Up to which number the MDT has called anything back: what it granted with an answer that comes now may be gone already, if its
+    /// number is not above. To be asked with the object in the table.
+    pub(super) fn called(&self) -> u64 {
+        self.called.load(Ordering::SeqCst)
     }
 
     /// The object's state, made if there is none; and those that should go to make room.
@@ -295,7 +309,7 @@ impl Table {
         [objects as u64, count(asked), count(called_back), count(cancelled)]
     }
 
-    pub(super) fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use proto::layout::Place;
 use proto::wire::messages::{CancelRanges, Enqueue, ObjectRange, RangeRevoked, RevokeRange, Token};
-use proto::{Code, Fid, Layout, ObjectId};
+use proto::{Code, Fid, Layout, ObjectId, TargetId, TargetKind};
 use rt::wait::join_all;
 
 use super::RangeLocks;
@@ -20,6 +21,13 @@ const RANGES_MAX: usize = 1024;
 const GRANT_WAIT: Duration = Duration::from_millis(200);
 /// Objects whose locks are given back at the same time.
 const OBJECTS_AT_ONCE: usize = 64;
+
+/// What was so before a question ([`RangeLocks::before_head`]).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Before {
+    generation: u64,
+    writers: u64,
+}
 
 impl RangeLocks {
     /// Pins `needs` of a file, which are in the order of their stripes: everybody takes them in one order, so that
@@ -159,6 +167,59 @@ impl RangeLocks {
         }
     }
 
+    /// Before a question whose answer may grant all of an object that does not exist yet.
+    pub(crate) fn before_new(&self) -> Before {
+        Before { generation: self.table.generation(), writers: 0 }
+    }
+
+    /// Before a question whose answer may grant all of an object.
+    pub(crate) fn before_head(&self, object: ObjectId) -> Before {
+        let generation = self.table.generation();
+        let known = self.table.find(object);
+        Before { generation, writers: known.map_or(0, |object| object.held.lock().writers()) }
+    }
+
+    /// An answer granted all of an object that nobody had asked for; `end`: where the object ends. It counts for nothing if a callback
+    /// may have taken it away before it came, or if the target has forgotten it. Says whether
+    /// what the answer has of the object is as it is now.
+    pub(crate) fn granted_head(
+        self: &Arc<Self>,
+        (fid, place): (Fid, Place),
+        layout: &Arc<Layout>,
+        (token, end): (&Token, Option<u64>),
+        before: Before,
+    ) -> bool {
+        let Token { start, end: until, write, number, contended } = *token;
+        if contended || start >= until {
+            return false;
+        }
+        let (object, leavers) = self.table.get(place, fid, layout);
+        leavers.into_iter().for_each(|leaver| self.leave(leaver));
+        let is_current = {
+            let mut held = object.held.lock();
+            let counts = before.generation == self.table.generation() && number > self.table.called();
+            let is_current = counts && held.writers() == before.writers;
+            if counts {
+                let ask = held.ask(Want { start, end: until, write, pages: Pages::No });
+                held.granted(ask, (start, until), write, number);
+            }
+            if let Some(end) = end.filter(|_| is_current) {
+                held.ends_at(end);
+            }
+            is_current && (end.is_none() || held.end().is_some())
+        };
+        object.changed.notify_waiters();
+        self.table.forget_if_empty(&object);
+        is_current
+    }
+
+    /// Where an object ends, if an answer told it and it cannot have changed since.
+    pub(crate) fn known_end(&self, object: ObjectId) -> Option<u64> {
+        let object = self.table.find(object)?;
+        let end = object.held.lock().end();
+        end.filter(|_| self.lease.may_use())
+    }
+
     /// Gives everything of an object up that nobody uses.
     pub(crate) fn leave(self: &Arc<Self>, object: Arc<ObjectLocks>) {
         let Some(leaving) = object.held.lock().leave_all() else { return };
@@ -207,11 +268,14 @@ impl RangeLocks {
         }
     }
 
-    /// An OST wants a range back.
-    pub(crate) async fn revoke_range(self: &Arc<Self>, asked: RevokeRange) -> RangeRevoked {
+    /// A target wants a range back.
+    pub(crate) async fn revoke_range(self: &Arc<Self>, target: TargetId, asked: RevokeRange) -> RangeRevoked {
         self.table.counters.called_back.fetch_add(1, Ordering::Relaxed);
         let RevokeRange { object, start, end, number, keep_read, trim } = asked;
         let nothing = RangeRevoked { start, end, kept_read: false, number };
+        if target.kind == TargetKind::Mdt {
+            self.table.note_called(number);
+        }
         let Some(object) = self.table.find(object) else { return nothing };
         let asked = Leaving { start, end, keep_read };
         let until = self.rt.now() + GRANT_WAIT;

@@ -20,9 +20,11 @@ enum AtHand {
 impl Sizes {
     /// What the objects of a file say, and what they cannot know yet, if nobody but this client can have changed them.
     pub(super) fn own(&self, file: &FileState, layout: &Layout) -> Option<(Sum, Option<Unsent>)> {
-        // In this order: what comes after the second look comes after the answer.
-        let own = file.own(layout).filter(|_| !layout.is_growing())?;
-        self.meta.is_made_here(file.fid).then_some(own)
+        // In this order: what comes after the second look comes after the answer. Others give a file objects only after this client
+        // has given the layout back; it may have given it some itself.
+        let own = file.own(layout)?;
+        let is_newest = || file.layout().is_ok_and(|newest| newest.lies_as(layout));
+        (self.meta.is_made_here(file.fid) && is_newest()).then_some(own)
     }
 
     /// The truth about a file, from what the MDT has told. Mostly nobody has to be asked; the future of asking is boxed, so that

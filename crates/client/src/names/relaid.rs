@@ -163,13 +163,18 @@ impl Layouts {
         if layout.is_placed(offset, len) { Ok(layout) } else { Err(Error::Refused(Code::Io)) }
     }
 
-    /// The layout of a file as it is now. The MDT is asked if it may have more objects than this client knows of.
+    /// The layout of a file as it is now. The MDT is asked if it may have more objects than this client knows of: not while this client
+    /// holds the layout.
     pub(crate) async fn current(self: &Arc<Self>, file: &Arc<FileState>) -> Result<Arc<Layout>> {
         let layout = file.layout()?;
         if !layout.is_growing() {
             return Ok(layout);
         }
-        file.set_layout(self.fetch_entry(file.fid).await?.layout);
+        let known = self.meta.known_layout(file.fid);
+        file.set_layout(match known {
+            Some(layout) => Some(layout),
+            None => self.fetch_entry(file.fid).await?.layout,
+        });
         file.layout()
     }
 

@@ -566,6 +566,12 @@ impl Table {
         self.objects.values().flat_map(Object::calls)
     }
 
+    /// Whether all of an object can be granted to a session at once, to be changed or to be read, without anybody being called back.
+    pub fn is_free(&self, object: ObjectId, holder: Holder, write: bool) -> bool {
+        let Some(object) = self.objects.get(&object) else { return true };
+        !write && object.is_quiet() && object.writers(holder).is_empty()
+    }
+
     /// Objects that cost memory.
     pub fn objects(&self) -> usize {
         self.objects.len()

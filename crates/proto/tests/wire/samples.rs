@@ -729,6 +729,7 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
         end: true,
         lock: granted(),
     };
+    let range = Token { number: 0x7172, write: true, start: 0, end: u64::MAX, contended: false };
     let created = Created {
         attr: attr(),
         layout: Some(layout()),
@@ -736,8 +737,10 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
         existed: true,
         xattrs: true,
         lock: granted(),
+        range: Some(range),
     };
-    let opened = Opened { attr: attr(), layout: None, handle: 0x5152, xattrs: false, lock: granted() };
+    let opened =
+        Opened { attr: attr(), layout: None, handle: 0x5152, xattrs: false, lock: granted(), range: None };
     let default_layout = DefaultLayout { own: Some(hint()), effective: LayoutHint::default() };
     vec![
         ("GetSequence", Reply::GetSequence(Sequence { seq: 0x2_0000_0400 })),

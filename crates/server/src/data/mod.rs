@@ -118,6 +118,38 @@ impl Data {
         self.tokens.drop_session(Holder(session));
     }
 
+    /// Grants a session all of an object that is new; `None` if that cannot be at once.
+    pub fn grant_new(&self, session: u64, object: ObjectId) -> Option<msg::Token> {
+        self.tokens.grant_free(Holder(session), object, true)
+    }
+
+    /// Grants a session all of an object to read, and gives its bytes; `None` if somebody would have to be called back, or if it has more
+    /// than `len_max` bytes.
+    pub async fn grant_and_read(
+        &self,
+        session: u64,
+        object: ObjectId,
+        len_max: u32,
+    ) -> Option<(msg::Token, Vec<Bytes>)> {
+        let holder = Holder(session);
+        let token = self.tokens.grant_free(holder, object, false)?;
+        self.granted_in_force(holder, object, &token).ok()?;
+        let found = async {
+            self.sharing.settle(object, Range::ALL, holder).await.ok()?;
+            let (bytes, size) = self.objects.read(object, 0, len_max).await.ok()?;
+            (size <= u64::from(len_max)).then_some(bytes)
+        };
+        // Whoever reads it later hears of what is wrong.
+        let Some(bytes) = found.await else {
+            let (start, end, number) = (token.start, token.end, token.number);
+            let range = msg::ObjectRange { object, start, end, number };
+            self.tokens.cancel(holder, &msg::CancelRanges { ranges: vec![range] });
+            return None;
+        };
+        self.brw.read(bytes.iter().map(|part| part.len() as u64).sum());
+        Some((token, bytes))
+    }
+
     /// How much each client may write before it sends it; `sessions` counts them.
     pub fn room(&self, sessions: impl FnOnce() -> usize) -> Room {
         self.left.room(sessions)

@@ -24,7 +24,7 @@ pub const KEEP_NAME: u32 = KEEP_ATTRS | LOCK_LOOKUP;
 
 impl Ctx<'_> {
     /// Whether the client can keep anything. Replays are answered without: what is replayed is not the newest.
-    fn keeps(&self) -> bool {
+    pub(super) fn keeps(&self) -> bool {
         self.session().features() & FEATURE_LOCKS != 0 && self.replay.is_none()
     }
 }

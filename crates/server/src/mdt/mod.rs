@@ -14,6 +14,7 @@ mod dead;
 mod destroy;
 mod export;
 mod flocks;
+mod head;
 mod inode;
 mod keep;
 mod keys;
@@ -175,7 +176,9 @@ impl Handler for Mdt {
                 }
             };
             self.sharing.settle(ctx.seen()).await?;
-            return outcome;
+            let mut done = outcome?;
+            self.bring_head(&ctx, &request, &mut done).await;
+            return Ok(done);
         }
         Err(Code::TryAgain)
     }

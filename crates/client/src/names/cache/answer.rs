@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use proto::wire::messages::{DirPage, Entry, Granted, LOCK_LOOKUP, LOCK_UPDATE};
-use proto::{Attr, Fid, FileKind, Name};
+use proto::wire::messages::{DirPage, Entry, Granted, LOCK_LAYOUT, LOCK_LOOKUP, LOCK_UPDATE};
+use proto::{Attr, Fid, FileKind, Layout, Name};
 
 use super::inode::{ATTR_BITS, Inode};
 use super::told::{Fill, Told};
@@ -57,6 +57,13 @@ impl MetadataCache {
         let inode = part.inodes.get_mut(&fid)?;
         inode.recent = true;
         inode.entry.clone().filter(|_| inode.has(ATTR_BITS) && self.lease.may_use())
+    }
+
+    /// The layout of a file, if it cannot change unseen.
+    pub(crate) fn known_layout(&self, fid: Fid) -> Option<Layout> {
+        let part = self.inodes.part(fid);
+        let inode = part.inodes.get(&fid).filter(|inode| inode.has(LOCK_LAYOUT))?;
+        inode.entry.as_ref().filter(|_| self.lease.may_use())?.layout.clone()
     }
 
     /// Whether an absent name would be kept: the directory's entries cannot change unseen.

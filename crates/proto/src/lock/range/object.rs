@@ -155,8 +155,13 @@ impl Object {
 
     /// Nothing is held, nobody waits, nothing is under way.
     pub fn is_idle(&self) -> bool {
+        self.holders.is_empty() && self.is_quiet()
+    }
+
+    /// Nobody waits, nothing is under way.
+    pub fn is_quiet(&self) -> bool {
         let quiet = |busy: &Busy| busy.uses.is_empty() && busy.waiting.is_empty() && busy.calls.is_empty();
-        self.holders.is_empty() && self.busy.as_deref().is_none_or(quiet)
+        self.busy.as_deref().is_none_or(quiet)
     }
 
     /// When its contention is to be forgotten, if there is any.

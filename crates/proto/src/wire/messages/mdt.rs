@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::lock::Granted;
+use super::lock::{Granted, Token};
 use crate::ids::Fid;
 use crate::layout::{Layout, LayoutHint};
 use crate::name::Name;
@@ -109,6 +109,8 @@ pub const OPEN_WRITE: u32 = 1 << 1;
 pub const OPEN_EXCLUSIVE: u32 = 1 << 2;
 /// The file is opened to be executed.
 pub const OPEN_EXECUTE: u32 = 1 << 3;
+/// The answer may grant the client all of the object that the MDT has of the file.
+pub const OPEN_RANGE: u32 = 1 << 4;
 
 wire_struct! {
     /// Makes a file of any kind and puts it in a directory; a regular file can be opened at once.
@@ -177,6 +179,9 @@ wire_struct! {
         pub xattrs: bool,
         /// What of this the client may keep.
         pub lock: Granted,
+        ;
+        /// With [`OPEN_RANGE`]: the range of the object of a new file whose first bytes lie on the MDT.
+        pub range: Option<Token>,
     }
 }
 
@@ -205,6 +210,10 @@ wire_struct! {
         pub xattrs: bool,
         /// What of this the client may keep.
         pub lock: Granted,
+        ;
+        /// With [`OPEN_RANGE`], of a file whose first bytes lie on the MDT and that is opened to read: all of its object there, which the
+        /// client may read. The bulk has what the object holds, if that is no more than [`HEAD_BYTES_MAX`](crate::limits::HEAD_BYTES_MAX).
+        pub range: Option<Token>,
     }
 }
 

@@ -10,7 +10,7 @@ use proto::types::{MODE_KIND, MODE_PERMISSIONS};
 use proto::wire::Reply;
 use proto::wire::messages::{
     ACCESS_EXECUTE, Create, Created, FEATURE_OVERSTRIPING, Granted, LOCK_OPEN, LOCK_UPDATE, OPEN_EXCLUSIVE,
-    OPEN_READ, OPEN_WRITE,
+    OPEN_RANGE, OPEN_READ, OPEN_WRITE,
 };
 use proto::{Code, Cred, Fid, FileKind, Timestamp};
 
@@ -85,6 +85,7 @@ fn create_over(mdt: &Mdt, ctx: &Ctx, request: &Create, fid: Fid, found: FileKind
             existed: true,
             xattrs: inode.xattrs,
             lock: Granted::default(),
+            range: None,
         })
     })
 }
@@ -123,7 +124,11 @@ fn create_new(mdt: &Mdt, ctx: &Ctx, request: &Create) -> Outcome {
     }
     let done = finish(mdt, ctx, changes, &New { inode: &inode, opening }, Reply::Create)?;
     let keep = if opens && !writes { KEEP_NAME | LOCK_OPEN } else { KEEP_NAME };
-    mdt.grants.keep_guarded(ctx, done, &inode, keep)
+    let mut done = mdt.grants.keep_guarded(ctx, done, &inode, keep)?;
+    if writes && request.open & OPEN_RANGE != 0 {
+        mdt.grant_head(ctx, &inode, &mut done);
+    }
+    Ok(done)
 }
 
 /// How a new file is open from its first moment.
@@ -155,6 +160,7 @@ pub(super) fn finish(
         existed: false,
         xattrs: inode.xattrs,
         lock: Granted::default(),
+        range: None,
     };
     let done = mdt.commit(ctx, changes, reply(created))?;
     if let Some(Opening { handle, writes }) = opening {

@@ -24,6 +24,7 @@ pub(in crate::mdt) fn open_file(mdt: &Mdt, ctx: &Ctx, request: &Open) -> Outcome
             handle,
             xattrs: inode.xattrs,
             lock: Granted::default(),
+            range: None,
         })
     })
 }

@@ -1,0 +1,55 @@
+//! What of a file lies on the MDT comes along with the answers about its name: a create grants it, an open brings it.
+//!
+//! So a small file that is made, written and closed, or opened, read and closed, needs no question for its data
+//! (`docs/locks.md#heads`). What is recorded for a client that asks again has none of it.
+
+use proto::layout::Pattern;
+use proto::limits::HEAD_BYTES_MAX;
+use proto::wire::Reply;
+use proto::wire::messages::{MdtRequest, OPEN_RANGE, OPEN_WRITE};
+use proto::{Layout, ObjectId};
+use service::Done;
+
+use super::inode::Inode;
+use super::{Ctx, Mdt};
+
+/// The object of the first bytes of a file, if it lies on the MDT.
+fn head_of(layout: Option<&Layout>) -> Option<(ObjectId, u64)> {
+    let head = layout?.components.first()?;
+    (head.pattern == Pattern::Mdt).then(|| (head.object(0), head.end))
+}
+
+/// What is recorded of the answer, before more is added to it.
+fn record(ctx: &Ctx, done: &mut Done) {
+    if done.record.is_none() {
+        done.record = ctx.recorder().record(&done.reply).map(|(_, record)| record);
+    }
+}
+
+impl Mdt {
+    /// Whoever makes a file may write its first bytes without asking for them.
+    pub(super) fn grant_head(&self, ctx: &Ctx, inode: &Inode, done: &mut Done) {
+        let Some((object, _)) = head_of(inode.layout.as_ref()).filter(|_| ctx.keeps()) else { return };
+        record(ctx, done);
+        if let Reply::Create(created) = &mut done.reply {
+            created.range = self.data.grant_new(ctx.session().handle(), object);
+        }
+    }
+
+    /// Whoever opens a small file to read it gets its bytes with the answer.
+    pub(super) async fn bring_head(&self, ctx: &Ctx<'_>, request: &MdtRequest, done: &mut Done) {
+        let MdtRequest::Open(open) = request else { return };
+        let Reply::Open(opened) = &done.reply else { return };
+        let small = opened.attr.size_known && opened.attr.size <= HEAD_BYTES_MAX;
+        let wanted = open.open & (OPEN_RANGE | OPEN_WRITE) == OPEN_RANGE && small && ctx.keeps();
+        let head = head_of(opened.layout.as_ref()).filter(|(_, end)| wanted && opened.attr.size <= *end);
+        let Some((object, _)) = head else { return };
+        record(ctx, done);
+        let session = ctx.session().handle();
+        let brought = self.data.grant_and_read(session, object, HEAD_BYTES_MAX as u32).await;
+        if let (Some((token, bytes)), Reply::Open(opened)) = (brought, &mut done.reply) {
+            opened.range = Some(token);
+            done.bulk = bytes;
+        }
+    }
+}
