@@ -180,8 +180,7 @@ impl RangeLocks {
         }
     }
 
-    /// Grants all of an object if nobody has to be called back for it: one that nobody else has ever asked for, or to read it. `None` if
-    /// that cannot be.
+    /// Grants all of an object if nobody has to be called back for it; `None` if that cannot be.
     pub fn grant_free(&self, holder: Holder, object: ObjectId, write: bool) -> Option<msg::Token> {
         let (answer, outputs) = {
             let mut state = self.state.lock();

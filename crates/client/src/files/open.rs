@@ -112,10 +112,10 @@ impl OpenFiles {
         }
     }
 
-    /// The place of the first bytes of a small file that an open to read may bring, and what was so before; `None` if they are not to be
+    /// The place of the first bytes of a small file that an open may bring, and what was so before; `None` if they are not to be
     /// had, or are on their way from here.
     fn head_of(&self, fid: Fid, flags: OpenFlags) -> Option<(Place, Before)> {
-        let entry = self.names.meta.known_entry(fid).filter(|_| !flags.write && !flags.truncate)?;
+        let entry = self.names.meta.known_entry(fid).filter(|_| flags.read && !flags.truncate)?;
         let head = entry.layout.as_ref()?.components.first()?;
         let is_small = entry.attr.size_known && entry.attr.size <= HEAD_BYTES_MAX.min(head.end);
         let place = head.place(0).filter(|_| head.pattern == Pattern::Mdt && is_small)?;

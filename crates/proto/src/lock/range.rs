@@ -569,7 +569,8 @@ impl Table {
     /// Whether all of an object can be granted to a session at once, to be changed or to be read, without anybody being called back.
     pub fn is_free(&self, object: ObjectId, holder: Holder, write: bool) -> bool {
         let Some(object) = self.objects.get(&object) else { return true };
-        !write && object.is_quiet() && object.writers(holder).is_empty()
+        let in_the_way = if write { object.has_others(holder) } else { !object.writers(holder).is_empty() };
+        object.is_quiet() && !in_the_way
     }
 
     /// Objects that cost memory.

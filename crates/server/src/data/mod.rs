@@ -123,16 +123,17 @@ impl Data {
         self.tokens.grant_free(Holder(session), object, true)
     }
 
-    /// Grants a session all of an object to read, and gives its bytes; `None` if somebody would have to be called back, or if it has more
-    /// than `len_max` bytes.
+    /// Grants a session all of an object, to change it if `write` and nobody else has any of it, or to read it, and gives its bytes; `None`
+    /// if somebody would have to be called back, or if it has more than `len_max` bytes.
     pub async fn grant_and_read(
         &self,
         session: u64,
-        object: ObjectId,
+        (object, write): (ObjectId, bool),
         len_max: u32,
     ) -> Option<(msg::Token, Vec<Bytes>)> {
         let holder = Holder(session);
-        let token = self.tokens.grant_free(holder, object, false)?;
+        let to_write = if write { self.tokens.grant_free(holder, object, true) } else { None };
+        let token = to_write.or_else(|| self.tokens.grant_free(holder, object, false))?;
         self.granted_in_force(holder, object, &token).ok()?;
         let found = async {
             self.sharing.settle(object, Range::ALL, holder).await.ok()?;

@@ -6,7 +6,7 @@
 use proto::layout::Pattern;
 use proto::limits::HEAD_BYTES_MAX;
 use proto::wire::Reply;
-use proto::wire::messages::{MdtRequest, OPEN_RANGE, OPEN_WRITE};
+use proto::wire::messages::{MdtRequest, OPEN_RANGE, OPEN_READ, OPEN_WRITE};
 use proto::{Layout, ObjectId};
 use service::Done;
 
@@ -14,9 +14,9 @@ use super::inode::Inode;
 use super::{Ctx, Mdt};
 
 /// The object of the first bytes of a file, if it lies on the MDT.
-fn head_of(layout: Option<&Layout>) -> Option<(ObjectId, u64)> {
+fn head_of(layout: Option<&Layout>) -> Option<ObjectId> {
     let head = layout?.components.first()?;
-    (head.pattern == Pattern::Mdt).then(|| (head.object(0), head.end))
+    (head.pattern == Pattern::Mdt).then(|| head.object(0))
 }
 
 /// What is recorded of the answer, before more is added to it.
@@ -29,24 +29,24 @@ fn record(ctx: &Ctx, done: &mut Done) {
 impl Mdt {
     /// Whoever makes a file may write its first bytes without asking for them.
     pub(super) fn grant_head(&self, ctx: &Ctx, inode: &Inode, done: &mut Done) {
-        let Some((object, _)) = head_of(inode.layout.as_ref()).filter(|_| ctx.keeps()) else { return };
+        let Some(object) = head_of(inode.layout.as_ref()).filter(|_| ctx.keeps()) else { return };
         record(ctx, done);
         if let Reply::Create(created) = &mut done.reply {
             created.range = self.data.grant_new(ctx.session().handle(), object);
         }
     }
 
-    /// Whoever opens a small file to read it gets its bytes with the answer.
+    /// Whoever opens a small file to read it, and perhaps to write it too, gets its bytes with the answer.
     pub(super) async fn bring_head(&self, ctx: &Ctx<'_>, request: &MdtRequest, done: &mut Done) {
         let MdtRequest::Open(open) = request else { return };
         let Reply::Open(opened) = &done.reply else { return };
-        let small = opened.attr.size_known && opened.attr.size <= HEAD_BYTES_MAX;
-        let wanted = open.open & (OPEN_RANGE | OPEN_WRITE) == OPEN_RANGE && small && ctx.keeps();
-        let head = head_of(opened.layout.as_ref()).filter(|(_, end)| wanted && opened.attr.size <= *end);
-        let Some((object, _)) = head else { return };
+        let reads = OPEN_RANGE | OPEN_READ;
+        let wanted = open.open & reads == reads && opened.attr.size <= HEAD_BYTES_MAX && ctx.keeps();
+        let Some(object) = head_of(opened.layout.as_ref()).filter(|_| wanted) else { return };
+        let write = open.open & OPEN_WRITE != 0;
         record(ctx, done);
         let session = ctx.session().handle();
-        let brought = self.data.grant_and_read(session, object, HEAD_BYTES_MAX as u32).await;
+        let brought = self.data.grant_and_read(session, (object, write), HEAD_BYTES_MAX as u32).await;
         if let (Some((token, bytes)), Reply::Open(opened)) = (brought, &mut done.reply) {
             opened.range = Some(token);
             done.bulk = bytes;

@@ -164,6 +164,11 @@ impl Object {
         self.busy.as_deref().is_none_or(quiet)
     }
 
+    /// Whether somebody besides `holder` holds anything.
+    pub fn has_others(&self, holder: Holder) -> bool {
+        self.holders.iter().any(|of| of.holder != holder)
+    }
+
     /// When its contention is to be forgotten, if there is any.
     pub fn fades_at(&self) -> Option<u64> {
         self.busy.as_ref().map(|busy| busy.contention.ends_at())

@@ -211,8 +211,8 @@ wire_struct! {
         /// What of this the client may keep.
         pub lock: Granted,
         ;
-        /// With [`OPEN_RANGE`], of a file whose first bytes lie on the MDT and that is opened to read: all of its object there, which the
-        /// client may read. The bulk has what the object holds, if that is no more than [`HEAD_BYTES_MAX`](crate::limits::HEAD_BYTES_MAX).
+        /// With [`OPEN_RANGE`], of a file whose first bytes lie on the MDT and that is opened to read, or to read and write: all of its
+        /// object there. The bulk has what the object holds, if that is no more than [`HEAD_BYTES_MAX`](crate::limits::HEAD_BYTES_MAX).
         pub range: Option<Token>,
     }
 }
