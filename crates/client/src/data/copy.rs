@@ -32,6 +32,14 @@ struct Piece {
     to: (Place, u64),
 }
 
+/// What was copied.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Copied {
+    pub(crate) bytes: u64,
+    /// Whether that is all that was asked for and is there.
+    pub(crate) is_all: bool,
+}
+
 /// One file of a copy.
 pub(crate) struct Side<'a> {
     pub(crate) file: &'a Arc<FileState>,
@@ -65,14 +73,15 @@ impl Data {
         Ok([first, read().await?])
     }
 
-    /// Copies up to `len` bytes under locks; [`Code::TryAgain`] if these are lost before anything is copied.
+    /// Copies up to `len` bytes under locks; [`Code::TryAgain`] if these are lost before anything is copied. If something fails behind
+    /// what was copied, the rest is not.
     pub(crate) async fn copy_locked(
         self: &Arc<Self>,
         sides: &(Side<'_>, Side<'_>),
         (from_offset, to_offset): (u64, u64),
         len: u64,
         time: Timestamp,
-    ) -> Result<u64> {
+    ) -> Result<Copied> {
         let (from, to) = sides;
         let eras = self.locks.eras(to.layout).await?;
         let pins = self.pin_copy(sides, (from_offset, to_offset), len).await?;
@@ -86,7 +95,7 @@ impl Data {
         let size = self.objects.true_size(from.file, from.layout).await?;
         let len = len.min(size.saturating_sub(from_offset));
         if len == 0 {
-            return Ok(0);
+            return Ok(Copied { bytes: 0, is_all: true });
         }
         if !to.layout.is_placed(to_offset, len) {
             return Err(Error::Refused(Code::TryAgain));
@@ -97,7 +106,8 @@ impl Data {
         }
         to.file.inner.lock().untold = true;
         let pieces = pieces(from.layout, to.layout, from_offset, to_offset, len);
-        self.copy_pieces(sides, pieces, (time, &eras), &pins[0]).await
+        let bytes = self.copy_pieces(sides, pieces, (time, &eras), &pins[0]).await?;
+        Ok(Copied { bytes, is_all: bytes == len })
     }
 
     /// Bytes that were copied in a row from the first; an error only if there are none.

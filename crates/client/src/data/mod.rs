@@ -39,7 +39,7 @@ use crate::targets::Targets;
 pub(crate) use back::WriteBack;
 pub(crate) use cache::Cache;
 pub(crate) use clean::Clean;
-pub(crate) use copy::Side;
+pub(crate) use copy::{Copied, Side};
 pub(crate) use dirty::DirtyFiles;
 pub(crate) use files::{FileRef, Files};
 pub(crate) use memory::Memory;

@@ -1,9 +1,9 @@
 //! copy_file_range(2).
 
-use proto::Code;
 use proto::limits::FILE_BYTES_MAX;
+use proto::{Code, Timestamp};
 
-use crate::data::Side;
+use crate::data::{Copied, FileRef, Side};
 use crate::files::OpenFiles;
 use crate::names::Relaying;
 use crate::{Error, Handle, Result};
@@ -37,8 +37,36 @@ impl OpenFiles {
         self.drop_own_privileges(&to, time).await?;
         let _alone = target.alone().await?;
         from.read.store(true, std::sync::atomic::Ordering::Relaxed);
+        let mut copied = 0;
+        // What fails behind a part that was copied, for one of several targets has restarted, is done again.
+        loop {
+            let offsets = (from_offset + copied, to_offset + copied);
+            match self.copy_part((source, target), offsets, len - copied, time).await {
+                Ok(Copied { bytes, is_all }) => {
+                    copied += bytes;
+                    if is_all {
+                        break;
+                    }
+                }
+                Err(_) if copied > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if copied > 0 && to.flags.sync {
+            self.sync_file(target, &to.failure_seen).await?;
+        }
+        Ok(copied)
+    }
+    /// The first part of that, or all of it. The caller keeps others from changing the target through this client.
+    async fn copy_part(
+        &self,
+        (source, target): (&FileRef, &FileRef),
+        (from_offset, to_offset): (u64, u64),
+        len: u64,
+        time: Timestamp,
+    ) -> Result<Copied> {
         let mut relaying = [Relaying::default(), Relaying::default()];
-        let copied = loop {
+        loop {
             let from_layout = self.names.layouts.current(source).await?;
             self.names.layouts.current(target).await?;
             if !target.layout()?.is_placed(to_offset, len) {
@@ -56,12 +84,8 @@ impl OpenFiles {
                     if self.names.layouts.relaid(source, &from_layout, error, &mut relaying[0]).await? => {}
                 Err(error)
                     if self.names.layouts.relaid(target, &to_layout, error, &mut relaying[1]).await? => {}
-                copied => break copied?,
+                copied => return copied,
             }
-        };
-        if copied > 0 && to.flags.sync {
-            self.sync_file(target, &to.failure_seen).await?;
         }
-        Ok(copied)
     }
 }
