@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use proto::Code;
-use proto::limits::{BULK_BYTES_MAX, FILE_BYTES_MAX};
+use proto::limits::BULK_BYTES_MAX;
 use proto::wire::Reply;
 use proto::wire::messages::CopyObject;
 use service::{Ctx, Done, code_of};
@@ -26,7 +26,7 @@ impl Data {
             return Err(Code::TooBig);
         }
         let ends = [copy.source_offset, copy.target_offset].map(|at| at.checked_add(u64::from(copy.len)));
-        if ends.iter().any(|end| end.is_none_or(|end| end > FILE_BYTES_MAX)) {
+        if ends.iter().any(|end| end.is_none_or(|end| end > self.bytes_max)) {
             return Err(Code::TooLarge);
         }
         let read = self.objects.read(copy.source, copy.source_offset, copy.len).await;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use proto::limits::{BULK_BYTES_MAX, FILE_BYTES_MAX, STRIPES_MAX, WRITE_PARTS_MAX};
+use proto::limits::{BULK_BYTES_MAX, STRIPES_MAX, WRITE_PARTS_MAX};
 use proto::lock::range::{Holder, Range, Settings};
 use proto::parameters::TargetTree;
 use proto::wire::Reply;
@@ -52,6 +52,8 @@ pub(crate) struct Data {
     glimpses: Arc<Glimpses>,
     sharing: Arc<Sharing>,
     journal: Journal,
+    /// No object is larger, in bytes.
+    bytes_max: u64,
     /// Switch for simulations: sealed objects are refused.
     seals: bool,
     left: Left,
@@ -61,12 +63,14 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    /// The objects in the store ([`Objects::open`], [`Objects::open_few`]); nothing is held of them.
-    pub fn new(env: &Env, objects: Arc<Objects>) -> Data {
+    /// The objects in the store ([`Objects::open`], [`Objects::open_few`]), none of which has more than `bytes_max` bytes; nothing is held
+    /// of them.
+    pub fn new(env: &Env, objects: Arc<Objects>, bytes_max: u64) -> Data {
         let sharing = Arc::new(Sharing::new(env.store.clone()));
         let tokens = RangeLocks::new(env, sharing.clone(), Settings::default());
         Data {
             objects,
+            bytes_max,
             store: env.store.clone(),
             recovery: env.recovery.clone(),
             glimpses: Glimpses::new(env, tokens.clone()),
@@ -311,7 +315,7 @@ impl Data {
         if len > BULK_BYTES_MAX {
             return Err(Code::TooBig);
         }
-        let end = write.offset.checked_add(len as u64).filter(|end| *end <= FILE_BYTES_MAX);
+        let end = write.offset.checked_add(len as u64).filter(|end| *end <= self.bytes_max);
         let range = Range { start: write.offset, end: end.ok_or(Code::TooLarge)? };
         let _locked = match write.locked {
             true => self.lock_for(ctx, write.object, true, range).await?,
@@ -338,7 +342,7 @@ impl Data {
         check_id(write.object)?;
         check_time(write.time)?;
         self.not_sealed(ctx, write.object)?;
-        let parts = parts_of(&write.parts, bulk)?;
+        let parts = parts_of(&write.parts, bulk, self.bytes_max)?;
         let ranges: Vec<Range> = write.parts.iter().map(range_of).collect();
         tracing::trace!(object = ?write.object, parts = parts.len(), holder = ?holder(ctx), "write parts");
         let bytes: u64 = write.parts.iter().map(|part| u64::from(part.len)).sum();
@@ -388,7 +392,7 @@ impl Data {
         if punch.start > punch.end {
             return Err(Code::Invalid);
         }
-        if punch.start > FILE_BYTES_MAX {
+        if punch.start > self.bytes_max {
             return Err(Code::TooLarge);
         }
         let extra = record(ctx.recorder(), Reply::Punch);
@@ -412,7 +416,7 @@ impl Data {
         if allocate.start > allocate.end {
             return Err(Code::Invalid);
         }
-        if allocate.end > FILE_BYTES_MAX {
+        if allocate.end > self.bytes_max {
             return Err(Code::TooLarge);
         }
         let extra = record(ctx.recorder(), Reply::AllocateObject);
@@ -456,7 +460,11 @@ fn range_of(part: &msg::WritePart) -> Range {
 }
 
 /// Gives each part its bytes; parts are in order and apart from each other.
-fn parts_of(parts: &[msg::WritePart], bulk: Vec<Bytes>) -> Result<Vec<(u64, Vec<Bytes>)>, Code> {
+fn parts_of(
+    parts: &[msg::WritePart],
+    bulk: Vec<Bytes>,
+    end_max: u64,
+) -> Result<Vec<(u64, Vec<Bytes>)>, Code> {
     if parts.len() > WRITE_PARTS_MAX {
         return Err(Code::TooBig);
     }
@@ -479,7 +487,7 @@ fn parts_of(parts: &[msg::WritePart], bulk: Vec<Bytes>) -> Result<Vec<(u64, Vec<
     }
     match end {
         0 => Err(Code::Invalid),
-        _ if end > FILE_BYTES_MAX => Err(Code::TooLarge),
+        _ if end > end_max => Err(Code::TooLarge),
         _ if bulk.iter().any(|slice| !slice.is_empty()) => Err(Code::Invalid),
         _ => Ok(found),
     }

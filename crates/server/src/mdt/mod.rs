@@ -42,6 +42,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::layout::LayoutHint;
+use proto::limits::MDT_DATA_BYTES_MAX;
 use proto::parameters::TargetTree;
 use proto::wire::header::Room;
 use proto::wire::messages::{MdtOrData, MdtOutside, MdtRequest, Space};
@@ -115,7 +116,7 @@ impl Handler for Mdt {
         let root_hint = open_root(&env.rt, &store)?;
         quota::sum_up(&env.rt, &store).await?;
         let objects = store::Objects::open_few(&env.rt, store.clone()).await?;
-        let data = Arc::new(Data::new(&env, objects));
+        let data = Arc::new(Data::new(&env, objects, MDT_DATA_BYTES_MAX));
         Ok(Mdt {
             names: Names::new(&store),
             grants: Grants::new(&env),

@@ -444,10 +444,10 @@ impl Client<'_> {
         }
     }
 
-    /// Writes `data` to the beginning of an object that the MDT has.
-    pub fn write(&self, object: ObjectId, data: &'static [u8]) -> Result<(), Code> {
+    /// Writes `data` to an object that the MDT has.
+    pub fn write(&self, (object, offset): (ObjectId, u64), data: &'static [u8]) -> Result<(), Code> {
         self.xid.set(self.xid.get() + 1);
-        let write = msg::Write { object, offset: 0, time: self.time(), locked: false, sync: false };
+        let write = msg::Write { object, offset, time: self.time(), locked: false, sync: false };
         let mut call = self.call_of(self.xid.get(), None, write);
         call.bulk.push(Bytes::from_static(data));
         self.world.sim.run(self.world.target.clone().call(call)).result.map(drop)

@@ -7,6 +7,7 @@ mod tests;
 
 use bytes::Bytes;
 use proto::Code;
+use proto::limits::FILE_BYTES_MAX;
 use proto::parameters::TargetTree;
 use proto::wire::Reply;
 use proto::wire::header::Room;
@@ -36,7 +37,11 @@ impl Handler for Ost {
 
     async fn open(env: Env) -> Result<Ost, StoreError> {
         let objects = Objects::open(&env.rt, env.store.clone()).await?;
-        Ok(Ost { data: Data::new(&env, objects), degraded: Degraded::new(&env), store: env.store })
+        Ok(Ost {
+            data: Data::new(&env, objects, FILE_BYTES_MAX),
+            degraded: Degraded::new(&env),
+            store: env.store,
+        })
     }
 
     async fn handle(&self, ctx: &Ctx<()>, request: DataRequest, bulk: Vec<Bytes>) -> Result<Done, Code> {

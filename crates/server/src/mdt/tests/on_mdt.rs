@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use proto::layout::{HintPart, LayoutHint, Pattern};
+use proto::limits::MDT_DATA_BYTES_MAX;
 use proto::wire::messages::GetObjectAttr;
 use proto::{Code, Fid, ObjectId, OstIndex};
 use store::sums::OBJECTS;
@@ -26,7 +27,8 @@ fn objects_go_with_their_file() {
         (Pattern::Mdt, Pattern::Pending)
     );
     let object = ObjectId { layout: layout.components[0].id, stripe: 0 };
-    client.write(object, b"ten bytes.").expect("there is room");
+    client.write((object, 0), b"ten bytes.").expect("there is room");
+    assert_eq!(client.write((object, MDT_DATA_BYTES_MAX - 1), b"too far"), Err(Code::TooLarge));
     let opened = client.open(made.attr.fid, proto::wire::messages::OPEN_WRITE, &proto::Cred::root());
     client.close(made.attr.fid, opened.expect("root may").handle, true, Some(10));
     let objects = |world: &World| world.store.sum(&OBJECTS.key()).expect("the store can be read");
@@ -38,7 +40,7 @@ fn objects_go_with_their_file() {
     world.sim.run(world.sim.rt(NODE).sleep(Duration::from_secs(600)));
     assert_eq!((world.keys(keys::DESTROY), objects(&world)), (0, 0));
     let client = world.client(1);
-    assert_eq!(client.write(object, b"late").err(), Some(Code::Gone));
+    assert_eq!(client.write((object, 0), b"late").err(), Some(Code::Gone));
     assert_eq!(client.call(GetObjectAttr { object }).err(), Some(Code::Gone));
 }
 
