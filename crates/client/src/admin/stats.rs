@@ -10,7 +10,8 @@ impl Admin {
         let requests = self.shared.targets.requests().counts().into_iter();
         let mut counters: BTreeMap<String, u64> =
             requests.map(|(name, count)| (format!("rpc.{name}"), count)).collect();
-        let [objects, asked, called_back, cancelled] = self.shared.names.data.locks.table.counts();
+        let [objects, asked, called_back, cancelled, brought, brought_late] =
+            self.shared.names.data.locks.table.counts();
         let bits = self.shared.names.meta.called_back_count();
         let [hits, kept, _] = self.shared.names.data.clean.counts();
         let locks = [
@@ -21,6 +22,8 @@ impl Admin {
             ("lock.ranges_asked", asked),
             ("lock.ranges_called_back", called_back),
             ("lock.ranges_cancelled", cancelled),
+            ("lock.brought", brought),
+            ("lock.brought_late", brought_late),
             ("lock.inodes", self.shared.names.meta.inodes.count() as u64),
             ("lock.bits_called_back", bits),
         ];

@@ -473,9 +473,23 @@ impl Held {
         self.writers
     }
 
-    /// A target told where the object ends, with a grant of all of it that is held now.
-    pub(super) fn ends_at(&mut self, end: u64) {
+    /// A range came that was not asked for, with what the object holds up to `end` if that is told. Says whether that is so now: nothing
+    /// was about to be changed here since there were `writers` ([`Held::writers`]), and all of it is held.
+    pub(super) fn brought(
+        &mut self,
+        (start, until): (u64, u64),
+        (write, number): (bool, u64),
+        end: Option<u64>,
+        writers: u64,
+    ) -> bool {
+        let ask = self.ask(Want { start, end: until, write, pages: Pages::No });
+        self.granted(ask, (start, until), write, number);
+        if self.writers != writers {
+            return false;
+        }
+        let Some(end) = end else { return true };
         self.end = Some((self.ranges.number(), end));
+        self.end().is_some()
     }
 
     /// Where the object ends, if that is known and cannot have changed.
@@ -536,6 +550,45 @@ mod tests {
         held.gave_back(&back);
         assert_eq!(start(&mut held, want(3, 4, false)).1, Progress::Ask);
         assert_eq!(held.call_back(leaving(3, 4), 1, false, true), None, "a late copy of the callback");
+    }
+
+    /// All of an object comes with its bytes, up to byte 7.
+    fn brought(held: &mut Held, write: bool, number: u64, writers: u64) -> bool {
+        held.brought((0, u64::MAX), (write, number), Some(7), writers)
+    }
+
+    #[test]
+    fn what_is_brought_is_true_until_something_changes() {
+        let mut held = Held::default();
+        assert!(brought(&mut held, true, 1, 0));
+        assert_eq!(held.end(), Some(7));
+        let (user, progress) = start(&mut held, want(3, 4, false));
+        assert_eq!((progress, held.end()), (Progress::Pinned, Some(7)), "whoever reads changes nothing");
+        held.done(user);
+        let (user, progress) = start(&mut held, want(3, 4, true));
+        assert_eq!((progress, held.end()), (Progress::Pinned, None));
+        held.done(user);
+        assert!(!brought(&mut held, true, 2, 0), "it may be older than what is written here");
+        assert_eq!(held.end(), None);
+        let writers = held.writers();
+        assert!(brought(&mut held, true, 3, writers));
+        // Others change what is given up, if only a part.
+        let back = held.call_back(leaving(100, 101), 3, false, false).flatten().expect("it is held");
+        held.gave_back(&back);
+        assert_eq!(held.end(), None);
+        let ask = held.ask(want(100, 101, false));
+        held.granted(ask, (100, 101), false, 4);
+        assert_eq!(held.end(), None, "what comes later says nothing of it");
+    }
+
+    #[test]
+    fn what_is_lost_says_nothing_of_the_end() {
+        let mut held = Held::default();
+        assert!(brought(&mut held, false, 1, 0));
+        held.lost();
+        assert_eq!(held.end(), None);
+        held.restated(&[Token { number: 9, write: false, start: 0, end: u64::MAX, contended: false }]);
+        assert_eq!(held.end(), None, "a server that restarted may have lost it");
     }
 
     #[test]

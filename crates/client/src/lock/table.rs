@@ -74,6 +74,9 @@ pub(super) struct Counters {
     pub(super) asked: AtomicU64,
     pub(super) called_back: AtomicU64,
     pub(super) cancelled: AtomicU64,
+    /// Objects granted with an answer about their file, and those answers that could not be used.
+    pub(super) brought: AtomicU64,
+    pub(super) brought_late: AtomicU64,
 }
 
 /// What one operation holds; given back when dropped.
@@ -301,12 +304,14 @@ impl Table {
         }
     }
 
-    /// Number of objects of which anything is held, ranges asked for, callbacks, and ranges given up unasked.
-    pub(crate) fn counts(&self) -> [u64; 4] {
+    /// Number of objects of which anything is held, ranges asked for, callbacks, ranges given up unasked, objects granted with an answer
+    /// about their file, and such answers that came too late.
+    pub(crate) fn counts(&self) -> [u64; 6] {
         let objects: usize = self.shards.iter().map(|shard| shard.lock().objects.len()).sum();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counters { asked, called_back, cancelled } = &self.counters;
-        [objects as u64, count(asked), count(called_back), count(cancelled)]
+        let Counters { asked, called_back, cancelled, brought, brought_late } = &self.counters;
+        let brought = [count(brought), count(brought_late)];
+        [objects as u64, count(asked), count(called_back), count(cancelled), brought[0], brought[1]]
     }
 
     pub(crate) fn generation(&self) -> u64 {

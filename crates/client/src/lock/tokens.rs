@@ -198,16 +198,11 @@ impl RangeLocks {
         let is_current = {
             let mut held = object.held.lock();
             let counts = before.generation == self.table.generation() && number > self.table.called();
-            let is_current = counts && held.writers() == before.writers;
-            if counts {
-                let ask = held.ask(Want { start, end: until, write, pages: Pages::No });
-                held.granted(ask, (start, until), write, number);
-            }
-            if let Some(end) = end.filter(|_| is_current) {
-                held.ends_at(end);
-            }
-            is_current && (end.is_none() || held.end().is_some())
+            counts && held.brought((start, until), (write, number), end, before.writers)
         };
+        let counters = &self.table.counters;
+        let counter = if is_current { &counters.brought } else { &counters.brought_late };
+        counter.fetch_add(1, Ordering::Relaxed);
         object.changed.notify_waiters();
         self.table.forget_if_empty(&object);
         is_current
