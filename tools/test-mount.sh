@@ -126,9 +126,9 @@ t_on_mdt() {
   before=$(asked)
   for n in $(seq 50); do head -c 3901 /dev/urandom > "$dom/small$n"; done
   sync "$dom/small50"
-  cat "$dom"/small* > "$work/small"
-  cat "$dom"/small{1..6} > "$work/small6"
-  [ "$(stat -c %s "$work/small")" = $((50 * 3901)) ]
+  cat "$dom"/small* > "$work/heads"
+  cat "$dom"/small{1..6} > "$work/heads6"
+  [ "$(stat -c %s "$work/heads")" = $((50 * 3901)) ]
   [ "$(stat -c %s "$dom/small7")" = 3901 ]
   truncate -s 100 "$dom/small7"
   echo more >> "$dom/small7"
@@ -149,7 +149,7 @@ with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 0) as pages:
   down
   up
   cmp "$work/large" "$dom/large"
-  head -c $((6 * 3901)) "$work/small6" | cmp - <(cat "$dom"/small{1..6})
+  head -c $((6 * 3901)) "$work/heads6" | cmp - <(cat "$dom"/small{1..6})
   [ "$(head -c 5 "$dom/small8")" = paged ]
   # Away from the MDT, and back.
   "$LFS" migrate -c 1 "$dom/large"
