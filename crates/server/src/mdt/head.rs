@@ -19,18 +19,11 @@ fn head_of(layout: Option<&Layout>) -> Option<ObjectId> {
     (head.pattern == Pattern::Mdt).then(|| head.object(0))
 }
 
-/// What is recorded of the answer, before more is added to it.
-fn record(ctx: &Ctx, done: &mut Done) {
-    if done.record.is_none() {
-        done.record = ctx.recorder().record(&done.reply).map(|(_, record)| record);
-    }
-}
-
 impl Mdt {
     /// Whoever makes a file may write its first bytes without asking for them.
     pub(super) fn grant_head(&self, ctx: &Ctx, inode: &Inode, done: &mut Done) {
         let Some(object) = head_of(inode.layout.as_ref()).filter(|_| ctx.keeps()) else { return };
-        record(ctx, done);
+        ctx.record(done);
         if let Reply::Create(created) = &mut done.reply {
             created.range = self.data.grant_new(ctx.session().handle(), object);
         }
@@ -44,7 +37,7 @@ impl Mdt {
         let wanted = open.open & reads == reads && opened.attr.size <= HEAD_BYTES_MAX && ctx.keeps();
         let Some(object) = head_of(opened.layout.as_ref()).filter(|_| wanted) else { return };
         let write = open.open & OPEN_WRITE != 0;
-        record(ctx, done);
+        ctx.record(done);
         let session = ctx.session().handle();
         let brought = self.data.grant_and_read(session, (object, write), HEAD_BYTES_MAX as u32).await;
         if let (Some((token, bytes)), Reply::Open(opened)) = (brought, &mut done.reply) {

@@ -27,6 +27,13 @@ impl Ctx<'_> {
     pub(super) fn keeps(&self) -> bool {
         self.session().features() & FEATURE_LOCKS != 0 && self.replay.is_none()
     }
+
+    /// Records an answer as it is: what is added to it from now on is for this time only, and not for a client that asks again.
+    pub(super) fn record(&self, done: &mut Done) {
+        if done.record.is_none() {
+            done.record = self.recorder().record(&done.reply).map(|(_, record)| record);
+        }
+    }
 }
 
 impl Mdt {
@@ -101,9 +108,7 @@ impl Grants {
         }
         let granted = self.bits.grant_guarded(ctx.session().handle(), inode.fid, bits & !hidden(inode));
         let granted = self.of_named(ctx, inode, granted);
-        if done.record.is_none() {
-            done.record = ctx.recorder().record(&done.reply).map(|(_, record)| record);
-        }
+        ctx.record(&mut done);
         if let Some(lock) = lock_of(&mut done.reply) {
             *lock = granted;
         }

@@ -1,8 +1,9 @@
 //! A metadata target: one shard of the name space.
 //!
 //! Each operation is a file of [`ops`]: it locks names and inodes ([`locks`]), checks as Linux does ([`access`]),
-//! and commits everything that it changes, its reply included, in one batch. Objects are none of its business but
-//! for two things: it says on which OSTs they lie ([`allocate`]) and it alone destroys them ([`destroy`]).
+//! and commits everything that it changes, its reply included, in one batch. Of objects it says on which targets they
+//! lie ([`allocate`]), and it alone has them destroyed ([`destroy`]). Those of the first bytes of files it may have itself
+//! ([`crate::data`]); what comes of them with the answers about names is in [`head`].
 
 mod access;
 mod allocate;
