@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use proto::wire::messages::Done;
 use proto::wire::{Reply, Request};
-use proto::{Code, MdtIndex, OstIndex, TargetId, TargetKind};
+use proto::{Code, DataTarget, TargetId, TargetKind};
 use rpc::{Callbacks, Restate};
 use rt::BoxFuture;
 
@@ -56,14 +56,12 @@ impl Callbacks for CalledBack {
 
     fn session_lost(&self, target: TargetId) {
         let Some(shared) = self.shared.upgrade() else { return };
-        match target.kind {
-            TargetKind::Ost => shared.locks().ranges_lost(OstIndex(target.index).into()),
-            TargetKind::Mdt => {
-                shared.locks().ranges_lost(MdtIndex(target.index).into());
-                shared.names.meta.bits_lost();
-                shared.files.flocks.flocks_lost();
-            }
-            TargetKind::Mgs => {}
+        if let Ok(target) = DataTarget::try_from(target) {
+            shared.locks().ranges_lost(target);
+        }
+        if target.kind == TargetKind::Mdt {
+            shared.names.meta.bits_lost();
+            shared.files.flocks.flocks_lost();
         }
     }
 
@@ -74,17 +72,13 @@ impl Callbacks for CalledBack {
             if shared.lease.is_closed() {
                 return;
             }
-            match target.kind {
-                TargetKind::Ost => {
-                    shared.locks().restate_ranges(OstIndex(target.index).into(), &restate).await
-                }
-                TargetKind::Mdt => {
-                    shared.locks().restate_ranges(MdtIndex(target.index).into(), &restate).await;
-                    shared.files.restate_opens(&restate).await;
-                    shared.files.flocks.restate_flocks(&restate).await;
-                    shared.names.meta.bits_lost_now(&restate).await;
-                }
-                TargetKind::Mgs => {}
+            if let Ok(target) = DataTarget::try_from(target) {
+                shared.locks().restate_ranges(target, &restate).await;
+            }
+            if target.kind == TargetKind::Mdt {
+                shared.files.restate_opens(&restate).await;
+                shared.files.flocks.restate_flocks(&restate).await;
+                shared.names.meta.bits_lost_now(&restate).await;
             }
         })
     }

@@ -19,6 +19,22 @@ fn head_of(layout: Option<&Layout>) -> Option<ObjectId> {
     (head.pattern == Pattern::Mdt).then(|| head.object(0))
 }
 
+/// The object whose bytes an answer to an open may bring, and whether the file was opened to write as well.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    object: ObjectId,
+    write: bool,
+}
+
+/// What `done` may bring; `None` for all but opens of small files by clients that want it.
+pub(super) fn wanted(ctx: &Ctx, request: &MdtRequest, done: &Done) -> Option<Wanted> {
+    let (MdtRequest::Open(open), Reply::Open(opened)) = (request, &done.reply) else { return None };
+    let reads = OPEN_RANGE | OPEN_READ;
+    let is_wanted = open.open & reads == reads && opened.attr.size <= HEAD_BYTES_MAX && ctx.keeps();
+    let object = head_of(opened.layout.as_ref()).filter(|_| is_wanted)?;
+    Some(Wanted { object, write: open.open & OPEN_WRITE != 0 })
+}
+
 impl Mdt {
     /// Whoever makes a file may write its first bytes without asking for them.
     pub(super) fn grant_head(&self, ctx: &Ctx, inode: &Inode, done: &mut Done) {
@@ -30,13 +46,8 @@ impl Mdt {
     }
 
     /// Whoever opens a small file to read it, and perhaps to write it too, gets its bytes with the answer.
-    pub(super) async fn bring_head(&self, ctx: &Ctx<'_>, request: &MdtRequest, done: &mut Done) {
-        let MdtRequest::Open(open) = request else { return };
-        let Reply::Open(opened) = &done.reply else { return };
-        let reads = OPEN_RANGE | OPEN_READ;
-        let wanted = open.open & reads == reads && opened.attr.size <= HEAD_BYTES_MAX && ctx.keeps();
-        let Some(object) = head_of(opened.layout.as_ref()).filter(|_| wanted) else { return };
-        let write = open.open & OPEN_WRITE != 0;
+    pub(super) async fn bring_head(&self, ctx: &Ctx<'_>, wanted: Wanted, done: &mut Done) {
+        let Wanted { object, write } = wanted;
         ctx.record(done);
         let session = ctx.session().handle();
         let brought = self.data.grant_and_read(session, (object, write), HEAD_BYTES_MAX as u32).await;

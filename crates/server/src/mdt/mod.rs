@@ -158,7 +158,8 @@ impl Handler for Mdt {
     ) -> Result<Done, Code> {
         let request = match request {
             MdtOrData::Mdt(request) => request,
-            MdtOrData::Data(request) => return self.data.handle(ctx, request, bulk).await,
+            // Boxed, as is what an open brings: requests about names need no room for it.
+            MdtOrData::Data(request) => return Box::pin(self.data.handle(ctx, request, bulk)).await,
         };
         let ctx = Ctx::new(ctx, &self.grants.bits, &self.sharing, Reads::of(&request));
         let (mut rounds, mut fetches) = (0, 0);
@@ -179,7 +180,9 @@ impl Handler for Mdt {
             };
             self.sharing.settle(ctx.seen()).await?;
             let mut done = outcome?;
-            self.bring_head(&ctx, &request, &mut done).await;
+            if let Some(head) = head::wanted(&ctx, &request, &done) {
+                Box::pin(self.bring_head(&ctx, head, &mut done)).await;
+            }
             return Ok(done);
         }
         Err(Code::TryAgain)

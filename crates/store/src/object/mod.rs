@@ -1,4 +1,4 @@
-//! Objects of an OST: byte ranges that lie as extents in large preallocated files. Format: `docs/disk.md#objects`.
+//! Objects of an OST, or of an MDT: byte ranges that lie as extents in large preallocated files. Format: `docs/disk.md#objects`.
 //!
 //! Data never goes where committed data is: a write takes new blocks, and the commit of its extents switches.
 //! Data is written before any lock is taken; the change itself is one synchronous step under the layout's lock,
