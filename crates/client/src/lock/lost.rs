@@ -9,6 +9,9 @@ use rpc::Restate;
 use super::RangeLocks;
 use super::table::ObjectLocks;
 
+/// Objects whose ranges are stated again at the same time.
+const RESTATED_AT_ONCE: usize = 1024;
+
 impl RangeLocks {
     /// An OST has forgotten this client: others may have what it held. What was not sent under the old locks must
     /// not be written over what others wrote since: it is lost, and the files say so.
@@ -41,26 +44,33 @@ impl RangeLocks {
         objects
     }
 
-    /// States what is held again to an OST that restarted.
+    /// States what is held again to a target that restarted: of many objects at the same time, because whatever else is stated,
+    /// and the recovery of the target, waits for it.
     pub(crate) async fn restate_ranges(&self, target: DataTarget, restate: &Restate) {
-        for object in self.table.of(target) {
-            let ranges = object.held.lock().all();
-            let mut tokens = Vec::with_capacity(ranges.len());
-            for (start, end, write) in ranges {
-                let asked = Enqueue { object: object.id, write, start, end, restate: true };
-                match restate.call(asked).await {
-                    Ok(token) => tokens.push(token),
-                    Err(error) => {
-                        tracing::warn!(%target, %error, "a lock that was held before a restart is not taken again");
-                    }
+        let objects = self.table.of(target);
+        for some in objects.chunks(RESTATED_AT_ONCE) {
+            let stating = some.iter().map(|object| self.restate_object(target, object, restate));
+            self.targets.hub().together(stating.collect()).await;
+        }
+    }
+
+    async fn restate_object(&self, target: DataTarget, object: &ObjectLocks, restate: &Restate) {
+        let ranges = object.held.lock().all();
+        let mut tokens = Vec::with_capacity(ranges.len());
+        for (start, end, write) in ranges {
+            let asked = Enqueue { object: object.id, write, start, end, restate: true };
+            match restate.call(asked).await {
+                Ok(token) => tokens.push(token),
+                Err(error) => {
+                    tracing::warn!(%target, %error, "a lock that was held before a restart is not taken again");
                 }
             }
-            // What the OST had not made durable may be gone, and some of what was held may be held no more.
-            self.table.forgotten();
-            self.forget_read(object.id, 0..u64::MAX);
-            object.held.lock().restated(&tokens);
-            object.changed.notify_waiters();
         }
+        // What the target had not made durable may be gone, and some of what was held may be held no more.
+        self.table.forgotten();
+        self.forget_read(object.id, 0..u64::MAX);
+        object.held.lock().restated(&tokens);
+        object.changed.notify_waiters();
     }
 
     /// The file is gone, and nobody here has it open: what is held of its objects goes, and no OST is told. They forget what they
