@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Kills ranks at random points while they write into their images; afterwards `weft rankfs gc` leaves nothing of them.
 
-Usage: tests/rankfs.py WEFT DIRECTORY KILLS; as root. DIRECTORY is on the shared file system.
+Usage: tests/rankfs.py WEFT DIRECTORY KILLS [UID]; as root. DIRECTORY is on the shared file system. With a UID the ranks are this user's, who
+may not mount.
 """
 
 import os
@@ -29,6 +30,7 @@ def left(directory):
 
 def main():
     weft, directory, kills = sys.argv[1], os.path.realpath(sys.argv[2]), int(sys.argv[3])
+    user = {"user": int(sys.argv[4]), "group": int(sys.argv[4]), "extra_groups": []} if len(sys.argv) > 4 else {}
     seed = int(os.environ.get("SEED", time.time_ns() % 1_000_000))
     print("seed", seed)
     chance = random.Random(seed)
@@ -37,7 +39,8 @@ def main():
         ranks = [
             subprocess.Popen(
                 [weft, "rankfs", "run", "--dir", directory, "--size", "64M", "--job", f"k{kill}", "--rank", str(rank),
-                 "--", sys.executable, "-c", RANK]
+                 "--", "python3" if user else sys.executable, "-c", RANK],
+                cwd="/", **user,
             )
             for rank in range(2)
         ]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use client::{AttrChange, Client, Handle, OpenFlags};
 use proto::layout::{HintPart, LayoutHint, Pattern};
 use proto::{Fid, TargetId};
-use rt::sim::{Options, Sim};
+use rt::sim::{Options, Sim, Span};
 use weft_sim::cluster::{Cluster, Shape};
 use weft_sim::workload::{READ, READ_WRITE, root};
 
@@ -236,4 +236,27 @@ fn what_is_gone_takes_no_space() {
             assert!(full >= empty + 8 * HEAD, "{full} bytes with the files, {empty} without");
         });
     }
+}
+
+#[test]
+fn a_restarted_mdt_hears_of_many_ranges_at_the_same_time() {
+    check(7, async |cluster| {
+        let (rt, a) = cluster.mount("a").await;
+        cluster.osts_are_known(&a).await;
+        set_default(&a).await;
+        cluster.handle().set_latency("a", MDS, Span::millis(5, 5));
+        for n in 0..500 {
+            let (_, handle) = create(&a, format!("f{n}").as_bytes()).await;
+            write(&a, handle, 0, &[7; 100]).await;
+            a.files().release(handle).await;
+        }
+        a.sync_all().await.expect("everything works");
+        cluster.restart(&[MDS.to_owned()]);
+        let begin = rt.now();
+        create(&a, b"next").await;
+        let took = rt.now() - begin;
+        // One after the other they would take 500 times 10 ms.
+        assert!(took < Duration::from_millis(2500), "it took {took:?}");
+        assert_eq!(content(&a, b"f499").await, Some(vec![7; 100]));
+    });
 }

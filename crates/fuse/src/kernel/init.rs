@@ -14,8 +14,8 @@ const CONGESTION_AT: u16 = BACKGROUND_MAX / 4 * 3;
 /// Granularity of times, in nanoseconds.
 const TIME_GRANULARITY: u32 = 1;
 
-/// Capabilities that are used where the kernel has them. Never `WRITEBACK_CACHE` (the kernel would own sizes and times,
-/// which other mounts change too) and never `NO_OPEN_SUPPORT` (opens have state on the servers). Where a symbolic link leads never changes, so
+/// Capabilities that are used where the kernel has them. `WRITEBACK_CACHE` is not among them (the kernel would own sizes and times,
+/// which other mounts change too), and never `NO_OPEN_SUPPORT` (opens have state on the servers). Where a symbolic link leads never changes, so
 /// the kernel need not be told to forget it.
 const WANTED: u64 = init::ASYNC_READ
     | init::ASYNC_DIO
@@ -41,6 +41,8 @@ pub struct Wish {
     pub locks: bool,
     /// Directories are read together with the attributes of their entries.
     pub readdirplus: bool,
+    /// The kernel keeps what is written, and owns sizes and times. For files that nobody else changes.
+    pub writeback: bool,
 }
 
 /// What was agreed.
@@ -99,6 +101,7 @@ pub fn answer(given: &InitIn, wish: Wish) -> Result<(InitOut, Agreed), TooOld> {
         (wish.uring, init::OVER_IO_URING),
         (wish.acl, init::POSIX_ACL | init::SETXATTR_EXT | init::DONT_MASK),
         (wish.locks, init::POSIX_LOCKS | init::FLOCK_LOCKS),
+        (wish.writeback, init::WRITEBACK_CACHE),
         (wish.readdirplus, init::DO_READDIRPLUS | init::READDIRPLUS_AUTO),
     ];
     let wanted = more.iter().filter(|(wish, _)| *wish).fold(WANTED, |all, (_, flags)| all | flags);

@@ -112,6 +112,39 @@ pub fn private_mounts() -> io::Result<()> {
     Ok(mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?)
 }
 
+/// The same for who may not mount: this process gets a user name space of its own too, in which it is the user that it was and may
+/// mount what the kernel lets such users mount. What it starts may not, but for [`with_mount_rights`].
+#[allow(unsafe_code)]
+pub fn private_mounts_of_user() -> io::Result<()> {
+    use rustix::mount::{MountPropagationFlags, mount_change};
+    use rustix::process::{getegid, geteuid};
+    use rustix::thread::{UnshareFlags, unshare_unsafe};
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+    // SAFETY: no memory, file or signal of the process changes; paths lead where they led.
+    unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNS)? };
+    // Who gives up the right to change its groups may keep one.
+    std::fs::write("/proc/self/setgroups", "deny")?;
+    std::fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
+    std::fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
+    Ok(mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?)
+}
+
+/// Has `command`'s program keep the right to mount that this process has in its user name space.
+#[allow(unsafe_code)]
+pub fn with_mount_rights(command: &mut Command) {
+    use rustix::thread::{
+        CapabilitySet, capabilities, configure_capability_in_ambient_set, set_capabilities,
+    };
+    let arm = || {
+        let mut sets = capabilities(None)?;
+        sets.inheritable |= CapabilitySet::SYS_ADMIN;
+        set_capabilities(None, sets)?;
+        Ok(configure_capability_in_ambient_set(CapabilitySet::SYS_ADMIN, true)?)
+    };
+    // SAFETY: it makes three calls of the kernel and neither allocates nor locks.
+    unsafe { command.pre_exec(arm) };
+}
+
 /// Has `command` killed when the thread that started it has ended.
 #[allow(unsafe_code)]
 pub fn kill_with_parent(command: &mut Command) {

@@ -10,6 +10,7 @@ pub mod format;
 mod guard_mount;
 mod mount;
 pub mod mount_helper;
+mod rank_mount;
 mod rankfs;
 mod remount;
 mod serve;
@@ -65,6 +66,7 @@ enum Command {
     Drain(drain::Arguments),
     Stage(stage::Arguments),
     Rankfs(rankfs::Arguments),
+    RankMount(rank_mount::Arguments),
     Exporter(exporter::Arguments),
     #[command(name = fuse::abort::GUARD_COMMAND, hide = true)]
     GuardMount(guard_mount::Arguments),
@@ -93,6 +95,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Drain(arguments) => drain::run(&arguments),
         Command::Stage(arguments) => stage::run(&arguments),
         Command::Rankfs(arguments) => rankfs::run(&arguments),
+        Command::RankMount(arguments) => rank_mount::run(&arguments),
         Command::Exporter(arguments) => exporter::run(&arguments),
         Command::GuardMount(arguments) => guard_mount::run(&arguments),
         Command::AskMount(arguments) => ask_mount::run(&arguments),
@@ -153,6 +156,10 @@ mod tests {
             ("weft rankfs umount /r", true),
             ("weft rankfs run --dir /m --size 2G -- sh -c true", true),
             ("weft rankfs run --dir /m --size 2G", false),
+            ("weft rankfs run --dir /m --size 2G --base /m/b.rankfs --ranks-per-ost 4 -- true", true),
+            ("weft rankfs run --dir /m --size 2G --ranks-per-ost 0 -- true", false),
+            ("weft rank-mount --mounts /m0,/m1 --at /scratch --rank 3 -- true", true),
+            ("weft rank-mount --at /scratch -- true", false),
             ("weft rankfs export /m/a.rankfs /b", true),
             ("weft rankfs import /b /m/a.rankfs --job 1", true),
             ("weft rankfs list /m --json", true),

@@ -8,12 +8,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rt::os::loopback;
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use super::image;
+use super::image::{self, Access};
 use crate::control::describe;
 use crate::failure::Failure;
+
+/// Locked by whoever looks whether an image is mounted for reading, and mounts it if not.
+const TURN: &str = "/run/weft-rankfs.lock";
 
 /// How an image is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,12 +36,8 @@ pub fn attach(path: &Path, file: &File, at: &Path, how: How) -> Result<(), Failu
         }
         _ => image::failed(path, "cannot be a loop device", &error),
     })?;
-    let mut flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
-    if how.reads_only {
-        flags |= MountFlags::RDONLY;
-    }
     let data = if how.discards { c"discard" } else { c"" };
-    let tried = |kind| mount(&device.path, at, kind, flags, data);
+    let tried = |kind| mount(&device.path, at, kind, flags(how.reads_only), data);
     let mounted = match tried(c"ext2") {
         // A kernel without the driver may have the next one.
         Err(Errno::NODEV) => tried(c"ext4"),
@@ -55,6 +55,40 @@ pub fn attach(path: &Path, file: &File, at: &Path, how: How) -> Result<(), Failu
             describe(&error.into())
         )),
     })
+}
+
+/// Mounts an image for reading. If this machine has it already, its pages are shared: what one rank has read the next one finds in memory.
+pub fn attach_shared(path: &Path, at: &Path) -> Result<(), Failure> {
+    let known = path.canonicalize().map_err(|error| image::failed(path, "cannot be reached", &error))?;
+    // Those that begin at the same time would each find nothing.
+    let turn =
+        File::create(TURN).map_err(|error| image::failed(Path::new(TURN), "cannot be made", &error))?;
+    rustix::fs::flock(&turn, FlockOperation::LockExclusive)
+        .map_err(|error| image::failed(Path::new(TURN), "cannot be locked", &error.into()))?;
+    for device in devices_of(&known) {
+        // The kernel holds the lock for all that have mounted the device, until the last of them unmounts.
+        if mount(&device, at, c"ext2", flags(true), c"").is_ok() {
+            if devices_of(&known).contains(&device) {
+                return Ok(());
+            }
+            // It had become another file's in the meantime.
+            detach(at)?;
+        }
+    }
+    let file = image::open_locked(path, Access::Shared)?;
+    attach(path, &file, at, How { reads_only: true, discards: false })
+}
+
+fn flags(reads_only: bool) -> MountFlags {
+    let common = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
+    if reads_only { common | MountFlags::RDONLY } else { common }
+}
+
+/// A place beside `at`, for what is mounted below what is seen there.
+pub fn beside(at: &Path, suffix: &str) -> PathBuf {
+    let mut name = at.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }
 
 /// Unmounts the image that is mounted at `at`, last.

@@ -13,6 +13,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
 
 use super::record::Record;
+use super::spread;
 use crate::control::describe;
 use crate::failure::Failure;
 
@@ -52,6 +53,8 @@ pub struct Shape {
     pub bytes_per_inode: u64,
     /// To whom its top directory belongs.
     pub owner: (u32, u32),
+    /// The OST that all of it lies on; without one it lies where files of its directory do.
+    pub ost: Option<u32>,
 }
 
 /// Opens an image and takes its lock, which counts on all machines that have the file system. It is held as long as the file is open: by
@@ -115,7 +118,7 @@ pub fn create(path: &Path, shape: Shape, record: &Record) -> Result<File, Failur
     if shape.size < SIZE_MIN {
         return Err(Failure::usage("an image has at least 1M; write for example --size 2G"));
     }
-    let file = new_file(path)?;
+    let file = new_file(path, shape.ost)?;
     let made = fill(path, &file, shape, record);
     if made.is_err() {
         // The first error says more than one of the tidying up.
@@ -124,15 +127,20 @@ pub fn create(path: &Path, shape: Shape, record: &Record) -> Result<File, Failur
     made.map(|()| file)
 }
 
-/// Makes the file of an image and takes its lock. Its name is an image's.
-pub fn new_file(path: &Path) -> Result<File, Failure> {
+/// Makes the file of an image, on an OST if that is given, and takes its lock. Its name is an image's.
+pub fn new_file(path: &Path, ost: Option<u32>) -> Result<File, Failure> {
     if !path.to_string_lossy().ends_with(SUFFIX) {
         return Err(Failure::usage(format!(
             "{} is no name of an image; let it end with {SUFFIX}",
             path.display()
         )));
     }
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
+    let file = match ost {
+        Some(ost) => spread::make_on(path, ost).and_then(|()| options.open(path)),
+        None => options.create_new(true).mode(0o600).open(path),
+    };
     let file = file.map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {
             Failure::new(format!("{} is there already; mount it, choose another name, or run \"weft rankfs gc\" if its job has ended", path.display()))
@@ -273,13 +281,13 @@ mod tests {
     fn one_has_it_at_a_time() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("a.rankfs");
-        let first = new_file(&path).expect("it is new");
-        assert!(new_file(&path).is_err());
+        let first = new_file(&path, None).expect("it is new");
+        assert!(new_file(&path, None).is_err());
         let again = File::open(&path).expect("there");
         assert!(!lock_within(&again, Access::Shared, Duration::ZERO).expect("an answer"));
         drop(first);
         assert!(lock_within(&again, Access::Shared, Duration::ZERO).expect("an answer"));
         open_locked(&path, Access::Shared).expect("both read");
-        assert!(new_file(&dir.path().join("a.img")).is_err());
+        assert!(new_file(&dir.path().join("a.img"), None).is_err());
     }
 }

@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -15,13 +16,15 @@ use rt::os::loopback::{self, EndSignals};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::attached::{self, How};
+use super::based::Based;
 use super::image;
 use super::record::{self, Owner, Record};
+use super::served::Served;
 use super::{Making, gc, transfer};
 use crate::control::describe;
 use crate::failure::{Failure, Outcome};
 
-/// Where the image is mounted for the program. Each rank has its own there.
+/// Where the image is mounted for root's programs. Each rank has its own there.
 const PLACE: &str = "/run/weft/rankfs";
 /// Tells the program that place.
 const VARIABLE: &str = "RANKDIR";
@@ -37,9 +40,13 @@ pub struct Arguments {
     dir: PathBuf,
     #[command(flatten)]
     making: Making,
-    /// Where the program sees the image
-    #[arg(long, value_name = "DIR", default_value = PLACE)]
-    at: PathBuf,
+    /// Where the program sees the image [default: /run/weft/rankfs, for users weft/rankfs in $XDG_RUNTIME_DIR or weft-rankfs-UID in /tmp]
+    #[arg(long, value_name = "DIR")]
+    at: Option<PathBuf>,
+    /// An image that the program sees below its own: it is only read, by any number of ranks on any machines, and what the program
+    /// changes of it is in its own image
+    #[arg(long, value_name = "IMAGE")]
+    base: Option<PathBuf>,
     /// Give the space of removed files back at once
     #[arg(long)]
     discard: bool,
@@ -57,6 +64,12 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Outcome {
     let making = &arguments.making;
+    if let Some(owner) = making.owner()?.filter(|owner| !is_root() && *owner != record::own_ids()) {
+        return Err(Failure::usage(format!(
+            "an image for user {} needs root; leave --owner out for one of your own",
+            owner.0
+        )));
+    }
     let (job, rank) = (making.job()?, making.rank.or_else(record::rank_of_environment));
     let path = arguments
         .dir
@@ -73,7 +86,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
             path.display()
         )));
     }
-    let file = image::create(&path, making.shape()?, &record)?;
+    let file = image::create(&path, making.shape(&path, rank)?, &record)?;
     let ran = inside(arguments, &path, &file, &signals);
     let ended = end(arguments, &path, &file);
     drop(file);
@@ -81,38 +94,105 @@ pub fn run(arguments: &Arguments) -> Outcome {
     ended.map(|()| status)
 }
 
+/// The image, as the program sees it.
+enum Seen {
+    /// Mounted by the kernel.
+    Alone,
+    /// The same, over an image that many have.
+    Based(Based),
+    /// Served by a program, for a user who may not mount.
+    Served(Served),
+}
+
 /// Mounts the image and runs the program.
 fn inside(arguments: &Arguments, path: &Path, file: &fs::File, signals: &EndSignals) -> Outcome {
-    let at = &arguments.at;
-    fs::create_dir_all(at).map_err(|error| image::failed(at, "cannot be made", &error))?;
+    let at = match &arguments.at {
+        Some(at) => at.clone(),
+        None => place(),
+    };
+    make_place(&at).map_err(|error| image::failed(&at, "cannot be made", &error))?;
     let outer = attached::mount_space("self");
-    loopback::private_mounts().map_err(|error| {
-        Failure::new(format!("no mounts of its own can be had: {}; this needs root", describe(&error)))
-    })?;
-    attached::attach(path, file, at, How { reads_only: false, discards: arguments.discard })?;
-    let ran = run_program(arguments, signals);
+    let seen = show(arguments, path, file, &at)?;
+    let ran = run_program(arguments, &at, signals);
     // Whatever the program left running is not to use the image any more, nor keep its space.
-    let mut detached = rustix::mount::unmount(at, rustix::mount::UnmountFlags::NOFOLLOW);
+    let mut detached = rustix::mount::unmount(&at, rustix::mount::UnmountFlags::NOFOLLOW);
     if detached.is_err() {
         let left = outer.map(|outer| attached::inmates(&outer)).unwrap_or_default();
-        left.into_iter().for_each(gc::kill);
-        detached = rustix::mount::unmount(at, rustix::mount::UnmountFlags::NOFOLLOW);
+        left.into_iter().filter(|pid| !seen.is_of(*pid)).for_each(gc::kill);
+        detached = rustix::mount::unmount(&at, rustix::mount::UnmountFlags::NOFOLLOW);
     }
     if detached.is_err() {
-        rustix::mount::unmount(at, rustix::mount::UnmountFlags::DETACH)
-            .map_err(|error| image::failed(at, "cannot be unmounted", &error.into()))?;
+        rustix::mount::unmount(&at, rustix::mount::UnmountFlags::DETACH)
+            .map_err(|error| image::failed(&at, "cannot be unmounted", &error.into()))?;
         err!("weft: {} is still in use by what {:?} has started", path.display(), arguments.command[0]);
     }
+    seen.end(path)?;
     ran
 }
 
-fn run_program(arguments: &Arguments, signals: &EndSignals) -> Outcome {
+/// Lets this process, and what it starts, see the image at a place.
+fn show(arguments: &Arguments, path: &Path, file: &fs::File, at: &Path) -> Result<Seen, Failure> {
+    let how = How { reads_only: false, discards: arguments.discard };
+    if !is_root() {
+        if arguments.base.is_some() {
+            return Err(Failure::new("--base needs root: users may not mount one image over another"));
+        }
+        return Served::begin(path, file, at).map(Seen::Served);
+    }
+    loopback::private_mounts().map_err(|error| {
+        Failure::new(format!("no mounts of its own can be had: {}; this needs root", describe(&error)))
+    })?;
+    match &arguments.base {
+        Some(base) => Based::begin(base, (path, file, how), arguments.making.owner()?, at).map(Seen::Based),
+        None => attached::attach(path, file, at, how).map(|()| Seen::Alone),
+    }
+}
+
+impl Seen {
+    /// Whether a process serves the image.
+    fn is_of(&self, pid: u32) -> bool {
+        matches!(self, Seen::Served(served) if served.pid() == pid)
+    }
+
+    /// What the program saw is not mounted any more: nor is what lies below.
+    fn end(self, path: &Path) -> Result<(), Failure> {
+        match self {
+            Seen::Alone => Ok(()),
+            Seen::Based(based) => based.end(),
+            Seen::Served(served) => served.end(path),
+        }
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn place() -> PathBuf {
+    if is_root() {
+        return PathBuf::from(PLACE);
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_dir()) {
+        Some(dir) => Path::new(&dir).join("weft/rankfs"),
+        None => std::env::temp_dir().join(format!("weft-rankfs-{}", rustix::process::geteuid().as_raw())),
+    }
+}
+
+/// Makes the place where an image is mounted: a directory that nobody else has put something else for.
+fn make_place(at: &Path) -> io::Result<()> {
+    fs::create_dir_all(at)?;
+    let status = fs::symlink_metadata(at)?;
+    let is_own = is_root() || status.uid() == rustix::process::geteuid().as_raw();
+    if status.is_dir() && is_own { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+fn run_program(arguments: &Arguments, at: &Path, signals: &EndSignals) -> Outcome {
     let Some((program, words)) = arguments.command.split_first() else {
         return Err(Failure::usage("say what is to be run"));
     };
     let mut command = Command::new(program);
-    command.args(words).env(VARIABLE, &arguments.at).current_dir(&arguments.at);
-    if let Some((uid, gid)) = arguments.making.owner()? {
+    command.args(words).env(VARIABLE, at).current_dir(at);
+    if let Some((uid, gid)) = arguments.making.owner()?.filter(|_| is_root()) {
         command.uid(uid).gid(gid);
     }
     loopback::kill_with_parent(&mut command);

@@ -3,15 +3,19 @@
 //! Whatever a rank does inside, the MDT sees one file that is made, opened, and removed. What is inside is seen on one machine only.
 
 mod attached;
+mod based;
 mod gc;
 mod image;
 mod inside;
-mod record;
+mod paged;
+pub mod record;
+mod served;
+mod spread;
 mod transfer;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -58,6 +62,9 @@ struct Making {
     /// The rank in the job [default: what the environment says]
     #[arg(long, value_name = "N")]
     rank: Option<u32>,
+    /// Put all of the image on one OST: the images of N ranks after each other on the same, those of the next N on the next
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    ranks_per_ost: Option<u32>,
     /// The user that its top directory belongs to, in numbers; and that "run" has the program run as
     #[arg(long, value_name = "UID:GID")]
     owner: Option<String>,
@@ -82,15 +89,23 @@ impl Making {
         numbers.map(Some).ok_or_else(bad)
     }
 
-    fn shape(&self) -> Result<Shape, Failure> {
-        let owner = self
-            .owner()?
-            .unwrap_or_else(|| (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()));
+    /// Of the image of a rank that is to be at `path`.
+    fn shape(&self, path: &Path, rank: Option<u32>) -> Result<Shape, Failure> {
+        let owner = self.owner()?.unwrap_or_else(record::own_ids);
+        let ost = match (self.ranks_per_ost, rank) {
+            (None, _) => None,
+            (Some(ranks), Some(rank)) => {
+                let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+                Some(spread::ost_of(directory.unwrap_or(Path::new(".")), rank, ranks)?)
+            }
+            (Some(_), None) => return Err(Failure::usage("--ranks-per-ost needs a rank; give --rank N")),
+        };
         Ok(Shape {
             size: size::bytes(&self.size).map_err(Failure::usage)?,
             is_reserved: self.reserve,
             bytes_per_inode: u64::from(self.bytes_per_inode),
             owner,
+            ost,
         })
     }
 }
@@ -162,7 +177,7 @@ fn create(arguments: &Create) -> Outcome {
     let making = &arguments.making;
     let rank = making.rank.or_else(record::rank_of_environment);
     let record = Record::new(making.job()?, rank, None, arguments.keep);
-    image::create(&arguments.image, making.shape()?, &record)?;
+    image::create(&arguments.image, making.shape(&arguments.image, rank)?, &record)?;
     Ok(0)
 }
 

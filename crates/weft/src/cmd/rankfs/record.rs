@@ -158,6 +158,11 @@ pub fn rank_of_environment() -> Option<u32> {
     RANKS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok())
 }
 
+/// The user and the group of this process.
+pub fn own_ids() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
 /// Whether a job's name can be part of a file's name.
 pub fn is_plain(job: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-@[]".contains(c);

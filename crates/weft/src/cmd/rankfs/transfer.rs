@@ -63,7 +63,7 @@ pub fn import(arguments: &Import) -> Outcome {
     if let Some(job) = job.as_ref().filter(|job| !super::record::is_plain(job)) {
         return Err(Failure::usage(format!("\"{job}\" is no name of a job")));
     }
-    let made = image::new_file(to)?;
+    let made = image::new_file(to, None)?;
     let record = Record::new(job, arguments.rank, None, false);
     let partial = Record { is_partial: true, ..record.clone() };
     // Whole and durable before its record says so.
