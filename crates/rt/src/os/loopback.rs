@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::process::signal_set;
@@ -12,6 +12,7 @@ use super::process::signal_set;
 const CONTROL: &str = "/dev/loop-control";
 /// Of linux/loop.h.
 const LOOP_CONFIGURE: libc::c_ulong = 0x4c0a;
+const LOOP_GET_STATUS64: libc::c_ulong = 0x4c05;
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
 const READ_ONLY: u32 = 1;
 const AUTOCLEAR: u32 = 4;
@@ -42,6 +43,25 @@ struct LoopConfig {
     reserved: [u64; 8],
 }
 
+/// `struct loop_info64`.
+#[repr(C)]
+#[derive(Default)]
+struct LoopInfo {
+    device: u64,
+    inode: u64,
+    real_device: u64,
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u64; NAME_LENGTH / 8],
+    crypt_name: [u64; NAME_LENGTH / 8],
+    encrypt_key: [u64; 4],
+    init: [u64; 2],
+}
+
 /// A block device over a file. When the last user closes it the kernel lets the file go: as long as it is mounted, the kernel holds the
 /// file open, with the locks that were taken through it.
 #[derive(Debug)]
@@ -66,6 +86,19 @@ pub fn attach(file: BorrowedFd<'_>, is_read_only: bool) -> io::Result<LoopDevice
             Err(error) => return Err(error),
         }
     }
+}
+
+/// The file that a block device reads, as device and inode; nothing if somebody may write to it.
+#[allow(unsafe_code)]
+pub fn read_only_over(device: &Path) -> io::Result<Option<(u64, u64)>> {
+    let device = File::open(device)?;
+    let mut info = LoopInfo::default();
+    // SAFETY: the request fills a structure of this layout and keeps no reference to it.
+    let status = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64, &raw mut info) };
+    if status < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((info.flags & READ_ONLY != 0).then_some((info.device, info.inode)))
 }
 
 #[allow(unsafe_code)]
@@ -210,5 +243,6 @@ mod tests {
         assert_eq!(size_of::<LoopConfig>(), 304);
         assert_eq!(std::mem::offset_of!(LoopConfig, flags), 60);
         assert_eq!(std::mem::offset_of!(LoopConfig, file_name), 64);
+        assert_eq!((size_of::<LoopInfo>(), std::mem::offset_of!(LoopInfo, file_name)), (232, 56));
     }
 }

@@ -65,10 +65,15 @@ pub fn attach_shared(path: &Path, at: &Path) -> Result<(), Failure> {
         File::create(TURN).map_err(|error| image::failed(Path::new(TURN), "cannot be made", &error))?;
     rustix::fs::flock(&turn, FlockOperation::LockExclusive)
         .map_err(|error| image::failed(Path::new(TURN), "cannot be locked", &error.into()))?;
-    for device in devices_of(&known) {
+    let status = fs::metadata(&known).map_err(|error| image::failed(path, "cannot be looked at", &error))?;
+    // Names and numbers may be those of another file system, too: the kernel knows which file a device is over.
+    let is_over = |device: &Path| {
+        loopback::read_only_over(device).is_ok_and(|file| file == Some((status.dev(), status.ino())))
+    };
+    for device in devices_of(&known).into_iter().filter(|device| is_over(device)) {
         // The kernel holds the lock for all that have mounted the device, until the last of them unmounts.
         if mount(&device, at, c"ext2", flags(true), c"").is_ok() {
-            if devices_of(&known).contains(&device) {
+            if is_over(&device) {
                 return Ok(());
             }
             // It had become another file's in the meantime.
@@ -122,20 +127,38 @@ pub fn devices() -> BTreeMap<PathBuf, Vec<PathBuf>> {
 
 /// The loop devices that have an image: by its path, or by that of the same file in another mount of its file system.
 pub fn devices_of(image: &Path) -> Vec<PathBuf> {
+    let table = mounts_table("self");
     let inode = |path: &Path| fs::symlink_metadata(path).ok().map(|status| status.ino());
     let is_image = |file: &Path| {
         file == image
             || (file.file_name() == image.file_name()
-                && inode(file).is_some_and(|file| Some(file) == inode(image)))
+                && inode(file).is_some_and(|file| Some(file) == inode(image))
+                && file_system_of(&table, file) == file_system_of(&table, image))
     };
     devices().into_iter().filter(|(file, _)| is_image(file)).flat_map(|(_, devices)| devices).collect()
 }
 
+/// The file system that a path is in, by a table of mounts: a file of another one may have the same name and number.
+fn file_system_of(table: &str, path: &Path) -> Option<String> {
+    let entry = |line: &str| {
+        let (first, last) = line.split_once(" - ")?;
+        let at = PathBuf::from(unescape(first.split(' ').nth(4)?));
+        // Of weft the name behind the servers' addresses, which may be written in several ways.
+        let source = last.split(' ').nth(1)?;
+        path.starts_with(&at).then(|| (at, source.rsplit(":/").next().unwrap_or(source).to_owned()))
+    };
+    // Of those that are mounted at one place the last is seen.
+    table.lines().filter_map(entry).max_by_key(|(at, _)| at.as_os_str().len()).map(|(_, source)| source)
+}
+
 /// Where devices are mounted in the table of mounts of a process ("self" for this one): source and place.
 pub fn mounts_of(process: &str) -> Vec<(PathBuf, PathBuf)> {
+    parse_mounts(&mounts_table(process))
+}
+
+fn mounts_table(process: &str) -> String {
     // A process may end at any time.
-    let table = fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default();
-    parse_mounts(&table)
+    fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default()
 }
 
 fn parse_mounts(table: &str) -> Vec<(PathBuf, PathBuf)> {
@@ -220,5 +243,17 @@ mod tests {
             31 22 7:3 / /mnt/a\\040b rw,nosuid shared:1 master:2 - ext2 /dev/loop3 rw\n\
             odd line\n";
         assert_eq!(parse_mounts(table), [("/dev/loop3".into(), "/mnt/a b".into())]);
+    }
+
+    #[test]
+    fn file_systems() {
+        let table = "22 1 254:0 / / rw - ext4 /dev/root rw\n\
+            30 22 0:40 / /mnt/a rw - fuse.weft 10.0.0.1@tcp:/w rw\n\
+            31 22 0:41 / /mnt/b rw - fuse.weft 10.0.0.1@tcp:10.0.0.2@tcp:/w rw\n\
+            32 22 0:42 / /mnt/c rw - fuse.weft 10.0.0.1@tcp:/x rw\n";
+        let of = |path: &str| file_system_of(table, Path::new(path));
+        assert_eq!(of("/mnt/a/images/i"), of("/mnt/b/i"));
+        assert_ne!(of("/mnt/a/images/i"), of("/mnt/c/images/i"));
+        assert_eq!(of("/mnt/ab").as_deref(), Some("/dev/root"));
     }
 }

@@ -4,9 +4,9 @@
 //! have ended, in whatever way; `weft rankfs gc` then removes the file.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::attached::{self, How};
 use super::based::Based;
 use super::image;
-use super::record::{self, Owner, Record};
+use super::record::{self, Owner, Record, own_ids};
 use super::served::Served;
 use super::{Making, gc, transfer};
 use crate::control::describe;
@@ -40,7 +40,7 @@ pub struct Arguments {
     dir: PathBuf,
     #[command(flatten)]
     making: Making,
-    /// Where the program sees the image [default: /run/weft/rankfs, for users weft/rankfs in $XDG_RUNTIME_DIR or weft-rankfs-UID in /tmp]
+    /// Where the program sees the image [default: /run/weft/rankfs, for users weft/rankfs in $XDG_RUNTIME_DIR or weft-UID/rankfs in /tmp]
     #[arg(long, value_name = "DIR")]
     at: Option<PathBuf>,
     /// An image that the program sees below its own: it is only read, by any number of ranks on any machines, and what the program
@@ -64,7 +64,7 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Outcome {
     let making = &arguments.making;
-    if let Some(owner) = making.owner()?.filter(|owner| !is_root() && *owner != record::own_ids()) {
+    if let Some(owner) = making.owner()?.filter(|owner| !is_root() && *owner != own_ids()) {
         return Err(Failure::usage(format!(
             "an image for user {} needs root; leave --owner out for one of your own",
             owner.0
@@ -107,10 +107,10 @@ enum Seen {
 /// Mounts the image and runs the program.
 fn inside(arguments: &Arguments, path: &Path, file: &fs::File, signals: &EndSignals) -> Outcome {
     let at = match &arguments.at {
-        Some(at) => at.clone(),
+        Some(at) => std::path::absolute(at).map_err(|error| image::failed(at, "cannot be used", &error))?,
         None => place(),
     };
-    make_place(&at).map_err(|error| image::failed(&at, "cannot be made", &error))?;
+    make_place(&at)?;
     let outer = attached::mount_space("self");
     let seen = show(arguments, path, file, &at)?;
     let ran = run_program(arguments, &at, signals);
@@ -174,16 +174,25 @@ fn place() -> PathBuf {
     }
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_dir()) {
         Some(dir) => Path::new(&dir).join("weft/rankfs"),
-        None => std::env::temp_dir().join(format!("weft-rankfs-{}", rustix::process::geteuid().as_raw())),
+        None => std::env::temp_dir().join(format!("weft-{}", own_ids().0)).join("rankfs"),
     }
 }
 
-/// Makes the place where an image is mounted: a directory that nobody else has put something else for.
-fn make_place(at: &Path) -> io::Result<()> {
-    fs::create_dir_all(at)?;
-    let status = fs::symlink_metadata(at)?;
-    let is_own = is_root() || status.uid() == rustix::process::geteuid().as_raw();
-    if status.is_dir() && is_own { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+/// Makes the place where an image is mounted, in a directory that nobody else can put something into: others may have made one in /tmp.
+fn make_place(at: &Path) -> Result<(), Failure> {
+    let mode = if is_root() { 0o755 } else { 0o700 };
+    let made = DirBuilder::new().mode(mode).recursive(true).create(at);
+    made.map_err(|error| image::failed(at, "cannot be made", &error))?;
+    let is_own = |path: &Path| {
+        fs::symlink_metadata(path).is_ok_and(|status| status.is_dir() && status.uid() == own_ids().0)
+    };
+    if is_root() || is_own(at) && at.parent().is_none_or(is_own) {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "{} and the directory above it have to be your own; name another place with --at",
+        at.display()
+    )))
 }
 
 fn run_program(arguments: &Arguments, at: &Path, signals: &EndSignals) -> Outcome {
