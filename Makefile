@@ -19,7 +19,7 @@ FUZZ_SEED ?= 1
 
 .PHONY: up down build test nightly bench install \
   lint fmt clippy tidy test-unit test-debug test-wasm test-sim test-mount test-netns test-operators test-coherence test-suites \
-  test-jobs test-storm test-unmounts test-full test-faults test-failover test-fuzz test-deny test-doc test-foreign attack test-churn test-locks
+  test-jobs test-slurm test-storm test-unmounts test-full test-faults test-failover test-fuzz test-deny test-doc test-foreign attack test-churn test-locks
 
 up:
 	@tools/deps.sh up
@@ -55,8 +55,12 @@ install: build
 	install -D -m 644 packaging/serve.conf "$(DESTDIR)$(PREFIX)/share/doc/weft/serve.conf"
 	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/prometheus" packaging/prometheus/weft.yml
 	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/grafana" packaging/grafana/weft.json
+	install -D -m 755 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/jobs" packaging/jobs/*.sh
 	install -D -m 755 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/slurm" packaging/slurm/*.sh
-	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/slurm" packaging/slurm/rankfs.conf
+	install -D -m 755 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/pbs" packaging/pbs/*.sh
+	install -D -m 755 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/pjm" packaging/pjm/*.sh
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/jobs" packaging/jobs/rankfs.conf
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/slurm" packaging/slurm/burst_buffer.lua packaging/slurm/burst_buffer.conf
 
 # The stages of `test`, each for itself.
 
@@ -100,6 +104,10 @@ test-operators: build
 
 test-jobs: build
 	tools/test-jobs.sh
+
+# Under a real Slurm, which it installs.
+test-slurm: build
+	tools/test-slurm.sh
 
 test-coherence: build
 	tools/test-coherence.sh

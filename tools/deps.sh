@@ -7,9 +7,12 @@ set -eu
 
 # Commands that have to be there, and the packages that bring them.
 up="cc:gcc ld:binutils fusermount3:fuse3"
-test="bc:bc setfacl:acl etcd:etcd-server fio:fio git:git ip:iproute2 mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs nft:nftables openssl:openssl python3:python3 sqlite3:sqlite3 unshare:util-linux"
+test="bc:bc setfacl:acl etcd:etcd-server fio:fio fuse2fs:fuse2fs git:git ip:iproute2 mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs nft:nftables openssl:openssl python3:python3 sqlite3:sqlite3 unshare:util-linux"
 
 suites="stress-ng:stress-ng psql:postgresql go:golang-go ganesha.nfsd:nfs-ganesha-vfs nfs-cat:libnfs-utils"
+
+# The plugin for burst buffers is a file; what it lies in is asked for by a command of the same packages.
+slurm="bc:bc ip:iproute2 mkfs.ext4:e2fsprogs python3:python3 setpriv:util-linux slurmctld:slurmctld slurmctld:slurm-wlm-basic-plugins slurmd:slurmd munged:munge sbatch:slurm-client"
 
 foreign="make:make autoconf:autoconf automake:automake libtoolize:libtool pkg-config:pkg-config m4:m4 bison:bison flex:flex
 msgfmt:gettext gawk:gawk attr:attr setfacl:acl bc:bc quota:quota fio:fio perl:perl"
@@ -21,8 +24,9 @@ case "$*" in
   up) wanted=$up ;;
   foreign) wanted="$up $test $foreign" ;;
   test) wanted="$up $test" ;;
+  slurm) wanted="$up $slurm" ;;
   "test suites") wanted="$up $test $suites" ;;
-  *) echo "usage: $0 up|test [suites]|foreign" >&2; exit 2 ;;
+  *) echo "usage: $0 up|test [suites]|foreign|slurm" >&2; exit 2 ;;
 esac
 
 packages=
@@ -50,7 +54,7 @@ if [ -n "$packages" ]; then
   $root apt-get update -qq
   # Only programs are wanted: no service may start, now or after a reboot.
   policy=
-  for service in etcd nfs-ganesha postgresql; do
+  for service in etcd munge nfs-ganesha postgresql slurmctld slurmd; do
     case "$packages" in
       *"$service"*)
         $root mkdir -p /etc/systemd/system

@@ -13,8 +13,12 @@ rank_kills=${rank_kills:-10}
 plain=$work/plain
 images=$two_a/images
 
+fuse_mode=
+
 leave() {
+  [ -z "$fuse_mode" ] || chmod "$fuse_mode" /dev/fuse
   awk -v work="$work/" '$1 ~ "^/dev/loop" && index($2, work) == 1 { print $2 }' /proc/mounts | while read -r mount; do umount -l "$mount"; done
+  [ ! -d "$work/global" ] || { "$WEFT" down "$work/global" > /dev/null 2>&1; rm -f "/etc/weft/wg$two_id".*.key; }
   two_down
   rm -rf --one-file-system "$work"
 }
@@ -246,6 +250,162 @@ t_rank_run() {
   not has_loops
 }
 
+# Of a user who may not mount: the image is served by a program, and is the same one.
+as_user() { setpriv --reuid 1234 --regid 1234 --clear-groups env -u XDG_RUNTIME_DIR timeout 60 "$@"; }
+t_rank_user() {
+  local status=0 pid
+  fuse_mode=$(stat -c %a /dev/fuse)
+  chmod 666 /dev/fuse
+  chmod 1777 "$images"
+  as_user "$WEFT" rankfs run --dir "$images" --size 64M --job 1 -- sh -c \
+    'echo x > a; [ "$PWD" = "$RANKDIR" ] && [ "$(id -u)" = 1234 ] && [ "$(stat -c %u a)" = 1234 ] && exit 7' || status=$?
+  [ $status = 7 ]
+  must_fail 2 as_user "$WEFT" rankfs run --dir "$images" --size 64M --job 1 --owner 0:0 -- true
+  must_fail 1 as_user "$WEFT" rankfs run --dir "$images" --size 64M --job 1 --base "$images/b.rankfs" -- true
+  grep -q 'needs root' "$work/err"
+  must_fail 127 as_user "$WEFT" rankfs run --dir "$images" --size 64M --job 1 -- "$work/no-program"
+  # Full: the rank hears of it.
+  as_user "$WEFT" rankfs run --dir "$images" --size 8M --job 1 -- sh -c \
+    '! err=$(head -c 20M /dev/zero 2>&1 > b) && echo "$err" | grep -q "No space"'
+  # What outlives the program ends with it.
+  as_user "$WEFT" rankfs run --dir "$images" --size 64M --job 3 -- sh -c 'setsid sleep 600 & :'
+  [ -z "$(ls "$images")" ]
+  # The kernel mounts it.
+  as_user "$WEFT" rankfs run --dir "$images" --size 64M --job 4 --keep -- sh -c 'mkdir d; seq 100000 > d/numbers'
+  e2fsck -fn "$images/4.rankfs"
+  mkdir -p "$work/m"
+  rankfs mount "$images/4.rankfs" "$work/m"
+  seq 100000 | cmp - "$work/m/d/numbers"
+  rankfs umount "$work/m"
+  rm "$images/4.rankfs"
+  # Killed: what was made durable is there.
+  mkfifo "$work/ready3"
+  chmod 666 "$work/ready3"
+  setpriv --reuid 1234 --regid 1234 --clear-groups env -u XDG_RUNTIME_DIR "$WEFT" rankfs run --dir "$images" --size 64M --job 5 -- \
+    python3 -c "
+import os, time
+for n in range(100):
+    with open(f'f{n}', 'w') as file:
+        file.write(f'{n} ' * 500)
+        file.flush()
+        os.fsync(file.fileno())
+os.fsync(os.open('.', os.O_RDONLY))
+open('$work/ready3', 'w').write('now')
+time.sleep(600)" &
+  pid=$!
+  read -r _ < "$work/ready3" || true
+  kill -9 $pid
+  wait $pid || true
+  for _ in $(seq 60); do rankfs mount "$images/5.rankfs" "$work/m" && break; done
+  (cd "$work/m" && python3 -c "
+for n in range(100):
+    assert open(f'f{n}').read() == f'{n} ' * 500, n")
+  rankfs umount "$work/m"
+  as_user "$WEFT" rankfs gc "$images" | grep -q '5.rankfs: removed'
+  python3 tests/rankfs.py "$WEFT" "$images" "$rank_kills" 1234
+  chmod 755 "$images"
+  not has_loops
+}
+
+# Bytes that the OSTs have read.
+ost_read() { lctl get_param -n 'obdfilter.*.stats' | awk '$1 == "read_bytes" { sum += $7 } END { print sum + 0 }'; }
+t_rank_base() {
+  local before read pids=() pid
+  mkdir -p "$work/m"
+  # Through another client: this one has nothing of it in memory.
+  rankfs create "$two_b/images/base.rankfs" --size 64M --keep
+  rankfs mount "$two_b/images/base.rankfs" "$work/m"
+  head -c 20M /dev/urandom > "$work/m/program"
+  echo before > "$work/m/settings"
+  sha256sum < "$work/m/program" > "$work/sum"
+  rankfs umount "$work/m"
+  before=$(ost_read)
+  for rank in $(seq 0 "${LONG:+9}9"); do
+    rankfs run --dir "$images" --size 8M --job 7 --rank "$rank" --base "$images/base.rankfs" --owner 1234:1234 -- \
+      sh -c "sha256sum < program | cmp - $work/sum && echo $rank >> \$RANKDIR/mine && mv mine settings && ! grep before settings" &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do wait "$pid"; done
+  read=$(($(ost_read) - before))
+  echo "${#pids[@]} ranks read a program of 20 MiB: the OSTs read $read bytes" | tee "$work/base"
+  [ "$read" -ge 20971520 ]
+  [ "$read" -lt 40000000 ]
+  rankfs mount --read-only "$images/base.rankfs" "$work/m"
+  grep -qx before "$work/m/settings"
+  rankfs umount "$work/m"
+  must_fail 1 rankfs run --dir "$images" --size 8M --job 7 --base "$images/none.rankfs" -- true
+  rm "$images/base.rankfs"
+  [ -z "$(ls "$images")" ]
+  not has_loops
+}
+
+t_rank_spread() {
+  local rank osts
+  for rank in 0 1 2 3 4 5; do
+    rankfs create "$images/s$rank.rankfs" --size 8M --rank $rank --ranks-per-ost 1
+    rankfs create "$images/z$rank.rankfs" --size 8M --rank $rank --ranks-per-ost 3
+  done
+  osts=$("$LFS" getstripe -i "$images"/s?.rankfs | xargs)
+  [ "$osts" = "0 1 2 3 0 1" ]
+  osts=$("$LFS" getstripe -i "$images"/z?.rankfs | xargs)
+  [ "$osts" = "0 0 0 1 1 1" ]
+  [ "$("$LFS" getstripe -c "$images/s1.rankfs") $(stat -c %a "$images/s1.rankfs")" = "1 600" ]
+  must_fail 1 rankfs create "$images/s1.rankfs" --size 8M --rank 1 --ranks-per-ost 1
+  must_fail 2 rankfs create "$images/n.rankfs" --size 8M --ranks-per-ost 1
+  must_fail 1 rankfs create "$plain/n.rankfs" --size 8M --rank 1 --ranks-per-ost 1
+  rm "$images"/*.rankfs
+}
+
+# A fast file system for the job beside the one that everybody has: what happens to the first is nothing to the second.
+t_two_layers() {
+  local global=$work/global pid pids
+  mkdir -p "$global" "$plain/case"
+  in_two "$WEFT" up "$global" --data "$work/global.data" --fsname "wg$two_id" --osts 2 --oss 1 -o max_cached_mb=64 > /dev/null
+  # A young file system may not have all its OSTs yet.
+  for _ in $(seq 100); do
+    rm -f "$two_a/probe"
+    "$LFS" setstripe -c -1 "$two_a/probe"
+    [ "$("$LFS" getstripe -c "$two_a/probe")" = 4 ] && break
+  done
+  "$LFS" setstripe -c -1 -S 1M "$two_a"
+  "$LFS" setstripe -c 1 "$global"
+  head -c 8M /dev/urandom > "$plain/case/input"
+  "$WEFT" stage in "$plain/case" "$global/case" > /dev/null
+  "$WEFT" stage in "$global/case" "$two_a/case" > /dev/null
+  "$LFS" getstripe -c "$two_a/case/input" "$global/case/input" | xargs > "$work/counts"
+  cat "$work/counts"
+  grep -qx '4 1' "$work/counts"
+  # Every server of the fast one is killed.
+  pids=$(cat "$work/two.pids")
+  for pid in $pids; do kill -9 "$pid"; tail --pid="$pid" -f /dev/null; done
+  timeout 20 sh -c "cp $plain/case/input $global/copy && sync $global/copy && cmp $global/copy $plain/case/input && ls $global && df $global && rm $global/copy"
+  "$WEFT" status "$global" | grep -q HEALTHY
+  mkdir "$global/results"
+  # They come back, and so does what was there.
+  : > "$work/two.pids"
+  two_servers
+  timeout 120 cmp "$two_a/case/input" "$plain/case/input"
+  "$WEFT" stage out "$two_a/case" "$global/results" > /dev/null
+  cmp "$global/results/input" "$plain/case/input"
+  "$LFS" setstripe -d "$two_a"
+  "$WEFT" down "$global" > /dev/null
+}
+
+t_rank_mounts() {
+  local rank seen wanted
+  mkdir -p "$work/at"
+  for rank in 0 1 2 3; do
+    seen=$("$WEFT" rank-mount --mounts "$two_a,$two_b" --at "$work/at" --rank $rank -- stat -c %d "$work/at")
+    seen+=" $(cd "$two_a" && SLURM_PROCID=$rank as_user "$WEFT" rank-mount --mounts "$two_a,$two_b" -- stat -c %d .)"
+    if [ $((rank % 2)) = 0 ]; then wanted=$two_a; else wanted=$two_b; fi
+    [ "$seen" = "$(stat -c '%d %d' "$wanted")" ]
+  done
+  must_fail 2 "$WEFT" rank-mount --mounts "$two_a,$two_b" -- true
+  must_fail 1 "$WEFT" rank-mount --mounts "$two_a,$two_b" --at "$work/nowhere" --rank 1 -- true
+  must_fail 127 "$WEFT" rank-mount --mounts "$two_a" --rank 1 -- "$work/no-program"
+  [ -z "$(ls "$work/at")" ]
+}
+
 t_rank_discard() {
   local before after
   mkdir -p "$work/m"
@@ -327,8 +487,8 @@ PY2
 
 two_up >/dev/null || { echo "no cluster"; exit 1; }
 mkdir -p "$plain" "$images"
-for case in ${*:-stage_words stage_tree stage_killed stage_into_weft_killed stage_full rank_run rank_double rank_requests rank_discard rank_killed rank_client_killed slurm_scripts}; do
+for case in ${*:-stage_words stage_tree stage_killed stage_into_weft_killed stage_full rank_run rank_double rank_requests rank_discard rank_killed rank_client_killed rank_user rank_base rank_spread rank_mounts two_layers slurm_scripts}; do
   check "$case" "t_$case"
 done
-[ ! -e "$work/requests" ] || sed "s/^/      | /" "$work/requests"
+for told in requests base; do [ ! -e "$work/$told" ] || sed "s/^/      | /" "$work/$told"; done
 finish

@@ -180,6 +180,7 @@ if [ -n "${LONG:-}" ]; then
   mounting test-foreign
   mounting test-churn
   mounting test-locks
+  mounting test-slurm
 fi
 rule test-fuzz
 end_aside test-sim

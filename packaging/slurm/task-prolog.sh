@@ -1,4 +1,5 @@
 #!/bin/sh
-# Slurm's TaskProlog: what it prints becomes the environment of the task.
+# Slurm's TaskProlog: what it prints becomes the environment of the task. Runs as the user of the job.
 . "${WEFT_RANKFS_CONF:-/etc/weft/rankfs.conf}"
-echo "export RANKDIR=$RANKFS_MOUNTS/$SLURM_JOB_ID/${SLURM_LOCALID:-0}"
+at=$RANKFS_MOUNTS/$SLURM_JOB_ID/${SLURM_LOCALID:-0}
+[ ! -d "$at" ] || echo "export RANKDIR=$at"
