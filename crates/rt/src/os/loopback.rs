@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use super::process::signal_set;
 
@@ -17,8 +18,11 @@ const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
 const READ_ONLY: u32 = 1;
 const AUTOCLEAR: u32 = 4;
 const DIRECT_IO: u32 = 16;
-/// A free device may be taken by somebody else in between.
-const TRIES_MAX: u32 = 64;
+/// A free device may be taken by somebody else in between: of all that begin together one has it.
+const TRIES_MAX: u32 = 2000;
+/// Between two tries; those that began together part.
+const PAUSES: u32 = 16;
+const PAUSE: Duration = Duration::from_micros(300);
 /// Bytes of a name that the kernel keeps, its end included.
 const NAME_LENGTH: usize = 64;
 
@@ -82,7 +86,10 @@ pub fn attach(file: BorrowedFd<'_>, is_read_only: bool) -> io::Result<LoopDevice
         let device = OpenOptions::new().read(true).write(!is_read_only).open(&path)?;
         match configure(device.as_fd(), file, is_read_only) {
             Ok(()) => return Ok(LoopDevice { path, device }),
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && tries < TRIES_MAX => tries += 1,
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && tries < TRIES_MAX => {
+                tries += 1;
+                std::thread::sleep(PAUSE * (1 + std::process::id() % PAUSES));
+            }
             Err(error) => return Err(error),
         }
     }

@@ -1,6 +1,7 @@
 //! Images that this machine has mounted: mounting, unmounting, and finding them in the kernel's tables, whoever mounted them.
 
 use std::collections::BTreeMap;
+use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
@@ -16,6 +17,9 @@ use super::image::{self, Access};
 use crate::control::describe;
 use crate::failure::Failure;
 
+/// What the kernel does when it finds damage. An image would say that itself, and might say that the machine has to stop.
+const ON_ERRORS: &CStr = c"errors=remount-ro";
+const ON_ERRORS_DISCARDING: &CStr = c"errors=remount-ro,discard";
 /// Locked by whoever looks whether an image is mounted for reading, and mounts it if not.
 const TURN: &str = "/run/weft-rankfs.lock";
 
@@ -36,7 +40,7 @@ pub fn attach(path: &Path, file: &File, at: &Path, how: How) -> Result<(), Failu
         }
         _ => image::failed(path, "cannot be a loop device", &error),
     })?;
-    let data = if how.discards { c"discard" } else { c"" };
+    let data = if how.discards { ON_ERRORS_DISCARDING } else { ON_ERRORS };
     let tried = |kind| mount(&device.path, at, kind, flags(how.reads_only), data);
     let mounted = match tried(c"ext2") {
         // A kernel without the driver may have the next one.
@@ -72,7 +76,7 @@ pub fn attach_shared(path: &Path, at: &Path) -> Result<(), Failure> {
     };
     for device in devices_of(&known).into_iter().filter(|device| is_over(device)) {
         // The kernel holds the lock for all that have mounted the device, until the last of them unmounts.
-        if mount(&device, at, c"ext2", flags(true), c"").is_ok() {
+        if mount(&device, at, c"ext2", flags(true), ON_ERRORS).is_ok() {
             if is_over(&device) {
                 return Ok(());
             }
@@ -81,6 +85,7 @@ pub fn attach_shared(path: &Path, at: &Path) -> Result<(), Failure> {
         }
     }
     let file = image::open_locked(path, Access::Shared)?;
+    image::refuse_damaged(path, &file)?;
     attach(path, &file, at, How { reads_only: true, discards: false })
 }
 

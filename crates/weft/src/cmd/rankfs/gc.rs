@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
 
 use super::attached;
-use super::image::{self, Access, SUFFIX};
-use super::record::{Node, Record};
+use super::image::{self, Access, SUFFIX, plain};
+use super::record::{Node, Record, own_ids};
 use crate::control::describe;
 use crate::failure::{Failure, Outcome};
 
@@ -171,14 +171,14 @@ fn tell(arguments: &Arguments, answer: &Answer) -> Outcome {
     } else {
         let removed = if arguments.dry_run { "would be removed" } else { "removed" };
         for image in &answer.removed {
-            out!("{}: {removed}", image.display());
+            out!("{}: {removed}", plain(&image.to_string_lossy()));
         }
         for Kept { image, why } in &answer.kept {
-            out!("{}: stays, {why}", image.display());
+            out!("{}: stays, {why}", plain(&image.to_string_lossy()));
         }
     }
     for Kept { image, why } in &answer.failed {
-        err!("{}: not removed: {why}", image.display());
+        err!("{}: not removed: {why}", plain(&image.to_string_lossy()));
     }
     Ok(u8::from(!answer.failed.is_empty()))
 }
@@ -200,12 +200,15 @@ pub fn images(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
         ))
     };
     let directory = directory.canonicalize().map_err(failed)?;
+    let own = own_ids().0;
     let mut images = Vec::new();
     for entry in fs::read_dir(&directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         // A pipe of that name would hold up whoever opens it, and a link leads anywhere.
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        if is_file && entry.file_name().to_string_lossy().ends_with(SUFFIX) {
+        // Users see their own.
+        let is_own = own == 0 || entry.metadata().is_ok_and(|status| status.uid() == own);
+        if is_file && is_own && entry.file_name().to_string_lossy().ends_with(SUFFIX) {
             images.push(entry.path());
         }
     }

@@ -186,7 +186,8 @@ fn fill(path: &Path, file: &File, shape: Shape, record: &Record) -> Result<(), F
 /// Repairs an image that was not closed in order. What was made durable in it is still there.
 pub fn repair_if_needed(path: &Path, file: &File) -> Result<(), Failure> {
     match state(file).map_err(|error| failed(path, "cannot be read", &error))? {
-        State::Clean => return Ok(()),
+        State::Clean if is_trusted(file) => return Ok(()),
+        State::Clean => {}
         State::None => {
             return Err(Failure::new(format!(
                 "{} has no file system in it; remove it and make it again",
@@ -203,6 +204,29 @@ pub fn repair_if_needed(path: &Path, file: &File) -> Result<(), Failure> {
         )));
     }
     file.sync_all().map_err(|error| failed(path, "cannot be written", &error))
+}
+
+/// Refuses an image that cannot be only read: one without a file system, or of another user's making and damaged.
+pub fn refuse_damaged(path: &Path, file: &File) -> Result<(), Failure> {
+    let is_there = state(file).map_err(|error| failed(path, "cannot be read", &error))? != State::None;
+    let is_sound = is_there
+        && (is_trusted(file)
+            || run_quietly(Command::new("e2fsck").args(["-f", "-n"]).arg(path), "e2fsck")? == 0);
+    match (is_there, is_sound) {
+        (false, _) => {
+            Err(Failure::new(format!("{} has no file system in it; it is no image", path.display())))
+        }
+        (true, false) => Err(Failure::new(format!(
+            "{} is damaged; mount it once for writing, which repairs it",
+            path.display()
+        ))),
+        (true, true) => Ok(()),
+    }
+}
+
+/// Whether nobody but root and this user can have written into it what only its file system's driver should: the kernel believes it.
+fn is_trusted(file: &File) -> bool {
+    file.metadata().is_ok_and(|status| status.uid() == 0 || status.uid() == super::record::own_ids().0)
 }
 
 /// How a file system was left.
@@ -246,6 +270,11 @@ fn run_quietly(command: &mut Command, name: &str) -> Result<i32, Failure> {
     }
 }
 
+/// A name or a word that somebody else chose, without what a terminal would obey.
+pub fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
 /// A sentence about an image.
 pub fn failed(path: &Path, what: &str, error: &io::Error) -> Failure {
     let what_to_do = match error.kind() {
@@ -254,7 +283,7 @@ pub fn failed(path: &Path, what: &str, error: &io::Error) -> Failure {
         io::ErrorKind::StorageFull => "; the shared file system is full",
         _ => "",
     };
-    Failure::new(format!("{} {what}: {}{what_to_do}", path.display(), describe(error)))
+    Failure::new(format!("{} {what}: {}{what_to_do}", plain(&path.to_string_lossy()), describe(error)))
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ use crate::failure::{Failure, Outcome};
 const PLACE: &str = "/run/weft/rankfs";
 /// Tells the program that place.
 const VARIABLE: &str = "RANKDIR";
+/// Bits of a mode that let the group and others write.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// What a shell says of a program that is not there, and adds to the number of the signal that a program ended by.
 const NOT_STARTED: u8 = 127;
 const SIGNALLED: i32 = 128;
@@ -87,8 +89,16 @@ pub fn run(arguments: &Arguments) -> Outcome {
         )));
     }
     let file = image::create(&path, making.shape(&path, rank)?, &record)?;
-    let ran = inside(arguments, &path, &file, &signals);
-    let ended = end(arguments, &path, &file);
+    let mut is_whole = true;
+    let ran = inside(arguments, &path, &file, &signals, &mut is_whole);
+    let ended = match is_whole {
+        true => end(arguments, &path, &file),
+        // Its job, or its user, decides what becomes of it.
+        false => {
+            err!("weft: the image is kept: {}", path.display());
+            Ok(())
+        }
+    };
     drop(file);
     let status = ran?;
     ended.map(|()| status)
@@ -104,8 +114,14 @@ enum Seen {
     Served(Served),
 }
 
-/// Mounts the image and runs the program.
-fn inside(arguments: &Arguments, path: &Path, file: &fs::File, signals: &EndSignals) -> Outcome {
+/// Mounts the image and runs the program. Says in `is_whole` if not all that the program wrote may be in the image.
+fn inside(
+    arguments: &Arguments,
+    path: &Path,
+    file: &fs::File,
+    signals: &EndSignals,
+    is_whole: &mut bool,
+) -> Outcome {
     let at = match &arguments.at {
         Some(at) => std::path::absolute(at).map_err(|error| image::failed(at, "cannot be used", &error))?,
         None => place(),
@@ -126,8 +142,9 @@ fn inside(arguments: &Arguments, path: &Path, file: &fs::File, signals: &EndSign
             .map_err(|error| image::failed(&at, "cannot be unmounted", &error.into()))?;
         err!("weft: {} is still in use by what {:?} has started", path.display(), arguments.command[0]);
     }
-    seen.end(path)?;
-    ran
+    let ended = seen.end(path);
+    *is_whole = ended.is_ok();
+    ended.and(ran)
 }
 
 /// Lets this process, and what it starts, see the image at a place.
@@ -172,8 +189,11 @@ fn place() -> PathBuf {
     if is_root() {
         return PathBuf::from(PLACE);
     }
-    match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_dir()) {
-        Some(dir) => Path::new(&dir).join("weft/rankfs"),
+    match std::env::var_os("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|dir| dir.is_absolute() && is_own(dir))
+    {
+        Some(dir) => dir.join("weft/rankfs"),
         None => std::env::temp_dir().join(format!("weft-{}", own_ids().0)).join("rankfs"),
     }
 }
@@ -183,16 +203,21 @@ fn make_place(at: &Path) -> Result<(), Failure> {
     let mode = if is_root() { 0o755 } else { 0o700 };
     let made = DirBuilder::new().mode(mode).recursive(true).create(at);
     made.map_err(|error| image::failed(at, "cannot be made", &error))?;
-    let is_own = |path: &Path| {
-        fs::symlink_metadata(path).is_ok_and(|status| status.is_dir() && status.uid() == own_ids().0)
-    };
     if is_root() || is_own(at) && at.parent().is_none_or(is_own) {
         return Ok(());
     }
     Err(Failure::new(format!(
-        "{} and the directory above it have to be your own; name another place with --at",
+        "{} and the directory above it have to be your own, and others may not write there; name another place with --at",
         at.display()
     )))
+}
+
+/// Whether a directory is this user's, and nobody else can put anything into it.
+fn is_own(path: &Path) -> bool {
+    let is_own = |status: fs::Metadata| {
+        status.is_dir() && status.uid() == own_ids().0 && status.mode() & WRITABLE_BY_OTHERS == 0
+    };
+    fs::symlink_metadata(path).is_ok_and(is_own)
 }
 
 fn run_program(arguments: &Arguments, at: &Path, signals: &EndSignals) -> Outcome {

@@ -186,8 +186,9 @@ fn mount(arguments: &Mount) -> Outcome {
     let image = &arguments.image;
     let file = image::open_locked(image, access)?;
     // Who only reads cannot repair.
-    if access == Access::Alone {
-        image::repair_if_needed(image, &file)?;
+    match access {
+        Access::Alone => image::repair_if_needed(image, &file)?,
+        Access::Shared => image::refuse_damaged(image, &file)?,
     }
     let how = How { reads_only: arguments.read_only, discards: arguments.discard };
     attached::attach(image, &file, &arguments.at, how)?;
@@ -254,7 +255,7 @@ fn row(shown: &Shown) -> Vec<String> {
         (None, false) => "closed".to_owned(),
     };
     vec![
-        shown.image.file_name().map_or_else(dash, |name| name.to_string_lossy().into_owned()),
+        shown.image.file_name().map_or_else(dash, |name| image::plain(&name.to_string_lossy())),
         super::stage::bytes_text(shown.size),
         super::stage::bytes_text(shown.used),
         record.and_then(|record| record.job.clone()).unwrap_or_else(dash),

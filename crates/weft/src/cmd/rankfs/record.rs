@@ -129,6 +129,12 @@ impl Record {
         parse(fgetxattr(image, NAME, &mut text[..]).map(|length| &text[..length]))
     }
 
+    /// Whether a terminal can show it: a record is its image's owner's to write.
+    fn is_printable(&self) -> bool {
+        let words = [self.job.as_deref().unwrap_or_default(), &self.node, &self.boot];
+        words.iter().all(|word| word.len() <= BYTES_MAX && !word.contains(char::is_control))
+    }
+
     /// Who has it, for a person.
     pub fn whose(&self) -> String {
         let rank = self.rank.map_or(String::new(), |rank| format!("rank {rank} of "));
@@ -141,7 +147,7 @@ fn parse(text: Result<&[u8], Errno>) -> io::Result<Option<Record>> {
     match text {
         Ok(text) => {
             let record = serde_json::from_slice::<Record>(text).ok();
-            Ok(record.filter(|record| record.version == VERSION))
+            Ok(record.filter(|record| record.version == VERSION && record.is_printable()))
         }
         Err(Errno::NODATA | Errno::RANGE | Errno::OPNOTSUPP) => Ok(None),
         Err(error) => Err(error.into()),

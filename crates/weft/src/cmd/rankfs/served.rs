@@ -4,6 +4,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -30,6 +31,11 @@ pub struct Served {
 impl Served {
     /// Has `file`, the image at `path`, served at `at`, for this process and what it starts.
     pub fn begin(path: &Path, file: &File, at: &Path) -> Result<Served, Failure> {
+        if at.as_os_str().as_bytes().contains(&b',') {
+            return Err(Failure::usage(format!(
+                "{PROGRAM} takes no place with a comma; name another with --at"
+            )));
+        }
         loopback::private_mounts_of_user().map_err(|error| {
             Failure::new(format!(
                 "no user name space can be had: {}; root can allow it (user.max_user_namespaces), or run this",
@@ -39,6 +45,8 @@ impl Served {
         let below = attached::beside(at, ".image");
         fs::create_dir_all(&below).map_err(|error| image::failed(&below, "cannot be made", &error))?;
         let paged = Paged::begin(file, &below).map_err(|error| {
+            // It may be somebody's.
+            let _ = fs::remove_dir(&below);
             Failure::new(format!(
                 "{} cannot be served: {}; may this user open /dev/fuse?",
                 path.display(),
