@@ -12,6 +12,7 @@ images=$two_a/images
 fuse_mode=$(stat -c %a /dev/fuse)
 leave() {
   chmod "$fuse_mode" /dev/fuse
+  rm -rf /tmp/weft-1234
   awk -v work="$work/" '$1 ~ "^/dev/loop" && index($2, work) == 1 { print $2 }' /proc/mounts | while read -r mount; do umount -l "$mount"; done
   two_down
   rm -rf --one-file-system "$work"

@@ -13,10 +13,11 @@ rank_kills=${rank_kills:-10}
 plain=$work/plain
 images=$two_a/images
 
-fuse_mode=
+fuse_mode=$(stat -c %a /dev/fuse)
 
 leave() {
-  [ -z "$fuse_mode" ] || chmod "$fuse_mode" /dev/fuse
+  chmod "$fuse_mode" /dev/fuse
+  rm -rf /tmp/weft-1234
   awk -v work="$work/" '$1 ~ "^/dev/loop" && index($2, work) == 1 { print $2 }' /proc/mounts | while read -r mount; do umount -l "$mount"; done
   [ ! -d "$work/global" ] || { "$WEFT" down "$work/global" > /dev/null 2>&1; rm -f "/etc/weft/wg$two_id".*.key; }
   two_down
@@ -254,7 +255,6 @@ t_rank_run() {
 as_user() { setpriv --reuid 1234 --regid 1234 --clear-groups env -u XDG_RUNTIME_DIR timeout 60 "$@"; }
 t_rank_user() {
   local status=0 pid
-  fuse_mode=$(stat -c %a /dev/fuse)
   chmod 666 /dev/fuse
   chmod 1777 "$images"
   as_user "$WEFT" rankfs run --dir "$images" --size 64M --job 1 -- sh -c \
