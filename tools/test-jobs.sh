@@ -184,6 +184,7 @@ t_rank_run() {
   [ $status = 7 ]
   must_fail 127 rankfs run --dir "$images" --size 64M --job 1 -- "$work/no-program"
   must_fail 2 rankfs run --dir "$images" --size lots --job 1 -- true
+  must_fail 2 rankfs run --dir "$images" --size 16T --job 1 -- true
   rankfs create "$images/4.7.rankfs" --size 8M --job 4 --rank 7
   must_fail 1 rankfs run --dir "$images" --size 8M --job 4 --rank 7 -- true
   grep -q 'give another --rank' "$work/err"

@@ -24,6 +24,8 @@ const RELEASE_WAIT: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(20);
 /// Below that ext2 has no room for its own tables.
 pub const SIZE_MIN: u64 = 1 << 20;
+/// It numbers blocks of 4 KiB with 32 bits.
+const SIZE_MAX: u64 = (1 << 44) - 4096;
 /// Where ext2 keeps its magic number and whether it was closed in order, and what these are.
 const MAGIC_AT: u64 = 1024 + 56;
 const MAGIC: u16 = 0xef53;
@@ -117,6 +119,9 @@ fn in_use(path: &Path) -> String {
 pub fn create(path: &Path, shape: Shape, record: &Record) -> Result<File, Failure> {
     if shape.size < SIZE_MIN {
         return Err(Failure::usage("an image has at least 1M; write for example --size 2G"));
+    }
+    if shape.size > SIZE_MAX {
+        return Err(Failure::usage("an image has less than 16T; make several"));
     }
     let file = new_file(path, shape.ost)?;
     let made = fill(path, &file, shape, record);
