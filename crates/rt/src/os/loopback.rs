@@ -26,27 +26,6 @@ const PAUSE: Duration = Duration::from_micros(300);
 /// Bytes of a name that the kernel keeps, its end included.
 const NAME_LENGTH: usize = 64;
 
-/// `struct loop_config` with its `struct loop_info64`.
-#[repr(C)]
-struct LoopConfig {
-    file: u32,
-    block_size: u32,
-    device: u64,
-    inode: u64,
-    real_device: u64,
-    offset: u64,
-    size_limit: u64,
-    number: u32,
-    encrypt_type: u32,
-    encrypt_key_size: u32,
-    flags: u32,
-    file_name: [u8; NAME_LENGTH],
-    crypt_name: [u8; 64],
-    encrypt_key: [u8; 32],
-    init: [u64; 2],
-    reserved: [u64; 8],
-}
-
 /// `struct loop_info64`.
 #[repr(C)]
 #[derive(Default)]
@@ -64,6 +43,15 @@ struct LoopInfo {
     crypt_name: [u64; NAME_LENGTH / 8],
     encrypt_key: [u64; 4],
     init: [u64; 2],
+}
+
+/// `struct loop_config`.
+#[repr(C)]
+struct LoopConfig {
+    file: u32,
+    block_size: u32,
+    info: LoopInfo,
+    reserved: [u64; 8],
 }
 
 /// A block device over a file. When the last user closes it the kernel lets the file go: as long as it is mounted, the kernel holds the
@@ -117,22 +105,11 @@ fn get_free(control: BorrowedFd<'_>) -> io::Result<i32> {
 
 #[allow(unsafe_code)]
 fn configure(device: BorrowedFd<'_>, file: BorrowedFd<'_>, is_read_only: bool) -> io::Result<()> {
+    let flags = AUTOCLEAR | DIRECT_IO | if is_read_only { READ_ONLY } else { 0 };
     let config = LoopConfig {
         file: file.as_raw_fd().cast_unsigned(),
         block_size: 0,
-        device: 0,
-        inode: 0,
-        real_device: 0,
-        offset: 0,
-        size_limit: 0,
-        number: 0,
-        encrypt_type: 0,
-        encrypt_key_size: 0,
-        flags: AUTOCLEAR | DIRECT_IO | if is_read_only { READ_ONLY } else { 0 },
-        file_name: [0; NAME_LENGTH],
-        crypt_name: [0; 64],
-        encrypt_key: [0; 32],
-        init: [0; 2],
+        info: LoopInfo { flags, ..LoopInfo::default() },
         reserved: [0; 8],
     };
     // SAFETY: the request reads a structure of this layout and keeps no reference to it.
@@ -247,9 +224,8 @@ mod tests {
 
     #[test]
     fn the_configuration_has_the_kernels_layout() {
-        assert_eq!(size_of::<LoopConfig>(), 304);
-        assert_eq!(std::mem::offset_of!(LoopConfig, flags), 60);
-        assert_eq!(std::mem::offset_of!(LoopConfig, file_name), 64);
+        assert_eq!((size_of::<LoopConfig>(), std::mem::offset_of!(LoopConfig, info)), (304, 8));
+        assert_eq!(std::mem::offset_of!(LoopInfo, flags), 52);
         assert_eq!((size_of::<LoopInfo>(), std::mem::offset_of!(LoopInfo, file_name)), (232, 56));
     }
 }

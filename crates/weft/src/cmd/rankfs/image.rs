@@ -204,7 +204,7 @@ pub fn repair_if_needed(path: &Path, file: &File) -> Result<(), Failure> {
     let status = run_quietly(Command::new("e2fsck").args(["-f", "-y"]).arg(path), "e2fsck")?;
     if status > REPAIRED_MAX {
         return Err(Failure::new(format!(
-            "{}: it was not closed in order, and e2fsck ended with status {status}; run e2fsck on it by hand",
+            "{}: it needs repair, and e2fsck ended with status {status}; run e2fsck on it by hand",
             path.display()
         )));
     }
