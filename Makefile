@@ -19,7 +19,7 @@ FUZZ_SEED ?= 1
 
 .PHONY: up down build test nightly bench install \
   lint fmt clippy tidy test-unit test-debug test-wasm test-sim test-mount test-netns test-operators test-coherence test-suites \
-  test-jobs test-slurm test-storm test-unmounts test-full test-faults test-failover test-fuzz test-deny test-doc test-foreign attack test-churn test-locks
+  test-jobs test-burst test-slurm test-storm test-unmounts test-full test-faults test-failover test-fuzz test-deny test-doc test-foreign attack test-churn test-locks
 
 up:
 	@tools/deps.sh up
@@ -104,6 +104,9 @@ test-operators: build
 
 test-jobs: build
 	tools/test-jobs.sh
+
+test-burst: build
+	tools/test-burst.sh
 
 # Under a real Slurm, which it installs.
 test-slurm: build

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # File systems of ranks (weft rankfs) beside the shared one, over tcp with servers in processes of their own: names a second inside an image, as
 # root and as a user; MiB/s by the size of a file; and what 4 ranks cost the MDS that make their files in images or in one shared directory.
-# Usage: tools/bench-rankfs.sh [MDTEST]; needs root and e2fsprogs, and fuse2fs for the form of users. With the program mdtest, built from its
-# source (hpc/ior), it measures inside an image, too.
+# Usage: [IOZONE=PROGRAM] tools/bench-rankfs.sh [MDTEST]; needs root and e2fsprogs, and fuse2fs for the form of users. With the program mdtest,
+# built from its source (hpc/ior), it measures inside an image, too. With iozone, built from its source, it does not measure anything else.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/lib-two.sh"
 
@@ -53,6 +53,12 @@ made_by() {
     for rank in $(seq "$1"); do RANK=$rank "$2" & done | awk '{ sum += $1 } END { print sum }'
   done | sort -n | sed -n 2p
 }
+# with_iozone DIRECTORY: KiB/s of iozone's automatic mode by size, of records of 1 MiB or the whole file: write, rewrite, read, reread. A write
+# counts until it is flushed.
+with_iozone() {
+  "$IOZONE" -a -e -n 4k -g 512m -i 0 -i 1 -f "$1/iozone.tmp" |
+    awk '$1 ~ /^[0-9]+$/ && NF == 6 && $2 == ($1 < 1024 ? $1 : 1024) { print }' | tee -a "$work/iozone.$2" > /dev/null
+}
 load_of() {
   local before after
   before=$(mds_time)
@@ -68,6 +74,29 @@ mkdir -p "$images" "$two_a/shared"
 chmod 1777 "$images"
 install -m 644 tests/rankfs_rates.py "$rates"
 echo "weft $(git -C "$top" rev-parse --short HEAD), Linux $(uname -r), $(nproc) cores, load $(cut -d' ' -f1-3 /proc/loadavg)"
+if [ -n "${IOZONE:-}" ]; then
+  mkdir -p "$work/m"
+  rankfs create "$images/iozone.rankfs" --size 2G
+  for _ in 1 2 3; do
+    with_iozone "$two_a/shared" shared
+    rankfs mount "$images/iozone.rankfs" "$work/m"
+    with_iozone "$work/m" image
+    rankfs umount "$work/m"
+  done
+  echo "iozone -a -e -n 4k -g 512m -i 0 -i 1, MiB/s, medians of three: KiB; shared: write, rewrite, read, reread; image: the same"
+  python3 - "$work" <<'P'
+import collections, statistics, sys
+table = collections.defaultdict(lambda: {"shared": [], "image": []})
+for place in ("shared", "image"):
+    for line in open(f"{sys.argv[1]}/iozone.{place}"):
+        size, _, *rates = map(int, line.split())
+        table[size][place].append(rates)
+for size, rows in sorted(table.items()):
+    cells = [f"{statistics.median(c) / 1024:8.0f}" for place in rows.values() for c in zip(*place)]
+    print(f"{size:8}", *cells)
+P
+  exit
+fi
 echo "one process, medians of three: files a second in one directory of an image: made, looked at, removed"
 for count in 100 1000 10000; do
   # shellcheck disable=SC2086 # The words of a command.

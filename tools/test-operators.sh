@@ -506,6 +506,40 @@ t_changelog() {
 
 # What jobs did is counted for them at the MDT and the OSTs, and the changelog names them.
 # What Prometheus reads is what get_param says, by the names of lustrefs-exporter.
+# What an MDT's server has done in the last ten seconds, and the hours of it, which a restart leaves there.
+t_load() {
+  local load begin pid
+  must_fail 2 in_two "$WEFT" load --since yesterday
+  must_fail 1 in_two "$WEFT" load "$work/nothing"
+  begin=$(($(date +%s) / 3600 * 3600))
+  looked() { [ -n "$(lctl get_param -n "mdt.$mdt.cpu_load_hours.$(date -u +%Y-%m)")" ]; }
+  until_true 30 looked
+  for _ in $(seq 2000); do : > "$two_a/loaded"; rm "$two_a/loaded"; done
+  busy() { [ "$(lctl get_param -n "mdt.$mdt.cpu_load" | tr -d .)" -gt 10 ]; }
+  until_true 30 busy
+  lctl get_param -n "mdt.$mdt.cpu_load_hours.*" | tail -n 1 | grep -qE '^[0-9]+ [0-9]+ [0-9]+\.[0-9]{2} [0-9]+\.[0-9]{2}$'
+  in_two "$WEFT" exporter --once > "$work/metrics"
+  grep -qE "^mds_cpu_load\{component=\"mdt\",target=\"$mdt\"\} [0-9.]+$" "$work/metrics"
+  in_two "$WEFT" load "$two_a" | tee "$work/load"
+  grep -q '^Average MDS Load % ' "$work/load"
+  in_two "$WEFT" load --hours | grep -q "^$(date -u -d @"$begin" '+%Y-%m-%d %H:00')\|^$(date -u '+%Y-%m-%d %H:00')"
+  in_two "$WEFT" load --split "$(date -u +%Y-%m-%d)" --json | python3 -c '
+import json, sys
+told = json.load(sys.stdin)[sys.argv[1]]
+assert [one["period"].split()[0] for one in told] == ["before", "from", "all"], told
+assert 0 < told[2]["average"] <= 100 and told[2]["average"] <= told[2]["peak"] <= 100, told' "$mdt"
+  load=$(in_two "$WEFT" load --hours --json)
+  pid=$(server_pid 2)
+  kill "$pid"
+  tail --pid="$pid" -f /dev/null
+  start_mds
+  until_true 60 mdt_is COMPLETE
+  in_two "$WEFT" load --hours --json | python3 -c '
+import json, sys
+before, after = json.loads(sys.argv[1])[sys.argv[2]], json.load(sys.stdin)[sys.argv[2]]
+assert after[0]["begin"] == before[0]["begin"] and after[0]["seconds"] >= before[0]["seconds"], (before, after)' "$load" "$mdt"
+}
+
 t_exporter() {
   local pid port=32229 oss1
   oss1=$(server_pid 3)
@@ -1423,7 +1457,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats open_again quotas changelog jobs exporter rpc_stats stat survey kept pools disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats open_again quotas changelog jobs load exporter rpc_stats stat survey kept pools disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

@@ -152,6 +152,7 @@ fi
 mounting test-storm
 mounting test-operators
 mounting test-jobs
+mounting test-burst
 # The longest one needs no mount and no time of the clock: it runs beside those that wait for disks and leases. At night, where it
 # uses every processor there is for hours, it has them alone.
 if [ ! -x tools/test-sim.sh ]; then

@@ -34,6 +34,20 @@ pub fn civil(secs: i64) -> (Day, Clock) {
     ((year + era * 400 + next, month as u8, day as u8), clock)
 }
 
+/// Seconds since 1970 at which a day (UTC) begins; `None` if the calendar does not have it.
+pub fn begin_of(day: Day) -> Option<i64> {
+    let (year, month, of_month) = day;
+    if !(-1_000_000..=1_000_000).contains(&year) || !(1..=12).contains(&month) {
+        return None;
+    }
+    let (year, of_year) =
+        if month > 2 { (year, i64::from(month) - 3) } else { (year - 1, i64::from(month) + 9) };
+    let (era, year) = (year.div_euclid(400), year.rem_euclid(400));
+    let of_era = 365 * year + year / 4 - year / 100 + (153 * of_year + 2) / 5 + i64::from(of_month) - 1;
+    let secs = (era * DAYS_OF_ERA + of_era - DAYS_BEFORE) * 86_400;
+    (civil(secs).0 == day).then_some(secs)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +70,14 @@ mod tests {
     }
 
     #[test]
+    fn days_that_are_none() {
+        for day in [(2026, 0, 1), (2026, 13, 1), (2026, 2, 29), (2026, 4, 31), (2026, 5, 0), (i64::MAX, 1, 1)]
+        {
+            assert_eq!(begin_of(day), None, "{day:?}");
+        }
+    }
+
+    #[test]
     fn every_day_follows_the_one_before() {
         let mut before = civil(-86_400 * 800_000).0;
         for day in -799_999_i64..800_000 {
@@ -64,6 +86,7 @@ mod tests {
                 || next == (before.0, before.1 + 1, 1) && before.2 >= 28
                 || next == (before.0 + 1, 1, 1) && (before.1, before.2) == (12, 31);
             assert!(follows, "{before:?} {next:?}");
+            assert_eq!(begin_of(next), Some(day * 86_400));
             before = next;
         }
     }

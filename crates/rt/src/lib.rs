@@ -64,6 +64,22 @@ impl Rt {
         }
     }
 
+    /// Processor time that this process has used, of all its threads; in a simulation a microsecond for each turn of a task.
+    pub fn processor_time(&self) -> Duration {
+        match &self.driver {
+            Driver::Os(node) => node.processor_time(),
+            Driver::Sim(node) => node.processor_time(),
+        }
+    }
+
+    /// How many processors this process may use.
+    pub fn processors(&self) -> usize {
+        match &self.driver {
+            Driver::Os(node) => node.processors(),
+            Driver::Sim(_) => 1,
+        }
+    }
+
     /// Waits until `time`.
     pub async fn sleep_until(&self, time: Time) {
         match &self.driver {

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Client, TakenSettings};
+use client::{AttrChange, Caller, Client, TakenSettings};
 use fuse::control::Status;
 use fuse::ops::Ops;
 use fuse::session::{self, Mounted};
 use fuse::socket;
-use proto::{Code, FsName, Nid, TargetKind};
+use proto::{Code, Fid, FsName, Nid, TargetKind};
 use rpc::{Hub, Keys, Protect};
 use rt::Rt;
 use rt::os::process::Signals;
@@ -188,6 +188,15 @@ fn own_addresses() -> Result<Vec<IpAddr>, Failure> {
         addresses.push(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
     }
     Ok(addresses)
+}
+
+/// Gives the root directory, which is the superuser's in a new file system, to a user and group.
+pub async fn give_root(client: &Client, (uid, gid): (u32, u32)) -> Result<(), Failure> {
+    let failed = |error| Failure::new(format!("the root directory cannot be given to {uid}:{gid}: {error}"));
+    let root = Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new), umask: 0, gives_way: false };
+    let change = AttrChange { uid: Some(uid), gid: Some(gid), ..AttrChange::default() };
+    client.files().setattr(&root, Fid::ROOT, change, None).await.map_err(failed)?;
+    client.sync_all().await.map_err(failed)
 }
 
 /// A mount, and what answers the tools.

@@ -33,6 +33,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use self::driver::Driver;
@@ -138,6 +139,20 @@ impl Node {
     pub fn wall(&self) -> Wall {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Wall { secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanos: since.subsec_nanos() }
+    }
+
+    /// Processor time that this process has used, of all its threads.
+    pub fn processor_time(&self) -> Duration {
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        Duration::new(
+            u64::try_from(time.tv_sec).unwrap_or_default(),
+            u32::try_from(time.tv_nsec).unwrap_or_default(),
+        )
+    }
+
+    /// How many processors this process may use.
+    pub fn processors(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
     }
 
     /// Waits until `time`.

@@ -4,6 +4,7 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use super::slab::Key;
 use super::world::Shared;
@@ -57,6 +58,11 @@ impl Node {
             secs: WALL_START_SECS + i64::try_from(secs).expect("a simulation lasts less than 2^63 seconds"),
             nanos: u32::try_from(nanos.rem_euclid(1_000_000_000)).expect("a remainder is below its divisor"),
         }
+    }
+
+    /// A microsecond for each turn that a task of the node had.
+    pub fn processor_time(&self) -> Duration {
+        Duration::from_micros(self.shared.with(|world| world.stats(self.id).polls))
     }
 
     /// Waits until the node's clock shows `time`.

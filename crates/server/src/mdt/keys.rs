@@ -36,6 +36,8 @@ pub const CHANGELOG_STATE: u8 = MDT + 13;
 // MDT + 14 is the number of inodes of each owner (`store::sums::INODE_OWNERS`).
 /// `[QUOTA][kind][id: 4]`: what an owner may have; `[QUOTA][kind]`: what holds for all of the kind.
 pub const QUOTA: u8 = MDT + 15;
+/// `[LOAD][hour: 4]`: how busy the MDT's server was in an hour.
+pub const LOAD: u8 = MDT + 16;
 
 /// Version of the format of an entry's value.
 const ENTRY_FORMAT: u8 = 1;
@@ -272,6 +274,18 @@ pub fn changelog_state() -> Bytes {
     Bytes::from_static(&[CHANGELOG_STATE])
 }
 
+/// Key of the load of an hour, counted from 1970.
+pub fn load(hour: u32) -> Bytes {
+    let mut key = vec![LOAD];
+    key.extend_from_slice(&hour.to_be_bytes());
+    key.into()
+}
+
+/// The inverse of [`load`].
+pub fn load_of(key: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(key.get(1..)?.try_into().ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -295,6 +309,7 @@ mod tests {
         assert!(!store::sums::INODES.key().starts_with(&[CHANGELOG]));
         assert_eq!(changelog_of(&changelog(0x1_0000_0002)), Some(0x1_0000_0002));
         assert_eq!(changelog_user_of(&changelog_user(3)), Some(3));
+        assert_eq!(load_of(&load(0x1_0002)), Some(0x1_0002));
         let first = entries_from(FID, name.hash());
         assert!(first.as_slice() <= &entry(FID, &name)[..] && entry(FID, &name)[..] < entries_end(FID)[..]);
     }

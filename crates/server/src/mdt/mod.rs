@@ -19,6 +19,7 @@ mod head;
 mod inode;
 mod keep;
 mod keys;
+mod load;
 mod locks;
 mod namespace;
 mod opens;
@@ -65,6 +66,7 @@ use export::Export;
 use flocks::Flocks;
 use inode::Inode;
 use keep::Grants;
+use load::Load;
 use namespace::{Changes, Names};
 use opens::Opens;
 use osts::Objects;
@@ -100,6 +102,7 @@ pub struct Mdt {
     searches: Arc<Searches>,
     changelog: Changelog,
     quotas: Quotas,
+    load: Arc<Load>,
     /// The first bytes of files.
     data: Arc<Data>,
 }
@@ -129,6 +132,7 @@ impl Handler for Mdt {
             searches: Searches::new(&env.rt, &store),
             changelog: Changelog::open(&env)?,
             quotas: Quotas::open(&env)?,
+            load: Arc::new(Load::open(&env)),
             data,
             rt: env.rt,
             stop: env.stop,
@@ -148,6 +152,7 @@ impl Handler for Mdt {
         self.rt.spawn(orphans::clean(self.clone()));
         self.rt.spawn(changelog::clear::run(self.clone()));
         self.rt.spawn(self.grants.reclaimer.clone().run());
+        self.rt.spawn(load::sample(self.load.clone()));
     }
 
     async fn handle(
@@ -250,6 +255,7 @@ impl Handler for Mdt {
     }
 
     async fn finish(&self) {
+        self.load.write().await;
         self.data.finish().await;
     }
 }
@@ -259,6 +265,7 @@ impl Shown for Mdt {
         self.grants.bits.parameters(tree);
         self.sharing.parameters(tree);
         self.changelog.parameters(tree);
+        self.load.parameters(tree);
         self.data.statistics(tree);
     }
 

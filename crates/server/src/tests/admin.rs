@@ -81,6 +81,7 @@ fn what_can_be_read_is_listed() {
             "num_exports",
             "recovery_status",
             "commit_on_sharing",
+            "cpu_load",
             "brw_stats",
             "md_stats",
             "opcode_hist",

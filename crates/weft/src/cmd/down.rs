@@ -106,14 +106,14 @@ fn watch(pid: Pid) -> Result<Option<OwnedFd>, Failure> {
 }
 
 /// Waits until the process has ended.
-fn wait(process: Option<OwnedFd>, pid: u32) -> Result<(), Failure> {
+pub fn wait(process: Option<OwnedFd>, pid: u32) -> Result<(), Failure> {
     let Some(process) = process else { return Ok(()) };
     let timeout = rustix::event::Timespec { tv_sec: STOP_WAIT.as_secs().cast_signed(), tv_nsec: 0 };
     loop {
         match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&timeout)) {
             Ok(0) => {
                 return Err(Failure::new(format!(
-                    "unmounted, but process {pid} has not ended within {} seconds; its log says why",
+                    "process {pid} has not ended within {} seconds; its log says why",
                     STOP_WAIT.as_secs()
                 )));
             }

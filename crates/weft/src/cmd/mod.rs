@@ -1,6 +1,7 @@
 //! The sub-commands of `weft`, a file for each: arguments as given, resolved, then run.
 
 mod ask_mount;
+mod burst;
 mod check;
 mod down;
 mod drain;
@@ -8,6 +9,7 @@ mod exporter;
 mod failover;
 pub mod format;
 mod guard_mount;
+mod load;
 mod mount;
 pub mod mount_helper;
 mod rank_mount;
@@ -56,6 +58,7 @@ enum Command {
     Down(down::Arguments),
     Status(status::Arguments),
     Stat(stat::Arguments),
+    Load(load::Arguments),
     Survey(survey::Arguments),
     Format(format::Arguments),
     Serve(serve::Arguments),
@@ -67,6 +70,7 @@ enum Command {
     Stage(stage::Arguments),
     Rankfs(rankfs::Arguments),
     RankMount(rank_mount::Arguments),
+    Burst(burst::Arguments),
     Exporter(exporter::Arguments),
     #[command(name = fuse::abort::GUARD_COMMAND, hide = true)]
     GuardMount(guard_mount::Arguments),
@@ -85,6 +89,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Down(arguments) => down::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),
+        Command::Load(arguments) => load::run(&arguments),
         Command::Survey(arguments) => survey::run(&arguments),
         Command::Format(arguments) => format::run(arguments),
         Command::Serve(arguments) => serve::run(arguments),
@@ -96,6 +101,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Stage(arguments) => stage::run(&arguments),
         Command::Rankfs(arguments) => rankfs::run(&arguments),
         Command::RankMount(arguments) => rank_mount::run(&arguments),
+        Command::Burst(arguments) => burst::run(&arguments),
         Command::Exporter(arguments) => exporter::run(&arguments),
         Command::GuardMount(arguments) => guard_mount::run(&arguments),
         Command::AskMount(arguments) => ask_mount::run(&arguments),
@@ -137,6 +143,10 @@ mod tests {
             ("weft status --json", true),
             ("weft stat -i 2 -c 5 --json /mnt", true),
             ("weft stat -i 0", false),
+            ("weft load --split 2026-11-20 --split 2026-11-22T12 --json --key /k /mnt", true),
+            ("weft load --hours --since 2026-11-20 --until 2026-11-21", true),
+            ("weft load --since yesterday", false),
+            ("weft load --hours --split 2026-11-20", false),
             ("weft survey disk /d --size 64M --seconds 2", true),
             ("weft survey net 10.0.0.1:9000@tcp --key /k --json", true),
             ("weft survey net 10.0.0.1:9000@tcp", false),
@@ -160,6 +170,13 @@ mod tests {
             ("weft rankfs run --dir /m --size 2G --ranks-per-ost 0 -- true", false),
             ("weft rank-mount --mounts /m0,/m1 --at /scratch --rank 3 -- true", true),
             ("weft rank-mount --at /scratch -- true", false),
+            (
+                "weft burst start --nodes /n --data /local /mnt/b --osts 2 --port 7991 --owner 1:2 -o noatime",
+                true,
+            ),
+            ("weft burst start --nodes /n /mnt/b", false),
+            ("weft burst start --nodes /n --data /local /mnt/b --owner me", false),
+            ("weft burst stop --nodes /n --data /local --fsname b --force --wait 5", true),
             ("weft rankfs export /m/a.rankfs /b", true),
             ("weft rankfs import /b /m/a.rankfs --job 1", true),
             ("weft rankfs list /m --json", true),

@@ -42,6 +42,8 @@ pub struct Arguments {
     owners: owners::Options,
     #[command(flatten)]
     fence: fence::Options,
+    #[arg(long = "background-child", hide = true)]
+    child: bool,
 }
 
 /// Runs the command.
@@ -49,7 +51,16 @@ pub fn run(arguments: Arguments) -> Outcome {
     if arguments.listen.is_lo() {
         return Err(Failure::usage("0@lo cannot be listened at; write --listen ADDRESS@tcp"));
     }
-    Place::Foreground.enter()?;
+    let place = Place::from_flags(true, arguments.child);
+    place.enter()?;
+    let outcome = serve(arguments, place);
+    if let Err(failure) = &outcome {
+        place.failed(failure);
+    }
+    outcome
+}
+
+fn serve(arguments: Arguments, place: Place) -> Outcome {
     let signals = serving::catch_signals()?;
     let (os, rt) = serving::start_runtime_within(arguments.mem_limit_mb)?;
     os.block_on(async {
@@ -84,7 +95,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         if let Some(supervised) = start_unless_told(&node, &labels, &signals).await? {
             let names = supervised.iter().map(|target| format!("{fsname}-{}", target.target()));
             let names = names.collect::<Vec<_>>().join(" ");
-            Place::Foreground.ready(&format!("serving {names} at {}", at.join(" ")));
+            place.ready(&format!("serving {names} at {}", at.join(" ")));
             signals.wait().await;
             serving::stop_supervised(supervised).await;
         }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use client::{AttrChange, Caller, Client};
+use client::Client;
 use fuse::control::{NotServed, Status};
 use fuse::session::Locking;
 use proto::{Fid, FsName, Nid, TargetId, TargetKind};
@@ -494,14 +494,11 @@ async fn serve_mount(
 /// Gives the root directory of a new file system to the user who runs it: nobody else could write to it.
 async fn own_root(client: &Client) -> Result<(), Failure> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let failed = |error| Failure::new(format!("the root directory cannot be given to this user: {error}"));
+    let failed = |error| Failure::new(format!("the root directory does not say whose it is: {error}"));
     if uid == 0 || client.names().getattr(Fid::ROOT).await.map_err(failed)?.uid != 0 {
         return Ok(());
     }
-    let root = Caller { uid: 0, gid: 0, groups: Arc::new(Vec::new), umask: 0, gives_way: false };
-    let change = AttrChange { uid: Some(uid), gid: Some(gid), ..AttrChange::default() };
-    client.files().setattr(&root, Fid::ROOT, change, None).await.map_err(failed)?;
-    client.sync_all().await.map_err(failed)
+    serving::give_root(client, (uid, gid)).await
 }
 
 /// Every target, in the order of starting: the MGS first, which the others register with.

@@ -6,6 +6,7 @@ mod giving_way;
 mod inodes;
 mod jobs;
 mod keeping;
+mod load;
 mod missing;
 mod model;
 mod on_mdt;

@@ -21,6 +21,7 @@ const PATTERNS: &[&str] = &[
     "obdfilter.*.recovery_status",
     "mdt.*.md_stats",
     "mdt.*.job_stats",
+    "mdt.*.cpu_load",
     "mdt.*.num_exports",
     "mdt.*.exports.*.uuid",
     "mdt.*.recovery_status",
@@ -117,6 +118,11 @@ impl Collected {
         match (place, last) {
             ("llite", "stats") => self.mount(target, value),
             ("mdd", "changelog_users") => self.changelog(target, value),
+            (_, "cpu_load") => {
+                if let Ok(percent) = value.trim().parse::<f64>() {
+                    self.metrics.set(&m::CPU_LOAD, &of.labels(), percent);
+                }
+            }
             (_, "num_exports") => self.number(&m::EXPORTS, of, value),
             (_, "stats" | "md_stats") => self.stats(of, value),
             (_, "brw_stats") => self.sizes(of, value),

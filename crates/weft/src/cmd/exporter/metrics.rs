@@ -74,6 +74,8 @@ metrics! {
     RECOVERY_REMAINING Gauge "recovery_status_time_remaining_seconds" "Seconds until clients are given up that do nothing.";
     RECOVERY_DURATION Gauge "recovery_status_duration_seconds" "Seconds that the recovery took.";
 
+    CPU_LOAD Gauge "mds_cpu_load" "Percent of its processors that the process of the MDT has used in the last ten seconds.";
+
     TARGET_UP Gauge "weft_target_up" "1: the target answers. 0: it does not.";
     MOUNT_UP Gauge "weft_mount_up" "1: the mount answers. 0: it does not.";
     SCRAPE_SECONDS Gauge "weft_scrape_duration_seconds" "Seconds that collecting all this took.";

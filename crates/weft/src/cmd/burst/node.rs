@@ -1,0 +1,323 @@
+//! What one machine does of it: `weft burst on-node`.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+use mounting::Source;
+use proto::{FsName, Nid, TargetId};
+use rpc::{Keys, Role};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+use super::order::{Mount, Order, Report, Serve, Step};
+use crate::cmd::format::{self, NewTarget};
+use crate::cmd::{down, mount};
+use crate::control::describe;
+use crate::daemon::{self, Place};
+use crate::failure::{Failure, Outcome};
+use crate::mountpoint::{self, State};
+use crate::{keys, serving};
+
+/// Most bytes of an order.
+const ORDER_BYTES_MAX: u64 = 1 << 20;
+/// The file with the number of the start that made the directory.
+const START: &str = "start";
+/// The file that says what is mounted.
+const RECORD: &str = "burst.json";
+
+/// Which mount belongs to the file system.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    source: String,
+    mountpoint: PathBuf,
+    /// The mount point was made for it.
+    made: bool,
+}
+
+/// Runs the command: an order on standard input, a report on standard output.
+pub fn run() -> Outcome {
+    let mut text = Vec::new();
+    let read = io::stdin().lock().take(ORDER_BYTES_MAX).read_to_end(&mut text);
+    let order = read.map_err(|error| describe(&error)).and_then(|_| {
+        serde_json::from_slice::<Order>(&text).map_err(|_| {
+            "this is no order of \"weft burst\" of this version; install the same weft on all machines"
+                .to_owned()
+        })
+    });
+    let done = order.map_err(Failure::new).and_then(|order| carry_out(&order));
+    let report = Report { error: done.as_ref().err().map(|failure| failure.message.clone()) };
+    let line = serde_json::to_string(&report).unwrap_or_default();
+    // Whoever asked may be gone.
+    let _ = writeln!(io::stdout(), "{line}");
+    Ok(u8::from(done.is_err()))
+}
+
+fn carry_out(order: &Order) -> Result<(), Failure> {
+    let fsname: FsName = order.fsname.parse().map_err(|error| Failure::usage(format!("{error}")))?;
+    if !order.data.is_absolute() {
+        return Err(Failure::usage("--data needs a path that begins with /"));
+    }
+    // A step whose command has ended goes on, and the next one waits for it.
+    let failed = |error: io::Error| Failure::new(format!("{}: {}", order.data.display(), describe(&error)));
+    let data = File::open(&order.data).map_err(failed)?;
+    flock(&data, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
+    let place = Burst { at: order.data.join(format!("weft-burst-{fsname}")), start: order.start, fsname };
+    match &order.step {
+        Step::Serve(serve) => place.serve(serve),
+        Step::Mount(wanted) => place.mount(wanted),
+        Step::Unmount { force } => place.unmount(*force),
+        Step::Remove => place.remove(),
+    }
+}
+
+/// What one machine has of the file system: all of it lies in one directory.
+struct Burst {
+    at: PathBuf,
+    /// The start that the order is about.
+    start: Option<u64>,
+    fsname: FsName,
+}
+
+impl Burst {
+    fn key(&self, role: Role) -> PathBuf {
+        keys::path(&self.at, &self.fsname, role)
+    }
+
+    fn failed(&self, error: &io::Error) -> Failure {
+        Failure::new(format!("{}: {}", self.at.display(), describe(error)))
+    }
+
+    fn serve(&self, serve: &Serve) -> Result<(), Failure> {
+        let made = DirBuilder::new().mode(0o700).create(&self.at);
+        made.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => Failure::new(format!(
+                "{} is there: a file system of this name was not stopped; run \"weft burst stop\", or name another with --fsname",
+                self.at.display()
+            )),
+            _ => self.failed(&error),
+        })?;
+        let start = self.start.unwrap_or_default().to_string();
+        fs::write(self.at.join(START), start).map_err(|error| self.failed(&error))?;
+        for (role, key) in [(Role::Server, &serve.server_key), (Role::Client, &serve.client_key)] {
+            let file = File::options().write(true).create_new(true).mode(0o600).open(self.key(role));
+            let written = file.and_then(|mut file| writeln!(file, "{key}"));
+            written.map_err(|error| self.failed(&error))?;
+        }
+        let directories = self.format(serve)?;
+        let mut arguments: Vec<OsString> = vec!["serve".into()];
+        arguments.extend(directories.into_iter().map(PathBuf::into_os_string));
+        arguments.extend(["--listen", &serve.nid, "--server", &serve.server, "--key"].map(OsString::from));
+        arguments.push(self.key(Role::Server).into());
+        if let Some(mb) = serve.mem_limit_mb {
+            arguments.extend(["--mem-limit-mb".into(), mb.to_string().into()]);
+        }
+        daemon::launch(&arguments, &self.at.join("serve.log"))
+    }
+
+    /// Makes the targets of this machine.
+    fn format(&self, serve: &Serve) -> Result<Vec<PathBuf>, Failure> {
+        let mgs = serve.mgs.as_ref().unwrap_or(&serve.nid);
+        let mgs: Nid = mgs.parse().map_err(|error| Failure::usage(format!("{error}")))?;
+        let mut targets = Vec::new();
+        if serve.mgs.is_none() {
+            targets.extend([TargetId::MGS, TargetId::mdt(0)]);
+        }
+        targets.extend(serve.osts.iter().copied().map(TargetId::ost));
+        let (node, rt) = serving::start_runtime()?;
+        let mut directories = Vec::new();
+        for target in targets {
+            let directory = self.at.join(target.to_string());
+            let mgs = if target == TargetId::MGS { Vec::new() } else { vec![mgs.clone()] };
+            let new = NewTarget { fsname: self.fsname.clone(), target, mgs, service: Vec::new() };
+            node.block_on(format::format(&rt, &directory, new))?;
+            directories.push(directory);
+        }
+        Ok(directories)
+    }
+
+    fn mount(&self, wanted: &Mount) -> Result<(), Failure> {
+        let source = Source::parse(&format!("{}:/{}", wanted.mgs, self.fsname))?;
+        // The root directory of a new file system is the superuser's.
+        let own = own_ids();
+        if let Some(owner) = wanted.owner.or((own.0 != 0).then_some(own)).filter(|_| wanted.gives_root) {
+            self.give_root(&source, owner)?;
+        }
+        let made = !wanted.mountpoint.exists();
+        if made {
+            fs::create_dir(&wanted.mountpoint).map_err(|error| {
+                Failure::new(format!("{} cannot be made: {}", wanted.mountpoint.display(), describe(&error)))
+            })?;
+        }
+        let mountpoint = mountpoint::absolute(&wanted.mountpoint)?;
+        let record = Record { source: source.to_string(), mountpoint: mountpoint.clone(), made };
+        let text = serde_json::to_vec(&record).unwrap_or_default();
+        fs::write(self.at.join(RECORD), text).map_err(|error| self.failed(&error))?;
+        let mut options = mount::MountOptions::parse(&wanted.options, false)?;
+        options.client.key = Some(self.key(Role::Client));
+        mount::mount(mount::Request { source, mountpoint, options, place: Place::Background }).map(drop)
+    }
+
+    fn give_root(&self, source: &Source, owner: (u32, u32)) -> Result<(), Failure> {
+        let keys = Keys { server: None, client: Some(keys::read(&self.key(Role::Client))?) };
+        let (node, rt) = serving::start_runtime()?;
+        node.block_on(async {
+            let hub = serving::hub(&rt, &self.fsname, keys, None);
+            let client = mounting::connect::connect(&hub, source, &mounting::Options::default()).await?;
+            let given = serving::give_root(&client, owner).await;
+            let ended = client.unmount().await;
+            hub.close().await;
+            given.and(ended.map_err(|error| Failure::new(error.to_string())))
+        })
+    }
+
+    fn unmount(&self, force: bool) -> Result<(), Failure> {
+        if !self.is_meant()? {
+            return Ok(());
+        }
+        let Some(record) = self.record()? else { return Ok(()) };
+        let path = &record.mountpoint;
+        match mountpoint::entry(path)? {
+            Some(entry) if entry.source == record.source => {}
+            // Something else may be mounted there meanwhile.
+            _ => return Ok(()),
+        }
+        let gone = |error: io::Error| Failure::new(format!("{}: {}", path.display(), describe(&error)));
+        match mountpoint::state(path)? {
+            State::Up(status) if force => {
+                fuse::session::detach(path).map_err(gone)?;
+                kill(status.pid)
+            }
+            State::Up(_) => down::stop(path),
+            State::Dead => fuse::session::detach(path).map_err(gone),
+            State::Silent if force => fuse::session::detach(path).map_err(gone),
+            State::Silent => Err(mountpoint::silent(path)),
+            State::Free | State::Foreign(_) => Ok(()),
+        }
+    }
+
+    fn remove(&self) -> Result<(), Failure> {
+        if !self.is_meant()? {
+            return Ok(());
+        }
+        let record = self.record()?;
+        for pid in self.processes() {
+            kill(pid)?;
+        }
+        fs::remove_dir_all(&self.at).map_err(|error| self.failed(&error))?;
+        if let Some(record) = record.filter(|record| record.made) {
+            // Somebody may use it for something else by now.
+            let _ = fs::remove_dir(record.mountpoint);
+        }
+        Ok(())
+    }
+
+    /// The processes that serve or mount it, also those that have only begun: each was told of a key in the directory.
+    fn processes(&self) -> Vec<u32> {
+        let keys = [Role::Server, Role::Client].map(|role| self.key(role).into_os_string());
+        let is_of_it = |pid: &u32| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            words.split(|byte| *byte == 0).any(|word| keys.iter().any(|key| key.as_bytes() == word))
+        };
+        let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+        let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        pids.filter(is_of_it).collect()
+    }
+
+    /// Whether the directory is there and the order is about it. What somebody else has made is an error.
+    fn is_meant(&self) -> Result<bool, Failure> {
+        match fs::symlink_metadata(&self.at) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(self.failed(&error)),
+            Ok(status) if status.is_dir() && status.uid() == own_ids().0 => {}
+            Ok(_) => {
+                return Err(Failure::new(format!(
+                    "{} is no directory of this user; it is left alone",
+                    self.at.display()
+                )));
+            }
+        }
+        let Some(start) = self.start else { return Ok(true) };
+        let made = fs::read_to_string(self.at.join(START)).unwrap_or_default();
+        Ok(made == start.to_string())
+    }
+
+    fn record(&self) -> Result<Option<Record>, Failure> {
+        match fs::read(self.at.join(RECORD)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.failed(&error)),
+            Ok(text) => serde_json::from_slice(&text)
+                .map(Some)
+                .map_err(|error| Failure::new(format!("{}: {error}", self.at.join(RECORD).display()))),
+        }
+    }
+}
+
+fn own_ids() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
+/// Ends a process whose data is thrown away, and waits for that.
+fn kill(pid: u32) -> Result<(), Failure> {
+    let failed = |error: rustix::io::Errno| {
+        Failure::new(format!("process {pid} cannot be ended: {}", describe(&error.into())))
+    };
+    let Some(named) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
+    let process = match pidfd_open(named, PidfdFlags::empty()) {
+        Err(rustix::io::Errno::SRCH) => return Ok(()),
+        opened => opened.map_err(failed)?,
+    };
+    match pidfd_send_signal(&process, Signal::KILL) {
+        Ok(()) => down::wait(Some(process), pid),
+        Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn order(data: &Path, step: Step) -> Order {
+        Order { fsname: "b".into(), data: data.to_owned(), start: None, step }
+    }
+
+    #[test]
+    fn only_its_own_directory_is_removed() {
+        let data = tempfile::tempdir().expect("a directory");
+        let (at, other) = (data.path().join("weft-burst-b"), data.path().join("other"));
+        fs::create_dir(&other).expect("a directory");
+        fs::write(other.join("file"), "x").expect("a file");
+        // Nothing there is nothing to do, as often as it is asked.
+        assert_eq!(carry_out(&order(data.path(), Step::Remove)), Ok(()));
+        std::os::unix::fs::symlink(&other, &at).expect("a link");
+        let refused = carry_out(&order(data.path(), Step::Remove)).expect_err("it is a link");
+        assert!(refused.message.contains("left alone"), "{}", refused.message);
+        assert!(other.join("file").exists());
+        fs::remove_file(&at).expect("the link");
+        fs::create_dir(&at).expect("a directory");
+        assert_eq!(carry_out(&order(data.path(), Step::Unmount { force: false })), Ok(()));
+        // A start that fails takes away only what it has made itself.
+        fs::write(at.join(START), "7").expect("a file");
+        let of_start = |start| Order { start: Some(start), ..order(data.path(), Step::Remove) };
+        assert_eq!(carry_out(&of_start(8)), Ok(()));
+        assert!(at.exists());
+        assert_eq!(carry_out(&of_start(7)), Ok(()));
+        assert!(!at.exists() && other.exists());
+    }
+
+    #[test]
+    fn orders_that_lead_elsewhere_are_refused() {
+        for fsname in ["../b", "", "toolongname"] {
+            let bad = Order { fsname: fsname.into(), ..order(Path::new("/d"), Step::Remove) };
+            assert!(carry_out(&bad).is_err(), "{fsname}");
+        }
+        assert!(carry_out(&order(Path::new("d"), Step::Remove)).is_err());
+    }
+}
