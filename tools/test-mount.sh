@@ -410,6 +410,8 @@ t_parallel_lookups() {
     echo "$slow" > "$work/slow"
     timeout 10 bash -c "until grep -q ready '$work/slowlink'; do sleep 0.05; done"
     nsenter --net="/run/netns/$net" "$WEFT" mount -o fuse_engine=$engine "$address:/$fsname" "$second"
+    # Names that are asked for ahead travel together.
+    "$(dirname "$WEFT")/lctl" set_param 'llite.*.enable_statahead_fname=0' > /dev/null
     python3 - "$second/many/$engine" <<'PY'
 import os, sys, threading
 barrier = threading.Barrier(8)
@@ -441,6 +443,84 @@ PY
 
 # What a change of data by somebody else takes from the mode, as on ext4 (Linux 6.2): setuid, and setgid of what the group may execute, or of
 # the file of a group that one is not in.
+# Names that end in numbers are asked for ahead, and a listing brings the attributes with the names: over a link of 1 ms.
+t_statahead() {
+  local address port second=$work/second slow daemon lctl most count
+  lctl=$(dirname "$WEFT")/lctl
+  mkdir -p "$second" "$mnt/ahead/off" "$mnt/ahead/on" "$mnt/ahead/shared"
+  down
+  up --listen 127.0.0.1:0@tcp
+  address=$("$WEFT" status --json "$mnt" |
+    python3 -c 'import json,sys; print(next(n for t in json.load(sys.stdin)[0]["targets"] for n in t["nids"] if "tcp" in n))')
+  (cd "$mnt/ahead/off" && touch $(seq -f 'file.mdtest.0.%.0f' 1000))
+  (cd "$mnt/ahead/on" && touch $(seq -f 'file.mdtest.0.%.0f' 1000))
+  (cd "$mnt/ahead/shared" && for rank in 0 1 2 3; do touch $(seq -f "file.mdtest.$rank.%.0f" 250); done)
+  mkdir "$mnt/ahead/listed"
+  (cd "$mnt/ahead/listed" && seq -f 'n%.0f' 20000 | xargs -n 2000 touch)
+  ip netns add "$net"
+  nsenter --net="/run/netns/$net" ip link set lo up
+  port=${address%@*}
+  python3 "$top/tests/slowlink.py" "/run/netns/$net" "${port##*:}" 1 23 "$work/most" > "$work/slowlink" & slow=$!
+  timeout 10 bash -c "until grep -q ready '$work/slowlink'; do sleep 0.05; done"
+  nsenter --net="/run/netns/$net" "$WEFT" mount "$address:/$fsname" "$second"
+  python3 - "$second/ahead" "$lctl" <<'PY'
+import os, subprocess, sys, threading, time
+ahead, lctl = sys.argv[1:]
+
+def param(*words):
+    return subprocess.run([lctl, *words], check=True, capture_output=True, text=True).stdout
+
+def look(directory, names):
+    for name in names:
+        os.stat(f"{ahead}/{directory}/{name}")
+
+def timed(directory, *all_names):
+    os.stat(f"{ahead}/{directory}")
+    threads = [threading.Thread(target=look, args=(directory, names)) for names in all_names]
+    begin = time.monotonic()
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    return time.monotonic() - begin
+
+def stats():
+    lines = (line.rsplit(": ", 1) for line in param("get_param", "-n", "llite.*.statahead_stats").splitlines() if ": " in line)
+    counts = {}
+    for name, count in lines:
+        counts[name] = counts.get(name, 0) + int(count)
+    return counts
+
+names = [f"file.mdtest.0.{n}" for n in range(1, 1001)]
+param("set_param", "llite.*.enable_statahead_fname=0")
+off = timed("off", names)
+param("set_param", "llite.*.enable_statahead_fname=1")
+param("set_param", "llite.*.statahead_stats=clear")
+on = timed("on", names)
+unique = stats()
+param("set_param", "llite.*.statahead_stats=clear")
+shared = timed("shared", *([f"file.mdtest.{rank}.{n}" for n in range(1, 251)] for rank in range(4)))
+ranks = stats()
+begin = time.monotonic()
+subprocess.run(["ls", "-l", f"{ahead}/listed"], check=True, stdout=subprocess.DEVNULL)
+listed = time.monotonic() - begin
+print(f"1,000 names: {off:.2f} s one after the other, {on:.2f} s ahead {unique}; 4 ranks: {shared:.2f} s {ranks}; ls -l of 20,000: {listed:.2f} s")
+assert on * 4 < off and unique["hit_total"] >= 900 and ranks["hit_total"] >= 900, "names are not asked for ahead"
+# Each of them alone would take its millisecond.
+assert listed < 2.0, "the listing asks for each file"
+PY
+  daemon=$(daemon_pid "$second")
+  umount "$second"
+  timeout 20 tail -s 0.1 --pid="$daemon" -f /dev/null
+  kill "$slow"
+  wait "$slow"
+  read -r most count < "$work/most"
+  echo "$count requests for 20,000 entries"
+  [ "$count" -le 375 ]
+  rm -r "$mnt/ahead"
+  ip netns del "$net"
+  down
+  up
+}
+
 t_privileges() {
   python3 - "$mnt/privileges" <<'PY'
 import ctypes, os, sys
@@ -559,7 +639,7 @@ t_bad_input() {
   must_fail 1 "$LFS" path2fid "$work"
 }
 
-all="up_down transcripts components on_mdt handles posix_basics sqlite fio_verify source_tree survives damaged_log older_copy fsync_keeps full engines parallel_lookups privileges find bad_input"
+all="up_down transcripts components on_mdt handles posix_basics sqlite fio_verify source_tree survives damaged_log older_copy fsync_keeps full engines parallel_lookups statahead privileges find bad_input"
 up >/dev/null || { echo "weft up failed"; exit 1; }
 down >/dev/null
 check up_down t_up_down

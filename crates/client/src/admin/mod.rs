@@ -4,6 +4,7 @@ mod answers;
 mod parameters;
 mod readahead;
 mod settings;
+mod statahead;
 mod stats;
 mod tune;
 mod watch;

@@ -29,6 +29,7 @@ impl Admin {
     pub fn parameters<'a>(&'a self, tree: &mut ClientTree<'a, Setting<'a>>) {
         self.memory_in(tree);
         self.read_ahead_in(tree);
+        self.statahead_in(tree);
         let targets: Vec<TargetId> = self.shared.targets.sessions().into_keys().collect();
         for target in &targets {
             self.locks_in(*target, tree);

@@ -2,7 +2,7 @@
 //!
 //! [`cache`] is what the MDT lets this client keep; [`ops`], [`attr`] and [`layout`] are the operations; [`close`], [`truncate`] and
 //! [`complete`] keep the size of a file true between the MDT and the objects; [`relaid`] is for files whose data was moved; [`changes`]
-//! is what fsync waits for; [`search`] finds files.
+//! is what fsync waits for; [`search`] finds files; [`statahead`] asks for names before applications do.
 
 mod access;
 mod attr;
@@ -17,6 +17,7 @@ mod ops;
 mod relaid;
 mod removed;
 mod search;
+mod statahead;
 mod timer;
 mod truncate;
 
@@ -37,6 +38,8 @@ pub(crate) use ops::no_change;
 pub use ops::{Page, PageEntry};
 pub(crate) use relaid::{Layouts, Relaying, is_of_layout};
 use removed::Removed;
+pub(crate) use statahead::Settings as StataheadSettings;
+use statahead::Statahead;
 
 /// The name space of a mounted file system.
 pub struct Names {
@@ -47,6 +50,7 @@ pub struct Names {
     pub(crate) layouts: Arc<Layouts>,
     pub(crate) sizes: Arc<Sizes>,
     pub(crate) fids: Arc<Fids>,
+    pub(crate) statahead: Arc<Statahead>,
     /// Directories without a name in which somebody may work.
     removed: Removed,
 }
@@ -63,6 +67,7 @@ impl Names {
         let fids = Arc::new(Fids::new(rt.clone(), targets.clone(), meta.changes.clone()));
         Names {
             targets: targets.clone(),
+            statahead: Arc::new(Statahead::new(meta.clone(), targets.clone())),
             clock: data.clock.clone(),
             meta,
             layouts,

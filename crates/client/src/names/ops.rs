@@ -286,23 +286,22 @@ impl Page {
 impl Names {
     /// What a name means.
     async fn find(&self, caller: &Caller, parent: Fid, name: &Name) -> Result<Told> {
-        match self.meta.known_name(caller, parent, name) {
-            Known::Nothing => return Err(Error::Refused(Code::NotFound)),
-            Known::File(fid) => {
-                let accessed = self.meta.accesses.pending(fid);
-                if let Some(entry) = self.meta.known_entry(fid) {
-                    let mut attr = self.sizes.complete(&entry).await?;
-                    attr.atime = accessed.map_or(attr.atime, |accessed| attr.atime.max(accessed));
-                    return Ok(self.meta.told(attr, Some((parent, name))));
-                }
-            }
-            Known::Unknown => {}
+        if let Some(known) = self.find_known(caller, parent, name).await? {
+            self.statahead.saw_known(caller, parent, name);
+            return Ok(known);
+        }
+        if self.statahead.until_come(parent, name).await
+            && let Some(known) = self.find_known(caller, parent, name).await?
+        {
+            self.statahead.saw_known(caller, parent, name);
+            return Ok(known);
         }
         let kept = self.meta.keeps_entries(parent);
         let asked = self.meta.inodes.ask();
         match self.look_up(caller, parent, name, &asked).await {
             Ok(entry) => {
                 drop(asked);
+                self.statahead.saw_asked(caller, parent, name);
                 let attr = self.sizes.complete(&entry).await?;
                 Ok(self.meta.told(attr, Some((parent, name))))
             }
@@ -318,6 +317,20 @@ impl Names {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// What is kept of a name, with all that belongs to its file; `None` if the MDT has to be asked.
+    async fn find_known(&self, caller: &Caller, parent: Fid, name: &Name) -> Result<Option<Told>> {
+        let fid = match self.meta.known_name(caller, parent, name) {
+            Known::Nothing => return Err(Error::Refused(Code::NotFound)),
+            Known::File(fid) => fid,
+            Known::Unknown => return Ok(None),
+        };
+        let accessed = self.meta.accesses.pending(fid);
+        let Some(entry) = self.meta.known_entry(fid) else { return Ok(None) };
+        let mut attr = self.sizes.complete(&entry).await?;
+        attr.atime = accessed.map_or(attr.atime, |accessed| attr.atime.max(accessed));
+        Ok(Some(self.meta.told(attr, Some((parent, name)))))
     }
 
     /// Asks the MDT what a name means, and keeps the answer.

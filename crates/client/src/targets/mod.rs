@@ -270,6 +270,11 @@ impl Target {
         matches!(self.import.state().link, LinkState::Connected(_))
     }
 
+    /// Whether the target is in this process.
+    pub(crate) fn is_in_process(&self) -> bool {
+        self.import.state().link == LinkState::InProcess
+    }
+
     /// Opens a session, and shows that there is nothing to repeat.
     pub(crate) async fn show_up(&self) {
         if let Err(error) = self.call(Statfs {}).await {
