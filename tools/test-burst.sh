@@ -72,6 +72,7 @@ t_shared() {
   on n1 sh -c "mount | grep -q ' $at type fuse.weft'"
   on n1 dd if=/dev/urandom of="$work/data" bs=1M count=24 status=none
   on n2 "$LFS" setstripe -c -1 "$at/file"
+  [ "$(on n2 "$LFS" getstripe -c "$at/file")" = 8 ]
   on n2 cp "$work/data" "$at/file"
   for node in $all; do on "$node" cmp "$work/data" "$at/file"; done
   on n3 sh -c "echo three > $at/three"

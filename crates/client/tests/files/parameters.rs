@@ -10,7 +10,7 @@ use proto::{Code, Fid};
 use crate::world::{MIB, World, create_on, root};
 
 /// What a mount has.
-const MEMORY: [&str; 7] = [
+const MEMORY: [&str; 11] = [
     "max_cached_mb",
     "max_dirty_mb",
     "unstable_stats",
@@ -18,6 +18,10 @@ const MEMORY: [&str; 7] = [
     "max_read_ahead_per_file_mb",
     "max_read_ahead_whole_mb",
     "read_ahead_stats",
+    "statahead_max",
+    "enable_statahead_fname",
+    "statahead_fname_predict_hit",
+    "statahead_stats",
 ];
 
 fn registered<'a>(client: &'a Client, tree: Tree<'a, Setting<'a>>) -> Tree<'a, Setting<'a>> {
