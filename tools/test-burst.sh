@@ -9,7 +9,9 @@ id=$((RANDOM % 10000))
 net=wbu$id
 holders=
 local=$work/local
-at=$work/b
+# On each machine a directory of its own: where one machine removes its mount point, the others' stay.
+mounts=$work/m
+at=$mounts/b
 all="n1 n2 n3 n4"
 
 # The machine $1 does the rest. This is the way that weft goes, too.
@@ -24,25 +26,26 @@ chmod 755 "$work/reach"
 on() { timeout 100 "$work/reach" "$@"; }
 
 machine() {
-  mkdir -p "$work/disk-$1"
+  mkdir -p "$work/disk-$1" "$work/mounts-$1"
   unshare --mount --pid --fork --mount-proc --propagation private sh -c 'exec sleep infinity' &
   until pgrep -P $! sleep > "$work/$1.pid"; do :; done
   holders="$holders $(cat "$work/$1.pid")"
   on "$1" mount --bind "$work/disk-$1" "$local"
+  on "$1" mount --bind "$work/mounts-$1" "$mounts"
   on "$1" mount -t tmpfs run /run
 }
 
 burst() {
   local verb=$1
   shift
-  timeout 200 "$WEFT" burst "$verb" --nodes "$work/nodes" --data "$local" --remote "$work/reach" --wait 60 "$@"
+  timeout 200 "$WEFT" burst "$verb" --nodes "$work/nodes" --data "$local" --remote "$work/reach" "$@"
 }
 start() { burst start "$at" --mem-limit-mb 256 "$@"; }
 # Nothing is left of any file system.
 nothing() {
   local node
   for node in $all; do
-    [ -z "$(ls -A "$work/disk-$node")" ]
+    [ -z "$(ls -A "$work/disk-$node")$(ls -A "$work/mounts-$node")" ]
     not on "$node" grep -q " $at fuse.weft" /proc/mounts
   done
   [ "$(pgrep -f "$local/weft-burst-" | wc -l)" = 0 ]
@@ -60,7 +63,8 @@ leave() {
   pgrep -f "$local/weft-burst-" | xargs -r kill -9
   kill $holders
   ip netns del "$net"
-  rm -f "/var/log/weft/mount-var-tmp-${work##*/}"-[bo].log
+  ip netns del "$net-2" 2> /dev/null
+  rm -f "/var/log/weft/mount-var-tmp-${work##*/}"-m-[bo].log
   rm -rf --one-file-system "$work"
 }
 trap leave EXIT
@@ -107,14 +111,15 @@ t_refused() {
   on n4 python3 -c 'import socket, time
 s = socket.create_server(("127.0.7.4", 7995)); time.sleep(90)' &
   until on n4 sh -c 'grep -q ":1F3B" /proc/net/tcp'; do :; done
-  timeout 200 "$WEFT" burst start "$work/o" --nodes "$work/nodes" --data "$local" --remote "$work/reach" --fsname other --port 7995 2> "$work/err" && return 1
+  timeout 200 "$WEFT" burst start "$mounts/o" --nodes "$work/nodes" --data "$local" --remote "$work/reach" --fsname other --port 7995 2> "$work/err" && return 1
   grep -q '^weft: n4: .*7995' "$work/err"
   on n4 pkill python3
   [ "$(ls "$work/disk-n3") $(ls "$work/disk-n4")" = 'weft-burst-burst ' ]
-  [ ! -e "$work/o" ]
-  timeout 200 "$WEFT" burst start "$work/o" --nodes "$work/nodes" --data "$local" --remote "$work/reach" --fsname other --port 7996
-  on n4 sh -c "echo other > $work/o/file"
-  [ "$(on n3 cat "$work/o/file")" = other ]
+  [ ! -e "$work/mounts-n3/o" ]
+  [ ! -e "$work/mounts-n4/o" ]
+  timeout 200 "$WEFT" burst start "$mounts/o" --nodes "$work/nodes" --data "$local" --remote "$work/reach" --fsname other --port 7996
+  on n4 sh -c "echo other > $mounts/o/file"
+  [ "$(on n3 cat "$mounts/o/file")" = other ]
   [ "$(on n3 cat "$at/mine")" = mine ]
   burst stop --fsname other
   [ "$(on n3 cat "$at/mine")" = mine ]
@@ -145,6 +150,60 @@ t_lost() {
   done
 }
 
+# A machine that does not reach the first one: all of it goes again, in time.
+t_apart() {
+  list n1 n2 n3
+  ip netns add "$net-2"
+  nsenter --net="/run/netns/$net-2" ip link set lo up
+  sed "s|^exec nsenter|[ \$node != n2 ] \|\| exec nsenter --net=/run/netns/$net-2 --mount --pid --target \"\$(cat $work/n2.pid)\" \"\$@\"\n&|" "$work/reach" > "$work/reach2"
+  chmod 755 "$work/reach2"
+  for _ in 1 2; do
+    timeout 100 "$WEFT" burst start "$at" --nodes "$work/nodes" --data "$local" --remote "$work/reach2" --wait 3 2> "$work/err" && return 1
+    grep -q '^weft: n2: not done within 3 s' "$work/err"
+    timeout 100 "$WEFT" burst stop --force --nodes "$work/nodes" --data "$local" --remote "$work/reach2" --wait 3
+    nothing
+  done
+  ip netns del "$net-2"
+  # A login that is slow: whoever comes after the command has ended does nothing.
+  sed 's|^exec nsenter|[ "$node" != n2 ] \|\| sleep 2\n&|' "$work/reach" > "$work/reach3"
+  chmod 755 "$work/reach3"
+  timeout -s KILL 1 "$WEFT" burst start "$at" --nodes "$work/nodes" --data "$local" --remote "$work/reach3" || true
+  burst stop --force
+  timeout -s KILL 1 "$WEFT" burst stop --nodes "$work/nodes" --data "$local" --remote "$work/reach3" || true
+  start
+  on n2 sh -c "echo two > $at/two"
+  # Both orders of before would have come by now.
+  until ! pgrep -f "$work/reach3" > /dev/null; do :; done
+  [ "$(on n2 cat "$at/two")" = two ]
+  burst stop
+  nothing
+}
+
+# However the directory is written, whatever is mounted over it, and whoever stops it meanwhile.
+t_crossed() {
+  local round
+  list $all
+  for node in $all; do on "$node" ln -s "$local" /run/other; done
+  timeout 200 "$WEFT" burst start "$at" --nodes "$work/nodes" --data /run/other --remote "$work/reach"
+  burst stop
+  nothing
+  start
+  on n2 mount -t tmpfs over "$at"
+  burst stop --force 2> "$work/err" && return 1
+  grep -q "^weft: n2: over (tmpfs) is mounted over it" "$work/err"
+  on n2 umount "$at"
+  burst stop --force
+  nothing
+  for round in 0 5 10 15 25; do
+    start --wait 5 > "$work/started" 2>&1 &
+    sleep "0.0$round"
+    burst stop --force > "$work/stopped" 2>&1 || true
+    wait $! || true
+    burst stop --force
+    nothing
+  done
+}
+
 t_words() {
   echo 'n1; reboot' > "$work/nodes"
   must_fail 2 "$WEFT" burst start "$at" --nodes "$work/nodes" --data "$local"
@@ -157,16 +216,21 @@ t_words() {
   list n1
   must_fail 1 "$WEFT" burst start "$at" --nodes "$work/nodes" --data "$local" --remote "$work/nothing"
   must_fail 1 "$WEFT" burst start "$at" --nodes "$work/nodes" --data "$work/none" --remote "$work/reach"
-  echo garbage | "$WEFT" burst on-node > "$work/out" && return 1
-  grep -q 'install the same weft' "$work/out"
+  echo garbage | "$WEFT" burst on-node > "$work/out" 2> "$work/err" && return 1
+  grep -q 'install the same weft' "$work/err"
+  # Anybody could exchange what lies there.
+  on n1 chmod 777 "$local"
+  must_fail 1 "$WEFT" burst start "$at" --nodes "$work/nodes" --data "$local" --remote "$work/reach"
+  grep -q 'others can exchange' "$work/err"
+  on n1 chmod 755 "$local"
   nothing
 }
 
-mkdir -p "$local"
+mkdir -p "$local" "$mounts"
 ip netns add "$net"
 nsenter --net="/run/netns/$net" ip link set lo up
 for node in $all; do machine "$node"; done
-for case in ${*:-words shared refused lost}; do
+for case in ${*:-words shared refused lost apart crossed}; do
   check "$case" "t_$case"
 done
 finish

@@ -19,6 +19,8 @@ use super::keys;
 
 /// How often it is looked.
 const SAMPLE_SECS: i64 = 10;
+/// A sample that is shorter, after a start, counts for the average only.
+const SAMPLE_MIN: Duration = Duration::from_secs(5);
 /// How often what was seen is written down. A multiple of it is an hour, so that hours are written when they end.
 const WRITE_SECS: i64 = 600;
 /// Seconds of an hour.
@@ -50,7 +52,10 @@ impl Hour {
         let ms = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         self.seen_ms = self.seen_ms.saturating_add(ms(seen));
         self.busy_ms = self.busy_ms.saturating_add(ms(busy));
-        self.peak = self.peak.max(share(ms(seen), ms(busy)));
+        // A moment says nothing of ten seconds.
+        if seen >= SAMPLE_MIN {
+            self.peak = self.peak.max(share(ms(seen), ms(busy)));
+        }
     }
 
     fn encode(self) -> Bytes {
@@ -134,7 +139,8 @@ impl Seen {
         let mut sample = Hour::default();
         sample.add(seen, busy.min(seen));
         self.now.add(seen, busy.min(seen));
-        (self.at, self.used, self.last, self.is_written) = (at, used, sample.peak, false);
+        (self.at, self.used, self.last, self.is_written) =
+            (at, used, share(sample.seen_ms, sample.busy_ms), false);
     }
 }
 

@@ -72,7 +72,7 @@ struct Period {
 }
 
 /// What a table says of a period.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, PartialEq)]
 struct Sum {
     hours: f64,
     average: f64,
@@ -84,6 +84,13 @@ struct Sum {
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Outcome {
     let (from, until) = (arguments.since.unwrap_or(i64::MIN), arguments.until.unwrap_or(i64::MAX));
+    if from >= until {
+        return Err(Failure::usage("--since has to be before --until"));
+    }
+    if let Some(key) = &arguments.key {
+        // A wrong one is told of, whether there is something to use it for or not.
+        crate::keys::read(key)?;
+    }
     let (mut series, silent) = read(arguments)?;
     for hours in series.values_mut() {
         hours.retain(|hour| (from..until).contains(&hour.begin));
@@ -255,10 +262,12 @@ fn listed(name: &str, hours: &[Hour]) -> String {
 fn in_json(series: &Series, periods: &[Period], hours: bool) -> Value {
     let of_hour = |hour: &Hour| json!({"begin": hour.begin, "seconds": hour.seconds, "average": hour.average, "peak": hour.peak});
     let of_period = |hours: &[Hour], period: &Period| {
-        let sum = sum(hours, period).unwrap_or_default();
+        let sum = sum(hours, period);
+        let of = |row: fn(&Sum) -> f64| sum.as_ref().map(|sum| (row(sum) * 100.0).round() / 100.0);
         json!({
-            "period": period.name, "hours": sum.hours, "average": sum.average,
-            "over_50_per_day": sum.above[0], "over_70_per_day": sum.above[1], "peak": sum.peak,
+            "period": period.name, "hours": of(|sum| sum.hours), "average": of(|sum| sum.average),
+            "over_50_per_day": of(|sum| sum.above[0]), "over_70_per_day": of(|sum| sum.above[1]),
+            "peak": of(|sum| sum.peak),
         })
     };
     let mut targets = serde_json::Map::new();
@@ -329,5 +338,11 @@ mod tests {
         let cells: Vec<&str> = text.lines().nth(2).expect("the average").split_whitespace().skip(4).collect();
         assert_eq!(cells, ["-", "1.00", "1.00", "1.00"]);
         assert_eq!(in_json(&BTreeMap::new(), &periods, true), json!({}));
+        let series = BTreeMap::from([("w-MDT0000".to_owned(), vec![hour(0, 1.0 / 3.0)])]);
+        let told = in_json(&series, &periods, false);
+        assert_eq!(
+            (&told["w-MDT0000"][0]["average"], &told["w-MDT0000"][3]["average"]),
+            (&Value::Null, &json!(0.33))
+        );
     }
 }

@@ -123,22 +123,30 @@ struct Machines {
     data: PathBuf,
     /// The start that the orders are about; any if there is none.
     start: Option<u64>,
+    wait: Duration,
+    rt: Rt,
 }
 
 impl Machines {
-    fn of(at: &Where, start: Option<u64>) -> Result<Machines, Failure> {
+    fn of(at: &Where, rt: &Rt, start: Option<u64>) -> Result<Machines, Failure> {
         let data = std::path::absolute(&at.data)
             .map_err(|error| Failure::new(format!("{}: {error}", at.data.display())))?;
         let wait = Duration::from_secs(u64::from(at.wait));
         let remote = Remote::new(&at.remote, at.program.as_deref(), wait)?;
-        Ok(Machines { nodes: nodes::read(&at.nodes)?, remote, fsname: at.fsname.to_string(), data, start })
+        let (nodes, fsname) = (nodes::read(&at.nodes)?, at.fsname.to_string());
+        Ok(Machines { nodes, remote, fsname, data, start, wait, rt: rt.clone() })
     }
 
     /// Has some of the machines do a step; tells of those that do not, and gives one of them.
     fn step(&self, nodes: &[Node], step: impl Fn(usize) -> Step + Sync) -> Result<(), Failure> {
-        let (fsname, data) = (&self.fsname, &self.data);
-        let order =
-            |at| Order { fsname: fsname.clone(), data: data.clone(), start: self.start, step: step(at) };
+        let order = |at| Order {
+            fsname: self.fsname.clone(),
+            data: self.data.clone(),
+            start: self.start,
+            number: self.rt.random_u64(),
+            wait_s: self.wait.as_secs(),
+            step: step(at),
+        };
         let mut failed = self.remote.all(nodes, order);
         let Some((node, why)) = failed.pop() else { return Ok(()) };
         for (node, why) in failed {
@@ -147,8 +155,8 @@ impl Machines {
         Err(Failure::new(format!("{node}: {why}")))
     }
 
-    fn unmount(&self, force: bool) -> Result<(), Failure> {
-        self.step(&self.nodes, |_| Step::Unmount { force })
+    fn unmount(&self) -> Result<(), Failure> {
+        self.step(&self.nodes, |_| Step::Unmount)
     }
 
     fn remove(&self) -> Result<(), Failure> {
@@ -158,14 +166,13 @@ impl Machines {
 
 fn run_start(start: &Start) -> Outcome {
     let (_runtime, rt) = serving::start_runtime()?;
-    let machines = Machines::of(&start.at, Some(rt.random_u64()))?;
+    let machines = Machines::of(&start.at, &rt, Some(rt.random_u64()))?;
     let mountpoint = std::path::absolute(&start.mountpoint)
         .map_err(|error| Failure::new(format!("{}: {error}", start.mountpoint.display())))?;
     let plan = Plan::of(start, &machines, &rt)?;
     if let Err(failure) = start_all(&machines, &plan, &mountpoint) {
         // All of it or nothing; what does not go either is told of.
-        let left = machines.unmount(true).and_then(|()| machines.remove());
-        if let Err(left) = left {
+        if let Err(left) = machines.remove() {
             err!("weft: {}; \"weft burst stop --force\" takes away what is left there", left.message);
         }
         return Err(failure);
@@ -231,16 +238,13 @@ fn start_all(machines: &Machines, plan: &Plan<'_>, mountpoint: &Path) -> Result<
 }
 
 fn run_stop(stop: &Stop) -> Outcome {
-    let machines = Machines::of(&stop.at, None)?;
-    let unmounted = machines.unmount(stop.force);
+    let (_runtime, rt) = serving::start_runtime()?;
+    let machines = Machines::of(&stop.at, &rt, None)?;
     // As long as somebody uses it nothing is thrown away.
     if !stop.force {
-        unmounted?;
-        machines.remove()?;
-    } else {
-        let removed = machines.remove();
-        unmounted.and(removed)?;
+        machines.unmount()?;
     }
+    machines.remove()?;
     out!("File system {} is gone from {} machines.", machines.fsname, machines.nodes.len());
     Ok(0)
 }

@@ -2,11 +2,13 @@
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use fuse::session::MountEntry;
 use mounting::Source;
 use proto::{FsName, Nid, TargetId};
 use rpc::{Keys, Role};
@@ -14,14 +16,14 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
-use super::order::{Mount, Order, Report, Serve, Step};
+use super::order::{HELLO, Mount, Order, Report, Serve, Step};
 use crate::cmd::format::{self, NewTarget};
 use crate::cmd::{down, mount};
 use crate::control::describe;
 use crate::daemon::{self, Place};
 use crate::failure::{Failure, Outcome};
 use crate::mountpoint::{self, State};
-use crate::{keys, serving};
+use crate::{keys, servers, serving};
 
 /// Most bytes of an order.
 const ORDER_BYTES_MAX: u64 = 1 << 20;
@@ -29,6 +31,11 @@ const ORDER_BYTES_MAX: u64 = 1 << 20;
 const START: &str = "start";
 /// The file that says what is mounted.
 const RECORD: &str = "burst.json";
+
+/// Bits of a mode: others, or a group, may make and remove names.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+/// They may not touch those of others.
+const STICKY: u32 = 0o1000;
 
 /// Which mount belongs to the file system.
 #[derive(Debug, Serialize, Deserialize)]
@@ -39,22 +46,44 @@ struct Record {
     made: bool,
 }
 
-/// Runs the command: an order on standard input, a report on standard output.
+/// Runs the command.
 pub fn run() -> Outcome {
-    let mut text = Vec::new();
-    let read = io::stdin().lock().take(ORDER_BYTES_MAX).read_to_end(&mut text);
-    let order = read.map_err(|error| describe(&error)).and_then(|_| {
-        serde_json::from_slice::<Order>(&text).map_err(|_| {
-            "this is no order of \"weft burst\" of this version; install the same weft on all machines"
-                .to_owned()
-        })
-    });
-    let done = order.map_err(Failure::new).and_then(|order| carry_out(&order));
-    let report = Report { error: done.as_ref().err().map(|failure| failure.message.clone()) };
-    let line = serde_json::to_string(&report).unwrap_or_default();
+    // What is sent before somebody waits for the answer is not read.
+    let _ = writeln!(io::stdout(), "{HELLO}");
+    let mut line = String::new();
+    let mut input = BufReader::new(io::stdin());
+    let read = Read::take(&mut input, ORDER_BYTES_MAX).read_line(&mut line);
+    let order: Order = match read.ok().and_then(|_| serde_json::from_str(&line).ok()) {
+        Some(order) => order,
+        None => {
+            return Err(Failure::new(
+                "this is no order of \"weft burst\" of this version; install the same weft on all machines",
+            ));
+        }
+    };
+    end_in_time(input, Duration::from_secs(order.wait_s));
+    let done = carry_out(&order);
+    report(order.number, done.as_ref().err().map(|failure| failure.message.clone()));
+    Ok(u8::from(done.is_err()))
+}
+
+fn report(number: u64, error: Option<String>) {
+    let line = serde_json::to_string(&Report { number, error }).unwrap_or_default();
     // Whoever asked may be gone.
     let _ = writeln!(io::stdout(), "{line}");
-    Ok(u8::from(done.is_err()))
+}
+
+/// Ends this process when whoever gave the order is gone, or does not wait any more. What it has begun is found by the next order.
+fn end_in_time(mut input: impl Read + Send + 'static, wait: Duration) {
+    std::thread::spawn(move || {
+        // Nothing comes but the end.
+        let _ = io::copy(&mut input, &mut io::sink());
+        std::process::exit(1)
+    });
+    std::thread::spawn(move || {
+        std::thread::sleep(wait);
+        std::process::exit(1)
+    });
 }
 
 fn carry_out(order: &Order) -> Result<(), Failure> {
@@ -62,16 +91,65 @@ fn carry_out(order: &Order) -> Result<(), Failure> {
     if !order.data.is_absolute() {
         return Err(Failure::usage("--data needs a path that begins with /"));
     }
-    // A step whose command has ended goes on, and the next one waits for it.
     let failed = |error: io::Error| Failure::new(format!("{}: {}", order.data.display(), describe(&error)));
-    let data = File::open(&order.data).map_err(failed)?;
-    flock(&data, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
-    let place = Burst { at: order.data.join(format!("weft-burst-{fsname}")), start: order.start, fsname };
+    // However it is written, it is one place.
+    let data = match order.data.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && matches!(order.step, Step::Remove) => {
+            return Ok(());
+        }
+        data => data.map_err(failed)?,
+    };
+    let status = fs::metadata(&data).map_err(failed)?;
+    if status.mode() & WRITABLE_BY_OTHERS != 0 && status.mode() & STICKY == 0 {
+        return Err(Failure::new(format!(
+            "others can exchange what lies in {}; take their right to write away, or name another directory with --data",
+            data.display()
+        )));
+    }
+    let lock = data.join(format!(".weft-burst-{fsname}.lock"));
+    let place = Burst { at: data.join(format!("weft-burst-{fsname}")), start: order.start, fsname };
+    if matches!(order.step, Step::Remove) {
+        // A start may wait for a server that waits for an MGS that is gone.
+        place.end_processes()?;
+    }
+    let _turn = turn(&lock).map_err(failed)?;
     match &order.step {
         Step::Serve(serve) => place.serve(serve),
         Step::Mount(wanted) => place.mount(wanted),
-        Step::Unmount { force } => place.unmount(*force),
+        Step::Unmount => place.unmount(false),
         Step::Remove => place.remove(),
+    }
+}
+
+/// One order after the other. The file goes with the last one, so whoever has waited looks whether it still is the file.
+fn turn(path: &Path) -> io::Result<Turn> {
+    loop {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path)?;
+        flock(&file, FlockOperation::LockExclusive)?;
+        let (held, named) = (file.metadata()?, fs::symlink_metadata(path));
+        if held.uid() != own_ids().0 {
+            return Err(io::Error::other("another user's file system of this name is there"));
+        }
+        if named.is_ok_and(|named| named.ino() == held.ino()) {
+            return Ok(Turn { path: path.to_owned(), _held: file });
+        }
+    }
+}
+
+struct Turn {
+    path: PathBuf,
+    _held: File,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -103,6 +181,7 @@ impl Burst {
         })?;
         let start = self.start.unwrap_or_default().to_string();
         fs::write(self.at.join(START), start).map_err(|error| self.failed(&error))?;
+        refuse_used(&serve.nid)?;
         for (role, key) in [(Role::Server, &serve.server_key), (Role::Client, &serve.client_key)] {
             let file = File::options().write(true).create_new(true).mode(0o600).open(self.key(role));
             let written = file.and_then(|mut file| writeln!(file, "{key}"));
@@ -141,6 +220,9 @@ impl Burst {
     }
 
     fn mount(&self, wanted: &Mount) -> Result<(), Failure> {
+        if !self.is_meant()? {
+            return Err(Failure::new("it was stopped while it was started"));
+        }
         let source = Source::parse(&format!("{}:/{}", wanted.mgs, self.fsname))?;
         // The root directory of a new file system is the superuser's.
         let own = own_ids();
@@ -181,20 +263,28 @@ impl Burst {
         }
         let Some(record) = self.record()? else { return Ok(()) };
         let path = &record.mountpoint;
-        match mountpoint::entry(path)? {
+        let is_here = |entry: &MountEntry| entry.path == *path;
+        let mounts = fuse::session::mounts().map_err(|error| self.failed(&error))?;
+        // Something else may be mounted there, instead of it or over it.
+        match mounts.iter().rfind(|entry| is_here(entry)) {
             Some(entry) if entry.source == record.source => {}
-            // Something else may be mounted there meanwhile.
+            Some(entry) if mounts.iter().any(|one| is_here(one) && one.source == record.source) => {
+                return Err(Failure::new(format!(
+                    "{} ({}) is mounted over it at {}; take that away first",
+                    entry.source,
+                    entry.kind,
+                    path.display()
+                )));
+            }
             _ => return Ok(()),
         }
         let gone = |error: io::Error| Failure::new(format!("{}: {}", path.display(), describe(&error)));
+        if force {
+            return fuse::session::detach(path).map_err(gone);
+        }
         match mountpoint::state(path)? {
-            State::Up(status) if force => {
-                fuse::session::detach(path).map_err(gone)?;
-                kill(status.pid)
-            }
             State::Up(_) => down::stop(path),
             State::Dead => fuse::session::detach(path).map_err(gone),
-            State::Silent if force => fuse::session::detach(path).map_err(gone),
             State::Silent => Err(mountpoint::silent(path)),
             State::Free | State::Foreign(_) => Ok(()),
         }
@@ -202,18 +292,28 @@ impl Burst {
 
     fn remove(&self) -> Result<(), Failure> {
         if !self.is_meant()? {
+            // It goes if it is there and empty.
+            let _ = fs::remove_dir(&self.at);
             return Ok(());
         }
+        self.unmount(true)?;
         let record = self.record()?;
-        for pid in self.processes() {
-            kill(pid)?;
-        }
+        self.end_processes()?;
+        // The files of those that were killed go.
+        servers::all()?;
         fs::remove_dir_all(&self.at).map_err(|error| self.failed(&error))?;
         if let Some(record) = record.filter(|record| record.made) {
             // Somebody may use it for something else by now.
             let _ = fs::remove_dir(record.mountpoint);
         }
         Ok(())
+    }
+
+    fn end_processes(&self) -> Result<(), Failure> {
+        if !self.is_meant()? {
+            return Ok(());
+        }
+        self.processes().into_iter().try_for_each(kill)
     }
 
     /// The processes that serve or mount it, also those that have only begun: each was told of a key in the directory.
@@ -241,9 +341,17 @@ impl Burst {
                 )));
             }
         }
-        let Some(start) = self.start else { return Ok(true) };
-        let made = fs::read_to_string(self.at.join(START)).unwrap_or_default();
-        Ok(made == start.to_string())
+        let made = fs::read_to_string(self.at.join(START));
+        match (made, self.start) {
+            (Ok(made), Some(start)) => Ok(made == start.to_string()),
+            (Ok(_), None) => Ok(true),
+            // A start that was killed before it wrote its number has made nothing else.
+            (Err(_), _) if is_empty(&self.at) => Ok(false),
+            (Err(_), _) => Err(Failure::new(format!(
+                "{} was not made by \"weft burst\"; it is left alone",
+                self.at.display()
+            ))),
+        }
     }
 
     fn record(&self) -> Result<Option<Record>, Failure> {
@@ -259,6 +367,24 @@ impl Burst {
 
 fn own_ids() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
+/// A server that does not get its address waits for the one before it, and says so in a log that nobody sees.
+fn refuse_used(nid: &str) -> Result<(), Failure> {
+    let nid: Nid = nid.parse().map_err(|error| Failure::usage(format!("{error}")))?;
+    let at = rpc::dialled(&nid).map_err(|error| Failure::usage(error.to_string()))?;
+    match std::net::TcpListener::bind(&at.0) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::new(format!(
+            "{} cannot be listened at: {}; name another port with --port, or the machine's address in the list",
+            at.0,
+            describe(&error)
+        ))),
+    }
+}
+
+fn is_empty(directory: &Path) -> bool {
+    fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// Ends a process whose data is thrown away, and waits for that.
@@ -280,12 +406,12 @@ fn kill(pid: u32) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
     fn order(data: &Path, step: Step) -> Order {
-        Order { fsname: "b".into(), data: data.to_owned(), start: None, step }
+        Order { fsname: "b".into(), data: data.to_owned(), start: None, number: 1, wait_s: 60, step }
     }
 
     #[test]
@@ -301,8 +427,16 @@ mod tests {
         assert!(refused.message.contains("left alone"), "{}", refused.message);
         assert!(other.join("file").exists());
         fs::remove_file(&at).expect("the link");
+        // What lies there was made by somebody else.
         fs::create_dir(&at).expect("a directory");
-        assert_eq!(carry_out(&order(data.path(), Step::Unmount { force: false })), Ok(()));
+        fs::write(at.join("file"), "x").expect("a file");
+        let refused = carry_out(&order(data.path(), Step::Remove)).expect_err("it is foreign");
+        assert!(refused.message.contains("left alone") && at.join("file").exists(), "{}", refused.message);
+        fs::remove_file(at.join("file")).expect("the file");
+        assert_eq!(carry_out(&order(data.path(), Step::Unmount)), Ok(()));
+        assert_eq!(carry_out(&order(data.path(), Step::Remove)), Ok(()));
+        assert!(!at.exists(), "it was empty");
+        fs::create_dir(&at).expect("a directory");
         // A start that fails takes away only what it has made itself.
         fs::write(at.join(START), "7").expect("a file");
         let of_start = |start| Order { start: Some(start), ..order(data.path(), Step::Remove) };
@@ -310,6 +444,15 @@ mod tests {
         assert!(at.exists());
         assert_eq!(carry_out(&of_start(7)), Ok(()));
         assert!(!at.exists() && other.exists());
+        assert_eq!(fs::read_dir(data.path()).expect("it is there").count(), 1, "no lock is left");
+        // However it is written.
+        fs::create_dir(&at).expect("a directory");
+        fs::write(at.join(START), "7").expect("a file");
+        assert_eq!(carry_out(&order(&other.join(".."), Step::Remove)), Ok(()));
+        assert!(!at.exists());
+        fs::set_permissions(data.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
+        let refused = carry_out(&order(data.path(), Step::Remove)).expect_err("anybody may exchange it");
+        assert!(refused.message.contains("others can exchange"), "{}", refused.message);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The machines of a job.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::Path;
@@ -67,7 +67,7 @@ fn io_read(file: fs::File, text: &mut String) -> std::io::Result<usize> {
 /// A machine on each line, as schedulers write them: a name, and an address behind it if others reach it by another one. Further words
 /// (`slots=4`) mean nothing here, and a name that comes again (as often as a job has processes there) is the same machine.
 fn parse(text: &str) -> Result<Vec<Node>, String> {
-    let (mut nodes, mut known) = (Vec::new(), BTreeSet::new());
+    let (mut nodes, mut known) = (Vec::new(), BTreeMap::new());
     for (at, line) in text.lines().enumerate() {
         let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
         let Some(name) = words.next() else { continue };
@@ -75,9 +75,16 @@ fn parse(text: &str) -> Result<Vec<Node>, String> {
         if name.starts_with('-') || !name.bytes().all(is_plain) {
             return Err(format!("line {} is no name of a machine", at + 1));
         }
-        let address = words.next().and_then(|word| word.parse().ok());
-        if known.insert(name.to_owned()) {
-            nodes.push(Node { name: name.to_owned(), address });
+        let address: Option<IpAddr> = words.next().and_then(|word| word.parse().ok());
+        match known.get(name) {
+            None => {
+                known.insert(name.to_owned(), address);
+                nodes.push(Node { name: name.to_owned(), address });
+            }
+            Some(first) if address.is_some() && *first != address => {
+                return Err(format!("line {} gives {name} another address than before", at + 1));
+            }
+            Some(_) => {}
         }
     }
     match nodes.len() {
@@ -101,7 +108,9 @@ mod tests {
         };
         assert_eq!(nodes, [node("n1", None), node("n2", Some("10.0.0.2")), node("user@n3", None)]);
         assert_eq!(nodes[1].nid(7990), Ok("10.0.0.2:7990@tcp".parse().expect("a NID")));
-        for bad in ["", "# nobody\n", "n1;reboot\n", "-oProxyCommand=x\n", "$(n1)\n"] {
+        for bad in
+            ["", "# nobody\n", "n1;reboot\n", "n1 10.0.0.1\nn1 10.0.0.2\n", "-oProxyCommand=x\n", "$(n1)\n"]
+        {
             assert!(parse(bad).is_err(), "{bad}");
         }
         let many: String = (0..=NODES_MAX).map(|at| format!("n{at}\n")).collect();

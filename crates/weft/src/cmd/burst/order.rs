@@ -1,8 +1,12 @@
-//! What a machine is told to do, and what it says: JSON over the standard input and output of `weft burst on-node`.
+//! What a machine is told to do, and what it says: lines over the standard input and output of `weft burst on-node`. The machine says
+//! [`HELLO`] first. Nothing is sent to one that comes when nobody waits for it any more.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+
+/// What a machine says first; what comes before it is a shell's.
+pub const HELLO: &str = "weft burst on-node 1";
 
 /// A step on one machine. It holds keys, so it is not printed.
 #[derive(Clone, Serialize, Deserialize)]
@@ -13,6 +17,10 @@ pub struct Order {
     pub data: PathBuf,
     /// The number of the start that it is about; any if there is none.
     pub start: Option<u64>,
+    /// Its own number, which the report repeats.
+    pub number: u64,
+    /// So many seconds the machine may take.
+    pub wait_s: u64,
     /// What is to be done.
     pub step: Step,
 }
@@ -25,12 +33,9 @@ pub enum Step {
     Serve(Serve),
     /// Mount the file system.
     Mount(Mount),
-    /// Take the mount away.
-    Unmount {
-        /// Even if it is in use.
-        force: bool,
-    },
-    /// End what serves, and remove its data.
+    /// Take the mount away, if nobody uses it.
+    Unmount,
+    /// Take the mount away in any case, end what serves, and remove its data.
     Remove,
 }
 
@@ -70,7 +75,10 @@ pub struct Mount {
 
 /// What a machine says at the end.
 #[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
 pub struct Report {
+    /// Of the order.
+    pub number: u64,
     /// Why the step is not done.
     pub error: Option<String>,
 }

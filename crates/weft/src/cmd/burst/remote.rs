@@ -1,15 +1,15 @@
 //! Steps on machines, many at a time: `ssh NODE weft burst on-node`, or another command that brings one to a machine.
 
-use std::io::{self, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use rt::os::loopback;
 
 use super::nodes::Node;
-use super::order::{Order, Report};
+use super::order::{HELLO, Order, Report, Step};
 use crate::control::describe;
 use crate::failure::Failure;
 
@@ -17,6 +17,10 @@ use crate::failure::Failure;
 const TOGETHER: usize = 32;
 /// Most bytes of what a machine says.
 const SAID_BYTES_MAX: u64 = 64 << 10;
+/// Most lines of a machine that were not looked at yet.
+const LINES_WAITING: usize = 16;
+/// How long the complaints of one that has ended may take.
+const COMPLAINT_WAIT: Duration = Duration::from_secs(1);
 
 /// The way to the machines.
 pub struct Remote {
@@ -73,84 +77,187 @@ impl Remote {
     }
 
     fn one(&self, node: &Node, order: &Order) -> Result<(), String> {
-        let order = serde_json::to_vec(order).map_err(|error| error.to_string())?;
+        let until = Instant::now() + self.wait;
+        let late = || format!("not done within {} s", self.wait.as_secs());
+        let line = serde_json::to_string(order).map_err(|error| error.to_string())? + "\n";
         let (first, rest) = self.words.split_first().ok_or("no command")?;
         let mut command = Command::new(first);
         command.args(rest).args([&node.name, &self.program, "burst", super::ON_NODE]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         loopback::kill_with_parent(&mut command);
-        let mut child =
+        let child =
             command.spawn().map_err(|error| format!("{first} cannot be run: {}", describe(&error)))?;
+        let mut child = Running(child);
         let (Some(mut stdin), Some(stdout), Some(stderr)) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+            (child.0.stdin.take(), child.0.stdout.take(), child.0.stderr.take())
         else {
             return Err("no pipes".to_owned());
         };
-        let (sender, receiver) = mpsc::channel();
-        let also = sender.clone();
-        let told = std::thread::spawn(move || {
-            // One that has ended already says why itself.
-            let _ = stdin.write_all(&order);
-            drop(stdin);
-            let _ = sender.send((true, said(stdout)));
-        });
-        std::thread::spawn(move || drop(also.send((false, said(stderr)))));
-        let (mut answer, mut complaint) = (None, String::new());
-        let until = std::time::Instant::now() + self.wait;
-        while answer.is_none() {
-            let left = until.saturating_duration_since(std::time::Instant::now());
-            match receiver.recv_timeout(left) {
-                Ok((true, text)) => answer = Some(text),
-                Ok((false, text)) => complaint = text,
-                Err(_) => {
-                    let _ = child.kill();
-                    let _ = child.wait();
-                    return Err(format!("not done within {} s", self.wait.as_secs()));
+        let answers = lines_of(stdout);
+        let complaints = lines_of(stderr);
+        let mut is_sent = false;
+        let report = loop {
+            match answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(said) if !is_sent => {
+                    if said.trim() == HELLO {
+                        // One that has ended already says why itself.
+                        let _ = stdin.write_all(line.as_bytes());
+                        is_sent = true;
+                    }
                 }
+                Ok(said) => match serde_json::from_str::<Report>(&said) {
+                    Ok(report) if report.number == order.number => break Some(report),
+                    _ => {}
+                },
+                Err(RecvTimeoutError::Timeout) => return Err(late()),
+                Err(RecvTimeoutError::Disconnected) => break None,
+            }
+        };
+        match report {
+            Some(Report { error: None, .. }) => Ok(()),
+            Some(Report { error: Some(why), .. }) => Err(plain(&why)),
+            None => {
+                // What it complains of comes with its end, which need not come.
+                let wait = until.saturating_duration_since(Instant::now()).min(COMPLAINT_WAIT);
+                let end = Instant::now() + wait;
+                let mut last = None;
+                while let Ok(said) = complaints.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                    last = Some(said).filter(|said| !said.trim().is_empty()).or(last);
+                }
+                Err(last.map_or("it said nothing that weft would say".to_owned(), |said| {
+                    without_keys(&plain(said.trim()), order)
+                }))
             }
         }
-        drop(told);
-        let status = child.wait().map_err(|error| describe(&error))?;
-        if complaint.is_empty() {
-            // It comes with the end of the process, a moment before or after the answer.
-            complaint =
-                receiver.recv_timeout(Duration::from_secs(1)).map(|(_, text)| text).unwrap_or_default();
-        }
-        verdict(&answer.unwrap_or_default(), &complaint, status.success())
     }
 }
 
-/// What a machine's answer means: its last line is the report, what comes before it is a shell's.
-fn verdict(answer: &str, complaint: &str, success: bool) -> Result<(), String> {
-    let report = answer.lines().rev().find_map(|line| serde_json::from_str::<Report>(line).ok());
-    match report {
-        Some(Report { error: None }) if success => Ok(()),
-        Some(Report { error: Some(why) }) => Err(why),
-        _ => {
-            let last = complaint.lines().rev().find(|line| !line.trim().is_empty());
-            Err(last.unwrap_or("it said nothing").trim().to_owned())
-        }
+/// A process that is ended when nobody waits for it any more.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
-fn said(pipe: impl Read) -> String {
-    let mut bytes = Vec::new();
-    // What is cut is no report, and says so.
-    let _: io::Result<usize> = pipe.take(SAID_BYTES_MAX).read_to_end(&mut bytes);
-    String::from_utf8_lossy(&bytes).chars().filter(|c| !c.is_control() || *c == '\n').collect()
+/// Lines that come through a pipe, until it ends or too much has come.
+fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = mpsc::sync_channel(LINES_WAITING);
+    std::thread::spawn(move || {
+        let mut reader = BufReader::new(pipe.take(SAID_BYTES_MAX));
+        let mut bytes = Vec::new();
+        loop {
+            bytes.clear();
+            match reader.read_until(b'\n', &mut bytes) {
+                Ok(count) if count > 0 => {}
+                _ => return,
+            }
+            if sender.send(String::from_utf8_lossy(&bytes).into_owned()).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Without what would do something to a terminal.
+fn plain(text: &str) -> String {
+    let turns =
+        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().filter(|c| !c.is_control() && !turns(*c)).collect()
+}
+
+/// A shell may repeat what it was given.
+fn without_keys(text: &str, order: &Order) -> String {
+    match &order.step {
+        Step::Serve(serve) if text.contains(&serve.server_key) || text.contains(&serve.client_key) => {
+            "it repeats what it is told; name a command with --remote that does not".to_owned()
+        }
+        _ => text.to_owned(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::super::order::Serve;
     use super::*;
 
+    fn order(number: u64) -> Order {
+        let serve = Serve {
+            server: "n".into(),
+            nid: "10.0.0.1@tcp".into(),
+            mgs: None,
+            osts: vec![0],
+            server_key: "5e".repeat(32),
+            client_key: "c1".repeat(32),
+            mem_limit_mb: None,
+        };
+        let step = Step::Serve(serve);
+        Order { fsname: "b".into(), data: "/d".into(), start: Some(1), number, wait_s: 5, step }
+    }
+
+    /// What a machine that does `script` is taken for.
+    fn asked(script: &str, wait: Duration) -> Result<(), String> {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("reach");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("a script");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).expect("it is ours");
+        let reach = path.to_str().expect("plain");
+        let remote = Remote::new(reach, Some(Path::new("/weft")), wait).expect("a command");
+        let node = Node { name: "n1".to_owned(), address: None };
+        let mut failed = remote.all(&[node], |_| order(7));
+        failed.pop().map_or(Ok(()), |(_, why)| Err(why))
+    }
+
     #[test]
-    fn only_a_report_is_success() {
-        assert_eq!(verdict("Welcome to n1\n{\"error\":null}\n", "", true), Ok(()));
-        assert_eq!(verdict("{\"error\":\"no room\"}", "", false), Err("no room".into()));
-        assert_eq!(verdict("", "n1\nssh: no route\n\n", false), Err("ssh: no route".into()));
-        assert_eq!(verdict("", "", true), Err("it said nothing".into()));
-        assert!(verdict("{\"error\":null}", "", false).is_err());
+    fn only_a_report_of_its_own_is_success() {
+        let long = Duration::from_secs(20);
+        let hello = format!("echo 'Welcome to n1'; echo '{HELLO}'; read -r order;");
+        let says = |line: &str| asked(&format!("{hello} echo '{line}'"), long);
+        assert_eq!(says(r#"{"number":7,"error":null}"#), Ok(()));
+        assert_eq!(says(r#"{"number":7,"error":"no room"}"#), Err("no room".into()));
+        for other in
+            [r#"{"number":8,"error":null}"#, r#"{"ok":true}"#, r#"{"number":7,"error":null,"x":1}"#, "done"]
+        {
+            assert!(says(other).is_err(), "{other}");
+        }
+        assert_eq!(asked("echo n1 >&2; echo 'ssh: no route' >&2", long), Err("ssh: no route".into()));
+        assert!(asked("exec cat", Duration::from_millis(300)).is_err(), "it says what it is told");
+        assert!(asked("exit 0", long).is_err());
+    }
+
+    #[test]
+    fn nothing_that_a_machine_says_harms() {
+        let long = Duration::from_secs(20);
+        let why = asked(
+            &format!(
+                r#"echo '{HELLO}'; read -r order; printf '%s\n' '{{"number":7,"error":"\u001b[2Jx\u202ey"}}'"#
+            ),
+            long,
+        );
+        assert_eq!(why, Err("[2Jxy".into()));
+        let repeats = asked(&format!("echo '{HELLO}'; read -r order; echo \"$order\" >&2"), long);
+        assert!(repeats.as_ref().is_err_and(|why| !why.contains("5e5e")), "{repeats:?}");
+    }
+
+    #[test]
+    fn who_does_not_answer_has_failed() {
+        let short = Duration::from_millis(300);
+        let begin = Instant::now();
+        let late = Err("not done within 0 s".to_owned());
+        assert_eq!(asked("sleep 100", short), late);
+        assert_eq!(asked(&format!("echo '{HELLO}'; read -r order; sleep 100"), short), late);
+        assert!(asked("exec >&- 2>&-; sleep 100", short).is_err(), "it has closed its outputs");
+        assert!(begin.elapsed() < Duration::from_secs(20));
+        let none = Remote::new("/nothing/here", Some(Path::new("/weft")), Duration::from_secs(5));
+        let node = |name: &str| Node { name: name.to_owned(), address: None };
+        let failed = none.expect("a command").all(&[node("n2"), node("n1")], |_| order(1));
+        assert_eq!(failed.iter().map(|one| one.0.as_str()).collect::<Vec<_>>(), ["n1", "n2"]);
     }
 
     #[test]
@@ -159,19 +266,5 @@ mod tests {
         assert!(Remote::new("ssh", Some(Path::new("/opt/weft-1.0/bin/weft")), wait).is_ok());
         assert!(Remote::new("ssh", Some(Path::new("/opt/a b/weft")), wait).is_err());
         assert!(Remote::new(" ", Some(Path::new("/weft")), wait).is_err());
-    }
-
-    #[test]
-    fn who_does_not_answer_has_failed() {
-        let node = |name: &str| Node { name: name.to_owned(), address: None };
-        let step = || super::super::order::Step::Remove;
-        let order = |_| Order { fsname: "b".into(), data: "/d".into(), start: None, step: step() };
-        // `sleep 5 ...` complains about its words; `sh -c 'sleep 5'` does not.
-        let slow = Remote::new("sh -c sleep$IFS\"5\"", Some(Path::new("/weft")), Duration::from_millis(50));
-        let failed = slow.expect("a command").all(&[node("n1")], order);
-        assert_eq!(failed, [("n1".to_owned(), "not done within 0 s".to_owned())]);
-        let none = Remote::new("/nothing/here", Some(Path::new("/weft")), Duration::from_secs(5));
-        let failed = none.expect("a command").all(&[node("n2"), node("n1")], order);
-        assert_eq!(failed.iter().map(|one| one.0.as_str()).collect::<Vec<_>>(), ["n1", "n2"]);
     }
 }
