@@ -27,7 +27,7 @@ on() { timeout 100 "$work/reach" "$@"; }
 
 machine() {
   mkdir -p "$work/disk-$1" "$work/mounts-$1"
-  unshare --mount --pid --fork --mount-proc --propagation private sh -c 'exec sleep infinity' &
+  unshare --mount --pid --fork --mount-proc --propagation private sh -c 'exec sleep infinity' > /dev/null 2>&1 &
   until pgrep -P $! sleep > "$work/$1.pid"; do :; done
   holders="$holders $(cat "$work/$1.pid")"
   on "$1" mount --bind "$work/disk-$1" "$local"
@@ -61,7 +61,8 @@ leave() {
     on "$node" umount -l "$at"
   done > /dev/null 2>&1
   pgrep -f "$local/weft-burst-" | xargs -r kill -9
-  kill $holders
+  # The first process of a name space of processes heeds no other signal from without.
+  kill -9 $holders
   ip netns del "$net"
   ip netns del "$net-2" 2> /dev/null
   rm -f "/var/log/weft/mount-var-tmp-${work##*/}"-m-[bo].log
