@@ -154,6 +154,9 @@ impl Statahead {
                 coming.remove(&(parent, name));
             }
         }
+        if wanted.is_empty() {
+            return;
+        }
         self.is_used.store(true, Ordering::Relaxed);
         let (statahead, caller, job) = (self.clone(), caller.clone(), job::current());
         self.meta.rt.spawn(async move {

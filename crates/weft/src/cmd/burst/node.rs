@@ -12,6 +12,7 @@ use fuse::session::MountEntry;
 use mounting::Source;
 use proto::{FsName, Nid, TargetId};
 use rpc::{Keys, Role};
+use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
@@ -313,19 +314,24 @@ impl Burst {
         if !self.is_meant()? {
             return Ok(());
         }
-        self.processes().into_iter().try_for_each(kill)
+        self.processes().into_iter().try_for_each(|(pid, process)| kill(pid, process))
     }
 
     /// The processes that serve or mount it, also those that have only begun: each was told of a key in the directory.
-    fn processes(&self) -> Vec<u32> {
+    fn processes(&self) -> Vec<(u32, OwnedFd)> {
         let keys = [Role::Server, Role::Client].map(|role| self.key(role).into_os_string());
-        let is_of_it = |pid: &u32| {
+        let is_of_it = |pid: u32| {
             let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             words.split(|byte| *byte == 0).any(|word| keys.iter().any(|key| key.as_bytes() == word))
         };
         let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-        let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        pids.filter(is_of_it).collect()
+        let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+        // Opened before it is looked at: another process may get the number.
+        let opened = pids.filter_map(|pid| {
+            let named = Pid::from_raw(i32::try_from(pid).ok()?)?;
+            Some((pid, pidfd_open(named, PidfdFlags::empty()).ok()?))
+        });
+        opened.filter(|(pid, _)| is_of_it(*pid)).collect()
     }
 
     /// Whether the directory is there and the order is about it. What somebody else has made is an error.
@@ -388,19 +394,13 @@ fn is_empty(directory: &Path) -> bool {
 }
 
 /// Ends a process whose data is thrown away, and waits for that.
-fn kill(pid: u32) -> Result<(), Failure> {
-    let failed = |error: rustix::io::Errno| {
-        Failure::new(format!("process {pid} cannot be ended: {}", describe(&error.into())))
-    };
-    let Some(named) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
-    let process = match pidfd_open(named, PidfdFlags::empty()) {
-        Err(rustix::io::Errno::SRCH) => return Ok(()),
-        opened => opened.map_err(failed)?,
-    };
+fn kill(pid: u32, process: OwnedFd) -> Result<(), Failure> {
     match pidfd_send_signal(&process, Signal::KILL) {
         Ok(()) => down::wait(Some(process), pid),
         Err(rustix::io::Errno::SRCH) => Ok(()),
-        Err(error) => Err(failed(error)),
+        Err(error) => {
+            Err(Failure::new(format!("process {pid} cannot be ended: {}", describe(&error.into()))))
+        }
     }
 }
 
