@@ -450,20 +450,88 @@ t_quotas() {
   as 4321 touch "$dir/more"
   # A soft limit, whose time is over at once.
   "$LFS" setquota -t -g -i 0s "$two_a"
-  [ "$("$LFS" quota -t -g "$two_a")" = "Block grace time: none; Inode grace time: 0s" ]
+  [ "$("$LFS" quota -t -g "$two_a")" = "Block grace time: 1w; Inode grace time: 0s" ]
   "$LFS" setquota -g 4321 -i 40 "$two_a"
   rm "$dir/more"
   must_fail 1 as 4321 touch "$dir/more"
   must_fail 1 as 4321 "$LFS" quota -u 0 "$two_a"
   must_fail 1 as 4321 "$LFS" setquota -u 4321 -I 0 "$two_a"
   must_fail 1 "$LFS" setquota -u 4321 -i 9 -I 8 "$two_a"
-  must_fail 2 "$LFS" setquota -u 4321 -B 1g "$two_a"
+  must_fail 2 "$LFS" setquota -u 4321 -B 1x "$two_a"
   must_fail 2 "$LFS" setquota -u 4294967296 -I 5 "$two_a"
   "$LFS" setquota -u 4321 --delete "$two_a"
   "$LFS" setquota -g 4321 --delete "$two_a"
   as 4321 touch "$dir/more"
   rm -r "$dir"
   until_true 10 has 0
+}
+
+# The space that owners have is exact, also when servers are killed, and writers on two mounts come to their limit and no further.
+t_space() {
+  local dir=$two_a/space n sum
+  as() { setpriv --reuid "$1" --regid "$1" --clear-groups "${@:2}"; }
+  row() { "$LFS" quota -q "$1" "$2" "$two_a" | tail -n 1; }
+  kbytes() { row "$1" "$2" | awk '{ print $(NF - 7) }'; }
+  has() { [ "$(kbytes "$1" "$2")" = "$3" ]; }
+  mkdir -m 777 "$dir"
+  "$LFS" setquota -u 4444 -b 0 -B 20M "$two_a"
+  # Each writes until that is refused. What was accepted is there, and no close or fsync fails.
+  for n in a b; do
+    local mount=two_$n
+    as 4444 /usr/bin/python3 - "${!mount}/space/$n" > "$work/wrote.$n" <<'EOF' &
+import errno, os, sys
+fd = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY, 0o644)
+wrote = 0
+try:
+    for n in range(1000):
+        wrote += os.write(fd, bytes([n % 251]) * 65536)
+except OSError as error:
+    assert error.errno == errno.EDQUOT, error
+    os.fsync(fd)
+    os.close(fd)
+    print(wrote)
+EOF
+  done
+  wait
+  sum=$(($(cat "$work/wrote.a") + $(cat "$work/wrote.b")))
+  echo "two mounts wrote $(cat "$work/wrote.a") and $(cat "$work/wrote.b") bytes"
+  [ "$sum" = $((20 << 20)) ]
+  [ "$(stat -c %s "$dir/a" "$two_b/space/b" | paste -sd+ | bc)" = "$sum" ]
+  until_true 10 has -u 4444 "20480*"
+  has -g 4444 20480
+  must_fail 1 as 4444 dd if=/dev/zero of="$dir/c" bs=64k count=1
+  grep -q "Disk quota exceeded" "$work/err"
+  # Root has no limits. A target's part is told, and a server that was killed has it again.
+  dd if=/dev/zero of="$dir/root" bs=1M count=3 conv=fsync status=none
+  sum=$("$LFS" quota -q -v -u 4444 "$two_a" | awk '/_UUID$/ { getline; sum += $1 } END { print sum }')
+  [ "$sum" = 20480 ]
+  kill_mds
+  start_mds
+  until_true 20 has -u 4444 "20480*"
+  must_fail 1 as 4444 dd if=/dev/zero of="$dir/c" bs=64k count=1
+  grep -q "Disk quota exceeded" "$work/err"
+  # What changes hands is the new owner's; what is gone is nobody's.
+  n=$(($(cat "$work/wrote.a") >> 10))
+  chown 4445:4445 "$dir/a"
+  until_true 20 has -u 4445 "$n"
+  has -g 4445 "$n"
+  has -u 4444 $((20480 - n))
+  as 4444 cp "$dir/root" "$dir/c"
+  cmp "$dir/root" "$dir/c"
+  as 4444 fallocate -l 1M "$dir/d"
+  must_fail 1 as 4444 fallocate -l 100M "$dir/e"
+  grep -q "Disk quota exceeded" "$work/err"
+  # A soft limit, whose time is over at once.
+  "$LFS" setquota -t -u -b 0s "$two_a"
+  [ "$("$LFS" quota -t -u "$two_a")" = "Block grace time: 0s; Inode grace time: 1w" ]
+  "$LFS" setquota -u 4444 -b 1M -B 0 "$two_a"
+  must_fail 1 as 4444 dd if=/dev/zero of="$dir/f" bs=64k count=1
+  "$LFS" setquota -t -u -b 1w "$two_a"
+  "$LFS" setquota -u 4444 --delete "$two_a"
+  as 4444 dd if=/dev/zero of="$dir/f" bs=64k count=1 conv=fsync status=none
+  rm -r "$dir"
+  until_true 20 has -u 4444 0
+  until_true 20 has -u 4445 0
 }
 
 # What the changelog tells is what happened, while its MDT is killed, too; records go when nobody needs them.
@@ -1457,7 +1525,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats open_again quotas changelog jobs load exporter rpc_stats stat survey kept pools disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats open_again quotas space changelog jobs load exporter rpc_stats stat survey kept pools disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

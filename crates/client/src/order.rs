@@ -40,6 +40,8 @@ pub(crate) const HELD: Rank = 51;
 pub(crate) const SPACES: Rank = 52;
 /// What was read.
 pub(crate) const CLEAN: Rank = 60;
+/// What may be written for each owner.
+pub(crate) const BUDGETS: Rank = 62;
 /// Bounds of each OST.
 pub(crate) const ROOMS: Rank = 61;
 /// Sessions.

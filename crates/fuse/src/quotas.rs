@@ -16,10 +16,10 @@ use crate::virtuals::{answer, may_administrate};
 
 /// What the names begin with; kind and number follow.
 pub const QUOTA: &str = "weft.quota.";
-/// How long the MDT may take to answer.
+/// How long the MDT may take to answer, which asks the OSTs.
 const READ_WAIT: Duration = Duration::from_secs(5);
-/// How long it may take for a change, which is durable then.
-const SET_WAIT: Duration = Duration::from_secs(8);
+/// How long it may take for a change, which is durable then, and which clients keep to.
+const SET_WAIT: Duration = Duration::from_secs(15);
 
 /// A user or a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,20 +50,43 @@ impl FromStr for Owner {
     }
 }
 
-/// What of a quota is to be changed, as text: `soft=10 hard=20`, `grace=3600`. What is not named stays.
+/// What of a quota is to be changed, as text: `soft=10 hard=20`, `grace=3600` of inodes, `bsoft=4096` and so on of space. What is not
+/// named stays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Order {
-    /// The soft limit of inodes; 0 for none.
+    /// Limits of inodes.
+    pub inodes: Limits,
+    /// Limits of space, in bytes.
+    pub bytes: Limits,
+}
+
+/// What of the limits of one thing is to be changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// The soft limit; 0 for none.
     pub soft: Option<u64>,
-    /// The hard limit of inodes; 0 for none.
+    /// The hard limit; 0 for none.
     pub hard: Option<u64>,
     /// How long all of the kind may be above their soft limits, in seconds.
     pub grace_s: Option<u64>,
 }
 
+impl Limits {
+    /// No limits.
+    pub const NONE: Limits = Limits { soft: Some(0), hard: Some(0), grace_s: None };
+}
+
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [("soft", self.soft), ("hard", self.hard), ("grace", self.grace_s)];
+        let Order { inodes, bytes } = self;
+        let parts = [
+            ("soft", inodes.soft),
+            ("hard", inodes.hard),
+            ("grace", inodes.grace_s),
+            ("bsoft", bytes.soft),
+            ("bhard", bytes.hard),
+            ("bgrace", bytes.grace_s),
+        ];
         let words = parts.iter().filter_map(|(name, value)| value.map(|value| format!("{name}={value}")));
         f.write_str(&words.collect::<Vec<_>>().join(" "))
     }
@@ -77,9 +100,12 @@ impl FromStr for Order {
         for word in text.split(' ') {
             let (name, value) = word.split_once('=').ok_or(Errno::INVALID)?;
             let place = match name {
-                "soft" => &mut order.soft,
-                "hard" => &mut order.hard,
-                "grace" => &mut order.grace_s,
+                "soft" => &mut order.inodes.soft,
+                "hard" => &mut order.inodes.hard,
+                "grace" => &mut order.inodes.grace_s,
+                "bsoft" => &mut order.bytes.soft,
+                "bhard" => &mut order.bytes.hard,
+                "bgrace" => &mut order.bytes.grace_s,
                 _ => return Err(Errno::INVALID),
             };
             *place = Some(value.parse().map_err(|_| Errno::INVALID)?);
@@ -111,8 +137,17 @@ pub(crate) async fn get(client: &Client, caller: &Caller, asked: &str) -> Result
 pub(crate) async fn set(client: &Client, caller: &Caller, asked: &str, text: &str) -> Result<()> {
     may_administrate(caller)?;
     let Owner { kind, id } = asked.parse()?;
-    let Order { soft, hard, grace_s } = text.parse()?;
-    let set = SetQuota { kind, id, inodes_soft: soft, inodes_hard: hard, inodes_grace_s: grace_s };
+    let Order { inodes, bytes } = text.parse()?;
+    let set = SetQuota {
+        kind,
+        id,
+        inodes_soft: inodes.soft,
+        inodes_hard: inodes.hard,
+        inodes_grace_s: inodes.grace_s,
+        bytes_soft: bytes.soft,
+        bytes_hard: bytes.hard,
+        bytes_grace_s: bytes.grace_s,
+    };
     answer(client.admin().order(TargetId::mdt(0), set, SET_WAIT).await).map(drop)
 }
 
@@ -129,7 +164,9 @@ mod tests {
         for text in ["", "u", "p.1", "u.-1", "u.bob"] {
             assert!(text.parse::<Owner>().is_err(), "{text}");
         }
-        for text in ["soft=1 hard=18446744073709551615", "grace=0", "soft=0"] {
+        for text in
+            ["soft=1 hard=18446744073709551615", "grace=0", "soft=0", "hard=2 bsoft=3 bhard=4", "bgrace=5"]
+        {
             assert_eq!(text.parse::<Order>().map(|order| order.to_string()), Ok(text.to_owned()));
         }
         for text in ["", "soft", "soft=-1", "blocks=1", "soft=1  hard=2"] {

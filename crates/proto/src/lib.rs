@@ -47,5 +47,5 @@ pub use pool::Pools;
 pub use settings::Settings;
 pub use shards::Shards;
 pub use time::Timestamp;
-pub use types::{Attr, Cred, FileKind};
+pub use types::{Attr, Cred, FileKind, FileOwner};
 pub use whom::Whom;

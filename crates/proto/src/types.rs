@@ -112,6 +112,29 @@ impl Attr {
     }
 }
 
+/// Whose a file is, as somebody knows it who holds its data or a part of it (`docs/operations.md#quotas`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FileOwner {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// Version of the inode that said so. Of two that differ the newer one is right; 0 is nobody.
+    pub version: u64,
+}
+
+impl FileOwner {
+    /// The owner that the attributes name.
+    pub fn of(attr: &Attr) -> FileOwner {
+        FileOwner { uid: attr.uid, gid: attr.gid, version: attr.version }
+    }
+
+    /// The newer one of the two.
+    pub fn newer(self, other: FileOwner) -> FileOwner {
+        if other.version > self.version { other } else { self }
+    }
+}
+
 /// On whose behalf a client asks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cred {

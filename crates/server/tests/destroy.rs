@@ -89,9 +89,19 @@ async fn make_and_unlink_one(hub: &Hub, mdt: &Import, fid: Fid, open: u32) -> Ob
 
 async fn write_and_close(mdt: &Import, ost: &Import, created: &msg::Created, object: ObjectId) {
     let data = vec![Bytes::from_static(b"data")];
-    ost.call_bulk(msg::Write { object, offset: 0, time: TIME, locked: false, sync: false }, data)
-        .await
-        .expect("there is space");
+    ost.call_bulk(
+        msg::Write {
+            object,
+            offset: 0,
+            time: TIME,
+            locked: false,
+            sync: false,
+            owner: proto::FileOwner::default(),
+        },
+        data,
+    )
+    .await
+    .expect("there is space");
     ost.call(msg::Sync { transno: Transno(0) }).await.expect("the disk works");
     let close =
         msg::Close { fid: created.attr.fid, handle: created.handle, atime: None, size: None, wrote: true };

@@ -100,6 +100,12 @@ impl Kind {
         self.decode(&bytes).map(Some)
     }
 
+    /// Whether the file in `dir`, which can be read, is of an older version than this program writes.
+    pub async fn is_older(&self, dir: &Dir) -> Result<bool, StoreError> {
+        let bytes = dir.open(self.name).await?.read_at(0, HEADER_BYTES).await?;
+        Ok(bytes.get(8..12) != Some(&self.version.to_le_bytes()[..]))
+    }
+
     /// Replaces the file in `dir`; durable when this returns.
     pub async fn write(&self, dir: &Dir, body: &[u8]) -> Result<(), StoreError> {
         let temporary = self.temporary();

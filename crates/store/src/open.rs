@@ -94,6 +94,7 @@ pub(crate) async fn open(
     };
     // Nothing else is written before the boot is durable: its number is in the names of all files made from now on.
     Boot { number: boot, taken: told.taken }.write(&dir).await?;
+    label.renew(&dir).await?;
     let engine = if in_place {
         let name = engine_name(&dir, &log_dir).await?;
         if was_being_made(rt, &dir, &log_dir, (&name, told)).await? {

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use crate::check::Report;
 use crate::engine::Item;
 use crate::error::StoreError;
-use crate::object::summary;
+use crate::object::{keys, summary};
 use crate::scan::{Scan, scan_all};
 use crate::target::{Change, Store};
 use crate::view::View;
@@ -47,18 +47,31 @@ pub(crate) const COUNTS: &[Count] = &[OBJECTS, INODES];
 /// Keys that are counted for each of their owners, whom their values name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owners {
-    /// First byte of the sums' keys. This byte alone is a key, too: it is there if the sums are.
+    /// First byte of the sums' keys. This byte alone is a key, too, if each value counts as 1: it is there if the sums are.
     pub sum: u8,
     /// First byte of the keys that are counted.
     pub of: u8,
-    /// The kinds of owners, and where in a value the number of the owner is, as 4 bytes LE.
+    /// The kinds of owners, and where in a value the number of the owner is, as 4 bytes LE. Of a value that ends before that nothing
+    /// is counted.
     pub kinds: &'static [(u8, usize)],
+    /// Where in a value the number is that is added, as 8 bytes LE; each value counts as 1 if there is none.
+    pub weight: Option<usize>,
     /// What they are, in the plural.
     pub what: &'static str,
 }
 
 /// The owners of an MDT's inodes: users (0) and groups (1).
-pub const INODE_OWNERS: Owners = Owners { sum: 0x1e, of: 0x10, kinds: &[(0, 12), (1, 16)], what: "inodes" };
+pub const INODE_OWNERS: Owners =
+    Owners { sum: 0x1e, of: 0x10, kinds: &[(0, 12), (1, 16)], weight: None, what: "inodes" };
+/// The owners of a target's objects: how many blocks those of users (0) and groups (1) occupy. There is no marker: of objects of before
+/// that was counted nobody knows the owner.
+pub const BLOCK_OWNERS: Owners = Owners {
+    sum: b'Q',
+    of: b'O',
+    kinds: &[(0, keys::OWNER_AT[0]), (1, keys::OWNER_AT[1])],
+    weight: Some(keys::BLOCKS_AT),
+    what: "blocks",
+};
 
 impl Owners {
     /// The key that says that the sums are there.
@@ -72,22 +85,26 @@ impl Owners {
         [self.sum, kind, a, b, c, d]
     }
 
-    /// Every sum as it should be; `None` if there is nothing to be counted.
+    /// Every sum as it should be; `None` if there is nothing to be counted, and no marker either.
     fn sum_up(&self, scan: &impl Scan) -> Result<Option<BTreeMap<Bytes, u64>>, StoreError> {
         let (mut sums, mut is_empty) = (BTreeMap::new(), true);
         let range = (Bytes::copy_from_slice(&[self.of]), Bytes::copy_from_slice(&[self.of + 1]));
         scan_all(scan, range, |_, value| {
             is_empty = false;
+            let weight = self.weight.map_or(Some(1), |at| number_at(value, at)).unwrap_or(0);
             for (kind, at) in self.kinds {
                 let Some((id, _)) = value.get(*at..).and_then(|from| from.split_first_chunk::<4>()) else {
                     continue;
                 };
                 let key = self.key(*kind, u32::from_le_bytes(*id));
-                *sums.entry(Bytes::copy_from_slice(&key)).or_default() += 1;
+                if weight != 0 {
+                    let sum = sums.entry(Bytes::copy_from_slice(&key)).or_insert(0u64);
+                    *sum = sum.saturating_add(weight);
+                }
             }
             Ok(())
         })?;
-        Ok((!is_empty).then_some(sums))
+        Ok((!is_empty || self.weight.is_some()).then_some(sums))
     }
 
     /// Every key of these sums that is not as it should be.
@@ -104,7 +121,7 @@ impl Owners {
             stored.insert(key.clone(), value.clone());
             Ok(())
         })?;
-        if stored.remove(&marker).is_none() {
+        if stored.remove(&marker).is_none() && self.weight.is_none() {
             let sentence = format!("The {what} of each owner have not been summed up.");
             wrong(&marker, Some(Bytes::new()), sentence);
         }
@@ -184,6 +201,11 @@ impl Sums {
     }
 }
 
+/// 8 bytes of a value, LE.
+fn number_at(value: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*value.get(at..)?.first_chunk()?))
+}
+
 fn too_small(key: &[u8]) -> StoreError {
     let key = key.escape_ascii();
     StoreError::Damaged(format!("the sum with key \"{key}\" is less than what goes: docs/operations.md#sums"))
@@ -237,6 +259,7 @@ fn wrong(scan: &impl Scan) -> Result<Vec<Wrong>, StoreError> {
         }
     }
     all.extend(INODE_OWNERS.wrong(scan)?);
+    all.extend(BLOCK_OWNERS.wrong(scan)?);
     Ok(all)
 }
 
@@ -318,5 +341,6 @@ mod tests {
     fn the_sum_of_an_owner_has_the_key_of_the_specification() {
         assert_eq!(INODE_OWNERS.key(1, 0x0102_0304), [0x1e, 1, 1, 2, 3, 4]);
         assert_eq!(&INODE_OWNERS.marker()[..], [0x1e]);
+        assert_eq!(BLOCK_OWNERS.key(0, 0x0102_0304), [b'Q', 0, 1, 2, 3, 4]);
     }
 }

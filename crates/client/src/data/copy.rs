@@ -163,6 +163,7 @@ impl Data {
             target_offset: to_offset,
             len: piece.len as u32,
             time,
+            owner: to.file.owner(),
         };
         let drop_target = || {
             self.clean.drop_range(to_place.object, to_offset, to_offset + piece.len);

@@ -1,6 +1,7 @@
 //! The way of the data: write-behind cache, sending, reading, sizes of objects.
 
 mod back;
+mod budget;
 mod cache;
 mod clean;
 mod copy;
@@ -37,6 +38,7 @@ use crate::lock::RangeLocks;
 use crate::targets::Targets;
 
 pub(crate) use back::WriteBack;
+pub(crate) use budget::Budgets;
 pub(crate) use cache::Cache;
 pub(crate) use clean::Clean;
 pub(crate) use copy::{Copied, Side};
@@ -71,6 +73,8 @@ pub(crate) struct Data {
     pub(crate) clean: Arc<Clean>,
     pub(crate) objects: Objects,
     pub(crate) back: Arc<WriteBack>,
+    /// What may be written, by the limits of whose it is.
+    pub(crate) budgets: Arc<Budgets>,
     pub(crate) ahead: ReadAhead,
 }
 
@@ -83,8 +87,9 @@ impl Data {
         back: Arc<WriteBack>,
     ) -> Data {
         let (rt, targets, files, clean) = back.parts();
+        let budgets = Arc::new(Budgets::new(rt.clone(), targets.clone(), back.clone()));
         let objects = Objects::new(targets.clone(), clean.clone());
         let ahead = ReadAhead::new(back.rooms.kept().max, files.chunk_bytes, rt.wall());
-        Data { rt, clock, lease, targets, locks, files, clean, objects, back, ahead }
+        Data { rt, clock, lease, targets, locks, files, clean, objects, back, budgets, ahead }
     }
 }

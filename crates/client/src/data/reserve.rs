@@ -89,7 +89,7 @@ impl Objects {
             inner.end.forget();
             inner.own.forget();
         }
-        let allocate = AllocateObject { object: place.object, start, end, time };
+        let allocate = AllocateObject { object: place.object, start, end, time, owner: file.owner() };
         match target.call_locked(eras.of(place.target), allocate, Vec::new()).await {
             Ok(answered) => {
                 file.inner.lock().note(place.target, answered.transno);

@@ -131,7 +131,7 @@ impl WriteBack {
             return vec![Err(Error::Refused(Code::Evicted))];
         }
         let requests = in_requests(std::mem::take(&mut job.writes));
-        let sync = job.sync && requests.len() == 1;
+        let (sync, owner) = (job.sync && requests.len() == 1, file.owner());
         let writes = requests.into_iter().map(|(parts, bulk)| {
             let target = &target;
             async move {
@@ -143,12 +143,12 @@ impl WriteBack {
                 let answered = match parts[..] {
                     [WritePart { offset, len }] => {
                         tracing::trace!(?object, offset, len, "write");
-                        let write = Write { object, offset, time, locked: false, sync };
+                        let write = Write { object, offset, time, locked: false, sync, owner };
                         target.call_locked(era, write, bulk).await?
                     }
                     _ => {
                         tracing::trace!(?object, parts = parts.len(), "write parts");
-                        let write = WriteParts { object, parts, time, sync };
+                        let write = WriteParts { object, parts, time, sync, owner };
                         target.call_locked(era, write, bulk).await?
                     }
                 };
@@ -185,7 +185,7 @@ impl WriteBack {
         dropped();
         let target = self.targets.data(holder).await?;
         // Without a permit: it waits for others, who may wait for a write of ours that needs one.
-        let write = Write { object, offset, time, locked, sync };
+        let write = Write { object, offset, time, locked, sync, owner: file.owner() };
         let under = target.rpcs().begin(Way::WritePast, (offset, data.len() as u64), self.rt.now());
         let answered = target.call_bulk(write, vec![Bytes::copy_from_slice(data)]).await;
         under.done(self.rt.now());

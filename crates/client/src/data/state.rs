@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use proto::{Code, DataTarget, Fid, Layout, Timestamp, Transno};
+use proto::{Attr, Code, DataTarget, Fid, FileOwner, Layout, Timestamp, Transno};
 use rt::sync::{Notify, Semaphore};
 
 use super::end::End;
@@ -39,6 +39,8 @@ pub(crate) struct FileState {
 /// The part that changes.
 pub(crate) struct Inner {
     pub(crate) layout: Option<Arc<Layout>>,
+    /// Whose it is, as a server told last.
+    pub(crate) owner: FileOwner,
     pub(crate) cache: Cache,
     /// Whether the client's table of dirty files has this one.
     pub(crate) listed: bool,
@@ -87,6 +89,7 @@ impl FileState {
             fid,
             inner: Mutex::new(Inner {
                 layout: None,
+                owner: FileOwner::default(),
                 cache,
                 listed: false,
                 writers: 0,
@@ -149,6 +152,17 @@ impl FileState {
             }
             inner.layout = Some(Arc::new(layout));
         }
+    }
+
+    /// Takes over whose file it is, unless something newer is known.
+    pub(crate) fn set_owner(&self, attr: &Attr) {
+        let mut inner = self.inner.lock();
+        inner.owner = inner.owner.newer(FileOwner::of(attr));
+    }
+
+    /// Whose file it is. The OSTs know better if somebody has changed it since.
+    pub(crate) fn owner(&self) -> FileOwner {
+        self.inner.lock().owner
     }
 
     /// What the servers cannot know yet.

@@ -27,6 +27,10 @@ impl OpenFiles {
             Allocation::Reserve { keep_size } => (false, keep_size),
             Allocation::Zero { keep_size } => (true, keep_size),
         };
+        let _taking = match open.is_limited() {
+            true => Some(self.names.data.budgets.take(file, len).await?),
+            false => None,
+        };
         if !keep_size {
             self.grow(&open, file, end).await?;
         }

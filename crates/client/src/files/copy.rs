@@ -10,6 +10,8 @@ use crate::{Error, Handle, Result};
 
 /// Most bytes of one call: a caller that wants more asks again, and can be interrupted in between.
 const COPY_BYTES_MAX: u64 = 256 << 20;
+/// The same if a quota may limit it: less than all of it may be left.
+const LIMITED_BYTES_MAX: u64 = 4 << 20;
 
 impl OpenFiles {
     /// Copies up to `len` bytes of `from` at `from_offset` to `to` at `to_offset`; says how many. Fewer at the end of
@@ -35,6 +37,17 @@ impl OpenFiles {
         target.take_full(&to.failure_seen)?;
         let time = self.names.clock.time();
         self.drop_own_privileges(&to, time).await?;
+        let mut len = len;
+        let _taking = match to.is_limited() {
+            true => {
+                // A caller that wants all of a file names the largest number there is.
+                let layout = self.names.layouts.current(source).await?;
+                let size = self.names.data.objects.true_size(source, &layout).await?;
+                len = len.min(LIMITED_BYTES_MAX).min(size.saturating_sub(from_offset));
+                Some(self.names.data.budgets.take(target, len).await?)
+            }
+            false => None,
+        };
         let _alone = target.alone().await?;
         from.read.store(true, std::sync::atomic::Ordering::Relaxed);
         let mut copied = 0;

@@ -45,6 +45,11 @@ impl OpenFile {
         if self.flags.write { self.file() } else { Err(Error::BadHandle) }
     }
 
+    /// Whether quotas limit what is written: root has none.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.opener.uid != 0
+    }
+
     /// The state of a regular file that is open for reading.
     pub(crate) fn readable(&self) -> Result<&FileRef> {
         if self.flags.read || self.flags.execute { self.file() } else { Err(Error::BadHandle) }

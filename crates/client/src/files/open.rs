@@ -327,6 +327,7 @@ impl OpenFiles {
         let file = (told.attr.kind() == FileKind::File).then(|| self.names.data.files.get(fid));
         if let Some(file) = &file {
             file.set_layout(told.layout);
+            file.set_owner(&told.attr);
             if !told.reopened {
                 let mut inner = file.inner.lock();
                 inner.end.made();

@@ -36,6 +36,11 @@ impl OpenFiles {
         if self.names.data.lacks_room(file, &layout, u64::from(len)) {
             return Ok(None);
         }
+        let budgets = &self.names.data.budgets;
+        let taking = open.is_limited().then(|| budgets.try_take(file, u64::from(len)));
+        if matches!(taking, Some(None)) {
+            return Ok(None);
+        }
         let stored = match open.flags.append {
             true => self.names.data.append_at_once(file, &layout, data)?,
             false => self.names.data.write_there_at_once(file, &layout, (offset, data))?,
@@ -62,6 +67,10 @@ impl OpenFiles {
         if open.drops_privileges() {
             Box::pin(self.drop_own_privileges(&open, time)).await?;
         }
+        let _taking = match open.is_limited() {
+            true => Some(Box::pin(self.names.data.budgets.take(file, data.len() as u64)).await?),
+            false => None,
+        };
         // Before anything is stored: a close that tells no size has to say that there may be a new one.
         open.wrote.store(true, Ordering::Relaxed);
         let call = Call { time, sync: open.flags.sync };

@@ -51,6 +51,9 @@ impl Names {
         if change.atime.is_some() {
             self.meta.accesses.set(fid, time);
         }
+        if let Some(file) = &file {
+            file.set_owner(&answered.reply.attr);
+        }
         self.meta.learn(&changing.done(&[]), &answered.reply);
         let attr = self.sizes.complete(&answered.reply).await?;
         Ok(self.meta.told(attr, None))

@@ -44,6 +44,7 @@ impl Sizes {
             self.meta.not_kept(&changing, &answered.reply);
             let Entry { attr, layout, .. } = answered.reply;
             file.set_layout(layout);
+            file.set_owner(&attr);
             if size > 0 {
                 // An object that grows tells a size that the MDT must not contradict after a crash.
                 let mut inner = file.inner.lock();

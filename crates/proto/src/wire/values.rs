@@ -11,7 +11,7 @@ use crate::limits::{COMPONENTS_MAX, GROUPS_MAX, STRIPES_MAX};
 use crate::name::{FsName, Name};
 use crate::nid::Nid;
 use crate::time::Timestamp;
-use crate::types::{Attr, Cred};
+use crate::types::{Attr, Cred, FileOwner};
 use crate::wire_fields;
 
 /// An id whose encoding is that of its fields, one behind the other: it never grows.
@@ -32,6 +32,7 @@ wire_id!(Fid { seq, oid, ver });
 wire_id!(ObjectId { layout, stripe });
 wire_id!(TargetId { kind, index });
 
+wire_fields!(FileOwner { uid, gid, version });
 wire_fields!(HintPart { end, stripe_count, stripe_size, start_index, osts, overstripe, pool; on_mdt });
 wire_fields!(Attr {
     fid,

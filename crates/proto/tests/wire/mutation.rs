@@ -47,8 +47,15 @@ const LATER: &[(&str, usize)] = &[
     ("Register", 1),
     ("GetConfig", 2),
     ("GetConfig", 1),
-    ("Write", 1),
-    ("WriteParts", 1),
+    ("SetQuota", 19),
+    ("SetQuota", 10),
+    ("SetQuota", 9),
+    ("Write", 21),
+    ("Write", 20),
+    ("WriteParts", 21),
+    ("WriteParts", 20),
+    ("AllocateObject", 20),
+    ("CopyObject", 20),
     ("Destroy", 24),
 ];
 

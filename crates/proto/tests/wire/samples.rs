@@ -7,8 +7,8 @@ use proto::wire::header::{FLAG_REPLY, FLAG_RESENT, Header, Room, SLOT_NONE};
 use proto::wire::messages::*;
 pub use proto::wire::{Reply, Request};
 use proto::{
-    Attr, ClientId, Cred, Fid, JobId, Layout, MdtIndex, Name, Nid, ObjectId, OstIndex, TargetId, Timestamp,
-    Transno, Xid,
+    Attr, ClientId, Cred, Fid, FileOwner, JobId, Layout, MdtIndex, Name, Nid, ObjectId, OstIndex, TargetId,
+    Timestamp, Transno, Xid,
 };
 
 fn name(text: &str) -> Name {
@@ -134,7 +134,23 @@ fn quota() -> QuotaState {
             left_s: 0x7e7f,
             grace_s: 0x7f80,
         },
+        bytes: Some(QuotaUse {
+            used: 0x8081,
+            soft: 0x8182,
+            hard: 0x8283,
+            deadline_s: 0x8384,
+            left_s: 0x8485,
+            grace_s: 0x8586,
+        }),
+        targets: vec![
+            TargetUsage { target: MdtIndex(0).into(), bytes: Some(0x8687) },
+            TargetUsage { target: OstIndex(3).into(), bytes: None },
+        ],
     }
+}
+
+fn owner() -> FileOwner {
+    FileOwner { uid: 0x0809, gid: 0x0910, version: 0x1011 }
 }
 
 fn changelog_record() -> proto::changelog::Record {
@@ -295,6 +311,9 @@ fn common_requests() -> Vec<Request> {
             inodes_soft: Some(0x797a),
             inodes_hard: None,
             inodes_grace_s: Some(0x7b7c),
+            bytes_soft: Some(0x8788),
+            bytes_hard: None,
+            bytes_grace_s: Some(0x8889),
         }
         .into(),
         Drain {}.into(),
@@ -508,7 +527,15 @@ fn flock_requests() -> Vec<Request> {
 fn ost_requests() -> Vec<Request> {
     vec![
         SealLayout { layout: fid(9), stripes: vec![0, 2], generation: 3, sealed: true }.into(),
-        Write { object: object(9, 2), offset: 1 << 33, time: time_of(7), locked: true, sync: true }.into(),
+        Write {
+            object: object(9, 2),
+            offset: 1 << 33,
+            time: time_of(7),
+            locked: true,
+            sync: true,
+            owner: owner(),
+        }
+        .into(),
         Read { object: object(9, 2), offset: 1 << 33, len: 1 << 20, locked: true }.into(),
         Punch { object: object(9, 2), start: 4097, end: u64::MAX, time: time_of(7) }.into(),
         GetObjectAttr { object: object(9, 2) }.into(),
@@ -517,8 +544,11 @@ fn ost_requests() -> Vec<Request> {
             dead: vec![DeadRange { seq: 0x2_0000_0400, first: 3, last: 9 }],
         }
         .into(),
+        SetOwners { objects: vec![OwnedObject { object: object(9, 2), owner: owner() }] }.into(),
+        ReadUsage { kind: QUOTA_GROUP, id: 0x1819 }.into(),
         SeekObject { object: object(9, 2), offset: 1 << 33, hole: true }.into(),
-        AllocateObject { object: object(9, 2), start: 4097, end: 1 << 33, time: time_of(7) }.into(),
+        AllocateObject { object: object(9, 2), start: 4097, end: 1 << 33, time: time_of(7), owner: owner() }
+            .into(),
         CopyObject {
             source: object(9, 2),
             source_offset: 1 << 33,
@@ -526,6 +556,7 @@ fn ost_requests() -> Vec<Request> {
             target_offset: 4097,
             len: 1 << 20,
             time: time_of(7),
+            owner: owner(),
         }
         .into(),
         WriteParts {
@@ -533,6 +564,7 @@ fn ost_requests() -> Vec<Request> {
             parts: vec![WritePart { offset: 13, len: 7 }, WritePart { offset: 1 << 33, len: 4096 }],
             time: time_of(9),
             sync: true,
+            owner: owner(),
         }
         .into(),
     ]
@@ -544,6 +576,7 @@ fn lock_requests() -> Vec<Request> {
         Enqueue { object, write: true, start: 47_008, end: 94_016, restate: false }.into(),
         CancelRanges { ranges: vec![ObjectRange { object, start: 1, end: u64::MAX, number }] }.into(),
         CancelBits { locks: vec![BitLock { fid: fid(1), bits: LOCK_ALL, number }] }.into(),
+        HoldSpace { uid: 0x1112, gid: 0x1213, held: 0x1314, least: 0x1415, most: 0x1516 }.into(),
         RevokeBits { fid: fid(1), bits: LOCK_UPDATE | LOCK_LAYOUT, number }.into(),
         RevokeRange { object, start: 1, end: 4097, number, keep_read: true, trim: false }.into(),
         Glimpse { object }.into(),
@@ -801,6 +834,8 @@ fn ost_replies() -> Vec<(&'static str, Reply)> {
         ("Punch", Reply::Punch(object_attr())),
         ("GetObjectAttr", Reply::GetObjectAttr(object_attr())),
         ("Destroy", Reply::Destroy(Done {})),
+        ("SetOwners", Reply::SetOwners(Done {})),
+        ("ReadUsage", Reply::ReadUsage(Usage { bytes: 0x1819 })),
         ("SeekObject", Reply::SeekObject(Sought { offset: Some(1 << 34), more: true })),
         ("AllocateObject", Reply::AllocateObject(object_attr())),
         ("CopyObject", Reply::CopyObject(object_attr())),
@@ -815,6 +850,7 @@ fn lock_replies() -> Vec<(&'static str, Reply)> {
         ("Enqueue", Reply::Enqueue(token)),
         ("CancelRanges", Reply::CancelRanges(Done {})),
         ("CancelBits", Reply::CancelBits(Done {})),
+        ("HoldSpace", Reply::HoldSpace(SpaceHeld { bytes: 0x1617, free_ms: 0x1718, is_changing: true })),
         ("RevokeBits", Reply::RevokeBits(Done {})),
         ("RevokeRange", Reply::RevokeRange(revoked)),
         ("Glimpse", Reply::Glimpse(Glimpsed { size: 4097, time: time_of(4) })),

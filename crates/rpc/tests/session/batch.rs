@@ -112,7 +112,8 @@ fn what_a_batch_cannot_carry_travels_beside_it() {
         let before = sim.node_stats("client").frames_sent;
         let write = || {
             let object = ObjectId { layout: Fid::ROOT, stripe: 0 };
-            let write = Write { object, offset: 0, time: Timestamp::default(), locked: false, sync: false };
+            let (time, owner) = (Timestamp::default(), proto::FileOwner::default());
+            let write = Write { object, offset: 0, time, locked: false, sync: false, owner };
             import.call_bulk(write, vec![Bytes::from_static(b"data")])
         };
         let both = hub.together(

@@ -9,6 +9,7 @@ use proto::limits::BULK_BYTES_MAX;
 use proto::wire::Reply;
 use proto::wire::messages::CopyObject;
 use service::{Ctx, Done, code_of};
+use store::object::By;
 
 use super::{Data, check_id, check_time, record};
 
@@ -34,8 +35,8 @@ impl Data {
         let have: usize = data.iter().map(Bytes::len).sum();
         fill(&mut data, (copy.len as usize).saturating_sub(have));
         let extra = record(ctx.recorder(), Reply::CopyObject);
-        let written =
-            self.objects.write(copy.target, copy.target_offset, data, copy.time, ctx.replay, extra).await;
+        let by = By { time: copy.time, owner: copy.owner };
+        let written = self.objects.write(copy.target, copy.target_offset, data, by, ctx.replay, extra).await;
         let (attr, transno) = written.map_err(|error| code_of(&error))?;
         self.store.committed(transno).await.map_err(|error| code_of(&error))?;
         Ok(Done::changed(Reply::CopyObject(attr), transno))

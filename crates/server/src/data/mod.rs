@@ -8,6 +8,7 @@ mod copy;
 mod counts;
 mod glimpse;
 mod journal;
+mod owners;
 mod room;
 mod seal;
 mod sharing;
@@ -26,7 +27,7 @@ use proto::wire::messages as msg;
 use proto::wire::messages::DataRequest;
 use proto::{Code, Fid, ObjectId, Timestamp, Transno};
 use service::{Ctx, Done, Env, RangeLocks, Recorder, Recovery, Using, Wait, code_of};
-use store::object::Extra;
+use store::object::{By, Extra};
 use store::{Change, Objects, Store, StoreError};
 
 use crate::Held;
@@ -109,6 +110,8 @@ impl Data {
             DataRequest::AllocateObject(allocate) => self.allocate(ctx, allocate).await,
             DataRequest::CopyObject(copy) => self.copy(ctx, copy).await,
             DataRequest::Destroy(destroy) => self.destroy(ctx, destroy).await,
+            DataRequest::ReadUsage(read) => self.usage(&read),
+            DataRequest::SetOwners(set) => self.set_owners(ctx, &set).await,
         }
     }
 
@@ -324,8 +327,8 @@ impl Data {
         self.not_sealed(ctx, write.object)?;
         tracing::trace!(object = ?write.object, ?range, write.locked, holder = ?holder(ctx), "write");
         let extra = record(ctx.recorder(), Reply::Write);
-        let written =
-            self.objects.write(write.object, write.offset, bulk, write.time, ctx.replay, extra).await;
+        let by = By { time: write.time, owner: write.owner };
+        let written = self.objects.write(write.object, write.offset, bulk, by, ctx.replay, extra).await;
         let (attr, transno) = written.map_err(|error| code_of(&error))?;
         self.brw.written(len as u64, 0);
         self.sharing.changed(write.object, range, holder(ctx), transno);
@@ -348,7 +351,8 @@ impl Data {
         let bytes: u64 = write.parts.iter().map(|part| u64::from(part.len)).sum();
         let gaps = ranges.windows(2).filter(|pair| pair[0].end != pair[1].start).count();
         let extra = record(ctx.recorder(), Reply::WriteParts);
-        let written = self.objects.write_parts(write.object, parts, write.time, ctx.replay, extra).await;
+        let by = By { time: write.time, owner: write.owner };
+        let written = self.objects.write_parts(write.object, parts, by, ctx.replay, extra).await;
         let (attr, transno) = written.map_err(|error| code_of(&error))?;
         self.brw.written(bytes, gaps as u64);
         for range in ranges {
@@ -421,7 +425,8 @@ impl Data {
         }
         let extra = record(ctx.recorder(), Reply::AllocateObject);
         let range = allocate.start..allocate.end;
-        let allocated = self.objects.allocate(allocate.object, range, allocate.time, ctx.replay, extra).await;
+        let by = By { time: allocate.time, owner: allocate.owner };
+        let allocated = self.objects.allocate(allocate.object, range, by, ctx.replay, extra).await;
         let (attr, transno) = allocated.map_err(|error| code_of(&error))?;
         self.journal.settle(transno, false).await?;
         Ok(Done::changed(Reply::AllocateObject(attr), transno))

@@ -93,7 +93,7 @@ impl Reads {
             }
             MdtRequest::Flock(_) | MdtRequest::FlockWait(_) | MdtRequest::FlockCancel(_) => Reads::All,
             MdtRequest::FlockTest(_) | MdtRequest::RestateFlocks(_) => Reads::All,
-            MdtRequest::RestateNames(_) => Reads::All,
+            MdtRequest::RestateNames(_) | MdtRequest::HoldSpace(_) => Reads::All,
             MdtRequest::CancelBits(_) | MdtRequest::GetSequence(_) | MdtRequest::Find(_) => Reads::All,
             MdtRequest::Create(_) | MdtRequest::CreateUnnamed(_) | MdtRequest::Open(_) => Reads::Known,
             MdtRequest::Close(_) | MdtRequest::RestateOpens(_) | MdtRequest::Unlink(_) => Reads::Known,

@@ -1,4 +1,4 @@
-//! The destroy list: objects of files that are gone.
+//! The destroy list: objects of files that are gone. What got another owner goes the same way ([`super::owners`]).
 //!
 //! An entry comes with the batch that takes the file away. Once that is durable one task for each OST concerned
 //! sends the entries, and takes them off the list after the OST has committed: whatever crashes, nothing is
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::layout::Component;
 use proto::limits::STRIPES_MAX;
-use proto::wire::messages::{DeadRange, Destroy};
+use proto::wire::messages::{DeadRange, Destroy, Operation, OwnedObject, SetOwners};
 use proto::{DataTarget, Fid, ObjectId, OstIndex, Transno};
 use rpc::RpcError;
 use rt::Rt;
@@ -23,6 +23,7 @@ use store::{Batch, Change, Store, StoreError};
 use super::dead::{self, Dead};
 use super::keys;
 use super::osts::Osts;
+use super::owners::{self, Found};
 use crate::data::Data;
 
 /// Version of the format of an entry's value.
@@ -66,7 +67,7 @@ struct State {
 }
 
 /// What one look at the list of an OST found.
-struct Found {
+struct Page {
     keys: Vec<Bytes>,
     objects: Vec<ObjectId>,
     /// Layout ids around those that are dead as well.
@@ -125,6 +126,12 @@ impl Destroyer {
         }
     }
 
+    /// Whether a target that answers is told what to destroy, or is about to be.
+    pub fn is_busy(&self) -> bool {
+        let state = self.state.lock();
+        state.looking || !state.served.is_empty()
+    }
+
     /// Starts a task for each OST that has entries and is known.
     async fn look(self: Arc<Self>) {
         let pause = async {
@@ -178,6 +185,9 @@ impl Destroyer {
     /// Sends what is durable of the next part of the list. The error is how long to wait before the next try.
     async fn send(&self, target: DataTarget, round: &mut Round) -> Result<(), Duration> {
         let from = round.from.take();
+        if from.is_none() {
+            round.left |= self.hand_over(target).await?;
+        }
         let found = self.found(target, from).map_err(|error| {
             tracing::error!(%error, "the destroy list");
             PAUSE_REFUSED
@@ -208,17 +218,56 @@ impl Destroyer {
         objects: Vec<ObjectId>,
         dead: Vec<DeadRange>,
     ) -> Result<(), Duration> {
+        self.order(ost, Destroy { objects, dead }).await
+    }
+
+    /// Has an OST carry `order` out; durable when this returns.
+    async fn order<O: Operation>(&self, ost: OstIndex, order: O) -> Result<(), Duration> {
         let import = self.osts.import(ost).ok_or(PAUSE_REFUSED)?;
         let sent = async {
-            let answered = import.call(Destroy { objects, dead }).await?;
+            let answered = import.call(order).await?;
             import.committed(answered.transno).await
         };
         match self.stop.unless(sent).await {
             Some(Ok(())) => Ok(()),
             None | Some(Err(RpcError::Closed)) => Err(PAUSE_REFUSED),
             Some(Err(RpcError::Refused(code))) => {
-                tracing::warn!(%ost, %code, "the OST does not destroy objects");
+                tracing::warn!(%ost, %code, operation = O::NAME, "the OST refuses");
                 Err(PAUSE_REFUSED)
+            }
+        }
+    }
+
+    /// Tells a target whose objects got another owner, as far as that is durable. Says whether something is left.
+    async fn hand_over(&self, target: DataTarget) -> Result<bool, Duration> {
+        let pause = |error: StoreError| {
+            tracing::error!(%error, "the list of objects that got another owner");
+            PAUSE_REFUSED
+        };
+        loop {
+            let Found { keys, owned, is_all, is_early } =
+                owners::found(&self.store, target).map_err(pause)?;
+            if keys.is_empty() {
+                return Ok(is_early);
+            }
+            match target {
+                DataTarget::Ost(ost) => {
+                    let objects =
+                        owned.into_iter().map(|(object, owner)| OwnedObject { object, owner }).collect();
+                    self.order(ost, SetOwners { objects }).await?;
+                }
+                DataTarget::Mdt(_) => {
+                    let given = async {
+                        let transno = self.data.set_owners_here(&owned).await?;
+                        self.store.committed(transno).await
+                    };
+                    given.await.map_err(pause)?;
+                }
+            }
+            let changes = keys.into_iter().map(|key| Change { key, value: None }).collect();
+            self.store.commit(Batch { changes, ..Batch::default() }).map_err(pause)?;
+            if is_all {
+                return Ok(is_early);
             }
         }
     }
@@ -235,18 +284,18 @@ impl Destroyer {
         })
     }
 
-    fn found(&self, target: DataTarget, from: Option<Vec<u8>>) -> Result<Found, StoreError> {
-        let first = keys::destroys_of(target);
+    fn found(&self, target: DataTarget, from: Option<Vec<u8>>) -> Result<Page, StoreError> {
+        let first = keys::of_target(keys::DESTROY, target);
         let until = behind(&first);
         let entries = self.store.scan(&from.unwrap_or(first), &until, ENTRIES_PER_REQUEST)?;
         let durable = self.store.last_committed();
         let full = entries.len() == ENTRIES_PER_REQUEST;
         let next = entries.last().filter(|_| full).map(|(key, _)| [&key[..], &[0]].concat());
-        let mut found = Found { keys: Vec::new(), objects: Vec::new(), dead: Vec::new(), next, early: false };
+        let mut found = Page { keys: Vec::new(), objects: Vec::new(), dead: Vec::new(), next, early: false };
         self.dead.settle(durable);
         let mut layouts = Vec::new();
         for (key, value) in entries {
-            let (_, layout) = keys::destroy_parts(&key).ok_or_else(damaged)?;
+            let (_, layout) = keys::target_parts(&key).ok_or_else(damaged)?;
             let stripes = decode(&value.bytes).ok_or_else(damaged)?;
             if value.version <= self.forgotten {
                 continue;
@@ -282,7 +331,7 @@ impl Destroyer {
             let at = |oid, ver| keys::destroy(target, Fid { seq: range.seq, oid, ver });
             let waiting = self.store.scan(&at(range.first, 0), &at(range.last, u32::MAX), WAITING_SCANNED)?;
             let fids: Vec<Fid> =
-                waiting.iter().filter_map(|(key, _)| Some(keys::destroy_parts(key)?.1)).collect();
+                waiting.iter().filter_map(|(key, _)| Some(keys::target_parts(key)?.1)).collect();
             if fids.len() == WAITING_SCANNED {
                 range.last = fids.last().map_or(range.first, |fid| fid.oid);
             }
@@ -300,13 +349,15 @@ fn damaged() -> StoreError {
 }
 
 fn targets_with_entries(store: &Store) -> Result<BTreeSet<DataTarget>, StoreError> {
-    let mut from = vec![keys::DESTROY];
-    let until = behind(&from);
     let mut targets = BTreeSet::new();
-    while let Some((key, _)) = store.scan(&from, &until, 1)?.into_iter().next() {
-        let (target, _) = keys::destroy_parts(&key).ok_or_else(damaged)?;
-        targets.insert(target);
-        from = behind(&keys::destroys_of(target));
+    for list in [keys::DESTROY, keys::OWNERS] {
+        let mut from = vec![list];
+        let until = behind(&from);
+        while let Some((key, _)) = store.scan(&from, &until, 1)?.into_iter().next() {
+            let (target, _) = keys::target_parts(&key).ok_or_else(damaged)?;
+            targets.insert(target);
+            from = behind(&keys::of_target(list, target));
+        }
     }
     Ok(targets)
 }
@@ -342,7 +393,7 @@ pub(super) fn listed(store: &Store) -> Vec<(DataTarget, proto::Fid, Vec<u32>)> {
     let from = vec![keys::DESTROY];
     let entries = store.scan(&from, &behind(&from), usize::MAX).expect("the store can be read");
     let parts = |(key, value): (Bytes, store::Value)| {
-        let (target, layout) = keys::destroy_parts(&key)?;
+        let (target, layout) = keys::target_parts(&key)?;
         Some((target, layout, decode(&value.bytes)?))
     };
     entries.into_iter().map(|entry| parts(entry).expect("entries are sane")).collect()

@@ -161,12 +161,12 @@ impl Mdt {
             return;
         }
         assert!(!changes.concerns_others(), "{what}: nobody is called back");
-        let (destroys, dead) = (changes.destroys(), changes.dead());
+        let (ordered, dead) = (changes.ordered(), changes.dead());
         match self.store.commit(changes.into_batch()) {
             Ok(transno) => {
                 self.objects.destroyer.note_dead(&dead, transno);
-                if !destroys.is_empty() {
-                    self.objects.destroyer.wake(&destroys);
+                if !ordered.is_empty() {
+                    self.objects.destroyer.wake(&ordered);
                 }
             }
             Err(error) => tracing::error!(%error, "{what}: not committed"),

@@ -38,6 +38,8 @@ pub const CHANGELOG_STATE: u8 = MDT + 13;
 pub const QUOTA: u8 = MDT + 15;
 /// `[LOAD][hour: 4]`: how busy the MDT's server was in an hour.
 pub const LOAD: u8 = MDT + 16;
+/// `[OWNERS][index: 4][kind: 1][0: 11][layout id][boot: 8][number: 8]`: stripes of a layout that got another owner, on an OST or this MDT.
+pub const OWNERS: u8 = MDT + 17;
 
 /// Version of the format of an entry's value.
 const ENTRY_FORMAT: u8 = 1;
@@ -173,14 +175,14 @@ pub fn fid_of(key: &[u8]) -> Option<Fid> {
     Fid::from_key(key.get(1..)?)
 }
 
-/// What the keys of a target's destroy list start with.
-pub fn destroys_of(target: DataTarget) -> Vec<u8> {
+/// What the keys of a target's list under `prefix` start with: what is to be destroyed on it, or got another owner.
+pub fn of_target(prefix: u8, target: DataTarget) -> Vec<u8> {
     let (index, kind) = match target {
         DataTarget::Ost(index) => (index.0, 0),
         DataTarget::Mdt(index) => (index.0, 1),
     };
-    let mut key = Vec::with_capacity(33);
-    key.push(DESTROY);
+    let mut key = Vec::with_capacity(49);
+    key.push(prefix);
     key.extend_from_slice(&index.to_be_bytes());
     key.push(kind);
     // Keys that are listed together share their first 17 bytes.
@@ -190,13 +192,22 @@ pub fn destroys_of(target: DataTarget) -> Vec<u8> {
 
 /// Key of the stripes of `layout` to be destroyed on `target`.
 pub fn destroy(target: DataTarget, layout: Fid) -> Bytes {
-    let mut key = destroys_of(target);
+    let mut key = of_target(DESTROY, target);
     key.extend_from_slice(&layout.to_key());
     key.into()
 }
 
-/// Target and layout id of a destroy key.
-pub fn destroy_parts(key: &[u8]) -> Option<(DataTarget, Fid)> {
+/// Key of the stripes of `layout` on `target` that got another owner; `number` is used once in a boot of the target.
+pub fn owners(target: DataTarget, layout: Fid, (boot, number): (u64, u64)) -> Bytes {
+    let mut key = of_target(OWNERS, target);
+    key.extend_from_slice(&layout.to_key());
+    key.extend_from_slice(&boot.to_be_bytes());
+    key.extend_from_slice(&number.to_be_bytes());
+    key.into()
+}
+
+/// Target and layout id of a key of a target's list.
+pub fn target_parts(key: &[u8]) -> Option<(DataTarget, Fid)> {
     let (index, rest) = key.get(1..)?.split_first_chunk::<4>()?;
     let index = u32::from_be_bytes(*index);
     let target = match rest.first()? {
@@ -301,7 +312,8 @@ mod tests {
         assert_eq!(entry_of(&[1, 2, 3]), None);
         assert_eq!(xattr_name(&xattr(FID, b"user.a")), &b"user.a"[..]);
         for target in [DataTarget::Ost(OstIndex(7)), DataTarget::Mdt(MdtIndex(7))] {
-            assert_eq!(destroy_parts(&destroy(target, FID)), Some((target, FID)));
+            assert_eq!(target_parts(&destroy(target, FID)), Some((target, FID)));
+            assert_eq!(target_parts(&owners(target, FID, (1, 2))), Some((target, FID)));
         }
         assert_eq!(number_of(&grant(ClientId(1), 99)), Some(99));
         assert_eq!(opened(&open_value(FID)), Some(FID));

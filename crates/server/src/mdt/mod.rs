@@ -26,6 +26,7 @@ mod opens;
 mod ops;
 mod orphans;
 mod osts;
+mod owners;
 mod plan;
 mod quota;
 mod reclaim;
@@ -121,6 +122,7 @@ impl Handler for Mdt {
         quota::sum_up(&env.rt, &store).await?;
         let objects = store::Objects::open_few(&env.rt, store.clone()).await?;
         let data = Arc::new(Data::new(&env, objects, MDT_DATA_BYTES_MAX));
+        let objects = Objects::open(&env, root_hint, data.clone())?;
         Ok(Mdt {
             names: Names::new(&store),
             grants: Grants::new(&env),
@@ -128,10 +130,10 @@ impl Handler for Mdt {
             opens: Opens::default(),
             flocks: Flocks::new(store.boot()),
             sequences,
-            objects: Objects::open(&env, root_hint, data.clone())?,
+            quotas: Quotas::open(&env, &objects, data.clone())?,
+            objects,
             searches: Searches::new(&env.rt, &store),
             changelog: Changelog::open(&env)?,
-            quotas: Quotas::open(&env)?,
             load: Arc::new(Load::open(&env)),
             data,
             rt: env.rt,
@@ -199,7 +201,7 @@ impl Handler for Mdt {
                 self.changelog.order(peer, &order).await.map(Reply::OrderChangelog)
             }
             MdtOutside::ReadChangelog(read) => self.changelog.read(&read).map(Reply::ReadChangelog),
-            MdtOutside::ReadQuota(read) => self.quotas.read(&read).map(Reply::ReadQuota),
+            MdtOutside::ReadQuota(read) => self.quotas.read(&read).await.map(Reply::ReadQuota),
             MdtOutside::SetQuota(set) => self.quotas.set(&set).await.map(Reply::SetQuota),
         }
     }
@@ -243,6 +245,7 @@ impl Handler for Mdt {
     fn ended(&self, session: &Session<Export>) {
         self.flocks.end_session(session.handle());
         self.data.ended(session.handle());
+        self.quotas.ended(session.handle());
         self.end_export(session);
     }
 
@@ -373,6 +376,10 @@ impl Mdt {
             MdtRequest::CancelBits(request) => ops::cancel_bits::cancel_bits(self, ctx, request),
             MdtRequest::FidToPath(request) => ops::fid_to_path::fid_to_path(self, ctx, request),
             MdtRequest::Find(request) => Box::pin(ops::find::find(self, request)).await,
+            MdtRequest::HoldSpace(request) => {
+                let held = Box::pin(self.quotas.hold(ctx.session().handle(), request)).await?;
+                Ok(Done::unchanged(Reply::HoldSpace(held)))
+            }
             MdtRequest::GetSequence(_) => Box::pin(ops::sequence::get_sequence(self, ctx)).await,
         }
     }

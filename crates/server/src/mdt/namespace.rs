@@ -13,6 +13,7 @@ use store::{Batch, Change, Store, Sums};
 use super::changelog::Records;
 use super::inode::Inode;
 use super::locks::Locks;
+use super::owners::{self, Numbers};
 use super::plan::{Plan, Reads, Step};
 use super::quota::{Bound, Bounds, GROUP, USER};
 use super::sharing::Key;
@@ -25,7 +26,8 @@ pub const BYTES_PER_FILE: u64 = 1024;
 #[derive(Default)]
 pub struct Changes {
     changes: Vec<Change>,
-    destroys: SmallVec<[DataTarget; 4]>,
+    /// Targets whose lists get longer.
+    ordered: SmallVec<[DataTarget; 4]>,
     /// What of which file others see change (`LOCK_*` bits).
     affected: SmallVec<[(Fid, u32); 4]>,
     /// Files that lose their last name.
@@ -144,9 +146,9 @@ impl Changes {
         self.changes.is_empty()
     }
 
-    /// The targets on which objects are to be destroyed.
-    pub fn destroys(&self) -> SmallVec<[DataTarget; 4]> {
-        self.destroys.clone()
+    /// The targets on which objects are to be destroyed, or got another owner.
+    pub fn ordered(&self) -> SmallVec<[DataTarget; 4]> {
+        self.ordered.clone()
     }
 
     /// Notes that the objects of `inode` are to be destroyed once this is durable.
@@ -155,7 +157,21 @@ impl Changes {
         for component in &layout.components {
             for (target, stripes) in super::destroy::stripes_by_target(component) {
                 self.put(keys::destroy(target, component.id), super::destroy::encode(&stripes));
-                self.destroys.push(target);
+                self.ordered.push(target);
+            }
+        }
+    }
+
+    /// Notes that the objects of `inode`, which has another owner now, are to know it once this is durable. Objects that were not there
+    /// are then, so the inode has something to be destroyed.
+    pub fn give_objects(&mut self, inode: &mut Inode, numbers: &Numbers) {
+        let Some(layout) = inode.layout.as_ref().filter(|_| inode.may_have_objects()) else { return };
+        for component in &layout.components {
+            for (target, stripes) in super::destroy::stripes_by_target(component) {
+                let key = keys::owners(target, component.id, numbers.next());
+                self.put(key, owners::encode((inode.uid, inode.gid), &stripes));
+                self.ordered.push(target);
+                inode.written = true;
             }
         }
     }
@@ -313,7 +329,7 @@ impl Mdt {
         if self.rt.verify() {
             self.check_affected(&changes);
         }
-        let (destroys, dead) = (changes.destroys(), changes.dead());
+        let (ordered, dead) = (changes.ordered(), changes.dead());
         let nameless = std::mem::take(&mut changes.nameless);
         let shared = std::mem::take(&mut changes.shared);
         let records = std::mem::take(&mut changes.records);
@@ -329,8 +345,8 @@ impl Mdt {
             let lock = BitLock { fid, bits: LOCK_ALL, number: u64::MAX };
             self.grants.bits.given_up(ctx.session().handle(), &lock);
         }
-        if !destroys.is_empty() {
-            self.objects.destroyer.wake(&destroys);
+        if !ordered.is_empty() {
+            self.objects.destroyer.wake(&ordered);
         }
         Ok(done)
     }

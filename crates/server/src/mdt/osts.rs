@@ -22,6 +22,7 @@ use super::allocate::{self, Order};
 use super::away::Away;
 use super::destroy::Destroyer;
 use super::keys;
+use super::owners::Numbers;
 use crate::data::Data;
 
 /// How long the MGS may hold a request for a newer configuration, in milliseconds.
@@ -39,6 +40,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Objects {
     pub osts: Arc<Osts>,
     pub destroyer: Arc<Destroyer>,
+    /// Of what got another owner.
+    pub numbers: Numbers,
     /// The root's default layout, which directories without one of their own follow.
     pub root_hint: RwLock<Option<LayoutHint>>,
 }
@@ -48,7 +51,8 @@ impl Objects {
     pub fn open(env: &Env, root_hint: Option<LayoutHint>, data: Arc<Data>) -> Result<Objects, StoreError> {
         let osts = Arc::new(Osts::open(env)?);
         let destroyer = Arc::new(Destroyer::open(env, osts.clone(), data)?);
-        Ok(Objects { osts, destroyer, root_hint: RwLock::new(root_hint) })
+        let numbers = Numbers::new(env.store.boot());
+        Ok(Objects { osts, destroyer, numbers, root_hint: RwLock::new(root_hint) })
     }
 }
 
@@ -87,6 +91,11 @@ pub struct Table {
 }
 
 impl Table {
+    /// Every OST.
+    pub fn osts(&self) -> impl Iterator<Item = OstIndex> {
+        self.nids.keys().copied()
+    }
+
     /// A layout with the name `id` after `hint`. A pool that has been destroyed is asked for by defaults of before.
     pub fn allocate(&self, id: Fid, hint: &LayoutHint) -> Result<Layout, Code> {
         if let Some(pool) = self.order.lost_pool(hint).filter(|pool| self.is_news(pool)) {

@@ -12,8 +12,8 @@ use proto::wire::messages as msg;
 use proto::wire::messages::Operation;
 use proto::wire::{Reply, Request};
 use proto::{
-    Attr, ClientId, Code, Cred, DataTarget, Fid, FsName, JobId, Name, ObjectId, OstIndex, TargetId,
-    Timestamp, Transno, Xid,
+    Attr, ClientId, Code, Cred, DataTarget, Fid, FileOwner, FsName, JobId, Name, ObjectId, OstIndex,
+    TargetId, Timestamp, Transno, Xid,
 };
 use rpc::{Answer, Call, CallbackError, Hub, Keys, Peer, Role, Service};
 use rt::sim::{Options, Sim};
@@ -447,7 +447,14 @@ impl Client<'_> {
     /// Writes `data` to an object that the MDT has.
     pub fn write(&self, (object, offset): (ObjectId, u64), data: &'static [u8]) -> Result<(), Code> {
         self.xid.set(self.xid.get() + 1);
-        let write = msg::Write { object, offset, time: self.time(), locked: false, sync: false };
+        let write = msg::Write {
+            object,
+            offset,
+            time: self.time(),
+            locked: false,
+            sync: false,
+            owner: FileOwner::default(),
+        };
         let mut call = self.call_of(self.xid.get(), None, write);
         call.bulk.push(Bytes::from_static(data));
         self.world.sim.run(self.world.target.clone().call(call)).result.map(drop)

@@ -9,7 +9,7 @@ mod tokens;
 
 use bytes::Bytes;
 use proto::wire::messages as msg;
-use proto::{ClientId, Code, Fid, FsName, Nid, ObjectId, TargetId, Timestamp};
+use proto::{ClientId, Code, Fid, FileOwner, FsName, Nid, ObjectId, TargetId, Timestamp};
 use rpc::{Hub, Import, Keys, Role, RpcError};
 use rt::Rt;
 use rt::sim::{Options, Sim};
@@ -72,7 +72,14 @@ fn check(test: impl AsyncFnOnce(Rt, World)) {
 }
 
 fn write(oid: u32, offset: u64, time: i64) -> msg::Write {
-    msg::Write { object: id(oid), offset, time: at(time), locked: false, sync: false }
+    msg::Write {
+        object: id(oid),
+        offset,
+        time: at(time),
+        locked: false,
+        sync: false,
+        owner: FileOwner::default(),
+    }
 }
 
 fn read(oid: u32, offset: u64, len: u32) -> msg::Read {
@@ -138,6 +145,7 @@ fn several_parts_are_written_as_one_change() {
             parts: parts.to_vec(),
             time: at(9),
             sync: false,
+            owner: FileOwner::default(),
         };
         let bulk = || vec![Bytes::from_static(b"on"), Bytes::from_static(b"etwothree")];
         let three = [part(1, 3), part(6, 3), part(9000, 5)];
@@ -171,7 +179,13 @@ fn data_is_found_reserved_and_copied() {
             sought.expect("it is there").reply.offset
         };
         assert_eq!((seek(0, false).await, seek(0, true).await), (Some(1 << 20), Some(0)));
-        let allocate = msg::AllocateObject { object: id(1), start: 0, end: 1 << 20, time: at(8) };
+        let allocate = msg::AllocateObject {
+            object: id(1),
+            start: 0,
+            end: 1 << 20,
+            time: at(8),
+            owner: FileOwner::default(),
+        };
         let attr = client.call(allocate.clone()).await.expect("there is space").reply;
         assert_eq!((attr.size, attr.blocks, attr.ctime), ((1 << 20) + 10_000, 2048 + 24, at(8)));
         assert_eq!(seek(5, false).await, Some(1 << 20), "reserved space is no data");
@@ -182,6 +196,7 @@ fn data_is_found_reserved_and_copied() {
             target_offset: 5,
             len: 4,
             time: at(9),
+            owner: FileOwner::default(),
         };
         let copied = client.call(copy.clone()).await.expect("it is copied");
         assert_eq!((copied.reply.size, copied.reply.mtime), (9, at(9)));

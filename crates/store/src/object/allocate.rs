@@ -8,11 +8,12 @@ use std::ops::Range;
 
 use proto::limits::FILE_BYTES_MAX;
 use proto::wire::messages::ObjectAttr;
-use proto::{ObjectId, Timestamp, Transno};
+use proto::{ObjectId, Transno};
 
 use super::cache::{Object, State};
 use super::extent::{BLOCK, EXTENT_BYTES_MAX, Edit, overlapping};
 use super::files::Placed;
+use super::keys::By;
 use super::plan::{Carried, Plan};
 use super::{CHUNK_BYTES, Extra, Objects, chunk_end, refuse_dead};
 use crate::error::StoreError;
@@ -22,7 +23,7 @@ use crate::target::Need;
 struct Wish {
     id: ObjectId,
     range: Range<u64>,
-    time: Timestamp,
+    by: By,
     replay: Option<Transno>,
     extra: Option<Extra>,
 }
@@ -41,7 +42,7 @@ impl Objects {
         &self,
         id: ObjectId,
         range: Range<u64>,
-        time: Timestamp,
+        by: impl Into<By>,
         replay: Option<Transno>,
         extra: Extra,
     ) -> Result<(ObjectAttr, Transno), StoreError> {
@@ -49,7 +50,7 @@ impl Objects {
             return Err(StoreError::Io(std::io::ErrorKind::FileTooLarge.into()));
         }
         let need = Need::of(replay);
-        let mut wish = Wish { id, range, time, replay, extra: Some(extra) };
+        let mut wish = Wish { id, range, by: by.into(), replay, extra: Some(extra) };
         loop {
             self.store.room(need).await?;
             let (holes, last) = match self.with(id.layout, |state| self.next_holes(state, &mut wish))? {
@@ -132,7 +133,7 @@ impl Objects {
         if holes.last().is_some_and(|hole| hole.end > record.size) {
             return Ok(None);
         }
-        record.touch(wish.time);
+        record.take(wish.by);
         let mut plan = Plan::new(record);
         let mut new = placed.extents.iter().peekable();
         for holes in holes.chunk_by(|a, b| a.start / CHUNK_BYTES == b.start / CHUNK_BYTES) {

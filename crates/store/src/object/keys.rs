@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use proto::wire::messages::ObjectAttr;
-use proto::{Fid, ObjectId, Timestamp};
+use proto::{Fid, FileOwner, ObjectId, Timestamp};
 
 use super::extent::{BLOCK, FileId};
 pub use crate::scan::after;
@@ -22,8 +22,14 @@ const TOMB: u8 = b'T';
 
 /// Bytes of an encoded object id.
 const ID_BYTES: usize = 20;
-/// Bytes of an encoded record.
+/// Bytes of an encoded record of an object that is nobody's.
 const RECORD_BYTES: usize = 48;
+/// Where in a record its blocks are: `sums::BLOCK_OWNERS` reads them there.
+pub(crate) const BLOCKS_AT: usize = 16;
+/// Bytes that follow if the object is somebody's: user, group, and the version of the inode that said so.
+const OWNER_BYTES: usize = 16;
+/// Where in a record the user and the group are, if they are there.
+pub(crate) const OWNER_AT: [usize; 2] = [RECORD_BYTES, RECORD_BYTES + 4];
 
 fn with_id(prefix: u8, id: ObjectId) -> Vec<u8> {
     let mut key = Vec::with_capacity(1 + ID_BYTES + 8);
@@ -176,6 +182,24 @@ pub struct Record {
     pub mtime: Timestamp,
     /// Newest ctime that came with a change.
     pub ctime: Timestamp,
+    /// Whose it is; of version 0 if nobody has said so.
+    pub owner: FileOwner,
+}
+
+/// When something is written, and whose it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct By {
+    /// When the application did it.
+    pub time: Timestamp,
+    /// Whose file it is.
+    pub owner: FileOwner,
+}
+
+impl From<Timestamp> for By {
+    /// By nobody.
+    fn from(time: Timestamp) -> By {
+        By { time, owner: FileOwner::default() }
+    }
 }
 
 fn put_time(out: &mut Vec<u8>, time: Timestamp) {
@@ -188,28 +212,44 @@ fn take_time(from: &[u8]) -> Option<Timestamp> {
     Some(Timestamp { secs: i64::from_le_bytes(*secs), nanos: u32::from_le_bytes(nanos.try_into().ok()?) })
 }
 
+/// The inverse of what a record says of an owner.
+fn take_owner(from: &[u8]) -> Option<FileOwner> {
+    let from: &[u8; OWNER_BYTES] = from.try_into().ok()?;
+    let (uid, rest) = from.split_first_chunk()?;
+    let (gid, version) = rest.split_first_chunk()?;
+    let version = u64::from_le_bytes(version.try_into().ok()?);
+    let owner = FileOwner { uid: u32::from_le_bytes(*uid), gid: u32::from_le_bytes(*gid), version };
+    (version != 0).then_some(owner)
+}
+
 impl Record {
     /// The value that is stored.
     pub fn encode(&self) -> Bytes {
-        let mut out = Vec::with_capacity(RECORD_BYTES);
+        let mut out = Vec::with_capacity(RECORD_BYTES + OWNER_BYTES);
         for number in [self.size, self.tail, self.blocks] {
             out.extend_from_slice(&number.to_le_bytes());
         }
         put_time(&mut out, self.mtime);
         put_time(&mut out, self.ctime);
+        if self.owner.version != 0 {
+            out.extend_from_slice(&self.owner.uid.to_le_bytes());
+            out.extend_from_slice(&self.owner.gid.to_le_bytes());
+            out.extend_from_slice(&self.owner.version.to_le_bytes());
+        }
         out.into()
     }
 
     /// The inverse of [`Record::encode`]; `None` for bytes that are no record.
     pub fn decode(bytes: &[u8]) -> Option<Record> {
-        let bytes: &[u8; RECORD_BYTES] = bytes.try_into().ok()?;
+        let (bytes, owner) = bytes.split_first_chunk::<RECORD_BYTES>()?;
         let number = |at: usize| Some(u64::from_le_bytes(bytes[at..at + 8].try_into().ok()?));
         let record = Record {
             size: number(0)?,
             tail: number(8)?,
-            blocks: number(16)?,
+            blocks: number(BLOCKS_AT)?,
             mtime: take_time(&bytes[24..36])?,
             ctime: take_time(&bytes[36..48])?,
+            owner: if owner.is_empty() { FileOwner::default() } else { take_owner(owner)? },
         };
         (record.tail >= record.size).then_some(record)
     }
@@ -233,6 +273,12 @@ impl Record {
     pub fn touch(&mut self, time: Timestamp) {
         self.mtime = self.mtime.max(time);
         self.ctime = self.ctime.max(time);
+    }
+
+    /// Takes over what comes with a write.
+    pub fn take(&mut self, by: By) {
+        self.touch(by.time);
+        self.owner = self.owner.newer(by.owner);
     }
 }
 
@@ -274,7 +320,8 @@ mod tests {
     #[test]
     fn record_round_trips_and_refuses_other_bytes() {
         let time = Timestamp { secs: -5, nanos: 7 };
-        let record = Record { size: 10, tail: 20, blocks: 3, mtime: time, ctime: time };
+        let owner = FileOwner::default();
+        let record = Record { size: 10, tail: 20, blocks: 3, mtime: time, ctime: time, owner };
         let hex: String = record.encode().iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
             hex,
@@ -292,5 +339,13 @@ mod tests {
         assert_eq!(Record::decode(&record.encode()[1..]), None);
         let backwards = Record { size: 20, tail: 10, ..record };
         assert_eq!(Record::decode(&backwards.encode()), None);
+        let owner = FileOwner { uid: 0x0102, gid: 0x0304, version: 0x0506 };
+        let owned = Record { owner, ..record };
+        let hex: String = owned.encode()[RECORD_BYTES..].iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(hex, concat!("02010000", "04030000", "0605000000000000"));
+        assert_eq!(Record::decode(&owned.encode()), Some(owned));
+        assert_eq!(Record::decode(&owned.encode()[..RECORD_BYTES + 8]), None);
+        let nobody = [&record.encode()[..], &[0; OWNER_BYTES]].concat();
+        assert_eq!(Record::decode(&nobody), None, "there is one form of nobody");
     }
 }

@@ -5,7 +5,7 @@
 //! so the order of two writes is the order of their commits. Freed blocks are used again only after the commit
 //! that freed them is durable and every read that began before it is over.
 //!
-//! - [`write`], [`read`], [`seek`], [`punch`], [`allocate`], [`destroy`]: the operations; [`compact`] merges small
+//! - [`write`], [`read`], [`seek`], [`punch`], [`allocate`], [`owners`], [`destroy`]: the operations; [`compact`] merges small
 //!   extents;
 //! - [`cache`]: what is in memory, and the locks; [`tomb`]: what was destroyed; [`seal`]: what nobody
 //!   may use for the time being;
@@ -22,8 +22,9 @@ mod compact;
 mod destroy;
 mod extent;
 mod files;
-mod keys;
+pub(crate) mod keys;
 pub(crate) mod logged;
+mod owners;
 mod parts;
 mod plan;
 mod punch;
@@ -55,6 +56,7 @@ use extent::BLOCK;
 pub(crate) use extent::FileId;
 pub(crate) use extent::Run;
 use files::{Files, Ready};
+pub use keys::By;
 pub use seal::Sealing;
 use seal::Seals;
 use tomb::Tombs;

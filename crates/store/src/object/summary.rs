@@ -1,5 +1,5 @@
-//! What an open has to know of all objects, and does not read them for: how many there are, which are unfinished, and how many blocks
-//! of each data file are used. It moves with every change, in the same batch. Format: `docs/disk.md#summary`.
+//! What an open has to know of all objects, and does not read them for: how many there are, which are unfinished, how many blocks
+//! of each data file are used, and how many each owner has. It moves with every change, in the same batch. Format: `docs/disk.md#summary`.
 
 use std::collections::BTreeMap;
 
@@ -28,6 +28,13 @@ pub fn changed(id: ObjectId, before: Option<Record>, after: Option<Record>, batc
     let count = i64::from(after.is_some()) - i64::from(before.is_some());
     if count != 0 {
         batch.sums.add(&sums::OBJECTS.key(), count);
+    }
+    for (record, sign) in [(before, -1), (after, 1)] {
+        let Some(record) = record.filter(|record| record.owner.version != 0) else { continue };
+        let blocks = sign * i64::try_from(record.blocks).unwrap_or(i64::MAX);
+        for (kind, id) in [(0, record.owner.uid), (1, record.owner.gid)] {
+            batch.sums.add(&sums::BLOCK_OWNERS.key(kind, id), blocks);
+        }
     }
     let is_unfinished = |record: Option<Record>| record.is_some_and(|record| record.is_unfinished());
     if is_unfinished(before) != is_unfinished(after) {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use proto::limits::FILE_BYTES_MAX;
 use proto::wire::messages::ObjectAttr;
-use proto::{ObjectId, Timestamp, Transno};
+use proto::{ObjectId, Transno};
 use rt::buf::AlignedBuf;
 
 use super::block::Slices;
@@ -13,6 +13,7 @@ use super::cache::State;
 use super::compact::WINDOW_BYTES;
 use super::extent::{Edit, cut};
 use super::files::{Durable, Placed};
+use super::keys::By;
 use super::parts::{Gap, Group, Part, apart, by_chunk, extents_in, joined, lay_over};
 use super::plan::{Carried, Plan};
 use super::{CHUNK_BYTES, Extra, Objects, refuse_dead};
@@ -29,7 +30,7 @@ struct Written {
     ranges: Vec<Range<u64>>,
     /// What filled the gaps between parts that were joined; it has to be there still.
     gaps: Vec<Gap>,
-    time: Timestamp,
+    by: By,
     replay: Option<Transno>,
     extra: Option<Extra>,
 }
@@ -51,11 +52,11 @@ impl Objects {
         id: ObjectId,
         offset: u64,
         data: Vec<Bytes>,
-        time: Timestamp,
+        by: impl Into<By>,
         replay: Option<Transno>,
         extra: Extra,
     ) -> Result<(ObjectAttr, Transno), StoreError> {
-        self.write_parts(id, vec![(offset, data)], time, replay, extra).await
+        self.write_parts(id, vec![(offset, data)], by, replay, extra).await
     }
 
     /// The same for several parts, which are in order and do not overlap, as one change: all or nothing. Parts with less
@@ -64,7 +65,7 @@ impl Objects {
         &self,
         id: ObjectId,
         parts: Vec<(u64, Vec<Bytes>)>,
-        time: Timestamp,
+        by: impl Into<By>,
         replay: Option<Transno>,
         extra: Extra,
     ) -> Result<(ObjectAttr, Transno), StoreError> {
@@ -77,7 +78,7 @@ impl Objects {
         }
         // Before space is taken; it is asked again under the lock that the commit is made under.
         self.with(id.layout, |state| refuse_dead(state))?;
-        let mut extra = Some(extra);
+        let (by, mut extra) = (by.into(), Some(extra));
         let need = Need::of(replay);
         let mut rounds = 0;
         loop {
@@ -85,7 +86,7 @@ impl Objects {
             rounds += 1;
             let groups = if rounds > JOIN_ROUNDS { apart(&parts) } else { joined(&parts) };
             let ranges = groups.iter().map(Group::range).collect();
-            let mut write = Written { id, ranges, gaps: Vec::new(), time, replay, extra: extra.take() };
+            let mut write = Written { id, ranges, gaps: Vec::new(), by, replay, extra: extra.take() };
             let mut placed = Placed::default();
             let outcome = match self.place_groups(&mut write, groups, &mut placed).await {
                 Ok(()) => self.commit_trimmed(&mut write, &placed).await,
@@ -206,7 +207,7 @@ impl Objects {
         }
         record.size = record.size.max(end);
         record.tail = record.tail.max(record.size);
-        record.touch(write.time);
+        record.take(write.by);
         let mut plan = Plan::new(record);
         let mut new = placed.extents.iter().peekable();
         for (index, ranges) in by_chunk(&write.ranges) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use proto::FileOwner;
 use proto::wire::header::Room;
 use proto::wire::messages::{Connected, Done, FEATURE_BASE, ObjectAttr, ReadDone};
 use proto::wire::messages::{Read, Sync, Write};
@@ -188,7 +189,8 @@ fn load(
     let mut speeds = Vec::new();
     for depth in DEPTHS {
         let write = |piece: u64| {
-            let write = Write { object, offset: 0, time: Timestamp::default(), locked: false, sync: false };
+            let (time, owner) = (Timestamp::default(), FileOwner::default());
+            let write = Write { object, offset: 0, time, locked: false, sync: false, owner };
             let answered = node.block_on(import.call_bulk(write, vec![data.of(piece)]));
             answered.map(drop).map_err(|error| error.to_string())
         };

@@ -269,6 +269,7 @@ operations! {
         55 PlaceData(PlaceData) -> Entry: Session, Takes, Shared, never, always;
         56 RestateNames(RestateNames) -> Done: Session, Reads, Reserved, never, never;
         72 CancelBits(CancelBits) -> Done: Session, Reads, Reserved, never, never;
+        73 HoldSpace(HoldSpace) -> SpaceHeld: Session, Reads, Shared, never, never;
     }
     /// What an MDT answers outside any session: of its changelog, and of quotas.
     MdtOutside {
@@ -279,6 +280,8 @@ operations! {
     }
     /// What is asked of objects: an OST answers it, and an MDT for the first bytes of files.
     DataRequest {
+        57 ReadUsage(ReadUsage) -> Usage: Session, Reads, Shared, never, always;
+        58 SetOwners(SetOwners) -> Done: Session, Reads, Shared, never, never;
         59 SealLayout(SealLayout) -> Done: Session, Takes, Shared, never, always;
         60 Write(Write) -> ObjectAttr: Session, Takes, Shared, never, |write| write.locked;
         61 Read(Read) -> ReadDone: Session, Reads, Shared, never, |read| read.locked;

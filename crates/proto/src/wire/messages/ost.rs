@@ -2,6 +2,7 @@
 
 use crate::ids::{Fid, ObjectId};
 use crate::time::Timestamp;
+use crate::types::FileOwner;
 use crate::wire_struct;
 
 wire_struct! {
@@ -18,6 +19,8 @@ wire_struct! {
         ;
         /// Answered when it is durable. Other changes are not waited for, but those that share its commit.
         pub sync: bool,
+        /// Whose file it is.
+        pub owner: FileOwner,
     }
 }
 
@@ -44,6 +47,8 @@ wire_struct! {
         ;
         /// Answered when it is durable. Other changes are not waited for, but those that share its commit.
         pub sync: bool,
+        /// Whose file it is.
+        pub owner: FileOwner,
     }
 }
 
@@ -131,6 +136,9 @@ wire_struct! {
         pub end: u64,
         /// Time of the application's call.
         pub time: Timestamp,
+        ;
+        /// Whose file it is.
+        pub owner: FileOwner,
     }
 }
 
@@ -150,6 +158,9 @@ wire_struct! {
         pub len: u32,
         /// Time of the application's call.
         pub time: Timestamp,
+        ;
+        /// Whose file the target is of.
+        pub owner: FileOwner,
     }
 }
 
@@ -197,5 +208,42 @@ wire_struct! {
         pub generation: u32,
         /// Whether they are sealed afterwards.
         pub sealed: bool,
+    }
+}
+
+wire_struct! {
+    /// Gives objects to other owners, as files change hands; makes those that are not there, so that nobody who knows an older owner
+    /// makes them. Answered when it is durable. Needs the servers' key.
+    pub struct SetOwners {
+        /// The objects.
+        pub objects: Vec<OwnedObject>,
+    }
+}
+
+wire_struct! {
+    /// An object, and whose it is.
+    pub struct OwnedObject {
+        /// The object.
+        pub object: ObjectId,
+        /// Its owner; nothing happens if the object has one of a newer version.
+        pub owner: FileOwner,
+    }
+}
+
+wire_struct! {
+    /// Asks what an owner has of a target.
+    pub struct ReadUsage {
+        /// One of `QUOTA_*`.
+        pub kind: u8,
+        /// Number of the user or group.
+        pub id: u32,
+    }
+}
+
+wire_struct! {
+    /// What an owner has of a target.
+    pub struct Usage {
+        /// The space that its objects occupy, in bytes.
+        pub bytes: u64,
     }
 }

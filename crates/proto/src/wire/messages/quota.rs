@@ -1,5 +1,6 @@
-//! What an MDT is asked of quotas, outside any session. What a user may see and set, the mount decides that asks.
+//! What an MDT is asked of quotas. What a user may see and set, the mount decides that asks.
 
+use crate::ids::DataTarget;
 use crate::wire_struct;
 
 /// A kind of owners: users.
@@ -32,6 +33,13 @@ wire_struct! {
         pub inodes_hard: Option<u64>,
         /// How long every owner of the kind may be above its soft limit, in seconds.
         pub inodes_grace_s: Option<u64>,
+        ;
+        /// The new soft limit of space, in bytes; 0 for none.
+        pub bytes_soft: Option<u64>,
+        /// The new hard limit of space, in bytes; 0 for none.
+        pub bytes_hard: Option<u64>,
+        /// How long every owner of the kind may be above its soft limit of space, in seconds.
+        pub bytes_grace_s: Option<u64>,
     }
 }
 
@@ -40,6 +48,50 @@ wire_struct! {
     pub struct QuotaState {
         /// Of inodes.
         pub inodes: QuotaUse,
+        ;
+        /// Of space, in bytes. Targets that do not answer are not in it, as far as nobody knows what they have.
+        pub bytes: Option<QuotaUse>,
+        /// What of it lies where.
+        pub targets: Vec<TargetUsage>,
+    }
+}
+
+wire_struct! {
+    /// What an owner has of one target.
+    pub struct TargetUsage {
+        /// The target.
+        pub target: DataTarget,
+        /// The space that its objects occupy there, in bytes; `None` if the target does not answer.
+        pub bytes: Option<u64>,
+    }
+}
+
+wire_struct! {
+    /// What a client has written of an owner's and not sent, or is about to; what the MDT heard before is replaced. The answer permits
+    /// more. So `write` says that a limit is reached, and nothing fails that was accepted.
+    pub struct HoldSpace {
+        /// The user.
+        pub uid: u32,
+        /// The group.
+        pub gid: u32,
+        /// Bytes that the client has or may still write by what it was permitted, and that no target has answered.
+        pub held: u64,
+        /// The least that it needs more, in bytes; 0 if it only tells.
+        pub least: u64,
+        /// What it can use.
+        pub most: u64,
+    }
+}
+
+wire_struct! {
+    /// What a client may write of an owner's.
+    pub struct SpaceHeld {
+        /// So many bytes more; 0 if a limit is reached.
+        pub bytes: u64,
+        /// Neither the user nor the group has a limit, for so many milliseconds from the question on.
+        pub free_ms: u32,
+        /// Others may give back what they were permitted, or space is being freed: to be asked again.
+        pub is_changing: bool,
     }
 }
 

@@ -136,6 +136,10 @@ fn swap_layouts_now(mdt: &Mdt, ctx: &Ctx, request: &SwapLayouts) -> Outcome {
         file.written = true;
         other.written = true;
         other.version = VERSION_OF_THIS;
+        // Whoever moved the file made its new objects.
+        if (file.uid, file.gid) != (other.uid, other.gid) {
+            changes.give_objects(&mut file, &mdt.objects.numbers);
+        }
         changes.put_inode(&other, LOCK_LAYOUT | LOCK_UPDATE);
     }
     file.version = VERSION_OF_THIS;

@@ -47,6 +47,7 @@ pub(in crate::mdt) fn set_attr(mdt: &Mdt, ctx: &Ctx, request: &SetAttr) -> Outco
         mdt.names.owners_counted(ctx.reads(), &inode)?;
         changes.change_owners(&before, &inode);
         changes.bound(mdt.quotas.bounds(mdt, ctx, &request.cred, &inode)?);
+        changes.give_objects(&mut inode, &mdt.objects.numbers);
     }
     let mut seen = affected(request, before.seen_changes(&inode));
     if strips(request, &inode) && strip_capability(mdt, ctx, &mut changes, &inode)? {

@@ -1,10 +1,14 @@
-//! Quotas of inodes (FEATURES I13): what users and groups have, and may have. `docs/operations.md#quotas`.
+//! Quotas (FEATURES I13): what users and groups have of inodes and space, and may have. `docs/operations.md#quotas`.
 //!
-//! What each owner has is a sum of the store, which every change of an inode adds to in its own commit: so it is exact after any crash, and a
-//! limit that is checked where sums are settled is never passed, however many clients create at once. The superuser has no limits. A replay
-//! has none either: what was answered before is so.
+//! Inodes: what each owner has is a sum of the store, which every change of an inode adds to in its own commit: so it is exact after any
+//! crash, and a limit that is checked where sums are settled is never passed, however many clients create at once. The superuser has no
+//! limits. A replay has none either: what was answered before is so.
+//!
+//! Space: each target has the sums of its objects ([`usage`]), and the MDT permits clients what is left ([`space`]).
 
 mod limit;
+mod space;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +19,7 @@ use proto::wire::messages::{
     QUOTA_GRACE_MAX_S, QUOTA_GROUP, QUOTA_USER, QuotaState, QuotaUse, ReadQuota, SetQuota,
 };
 use proto::{Code, Cred, Transno};
-use rt::Rt;
+use rt::{Rt, Time};
 use service::keys::behind;
 use service::{Env, Recovery, Stop, code_of};
 use smallvec::SmallVec;
@@ -23,20 +27,26 @@ use store::sums::{INODE_OWNERS, put_right, sum_of};
 use store::{Batch, Change, Need, Store, StoreError};
 
 use super::inode::Inode;
+use super::osts::Objects;
 use super::plan::Step;
 use super::{Ctx, Mdt, access, keys};
+use crate::data::Data;
 use limit::{Limit, Most};
+use space::Space;
+use usage::Usage;
 
 pub use proto::wire::messages::{QUOTA_GROUP as GROUP, QUOTA_USER as USER};
 
 /// How long an owner may be above its soft limit unless somebody says otherwise, in seconds: a week, as in Lustre (`MAX_IQ_TIME`).
 const GRACE_DEFAULT_S: u64 = 7 * 24 * 3600;
-/// Most owners of both kinds that have limits.
+/// Most limits of owners of both kinds.
 const LIMITS_MAX: usize = 262_144;
 /// Keys that one scan brings.
 const SCAN_COUNT: usize = 4096;
 /// In the second byte of a key: it is the deadline of an owner of that kind.
 const DEADLINE: u8 = 0x80;
+/// In the second byte of a key: it is about space, and not about inodes.
+const SPACE: u8 = 0x40;
 
 /// What owners may have.
 pub struct Quotas {
@@ -47,12 +57,17 @@ pub struct Quotas {
     /// Whether there is any limit.
     is_used: AtomicBool,
     table: Mutex<Table>,
+    usage: Usage,
+    space: Space,
 }
 
+/// Limits, by kind and number of the owner; kinds of limits of space have [`SPACE`].
 struct Table {
-    /// How long owners of each kind may be above their soft limits, in seconds.
-    graces: [u64; 2],
+    /// How long owners of each kind may be above their soft limits, in seconds, if that is not the default.
+    graces: BTreeMap<u8, u64>,
     limits: BTreeMap<(u8, u32), Limit>,
+    /// Until when clients have been told that an owner without limits has none.
+    free_until: Time,
 }
 
 /// What an operation may give the owners of an inode.
@@ -92,9 +107,41 @@ fn is_kind(kind: u8) -> bool {
     matches!(kind, QUOTA_USER | QUOTA_GROUP)
 }
 
+/// What [`SetQuota`] wants of inodes, or of space.
+struct Wanted {
+    /// The kind, with [`SPACE`] if it is about that.
+    kind: u8,
+    id: u32,
+    soft: Option<u64>,
+    hard: Option<u64>,
+    grace_s: Option<u64>,
+}
+
+impl Wanted {
+    fn of(set: &SetQuota) -> [Wanted; 2] {
+        let SetQuota { kind, id, .. } = *set;
+        [
+            Wanted { kind, id, soft: set.inodes_soft, hard: set.inodes_hard, grace_s: set.inodes_grace_s },
+            Wanted {
+                kind: kind | SPACE,
+                id,
+                soft: set.bytes_soft,
+                hard: set.bytes_hard,
+                grace_s: set.bytes_grace_s,
+            },
+        ]
+    }
+
+    /// Whether a limit is to be set.
+    fn limits(&self) -> bool {
+        self.soft.is_some() || self.hard.is_some()
+    }
+}
+
 impl Table {
     fn load(store: &Store) -> Result<Table, StoreError> {
-        let mut table = Table { graces: [GRACE_DEFAULT_S; 2], limits: BTreeMap::new() };
+        let mut table =
+            Table { graces: BTreeMap::new(), limits: BTreeMap::new(), free_until: Time::default() };
         let (mut from, until) = (vec![keys::QUOTA], behind(&[keys::QUOTA]));
         loop {
             let page = store.scan(&from, &until, SCAN_COUNT)?;
@@ -109,12 +156,12 @@ impl Table {
     /// Takes over what is stored with `key`. Limits come before deadlines.
     fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         match *key {
-            [_, kind] => *self.graces.get_mut(usize::from(kind)).ok_or_else(corrupt)? = number(value)?,
-            [_, kind, a, b, c, d] if is_kind(kind) => {
+            [_, kind] if is_kind(kind & !SPACE) => drop(self.graces.insert(kind, number(value)?)),
+            [_, kind, a, b, c, d] if is_kind(kind & !SPACE) => {
                 let limit = Limit::decode(value).ok_or_else(corrupt)?;
                 self.limits.insert((kind, u32::from_be_bytes([a, b, c, d])), limit);
             }
-            [_, kind, a, b, c, d] if is_kind(kind ^ DEADLINE) => {
+            [_, kind, a, b, c, d] if is_kind((kind ^ DEADLINE) & !SPACE) => {
                 let owner = (kind ^ DEADLINE, u32::from_be_bytes([a, b, c, d]));
                 // Without limits nobody is above them.
                 if let Some(limit) = self.limits.get_mut(&owner) {
@@ -125,13 +172,33 @@ impl Table {
         }
         Ok(())
     }
+
+    fn grace_s(&self, kind: u8) -> u64 {
+        self.graces.get(&kind).copied().unwrap_or(GRACE_DEFAULT_S)
+    }
+
+    /// How an owner that has `used` stands to its limits.
+    fn state(&self, (kind, id): (u8, u32), used: u64, now_s: u64) -> QuotaUse {
+        let limit = self.limits.get(&(kind, id)).copied().unwrap_or_default();
+        let deadline_s = limit.deadline(used);
+        QuotaUse {
+            used,
+            soft: limit.soft,
+            hard: limit.hard,
+            deadline_s,
+            left_s: deadline_s.saturating_sub(now_s),
+            grace_s: self.grace_s(kind),
+        }
+    }
 }
 
 impl Quotas {
-    /// Those in the store of `env`.
-    pub fn open(env: &Env) -> Result<Quotas, StoreError> {
+    /// Those in the store of `env`; `objects` and `data` say where space is used.
+    pub fn open(env: &Env, objects: &Objects, data: Arc<Data>) -> Result<Quotas, StoreError> {
         let table = Table::load(&env.store)?;
         Ok(Quotas {
+            usage: Usage::new(env, objects, data),
+            space: Space::default(),
             rt: env.rt.clone(),
             store: env.store.clone(),
             stop: env.stop.clone(),
@@ -150,7 +217,7 @@ impl Quotas {
         let now_s = self.now_s();
         let mut table = self.table.lock();
         for (kind, id) in [(USER, inode.uid), (GROUP, inode.gid)] {
-            let grace_s = table.graces[usize::from(kind)];
+            let grace_s = table.grace_s(kind);
             let Some(limit) = table.limits.get_mut(&(kind, id)) else { continue };
             let stored = mdt.names.get(ctx.reads(), &INODE_OWNERS.key(kind, id))?;
             let used = sum_of(stored.map(|value| value.bytes).as_ref()).map_err(|error| code_of(&error))?;
@@ -168,70 +235,77 @@ impl Quotas {
     }
 
     /// What an owner has, and may have.
-    pub fn read(&self, asked: &ReadQuota) -> Result<QuotaState, Code> {
+    pub async fn read(&self, asked: &ReadQuota) -> Result<QuotaState, Code> {
         let ReadQuota { kind, id } = *asked;
         if !is_kind(kind) {
             return Err(Code::NotSupported);
         }
-        let used = self.store.sum(&INODE_OWNERS.key(kind, id)).map_err(|error| code_of(&error))?;
+        let targets = self.usage.of(kind, id).await;
+        let bytes = targets.iter().filter_map(|of| of.bytes).sum();
+        let inodes = self.store.sum(&INODE_OWNERS.key(kind, id)).map_err(|error| code_of(&error))?;
         let table = self.table.lock();
-        let limit = table.limits.get(&(kind, id)).copied().unwrap_or_default();
-        let deadline_s = limit.deadline(used);
         Ok(QuotaState {
-            inodes: QuotaUse {
-                used,
-                soft: limit.soft,
-                hard: limit.hard,
-                deadline_s,
-                left_s: deadline_s.saturating_sub(self.now_s()),
-                grace_s: table.graces[usize::from(kind)],
-            },
+            inodes: table.state((kind, id), inodes, self.now_s()),
+            bytes: Some(table.state((kind | SPACE, id), bytes, self.now_s())),
+            targets,
         })
     }
 
-    /// Changes what an owner may have, or all of a kind.
+    /// Changes what an owner may have, or all of a kind. Clients keep to it when this returns.
     pub async fn set(&self, set: &SetQuota) -> Result<QuotaState, Code> {
         if !is_kind(set.kind) {
             return Err(Code::NotSupported);
         }
-        if set.inodes_grace_s.is_some_and(|grace_s| grace_s > QUOTA_GRACE_MAX_S) {
+        let wanted = Wanted::of(set);
+        if wanted.iter().any(|of| of.grace_s.is_some_and(|grace_s| grace_s > QUOTA_GRACE_MAX_S)) {
             return Err(Code::Range);
         }
         // While clients replay, the target draws no transno of its own.
         self.stop.unless(self.recovery.until_over()).await.ok_or(Code::TryAgain)?;
-        let is_growth =
-            [set.inodes_soft, set.inodes_hard, set.inodes_grace_s].iter().flatten().any(|limit| *limit != 0);
+        let is_growth = wanted.iter().flat_map(|of| [of.soft, of.hard, of.grace_s]).flatten().any(|n| n != 0);
         self.store
             .room(if is_growth { Need::Growth } else { Need::Release })
             .await
             .map_err(|error| code_of(&error))?;
         self.store.look_up_time().await;
-        let used = self.store.sum(&INODE_OWNERS.key(set.kind, set.id)).map_err(|error| code_of(&error))?;
-        let transno = self.commit(set, used)?;
+        let inodes = self.store.sum(&INODE_OWNERS.key(set.kind, set.id)).map_err(|error| code_of(&error))?;
+        let bytes = match wanted[1].limits() {
+            true => self.usage.of(set.kind, set.id).await.iter().filter_map(|of| of.bytes).sum(),
+            false => 0,
+        };
+        let (transno, free_until) = self.commit(&wanted, [inodes, bytes])?;
         self.store.committed(transno).await.map_err(|error| code_of(&error))?;
-        self.read(&ReadQuota { kind: set.kind, id: set.id })
+        if wanted[1].limits() {
+            let left = free_until.0.saturating_sub(self.rt.now().0);
+            self.stop.unless(self.rt.sleep(std::time::Duration::from_nanos(left))).await;
+        }
+        self.read(&ReadQuota { kind: set.kind, id: set.id }).await
     }
 
-    fn commit(&self, set: &SetQuota, used: u64) -> Result<Transno, Code> {
-        let SetQuota { kind, id, inodes_soft, inodes_hard, inodes_grace_s } = *set;
+    /// Keeps what is wanted. Says until when clients may take the owner for one without limits.
+    fn commit(&self, wanted: &[Wanted], used: [u64; 2]) -> Result<(Transno, Time), Code> {
         let mut table = self.table.lock();
-        let mut changes = Vec::new();
-        if let Some(grace_s) = inodes_grace_s {
-            let value = grace_s.to_le_bytes().to_vec().into();
-            changes.push(Change { key: keys::quota_of_all(kind), value: Some(value) });
-        }
-        let known = table.limits.get(&(kind, id)).copied();
-        let mut limit = known.unwrap_or_default();
-        if inodes_soft.is_some() || inodes_hard.is_some() {
-            limit.soft = inodes_soft.unwrap_or(limit.soft);
-            limit.hard = inodes_hard.unwrap_or(limit.hard);
+        let (mut changes, mut limits) = (Vec::new(), SmallVec::<[((u8, u32), Limit); 2]>::new());
+        for (wanted, used) in wanted.iter().zip(used) {
+            let Wanted { kind, id, soft, hard, grace_s } = *wanted;
+            if let Some(grace_s) = grace_s {
+                let value = grace_s.to_le_bytes().to_vec().into();
+                changes.push(Change { key: keys::quota_of_all(kind), value: Some(value) });
+            }
+            if !wanted.limits() {
+                continue;
+            }
+            let known = table.limits.get(&(kind, id)).copied();
+            let mut limit = known.unwrap_or_default();
+            limit.soft = soft.unwrap_or(limit.soft);
+            limit.hard = hard.unwrap_or(limit.hard);
             if limit.hard != 0 && limit.soft > limit.hard {
                 return Err(Code::Invalid);
             }
-            if known.is_none() && !limit.is_none() && table.limits.len() >= LIMITS_MAX {
+            if known.is_none() && !limit.is_none() && table.limits.len() + limits.len() >= LIMITS_MAX {
                 return Err(Code::TooBig);
             }
-            let grace_s = inodes_grace_s.unwrap_or(table.graces[usize::from(kind)]);
+            let grace_s = grace_s.unwrap_or(table.grace_s(kind));
             let is_above = limit.deadline(used) != 0;
             if !is_above {
                 let begins = limit.soft != 0 && used > limit.soft;
@@ -239,18 +313,28 @@ impl Quotas {
             }
             changes.push(Change { key: keys::quota(kind, id), value: limit.encode().map(Into::into) });
             changes.push(deadline_change(kind, id, limit.deadline_s));
+            limits.push(((kind, id), limit));
         }
         let batch = Batch { changes, ..Batch::default() };
         let transno = self.store.commit(batch).map_err(|error| code_of(&error))?;
-        if let Some(grace_s) = inodes_grace_s {
-            table.graces[usize::from(kind)] = grace_s;
+        for Wanted { kind, grace_s, .. } in wanted {
+            if let Some(grace_s) = grace_s {
+                table.graces.insert(*kind, *grace_s);
+            }
         }
-        match limit.is_none() {
-            true => table.limits.remove(&(kind, id)),
-            false => table.limits.insert((kind, id), limit),
-        };
+        for (owner, limit) in limits {
+            match limit.is_none() {
+                true => table.limits.remove(&owner),
+                false => table.limits.insert(owner, limit),
+            };
+        }
         self.is_used.store(!table.limits.is_empty(), Ordering::Relaxed);
-        Ok(transno)
+        Ok((transno, table.free_until))
+    }
+
+    /// A session ended: what it held is written, or never will be.
+    pub fn ended(&self, session: u64) {
+        self.space.ended(session);
     }
 }
 

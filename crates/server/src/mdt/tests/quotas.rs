@@ -24,19 +24,26 @@ fn used(world: &World, kind: u8, id: u32) -> u64 {
     read(world, kind, id).used
 }
 
-fn set(world: &World, kind: u8, id: u32, soft: u64, hard: u64) -> Result<(), Code> {
-    let (inodes_soft, inodes_hard) = (Some(soft), Some(hard));
-    ask(world, Role::Client, SetQuota { kind, id, inodes_soft, inodes_hard, inodes_grace_s: None }).map(drop)
-}
-
-fn grace(world: &World, seconds: u64) {
-    let grace = SetQuota {
+fn nothing() -> SetQuota {
+    SetQuota {
         kind: QUOTA_USER,
         id: 0,
         inodes_soft: None,
         inodes_hard: None,
-        inodes_grace_s: Some(seconds),
-    };
+        inodes_grace_s: None,
+        bytes_soft: None,
+        bytes_hard: None,
+        bytes_grace_s: None,
+    }
+}
+
+fn set(world: &World, kind: u8, id: u32, soft: u64, hard: u64) -> Result<(), Code> {
+    let (inodes_soft, inodes_hard) = (Some(soft), Some(hard));
+    ask(world, Role::Client, SetQuota { kind, id, inodes_soft, inodes_hard, ..nothing() }).map(drop)
+}
+
+fn grace(world: &World, seconds: u64) {
+    let grace = SetQuota { inodes_grace_s: Some(seconds), ..nothing() };
     ask(world, Role::Client, grace).expect("it is kept");
 }
 
@@ -136,7 +143,8 @@ fn a_soft_limit_may_be_passed_for_a_while() {
     assert_eq!(read(&world, QUOTA_USER, BOB).deadline_s, 0);
     make(&client, "b", user(BOB)).expect("above the soft limit");
     let inodes = read(&world, QUOTA_USER, BOB);
-    assert!((99..=100).contains(&inodes.left_s), "{inodes:?}");
+    // The OSTs of this world do not answer, and are waited for.
+    assert!((95..=100).contains(&inodes.left_s), "{inodes:?}");
     world.sim.run_for(Duration::from_secs(50));
     world.sync();
     let world = world.restart();

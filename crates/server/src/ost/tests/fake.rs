@@ -8,7 +8,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use proto::wire::messages as msg;
 use proto::wire::{Reply, Request};
-use proto::{ClientId, Code, FsName, Nid, ObjectId, TargetId, Timestamp};
+use proto::{ClientId, Code, FileOwner, FsName, Nid, ObjectId, TargetId, Timestamp};
 use rpc::{Callbacks, Hub, Import, Key, Keys, Restate, Role};
 use rt::sim::Sim;
 use rt::sync::Semaphore;
@@ -223,7 +223,14 @@ impl Fake {
             self.settled().await;
         }
         self.state.lock().figures.writes += 1;
-        let write = msg::Write { object: self.object, offset, time, locked, sync: false };
+        let write = msg::Write {
+            object: self.object,
+            offset,
+            time,
+            locked,
+            sync: false,
+            owner: FileOwner::default(),
+        };
         // A client that was evicted has lost what it wrote.
         let _ = self.import.call_bulk(write, vec![data]).await;
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proto::wire::messages as msg;
-use proto::{JobId, TargetId};
+use proto::{FileOwner, JobId, TargetId};
 use rpc::Role;
 use rpc::job::OfJob;
 use rt::sim::{Options, Sim, Span};
@@ -83,8 +83,13 @@ fn pieces_of_requests_are_counted() {
         let world = World::make(&rt).await;
         let client = world.import(100, Role::Client);
         let part = |offset| msg::WritePart { offset, len: LEN as u32 };
-        let parts =
-            msg::WriteParts { object: id(1), parts: vec![part(0), part(1 << 20)], time: at(7), sync: false };
+        let parts = msg::WriteParts {
+            object: id(1),
+            parts: vec![part(0), part(1 << 20)],
+            time: at(7),
+            sync: false,
+            owner: FileOwner::default(),
+        };
         let data = vec![Bytes::from(vec![7; LEN * 2])];
         client.call_bulk(parts, data).await.expect("it is written");
         client.call(read(1, 0, LEN as u32)).await.expect("it is read");

@@ -2,6 +2,7 @@
 //! synced, the record of the commit is written, it is synced; and the answer, before or after the commit.
 
 use bytes::Bytes;
+use proto::FileOwner;
 use proto::wire::messages as msg;
 use rt::sim::{Options, Sim};
 use service::Watch;
@@ -46,7 +47,14 @@ fn steps(sync: bool, sync_journal: bool) -> Vec<Step> {
         Watch::set_parameter(&*server.target, "*.sync_journal", value).expect("a value that there is");
         let client = Fake::new(&sim, "client", 100, id(1));
         let write = |offset| {
-            let write = msg::Write { object: id(1), offset, time: at(1), locked: false, sync };
+            let write = msg::Write {
+                object: id(1),
+                offset,
+                time: at(1),
+                locked: false,
+                sync,
+                owner: FileOwner::default(),
+            };
             client.import.call_bulk(write, vec![Bytes::from(vec![7; BYTES])])
         };
         // Session and space are there from now on.

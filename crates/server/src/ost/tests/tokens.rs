@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proto::wire::messages as msg;
-use proto::{Code, ObjectId};
+use proto::{Code, FileOwner, ObjectId};
 use rt::sim::{Options, Sim, Span};
 use rt::sync::oneshot;
 use service::Watch;
@@ -282,7 +282,14 @@ fn given_up_unasked(sync_lock_cancel: &str) -> Vec<u8> {
         let server = Server::make(&sim).await;
         set_sync_lock_cancel(&server, sync_lock_cancel);
         let [a, b]: [Arc<Fake>; 2] = clients(&sim);
-        let write = msg::Write { object: object(), offset: 0, time: at(1), locked: true, sync: false };
+        let write = msg::Write {
+            object: object(),
+            offset: 0,
+            time: at(1),
+            locked: true,
+            sync: false,
+            owner: FileOwner::default(),
+        };
         a.import.call_bulk(write, vec![record(1)]).await.expect("it is written");
         let range = msg::ObjectRange { object: object(), start: 0, end: u64::MAX, number: u64::MAX };
         a.import.call(msg::CancelRanges { ranges: vec![range] }).await.expect("it is taken");

@@ -279,3 +279,46 @@ fn the_checker_of_the_target_looks_at_objects() {
         Ok(())
     });
 }
+
+#[test]
+fn the_newest_owner_has_the_blocks_of_an_object() {
+    check(async |_rt, target| {
+        let used = |id| [0, 1].map(|kind| target.objects.usage(kind, id).expect("the store can be read"));
+        let write = async |by: By, offset, len| {
+            let data = vec![Bytes::from(pattern(len, 1))];
+            target.objects.write(id(1), offset, data, by, None, nothing()).await.map(drop)
+        };
+        write(at(1).into(), 0, 5000).await?;
+        assert_eq!([used(0), used(7)], [[0, 0]; 2], "nobody has said whose it is");
+        let of = |uid, gid, version| FileOwner { uid, gid, version };
+        write(By { time: at(1), owner: of(7, 8, 5) }, 8192, 10).await?;
+        assert_eq!((used(7), used(8)), ([12288, 0], [0, 12288]));
+        write(By { time: at(1), owner: of(1, 1, 4) }, 8192, 10).await?;
+        assert_eq!((used(7), used(1)), ([12288, 0], [0, 0]), "whoever writes knows an older owner");
+        assert!(target.objects.set_owner(id(1), of(9, 8, 6)).await?.is_some());
+        assert!(target.objects.set_owner(id(1), of(7, 8, 6)).await?.is_none(), "it is said again");
+        assert_eq!((used(7), used(9), used(8)), ([0, 0], [12288, 0], [0, 12288]));
+        target.punch(id(1), 100, u64::MAX).await?;
+        assert_eq!((used(9), used(8)), ([4096, 0], [0, 4096]));
+        // One that is not there keeps its owner for whoever makes it.
+        target.objects.set_owner(id(2), of(9, 9, 7)).await?;
+        write(By { time: at(1), owner: of(7, 8, 5) }, 0, 1).await?;
+        target
+            .objects
+            .write(
+                id(2),
+                0,
+                vec![Bytes::from_static(b"x")],
+                By { time: at(1), owner: of(7, 8, 6) },
+                None,
+                nothing(),
+            )
+            .await?;
+        assert_eq!((used(9), used(7)), ([12288, 4096], [0, 0]));
+        target.destroy(&[id(1), id(2)]).await?;
+        assert!(matches!(target.objects.set_owner(id(2), of(9, 9, 9)).await, Err(StoreError::Gone)));
+        assert_eq!((used(9), used(8)), ([0, 0], [0, 0]));
+        assert_eq!(target.findings().await?, Vec::<String>::new());
+        Ok(())
+    });
+}

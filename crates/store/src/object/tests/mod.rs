@@ -11,14 +11,14 @@ mod summary;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use proto::{ClientId, Fid, ObjectId, TargetId, Timestamp, Transno};
+use proto::{ClientId, Fid, FileOwner, ObjectId, TargetId, Timestamp, Transno};
 use rt::Rt;
 use rt::sim::{Options, Sim};
 
 use super::check;
 use super::files::Ready;
 use super::logged::Kept;
-use super::{Extra, Limits, Objects};
+use super::{By, Extra, Limits, Objects};
 use crate::check::Report;
 use crate::error::StoreError;
 use crate::label::Label;
@@ -74,7 +74,8 @@ impl Target {
 
     async fn write(&self, id: ObjectId, offset: u64, data: &[u8]) -> Result<Transno, StoreError> {
         let data = vec![Bytes::copy_from_slice(data)];
-        Ok(self.objects.write(id, offset, data, at(1), None, nothing()).await?.1)
+        let by = By { time: at(1), owner: owner(offset) };
+        Ok(self.objects.write(id, offset, data, by, None, nothing()).await?.1)
     }
 
     async fn punch(&self, id: ObjectId, start: u64, end: u64) -> Result<Transno, StoreError> {
@@ -143,6 +144,11 @@ fn id(oid: u32) -> ObjectId {
 
 fn stripe(oid: u32, stripe: u32) -> ObjectId {
     ObjectId { layout: Fid { seq: Fid::SEQ_NORMAL_START, oid, ver: 0 }, stripe }
+}
+
+/// One of a few users and groups, whose version is `version` and one more.
+fn owner(version: u64) -> FileOwner {
+    FileOwner { uid: 1 + (version % 3) as u32, gid: 7 + (version % 2) as u32, version: version + 1 }
 }
 
 fn at(secs: i64) -> Timestamp {

@@ -171,7 +171,8 @@ async fn carry_out(objects: &Objects, number: u64, op: Op) -> Result<Transno, St
                 (offset, vec![data.slice(..middle), data.slice(middle..)])
             };
             let parts = parts.into_iter().map(slices).collect();
-            Ok(objects.write_parts(id, parts, time, None, mark(number)).await?.1)
+            let by = By { time, owner: owner(number) };
+            Ok(objects.write_parts(id, parts, by, None, mark(number)).await?.1)
         }
         Op::Punch { id, start, end } => Ok(objects.punch(id, start, end, time, None, mark(number)).await?.1),
         Op::Allocate { id, start, end } => {

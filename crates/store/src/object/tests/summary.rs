@@ -65,7 +65,8 @@ async fn step(target: &Target, rng: &mut Rng, round: u32) -> Result<(), StoreErr
         5 if round > 0 && rng.one_in(4) => {
             target.destroy(&[stripe(100 + round - 1, 0), stripe(100 + round - 1, 1)]).await
         }
-        6..=8 => target.write(any, start, &pattern(rng.between(1, 200) as usize, start)).await,
+        6 => target.objects.set_owner(any, owner(start)).await.map(Option::unwrap_or_default),
+        7 | 8 => target.write(any, start, &pattern(rng.between(1, 200) as usize, start)).await,
         _ => target.write(any, start / 4096 * 4096, &pattern(len as usize, start)).await,
     };
     match done {

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use fuse::quotas::{Owner, QUOTA};
 use fuse::session::MountEntry;
-use proto::wire::messages::{QUOTA_GROUP, QUOTA_USER, QuotaState, QuotaUse};
+use proto::wire::messages::{QUOTA_GROUP, QUOTA_USER, QuotaState, QuotaUse, TargetUsage};
 use proto::wire::{Body, Reader};
+use proto::{DataTarget, TargetId};
 
 use crate::ask;
 use crate::failure::Failure;
@@ -36,10 +37,10 @@ pub struct Arguments {
     /// How long all users or groups may be above their soft limits
     #[arg(short = 't', long)]
     times: bool,
-    /// Numbers with units (there are none of inodes)
+    /// Space with units
     #[arg(short = 'h', long)]
     human_readable: bool,
-    /// The MDT's part too (it has all)
+    /// What of it lies on which target, too
     #[arg(short = 'v', long)]
     verbose: bool,
     /// Print help
@@ -94,7 +95,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
         if !arguments.quiet {
             crate::out::print(titles(owner));
         }
-        crate::out::print(row(&mount.path, &state.inodes));
+        let rows = Rows { human: arguments.human_readable, verbose: arguments.verbose };
+        crate::out::print(rows.of(&mount, &state));
     }
     Ok(0)
 }
@@ -172,7 +174,8 @@ fn refused(command: &str, mount: &MountEntry, error: &io::Error) -> Failure {
 fn times(path: &Path, kind: u8) -> Outcome {
     let mount = mount_of("quota", path)?;
     let state = read(&mount, own(kind)).map_err(|error| refused("quota", &mount, &error))?;
-    out!("Block grace time: none; Inode grace time: {}", grace::text(state.inodes.grace_s));
+    let blocks = state.bytes.map_or("none".to_owned(), |bytes| grace::text(bytes.grace_s));
+    out!("Block grace time: {blocks}; Inode grace time: {}", grace::text(state.inodes.grace_s));
     Ok(0)
 }
 
@@ -192,12 +195,67 @@ fn titles(owner: Owner) -> String {
     text
 }
 
-/// One line of numbers. Blocks are not counted yet.
-fn row(mount: &Path, inodes: &QuotaUse) -> String {
-    let mount = mount.display().to_string();
-    let mut text = if mount.len() > 15 { format!("{mount}\n{:>15}", "") } else { format!("{mount:>15}") };
-    text += &format!(" {:>7}  {:>6} {:>7} {:>7}", "-", "-", "-", "-");
-    let QuotaUse { used, soft, hard, deadline_s, left_s, .. } = *inodes;
+/// How the numbers are written.
+#[derive(Clone, Copy)]
+struct Rows {
+    /// Space with units.
+    human: bool,
+    /// A line for each target.
+    verbose: bool,
+}
+
+impl Rows {
+    /// The lines of one owner, as `lfs` 2.16 writes them.
+    fn of(self, mount: &MountEntry, state: &QuotaState) -> String {
+        // The source ends with it: `10.1.1.2@tcp:/weft`.
+        let fsname = mount.source.rsplit('/').next().unwrap_or_default();
+        self.lines(&mount.path, fsname, state)
+    }
+
+    fn lines(self, mount: &Path, fsname: &str, state: &QuotaState) -> String {
+        let mount = mount.display().to_string();
+        let mut text = if mount.len() > 15 { format!("{mount}\n{:>15}", "") } else { format!("{mount:>15}") };
+        let is_known = state.targets.iter().all(|of| of.bytes.is_some());
+        let nothing = "      -       -       -       -";
+        match &state.bytes {
+            Some(bytes) => text += &columns(bytes, |number| self.space(number), is_known),
+            None => text += &format!(" {nothing}"),
+        }
+        text += &columns(&state.inodes, |number| number.to_string(), true);
+        text.push('\n');
+        for TargetUsage { target, bytes } in state.targets.iter().filter(|_| self.verbose) {
+            let used = bytes.map_or("[0]".to_owned(), |bytes| self.space(bytes));
+            let name = match target {
+                DataTarget::Ost(ost) => TargetId::ost(*ost),
+                DataTarget::Mdt(mdt) => TargetId::mdt(*mdt),
+            };
+            let files = match target {
+                DataTarget::Ost(_) => "-".to_owned(),
+                DataTarget::Mdt(_) => state.inodes.used.to_string(),
+            };
+            text += &format!("{fsname}-{name}_UUID\n{:>15} {used:>7}  {:>6} {:>7} {:>7}", "", "-", "-", "-");
+            text += &format!(" {files:>7}  {:>6} {:>7} {:>7}\n", "-", "-", "-");
+        }
+        if !is_known {
+            text += "Some targets do not answer. The numbers in \"[]\" are too small.\n";
+        }
+        text
+    }
+
+    /// Bytes in KiB, or with a unit.
+    fn space(self, bytes: u64) -> String {
+        let kib = bytes.div_ceil(1024);
+        match self.human {
+            false => kib.to_string(),
+            true if kib < 1024 => format!("{kib}k"),
+            true => crate::size::cooked(bytes, 1024.0).trim().to_owned(),
+        }
+    }
+}
+
+/// What an owner has, and its two limits, and the time that is left.
+fn columns(of: &QuotaUse, number: impl Fn(u64) -> String, is_known: bool) -> String {
+    let QuotaUse { used, soft, hard, deadline_s, left_s, .. } = *of;
     let is_full = hard != 0 && used >= hard;
     let grace = match left_s {
         _ if is_full || deadline_s == 0 => "-".to_owned(),
@@ -205,13 +263,14 @@ fn row(mount: &Path, inodes: &QuotaUse) -> String {
         left_s => grace::text(left_s),
     };
     let star = if is_full || deadline_s != 0 { '*' } else { ' ' };
-    text += &format!(" {used:>7}{star} {soft:>6} {hard:>7} {grace:>7}\n");
-    text
+    let used = if is_known { number(used) } else { format!("[{}]", number(used)) };
+    format!(" {used:>7}{star} {:>6} {:>7} {grace:>7}", number(soft), number(hard))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proto::OstIndex;
 
     #[test]
     fn a_number_is_an_owners_only_if_one_can_have_it() {
@@ -237,6 +296,18 @@ mod tests {
         assert!(Named::of(None, None, None).is_err());
     }
 
+    fn lines(mount: &str, inodes: &QuotaUse, bytes: Option<&QuotaUse>, rows: Rows) -> String {
+        let ost = |index, bytes| TargetUsage { target: OstIndex(index).into(), bytes };
+        let targets = match rows.verbose {
+            true => vec![ost(0, Some(4096)), ost(10, None)],
+            false => Vec::new(),
+        };
+        let state = QuotaState { inodes: inodes.clone(), bytes: bytes.cloned(), targets };
+        rows.lines(Path::new(mount), "w", &state)
+    }
+
+    const PLAIN: Rows = Rows { human: false, verbose: false };
+
     #[test]
     fn the_table_is_lustres() {
         let inodes = QuotaUse { used: 12, soft: 10, hard: 20, deadline_s: 1, left_s: 3661, grace_s: 604_800 };
@@ -246,16 +317,33 @@ Disk quotas for usr 4294967294 (uid 4294967294):
      Filesystem  kbytes  bquota  blimit  bgrace   files  iquota  ilimit  igrace
               /       -       -       -       -      12*     10      20  1h1m1s
 ";
-        assert_eq!(titles(owner) + &row(Path::new("/"), &inodes), expected);
+        assert_eq!(titles(owner) + &lines("/", &inodes, None, PLAIN), expected);
         let none = QuotaUse { used: 3, soft: 0, hard: 0, deadline_s: 0, left_s: 0, grace_s: 604_800 };
+        let bytes = QuotaUse { used: 5 << 20, soft: 0, hard: 4 << 20, ..none.clone() };
         let expected = "\
 /mnt/a/long/path
-                      -       -       -       -       3       0       0       -
+                   5120*      0    4096       -       3       0       0       -
 ";
-        assert_eq!(row(Path::new("/mnt/a/long/path"), &none), expected);
-        let late = QuotaUse { left_s: 0, ..inodes };
-        assert!(row(Path::new("/"), &late).ends_with("12*     10      20    none\n"));
+        assert_eq!(lines("/mnt/a/long/path", &none, Some(&bytes), PLAIN), expected);
+        let late = QuotaUse { left_s: 0, ..inodes.clone() };
+        assert!(lines("/", &late, None, PLAIN).ends_with("12*     10      20    none\n"));
         let full = QuotaUse { used: 20, ..inodes };
-        assert!(row(Path::new("/"), &full).ends_with("20*     10      20       -\n"));
+        assert!(lines("/", &full, None, PLAIN).ends_with("20*     10      20       -\n"));
+    }
+
+    #[test]
+    fn targets_have_lines_of_their_own() {
+        let none = QuotaUse { used: 1, soft: 0, hard: 0, deadline_s: 0, left_s: 0, grace_s: 0 };
+        let bytes = QuotaUse { used: 4096, hard: 3 << 29, ..none.clone() };
+        let rows = Rows { human: true, verbose: true };
+        let expected = "\
+              /    [4k]      0k    1.5G       -       1       0       0       -
+w-OST0000_UUID
+                     4k       -       -       -       -       -       -       -
+w-OST000a_UUID
+                    [0]       -       -       -       -       -       -       -
+Some targets do not answer. The numbers in \"[]\" are too small.
+";
+        assert_eq!(lines("/", &none, Some(&bytes), rows), expected);
     }
 }

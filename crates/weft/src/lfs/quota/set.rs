@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use fuse::quotas::{Order, Owner, QUOTA};
+use fuse::quotas::{Limits, Order, Owner, QUOTA};
 use proto::wire::messages::QUOTA_USER;
 
 use super::{Named, grace, mount_of, owner, refused};
@@ -26,17 +26,17 @@ pub struct Arguments {
     /// How many inodes at all
     #[arg(short = 'I', long, value_name = "HARD")]
     inode_hardlimit: Option<String>,
-    /// Of blocks there are no limits yet: only 0
+    /// How much space for long, in KiB or as in 500M or 6T; with -t how long more is permitted, as in 604800 or 1w
     #[arg(short = 'b', long, value_name = "SOFT", alias = "block-grace")]
     block_softlimit: Option<String>,
-    /// Of blocks there are no limits yet: only 0
+    /// How much space at all
     #[arg(short = 'B', long, value_name = "HARD")]
     block_hardlimit: Option<String>,
     /// Set how long soft limits may be passed
-    #[arg(short = 't', long, conflicts_with = "inode_hardlimit")]
+    #[arg(short = 't', long, conflicts_with_all = ["inode_hardlimit", "block_hardlimit"])]
     times: bool,
     /// Take the limits away
-    #[arg(long, conflicts_with_all = ["inode_softlimit", "inode_hardlimit", "times"])]
+    #[arg(long, conflicts_with_all = ["inode_softlimit", "inode_hardlimit", "block_softlimit", "block_hardlimit", "times"])]
     delete: bool,
     /// A path in the file system
     #[arg(value_name = "PATH")]
@@ -52,10 +52,6 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let (target, order) = meant(arguments, &named)?;
     let mount = mount_of("setquota", &named.path)?;
-    if order == Order::default() {
-        // Limits of blocks that are none.
-        return Ok(0);
-    }
     let text = order.to_string();
     ask::set(&mount, &format!("{QUOTA}{target}"), text.as_bytes())
         .map(|()| 0)
@@ -64,38 +60,69 @@ pub fn run(arguments: &Arguments) -> Outcome {
 
 /// Whose quota is to be changed, and how.
 fn meant(arguments: &Arguments, named: &Named) -> Result<(Owner, Order), Failure> {
-    let blocks = [&arguments.block_softlimit, &arguments.block_hardlimit];
-    if blocks.into_iter().flatten().any(|limit| limit != "0") {
-        return Err(Failure::usage("limits of blocks are not available yet; leave -b and -B out, or give 0"));
-    }
     let (kind, name) = (named.kind.unwrap_or(QUOTA_USER), &named.name);
     if arguments.times {
-        let time = arguments.inode_softlimit.as_deref();
-        let time = time.ok_or_else(|| Failure::usage("-t says how long: add -i TIME, as in -i 1w"))?;
-        let grace_s = Some(grace::parse(time).map_err(Failure::usage)?);
+        let time =
+            |text: &Option<String>| text.as_deref().map(grace::parse).transpose().map_err(Failure::usage);
+        let inodes = Limits { grace_s: time(&arguments.inode_softlimit)?, ..Limits::default() };
+        let bytes = Limits { grace_s: time(&arguments.block_softlimit)?, ..Limits::default() };
+        let order = Order { inodes, bytes };
+        if order == Order::default() {
+            return Err(Failure::usage("-t says how long: add -b TIME or -i TIME, as in -i 1w"));
+        }
         if !name.is_empty() {
             return Err(Failure::usage(
                 "a time is for all users or groups; write -t -u or -t -g without a name",
             ));
         }
-        return Ok((Owner { kind, id: 0 }, Order { grace_s, ..Order::default() }));
+        return Ok((Owner { kind, id: 0 }, order));
     }
     if name.is_empty() {
         return Err(Failure::usage("say whose quota it is: -u USER or -g GROUP"));
     }
     let owner = owner(kind, name)?;
     if arguments.delete {
-        return Ok((owner, Order { soft: Some(0), hard: Some(0), grace_s: None }));
+        return Ok((owner, Order { inodes: Limits::NONE, bytes: Limits::NONE }));
     }
-    let number =
-        |text: &Option<String>| text.as_deref().map(crate::size::count).transpose().map_err(Failure::usage);
-    let order = Order {
-        soft: number(&arguments.inode_softlimit)?,
-        hard: number(&arguments.inode_hardlimit)?,
+    let limit = |text: &Option<String>, read: fn(&str) -> Result<u64, String>| {
+        text.as_deref().map(read).transpose().map_err(Failure::usage)
+    };
+    let inodes = Limits {
+        soft: limit(&arguments.inode_softlimit, crate::size::count)?,
+        hard: limit(&arguments.inode_hardlimit, crate::size::count)?,
         grace_s: None,
     };
-    if order == Order::default() && blocks.iter().all(|limit| limit.is_none()) {
-        return Err(Failure::usage("say what is to be set: -i SOFT, -I HARD, or --delete"));
+    let bytes = Limits {
+        soft: limit(&arguments.block_softlimit, space)?,
+        hard: limit(&arguments.block_hardlimit, space)?,
+        grace_s: None,
+    };
+    let order = Order { inodes, bytes };
+    if order == Order::default() {
+        return Err(Failure::usage("say what is to be set: -b SOFT, -B HARD, -i SOFT, -I HARD, or --delete"));
     }
     Ok((owner, order))
+}
+
+/// A limit of space, in bytes: a number without a unit is KiB, as in Lustre.
+fn space(text: &str) -> Result<u64, String> {
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let bytes = if is_plain { crate::size::count(&format!("{text}K")) } else { crate::size::count(text) };
+    bytes.map_err(|_| format!("\"{text}\" is not an amount of space; write for example 500M or 6T"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn space_is_in_kib() {
+        assert_eq!(space("5"), Ok(5 << 10));
+        assert_eq!(space("0"), Ok(0));
+        assert_eq!(space("6T"), Ok(6 << 40));
+        assert_eq!(space("7b"), Ok(7));
+        for wrong in ["", "x", "-1", "99999999999999999999", "99999999999T"] {
+            assert!(space(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -1,0 +1,286 @@
+//! Limits of space: the MDT permits clients to write what is left of a limit, before they accept it from an application.
+//!
+//! An owner has come to what the targets count, and what clients hold: bytes that they were permitted, or have written and not sent.
+//! What a client held and holds no more lies on a target, so it counts as spent until the targets are asked again. No sum is too small
+//! that way, whatever is answered when; and nobody is refused before the targets were asked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use proto::wire::messages::{HoldSpace, SpaceHeld, TargetUsage};
+use proto::{Code, DataTarget};
+use rt::Time;
+use rt::sync::Semaphore;
+use service::code_of;
+use store::{Batch, Change};
+
+use super::{GROUP, Most, Quotas, SPACE, USER, deadline_change};
+
+/// For how long a client may take an owner for one without limits.
+const FREE_TIME: Duration = Duration::from_secs(3);
+/// How old what the targets said may be: some write without being permitted it (root, and pages of mapped files).
+const AGE_MAX: Duration = Duration::from_secs(5);
+/// Of what is left a client gets one part in so many, if it wants more than it needs: others may need some, too.
+const PART: u64 = 8;
+/// Most clients and owners of which it is known what they hold.
+const PARTS_MAX: usize = 1 << 20;
+
+/// A kind, without [`SPACE`], and a number.
+type Owner = (u8, u32);
+
+/// What clients hold, and where owners are with that.
+#[derive(Default)]
+pub struct Space {
+    state: Mutex<State>,
+    /// One asks the targets at a time.
+    asking: Arc<OneAtATime>,
+}
+
+struct OneAtATime(Semaphore);
+
+impl Default for OneAtATime {
+    fn default() -> OneAtATime {
+        OneAtATime(Semaphore::new(1))
+    }
+}
+
+#[derive(Default)]
+struct State {
+    /// By session, user and group.
+    parts: BTreeMap<(u64, u32, u32), u64>,
+    owners: BTreeMap<Owner, Known>,
+}
+
+/// What is known of one owner, in bytes.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Known {
+    /// What clients hold.
+    held: u64,
+    /// What they held, and what is not in `used` yet, as far as anybody knows.
+    spent: u64,
+    /// What each target has said last.
+    used: BTreeMap<DataTarget, u64>,
+    /// When they were asked.
+    asked_at: Option<Time>,
+}
+
+impl Known {
+    /// What the owner may have come to, at most.
+    fn sum(&self) -> u64 {
+        self.used.values().fold(self.held.saturating_add(self.spent), |sum, used| sum.saturating_add(*used))
+    }
+}
+
+impl State {
+    /// A session says what it holds.
+    fn tell(&mut self, session: u64, (uid, gid): (u32, u32), held: u64) {
+        let key = (session, uid, gid);
+        let before = self.parts.get(&key).copied().unwrap_or(0);
+        match held {
+            0 => drop(self.parts.remove(&key)),
+            _ if before == 0 && self.parts.len() >= PARTS_MAX => return,
+            _ => drop(self.parts.insert(key, held)),
+        }
+        for owner in [(USER, uid), (GROUP, gid)] {
+            let known = self.owners.entry(owner).or_default();
+            known.held = known.held.saturating_sub(before).saturating_add(held);
+            known.spent = known.spent.saturating_add(before.saturating_sub(held));
+        }
+    }
+
+    /// The session is over.
+    fn end(&mut self, session: u64) {
+        let of_session = self.parts.range((session, 0, 0)..=(session, u32::MAX, u32::MAX));
+        let owners: Vec<(u32, u32)> = of_session.map(|((_, uid, gid), _)| (*uid, *gid)).collect();
+        owners.into_iter().for_each(|owner| self.tell(session, owner, 0));
+    }
+
+    /// The targets were asked at `at`, when the owner had `spent`. Who does not answer has what it had.
+    fn learn(&mut self, owner: Owner, targets: &[TargetUsage], (at, spent): (Time, u64)) {
+        let known = self.owners.entry(owner).or_default();
+        known.spent = known.spent.saturating_sub(spent);
+        known.asked_at = Some(at);
+        for TargetUsage { target, bytes } in targets {
+            if let Some(bytes) = bytes {
+                known.used.insert(*target, *bytes);
+            }
+        }
+    }
+
+    /// Whether the targets were asked about the owner at `since` or later.
+    fn is_known_since(&self, owner: Owner, since: Time) -> bool {
+        self.owners.get(&owner).and_then(|known| known.asked_at).is_some_and(|at| at >= since)
+    }
+
+    fn spent(&self, owner: Owner) -> u64 {
+        self.owners.get(&owner).map_or(0, |known| known.spent)
+    }
+
+    /// Whether anybody else holds something of the owner.
+    fn is_held_by_others(&self, owner: Owner, own: u64) -> bool {
+        self.owners.get(&owner).is_some_and(|known| known.held > own)
+    }
+}
+
+/// What came of a question.
+enum Answer {
+    Told(SpaceHeld),
+    /// These have to be asked about first.
+    Ask(Vec<Owner>),
+    /// So much is not left.
+    Full(Vec<Owner>),
+}
+
+const NOTHING: SpaceHeld = SpaceHeld { bytes: 0, free_ms: 0, is_changing: false };
+
+impl Quotas {
+    /// A client says what it holds of an owner's, and asks for more.
+    ///
+    /// # Errors
+    /// The store does not take the end of a time of grace.
+    pub async fn hold(&self, session: u64, asked: &HoldSpace) -> Result<SpaceHeld, Code> {
+        let began = self.rt.now();
+        let recent = Time(began.0.saturating_sub(AGE_MAX.as_nanos() as u64));
+        let owners = match self.answer(session, asked, recent)? {
+            Answer::Told(told) => return Ok(told),
+            Answer::Ask(owners) | Answer::Full(owners) => owners,
+        };
+        self.ask(&owners, began).await;
+        Ok(match self.answer(session, asked, began)? {
+            Answer::Told(told) => told,
+            Answer::Ask(owners) | Answer::Full(owners) => {
+                let state = self.space.state.lock();
+                let others = owners.iter().any(|owner| state.is_held_by_others(*owner, asked.held));
+                SpaceHeld { is_changing: others || self.usage.is_being_freed(), ..NOTHING }
+            }
+        })
+    }
+
+    /// Asks the targets what the owners have, unless somebody has asked since `since`.
+    async fn ask(&self, owners: &[Owner], since: Time) {
+        let Ok(_turn) = self.space.asking.0.acquire().await else { return };
+        for (kind, id) in owners {
+            let owner = (*kind, *id);
+            let (at, spent) = {
+                let state = self.space.state.lock();
+                if state.is_known_since(owner, since) {
+                    continue;
+                }
+                (self.rt.now(), state.spent(owner))
+            };
+            let targets = self.usage.of(*kind, *id).await;
+            self.space.state.lock().learn(owner, &targets, (at, spent));
+        }
+    }
+
+    /// The answer, if what the targets said at `since` or later permits it.
+    fn answer(&self, session: u64, asked: &HoldSpace, since: Time) -> Result<Answer, Code> {
+        let HoldSpace { uid, gid, held, least, most } = *asked;
+        let mut table = self.table.lock();
+        let mut state = self.space.state.lock();
+        let owners = [(USER, uid), (GROUP, gid)];
+        let limited: Vec<Owner> =
+            owners.into_iter().filter(|(kind, id)| table.limits.contains_key(&(kind | SPACE, *id))).collect();
+        if limited.is_empty() {
+            state.tell(session, (uid, gid), 0);
+            owners.iter().for_each(|owner| drop(state.owners.remove(owner)));
+            table.free_until = table.free_until.max(self.rt.now() + FREE_TIME);
+            let free_ms = FREE_TIME.as_millis() as u32;
+            return Ok(Answer::Told(SpaceHeld { free_ms, ..NOTHING }));
+        }
+        state.tell(session, (uid, gid), held);
+        if least == 0 {
+            return Ok(Answer::Told(NOTHING));
+        }
+        let unknown: Vec<Owner> =
+            limited.iter().copied().filter(|owner| !state.is_known_since(*owner, since)).collect();
+        if !unknown.is_empty() {
+            return Ok(Answer::Ask(unknown));
+        }
+        let (mut left, mut full, mut changes) = (u64::MAX, Vec::new(), Vec::<Change>::new());
+        for (kind, id) in limited {
+            let sum = state.owners.get(&(kind, id)).map_or(0, Known::sum);
+            let slot = (kind | SPACE, id);
+            let grace_s = table.grace_s(slot.0);
+            let Some(limit) = table.limits.get_mut(&slot) else { continue };
+            // Who passes the soft limit with this is looked at as one who has reached it; who does not may come to it and no further.
+            let passes = limit.soft != 0 && sum.saturating_add(least) > limit.soft;
+            let at = if passes { sum.max(limit.soft) } else { sum };
+            let Most { most, deadline_s } = limit.most(at, self.now_s(), grace_s);
+            let most = if limit.soft != 0 && !passes { most.min(limit.soft) } else { most };
+            match most.saturating_sub(sum) {
+                of_it if of_it < least => full.push((kind, id)),
+                of_it => left = left.min(of_it),
+            }
+            if let Some(deadline_s) = deadline_s.filter(|_| full.is_empty()) {
+                limit.deadline_s = deadline_s;
+                changes.push(deadline_change(slot.0, id, deadline_s));
+            }
+        }
+        if !full.is_empty() {
+            return Ok(Answer::Full(full));
+        }
+        if !changes.is_empty() {
+            self.store.commit(Batch { changes, ..Batch::default() }).map_err(|error| code_of(&error))?;
+        }
+        let bytes = most.min(left / PART).max(least);
+        state.tell(session, (uid, gid), held.saturating_add(bytes));
+        Ok(Answer::Told(SpaceHeld { bytes, ..NOTHING }))
+    }
+}
+
+impl Space {
+    /// The session is over: what it held is written, or never will be.
+    pub fn ended(&self, session: u64) {
+        self.state.lock().end(session);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::OstIndex;
+
+    fn said(bytes: Option<u64>) -> [TargetUsage; 1] {
+        [TargetUsage { target: OstIndex(0).into(), bytes }]
+    }
+
+    fn sum(state: &State, owner: Owner) -> u64 {
+        state.owners.get(&owner).map_or(0, Known::sum)
+    }
+
+    #[test]
+    fn what_is_held_no_more_is_spent_until_the_targets_are_asked() {
+        let mut state = State::default();
+        state.tell(1, (7, 8), 100);
+        state.tell(2, (7, 9), 50);
+        assert_eq!((sum(&state, (USER, 7)), sum(&state, (GROUP, 8))), (150, 100));
+        state.tell(1, (7, 8), 30);
+        assert_eq!(sum(&state, (USER, 7)), 150, "70 are on a target, or on the way");
+        let spent = state.spent((USER, 7));
+        assert_eq!(spent, 70);
+        // Meanwhile 20 more arrive; the answer may have them or not.
+        state.tell(1, (7, 8), 10);
+        state.learn((USER, 7), &said(Some(90)), (Time(5), spent));
+        assert_eq!(sum(&state, (USER, 7)), 90 + 60 + 20);
+        assert!(state.is_known_since((USER, 7), Time(5)) && !state.is_known_since((USER, 7), Time(6)));
+        let spent = state.spent((USER, 7));
+        state.learn((USER, 7), &said(None), (Time(9), spent));
+        assert_eq!(sum(&state, (USER, 7)), 90 + 60, "who does not answer has what it had");
+    }
+
+    #[test]
+    fn a_session_that_ends_holds_nothing() {
+        let mut state = State::default();
+        state.tell(1, (7, 8), 100);
+        state.tell(1, (9, 8), 10);
+        state.tell(2, (7, 8), 1);
+        assert!(state.is_held_by_others((USER, 7), 1) && !state.is_held_by_others((USER, 9), 10));
+        state.end(1);
+        assert_eq!(state.parts.len(), 1);
+        assert!(!state.is_held_by_others((USER, 7), 1));
+        assert_eq!((sum(&state, (USER, 7)), sum(&state, (GROUP, 8))), (101, 111), "it may have been written");
+    }
+}

@@ -1,0 +1,237 @@
+//! Quotas of space: what owners have is exact over chown and crashes, and clients together pass no limit.
+
+use std::time::Duration;
+
+use client::{AttrChange, Caller, Client, Error, Handle};
+use proto::wire::messages::{QUOTA_USER, QuotaState, ReadQuota, SetQuota};
+use proto::{Code, Fid, TargetId};
+use rt::Rt;
+use rt::sim::{Options, Sim};
+use weft_sim::cluster::{Cluster, Shape};
+use weft_sim::workload::{READ_WRITE, root};
+
+const BOB: u32 = 1000;
+const ANN: u32 = 1001;
+const MIB: usize = 1 << 20;
+const MDS: &str = "mds";
+const WAIT: Duration = Duration::from_secs(20);
+
+fn check(seed: u64, test: impl AsyncFnOnce(&Cluster)) {
+    let sim = Sim::new(Options::seed(seed));
+    let handle = sim.handle();
+    let cluster = Cluster::new(handle, Shape { osts: 4, osts_per_oss: 2 });
+    sim.run(async {
+        cluster.format().await;
+        cluster.start_servers();
+        test(&cluster).await;
+    });
+}
+
+/// A client for which everybody may make files in the root.
+async fn mount(cluster: &Cluster, node: &str) -> (Rt, std::sync::Arc<Client>) {
+    let (rt, client) = cluster.mount(node).await;
+    cluster.osts_are_known(&client).await;
+    let open = AttrChange { mode: Some(0o777), ..AttrChange::default() };
+    client.files().setattr(&root(), Fid::ROOT, open, None).await.expect("root may");
+    (rt, client)
+}
+
+fn user(uid: u32) -> Caller {
+    Caller { uid, gid: uid, ..root() }
+}
+
+async fn create(client: &Client, uid: u32, name: &[u8]) -> (Fid, Handle) {
+    let made = client.files().create(&user(uid), Fid::ROOT, name, 0o644, READ_WRITE).await;
+    let (told, handle) = made.expect("a new name can be made");
+    (told.fid, handle)
+}
+
+/// Asks until all targets answer.
+async fn state(rt: &Rt, client: &Client, id: u32) -> QuotaState {
+    loop {
+        let read = ReadQuota { kind: QUOTA_USER, id };
+        // A server that is not there yet refuses the connection.
+        if let Ok(state) = client.admin().order(TargetId::mdt(0), read, WAIT).await
+            && state.targets.iter().all(|of| of.bytes.is_some())
+        {
+            return state;
+        }
+        rt.sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn used(rt: &Rt, client: &Client, id: u32) -> u64 {
+    state(rt, client, id).await.bytes.expect("space is counted").used
+}
+
+/// Waits until an owner has `bytes`.
+async fn until_used(rt: &Rt, client: &Client, id: u32, bytes: u64) {
+    for _ in 0..100 {
+        if used(rt, client, id).await == bytes {
+            return;
+        }
+        rt.sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{id} has {}, not {bytes}", used(rt, client, id).await);
+}
+
+async fn limit(client: &Client, id: u32, soft: u64, hard: u64, grace_s: Option<u64>) {
+    let set = SetQuota {
+        kind: QUOTA_USER,
+        id,
+        inodes_soft: None,
+        inodes_hard: None,
+        inodes_grace_s: None,
+        bytes_soft: Some(soft),
+        bytes_hard: Some(hard),
+        bytes_grace_s: grace_s,
+    };
+    client.admin().order(TargetId::mdt(0), set, WAIT).await.expect("it is kept");
+}
+
+/// Writes a MiB at a time until that is refused, `most` at most; says how many.
+async fn fill(client: &Client, handle: Handle, most: u64) -> u64 {
+    for n in 0..most {
+        match client.files().write(handle, n << 20, &vec![n as u8; MIB]).await {
+            Ok(wrote) => assert_eq!(wrote as usize, MIB),
+            Err(error) => {
+                assert_eq!(error, Error::Refused(Code::Quota));
+                return n;
+            }
+        }
+    }
+    most
+}
+
+async fn unlink(client: &Client, name: &[u8]) {
+    client.names().unlink(&root(), Fid::ROOT, name).await.expect("root may");
+}
+
+#[test]
+fn what_an_owner_has_is_exact_over_chown_and_crashes() {
+    check(1, async |cluster| {
+        let (rt, client) = mount(cluster, "a").await;
+        let (fid, handle) = create(&client, BOB, b"f").await;
+        assert_eq!(fill(&client, handle, 3).await, 3);
+        client.files().fsync(handle).await.expect("there is room");
+        assert_eq!(used(&rt, &client, BOB).await, 3 << 20);
+        cluster.crash_servers();
+        assert_eq!(used(&rt, &client, BOB).await, 3 << 20);
+        let give = AttrChange { uid: Some(ANN), ..AttrChange::default() };
+        client.files().setattr(&root(), fid, give, None).await.expect("root may");
+        until_used(&rt, &client, ANN, 3 << 20).await;
+        assert_eq!(used(&rt, &client, BOB).await, 0);
+        // Who has it open knows an older owner, or none.
+        assert_eq!(fill(&client, handle, 4).await, 4);
+        client.files().fsync(handle).await.expect("there is room");
+        until_used(&rt, &client, ANN, 4 << 20).await;
+        assert_eq!(used(&rt, &client, BOB).await, 0);
+        client.files().release(handle).await;
+        unlink(&client, b"f").await;
+        until_used(&rt, &client, ANN, 0).await;
+    });
+}
+
+#[test]
+fn an_object_that_is_made_after_the_file_was_given_away_knows_it() {
+    check(2, async |cluster| {
+        let (rt, a) = mount(cluster, "a").await;
+        let (_, b) = mount(cluster, "b").await;
+        let (fid, handle) = create(&a, BOB, b"f").await;
+        a.files().write(handle, 0, &[7; 5000]).await.expect("there is room");
+        let give = AttrChange { uid: Some(ANN), gid: Some(ANN), ..AttrChange::default() };
+        b.files().setattr(&root(), fid, give, None).await.expect("root may");
+        cluster.crash_servers();
+        a.files().fsync(handle).await.expect("there is room");
+        a.files().release(handle).await;
+        until_used(&rt, &a, ANN, 8192).await;
+        assert_eq!(used(&rt, &a, BOB).await, 0);
+        unlink(&a, b"f").await;
+        until_used(&rt, &a, ANN, 0).await;
+    });
+}
+
+#[test]
+fn clients_together_pass_no_limit() {
+    for seed in 3..6 {
+        check(seed, async |cluster| {
+            let (rt, a) = mount(cluster, "a").await;
+            let (_, b) = mount(cluster, "b").await;
+            limit(&a, BOB, 0, 10 << 20, None).await;
+            let (one, two) = (create(&a, BOB, b"one").await.1, create(&b, BOB, b"two").await.1);
+            let wrote = rt::wait::join_all([fill(&a, one, 20), fill(&b, two, 20)]).await;
+            assert_eq!(wrote.iter().sum::<u64>(), 10, "{wrote:?}");
+            // What was accepted is kept.
+            a.files().fsync(one).await.expect("it was permitted");
+            b.files().fsync(two).await.expect("it was permitted");
+            assert_eq!(used(&rt, &a, BOB).await, 10 << 20);
+            let quota = state(&rt, &a, BOB).await.bytes.expect("space is counted");
+            assert_eq!((quota.hard, quota.soft), (10 << 20, 0));
+            // Root has no limits, and others have their own.
+            let (_, big) = create(&a, 0, b"root").await;
+            assert_eq!(fill(&a, big, 12).await, 12);
+            // What is freed may be written again.
+            a.files().release(one).await;
+            unlink(&b, b"one").await;
+            until_used(&rt, &a, BOB, wrote[1] << 20).await;
+            assert_eq!(fill(&b, two, 10).await, 10);
+            // After a restart of the MDT the limit is the same one.
+            cluster.kill(MDS);
+            cluster.restart(&[MDS.to_owned()]);
+            let (_, three) = create(&a, BOB, b"three").await;
+            assert_eq!(fill(&a, three, 1).await, 0);
+            b.files().fsync(two).await.expect("it was permitted");
+            until_used(&rt, &a, BOB, 10 << 20).await;
+        });
+    }
+}
+
+#[test]
+fn a_limit_holds_when_it_is_set() {
+    check(7, async |cluster| {
+        let (_, a) = mount(cluster, "a").await;
+        let (_, b) = mount(cluster, "b").await;
+        let (_, handle) = create(&a, BOB, b"f").await;
+        assert_eq!(fill(&a, handle, 3).await, 3);
+        limit(&b, BOB, 0, 4 << 20, None).await;
+        assert_eq!(a.files().write(handle, 3 << 20, &vec![1; MIB]).await, Ok(MIB as u32));
+        let refused = a.files().write(handle, 4 << 20, &[1]).await;
+        assert_eq!(refused, Err(Error::Refused(Code::Quota)));
+        limit(&b, BOB, 0, 0, None).await;
+        assert_eq!(a.files().write(handle, 4 << 20, &[1]).await, Ok(1));
+    });
+}
+
+#[test]
+fn a_soft_limit_counts_when_its_time_is_over() {
+    check(8, async |cluster| {
+        let (rt, a) = mount(cluster, "a").await;
+        limit(&a, BOB, 2 << 20, 8 << 20, Some(60)).await;
+        let (_, handle) = create(&a, BOB, b"f").await;
+        assert_eq!(fill(&a, handle, 4).await, 4);
+        a.files().fsync(handle).await.expect("there is room");
+        let quota = state(&rt, &a, BOB).await.bytes.expect("space is counted");
+        assert!(quota.deadline_s > 0 && quota.left_s <= 60, "{quota:?}");
+        rt.sleep(Duration::from_secs(61)).await;
+        let refused = a.files().write(handle, 4 << 20, &vec![1; 4 * MIB]).await;
+        assert_eq!(refused, Err(Error::Refused(Code::Quota)));
+    });
+}
+
+#[test]
+fn who_has_no_limits_writes_while_the_mdt_is_away() {
+    check(9, async |cluster| {
+        let (rt, a) = mount(cluster, "a").await;
+        let (_, handle) = create(&a, BOB, b"f").await;
+        assert_eq!(fill(&a, handle, 2).await, 2);
+        a.files().fsync(handle).await.expect("there is room");
+        cluster.kill(MDS);
+        rt.sleep(Duration::from_secs(5)).await;
+        let began = rt.now();
+        assert_eq!(fill(&a, handle, 4).await, 4);
+        assert!(rt.now() - began < Duration::from_secs(3));
+        cluster.restart(&[MDS.to_owned()]);
+        a.files().fsync(handle).await.expect("there is room");
+        assert_eq!(used(&rt, &a, BOB).await, 4 << 20);
+    });
+}
