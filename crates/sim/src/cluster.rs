@@ -11,7 +11,7 @@ use proto::layout::LayoutHint;
 use proto::wire::messages::HandOver;
 use proto::{ClientId, Fid, FsName, Nid, TargetId, TargetKind};
 use rpc::{Habits, Hub, Key, Keys, Role};
-use rt::sim::Handle;
+use rt::sim::{Handle, Options, Sim};
 use rt::{Addr, Rt};
 use server::Running;
 use server::owner::{Me, MgsOwners, Ownerships, State, Supervised, supervise};
@@ -100,6 +100,17 @@ fn fsname() -> FsName {
 
 fn nid(node: &str) -> Nid {
     Nid::tcp(node)
+}
+
+/// Runs `test` with a new cluster that is served, in the world of `seed`.
+pub fn with_cluster(seed: u64, shape: Shape, test: impl AsyncFnOnce(&Cluster)) {
+    let sim = Sim::new(Options::seed(seed));
+    let cluster = Cluster::new(sim.handle(), shape);
+    sim.run(async {
+        cluster.format().await;
+        cluster.start_servers();
+        test(&cluster).await;
+    });
 }
 
 impl Cluster {

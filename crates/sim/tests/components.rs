@@ -3,20 +3,14 @@
 use client::{AttrChange, Client, Error, Handle, OpenFlags, Seek};
 use proto::layout::{HintPart, LayoutHint};
 use proto::{Code, Fid, Layout};
-use rt::sim::{Options, Sim};
-use weft_sim::cluster::{Cluster, Shape};
+use weft_sim::cluster::{Cluster, Shape, with_cluster};
 use weft_sim::workload::{READ_WRITE, root};
 
 const MIB: u64 = 1 << 20;
 
 fn check(seed: u64, test: impl AsyncFnOnce(&Cluster)) {
-    let sim = Sim::new(Options::seed(seed));
-    let handle = sim.handle();
-    let cluster = Cluster::new(handle, Shape { osts: 4, osts_per_oss: 2 });
-    sim.run(async {
-        cluster.format().await;
-        cluster.start_servers();
-        test(&cluster).await;
+    with_cluster(seed, Shape { osts: 4, osts_per_oss: 2 }, async |cluster| {
+        test(cluster).await;
     });
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use client::{AttrChange, Client, Handle};
 use proto::Fid;
 use rpc::Habits;
-use rt::sim::{Handle as World, Options, Sim};
+use rt::sim::Handle as World;
 use rt::sync::oneshot;
-use weft_sim::cluster::{Cluster, Shape};
+use weft_sim::cluster::{Cluster, Shape, with_cluster};
 use weft_sim::scripted;
 use weft_sim::workload::{READ_WRITE, root};
 
@@ -15,13 +15,8 @@ use weft_sim::workload::{READ_WRITE, root};
 const LEASE: Duration = Duration::from_secs(16);
 
 fn check(test: impl AsyncFnOnce(&Cluster, &World)) {
-    let sim = Sim::new(Options::seed(1));
-    let handle = sim.handle();
-    let cluster = Cluster::new(handle.clone(), Shape { osts: 2, osts_per_oss: 1 });
-    sim.run(async {
-        cluster.format().await;
-        cluster.start_servers();
-        test(&cluster, &handle).await;
+    with_cluster(1, Shape { osts: 2, osts_per_oss: 1 }, async |cluster| {
+        test(cluster, cluster.handle()).await;
     });
 }
 

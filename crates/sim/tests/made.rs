@@ -2,17 +2,11 @@
 
 use client::{AttrChange, Client, Error, Handle, OpenFlags};
 use proto::{Code, Fid};
-use rt::sim::{Options, Sim};
-use weft_sim::cluster::{Cluster, Shape};
+use weft_sim::cluster::{Shape, with_cluster};
 use weft_sim::workload::{READ_WRITE, root};
 
 fn check(seed: u64, test: impl AsyncFnOnce(&Client, &Client)) {
-    let sim = Sim::new(Options::seed(seed));
-    let handle = sim.handle();
-    let cluster = Cluster::new(handle, Shape { osts: 2, osts_per_oss: 2 });
-    sim.run(async {
-        cluster.format().await;
-        cluster.start_servers();
+    with_cluster(seed, Shape { osts: 2, osts_per_oss: 2 }, async |cluster| {
         let (_, a) = cluster.mount("a").await;
         let (_, b) = cluster.mount("b").await;
         cluster.osts_are_known(&a).await;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use client::{AttrChange, Client, Handle, Seek, TimeSet};
 use proto::layout::LayoutHint;
 use proto::{Fid, Layout, TargetId, Timestamp};
-use rt::sim::{Handle as World, Options, Sim};
-use weft_sim::cluster::{Cluster, Shape};
+use rt::sim::Handle as World;
+use weft_sim::cluster::{Cluster, Shape, with_cluster};
 use weft_sim::scenario::on;
 use weft_sim::workload::{READ_WRITE, root};
 
@@ -15,13 +15,8 @@ const BYTES: usize = 300_000;
 const HOLE: u64 = 5 << 20;
 
 fn check(seed: u64, test: impl AsyncFnOnce(&Cluster, &World)) {
-    let sim = Sim::new(Options::seed(seed));
-    let handle = sim.handle();
-    let cluster = Cluster::new(handle.clone(), Shape { osts: 4, osts_per_oss: 2 });
-    sim.run(async {
-        cluster.format().await;
-        cluster.start_servers();
-        test(&cluster, &handle).await;
+    with_cluster(seed, Shape { osts: 4, osts_per_oss: 2 }, async |cluster| {
+        test(cluster, cluster.handle()).await;
     });
 }
 

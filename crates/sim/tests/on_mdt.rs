@@ -5,21 +5,16 @@ use std::time::Duration;
 use client::{AttrChange, Client, Handle, OpenFlags};
 use proto::layout::{HintPart, LayoutHint, Pattern};
 use proto::{Fid, TargetId};
-use rt::sim::{Options, Sim, Span};
-use weft_sim::cluster::{Cluster, Shape};
+use rt::sim::Span;
+use weft_sim::cluster::{Cluster, Shape, with_cluster};
 use weft_sim::workload::{READ, READ_WRITE, root};
 
 const HEAD: u64 = 64 << 10;
 const MDS: &str = "mds";
 
 fn check(seed: u64, test: impl AsyncFnOnce(&Cluster)) {
-    let sim = Sim::new(Options::seed(seed));
-    let handle = sim.handle();
-    let cluster = Cluster::new(handle, Shape { osts: 4, osts_per_oss: 2 });
-    sim.run(async {
-        cluster.format().await;
-        cluster.start_servers();
-        test(&cluster).await;
+    with_cluster(seed, Shape { osts: 4, osts_per_oss: 2 }, async |cluster| {
+        test(cluster).await;
     });
 }
 

@@ -6,8 +6,7 @@ use client::{AttrChange, Caller, Client, Error, Handle};
 use proto::wire::messages::{QUOTA_USER, QuotaState, ReadQuota, SetQuota};
 use proto::{Code, Fid, TargetId};
 use rt::Rt;
-use rt::sim::{Options, Sim};
-use weft_sim::cluster::{Cluster, Shape};
+use weft_sim::cluster::{Cluster, Shape, with_cluster};
 use weft_sim::workload::{READ_WRITE, root};
 
 const BOB: u32 = 1000;
@@ -17,13 +16,8 @@ const MDS: &str = "mds";
 const WAIT: Duration = Duration::from_secs(20);
 
 fn check(seed: u64, test: impl AsyncFnOnce(&Cluster)) {
-    let sim = Sim::new(Options::seed(seed));
-    let handle = sim.handle();
-    let cluster = Cluster::new(handle, Shape { osts: 4, osts_per_oss: 2 });
-    sim.run(async {
-        cluster.format().await;
-        cluster.start_servers();
-        test(&cluster).await;
+    with_cluster(seed, Shape { osts: 4, osts_per_oss: 2 }, async |cluster| {
+        test(cluster).await;
     });
 }
 

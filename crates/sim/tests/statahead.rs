@@ -7,20 +7,15 @@ use proto::parameters::{ClientPlaces, ClientTree, Tree};
 use proto::wire::messages::ReadParameters;
 use proto::{ClientId, Fid};
 use rt::Rt;
-use rt::sim::{Options, Sim, Span};
-use weft_sim::cluster::{Cluster, Shape};
+use rt::sim::Span;
+use weft_sim::cluster::{Cluster, Shape, with_cluster};
 use weft_sim::workload::{READ_WRITE, root};
 
 const MDS: &str = "mds";
 const FILES: u64 = 500;
 
 fn check(seed: u64, test: impl AsyncFnOnce(&Cluster, &Client, &Client)) {
-    let sim = Sim::new(Options::seed(seed));
-    let handle = sim.handle();
-    let cluster = Cluster::new(handle, Shape { osts: 4, osts_per_oss: 2 });
-    sim.run(async {
-        cluster.format().await;
-        cluster.start_servers();
+    with_cluster(seed, Shape { osts: 4, osts_per_oss: 2 }, async |cluster| {
         let (_, a) = cluster.mount("a").await;
         let (_, b) = cluster.mount("b").await;
         cluster.osts_are_known(&a).await;
@@ -29,7 +24,7 @@ fn check(seed: u64, test: impl AsyncFnOnce(&Cluster, &Client, &Client)) {
         }
         a.sync_all().await.expect("everything works");
         cluster.handle().set_latency("b", MDS, Span::millis(5, 5));
-        test(&cluster, &a, &b).await;
+        test(cluster, &a, &b).await;
     });
 }
 

@@ -25,7 +25,7 @@ const WISH_WRITES: u64 = 4;
 /// How long a write of an owner that had no limits waits for the MDT to say so again.
 const FREE_ANSWER_TIME: Duration = Duration::from_secs(1);
 /// How long its writes go on then before the next one waits.
-const FREE_UNTOLD_TIME: Duration = Duration::from_secs(30);
+const FREE_UNTOLD_TIME: Duration = Duration::from_secs(10);
 /// How often the MDT is asked again when others may give something back, or space is being freed.
 const CHANGING_PAUSE: Duration = Duration::from_millis(200);
 /// For how long.

@@ -195,7 +195,9 @@ impl Table {
 impl Quotas {
     /// Those in the store of `env`; `objects` and `data` say where space is used.
     pub fn open(env: &Env, objects: &Objects, data: Arc<Data>) -> Result<Quotas, StoreError> {
-        let table = Table::load(&env.store)?;
+        let mut table = Table::load(&env.store)?;
+        // The one before may have told clients so.
+        table.free_until = env.rt.now() + space::FREE_TIME;
         Ok(Quotas {
             usage: Usage::new(env, objects, data),
             space: Space::default(),

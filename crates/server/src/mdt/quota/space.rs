@@ -19,7 +19,7 @@ use store::{Batch, Change};
 use super::{GROUP, Most, Quotas, SPACE, USER, deadline_change};
 
 /// For how long a client may take an owner for one without limits.
-const FREE_TIME: Duration = Duration::from_secs(3);
+pub const FREE_TIME: Duration = Duration::from_secs(3);
 /// How old what the targets said may be: some write without being permitted it (root, and pages of mapped files).
 const AGE_MAX: Duration = Duration::from_secs(5);
 /// Of what is left a client gets one part in so many, if it wants more than it needs: others may need some, too.
