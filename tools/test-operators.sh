@@ -534,6 +534,64 @@ EOF
   until_true 20 has -u 4445 0
 }
 
+# A directory is a project: its users share its limits, nothing of another project comes in, and df shows what is left.
+t_projects() {
+  local dir=$two_a/projects n
+  as() { setpriv --reuid "$1" --regid "$1" --clear-groups "${@:2}"; }
+  row() { "$LFS" quota -q -p "$1" "$two_a" | tail -n 1; }
+  kbytes() { row "$1" | awk '{ print $(NF - 7) }'; }
+  files() { row "$1" | awk '{ print $(NF - 3) }'; }
+  has() { [ "$(kbytes "$1")" = "$2" ]; }
+  mkdir -p "$dir/d/below" "$dir/other"
+  chmod 777 "$dir/d" "$dir/d/below" "$dir/other"
+  echo before > "$dir/d/before"
+  must_fail 1 as 4321 "$LFS" project -p 70 "$dir/other"
+  "$LFS" project -p 70 -s -r "$dir/d"
+  [ "$("$LFS" project -d "$dir/d")" = "   70 P $dir/d" ]
+  [ "$("$LFS" project "$dir/d" | xargs)" = "70 - $dir/d/before 70 P $dir/d/below" ]
+  "$LFS" setquota -p 70 -B 8M -I 6 "$two_a"
+  # On the other mount, by another user.
+  until_true 10 has 70 4
+  as 4321 dd if=/dev/zero of="$two_b/projects/d/below/x" bs=1M count=3 conv=fsync status=none
+  has 70 3076
+  must_fail 1 as 4322 dd if=/dev/zero of="$dir/d/y" bs=1M count=6 conv=fsync
+  grep -q "Disk quota exceeded" "$work/err"
+  as 4322 touch "$dir/d/z"
+  must_fail 1 as 4321 touch "$dir/d/more"
+  grep -q "Disk quota exceeded" "$work/err"
+  [ "$(files 70)" = "6*" ]
+  [ "$(df --output=size,itotal -k "$dir/d" | tail -n 1 | xargs)" = "8192 6" ]
+  [ "$(df --output=iavail "$two_b/projects/d/below" | tail -n 1 | xargs)" = 0 ]
+  [ "$(df --output=itotal "$dir/other" | tail -n 1 | xargs)" != 6 ]
+  rm "$dir/d/y" "$dir/d/z"
+  # Nothing comes in by its name alone. mv copies, and what it copies counts.
+  echo foreign > "$dir/other/f"
+  must_fail 1 ln "$dir/other/f" "$dir/d/f"
+  grep -q "Invalid cross-device link" "$work/err"
+  mv "$dir/other/f" "$dir/d/f"
+  [ "$("$LFS" project "$dir/d/f")" = "   70 - $dir/d/f" ]
+  mv "$dir/d/f" "$dir/other/f"
+  "$LFS" project -c -r "$dir/d" > "$work/checked"
+  [ ! -s "$work/checked" ]
+  "$LFS" project -p 71 "$dir/d/before"
+  [ "$("$LFS" project -c -r "$dir/d")" = "$dir/d/before - project identifier is not set (inode=71, tree=70)" ]
+  until_true 20 has 71 4
+  # What moves to other OSTs stays the project's.
+  "$LFS" migrate -c 2 "$dir/d/below/x"
+  until_true 20 has 70 3076
+  kill_mds
+  start_mds
+  until_true 20 has 70 3076
+  "$LFS" project -C -r "$dir/d"
+  [ "$("$LFS" project -d "$dir/d")" = "    0 - $dir/d" ]
+  until_true 20 has 70 4
+  n=$(files 70)
+  [ "$n" = 1 ]
+  "$LFS" setquota -p 70 --delete "$two_a"
+  rm -r "$dir"
+  until_true 20 has 70 0
+}
+
 # What the changelog tells is what happened, while its MDT is killed, too; records go when nobody needs them.
 t_changelog() {
   local reader job
@@ -1525,7 +1583,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats open_again quotas space changelog jobs load exporter rpc_stats stat survey kept pools disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats open_again quotas space projects changelog jobs load exporter rpc_stats stat survey kept pools disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

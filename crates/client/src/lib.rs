@@ -186,6 +186,10 @@ pub struct AttrChange {
     pub atime: Option<TimeSet>,
     /// Last change of the data.
     pub mtime: Option<TimeSet>,
+    /// The project that it counts for; 0 for none.
+    pub project: Option<u32>,
+    /// Of a directory: whether what is made in it gets its project.
+    pub inherits: Option<bool>,
 }
 
 /// A time to set.

@@ -35,6 +35,8 @@ use serde::{Deserialize, Serialize};
 pub const PREFIX: &str = "weft.";
 /// Layout of a file, default layout of a directory.
 pub const LAYOUT: &str = "weft.layout";
+/// The project of a file or directory, as [`crate::projects`] writes it.
+pub const PROJECT: &str = "weft.project";
 /// Makes a file with a layout.
 pub const CREATE: &str = "weft.create";
 /// Makes a file with a layout; the name follows.

@@ -29,6 +29,7 @@ pub mod parameters;
 pub mod pools;
 mod proc;
 mod progress;
+pub mod projects;
 pub mod quotas;
 mod readahead;
 mod reopen;

@@ -257,9 +257,10 @@ impl Ops {
         self.client.names().entry(dir, entry)
     }
 
-    /// Space of the file system.
-    pub async fn statfs(&self) -> Result<Space> {
-        Ok(self.client.admin().statfs().await?)
+    /// Space of the file system, or of the project of a directory.
+    pub async fn statfs(&self, fid: Fid) -> Result<Space> {
+        let all = self.client.admin().statfs().await?;
+        Ok(Box::pin(crate::projects::space(&self.client, fid, all)).await)
     }
 
     pub(crate) fn mount<'a>(&'a self, status: &'a Status) -> Mount<'a> {

@@ -1,6 +1,8 @@
-//! Quotas as control attributes: users see their own and those of their groups; root, and whom the mount belongs to, see and set all.
+//! Quotas as control attributes: users see their own and those of their groups and of projects; root, and whom the mount belongs to, see
+//! and set all.
 //!
-//! `weft.quota.u.1000` is what the user 1000 has and may have, a body of `docs/wire.md`; `g` is for groups. It is set to an [`Order`].
+//! `weft.quota.u.1000` is what the user 1000 has and may have, a body of `docs/wire.md`; `g` is for groups, and `p` for projects. It is set to
+//! an [`Order`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +12,7 @@ use client::posix::{Errno, Result};
 use client::{Caller, Client};
 use proto::TargetId;
 use proto::wire::Body;
-use proto::wire::messages::{QUOTA_GROUP, QUOTA_USER, ReadQuota, SetQuota};
+use proto::wire::messages::{QUOTA_GROUP, QUOTA_PROJECT, QUOTA_USER, ReadQuota, SetQuota};
 
 use crate::virtuals::{answer, may_administrate};
 
@@ -21,10 +23,10 @@ const READ_WAIT: Duration = Duration::from_secs(5);
 /// How long it may take for a change, which is durable then, and which clients keep to.
 const SET_WAIT: Duration = Duration::from_secs(15);
 
-/// A user or a group.
+/// A user, a group or a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
-    /// `QUOTA_USER` or `QUOTA_GROUP`.
+    /// One of `QUOTA_*`.
     pub kind: u8,
     /// Its number.
     pub id: u32,
@@ -32,7 +34,12 @@ pub struct Owner {
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", if self.kind == QUOTA_USER { 'u' } else { 'g' }, self.id)
+        let kind = match self.kind {
+            QUOTA_USER => 'u',
+            QUOTA_GROUP => 'g',
+            _ => 'p',
+        };
+        write!(f, "{kind}.{}", self.id)
     }
 }
 
@@ -44,6 +51,7 @@ impl FromStr for Owner {
         let kind = match kind {
             "u" => QUOTA_USER,
             "g" => QUOTA_GROUP,
+            "p" => QUOTA_PROJECT,
             _ => return Err(Errno::NO_ATTRIBUTE),
         };
         Ok(Owner { kind, id: id.parse().map_err(|_| Errno::NO_ATTRIBUTE)? })
@@ -118,6 +126,7 @@ impl FromStr for Order {
 fn may_see(caller: &Caller, owner: Owner) -> Result<()> {
     let is_own = match owner.kind {
         QUOTA_USER => caller.uid == owner.id,
+        QUOTA_PROJECT => true,
         _ => caller.gid == owner.id || (caller.groups)().contains(&owner.id),
     };
     if is_own { Ok(()) } else { may_administrate(caller) }
@@ -157,11 +166,11 @@ mod tests {
 
     #[test]
     fn owners_and_orders_are_text() {
-        for (text, kind) in [("u.0", QUOTA_USER), ("g.4294967295", QUOTA_GROUP)] {
+        for (text, kind) in [("u.0", QUOTA_USER), ("g.4294967295", QUOTA_GROUP), ("p.7", QUOTA_PROJECT)] {
             let owner: Owner = text.parse().expect("an owner");
             assert_eq!((owner.kind, owner.to_string()), (kind, text.to_owned()));
         }
-        for text in ["", "u", "p.1", "u.-1", "u.bob"] {
+        for text in ["", "u", "x.1", "u.-1", "u.bob"] {
             assert!(text.parse::<Owner>().is_err(), "{text}");
         }
         for text in

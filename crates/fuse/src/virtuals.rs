@@ -16,6 +16,7 @@ use crate::imports;
 use crate::jobs::Jobs;
 use crate::parameters;
 use crate::pools;
+use crate::projects::{self, Project};
 use crate::quotas;
 use crate::settings;
 use crate::states::{self, States, TargetState};
@@ -52,6 +53,9 @@ pub async fn get(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8]) -> Re
     match name {
         control::LAYOUT => layout(client, fid).await,
         control::FID => Ok(fid.to_string().into_bytes()),
+        control::PROJECT => {
+            Ok(Project::of(&client.names().getattr(fid).await?.attr).to_string().into_bytes())
+        }
         control::SPACE => Ok(control::encode(&spaces(client).await)),
         states::STATES => Ok(control::encode(&target_states(client).await)),
         imports::IMPORTS => Ok(control::encode(&imports::told(client))),
@@ -179,6 +183,9 @@ pub async fn set(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8], value
         return Box::pin(pools::change(client, caller, value)).await;
     }
     let text = |bytes| std::str::from_utf8(bytes).map_err(|_| Errno::INVALID);
+    if name == control::PROJECT.as_bytes() {
+        return Box::pin(projects::set(client, caller, fid, text(value)?)).await;
+    }
     if let Some(token) = name.strip_prefix(control::FIND.as_bytes()) {
         return mount.questions.ask(caller, text(token)?, value);
     }

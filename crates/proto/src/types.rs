@@ -95,6 +95,10 @@ pub struct Attr {
     pub version: u64,
     /// Time of the call that set `mtime` to what it is: what objects say of data written earlier does not count.
     pub mtime_set: Timestamp,
+    /// The project that it counts for; 0 for none.
+    pub project: u32,
+    /// Of a directory: what is made in it gets its project, and what has another one does not come into it.
+    pub inherits: bool,
 }
 
 /// An access time older than this is renewed even if the file was not changed since, in seconds.
@@ -121,12 +125,14 @@ pub struct FileOwner {
     pub gid: u32,
     /// Version of the inode that said so. Of two that differ the newer one is right; 0 is nobody.
     pub version: u64,
+    /// The project; 0 for none.
+    pub project: u32,
 }
 
 impl FileOwner {
     /// The owner that the attributes name.
     pub fn of(attr: &Attr) -> FileOwner {
-        FileOwner { uid: attr.uid, gid: attr.gid, version: attr.version }
+        FileOwner { uid: attr.uid, gid: attr.gid, version: attr.version, project: attr.project }
     }
 
     /// The newer one of the two.

@@ -72,6 +72,8 @@ fn created(fid: Fid) -> Created {
         size_known: true,
         version: 1,
         mtime_set: now,
+        project: 0,
+        inherits: false,
     };
     Created {
         attr,

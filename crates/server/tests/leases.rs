@@ -153,6 +153,8 @@ impl Client {
             kill_privileges: false,
             cred: proto::Cred::root(),
             time: proto::Timestamp { secs: 5, nanos: 0 },
+            project: None,
+            inherits: None,
         };
         self.mdt.call(request).await.expect("root may");
     }

@@ -124,6 +124,8 @@ impl Client {
             kill_privileges: false,
             cred: Cred::root(),
             time: TIME,
+            project: None,
+            inherits: None,
         };
         self.import.call(request).await.expect("root may");
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use client::{AttrChange, Caller, Client, Error, Handle};
-use proto::wire::messages::{QUOTA_USER, QuotaState, ReadQuota, SetQuota};
+use proto::wire::messages::{QUOTA_PROJECT, QUOTA_USER, QuotaState, ReadQuota, SetQuota};
 use proto::{Code, Fid, TargetId};
 use rt::Rt;
 use weft_sim::cluster::{Cluster, Shape, with_cluster};
@@ -41,9 +41,9 @@ async fn create(client: &Client, uid: u32, name: &[u8]) -> (Fid, Handle) {
 }
 
 /// Asks until all targets answer.
-async fn state(rt: &Rt, client: &Client, id: u32) -> QuotaState {
+async fn state(rt: &Rt, client: &Client, (kind, id): (u8, u32)) -> QuotaState {
     loop {
-        let read = ReadQuota { kind: QUOTA_USER, id };
+        let read = ReadQuota { kind, id };
         // A server that is not there yet refuses the connection.
         if let Ok(state) = client.admin().order(TargetId::mdt(0), read, WAIT).await
             && state.targets.iter().all(|of| of.bytes.is_some())
@@ -55,7 +55,7 @@ async fn state(rt: &Rt, client: &Client, id: u32) -> QuotaState {
 }
 
 async fn used(rt: &Rt, client: &Client, id: u32) -> u64 {
-    state(rt, client, id).await.bytes.expect("space is counted").used
+    state(rt, client, (QUOTA_USER, id)).await.bytes.expect("space is counted").used
 }
 
 /// Waits until an owner has `bytes`.
@@ -70,8 +70,12 @@ async fn until_used(rt: &Rt, client: &Client, id: u32, bytes: u64) {
 }
 
 async fn limit(client: &Client, id: u32, soft: u64, hard: u64, grace_s: Option<u64>) {
+    limit_of(client, (QUOTA_USER, id), soft, hard, grace_s).await;
+}
+
+async fn limit_of(client: &Client, (kind, id): (u8, u32), soft: u64, hard: u64, grace_s: Option<u64>) {
     let set = SetQuota {
-        kind: QUOTA_USER,
+        kind,
         id,
         inodes_soft: None,
         inodes_hard: None,
@@ -159,7 +163,7 @@ fn clients_together_pass_no_limit() {
             a.files().fsync(one).await.expect("it was permitted");
             b.files().fsync(two).await.expect("it was permitted");
             assert_eq!(used(&rt, &a, BOB).await, 10 << 20);
-            let quota = state(&rt, &a, BOB).await.bytes.expect("space is counted");
+            let quota = state(&rt, &a, (QUOTA_USER, BOB)).await.bytes.expect("space is counted");
             assert_eq!((quota.hard, quota.soft), (10 << 20, 0));
             // Root has no limits, and others have their own.
             let (_, big) = create(&a, 0, b"root").await;
@@ -204,7 +208,7 @@ fn a_soft_limit_counts_when_its_time_is_over() {
         let (_, handle) = create(&a, BOB, b"f").await;
         assert_eq!(fill(&a, handle, 4).await, 4);
         a.files().fsync(handle).await.expect("there is room");
-        let quota = state(&rt, &a, BOB).await.bytes.expect("space is counted");
+        let quota = state(&rt, &a, (QUOTA_USER, BOB)).await.bytes.expect("space is counted");
         assert!(quota.deadline_s > 0 && quota.left_s <= 60, "{quota:?}");
         rt.sleep(Duration::from_secs(61)).await;
         let refused = a.files().write(handle, 4 << 20, &vec![1; 4 * MIB]).await;
@@ -228,4 +232,51 @@ fn who_has_no_limits_writes_while_the_mdt_is_away() {
         a.files().fsync(handle).await.expect("there is room");
         assert_eq!(used(&rt, &a, BOB).await, 4 << 20);
     });
+}
+
+#[test]
+fn users_of_a_project_share_its_limit() {
+    check(10, async |cluster| {
+        let (rt, a) = mount(cluster, "a").await;
+        let (_, b) = mount(cluster, "b").await;
+        let dir = make_dir(&a).await;
+        let open = AttrChange {
+            mode: Some(0o777),
+            project: Some(50),
+            inherits: Some(true),
+            ..AttrChange::default()
+        };
+        a.files().setattr(&root(), dir, open, None).await.expect("root may");
+        let of = (QUOTA_PROJECT, 50);
+        limit_of(&a, of, 0, 6 << 20, None).await;
+        let create_inside = async |client: &Client, uid, name: &[u8]| {
+            let made = client.files().create(&user(uid), dir, name, 0o644, READ_WRITE).await;
+            made.expect("a new name can be made").1
+        };
+        let (one, two) = (create_inside(&a, BOB, b"one").await, create_inside(&b, ANN, b"two").await);
+        let wrote = rt::wait::join_all([fill(&a, one, 20), fill(&b, two, 20)]).await;
+        assert_eq!(wrote.iter().sum::<u64>(), 6, "{wrote:?}");
+        a.files().fsync(one).await.expect("it was permitted");
+        b.files().fsync(two).await.expect("it was permitted");
+        let bytes = async || state(&rt, &a, of).await.bytes.expect("space is counted").used;
+        assert_eq!(bytes().await, 6 << 20);
+        // Elsewhere they have no limits. What leaves the project does not count for it any more.
+        let (_, free) = create(&a, BOB, b"free").await;
+        assert_eq!(fill(&a, free, 3).await, 3);
+        let fid = a.names().lookup(&root(), dir, b"one").await.expect("it is there").fid;
+        let none = AttrChange { project: Some(0), ..AttrChange::default() };
+        a.files().setattr(&root(), fid, none, None).await.expect("root may");
+        for _ in 0..100 {
+            if bytes().await == wrote[1] << 20 {
+                return;
+            }
+            rt.sleep(Duration::from_millis(100)).await;
+        }
+        panic!("the project has {}", bytes().await);
+    });
+}
+
+async fn make_dir(client: &Client) -> Fid {
+    let made = client.names().make(&root(), Fid::ROOT, b"d", 0o040_777, 0, bytes::Bytes::new()).await;
+    made.expect("a new name can be made").fid
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use proto::FileOwner;
 use rt::Rt;
 use smallvec::SmallVec;
 
@@ -44,34 +45,58 @@ pub const INODES: Count = Count { sum: 0x1a, of: 0x10, what: "inodes" };
 /// All sums that count keys.
 pub(crate) const COUNTS: &[Count] = &[OBJECTS, INODES];
 
+/// Kinds and numbers of owners.
+pub type OwnerList = SmallVec<[(u8, u32); 3]>;
+
 /// Keys that are counted for each of their owners, whom their values name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Owners {
     /// First byte of the sums' keys. This byte alone is a key, too, if each value counts as 1: it is there if the sums are.
     pub sum: u8,
     /// First byte of the keys that are counted.
     pub of: u8,
-    /// The kinds of owners, and where in a value the number of the owner is, as 4 bytes LE. Of a value that ends before that nothing
-    /// is counted.
-    pub kinds: &'static [(u8, usize)],
+    /// The owners that a value names.
+    pub named: fn(&[u8]) -> OwnerList,
     /// Where in a value the number is that is added, as 8 bytes LE; each value counts as 1 if there is none.
     pub weight: Option<usize>,
     /// What they are, in the plural.
     pub what: &'static str,
 }
 
-/// The owners of an MDT's inodes: users (0) and groups (1).
+/// The owners of an MDT's inodes: users (0), groups (1), and projects (2) if they have one.
 pub const INODE_OWNERS: Owners =
-    Owners { sum: 0x1e, of: 0x10, kinds: &[(0, 12), (1, 16)], weight: None, what: "inodes" };
-/// The owners of a target's objects: how many blocks those of users (0) and groups (1) occupy. There is no marker: of objects of before
-/// that was counted nobody knows the owner.
-pub const BLOCK_OWNERS: Owners = Owners {
-    sum: b'Q',
-    of: b'O',
-    kinds: &[(0, keys::OWNER_AT[0]), (1, keys::OWNER_AT[1])],
-    weight: Some(keys::BLOCKS_AT),
-    what: "blocks",
-};
+    Owners { sum: 0x1e, of: 0x10, named: inode_owners, weight: None, what: "inodes" };
+/// The owners of a target's objects: how many blocks those of users (0), groups (1) and projects (2) occupy. There is no marker: of objects
+/// of before that was counted nobody knows the owner.
+pub const BLOCK_OWNERS: Owners =
+    Owners { sum: b'Q', of: b'O', named: object_owners, weight: Some(keys::BLOCKS_AT), what: "blocks" };
+
+/// Format of inodes that have a project (`docs/disk-mdt.md#inode`).
+pub const INODE_FORMAT_OF_PROJECTS: u8 = 3;
+/// Where in an inode its user, its group and its project are, as 4 bytes LE.
+pub const INODE_OWNERS_AT: [usize; 3] = [12, 16, 116];
+
+fn inode_owners(inode: &[u8]) -> OwnerList {
+    let with_project = inode.first() == Some(&INODE_FORMAT_OF_PROJECTS);
+    let at = |(kind, at): (u8, usize)| {
+        let id = inode.get(at..)?.first_chunk::<4>()?;
+        Some((kind, u32::from_le_bytes(*id)))
+    };
+    let known = (0..).zip(INODE_OWNERS_AT).take(if with_project { 3 } else { 2 });
+    known.filter_map(at).filter(|owner| *owner != (2, 0)).collect()
+}
+
+fn object_owners(record: &[u8]) -> OwnerList {
+    let owner = keys::owner_in(record);
+    if owner.version == 0 { OwnerList::new() } else { owners(owner) }
+}
+
+/// For whom something counts that is `owner`'s.
+pub fn owners(owner: FileOwner) -> OwnerList {
+    let FileOwner { uid, gid, project, .. } = owner;
+    let all = [(0, uid), (1, gid), (2, project)];
+    all.into_iter().filter(|owner| *owner != (2, 0)).collect()
+}
 
 impl Owners {
     /// The key that says that the sums are there.
@@ -92,11 +117,8 @@ impl Owners {
         scan_all(scan, range, |_, value| {
             is_empty = false;
             let weight = self.weight.map_or(Some(1), |at| number_at(value, at)).unwrap_or(0);
-            for (kind, at) in self.kinds {
-                let Some((id, _)) = value.get(*at..).and_then(|from| from.split_first_chunk::<4>()) else {
-                    continue;
-                };
-                let key = self.key(*kind, u32::from_le_bytes(*id));
+            for (kind, id) in (self.named)(value) {
+                let key = self.key(kind, id);
                 if weight != 0 {
                     let sum = sums.entry(Bytes::copy_from_slice(&key)).or_insert(0u64);
                     *sum = sum.saturating_add(weight);

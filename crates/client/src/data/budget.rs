@@ -35,8 +35,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// When an owner is forgotten that nothing is written for.
 const FORGET_TIME: Duration = Duration::from_secs(60);
 
-/// A user and a group.
-type Owner = (u32, u32);
+/// A user, a group and a project.
+type Owner = [u32; 3];
 
 /// What the MDT has said of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -121,8 +121,8 @@ impl Drop for Taking<'_> {
 }
 
 fn owner_of(file: &FileState) -> Owner {
-    let FileOwner { uid, gid, .. } = file.owner();
-    (uid, gid)
+    let FileOwner { uid, gid, project, .. } = file.owner();
+    [uid, gid, project]
 }
 
 impl Budgets {
@@ -206,10 +206,10 @@ impl Budgets {
 
     /// Tells the MDT what is held, and asks for `least` to `most` bytes.
     async fn ask(&self, owner: Owner, (least, most): (u64, u64)) -> Result<bool> {
-        let (uid, gid) = owner;
+        let [uid, gid, project] = owner;
         let asked_at = self.rt.now();
         let held = self.held(owner);
-        let hold = HoldSpace { uid, gid, held, least, most };
+        let hold = HoldSpace { uid, gid, held, least, most, project };
         let answer = match self.targets.first_mdt()?.call(hold).await {
             Ok(answered) => answered.reply,
             // An older one counts no space.

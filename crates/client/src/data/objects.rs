@@ -137,6 +137,8 @@ mod tests {
             size_known: true,
             version: 1,
             mtime_set: at(ctime - 1),
+            project: 0,
+            inherits: false,
         }
     }
 

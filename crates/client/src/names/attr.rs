@@ -35,6 +35,8 @@ impl Names {
             mtime: change.mtime.map(|set| set.change(time)),
             handle,
             kill_privileges: change.size.is_some() && caller.uid != 0,
+            project: change.project,
+            inherits: change.inherits,
             ..no_change(fid, time)
         };
         if let Some(size) = change.size {

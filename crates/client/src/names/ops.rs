@@ -32,6 +32,8 @@ pub(crate) fn no_change(fid: Fid, time: Timestamp) -> SetAttr {
         kill_privileges: false,
         cred: Cred::default(),
         time,
+        project: None,
+        inherits: None,
     }
 }
 

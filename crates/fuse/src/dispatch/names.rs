@@ -42,7 +42,8 @@ impl Dispatcher {
     pub(super) fn set_attr(&self, Asked { node, caller, reply, .. }: Asked, given: SetAttr) {
         let SetAttr { mode, uid, gid, size, atime, mtime, handle, .. } = given;
         let (atime, mtime) = (atime.map(told::time), mtime.map(told::time));
-        let change = AttrChange { mode: mode.map(|mode| mode & 0o7777), uid, gid, size, atime, mtime };
+        let mode = mode.map(|mode| mode & 0o7777);
+        let change = AttrChange { mode, uid, gid, size, atime, mtime, ..AttrChange::default() };
         let (handle, teller) = (handle.map(Handle), self.teller.clone());
         self.run(reply, |ops| async move {
             attributes(&teller, ops.posix().setattr(&caller, fid_of(node), change, handle).await)
@@ -126,8 +127,10 @@ impl Dispatcher {
         self.look(reply, pid, |ops| async move { done(ops.access(&caller, fid_of(node), mask).await) });
     }
 
-    pub(super) fn stat_fs(&self, Asked { pid, reply, .. }: Asked) {
-        self.look(reply, pid, |ops| async move { Ok(Answer::Statfs(told::space(&ops.statfs().await?))) });
+    pub(super) fn stat_fs(&self, Asked { node, pid, reply, .. }: Asked) {
+        self.look(reply, pid, |ops| async move {
+            Ok(Answer::Statfs(told::space(&ops.statfs(fid_of(node)).await?)))
+        });
     }
 
     pub(super) fn set_xattr(

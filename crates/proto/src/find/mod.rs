@@ -365,6 +365,8 @@ mod tests {
             size_known,
             version: 1,
             mtime_set: time(2),
+            project: 0,
+            inherits: false,
         }
     }
 

@@ -32,7 +32,7 @@ wire_id!(Fid { seq, oid, ver });
 wire_id!(ObjectId { layout, stripe });
 wire_id!(TargetId { kind, index });
 
-wire_fields!(FileOwner { uid, gid, version });
+wire_fields!(FileOwner { uid, gid, version, project });
 wire_fields!(HintPart { end, stripe_count, stripe_size, start_index, osts, overstripe, pool; on_mdt });
 wire_fields!(Attr {
     fid,
@@ -49,7 +49,9 @@ wire_fields!(Attr {
     btime,
     size_known,
     version,
-    mtime_set
+    mtime_set;
+    project,
+    inherits
 });
 
 impl Wire for OstIndex {

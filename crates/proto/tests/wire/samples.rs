@@ -56,6 +56,8 @@ fn attr() -> Attr {
         size_known: true,
         version: 77,
         mtime_set: time_of(6),
+        project: 0x1718,
+        inherits: true,
     }
 }
 
@@ -150,7 +152,7 @@ fn quota() -> QuotaState {
 }
 
 fn owner() -> FileOwner {
-    FileOwner { uid: 0x0809, gid: 0x0910, version: 0x1011 }
+    FileOwner { uid: 0x0809, gid: 0x0910, version: 0x1011, project: 0x1112 }
 }
 
 fn changelog_record() -> proto::changelog::Record {
@@ -445,6 +447,8 @@ fn mdt_requests_files() -> Vec<Request> {
             kill_privileges: true,
             cred: cred.clone(),
             time,
+            project: Some(0x1920),
+            inherits: Some(true),
         }
         .into(),
         SetSize { fid: fid(1), update: size_update() }.into(),
@@ -576,7 +580,8 @@ fn lock_requests() -> Vec<Request> {
         Enqueue { object, write: true, start: 47_008, end: 94_016, restate: false }.into(),
         CancelRanges { ranges: vec![ObjectRange { object, start: 1, end: u64::MAX, number }] }.into(),
         CancelBits { locks: vec![BitLock { fid: fid(1), bits: LOCK_ALL, number }] }.into(),
-        HoldSpace { uid: 0x1112, gid: 0x1213, held: 0x1314, least: 0x1415, most: 0x1516 }.into(),
+        HoldSpace { uid: 0x1112, gid: 0x1213, held: 0x1314, least: 0x1415, most: 0x1516, project: 0x1617 }
+            .into(),
         RevokeBits { fid: fid(1), bits: LOCK_UPDATE | LOCK_LAYOUT, number }.into(),
         RevokeRange { object, start: 1, end: 4097, number, keep_read: true, trim: false }.into(),
         Glimpse { object }.into(),

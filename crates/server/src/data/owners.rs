@@ -4,7 +4,9 @@
 //! client that knows an older one takes nothing back.
 
 use proto::wire::Reply;
-use proto::wire::messages::{Done as Nothing, QUOTA_GROUP, QUOTA_USER, ReadUsage, SetOwners, Usage};
+use proto::wire::messages::{
+    Done as Nothing, QUOTA_GROUP, QUOTA_PROJECT, QUOTA_USER, ReadUsage, SetOwners, Usage,
+};
 use proto::{Code, FileOwner, ObjectId, Transno};
 use service::{Ctx, Done, code_of};
 use store::StoreError;
@@ -48,7 +50,7 @@ impl Data {
 
     /// How much of the target an owner has.
     pub(super) fn usage(&self, read: &ReadUsage) -> Result<Done, Code> {
-        if !matches!(read.kind, QUOTA_USER | QUOTA_GROUP) {
+        if !matches!(read.kind, QUOTA_USER | QUOTA_GROUP | QUOTA_PROJECT) {
             return Err(Code::NotSupported);
         }
         let bytes = self.used_by(read.kind, read.id)?;

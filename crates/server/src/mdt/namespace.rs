@@ -7,7 +7,7 @@ use proto::changelog::Record;
 use proto::wire::messages::{BitLock, LOCK_ALL, LOCK_UPDATE};
 use proto::{Code, DataTarget, Fid, FileKind, Name};
 use smallvec::SmallVec;
-use store::sums::{INODE_OWNERS, INODES};
+use store::sums::{self, INODE_OWNERS, INODES};
 use store::{Batch, Change, Store, Sums};
 
 use super::changelog::Records;
@@ -15,7 +15,7 @@ use super::inode::Inode;
 use super::locks::Locks;
 use super::owners::{self, Numbers};
 use super::plan::{Plan, Reads, Step};
-use super::quota::{Bound, Bounds, GROUP, USER};
+use super::quota::{Bound, Bounds};
 use super::sharing::Key;
 use super::{Ctx, Mdt, Outcome, keys};
 
@@ -169,7 +169,7 @@ impl Changes {
         for component in &layout.components {
             for (target, stripes) in super::destroy::stripes_by_target(component) {
                 let key = keys::owners(target, component.id, numbers.next());
-                self.put(key, owners::encode((inode.uid, inode.gid), &stripes));
+                self.put(key, owners::encode(inode.owner(), &stripes));
                 self.ordered.push(target);
                 inode.written = true;
             }
@@ -183,8 +183,8 @@ impl Changes {
 }
 
 /// The sums in which an inode is counted for its owners.
-fn owners(inode: &Inode) -> [[u8; 6]; 2] {
-    [(USER, inode.uid), (GROUP, inode.gid)].map(|(kind, id)| INODE_OWNERS.key(kind, id))
+fn owners(inode: &Inode) -> SmallVec<[[u8; 6]; 3]> {
+    sums::owners(inode.owner()).into_iter().map(|(kind, id)| INODE_OWNERS.key(kind, id)).collect()
 }
 
 /// The names and inodes of a target: what is stored, and what is locked.

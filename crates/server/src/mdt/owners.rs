@@ -68,28 +68,29 @@ pub fn found(store: &Store, target: DataTarget) -> Result<Found, StoreError> {
         }
         let damaged = || StoreError::Corrupt { what: "the list of objects that got another owner".into() };
         let (_, layout) = keys::target_parts(&key).ok_or_else(damaged)?;
-        let ((uid, gid), stripes) = decode(&value.bytes).ok_or_else(damaged)?;
-        let owner = FileOwner { uid, gid, version: value.version.0 };
+        let ([uid, gid, project], stripes) = decode(&value.bytes).ok_or_else(damaged)?;
+        let owner = FileOwner { uid, gid, version: value.version.0, project };
         found.owned.extend(stripes.into_iter().map(|stripe| (ObjectId { layout, stripe }, owner)));
         found.keys.push(key);
     }
     Ok(found)
 }
 
-/// Value of an entry: format, user, group, then each stripe.
-pub fn encode((uid, gid): (u32, u32), stripes: &[u32]) -> Bytes {
-    let mut value = Vec::with_capacity(9 + 4 * stripes.len());
+/// Value of an entry: format, user, group, project, then each stripe.
+pub fn encode(owner: FileOwner, stripes: &[u32]) -> Bytes {
+    let mut value = Vec::with_capacity(13 + 4 * stripes.len());
     value.push(FORMAT);
-    [uid, gid].iter().chain(stripes).for_each(|number| value.extend_from_slice(&number.to_le_bytes()));
+    let numbers = [owner.uid, owner.gid, owner.project];
+    numbers.iter().chain(stripes).for_each(|number| value.extend_from_slice(&number.to_le_bytes()));
     value.into()
 }
 
-/// The inverse of [`encode`].
-fn decode(value: &[u8]) -> Option<((u32, u32), Vec<u32>)> {
+/// The inverse of [`encode`]: user, group and project, and the stripes.
+fn decode(value: &[u8]) -> Option<([u32; 3], Vec<u32>)> {
     let (&format, numbers) = value.split_first()?;
     let (numbers, rest) = numbers.as_chunks::<4>();
     let mut numbers = numbers.iter().map(|number| u32::from_le_bytes(*number));
-    let owner = (numbers.next()?, numbers.next()?);
+    let owner = [numbers.next()?, numbers.next()?, numbers.next()?];
     let sane = format == FORMAT && rest.is_empty() && numbers.len() <= STRIPES_MAX;
     sane.then(|| (owner, numbers.collect()))
 }
@@ -100,10 +101,11 @@ mod tests {
 
     #[test]
     fn entries_round_trip() {
-        let value = encode((1, 2), &[0, 7]);
-        assert_eq!(value[..], [&[1][..], &[1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0]].concat());
-        assert_eq!(decode(&value), Some(((1, 2), vec![0, 7])));
-        for wrong in [&value[..8], &value[..10], &[2, 1, 0, 0, 0, 2, 0, 0, 0][..], &[]] {
+        let owner = FileOwner { uid: 1, gid: 2, version: 9, project: 3 };
+        let value = encode(owner, &[0, 7]);
+        assert_eq!(value[..5], [1, 1, 0, 0, 0]);
+        assert_eq!(decode(&value), Some(([1, 2, 3], vec![0, 7])));
+        for wrong in [&value[..12], &value[..14], &[&[2], &value[1..]].concat()[..], &[]] {
             assert_eq!(decode(wrong), None);
         }
     }

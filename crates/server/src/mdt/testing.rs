@@ -118,7 +118,12 @@ impl World {
         for (key, value) in scan(&[super::keys::INODE], super::keys::INODE + 1) {
             let fid = super::keys::fid_of(&key).expect("the key of an inode");
             let inode = super::inode::Inode::decode(fid, &value.bytes, 0).expect("an inode");
-            for (kind, id) in [(msg::QUOTA_USER, inode.uid), (msg::QUOTA_GROUP, inode.gid)] {
+            let of = [
+                (msg::QUOTA_USER, inode.uid),
+                (msg::QUOTA_GROUP, inode.gid),
+                (msg::QUOTA_PROJECT, inode.project),
+            ];
+            for (kind, id) in of.into_iter().filter(|owner| *owner != (msg::QUOTA_PROJECT, 0)) {
                 *owners.entry(store::sums::INODE_OWNERS.key(kind, id).to_vec()).or_insert(0) += 1;
             }
         }
@@ -574,6 +579,8 @@ impl Client<'_> {
             kill_privileges: false,
             cred: cred.clone(),
             time: self.time(),
+            project: None,
+            inherits: None,
         }
     }
 

@@ -26,10 +26,8 @@ const ID_BYTES: usize = 20;
 const RECORD_BYTES: usize = 48;
 /// Where in a record its blocks are: `sums::BLOCK_OWNERS` reads them there.
 pub(crate) const BLOCKS_AT: usize = 16;
-/// Bytes that follow if the object is somebody's: user, group, and the version of the inode that said so.
-const OWNER_BYTES: usize = 16;
-/// Where in a record the user and the group are, if they are there.
-pub(crate) const OWNER_AT: [usize; 2] = [RECORD_BYTES, RECORD_BYTES + 4];
+/// Bytes that follow if the object is somebody's: user, group, the version of the inode that said so, and project.
+const OWNER_BYTES: usize = 20;
 
 fn with_id(prefix: u8, id: ObjectId) -> Vec<u8> {
     let mut key = Vec::with_capacity(1 + ID_BYTES + 8);
@@ -216,10 +214,20 @@ fn take_time(from: &[u8]) -> Option<Timestamp> {
 fn take_owner(from: &[u8]) -> Option<FileOwner> {
     let from: &[u8; OWNER_BYTES] = from.try_into().ok()?;
     let (uid, rest) = from.split_first_chunk()?;
-    let (gid, version) = rest.split_first_chunk()?;
-    let version = u64::from_le_bytes(version.try_into().ok()?);
-    let owner = FileOwner { uid: u32::from_le_bytes(*uid), gid: u32::from_le_bytes(*gid), version };
-    (version != 0).then_some(owner)
+    let (gid, rest) = rest.split_first_chunk()?;
+    let (version, project) = rest.split_first_chunk()?;
+    let owner = FileOwner {
+        uid: u32::from_le_bytes(*uid),
+        gid: u32::from_le_bytes(*gid),
+        version: u64::from_le_bytes(*version),
+        project: u32::from_le_bytes(project.try_into().ok()?),
+    };
+    (owner.version != 0).then_some(owner)
+}
+
+/// Whose the object is that has this record; nobody's if nobody has said so, or it is no record.
+pub fn owner_in(record: &[u8]) -> FileOwner {
+    record.get(RECORD_BYTES..).and_then(take_owner).unwrap_or_default()
 }
 
 impl Record {
@@ -235,6 +243,7 @@ impl Record {
             out.extend_from_slice(&self.owner.uid.to_le_bytes());
             out.extend_from_slice(&self.owner.gid.to_le_bytes());
             out.extend_from_slice(&self.owner.version.to_le_bytes());
+            out.extend_from_slice(&self.owner.project.to_le_bytes());
         }
         out.into()
     }
@@ -339,10 +348,10 @@ mod tests {
         assert_eq!(Record::decode(&record.encode()[1..]), None);
         let backwards = Record { size: 20, tail: 10, ..record };
         assert_eq!(Record::decode(&backwards.encode()), None);
-        let owner = FileOwner { uid: 0x0102, gid: 0x0304, version: 0x0506 };
+        let owner = FileOwner { uid: 0x0102, gid: 0x0304, version: 0x0506, project: 0x0708 };
         let owned = Record { owner, ..record };
         let hex: String = owned.encode()[RECORD_BYTES..].iter().map(|b| format!("{b:02x}")).collect();
-        assert_eq!(hex, concat!("02010000", "04030000", "0605000000000000"));
+        assert_eq!(hex, concat!("02010000", "04030000", "0605000000000000", "08070000"));
         assert_eq!(Record::decode(&owned.encode()), Some(owned));
         assert_eq!(Record::decode(&owned.encode()[..RECORD_BYTES + 8]), None);
         let nobody = [&record.encode()[..], &[0; OWNER_BYTES]].concat();

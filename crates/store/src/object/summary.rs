@@ -32,7 +32,7 @@ pub fn changed(id: ObjectId, before: Option<Record>, after: Option<Record>, batc
     for (record, sign) in [(before, -1), (after, 1)] {
         let Some(record) = record.filter(|record| record.owner.version != 0) else { continue };
         let blocks = sign * i64::try_from(record.blocks).unwrap_or(i64::MAX);
-        for (kind, id) in [(0, record.owner.uid), (1, record.owner.gid)] {
+        for (kind, id) in sums::owners(record.owner) {
             batch.sums.add(&sums::BLOCK_OWNERS.key(kind, id), blocks);
         }
     }

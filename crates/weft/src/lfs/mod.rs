@@ -9,6 +9,7 @@ mod find;
 mod getstripe;
 mod migrate;
 mod pools;
+mod project;
 mod quota;
 mod setstripe;
 mod targets;
@@ -46,6 +47,7 @@ enum Command {
     Changelog(changelog::Arguments),
     #[command(name = "changelog_clear")]
     ChangelogClear(changelog::ClearArguments),
+    Project(project::Arguments),
     Quota(quota::Arguments),
     Setquota(quota::SetArguments),
     Osts(targets::Arguments),
@@ -88,7 +90,6 @@ const NOT_YET: &[&str] = &[
     "ostlist",
     "path2ost",
     "pcc",
-    "project",
     "rm_entry",
     "rmdir",
     "rmfid",
@@ -122,6 +123,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Find(arguments) => find::run(&arguments),
         Command::Changelog(arguments) => changelog::run(&arguments),
         Command::ChangelogClear(arguments) => changelog::clear(&arguments),
+        Command::Project(arguments) => project::run(&arguments),
         Command::Quota(arguments) => quota::run(&arguments),
         Command::Setquota(arguments) => quota::set(&arguments),
         Command::Osts(arguments) => targets::osts(&arguments),

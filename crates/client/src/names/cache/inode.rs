@@ -413,6 +413,8 @@ pub(super) mod tests {
             size_known: true,
             version,
             mtime_set: Timestamp::default(),
+            project: 0,
+            inherits: false,
         };
         Entry { attr, layout: None, xattrs: false, lock: granted(LOCK_ALL, 1) }
     }

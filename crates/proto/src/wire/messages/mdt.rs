@@ -380,6 +380,11 @@ wire_struct! {
         pub cred: Cred,
         /// Time of the application's call.
         pub time: Timestamp,
+        ;
+        /// Project, 0 for none; only the superuser changes it.
+        pub project: Option<u32>,
+        /// Whether what is made in the directory gets its project; likewise.
+        pub inherits: Option<bool>,
     }
 }
 

@@ -235,7 +235,7 @@ wire_struct! {
     pub struct ReadUsage {
         /// One of `QUOTA_*`.
         pub kind: u8,
-        /// Number of the user or group.
+        /// Number of the user, group or project.
         pub id: u32,
     }
 }

@@ -7,6 +7,8 @@ use crate::wire_struct;
 pub const QUOTA_USER: u8 = 0;
 /// A kind of owners: groups.
 pub const QUOTA_GROUP: u8 = 1;
+/// A kind of owners: projects. 0 is none.
+pub const QUOTA_PROJECT: u8 = 2;
 /// Longest time that an owner may be above a soft limit, in seconds: what fits with a time of today.
 pub const QUOTA_GRACE_MAX_S: u64 = 1 << 40;
 
@@ -15,7 +17,7 @@ wire_struct! {
     pub struct ReadQuota {
         /// One of `QUOTA_*`.
         pub kind: u8,
-        /// Number of the user or group.
+        /// Number of the user, group or project.
         pub id: u32,
     }
 }
@@ -25,7 +27,7 @@ wire_struct! {
     pub struct SetQuota {
         /// One of `QUOTA_*`.
         pub kind: u8,
-        /// Number of the user or group.
+        /// Number of the user, group or project.
         pub id: u32,
         /// The new soft limit of inodes; 0 for none.
         pub inodes_soft: Option<u64>,
@@ -80,6 +82,8 @@ wire_struct! {
         pub least: u64,
         /// What it can use.
         pub most: u64,
+        /// The project; 0 for none.
+        pub project: u32,
     }
 }
 

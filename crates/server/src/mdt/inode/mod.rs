@@ -8,13 +8,18 @@ use proto::layout::LayoutHint;
 use proto::types::MODE_KIND;
 use proto::wire::Reader;
 use proto::wire::messages::{Entry, Granted, LOCK_LAYOUT, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR};
-use proto::{Attr, Fid, FileKind, Layout, Timestamp};
+use proto::{Attr, Fid, FileKind, FileOwner, Layout, Timestamp};
 use service::VERSION_OF_THIS;
+use store::sums::INODE_FORMAT_OF_PROJECTS;
 
-/// Version of the format.
+/// Version of the format of inodes without a project.
 const FORMAT: u8 = 2;
+/// Version of the format of those that have one, or pass it on: it follows the fixed part.
+const FORMAT_OF_PROJECTS: u8 = INODE_FORMAT_OF_PROJECTS;
 /// Bytes of the part that every inode has.
 const FIXED_BYTES: usize = 116;
+/// Bytes of a project.
+const PROJECT_BYTES: usize = 4;
 
 /// `size` and `blocks` are the truth.
 const FLAG_SIZE_KNOWN: u8 = 1 << 0;
@@ -22,6 +27,8 @@ const FLAG_SIZE_KNOWN: u8 = 1 << 0;
 const FLAG_WRITTEN: u8 = 1 << 1;
 /// The inode may have extended attributes.
 const FLAG_XATTRS: u8 = 1 << 2;
+/// What is made in the directory gets its project.
+const FLAG_INHERITS: u8 = 1 << 3;
 
 const TAG_LAYOUT: u8 = 1;
 const TAG_HINT: u8 = 2;
@@ -69,6 +76,10 @@ pub struct Inode {
     pub written: bool,
     /// Whether there may be extended attributes.
     pub xattrs: bool,
+    /// The project that it counts for; 0 for none.
+    pub project: u32,
+    /// Whether what is made in it gets its project; of directories only.
+    pub inherits: bool,
     /// Where the data lies; of regular files.
     pub layout: Option<Layout>,
     /// Layout of new files; of directories that say so.
@@ -105,6 +116,8 @@ impl Inode {
             size_known: true,
             written: false,
             xattrs: false,
+            project: 0,
+            inherits: false,
             layout: None,
             hint: None,
             target: Bytes::new(),
@@ -112,6 +125,21 @@ impl Inode {
             default_acl: None,
             version: VERSION_OF_THIS,
         }
+    }
+
+    /// For whom it counts.
+    pub fn owner(&self) -> FileOwner {
+        FileOwner { uid: self.uid, gid: self.gid, version: self.version, project: self.project }
+    }
+
+    /// Whether it counts for others than `other` does.
+    pub fn counts_for_others(&self, other: &Inode) -> bool {
+        (self.uid, self.gid, self.project) != (other.uid, other.gid, other.project)
+    }
+
+    /// Whether it may come into the directory `dir`: what is in one that passes its project on is all of that project.
+    pub fn fits_into(&self, dir: &Inode) -> bool {
+        !dir.inherits || dir.project == self.project
     }
 
     /// Kind of the file.
@@ -147,6 +175,8 @@ impl Inode {
             size_known: self.size_known,
             version: self.version,
             mtime_set: self.mtime_set,
+            project: self.project,
+            inherits: self.inherits,
         }
     }
 
@@ -179,6 +209,7 @@ impl Inode {
         let bit = |changed: bool, bit: u32| if changed { bit } else { 0 };
         let (a, b) = (self, after);
         bit((a.mode, a.uid, a.gid) != (b.mode, b.uid, b.gid), LOCK_PERM)
+            | bit((a.project, a.inherits) != (b.project, b.inherits), LOCK_PERM)
             | bit((a.nlink, a.parent) != (b.nlink, b.parent), LOCK_UPDATE)
             | bit((a.size, a.blocks, a.size_known) != (b.size, b.blocks, b.size_known), LOCK_UPDATE)
             | bit((a.mtime, a.mtime_set, a.btime) != (b.mtime, b.mtime_set, b.btime), LOCK_UPDATE)
@@ -192,11 +223,13 @@ impl Inode {
     pub fn encode(&self) -> Bytes {
         let mut out = Vec::with_capacity(FIXED_BYTES + 96);
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-        out.push(FORMAT);
+        let has_project = self.project != 0 || self.inherits;
+        out.push(if has_project { FORMAT_OF_PROJECTS } else { FORMAT });
         out.push(
             flag(self.size_known, FLAG_SIZE_KNOWN)
                 | flag(self.written, FLAG_WRITTEN)
-                | flag(self.xattrs, FLAG_XATTRS),
+                | flag(self.xattrs, FLAG_XATTRS)
+                | flag(self.inherits, FLAG_INHERITS),
         );
         out.extend_from_slice(&[0, 0]);
         for number in [self.mode, self.nlink, self.uid, self.gid, self.rdev] {
@@ -209,6 +242,9 @@ impl Inode {
             out.extend_from_slice(&time.nanos.to_le_bytes());
         }
         out.extend_from_slice(&self.parent.to_key());
+        if has_project {
+            out.extend_from_slice(&self.project.to_le_bytes());
+        }
         if let Some(layout) = &self.layout {
             put_tagged(&mut out, TAG_LAYOUT, |out| layout::put_layout(out, layout));
         }
@@ -229,16 +265,25 @@ impl Inode {
     /// The inode in a record; `None` if it is none of this format.
     pub fn decode(fid: Fid, record: &Bytes, version: u64) -> Option<Inode> {
         let mut inode = Inode::decode_fixed(fid, record, version)?;
-        if record.len() > FIXED_BYTES {
-            inode.decode_tagged(record.slice(FIXED_BYTES..))?;
+        let fixed = match record.first() {
+            Some(&FORMAT_OF_PROJECTS) => FIXED_BYTES + PROJECT_BYTES,
+            _ => FIXED_BYTES,
+        };
+        if record.len() > fixed {
+            inode.decode_tagged(record.slice(fixed..))?;
         }
         Some(inode)
     }
 
     /// The same without what not every inode has: layout, target, ACLs.
     pub fn decode_fixed(fid: Fid, record: &[u8], version: u64) -> Option<Inode> {
-        let fixed = record.first_chunk::<FIXED_BYTES>()?;
-        if fixed[0] != FORMAT || fixed[2..4] != [0, 0] {
+        let (fixed, rest) = record.split_first_chunk::<FIXED_BYTES>()?;
+        let project = match fixed[0] {
+            FORMAT => 0,
+            FORMAT_OF_PROJECTS => u32::from_le_bytes(*rest.first_chunk::<PROJECT_BYTES>()?),
+            _ => return None,
+        };
+        if fixed[2..4] != [0, 0] {
             return None;
         }
         let mut from = Fixed { rest: &fixed[4..] };
@@ -260,6 +305,8 @@ impl Inode {
             size_known: fixed[1] & FLAG_SIZE_KNOWN != 0,
             written: fixed[1] & FLAG_WRITTEN != 0,
             xattrs: fixed[1] & FLAG_XATTRS != 0,
+            project,
+            inherits: fixed[1] & FLAG_INHERITS != 0,
             layout: None,
             hint: None,
             target: Bytes::new(),
@@ -352,6 +399,8 @@ mod tests {
             size_known: false,
             written: true,
             xattrs: true,
+            project: 0,
+            inherits: false,
             layout: Some(Component::striped(fid, 1 << 20, [3, 1].map(OstIndex)).into()),
             hint: Some(LayoutHint { stripe_count: -1, ..LayoutHint::default() }),
             target: Bytes::from_static(b"../elsewhere"),
@@ -366,6 +415,12 @@ mod tests {
     fn a_record_gives_its_inode_back() {
         let inode = full();
         assert_eq!(Inode::decode(inode.fid, &inode.encode(), 77), Some(inode.clone()));
+        let of_project = Inode { project: 0x0102, inherits: true, ..inode.clone() };
+        let record = of_project.encode();
+        assert_eq!(record[..4], [3, 15 ^ 1, 0, 0]);
+        assert_eq!(record[116..120], [2, 1, 0, 0]);
+        assert_eq!(Inode::decode(inode.fid, &record, 77), Some(of_project.clone()));
+        assert_eq!(Inode::decode_fixed(inode.fid, &record[..118], 77), None);
         let plain = Inode { version: 77, ..Inode::new(inode.fid, 0o040_755, Timestamp::default()) };
         assert_eq!(plain.encode().len(), FIXED_BYTES);
         assert_eq!(Inode::decode(plain.fid, &plain.encode(), 77), Some(plain));

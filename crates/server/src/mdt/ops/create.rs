@@ -187,6 +187,10 @@ pub(super) fn new_inode(mdt: &Mdt, ctx: &Ctx, wanted: &Wanted<'_>, parent: &Inod
     let mode = wanted.kind.mode_bits() | wanted.mode & MODE_PERMISSIONS;
     let mut inode = Inode::new(wanted.fid, mode, wanted.time);
     access::inherit(cred, parent, &mut inode)?;
+    if parent.inherits {
+        inode.project = parent.project;
+        inode.inherits = inode.is_dir();
+    }
     mdt.names.counted(ctx.reads(), &inode)?;
     if wanted.kind != FileKind::Symlink {
         access::inherit_acl(wanted.umask, parent, &mut inode);

@@ -137,7 +137,7 @@ fn swap_layouts_now(mdt: &Mdt, ctx: &Ctx, request: &SwapLayouts) -> Outcome {
         other.written = true;
         other.version = VERSION_OF_THIS;
         // Whoever moved the file made its new objects.
-        if (file.uid, file.gid) != (other.uid, other.gid) {
+        if file.counts_for_others(&other) {
             changes.give_objects(&mut file, &mdt.objects.numbers);
         }
         changes.put_inode(&other, LOCK_LAYOUT | LOCK_UPDATE);

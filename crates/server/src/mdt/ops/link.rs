@@ -25,6 +25,7 @@ pub(in crate::mdt) fn link(mdt: &Mdt, ctx: &Ctx, request: &Link) -> Outcome {
             return Err(Code::NotFound.into());
         }
         _ if inode.nlink >= LINKS_MAX => return Err(Code::TooManyLinks.into()),
+        _ if !inode.fits_into(&parent) => return Err(Code::CrossDevice.into()),
         _ => {}
     }
     let mut changes = Changes::default();

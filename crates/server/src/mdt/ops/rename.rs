@@ -127,11 +127,22 @@ fn rename_locked(mdt: &Mdt, ctx: &Ctx, request: &Rename, old: Entry, new: Entry)
     }
     let moving = Moving { parents, source };
     check_rights(request, &moving, &onto)?;
+    check_projects(&moving, &onto)?;
     match onto {
         Onto::Nothing => replace_target(mdt, ctx, request, moving, None),
         Onto::Replaced(target) => replace_target(mdt, ctx, request, moving, Some(target)),
         Onto::Exchanged(target) => exchange_both(mdt, ctx, request, moving, target),
     }
+}
+
+/// What is in a directory that passes its project on is all of that project, as XFS and ext4 have it.
+fn check_projects(moving: &Moving, onto: &Onto) -> Result<(), Code> {
+    let Some(new) = &moving.parents.new else { return Ok(()) };
+    let comes_back = match onto {
+        Onto::Exchanged(target) => target.fits_into(&moving.parents.old),
+        Onto::Nothing | Onto::Replaced(_) => true,
+    };
+    if moving.source.fits_into(new) && comes_back { Ok(()) } else { Err(Code::CrossDevice) }
 }
 
 fn parents(mdt: &Mdt, ctx: &Ctx, request: &Rename) -> Step<Parents> {

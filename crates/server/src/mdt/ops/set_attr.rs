@@ -29,6 +29,7 @@ pub(in crate::mdt) fn set_attr(mdt: &Mdt, ctx: &Ctx, request: &SetAttr) -> Outco
         None => {}
     }
     apply_owner_and_mode(request, &mut inode)?;
+    apply_project(request, &mut inode)?;
     if request.size.is_some() {
         inode.size_known = false;
         inode.touch_data(request.time);
@@ -42,7 +43,7 @@ pub(in crate::mdt) fn set_attr(mdt: &Mdt, ctx: &Ctx, request: &SetAttr) -> Outco
     }
     inode.touch(request.time);
     let mut changes = Changes::default();
-    if (before.uid, before.gid) != (inode.uid, inode.gid) {
+    if inode.counts_for_others(&before) {
         mdt.names.owners_counted(ctx.reads(), &before)?;
         mdt.names.owners_counted(ctx.reads(), &inode)?;
         changes.change_owners(&before, &inode);
@@ -72,6 +73,7 @@ fn recorded(request: &SetAttr) -> Kind {
         SetAttr { mode: Some(_), .. } | SetAttr { uid: Some(_), .. } | SetAttr { gid: Some(_), .. } => {
             Kind::SetAttr
         }
+        SetAttr { project: Some(_), .. } | SetAttr { inherits: Some(_), .. } => Kind::SetAttr,
         SetAttr { mtime: Some(_), .. } => Kind::ModifyTime,
         SetAttr { atime: Some(_), .. } => Kind::AccessTime,
         SetAttr { kill_privileges: true, .. } => Kind::SetAttr,
@@ -186,6 +188,22 @@ fn check_times(request: &SetAttr, inode: &Inode) -> Result<(), Code> {
         return Err(Code::NotPermitted);
     }
     access::may(&request.cred, inode, ACCESS_WRITE)
+}
+
+/// Only the superuser says for which project something counts: others would take it out of a limit.
+fn apply_project(request: &SetAttr, inode: &mut Inode) -> Result<(), Code> {
+    if request.project.is_none() && request.inherits.is_none() {
+        return Ok(());
+    }
+    if !access::is_root(&request.cred) {
+        return Err(Code::NotPermitted);
+    }
+    if request.inherits == Some(true) && !inode.is_dir() || request.project == Some(u32::MAX) {
+        return Err(Code::Invalid);
+    }
+    inode.project = request.project.unwrap_or(inode.project);
+    inode.inherits = request.inherits.unwrap_or(inode.inherits);
+    Ok(())
 }
 
 fn apply_owner_and_mode(request: &SetAttr, inode: &mut Inode) -> Result<(), Code> {

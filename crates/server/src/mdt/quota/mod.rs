@@ -1,4 +1,4 @@
-//! Quotas (FEATURES I13): what users and groups have of inodes and space, and may have. `docs/operations.md#quotas`.
+//! Quotas (FEATURES I13, I14): what users, groups and projects have of inodes and space, and may have. `docs/operations.md#quotas`.
 //!
 //! Inodes: what each owner has is a sum of the store, which every change of an inode adds to in its own commit: so it is exact after any
 //! crash, and a limit that is checked where sums are settled is never passed, however many clients create at once. The superuser has no
@@ -16,14 +16,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use proto::wire::messages::{
-    QUOTA_GRACE_MAX_S, QUOTA_GROUP, QUOTA_USER, QuotaState, QuotaUse, ReadQuota, SetQuota,
+    QUOTA_GRACE_MAX_S, QUOTA_GROUP, QUOTA_PROJECT, QUOTA_USER, QuotaState, QuotaUse, ReadQuota, SetQuota,
 };
 use proto::{Code, Cred, Transno};
 use rt::{Rt, Time};
 use service::keys::behind;
 use service::{Env, Recovery, Stop, code_of};
 use smallvec::SmallVec;
-use store::sums::{INODE_OWNERS, put_right, sum_of};
+use store::sums::{self, INODE_OWNERS, put_right, sum_of};
 use store::{Batch, Change, Need, Store, StoreError};
 
 use super::inode::Inode;
@@ -35,11 +35,9 @@ use limit::{Limit, Most};
 use space::Space;
 use usage::Usage;
 
-pub use proto::wire::messages::{QUOTA_GROUP as GROUP, QUOTA_USER as USER};
-
 /// How long an owner may be above its soft limit unless somebody says otherwise, in seconds: a week, as in Lustre (`MAX_IQ_TIME`).
 const GRACE_DEFAULT_S: u64 = 7 * 24 * 3600;
-/// Most limits of owners of both kinds.
+/// Most limits of owners of all kinds.
 const LIMITS_MAX: usize = 262_144;
 /// Keys that one scan brings.
 const SCAN_COUNT: usize = 4096;
@@ -75,7 +73,7 @@ pub type Bounds = SmallVec<[Bound; 2]>;
 
 /// The most that one owner may come to.
 pub struct Bound {
-    /// `USER` or `GROUP`.
+    /// One of `QUOTA_*`.
     pub kind: u8,
     /// Its number.
     pub id: u32,
@@ -104,7 +102,7 @@ fn number(bytes: &[u8]) -> Result<u64, StoreError> {
 }
 
 fn is_kind(kind: u8) -> bool {
-    matches!(kind, QUOTA_USER | QUOTA_GROUP)
+    matches!(kind, QUOTA_USER | QUOTA_GROUP | QUOTA_PROJECT)
 }
 
 /// What [`SetQuota`] wants of inodes, or of space.
@@ -218,7 +216,7 @@ impl Quotas {
         }
         let now_s = self.now_s();
         let mut table = self.table.lock();
-        for (kind, id) in [(USER, inode.uid), (GROUP, inode.gid)] {
+        for (kind, id) in sums::owners(inode.owner()) {
             let grace_s = table.grace_s(kind);
             let Some(limit) = table.limits.get_mut(&(kind, id)) else { continue };
             let stored = mdt.names.get(ctx.reads(), &INODE_OWNERS.key(kind, id))?;

@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use proto::wire::messages::{HoldSpace, SpaceHeld, TargetUsage};
-use proto::{Code, DataTarget};
+use proto::{Code, DataTarget, FileOwner};
 use rt::Time;
 use rt::sync::Semaphore;
 use service::code_of;
+use store::sums::{OwnerList, owners};
 use store::{Batch, Change};
 
-use super::{GROUP, Most, Quotas, SPACE, USER, deadline_change};
+use super::{Most, Quotas, SPACE, deadline_change};
 
 /// For how long a client may take an owner for one without limits.
 pub const FREE_TIME: Duration = Duration::from_secs(3);
@@ -48,8 +49,8 @@ impl Default for OneAtATime {
 
 #[derive(Default)]
 struct State {
-    /// By session, user and group.
-    parts: BTreeMap<(u64, u32, u32), u64>,
+    /// By session, and then user, group and project.
+    parts: BTreeMap<(u64, [u32; 3]), u64>,
     owners: BTreeMap<Owner, Known>,
 }
 
@@ -75,15 +76,15 @@ impl Known {
 
 impl State {
     /// A session says what it holds.
-    fn tell(&mut self, session: u64, (uid, gid): (u32, u32), held: u64) {
-        let key = (session, uid, gid);
+    fn tell(&mut self, session: u64, of: [u32; 3], held: u64) {
+        let key = (session, of);
         let before = self.parts.get(&key).copied().unwrap_or(0);
         match held {
             0 => drop(self.parts.remove(&key)),
             _ if before == 0 && self.parts.len() >= PARTS_MAX => return,
             _ => drop(self.parts.insert(key, held)),
         }
-        for owner in [(USER, uid), (GROUP, gid)] {
+        for owner in owners_of(of) {
             let known = self.owners.entry(owner).or_default();
             known.held = known.held.saturating_sub(before).saturating_add(held);
             known.spent = known.spent.saturating_add(before.saturating_sub(held));
@@ -92,9 +93,9 @@ impl State {
 
     /// The session is over.
     fn end(&mut self, session: u64) {
-        let of_session = self.parts.range((session, 0, 0)..=(session, u32::MAX, u32::MAX));
-        let owners: Vec<(u32, u32)> = of_session.map(|((_, uid, gid), _)| (*uid, *gid)).collect();
-        owners.into_iter().for_each(|owner| self.tell(session, owner, 0));
+        let of_session = self.parts.range((session, [0; 3])..=(session, [u32::MAX; 3]));
+        let all: Vec<[u32; 3]> = of_session.map(|((_, of), _)| *of).collect();
+        all.into_iter().for_each(|of| self.tell(session, of, 0));
     }
 
     /// The targets were asked at `at`, when the owner had `spent`. Who does not answer has what it had.
@@ -122,6 +123,11 @@ impl State {
     fn is_held_by_others(&self, owner: Owner, own: u64) -> bool {
         self.owners.get(&owner).is_some_and(|known| known.held > own)
     }
+}
+
+/// For whom data of a user, a group and a project counts.
+fn owners_of([uid, gid, project]: [u32; 3]) -> OwnerList {
+    owners(FileOwner { uid, gid, version: 0, project })
 }
 
 /// What came of a question.
@@ -177,20 +183,21 @@ impl Quotas {
 
     /// The answer, if what the targets said at `since` or later permits it.
     fn answer(&self, session: u64, asked: &HoldSpace, since: Time) -> Result<Answer, Code> {
-        let HoldSpace { uid, gid, held, least, most } = *asked;
+        let HoldSpace { uid, gid, held, least, most, project } = *asked;
+        let of = [uid, gid, project];
         let mut table = self.table.lock();
         let mut state = self.space.state.lock();
-        let owners = [(USER, uid), (GROUP, gid)];
-        let limited: Vec<Owner> =
-            owners.into_iter().filter(|(kind, id)| table.limits.contains_key(&(kind | SPACE, *id))).collect();
+        let owners = owners_of(of);
+        let is_limited = |owner: &Owner| table.limits.contains_key(&(owner.0 | SPACE, owner.1));
+        let limited: Vec<Owner> = owners.iter().copied().filter(is_limited).collect();
         if limited.is_empty() {
-            state.tell(session, (uid, gid), 0);
+            state.tell(session, of, 0);
             owners.iter().for_each(|owner| drop(state.owners.remove(owner)));
             table.free_until = table.free_until.max(self.rt.now() + FREE_TIME);
             let free_ms = FREE_TIME.as_millis() as u32;
             return Ok(Answer::Told(SpaceHeld { free_ms, ..NOTHING }));
         }
-        state.tell(session, (uid, gid), held);
+        state.tell(session, of, held);
         if least == 0 {
             return Ok(Answer::Told(NOTHING));
         }
@@ -226,7 +233,7 @@ impl Quotas {
             self.store.commit(Batch { changes, ..Batch::default() }).map_err(|error| code_of(&error))?;
         }
         let bytes = most.min(left / PART).max(least);
-        state.tell(session, (uid, gid), held.saturating_add(bytes));
+        state.tell(session, of, held.saturating_add(bytes));
         Ok(Answer::Told(SpaceHeld { bytes, ..NOTHING }))
     }
 }
@@ -242,6 +249,7 @@ impl Space {
 mod tests {
     use super::*;
     use proto::OstIndex;
+    use proto::wire::messages::{QUOTA_GROUP as GROUP, QUOTA_USER as USER};
 
     fn said(bytes: Option<u64>) -> [TargetUsage; 1] {
         [TargetUsage { target: OstIndex(0).into(), bytes }]
@@ -254,15 +262,15 @@ mod tests {
     #[test]
     fn what_is_held_no_more_is_spent_until_the_targets_are_asked() {
         let mut state = State::default();
-        state.tell(1, (7, 8), 100);
-        state.tell(2, (7, 9), 50);
+        state.tell(1, [7, 8, 0], 100);
+        state.tell(2, [7, 9, 0], 50);
         assert_eq!((sum(&state, (USER, 7)), sum(&state, (GROUP, 8))), (150, 100));
-        state.tell(1, (7, 8), 30);
+        state.tell(1, [7, 8, 0], 30);
         assert_eq!(sum(&state, (USER, 7)), 150, "70 are on a target, or on the way");
         let spent = state.spent((USER, 7));
         assert_eq!(spent, 70);
         // Meanwhile 20 more arrive; the answer may have them or not.
-        state.tell(1, (7, 8), 10);
+        state.tell(1, [7, 8, 0], 10);
         state.learn((USER, 7), &said(Some(90)), (Time(5), spent));
         assert_eq!(sum(&state, (USER, 7)), 90 + 60 + 20);
         assert!(state.is_known_since((USER, 7), Time(5)) && !state.is_known_since((USER, 7), Time(6)));
@@ -274,9 +282,9 @@ mod tests {
     #[test]
     fn a_session_that_ends_holds_nothing() {
         let mut state = State::default();
-        state.tell(1, (7, 8), 100);
-        state.tell(1, (9, 8), 10);
-        state.tell(2, (7, 8), 1);
+        state.tell(1, [7, 8, 0], 100);
+        state.tell(1, [9, 8, 0], 10);
+        state.tell(2, [7, 8, 0], 1);
         assert!(state.is_held_by_others((USER, 7), 1) && !state.is_held_by_others((USER, 9), 10));
         state.end(1);
         assert_eq!(state.parts.len(), 1);

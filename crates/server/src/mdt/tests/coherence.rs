@@ -346,6 +346,8 @@ impl Actor {
             kill_privileges: false,
             cred: Cred::root(),
             time,
+            project: None,
+            inherits: None,
         };
         let (size, asked) = (request.size, self.begin());
         let answer = self.call(slot, request).await;

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use proto::wire::Reply;
 use proto::wire::messages as msg;
-use proto::wire::messages::{QUOTA_GROUP, QUOTA_USER, QuotaUse, SetQuota};
+use proto::wire::messages::{QUOTA_GROUP, QUOTA_PROJECT, QUOTA_USER, QuotaUse, SetQuota};
 use proto::{ClientId, Code, Cred, Fid, FileKind};
 use rpc::Role;
 use service::Watch;
 
-use crate::mdt::testing::{Client, World, ask, user};
+use crate::mdt::testing::{Client, World, ask, name, user};
 
 const BOB: u32 = 1000;
 
@@ -184,4 +184,68 @@ fn a_replay_has_no_limits() {
     let replayed = a.replay(100, answer.transno, create);
     assert!(replayed.result.is_ok());
     assert_eq!(used(&world, QUOTA_USER, BOB), 2);
+}
+
+fn set_project(client: &Client, fid: Fid, project: u32, inherits: bool, cred: &Cred) -> Result<(), Code> {
+    let (project, inherits) = (Some(project), Some(inherits));
+    client.call(msg::SetAttr { project, inherits, ..client.set_attr(fid, cred) }).map(drop)
+}
+
+fn rename(client: &Client, from: (Fid, &str), to: (Fid, &str), flags: u32) -> Result<(), Code> {
+    let request = msg::Rename {
+        parent: from.0,
+        name: name(from.1),
+        new_parent: to.0,
+        new_name: name(to.1),
+        flags,
+        cred: Cred::root(),
+        time: client.time(),
+    };
+    client.call(request).map(drop)
+}
+
+#[test]
+fn what_is_made_in_a_directory_counts_for_its_project() {
+    let world = World::new();
+    let client = world.client(1);
+    let (dir, other) = (client.mkdir(Fid::ROOT, "d"), client.mkdir(Fid::ROOT, "o"));
+    client.chmod(dir, 0o777);
+    assert_eq!(set_project(&client, dir, 50, true, &user(BOB)), Err(Code::NotPermitted));
+    let file = make(&client, "f", Cred::root()).expect("root may");
+    assert_eq!(set_project(&client, file, 50, true, &Cred::root()), Err(Code::Invalid), "it is no directory");
+    set_project(&client, dir, 50, true, &Cred::root()).expect("root may");
+    let of = |fid| client.attr(fid).map(|attr| (attr.project, attr.inherits)).expect("it is there");
+    assert_eq!((of(dir), of(other)), ((50, true), (0, false)));
+    let below = client.mkdir(dir, "below");
+    let inner = client.file(below, "f");
+    assert_eq!((of(below), of(inner)), ((50, true), (50, false)));
+    assert_eq!((used(&world, QUOTA_PROJECT, 50), used(&world, QUOTA_PROJECT, 0)), (3, 0));
+    // Two users, one limit.
+    set(&world, QUOTA_PROJECT, 50, 0, 5).expect("it is kept");
+    let in_dir = |text: &str, uid| {
+        client.make(dir, text, FileKind::Fifo.mode_bits() | 0o644, &user(uid)).map(|attr| attr.fid)
+    };
+    in_dir("one", BOB).expect("one is left");
+    in_dir("two", 7).expect("and another one");
+    assert_eq!(in_dir("three", 8), Err(Code::Quota));
+    // Nothing of another project comes in, by whatever way; out it may go.
+    assert_eq!(rename(&client, (Fid::ROOT, "f"), (dir, "f"), 0), Err(Code::CrossDevice));
+    assert_eq!(rename(&client, (dir, "one"), (Fid::ROOT, "f"), msg::RENAME_EXCHANGE), Err(Code::CrossDevice));
+    let (name, cred, time) = (name("l"), Cred::root(), client.time());
+    let link = msg::Link { fid: file, parent: dir, name, cred, time };
+    assert_eq!(client.call(link).map(drop), Err(Code::CrossDevice));
+    rename(&client, (dir, "one"), (below, "one"), 0).expect("it is of that project");
+    rename(&client, (dir, "two"), (other, "two"), 0).expect("nothing is passed on there");
+    assert_eq!(used(&world, QUOTA_PROJECT, 50), 5);
+    set_project(&client, file, 50, false, &Cred::root()).expect("root has no limits");
+    rename(&client, (Fid::ROOT, "f"), (dir, "f"), 0).expect("it is of that project now");
+    assert_eq!(used(&world, QUOTA_PROJECT, 50), 6);
+    world.sync();
+    let world = world.crash();
+    let client = world.client(2);
+    assert_eq!(used(&world, QUOTA_PROJECT, 50), 6);
+    client.unlink(dir, "f").expect("it is there");
+    set_project(&client, below, 0, false, &Cred::root()).expect("root may");
+    assert_eq!(used(&world, QUOTA_PROJECT, 50), 4);
+    world.restart();
 }

@@ -290,7 +290,7 @@ fn the_newest_owner_has_the_blocks_of_an_object() {
         };
         write(at(1).into(), 0, 5000).await?;
         assert_eq!([used(0), used(7)], [[0, 0]; 2], "nobody has said whose it is");
-        let of = |uid, gid, version| FileOwner { uid, gid, version };
+        let of = |uid, gid, version| FileOwner { uid, gid, version, project: 0 };
         write(By { time: at(1), owner: of(7, 8, 5) }, 8192, 10).await?;
         assert_eq!((used(7), used(8)), ([12288, 0], [0, 12288]));
         write(By { time: at(1), owner: of(1, 1, 4) }, 8192, 10).await?;

@@ -148,7 +148,12 @@ fn stripe(oid: u32, stripe: u32) -> ObjectId {
 
 /// One of a few users and groups, whose version is `version` and one more.
 fn owner(version: u64) -> FileOwner {
-    FileOwner { uid: 1 + (version % 3) as u32, gid: 7 + (version % 2) as u32, version: version + 1 }
+    FileOwner {
+        uid: 1 + (version % 3) as u32,
+        gid: 7 + (version % 2) as u32,
+        version: version + 1,
+        project: (version % 2) as u32,
+    }
 }
 
 fn at(secs: i64) -> Timestamp {

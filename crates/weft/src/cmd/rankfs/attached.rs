@@ -101,6 +101,13 @@ pub fn beside(at: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
+/// Has all that was written to the image that is mounted at `at` reach its file. What the kernel failed to write earlier, when nobody
+/// waited, it tells here: an unmount says nothing of it.
+pub fn flush(at: &Path) -> io::Result<()> {
+    let root = File::open(at)?;
+    Ok(rustix::fs::syncfs(&root)?)
+}
+
 /// Unmounts the image that is mounted at `at`, last.
 pub fn detach(at: &Path) -> Result<(), Failure> {
     unmount(at, UnmountFlags::NOFOLLOW).map_err(|error| match error {

@@ -71,6 +71,11 @@ impl Based {
         Ok(based)
     }
 
+    /// Where the rank's own image is mounted.
+    pub fn own(&self) -> &Path {
+        &self.own
+    }
+
     /// Unmounts both.
     pub fn end(self) -> Result<(), Failure> {
         for place in [&self.own, &self.base] {

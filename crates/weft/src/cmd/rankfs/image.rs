@@ -263,6 +263,21 @@ pub fn state(file: &File) -> io::Result<State> {
     })
 }
 
+/// Says that an image has not all that was written to it. Whoever mounts it next has it repaired first: what was written may refer to
+/// what was not.
+pub fn has_lost(path: &Path, error: &io::Error) -> Failure {
+    let distrusted = File::options().read(true).write(true).open(path).and_then(|file| {
+        let state = (STATE_CLEAN | STATE_ERRORS).to_le_bytes();
+        file.write_all_at(&state, STATE_AT)?;
+        file.sync_all()
+    });
+    let Failure { message, status } = failed(path, "has lost some of what was written to it", error);
+    match distrusted {
+        Ok(()) => Failure { message, status },
+        Err(_) => Failure { message: format!("{message}; run \"e2fsck -f\" on it"), status },
+    }
+}
+
 /// Runs a program of e2fsprogs and gives its status.
 fn run_quietly(command: &mut Command, name: &str) -> Result<i32, Failure> {
     let ran = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();

@@ -130,11 +130,13 @@ fn inside(
     let outer = attached::mount_space("self");
     let seen = show(arguments, path, file, &at)?;
     let ran = run_program(arguments, &at, signals);
+    let mut flushed = seen.flush(&at);
     // Whatever the program left running is not to use the image any more, nor keep its space.
     let mut detached = rustix::mount::unmount(&at, rustix::mount::UnmountFlags::NOFOLLOW);
     if detached.is_err() {
         let left = outer.map(|outer| attached::inmates(&outer)).unwrap_or_default();
         left.into_iter().filter(|pid| !seen.is_of(*pid)).for_each(gc::kill);
+        flushed = flushed.and_then(|()| seen.flush(&at));
         detached = rustix::mount::unmount(&at, rustix::mount::UnmountFlags::NOFOLLOW);
     }
     if detached.is_err() {
@@ -143,6 +145,10 @@ fn inside(
         err!("weft: {} is still in use by what {:?} has started", path.display(), arguments.command[0]);
     }
     let ended = seen.end(path);
+    let ended = match flushed {
+        Ok(()) => ended,
+        Err(error) => Err(image::has_lost(path, &error)),
+    };
     *is_whole = ended.is_ok();
     ended.and(ran)
 }
@@ -169,6 +175,15 @@ impl Seen {
     /// Whether a process serves the image.
     fn is_of(&self, pid: u32) -> bool {
         matches!(self, Seen::Served(served) if served.pid() == pid)
+    }
+
+    /// Has all that was written reach the image's file. The program that serves a user's image does that at its end.
+    fn flush(&self, at: &Path) -> io::Result<()> {
+        match self {
+            Seen::Alone => attached::flush(at),
+            Seen::Based(based) => attached::flush(based.own()),
+            Seen::Served(_) => Ok(()),
+        }
     }
 
     /// What the program saw is not mounted any more: nor is what lies below.

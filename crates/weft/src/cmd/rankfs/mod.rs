@@ -197,8 +197,13 @@ fn mount(arguments: &Mount) -> Outcome {
 
 fn umount(arguments: &Umount) -> Outcome {
     let (image, at) = attached::find(&arguments.path)?;
+    let flushed = attached::flush(&at);
     attached::detach(&at)?;
-    attached::settle(&image)?;
+    let settled = attached::settle(&image);
+    if let Err(error) = flushed {
+        return Err(image::has_lost(&image, &error));
+    }
+    settled?;
     Ok(0)
 }
 

@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, mpsc};
 
 use client::posix::Errno;
@@ -33,13 +34,36 @@ const VALID: u64 = 1 << 30;
 pub struct Paged {
     at: PathBuf,
     ended: mpsc::Receiver<io::Result<()>>,
+    lost: Arc<Lost>,
+}
+
+/// The first failure of a write, as an error number; 0 for none. The kernel writes when nobody waits, and the program that is told
+/// of it says nothing.
+#[derive(Default)]
+struct Lost(AtomicI32);
+
+impl Lost {
+    fn note(&self, error: io::Error) -> Errno {
+        let number = error.raw_os_error().unwrap_or(libc::EIO);
+        // Only the first one counts.
+        let _ = self.0.compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed);
+        Errno(number)
+    }
+
+    fn get(&self) -> io::Result<()> {
+        match self.0.load(Ordering::Acquire) {
+            0 => Ok(()),
+            number => Err(io::Error::from_raw_os_error(number)),
+        }
+    }
 }
 
 impl Paged {
     /// Serves `file` in the directory `at`. This process has a table of mounts of its own, and may mount.
     pub fn begin(file: &File, at: &Path) -> io::Result<Paged> {
         let file = file.try_clone()?;
-        let serve = Image { size: file.metadata()?.len(), file };
+        let lost = Arc::new(Lost::default());
+        let serve = Image { size: file.metadata()?.len(), file, lost: lost.clone() };
         let device = dev::open()?;
         let (uid, gid) = own_ids();
         let data = format!("fd={},rootmode=40000,user_id={uid},group_id={gid}", device.as_raw_fd());
@@ -60,7 +84,7 @@ impl Paged {
         let wanted = Wanted { choice: Choice::Dev, wish, reactors: None };
         let ends = Ends { abort: Box::new(abort), on_end: Box::new(on_end) };
         engine::start(&Arc::new(device), wanted, Arc::new(serve), ends)?;
-        Ok(Paged { at: at.to_owned(), ended })
+        Ok(Paged { at: at.to_owned(), ended, lost })
     }
 
     /// The file.
@@ -71,14 +95,14 @@ impl Paged {
     /// Nobody uses the file any more: has all of it reach the shared file system, and ends.
     ///
     /// # Errors
-    /// Something that was written since the last fsync did not reach it.
+    /// Something that was written did not reach it.
     pub fn end(self) -> io::Result<()> {
         let synced = File::open(self.path()).and_then(|file| file.sync_all());
         unmount(&self.at, UnmountFlags::NOFOLLOW)?;
         // Another run of this user's may have it.
         let _ = std::fs::remove_dir(&self.at);
         let ended = self.ended.recv().map_err(io::Error::other)?;
-        synced.and(ended)
+        self.lost.get().and(synced).and(ended)
     }
 }
 
@@ -86,6 +110,7 @@ impl Paged {
 struct Image {
     file: File,
     size: u64,
+    lost: Arc<Lost>,
 }
 
 impl Image {
@@ -128,10 +153,14 @@ impl Image {
                 if end > self.size {
                     return Err(Errno(libc::EFBIG));
                 }
-                self.file.write_all_at(write.data, write.offset).map_err(failed)?;
+                let written = self.file.write_all_at(write.data, write.offset);
+                written.map_err(|error| self.lost.note(error))?;
                 Ok(Answer::Written(write.data.len() as u32))
             }
-            Operation::Fsync { .. } => self.file.sync_data().map(|()| Answer::Done).map_err(failed),
+            Operation::Fsync { .. } => {
+                let synced = self.file.sync_data();
+                synced.map(|()| Answer::Done).map_err(|error| self.lost.note(error))
+            }
             Operation::StatFs => Ok(Answer::Statfs(StatfsOut::default())),
             Operation::Flush { .. } | Operation::Release { .. } => Ok(Answer::Done),
             _ => Err(Errno(libc::ENOSYS)),

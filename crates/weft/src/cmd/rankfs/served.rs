@@ -113,7 +113,7 @@ impl Served {
                 return Err(Failure::new(format!("the end of {PROGRAM} is unknown: {}", describe(&error))));
             }
         }
-        stored.map_err(|error| image::failed(path, "cannot be written", &error))
+        stored.map_err(|error| image::has_lost(path, &error))
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU64;
 use super::image::{self, Access};
 use super::record::Record;
 use crate::cmd::stage::{How, copy_file, sync_directory};
+use crate::control::describe;
 use crate::failure::{Failure, Outcome};
 
 /// Copy an image that nobody uses to a file, which has its name only when all of it is there.
@@ -86,7 +87,10 @@ fn fill(source: &File, made: &File) -> io::Result<()> {
 
 /// Copies a closed image: temporary name, durable, then its name.
 pub fn copy(image: &Path, to: &Path) -> Result<(), Failure> {
-    let failed = |error: io::Error| image::failed(to, "cannot be exported to", &error);
+    // It may lie anywhere: not all that is full is the shared file system.
+    let failed = |error: io::Error| {
+        Failure::new(format!("{} cannot be exported to: {}", to.display(), describe(&error)))
+    };
     let name =
         to.file_name().ok_or_else(|| Failure::usage(format!("{} is no name of a file", to.display())))?;
     let directory = to.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -308,6 +308,8 @@ mod tests {
             size_known: true,
             version: 1,
             mtime_set: time(2),
+            project: 0,
+            inherits: false,
         };
         let layout = Layout::from(Component::striped(fid, 1 << 20, [3, 1].map(OstIndex)));
         Found {

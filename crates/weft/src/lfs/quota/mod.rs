@@ -1,4 +1,4 @@
-//! `lfs quota` and `lfs setquota`: what users and groups have, and may have.
+//! `lfs quota` and `lfs setquota`: what users, groups and projects have, and may have.
 
 mod grace;
 mod set;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use fuse::quotas::{Owner, QUOTA};
 use fuse::session::MountEntry;
-use proto::wire::messages::{QUOTA_GROUP, QUOTA_USER, QuotaState, QuotaUse, TargetUsage};
+use proto::wire::messages::{QUOTA_GROUP, QUOTA_PROJECT, QUOTA_USER, QuotaState, QuotaUse, TargetUsage};
 use proto::wire::{Body, Reader};
 use proto::{DataTarget, TargetId};
 
@@ -21,7 +21,7 @@ use crate::lfs::find::numbers::{Database, Outside, World, name_of};
 
 pub use set::{Arguments as SetArguments, run as set};
 
-/// Print what a user or group has, and may have; without -u and -g what the caller and its groups have.
+/// Print what a user, group or project has, and may have; without -u, -g and -p what the caller and its groups have.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub struct Arguments {
@@ -31,6 +31,9 @@ pub struct Arguments {
     /// A group, by name or number
     #[arg(short = 'g', long, value_name = "GROUP", num_args = 0..=1, default_missing_value = "", conflicts_with = "user")]
     group: Option<String>,
+    /// A project, by its number
+    #[arg(short = 'p', long, value_name = "PROJECT", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["user", "group"])]
+    projid: Option<String>,
     /// Without titles
     #[arg(short = 'q', long)]
     quiet: bool,
@@ -54,7 +57,7 @@ pub struct Arguments {
 /// Whose quota a line is about.
 #[derive(Debug, PartialEq, Eq)]
 struct Named {
-    /// `QUOTA_USER` or `QUOTA_GROUP`; none if neither was said.
+    /// One of `QUOTA_*`; none if none was said.
     kind: Option<u8>,
     /// Its name or number; empty if none was said.
     name: String,
@@ -62,13 +65,11 @@ struct Named {
 }
 
 impl Named {
-    /// What follows `-u` or `-g` is the path if nothing else is.
-    fn of(user: Option<&String>, group: Option<&String>, path: Option<&PathBuf>) -> Result<Named, Failure> {
-        let (kind, name) = match (user, group) {
-            (Some(user), _) => (Some(QUOTA_USER), user.clone()),
-            (None, Some(group)) => (Some(QUOTA_GROUP), group.clone()),
-            (None, None) => (None, String::new()),
-        };
+    /// What follows `-u`, `-g` or `-p` is the path if nothing else is.
+    fn of([user, group, project]: [Option<&String>; 3], path: Option<&PathBuf>) -> Result<Named, Failure> {
+        let kinds = [(QUOTA_USER, user), (QUOTA_GROUP, group), (QUOTA_PROJECT, project)];
+        let said = kinds.into_iter().find_map(|(kind, name)| Some((kind, name?.clone())));
+        let (kind, name) = said.map_or((None, String::new()), |(kind, name)| (Some(kind), name));
         match path {
             Some(path) => Ok(Named { kind, name, path: path.clone() }),
             None if !name.is_empty() => Ok(Named { kind, name: String::new(), path: name.into() }),
@@ -79,12 +80,14 @@ impl Named {
 
 /// Runs `lfs quota`.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let Arguments { user, group, path, .. } = arguments;
-    let Named { kind, name, path } = Named::of(user.as_ref(), group.as_ref(), path.as_ref())?;
+    let Arguments { user, group, projid, path, .. } = arguments;
+    let said = [user, group, projid].map(Option::as_ref);
+    let Named { kind, name, path } = Named::of(said, path.as_ref())?;
     if arguments.times {
         return times(&path, kind.unwrap_or(QUOTA_USER));
     }
     let owners = match (kind, name.as_str()) {
+        (Some(QUOTA_PROJECT), "") => return Err(Failure::usage("-p takes the number of a project")),
         (Some(kind), "") => vec![own(kind)],
         (Some(kind), name) => vec![owner(kind, name)?],
         (None, _) => own_owners(),
@@ -124,13 +127,16 @@ fn own_owners() -> Vec<Owner> {
 
 /// A user or group by name or number.
 fn owner(kind: u8, name: &str) -> Result<Owner, Failure> {
-    let (database, what) =
-        if kind == QUOTA_USER { (Database::Users, "user") } else { (Database::Groups, "group") };
+    let (database, what) = match kind {
+        QUOTA_USER => (Some(Database::Users), "user"),
+        QUOTA_GROUP => (Some(Database::Groups), "group"),
+        _ => (None, "project"),
+    };
     let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
     // 4294967295 is nobody: chown(2) takes it for "as before".
     let id = match is_number {
         true => name.parse().ok().filter(|id| *id != u32::MAX),
-        false => Outside.id(database, OsStr::new(name)),
+        false => database.and_then(|database| Outside.id(database, OsStr::new(name))),
     };
     let id = id.ok_or_else(|| match is_number {
         true => Failure::usage(format!("{name} is no {what}'s number; the largest is {}", u32::MAX - 1)),
@@ -182,10 +188,12 @@ fn times(path: &Path, kind: u8) -> Outcome {
 /// Two lines of titles, as `lfs` 2.16 writes them.
 fn titles(owner: Owner) -> String {
     let (kind, short, database) = match owner.kind {
-        QUOTA_USER => ("usr", 'u', Database::Users),
-        _ => ("grp", 'g', Database::Groups),
+        QUOTA_USER => ("usr", 'u', Some(Database::Users)),
+        QUOTA_GROUP => ("grp", 'g', Some(Database::Groups)),
+        _ => ("prj", 'p', None),
     };
-    let name = name_of(database, owner.id).unwrap_or_else(|| owner.id.to_string());
+    let name = database.and_then(|database| name_of(database, owner.id));
+    let name = name.unwrap_or_else(|| owner.id.to_string());
     let id = owner.id;
     let mut text = format!("Disk quotas for {kind} {name} ({short}id {id}):\n");
     let columns = ["kbytes", "bquota", "blimit", "bgrace", "files", "iquota", "ilimit", "igrace"];
@@ -286,14 +294,14 @@ mod tests {
     fn the_path_may_stand_where_a_name_could() {
         let text = |text: &str| text.to_owned();
         let path = PathBuf::from("/mnt");
-        let named = |user: &str, path| Named::of(Some(&text(user)), None, path);
+        let named = |user: &str, path| Named::of([Some(&text(user)), None, None], path);
         let of_bob = Named { kind: Some(QUOTA_USER), name: text("bob"), path: path.clone() };
         assert_eq!(named("bob", Some(&path)), Ok(of_bob));
         let of_none = Named { kind: Some(QUOTA_USER), name: String::new(), path: path.clone() };
         assert_eq!(named("/mnt", None), Ok(of_none));
         let of_all = Named { kind: None, name: String::new(), path: path.clone() };
-        assert_eq!(Named::of(None, None, Some(&path)), Ok(of_all));
-        assert!(Named::of(None, None, None).is_err());
+        assert_eq!(Named::of([None; 3], Some(&path)), Ok(of_all));
+        assert!(Named::of([None; 3], None).is_err());
     }
 
     fn lines(mount: &str, inodes: &QuotaUse, bytes: Option<&QuotaUse>, rows: Rows) -> String {

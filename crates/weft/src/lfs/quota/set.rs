@@ -10,7 +10,7 @@ use crate::ask;
 use crate::failure::Failure;
 use crate::lfs::Outcome;
 
-/// Set what a user or group may have: what is not named stays, and 0 is no limit.
+/// Set what a user, group or project may have: what is not named stays, and 0 is no limit.
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("owner").required(true))]
 pub struct Arguments {
@@ -20,6 +20,9 @@ pub struct Arguments {
     /// A group, by name or number; with -t all groups
     #[arg(short = 'g', long, value_name = "GROUP", group = "owner", num_args = 0..=1, default_missing_value = "")]
     group: Option<String>,
+    /// A project, by its number; with -t all projects
+    #[arg(short = 'p', long, value_name = "PROJECT", group = "owner", num_args = 0..=1, default_missing_value = "")]
+    projid: Option<String>,
     /// How many inodes for long; with -t how long more are permitted, as in 604800 or 1w
     #[arg(short = 'i', long, value_name = "SOFT", alias = "inode-grace")]
     inode_softlimit: Option<String>,
@@ -45,8 +48,8 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let Arguments { user, group, path, .. } = arguments;
-    let named = Named::of(user.as_ref(), group.as_ref(), path.as_ref())?;
+    let Arguments { user, group, projid, path, .. } = arguments;
+    let named = Named::of([user, group, projid].map(Option::as_ref), path.as_ref())?;
     if path.is_none() && !arguments.times {
         return Err(Failure::usage("name a path in the file system, behind the limits"));
     }
@@ -78,7 +81,7 @@ fn meant(arguments: &Arguments, named: &Named) -> Result<(Owner, Order), Failure
         return Ok((Owner { kind, id: 0 }, order));
     }
     if name.is_empty() {
-        return Err(Failure::usage("say whose quota it is: -u USER or -g GROUP"));
+        return Err(Failure::usage("say whose quota it is: -u USER, -g GROUP or -p PROJECT"));
     }
     let owner = owner(kind, name)?;
     if arguments.delete {
