@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # File systems of ranks (weft rankfs) beside the shared one, over tcp with servers in processes of their own: names a second inside an image, as
 # root and as a user; MiB/s by the size of a file; and what 4 ranks cost the MDS that make their files in images or in one shared directory.
-# Usage: [IOZONE=PROGRAM] tools/bench-rankfs.sh [MDTEST]; needs root and e2fsprogs, and fuse2fs for the form of users. With the program mdtest,
-# built from its source (hpc/ior), it measures inside an image, too. With iozone, built from its source, it does not measure anything else.
+# Usage: [IOZONE=PROGRAM] [TWO_FS=1] tools/bench-rankfs.sh [MDTEST]; needs root and e2fsprogs, and fuse2fs for the form of users. With the program mdtest,
+# built from its source (hpc/ior), it measures inside an image, too. With iozone, built from its source, it does not measure anything else; nor with TWO_FS=1: that has
+# ranks in one file system, in two of which each has an MDT of its own, and in images.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/lib-two.sh"
 
@@ -14,10 +15,29 @@ leave() {
   chmod "$fuse_mode" /dev/fuse
   rm -rf /tmp/weft-1234
   awk -v work="$work/" '$1 ~ "^/dev/loop" && index($2, work) == 1 { print $2 }' /proc/mounts | while read -r mount; do umount -l "$mount"; done
+  [ ! -d "$second" ] || umount "$second"
   two_down
+  rm -f "/etc/weft/$second_fs".*.key
   rm -rf --one-file-system "$work"
 }
 trap leave EXIT
+# A second file system, with servers and an MDT of its own.
+second=$work/second
+second_fs=${two_fsname}s
+second_up() {
+  local n mgs=127.0.0.1:7101@tcp
+  "$WEFT" format --mgs --fsname "$second_fs" "$work/second.mgs"
+  "$WEFT" format --mdt --fsname "$second_fs" --index 0 --mgsnode "$mgs" "$work/second.mdt"
+  for n in 0 1 2 3; do
+    "$WEFT" format --ost --fsname "$second_fs" --index $n --mgsnode "$mgs" "$work/second.ost$n"
+  done
+  two_serve second-mgs 7101 "$work/second.mgs"
+  two_serve second-mds 7102 "$work/second.mdt"
+  two_serve second-oss1 7103 "$work/second.ost0" "$work/second.ost1"
+  two_serve second-oss2 7104 "$work/second.ost2" "$work/second.ost3"
+  mkdir "$second"
+  in_two "$WEFT" mount "$mgs:/$second_fs" "$second"
+}
 
 rankfs() { "$WEFT" rankfs "$@"; }
 as_user() { setpriv --reuid 1234 --regid 1234 --clear-groups env -u XDG_RUNTIME_DIR "$@"; }
@@ -46,6 +66,12 @@ in_image() {
   rankfs run --dir "$images" --size 256M --bytes-per-inode 4096 --job l --rank "$RANK" -- python3 "$rates" names "${names[@]}"
 }
 in_shared() { (mkdir -p "$two_a/shared/$RANK" && cd "$two_a/shared/$RANK" && python3 "$rates" names "${names[@]}"); }
+# Odd ranks in the one file system, even ones in the other.
+in_two_shared() {
+  local top=$two_a/shared
+  [ $((RANK % 2)) = 1 ] || top=$second/shared
+  (mkdir -p "$top/$RANK" && cd "$top/$RANK" && python3 "$rates" names "${names[@]}")
+}
 # made_by RANKS FUNCTION: the sum of what each of them makes a second, the median of three.
 made_by() {
   local rank names=(5000) _
@@ -95,6 +121,15 @@ for size, rows in sorted(table.items()):
     cells = [f"{statistics.median(c) / 1024:8.0f}" for place in rows.values() for c in zip(*place)]
     print(f"{size:8}", *cells)
 P
+  exit
+fi
+if [ -n "${TWO_FS:-}" ]; then
+  second_up > "$work/start.log" 2>&1 || { cat "$work/start.log"; exit 1; }
+  mkdir "$second/shared"
+  echo "files a second that so many ranks make in all, 5,000 empty ones each: in one file system; in two, half of the ranks in each; in images"
+  for ranks in 1 2 4 8; do
+    echo "$ranks ranks: $(made_by "$ranks" in_shared) $(made_by "$ranks" in_two_shared) $(made_by "$ranks" in_image)"
+  done
   exit
 fi
 echo "one process, medians of three: files a second in one directory of an image: made, looked at, removed"

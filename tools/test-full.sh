@@ -239,7 +239,45 @@ t_inodes() {
   until_true 30 touch "$two_a/new"
 }
 
-[ $# -gt 0 ] || set -- others inodes ${LONG:+ext4 xfs quota}
+# A rank writes more than the shared file system takes, and does not sync it: whoever unmounts its image is told, and the next mount repairs it.
+t_rankfs() {
+  local images=$two_a/images files=$work/files
+  cat > "$files" <<'EOF'
+import os, sys
+os.chdir(sys.argv[1])
+os.makedirs("d", exist_ok=True)
+for n in range(300):
+    with open(f"d/{n}", "wb") as file:
+        file.write(bytes([n % 251]) * (1 << 20))
+EOF
+  disk two.ost0 300 ext4 -m 0
+  two_up
+  until_true 20 "$LFS" setstripe -i 0 -c 1 "$two_a/known"
+  mkdir "$images" "$work/m"
+  "$LFS" setstripe -i 0 -c 1 "$images"
+  must_fail 1 "$WEFT" rankfs run --dir "$images" --size 600M --job j --rank 1 --keep -- python3 "$files" .
+  grep -q "j.1.rankfs has lost some of what was written to it" "$work/err"
+  grep -q "the image is kept" "$work/err"
+  rm "$images/j.1.rankfs"
+  until_true 30 dd if=/dev/zero of="$images/probe" bs=1M count=50 conv=fsync status=none
+  rm "$images/probe"
+  "$WEFT" rankfs create "$images/k.rankfs" --size 600M
+  "$WEFT" rankfs mount "$images/k.rankfs" "$work/m"
+  # It may be told while it writes.
+  python3 "$files" "$work/m" || true
+  must_fail 1 "$WEFT" rankfs umount "$work/m"
+  grep -q "has lost some of what was written to it" "$work/err"
+  # With room again the next mount repairs it, and what it has can be read.
+  truncate -s 0 "$two_a/known"
+  "$LFS" migrate -i 1 -c 1 "$images/k.rankfs"
+  "$WEFT" rankfs mount "$images/k.rankfs" "$work/m"
+  find "$work/m" -type f -size +0 -exec cat {} + > "$work/out"
+  "$WEFT" rankfs umount "$work/m"
+  e2fsck -fn "$images/k.rankfs"
+  rm -r "$images" "$files" "$work/m"
+}
+
+[ $# -gt 0 ] || set -- others inodes rankfs ${LONG:+ext4 xfs quota}
 for name in "$@"; do
   if [ "$name" = quota ] && ! command -v mkfs.btrfs > /dev/null; then
     skip "a full disk: quota" "there is no btrfs-progs"

@@ -223,6 +223,33 @@ impl Clients {
         self.stop.unless(self.rt.timeout(time, answer)).await??.ok()
     }
 
+    /// Ends the session of a client that is dead beyond doubt: it has no connection, and its lease is over or given back. Whose machine
+    /// went silent may be back with all that it holds, so it is not dead. Says whether the session was ended.
+    pub async fn end_if_dead(&self, session: u64) -> bool {
+        let why = self.stop.unless(self.why_dead(session)).await.flatten();
+        let Some((why, doorman)) = why.zip(self.doorman()) else { return false };
+        doorman.evict(session, &why);
+        true
+    }
+
+    async fn why_dead(&self, session: u64) -> Option<String> {
+        let (absent, silent) = self.backchannel.absent_for(self.target, session)?;
+        if !self.lives.has_mgs() || !self.doorman()?.is_sure() {
+            return None;
+        }
+        let client = self.client_of(session)?;
+        match self.lives.ask_one(LeaseAsked { client, session, wish: ASKED }).await? {
+            LEASE_LEFT => {}
+            LEASE_OVER if !silent => {}
+            _ => return None,
+        }
+        // It may have come back while the MGS was asked.
+        self.backchannel.absent_for(self.target, session)?;
+        Some(format!(
+            "somebody wants what it has locked, it has had no connection for {absent:?}, and its lease is over"
+        ))
+    }
+
     async fn called(&self, session: u64, request: &Request, fencing: &mut bool) -> Called {
         let (name, start) = (request.name(), self.rt.now());
         let why = loop {

@@ -1,9 +1,11 @@
 //! Clients and their leases: who is cut off shows nothing old, who holds nothing says nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use client::{AttrChange, Client, Handle};
-use proto::Fid;
+use client::{AttrChange, Client, Error, FlockRequest, Handle};
+use proto::lock::flock::{Kind, Mode, Range};
+use proto::{Code, Fid};
 use rpc::Habits;
 use rt::sim::Handle as World;
 use rt::sync::oneshot;
@@ -276,5 +278,52 @@ fn goodbyes_are_answered() {
         client.unmount().await.expect("it has nothing to lose");
         let taken = world.now() - before;
         assert!(taken < Duration::from_millis(100), "{taken:?}");
+    });
+}
+
+/// Locks of applications are all that it holds after the restart: nothing else of it is in anybody's way.
+fn lock_of_a_dead_client(take: impl AsyncFnOnce(&Arc<Client>, &World, Fid, FlockRequest)) {
+    check(async |cluster, world| {
+        let (_, dead) = cluster.mount("dead").await;
+        let (_, client) = cluster.mount("c").await;
+        let (fid, handle) = make(&dead, "f").await;
+        let lock = FlockRequest { kind: Kind::Flock, range: Range::ALL, mode: Some(Mode::Write), pid: 1 };
+        dead.flocks().set_lock(handle, 1, lock).await.expect("nobody has it");
+        dead.sync_all().await.expect("what is healthy can be synced");
+        cluster.kill("mds");
+        cluster.restart(&["mds".to_owned()]);
+        assert_eq!(mode(&dead, fid).await, 0o644);
+        let tries = client.files().open(&root(), fid, READ_WRITE).await.expect("root may");
+        let refused = client.flocks().set_lock(tries, 2, lock).await;
+        assert_eq!(refused, Err(Error::Refused(Code::WouldBlock)), "it lives");
+        client.files().release(tries).await;
+        drop(dead);
+        world.kill("dead");
+        take(&client, world, fid, lock).await;
+    });
+}
+
+#[test]
+fn whoever_tries_gets_the_lock_of_a_dead_client_when_its_lease_is_over() {
+    lock_of_a_dead_client(async |client, world, fid, lock| {
+        let handle = client.files().open(&root(), fid, READ_WRITE).await.expect("root may");
+        let mut tried = 0;
+        while client.flocks().set_lock(handle, 2, lock).await.is_err() {
+            sleep(world, Duration::from_secs(1)).await;
+            tried += 1;
+            assert!(tried < LEASE.as_secs(), "whoever tries is refused for ever");
+        }
+    });
+}
+
+#[test]
+fn whoever_waits_gets_the_lock_of_a_dead_client_when_its_lease_is_over() {
+    lock_of_a_dead_client(async |client, world, fid, lock| {
+        let handle = client.files().open(&root(), fid, READ_WRITE).await.expect("root may");
+        let waiting = client.clone();
+        let mut waited = on(world, "c", async move { waiting.flocks().set_lock_wait(handle, 3, lock).await });
+        // The MDT looks when it has waited for 10 s.
+        sleep(world, LEASE + Duration::from_secs(10)).await;
+        waited.try_recv().expect("it waits for ever").expect("it has waited");
     });
 }

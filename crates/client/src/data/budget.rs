@@ -61,6 +61,17 @@ struct Budget {
     /// What it told last that it holds.
     told: u64,
     used_at: Time,
+    turn: Turn,
+}
+
+/// One question at a time: each replaces what the one before said.
+#[derive(Debug, Clone)]
+struct Turn(Arc<Semaphore>);
+
+impl Default for Turn {
+    fn default() -> Turn {
+        Turn(Arc::new(Semaphore::new(1)))
+    }
 }
 
 impl Budget {
@@ -100,8 +111,6 @@ pub(crate) struct Budgets {
     targets: Arc<Targets>,
     back: Arc<WriteBack>,
     owners: Mutex<BUDGETS, BTreeMap<Owner, Budget>>,
-    /// One question at a time: each replaces what the one before said.
-    asking: Semaphore,
     ticks: AtomicBool,
 }
 
@@ -128,7 +137,7 @@ fn owner_of(file: &FileState) -> Owner {
 impl Budgets {
     pub(crate) fn new(rt: Rt, targets: Arc<Targets>, back: Arc<WriteBack>) -> Budgets {
         let (owners, ticks) = (Mutex::new(BTreeMap::new()), AtomicBool::new(false));
-        Budgets { rt, targets, back, owners, asking: Semaphore::new(1), ticks }
+        Budgets { rt, targets, back, owners, ticks }
     }
 
     /// Takes `bytes` for a write to `file`, if nobody has to be asked.
@@ -153,7 +162,8 @@ impl Budgets {
                 return Ok(taking);
             }
             let is_changing = {
-                let _turn = self.asking.acquire().await.map_err(|_| Error::Closed)?;
+                let turn = self.owners.lock().entry(owner).or_default().turn.clone();
+                let _turn = turn.0.acquire().await.map_err(|_| Error::Closed)?;
                 if let Some(taking) = self.try_take_of(owner, bytes) {
                     return Ok(taking);
                 }
@@ -273,7 +283,9 @@ impl Budgets {
 
     /// Tells the MDT that nothing is left of what an owner was permitted, if it thinks otherwise.
     async fn give_back(&self, owner: Owner) {
-        let Ok(_turn) = self.asking.acquire().await else { return };
+        let turn = self.owners.lock().get(&owner).map(|budget| budget.turn.clone());
+        let Some(turn) = turn else { return };
+        let Ok(_turn) = turn.0.acquire().await else { return };
         if let Some(budget) =
             self.owners.lock().get_mut(&owner).filter(|budget| budget.rests(TICK, self.rt.now()))
         {

@@ -263,6 +263,17 @@ impl Flocks {
         file.obstacles(lock).min_by_key(|obstacle| (obstacle.span.range.start, obstacle.owner))
     }
 
+    /// The sessions, each once, whose locks a request waits for.
+    pub fn in_the_way(&self, id: WaitId) -> Vec<u64> {
+        let waiting = self.waits.get(&id).filter(|wait| matches!(wait.stage, Stage::Waiting(_)));
+        let Some((wait, file)) = waiting.and_then(|wait| Some((wait, self.files.get(&wait.lock.fid)?)))
+        else {
+            return Vec::new();
+        };
+        let sessions: BTreeSet<u64> = file.obstacles(&wait.lock).map(|of| of.owner.session).collect();
+        sessions.into_iter().collect()
+    }
+
     /// What became of a request that had to wait; `None` if it is not known.
     pub fn state(&self, id: WaitId) -> Option<State> {
         Some(match self.waits.get(&id)?.stage {

@@ -102,6 +102,11 @@ impl Flocks {
         }
     }
 
+    /// The sessions whose locks a request waits for.
+    pub fn in_the_way(&self, id: WaitId) -> Vec<u64> {
+        self.inner.lock().locks.in_the_way(id)
+    }
+
     /// The same for somebody who does not wait any longer.
     pub fn state(&self, id: WaitId) -> Option<State> {
         self.inner.lock().locks.state(id)

@@ -95,10 +95,20 @@ impl Revoker {
         }
     }
 
-    /// Waits until the client of `session` has unlocked the files of `fid` that its applications have closed; not for long.
+    /// Waits until the client of `session` has unlocked the files of `fid` that its applications have closed; not for long. A client that
+    /// is dead has unlocked everything.
     pub async fn settle_closes(&self, session: SessionId, fid: Fid) {
         let request = RevokeBits { fid, bits: 0, number: 0 };
-        let _ = self.clients.ask(session, request.into(), CLOSE_TIME).await;
+        if self.clients.ask(session, request.into(), CLOSE_TIME).await.is_none() {
+            self.end_if_dead(session).await;
+        }
+    }
+
+    /// Ends the session of a client that is dead. Nobody else is evicted for locks of applications, however long they are waited for.
+    pub async fn end_if_dead(&self, session: SessionId) {
+        if self.clients.end_if_dead(session).await {
+            self.locks.drop_session(session);
+        }
     }
 
     /// Callbacks that are not answered yet.

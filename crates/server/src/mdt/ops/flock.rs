@@ -109,7 +109,13 @@ pub(in crate::mdt) async fn flock_wait(mdt: &Mdt, ctx: &Ctx<'_>, request: &Flock
                 None => return Err(Code::TryAgain.into()),
                 // Somebody else asks for the same now, and is told.
                 Some(Some(Err(_))) => Some(State::Waiting),
-                Some(_) => mdt.flocks.state(id),
+                Some(Some(Ok(()))) => mdt.flocks.state(id),
+                Some(None) => {
+                    for holder in mdt.flocks.in_the_way(id) {
+                        mdt.grants.revoker.end_if_dead(holder).await;
+                    }
+                    mdt.flocks.state(id)
+                }
             }
         }
     };

@@ -5,7 +5,6 @@
 //! that way, whatever is answered when; and nobody is refused before the targets were asked.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -25,6 +24,8 @@ pub const FREE_TIME: Duration = Duration::from_secs(3);
 const AGE_MAX: Duration = Duration::from_secs(5);
 /// Of what is left a client gets one part in so many, if it wants more than it needs: others may need some, too.
 const PART: u64 = 8;
+/// How many ask the targets at a time.
+const ASKING_MAX: usize = 16;
 /// Most clients and owners of which it is known what they hold.
 const PARTS_MAX: usize = 1 << 20;
 
@@ -35,15 +36,15 @@ type Owner = (u8, u32);
 #[derive(Default)]
 pub struct Space {
     state: Mutex<State>,
-    /// One asks the targets at a time.
-    asking: Arc<OneAtATime>,
+    asking: Asking,
 }
 
-struct OneAtATime(Semaphore);
+/// Whoever asks the targets: so few at a time that others find what they have learnt.
+struct Asking(Semaphore);
 
-impl Default for OneAtATime {
-    fn default() -> OneAtATime {
-        OneAtATime(Semaphore::new(1))
+impl Default for Asking {
+    fn default() -> Asking {
+        Asking(Semaphore::new(ASKING_MAX))
     }
 }
 

@@ -132,6 +132,9 @@ pub fn create(path: &Path, shape: Shape, record: &Record) -> Result<File, Failur
     made.map(|()| file)
 }
 
+/// How often an image is made again that was taken before it had a lock.
+const TAKEN_MAX: usize = 10;
+
 /// Makes the file of an image, on an OST if that is given, and takes its lock. Its name is an image's.
 pub fn new_file(path: &Path, ost: Option<u32>) -> Result<File, Failure> {
     if !path.to_string_lossy().ends_with(SUFFIX) {
@@ -140,26 +143,32 @@ pub fn new_file(path: &Path, ost: Option<u32>) -> Result<File, Failure> {
             path.display()
         )));
     }
+    for _ in 0..TAKEN_MAX {
+        let file = open_new(path, ost)?;
+        // Before the record: one without a lock and without a record is nobody's, and "weft rankfs gc" may remove it.
+        let is_locked = lock_within(&file, Access::Alone, RELEASE_WAIT);
+        if is_locked.map_err(|error| failed(path, "cannot be locked", &error))?
+            && fs::symlink_metadata(path).is_ok_and(|status| is_same(&status, &file))
+        {
+            return Ok(file);
+        }
+    }
+    Err(Failure::new(format!("{} was taken by somebody else meanwhile; try again", path.display())))
+}
+
+fn open_new(path: &Path, ost: Option<u32>) -> Result<File, Failure> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
     let file = match ost {
         Some(ost) => spread::make_on(path, ost).and_then(|()| options.open(path)),
         None => options.create_new(true).mode(0o600).open(path),
     };
-    let file = file.map_err(|error| match error.kind() {
+    file.map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {
             Failure::new(format!("{} is there already; mount it, choose another name, or run \"weft rankfs gc\" if its job has ended", path.display()))
         }
         _ => failed(path, "cannot be made", &error),
-    })?;
-    // Before the record: one without a lock and without a record is nobody's.
-    match lock_within(&file, Access::Alone, RELEASE_WAIT) {
-        Ok(true) if fs::symlink_metadata(path).is_ok_and(|status| is_same(&status, &file)) => Ok(file),
-        Ok(_) => {
-            Err(Failure::new(format!("{} was taken by somebody else meanwhile; try again", path.display())))
-        }
-        Err(error) => Err(failed(path, "cannot be locked", &error)),
-    }
+    })
 }
 
 fn fill(path: &Path, file: &File, shape: Shape, record: &Record) -> Result<(), Failure> {
@@ -271,7 +280,11 @@ pub fn has_lost(path: &Path, error: &io::Error) -> Failure {
         file.write_all_at(&state, STATE_AT)?;
         file.sync_all()
     });
-    let Failure { message, status } = failed(path, "has lost some of what was written to it", error);
+    let Failure { mut message, status } = failed(path, "has lost some of what was written to it", error);
+    // The kernel remembers that a block was not written, and not why.
+    if error.raw_os_error() == Some(libc::EIO) {
+        message += "; the shared file system was full, or not reached";
+    }
     match distrusted {
         Ok(()) => Failure { message, status },
         Err(_) => Failure { message: format!("{message}; run \"e2fsck -f\" on it"), status },

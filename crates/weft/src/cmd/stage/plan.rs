@@ -76,7 +76,21 @@ pub fn mark(purpose: &Purpose, state: &Path) -> String {
         words.extend_from_slice(path.as_os_str().as_bytes());
         words.push(0);
     }
-    format!(".weft-stage-{:08x}-", proto::wire::header::crc32c(&words))
+    format!("{TEMPORARY}{:08x}-", proto::wire::header::crc32c(&words))
+}
+
+/// What temporary names begin with; the rest of the [`mark`], the number of a thread and that of the name follow.
+const TEMPORARY: &str = ".weft-stage-";
+
+/// Whether a stager that was killed may have left this name: what it means is not whole.
+pub fn is_temporary(name: &OsStr) -> bool {
+    let Some(rest) = name.to_str().and_then(|name| name.strip_prefix(TEMPORARY)) else { return false };
+    let parts: Vec<&str> = rest.split('-').collect();
+    let is_hex = |text: &str| text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match parts[..] {
+        [mark, number, name] => is_hex(mark) && number.parse::<usize>().is_ok() && is_hex(name),
+        _ => false,
+    }
 }
 
 /// A plan as a file.

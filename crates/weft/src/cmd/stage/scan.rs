@@ -88,7 +88,7 @@ fn look_into(source: &Path, top: &Path, found: &mut Found) -> Result<(), Failure
         let names = fs::read_dir(source.join(&directory)).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         for name in names.map_err(|error| failed(source, &directory, &error))? {
             let path = directory.join(name.file_name());
-            if path == Path::new(STATE) {
+            if path == Path::new(STATE) || plan::is_temporary(&name.file_name()) {
                 continue;
             }
             match look_at(source, &path, found)? {
@@ -116,6 +116,7 @@ mod tests {
         fs::create_dir(top.join(STATE)).expect("a directory");
         fs::write(top.join("a/b/x"), b"12345").expect("a file");
         fs::write(top.join("a/y"), b"1").expect("a file");
+        fs::write(top.join("a/.weft-stage-0123abcd-7-89abcdef"), b"1").expect("a file");
         std::os::unix::fs::symlink("nowhere", top.join("l")).expect("a link");
         dir
     }
