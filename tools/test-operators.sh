@@ -576,6 +576,7 @@ t_projects() {
   "$LFS" project -p 71 "$dir/d/before"
   [ "$("$LFS" project -c -r "$dir/d")" = "$dir/d/before - project identifier is not set (inode=71, tree=70)" ]
   until_true 20 has 71 4
+  [ "$("$LFS" find "$two_b/projects" -projid 70 -type f -printf '%LP %f\n' | sort | xargs)" = "70 x" ]
   # What moves to other OSTs stays the project's.
   "$LFS" migrate -c 2 "$dir/d/below/x"
   until_true 20 has 70 3076

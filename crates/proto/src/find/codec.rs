@@ -31,6 +31,7 @@ const STRIPE_COUNT: u8 = 28;
 const STRIPE_SIZE: u8 = 29;
 const LAYOUT: u8 = 30;
 const POOL: u8 = 31;
+const PROJECT: u8 = 32;
 
 /// Why bytes are no expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -133,6 +134,7 @@ impl Test {
             Test::StripeSize(span) => put_tagged(out, STRIPE_SIZE, span),
             Test::Layout(bits) => put_tagged(out, LAYOUT, bits),
             Test::Pool(pool) => put_tagged(out, POOL, pool),
+            Test::Project(span) => put_tagged(out, PROJECT, span),
         }
     }
 }
@@ -171,6 +173,7 @@ fn take_test(tag: u8, from: &mut Reader) -> Result<Test, QueryError> {
         STRIPE_SIZE => Test::StripeSize(from.take()?),
         LAYOUT => Test::Layout(from.take()?),
         POOL => Test::Pool(from.take()?),
+        PROJECT => Test::Project(from.take()?),
         unknown => return Err(QueryError::Unknown(unknown)),
     })
 }
@@ -243,6 +246,7 @@ mod tests {
             Test::Mdts(vec![0]),
             Test::StripeCount(span),
             Test::StripeSize(span),
+            Test::Project(span),
             Test::Layout(1),
             Test::Pool(Bytes::from_static(b"flash")),
         ];

@@ -53,6 +53,8 @@ pub enum Test {
     Uid(Span),
     /// Group.
     Gid(Span),
+    /// Project; 0 for none.
+    Project(Span),
     /// Links.
     Links(Span),
     /// A regular file without a byte, or a directory without an entry.
@@ -277,6 +279,7 @@ impl Test {
             Test::Permissions(wanted) => Verdict::of(wanted.hold(attr.mode & MODE_PERMISSIONS)),
             Test::Uid(span) => Verdict::of(span.holds(attr.uid.into())),
             Test::Gid(span) => Verdict::of(span.holds(attr.gid.into())),
+            Test::Project(span) => Verdict::of(span.holds(attr.project.into())),
             Test::Links(span) => Verdict::of(span.holds(attr.nlink.into())),
             _ => Verdict::of(layout.is_some_and(|layout| self.holds_of_layout(layout))),
         }
@@ -417,6 +420,8 @@ mod tests {
         check(Test::Permissions(Permissions::Any(0o042)), true, Yes);
         check(Test::Permissions(Permissions::Any(0)), true, Yes);
         check(Test::Uid(only(10)), false, Yes);
+        check(Test::Project(only(0)), false, Yes);
+        check(Test::Project(only(10)), true, No);
         check(Test::Links(Span { min: 3, max: u64::MAX }), true, No);
         check(Test::Empty, true, No);
         check(Test::Empty, false, Open);

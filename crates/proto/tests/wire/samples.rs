@@ -97,6 +97,7 @@ fn find() -> Find {
         Test::Permissions(Permissions::Any(0o022)),
         Test::Uid(span),
         Test::Gid(span),
+        Test::Project(span),
         Test::Links(span),
         Test::Empty,
         Test::Osts(vec![OstIndex(0x1f)]),

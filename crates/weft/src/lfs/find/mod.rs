@@ -38,7 +38,7 @@ Usage: lfs find [DIR...] [EXPRESSION]
 Tests (N: exactly, +N: more, -N: less; with one or two dashes in front):
   -name GLOB  -iname GLOB  -path GLOB  -ipath GLOB
   -type [fdlpcbs],...      -empty               -size [+-]N[bcwkMGT]
-  -user NAME  -group NAME  -uid [+-]N  -gid [+-]N
+  -user NAME  -group NAME  -uid [+-]N  -gid [+-]N  -projid [+-]N
   -perm MODE|-MODE|/MODE   -links [+-]N
   -newer FILE  -anewer FILE  -cnewer FILE
   -mtime [+-]DAYS  -atime  -ctime  -mmin [+-]MINUTES  -amin  -cmin
@@ -50,7 +50,7 @@ Limits:    -maxdepth N  -mindepth N
 Actions (one, for the whole expression):
   -print  -print0  -printf FORMAT
   --matched   print nothing but a last line \"MATCHED found/looked-at\"; with an action, that line behind it
-FORMAT: %p %P %f %h %H %d %s %b %k %m %M %u %g %U %G %i %n %y %l %A@ %C@ %T@ %LF %Lc %LS %Li %Lo %Lp %%, and \\n \\t \\0 \\NNN
+FORMAT: %p %P %f %h %H %d %s %b %k %m %M %u %g %U %G %i %n %y %l %A@ %C@ %T@ %LF %Lc %LS %Li %Lo %Lp %LP %%, and \\n \\t \\0 \\NNN
 ";
 
 /// What is to be found, and what is done with it.

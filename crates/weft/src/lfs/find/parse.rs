@@ -248,6 +248,7 @@ impl<W: World> Parser<'_, W> {
             "perm" => Test::Permissions(self.valued(name, numbers::permissions)?),
             "uid" => Test::Uid(self.valued(name, numbers::count)?),
             "gid" => Test::Gid(self.valued(name, numbers::count)?),
+            "projid" => Test::Project(self.valued(name, numbers::count)?),
             "user" | "u" => Test::Uid(self.owner(name, Database::Users)?),
             "group" | "g" => Test::Gid(self.owner(name, Database::Groups)?),
             "newer" | "newermm" => self.newer(name, Modification)?,
@@ -421,6 +422,7 @@ mod tests {
         check("-true -false", all(vec![all(vec![]), Expr::Any(vec![])]));
         check("-type f,d", test(Test::Kind(3)));
         check("-user ann", test(Test::Uid(Span { min: 1000, max: 1000 })));
+        check("-projid 7", test(Test::Project(Span { min: 7, max: 7 })));
         check("-user 7", test(Test::Uid(Span { min: 7, max: 7 })));
         let after = TimeSpan {
             from: Timestamp { secs: 5, nanos: 1 },

@@ -21,6 +21,8 @@ enum Part {
     Of(u8),
     /// The letter behind `%L`.
     OfLayout(u8),
+    /// `%LP`, as Lustre has it.
+    Project,
     /// The letter before `@`: seconds.
     Seconds(u8),
 }
@@ -63,7 +65,7 @@ impl Format {
             Part::Text(_) => false,
             Part::Of(letter) => OF_INODE.contains(letter),
             Part::OfLayout(letter) => *letter != b'F',
-            Part::Seconds(_) => true,
+            Part::Seconds(_) | Part::Project => true,
         })
     }
 
@@ -102,6 +104,7 @@ fn directive(rest: &mut &[u8]) -> Result<Part, String> {
     let (part, taken) = match rest {
         [of @ (b'A' | b'C' | b'T' | b'B'), b'@', ..] => (Part::Seconds(*of), 2),
         [b'L', b'F', ..] => (Part::OfLayout(b'F'), 2),
+        [b'L', b'P', ..] => (Part::Project, 2),
         [b'L', of, ..] if OF_LAYOUT.contains(of) => (Part::OfLayout(*of), 2),
         [of, ..] if OF_NAME.contains(of) || OF_INODE.contains(of) => (Part::Of(*of), 1),
         other => {
@@ -148,6 +151,10 @@ impl Printer {
                 Part::Of(letter) if OF_NAME.contains(letter) => shown.put_name(*letter, out),
                 Part::Of(letter) => match &shown.file.entry {
                     Some(entry) => self.put_inode(*letter, &entry.attr, out),
+                    None => Ok(()),
+                },
+                Part::Project => match &shown.file.entry {
+                    Some(entry) => write!(out, "{}", entry.attr.project),
                     None => Ok(()),
                 },
                 Part::Seconds(of) => match &shown.file.entry {
@@ -308,7 +315,7 @@ mod tests {
             size_known: true,
             version: 1,
             mtime_set: time(2),
-            project: 0,
+            project: 70,
             inherits: false,
         };
         let layout = Layout::from(Component::striped(fid, 1 << 20, [3, 1].map(OstIndex)));
@@ -338,6 +345,7 @@ mod tests {
         check("%m %M", "4751 -rwsr-x--x");
         check("%U:%G %u:%g", "4000000000:4000000001 4000000000:4000000001");
         check("%A@ %T@ %C@", "1.0000000050 2.0000000050 3.0000000050");
+        check("%LP", "70");
         check("%LF %Lc %LS %Li %Lo", "[0x200000400:0x1:0x0] 2 1048576 3 3,1");
         check("100%%\\t\\101\\\\", "100%\tA\\");
     }
