@@ -80,6 +80,18 @@ t_stage_tree() {
   (cd "$plain/back" && find . -mindepth 1 -not -path './.weft-stage*' | sort | xargs) | grep -qx './a ./a/b ./a/b/two ./a/one ./link'
   "$WEFT" stage out "$two_b/tree/a/one" "$plain/single" --no-verify
   cmp "$from/a/one" "$plain/single/one"
+  # A directory that cannot be read is named, and what is beside it is copied. What a stager that was killed left behind is no file.
+  from=$plain/closed
+  mkdir -p "$from/shut" "$from/beside"
+  echo 1 > "$from/beside/file"
+  echo part > "$from/beside/.weft-stage-0123abcd-3-89abcdef"
+  chown -R 1234:1234 "$from"
+  chmod 0 "$from/shut"
+  install -d -o 1234 "$work/closed"
+  must_fail 1 setpriv --reuid 1234 --regid 1234 --clear-groups "$WEFT" stage out "$from" "$work/closed"
+  grep -q "closed/shut: Permission denied" "$work/err"
+  grep -q "1 file not copied" "$work/err"
+  [ "$(cd "$work/closed" && find . -path ./.weft-stage -prune -o -type f -print | xargs)" = ./beside/file ]
 }
 
 t_stage_killed() { python3 tests/staging.py "$WEFT" "$two_b/source" "$plain/killed" "$stage_kills"; }

@@ -104,11 +104,12 @@ impl State {
         let known = self.owners.entry(owner).or_default();
         known.spent = known.spent.saturating_sub(spent);
         known.asked_at = Some(at);
-        for TargetUsage { target, bytes } in targets {
-            if let Some(bytes) = bytes {
-                known.used.insert(*target, *bytes);
-            }
-        }
+        // A target that is not asked any more is none of the file system's.
+        let before = std::mem::take(&mut known.used);
+        known.used = targets
+            .iter()
+            .filter_map(|of| Some((of.target, of.bytes.or_else(|| before.get(&of.target).copied())?)))
+            .collect();
     }
 
     /// Whether the targets were asked about the owner at `since` or later.

@@ -122,7 +122,7 @@ fn stage(direction: &'static str, arguments: &Copy) -> Outcome {
     let mark_place = place.canonicalize().unwrap_or(place);
     let purpose =
         Purpose { source, target, list: proto::wire::header::crc32c(list.as_deref().unwrap_or_default()) };
-    let Planned { entries, former, resumed, left_out } = plan_of(&state, &purpose, list.as_deref())?;
+    let Planned { entries, former, resumed, left_out, unseen } = plan_of(&state, &purpose, list.as_deref())?;
     for path in left_out.iter().take(20) {
         err!("{}: left out, it is neither a file nor a directory nor a symbolic link", path.display());
     }
@@ -146,6 +146,8 @@ fn stage(direction: &'static str, arguments: &Copy) -> Outcome {
     let unkept = work.end_directories(&entries);
     done.counts.failed.fetch_add(unkept.len() as u64, Ordering::Relaxed);
     done.troubles.extend(unkept);
+    done.counts.failed.fetch_add(unseen.len() as u64, Ordering::Relaxed);
+    done.troubles.extend(unseen.into_iter().take(work::NAMED_MAX));
     state.end_plan()?;
     let answer = Answer {
         direction,
@@ -199,6 +201,7 @@ struct Planned {
     former: Vec<Entry>,
     resumed: bool,
     left_out: Vec<PathBuf>,
+    unseen: Vec<String>,
 }
 
 /// A new plan. The source is looked at each time: it may have more than when a plan was made that was not ended. What that
@@ -208,9 +211,10 @@ fn plan_of(state: &State, purpose: &Purpose, list: Option<&[u8]>) -> Result<Plan
     let resumed = former.as_ref().is_some_and(|(of, _)| of == purpose);
     let mut found = scan::scan(&purpose.source, list)?;
     let left_out = std::mem::take(&mut found.left_out);
+    let unseen = std::mem::take(&mut found.unseen);
     let entries = found.into_entries();
     let former = former.map(|(_, entries)| entries).unwrap_or_default();
-    Ok(Planned { entries, former, resumed, left_out })
+    Ok(Planned { entries, former, resumed, left_out, unseen })
 }
 
 /// The tree that is copied from; and a list of one name, if SOURCE is a file.

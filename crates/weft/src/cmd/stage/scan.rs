@@ -20,9 +20,18 @@ pub struct Found {
     entries: BTreeMap<PathBuf, Entry>,
     /// Names of what is neither a file nor a directory nor a symbolic link.
     pub left_out: Vec<PathBuf>,
+    /// What could not be looked at, and why, in sentences. The rest is copied all the same.
+    pub unseen: Vec<String>,
 }
 
 impl Found {
+    /// Something is not looked at. What was removed since its directory was read is not missing.
+    fn pass_over(&mut self, source: &Path, path: &Path, error: &io::Error) {
+        if error.kind() != io::ErrorKind::NotFound {
+            self.unseen.push(format!("{}: {}", source.join(path).display(), describe(error)));
+        }
+    }
+
     /// Directories before what is in them.
     pub fn into_entries(self) -> Vec<Entry> {
         self.entries.into_values().collect()
@@ -49,7 +58,8 @@ pub fn scan(source: &Path, list: Option<&[u8]>) -> Result<Found, Failure> {
         let above: Vec<&Path> =
             path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()).collect();
         for above in above.into_iter().rev() {
-            if look_at(source, above, &mut found)? != Some(Kind::Directory) {
+            let above_is = look_at(source, above, &mut found);
+            if above_is.map_err(|error| failed(source, above, &error))? != Some(Kind::Directory) {
                 return Err(Failure::usage(format!(
                     "line {} of the list goes through {}, which is no directory; name the file where it is",
                     number + 1,
@@ -57,7 +67,8 @@ pub fn scan(source: &Path, list: Option<&[u8]>) -> Result<Found, Failure> {
                 )));
             }
         }
-        if look_at(source, &path, &mut found)? == Some(Kind::Directory) {
+        let listed = look_at(source, &path, &mut found).map_err(|error| failed(source, &path, &error))?;
+        if listed == Some(Kind::Directory) {
             look_into(source, &path, &mut found)?;
         }
     }
@@ -65,8 +76,8 @@ pub fn scan(source: &Path, list: Option<&[u8]>) -> Result<Found, Failure> {
 }
 
 /// Looks at one name.
-fn look_at(source: &Path, path: &Path, found: &mut Found) -> Result<Option<Kind>, Failure> {
-    let status = fs::symlink_metadata(source.join(path)).map_err(|error| failed(source, path, &error))?;
+fn look_at(source: &Path, path: &Path, found: &mut Found) -> io::Result<Option<Kind>> {
+    let status = fs::symlink_metadata(source.join(path))?;
     let kind = match status.file_type() {
         kind if kind.is_file() => Kind::File,
         kind if kind.is_dir() => Kind::Directory,
@@ -86,14 +97,23 @@ fn look_into(source: &Path, top: &Path, found: &mut Found) -> Result<(), Failure
     let mut to_do = vec![top.to_path_buf()];
     while let Some(directory) = to_do.pop() {
         let names = fs::read_dir(source.join(&directory)).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        for name in names.map_err(|error| failed(source, &directory, &error))? {
+        let names = match names {
+            Ok(names) => names,
+            Err(error) if directory.as_os_str().is_empty() => return Err(failed(source, &directory, &error)),
+            Err(error) => {
+                found.pass_over(source, &directory, &error);
+                continue;
+            }
+        };
+        for name in names {
             let path = directory.join(name.file_name());
             if path == Path::new(STATE) || plan::is_temporary(&name.file_name()) {
                 continue;
             }
-            match look_at(source, &path, found)? {
-                Some(Kind::Directory) => to_do.push(path),
-                Some(Kind::File | Kind::Link) | None => {}
+            match look_at(source, &path, found) {
+                Ok(Some(Kind::Directory)) => to_do.push(path),
+                Ok(Some(Kind::File | Kind::Link) | None) => {}
+                Err(error) => found.pass_over(source, &path, &error),
             }
         }
     }

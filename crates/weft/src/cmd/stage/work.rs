@@ -23,7 +23,7 @@ use crate::failure::Failure;
 const BATCH_FILES: usize = 64;
 const BATCH_BYTES: u64 = 64 << 20;
 /// Files that could not be copied and are named.
-const NAMED_MAX: usize = 20;
+pub const NAMED_MAX: usize = 20;
 
 /// What is carried out, and where.
 pub struct Work<'a> {
