@@ -119,8 +119,8 @@ mod tests {
         };
         let of = |used, soft, hard| QuotaUse { used, soft, hard, deadline_s: 0, left_s: 0, grace_s: 0 };
         let none = of(5, 0, 0);
-        assert_eq!(within(all.clone(), None, &none), all);
-        let space = within(all.clone(), Some(&of(60, 0, 100)), &of(9, 7, 12));
+        assert_eq!(within(all, None, &none), all);
+        let space = within(all, Some(&of(60, 0, 100)), &of(9, 7, 12));
         assert_eq!((space.bytes_total, space.bytes_free, space.bytes_available), (100, 40, 40));
         assert_eq!((space.files_total, space.files_free), (7, 0));
         let space = within(all, Some(&of(60, 0, 1 << 40)), &none);
