@@ -458,6 +458,7 @@ t_quotas() {
   must_fail 1 as 4321 "$LFS" setquota -u 4321 -I 0 "$two_a"
   must_fail 1 "$LFS" setquota -u 4321 -i 9 -I 8 "$two_a"
   must_fail 2 "$LFS" setquota -u 4321 -B 1x "$two_a"
+  must_fail 2 "$LFS" setquota -u 0 -B 1g "$two_a"
   must_fail 2 "$LFS" setquota -u 4294967296 -I 5 "$two_a"
   "$LFS" setquota -u 4321 --delete "$two_a"
   "$LFS" setquota -g 4321 --delete "$two_a"
@@ -523,6 +524,18 @@ EOF
   as 4444 fallocate -l 1M "$dir/d"
   must_fail 1 as 4444 fallocate -l 100M "$dir/e"
   grep -q "Disk quota exceeded" "$work/err"
+  # Blocks are counted, and not bytes. A file that was moved tells what it occupies.
+  "$LFS" setquota -u 4446 -B 1M "$two_a"
+  must_fail 1 as 4446 /usr/bin/python3 -c 'import os, sys
+fd = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)
+for n in range(1000): os.pwrite(fd, b"x", n * 12288)' "$dir/holes"
+  grep -q "Disk quota exceeded" "$work/err"
+  sync "$dir/holes"
+  has -u 4446 "1024*"
+  fallocate -l 1M "$dir/moved"
+  "$LFS" migrate -c 2 "$dir/moved"
+  [ "$(stat -c %b "$dir/moved")" = 0 ]
+  "$LFS" setquota -u 4446 --delete "$two_a"
   # A soft limit, whose time is over at once.
   "$LFS" setquota -t -u -b 0s "$two_a"
   [ "$("$LFS" quota -t -u "$two_a")" = "Block grace time: 0s; Inode grace time: 1w" ]

@@ -78,6 +78,7 @@ impl Callbacks for CalledBack {
             if target.kind == TargetKind::Mdt {
                 shared.files.restate_opens(&restate).await;
                 shared.files.flocks.restate_flocks(&restate).await;
+                shared.names.data.budgets.restate(&restate).await;
                 shared.names.meta.bits_lost_now(&restate).await;
             }
         })

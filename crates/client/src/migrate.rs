@@ -16,7 +16,7 @@ use proto::wire::messages::{SealLayout, SwapLayouts};
 use proto::{Attr, Code, DataTarget, Fid, FileKind, Layout};
 use rt::wait::join_all;
 
-use crate::data::{Call, FileRef, FileState};
+use crate::data::{Call, FileRef, FileState, Sum};
 use crate::lock::{Pages as Locking, Pins, whole};
 use crate::names::Relaying;
 use crate::{Caller, Client, Error, Limits, OpenFlags, Result, Seek, Shared};
@@ -82,11 +82,13 @@ impl Client {
         target.inner.lock().gone = true;
         // They are the file's as soon as the layouts are exchanged.
         let made = target.layout()?;
+        let attrs = shared.names.data.objects.object_attrs(&made).await?;
+        let blocks = Sum::of(&made, &attrs).blocks;
         let objects = made.places().filter_map(|place| shared.names.data.locks.table.find(place.object));
         shared.names.data.locks.leave_these(objects.collect()).await;
         let sealed = shared.seal(&source.layout).await;
         let swapped = match sealed {
-            Ok(()) => shared.swap(caller, fid, open.fid, source.layout.generation).await,
+            Ok(()) => shared.swap(caller, fid, open.fid, (source.layout.generation, blocks)).await,
             Err(error) => Err(error),
         };
         if swapped.is_err() {
@@ -177,10 +179,16 @@ impl Shared {
         sealed.await.into_iter().collect()
     }
 
-    async fn swap(self: &Arc<Self>, caller: &Caller, fid: Fid, with: Fid, generation: u32) -> Result<()> {
-        let _changing = self.names.meta.inodes.change(&[fid, with], &[]);
+    async fn swap(
+        self: &Arc<Self>,
+        caller: &Caller,
+        fid: Fid,
+        with: Fid,
+        (generation, blocks): (u32, u64),
+    ) -> Result<()> {
+        let (_changing, blocks) = (self.names.meta.inodes.change(&[fid, with], &[]), Some(blocks));
         let answered =
-            self.targets.ask(fid, caller, |cred| SwapLayouts { fid, with, generation, cred }).await?;
+            self.targets.ask(fid, caller, |cred| SwapLayouts { fid, with, generation, cred, blocks }).await?;
         [fid, with].iter().for_each(|fid| self.names.meta.changes.changed(*fid, answered.transno));
         Ok(())
     }

@@ -280,3 +280,32 @@ async fn make_dir(client: &Client) -> Fid {
     let made = client.names().make(&root(), Fid::ROOT, b"d", 0o040_777, 0, bytes::Bytes::new()).await;
     made.expect("a new name can be made").fid
 }
+
+#[test]
+fn a_byte_here_and_there_counts_as_the_blocks_it_takes() {
+    check(11, async |cluster| {
+        let (rt, a) = mount(cluster, "a").await;
+        let (_, b) = mount(cluster, "b").await;
+        limit(&a, BOB, 0, 1 << 20, None).await;
+        let (one, two) = (create(&a, BOB, b"one").await.1, create(&b, BOB, b"two").await.1);
+        let scatter = async |client: &Client, handle| {
+            for n in 0..1000u64 {
+                // Some go on where the one before ended, most lie in blocks of their own.
+                let offset = if n % 5 == 0 { n } else { n * 12_288 };
+                match client.files().write(handle, offset, b"x").await {
+                    Ok(wrote) => assert_eq!(wrote, 1),
+                    Err(error) => {
+                        assert_eq!(error, Error::Refused(Code::Quota));
+                        return;
+                    }
+                }
+            }
+            panic!("the limit is passed");
+        };
+        rt::wait::join_all([scatter(&a, one), scatter(&b, two)]).await;
+        a.files().fsync(one).await.expect("it was permitted");
+        b.files().fsync(two).await.expect("it was permitted");
+        let used = used(&rt, &a, BOB).await;
+        assert!((900 << 10..=1 << 20).contains(&used), "{used} bytes");
+    });
+}

@@ -50,6 +50,8 @@ fn parse(text: &str) -> Result<u64, String> {
         "m" | "mb" | "mib" => 20,
         "g" | "gb" | "gib" => 30,
         "t" | "tb" | "tib" => 40,
+        "p" | "pb" | "pib" => 50,
+        "e" | "eb" | "eib" => 60,
         _ => return Err(bad()),
     };
     let number: u64 = digits.parse().map_err(|_| bad())?;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use proto::wire::messages::{HoldSpace, SpaceHeld};
 use proto::{Code, FileOwner};
+use rpc::Restate;
 use rt::sync::Semaphore;
 use rt::{Rt, Time};
 
@@ -140,7 +141,7 @@ impl Budgets {
         Budgets { rt, targets, back, owners, ticks }
     }
 
-    /// Takes `bytes` for a write to `file`, if nobody has to be asked.
+    /// Takes the space `bytes` for a write to `file`, if nobody has to be asked.
     pub(crate) fn try_take(&self, file: &FileState, bytes: u64) -> Option<Taking<'_>> {
         self.try_take_of(owner_of(file), bytes)
     }
@@ -151,7 +152,7 @@ impl Budgets {
         is_taken.then_some(Taking { budgets: self, owner, bytes })
     }
 
-    /// Takes `bytes` for a write to `file`; held until they are in the cache, or written.
+    /// Takes the space `bytes` for a write to `file`; held until it is in the cache, or written.
     ///
     /// # Errors
     /// [`Code::Quota`]: a limit is reached.
@@ -237,14 +238,30 @@ impl Budgets {
 
     /// What of the owner's is permitted or written, and no target has answered.
     fn held(&self, owner: Owner) -> u64 {
+        // In this order: what comes into the cache meanwhile counts twice, and not never.
+        let permitted = self.owners.lock().get(&owner).map_or(0, |budget| budget.left + budget.taking);
         let files = self.back.dirty.files();
         let unsent: u64 = files
             .iter()
             .filter(|file| owner_of(file) == owner)
-            .map(|file| file.inner.lock().cache.bytes())
+            .map(|file| file.inner.lock().cache.space())
             .sum();
-        let owners = self.owners.lock();
-        owners.get(&owner).map_or(0, |budget| budget.left + budget.taking) + unsent
+        permitted + unsent
+    }
+
+    /// Tells an MDT that has restarted what is held, before it permits anybody anything.
+    pub(crate) async fn restate(&self, restate: &Restate) {
+        let limited: Vec<Owner> = {
+            let owners = self.owners.lock();
+            owners.iter().filter(|(_, of)| of.known == Known::Limited).map(|(owner, _)| *owner).collect()
+        };
+        for owner in limited {
+            let [uid, gid, project] = owner;
+            let hold = HoldSpace { uid, gid, held: self.held(owner), least: 0, most: 0, project };
+            if let Err(error) = restate.call(hold).await {
+                tracing::debug!(?owner, %error, "the restarted MDT is not told what is held");
+            }
+        }
     }
 
     fn begin_ticks(self: &Arc<Self>) {

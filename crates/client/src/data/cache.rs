@@ -13,7 +13,7 @@ use rt::Time;
 use smallvec::SmallVec;
 
 use super::memory::{Buffer, Memory};
-use super::version::{PIECE_COST, Version};
+use super::version::{PIECE_COST, Version, space_of};
 
 /// A chunk in so many pieces is sent although it is not full.
 const PIECES_MAX: usize = 1024;
@@ -161,6 +161,15 @@ impl Cache {
             chunk.filling.as_ref().map_or(0, |v| v.bytes) + chunk.sending.as_ref().map_or(0, |s| s.bytes)
         };
         self.chunks.values().map(bytes).sum()
+    }
+
+    /// The space that targets need for what was not answered yet, in bytes, whatever they have there.
+    pub(crate) fn space(&self) -> u64 {
+        let sending = |of: &Sending| of.slices.iter().map(|(_, slice)| space_of(0, slice.len() as u64)).sum();
+        let space = |chunk: &Chunk| {
+            chunk.filling.as_ref().map_or(0, Version::space) + chunk.sending.as_ref().map_or(0, sending)
+        };
+        self.chunks.values().map(space).sum()
     }
 
     /// File offset behind the last byte that was not answered yet; 0 for none. Data for objects that the file has no more does not

@@ -50,6 +50,7 @@ pub use read::Pages;
 pub(crate) use readahead::{ReadAhead, Wanted};
 pub(crate) use room::{Rooms, Taken};
 pub(crate) use state::{FileState, Unsent};
+pub(crate) use version::space_of;
 
 /// An application's call that writes.
 #[derive(Debug, Clone, Copy)]

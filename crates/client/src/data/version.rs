@@ -14,6 +14,14 @@ const GROW_BYTES_MAX: usize = 64 << 10;
 /// Bytes that a piece costs besides its data, as counted against the bound of dirty data.
 pub(crate) const PIECE_COST: u64 = 512;
 
+/// Bytes of a block of a target.
+const BLOCK: u64 = 4096;
+
+/// The space that a target needs for `len` bytes at `offset`, whatever is there: whole blocks, in bytes.
+pub(crate) fn space_of(offset: u64, len: u64) -> u64 {
+    (offset % BLOCK).saturating_add(len).div_ceil(BLOCK).saturating_mul(BLOCK)
+}
+
 struct Piece {
     len: usize,
     buffer: Buffer,
@@ -61,6 +69,11 @@ impl Version {
 
     pub(crate) fn pieces(&self) -> usize {
         self.pieces.len()
+    }
+
+    /// The space that a target needs for it, in bytes: each piece begins a block there.
+    pub(crate) fn space(&self) -> u64 {
+        self.pieces.values().map(|piece| space_of(0, piece.len as u64)).sum()
     }
 
     /// Offset behind the last dirty byte.

@@ -3,7 +3,7 @@
 use proto::limits::FILE_BYTES_MAX;
 use proto::{Code, Timestamp};
 
-use crate::data::{Copied, FileRef, Side};
+use crate::data::{Copied, FileRef, Side, space_of};
 use crate::files::OpenFiles;
 use crate::names::Relaying;
 use crate::{Error, Handle, Result};
@@ -44,7 +44,7 @@ impl OpenFiles {
                 let layout = self.names.layouts.current(source).await?;
                 let size = self.names.data.objects.true_size(source, &layout).await?;
                 len = len.min(LIMITED_BYTES_MAX).min(size.saturating_sub(from_offset));
-                Some(self.names.data.budgets.take(target, len).await?)
+                Some(self.names.data.budgets.take(target, space_of(to_offset, len)).await?)
             }
             false => None,
         };

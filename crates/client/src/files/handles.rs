@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use proto::{Attr, Fid, JobId, Shards};
 
-use crate::data::FileRef;
+use crate::data::{FileRef, space_of};
 use crate::order::{HANDLES, Mutex};
 use crate::{Caller, Error, Handle, OpenFlags, Result};
 
@@ -43,6 +43,11 @@ impl OpenFile {
     /// The state of a regular file that is open for writing.
     pub(crate) fn writable(&self) -> Result<&FileRef> {
         if self.flags.write { self.file() } else { Err(Error::BadHandle) }
+    }
+
+    /// The space that a write takes at most, in bytes.
+    pub(crate) fn space_for(&self, offset: u64, len: usize) -> u64 {
+        space_of(if self.flags.append { 0 } else { offset }, len as u64)
     }
 
     /// Whether quotas limit what is written: root has none.

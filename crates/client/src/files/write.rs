@@ -37,7 +37,7 @@ impl OpenFiles {
             return Ok(None);
         }
         let budgets = &self.names.data.budgets;
-        let taking = open.is_limited().then(|| budgets.try_take(file, u64::from(len)));
+        let taking = open.is_limited().then(|| budgets.try_take(file, open.space_for(offset, data.len())));
         if matches!(taking, Some(None)) {
             return Ok(None);
         }
@@ -68,7 +68,9 @@ impl OpenFiles {
             Box::pin(self.drop_own_privileges(&open, time)).await?;
         }
         let _taking = match open.is_limited() {
-            true => Some(Box::pin(self.names.data.budgets.take(file, data.len() as u64)).await?),
+            true => {
+                Some(Box::pin(self.names.data.budgets.take(file, open.space_for(offset, data.len()))).await?)
+            }
             false => None,
         };
         // Before anything is stored: a close that tells no size has to say that there may be a new one.

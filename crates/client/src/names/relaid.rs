@@ -108,7 +108,8 @@ impl Layouts {
 
     /// Makes sure that a layout stays in force, and takes its seals away.
     pub(crate) async fn unseal(self: &Arc<Self>, fid: Fid, layout: &Layout) -> Result<()> {
-        let stay = SwapLayouts { fid, with: Fid::ZERO, generation: layout.generation, cred: Cred::root() };
+        let generation = layout.generation;
+        let stay = SwapLayouts { fid, with: Fid::ZERO, generation, cred: Cred::root(), blocks: None };
         let _changing = self.meta.inodes.change(&[fid], &[]);
         let told = match self.targets.mdt_of(fid)?.call(stay).await {
             Ok(answered) => {

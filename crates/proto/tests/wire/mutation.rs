@@ -50,6 +50,7 @@ const LATER: &[(&str, usize)] = &[
     ("SetQuota", 19),
     ("SetQuota", 10),
     ("SetQuota", 9),
+    ("SwapLayouts", 9),
     ("SetAttr", 7),
     ("SetAttr", 2),
     ("Write", 25),

@@ -483,7 +483,8 @@ fn mdt_requests_files() -> Vec<Request> {
         .into(),
         RestateNames { restart: 3, kept: true }.into(),
         RestateOpens { opens: vec![OpenHeld { fid: fid(1), handle: 0x7170 }] }.into(),
-        SwapLayouts { fid: fid(1), with: fid(2), generation: 3, cred: Cred::root() }.into(),
+        SwapLayouts { fid: fid(1), with: fid(2), generation: 3, cred: Cred::root(), blocks: Some(0x2021) }
+            .into(),
         PlaceData { fid: fid(1), offset: 1 << 20, len: 4096 }.into(),
         find().into(),
     ]

@@ -13,7 +13,7 @@ use crate::lfs::Outcome;
 #[command(disable_help_flag = true)]
 pub struct Arguments {
     /// The project that they are to count for, or that is looked for
-    #[arg(short = 'p', value_name = "ID")]
+    #[arg(short = 'p', value_name = "ID", value_parser = clap::value_parser!(u32).range(..4_294_967_295))]
     id: Option<u32>,
     /// Directories themselves, and not what is in them
     #[arg(short = 'd')]

@@ -542,6 +542,9 @@ wire_struct! {
         pub generation: u32,
         /// Who asks: the owner, unless only the generation grows.
         pub cred: Cred,
+        ;
+        /// What the file's new objects occupy, in units of 512 bytes, for a file whose size is known.
+        pub blocks: Option<u64>,
     }
 }
 

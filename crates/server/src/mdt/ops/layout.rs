@@ -111,7 +111,7 @@ pub(in crate::mdt) async fn swap_layouts(mdt: &Mdt, ctx: &Ctx<'_>, request: &Swa
 }
 
 fn swap_layouts_now(mdt: &Mdt, ctx: &Ctx, request: &SwapLayouts) -> Outcome {
-    let SwapLayouts { fid, with, generation, cred } = request;
+    let SwapLayouts { fid, with, generation, cred, blocks } = request;
     let _inodes = mdt.names.locks.inodes(&[*fid, *with]);
     let mut file = mdt.names.inode(ctx, *fid)?;
     let before = file.layout.clone().ok_or(Code::Invalid)?;
@@ -134,6 +134,9 @@ fn swap_layouts_now(mdt: &Mdt, ctx: &Ctx, request: &SwapLayouts) -> Outcome {
         let taken = other.layout.replace(given_up).filter(|_| unnamed).ok_or(Code::Invalid)?;
         file.layout = Some(Layout { generation: next, ..taken });
         file.written = true;
+        if let Some(blocks) = blocks.filter(|_| file.size_known) {
+            file.blocks = blocks;
+        }
         other.written = true;
         other.version = VERSION_OF_THIS;
         // Whoever moved the file made its new objects.
@@ -278,7 +281,9 @@ mod tests {
         let layout = |fid| other.call(GetAttr { fid }).expect("it is there").layout.expect("of a file");
         let (old, new) = (layout(file), layout(fid));
         let swap = |with, generation, cred| {
-            client.call(SwapLayouts { fid: file, with, generation, cred }).map(|entry| entry.layout)
+            client
+                .call(SwapLayouts { fid: file, with, generation, cred, blocks: None })
+                .map(|entry| entry.layout)
         };
         assert_eq!(swap(fid, 0, user(6)), Err(Code::NotPermitted));
         assert_eq!(swap(fid, 1, user(5)), Err(Code::Busy), "another generation");

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use fuse::quotas::{Limits, Order, Owner, QUOTA};
-use proto::wire::messages::QUOTA_USER;
+use proto::wire::messages::{QUOTA_PROJECT, QUOTA_USER};
 
 use super::{Named, grace, mount_of, owner, refused};
 use crate::ask;
@@ -84,6 +84,13 @@ fn meant(arguments: &Arguments, named: &Named) -> Result<(Owner, Order), Failure
         return Err(Failure::usage("say whose quota it is: -u USER, -g GROUP or -p PROJECT"));
     }
     let owner = owner(kind, name)?;
+    match owner {
+        Owner { kind: QUOTA_USER, id: 0 } => return Err(Failure::usage("root has no limits")),
+        Owner { kind: QUOTA_PROJECT, id: 0 } => {
+            return Err(Failure::usage("0 is no project, and has no limits"));
+        }
+        Owner { .. } => {}
+    }
     if arguments.delete {
         return Ok((owner, Order { inodes: Limits::NONE, bytes: Limits::NONE }));
     }
