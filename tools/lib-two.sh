@@ -45,14 +45,15 @@ two_mount() {
   in_two "$WEFT" mount "127.0.0.1:7001@tcp:/$two_fsname" "$1" ${WEFT_MOUNT:+-o "$WEFT_MOUNT"} && mountpoint -q "$1"
 }
 
-# A server answers before it serves: waits until every target does.
+# A server answers before it serves, and nobody knows of targets that have not been served yet: waits until every target is.
 two_settle() {
   local _
   for _ in $(seq 100); do
-    in_two "$WEFT" status "$two_a" > /dev/null 2>&1 && return
+    in_two "$WEFT" status "$two_a" > /dev/null 2>&1 && two_has_osts && return
     sleep 0.1
   done
 }
+two_has_osts() { [ "${TWO:-tcp}" = up ] || [ "$(in_two "$LFS" osts "$two_a" | grep -c ' ACTIVE$')" = 4 ]; }
 
 two_up() {
   [ -z "${TWO_LOG:-}" ] || export WEFT_LOG=$TWO_LOG
