@@ -344,8 +344,8 @@ Disk quotas for usr 4294967294 (uid 4294967294):
         let none = QuotaUse { used: 1, soft: 0, hard: 0, deadline_s: 0, left_s: 0, grace_s: 0 };
         let bytes = QuotaUse { used: 4096, hard: 3 << 29, ..none.clone() };
         let rows = Rows { human: true, verbose: true };
-        let expected = "\
-              /    [4k]      0k    1.5G       -       1       0       0       -
+        // A first line that begins with blanks cannot follow a line end that is left out.
+        let expected = "              /    [4k]      0k    1.5G       -       1       0       0       -
 w-OST0000_UUID
                      4k       -       -       -       -       -       -       -
 w-OST000a_UUID
