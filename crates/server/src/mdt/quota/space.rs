@@ -24,6 +24,8 @@ pub const FREE_TIME: Duration = Duration::from_secs(3);
 const AGE_MAX: Duration = Duration::from_secs(5);
 /// Of what is left a client gets one part in so many, if it wants more than it needs: others may need some, too.
 const PART: u64 = 8;
+/// More than any client has in its memory, in bytes: what one says it holds counts no further, so that sums stay sums.
+const HELD_MAX: u64 = 1 << 48;
 /// How many ask the targets at a time.
 const ASKING_MAX: usize = 16;
 /// Most clients and owners of which it is known what they hold.
@@ -186,6 +188,7 @@ impl Quotas {
     /// The answer, if what the targets said at `since` or later permits it.
     fn answer(&self, session: u64, asked: &HoldSpace, since: Time) -> Result<Answer, Code> {
         let HoldSpace { uid, gid, held, least, most, project } = *asked;
+        let held = held.min(HELD_MAX);
         let of = [uid, gid, project];
         let mut table = self.table.lock();
         let mut state = self.space.state.lock();
@@ -202,6 +205,9 @@ impl Quotas {
         state.tell(session, of, held);
         if least == 0 {
             return Ok(Answer::Told(NOTHING));
+        }
+        if least > HELD_MAX {
+            return Err(Code::Quota);
         }
         let unknown: Vec<Owner> =
             limited.iter().copied().filter(|owner| !state.is_known_since(*owner, since)).collect();
