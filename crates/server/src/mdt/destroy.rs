@@ -182,12 +182,19 @@ impl Destroyer {
         !again && !left || self.stop.is_stopped()
     }
 
-    /// Sends what is durable of the next part of the list. The error is how long to wait before the next try.
+    /// Sends what is durable of the next part of the list, and behind its last part what got another owner: what frees space waits for
+    /// nothing else. The error is how long to wait before the next try.
     async fn send(&self, target: DataTarget, round: &mut Round) -> Result<(), Duration> {
-        let from = round.from.take();
-        if from.is_none() {
+        self.destroy_next(target, round).await?;
+        if round.from.is_none() {
             round.left |= self.hand_over(target).await?;
         }
+        Ok(())
+    }
+
+    /// Has the objects of the next part of the list destroyed.
+    async fn destroy_next(&self, target: DataTarget, round: &mut Round) -> Result<(), Duration> {
+        let from = round.from.take();
         let found = self.found(target, from).map_err(|error| {
             tracing::error!(%error, "the destroy list");
             PAUSE_REFUSED
