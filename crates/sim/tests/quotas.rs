@@ -309,3 +309,24 @@ fn a_byte_here_and_there_counts_as_the_blocks_it_takes() {
         assert!((900 << 10..=1 << 20).contains(&used), "{used} bytes");
     });
 }
+
+#[test]
+fn an_mdt_that_restarts_is_told_what_is_held() {
+    check(12, async |cluster| {
+        let (rt, a) = mount(cluster, "a").await;
+        let (_, b) = mount(cluster, "b").await;
+        limit(&a, BOB, 0, 10 << 20, None).await;
+        let (one, two) = (create(&a, BOB, b"one").await.1, create(&b, BOB, b"two").await.1);
+        // Too little to be sent at once.
+        for n in 0..6 {
+            a.files().write(one, n << 20, &[7; 800 << 10]).await.expect("there is room");
+        }
+        assert_eq!(used(&rt, &a, BOB).await, 0, "nothing is sent");
+        cluster.kill(MDS);
+        cluster.restart(&[MDS.to_owned()]);
+        assert!(fill(&b, two, 20).await <= 5);
+        a.files().fsync(one).await.expect("it was permitted");
+        b.files().fsync(two).await.expect("it was permitted");
+        assert!(used(&rt, &a, BOB).await <= 10 << 20);
+    });
+}
