@@ -92,11 +92,19 @@ pub enum Code {
     /// The change waits for another client that may wait for the caller, who holds up an answer to a callback. Nothing was done: the
     /// caller lets go of what it has locked, and asks again.
     GiveWay,
+    /// The object was on an OST that is lost, and that another one has replaced.
+    Lost,
+    /// The OST that was asked for has replaced a lost one, and the sequence of the FID may name objects of that: take a new sequence.
+    OldSequence,
+    /// The target was taken out of the file system.
+    Removed,
+    /// An operator has said that the target is not to be asked.
+    Inactive,
     /// A number that this version does not know.
     Unknown(u32),
 }
 
-const TABLE: [(u32, Code); 43] = [
+const TABLE: [(u32, Code); 47] = [
     (1, Code::NotFound),
     (2, Code::Exists),
     (3, Code::NotPermitted),
@@ -140,6 +148,10 @@ const TABLE: [(u32, Code); 43] = [
     (41, Code::Older),
     (42, Code::NoComponent),
     (43, Code::GiveWay),
+    (44, Code::Lost),
+    (45, Code::OldSequence),
+    (46, Code::Removed),
+    (47, Code::Inactive),
 ];
 
 impl Code {

@@ -21,6 +21,8 @@ pub struct ConfigCopy {
     degraded: BTreeSet<TargetId>,
     pools: Pools,
     settings: Settings,
+    /// Those that are no part of the file system any more; whether they were when this copy was made.
+    removed: BTreeMap<TargetId, bool>,
 }
 
 impl ConfigCopy {
@@ -35,6 +37,7 @@ impl ConfigCopy {
             degraded: BTreeSet::new(),
             pools: Pools::default(),
             settings: Settings::default(),
+            removed: BTreeMap::new(),
         }
     }
 
@@ -59,10 +62,17 @@ impl ConfigCopy {
         for entry in page.targets {
             self.degraded.remove(&entry.target);
             self.owners.remove(&entry.target);
+            self.removed.remove(&entry.target);
             self.targets.insert(entry.target, entry);
         }
         self.owners.extend(page.owners.into_iter().map(|owner| (owner.target, owner)));
         self.degraded.extend(page.degraded);
+        for target in page.removed {
+            let was_there = self.targets.remove(&target).is_some();
+            self.removed.entry(target).and_modify(|seen| *seen |= was_there).or_insert(was_there);
+            self.owners.remove(&target);
+            self.degraded.remove(&target);
+        }
         if let Some(names) = page.pool_names {
             self.pools.keep(&names);
         }
@@ -119,6 +129,21 @@ impl ConfigCopy {
         self.degraded.iter().copied()
     }
 
+    /// Whether a target was taken out of the file system.
+    pub fn is_removed(&self, id: TargetId) -> bool {
+        self.removed.contains_key(&id)
+    }
+
+    /// Every target that was, in order.
+    pub fn removed(&self) -> impl Iterator<Item = TargetId> {
+        self.removed.keys().copied()
+    }
+
+    /// Those of them that this copy had before, in order.
+    pub fn removed_since(&self) -> impl Iterator<Item = TargetId> {
+        self.removed.iter().filter(|(_, was_there)| **was_there).map(|(id, _)| *id)
+    }
+
     /// The pools.
     pub fn pools(&self) -> &Pools {
         &self.pools
@@ -138,7 +163,8 @@ mod tests {
 
     fn entry(index: u32, server: &str) -> TargetEntry {
         let target = TargetId::ost(index);
-        TargetEntry { target, uuid: ClientId(u128::from(index)), nids: Vec::new(), server: server.into() }
+        let uuid = ClientId(u128::from(index));
+        TargetEntry { target, uuid, nids: Vec::new(), server: server.into(), replaces: false }
     }
 
     fn page(version: u64, newest: u64, targets: &[(u32, &str)]) -> Config {
@@ -226,6 +252,20 @@ mod tests {
         assert_eq!(told(&copy), "b=1");
         assert!(copy.take(Config { settings: Some(Vec::new()), ..page(6, 6, &[]) }));
         assert_eq!(told(&copy), "");
+    }
+
+    #[test]
+    fn who_was_there_is_remembered_when_it_is_taken_out() {
+        let mut copy = ConfigCopy::new("w");
+        assert!(copy.take(page(2, 2, &[(7, "a"), (1, "b")])));
+        let removed = vec![TargetId::ost(7), TargetId::ost(9)];
+        assert!(copy.take(Config { removed, ..page(4, 4, &[]) }));
+        assert_eq!(servers(&copy), [(1, "b")]);
+        let since = |copy: &ConfigCopy| copy.removed_since().map(|id| id.index).collect::<Vec<_>>();
+        assert_eq!((since(&copy), copy.removed().count()), (vec![7], 2));
+        assert!(copy.is_removed(TargetId::ost(9)) && !copy.is_removed(TargetId::ost(1)));
+        assert!(copy.take(page(5, 5, &[(7, "c")])));
+        assert_eq!((servers(&copy), since(&copy)), (vec![(1, "b"), (7, "c")], vec![]));
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub use proto::session::machine::{Answered, CallError as RpcError};
 use proto::session::{Estimated, Event};
 use proto::wire::Request;
 use proto::wire::messages::{Disconnect, Operation};
-use proto::{ClientId, Nid, TargetId, Transno};
+use proto::{ClientId, Code, Nid, TargetId, Transno};
 use rt::Addr;
 
 use crate::callback::Callbacks;
@@ -102,6 +102,11 @@ impl Import {
     /// Where the target may be reached from now on, best first.
     pub fn set_nids(&self, nids: Vec<Nid>) {
         self.driver.on(Event::Addresses(nids));
+    }
+
+    /// The target is not asked from now on, and whoever wants to is refused with `why`; `None`: it is, again.
+    pub fn bar(&self, why: Option<Code>) {
+        self.driver.on(Event::Barred(why));
     }
 
     /// Sets what is done when the target calls back, and who hears of the session's fate. It has to be set before the

@@ -9,6 +9,7 @@ mod mdt;
 mod mgs;
 mod ost;
 pub mod owner;
+mod replace;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ use store::{Label, Owned, Store, StoreError};
 pub use accept::{Accepted, accept_older};
 pub use data::TokenCounts;
 pub use mdt::LockCounts;
+pub use replace::replace_lost;
 pub use service::{Held, Holding};
 
 /// How to serve a target.
@@ -339,6 +341,7 @@ async fn register(mgs: &Arc<Import>, label: &Label, config: &Config, store: &Sto
         nids,
         server: config.server.clone(),
         epoch: if label.service.is_empty() { 0 } else { store.boot() },
+        replaces: service::replaced::waits(store),
         stands_in: label.service.first().is_some_and(|first| !config.nids.contains(first)),
     };
     match mgs.call(register).await {

@@ -8,7 +8,7 @@ use proto::{Code, Nid, TargetId};
 use rpc::{AskError, Hub, Role};
 use store::{Store, StoreError};
 
-use crate::keys;
+use crate::{keys, replaced};
 
 /// Time for one answer of the MGS.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -58,6 +58,7 @@ impl Claimant {
             boot: self.store.boot(),
             committed: self.store.last_committed(),
             shared: !label.service.is_empty(),
+            replaces: replaced::waits(&self.store),
         }
     }
 

@@ -11,6 +11,8 @@ pub const SLOT: u8 = 0x02;
 pub const ACCEPTED: u8 = 0x03;
 /// `[REFUSED]`: the MGS has said that this is an older or a second copy of the target. Each start makes it look newer.
 pub const REFUSED: u8 = 0x04;
+/// `[REPLACES]`: the target takes the place of a lost one; the first sequence whose objects are not that one's.
+pub const REPLACES: u8 = 0x05;
 /// First of the prefixes that an MDT uses.
 pub const MDT: u8 = 0x10;
 /// First of the prefixes that the MGS uses.

@@ -23,6 +23,7 @@ mod ranges;
 mod recent;
 mod recovery;
 mod recovery_status;
+pub mod replaced;
 mod returns;
 mod session;
 mod slot;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use client::{Client, Limits};
 use parking_lot::Mutex;
 use proto::layout::LayoutHint;
-use proto::wire::messages::HandOver;
+use proto::wire::messages::{HandOver, RemoveTarget};
 use proto::{ClientId, Fid, FsName, Nid, TargetId, TargetKind};
 use rpc::{Habits, Hub, Key, Keys, Role};
 use rt::sim::{Handle, Options, Sim};
@@ -46,6 +46,8 @@ pub struct Cluster {
 struct Processes {
     /// By server node, those that run.
     servers: Mutex<BTreeMap<String, Server>>,
+    /// How many targets took each index, one after the other, besides the first.
+    replaced: Mutex<BTreeMap<TargetId, u32>>,
     clients: Mutex<Vec<Hub>>,
 }
 
@@ -175,11 +177,45 @@ impl Cluster {
         match server.strip_prefix("oss").and_then(|n| n.parse::<u32>().ok()) {
             Some(oss) => (oss * self.shape.osts_per_oss
                 ..((oss + 1) * self.shape.osts_per_oss).min(self.shape.osts))
-                .map(|index| (TargetId::ost(index), format!("/ost{index}")))
+                .map(|index| (TargetId::ost(index), self.directory(TargetId::ost(index))))
                 .collect(),
             None if server == "mgs" => vec![(TargetId::MGS, "/mgs".to_owned())],
             None => vec![(TargetId::mdt(0), "/mdt0".to_owned())],
         }
+    }
+
+    fn directory(&self, ost: TargetId) -> String {
+        match self.processes.replaced.lock().get(&ost) {
+            Some(count) => format!("/ost{}.{count}", ost.index),
+            None => format!("/ost{}", ost.index),
+        }
+    }
+
+    /// Makes a new target in place of an OST, whose disk is lost, on its server, which was killed, and starts that.
+    pub async fn replace(&self, ost: TargetId, server: &str) {
+        let count = {
+            let mut replaced = self.processes.replaced.lock();
+            let count = replaced.entry(ost).or_default();
+            *count += 1;
+            *count
+        };
+        self.handle.restart(server);
+        let rt = self.handle.rt(server);
+        let uuid = ClientId(u128::from(count) << 64 | u128::from(ost.index) | 1 << 101);
+        let label = Label { fsname: fsname(), target: ost, uuid, mgs: vec![nid("mgs")], service: vec![] };
+        let path = self.directory(ost);
+        Store::format(&rt, &path, &label).await.expect("the directory is new");
+        server::replace_lost(&rt, &path).await.expect("a new target opens");
+        self.start_server(server);
+    }
+
+    /// Has the MGS take an OST out of the file system, or take that back.
+    pub async fn remove(&self, ost: TargetId, undo: bool) {
+        let hub = Hub::new(self.handle.rt("operator"), fsname(), keys());
+        let order = RemoveTarget { fsname: fsname().to_string(), target: ost, only_look: false, undo };
+        let removed = hub.ask(TargetId::MGS, Role::Server, &[nid("mgs")], order, ORDER_WAIT).await;
+        removed.expect("it is there");
+        hub.abandon();
     }
 
     /// Servers do not do to each other what they do to clients.

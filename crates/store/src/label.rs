@@ -10,7 +10,7 @@ use crate::error::StoreError;
 
 /// Its version is that of everything in the target's directory: whatever cannot be read by the program before makes it grow
 /// (`docs/disk.md#version`).
-pub(crate) const FILE: Kind = Kind { name: "label", magic: *b"WEFTLABL", version: 6, oldest: 5 };
+pub(crate) const FILE: Kind = Kind { name: "label", magic: *b"WEFTLABL", version: 7, oldest: 5 };
 
 /// The label in a target's directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn a_target_of_another_version_is_refused_with_a_sentence() {
         let body = label().encode();
-        for (version, said) in [(4, "an older weft wrote it"), (7, "a newer weft wrote it")] {
+        for (version, said) in [(4, "an older weft wrote it"), (8, "a newer weft wrote it")] {
             let other = Kind { version, ..FILE };
             let error = FILE.decode(&other.encode(&body).into()).expect_err("of another version").to_string();
             assert!(error.contains(said) && error.contains(&format!("has version {version}")), "{error}");

@@ -125,11 +125,20 @@ pub fn start_failure(error: StartError) -> Failure {
         StartError::NotAccepted { target, path, code: Code::Busy } => Failure::new(format!(
             "{path} holds a copy of {target}, which is being served at another address; stop that one first"
         )),
+        StartError::NotAccepted { target, code: Code::IndexUsed, .. } => Failure::new(format!(
+            "the MGS refused {target}: its index is used by another target. If that one is served, stop it first; if it is lost, \
+             format this one with --replace; else format it with an index that is free (docs/operations.md#replace)"
+        )),
+        StartError::NotAccepted { target, path, code: Code::Removed } => Failure::new(format!(
+            "the MGS refused {target}: it was taken out of the file system. \"lctl del_ost --undo --target\" takes that back; if \
+             nothing in {path} is needed, remove it, and format it with --replace (docs/operations.md#remove)"
+        )),
         StartError::NotAccepted { target, code: Code::Forbidden, .. } => Failure::new(format!(
             "the MGS refused {target}: the servers' key is not the file system's; name the right one with --key"
         )),
         StartError::Refused { target, code: Code::IndexUsed } => Failure::new(format!(
-            "the MGS refused {target}: its index is used by another target; format it anew with an index that is free"
+            "the MGS refused {target}: its index is used by another target; format it anew with an index that is free, or with \
+             --replace if that one is lost"
         )),
         StartError::Refused { target, code: Code::Forbidden } => Failure::new(format!(
             "the MGS refused {target}: the servers' key is not the file system's; name the right one with --key"

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use proto::parameters::{CLEARS, ClientTree, Parameter, Unit};
+use proto::parameters::{CLEARS, ClientTree, Parameter, SWITCH, Unit, switch};
 use proto::{Code, OstIndex, TargetId};
 
 use super::Admin;
@@ -109,7 +109,17 @@ impl Admin {
         };
         tree.of_session(TargetId::ost(ost), || {
             let max = Parameter::gauge("max_dirty_mb", Unit::Mebibytes, of(|of| mebibytes(of.dirty_max)));
+            let targets = &self.shared.targets;
+            let id = TargetId::ost(ost);
+            let active = Parameter::gauge("active", Unit::None, move || u8::from(targets.is_active(id)));
             [
+                active.settable(SWITCH, move |text: &str| -> Setting<'a> {
+                    let active = switch(text);
+                    Box::pin(async move {
+                        targets.set_active(id, active.map_err(crate::Error::Refused)?);
+                        Ok(())
+                    })
+                }),
                 Parameter::gauge("cur_dirty_bytes", Unit::Bytes, of(|of| of.dirty)),
                 // What may still be written before the OST has to be asked for space, as its last answer says it.
                 Parameter::gauge(

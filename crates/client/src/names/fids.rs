@@ -15,6 +15,8 @@ use crate::{Caller, Error, Result};
 
 /// With so few FIDs left, the next sequence is fetched in the background.
 const LEFT_MIN: u32 = 4096;
+/// So many sequences may be too old, one after the other.
+const OLD_SEQUENCES_MAX: usize = 4;
 
 #[derive(Default)]
 struct State {
@@ -48,6 +50,12 @@ impl State {
         let low = Fid::OID_MAX - oid < LEFT_MIN && state.spare.is_none() && !state.fetching;
         state.fetching |= low;
         Some((Fid { seq, oid, ver: 0 }, low))
+    }
+
+    /// The sequence `seq` names nothing new any more.
+    fn drop_sequence(&mut self, seq: u64) {
+        self.current.take_if(|(current, _)| *current == seq);
+        self.spare.take_if(|spare| *spare == seq);
     }
 
     /// Takes a sequence over; those of a session that is over are worth nothing.
@@ -104,15 +112,24 @@ impl Fids {
     }
 
     /// Makes a file with a new FID below `parent`. Sequences belong to the session: if the MDT has forgotten this client, it
-    /// refuses the FID, and one of a new sequence is taken, whether anything else was lost or not.
+    /// refuses the FID, and one of a new sequence is taken, whether anything else was lost or not. The same is done if the sequence is
+    /// older than an OST that took the place of a lost one.
     pub(crate) async fn make<O: Operation<Reply = Created>>(
         self: &Arc<Self>,
         parent: Fid,
         caller: &Caller,
         create: impl Fn(Fid, Cred) -> O,
     ) -> Result<Answered<Created>> {
-        let fid = self.new_fid().await?;
-        let made = self.ask_made(parent, caller, |cred| create(fid, cred)).await;
+        let mut fid = self.new_fid().await?;
+        let mut made = self.ask_made(parent, caller, |cred| create(fid, cred)).await;
+        for _ in 0..OLD_SEQUENCES_MAX {
+            if !matches!(made, Err(Error::Refused(Code::OldSequence))) {
+                break;
+            }
+            self.state.lock().drop_sequence(fid.seq);
+            fid = self.new_fid().await?;
+            made = self.ask_made(parent, caller, |cred| create(fid, cred)).await;
+        }
         if !matches!(made, Err(Error::Refused(Code::Invalid))) {
             return made;
         }

@@ -91,6 +91,10 @@ impl From<Code> for Errno {
             | Code::Malformed
             | Code::Evicted
             | Code::Older
+            | Code::Lost
+            | Code::OldSequence
+            | Code::Removed
+            | Code::Inactive
             | Code::Unknown(_) => libc::EIO,
         })
     }

@@ -5,7 +5,7 @@ mod pace;
 mod requests;
 mod rpcs;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -375,6 +375,8 @@ pub(crate) struct Targets {
     /// Targets that were used for the first time since somebody looked.
     fresh: Mutex<LEAF, Vec<TargetId>>,
     made: RwLock<SESSIONS, BTreeMap<TargetId, Arc<Target>>>,
+    /// Those that an operator has nobody ask.
+    inactive: Mutex<LEAF, BTreeSet<TargetId>>,
     /// Whom targets call back.
     called_back: OnceLock<Arc<dyn Callbacks>>,
 }
@@ -415,6 +417,7 @@ impl Targets {
             changed: Notify::new(),
             fresh: Mutex::default(),
             made: RwLock::new(BTreeMap::new()),
+            inactive: Mutex::default(),
             called_back: OnceLock::new(),
         }
     }
@@ -457,6 +460,7 @@ impl Targets {
     /// Takes news of the configuration over; what is older than what is known is ignored.
     pub(crate) fn set_config(&self, page: Config) {
         let told: Vec<_> = page.targets.iter().map(|entry| (entry.target, entry.nids.clone())).collect();
+        let removed = page.removed.clone();
         let owners: Vec<_> = page.owners.iter().map(|owner| (owner.target, owner.epoch)).collect();
         if !self.config.write().take(page) {
             return;
@@ -467,11 +471,38 @@ impl Targets {
             for (id, nids) in told {
                 if let Some(target) = made.get(&id) {
                     target.import.set_nids(nids);
+                    target.import.bar(self.bar_of(id));
                 }
+            }
+            for target in removed.iter().filter_map(|id| made.get(id)) {
+                target.import.bar(Some(Code::Removed));
             }
         }
         for (target, epoch) in owners {
             self.hub.owned_by(target, epoch);
+        }
+    }
+
+    /// Why an operator has nobody ask a target.
+    fn bar_of(&self, id: TargetId) -> Option<Code> {
+        self.inactive.lock().contains(&id).then_some(Code::Inactive)
+    }
+
+    /// Whether the target may be asked.
+    pub(crate) fn is_active(&self, id: TargetId) -> bool {
+        !self.inactive.lock().contains(&id)
+    }
+
+    /// From now on the target is asked, or whoever needs it is refused at once.
+    pub(crate) fn set_active(&self, id: TargetId, active: bool) {
+        let made = self.made.read();
+        {
+            let mut inactive = self.inactive.lock();
+            if active { inactive.remove(&id) } else { inactive.insert(id) };
+        }
+        let is_there = self.config.read().target(id).is_some();
+        if let Some(target) = made.get(&id).filter(|_| is_there) {
+            target.import.bar(self.bar_of(id));
         }
     }
 
@@ -509,6 +540,7 @@ impl Targets {
                 import.set_callbacks(called_back.clone());
             }
             import.set_retaining(self.retained.clone());
+            import.bar(self.bar_of(id));
             let lease = Some(self.lease.clone());
             let shortage = self.shortage.clone();
             let notes = DataTarget::try_from(id).ok().map(|target| (target, self.used.clone()));
@@ -533,6 +565,9 @@ impl Targets {
         let id = target.into();
         if let Ok(target) = self.get(id) {
             return Ok(target);
+        }
+        if self.config.read().is_removed(id) {
+            return Err(Error::Refused(Code::Removed));
         }
         let learn = async {
             loop {

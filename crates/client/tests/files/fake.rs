@@ -63,6 +63,7 @@ impl Mgs {
             uuid: ClientId(u128::from(target.index)),
             nids: vec![Nid::lo()],
             server: target.to_string(),
+            replaces: false,
         };
         let osts = (0..self.osts).map(TargetId::ost);
         let targets = std::iter::once(TargetId::mdt(0)).chain(osts).map(entry).collect();

@@ -179,6 +179,7 @@ fn registration(ost: u32, nids: Vec<Nid>) -> Register {
         server: format!("oss{}", ost / 8),
         epoch: 0,
         stands_in: false,
+        replaces: false,
     }
 }
 

@@ -333,6 +333,7 @@ fn mgs_requests() -> Vec<Request> {
             server: "oss1".into(),
             epoch: 7,
             stands_in: true,
+            replaces: true,
         }
         .into(),
         GetConfig { fsname: "weft".into(), known: 9, wait_ms: 10_000, pages: true, settings_only: true }
@@ -366,6 +367,7 @@ fn mgs_requests() -> Vec<Request> {
             boot: 7,
             committed: Transno(0x1516),
             shared: true,
+            replaces: true,
         }
         .into(),
     ]
@@ -380,6 +382,7 @@ fn pool_requests() -> Vec<Request> {
             osts: vec![OstIndex(3), OstIndex(0x1f)],
         }
         .into(),
+        RemoveTarget { fsname: "weft".into(), target: TargetId::ost(0x20), only_look: true, undo: true }.into(),
         ReadPools { fsname: "weft".into(), name: "flash".into(), osts: vec![OstIndex(3), OstIndex(9)] }
             .into(),
         ChangeSetting { fsname: "weft".into(), name: "osc.*.max_dirty_mb".into(), value: Some("64".into()) }
@@ -551,6 +554,7 @@ fn ost_requests() -> Vec<Request> {
         }
         .into(),
         SetOwners { objects: vec![OwnedObject { object: object(9, 2), owner: owner() }] }.into(),
+        LoseBefore { sequence: 0x2_0000_0400 }.into(),
         ReadUsage { kind: QUOTA_GROUP, id: 0x1819 }.into(),
         SeekObject { object: object(9, 2), offset: 1 << 33, hole: true }.into(),
         AllocateObject { object: object(9, 2), start: 4097, end: 1 << 33, time: time_of(7), owner: owner() }
@@ -624,6 +628,7 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
             uuid: ClientId(0x1112),
             nids: vec![nid("10.1.1.2@tcp")],
             server: "mds1".into(),
+            replaces: true,
         }],
         owners: vec![TargetOwner { target: TargetId::mdt(0), server: "mds2".into(), epoch: 7 }],
         degraded: vec![TargetId::ost(0x1f)],
@@ -631,6 +636,7 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         pools: vec![PoolEntry { name: "flash".into(), osts: vec![OstIndex(3), OstIndex(0x1f)] }],
         pool_names: Some(vec!["disk".into(), "flash".into()]),
         settings: Some(vec![Setting { name: "osc.*.max_dirty_mb".into(), value: "64".into(), version: 9 }]),
+        removed: vec![TargetId::ost(0x20)],
     };
     vec![
         ("Connect", Reply::Connect(connected)),
@@ -681,6 +687,7 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
 fn pool_replies() -> Vec<(&'static str, Reply)> {
     vec![
         ("ChangePool", Reply::ChangePool(PoolChanged { version: 12 })),
+        ("RemoveTarget", Reply::RemoveTarget(TargetRemoved { version: 13, pools: vec!["flash".into()] })),
         (
             "ReadPools",
             Reply::ReadPools(PoolsTold {
@@ -842,6 +849,7 @@ fn ost_replies() -> Vec<(&'static str, Reply)> {
         ("GetObjectAttr", Reply::GetObjectAttr(object_attr())),
         ("Destroy", Reply::Destroy(Done {})),
         ("SetOwners", Reply::SetOwners(Done {})),
+        ("LoseBefore", Reply::LoseBefore(Done {})),
         ("ReadUsage", Reply::ReadUsage(Usage { bytes: 0x1819 })),
         ("SeekObject", Reply::SeekObject(Sought { offset: Some(1 << 34), more: true })),
         ("AllocateObject", Reply::AllocateObject(object_attr())),

@@ -237,7 +237,12 @@ impl<'a> Opener<'a> {
 
     /// Tells everybody who waits that the target does not want this client. The next call tries again.
     fn give_up(&self, code: Code, problem: &str, waiters: Vec<Waiter>) {
-        tracing::warn!(target = %self.driver.target, %problem, "the target refuses");
+        // Of what an operator ordered nobody has to be warned, each time that somebody asks.
+        if matches!(code, Code::Inactive | Code::Removed) {
+            tracing::debug!(%problem);
+        } else {
+            tracing::warn!(target = %self.driver.target, %problem, "the target refuses");
+        }
         for waiter in waiters {
             let _ = waiter.send(Err(code));
         }

@@ -21,8 +21,8 @@ impl Data {
         check_id(copy.source)?;
         check_id(copy.target)?;
         check_time(copy.time)?;
-        self.not_sealed(ctx, copy.source)?;
-        self.not_sealed(ctx, copy.target)?;
+        self.in_force(ctx, copy.source)?;
+        self.in_force(ctx, copy.target)?;
         if copy.len as usize > BULK_BYTES_MAX {
             return Err(Code::TooBig);
         }

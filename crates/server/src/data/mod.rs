@@ -8,6 +8,7 @@ mod copy;
 mod counts;
 mod glimpse;
 mod journal;
+mod lost;
 mod owners;
 mod room;
 mod seal;
@@ -34,6 +35,7 @@ use crate::Held;
 use brw::BrwStats;
 use glimpse::Glimpses;
 use journal::Journal;
+use lost::Lost;
 use room::Left;
 use sharing::Sharing;
 
@@ -57,6 +59,7 @@ pub(crate) struct Data {
     bytes_max: u64,
     /// Switch for simulations: sealed objects are refused.
     seals: bool,
+    lost: Lost,
     left: Left,
     brw: BrwStats,
     /// Reads that the disk failed.
@@ -66,10 +69,13 @@ pub(crate) struct Data {
 impl Data {
     /// The objects in the store ([`Objects::open`], [`Objects::open_few`]), none of which has more than `bytes_max` bytes; nothing is held
     /// of them.
-    pub fn new(env: &Env, objects: Arc<Objects>, bytes_max: u64) -> Data {
+    ///
+    /// # Errors
+    /// `Corrupt` if the store does not say which of them are lost.
+    pub fn new(env: &Env, objects: Arc<Objects>, bytes_max: u64) -> Result<Data, StoreError> {
         let sharing = Arc::new(Sharing::new(env.store.clone()));
         let tokens = RangeLocks::new(env, sharing.clone(), Settings::default());
-        Data {
+        Ok(Data {
             objects,
             bytes_max,
             store: env.store.clone(),
@@ -78,11 +84,12 @@ impl Data {
             sharing,
             journal: Journal::new(env.store.clone()),
             seals: env.hub.habits().safeguards.seals,
+            lost: Lost::open(&env.store)?,
             left: Left::new(&env.rt, &env.store),
             brw: BrwStats::new(&env.rt, env.store.clone()),
             unreadable: AtomicU64::new(0),
             tokens,
-        }
+        })
     }
 
     /// Carries out what is asked of an object.
@@ -103,7 +110,7 @@ impl Data {
             DataRequest::SealLayout(seal) => self.seal(ctx, &seal).await,
             DataRequest::SeekObject(seek) => {
                 check_id(seek.object)?;
-                self.not_sealed(ctx, seek.object)?;
+                self.in_force(ctx, seek.object)?;
                 let sought = self.objects.seek(seek.object, seek.offset, seek.hole);
                 Ok(Done::unchanged(Reply::SeekObject(sought.map_err(|error| code_of(&error))?)))
             }
@@ -112,6 +119,7 @@ impl Data {
             DataRequest::Destroy(destroy) => self.destroy(ctx, destroy).await,
             DataRequest::ReadUsage(read) => self.usage(&read),
             DataRequest::SetOwners(set) => self.set_owners(ctx, &set).await,
+            DataRequest::LoseBefore(lose) => self.lose_before(ctx, &lose).await,
         }
     }
 
@@ -251,6 +259,7 @@ impl Data {
 impl Data {
     async fn enqueue<S>(&self, ctx: &Ctx<S>, enqueue: &msg::Enqueue) -> Result<Done, Code> {
         check_id(enqueue.object)?;
+        self.lost.check(enqueue.object)?;
         // Who cannot be called back is granted nothing.
         if ctx.session().features() & msg::FEATURE_LOCKS == 0 {
             return Err(Code::NotSupported);
@@ -283,7 +292,7 @@ impl Data {
         check_id(object)?;
         // Before the object is looked at: what is sent meanwhile is in it then.
         let unsent = self.glimpses.glimpse(object, holder(ctx)).await?;
-        self.not_sealed(ctx, object)?;
+        self.in_force(ctx, object)?;
         let mut attr = self.objects.attr(object).map_err(|error| code_of(&error))?;
         tracing::trace!(?object, ?unsent, size = attr.size, "the size is asked for");
         if let Some(unsent) = unsent {
@@ -324,7 +333,7 @@ impl Data {
             true => self.lock_for(ctx, write.object, true, range).await?,
             false => None,
         };
-        self.not_sealed(ctx, write.object)?;
+        self.in_force(ctx, write.object)?;
         tracing::trace!(object = ?write.object, ?range, write.locked, holder = ?holder(ctx), "write");
         let extra = record(ctx.recorder(), Reply::Write);
         let by = By { time: write.time, owner: write.owner };
@@ -344,7 +353,7 @@ impl Data {
     ) -> Result<Done, Code> {
         check_id(write.object)?;
         check_time(write.time)?;
-        self.not_sealed(ctx, write.object)?;
+        self.in_force(ctx, write.object)?;
         let parts = parts_of(&write.parts, bulk, self.bytes_max)?;
         let ranges: Vec<Range> = write.parts.iter().map(range_of).collect();
         tracing::trace!(object = ?write.object, parts = parts.len(), holder = ?holder(ctx), "write parts");
@@ -372,7 +381,7 @@ impl Data {
             true => self.lock_for(ctx, read.object, false, range).await?,
             false => None,
         };
-        self.not_sealed(ctx, read.object)?;
+        self.in_force(ctx, read.object)?;
         tracing::trace!(object = ?read.object, ?range, read.locked, holder = ?holder(ctx), "read");
         let found = self.objects.read(read.object, read.offset, read.len).await;
         let (bulk, size) = found.map_err(|error| self.unreadable(&error))?;
@@ -392,7 +401,7 @@ impl Data {
     async fn punch<S>(&self, ctx: &Ctx<S>, punch: msg::Punch) -> Result<Done, Code> {
         check_id(punch.object)?;
         check_time(punch.time)?;
-        self.not_sealed(ctx, punch.object)?;
+        self.in_force(ctx, punch.object)?;
         if punch.start > punch.end {
             return Err(Code::Invalid);
         }
@@ -416,7 +425,7 @@ impl Data {
     async fn allocate<S>(&self, ctx: &Ctx<S>, allocate: msg::AllocateObject) -> Result<Done, Code> {
         check_id(allocate.object)?;
         check_time(allocate.time)?;
-        self.not_sealed(ctx, allocate.object)?;
+        self.in_force(ctx, allocate.object)?;
         if allocate.start > allocate.end {
             return Err(Code::Invalid);
         }

@@ -40,7 +40,14 @@ impl Data {
             return Err(Code::TooBig);
         }
         set.objects.iter().try_for_each(|owned| check_id(owned.object))?;
-        let owned: Vec<_> = set.objects.iter().map(|owned| (owned.object, owned.owner)).collect();
+        let mut owned = Vec::with_capacity(set.objects.len());
+        for of in &set.objects {
+            match self.lost.check(of.object) {
+                Ok(()) => owned.push((of.object, of.owner)),
+                Err(Code::Lost) => {}
+                Err(code) => return Err(code),
+            }
+        }
         let given = self.set_owners_here(&owned).await;
         // Some may have changed before it failed.
         self.store.committed(self.store.last_transno()).await.map_err(|error| code_of(&error))?;

@@ -39,8 +39,9 @@ impl Data {
         }
     }
 
-    /// Refuses what comes for a sealed object. What is replayed was carried out before.
-    pub(super) fn not_sealed<S>(&self, ctx: &Ctx<S>, object: ObjectId) -> Result<(), Code> {
+    /// Refuses what comes for a sealed object, or for a lost one. What is replayed was carried out before.
+    pub(super) fn in_force<S>(&self, ctx: &Ctx<S>, object: ObjectId) -> Result<(), Code> {
+        self.lost.check(object)?;
         let sealed = self.seals && ctx.replay.is_none() && self.objects.is_sealed_now(object.layout);
         if sealed { Err(Code::Sealed) } else { Ok(()) }
     }

@@ -13,7 +13,7 @@ use proto::layout::{Component, HintPart, LayoutHint, Pattern};
 use proto::limits::{COMPONENTS_MAX, MDT_DATA_BYTES_MAX, STRIPE_SIZE_DEFAULT, STRIPE_SIZE_UNIT, STRIPES_MAX};
 use proto::pool::POOL_IGNORE;
 use proto::shards::mix;
-use proto::{Code, Fid, Layout, OstIndex, Pools, mdt_of};
+use proto::{ClientId, Code, Fid, Layout, OstIndex, Pools, mdt_of};
 use smallvec::SmallVec;
 
 /// Most stripes that `-C -N` gives each OST.
@@ -27,6 +27,17 @@ pub struct Order {
     avoided: Vec<OstIndex>,
     /// What each pool has of both.
     pools: BTreeMap<String, Arc<Order>>,
+    /// Those that took the place of a lost one.
+    replaced: BTreeMap<OstIndex, Replaced>,
+}
+
+/// An OST that took the place of a lost one: what older sequences name is lost, so nothing that is new may be named by them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replaced {
+    /// Its own name.
+    pub uuid: ClientId,
+    /// The first sequence that names what is new.
+    pub first: u64,
 }
 
 impl Order {
@@ -61,11 +72,27 @@ impl Order {
         let of = |(name, members): (&str, &BTreeSet<OstIndex>)| {
             let in_pool =
                 |osts: &[OstIndex]| osts.iter().filter(|ost| members.contains(ost)).copied().collect();
-            let order =
-                Order { osts: in_pool(&self.osts), avoided: in_pool(&self.avoided), pools: BTreeMap::new() };
+            let (osts, avoided) = (in_pool(&self.osts), in_pool(&self.avoided));
+            let order = Order { osts, avoided, ..Order::default() };
             (name.to_owned(), Arc::new(order))
         };
         Order { pools: pools.iter().map(of).collect(), ..self }
+    }
+
+    /// The same order, in which `replaced` took the place of lost ones.
+    pub fn replacing(self, replaced: BTreeMap<OstIndex, Replaced>) -> Order {
+        Order { replaced, ..self }
+    }
+
+    /// Those that took the place of a lost one.
+    pub fn replaced(&self) -> &BTreeMap<OstIndex, Replaced> {
+        &self.replaced
+    }
+
+    /// OldSequence if `id` cannot name what is new on one of `osts`.
+    fn check_sequence(&self, id: Fid, osts: &[OstIndex]) -> Result<(), Code> {
+        let is_old = |ost| self.replaced.get(ost).is_some_and(|replaced| id.seq < replaced.first);
+        if !self.replaced.is_empty() && osts.iter().any(is_old) { Err(Code::OldSequence) } else { Ok(()) }
     }
 
     /// Each pool, with its OSTs in their order.
@@ -275,23 +302,26 @@ pub fn file_system_default() -> LayoutHint {
 }
 
 /// A layout with the name `id` after `hint`, in which everything is filled in. The same arguments give the same
-/// layout.
+/// layout. OldSequence if `id` may name objects that were lost on one of its OSTs.
 pub fn allocate(id: Fid, hint: &LayoutHint, order: &Order) -> Result<Layout, Code> {
     check_values(hint, order)?;
     if !hint.parts.is_empty() {
         return allocate_parts(id, &hint.parts, order);
     }
+    let all = order;
     let (order, pool) = order.chosen(hint);
     if order.is_empty() {
         return Err(Code::NoSpace);
     }
     let stripe_size = if hint.stripe_size == 0 { STRIPE_SIZE_DEFAULT } else { hint.stripe_size };
     let layout = |osts: Vec<OstIndex>, overstriped| {
+        all.check_sequence(id, &osts)?;
         let pool = pool.to_owned();
-        Layout::from(Component { overstriped, pool, ..Component::striped(id, stripe_size, osts) })
+        let component = Component { overstriped, pool, ..Component::striped(id, stripe_size, osts) };
+        Ok(Layout::from(component))
     };
     if !hint.osts.is_empty() {
-        return Ok(layout(hint.osts.clone(), has_twice(&hint.osts)));
+        return layout(hint.osts.clone(), has_twice(&hint.osts));
     }
     let first = first_of(hint);
     let usable = order.usable(first);
@@ -308,7 +338,7 @@ pub fn allocate(id: Fid, hint: &LayoutHint, order: &Order) -> Result<Layout, Cod
         None => start(id, count, known),
     };
     let osts = usable.iter().cycle().skip(start).take(count).copied().collect();
-    Ok(layout(osts, count > known))
+    layout(osts, count > known)
 }
 
 /// The first component has objects at once; the others get them with the first write to them ([`place`]).
@@ -510,6 +540,21 @@ mod tests {
         assert_eq!(osts(&named, &order), Ok(vec![2, 3]));
         let none = two_by_two().avoiding(indexes(&[0, 1, 2, 3]));
         assert_eq!(osts(&hint(-1), &none).map(|osts| osts.len()), Ok(4), "there is no other");
+    }
+
+    #[test]
+    fn what_an_old_sequence_names_is_not_put_on_what_replaced_a_lost_one() {
+        let replaced = Replaced { uuid: ClientId(7), first: ID.seq + 1 };
+        let order = two_by_two().replacing(BTreeMap::from([(OstIndex(2), replaced)]));
+        let new = Fid { seq: ID.seq + 1, ..ID };
+        let pooled = order.with_pools(&pools(&[("two", &[2]), ("one", &[1])]));
+        let of = |id: Fid, pool: &str, osts: &[u32]| {
+            let hint = LayoutHint { pool: pool.into(), osts: indexes(osts), ..hint(-1) };
+            allocate(id, &hint, &pooled).map(|layout| layout.osts().count())
+        };
+        assert_eq!((of(ID, "", &[]), of(new, "", &[])), (Err(Code::OldSequence), Ok(4)));
+        assert_eq!((of(ID, "two", &[]), of(ID, "one", &[]), of(new, "two", &[])), (Err(Code::OldSequence), Ok(1), Ok(1)));
+        assert_eq!((of(ID, "", &[2]), of(ID, "", &[1, 3])), (Err(Code::OldSequence), Ok(2)));
     }
 
     #[test]

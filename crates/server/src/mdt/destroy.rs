@@ -146,7 +146,8 @@ impl Destroyer {
             state.looking = false;
             state.waiting.clone()
         };
-        for target in waiting.into_iter().filter(|target| self.is_known(*target)) {
+        let of_interest = |target: &DataTarget| self.is_known(*target) || self.is_removed(*target);
+        for target in waiting.into_iter().filter(of_interest) {
             let mut state = self.state.lock();
             if state.waiting.remove(&target) {
                 state.served.insert(target, false);
@@ -185,6 +186,10 @@ impl Destroyer {
     /// Sends what is durable of the next part of the list, and behind its last part what got another owner: what frees space waits for
     /// nothing else. The error is how long to wait before the next try.
     async fn send(&self, target: DataTarget, round: &mut Round) -> Result<(), Duration> {
+        if self.is_removed(target) {
+            *round = Round::default();
+            return self.forget(target);
+        }
         self.destroy_next(target, round).await?;
         if round.from.is_none() {
             round.left |= self.hand_over(target).await?;
@@ -216,6 +221,29 @@ impl Destroyer {
     /// Whether the target can be asked.
     fn is_known(&self, target: DataTarget) -> bool {
         target.ost().is_none_or(|ost| self.osts.import(ost).is_some())
+    }
+
+    /// Whether the target was taken out of the file system.
+    fn is_removed(&self, target: DataTarget) -> bool {
+        target.ost().is_some_and(|ost| self.osts.is_removed(ost))
+    }
+
+    /// Takes everything off the lists of a target that is no more.
+    fn forget(&self, target: DataTarget) -> Result<(), Duration> {
+        for list in [keys::DESTROY, keys::OWNERS] {
+            let first = keys::of_target(list, target);
+            loop {
+                let entries = self.store.scan(&first, &behind(&first), ENTRIES_PER_REQUEST);
+                let entries = entries.map_err(|_| PAUSE_REFUSED)?;
+                let is_all = entries.len() < ENTRIES_PER_REQUEST;
+                let changes = entries.into_iter().map(|(key, _)| Change { key, value: None }).collect();
+                self.store.commit(Batch { changes, ..Batch::default() }).map_err(|_| PAUSE_REFUSED)?;
+                if is_all {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Has an OST destroy objects; durable when this returns.

@@ -98,7 +98,7 @@ pub struct Mdt {
     sharing: Sharing,
     opens: Opens,
     flocks: Flocks,
-    sequences: Sequences,
+    sequences: Arc<Sequences>,
     objects: Objects,
     searches: Arc<Searches>,
     changelog: Changelog,
@@ -116,13 +116,13 @@ impl Handler for Mdt {
 
     async fn open(env: Env) -> Result<Mdt, StoreError> {
         let store = env.store.clone();
-        let sequences =
-            Sequences::open(&store, env.claimant.clone().map(|claimant| (claimant, env.stop.clone())))?;
+        let claimant = env.claimant.clone().map(|claimant| (claimant, env.stop.clone()));
+        let sequences = Arc::new(Sequences::open(&store, claimant)?);
         let root_hint = open_root(&env.rt, &store)?;
         quota::sum_up(&env.rt, &store).await?;
         let objects = store::Objects::open_few(&env.rt, store.clone()).await?;
-        let data = Arc::new(Data::new(&env, objects, MDT_DATA_BYTES_MAX));
-        let objects = Objects::open(&env, root_hint, data.clone())?;
+        let data = Arc::new(Data::new(&env, objects, MDT_DATA_BYTES_MAX)?);
+        let objects = Objects::open(&env, root_hint, data.clone(), sequences.clone())?;
         Ok(Mdt {
             names: Names::new(&store),
             grants: Grants::new(&env),

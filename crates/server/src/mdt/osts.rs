@@ -9,7 +9,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use proto::layout::LayoutHint;
 use proto::pool::POOLS_MAX;
-use proto::wire::messages::{PoolEntry, Statfs};
+use proto::wire::messages::{LoseBefore, PoolEntry, Statfs, TargetEntry};
 use proto::wire::{DecodeError, Reader, Wire};
 use proto::{ClientId, Code, ConfigCopy, Fid, Layout, Nid, OstIndex, Pools, TargetId, Transno};
 use rpc::{Hub, Import, Role, RpcError};
@@ -18,20 +18,23 @@ use rt::sync::{Notify, Semaphore};
 use service::{Env, Recovery, Stop};
 use store::{Batch, Change, Store, StoreError};
 
-use super::allocate::{self, Order};
+use super::allocate::{self, Order, Replaced};
 use super::away::Away;
 use super::destroy::Destroyer;
 use super::keys;
 use super::owners::Numbers;
+use super::sequence::Sequences;
 use crate::data::Data;
 
 /// How long the MGS may hold a request for a newer configuration, in milliseconds.
 const WAIT_MS: u32 = 60_000;
 /// Version of the format of the stored order.
-const FORMAT: u8 = 3;
-/// The one before: no pools.
+const FORMAT: u8 = 4;
+/// The one before: nobody took a lost one's place.
+const FORMAT_POOLS: u8 = 3;
+/// The one before that: no pools.
 const FORMAT_MARKED: u8 = 2;
-/// The one before that: nothing of what is avoided.
+/// And before that: nothing of what is avoided.
 const FORMAT_PLAIN: u8 = 1;
 /// Pause after a refusal of the MGS.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -48,8 +51,13 @@ pub(super) struct Objects {
 
 impl Objects {
     /// Those of a target whose root has the default layout `root_hint`.
-    pub fn open(env: &Env, root_hint: Option<LayoutHint>, data: Arc<Data>) -> Result<Objects, StoreError> {
-        let osts = Arc::new(Osts::open(env)?);
+    pub fn open(
+        env: &Env,
+        root_hint: Option<LayoutHint>,
+        data: Arc<Data>,
+        sequences: Arc<Sequences>,
+    ) -> Result<Objects, StoreError> {
+        let osts = Arc::new(Osts::open(env, sequences)?);
         let destroyer = Arc::new(Destroyer::open(env, osts.clone(), data)?);
         let numbers = Numbers::new(env.store.boot());
         Ok(Objects { osts, destroyer, numbers, root_hint: RwLock::new(root_hint) })
@@ -66,6 +74,7 @@ pub struct Osts {
     fsname: String,
     client: ClientId,
     store: Arc<Store>,
+    sequences: Arc<Sequences>,
     table: RwLock<Arc<Table>>,
     /// The MGS has told what there is since this start.
     told: AtomicBool,
@@ -74,6 +83,8 @@ pub struct Osts {
     /// One state follows the other.
     turn: Semaphore,
     away: Away,
+    /// Those that were told, or are being told, what the lost one had whose place they took.
+    told_lost: Mutex<BTreeSet<ClientId>>,
     changed: Notify,
 }
 
@@ -83,6 +94,8 @@ pub struct Table {
     /// In which order stripes take them.
     pub order: Order,
     nids: Arc<BTreeMap<OstIndex, Vec<Nid>>>,
+    /// Those that were taken out of the file system.
+    removed: Arc<BTreeSet<OstIndex>>,
     /// Those that an operator has new files keep away from.
     degraded: Vec<OstIndex>,
     pools: Arc<Pools>,
@@ -140,7 +153,7 @@ impl Table {
 
 impl Osts {
     /// Those that the target knew before.
-    pub fn open(env: &Env) -> Result<Osts, StoreError> {
+    pub fn open(env: &Env, sequences: Arc<Sequences>) -> Result<Osts, StoreError> {
         let label = env.store.label();
         let order = load_order(&env.store)?;
         Ok(Osts {
@@ -152,11 +165,13 @@ impl Osts {
             fsname: label.fsname.to_string(),
             client: label.uuid,
             store: env.store.clone(),
+            sequences,
             table: RwLock::new(Arc::new(Table { order, ..Table::default() })),
             told: AtomicBool::new(env.mgs.is_none()),
             reordering: RwLock::new(false),
             turn: Semaphore::new(1),
             away: Away::default(),
+            told_lost: Mutex::default(),
             changed: Notify::new(),
         })
     }
@@ -219,15 +234,20 @@ impl Osts {
     }
 
     /// Takes a new configuration.
-    pub async fn apply(&self, config: &ConfigCopy) -> Result<(), StoreError> {
+    pub async fn apply(self: &Arc<Self>, config: &ConfigCopy) -> Result<(), StoreError> {
         let Ok(_turn) = self.turn.acquire().await else { return Ok(()) };
         let osts = config.targets().filter_map(|entry| Some((entry.target.ost_index()?, entry)));
+        let replaced = self.replaced(osts.clone()).await?;
         let order = Order::new(osts.clone().map(|(ost, entry)| (ost, entry.server.clone())).collect());
+        let order = order.replacing(replaced);
         let nids = Arc::new(osts.map(|(ost, entry)| (ost, entry.nids.clone())).collect());
         let degraded = config.degraded().filter_map(TargetId::ost_index).collect();
         let pools = Arc::new(config.pools().clone());
-        let before = self.put(Table { order, nids, degraded, pools, told: Mutex::default() }).await?;
+        let removed = Arc::new(config.removed().filter_map(TargetId::ost_index).collect());
+        let table = Table { order, nids, removed, degraded, pools, told: Mutex::default() };
+        let before = self.put(table).await?;
         let table = self.table();
+        self.bar_removed(&before, &table);
         for (ost, nids) in table.nids.iter() {
             if before.nids.get(ost).is_some_and(|known| known != nids)
                 && let Some(import) = self.import(*ost)
@@ -238,6 +258,9 @@ impl Osts {
                 self.show_up(*ost);
             }
         }
+        for (ost, replaced) in table.order.replaced() {
+            self.tell_lost(*ost, *replaced);
+        }
         for owner in config.owners() {
             self.hub.owned_by(owner.target, owner.epoch);
         }
@@ -245,13 +268,81 @@ impl Osts {
         Ok(())
     }
 
+    /// Nobody asks an OST that was taken out, until another one has its index.
+    fn bar_removed(&self, before: &Table, now: &Table) {
+        let bar = |ost: OstIndex, nids: &[Nid], why| {
+            self.hub.import(TargetId::ost(ost), self.client, Role::Server, nids.to_vec()).bar(why);
+        };
+        let gone = before.nids.iter().filter(|(ost, _)| now.removed.contains(ost));
+        gone.for_each(|(ost, nids)| bar(*ost, nids, Some(Code::Removed)));
+        let back = now.nids.iter().filter(|(ost, _)| before.removed.contains(ost));
+        back.for_each(|(ost, nids)| bar(*ost, nids, None));
+    }
+
+    /// Whether an OST was taken out of the file system.
+    pub fn is_removed(&self, ost: OstIndex) -> bool {
+        self.table().removed.contains(&ost)
+    }
+
+    /// Those of `osts` that took the place of a lost one. What is new since this MDT last looked begins with a sequence of its own.
+    async fn replaced<'a>(
+        &self,
+        osts: impl Iterator<Item = (OstIndex, &'a TargetEntry)>,
+    ) -> Result<BTreeMap<OstIndex, Replaced>, StoreError> {
+        let before = self.table();
+        let (mut replaced, mut first) = (BTreeMap::new(), None);
+        for (ost, entry) in osts.filter(|(_, entry)| entry.replaces) {
+            let known = before.order.replaced().get(&ost).filter(|known| known.uuid == entry.uuid);
+            let known = match (known, first) {
+                (Some(known), _) => *known,
+                (None, Some(first)) => Replaced { uuid: entry.uuid, first },
+                (None, None) => {
+                    self.recovery.until_over().await;
+                    let sequence = self.sequences.take(&self.store).await.map_err(|code| {
+                        StoreError::Io(std::io::Error::other(format!("no sequence for new objects: {code}")))
+                    })?;
+                    self.sequences.begin_at(sequence);
+                    first = Some(sequence);
+                    Replaced { uuid: entry.uuid, first: sequence }
+                }
+            };
+            replaced.insert(ost, known);
+        }
+        Ok(replaced)
+    }
+
+    /// Lets an OST know what the lost one may have had whose place it took; once for each start of this MDT.
+    fn tell_lost(self: &Arc<Self>, ost: OstIndex, replaced: Replaced) {
+        if !self.told_lost.lock().insert(replaced.uuid) {
+            return;
+        }
+        let osts = self.clone();
+        self.rt.spawn(async move {
+            while osts.table().order.replaced().get(&ost) == Some(&replaced)
+                && let Some(import) = osts.import(ost)
+            {
+                match osts.stop.unless(import.call(LoseBefore { sequence: replaced.first })).await {
+                    None | Some(Ok(_)) => return,
+                    Some(Err(error)) => {
+                        tracing::warn!(%ost, %error, "an OST that took the place of a lost one does not take what it is told")
+                    }
+                }
+                if osts.stop.unless(osts.rt.sleep(PAUSE)).await.is_none() {
+                    return;
+                }
+            }
+        });
+    }
+
     /// The OSTs that are not reached are others now.
     pub async fn reorder(&self) -> Result<(), StoreError> {
         let Ok(_turn) = self.turn.acquire().await else { return Ok(()) };
         let now = self.table();
-        let (nids, degraded, pools) = (now.nids.clone(), now.degraded.clone(), now.pools.clone());
-        let order = Order::from_osts(now.order.osts().to_vec());
-        self.put(Table { order, nids, degraded, pools, told: Mutex::default() }).await?;
+        let (nids, removed) = (now.nids.clone(), now.removed.clone());
+        let (degraded, pools) = (now.degraded.clone(), now.pools.clone());
+        let order =
+            Order::from_osts(now.order.osts().to_vec()).replacing(now.order.replaced().clone());
+        self.put(Table { order, nids, removed, degraded, pools, told: Mutex::default() }).await?;
         self.changed.notify_waiters();
         Ok(())
     }
@@ -260,7 +351,7 @@ impl Osts {
     /// are replayed after a crash have to find the one that they were made with.
     async fn put(&self, table: Table) -> Result<Arc<Table>, StoreError> {
         let avoided = table.degraded.iter().copied().chain(self.away.avoided()).collect();
-        let order = Order::from_osts(table.order.osts().to_vec()).avoiding(avoided).with_pools(&table.pools);
+        let order = table.order.clone().avoiding(avoided).with_pools(&table.pools);
         let table = Table { order, ..table };
         if table.order != self.table().order {
             self.recovery.until_over().await;
@@ -319,9 +410,21 @@ fn load_order(store: &Store) -> Result<Order, StoreError> {
 /// An order as it was stored.
 fn order_of(value: &Bytes) -> Option<Order> {
     match value.first()? {
-        &FORMAT => with_pools(&mut Reader::new(value.slice(1..))).ok(),
+        &FORMAT => whole(&mut Reader::new(value.slice(1..))).ok(),
+        &FORMAT_POOLS => with_pools(&mut Reader::new(value.slice(1..))).ok(),
         _ => without_pools(value),
     }
+}
+
+fn whole(from: &mut Reader) -> Result<Order, DecodeError> {
+    let order = with_pools(from)?;
+    let osts = from.take::<Vec<OstIndex>>()?;
+    let (uuids, firsts) = (from.take::<Vec<ClientId>>()?, from.take::<Vec<u64>>()?);
+    if osts.len() != uuids.len() || osts.len() != firsts.len() {
+        return Err(DecodeError::BadValue);
+    }
+    let names = uuids.into_iter().zip(firsts).map(|(uuid, first)| Replaced { uuid, first });
+    Ok(order.replacing(osts.into_iter().zip(names).collect()))
 }
 
 fn with_pools(from: &mut Reader) -> Result<Order, DecodeError> {
@@ -351,6 +454,10 @@ fn order_value(order: &Order) -> Bytes {
     order.avoided().to_vec().put(&mut value);
     let pools = order.pools().map(|(name, osts)| PoolEntry { name: name.to_owned(), osts: osts.to_vec() });
     pools.collect::<Vec<_>>().put(&mut value);
+    let replaced = order.replaced();
+    replaced.keys().copied().collect::<Vec<_>>().put(&mut value);
+    replaced.values().map(|replaced| replaced.uuid).collect::<Vec<_>>().put(&mut value);
+    replaced.values().map(|replaced| replaced.first).collect::<Vec<_>>().put(&mut value);
     value.into()
 }
 
@@ -404,7 +511,7 @@ mod tests {
         assert_eq!(order_of(&plain), Some(order.clone()));
         let marked = [2, 2, 0, 0, 0, 7, 0, 0, 0, 3, 0, 0, 0, 7, 0, 0, 0];
         assert_eq!(order_of(&marked), Some(order.avoiding(seven)));
-        for wrong in [&[][..], &[3], &[4], &[2], &[2, 1, 0, 0, 0], &[1, 7, 0, 0]] {
+        for wrong in [&[][..], &[3], &[4], &[5], &[2], &[2, 1, 0, 0, 0], &[1, 7, 0, 0]] {
             assert_eq!(order_of(wrong), None, "{wrong:?}");
         }
     }
@@ -417,11 +524,16 @@ mod tests {
         pools.insert(PoolEntry { name: "b".into(), osts: vec![] });
         let order = Order::from_osts(vec![OstIndex(7), OstIndex(3)]).avoiding(vec![OstIndex(3)]);
         let order = order.with_pools(&pools);
+        let replaced = Replaced { uuid: ClientId(0x0f), first: 0x1_0203 };
+        let order = order.replacing(BTreeMap::from([(OstIndex(7), replaced)]));
         let value = order_value(&order);
         let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
-        let osts = "03 02000000 07000000 03000000 01000000 03000000";
+        let osts = "04 02000000 07000000 03000000 01000000 03000000";
         let pools = "02000000 11000000 01000000 61 02000000 07000000 03000000 09000000 01000000 62 00000000";
-        assert_eq!(hex, [osts, pools].concat().replace(' ', ""));
+        let replaced = "01000000 07000000 01000000 0f000000000000000000000000000000 01000000 0302010000000000";
+        assert_eq!(hex, [osts, pools, replaced].concat().replace(' ', ""));
+        let before = Bytes::from([&[3], &value[1..value.len() - replaced.replace(' ', "").len() / 2]].concat());
+        assert_eq!(order_of(&before), Some(order.clone().replacing(BTreeMap::new())), "of the format before");
         assert_eq!(order_of(&value), Some(order));
         for len in 0..value.len() {
             assert_eq!(order_of(&value.slice(..len)), None, "{len} bytes");

@@ -114,6 +114,14 @@ impl Sequences {
         Ok(())
     }
 
+    /// What [`Sequences::fresh`] gives is of `first` or a later sequence from now on.
+    pub fn begin_at(&self, first: u64) {
+        let mut own = self.own.lock();
+        if own.seq < first {
+            own.oid = Fid::OID_MAX;
+        }
+    }
+
     /// A FID that names nothing yet: a layout id.
     pub fn fresh(&self) -> Result<Fid, Code> {
         let mut own = self.own.lock();

@@ -150,6 +150,7 @@ impl World {
             uuid: ClientId(100 + u128::from(*index)),
             nids: vec![],
             server: (*server).to_owned(),
+            replaces: false,
         };
         let targets = osts.iter().map(entry).collect();
         let mut config = proto::ConfigCopy::new("weft");

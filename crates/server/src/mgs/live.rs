@@ -129,8 +129,10 @@ mod tests {
     use super::*;
 
     fn config() -> Config {
-        let entry =
-            |target| TargetEntry { target, uuid: ClientId(1), nids: Vec::new(), server: String::new() };
+        let entry = |target| {
+            let (uuid, nids, server) = (ClientId(1), Vec::new(), String::new());
+            TargetEntry { target, uuid, nids, server, replaces: false }
+        };
         let targets = vec![entry(TargetId::mdt(0)), entry(TargetId::ost(0x1f))];
         Config { version: 9, targets, ..Config::empty("w") }
     }

@@ -129,6 +129,7 @@ impl Handler for Mgs {
             OwnersRequest::SettleTarget(settle) => self.owners.settle(&settle).await.map(Reply::SettleTarget),
             OwnersRequest::Claim(claim) => self.claim(&claim).await.map(Reply::Claim),
             OwnersRequest::ChangePool(change) => self.change_pool(&change).await.map(Reply::ChangePool),
+            OwnersRequest::RemoveTarget(remove) => self.remove(&remove).await.map(Reply::RemoveTarget),
             OwnersRequest::ReadPools(asked) => self.read_pools(&asked).map(Reply::ReadPools),
             OwnersRequest::ChangeSetting(change) => {
                 self.change_setting(&change).await.map(Reply::ChangeSetting)
@@ -172,11 +173,13 @@ impl Mgs {
             let mut table = self.table.lock();
             // Which server a target is counted to does not change with who stands in for it.
             let stays = table.server(register.target).filter(|_| register.stands_in);
+            let before = table.has_replaced(register.target, register.uuid);
             let entry = Known::new(msg::TargetEntry {
                 target: register.target,
                 uuid: register.uuid,
                 nids: register.nids,
                 server: stays.unwrap_or(register.server),
+                replaces: before || register.replaces,
             });
             match table.admit(&entry)? {
                 None => {
@@ -204,7 +207,17 @@ impl Mgs {
         if claim.fsname != self.fsname {
             return Err(Code::WrongFilesystem);
         }
-        let before = self.table.lock().nids(claim.target, claim.uuid);
+        let (before, replaced) = {
+            let table = self.table.lock();
+            let replaced = table.place_of(claim.target, claim.uuid, claim.replaces)?;
+            (table.nids(claim.target, claim.uuid), replaced)
+        };
+        if let Some(nids) = replaced
+            && self.seen.lives(claim.target, &nids).await
+        {
+            tracing::error!(target = %claim.target, "a target wants to take the place of one that is being served");
+            return Err(Code::IndexUsed);
+        }
         self.seen.claim(claim, before).await
     }
 
@@ -260,6 +273,45 @@ impl Mgs {
         };
         self.publish(transno, version).await?;
         Ok(msg::PoolChanged { version })
+    }
+
+    /// Takes an OST out of the file system, and out of its pools before; or takes that back.
+    async fn remove(&self, remove: &msg::RemoveTarget) -> Result<msg::TargetRemoved, Code> {
+        if remove.fsname != self.fsname {
+            return Err(Code::WrongFilesystem);
+        }
+        let ost = remove.target.ost_index().ok_or(Code::Invalid)?;
+        let (pools, version) = {
+            let table = self.table.lock();
+            table.removed(remove.target, !remove.undo)?;
+            let pools = if remove.undo { Vec::new() } else { table.pools_of(ost) };
+            (pools, table.newest())
+        };
+        if remove.only_look {
+            return Ok(msg::TargetRemoved { version, pools });
+        }
+        for name in &pools {
+            let (fsname, name) = (remove.fsname.clone(), name.clone());
+            let change = msg::ChangePool { fsname, name, change: msg::POOL_REMOVE, osts: vec![ost] };
+            self.change_pool(&change).await?;
+        }
+        let (transno, version) = {
+            let mut table = self.table.lock();
+            let known = table.removed(remove.target, !remove.undo)?;
+            let admitted = table.admit_removed(&known);
+            let (changes, version) = admitted.unwrap_or_else(|| (Vec::new(), table.newest()));
+            let is_new = !changes.is_empty();
+            let batch = Batch { changes, ..Batch::default() };
+            let transno = self.store.commit(batch).map_err(|error| code_of(&error))?;
+            if is_new {
+                table.put(known, version);
+            }
+            (transno, version)
+        };
+        self.publish(transno, version).await?;
+        let what = if remove.undo { "part of the file system again" } else { "taken out of the file system" };
+        tracing::info!(target = %remove.target, "{what}");
+        Ok(msg::TargetRemoved { version, pools })
     }
 
     /// Keeps a parameter, or keeps it no longer.

@@ -121,6 +121,11 @@ impl PoolTable {
         changed
     }
 
+    /// The names of those that have `ost`.
+    pub fn of(&self, ost: OstIndex) -> Vec<String> {
+        self.current.iter().filter(|(_, osts)| osts.contains(&ost)).map(|(name, _)| name.to_owned()).collect()
+    }
+
     /// Those that changed behind `known`, in the order in which they did, with the version of each.
     pub fn behind(&self, known: u64) -> impl Iterator<Item = (u64, PoolEntry)> {
         let changed = self.order.range(known.saturating_add(1)..);

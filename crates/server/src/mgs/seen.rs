@@ -134,7 +134,7 @@ impl Seen {
     }
 
     /// Whether the target is being served where it was.
-    async fn lives(&self, target: TargetId, nids: &[Nid]) -> bool {
+    pub async fn lives(&self, target: TargetId, nids: &[Nid]) -> bool {
         self.hub.ask(target, Role::Server, nids, msg::GetState {}, LIVES_WITHIN).await.is_ok()
     }
 }

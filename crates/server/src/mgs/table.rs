@@ -34,6 +34,8 @@ pub struct Known {
     entry: TargetEntry,
     /// New files keep away from it.
     degraded: bool,
+    /// It is no part of the file system any more.
+    removed: bool,
 }
 
 /// Every target that has registered.
@@ -102,7 +104,7 @@ pub fn damaged(what: &str) -> StoreError {
 impl Known {
     /// One that has just registered.
     pub fn new(entry: TargetEntry) -> Known {
-        Known { entry, degraded: false }
+        Known { entry, degraded: false, removed: false }
     }
 
     /// What is stored of it, if it is of `version`.
@@ -111,10 +113,15 @@ impl Known {
         self.entry.put(&mut value);
         self.degraded.put(&mut value);
         version.put(&mut value);
+        self.removed.put(&mut value);
         value.into()
     }
 
     fn tell(&self, config: &mut Config) {
+        if self.removed {
+            config.removed.push(self.entry.target);
+            return;
+        }
         config.targets.push(self.entry.clone());
         if self.degraded {
             config.degraded.push(self.entry.target);
@@ -130,8 +137,9 @@ impl Known {
     fn of(value: Bytes) -> Result<(Known, u64), StoreError> {
         let mut from = Reader::new(value);
         let mut read = || {
-            let known = Known { entry: from.take()?, degraded: from.take_or_default()? };
-            Ok::<_, DecodeError>((known, from.take_or_default()?))
+            let (entry, degraded, version) =
+                (from.take()?, from.take_or_default()?, from.take_or_default()?);
+            Ok::<_, DecodeError>((Known { entry, degraded, removed: from.take_or_default()? }, version))
         };
         read().map_err(|_| damaged("a target of the configuration"))
     }
@@ -224,6 +232,24 @@ impl Table {
         self.newest
     }
 
+    /// Whether a target with this name may be served as `target`: where the one before it was served, if it takes the place of one that
+    /// was not removed. IndexUsed if it may not, Removed if it was removed itself.
+    pub fn place_of(&self, target: TargetId, uuid: ClientId, replaces: bool) -> Result<Option<Vec<Nid>>, Code> {
+        match self.current(target) {
+            Some(known) if known.entry.uuid == uuid => {
+                if known.removed { Err(Code::Removed) } else { Ok(None) }
+            }
+            Some(_) if !replaces => Err(Code::IndexUsed),
+            Some(known) => Ok((!known.removed).then(|| known.entry.nids.clone())),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether a target with this name has taken the place of another one.
+    pub fn has_replaced(&self, target: TargetId, uuid: ClientId) -> bool {
+        self.current(target).is_some_and(|known| known.entry.uuid == uuid && known.entry.replaces)
+    }
+
     fn current(&self, target: TargetId) -> Option<&Known> {
         let pending = self.newest_pending.get(&target).and_then(|version| self.pending.get(version));
         pending.or_else(|| self.seen.get(&target).map(|(known, _)| known))
@@ -231,23 +257,44 @@ impl Table {
 
     /// A target with a mark, or without it.
     pub fn marked(&self, mark: &MarkTarget) -> Result<Known, Code> {
-        let known = self.current(mark.target).filter(|known| known.entry.uuid == mark.uuid);
-        let known = known.ok_or(Code::NotFound)?;
+        let is_meant = |known: &&Known| known.entry.uuid == mark.uuid && !known.removed;
+        let known = self.current(mark.target).filter(is_meant).ok_or(Code::NotFound)?;
         Ok(Known { degraded: mark.degraded, ..known.clone() })
     }
 
-    /// Whether `new` may be in the table: what to commit and the version that it makes, or `None` if it is there. TooBig if
-    /// there are [`TARGETS_MAX`] others.
+    /// The target as it is when it was taken out, or came back.
+    pub fn removed(&self, target: TargetId, removed: bool) -> Result<Known, Code> {
+        let known = self.current(target).ok_or(Code::NotFound)?;
+        Ok(Known { removed, degraded: false, ..known.clone() })
+    }
+
+    /// The pools that `ost` is in.
+    pub fn pools_of(&self, ost: OstIndex) -> Vec<String> {
+        self.pools.of(ost)
+    }
+
+    /// Whether `new` may be in the table: what to commit and the version that it makes, or `None` if it is there. IndexUsed if another
+    /// one is, and `new` does not replace it; Removed if it was taken out; TooBig if there are [`TARGETS_MAX`] others.
     pub fn admit(&self, new: &Known) -> Result<Option<(Vec<Change>, u64)>, Code> {
         match self.current(new.entry.target) {
-            Some(known) if known.entry.uuid != new.entry.uuid => return Err(Code::IndexUsed),
             Some(known) if known == new => return Ok(None),
+            Some(known) if known.entry.uuid != new.entry.uuid && !new.entry.replaces => {
+                return Err(Code::IndexUsed);
+            }
+            Some(known) if known.entry.uuid == new.entry.uuid && known.removed => return Err(Code::Removed),
             // What is not durable yet may be counted twice.
             None if self.seen.len() + self.newest_pending.len() >= TARGETS_MAX => return Err(Code::TooBig),
             _ => {}
         }
         let version = self.newest + 1;
         Ok(Some((vec![change(new, version), version_change(version)], version)))
+    }
+
+    /// The same for one that is taken out, or comes back ([`Table::removed`]).
+    pub fn admit_removed(&self, known: &Known) -> Option<(Vec<Change>, u64)> {
+        let version = self.newest + 1;
+        let is_new = self.current(known.entry.target) != Some(known);
+        is_new.then(|| (vec![change(known, version), version_change(version)], version))
     }
 
     /// What `change` makes of a pool, what to commit for that, and the version that it makes; `None` if that is so already.
@@ -300,7 +347,7 @@ impl Table {
     }
 
     fn knows(&self, ost: OstIndex) -> bool {
-        self.current(TargetId::ost(ost)).is_some()
+        self.current(TargetId::ost(ost)).is_some_and(|known| !known.removed)
     }
 
     /// Takes over what was committed.
@@ -349,7 +396,7 @@ impl Table {
         let (mut bytes, mut told) = (0, known);
         for (version, changed) in self.behind(known) {
             bytes += changed.bytes();
-            let is_empty = page.targets.is_empty() && page.pools.is_empty();
+            let is_empty = page.targets.is_empty() && page.pools.is_empty() && page.removed.is_empty();
             if bytes > CONFIG_PAGE_BYTES && !is_empty {
                 page.version = told;
                 break;
@@ -407,6 +454,7 @@ mod tests {
             uuid: ClientId(u128::from(index)),
             nids,
             server,
+            replaces: false,
         })
     }
 

@@ -60,6 +60,7 @@ fn register(index: u32, uuid: u128, nid: &str) -> msg::Register {
         server: "oss".into(),
         epoch: 0,
         stands_in: false,
+        replaces: false,
     }
 }
 
@@ -103,6 +104,117 @@ fn targets_register_once_per_index() {
         let (hub, running) = open(&rt).await;
         let client = import(&hub, 201, Role::Client);
         assert_eq!(client.call(config(0, 0)).await.expect("it starts again").reply, seen);
+        running.stop().await;
+        hub.close().await;
+    });
+}
+
+/// As a start of the target says how far it is.
+fn claim(index: u32, uuid: u128, replaces: bool) -> msg::Claim {
+    msg::Claim {
+        fsname: "weft".into(),
+        target: TargetId::ost(index),
+        uuid: ClientId(uuid),
+        nids: vec!["10.0.0.9@tcp".parse().expect("a NID")],
+        instance: uuid as u64,
+        boot: 1,
+        committed: proto::Transno(1),
+        shared: false,
+        replaces,
+    }
+}
+
+async fn asked<O: msg::Operation>(hub: &Hub, operation: O) -> Result<O::Reply, Code> {
+    match hub.ask(TargetId::MGS, Role::Server, &[Nid::lo()], operation, Duration::from_secs(5)).await {
+        Ok(reply) => Ok(reply),
+        Err(AskError::Refused(code)) => Err(code),
+        Err(error) => panic!("an answer expected, not {error}"),
+    }
+}
+
+#[test]
+fn a_lost_target_is_replaced_and_does_not_come_back() {
+    check(async |rt, hub, running| {
+        let server = import(&hub, 100, Role::Server);
+        let replacing = |index, uuid, nid| msg::Register { replaces: true, ..register(index, uuid, nid) };
+        server.call(replacing(1, 11, "10.0.0.1@tcp")).await.expect("the index is free");
+        assert_eq!(asked(&hub, claim(1, 12, false)).await.err(), Some(Code::IndexUsed));
+        assert_eq!(asked(&hub, claim(1, 12, true)).await.err(), None, "nobody answers at 10.0.0.1");
+        let first = server.call(replacing(1, 12, "10.0.0.2@tcp")).await.expect("it replaces 11").reply;
+        // It has been told what is lost by now.
+        let again = server.call(register(1, 12, "10.0.0.2@tcp")).await.expect("it is the same").reply;
+        assert_eq!(again.version, first.version);
+        assert_eq!(refused(server.call(register(1, 11, "10.0.0.1@tcp")).await), Code::IndexUsed);
+        let seen = server.call(config(0, 0)).await.expect("everybody may ask").reply;
+        assert_eq!((seen.targets[0].uuid, seen.targets[0].replaces), (ClientId(12), true));
+
+        // This process answers for the next one, so nobody may take its place.
+        let here = msg::Register { nids: vec![Nid::lo()], ..register(7, 21, "10.0.0.3@tcp") };
+        server.call(here).await.expect("the index is free");
+        let label = Label {
+            fsname: fsname(),
+            target: TargetId::ost(7),
+            uuid: ClientId(21),
+            mgs: vec![Nid::lo()],
+            service: vec![],
+        };
+        Store::format(&rt, "ost7", &label).await.expect("an empty directory can be formatted");
+        let ost = Config { path: "ost7".into(), nids: vec![Nid::lo()], server: "oss".into() };
+        let ost = start(&hub, ost).await.expect("it starts");
+        assert_eq!(asked(&hub, claim(7, 22, true)).await.err(), Some(Code::IndexUsed), "it is served");
+        ost.stop().await;
+        running.stop().await;
+        hub.close().await;
+    });
+}
+
+#[test]
+fn what_is_taken_out_is_told_and_can_be_taken_back() {
+    check(async |rt, hub, running| {
+        let server = import(&hub, 100, Role::Server);
+        for index in [1, 2] {
+            let uuid = 10 + u128::from(index);
+            server.call(register(index, uuid, "10.0.0.1@tcp")).await.expect("the index is free");
+        }
+        let pool = |change, osts| msg::ChangePool { fsname: "weft".into(), name: "a".into(), change, osts };
+        asked(&hub, pool(msg::POOL_NEW, vec![])).await.expect("it is new");
+        asked(&hub, pool(msg::POOL_ADD, vec![OstIndex(1), OstIndex(2)])).await.expect("both are there");
+        let remove = |index, only_look, undo| msg::RemoveTarget {
+            fsname: "weft".into(),
+            target: TargetId::ost(index),
+            only_look,
+            undo,
+        };
+        assert_eq!(asked(&hub, remove(9, false, false)).await.err(), Some(Code::NotFound));
+        let mut copy = ConfigCopy::new("weft");
+        let targets = async |copy: &mut ConfigCopy| {
+            while copy.take(server.call(copy.question(0)).await.expect("everybody may ask").reply) {
+                if copy.is_whole() {
+                    break;
+                }
+            }
+            let pool = copy.pools().get("a").map(|osts| osts.iter().map(|ost| ost.0).collect::<Vec<_>>());
+            (copy.targets().map(|entry| entry.target.index).collect::<Vec<_>>(), pool.unwrap_or_default())
+        };
+        let would = asked(&hub, remove(1, true, false)).await.expect("it is there");
+        assert_eq!((would.pools, targets(&mut copy).await), (vec!["a".to_owned()], (vec![1, 2], vec![1, 2])));
+        asked(&hub, remove(1, false, false)).await.expect("it is there");
+        assert_eq!(targets(&mut copy).await, (vec![2], vec![2]));
+        let unchanged = asked(&hub, remove(1, false, false)).await.expect("it is out already");
+        assert_eq!((unchanged.version, unchanged.pools.len()), (copy.version(), 0));
+        let refusal = |result: Result<_, RpcError>| refused(result);
+        assert_eq!(refusal(server.call(register(1, 11, "10.0.0.1@tcp")).await), Code::Removed);
+        assert_eq!(asked(&hub, claim(1, 11, false)).await.err(), Some(Code::Removed));
+        running.stop().await;
+        hub.close().await;
+
+        let (hub, running) = open(&rt).await;
+        let server = import(&hub, 101, Role::Server);
+        assert_eq!(refused(server.call(register(1, 11, "10.0.0.1@tcp")).await), Code::Removed);
+        asked(&hub, remove(1, false, true)).await.expect("nobody has its index");
+        server.call(register(1, 11, "10.0.0.1@tcp")).await.expect("it is back");
+        asked(&hub, remove(2, false, false)).await.expect("it is there");
+        assert_eq!(asked(&hub, claim(2, 13, true)).await.err(), None, "its index is free");
         running.stop().await;
         hub.close().await;
     });

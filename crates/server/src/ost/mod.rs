@@ -38,7 +38,7 @@ impl Handler for Ost {
     async fn open(env: Env) -> Result<Ost, StoreError> {
         let objects = Objects::open(&env.rt, env.store.clone()).await?;
         Ok(Ost {
-            data: Data::new(&env, objects, FILE_BYTES_MAX),
+            data: Data::new(&env, objects, FILE_BYTES_MAX)?,
             degraded: Degraded::new(&env),
             store: env.store,
         })
@@ -54,8 +54,7 @@ impl Handler for Ost {
 
     async fn space(&self) -> Result<msg::Space, Code> {
         let mut space = self.data.space().await?;
-        let degraded = if self.degraded.is_on() { msg::Space::DEGRADED } else { 0 };
-        space.state = degraded | space_state(&self.store);
+        space.state = self.degraded.state() | space_state(&self.store);
         Ok(space)
     }
 

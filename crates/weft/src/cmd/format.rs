@@ -38,6 +38,9 @@ pub struct Arguments {
     /// servers reach the directory
     #[arg(long, value_name = "NID[,NID]")]
     servicenode: Vec<String>,
+    /// Take the place of the OST with this index, which is lost or was removed
+    #[arg(long, requires = "ost")]
+    replace: bool,
     /// With --mgs: where to make the servers' key, and the clients' key beside it [default: /etc/weft/NAME.server.key]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
@@ -56,14 +59,20 @@ pub fn run(arguments: Arguments) -> Outcome {
         .map_err(|error| Failure::new(format!("{}: {error}", arguments.directory.display())))?;
     let (node, rt) = serving::start_runtime()?;
     let service = service_nodes(&arguments)?;
-    let Arguments { fsname, mgsnode, key, .. } = arguments;
+    let Arguments { fsname, mgsnode, key, replace, .. } = arguments;
     let keys = node.block_on(async {
         let keys = match target {
             TargetId::MGS => Some(make_keys(&rt, &fsname, key.as_deref())?),
             _ => None,
         };
         let new = NewTarget { fsname: fsname.clone(), target, mgs: mgsnode, service };
-        format(&rt, &directory, new).await.map(|()| keys)
+        format(&rt, &directory, new).await?;
+        if replace {
+            server::replace_lost(&rt, text(&directory)?).await.map_err(|error| {
+                Failure::new(format!("{} cannot be opened: {error}; remove it and try again", directory.display()))
+            })?;
+        }
+        Ok::<_, Failure>(keys)
     })?;
     let name = if target == TargetId::MGS { "the MGS of ".to_owned() } else { String::new() };
     let of = if target == TargetId::MGS { fsname.to_string() } else { format!("{fsname}-{target}") };

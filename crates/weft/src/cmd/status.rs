@@ -291,7 +291,7 @@ impl TargetReport {
 
     /// Whether an operator has new files keep away from it.
     fn is_degraded(&self) -> bool {
-        self.space.is_some_and(|space| space.state & Space::DEGRADED != 0)
+        self.space.is_some_and(|space| space.state & (Space::DEGRADED | Space::NO_CREATE) != 0)
     }
 
     /// Whether it takes nothing that needs space.

@@ -9,6 +9,7 @@ pub mod params;
 mod pools;
 mod processes;
 pub mod reach;
+mod removal;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -138,6 +139,9 @@ enum Command {
     /// List the pools of a file system, or the OSTs of a pool
     #[command(name = "pool_list")]
     PoolList(pools::Listed),
+    /// Take an OST out of the file system; what files still have on it cannot be read then
+    #[command(name = "del_ost")]
+    DelOst(removal::Removal),
     /// Print the last lines that the servers and mounts of this machine have logged, in order of time, and forget them
     #[command(name = "debug_kernel", visible_alias = "dk")]
     DebugKernel {
@@ -175,7 +179,6 @@ const NOT_YET: &[&str] = &[
     "debug_daemon",
     "debug_file",
     "debug_list",
-    "del_ost",
     "detach",
     "erase_lcfg",
     "filter",
@@ -266,6 +269,7 @@ fn run(arguments: Arguments) -> Outcome {
         Command::PoolRemove(asked) => pools::remove(&mut reach()?, &asked),
         Command::PoolDestroy(asked) => pools::destroy(&mut reach()?, &asked),
         Command::PoolList(asked) => pools::list(&mut reach()?, &asked),
+        Command::DelOst(asked) => removal::run(&mut reach()?, &asked),
         Command::DebugKernel { file } => dk::fetch(&mut reach()?, file.as_deref()),
         Command::Clear => dk::clear(&mut reach()?),
         Command::Mark { text } => dk::mark(&mut reach()?, &text.join(" ")),
@@ -399,6 +403,7 @@ mod tests {
             uuid: ClientId(u128::from(index)),
             nids: vec!["10.1.1.2@tcp".parse().expect("a NID")],
             server: format!("oss{}", index / 8),
+            replaces: false,
         };
         let mut known = ConfigCopy::new("w");
         let targets = (0..24_000).rev().map(entry).collect();

@@ -104,6 +104,8 @@ pub enum Event<W> {
     },
     /// Where the target may be reached from now on, best first.
     Addresses(Vec<Nid>),
+    /// The target is not to be asked from now on, and callers are told why; `None`: it is, again.
+    Barred(Option<Code>),
     /// The target has an owner of this epoch: a session with one of before is over, even if that one still says something.
     Owner(u64),
     /// What carried the open session's requests does so no more: the connection broke, the target is not served in this

@@ -186,6 +186,8 @@ pub struct Machine<W> {
     opening: Opening<W>,
     commits: Commits,
     trouble: Trouble,
+    /// Why the target is not to be asked.
+    barred: Option<Code>,
 }
 
 impl<W> Machine<W> {
@@ -217,6 +219,7 @@ impl<W> Machine<W> {
             opening: Opening::new(),
             commits: Commits::default(),
             trouble: Trouble::default(),
+            barred: None,
         }
     }
 
@@ -251,6 +254,14 @@ impl<W> Machine<W> {
                 if self.nids != nids {
                     self.nids = nids;
                     self.opening.backoff = Duration::ZERO;
+                    out.push(Output::Moved);
+                }
+            }
+            Event::Barred(why) => {
+                self.barred = why;
+                if why.is_some() {
+                    self.break_off(&mut out);
+                    // The attempt that may be under way ends, too.
                     out.push(Output::Moved);
                 }
             }

@@ -264,6 +264,9 @@ impl<W> Machine<W> {
                 (told == Told::Open).then_some(Step::TellLost)
             }
             Stage::Pause => {
+                if let Some(code) = self.barred {
+                    return Some(self.give_up(code, format!("{} is not asked: {code}", self.target)));
+                }
                 self.opening.stage = Stage::Seek;
                 Some(self.opening.pause(self.pace().connect))
             }
@@ -319,15 +322,18 @@ impl<W> Machine<W> {
                 self.trouble.problem = Some(problem.clone());
                 is_new.then(|| Step::Do(vec![Output::Note(Note::Unreached(problem))]))
             }
-            Failure::Refused(code, problem) => {
-                self.opening.stage = Stage::Over;
-                self.phase = Phase::Idle;
-                self.trouble.refusals += 1;
-                self.trouble.refusal = Some(code);
-                self.trouble.problem = Some(problem.clone());
-                Some(Step::GiveUp { code, problem, waiters: self.requests.refused() })
-            }
+            Failure::Refused(code, problem) => Some(self.give_up(code, problem)),
         }
+    }
+
+    /// Everybody who waits is told that the target cannot be asked.
+    fn give_up(&mut self, code: Code, problem: String) -> Step<W> {
+        self.opening.stage = Stage::Over;
+        self.phase = Phase::Idle;
+        self.trouble.refusals += 1;
+        self.trouble.refusal = Some(code);
+        self.trouble.problem = Some(problem.clone());
+        Step::GiveUp { code, problem, waiters: self.requests.refused() }
     }
 
     fn next_connect(&mut self) -> Connect {

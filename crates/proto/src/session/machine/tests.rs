@@ -39,6 +39,7 @@ enum Do {
     Look,
     Forget,
     Owner(u64),
+    Barred(Option<Code>),
     Addresses(&'static str),
     Need,
     Unneeded,
@@ -198,6 +199,7 @@ impl Table {
             Do::Look => Event::Look,
             Do::Forget => Event::Forget,
             Do::Owner(epoch) => Event::Owner(epoch),
+            Do::Barred(why) => Event::Barred(why),
             Do::Addresses(text) => Event::Addresses(nids(text)),
             Do::Need => Event::Need,
             Do::Unneeded => Event::Unneeded,
@@ -300,6 +302,24 @@ fn a_lost_answer_is_asked_for_again() {
         (15, Do::Due(6), "again 1 slot 0"),
         (16, Do::Reply(1, 5, 0), "answer 1"),
         (35, Do::Due(16), ""),
+    ]);
+}
+
+#[test]
+fn who_asks_a_barred_target_is_refused_until_it_is_not_barred_any_more() {
+    open().run(&[
+        (0, Do::Change, "watch; send 1 slot 0"),
+        (1, Do::Barred(Some(Code::Inactive)), "leave 7; connect; moved"),
+        (1, Do::Next, "tell lost"),
+        (1, Do::Next, "give up Inactive [1]"),
+        (1, Do::Next, "done"),
+        (2, Do::Change, "not open"),
+        (2, Do::Need, "connect"),
+        (2, Do::Next, "give up Inactive []"),
+        (3, Do::Barred(None), ""),
+        (3, Do::Need, "connect"),
+        (3, Do::Next, "pause 10"),
+        (3, Do::Next, "seek"),
     ]);
 }
 

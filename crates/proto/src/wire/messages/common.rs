@@ -98,7 +98,7 @@ wire_struct! {
         pub files_free: u64,
         ;
         /// What is to be known of it besides; bits as in Lustre's `os_state`, of which there are
-        /// [`Space::DEGRADED`] and [`Space::FULL`].
+        /// [`Space::DEGRADED`], [`Space::NO_CREATE`] and [`Space::FULL`].
         pub state: u32,
         /// The disk that the target shares with all others that tell the same number; 0 if it does not tell.
         pub disk: u64,
@@ -110,6 +110,8 @@ wire_struct! {
 impl Space {
     /// An operator has marked the target: new files keep away from it.
     pub const DEGRADED: u32 = 1;
+    /// An operator is about to take the target away: new files keep away from it.
+    pub const NO_CREATE: u32 = 4;
     /// The target has no room: only what frees space is carried out.
     pub const FULL: u32 = 0x20;
 

@@ -28,6 +28,8 @@ wire_struct! {
         pub epoch: u64,
         /// Whether the server is not the first of the target's service nodes, and so only stands in for that.
         pub stands_in: bool,
+        /// Whether the target takes the place of one with the same index that is lost or was removed.
+        pub replaces: bool,
     }
 }
 
@@ -62,6 +64,9 @@ wire_struct! {
         pub committed: Transno,
         /// Whether several servers may serve it: then its owner is chosen elsewhere.
         pub shared: bool,
+        ;
+        /// Whether it takes the place of one with the same index that is lost or was removed.
+        pub replaces: bool,
     }
 }
 
@@ -105,6 +110,8 @@ wire_struct! {
         pub pool_names: Option<Vec<String>>,
         /// Every setting that there is ([`crate::settings`]), in the order in which they were set, if one has changed.
         pub settings: Option<Vec<Setting>>,
+        /// Targets that are no part of the file system any more; of a page, those that changed.
+        pub removed: Vec<TargetId>,
     }
 }
 
@@ -121,6 +128,7 @@ impl Config {
             pools: Vec::new(),
             pool_names: None,
             settings: None,
+            removed: Vec::new(),
         }
     }
 }
@@ -163,6 +171,30 @@ wire_struct! {
     pub struct PoolChanged {
         /// Version of the configuration that has it.
         pub version: u64,
+    }
+}
+
+wire_struct! {
+    /// Takes an OST out of the file system, and out of its pools; or takes that back, but for the pools. Needs the servers' key.
+    pub struct RemoveTarget {
+        /// File system that is meant.
+        pub fsname: String,
+        /// Kind and index.
+        pub target: TargetId,
+        /// Nothing is done: only what would be is told.
+        pub only_look: bool,
+        /// It is part of the file system again, unless another one has taken its place.
+        pub undo: bool,
+    }
+}
+
+wire_struct! {
+    /// The target is no part of the file system any more, or is again, and that is durable.
+    pub struct TargetRemoved {
+        /// Version of the configuration in which that is so; if nothing was done, the newest.
+        pub version: u64,
+        /// The pools that the target was taken out of.
+        pub pools: Vec<String>,
     }
 }
 
@@ -246,5 +278,8 @@ wire_struct! {
         pub nids: Vec<Nid>,
         /// The server that serves it, or the first of those that may.
         pub server: String,
+        ;
+        /// Whether there was another target with this index before: what it had is lost.
+        pub replaces: bool,
     }
 }

@@ -232,6 +232,7 @@ operations! {
         92 Claim(Claim) -> Done: Outside, Reads, Shared, never, never;
         93 ChangePool(ChangePool) -> PoolChanged: Outside, Reads, Shared, never, never;
         94 ReadPools(ReadPools) -> PoolsTold: Outside, Reads, Shared, never, never;
+        74 RemoveTarget(RemoveTarget) -> TargetRemoved: Outside, Reads, Shared, never, never;
         97 ChangeSetting(ChangeSetting) -> SettingChanged: Outside, Reads, Shared, never, never;
     }
     /// What an MDT answers.
@@ -288,6 +289,7 @@ operations! {
         62 Punch(Punch) -> ObjectAttr: Session, Frees, Shared, never, always;
         63 GetObjectAttr(GetObjectAttr) -> ObjectAttr: Session, Reads, Shared, never, always;
         64 Destroy(Destroy) -> Done: Session, Frees, Shared, never, always;
+        65 LoseBefore(LoseBefore) -> Done: Session, Reads, Reserved, never, never;
         66 SeekObject(SeekObject) -> Sought: Session, Reads, Shared, never, always;
         67 AllocateObject(AllocateObject) -> ObjectAttr: Session, Takes, Shared, never, always;
         68 CopyObject(CopyObject) -> ObjectAttr: Session, Takes, Shared, never, always;

@@ -212,6 +212,16 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// Tells an OST that replaces a lost one what that one may have had: objects that sequences before this name are lost, and whoever
+    /// asks for one is told so. Before that the OST answers nobody who asks for objects. Answered when it is durable. Needs the
+    /// servers' key.
+    pub struct LoseBefore {
+        /// The first sequence whose objects are new.
+        pub sequence: u64,
+    }
+}
+
+wire_struct! {
     /// Gives objects to other owners, as files change hands; makes those that are not there, so that nobody who knows an older owner
     /// makes them. Answered when it is durable. Needs the servers' key.
     pub struct SetOwners {

@@ -67,12 +67,17 @@ fn layout_again(mdt: &Mdt, ctx: &Ctx, request: &SetLayout, file: &Inode) -> Resu
     let table = mdt.objects.osts.table();
     allocate::check_pool(hint, &table.order)?;
     let hint = allocate::inherit(hint, &followed_hint(mdt));
-    let mut layout = table.allocate(mdt.sequences.fresh()?, &hint)?;
+    let mut layout = table.allocate(mdt.sequences.fresh()?, &hint).map_err(once_more)?;
     if layout.is_overstriped() && ctx.session().features() & FEATURE_OVERSTRIPING == 0 {
         return Err(Code::NotSupported);
     }
     layout.generation = file.layout.as_ref().map_or(0, |before| before.generation + 1);
     Ok(layout)
+}
+
+/// A name that this MDT drew itself is too old for an OST that has just been replaced: the next one is not.
+fn once_more(code: Code) -> Code {
+    if code == Code::OldSequence { Code::TryAgain } else { code }
 }
 
 /// Gives a part of a file objects. The reply comes when they are durable: a replay would give it others than those that the client
@@ -89,7 +94,7 @@ fn place_data_now(mdt: &Mdt, ctx: &Ctx, request: &PlaceData) -> Outcome {
     let mut file = mdt.names.inode(ctx, request.fid)?;
     let before = file.layout.as_ref().ok_or(Code::Invalid)?;
     let range = (request.offset, request.len);
-    let grown = mdt.objects.osts.table().place(before, range, || mdt.sequences.fresh())?;
+    let grown = mdt.objects.osts.table().place(before, range, || mdt.sequences.fresh()).map_err(once_more)?;
     // If somebody else came first, the answer still waits for his change to be durable.
     let mut changes = Changes::default();
     if let Some(grown) = grown {

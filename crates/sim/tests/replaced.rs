@@ -1,0 +1,222 @@
+//! OSTs that are lost and replaced, and OSTs that are taken out: what they had is an error, never zeros, and everything else goes on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Client, Error, Handle, OpenFlags};
+use proto::layout::LayoutHint;
+use proto::parameters::{ClientPlaces, ClientTree, Tree};
+use proto::{Code, Fid, OstIndex, TargetId};
+use rt::Rt;
+use weft_sim::cluster::{Cluster, Shape, with_cluster};
+use weft_sim::workload::{READ_WRITE, root};
+
+const LOST: OstIndex = OstIndex(1);
+const SERVER: &str = "oss1";
+const STRIPE: usize = 1 << 16;
+const OSTS: usize = 3;
+
+fn check(seed: u64, test: impl AsyncFnOnce(&Cluster)) {
+    with_cluster(seed, Shape { osts: OSTS as u32, osts_per_oss: 1 }, test);
+}
+
+/// What a byte of a file is; never 0.
+fn byte(at: usize) -> u8 {
+    (at / STRIPE) as u8 + 1
+}
+
+/// Makes a file with a stripe on each of `osts`, in this order, and opens it.
+async fn create(client: &Client, name: &str, osts: &[u32]) -> Result<(Fid, Handle), Error> {
+    let osts = osts.iter().copied().map(OstIndex).collect();
+    let hint = LayoutHint { osts, stripe_size: STRIPE as u32, ..LayoutHint::default() };
+    let made = client.names().create_with_layout(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, hint).await?;
+    Ok((made.fid, client.files().open(&root(), made.fid, READ_WRITE).await?))
+}
+
+/// The same, with a durable stripe on each.
+async fn written(client: &Client, name: &str, osts: &[u32]) -> Fid {
+    let (fid, handle) = create(client, name, osts).await.expect("the OSTs are there");
+    let bytes: Vec<u8> = (0..osts.len() * STRIPE).map(byte).collect();
+    client.files().write(handle, 0, &bytes).await.expect("there is room");
+    client.files().fsync(handle).await.expect("the disks work");
+    client.files().release(handle).await;
+    fid
+}
+
+/// What each stripe of a file gives: whether it is what was written.
+async fn stripes(client: &Client, fid: Fid, count: usize) -> Vec<Result<bool, Error>> {
+    let read = OpenFlags { read: true, ..OpenFlags::default() };
+    let handle = client.files().open(&root(), fid, read).await.expect("it is there");
+    let mut found = Vec::new();
+    for n in 0..count {
+        let at = n * STRIPE;
+        let bytes = client.files().read(handle, at as u64, STRIPE as u32).await;
+        found.push(bytes.map(|bytes| {
+            let bytes: Vec<u8> = bytes.iter().flat_map(|part| part.to_vec()).collect();
+            bytes == vec![byte(at); STRIPE]
+        }));
+    }
+    client.files().release(handle).await;
+    found
+}
+
+async fn lose(cluster: &Cluster, rt: &Rt) {
+    cluster.kill(SERVER);
+    cluster.replace(TargetId::ost(LOST.0), SERVER).await;
+    rt.sleep(Duration::from_secs(10)).await;
+}
+
+async fn mount(cluster: &Cluster, node: &str) -> (Rt, Arc<Client>) {
+    let (rt, client) = cluster.mount(node).await;
+    cluster.osts_are_known(&client).await;
+    (rt, client)
+}
+
+/// As `lctl set_param` does.
+async fn set(client: &Client, pattern: &str, value: &str) {
+    let admin = client.admin();
+    let places = ClientPlaces::new(&admin.fsname(), admin.id(), "10.0.0.1@tcp");
+    let mut tree = ClientTree::new(places, Tree::to_set(pattern).expect("the pattern is short"));
+    admin.parameters(&mut tree);
+    for parameter in tree.into_tree().found().expect("it is there") {
+        parameter.set(value).expect("a value of it").await.expect("it takes it");
+    }
+}
+
+const GONE: Result<bool, Error> = Err(Error::Refused(Code::Lost));
+
+#[test]
+fn what_a_lost_ost_had_is_an_error_and_never_zeros() {
+    check(1, async |cluster| {
+        let (rt, client) = mount(cluster, "c0").await;
+        let wide = written(&client, "wide", &[0, 1, 2]).await;
+        let elsewhere = written(&client, "elsewhere", &[2, 0]).await;
+        let (_, unsynced) = create(&client, "unsynced", &[1]).await.expect("the OST is there");
+        client.files().write(unsynced, 0, &[7; STRIPE]).await.expect("there is room");
+        lose(cluster, &rt).await;
+
+        let (_, other) = cluster.mount("c1").await;
+        for client in [&client, &other] {
+            assert_eq!(stripes(client, wide, 3).await, [Ok(true), GONE, Ok(true)]);
+            assert_eq!(stripes(client, elsewhere, 2).await, [Ok(true), Ok(true)]);
+        }
+        // What was not durable is lost, too, and is said to be.
+        assert!(client.files().fsync(unsynced).await.is_err(), "it was on the lost OST");
+        client.files().release(unsynced).await;
+
+        // New files get objects there, from clients that are older and from new ones, also after more restarts.
+        for round in 0..3 {
+            for (n, client) in [&client, &other].into_iter().enumerate() {
+                let fid = written(client, &format!("new{n}.{round}"), &[0, 1, 2]).await;
+                assert_eq!(stripes(client, fid, 3).await, [Ok(true), Ok(true), Ok(true)]);
+            }
+            assert_eq!(stripes(&other, wide, 3).await, [Ok(true), GONE, Ok(true)]);
+            cluster.crash_servers();
+        }
+        let handle = client.files().open(&root(), wide, READ_WRITE).await.expect("it is there");
+        let lost = STRIPE as u64;
+        let overwritten = async {
+            client.files().write(handle, lost, &[1; 10]).await?;
+            client.files().fsync(handle).await
+        };
+        assert!(overwritten.await.is_err(), "a part of a lost stripe cannot be written");
+        client.files().release(handle).await;
+        for name in ["wide", "unsynced", "elsewhere"] {
+            client.names().unlink(&root(), Fid::ROOT, name.as_bytes()).await.expect("the owner may");
+        }
+    });
+}
+
+#[test]
+fn it_can_be_lost_twice() {
+    check(2, async |cluster| {
+        let (rt, client) = mount(cluster, "c0").await;
+        let first = written(&client, "first", &[1]).await;
+        lose(cluster, &rt).await;
+        let second = written(&client, "second", &[1]).await;
+        assert_eq!(stripes(&client, second, 1).await, [Ok(true)]);
+        lose(cluster, &rt).await;
+        let third = written(&client, "third", &[1]).await;
+        for (fid, found) in [(first, GONE), (second, GONE), (third, Ok(true))] {
+            assert_eq!(stripes(&client, fid, 1).await, [found]);
+        }
+    });
+}
+
+/// The MDT hears of it only when it is started again, and the OST waits until then.
+#[test]
+fn it_answers_nobody_before_it_knows_what_is_lost() {
+    check(3, async |cluster| {
+        let (rt, client) = mount(cluster, "c0").await;
+        let fid = written(&client, "file", &[0, 1]).await;
+        let (_, other) = cluster.mount("c1").await;
+        let read = OpenFlags { read: true, ..OpenFlags::default() };
+        let handle = other.files().open(&root(), fid, read).await.expect("it is there");
+        cluster.kill("mds");
+        lose(cluster, &rt).await;
+        let lost = async || other.files().read(handle, STRIPE as u64, STRIPE as u32).await.map(|_| ());
+        let answer = rt.timeout(Duration::from_secs(30), lost()).await;
+        assert_eq!(answer, None, "nobody has told it yet");
+        cluster.restart(&["mds".to_owned()]);
+        assert_eq!(lost().await, Err(Error::Refused(Code::Lost)));
+        assert_eq!(stripes(&client, fid, 2).await, [Ok(true), GONE]);
+    });
+}
+
+#[test]
+fn what_was_taken_out_is_asked_no_more_and_can_come_back() {
+    check(4, async |cluster| {
+        let (rt, client) = mount(cluster, "c0").await;
+        let fid = written(&client, "file", &[0, 1]).await;
+        let spread = |name: &'static str| {
+            let client = client.clone();
+            async move {
+                let hint = LayoutHint { stripe_count: -1, ..LayoutHint::default() };
+                let name = name.as_bytes();
+                let made = client.names().create_with_layout(&root(), Fid::ROOT, name, 0o100_644, hint).await;
+                let fid = made.expect("a new name").fid;
+                client.names().layout(fid).await.expect("it is there").expect("of a file").object_count()
+            }
+        };
+        cluster.remove(TargetId::ost(LOST.0), false).await;
+        rt.sleep(Duration::from_secs(2)).await;
+        assert_eq!(spread("without").await, OSTS - 1);
+        let removed = Err(Error::Refused(Code::Removed));
+        let began = cluster.handle().now();
+        assert_eq!(stripes(&client, fid, 2).await, [Ok(true), removed.clone()]);
+        let (_, other) = cluster.mount("c1").await;
+        assert_eq!(stripes(&other, fid, 2).await, [Ok(true), removed]);
+        let took = cluster.handle().now() - began;
+        assert!(took < Duration::from_secs(2), "nobody waits for it: {took:?}");
+        let listed = |client: &Client| client.admin().with_config(|config| config.targets().count());
+        assert_eq!((listed(&client), listed(&other)), (OSTS, OSTS), "the MDT and two OSTs");
+
+        cluster.remove(TargetId::ost(LOST.0), true).await;
+        rt.sleep(Duration::from_secs(2)).await;
+        for client in [&client, &other] {
+            assert_eq!(stripes(client, fid, 2).await, [Ok(true), Ok(true)]);
+        }
+        assert_eq!(spread("with").await, OSTS);
+    });
+}
+
+#[test]
+fn an_inactive_ost_keeps_nobody_waiting() {
+    check(5, async |cluster| {
+        let (rt, client) = mount(cluster, "c0").await;
+        let fid = written(&client, "file", &[0, 1]).await;
+        cluster.kill(SERVER);
+        // Past what the client has in its cache.
+        let (other_rt, other) = cluster.mount("c1").await;
+        let waiting = rt.timeout(Duration::from_secs(60), stripes(&other, fid, 2)).await;
+        assert_eq!(waiting, None, "who asks waits for the OST to come back");
+        set(&other, "osc.*-OST0001-*.active", "0").await;
+        let inactive = Err(Error::Refused(Code::Inactive));
+        let began = other_rt.now();
+        assert_eq!(stripes(&other, fid, 2).await, [Ok(true), inactive]);
+        assert!(other_rt.now() - began < Duration::from_secs(2), "nobody waits");
+        cluster.restart(&[SERVER.to_owned()]);
+        set(&other, "osc.*-OST0001-*.active", "1").await;
+        assert_eq!(stripes(&other, fid, 2).await, [Ok(true), Ok(true)]);
+    });
+}
