@@ -155,7 +155,11 @@ async fn spaces(client: &Client) -> Spaces {
     });
     let mut targets: Vec<_> = targets.collect();
     let removed: Vec<_> = client.admin().with_config(|config| config.removed_since().collect());
-    targets.extend(removed.iter().map(|id| TargetSpace { kind: id.kind.into(), index: id.index, space: None }));
+    targets.extend(removed.iter().map(|id| TargetSpace {
+        kind: id.kind.into(),
+        index: id.index,
+        space: None,
+    }));
     targets.sort_by_key(|of| (of.kind == control::Kind::Ost, of.index));
     Spaces { fsname: client.admin().fsname(), targets }
 }

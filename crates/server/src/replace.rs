@@ -26,7 +26,8 @@ pub async fn replace_lost(rt: &Rt, path: &str) -> Result<(), StoreError> {
 }
 
 async fn begin(rt: &Rt, store: &Store) -> Result<(), StoreError> {
-    let replay = Some(Transno(rt.wall().secs.cast_unsigned().clamp(SECONDS_MIN, SECONDS_MAX) * TRANSNOS_PER_SECOND));
+    let replay =
+        Some(Transno(rt.wall().secs.cast_unsigned().clamp(SECONDS_MIN, SECONDS_MAX) * TRANSNOS_PER_SECOND));
     let changes = vec![replaced::change(replaced::UNKNOWN)];
     let transno = store.commit(Batch { changes, replay, ..Batch::default() })?;
     store.committed(transno).await

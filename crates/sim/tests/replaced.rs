@@ -29,7 +29,8 @@ fn byte(at: usize) -> u8 {
 async fn create(client: &Client, name: &str, osts: &[u32]) -> Result<(Fid, Handle), Error> {
     let osts = osts.iter().copied().map(OstIndex).collect();
     let hint = LayoutHint { osts, stripe_size: STRIPE as u32, ..LayoutHint::default() };
-    let made = client.names().create_with_layout(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, hint).await?;
+    let made =
+        client.names().create_with_layout(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, hint).await?;
     Ok((made.fid, client.files().open(&root(), made.fid, READ_WRITE).await?))
 }
 

@@ -30,6 +30,7 @@ impl Admin {
         self.memory_in(tree);
         self.read_ahead_in(tree);
         self.statahead_in(tree);
+        self.switches_in(tree);
         let targets: Vec<TargetId> = self.shared.targets.sessions().into_keys().collect();
         for target in &targets {
             self.locks_in(*target, tree);
@@ -99,6 +100,27 @@ impl Admin {
         });
     }
 
+    /// Of every OST, whether it was used or not.
+    fn switches_in<'a>(&'a self, tree: &mut ClientTree<'a, Setting<'a>>) {
+        let targets = &self.shared.targets;
+        let osts: Vec<TargetId> = self.with_config(|config| {
+            let all = config.targets().map(|entry| entry.target);
+            all.filter(|id| id.ost_index().is_some()).collect()
+        });
+        for id in osts {
+            tree.of_session(id, || {
+                let active = Parameter::gauge("active", Unit::None, move || u8::from(targets.is_active(id)));
+                [active.settable(SWITCH, move |text: &str| -> Setting<'a> {
+                    let active = switch(text);
+                    Box::pin(async move {
+                        targets.set_active(id, active.map_err(crate::Error::Refused)?);
+                        Ok(())
+                    })
+                })]
+            });
+        }
+    }
+
     fn writes_in<'a>(&'a self, ost: OstIndex, tree: &mut ClientTree<'a, Setting<'a>>) {
         let most = self.memory_bytes();
         let of = move |read: fn(&OstUse) -> u64| move || self.ost_use(ost).map_or(0, |of| read(&of));
@@ -109,17 +131,7 @@ impl Admin {
         };
         tree.of_session(TargetId::ost(ost), || {
             let max = Parameter::gauge("max_dirty_mb", Unit::Mebibytes, of(|of| mebibytes(of.dirty_max)));
-            let targets = &self.shared.targets;
-            let id = TargetId::ost(ost);
-            let active = Parameter::gauge("active", Unit::None, move || u8::from(targets.is_active(id)));
             [
-                active.settable(SWITCH, move |text: &str| -> Setting<'a> {
-                    let active = switch(text);
-                    Box::pin(async move {
-                        targets.set_active(id, active.map_err(crate::Error::Refused)?);
-                        Ok(())
-                    })
-                }),
                 Parameter::gauge("cur_dirty_bytes", Unit::Bytes, of(|of| of.dirty)),
                 // What may still be written before the OST has to be asked for space, as its last answer says it.
                 Parameter::gauge(

@@ -498,7 +498,11 @@ impl Targets {
         let made = self.made.read();
         {
             let mut inactive = self.inactive.lock();
-            if active { inactive.remove(&id) } else { inactive.insert(id) };
+            if active {
+                inactive.remove(&id)
+            } else {
+                inactive.insert(id)
+            };
         }
         let is_there = self.config.read().target(id).is_some();
         if let Some(target) = made.get(&id).filter(|_| is_there) {

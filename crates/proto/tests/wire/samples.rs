@@ -382,7 +382,8 @@ fn pool_requests() -> Vec<Request> {
             osts: vec![OstIndex(3), OstIndex(0x1f)],
         }
         .into(),
-        RemoveTarget { fsname: "weft".into(), target: TargetId::ost(0x20), only_look: true, undo: true }.into(),
+        RemoveTarget { fsname: "weft".into(), target: TargetId::ost(0x20), only_look: true, undo: true }
+            .into(),
         ReadPools { fsname: "weft".into(), name: "flash".into(), osts: vec![OstIndex(3), OstIndex(9)] }
             .into(),
         ChangeSetting { fsname: "weft".into(), name: "osc.*.max_dirty_mb".into(), value: Some("64".into()) }
@@ -611,16 +612,8 @@ fn space() -> Space {
     }
 }
 
-fn common_replies() -> Vec<(&'static str, Reply)> {
-    let connected = Connected {
-        session: 0x1112_1314_1516_1718,
-        features: 3,
-        boot: 6,
-        slots: 256,
-        last_committed: Transno(0x2121),
-        resumed: true,
-    };
-    let config = Config {
+fn config() -> Config {
+    Config {
         version: 10,
         fsname: "weft".into(),
         targets: vec![TargetEntry {
@@ -637,6 +630,17 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         pool_names: Some(vec!["disk".into(), "flash".into()]),
         settings: Some(vec![Setting { name: "osc.*.max_dirty_mb".into(), value: "64".into(), version: 9 }]),
         removed: vec![TargetId::ost(0x20)],
+    }
+}
+
+fn common_replies() -> Vec<(&'static str, Reply)> {
+    let connected = Connected {
+        session: 0x1112_1314_1516_1718,
+        features: 3,
+        boot: 6,
+        slots: 256,
+        last_committed: Transno(0x2121),
+        resumed: true,
     };
     vec![
         ("Connect", Reply::Connect(connected)),
@@ -657,7 +661,7 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         ("SetQuota", Reply::SetQuota(quota())),
         ("Drain", Reply::Drain(drained().left)),
         ("Register", Reply::Register(Registered { version: 10, told: true })),
-        ("GetConfig", Reply::GetConfig(config)),
+        ("GetConfig", Reply::GetConfig(config())),
         ("MarkTarget", Reply::MarkTarget(Done {})),
         ("RenewLease", Reply::RenewLease(lease_renewed())),
         (

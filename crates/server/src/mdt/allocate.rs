@@ -553,7 +553,10 @@ mod tests {
             allocate(id, &hint, &pooled).map(|layout| layout.osts().count())
         };
         assert_eq!((of(ID, "", &[]), of(new, "", &[])), (Err(Code::OldSequence), Ok(4)));
-        assert_eq!((of(ID, "two", &[]), of(ID, "one", &[]), of(new, "two", &[])), (Err(Code::OldSequence), Ok(1), Ok(1)));
+        assert_eq!(
+            (of(ID, "two", &[]), of(ID, "one", &[]), of(new, "two", &[])),
+            (Err(Code::OldSequence), Ok(1), Ok(1))
+        );
         assert_eq!((of(ID, "", &[2]), of(ID, "", &[1, 3])), (Err(Code::OldSequence), Ok(2)));
     }
 

@@ -340,8 +340,7 @@ impl Osts {
         let now = self.table();
         let (nids, removed) = (now.nids.clone(), now.removed.clone());
         let (degraded, pools) = (now.degraded.clone(), now.pools.clone());
-        let order =
-            Order::from_osts(now.order.osts().to_vec()).replacing(now.order.replaced().clone());
+        let order = Order::from_osts(now.order.osts().to_vec()).replacing(now.order.replaced().clone());
         self.put(Table { order, nids, removed, degraded, pools, told: Mutex::default() }).await?;
         self.changed.notify_waiters();
         Ok(())
@@ -530,9 +529,11 @@ mod tests {
         let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
         let osts = "04 02000000 07000000 03000000 01000000 03000000";
         let pools = "02000000 11000000 01000000 61 02000000 07000000 03000000 09000000 01000000 62 00000000";
-        let replaced = "01000000 07000000 01000000 0f000000000000000000000000000000 01000000 0302010000000000";
+        let replaced =
+            "01000000 07000000 01000000 0f000000000000000000000000000000 01000000 0302010000000000";
         assert_eq!(hex, [osts, pools, replaced].concat().replace(' ', ""));
-        let before = Bytes::from([&[3], &value[1..value.len() - replaced.replace(' ', "").len() / 2]].concat());
+        let before =
+            Bytes::from([&[3], &value[1..value.len() - replaced.replace(' ', "").len() / 2]].concat());
         assert_eq!(order_of(&before), Some(order.clone().replacing(BTreeMap::new())), "of the format before");
         assert_eq!(order_of(&value), Some(order));
         for len in 0..value.len() {

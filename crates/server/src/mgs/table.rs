@@ -137,8 +137,7 @@ impl Known {
     fn of(value: Bytes) -> Result<(Known, u64), StoreError> {
         let mut from = Reader::new(value);
         let mut read = || {
-            let (entry, degraded, version) =
-                (from.take()?, from.take_or_default()?, from.take_or_default()?);
+            let (entry, degraded, version) = (from.take()?, from.take_or_default()?, from.take_or_default()?);
             Ok::<_, DecodeError>((Known { entry, degraded, removed: from.take_or_default()? }, version))
         };
         read().map_err(|_| damaged("a target of the configuration"))
@@ -234,10 +233,19 @@ impl Table {
 
     /// Whether a target with this name may be served as `target`: where the one before it was served, if it takes the place of one that
     /// was not removed. IndexUsed if it may not, Removed if it was removed itself.
-    pub fn place_of(&self, target: TargetId, uuid: ClientId, replaces: bool) -> Result<Option<Vec<Nid>>, Code> {
+    pub fn place_of(
+        &self,
+        target: TargetId,
+        uuid: ClientId,
+        replaces: bool,
+    ) -> Result<Option<Vec<Nid>>, Code> {
         match self.current(target) {
             Some(known) if known.entry.uuid == uuid => {
-                if known.removed { Err(Code::Removed) } else { Ok(None) }
+                if known.removed {
+                    Err(Code::Removed)
+                } else {
+                    Ok(None)
+                }
             }
             Some(_) if !replaces => Err(Code::IndexUsed),
             Some(known) => Ok((!known.removed).then(|| known.entry.nids.clone())),

@@ -69,7 +69,10 @@ pub fn run(arguments: Arguments) -> Outcome {
         format(&rt, &directory, new).await?;
         if replace {
             server::replace_lost(&rt, text(&directory)?).await.map_err(|error| {
-                Failure::new(format!("{} cannot be opened: {error}; remove it and try again", directory.display()))
+                Failure::new(format!(
+                    "{} cannot be opened: {error}; remove it and try again",
+                    directory.display()
+                ))
             })?;
         }
         Ok::<_, Failure>(keys)

@@ -44,7 +44,8 @@ pub fn run(reach: &mut Reach, asked: &Removal) -> Outcome {
     let removed = match reach.ask(&device, order, ORDER_WAIT)? {
         Ok(removed) => removed,
         Err(AskError::Refused(Code::NotFound)) => {
-            let message = format!("del_ost: {name} is no target of the file system: 'lctl dl' lists those that are");
+            let message =
+                format!("del_ost: {name} is no target of the file system: 'lctl dl' lists those that are");
             return Err(Failure { message, status: libc::ENOENT as u8 });
         }
         Err(error) => return Err(refused(&device, &error)),

@@ -45,8 +45,7 @@ pub struct Arguments {
 }
 
 /// Bits of a target's state, and their letters.
-const STATES: [(u32, char); 3] =
-    [(Space::DEGRADED, 'D'), (Space::NO_CREATE, 'N'), (Space::FULL, 'S')];
+const STATES: [(u32, char); 3] = [(Space::DEGRADED, 'D'), (Space::NO_CREATE, 'N'), (Space::FULL, 'S')];
 
 /// How it is printed.
 #[derive(Debug, Clone, Copy)]

@@ -257,21 +257,8 @@ impl<W> Machine<W> {
                     out.push(Output::Moved);
                 }
             }
-            Event::Barred(why) => {
-                self.barred = why;
-                if why.is_some() {
-                    self.break_off(&mut out);
-                    // The attempt that may be under way ends, too.
-                    out.push(Output::Moved);
-                }
-            }
-            Event::Owner(epoch) => {
-                let older = self.known.boot != 0 && self.known.boot < epoch;
-                if older && self.phase == (Phase::Open { here: false }) {
-                    out.push(Output::Note(Note::OwnerChanged(epoch)));
-                    self.start_connecting(&mut out);
-                }
-            }
+            Event::Barred(why) => self.bar(why, &mut out),
+            Event::Owner(epoch) => self.owned_by(epoch, &mut out),
             Event::Broken => self.break_off(&mut out),
             Event::Look if self.known.session != 0 => self.break_off(&mut out),
             Event::Forget => {
@@ -556,6 +543,23 @@ impl<W> Machine<W> {
             self.told = Told::Nothing;
         }
         out.push(Output::Room);
+    }
+
+    fn bar(&mut self, why: Option<Code>, out: &mut Vec<Output<W>>) {
+        self.barred = why;
+        if why.is_some() {
+            self.break_off(out);
+            // The attempt that may be under way ends, too.
+            out.push(Output::Moved);
+        }
+    }
+
+    fn owned_by(&mut self, epoch: u64, out: &mut Vec<Output<W>>) {
+        let older = self.known.boot != 0 && self.known.boot < epoch;
+        if older && self.phase == (Phase::Open { here: false }) {
+            out.push(Output::Note(Note::OwnerChanged(epoch)));
+            self.start_connecting(out);
+        }
     }
 
     /// Opens the session again if it is open.
