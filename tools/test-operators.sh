@@ -553,6 +553,41 @@ for n in range(1000): os.pwrite(fd, b"x", n * 12288)' "$dir/holes"
   until_true 20 has -u 4445 0
 }
 
+# What is said of all holds for those of whom nothing was said.
+t_default_quotas() {
+  local dir=$two_a/defaults
+  as() { setpriv --reuid "$1" --regid "$1" --clear-groups "${@:2}"; }
+  mkdir -m 777 "$dir"
+  "$LFS" setquota -U -B 3M -I 4 "$two_a"
+  "$LFS" quota -U "$two_a" > "$work/all"
+  cat "$work/all"
+  grep -qx "     Filesystem   bquota  blimit  bgrace   iquota  ilimit  igrace" "$work/all"
+  grep -qE "^ +0 +3072 +1w +0 +4 +1w$" <(tail -n 1 "$work/all" | sed 's|^ *[^ ]*||')
+  as 4401 bash -c "for n in 1 2 3 4; do : > '$dir/\$n'; done"
+  must_fail 1 as 4401 touch "$dir/5"
+  "$LFS" quota -u 4401 "$two_a" > "$work/own"
+  cat "$work/own"
+  grep -qx "uid 4401 is using default block quota setting" "$work/own"
+  grep -qx "uid 4401 is using default file quota setting" "$work/own"
+  must_fail 1 as 4401 dd if=/dev/zero of="$dir/1" bs=1M count=8 status=none
+  grep -q "Disk quota exceeded" "$work/err"
+  # The other mount keeps to it, too; who was given none has none.
+  must_fail 1 as 4402 dd if=/dev/zero of="$two_b/defaults/other" bs=1M count=8 status=none
+  "$LFS" setquota -u 4402 -b 0 -B 0 -i 0 -I 0 "$two_b"
+  as 4402 dd if=/dev/zero of="$two_b/defaults/other" bs=1M count=8 status=none
+  not grep -q default <("$LFS" quota -u 4402 "$two_a")
+  kill_mds
+  start_mds
+  until_true 20 mdt_is COMPLETE
+  must_fail 1 as 4401 touch "$dir/5"
+  "$LFS" setquota -u 4402 -d "$two_a"
+  grep -q "^uid 4402 is using default block" <("$LFS" quota -u 4402 "$two_a")
+  must_fail 1 as 4402 dd if=/dev/zero of="$dir/again" bs=1M count=1 status=none
+  "$LFS" setquota -U -d "$two_a"
+  as 4401 touch "$dir/5"
+  rm -r "$dir"
+}
+
 # A directory is a project: its users share its limits, nothing of another project comes in, and df shows what is left.
 t_projects() {
   local dir=$two_a/projects n
@@ -1603,7 +1638,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats open_again quotas space projects changelog jobs load exporter rpc_stats stat survey kept pools disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats open_again quotas space default_quotas projects changelog jobs load exporter rpc_stats stat survey kept pools disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

@@ -117,7 +117,15 @@ mod tests {
             files_free: 80,
             ..Space::default()
         };
-        let of = |used, soft, hard| QuotaUse { used, soft, hard, deadline_s: 0, left_s: 0, grace_s: 0 };
+        let of = |used, soft, hard| QuotaUse {
+            used,
+            soft,
+            hard,
+            deadline_s: 0,
+            left_s: 0,
+            grace_s: 0,
+            is_default: false,
+        };
         let none = of(5, 0, 0);
         assert_eq!(within(all, None, &none), all);
         let space = within(all, Some(&of(60, 0, 100)), &of(9, 7, 12));

@@ -12,7 +12,7 @@ use client::posix::{Errno, Result};
 use client::{Caller, Client};
 use proto::TargetId;
 use proto::wire::Body;
-use proto::wire::messages::{QUOTA_GROUP, QUOTA_PROJECT, QUOTA_USER, ReadQuota, SetQuota};
+use proto::wire::messages::{QUOTA_DEFAULT_ID, QUOTA_GROUP, QUOTA_PROJECT, QUOTA_USER, ReadQuota, SetQuota};
 
 use crate::virtuals::{answer, may_administrate};
 
@@ -58,6 +58,9 @@ impl FromStr for Owner {
     }
 }
 
+/// An [`Order`] that takes an owner's own limits away.
+const FORGET: &str = "forget";
+
 /// What of a quota is to be changed, as text: `soft=10 hard=20`, `grace=3600` of inodes, `bsoft=4096` and so on of space. What is not
 /// named stays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -66,6 +69,8 @@ pub struct Order {
     pub inodes: Limits,
     /// Limits of space, in bytes.
     pub bytes: Limits,
+    /// The owner has no limits of its own any more: nothing else is said then.
+    pub forget: bool,
 }
 
 /// What of the limits of one thing is to be changed.
@@ -86,7 +91,10 @@ impl Limits {
 
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Order { inodes, bytes } = self;
+        let Order { inodes, bytes, forget } = self;
+        if *forget {
+            return f.write_str(FORGET);
+        }
         let parts = [
             ("soft", inodes.soft),
             ("hard", inodes.hard),
@@ -104,6 +112,9 @@ impl FromStr for Order {
     type Err = Errno;
 
     fn from_str(text: &str) -> Result<Order> {
+        if text == FORGET {
+            return Ok(Order { forget: true, ..Order::default() });
+        }
         let mut order = Order::default();
         for word in text.split(' ') {
             let (name, value) = word.split_once('=').ok_or(Errno::INVALID)?;
@@ -126,6 +137,7 @@ impl FromStr for Order {
 fn may_see(caller: &Caller, owner: Owner) -> Result<()> {
     let is_own = match owner.kind {
         QUOTA_USER => caller.uid == owner.id,
+        _ if owner.id == QUOTA_DEFAULT_ID => true,
         QUOTA_PROJECT => true,
         _ => caller.gid == owner.id || (caller.groups)().contains(&owner.id),
     };
@@ -146,7 +158,7 @@ pub(crate) async fn get(client: &Client, caller: &Caller, asked: &str) -> Result
 pub(crate) async fn set(client: &Client, caller: &Caller, asked: &str, text: &str) -> Result<()> {
     may_administrate(caller)?;
     let Owner { kind, id } = asked.parse()?;
-    let Order { inodes, bytes } = text.parse()?;
+    let Order { inodes, bytes, forget } = text.parse()?;
     let set = SetQuota {
         kind,
         id,
@@ -156,6 +168,7 @@ pub(crate) async fn set(client: &Client, caller: &Caller, asked: &str, text: &st
         bytes_soft: bytes.soft,
         bytes_hard: bytes.hard,
         bytes_grace_s: bytes.grace_s,
+        forget,
     };
     answer(client.admin().order(TargetId::mdt(0), set, SET_WAIT).await).map(drop)
 }
@@ -173,12 +186,17 @@ mod tests {
         for text in ["", "u", "x.1", "u.-1", "u.bob"] {
             assert!(text.parse::<Owner>().is_err(), "{text}");
         }
-        for text in
-            ["soft=1 hard=18446744073709551615", "grace=0", "soft=0", "hard=2 bsoft=3 bhard=4", "bgrace=5"]
-        {
+        for text in [
+            "soft=1 hard=18446744073709551615",
+            "grace=0",
+            "soft=0",
+            "hard=2 bsoft=3 bhard=4",
+            "bgrace=5",
+            "forget",
+        ] {
             assert_eq!(text.parse::<Order>().map(|order| order.to_string()), Ok(text.to_owned()));
         }
-        for text in ["", "soft", "soft=-1", "blocks=1", "soft=1  hard=2"] {
+        for text in ["", "forget soft=1", "soft", "soft=-1", "blocks=1", "soft=1  hard=2"] {
             assert!(text.parse::<Order>().is_err(), "{text}");
         }
     }

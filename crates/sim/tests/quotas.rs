@@ -83,6 +83,7 @@ async fn limit_of(client: &Client, (kind, id): (u8, u32), soft: u64, hard: u64, 
         bytes_soft: Some(soft),
         bytes_hard: Some(hard),
         bytes_grace_s: grace_s,
+        forget: false,
     };
     client.admin().order(TargetId::mdt(0), set, WAIT).await.expect("it is kept");
 }

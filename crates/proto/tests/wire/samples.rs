@@ -136,6 +136,7 @@ fn quota() -> QuotaState {
             deadline_s: 0x7d7e,
             left_s: 0x7e7f,
             grace_s: 0x7f80,
+            is_default: true,
         },
         bytes: Some(QuotaUse {
             used: 0x8081,
@@ -144,6 +145,7 @@ fn quota() -> QuotaState {
             deadline_s: 0x8384,
             left_s: 0x8485,
             grace_s: 0x8586,
+            is_default: true,
         }),
         targets: vec![
             TargetUsage { target: MdtIndex(0).into(), bytes: Some(0x8687) },
@@ -317,6 +319,7 @@ fn common_requests() -> Vec<Request> {
             bytes_soft: Some(0x8788),
             bytes_hard: None,
             bytes_grace_s: Some(0x8889),
+            forget: true,
         }
         .into(),
         Drain {}.into(),

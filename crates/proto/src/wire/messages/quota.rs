@@ -9,6 +9,9 @@ pub const QUOTA_USER: u8 = 0;
 pub const QUOTA_GROUP: u8 = 1;
 /// A kind of owners: projects. 0 is none.
 pub const QUOTA_PROJECT: u8 = 2;
+/// In place of an owner's number: limits that are said of it are those of every owner of the kind of whom nothing else was said, but for 0.
+/// Nobody has this number: chown(2) takes it for "as before".
+pub const QUOTA_DEFAULT_ID: u32 = u32::MAX;
 /// Longest time that an owner may be above a soft limit, in seconds: what fits with a time of today.
 pub const QUOTA_GRACE_MAX_S: u64 = 1 << 40;
 
@@ -17,7 +20,7 @@ wire_struct! {
     pub struct ReadQuota {
         /// One of `QUOTA_*`.
         pub kind: u8,
-        /// Number of the user, group or project.
+        /// Number of the user, group or project, or [`QUOTA_DEFAULT_ID`].
         pub id: u32,
     }
 }
@@ -42,6 +45,8 @@ wire_struct! {
         pub bytes_hard: Option<u64>,
         /// How long every owner of the kind may be above its soft limit of space, in seconds.
         pub bytes_grace_s: Option<u64>,
+        /// The owner has no limits of its own any more: what is said here is not looked at, and those of [`QUOTA_DEFAULT_ID`] apply.
+        pub forget: bool,
     }
 }
 
@@ -114,5 +119,8 @@ wire_struct! {
         pub left_s: u64,
         /// How long it may be above the soft limit, in seconds.
         pub grace_s: u64,
+        ;
+        /// Whether the owner has no limits of its own, and these are those of [`QUOTA_DEFAULT_ID`].
+        pub is_default: bool,
     }
 }

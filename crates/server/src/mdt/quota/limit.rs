@@ -45,14 +45,14 @@ impl Limit {
         if self.soft != 0 && used > self.soft { self.deadline_s } else { 0 }
     }
 
-    /// Whether there is nothing to remember.
+    /// Whether nothing is limited.
     pub fn is_none(&self) -> bool {
         self.soft == 0 && self.hard == 0
     }
 
-    /// The limits as they are stored; nothing for none.
-    pub fn encode(&self) -> Option<Vec<u8>> {
-        (!self.is_none()).then(|| [self.soft.to_le_bytes(), self.hard.to_le_bytes()].concat())
+    /// The limits as they are stored.
+    pub fn encode(&self) -> Vec<u8> {
+        [self.soft.to_le_bytes(), self.hard.to_le_bytes()].concat()
     }
 
     /// The inverse of [`Limit::encode`]; `None` for what it does not make.
@@ -95,12 +95,12 @@ mod tests {
         assert_eq!(most(Limit { hard: 0, ..LIMIT }, 9, 1), (u64::MAX, None));
         let never_above = LIMIT.most(10, 1, 0);
         assert_eq!(never_above, Most { most: 10, deadline_s: None });
-        assert_eq!(Limit::default().encode(), None);
+        assert!(Limit::default().is_none());
     }
 
     #[test]
     fn what_is_stored_is_read_again() {
-        let bytes = LIMIT.encode().expect("there are limits");
+        let bytes = LIMIT.encode();
         assert_eq!(Limit::decode(&bytes), Some(LIMIT));
         assert_eq!(Limit::decode(&bytes[1..]), None);
     }

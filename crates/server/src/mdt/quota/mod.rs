@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use proto::wire::messages::{
-    QUOTA_GRACE_MAX_S, QUOTA_GROUP, QUOTA_PROJECT, QUOTA_USER, QuotaState, QuotaUse, ReadQuota, SetQuota,
+    QUOTA_DEFAULT_ID, QUOTA_GRACE_MAX_S, QUOTA_GROUP, QUOTA_PROJECT, QUOTA_USER, QuotaState, QuotaUse,
+    ReadQuota, SetQuota,
 };
 use proto::{Code, Cred, Transno};
 use rt::{Rt, Time};
@@ -60,10 +61,14 @@ pub struct Quotas {
 }
 
 /// Limits, by kind and number of the owner; kinds of limits of space have [`SPACE`].
+#[derive(Default)]
 struct Table {
     /// How long owners of each kind may be above their soft limits, in seconds, if that is not the default.
     graces: BTreeMap<u8, u64>,
+    /// What was said of an owner, if that is that it has none; with [`QUOTA_DEFAULT_ID`] what holds for those of whom nothing was said.
     limits: BTreeMap<(u8, u32), Limit>,
+    /// Until when those that are above their soft limits may be.
+    deadlines: BTreeMap<(u8, u32), u64>,
     /// Until when clients have been told that an owner without limits has none.
     free_until: Time,
 }
@@ -138,8 +143,7 @@ impl Wanted {
 
 impl Table {
     fn load(store: &Store) -> Result<Table, StoreError> {
-        let mut table =
-            Table { graces: BTreeMap::new(), limits: BTreeMap::new(), free_until: Time::default() };
+        let mut table = Table::default();
         let (mut from, until) = (vec![keys::QUOTA], behind(&[keys::QUOTA]));
         loop {
             let page = store.scan(&from, &until, SCAN_COUNT)?;
@@ -151,7 +155,7 @@ impl Table {
         }
     }
 
-    /// Takes over what is stored with `key`. Limits come before deadlines.
+    /// Takes over what is stored with `key`.
     fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         match *key {
             [_, kind] if is_kind(kind & !SPACE) => drop(self.graces.insert(kind, number(value)?)),
@@ -160,11 +164,7 @@ impl Table {
                 self.limits.insert((kind, u32::from_be_bytes([a, b, c, d])), limit);
             }
             [_, kind, a, b, c, d] if is_kind((kind ^ DEADLINE) & !SPACE) => {
-                let owner = (kind ^ DEADLINE, u32::from_be_bytes([a, b, c, d]));
-                // Without limits nobody is above them.
-                if let Some(limit) = self.limits.get_mut(&owner) {
-                    limit.deadline_s = number(value)?;
-                }
+                self.deadlines.insert((kind ^ DEADLINE, u32::from_be_bytes([a, b, c, d])), number(value)?);
             }
             _ => return Err(corrupt()),
         }
@@ -175,9 +175,36 @@ impl Table {
         self.graces.get(&kind).copied().unwrap_or(GRACE_DEFAULT_S)
     }
 
+    /// What an owner may have, and whether nothing was said of it alone. Root's user and group, and files without a project, have no limits
+    /// that nobody gave them.
+    fn effective(&self, (kind, id): (u8, u32)) -> (Limit, bool) {
+        let own = self.limits.get(&(kind, id));
+        let default =
+            || self.limits.get(&(kind, QUOTA_DEFAULT_ID)).filter(|limit| id != 0 && !limit.is_none());
+        let (limit, is_default) = match own.or_else(default) {
+            Some(limit) => (*limit, own.is_none()),
+            None => (Limit::default(), false),
+        };
+        let deadline_s = self.deadlines.get(&(kind, id)).copied().unwrap_or(0);
+        (Limit { deadline_s, ..limit }, is_default)
+    }
+
+    /// The limits of an owner, if it has any.
+    fn limit(&self, owner: (u8, u32)) -> Option<Limit> {
+        Some(self.effective(owner).0).filter(|limit| !limit.is_none())
+    }
+
+    /// An owner is above its soft limit, and may be until then; or is not any more.
+    fn set_deadline(&mut self, owner: (u8, u32), deadline_s: u64) {
+        match deadline_s {
+            0 => drop(self.deadlines.remove(&owner)),
+            _ => drop(self.deadlines.insert(owner, deadline_s)),
+        }
+    }
+
     /// How an owner that has `used` stands to its limits.
     fn state(&self, (kind, id): (u8, u32), used: u64, now_s: u64) -> QuotaUse {
-        let limit = self.limits.get(&(kind, id)).copied().unwrap_or_default();
+        let (limit, is_default) = self.effective((kind, id));
         let deadline_s = limit.deadline(used);
         QuotaUse {
             used,
@@ -186,6 +213,7 @@ impl Table {
             deadline_s,
             left_s: deadline_s.saturating_sub(now_s),
             grace_s: self.grace_s(kind),
+            is_default,
         }
     }
 }
@@ -203,7 +231,7 @@ impl Quotas {
             store: env.store.clone(),
             stop: env.stop.clone(),
             recovery: env.recovery.clone(),
-            is_used: AtomicBool::new(!table.limits.is_empty()),
+            is_used: AtomicBool::new(table.limits.values().any(|limit| !limit.is_none())),
             table: Mutex::new(table),
         })
     }
@@ -218,12 +246,12 @@ impl Quotas {
         let mut table = self.table.lock();
         for (kind, id) in sums::owners(inode.owner()) {
             let grace_s = table.grace_s(kind);
-            let Some(limit) = table.limits.get_mut(&(kind, id)) else { continue };
+            let Some(limit) = table.limit((kind, id)) else { continue };
             let stored = mdt.names.get(ctx.reads(), &INODE_OWNERS.key(kind, id))?;
             let used = sum_of(stored.map(|value| value.bytes).as_ref()).map_err(|error| code_of(&error))?;
             let Most { most, deadline_s } = limit.most(used, now_s, grace_s);
             if let Some(deadline_s) = deadline_s {
-                limit.deadline_s = deadline_s;
+                table.set_deadline((kind, id), deadline_s);
             }
             bounds.push(Bound { kind, id, most, change: deadline_s.map(|at| deadline_change(kind, id, at)) });
         }
@@ -240,7 +268,7 @@ impl Quotas {
         if !is_kind(kind) {
             return Err(Code::NotSupported);
         }
-        let targets = self.usage.of(kind, id).await;
+        let targets = if id == QUOTA_DEFAULT_ID { Vec::new() } else { self.usage.of(kind, id).await };
         let bytes = targets.iter().filter_map(|of| of.bytes).sum();
         let inodes = self.store.sum(&INODE_OWNERS.key(kind, id)).map_err(|error| code_of(&error))?;
         let table = self.table.lock();
@@ -262,20 +290,23 @@ impl Quotas {
         }
         // While clients replay, the target draws no transno of its own.
         self.stop.unless(self.recovery.until_over()).await.ok_or(Code::TryAgain)?;
-        let is_growth = wanted.iter().flat_map(|of| [of.soft, of.hard, of.grace_s]).flatten().any(|n| n != 0);
+        // Limits of all go with those of one.
+        let limits_space = wanted[1].limits() || set.forget;
+        let is_growth = !set.forget
+            && wanted.iter().flat_map(|of| [of.soft, of.hard, of.grace_s]).flatten().any(|n| n != 0);
         self.store
             .room(if is_growth { Need::Growth } else { Need::Release })
             .await
             .map_err(|error| code_of(&error))?;
         self.store.look_up_time().await;
         let inodes = self.store.sum(&INODE_OWNERS.key(set.kind, set.id)).map_err(|error| code_of(&error))?;
-        let bytes = match wanted[1].limits() {
+        let bytes = match wanted[1].limits() && set.id != QUOTA_DEFAULT_ID {
             true => self.usage.of(set.kind, set.id).await.iter().filter_map(|of| of.bytes).sum(),
             false => 0,
         };
-        let (transno, free_until) = self.commit(&wanted, [inodes, bytes])?;
+        let (transno, free_until) = self.commit(&wanted, set.forget, [inodes, bytes])?;
         self.store.committed(transno).await.map_err(|error| code_of(&error))?;
-        if wanted[1].limits() {
+        if limits_space {
             let left = free_until.0.saturating_sub(self.rt.now().0);
             self.stop.unless(self.rt.sleep(std::time::Duration::from_nanos(left))).await;
         }
@@ -283,11 +314,18 @@ impl Quotas {
     }
 
     /// Keeps what is wanted. Says until when clients may take the owner for one without limits.
-    fn commit(&self, wanted: &[Wanted], used: [u64; 2]) -> Result<(Transno, Time), Code> {
+    fn commit(&self, wanted: &[Wanted], forget: bool, used: [u64; 2]) -> Result<(Transno, Time), Code> {
         let mut table = self.table.lock();
-        let (mut changes, mut limits) = (Vec::new(), SmallVec::<[((u8, u32), Limit); 2]>::new());
+        let mut changes = Vec::new();
+        let mut said = SmallVec::<[((u8, u32), Option<Limit>); 2]>::new();
         for (wanted, used) in wanted.iter().zip(used) {
             let Wanted { kind, id, soft, hard, grace_s } = *wanted;
+            if forget {
+                changes.push(Change { key: keys::quota(kind, id), value: None });
+                changes.push(deadline_change(kind, id, 0));
+                said.push(((kind, id), None));
+                continue;
+            }
             if let Some(grace_s) = grace_s {
                 let value = grace_s.to_le_bytes().to_vec().into();
                 changes.push(Change { key: keys::quota_of_all(kind), value: Some(value) });
@@ -295,14 +333,13 @@ impl Quotas {
             if !wanted.limits() {
                 continue;
             }
-            let known = table.limits.get(&(kind, id)).copied();
-            let mut limit = known.unwrap_or_default();
+            let (mut limit, _) = table.effective((kind, id));
             limit.soft = soft.unwrap_or(limit.soft);
             limit.hard = hard.unwrap_or(limit.hard);
             if limit.hard != 0 && limit.soft > limit.hard {
                 return Err(Code::Invalid);
             }
-            if known.is_none() && !limit.is_none() && table.limits.len() + limits.len() >= LIMITS_MAX {
+            if !table.limits.contains_key(&(kind, id)) && table.limits.len() + said.len() >= LIMITS_MAX {
                 return Err(Code::TooBig);
             }
             let grace_s = grace_s.unwrap_or(table.grace_s(kind));
@@ -311,24 +348,25 @@ impl Quotas {
                 let begins = limit.soft != 0 && used > limit.soft;
                 limit.deadline_s = if begins { self.now_s().saturating_add(grace_s) } else { 0 };
             }
-            changes.push(Change { key: keys::quota(kind, id), value: limit.encode().map(Into::into) });
+            changes.push(Change { key: keys::quota(kind, id), value: Some(limit.encode().into()) });
             changes.push(deadline_change(kind, id, limit.deadline_s));
-            limits.push(((kind, id), limit));
+            said.push(((kind, id), Some(limit)));
         }
         let batch = Batch { changes, ..Batch::default() };
         let transno = self.store.commit(batch).map_err(|error| code_of(&error))?;
-        for Wanted { kind, grace_s, .. } in wanted {
+        for Wanted { kind, grace_s, .. } in wanted.iter().filter(|_| !forget) {
             if let Some(grace_s) = grace_s {
                 table.graces.insert(*kind, *grace_s);
             }
         }
-        for (owner, limit) in limits {
-            match limit.is_none() {
-                true => table.limits.remove(&owner),
-                false => table.limits.insert(owner, limit),
+        for (owner, limit) in said {
+            table.set_deadline(owner, limit.map_or(0, |limit| limit.deadline_s));
+            match limit {
+                None => table.limits.remove(&owner),
+                Some(limit) => table.limits.insert(owner, Limit { deadline_s: 0, ..limit }),
             };
         }
-        self.is_used.store(!table.limits.is_empty(), Ordering::Relaxed);
+        self.is_used.store(table.limits.values().any(|limit| !limit.is_none()), Ordering::Relaxed);
         Ok((transno, table.free_until))
     }
 

@@ -193,7 +193,7 @@ impl Quotas {
         let mut table = self.table.lock();
         let mut state = self.space.state.lock();
         let owners = owners_of(of);
-        let is_limited = |owner: &Owner| table.limits.contains_key(&(owner.0 | SPACE, owner.1));
+        let is_limited = |owner: &Owner| table.limit((owner.0 | SPACE, owner.1)).is_some();
         let limited: Vec<Owner> = owners.iter().copied().filter(is_limited).collect();
         if limited.is_empty() {
             state.tell(session, of, 0);
@@ -219,7 +219,7 @@ impl Quotas {
             let sum = state.owners.get(&(kind, id)).map_or(0, Known::sum);
             let slot = (kind | SPACE, id);
             let grace_s = table.grace_s(slot.0);
-            let Some(limit) = table.limits.get_mut(&slot) else { continue };
+            let Some(limit) = table.limit(slot) else { continue };
             // Who passes the soft limit with this is looked at as one who has reached it; who does not may come to it and no further.
             let passes = limit.soft != 0 && sum.saturating_add(least) > limit.soft;
             let at = if passes { sum.max(limit.soft) } else { sum };
@@ -230,7 +230,7 @@ impl Quotas {
                 of_it => left = left.min(of_it),
             }
             if let Some(deadline_s) = deadline_s.filter(|_| full.is_empty()) {
-                limit.deadline_s = deadline_s;
+                table.set_deadline(slot, deadline_s);
                 changes.push(deadline_change(slot.0, id, deadline_s));
             }
         }

@@ -34,6 +34,7 @@ fn nothing() -> SetQuota {
         bytes_soft: None,
         bytes_hard: None,
         bytes_grace_s: None,
+        forget: false,
     }
 }
 
@@ -248,4 +249,58 @@ fn what_is_made_in_a_directory_counts_for_its_project() {
     set_project(&client, below, 0, false, &Cred::root()).expect("root may");
     assert_eq!(used(&world, QUOTA_PROJECT, 50), 4);
     world.restart();
+}
+
+#[test]
+fn who_has_no_limits_of_its_own_has_those_of_all() {
+    const ANN: u32 = 1001;
+    let all = msg::QUOTA_DEFAULT_ID;
+    let world = World::new();
+    let client = world.client(1);
+    client.chmod(Fid::ROOT, 0o777);
+    for name in ["b1", "b2", "b3"] {
+        make(&client, name, user(BOB)).expect("nobody has limits");
+    }
+    set(&world, QUOTA_USER, all, 0, 3).expect("it is kept");
+    assert_eq!(make(&client, "b4", user(BOB)), Err(Code::Quota));
+    let of_bob = read(&world, QUOTA_USER, BOB);
+    assert_eq!((of_bob.used, of_bob.hard, of_bob.is_default), (3, 3, true));
+    let of_root = read(&world, QUOTA_USER, 0);
+    assert_eq!((of_root.hard, of_root.is_default), (0, false));
+    // Whoever was given none has none, and whoever was given others has these.
+    set(&world, QUOTA_USER, ANN, 0, 0).expect("it is kept");
+    for n in 0..5 {
+        make(&client, &format!("a{n}"), user(ANN)).expect("she was given none");
+    }
+    set(&world, QUOTA_USER, BOB, 0, 4).expect("it is kept");
+    make(&client, "b4", user(BOB)).expect("he was given more");
+    assert_eq!(make(&client, "b5", user(BOB)), Err(Code::Quota));
+    assert!(!read(&world, QUOTA_USER, BOB).is_default);
+    world.sync();
+    let world = world.crash();
+    let client = world.client(2);
+    assert_eq!(make(&client, "b5", user(BOB)), Err(Code::Quota));
+    make(&client, "a5", user(ANN)).expect("she has none");
+    for id in [BOB, ANN] {
+        ask(&world, Role::Client, SetQuota { id, forget: true, ..nothing() }).expect("it is kept");
+        assert!(read(&world, QUOTA_USER, id).is_default);
+        assert_eq!(make(&client, "more", user(id)), Err(Code::Quota), "those of all");
+    }
+    // Time of grace counts for each alone.
+    set(&world, QUOTA_USER, all, 7, 0).expect("it is kept");
+    grace(&world, 3600);
+    for name in ["b5", "b6", "b7", "b8"] {
+        make(&client, name, user(BOB)).expect("the soft limit may be passed");
+    }
+    let above = read(&world, QUOTA_USER, BOB);
+    assert!(above.deadline_s > 0 && above.is_default, "{above:?}");
+    assert_eq!(read(&world, QUOTA_USER, ANN).deadline_s, 0);
+    world.sync();
+    let world = world.crash();
+    assert_eq!(read(&world, QUOTA_USER, BOB).deadline_s, above.deadline_s);
+    world.sim.run_for(Duration::from_secs(3601));
+    let client = world.client(3);
+    assert_eq!(make(&client, "b9", user(BOB)), Err(Code::Quota), "its time is over");
+    ask(&world, Role::Client, SetQuota { id: all, forget: true, ..nothing() }).expect("it is kept");
+    make(&client, "b9", user(BOB)).expect("nobody has limits");
 }

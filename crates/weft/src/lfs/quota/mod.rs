@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use fuse::quotas::{Owner, QUOTA};
 use fuse::session::MountEntry;
-use proto::wire::messages::{QUOTA_GROUP, QUOTA_PROJECT, QUOTA_USER, QuotaState, QuotaUse, TargetUsage};
+use proto::wire::messages::{
+    QUOTA_DEFAULT_ID, QUOTA_GROUP, QUOTA_PROJECT, QUOTA_USER, QuotaState, QuotaUse, TargetUsage,
+};
 use proto::wire::{Body, Reader};
 use proto::{DataTarget, TargetId};
 
@@ -34,6 +36,15 @@ pub struct Arguments {
     /// A project, by its number
     #[arg(short = 'p', long, value_name = "PROJECT", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["user", "group"])]
     projid: Option<String>,
+    /// What users may have of whom nothing else was said
+    #[arg(short = 'U', long, conflicts_with_all = ["user", "group", "projid"])]
+    default_usr: bool,
+    /// The same of groups
+    #[arg(short = 'G', long, conflicts_with_all = ["user", "group", "projid", "default_usr"])]
+    default_grp: bool,
+    /// The same of projects
+    #[arg(short = 'P', long, conflicts_with_all = ["user", "group", "projid", "default_usr", "default_grp"])]
+    default_prj: bool,
     /// Without titles
     #[arg(short = 'q', long)]
     quiet: bool,
@@ -65,6 +76,12 @@ struct Named {
 }
 
 impl Named {
+    /// What holds for all of a kind.
+    fn default_of(kind: u8, path: Option<&PathBuf>) -> Result<Named, Failure> {
+        let path = path.ok_or_else(|| Failure::usage("name a path in the file system"))?;
+        Ok(Named { kind: Some(kind), name: String::new(), path: path.clone() })
+    }
+
     /// What follows `-u`, `-g` or `-p` is the path if nothing else is.
     fn of([user, group, project]: [Option<&String>; 3], path: Option<&PathBuf>) -> Result<Named, Failure> {
         let kinds = [(QUOTA_USER, user), (QUOTA_GROUP, group), (QUOTA_PROJECT, project)];
@@ -81,6 +98,10 @@ impl Named {
 /// Runs `lfs quota`.
 pub fn run(arguments: &Arguments) -> Outcome {
     let Arguments { user, group, projid, path, .. } = arguments;
+    let kinds = [arguments.default_usr, arguments.default_grp, arguments.default_prj];
+    if let Some(kind) = default_kind(kinds) {
+        return of_all(arguments, &Named::default_of(kind, path.as_ref())?, kind);
+    }
     let said = [user, group, projid].map(Option::as_ref);
     let Named { kind, name, path } = Named::of(said, path.as_ref())?;
     if arguments.times {
@@ -99,8 +120,26 @@ pub fn run(arguments: &Arguments) -> Outcome {
             crate::out::print(titles(owner));
         }
         let rows = Rows { human: arguments.human_readable, verbose: arguments.verbose };
-        crate::out::print(rows.of(&mount, &state));
+        crate::out::print(rows.of(&mount, &state) + &of_whom(owner, &state));
     }
+    Ok(0)
+}
+
+/// The kind of owners of which -U, -G or -P asks for what all may have.
+fn default_kind([user, group, project]: [bool; 3]) -> Option<u8> {
+    let kinds = [(QUOTA_USER, user), (QUOTA_GROUP, group), (QUOTA_PROJECT, project)];
+    kinds.into_iter().find_map(|(kind, is_meant)| is_meant.then_some(kind))
+}
+
+/// What all owners of a kind may have.
+fn of_all(arguments: &Arguments, named: &Named, kind: u8) -> Outcome {
+    let mount = mount_of("quota", &named.path)?;
+    let state = read(&mount, Owner { kind, id: QUOTA_DEFAULT_ID });
+    let state = state.map_err(|error| refused("quota", &mount, &error))?;
+    if !arguments.quiet {
+        crate::out::print(default_titles(kind));
+    }
+    crate::out::print(Rows { human: arguments.human_readable, verbose: false }.of_all(&mount.path, &state));
     Ok(0)
 }
 
@@ -185,13 +224,46 @@ fn times(path: &Path, kind: u8) -> Outcome {
     Ok(0)
 }
 
+/// Lustre's short name of a kind, and the letter before "id".
+fn kind_name(kind: u8) -> (&'static str, char) {
+    match kind {
+        QUOTA_USER => ("usr", 'u'),
+        QUOTA_GROUP => ("grp", 'g'),
+        _ => ("prj", 'p'),
+    }
+}
+
+/// Lines that say that an owner has no limits of its own, as Lustre writes them; here only if there are some for all.
+fn of_whom(owner: Owner, state: &QuotaState) -> String {
+    let (_, short) = kind_name(owner.kind);
+    let line = |what: &str, of: Option<&QuotaUse>| match of.is_some_and(|of| of.is_default) {
+        true => format!("{short}id {} is using default {what} quota setting\n", owner.id),
+        false => String::new(),
+    };
+    line("block", state.bytes.as_ref()) + &line("file", Some(&state.inodes))
+}
+
+/// Two lines of titles of what all of a kind may have.
+fn default_titles(kind: u8) -> String {
+    let mut text = format!("Disk default {} quota:\n{:>15} ", kind_name(kind).0, "Filesystem");
+    for title in ["bquota", "blimit", "bgrace"] {
+        text += &format!("{title:>8}");
+    }
+    text.push(' ');
+    for title in ["iquota", "ilimit", "igrace"] {
+        text += &format!("{title:>8}");
+    }
+    text + "\n"
+}
+
 /// Two lines of titles, as `lfs` 2.16 writes them.
 fn titles(owner: Owner) -> String {
-    let (kind, short, database) = match owner.kind {
-        QUOTA_USER => ("usr", 'u', Some(Database::Users)),
-        QUOTA_GROUP => ("grp", 'g', Some(Database::Groups)),
-        _ => ("prj", 'p', None),
+    let database = match owner.kind {
+        QUOTA_USER => Some(Database::Users),
+        QUOTA_GROUP => Some(Database::Groups),
+        _ => None,
     };
+    let (kind, short) = kind_name(owner.kind);
     let name = database.and_then(|database| name_of(database, owner.id));
     let name = name.unwrap_or_else(|| owner.id.to_string());
     let id = owner.id;
@@ -248,6 +320,19 @@ impl Rows {
             text += "Some targets do not answer. The numbers in \"[]\" are too small.\n";
         }
         text
+    }
+
+    /// The line of what all owners of a kind may have.
+    fn of_all(self, mount: &Path, state: &QuotaState) -> String {
+        let limits = |of: &QuotaUse, number: &dyn Fn(u64) -> String| {
+            format!(" {:>7} {:>7} {:>7}", number(of.soft), number(of.hard), grace::text(of.grace_s))
+        };
+        let bytes = match &state.bytes {
+            Some(bytes) => limits(bytes, &|number| self.space(number)),
+            None => format!(" {:>7} {:>7} {:>7}", "-", "-", "-"),
+        };
+        let inodes = limits(&state.inodes, &|number| number.to_string());
+        format!("{:>15} {bytes} {inodes}\n", mount.display().to_string())
     }
 
     /// Bytes in KiB, or with a unit.
@@ -318,7 +403,15 @@ mod tests {
 
     #[test]
     fn the_table_is_lustres() {
-        let inodes = QuotaUse { used: 12, soft: 10, hard: 20, deadline_s: 1, left_s: 3661, grace_s: 604_800 };
+        let inodes = QuotaUse {
+            used: 12,
+            soft: 10,
+            hard: 20,
+            deadline_s: 1,
+            left_s: 3661,
+            grace_s: 604_800,
+            is_default: false,
+        };
         let owner = Owner { kind: QUOTA_USER, id: u32::MAX - 1 };
         let expected = "\
 Disk quotas for usr 4294967294 (uid 4294967294):
@@ -326,7 +419,15 @@ Disk quotas for usr 4294967294 (uid 4294967294):
               /       -       -       -       -      12*     10      20  1h1m1s
 ";
         assert_eq!(titles(owner) + &lines("/", &inodes, None, PLAIN), expected);
-        let none = QuotaUse { used: 3, soft: 0, hard: 0, deadline_s: 0, left_s: 0, grace_s: 604_800 };
+        let none = QuotaUse {
+            used: 3,
+            soft: 0,
+            hard: 0,
+            deadline_s: 0,
+            left_s: 0,
+            grace_s: 604_800,
+            is_default: false,
+        };
         let bytes = QuotaUse { used: 5 << 20, soft: 0, hard: 4 << 20, ..none.clone() };
         let expected = "\
 /mnt/a/long/path
@@ -341,7 +442,8 @@ Disk quotas for usr 4294967294 (uid 4294967294):
 
     #[test]
     fn targets_have_lines_of_their_own() {
-        let none = QuotaUse { used: 1, soft: 0, hard: 0, deadline_s: 0, left_s: 0, grace_s: 0 };
+        let none =
+            QuotaUse { used: 1, soft: 0, hard: 0, deadline_s: 0, left_s: 0, grace_s: 0, is_default: false };
         let bytes = QuotaUse { used: 4096, hard: 3 << 29, ..none.clone() };
         let rows = Rows { human: true, verbose: true };
         // A first line that begins with blanks cannot follow a line end that is left out.
@@ -353,5 +455,34 @@ w-OST000a_UUID
 Some targets do not answer. The numbers in \"[]\" are too small.
 ";
         assert_eq!(lines("/", &none, Some(&bytes), rows), expected);
+    }
+
+    /// `print_quota_title` and `print_quota` of Lustre's `lfs`.
+    #[test]
+    fn what_all_may_have_has_a_line_of_its_own() {
+        let inodes = QuotaUse {
+            used: 0,
+            soft: 10,
+            hard: 20,
+            deadline_s: 0,
+            left_s: 0,
+            grace_s: 604_800,
+            is_default: true,
+        };
+        let bytes = QuotaUse { soft: 0, hard: 5 << 20, ..inodes.clone() };
+        let state = QuotaState { inodes, bytes: Some(bytes), targets: Vec::new() };
+        let shown = default_titles(QUOTA_PROJECT) + &PLAIN.of_all(Path::new("/mnt/w"), &state);
+        let expected = "Disk default prj quota:
+     Filesystem   bquota  blimit  bgrace   iquota  ilimit  igrace
+         /mnt/w        0    5120      1w       10      20      1w
+";
+        assert_eq!(shown, expected);
+        let owner = Owner { kind: QUOTA_USER, id: 1000 };
+        let said =
+            "uid 1000 is using default block quota setting\nuid 1000 is using default file quota setting\n";
+        assert_eq!(of_whom(owner, &state), said);
+        let inodes = QuotaUse { is_default: false, ..state.inodes.clone() };
+        let said = "uid 1000 is using default block quota setting\n";
+        assert_eq!(of_whom(owner, &QuotaState { inodes, ..state }), said);
     }
 }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use fuse::quotas::{Limits, Order, Owner, QUOTA};
-use proto::wire::messages::{QUOTA_PROJECT, QUOTA_USER};
+use proto::wire::messages::{QUOTA_DEFAULT_ID, QUOTA_PROJECT, QUOTA_USER};
 
-use super::{Named, grace, mount_of, owner, refused};
+use super::{Named, default_kind, grace, mount_of, owner, refused};
 use crate::ask;
 use crate::failure::Failure;
 use crate::lfs::Outcome;
@@ -23,6 +23,15 @@ pub struct Arguments {
     /// A project, by its number; with -t all projects
     #[arg(short = 'p', long, value_name = "PROJECT", group = "owner", num_args = 0..=1, default_missing_value = "")]
     projid: Option<String>,
+    /// All users who have no limits of their own, but for root
+    #[arg(short = 'U', long, group = "owner")]
+    default_usr: bool,
+    /// All groups that have no limits of their own
+    #[arg(short = 'G', long, group = "owner")]
+    default_grp: bool,
+    /// All projects that have no limits of their own
+    #[arg(short = 'P', long, group = "owner")]
+    default_prj: bool,
     /// How many inodes for long; with -t how long more are permitted, as in 604800 or 1w
     #[arg(short = 'i', long, value_name = "SOFT", alias = "inode-grace")]
     inode_softlimit: Option<String>,
@@ -38,9 +47,9 @@ pub struct Arguments {
     /// Set how long soft limits may be passed
     #[arg(short = 't', long, conflicts_with_all = ["inode_hardlimit", "block_hardlimit"])]
     times: bool,
-    /// Take the limits away
-    #[arg(long, conflicts_with_all = ["inode_softlimit", "inode_hardlimit", "block_softlimit", "block_hardlimit", "times"])]
-    delete: bool,
+    /// Take the owner's own limits away: those of all apply (-U, -G, -P), if there are any
+    #[arg(short = 'd', long = "default", alias = "delete", conflicts_with_all = ["inode_softlimit", "inode_hardlimit", "block_softlimit", "block_hardlimit", "times"])]
+    forget: bool,
     /// A path in the file system
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
@@ -49,7 +58,10 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Outcome {
     let Arguments { user, group, projid, path, .. } = arguments;
-    let named = Named::of([user, group, projid].map(Option::as_ref), path.as_ref())?;
+    let named = match arguments.default_kind() {
+        Some(kind) => Named::default_of(kind, path.as_ref())?,
+        None => Named::of([user, group, projid].map(Option::as_ref), path.as_ref())?,
+    };
     if path.is_none() && !arguments.times {
         return Err(Failure::usage("name a path in the file system, behind the limits"));
     }
@@ -61,6 +73,13 @@ pub fn run(arguments: &Arguments) -> Outcome {
         .map_err(|error| refused("setquota", &mount, &error))
 }
 
+impl Arguments {
+    /// The kind of owners whose common limits are meant.
+    fn default_kind(&self) -> Option<u8> {
+        default_kind([self.default_usr, self.default_grp, self.default_prj])
+    }
+}
+
 /// Whose quota is to be changed, and how.
 fn meant(arguments: &Arguments, named: &Named) -> Result<(Owner, Order), Failure> {
     let (kind, name) = (named.kind.unwrap_or(QUOTA_USER), &named.name);
@@ -69,7 +88,7 @@ fn meant(arguments: &Arguments, named: &Named) -> Result<(Owner, Order), Failure
             |text: &Option<String>| text.as_deref().map(grace::parse).transpose().map_err(Failure::usage);
         let inodes = Limits { grace_s: time(&arguments.inode_softlimit)?, ..Limits::default() };
         let bytes = Limits { grace_s: time(&arguments.block_softlimit)?, ..Limits::default() };
-        let order = Order { inodes, bytes };
+        let order = Order { inodes, bytes, forget: false };
         if order == Order::default() {
             return Err(Failure::usage("-t says how long: add -b TIME or -i TIME, as in -i 1w"));
         }
@@ -79,6 +98,9 @@ fn meant(arguments: &Arguments, named: &Named) -> Result<(Owner, Order), Failure
             ));
         }
         return Ok((Owner { kind, id: 0 }, order));
+    }
+    if let Some(kind) = arguments.default_kind() {
+        return Ok((Owner { kind, id: QUOTA_DEFAULT_ID }, limits(arguments)?));
     }
     if name.is_empty() {
         return Err(Failure::usage("say whose quota it is: -u USER, -g GROUP or -p PROJECT"));
@@ -91,8 +113,13 @@ fn meant(arguments: &Arguments, named: &Named) -> Result<(Owner, Order), Failure
         }
         Owner { .. } => {}
     }
-    if arguments.delete {
-        return Ok((owner, Order { inodes: Limits::NONE, bytes: Limits::NONE }));
+    Ok((owner, limits(arguments)?))
+}
+
+/// The new limits.
+fn limits(arguments: &Arguments) -> Result<Order, Failure> {
+    if arguments.forget {
+        return Ok(Order { forget: true, ..Order::default() });
     }
     let limit = |text: &Option<String>, read: fn(&str) -> Result<u64, String>| {
         text.as_deref().map(read).transpose().map_err(Failure::usage)
@@ -107,11 +134,13 @@ fn meant(arguments: &Arguments, named: &Named) -> Result<(Owner, Order), Failure
         hard: limit(&arguments.block_hardlimit, space)?,
         grace_s: None,
     };
-    let order = Order { inodes, bytes };
+    let order = Order { inodes, bytes, forget: false };
     if order == Order::default() {
-        return Err(Failure::usage("say what is to be set: -b SOFT, -B HARD, -i SOFT, -I HARD, or --delete"));
+        return Err(Failure::usage(
+            "say what is to be set: -b SOFT, -B HARD, -i SOFT, -I HARD, or --default",
+        ));
     }
-    Ok((owner, order))
+    Ok(order)
 }
 
 /// A limit of space, in bytes: a number without a unit is KiB, as in Lustre.
