@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Client, Error, Handle, OpenFlags};
+use bytes::Bytes;
+use client::{AttrChange, Client, Error, Handle, OpenFlags};
 use proto::layout::LayoutHint;
 use proto::parameters::{ClientPlaces, ClientTree, Tree};
+use proto::find::Expr;
+use proto::wire::messages::{FIND_ENTRY, Find};
 use proto::{Code, Fid, OstIndex, TargetId};
 use rt::Rt;
 use weft_sim::cluster::{Cluster, Shape, with_cluster};
@@ -84,6 +87,26 @@ async fn set(client: &Client, pattern: &str, value: &str) {
     }
 }
 
+/// The names of all files, as `lfs find` finds them.
+async fn search(client: &Client) -> Vec<Vec<u8>> {
+    let find = Find {
+        start: Fid::ROOT,
+        path: Bytes::from_static(b"/"),
+        query: Expr::All(Vec::new()).encode(),
+        depth_min: 1,
+        depth_max: 1,
+        wants: FIND_ENTRY,
+        bytes_max: 1 << 16,
+        snapshot: 0,
+        behind: None,
+        cred: Default::default(),
+    };
+    let page = client.names().search(&root(), &find).await.expect("the MDT answers");
+    let mut names: Vec<Vec<u8>> = page.found.iter().map(|found| found.path.to_vec()).collect();
+    names.sort();
+    names
+}
+
 const GONE: Result<bool, Error> = Err(Error::Refused(Code::Lost));
 
 #[test]
@@ -94,6 +117,10 @@ fn what_a_lost_ost_had_is_an_error_and_never_zeros() {
         let elsewhere = written(&client, "elsewhere", &[2, 0]).await;
         let (_, unsynced) = create(&client, "unsynced", &[1]).await.expect("the OST is there");
         client.files().write(unsynced, 0, &[7; STRIPE]).await.expect("there is room");
+        // Nobody but its OST knows how large this one is.
+        let (open, writer) = create(&client, "open", &[1, 2]).await.expect("the OSTs are there");
+        client.files().write(writer, 0, &[7; 2 * STRIPE]).await.expect("there is room");
+        client.files().fsync(writer).await.expect("the disks work");
         lose(cluster, &rt).await;
 
         let (_, other) = cluster.mount("c1").await;
@@ -101,6 +128,16 @@ fn what_a_lost_ost_had_is_an_error_and_never_zeros() {
             assert_eq!(stripes(client, wide, 3).await, [Ok(true), GONE, Ok(true)]);
             assert_eq!(stripes(client, elsewhere, 2).await, [Ok(true), Ok(true)]);
         }
+        // It can be found, given away and removed; what it has is not known.
+        let found = other.names().lookup(&root(), Fid::ROOT, b"open").await.expect("its name is there");
+        assert_eq!(found.attr.fid, open);
+        // Until then it is on its way to the kernel.
+        drop(found);
+        assert_eq!(other.names().getattr(open).await.err(), Some(Error::Refused(Code::Lost)));
+        let mode = AttrChange { mode: Some(0o600), ..AttrChange::default() };
+        other.files().setattr(&root(), open, mode, None).await.expect("root may");
+        assert_eq!(search(&other).await, [b"elsewhere", &b"open"[..], b"unsynced", b"wide"]);
+        client.files().release(writer).await;
         // What was not durable is lost, too, and is said to be.
         assert!(client.files().fsync(unsynced).await.is_err(), "it was on the lost OST");
         client.files().release(unsynced).await;
@@ -122,7 +159,7 @@ fn what_a_lost_ost_had_is_an_error_and_never_zeros() {
         };
         assert!(overwritten.await.is_err(), "a part of a lost stripe cannot be written");
         client.files().release(handle).await;
-        for name in ["wide", "unsynced", "elsewhere"] {
+        for name in ["wide", "unsynced", "elsewhere", "open"] {
             client.names().unlink(&root(), Fid::ROOT, name.as_bytes()).await.expect("the owner may");
         }
     });

@@ -57,7 +57,7 @@ impl Names {
             file.set_owner(&answered.reply.attr);
         }
         self.meta.learn(&changing.done(&[]), &answered.reply);
-        let attr = self.sizes.complete(&answered.reply).await?;
+        let attr = self.sizes.complete_as_far(&answered.reply).await?;
         Ok(self.meta.told(attr, None))
     }
 

@@ -36,6 +36,17 @@ impl Sizes {
         }
     }
 
+    /// The same for whoever needs the file, and not its size: if an OST that has objects of it is gone, what the MDT has told has to do. It is
+    /// not kept, so that whoever asks for the size hears of it.
+    pub(crate) async fn complete_as_far(self: &Arc<Self>, entry: &Entry) -> Result<Attr> {
+        match self.complete(entry).await {
+            Err(Error::Refused(Code::Lost | Code::Removed | Code::Inactive)) => {
+                Ok(Attr { size_known: false, ..entry.attr.clone() })
+            }
+            attr => attr,
+        }
+    }
+
     fn at_hand(&self, entry: &Entry) -> AtHand {
         let attr = entry.attr.clone();
         if attr.kind() != FileKind::File {

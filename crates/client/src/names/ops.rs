@@ -48,7 +48,7 @@ impl Names {
                     self.targets.ask(parent, caller, |cred| Lookup { parent, name: None, cred }).await?.reply;
                 self.meta.learn(&asked, &above);
                 drop(asked);
-                Ok(Told::once(self.sizes.complete(&above).await?))
+                Ok(Told::once(self.sizes.complete_as_far(&above).await?))
             }
             name => {
                 let name = crate::name(name)?;
@@ -208,7 +208,7 @@ impl Names {
         self.meta.changes.changed(fid, answered.transno);
         let touch = Touch { dir: parent, transno: answered.transno, time, links: 0 };
         self.meta.learn_named(&changing.done_in(touch, &[]), parent, &name, &entry);
-        let attr = self.sizes.complete(&entry).await?;
+        let attr = self.sizes.complete_as_far(&entry).await?;
         Ok(self.meta.told(attr, Some((parent, &name))))
     }
 
@@ -304,7 +304,7 @@ impl Names {
             Ok(entry) => {
                 drop(asked);
                 self.statahead.saw_asked(caller, parent, name);
-                let attr = self.sizes.complete(&entry).await?;
+                let attr = self.sizes.complete_as_far(&entry).await?;
                 Ok(self.meta.told(attr, Some((parent, name))))
             }
             Err(error @ Error::Refused(Code::NotFound)) => {
@@ -330,7 +330,7 @@ impl Names {
         };
         let accessed = self.meta.accesses.pending(fid);
         let Some(entry) = self.meta.known_entry(fid) else { return Ok(None) };
-        let mut attr = self.sizes.complete(&entry).await?;
+        let mut attr = self.sizes.complete_as_far(&entry).await?;
         attr.atime = accessed.map_or(attr.atime, |accessed| attr.atime.max(accessed));
         Ok(Some(self.meta.told(attr, Some((parent, name)))))
     }

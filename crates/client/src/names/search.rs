@@ -50,7 +50,7 @@ impl Names {
         let mut found = found;
         let Some(entry) = found.entry.take() else { return Ok(None) };
         let (layout, xattrs, lock) = (entry.layout.clone(), entry.xattrs, entry.lock);
-        let attr = match self.sizes.complete(&entry).await {
+        let attr = match self.sizes.complete_as_far(&entry).await {
             Err(Error::Refused(Code::Stale)) => return Ok(None),
             attr => Attr { size_known: true, ..attr? },
         };
