@@ -17,9 +17,9 @@ SIM_SECONDS ?= 120
 FUZZ_SECONDS ?= 60
 FUZZ_SEED ?= 1
 
-.PHONY: up down build test nightly bench install \
+.PHONY: up down build test nightly bench install install-built deb \
   lint fmt clippy tidy test-unit test-debug test-wasm test-sim test-mount test-netns test-operators test-coherence test-suites \
-  test-jobs test-burst test-slurm test-storm test-unmounts test-full test-faults test-failover test-fuzz test-deny test-doc test-foreign attack test-churn test-locks
+  test-osts test-jobs test-burst test-slurm test-storm test-unmounts test-full test-faults test-failover test-fuzz test-deny test-doc test-foreign attack test-churn test-locks
 
 up:
 	@tools/deps.sh up
@@ -44,6 +44,10 @@ bench: build
 	@tools/bench.sh
 
 install: build
+	@$(MAKE) --no-print-directory install-built
+
+# What was built, without building it.
+install-built:
 	tools/install-stripped.sh bin/weft "$(DESTDIR)" "$(PREFIX)"
 	ln -sfn weft "$(DESTDIR)$(PREFIX)/bin/lfs"
 	ln -sfn weft "$(DESTDIR)$(PREFIX)/bin/lctl"
@@ -61,6 +65,11 @@ install: build
 	install -D -m 755 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/pjm" packaging/pjm/*.sh
 	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/jobs" packaging/jobs/rankfs.conf
 	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/slurm" packaging/slurm/burst_buffer.lua packaging/slurm/burst_buffer.conf
+	bin/weft manual "$(DESTDIR)$(PREFIX)/share"
+
+# Debian packages, in this directory.
+deb: build
+	tools/deb.sh
 
 # The stages of `test`, each for itself.
 
@@ -101,6 +110,9 @@ test-netns: build
 
 test-operators: build
 	tools/test-operators.sh
+
+test-osts: build
+	tools/test-osts.sh
 
 test-jobs: build
 	tools/test-jobs.sh

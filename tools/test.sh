@@ -151,6 +151,7 @@ fi
 # They measure times, and have the machine for themselves.
 mounting test-storm
 mounting test-operators
+mounting test-osts
 mounting test-jobs
 mounting test-burst
 # The longest one needs no mount and no time of the clock: it runs beside those that wait for disks and leases. At night, where it

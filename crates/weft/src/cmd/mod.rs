@@ -10,6 +10,7 @@ mod failover;
 pub mod format;
 mod guard_mount;
 mod load;
+mod manual;
 mod mount;
 pub mod mount_helper;
 mod rank_mount;
@@ -27,7 +28,7 @@ mod up;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::ask;
 use crate::failure::exit;
@@ -72,10 +73,16 @@ enum Command {
     RankMount(rank_mount::Arguments),
     Burst(burst::Arguments),
     Exporter(exporter::Arguments),
+    Manual(manual::Arguments),
     #[command(name = fuse::abort::GUARD_COMMAND, hide = true)]
     GuardMount(guard_mount::Arguments),
     #[command(name = ask::COMMAND, hide = true)]
     AskMount(ask_mount::Arguments),
+}
+
+/// How lines for `weft` are written.
+pub fn command() -> clap::Command {
+    Arguments::command()
 }
 
 /// The program called as `weft`.
@@ -103,6 +110,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::RankMount(arguments) => rank_mount::run(&arguments),
         Command::Burst(arguments) => burst::run(&arguments),
         Command::Exporter(arguments) => exporter::run(&arguments),
+        Command::Manual(arguments) => manual::run(&arguments),
         Command::GuardMount(arguments) => guard_mount::run(&arguments),
         Command::AskMount(arguments) => ask_mount::run(&arguments),
     };
@@ -111,8 +119,6 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -184,6 +190,8 @@ mod tests {
             ("weft rankfs gc", false),
             ("weft exporter --listen 0.0.0.0:32221 --jobs-max 10 --key /k", true),
             ("weft exporter --once", true),
+            ("weft manual /usr/share", true),
+            ("weft manual", false),
             ("weft exporter --once --listen 0.0.0.0:1", false),
             ("weft exporter --listen 32221", false),
             ("weft stage in /a /b --streams 0", false),

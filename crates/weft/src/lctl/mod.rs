@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use fuse::control::{Configuration, Kind, Status};
 
 use crate::ask;
@@ -217,6 +217,11 @@ const NOT_YET: &[&str] = &[
     "which_nid",
 ];
 
+/// How lines for `lctl` are written.
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
+
 /// The program called as `lctl`.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     match usage::parse(arguments) {
@@ -357,7 +362,6 @@ fn devices(status: &Status, config: &Configuration) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
     use fuse::control;
     use proto::wire::messages::{Config, TargetEntry, TargetOwner};
     use proto::{ClientId, ConfigCopy, TargetId};

@@ -19,7 +19,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use fuse::control::Hint;
 use fuse::session::MountEntry;
 
@@ -98,6 +98,11 @@ const NOT_YET: &[&str] = &[
     "swap_layouts",
     "unlink_foreign",
 ];
+
+/// How lines for `lfs` are written.
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
 
 /// The program called as `lfs`.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
@@ -185,8 +190,6 @@ fn mounts(path: Option<&Path>) -> Result<Meant, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
