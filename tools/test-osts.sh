@@ -71,6 +71,7 @@ t_lost() {
   echo text >&7
   sync "$two_a/open"
   kill_server 3
+  exec 7>&-
   cp -a "$work/two.ost1" "$work/old.ost1"
   rm -rf "$work/two.ost1"
 
@@ -110,7 +111,6 @@ t_lost() {
   "$LFS" find "$two_b" -maxdepth 1 -name open --ost 1 | grep -q open
   rm "$two_b/open"
   not test -e "$two_b/open"
-  exec 7>&- || true
   touch "$work/enough"
   until_true 20 test -e "$work/wrote"
   [ "$(wc -l < "$two_b/steady")" = "$(cat "$work/wrote")" ]
