@@ -19,7 +19,7 @@ FUZZ_SEED ?= 1
 
 .PHONY: up down build test nightly bench install install-built deb \
   lint fmt clippy tidy test-unit test-debug test-wasm test-sim test-mount test-netns test-operators test-coherence test-suites \
-  test-osts test-jobs test-burst test-slurm test-storm test-unmounts test-full test-faults test-failover test-fuzz test-deny test-doc test-foreign attack test-churn test-locks
+  test-osts test-deb test-jobs test-burst test-slurm test-storm test-unmounts test-full test-faults test-failover test-fuzz test-deny test-doc test-foreign attack test-churn test-locks
 
 up:
 	@tools/deps.sh up
@@ -110,6 +110,10 @@ test-netns: build
 
 test-operators: build
 	tools/test-operators.sh
+
+# The package in a fresh Debian.
+test-deb: build
+	tools/test-deb.sh
 
 test-osts: build
 	tools/test-osts.sh

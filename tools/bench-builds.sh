@@ -25,7 +25,7 @@ fi
 . "$(dirname "$0")/lib-two.sh"
 leave() {
   two_down
-  rm -rf "$work"
+  rm -rf --one-file-system "$work"
 }
 trap leave EXIT
 two_up >/dev/null || { echo "the cluster does not start"; cat "$work"/*.log; exit 1; }

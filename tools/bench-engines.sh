@@ -10,7 +10,7 @@ CALLS=${CALLS:-$(dirname "$WEFT")/calls}
 leave() {
   "$WEFT" down "$work/mnt" >/dev/null 2>&1
   umount -l "$work/mnt" 2>/dev/null
-  rm -rf "$work" "/etc/weft/$fsname".*.key
+  rm -rf --one-file-system "$work" "/etc/weft/$fsname".*.key
 }
 trap leave EXIT
 

@@ -26,7 +26,7 @@ leave() {
     timeout 20 tail --pid="$pid" -f /dev/null || kill -9 "$pid"
   done
   for n in "$client" $(seq -f "wg$id-%g" 0 7); do ip netns del "$n" 2>/dev/null; done
-  rm -rf "$work" "/etc/weft/$fsname".*.key
+  rm -rf --one-file-system "$work" "/etc/weft/$fsname".*.key
 }
 trap leave EXIT
 

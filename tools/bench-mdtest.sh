@@ -13,7 +13,7 @@ fsname=wm$((RANDOM % 9000 + 1000))
 leave() {
   "$WEFT" down "$work/up" >/dev/null 2>&1
   two_down
-  rm -rf "$work" "/etc/weft/$fsname".*.key
+  rm -rf --one-file-system "$work" "/etc/weft/$fsname".*.key
 }
 trap leave EXIT
 

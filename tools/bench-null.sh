@@ -13,7 +13,7 @@ leave() {
   umount "$work/null" || umount -l "$work/null"
   timeout 20 tail --pid="$null" -f /dev/null
   echo "$before" > $switch
-  rm -rf "$work" "/etc/weft/$fsname".*.key
+  rm -rf --one-file-system "$work" "/etc/weft/$fsname".*.key
 }
 trap leave EXIT
 

@@ -18,7 +18,7 @@ leave() {
     timeout 20 tail --pid="$pid" -f /dev/null
   done
   two_down
-  rm -rf "$work"
+  rm -rf --one-file-system "$work"
 }
 trap leave EXIT
 

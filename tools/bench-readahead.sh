@@ -12,7 +12,7 @@
 rounds=${1:-5}
 ways=("${@:2}")
 [ ${#ways[@]} -gt 0 ] || ways=(page1m page4 pagestride past1m past64k paststride)
-trap 'two_down; rm -rf "$work"' EXIT
+trap 'two_down; rm -rf --one-file-system "$work"' EXIT
 lctl() { in_two timeout 60 "$(dirname "$WEFT")/lctl" "$@"; }
 two_up > /dev/null || { echo "the cluster does not start"; cat "$work"/*.log; exit 1; }
 dd if=/dev/urandom of="$two_a/file" bs=1M count=1024 conv=fsync status=none

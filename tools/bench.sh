@@ -9,7 +9,7 @@ fsname=wb$((RANDOM % 9000 + 1000))
 leave() {
   "$WEFT" down "$work/mnt" >/dev/null 2>&1
   umount -l "$work/mnt" 2>/dev/null
-  rm -rf "$work" "/etc/weft/$fsname".*.key
+  rm -rf --one-file-system "$work" "/etc/weft/$fsname".*.key
 }
 trap leave EXIT
 

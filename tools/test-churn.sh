@@ -4,7 +4,7 @@
 # the table and the plot.
 . "$(dirname "$0")/lib.sh"
 
-leave() { rm -rf "$work"; }
+leave() { rm -rf --one-file-system "$work"; }
 trap leave EXIT
 
 python3 "$top/tests/churn.py" --weft "$WEFT" --dir "$work" --minutes "${1:-60}" --table "$work/churn.tsv" --plot "$work/churn.svg"

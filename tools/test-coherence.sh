@@ -7,7 +7,7 @@
 
 leave() {
   [ -n "${PLAIN:-}" ] || two_down
-  rm -rf "$work"
+  rm -rf --one-file-system "$work"
 }
 trap leave EXIT
 

@@ -15,7 +15,7 @@ leave() {
   for client in cla clb; do umount -l "$work/$client" "$work/etcd/$client" 2>/dev/null; done
   while read -r pid; do kill -9 "$pid" 2>/dev/null; done < "$work/pids"
   for node in sw mgs mds1 mds2 oss1 oss2 cla clb etcd1 etcd2 etcd3; do ip netns del "wf$id$node" 2>/dev/null; done
-  rm -rf "$work" "/etc/weft/wf$id".*.key
+  rm -rf --one-file-system "$work" "/etc/weft/wf$id".*.key
 }
 trap leave EXIT
 

@@ -18,7 +18,7 @@ leave() {
   while read -r pid; do kill -9 "$pid" 2>/dev/null; done < "$work/pids"
   umount -l "$work/small" 2>/dev/null
   for node in sw mgs mds oss1 oss2 cla clb clc; do ip netns del "wf$id$node" 2>/dev/null; done
-  rm -rf "$work" "/etc/weft/wf$id".*.key
+  rm -rf --one-file-system "$work" "/etc/weft/wf$id".*.key
 }
 trap leave EXIT
 

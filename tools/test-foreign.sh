@@ -22,7 +22,7 @@ ltp_calls='(access|ch(dir|mod|own|root)|close|copy_file_range|creat|dup|execve|f
 ltp_calls+='|flock|f?pathconf|f?l?stat|fsync|f?truncate|futimesat|getcwd|getdents|io_|landlock|lchown|link|l?lseek|mkdir|mknod|mincore|mmap|m?remap|msync|munmap'
 ltp_calls+='|inotify|fanotify|ioctl|prot_hsymlinks|name_to_handle|open|poll|p?read|p?write|realpath|rename|rmdir|select|sendfile|splice|symlink|sync|tee|umask|unlink|utime|vmsplice).*'
 
-trap 'two_down; rm -rf "$work"' EXIT
+trap 'two_down; rm -rf --one-file-system "$work"' EXIT
 
 # judge SUITE: compares the names of failed tests (file failed) with those that are known to, among those that ran (file ran).
 judge() {

@@ -11,7 +11,7 @@
 LCTL=$(dirname "$WEFT")/lctl
 export WEFT_RUN=$work/run
 disks=()
-trap 'rm -rf "$work"' EXIT
+trap 'rm -rf --one-file-system "$work"' EXIT
 
 # one CASE: with disks and servers of its own, which are gone afterwards.
 one() {
@@ -24,7 +24,7 @@ over() {
   [ $status = 0 ] || tail -n 5 "$work"/two-*.log
   two_down
   for disk in "${disks[@]}"; do umount "$disk" || umount -l "$disk"; done
-  rm -rf "$work"/two* "$work"/*.image "$work/a" "$work/b"
+  rm -rf --one-file-system "$work"/two* "$work"/*.image "$work/a" "$work/b"
   exit $status
 }
 

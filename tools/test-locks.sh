@@ -24,7 +24,7 @@ leave() {
     if mountpoint -q "$mount"; then timeout 60 "$WEFT" down "$mount" >/dev/null || umount -l "$mount"; fi
   done
   two_down
-  rm -rf "$work"
+  rm -rf --one-file-system "$work"
 }
 trap leave EXIT
 

@@ -23,7 +23,7 @@ leave() {
   [ ! -f "$work/slow" ] || kill "$(cat "$work/slow")" 2>/dev/null
   ip netns del "$net" 2>/dev/null
   [ -n "${small:-}" ] && { "$WEFT" down "$small/mnt" >/dev/null 2>&1; umount -l "$small/mnt" 2>/dev/null; umount "$small" 2>/dev/null; }
-  rm -rf "$work" "/etc/weft/$fsname".*.key "/etc/weft/${fsname}f".*.key
+  rm -rf --one-file-system "$work" "/etc/weft/$fsname".*.key "/etc/weft/${fsname}f".*.key
 }
 trap leave EXIT
 

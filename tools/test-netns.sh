@@ -19,7 +19,7 @@ leave() {
   while read -r pid; do kill "$pid" 2>/dev/null; done < "$work/pids"
   while read -r pid; do tail --pid="$pid" -f /dev/null; done < "$work/pids"
   for node in $nodes sw; do ip netns del "$(ns "$node")" 2>/dev/null; done
-  rm -rf "$work" "/etc/weft/$fsname".*.key
+  rm -rf --one-file-system "$work" "/etc/weft/$fsname".*.key
 }
 trap leave EXIT
 

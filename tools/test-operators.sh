@@ -18,7 +18,7 @@ leave_own() {
     while read -r mount; do timeout 60 "$WEFT" down "$mount" || umount -l "$mount"; done
   rm -f /etc/weft/[bdfhopqrsuv]"$two_id".*.key
 }
-trap 'two_down; leave_own >/dev/null; kill $alone_pid; umount -l "$disk"; rm -rf "$work"' EXIT
+trap 'two_down; leave_own >/dev/null; kill $alone_pid; umount -l "$disk"; rm -rf --one-file-system "$work"' EXIT
 
 lctl() { in_two timeout "$lctl_seconds" "$LCTL" "$@"; }
 # The same on a host that has servers only: what is asked through a mount may have to wait for the MDT, and looking at a mount

@@ -8,7 +8,7 @@
 LCTL=$(dirname "$WEFT")/lctl
 export WEFT_RUN=$work/run
 more=$work/more
-trap 'umount -l "$more" 2>/dev/null; two_down; rm -rf "$work"' EXIT
+trap 'umount -l "$more" 2>/dev/null; two_down; rm -rf --one-file-system "$work"' EXIT
 
 lctl() { in_two timeout 60 "$LCTL" "$@"; }
 until_true() {
@@ -130,7 +130,7 @@ t_removed() {
   files make "$dir/tree"
   setpriv --reuid 4321 --regid 4321 --clear-groups bash -c "head -c 3000000 /dev/zero > '$dir/mine'"
   "$LFS" migrate -i 3 -c 1 "$dir/mine"
-  "$LFS" setquota -u 4321 -B 8M "$two_a"
+  "$LFS" setquota -u 4321 -B 1G "$two_a"
   lctl set_param "obdfilter.$ost.no_create=1" > /dev/null
   "$LFS" df "$two_a" | grep -q "^${ost}_UUID .*\[OST:3\] N$"
   avoids() { rm -f "$dir/avoids"; "$LFS" setstripe -c -1 "$dir/avoids"; [ "$("$LFS" getstripe -c "$dir/avoids")" = 3 ]; }
@@ -152,11 +152,12 @@ t_removed() {
   "$WEFT" status "$more" | grep -q HEALTHY
   [ "$(in_two "$LFS" quota -v -u 4321 "$two_a" | grep -c 'OST000[0-9]_UUID')" = 3 ]
   # All of the limit is there for those that are left.
-  limit=$(setpriv --reuid 4321 --regid 4321 --clear-groups dd if=/dev/zero of="$dir/rest" bs=1M count=20 2>&1 || true)
+  limit=$(setpriv --reuid 4321 --regid 4321 --clear-groups dd if=/dev/zero of="$dir/rest" bs=1M count=1100 2>&1 || true)
   echo "$limit"
   grep -q "Disk quota exceeded" <<< "$limit"
   "$WEFT" sync "$two_a"
-  [ "$("$LFS" quota -q -u 4321 "$two_a" | tail -n 1 | awk '{ print int($1) }')" -ge 8000 ]
+  [ "$("$LFS" quota -q -u 4321 "$two_a" | tail -n 1 | awk '{ print int($1) }')" -ge $((1048576 - 1024)) ]
+  rm "$dir/rest"
   : > "$work/none"
   timeout 120 python3 "$top/tests/stripes.py" "$LFS" look "$two_b/removed/tree" "$work/none"
 

@@ -8,7 +8,7 @@
 
 leave() {
   two_down
-  rm -rf "$work"
+  rm -rf --one-file-system "$work"
 }
 trap leave EXIT
 

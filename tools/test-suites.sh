@@ -18,7 +18,7 @@ long=${LONG:-}
 
 leave() {
   if [ -n "$plain" ]; then rm -rf "$plain"; else two_down; fi
-  rm -rf "$work"
+  rm -rf --one-file-system "$work"
 }
 trap leave EXIT
 

@@ -11,7 +11,7 @@ uring_before=$(cat "$uring_switch" 2>/dev/null)
 leave() {
   two_down
   [ -n "$uring_before" ] && echo "$uring_before" > "$uring_switch"
-  rm -rf "$work"
+  rm -rf --one-file-system "$work"
 }
 trap leave EXIT
 
@@ -35,7 +35,7 @@ for engine in ${ENGINES:-dev${uring_before:+ uring}}; do
   [ "$engine" = uring ] && echo Y > "$uring_switch"
   WEFT_MOUNT=fuse_engine=$engine
   for turn in $(seq 1 "${rounds:-1}"); do
-    rm -rf "$work"/two.*
+    rm -rf --one-file-system "$work"/two.*
     two_up > "$work/up" 2>&1 || { echo "the cluster does not start"; cat "$work/up" "$work"/*.log; exit 1; }
     "$LFS" setstripe -c 4 -S 64k "$two_a" >/dev/null
     # What kills the servers comes last.

@@ -152,6 +152,7 @@ fi
 mounting test-storm
 mounting test-operators
 mounting test-osts
+[ -n "${LONG:-}" ] && mounting test-deb
 mounting test-jobs
 mounting test-burst
 # The longest one needs no mount and no time of the clock: it runs beside those that wait for disks and leases. At night, where it

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use client::{AttrChange, Client, Error, Handle, OpenFlags};
+use proto::find::Expr;
 use proto::layout::LayoutHint;
 use proto::parameters::{ClientPlaces, ClientTree, Tree};
-use proto::find::Expr;
 use proto::wire::messages::{FIND_ENTRY, Find};
 use proto::{Code, Fid, OstIndex, TargetId};
 use rt::Rt;

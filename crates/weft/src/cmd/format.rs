@@ -82,7 +82,7 @@ pub fn run(arguments: Arguments) -> Outcome {
     out!("{name}{of} is in {}; serve it with \"weft serve {}\"", directory.display(), directory.display());
     if let Some((servers, clients)) = keys {
         out!(
-            "the servers' key is {}, the clients' is {}; copy the first to the other servers, the second to the clients, each with mode 0600",
+            "the servers' key is {}, the clients' is {}; copy both to the other servers, and the second to the clients, each with mode 0600",
             servers.display(),
             clients.display()
         );
