@@ -221,7 +221,7 @@ fn what_was_taken_out_is_asked_no_more_and_can_come_back() {
         assert_eq!(spread("without").await, OSTS - 1);
         let removed = Err(Error::Refused(Code::Removed));
         let began = cluster.handle().now();
-        assert_eq!(stripes(&client, fid, 2).await, [Ok(true), removed.clone()]);
+        assert_eq!(stripes(&client, fid, 2).await, [Ok(true), removed]);
         let (_, other) = cluster.mount("c1").await;
         assert_eq!(stripes(&other, fid, 2).await, [Ok(true), removed]);
         let took = cluster.handle().now() - began;

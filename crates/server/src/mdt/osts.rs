@@ -408,9 +408,9 @@ fn load_order(store: &Store) -> Result<Order, StoreError> {
 
 /// An order as it was stored.
 fn order_of(value: &Bytes) -> Option<Order> {
-    match value.first()? {
-        &FORMAT => whole(&mut Reader::new(value.slice(1..))).ok(),
-        &FORMAT_POOLS => with_pools(&mut Reader::new(value.slice(1..))).ok(),
+    match *value.first()? {
+        FORMAT => whole(&mut Reader::new(value.slice(1..))).ok(),
+        FORMAT_POOLS => with_pools(&mut Reader::new(value.slice(1..))).ok(),
         _ => without_pools(value),
     }
 }
