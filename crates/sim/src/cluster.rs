@@ -191,7 +191,8 @@ impl Cluster {
         }
     }
 
-    /// Makes a new target in place of an OST, whose disk is lost, on its server, which was killed, and starts that.
+    /// Makes a new target in place of an OST, whose disk is lost, on its server, and starts that; it was killed, with the one that shares
+    /// its disk.
     pub async fn replace(&self, ost: TargetId, server: &str) {
         let count = {
             let mut replaced = self.processes.replaced.lock();
@@ -202,11 +203,17 @@ impl Cluster {
         self.handle.restart(server);
         let rt = self.handle.rt(server);
         let uuid = ClientId(u128::from(count) << 64 | u128::from(ost.index) | 1 << 101);
-        let label = Label { fsname: fsname(), target: ost, uuid, mgs: vec![nid("mgs")], service: vec![] };
+        let service: Vec<Nid> =
+            self.peer(server).map_or(Vec::new(), |peer| vec![nid(server), nid(&peer)]);
+        let label = Label { fsname: fsname(), target: ost, uuid, mgs: vec![nid("mgs")], service };
         let path = self.directory(ost);
         Store::format(&rt, &path, &label).await.expect("the directory is new");
         server::replace_lost(&rt, &path).await.expect("a new target opens");
         self.start_server(server);
+        if let Some(peer) = self.peer(server) {
+            self.handle.restart(&peer);
+            self.start_server(&peer);
+        }
     }
 
     /// Has the MGS take an OST out of the file system, or take that back.

@@ -11,6 +11,7 @@ use proto::parameters::{ClientPlaces, ClientTree, Tree};
 use proto::wire::messages::{FIND_ENTRY, Find};
 use proto::{Code, Fid, OstIndex, TargetId};
 use rt::Rt;
+use rt::sim::{Options, Sim};
 use weft_sim::cluster::{Cluster, Shape, with_cluster};
 use weft_sim::workload::{READ_WRITE, root};
 
@@ -198,6 +199,29 @@ fn it_answers_nobody_before_it_knows_what_is_lost() {
         cluster.restart(&["mds".to_owned()]);
         assert_eq!(lost().await, Err(Error::Refused(Code::Lost)));
         assert_eq!(stripes(&client, fid, 2).await, [Ok(true), GONE]);
+    });
+}
+
+/// One of a pair of servers: the other one takes it over afterwards.
+#[test]
+fn it_may_have_two_servers() {
+    let sim = Sim::new(Options::seed(6));
+    let cluster = Cluster::new(sim.handle(), Shape { osts: OSTS as u32, osts_per_oss: 1 }).with_service_nodes();
+    sim.run(async {
+        cluster.format().await;
+        cluster.start_servers();
+        let (rt, client) = mount(&cluster, "c0").await;
+        let old = written(&client, "old", &[0, 1]).await;
+        cluster.kill(&cluster.peer(SERVER).expect("there are pairs"));
+        lose(&cluster, &rt).await;
+        let new = written(&client, "new", &[0, 1]).await;
+        let both = async || (stripes(&client, old, 2).await, stripes(&client, new, 2).await);
+        let expected = (vec![Ok(true), GONE], vec![Ok(true), Ok(true)]);
+        assert_eq!(both().await, expected);
+        cluster.kill(SERVER);
+        rt.sleep(Duration::from_secs(20)).await;
+        let (_, other) = cluster.mount("c1").await;
+        assert_eq!((stripes(&other, old, 2).await, stripes(&other, new, 2).await), expected, "by its peer");
     });
 }
 
