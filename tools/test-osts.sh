@@ -91,7 +91,7 @@ t_lost() {
   kill_server 3
   serve_again 3 two-oss1 7003 "$work/two.ost0" "$work/two.ost1"
   lctl set_param "osc.*.active=1" > /dev/null
-  until_true 30 has_osts 4
+  until_true 60 has_osts 4
   timeout 120 python3 "$top/tests/stripes.py" "$LFS" look "$two_a/tree" "$work/lost"
   timeout 120 python3 "$top/tests/stripes.py" "$LFS" look "$two_b/tree" "$work/lost"
   refused_with "its index is used by another target" "$work/old.ost1"
@@ -176,7 +176,7 @@ t_removed() {
   rm -rf "$work/two.ost3"
   format_ost 3 --replace "$work/two.ost3"
   serve_again 4 two-oss2 7004 "$work/two.ost2" "$work/two.ost3"
-  until_true 30 has_osts 4
+  until_true 60 has_osts 4
   "$LFS" setstripe -i 3 -c 1 "$dir/again"
   echo text > "$dir/again"
   [ "$(cat "$two_b/removed/again")" = text ]

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use proto::{Code, TargetKind, Transno};
 use rt::Rt;
-use service::{Claimant, Unclaimed, keys};
+use service::{Claimant, Unclaimed, keys, replaced};
 use store::{Batch, Change, Label, Store, StoreError};
 
 use crate::mdt;
@@ -61,17 +61,32 @@ async fn jump(store: &Store) -> Result<Transno, StoreError> {
     Ok(last)
 }
 
-/// Has the MGS know of this start of a target, before anybody else does. A copy that it refused stays refused.
+/// Transnos of all targets that have an index, one after the other: each has its own.
+const TRANSNOS_OF_ONE: u64 = 1 << 48;
+
+/// Has the MGS know of this start of a target, before anybody else does. A copy that it refused stays refused, and so does one that wanted to
+/// take the place of a target that was served. One that takes a place has transnos that nobody had there before.
 pub(crate) async fn claim(store: &Store, claimant: &Claimant) -> Result<(), Unclaimed> {
     if store.get(&[keys::REFUSED]).map_err(Unclaimed::Lost)?.is_some() {
-        return Err(Unclaimed::Refused(Code::Older));
+        let waits = replaced::waits(store);
+        return Err(Unclaimed::Refused(if waits { Code::IndexUsed } else { Code::Older }));
     }
     let claimed = claimant.note().await;
-    if let Err(Unclaimed::Refused(Code::Older | Code::Busy)) = claimed {
+    if let Err(Unclaimed::Refused(code)) = &claimed
+        && (matches!(code, Code::Older | Code::Busy) || *code == Code::IndexUsed && replaced::waits(store))
+    {
         let refused = Change { key: Bytes::from_static(&[keys::REFUSED]), value: Some(Bytes::new()) };
         let batch = Batch { changes: vec![refused], ..Batch::default() };
         let transno = store.commit(batch).map_err(Unclaimed::Lost)?;
         store.committed(transno).await.map_err(Unclaimed::Lost)?;
     }
-    claimed
+    let before = claimed?;
+    let first = Transno(u64::from(before).saturating_mul(TRANSNOS_OF_ONE));
+    if replaced::waits(store) && store.last_transno() < first {
+        let changes = vec![replaced::change(replaced::UNKNOWN)];
+        let batch = Batch { changes, replay: Some(first), ..Batch::default() };
+        let transno = store.commit(batch).map_err(Unclaimed::Lost)?;
+        store.committed(transno).await.map_err(Unclaimed::Lost)?;
+    }
+    Ok(())
 }

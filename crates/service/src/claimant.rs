@@ -62,12 +62,13 @@ impl Claimant {
         }
     }
 
-    /// Comes back when the MGS has made durable how far the target is now; it is asked until it answers.
-    pub async fn note(&self) -> Result<(), Unclaimed> {
+    /// Comes back when the MGS has made durable how far the target is now; it is asked until it answers. Gives the number of targets that
+    /// had its index before.
+    pub async fn note(&self) -> Result<u32, Unclaimed> {
         loop {
             let asked = self.hub.ask(TargetId::MGS, Role::Server, &self.mgs, self.claim(), PATIENCE).await;
             match asked {
-                Ok(_) => return Ok(()),
+                Ok(claimed) => return Ok(claimed.replaced),
                 Err(AskError::Refused(code)) if code != Code::TryAgain && code != Code::NotHere => {
                     return Err(Unclaimed::Refused(code));
                 }

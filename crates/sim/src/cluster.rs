@@ -203,8 +203,7 @@ impl Cluster {
         self.handle.restart(server);
         let rt = self.handle.rt(server);
         let uuid = ClientId(u128::from(count) << 64 | u128::from(ost.index) | 1 << 101);
-        let service: Vec<Nid> =
-            self.peer(server).map_or(Vec::new(), |peer| vec![nid(server), nid(&peer)]);
+        let service: Vec<Nid> = self.peer(server).map_or(Vec::new(), |peer| vec![nid(server), nid(&peer)]);
         let label = Label { fsname: fsname(), target: ost, uuid, mgs: vec![nid("mgs")], service };
         let path = self.directory(ost);
         Store::format(&rt, &path, &label).await.expect("the directory is new");

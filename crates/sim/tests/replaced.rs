@@ -8,7 +8,7 @@ use client::{AttrChange, Client, Error, Handle, OpenFlags};
 use proto::find::Expr;
 use proto::layout::LayoutHint;
 use proto::parameters::{ClientPlaces, ClientTree, Tree};
-use proto::wire::messages::{FIND_ENTRY, Find};
+use proto::wire::messages::{FIND_ENTRY, Find, QUOTA_USER, ReadQuota};
 use proto::{Code, Fid, OstIndex, TargetId};
 use rt::Rt;
 use rt::sim::{Options, Sim};
@@ -68,7 +68,8 @@ async fn stripes(client: &Client, fid: Fid, count: usize) -> Vec<Result<bool, Er
 async fn lose(cluster: &Cluster, rt: &Rt) {
     cluster.kill(SERVER);
     cluster.replace(TargetId::ost(LOST.0), SERVER).await;
-    rt.sleep(Duration::from_secs(10)).await;
+    // The lost one must not have answered for 20 s.
+    rt.sleep(Duration::from_secs(40)).await;
 }
 
 async fn mount(cluster: &Cluster, node: &str) -> (Rt, Arc<Client>) {
@@ -108,6 +109,13 @@ async fn search(client: &Client) -> Vec<Vec<u8>> {
     names
 }
 
+/// What files of root occupy, in bytes.
+async fn space_of_root(client: &Client) -> u64 {
+    let read = ReadQuota { kind: QUOTA_USER, id: 0 };
+    let state = client.admin().order(TargetId::mdt(0), read, Duration::from_secs(20)).await;
+    state.expect("the MDT answers").bytes.expect("space is counted").used
+}
+
 const GONE: Result<bool, Error> = Err(Error::Refused(Code::Lost));
 
 #[test]
@@ -118,6 +126,8 @@ fn what_a_lost_ost_had_is_an_error_and_never_zeros() {
         let elsewhere = written(&client, "elsewhere", &[2, 0]).await;
         let (_, unsynced) = create(&client, "unsynced", &[1]).await.expect("the OST is there");
         client.files().write(unsynced, 0, &[7; STRIPE]).await.expect("there is room");
+        // The MDT hears of the ends of the others.
+        rt.sleep(Duration::from_secs(2)).await;
         // Nobody but its OST knows how large this one is.
         let (open, writer) = create(&client, "open", &[1, 2]).await.expect("the OSTs are there");
         client.files().write(writer, 0, &[7; 2 * STRIPE]).await.expect("there is room");
@@ -152,14 +162,17 @@ fn what_a_lost_ost_had_is_an_error_and_never_zeros() {
             assert_eq!(stripes(&other, wide, 3).await, [Ok(true), GONE, Ok(true)]);
             cluster.crash_servers();
         }
-        let handle = client.files().open(&root(), wide, READ_WRITE).await.expect("it is there");
-        let lost = STRIPE as u64;
-        let overwritten = async {
-            client.files().write(handle, lost, &[1; 10]).await?;
-            client.files().fsync(handle).await
-        };
-        assert!(overwritten.await.is_err(), "a part of a lost stripe cannot be written");
-        client.files().release(handle).await;
+        // What has lost a part is not changed any more: what is left of it does not say how large it was.
+        let gone = Error::Refused(Code::Lost);
+        let written = client.files().open(&root(), wide, READ_WRITE).await;
+        assert_eq!(written.err(), Some(gone));
+        let cut = AttrChange { size: Some(10), ..AttrChange::default() };
+        assert_eq!(client.files().setattr(&root(), wide, cut, None).await.err(), Some(gone));
+        for client in [&client, &other] {
+            assert_eq!(stripes(client, wide, 3).await, [Ok(true), GONE, Ok(true)]);
+            let told = client.names().getattr(wide).await.expect("the MDT knows its size");
+            assert_eq!(told.attr.size, 3 * STRIPE as u64);
+        }
         for name in ["wide", "unsynced", "elsewhere", "open"] {
             client.names().unlink(&root(), Fid::ROOT, name.as_bytes()).await.expect("the owner may");
         }
@@ -194,7 +207,7 @@ fn it_answers_nobody_before_it_knows_what_is_lost() {
         cluster.kill("mds");
         lose(cluster, &rt).await;
         let lost = async || other.files().read(handle, STRIPE as u64, STRIPE as u32).await.map(|_| ());
-        let answer = rt.timeout(Duration::from_secs(30), lost()).await;
+        let answer = rt.timeout(Duration::from_secs(60), lost()).await;
         assert_eq!(answer, None, "nobody has told it yet");
         cluster.restart(&["mds".to_owned()]);
         assert_eq!(lost().await, Err(Error::Refused(Code::Lost)));
@@ -206,7 +219,8 @@ fn it_answers_nobody_before_it_knows_what_is_lost() {
 #[test]
 fn it_may_have_two_servers() {
     let sim = Sim::new(Options::seed(6));
-    let cluster = Cluster::new(sim.handle(), Shape { osts: OSTS as u32, osts_per_oss: 1 }).with_service_nodes();
+    let cluster =
+        Cluster::new(sim.handle(), Shape { osts: OSTS as u32, osts_per_oss: 1 }).with_service_nodes();
     sim.run(async {
         cluster.format().await;
         cluster.start_servers();
@@ -259,6 +273,17 @@ fn what_was_taken_out_is_asked_no_more_and_can_come_back() {
             assert_eq!(stripes(client, fid, 2).await, [Ok(true), Ok(true)]);
         }
         assert_eq!(spread("with").await, OSTS);
+
+        // What is removed while it is out is destroyed when it is back.
+        assert!(space_of_root(&client).await > 0, "it is counted");
+        cluster.remove(TargetId::ost(LOST.0), false).await;
+        rt.sleep(Duration::from_secs(2)).await;
+        client.names().unlink(&root(), Fid::ROOT, b"file").await.expect("the owner may");
+        rt.sleep(Duration::from_secs(2)).await;
+        assert_eq!(space_of_root(&client).await, 0, "that OST is not asked");
+        cluster.remove(TargetId::ost(LOST.0), true).await;
+        rt.sleep(Duration::from_secs(10)).await;
+        assert_eq!(space_of_root(&client).await, 0);
     });
 }
 

@@ -125,9 +125,9 @@ pub fn start_failure(error: StartError) -> Failure {
         StartError::NotAccepted { target, path, code: Code::Busy } => Failure::new(format!(
             "{path} holds a copy of {target}, which is being served at another address; stop that one first"
         )),
-        StartError::NotAccepted { target, code: Code::IndexUsed, .. } => Failure::new(format!(
-            "the MGS refused {target}: its index is used by another target. If that one is served, stop it first; if it is lost, \
-             format this one with --replace; else format it with an index that is free (docs/operations.md#replace)"
+        StartError::NotAccepted { target, path, code: Code::IndexUsed } => Failure::new(format!(
+            "the MGS refused {target}: its index is used by another target. Remove {path} and format it anew: with an index that is free, \
+             or with --replace if the other one is lost and nobody serves it (docs/operations.md#replace)"
         )),
         StartError::NotAccepted { target, path, code: Code::Removed } => Failure::new(format!(
             "the MGS refused {target}: it was taken out of the file system. \"lctl del_ost --undo --target\" takes that back; if \

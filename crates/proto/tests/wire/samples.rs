@@ -687,7 +687,7 @@ fn common_replies() -> Vec<(&'static str, Reply)> {
         ("ReleaseTarget", Reply::ReleaseTarget(Done {})),
         ("HandOver", Reply::HandOver(Done {})),
         ("SettleTarget", Reply::SettleTarget(Done {})),
-        ("Claim", Reply::Claim(Done {})),
+        ("Claim", Reply::Claim(Claimed { replaced: 0x0102_0304 })),
     ]
 }
 

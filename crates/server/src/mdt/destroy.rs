@@ -146,8 +146,7 @@ impl Destroyer {
             state.looking = false;
             state.waiting.clone()
         };
-        let of_interest = |target: &DataTarget| self.is_known(*target) || self.is_removed(*target);
-        for target in waiting.into_iter().filter(of_interest) {
+        for target in waiting.into_iter().filter(|target| self.is_known(*target)) {
             let mut state = self.state.lock();
             if state.waiting.remove(&target) {
                 state.served.insert(target, false);
@@ -164,6 +163,7 @@ impl Destroyer {
                 Ok(()) if round.from.is_some() => continue,
                 Ok(()) if self.is_finished(target, round.left) => return,
                 Ok(()) => PAUSE,
+                Err(_) if self.waits_for(target) => return,
                 Err(pause) => pause,
             };
             round = Round::default();
@@ -171,6 +171,17 @@ impl Destroyer {
                 return;
             }
         }
+    }
+
+    /// Whether the target was taken out: its list waits until it is back, or another one has its index.
+    fn waits_for(&self, target: DataTarget) -> bool {
+        let is_gone = self.is_removed(target);
+        if is_gone {
+            let mut state = self.state.lock();
+            state.served.remove(&target);
+            state.waiting.insert(target);
+        }
+        is_gone
     }
 
     /// Whether a round that ended was the last one.
@@ -186,10 +197,6 @@ impl Destroyer {
     /// Sends what is durable of the next part of the list, and behind its last part what got another owner: what frees space waits for
     /// nothing else. The error is how long to wait before the next try.
     async fn send(&self, target: DataTarget, round: &mut Round) -> Result<(), Duration> {
-        if self.is_removed(target) {
-            *round = Round::default();
-            return self.forget(target);
-        }
         self.destroy_next(target, round).await?;
         if round.from.is_none() {
             round.left |= self.hand_over(target).await?;
@@ -226,24 +233,6 @@ impl Destroyer {
     /// Whether the target was taken out of the file system.
     fn is_removed(&self, target: DataTarget) -> bool {
         target.ost().is_some_and(|ost| self.osts.is_removed(ost))
-    }
-
-    /// Takes everything off the lists of a target that is no more.
-    fn forget(&self, target: DataTarget) -> Result<(), Duration> {
-        for list in [keys::DESTROY, keys::OWNERS] {
-            let first = keys::of_target(list, target);
-            loop {
-                let entries = self.store.scan(&first, &behind(&first), ENTRIES_PER_REQUEST);
-                let entries = entries.map_err(|_| PAUSE_REFUSED)?;
-                let is_all = entries.len() < ENTRIES_PER_REQUEST;
-                let changes = entries.into_iter().map(|(key, _)| Change { key, value: None }).collect();
-                self.store.commit(Batch { changes, ..Batch::default() }).map_err(|_| PAUSE_REFUSED)?;
-                if is_all {
-                    break;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Has an OST destroy objects; durable when this returns.

@@ -119,6 +119,22 @@ impl Table {
         made
     }
 
+    /// Whether all of a file is where it was. Lost if an OST was replaced since, Removed if one was taken out: then the objects that are left
+    /// do not say any more how large the file is, so nobody may change what is known of that.
+    pub fn check_whole(&self, layout: &Layout) -> Result<(), Code> {
+        if self.order.replaced().is_empty() && self.removed.is_empty() {
+            return Ok(());
+        }
+        layout.places().try_for_each(|place| match place.target.ost() {
+            Some(ost) if self.removed.contains(&ost) => Err(Code::Removed),
+            Some(ost) => match self.order.replaced().get(&ost) {
+                Some(replaced) if place.object.layout.seq < replaced.first => Err(Code::Lost),
+                _ => Ok(()),
+            },
+            None => Ok(()),
+        })
+    }
+
     /// See [`allocate::place`].
     pub fn place(
         &self,
@@ -204,10 +220,14 @@ impl Osts {
         Some(self.hub.import(TargetId::ost(ost), self.client, Role::Server, nids))
     }
 
-    /// Waits until there is an OST, at most for `duration` since the MGS has said that there is none: before, nobody knows.
+    /// Waits until there is an OST, at most for `duration` since the MGS has said that there is none: before, nobody knows. If all were
+    /// taken out, nobody waits.
     /// [`Code::TryAgain`] if the target is being stopped.
     pub async fn wait_for_any(&self, duration: Duration) -> Result<(), Code> {
-        let is_there = || !self.table().order.is_empty();
+        let is_there = || {
+            let table = self.table();
+            !table.order.is_empty() || !table.removed.is_empty()
+        };
         let told = || is_there() || self.told.load(Ordering::Acquire);
         let any = async {
             self.until(told).await;

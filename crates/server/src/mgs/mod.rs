@@ -203,7 +203,7 @@ impl Mgs {
     }
 
     /// A target is about to be served, or wants to be remembered as it is now.
-    async fn claim(&self, claim: &msg::Claim) -> Result<msg::Done, Code> {
+    async fn claim(&self, claim: &msg::Claim) -> Result<msg::Claimed, Code> {
         if claim.fsname != self.fsname {
             return Err(Code::WrongFilesystem);
         }
@@ -212,11 +212,8 @@ impl Mgs {
             let replaced = table.place_of(claim.target, claim.uuid, claim.replaces)?;
             (table.nids(claim.target, claim.uuid), replaced)
         };
-        if let Some(nids) = replaced
-            && self.seen.lives(claim.target, &nids).await
-        {
-            tracing::error!(target = %claim.target, "a target wants to take the place of one that is being served");
-            return Err(Code::IndexUsed);
+        if let Some(nids) = replaced {
+            self.seen.may_replace(claim.target, claim.uuid, &nids).await?;
         }
         self.seen.claim(claim, before).await
     }

@@ -139,7 +139,16 @@ fn a_lost_target_is_replaced_and_does_not_come_back() {
         let replacing = |index, uuid, nid| msg::Register { replaces: true, ..register(index, uuid, nid) };
         server.call(replacing(1, 11, "10.0.0.1@tcp")).await.expect("the index is free");
         assert_eq!(asked(&hub, claim(1, 12, false)).await.err(), Some(Code::IndexUsed));
-        assert_eq!(asked(&hub, claim(1, 12, true)).await.err(), None, "nobody answers at 10.0.0.1");
+        // Nobody answers at 10.0.0.1; for a while that may be a restart.
+        let began = rt.now();
+        let claimed = loop {
+            match asked(&hub, claim(1, 12, true)).await {
+                Err(Code::TryAgain) => rt.sleep(Duration::from_secs(1)).await,
+                claimed => break claimed.expect("the other one is lost"),
+            }
+        };
+        assert!(rt.now() - began >= Duration::from_secs(20));
+        assert_eq!(claimed.replaced, 1);
         let first = server.call(replacing(1, 12, "10.0.0.2@tcp")).await.expect("it replaces 11").reply;
         // It has been told what is lost by now.
         let again = server.call(register(1, 12, "10.0.0.2@tcp")).await.expect("it is the same").reply;
@@ -214,7 +223,7 @@ fn what_is_taken_out_is_told_and_can_be_taken_back() {
         asked(&hub, remove(1, false, true)).await.expect("nobody has its index");
         server.call(register(1, 11, "10.0.0.1@tcp")).await.expect("it is back");
         asked(&hub, remove(2, false, false)).await.expect("it is there");
-        assert_eq!(asked(&hub, claim(2, 13, true)).await.err(), None, "its index is free");
+        assert!(asked(&hub, claim(2, 13, true)).await.is_ok(), "its index is free at once");
         running.stop().await;
         hub.close().await;
     });

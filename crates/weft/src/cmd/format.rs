@@ -39,7 +39,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NID[,NID]")]
     servicenode: Vec<String>,
     /// Take the place of the OST with this index, which is lost or was removed
-    #[arg(long, requires = "ost")]
+    #[arg(long, conflicts_with_all = ["mdt", "mgs"])]
     replace: bool,
     /// With --mgs: where to make the servers' key, and the clients' key beside it [default: /etc/weft/NAME.server.key]
     #[arg(long, value_name = "FILE")]

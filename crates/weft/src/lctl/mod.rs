@@ -274,6 +274,9 @@ fn run(arguments: Arguments) -> Outcome {
         Command::PoolRemove(asked) => pools::remove(&mut reach()?, &asked),
         Command::PoolDestroy(asked) => pools::destroy(&mut reach()?, &asked),
         Command::PoolList(asked) => pools::list(&mut reach()?, &asked),
+        Command::DelOst(_) if arguments.device.as_ref().is_some_and(|device| device != "MGS") => {
+            Err(Failure::usage("the MGS takes OSTs out: lctl --device MGS del_ost --target w-OST0001"))
+        }
         Command::DelOst(asked) => removal::run(&mut reach()?, &asked),
         Command::DebugKernel { file } => dk::fetch(&mut reach()?, file.as_deref()),
         Command::Clear => dk::clear(&mut reach()?),

@@ -548,6 +548,8 @@ impl<W> Machine<W> {
     fn bar(&mut self, why: Option<Code>, out: &mut Vec<Output<W>>) {
         self.barred = why;
         if why.is_some() {
+            // Whoever waits is told that it failed: it must not happen later after all.
+            (self.known.boot, self.known.shown) = (0, 0);
             self.break_off(out);
             // The attempt that may be under way ends, too.
             out.push(Output::Moved);

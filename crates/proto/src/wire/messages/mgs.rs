@@ -71,6 +71,15 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// The MGS will know the target again, and that is durable.
+    pub struct Claimed {
+        ;
+        /// How many targets had its index before.
+        pub replaced: u32,
+    }
+}
+
+wire_struct! {
     /// Asks for the configuration ([`crate::config`]). The reply waits until there is a newer one than `known`, or `wait_ms`
     /// is over.
     pub struct GetConfig {

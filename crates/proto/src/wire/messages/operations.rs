@@ -229,7 +229,7 @@ operations! {
         13 TakeTargets(TakeTargets) -> TargetsTaken: Outside, Reads, Shared, |take| take.wait_ms > 0, never;
         14 ReleaseTarget(ReleaseTarget) -> Done: Outside, Reads, Shared, never, never;
         18 SettleTarget(SettleTarget) -> Done: Outside, Reads, Shared, never, never;
-        92 Claim(Claim) -> Done: Outside, Reads, Shared, never, never;
+        92 Claim(Claim) -> Claimed: Outside, Reads, Shared, never, never;
         93 ChangePool(ChangePool) -> PoolChanged: Outside, Reads, Shared, never, never;
         94 ReadPools(ReadPools) -> PoolsTold: Outside, Reads, Shared, never, never;
         74 RemoveTarget(RemoveTarget) -> TargetRemoved: Outside, Reads, Shared, never, never;

@@ -50,6 +50,9 @@ pub(super) fn open_inode(
     let Wanted { fid, open, cred, keep } = *wanted;
     let mut inode = mdt.names.inode(ctx, fid)?;
     check(ctx, &inode, open, cred)?;
+    if open & OPEN_WRITE != 0 {
+        check_whole(mdt, ctx, &inode)?;
+    }
     ctx.data().has_room()?;
     let handle = ctx.xid.0;
     let write = open & OPEN_WRITE != 0;
@@ -73,6 +76,14 @@ pub(super) fn open_inode(
     ctx.data().opened(handle, fid);
     let keep = if write { keep } else { keep | LOCK_OPEN };
     mdt.grants.keep_guarded(ctx, done, &inode, keep)
+}
+
+/// A file that has lost a part is not written any more ([`Table::check_whole`](crate::mdt::osts::Table::check_whole)).
+pub(super) fn check_whole(mdt: &Mdt, ctx: &Ctx, inode: &Inode) -> Result<(), Code> {
+    match &inode.layout {
+        Some(layout) if ctx.replay.is_none() => mdt.objects.osts.table().check_whole(layout),
+        _ => Ok(()),
+    }
 }
 
 fn check(ctx: &Ctx, inode: &Inode, open: u32, cred: &Cred) -> Result<(), Code> {

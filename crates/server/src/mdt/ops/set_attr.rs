@@ -99,6 +99,7 @@ fn check_size(mdt: &Mdt, ctx: &Ctx, request: &SetAttr, inode: &Inode, size: u64)
     if size > proto::limits::FILE_BYTES_MAX {
         return Err(Code::TooLarge);
     }
+    super::open::check_whole(mdt, ctx, inode)?;
     check_writer(mdt, ctx, request, inode)
 }
 
