@@ -35,7 +35,7 @@ impl Service for Mgs {
         Box::pin(async move {
             let reply = match call.request {
                 Request::Connect(_) => connected(),
-                Request::Claim(_) => Reply::Claim(msg::Done {}),
+                Request::Claim(_) => Reply::Claim(msg::Claimed { replaced: 0 }),
                 Request::Register(_) => Reply::Register(msg::Registered { version: 1, told: true }),
                 Request::GetConfig(ask) if ask.known == 0 => Reply::GetConfig(self.config()),
                 Request::GetConfig(_) => std::future::pending().await,
