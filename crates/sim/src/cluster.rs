@@ -215,6 +215,24 @@ impl Cluster {
         }
     }
 
+    /// Serves a new target on `node` that wants to take the place of an OST; it is made if it is not there yet.
+    ///
+    /// # Errors
+    /// The MGS does not let it.
+    pub async fn serve_spare(&self, ost: TargetId, node: &str) -> Result<Running, server::StartError> {
+        let (rt, path) = (self.handle.rt(node), "/spare".to_owned());
+        if Store::read_label(&rt, &path).await.is_err() {
+            let uuid = ClientId(u128::from(ost.index) | 1 << 102);
+            let label = Label { fsname: fsname(), target: ost, uuid, mgs: vec![nid("mgs")], service: vec![] };
+            Store::format(&rt, &path, &label).await.expect("the directory is new");
+            server::replace_lost(&rt, &path).await.expect("a new target opens");
+        }
+        let hub = Hub::new(rt.clone(), fsname(), keys());
+        hub.set_habits(self.server_habits());
+        let config = server::Config { path, nids: vec![nid(node)], server: node.to_owned() };
+        server::start(&hub, config).await
+    }
+
     /// Has the MGS take an OST out of the file system, or take that back.
     pub async fn remove(&self, ost: TargetId, undo: bool) {
         let hub = Hub::new(self.handle.rt("operator"), fsname(), keys());

@@ -12,6 +12,7 @@ use proto::wire::messages::{FIND_ENTRY, Find, QUOTA_USER, ReadQuota};
 use proto::{Code, Fid, OstIndex, TargetId};
 use rt::Rt;
 use rt::sim::{Options, Sim};
+use server::StartError;
 use weft_sim::cluster::{Cluster, Shape, with_cluster};
 use weft_sim::workload::{READ_WRITE, root};
 
@@ -212,6 +213,26 @@ fn it_answers_nobody_before_it_knows_what_is_lost() {
         cluster.restart(&["mds".to_owned()]);
         assert_eq!(lost().await, Err(Error::Refused(Code::Lost)));
         assert_eq!(stripes(&client, fid, 2).await, [Ok(true), GONE]);
+    });
+}
+
+/// Its host would start it again and again: it must not take the place in the moment in which the good one restarts.
+#[test]
+fn one_that_was_refused_stays_refused() {
+    check(7, async |cluster| {
+        let (rt, client) = mount(cluster, "c0").await;
+        let fid = written(&client, "file", &[0, 1]).await;
+        let ost = TargetId::ost(LOST.0);
+        let refused = async || match cluster.serve_spare(ost, "spare").await {
+            Err(StartError::NotAccepted { code, .. }) => Some(code),
+            _ => None,
+        };
+        assert_eq!(refused().await, Some(Code::IndexUsed), "the good one lives");
+        cluster.kill(SERVER);
+        rt.sleep(Duration::from_secs(60)).await;
+        assert_eq!(refused().await, Some(Code::IndexUsed), "for good");
+        cluster.restart(&[SERVER.to_owned()]);
+        assert_eq!(stripes(&client, fid, 2).await, [Ok(true), Ok(true)]);
     });
 }
 

@@ -29,7 +29,7 @@ use proto::wire::messages::DataRequest;
 use proto::{Code, Fid, ObjectId, Timestamp, Transno};
 use service::{Ctx, Done, Env, RangeLocks, Recorder, Recovery, Using, Wait, code_of};
 use store::object::{By, Extra};
-use store::{Change, Objects, Store, StoreError};
+use store::{Batch, Change, Objects, Store, StoreError};
 
 use crate::Held;
 use brw::BrwStats;
@@ -384,9 +384,19 @@ impl Data {
         self.in_force(ctx, read.object)?;
         tracing::trace!(object = ?read.object, ?range, read.locked, holder = ?holder(ctx), "read");
         let found = self.objects.read(read.object, read.offset, read.len).await;
+        if matches!(found, Err(StoreError::Io(_))) {
+            self.look_at_disk().await;
+        }
         let (bulk, size) = found.map_err(|error| self.unreadable(&error))?;
         self.brw.read(bulk.iter().map(|part| part.len() as u64).sum());
         Ok(Done { bulk, ..Done::unchanged(Reply::Read(msg::ReadDone { size })) })
+    }
+
+    /// A read failed. If the disk does, a write fails, too, and the target stops: then the reader is not told of an error, but waits for it.
+    async fn look_at_disk(&self) {
+        if let Ok(transno) = self.store.commit(Batch::default()) {
+            _ = self.store.committed(transno).await;
+        }
     }
 
     /// What a reader is told whom the disk failed. An operator hears of it, too.
