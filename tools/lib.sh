@@ -70,6 +70,16 @@ finish() {
   [ "$failed" -eq 0 ]
 }
 
+# until_true SECONDS COMMAND...
+until_true() {
+  local end=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    [ $SECONDS -lt $end ] || { echo "not within the time: $*"; return 1; }
+    sleep 0.1
+  done
+}
+
 # not COMMAND...: has to fail. `! COMMAND` would be no check: set -e takes no notice of it, nor of what stands before `&&`.
 not() {
   if "$@"; then

@@ -50,15 +50,6 @@ restart() {
 restart_mds() { restart 2 two-mds 7002 "$work/two.mdt"; }
 
 status() { in_two timeout 60 "$WEFT" status "$two_a" > "$work/status"; }
-# until_true SECONDS COMMAND...
-until_true() {
-  local end=$((SECONDS + $1))
-  shift
-  until "$@"; do
-    [ $SECONDS -lt $end ] || { echo "not within the time: $*"; return 1; }
-    sleep 0.2
-  done
-}
 is_full() { ! status && grep -q "FULL: .*$1" "$work/status"; }
 is_healthy() { status && grep -q HEALTHY "$work/status"; }
 

@@ -84,11 +84,6 @@ pub struct Limits {
     pub grace_s: Option<u64>,
 }
 
-impl Limits {
-    /// No limits.
-    pub const NONE: Limits = Limits { soft: Some(0), hard: Some(0), grace_s: None };
-}
-
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Order { inodes, bytes, forget } = self;

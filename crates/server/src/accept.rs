@@ -13,6 +13,8 @@ use crate::mdt;
 
 /// Transnos that a target does not get to while an older copy of it exists.
 const TRANSNOS: u64 = 1 << 40;
+/// Targets that have an index one after the other have so many transnos each.
+const TRANSNOS_OF_ONE: u64 = 1 << 48;
 
 /// What was accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,9 +63,6 @@ async fn jump(store: &Store) -> Result<Transno, StoreError> {
     Ok(last)
 }
 
-/// Transnos of all targets that have an index, one after the other: each has its own.
-const TRANSNOS_OF_ONE: u64 = 1 << 48;
-
 /// Has the MGS know of this start of a target, before anybody else does. A copy that it refused stays refused, and so does one that wanted to
 /// take the place of a target that was served. One that takes a place has transnos that nobody had there before.
 pub(crate) async fn claim(store: &Store, claimant: &Claimant) -> Result<(), Unclaimed> {
@@ -76,17 +75,19 @@ pub(crate) async fn claim(store: &Store, claimant: &Claimant) -> Result<(), Uncl
         && (matches!(code, Code::Older | Code::Busy) || *code == Code::IndexUsed && replaced::waits(store))
     {
         let refused = Change { key: Bytes::from_static(&[keys::REFUSED]), value: Some(Bytes::new()) };
-        let batch = Batch { changes: vec![refused], ..Batch::default() };
-        let transno = store.commit(batch).map_err(Unclaimed::Lost)?;
-        store.committed(transno).await.map_err(Unclaimed::Lost)?;
+        keep(store, Batch { changes: vec![refused], ..Batch::default() }).await?;
     }
     let before = claimed?;
     let first = Transno(u64::from(before).saturating_mul(TRANSNOS_OF_ONE));
     if replaced::waits(store) && store.last_transno() < first {
         let changes = vec![replaced::change(replaced::UNKNOWN)];
-        let batch = Batch { changes, replay: Some(first), ..Batch::default() };
-        let transno = store.commit(batch).map_err(Unclaimed::Lost)?;
-        store.committed(transno).await.map_err(Unclaimed::Lost)?;
+        keep(store, Batch { changes, replay: Some(first), ..Batch::default() }).await?;
     }
     Ok(())
+}
+
+/// Makes something durable.
+async fn keep(store: &Store, batch: Batch) -> Result<(), Unclaimed> {
+    let transno = store.commit(batch).map_err(Unclaimed::Lost)?;
+    store.committed(transno).await.map_err(Unclaimed::Lost)
 }

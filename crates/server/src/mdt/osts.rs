@@ -351,6 +351,8 @@ impl Osts {
                     return;
                 }
             }
+            // It was taken out before it was told; it may come back.
+            osts.told_lost.lock().remove(&replaced.uuid);
         });
     }
 

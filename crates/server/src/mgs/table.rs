@@ -240,13 +240,8 @@ impl Table {
         replaces: bool,
     ) -> Result<Option<Vec<Nid>>, Code> {
         match self.current(target) {
-            Some(known) if known.entry.uuid == uuid => {
-                if known.removed {
-                    Err(Code::Removed)
-                } else {
-                    Ok(None)
-                }
-            }
+            Some(known) if known.entry.uuid == uuid && known.removed => Err(Code::Removed),
+            Some(known) if known.entry.uuid == uuid => Ok(None),
             Some(_) if !replaces => Err(Code::IndexUsed),
             Some(known) => Ok((!known.removed).then(|| known.entry.nids.clone())),
             None => Ok(None),
