@@ -236,6 +236,36 @@ fn one_that_was_refused_stays_refused() {
     });
 }
 
+/// The MDT does not reach it at first, and an operator takes it out meanwhile and takes that back.
+#[test]
+fn one_that_comes_back_before_it_was_told_is_told() {
+    check(8, async |cluster| {
+        let (rt, client) = mount(cluster, "c0").await;
+        let old = written(&client, "old", &[0, 1]).await;
+        cluster.handle().partition("mds", SERVER);
+        lose(cluster, &rt).await;
+        let answer = rt.timeout(Duration::from_secs(5), stripes(&client, old, 2)).await;
+        assert_eq!(answer, None, "it was not told yet");
+        cluster.remove(TargetId::ost(LOST.0), false).await;
+        rt.sleep(Duration::from_secs(10)).await;
+        cluster.handle().heal_all();
+        cluster.remove(TargetId::ost(LOST.0), true).await;
+        let new = rt.timeout(Duration::from_secs(120), written(&client, "new", &[0, 1])).await;
+        assert_eq!(stripes(&client, new.expect("it answers"), 2).await, [Ok(true), Ok(true)]);
+        assert_eq!(stripes(&client, old, 2).await, [Ok(true), GONE]);
+
+        // What it has since then is still its own when it comes back once more.
+        for undo in [false, true] {
+            cluster.remove(TargetId::ost(LOST.0), undo).await;
+            rt.sleep(Duration::from_secs(2)).await;
+        }
+        let new = client.names().lookup(&root(), Fid::ROOT, b"new").await.expect("it is there").attr.fid;
+        let handle = client.files().open(&root(), new, READ_WRITE).await.expect("it is whole");
+        client.files().release(handle).await;
+        assert_eq!(stripes(&client, new, 2).await, [Ok(true), Ok(true)]);
+    });
+}
+
 /// One of a pair of servers: the other one takes it over afterwards.
 #[test]
 fn it_may_have_two_servers() {

@@ -257,7 +257,7 @@ impl Osts {
     pub async fn apply(self: &Arc<Self>, config: &ConfigCopy) -> Result<(), StoreError> {
         let Ok(_turn) = self.turn.acquire().await else { return Ok(()) };
         let osts = config.targets().filter_map(|entry| Some((entry.target.ost_index()?, entry)));
-        let replaced = self.replaced(osts.clone()).await?;
+        let replaced = self.replaced(config, osts.clone()).await?;
         let order = Order::new(osts.clone().map(|(ost, entry)| (ost, entry.server.clone())).collect());
         let order = order.replacing(replaced);
         let nids = Arc::new(osts.map(|(ost, entry)| (ost, entry.nids.clone())).collect());
@@ -304,13 +304,18 @@ impl Osts {
         self.table().removed.contains(&ost)
     }
 
-    /// Those of `osts` that took the place of a lost one. What is new since this MDT last looked begins with a sequence of its own.
+    /// Those of `osts` that took the place of a lost one. What is new since this MDT last looked begins with a sequence of its own; one that
+    /// was taken out may come back, with what it has.
     async fn replaced<'a>(
         &self,
+        config: &ConfigCopy,
         osts: impl Iterator<Item = (OstIndex, &'a TargetEntry)>,
     ) -> Result<BTreeMap<OstIndex, Replaced>, StoreError> {
         let before = self.table();
-        let (mut replaced, mut first) = (BTreeMap::new(), None);
+        let known = before.order.replaced().iter().map(|(ost, known)| (*ost, *known));
+        let mut replaced: BTreeMap<_, _> =
+            known.filter(|(ost, _)| config.is_removed(TargetId::ost(*ost))).collect();
+        let mut first = None;
         for (ost, entry) in osts.filter(|(_, entry)| entry.replaces) {
             let known = before.order.replaced().get(&ost).filter(|known| known.uuid == entry.uuid);
             let known = match (known, first) {
