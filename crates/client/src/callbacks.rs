@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use proto::wire::messages::Done;
+use proto::wire::messages::{Done, LOCK_ALONE};
 use proto::wire::{Reply, Request};
 use proto::{Code, DataTarget, TargetId, TargetKind};
 use rpc::{Callbacks, Restate};
@@ -40,8 +40,14 @@ impl Callbacks for CalledBack {
                     shared.files.flocks.settle_closes(asked.fid).await;
                     Ok(Reply::RevokeBits(Done {}))
                 }
-                (TargetKind::Mdt, Request::RevokeBits(asked)) => {
-                    shared.names.meta.revoke_bits(asked).await;
+                (TargetKind::Mdt, Request::RevokeBits(mut asked)) => {
+                    if asked.bits & LOCK_ALONE != 0 {
+                        shared.names.ahead.give_up(asked.fid).await;
+                        asked.bits &= !LOCK_ALONE;
+                    }
+                    if asked.bits != 0 {
+                        shared.names.meta.revoke_bits(asked).await;
+                    }
                     Ok(Reply::RevokeBits(Done {}))
                 }
                 (_, Request::Drain(_)) => match shared.drain().await {
@@ -60,6 +66,7 @@ impl Callbacks for CalledBack {
             shared.locks().ranges_lost(target);
         }
         if target.kind == TargetKind::Mdt {
+            shared.names.ahead.lost();
             shared.names.meta.bits_lost();
             shared.files.flocks.flocks_lost();
         }
@@ -76,6 +83,7 @@ impl Callbacks for CalledBack {
                 shared.locks().restate_ranges(target, &restate).await;
             }
             if target.kind == TargetKind::Mdt {
+                shared.names.ahead.restate(&restate).await;
                 shared.files.restate_opens(&restate).await;
                 shared.files.flocks.restate_flocks(&restate).await;
                 shared.names.data.budgets.restate(&restate).await;

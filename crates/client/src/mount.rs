@@ -147,6 +147,7 @@ impl Shared {
     pub(crate) async fn sync_all(&self) -> Result<()> {
         let back = &self.names.data.back;
         let files = back.dirty.files();
+        self.names.ahead.all_settled().await;
         join_all(files.into_iter().map(|file| async move { back.flush_file(&file).await })).await;
         let commits =
             self.targets.all().into_iter().map(|target| async move { target.commit(target.newest()).await });

@@ -16,6 +16,8 @@ pub(crate) const FLOCKS: Rank = 11;
 pub(crate) const CLOSES: Rank = 12;
 /// Open files.
 pub(crate) const HANDLES: Rank = 13;
+/// What is made ahead of the MDT.
+pub(crate) const AHEAD: Rank = 19;
 /// Inode bits that were lost with a session.
 pub(crate) const LOST_BITS: Rank = 20;
 /// A part of the table of inodes.

@@ -46,6 +46,8 @@ pub const NIDS_MAX: usize = 32;
 pub const LIST_MAX: usize = 65_536;
 /// Requests that change something which one client may have under way at one target: its reply slots.
 pub const SLOTS_MAX: u32 = 256;
+/// Directories of an MDT that a client has to itself, at most.
+pub const ALONE_MAX: usize = 1024;
 /// Object ids of one sequence: the low bits of an inode number.
 pub const OID_BITS: u32 = 20;
 /// Bits of a sequence that fit in an inode number.

@@ -83,6 +83,9 @@ fn created(fid: Fid) -> Created {
         xattrs: false,
         lock: Default::default(),
         range: None,
+        sprea,
+        spread: None,
+        d: None,
     }
 }
 
@@ -99,6 +102,7 @@ fn create() -> Create {
         cred: Cred { uid: 1000, gid: 1000, groups: None },
         time: Timestamp::default(),
         umask: 0,
+        foretold: None,
     }
 }
 

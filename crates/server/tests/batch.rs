@@ -67,6 +67,7 @@ fn create(seq: u64, oid: u32) -> msg::Create {
         cred: Cred::root(),
         time: Timestamp { secs: 1_700_000_000, nanos: 0 },
         umask: 0,
+        foretold: None,
     }
 }
 

@@ -72,6 +72,7 @@ async fn make_and_unlink_one(hub: &Hub, mdt: &Import, fid: Fid, open: u32) -> Ob
         cred: Cred::root(),
         time: TIME,
         umask: 0,
+        foretold: None,
     };
     let created = mdt.call(create).await.expect("there is an OST").reply;
     let layout = created.layout.clone().expect("of a file");

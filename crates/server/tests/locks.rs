@@ -96,6 +96,7 @@ impl Client {
             cred: Cred::root(),
             time: TIME,
             umask: 0,
+            foretold: None,
         };
         self.import.call(create).await.expect("root may").reply.attr.fid
     }

@@ -459,6 +459,13 @@ impl Cluster {
         self.mount_within(node, limits).await
     }
 
+    /// The same for the client `number`; every second one makes files ahead of the MDT.
+    pub async fn mount_numbered(&self, node: &str, number: usize) -> (Rt, Arc<Client>) {
+        let (rt, client) = self.mount(node).await;
+        client.admin().set_metadata_writeback(number % 2 == 1);
+        (rt, client)
+    }
+
     /// Waits until the MDT has heard of every OST, as `client` sees it: targets start one after the other, and files made before that
     /// have fewer stripes than they ask for.
     pub async fn osts_are_known(&self, client: &Client) {

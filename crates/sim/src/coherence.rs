@@ -241,7 +241,7 @@ async fn play(cluster: Cluster, world: World, number: usize, steps: usize) {
     let (node, progress) = (node(number), world.progress.clone());
     let rng = cluster.handle().rng(&node);
     let mounting = progress.begin(&node, "mount".into());
-    let (rt, client) = cluster.mount(&node).await;
+    let (rt, client) = cluster.mount_numbered(&node, number).await;
     progress.mounted(&node, &client);
     drop(mounting);
     let files = [world.files.clone(), vec![world.log]].concat();
@@ -264,7 +264,7 @@ async fn play(cluster: Cluster, world: World, number: usize, steps: usize) {
 async fn look_on(cluster: Cluster, world: World, number: usize) {
     let (node, progress, over) = (node(number), world.progress.clone(), world.over.clone());
     let rng = cluster.handle().rng(&node);
-    let (rt, client) = cluster.mount(&node).await;
+    let (rt, client) = cluster.mount_numbered(&node, number).await;
     progress.mounted(&node, &client);
     let mut player = Player::start(number as u32, rt, client, world, rng, READ_ONLY).await;
     while !over.load(Ordering::Relaxed) {

@@ -76,7 +76,7 @@ pub(crate) fn start_players(
         let handle = cluster.handle().clone();
         let (rng, pace) = (handle.rng(&node(number)), pace.cloned());
         finished.push(on(&handle, &node(number), async move {
-            let (_, client) = cluster.mount(&node(number)).await;
+            let (_, client) = cluster.mount_numbered(&node(number), number).await;
             if let Some(pace) = &pace {
                 pace.progress.mounted(&node(number), &client);
             }

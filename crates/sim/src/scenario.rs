@@ -18,6 +18,9 @@ use crate::recovered;
 use crate::shared::{self, Tally};
 use crate::workload::{Player, Record, root};
 
+/// Of so many clients some make files ahead of the MDT.
+const MANY: u32 = 16;
+
 /// How large a run is.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
@@ -161,7 +164,7 @@ async fn work_in_peace(cluster: &Cluster, records: &Records, scale: Scale) {
         let (cluster, record, tally) = (cluster.clone(), record.clone(), tally.clone());
         let rng = cluster.handle().rng(&node(number));
         waits.push(on(&cluster.handle().clone(), &node(number), async move {
-            let (_, client) = cluster.mount(&node(number)).await;
+            let (_, client) = cluster.mount_numbered(&node(number), number).await;
             let mut fighter = rng;
             let mine = rt::sim::Rng::new(fighter.next_u64());
             let mut player = Player::start(&format!("d{number}"), client.clone(), mine, record).await;
@@ -169,12 +172,17 @@ async fn work_in_peace(cluster: &Cluster, records: &Records, scale: Scale) {
             shared::fight(&client, dir, fighter, tally, scale.steps / 4).await;
             player.play(scale.steps - scale.steps / 2).await;
             player.finish().await;
+            let ahead = client.admin().counters().get("ahead.made").copied().unwrap_or(0);
             client.unmount().await.expect("a healthy client unmounts");
+            ahead
         }));
     }
+    let mut ahead = 0;
     for wait in waits {
-        wait.await.expect("no client died");
+        ahead += wait.await.expect("no client died");
     }
+    tracing::info!(ahead, "files were made ahead of the MDT");
+    assert!(ahead > 0 || scale.clients < MANY, "nobody made a file ahead");
     shared::check(&first, dir, &tally).await;
     for (number, record) in records.iter().enumerate().step_by(7) {
         let mut now = record.lock().take_view();
@@ -195,7 +203,7 @@ async fn crash_in_the_middle(cluster: &Cluster, records: &Records, scale: Scale)
         let mut rng = handle.rng(&format!("again{number}"));
         let mine = rt::sim::Rng::new(rng.next_u64());
         drop(on(&handle, &node(number), async move {
-            let (_, client) = cluster.mount(&node(number)).await;
+            let (_, client) = cluster.mount_numbered(&node(number), number).await;
             let mut player = Player::start(&format!("e{number}"), client, mine, record).await;
             player.play(usize::MAX).await;
         }));

@@ -1,5 +1,6 @@
 //! What an administrator sees and sets of a mounted file system: space, configuration, memory, locks.
 
+mod ahead;
 mod answers;
 mod parameters;
 mod readahead;

@@ -14,7 +14,12 @@ impl Admin {
             self.shared.names.data.locks.table.counts();
         let bits = self.shared.names.meta.called_back_count();
         let [hits, kept, _] = self.shared.names.data.clean.counts();
+        let ahead = self.shared.names.ahead.counts();
         let locks = [
+            ("ahead.dirs", ahead.dirs as u64),
+            ("ahead.made", ahead.kept),
+            ("ahead.lost", ahead.broken),
+            ("ahead.pending", ahead.pending as u64),
             ("cache.hits", hits),
             ("cache.bytes", kept),
             ("idle.looks", self.shared.resting.looks()),

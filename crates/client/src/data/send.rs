@@ -106,8 +106,10 @@ impl WriteBack {
         if target.ost().is_some() { self.until_reopened(file).await } else { Ok(()) }
     }
 
-    /// Waits until the MDT does not know the size for good.
+    /// Waits until the MDT has the file, and does not know the size for good.
     async fn until_reopened(&self, file: &FileState) -> Result<()> {
+        // Nobody knows of the objects of a file that is made nowhere.
+        self.targets.pending.settled(file.fid).await;
         let reopened = file.inner.lock().reopened;
         if reopened != Transno(0) {
             self.targets.mdt_of(file.fid)?.commit(reopened).await?;

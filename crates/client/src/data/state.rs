@@ -16,7 +16,7 @@ use super::readahead::Ahead;
 use crate::data::Sum;
 use crate::data::cache::Cache;
 use crate::order::{FILE, Mutex};
-use crate::{Error, Result};
+use crate::{Error, OpenFlags, Result};
 
 /// Permits of [`FileState::order`]: a write takes one, what has to be alone takes all.
 const ORDER_ALL: u32 = 1 << 16;
@@ -186,6 +186,18 @@ impl FileState {
     /// Number of the last failure; a handle that is opened now has seen it.
     pub(crate) fn failures(&self) -> u64 {
         self.inner.lock().error.0
+    }
+
+    /// The last handle ends through which the file could be written, and this client has made the file and never wrote to it: whether that is so,
+    /// and then it is done.
+    pub(crate) fn ends_untouched(&self, flags: OpenFlags) -> bool {
+        let mut inner = self.inner.lock();
+        let untouched = inner.writers == 1 && inner.end.is_untouched() && !inner.untold && !inner.gone;
+        if untouched {
+            inner.writers = 0;
+            inner.mapped_writers -= u32::from(flags.read);
+        }
+        untouched
     }
 
     /// The failure that a handle has not reported yet; `seen` is the handle's mark.

@@ -176,7 +176,9 @@ impl Flocks {
             start: range.start,
             end: range.end,
         };
-        let Some(lock) = self.targets.mdt_of(fid)?.call(test).await?.reply.lock else { return Ok(None) };
+        let Some(lock) = self.targets.settled_mdt_of(fid).await?.call(test).await?.reply.lock else {
+            return Ok(None);
+        };
         let range = Range::new(lock.start, lock.end).ok_or(Error::Refused(Code::Malformed))?;
         let mode = if lock.mode == msg::FLOCK_WRITE { Mode::Write } else { Mode::Read };
         Ok(Some(FoundLock { range, mode, pid: lock.pid, own: lock.own }))
@@ -454,7 +456,7 @@ impl Flocks {
                 wait: number,
                 known: self.take_known(),
             };
-            let mut flocked = self.targets.mdt_of(place.fid)?.call(flock).await?.reply;
+            let mut flocked = self.targets.settled_mdt_of(place.fid).await?.call(flock).await?.reply;
             if place.kind == Kind::Flock && flocked.state != msg::FLOCK_GRANTED {
                 // What was there before is gone, even if what was to come in its place is not granted.
                 self.inner.lock().kept.change(place, range, None, flocked.change);

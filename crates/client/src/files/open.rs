@@ -11,12 +11,12 @@ use proto::wire::messages::{
     Create, CreateUnnamed, Created, Entry, OPEN_EXCLUSIVE, OPEN_EXECUTE, OPEN_RANGE, OPEN_READ, OPEN_WRITE,
     Open, Token,
 };
-use proto::{Fid, FileKind, JobId, Layout, Transno};
+use proto::{Fid, FileKind, JobId, Layout, Name, Transno};
 use rt::wait::join_all;
 
 use crate::files::{OpenFile, OpenFiles};
 use crate::lock::{Before, whole};
-use crate::names::{Ended, Told as Answer, no_change};
+use crate::names::{Ended, Made, New, Told as Answer, no_change};
 use crate::{AttrChange, Caller, Forget, Handle, OpenFlags, Result};
 
 impl OpenFlags {
@@ -57,6 +57,10 @@ impl OpenFiles {
         let name = crate::name(name)?;
         let time = self.names.clock.time();
         let mode = (mode & !proto::types::MODE_KIND) | FileKind::File.mode_bits();
+        let open = flags.bits() | if flags.write { OPEN_RANGE } else { 0 };
+        if let Some(made) = self.names.ahead.create(&New { caller, parent, name: &name, mode, open, time }) {
+            return Ok(self.made_ahead(caller, parent, &name, flags, made));
+        }
         let create = |fid, cred| Create {
             parent,
             name: name.clone(),
@@ -64,11 +68,12 @@ impl OpenFiles {
             mode,
             rdev: 0,
             target: Bytes::new(),
-            open: flags.bits() | if flags.write { OPEN_RANGE } else { 0 },
+            open,
             hint: None,
             cred,
             time,
             umask: caller.umask,
+            foretold: None,
         };
         let changing = self.names.meta.inodes.change(&[parent], &[(parent, &name)]);
         let before = self.names.data.locks.before_new();
@@ -101,6 +106,27 @@ impl OpenFiles {
                 Err(error)
             }
         }
+    }
+
+    /// Opens a file that the MDT will make.
+    fn made_ahead(
+        &self,
+        caller: &Caller,
+        parent: Fid,
+        name: &Name,
+        flags: OpenFlags,
+        made: Made,
+    ) -> (Answer, Handle) {
+        let opened = Told {
+            attr: made.attr.clone(),
+            layout: Some(made.layout),
+            handle: made.handle,
+            transno: Transno(0),
+            xattrs: false,
+            reopened: false,
+        };
+        let handle = self.opened(caller, opened, flags);
+        (self.names.meta.told(made.attr, Some((parent, name))), handle)
     }
 
     /// The answer to a create granted all of the first object of the file.
@@ -299,6 +325,7 @@ impl OpenFiles {
 
     /// fsync of a directory: everything this client changed in the name space is durable.
     pub async fn fsync_dir(&self, _fid: Fid) -> Result<()> {
+        self.names.ahead.all_settled().await;
         let commits =
             self.targets.mdts().into_iter().map(|mdt| async move { mdt.commit(mdt.newest()).await });
         join_all(commits).await.into_iter().collect()
@@ -313,6 +340,9 @@ impl OpenFiles {
             }
             let file = open.file.as_ref().map(|file| self.names.data.files.get(file.fid));
             let (flags, wrote) = (open.flags, open.wrote.load(Ordering::Relaxed));
+            if file.as_ref().is_some_and(|file| self.names.ahead.closed(file, flags)) {
+                return;
+            }
             self.names
                 .sizes
                 .close(Ended { fid: open.fid, handle: open.mdt_handle, flags, file, wrote })

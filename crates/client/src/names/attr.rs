@@ -100,7 +100,7 @@ impl Names {
             return Ok(names);
         }
         let asked = self.meta.inodes.ask();
-        let got = self.targets.mdt_of(fid)?.call(ListXattr { fid }).await?.reply;
+        let got = self.targets.settled_mdt_of(fid).await?.call(ListXattr { fid }).await?.reply;
         self.meta.learn_of(&asked, fid, got.lock, |inode| inode.learn_xattr_names(got.lock, &got.names));
         Ok(got.names)
     }

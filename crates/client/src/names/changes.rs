@@ -75,6 +75,7 @@ impl Changes {
 
     /// Waits until what this client changed of `fid` is durable on the MDT. That a change is lost is told once.
     pub(crate) async fn commit_changes(&self, fid: Fid) -> crate::Result<()> {
+        self.targets.pending.settled(fid).await;
         let change = self.table.lock().of(fid);
         let committed = self.targets.mdt_of(fid)?.commit(change).await;
         if change != Transno(0) {

@@ -294,7 +294,7 @@ impl Sizes {
 
     async fn set_size(self: &Arc<Self>, set: SetSize) -> Result<()> {
         let changing = self.meta.inodes.change(&[set.fid], &[]);
-        let (fid, answered) = (set.fid, self.targets.mdt_of(set.fid)?.call(set).await?);
+        let (fid, answered) = (set.fid, self.targets.settled_mdt_of(set.fid).await?.call(set).await?);
         self.meta.changes.changed(fid, answered.transno);
         if let Some(file) = self.data.files.find(fid) {
             file.inner.lock().told(answered.transno);

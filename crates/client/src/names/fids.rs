@@ -79,14 +79,7 @@ impl Fids {
         loop {
             let taken = self.state.lock().take();
             if let Some((fid, low)) = taken {
-                if low {
-                    let fids = self.clone();
-                    self.rt.spawn(async move {
-                        if fids.fetch_sequence().await.is_err() {
-                            fids.state.lock().fetching = false;
-                        }
-                    });
-                }
+                self.fetch_if(low);
                 return Ok(fid);
             }
             let _turn = self.gate.acquire().await.map_err(|_| Error::Closed)?;
@@ -97,6 +90,31 @@ impl Fids {
             if empty {
                 self.fetch_sequence().await?;
             }
+        }
+    }
+
+    /// The same, of the sequences of `session`, if there is one without waiting.
+    pub(crate) fn at_hand(self: &Arc<Self>, session: u64) -> Option<Fid> {
+        let (fid, low) = {
+            let mut state = self.state.lock();
+            if state.session != session {
+                return None;
+            }
+            state.take()?
+        };
+        self.fetch_if(low);
+        Some(fid)
+    }
+
+    /// Fetches the next sequence in the background, if it is time to.
+    fn fetch_if(self: &Arc<Self>, low: bool) {
+        if low {
+            let fids = self.clone();
+            self.rt.spawn(async move {
+                if fids.fetch_sequence().await.is_err() {
+                    fids.state.lock().fetching = false;
+                }
+            });
         }
     }
 

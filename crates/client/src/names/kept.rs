@@ -100,7 +100,7 @@ impl MetadataCache {
         let changing = changes.then(|| self.inodes.change(&[fid], &[]));
         let asked = self.inodes.ask();
         tracing::debug!(%fid, handle = close.handle, size = close.size.as_ref().map(|size| size.size), "close");
-        let result = match self.targets.mdt_of(fid) {
+        let result = match self.targets.settled_mdt_of(fid).await {
             Ok(mdt) => mdt.call(close).await,
             Err(error) => Err(error),
         };

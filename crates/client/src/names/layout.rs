@@ -16,13 +16,14 @@ impl Names {
 
     /// What new files in a directory get.
     pub async fn default_layout(&self, fid: Fid) -> Result<DefaultLayout> {
-        Ok(self.targets.mdt_of(fid)?.call(GetDefaultLayout { fid }).await?.reply)
+        Ok(self.targets.settled_mdt_of(fid).await?.call(GetDefaultLayout { fid }).await?.reply)
     }
 
     /// `lfs setstripe` on a directory or on a file without objects.
     pub async fn set_layout(&self, caller: &Caller, fid: Fid, hint: Option<LayoutHint>) -> Result<()> {
         let time = self.clock.time();
         let set = |cred| SetLayout { fid, hint: hint.clone(), cred, time };
+        self.ahead.leave(fid);
         let changing = self.meta.inodes.change(&[fid], &[]);
         let answered = self.targets.ask(fid, caller, set).await?;
         self.meta.changes.changed(fid, answered.transno);
@@ -57,6 +58,7 @@ impl Names {
             cred,
             time,
             umask: caller.umask,
+            foretold: None,
         };
         let changing = self.meta.inodes.change(&[parent], &[(parent, &name)]);
         let made = self.fids.make(parent, caller, create).await?;

@@ -2,9 +2,11 @@
 //!
 //! [`cache`] is what the MDT lets this client keep; [`ops`], [`attr`] and [`layout`] are the operations; [`close`], [`truncate`] and
 //! [`complete`] keep the size of a file true between the MDT and the objects; [`relaid`] is for files whose data was moved; [`changes`]
-//! is what fsync waits for; [`search`] finds files; [`statahead`] asks for names before applications do.
+//! is what fsync waits for; [`search`] finds files; [`statahead`] asks for names before applications do, and
+//! [`ahead`] makes files before the MDT does.
 
 mod access;
+mod ahead;
 mod attr;
 mod cache;
 mod changes;
@@ -29,6 +31,7 @@ use crate::data::Data;
 use crate::targets::Targets;
 
 pub(crate) use access::Accesses;
+pub(crate) use ahead::{Ahead, Made, New};
 pub(crate) use cache::MetadataCache;
 pub use cache::{Fill, OnItsWay, Told};
 pub(crate) use changes::Changes;
@@ -51,6 +54,7 @@ pub struct Names {
     pub(crate) sizes: Arc<Sizes>,
     pub(crate) fids: Arc<Fids>,
     pub(crate) statahead: Arc<Statahead>,
+    pub(crate) ahead: Arc<Ahead>,
     /// Directories without a name in which somebody may work.
     removed: Removed,
 }
@@ -68,6 +72,7 @@ impl Names {
         Names {
             targets: targets.clone(),
             statahead: Arc::new(Statahead::new(meta.clone(), targets.clone())),
+            ahead: Arc::new(Ahead::new(meta.clone(), data.clone(), fids.clone())),
             clock: data.clock.clone(),
             meta,
             layouts,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::wire::messages::{
-    Access, Create, Created, DirEntry, DirPage, Entry, Granted, Link, Lookup, OPEN_EXCLUSIVE, ReadDir,
-    ReadLink, Rename, SetAttr, Unlink,
+    Access, Create, Created, DirEntry, DirPage, Entry, Granted, Link, Lookup, OPEN_ALONE, OPEN_EXCLUSIVE,
+    ReadDir, ReadLink, Rename, SetAttr, Unlink,
 };
 use proto::{Attr, Code, Cred, Fid, FileKind, Name, Timestamp};
 use rpc::Answered;
@@ -81,7 +81,7 @@ impl Names {
             return Ok(target);
         }
         let asked = self.meta.inodes.ask();
-        let target = self.targets.mdt_of(fid)?.call(ReadLink { fid }).await?.reply.target;
+        let target = self.targets.settled_mdt_of(fid).await?.call(ReadLink { fid }).await?.reply.target;
         self.meta.learn_of(&asked, fid, Granted::default(), |inode| inode.target = Some(target.clone()));
         Ok(target)
     }
@@ -98,6 +98,9 @@ impl Names {
     ) -> Result<Told> {
         let name = crate::name(name)?;
         let time = self.clock.time();
+        let is_dir = FileKind::from_mode(mode) == Some(FileKind::Dir);
+        let making = is_dir.then(|| self.ahead.making(parent)).flatten();
+        let alone = if making.is_some() { OPEN_ALONE } else { 0 };
         let create = |fid, cred| Create {
             parent,
             name: name.clone(),
@@ -105,16 +108,20 @@ impl Names {
             mode,
             rdev,
             target: target.clone(),
-            open: OPEN_EXCLUSIVE,
+            open: OPEN_EXCLUSIVE | alone,
             hint: None,
             cred,
             time,
             umask: caller.umask,
+            foretold: None,
         };
         let changing = self.meta.inodes.change(&[parent], &[(parent, &name)]);
         let answered = self.fids.make(parent, caller, create).await?;
         self.keep_new(changing, (parent, &name), time, &answered);
         let made = answered.reply;
+        if let Some(making) = making {
+            making.made(&made);
+        }
         Ok(self.meta.told(made.attr, Some((parent, &name))))
     }
 
@@ -131,6 +138,10 @@ impl Names {
     async fn remove(&self, caller: &Caller, parent: Fid, name: &[u8], directory: bool) -> Result<()> {
         let (name, time) = (crate::name(name)?, self.clock.time());
         let unlink = |cred| Unlink { parent, name: name.clone(), directory, cred, time };
+        if directory {
+            // What was told of its entries.
+            self.ahead.all_settled().await;
+        }
         let kept = self.meta.keeps_entries(parent);
         let changing = self.meta.inodes.change(&[parent], &[(parent, &name)]);
         let answered = self.targets.ask(parent, caller, unlink).await?;
@@ -138,6 +149,9 @@ impl Names {
         self.meta.changes.changed(unlinked.fid, answered.transno);
         if directory && let Some(entry) = self.meta.known_entry(unlinked.fid) {
             self.removed.put(Attr { ctime: time, ..entry.attr.clone() });
+        }
+        if directory {
+            self.ahead.removed(unlinked.fid);
         }
         let touch = Touch { dir: parent, transno: answered.transno, time, links: -i32::from(directory) };
         let asked = changing.done_in(touch, &[unlinked.fid]);
@@ -185,6 +199,8 @@ impl Names {
             time,
         };
         let names = [(parent, &old_name), (new_parent, &new_name)];
+        // Both parents, and what is replaced.
+        self.ahead.all_settled().await;
         let changing = self.meta.inodes.change(&[parent, new_parent], &names);
         let answered = self.targets.ask(parent, caller, rename).await?;
         let renamed = answered.reply;
@@ -203,6 +219,7 @@ impl Names {
         let (name, time) = (crate::name(name)?, self.clock.time());
         let link = |cred| Link { fid, parent, name: name.clone(), cred, time };
         let changing = self.meta.inodes.change(&[parent, fid], &[(parent, &name)]);
+        self.targets.pending.settled(fid).await;
         let answered = self.targets.ask(parent, caller, link).await?;
         let entry = answered.reply;
         self.meta.changes.changed(fid, answered.transno);
@@ -230,7 +247,7 @@ impl Names {
         }
         let asked = self.meta.inodes.ask();
         let read = ReadDir { fid, cookie, bytes_max: PAGE_BYTES_MAX, plus };
-        let page = Arc::new(self.targets.mdt_of(fid)?.call(read).await?.reply);
+        let page = Arc::new(self.targets.settled_mdt_of(fid).await?.call(read).await?.reply);
         for DirEntry { name, entry, .. } in &page.entries {
             let Some(entry) = entry else { continue };
             self.meta.learn_named(&asked, fid, name, entry);

@@ -111,7 +111,7 @@ impl Layouts {
         let generation = layout.generation;
         let stay = SwapLayouts { fid, with: Fid::ZERO, generation, cred: Cred::root(), blocks: None };
         let _changing = self.meta.inodes.change(&[fid], &[]);
-        let told = match self.targets.mdt_of(fid)?.call(stay).await {
+        let told = match self.targets.settled_mdt_of(fid).await?.call(stay).await {
             Ok(answered) => {
                 self.meta.changes.changed(fid, answered.transno);
                 answered.reply.layout
@@ -136,7 +136,7 @@ impl Layouts {
     /// What the MDT says of a file. What it grants with it is kept: otherwise the MDT would believe so for good.
     pub(crate) async fn fetch_entry(self: &Arc<Self>, fid: Fid) -> Result<Entry> {
         let asked = self.meta.inodes.ask();
-        let entry = self.targets.mdt_of(fid)?.call(GetAttr { fid }).await?.reply;
+        let entry = self.targets.settled_mdt_of(fid).await?.call(GetAttr { fid }).await?.reply;
         self.meta.learn(&asked, &entry);
         Ok(entry)
     }
@@ -156,7 +156,7 @@ impl Layouts {
         }
         let fid = file.fid;
         let changing = self.meta.inodes.change(&[fid], &[]);
-        let answered = self.targets.mdt_of(fid)?.call(PlaceData { fid, offset, len }).await?;
+        let answered = self.targets.settled_mdt_of(fid).await?.call(PlaceData { fid, offset, len }).await?;
         self.meta.changes.changed(fid, answered.transno);
         self.meta.not_kept(&changing, &answered.reply);
         file.set_layout(answered.reply.layout);

@@ -36,6 +36,7 @@ impl Names {
 
     async fn ask_for_page(&self, caller: &Caller, find: &Find) -> Result<FoundPage> {
         for _ in 0..TRIES_MAX {
+            self.ahead.all_settled().await;
             let asked = self.targets.ask(find.start, caller, |cred| Find { cred, ..find.clone() }).await;
             match asked {
                 Err(Error::Refused(Code::Busy)) => self.data.rt.sleep(BUSY_PAUSE).await,

@@ -16,6 +16,12 @@ impl Targets {
         self.get(TargetId::mdt(mdt_of(fid)))
     }
 
+    /// The same for a question about the file: what was told of it ahead is answered before.
+    pub(crate) async fn settled_mdt_of(&self, fid: Fid) -> Result<Arc<Target>> {
+        self.pending.settled(fid).await;
+        self.mdt_of(fid)
+    }
+
     /// The session with the MDT that has the root.
     pub(crate) fn first_mdt(&self) -> Result<Arc<Target>> {
         self.mdt_of(Fid::ROOT)
@@ -39,6 +45,17 @@ impl Targets {
     /// Asks the MDT that has `fid` on behalf of `caller`, and again if that has to give way and the caller does not;
     /// its supplementary groups are looked up only if the answer depends on them.
     pub(crate) async fn ask<O: Operation>(
+        &self,
+        fid: Fid,
+        caller: &Caller,
+        operation: impl Fn(Cred) -> O,
+    ) -> Result<Answered<O::Reply>> {
+        self.pending.settled(fid).await;
+        self.ask_ahead(fid, caller, operation).await
+    }
+
+    /// The same for what was told already.
+    pub(crate) async fn ask_ahead<O: Operation>(
         &self,
         fid: Fid,
         caller: &Caller,

@@ -2,6 +2,7 @@
 
 mod ask;
 mod pace;
+mod pending;
 mod requests;
 mod rpcs;
 
@@ -25,6 +26,7 @@ use requests::Requests;
 use rpcs::{Changes, Rpcs};
 
 pub use pace::SlowOst;
+pub(crate) use pending::Pending;
 pub(crate) use rpcs::Way;
 
 /// Time that the configuration has to bring an OST that a layout names. A question for news that was lost is asked again
@@ -361,6 +363,8 @@ pub(crate) struct Targets {
     rpcs_in_flight_max: u32,
     shortage: Arc<Shortage>,
     requests: Arc<Requests>,
+    /// What was told ahead of MDTs.
+    pub(crate) pending: Pending,
     lease: Arc<dyn SignOfLife>,
     /// Told of what an OST has taken and is not durable there: bytes before, and now.
     retained: Retained,
@@ -410,6 +414,7 @@ impl Targets {
                 (rpcs_in_flight_max, None),
             )),
             requests,
+            pending: Pending::default(),
             lease,
             retained,
             used: Arc::default(),

@@ -10,7 +10,7 @@ use proto::{Code, Fid};
 use crate::world::{MIB, World, create_on, root};
 
 /// What a mount has.
-const MEMORY: [&str; 11] = [
+const MEMORY: [&str; 13] = [
     "max_cached_mb",
     "max_dirty_mb",
     "unstable_stats",
@@ -22,6 +22,8 @@ const MEMORY: [&str; 11] = [
     "enable_statahead_fname",
     "statahead_fname_predict_hit",
     "statahead_stats",
+    "metadata_writeback",
+    "metadata_writeback_stats",
 ];
 
 fn registered<'a>(client: &'a Client, tree: Tree<'a, Setting<'a>>) -> Tree<'a, Setting<'a>> {

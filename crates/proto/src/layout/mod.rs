@@ -4,6 +4,7 @@
 
 mod component;
 mod hint;
+mod spread;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +14,7 @@ use smallvec::SmallVec;
 
 pub use component::{Component, Pattern};
 pub use hint::{HintPart, LayoutHint};
+pub use spread::{Spread, start};
 
 use crate::ids::{DataTarget, Fid, ObjectId, OstIndex};
 use crate::limits::COMPONENTS_MAX;

@@ -146,6 +146,16 @@ impl Wire for bool {
     }
 }
 
+impl<T: Wire> Wire for Box<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        (**self).put(out);
+    }
+
+    fn take(from: &mut Reader) -> Result<Box<T>, DecodeError> {
+        T::take(from).map(Box::new)
+    }
+}
+
 impl Wire for Bytes {
     fn put(&self, out: &mut Vec<u8>) {
         (self.len() as u32).put(out);

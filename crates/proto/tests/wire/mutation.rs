@@ -54,6 +54,7 @@ const LATER: &[(&str, usize)] = &[
     ("SetQuota", 10),
     ("SetQuota", 1),
     ("SwapLayouts", 9),
+    ("Create", 151),
     ("SetAttr", 7),
     ("SetAttr", 2),
     ("Write", 25),

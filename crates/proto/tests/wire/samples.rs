@@ -1,7 +1,7 @@
 //! One message of each kind, every field with a value of its own.
 
 use bytes::Bytes;
-use proto::layout::{Component, LayoutHint};
+use proto::layout::{Component, LayoutHint, Spread};
 use proto::wire::batch::{self, Member};
 use proto::wire::header::{FLAG_REPLY, FLAG_RESENT, Header, Room, SLOT_NONE};
 use proto::wire::messages::*;
@@ -413,6 +413,7 @@ fn mdt_requests_names() -> Vec<Request> {
             cred: cred.clone(),
             time,
             umask: 0o022,
+            foretold: Some(Box::new(Foretold { handle: 0x7172, layout: Some(layout()) })),
         }
         .into(),
         Open { fid: fid(1), open: OPEN_READ, cred: cred.clone() }.into(),
@@ -489,6 +490,7 @@ fn mdt_requests_files() -> Vec<Request> {
         }
         .into(),
         RestateNames { restart: 3, kept: true }.into(),
+        RestateAlone { dirs: vec![fid(1), fid(2)] }.into(),
         RestateOpens { opens: vec![OpenHeld { fid: fid(1), handle: 0x7170 }] }.into(),
         SwapLayouts { fid: fid(1), with: fid(2), generation: 3, cred: Cred::root(), blocks: Some(0x2021) }
             .into(),
@@ -792,6 +794,12 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
         xattrs: true,
         lock: granted(),
         range: Some(range),
+        spread: Some(Spread {
+            stripe_size: 1 << 20,
+            stripe_count: 2,
+            osts: vec![OstIndex(0), OstIndex(7)],
+            first_sequence: 0x2_0000_0401,
+        }),
     };
     let opened =
         Opened { attr: attr(), layout: None, handle: 0x5152, xattrs: false, lock: granted(), range: None };
@@ -829,6 +837,7 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
         ("Access", Reply::Access(Done {})),
         ("CreateUnnamed", Reply::CreateUnnamed(created)),
         ("RestateNames", Reply::RestateNames(Done {})),
+        ("RestateAlone", Reply::RestateAlone(Done {})),
         ("RestateOpens", Reply::RestateOpens(Done {})),
         ("SwapLayouts", Reply::SwapLayouts(entry())),
         ("PlaceData", Reply::PlaceData(entry())),

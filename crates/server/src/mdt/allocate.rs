@@ -9,10 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use proto::layout::{Component, HintPart, LayoutHint, Pattern};
+use proto::layout::{Component, HintPart, LayoutHint, Pattern, Spread, start};
 use proto::limits::{COMPONENTS_MAX, MDT_DATA_BYTES_MAX, STRIPE_SIZE_DEFAULT, STRIPE_SIZE_UNIT, STRIPES_MAX};
 use proto::pool::POOL_IGNORE;
-use proto::shards::mix;
 use proto::{ClientId, Code, Fid, Layout, OstIndex, Pools, mdt_of};
 use smallvec::SmallVec;
 
@@ -167,18 +166,6 @@ impl Order {
 fn named_pools(hint: &LayoutHint) -> impl Iterator<Item = &str> {
     let parts = hint.parts.iter().map(|part| part.pool.as_str());
     std::iter::once(hint.pool.as_str()).chain(parts)
-}
-
-/// Where a file of `count` stripes begins among `osts` OSTs.
-///
-/// Each run of as many files as there are OSTs fills all of them evenly. The runs are turned against each other, so
-/// that no pattern of names (every second one a directory, say) leaves OSTs out.
-fn start(file: Fid, count: usize, osts: usize) -> usize {
-    let number = file.oid.saturating_sub(1) as usize;
-    let (run, place) = (number / osts, number % osts);
-    let turn = mix(run as u64, file.seq) >> 33;
-    let step = if count.is_multiple_of(osts) { 1 } else { count };
-    (place * step + turn as usize) % osts
 }
 
 /// Checks what can be checked of `hint` without choosing OSTs.
@@ -339,6 +326,48 @@ pub fn allocate(id: Fid, hint: &LayoutHint, order: &Order) -> Result<Layout, Cod
     };
     let osts = usable.iter().cycle().skip(start).take(count).copied().collect();
     layout(osts, count > known)
+}
+
+/// How files lie that ask for nothing but `hint`. Empty where that says more than how many stripes of which size, or there are too many
+/// OSTs to tell of.
+pub fn spread(hint: &LayoutHint, order: &Order) -> Spread {
+    let plain = LayoutHint {
+        stripe_count: hint.stripe_count,
+        stripe_size: hint.stripe_size,
+        ..LayoutHint::default()
+    };
+    let osts = order.usable(None);
+    let can = *hint == plain && check_values(hint, order).is_ok() && osts.len() <= Spread::OSTS_MAX;
+    let known = osts.len() as u32;
+    let stripe_count = match hint.stripe_count {
+        0 => 1,
+        -1 => known,
+        wanted => u32::try_from(wanted).unwrap_or(0).min(known),
+    };
+    let first_sequence = order.replaced.values().map(|replaced| replaced.first).max().unwrap_or(0);
+    Spread {
+        stripe_size: if hint.stripe_size == 0 { STRIPE_SIZE_DEFAULT } else { hint.stripe_size },
+        stripe_count,
+        osts: if can { osts } else { Vec::new() },
+        first_sequence,
+    }
+}
+
+/// Whether a client may have foretold `layout` for the file `id`: it lies on OSTs that there are.
+pub fn accept(layout: &Layout, id: Fid, order: &Order) -> Result<(), Code> {
+    let [component] = &layout.components[..] else { return Err(Code::Invalid) };
+    let osts: Vec<OstIndex> = layout.osts().collect();
+    let is_plain = *layout == Layout::from(Component::striped(id, component.stripe_size, osts.clone()));
+    let sane = is_plain
+        && layout.is_sane()
+        && component.stripe_size.is_multiple_of(STRIPE_SIZE_UNIT)
+        && (1..=STRIPES_MAX).contains(&osts.len())
+        && !has_twice(&osts)
+        && osts.iter().all(|&ost| order.has(ost));
+    if !sane {
+        return Err(Code::Invalid);
+    }
+    order.check_sequence(id, &osts)
 }
 
 /// The first component has objects at once; the others get them with the first write to them ([`place`]).

@@ -14,11 +14,12 @@ use proto::Fid;
 use proto::lock::bits::{Bits, Conflict, OperationId, SessionId};
 use proto::lock::range::Numbers;
 use proto::parameters::TargetTree;
-use proto::wire::messages::{BitLock, Granted, LOCK_LOOKUP, RestateNames};
+use proto::wire::messages::{BitLock, Granted, LOCK_ALONE, LOCK_LOOKUP, RestateNames};
 use rt::sync::Notify;
 use service::{LockRoom, Wait};
 use smallvec::SmallVec;
 
+use super::alone::Alone;
 use crate::{Held, Holding};
 
 /// Parts of the table; a power of two, and as many as a number has bits at most.
@@ -66,6 +67,7 @@ pub struct BitLocks {
     /// Told when one of them is set.
     excessive: Notify,
     old_names: OldNames,
+    alone: Alone,
 }
 
 /// Sessions whose kernels may use names that they were told before a restart (`docs/locks.md#kernel-names`): it is not known which, so
@@ -121,6 +123,7 @@ impl BitLocks {
             excess: AtomicU64::new(0),
             excessive: Notify::new(),
             old_names: OldNames::default(),
+            alone: Alone::default(),
         }
     }
 
@@ -233,6 +236,9 @@ impl BitLocks {
 
     /// A session has given something up; returns what is free now.
     pub fn given_up(&self, session: SessionId, lock: &BitLock) -> u32 {
+        if lock.bits & LOCK_ALONE != 0 {
+            self.alone.given_up(session, lock.fid);
+        }
         self.shard(lock.fid).given_up(session, lock)
     }
 
@@ -246,7 +252,28 @@ impl BitLocks {
     /// A session is over.
     pub fn drop_session(&self, session: SessionId) {
         self.old_names.drop_session(session);
+        self.alone.drop_session(session);
         self.shards.iter().for_each(|shard| shard.lock().drop_session(session));
+    }
+
+    /// The session has a directory to itself that it has just made, if it may have one more. The caller holds its guard.
+    pub fn grant_alone(&self, session: SessionId, dir: Fid, number: u64) -> bool {
+        self.alone.grant(session, dir, number)
+    }
+
+    /// The session has had a directory to itself since before a restart; false if another one says so too.
+    pub fn restate_alone(&self, session: SessionId, dir: Fid) -> bool {
+        self.alone.grant(session, dir, self.numbers.draw())
+    }
+
+    /// A directory is no more.
+    pub fn removed(&self, dir: Fid) {
+        self.alone.removed(dir);
+    }
+
+    /// Every directory that a client has to itself.
+    pub fn all_alone(&self) -> Vec<(Fid, Conflict)> {
+        self.alone.all()
     }
 
     /// A client says whether its kernel may use names of before a restart.
@@ -271,7 +298,7 @@ impl BitLocks {
             let held = |(session, fid, bits)| Held { session, what: Holding::Bits { fid, bits } };
             shard.lock().held().map(held).collect()
         };
-        self.shards.iter().flat_map(all).collect()
+        self.shards.iter().flat_map(all).chain(self.alone.held()).collect()
     }
 
     /// Which bits of which file one session has.
@@ -280,7 +307,8 @@ impl BitLocks {
             let held = |(fid, bits)| Held { session, what: Holding::Bits { fid, bits } };
             shard.lock().held_by_session(session).map(held).collect()
         };
-        self.shards.iter().flat_map(all).collect()
+        let alone = self.alone.held().into_iter().filter(|held| held.session == session);
+        self.shards.iter().flat_map(all).chain(alone).collect()
     }
 
     /// What operations claim, and who has some of it still.
@@ -360,6 +388,11 @@ impl Claims {
             }
         }
         conflicts
+    }
+
+    /// Which other session has the directory to itself.
+    pub fn alone(&self, dir: Fid) -> Option<Conflict> {
+        self.locks.alone.conflict(self.session, dir)
     }
 
     /// Whoever may use a name of the file since before a restart has to forget it. The claim keeps everybody from being told anew.

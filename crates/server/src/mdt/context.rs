@@ -48,6 +48,15 @@ impl<'a> Ctx<'a> {
         self.seen.fetch_max(foreign.0, Ordering::Relaxed);
     }
 
+    /// Another client may have the directory to itself, with changes of which the MDT does not know: they come first. A replay comes
+    /// before anybody has said so.
+    pub(super) fn settled(&self, fid: Fid) -> Step<()> {
+        match self.claims.alone(fid).filter(|_| self.request.replay.is_none()) {
+            Some(conflict) => Err(Halt::Conflict(vec![(fid, conflict)])),
+            None => Ok(()),
+        }
+    }
+
     /// Commits a change of `keys` by `commit`.
     pub(super) fn changing(
         &self,
@@ -93,7 +102,9 @@ impl Reads {
             }
             MdtRequest::Flock(_) | MdtRequest::FlockWait(_) | MdtRequest::FlockCancel(_) => Reads::All,
             MdtRequest::FlockTest(_) | MdtRequest::RestateFlocks(_) => Reads::All,
-            MdtRequest::RestateNames(_) | MdtRequest::HoldSpace(_) => Reads::All,
+            MdtRequest::RestateNames(_) | MdtRequest::RestateAlone(_) | MdtRequest::HoldSpace(_) => {
+                Reads::All
+            }
             MdtRequest::CancelBits(_) | MdtRequest::GetSequence(_) | MdtRequest::Find(_) => Reads::All,
             MdtRequest::Create(_) | MdtRequest::CreateUnnamed(_) | MdtRequest::Open(_) => Reads::Known,
             MdtRequest::Close(_) | MdtRequest::RestateOpens(_) | MdtRequest::Unlink(_) => Reads::Known,

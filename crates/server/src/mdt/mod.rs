@@ -7,6 +7,7 @@
 
 mod access;
 mod allocate;
+mod alone;
 mod away;
 mod bits;
 mod changelog;
@@ -202,7 +203,14 @@ impl Handler for Mdt {
             }
             MdtOutside::ReadChangelog(read) => self.changelog.read(&read).map(Reply::ReadChangelog),
             MdtOutside::ReadQuota(read) => self.quotas.read(&read).await.map(Reply::ReadQuota),
-            MdtOutside::SetQuota(set) => self.quotas.set(&set).await.map(Reply::SetQuota),
+            MdtOutside::SetQuota(set) => {
+                let state = self.quotas.set(&set).await?;
+                // What clients do ahead may have been told by them, and must not be refused.
+                if self.quotas.is_used() {
+                    self.grants.revoker.revoke(self.grants.bits.all_alone()).await?;
+                }
+                Ok(Reply::SetQuota(state))
+            }
         }
     }
 
@@ -373,6 +381,7 @@ impl Mdt {
             MdtRequest::FlockTest(request) => Box::pin(ops::flock::flock_test(self, ctx, request)).await,
             MdtRequest::RestateFlocks(request) => ops::flock::restate_flocks(self, ctx, request),
             MdtRequest::RestateNames(request) => ops::restate_names::restate_names(self, ctx, request),
+            MdtRequest::RestateAlone(request) => ops::restate_alone::restate_alone(self, ctx, request),
             MdtRequest::CancelBits(request) => ops::cancel_bits::cancel_bits(self, ctx, request),
             MdtRequest::FidToPath(request) => ops::fid_to_path::fid_to_path(self, ctx, request),
             MdtRequest::Find(request) => Box::pin(ops::find::find(self, request)).await,

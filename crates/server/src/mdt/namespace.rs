@@ -212,6 +212,7 @@ impl Names {
 
     /// The inode `fid`, if there is one, for a request.
     pub(super) fn find_inode(&self, ctx: &Ctx, fid: Fid) -> Step<Option<Inode>> {
+        ctx.settled(fid)?;
         let found = self.read_inode(ctx.reads(), fid);
         ctx.saw(Key::inode(fid));
         found
@@ -344,6 +345,7 @@ impl Mdt {
         for fid in nameless {
             let lock = BitLock { fid, bits: LOCK_ALL, number: u64::MAX };
             self.grants.bits.given_up(ctx.session().handle(), &lock);
+            self.grants.bits.removed(fid);
         }
         if !ordered.is_empty() {
             self.objects.destroyer.wake(&ordered);

@@ -490,6 +490,7 @@ impl Client<'_> {
             cred: Cred::root(),
             time: self.time(),
             umask: 0,
+            foretold: None,
         }
     }
 

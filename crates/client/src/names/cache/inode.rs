@@ -9,7 +9,7 @@ use proto::wire::messages::{
     DirPage, Entry, Granted, LOCK_ALL, LOCK_LAYOUT, LOCK_LOOKUP, LOCK_OPEN, LOCK_PERM, LOCK_UPDATE,
     LOCK_XATTR,
 };
-use proto::{Fid, Name, Timestamp, Transno};
+use proto::{Attr, Fid, Name, Timestamp, Transno};
 
 use super::table::UNIT_BYTES;
 
@@ -333,6 +333,46 @@ impl Inode {
         attr.version = touch.transno.0;
     }
 
+    /// This client has told of a file in the directory that the MDT will make: the attributes are those that it will have.
+    pub(super) fn promised(&mut self, time: Timestamp) {
+        self.pages.clear();
+        let Some(entry) = self.entry.as_mut() else { return };
+        let attr = &mut Arc::make_mut(entry).attr;
+        attr.mtime = time;
+        attr.mtime_set = time;
+        attr.ctime = attr.ctime.max(time);
+    }
+
+    /// The MDT will make this file as one that nobody has open.
+    pub(super) fn promise_closed(&mut self) {
+        if let Some(told) = self.entry.as_mut().filter(|told| told.attr.version == 0) {
+            Arc::make_mut(told).attr.size_known = true;
+        }
+    }
+
+    /// The MDT has made a file in the directory that was told of before.
+    pub(super) fn promise_kept_in(&mut self, transno: Transno) {
+        if let Some(entry) = self.entry.as_mut().filter(|entry| entry.attr.version < transno.0) {
+            Arc::make_mut(entry).attr.version = transno.0;
+        }
+    }
+
+    /// The MDT has made this file, as `made` says; whether that is what was told.
+    pub(super) fn promise_kept(&mut self, made: &Entry) -> bool {
+        self.grant(made.lock);
+        let Some(told) = self.entry.as_ref().filter(|told| told.attr.version == 0) else {
+            self.learn(made);
+            return true;
+        };
+        let told = Entry {
+            attr: Attr { version: made.attr.version, ..told.attr.clone() },
+            lock: made.lock,
+            ..(**told).clone()
+        };
+        self.entry = Some(Arc::new(made.clone()));
+        told == *made
+    }
+
     /// Takes `bits` away that were granted up to `number`; returns those under which something may be kept.
     pub(crate) fn revoke(&mut self, bits: u32, number: u64) -> u32 {
         let numbers = self.numbers.iter().enumerate().filter(|(_, newest)| **newest <= number);
@@ -387,8 +427,6 @@ impl Inode {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use proto::Attr;
-
     use super::*;
 
     fn granted(bits: u32, number: u64) -> Granted {

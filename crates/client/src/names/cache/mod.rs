@@ -2,10 +2,11 @@
 //!
 //! Everything is kept under inode bits that came with the answer, and dropped when they are called back
 //! (`docs/locks.md`). [`inode`] is what is kept of one file, [`table`] all of them, [`answer`] the way in and out, [`told`] what an answer permits the
-//! kernel, [`recall`] the callbacks.
+//! kernel, [`recall`] the callbacks, [`promise`] what is told before the MDT has made it.
 
 mod answer;
 mod inode;
+mod promise;
 mod recall;
 mod table;
 mod told;

@@ -462,6 +462,18 @@ impl Inodes {
         Asked { inodes: self, number, changes_from: number, is_passed: false }
     }
 
+    /// Whether this client is about to change a file.
+    pub(super) fn is_changing(&self, fid: Fid) -> bool {
+        self.requests.lock().changing.contains_key(&fid)
+    }
+
+    /// This client has changed files now: answers to questions of before are older.
+    pub(super) fn changed_now(&self, fids: &[Fid]) {
+        let mut requests = self.requests.lock();
+        fids.iter().for_each(|fid| requests.note_change(*fid));
+        requests.next += 1;
+    }
+
     /// A change of files and of names in directories is being asked for.
     pub(crate) fn change(&self, fids: &[Fid], names: &[(Fid, &Name)]) -> Changing<'_> {
         let names = names.iter().map(|(parent, name)| (*parent, (*name).clone())).collect();

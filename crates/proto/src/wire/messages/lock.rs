@@ -20,8 +20,12 @@ pub const LOCK_LAYOUT: u32 = 1 << 3;
 pub const LOCK_PERM: u32 = 1 << 4;
 /// Extended attributes, and that there are no others.
 pub const LOCK_XATTR: u32 = 1 << 5;
-/// Every bit there is.
+/// Every bit that several clients may have.
 pub const LOCK_ALL: u32 = (1 << 6) - 1;
+
+/// A directory that nobody else looks at or changes: its client may do so ahead of the MDT (`docs/locks.md#alone`). One client has it, and
+/// only with a directory that it has just made.
+pub const LOCK_ALONE: u32 = 1 << 6;
 
 wire_struct! {
     /// What of an answer the client may keep until it is called back.
@@ -61,6 +65,14 @@ wire_struct! {
         pub restart: u64,
         /// Whether some may be used still. Until it says otherwise the client is called back for each file whose name changes.
         pub kept: bool,
+    }
+}
+
+wire_struct! {
+    /// Directories that this client has to itself, with changes that it has told and the MDT has not answered.
+    pub struct RestateAlone {
+        /// The directories.
+        pub dirs: Vec<Fid>,
     }
 }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::lock::{Granted, Token};
 use crate::ids::Fid;
-use crate::layout::{Layout, LayoutHint};
+use crate::layout::{Layout, LayoutHint, Spread};
 use crate::name::Name;
 use crate::time::Timestamp;
 use crate::types::{Attr, Cred};
@@ -111,6 +111,8 @@ pub const OPEN_EXCLUSIVE: u32 = 1 << 2;
 pub const OPEN_EXECUTE: u32 = 1 << 3;
 /// The answer may grant the client all of the object that the MDT has of the file.
 pub const OPEN_RANGE: u32 = 1 << 4;
+/// The client would like to have the new directory to itself ([`super::LOCK_ALONE`]), and to know where new files in it lie.
+pub const OPEN_ALONE: u32 = 1 << 5;
 
 wire_struct! {
     /// Makes a file of any kind and puts it in a directory; a regular file can be opened at once.
@@ -139,6 +141,26 @@ wire_struct! {
         /// Permissions that the file does not get, unless the directory has a default ACL; 0 if the caller has taken
         /// them off `mode`.
         pub umask: u32,
+        ;
+        /// The answer is foretold: what the client has acted on already.
+        pub foretold: Option<Box<Foretold>>,
+    }
+}
+
+wire_struct! {
+    /// What a client has told of a new file in a directory that it has to itself, before the MDT has made it.
+    pub struct Foretold {
+        /// Names the open file in [`Close`]: [`Foretold::handle_of`] its FID. 0 if it is not opened.
+        pub handle: u64,
+        /// Where its data lies.
+        pub layout: Option<Layout>,
+    }
+}
+
+impl Foretold {
+    /// The handle of a file that its client makes ahead of the MDT: no number of a request is one.
+    pub fn handle_of(fid: Fid) -> u64 {
+        1 << 63 | fid.ino().0
     }
 }
 
@@ -182,6 +204,9 @@ wire_struct! {
         ;
         /// With [`OPEN_RANGE`]: the range of the object of a new file whose first bytes lie on the MDT.
         pub range: Option<Token>,
+        /// Of a directory that the client has to itself: where new files in it lie. Of a file whose layout was foretold: the same of its
+        /// directory, if that has changed.
+        pub spread: Option<Spread>,
     }
 }
 

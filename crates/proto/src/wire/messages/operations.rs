@@ -269,6 +269,7 @@ operations! {
         54 RestateFlocks(RestateFlocks) -> Done: Session, Reads, Shared, never, always;
         55 PlaceData(PlaceData) -> Entry: Session, Takes, Shared, never, always;
         56 RestateNames(RestateNames) -> Done: Session, Reads, Reserved, never, never;
+        75 RestateAlone(RestateAlone) -> Done: Session, Reads, Reserved, never, never;
         72 CancelBits(CancelBits) -> Done: Session, Reads, Reserved, never, never;
         73 HoldSpace(HoldSpace) -> SpaceHeld: Session, Reads, Shared, never, never;
     }

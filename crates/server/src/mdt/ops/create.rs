@@ -4,15 +4,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proto::changelog::Kind;
-use proto::layout::LayoutHint;
+use proto::layout::{LayoutHint, Spread};
 use proto::limits::{LINKS_MAX, SYMLINK_BYTES_MAX};
 use proto::types::{MODE_KIND, MODE_PERMISSIONS};
 use proto::wire::Reply;
 use proto::wire::messages::{
-    ACCESS_EXECUTE, Create, Created, FEATURE_OVERSTRIPING, Granted, LOCK_OPEN, LOCK_UPDATE, OPEN_EXCLUSIVE,
-    OPEN_RANGE, OPEN_READ, OPEN_WRITE,
+    ACCESS_EXECUTE, Create, Created, FEATURE_OVERSTRIPING, Foretold, Granted, LOCK_ALONE, LOCK_OPEN,
+    LOCK_UPDATE, OPEN_ALONE, OPEN_EXCLUSIVE, OPEN_RANGE, OPEN_READ, OPEN_WRITE,
 };
-use proto::{Code, Cred, Fid, FileKind, Timestamp};
+use proto::{Code, Cred, Fid, FileKind, Layout, Timestamp};
+
+use service::Done;
 
 use super::open;
 use crate::mdt::inode::Inode;
@@ -86,6 +88,7 @@ fn create_over(mdt: &Mdt, ctx: &Ctx, request: &Create, fid: Fid, found: FileKind
             xattrs: inode.xattrs,
             lock: Granted::default(),
             range: None,
+            spread: None,
         })
     })
 }
@@ -118,7 +121,7 @@ fn create_new(mdt: &Mdt, ctx: &Ctx, request: &Create) -> Outcome {
         FileKind::Char | FileKind::Block | FileKind::Fifo | FileKind::Socket => Kind::MakeNode,
     };
     mdt.tell(&mut changes, kind, inode.fid, changelog::named(parent.fid, &request.name, &request.cred));
-    let opening = opens.then_some(Opening { handle: ctx.xid.0, writes });
+    let opening = opens.then_some(Opening { handle: handle_of(ctx, request)?, writes });
     if let Some(opening) = opening.filter(|opening| opening.writes) {
         changes.put_raw(keys::open(ctx.session().client(), opening.handle), keys::open_value(inode.fid));
     }
@@ -128,7 +131,50 @@ fn create_new(mdt: &Mdt, ctx: &Ctx, request: &Create) -> Outcome {
     if writes && request.open & OPEN_RANGE != 0 {
         mdt.grant_head(ctx, &inode, &mut done);
     }
+    if request.open & OPEN_ALONE != 0 {
+        grant_alone(mdt, ctx, &inode, &mut done);
+    }
+    if let (Some(foretold), Reply::Create(created)) = (&request.foretold, &mut done.reply) {
+        created.spread = changed_spread(mdt, foretold, &parent);
+    }
     Ok(done)
+}
+
+/// What names the open file: the number of the request, unless its client has foretold it.
+fn handle_of(ctx: &Ctx, request: &Create) -> Result<u64, Code> {
+    match &request.foretold {
+        None => Ok(ctx.xid.0),
+        Some(foretold) if foretold.handle == Foretold::handle_of(request.fid) => Ok(foretold.handle),
+        Some(_) => Err(Code::Invalid),
+    }
+}
+
+/// The client has the new directory to itself, if nothing that it tells ahead can be refused later: nobody has a limit of inodes, and
+/// there is room.
+fn grant_alone(mdt: &Mdt, ctx: &Ctx, dir: &Inode, done: &mut Done) {
+    if !dir.is_dir() || !ctx.keeps() || mdt.quotas.is_used() || mdt.store.is_full() {
+        return;
+    }
+    ctx.record(done);
+    let Reply::Create(created) = &mut done.reply else { return };
+    let lock = &mut created.lock;
+    if lock.bits != 0 && mdt.grants.bits.grant_alone(ctx.session().handle(), dir.fid, lock.number) {
+        lock.bits |= LOCK_ALONE;
+        created.spread = Some(spread_in(mdt, dir));
+    }
+}
+
+/// How new files in a directory lie.
+fn spread_in(mdt: &Mdt, dir: &Inode) -> Spread {
+    allocate::spread(&super::layout::effective_hint(mdt, dir), &mdt.objects.osts.table().order)
+}
+
+/// The same, if a client that foretold a layout does not know it.
+fn changed_spread(mdt: &Mdt, foretold: &Foretold, parent: &Inode) -> Option<Spread> {
+    let layout = foretold.layout.as_ref()?;
+    let now = spread_in(mdt, parent);
+    let id = layout.components.first()?.id;
+    (now.layout_of(id).as_ref() != Some(layout)).then_some(now)
 }
 
 /// How a new file is open from its first moment.
@@ -161,6 +207,7 @@ pub(super) fn finish(
         xattrs: inode.xattrs,
         lock: Granted::default(),
         range: None,
+        spread: None,
     };
     let done = mdt.commit(ctx, changes, reply(created))?;
     if let Some(Opening { handle, writes }) = opening {
@@ -209,9 +256,14 @@ pub(super) fn new_inode(mdt: &Mdt, ctx: &Ctx, wanted: &Wanted<'_>, parent: &Inod
     Ok(inode)
 }
 
-fn layout_of_new(mdt: &Mdt, ctx: &Ctx, wanted: &Wanted<'_>, parent: &Inode) -> Result<proto::Layout, Code> {
-    let default = super::layout::effective_hint(mdt, parent);
+fn layout_of_new(mdt: &Mdt, ctx: &Ctx, wanted: &Wanted<'_>, parent: &Inode) -> Result<Layout, Code> {
     let table = mdt.objects.osts.table();
+    if let Some(layout) = wanted.foretold {
+        allocate::accept(layout, wanted.fid, &table.order)?;
+        mdt.objects.osts.look_after(layout);
+        return Ok(layout.clone());
+    }
+    let default = super::layout::effective_hint(mdt, parent);
     let hint = match wanted.hint {
         Some(wanted) => {
             allocate::check_pool(wanted, &table.order)?;
@@ -239,6 +291,8 @@ pub(super) struct Wanted<'a> {
     /// Target of a symbolic link.
     pub(super) target: &'a [u8],
     pub(super) hint: Option<&'a LayoutHint>,
+    /// The layout that its client has foretold.
+    pub(super) foretold: Option<&'a Layout>,
     pub(super) cred: &'a Cred,
     pub(super) time: Timestamp,
 }
@@ -253,6 +307,7 @@ impl<'a> Wanted<'a> {
             rdev: request.rdev,
             target: &request.target,
             hint: request.hint.as_ref(),
+            foretold: request.foretold.as_ref().and_then(|foretold| foretold.layout.as_ref()),
             cred: &request.cred,
             time: request.time,
         })

@@ -25,6 +25,7 @@ pub(in crate::mdt) fn create_unnamed(mdt: &Mdt, ctx: &Ctx, request: &CreateUnnam
         rdev: 0,
         target: &[],
         hint: request.hint.as_ref(),
+        foretold: None,
         cred: &request.cred,
         time: request.time,
     };

@@ -17,6 +17,7 @@ pub(super) mod open;
 pub(super) mod read_dir;
 pub(super) mod read_link;
 pub(super) mod rename;
+pub(super) mod restate_alone;
 pub(super) mod restate_names;
 pub(super) mod restate_opens;
 pub(super) mod sequence;

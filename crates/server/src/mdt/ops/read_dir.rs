@@ -72,7 +72,9 @@ fn fill(mdt: &Mdt, ctx: &Ctx, dir: &Inode, request: &ReadDir, page: &mut DirPage
         for (key, value) in &found {
             let parts = keys::entry_parts(key).zip(keys::entry_of(&value.bytes));
             let ((cookie, name), (fid, kind)) = parts.ok_or(Code::Corrupt)?;
-            let kept = if request.plus { mdt.find_and_keep(ctx, fid, KEEP_NAME)? } else { None };
+            // A listing takes no directory away from who has it to itself: it is asked for if that is wanted.
+            let shows = request.plus && ctx.settled(fid).is_ok();
+            let kept = if shows { mdt.find_and_keep(ctx, fid, KEEP_NAME)? } else { None };
             let inode = kept.as_ref().map_or(0, |(inode, _)| inode_bytes(inode));
             bytes += ENTRY_BYTES + name.as_bytes().len() + inode;
             let breaks = page.entries.last().is_some_and(|last| last.cookie != cookie);

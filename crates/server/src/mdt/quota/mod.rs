@@ -258,6 +258,11 @@ impl Quotas {
         Ok(bounds)
     }
 
+    /// Whether anybody has a limit.
+    pub fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Relaxed)
+    }
+
     fn now_s(&self) -> u64 {
         u64::try_from(self.rt.wall().secs).unwrap_or(0)
     }

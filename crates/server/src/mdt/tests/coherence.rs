@@ -252,6 +252,7 @@ impl Actor {
             cred: Cred::root(),
             time: self.time(),
             umask: 0,
+            foretold: None,
         };
         let asked = self.begin();
         let answer = self.call(slot, request).await;

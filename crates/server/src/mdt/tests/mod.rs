@@ -1,5 +1,6 @@
 //! Tests of what clients keep, over all operations.
 
+mod alone;
 mod changelog;
 mod coherence;
 mod giving_way;

@@ -1,0 +1,375 @@
+//! Files that a client makes ahead of the MDT (`docs/locks.md#alone`): nobody can tell, whatever fails.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{AttrChange, Client, Error, Handle, OpenFlags};
+use proto::wire::messages::{QUOTA_USER, SetQuota};
+use proto::{Attr, Code, Fid, TargetId};
+use weft_sim::cluster::{Cluster, Shape, with_cluster};
+use weft_sim::workload::{READ_WRITE, root};
+
+const MDS: &str = "mds";
+const EXCLUSIVE: OpenFlags = OpenFlags { exclusive: true, ..READ_WRITE };
+
+fn check(seed: u64, test: impl AsyncFnOnce(&Cluster)) {
+    with_cluster(seed, Shape { osts: 2, osts_per_oss: 2 }, test);
+}
+
+/// A mount that makes files ahead, and one that does not.
+async fn mounts(cluster: &Cluster) -> (Arc<Client>, Arc<Client>) {
+    let (_, a) = cluster.mount("a").await;
+    let (_, b) = cluster.mount("b").await;
+    cluster.osts_are_known(&a).await;
+    a.admin().set_metadata_writeback(true);
+    (a, b)
+}
+
+async fn mkdir(client: &Client, parent: Fid, name: &[u8]) -> Fid {
+    let made = client.names().make(&root(), parent, name, 0o040_755, 0, bytes::Bytes::new()).await;
+    made.expect("a new name can be made").fid
+}
+
+async fn create(client: &Client, dir: Fid, name: &str) -> Result<(Attr, Handle), Error> {
+    let made = client.files().create(&root(), dir, name.as_bytes(), 0o644, EXCLUSIVE).await;
+    made.map(|(told, handle)| (told.into(), handle))
+}
+
+fn count(client: &Client, what: &str) -> u64 {
+    client.admin().counters().get(what).copied().unwrap_or(0)
+}
+
+async fn attr(client: &Client, dir: Fid, name: &str) -> Option<Attr> {
+    match client.names().lookup(&root(), dir, name.as_bytes()).await {
+        Ok(told) => Some(told.into()),
+        Err(Error::Refused(Code::NotFound)) => None,
+        Err(error) => panic!("{name}: {error}"),
+    }
+}
+
+async fn names(client: &Client, dir: Fid) -> Vec<String> {
+    let (mut names, mut cookie) = (Vec::new(), 0);
+    loop {
+        let page = client.names().read_dir(dir, cookie, true).await.expect("a directory");
+        names.extend(page.entries.iter().map(|e| String::from_utf8_lossy(e.name.as_bytes()).into_owned()));
+        match page.entries.last() {
+            Some(last) if !page.end => cookie = last.cookie,
+            _ => break,
+        }
+    }
+    names.sort();
+    names
+}
+
+async fn content(client: &Client, fid: Fid) -> Vec<u8> {
+    let read = OpenFlags { read: true, ..OpenFlags::default() };
+    let handle = client.files().open(&root(), fid, read).await.expect("it is there");
+    let bytes = client.files().read(handle, 0, 1 << 16).await.expect("the OSTs are there");
+    client.files().release(handle).await;
+    bytes.iter().flat_map(|part| part.iter().copied()).collect()
+}
+
+/// Two at the same time.
+async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
+    let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
+    let (mut of_a, mut of_b) = (None, None);
+    std::future::poll_fn(|cx| {
+        if of_a.is_none()
+            && let std::task::Poll::Ready(done) = a.as_mut().poll(cx)
+        {
+            of_a = Some(done);
+        }
+        if of_b.is_none()
+            && let std::task::Poll::Ready(done) = b.as_mut().poll(cx)
+        {
+            of_b = Some(done);
+        }
+        match (of_a.take(), of_b.take()) {
+            (Some(a), Some(b)) => std::task::Poll::Ready((a, b)),
+            (a, b) => {
+                (of_a, of_b) = (a, b);
+                std::task::Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
+fn numbered(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("f{n:03}")).collect()
+}
+
+#[test]
+fn the_mdt_is_not_asked_before_a_file_is_there() {
+    check(1, async |cluster| {
+        let (a, b) = mounts(cluster).await;
+        let dir = mkdir(&a, Fid::ROOT, b"d").await;
+        a.sync_all().await.expect("the disks work");
+        let (asked, closes) = (count(&a, "rpc.Create"), count(&a, "rpc.Close"));
+        let mut told = Vec::new();
+        for name in numbered(50) {
+            let (attr, handle) = create(&a, dir, &name).await.expect("a new name");
+            a.files().release(handle).await;
+            told.push((name, attr));
+        }
+        assert_eq!(count(&a, "rpc.Create"), asked, "nobody was asked");
+        assert_eq!(create(&a, dir, "f007").await.err(), Some(Error::Refused(Code::Exists)));
+        for (name, attr) in &told {
+            assert_eq!(
+                a.names().lookup(&root(), dir, name.as_bytes()).await.expect("it is there").fid,
+                attr.fid
+            );
+        }
+        let dir_here: Attr = a.names().getattr(dir).await.expect("it is there").into();
+        let requests = count(&a, "rpc.Lookup") + count(&a, "rpc.GetAttr");
+        let dir_there: Attr = b.names().getattr(dir).await.expect("it is there").into();
+        assert_eq!((dir_here.mtime, dir_here.nlink), (dir_there.mtime, dir_there.nlink));
+        assert_eq!(count(&a, "rpc.Lookup") + count(&a, "rpc.GetAttr"), requests);
+        for (name, told) in told {
+            let seen = attr_but_version(attr(&b, dir, &name).await.expect("others see it"));
+            // It was closed before the MDT was asked.
+            assert_eq!(seen, attr_but_version(Attr { size_known: true, ..told }), "{name}");
+        }
+        assert_eq!((count(&a, "ahead.made"), count(&a, "ahead.lost")), (50, 0));
+        assert_eq!(count(&a, "rpc.Close"), closes);
+        create(&a, dir, "late").await.expect("a new name");
+        assert_eq!(count(&a, "ahead.made"), 50, "another one has seen the directory");
+    });
+}
+
+fn attr_but_version(attr: Attr) -> Attr {
+    Attr { version: 0, ..attr }
+}
+
+#[test]
+fn whoever_looks_sees_all_of_it() {
+    for seed in 0..30 {
+        check(seed, async |cluster| {
+            let (a, b) = mounts(cluster).await;
+            let dir = mkdir(&a, Fid::ROOT, b"d").await;
+            let other = mkdir(&a, Fid::ROOT, b"other").await;
+            let all = numbered(20 + seed as usize);
+            for name in &all {
+                let (_, handle) = create(&a, dir, name).await.expect("a new name");
+                if seed % 2 == 0 {
+                    a.files().write(handle, 0, name.as_bytes()).await.expect("there is room");
+                }
+                a.files().release(handle).await;
+            }
+            let is_there = || Some(Error::Refused(Code::Exists));
+            match seed % 6 {
+                0 => assert_eq!(names(&b, dir).await, all),
+                1 => assert_eq!(create(&b, dir, &all[0]).await.err(), is_there()),
+                2 => {
+                    let renamed = b.names().rename(&root(), dir, all[3].as_bytes(), other, b"there", 0).await;
+                    renamed.expect("root may");
+                    assert!(
+                        attr(&a, dir, &all[3]).await.is_none() && attr(&a, other, "there").await.is_some()
+                    );
+                    assert_eq!(names(&b, dir).await.len(), all.len() - 1);
+                }
+                3 => {
+                    let removed = b.names().rmdir(&root(), Fid::ROOT, b"d").await;
+                    assert_eq!(removed, Err(Error::Refused(Code::NotEmpty)));
+                }
+                4 => {
+                    let fid = attr(&b, dir, &all[5]).await.expect("it is there").fid;
+                    assert_eq!(content(&b, fid).await, all[5].as_bytes());
+                }
+                _ => {
+                    let removed = b.names().unlink(&root(), dir, all[1].as_bytes()).await;
+                    removed.expect("root may");
+                    assert!(attr(&a, dir, &all[1]).await.is_none());
+                }
+            }
+            assert_eq!(count(&a, "ahead.lost"), 0);
+            assert!(count(&a, "ahead.made") > 0);
+        });
+    }
+}
+
+#[test]
+fn what_comes_next_finds_the_file() {
+    for seed in 0..8 {
+        check(seed, async |cluster| {
+            let (a, b) = mounts(cluster).await;
+            let dir = mkdir(&a, Fid::ROOT, b"d").await;
+            let (told, handle) = create(&a, dir, "f").await.expect("a new name");
+            let caller = root();
+            match seed {
+                0 => a.names().unlink(&caller, dir, b"f").await.expect("root may"),
+                1 => a.names().rename(&caller, dir, b"f", Fid::ROOT, b"g", 0).await.expect("root may"),
+                2 => drop(a.names().link(&caller, told.fid, Fid::ROOT, b"g").await.expect("root may")),
+                3 => {
+                    let mode = AttrChange { mode: Some(0o600), ..AttrChange::default() };
+                    let set = a.files().setattr(&caller, told.fid, mode, None).await;
+                    set.expect("root may");
+                }
+                4 => {
+                    a.files().write(handle, 0, b"some").await.expect("there is room");
+                    let cut = AttrChange { size: Some(2), ..AttrChange::default() };
+                    a.files().setattr(&caller, told.fid, cut, Some(handle)).await.expect("it is open");
+                }
+                5 => {
+                    let removed = a.names().rmdir(&caller, Fid::ROOT, b"d").await;
+                    assert_eq!(removed, Err(Error::Refused(Code::NotEmpty)));
+                }
+                6 => a.files().fsync(handle).await.expect("the disks work"),
+                _ => {
+                    let again = a.files().open(&caller, told.fid, READ_WRITE).await.expect("root may");
+                    a.files().write(again, 0, b"some").await.expect("there is room");
+                    a.files().release(again).await;
+                }
+            }
+            a.files().release(handle).await;
+            a.sync_all().await.expect("the disks work");
+            let (in_dir, in_root) = (attr(&b, dir, "f").await, attr(&b, Fid::ROOT, "g").await);
+            assert_eq!((in_dir.is_some(), in_root.is_some()), (seed > 1, seed == 1 || seed == 2), "{seed}");
+            match seed {
+                2 => assert_eq!(in_dir.map(|attr| attr.nlink), Some(2)),
+                3 => assert_eq!(in_dir.map(|attr| attr.mode), Some(0o100_600)),
+                4 => assert_eq!(content(&b, told.fid).await, b"so"),
+                7 => assert_eq!(content(&b, told.fid).await, b"some"),
+                _ => {}
+            }
+            assert_eq!((count(&a, "ahead.made"), count(&a, "ahead.lost")), (1, 0));
+        });
+    }
+}
+
+/// The MDS loses power at any moment: others, who wait to make the same names, never get them.
+#[test]
+fn nothing_is_lost_with_the_mds() {
+    let mut waited = 0;
+    for seed in 0..60 {
+        check(seed, async |cluster| {
+            let (a, b) = mounts(cluster).await;
+            let (rt, _) = cluster.mount("c").await;
+            let dir = mkdir(&a, Fid::ROOT, b"d").await;
+            if seed % 3 == 0 {
+                a.sync_all().await.expect("the disks work");
+            }
+            let all = numbered(100);
+            let told = std::cell::RefCell::new(Vec::new());
+            let making = async {
+                for name in &all {
+                    match create(&a, dir, name).await {
+                        Ok((_, handle)) => {
+                            told.borrow_mut().push(name.clone());
+                            a.files().write(handle, 0, name.as_bytes()).await.expect("there is room");
+                            a.files().release(handle).await;
+                        }
+                        Err(error) => assert_eq!(error, Error::Refused(Code::Exists)),
+                    }
+                    rt.sleep(Duration::from_micros(seed * 7)).await;
+                }
+            };
+            let rivalling = async {
+                rt.sleep(Duration::from_micros(seed * seed * 20)).await;
+                cluster.cut_power(&[MDS.to_owned()]);
+                // Those who want names that will be told have asked before.
+                let next = told.borrow().len();
+                let rivals = all[next..].iter().take(30).map(|name| create(&b, dir, name));
+                let rivals = rt::wait::join_all(rivals);
+                let restarting = async {
+                    if seed % 2 == 0 {
+                        rt.sleep(Duration::from_millis(200)).await;
+                    }
+                    waited += count(&a, "ahead.pending");
+                    cluster.restart(&[MDS.to_owned()]);
+                };
+                let (rivals, ()) = both(rivals, restarting).await;
+                for (name, made) in all[next..].iter().zip(rivals) {
+                    match made {
+                        Ok((_, handle)) => {
+                            b.files().write(handle, 0, name.as_bytes()).await.expect("there is room");
+                            b.files().release(handle).await;
+                            assert!(!told.borrow().contains(name), "{name} was made by two");
+                        }
+                        Err(error) => assert_eq!(error, Error::Refused(Code::Exists)),
+                    }
+                }
+            };
+            both(making, rivalling).await;
+            a.sync_all().await.expect("the disks work");
+            assert_eq!(names(&b, dir).await, all);
+            for name in &all {
+                let fid = attr(&b, dir, name).await.expect("it was made").fid;
+                assert_eq!(content(&b, fid).await, name.as_bytes(), "{name}");
+            }
+            assert_eq!(count(&a, "ahead.lost"), 0);
+        });
+    }
+    assert!(waited > 100, "the MDS is lost while files wait to be made: {waited}");
+}
+
+/// A client that is lost leaves the first of its files, and all that it made durable.
+#[test]
+fn a_lost_client_leaves_the_first_of_its_files() {
+    let (mut some, mut fewer) = (0, 0);
+    for seed in 0..60 {
+        check(seed, async |cluster| {
+            let (a, b) = mounts(cluster).await;
+            let (rt, _) = cluster.mount("c").await;
+            let dir = mkdir(&a, Fid::ROOT, b"d").await;
+            a.sync_all().await.expect("the disks work");
+            let all = numbered(150);
+            let durable = (seed % 4 == 0).then_some(seed as usize);
+            let made = std::cell::Cell::new(0);
+            let making = async {
+                for (n, name) in all.iter().enumerate() {
+                    let (_, handle) = create(&a, dir, name).await.expect("a new name");
+                    if durable == Some(n) {
+                        a.files().fsync(handle).await.expect("the disks work");
+                    }
+                    a.files().release(handle).await;
+                    made.set(n + 1);
+                    rt.sleep(Duration::from_micros(100)).await;
+                }
+            };
+            let _ = rt.timeout(Duration::from_micros(seed * 250 + 1), making).await;
+            cluster.handle().crash("a");
+            if seed % 3 == 0 {
+                cluster.cut_power(&[MDS.to_owned()]);
+                cluster.restart(&[MDS.to_owned()]);
+            }
+            let left = names(&b, dir).await;
+            assert_eq!(left, all[..left.len()], "a prefix");
+            assert!(left.len() <= made.get() + 1);
+            if let Some(durable) = durable.filter(|n| *n < made.get()) {
+                assert!(left.len() > durable, "{} of what was durable up to {durable}", left.len());
+            }
+            some += usize::from(!left.is_empty());
+            fewer += usize::from(left.len() < made.get());
+        });
+    }
+    assert!(some > 10 && fewer > 10, "both happen: {some}, {fewer}");
+}
+
+/// Nobody may make files ahead where the MDT might have to refuse them.
+#[test]
+fn where_there_are_limits_the_mdt_is_asked() {
+    check(1, async |cluster| {
+        let (a, _) = mounts(cluster).await;
+        let dir = mkdir(&a, Fid::ROOT, b"d").await;
+        create(&a, dir, "ahead").await.expect("a new name");
+        assert_eq!(count(&a, "ahead.dirs"), 1);
+        let set = SetQuota {
+            kind: QUOTA_USER,
+            id: 1000,
+            inodes_soft: None,
+            inodes_hard: Some(5),
+            inodes_grace_s: None,
+            bytes_soft: None,
+            bytes_hard: None,
+            bytes_grace_s: None,
+            forget: false,
+        };
+        let asked = a.admin().order(TargetId::mdt(0), set, Duration::from_secs(10)).await;
+        asked.expect("the MDT takes limits");
+        assert_eq!((count(&a, "ahead.dirs"), count(&a, "ahead.made")), (0, 1));
+        let late = mkdir(&a, Fid::ROOT, b"late").await;
+        create(&a, late, "asked").await.expect("a new name");
+        assert_eq!((count(&a, "ahead.dirs"), count(&a, "ahead.made")), (0, 1));
+    });
+}
