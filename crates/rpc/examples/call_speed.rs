@@ -83,9 +83,7 @@ fn created(fid: Fid) -> Created {
         xattrs: false,
         lock: Default::default(),
         range: None,
-        sprea,
         spread: None,
-        d: None,
     }
 }
 
