@@ -128,8 +128,11 @@ test-burst: build
 test-slurm: build
 	tools/test-slurm.sh
 
+# And some of it with files that are made ahead of the MDT; with LONG, all.
+AHEAD = new_directory_seen_at_once many_names_at_once removed_by_both rename_directory_won_once model_names model_shared_regions
 test-coherence: build
 	tools/test-coherence.sh
+	TWO_PARAM='llite.*.metadata_writeback=1' tools/test-coherence.sh $(if $(LONG),,$(AHEAD))
 
 test-suites: build
 	tools/test-suites.sh

@@ -562,6 +562,31 @@ def many_names_at_once(a, b, run):
 
 
 @case
+@both_ways
+def new_directory_seen_at_once(a, b, run):
+    """What is made in a new directory is there for the other mount at once: all names, their contents, and the names that are taken."""
+    for n in range(run.rounds(20, 300)):
+        os.mkdir(path(a, f"d{n}"))
+        for m in range(40):
+            put(path(a, f"d{n}/f{m}"), b"" if m % 3 else str(m).encode())
+        what = n % 5
+        if what == 0:
+            same(names(path(b, f"d{n}")), sorted(f"f{m}" for m in range(40)), "listing")
+        elif what == 1:
+            same(result(os.open, path(b, f"d{n}/f39"), os.O_CREAT | os.O_EXCL | os.O_WRONLY), "EEXIST", "a name that is taken")
+        elif what == 2:
+            with open(path(b, f"d{n}/f39"), "rb") as file:
+                same(file.read(), b"39", "the last file")
+        elif what == 3:
+            same(result(os.rmdir, path(b, f"d{n}")), "ENOTEMPTY", "rmdir")
+        else:
+            os.rename(path(b, f"d{n}/f39"), path(b, f"d{n}/moved"))
+            same(os.path.exists(path(a, f"d{n}/f39")), False, "the old name")
+        same(len(names(path(b, f"d{n}"))), 40, "files in the end")
+        same(os.stat(path(a, f"d{n}")).st_mtime_ns, os.stat(path(b, f"d{n}")).st_mtime_ns, "mtime")
+
+
+@case
 def removed_by_both(a, b, run):
     """`rm -r` of one tree on both mounts at once leaves nothing, and nothing but ENOENT is heard (and ENOTEMPTY never
     in the end)."""

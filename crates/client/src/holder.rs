@@ -68,6 +68,7 @@ impl Holder for Shared {
                 let locks = self.locks().clone();
                 let objects = locks.drop_ranges(MdtIndex(target.index).into());
                 self.files.flocks.flocks_lost();
+                self.names.ahead.lost();
                 let meta = self.names.meta.clone();
                 meta.drop_bits();
                 Box::pin(async move {

@@ -46,7 +46,7 @@ impl Client {
     /// Moves the data of a regular file to where `hint` says. Only its owner may; others who use the file wait meanwhile.
     /// Fails with Busy if the file is being moved by somebody else again and again.
     pub async fn migrate(&self, caller: &Caller, fid: Fid, hint: LayoutHint) -> Result<()> {
-        self.shared.targets.pending.settled(fid).await;
+        self.shared.names.ahead.share(fid).await;
         let (hub, mgs) = self.shared.targets.way_in();
         let mover = Client::mount(&hub, mgs, LIMITS).await?;
         let mut moved = Err(Error::Refused(Code::Busy));

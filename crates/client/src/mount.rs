@@ -198,7 +198,7 @@ impl Shared {
         let locks = Arc::new(RangeLocks::new(rt.clone(), targets.clone(), lease.clone(), copies.clone()));
         let files =
             Files::new(Memory::new(chunk_bytes as usize, cached, rt.memory().user("buffers")), chunk_bytes);
-        let back = Arc::new(WriteBack::new(rt.clone(), targets.clone(), files, rooms));
+        let back = Arc::new(WriteBack::new(rt.clone(), targets.clone(), files, locks.clone(), rooms));
         let data = Arc::new(Data::new(clock, lease.clone(), locks.clone(), back));
         let user: Weak<Data> = Arc::downgrade(&data);
         locks.set_user(user);

@@ -346,6 +346,114 @@ fn a_lost_client_leaves_the_first_of_its_files() {
     assert!(some > 10 && fewer > 10, "both happen: {some}, {fewer}");
 }
 
+#[test]
+fn no_ost_is_asked_before_a_file_is_written() {
+    check(1, async |cluster| {
+        let (a, b) = mounts(cluster).await;
+        let dir = mkdir(&a, Fid::ROOT, b"d").await;
+        let asked = count(&a, "rpc.Enqueue");
+        let mut handles = Vec::new();
+        for name in numbered(20) {
+            let (told, handle) = create(&a, dir, &name).await.expect("a new name");
+            a.files().write(handle, 0, name.as_bytes()).await.expect("there is room");
+            assert_eq!(a.names().getattr(told.fid).await.expect("it is there").size, 4);
+            handles.push(handle);
+        }
+        assert_eq!((count(&a, "rpc.Enqueue"), count(&a, "rpc.Create")), (asked, count(&a, "rpc.Create")));
+        for handle in handles {
+            a.files().write(handle, 4, b" and more").await.expect("there is room");
+            if handle.0 % 2 == 0 {
+                a.files().fsync(handle).await.expect("the disks work");
+            }
+        }
+        for name in numbered(20) {
+            let fid = attr(&b, dir, &name).await.expect("others see it").fid;
+            assert_eq!(content(&b, fid).await, format!("{name} and more").as_bytes());
+        }
+        assert_eq!(count(&a, "ahead.lost"), 0);
+    });
+}
+
+/// A file leaves its directory, or gets another name, with data that no OST knows of.
+#[test]
+fn a_file_that_moves_takes_its_data_along() {
+    for seed in 0..12 {
+        check(seed, async |cluster| {
+            let (a, b) = mounts(cluster).await;
+            let dir = mkdir(&a, Fid::ROOT, b"d").await;
+            let (told, handle) = create(&a, dir, "f").await.expect("a new name");
+            a.files().write(handle, 0, b"unsent").await.expect("there is room");
+            let caller = root();
+            match seed % 3 {
+                0 => a.names().rename(&caller, dir, b"f", Fid::ROOT, b"g", 0).await.expect("root may"),
+                1 => drop(a.names().link(&caller, told.fid, Fid::ROOT, b"g").await.expect("root may")),
+                _ => {
+                    let (_, other) = a
+                        .files()
+                        .create(&caller, Fid::ROOT, b"g", 0o644, EXCLUSIVE)
+                        .await
+                        .expect("a new name");
+                    a.files().release(other).await;
+                    a.names()
+                        .rename(&caller, dir, b"f", Fid::ROOT, b"g", 2)
+                        .await
+                        .expect("they change places");
+                }
+            }
+            let there = attr(&b, Fid::ROOT, "g").await.expect("it has moved");
+            assert_eq!((there.fid, content(&b, there.fid).await), (told.fid, b"unsent".to_vec()));
+            let read_write = b.files().open(&caller, told.fid, READ_WRITE).await.expect("root may");
+            b.files().write(read_write, 0, b"theirs").await.expect("there is room");
+            a.files().write(handle, 6, b" and ours").await.expect("there is room");
+            assert_eq!(content(&b, told.fid).await, b"theirs and ours");
+            assert_eq!(content(&a, told.fid).await, b"theirs and ours");
+        });
+    }
+}
+
+/// A client is given up while it has data that no OST knows of: what others have written since stays.
+#[test]
+fn a_client_that_was_given_up_writes_over_nothing() {
+    let mut waited = 0;
+    for seed in 0..24 {
+        check(seed, async |cluster| {
+            let (a, b) = mounts(cluster).await;
+            let (rt, _) = cluster.mount("c").await;
+            let dir = mkdir(&a, Fid::ROOT, b"d").await;
+            a.sync_all().await.expect("the disks work");
+            let (told, handle) = create(&a, dir, "f").await.expect("a new name");
+            // The MDT has the file, and the OST none of its data.
+            a.names().access(&root(), told.fid, 4).await.expect("root may");
+            a.files().write(handle, 0, b"mine, and longer").await.expect("there is room");
+            let servers: &[&str] = if seed % 3 < 2 { &["mgs", "mds", "oss0"] } else { &["mgs", "mds"] };
+            servers.iter().for_each(|server| cluster.handle().partition("a", server));
+            rt.sleep(Duration::from_millis(seed * 3)).await;
+            let began = rt.now();
+            let fid = attr(&b, dir, "f").await.expect("the MDT has it").fid;
+            waited += u64::from(rt.now() - began > Duration::from_secs(5));
+            let theirs = b.files().open(&root(), fid, READ_WRITE).await.expect("root may");
+            b.files().write(theirs, 0, b"theirs").await.expect("there is room");
+            b.files().fsync(theirs).await.expect("the disks work");
+            b.files().release(theirs).await;
+            if seed % 3 == 0 {
+                // The OST is there again, and nobody says that the client is not.
+                cluster.handle().heal("a", "oss0");
+                rt.sleep(Duration::from_secs(30)).await;
+            }
+            servers.iter().for_each(|server| cluster.handle().heal("a", server));
+            let synced = a.files().fsync(handle).await;
+            rt.sleep(Duration::from_secs(30)).await;
+            let left = content(&b, fid).await;
+            match synced {
+                // It was sent, under a lock of the OST, before anybody gave the client up.
+                Ok(()) => assert_eq!(left, b"theirsand longer"),
+                Err(_) => assert!(left == b"theirs" || left == b"theirsand longer", "{left:?}"),
+            }
+        });
+    }
+    assert!(waited > 12, "others wait until the client is given up: {waited}");
+}
+
 /// Nobody may make files ahead where the MDT might have to refuse them.
 #[test]
 fn where_there_are_limits_the_mdt_is_asked() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rt::Rt;
 
 use super::{Clean, DirtyFiles, Files, Rooms};
+use crate::lock::RangeLocks;
 use crate::targets::Targets;
 
 /// Sends what was written, within bounds.
@@ -12,6 +13,7 @@ pub(crate) struct WriteBack {
     pub(super) rt: Rt,
     pub(super) targets: Arc<Targets>,
     pub(super) files: Arc<Files>,
+    pub(super) locks: Arc<RangeLocks>,
     /// What was read and is still true.
     pub(super) clean: Arc<Clean>,
     /// Bounds of what is written.
@@ -22,9 +24,15 @@ pub(crate) struct WriteBack {
 
 impl WriteBack {
     /// Nothing is written yet.
-    pub(crate) fn new(rt: Rt, targets: Arc<Targets>, files: Arc<Files>, rooms: Arc<Rooms>) -> WriteBack {
+    pub(crate) fn new(
+        rt: Rt,
+        targets: Arc<Targets>,
+        files: Arc<Files>,
+        locks: Arc<RangeLocks>,
+        rooms: Arc<Rooms>,
+    ) -> WriteBack {
         let clean = Arc::new(Clean::new(rooms.clone()));
-        WriteBack { rt, targets, files, clean, rooms, dirty: DirtyFiles::new() }
+        WriteBack { rt, targets, files, locks, clean, rooms, dirty: DirtyFiles::new() }
     }
 
     /// What it shares with the rest of the data.

@@ -47,6 +47,14 @@ impl RangeUser for Data {
         self.back.refund(refund);
     }
 
+    fn while_unknown(&self, fid: Fid, hold: &mut dyn FnMut()) {
+        let Some(file) = self.files.find(fid) else { return };
+        let inner = file.inner.lock();
+        if inner.is_unknown {
+            hold();
+        }
+    }
+
     fn is_being_cut(&self, fid: Fid) -> bool {
         self.files.find(fid).is_some_and(|file| file.inner.lock().cuts > 0)
     }

@@ -127,6 +127,9 @@ impl WriteBack {
             Ok(target) => target,
             Err(error) => return vec![Err(error)],
         };
+        if let Err(error) = self.locks.make_known(object).await {
+            return vec![Err(error)];
+        }
         // In this order: whatever was locked is lost before the era changes.
         let era = target.era();
         if file.inner.lock().cache.is_lost(job.chunk) {
@@ -180,6 +183,7 @@ impl WriteBack {
         // What was written before must not arrive later.
         self.flush_range(file.fid, object, offset, offset.saturating_add(data.len() as u64)).await;
         self.placed_on(file, holder).await?;
+        self.locks.make_known(object).await?;
         let dropped = || {
             self.clean.drop_range(object, offset, offset.saturating_add(data.len() as u64));
             file.inner.lock().end.forget();

@@ -54,6 +54,8 @@ pub(crate) struct Inner {
     pub(crate) untold: bool,
     /// Whether the last link is gone: nobody asks for its size any more.
     pub(crate) gone: bool,
+    /// Nobody but this client can know of the file.
+    pub(crate) is_unknown: bool,
     /// Writes wait for the OST's answer: an OST was full the last time.
     pub(crate) write_through: bool,
     /// Newest change of this client by target, for those that may not be durable yet.
@@ -97,6 +99,7 @@ impl FileState {
                 cuts: 0,
                 untold: false,
                 gone: false,
+                is_unknown: false,
                 write_through: false,
                 changes: BTreeMap::new(),
                 reopened: Transno(0),

@@ -55,6 +55,9 @@ impl RangeLocks {
         loop {
             let eras = self.eras(layout).await?;
             let pins = self.pin(fid, layout, needs, true, Pages::No).await?;
+            for need in needs {
+                self.make_known(need.place.object).await?;
+            }
             // Whatever was locked is lost before the era changes.
             if self.eras(layout).await? == eras {
                 return Ok(Locked { eras, _pins: pins });

@@ -498,6 +498,15 @@ impl Held {
         (self.ranges.number() == number && self.ranges.covers(0, u64::MAX, false)).then_some(end)
     }
 
+    /// Nothing is held any more, if nothing was ever used; says whether.
+    pub(super) fn drop_unused(&mut self) -> bool {
+        let is_unused = self.is_idle() && self.used.is_empty();
+        if is_unused {
+            self.ranges.clear();
+        }
+        is_unused
+    }
+
     /// The target knows nothing of what was held.
     pub(super) fn lost(&mut self) {
         self.ranges.clear();

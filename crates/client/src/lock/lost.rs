@@ -27,7 +27,8 @@ impl RangeLocks {
     pub(crate) fn drop_ranges(&self, target: DataTarget) -> Vec<Arc<ObjectLocks>> {
         self.table.forgotten();
         let objects = self.table.of(target);
-        for object in &objects {
+        // What nothing was granted of, nobody has forgotten.
+        for object in objects.iter().filter(|object| !object.knowledge.is_lacking()) {
             let dirty = {
                 let mut held = object.held.lock();
                 let dirty = held.all().iter().any(|(_, _, write)| *write);
@@ -55,6 +56,9 @@ impl RangeLocks {
     }
 
     async fn restate_object(&self, target: DataTarget, object: &ObjectLocks, restate: &Restate) {
+        if object.knowledge.is_lacking() {
+            return;
+        }
         let ranges = object.held.lock().all();
         let mut tokens = Vec::with_capacity(ranges.len());
         for (start, end, write) in ranges {

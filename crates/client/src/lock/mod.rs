@@ -17,6 +17,7 @@ mod rest;
 mod spaces;
 mod table;
 mod tokens;
+mod unknown;
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
@@ -46,6 +47,8 @@ pub(crate) trait RangeUser: Send + Sync {
     fn forget(&self, object: ObjectId, range: Range<u64>);
     /// What was not sent to an object is lost: the lock that it was written under is gone.
     fn discard(&self, fid: Fid, object: ObjectId);
+    /// Does something if nobody but this client can know of a file, and as long as that is so.
+    fn while_unknown(&self, fid: Fid, hold: &mut dyn FnMut());
     /// Whether an application waits for a truncate of a file.
     fn is_being_cut(&self, fid: Fid) -> bool;
 }

@@ -13,6 +13,7 @@ use rt::sync::Notify;
 use super::grants::Grants;
 use super::held::{Held, Progress};
 use super::spaces::Spaces;
+use super::unknown::Knowledge;
 use crate::HeldRange;
 use crate::order::{HELD, Mutex, OBJECTS};
 
@@ -46,6 +47,8 @@ pub(crate) struct ObjectLocks {
     pub(super) kernel_end: AtomicU64,
     /// How often the OST has forgotten it, and the kernel has not dropped its pages yet.
     pub(super) lost: AtomicU32,
+    /// Whether its target knows what is held.
+    pub(super) knowledge: Knowledge,
 }
 
 #[derive(Default)]
@@ -192,6 +195,7 @@ impl Table {
             recent: AtomicBool::new(false),
             kernel_end: AtomicU64::new(0),
             lost: AtomicU32::new(0),
+            knowledge: Knowledge::default(),
         });
         shard.add(object.clone());
         let mut leavers = Vec::new();

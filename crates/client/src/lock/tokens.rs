@@ -116,6 +116,9 @@ impl RangeLocks {
         let object = &pin.object;
         loop {
             let changed = object.changed.notified();
+            if object.held.lock().look(pin.user) == Progress::Ask && self.hold_unknown(object) {
+                continue;
+            }
             let ask = {
                 let mut held = object.held.lock();
                 match held.look(pin.user) {
@@ -154,6 +157,7 @@ impl RangeLocks {
                     if from <= start && until >= end && (writes || !write) =>
                 {
                     held.granted(ask, (from, until), writes, number);
+                    object.knowledge.was_asked();
                 }
                 Ok(_) => held.refused(ask, Some(Error::Refused(Code::Malformed))),
                 Err(Error::Refused(Code::Gone)) => held.refused(ask, Some(Error::Refused(Code::Stale))),

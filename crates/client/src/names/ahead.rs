@@ -33,6 +33,10 @@ use crate::{Caller, Error, Forget, OpenFlags};
 
 /// Promises that are not on their way yet.
 const WAITING_MAX: usize = 1024;
+/// Files of one directory of which nobody else can know. With more the directory is given back.
+const FILES_MAX: usize = 65_536;
+/// So many of them are opened up at the same time.
+const OPENED_UP_AT_ONCE: usize = 64;
 /// How long a promise may wait for others to travel with.
 const GATHER_TIME: Duration = Duration::from_millis(10);
 /// An MDT that has less space than this for the client is asked first: it might refuse (bytes).
@@ -79,6 +83,16 @@ struct State {
 struct Own {
     spread: Spread,
     number: u64,
+    /// Files in it that may be written, and of which nobody else can know.
+    files: BTreeSet<Fid>,
+}
+
+impl Own {
+    /// One that was given up, with promises that are not answered.
+    fn given_up() -> Own {
+        let spread = Spread { stripe_size: 0, stripe_count: 0, osts: Vec::new(), first_sequence: 0 };
+        Own { spread, number: 0, files: BTreeSet::new() }
+    }
 }
 
 /// A file that an application has made, and the MDT has not.
@@ -123,7 +137,7 @@ pub(crate) struct Counts {
 }
 
 /// A directory is being made, which the client may get to itself.
-pub(crate) struct Making<'a>(&'a Ahead);
+pub(crate) struct Making<'a>(&'a Arc<Ahead>);
 
 impl Drop for Making<'_> {
     fn drop(&mut self) {
@@ -146,23 +160,22 @@ impl Making<'_> {
                 return;
             }
             state.newest += 1;
-            let own = Own { spread, number: state.newest };
+            let own = Own { spread, number: state.newest, files: BTreeSet::new() };
             state.dirs.insert(fid, own);
             state.oldest_excess()
         };
-        leaves.into_iter().for_each(|fid| ahead.cancel(vec![fid]));
+        ahead.give_back(leaves.into_iter().collect());
     }
 }
 
 impl State {
     /// The oldest directory, if there are too many.
-    fn oldest_excess(&mut self) -> Option<Fid> {
+    fn oldest_excess(&mut self) -> Option<(Fid, Own)> {
         if self.dirs.len() <= ALONE_MAX {
             return None;
         }
         let (&oldest, _) = self.dirs.iter().min_by_key(|(_, own)| own.number)?;
-        self.dirs.remove(&oldest);
-        Some(oldest)
+        self.dirs.remove_entry(&oldest)
     }
 
     /// A promise in `dir` is answered.
@@ -198,11 +211,11 @@ impl Ahead {
     }
 
     /// From now on files are made ahead, or are not. What was told stays told.
-    pub(crate) fn set(&self, is_on: bool) {
+    pub(crate) fn set(self: &Arc<Self>, is_on: bool) {
         self.is_on.store(is_on, Ordering::Relaxed);
         if !is_on {
             let dirs = std::mem::take(&mut self.state.lock().dirs);
-            self.cancel(dirs.into_keys().collect());
+            self.give_back(dirs.into_iter().collect());
         }
     }
 
@@ -217,7 +230,7 @@ impl Ahead {
     }
 
     /// A directory is being made in `parent`; `None` if it is of no use to have it alone: an MDT of the same process answers at once.
-    pub(super) fn making(&self, parent: Fid) -> Option<Making<'_>> {
+    pub(super) fn making(self: &Arc<Self>, parent: Fid) -> Option<Making<'_>> {
         let is_near = || self.targets.mdt_of(parent).is_ok_and(|mdt| mdt.is_in_process());
         if !self.is_on() || is_near() {
             return None;
@@ -237,6 +250,11 @@ impl Ahead {
         }
         let mut state = self.state.lock();
         let own = state.dirs.get(&new.parent).filter(|_| state.waiting.len() < WAITING_MAX)?;
+        if own.files.len() >= FILES_MAX {
+            drop(state);
+            self.leave(new.parent);
+            return None;
+        }
         if !self.meta.may_foretell(new.parent, new.name, |dir| may_make(new.caller, dir)) {
             return None;
         }
@@ -254,8 +272,15 @@ impl Ahead {
         let lock = Granted { bits: FORETOLD, number: 0 };
         let entry = Entry { attr: made.attr.clone(), layout: Some(made.layout.clone()), xattrs: false, lock };
         self.meta.learn_promise(new.parent, new.name, new.time, &entry);
+        let file = self.data.files.get(fid);
+        if new.open & OPEN_WRITE != 0
+            && let Some(own) = state.dirs.get_mut(&new.parent)
+        {
+            own.files.insert(fid);
+            file.inner.lock().is_unknown = true;
+        }
         *state.unanswered.entry(new.parent).or_default() += 1;
-        state.waiting.push_back(promise(new, &made, self.data.files.get(fid)));
+        state.waiting.push_back(promise(new, &made, file));
         if !std::mem::replace(&mut state.is_sending, true) {
             let ahead = self.clone();
             self.rt.spawn(async move { ahead.send().await });
@@ -279,6 +304,11 @@ impl Ahead {
             return false;
         }
         promise.create.open = OPEN_EXCLUSIVE;
+        let dir = promise.create.parent;
+        if let Some(own) = state.dirs.get_mut(&dir) {
+            own.files.remove(&file.fid);
+        }
+        file.inner.lock().is_unknown = false;
         self.meta.promise_closed(file.fid);
         true
     }
@@ -390,21 +420,63 @@ impl Ahead {
 
     /// The MDT wants a directory back: another client is about to look at it. Done when it knows of everything in it.
     pub(crate) async fn give_up(&self, dir: Fid) {
-        {
+        let own = {
             let mut state = self.state.lock();
-            state.dirs.remove(&dir);
             if state.making > 0 {
                 state.recalled.insert(dir);
             }
-        }
+            state.dirs.remove(&dir)
+        };
         self.targets.pending.settled(dir).await;
+        self.open_up(own.map(|own| own.files).unwrap_or_default()).await;
         self.forgetting.settled(dir).await;
     }
 
     /// Files in this directory are not made ahead any more.
-    pub(super) fn leave(&self, dir: Fid) {
-        if self.state.lock().dirs.remove(&dir).is_some() {
-            self.cancel(vec![dir]);
+    pub(super) fn leave(self: &Arc<Self>, dir: Fid) {
+        let own = self.state.lock().dirs.remove_entry(&dir);
+        self.give_back(own.into_iter().collect());
+    }
+
+    /// The same, done when others may know of each file in it.
+    pub(super) async fn leave_now(self: &Arc<Self>, dir: Fid) {
+        let own = self.state.lock().dirs.remove_entry(&dir);
+        self.clone().give_back_now(own.into_iter().collect()).await;
+    }
+
+    /// Another client may know of this file from now on, by another way than its directory.
+    pub(crate) async fn share(&self, file: Fid) {
+        self.targets.pending.settled(file).await;
+        let is_unknown = self.state.lock().dirs.values_mut().any(|own| own.files.remove(&file));
+        if is_unknown {
+            self.open_up(BTreeSet::from([file])).await;
+        }
+    }
+
+    /// The last name of a file in `dir` is gone.
+    pub(super) fn unlinked(&self, dir: Fid, file: Fid) {
+        if let Some(own) = self.state.lock().dirs.get_mut(&dir) {
+            own.files.remove(&file);
+        }
+    }
+
+    /// Others may know of these files from now on.
+    async fn open_up(&self, files: BTreeSet<Fid>) {
+        let mut files = files.into_iter();
+        loop {
+            let some: Vec<Fid> = files.by_ref().take(OPENED_UP_AT_ONCE).collect();
+            if some.is_empty() {
+                return;
+            }
+            some.iter().for_each(|file| self.is_known(*file));
+            let opening = some.iter().map(|file| self.data.locks.open_up(*file)).collect();
+            self.targets.hub().together(opening).await;
+        }
+    }
+
+    fn is_known(&self, file: Fid) {
+        if let Some(file) = self.data.files.find(file) {
+            file.inner.lock().is_unknown = false;
         }
     }
 
@@ -415,43 +487,53 @@ impl Ahead {
 
     /// The MDT has ended the session: nobody has anything to itself.
     pub(crate) fn lost(&self) {
-        self.state.lock().dirs.clear();
+        let dirs = std::mem::take(&mut self.state.lock().dirs);
+        for file in dirs.into_values().flat_map(|own| own.files) {
+            self.is_known(file);
+            self.data.locks.lose_unknown_of(file);
+        }
     }
 
-    /// The MDT has restarted: it is told in which directories there are promises, before it serves anybody else. The others are nobody's
-    /// from now on.
-    pub(crate) async fn restate(&self, restate: &Restate) {
-        let dirs: Vec<Fid> = {
+    /// The MDT has restarted: it is told which directories others must not see yet, before it serves anybody else. They are given
+    /// back.
+    pub(crate) async fn restate(self: &Arc<Self>, restate: &Restate) {
+        let dirs: BTreeMap<Fid, Own> = {
             let mut state = self.state.lock();
-            state.dirs.clear();
-            state.unanswered.keys().copied().collect()
+            let mut dirs = std::mem::take(&mut state.dirs);
+            for dir in state.unanswered.keys() {
+                dirs.entry(*dir).or_insert_with(Own::given_up);
+            }
+            dirs
         };
-        if dirs.is_empty() {
-            return;
-        }
-        match restate.call(RestateAlone { dirs: dirs.clone() }).await {
-            Ok(_) => self.cancel(dirs),
-            Err(error) => {
+        let fids: Vec<Fid> = dirs.keys().copied().collect();
+        for some in fids.chunks(ALONE_MAX) {
+            if let Err(error) = restate.call(RestateAlone { dirs: some.to_vec() }).await {
                 tracing::error!(%error, "the restarted MDT does not keep others out of directories with new files");
             }
         }
+        self.give_back(dirs.into_iter().collect());
     }
 
     /// Gives directories back that nobody has asked for, once the MDT knows of everything in them.
-    fn cancel(&self, dirs: Vec<Fid>) {
-        if dirs.is_empty() {
-            return;
+    fn give_back(self: &Arc<Self>, dirs: Vec<(Fid, Own)>) {
+        if !dirs.is_empty() {
+            let ahead = self.clone();
+            self.rt.spawn(async move { ahead.give_back_now(dirs).await });
         }
-        let targets = self.targets.clone();
-        self.rt.spawn(async move {
-            join_all(dirs.iter().map(|dir| targets.pending.settled(*dir))).await;
-            let locks = dirs.into_iter().map(|fid| BitLock { fid, bits: LOCK_ALONE, number: u64::MAX });
-            for (mdt, locks) in targets.by_mdt(locks.collect(), |lock| lock.fid) {
-                if let Err(error) = mdt.call(CancelBits { locks }).await {
-                    tracing::debug!(%error, "the MDT did not take a directory back");
-                }
+    }
+
+    async fn give_back_now(self: Arc<Self>, dirs: Vec<(Fid, Own)>) {
+        join_all(dirs.iter().map(|(dir, _)| self.targets.pending.settled(*dir))).await;
+        let mut locks = Vec::with_capacity(dirs.len());
+        for (fid, own) in dirs {
+            self.open_up(own.files).await;
+            locks.push(BitLock { fid, bits: LOCK_ALONE, number: u64::MAX });
+        }
+        for (mdt, locks) in self.targets.by_mdt(locks, |lock| lock.fid) {
+            if let Err(error) = mdt.call(CancelBits { locks }).await {
+                tracing::debug!(%error, "the MDT did not take a directory back");
             }
-        });
+        }
     }
 
     /// Waits until the MDT has answered everything that was told ahead of it.

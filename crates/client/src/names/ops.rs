@@ -160,6 +160,7 @@ impl Names {
             self.meta.forget_nameless(unlinked.fid);
         }
         if unlinked.nlink == 0 && !directory {
+            self.ahead.unlinked(parent, unlinked.fid);
             self.sizes.gone(unlinked.fid);
             self.data.forget_dead(unlinked.fid);
         }
@@ -201,6 +202,14 @@ impl Names {
         let names = [(parent, &old_name), (new_parent, &new_name)];
         // Both parents, and what is replaced.
         self.ahead.all_settled().await;
+        match self.meta.known_name(caller, parent, &old_name) {
+            Known::File(fid) if flags == 0 => self.ahead.share(fid).await,
+            // Both may move.
+            _ => {
+                self.ahead.leave_now(parent).await;
+                self.ahead.leave_now(new_parent).await;
+            }
+        }
         let changing = self.meta.inodes.change(&[parent, new_parent], &names);
         let answered = self.targets.ask(parent, caller, rename).await?;
         let renamed = answered.reply;
@@ -219,7 +228,7 @@ impl Names {
         let (name, time) = (crate::name(name)?, self.clock.time());
         let link = |cred| Link { fid, parent, name: name.clone(), cred, time };
         let changing = self.meta.inodes.change(&[parent, fid], &[(parent, &name)]);
-        self.targets.pending.settled(fid).await;
+        self.ahead.share(fid).await;
         let answered = self.targets.ask(parent, caller, link).await?;
         let entry = answered.reply;
         self.meta.changes.changed(fid, answered.transno);
