@@ -362,6 +362,9 @@ fn no_ost_is_asked_before_a_file_is_written() {
         assert_eq!((count(&a, "rpc.Enqueue"), count(&a, "rpc.Create")), (asked, count(&a, "rpc.Create")));
         for handle in handles {
             a.files().write(handle, 4, b" and more").await.expect("there is room");
+            let sent = count(&a, "rpc.Write");
+            a.files().flush(handle).await.expect("there is room");
+            assert_eq!(count(&a, "rpc.Write"), sent, "a close sends nothing that nobody can look at");
             if handle.0 % 2 == 0 {
                 a.files().fsync(handle).await.expect("the disks work");
             }

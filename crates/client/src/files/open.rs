@@ -305,12 +305,14 @@ impl OpenFiles {
         !open.attr.size_known && inner.writers == 0 && !inner.untold
     }
 
-    /// close(2): errors of earlier writes, once for each handle; data is on its way to the OSTs and readable by
-    /// others when it returns.
+    /// close(2): errors of earlier writes, once for each handle; data is readable by others when it returns: on the OSTs, unless nobody else can
+    /// know of the file yet.
     pub async fn flush(&self, handle: Handle) -> Result<()> {
         let open = self.handles.get(handle)?;
         let Ok(file) = open.writable() else { return Ok(()) };
-        self.names.data.back.flush_file(file).await;
+        if !file.inner.lock().is_unknown {
+            self.names.data.back.flush_file(file).await;
+        }
         file.take_failure(&open.failure_seen)
     }
 
