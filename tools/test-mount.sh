@@ -521,6 +521,68 @@ PY
   up
 }
 
+# Files that are made ahead of the MDT, over a link of 1 ms: nobody waits for them, and the other mount has them all.
+t_made_ahead() {
+  local address port second=$work/second slow daemon lctl
+  lctl=$(dirname "$WEFT")/lctl
+  mkdir -p "$second"
+  down
+  up --listen 127.0.0.1:0@tcp
+  address=$("$WEFT" status --json "$mnt" |
+    python3 -c 'import json,sys; print(next(n for t in json.load(sys.stdin)[0]["targets"] for n in t["nids"] if "tcp" in n))')
+  ip netns add "$net"
+  nsenter --net="/run/netns/$net" ip link set lo up
+  port=${address%@*}
+  python3 "$top/tests/slowlink.py" "/run/netns/$net" "${port##*:}" 1 24 "$work/most" > "$work/slowlink" & slow=$!
+  timeout 10 bash -c "until grep -q ready '$work/slowlink'; do sleep 0.05; done"
+  nsenter --net="/run/netns/$net" "$WEFT" mount "$address:/$fsname" "$second"
+  python3 - "$second" "$mnt" "$lctl" <<'PY'
+import os, subprocess, sys, time
+far, near, lctl = sys.argv[1:]
+
+def param(*words):
+    return subprocess.run([lctl, *words], check=True, capture_output=True, text=True).stdout
+
+def content(n):
+    return str(n).encode() * (n % 500)
+
+def make(directory, count):
+    os.mkdir(f"{far}/{directory}")
+    begin = time.monotonic()
+    for n in range(count):
+        with open(f"{far}/{directory}/f{n}", "xb", buffering=0) as file:
+            if n % 3:
+                file.write(content(n))
+    made = time.monotonic() - begin
+    fd = os.open(f"{far}/{directory}", os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+    synced = time.monotonic() - begin
+    assert len(os.listdir(f"{near}/{directory}")) == count
+    for n in range(count):
+        with open(f"{near}/{directory}/f{n}", "rb") as file:
+            assert file.read() == (content(n) if n % 3 else b""), n
+    return made, synced
+
+asked = make("asked", 1000)
+param("set_param", "llite.*.metadata_writeback=1")
+ahead = make("ahead", 1000)
+stats = param("get_param", "-n", "llite.*.metadata_writeback_stats")
+print(f"1,000 files: {asked[0]:.2f} s (durable names {asked[1]:.2f} s); ahead {ahead[0]:.2f} s ({ahead[1]:.2f} s)")
+assert "made: 1000" in stats and "lost: 0" in stats, stats
+assert ahead[0] * 5 < asked[0], "files are not made ahead"
+PY
+  daemon=$(daemon_pid "$second")
+  umount "$second"
+  timeout 20 tail -s 0.1 --pid="$daemon" -f /dev/null
+  kill "$slow"
+  wait "$slow"
+  rm -r "$mnt/asked" "$mnt/ahead"
+  ip netns del "$net"
+  down
+  up
+}
+
 t_privileges() {
   python3 - "$mnt/privileges" <<'PY'
 import ctypes, os, sys

@@ -30,6 +30,7 @@ impl Shared {
 
     /// The same without the figures: nobody waits for this client afterwards, even if it cannot say goodbye.
     pub(crate) async fn give_all_back(self: &Arc<Self>) -> Result<()> {
+        self.names.ahead.leave_all().await;
         self.sync_all().await?;
         self.names.sizes.close_pending();
         self.names.sizes.closer.drained().await;

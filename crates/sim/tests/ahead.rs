@@ -351,7 +351,8 @@ fn no_ost_is_asked_before_a_file_is_written() {
     check(1, async |cluster| {
         let (a, b) = mounts(cluster).await;
         let dir = mkdir(&a, Fid::ROOT, b"d").await;
-        let asked = count(&a, "rpc.Enqueue");
+        a.sync_all().await.expect("the disks work");
+        let asked = (count(&a, "rpc.Enqueue"), count(&a, "rpc.Create"));
         let mut handles = Vec::new();
         for name in numbered(20) {
             let (told, handle) = create(&a, dir, &name).await.expect("a new name");
@@ -359,7 +360,7 @@ fn no_ost_is_asked_before_a_file_is_written() {
             assert_eq!(a.names().getattr(told.fid).await.expect("it is there").size, 4);
             handles.push(handle);
         }
-        assert_eq!((count(&a, "rpc.Enqueue"), count(&a, "rpc.Create")), (asked, count(&a, "rpc.Create")));
+        assert_eq!((count(&a, "rpc.Enqueue"), count(&a, "rpc.Create")), asked, "nobody was asked");
         for handle in handles {
             a.files().write(handle, 4, b" and more").await.expect("there is room");
             let sent = count(&a, "rpc.Write");
@@ -375,6 +376,41 @@ fn no_ost_is_asked_before_a_file_is_written() {
         }
         assert_eq!(count(&a, "ahead.lost"), 0);
     });
+}
+
+/// Where a file ends is known before and after its OST is asked.
+#[test]
+fn what_is_appended_follows() {
+    for seed in 0..10 {
+        check(seed, async |cluster| {
+            let (a, b) = mounts(cluster).await;
+            let dir = mkdir(&a, Fid::ROOT, b"d").await;
+            let append = OpenFlags { append: true, ..EXCLUSIVE };
+            let made = a.files().create(&root(), dir, b"log", 0o644, append).await;
+            let (told, log) = made.expect("a new name");
+            let mut all = Vec::new();
+            for n in 0..12u64 {
+                let line = format!("line {n}\n");
+                a.files().write(log, 0, line.as_bytes()).await.expect("there is room");
+                all.extend_from_slice(line.as_bytes());
+                match (n * 7 + seed) % 10 {
+                    0 => a.files().fsync(log).await.expect("the disks work"),
+                    1 => {
+                        let fid = attr(&b, dir, "log").await.expect("others see it").fid;
+                        assert_eq!(content(&b, fid).await, all);
+                    }
+                    2 => a.names().rename(&root(), dir, b"log", dir, b"log", 0).await.expect("root may"),
+                    _ => assert_eq!(
+                        a.names().getattr(told.fid).await.expect("it is there").size,
+                        all.len() as u64
+                    ),
+                }
+            }
+            a.files().release(log).await;
+            let seen = attr(&b, dir, "log").await.expect("others see it");
+            assert_eq!(content(&b, seen.fid).await, all);
+        });
+    }
 }
 
 /// A file leaves its directory, or gets another name, with data that no OST knows of.

@@ -444,6 +444,12 @@ impl Ahead {
         self.clone().give_back_now(own.into_iter().collect()).await;
     }
 
+    /// The same of every directory.
+    pub(crate) async fn leave_all(self: &Arc<Self>) {
+        let dirs = std::mem::take(&mut self.state.lock().dirs);
+        self.clone().give_back_now(dirs.into_iter().collect()).await;
+    }
+
     /// Another client may know of this file from now on, by another way than its directory.
     pub(crate) async fn share(&self, file: Fid) {
         self.targets.pending.settled(file).await;
