@@ -6,6 +6,7 @@ use std::time::Duration;
 use client::{AttrChange, Client, Error, Handle, OpenFlags};
 use proto::wire::messages::{QUOTA_USER, SetQuota};
 use proto::{Attr, Code, Fid, TargetId};
+use rt::Rt;
 use weft_sim::cluster::{Cluster, Shape, with_cluster};
 use weft_sim::workload::{READ_WRITE, root};
 
@@ -298,9 +299,22 @@ fn nothing_is_lost_with_the_mds() {
                 assert_eq!(content(&b, fid).await, name.as_bytes(), "{name}");
             }
             assert_eq!(count(&a, "ahead.lost"), 0);
+            is_ahead_again(&rt, &a).await;
         });
     }
     assert!(waited > 100, "the MDS is lost while files wait to be made: {waited}");
+}
+
+/// New directories are used as those of before, once there are FIDs that are certainly the client's.
+async fn is_ahead_again(rt: &Rt, a: &Client) {
+    let dir = mkdir(a, Fid::ROOT, b"new").await;
+    create(a, dir, "f").await.expect("a new name");
+    rt.sleep(Duration::from_secs(2)).await;
+    let before = count(a, "ahead.made");
+    let dir = mkdir(a, Fid::ROOT, b"last").await;
+    create(a, dir, "f").await.expect("a new name");
+    a.sync_all().await.expect("the disks work");
+    assert_eq!(count(a, "ahead.made"), before + 1, "after a restart");
 }
 
 /// A client that is lost leaves the first of its files, and all that it made durable.

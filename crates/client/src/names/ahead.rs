@@ -408,7 +408,7 @@ impl Ahead {
         self.meta.promise_broken(parent, &create.name, fid);
         {
             let mut inner = file.inner.lock();
-            inner.fail(error);
+            inner.fail(failure_of(error));
             inner.gone = true;
         }
         let ahead = self.clone();
@@ -545,6 +545,14 @@ impl Ahead {
     /// Waits until the MDT has answered everything that was told ahead of it.
     pub(crate) async fn all_settled(&self) {
         self.targets.pending.all_settled().await;
+    }
+}
+
+/// What the handles of a file say that the MDT has not made: its reason means nothing to them, but for want of room.
+fn failure_of(error: Error) -> Error {
+    match error {
+        Error::Refused(Code::NoSpace | Code::Quota) | Error::Closed => error,
+        _ => Error::Refused(Code::Evicted),
     }
 }
 

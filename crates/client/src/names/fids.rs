@@ -52,6 +52,16 @@ impl State {
         Some((Fid { seq, oid, ver: 0 }, low))
     }
 
+    /// The same of the sequences of `session`.
+    fn take_of(&mut self, session: u64) -> (Option<Fid>, bool) {
+        if self.session == session
+            && let Some((fid, low)) = self.take()
+        {
+            return (Some(fid), low);
+        }
+        (None, !std::mem::replace(&mut self.fetching, true))
+    }
+
     /// The sequence `seq` names nothing new any more.
     fn drop_sequence(&mut self, seq: u64) {
         self.current.take_if(|(current, _)| *current == seq);
@@ -93,17 +103,12 @@ impl Fids {
         }
     }
 
-    /// The same, of the sequences of `session`, if there is one without waiting.
+    /// The same, of the sequences of `session`, if there is one without waiting. If there is none, one is fetched for those that come later: after
+    /// a restart of the MDT the session has another name, and nobody knows whether the sequences of before are the client's still.
     pub(crate) fn at_hand(self: &Arc<Self>, session: u64) -> Option<Fid> {
-        let (fid, low) = {
-            let mut state = self.state.lock();
-            if state.session != session {
-                return None;
-            }
-            state.take()?
-        };
+        let (fid, low) = self.state.lock().take_of(session);
         self.fetch_if(low);
-        Some(fid)
+        fid
     }
 
     /// Fetches the next sequence in the background, if it is time to.
@@ -174,6 +179,19 @@ impl Fids {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sequences_of_another_session_are_not_at_hand() {
+        let mut fids = State::default();
+        assert_eq!(fids.take_of(1), (None, true));
+        assert_eq!(fids.take_of(1), (None, false), "it is being fetched");
+        fids.put(0x2_0000_0400, 1);
+        let first = |seq| Some(Fid { seq, oid: 1, ver: 0 });
+        assert_eq!(fids.take_of(1), (first(0x2_0000_0400), false));
+        assert_eq!(fids.take_of(2), (None, true));
+        fids.put(0x2_0000_0401, 2);
+        assert_eq!(fids.take_of(2), (first(0x2_0000_0401), false));
+    }
 
     #[test]
     fn a_sequence_is_used_to_its_end_and_then_the_next() {
