@@ -4,6 +4,8 @@
 //! and asks the MDT behind, many in one frame. What it has told is a *promise*. Every other question to the MDT about the directory or
 //! the file waits until the promise is answered ([`crate::targets::Pending`]), so they never pass each other.
 
+mod dirs;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,7 +13,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use proto::layout::Spread;
 use proto::limits::{ALONE_MAX, BATCH_MAX};
 use proto::types::{MODE_KIND, MODE_PERMISSIONS, MODE_SETGID};
 use proto::wire::messages::{
@@ -30,11 +31,10 @@ use crate::data::{Data, FileRef, FileState};
 use crate::order::{AHEAD, Mutex};
 use crate::targets::{Pending, Targets};
 use crate::{Caller, Error, Forget, OpenFlags};
+use dirs::{Dirs, Own};
 
 /// Promises that are not on their way yet.
 const WAITING_MAX: usize = 1024;
-/// Files of one directory of which nobody else can know. With more the directory is given back.
-const FILES_MAX: usize = 65_536;
 /// So many of them are opened up at the same time.
 const OPENED_UP_AT_ONCE: usize = 64;
 /// How long a promise may wait for others to travel with.
@@ -66,9 +66,7 @@ pub(crate) struct Ahead {
 #[derive(Default)]
 struct State {
     /// Directories that this client has to itself.
-    dirs: BTreeMap<Fid, Own>,
-    /// Number of the newest of them.
-    newest: u64,
+    dirs: Dirs,
     /// Directories with promises that are not answered, and how many.
     unanswered: BTreeMap<Fid, usize>,
     waiting: VecDeque<Promise>,
@@ -77,22 +75,6 @@ struct State {
     making: usize,
     /// Those that were called back meanwhile: the answer that grants one may come later.
     recalled: BTreeSet<Fid>,
-}
-
-/// A directory that this client has to itself.
-struct Own {
-    spread: Spread,
-    number: u64,
-    /// Files in it that may be written, and of which nobody else can know.
-    files: BTreeSet<Fid>,
-}
-
-impl Own {
-    /// One that was given up, with promises that are not answered.
-    fn given_up() -> Own {
-        let spread = Spread { stripe_size: 0, stripe_count: 0, osts: Vec::new(), first_sequence: 0 };
-        Own { spread, number: 0, files: BTreeSet::new() }
-    }
 }
 
 /// A file that an application has made, and the MDT has not.
@@ -159,25 +141,13 @@ impl Making<'_> {
             if state.recalled.contains(&fid) {
                 return;
             }
-            state.newest += 1;
-            let own = Own { spread, number: state.newest, files: BTreeSet::new() };
-            state.dirs.insert(fid, own);
-            state.oldest_excess()
+            state.dirs.add(fid, spread)
         };
         ahead.give_back(leaves.into_iter().collect());
     }
 }
 
 impl State {
-    /// The oldest directory, if there are too many.
-    fn oldest_excess(&mut self) -> Option<(Fid, Own)> {
-        if self.dirs.len() <= ALONE_MAX {
-            return None;
-        }
-        let (&oldest, _) = self.dirs.iter().min_by_key(|(_, own)| own.number)?;
-        self.dirs.remove_entry(&oldest)
-    }
-
     /// A promise in `dir` is answered.
     fn answered(&mut self, dir: Fid) {
         let Some(count) = self.unanswered.get_mut(&dir) else { return };
@@ -214,7 +184,7 @@ impl Ahead {
     pub(crate) fn set(self: &Arc<Self>, is_on: bool) {
         self.is_on.store(is_on, Ordering::Relaxed);
         if !is_on {
-            let dirs = std::mem::take(&mut self.state.lock().dirs);
+            let dirs = self.state.lock().dirs.take();
             self.give_back(dirs.into_iter().collect());
         }
     }
@@ -249,12 +219,7 @@ impl Ahead {
             return None;
         }
         let mut state = self.state.lock();
-        let own = state.dirs.get(&new.parent).filter(|_| state.waiting.len() < WAITING_MAX)?;
-        if own.files.len() >= FILES_MAX {
-            drop(state);
-            self.leave(new.parent);
-            return None;
-        }
+        let own = state.dirs.get(new.parent).filter(|_| state.waiting.len() < WAITING_MAX)?;
         if !self.meta.may_foretell(new.parent, new.name, |dir| may_make(new.caller, dir)) {
             return None;
         }
@@ -273,11 +238,9 @@ impl Ahead {
         let entry = Entry { attr: made.attr.clone(), layout: Some(made.layout.clone()), xattrs: false, lock };
         self.meta.learn_promise(new.parent, new.name, new.time, &entry);
         let file = self.data.files.get(fid);
-        if new.open & OPEN_WRITE != 0
-            && let Some(own) = state.dirs.get_mut(&new.parent)
-        {
-            own.files.insert(fid);
+        if new.open & OPEN_WRITE != 0 {
             file.inner.lock().is_unknown = true;
+            self.give_back(state.dirs.add_file(new.parent, fid).into_iter().collect());
         }
         *state.unanswered.entry(new.parent).or_default() += 1;
         state.waiting.push_back(promise(new, &made, file));
@@ -305,9 +268,7 @@ impl Ahead {
         }
         promise.create.open = OPEN_EXCLUSIVE;
         let dir = promise.create.parent;
-        if let Some(own) = state.dirs.get_mut(&dir) {
-            own.files.remove(&file.fid);
-        }
+        state.dirs.remove_file_of(dir, file.fid);
         file.inner.lock().is_unknown = false;
         self.meta.promise_closed(file.fid);
         true
@@ -377,10 +338,8 @@ impl Ahead {
         let (lock, spread) = (made.lock, made.spread);
         let entry = Entry { attr: made.attr, layout: made.layout, xattrs: made.xattrs, lock };
         let as_told = self.meta.promise_kept(asked, create.parent, transno, &entry);
-        if let Some(spread) = spread
-            && let Some(own) = self.state.lock().dirs.get_mut(&create.parent)
-        {
-            own.spread = spread;
+        if let Some(spread) = spread {
+            self.state.lock().dirs.set_spread(create.parent, spread);
         }
         let lacking = FORETOLD & !lock.bits;
         if lacking == 0 && as_told {
@@ -425,35 +384,35 @@ impl Ahead {
             if state.making > 0 {
                 state.recalled.insert(dir);
             }
-            state.dirs.remove(&dir)
+            state.dirs.remove(dir)
         };
         self.targets.pending.settled(dir).await;
-        self.open_up(own.map(|own| own.files).unwrap_or_default()).await;
+        self.open_up(own.map(|(_, own)| own.files).unwrap_or_default()).await;
         self.forgetting.settled(dir).await;
     }
 
     /// Files in this directory are not made ahead any more.
     pub(super) fn leave(self: &Arc<Self>, dir: Fid) {
-        let own = self.state.lock().dirs.remove_entry(&dir);
+        let own = self.state.lock().dirs.remove(dir);
         self.give_back(own.into_iter().collect());
     }
 
     /// The same, done when others may know of each file in it.
     pub(super) async fn leave_now(self: &Arc<Self>, dir: Fid) {
-        let own = self.state.lock().dirs.remove_entry(&dir);
+        let own = self.state.lock().dirs.remove(dir);
         self.clone().give_back_now(own.into_iter().collect()).await;
     }
 
     /// The same of every directory.
     pub(crate) async fn leave_all(self: &Arc<Self>) {
-        let dirs = std::mem::take(&mut self.state.lock().dirs);
+        let dirs = self.state.lock().dirs.take();
         self.clone().give_back_now(dirs.into_iter().collect()).await;
     }
 
     /// Another client may know of this file from now on, by another way than its directory.
     pub(crate) async fn share(&self, file: Fid) {
         self.targets.pending.settled(file).await;
-        let is_unknown = self.state.lock().dirs.values_mut().any(|own| own.files.remove(&file));
+        let is_unknown = self.state.lock().dirs.remove_file(file);
         if is_unknown {
             self.open_up(BTreeSet::from([file])).await;
         }
@@ -461,9 +420,7 @@ impl Ahead {
 
     /// The last name of a file in `dir` is gone.
     pub(super) fn unlinked(&self, dir: Fid, file: Fid) {
-        if let Some(own) = self.state.lock().dirs.get_mut(&dir) {
-            own.files.remove(&file);
-        }
+        self.state.lock().dirs.remove_file_of(dir, file);
     }
 
     /// Others may know of these files from now on.
@@ -488,12 +445,12 @@ impl Ahead {
 
     /// The directory is no more.
     pub(super) fn removed(&self, dir: Fid) {
-        self.state.lock().dirs.remove(&dir);
+        self.state.lock().dirs.remove(dir);
     }
 
     /// The MDT has ended the session: nobody has anything to itself.
     pub(crate) fn lost(&self) {
-        let dirs = std::mem::take(&mut self.state.lock().dirs);
+        let dirs = self.state.lock().dirs.take();
         for file in dirs.into_values().flat_map(|own| own.files) {
             self.is_known(file);
             self.data.locks.lose_unknown_of(file);
@@ -505,7 +462,7 @@ impl Ahead {
     pub(crate) async fn restate(self: &Arc<Self>, restate: &Restate) {
         let dirs: BTreeMap<Fid, Own> = {
             let mut state = self.state.lock();
-            let mut dirs = std::mem::take(&mut state.dirs);
+            let mut dirs = state.dirs.take();
             for dir in state.unanswered.keys() {
                 dirs.entry(*dir).or_insert_with(Own::given_up);
             }

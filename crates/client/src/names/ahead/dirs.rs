@@ -1,0 +1,150 @@
+//! The directories that a client has to itself, and the files in them of which nobody else can know. Pure state.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proto::Fid;
+use proto::layout::Spread;
+use proto::limits::ALONE_MAX;
+
+/// Files of all directories together of which nobody else can know. With more the oldest directory is given back.
+const FILES_MAX: usize = 262_144;
+
+/// A directory that this client has to itself.
+#[derive(Debug)]
+pub(super) struct Own {
+    /// How new files in it lie.
+    pub(super) spread: Spread,
+    number: u64,
+    /// Files in it that may be written, and of which nobody else can know.
+    pub(super) files: BTreeSet<Fid>,
+}
+
+impl Own {
+    /// One that was given up, with promises that are not answered.
+    pub(super) fn given_up() -> Own {
+        let spread = Spread { stripe_size: 0, stripe_count: 0, osts: Vec::new(), first_sequence: 0 };
+        Own { spread, number: 0, files: BTreeSet::new() }
+    }
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Dirs {
+    dirs: BTreeMap<Fid, Own>,
+    /// Number of the newest.
+    newest: u64,
+    /// Files in all of them.
+    files: usize,
+}
+
+impl Dirs {
+    /// One more; gives the oldest, if there are too many.
+    pub(super) fn add(&mut self, dir: Fid, spread: Spread) -> Option<(Fid, Own)> {
+        self.newest += 1;
+        self.remove(dir);
+        self.dirs.insert(dir, Own { spread, number: self.newest, files: BTreeSet::new() });
+        if self.dirs.len() > ALONE_MAX { self.remove_oldest() } else { None }
+    }
+
+    /// What is known of one.
+    pub(super) fn get(&self, dir: Fid) -> Option<&Own> {
+        self.dirs.get(&dir)
+    }
+
+    /// New files in one lie in another way.
+    pub(super) fn set_spread(&mut self, dir: Fid, spread: Spread) {
+        if let Some(own) = self.dirs.get_mut(&dir) {
+            own.spread = spread;
+        }
+    }
+
+    /// A file comes of which nobody else can know; gives the oldest directory, if there are too many.
+    pub(super) fn add_file(&mut self, dir: Fid, file: Fid) -> Option<(Fid, Own)> {
+        let own = self.dirs.get_mut(&dir)?;
+        self.files += usize::from(own.files.insert(file));
+        if self.files > FILES_MAX { self.remove_oldest() } else { None }
+    }
+
+    /// Others may know of a file in `dir`, or it is gone.
+    pub(super) fn remove_file_of(&mut self, dir: Fid, file: Fid) {
+        if let Some(own) = self.dirs.get_mut(&dir) {
+            self.files -= usize::from(own.files.remove(&file));
+        }
+    }
+
+    /// The same of a file in any of them; whether there was one.
+    pub(super) fn remove_file(&mut self, file: Fid) -> bool {
+        let is_here = self.dirs.values_mut().any(|own| own.files.remove(&file));
+        self.files -= usize::from(is_here);
+        is_here
+    }
+
+    /// One is not this client's alone any more.
+    pub(super) fn remove(&mut self, dir: Fid) -> Option<(Fid, Own)> {
+        let removed = self.dirs.remove_entry(&dir)?;
+        self.files -= removed.1.files.len();
+        Some(removed)
+    }
+
+    fn remove_oldest(&mut self) -> Option<(Fid, Own)> {
+        let (&oldest, _) = self.dirs.iter().min_by_key(|(_, own)| own.number)?;
+        self.remove(oldest)
+    }
+
+    /// The same of all.
+    pub(super) fn take(&mut self) -> BTreeMap<Fid, Own> {
+        self.files = 0;
+        std::mem::take(&mut self.dirs)
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.dirs.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fid(oid: usize) -> Fid {
+        Fid { seq: 0x2_0000_0400, oid: oid as u32, ver: 0 }
+    }
+
+    fn add(dirs: &mut Dirs, dir: usize) -> Option<Fid> {
+        dirs.add(fid(dir), Own::given_up().spread).map(|(dir, _)| dir)
+    }
+
+    #[test]
+    fn the_oldest_directory_makes_room() {
+        let mut dirs = Dirs::default();
+        for dir in 1..=ALONE_MAX {
+            assert_eq!(add(&mut dirs, dir), None);
+        }
+        assert_eq!(add(&mut dirs, ALONE_MAX + 1), Some(fid(1)));
+        assert_eq!(dirs.remove(fid(2)).map(|(dir, _)| dir), Some(fid(2)));
+        assert_eq!((add(&mut dirs, ALONE_MAX + 2), dirs.len()), (None, ALONE_MAX));
+        assert_eq!((dirs.take().len(), dirs.len()), (ALONE_MAX, 0));
+    }
+
+    #[test]
+    fn files_are_bounded_over_all_directories() {
+        let mut dirs = Dirs::default();
+        add(&mut dirs, 1);
+        add(&mut dirs, 2);
+        for file in 0..FILES_MAX {
+            assert!(dirs.add_file(fid(1 + file % 2), fid(10 + file)).is_none());
+        }
+        assert!(dirs.add_file(fid(1), fid(10)).is_none(), "it is counted once");
+        let (oldest, own) = dirs.add_file(fid(2), fid(9)).expect("there are too many");
+        assert_eq!((oldest, own.files.len()), (fid(1), FILES_MAX / 2));
+        assert_eq!(dirs.files, FILES_MAX / 2 + 1);
+        assert!(dirs.remove_file(fid(9)) && !dirs.remove_file(fid(9)) && !dirs.remove_file(fid(10)));
+        dirs.remove_file_of(fid(2), fid(11));
+        dirs.remove_file_of(fid(1), fid(11));
+        assert_eq!(dirs.files, FILES_MAX / 2 - 1);
+        assert!(dirs.add_file(fid(1), fid(12)).is_none() && dirs.remove(fid(1)).is_none());
+        dirs.remove(fid(2));
+        assert_eq!(dirs.files, 0);
+    }
+}
