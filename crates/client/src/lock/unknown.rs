@@ -150,10 +150,11 @@ impl RangeLocks {
         }
     }
 
-    /// Others may have been let in: what was written to a file under no grant is lost.
-    pub(crate) fn lose_unknown_of(self: &Arc<Self>, fid: Fid) {
-        if let Some(object) = self.unknown_of(fid) {
-            self.lose_unknown(&object);
+    /// Others may have been let in: what was written under no grant is lost. `is_known` hears of each file before.
+    pub(crate) fn lose_all_unknown(self: &Arc<Self>, is_known: impl Fn(Fid)) {
+        for object in self.table.all().iter().filter(|object| object.knowledge.is_lacking()) {
+            is_known(object.fid);
+            self.lose_unknown(object);
         }
     }
 

@@ -43,11 +43,20 @@ impl Pending {
         if fids.iter().any(is_waited_for) {
             return false;
         }
+        self.count_in(&mut table, fids);
+        true
+    }
+
+    /// The same, whoever waits.
+    pub(crate) fn add(&self, fids: &[Fid]) {
+        self.count_in(&mut self.table.lock(), fids);
+    }
+
+    fn count_in(&self, table: &mut Table, fids: &[Fid]) {
         for fid in fids {
             table.files.entry(*fid).or_default().changes += 1;
         }
         self.count.store(table.files.len(), Ordering::Release);
-        true
     }
 
     /// It is answered.

@@ -57,7 +57,7 @@ pub(crate) struct Ahead {
     fids: Arc<Fids>,
     is_on: AtomicBool,
     state: Mutex<AHEAD, State>,
-    /// Directories of whose files the kernel is forgetting something.
+    /// Directories of whose files the kernel is forgetting something, or that are being given back: others are not let in before that is done.
     forgetting: Pending,
     kept: AtomicU64,
     broken: AtomicU64,
@@ -141,9 +141,9 @@ impl Making<'_> {
             if state.recalled.contains(&fid) {
                 return;
             }
-            state.dirs.add(fid, spread)
+            ahead.leaving(state.dirs.add(fid, spread).into_iter().collect())
         };
-        ahead.give_back(leaves.into_iter().collect());
+        ahead.give_back(leaves);
     }
 }
 
@@ -184,8 +184,8 @@ impl Ahead {
     pub(crate) fn set(self: &Arc<Self>, is_on: bool) {
         self.is_on.store(is_on, Ordering::Relaxed);
         if !is_on {
-            let dirs = self.state.lock().dirs.take();
-            self.give_back(dirs.into_iter().collect());
+            let dirs = self.take_all();
+            self.give_back(dirs);
         }
     }
 
@@ -240,7 +240,8 @@ impl Ahead {
         let file = self.data.files.get(fid);
         if new.open & OPEN_WRITE != 0 {
             file.inner.lock().is_unknown = true;
-            self.give_back(state.dirs.add_file(new.parent, fid).into_iter().collect());
+            let leaves = state.dirs.add_file(new.parent, fid).into_iter().collect();
+            self.give_back(self.leaving(leaves));
         }
         *state.unanswered.entry(new.parent).or_default() += 1;
         state.waiting.push_back(promise(new, &made, file));
@@ -347,7 +348,7 @@ impl Ahead {
         }
         // Whoever is to see the directory waits for this, and nobody who may hold the kernel's lock of it.
         let (ahead, parent, fid) = (self.clone(), create.parent, create.fid);
-        self.forgetting.begin(&[parent]);
+        self.forgetting.add(&[parent]);
         self.rt.spawn(async move {
             ahead.meta.revoke_bits(RevokeBits { fid, bits: lacking, number: 0 }).await;
             if !as_told {
@@ -393,29 +394,29 @@ impl Ahead {
 
     /// Files in this directory are not made ahead any more.
     pub(super) fn leave(self: &Arc<Self>, dir: Fid) {
-        let own = self.state.lock().dirs.remove(dir);
-        self.give_back(own.into_iter().collect());
+        let own = self.take(dir);
+        self.give_back(own);
     }
 
     /// The same, done when others may know of each file in it.
     pub(super) async fn leave_now(self: &Arc<Self>, dir: Fid) {
-        let own = self.state.lock().dirs.remove(dir);
-        self.clone().give_back_now(own.into_iter().collect()).await;
+        let own = self.take(dir);
+        self.clone().give_back_now(own).await;
+        self.forgetting.settled(dir).await;
     }
 
     /// The same of every directory.
     pub(crate) async fn leave_all(self: &Arc<Self>) {
-        let dirs = self.state.lock().dirs.take();
-        self.clone().give_back_now(dirs.into_iter().collect()).await;
+        let dirs = self.take_all();
+        self.clone().give_back_now(dirs).await;
     }
 
     /// Another client may know of this file from now on, by another way than its directory.
     pub(crate) async fn share(&self, file: Fid) {
         self.targets.pending.settled(file).await;
-        let is_unknown = self.state.lock().dirs.remove_file(file);
-        if is_unknown {
-            self.open_up(BTreeSet::from([file])).await;
-        }
+        self.state.lock().dirs.remove_file(file);
+        // Its directory may be on its way back: then it is in none.
+        self.open_up(BTreeSet::from([file])).await;
     }
 
     /// The last name of a file in `dir` is gone.
@@ -451,10 +452,9 @@ impl Ahead {
     /// The MDT has ended the session: nobody has anything to itself.
     pub(crate) fn lost(&self) {
         let dirs = self.state.lock().dirs.take();
-        for file in dirs.into_values().flat_map(|own| own.files) {
-            self.is_known(file);
-            self.data.locks.lose_unknown_of(file);
-        }
+        dirs.into_values().flat_map(|own| own.files).for_each(|file| self.is_known(file));
+        // Those of directories that are on their way back, too.
+        self.data.locks.lose_all_unknown(|file| self.is_known(file));
     }
 
     /// The MDT has restarted: it is told which directories others must not see yet, before it serves anybody else. They are given
@@ -466,6 +466,7 @@ impl Ahead {
             for dir in state.unanswered.keys() {
                 dirs.entry(*dir).or_insert_with(Own::given_up);
             }
+            self.forgetting.add(&dirs.keys().copied().collect::<Vec<Fid>>());
             dirs
         };
         let fids: Vec<Fid> = dirs.keys().copied().collect();
@@ -475,6 +476,22 @@ impl Ahead {
             }
         }
         self.give_back(dirs.into_iter().collect());
+    }
+
+    /// Others are not let into these directories before they are given back. Called under the lock under which they are taken out.
+    fn leaving(&self, dirs: Vec<(Fid, Own)>) -> Vec<(Fid, Own)> {
+        dirs.iter().for_each(|(dir, _)| self.forgetting.add(&[*dir]));
+        dirs
+    }
+
+    fn take(&self, dir: Fid) -> Vec<(Fid, Own)> {
+        let mut state = self.state.lock();
+        self.leaving(state.dirs.remove(dir).into_iter().collect())
+    }
+
+    fn take_all(&self) -> Vec<(Fid, Own)> {
+        let mut state = self.state.lock();
+        self.leaving(state.dirs.take().into_iter().collect())
     }
 
     /// Gives directories back that nobody has asked for, once the MDT knows of everything in them.
@@ -490,6 +507,7 @@ impl Ahead {
         let mut locks = Vec::with_capacity(dirs.len());
         for (fid, own) in dirs {
             self.open_up(own.files).await;
+            self.forgetting.end(&[fid]);
             locks.push(BitLock { fid, bits: LOCK_ALONE, number: u64::MAX });
         }
         for (mdt, locks) in self.targets.by_mdt(locks, |lock| lock.fid) {
