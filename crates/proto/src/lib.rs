@@ -20,6 +20,7 @@ pub mod lock;
 pub mod name;
 pub mod nid;
 pub mod owner;
+pub mod ownership;
 pub mod parameters;
 pub mod pool;
 pub mod readahead;

@@ -48,6 +48,8 @@ pub const LIST_MAX: usize = 65_536;
 pub const SLOTS_MAX: u32 = 256;
 /// Directories of an MDT that a client has to itself, at most.
 pub const ALONE_MAX: usize = 1024;
+/// Changes that a client has told of before the MDT has made them, in one request.
+pub const PROMISES_MAX: usize = 128;
 /// Object ids of one sequence: the low bits of an inode number.
 pub const OID_BITS: u32 = 20;
 /// Bits of a sequence that fit in an inode number.

@@ -18,7 +18,7 @@ use crate::context::{Ctx, Done};
 use crate::recovery::Recovery;
 use crate::session::Session;
 use crate::stop::Stop;
-use crate::timing::Stats;
+use crate::timing::{Counted, Stats};
 use crate::watch::{Held, Wait};
 #[cfg(doc)]
 use crate::{Recorder, VERSION_OF_THIS};
@@ -119,6 +119,12 @@ pub trait Handler: Shown + Send + Sync + Sized + 'static {
     fn variant(request: &Request) -> usize {
         let _ = request;
         0
+    }
+
+    /// The operations that a request is made of, if it is made of others.
+    fn parts(request: &Request) -> Vec<Counted> {
+        let _ = request;
+        Vec::new()
     }
 
     /// Puts the version that a change made where its reply says [`VERSION_OF_THIS`].

@@ -14,7 +14,7 @@ use proto::parameters::{Parameter, TargetTree, Unit};
 use proto::statistics::Sums;
 use rt::{Rt, Time};
 
-use crate::timing::{Counted, Stats};
+use crate::timing::{Counting, Stats};
 
 /// Jobs that a target counts for. Each takes a kilobyte.
 const JOBS_MAX: usize = 4096;
@@ -59,7 +59,7 @@ struct Job {
 /// A request of a job that is being carried out.
 pub(crate) struct Under {
     job: JobId,
-    counted: Counted,
+    counting: Counting,
     sent: u64,
     began: Time,
 }
@@ -75,21 +75,20 @@ impl Jobs {
         &self,
         job: JobId,
         rt: &Rt,
-        counted: impl FnOnce() -> Counted,
+        counting: impl FnOnce() -> Counting,
         bulk: &[Bytes],
     ) -> Option<Under> {
         if job.is_none() || self.stats.is_none() {
             return None;
         }
-        Some(Under { job, counted: counted(), sent: bytes_of(bulk), began: rt.now() })
+        Some(Under { job, counting: counting(), sent: bytes_of(bulk), began: rt.now() })
     }
 
     /// It was carried out, and gives `bulk`.
     pub fn done(&self, under: Under, rt: &Rt, bulk: &[Bytes]) {
-        let Under { job, counted, sent, began } = under;
+        let Under { job, counting, sent, began } = under;
         let Some(stats) = self.stats else { return };
         let now = rt.now();
-        let took = u64::try_from((now - began).as_micros()).unwrap_or(u64::MAX);
         let mut table = self.table.lock();
         let cleanup = self.cleanup();
         let job = table.job(job, stats, (now, rt.wall().secs), cleanup);
@@ -100,8 +99,8 @@ impl Jobs {
             }
         }
         for (sums, (_, all)) in rows.iter_mut().zip(stats.of_jobs()) {
-            if all.contains(&counted) {
-                sums.note(took);
+            for (_, took) in counting.each(now - began).filter(|(counted, _)| all.contains(counted)) {
+                sums.note(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
             }
         }
     }
@@ -247,7 +246,7 @@ mod tests {
 
     fn note(jobs: &Jobs, rt: &Rt, job: &str, opcode: u16, bytes: usize) {
         let bulk = [Bytes::from(vec![0; bytes])];
-        let under = jobs.begin(JobId::named(job.as_bytes()), rt, || (opcode, 0), &bulk);
+        let under = jobs.begin(JobId::named(job.as_bytes()), rt, || (opcode, 0).into(), &bulk);
         jobs.done(under.expect("it has a job"), rt, &[]);
     }
 

@@ -27,7 +27,7 @@ use crate::recovery::Recovery;
 use crate::session::{Session, Sessions};
 use crate::slot::{self, Begin};
 use crate::stop::Stop;
-use crate::timing::Timing;
+use crate::timing::{Counting, Timing};
 use crate::watch::{Held, Watch};
 
 /// A served target of role `H`.
@@ -195,7 +195,7 @@ impl<H: Handler> Target<H> {
             }
             began = self.rt.now();
         }
-        let counted = (call.request.opcode(), H::variant(&call.request));
+        let counting = Counting::of::<H>(&call.request);
         // Another function would be another future around those of the role, which are deep enough.
         let answer = match &call.request {
             Request::Disconnect(msg::Disconnect {}) => {
@@ -210,7 +210,7 @@ impl<H: Handler> Target<H> {
                 result::<H>(self.carry_out(&ctx, request, bulk).await)
             }
         };
-        self.timing.note(counted, self.rt.now() - began);
+        self.timing.note(&counting, self.rt.now() - began);
         answer
     }
 
@@ -256,8 +256,7 @@ impl<H: Handler> Target<H> {
         request: Request,
         bulk: Vec<Bytes>,
     ) -> Result<Done, Code> {
-        let counted = || (request.opcode(), H::variant(&request));
-        let of_job = self.jobs.begin(ctx.job, &self.rt, counted, &bulk);
+        let of_job = self.jobs.begin(ctx.job, &self.rt, || Counting::of::<H>(&request), &bulk);
         let done = match H::Request::try_from(request) {
             Ok(request) => {
                 let sent = bytes_of(&bulk);

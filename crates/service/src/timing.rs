@@ -12,6 +12,8 @@ use proto::statistics::{Sampled, Samples, Snapshot};
 use proto::wire::Request;
 use rt::Rt;
 
+use crate::Handler;
+
 /// Operations that are counted one by one, by their numbers.
 const OPERATIONS: usize = 128;
 /// Variants of an operation that are counted apart.
@@ -21,6 +23,34 @@ const NAME_WIDTH: usize = 17;
 
 /// An operation and its variant.
 pub type Counted = (u16, usize);
+
+/// What a request counts as.
+pub(crate) struct Counting {
+    operation: Counted,
+    /// The operations that it is made of.
+    parts: Vec<Counted>,
+}
+
+impl Counting {
+    /// What `request` counts as for a target of this role.
+    pub(crate) fn of<H: Handler>(request: &Request) -> Counting {
+        let operation = (request.opcode(), H::variant(request));
+        Counting { operation, parts: H::parts(request) }
+    }
+
+    /// Each operation, with the time that it took of `took` for all.
+    pub(crate) fn each(&self, took: Duration) -> impl Iterator<Item = (Counted, Duration)> {
+        let part = took / u32::try_from(self.parts.len().max(1)).unwrap_or(u32::MAX);
+        let parts = self.parts.iter().map(move |counted| (*counted, part));
+        std::iter::once((self.operation, took)).chain(parts)
+    }
+}
+
+impl From<Counted> for Counting {
+    fn from(operation: Counted) -> Counting {
+        Counting { operation, parts: Vec::new() }
+    }
+}
 
 /// How Lustre calls the statistics of a role, and what it counts in them.
 pub struct Stats {
@@ -68,7 +98,11 @@ impl Timing {
     }
 
     /// A request was answered after so long.
-    pub fn note(&self, (opcode, variant): Counted, took: Duration) {
+    pub fn note(&self, counting: &Counting, took: Duration) {
+        counting.each(took).for_each(|(counted, took)| self.note_operation(counted, took));
+    }
+
+    fn note_operation(&self, (opcode, variant): Counted, took: Duration) {
         let operation = self.times.get(usize::from(opcode));
         let variants = operation.map(|operation| operation.get_or_init(Box::default));
         if let Some(samples) = variants.and_then(|variants| variants.get(variant)) {
@@ -181,8 +215,8 @@ mod tests {
     fn only_the_class_of_what_is_slow_grows() {
         check(|rt, timing| {
             for n in 0..1000 {
-                timing.note((Write::OPCODE, 0), micros(if n % 100 == 0 { 10_000 } else { 100 }));
-                timing.note((Link::OPCODE, 0), micros(7));
+                timing.note(&(Write::OPCODE, 0).into(), micros(if n % 100 == 0 { 10_000 } else { 100 }));
+                timing.note(&(Link::OPCODE, 0).into(), micros(7));
             }
             let text = timing.histograms(rt);
             let lines: Vec<&str> = text.lines().skip(3).collect();
@@ -199,10 +233,10 @@ mod tests {
     #[test]
     fn rows_sum_up_variants() {
         check(|rt, timing| {
-            timing.note((Create::OPCODE, 0), micros(3));
-            timing.note((Create::OPCODE, 2), micros(5));
-            timing.note((Create::OPCODE, VARIANTS), micros(5));
-            timing.note((u16::MAX, 0), micros(5));
+            timing.note(&(Create::OPCODE, 0).into(), micros(3));
+            timing.note(&(Create::OPCODE, 2).into(), micros(5));
+            timing.note(&(Create::OPCODE, VARIANTS).into(), micros(5));
+            timing.note(&(u16::MAX, 0).into(), micros(5));
             timing.moved(4096, 0);
             let lines = |text: String| text.lines().skip(3).map(str::to_owned).collect::<Vec<_>>();
             assert_eq!(

@@ -203,8 +203,7 @@ async fn crash_in_the_middle(cluster: &Cluster, records: &Records, scale: Scale)
         let mut rng = handle.rng(&format!("again{number}"));
         let mine = rt::sim::Rng::new(rng.next_u64());
         drop(on(&handle, &node(number), async move {
-            // None makes files ahead: those of one frame have no order when client and MDT are lost together (docs/recovery.md#ahead).
-            let (_, client) = cluster.mount(&node(number)).await;
+            let (_, client) = cluster.mount_numbered(&node(number), number).await;
             let mut player = Player::start(&format!("e{number}"), client, mine, record).await;
             player.play(usize::MAX).await;
         }));

@@ -200,6 +200,14 @@ impl Sums {
         }
     }
 
+    /// Adds what `later` adds, with its limits.
+    pub fn join(&mut self, later: Sums) {
+        for Added { key, by, most } in later.0 {
+            self.add(&key, by);
+            self.limit(&key, most);
+        }
+    }
+
     /// Reads the sums, so that they are in memory when they are settled.
     pub(crate) fn fetch(&self, view: &View) -> Result<(), StoreError> {
         self.0.iter().try_for_each(|added| view.get(&added.key).map(drop))

@@ -58,7 +58,8 @@ impl OpenFiles {
         let time = self.names.clock.time();
         let mode = (mode & !proto::types::MODE_KIND) | FileKind::File.mode_bits();
         let open = flags.bits() | if flags.write { OPEN_RANGE } else { 0 };
-        if let Some(made) = self.names.ahead.create(&New { caller, parent, name: &name, mode, open, time }) {
+        let new = New { caller, parent, name: &name, mode, open, target: &[], time };
+        if let Some(made) = self.names.ahead.create(&new) {
             return Ok(self.made_ahead(caller, parent, &name, flags, made));
         }
         let create = |fid, cred| Create {
@@ -119,7 +120,7 @@ impl OpenFiles {
     ) -> (Answer, Handle) {
         let opened = Told {
             attr: made.attr.clone(),
-            layout: Some(made.layout),
+            layout: made.layout,
             handle: made.handle,
             transno: Transno(0),
             xattrs: false,

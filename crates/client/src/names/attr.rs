@@ -1,9 +1,10 @@
 //! setattr, extended attributes.
 
 use bytes::Bytes;
-use proto::wire::messages::{GetXattr, ListXattr, RemoveXattr, SetAttr, SetXattr, TimeChange};
+use proto::wire::messages::{Entry, GetXattr, ListXattr, RemoveXattr, SetAttr, SetXattr, TimeChange};
 use proto::{Code, Fid, Timestamp};
 
+use crate::data::FileRef;
 use crate::names::{Names, no_change};
 use crate::{AttrChange, Caller, Error, Result, TimeSet, Told};
 
@@ -43,21 +44,25 @@ impl Names {
             return Ok(Told::once(Box::pin(self.sizes.truncate(caller, set, size)).await?));
         }
         let file = self.data.files.find(fid);
-        if let Some(file) = file.as_ref().filter(|_| change.atime.is_some() || change.mtime.is_some()) {
-            // Writes from before the call must not look newer than the times that it sets.
-            self.data.back.flush_file(file).await;
+        if let Some(entry) = self.ahead.set_attr(caller, &set) {
+            return self.told_set(&entry, file.as_ref(), &set).await;
         }
         let changing = self.meta.inodes.change(&[fid], &[]);
         let answered = self.targets.ask(fid, caller, |cred| SetAttr { cred, ..set.clone() }).await?;
         self.meta.changes.changed(fid, answered.transno);
-        if change.atime.is_some() {
-            self.meta.accesses.set(fid, time);
-        }
-        if let Some(file) = &file {
-            file.set_owner(&answered.reply.attr);
-        }
         self.meta.learn(&changing.done(&[]), &answered.reply);
-        let attr = self.sizes.complete_as_far(&answered.reply).await?;
+        self.told_set(&answered.reply, file.as_ref(), &set).await
+    }
+
+    /// Attributes are set: what follows from that, and what the caller is told.
+    async fn told_set(&self, entry: &Entry, file: Option<&FileRef>, set: &SetAttr) -> Result<Told> {
+        if set.atime.is_some() {
+            self.meta.accesses.set(set.fid, set.time);
+        }
+        if let Some(file) = file {
+            file.set_owner(&entry.attr);
+        }
+        let attr = self.sizes.complete_as_far(entry).await?;
         Ok(self.meta.told(attr, None))
     }
 

@@ -11,6 +11,7 @@ use proto::{Attr, Code, Cred, Fid, FileKind, Name, Timestamp};
 use rpc::Answered;
 
 use super::Names;
+use super::ahead::New;
 use super::cache::{Asked, Changing, Known, Touch};
 use crate::names::cache::Told;
 use crate::{Caller, Error, Result, name};
@@ -48,6 +49,7 @@ impl Names {
                     self.targets.ask(parent, caller, |cred| Lookup { parent, name: None, cred }).await?.reply;
                 self.meta.learn(&asked, &above);
                 drop(asked);
+                let above = self.with_what_was_told(above).await?;
                 Ok(Told::once(self.sizes.complete_as_far(&above).await?))
             }
             name => {
@@ -98,6 +100,10 @@ impl Names {
     ) -> Result<Told> {
         let name = crate::name(name)?;
         let time = self.clock.time();
+        let new = New { caller, parent, name: &name, mode, open: OPEN_EXCLUSIVE, target: &target, time };
+        if let Some(made) = self.ahead.create(&new) {
+            return Ok(self.meta.told(made.attr, Some((parent, &name))));
+        }
         let is_dir = FileKind::from_mode(mode) == Some(FileKind::Dir);
         let making = is_dir.then(|| self.ahead.making(parent)).flatten();
         let alone = if making.is_some() { OPEN_ALONE } else { 0 };
@@ -369,7 +375,22 @@ impl Names {
             .await?
             .reply;
         self.meta.learn_named(asked, parent, name, &entry);
-        Ok(entry)
+        self.with_what_was_told(entry).await
+    }
+
+    /// An answer about a file that was asked for by a name: the MDT may lack what was told of the file ahead.
+    async fn with_what_was_told(&self, entry: Entry) -> Result<Entry> {
+        let (fid, version) = (entry.attr.fid, entry.attr.version);
+        if !self.ahead.is_on() && self.targets.pending.count() == 0 {
+            return Ok(entry);
+        }
+        if let Some(known) = self.meta.known_entry(fid).filter(|known| known.attr.version >= version) {
+            return Ok((*known).clone());
+        }
+        if self.targets.pending.changes_of(fid) == 0 {
+            return Ok(entry);
+        }
+        Box::pin(self.layouts.fetch_entry(fid)).await
     }
 
     /// Asks for the attributes of a file.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use proto::wire::messages::Operation;
+use proto::wire::messages::{Open, Operation};
 use proto::{Code, Cred, Fid, MdtIndex, TargetId, TargetKind, mdt_of};
 use rpc::Answered;
 
@@ -50,18 +50,11 @@ impl Targets {
         caller: &Caller,
         operation: impl Fn(Cred) -> O,
     ) -> Result<Answered<O::Reply>> {
-        self.pending.settled(fid).await;
-        self.ask_ahead(fid, caller, operation).await
-    }
-
-    /// The same for what was told already.
-    pub(crate) async fn ask_ahead<O: Operation>(
-        &self,
-        fid: Fid,
-        caller: &Caller,
-        operation: impl Fn(Cred) -> O,
-    ) -> Result<Answered<O::Reply>> {
-        let mdt = self.mdt_of(fid)?;
+        // What is left of all that a client does is what it did first; an open leaves nothing.
+        if O::CHANGES && O::OPCODE != Open::OPCODE {
+            self.pending.in_order().await;
+        }
+        let mdt = self.settled_mdt_of(fid).await?;
         let groups = if caller.uid == 0 { Some(Vec::new()) } else { None };
         let mut cred = Cred { uid: caller.uid, gid: caller.gid, groups };
         loop {

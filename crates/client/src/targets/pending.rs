@@ -1,7 +1,7 @@
 //! Changes that were told before the MDT has made them. Whoever asks it about a file, or about names in a directory, waits until it
 //! has answered those that concern them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proto::Fid;
@@ -23,6 +23,11 @@ pub(crate) struct Pending {
 #[derive(Default)]
 struct Table {
     files: BTreeMap<Fid, Changed>,
+    /// Changes that were told, of all files, and those of them that are answered: in the same order.
+    told: u64,
+    answered: u64,
+    /// Who waits for the first so many.
+    in_order: VecDeque<(u64, oneshot::Sender<()>)>,
     /// Who waits, of all of them.
     waiting: usize,
 }
@@ -74,6 +79,50 @@ impl Pending {
             }
         }
         self.count.store(table.files.len(), Ordering::Release);
+    }
+
+    /// Changes of `fid` that are not answered.
+    pub(crate) fn changes_of(&self, fid: Fid) -> usize {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
+        self.table.lock().files.get(&fid).map_or(0, |changed| changed.changes)
+    }
+
+    /// One more change was told.
+    pub(crate) fn told(&self) {
+        self.table.lock().told += 1;
+    }
+
+    /// The oldest change that was told and not answered is answered.
+    pub(crate) fn answered(&self) {
+        let mut table = self.table.lock();
+        table.answered += 1;
+        while table.in_order.front().is_some_and(|(number, _)| *number <= table.answered) {
+            let Some((_, waiter)) = table.in_order.pop_front() else { return };
+            table.waiting -= 1;
+            let _ = waiter.send(());
+        }
+    }
+
+    /// Waits until every change is answered that was told by now, whatever is told later: who makes a change now makes it behind them.
+    pub(crate) async fn in_order(&self) {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let answered = {
+            let mut table = self.table.lock();
+            if table.answered == table.told {
+                return;
+            }
+            let (waiter, answered) = oneshot::channel();
+            let told = table.told;
+            table.in_order.push_back((told, waiter));
+            table.waiting += 1;
+            answered
+        };
+        self.hurry.notify_one();
+        let _ = answered.await;
     }
 
     /// Waits until every change of `fid` is answered that has been told by now.
@@ -158,5 +207,25 @@ mod tests {
         pending.end(&[fid(5)]);
         pending.end(&[fid(1)]);
         assert_eq!((now(pending.all_settled()), pending.count()), (Some(()), 0));
+    }
+
+    #[test]
+    fn who_changes_something_comes_behind_what_was_told() {
+        let pending = Pending::default();
+        assert_eq!(now(pending.in_order()), Some(()));
+        for oid in 1..=2 {
+            assert!(pending.begin(&[fid(oid)]));
+            pending.told();
+        }
+        let mut waits = pin!(pending.in_order());
+        assert_eq!(now(waits.as_mut()), None);
+        assert!(pending.is_waited_for() && pending.begin(&[fid(1)]), "what comes later does not wait for it");
+        pending.told();
+        pending.answered();
+        assert_eq!(now(waits.as_mut()), None);
+        pending.answered();
+        assert_eq!(now(waits.as_mut()), Some(()));
+        assert!(!pending.is_waited_for());
+        assert_eq!(now(pending.in_order()), None);
     }
 }

@@ -7,8 +7,8 @@ use proto::wire::header::{FLAG_REPLY, FLAG_RESENT, Header, Room, SLOT_NONE};
 use proto::wire::messages::*;
 pub use proto::wire::{Reply, Request};
 use proto::{
-    Attr, ClientId, Cred, Fid, FileOwner, JobId, Layout, MdtIndex, Name, Nid, ObjectId, OstIndex, TargetId,
-    Timestamp, Transno, Xid,
+    Attr, ClientId, Code, Cred, Fid, FileOwner, JobId, Layout, MdtIndex, Name, Nid, ObjectId, OstIndex,
+    TargetId, Timestamp, Transno, Xid,
 };
 
 fn name(text: &str) -> Name {
@@ -196,6 +196,24 @@ fn found_page() -> FoundPage {
     }
 }
 
+/// One of each kind.
+fn promises() -> Vec<Promise> {
+    let requests = mdt_requests_names().into_iter().chain(mdt_requests_files());
+    let promise = |request| match request {
+        Request::Create(create) => Some(Promise { create: Some(create), set_attr: None }),
+        Request::SetAttr(set) => Some(Promise { create: None, set_attr: Some(set) }),
+        _ => None,
+    };
+    requests.filter_map(promise).collect()
+}
+
+fn kept() -> Vec<Kept> {
+    let spread =
+        Spread { stripe_size: 0x1_0000, stripe_count: 1, osts: vec![OstIndex(3)], first_sequence: 0x41 };
+    let whole = Kept { status: 0, attr: Some(attr()), lock: granted(), spread: Some(spread) };
+    vec![whole, Kept { status: Code::Exists.to_u32(), ..Kept::default() }]
+}
+
 fn granted() -> Granted {
     Granted { bits: LOCK_LOOKUP | LOCK_PERM, number: 0x6162 }
 }
@@ -279,6 +297,7 @@ pub fn requests() -> Vec<(&'static str, Request)> {
         pool_requests(),
         mdt_requests_names(),
         mdt_requests_files(),
+        vec![KeepPromises { promises: promises() }.into()],
         flock_requests(),
         ost_requests(),
         lock_requests(),
@@ -848,6 +867,7 @@ fn mdt_replies() -> Vec<(&'static str, Reply)> {
 fn flock_replies() -> Vec<(&'static str, Reply)> {
     let lock = FlockLock { start: 4097, end: 8191, mode: FLOCK_READ, pid: 4711, own: true };
     vec![
+        ("KeepPromises", Reply::KeepPromises(PromisesKept { kept: kept() })),
         ("Flock", Reply::Flock(Flocked { state: FLOCK_WAITING, change: 0x7172 })),
         ("FlockWait", Reply::FlockWait(Flocked { state: FLOCK_GRANTED, change: 0x7173 })),
         ("FlockCancel", Reply::FlockCancel(Flocked { state: FLOCK_CANCELLED, change: 0x7174 })),

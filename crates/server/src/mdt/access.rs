@@ -1,6 +1,8 @@
 //! Who may do what: the rules of Linux, with one answer more: "send me your groups".
 
 use proto::acl::Asker;
+use proto::ownership::in_group;
+pub use proto::ownership::{is_member, is_root};
 use proto::types::{MODE_SETGID, MODE_STICKY};
 use proto::wire::messages::{ACCESS_EXECUTE, ACCESS_WRITE};
 use proto::{Code, Cred};
@@ -49,27 +51,9 @@ pub fn may_remove(cred: &Cred, dir: &Inode, victim: &Inode) -> Result<(), Code> 
     Ok(())
 }
 
-/// Whether `cred` has the rights of the superuser.
-pub fn is_root(cred: &Cred) -> bool {
-    cred.uid == 0
-}
-
 /// Whether `cred` is the owner, or the superuser.
 pub fn is_owner(cred: &Cred, inode: &Inode) -> bool {
     is_root(cred) || cred.uid == inode.uid
-}
-
-/// Whether `cred` is in group `gid`; `None` if its supplementary groups would have to be known.
-fn in_group(cred: &Cred, gid: u32) -> Option<bool> {
-    if cred.gid == gid {
-        return Some(true);
-    }
-    cred.groups.as_ref().map(|groups| groups.contains(&gid))
-}
-
-/// Whether `cred` is in group `gid`, or the superuser.
-pub fn is_member(cred: &Cred, gid: u32) -> Result<bool, Code> {
-    if is_root(cred) { Ok(true) } else { in_group(cred, gid).ok_or(Code::NeedGroups) }
 }
 
 /// Permissions and ACLs of a new file in `dir`: what its default ACL says, or what the umask leaves.

@@ -68,6 +68,12 @@ impl Alone {
         (holder != session).then_some(Conflict { session: holder, bits: LOCK_ALONE, number })
     }
 
+    /// Whether the session has the directory to itself.
+    pub fn is_of(&self, session: SessionId, fid: Fid) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+            && self.dirs.lock().holders.get(&fid).is_some_and(|(holder, _)| *holder == session)
+    }
+
     /// A session has given a directory up.
     pub fn given_up(&self, session: SessionId, fid: Fid) {
         let mut dirs = self.dirs.lock();
@@ -134,6 +140,7 @@ mod tests {
         assert!(alone.grant(A, dir(1), 5) && alone.grant(A, dir(1), 6));
         assert!(!alone.grant(B, dir(1), 7));
         assert_eq!(alone.conflict(A, dir(1)), None);
+        assert!(alone.is_of(A, dir(1)) && !alone.is_of(B, dir(1)) && !alone.is_of(A, dir(2)));
         assert_eq!(alone.conflict(B, dir(1)), Some(Conflict { session: A, bits: LOCK_ALONE, number: 5 }));
         assert_eq!(alone.conflict(B, dir(2)), None);
         alone.given_up(B, dir(1));

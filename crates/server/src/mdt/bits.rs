@@ -261,6 +261,11 @@ impl BitLocks {
         self.alone.grant(session, dir, number)
     }
 
+    /// Whether the session has a directory to itself.
+    pub fn is_alone(&self, session: SessionId, dir: Fid) -> bool {
+        self.alone.is_of(session, dir)
+    }
+
     /// The session has had a directory to itself since before a restart; false if another one says so too.
     pub fn restate_alone(&self, session: SessionId, dir: Fid) -> bool {
         self.alone.grant(session, dir, self.numbers.draw())

@@ -4,12 +4,15 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
+use parking_lot::Mutex;
 use proto::wire::messages::MdtRequest;
 use proto::{Code, Fid, Transno};
 use service::Done;
 
 use super::bits::{BitLocks, Claims};
 use super::export::Export;
+use super::namespace::Changes;
 use super::plan::{Halt, Plan, Reads, Step};
 use super::sharing::{Key, Sharing};
 
@@ -20,6 +23,8 @@ pub struct Ctx<'a> {
     reads: Reads,
     /// What it has read before.
     pub(super) plan: Plan,
+    /// Of a request with several changes: those that come first.
+    earlier: Mutex<Changes>,
     sharing: &'a Sharing,
     /// The newest change by others that it has seen.
     seen: AtomicU64,
@@ -34,12 +39,35 @@ impl<'a> Ctx<'a> {
         reads: Reads,
     ) -> Ctx<'a> {
         let claims = Claims::new(locks, request.session().handle());
-        Ctx { request, claims, reads, plan: Plan::default(), sharing, seen: AtomicU64::new(0) }
+        Ctx {
+            request,
+            claims,
+            reads,
+            plan: Plan::default(),
+            earlier: Mutex::default(),
+            sharing,
+            seen: AtomicU64::new(0),
+        }
     }
 
     /// How the operation reads.
     pub(super) fn reads(&self) -> Reads {
         self.reads
+    }
+
+    /// What the earlier changes of the same request make of `key`; `None` if they leave it.
+    pub(super) fn changed(&self, key: &[u8]) -> Option<Option<Bytes>> {
+        self.earlier.lock().changed(key).cloned()
+    }
+
+    /// One more change of the request: those that are planned from now on come behind it, and all are committed together.
+    pub(super) fn join(&self, changes: Changes) {
+        self.earlier.lock().join(changes);
+    }
+
+    /// All changes of the request so far, to be committed, or dropped when it is carried out again.
+    pub(super) fn take_changes(&self) -> Changes {
+        std::mem::take(&mut self.earlier.lock())
     }
 
     /// The operation has read what is `key`.
@@ -107,6 +135,7 @@ impl Reads {
             }
             MdtRequest::CancelBits(_) | MdtRequest::GetSequence(_) | MdtRequest::Find(_) => Reads::All,
             MdtRequest::Create(_) | MdtRequest::CreateUnnamed(_) | MdtRequest::Open(_) => Reads::Known,
+            MdtRequest::KeepPromises(_) => Reads::Known,
             MdtRequest::Close(_) | MdtRequest::RestateOpens(_) | MdtRequest::Unlink(_) => Reads::Known,
             MdtRequest::Rename(_) | MdtRequest::Link(_) | MdtRequest::SetAttr(_) => Reads::Known,
             MdtRequest::SetSize(_) | MdtRequest::SetXattr(_) | MdtRequest::RemoveXattr(_) => Reads::Known,

@@ -106,13 +106,21 @@ impl Grants {
         if !ctx.keeps() {
             return Ok(done);
         }
-        let granted = self.bits.grant_guarded(ctx.session().handle(), inode.fid, bits & !hidden(inode));
-        let granted = self.of_named(ctx, inode, granted);
+        let granted = self.grant_guarded(ctx, inode, bits);
         ctx.record(&mut done);
         if let Some(lock) = lock_of(&mut done.reply) {
             *lock = granted;
         }
         Ok(done)
+    }
+
+    /// Grants `bits` of an inode whose guard the operation has held since it read or changed it.
+    pub(super) fn grant_guarded(&self, ctx: &Ctx, inode: &Inode, bits: u32) -> Granted {
+        if !ctx.keeps() {
+            return Granted::default();
+        }
+        let granted = self.bits.grant_guarded(ctx.session().handle(), inode.fid, bits & !hidden(inode));
+        self.of_named(ctx, inode, granted)
     }
 
     /// Nothing is kept of a file without a name: what becomes of it concerns only those who have it open.

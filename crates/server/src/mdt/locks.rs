@@ -69,6 +69,12 @@ impl Locks {
         )
     }
 
+    /// Locks names of many.
+    pub fn all_names<'a>(&self, names: impl Iterator<Item = (Fid, &'a Name)>) -> Guards<'_> {
+        let numbers = names.map(|(parent, name)| Table::number_of(&NameOf(parent, name)));
+        self.lock(&self.names, numbers.collect())
+    }
+
     /// Locks inodes: their records do not change, nor do the entries of those that are directories come or go.
     /// Names, if any are needed, are locked before.
     pub fn inodes(&self, fids: &[Fid]) -> Guards<'_> {

@@ -51,10 +51,10 @@ use proto::parameters::TargetTree;
 use proto::wire::header::Room;
 use proto::wire::messages::{MdtOrData, MdtOutside, MdtRequest, Space};
 use proto::wire::{Reply, Request};
-use proto::{ClientId, Code, Fid, FileKind, Timestamp, Transno};
+use proto::{Attr, ClientId, Code, Fid, FileKind, Timestamp, Transno};
 use rpc::Peer;
 use rt::Rt;
-use service::{Done, Env, Handler, Recovery, Session, Shown, Stop, VERSION_OF_THIS, Wait};
+use service::{Counted, Done, Env, Handler, Recovery, Session, Shown, Stop, VERSION_OF_THIS, Wait};
 use store::sums::{INODE_OWNERS, INODES};
 use store::{Store, StoreError};
 
@@ -148,6 +148,10 @@ impl Handler for Mdt {
         stats::variant(request)
     }
 
+    fn parts(request: &Request) -> Vec<Counted> {
+        stats::parts(request)
+    }
+
     fn started(self: &Arc<Self>) {
         self.rt.spawn(osts::watch(self.objects.osts.clone(), self.objects.destroyer.clone()));
         // Of OSTs the MGS tells; what is left of this target's own waits for nobody.
@@ -205,9 +209,14 @@ impl Handler for Mdt {
             MdtOutside::ReadQuota(read) => self.quotas.read(&read).await.map(Reply::ReadQuota),
             MdtOutside::SetQuota(set) => {
                 let state = self.quotas.set(&set).await?;
-                // What clients do ahead may have been told by them, and must not be refused.
-                if self.quotas.is_used() {
-                    self.grants.revoker.revoke(self.grants.bits.all_alone()).await?;
+                // What clients do ahead may have been told by them, and must not be refused. While one gives a directory back, it may
+                // make others in it.
+                while self.quotas.is_used() {
+                    let alone = self.grants.bits.all_alone();
+                    if alone.is_empty() {
+                        break;
+                    }
+                    self.grants.revoker.revoke(alone).await?;
                 }
                 Ok(Reply::SetQuota(state))
             }
@@ -229,7 +238,15 @@ impl Handler for Mdt {
     }
 
     fn stamp(reply: &mut Reply, transno: Transno) {
+        let stamp = |attr: &mut Attr| {
+            if attr.version == VERSION_OF_THIS {
+                attr.version = transno.0;
+            }
+        };
         let attr = match reply {
+            Reply::KeepPromises(promises) => {
+                return promises.kept.iter_mut().filter_map(|kept| kept.attr.as_mut()).for_each(stamp);
+            }
             Reply::Create(created) | Reply::CreateUnnamed(created) => &mut created.attr,
             Reply::Open(opened) => &mut opened.attr,
             Reply::Link(entry) | Reply::SetAttr(entry) => &mut entry.attr,
@@ -240,9 +257,7 @@ impl Handler for Mdt {
             },
             _ => return,
         };
-        if attr.version == VERSION_OF_THIS {
-            attr.version = transno.0;
-        }
+        stamp(attr);
     }
 
     fn began(&self, session: &Session<Export>) {
@@ -347,6 +362,9 @@ impl Mdt {
                 let kind = ops::create::kind(request).ok();
                 ops::create::until_pools(self, request.hint.as_ref()).await;
                 ops::create::with_osts(self, kind, || ops::create::create(self, ctx, request)).await
+            }
+            MdtRequest::KeepPromises(request) => {
+                Box::pin(ops::keep_promises::keep_promises(self, ctx, request)).await
             }
             MdtRequest::CreateUnnamed(request) => {
                 ops::create::until_pools(self, request.hint.as_ref()).await;

@@ -1,11 +1,13 @@
 //! Inodes and entries as operations read and change them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::changelog::Record;
 use proto::wire::messages::{BitLock, LOCK_ALL, LOCK_UPDATE};
 use proto::{Code, DataTarget, Fid, FileKind, Name};
+use service::VERSION_OF_THIS;
 use smallvec::SmallVec;
 use store::sums::{self, INODE_OWNERS, INODES};
 use store::{Batch, Change, Store, Sums};
@@ -26,6 +28,8 @@ pub const BYTES_PER_FILE: u64 = 1024;
 #[derive(Default)]
 pub struct Changes {
     changes: Vec<Change>,
+    /// Where each key stands in them, if they were joined.
+    places: BTreeMap<Bytes, usize>,
     /// Targets whose lists get longer.
     ordered: SmallVec<[DataTarget; 4]>,
     /// What of which file others see change (`LOCK_*` bits).
@@ -176,6 +180,35 @@ impl Changes {
         }
     }
 
+    /// What is known of `key` once they are committed; `None`: they do not change it.
+    pub(super) fn changed(&self, key: &[u8]) -> Option<&Option<Bytes>> {
+        self.places.get(key).and_then(|place| self.changes.get(*place)).map(|change| &change.value)
+    }
+
+    /// `later` changes are committed with these, and come behind them.
+    pub fn join(&mut self, later: Changes) {
+        for change in later.changes {
+            match self.places.get(&change.key) {
+                Some(place) => {
+                    if let Some(before) = self.changes.get_mut(*place) {
+                        before.value = change.value;
+                    }
+                }
+                None => {
+                    self.places.insert(change.key.clone(), self.changes.len());
+                    self.changes.push(change);
+                }
+            }
+        }
+        self.ordered.extend(later.ordered);
+        self.affected.extend(later.affected);
+        self.nameless.extend(later.nameless);
+        self.shared.extend(later.shared);
+        self.sums.join(later.sums);
+        self.dead.extend(later.dead);
+        self.records.extend(later.records);
+    }
+
     /// The changes as the store takes them.
     pub fn into_batch(self) -> Batch {
         Batch { changes: self.changes, sums: self.sums, ..Batch::default() }
@@ -185,6 +218,14 @@ impl Changes {
 /// The sums in which an inode is counted for its owners.
 fn owners(inode: &Inode) -> SmallVec<[[u8; 6]; 3]> {
     sums::owners(inode.owner()).into_iter().map(|(kind, id)| INODE_OWNERS.key(kind, id)).collect()
+}
+
+/// The inode that a record says.
+fn decoded(fid: Fid, record: &Bytes, version: u64) -> Step<Inode> {
+    Inode::decode(fid, record, version).ok_or_else(|| {
+        tracing::error!(%fid, "the record of an inode is damaged");
+        Code::Corrupt.into()
+    })
 }
 
 /// The names and inodes of a target: what is stored, and what is locked.
@@ -213,6 +254,9 @@ impl Names {
     /// The inode `fid`, if there is one, for a request.
     pub(super) fn find_inode(&self, ctx: &Ctx, fid: Fid) -> Step<Option<Inode>> {
         ctx.settled(fid)?;
+        if let Some(changed) = ctx.changed(&keys::inode(fid)) {
+            return changed.map(|record| decoded(fid, &record, VERSION_OF_THIS)).transpose();
+        }
         let found = self.read_inode(ctx.reads(), fid);
         ctx.saw(Key::inode(fid));
         found
@@ -221,13 +265,7 @@ impl Names {
     /// The inode `fid`, if there is one, for nobody to be told of.
     pub(super) fn read_inode(&self, reads: Reads, fid: Fid) -> Step<Option<Inode>> {
         let Some(value) = self.get(reads, &keys::inode(fid))? else { return Ok(None) };
-        match Inode::decode(fid, &value.bytes, value.version.0) {
-            Some(inode) => Ok(Some(inode)),
-            None => {
-                tracing::error!(%fid, "the record of an inode is damaged");
-                Err(Code::Corrupt.into())
-            }
-        }
+        decoded(fid, &value.bytes, value.version.0).map(Some)
     }
 
     /// The inode `fid`.
@@ -249,6 +287,9 @@ impl Names {
 
     /// What `name` means in `parent`.
     pub(super) fn find_entry(&self, ctx: &Ctx, parent: Fid, name: &Name) -> Step<Option<(Fid, FileKind)>> {
+        if let Some(changed) = ctx.changed(&keys::entry(parent, name)) {
+            return Ok(changed.and_then(|entry| keys::entry_of(&entry)));
+        }
         let found = self.read_entry(ctx.reads(), parent, name);
         ctx.saw(Key::entry(parent, name));
         found

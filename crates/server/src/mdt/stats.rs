@@ -3,7 +3,7 @@
 use proto::FileKind;
 use proto::wire::Request;
 use proto::wire::messages::{self as msg, OPEN_READ, OPEN_WRITE, Operation};
-use service::Stats;
+use service::{Counted, Stats};
 
 /// A regular file that is made and not opened.
 const MADE: usize = 0;
@@ -55,16 +55,29 @@ pub(super) const STATS: Stats = Stats {
 /// Which variant a request is.
 pub(super) fn variant(request: &Request) -> usize {
     match request {
-        Request::Create(create) => match FileKind::from_mode(create.mode) {
-            Some(FileKind::Dir) => DIRECTORY,
-            Some(FileKind::File) if create.open & (OPEN_READ | OPEN_WRITE) != 0 => OPENED,
-            Some(FileKind::File) => MADE,
-            _ => NODE,
-        },
+        Request::Create(create) => variant_of_create(create),
         Request::Unlink(unlink) if unlink.directory => DIRECTORY,
         Request::Rename(rename) if rename.parent != rename.new_parent => CROSSES,
         _ => 0,
     }
+}
+
+fn variant_of_create(create: &msg::Create) -> usize {
+    match FileKind::from_mode(create.mode) {
+        Some(FileKind::Dir) => DIRECTORY,
+        Some(FileKind::File) if create.open & (OPEN_READ | OPEN_WRITE) != 0 => OPENED,
+        Some(FileKind::File) => MADE,
+        _ => NODE,
+    }
+}
+
+/// What was told ahead counts as what it is.
+pub(super) fn parts(request: &Request) -> Vec<Counted> {
+    let Request::KeepPromises(request) = request else { return Vec::new() };
+    let creates = request.promises.iter().filter_map(|promise| promise.create.as_ref());
+    let creates = creates.map(|create| (msg::Create::OPCODE, variant_of_create(create)));
+    let sets = request.promises.iter().filter(|promise| promise.set_attr.is_some());
+    creates.chain(sets.map(|_| (msg::SetAttr::OPCODE, 0))).collect()
 }
 
 #[cfg(test)]

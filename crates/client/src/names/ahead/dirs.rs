@@ -8,6 +8,9 @@ use proto::limits::ALONE_MAX;
 
 /// Files of all directories together of which nobody else can know. With more the oldest directory is given back.
 const FILES_MAX: usize = 262_144;
+/// Files of all directories together of which it is remembered where they were made. Of more the oldest are forgotten: their attributes are
+/// not changed ahead any more.
+const MADE_MAX: usize = 65_536;
 
 /// A directory that this client has to itself.
 #[derive(Debug)]
@@ -33,8 +36,10 @@ pub(super) struct Dirs {
     dirs: BTreeMap<Fid, Own>,
     /// Number of the newest.
     newest: u64,
-    /// Files in all of them.
+    /// Files in all of them of which nobody else can know.
     files: usize,
+    /// In which directory a file was made, and what its number was. In the order of FIDs, in which they are made.
+    made: BTreeMap<Fid, (Fid, u64)>,
 }
 
 impl Dirs {
@@ -63,6 +68,26 @@ impl Dirs {
         let own = self.dirs.get_mut(&dir)?;
         self.files += usize::from(own.files.insert(file));
         if self.files > FILES_MAX { self.remove_oldest() } else { None }
+    }
+
+    /// A file, or what has no data, was made in `dir`.
+    pub(super) fn made(&mut self, file: Fid, dir: Fid) {
+        let Some(own) = self.dirs.get(&dir) else { return };
+        self.made.insert(file, (dir, own.number));
+        if self.made.len() > MADE_MAX {
+            self.made.pop_first();
+        }
+    }
+
+    /// The directory in which a file was made, if this client has had it to itself since.
+    pub(super) fn dir_of(&self, file: Fid) -> Option<Fid> {
+        let (dir, number) = self.made.get(&file)?;
+        self.dirs.get(dir).filter(|own| own.number == *number).map(|_| *dir)
+    }
+
+    /// A file of `dir` has other names, or none.
+    pub(super) fn unmake(&mut self, file: Fid) {
+        self.made.remove(&file);
     }
 
     /// Others may know of a file in `dir`, or it is gone.
@@ -94,6 +119,7 @@ impl Dirs {
     /// The same of all.
     pub(super) fn take(&mut self) -> BTreeMap<Fid, Own> {
         self.files = 0;
+        self.made.clear();
         std::mem::take(&mut self.dirs)
     }
 
@@ -125,6 +151,28 @@ mod tests {
         assert_eq!(dirs.remove(fid(2)).map(|(dir, _)| dir), Some(fid(2)));
         assert_eq!((add(&mut dirs, ALONE_MAX + 2), dirs.len()), (None, ALONE_MAX));
         assert_eq!((dirs.take().len(), dirs.len()), (ALONE_MAX, 0));
+    }
+
+    #[test]
+    fn a_file_is_known_by_its_directory_as_long_as_that_is_alone() {
+        let mut dirs = Dirs::default();
+        add(&mut dirs, 1);
+        dirs.made(fid(10), fid(1));
+        dirs.made(fid(11), fid(1));
+        dirs.made(fid(12), fid(2));
+        dirs.unmake(fid(11));
+        assert_eq!([10, 11, 12].map(|file| dirs.dir_of(fid(file))), [Some(fid(1)), None, None]);
+        dirs.remove(fid(1));
+        assert_eq!(dirs.dir_of(fid(10)), None);
+        add(&mut dirs, 1);
+        assert_eq!(dirs.dir_of(fid(10)), None, "it is another grant");
+        for file in 0..=MADE_MAX {
+            dirs.made(fid(20 + file), fid(1));
+        }
+        assert_eq!(
+            (dirs.dir_of(fid(20)), dirs.dir_of(fid(21)), dirs.made.len()),
+            (None, Some(fid(1)), MADE_MAX)
+        );
     }
 
     #[test]

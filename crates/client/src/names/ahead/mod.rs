@@ -1,52 +1,38 @@
 //! Files that are made ahead of the MDT (FEATURES X14, `docs/locks.md#alone`).
 //!
-//! A client that has a directory to itself knows what the MDT will answer when it makes a file there: it tells the application at once,
-//! and asks the MDT behind, many in one frame. What it has told is a *promise*. Every other question to the MDT about the directory or
-//! the file waits until the promise is answered ([`crate::targets::Pending`]), so they never pass each other.
+//! A client that has a directory to itself knows what the MDT will answer when it makes a file there, or changes its attributes: it tells
+//! the application at once ([`tell`]), and asks the MDT behind, many in one request, in the order in which they were told ([`send`]). What it has told
+//! is a *promise*. Every other question to the MDT about the directory or the file waits until the promise is answered
+//! ([`crate::targets::Pending`]), so they never pass each other.
 
 mod dirs;
+mod foretell;
+mod send;
+mod tell;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
-use bytes::Bytes;
-use proto::limits::{ALONE_MAX, BATCH_MAX};
-use proto::types::{MODE_KIND, MODE_PERMISSIONS, MODE_SETGID};
-use proto::wire::messages::{
-    BitLock, CancelBits, Create, Created, Entry, Foretold, Granted, LOCK_ALL, LOCK_ALONE, LOCK_OPEN,
-    OPEN_EXCLUSIVE, OPEN_RANGE, OPEN_WRITE, RestateAlone, RevokeBits,
-};
-use proto::{Attr, Code, Fid, JobId, Layout, Name, TargetId, Timestamp};
-use rpc::job::{self, OfJob};
-use rpc::{Answered, Restate};
+use proto::limits::ALONE_MAX;
+use proto::wire::messages::{self as msg, BitLock, CancelBits, Created, LOCK_ALONE, RestateAlone};
+use proto::{Fid, JobId};
+use rpc::Restate;
 use rt::Rt;
 use rt::wait::join_all;
+use smallvec::SmallVec;
 
-use super::cache::{Asked, MetadataCache};
+use super::cache::MetadataCache;
 use super::fids::Fids;
-use crate::data::{Data, FileRef, FileState};
+use crate::data::{Data, FileRef};
 use crate::order::{AHEAD, Mutex};
 use crate::targets::{Pending, Targets};
-use crate::{Caller, Error, Forget, OpenFlags};
 use dirs::{Dirs, Own};
+pub(crate) use foretell::New;
+pub(crate) use tell::Made;
 
-/// Promises that are not on their way yet.
-const WAITING_MAX: usize = 1024;
-/// So many of them are opened up at the same time.
+/// So many files are opened up at the same time.
 const OPENED_UP_AT_ONCE: usize = 64;
-/// How long a promise may wait for others to travel with.
-const GATHER_TIME: Duration = Duration::from_millis(10);
-/// An MDT that has less space than this for the client is asked first: it might refuse (bytes).
-const ROOM_MIN: u64 = 16 << 20;
-/// The owner's right to write to a directory and to search it.
-const MODE_CHANGE: u32 = 0o300;
-/// What a umask takes away.
-const MODE_ACCESS: u32 = 0o777;
-/// What the answer to a create lets a client keep, unless the MDT has granted too much.
-const FORETOLD: u32 = LOCK_ALL & !LOCK_OPEN;
 
 /// Makes files ahead of the MDT.
 pub(crate) struct Ahead {
@@ -77,32 +63,16 @@ struct State {
     recalled: BTreeSet<Fid>,
 }
 
-/// A file that an application has made, and the MDT has not.
+/// What an application was told of, and the MDT has not done.
 struct Promise {
-    create: Create,
-    caller: Caller,
+    promise: msg::Promise,
+    /// The directories and files that it concerns.
+    fids: SmallVec<[Fid; 2]>,
+    /// Those of them that others must not see before it is answered.
+    dirs: SmallVec<[Fid; 2]>,
     job: JobId,
-    /// Learns of it if the MDT does not make the file.
-    file: FileRef,
-}
-
-/// A file that is to be made.
-pub(crate) struct New<'a> {
-    pub(crate) caller: &'a Caller,
-    pub(crate) parent: Fid,
-    pub(crate) name: &'a Name,
-    /// With the kind's bits.
-    pub(crate) mode: u32,
-    /// `OPEN_*` bits.
-    pub(crate) open: u32,
-    pub(crate) time: Timestamp,
-}
-
-/// What the MDT will say of a new file.
-pub(crate) struct Made {
-    pub(crate) attr: Attr,
-    pub(crate) layout: Layout,
-    pub(crate) handle: u64,
+    /// Learns of it if the MDT does not do it.
+    file: Option<FileRef>,
 }
 
 /// How often something was told ahead.
@@ -148,12 +118,22 @@ impl Making<'_> {
 }
 
 impl State {
-    /// A promise in `dir` is answered.
-    fn answered(&mut self, dir: Fid) {
-        let Some(count) = self.unanswered.get_mut(&dir) else { return };
-        *count -= 1;
-        if *count == 0 {
-            self.unanswered.remove(&dir);
+    /// One more promise.
+    fn told(&mut self, promise: Promise) {
+        for dir in &promise.dirs {
+            *self.unanswered.entry(*dir).or_default() += 1;
+        }
+        self.waiting.push_back(promise);
+    }
+
+    /// A promise about these directories is answered.
+    fn answered(&mut self, dirs: &[Fid]) {
+        for dir in dirs {
+            let Some(count) = self.unanswered.get_mut(dir) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                self.unanswered.remove(dir);
+            }
         }
     }
 }
@@ -209,175 +189,6 @@ impl Ahead {
         Some(Making(self))
     }
 
-    /// Makes a regular file, and has the MDT make it later; `None` if it has to be asked first.
-    pub(crate) fn create(self: &Arc<Self>, new: &New<'_>) -> Option<Made> {
-        if !self.is_on() {
-            return None;
-        }
-        let mdt = self.targets.mdt_of(new.parent).ok()?;
-        if mdt.room().is_some_and(|room| room < ROOM_MIN) {
-            return None;
-        }
-        let mut state = self.state.lock();
-        let own = state.dirs.get(new.parent).filter(|_| state.waiting.len() < WAITING_MAX)?;
-        if !self.meta.may_foretell(new.parent, new.name, |dir| may_make(new.caller, dir)) {
-            return None;
-        }
-        let fid = self.fids.at_hand(mdt.session())?;
-        let layout = own.spread.layout_of(fid).filter(|layout| self.are_usable(layout))?;
-        if !self.targets.pending.begin(&[new.parent, fid]) {
-            return None;
-        }
-        // Looked at after the other one can see this: of two that concern one name, one waits for the other.
-        let Some(dir) = self.meta.unchanging_dir(new.parent) else {
-            self.targets.pending.end(&[new.parent, fid]);
-            return None;
-        };
-        let made = foretell(new, &dir, fid, layout);
-        let lock = Granted { bits: FORETOLD, number: 0 };
-        let entry = Entry { attr: made.attr.clone(), layout: Some(made.layout.clone()), xattrs: false, lock };
-        self.meta.learn_promise(new.parent, new.name, new.time, &entry);
-        let file = self.data.files.get(fid);
-        if new.open & OPEN_WRITE != 0 {
-            file.inner.lock().is_unknown = true;
-            let leaves = state.dirs.add_file(new.parent, fid).into_iter().collect();
-            self.give_back(self.leaving(leaves));
-        }
-        *state.unanswered.entry(new.parent).or_default() += 1;
-        state.waiting.push_back(promise(new, &made, file));
-        if !std::mem::replace(&mut state.is_sending, true) {
-            let ahead = self.clone();
-            self.rt.spawn(async move { ahead.send().await });
-        }
-        Some(made)
-    }
-
-    /// The only handle of a file ends through which it could be written, and nothing was: if the MDT was not asked for the file yet, it is
-    /// asked for one that is not open. Whether that is all.
-    pub(crate) fn closed(&self, file: &FileState, flags: OpenFlags) -> bool {
-        if !flags.write || self.targets.pending.count() == 0 {
-            return false;
-        }
-        let mut state = self.state.lock();
-        // Mostly it is the newest.
-        let Some(promise) = state.waiting.iter_mut().rev().find(|promise| promise.create.fid == file.fid)
-        else {
-            return false;
-        };
-        if !file.ends_untouched(flags) {
-            return false;
-        }
-        promise.create.open = OPEN_EXCLUSIVE;
-        let dir = promise.create.parent;
-        state.dirs.remove_file_of(dir, file.fid);
-        file.inner.lock().is_unknown = false;
-        self.meta.promise_closed(file.fid);
-        true
-    }
-
-    /// Whether every OST of a layout may be used.
-    fn are_usable(&self, layout: &Layout) -> bool {
-        layout.osts().map(|ost| TargetId::ost(ost.0)).all(|id| {
-            let config = self.targets.config();
-            self.targets.is_active(id) && config.target(id).is_some() && !config.is_removed(id)
-        })
-    }
-
-    /// Has the MDT make what was promised, until nothing is left.
-    async fn send(self: Arc<Self>) {
-        loop {
-            let begun = self.rt.now();
-            let due: Vec<Promise> = loop {
-                let waited = self.rt.now() - begun;
-                let left = GATHER_TIME.saturating_sub(waited);
-                {
-                    let mut state = self.state.lock();
-                    let count = state.waiting.len();
-                    if count == 0 {
-                        state.is_sending = false;
-                        return;
-                    }
-                    let is_due = count >= BATCH_MAX || left.is_zero() || self.targets.pending.is_waited_for();
-                    if is_due {
-                        break state.waiting.drain(..count.min(BATCH_MAX)).collect();
-                    }
-                }
-                let _ = self.rt.timeout(left, self.targets.pending.hurried()).await;
-            };
-            let sending = due.into_iter().map(|promise| self.ask_for(promise)).collect();
-            self.targets.hub().together(sending).await;
-        }
-    }
-
-    async fn ask_for(self: &Arc<Self>, promise: Promise) {
-        let Promise { create, caller, job, file } = promise;
-        let asked = self.meta.inodes.ask();
-        let answer = {
-            let asking =
-                self.targets.ask_ahead(create.parent, &caller, |cred| Create { cred, ..create.clone() });
-            OfJob::new(job, pin!(asking)).await
-        };
-        match answer {
-            Ok(answered) if !answered.reply.existed => self.is_kept(&asked, &create, answered),
-            Ok(_) => self.is_broken(&create, &file, Error::Refused(Code::Exists)),
-            Err(error) => self.is_broken(&create, &file, error),
-        }
-        let is_gone = file.inner.lock().gone;
-        drop((asked, file));
-        if is_gone {
-            self.data.forget_dead(create.fid);
-        }
-        self.state.lock().answered(create.parent);
-        self.targets.pending.end(&[create.parent, create.fid]);
-    }
-
-    /// The MDT has made the file.
-    fn is_kept(self: &Arc<Self>, asked: &Asked<'_>, create: &Create, answered: Answered<Created>) {
-        self.kept.fetch_add(1, Ordering::Relaxed);
-        let Answered { reply: made, transno, .. } = answered;
-        self.meta.changes.changed(create.fid, transno);
-        let (lock, spread) = (made.lock, made.spread);
-        let entry = Entry { attr: made.attr, layout: made.layout, xattrs: made.xattrs, lock };
-        let as_told = self.meta.promise_kept(asked, create.parent, transno, &entry);
-        if let Some(spread) = spread {
-            self.state.lock().dirs.set_spread(create.parent, spread);
-        }
-        let lacking = FORETOLD & !lock.bits;
-        if lacking == 0 && as_told {
-            return;
-        }
-        // Whoever is to see the directory waits for this, and nobody who may hold the kernel's lock of it.
-        let (ahead, parent, fid) = (self.clone(), create.parent, create.fid);
-        self.forgetting.add(&[parent]);
-        self.rt.spawn(async move {
-            ahead.meta.revoke_bits(RevokeBits { fid, bits: lacking, number: 0 }).await;
-            if !as_told {
-                ahead.meta.copies.forget(vec![Forget::Attributes(fid)]).await;
-            }
-            ahead.forgetting.end(&[parent]);
-        });
-    }
-
-    /// The MDT has not made a file that an application has: its handles say so, and the name is gone.
-    fn is_broken(self: &Arc<Self>, create: &Create, file: &FileRef, error: Error) {
-        self.broken.fetch_add(1, Ordering::Relaxed);
-        let (parent, fid) = (create.parent, create.fid);
-        if error != Error::Closed {
-            tracing::error!(%parent, name = ?create.name, %fid, %error, "a file that was made ahead of the MDT is lost");
-        }
-        self.meta.promise_broken(parent, &create.name, fid);
-        {
-            let mut inner = file.inner.lock();
-            inner.fail(failure_of(error));
-            inner.gone = true;
-        }
-        let ahead = self.clone();
-        self.rt.spawn(async move {
-            let forget = vec![Forget::NamesOf(fid), Forget::Attributes(fid), Forget::Attributes(parent)];
-            ahead.meta.copies.forget(forget).await;
-        });
-    }
-
     /// The MDT wants a directory back: another client is about to look at it. Done when it knows of everything in it.
     pub(crate) async fn give_up(&self, dir: Fid) {
         let own = {
@@ -414,14 +225,20 @@ impl Ahead {
     /// Another client may know of this file from now on, by another way than its directory.
     pub(crate) async fn share(&self, file: Fid) {
         self.targets.pending.settled(file).await;
-        self.state.lock().dirs.remove_file(file);
+        {
+            let mut state = self.state.lock();
+            state.dirs.remove_file(file);
+            state.dirs.unmake(file);
+        }
         // Its directory may be on its way back: then it is in none.
         self.open_up(BTreeSet::from([file])).await;
     }
 
     /// The last name of a file in `dir` is gone.
     pub(super) fn unlinked(&self, dir: Fid, file: Fid) {
-        self.state.lock().dirs.remove_file_of(dir, file);
+        let mut state = self.state.lock();
+        state.dirs.remove_file_of(dir, file);
+        state.dirs.unmake(file);
     }
 
     /// Others may know of these files from now on.
@@ -521,62 +338,4 @@ impl Ahead {
     pub(crate) async fn all_settled(&self) {
         self.targets.pending.all_settled().await;
     }
-}
-
-/// What the handles of a file say that the MDT has not made: its reason means nothing to them, but for want of room.
-fn failure_of(error: Error) -> Error {
-    match error {
-        Error::Refused(Code::NoSpace | Code::Quota) | Error::Closed => error,
-        _ => Error::Refused(Code::Evicted),
-    }
-}
-
-/// Whether the caller certainly may make a file in a directory, and what the file gets follows from that alone: its owner makes it, and
-/// nothing is handed on but a project.
-fn may_make(caller: &Caller, dir: &Entry) -> bool {
-    let Attr { mode, uid, nlink, .. } = dir.attr;
-    let may = caller.uid == 0 || mode & MODE_CHANGE == MODE_CHANGE;
-    caller.uid == uid && may && nlink != 0 && !dir.xattrs && mode & MODE_SETGID == 0
-}
-
-/// What the MDT will say of a file.
-fn foretell(new: &New<'_>, dir: &Attr, fid: Fid, layout: Layout) -> Made {
-    let attr = Attr {
-        fid,
-        mode: new.mode & (MODE_KIND | MODE_PERMISSIONS) & !(new.caller.umask & MODE_ACCESS),
-        nlink: 1,
-        uid: new.caller.uid,
-        gid: new.caller.gid,
-        rdev: 0,
-        size: 0,
-        blocks: 0,
-        atime: new.time,
-        mtime: new.time,
-        ctime: new.time,
-        btime: new.time,
-        size_known: new.open & OPEN_WRITE == 0,
-        version: 0,
-        mtime_set: new.time,
-        project: if dir.inherits { dir.project } else { 0 },
-        inherits: false,
-    };
-    Made { attr, layout, handle: Foretold::handle_of(fid) }
-}
-
-fn promise(new: &New<'_>, made: &Made, file: FileRef) -> Promise {
-    let create = Create {
-        parent: new.parent,
-        name: new.name.clone(),
-        fid: made.attr.fid,
-        mode: new.mode,
-        rdev: 0,
-        target: Bytes::new(),
-        open: new.open & !OPEN_RANGE,
-        hint: None,
-        cred: proto::Cred::default(),
-        time: new.time,
-        umask: new.caller.umask,
-        foretold: Some(Box::new(Foretold { handle: made.handle, layout: Some(made.layout.clone()) })),
-    };
-    Promise { create, caller: Caller { gives_way: false, ..new.caller.clone() }, job: job::current(), file }
 }

@@ -76,6 +76,11 @@ impl MetadataCache {
         if entry.attr.nlink > 0 {
             self.inodes.note_permission(entry.lock.bits != 0);
         }
+        if self.targets.pending.changes_of(entry.attr.fid) > 0 {
+            // It lacks what was told ahead.
+            self.inodes.not_kept(asked, entry.attr.fid, entry.lock);
+            return false;
+        }
         self.learn_of(asked, entry.attr.fid, entry.lock, |inode| inode.learn(entry))
     }
 

@@ -333,14 +333,16 @@ impl Inode {
         attr.version = touch.transno.0;
     }
 
-    /// This client has told of a file in the directory that the MDT will make: the attributes are those that it will have.
-    pub(super) fn promised(&mut self, time: Timestamp) {
+    /// This client has told of a file in the directory that the MDT will make: the attributes are those that it will have, with so many
+    /// more links.
+    pub(super) fn promised(&mut self, time: Timestamp, links: u32) {
         self.pages.clear();
         let Some(entry) = self.entry.as_mut() else { return };
         let attr = &mut Arc::make_mut(entry).attr;
         attr.mtime = time;
         attr.mtime_set = time;
         attr.ctime = attr.ctime.max(time);
+        attr.nlink = attr.nlink.saturating_add(links);
     }
 
     /// The MDT will make this file as one that nobody has open.
@@ -357,20 +359,20 @@ impl Inode {
         }
     }
 
-    /// The MDT has made this file, as `made` says; whether that is what was told.
-    pub(super) fn promise_kept(&mut self, made: &Entry) -> bool {
-        self.grant(made.lock);
-        let Some(told) = self.entry.as_ref().filter(|told| told.attr.version == 0) else {
-            self.learn(made);
-            return true;
-        };
-        let told = Entry {
-            attr: Attr { version: made.attr.version, ..told.attr.clone() },
-            lock: made.lock,
-            ..(**told).clone()
-        };
-        self.entry = Some(Arc::new(made.clone()));
-        told == *made
+    /// The MDT has made this file, or changed its attributes, and granted `lock`. `attr` says what it is then, if nothing was told of it
+    /// since. Whether it is what was told.
+    pub(super) fn promise_kept(&mut self, lock: Granted, transno: Transno, attr: Option<&Attr>) -> bool {
+        self.grant(lock);
+        let Some(entry) = self.entry.as_mut() else { return true };
+        let entry = Arc::make_mut(entry);
+        entry.attr.version = transno.0.max(entry.attr.version);
+        if lock.bits != 0 {
+            entry.lock = lock;
+        }
+        let Some(attr) = attr else { return true };
+        let as_told = entry.attr == *attr;
+        entry.attr = attr.clone();
+        as_told
     }
 
     /// Takes `bits` away that were granted up to `number`; returns those under which something may be kept.

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use proto::wire::messages::Entry;
-use proto::{Attr, Fid, Name, Timestamp, Transno};
+use bytes::Bytes;
+use proto::wire::messages::{Entry, Granted};
+use proto::{Attr, Fid, FileKind, Name, Timestamp, Transno};
 
-use super::inode::ATTR_BITS;
+use super::inode::{ATTR_BITS, Inode};
 use super::{Asked, MetadataCache};
 
 impl MetadataCache {
@@ -33,11 +34,45 @@ impl MetadataCache {
     }
 
     /// Keeps a file that the MDT will make, as if it had: what questions of before bring of its directory is old.
-    pub(crate) fn learn_promise(self: &Arc<Self>, parent: Fid, name: &Name, time: Timestamp, entry: &Entry) {
+    pub(crate) fn learn_promise(
+        self: &Arc<Self>,
+        parent: Fid,
+        name: &Name,
+        time: Timestamp,
+        entry: &Entry,
+        target: &[u8],
+    ) {
+        let (fid, kind) = (entry.attr.fid, entry.attr.kind());
         self.inodes.changed_now(&[parent]);
-        self.inodes.part(parent).change(parent, |dir| dir.promised(time));
+        self.inodes.part(parent).change(parent, |dir| dir.promised(time, u32::from(kind == FileKind::Dir)));
         let asked = self.inodes.ask();
         self.learn_made(&asked, parent, name, entry);
+        if kind == FileKind::Symlink {
+            let target = Bytes::copy_from_slice(target);
+            self.inodes.part(fid).change(fid, |link| link.target = Some(target));
+        }
+    }
+
+    /// Changes the attributes of a file as the MDT will, if they are known and nobody else is about to change them, and `change` says how.
+    /// Gives the file as it is then.
+    pub(crate) fn change_ahead(
+        &self,
+        fid: Fid,
+        change: impl FnOnce(&Entry) -> Option<Attr>,
+    ) -> Option<Entry> {
+        if !self.lease.may_use() || self.inodes.is_changing(fid) {
+            return None;
+        }
+        self.inodes.changed_now(&[fid]);
+        let mut part = self.inodes.part(fid);
+        let changed = part.change(fid, |inode| {
+            let entry = inode.has(ATTR_BITS).then_some(inode.entry.as_mut())??;
+            let attr = change(entry)?;
+            let entry = Arc::make_mut(entry);
+            entry.attr = attr;
+            Some(entry.clone())
+        });
+        changed.flatten()
     }
 
     /// It will be made as a file that nobody has open: the MDT will know its size.
@@ -45,17 +80,23 @@ impl MetadataCache {
         self.inodes.part(fid).change(fid, |file| file.promise_closed());
     }
 
-    /// The MDT has made it; whether it is what was told.
+    /// The MDT has made a file in this directory.
+    pub(crate) fn promise_kept_in(&self, parent: Fid, transno: Transno) {
+        self.inodes.part(parent).change(parent, |dir| dir.promise_kept_in(transno));
+    }
+
+    /// The MDT has made the file, or changed its attributes, and let the client keep `lock`. `attr` is the file afterwards, if nothing
+    /// was told of it since. Whether it is what was told.
     pub(crate) fn promise_kept(
-        self: &Arc<Self>,
+        &self,
         asked: &Asked<'_>,
-        parent: Fid,
-        transno: Transno,
-        entry: &Entry,
+        fid: Fid,
+        (lock, transno): (Granted, Transno),
+        attr: Option<&Attr>,
     ) -> bool {
         let mut as_told = true;
-        self.learn_of(asked, entry.attr.fid, entry.lock, |file| as_told = file.promise_kept(entry));
-        self.inodes.part(parent).change(parent, |dir| dir.promise_kept_in(transno));
+        let learn = |file: &mut Inode| as_told = file.promise_kept(lock, transno, attr);
+        self.inodes.learn_promised(asked, fid, lock, learn);
         as_told
     }
 
@@ -67,5 +108,11 @@ impl MetadataCache {
             dir.forget_name(name);
         });
         self.forget_nameless(fid);
+    }
+
+    /// The MDT has not changed its attributes.
+    pub(crate) fn change_broken(&self, fid: Fid) {
+        self.inodes.changed_now(&[fid]);
+        self.inodes.part(fid).change(fid, Inode::changed);
     }
 }

@@ -506,8 +506,25 @@ impl Inodes {
         true
     }
 
+    /// The same of a file of which this client has told ahead: what it has told since is in what is kept already.
+    pub(super) fn learn_promised(
+        &self,
+        asked: &Asked<'_>,
+        fid: Fid,
+        granted: Granted,
+        learn: impl FnOnce(&mut Inode),
+    ) {
+        let mut part = self.part(fid);
+        let taken = part.taken(asked, fid, granted.number);
+        if taken == 0 && part.inodes.contains_key(&fid) {
+            part.change(fid, learn);
+        } else {
+            self.note_unkept(&mut part, fid, Granted { bits: granted.bits & !taken, ..granted });
+        }
+    }
+
     /// Nothing of an answer is kept: notes what came with it, as [`Inodes::learn`] does.
-    fn not_kept(&self, asked: &Asked<'_>, fid: Fid, granted: Granted) {
+    pub(super) fn not_kept(&self, asked: &Asked<'_>, fid: Fid, granted: Granted) {
         let mut part = self.part(fid);
         let taken = part.taken(asked, fid, granted.number);
         self.note_unkept(&mut part, fid, Granted { bits: granted.bits & !taken, ..granted });

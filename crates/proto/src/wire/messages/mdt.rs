@@ -165,6 +165,50 @@ impl Foretold {
 }
 
 wire_struct! {
+    /// Changes that a client has told of before the MDT has made them, in the order in which it told them. The MDT makes them all at
+    /// once, but for those that it refuses: a restart loses all or none.
+    pub struct KeepPromises {
+        /// The changes; [`PROMISES_MAX`](crate::limits::PROMISES_MAX) at most.
+        pub promises: Vec<Promise>,
+    }
+}
+
+wire_struct! {
+    /// A change that a client has told of: one of these.
+    #[derive(Default)]
+    pub struct Promise {
+        ;
+        /// A new file, foretold; nothing that is there already is opened.
+        pub create: Option<Create>,
+        /// Other attributes, and not another size.
+        pub set_attr: Option<SetAttr>,
+    }
+}
+
+wire_struct! {
+    /// What became of each promise.
+    pub struct PromisesKept {
+        /// As many, in the same order.
+        pub kept: Vec<Kept>,
+    }
+}
+
+wire_struct! {
+    /// What became of a promise.
+    #[derive(Default)]
+    pub struct Kept {
+        /// 0, or the number of the [`Code`](crate::Code) that refuses it.
+        pub status: u32,
+        /// The file afterwards; `None` in an answer that is repeated.
+        pub attr: Option<Attr>,
+        /// What of that the client may keep.
+        pub lock: Granted,
+        /// Where new files of its directory lie, if that is not as it was foretold.
+        pub spread: Option<Spread>,
+    }
+}
+
+wire_struct! {
     /// Makes a regular file without a name and opens it (O_TMPFILE). It goes with its last close, unless it was linked.
     pub struct CreateUnnamed {
         /// The directory whose group, ACL and layout the file takes over, and in which the caller may make files.

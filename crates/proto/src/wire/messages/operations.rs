@@ -270,6 +270,7 @@ operations! {
         55 PlaceData(PlaceData) -> Entry: Session, Takes, Shared, never, always;
         56 RestateNames(RestateNames) -> Done: Session, Reads, Reserved, never, never;
         75 RestateAlone(RestateAlone) -> Done: Session, Reads, Reserved, never, never;
+        76 KeepPromises(KeepPromises) -> PromisesKept: Session, Frees, Shared, never, always;
         72 CancelBits(CancelBits) -> Done: Session, Reads, Reserved, never, never;
         73 HoldSpace(HoldSpace) -> SpaceHeld: Session, Reads, Shared, never, never;
     }

@@ -95,40 +95,11 @@ fn create_over(mdt: &Mdt, ctx: &Ctx, request: &Create, fid: Fid, found: FileKind
 
 fn create_new(mdt: &Mdt, ctx: &Ctx, request: &Create) -> Outcome {
     let _inodes = mdt.names.locks.inodes(&[request.parent, request.fid]);
-    let mut parent = mdt.names.living_dir(ctx, request.parent)?;
-    let mut inode = new_inode(mdt, ctx, &Wanted::of(request)?, &parent)?;
-    let is_dir = inode.is_dir();
-    let opens = inode.kind() == FileKind::File && request.open & (OPEN_READ | OPEN_WRITE) != 0;
-    let writes = opens && request.open & OPEN_WRITE != 0;
-    inode.size_known = !writes;
-    if opens {
-        ctx.data().has_room()?;
-    }
-    if is_dir {
-        inode.parent = parent.fid;
-        parent.nlink += 1;
-    }
-    parent.touch_data(request.time);
-    let mut changes = Changes::default();
-    changes.add_inode(&inode);
+    let Planned { inode, parent, opening, mut changes } = plan(mdt, ctx, request)?;
     changes.bound(mdt.quotas.bounds(mdt, ctx, &request.cred, &inode)?);
-    changes.put_entry(parent.fid, &request.name, inode.fid, inode.kind());
-    changes.put_inode(&parent, LOCK_UPDATE);
-    let kind = match inode.kind() {
-        FileKind::File => Kind::Create,
-        FileKind::Dir => Kind::MakeDir,
-        FileKind::Symlink => Kind::Symlink,
-        FileKind::Char | FileKind::Block | FileKind::Fifo | FileKind::Socket => Kind::MakeNode,
-    };
-    mdt.tell(&mut changes, kind, inode.fid, changelog::named(parent.fid, &request.name, &request.cred));
-    let opening = opens.then_some(Opening { handle: handle_of(ctx, request)?, writes });
-    if let Some(opening) = opening.filter(|opening| opening.writes) {
-        changes.put_raw(keys::open(ctx.session().client(), opening.handle), keys::open_value(inode.fid));
-    }
     let done = finish(mdt, ctx, changes, &New { inode: &inode, opening }, Reply::Create)?;
-    let keep = if opens && !writes { KEEP_NAME | LOCK_OPEN } else { KEEP_NAME };
-    let mut done = mdt.grants.keep_guarded(ctx, done, &inode, keep)?;
-    if writes && request.open & OPEN_RANGE != 0 {
+    let mut done = mdt.grants.keep_guarded(ctx, done, &inode, kept_of_new(opening))?;
+    if opening.is_some_and(|opening| opening.writes) && request.open & OPEN_RANGE != 0 {
         mdt.grant_head(ctx, &inode, &mut done);
     }
     if request.open & OPEN_ALONE != 0 {
@@ -138,6 +109,56 @@ fn create_new(mdt: &Mdt, ctx: &Ctx, request: &Create) -> Outcome {
         created.spread = changed_spread(mdt, foretold, &parent);
     }
     Ok(done)
+}
+
+/// A new file as it will be.
+pub(super) struct Planned {
+    pub(super) inode: Inode,
+    pub(super) parent: Inode,
+    pub(super) opening: Option<Opening>,
+    /// Without what limits say.
+    pub(super) changes: Changes,
+}
+
+/// What is to be committed for a file whose name means nothing yet. The caller holds the guards of the name and of both inodes.
+pub(super) fn plan(mdt: &Mdt, ctx: &Ctx, request: &Create) -> Step<Planned> {
+    let mut parent = mdt.names.living_dir(ctx, request.parent)?;
+    let mut inode = new_inode(mdt, ctx, &Wanted::of(request)?, &parent)?;
+    let opens = inode.kind() == FileKind::File && request.open & (OPEN_READ | OPEN_WRITE) != 0;
+    let writes = opens && request.open & OPEN_WRITE != 0;
+    inode.size_known = !writes;
+    if opens {
+        ctx.data().has_room()?;
+    }
+    if inode.is_dir() {
+        inode.parent = parent.fid;
+        parent.nlink += 1;
+    }
+    parent.touch_data(request.time);
+    let mut changes = Changes::default();
+    changes.add_inode(&inode);
+    changes.put_entry(parent.fid, &request.name, inode.fid, inode.kind());
+    changes.put_inode(&parent, LOCK_UPDATE);
+    let kind = match inode.kind() {
+        FileKind::File => Kind::Create,
+        FileKind::Dir => Kind::MakeDir,
+        FileKind::Symlink => Kind::Symlink,
+        FileKind::Char | FileKind::Block | FileKind::Fifo | FileKind::Socket => Kind::MakeNode,
+    };
+    mdt.tell(&mut changes, kind, inode.fid, changelog::named(parent.fid, &request.name, &request.cred));
+    let opening = match opens {
+        true => Some(Opening { handle: handle_of(ctx, request)?, writes }),
+        false => None,
+    };
+    if let Some(opening) = opening.filter(|opening| opening.writes) {
+        changes.put_raw(keys::open(ctx.session().client(), opening.handle), keys::open_value(inode.fid));
+    }
+    Ok(Planned { inode, parent, opening, changes })
+}
+
+/// Which bits of a new file its client may keep.
+pub(super) fn kept_of_new(opening: Option<Opening>) -> u32 {
+    if opening.is_some_and(|opening| !opening.writes) { KEEP_NAME | LOCK_OPEN } else { KEEP_NAME }
 }
 
 /// What names the open file: the number of the request, unless its client has foretold it.
@@ -170,7 +191,7 @@ fn spread_in(mdt: &Mdt, dir: &Inode) -> Spread {
 }
 
 /// The same, if a client that foretold a layout does not know it.
-fn changed_spread(mdt: &Mdt, foretold: &Foretold, parent: &Inode) -> Option<Spread> {
+pub(super) fn changed_spread(mdt: &Mdt, foretold: &Foretold, parent: &Inode) -> Option<Spread> {
     let layout = foretold.layout.as_ref()?;
     let now = spread_in(mdt, parent);
     let id = layout.components.first()?.id;
@@ -210,12 +231,17 @@ pub(super) fn finish(
         spread: None,
     };
     let done = mdt.commit(ctx, changes, reply(created))?;
+    opened(mdt, ctx, inode.fid, opening);
+    Ok(done)
+}
+
+/// A new file is open from now on, if that was asked for.
+pub(super) fn opened(mdt: &Mdt, ctx: &Ctx, fid: Fid, opening: Option<Opening>) {
     if let Some(Opening { handle, writes }) = opening {
         let opener = Opener { session: ctx.session().handle(), handle };
-        mdt.opens.open(inode.fid, opener, writes, true);
-        ctx.data().opened(handle, inode.fid);
+        mdt.opens.open(fid, opener, writes, true);
+        ctx.data().opened(handle, fid);
     }
-    Ok(done)
 }
 
 /// The checks, and the inode as it will be.

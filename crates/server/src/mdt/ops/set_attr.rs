@@ -1,10 +1,10 @@
 //! SetAttr: mode, owner, size and times.
 
 use proto::changelog::Kind;
-use proto::types::{MODE_PERMISSIONS, MODE_SETGID, MODE_SETUID};
+use proto::ownership::{Ownership, OwnershipChange};
 use proto::wire::Reply;
 use proto::wire::messages::{ACCESS_WRITE, LOCK_PERM, LOCK_UPDATE, LOCK_XATTR, SetAttr};
-use proto::{Code, Cred, FileKind};
+use proto::{Code, FileKind};
 
 use crate::mdt::inode::Inode;
 use crate::mdt::keep::KEEP_ATTRS;
@@ -12,23 +12,44 @@ use crate::mdt::opens::Opener;
 use crate::mdt::plan::Step;
 use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, changelog, keys};
 
-/// Permission of the group to execute.
-const MODE_GROUP_EXECUTE: u32 = 0o010;
 /// The attribute that holds a file's capabilities.
 const XATTR_CAPABILITY: &[u8] = b"security.capability";
 
 pub(in crate::mdt) fn set_attr(mdt: &Mdt, ctx: &Ctx, request: &SetAttr) -> Outcome {
     let _inode = mdt.names.locks.inodes(&[request.fid]);
+    let Planned { inode, mut changes, is_given } = plan(mdt, ctx, request)?;
+    if is_given {
+        changes.bound(mdt.quotas.bounds(mdt, ctx, &request.cred, &inode)?);
+    }
+    let done = mdt.commit(ctx, changes, Reply::SetAttr(inode.entry()))?;
+    committed(mdt, ctx, request);
+    mdt.grants.keep_guarded(ctx, done, &inode, KEEP_ATTRS)
+}
+
+/// A file as it will be.
+pub(super) struct Planned {
+    pub(super) inode: Inode,
+    /// Whether others own it than before.
+    pub(super) is_given: bool,
+    /// Without what limits say.
+    pub(super) changes: Changes,
+}
+
+/// What is to be committed. The caller holds the guard of the inode.
+pub(super) fn plan(mdt: &Mdt, ctx: &Ctx, request: &SetAttr) -> Step<Planned> {
     let mut inode = mdt.names.inode(ctx, request.fid)?;
     let before = inode.clone();
-    check_owner(request, &inode)?;
+    let ownership = changed_ownership(request, &inode)?;
     check_times(request, &inode)?;
     match request.size {
         Some(size) => check_size(mdt, ctx, request, &inode, size)?,
         None if request.kill_privileges => check_writer(mdt, ctx, request, &inode)?,
         None => {}
     }
-    apply_owner_and_mode(request, &mut inode)?;
+    (inode.uid, inode.gid, inode.mode) = (ownership.uid, ownership.gid, ownership.mode);
+    if let (Some(mode), Some(acl)) = (request.mode, &mut inode.acl) {
+        acl.set_mode(mode);
+    }
     apply_project(request, &mut inode)?;
     if request.size.is_some() {
         inode.size_known = false;
@@ -43,11 +64,11 @@ pub(in crate::mdt) fn set_attr(mdt: &Mdt, ctx: &Ctx, request: &SetAttr) -> Outco
     }
     inode.touch(request.time);
     let mut changes = Changes::default();
-    if inode.counts_for_others(&before) {
+    let is_given = inode.counts_for_others(&before);
+    if is_given {
         mdt.names.owners_counted(ctx.reads(), &before)?;
         mdt.names.owners_counted(ctx.reads(), &inode)?;
         changes.change_owners(&before, &inode);
-        changes.bound(mdt.quotas.bounds(mdt, ctx, &request.cred, &inode)?);
         changes.give_objects(&mut inode, &mdt.objects.numbers);
     }
     let mut seen = affected(request, before.seen_changes(&inode));
@@ -56,14 +77,17 @@ pub(in crate::mdt) fn set_attr(mdt: &Mdt, ctx: &Ctx, request: &SetAttr) -> Outco
     }
     changes.put_inode(&inode, seen);
     mdt.tell(&mut changes, recorded(request), inode.fid, changelog::by(&request.cred));
-    let done = mdt.commit(ctx, changes, Reply::SetAttr(inode.entry()))?;
+    Ok(Planned { inode, is_given, changes })
+}
+
+/// What has to be known of it once it is committed.
+pub(super) fn committed(mdt: &Mdt, ctx: &Ctx, request: &SetAttr) {
     if request.atime.is_some() {
         mdt.opens.set_atime(request.fid, request.time);
     }
     if request.size.is_some() {
         mdt.opens.truncated(request.fid, ctx.session().handle());
     }
-    mdt.grants.keep_guarded(ctx, done, &inode, KEEP_ATTRS)
 }
 
 /// What the changelog calls it.
@@ -130,51 +154,6 @@ fn affected(request: &SetAttr, seen: u32) -> u32 {
     }
 }
 
-/// Who may change mode, owner and group.
-fn check_owner(request: &SetAttr, inode: &Inode) -> Result<(), Code> {
-    let cred = &request.cred;
-    let owner = access::is_owner(cred, inode);
-    if let Some(uid) = request.uid
-        && !(access::is_root(cred) || owner && uid == inode.uid)
-    {
-        return Err(Code::NotPermitted);
-    }
-    if let Some(gid) = request.gid {
-        let allowed = owner && (gid == inode.gid || access::is_member(cred, gid)?);
-        if !allowed {
-            return Err(Code::NotPermitted);
-        }
-    }
-    if request.mode.is_some() && !owner && !only_drops_privileges(request, inode) {
-        return Err(Code::NotPermitted);
-    }
-    Ok(())
-}
-
-/// Whether the new mode is the old one without setuid or setgid, as it comes with a write or truncate of somebody
-/// who may write but does not own.
-fn only_drops_privileges(request: &SetAttr, inode: &Inode) -> bool {
-    const PRIVILEGES: u32 = MODE_SETUID | MODE_SETGID;
-    let dropping = request.kill_privileges || request.size.is_some();
-    let drops = |mode: u32| {
-        let changed = (mode ^ inode.mode) & MODE_PERMISSIONS;
-        changed & !PRIVILEGES == 0 && mode & changed == 0
-    };
-    dropping && request.mode.is_some_and(drops)
-}
-
-/// Drops the bits that give the owner's or the group's rights to whoever executes the file. Setgid of what the group may not execute goes
-/// too unless `cred` is in the group `gid`, which the file had before: as Linux has it (`setattr_should_drop_sgid`).
-fn drop_privileges(inode: &mut Inode, cred: &Cred, gid: u32) -> Result<(), Code> {
-    inode.mode &= !MODE_SETUID;
-    if inode.mode & MODE_SETGID != 0
-        && (inode.mode & MODE_GROUP_EXECUTE != 0 || !access::is_member(cred, gid)?)
-    {
-        inode.mode &= !MODE_SETGID;
-    }
-    Ok(())
-}
-
 /// The owner sets any time; who may write sets the present one.
 fn check_times(request: &SetAttr, inode: &Inode) -> Result<(), Code> {
     let times = || [&request.atime, &request.mtime].into_iter().flatten();
@@ -207,30 +186,18 @@ fn apply_project(request: &SetAttr, inode: &mut Inode) -> Result<(), Code> {
     Ok(())
 }
 
-fn apply_owner_and_mode(request: &SetAttr, inode: &mut Inode) -> Result<(), Code> {
-    let root = access::is_root(&request.cred);
-    if let Some(mode) = request.mode {
-        inode.mode = inode.mode & !MODE_PERMISSIONS | mode & MODE_PERMISSIONS;
-        if let Some(acl) = &mut inode.acl {
-            acl.set_mode(mode);
-        }
-    }
-    let chown = request.uid.is_some() || request.gid.is_some();
-    let gid_before = inode.gid;
-    inode.uid = request.uid.unwrap_or(inode.uid);
-    inode.gid = request.gid.unwrap_or(inode.gid);
-    if request.mode.is_some()
-        && inode.mode & MODE_SETGID != 0
-        && !access::is_member(&request.cred, inode.gid)?
-    {
-        inode.mode &= !MODE_SETGID;
-    }
-    let regular = inode.kind() == FileKind::File;
-    let written = regular && !root && (request.kill_privileges || request.size.is_some());
-    if chown && !inode.is_dir() || written {
-        drop_privileges(inode, &request.cred, gid_before)?;
-    }
-    Ok(())
+/// Owner, group and mode as they will be.
+fn changed_ownership(request: &SetAttr, inode: &Inode) -> Result<Ownership, Code> {
+    let Inode { uid, gid, mode, .. } = *inode;
+    let change = OwnershipChange {
+        uid: request.uid,
+        gid: request.gid,
+        mode: request.mode,
+        writes: request.kill_privileges || request.size.is_some(),
+    };
+    let mut ownership = Ownership { uid, gid, mode };
+    ownership.change(&request.cred, &change)?;
+    Ok(ownership)
 }
 
 #[cfg(test)]

@@ -1,0 +1,192 @@
+//! Has the MDT do what was told, in the order in which it was told.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use proto::limits::PROMISES_MAX;
+use proto::wire::messages::{Create, KeepPromises, Kept, LOCK_ALONE, OPEN_ALONE, RevokeBits};
+use proto::{Code, Fid, Transno};
+use rpc::Answered;
+use rpc::job::OfJob;
+
+use super::tell::FORETOLD;
+use super::{Ahead, Promise};
+use crate::data::FileRef;
+use crate::names::cache::Asked;
+use crate::{Error, Forget, Result};
+
+/// How long a promise may wait for others to travel with.
+const GATHER_TIME: Duration = Duration::from_millis(10);
+/// Names and targets of links in one request, in bytes; one promise is always taken.
+const BYTES_MAX: usize = 256 << 10;
+
+impl Ahead {
+    /// Has the MDT keep what was promised, until nothing is left. One request is under way at a time: what is left of them after a crash
+    /// is what was told first.
+    pub(super) async fn send(self: Arc<Self>) {
+        while let Some(due) = self.until_due().await {
+            self.ask_for(due).await;
+        }
+    }
+
+    /// The promises that go next; `None` if there are none.
+    async fn until_due(&self) -> Option<Vec<Promise>> {
+        let begun = self.rt.now();
+        loop {
+            let left = GATHER_TIME.saturating_sub(self.rt.now() - begun);
+            {
+                let mut state = self.state.lock();
+                let count = state.waiting.len();
+                if count == 0 {
+                    state.is_sending = false;
+                    return None;
+                }
+                if count >= PROMISES_MAX || left.is_zero() || self.targets.pending.is_waited_for() {
+                    let count = travel_together(state.waiting.iter());
+                    return Some(state.waiting.drain(..count).collect());
+                }
+            }
+            let _ = self.rt.timeout(left, self.targets.pending.hurried()).await;
+        }
+    }
+
+    async fn ask_for(self: &Arc<Self>, due: Vec<Promise>) {
+        let Some(first) = due.first() else { return };
+        let (job, dir) = (first.job, first.fids.first().copied().unwrap_or_default());
+        let request = KeepPromises { promises: due.iter().map(|told| told.promise.clone()).collect() };
+        let asking = pin!(async { self.targets.mdt_of(dir)?.call(request).await });
+        let asked = self.meta.inodes.ask();
+        let answer = OfJob::new(job, asking).await;
+        let (kept, transno): (Vec<Result<Kept>>, Transno) = match answer {
+            Ok(Answered { reply, transno, .. }) => (reply.kept.into_iter().map(refused).collect(), transno),
+            Err(error) => (due.iter().map(|_| Err(error)).collect(), Transno(0)),
+        };
+        // An answer that lacks some is none of an MDT.
+        let lacking = std::iter::repeat_with(|| Err(Error::Refused(Code::Malformed)));
+        for (told, kept) in due.into_iter().zip(kept.into_iter().chain(lacking)) {
+            self.answered(&asked, told, kept, transno);
+        }
+    }
+
+    /// The MDT has said what became of a promise.
+    fn answered(self: &Arc<Self>, asked: &Asked<'_>, told: Promise, kept: Result<Kept>, transno: Transno) {
+        let Promise { promise, fids, dirs, file, .. } = told;
+        let fid = fids.last().copied().unwrap_or_default();
+        match (kept, &promise.create) {
+            (Ok(kept), create) => self.is_kept(asked, (fid, create.as_ref()), &kept, transno),
+            (Err(error), create) => self.is_broken((fid, create.as_ref()), file.as_ref(), error),
+        }
+        let is_gone = file.is_some_and(|file| file.inner.lock().gone);
+        if is_gone {
+            self.data.forget_dead(fid);
+        }
+        self.state.lock().answered(&dirs);
+        self.targets.pending.end(&fids);
+        self.targets.pending.answered();
+    }
+
+    /// The MDT has made the file, or changed its attributes.
+    fn is_kept(
+        self: &Arc<Self>,
+        asked: &Asked<'_>,
+        (fid, create): (Fid, Option<&Create>),
+        kept: &Kept,
+        transno: Transno,
+    ) {
+        self.kept.fetch_add(1, Ordering::Relaxed);
+        self.meta.changes.changed(fid, transno);
+        let as_told = {
+            // Nothing more is told of it in between.
+            let mut state = self.state.lock();
+            if let (Some(spread), Some(create)) = (&kept.spread, create) {
+                state.dirs.set_spread(create.parent, spread.clone());
+            }
+            if let Some(create) = create {
+                self.meta.promise_kept_in(create.parent, transno);
+            }
+            let attr = kept.attr.as_ref().filter(|_| self.targets.pending.changes_of(fid) == 1);
+            self.meta.promise_kept(asked, fid, (kept.lock, transno), attr)
+        };
+        let lacking = if create.is_some() { FORETOLD & !kept.lock.bits } else { 0 };
+        let is_dir = create.is_some_and(|create| create.open & OPEN_ALONE != 0);
+        if is_dir && kept.lock.bits & LOCK_ALONE == 0 {
+            self.leave(fid);
+        }
+        if lacking == 0 && as_told {
+            return;
+        }
+        // Whoever is to see the directory waits for this, and nobody who may hold the kernel's lock of it.
+        let (ahead, dir) = (self.clone(), create.map_or(fid, |create| create.parent));
+        self.forgetting.add(&[dir]);
+        self.rt.spawn(async move {
+            ahead.meta.revoke_bits(RevokeBits { fid, bits: lacking, number: 0 }).await;
+            if !as_told {
+                ahead.meta.copies.forget(vec![Forget::Attributes(fid)]).await;
+            }
+            ahead.forgetting.end(&[dir]);
+        });
+    }
+
+    /// The MDT has not done it: the handles of the file say so, and what was told is forgotten.
+    fn is_broken(
+        self: &Arc<Self>,
+        (fid, create): (Fid, Option<&Create>),
+        file: Option<&FileRef>,
+        error: Error,
+    ) {
+        self.broken.fetch_add(1, Ordering::Relaxed);
+        if error != Error::Closed {
+            let (parent, name) = create.map(|create| (create.parent, &create.name)).unzip();
+            tracing::error!(?parent, ?name, %fid, %error, "what was done ahead of the MDT is lost");
+        }
+        if let Some(file) = file {
+            let mut inner = file.inner.lock();
+            inner.fail(failure_of(error));
+            inner.gone |= create.is_some();
+        }
+        let mut forget = vec![Forget::Attributes(fid)];
+        match create {
+            Some(create) => {
+                self.meta.promise_broken(create.parent, &create.name, fid);
+                forget.extend([Forget::NamesOf(fid), Forget::Attributes(create.parent)]);
+                self.state.lock().dirs.unmake(fid);
+            }
+            None => self.meta.change_broken(fid),
+        }
+        let ahead = self.clone();
+        self.rt.spawn(async move { ahead.meta.copies.forget(forget).await });
+    }
+}
+
+/// How many of them go into one request: of one job, and not too many bytes.
+fn travel_together<'a>(mut waiting: impl Iterator<Item = &'a Promise>) -> usize {
+    let Some(first) = waiting.next() else { return 0 };
+    let mut bytes = bytes_of(first);
+    let rest = waiting.take(PROMISES_MAX - 1).take_while(|told| {
+        bytes += bytes_of(told);
+        told.job == first.job && bytes <= BYTES_MAX
+    });
+    1 + rest.count()
+}
+
+/// What of a promise may be long.
+fn bytes_of(told: &Promise) -> usize {
+    told.promise.create.as_ref().map_or(0, |create| create.name.as_bytes().len() + create.target.len())
+}
+
+fn refused(kept: Kept) -> Result<Kept> {
+    match kept.status {
+        0 => Ok(kept),
+        code => Err(Error::Refused(Code::from_u32(code).unwrap_or(Code::Malformed))),
+    }
+}
+
+/// What the handles of a file say that the MDT has not made: its reason means nothing to them, but for want of room.
+fn failure_of(error: Error) -> Error {
+    match error {
+        Error::Refused(Code::NoSpace | Code::Quota) | Error::Closed => error,
+        _ => Error::Refused(Code::Evicted),
+    }
+}

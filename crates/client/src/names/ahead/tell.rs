@@ -1,0 +1,157 @@
+//! What an application is told before the MDT has done it.
+
+use std::sync::Arc;
+
+use proto::limits::PROMISES_MAX;
+use proto::wire::messages::{
+    self as msg, Entry, Granted, LOCK_ALL, LOCK_OPEN, OPEN_EXCLUSIVE, OPEN_WRITE, SetAttr,
+};
+use proto::{Attr, Fid, FileKind, Layout, TargetId};
+use rpc::job;
+use smallvec::{SmallVec, smallvec};
+
+use super::foretell::{self, New};
+use super::{Ahead, Promise, State};
+use crate::data::FileState;
+use crate::{Caller, OpenFlags};
+
+/// Promises that are not on their way yet.
+const WAITING_MAX: usize = 16 * PROMISES_MAX;
+/// An MDT that has less space than this for the client is asked first: it might refuse (bytes).
+const ROOM_MIN: u64 = 16 << 20;
+/// What the answer to a create lets a client keep, unless the MDT has granted too much.
+pub(super) const FORETOLD: u32 = LOCK_ALL & !LOCK_OPEN;
+
+/// What the MDT will say of a new file.
+pub(crate) struct Made {
+    pub(crate) attr: Attr,
+    /// Of a regular file.
+    pub(crate) layout: Option<Layout>,
+    pub(crate) handle: u64,
+}
+
+impl Ahead {
+    /// Makes a file, a directory or a symbolic link, and has the MDT make it later; `None` if it has to be asked first.
+    pub(crate) fn create(self: &Arc<Self>, new: &New<'_>) -> Option<Made> {
+        if !self.is_on() {
+            return None;
+        }
+        let kind = new.kind()?;
+        let mdt = self.targets.mdt_of(new.parent).ok()?;
+        if mdt.room().is_some_and(|room| room < ROOM_MIN) {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let own = state.dirs.get(new.parent).filter(|_| state.waiting.len() < WAITING_MAX)?;
+        if !self.meta.may_foretell(new.parent, new.name, |dir| new.is_certain_in(dir)) {
+            return None;
+        }
+        let fid = self.fids.at_hand(mdt.session())?;
+        let spread = own.spread.clone();
+        let layout = match kind {
+            FileKind::File => Some(spread.layout_of(fid).filter(|layout| self.are_usable(layout))?),
+            _ => None,
+        };
+        if !self.targets.pending.begin(&[new.parent, fid]) {
+            return None;
+        }
+        // Looked at after the other one can see this: of two that concern one name, one waits for the other.
+        let Some(dir) = self.meta.unchanging_dir(new.parent) else {
+            self.targets.pending.end(&[new.parent, fid]);
+            return None;
+        };
+        let attr = new.foretell(kind, &dir, fid);
+        let lock = Granted { bits: FORETOLD, number: 0 };
+        let entry = Entry { attr: attr.clone(), layout: layout.clone(), xattrs: false, lock };
+        self.meta.learn_promise(new.parent, new.name, new.time, &entry, new.target);
+        let file = (kind == FileKind::File).then(|| self.data.files.get(fid));
+        if let Some(file) = file.as_ref().filter(|_| new.open & OPEN_WRITE != 0) {
+            file.inner.lock().is_unknown = true;
+            let leaves = state.dirs.add_file(new.parent, fid).into_iter().collect();
+            self.give_back(self.leaving(leaves));
+        }
+        let mut dirs: SmallVec<[Fid; 2]> = smallvec![new.parent];
+        match kind {
+            FileKind::Dir => {
+                dirs.push(fid);
+                let leaves = state.dirs.add(fid, spread).into_iter().collect();
+                self.give_back(self.leaving(leaves));
+            }
+            _ => state.dirs.made(fid, new.parent),
+        }
+        let create = new.request(fid, layout.as_ref());
+        let handle = create.foretold.as_ref().map_or(0, |foretold| foretold.handle);
+        let promise = msg::Promise { create: Some(create), set_attr: None };
+        let fids = smallvec![new.parent, fid];
+        self.told(&mut state, Promise { promise, fids, dirs, job: job::current(), file });
+        Some(Made { attr, layout, handle })
+    }
+
+    /// Changes attributes of a file or directory that nobody else can see, and has the MDT change them later; `None` if it has to be asked
+    /// first. Gives the file as the MDT will know it.
+    pub(crate) fn set_attr(self: &Arc<Self>, caller: &Caller, set: &SetAttr) -> Option<Entry> {
+        if !self.is_on() {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let fid = set.fid;
+        let dir = match state.dirs.get(fid) {
+            Some(_) => fid,
+            None => state.dirs.dir_of(fid)?,
+        };
+        if state.waiting.len() >= WAITING_MAX {
+            return None;
+        }
+        let set = SetAttr { cred: foretell::cred_of(caller), ..set.clone() };
+        let fids: SmallVec<[Fid; 2]> = if dir == fid { smallvec![fid] } else { smallvec![dir, fid] };
+        if !self.targets.pending.begin(&fids) {
+            return None;
+        }
+        let Some(entry) = self.meta.change_ahead(fid, |entry| foretell::changed(entry, &set)) else {
+            self.targets.pending.end(&fids);
+            return None;
+        };
+        let file = self.data.files.find(fid);
+        let promise = msg::Promise { create: None, set_attr: Some(set) };
+        self.told(&mut state, Promise { promise, fids, dirs: smallvec![dir], job: job::current(), file });
+        Some(entry)
+    }
+
+    fn told(self: &Arc<Self>, state: &mut State, promise: Promise) {
+        state.told(promise);
+        self.targets.pending.told();
+        if !std::mem::replace(&mut state.is_sending, true) {
+            let ahead = self.clone();
+            self.rt.spawn(async move { ahead.send().await });
+        }
+    }
+
+    /// The only handle of a file ends through which it could be written, and nothing was: if the MDT was not asked for the file yet, it is
+    /// asked for one that is not open. Whether that is all.
+    pub(crate) fn closed(&self, file: &FileState, flags: OpenFlags) -> bool {
+        if !flags.write || self.targets.pending.count() == 0 {
+            return false;
+        }
+        let mut state = self.state.lock();
+        // Mostly it is the newest.
+        let mut creates = state.waiting.iter_mut().rev().filter_map(|told| told.promise.create.as_mut());
+        let Some(create) = creates.find(|create| create.fid == file.fid) else { return false };
+        if !file.ends_untouched(flags) {
+            return false;
+        }
+        create.open = OPEN_EXCLUSIVE;
+        let dir = create.parent;
+        state.dirs.remove_file_of(dir, file.fid);
+        file.inner.lock().is_unknown = false;
+        self.meta.promise_closed(file.fid);
+        true
+    }
+
+    /// Whether every OST of a layout may be used.
+    fn are_usable(&self, layout: &Layout) -> bool {
+        layout.osts().map(|ost| TargetId::ost(ost.0)).all(|id| {
+            let config = self.targets.config();
+            self.targets.is_active(id) && config.target(id).is_some() && !config.is_removed(id)
+        })
+    }
+}

@@ -1,0 +1,169 @@
+//! KeepPromises: changes that a client has told of before, in one commit (`docs/locks.md#alone`).
+//!
+//! Each is planned on top of those before it ([`Ctx::changed`]), and all are committed together. One that is refused changes nothing, and
+//! those behind it are carried out: they fail if they build on it.
+
+use std::collections::BTreeSet;
+
+use proto::limits::PROMISES_MAX;
+use proto::wire::Reply;
+use proto::wire::messages::{
+    Create, Granted, KeepPromises, Kept, LOCK_ALONE, OPEN_ALONE, Promise, PromisesKept, SetAttr,
+};
+use proto::{Code, Fid, FileKind, Name};
+use service::Done;
+
+use super::{create, set_attr};
+use crate::mdt::inode::Inode;
+use crate::mdt::plan::{Halt, Step};
+use crate::mdt::{Ctx, Mdt, Outcome, keys};
+
+/// One promise of a request.
+enum Told<'a> {
+    Create(&'a Create),
+    SetAttr(&'a SetAttr),
+}
+
+impl<'a> Told<'a> {
+    fn of(promise: &'a Promise) -> Result<Told<'a>, Code> {
+        match promise {
+            Promise { create: Some(create), set_attr: None } => Ok(Told::Create(create)),
+            Promise { create: None, set_attr: Some(set) } if set.size.is_none() => Ok(Told::SetAttr(set)),
+            _ => Err(Code::Invalid),
+        }
+    }
+
+    fn name(&self) -> Option<(Fid, &'a Name)> {
+        match self {
+            Told::Create(create) => Some((create.parent, &create.name)),
+            Told::SetAttr(_) => None,
+        }
+    }
+}
+
+/// A promise whose change is planned.
+struct Planned<'a> {
+    told: Told<'a>,
+    inode: Inode,
+    /// Of a create: the directory afterwards.
+    parent: Option<Inode>,
+    opening: Option<create::Opening>,
+}
+
+/// Has what its promises are sure to lack, and waits for an OST if one of them needs it.
+pub(in crate::mdt) async fn keep_promises(mdt: &Mdt, ctx: &Ctx<'_>, request: &KeepPromises) -> Outcome {
+    if request.promises.len() > PROMISES_MAX {
+        return Err(Code::Invalid.into());
+    }
+    let told = request.promises.iter().map(Told::of).collect::<Result<Vec<Told>, Code>>()?;
+    let mut kind = None;
+    for told in &told {
+        let Told::Create(create) = told else { continue };
+        let entry = keys::entry(create.parent, &create.name);
+        mdt.names.fetch_for_create(&entry, create.fid).await?;
+        kind = kind.or(create::kind(create).ok().filter(|kind| *kind == FileKind::File));
+    }
+    create::with_osts(mdt, kind, || keep(mdt, ctx, told)).await
+}
+
+fn keep(mdt: &Mdt, ctx: &Ctx, told: Vec<Told<'_>>) -> Outcome {
+    // Those of an attempt that lacked something.
+    drop(ctx.take_changes());
+    let _names = mdt.names.locks.all_names(told.iter().filter_map(Told::name));
+    let inodes: Vec<Fid> = told
+        .iter()
+        .flat_map(|told| match told {
+            Told::Create(create) => [create.parent, create.fid],
+            Told::SetAttr(set) => [set.fid, set.fid],
+        })
+        .collect();
+    let _inodes = mdt.names.locks.inodes(&inodes);
+    let mut planned = Vec::with_capacity(told.len());
+    for told in told {
+        match plan(mdt, ctx, told) {
+            Ok(step) => planned.push(Ok(step)),
+            Err(Halt::Refused(code)) => planned.push(Err(code)),
+            Err(halt) => return Err(halt),
+        }
+    }
+    let kept = planned
+        .iter()
+        .map(|step| Kept { status: step.as_ref().err().map_or(0, |code| code.to_u32()), ..Kept::default() });
+    let reply = Reply::KeepPromises(PromisesKept { kept: kept.collect() });
+    let changes = ctx.take_changes();
+    let mut done = if changes.is_empty() { Done::unchanged(reply) } else { mdt.commit(ctx, changes, reply)? };
+    // What is said from here on is not said again to a client that asks again.
+    ctx.record(&mut done);
+    if let Reply::KeepPromises(reply) = &mut done.reply {
+        tell_spreads(mdt, &planned, reply);
+        let steps = planned.into_iter().zip(&mut reply.kept);
+        steps.filter_map(|(step, kept)| Some((step.ok()?, kept))).for_each(|(step, kept)| {
+            committed(mdt, ctx, step, kept);
+        });
+    }
+    Ok(done)
+}
+
+/// Where files of a directory lie is the same for all of a request: one of each directory is looked at.
+fn tell_spreads(mdt: &Mdt, planned: &[Result<Planned<'_>, Code>], reply: &mut PromisesKept) {
+    let mut looked_at = BTreeSet::new();
+    for (step, kept) in planned.iter().zip(&mut reply.kept) {
+        let Ok(Planned { told: Told::Create(create), parent: Some(parent), .. }) = step else { continue };
+        let Some(foretold) = create.foretold.as_ref().filter(|foretold| foretold.layout.is_some()) else {
+            continue;
+        };
+        if looked_at.insert(parent.fid) {
+            kept.spread = create::changed_spread(mdt, foretold, parent);
+        }
+    }
+}
+
+/// Plans one change on top of those before it.
+fn plan<'a>(mdt: &Mdt, ctx: &Ctx, told: Told<'a>) -> Step<Planned<'a>> {
+    match &told {
+        Told::Create(create) => {
+            if mdt.names.find_entry(ctx, create.parent, &create.name)?.is_some() {
+                return Err(Code::Exists.into());
+            }
+            let create::Planned { inode, parent, opening, mut changes } = create::plan(mdt, ctx, create)?;
+            // Who has the directory alone has told of it already: it is counted, and not refused.
+            if !mdt.grants.bits.is_alone(ctx.session().handle(), create.parent) {
+                changes.bound(mdt.quotas.bounds(mdt, ctx, &create.cred, &inode)?);
+            }
+            ctx.join(changes);
+            Ok(Planned { inode, parent: Some(parent), opening, told })
+        }
+        Told::SetAttr(set) => {
+            let set_attr::Planned { inode, is_given, mut changes } = set_attr::plan(mdt, ctx, set)?;
+            if is_given {
+                changes.bound(mdt.quotas.bounds(mdt, ctx, &set.cred, &inode)?);
+            }
+            ctx.join(changes);
+            Ok(Planned { inode, parent: None, opening: None, told })
+        }
+    }
+}
+
+/// What follows from a change that is committed, and what its client is told.
+fn committed(mdt: &Mdt, ctx: &Ctx, planned: Planned<'_>, kept: &mut Kept) {
+    let Planned { told, inode, opening, .. } = planned;
+    match told {
+        Told::Create(create) => {
+            create::opened(mdt, ctx, inode.fid, opening);
+            kept.lock = mdt.grants.grant_guarded(ctx, &inode, create::kept_of_new(opening));
+            if create.open & OPEN_ALONE != 0 && inode.is_dir() {
+                grant_alone(mdt, ctx, inode.fid, &mut kept.lock);
+            }
+        }
+        Told::SetAttr(set) => set_attr::committed(mdt, ctx, set),
+    }
+    kept.attr = Some(inode.attr());
+}
+
+/// The client has told already what it makes in the new directory: it has it to itself even if somebody has a limit by now.
+fn grant_alone(mdt: &Mdt, ctx: &Ctx, dir: Fid, lock: &mut Granted) {
+    let bits = &mdt.grants.bits;
+    if lock.bits != 0 && bits.grant_alone(ctx.session().handle(), dir, lock.number) {
+        lock.bits |= LOCK_ALONE;
+    }
+}
