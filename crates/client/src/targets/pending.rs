@@ -147,8 +147,12 @@ impl Pending {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
-        let fids: Vec<Fid> = self.table.lock().files.keys().copied().collect();
-        join_all(fids.into_iter().map(|fid| self.settled(fid))).await;
+        join_all(self.all().into_iter().map(|fid| self.settled(fid))).await;
+    }
+
+    /// Files with changes that are not answered.
+    pub(crate) fn all(&self) -> Vec<Fid> {
+        self.table.lock().files.keys().copied().collect()
     }
 
     /// Whether somebody waits.
@@ -161,7 +165,7 @@ impl Pending {
         self.hurry.notified().await;
     }
 
-    /// Files with changes that are not answered.
+    /// How many files have such changes.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }

@@ -277,22 +277,23 @@ impl Ahead {
     /// The MDT has restarted: it is told which directories others must not see yet, before it serves anybody else. They are given
     /// back.
     pub(crate) async fn restate(self: &Arc<Self>, restate: &Restate) {
-        let dirs: BTreeMap<Fid, Own> = {
+        let (dirs, fids) = {
             let mut state = self.state.lock();
             let mut dirs = state.dirs.take();
             for dir in state.unanswered.keys() {
                 dirs.entry(*dir).or_insert_with(Own::given_up);
             }
             self.forgetting.add(&dirs.keys().copied().collect::<Vec<Fid>>());
-            dirs
+            // With those that are on their way back since an earlier restart.
+            (dirs, self.forgetting.all())
         };
-        let fids: Vec<Fid> = dirs.keys().copied().collect();
+        // First of all: if the MDT restarts again this is not carried on.
+        self.give_back(dirs.into_iter().collect());
         for some in fids.chunks(ALONE_MAX) {
             if let Err(error) = restate.call(RestateAlone { dirs: some.to_vec() }).await {
                 tracing::error!(%error, "the restarted MDT does not keep others out of directories with new files");
             }
         }
-        self.give_back(dirs.into_iter().collect());
     }
 
     /// Others are not let into these directories before they are given back. Called under the lock under which they are taken out.
