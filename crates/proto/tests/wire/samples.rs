@@ -200,8 +200,11 @@ fn found_page() -> FoundPage {
 fn promises() -> Vec<Promise> {
     let requests = mdt_requests_names().into_iter().chain(mdt_requests_files());
     let promise = |request| match request {
-        Request::Create(create) => Some(Promise { create: Some(create), set_attr: None }),
-        Request::SetAttr(set) => Some(Promise { create: None, set_attr: Some(set) }),
+        Request::Create(create) => Some(Promise { create: Some(create), ..Promise::default() }),
+        Request::SetAttr(set) => Some(Promise { set_attr: Some(set), ..Promise::default() }),
+        Request::Unlink(unlink) => {
+            Some(Promise { remove: Some(Remove { unlink, fid: fid(3) }), ..Promise::default() })
+        }
         _ => None,
     };
     requests.filter_map(promise).collect()

@@ -56,7 +56,7 @@ pub(super) const STATS: Stats = Stats {
 pub(super) fn variant(request: &Request) -> usize {
     match request {
         Request::Create(create) => variant_of_create(create),
-        Request::Unlink(unlink) if unlink.directory => DIRECTORY,
+        Request::Unlink(unlink) => variant_of_unlink(unlink),
         Request::Rename(rename) if rename.parent != rename.new_parent => CROSSES,
         _ => 0,
     }
@@ -71,13 +71,19 @@ fn variant_of_create(create: &msg::Create) -> usize {
     }
 }
 
+fn variant_of_unlink(unlink: &msg::Unlink) -> usize {
+    if unlink.directory { DIRECTORY } else { 0 }
+}
+
 /// What was told ahead counts as what it is.
 pub(super) fn parts(request: &Request) -> Vec<Counted> {
     let Request::KeepPromises(request) = request else { return Vec::new() };
     let creates = request.promises.iter().filter_map(|promise| promise.create.as_ref());
     let creates = creates.map(|create| (msg::Create::OPCODE, variant_of_create(create)));
     let sets = request.promises.iter().filter(|promise| promise.set_attr.is_some());
-    creates.chain(sets.map(|_| (msg::SetAttr::OPCODE, 0))).collect()
+    let removes = request.promises.iter().filter_map(|promise| promise.remove.as_ref());
+    let removes = removes.map(|remove| (msg::Unlink::OPCODE, variant_of_unlink(&remove.unlink)));
+    creates.chain(sets.map(|_| (msg::SetAttr::OPCODE, 0))).chain(removes).collect()
 }
 
 #[cfg(test)]

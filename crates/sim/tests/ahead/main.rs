@@ -235,7 +235,7 @@ fn what_comes_next_finds_the_file() {
                 7 => assert_eq!(content(&b, told.fid).await, b"some"),
                 _ => {}
             }
-            let told = if seed == 3 { 2 } else { 1 };
+            let told = if seed == 0 || seed == 3 { 2 } else { 1 };
             assert_eq!((count(&a, "ahead.made"), count(&a, "ahead.lost")), (told, 0));
         });
     }

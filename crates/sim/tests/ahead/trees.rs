@@ -107,10 +107,43 @@ impl Tree<'_> {
         let all: Vec<Fid> = self.files.keys().copied().collect();
         let fid = self.random.pick(&all);
         let told = self.files[&fid].clone();
+        let (dir, name) = (told.dir, told.name.as_bytes());
         if told.attr.nlink == 1 {
-            self.client.names().unlink(&root(), told.dir, told.name.as_bytes()).await.expect("root may");
+            self.client.names().unlink(&root(), dir, name).await.expect("root may");
             self.files.remove(&fid);
+            return;
         }
+        let is_empty = !self.files.values().any(|told| told.dir == fid);
+        let removed = self.client.names().rmdir(&root(), dir, name).await;
+        if !is_empty {
+            return assert_eq!(removed, Err(Error::Refused(Code::NotEmpty)));
+        }
+        removed.expect("it is empty");
+        self.files.remove(&fid);
+        self.dirs.retain(|dir| *dir != fid);
+        if let Some(above) = self.files.get_mut(&told.dir) {
+            above.attr.nlink -= 1;
+        }
+    }
+
+    /// A file loses its name while it is open.
+    async fn write_nameless(&mut self) {
+        let (dir, name) = (self.random.pick(&self.dirs), format!("n{}", self.made));
+        self.made += 1;
+        let (told, handle) = create(self.client, dir, &name).await.expect("a new name");
+        let files = self.client.files();
+        files.write(handle, 0, b"before").await.expect("there is room");
+        self.client.names().unlink(&root(), dir, name.as_bytes()).await.expect("root may");
+        files.write(handle, 6, b" and after").await.expect("there is room");
+        let seen: Attr = self.client.names().getattr(told.fid).await.expect("it is open").into();
+        assert_eq!((seen.nlink, seen.size), (0, 16));
+        let read = files.read(handle, 0, 100).await.expect("it is open").concat();
+        assert_eq!(read, b"before and after");
+        files.release(handle).await;
+        let again = create(self.client, dir, &name).await;
+        let (told, handle) = again.expect("the name is free");
+        files.release(handle).await;
+        self.files.insert(told.fid, Told { dir, name, attr: told, is_written: false });
     }
 
     async fn rename(&mut self) {
@@ -133,12 +166,13 @@ impl Tree<'_> {
             3..10 => self.write().await,
             10 => drop(self.make(0o120_777, "somewhere").await),
             11 => drop(self.make(0o100_640, "").await),
-            12..18 if !self.files.is_empty() => {
+            12 => self.write_nameless().await,
+            13..17 if !self.files.is_empty() => {
                 let all: Vec<Fid> = self.files.keys().copied().collect();
                 let fid = self.random.pick(&all);
                 self.set(fid, None).await;
             }
-            18 if !self.files.is_empty() => self.remove().await,
+            17..19 if !self.files.is_empty() => self.remove().await,
             19 if !self.files.is_empty() => self.rename().await,
             _ => {}
         }

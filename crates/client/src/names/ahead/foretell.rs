@@ -45,12 +45,10 @@ impl New<'_> {
     /// Whether the caller certainly may make it in a directory, and what it gets follows from that alone: its owner makes it, and
     /// nothing is handed on but a project.
     pub(super) fn is_certain_in(&self, dir: &Entry) -> bool {
-        let Attr { mode, uid, nlink, .. } = dir.attr;
-        let may = self.caller.uid == 0 || mode & MODE_CHANGE == MODE_CHANGE;
         let is_plain = self.caller.uid == 0 || self.mode & (MODE_SETUID | MODE_SETGID) == 0;
         // A directory has room for links as long as it has few.
-        let has_room = nlink != 0 && nlink < LINKS_FEW;
-        self.caller.uid == uid && may && is_plain && has_room && !dir.xattrs && mode & MODE_SETGID == 0
+        let has_room = dir.attr.nlink < LINKS_FEW;
+        may_change(self.caller, dir) && is_plain && has_room && dir.attr.mode & MODE_SETGID == 0
     }
 
     /// What the MDT will say of it in `dir`.
@@ -101,6 +99,13 @@ impl New<'_> {
             foretold: Some(Box::new(Foretold { handle, layout: layout.cloned() })),
         }
     }
+}
+
+/// Whether the caller certainly may make and remove entries of a directory: its owner may, with the mode's permission.
+pub(super) fn may_change(caller: &Caller, dir: &Entry) -> bool {
+    let Attr { mode, uid, nlink, .. } = dir.attr;
+    let may = caller.uid == 0 || mode & MODE_CHANGE == MODE_CHANGE;
+    caller.uid == uid && may && nlink != 0 && !dir.xattrs
 }
 
 /// Links of a directory below which it takes one more for certain.

@@ -1,12 +1,13 @@
 //! Has the MDT do what was told, in the order in which it was told.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use proto::limits::PROMISES_MAX;
-use proto::wire::messages::{Create, KeepPromises, Kept, LOCK_ALONE, OPEN_ALONE, RevokeBits};
+use proto::wire::messages::{self as msg, Create, KeepPromises, Kept, LOCK_ALONE, OPEN_ALONE, RevokeBits};
 use proto::{Code, Fid, Transno};
 use rpc::Answered;
 use rpc::job::OfJob;
@@ -74,9 +75,10 @@ impl Ahead {
     fn answered(self: &Arc<Self>, asked: &Asked<'_>, told: Promise, kept: Result<Kept>, transno: Transno) {
         let Promise { promise, fids, dirs, file, .. } = told;
         let fid = fids.last().copied().unwrap_or_default();
-        match (kept, &promise.create) {
-            (Ok(kept), create) => self.is_kept(asked, (fid, create.as_ref()), &kept, transno),
-            (Err(error), create) => self.is_broken((fid, create.as_ref()), file.as_ref(), error),
+        match kept {
+            Ok(_) if promise.remove.is_some() => self.is_removed(fid, transno),
+            Ok(kept) => self.is_kept(asked, (fid, promise.create.as_ref()), &kept, transno),
+            Err(error) => self.is_broken(fid, &promise, file.as_ref(), error),
         }
         let is_gone = file.is_some_and(|file| file.inner.lock().gone);
         if is_gone {
@@ -129,16 +131,21 @@ impl Ahead {
         });
     }
 
+    /// The MDT has taken the last name of a file away.
+    fn is_removed(self: &Arc<Self>, fid: Fid, transno: Transno) {
+        self.kept.fetch_add(1, Ordering::Relaxed);
+        self.meta.changes.changed(fid, transno);
+        // What answers brought since is forgotten, too, as the MDT has forgotten it.
+        self.meta.forget_nameless(fid);
+    }
+
     /// The MDT has not done it: the handles of the file say so, and what was told is forgotten.
-    fn is_broken(
-        self: &Arc<Self>,
-        (fid, create): (Fid, Option<&Create>),
-        file: Option<&FileRef>,
-        error: Error,
-    ) {
+    fn is_broken(self: &Arc<Self>, fid: Fid, promise: &msg::Promise, file: Option<&FileRef>, error: Error) {
         self.broken.fetch_add(1, Ordering::Relaxed);
+        let create = promise.create.as_ref().map(|create| (create.parent, &create.name));
+        let remove = promise.remove.as_ref().map(|remove| (remove.unlink.parent, &remove.unlink.name));
         if error != Error::Closed {
-            let (parent, name) = create.map(|create| (create.parent, &create.name)).unzip();
+            let (parent, name) = create.or(remove).unzip();
             tracing::error!(?parent, ?name, %fid, %error, "what was done ahead of the MDT is lost");
         }
         if let Some(file) = file {
@@ -147,33 +154,39 @@ impl Ahead {
             inner.gone |= create.is_some();
         }
         let mut forget = vec![Forget::Attributes(fid)];
-        match create {
-            Some(create) => {
-                self.meta.promise_broken(create.parent, &create.name, fid);
-                forget.extend([Forget::NamesOf(fid), Forget::Attributes(create.parent)]);
-                self.state.lock().dirs.unmake(fid);
-            }
-            None => self.meta.change_broken(fid),
+        if let Some((parent, name)) = create.or(remove) {
+            self.meta.promise_broken(parent, name, fid);
+            forget.extend([Forget::NamesOf(fid), Forget::Attributes(parent)]);
+            self.state.lock().dirs.unmake(fid);
+        } else {
+            self.meta.change_broken(fid);
         }
         let ahead = self.clone();
         self.rt.spawn(async move { ahead.meta.copies.forget(forget).await });
     }
 }
 
-/// How many of them go into one request: of one job, and not too many bytes.
+/// How many of them go into one request: of one job, not too many bytes, and nothing goes that the same request makes or empties.
 fn travel_together<'a>(mut waiting: impl Iterator<Item = &'a Promise>) -> usize {
     let Some(first) = waiting.next() else { return 0 };
+    let made_by = |told: &Promise| told.promise.create.as_ref().map(|create| create.fid);
+    let mut made: BTreeSet<Fid> = made_by(first).into_iter().collect();
     let mut bytes = bytes_of(first);
     let rest = waiting.take(PROMISES_MAX - 1).take_while(|told| {
         bytes += bytes_of(told);
-        told.job == first.job && bytes <= BYTES_MAX
+        made.extend(made_by(told));
+        let goes = told.promise.remove.as_ref();
+        let goes_apart = goes.is_some_and(|remove| remove.unlink.directory || made.contains(&remove.fid));
+        told.job == first.job && bytes <= BYTES_MAX && !goes_apart
     });
     1 + rest.count()
 }
 
 /// What of a promise may be long.
 fn bytes_of(told: &Promise) -> usize {
-    told.promise.create.as_ref().map_or(0, |create| create.name.as_bytes().len() + create.target.len())
+    let msg::Promise { create, remove, .. } = &told.promise;
+    let made = create.as_ref().map_or(0, |create| create.name.as_bytes().len() + create.target.len());
+    made + remove.as_ref().map_or(0, |remove| remove.unlink.name.as_bytes().len())
 }
 
 fn refused(kept: Kept) -> Result<Kept> {

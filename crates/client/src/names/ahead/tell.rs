@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use proto::limits::PROMISES_MAX;
 use proto::wire::messages::{
-    self as msg, Entry, Granted, LOCK_ALL, LOCK_OPEN, OPEN_EXCLUSIVE, OPEN_WRITE, SetAttr,
+    self as msg, Entry, Granted, LOCK_ALL, LOCK_OPEN, OPEN_EXCLUSIVE, OPEN_WRITE, Remove, SetAttr, Unlink,
 };
-use proto::{Attr, Fid, FileKind, Layout, TargetId};
+use proto::{Attr, Fid, FileKind, Layout, Name, TargetId, Timestamp};
 use rpc::job;
 use smallvec::{SmallVec, smallvec};
 
 use super::foretell::{self, New};
 use super::{Ahead, Promise, State};
 use crate::data::FileState;
+use crate::names::cache::Known;
 use crate::{Caller, OpenFlags};
 
 /// Promises that are not on their way yet.
@@ -81,7 +82,7 @@ impl Ahead {
         }
         let create = new.request(fid, layout.as_ref());
         let handle = create.foretold.as_ref().map_or(0, |foretold| foretold.handle);
-        let promise = msg::Promise { create: Some(create), set_attr: None };
+        let promise = msg::Promise { create: Some(create), ..msg::Promise::default() };
         let fids = smallvec![new.parent, fid];
         self.told(&mut state, Promise { promise, fids, dirs, job: job::current(), file });
         Some(Made { attr, layout, handle })
@@ -112,9 +113,51 @@ impl Ahead {
             return None;
         };
         let file = self.data.files.find(fid);
-        let promise = msg::Promise { create: None, set_attr: Some(set) };
+        let promise = msg::Promise { set_attr: Some(set), ..msg::Promise::default() };
         self.told(&mut state, Promise { promise, fids, dirs: smallvec![dir], job: job::current(), file });
         Some(entry)
+    }
+
+    /// Takes the only name of a file away of which nobody else can know, or of an empty directory, and has the MDT take it later; `None` if it has
+    /// to be asked first. Gives what the name meant.
+    pub(crate) fn remove(
+        self: &Arc<Self>,
+        caller: &Caller,
+        parent: Fid,
+        name: &Name,
+        directory: bool,
+        time: Timestamp,
+    ) -> Option<Fid> {
+        if !self.is_on() {
+            return None;
+        }
+        let mut state = self.state.lock();
+        state.dirs.get(parent).filter(|_| state.waiting.len() < WAITING_MAX)?;
+        let Known::File(fid) = self.meta.known_name(caller, parent, name) else { return None };
+        let is_ours = match directory {
+            true => state.dirs.get(fid).is_some() && self.meta.is_empty_dir(fid),
+            false => state.dirs.dir_of(fid) == Some(parent),
+        };
+        if !is_ours || !self.meta.may_remove_ahead(parent, |dir| foretell::may_change(caller, dir)) {
+            return None;
+        }
+        if !self.targets.pending.begin(&[parent, fid]) {
+            return None;
+        }
+        if self.meta.is_changing(&[parent, fid]) {
+            self.targets.pending.end(&[parent, fid]);
+            return None;
+        }
+        self.meta.promise_removed(parent, name, fid, (time, directory));
+        state.dirs.unmake(fid);
+        state.dirs.remove_file_of(parent, fid);
+        state.dirs.remove(fid);
+        let unlink = Unlink { parent, name: name.clone(), directory, cred: foretell::cred_of(caller), time };
+        let promise = msg::Promise { remove: Some(Remove { unlink, fid }), ..msg::Promise::default() };
+        let fids = smallvec![parent, fid];
+        let told = Promise { promise, fids, dirs: smallvec![parent], job: job::current(), file: None };
+        self.told(&mut state, told);
+        Some(fid)
     }
 
     fn told(self: &Arc<Self>, state: &mut State, promise: Promise) {

@@ -170,6 +170,11 @@ impl Inode {
         self.made_here
     }
 
+    /// Whether it is a directory that certainly has no entry.
+    pub(super) fn is_empty_dir(&self) -> bool {
+        self.made_here && self.names.is_empty() && self.doubtful.is_empty()
+    }
+
     /// It is not known any more whether a name is there.
     fn doubts(&mut self, name: &Name) {
         if !self.made_here {
@@ -335,14 +340,14 @@ impl Inode {
 
     /// This client has told of a file in the directory that the MDT will make: the attributes are those that it will have, with so many
     /// more links.
-    pub(super) fn promised(&mut self, time: Timestamp, links: u32) {
+    pub(super) fn promised(&mut self, time: Timestamp, links: i32) {
         self.pages.clear();
         let Some(entry) = self.entry.as_mut() else { return };
         let attr = &mut Arc::make_mut(entry).attr;
         attr.mtime = time;
         attr.mtime_set = time;
         attr.ctime = attr.ctime.max(time);
-        attr.nlink = attr.nlink.saturating_add(links);
+        attr.nlink = attr.nlink.saturating_add_signed(links);
     }
 
     /// The MDT will make this file as one that nobody has open.

@@ -44,7 +44,7 @@ impl MetadataCache {
     ) {
         let (fid, kind) = (entry.attr.fid, entry.attr.kind());
         self.inodes.changed_now(&[parent]);
-        self.inodes.part(parent).change(parent, |dir| dir.promised(time, u32::from(kind == FileKind::Dir)));
+        self.inodes.part(parent).change(parent, |dir| dir.promised(time, i32::from(kind == FileKind::Dir)));
         let asked = self.inodes.ask();
         self.learn_made(&asked, parent, name, entry);
         if kind == FileKind::Symlink {
@@ -73,6 +73,37 @@ impl MetadataCache {
             Some(entry.clone())
         });
         changed.flatten()
+    }
+
+    /// Whether this client is about to change one of them.
+    pub(crate) fn is_changing(&self, fids: &[Fid]) -> bool {
+        fids.iter().any(|fid| self.inodes.is_changing(*fid))
+    }
+
+    /// Whether what is kept of a directory `permits` that an entry goes.
+    pub(crate) fn may_remove_ahead(&self, dir: Fid, permits: impl FnOnce(&Entry) -> bool) -> bool {
+        self.known_entry(dir).is_some_and(|entry| permits(&entry))
+    }
+
+    /// Whether a directory certainly has no entry.
+    pub(crate) fn is_empty_dir(&self, dir: Fid) -> bool {
+        self.lease.may_use() && self.inodes.part(dir).inodes.get(&dir).is_some_and(Inode::is_empty_dir)
+    }
+
+    /// The MDT will take the last name of a file, or of an empty directory, away.
+    pub(crate) fn promise_removed(
+        self: &Arc<Self>,
+        parent: Fid,
+        name: &Name,
+        fid: Fid,
+        (time, directory): (Timestamp, bool),
+    ) {
+        self.inodes.changed_now(&[parent, fid]);
+        self.inodes.part(parent).change(parent, |dir| {
+            dir.promised(time, -i32::from(directory));
+            dir.learn_absence(name.clone());
+        });
+        self.forget_nameless(fid);
     }
 
     /// It will be made as a file that nobody has open: the MDT will know its size.

@@ -182,6 +182,18 @@ wire_struct! {
         pub create: Option<Create>,
         /// Other attributes, and not another size.
         pub set_attr: Option<SetAttr>,
+        /// A name that goes. That of a directory is the first promise of its request, and that of a new file is in a later one.
+        pub remove: Option<Remove>,
+    }
+}
+
+wire_struct! {
+    /// Takes a name away whose meaning is known.
+    pub struct Remove {
+        /// The name.
+        pub unlink: Unlink,
+        /// What it means.
+        pub fid: Fid,
     }
 }
 

@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 use proto::limits::PROMISES_MAX;
 use proto::wire::Reply;
 use proto::wire::messages::{
-    Create, Granted, KeepPromises, Kept, LOCK_ALONE, OPEN_ALONE, Promise, PromisesKept, SetAttr,
+    Create, Granted, KeepPromises, Kept, LOCK_ALONE, OPEN_ALONE, Promise, PromisesKept, Remove, SetAttr,
 };
 use proto::{Code, Fid, FileKind, Name};
 use service::Done;
 
-use super::{create, set_attr};
+use super::{create, set_attr, unlink};
 use crate::mdt::inode::Inode;
 use crate::mdt::plan::{Halt, Step};
 use crate::mdt::{Ctx, Mdt, Outcome, keys};
@@ -22,13 +22,17 @@ use crate::mdt::{Ctx, Mdt, Outcome, keys};
 enum Told<'a> {
     Create(&'a Create),
     SetAttr(&'a SetAttr),
+    Remove(&'a Remove),
 }
 
 impl<'a> Told<'a> {
     fn of(promise: &'a Promise) -> Result<Told<'a>, Code> {
         match promise {
-            Promise { create: Some(create), set_attr: None } => Ok(Told::Create(create)),
-            Promise { create: None, set_attr: Some(set) } if set.size.is_none() => Ok(Told::SetAttr(set)),
+            Promise { create: Some(create), set_attr: None, remove: None } => Ok(Told::Create(create)),
+            Promise { create: None, set_attr: Some(set), remove: None } if set.size.is_none() => {
+                Ok(Told::SetAttr(set))
+            }
+            Promise { create: None, set_attr: None, remove: Some(remove) } => Ok(Told::Remove(remove)),
             _ => Err(Code::Invalid),
         }
     }
@@ -37,6 +41,7 @@ impl<'a> Told<'a> {
         match self {
             Told::Create(create) => Some((create.parent, &create.name)),
             Told::SetAttr(_) => None,
+            Told::Remove(Remove { unlink, .. }) => Some((unlink.parent, &unlink.name)),
         }
     }
 }
@@ -56,6 +61,9 @@ pub(in crate::mdt) async fn keep_promises(mdt: &Mdt, ctx: &Ctx<'_>, request: &Ke
         return Err(Code::Invalid.into());
     }
     let told = request.promises.iter().map(Told::of).collect::<Result<Vec<Told>, Code>>()?;
+    if !can_be_planned(&told) {
+        return Err(Code::Invalid.into());
+    }
     let mut kind = None;
     for told in &told {
         let Told::Create(create) = told else { continue };
@@ -64,6 +72,20 @@ pub(in crate::mdt) async fn keep_promises(mdt: &Mdt, ctx: &Ctx<'_>, request: &Ke
         kind = kind.or(create::kind(create).ok().filter(|kind| *kind == FileKind::File));
     }
     create::with_osts(mdt, kind, || keep(mdt, ctx, told)).await
+}
+
+/// Whether a directory is empty, and who has a file open, is known of what is committed: nothing goes that changes before in the same
+/// request may concern so.
+fn can_be_planned(told: &[Told<'_>]) -> bool {
+    let mut made = BTreeSet::new();
+    told.iter().enumerate().all(|(place, told)| match told {
+        Told::Create(create) => {
+            made.insert(create.fid);
+            true
+        }
+        Told::SetAttr(_) => true,
+        Told::Remove(remove) => !made.contains(&remove.fid) && (place == 0 || !remove.unlink.directory),
+    })
 }
 
 fn keep(mdt: &Mdt, ctx: &Ctx, told: Vec<Told<'_>>) -> Outcome {
@@ -75,6 +97,7 @@ fn keep(mdt: &Mdt, ctx: &Ctx, told: Vec<Told<'_>>) -> Outcome {
         .flat_map(|told| match told {
             Told::Create(create) => [create.parent, create.fid],
             Told::SetAttr(set) => [set.fid, set.fid],
+            Told::Remove(remove) => [remove.unlink.parent, remove.fid],
         })
         .collect();
     let _inodes = mdt.names.locks.inodes(&inodes);
@@ -141,6 +164,14 @@ fn plan<'a>(mdt: &Mdt, ctx: &Ctx, told: Told<'a>) -> Step<Planned<'a>> {
             ctx.join(changes);
             Ok(Planned { inode, parent: None, opening: None, told })
         }
+        Told::Remove(Remove { unlink: request, fid }) => {
+            if unlink::find(mdt, ctx, request)? != *fid {
+                return Err(Code::Stale.into());
+            }
+            let (inode, changes) = unlink::plan(mdt, ctx, request, *fid)?;
+            ctx.join(changes);
+            Ok(Planned { inode, parent: None, opening: None, told })
+        }
     }
 }
 
@@ -156,6 +187,7 @@ fn committed(mdt: &Mdt, ctx: &Ctx, planned: Planned<'_>, kept: &mut Kept) {
             }
         }
         Told::SetAttr(set) => set_attr::committed(mdt, ctx, set),
+        Told::Remove(_) => return,
     }
     kept.attr = Some(inode.attr());
 }

@@ -1,9 +1,9 @@
 //! Unlink: a name goes (unlink and rmdir); with the last one the file.
 
-use proto::Code;
 use proto::changelog::{Kind, LAST_NAME, Record};
 use proto::wire::Reply;
 use proto::wire::messages::{ACCESS_EXECUTE, LOCK_LOOKUP, LOCK_UPDATE, Unlink, Unlinked};
+use proto::{Code, Fid};
 
 use crate::mdt::inode::Inode;
 use crate::mdt::plan::Step;
@@ -11,12 +11,23 @@ use crate::mdt::{Changes, Ctx, Mdt, Outcome, access, changelog};
 
 pub(in crate::mdt) fn unlink(mdt: &Mdt, ctx: &Ctx, request: &Unlink) -> Outcome {
     let _name = mdt.names.locks.name(request.parent, &request.name);
-    let found = mdt.names.find_entry(ctx, request.parent, &request.name)?;
-    let Some((fid, _)) = found else {
-        access::may(&request.cred, &mdt.names.dir(ctx, request.parent)?, ACCESS_EXECUTE)?;
-        return Err(Code::NotFound.into());
-    };
+    let fid = find(mdt, ctx, request)?;
     let _inodes = mdt.names.locks.inodes(&[request.parent, fid]);
+    let (victim, changes) = plan(mdt, ctx, request, fid)?;
+    mdt.commit(ctx, changes, Reply::Unlink(Unlinked { fid, nlink: victim.nlink }))
+}
+
+/// What the name means. The caller holds its guard.
+pub(super) fn find(mdt: &Mdt, ctx: &Ctx, request: &Unlink) -> Step<Fid> {
+    if let Some((fid, _)) = mdt.names.find_entry(ctx, request.parent, &request.name)? {
+        return Ok(fid);
+    }
+    access::may(&request.cred, &mdt.names.dir(ctx, request.parent)?, ACCESS_EXECUTE)?;
+    Err(Code::NotFound.into())
+}
+
+/// What is to be committed, and the file as it is then. The caller holds the guards of the name and of both inodes.
+pub(super) fn plan(mdt: &Mdt, ctx: &Ctx, request: &Unlink, fid: Fid) -> Step<(Inode, Changes)> {
     let mut parent = mdt.names.dir(ctx, request.parent)?;
     access::may(&request.cred, &parent, ACCESS_EXECUTE)?;
     let mut victim = mdt.names.inode(ctx, fid)?;
@@ -40,7 +51,7 @@ pub(in crate::mdt) fn unlink(mdt: &Mdt, ctx: &Ctx, request: &Unlink) -> Outcome 
     let flags = if victim.nlink == 0 { LAST_NAME } else { 0 };
     let named = changelog::named(parent.fid, &request.name, &request.cred);
     mdt.tell(&mut changes, kind, fid, |record| Record { flags, ..named(record) });
-    mdt.commit(ctx, changes, Reply::Unlink(Unlinked { fid, nlink: victim.nlink }))
+    Ok((victim, changes))
 }
 
 fn check_kind(mdt: &Mdt, ctx: &Ctx, request: &Unlink, victim: &Inode) -> Step<()> {
@@ -58,7 +69,7 @@ mod tests {
     use crate::mdt::keys;
     use crate::mdt::testing::{World, user};
     use proto::wire::messages::{OPEN_READ, OPEN_WRITE};
-    use proto::{Cred, Fid, OstIndex};
+    use proto::{Cred, OstIndex};
 
     #[test]
     fn refusals() {
