@@ -47,7 +47,9 @@ pub const LIST_MAX: usize = 65_536;
 /// Requests that change something which one client may have under way at one target: its reply slots.
 pub const SLOTS_MAX: u32 = 256;
 /// Directories of an MDT that a client has to itself, at most.
-pub const ALONE_MAX: usize = 1024;
+pub const ALONE_MAX: usize = 4096;
+/// How many of them one request states again after a restart of the MDT.
+pub const ALONE_STATED_MAX: usize = 1024;
 /// Changes that a client has told of before the MDT has made them, in one request.
 pub const PROMISES_MAX: usize = 128;
 /// Object ids of one sequence: the low bits of an inode number.

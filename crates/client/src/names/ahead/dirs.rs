@@ -1,6 +1,7 @@
 //! The directories that a client has to itself, and the files in them of which nobody else can know. Pure state.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use proto::Fid;
 use proto::layout::Spread;
@@ -16,7 +17,7 @@ const MADE_MAX: usize = 65_536;
 #[derive(Debug)]
 pub(super) struct Own {
     /// How new files in it lie.
-    pub(super) spread: Spread,
+    pub(super) spread: Arc<Spread>,
     number: u64,
     /// Files in it that may be written, and of which nobody else can know.
     pub(super) files: BTreeSet<Fid>,
@@ -26,7 +27,7 @@ impl Own {
     /// One that was given up, with promises that are not answered.
     pub(super) fn given_up() -> Own {
         let spread = Spread { stripe_size: 0, stripe_count: 0, osts: Vec::new(), first_sequence: 0 };
-        Own { spread, number: 0, files: BTreeSet::new() }
+        Own { spread: Arc::new(spread), number: 0, files: BTreeSet::new() }
     }
 }
 
@@ -34,6 +35,8 @@ impl Own {
 #[derive(Debug, Default)]
 pub(super) struct Dirs {
     dirs: BTreeMap<Fid, Own>,
+    /// The same by their numbers, the oldest first.
+    ages: BTreeMap<u64, Fid>,
     /// Number of the newest.
     newest: u64,
     /// Files in all of them of which nobody else can know.
@@ -44,9 +47,10 @@ pub(super) struct Dirs {
 
 impl Dirs {
     /// One more; gives the oldest, if there are too many.
-    pub(super) fn add(&mut self, dir: Fid, spread: Spread) -> Option<(Fid, Own)> {
+    pub(super) fn add(&mut self, dir: Fid, spread: Arc<Spread>) -> Option<(Fid, Own)> {
         self.newest += 1;
         self.remove(dir);
+        self.ages.insert(self.newest, dir);
         self.dirs.insert(dir, Own { spread, number: self.newest, files: BTreeSet::new() });
         if self.dirs.len() > ALONE_MAX { self.remove_oldest() } else { None }
     }
@@ -59,7 +63,7 @@ impl Dirs {
     /// New files in one lie in another way.
     pub(super) fn set_spread(&mut self, dir: Fid, spread: Spread) {
         if let Some(own) = self.dirs.get_mut(&dir) {
-            own.spread = spread;
+            own.spread = Arc::new(spread);
         }
     }
 
@@ -107,12 +111,13 @@ impl Dirs {
     /// One is not this client's alone any more.
     pub(super) fn remove(&mut self, dir: Fid) -> Option<(Fid, Own)> {
         let removed = self.dirs.remove_entry(&dir)?;
+        self.ages.remove(&removed.1.number);
         self.files -= removed.1.files.len();
         Some(removed)
     }
 
     fn remove_oldest(&mut self) -> Option<(Fid, Own)> {
-        let (&oldest, _) = self.dirs.iter().min_by_key(|(_, own)| own.number)?;
+        let oldest = *self.ages.values().next()?;
         self.remove(oldest)
     }
 
@@ -120,6 +125,7 @@ impl Dirs {
     pub(super) fn take(&mut self) -> BTreeMap<Fid, Own> {
         self.files = 0;
         self.made.clear();
+        self.ages.clear();
         std::mem::take(&mut self.dirs)
     }
 

@@ -129,6 +129,12 @@ pub(super) fn changed(entry: &Entry, set: &SetAttr) -> Option<Attr> {
     if sets_times && !ownership.is_owner(&set.cred) {
         return None;
     }
+    // Another owner may have reached a limit.
+    let is_given =
+        set.gid.is_some_and(|gid| gid != before.gid) || set.uid.is_some_and(|uid| uid != before.uid);
+    if is_given && set.cred.uid != 0 {
+        return None;
+    }
     let change = OwnershipChange { uid: set.uid, gid: set.gid, mode: set.mode, writes: false };
     ownership.change(&set.cred, &change).ok()?;
     let mut attr = before.clone();

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use proto::limits::ALONE_MAX;
+use proto::limits::ALONE_STATED_MAX;
 use proto::wire::messages::{self as msg, BitLock, CancelBits, Created, LOCK_ALONE, RestateAlone};
 use proto::{Fid, JobId};
 use rpc::Restate;
@@ -111,7 +111,7 @@ impl Making<'_> {
             if state.recalled.contains(&fid) {
                 return;
             }
-            ahead.leaving(state.dirs.add(fid, spread).into_iter().collect())
+            ahead.leaving(state.dirs.add(fid, Arc::new(spread)).into_iter().collect())
         };
         ahead.give_back(leaves);
     }
@@ -289,7 +289,7 @@ impl Ahead {
         };
         // First of all: if the MDT restarts again this is not carried on.
         self.give_back(dirs.into_iter().collect());
-        for some in fids.chunks(ALONE_MAX) {
+        for some in fids.chunks(ALONE_STATED_MAX) {
             if let Err(error) = restate.call(RestateAlone { dirs: some.to_vec() }).await {
                 tracing::error!(%error, "the restarted MDT does not keep others out of directories with new files");
             }

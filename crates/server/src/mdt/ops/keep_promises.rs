@@ -102,8 +102,9 @@ fn keep(mdt: &Mdt, ctx: &Ctx, told: Vec<Told<'_>>) -> Outcome {
         .collect();
     let _inodes = mdt.names.locks.inodes(&inodes);
     let mut planned = Vec::with_capacity(told.len());
+    let mut alone = BTreeSet::new();
     for told in told {
-        match plan(mdt, ctx, told) {
+        match plan(mdt, ctx, told, &mut alone) {
             Ok(step) => planned.push(Ok(step)),
             Err(Halt::Refused(code)) => planned.push(Err(code)),
             Err(halt) => return Err(halt),
@@ -141,8 +142,8 @@ fn tell_spreads(mdt: &Mdt, planned: &[Result<Planned<'_>, Code>], reply: &mut Pr
     }
 }
 
-/// Plans one change on top of those before it.
-fn plan<'a>(mdt: &Mdt, ctx: &Ctx, told: Told<'a>) -> Step<Planned<'a>> {
+/// Plans one change on top of those before it; `alone` are the directories among them that the client has to itself.
+fn plan<'a>(mdt: &Mdt, ctx: &Ctx, told: Told<'a>, alone: &mut BTreeSet<Fid>) -> Step<Planned<'a>> {
     match &told {
         Told::Create(create) => {
             if mdt.names.find_entry(ctx, create.parent, &create.name)?.is_some() {
@@ -150,8 +151,13 @@ fn plan<'a>(mdt: &Mdt, ctx: &Ctx, told: Told<'a>) -> Step<Planned<'a>> {
             }
             let create::Planned { inode, parent, opening, mut changes } = create::plan(mdt, ctx, create)?;
             // Who has the directory alone has told of it already: it is counted, and not refused.
-            if !mdt.grants.bits.is_alone(ctx.session().handle(), create.parent) {
+            let bits = &mdt.grants.bits;
+            let is_alone =
+                alone.contains(&create.parent) || bits.is_alone(ctx.session().handle(), create.parent);
+            if !is_alone {
                 changes.bound(mdt.quotas.bounds(mdt, ctx, &create.cred, &inode)?);
+            } else if create.open & OPEN_ALONE != 0 {
+                alone.insert(create.fid);
             }
             ctx.join(changes);
             Ok(Planned { inode, parent: Some(parent), opening, told })

@@ -1,7 +1,7 @@
 //! RestateAlone: a client has directories to itself in which there are changes that the MDT has not answered.
 
 use proto::Code;
-use proto::limits::ALONE_MAX;
+use proto::limits::ALONE_STATED_MAX;
 use proto::wire::Reply;
 use proto::wire::messages::{self as msg, RestateAlone};
 use service::Done;
@@ -10,7 +10,7 @@ use crate::mdt::{Ctx, Mdt, Outcome};
 
 /// Taken before anybody else is served: nobody can have looked at them since the restart.
 pub(in crate::mdt) fn restate_alone(mdt: &Mdt, ctx: &Ctx, request: &RestateAlone) -> Outcome {
-    if !mdt.takes_restatements(ctx) || request.dirs.len() > ALONE_MAX {
+    if !mdt.takes_restatements(ctx) || request.dirs.len() > ALONE_STATED_MAX {
         return Err(Code::Invalid.into());
     }
     let session = ctx.session().handle();

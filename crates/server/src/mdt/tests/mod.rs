@@ -12,6 +12,7 @@ mod missing;
 mod model;
 mod on_mdt;
 mod planning;
+mod promises;
 mod quotas;
 mod reclaiming;
 mod revoking;
