@@ -1,5 +1,6 @@
 //! What the MDT will say of a new file, or of changed attributes. Pure.
 
+use proto::limits::{LINKS_MAX, SYMLINK_BYTES_MAX};
 use proto::ownership::{Ownership, OwnershipChange};
 use proto::types::{MODE_KIND, MODE_PERMISSIONS, MODE_SETGID, MODE_SETUID};
 use proto::wire::messages::{
@@ -34,7 +35,14 @@ impl New<'_> {
     /// What it is, if such files are made ahead.
     pub(super) fn kind(&self) -> Option<FileKind> {
         let kind = FileKind::from_mode(self.mode)?;
-        matches!(kind, FileKind::File | FileKind::Dir | FileKind::Symlink).then_some(kind)
+        let is_certain = match kind {
+            FileKind::File | FileKind::Dir => true,
+            FileKind::Symlink => {
+                (1..=SYMLINK_BYTES_MAX).contains(&self.target.len()) && !self.target.contains(&0)
+            }
+            _ => false,
+        };
+        is_certain.then_some(kind)
     }
 
     /// Whether it is made open.
@@ -109,7 +117,7 @@ pub(super) fn may_change(caller: &Caller, dir: &Entry) -> bool {
 }
 
 /// Links of a directory below which it takes one more for certain.
-const LINKS_FEW: u32 = proto::limits::LINKS_MAX / 2;
+const LINKS_FEW: u32 = LINKS_MAX / 2;
 
 /// Who asks, without supplementary groups: nothing that is certain depends on them.
 pub(super) fn cred_of(caller: &Caller) -> Cred {
