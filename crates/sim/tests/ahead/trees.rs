@@ -256,6 +256,8 @@ async fn do_next(client: &Client, top: Fid, dir: &mut Fid, n: usize) {
             let mode = AttrChange { mode: Some(0o700), ..AttrChange::default() };
             client.files().setattr(&root(), *dir, mode, None).await.expect("root may");
         }
+        // The MDT is asked for a pipe.
+        4 => drop(client.names().make(&root(), *dir, name.as_bytes(), 0o010_644, 0, Bytes::new()).await),
         _ => {
             let (_, handle) = create(client, *dir, &name).await.expect("a new name");
             client.files().release(handle).await;
@@ -322,4 +324,37 @@ fn what_is_left_of_a_tree_is_what_was_done_first() {
         });
     }
     assert!(some > 10 && fewer > 10, "both happen: {some}, {fewer}");
+}
+
+/// The MDS is lost again while its clients say what they have: nobody waits for ever, and nothing is lost.
+#[test]
+fn the_mds_may_be_lost_twice() {
+    for seed in 0..60 {
+        check(seed, async |cluster| {
+            let (a, b) = mounts(cluster).await;
+            let (rt, _) = cluster.mount("c").await;
+            let mut dirs = Vec::new();
+            for n in 0..8 {
+                dirs.push(mkdir(&a, Fid::ROOT, format!("d{n}").as_bytes()).await);
+            }
+            a.sync_all().await.expect("the disks work");
+            for dir in &dirs {
+                let (_, handle) = create(&a, *dir, "f").await.expect("a new name");
+                a.files().write(handle, 0, b"some").await.expect("there is room");
+                a.files().release(handle).await;
+            }
+            rt.sleep(Duration::from_millis(seed % 20)).await;
+            for _ in 0..2 {
+                cluster.cut_power(&[MDS.to_owned()]);
+                cluster.restart(&[MDS.to_owned()]);
+                rt.sleep(Duration::from_micros(seed * 400)).await;
+            }
+            for dir in &dirs {
+                create(&a, *dir, "g").await.expect("a new name");
+                let fid = attr(&b, *dir, "f").await.expect("others see it").fid;
+                assert_eq!(content(&b, fid).await, b"some");
+            }
+            assert_eq!(count(&a, "ahead.lost"), 0);
+        });
+    }
 }
