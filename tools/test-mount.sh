@@ -537,7 +537,7 @@ t_made_ahead() {
   timeout 10 bash -c "until grep -q ready '$work/slowlink'; do sleep 0.05; done"
   nsenter --net="/run/netns/$net" "$WEFT" mount "$address:/$fsname" "$second"
   python3 - "$second" "$mnt" "$lctl" <<'PY'
-import os, subprocess, sys, time
+import os, subprocess, sys, tempfile, time
 far, near, lctl = sys.argv[1:]
 
 def param(*words):
@@ -564,20 +564,64 @@ def make(directory, count):
             assert file.read() == (content(n) if n % 3 else b""), n
     return made, synced
 
+def shown(path):
+    """What others see of a tree."""
+    seen = {}
+    for top, dirs, files in os.walk(path):
+        for name in dirs + files:
+            at = os.path.join(top, name)
+            stat = os.lstat(at)
+            link = os.path.islink(at)
+            said = os.readlink(at) if link else None if name in dirs else open(at, "rb").read()
+            seen[os.path.relpath(at, path)] = (stat.st_mode, stat.st_uid, None if link else stat.st_mtime_ns, said)
+    return seen
+
+def unpack(archive, directory):
+    os.mkdir(f"{far}/{directory}")
+    begin = time.monotonic()
+    subprocess.run(["tar", "xpf", archive, "-C", f"{far}/{directory}"], check=True)
+    unpacked = time.monotonic() - begin
+    seen = shown(f"{near}/{directory}")
+    subprocess.run(["tar", "xpf", archive, "-C", f"{far}/{directory}", "--one-top-level=again"], check=True)
+    begin = time.monotonic()
+    subprocess.run(["rm", "-r", f"{far}/{directory}/again"], check=True)
+    return unpacked, time.monotonic() - begin, seen
+
+def pack(archive):
+    with tempfile.TemporaryDirectory() as tree:
+        for d in range(20):
+            os.mkdir(f"{tree}/d{d}")
+            for n in range(10):
+                with open(f"{tree}/d{d}/f{n}", "wb") as file:
+                    file.write(content(d * 10 + n))
+                os.chmod(f"{tree}/d{d}/f{n}", 0o600 + n)
+                os.utime(f"{tree}/d{d}/f{n}", ns=(10**18 + n, 10**18 + d))
+            os.symlink(f"f{d % 10}", f"{tree}/d{d}/link")
+            os.utime(f"{tree}/d{d}", ns=(10**18, 10**18 + d))
+        subprocess.run(["tar", "cf", archive, "--format=posix", "-C", tree, "."], check=True)
+
+archive = f"{near}/archive"
+pack(archive)
 asked = make("asked", 1000)
+tree_asked = unpack(archive, "tree-asked")
 param("set_param", "llite.*.metadata_writeback=1")
 ahead = make("ahead", 1000)
 stats = param("get_param", "-n", "llite.*.metadata_writeback_stats")
 print(f"1,000 files: {asked[0]:.2f} s (durable names {asked[1]:.2f} s); ahead {ahead[0]:.2f} s ({ahead[1]:.2f} s)")
 assert "made: 1000" in stats and "lost: 0" in stats, stats
 assert ahead[0] * 5 < asked[0], "files are not made ahead"
+tree = unpack(archive, "tree")
+print(f"an archive of 241 entries: {tree_asked[0]:.2f} s, removed in {tree_asked[1]:.2f} s; ahead {tree[0]:.2f} s, {tree[1]:.2f} s")
+assert len(tree[2]) == 240 and tree[2] == tree_asked[2], "others see another tree"
+assert tree[0] * 5 < tree_asked[0] and tree[1] * 2 < tree_asked[1], "a tree is not made and removed ahead"
+assert "lost: 0" in param("get_param", "-n", "llite.*.metadata_writeback_stats")
 PY
   daemon=$(daemon_pid "$second")
   umount "$second"
   timeout 20 tail -s 0.1 --pid="$daemon" -f /dev/null
   kill "$slow"
   wait "$slow"
-  rm -r "$mnt/asked" "$mnt/ahead"
+  rm -r "$mnt/asked" "$mnt/ahead" "$mnt/archive" "$mnt/tree" "$mnt/tree-asked"
   ip netns del "$net"
   down
   up

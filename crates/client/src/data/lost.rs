@@ -7,7 +7,8 @@ use proto::{Code, Fid, ObjectId};
 use rt::BoxFuture;
 
 use crate::Error;
-use crate::data::Data;
+use crate::data::cache::Refund;
+use crate::data::{Data, FileRef};
 use crate::lock::RangeUser;
 
 impl RangeUser for Data {
@@ -70,6 +71,25 @@ impl Data {
         let size = inner.cache.object_end(asked.object);
         let time = inner.cache.newest_time().filter(|_| size > 0).unwrap_or_default();
         Glimpsed { size, time }
+    }
+
+    /// A file without a name is closed that nobody else can know of: nobody can look at it any more, and what was not sent of it need not be.
+    /// Whether that is so.
+    pub(crate) fn drop_unsent(&self, file: &FileRef) -> bool {
+        let refund: Refund = {
+            let mut inner = file.inner.lock();
+            let Some(layout) = inner.layout.clone().filter(|_| inner.is_out_of_sight()) else {
+                return false;
+            };
+            let refund = layout.places().flat_map(|place| inner.cache.lose(place.object)).collect();
+            if inner.cache.is_empty() && inner.listed {
+                inner.listed = false;
+                self.back.dirty.clean(file.fid);
+            }
+            refund
+        };
+        self.back.refund(refund);
+        true
     }
 
     /// The last name of `fid` is gone: what is held of its objects goes too, unless the file is open here, or being closed.

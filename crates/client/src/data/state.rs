@@ -48,6 +48,8 @@ pub(crate) struct Inner {
     pub(crate) writers: u32,
     /// Those of them that are open for reading too: through them pages can be mapped and changed unseen.
     pub(crate) mapped_writers: u32,
+    /// Handles of any kind that are open.
+    pub(crate) handles: u32,
     /// Truncates that applications wait for.
     pub(crate) cuts: u32,
     /// Whether this client changed data and has not told the MDT the size since.
@@ -96,6 +98,7 @@ impl FileState {
                 listed: false,
                 writers: 0,
                 mapped_writers: 0,
+                handles: 0,
                 cuts: 0,
                 untold: false,
                 gone: false,
@@ -223,6 +226,11 @@ impl FileState {
 }
 
 impl Inner {
+    /// Whether nobody can look at it any more: it has no name, no handle, and nobody else knows of it.
+    pub(super) fn is_out_of_sight(&self) -> bool {
+        self.gone && self.is_unknown && self.handles == 0
+    }
+
     fn unsent(&self) -> Option<Unsent> {
         let (layout, time) = (self.layout.as_ref()?, self.cache.newest_time()?);
         Some(Unsent { end: self.cache.file_end(layout), bytes: self.cache.bytes(), time })

@@ -339,6 +339,7 @@ impl OpenFiles {
         if let Some(open) = self.handles.take(handle) {
             self.flocks.unlock_handle(open.fid, handle).await;
             if let Some(file) = &open.file {
+                file.inner.lock().handles -= 1;
                 self.names.data.no_more_reads(file, handle.0);
             }
             let file = open.file.as_ref().map(|file| self.names.data.files.get(file.fid));
@@ -366,11 +367,12 @@ impl OpenFiles {
                 inner.end.made();
                 inner.own.made();
             }
+            let mut inner = file.inner.lock();
+            inner.handles += 1;
             if told.attr.size_known {
-                file.inner.lock().ahead.opened(told.attr.size);
+                inner.ahead.opened(told.attr.size);
             }
             if flags.write {
-                let mut inner = file.inner.lock();
                 inner.writers += 1;
                 inner.mapped_writers += u32::from(flags.read);
                 if told.reopened {

@@ -244,6 +244,9 @@ impl Sizes {
                     Some(close) if untouched => {
                         self.meta.send_close(close).await;
                     }
+                    Some(close) if self.data.drop_unsent(&file) => {
+                        self.meta.send_close(close).await;
+                    }
                     close => self.finish_file(&file, close).await,
                 }
             });

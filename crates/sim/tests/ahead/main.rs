@@ -395,6 +395,35 @@ fn no_ost_is_asked_before_a_file_is_written() {
     });
 }
 
+/// A temporary file costs the OSTs nothing.
+#[test]
+fn what_nobody_can_look_at_any_more_is_not_sent() {
+    check(1, async |cluster| {
+        let (a, b) = mounts(cluster).await;
+        let dir = mkdir(&a, Fid::ROOT, b"d").await;
+        a.sync_all().await.expect("the disks work");
+        let sent = (count(&a, "rpc.Enqueue"), count(&a, "rpc.Write"));
+        for name in numbered(20) {
+            let (_, handle) = create(&a, dir, &name).await.expect("a new name");
+            a.files().write(handle, 0, name.as_bytes()).await.expect("there is room");
+            a.files().release(handle).await;
+            a.names().unlink(&root(), dir, name.as_bytes()).await.expect("root may");
+        }
+        a.sync_all().await.expect("the disks work");
+        assert_eq!((count(&a, "rpc.Enqueue"), count(&a, "rpc.Write")), sent);
+        assert_eq!((names(&b, dir).await.len(), count(&a, "ahead.lost")), (0, 0));
+        let (_, handle) = create(&a, Fid::ROOT, "shared").await.expect("a new name");
+        a.files().write(handle, 0, b"some").await.expect("there is room");
+        let fid = attr(&b, Fid::ROOT, "shared").await.expect("others see it").fid;
+        let read = OpenFlags { read: true, ..OpenFlags::default() };
+        let theirs = b.files().open(&root(), fid, read).await.expect("it is there");
+        a.names().unlink(&root(), Fid::ROOT, b"shared").await.expect("root may");
+        a.files().release(handle).await;
+        let left = b.files().read(theirs, 0, 100).await.expect("it is open").concat();
+        assert_eq!(left, b"some", "others have it open");
+    });
+}
+
 /// Where a file ends is known before and after its OST is asked.
 #[test]
 fn what_is_appended_follows() {
