@@ -247,11 +247,6 @@ impl Ops {
         Ok(self.client.files().fsync(handle).await?)
     }
 
-    /// fsync of a directory.
-    pub async fn fsync_dir(&self, fid: Fid) -> Result<()> {
-        Ok(self.client.files().fsync_dir(fid).await?)
-    }
-
     /// The file of an entry, if it is known without asking anybody.
     pub fn entry(&self, dir: Fid, entry: &PageEntry) -> Option<Told> {
         self.client.names().entry(dir, entry)

@@ -322,7 +322,10 @@ impl OpenFiles {
         let open = self.handles.get(handle)?;
         match &open.file {
             Some(file) => self.sync_file(file, &open.failure_seen).await,
-            None => self.fsync_dir(open.fid).await,
+            None => {
+                let committed = self.fsync_dir(open.fid).await;
+                self.names.ahead.losses.take(&open.failure_seen).and(committed)
+            }
         }
     }
 
@@ -380,7 +383,8 @@ impl OpenFiles {
                 }
             }
         }
-        let failure_seen = AtomicU64::new(file.as_ref().map_or(0, |file| file.failures()));
+        let failures = file.as_ref().map(|file| file.failures());
+        let failure_seen = AtomicU64::new(failures.unwrap_or_else(|| self.names.ahead.losses.told()));
         self.handles.put(OpenFile {
             fid,
             mdt_handle: told.handle,

@@ -14,8 +14,10 @@ impl OpenFiles {
         let committed = self.names.data.back.commit_objects(file).await;
         file.take_failure(seen)?;
         committed?;
-        let Err(error) = self.names.meta.changes.commit_changes(file.fid).await else { return Ok(()) };
-        file.inner.lock().fail(error);
+        if let Err(error) = self.names.meta.changes.commit_changes(file.fid).await {
+            file.inner.lock().fail(error);
+        }
+        // Of a file that was made ahead it shows only now whether it is there.
         file.take_failure(seen)
     }
 }

@@ -255,6 +255,14 @@ impl Posix {
         Ok(Arc::new(Page::new(cookie, self.client.names().read_dir(fid, cookie, plus).await?)))
     }
 
+    /// fsync of a directory.
+    pub async fn fsync_dir(&self, fid: Fid, handle: Handle) -> Result<()> {
+        Ok(match handle {
+            REMOVED_DIR => self.client.files().fsync_dir(fid).await?,
+            handle => self.client.files().fsync(handle).await?,
+        })
+    }
+
     /// Closes a directory.
     pub async fn release_dir(&self, handle: Handle) {
         if handle != REMOVED_DIR {

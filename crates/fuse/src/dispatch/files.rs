@@ -169,8 +169,8 @@ impl Dispatcher {
         self.run_unawaited(reply, |ops| async move { ops.posix().release_dir(Handle(handle)).await });
     }
 
-    pub(super) fn fsync_dir(&self, Asked { node, reply, .. }: Asked) {
-        self.run(reply, |ops| async move { done(ops.fsync_dir(fid_of(node)).await) });
+    pub(super) fn fsync_dir(&self, Asked { node, reply, .. }: Asked, handle: u64) {
+        self.run(reply, |ops| async move { done(ops.posix().fsync_dir(fid_of(node), Handle(handle)).await) });
     }
 }
 

@@ -259,7 +259,7 @@ impl Serve for Dispatcher {
                 self.read_dir(asked, handle, (offset, size, plus));
             }
             Operation::ReleaseDir { handle } => self.release_dir(asked, handle),
-            Operation::FsyncDir { .. } => self.fsync_dir(asked),
+            Operation::FsyncDir { handle, .. } => self.fsync_dir(asked, handle),
             Operation::GetLock(lock) => self.get_lock(asked, lock),
             Operation::SetLock { lock, wait } => self.set_lock(asked, lock, wait),
             Operation::Statx { .. } => self.statx(asked),

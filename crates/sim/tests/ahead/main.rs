@@ -539,6 +539,39 @@ fn a_client_that_was_given_up_writes_over_nothing() {
     assert!(waited > 12, "others wait until the client is given up: {waited}");
 }
 
+/// A client is given up with a file of which the MDT has not heard: whoever asks for durable files and names is told.
+#[test]
+fn who_syncs_is_told_that_it_is_lost() {
+    for seed in 0..8 {
+        check(seed, async |cluster| {
+            let (a, b) = mounts(cluster).await;
+            let (rt, _) = cluster.mount("c").await;
+            let dir = mkdir(&a, Fid::ROOT, b"d").await;
+            a.sync_all().await.expect("the disks work");
+            let before = a.files().open_dir(&root(), dir).await.expect("root may");
+            ["mgs", MDS, "oss0"].iter().for_each(|server| cluster.handle().partition("a", server));
+            let (_, handle) = create(&a, dir, "f").await.expect("a new name");
+            let looking = async {
+                rt.sleep(Duration::from_millis(seed * 3)).await;
+                assert!(attr(&b, dir, "f").await.is_none(), "it was given up");
+                ["mgs", MDS, "oss0"].iter().for_each(|server| cluster.handle().heal("a", server));
+            };
+            let (synced, ()) = both(a.files().fsync(handle), looking).await;
+            assert!(synced.is_err(), "the file is not there");
+            a.files().release(handle).await;
+            let after = a.files().open_dir(&root(), dir).await.expect("root may");
+            let mut told = Vec::new();
+            for handle in [before, before, after, after] {
+                told.push(a.files().fsync(handle).await.is_err());
+            }
+            // The second handle was opened when nobody had been told.
+            assert_eq!(told, [true, false, true, false]);
+            let late = a.files().open_dir(&root(), dir).await.expect("root may");
+            assert_eq!(a.files().fsync(late).await, Ok(()));
+        });
+    }
+}
+
 /// Nobody may make files ahead where the MDT might have to refuse them.
 #[test]
 fn where_there_are_limits_the_mdt_is_asked() {

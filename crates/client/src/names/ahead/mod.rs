@@ -7,6 +7,7 @@
 
 mod dirs;
 mod foretell;
+mod losses;
 mod send;
 mod tell;
 
@@ -29,6 +30,7 @@ use crate::order::{AHEAD, Mutex};
 use crate::targets::{Pending, Targets};
 use dirs::{Dirs, Own};
 pub(crate) use foretell::New;
+use losses::Losses;
 pub(crate) use tell::Made;
 
 /// So many files are opened up at the same time.
@@ -47,6 +49,7 @@ pub(crate) struct Ahead {
     forgetting: Pending,
     kept: AtomicU64,
     broken: AtomicU64,
+    pub(crate) losses: Losses,
 }
 
 #[derive(Default)]
@@ -152,6 +155,7 @@ impl Ahead {
             forgetting: Pending::default(),
             kept: AtomicU64::new(0),
             broken: AtomicU64::new(0),
+            losses: Losses::default(),
         }
     }
 

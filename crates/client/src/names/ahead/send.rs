@@ -142,6 +142,7 @@ impl Ahead {
     /// The MDT has not done it: the handles of the file say so, and what was told is forgotten.
     fn is_broken(self: &Arc<Self>, fid: Fid, promise: &msg::Promise, file: Option<&FileRef>, error: Error) {
         self.broken.fetch_add(1, Ordering::Relaxed);
+        self.losses.add();
         let create = promise.create.as_ref().map(|create| (create.parent, &create.name));
         let remove = promise.remove.as_ref().map(|remove| (remove.unlink.parent, &remove.unlink.name));
         if error != Error::Closed {
