@@ -16,6 +16,9 @@ use super::namespace::Changes;
 use super::plan::{Halt, Plan, Reads, Step};
 use super::sharing::{Key, Sharing};
 
+/// Keys and values of all changes of a request, in bytes: half of what the store takes.
+const CHANGES_BYTES_MAX: usize = 8 << 20;
+
 /// What an operation knows of its request, what it claims, and what it has seen of others.
 pub struct Ctx<'a> {
     request: &'a service::Ctx<Export>,
@@ -63,6 +66,11 @@ impl<'a> Ctx<'a> {
     /// One more change of the request: those that are planned from now on come behind it, and all are committed together.
     pub(super) fn join(&self, changes: Changes) {
         self.earlier.lock().join(changes);
+    }
+
+    /// Whether all changes of the request together are as much as one may bring.
+    pub(super) fn changes_too_much(&self) -> bool {
+        self.earlier.lock().joined_bytes() > CHANGES_BYTES_MAX
     }
 
     /// All changes of the request so far, to be committed, or dropped when it is carried out again.

@@ -30,6 +30,8 @@ pub struct Changes {
     changes: Vec<Change>,
     /// Where each key stands in them, if they were joined.
     places: BTreeMap<Bytes, usize>,
+    /// Bytes of keys and values that were joined.
+    bytes: usize,
     /// Targets whose lists get longer.
     ordered: SmallVec<[DataTarget; 4]>,
     /// What of which file others see change (`LOCK_*` bits).
@@ -185,9 +187,15 @@ impl Changes {
         self.places.get(key).and_then(|place| self.changes.get(*place)).map(|change| &change.value)
     }
 
+    /// Bytes of keys and values that were joined.
+    pub fn joined_bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// `later` changes are committed with these, and come behind them.
     pub fn join(&mut self, later: Changes) {
         for change in later.changes {
+            self.bytes += change.key.len() + change.value.as_ref().map_or(0, Bytes::len);
             match self.places.get(&change.key) {
                 Some(place) => {
                     if let Some(before) = self.changes.get_mut(*place) {

@@ -20,8 +20,11 @@ use crate::{Error, Forget, Result};
 
 /// How long a promise may wait for others to travel with.
 const GATHER_TIME: Duration = Duration::from_millis(10);
-/// Names and targets of links in one request, in bytes; one promise is always taken.
+/// Promises in one request, in bytes; one is always taken.
 const BYTES_MAX: usize = 256 << 10;
+/// What of a promise has the same size in all of them, in bytes, and an object of its layout.
+const PROMISE_BYTES: usize = 256;
+const OBJECT_BYTES: usize = 8;
 
 impl Ahead {
     /// Has the MDT keep what was promised, until nothing is left. One request is under way at a time: what is left of them after a crash
@@ -183,11 +186,15 @@ fn travel_together<'a>(mut waiting: impl Iterator<Item = &'a Promise>) -> usize 
     1 + rest.count()
 }
 
-/// What of a promise may be long.
+/// How long a promise is, about.
 fn bytes_of(told: &Promise) -> usize {
     let msg::Promise { create, remove, .. } = &told.promise;
-    let made = create.as_ref().map_or(0, |create| create.name.as_bytes().len() + create.target.len());
-    made + remove.as_ref().map_or(0, |remove| remove.unlink.name.as_bytes().len())
+    let made = create.as_ref().map_or(0, |create| {
+        let layout = create.foretold.as_ref().and_then(|foretold| foretold.layout.as_ref());
+        let objects = layout.map_or(0, |layout| layout.object_count());
+        create.name.as_bytes().len() + create.target.len() + objects * OBJECT_BYTES
+    });
+    PROMISE_BYTES + made + remove.as_ref().map_or(0, |remove| remove.unlink.name.as_bytes().len())
 }
 
 fn refused(kept: Kept) -> Result<Kept> {

@@ -20,6 +20,8 @@ use crate::{Caller, OpenFlags};
 const WAITING_MAX: usize = 16 * PROMISES_MAX;
 /// An MDT that has less space than this for the client is asked first: it might refuse (bytes).
 const ROOM_MIN: u64 = 16 << 20;
+/// Objects of a file whose name goes ahead, at most.
+const OBJECTS_FEW: usize = 64;
 /// What the answer to a create lets a client keep, unless the MDT has granted too much.
 pub(super) const FORETOLD: u32 = LOCK_ALL & !LOCK_OPEN;
 
@@ -138,6 +140,12 @@ impl Ahead {
             true => state.dirs.get(fid).is_some() && self.meta.is_empty_dir(fid),
             false => state.dirs.dir_of(fid) == Some(parent),
         };
+        // One of many attributes or objects is asked for apart: the MDT has much to write for it.
+        let is_small = |entry: &Entry| {
+            let objects = entry.layout.as_ref().map_or(0, |layout| layout.object_count());
+            !entry.xattrs && objects <= OBJECTS_FEW
+        };
+        let is_ours = is_ours && self.meta.known_entry(fid).is_some_and(|entry| is_small(&entry));
         if !is_ours || !self.meta.may_remove_ahead(parent, |dir| foretell::may_change(caller, dir)) {
             return None;
         }

@@ -109,6 +109,9 @@ fn keep(mdt: &Mdt, ctx: &Ctx, told: Vec<Told<'_>>) -> Outcome {
             Err(Halt::Refused(code)) => planned.push(Err(code)),
             Err(halt) => return Err(halt),
         }
+        if ctx.changes_too_much() {
+            return Err(Code::TooLarge.into());
+        }
     }
     let kept = planned
         .iter()

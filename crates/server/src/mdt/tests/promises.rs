@@ -208,3 +208,27 @@ fn who_is_alone_is_not_limited() {
     assert_eq!(codes(&kept), [None, None, None]);
     assert!(kept[0].lock.bits & LOCK_ALONE != 0);
 }
+
+/// What takes more than a commit may is refused, and nothing is made.
+#[test]
+fn a_request_is_bounded() {
+    let world = World::new();
+    let client = world.client(1);
+    let dir = client.mkdir(Fid::ROOT, "d");
+    let mut promises = Vec::new();
+    for n in 0..128 {
+        let fid = client.file(dir, &format!("f{n}"));
+        for x in 0..255 {
+            let name = format!("user.{x:0>249}").into_bytes().into();
+            let value = bytes::Bytes::from_static(b"v");
+            let set = msg::SetXattr { fid, name, value, flags: 0, cred: Cred::root(), time: client.time() };
+            client.call(set).expect("there is room");
+        }
+        promises.push(removed(&client, dir, &format!("f{n}"), fid, false));
+    }
+    let some = promises.split_off(100);
+    assert_eq!(keep(&client, [promises.clone(), some.clone()].concat()), Err(Code::TooLarge));
+    assert_eq!(client.names(dir).len(), 128);
+    assert_eq!(keep(&client, some).map(|kept| codes(&kept)), Ok(vec![None; 28]));
+    assert_eq!(client.names(dir).len(), 100);
+}
