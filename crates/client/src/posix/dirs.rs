@@ -257,10 +257,11 @@ impl Posix {
 
     /// fsync of a directory.
     pub async fn fsync_dir(&self, fid: Fid, handle: Handle) -> Result<()> {
-        Ok(match handle {
+        match handle {
             REMOVED_DIR => self.client.files().fsync_dir(fid).await?,
             handle => self.client.files().fsync(handle).await?,
-        })
+        }
+        Ok(())
     }
 
     /// Closes a directory.

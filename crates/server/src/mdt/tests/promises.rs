@@ -132,18 +132,19 @@ fn names_go_and_come_again() {
 #[test]
 fn sent_again_and_replayed_they_are_made_once() {
     let world = World::new();
-    let client = world.client(1);
-    let (dir, file, promises) = tree(&client, "d");
-    let xid = client.xid() + 1;
-    client.skip_to(xid);
-    let first = client.send(xid, KeepPromises { promises: promises.clone() });
-    let again = client.send(xid, KeepPromises { promises: promises.clone() });
-    assert_eq!((first.transno, first.result.is_ok()), (again.transno, again.result.is_ok()));
-    assert_eq!(client.names(dir), ["f"]);
-    let transno = first.transno;
+    let (dir, file, promises, xid, transno) = {
+        let client = world.client(1);
+        let (dir, file, promises) = tree(&client, "d");
+        let xid = client.xid() + 1;
+        client.skip_to(xid);
+        let first = client.send(xid, KeepPromises { promises: promises.clone() });
+        let again = client.send(xid, KeepPromises { promises: promises.clone() });
+        assert_eq!((first.transno, first.result.is_ok()), (again.transno, again.result.is_ok()));
+        assert_eq!(client.names(dir), ["f"]);
+        (dir, file, promises, xid, first.transno)
+    };
     // Not durable: the client brings it again.
     let id = proto::ClientId(1);
-    drop(client);
     let world = world.crash();
     let client = world.connect(id, 1, 1).expect("it was there before");
     let replayed = client.replay(xid, transno, KeepPromises { promises });
