@@ -129,7 +129,7 @@ test-slurm: build
 	tools/test-slurm.sh
 
 # And some of it with files that are made ahead of the MDT; with LONG, all.
-AHEAD = new_directory_seen_at_once many_names_at_once removed_by_both rename_directory_won_once model_names model_shared_regions
+AHEAD = create_seen unlink_seen mkdir_rmdir_seen open_unlink directory_times_seen pairs_chmod pairs_create pairs_mkdir removing_what_is_kept_is_one_request new_directory_seen_at_once many_names_at_once removed_by_both rename_directory_won_once model_names model_shared_regions
 test-coherence: build
 	tools/test-coherence.sh
 	TWO_PARAM='llite.*.metadata_writeback=1' tools/test-coherence.sh $(if $(LONG),,$(AHEAD))

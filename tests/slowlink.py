@@ -79,6 +79,9 @@ async def main(listener, port, delay, operation, count_file):
     async def accepted(client_reader, client_writer):
         me = object()
         server_reader, server_writer = await asyncio.open_connection("127.0.0.1", port)
+        for writer in client_writer, server_writer:
+            # asyncio does so only for sockets that were made with the number of the protocol.
+            writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
         def asked(op, flags, xid):
             if op == operation and not flags & REPLY:
