@@ -143,10 +143,12 @@ impl Names {
 
     async fn remove(&self, caller: &Caller, parent: Fid, name: &[u8], directory: bool) -> Result<()> {
         let (name, time) = (crate::name(name)?, self.clock.time());
-        if let Some(fid) = self.remove_ahead(caller, parent, &name, directory, time) {
-            if !directory {
-                self.sizes.gone(fid);
-                self.data.forget_dead(fid);
+        if let Some(gone) = self.ahead.remove(caller, parent, &name, directory, time) {
+            if directory {
+                self.removed.put(Attr { ctime: time, ..gone.attr.clone() });
+            } else {
+                self.sizes.gone(gone.attr.fid);
+                self.data.forget_dead(gone.attr.fid);
             }
             return Ok(());
         }
@@ -178,25 +180,6 @@ impl Names {
             self.data.forget_dead(unlinked.fid);
         }
         Ok(())
-    }
-
-    fn remove_ahead(
-        &self,
-        caller: &Caller,
-        parent: Fid,
-        name: &Name,
-        directory: bool,
-        time: Timestamp,
-    ) -> Option<Fid> {
-        let known = match self.meta.known_name(caller, parent, name) {
-            Known::File(fid) if directory && self.ahead.is_on() => self.meta.known_entry(fid),
-            _ => None,
-        };
-        let fid = self.ahead.remove(caller, parent, name, directory, time)?;
-        if let Some(entry) = known.filter(|entry| entry.attr.fid == fid) {
-            self.removed.put(Attr { ctime: time, ..entry.attr.clone() });
-        }
-        Some(fid)
     }
 
     /// Moves an entry. If that replaces a file, the data that takes its place is durable first: a crash leaves

@@ -121,7 +121,7 @@ impl Ahead {
     }
 
     /// Takes the only name of a file away of which nobody else can know, or of an empty directory, and has the MDT take it later; `None` if it has
-    /// to be asked first. Gives what the name meant.
+    /// to be asked first. Gives what the name meant, as it was.
     pub(crate) fn remove(
         self: &Arc<Self>,
         caller: &Caller,
@@ -129,7 +129,7 @@ impl Ahead {
         name: &Name,
         directory: bool,
         time: Timestamp,
-    ) -> Option<Fid> {
+    ) -> Option<Arc<Entry>> {
         if !self.is_on() {
             return None;
         }
@@ -145,8 +145,8 @@ impl Ahead {
             let objects = entry.layout.as_ref().map_or(0, |layout| layout.object_count());
             !entry.xattrs && objects <= OBJECTS_FEW
         };
-        let is_ours = is_ours && self.meta.known_entry(fid).is_some_and(|entry| is_small(&entry));
-        if !is_ours || !self.meta.may_remove_ahead(parent, |dir| foretell::may_change(caller, dir)) {
+        let known = self.meta.known_entry(fid).filter(|entry| is_ours && is_small(entry))?;
+        if !self.meta.may_remove_ahead(parent, |dir| foretell::may_change(caller, dir)) {
             return None;
         }
         if !self.targets.pending.begin(&[parent, fid]) {
@@ -165,7 +165,7 @@ impl Ahead {
         let fids = smallvec![parent, fid];
         let told = Promise { promise, fids, dirs: smallvec![parent], job: job::current(), file: None };
         self.told(&mut state, told);
-        Some(fid)
+        Some(known)
     }
 
     fn told(self: &Arc<Self>, state: &mut State, promise: Promise) {
