@@ -5,7 +5,7 @@
 # TWO=up: `weft up --listen` is the first mount, with every server in its process; the second comes over tcp.
 # WEFT_MOUNT: further options of the mounts, for example fuse_engine=dev.
 # TWO_LAYOUT: options of `lfs setstripe` for the root, for example "-E 64K -L mdt -E -1".
-# TWO_PARAM: a parameter that both mounts get, for example llite.*.metadata_writeback=1.
+# TWO_PARAM: a parameter that both mounts get, for example llite.*.metadata_writeback=0.
 # TWO_LOG: what mounts and servers are to log, for example weft_client::io=trace; the logs are kept in TWO_LOG_DIR.
 
 two_id=$((RANDOM % 9000 + 1000))

@@ -602,6 +602,7 @@ def pack(archive):
 
 archive = f"{near}/archive"
 pack(archive)
+param("set_param", "llite.*.metadata_writeback=0")
 asked = make("asked", 400)
 tree_asked = unpack(archive, "tree-asked")
 param("set_param", "llite.*.metadata_writeback=1")

@@ -26,6 +26,7 @@ mod files;
 mod holder;
 mod lease;
 mod lock;
+mod losses;
 mod migrate;
 mod mount;
 mod names;
@@ -34,6 +35,7 @@ pub mod posix;
 mod targets;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
 use proto::{Code, Name, Timestamp};
@@ -267,6 +269,8 @@ struct Shared {
     files: Arc<OpenFiles>,
     /// Whoever keeps copies of what this client told.
     copies: Arc<copies::Keepers>,
+    /// Losses that a sync of everything has told of: of data, and of names.
+    synced: [AtomicU64; 2],
     /// One drain goes on at a time.
     draining: Semaphore,
 }

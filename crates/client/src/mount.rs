@@ -1,5 +1,6 @@
 //! The beginning and the end of a mount, and the configuration in between.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -86,8 +87,17 @@ impl Client {
     }
 
     /// Everything this client wrote, data and names, is durable when it returns.
+    ///
+    /// # Errors
+    /// What could not be made durable; and once [`proto::Code::Evicted`] if something was lost since the last time, as syncfs(2) has it.
     pub async fn sync_all(&self) -> Result<()> {
-        self.shared.sync_all().await
+        let shared = &self.shared;
+        let synced = shared.sync_all().await;
+        let (data, names) = (&shared.names.data.back.losses, &shared.names.ahead.losses);
+        let [data_told, names_told] = &shared.synced;
+        // Both are told at once.
+        let (data, names) = (data.take(data_told), names.take(names_told));
+        synced.and(data).and(names)
     }
 
     /// Flushes everything, closes every session.
@@ -207,7 +217,18 @@ impl Shared {
         let lessee = Arc::new(LeaseKeeper::new(rt.clone(), lease.clone(), targets.clone()));
         let resting = Arc::new(Resting::new(rt.clone(), targets.clone(), lease.clone(), locks));
         let draining = Semaphore::new(1);
-        let shared = Arc::new(Shared { rt, targets, lease, lessee, resting, names, files, copies, draining });
+        let shared = Arc::new(Shared {
+            rt,
+            targets,
+            lease,
+            lessee,
+            resting,
+            names,
+            files,
+            copies,
+            synced: [const { AtomicU64::new(0) }; 2],
+            draining,
+        });
         let holder: Weak<Shared> = Arc::downgrade(&shared);
         shared.lessee.set_holder(holder);
         shared.targets.set_called_back(CalledBack::new(&shared));

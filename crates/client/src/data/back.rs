@@ -6,6 +6,7 @@ use rt::Rt;
 
 use super::{Clean, DirtyFiles, Files, Rooms};
 use crate::lock::RangeLocks;
+use crate::losses::Losses;
 use crate::targets::Targets;
 
 /// Sends what was written, within bounds.
@@ -20,6 +21,8 @@ pub(crate) struct WriteBack {
     pub(crate) rooms: Arc<Rooms>,
     /// Files with something to send.
     pub(crate) dirty: DirtyFiles,
+    /// What was written and is lost.
+    pub(crate) losses: Losses,
 }
 
 impl WriteBack {
@@ -32,7 +35,16 @@ impl WriteBack {
         rooms: Arc<Rooms>,
     ) -> WriteBack {
         let clean = Arc::new(Clean::new(rooms.clone()));
-        WriteBack { rt, targets, files, locks, clean, rooms, dirty: DirtyFiles::new() }
+        WriteBack {
+            rt,
+            targets,
+            files,
+            locks,
+            clean,
+            rooms,
+            dirty: DirtyFiles::new(),
+            losses: Losses::default(),
+        }
     }
 
     /// What it shares with the rest of the data.

@@ -33,6 +33,7 @@ impl RangeUser for Data {
             }
             let refund = inner.cache.lose(object);
             inner.fail(Error::Refused(Code::Evicted));
+            self.back.losses.add();
             if inner.cache.is_empty() && inner.listed {
                 inner.listed = false;
                 self.back.dirty.clean(file.fid);
@@ -42,7 +43,7 @@ impl RangeUser for Data {
         let bytes: u64 = refund.iter().map(|(_, bytes)| bytes).sum();
         tracing::error!(
             %fid, stripe = object.stripe, bytes,
-            "an OST has given this client up: data that was not written yet is lost, and fsync or close of the file \
+            "a server has given this client up: data that was not written yet is lost, and fsync or close of the file \
              says so"
         );
         self.back.refund(refund);

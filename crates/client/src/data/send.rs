@@ -227,6 +227,7 @@ impl WriteBack {
                         tracing::warn!(fid = %file.fid, stripe = job.chunk.object.stripe, %error, "a write failed, its data is lost");
                     }
                     inner.fail(error);
+                    self.losses.add();
                 }
             }
         }
@@ -343,6 +344,7 @@ impl WriteBack {
                 if !known {
                     tracing::warn!(fid = %file.fid, %ost, %error, "data of a file is lost");
                     inner.fail(error);
+                    self.losses.add();
                 }
                 result = Err(error);
             }

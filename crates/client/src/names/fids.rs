@@ -62,7 +62,7 @@ impl State {
         (None, !std::mem::replace(&mut self.fetching, true))
     }
 
-    /// The sequence `seq` names nothing new any more.
+    /// The sequence `seq` names nothing new any more; the FIDs that others took of it are refused one by one.
     fn drop_sequence(&mut self, seq: u64) {
         self.current.take_if(|(current, _)| *current == seq);
         self.spare.take_if(|spare| *spare == seq);
@@ -84,13 +84,17 @@ impl Fids {
         Fids { rt, targets, changes, state: Mutex::default(), gate: Semaphore::new(1) }
     }
 
-    /// A FID for a new file.
-    pub(crate) async fn new_fid(self: &Arc<Self>) -> Result<Fid> {
+    /// A FID for a new file, and the session that its sequence was granted to.
+    async fn new_fid(self: &Arc<Self>) -> Result<(Fid, u64)> {
         loop {
-            let taken = self.state.lock().take();
-            if let Some((fid, low)) = taken {
+            let taken = {
+                let mut state = self.state.lock();
+                let session = state.session;
+                state.take().map(|(fid, low)| (fid, low, session))
+            };
+            if let Some((fid, low, session)) = taken {
                 self.fetch_if(low);
-                return Ok(fid);
+                return Ok((fid, session));
             }
             let _turn = self.gate.acquire().await.map_err(|_| Error::Closed)?;
             let empty = {
@@ -143,24 +147,20 @@ impl Fids {
         caller: &Caller,
         create: impl Fn(Fid, Cred) -> O,
     ) -> Result<Answered<Created>> {
-        let mut fid = self.new_fid().await?;
-        let mut made = self.ask_made(parent, caller, |cred| create(fid, cred)).await;
         for _ in 0..OLD_SEQUENCES_MAX {
-            if !matches!(made, Err(Error::Refused(Code::OldSequence))) {
-                break;
+            let (fid, session) = self.new_fid().await?;
+            let made = self.ask_made(parent, caller, |cred| create(fid, cred)).await;
+            let is_of_before = match made {
+                Err(Error::Refused(Code::OldSequence)) => true,
+                Err(Error::Refused(Code::Invalid)) => self.targets.mdt_of(parent)?.session() != session,
+                _ => false,
+            };
+            if !is_of_before {
+                return made;
             }
             self.state.lock().drop_sequence(fid.seq);
-            fid = self.new_fid().await?;
-            made = self.ask_made(parent, caller, |cred| create(fid, cred)).await;
         }
-        if !matches!(made, Err(Error::Refused(Code::Invalid))) {
-            return made;
-        }
-        if self.targets.mdt_of(parent)?.session() == self.state.lock().session {
-            return made;
-        }
-        self.fetch_sequence().await?;
-        let fid = self.new_fid().await?;
+        let (fid, _) = self.new_fid().await?;
         self.ask_made(parent, caller, |cred| create(fid, cred)).await
     }
 

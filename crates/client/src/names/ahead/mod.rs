@@ -7,7 +7,6 @@
 
 mod dirs;
 mod foretell;
-mod losses;
 mod send;
 mod tell;
 
@@ -26,11 +25,11 @@ use smallvec::SmallVec;
 use super::cache::MetadataCache;
 use super::fids::Fids;
 use crate::data::{Data, FileRef};
+use crate::losses::Losses;
 use crate::order::{AHEAD, Mutex};
 use crate::targets::{Pending, Targets};
 use dirs::{Dirs, Own};
 pub(crate) use foretell::New;
-use losses::Losses;
 pub(crate) use tell::Made;
 
 /// So many files are opened up at the same time.
@@ -49,6 +48,7 @@ pub(crate) struct Ahead {
     forgetting: Pending,
     kept: AtomicU64,
     broken: AtomicU64,
+    /// What was told and the MDT has not done.
     pub(crate) losses: Losses,
 }
 
@@ -142,7 +142,7 @@ impl State {
 }
 
 impl Ahead {
-    /// Nothing is made ahead until somebody switches it on.
+    /// Files are made ahead until somebody switches it off.
     pub(super) fn new(meta: Arc<MetadataCache>, data: Arc<Data>, fids: Arc<Fids>) -> Ahead {
         Ahead {
             rt: data.rt.clone(),
@@ -150,7 +150,7 @@ impl Ahead {
             meta,
             data,
             fids,
-            is_on: AtomicBool::new(false),
+            is_on: AtomicBool::new(true),
             state: Mutex::default(),
             forgetting: Pending::default(),
             kept: AtomicU64::new(0),

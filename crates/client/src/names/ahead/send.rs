@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use proto::limits::PROMISES_MAX;
 use proto::wire::messages::{self as msg, Create, KeepPromises, Kept, LOCK_ALONE, OPEN_ALONE, RevokeBits};
-use proto::{Code, Fid, Transno};
+use proto::{Code, Fid, Name, Transno};
 use rpc::Answered;
 use rpc::job::OfJob;
 
@@ -64,8 +64,18 @@ impl Ahead {
         let asked = self.meta.inodes.ask();
         let answer = OfJob::new(job, asking).await;
         let (kept, transno): (Vec<Result<Kept>>, Transno) = match answer {
-            Ok(Answered { reply, transno, .. }) => (reply.kept.into_iter().map(refused).collect(), transno),
-            Err(error) => (due.iter().map(|_| Err(error)).collect(), Transno(0)),
+            Ok(Answered { reply, transno, .. }) => {
+                let kept: Vec<Result<Kept>> = reply.kept.into_iter().map(refused).collect();
+                due.iter().zip(&kept).for_each(|(told, kept)| log_refusal(&told.promise, kept));
+                (kept, transno)
+            }
+            Err(error) => {
+                if error != Error::Closed {
+                    let count = due.len();
+                    tracing::error!(count, %error, "whether the MDT has done what was done ahead of it is not known");
+                }
+                (due.iter().map(|_| Err(error)).collect(), Transno(0))
+            }
         };
         // An answer that lacks some is none of an MDT.
         let lacking = std::iter::repeat_with(|| Err(Error::Refused(Code::Malformed)));
@@ -146,19 +156,13 @@ impl Ahead {
     fn is_broken(self: &Arc<Self>, fid: Fid, promise: &msg::Promise, file: Option<&FileRef>, error: Error) {
         self.broken.fetch_add(1, Ordering::Relaxed);
         self.losses.add();
-        let create = promise.create.as_ref().map(|create| (create.parent, &create.name));
-        let remove = promise.remove.as_ref().map(|remove| (remove.unlink.parent, &remove.unlink.name));
-        if error != Error::Closed {
-            let (parent, name) = create.or(remove).unzip();
-            tracing::error!(?parent, ?name, %fid, %error, "what was done ahead of the MDT is lost");
-        }
         if let Some(file) = file {
             let mut inner = file.inner.lock();
             inner.fail(failure_of(error));
-            inner.gone |= create.is_some();
+            inner.gone |= promise.create.is_some();
         }
         let mut forget = vec![Forget::Attributes(fid)];
-        if let Some((parent, name)) = create.or(remove) {
+        if let Some((parent, name)) = entry_of(promise) {
             self.meta.promise_broken(parent, name, fid);
             forget.extend([Forget::NamesOf(fid), Forget::Attributes(parent)]);
             self.state.lock().dirs.unmake(fid);
@@ -195,6 +199,19 @@ fn bytes_of(told: &Promise) -> usize {
         create.name.as_bytes().len() + create.target.len() + objects * OBJECT_BYTES
     });
     PROMISE_BYTES + made + remove.as_ref().map_or(0, |remove| remove.unlink.name.as_bytes().len())
+}
+
+/// The directory and the name that a promise is about; none if it is about attributes.
+fn entry_of(promise: &msg::Promise) -> Option<(Fid, &Name)> {
+    let create = promise.create.as_ref().map(|create| (create.parent, &create.name));
+    create.or(promise.remove.as_ref().map(|remove| (remove.unlink.parent, &remove.unlink.name)))
+}
+
+fn log_refusal(promise: &msg::Promise, kept: &Result<Kept>) {
+    if let Err(error) = kept {
+        let (parent, name) = entry_of(promise).unzip();
+        tracing::error!(?parent, ?name, %error, "the MDT refuses what was done ahead of it, and it is lost");
+    }
 }
 
 fn refused(kept: Kept) -> Result<Kept> {

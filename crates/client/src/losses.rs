@@ -1,4 +1,4 @@
-//! What was told ahead of the MDT and is lost: each fsync of a directory says so once. Pure state.
+//! What applications were told is done, and is lost: whoever asks whether all is durable is told so once. Pure state.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,7 +16,7 @@ pub(crate) struct Losses {
 
 impl Losses {
     /// One more.
-    pub(super) fn add(&self) {
+    pub(crate) fn add(&self) {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
