@@ -685,6 +685,44 @@ t_changelog() {
   [ ! -s "$work/records" ]
 }
 
+# A check of the file system while it is in use: nothing to find at first, then every flipped bit by path and offset, and nothing else.
+t_lfsck() {
+  local seconds data datas=()
+  mkdir "$two_a/scrub"
+  python3 "$top/tests/scrub.py" make "$LFS" "$two_a/scrub" 200
+  sync "$two_a/scrub"
+  in_two "$WEFT" sync "$two_a"
+  lctl_alone lfsck_start -t all --rate 0
+  lctl_alone lfsck_query -w > "$work/found"
+  grep -qx 'layout_mdts_completed: 1' "$work/found"
+  grep -qx 'namespace_mdts_completed: 1' "$work/found"
+  lctl_alone get_param "mdd.$mdt.lfsck_layout" "mdd.$mdt.lfsck_namespace"
+  [ "$(lctl_alone get_param -n "mdd.$mdt.lfsck_layout" | sed -n 's/^bytes_read: //p')" -ge $((200 << 20)) ]
+  # No faster than it may, and it ends when it is told to.
+  SECONDS=0
+  lctl_alone lfsck_start -M "$mdt" -t scrub --rate 50M
+  must_fail 1 lctl lfsck_start
+  lctl_alone lfsck_query -w > "$work/found"
+  seconds=$SECONDS
+  echo "200 MiB at 50 MiB a second: $seconds s"
+  [ "$seconds" -ge 3 ] && [ "$seconds" -le 20 ]
+  lctl_alone lfsck_start -t scrub --rate 1M
+  lctl_alone lfsck_stop
+  until_true 20 lfsck_is layout stopped
+  for data in "$work"/two.ost?/data; do datas+=("$data"); done
+  python3 "$top/tests/scrub.py" flip "$two_a/scrub" "$work/flipped" 1000 "${datas[@]}"
+  lctl_alone lfsck_start -t scrub --rate 0
+  ! lctl_alone lfsck_query -w > "$work/found"
+  python3 "$top/tests/scrub.py" judge "$work/flipped" "$work/found"
+  python3 "$top/tests/scrub.py" back "$work/flipped"
+  lctl_alone lfsck_start -t all --rate 0
+  lctl_alone lfsck_query -w > "$work/found"
+  must_fail 2 lctl lfsck_start -t scrub --delete-orphans
+  must_fail 1 lctl lfsck_start -M "$two_fsname-OST0000"
+  rm -r "$two_a/scrub"
+}
+lfsck_is() { lctl_alone lfsck_query > "$work/status"; grep -qx "$1_mdts_$2: 1" "$work/status"; }
+
 # What jobs did is counted for them at the MDT and the OSTs, and the changelog names them.
 # What Prometheus reads is what get_param says, by the names of lustrefs-exporter.
 # What an MDT's server has done in the last ten seconds, and the hours of it, which a restart leaves there.

@@ -4,6 +4,7 @@
 //! by the binary and by the simulator.
 
 mod accept;
+mod check;
 mod data;
 mod mdt;
 mod mgs;
@@ -26,6 +27,7 @@ use service::{Claimant, Handler, Start, Target, Unclaimed, Watch};
 use store::{Label, Owned, Store, StoreError};
 
 pub use accept::{Accepted, accept_older};
+pub use check::check_target;
 pub use data::TokenCounts;
 pub use mdt::LockCounts;
 pub use replace::replace_lost;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use client::{Client, Limits};
 use parking_lot::Mutex;
 use proto::layout::LayoutHint;
-use proto::wire::messages::{HandOver, RemoveTarget};
+use proto::wire::messages::{HandOver, Operation, RemoveTarget};
 use proto::{ClientId, Fid, FsName, Nid, TargetId, TargetKind};
-use rpc::{Habits, Hub, Key, Keys, Role};
+use rpc::{AskError, Habits, Hub, Import, Key, Keys, Role};
 use rt::sim::{Handle, Options, Sim};
 use rt::{Addr, Rt};
 use server::Running;
@@ -240,6 +240,36 @@ impl Cluster {
         let removed = hub.ask(TargetId::MGS, Role::Server, &[nid("mgs")], order, ORDER_WAIT).await;
         removed.expect("it is there");
         hub.abandon();
+    }
+
+    /// Asks a target that `server` serves, outside any session, as an operator with the servers' key.
+    ///
+    /// # Errors
+    /// It refuses, or does not answer.
+    pub async fn ask<O: Operation>(
+        &self,
+        target: TargetId,
+        server: &str,
+        request: O,
+    ) -> Result<O::Reply, AskError> {
+        let hub = Hub::new(self.handle.rt("operator"), fsname(), keys());
+        let answer = hub.ask(target, Role::Server, &[nid(server)], request, ORDER_WAIT).await;
+        hub.abandon();
+        answer
+    }
+
+    /// Does to a target what `does` does, in a session of a server that is not one of these.
+    pub async fn as_server<R>(
+        &self,
+        target: TargetId,
+        server: &str,
+        does: impl AsyncFnOnce(&Import) -> R,
+    ) -> R {
+        let hub = Hub::new(self.handle.rt("stranger"), fsname(), keys());
+        let import = hub.import(target, ClientId(1 << 90), Role::Server, vec![nid(server)]);
+        let done = does(&import).await;
+        hub.abandon();
+        done
     }
 
     /// Servers do not do to each other what they do to clients.

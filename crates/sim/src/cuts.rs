@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rt::sim::{Chance, Handle, Moment, NetOptions, Options, PowerCut, Rng, Sim};
 use rt::sync::oneshot;
-use store::check::{Depth, check_to};
+use store::check::Depth;
 
 use crate::cluster::{Cluster, Shape};
 use crate::recovered;
@@ -290,7 +290,7 @@ impl Run {
             let rt = self.handle.rt(server);
             for (target, path) in self.cluster.targets(server) {
                 self.found.checked += 1;
-                match check_to(&rt, &path, Depth::Data).await {
+                match server::check_target(&rt, &path, Depth::Data).await {
                     Ok(report) => {
                         let told =
                             report.findings.iter().map(|finding| format!("{target} {when}: {finding}"));

@@ -18,7 +18,7 @@ use proto::{ClientId, Fid, FileKind, TargetId};
 use rpc::Habits;
 use rt::sim::{Handle, NetOptions, Options, Rng, Sim};
 use rt::sync::oneshot;
-use store::check::{Depth, check_to};
+use store::check::Depth;
 
 use crate::cluster::{Cluster, Shape};
 use crate::coherence::{Crowd, Game};
@@ -231,7 +231,8 @@ impl Run {
         for server in self.cluster.disks() {
             let rt = self.handle.rt(&server);
             for (target, path) in self.cluster.targets(&server) {
-                let report = check_to(&rt, &path, Depth::Data).await.expect("a target can be checked");
+                let report =
+                    server::check_target(&rt, &path, Depth::Data).await.expect("a target can be checked");
                 assert!(report.is_clean(), "{target}: {:?}", report.findings);
             }
         }

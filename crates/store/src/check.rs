@@ -15,6 +15,7 @@ use crate::log::record::{BEFORE_UNKNOWN, read_body};
 use crate::log::segment::{Record, SegmentId};
 use crate::object::logged::Kept;
 use crate::open::{ENGINE_DIR, engine_name, open_engine, replay, was_being_made};
+use crate::scan::Scan;
 use crate::view::View;
 use crate::{log, log::scan, object, sums};
 
@@ -68,6 +69,14 @@ pub async fn check(rt: &Rt, path: &str) -> Result<Report, StoreError> {
 /// Checks the target in `path`. An error means that nothing could be checked: `WouldBlock` that it is in use, `NotATarget` that
 /// there is none.
 pub async fn check_to(rt: &Rt, path: &str, depth: Depth) -> Result<Report, StoreError> {
+    check_with(rt, path, depth, |_, _| Ok(())).await
+}
+
+/// What else is checked of a target's keys: of a kind of target that the report's label says.
+pub type Also = fn(&dyn Scan, &mut Report) -> Result<(), StoreError>;
+
+/// The same as [`check_to`], and with it what `also` does.
+pub async fn check_with(rt: &Rt, path: &str, depth: Depth, also: Also) -> Result<Report, StoreError> {
     let mut report = Report::default();
     let dir = rt.disk().open_dir(path).await?;
     match Label::read(&dir, path).await {
@@ -91,7 +100,7 @@ pub async fn check_to(rt: &Rt, path: &str, depth: Depth) -> Result<Report, Store
         }
         return Ok(report);
     }
-    if let Err(error) = check_target(rt, &dir, &has, depth, &mut report).await {
+    if let Err(error) = check_target(rt, &dir, &has, (depth, also), &mut report).await {
         report.find(sentence(&error));
     }
     Ok(report)
@@ -106,7 +115,7 @@ async fn check_target(
     rt: &Rt,
     dir: &Dir,
     has: &impl Fn(&str) -> bool,
-    depth: Depth,
+    (depth, also): (Depth, Also),
     report: &mut Report,
 ) -> Result<(), StoreError> {
     // Nothing is known without the file, so nothing can contradict it.
@@ -147,6 +156,7 @@ async fn check_target(
     report.keys = count_keys(&view)?;
     object::check::structure_of(dir, &view, report).await?;
     sums::check_of(&view, report)?;
+    also(&view, report)?;
     if depth == Depth::Data {
         object::check::data_of(dir, &view, &kept, report).await?;
     }

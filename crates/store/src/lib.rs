@@ -37,6 +37,7 @@ pub use error::StoreError;
 pub use label::Label;
 pub use object::Objects;
 pub use right::{Owned, Right};
+pub use scan::{Scan, after, scan_all};
 pub use snapshot::Snapshot;
 pub use sums::Sums;
 pub use target::{Batch, Change, Need, Store, Value};

@@ -182,7 +182,7 @@ impl Component {
     }
 
     /// The stripe that holds byte `offset` of the file, and the byte's offset in that stripe's object.
-    pub(super) fn locate(&self, offset: u64) -> (u32, u64) {
+    pub fn locate(&self, offset: u64) -> (u32, u64) {
         let (unit, count) = (self.unit(), self.count());
         let number = offset / unit;
         ((number % count) as u32, number / count * unit + offset % unit)

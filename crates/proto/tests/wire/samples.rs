@@ -584,6 +584,12 @@ fn ost_requests() -> Vec<Request> {
         SetOwners { objects: vec![OwnedObject { object: object(9, 2), owner: owner() }] }.into(),
         LoseBefore { sequence: 0x2_0000_0400 }.into(),
         ReadUsage { kind: QUOTA_GROUP, id: 0x1819 }.into(),
+        InspectObjects {
+            from: ObjectPlace { object: object(9, 2), offset: 1 << 33 },
+            until: fid(10),
+            verifies: true,
+        }
+        .into(),
         SeekObject { object: object(9, 2), offset: 1 << 33, hole: true }.into(),
         AllocateObject { object: object(9, 2), start: 4097, end: 1 << 33, time: time_of(7), owner: owner() }
             .into(),
@@ -890,6 +896,18 @@ fn ost_replies() -> Vec<(&'static str, Reply)> {
         ("SetOwners", Reply::SetOwners(Done {})),
         ("LoseBefore", Reply::LoseBefore(Done {})),
         ("ReadUsage", Reply::ReadUsage(Usage { bytes: 0x1819 })),
+        (
+            "InspectObjects",
+            Reply::InspectObjects(InspectedPage {
+                objects: vec![InspectedObject {
+                    object: object(9, 2),
+                    size: 1 << 34,
+                    damaged: vec![ByteRange { start: 4096, end: 8192 }],
+                }],
+                next: Some(ObjectPlace { object: object(9, 2), offset: 1 << 20 }),
+                bytes: 1 << 20,
+            }),
+        ),
         ("SeekObject", Reply::SeekObject(Sought { offset: Some(1 << 34), more: true })),
         ("AllocateObject", Reply::AllocateObject(object_attr())),
         ("CopyObject", Reply::CopyObject(object_attr())),

@@ -7,6 +7,7 @@ mod brw;
 mod copy;
 mod counts;
 mod glimpse;
+mod inspect;
 mod journal;
 mod lost;
 mod owners;
@@ -118,6 +119,7 @@ impl Data {
             DataRequest::CopyObject(copy) => self.copy(ctx, copy).await,
             DataRequest::Destroy(destroy) => self.destroy(ctx, destroy).await,
             DataRequest::ReadUsage(read) => self.usage(&read),
+            DataRequest::InspectObjects(asked) => Box::pin(self.inspect(ctx, &asked)).await,
             DataRequest::SetOwners(set) => self.set_owners(ctx, &set).await,
             DataRequest::LoseBefore(lose) => self.lose_before(ctx, &lose).await,
         }

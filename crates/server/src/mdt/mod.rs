@@ -3,7 +3,7 @@
 //! Each operation is a file of [`ops`]: it locks names and inodes ([`locks`]), checks as Linux does ([`access`]),
 //! and commits everything that it changes, its reply included, in one batch. Of objects it says on which targets they
 //! lie ([`allocate`]), and it alone has them destroyed ([`destroy`]). Those of the first bytes of files it may have itself
-//! ([`crate::data`]); what comes of them with the answers about names is in [`head`].
+//! ([`crate::data`]). [`lfsck`] checks that all of it fits together; what comes of them with the answers about names is in [`head`].
 
 mod access;
 mod allocate;
@@ -20,6 +20,7 @@ mod head;
 mod inode;
 mod keep;
 mod keys;
+mod lfsck;
 mod load;
 mod locks;
 mod namespace;
@@ -61,6 +62,7 @@ use store::{Store, StoreError};
 use crate::data::{Data, TokenCounts};
 use crate::{Counts, Held};
 pub use bits::LockCounts;
+pub use lfsck::namespace::Check as NamespaceCheck;
 
 use changelog::Changelog;
 use context::Ctx;
@@ -68,6 +70,7 @@ use export::Export;
 use flocks::Flocks;
 use inode::Inode;
 use keep::Grants;
+use lfsck::Lfsck;
 use load::Load;
 use namespace::{Changes, Names};
 use opens::Opens;
@@ -105,6 +108,7 @@ pub struct Mdt {
     changelog: Changelog,
     quotas: Quotas,
     load: Arc<Load>,
+    lfsck: Lfsck,
     /// The first bytes of files.
     data: Arc<Data>,
 }
@@ -136,6 +140,7 @@ impl Handler for Mdt {
             searches: Searches::new(&env.rt, &store),
             changelog: Changelog::open(&env)?,
             load: Arc::new(Load::open(&env)),
+            lfsck: Lfsck::new(&env.rt),
             data,
             rt: env.rt,
             stop: env.stop,
@@ -160,6 +165,7 @@ impl Handler for Mdt {
         self.rt.spawn(changelog::clear::run(self.clone()));
         self.rt.spawn(self.grants.reclaimer.clone().run());
         self.rt.spawn(load::sample(self.load.clone()));
+        self.rt.spawn(lfsck::run(self.clone()));
     }
 
     async fn handle(
@@ -292,6 +298,7 @@ impl Shown for Mdt {
         self.sharing.parameters(tree);
         self.changelog.parameters(tree);
         self.load.parameters(tree);
+        self.lfsck.parameters(tree);
         self.data.statistics(tree);
     }
 

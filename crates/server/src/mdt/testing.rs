@@ -107,8 +107,9 @@ impl World {
         world
     }
 
-    /// The number of inodes that is known without looking is right, of all and of each owner.
+    /// The name space fits together, and the number of inodes that is known without looking is right, of all and of each owner.
     pub fn check_inodes(&self) {
+        assert_eq!(super::lfsck::tests::found(self), Vec::<String>::new());
         let known = self.store.sum(&store::sums::INODES.key()).expect("the store can be read");
         assert_eq!(known, self.keys(super::keys::INODE) as u64);
         let scan = |from: &[u8], until: u8| {

@@ -12,7 +12,7 @@
 //! - [`files`]: the data files, and the task that makes them ahead of need; [`space`]: which blocks are free;
 //! - [`extent`], [`block`], [`keys`]: the pure parts; [`logged`]: small data that the log carries;
 //! - [`summary`]: what an open has to know of all of them; [`sweep`]: what former boots left allocated;
-//! - [`check`]: whether all of it fits together.
+//! - [`check`]: whether all of it fits together; [`inspect`]: whether the data of a target that is in use is as it was written.
 
 mod allocate;
 mod block;
@@ -22,6 +22,7 @@ mod compact;
 mod destroy;
 mod extent;
 mod files;
+pub mod inspect;
 pub(crate) mod keys;
 pub(crate) mod logged;
 mod owners;

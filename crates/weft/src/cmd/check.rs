@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         out!("{path}: {} put right", found.len());
         return Ok(0);
     }
-    let report = node.block_on(store::check::check_to(&rt, path, depth));
+    let report = node.block_on(server::check_target(&rt, path, depth));
     let report = report.map_err(|error| not_checked(path, error))?;
     for finding in &report.findings {
         out!("{finding}");

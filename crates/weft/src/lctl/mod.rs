@@ -4,6 +4,7 @@ mod changelog;
 mod dk;
 mod drain;
 mod kept;
+mod lfsck;
 mod orders;
 pub mod params;
 mod pools;
@@ -142,6 +143,15 @@ enum Command {
     /// Take an OST out of the file system; what files still have on it cannot be read then
     #[command(name = "del_ost")]
     DelOst(removal::Removal),
+    /// Check the file system while it is in use: names, objects, data
+    #[command(name = "lfsck_start")]
+    LfsckStart(lfsck::Start),
+    /// End a check
+    #[command(name = "lfsck_stop")]
+    LfsckStop(lfsck::At),
+    /// Say how far a check is, and what it found. Exit status 1 if it found something
+    #[command(name = "lfsck_query")]
+    LfsckQuery(lfsck::Query),
     /// Print the last lines that the servers and mounts of this machine have logged, in order of time, and forget them
     #[command(name = "debug_kernel", visible_alias = "dk")]
     DebugKernel {
@@ -186,9 +196,6 @@ const NOT_YET: &[&str] = &[
     "lcfg_clear",
     "lcfg_erase",
     "lcfg_fork",
-    "lfsck_query",
-    "lfsck_start",
-    "lfsck_stop",
     "list_nids",
     "llog_cancel",
     "llog_catlist",
@@ -278,6 +285,9 @@ fn run(arguments: Arguments) -> Outcome {
             Err(Failure::usage("the MGS takes OSTs out: lctl --device MGS del_ost --target w-OST0001"))
         }
         Command::DelOst(asked) => removal::run(&mut reach()?, &asked),
+        Command::LfsckStart(asked) => lfsck::start(&mut reach()?, &asked, arguments.device.as_deref()),
+        Command::LfsckStop(at) => lfsck::stop(&mut reach()?, &at, arguments.device.as_deref()),
+        Command::LfsckQuery(asked) => lfsck::query(&mut reach()?, &asked, arguments.device.as_deref()),
         Command::DebugKernel { file } => dk::fetch(&mut reach()?, file.as_deref()),
         Command::Clear => dk::clear(&mut reach()?),
         Command::Mark { text } => dk::mark(&mut reach()?, &text.join(" ")),
@@ -395,6 +405,11 @@ mod tests {
             ("lctl debug_kernel /tmp/log", true),
             ("lctl mark so far so good", true),
             ("lctl clear", true),
+            ("lctl lfsck_start -M w-MDT0000 -t layout,scrub --delete-orphans --rate 100M", true),
+            ("lctl --device w-MDT0000 lfsck_start -t all", true),
+            ("lctl lfsck_start -t everything", false),
+            ("lctl lfsck_stop", true),
+            ("lctl lfsck_query -w", true),
             ("lctl set_param", false),
             ("lctl --devic 1 dl", false),
         ] {

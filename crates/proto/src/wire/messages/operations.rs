@@ -284,6 +284,7 @@ operations! {
     /// What is asked of objects: an OST answers it, and an MDT for the first bytes of files.
     DataRequest {
         57 ReadUsage(ReadUsage) -> Usage: Session, Reads, Shared, never, always;
+        77 InspectObjects(InspectObjects) -> InspectedPage: Session, Reads, Shared, never, never;
         58 SetOwners(SetOwners) -> Done: Session, Reads, Shared, never, never;
         59 SealLayout(SealLayout) -> Done: Session, Takes, Shared, never, always;
         60 Write(Write) -> ObjectAttr: Session, Takes, Shared, never, |write| write.locked;

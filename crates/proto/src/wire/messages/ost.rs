@@ -241,6 +241,64 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// A byte of an object.
+    #[derive(Copy, PartialOrd, Ord)]
+    pub struct ObjectPlace {
+        /// The object.
+        pub object: ObjectId,
+        /// Where in it.
+        pub offset: u64,
+    }
+}
+
+wire_struct! {
+    /// Looks at the objects of a target in the order of their ids, and reads them against their checksums if that is asked for. Needs the
+    /// servers' key.
+    pub struct InspectObjects {
+        /// Where to begin; the object need not be there.
+        pub from: ObjectPlace,
+        /// Objects of this layout and of those behind it are left out.
+        pub until: Fid,
+        /// Whether data is read.
+        pub verifies: bool,
+    }
+}
+
+wire_struct! {
+    /// An object that was looked at.
+    pub struct InspectedObject {
+        /// The object.
+        pub object: ObjectId,
+        /// Bytes up to the last one written.
+        pub size: u64,
+        /// What of it cannot be read, or does not match its checksum, in what was read now.
+        pub damaged: Vec<ByteRange>,
+    }
+}
+
+wire_struct! {
+    /// Bytes from the first to the one before `end`.
+    pub struct ByteRange {
+        /// The first.
+        pub start: u64,
+        /// The one behind the last.
+        pub end: u64,
+    }
+}
+
+wire_struct! {
+    /// Some objects of a target.
+    pub struct InspectedPage {
+        /// In order. The last one may come again in the next page.
+        pub objects: Vec<InspectedObject>,
+        /// Where the next page begins; none if this was the last one.
+        pub next: Option<ObjectPlace>,
+        /// Bytes that were read.
+        pub bytes: u64,
+    }
+}
+
+wire_struct! {
     /// Asks what an owner has of a target.
     pub struct ReadUsage {
         /// One of `QUOTA_*`.

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use proto::wire::messages::DeadRange;
 use rt::buf::AlignedBuf;
 
+use super::super::inspect::{Inspection, Page, Position};
 use super::*;
 use crate::target::Batch;
 
@@ -255,6 +256,67 @@ fn damage_is_told() {
         let found = target.findings().await?;
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains("is damaged"), "{found:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn an_inspection_names_what_is_damaged_wherever_its_pages_end() {
+    check(async |_rt, target| {
+        for oid in 1..=5 {
+            target.write(id(oid), 0, &vec![oid as u8; 3 << 20]).await?;
+        }
+        target.write(id(6), 1000, &pattern(50, 6)).await?;
+        target.destroy(&[id(2)]).await?;
+        let dir = target.store.dir().subdir(super::super::files::DIR).await?;
+        let name = target.data_files().await?.remove(0);
+        let file = dir.open(&name).await?;
+        // Of the fourth object one block, and two blocks side by side.
+        let whole = file.read_at(0, file.len().await? as usize).await?;
+        let begin = whole.windows(4096).position(|some| some == [4; 4096]).expect("it is there");
+        for block in [3, 300, 301] {
+            let at = begin as u64 + block * 4096 + 7;
+            file.write_at(at, vec![Bytes::from(vec![whole[at as usize] ^ 1])]).await?;
+        }
+        let all = Inspection {
+            from: Position { object: id(0), offset: 0 },
+            until: id(9).layout,
+            objects_max: 100,
+            bytes_max: Some(1 << 30),
+        };
+        let page = target.objects.inspect(all).await?;
+        let seen = |page: &Page| -> Vec<(u32, u64)> {
+            page.objects.iter().map(|seen| (seen.object.layout.oid, seen.size)).collect()
+        };
+        let large = 3 << 20;
+        assert_eq!(seen(&page), [(1, large), (3, large), (4, large), (5, large), (6, 1050)]);
+        let damaged = vec![3 * 4096..4 * 4096, 300 * 4096..302 * 4096];
+        assert_eq!(page.objects[2].damaged, damaged);
+        assert_eq!((page.next, page.bytes), (None, 4 * large + 1050));
+        assert!([0, 1, 3, 4].iter().all(|n| page.objects[*n].damaged.is_empty()));
+        let listed = target.objects.inspect(Inspection { bytes_max: None, ..all }).await?;
+        assert_eq!((seen(&listed), listed.bytes), (seen(&page), 0));
+        assert!(listed.objects[2].damaged.is_empty(), "nothing was read");
+        // The same in small pages.
+        for (objects_max, bytes_max) in [(1, 1 << 30), (2, 1), (100, 1 << 20), (3, 2 << 20)] {
+            let (mut from, mut found, mut order, mut bytes) = (all.from, Vec::new(), Vec::new(), 0);
+            loop {
+                let asked = Inspection { from, objects_max, bytes_max: Some(bytes_max), ..all };
+                let page = target.objects.inspect(asked).await?;
+                bytes += page.bytes;
+                for seen in page.objects {
+                    order.push(seen.object);
+                    found.extend(seen.damaged);
+                }
+                let Some(next) = page.next else { break };
+                assert!(next > from, "it goes on");
+                from = next;
+            }
+            order.dedup();
+            assert_eq!(order, [1, 3, 4, 5, 6].map(id), "{objects_max} {bytes_max}");
+            assert_eq!(found, damaged, "{objects_max} {bytes_max}");
+            assert!(bytes >= 4 * large, "{bytes}");
+        }
         Ok(())
     });
 }
