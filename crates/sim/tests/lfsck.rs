@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::Client;
+use client::{AttrChange, Client};
 use proto::layout::{HintPart, LayoutHint};
 use proto::wire::messages::{Destroy, Parameter, ReadParameters, SetParameters, ShownParameter, Write};
 use proto::{Fid, FileOwner, Layout, ObjectId, TargetId, Timestamp};
 use rt::Rt;
+use rt::sim::Span;
 use weft_sim::cluster::{Cluster, Shape, with_cluster};
 use weft_sim::workload::{READ_WRITE, root};
 
@@ -234,17 +235,34 @@ fn what_changes_meanwhile_is_not_taken_for_wrong() {
         check(seed, async |cluster| {
             let (rt, client) = cluster.mount("user").await;
             tree(cluster, &client).await;
+            let mut old = Vec::new();
+            for n in 0..50 {
+                old.push(file(&client, &format!("old{n}"), hint(1 + n % 3, 65_536), &vec![8; 200_000]).await);
+            }
+            // The MDT has their sizes.
+            rt.sleep(Duration::from_secs(10)).await;
+            // What the MDT knows and what an OST says are of different moments.
+            for oss in ["oss0", "oss1", "oss2"] {
+                cluster.handle().set_latency("mds", oss, Span { min_ns: 20_000_000, max_ns: 60_000_000 });
+            }
             rt.spawn(check_all_the_time(cluster.clone(), rt.clone()));
-            for round in 0..40 {
+            for round in 0..150 {
                 let name = format!("f{round}");
                 let fid = file(&client, &name, hint(1 + round % 3, 65_536), &vec![9; 200_000]).await;
                 if round % 4 == 0 {
                     client.migrate(&root(), fid, hint(2, 65_536)).await.expect("the owner may");
                 }
+                if let Some(fid) = old.pop().filter(|_| round > 5) {
+                    let cut = AttrChange { size: Some(u64::from(round as u32 % 2)), ..AttrChange::default() };
+                    client.files().setattr(&root(), fid, cut, None).await.expect("root may");
+                }
                 if round % 3 == 0 {
                     client.names().unlink(&root(), Fid::ROOT, name.as_bytes()).await.expect("it is there");
                 }
-                if round % 13 == 7 {
+                if round % 2 == 0 {
+                    rt.sleep(Duration::from_millis(u64::from(round as u32 % 7) * 10)).await;
+                }
+                if round % 50 == 40 {
                     let server = ["oss0", "mds", "oss2"][round as usize % 3].to_owned();
                     cluster.cut_power(std::slice::from_ref(&server));
                     cluster.restart(&[server]);
