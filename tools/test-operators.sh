@@ -1060,6 +1060,15 @@ t_up() {
   echo data > "$up/file"
   "$WEFT" sync "$up"
   lctl get_param "obdfilter.$name-OST0000.*" "mgs.MGS.live.$name" "mdt.$name-MDT0000.*" > "$work/up.parameters"
+  # Its servers take orders through the mount.
+  lctl set_param "obdfilter.$name-OST0000.sync_journal=1" > "$work/found"
+  [ "$(lctl get_param -n "obdfilter.$name-OST0000.sync_journal")" = 1 ]
+  must_fail 22 lctl set_param "obdfilter.$name-OST0000.sync_journal=often"
+  lctl lfsck_start -M "$name-MDT0000" -t all
+  lctl lfsck_query -M "$name-MDT0000" -w > "$work/found"
+  grep -qx 'layout_mdts_completed: 1' "$work/found"
+  chmod 777 "$up"
+  must_fail 1 in_two setpriv --reuid=12345 --clear-groups "$LCTL" lfsck_start -M "$name-MDT0000"
   in_two "$WEFT" down "$up"
   rm -f "/etc/weft/$name".*.key
   grep -qx "obdfilter.$name-OST0000.sync_journal=0" "$work/up.parameters"

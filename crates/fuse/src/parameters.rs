@@ -12,7 +12,7 @@ use proto::wire::messages as msg;
 use serde::{Deserialize, Serialize};
 
 use crate::control;
-use crate::virtuals::{Mount, may_administrate};
+use crate::virtuals::{self, Mount, may_administrate};
 
 /// The attribute: a [`Page`] of parameters. Whose they are ([`Owner`]), how many are known already and the pattern follow:
 /// `weft.parameters.OST0001.0.*.brw_stats`. Everybody may ask for those of the mount, and only root and whom the mount belongs
@@ -23,6 +23,9 @@ pub const NAMES: &str = "weft.parameter-names.";
 /// Sets a parameter of the mount, whose whole name follows: `weft.parameter.llite.w-2155624f164a7fed.max_cached_mb`. For root, and
 /// for whom the mount belongs to.
 pub const PARAMETER: &str = "weft.parameter.";
+/// An attribute to set: a parameter of a target, by the target and the parameter's whole name behind it
+/// (`weft.parameter-of.OST0001.obdfilter.w-OST0001.degraded`). The target decides whether the process of the mount may.
+pub const PARAMETER_OF: &str = "weft.parameter-of.";
 /// What the parameters of one answer take, in bytes: it has to fit into an attribute.
 const PAGE_BYTES_MAX: usize = 60 << 10;
 /// Longest value of one that does not fit into a page otherwise, in bytes. JSON takes six for one at most.
@@ -218,6 +221,15 @@ async fn of_target(
 /// Sets those of the mount whose names fit `pattern`; none behind one that is refused.
 pub(crate) async fn set(mount: Mount<'_>, pattern: &str, value: &str) -> Result<()> {
     set_those(mount, (pattern, value), |_| true).await
+}
+
+/// Sets a parameter of a target, with the rights that the process of the mount has there. `named` is the target and the parameter's name.
+pub(crate) async fn set_of_target(client: &Client, named: &str, value: &str) -> Result<()> {
+    let (target, name) = named.split_once('.').ok_or(Errno::INVALID)?;
+    let target: TargetId = target.parse().map_err(|_| Errno::INVALID)?;
+    let parameter = msg::Parameter { name: name.to_owned(), value: value.to_owned() };
+    let order = msg::SetParameters { parameters: vec![parameter] };
+    virtuals::answer(client.admin().order(target, order, ANSWER_WAIT).await).map(|_| ())
 }
 
 /// Sets those of the mount whose names fit what the MGS keeps, and are `meant`.

@@ -207,6 +207,10 @@ pub async fn set(mount: Mount<'_>, caller: &Caller, fid: Fid, name: &[u8], value
     if let Some(owner) = name.strip_prefix(quotas::QUOTA.as_bytes()) {
         return quotas::set(client, caller, text(owner)?, text(value)?).await;
     }
+    if let Some(named) = name.strip_prefix(parameters::PARAMETER_OF.as_bytes()) {
+        may_administrate(caller)?;
+        return parameters::set_of_target(client, text(named)?, text(value)?).await;
+    }
     if let Some(name) = name.strip_prefix(parameters::PARAMETER.as_bytes()) {
         may_administrate(caller)?;
         return parameters::set(mount, text(name)?, text(value)?).await;

@@ -10,8 +10,10 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use proto::lease::SILENT_MAX_MS;
 use proto::wire::messages::{
-    ASKED, ASKED_TO_FENCE, ASKED_TO_RETURN, Drain, DrainDone, LEASE_LEFT, LEASE_NONE, LEASE_OVER, LeaseAsked,
+    ASKED, ASKED_TO_FENCE, ASKED_TO_RETURN, Drain, DrainDone, LEASE_LEFT, LEASE_LONG_OVER, LEASE_NONE,
+    LEASE_OVER, LeaseAsked,
 };
 use proto::wire::{Reply, Request};
 use proto::{ClientId, Code, TargetId};
@@ -25,13 +27,12 @@ use crate::watch::Wait;
 /// How long a client that somebody waits for may be without a connection that was closed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a client that lives and that somebody waits for may be out of reach.
-pub const DEADLINE: Duration = PATIENCE.saturating_add(SILENT_GRACE);
-/// A client whose connection went silent may be stopped, or behind a link that is down, and be back: it has this much
-/// longer than one whose machine has closed the connection.
-const SILENT_GRACE: Duration = Duration::from_secs(150);
+pub const DEADLINE: Duration = Duration::from_millis(SILENT_MAX_MS as u64);
 /// How long one that is connected may get nothing done. It may itself be waiting for one that is out of reach, and for another
 /// one after that.
 pub const STALL_MAX: Duration = DEADLINE.saturating_mul(3);
+/// How long a callback may be without an answer before the MGS is asked whether the client is there at all.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// Pause before it is looked again whether a client is given up.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
@@ -153,6 +154,8 @@ enum Trouble {
     Unreachable,
     /// It has one, and has got nothing done for [`STALL_MAX`].
     Stalled,
+    /// The MGS has not heard of it for [`DEADLINE`].
+    Lost,
 }
 
 impl Clients {
@@ -302,8 +305,14 @@ impl Clients {
         request: &Request,
         start: Time,
     ) -> Result<Result<Reply, Code>, Option<Trouble>> {
-        // The MGS may know earlier than the clock that it is dead.
-        let patience = if self.lives.has_mgs() { rpc::limits::RETURN_TIME } else { PATIENCE };
+        // The MGS may know earlier than the clock that it is dead, and who has been away for long need not be waited for again.
+        let patience = if self.lives.has_mgs() {
+            let absent =
+                self.backchannel.absent_for(self.target, session).map_or(Duration::ZERO, |(time, _)| time);
+            rpc::limits::RETURN_TIME.saturating_sub(absent)
+        } else {
+            PATIENCE
+        };
         let mut answer = self.backchannel.call_back(self.target, session, request.clone(), patience);
         loop {
             let heard = self.doorman().and_then(|doorman| doorman.heard(session)).unwrap_or(start);
@@ -313,14 +322,22 @@ impl Clients {
                 return Err(Some(Trouble::Stalled));
             }
             let pause = if now >= end { STALL_MAX } else { end - now };
-            match self.rt.timeout(pause, &mut answer).await {
+            match self.rt.timeout(pause.min(ANSWER_TIME), &mut answer).await {
                 Some(Ok(answer)) => return Ok(answer),
                 Some(Err(CallbackError::Unreachable)) => return Err(Some(Trouble::Unreachable)),
                 Some(Err(CallbackError::Ended)) => return Err(None),
+                None if self.is_lost(session).await => return Err(Some(Trouble::Lost)),
                 // Perhaps it has got on meanwhile.
                 None => {}
             }
         }
+    }
+
+    /// Whether the MGS has not heard of the client for so long that nobody waits for it any more.
+    async fn is_lost(&self, session: u64) -> bool {
+        let Some(client) = self.client_of(session) else { return false };
+        let asked = LeaseAsked { client, session, wish: ASKED_TO_RETURN };
+        self.lives.has_mgs() && self.lives.ask_one(asked).await == Some(LEASE_LONG_OVER)
     }
 
     /// Why the client is to be evicted, if it is.
@@ -337,6 +354,7 @@ impl Clients {
         }
         let (why, late, wish) = match trouble {
             Trouble::Stalled => (format!("it has got nothing done for {STALL_MAX:?}"), true, ASKED_TO_FENCE),
+            Trouble::Lost => (format!("nobody has heard of it for {DEADLINE:?}"), true, ASKED_TO_FENCE),
             Trouble::Unreachable => {
                 let (absent, silent) = self.backchannel.absent_for(self.target, session)?;
                 let wish = match silent {
@@ -349,8 +367,16 @@ impl Clients {
             }
         };
         let client = self.client_of(session)?;
+        let ask = async |wish| self.lives.ask_one(LeaseAsked { client, session, wish }).await;
         *fencing |= wish == ASKED_TO_FENCE;
-        let lease = match self.lives.ask_one(LeaseAsked { client, session, wish }).await? {
+        let mut state = ask(wish).await?;
+        let mut wish = wish;
+        if state == LEASE_LONG_OVER {
+            // Others have waited for it for as long as anybody has to.
+            (wish, *fencing) = (ASKED_TO_FENCE, true);
+            state = ask(wish).await?;
+        }
+        let lease = match state {
             LEASE_LEFT => "it has said goodbye to the MGS",
             _ if wish == ASKED_TO_RETURN => return None,
             LEASE_OVER if wish == ASKED_TO_FENCE => "its lease is over, or it has dropped what it held",

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{AttrChange, Client, Error, FlockRequest, Handle};
+use proto::layout::LayoutHint;
 use proto::lock::flock::{Kind, Mode, Range};
 use proto::{Code, Fid};
 use rpc::Habits;
@@ -326,4 +327,60 @@ fn whoever_waits_gets_the_lock_of_a_dead_client_when_its_lease_is_over() {
         sleep(world, LEASE + Duration::from_secs(10)).await;
         waited.try_recv().expect("it waits for ever").expect("it has waited");
     });
+}
+
+/// A client that has written to files on all OSTs, and another one that reads them when the first has gone as `goes` says. How long it waited
+/// for all of them, and for the first.
+fn reader_of_a_lost_client(goes: impl Fn(&Cluster, &World)) -> (Duration, Duration) {
+    const OSTS: u32 = 4;
+    let mut waited = Default::default();
+    with_cluster(1, Shape { osts: OSTS, osts_per_oss: 1 }, async |cluster| {
+        let world = cluster.handle();
+        let (_, lost) = cluster.mount("lost").await;
+        let (_, other) = cluster.mount("other").await;
+        cluster.osts_are_known(&lost).await;
+        let mut files = Vec::new();
+        for index in 0..OSTS {
+            let hint = LayoutHint { start_index: index as i32, stripe_count: 1, ..LayoutHint::default() };
+            let name = format!("f{index}");
+            let made = lost
+                .names()
+                .create_with_layout(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, hint)
+                .await
+                .expect("the OST is there");
+            let handle = lost.files().open(&root(), made.fid, READ_WRITE).await.expect("root may");
+            lost.files().write(handle, 0, b"written").await.expect("there is room");
+            files.push(made.fid);
+        }
+        lost.sync_all().await.expect("what is healthy can be synced");
+        goes(cluster, world);
+        let begin = world.rt("clock").now();
+        let mut first = None;
+        for fid in files {
+            let handle = other.files().open(&root(), fid, READ_WRITE).await.expect("root may");
+            assert_eq!(read(&other, handle).await, b"written");
+            other.files().write(handle, 0, b"anew").await.expect("there is room");
+            first.get_or_insert(world.rt("clock").now() - begin);
+        }
+        waited = (world.rt("clock").now() - begin, first.expect("there are files"));
+        drop(lost);
+    });
+    waited
+}
+
+#[test]
+fn nobody_waits_for_a_dead_client_again_at_each_target() {
+    let (all, first) = reader_of_a_lost_client(|_, world| world.kill("lost"));
+    assert!(first <= LEASE, "{first:?}");
+    assert!(all <= first + Duration::from_secs(2), "{all:?}, the first {first:?}");
+}
+
+#[test]
+fn nobody_waits_for_a_silent_client_again_at_each_target() {
+    let servers = ["mgs", "mds", "oss0", "oss1", "oss2", "oss3"];
+    let silent =
+        |_: &Cluster, world: &World| servers.iter().for_each(|server| world.partition("lost", server));
+    let (all, first) = reader_of_a_lost_client(silent);
+    assert!(first >= Duration::from_secs(100) && first <= Duration::from_secs(200), "{first:?}");
+    assert!(all <= first + Duration::from_secs(30), "{all:?}, the first {first:?}");
 }

@@ -12,6 +12,9 @@ pub use table::{Counts, Leases, Overview};
 
 /// How long a lease lasts, in milliseconds.
 pub const TTL_MS: u32 = 15_000;
+/// How long a client that somebody waits for may be silent, nobody having closed its connection: it may be stopped, or behind a link
+/// that is down, and be back with all that it holds.
+pub const SILENT_MAX_MS: u32 = 170_000;
 /// How often it is renewed, in nanoseconds.
 pub const RENEW_NANOS: u64 = 5_000_000_000;
 /// So long before its end a client stops using what it holds: time for the kernel to forget. In nanoseconds.

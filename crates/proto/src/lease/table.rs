@@ -11,11 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::wire::messages::{
     ASKED_TO_FENCE, ASKED_TO_RETURN, AskLeases, Awaited, DROP_ORDERS_MAX, DropOrder, LEASE_LEFT, LEASE_LIVES,
-    LEASE_NONE, LEASE_NOT_KNOWN, LEASE_OVER, LeaseAsked, LeaseRenewed, LeaseStates, RenewLease,
+    LEASE_LONG_OVER, LEASE_NONE, LEASE_NOT_KNOWN, LEASE_OVER, LeaseAsked, LeaseRenewed, LeaseStates,
+    RenewLease,
 };
 use crate::{ClientId, TargetId};
 
-use super::{NANOS_PER_MS, TTL_MS};
+use super::{NANOS_PER_MS, SILENT_MAX_MS, TTL_MS};
 
 /// Most clients that are known, dead ones included. Of these the oldest are forgotten first; beyond that no new lease is
 /// given.
@@ -33,6 +34,8 @@ const REST_NANOS_MIN: u64 = 1_000_000_000;
 const END_NANOS: u64 = 5_000_000_000;
 
 const TTL_NANOS: u64 = TTL_MS as u64 * NANOS_PER_MS;
+/// How long a client may be silent.
+const SILENT_NANOS_MAX: u64 = SILENT_MAX_MS as u64 * NANOS_PER_MS;
 
 /// Every lease.
 #[derive(Debug)]
@@ -187,7 +190,11 @@ impl Leases {
             return LEASE_NOT_KNOWN;
         }
         if asked.wish == ASKED_TO_RETURN {
-            return if record.is_some_and(|record| record.lease != 0) { LEASE_OVER } else { LEASE_NONE };
+            return match record.filter(|record| record.lease != 0) {
+                Some(record) if self.is_long_over(now, record) => LEASE_LONG_OVER,
+                Some(_) => LEASE_OVER,
+                None => LEASE_NONE,
+            };
         }
         if record.is_none() {
             if !self.make_room(now) {
@@ -208,6 +215,12 @@ impl Leases {
             (false, 0) => LEASE_NONE,
             _ => LEASE_OVER,
         }
+    }
+
+    /// Whether the client has not renewed for as long as one may be silent, and the MGS was there all the time.
+    fn is_long_over(&self, now: u64, record: &Record) -> bool {
+        let begin = record.ends.saturating_sub(TTL_NANOS).max(self.since);
+        now >= begin.saturating_add(SILENT_NANOS_MAX)
     }
 
     /// A target waits for a client that lives. It asks again and again, so what does not get through is told later.
@@ -306,6 +319,26 @@ mod tests {
         let clients = vec![LeaseAsked { client, session, wish }];
         let asked = AskLeases { target: TargetId::ost(3), boot: 5, clients };
         leases.ask(at * SECOND, &asked).states[0]
+    }
+
+    #[test]
+    fn who_was_silent_for_long_is_told_from_who_may_come_back() {
+        let mut leases = leases();
+        renew(&mut leases, 100, 0, &[]);
+        run(&mut leases, 100, 400);
+        for (at, state) in [(114, LEASE_LIVES), (116, LEASE_OVER), (269, LEASE_OVER), (270, LEASE_LONG_OVER)]
+        {
+            assert_eq!(ask(&mut leases, at, A, 7, ASKED_TO_RETURN), state, "{at}");
+        }
+        assert_eq!(ask(&mut leases, 271, B, 7, ASKED_TO_RETURN), LEASE_NONE);
+        let back = renew(&mut leases, 300, 0, &[]);
+        assert!(back.orders.is_empty(), "nobody who only asks has it drop anything");
+        // An MGS that was stopped itself has not listened.
+        leases.tick(460 * SECOND);
+        run(&mut leases, 461, 700);
+        assert_eq!(ask(&mut leases, 480, A, 7, ASKED_TO_RETURN), LEASE_OVER);
+        assert_eq!(ask(&mut leases, 629, A, 7, ASKED_TO_RETURN), LEASE_OVER);
+        assert_eq!(ask(&mut leases, 630, A, 7, ASKED_TO_RETURN), LEASE_LONG_OVER);
     }
 
     #[test]

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use fuse::parameters::PARAMETER_OF;
+use fuse::session::MountEntry;
 use proto::wire::messages as msg;
 use proto::{Code, Whom};
 use rpc::AskError;
 
 use super::reach::{Device, Reach};
+use crate::ask;
 use crate::failure::Failure;
 
 /// How long a target may take for an order that it carries out at once.
@@ -35,12 +38,27 @@ pub enum Set {
 
 /// Sets a parameter of a target.
 pub fn set(reach: &mut Reach, device: &Device, name: &str, value: &str) -> Result<Set, Failure> {
+    if let Some(mount) = device.mount() {
+        return set_at_mount(mount, device, name, value);
+    }
     let parameter = msg::Parameter { name: name.to_owned(), value: value.to_owned() };
     match reach.ask(device, msg::SetParameters { parameters: vec![parameter] }, ORDER_WAIT)? {
         Ok(_) => Ok(Set::Done),
         Err(AskError::Refused(Code::Invalid)) => Ok(Set::Refused),
         Err(AskError::Refused(Code::NotFound)) => Ok(Set::NotFound),
         Err(error) => Err(refused(device, &error)),
+    }
+}
+
+/// The same for a target that is reached through a mount alone.
+fn set_at_mount(mount: &MountEntry, device: &Device, name: &str, value: &str) -> Result<Set, Failure> {
+    let attribute = format!("{PARAMETER_OF}{}.{name}", device.target);
+    let Err(error) = ask::set(mount, &attribute, value.as_bytes()) else { return Ok(Set::Done) };
+    match error.raw_os_error() {
+        Some(libc::EINVAL) => Ok(Set::Refused),
+        Some(libc::ENOENT) => Ok(Set::NotFound),
+        Some(libc::EBUSY) => Err(refused(device, &AskError::Refused(Code::Busy))),
+        _ => Err(Failure::new(format!("{}: {}", device.name, crate::control::describe(&error)))),
     }
 }
 

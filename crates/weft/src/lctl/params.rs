@@ -53,14 +53,6 @@ struct Answer {
     silent: Vec<(Device, String)>,
 }
 
-impl Found {
-    /// What is served for one mount alone takes no orders.
-    fn is_settable(&self) -> bool {
-        let is_out_of_reach = matches!(&self.at, At::Target(device) if device.is_mounted());
-        self.shown.settable && !is_out_of_reach
-    }
-}
-
 /// Prints what fits `patterns`. Exit status ENOENT if one of them fits nothing.
 pub fn get(reach: &mut Reach, patterns: &[String], printed: Printed) -> Outcome {
     let mut status = 0;
@@ -84,7 +76,7 @@ pub fn get(reach: &mut Reach, patterns: &[String], printed: Printed) -> Outcome 
             }
             match printed {
                 Printed::Name => out!("{name}"),
-                Printed::Classified => out!("{name}{}", if one.is_settable() { "=" } else { "" }),
+                Printed::Classified => out!("{name}{}", if one.shown.settable { "=" } else { "" }),
                 Printed::Value if *readable => out!("{value}"),
                 Printed::Both if *readable => out!("{}", assignment(name, value)),
                 // What can only be set is no error among others.
@@ -218,7 +210,7 @@ pub(super) fn keep_here(reach: &mut Reach, fsname: &str, pattern: &str, value: &
 /// Sets one; a sentence and an error number if that is refused.
 fn set_one(reach: &mut Reach, one: &Found, value: &str) -> Result<Result<Set, (String, u8)>, Failure> {
     let Shown { name, takes, .. } = &one.shown;
-    if !one.is_settable() {
+    if !one.shown.settable {
         return Ok(Err(("Permission denied".to_owned(), libc::EACCES as u8)));
     }
     Ok(match &one.at {

@@ -14,6 +14,9 @@ pub const LEASE_NONE: u8 = 4;
 /// A state in [`LeaseStates`]: the client has said goodbye, and that it holds nothing of anybody.
 pub const LEASE_LEFT: u8 = 5;
 
+/// A state in [`LeaseStates`]: as [`LEASE_OVER`], and the MGS has not heard of the client for [`SILENT_MAX_MS`](crate::lease::SILENT_MAX_MS).
+pub const LEASE_LONG_OVER: u8 = 6;
+
 /// A wish in [`LeaseAsked`]: only to know. Who is dead has to drop what it held, should it ever come back.
 pub const ASKED: u8 = 0;
 /// A wish in [`LeaseAsked`]: one that lives is to drop what it holds in the session.

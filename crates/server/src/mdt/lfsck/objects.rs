@@ -24,6 +24,8 @@ use crate::mdt::{Mdt, keys};
 /// Objects that nobody claims at first and that are gathered before all files are asked: so much memory it takes at most, about 100 bytes
 /// each.
 const UNCLAIMED_MAX: usize = 200_000;
+/// How often somebody who waits looks whether the check is to end.
+const LOOK_TICK: Duration = Duration::from_millis(500);
 /// Names of directories above a file that a path has at most.
 const DEPTH_MAX: usize = 4096;
 
@@ -148,17 +150,23 @@ impl Walk<'_> {
                 self.settle().await?;
             }
             self.show(places.values().next().map_or(until, |place| place.object.layout).to_string());
-            self.pause().await;
+            self.pause().await?;
         }
         Ok(())
     }
 
     /// Waits until what was read is no more than may be.
-    async fn pause(&self) {
+    async fn pause(&self) -> Result<(), End> {
         let Check { rate, .. } = self.check;
         let due = (self.counts.bytes * 1000).checked_div(rate).map_or(Duration::ZERO, Duration::from_millis);
-        let early = due.saturating_sub(self.mdt.rt.now() - self.begun).max(PAUSE);
-        let _ = self.mdt.stop.unless(self.mdt.rt.sleep(early)).await;
+        loop {
+            let early = due.saturating_sub(self.mdt.rt.now() - self.begun);
+            self.mdt.rt.sleep(early.clamp(PAUSE, LOOK_TICK)).await;
+            self.go_on()?;
+            if early <= LOOK_TICK {
+                return Ok(());
+            }
+        }
     }
 
     async fn page(&self, target: DataTarget, from: ObjectPlace, until: Fid) -> Result<InspectedPage, End> {
