@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Bits that are flipped in the data files of OSTs that run, and what a check of the file system says of them.
 
-scrub.py make LFS DIR MIB            fills DIR with files whose blocks say which they are
-scrub.py flip DIR STATE N DATA...    flips a bit in N blocks of the data files below each DATA
+scrub.py make LFS DIR MIB MADE       fills DIR with files whose blocks say which they are; MADE says what is there
+scrub.py flip MADE STATE N DATA...   flips a bit in N blocks of the data files below each DATA
 scrub.py judge STATE FOUND           compares the findings with what was flipped; STATE is what flip wrote
 scrub.py back STATE                  flips them back
+scrub.py unreadable MADE FOUND       compares the findings with what cannot be read
 """
+import errno
 import json
 import os
 import random
@@ -22,7 +24,7 @@ def block(file, number, generation):
     return struct.pack("<QIIQ", MARK, file, number, generation) + bytes((file + number + n) % 251 for n in range(8)) * 509
 
 
-def make(lfs, directory, mib):
+def make(lfs, directory, mib, made):
     random.seed(1)
     written, file, state = 0, 0, {}
     while written < mib << 20:
@@ -48,14 +50,15 @@ def make(lfs, directory, mib):
         state[file] = {"path": path, "generations": generations}
         written += blocks * BLOCK
         file += 1
-    with open(f"{directory}/.made", "w") as made:
-        json.dump(state, made)
+    with open(made, "w") as out:
+        json.dump({"directory": directory, "files": state}, out)
     print(f"{file} files, {written >> 20} MiB")
 
 
-def flip(directory, state, count, datas):
-    with open(f"{directory}/.made") as made:
-        files = json.load(made)
+def flip(made, state, count, datas):
+    with open(made) as opened:
+        made = json.load(opened)
+    files = made["files"]
     places = {}
     everything = []
     for data in datas:
@@ -89,7 +92,7 @@ def flip(directory, state, count, datas):
         turn(path, at + bit // 8, 1 << bit % 8)
         flips.append([path, at + bit // 8, 1 << bit % 8])
     with open(state, "w") as out:
-        json.dump({"must": must, "may": may, "flips": flips, "directory": directory}, out)
+        json.dump({"must": must, "may": may, "flips": flips, "directory": made["directory"]}, out)
     print(f"{len(chosen)} blocks of {len(everything)}: {len(must)} of files, {len(may)} of files or free, the rest free")
 
 
@@ -127,12 +130,33 @@ def judge(state, found):
     assert must and not missing and not wrong, (sorted(missing)[:5], sorted(wrong)[:5])
 
 
+def unreadable(made, found):
+    with open(made) as opened:
+        made = json.load(opened)
+    fail = set()
+    for of in made["files"].values():
+        try:
+            with open(of["path"], "rb", buffering=0) as opened:
+                while opened.read(1 << 20):
+                    pass
+        except OSError as error:
+            assert error.errno == errno.EIO, error
+            fail.add(of["path"])
+    mount = os.path.dirname(made["directory"])
+    with open(found) as opened:
+        named = {mount + line.split(" bytes ")[0][len("damaged: "):] for line in opened if line.startswith("damaged: /")}
+    print(f"{len(fail)} files of {len(made['files'])} cannot be read, {len(named)} are named")
+    assert fail and fail == named, (sorted(fail - named)[:5], sorted(named - fail)[:5])
+
+
 if __name__ == "__main__":
     command, words = sys.argv[1], sys.argv[2:]
     if command == "make":
-        make(words[0], words[1], int(words[2]))
+        make(words[0], words[1], int(words[2]), words[3])
     elif command == "flip":
         flip(words[0], words[1], int(words[2]), words[3:])
+    elif command == "unreadable":
+        unreadable(*words)
     elif command == "judge":
         judge(*words)
     else:

@@ -687,9 +687,9 @@ t_changelog() {
 
 # A check of the file system while it is in use: nothing to find at first, then every flipped bit by path and offset, and nothing else.
 t_lfsck() {
-  local seconds data datas=()
+  local seconds pid data datas=()
   mkdir "$two_a/scrub"
-  python3 "$top/tests/scrub.py" make "$LFS" "$two_a/scrub" 200
+  python3 "$top/tests/scrub.py" make "$LFS" "$two_a/scrub" 200 "$work/made"
   sync "$two_a/scrub"
   in_two "$WEFT" sync "$two_a"
   lctl_alone lfsck_start -t all --rate 0
@@ -710,7 +710,7 @@ t_lfsck() {
   lctl_alone lfsck_stop
   until_true 20 lfsck_is layout stopped
   for data in "$work"/two.ost?/data; do datas+=("$data"); done
-  python3 "$top/tests/scrub.py" flip "$two_a/scrub" "$work/flipped" 1000 "${datas[@]}"
+  python3 "$top/tests/scrub.py" flip "$work/made" "$work/flipped" 1000 "${datas[@]}"
   lctl_alone lfsck_start -t scrub --rate 0
   ! lctl_alone lfsck_query -w > "$work/found"
   python3 "$top/tests/scrub.py" judge "$work/flipped" "$work/found"
@@ -719,6 +719,18 @@ t_lfsck() {
   lctl_alone lfsck_query -w > "$work/found"
   must_fail 2 lctl lfsck_start -t scrub --delete-orphans
   must_fail 1 lctl lfsck_start -M "$two_fsname-OST0000"
+  # A data file of an OST is gone: files that give EIO are those that are named.
+  in_two "$WEFT" sync "$two_a"
+  pid=$(server_pid 4)
+  kill "$pid"
+  tail --pid="$pid" -f /dev/null
+  rm "$(find "$work/two.ost2/data" -type f -size +1M | sort | head -n 1)"
+  two_serve two-oss2 7004 "$work/two.ost2" "$work/two.ost3"
+  sed -i -e "4s/.*/$(tail -n 1 "$work/two.pids")/" -e '$d' "$work/two.pids"
+  echo 3 > /proc/sys/vm/drop_caches
+  lctl_alone lfsck_start -t all --rate 0
+  ! lctl_alone lfsck_query -w > "$work/found"
+  python3 "$top/tests/scrub.py" unreadable "$work/made" "$work/found"
   rm -r "$two_a/scrub"
 }
 lfsck_is() { lctl_alone lfsck_query > "$work/status"; grep -qx "$1_mdts_$2: 1" "$work/status"; }
