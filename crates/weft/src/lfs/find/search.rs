@@ -45,7 +45,13 @@ impl Query {
 
     /// Of those only the ones for which `expr` holds, too.
     pub(crate) fn and(self, expr: Expr) -> Query {
-        Query { expr: Expr::All(vec![expr, self.expr]), ..self }
+        // Not deeper than it is, since that is limited.
+        let mut parts = vec![expr];
+        match self.expr {
+            Expr::All(tests) => parts.extend(tests),
+            other => parts.push(other),
+        }
+        Query { expr: Expr::All(parts), ..self }
     }
 }
 

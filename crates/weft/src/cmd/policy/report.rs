@@ -1,0 +1,131 @@
+//! What came of a run: lines for people, an object of JSON for scripts.
+
+use serde::Serialize;
+
+use crate::cmd::stage::bytes_text;
+
+/// All rules of a run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Nothing was changed.
+    pub dry_run: bool,
+    /// Each of them.
+    pub rules: Vec<RuleReport>,
+}
+
+/// One rule.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct RuleReport {
+    /// What it is called.
+    pub rule: String,
+    /// Why it had nothing to do, or did not come to its end, if that is so.
+    pub note: Option<String>,
+    /// Files that match.
+    pub matched: u64,
+    /// Files that were moved or removed; in a dry run, that would be.
+    pub done: u64,
+    /// Files that lay already where they are to be.
+    pub there: u64,
+    /// Files that did not match any more when their turn came.
+    pub skipped: u64,
+    /// Files, and directories to look into, that could not be dealt with; and the search, if that could not be made.
+    pub failed: u64,
+    /// Bytes of those that were moved or removed.
+    pub bytes: u64,
+    /// How long it took.
+    pub seconds: f64,
+    /// What failed: the first ones.
+    pub troubles: Vec<Trouble>,
+}
+
+/// Something that could not be done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Trouble {
+    /// The file.
+    pub path: String,
+    /// A sentence.
+    pub why: String,
+}
+
+/// A file that would be acted on.
+#[derive(Debug, Serialize)]
+pub struct Listed<'a> {
+    /// What the rule is called.
+    pub rule: &'a str,
+    /// The file.
+    pub path: &'a str,
+    /// Its size.
+    pub bytes: u64,
+}
+
+impl RuleReport {
+    /// One line for people; `verb` is what becomes of a file.
+    pub fn line(&self, verb: &str) -> String {
+        let mut text = format!("{}: ", self.rule);
+        if self.matched > 0 || self.note.is_none() {
+            let rate = self.bytes as f64 / self.seconds.max(0.001);
+            text += &format!(
+                "{} matched, {} {verb} ({}",
+                count(self.matched, "file"),
+                self.done,
+                bytes_text(self.bytes)
+            );
+            text += &match self.bytes {
+                0 => ")".to_owned(),
+                _ => format!(", {}/s)", bytes_text(rate as u64)),
+            };
+            for (number, what) in [
+                (self.there, "were there already"),
+                (self.skipped, "matched no more"),
+                (self.failed, "failed"),
+            ] {
+                if number > 0 {
+                    text += &format!(", {number} {what}");
+                }
+            }
+            text += &format!(", {:.1} s", self.seconds);
+        }
+        match &self.note {
+            Some(note) if text.ends_with(": ") => text + note,
+            Some(note) => format!("{text}; {note}"),
+            None => text,
+        }
+    }
+}
+
+/// So many files.
+pub fn count(number: u64, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines() {
+        let all = RuleReport {
+            rule: "cold".to_owned(),
+            matched: 9,
+            done: 4,
+            there: 2,
+            skipped: 1,
+            failed: 2,
+            bytes: 6 << 20,
+            seconds: 2.0,
+            ..RuleReport::default()
+        };
+        let text = "cold: 9 files matched, 4 moved (6.0 MiB, 3.0 MiB/s), 2 were there already, 1 matched no more, 2 failed, 2.0 s";
+        assert_eq!(all.line("moved"), text);
+        let note = RuleReport { note: Some("it was stopped".to_owned()), ..all };
+        assert_eq!(note.line("moved"), format!("{text}; it was stopped"));
+        let idle = RuleReport {
+            rule: "a".to_owned(),
+            note: Some("nothing to do".to_owned()),
+            ..RuleReport::default()
+        };
+        assert_eq!(idle.line("moved"), "a: nothing to do");
+        let none = RuleReport { note: None, ..idle };
+        assert_eq!(none.line("removed"), "a: 0 files matched, 0 removed (0 B), 0.0 s");
+    }
+}
