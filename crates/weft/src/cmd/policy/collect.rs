@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn candidates_come_by_key() {
-        let mut some = vec![candidate(3, 0), candidate(-5, 9), candidate(1, 1)];
+        let mut some = [candidate(3, 0), candidate(-5, 9), candidate(1, 1)];
         some.sort();
         assert_eq!(some.iter().map(|of| of.key.0).collect::<Vec<_>>(), [-5, 1, 3]);
     }

@@ -108,7 +108,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
             }
             // A place that is not there is no reason to wait for it.
             for rule in &rules {
-                pass::place_of(rule, &watch.of.dir)?;
+                let place = pass::place_of(rule, &watch.of.dir);
+                place.map_err(|trouble| Failure::new(format!("{}: {}", trouble.path, trouble.why)))?;
             }
             watch::watch(&rules, &watch.of.dir, &Stop::catch()?);
             Ok(0)

@@ -1,6 +1,6 @@
 //! One rule, carried out once: measured, searched for, acted on, and told.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use super::space::{self, Usage};
 use super::stop::Stop;
 use super::there::Wanted;
 use super::work::Work;
-use crate::failure::Failure;
+use crate::control::describe;
 use crate::lfs::find::Query;
 
 /// Memory of the files of one batch, in bytes: a million with paths of 60 bytes.
@@ -49,19 +49,19 @@ struct Pass<'a> {
 pub fn pass(rule: &Rule, dir: &Path, mode: Mode, stop: &Stop) -> RuleReport {
     let start = Instant::now();
     let mut report = RuleReport { rule: rule.name.clone(), ..RuleReport::default() };
-    let place = place_of(rule, dir);
-    match place.and_then(|place| Ok((rule.query()?, place))) {
-        Ok((query, place)) => {
+    match place_of(rule, dir) {
+        Ok(place) => {
             let mut pass = Pass { rule, place: &place, mode, stop, report };
-            if let Err(why) = pass.run(&query) {
-                let path = place.path(b"").to_string_lossy().into_owned();
-                pass.fail(path, why);
+            // Ages count from now.
+            let query = rule.query().map_err(|failure| failure.message);
+            if let Err(why) = query.and_then(|query| pass.run(&query)) {
+                pass.fail(Trouble { path: place.path(b"").to_string_lossy().into_owned(), why });
             }
             report = pass.report;
         }
-        Err(failure) => {
-            report.failed += 1;
-            report.troubles.push(Trouble { path: dir.to_string_lossy().into_owned(), why: failure.message });
+        Err(trouble) => {
+            report.failed = 1;
+            report.troubles.push(trouble);
         }
     }
     report.seconds = start.elapsed().as_secs_f64();
@@ -69,20 +69,15 @@ pub fn pass(rule: &Rule, dir: &Path, mode: Mode, stop: &Stop) -> RuleReport {
 }
 
 /// The directory of a rule: that of the command line, or one below it.
-pub fn place_of(rule: &Rule, dir: &Path) -> Result<Place, Failure> {
-    let Some(below) = &rule.below else { return Place::open(dir) };
-    let start: PathBuf = dir.join(below);
-    let failed = |path: &Path, error: &std::io::Error| {
-        Failure::new(format!("{}: {}", path.display(), crate::control::describe(error)))
-    };
-    let whole = dir.canonicalize().map_err(|error| failed(dir, &error))?;
-    let part = start.canonicalize().map_err(|error| failed(&start, &error))?;
-    if !part.starts_with(&whole) {
-        let message =
-            format!("{} does not lie below {}; name a directory that does", start.display(), dir.display());
-        return Err(Failure::new(message));
+pub fn place_of(rule: &Rule, dir: &Path) -> Result<Place, Trouble> {
+    let trouble = |path: &Path, why: String| Trouble { path: path.to_string_lossy().into_owned(), why };
+    let whole = |path: &Path| path.canonicalize().map_err(|error| trouble(path, describe(&error)));
+    let start = rule.below.as_ref().map_or_else(|| dir.to_path_buf(), |below| dir.join(below));
+    if !whole(&start)?.starts_with(whole(dir)?) {
+        let why = format!("it does not lie below {}; name a directory that does", dir.display());
+        return Err(trouble(&start, why));
     }
-    Place::open(&start)
+    Place::open(&start).map_err(|why| trouble(&start, why))
 }
 
 impl Pass<'_> {
@@ -231,9 +226,9 @@ impl Pass<'_> {
         }
     }
 
-    fn fail(&mut self, path: String, why: String) {
+    fn fail(&mut self, trouble: Trouble) {
         self.report.failed += 1;
-        self.report.troubles.push(Trouble { path, why });
+        self.report.troubles.push(trouble);
     }
 }
 

@@ -12,7 +12,6 @@ use proto::Fid;
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, statat, unlinkat};
 
 use crate::control::describe;
-use crate::failure::Failure;
 use crate::lfs::find::Asked;
 
 /// A directory of a mount.
@@ -37,16 +36,18 @@ const NAME_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLO
 
 impl Place {
     /// A directory of a weft mount, with its path as the user wrote it.
-    pub fn open(start: &Path) -> Result<Place, Failure> {
-        let failed = |why: String| Failure::new(format!("{}: {why}", start.display()));
-        let io_failed = |error: io::Error| failed(describe(&error));
-        let root = rustix::fs::open(start, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        let root = root.map_err(|error| io_failed(error.into()))?;
-        let asked = Asked::of(start.as_os_str()).map_err(failed)?;
-        let device = fstat(&root).map_err(|error| io_failed(error.into()))?.st_dev;
-        let fid = crate::control::get_text(&by_descriptor(&root), control::FID).map_err(io_failed)?;
-        if fid.parse::<Fid>() != Ok(asked.fid) {
-            return Err(failed("it is being moved; try again".to_owned()));
+    ///
+    /// # Errors
+    /// A sentence, without the path.
+    pub fn open(start: &Path) -> Result<Place, String> {
+        let failed = |error: rustix::io::Errno| describe(&error.into());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(start, flags, Mode::empty()).map_err(failed)?;
+        let asked = Asked::of(start.as_os_str())?;
+        let device = fstat(&root).map_err(failed)?.st_dev;
+        let fid = crate::control::get_text(&by_descriptor(&root), control::FID);
+        if fid.map_err(|error| describe(&error))?.parse() != Ok(asked.fid) {
+            return Err("it is being moved; try again".to_owned());
         }
         Ok(Place { start: start.to_path_buf(), root, device, asked })
     }
