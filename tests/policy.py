@@ -345,7 +345,7 @@ def words():
     """What is wrong is said in a sentence, with its line."""
     path = policy_file(MOVE)
     said = run(WEFT, "policy", "check", path).stdout
-    expect("a check", said.startswith('1. cold to disk: moves the files below exact that match "-pool pflash'), True)
+    expect("a check", said.startswith('1. cold to disk: moves the files below DIR/exact that match "-pool pflash'), True)
     wrong = policy_file(MOVE.replace("-user", "-usr"))
     for command in (("check", wrong), ("run", wrong, ROOT), ("watch", wrong, ROOT)):
         done = run(WEFT, "policy", *command, status=2)

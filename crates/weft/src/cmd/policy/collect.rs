@@ -6,14 +6,13 @@
 
 use std::collections::{BTreeSet, BinaryHeap};
 
-use proto::wire::messages::{FIND_ENTRY, Found};
+use proto::wire::messages::{Found, FoundPage};
 use proto::{Fid, FileKind, Timestamp};
 
-use super::place::Place;
 use super::rule::{Action, Order, Rule};
 use super::stop::Stop;
 use super::there::Wanted;
-use crate::lfs::find::{Error, Query, Search};
+use crate::lfs::find::{Error, Search};
 
 /// How often a search begins again whose place in the tree has gone.
 const RESTARTS_MAX: u32 = 100;
@@ -31,7 +30,7 @@ pub struct Candidate {
     pub fid: Fid,
     /// Its path below the start.
     pub below: Box<[u8]>,
-    /// Its size in bytes.
+    /// Bytes of its data: holes do not count.
     pub bytes: u64,
     /// Bytes that are freed where the rule measures when the file has gone from there.
     pub frees: u64,
@@ -79,12 +78,23 @@ enum Seen {
     Elsewhere,
 }
 
+/// A search, page by page.
+pub trait Pages {
+    /// As [`Search::next_page`].
+    fn next_page(&mut self) -> Result<Option<FoundPage>, Error>;
+}
+
+impl Pages for Search {
+    fn next_page(&mut self) -> Result<Option<FoundPage>, Error> {
+        Search::next_page(self)
+    }
+}
+
 /// Gives batch after batch.
 pub struct Collector<'a> {
     filter: Filter<'a>,
-    query: &'a Query,
-    place: &'a Place,
-    search: Option<Search>,
+    begin: Box<dyn Fn() -> Box<dyn Pages> + 'a>,
+    search: Option<Box<dyn Pages>>,
     restarts: u32,
     /// With an order: the last file of the batch before.
     last: Option<Candidate>,
@@ -125,7 +135,7 @@ impl Filter<'_> {
         };
         // What a directory or a link says of its size are no bytes of anybody.
         let is_file = FileKind::from_mode(found.mode) == Some(FileKind::File);
-        let bytes = attr.filter(|_| is_file).map_or(0, |attr| attr.size);
+        let bytes = attr.filter(|_| is_file).map_or(0, |attr| attr.size.min(attr.blocks.saturating_mul(512)));
         Seen::Candidate(Candidate { key, fid: found.fid, below: found.path.to_vec().into(), bytes, frees })
     }
 }
@@ -137,10 +147,17 @@ impl Candidate {
 }
 
 impl<'a> Collector<'a> {
-    /// Of the files below `place`.
-    pub fn new(filter: Filter<'a>, query: &'a Query, place: &'a Place) -> Collector<'a> {
-        let tally = Tally::default();
-        Collector { filter, query, place, search: None, restarts: 0, last: None, is_over: false, tally }
+    /// Of what a search finds that `begin` begins.
+    pub fn new(filter: Filter<'a>, begin: impl Fn() -> Box<dyn Pages> + 'a) -> Collector<'a> {
+        Collector {
+            filter,
+            begin: Box::new(begin),
+            search: None,
+            restarts: 0,
+            last: None,
+            is_over: false,
+            tally: Tally::default(),
+        }
     }
 
     /// Whether all that match were given.
@@ -241,9 +258,7 @@ impl<'a> Collector<'a> {
     /// What the search finds next; `None` at its end.
     fn next_page(&mut self) -> Result<Option<Vec<Found>>, String> {
         loop {
-            let search = self.search.get_or_insert_with(|| {
-                Search::new(self.place.asked(0), self.query, self.place.start(), FIND_ENTRY)
-            });
+            let search = self.search.get_or_insert_with(&self.begin);
             match search.next_page() {
                 Ok(None) => return Ok(None),
                 // It is counted already.
@@ -275,31 +290,4 @@ fn is_too_much(last: &Candidate, (memory, frees): (usize, u64), count: usize, ro
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn candidate(secs: i64, frees: u64) -> Candidate {
-        let fid = Fid { seq: 1 << 33, oid: 1, ver: 0 };
-        Candidate { key: (secs, 0), fid, below: b"a".to_vec().into(), bytes: 7, frees }
-    }
-
-    #[test]
-    fn candidates_come_by_key() {
-        let mut some = [candidate(3, 0), candidate(-5, 9), candidate(1, 1)];
-        some.sort();
-        assert_eq!(some.iter().map(|of| of.key.0).collect::<Vec<_>>(), [-5, 1, 3]);
-    }
-
-    #[test]
-    fn no_more_is_kept_than_is_needed() {
-        let room = |memory, frees| Room { memory, frees };
-        let check = |frees, count, room| is_too_much(&candidate(1, 10), (1000, frees), count, room);
-        // With the last one 30, without it 20.
-        assert!(check(30, 3, room(9999, Some(20))));
-        assert!(!check(30, 3, room(9999, Some(21))));
-        assert!(!check(30, 3, room(1000, None)));
-        assert!(check(30, 3, room(999, None)));
-        // One there is always, or nothing would ever come of it.
-        assert!(!check(10, 1, room(1, Some(0))));
-    }
-}
+mod tests;

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use super::collect::{Candidate, Collector, Filter, Room};
+use proto::wire::messages::FIND_ENTRY;
+
+use super::collect::{Candidate, Collector, Filter, Pages, Room};
 use super::place::Place;
 use super::progress::{self, Whole};
 use super::report::{Listed, RuleReport, Trouble};
@@ -15,7 +17,7 @@ use super::stop::Stop;
 use super::there::Wanted;
 use super::work::Work;
 use crate::control::describe;
-use crate::lfs::find::Query;
+use crate::lfs::find::{Query, Search};
 
 /// Memory of the files of one batch, in bytes: a million with paths of 60 bytes.
 const BATCH_BYTES: usize = 128 << 20;
@@ -98,7 +100,10 @@ impl Pass<'_> {
         if let Action::Migrate { to, .. } = &self.rule.action {
             filter.wanted = Some(Wanted::of(to, self.place.mount())?);
         }
-        let mut collector = Collector::new(filter, query, self.place);
+        let place = self.place;
+        let begin =
+            || Box::new(Search::new(place.asked(0), query, place.start(), FIND_ENTRY)) as Box<dyn Pages>;
+        let mut collector = Collector::new(filter, begin);
         let done = match self.mode {
             Mode::Act => self.act(query, &mut collector, goal),
             Mode::List | Mode::ListJson => self.list(&mut collector, goal),

@@ -30,7 +30,7 @@ pub struct RuleReport {
     pub skipped: u64,
     /// Files, and directories to look into, that could not be dealt with; and the search, if that could not be made.
     pub failed: u64,
-    /// Bytes of those that were moved or removed.
+    /// Bytes of the data of those that were moved or removed.
     pub bytes: u64,
     /// How long it took.
     pub seconds: f64,
@@ -54,7 +54,7 @@ pub struct Listed<'a> {
     pub rule: &'a str,
     /// The file.
     pub path: &'a str,
-    /// Its size.
+    /// Bytes of its data.
     pub bytes: u64,
 }
 

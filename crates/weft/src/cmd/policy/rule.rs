@@ -1,7 +1,7 @@
 //! What a policy says: rules, each with the files that it is about and what is done with them.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fuse::control::Hint;
@@ -115,7 +115,9 @@ impl Rule {
 
     /// What it means, in a sentence.
     pub fn sentence(&self) -> String {
-        let place = self.below.as_ref().map_or_else(|| "DIR".to_owned(), |below| below.display().to_string());
+        let dir = Path::new("DIR");
+        let place = self.below.as_ref().map_or_else(|| dir.to_owned(), |below| dir.join(below));
+        let place = place.display();
         let words =
             self.words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ");
         let mut text = match &self.action {

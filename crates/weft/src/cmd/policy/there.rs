@@ -30,6 +30,16 @@ impl Wanted<'_> {
         Ok(Wanted { hint, osts: osts(&space::spaces(mount)?), pools: pools.collect::<Result<_, String>>()? })
     }
 
+    /// In a file system with these OSTs and pools.
+    #[cfg(test)]
+    pub fn for_test<'a>(
+        hint: &'a Hint,
+        osts: BTreeMap<u32, bool>,
+        pools: BTreeMap<String, BTreeSet<u32>>,
+    ) -> Wanted<'a> {
+        Wanted { hint, osts, pools }
+    }
+
     /// Whether a file with this layout is where it is to be.
     pub fn has(&self, layout: &Layout) -> bool {
         // Where nothing can ever lie, nothing was asked for.

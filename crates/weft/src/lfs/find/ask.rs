@@ -23,6 +23,7 @@ const PART_BYTES: usize = 100;
 const TRIES_MAX: usize = 10;
 
 /// Why there is no page.
+#[derive(Debug)]
 pub enum Error {
     /// The moment as of which the search looked at the file system has gone.
     Ended,
