@@ -163,8 +163,13 @@ def exact():
     for part in range(5):
         # At an even pace, so that each of them is killed in between.
         text = MOVE + f"files_per_second = {max(20, len(found) // 15)}\nat_once = 3\n"
-        mover = subprocess.Popen([WEFT, "policy", "run", policy_file(text), ROOT], stdout=subprocess.DEVNULL)
+        mover = subprocess.Popen([WEFT, "policy", "run", policy_file(text), ROOT], stdout=subprocess.PIPE, text=True)
         time.sleep(1 + rng.random())
+        if part == 2:
+            # Told, it finishes what is under way, and says so.
+            mover.terminate()
+            said, _ = mover.communicate(timeout=10)
+            expect("the end of one that is told", (mover.returncode, said.endswith("; it was stopped\n")), (1, True))
         mover.kill()
         mover.wait()
         now = find(ROOT, "-pool", "pdisk")

@@ -110,14 +110,13 @@ fn rule(raw: RawRule, common: &RawLimits) -> Result<Rule, Fault> {
     if raw.name.get_ref().trim().is_empty() {
         return Err((raw.name.span().start, "a rule has a name".to_owned()));
     }
-    let words = split(&raw.files)?;
-    if words.is_empty() {
+    if split(&raw.files)?.is_empty() {
         let what = "files names no test; write -true if all files are meant";
         return Err((raw.files.span().start, what.to_owned()));
     }
     let rule = Rule {
         below: raw.below.map(|below| below.into_inner().into()),
-        words,
+        files: raw.files.get_ref().clone(),
         action: action(&raw.action, raw.to.as_ref())?,
         order: raw.order.as_ref().map(order).transpose()?,
         when: raw.when.map(when).transpose()?,
@@ -133,7 +132,8 @@ fn rule(raw: RawRule, common: &RawLimits) -> Result<Rule, Fault> {
 }
 
 fn split(text: &Text) -> Result<Vec<std::ffi::OsString>, Fault> {
-    words::split(text.get_ref()).map_err(|why| (text.span().start, format!("{}: {why}", text.get_ref())))
+    words::split(text.get_ref())
+        .map_err(|why| (text.span().start, format!("in \"{}\" {why}", text.get_ref())))
 }
 
 /// The first line of what a command would have said.

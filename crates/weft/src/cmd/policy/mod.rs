@@ -106,12 +106,13 @@ pub fn run(arguments: &Arguments) -> Outcome {
                     watch.of.file.display()
                 )));
             }
+            let stop = Stop::catch()?;
             // A place that is not there is no reason to wait for it.
             for rule in &rules {
                 let place = pass::place_of(rule, &watch.of.dir);
                 place.map_err(|trouble| Failure::new(format!("{}: {}", trouble.path, trouble.why)))?;
             }
-            watch::watch(&rules, &watch.of.dir, &Stop::catch()?);
+            watch::watch(&rules, &watch.of.dir, &stop);
             Ok(0)
         }
     }
@@ -168,7 +169,7 @@ fn tell(rule: &Rule, report: &RuleReport, arguments: &Run) {
     let verb = watch::verb(&rule.action);
     match (arguments.json, arguments.dry_run) {
         (true, _) => {}
-        (false, true) => err!("{}", report.line(&format!("would be {verb}"))),
+        (false, true) => err!("{}", report.listed_line(verb)),
         (false, false) => out!("{}", report.line(verb)),
     }
     for trouble in &report.troubles {

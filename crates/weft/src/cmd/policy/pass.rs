@@ -166,6 +166,9 @@ impl Pass<'_> {
         self.report.failed = get(&counts.failed);
         self.report.bytes = get(&counts.bytes);
         self.report.troubles = work.troubles();
+        if work.is_stuck() {
+            self.report.note = Some("it ended there, since nothing more could be done".to_owned());
+        }
         acted
     }
 

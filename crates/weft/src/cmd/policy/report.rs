@@ -59,21 +59,23 @@ pub struct Listed<'a> {
 }
 
 impl RuleReport {
-    /// One line for people; `verb` is what becomes of a file.
+    /// One line for people, of files that were `verb`.
     pub fn line(&self, verb: &str) -> String {
+        let rate = self.bytes as f64 / self.seconds.max(0.001);
+        let rate = if self.bytes > 0 { format!(", {}/s", bytes_text(rate as u64)) } else { String::new() };
+        self.text(verb, &rate)
+    }
+
+    /// The same of files that would be.
+    pub fn listed_line(&self, verb: &str) -> String {
+        self.text(&format!("would be {verb}"), "")
+    }
+
+    fn text(&self, verb: &str, rate: &str) -> String {
         let mut text = format!("{}: ", self.rule);
-        if self.matched > 0 || self.note.is_none() {
-            let rate = self.bytes as f64 / self.seconds.max(0.001);
-            text += &format!(
-                "{} matched, {} {verb} ({}",
-                count(self.matched, "file"),
-                self.done,
-                bytes_text(self.bytes)
-            );
-            text += &match self.bytes {
-                0 => ")".to_owned(),
-                _ => format!(", {}/s)", bytes_text(rate as u64)),
-            };
+        if self.matched > 0 || self.failed > 0 || self.note.is_none() {
+            let (matched, bytes) = (count(self.matched, "file"), bytes_text(self.bytes));
+            text += &format!("{matched} matched, {} {verb} ({bytes}{rate})", self.done);
             for (number, what) in [
                 (self.there, "were there already"),
                 (self.skipped, "matched no more"),
@@ -127,5 +129,6 @@ mod tests {
         assert_eq!(idle.line("moved"), "a: nothing to do");
         let none = RuleReport { note: None, ..idle };
         assert_eq!(none.line("removed"), "a: 0 files matched, 0 removed (0 B), 0.0 s");
+        assert_eq!(none.listed_line("removed"), "a: 0 files matched, 0 would be removed (0 B), 0.0 s");
     }
 }

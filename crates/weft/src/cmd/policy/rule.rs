@@ -1,6 +1,5 @@
 //! What a policy says: rules, each with the files that it is about and what is done with them.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use fuse::control::Hint;
 use proto::FileKind;
 use proto::find::{Expr, Test, kind_bit};
 
+use super::words;
 use crate::cmd::stage::bytes_text;
 use crate::failure::Failure;
 use crate::lfs::find::Query;
@@ -26,8 +26,8 @@ pub struct Rule {
     pub name: String,
     /// Where its files lie: below the directory of the command line.
     pub below: Option<PathBuf>,
-    /// Its files: an expression of `lfs find`.
-    pub words: Vec<OsString>,
+    /// Its files: an expression of `lfs find`, in words as a shell has them.
+    pub files: String,
     /// What is done with them.
     pub action: Action,
     /// Which come first.
@@ -101,7 +101,7 @@ pub struct Limits {
 impl Rule {
     /// Which files it is about, at this moment: ages count from now.
     pub fn query(&self) -> Result<Query, Failure> {
-        let query = Query::parse(&self.words)?;
+        let query = Query::parse(&words::split(&self.files).map_err(Failure::usage)?)?;
         // The directory of the command line itself is none of what lies below it.
         let query = Query { depth_min: query.depth_min.max(1), ..query };
         match self.action {
@@ -118,15 +118,14 @@ impl Rule {
         let dir = Path::new("DIR");
         let place = self.below.as_ref().map_or_else(|| dir.to_owned(), |below| dir.join(below));
         let place = place.display();
-        let words =
-            self.words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ");
+        let files = self.files.trim();
         let mut text = match &self.action {
             Action::Migrate { options, .. } => {
                 format!(
-                    "moves the files below {place} that match \"{words}\" as \"lfs migrate {options}\" does"
+                    "moves the files below {place} that match \"{files}\" as \"lfs migrate {options}\" does"
                 )
             }
-            Action::Purge => format!("removes the files below {place} that match \"{words}\""),
+            Action::Purge => format!("removes the files below {place} that match \"{files}\""),
         };
         if let Some(order) = self.order {
             text += match order {
@@ -206,11 +205,11 @@ fn duration(of: Duration) -> String {
 mod tests {
     use super::*;
 
-    fn rule(words: &str, action: Action) -> Rule {
+    fn rule(files: &str, action: Action) -> Rule {
         Rule {
             name: "r".to_owned(),
             below: None,
-            words: words.split(' ').map(OsString::from).collect(),
+            files: files.to_owned(),
             action,
             order: Some(Order::Size),
             when: Some(When { of: Measured::Pool("flash".to_owned()), above: 855, until: 700 }),

@@ -96,7 +96,12 @@ impl<'a> Work<'a> {
 
     /// Whether nothing more is to be begun.
     pub fn is_over(&self) -> bool {
-        self.stop.is_told() || self.is_stuck.load(Ordering::Relaxed)
+        self.stop.is_told() || self.is_stuck()
+    }
+
+    /// Whether something failed that every other file would fail at.
+    pub fn is_stuck(&self) -> bool {
+        self.is_stuck.load(Ordering::Relaxed)
     }
 
     /// What could not be done: the first ones.

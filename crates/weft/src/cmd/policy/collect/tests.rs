@@ -68,7 +68,7 @@ fn rule(order: Option<Order>) -> Rule {
     Rule {
         name: "r".to_owned(),
         below: None,
-        words: Vec::new(),
+        files: String::new(),
         action: Action::Purge,
         order,
         when: None,

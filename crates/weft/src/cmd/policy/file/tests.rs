@@ -38,7 +38,7 @@ fn all_that_a_file_can_say() {
     assert_eq!(cold.every, Some(Duration::from_secs(3600)));
     let limits = Limits { bytes_per_second: Some(200 << 20), files_per_second: Some(100), at_once: 4 };
     assert_eq!((cold.limits, old.limits), (limits, Limits { at_once: 2, ..limits }));
-    assert_eq!(old.words, ["-name", "*.tmp file", "-mtime", "+30"]);
+    assert_eq!(old.files, "-name '*.tmp file' -mtime +30");
     assert_eq!((&old.action, old.order, &old.when, old.every), (&Action::Purge, None, &None, None));
 }
 
@@ -48,9 +48,11 @@ fn check(lines: &str, line: usize, what: &str) {
     assert_eq!(parse(&text), Err(Wrong { line, what: what.to_owned() }), "{text}");
 }
 
+const PURGE: &str = "action = \"purge\"\nfiles = \"-name a\"\n";
+
 #[test]
-fn what_is_wrong_is_said_with_its_line() {
-    let purge = "action = \"purge\"\nfiles = \"-name a\"\n";
+fn what_is_wrong_with_an_action_is_said_with_its_line() {
+    let purge = PURGE;
     check("action = \"purge\"", 2, "missing field `files`");
     check(
         &format!("{purge}fils = 1"),
@@ -81,6 +83,10 @@ fn what_is_wrong_is_said_with_its_line() {
         6,
         "to: migrate: an OST is in the list twice; use -C for that",
     );
+}
+
+#[test]
+fn what_is_wrong_with_an_expression_is_said_with_its_line() {
     check("action = \"purge\"\nfiles = \"-nam a\"", 5, "files: unknown test or action '-nam'");
     check(
         "action = \"purge\"\nfiles = \"-name a -print0\"",
@@ -88,13 +94,18 @@ fn what_is_wrong_is_said_with_its_line() {
         "files: it has an action of lfs find, and only tests are wanted",
     );
     check("action = \"purge\"\nfiles = \"/mnt -name a\"", 5, "files: '/mnt' is no test of lfs find");
-    check("action = \"purge\"\nfiles = \"-name 'a\"", 5, "-name 'a: a ' is not closed");
+    check("action = \"purge\"\nfiles = \"-name 'a\"", 5, "in \"-name 'a\" a ' is not closed");
     check("action = \"purge\"\nfiles = \"  \"", 5, "files names no test; write -true if all files are meant");
     check(
         "action = \"purge\"\nfiles = \"-type d\"",
         5,
         "files: a directory is purged only if it is empty: write -type d -empty",
     );
+}
+
+#[test]
+fn what_is_wrong_with_numbers_is_said_with_its_line() {
+    let purge = PURGE;
     check(
         &format!("{purge}order = \"ctime\""),
         6,
