@@ -5,6 +5,7 @@ mod burst;
 mod check;
 mod down;
 mod drain;
+mod du;
 mod exporter;
 mod failover;
 pub mod format;
@@ -71,6 +72,7 @@ enum Command {
     Drain(drain::Arguments),
     Stage(stage::Arguments),
     Policy(policy::Arguments),
+    Du(du::Arguments),
     Rankfs(rankfs::Arguments),
     RankMount(rank_mount::Arguments),
     Burst(burst::Arguments),
@@ -109,6 +111,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Drain(arguments) => drain::run(&arguments),
         Command::Stage(arguments) => stage::run(&arguments),
         Command::Policy(arguments) => policy::run(&arguments),
+        Command::Du(arguments) => du::run(&arguments),
         Command::Rankfs(arguments) => rankfs::run(&arguments),
         Command::RankMount(arguments) => rank_mount::run(&arguments),
         Command::Burst(arguments) => burst::run(&arguments),
@@ -168,6 +171,9 @@ mod tests {
         ("weft stage out /a /b", true),
         ("weft stage /a /b", false),
         ("weft stage in /a", false),
+        ("weft du --by user --json /a /b", true),
+        ("weft du", false),
+        ("weft du --by cow /a", false),
         ("weft policy check /p", true),
         ("weft policy run /p /m --rule a --rule b --dry-run --json", true),
         ("weft policy run /p", false),

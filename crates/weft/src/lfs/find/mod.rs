@@ -16,6 +16,7 @@ use proto::find::path_below;
 use proto::wire::messages::{FIND_ENTRY, FIND_TARGET};
 
 pub(crate) use ask::{Asked, Error};
+pub(crate) use numbers::{Database, name_of};
 pub(crate) use search::{Query, Search, look_again};
 
 use crate::lfs::Outcome;
