@@ -162,9 +162,12 @@ def exact():
     moved = 0
     for part in range(5):
         # At an even pace, so that each of them is killed in between.
-        text = MOVE + f"files_per_second = {max(20, len(found) // 15)}\nat_once = 3\n"
+        text = MOVE + f"files_per_second = {max(8, len(found) // 40)}\nat_once = 3\n"
         mover = subprocess.Popen([WEFT, "policy", "run", policy_file(text), ROOT], stdout=subprocess.PIPE, text=True)
-        time.sleep(1 + rng.random())
+        end = time.time() + 60
+        while len(find(ROOT, "-pool", "pdisk")) <= moved and time.time() < end:
+            time.sleep(0.2)
+        time.sleep(rng.random())
         if part == 2:
             # Told, it finishes what is under way, and says so.
             mover.terminate()
@@ -196,7 +199,7 @@ def exact():
 
 def already_there():
     """A rule that says nothing of where files lie moves them once."""
-    top = directory("there", "pflash")
+    top = directory("already_there", "pflash")
     for n in range(20):
         make(f"{top}/f{n}", 5000)
     text = '[[rule]]\nname = "all"\nfiles = "-name f*"\naction = "migrate"\nto = "-p pdisk -c 4"\norder = "size"\n'
@@ -346,6 +349,25 @@ when = {{ pool = "pown", above = "ABOVE", until = "{until:.1f}%" }}
     expect("status of the watcher", watcher.wait(timeout=30), 0)
 
 
+def full():
+    """Where there is no room a rule ends, and the files stay where they are."""
+    top = directory("full", "pflash")
+    size = 48 << 20
+    count = (sum(used("pown")) << 10) // size + 4
+    for n in range(count):
+        make(f"{top}/f{n}", size, NOW, NOW - 500 - n)
+    times = {f"{top}/f{n}": os.stat(f"{top}/f{n}") for n in range(count)}
+    text = '[[rule]]\nname = "r"\nfiles = "-pool pflash"\naction = "migrate"\nto = "-p pown"\norder = "mtime"\n[limits]\nat_once = 2\n'
+    [report] = policy(text, top, status=1)
+    expect("it ended", (report["matched"], 1 <= report["failed"] <= 2, report["note"]), (count, True, "it ended there, since nothing more could be done"))
+    expect("why", report["troubles"][0]["why"], "No space left on device")
+    moved = find(top, "-pool", "pown")
+    expect("what was moved", len(moved), report["done"])
+    expect("the oldest first", moved <= {f"{top}/f{n}" for n in range(count - len(moved) - 2, count)}, True)
+    for name, of in times.items():
+        stays(name, size, (of.st_atime_ns, of.st_mtime_ns))
+
+
 def words():
     """What is wrong is said in a sentence, with its line."""
     path = policy_file(MOVE)
@@ -365,8 +387,11 @@ def words():
     text = MOVE.replace('below = "exact"', "")
     for where, complaint in (("/tmp", "not in a weft file system"), (f"{ROOT}/none", "No such file")):
         expect(where, complaint in policy(text, where, status=1)[0]["troubles"][0]["why"], True)
-    outside = policy(MOVE.replace('"exact"', '"../.."'), ROOT, status=1)
+    outside = policy(MOVE.replace('"exact"', '"/tmp"'), ROOT, status=1)
     expect("outside", "does not lie below" in outside[0]["troubles"][0]["why"], True)
+    os.symlink("/tmp", f"{ROOT}/link")
+    outside = policy(MOVE.replace('"exact"', '"link"'), ROOT, status=1)
+    expect("a link", outside[0]["troubles"], [{"path": f"{ROOT}/link", "why": "Not a directory"}])
     nowhere = policy(text.replace("-p pdisk", "-p nopool"), ROOT, status=1)
     expect("no pool", "there is no pool 'nopool'" in nowhere[0]["troubles"][0]["why"], True)
 
@@ -377,11 +402,12 @@ def main():
         run(LCTL, "pool_new", f"{FS}.{pool}")
         run(LCTL, "pool_add", f"{FS}.{pool}", osts)
     os.mkdir(ROOT, 0o755)
-    parts = [exact, words, already_there, rates, rights, purge] + ([threshold] if OWN_DISK else [])
+    parts = [exact, words, already_there, rates, rights, purge] + ([threshold, full] if OWN_DISK else [])
     chosen = os.environ.get("POLICY_PARTS", "").split()
     for part in [part for part in parts if not chosen or part.__name__ in chosen]:
         start = time.time()
         part()
+        shutil.rmtree(f"{ROOT}/{part.__name__}", ignore_errors=True)
         print(f"{part.__name__}: {time.time() - start:.1f} s", flush=True)
     shutil.rmtree(ROOT)
     for pool, osts in pools.items():

@@ -65,7 +65,7 @@ pub struct Filter<'a> {
     /// Whose files are looked for.
     pub rule: &'a Rule,
     /// Where they are to lie, for a rule that moves them.
-    pub wanted: Option<Wanted<'a>>,
+    pub wanted: Option<&'a Wanted<'a>>,
     /// The OSTs that are measured: who has nothing there is left alone.
     pub measured: Option<BTreeSet<u32>>,
 }
@@ -121,7 +121,7 @@ impl Filter<'_> {
                 return Seen::Elsewhere;
             }
         }
-        if let (Some(wanted), Some(layout)) = (&self.wanted, layout)
+        if let (Some(wanted), Some(layout)) = (self.wanted, layout)
             && wanted.has(layout)
         {
             return Seen::There;

@@ -1,5 +1,6 @@
 //! The file that policies are written in: TOML, each word of it checked before anything is done.
 
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -115,7 +116,7 @@ fn rule(raw: RawRule, common: &RawLimits) -> Result<Rule, Fault> {
         return Err((raw.files.span().start, what.to_owned()));
     }
     let rule = Rule {
-        below: raw.below.map(|below| below.into_inner().into()),
+        below: raw.below.as_ref().map(|text| checked(text, below)).transpose()?,
         files: raw.files.get_ref().clone(),
         action: action(&raw.action, raw.to.as_ref())?,
         order: raw.order.as_ref().map(order).transpose()?,
@@ -134,6 +135,17 @@ fn rule(raw: RawRule, common: &RawLimits) -> Result<Rule, Fault> {
 fn split(text: &Text) -> Result<Vec<std::ffi::OsString>, Fault> {
     words::split(text.get_ref())
         .map_err(|why| (text.span().start, format!("in \"{}\" {why}", text.get_ref())))
+}
+
+fn below(text: &str) -> Result<PathBuf, String> {
+    let path = Path::new(text);
+    if text.is_empty() || path.components().any(|part| part == Component::ParentDir) {
+        return Err(format!(
+            "\"{text}\" has to be a directory below that of the command line, without .. in it"
+        ));
+    }
+    // Without dots that mean nothing.
+    Ok(path.components().filter(|part| *part != Component::CurDir).collect())
 }
 
 /// The first line of what a command would have said.

@@ -15,8 +15,7 @@ use super::rule::{Action, Rule, When, percent};
 use super::space::{self, Usage};
 use super::stop::Stop;
 use super::there::Wanted;
-use super::work::Work;
-use crate::control::describe;
+use super::work::{Job, Work};
 use crate::lfs::find::{Query, Search};
 
 /// Memory of the files of one batch, in bytes: a million with paths of 60 bytes.
@@ -72,40 +71,41 @@ pub fn pass(rule: &Rule, dir: &Path, mode: Mode, stop: &Stop) -> RuleReport {
 
 /// The directory of a rule: that of the command line, or one below it.
 pub fn place_of(rule: &Rule, dir: &Path) -> Result<Place, Trouble> {
-    let trouble = |path: &Path, why: String| Trouble { path: path.to_string_lossy().into_owned(), why };
-    let whole = |path: &Path| path.canonicalize().map_err(|error| trouble(path, describe(&error)));
-    let start = rule.below.as_ref().map_or_else(|| dir.to_path_buf(), |below| dir.join(below));
-    if !whole(&start)?.starts_with(whole(dir)?) {
-        let why = format!("it does not lie below {}; name a directory that does", dir.display());
-        return Err(trouble(&start, why));
-    }
-    Place::open(&start).map_err(|why| trouble(&start, why))
+    let below = rule.below.as_deref().unwrap_or(Path::new(""));
+    let trouble = |why| Trouble { path: dir.join(below).to_string_lossy().into_owned(), why };
+    let inside = if below.is_absolute() { below.strip_prefix(dir) } else { Ok(below) };
+    let inside = inside.map_err(|_| trouble(format!("it does not lie below {}", dir.display())))?;
+    Place::open(dir, inside).map_err(trouble)
 }
 
 impl Pass<'_> {
     fn run(&mut self, query: &Query) -> Result<(), String> {
-        let mut filter = Filter { rule: self.rule, wanted: None, measured: None };
-        let mut goal = None;
+        let (mut measured, mut goal) = (None, None);
         if let Some(when) = &self.rule.when {
-            let measured = space::measure(self.place.mount(), &when.of)?;
-            if !when.is_passed(measured.usage) {
-                let (of, full) = (when.of.text(), percent(measured.usage.thousandths()));
+            let found = space::measure(self.place.mount(), &when.of)?;
+            if !when.is_passed(found.usage) {
+                let (of, full) = (when.of.text(), percent(found.usage.thousandths()));
                 self.report.note =
                     Some(format!("{of} is {full} full, and not above {}", percent(when.above)));
                 return Ok(());
             }
-            goal = Some(when.goal(measured.usage));
-            filter.measured = Some(measured.osts);
+            goal = Some(when.goal(found.usage));
+            measured = Some(found.osts);
         }
-        if let Action::Migrate { to, .. } = &self.rule.action {
-            filter.wanted = Some(Wanted::of(to, self.place.mount())?);
-        }
+        let wanted = match &self.rule.action {
+            Action::Migrate { to, .. } => Some(Wanted::of(to, self.place.mount())?),
+            Action::Purge => None,
+        };
+        let filter = Filter { rule: self.rule, wanted: wanted.as_ref(), measured };
         let place = self.place;
         let begin =
             || Box::new(Search::new(place.asked(0), query, place.start(), FIND_ENTRY)) as Box<dyn Pages>;
         let mut collector = Collector::new(filter, begin);
         let done = match self.mode {
-            Mode::Act => self.act(query, &mut collector, goal),
+            Mode::Act => {
+                let job = Job { rule: self.rule, query, place, wanted: wanted.as_ref(), stop: self.stop };
+                self.act(&Work::new(job), &mut collector, goal)
+            }
             Mode::List | Mode::ListJson => self.list(&mut collector, goal),
         };
         let tally = collector.tally;
@@ -155,9 +155,13 @@ impl Pass<'_> {
         out!("{}", serde_json::to_string(&listed).unwrap_or_default());
     }
 
-    fn act(&mut self, query: &Query, collector: &mut Collector<'_>, goal: Option<u64>) -> Result<(), String> {
-        let work = Work::new(self.rule, query, self.place, self.stop)?;
-        let acted = self.act_until(&work, collector, goal);
+    fn act(
+        &mut self,
+        work: &Work<'_>,
+        collector: &mut Collector<'_>,
+        goal: Option<u64>,
+    ) -> Result<(), String> {
+        let acted = self.act_until(work, collector, goal);
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let counts = &work.counts;
         self.report.done = get(&counts.done);

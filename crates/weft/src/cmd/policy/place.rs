@@ -35,21 +35,26 @@ pub struct Named {
 const NAME_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl Place {
-    /// A directory of a weft mount, with its path as the user wrote it.
+    /// A directory of a weft mount, with its path as the user wrote it: `below` lies in `dir`, and no symbolic link leads to it from there.
     ///
     /// # Errors
     /// A sentence, without the path.
-    pub fn open(start: &Path) -> Result<Place, String> {
+    pub fn open(dir: &Path, below: &Path) -> Result<Place, String> {
         let failed = |error: rustix::io::Errno| describe(&error.into());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(start, flags, Mode::empty()).map_err(failed)?;
+        let mut root = rustix::fs::open(dir, flags, Mode::empty()).map_err(failed)?;
+        for part in below {
+            root = openat(&root, part, flags | OFlags::NOFOLLOW, Mode::empty()).map_err(failed)?;
+        }
+        let start = if below.as_os_str().is_empty() { dir.to_path_buf() } else { dir.join(below) };
         let asked = Asked::of(start.as_os_str())?;
         let device = fstat(&root).map_err(failed)?.st_dev;
         let fid = crate::control::get_text(&by_descriptor(&root), control::FID);
+        // Somebody may have put something else there.
         if fid.map_err(|error| describe(&error))?.parse() != Ok(asked.fid) {
             return Err("it is being moved; try again".to_owned());
         }
-        Ok(Place { start: start.to_path_buf(), root, device, asked })
+        Ok(Place { start, root, device, asked })
     }
 
     /// The path of the directory, as the user wrote it.

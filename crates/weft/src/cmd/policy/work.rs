@@ -37,13 +37,23 @@ pub struct Counts {
     pub bytes: AtomicU64,
 }
 
-/// How a rule is carried out.
+/// What is to be done.
+pub struct Job<'a> {
+    /// The rule.
+    pub rule: &'a Rule,
+    /// Which files it is about.
+    pub query: &'a Query,
+    /// Where they lie.
+    pub place: &'a Place,
+    /// Where they are to lie, for a rule that moves them.
+    pub wanted: Option<&'a Wanted<'a>>,
+    /// Whether it is to end.
+    pub stop: &'a Stop,
+}
+
+/// How a job is carried out.
 pub struct Work<'a> {
-    rule: &'a Rule,
-    query: &'a Query,
-    place: &'a Place,
-    wanted: Option<Wanted<'a>>,
-    stop: &'a Stop,
+    job: Job<'a>,
     limiter: Mutex<Limiter>,
     began: Instant,
     /// Nothing more can be done.
@@ -68,35 +78,24 @@ struct Failed {
 }
 
 impl<'a> Work<'a> {
-    /// Of the rule, on files below `place` that `query` finds.
-    pub fn new(
-        rule: &'a Rule,
-        query: &'a Query,
-        place: &'a Place,
-        stop: &'a Stop,
-    ) -> Result<Work<'a>, String> {
-        let limits = &rule.limits;
-        let (wanted, bytes_per_second) = match &rule.action {
-            Action::Migrate { to, .. } => (Some(Wanted::of(to, place.mount())?), limits.bytes_per_second),
-            Action::Purge => (None, None),
-        };
-        Ok(Work {
-            rule,
-            query,
-            place,
-            wanted,
-            stop,
+    /// Begins.
+    pub fn new(job: Job<'a>) -> Work<'a> {
+        let limits = &job.rule.limits;
+        // Nothing is copied for a purge.
+        let bytes_per_second = limits.bytes_per_second.filter(|_| job.rule.action != Action::Purge);
+        Work {
             limiter: Mutex::new(Limiter::new(bytes_per_second, limits.files_per_second)),
+            job,
             began: Instant::now(),
             is_stuck: AtomicBool::new(false),
             counts: Counts::default(),
             troubles: Mutex::default(),
-        })
+        }
     }
 
     /// Whether nothing more is to be begun.
     pub fn is_over(&self) -> bool {
-        self.stop.is_told() || self.is_stuck()
+        self.job.stop.is_told() || self.is_stuck()
     }
 
     /// Whether something failed that every other file would fail at.
@@ -116,10 +115,10 @@ impl<'a> Work<'a> {
         let planned = AtomicU64::new(0);
         let is_enough = || goal.is_some_and(|goal| planned.load(Ordering::Relaxed) >= goal);
         std::thread::scope(|scope| {
-            for number in 0..self.rule.limits.at_once.min(batch.len()) {
+            for number in 0..self.job.rule.limits.at_once.min(batch.len()) {
                 let (next, planned, is_enough) = (&next, &planned, &is_enough);
                 scope.spawn(move || {
-                    let mut asked = self.place.asked(number + 1);
+                    let mut asked = self.job.place.asked(number + 1);
                     while !self.is_over() && !is_enough() {
                         let Some(candidate) = batch.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
                         planned.fetch_add(candidate.frees, Ordering::Relaxed);
@@ -136,7 +135,7 @@ impl<'a> Work<'a> {
     /// One file has its turn. Whether it was moved or removed.
     fn turn(&self, asked: &mut Asked, candidate: &Candidate) -> bool {
         let start = self.limiter.lock().take(self.began.elapsed(), candidate.bytes);
-        self.stop.wait_until(self.began + start);
+        self.job.stop.wait_until(self.began + start);
         if self.is_over() {
             return false;
         }
@@ -156,14 +155,14 @@ impl<'a> Work<'a> {
 
     fn act(&self, asked: &mut Asked, candidate: &Candidate) -> Result<Outcome, Failed> {
         let (below, fid) = (&candidate.below[..], candidate.fid);
-        let Some(named) = self.place.find(below, fid).map_err(|error| Failed::of(&error))? else {
+        let Some(named) = self.job.place.find(below, fid).map_err(|error| Failed::of(&error))? else {
             return Ok(Outcome::Skipped);
         };
-        let found = look_again(asked, self.query, fid, (self.place.start(), below));
+        let found = look_again(asked, self.job.query, fid, (self.job.place.start(), below));
         let Some(found) = found.map_err(|error| Failed { why: error.sentence(), is_stuck: false })? else {
             return Ok(Outcome::Skipped);
         };
-        match &self.rule.action {
+        match &self.job.rule.action {
             Action::Purge => match named.remove() {
                 Ok(true) => Ok(Outcome::Done),
                 Ok(false) => Ok(Outcome::Skipped),
@@ -171,7 +170,7 @@ impl<'a> Work<'a> {
             },
             Action::Migrate { to, .. } => {
                 let layout = found.entry.as_ref().and_then(|entry| entry.layout.as_ref());
-                let wanted = self.wanted.as_ref();
+                let wanted = self.job.wanted;
                 if layout.zip(wanted).is_some_and(|(layout, wanted)| wanted.has(layout)) {
                     return Ok(Outcome::There);
                 }
@@ -195,7 +194,7 @@ impl<'a> Work<'a> {
         }
         let mut troubles = self.troubles.lock();
         if troubles.len() < NAMED_MAX {
-            let path = self.place.path(&candidate.below);
+            let path = self.job.place.path(&candidate.below);
             troubles.push(Trouble { path: path.to_string_lossy().into_owned(), why: failed.why });
         }
         self.counts.failed.fetch_add(1, Ordering::Relaxed)

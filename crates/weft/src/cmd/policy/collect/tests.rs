@@ -162,7 +162,7 @@ fn what_lies_there_is_counted() {
     let hint = fuse::control::Hint { start_index: 1, ..fuse::control::Hint::default() };
     let rule = rule(Some(Order::Size));
     let wanted = Wanted::for_test(&hint, (0..4).map(|ost| (ost, true)).collect(), BTreeMap::new());
-    let filter = Filter { wanted: Some(wanted), ..filter(&rule, None) };
+    let filter = Filter { wanted: Some(&wanted), ..filter(&rule, None) };
     let mut collector =
         Collector::new(filter, || Box::new(Script([page((0..8).map(|n| found(n, 0)))].into())));
     assert_eq!(batches(&mut collector, ALL), [[0, 2, 3, 4, 6, 7]]);

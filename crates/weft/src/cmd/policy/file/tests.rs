@@ -70,6 +70,8 @@ fn what_is_wrong_with_an_action_is_said_with_its_line() {
         5,
         "migrate needs a line such as to = \"-p disk -c 1\"",
     );
+    let why = "\"a/../..\" has to be a directory below that of the command line, without .. in it";
+    check(&format!("{purge}below = \"a/../..\""), 6, why);
     check(&format!("{purge}to = \"-p disk\""), 6, "to is for migrate; a purge moves nothing");
     let migrate = "files = \"-name a\"\naction = \"migrate\"\n";
     check(
