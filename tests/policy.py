@@ -327,7 +327,7 @@ order = "atime"
 when = {{ pool = "pown", above = "ABOVE", until = "{until:.1f}%" }}
 """
     [report] = policy(text.replace("ABOVE", "99.9%"), top)
-    expect("not yet", (report["matched"], report["note"] is None), (0, False))
+    expect("not yet", (report["matched"], report["state"]), (0, "not_needed"))
     first = listed(text.replace("ABOVE", f"{above:.1f}%"), top)
     path = policy_file(text.replace("ABOVE", f"{above:.1f}%"))
     watcher = subprocess.Popen([WEFT, "policy", "watch", path, ROOT + "/threshold"], stdout=subprocess.PIPE, text=True)
@@ -346,6 +346,9 @@ when = {{ pool = "pown", above = "ABOVE", until = "{until:.1f}%" }}
     print(watcher.stdout.readline(), flush=True)
     near("how full it is", share("pown") * 100, until, 0.03)
     watcher.terminate()
+    left = text.replace("ABOVE", "2%").replace(f"{until:.1f}%", "1%").replace("-true", "-name nothing")
+    [report] = policy(left, top)
+    expect("nothing more", (report["state"], report["done"]), ("still_full", 0))
     expect("status of the watcher", watcher.wait(timeout=30), 0)
 
 
@@ -359,7 +362,7 @@ def full():
     times = {f"{top}/f{n}": os.stat(f"{top}/f{n}") for n in range(count)}
     text = '[[rule]]\nname = "r"\nfiles = "-pool pflash"\naction = "migrate"\nto = "-p pown"\norder = "mtime"\n[limits]\nat_once = 2\n'
     [report] = policy(text, top, status=1)
-    expect("it ended", (report["matched"], 1 <= report["failed"] <= 2, report["note"]), (count, True, "it ended there, since nothing more could be done"))
+    expect("it ended", (report["matched"], 1 <= report["failed"] <= 2, report["state"]), (count, True, "stuck"))
     expect("why", report["troubles"][0]["why"], "No space left on device")
     moved = find(top, "-pool", "pown")
     expect("what was moved", len(moved), report["done"])

@@ -10,7 +10,7 @@ use proto::wire::messages::FIND_ENTRY;
 use super::collect::{Candidate, Collector, Filter, Pages, Room};
 use super::place::Place;
 use super::progress::{self, Whole};
-use super::report::{Listed, RuleReport, Trouble};
+use super::report::{Listed, RuleReport, State, Trouble};
 use super::rule::{Action, Rule, When, percent};
 use super::space::{self, Usage};
 use super::stop::Stop;
@@ -85,8 +85,8 @@ impl Pass<'_> {
             let found = space::measure(self.place.mount(), &when.of)?;
             if !when.is_passed(found.usage) {
                 let (of, full) = (when.of.text(), percent(found.usage.thousandths()));
-                self.report.note =
-                    Some(format!("{of} is {full} full, and not above {}", percent(when.above)));
+                let note = format!("{of} is {full} full, and not above {}", percent(when.above));
+                self.report.end(State::NotNeeded, note);
                 return Ok(());
             }
             goal = Some(when.goal(found.usage));
@@ -117,7 +117,7 @@ impl Pass<'_> {
             self.report.troubles.push(Trouble { path, why: "Permission denied".to_owned() });
         }
         if self.stop.is_told() {
-            self.report.note = Some("it was stopped".to_owned());
+            self.report.end(State::Stopped, "it was stopped");
         }
         done
     }
@@ -171,7 +171,7 @@ impl Pass<'_> {
         self.report.bytes = get(&counts.bytes);
         self.report.troubles = work.troubles();
         if work.is_stuck() {
-            self.report.note = Some("it ended there, since nothing more could be done".to_owned());
+            self.report.end(State::Stuck, "it ended there, since nothing more could be done");
         }
         acted
     }
@@ -215,8 +215,8 @@ impl Pass<'_> {
             let usage = space::measure(self.place.mount(), &when.of)?.usage;
             if when.goal(usage) > 0 {
                 let full = percent(usage.thousandths());
-                self.report.note =
-                    Some(format!("{} is still {full} full, and nothing more matches", when.of.text()));
+                let note = format!("{} is still {full} full, and nothing more matches", when.of.text());
+                self.report.end(State::StillFull, note);
             }
         }
         Ok(())

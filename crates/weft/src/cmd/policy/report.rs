@@ -13,12 +13,31 @@ pub struct Report {
     pub rules: Vec<RuleReport>,
 }
 
+/// How a rule ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Each file that matches had its turn, or enough of them.
+    #[default]
+    Done,
+    /// What it measures is not above its threshold.
+    NotNeeded,
+    /// Each file had its turn, and what it measures is still fuller than it may be.
+    StillFull,
+    /// It was told to end.
+    Stopped,
+    /// Something failed that every other file would fail at.
+    Stuck,
+}
+
 /// One rule.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RuleReport {
     /// What it is called.
     pub rule: String,
-    /// Why it had nothing to do, or did not come to its end, if that is so.
+    /// How it ended.
+    pub state: State,
+    /// The same as a sentence, unless it is done.
     pub note: Option<String>,
     /// Files that match.
     pub matched: u64,
@@ -59,6 +78,22 @@ pub struct Listed<'a> {
 }
 
 impl RuleReport {
+    /// It ended so, for this reason.
+    pub fn end(&mut self, state: State, note: impl Into<String>) {
+        (self.state, self.note) = (state, Some(note.into()));
+    }
+
+    /// Whether there is nothing to tell: it did nothing, as it should be.
+    pub fn is_quiet(&self) -> bool {
+        let nothing = self.matched == 0 && self.failed == 0;
+        nothing && matches!(self.state, State::Done | State::NotNeeded)
+    }
+
+    /// Whether it is worth looking soon again: something could be done, or nothing had to be.
+    pub fn is_well(&self) -> bool {
+        self.done > 0 || self.state == State::NotNeeded
+    }
+
     /// One line for people, of files that were `verb`.
     pub fn line(&self, verb: &str) -> String {
         let rate = self.bytes as f64 / self.seconds.max(0.001);
@@ -105,6 +140,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_told_and_how_soon_it_goes_on() {
+        let check = |state, matched, done, expected| {
+            let report = RuleReport { state, matched, done, ..RuleReport::default() };
+            assert_eq!((report.is_quiet(), report.is_well()), expected, "{state:?} {matched} {done}");
+        };
+        check(State::Done, 0, 0, (true, false));
+        check(State::Done, 3, 3, (false, true));
+        check(State::NotNeeded, 0, 0, (true, true));
+        check(State::StillFull, 0, 0, (false, false));
+        check(State::StillFull, 9, 9, (false, true));
+        check(State::Stuck, 9, 0, (false, false));
+        let failed = RuleReport { failed: 1, ..RuleReport::default() };
+        assert_eq!((failed.is_quiet(), failed.is_well()), (false, false));
+    }
+
+    #[test]
     fn lines() {
         let all = RuleReport {
             rule: "cold".to_owned(),
@@ -119,7 +170,8 @@ mod tests {
         };
         let text = "cold: 9 files matched, 4 moved (6.0 MiB, 3.0 MiB/s), 2 were there already, 1 matched no more, 2 failed, 2.0 s";
         assert_eq!(all.line("moved"), text);
-        let note = RuleReport { note: Some("it was stopped".to_owned()), ..all };
+        let mut note = all;
+        note.end(State::Stopped, "it was stopped");
         assert_eq!(note.line("moved"), format!("{text}; it was stopped"));
         let idle = RuleReport {
             rule: "a".to_owned(),

@@ -30,11 +30,11 @@ impl Turn {
         Some(Turn { every, looks, pause: every, next: Duration::ZERO })
     }
 
-    /// It has had its turn, from `begin` to `end`. `did`: something came of it, or there was nothing to be done.
-    fn had(&mut self, begin: Duration, end: Duration, did: bool) {
+    /// It has had its turn, from `begin` to `end`. `is_well`: it is worth looking soon again.
+    fn had(&mut self, begin: Duration, end: Duration, is_well: bool) {
         if self.looks {
             // Where nothing can be moved away, the MDT need not be asked every few seconds.
-            self.pause = if did { self.every } else { (self.pause * 2).min(LOOK_MAX) };
+            self.pause = if is_well { self.every } else { (self.pause * 2).min(LOOK_MAX) };
             self.next = end + self.pause;
             return;
         }
@@ -55,15 +55,13 @@ pub fn watch(rules: &[&Rule], dir: &Path, stop: &Stop) {
         }
         let from = begin.elapsed();
         let report = pass(rule, dir, Mode::Act, stop);
-        let is_idle = report.matched == 0 && report.failed == 0;
-        if !is_idle {
+        if !report.is_quiet() {
             out!("{}", report.line(verb(&rule.action)));
         }
         for trouble in &report.troubles {
             err!("{}: {}: {}", rule.name, trouble.path, trouble.why);
         }
-        let is_quiet = is_idle && report.note.is_some();
-        turn.had(from, begin.elapsed(), report.done > 0 || is_quiet);
+        turn.had(from, begin.elapsed(), report.is_well());
     }
 }
 
