@@ -57,6 +57,7 @@ install-built:
 	ln -sfn ../bin/weft "$(DESTDIR)$(PREFIX)/sbin/umount.fuse.weft"
 	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/lib/systemd/system" packaging/*.service
 	install -D -m 644 packaging/serve.conf "$(DESTDIR)$(PREFIX)/share/doc/weft/serve.conf"
+	install -D -m 644 packaging/policy.toml "$(DESTDIR)$(PREFIX)/share/doc/weft/policy.toml"
 	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/prometheus" packaging/prometheus/weft.yml
 	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/grafana" packaging/grafana/weft.json
 	install -D -m 755 -t "$(DESTDIR)$(PREFIX)/share/doc/weft/jobs" packaging/jobs/*.sh

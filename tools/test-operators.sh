@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What an operator sees and orders: recovery_status, abort_recovery, evict_client, health_check (with a disk that fails), weft
-# status, drain, dk, brw_stats, md_stats, job_stats, rpc_stats, weft stat and survey, pools, imperative recovery, and the traces of evictions, with
+# status, drain, dk, brw_stats, md_stats, job_stats, rpc_stats, weft stat and survey, pools, policies, weft du, imperative recovery, and the traces of evictions, with
 # real processes; and the tools beside a mount that is silent, a target that is away, and words that are wrong.
 # Usage: tools/test-operators.sh [CASE...]; needs root, bin/weft, iproute2.
 
@@ -195,6 +195,45 @@ t_pools() {
   lctl pool_list "$two_fsname.kept" | cmp - "$work/kept"
   lctl pool_remove "$two_fsname.kept" 1 3 > /dev/null
   lctl pool_destroy "$two_fsname.kept" > /dev/null
+}
+
+# Rules in a file that move and remove files. POLICY_FILES: how many files it is tried with.
+t_policy() {
+  local own=""
+  mountpoint -q "$disk" && own=own-disk
+  # shellcheck disable=SC2086
+  TMPDIR=$work in_two python3 "$top/tests/policy.py" "$WEFT" "$two_fsname" "$two_a" "$two_b" $own
+}
+
+# The MDS and an OSS are killed while files are moved: all of them are moved in the end, and nothing fails.
+t_policy_killed() {
+  local dir=$two_a/policy-killed n pid
+  mkdir "$dir"
+  "$LFS" setstripe -c 1 "$dir"
+  for n in $(seq 300); do echo "$n" > "$dir/f$n"; done
+  printf '[[rule]]\nname = "wide"\nfiles = "-stripe-count 1"\naction = "migrate"\nto = "-c 2"\nlimits = { files_per_second = 20 }\n' > "$work/policy.toml"
+  in_two "$WEFT" policy run "$work/policy.toml" "$dir" > "$work/policy.said" 2>&1 & local mover=$!
+  sleep 3
+  kill_mds
+  sleep 2
+  start_mds
+  sleep 4
+  pid=$(server_pid 3)
+  kill -9 "$pid"
+  tail --pid="$pid" -f /dev/null
+  two_serve two-oss1 7003 "$work/two.ost0" "$work/two.ost1"
+  sed -i -e "3s/.*/$(tail -n 1 "$work/two.pids")/" -e '$d' "$work/two.pids"
+  wait $mover || { cat "$work/policy.said"; return 1; }
+  cat "$work/policy.said"
+  grep -q "^wide: 300 files matched, 300 moved" "$work/policy.said"
+  [ "$("$LFS" find "$dir" -stripe-count 2 | wc -l)" = 300 ]
+  for n in $(seq 300); do [ "$(cat "$dir/f$n")" = "$n" ]; done
+  rm -r "$dir"
+}
+
+# Sums of what lies below a directory. DU_FILES: of how many files.
+t_du() {
+  in_two python3 "$top/tests/du.py" "$WEFT" "$two_a" "$two_b"
 }
 
 # How long answers took, on the client's side.
@@ -1697,7 +1736,7 @@ check disk make_disk
 check start two_up
 # Nothing else could be seen then.
 [ "$failed" = 0 ] || { finish; exit 1; }
-for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats open_again quotas space default_quotas projects changelog jobs load exporter rpc_stats stat survey kept pools disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
+for case in ${*:-words mountpoint_names printing keys remount silent again part unserved recorded broken_off drain_beside names parameters degraded timeouts cache llite_stats namespaces health drain dk brw_stats md_stats open_again quotas space default_quotas projects changelog jobs load exporter rpc_stats stat survey kept pools policy policy_killed du disk_fails up imperative_recovery abort_recovery evict_client evict_mapped rights}; do
   if [ "$case" = disk_fails ] && ! mountpoint -q "$disk"; then
     skip "$case" "no file system in a file can be mounted here"
     continue

@@ -29,10 +29,14 @@ struct Table {
 }
 
 impl Table {
-    /// Notes a change; `committed` tells up to which one everything is durable.
-    fn note(&mut self, fid: Fid, transno: Transno, committed: impl Fn() -> Transno) {
-        if self.newest.len() >= FILES_MAX && !self.newest.contains_key(&fid) {
-            let committed = committed();
+    /// Whether there is no room for a change of this file.
+    fn is_full_for(&self, fid: Fid) -> bool {
+        self.newest.len() >= FILES_MAX && !self.newest.contains_key(&fid)
+    }
+
+    /// Notes a change; up to `committed` everything is durable, which makes room.
+    fn note(&mut self, fid: Fid, transno: Transno, committed: Transno) {
+        if self.is_full_for(fid) {
             self.newest.retain(|_, change| *change > committed);
             if self.newest.len() > FILES_MAX / 2 {
                 let dropped = std::mem::take(&mut self.newest).into_values().max();
@@ -69,7 +73,10 @@ impl Changes {
         if transno == Transno(0) || fid == Fid::ZERO {
             return;
         }
-        let committed = || self.targets.mdt_of(fid).map_or(Transno(0), |mdt| mdt.last_committed());
+        // The targets have locks that come before this one, so they are asked while it is not held.
+        let is_full = self.table.lock().is_full_for(fid);
+        let mdt = if is_full { self.targets.mdt_of(fid).ok() } else { None };
+        let committed = mdt.map_or(Transno(0), |mdt| mdt.last_committed());
         self.table.lock().note(fid, transno, committed);
     }
 
@@ -100,17 +107,17 @@ mod tests {
     #[test]
     fn the_newest_change_of_each_file_counts() {
         let mut table = Table::default();
-        table.note(fid(1), Transno(5), none);
-        table.note(fid(2), Transno(6), none);
-        table.note(fid(1), Transno(4), none);
+        table.note(fid(1), Transno(5), none());
+        table.note(fid(2), Transno(6), none());
+        table.note(fid(1), Transno(4), none());
         assert_eq!((table.of(fid(1)), table.of(fid(2)), table.of(fid(3))), (Transno(5), Transno(6), none()));
     }
 
     #[test]
     fn a_change_that_came_while_another_was_waited_for_stays() {
         let mut table = Table::default();
-        table.note(fid(1), Transno(5), none);
-        table.note(fid(1), Transno(7), none);
+        table.note(fid(1), Transno(5), none());
+        table.note(fid(1), Transno(7), none());
         table.settle(fid(1), Transno(5));
         assert_eq!(table.of(fid(1)), Transno(7));
         table.settle(fid(1), Transno(7));
@@ -121,7 +128,7 @@ mod tests {
     fn the_table_is_bounded_and_forgets_nothing_that_is_not_durable() {
         let mut table = Table::default();
         for n in 1..=3 * FILES_MAX {
-            table.note(fid(n), Transno(n as u64), none);
+            table.note(fid(n), Transno(n as u64), none());
             assert!(table.newest.len() <= FILES_MAX);
         }
         for n in 1..=3 * FILES_MAX {
@@ -133,7 +140,7 @@ mod tests {
     fn what_is_durable_makes_room() {
         let mut table = Table::default();
         for n in 1..=3 * FILES_MAX {
-            let committed = || Transno(n as u64 - 10);
+            let committed = Transno((n as u64).saturating_sub(10));
             table.note(fid(n), Transno(n as u64), committed);
         }
         assert_eq!(table.others, none(), "nobody waits for changes of others");

@@ -248,3 +248,25 @@ fn fsync_of_what_is_durable_costs_nothing() {
         assert!(sent() >= before + 2, "the change, and a request for a commit");
     });
 }
+
+/// A client tells the changes of 16,384 files apart. With one more it asked the MDT's session what is durable while it held its table of
+/// changes, against the order of its locks, which ended a mount with debug assertions.
+#[test]
+fn more_files_are_changed_than_are_told_apart() {
+    let mut world = World::real(4, OSTS);
+    let client = world.mount();
+    let fifo = FileKind::Fifo.mode_bits() | 0o600;
+    world.run(async {
+        for n in 0..17_000 {
+            let name = format!("fifo{n}");
+            let names = client.names();
+            names.make(&root(), Fid::ROOT, name.as_bytes(), fifo, 0, Bytes::new()).await.expect("a new pipe");
+        }
+        let (_, handle) = create(&client, b"f").await;
+        client.files().fsync(handle).await.expect("it is durable");
+    });
+    drop(client);
+    world.lose_power(OSTS);
+    let client = world.mount();
+    assert!(world.run(find(&client, b"f")).is_some());
+}

@@ -5,6 +5,7 @@ mod burst;
 mod check;
 mod down;
 mod drain;
+mod du;
 mod exporter;
 mod failover;
 pub mod format;
@@ -13,6 +14,7 @@ mod load;
 mod manual;
 mod mount;
 pub mod mount_helper;
+mod policy;
 mod rank_mount;
 mod rankfs;
 mod remount;
@@ -69,6 +71,8 @@ enum Command {
     Sync(sync::Arguments),
     Drain(drain::Arguments),
     Stage(stage::Arguments),
+    Policy(policy::Arguments),
+    Du(du::Arguments),
     Rankfs(rankfs::Arguments),
     RankMount(rank_mount::Arguments),
     Burst(burst::Arguments),
@@ -106,6 +110,8 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Command::Sync(arguments) => sync::run(&arguments),
         Command::Drain(arguments) => drain::run(&arguments),
         Command::Stage(arguments) => stage::run(&arguments),
+        Command::Policy(arguments) => policy::run(&arguments),
+        Command::Du(arguments) => du::run(&arguments),
         Command::Rankfs(arguments) => rankfs::run(&arguments),
         Command::RankMount(arguments) => rank_mount::run(&arguments),
         Command::Burst(arguments) => burst::run(&arguments),
@@ -165,6 +171,14 @@ mod tests {
         ("weft stage out /a /b", true),
         ("weft stage /a /b", false),
         ("weft stage in /a", false),
+        ("weft du --by user --json /a /b", true),
+        ("weft du", false),
+        ("weft du --by cow /a", false),
+        ("weft policy check /p", true),
+        ("weft policy run /p /m --rule a --rule b --dry-run --json", true),
+        ("weft policy run /p", false),
+        ("weft policy watch /p /m --rule a", true),
+        ("weft policy watch /p /m --dry-run", false),
         ("weft rankfs create /m/a.rankfs --size 2G --job 1 --rank 2 --owner 1:2 --keep --reserve", true),
         ("weft rankfs create /m/a.rankfs", false),
         ("weft rankfs mount /m/a.rankfs /r --read-only", true),

@@ -1,13 +1,15 @@
 //! `lfs migrate`: moves the data of files to other OSTs while they are in use.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::Parser;
 use fuse::control::{self, Hint, HintPart};
 
 use crate::failure::Failure;
 use crate::lfs::Outcome;
 use crate::lfs::setstripe::LayoutArguments;
-use crate::lfs::why_refused;
+use crate::lfs::{components, why_refused};
 
 /// Move the data of files to other OSTs; who uses them waits meanwhile.
 #[derive(clap::Args)]
@@ -35,4 +37,45 @@ pub fn run(arguments: &Arguments, parts: Vec<HintPart>) -> Outcome {
         })?;
     }
     Ok(0)
+}
+
+/// Options alone.
+#[derive(Parser)]
+#[command(no_binary_name = true, allow_negative_numbers = true, disable_help_flag = true)]
+struct Options {
+    #[command(flatten)]
+    layout: LayoutArguments,
+}
+
+/// What options of `lfs migrate` say, without files.
+pub(crate) fn hint(options: &[OsString]) -> Result<Hint, Failure> {
+    let line: Vec<OsString> =
+        ["lfs", "migrate"].into_iter().map(OsString::from).chain(options.iter().cloned()).collect();
+    let (words, parts) = match components::split(&line) {
+        None => (options.to_vec(), Vec::new()),
+        Some(line) => line.map(|line| (line.rest[2..].to_vec(), line.parts))?,
+    };
+    let options = Options::try_parse_from(words).map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(Hint { parts, ..options.layout.hint("migrate")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_without_files() {
+        let check = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            hint(&words).map_err(|failure| failure.message)
+        };
+        let disk = Hint { pool: "disk".into(), stripe_count: 1, ..Hint::default() };
+        assert_eq!(check("-p disk -c 1"), Ok(disk.clone()));
+        let ends =
+            check("-E 1M -c 1 -E eof -p disk").map(|hint| hint.parts.iter().map(|part| part.end).collect());
+        assert_eq!(ends, Ok(vec![1 << 20, u64::MAX]));
+        for bad in ["-p disk file", "-E 1M -E eof -c 1 file", "-Q", "-c x", "--help"] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -5,9 +5,9 @@ mod changelog;
 mod components;
 mod df;
 mod fid;
-mod find;
+pub(crate) mod find;
 mod getstripe;
-mod migrate;
+pub(crate) mod migrate;
 mod pools;
 mod project;
 mod quota;
@@ -149,7 +149,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
 }
 
 /// Why a layout was refused. `path` is one in the file system.
-fn why_refused(path: &Path, hint: &Hint, error: &io::Error) -> String {
+pub(crate) fn why_refused(path: &Path, hint: &Hint, error: &io::Error) -> String {
     let known = pools::why_refused(path, hint, error).or_else(|| targets::missing_ost(path, hint, error));
     known.unwrap_or_else(|| crate::control::describe(error))
 }

@@ -22,7 +22,7 @@ use serde::Serialize;
 use crate::control::describe;
 use crate::failure::{Failure, Outcome};
 pub use copy::{How, copy_content, copy_file, remove_if_there};
-pub use progress::bytes_text;
+pub use progress::{bytes_text, time_text};
 pub use state::sync_directory;
 
 use plan::{Entry, Purpose};

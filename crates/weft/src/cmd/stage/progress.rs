@@ -55,7 +55,7 @@ fn line(counts: &Counts, whole: Whole, passed: Duration) -> String {
     let eta = match rate as u64 {
         _ if left == 0 => String::new(),
         0 => ", no time can be told".to_owned(),
-        rate => format!(", {} left", time(left.div_ceil(rate))),
+        rate => format!(", {} left", time_text(left.div_ceil(rate))),
     };
     format!(
         "{files} of {} files, {} of {}, {}/s{eta}",
@@ -78,7 +78,8 @@ pub fn bytes_text(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", units[unit]) }
 }
 
-fn time(seconds: u64) -> String {
+/// Seconds as people read them.
+pub fn time_text(seconds: u64) -> String {
     match seconds {
         0..100 => format!("{seconds} s"),
         100..6000 => format!("{} min", seconds.div_ceil(60)),
@@ -103,6 +104,6 @@ mod tests {
         check(100 << 20, 10, "3 of 9 files, 101.0 MiB of 101.0 MiB, 10.0 MiB/s");
         check(0, 10, "3 of 9 files, 1.0 MiB of 101.0 MiB, 0 B/s, no time can be told");
         check(1024, 1, "3 of 9 files, 1.0 MiB of 101.0 MiB, 1.0 KiB/s, 28 h 26 min left");
-        assert_eq!(time(101), "2 min");
+        assert_eq!(time_text(101), "2 min");
     }
 }

@@ -23,11 +23,25 @@ const PART_BYTES: usize = 100;
 const TRIES_MAX: usize = 10;
 
 /// Why there is no page.
+#[derive(Debug)]
 pub enum Error {
     /// The moment as of which the search looked at the file system has gone.
     Ended,
+    /// What it began with, or the directory that it was in, was removed or moved away.
+    Gone,
     /// It cannot be had, in a sentence.
     Refused(String),
+}
+
+impl Error {
+    /// What a user is told.
+    pub fn sentence(self) -> String {
+        match self {
+            Error::Ended => "the search waited too long, or a server restarted".to_owned(),
+            Error::Gone => "it was removed or moved away during the search".to_owned(),
+            Error::Refused(why) => why,
+        }
+    }
 }
 
 /// The mount that a place lies in, to be asked for what lies below.
@@ -62,6 +76,17 @@ impl Asked {
         let mount = mount.ok_or_else(|| "not in a weft file system".to_owned())?;
         let attribute = format!("{}{}", control::FIND, std::process::id());
         Ok(Asked { mount, fid, attribute, way: Way::Socket })
+    }
+
+    /// The same mount, to be asked at the same time; each one has another `number`, from 1.
+    pub fn beside(&self, number: usize) -> Asked {
+        let (mount, attribute) = (self.mount.clone(), format!("{}.{number}", self.attribute));
+        Asked { mount, fid: self.fid, attribute, way: self.way }
+    }
+
+    /// The mount.
+    pub fn mount(&self) -> &MountEntry {
+        &self.mount
     }
 
     /// The page that `find` asks for.
@@ -113,7 +138,7 @@ fn refused(find: &Find, error: &io::Error) -> Error {
         }
         // What a server says of a moment that it has no more.
         Some(libc::ESTALE) if find.snapshot != 0 => return Error::Ended,
-        Some(libc::ESTALE) => "it was removed or moved away during the search".to_owned(),
+        Some(libc::ESTALE) => return Error::Gone,
         Some(libc::EBUSY) => "the metadata server has too many searches; try again later".to_owned(),
         Some(libc::E2BIG | libc::EINVAL) => "the expression is too long for one search".to_owned(),
         _ => crate::control::describe(error),

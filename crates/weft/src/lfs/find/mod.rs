@@ -7,14 +7,17 @@ mod ask;
 pub(in crate::lfs) mod numbers;
 mod parse;
 mod print;
+mod search;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use bytes::Bytes;
-use proto::find::{Expr, path_below};
-use proto::wire::messages::{FIND_ENTRY, FIND_TARGET, Find};
-use proto::{Cred, Fid};
+use proto::find::path_below;
+use proto::wire::messages::{FIND_ENTRY, FIND_TARGET};
+
+pub(crate) use ask::{Asked, Error};
+pub(crate) use numbers::{Database, name_of};
+pub(crate) use search::{Query, Search, look_again};
 
 use crate::lfs::Outcome;
 use print::Format;
@@ -57,9 +60,7 @@ FORMAT: %p %P %f %h %H %d %s %b %k %m %M %u %g %U %G %i %n %y %l %A@ %C@ %T@ %LF
 #[derive(Debug, PartialEq)]
 pub struct Plan {
     starts: Vec<OsString>,
-    query: Expr,
-    depth_min: u32,
-    depth_max: u32,
+    query: Query,
     action: Action,
     /// Whether a line at the end says how many were found, of how many.
     tells_matched: bool,
@@ -107,22 +108,21 @@ pub fn run(arguments: &Arguments) -> Outcome {
 
 /// Finds what is to be found below one place.
 fn search(plan: &Plan, start: &OsStr, printer: &mut print::Printer, sum: &mut Sum) -> Result<(), String> {
-    let mut mount = ask::Asked::of(start)?;
-    let mut find = question(plan, start, mount.fid);
+    let mut search = Search::new(ask::Asked::of(start)?, &plan.query, start.as_bytes(), wants(&plan.action));
     loop {
-        let page = match mount.page(&mut find) {
-            Ok(page) => page,
-            Err(ask::Error::Ended) => {
+        let page = match search.next_page() {
+            Ok(Some(page)) => page,
+            Ok(None) => return Ok(()),
+            Err(Error::Ended) => {
                 err!(
                     "lfs find: {}: the search waited too long, or a server restarted; it goes on with the file system as it is \
                      now, and may miss or repeat what was moved meanwhile",
                     start.display()
                 );
                 sum.has_failed = true;
-                find.snapshot = 0;
                 continue;
             }
-            Err(ask::Error::Refused(why)) => return Err(why),
+            Err(error) => return Err(error.sentence()),
         };
         sum.found += page.found.len() as u64;
         sum.visited += page.visited;
@@ -132,32 +132,16 @@ fn search(plan: &Plan, start: &OsStr, printer: &mut print::Printer, sum: &mut Su
             err!("lfs find: {}: Permission denied", OsStr::from_bytes(&path).display());
             sum.has_failed = true;
         }
-        if page.next.is_none() {
-            return Ok(());
-        }
-        (find.snapshot, find.behind) = (page.snapshot, page.next);
     }
 }
 
-fn question(plan: &Plan, start: &OsStr, fid: Fid) -> Find {
-    let wants = match &plan.action {
+/// `FIND_*` bits of what an action shows.
+fn wants(action: &Action) -> u32 {
+    match action {
         Action::Format(format) => {
             let target = if format.wants_target() { FIND_TARGET } else { 0 };
             if format.wants_entry() { target | FIND_ENTRY } else { target }
         }
         Action::Print(_) | Action::Count => 0,
-    };
-    Find {
-        start: fid,
-        path: Bytes::copy_from_slice(start.as_bytes()),
-        query: plan.query.encode(),
-        depth_min: plan.depth_min,
-        depth_max: plan.depth_max,
-        wants,
-        bytes_max: 0,
-        snapshot: 0,
-        behind: None,
-        // The mount says who asks.
-        cred: Cred { uid: u32::MAX, gid: u32::MAX, groups: None },
     }
 }

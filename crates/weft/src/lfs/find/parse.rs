@@ -12,7 +12,7 @@ use proto::{FileKind, OstIndex, TargetId, TargetKind};
 
 use super::numbers::{self, Database, World};
 use super::print::Format;
-use super::{Action, Plan};
+use super::{Action, Plan, Query};
 use crate::failure::Failure;
 
 type Parsed<T> = Result<T, Failure>;
@@ -24,8 +24,7 @@ const DAY: u64 = 24 * 3600;
 
 /// What the words mean.
 pub fn plan(words: &[OsString], world: &mut impl World) -> Parsed<Plan> {
-    let begins = |word: &OsString| word.as_bytes().starts_with(b"-") || word == "!" || word == "(";
-    let places = words.iter().position(begins).unwrap_or(words.len());
+    let places = words.iter().position(begins_expression).unwrap_or(words.len());
     let mut starts = words[..places].to_vec();
     if starts.is_empty() {
         starts.push(".".into());
@@ -51,12 +50,15 @@ pub fn plan(words: &[OsString], world: &mut impl World) -> Parsed<Plan> {
     let silent = if parser.tells_matched { Action::Count } else { Action::Print(b'\n') };
     Ok(Plan {
         starts,
-        query,
-        depth_min: parser.depth_min,
-        depth_max: parser.depth_max,
+        query: Query { expr: query, depth_min: parser.depth_min, depth_max: parser.depth_max },
         action: parser.action.unwrap_or(silent),
         tells_matched: parser.tells_matched,
     })
+}
+
+/// Whether places end before this word.
+pub fn begins_expression(word: &OsString) -> bool {
+    word.as_bytes().starts_with(b"-") || word == "!" || word == "("
 }
 
 fn wrong(what: impl std::fmt::Display) -> Failure {
@@ -402,7 +404,7 @@ mod tests {
     }
 
     fn check(line: &str, expected: Expr) {
-        assert_eq!(parsed(line).map(|plan| plan.query), Ok(expected), "{line}");
+        assert_eq!(parsed(line).map(|plan| plan.query.expr), Ok(expected), "{line}");
     }
 
     #[test]
@@ -441,7 +443,7 @@ mod tests {
     #[test]
     fn limits_and_actions_are_of_the_whole_line() {
         let plan = parsed("/a /b -mindepth 1 -name x -maxdepth 3 -print0").expect("a line");
-        assert_eq!((plan.starts, plan.depth_min, plan.depth_max), (words("/a /b"), 1, 3));
+        assert_eq!((plan.starts, plan.query.depth_min, plan.query.depth_max), (words("/a /b"), 1, 3));
         assert_eq!(plan.action, Action::Print(0));
         let plan = parsed("-name x --matched").expect("a line");
         assert_eq!((plan.starts, plan.action, plan.tells_matched), (words("."), Action::Count, true));
