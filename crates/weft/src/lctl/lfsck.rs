@@ -59,6 +59,9 @@ pub struct Start {
     /// What is checked
     #[arg(short = 't', long = "type", value_delimiter = ',', default_values = ["namespace", "layout"])]
     types: Vec<Kind>,
+    /// Change nothing; so it is without --delete-orphans
+    #[arg(short = 'n', long, conflicts_with = "delete_orphans")]
+    dryrun: bool,
     /// Destroy objects that belong to no file; without it nothing is changed
     #[arg(long)]
     delete_orphans: bool,
@@ -179,7 +182,7 @@ mod tests {
     use super::*;
 
     fn asked(types: &[Kind], delete_orphans: bool) -> Start {
-        Start { at: At { device: None }, types: types.to_vec(), delete_orphans, rate: 7 }
+        Start { at: At { device: None }, types: types.to_vec(), dryrun: false, delete_orphans, rate: 7 }
     }
 
     #[test]

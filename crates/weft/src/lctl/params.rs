@@ -61,7 +61,8 @@ pub fn get(reach: &mut Reach, patterns: &[String], printed: Printed) -> Outcome 
         let names_only = matches!(printed, Printed::Name | Printed::Classified);
         let Answer { found, silent } = find(reach, &plain, names_only)?;
         if found.is_empty() && silent.is_empty() {
-            err!("error: get_param: param_path '{pattern}': No such file or directory");
+            let command = if names_only { "list_param" } else { "get_param" };
+            err!("error: {command}: param_path '{pattern}': No such file or directory");
             status = libc::ENOENT as u8;
         }
         let mut of_clients = BTreeSet::new();

@@ -20,6 +20,9 @@ pub struct Arguments {
     /// Begin a component that ends there, or with `eof` has no end; what follows is about it
     #[arg(short = 'E', long, value_name = "END")]
     component_end: Vec<String>,
+    /// Others wait meanwhile; always so
+    #[arg(short = 'b', long)]
+    block: bool,
     /// Files to move
     #[arg(required = true, value_name = "FILE")]
     paths: Vec<PathBuf>,
