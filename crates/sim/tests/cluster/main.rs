@@ -1,0 +1,16 @@
+//! Clusters in virtual time, each with what a page of the documents promises. One program, so that it is built once.
+
+mod ahead;
+mod away;
+mod components;
+mod degraded;
+mod failover;
+mod heads;
+mod leases;
+mod lfsck;
+mod made;
+mod migrate;
+mod on_mdt;
+mod quotas;
+mod replaced;
+mod statahead;
