@@ -27,7 +27,7 @@ impl Drop for Cut<'_> {
 }
 
 impl Sizes {
-    /// Sets the size of a file: the MDT permits it and forgets the size, the objects are cut, and the MDT learns
+    /// Sets the size of a file: the MDT permits it and forgets the size, durably; the objects are cut, and the MDT learns
     /// the size when that is durable.
     pub(crate) async fn truncate(self: &Arc<Self>, caller: &Caller, set: SetAttr, size: u64) -> Result<Attr> {
         if size > FILE_BYTES_MAX {
@@ -42,6 +42,9 @@ impl Sizes {
             let answered = self.targets.ask(set.fid, caller, |cred| SetAttr { cred, ..set.clone() }).await?;
             self.meta.changes.changed(set.fid, answered.transno);
             self.meta.not_kept(&changing, &answered.reply);
+            // This client and the MDT may be lost together: an MDT that then knows an older size of objects that were cut would tell it
+            // for ever.
+            self.targets.mdt_of(set.fid)?.commit(answered.transno).await?;
             let Entry { attr, layout, .. } = answered.reply;
             file.set_layout(layout);
             file.set_owner(&attr);

@@ -13,4 +13,5 @@ mod migrate;
 mod on_mdt;
 mod quotas;
 mod replaced;
+mod sizes;
 mod statahead;

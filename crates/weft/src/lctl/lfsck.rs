@@ -113,9 +113,17 @@ pub fn stop(reach: &mut Reach, at: &At, named: Option<&str>) -> Outcome {
     Ok(0)
 }
 
+/// Exit status if the MDT could not be asked: not that of findings.
+const NOT_ASKED: u8 = 4;
+
 /// Says how far checks are, and what they found. Exit status 1 if they found something, or could not end.
 pub fn query(reach: &mut Reach, asked: &Query, named: Option<&str>) -> Outcome {
-    let device = asked.at.device(reach, named)?;
+    let device = asked.at.device(reach, named);
+    let told = device.and_then(|device| tell(reach, asked, &device));
+    told.map_err(|failure| Failure { status: NOT_ASKED, ..failure })
+}
+
+fn tell(reach: &mut Reach, asked: &Query, device: &Device) -> Outcome {
     let values =
         |reach: &mut Reach, name: &str| params::values(reach, &format!("mdd.{}.{name}", device.name));
     loop {

@@ -149,7 +149,7 @@ enum Command {
     /// End a check
     #[command(name = "lfsck_stop")]
     LfsckStop(lfsck::At),
-    /// Say how far a check is, and what it found. Exit status 1 if it found something
+    /// Say how far a check is, and what it found. Exit status 1: it found something; 4: the MDT could not be asked
     #[command(name = "lfsck_query")]
     LfsckQuery(lfsck::Query),
     /// Print the last lines that the servers and mounts of this machine have logged, in order of time, and forget them

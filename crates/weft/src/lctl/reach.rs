@@ -248,8 +248,16 @@ impl Reach {
         let mut told = Vec::new();
         for (device, first) in devices.into_iter().zip(first) {
             let all = match &device.way {
-                Way::Mount(mount) => told_at_mount(mount, Owner::Target(device.target), read)
-                    .map_err(|_| Untold::Silent(SILENT.to_owned())),
+                Way::Mount(mount) => {
+                    told_at_mount(mount, Owner::Target(device.target), read).map_err(|error| {
+                        match error.kind() {
+                            io::ErrorKind::PermissionDenied => {
+                                Untold::Silent(crate::control::describe(&error))
+                            }
+                            _ => Untold::Silent(SILENT.to_owned()),
+                        }
+                    })
+                }
                 Way::Network { .. } => {
                     let mut first = Some(first);
                     all_pages(|skip| {

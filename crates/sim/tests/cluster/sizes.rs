@@ -1,0 +1,56 @@
+//! What the MDT tells of a file's size is what its objects say, whoever is lost meanwhile.
+
+use std::time::Duration;
+
+use client::{AttrChange, Client};
+use proto::Fid;
+use weft_sim::cluster::{Shape, with_cluster};
+use weft_sim::workload::{READ_WRITE, root};
+
+const BYTES: usize = 3000;
+
+async fn written(client: &Client, name: &str) -> Fid {
+    let made = client.files().create(&root(), Fid::ROOT, name.as_bytes(), 0o100_644, READ_WRITE).await;
+    let (told, handle) = made.expect("a new name can be made");
+    client.files().write(handle, 0, &[7; BYTES]).await.expect("there is room");
+    client.files().fsync(handle).await.expect("the disks work");
+    client.files().release(handle).await;
+    told.fid
+}
+
+/// The size that is told, and the bytes that can be read.
+async fn sizes(client: &Client, fid: Fid) -> (u64, usize) {
+    let told = client.names().getattr(fid).await.expect("it is there").size;
+    let handle = client.files().open(&root(), fid, READ_WRITE).await.expect("root may");
+    let read = client.files().read(handle, 0, 2 * BYTES as u32).await.expect("what is healthy can be read");
+    client.files().release(handle).await;
+    (told, read.concat().len())
+}
+
+/// The OST remembered that it had cut the object, and the MDT did not remember that anybody was about to.
+#[test]
+fn who_cuts_a_file_and_is_lost_with_the_mdt_leaves_the_size_that_it_has() {
+    for (seed, size) in [(1, 0), (2, 1000), (3, 5000)] {
+        with_cluster(seed, Shape { osts: 2, osts_per_oss: 1 }, async |cluster| {
+            let world = cluster.handle();
+            let (_, lost) = cluster.mount("lost").await;
+            cluster.osts_are_known(&lost).await;
+            let fid = written(&lost, "f").await;
+            // The MDT has its size.
+            world.rt("clock").sleep(Duration::from_secs(10)).await;
+            // What an OST answers is durable.
+            cluster.set_parameter("sync_journal", "1");
+            let cut = AttrChange { size: Some(size), ..AttrChange::default() };
+            lost.files().setattr(&root(), fid, cut, None).await.expect("root may");
+            world.crash("lost");
+            cluster.cut_power(&["mds".to_owned()]);
+            cluster.restart(&["mds".to_owned()]);
+            let (_, other) = cluster.mount("other").await;
+            // The lost one may hold what was granted until its lease is over.
+            world.rt("clock").sleep(Duration::from_secs(60)).await;
+            let (told, read) = sizes(&other, fid).await;
+            assert_eq!((told, read), (size, size as usize), "{size}");
+            drop(lost);
+        });
+    }
+}
