@@ -62,6 +62,7 @@ with open(f"{mount}/file", "w") as file:
     file.write("data")
 # Of a directory that this mount makes it knows which names are not there: who looks for one waits for nobody.
 os.mkdir(f"{mount}/own")
+open(f"{mount}/own/old", "w").close()
 os.stat(f"{mount}/dir")
 os.kill(server, signal.SIGSTOP)
 try:
@@ -83,7 +84,7 @@ try:
     wait_until("a process that was signalled before dies", lambda: handled.poll() is not None)
 
     # A change runs to its end, and a forced unmount ends that for the process.
-    changing = start("touch", f"{mount}/own/new")
+    changing = start(sys.executable, "-c", f"import os; os.rename({mount + '/own/old'!r}, {mount + '/own/new'!r})")
     looking = start("stat", f"{mount}/late")
     assert engine_threads() > 0
     subprocess.run(["umount", "-f", "-l", mount], check=True)

@@ -408,6 +408,8 @@ END
 # What was done, and nothing else, is in the statistics of the MDT.
 t_md_stats() {
   local name
+  # Each change for itself, as programs make them.
+  lctl set_param "llite.*.metadata_writeback=0" > /dev/null
   mkdir "$two_b/md-stats"
   lctl set_param "mdt.*.md_stats=clear" > /dev/null
   python3 - "$two_b/md-stats" <<'PY'
@@ -436,6 +438,7 @@ PY
   lctl get_param -n "mdt.*.md_stats" > "$work/md"
   cat "$work/md"
   not grep -E '^(open|mknod|mkdir|unlink|rmdir|rename|create) ' "$work/md"
+  lctl set_param "llite.*.metadata_writeback=1" > /dev/null
 }
 
 reads_without_a_request() {
@@ -1215,9 +1218,10 @@ t_dk() {
   absent TRACE "$work/two-mds.log"
   # The ring is bounded, and says what it had no room for.
   lctl set_param debug=trace > /dev/null
+  lctl set_param "llite.*.metadata_writeback=0" > /dev/null
   mkdir "$two_a/many"
   (cd "$two_a/many" && seq 2000 | xargs touch)
-  lctl set_param debug=info debug_mb=5 > /dev/null
+  lctl set_param debug=info debug_mb=5 "llite.*.metadata_writeback=1" > /dev/null
   lctl dk "$work/dk" | tee "$work/dk.said"
   grep -Eq ' [1-9][0-9]* dropped' "$work/dk.said"
   [ "$(stat -c %s "$work/dk")" -le $((6 << 20)) ]
