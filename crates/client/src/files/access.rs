@@ -18,7 +18,9 @@ impl OpenFiles {
     pub(super) fn access_if_due(&self, open: &OpenFile) -> bool {
         let now = self.names.clock.time();
         let attr = &open.attr;
-        let due = !open.flags.no_atime && access_counts(attr.atime, attr.mtime, attr.ctime, now);
+        // Its last reader may have closed it a moment ago: the MDT has not been told yet.
+        let pending = self.names.meta.accesses.pending(open.fid).unwrap_or_default();
+        let due = !open.flags.no_atime && access_counts(attr.atime.max(pending), attr.mtime, attr.ctime, now);
         if due {
             self.names.meta.accesses.accessed(open.fid, now);
         }
