@@ -71,6 +71,8 @@ struct Files {
     files: Vec<File>,
     /// All inodes, of whatever kind.
     count: u64,
+    /// An inode could not be read: which objects it has nobody knows.
+    has_damage: bool,
     until: Fid,
 }
 
@@ -270,6 +272,8 @@ impl Walk<'_> {
             let files = self.mdt.rt.offload(move || files_of(&read, from)).await?;
             files.files.iter().for_each(|file| foreign.ask(file));
             self.show(format!("asks files for objects {from}"));
+            // Objects of a file that cannot be read are not to go.
+            self.check.deletes_orphans &= !files.has_damage;
             from = files.until;
         }
         for damage in std::mem::take(&mut foreign.damage) {
@@ -352,8 +356,10 @@ fn files_of(snapshot: &Snapshot, from: Fid) -> Result<Files, StoreError> {
         Inode::decode(keys::fid_of(&key)?, &value.bytes, value.version.0)
     };
     // Those that cannot be read the check of the name space names.
-    let files = page.into_iter().filter_map(inode).filter_map(File::of).collect();
-    Ok(Files { files, count, until })
+    let inodes: Vec<Inode> = page.into_iter().filter_map(inode).collect();
+    let has_damage = inodes.len() as u64 != count;
+    let files = inodes.into_iter().filter_map(File::of).collect();
+    Ok(Files { files, count, has_damage, until })
 }
 
 /// The next id.
