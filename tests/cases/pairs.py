@@ -18,8 +18,10 @@ def op_create(top):
     put(path(top, "x"), b"", os.O_CREAT | os.O_EXCL)
 
 
-def op_open(top):
-    put(path(top, "x"), b"w", os.O_CREAT)
+def op_open(top, opened=lambda: None):
+    with open(os.open(path(top, "x"), os.O_WRONLY | os.O_NONBLOCK | os.O_CREAT, 0o644), "wb", buffering=0) as file:
+        opened()
+        file.write(b"w")
 
 
 def op_truncate(top):
@@ -158,9 +160,25 @@ class Local:
     def outcomes(self, one, two, state):
         """What (result of one, result of two, tree) may be."""
         if (one, two, state) not in self.known:
-            orders = [self.outcome([one, two], state), self.outcome([two, one], state)]
-            self.known[one, two, state] = [orders[0], (orders[1][1], orders[1][0], orders[1][2])]
+            first, second, left = self.outcome([two, one], state)
+            self.known[one, two, state] = [self.outcome([one, two], state), (second, first, left)]
+            # To open a file and to write to it are two operations: the other one may come between them.
+            if one == "open":
+                self.known[one, two, state].append(self.outcome_between(two, state))
+            if two == "open":
+                first, second, left = self.outcome_between(one, state)
+                self.known[one, two, state].append((second, first, left))
         return self.known[one, two, state]
+
+    def outcome_between(self, name, state):
+        """(result of open, result of the operation, tree) of an operation between an open and its write."""
+        def opened_first(top):
+            between = []
+            said = result(op_open, top, lambda: between.append(result(OPERATIONS[name], top)))
+            # The file was not opened: nothing is between.
+            return said, *(between or [result(OPERATIONS[name], top)])
+
+        return self.in_tree(state, opened_first)
 
     def alone(self, one, state):
         """(result, tree) of one operation."""
@@ -169,10 +187,16 @@ class Local:
         return self.known[one, state]
 
     def outcome(self, operations, state):
+        """(result of each operation, tree) of operations that are done one after the other."""
+        return self.in_tree(state, lambda top: tuple(result(OPERATIONS[name], top) for name in operations))
+
+    def in_tree(self, state, operate):
+        """What `operate` gives, and the tree that it leaves."""
         top = tempfile.mkdtemp(prefix="coherence.", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
         try:
             prepare(top, state)
-            return (*(result(OPERATIONS[name], top) for name in operations), tree(top))
+            said = operate(top)
+            return (*said, tree(top))
         finally:
             shutil.rmtree(top)
 
